@@ -1,0 +1,33 @@
+/* One error convention for the whole project.
+ *
+ * A function that can fail returns 0 or -1 and takes `struct err *` last. Who finds the fault says what is wrong and
+ * what to do (err_set); every caller on the way up may say where (err_at puts "where: " in front). Only cmd/ prints
+ * the text and exits. Outputs of a failed function are untouched.
+ *
+ * A NULL err is allowed everywhere: the text is then dropped. */
+#ifndef MOE_BASE_ERR_H
+#define MOE_BASE_ERR_H
+
+enum err_code {
+    ERR_NONE = 0,
+    ERR_INPUT,      /* a file, stream, option or model is not what it must be */
+    ERR_IO,         /* the system refused to read, write, map or sync */
+    ERR_MEMORY,     /* an allocation failed */
+    ERR_PIPE,       /* the reader of our standard output has gone: end quietly */
+    ERR_SIGNAL,     /* interrupted by SIGINT or SIGTERM */
+    ERR_ANSWER_NO   /* nothing is broken, but the answer is no (exit 1) */
+};
+
+struct err {
+    enum err_code code;
+    char text[1024];      /* one line, no newline at its end; control characters are escaped */
+};
+
+/* All return -1, so that `return err_set(...)` reads well. An error already set keeps its first text. */
+int err_set(struct err *err, enum err_code code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+int err_errno(struct err *err, const char *format, ...) __attribute__((format(printf, 2, 3)));   /* ERR_IO + strerror(errno) */
+int err_memory(struct err *err);
+int err_at(struct err *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void err_clear(struct err *err);
+
+#endif

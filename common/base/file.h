@@ -1,0 +1,40 @@
+/* Files: reading whole small ones under a limit, mapping large ones, and writing so that a name never shows half a file. */
+#ifndef MOE_BASE_FILE_H
+#define MOE_BASE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/base/text.h"
+
+/* Appends the whole file ("-" is standard input) to *out; more than `limit` bytes is an error. */
+int file_read(struct text *out, const char *path, size_t limit, struct err *err);
+
+/* A regular file mapped read-only. */
+struct file_map {
+    const uint8_t *data;
+    size_t bytes;
+};
+int file_map_open(struct file_map *map, const char *path, struct err *err);
+void file_map_close(struct file_map *map);
+
+/* An output that appears under its name whole or not at all: written to a temporary name in the same folder, synced and
+ * renamed by output_commit; output_discard (or a signal, see cli/run) removes it. The path "-" is standard output and the
+ * names of devices and pipes (/dev/full, FIFOs) are written in place. Writes are complete or an error; EPIPE is ERR_PIPE. */
+struct output;
+int output_open(struct output **out, const char *path, struct err *err);
+int output_write(struct output *out, const void *data, size_t bytes, struct err *err);
+int output_write_at(struct output *out, uint64_t offset, const void *data, size_t bytes, struct err *err);  /* files only */
+int output_read_at(struct output *out, uint64_t offset, void *data, size_t bytes, struct err *err);         /* files only */
+int output_flush(struct output *out, struct err *err);              /* what was written so far reaches the reader */
+bool output_is_terminal(const struct output *out);
+const char *output_path(const struct output *out);
+int output_commit(struct output **out, struct err *err);            /* frees, also on failure */
+void output_discard(struct output **out);                           /* NULL is allowed */
+
+/* Removes the temporary files of all open outputs; async-signal-safe, for a handler that is about to end the process. */
+void output_discard_all_unsafe(void);
+
+#endif

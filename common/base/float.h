@@ -1,0 +1,60 @@
+/* 16-bit floats: exact widening, and narrowing to nearest, ties to even. Pure bit arithmetic, so that host and GPU
+ * sources share it and every machine agrees. */
+#ifndef MOE_BASE_FLOAT_H
+#define MOE_BASE_FLOAT_H
+
+#include <stdint.h>
+#include <string.h>
+
+static inline float float_from_bits(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static inline uint32_t float_to_bits(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static inline float bf16_to_f32(uint16_t half) { return float_from_bits((uint32_t)half << 16); }
+
+static inline uint16_t f32_to_bf16(float value)
+{
+    uint32_t bits = float_to_bits(value);
+    if ((bits & 0x7fffffffu) > 0x7f800000u)
+        return (uint16_t)(bits >> 16 | 0x40u);                  /* a NaN stays one */
+    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
+}
+
+static inline float f16_to_f32(uint16_t half)
+{
+    uint32_t sign = (uint32_t)(half & 0x8000u) << 16, exponent = half >> 10 & 0x1fu, fraction = half & 0x3ffu;
+    if (exponent == 0x1f)
+        return float_from_bits(sign | 0x7f800000u | fraction << 13);
+    if (exponent)
+        return float_from_bits(sign | (exponent + 112) << 23 | fraction << 13);
+    float magnitude = (float)fraction * 0x1p-24f;               /* subnormal: exact in f32 */
+    return float_from_bits(sign | float_to_bits(magnitude));
+}
+
+static inline uint16_t f32_to_f16(float value)
+{
+    uint32_t bits = float_to_bits(value), sign = bits >> 16 & 0x8000u;
+    bits &= 0x7fffffffu;
+    if (bits > 0x7f800000u)
+        return (uint16_t)(sign | 0x7e00u);
+    if (bits >= 0x477ff000u)                                    /* 65520 and above round to infinity */
+        return (uint16_t)(sign | 0x7c00u);
+    if (bits >= 0x38800000u) {                                  /* normal in f16 */
+        bits += 0xfffu + (bits >> 13 & 1);
+        return (uint16_t)(sign | ((bits - 0x38000000u) >> 13));
+    }
+    /* Subnormal: adding 0.5 puts the f16 unit in the last place of the f32 sum, whose rounding is the wanted one. */
+    return (uint16_t)(sign | (float_to_bits(float_from_bits(bits) + 0.5f) - 0x3f000000u));
+}
+
+#endif
