@@ -1,0 +1,199 @@
+/* Errors, memory, text, digests. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/err.h"
+#include "common/base/hash.h"
+#include "common/base/mem.h"
+#include "common/base/text.h"
+
+static void first_error_stays(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    assert_int_equal(err_set(&err, ERR_INPUT, "key %s is missing", "layers"), -1);
+    assert_int_equal(err_set(&err, ERR_IO, "later"), -1);
+    assert_int_equal(err_at(&err, "%s: layer %d", "a.moe", 3), -1);
+    assert_int_equal(err.code, ERR_INPUT);
+    assert_string_equal(err.text, "a.moe: layer 3: key layers is missing");
+    err_clear(&err);
+    assert_int_equal(err.code, ERR_NONE);
+    assert_int_equal(err_set(NULL, ERR_IO, "dropped"), -1);
+    assert_int_equal(err_at(NULL, "dropped"), -1);
+}
+
+static void errors_are_one_printable_line(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    err_set(&err, ERR_INPUT, "name '%s'", "a\nb\x1b[31m\x7f");
+    assert_string_equal(err.text, "name 'a?b?[31m?'");
+    err_at(&err, "\t");
+    assert_string_equal(err.text, "?: name 'a?b?[31m?'");
+}
+
+static void long_errors_are_cut(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    char name[5000];
+    memset(name, 'x', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    err_set(&err, ERR_INPUT, "%s", name);
+    assert_int_equal(strlen(err.text), sizeof err.text - 1);
+    err_at(&err, "%s", name);
+    assert_int_equal(strlen(err.text), sizeof err.text - 1);
+}
+
+static void errno_tells_the_kind(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    errno = EPIPE;
+    err_errno(&err, "standard output");
+    assert_int_equal(err.code, ERR_PIPE);
+    err_clear(&err);
+    errno = ENOMEM;
+    err_errno(&err, "map");
+    assert_int_equal(err.code, ERR_MEMORY);
+    err_clear(&err);
+    errno = ENOENT;
+    err_errno(&err, "a.moe");
+    assert_int_equal(err.code, ERR_IO);
+    assert_string_equal(err.text, "a.moe: No such file or directory");
+}
+
+static void sizes_do_not_wrap(void **state)
+{
+    (void)state;
+    size_t out = 7;
+    assert_false(size_add(SIZE_MAX, 1, &out));
+    assert_false(size_mul(SIZE_MAX / 2 + 1, 2, &out));
+    assert_int_equal(out, 7);
+    assert_true(size_mul(3, 5, &out));
+    assert_int_equal(out, 15);
+    assert_int_equal(size_align(65, 64), 128);
+    assert_int_equal(size_align(128, 64), 128);
+}
+
+static void memory_is_zero_aligned_and_bounded(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    unsigned char *data = mem_alloc_aligned(100, 1, &err);
+    assert_non_null(data);
+    assert_int_equal((uintptr_t)data % 64, 0);
+    for (int i = 0; i < 100; i++)
+        assert_int_equal(data[i], 0);
+    mem_free(&data);
+    assert_null(data);
+    mem_free(&data);
+    assert_null(mem_alloc_aligned(SIZE_MAX / 2, 4, &err));
+    assert_int_equal(err.code, ERR_MEMORY);
+}
+
+static void growing_keeps_and_zeroes(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    int *array = NULL;
+    size_t room = 0;
+    for (int i = 0; i < 1000; i++) {
+        assert_int_equal(mem_grow(&array, &room, (size_t)i + 1, sizeof *array, &err), 0);
+        assert_int_equal(array[i], 0);
+        array[i] = i + 1;
+    }
+    for (int i = 0; i < 1000; i++)
+        assert_int_equal(array[i], i + 1);
+    int *before = array;
+    size_t room_before = room;
+    assert_int_equal(mem_grow(&array, &room, SIZE_MAX / 2, sizeof *array, &err), -1);
+    assert_int_equal(err.code, ERR_MEMORY);
+    assert_ptr_equal(array, before);
+    assert_int_equal(room, room_before);
+    mem_free(&array);
+}
+
+static void text_holds_bytes(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct text text = {0};
+    assert_int_equal(text_put(&text, "a\0b", 3, &err), 0);
+    assert_int_equal(text_putc(&text, 'c', &err), 0);
+    assert_int_equal(text_printf(&text, &err, "%d-%s", 42, "x"), 0);
+    assert_int_equal(text_puts(&text, "!", &err), 0);
+    assert_int_equal(text.length, 9);
+    assert_memory_equal(text.data, "a\0bc42-x!", 10);
+    text_clear(&text);
+    assert_int_equal(text.length, 0);
+    assert_string_equal(text.data, "");
+    text_free(&text);
+    assert_null(text.data);
+}
+
+/* Digests of the empty string and of "abc" as the algorithms' authors publish them. */
+static void digests_are_the_published_ones(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct sha256 digest;
+    char hex[65];
+    assert_int_equal(hash_sha256("abc", 3, &digest, &err), 0);
+    sha256_hex(&digest, hex);
+    assert_string_equal(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    char short_hex[33];
+    digest128_hex(hash_xxh3("", 0), short_hex);
+    assert_string_equal(short_hex, "99aa06d3014798d86001c324468d497f");
+}
+
+static void running_digests_equal_whole_ones(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct sha256_stream *sha = NULL;
+    struct xxh3_stream *xxh = NULL;
+    struct sha256 whole, parts;
+    char data[1000];
+    for (size_t i = 0; i < sizeof data; i++)
+        data[i] = (char)(i * 7);
+    assert_int_equal(sha256_stream_new(&sha, &err), 0);
+    assert_int_equal(xxh3_stream_new(&xxh, &err), 0);
+    for (size_t at = 0, step = 1; at < sizeof data; at += step, step = step * 2 + 1) {
+        size_t bytes = step < sizeof data - at ? step : sizeof data - at;
+        assert_int_equal(sha256_stream_put(sha, data + at, bytes, &err), 0);
+        xxh3_stream_put(xxh, data + at, bytes);
+    }
+    assert_int_equal(sha256_stream_end(&sha, &parts, &err), 0);
+    assert_null(sha);
+    assert_int_equal(hash_sha256(data, sizeof data, &whole, &err), 0);
+    assert_memory_equal(&whole, &parts, sizeof whole);
+    struct digest128 one = hash_xxh3(data, sizeof data), other = xxh3_stream_digest(xxh);
+    assert_memory_equal(&one, &other, sizeof one);
+    xxh3_stream_free(&xxh);
+    sha256_stream_free(&sha);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(first_error_stays),
+        cmocka_unit_test(errors_are_one_printable_line),
+        cmocka_unit_test(long_errors_are_cut),
+        cmocka_unit_test(errno_tells_the_kind),
+        cmocka_unit_test(sizes_do_not_wrap),
+        cmocka_unit_test(memory_is_zero_aligned_and_bounded),
+        cmocka_unit_test(growing_keeps_and_zeroes),
+        cmocka_unit_test(text_holds_bytes),
+        cmocka_unit_test(digests_are_the_published_ones),
+        cmocka_unit_test(running_digests_equal_whole_ones),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
