@@ -1,0 +1,64 @@
+/* The one description of a transformer that the engine computes. Families (common/arch) fill it; nothing after that asks
+ * which family it was. Counts are in elements. */
+#ifndef MOE_MODEL_HPARAMS_H
+#define MOE_MODEL_HPARAMS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/route.h"
+
+enum { LAYERS_MAX = 512, EOS_MAX = 8 };
+
+enum qk_norm {
+    QK_NORM_NONE,
+    QK_NORM_WHOLE,       /* one norm over all of q, one over all of k, before heads are split (OLMoE) */
+    QK_NORM_HEAD         /* over each head (Qwen3) */
+};
+
+enum rope_kind { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3 };
+
+enum ffn_kind { FFN_DENSE, FFN_EXPERTS };
+
+struct rope_shape {
+    enum rope_kind kind;
+    int rotary;                      /* floats of a head that turn */
+    double theta, factor;            /* factor: linear, llama3 */
+    double low_factor, high_factor;  /* llama3 */
+    int original_positions;          /* llama3 */
+};
+
+struct hparams {
+    char family[32];                 /* model_type, for people only */
+    int vocab, hidden, layers, max_positions;
+    float norm_epsilon;
+    bool tied;                       /* the output head is the embedding */
+    int eos[EOS_MAX], eos_count;     /* ids that end a sequence */
+    int bos, pad;                    /* -1: none */
+
+    struct {
+        int heads, kv_heads, head_dim;
+        enum qk_norm qk_norm;
+        bool qkv_bias, out_bias;
+        float clip_qkv;              /* 0: none */
+        float scale;
+    } attention;
+    struct rope_shape rope;
+
+    struct {
+        enum router_kind kind;
+        int experts, top_k;          /* 0, 0: no layer has experts */
+        bool renormalise;
+        float scale;
+    } router;
+    int expert_inner, dense_inner;   /* inner widths; 0 where no layer is of that kind */
+
+    struct layer_shape {
+        uint8_t ffn;                 /* enum ffn_kind */
+        int window;                  /* sliding window, 0: none */
+    } layer[LAYERS_MAX];
+};
+
+int hparams_moe_layers(const struct hparams *shape);
+
+#endif

@@ -1,0 +1,78 @@
+/* A model file (.moe): hparams, tokenizer and packed weights, mapped read-only. The format is told in moe-model(5).
+ *
+ * Canonical tensors, N the layer (shapes as [outputs][inputs]; a bias or norm is a VECTOR, the rest MATRIX or EXPERTS):
+ *
+ *     embed                      MATRIX  [vocab][hidden]
+ *     head                       MATRIX  [vocab][hidden]         absent when tied
+ *     final_norm                 VECTOR  [hidden]
+ *     layers.N.attention.norm    VECTOR  [hidden]
+ *     layers.N.attention.qkv     MATRIX  [(heads + 2 kv_heads) head_dim][hidden]     rows of q, then k, then v
+ *     layers.N.attention.qkv_bias VECTOR                                             when qkv_bias
+ *     layers.N.attention.q_norm  VECTOR  [heads head_dim] or [head_dim]              by qk_norm; k_norm alike
+ *     layers.N.attention.out     MATRIX  [hidden][heads head_dim]
+ *     layers.N.attention.out_bias VECTOR [hidden]                                    when out_bias
+ *     layers.N.ffn.norm          VECTOR  [hidden]
+ *     layers.N.router            MATRIX  [experts][hidden]                           FFN_EXPERTS
+ *     layers.N.experts           EXPERTS count = experts, inner = expert_inner       FFN_EXPERTS
+ *     layers.N.dense             EXPERTS count = 1, inner = dense_inner              FFN_DENSE
+ *
+ * An EXPERTS tensor is `count` blocks (EXPERT in kernels/formats.h), `stride` bytes apart, each at a page boundary. */
+#ifndef MOE_MODEL_MODEL_H
+#define MOE_MODEL_MODEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/base/hash.h"
+#include "common/model/hparams.h"
+#include "kernels/formats.h"
+
+enum tensor_kind { TENSOR_VECTOR, TENSOR_MATRIX, TENSOR_EXPERTS };
+
+struct tensor {
+    const char *name;
+    enum tensor_kind kind;
+    enum weight_format format;       /* VECTOR: FORMAT_F32 */
+    int outputs, inputs;             /* VECTOR: outputs elements, inputs 1; EXPERTS: hidden, inner */
+    int count;                       /* EXPERTS: blocks; else 1 */
+    uint64_t offset, stride, bytes;  /* in the file; bytes covers all blocks */
+    struct digest128 digest;         /* of those bytes */
+};
+
+/* What a stream must know of the model it came from, and what sets two model files apart. */
+struct model_identity {
+    struct sha256 index;             /* of this file's index: names exactly this file */
+    struct sha256 source;            /* of the weights it was converted from, before any change of dtype or inflation */
+    struct sha256 tokenizer;         /* zeros: none */
+    char name[64];
+    char dtype[32];                  /* "bf16", or "f32, experts bf16" */
+    int layers, moe_layers, experts, top_k, vocab, hidden;
+    int inflated_from;               /* inner width of the experts before inflation; 0: not inflated */
+    bool synthetic;                  /* random weights */
+};
+
+struct model;
+
+/* Opens and maps; checks magic, index digest, every size and offset against the file and against hparams. The data's
+ * digests are checked by model_verify only. */
+int model_open(struct model **out, const char *path, struct err *err);
+void model_close(struct model **model);
+int model_verify(const struct model *model, struct err *err);
+
+const char *model_path(const struct model *model);
+const struct hparams *model_hparams(const struct model *model);
+const struct model_identity *model_identity(const struct model *model);
+
+int model_tensor_count(const struct model *model);
+const struct tensor *model_tensor_at(const struct model *model, int index);
+/* By name, printf-style ("layers.%d.router"); NULL with err set when there is none. */
+const struct tensor *model_tensor(const struct model *model, struct err *err, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+const void *model_data(const struct model *model, const struct tensor *tensor);
+
+/* tokenizer.json and the chat template as text, valid while the model is open; NULL when the model has none. */
+const char *model_tokenizer_json(const struct model *model, size_t *bytes);
+const char *model_chat_template(const struct model *model, size_t *bytes);
+
+#endif

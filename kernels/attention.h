@@ -1,0 +1,57 @@
+/* Rotary positions, the KV cache, and attention over it.
+ *
+ * CACHE of one layer: k and v, each [kv_heads][capacity][head_dim] f32. A token's place in it is its SLOT. Tokens that were
+ * committed have slot = logical position; the nodes of a draft tree lie behind them in the order in which they came.
+ *
+ * A query sees a sequence of slots in LOGICAL order: slots 0 .. prefix[r]-1, then the slots path[path_start[r]] ..
+ * path[path_start[r+1]-1]. The j-th of them stands at logical position j, whatever its slot is. The last one is the query's own. */
+#ifndef MOE_KERNELS_ATTENTION_H
+#define MOE_KERNELS_ATTENTION_H
+
+#include "kernels/buffer.h"
+
+enum { ATTENTION_CHUNK = 64 };
+
+/* Rotates `heads` neighbouring heads of each row in place. With c, s = table[position[r]][i] for i < rotary/2:
+ *     halves: (x[i], x[i + rotary/2]) -> (x[i] c - x[i + rotary/2] s, x[i + rotary/2] c + x[i] s)
+ * Floats rotary .. head_dim-1 of a head stay. Each product and sum is rounded by itself (no fused multiply-add).
+ * x         [rows] of stride floats, heads*head_dim used
+ * table     [positions][rotary/2][2] f32: cos, sin, any scale factor included
+ * position  [rows] i32, each below the table's positions */
+struct rope_args {
+    struct buffer x, table, position;
+    int rows, heads, head_dim, rotary, stride;
+};
+
+/* cache[h][slot[r]][:] = in[r][h][:] for k and v. in_k, in_v [rows] of stride floats, kv_heads*head_dim used.
+ * slot [rows] i32, distinct, each below capacity. */
+struct kv_write_args {
+    struct buffer in_k, in_v, k, v, slot;
+    int rows, kv_heads, head_dim, capacity, stride;
+};
+
+/* Slot to[i] becomes a copy of slot from[i], one after the other in ascending i (the caller sees to from[i] >= to[i], ascending). */
+struct kv_move_args {
+    struct buffer k, v, from, to;
+    int count, kv_heads, head_dim, capacity;
+};
+
+/* out[r][h][:] = sum over the visible j of softmax_j(scale * q[r][h] . k[h'][slot_j]) * v[h'][slot_j],   h' = h * kv_heads / heads
+ *
+ * q           [rows] of stride floats, heads*head_dim used;   out [rows][heads*head_dim], not overlapping q
+ * prefix      [rows] i32;   path_start [rows+1] i32;   path i32 (see above)
+ * window      0: every j is visible; else only j > own position - window
+ *
+ * Order:  logical positions are cut into chunks of 64 from position 0. In a chunk, over its visible positions ascending:
+ *         score s_j = scale * dot(q, k_j); m = max s_j; p_j = exp(s_j - m); l = sum of p_j; a = sum of p_j * v_j by fused
+ *         multiply-add from 0. Chunks are joined ascending: M' = max(M, m), f = exp(M - M'), g = exp(m - M'),
+ *         L = fma(L, f, l * g), A = fma(A, f, a * g), beginning with the first chunk's own values; out = A / L.
+ *         A dot product is 16 partial sums (index mod 16) by fused multiply-add ascending, then halves added 8+8, 4+4, 2+2, 1+1.
+ *         exp is plain_exp of kernels/plain/math.h. So a row's bits depend on its own sequence only. */
+struct attention_args {
+    struct buffer q, k, v, prefix, path_start, path, out;
+    float scale;
+    int rows, heads, kv_heads, head_dim, capacity, stride, window;
+};
+
+#endif

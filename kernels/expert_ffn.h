@@ -1,0 +1,33 @@
+/* Feed-forward network of the routed experts, for the rows of one forward. A dense feed-forward network is one expert that
+ * every row uses with weight 1.
+ *
+ *   out[r] += sum over the slots s of r, in slot order, of
+ *             weight[r][s] * (Wdown[e] . (silu(Wgate[e] . in[r]) * (Wup[e] . in[r]))),   e = expert[r][s]
+ *
+ * in       [rows][hidden]  f32   after the layer's norm
+ * out      [rows][hidden]  f32   the residual stream; must not overlap in
+ * expert   [rows][slots]   i32   -1 marks a slot dropped by a budget; the experts of a row are distinct.
+ *                                None: slots is 1 and every row uses expert 0 with weight 1
+ * weight   [rows][slots]   f32
+ * table    [experts]       u64   device address of each expert's block (EXPERT in formats.h); read for wanted experts only
+ * inner    [rows*slots][inner]   f32   scratch
+ * partial  [rows*slots][hidden]  f32   scratch
+ * group    [experts + 1 + 2*rows*slots] i32   scratch: rows grouped by expert
+ *
+ * Order:  each product as in linear.h (two chains over k, even and odd); silu(g) = g / (1 + plain_exp(-g)), times up;
+ *         partial = the product with Wdown; out = fma(weight, partial, out) in slot order. A row's bits depend on nothing but
+ *         that row: not on rows, their order, threads, or what others route to.
+ * Cost:   each wanted expert's block is read once, whole, zeros included. Cannot fail: shapes were checked before. */
+#ifndef MOE_KERNELS_EXPERT_FFN_H
+#define MOE_KERNELS_EXPERT_FFN_H
+
+#include "kernels/buffer.h"
+#include "kernels/formats.h"
+
+struct expert_ffn_args {
+    struct buffer in, out, expert, weight, table, inner, partial, group;
+    enum weight_format format;
+    int rows, slots, experts, hidden, inner_width;
+};
+
+#endif

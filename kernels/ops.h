@@ -1,0 +1,36 @@
+/* All operations a device offers. Each is specified in its own header; kernels/ref is the executable specification, and
+ * kernels/cpu and any other device meet it within the tolerances of tests/kernel.
+ *
+ * Operations are put on a queue and run in its order; they cannot fail by themselves (shapes were checked by the engine).
+ * What a device can only notice later is told by queue_wait in tensor/device.h. */
+#ifndef MOE_KERNELS_OPS_H
+#define MOE_KERNELS_OPS_H
+
+#include "kernels/attention.h"
+#include "kernels/expert_ffn.h"
+#include "kernels/linear.h"
+#include "kernels/route.h"
+#include "kernels/rows.h"
+
+/* Where operations are put. `state` belongs to the device: a team of threads for the host, a CUDA stream for a GPU. */
+struct queue {
+    void *state;
+};
+
+struct device_ops {
+    void (*embed)(struct queue *, const struct embed_args *);
+    void (*norm)(struct queue *, const struct norm_args *);
+    void (*clamp)(struct queue *, const struct clamp_args *);
+    void (*gather)(struct queue *, const struct gather_args *);
+    void (*linear)(struct queue *, const struct linear_args *);
+    void (*rope)(struct queue *, const struct rope_args *);
+    void (*kv_write)(struct queue *, const struct kv_write_args *);
+    void (*kv_move)(struct queue *, const struct kv_move_args *);
+    void (*attention)(struct queue *, const struct attention_args *);
+    void (*route_score)(struct queue *, const struct route_score_args *);
+    void (*route_shortlist)(struct queue *, const struct route_shortlist_args *);
+    void (*route_select)(struct queue *, const struct route_select_args *);
+    void (*expert_ffn)(struct queue *, const struct expert_ffn_args *);
+};
+
+#endif

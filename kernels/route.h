@@ -1,0 +1,50 @@
+/* The router: from router logits to the experts of each row and their weights, with or without a budget.
+ *
+ * Logits come from linear.h. A budget is a MASK of allowed experts, u8 [experts], 1 = allowed: made beforehand from a static
+ * ranking, or by route_shortlist from this forward's own scores (MoE-Spec section 3.2, eq. 5). */
+#ifndef MOE_KERNELS_ROUTE_H
+#define MOE_KERNELS_ROUTE_H
+
+#include <stdbool.h>
+
+#include "kernels/buffer.h"
+
+enum router_kind {
+    ROUTER_SOFTMAX_TOPK      /* softmax over all experts, the top_k largest; weights are their probabilities */
+};
+
+/* What becomes of a wanted expert outside the mask (MoE-Spec section 3.3). */
+enum budget_mode {
+    BUDGET_TRUNCATE,         /* its slot is dropped; the others keep the weights of the full top-k (eq. 7) */
+    BUDGET_SUBSTITUTE        /* top_k among the allowed, the family's weight rule applied to that set (eq. 8) */
+};
+
+/* score[r][e]: softmax over the experts of logits[r], in f32: maximum; plain_exp(x - maximum); sum ascending; each divided by
+ * the sum. logits, score [rows][experts] f32; may be the same buffer. */
+struct route_score_args {
+    struct buffer logits, score;
+    enum router_kind kind;
+    int rows, experts;
+};
+
+/* mask = the `budget` experts of largest sum over rows of score[r][e] (f32, rows ascending); ties to the lower expert.
+ * score [rows][experts] f32, mask [experts] u8, 1 <= budget <= experts. A row's result then depends on the other rows. */
+struct route_shortlist_args {
+    struct buffer score, mask;
+    int rows, experts, budget;
+};
+
+/* For each row: wanted = its natural top_k by score, largest first, ties to the lower expert; expert = the same under the
+ * mask (none: equal to wanted), -1 for a slot that is dropped or, under substitution, when fewer than top_k are allowed;
+ * weight = score, divided by the sum over the set when renormalise (truncation: over the natural set; sum in slot order),
+ * then times scale; 0 for a slot of -1. Kept slots stand first, heaviest first.
+ * score [rows][experts] f32; mask [experts] u8 or none; wanted, expert [rows][top_k] i32; weight [rows][top_k] f32. */
+struct route_select_args {
+    struct buffer score, mask, wanted, expert, weight;
+    enum budget_mode mode;
+    bool renormalise;
+    float scale;
+    int rows, experts, top_k;
+};
+
+#endif

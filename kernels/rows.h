@@ -1,0 +1,42 @@
+/* Operations that treat each row of a forward by itself: embedding, norm, clamp, gathering.
+ *
+ * `rows` is at most 512. All activations are f32. A row's bits depend on that row alone. Strides count floats. */
+#ifndef MOE_KERNELS_ROWS_H
+#define MOE_KERNELS_ROWS_H
+
+#include "kernels/buffer.h"
+#include "kernels/formats.h"
+
+/* out[r][:] = table[token[r]][:], widened exactly.
+ * token [rows] i32, each in 0 .. vocab-1; table a MATRIX [vocab][hidden]; out [rows][hidden] f32. */
+struct embed_args {
+    struct buffer token, table, out;
+    enum weight_format format;
+    int rows, vocab, hidden;
+};
+
+/* Root-mean-square norm of `parts` neighbouring pieces of each row:
+ *     out[r][p][i] = in[r][p][i] / sqrt(mean over i of in[r][p][i]^2 + epsilon) * weight[i]
+ * in  [rows] of in_stride,  first parts*width floats used;  out [rows] of out_stride; may be the same buffer as in
+ * weight [width] f32, shared by the parts (one part: a layer's norm, or OLMoE's norm over all of q; heads as parts: Qwen3's).
+ * Order: 16 partial sums (index mod 16) by fused multiply-add in ascending index, then halves added: 8+8, 4+4, 2+2, 1+1. */
+struct norm_args {
+    struct buffer in, weight, out;
+    float epsilon;
+    int rows, parts, width, in_stride, out_stride;
+};
+
+/* x = min(max(x, -limit), limit) for the first `width` floats of each row (OLMo's clip_qkv). In place. */
+struct clamp_args {
+    struct buffer x;
+    float limit;
+    int rows, width, stride;
+};
+
+/* out[i][:] = in[index[i]][:]; index [count] i32 in 0 .. rows-1; in [rows][width], out [count][width], not overlapping. */
+struct gather_args {
+    struct buffer in, index, out;
+    int rows, count, width;
+};
+
+#endif
