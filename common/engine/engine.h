@@ -1,0 +1,92 @@
+/* One transformer for all families: forwards over flat batches that may be chains or trees.
+ *
+ * A SEQUENCE owns a KV cache: `length` committed tokens, behind them PENDING nodes. A forward appends its rows as pending
+ * nodes 0, 1, 2, ... (counted since the last commit or rollback, over several forwards). A node's parent is an earlier
+ * pending node, or -1: the last committed token. Its position is its parent's plus one. It attends to the committed tokens
+ * and to its own ancestors. sequence_commit keeps one path of pending nodes and drops the others.
+ *
+ * A node's results depend on its own path alone: not on siblings, order, chunking, threads, or where other tokens route. The
+ * one exception is a plan with PLAN_ROUTER. */
+#ifndef MOE_ENGINE_ENGINE_H
+#define MOE_ENGINE_ENGINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/engine/expert_plan.h"
+#include "common/model/model.h"
+#include "common/store/expert_source.h"
+#include "common/tensor/device.h"
+
+enum { ENGINE_ROWS_MAX = 512 };
+
+struct engine;
+struct sequence;
+
+struct engine_setup {
+    const struct model *model;           /* these three stay open as long as the engine */
+    struct device *device;
+    struct expert_source *experts;       /* may be NULL for a model without expert layers */
+    int max_rows;                        /* of one forward, 1 .. 512 */
+    int max_logit_rows;                  /* rows of one forward whose logits may be asked for */
+    int max_positions;                   /* longest sequence; 0: the model's own limit */
+};
+
+int engine_open(struct engine **out, const struct engine_setup *setup, struct err *err);
+void engine_close(struct engine **engine);
+const struct hparams *engine_hparams(const struct engine *engine);
+const struct device_info *engine_device(const struct engine *engine);
+int engine_max_rows(const struct engine *engine);
+
+/* A sequence for up to `capacity` tokens, committed and pending together. */
+int sequence_open(struct sequence **out, struct engine *engine, int capacity, struct err *err);
+void sequence_close(struct sequence **sequence);
+int sequence_length(const struct sequence *sequence);          /* committed tokens */
+int sequence_pending(const struct sequence *sequence);         /* nodes since the last commit or rollback */
+int sequence_capacity(const struct sequence *sequence);
+
+/* Keeps the path node[0], node[1], ... (each the parent of the next, the first a child of -1); drops all other nodes. */
+int sequence_commit(struct sequence *sequence, const int32_t *node, int count, struct err *err);
+void sequence_rollback(struct sequence *sequence);             /* drops all pending nodes */
+int sequence_truncate(struct sequence *sequence, int length, struct err *err);    /* and committed tokens from `length` on */
+
+struct batch {
+    int rows;
+    const int32_t *token;                /* [rows] */
+    const int32_t *parent;               /* [rows] pending node or -1; NULL: a chain behind the newest pending node */
+    const int32_t *logit_row;            /* [logit_rows] rows whose logits are wanted, ascending; NULL: the first logit_rows */
+    int logit_rows;
+    const struct expert_plan *plan;      /* NULL: none */
+    bool want_scores;                    /* router scores of all experts */
+    bool want_hidden;                    /* residual stream after each layer, before the final norm */
+};
+
+/* What a forward computed. Arrays are the engine's and stay until its next forward. moe = expert layers, in order. */
+struct forward {
+    int rows, logit_rows, moe_layers, experts, top_k, vocab, layers, hidden_size;
+    const float *logits;                 /* [logit_rows][vocab] */
+    const int32_t *expert;               /* [rows][moe][top_k] applied, heaviest first, -1: dropped; NULL without expert layers */
+    const float *weight;                 /* [rows][moe][top_k] */
+    const int32_t *wanted;               /* [rows][moe][top_k] what the router chose before any budget */
+    const float *score;                  /* [rows][moe][experts], with want_scores */
+    const float *hidden;                 /* [rows][layers][hidden_size], with want_hidden */
+    const int32_t *distinct_wanted;      /* [moe] distinct experts of all rows */
+    const int32_t *distinct_loaded;      /* [moe] */
+    int64_t bytes;                       /* nominal: distinct experts loaded, dense tensors, KV read */
+};
+
+/* On failure the sequence is as before. */
+int engine_forward(struct engine *engine, struct sequence *sequence, const struct batch *batch, struct forward *out, struct err *err);
+
+/* Commits a prompt (or the next part of one), cut into pieces at multiples of the engine's piece size from position 0.
+ * There must be no pending nodes. logits of the last token are in *out. each (may be NULL) sees every piece's forward. */
+typedef int engine_piece_function(void *context, const struct forward *piece, int position, struct err *err);
+int engine_prompt(struct engine *engine, struct sequence *sequence, const int32_t *token, int count, const struct batch *options,
+                  engine_piece_function *each, void *context, struct forward *out, struct err *err);
+
+/* Nominal bytes of one forward, as in struct forward: dense tensors read at every forward, and one expert. */
+int64_t engine_dense_bytes(const struct engine *engine);
+int64_t engine_expert_bytes(const struct engine *engine);
+
+#endif

@@ -1,0 +1,53 @@
+/* The narrow door to a processor: memory, a queue of work, and the operations of kernels/ops.h. Nothing above this file
+ * knows which device it talks to.
+ *
+ * Two devices always exist. `host` computes with the best instruction set of the processor, in place. `ref` computes with
+ * the reference kernels behind memory of its own: addresses that mean nothing to anyone else, filled with NaNs when new,
+ * unmapped when freed, every access checked; it keeps the seam honest. */
+#ifndef MOE_TENSOR_DEVICE_H
+#define MOE_TENSOR_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "common/base/err.h"
+#include "kernels/ops.h"
+
+struct device;
+
+struct device_setup {
+    const char *name;                /* "auto", "host", "ref"; any other, or one that is missing, is an error */
+    int threads;                     /* host: 1 .. 256; 0: one a processor */
+    const char *isa;                 /* host: force an instruction set; NULL: the best */
+};
+
+struct device_info {
+    char name[64];                   /* the device in effect: "host avx512", "ref" */
+    bool host_memory;                /* buffers can be made of host memory in place (device_map) */
+    int threads;
+};
+
+int device_open(struct device **out, const struct device_setup *setup, struct err *err);
+void device_close(struct device **device);               /* after all its buffers were freed */
+const struct device_info *device_info(const struct device *device);
+const struct device_ops *device_ops(const struct device *device);
+
+/* New memory, 64-byte aligned, contents undefined. device_free accepts a buffer of address 0 and leaves one. */
+int device_alloc(struct device *device, size_t bytes, struct buffer *out, struct err *err);
+void device_free(struct device *device, struct buffer *buffer);
+
+/* A buffer that is the host memory at `data`, read-only, valid as long as that is. Only with info.host_memory. */
+struct buffer device_map(struct device *device, const void *data, size_t bytes);
+
+/* The queue of the device. Copies run in its order; `upload` has read `data` when it returns, `download` has written it only
+ * after queue_wait. */
+struct queue *device_queue(struct device *device);
+void queue_upload(struct device *device, struct buffer to, const void *data, size_t bytes);
+void queue_download(struct device *device, void *data, struct buffer from, size_t bytes);
+int queue_wait(struct device *device, struct err *err);
+
+/* Best of several ways to read `bytes` bytes of memory with the device's threads, in bytes a second: the yardstick of every
+ * report. Takes about `seconds`. Zero when the device has no such measure (ref). */
+double device_read_bandwidth(struct device *device, size_t bytes, double seconds, struct err *err);
+
+#endif
