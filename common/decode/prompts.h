@@ -1,0 +1,70 @@
+/* Prompts from files, one after the other, in bounded memory.
+ *
+ * A file of JSON lines has one object a line with exactly one of
+ *   prompt    text, taken raw (the tokenizer's bos is put in front; special tokens in it are plain text)
+ *   messages  chat: [{role, content}, ...], to which the chat template is applied with add_generation_prompt
+ *   turns     chat: user turns as strings; each next one is asked after the answer to the one before (prompt_next_turn)
+ *   tokens    ids, taken as they are
+ * and optional id (string or number), task, answer (strings), max_tokens. Other keys are ignored; blank lines are skipped.
+ * A .txt file is one prompt a line, or one prompt a file; `-` is standard input, read as JSON lines.
+ *
+ * Errors are ERR_INPUT and name file and line. A line longer than the limit, invalid UTF-8, JSON with duplicate keys are
+ * refused. */
+#ifndef MOE_DECODE_PROMPTS_H
+#define MOE_DECODE_PROMPTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <jansson.h>
+
+#include "common/base/err.h"
+#include "common/base/text.h"
+#include "common/model/template.h"
+#include "common/model/tokenizer.h"
+
+struct prompts;
+
+struct prompts_options {
+    const char *field;                 /* name of the text field; NULL: "prompt" */
+    bool chat;                         /* a text is one user message */
+    bool whole;                        /* .txt: one prompt a file */
+    bool parse_special;                /* special tokens are honoured everywhere, in content too */
+    const char *text;                  /* one prompt given directly; comes before the files */
+    const struct template *chat_template;   /* borrowed; NULL: chat is an error */
+    const json_t *trusted;             /* borrowed; bos_token, eos_token, ... for the template; may be NULL */
+    const char *const *template_args;  /* "name=value"; value is JSON if it parses as such, else a string */
+    size_t n_template_args;
+    size_t line_limit;                 /* bytes; 0: 64 MiB */
+    int vocab;                         /* ids of `tokens` prompts must be below; 0: the tokenizer's size, if there is one */
+};
+
+struct prompt {
+    char *id;                          /* never NULL: the file's, or "ordinal" */
+    char *task, *answer;               /* NULL where the file has none */
+    char *text;                        /* what was tokenised (raw text or the template's output); NULL for ids */
+    size_t text_bytes;
+    struct tokens tokens;
+    int max_tokens;                    /* 0: not given */
+    int64_t ordinal;                   /* 0, 1, ... over all files */
+    int turn, turns;                   /* the user turn now in `tokens`, from 0; how many there are */
+    char *place;                       /* "file:line", for messages */
+    json_t *messages, *rest;           /* the chat so far, and the turns to come; NULL without chat */
+};
+
+/* files: paths; none and no options->text: standard input. The arrays, the tokenizer, the template and `trusted` are
+ * borrowed until prompts_close. tokenizer may be NULL: then only `tokens` prompts are accepted. */
+int prompts_open(struct prompts **out, const struct prompts_options *options, const char *const *files, size_t n_files,
+                 const struct tokenizer *tokenizer, struct err *err);
+void prompts_close(struct prompts **prompts);
+
+/* 1: *out is set, to be freed by prompt_free; 0: no more; -1: error. */
+int prompts_next(struct prompts *prompts, struct prompt *out, struct err *err);
+void prompt_free(struct prompt *prompt);
+
+/* After the answer to the turn in `tokens`: appends it and the next user turn to the chat and rebuilds text and tokens.
+ * 1: prompt->turn is the next one; 0: there are no more turns (nothing changed); -1: error. */
+int prompt_next_turn(struct prompts *prompts, struct prompt *prompt, const char *answer, size_t bytes, struct err *err);
+
+#endif
