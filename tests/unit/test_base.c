@@ -1,17 +1,12 @@
-/* Errors, memory, text, digests. */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+/* Errors, memory, text, digests, the bar. */
+#include "tests/unit/unit.h"
 
-#include <cmocka.h>
+#include <errno.h>
 
 #include "common/base/err.h"
 #include "common/base/hash.h"
 #include "common/base/mem.h"
+#include "common/base/progress.h"
 #include "common/base/text.h"
 
 static void first_error_stays(void **state)
@@ -181,6 +176,67 @@ static void running_digests_equal_whole_ones(void **state)
     sha256_stream_free(&sha);
 }
 
+static void bar_tells_share_rate_and_time_left(void **state)
+{
+    (void)state;
+    char line[160];
+    struct progress bar = {.unit = "tokens", .done = 250, .total = 1000};
+    progress_line(&bar, 10, line, sizeof line);
+    assert_string_equal(line, "[#####...............]  25% 250 of 1.00k tokens, 25/s, 0:30 left");
+    bar.done = 1234567;
+    bar.total = 0;
+    progress_line(&bar, 3661, line, sizeof line);
+    assert_string_equal(line, "1.23M tokens, 337/s, 1:01:01 so far");
+    bar = (struct progress){.unit = "bytes", .total = 10};
+    progress_line(&bar, 2, line, sizeof line);
+    assert_string_equal(line, "[....................]   0% 0 of 10 bytes, 0/s, ? left");
+    bar.done = 30;
+    progress_line(&bar, 2, line, sizeof line);
+    assert_string_equal(line, "[####################] 100% 30 of 10 bytes, 15/s, 0:00 left");
+}
+
+static void bar_is_drawn_after_a_second_and_cleared(void **state)
+{
+    (void)state;
+    char *shown = NULL;
+    size_t bytes = 0;
+    FILE *to = open_memstream(&shown, &bytes);
+    struct progress bar;
+    progress_start(&bar, PROGRESS_ALWAYS, to, "tokens", 10);
+    progress_step(&bar, 1);
+    fflush(to);
+    assert_int_equal(bytes, 0);
+    bar.started -= 2;                   /* as if two seconds had gone by */
+    progress_step(&bar, 1);
+    progress_step(&bar, 1);             /* within a tenth of a second: not drawn again */
+    fflush(to);
+    assert_non_null(strstr(shown, "20% 2 of 10 tokens"));
+    assert_null(strstr(shown, "3 of 10"));
+    progress_end(&bar);
+    fclose(to);
+    assert_string_equal(shown + bytes - 4, "\r\033[K");
+    free(shown);
+}
+
+static void bar_stays_away_where_it_is_not_wanted(void **state)
+{
+    (void)state;
+    char *shown = NULL;
+    size_t bytes = 0;
+    enum progress_mode modes[] = {PROGRESS_NEVER, PROGRESS_AUTO};       /* a memory stream is no terminal */
+    FILE *to = open_memstream(&shown, &bytes);
+    for (int i = 0; i < 2; i++) {
+        struct progress bar;
+        progress_start(&bar, modes[i], to, "tokens", 10);
+        bar.started -= 2;
+        progress_step(&bar, 1);
+        progress_end(&bar);
+    }
+    fclose(to);
+    assert_int_equal(bytes, 0);
+    free(shown);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -194,6 +250,9 @@ int main(void)
         cmocka_unit_test(text_holds_bytes),
         cmocka_unit_test(digests_are_the_published_ones),
         cmocka_unit_test(running_digests_equal_whole_ones),
+        cmocka_unit_test(bar_tells_share_rate_and_time_left),
+        cmocka_unit_test(bar_is_drawn_after_a_second_and_cleared),
+        cmocka_unit_test(bar_stays_away_where_it_is_not_wanted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,350 @@
+#include "common/base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/mem.h"
+
+enum { READ_STEP = 64 * 1024, BUFFER_BYTES = 64 * 1024 };
+
+static bool is_standard(const char *path) { return strcmp(path, "-") == 0; }
+
+int file_read(struct text *out, const char *path, size_t limit, struct err *err)
+{
+    const char *name = is_standard(path) ? "standard input" : path;
+    struct text text = {0};
+    int rc = -1, fd = is_standard(path) ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return err_errno(err, "%s", name);
+    for (;;) {
+        size_t need;
+        if (!size_add(text.length, READ_STEP + 1, &need) || mem_grow(&text.data, &text.room, need, 1, err))
+            goto done;
+        ssize_t got = read(fd, text.data + text.length, READ_STEP);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0) {
+            err_errno(err, "%s", name);
+            goto done;
+        }
+        if (got == 0)
+            break;
+        text.length += (size_t)got;
+        if (text.length > limit) {
+            err_set(err, ERR_INPUT, "%s: larger than the %zu bytes that such a file may have", name, limit);
+            goto done;
+        }
+    }
+    rc = text_put(out, text.data, text.length, err);
+done:
+    if (!is_standard(path))
+        close(fd);
+    text_free(&text);
+    return rc;
+}
+
+int file_map_open(struct file_map *map, const char *path, struct err *err)
+{
+    struct stat status;
+    void *data = NULL;
+    int rc = -1, fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return err_errno(err, "%s", path);
+    if (fstat(fd, &status)) {
+        err_errno(err, "%s", path);
+        goto done;
+    }
+    if (!S_ISREG(status.st_mode)) {
+        err_set(err, ERR_INPUT, "%s: not a regular file, so it cannot be mapped; give the name of a file on disk", path);
+        goto done;
+    }
+    if (status.st_size > 0) {
+        data = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_SHARED, fd, 0);
+        if (data == MAP_FAILED) {
+            err_errno(err, "%s: cannot map %lld bytes", path, (long long)status.st_size);
+            goto done;
+        }
+    }
+    map->data = data;
+    map->bytes = (size_t)status.st_size;
+    rc = 0;
+done:
+    close(fd);
+    return rc;
+}
+
+void file_map_close(struct file_map *map)
+{
+    if (map->data)
+        munmap((void *)(uintptr_t)map->data, map->bytes);
+    map->data = NULL;
+    map->bytes = 0;
+}
+
+/* The names a signal handler has to remove. They lie in fixed memory, because the handler may run while another thread
+ * closes an output: it must never follow a pointer that is being freed. A name is only read in state SLOT_NAMED. */
+enum { SLOTS = 32 };
+enum slot_state { SLOT_FREE, SLOT_TAKEN, SLOT_NAMED };
+static struct {
+    atomic_int state;
+    char name[PATH_MAX];
+} slots[SLOTS];
+
+static int slot_take(void)
+{
+    for (int i = 0; i < SLOTS; i++) {
+        int expected = SLOT_FREE;
+        if (atomic_compare_exchange_strong(&slots[i].state, &expected, SLOT_TAKEN))
+            return i;
+    }
+    return -1;
+}
+
+void output_discard_all_unsafe(void)
+{
+    for (int i = 0; i < SLOTS; i++)
+        if (atomic_load(&slots[i].state) == SLOT_NAMED)
+            unlink(slots[i].name);
+}
+
+struct output {
+    char *path;             /* as the user wrote it */
+    char *target;           /* where a link at `path` leads; the name that appears at commit */
+    uint8_t *buffer;
+    size_t used;
+    int fd, slot;           /* slot: of the temporary name, -1 when written in place */
+};
+
+static const char *output_name(const struct output *out) { return is_standard(out->path) ? "standard output" : out->path; }
+
+const char *output_path(const struct output *out) { return out->path; }
+
+bool output_is_terminal(const struct output *out) { return isatty(out->fd); }
+
+/* Frees, and leaves nothing behind under the temporary name. */
+static void output_free(struct output **address)
+{
+    struct output *out = *address;
+    if (!out)
+        return;
+    if (out->fd >= 0 && !is_standard(out->path))
+        close(out->fd);
+    if (out->slot >= 0) {
+        if (atomic_load(&slots[out->slot].state) == SLOT_NAMED)
+            unlink(slots[out->slot].name);
+        atomic_store(&slots[out->slot].state, SLOT_FREE);
+    }
+    mem_free(&out->buffer);
+    mem_free(&out->target);
+    mem_free(&out->path);
+    mem_free(address);
+}
+
+static int open_temporary(struct output *out, mode_t mode, struct err *err)
+{
+    out->slot = slot_take();
+    if (out->slot < 0)
+        return err_set(err, ERR_IO, "%s: more than %d outputs are open at once", out->path, SLOTS);
+    char *name = slots[out->slot].name;
+    for (int attempt = 0; attempt < 100; attempt++) {
+        int length = attempt ? snprintf(name, PATH_MAX, "%s.tmp.%ld.%d", out->target, (long)getpid(), attempt)
+                             : snprintf(name, PATH_MAX, "%s.tmp.%ld", out->target, (long)getpid());
+        if (length >= PATH_MAX)
+            return err_set(err, ERR_IO, "%s: the name is too long", out->path);
+        /* Named before it exists: a signal in between must not leave the file behind. */
+        atomic_store(&slots[out->slot].state, SLOT_NAMED);
+        out->fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+        if (out->fd >= 0)
+            return 0;
+        atomic_store(&slots[out->slot].state, SLOT_TAKEN);
+        if (errno != EEXIST)
+            break;
+    }
+    return err_errno(err, "%s: cannot write into its folder", out->path);
+}
+
+static bool starts_with(const char *text, const char *start) { return strncmp(text, start, strlen(start)) == 0; }
+
+/* Names of descriptors and devices stand for something that is already open: a rename would miss it. */
+static bool written_in_place(const char *path, const struct stat *status)
+{
+    return !S_ISREG(status->st_mode) || starts_with(path, "/dev/") || starts_with(path, "/proc/");
+}
+
+static int output_begin(struct output *out, struct err *err)
+{
+    struct stat status;
+    if (is_standard(out->path)) {
+        out->fd = STDOUT_FILENO;
+        return fstat(out->fd, &status) ? err_errno(err, "standard output") : 0;
+    }
+    if (!*out->path)
+        return err_set(err, ERR_INPUT, "the name of an output file is empty");
+    bool exists = stat(out->path, &status) == 0;
+    if (exists && S_ISDIR(status.st_mode))
+        return err_set(err, ERR_INPUT, "%s: is a folder; name a file in it", out->path);
+    if (exists && written_in_place(out->path, &status)) {
+        out->fd = open(out->path, O_WRONLY | O_CLOEXEC);
+        return out->fd < 0 ? err_errno(err, "%s", out->path) : 0;
+    }
+    if (exists && access(out->path, W_OK))
+        return err_errno(err, "%s", out->path);
+    char *target = exists ? realpath(out->path, NULL) : NULL;
+    out->target = target ? target : mem_string(out->path, err);
+    if (!out->target)
+        return -1;
+    if (open_temporary(out, 0666, err))
+        return -1;
+    if (exists)
+        (void)!fchmod(out->fd, status.st_mode & 0777);          /* as a plain overwrite would have left it */
+    return 0;
+}
+
+int output_open(struct output **address, const char *path, struct err *err)
+{
+    struct output *out = mem_alloc(1, sizeof *out, err);
+    if (!out)
+        return -1;
+    out->fd = out->slot = -1;
+    out->path = mem_string(path, err);
+    out->buffer = mem_alloc(BUFFER_BYTES, 1, err);
+    if (!out->path || !out->buffer || output_begin(out, err)) {
+        if (!out->path)
+            mem_free(&out);
+        else
+            output_free(&out);
+        return -1;
+    }
+    *address = out;
+    return 0;
+}
+
+/* Writes all of it; at `offset` unless that is negative. A descriptor that does not block is waited for. */
+static int write_all(struct output *out, const uint8_t *data, size_t bytes, off_t offset, struct err *err)
+{
+    while (bytes) {
+        size_t step = bytes < (size_t)1 << 30 ? bytes : (size_t)1 << 30;
+        ssize_t done = offset < 0 ? write(out->fd, data, step) : pwrite(out->fd, data, step, offset);
+        if (done < 0 && errno == EAGAIN) {
+            struct pollfd ready = {.fd = out->fd, .events = POLLOUT};
+            poll(&ready, 1, -1);
+            continue;
+        }
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done < 0)
+            return err_errno(err, "%s", output_name(out));
+        data += done;
+        bytes -= (size_t)done;
+        offset += offset < 0 ? 0 : done;
+    }
+    return 0;
+}
+
+int output_flush(struct output *out, struct err *err)
+{
+    size_t used = out->used;
+    out->used = 0;                      /* also on failure: what could not be written once is not tried again */
+    return write_all(out, out->buffer, used, -1, err);
+}
+
+int output_write(struct output *out, const void *data, size_t bytes, struct err *err)
+{
+    if (bytes > BUFFER_BYTES - out->used && output_flush(out, err))
+        return -1;
+    if (bytes >= BUFFER_BYTES)
+        return write_all(out, data, bytes, -1, err);
+    if (bytes)
+        memcpy(out->buffer + out->used, data, bytes);
+    out->used += bytes;
+    return 0;
+}
+
+static int check_range(const struct output *out, uint64_t offset, size_t bytes, struct err *err)
+{
+    if (out->slot < 0)
+        return err_set(err, ERR_INPUT, "%s: cannot be written out of order; name a file on disk", output_name(out));
+    if (offset > INT64_MAX || bytes > INT64_MAX - offset)
+        return err_set(err, ERR_INPUT, "%s: place %llu is beyond any file", output_name(out), (unsigned long long)offset);
+    return 0;
+}
+
+int output_write_at(struct output *out, uint64_t offset, const void *data, size_t bytes, struct err *err)
+{
+    if (check_range(out, offset, bytes, err) || output_flush(out, err))
+        return -1;
+    return write_all(out, data, bytes, (off_t)offset, err);
+}
+
+int output_read_at(struct output *out, uint64_t offset, void *data, size_t bytes, struct err *err)
+{
+    if (check_range(out, offset, bytes, err) || output_flush(out, err))
+        return -1;
+    for (size_t done = 0; done < bytes;) {
+        ssize_t got = pread(out->fd, (uint8_t *)data + done, bytes - done, (off_t)(offset + done));
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return err_errno(err, "%s", output_name(out));
+        if (got == 0)
+            return err_set(err, ERR_INPUT, "%s: ends at byte %llu, before what is read back", output_name(out),
+                           (unsigned long long)(offset + done));
+        done += (size_t)got;
+    }
+    return 0;
+}
+
+/* The folder is synced so that the new name survives a crash; a file system that cannot do that is not an error. */
+static void sync_folder(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char folder[PATH_MAX];
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    int fd = open(*folder ? folder : "/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    fsync(fd);
+    close(fd);
+}
+
+static int output_finish(struct output *out, struct err *err)
+{
+    if (output_flush(out, err))
+        return -1;
+    if (is_standard(out->path))
+        return 0;
+    if (out->slot >= 0 && fsync(out->fd))
+        return err_errno(err, "%s", out->path);
+    int failed = close(out->fd);
+    out->fd = -1;
+    if (failed)
+        return err_errno(err, "%s", out->path);
+    if (out->slot < 0)
+        return 0;
+    if (rename(slots[out->slot].name, out->target))
+        return err_errno(err, "%s", out->path);
+    atomic_store(&slots[out->slot].state, SLOT_TAKEN);          /* the temporary name is gone */
+    sync_folder(out->target);
+    return 0;
+}
+
+int output_commit(struct output **address, struct err *err)
+{
+    int rc = output_finish(*address, err);
+    output_free(address);
+    return rc;
+}
+
+void output_discard(struct output **address)
+{
+    output_free(address);
+}

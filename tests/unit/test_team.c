@@ -1,0 +1,156 @@
+/* Thread teams: every member runs every job once, nothing is lost between jobs, parts cover all items. */
+#include "tests/unit/unit.h"
+
+#include <stdatomic.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "common/base/clock.h"
+#include "common/base/team.h"
+
+struct tally {
+    atomic_int runs[256];
+    int sum[256];               /* not atomic: team_run must order it */
+    int members;
+};
+
+static void count(void *argument, int member, int members)
+{
+    struct tally *tally = argument;
+    atomic_fetch_add(&tally->runs[member], 1);
+    tally->sum[member] += member + 1;
+    if (member == 0)
+        tally->members = members;
+}
+
+static void every_member_runs_every_job_once(void **state)
+{
+    (void)state;
+    int sizes[] = {1, 2, 3, 8};
+    for (int s = 0; s < 4; s++) {
+        struct err err = {0};
+        struct team *team = NULL;
+        struct tally tally = {0};
+        assert_int_equal(team_new(&team, sizes[s], &err), 0);
+        assert_int_equal(team_size(team), sizes[s]);
+        for (int i = 0; i < 2000; i++)
+            team_run(team, count, &tally);
+        for (int i = 0; i < sizes[s]; i++) {
+            assert_int_equal(atomic_load(&tally.runs[i]), 2000);
+            assert_int_equal(tally.sum[i], 2000 * (i + 1));
+        }
+        assert_int_equal(tally.members, sizes[s]);
+        team_free(&team);
+        assert_null(team);
+    }
+}
+
+/* Longer than members and caller spin, so that both go to sleep. */
+static void slow_member(void *argument, int member, int members)
+{
+    if (member == members - 1)
+        usleep(2000);
+    count(argument, member, members);
+}
+
+static void sleepers_are_woken(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct team *team = NULL;
+    struct tally tally = {0};
+    assert_int_equal(team_new(&team, 3, &err), 0);
+    for (int i = 0; i < 20; i++) {
+        usleep(i % 2 ? 0 : 1000);
+        team_run(team, slow_member, &tally);
+        for (int m = 0; m < 3; m++)
+            assert_int_equal(tally.sum[m], (i + 1) * (m + 1));
+    }
+    team_free(&team);
+}
+
+static void idle_members_use_no_time(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct team *team = NULL;
+    struct tally tally = {0};
+    struct rusage before, after;
+    assert_int_equal(team_new(&team, 4, &err), 0);
+    team_run(team, count, &tally);
+    getrusage(RUSAGE_SELF, &before);
+    usleep(200000);
+    getrusage(RUSAGE_SELF, &after);
+    double used = (double)(after.ru_utime.tv_sec - before.ru_utime.tv_sec) +
+                  1e-6 * (double)(after.ru_utime.tv_usec - before.ru_utime.tv_usec);
+    assert_true(used < 0.05);
+    team_free(&team);
+}
+
+static void parts_cover_all_items_evenly(void **state)
+{
+    (void)state;
+    size_t counts[] = {0, 1, 2, 7, 64, 1000, 50304, SIZE_MAX / 2};
+    for (int c = 0; c < 8; c++)
+        for (int members = 1; members <= 9; members++) {
+            size_t end_before = 0, smallest = SIZE_MAX, largest = 0;
+            for (int m = 0; m < members; m++) {
+                size_t begin = 1, end = 0;
+                team_part(counts[c], m, members, &begin, &end);
+                assert_true(begin == end_before && end >= begin);
+                end_before = end;
+                smallest = end - begin < smallest ? end - begin : smallest;
+                largest = end - begin > largest ? end - begin : largest;
+            }
+            assert_true(end_before == counts[c]);
+            assert_true(largest - smallest <= 1);
+        }
+}
+
+static void sizes_out_of_range_are_refused(void **state)
+{
+    (void)state;
+    int sizes[] = {0, -1, 257};
+    for (int i = 0; i < 3; i++) {
+        struct err err = {0};
+        struct team *team = NULL;
+        assert_int_equal(team_new(&team, sizes[i], &err), -1);
+        assert_int_equal(err.code, ERR_INPUT);
+        assert_null(team);
+    }
+    assert_in_range(team_cores(), 1, 256);
+}
+
+/* In a child whose address space has no room for another stack. */
+static void a_thread_that_does_not_start_is_named(void **state)
+{
+    (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    skip();                             /* these need the address space themselves */
+#endif
+    pid_t child = fork();
+    if (child == 0) {
+        struct err err = {0};
+        struct team *team = NULL;
+        struct rlimit limit = {64 << 20, 64 << 20};
+        setrlimit(RLIMIT_AS, &limit);
+        int rc = team_new(&team, 200, &err);
+        _exit(rc == -1 && team == NULL && strstr(err.text, "cannot start thread") && strstr(err.text, "of 200") ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_member_runs_every_job_once),
+        cmocka_unit_test(sleepers_are_woken),
+        cmocka_unit_test(idle_members_use_no_time),
+        cmocka_unit_test(parts_cover_all_items_evenly),
+        cmocka_unit_test(sizes_out_of_range_are_refused),
+        cmocka_unit_test(a_thread_that_does_not_start_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
