@@ -1,0 +1,32 @@
+/* Bench streams: decode streams under several settings, and grades.
+ *
+ * A `setting` record says what will be compared; a `sample` record announces that a sequence runs under a setting, and the
+ * decode records (decode.h) of that sequence follow. Written by moe-bench run, read by its other subcommands. */
+#ifndef MOE_STREAM_BENCH_H
+#define MOE_STREAM_BENCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/stream/field.h"
+
+struct bench_setting {
+    int setting;
+    const char *name, *model, *options;
+    const char *label;              /* NULL: nothing to say */
+};
+
+struct bench_sample {
+    int64_t sequence;
+    int setting, repeat;
+};
+
+struct bench_grade {
+    int64_t sequence;
+    bool correct;
+    const char *answer;             /* NULL: none found */
+};
+
+extern const struct record_kind bench_setting_kind, bench_sample_kind, bench_grade_kind;
+
+#endif

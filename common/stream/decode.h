@@ -1,0 +1,56 @@
+/* Decode streams: what each iteration of decoding did and what it cost, so that every figure of a report can be had again.
+ *
+ * Written by the decoding loop (moe-decode --stream, moe-bench run), read by moe-bench. Times are microseconds. */
+#ifndef MOE_STREAM_DECODE_H
+#define MOE_STREAM_DECODE_H
+
+#include <stdint.h>
+
+#include "common/stream/field.h"
+
+struct decode_machine {
+    int threads;
+    const char *device;
+    const char *isa, *gpu;          /* one of them, the other NULL */
+    double read_bandwidth;          /* bytes per second, NaN: not measured */
+};
+
+struct decode_begin {
+    int64_t sequence;
+    const char *id, *task;
+    int prompt_tokens;
+    double prefill_us;
+    const int32_t *prompt;          /* [prompt_tokens], NULL: not recorded */
+};
+
+struct decode_iter {
+    int64_t sequence;
+    double t_us;
+    int K;
+    int nodes, drafted, accepted, emitted;
+    double draft_us, verify_us, accept_us, other_us;
+    int experts_wanted, experts_loaded;
+    int64_t bytes;
+    const int32_t *node_tokens;             /* [nodes]; this and what follows: NULL when not recorded */
+    const int32_t *node_parents;            /* [nodes] */
+    const int32_t *tokens;                  /* [emitted] */
+    const int32_t *experts_wanted_layer;    /* [moe_layers] */
+    const int32_t *experts_loaded_layer;    /* [moe_layers] */
+    struct values policy;
+};
+
+enum finish_reason { FINISH_STOP, FINISH_LENGTH, FINISH_ABORT };
+
+struct decode_done {
+    int64_t sequence;
+    const char *id;
+    int n;
+    const int32_t *tokens;          /* [n] */
+    const char *text;               /* NULL: the model has no tokenizer */
+    int finish_reason;              /* enum finish_reason */
+    int num_drafts, num_draft_tokens, num_accepted_tokens;
+};
+
+extern const struct record_kind decode_machine_kind, decode_begin_kind, decode_iter_kind, decode_done_kind;
+
+#endif

@@ -1,0 +1,86 @@
+/* What a record consists of: one table a record type, from which writing, reading, checking, printing and the tables of
+ * moe-stream.5 all follow.
+ *
+ * A record type is a C struct; each of its members that goes into the stream has one row here. The key is the member's
+ * name. Absent optional values are -1 (int, int64_t), NaN (double), NULL (text, arrays); integers are never negative
+ * otherwise. Arrays name their shape: "[n][moe_layers][top_k]", each name a key of the same record or one of the model's
+ * (layers, moe_layers, experts, top_k, vocab, hidden). */
+#ifndef MOE_STREAM_FIELD_H
+#define MOE_STREAM_FIELD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/stream/array.h"
+#include "common/stream/header.h"
+#include "common/stream/values.h"
+
+struct record;
+struct writer;
+
+enum field_type { FIELD_INT, FIELD_INT64, FIELD_REAL, FIELD_FLAG, FIELD_TEXT, FIELD_CHOICE, FIELD_ARRAY, FIELD_VALUES };
+
+struct field {
+    const char *key;
+    enum field_type type;
+    bool optional;
+    enum dtype dtype;                   /* ARRAY */
+    const char *shape;                  /* ARRAY */
+    const char *const *choices;         /* CHOICE: words, NULL behind the last; the member is an int, the word's place */
+    size_t offset;                      /* of the member in its struct */
+    const char *meaning;
+};
+
+#define FIELD_TYPE_OF(member) _Generic((member), int: FIELD_INT, int64_t: FIELD_INT64, double: FIELD_REAL, \
+    bool: FIELD_FLAG, const char *: FIELD_TEXT, struct values: FIELD_VALUES)
+#define FIELD_DTYPE_OF(member) _Generic((member), const int8_t *: DTYPE_I8, const uint8_t *: DTYPE_U8, \
+    const int16_t *: DTYPE_I16, const int32_t *: DTYPE_I32, const int64_t *: DTYPE_I64, const float *: DTYPE_F32, \
+    const double *: DTYPE_F64)
+#define FIELD_OF(s, member) (((const struct s *)0)->member)
+
+/* One row of a table: of struct s, its member (also the key), whether a record may lack it, and what it means. */
+#define FIELD(s, member, lacks, text) \
+    { .key = #member, .type = FIELD_TYPE_OF(FIELD_OF(s, member)), .optional = (lacks), .offset = offsetof(struct s, member), \
+      .meaning = (text) }
+#define FIELD_WORD(s, member, words, text) \
+    { .key = #member, .type = FIELD_CHOICE, .choices = (words), .offset = offsetof(struct s, member), .meaning = (text) }
+#define FIELD_ARRAY_OF(s, member, dims, lacks, text) \
+    { .key = #member, .type = FIELD_ARRAY, .dtype = FIELD_DTYPE_OF(FIELD_OF(s, member)), .shape = (dims), \
+      .optional = (lacks), .offset = offsetof(struct s, member), .meaning = (text) }
+
+/* What a check needs beside the record: who was begun and not ended. */
+struct sequences {
+    int64_t *open;
+    size_t count, room;
+};
+int sequences_begin(struct sequences *open, int64_t sequence, struct err *err);
+int sequences_use(const struct sequences *open, int64_t sequence, struct err *err);
+int sequences_end(struct sequences *open, int64_t sequence, struct err *err);
+void sequences_free(struct sequences *open);
+
+struct record_kind {
+    const char *type, *meaning;
+    size_t size;                        /* of the struct */
+    const struct field *fields;
+    int count;
+    /* What types and shapes do not say; may be NULL. Runs when a record is read and when it is written. */
+    int (*check)(const void *body, const struct header *header, struct sequences *open, struct err *err);
+};
+
+/* Fills `body` (kind->size bytes) from the record; text and arrays point into the record's memory. */
+int record_kind_read(const struct record_kind *kind, const struct record *record, const struct header *header, void *body,
+                     struct err *err);
+
+/* Puts body's members into the map that is open in the writer. */
+int record_kind_put(const struct record_kind *kind, const void *body, const struct header *header, struct writer *writer,
+                    struct err *err);
+
+/* The extents that the field's shape means for this body; *rank of them. */
+int field_shape(const struct record_kind *kind, const struct field *field, const void *body, const struct header *header,
+                int *rank, uint64_t shape[ARRAY_RANK], struct err *err);
+
+const struct field *record_kind_field(const struct record_kind *kind, const char *key);     /* NULL: no such key */
+
+#endif

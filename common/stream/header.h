@@ -1,0 +1,74 @@
+/* A stream's header: what it holds, who made it, with what, from what.
+ *
+ * A header owns all its strings. Start with {0}; free with header_free. Sources are the headers of the streams that this
+ * one was made from, HEADER_DEPTH deep at most; what lies deeper is only counted. */
+#ifndef MOE_STREAM_HEADER_H
+#define MOE_STREAM_HEADER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/base/text.h"
+#include "common/stream/kind.h"
+#include "common/stream/wire.h"
+
+enum { HEADER_DEPTH = 8, HEADER_ITEMS = 4096 };         /* arguments, labels or sources of one header */
+
+/* Which model a stream speaks of. Hashes are SHA-256 in lower-case hex, "" when unknown. */
+struct model_identity {
+    char index_sha256[65];          /* of the .moe file's index: this very file */
+    char source_sha256[65];         /* of the checkpoint it was made from: these weights, in any format */
+    char tokenizer_sha256[65];
+    char name[128];
+    int layers, moe_layers;         /* moe_layers: those with a router; records count layers among these */
+    int experts, top_k;             /* 0 for a dense model */
+    int vocab, hidden;
+};
+
+struct label { char *key, *value; };    /* "synthetic", "inflated" -> "64 to 2048", "not lossless" -> "budget" */
+
+struct header {
+    enum stream_kind kind;          /* STREAM_ANY in a source of a kind that is not known here */
+    char *kind_name;
+    int version;
+    char *tool, *tool_version;
+    char **argv;
+    int argc;
+    bool has_model;
+    struct model_identity model;
+    bool has_seed;
+    uint64_t seed;
+    char *dtype, *device;           /* of the weights, "bf16"; in effect, "host", "cuda:0". NULL: does not apply */
+    struct label *labels;
+    int label_count;
+    struct header *sources;
+    int source_count, sources_omitted;
+};
+
+/* argv is copied; argc may be 0. */
+int header_init(struct header *header, enum stream_kind kind, const char *tool, const char *version, int argc, char *const *argv,
+                struct err *err);
+int header_set_dtype(struct header *header, const char *dtype, struct err *err);
+int header_set_device(struct header *header, const char *device, struct err *err);
+int header_label(struct header *header, const char *key, const char *value, struct err *err);    /* replaces one of that key */
+const char *header_label_of(const struct header *header, const char *key);                       /* NULL: not there */
+int header_copy(struct header *out, const struct header *from, struct err *err);
+void header_free(struct header *header);        /* and back to {0} */
+
+/* Adds a copy of `source` to header's sources. The first one also hands down its model, seed, dtype, device and labels,
+ * each unless header has its own. */
+int header_derive(struct header *header, const struct header *source, struct err *err);
+
+/* May `data` (a stream's model) be used with `model`? Another shape or tokenizer is an error, or with force a note; another
+ * file of the same weights, or other weights of that shape, is a note. Notes, one line without a newline, are appended to
+ * *note. `what` names the data in messages. */
+int header_same_model(const struct model_identity *data, const struct model_identity *model, const char *what, bool force,
+                      struct text *note, struct err *err);
+
+/* The wire: appends the header's map to *out; reads one that a scan found whole. A reader knows no kind later than its own:
+ * an unknown kind or a later version is an error, except in sources. */
+int header_encode(const struct header *header, struct text *out, struct err *err);
+int header_decode(struct header *out, struct cursor *cursor, struct err *err);
+
+#endif

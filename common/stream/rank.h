@@ -1,0 +1,19 @@
+/* Rank streams: in which order to keep each layer's experts. Written by moe-coact rank-experts, read by moe-decode. */
+#ifndef MOE_STREAM_RANK_H
+#define MOE_STREAM_RANK_H
+
+#include <stdint.h>
+
+#include "common/stream/field.h"
+
+struct rank_layer {
+    int layer;                      /* among the layers with a router */
+    const char *method;
+    int budget;                     /* -1: none recommended */
+    const int32_t *order;           /* [experts], a permutation, best first */
+    const double *score;            /* [experts], of the expert at the same place of order */
+};
+
+extern const struct record_kind rank_layer_kind;
+
+#endif

@@ -1,0 +1,60 @@
+/* Reads a stream, from a file or as it arrives through a pipe.
+ *
+ *     struct reader *in = NULL; const struct record *record; int more;
+ *     if (reader_open(&in, path, STREAM_ROUTE, NULL, err))
+ *         goto done;
+ *     while ((more = reader_next(in, &record, err)) > 0)
+ *         if (record->kind == &route_tokens_kind) {
+ *             const struct route_tokens *tokens = record->body; ...
+ *         }
+ *     if (more < 0)
+ *         goto done;
+ *
+ * Answer 0 means that the end record was there and that its counts and digest are right: only then is what was read
+ * whole, and only then may a consumer finish its own output. A stream that stops without an end record, goes on behind it,
+ * or was aborted by its producer is an error. Memory is bounded by the bytes that really came, and by the limits.
+ *
+ * Record types that begin with "x-" are ancillary: skipped where they are not known. Any other unknown type is an error. */
+#ifndef MOE_STREAM_READER_H
+#define MOE_STREAM_READER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "common/base/err.h"
+#include "common/stream/header.h"
+#include "common/stream/record.h"
+
+struct reader;
+
+struct reader_options {
+    size_t record_bytes;        /* limit for one record; 0: READER_RECORD_BYTES */
+    size_t record_values;       /* limit for the msgpack values in one record; 0: READER_RECORD_VALUES */
+    bool ancillary;             /* hand out unknown ancillary records too, with kind NULL */
+};
+#define READER_RECORD_BYTES  ((size_t)1 << 30)
+#define READER_RECORD_VALUES ((size_t)1 << 20)
+#define READER_HEADER_BYTES  ((size_t)16 << 20)
+
+/* "-" is standard input. Reads up to the end of the header; options may be NULL. Messages name the path. */
+int reader_open(struct reader **out, const char *path, enum stream_kind kind, const struct reader_options *options,
+                struct err *err);
+
+const struct header *reader_header(const struct reader *reader);
+const char *reader_name(const struct reader *reader);           /* the path, or "standard input" */
+
+/* 1: *record is the next one, valid until the next call; 0: the stream ended, whole; -1: err says why. */
+int reader_next(struct reader *reader, const struct record **record, struct err *err);
+
+void reader_close(struct reader **reader);
+
+/* Do these bytes (at least READER_SNIFF, or all there are) begin a stream? */
+enum { READER_SNIFF = 12 };
+bool reader_sniff(const void *bytes, size_t count);
+
+/* Like reader_open, with the first bytes of the stream already read from `fd` by the caller; fd is closed by reader_close
+ * unless it is standard input. */
+int reader_open_fd(struct reader **out, int fd, const char *name, const void *first, size_t first_bytes, enum stream_kind kind,
+                   const struct reader_options *options, struct err *err);
+
+#endif

@@ -1,0 +1,55 @@
+/* Writes a stream, to a file that appears whole or not at all, or to standard output or a pipe.
+ *
+ *     if (writer_open(&out, path, &header, err) || writer_record(out, &rank_kind, &rank, err) || writer_close(&out, err))
+ *         goto done;
+ *     ...
+ *     done: writer_abort(&out, err);
+ *
+ * A fault inside a record is kept and reported by writer_end (so one check a record is enough); after a fault nothing more
+ * is written. Text that is not UTF-8 gets U+FFFD in place of each wrong byte. Numbers are kept exactly; arrays may hold
+ * NaN and infinities. */
+#ifndef MOE_STREAM_WRITER_H
+#define MOE_STREAM_WRITER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/stream/array.h"
+#include "common/stream/field.h"
+#include "common/stream/header.h"
+#include "common/stream/record.h"
+#include "common/stream/values.h"
+
+struct writer;
+
+/* "-" is standard output; a terminal is refused. The header is copied and written at once. */
+int writer_open(struct writer **out, const char *path, const struct header *header, struct err *err);
+
+/* One record of a kind that the stream's schema has, from its C struct: checked as a reader checks it, and committed. */
+int writer_record(struct writer *writer, const struct record_kind *kind, const void *body, struct err *err);
+
+/* The same by hand: begin, keys and values, end. writer_end commits; without it a record leaves no trace. */
+void writer_begin(struct writer *writer, const char *type);
+void writer_int(struct writer *writer, const char *key, int64_t value);
+void writer_real(struct writer *writer, const char *key, double value);
+void writer_flag(struct writer *writer, const char *key, bool value);
+void writer_text(struct writer *writer, const char *key, const char *value);
+void writer_array(struct writer *writer, const char *key, enum dtype dtype, int rank, const uint64_t *shape, const void *data);
+void writer_values(struct writer *writer, const char *key, const struct values *values);
+void writer_map_begin(struct writer *writer, const char *key);
+void writer_map_end(struct writer *writer);
+int writer_end(struct writer *writer, struct err *err);
+
+/* Passes a record on as it was read, under the index that is next here. */
+int writer_copy(struct writer *writer, const struct record *record, struct err *err);
+
+int writer_flush(struct writer *writer, struct err *err);       /* what was committed reaches the reader now */
+
+/* The end record; then the file gets its name. Frees the writer, also on failure (then a file does not appear). */
+int writer_close(struct writer **writer, struct err *err);
+
+/* Gives up: a pipe gets an abort record with err's text, a file disappears. NULL inside is fine, so it may always follow. */
+void writer_abort(struct writer **writer, const struct err *err);
+
+#endif
