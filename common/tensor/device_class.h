@@ -1,0 +1,28 @@
+/* What a device implements. Private to tensor/: others use device.h. */
+#ifndef MOE_TENSOR_DEVICE_CLASS_H
+#define MOE_TENSOR_DEVICE_CLASS_H
+
+#include "common/tensor/device.h"
+
+struct device_class {
+    void (*close)(struct device *device);
+    int (*alloc)(struct device *device, size_t bytes, struct buffer *out, struct err *err);
+    void (*free)(struct device *device, struct buffer buffer);
+    void (*upload)(struct device *device, struct buffer to, const void *data, size_t bytes);
+    void (*download)(struct device *device, void *data, struct buffer from, size_t bytes);
+    int (*wait)(struct device *device, struct err *err);
+    double (*read_bandwidth)(struct device *device, size_t bytes, double seconds, struct err *err);   /* NULL: no such measure */
+};
+
+/* What every device begins with. */
+struct device {
+    const struct device_class *class;
+    struct device_info info;
+    struct device_ops ops;
+    struct queue queue;
+};
+
+int device_open_host(struct device **out, const struct device_setup *setup, struct err *err);
+int device_open_ref(struct device **out, const struct device_setup *setup, struct err *err);
+
+#endif
