@@ -1,0 +1,23 @@
+/* What sources have in common whose experts stay where they are: a table of addresses for each expert layer. Private to store/. */
+#ifndef MOE_STORE_FIXED_H
+#define MOE_STORE_FIXED_H
+
+#include "common/store/expert_source.h"
+
+struct fixed_source {
+    struct expert_source base;
+    struct device *device;
+    struct buffer table[LAYERS_MAX];         /* u64 [experts]; none for a layer without experts */
+    struct buffer data[LAYERS_MAX];          /* the blocks themselves */
+    int layers;
+    bool owned;                              /* data was allocated on the device */
+};
+
+/* Fills *out; `owned` says whether data is copied to the device or used in place. */
+int fixed_source_open(struct expert_source **out, const struct expert_source_class *class, bool owned, const struct model *model,
+                      struct device *device, struct err *err);
+int fixed_acquire(struct expert_source *source, int layer, const int32_t *expert, int count, struct buffer *table, struct err *err);
+void fixed_release(struct expert_source *source, int layer, const int32_t *expert, int count);
+void fixed_free(struct expert_source *source);
+
+#endif

@@ -1,0 +1,8 @@
+/* Experts as they lie in the mapped model file: for devices that share the host's memory. */
+#include "common/store/fixed.h"
+
+int expert_source_mapped(struct expert_source **out, const struct model *model, struct device *device, struct err *err)
+{
+    static const struct expert_source_class class = {"mapped", true, fixed_acquire, fixed_release, fixed_free};
+    return fixed_source_open(out, &class, false, model, device, err);
+}
