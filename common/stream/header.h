@@ -16,7 +16,7 @@
 enum { HEADER_DEPTH = 8, HEADER_ITEMS = 4096 };         /* arguments, labels or sources of one header */
 
 /* Which model a stream speaks of. Hashes are SHA-256 in lower-case hex, "" when unknown. */
-struct model_identity {
+struct stream_model {
     char index_sha256[65];          /* of the .moe file's index: this very file */
     char source_sha256[65];         /* of the checkpoint it was made from: these weights, in any format */
     char tokenizer_sha256[65];
@@ -36,7 +36,7 @@ struct header {
     char **argv;
     int argc;
     bool has_model;
-    struct model_identity model;
+    struct stream_model model;
     bool has_seed;
     uint64_t seed;
     char *dtype, *device;           /* of the weights, "bf16"; in effect, "host", "cuda:0". NULL: does not apply */
@@ -47,8 +47,8 @@ struct header {
 };
 
 /* argv is copied; argc may be 0. */
-int header_init(struct header *header, enum stream_kind kind, const char *tool, const char *version, int argc, char *const *argv,
-                struct err *err);
+int header_init(struct header *header, enum stream_kind kind, const char *tool, const char *version, int argc,
+                char *const *argv, struct err *err);
 int header_set_dtype(struct header *header, const char *dtype, struct err *err);
 int header_set_device(struct header *header, const char *device, struct err *err);
 int header_label(struct header *header, const char *key, const char *value, struct err *err);    /* replaces one of that key */
@@ -63,7 +63,7 @@ int header_derive(struct header *header, const struct header *source, struct err
 /* May `data` (a stream's model) be used with `model`? Another shape or tokenizer is an error, or with force a note; another
  * file of the same weights, or other weights of that shape, is a note. Notes, one line without a newline, are appended to
  * *note. `what` names the data in messages. */
-int header_same_model(const struct model_identity *data, const struct model_identity *model, const char *what, bool force,
+int header_same_model(const struct stream_model *data, const struct stream_model *model, const char *what, bool force,
                       struct text *note, struct err *err);
 
 /* The wire: appends the header's map to *out; reads one that a scan found whole. A reader knows no kind later than its own:
