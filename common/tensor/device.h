@@ -47,7 +47,7 @@ void queue_download(struct device *device, void *data, struct buffer from, size_
 int queue_wait(struct device *device, struct err *err);
 
 /* Best of several ways to read `bytes` bytes of memory with the device's threads, in bytes a second: the yardstick of every
- * report. Takes about `seconds`. Zero when the device has no such measure (ref). */
+ * report. Takes about `seconds`. Zero when the device has no such measure (ref); negative on failure. */
 double device_read_bandwidth(struct device *device, size_t bytes, double seconds, struct err *err);
 
 #endif

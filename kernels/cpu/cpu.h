@@ -10,6 +10,10 @@
 struct cpu_isa {
     const char *name;                    /* "avx512", "avx2", "plain" */
     struct device_ops ops;
+
+    /* Loads every byte of data (64-byte aligned, a multiple of 4096 * streams bytes) once, walking `streams` equal parts side by
+     * side (1, 2 or 4): the yardstick of memory speed. Answers a value that depends on all bytes, so that no load is left out. */
+    uint64_t (*read)(const void *data, size_t bytes, int streams);
 };
 
 /* The instruction sets that this build has and this processor runs, best first, ended by NULL. */
