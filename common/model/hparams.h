@@ -6,9 +6,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/err.h"
 #include "kernels/route.h"
 
-enum { LAYERS_MAX = 512, EOS_MAX = 8 };
+/* Bounds of what hparams_check lets through: far beyond any published model, small enough that a product of two fits int64. */
+enum {
+    LAYERS_MAX = 512, EOS_MAX = 8, VOCAB_MAX = 1 << 24, WIDTH_MAX = 1 << 20, HEADS_MAX = 1024, HEAD_DIM_MAX = 1024,
+    EXPERTS_MAX = 1024
+};
 
 enum qk_norm {
     QK_NORM_NONE,
@@ -60,5 +65,8 @@ struct hparams {
 };
 
 int hparams_moe_layers(const struct hparams *shape);
+
+/* Everything in range and consistent, or an error that names the value: what the engine need not ask again. */
+int hparams_check(const struct hparams *shape, struct err *err);
 
 #endif

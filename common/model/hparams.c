@@ -1,0 +1,100 @@
+#include "common/model/hparams.h"
+
+#include <math.h>
+#include <string.h>
+
+int hparams_moe_layers(const struct hparams *shape)
+{
+    int count = 0;
+    for (int i = 0; i < shape->layers; i++)
+        count += shape->layer[i].ffn == FFN_EXPERTS;
+    return count;
+}
+
+static int check_range(const char *name, int64_t value, int64_t least, int64_t most, struct err *err)
+{
+    if (value >= least && value <= most)
+        return 0;
+    return err_set(err, ERR_INPUT, "%s is %lld, which is not within %lld and %lld", name, (long long)value, (long long)least,
+                   (long long)most);
+}
+
+static int check_real(const char *name, double value, double least, double most, struct err *err)
+{
+    if (isfinite(value) && value >= least && value <= most)
+        return 0;
+    return err_set(err, ERR_INPUT, "%s is %g, which is not within %g and %g", name, value, least, most);
+}
+
+static int check_counts(const struct hparams *s, struct err *err)
+{
+    if (!memchr(s->family, '\0', sizeof s->family))
+        return err_set(err, ERR_INPUT, "the family's name has no end");
+    if (check_range("vocabulary", s->vocab, 1, VOCAB_MAX, err) || check_range("hidden width", s->hidden, 1, WIDTH_MAX, err) ||
+        check_range("number of layers", s->layers, 1, LAYERS_MAX, err) ||
+        check_range("number of positions", s->max_positions, 1, INT32_MAX, err) ||
+        check_real("epsilon of the norms", (double)s->norm_epsilon, 1e-20, 1, err) ||
+        check_range("number of end tokens", s->eos_count, 0, EOS_MAX, err))
+        return -1;
+    for (int i = 0; i < s->eos_count; i++)
+        if (check_range("end token", s->eos[i], 0, s->vocab - 1, err))
+            return -1;
+    return check_range("begin token", s->bos, -1, s->vocab - 1, err) || check_range("padding token", s->pad, -1, s->vocab - 1, err)
+               ? -1 : 0;
+}
+
+static int check_attention(const struct hparams *s, struct err *err)
+{
+    int heads = s->attention.heads, kv_heads = s->attention.kv_heads, head_dim = s->attention.head_dim;
+    if (check_range("number of heads", heads, 1, HEADS_MAX, err) ||
+        check_range("number of key and value heads", kv_heads, 1, heads, err) ||
+        check_range("width of a head", head_dim, 1, HEAD_DIM_MAX, err))
+        return -1;
+    if (heads % kv_heads)
+        return err_set(err, ERR_INPUT, "%d heads cannot share %d key and value heads evenly", heads, kv_heads);
+    if (check_range("kind of q and k norm", s->attention.qk_norm, QK_NORM_NONE, QK_NORM_HEAD, err) ||
+        check_real("clip_qkv", (double)s->attention.clip_qkv, 0, 1e30, err) ||
+        check_real("attention scale", (double)s->attention.scale, 1e-30, 1e30, err) ||
+        check_range("kind of rope", s->rope.kind, ROPE_DEFAULT, ROPE_LLAMA3, err) ||
+        check_range("rotary width", s->rope.rotary, 2, head_dim, err) || check_real("rope theta", s->rope.theta, 1, 1e30, err))
+        return -1;
+    if (s->rope.rotary % 2)
+        return err_set(err, ERR_INPUT, "rotary width is %d; it must be even", s->rope.rotary);
+    if (s->rope.kind != ROPE_DEFAULT && check_real("rope factor", s->rope.factor, 1e-6, 1e6, err))
+        return -1;
+    if (s->rope.kind != ROPE_LLAMA3)
+        return 0;
+    if (check_real("low_freq_factor", s->rope.low_factor, 1e-6, 1e6, err) ||
+        check_real("high_freq_factor", s->rope.high_factor, 1e-6, 1e6, err) ||
+        check_range("original positions", s->rope.original_positions, 1, INT32_MAX, err))
+        return -1;
+    if (s->rope.high_factor <= s->rope.low_factor)
+        return err_set(err, ERR_INPUT, "high_freq_factor %g must be larger than low_freq_factor %g", s->rope.high_factor,
+                       s->rope.low_factor);
+    return 0;
+}
+
+int hparams_check(const struct hparams *s, struct err *err)
+{
+    if (check_counts(s, err) || check_attention(s, err))
+        return -1;
+    int with_experts = 0;
+    for (int i = 0; i < s->layers; i++) {
+        if (check_range("kind of feed-forward network", s->layer[i].ffn, FFN_DENSE, FFN_EXPERTS, err) ||
+            check_range("sliding window", s->layer[i].window, 0, INT32_MAX, err))
+            return err_at(err, "layer %d", i);
+        with_experts += s->layer[i].ffn == FFN_EXPERTS;
+    }
+    if (with_experts < s->layers ? check_range("inner width of dense layers", s->dense_inner, 1, WIDTH_MAX, err)
+                                 : check_range("inner width of dense layers (there are none)", s->dense_inner, 0, 0, err))
+        return -1;
+    if (!with_experts)
+        return check_range("number of experts (no layer has any)", s->router.experts, 0, 0, err) ||
+               check_range("experts a token (no layer has any)", s->router.top_k, 0, 0, err) ||
+               check_range("inner width of experts (there are none)", s->expert_inner, 0, 0, err) ? -1 : 0;
+    return check_range("kind of router", s->router.kind, ROUTER_SOFTMAX_TOPK, ROUTER_SOFTMAX_TOPK, err) ||
+           check_range("number of experts", s->router.experts, 1, EXPERTS_MAX, err) ||
+           check_range("experts a token", s->router.top_k, 1, s->router.experts, err) ||
+           check_real("router scale", (double)s->router.scale, 1e-30, 1e30, err) ||
+           check_range("inner width of experts", s->expert_inner, 1, WIDTH_MAX, err) ? -1 : 0;
+}
