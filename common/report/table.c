@@ -1,0 +1,146 @@
+#include "common/report/table.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/base/utf8.h"
+
+void table_start(struct table *table, const char *const *titles, const char *align)
+{
+    *table = (struct table){.titles = titles, .align = align, .columns = (int)strlen(align)};
+}
+
+int table_cell(struct table *table, struct err *err, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int length = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    if (length < 0)
+        return err_set(err, ERR_INPUT, "a cell cannot be formatted");
+    if (mem_grow(&table->cells, &table->room, table->count + 1, sizeof *table->cells, err))
+        return -1;
+    char *cell = mem_alloc((size_t)length + 1, 1, err);
+    if (!cell)
+        return -1;
+    va_start(args, format);
+    vsnprintf(cell, (size_t)length + 1, format, args);
+    va_end(args);
+    for (char *at = cell; *at; at++)            /* a name from a stream must not move a terminal's cursor */
+        if ((unsigned char)*at < ' ' || *at == 0x7f)
+            *at = '?';
+    table->cells[table->count++] = cell;
+    return 0;
+}
+
+void table_free(struct table *table)
+{
+    for (size_t i = 0; i < table->count; i++)
+        mem_free(&table->cells[i]);
+    mem_free(&table->cells);
+    *table = (struct table){0};
+}
+
+static const char *shown(const char *cell) { return *cell ? cell : "-"; }
+
+static size_t width_of(const char *cell) { return utf8_count(cell, strlen(cell)); }
+
+static int put_spaces(struct text *out, size_t count, struct err *err)
+{
+    for (; count; count--)
+        if (text_putc(out, ' ', err))
+            return -1;
+    return 0;
+}
+
+static int put_padded(struct text *out, const char *cell, size_t width, bool left, bool last, struct err *err)
+{
+    size_t pad = width - width_of(cell);
+    if (!left && put_spaces(out, pad, err))
+        return -1;
+    if (text_puts(out, cell, err))
+        return -1;
+    return left && !last ? put_spaces(out, pad, err) : 0;
+}
+
+/* One row as aligned columns: two spaces between them, or bars around them. */
+static int put_row(const struct table *table, const size_t *widths, const char *const *cells, bool bars, struct text *out,
+                   struct err *err)
+{
+    for (int c = 0; c < table->columns; c++) {
+        const char *before = bars ? (c ? " | " : "| ") : c ? "  " : "";
+        if (text_puts(out, before, err) ||
+            put_padded(out, shown(cells[c]), widths[c], table->align[c] == 'l', !bars && c == table->columns - 1, err))
+            return -1;
+    }
+    return text_puts(out, bars ? " |\n" : "\n", err);
+}
+
+static int put_rule(const struct table *table, const size_t *widths, struct text *out, struct err *err)
+{
+    for (int c = 0; c < table->columns; c++) {
+        if (text_putc(out, '|', err))
+            return -1;
+        for (size_t i = 0; i < widths[c] + 1; i++)
+            if (text_putc(out, '-', err))
+                return -1;
+        if (text_putc(out, table->align[c] == 'l' ? '-' : ':', err))
+            return -1;
+    }
+    return text_puts(out, "|\n", err);
+}
+
+static int write_aligned(const struct table *table, bool bars, struct text *out, struct err *err)
+{
+    size_t *widths = mem_alloc((size_t)table->columns, sizeof *widths, err);
+    int rc = -1;
+    if (!widths)
+        return -1;
+    for (int c = 0; c < table->columns; c++)
+        widths[c] = width_of(shown(table->titles[c]));
+    for (size_t i = 0; i < table->count; i++) {
+        size_t width = width_of(shown(table->cells[i])), *column = &widths[i % (size_t)table->columns];
+        *column = width > *column ? width : *column;
+    }
+    if (put_row(table, widths, table->titles, bars, out, err) || (bars && put_rule(table, widths, out, err)))
+        goto done;
+    for (size_t i = 0; i + (size_t)table->columns <= table->count; i += (size_t)table->columns)
+        if (put_row(table, widths, (const char *const *)table->cells + i, bars, out, err))
+            goto done;
+    rc = 0;
+done:
+    mem_free(&widths);
+    return rc;
+}
+
+static int put_csv(struct text *out, const char *cell, struct err *err)
+{
+    if (!cell[strcspn(cell, ",\"")])
+        return text_puts(out, cell, err);
+    if (text_putc(out, '"', err))
+        return -1;
+    for (; *cell; cell++)
+        if ((*cell == '"' && text_putc(out, '"', err)) || text_putc(out, *cell, err))
+            return -1;
+    return text_putc(out, '"', err);
+}
+
+static int write_csv(const struct table *table, struct text *out, struct err *err)
+{
+    int columns = table->columns;
+    for (int c = 0; c < columns; c++)
+        if (put_csv(out, table->titles[c], err) || text_putc(out, c == columns - 1 ? '\n' : ',', err))
+            return -1;
+    for (size_t i = 0; i < table->count; i++)
+        if (put_csv(out, table->cells[i], err) || text_putc(out, (int)(i % (size_t)columns) == columns - 1 ? '\n' : ',', err))
+            return -1;
+    return 0;
+}
+
+int table_write(const struct table *table, enum table_form form, struct text *out, struct err *err)
+{
+    return form == TABLE_CSV ? write_csv(table, out, err) : write_aligned(table, form == TABLE_MARKDOWN, out, err);
+}

@@ -1,0 +1,119 @@
+/* The rules that call an answer right: single cases, and the pocket model's golden answers as transformers' run graded them. */
+#include "tests/unit/unit.h"
+
+#include <jansson.h>
+
+#include "common/report/grade.h"
+
+static void check_number(const char *text, const char *expected)
+{
+    struct err err = {0};
+    struct text out = {0};
+    bool found = !expected;
+    assert_int_equal(grade_number(text, &out, &found, &err), 0);
+    assert_int_equal(found, expected != NULL);
+    if (expected)
+        assert_string_equal(out.data, expected);
+    text_free(&out);
+}
+
+static void the_last_number_counts(void **state)
+{
+    (void)state;
+    check_number("5 * 3 = 15. The answer is 59.", "59");
+    check_number("59.0", "59");
+    check_number("059", "59");
+    check_number("0", "0");
+    check_number("-0.0", "0");
+    check_number("000", "0");
+    check_number("0.50 km", "0.5");
+    check_number("$1,234,567.80!", "1234567.8");
+    check_number("1,23", "23");
+    check_number("1234,567", "567");
+    check_number("12,3456", "3456");
+    check_number("it is -7", "-7");
+    check_number("10-7", "7");
+    check_number("x-7", "7");
+    check_number("(a)-7", "7");
+    check_number("-7", "-7");
+    check_number("3.", "3");
+    check_number("100", "100");
+    check_number("1e5", "5");
+    check_number("none", NULL);
+    check_number("", NULL);
+}
+
+static bool correct(enum grade_rule rule, const char *text, const char *expected)
+{
+    struct err err = {0};
+    struct text found = {0};
+    bool is = false;
+    assert_int_equal(grade_answer(rule, text, expected, &is, &found, &err), 0);
+    text_free(&found);
+    return is;
+}
+
+static void rules_differ(void **state)
+{
+    (void)state;
+    assert_true(correct(GRADE_NUMBER, "so 12 + 3 = 15", "The answer is 15."));
+    assert_false(correct(GRADE_NUMBER, "so 12 + 3 = 16", "The answer is 15."));
+    assert_false(correct(GRADE_NUMBER, "no idea", "no idea"));
+    assert_true(correct(GRADE_EXACT, " a b\n", "a b"));
+    assert_true(correct(GRADE_EXACT, "", " "));
+    assert_false(correct(GRADE_EXACT, "a  b", "a b"));
+    assert_false(correct(GRADE_EXACT, "a bc", "a b"));
+    assert_int_equal(grade_rule_of_task("math"), GRADE_NUMBER);
+    assert_int_equal(grade_rule_of_task("GSM8K"), GRADE_NUMBER);
+    assert_int_equal(grade_rule_of_task("code"), GRADE_EXACT);
+    assert_int_equal(grade_rule_of_task(NULL), GRADE_EXACT);
+}
+
+/* JSON lines of a file of the pocket model, one object after the other. */
+static json_t *lines_of(const char *name)
+{
+    char path[1200];
+    snprintf(path, sizeof path, "%s/pocket/%s", unit_models(), name);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    json_t *lines = json_array(), *line;
+    while ((line = json_loadf(file, JSON_DISABLE_EOF_CHECK, NULL)))
+        json_array_append_new(lines, line);
+    fclose(file);
+    return lines;
+}
+
+static void golden_answers_are_graded_alike(void **state)
+{
+    (void)state;
+    static const char *const tasks[] = {"math", "code", "extract", "summ"};
+    static const int expected[] = {50, 56, 21, 25};
+    int counts[4] = {0};
+    json_t *golden = lines_of("golden.jsonl"), *prompts = lines_of("heldout.jsonl");
+    assert_int_equal(json_array_size(golden), 240);
+    assert_int_equal(json_array_size(prompts), 240);
+    for (size_t i = 0; i < 240; i++) {
+        json_t *answer = json_array_get(golden, i), *prompt = json_array_get(prompts, i);
+        assert_string_equal(json_string_value(json_object_get(answer, "id")), json_string_value(json_object_get(prompt, "id")));
+        const char *task = json_string_value(json_object_get(prompt, "task"));
+        bool is = correct(grade_rule_of_task(task), json_string_value(json_object_get(answer, "text")),
+                          json_string_value(json_object_get(prompt, "answer")));
+        assert_int_equal(is, json_is_true(json_object_get(answer, "correct")));
+        for (int t = 0; t < 4; t++)
+            counts[t] += is && !strcmp(task, tasks[t]);
+    }
+    for (int t = 0; t < 4; t++)
+        assert_int_equal(counts[t], expected[t]);
+    json_decref(golden);
+    json_decref(prompts);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_last_number_counts),
+        cmocka_unit_test(rules_differ),
+        cmocka_unit_test(golden_answers_are_graded_alike),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
