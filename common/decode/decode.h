@@ -1,0 +1,97 @@
+/* The loop: prompt in, text out.
+ *
+ *     prompt:     engine_prompt, then the first token from its last logits. No expert budget holds here.
+ *     iteration:  policy.next ... drafter.propose -> one forward over root and draft -> walk of the tree by the tokens that
+ *                 the target itself chooses (verify/coupled.h) -> commit -> drafter.commit, policy.observe
+ *
+ * The root of an iteration is the last token of the text: not yet in the KV cache, row 0 of the forward; draft nodes follow.
+ * What is emitted is cut exactly where decoding without a draft would have ended: at an end token, at the token limit, at
+ * the end of the context, or where a stop string is complete.
+ *
+ * A decoder serves one prompt at a time. Several may share an engine, in turns. */
+#ifndef MOE_DECODE_DECODE_H
+#define MOE_DECODE_DECODE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/decode/settings.h"
+#include "common/draft/tree.h"
+#include "common/engine/engine.h"
+#include "common/model/tokenizer.h"
+#include "common/stream/decode.h"
+#include "common/stream/values.h"
+
+enum { DECODE_ROWS_MAX = 1 + DRAFT_LENGTH_MAX };        /* of one iteration: what an engine must take at least */
+
+struct decoder;
+
+struct decoder_setup {
+    struct engine *engine;                      /* these stay open as long as the decoder */
+    const struct tokenizer *tokenizer;          /* NULL: ids only */
+    const struct decode_settings *settings;
+    const struct expert_plan *plan;             /* NULL: no budget */
+    bool want_scores, want_hidden;              /* of all rows, for the sink */
+    bool want_prompt_logits;                    /* of all rows of the prompt; iterations have all logits anyway */
+};
+
+/* One iteration; arrays are valid during the call. */
+struct decode_iteration {
+    int number;                         /* 0, 1, ... of this prompt */
+    int position;                       /* of the root */
+    int K;                              /* draft length in force */
+    const struct draft_tree *tree;      /* what was drafted; empty: nothing */
+    int rows;                           /* 1 + tree->nodes */
+    const int32_t *token, *parent;      /* [rows] as the forward saw them: root first, parent[0] = -1, node i is row i + 1 */
+    const uint8_t *kept;                /* [rows] 1: root, or accepted */
+    int accepted;                       /* nodes */
+    const int32_t *emitted;             /* [n_emitted] behind the root; one more than accepted unless cut */
+    int n_emitted;
+    double end_s;                       /* since the prompt began, to the end of the iteration */
+    double draft_s, verify_s, accept_s, other_s;
+    const struct forward *forward;      /* with the logits of all rows */
+    struct values policy;               /* what the policy went by */
+};
+
+/* What a caller wants to see; any function may be NULL. A failure ends the run. */
+struct decode_sink {
+    void *context;
+    /* Each piece of the prompt that went through the engine; position is that of its first token. */
+    int (*prompt)(void *context, const struct forward *piece, int position, struct err *err);
+    /* The prompt is in; seconds from the start to its first token. */
+    int (*begin)(void *context, double prefill_s, struct err *err);
+    int (*iteration)(void *context, const struct decode_iteration *iteration, struct err *err);
+    /* Text as it becomes certain: whole UTF-8 characters, and nothing that could be the beginning of a stop string. */
+    int (*text)(void *context, const char *bytes, size_t count, struct err *err);
+};
+
+/* What came out; belongs to the decoder and stays until its next run. */
+struct decode_result {
+    const int32_t *token;               /* [tokens] the end token included */
+    int tokens;
+    const char *text;                   /* without it, cut before a stop string; NULL: no tokenizer */
+    size_t text_bytes;
+    enum finish_reason finish;
+    int iterations;
+    int drafts, draft_tokens, accepted_tokens;      /* vLLM's num_drafts, num_draft_tokens, num_accepted_tokens */
+    double prefill_s, total_s;
+};
+
+struct decode_prompt {
+    const int32_t *token;
+    int tokens;                         /* 1 .. context - 1 */
+    int max_tokens;                     /* of this prompt; 0: not given */
+    int sample;                         /* 0, 1, ... to have several samples of one prompt */
+};
+
+int decoder_open(struct decoder **out, const struct decoder_setup *setup, struct err *err);
+void decoder_close(struct decoder **decoder);
+
+/* Equal prompts are told apart by how often this decoder has seen them (decoder_forget begins anew), so that asking the
+ * same thing twice gives two samples while the order of different prompts does not matter. */
+int decoder_run(struct decoder *decoder, const struct decode_prompt *prompt, const struct decode_sink *sink,
+                struct decode_result *out, struct err *err);
+void decoder_forget(struct decoder *decoder);
+
+#endif

@@ -1,0 +1,26 @@
+/* What the loop did, as records of a decode stream (stream/decode.h). */
+#ifndef MOE_DECODE_RECORD_H
+#define MOE_DECODE_RECORD_H
+
+#include <stdbool.h>
+
+#include "common/base/err.h"
+#include "common/decode/decode.h"
+#include "common/decode/prompts.h"
+#include "common/decode/session.h"
+#include "common/stream/writer.h"
+
+struct decode_recorder {
+    struct writer *writer;
+    int64_t sequence;           /* of the prompt now being decoded */
+    bool routes;                /* experts by layer, too */
+    bool flush;                 /* after every record, for a reader that follows */
+};
+
+int decode_record_machine(struct decode_recorder *recorder, const struct session *session, struct err *err);
+int decode_record_begin(struct decode_recorder *recorder, const struct prompt *prompt, double prefill_s, struct err *err);
+int decode_record_iteration(struct decode_recorder *recorder, const struct decode_iteration *iteration, struct err *err);
+int decode_record_done(struct decode_recorder *recorder, const struct prompt *prompt, const struct decode_result *result,
+                       struct err *err);
+
+#endif

@@ -1,0 +1,73 @@
+/* A model made ready: file, device, experts, engine, tokenizer and chat template, opened together and closed together. */
+#ifndef MOE_DECODE_SESSION_H
+#define MOE_DECODE_SESSION_H
+
+#include <stdbool.h>
+
+#include <jansson.h>
+
+#include "common/base/err.h"
+#include "common/cli/console.h"
+#include "common/decode/prompts.h"
+#include "common/decode/settings.h"
+#include "common/engine/engine.h"
+#include "common/model/model.h"
+#include "common/model/template.h"
+#include "common/model/tokenizer.h"
+#include "common/stream/header.h"
+
+/* What the options -m, --device, -j, --isa, --context say. */
+struct session_options {
+    const char *model;
+    const char *device;         /* NULL: auto */
+    int threads;                /* 0: not given */
+    const char *isa;            /* NULL: the best */
+    int context;                /* 0: as the model has it */
+};
+
+#define SESSION_OPTIONS(args, session) \
+    OPT_INPUT('m', "model", args, session.model, "the model FILE (.moe)"), \
+    OPT_DEVICE(args, session.device), \
+    OPT_THREADS(args, session.threads), \
+    OPT_STRING(0, "isa", args, session.isa, "NAME", "use the instruction set NAME: avx512, avx2 or plain"), \
+    OPT_COUNT('c', "context", args, session.context, 2, 1 << 24, "let prompt and answer have at most N tokens")
+
+/* How prompts are read. */
+struct session_prompts {
+    const char *text, *field;
+    bool chat, whole, parse_special;
+    struct strings template_args;
+};
+
+#define SESSION_PROMPT_OPTIONS(args, prompts) \
+    OPT_STRING('p', "prompt", args, prompts.text, "TEXT", "take TEXT as a prompt, before those of files"), \
+    OPT_STRING(0, "field", args, prompts.field, "NAME", "the text of a prompt stands in the field NAME"), \
+    OPT_FLAG(0, "chat", args, prompts.chat, "take a text as a message of a user"), \
+    OPT_FLAG(0, "whole", args, prompts.whole, "take a .txt file as one prompt, not each of its lines"), \
+    OPT_FLAG(0, "parse-special", args, prompts.parse_special, "let special tokens count in prompts, too"), \
+    OPT_STRINGS(0, "template-arg", args, prompts.template_args, "NAME=VALUE", "hand VALUE to the chat template as NAME")
+
+struct session {
+    struct model *model;
+    struct device *device;
+    struct expert_source *experts;      /* NULL: a dense model */
+    struct engine *engine;
+    struct tokenizer *tokenizer;        /* NULL: the model has none; prompts and answers are ids */
+    struct template *chat;              /* NULL: none */
+    json_t *trusted;                    /* bos_token and the like, for the template */
+};
+
+/* rows: of one forward; logit_rows: rows whose logits may be asked for. 0, 0: what decoding needs. */
+int session_open(struct session **out, const struct session_options *options, int rows, int logit_rows, struct err *err);
+void session_close(struct session **session);
+
+int session_open_prompts(struct prompts **out, const struct session *session, const struct session_prompts *options,
+                         const struct strings *files, struct err *err);
+
+/* The model as headers of streams name it; and a header for a stream of this kind, with device, dtype, seed and what is
+ * to be known of the model (synthetic, inflated). */
+void session_stream_model(const struct session *session, struct stream_model *out);
+int session_header(const struct session *session, enum stream_kind kind, const struct console *console, uint64_t seed,
+                   struct header *out, struct err *err);
+
+#endif

@@ -1,0 +1,66 @@
+/* How to decode: the settings that moe-decode, moe-profile and the suites of moe-bench have in common, as one table of
+ * options with one parser.
+ *
+ * A command puts DECODE_OPTIONS(struct its_args, settings) into its own table, where `settings` is a struct decode_settings
+ * in its arguments, and starts from DECODE_DEFAULTS. Words are borrowed from where they were parsed. */
+#ifndef MOE_DECODE_SETTINGS_H
+#define MOE_DECODE_SETTINGS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <jansson.h>
+
+#include "common/base/err.h"
+#include "common/cli/opt.h"
+
+enum { DECODE_TOKENS_DEFAULT = 256, DRAFT_LENGTH_MAX = 64, DRAFT_LENGTH_DEFAULT = 4 };
+
+struct decode_settings {
+    int max_tokens;             /* -1: not given: a prompt's own max_tokens, or DECODE_TOKENS_DEFAULT */
+    double temperature, top_p, min_p;
+    int top_k;                  /* 0: all */
+    uint64_t seed;
+    struct strings stop;
+    bool ignore_eos;
+    const char *draft;          /* "ngram:n=4"; NULL: none */
+    int draft_length;           /* -1: not given */
+    const char *policy;         /* NULL: not given */
+    const char *budget, *rank;  /* see budget.h; NULL: not given */
+    int budget_mode;            /* enum budget_mode */
+};
+
+#define DECODE_DEFAULTS {.max_tokens = -1, .top_p = 1, .draft_length = -1, .budget_mode = BUDGET_SUBSTITUTE}
+
+extern const char *const budget_mode_words[];
+
+#define DECODE_OPTIONS(args, settings) \
+    OPT_COUNT('n', "max-tokens", args, settings.max_tokens, 0, 1 << 24, \
+              "make at most N new tokens a prompt; its own max_tokens, or 256, if not given"), \
+    OPT_FLOAT(0, "temperature", args, settings.temperature, 0, 100, "T", "divide logits by T; 0 takes the best token"), \
+    OPT_COUNT(0, "top-k", args, settings.top_k, 0, 1 << 24, "keep the K best tokens; 0 keeps all"), \
+    OPT_FLOAT(0, "top-p", args, settings.top_p, 0, 1, "P", "keep the fewest best tokens of total probability P"), \
+    OPT_FLOAT(0, "min-p", args, settings.min_p, 0, 1, "P", "keep tokens at least P times as likely as the best"), \
+    OPT_SEED(args, settings.seed), \
+    OPT_STRINGS(0, "stop", args, settings.stop, "TEXT", "end before TEXT; may be given several times"), \
+    OPT_FLAG(0, "ignore-eos", args, settings.ignore_eos, "go on behind an end-of-sequence token"), \
+    OPT_STRING('d', "draft", args, settings.draft, "KIND", "draft with none, or ngram[:n=N,min=N]"), \
+    OPT_COUNT('K', "draft-length", args, settings.draft_length, 0, DRAFT_LENGTH_MAX, \
+              "draft up to N tokens an iteration; 4 if not given"), \
+    OPT_STRING(0, "policy", args, settings.policy, "KIND", "let static[:K=N] decide how much to draft"), \
+    OPT_STRING('B', "budget", args, settings.budget, "B,...", \
+               "let a forward load at most B experts a layer; `rank': as many as the ranking says"), \
+    OPT_INPUT(0, "rank", args, settings.rank, "keep the experts that the rank stream FILE puts first, or `router'"), \
+    OPT_CHOICE(0, "budget-mode", args, settings.budget_mode, budget_mode_words, "what becomes of an expert not kept")
+
+/* Reads a map of option names and values, {"draft": "ngram", "draft-length": 8, "ignore-eos": true, "stop": ["a", "b"]},
+ * with the same table. The words live in *store, to be freed by decode_settings_free after the settings. */
+struct decode_settings_store;
+int decode_settings_from_json(struct decode_settings *out, struct decode_settings_store **store, const json_t *map,
+                              struct err *err);
+void decode_settings_free(struct decode_settings_store **store);
+
+/* What sets the text apart from that of the model alone: "budget", or NULL when nothing does. */
+const char *decode_settings_lossy(const struct decode_settings *settings);
+
+#endif

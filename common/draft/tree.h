@@ -1,0 +1,36 @@
+/* A draft: the tokens that a forward is asked to verify, as a tree. A chain is a tree in which each node is the parent of
+ * the next.
+ *
+ * The ROOT is the last token of the text; it is not a node and is written as -1. Nodes stand in the order in which they were
+ * added, so a parent stands before its children, and a tree cut to its first n nodes is a tree. No two children of a node
+ * carry the same token. Arrays belong to the tree; plain data, so that what runs on a GPU can hold the same ones. */
+#ifndef MOE_DRAFT_TREE_H
+#define MOE_DRAFT_TREE_H
+
+#include <stdint.h>
+
+#include "common/base/err.h"
+
+struct draft_tree {
+    int nodes, capacity;
+    int32_t *token;             /* [nodes] */
+    int32_t *parent;            /* [nodes] an earlier node, or -1 */
+    int32_t *depth;             /* [nodes] 1: a child of the root */
+    float *log_probability;     /* [nodes] of the token after its parent, as its drafter sees it; NaN: it cannot say */
+    int32_t *drafter;           /* [nodes] place of its drafter among those in use */
+};
+
+int draft_tree_init(struct draft_tree *tree, int capacity, struct err *err);       /* *tree holds nothing before */
+void draft_tree_free(struct draft_tree *tree);                                      /* and back to {0} */
+void draft_tree_clear(struct draft_tree *tree);
+
+/* The new node, or the one that already stands there (same parent and token); -1 when the tree is full. */
+int draft_tree_add(struct draft_tree *tree, int parent, int32_t token, float log_probability, int drafter);
+
+/* Writes the tokens on the way from the root (not included) to `node`, at most `room` of them and then the last ones;
+ * returns their number. */
+int draft_tree_path(const struct draft_tree *tree, int node, int32_t *token, int room);
+
+int draft_tree_depth(const struct draft_tree *tree);        /* of the deepest node; 0: empty */
+
+#endif

@@ -1,0 +1,69 @@
+/* Decides how a draft grows. One file a policy, one line in the table of policy.c. No tensor, no clock: measurements in,
+ * decisions out, so that a saved stream can be replayed through a policy without a model.
+ *
+ * next() is asked until it says stop: static K answers once, a cascade of drafters or a growing tree many times. observe()
+ * is told what really happened; state() lays open what the decisions of this iteration rested on, for the iteration's
+ * record. Sources are named in each policy's file by paper section. */
+#ifndef MOE_POLICY_POLICY_H
+#define MOE_POLICY_POLICY_H
+
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/cli/spec.h"
+#include "common/draft/tree.h"
+#include "common/stream/values.h"
+
+struct policy_setup {
+    int drafters;               /* in use; 0: there is nothing to draft with */
+    int draft_length;           /* -K; -1: not given */
+    int max_nodes;              /* of a tree */
+};
+
+struct draft_view {
+    const struct draft_tree *tree;
+    int steps;                  /* next() was asked so often in this iteration */
+    int added;                  /* nodes that the step before has added; 0 at the first one */
+    int room;                   /* tokens that could still be of use: a draft reaches no deeper */
+};
+
+enum step_kind { STEP_STOP, STEP_EXTEND };
+
+struct step {
+    enum step_kind kind;
+    int leaf, drafter, tokens, siblings;        /* EXTEND: see drafter.h */
+};
+
+struct outcome {
+    int drafted, accepted;      /* tokens; accepted leaves the bonus token out */
+    int emitted;                /* with it, and after the cut at an end */
+    double draft_s, verify_s, iteration_s;      /* seconds, measured by the loop */
+    int experts_loaded;         /* distinct (layer, expert) pairs */
+    int64_t bytes;              /* weights and KV read */
+};
+
+struct policy {                 /* what all policies begin with */
+    const struct policy_class *class;
+};
+
+struct policy_class {
+    const char *name, *summary;
+    const char *settings;               /* what may stand behind the colon: "K=N"; NULL: nothing */
+    int (*open)(struct policy **out, struct spec *spec, const struct policy_setup *setup, struct err *err);
+    void (*begin)(struct policy *policy);                               /* a new text; NULL: all the same to it */
+    struct step (*next)(struct policy *policy, const struct draft_view *view);
+    int (*length)(const struct policy *policy);                         /* the K in force, for the record */
+    void (*observe)(struct policy *policy, const struct outcome *outcome);     /* NULL: it does not look */
+    void (*state)(const struct policy *policy, struct values *out);
+    void (*free)(struct policy *policy);
+};
+
+extern const struct policy_class policy_static;
+
+extern const struct policy_class *const policy_classes[];       /* all, NULL behind the last */
+
+/* Opens the policy that `text` names; NULL: static. */
+int policy_open(struct policy **out, const char *text, const struct policy_setup *setup, struct err *err);
+void policy_close(struct policy **policy);
+
+#endif
