@@ -1,0 +1,168 @@
+/* Opening and closing an engine: its weights and its working memory. */
+#include "common/engine/engine.h"
+
+#include "common/base/mem.h"
+#include "common/engine/internal.h"
+#include "common/engine/rope.h"
+
+static int alloc(struct engine *engine, struct buffer *out, int64_t a, int64_t b, size_t size, struct err *err)
+{
+    size_t count, bytes;
+    if (!size_mul((size_t)a, (size_t)b, &count) || !size_mul(count, size, &bytes))
+        return err_memory(err);
+    return device_alloc(engine->device, bytes, out, err);
+}
+
+static int alloc_rows(struct engine *engine, struct err *err)
+{
+    const struct hparams *shape = engine->shape;
+    int rows = engine->setup.max_rows, logit_rows = engine->setup.max_logit_rows;
+    size_t f = sizeof(float), i = sizeof(int32_t);
+    if (alloc(engine, &engine->x, rows, shape->hidden, f, err) || alloc(engine, &engine->normed, rows, shape->hidden, f, err) ||
+        alloc(engine, &engine->qkv, rows, engine->qkv_width, f, err) ||
+        alloc(engine, &engine->attended, rows, shape->attention.heads * shape->attention.head_dim, f, err) ||
+        alloc(engine, &engine->last, logit_rows, shape->hidden, f, err) ||
+        alloc(engine, &engine->logits, logit_rows, shape->vocab, f, err) || alloc(engine, &engine->token, rows, 1, i, err) ||
+        alloc(engine, &engine->position, rows, 1, i, err) || alloc(engine, &engine->slot, rows, 1, i, err) ||
+        alloc(engine, &engine->prefix, rows, 1, i, err) || alloc(engine, &engine->path_start, rows + 1, 1, i, err) ||
+        alloc(engine, &engine->logit_row, logit_rows, 1, i, err) || alloc(engine, &engine->every_row, rows, 1, i, err))
+        return -1;
+    return 0;
+}
+
+static int alloc_ffn(struct engine *engine, struct err *err)
+{
+    const struct hparams *shape = engine->shape;
+    int64_t rows = engine->setup.max_rows, moe = engine->moe_layers, experts = shape->router.experts, top_k = shape->router.top_k;
+    int64_t slots = moe ? top_k : 1;
+    int64_t inner = moe ? top_k * shape->expert_inner : 0;
+    if (shape->dense_inner > inner)
+        inner = shape->dense_inner;
+    if (alloc(engine, &engine->inner, rows, inner, sizeof(float), err) ||
+        alloc(engine, &engine->partial, rows * slots, shape->hidden, sizeof(float), err) ||
+        alloc(engine, &engine->group, (moe ? experts : 1) + 1 + 2 * rows * slots, 1, sizeof(int32_t), err))
+        return -1;
+    if (!moe)
+        return 0;
+    if (alloc(engine, &engine->score, moe * rows, experts, sizeof(float), err) ||
+        alloc(engine, &engine->wanted, moe * rows, top_k, sizeof(int32_t), err) ||
+        alloc(engine, &engine->expert, moe * rows, top_k, sizeof(int32_t), err) ||
+        alloc(engine, &engine->weight, moe * rows, top_k, sizeof(float), err) || alloc(engine, &engine->mask, moe, experts, 1, err))
+        return -1;
+    return 0;
+}
+
+static int alloc_host(struct engine *engine, struct err *err)
+{
+    const struct hparams *shape = engine->shape;
+    size_t rows = (size_t)engine->setup.max_rows, moe = (size_t)engine->moe_layers, experts = (size_t)shape->router.experts;
+    size_t routed = rows * moe * (size_t)shape->router.top_k;
+    size_t widest = experts > (size_t)shape->hidden ? experts : (size_t)shape->hidden;
+    engine->out_logits = mem_alloc((size_t)engine->setup.max_logit_rows * (size_t)shape->vocab, sizeof(float), err);
+    engine->out_score = mem_alloc(rows * moe * experts, sizeof(float), err);
+    engine->out_weight = mem_alloc(routed, sizeof(float), err);
+    engine->out_wanted = mem_alloc(routed, sizeof(int32_t), err);
+    engine->out_expert = mem_alloc(routed, sizeof(int32_t), err);
+    engine->distinct_wanted = mem_alloc(moe, sizeof(int32_t), err);
+    engine->distinct_loaded = mem_alloc(moe, sizeof(int32_t), err);
+    engine->indices = mem_alloc(rows + 1, sizeof(int32_t), err);
+    engine->transpose = mem_alloc(rows * widest, sizeof(float), err);
+    engine->mark = mem_alloc(experts, 1, err);
+    engine->layer_experts = mem_alloc(experts, sizeof(int32_t), err);
+    if (!engine->out_logits || !engine->out_score || !engine->out_weight || !engine->out_wanted || !engine->out_expert ||
+        !engine->distinct_wanted || !engine->distinct_loaded || !engine->indices || !engine->transpose || !engine->mark ||
+        !engine->layer_experts)
+        return -1;
+    for (int row = 0; row < engine->setup.max_rows; row++)
+        engine->indices[row] = row;
+    queue_upload(engine->device, engine->every_row, engine->indices, rows * sizeof(int32_t));
+    return 0;
+}
+
+int engine_open(struct engine **out, const struct engine_setup *setup, struct err *err)
+{
+    const struct hparams *shape = model_hparams(setup->model);
+    struct engine *engine;
+    if (setup->max_rows < 1 || setup->max_rows > ENGINE_ROWS_MAX || setup->max_logit_rows < 1 || setup->max_logit_rows > setup->max_rows)
+        return err_set(err, ERR_INPUT, "an engine for %d rows and logits of %d: 1 to %d are possible", setup->max_rows,
+                       setup->max_logit_rows, ENGINE_ROWS_MAX);
+    if (hparams_moe_layers(shape) && !setup->experts)
+        return err_set(err, ERR_INPUT, "%s: the model has experts, but no expert source is open", model_path(setup->model));
+    engine = mem_alloc(1, sizeof *engine, err);
+    if (!engine)
+        return -1;
+    engine->setup = *setup;
+    engine->shape = shape;
+    engine->device = setup->device;
+    engine->ops = device_ops(setup->device);
+    engine->queue = device_queue(setup->device);
+    engine->moe_layers = hparams_moe_layers(shape);
+    engine->qkv_width = (shape->attention.heads + 2 * shape->attention.kv_heads) * shape->attention.head_dim;
+    engine->max_positions = setup->max_positions && setup->max_positions < shape->max_positions ? setup->max_positions : shape->max_positions;
+    if (weights_open(&engine->weights, setup->model, setup->device, err) || alloc_rows(engine, err) || alloc_ffn(engine, err) ||
+        alloc_host(engine, err)) {
+        engine_close(&engine);
+        return -1;
+    }
+    *out = engine;
+    return 0;
+}
+
+void engine_close(struct engine **engine)
+{
+    struct engine *e = *engine;
+    if (!e)
+        return;
+    struct buffer *buffers[] = {&e->rope, &e->x, &e->normed, &e->qkv, &e->attended, &e->last, &e->logits, &e->inner, &e->partial,
+                                &e->group, &e->token, &e->position, &e->slot, &e->prefix, &e->path_start, &e->path, &e->logit_row,
+                                &e->every_row, &e->score, &e->wanted, &e->expert, &e->weight, &e->mask, &e->hidden};
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
+        device_free(e->device, buffers[i]);
+    weights_close(&e->weights);
+    mem_free(&e->out_logits);
+    mem_free(&e->out_score);
+    mem_free(&e->out_weight);
+    mem_free(&e->out_hidden);
+    mem_free(&e->out_wanted);
+    mem_free(&e->out_expert);
+    mem_free(&e->distinct_wanted);
+    mem_free(&e->distinct_loaded);
+    mem_free(&e->indices);
+    mem_free(&e->path_list);
+    mem_free(&e->transpose);
+    mem_free(&e->mark);
+    mem_free(&e->layer_experts);
+    mem_free(engine);
+}
+
+int engine_rope_cover(struct engine *engine, int positions, struct err *err)
+{
+    size_t pairs = (size_t)engine->shape->rope.rotary / 2, floats = 2 * pairs * (size_t)positions;
+    struct buffer larger;
+    if (positions <= engine->rope_positions)
+        return 0;
+    float *table = mem_alloc(floats, sizeof *table, err);
+    if (!table)
+        return -1;
+    rope_table(&engine->shape->rope, 0, positions, table);
+    if (device_alloc(engine->device, floats * sizeof *table, &larger, err)) {
+        mem_free(&table);
+        return -1;
+    }
+    queue_upload(engine->device, larger, table, floats * sizeof *table);
+    mem_free(&table);
+    if (queue_wait(engine->device, err)) {
+        device_free(engine->device, &larger);
+        return -1;
+    }
+    device_free(engine->device, &engine->rope);
+    engine->rope = larger;
+    engine->rope_positions = positions;
+    return 0;
+}
+
+const struct hparams *engine_hparams(const struct engine *engine) { return engine->shape; }
+const struct device_info *engine_device(const struct engine *engine) { return device_info(engine->device); }
+int engine_max_rows(const struct engine *engine) { return engine->setup.max_rows; }
+int64_t engine_dense_bytes(const struct engine *engine) { return engine->weights->layer_bytes + engine->weights->head_bytes; }
+int64_t engine_expert_bytes(const struct engine *engine) { return engine->weights->expert_bytes; }

@@ -1,0 +1,296 @@
+/* One forward: embedding, then each layer's attention and feed-forward network, then logits of the rows that want them. */
+#include "common/base/mem.h"
+#include "common/engine/internal.h"
+
+/* Where a forward stands: what all layers of it share. */
+struct pass {
+    struct engine *engine;
+    struct sequence *sequence;
+    const struct batch *batch;
+    int rows;
+};
+
+static void norm(const struct pass *pass, struct buffer in, struct buffer weight, struct buffer out, int rows)
+{
+    struct engine *engine = pass->engine;
+    int hidden = engine->shape->hidden;
+    engine->ops->norm(engine->queue, &(struct norm_args){
+        .in = in, .weight = weight, .out = out, .epsilon = engine->shape->norm_epsilon,
+        .rows = rows, .parts = 1, .width = hidden, .in_stride = hidden, .out_stride = hidden});
+}
+
+/* The part of each row of qkv from `first` float on, with qkv's stride. */
+static struct buffer qkv_part(const struct engine *engine, int first)
+{
+    uint64_t offset = (uint64_t)first * sizeof(float);
+    return buffer_part(engine->qkv, offset, engine->qkv.bytes - offset);
+}
+
+static void head_norm(const struct pass *pass, struct buffer x, struct buffer weight, int heads)
+{
+    struct engine *engine = pass->engine;
+    const struct hparams *shape = engine->shape;
+    bool whole = shape->attention.qk_norm == QK_NORM_WHOLE;
+    engine->ops->norm(engine->queue, &(struct norm_args){
+        .in = x, .weight = weight, .out = x, .epsilon = shape->norm_epsilon, .rows = pass->rows, .parts = whole ? 1 : heads,
+        .width = whole ? heads * shape->attention.head_dim : shape->attention.head_dim,
+        .in_stride = engine->qkv_width, .out_stride = engine->qkv_width});
+}
+
+static void rotate(const struct pass *pass, struct buffer x, int heads)
+{
+    struct engine *engine = pass->engine;
+    engine->ops->rope(engine->queue, &(struct rope_args){
+        .x = x, .table = engine->rope, .position = engine->position, .rows = pass->rows, .heads = heads,
+        .head_dim = engine->shape->attention.head_dim, .rotary = engine->shape->rope.rotary, .stride = engine->qkv_width});
+}
+
+static void attention(const struct pass *pass, int n)
+{
+    struct engine *engine = pass->engine;
+    const struct hparams *shape = engine->shape;
+    const struct layer_weights *layer = &engine->weights->layer[n];
+    int heads = shape->attention.heads, kv_heads = shape->attention.kv_heads, head_dim = shape->attention.head_dim;
+    struct buffer q = qkv_part(engine, 0), k = qkv_part(engine, heads * head_dim), v = qkv_part(engine, (heads + kv_heads) * head_dim);
+    struct sequence *sequence = pass->sequence;
+
+    norm(pass, engine->x, layer->attention_norm, engine->normed, pass->rows);
+    engine->ops->linear(engine->queue, &(struct linear_args){
+        .in = engine->normed, .weight = layer->qkv.data, .bias = layer->qkv_bias, .out = engine->qkv, .format = layer->qkv.format,
+        .rows = pass->rows, .inputs = shape->hidden, .outputs = engine->qkv_width, .in_stride = shape->hidden,
+        .out_stride = engine->qkv_width});
+    if (shape->attention.qk_norm != QK_NORM_NONE) {
+        head_norm(pass, q, layer->q_norm, heads);
+        head_norm(pass, k, layer->k_norm, kv_heads);
+    }
+    if (shape->attention.clip_qkv > 0)
+        engine->ops->clamp(engine->queue, &(struct clamp_args){
+            .x = engine->qkv, .limit = shape->attention.clip_qkv, .rows = pass->rows, .width = engine->qkv_width,
+            .stride = engine->qkv_width});
+    rotate(pass, q, heads);
+    rotate(pass, k, kv_heads);
+    engine->ops->kv_write(engine->queue, &(struct kv_write_args){
+        .in_k = k, .in_v = v, .k = sequence->k[n], .v = sequence->v[n], .slot = engine->slot, .rows = pass->rows,
+        .kv_heads = kv_heads, .head_dim = head_dim, .capacity = sequence->capacity, .stride = engine->qkv_width});
+    engine->ops->attention(engine->queue, &(struct attention_args){
+        .q = q, .k = sequence->k[n], .v = sequence->v[n], .prefix = engine->prefix, .path_start = engine->path_start,
+        .path = engine->path, .out = engine->attended, .scale = shape->attention.scale, .rows = pass->rows, .heads = heads,
+        .kv_heads = kv_heads, .head_dim = head_dim, .capacity = sequence->capacity, .stride = engine->qkv_width,
+        .window = shape->layer[n].window});
+    engine->ops->linear(engine->queue, &(struct linear_args){
+        .in = engine->attended, .weight = layer->out.data, .bias = layer->out_bias, .out = engine->x, .format = layer->out.format,
+        .add = true, .rows = pass->rows, .inputs = heads * head_dim, .outputs = shape->hidden, .in_stride = heads * head_dim,
+        .out_stride = shape->hidden});
+}
+
+/* The part of a buffer [moe][max_rows][width] that belongs to one expert layer. */
+static struct buffer of_layer(const struct engine *engine, struct buffer all, int moe, int width, size_t size)
+{
+    uint64_t bytes = (uint64_t)engine->setup.max_rows * (uint64_t)width * size;
+    return buffer_part(all, (uint64_t)moe * bytes, bytes);
+}
+
+/* The mask that a plan puts on expert layer `moe`; none when there is no plan or the budget holds all experts. */
+static struct buffer plan_mask(const struct pass *pass, int moe, struct buffer score)
+{
+    struct engine *engine = pass->engine;
+    const struct expert_plan *plan = pass->batch->plan;
+    int experts = engine->shape->router.experts;
+    if (!plan || plan->budget[moe] >= experts)
+        return (struct buffer){0, 0};
+    struct buffer mask = buffer_part(engine->mask, (uint64_t)moe * (uint64_t)experts, (uint64_t)experts);
+    if (plan->ranking == PLAN_ROUTER)
+        engine->ops->route_shortlist(engine->queue, &(struct route_shortlist_args){
+            .score = score, .mask = mask, .rows = pass->rows, .experts = experts, .budget = plan->budget[moe]});
+    return mask;
+}
+
+/* Distinct experts of one layer, for a source that must be told; answers how many. */
+static int distinct_experts(const struct pass *pass, struct buffer expert, struct err *err)
+{
+    struct engine *engine = pass->engine;
+    int count = 0, experts = engine->shape->router.experts, used = pass->rows * engine->shape->router.top_k;
+    int32_t *ids = engine->transpose;
+    queue_download(engine->device, ids, expert, (size_t)used * sizeof *ids);
+    if (queue_wait(engine->device, err))
+        return -1;
+    for (int e = 0; e < experts; e++)
+        engine->mark[e] = 0;
+    for (int i = 0; i < used; i++)
+        if (ids[i] >= 0)
+            engine->mark[ids[i]] = 1;
+    for (int e = 0; e < experts; e++)
+        if (engine->mark[e])
+            engine->layer_experts[count++] = e;
+    return count;
+}
+
+static int experts_ffn(const struct pass *pass, int n, int moe, struct err *err)
+{
+    struct engine *engine = pass->engine;
+    const struct hparams *shape = engine->shape;
+    const struct layer_weights *layer = &engine->weights->layer[n];
+    struct expert_source *source = engine->setup.experts;
+    int experts = shape->router.experts, top_k = shape->router.top_k, count = 0;
+    struct buffer score = of_layer(engine, engine->score, moe, experts, sizeof(float)), table;
+    struct buffer expert = of_layer(engine, engine->expert, moe, top_k, sizeof(int32_t));
+    struct buffer weight = of_layer(engine, engine->weight, moe, top_k, sizeof(float));
+
+    engine->ops->linear(engine->queue, &(struct linear_args){
+        .in = engine->normed, .weight = layer->router.data, .out = score, .format = layer->router.format, .rows = pass->rows,
+        .inputs = shape->hidden, .outputs = experts, .in_stride = shape->hidden, .out_stride = experts});
+    engine->ops->route_score(engine->queue, &(struct route_score_args){
+        .logits = score, .score = score, .kind = shape->router.kind, .rows = pass->rows, .experts = experts});
+    struct buffer mask = plan_mask(pass, moe, score);
+    engine->ops->route_select(engine->queue, &(struct route_select_args){
+        .score = score, .mask = mask, .wanted = of_layer(engine, engine->wanted, moe, top_k, sizeof(int32_t)), .expert = expert,
+        .weight = weight, .mode = pass->batch->plan ? pass->batch->plan->mode : BUDGET_SUBSTITUTE,
+        .renormalise = shape->router.renormalise, .scale = shape->router.scale, .rows = pass->rows, .experts = experts, .top_k = top_k});
+    if (!source->class->fixed && (count = distinct_experts(pass, expert, err)) < 0)
+        return -1;
+    if (source->class->acquire(source, n, source->class->fixed ? NULL : engine->layer_experts, count, &table, err))
+        return err_at(err, "layer %d", n);
+    engine->ops->expert_ffn(engine->queue, &(struct expert_ffn_args){
+        .in = engine->normed, .out = engine->x, .expert = expert, .weight = weight, .table = table, .inner = engine->inner,
+        .partial = engine->partial, .group = engine->group, .format = layer->ffn_format, .rows = pass->rows, .slots = top_k,
+        .experts = experts, .hidden = shape->hidden, .inner_width = shape->expert_inner});
+    source->class->release(source, n, source->class->fixed ? NULL : engine->layer_experts, count);
+    return 0;
+}
+
+static void dense_ffn(const struct pass *pass, int n)
+{
+    struct engine *engine = pass->engine;
+    const struct layer_weights *layer = &engine->weights->layer[n];
+    engine->ops->expert_ffn(engine->queue, &(struct expert_ffn_args){
+        .in = engine->normed, .out = engine->x, .table = layer->dense_table, .inner = engine->inner, .partial = engine->partial,
+        .group = engine->group, .format = layer->ffn_format, .rows = pass->rows, .slots = 1, .experts = 1,
+        .hidden = engine->shape->hidden, .inner_width = engine->shape->dense_inner});
+}
+
+/* Keeps the residual stream after layer n for the caller. */
+static int keep_hidden(const struct pass *pass, int n, struct err *err)
+{
+    struct engine *engine = pass->engine;
+    uint64_t bytes = (uint64_t)engine->setup.max_rows * (uint64_t)engine->shape->hidden * sizeof(float);
+    if (!engine->hidden.address && device_alloc(engine->device, bytes * (uint64_t)engine->shape->layers, &engine->hidden, err))
+        return -1;
+    engine->ops->gather(engine->queue, &(struct gather_args){
+        .in = engine->x, .index = engine->every_row, .out = buffer_part(engine->hidden, (uint64_t)n * bytes, bytes),
+        .rows = pass->rows, .count = pass->rows, .width = engine->shape->hidden});
+    return 0;
+}
+
+/* Masks of a static ranking, for all layers at once. */
+static int upload_masks(struct engine *engine, const struct expert_plan *plan, struct err *err)
+{
+    int experts = engine->shape->router.experts;
+    size_t bytes = (size_t)plan->moe_layers * (size_t)experts;
+    uint8_t *mask = mem_alloc(bytes, 1, err);
+    if (!mask)
+        return -1;
+    for (int moe = 0; moe < plan->moe_layers; moe++)
+        for (int i = 0; i < plan->budget[moe] && i < experts; i++)
+            mask[moe * experts + plan->order[moe * experts + i]] = 1;
+    queue_upload(engine->device, engine->mask, mask, bytes);
+    mem_free(&mask);
+    return 0;
+}
+
+static void head(const struct pass *pass)
+{
+    struct engine *engine = pass->engine;
+    const struct matrix *matrix = &engine->weights->head;
+    int rows = pass->batch->logit_rows, hidden = engine->shape->hidden;
+    if (!rows)
+        return;
+    engine->ops->gather(engine->queue, &(struct gather_args){
+        .in = engine->x, .index = engine->logit_row, .out = engine->last, .rows = pass->rows, .count = rows, .width = hidden});
+    norm(pass, engine->last, engine->weights->final_norm, engine->last, rows);
+    engine->ops->linear(engine->queue, &(struct linear_args){
+        .in = engine->last, .weight = matrix->data, .out = engine->logits, .format = matrix->format, .rows = rows, .inputs = hidden,
+        .outputs = engine->shape->vocab, .in_stride = hidden, .out_stride = engine->shape->vocab});
+}
+
+static int run(const struct pass *pass, struct err *err)
+{
+    struct engine *engine = pass->engine;
+    const struct hparams *shape = engine->shape;
+    const struct expert_plan *plan = pass->batch->plan;
+    int moe = 0;
+    if (plan && plan->ranking == PLAN_STATIC && upload_masks(engine, plan, err))
+        return -1;
+    engine->ops->embed(engine->queue, &(struct embed_args){
+        .token = engine->token, .table = engine->weights->embed.data, .out = engine->x, .format = engine->weights->embed.format,
+        .rows = pass->rows, .vocab = shape->vocab, .hidden = shape->hidden});
+    for (int n = 0; n < shape->layers; n++) {
+        attention(pass, n);
+        norm(pass, engine->x, engine->weights->layer[n].ffn_norm, engine->normed, pass->rows);
+        if (shape->layer[n].ffn == FFN_DENSE)
+            dense_ffn(pass, n);
+        else if (experts_ffn(pass, n, moe++, err))
+            return -1;
+        if (pass->batch->want_hidden && keep_hidden(pass, n, err))
+            return -1;
+    }
+    head(pass);
+    return 0;
+}
+
+int engine_forward(struct engine *engine, struct sequence *sequence, const struct batch *batch, struct forward *out, struct err *err)
+{
+    int pending = sequence->pending;
+    struct pass pass = {engine, sequence, batch, batch->rows};
+    if (batch->plan && (batch->plan->moe_layers != engine->moe_layers || batch->plan->experts != engine->shape->router.experts))
+        return err_set(err, ERR_INPUT, "the expert plan is for %d layers of %d experts, the model has %d of %d", batch->plan->moe_layers,
+                       batch->plan->experts, engine->moe_layers, engine->shape->router.experts);
+    if (tree_append(engine, sequence, batch, err))
+        return -1;
+    if (run(&pass, err) || facts_collect(engine, sequence, batch, out, err)) {
+        sequence->pending = pending;
+        return -1;
+    }
+    return 0;
+}
+
+/* One piece of a prompt: a chain behind the committed tokens, committed at once. */
+static int piece(struct engine *engine, struct sequence *sequence, const struct batch *batch, struct forward *out, struct err *err)
+{
+    int32_t *node = mem_alloc((size_t)batch->rows, sizeof *node, err);
+    int rc = -1;
+    if (!node)
+        return -1;
+    for (int i = 0; i < batch->rows; i++)
+        node[i] = i;
+    if (!engine_forward(engine, sequence, batch, out, err))
+        rc = sequence_commit(sequence, node, batch->rows, err);
+    mem_free(&node);
+    return rc;
+}
+
+int engine_prompt(struct engine *engine, struct sequence *sequence, const int32_t *token, int count, const struct batch *options,
+                  engine_piece_function *each, void *context, struct forward *out, struct err *err)
+{
+    struct batch batch = options ? *options : (struct batch){0};
+    bool every = batch.logit_rows == ENGINE_EVERY_ROW;
+    int size = every ? engine->setup.max_logit_rows : engine->setup.max_rows;
+    if (sequence->pending)
+        return err_set(err, ERR_INPUT, "a prompt cannot be added to a sequence with %d pending nodes", sequence->pending);
+    if (count < 1)
+        return err_set(err, ERR_INPUT, "the prompt has no tokens; give at least one");
+    for (int done = 0; done < count; done += batch.rows) {
+        int position = sequence->length;
+        int32_t last;
+        batch.rows = size - position % size;
+        if (batch.rows > count - done)
+            batch.rows = count - done;
+        last = batch.rows - 1;
+        batch.token = token + done;
+        batch.parent = NULL;
+        batch.logit_row = every ? NULL : &last;
+        batch.logit_rows = every ? batch.rows : done + batch.rows == count;
+        if (piece(engine, sequence, &batch, out, err) || (each && each(context, out, position, err)))
+            return -1;
+    }
+    return 0;
+}

@@ -1,0 +1,54 @@
+/* What the files of engine/ share. */
+#ifndef MOE_ENGINE_INTERNAL_H
+#define MOE_ENGINE_INTERNAL_H
+
+#include "common/engine/engine.h"
+#include "common/engine/weights.h"
+
+struct engine {
+    struct engine_setup setup;
+    const struct hparams *shape;
+    struct device *device;
+    const struct device_ops *ops;
+    struct queue *queue;
+    struct weights *weights;
+    int moe_layers, qkv_width, max_positions;
+
+    /* On the device. Activations are [rows][...] f32. */
+    struct buffer rope;                              /* for rope_positions positions */
+    int rope_positions;
+    struct buffer x, normed, qkv, attended, last, logits;
+    struct buffer inner, partial, group;             /* scratch of expert_ffn */
+    struct buffer token, position, slot, prefix, path_start, path, logit_row, every_row;     /* i32 */
+    struct buffer score, wanted, expert, weight;     /* [moe][max_rows][...] */
+    struct buffer mask;                              /* [moe][experts] u8 */
+    struct buffer hidden;                            /* [layers][max_rows][hidden], made when first asked for */
+
+    /* On the host: what struct forward points to, and scratch. */
+    float *out_logits, *out_score, *out_weight, *out_hidden;
+    int32_t *out_wanted, *out_expert, *distinct_wanted, *distinct_loaded;
+    int32_t *indices;                                /* [max_rows + 1], several uses */
+    int32_t *path_list;
+    size_t path_room;
+    void *transpose;                                 /* one layer's array of the largest kind */
+    uint8_t *mark;                                   /* [experts] */
+    int32_t *layer_experts;                          /* [experts], for sources that are not fixed */
+};
+
+struct sequence {
+    struct engine *engine;
+    struct buffer *k, *v;                            /* [layers], each as kernels/attention.h says */
+    int capacity, length, pending;
+    int32_t *parent, *depth, *run;                   /* [capacity] by pending node; run: see node_append */
+};
+
+/* Grows the table of rotations to `positions`. */
+int engine_rope_cover(struct engine *engine, int positions, struct err *err);
+
+/* tree.c: the rows of a batch as pending nodes, with positions, slots and paths on the device. Nothing is changed on failure. */
+int tree_append(struct engine *engine, struct sequence *sequence, const struct batch *batch, struct err *err);
+
+/* facts.c: fetches what the forward computed and fills *out. */
+int facts_collect(struct engine *engine, const struct sequence *sequence, const struct batch *batch, struct forward *out, struct err *err);
+
+#endif

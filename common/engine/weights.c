@@ -1,0 +1,137 @@
+#include "common/engine/weights.h"
+
+#include "common/base/mem.h"
+
+static int take(struct weights *weights, const struct model *model, const struct tensor *tensor, struct buffer *out, struct err *err)
+{
+    const void *data = model_data(model, tensor);
+    if (!weights->owned) {
+        *out = device_map(weights->device, data, tensor->bytes);
+        return 0;
+    }
+    if (device_alloc(weights->device, tensor->bytes, out, err))
+        return err_at(err, "%s", tensor->name);
+    queue_upload(weights->device, *out, data, tensor->bytes);
+    return 0;
+}
+
+static int take_vector(struct weights *weights, const struct model *model, const char *format, int layer, struct buffer *out, struct err *err)
+{
+    const struct tensor *tensor = model_tensor(model, err, format, layer);
+    if (!tensor || take(weights, model, tensor, out, err))
+        return -1;
+    weights->layer_bytes += (int64_t)tensor->bytes;
+    return 0;
+}
+
+static int take_matrix(struct weights *weights, const struct model *model, const char *format, int layer, struct matrix *out, struct err *err)
+{
+    const struct tensor *tensor = model_tensor(model, err, format, layer);
+    if (!tensor || take(weights, model, tensor, &out->data, err))
+        return -1;
+    out->format = tensor->format;
+    out->outputs = tensor->outputs;
+    out->inputs = tensor->inputs;
+    weights->layer_bytes += (int64_t)tensor->bytes;
+    return 0;
+}
+
+static int take_attention(struct weights *weights, const struct model *model, int n, struct err *err)
+{
+    const struct hparams *shape = model_hparams(model);
+    struct layer_weights *layer = &weights->layer[n];
+    if (take_vector(weights, model, "layers.%d.attention.norm", n, &layer->attention_norm, err) ||
+        take_matrix(weights, model, "layers.%d.attention.qkv", n, &layer->qkv, err) ||
+        take_matrix(weights, model, "layers.%d.attention.out", n, &layer->out, err))
+        return -1;
+    if (shape->attention.qk_norm != QK_NORM_NONE &&
+        (take_vector(weights, model, "layers.%d.attention.q_norm", n, &layer->q_norm, err) ||
+         take_vector(weights, model, "layers.%d.attention.k_norm", n, &layer->k_norm, err)))
+        return -1;
+    if (shape->attention.qkv_bias && take_vector(weights, model, "layers.%d.attention.qkv_bias", n, &layer->qkv_bias, err))
+        return -1;
+    if (shape->attention.out_bias && take_vector(weights, model, "layers.%d.attention.out_bias", n, &layer->out_bias, err))
+        return -1;
+    return 0;
+}
+
+static int take_ffn(struct weights *weights, const struct model *model, int n, struct err *err)
+{
+    struct layer_weights *layer = &weights->layer[n];
+    const struct tensor *tensor;
+    if (take_vector(weights, model, "layers.%d.ffn.norm", n, &layer->ffn_norm, err))
+        return -1;
+    if (model_hparams(model)->layer[n].ffn == FFN_EXPERTS) {
+        tensor = model_tensor(model, err, "layers.%d.experts", n);
+        if (!tensor || take_matrix(weights, model, "layers.%d.router", n, &layer->router, err))
+            return -1;
+        layer->ffn_format = tensor->format;
+        weights->expert_bytes = (int64_t)tensor->bytes / tensor->count;
+        return 0;
+    }
+    tensor = model_tensor(model, err, "layers.%d.dense", n);
+    if (!tensor || take(weights, model, tensor, &layer->dense, err) ||
+        device_alloc(weights->device, sizeof layer->dense.address, &layer->dense_table, err))
+        return -1;
+    layer->ffn_format = tensor->format;
+    weights->layer_bytes += (int64_t)tensor->bytes;
+    queue_upload(weights->device, layer->dense_table, &layer->dense.address, sizeof layer->dense.address);
+    return 0;
+}
+
+static int take_all(struct weights *weights, const struct model *model, struct err *err)
+{
+    const struct hparams *shape = model_hparams(model);
+    if (take_matrix(weights, model, "embed", 0, &weights->embed, err) ||
+        take_vector(weights, model, "final_norm", 0, &weights->final_norm, err))
+        return -1;
+    weights->head = weights->embed;
+    if (!shape->tied && take_matrix(weights, model, "head", 0, &weights->head, err))
+        return -1;
+    weights->head_bytes = (int64_t)weights->head.data.bytes;
+    weights->layer_bytes = 0;
+    for (int n = 0; n < shape->layers; n++)
+        if (take_attention(weights, model, n, err) || take_ffn(weights, model, n, err))
+            return -1;
+    return queue_wait(weights->device, err);
+}
+
+int weights_open(struct weights **out, const struct model *model, struct device *device, struct err *err)
+{
+    struct weights *weights = mem_alloc(1, sizeof *weights, err);
+    if (!weights)
+        return -1;
+    weights->device = device;
+    weights->owned = !device_info(device)->host_memory;
+    weights->layers = model_hparams(model)->layers;
+    weights->layer = mem_alloc((size_t)weights->layers, sizeof *weights->layer, err);
+    if (!weights->layer || take_all(weights, model, err)) {
+        weights_close(&weights);
+        return err_at(err, "%s", model_path(model));
+    }
+    *out = weights;
+    return 0;
+}
+
+void weights_close(struct weights **weights)
+{
+    struct weights *w = *weights;
+    if (!w)
+        return;
+    if (w->owned && w->head.data.address != w->embed.data.address)
+        device_free(w->device, &w->head.data);
+    if (w->owned) {
+        device_free(w->device, &w->embed.data);
+        device_free(w->device, &w->final_norm);
+    }
+    for (int n = 0; w->layer && n < w->layers; n++) {
+        struct layer_weights *layer = &w->layer[n];
+        struct buffer *all[] = {&layer->attention_norm, &layer->q_norm, &layer->k_norm, &layer->qkv_bias, &layer->out_bias,
+                                &layer->ffn_norm, &layer->qkv.data, &layer->out.data, &layer->router.data, &layer->dense};
+        for (size_t i = 0; w->owned && i < sizeof all / sizeof *all; i++)
+            device_free(w->device, all[i]);
+        device_free(w->device, &layer->dense_table);
+    }
+    mem_free(&w->layer);
+    mem_free(weights);
+}

@@ -1,0 +1,37 @@
+/* The weights of a model as buffers of a device: in place where the device shares the host's memory, else uploaded. Experts of
+ * expert layers are not here: they are reached through an expert_source. Private to engine/. */
+#ifndef MOE_ENGINE_WEIGHTS_H
+#define MOE_ENGINE_WEIGHTS_H
+
+#include "common/model/model.h"
+#include "common/tensor/device.h"
+
+struct matrix {
+    struct buffer data;                      /* MATRIX of kernels/formats.h */
+    enum weight_format format;
+    int outputs, inputs;
+};
+
+struct layer_weights {
+    struct buffer attention_norm, q_norm, k_norm, qkv_bias, out_bias, ffn_norm;      /* vectors; address 0: none */
+    struct matrix qkv, out, router;
+    struct buffer dense, dense_table;        /* FFN_DENSE: one EXPERT block, and the table of its one address */
+    enum weight_format ffn_format;           /* of the dense block or of the experts */
+};
+
+struct weights {
+    struct device *device;
+    bool owned;                              /* data was copied to the device */
+    struct matrix embed, head;
+    struct buffer final_norm;
+    int layers;
+    struct layer_weights *layer;             /* [layers] */
+    int64_t layer_bytes;                     /* of all layers but their routed experts: what every forward reads */
+    int64_t head_bytes;
+    int64_t expert_bytes;                    /* one routed expert; 0: none */
+};
+
+int weights_open(struct weights **out, const struct model *model, struct device *device, struct err *err);
+void weights_close(struct weights **weights);
+
+#endif
