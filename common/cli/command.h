@@ -1,0 +1,53 @@
+/* What a command is, and the loop that runs it: options, signals, errors, exit code. A command's main is
+ *
+ *     int main(int argc, char **argv) { return cli_main(argc, argv, &moe_coact); }
+ *
+ * Exit codes: 0 done; 1 the answer is no (ERR_ANSWER_NO); 2 trouble. An error is one line on stderr that begins with the
+ * command's name. SIGINT, SIGTERM and SIGHUP remove unfinished output files and end the process as the signal would have.
+ * A reader that went away (SIGPIPE, or ERR_PIPE where that signal was blocked) ends it the same way, without a word. */
+#ifndef MOE_CLI_COMMAND_H
+#define MOE_CLI_COMMAND_H
+
+#include "common/base/text.h"
+#include "common/cli/console.h"
+#include "common/cli/opt.h"
+
+/* Which of the console's options a subcommand has; --help and --version are always there. */
+enum {
+    CONSOLE_QUIET = 1,
+    CONSOLE_VERBOSE = 2,
+    CONSOLE_PROGRESS = 4,
+};
+
+struct subcommand {
+    const char *name;                   /* NULL: the command has no subcommands but this */
+    const char *summary;                /* one line, lower case, no full stop */
+    const struct opt *options;          /* ends with OPT_END */
+    const struct operand *operands;     /* ends with OPERAND_END; NULL: none */
+    unsigned console;                   /* CONSOLE_... */
+    bool implied;                       /* meant when the first word is no subcommand */
+    size_t args_bytes;
+    const void *defaults;               /* what args starts as; NULL: zeros */
+    int (*run)(const void *args, const struct console *console, struct err *err);
+};
+
+struct command {
+    const char *name, *summary;
+    const struct subcommand *subcommands;       /* ends with an entry without run */
+};
+
+int cli_main(int argc, char **argv, const struct command *command);
+
+/* The console's own options, for `subcommand` to take those that its mask names. */
+extern const struct opt console_options[];
+bool console_has(const struct subcommand *subcommand, const struct opt *option);
+
+/* Help for people (`subcommand` NULL: the command as a whole), and the whole table for programs: tab-separated lines
+ *     command    NAME SUMMARY
+ *     subcommand NAME SUMMARY implied|-         a name of - means the command itself
+ *     operand    NAME one|maybe|any|some
+ *     option     LETTER|- NAME KIND ARGUMENT|- CHOICES|- HELP         choices with | between them  */
+int help_print(struct text *out, const struct command *command, const struct subcommand *subcommand, struct err *err);
+int help_spec(struct text *out, const struct command *command, struct err *err);
+
+#endif

@@ -1,0 +1,27 @@
+/* What a command knows about the terminal it was started from, handed down to who has something to say there. */
+#ifndef MOE_CLI_CONSOLE_H
+#define MOE_CLI_CONSOLE_H
+
+#include <stdbool.h>
+
+#include "common/base/progress.h"
+
+struct console {
+    const char *program;            /* "moe-decode" */
+    int argc;                       /* as the command was started: for the provenance in a stream's header */
+    char **argv;
+    bool quiet, verbose;
+    int progress;                   /* enum progress_mode */
+    int help;                       /* see opt_parse */
+    bool version;
+};
+
+/* One line on stderr behind the program's name: notes unless -q, details only under -v, warnings always. */
+void console_note(const struct console *console, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void console_detail(const struct console *console, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void console_warn(const struct console *console, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Starts a bar on stderr in the mode that was asked for; -q means none. */
+void console_progress(const struct console *console, struct progress *bar, const char *unit, uint64_t total);
+
+#endif

@@ -1,0 +1,210 @@
+/* --help and --help=spec, both from the tables. */
+#include "common/cli/command.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "common/base/text.h"
+
+enum { HELP_COLUMN = 28, HELP_WIDTH = 96 };
+
+static const struct subcommand *implied_subcommand(const struct command *command)
+{
+    for (const struct subcommand *sub = command->subcommands; sub->run; sub++)
+        if (!sub->name || sub->implied)
+            return sub;
+    return NULL;
+}
+
+static bool has_names(const struct command *command) { return command->subcommands->name != NULL; }
+
+static int put_argument(struct text *out, const struct opt *option, struct err *err)
+{
+    if (option->kind != OPT_KIND_CHOICE)
+        return text_puts(out, option->argument, err);
+    for (int i = 0; option->choices[i]; i++)
+        if ((i && text_putc(out, '|', err)) || text_puts(out, option->choices[i], err))
+            return -1;
+    return 0;
+}
+
+/* " (default 4)" when the arguments begin with a value that the option itself would take. */
+static int put_default(struct text *out, const struct opt *option, const void *defaults, struct err *err)
+{
+    static const uint64_t units[] = {UINT64_C(1) << 30, 1 << 20, 1 << 10, 1};
+    static const char suffixes[] = "GMK";
+    if (!defaults)
+        return 0;
+    const char *field = (const char *)defaults + option->offset;
+    int whole;
+    double number;
+    uint64_t size;
+    const char *string;
+    switch (option->kind) {
+    case OPT_KIND_COUNT:
+    case OPT_KIND_COUNT_AUTO:
+        memcpy(&whole, field, sizeof whole);
+        return whole >= option->least && whole <= option->most ? text_printf(out, err, " (default %d)", whole) : 0;
+    case OPT_KIND_CHOICE:
+        memcpy(&whole, field, sizeof whole);
+        return whole >= 0 ? text_printf(out, err, " (default %s)", option->choices[whole]) : 0;
+    case OPT_KIND_FLOAT:
+        memcpy(&number, field, sizeof number);
+        return number >= option->least && number <= option->most ? text_printf(out, err, " (default %g)", number) : 0;
+    case OPT_KIND_UINT64:
+        memcpy(&size, field, sizeof size);
+        return text_printf(out, err, " (default %" PRIu64 ")", size);
+    case OPT_KIND_SIZE:
+        memcpy(&size, field, sizeof size);
+        if ((double)size < option->least || (double)size > option->most)
+            return 0;
+        for (int i = 0;; i++)
+            if (size % units[i] == 0 && (size || units[i] == 1))
+                return text_printf(out, err, " (default %" PRIu64 "%.*s)", size / units[i], i < 3, suffixes + i);
+    case OPT_KIND_STRING:
+    case OPT_KIND_INPUT:
+    case OPT_KIND_OUTPUT:
+        memcpy(&string, field, sizeof string);
+        return string ? text_printf(out, err, " (default %s)", string) : 0;
+    default:
+        return 0;
+    }
+}
+
+/* Words of `from`, broken at the right edge and indented to the help's column; the cursor stands at `column`. */
+static int put_wrapped(struct text *out, const char *from, size_t column, struct err *err)
+{
+    while (*from) {
+        size_t word = strcspn(from, " ");
+        if (column > HELP_COLUMN && column + 1 + word > HELP_WIDTH) {
+            if (text_printf(out, err, "\n%*s", HELP_COLUMN, ""))
+                return -1;
+            column = HELP_COLUMN;
+        } else if (column > HELP_COLUMN) {
+            if (text_putc(out, ' ', err))
+                return -1;
+            column++;
+        }
+        if (text_put(out, from, word, err))
+            return -1;
+        column += word;
+        from += word + strspn(from + word, " ");
+    }
+    return text_putc(out, '\n', err);
+}
+
+/* `left` in the left column and `right` beside it, or below where it does not fit. */
+static int put_row(struct text *out, const struct text *left, const struct text *right, struct err *err)
+{
+    if (text_put(out, left->data, left->length, err))
+        return -1;
+    int gap = left->length + 2 > HELP_COLUMN ? HELP_COLUMN : HELP_COLUMN - (int)left->length;
+    if (gap == HELP_COLUMN && text_putc(out, '\n', err))
+        return -1;
+    return text_printf(out, err, "%*s", gap, "") || put_wrapped(out, right->data, HELP_COLUMN, err) ? -1 : 0;
+}
+
+static int put_option(struct text *out, const struct opt *option, const void *defaults, struct err *err)
+{
+    struct text left = {0}, right = {0};
+    bool value = option->kind != OPT_KIND_FLAG && option->kind != OPT_KIND_HELP;
+    int rc = option->letter ? text_printf(&left, err, "  -%c, --%s", option->letter, option->name)
+                            : text_printf(&left, err, "      --%s", option->name);
+    rc = rc || (value && (text_putc(&left, ' ', err) || put_argument(&left, option, err)));
+    rc = rc || text_puts(&right, option->help, err) || put_default(&right, option, defaults, err);
+    rc = rc || put_row(out, &left, &right, err);
+    text_free(&left);
+    text_free(&right);
+    return rc ? -1 : 0;
+}
+
+static int put_usage(struct text *out, const struct command *command, const struct subcommand *sub, struct err *err)
+{
+    if (text_printf(out, err, "usage: %s", command->name))
+        return -1;
+    if (sub->name && text_printf(out, err, sub->implied ? " [%s]" : " %s", sub->name))
+        return -1;
+    if (text_puts(out, " [OPTION...]", err))
+        return -1;
+    for (const struct operand *operand = sub->operands; operand && operand->kind; operand++) {
+        static const char *const forms[] = {"", " %s", " [%s]", " [%s...]", " %s..."};
+        const char *form = forms[operand->kind], *hole = strstr(form, "%s");
+        if (text_put(out, form, (size_t)(hole - form), err) || text_puts(out, operand->name, err) ||
+            text_puts(out, hole + 2, err))
+            return -1;
+    }
+    return text_putc(out, '\n', err);
+}
+
+static int put_sentence(struct text *out, const char *summary, struct err *err)
+{
+    char first = summary[0] >= 'a' && summary[0] <= 'z' ? (char)(summary[0] - 'a' + 'A') : summary[0];
+    return text_printf(out, err, "%c%s.\n", first, summary + 1);
+}
+
+static int put_options(struct text *out, const struct subcommand *sub, struct err *err)
+{
+    if (text_puts(out, "\n", err))
+        return -1;
+    for (const struct opt *option = sub->options; option && option->kind; option++)
+        if (put_option(out, option, sub->defaults, err))
+            return -1;
+    for (const struct opt *option = console_options; option->kind; option++)
+        if (console_has(sub, option) && put_option(out, option, NULL, err))
+            return -1;
+    return 0;
+}
+
+int help_print(struct text *out, const struct command *command, const struct subcommand *sub, struct err *err)
+{
+    if (sub)
+        return put_usage(out, command, sub, err) || put_sentence(out, sub->summary, err) || put_options(out, sub, err) ? -1 : 0;
+    if (text_printf(out, err, "usage: %s %s\n", command->name, implied_subcommand(command) ? "[SUBCOMMAND] ..." : "SUBCOMMAND ...") ||
+        put_sentence(out, command->summary, err) || text_puts(out, "\nSubcommands:\n", err))
+        return -1;
+    for (sub = command->subcommands; sub->run; sub++) {
+        struct text left = {0}, right = {0};
+        int rc = text_printf(&left, err, "  %s", sub->name) || text_puts(&right, sub->summary, err) ||
+                 (sub->implied && text_puts(&right, " (meant when none is named)", err)) || put_row(out, &left, &right, err);
+        text_free(&left);
+        text_free(&right);
+        if (rc)
+            return -1;
+    }
+    return text_printf(out, err, "\n%s SUBCOMMAND --help lists the options of one.\n", command->name);
+}
+
+static int spec_option(struct text *out, const struct opt *option, struct err *err)
+{
+    static const char *const kinds[] = {"end", "flag", "count", "count-auto", "size", "uint64", "float", "string", "strings",
+                                        "choice", "input", "output", "flag"};
+    const char letter[2] = {option->letter ? option->letter : '-', '\0'};
+    if (text_printf(out, err, "option\t%s\t%s\t%s\t%s\t", letter, option->name, kinds[option->kind],
+                    option->argument ? option->argument : "-"))
+        return -1;
+    if (option->kind == OPT_KIND_CHOICE ? put_argument(out, option, err) : text_putc(out, '-', err))
+        return -1;
+    return text_printf(out, err, "\t%s\n", option->help);
+}
+
+int help_spec(struct text *out, const struct command *command, struct err *err)
+{
+    static const char *const forms[] = {"end", "one", "maybe", "any", "some"};
+    if (text_printf(out, err, "command\t%s\t%s\n", command->name, command->summary))
+        return -1;
+    for (const struct subcommand *sub = command->subcommands; sub->run; sub++) {
+        if (text_printf(out, err, "subcommand\t%s\t%s\t%s\n", sub->name ? sub->name : "-", sub->summary,
+                        sub->implied && has_names(command) ? "implied" : "-"))
+            return -1;
+        for (const struct operand *operand = sub->operands; operand && operand->kind; operand++)
+            if (text_printf(out, err, "operand\t%s\t%s\n", operand->name, forms[operand->kind]))
+                return -1;
+        for (const struct opt *option = sub->options; option && option->kind; option++)
+            if (spec_option(out, option, err))
+                return -1;
+        for (const struct opt *option = console_options; option->kind; option++)
+            if (console_has(sub, option) && spec_option(out, option, err))
+                return -1;
+    }
+    return 0;
+}

@@ -1,0 +1,16 @@
+/* The known word that a mistyped one most likely meant. */
+#ifndef MOE_CLI_NEAREST_H
+#define MOE_CLI_NEAREST_H
+
+#include <stddef.h>
+
+struct nearest {
+    const char *word, *best;        /* best: NULL when nothing is near enough */
+    size_t distance;
+};
+
+/* Start with {.word = ...}, offer every known word, read best. Near enough is a third of the letters wrong, at most:
+ * letters missing, added, changed or two neighbours swapped. A known word that begins with the mistyped one counts too. */
+void nearest_offer(struct nearest *nearest, const char *known);
+
+#endif

@@ -1,0 +1,86 @@
+#include "common/cli/number.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/cli/nearest.h"
+
+/* strtoX alone takes leading space, signs, "inf", "0x1p3": only these bytes may be in the text. */
+static int only(const char *text, const char *allowed) { return *text && text[strspn(text, allowed)] == '\0'; }
+
+int number_int(const char *text, int least, int most, int *out, struct err *err)
+{
+    char *end;
+    if (!only(text[0] == '-' ? text + 1 : text, "0123456789"))
+        return err_set(err, ERR_INPUT, "'%s' is not a whole number", text);
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (errno || value < least || value > most)
+        return err_set(err, ERR_INPUT, "%s is not between %d and %d", text, least, most);
+    *out = (int)value;
+    return 0;
+}
+
+int number_uint64(const char *text, uint64_t *out, struct err *err)
+{
+    if (!only(text, "0123456789"))
+        return err_set(err, ERR_INPUT, "'%s' is not a whole number from 0", text);
+    errno = 0;
+    uint64_t value = strtoull(text, NULL, 10);
+    if (errno)
+        return err_set(err, ERR_INPUT, "%s is more than %" PRIu64, text, UINT64_MAX);
+    *out = value;
+    return 0;
+}
+
+int number_size(const char *text, uint64_t least, uint64_t most, uint64_t *out, struct err *err)
+{
+    size_t digits = strspn(text, "0123456789");
+    const char *suffix = text + digits;
+    unsigned shift = *suffix == 'K' ? 10 : *suffix == 'M' ? 20 : *suffix == 'G' ? 30 : 0;
+    if (!digits || suffix[shift != 0] != '\0')
+        return err_set(err, ERR_INPUT, "'%s' is not a size: digits, and K, M or G behind them", text);
+    errno = 0;
+    uint64_t value = strtoull(text, NULL, 10);
+    if (errno || value > UINT64_MAX >> shift || value << shift < least || value << shift > most)
+        return err_set(err, ERR_INPUT, "%s is not between %" PRIu64 " and %" PRIu64 " bytes", text, least, most);
+    *out = value << shift;
+    return 0;
+}
+
+int number_float(const char *text, double least, double most, double *out, struct err *err)
+{
+    char *end;
+    double value = only(text, "+-.0123456789eE") ? strtod(text, &end) : 0;
+    if (!only(text, "+-.0123456789eE") || *end || end == text)
+        return err_set(err, ERR_INPUT, "'%s' is not a number", text);
+    if (!(value >= least && value <= most) || value - value != 0)
+        return err_set(err, ERR_INPUT, "%s is not between %g and %g", text, least, most);
+    *out = value;
+    return 0;
+}
+
+int number_choice(const char *text, const char *const *choices, int *out, struct err *err)
+{
+    struct nearest nearest = {.word = text};
+    for (int i = 0; choices[i]; i++) {
+        if (strcmp(choices[i], text) == 0) {
+            *out = i;
+            return 0;
+        }
+        nearest_offer(&nearest, choices[i]);
+    }
+    if (nearest.best)
+        return err_set(err, ERR_INPUT, "'%s' is not known; did you mean %s?", text, nearest.best);
+    err_set(err, ERR_INPUT, "'%s' is not known; choose one of", text);
+    for (int i = 0; err && choices[i]; i++) {
+        size_t used = strlen(err->text);
+        if (used + strlen(choices[i]) + 3 > sizeof err->text)
+            break;
+        strcat(err->text, i ? ", " : " ");
+        strcat(err->text, choices[i]);
+    }
+    return -1;
+}

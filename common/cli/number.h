@@ -1,0 +1,19 @@
+/* Numbers as people type them, taken whole and within bounds: "8x", "", " 8" and "1e3" are no whole numbers. */
+#ifndef MOE_CLI_NUMBER_H
+#define MOE_CLI_NUMBER_H
+
+#include <stdint.h>
+
+#include "common/base/err.h"
+
+int number_int(const char *text, int least, int most, int *out, struct err *err);
+int number_uint64(const char *text, uint64_t *out, struct err *err);
+int number_float(const char *text, double least, double most, double *out, struct err *err);     /* never NaN */
+
+/* Digits, then K, M or G for powers of 1024. */
+int number_size(const char *text, uint64_t least, uint64_t most, uint64_t *out, struct err *err);
+
+/* The index of text in `choices` (which end with NULL); the error names the nearest. */
+int number_choice(const char *text, const char *const *choices, int *out, struct err *err);
+
+#endif

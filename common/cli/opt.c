@@ -1,0 +1,282 @@
+#include "common/cli/opt.h"
+
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/cli/command.h"
+#include "common/cli/nearest.h"
+#include "common/cli/number.h"
+
+static const char *const progress_modes[] = {"auto", "always", "never", NULL};
+
+const struct opt console_options[] = {
+    OPT_FLAG('q', "quiet", struct console, quiet, "print no notes"),
+    OPT_FLAG('v', "verbose", struct console, verbose, "print more of what is done"),
+    OPT_CHOICE(0, "progress", struct console, progress, progress_modes, "draw a bar on standard error"),
+    {OPT_KIND_HELP, 'h', "help", NULL, "print this", OPT_FIELD(int, struct console, help), 0, 0, NULL},
+    OPT_FLAG(0, "version", struct console, version, "print the version"),
+    OPT_END
+};
+
+bool console_has(const struct subcommand *subcommand, const struct opt *option)
+{
+    const char letter = option->letter;
+    unsigned needs = letter == 'q' ? CONSOLE_QUIET : letter == 'v' ? CONSOLE_VERBOSE :
+                     option->kind == OPT_KIND_CHOICE ? CONSOLE_PROGRESS : 0;
+    return (subcommand->console & needs) == needs;
+}
+
+static const struct opt none[] = {OPT_END};
+
+static const struct opt *own_options(const struct subcommand *subcommand)
+{
+    return subcommand->options ? subcommand->options : none;
+}
+
+static bool is_console(const struct opt *option)
+{
+    return option >= console_options && option < console_options + sizeof console_options / sizeof *console_options;
+}
+
+const struct opt *opt_find(const struct subcommand *subcommand, const char *name, size_t length)
+{
+    for (const struct opt *option = own_options(subcommand); option->kind; option++)
+        if (strncmp(option->name, name, length) == 0 && !option->name[length])
+            return option;
+    for (const struct opt *option = console_options; option->kind; option++)
+        if (console_has(subcommand, option) && strncmp(option->name, name, length) == 0 && !option->name[length])
+            return option;
+    return NULL;
+}
+
+const struct opt *opt_find_letter(const struct subcommand *subcommand, char letter)
+{
+    for (const struct opt *option = own_options(subcommand); option->kind; option++)
+        if (option->letter == letter)
+            return option;
+    for (const struct opt *option = console_options; option->kind; option++)
+        if (console_has(subcommand, option) && option->letter == letter)
+            return option;
+    return NULL;
+}
+
+/* One walk over a command line. */
+struct walk {
+    const struct subcommand *subcommand;
+    int argc, at;
+    char **argv;
+    void *args;
+    struct console *console;
+    const char **operands;
+    int operand_count;
+    const char *input, *output;         /* who was given "-" */
+};
+
+/* Standard input can be read once, and two writers on standard output would mix. */
+static int claim_standard(const char **owner, const char *what, const char *name, const char *value, struct err *err)
+{
+    if (strcmp(value, "-") != 0)
+        return 0;
+    if (*owner && *owner != name)
+        return err_set(err, ERR_INPUT, "standard %s is named twice, by %s and by %s; give one of them a file", what, *owner, name);
+    if (*owner && *owner == name && strcmp(what, "input") == 0)
+        return err_set(err, ERR_INPUT, "standard input is named twice; it can be read once");
+    *owner = name;
+    return 0;
+}
+
+static int add_string(struct walk *walk, struct strings *strings, const char *value, struct err *err)
+{
+    if (!strings->items) {
+        strings->items = mem_alloc((size_t)walk->argc, sizeof *strings->items, err);
+        if (!strings->items)
+            return -1;
+    }
+    strings->items[strings->count++] = value;
+    return 0;
+}
+
+/* Stores the value of one option; an error has no place yet. */
+static int store(struct walk *walk, const struct opt *option, const char *value, struct err *err)
+{
+    char *field = (is_console(option) ? (char *)walk->console : (char *)walk->args) + option->offset;
+    int whole;
+    switch (option->kind) {
+    case OPT_KIND_FLAG:
+        *(bool *)field = true;
+        return 0;
+    case OPT_KIND_HELP:
+        if (value && strcmp(value, "spec") != 0)
+            return err_set(err, ERR_INPUT, "takes no value");
+        *(int *)field = value ? 2 : 1;
+        return 0;
+    case OPT_KIND_COUNT_AUTO:
+        if (strcmp(value, "auto") == 0) {
+            *(int *)field = OPT_AUTO;
+            return 0;
+        }
+        return number_int(value, (int)option->least, (int)option->most, (int *)field, err);
+    case OPT_KIND_COUNT:
+        return number_int(value, (int)option->least, (int)option->most, (int *)field, err);
+    case OPT_KIND_SIZE:
+        return number_size(value, (uint64_t)option->least, option->most < 0x1p64 ? (uint64_t)option->most : UINT64_MAX,
+                           (uint64_t *)field, err);
+    case OPT_KIND_UINT64:
+        return number_uint64(value, (uint64_t *)field, err);
+    case OPT_KIND_FLOAT:
+        return number_float(value, option->least, option->most, (double *)field, err);
+    case OPT_KIND_CHOICE:
+        if (number_choice(value, option->choices, &whole, err))
+            return -1;
+        memcpy(field, &whole, sizeof whole);                    /* the field may be an enum */
+        return 0;
+    case OPT_KIND_STRINGS:
+        return add_string(walk, (struct strings *)field, value, err);
+    case OPT_KIND_STRING:
+    case OPT_KIND_INPUT:
+    case OPT_KIND_OUTPUT:
+    case OPT_KIND_END:
+        break;
+    }
+    *(const char **)field = value;
+    return 0;
+}
+
+static bool takes_value(const struct opt *option) { return option->kind != OPT_KIND_FLAG && option->kind != OPT_KIND_HELP; }
+
+static int unknown_option(const struct walk *walk, const char *name, size_t length, struct err *err)
+{
+    char word[64];
+    size_t kept = length < sizeof word - 1 ? length : sizeof word - 1;
+    memcpy(word, name, kept);
+    word[kept] = '\0';
+    struct nearest nearest = {.word = word};
+    for (const struct opt *option = own_options(walk->subcommand); option->kind; option++)
+        nearest_offer(&nearest, option->name);
+    for (const struct opt *option = console_options; option->kind; option++)
+        if (console_has(walk->subcommand, option))
+            nearest_offer(&nearest, option->name);
+    if (nearest.best)
+        return err_set(err, ERR_INPUT, "unknown option --%s; did you mean --%s?", word, nearest.best);
+    return err_set(err, ERR_INPUT, "unknown option --%s; --help lists those there are", word);
+}
+
+/* --name, --name=value, --name value */
+static int take_long(struct walk *walk, const char *word, struct err *err)
+{
+    const char *name = word + 2, *equals = strchr(name, '=');
+    size_t length = equals ? (size_t)(equals - name) : strlen(name);
+    const struct opt *option = opt_find(walk->subcommand, name, length);
+    const char *value = equals ? equals + 1 : NULL;
+    if (!option)
+        return unknown_option(walk, name, length, err);
+    if (value && option->kind == OPT_KIND_FLAG)
+        return err_set(err, ERR_INPUT, "--%s: takes no value", option->name);
+    if (!value && takes_value(option)) {
+        if (walk->at == walk->argc)
+            return err_set(err, ERR_INPUT, "--%s: needs a value", option->name);
+        value = walk->argv[walk->at++];
+    }
+    return store(walk, option, value, err) ? err_at(err, "--%s", option->name) : 0;
+}
+
+/* -abc, -n5, -n 5 */
+static int take_short(struct walk *walk, const char *word, struct err *err)
+{
+    for (const char *letter = word + 1; *letter; letter++) {
+        const struct opt *option = opt_find_letter(walk->subcommand, *letter);
+        if (!option)
+            return err_set(err, ERR_INPUT, "unknown option -%c; --help lists those there are", *letter);
+        const char *value = NULL;
+        if (takes_value(option)) {
+            if (!letter[1] && walk->at == walk->argc)
+                return err_set(err, ERR_INPUT, "-%c: needs a value", *letter);
+            value = letter[1] ? letter + 1 : walk->argv[walk->at++];
+        }
+        if (store(walk, option, value, err))
+            return err_at(err, "-%c", *letter);
+        if (value)
+            break;
+    }
+    return 0;
+}
+
+static int take_words(struct walk *walk, struct err *err)
+{
+    bool ended = false;
+    while (walk->at < walk->argc) {
+        const char *word = walk->argv[walk->at++];
+        if (!ended && strcmp(word, "--") == 0) {
+            ended = true;
+        } else if (!ended && strncmp(word, "--", 2) == 0) {
+            if (take_long(walk, word, err))
+                return -1;
+        } else if (!ended && word[0] == '-' && word[1]) {
+            if (take_short(walk, word, err))
+                return -1;
+        } else {
+            walk->operands[walk->operand_count++] = word;
+        }
+    }
+    return 0;
+}
+
+/* Hands the operands to their fields: single ones take one word each, a list what is left. */
+static int place_operands(struct walk *walk, struct err *err)
+{
+    const struct operand *operand = walk->subcommand->operands;
+    int at = 0;
+    for (; operand && operand->kind; operand++) {
+        char *field = (char *)walk->args + operand->offset;
+        if (at == walk->operand_count && (operand->kind == OPERAND_KIND_ONE || operand->kind == OPERAND_KIND_SOME))
+            return err_set(err, ERR_INPUT, "%s is missing; see --help", operand->name);
+        bool list = operand->kind == OPERAND_KIND_ANY || operand->kind == OPERAND_KIND_SOME;
+        for (bool first = true; at < walk->operand_count && (list || first); at++, first = false) {
+            if (claim_standard(&walk->input, "input", operand->name, walk->operands[at], err))
+                return -1;
+            if (list && add_string(walk, (struct strings *)field, walk->operands[at], err))
+                return -1;
+            if (!list)
+                *(const char **)field = walk->operands[at];
+        }
+    }
+    if (at < walk->operand_count)
+        return err_set(err, ERR_INPUT, "'%s' is one file or word too many; see --help", walk->operands[at]);
+    return 0;
+}
+
+static int claim_files(struct walk *walk, struct err *err)
+{
+    for (const struct opt *option = own_options(walk->subcommand); option->kind; option++) {
+        if (option->kind != OPT_KIND_INPUT && option->kind != OPT_KIND_OUTPUT)
+            continue;
+        const char *value = *(const char **)((char *)walk->args + option->offset);
+        bool input = option->kind == OPT_KIND_INPUT;
+        if (value && claim_standard(input ? &walk->input : &walk->output, input ? "input" : "output", option->name, value, err))
+            return -1;
+    }
+    return 0;
+}
+
+int opt_parse(const struct subcommand *subcommand, int argc, char **argv, void *args, struct console *console, struct err *err)
+{
+    struct walk walk = {.subcommand = subcommand, .argc = argc, .argv = argv, .args = args, .console = console};
+    walk.operands = mem_alloc((size_t)argc, sizeof *walk.operands, err);
+    if (!walk.operands)
+        return -1;
+    int rc = take_words(&walk, err);
+    if (!rc && !console->help && !console->version)
+        rc = claim_files(&walk, err) || place_operands(&walk, err) ? -1 : 0;
+    mem_free(&walk.operands);
+    return rc;
+}
+
+void opt_free(const struct subcommand *subcommand, void *args)
+{
+    for (const struct opt *option = own_options(subcommand); option->kind; option++)
+        if (option->kind == OPT_KIND_STRINGS)
+            mem_free(&((struct strings *)((char *)args + option->offset))->items);
+    for (const struct operand *operand = subcommand->operands; operand && operand->kind; operand++)
+        if (operand->kind == OPERAND_KIND_ANY || operand->kind == OPERAND_KIND_SOME)
+            mem_free(&((struct strings *)((char *)args + operand->offset))->items);
+}

@@ -1,0 +1,170 @@
+#include "common/cli/command.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/file.h"
+#include "common/base/mem.h"
+#include "common/base/text.h"
+#include "common/base/version.h"
+#include "common/cli/nearest.h"
+
+/* A descriptor that was closed would be given to the next file opened, and then printed into. Opened the wrong way
+ * round, every use of it fails instead. */
+static void keep_standard_descriptors(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+            (void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
+/* The action was reset to the default on entry, so raising the signal again ends the process as it would have. */
+static void end_by_signal(int number)
+{
+    output_discard_all_unsafe();
+    raise(number);
+}
+
+static void catch_signals(void)
+{
+    static const int caught[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
+    for (size_t i = 0; i < sizeof caught / sizeof *caught; i++) {
+        struct sigaction action = {.sa_handler = end_by_signal, .sa_flags = (int)(SA_RESETHAND | SA_NODEFER)}, before;
+        sigemptyset(&action.sa_mask);
+        /* What nohup or a shell's & made ignored stays so; but a closed pipe always ends a command. */
+        if (caught[i] == SIGPIPE || sigaction(caught[i], NULL, &before) || before.sa_handler != SIG_IGN)
+            sigaction(caught[i], &action, NULL);
+    }
+    sigset_t pipe;
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    sigprocmask(SIG_UNBLOCK, &pipe, NULL);
+}
+
+/* Picks the subcommand that the first word names; *used: that word belongs to the subcommand. */
+static int pick_subcommand(const struct command *command, int argc, char **argv, const struct subcommand **out, bool *used,
+                           struct err *err)
+{
+    const char *word = argc > 1 ? argv[1] : NULL;
+    const struct subcommand *implied = NULL;
+    struct nearest nearest = {.word = word ? word : ""};
+    *used = false;
+    *out = NULL;
+    for (const struct subcommand *sub = command->subcommands; sub->run; sub++) {
+        if (!sub->name || sub->implied)
+            implied = sub;
+        if (!sub->name)
+            continue;
+        nearest_offer(&nearest, sub->name);
+        if (word && strcmp(word, sub->name) == 0) {
+            *used = true;
+            *out = sub;
+            return 0;
+        }
+    }
+    *out = implied;
+    if (implied || (word && word[0] == '-'))
+        return 0;
+    if (!word)
+        return err_set(err, ERR_INPUT, "a subcommand is missing; --help lists them");
+    if (nearest.best)
+        return err_set(err, ERR_INPUT, "'%s' is not a subcommand; did you mean %s?", word, nearest.best);
+    return err_set(err, ERR_INPUT, "'%s' is not a subcommand; --help lists them", word);
+}
+
+static int print(const struct text *text, struct err *err)
+{
+    struct output *out = NULL;
+    if (output_open(&out, "-", err) || output_write(out, text->data, text->length, err)) {
+        output_discard(&out);
+        return -1;
+    }
+    return output_commit(&out, err);
+}
+
+static int print_help(const struct command *command, const struct subcommand *sub, bool spec, struct err *err)
+{
+    struct text text = {0};
+    int rc = spec ? help_spec(&text, command, err) : help_print(&text, command, sub, err);
+    rc = rc || print(&text, err) ? -1 : 0;
+    text_free(&text);
+    return rc;
+}
+
+static int print_version(const struct command *command, struct err *err)
+{
+    struct text text = {0};
+    int rc = text_printf(&text, err, "%s (moekit) %s\n", command->name, MOE_VERSION) || print(&text, err) ? -1 : 0;
+    text_free(&text);
+    return rc;
+}
+
+static int run_subcommand(const struct command *command, const struct subcommand *sub, bool named, struct console *console,
+                          struct err *err)
+{
+    void *args = mem_alloc(1, sub->args_bytes, err);
+    int skip = named ? 2 : 1, rc = -1;
+    if (!args)
+        return -1;
+    if (sub->defaults)
+        memcpy(args, sub->defaults, sub->args_bytes);
+    if (opt_parse(sub, console->argc > skip ? console->argc - skip : 0, console->argv + skip, args, console, err))
+        goto done;
+    if (console->help)
+        rc = print_help(command, named || !sub->name ? sub : NULL, console->help == 2, err);
+    else if (console->version)
+        rc = print_version(command, err);
+    else
+        rc = sub->run(args, console, err);
+done:
+    opt_free(sub, args);
+    mem_free(&args);
+    return rc;
+}
+
+/* Without a subcommand only what concerns the command as a whole can be asked. */
+static int run_command(const struct command *command, const char *word, struct err *err)
+{
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
+        return print_help(command, NULL, false, err);
+    if (strcmp(word, "--help=spec") == 0)
+        return print_help(command, NULL, true, err);
+    if (strcmp(word, "--version") == 0)
+        return print_version(command, err);
+    return err_set(err, ERR_INPUT, "a subcommand comes before the options; --help lists them");
+}
+
+/* Says what went wrong; the exit code. */
+static int judge(const struct command *command, int rc, struct err *err)
+{
+    if (!rc && (fflush(stdout) || ferror(stdout)))
+        rc = err_errno(err, "standard output");
+    if (!rc)
+        return 0;
+    if (err->code == ERR_PIPE) {
+        signal(SIGPIPE, SIG_DFL);
+        raise(SIGPIPE);
+    }
+    fflush(stdout);
+    fprintf(stderr, "%s: %s\n", command->name, err->code ? err->text : "failed without saying why");
+    return err->code == ERR_ANSWER_NO ? 1 : 2;
+}
+
+int cli_main(int argc, char **argv, const struct command *command)
+{
+    struct err err = {0};
+    struct console console = {.program = command->name, .argc = argc, .argv = argv};
+    const struct subcommand *sub = NULL;
+    bool named = false;
+    keep_standard_descriptors();
+    catch_signals();
+    int rc = pick_subcommand(command, argc, argv, &sub, &named, &err);
+    if (!rc)
+        rc = sub ? run_subcommand(command, sub, named, &console, &err) : run_command(command, argv[1], &err);
+    return judge(command, rc, &err);
+}

@@ -1,0 +1,175 @@
+#include "common/cli/spec.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/cli/nearest.h"
+#include "common/cli/number.h"
+
+enum { SETTINGS = 32 };
+
+struct spec {
+    char *kind;                                 /* owns the memory that all names and values lie in */
+    struct { const char *key, *value; } given[SETTINGS];
+    const char *asked[SETTINGS];
+    int givens, askeds;
+};
+
+void spec_free(struct spec **spec)
+{
+    if (*spec)
+        mem_free(&(*spec)->kind);
+    mem_free(spec);
+}
+
+const char *spec_kind(const struct spec *spec) { return spec->kind; }
+
+/* Ends the word at *at where `stop` or a NUL stands, takes backslashes out, and moves *at behind it. */
+static char *take_word(char **at, const char *stops, char *stopped)
+{
+    char *word = *at, *from = *at, *to = *at;
+    while (*from && !strchr(stops, *from)) {
+        if (*from == '\\' && from[1])
+            from++;
+        *to++ = *from++;
+    }
+    *stopped = *from;
+    *at = *from ? from + 1 : from;
+    *to = '\0';
+    return word;
+}
+
+static int parse_settings(struct spec *spec, char *at, struct err *err)
+{
+    char stopped = ',';
+    while (stopped == ',') {
+        const char *key = take_word(&at, "=,", &stopped);
+        if (stopped != '=' || !*key)
+            return err_set(err, ERR_INPUT, "%s: '%s' is no setting; write KIND:key=value,...", spec->kind, key);
+        const char *value = take_word(&at, ",", &stopped);
+        for (int i = 0; i < spec->givens; i++)
+            if (strcmp(spec->given[i].key, key) == 0)
+                return err_set(err, ERR_INPUT, "%s: %s is given twice", spec->kind, key);
+        if (spec->givens == SETTINGS)
+            return err_set(err, ERR_INPUT, "%s: more than %d settings", spec->kind, SETTINGS);
+        spec->given[spec->givens].key = key;
+        spec->given[spec->givens++].value = value;
+    }
+    return 0;
+}
+
+int spec_parse(struct spec **out, const char *text, struct err *err)
+{
+    struct spec *spec = mem_alloc(1, sizeof *spec, err);
+    if (!spec)
+        return -1;
+    spec->kind = mem_string(text, err);
+    if (!spec->kind) {
+        spec_free(&spec);
+        return -1;
+    }
+    char *colon = strchr(spec->kind, ':');
+    if (colon)
+        *colon = '\0';
+    if (!*spec->kind)
+        err_set(err, ERR_INPUT, "'%s' has no kind; write KIND or KIND:key=value,...", text);
+    if (!*spec->kind || (colon && parse_settings(spec, colon + 1, err))) {
+        spec_free(&spec);
+        return -1;
+    }
+    *out = spec;
+    return 0;
+}
+
+/* The value given for the key, or NULL; remembers that the kind knows the key. */
+static const char *ask(struct spec *spec, const char *key)
+{
+    if (spec->askeds < SETTINGS)
+        spec->asked[spec->askeds++] = key;
+    for (int i = 0; i < spec->givens; i++)
+        if (strcmp(spec->given[i].key, key) == 0)
+            return spec->given[i].value;
+    return NULL;
+}
+
+static int at_key(const struct spec *spec, const char *key, int failed, struct err *err)
+{
+    return failed ? err_at(err, "%s: %s", spec->kind, key) : 0;
+}
+
+int spec_int(struct spec *spec, const char *key, int otherwise, int least, int most, int *out, struct err *err)
+{
+    const char *value = ask(spec, key);
+    if (value)
+        return at_key(spec, key, number_int(value, least, most, out, err), err);
+    *out = otherwise;
+    return 0;
+}
+
+int spec_size(struct spec *spec, const char *key, uint64_t otherwise, uint64_t least, uint64_t most, uint64_t *out,
+              struct err *err)
+{
+    const char *value = ask(spec, key);
+    if (value)
+        return at_key(spec, key, number_size(value, least, most, out, err), err);
+    *out = otherwise;
+    return 0;
+}
+
+int spec_float(struct spec *spec, const char *key, double otherwise, double least, double most, double *out, struct err *err)
+{
+    const char *value = ask(spec, key);
+    if (value)
+        return at_key(spec, key, number_float(value, least, most, out, err), err);
+    *out = otherwise;
+    return 0;
+}
+
+int spec_choice(struct spec *spec, const char *key, int otherwise, const char *const *choices, int *out, struct err *err)
+{
+    const char *value = ask(spec, key);
+    if (value)
+        return at_key(spec, key, number_choice(value, choices, out, err), err);
+    *out = otherwise;
+    return 0;
+}
+
+int spec_text(struct spec *spec, const char *key, const char *otherwise, const char **out, struct err *err)
+{
+    const char *value = ask(spec, key);
+    if (value && !*value)
+        return err_set(err, ERR_INPUT, "%s: %s: is empty", spec->kind, key);
+    *out = value ? value : otherwise;
+    return 0;
+}
+
+static int append(struct err *err, const char *first, const char *second)
+{
+    size_t used = err ? strlen(err->text) : 0;
+    if (err)
+        snprintf(err->text + used, sizeof err->text - used, "%s%s", first, second);
+    return -1;
+}
+
+int spec_end(const struct spec *spec, struct err *err)
+{
+    for (int i = 0; i < spec->givens; i++) {
+        struct nearest nearest = {.word = spec->given[i].key};
+        int known = 0;
+        for (int j = 0; j < spec->askeds; j++) {
+            known |= strcmp(spec->asked[j], spec->given[i].key) == 0;
+            nearest_offer(&nearest, spec->asked[j]);
+        }
+        if (known)
+            continue;
+        err_set(err, ERR_INPUT, "%s: unknown setting %s%s", spec->kind, nearest.word,
+                nearest.best ? "; did you mean " : spec->askeds ? "; it knows" : "; it has none");
+        if (nearest.best)
+            return append(err, nearest.best, "?");
+        for (int j = 0; j < spec->askeds; j++)
+            append(err, j ? ", " : " ", spec->asked[j]);
+        return -1;
+    }
+    return 0;
+}

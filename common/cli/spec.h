@@ -1,0 +1,34 @@
+/* What has a choice and settings is written KIND[:key=value,...]: `ngram:n=4,k=8`.
+ *
+ *     struct spec *spec = NULL;
+ *     if (spec_parse(&spec, text, err) || spec_int(spec, "n", 4, 1, 64, &n, err) || spec_end(spec, err)) ...
+ *     spec_free(&spec);
+ *
+ * Every key that a kind knows is asked for once; then spec_end says which of those given is not known. In a value a
+ * backslash takes the next byte as it is, so a file name may hold a comma. Errors begin with the kind: the caller adds the
+ * option (err_at). */
+#ifndef MOE_CLI_SPEC_H
+#define MOE_CLI_SPEC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+
+struct spec;
+
+int spec_parse(struct spec **out, const char *text, struct err *err);
+void spec_free(struct spec **spec);
+const char *spec_kind(const struct spec *spec);
+
+/* *out is the value of the key, or `otherwise` when it was not given. Text stays valid until spec_free. */
+int spec_int(struct spec *spec, const char *key, int otherwise, int least, int most, int *out, struct err *err);
+int spec_size(struct spec *spec, const char *key, uint64_t otherwise, uint64_t least, uint64_t most, uint64_t *out,
+              struct err *err);
+int spec_float(struct spec *spec, const char *key, double otherwise, double least, double most, double *out, struct err *err);
+int spec_choice(struct spec *spec, const char *key, int otherwise, const char *const *choices, int *out, struct err *err);
+int spec_text(struct spec *spec, const char *key, const char *otherwise, const char **out, struct err *err);
+
+int spec_end(const struct spec *spec, struct err *err);
+
+#endif
