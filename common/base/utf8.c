@@ -1,0 +1,93 @@
+#include "common/base/utf8.h"
+
+#include <string.h>
+
+int utf8_next(const char *text, size_t bytes, uint32_t *code)
+{
+    const unsigned char *p = (const unsigned char *)text;
+    uint32_t value, least;
+    int length;
+    if (!bytes)
+        return 0;
+    if (p[0] < 0x80) {
+        if (code)
+            *code = p[0];
+        return 1;
+    }
+    if (p[0] >= 0xC2 && p[0] <= 0xDF) {
+        length = 2;
+        least = 0x80;
+        value = p[0] & 0x1Fu;
+    } else if ((p[0] & 0xF0) == 0xE0) {
+        length = 3;
+        least = 0x800;
+        value = p[0] & 0x0Fu;
+    } else if (p[0] >= 0xF0 && p[0] <= 0xF4) {
+        length = 4;
+        least = 0x10000;
+        value = p[0] & 0x07u;
+    } else {
+        return 0;
+    }
+    if (bytes < (size_t)length)
+        return 0;
+    for (int i = 1; i < length; i++) {
+        if ((p[i] & 0xC0) != 0x80)
+            return 0;
+        value = value << 6 | (p[i] & 0x3Fu);
+    }
+    if (value < least || value > 0x10FFFF || (value >= 0xD800 && value <= 0xDFFF))
+        return 0;
+    if (code)
+        *code = value;
+    return length;
+}
+
+int utf8_put(char *out, uint32_t code)
+{
+    if (code < 0x80) {
+        out[0] = (char)code;
+        return 1;
+    }
+    if (code < 0x800) {
+        out[0] = (char)(0xC0 | code >> 6);
+        out[1] = (char)(0x80 | (code & 0x3F));
+        return 2;
+    }
+    if (code < 0x10000) {
+        out[0] = (char)(0xE0 | code >> 12);
+        out[1] = (char)(0x80 | (code >> 6 & 0x3F));
+        out[2] = (char)(0x80 | (code & 0x3F));
+        return 3;
+    }
+    out[0] = (char)(0xF0 | code >> 18);
+    out[1] = (char)(0x80 | (code >> 12 & 0x3F));
+    out[2] = (char)(0x80 | (code >> 6 & 0x3F));
+    out[3] = (char)(0x80 | (code & 0x3F));
+    return 4;
+}
+
+size_t utf8_fault(const char *text, size_t bytes)
+{
+    size_t at = 0;
+    while (at < bytes) {
+        uint64_t eight;
+        if (bytes - at >= 8 && (memcpy(&eight, text + at, 8), !(eight & 0x8080808080808080u))) {
+            at += 8;
+            continue;
+        }
+        int length = utf8_next(text + at, bytes - at, NULL);
+        if (!length)
+            return at;
+        at += (size_t)length;
+    }
+    return bytes;
+}
+
+size_t utf8_count(const char *text, size_t bytes)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < bytes; i++)
+        count += (text[i] & 0xC0) != 0x80;
+    return count;
+}

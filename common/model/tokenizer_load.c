@@ -1,0 +1,537 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/base/utf8.h"
+#include "common/model/tokenizer_internal.h"
+
+/* ---- small readers of JSON members; `where` names the element in messages ---- */
+
+static int get_bool(const json_t *object, const char *where, const char *key, bool fallback, bool *out, struct err *err)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!value || json_is_null(value))
+        *out = fallback;
+    else if (json_is_boolean(value))
+        *out = json_is_true(value);
+    else
+        return err_set(err, ERR_INPUT, "%s: \"%s\" must be true or false", where, key);
+    return 0;
+}
+
+static const char *get_type(const json_t *element)
+{
+    const char *type = json_string_value(json_object_get(element, "type"));
+    return type ? type : json_is_null(element) ? "null" : "(no type)";
+}
+
+/* What must be absent, null, or the empty string, because nothing here gives it a meaning. */
+static int must_be_empty(const json_t *object, const char *where, const char *key, struct err *err)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!value || json_is_null(value) || (json_is_string(value) && !json_string_length(value)) ||
+        (json_is_number(value) && json_number_value(value) == 0))
+        return 0;
+    return err_set(err, ERR_INPUT, "%s: \"%s\" is not supported", where, key);
+}
+
+/* ---- elements: one row a kind, `load` reads its settings ---- */
+
+struct element {
+    const char *type;
+    int (*load)(struct tokenizer *t, const json_t *element, struct err *err);
+};
+
+/* Finds the row of an element and loads it; a Sequence loads its members, a null nothing. */
+static int load_element(struct tokenizer *t, const json_t *element, const char *where, const char *members,
+                        const struct element *rows, int depth, struct err *err)
+{
+    const char *type = get_type(element);
+    if (!element || json_is_null(element))
+        return 0;
+    if (!strcmp(type, "Sequence")) {
+        const json_t *list = json_object_get(element, members), *member;
+        size_t i;
+        if (!json_is_array(list) || depth > 4)
+            return err_set(err, ERR_INPUT, "%s: a Sequence must have a list \"%s\", not nested deeper than 4", where, members);
+        json_array_foreach(list, i, member)
+            if (load_element(t, member, where, members, rows, depth + 1, err))
+                return -1;
+        return 0;
+    }
+    for (; rows->type; rows++)
+        if (!strcmp(type, rows->type))
+            return rows->load(t, element, err) ? err_at(err, "%s %s", where, type) : 0;
+    return err_set(err, ERR_INPUT, "%s: \"%.60s\" is not supported", where, type);
+}
+
+static int too_many(const char *what, struct err *err)
+{
+    return err_set(err, ERR_INPUT, "more than %d %s", TOKENIZER_STEPS, what);
+}
+
+static int load_nfc(struct tokenizer *t, const json_t *element, struct err *err)
+{
+    (void)element;
+    if (t->n_normalizers == TOKENIZER_STEPS)
+        return too_many("normalizers", err);
+    t->normalizers[t->n_normalizers++].apply = nfc_apply;
+    return 0;
+}
+
+static const struct element normalizers[] = { { "NFC", load_nfc }, { NULL, NULL } };
+
+static int load_split(struct tokenizer *t, const json_t *element, struct err *err)
+{
+    static const char *const names[] = { "Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous" };
+    const json_t *pattern = json_object_get(element, "pattern");
+    const json_t *regex = json_object_get(pattern, "Regex"), *literal = json_object_get(pattern, "String");
+    const char *behavior = json_string_value(json_object_get(element, "behavior"));
+    if (t->n_splits == TOKENIZER_STEPS)
+        return too_many("pre-tokenizers", err);
+    struct split_step *step = &t->splits[t->n_splits++];
+    step->apply = split_pattern;
+    int found = -1;
+    for (int i = 0; i < 5; i++)
+        if (behavior && !strcmp(behavior, names[i]))
+            found = i;
+    if (found < 0)
+        return err_set(err, ERR_INPUT, "behavior \"%.40s\" is not supported", behavior ? behavior : "");
+    step->behavior = (enum split_behavior)found;
+    if (get_bool(element, "Split", "invert", false, &step->invert, err))
+        return -1;
+    if (json_is_string(regex))
+        return regex_compile(&step->regex, json_string_value(regex), json_string_length(regex), err);
+    if (!json_is_string(literal) || !json_string_length(literal))
+        return err_set(err, ERR_INPUT, "the pattern must be a Regex or a String that is not empty");
+    step->literal_bytes = json_string_length(literal);
+    step->literal = mem_copy(json_string_value(literal), step->literal_bytes, err);
+    return step->literal ? 0 : -1;
+}
+
+static int load_byte_level(struct tokenizer *t, const json_t *element, struct err *err)
+{
+    if (t->n_splits == TOKENIZER_STEPS)
+        return too_many("pre-tokenizers", err);
+    struct split_step *step = &t->splits[t->n_splits++];
+    step->apply = split_byte_level;
+    step->behavior = SPLIT_ISOLATED;
+    if (get_bool(element, "ByteLevel", "add_prefix_space", true, &step->add_prefix_space, err) ||
+        get_bool(element, "ByteLevel", "use_regex", true, &step->use_regex, err))
+        return -1;
+    return step->use_regex ? regex_compile(&step->regex, split_byte_level_pattern, strlen(split_byte_level_pattern), err) : 0;
+}
+
+static int load_digits(struct tokenizer *t, const json_t *element, struct err *err)
+{
+    bool individual = false;
+    if (t->n_splits == TOKENIZER_STEPS)
+        return too_many("pre-tokenizers", err);
+    if (get_bool(element, "Digits", "individual_digits", false, &individual, err))
+        return -1;
+    t->splits[t->n_splits++] =
+        (struct split_step){ .apply = split_digits, .behavior = individual ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS };
+    return 0;
+}
+
+static const struct element pre_tokenizers[] = {
+    { "Split", load_split }, { "ByteLevel", load_byte_level }, { "Digits", load_digits }, { NULL, NULL }
+};
+
+/* Letters of the byte-level alphabet to bytes; a token with any other letter is its own text. */
+static int decode_byte_level(const struct decoder_step *step, const struct text *in, struct text *out, struct err *err)
+{
+    size_t begin = out->length;
+    (void)step;
+    for (size_t at = 0; at < in->length;) {
+        uint32_t code = 0;
+        at += (size_t)utf8_next(in->data + at, in->length - at, &code);
+        int byte = byte_level_byte(code);
+        if (byte < 0) {
+            out->length = begin;
+            return text_put(out, in->data, in->length, err);
+        }
+        if (text_putc(out, (char)byte, err))
+            return -1;
+    }
+    return 0;
+}
+
+static int load_decode_byte_level(struct tokenizer *t, const json_t *element, struct err *err)
+{
+    (void)element;
+    if (t->n_decoders == TOKENIZER_STEPS)
+        return too_many("decoders", err);
+    t->decoders[t->n_decoders++].apply = decode_byte_level;
+    return 0;
+}
+
+static const struct element decoders[] = { { "ByteLevel", load_decode_byte_level }, { NULL, NULL } };
+
+/* ByteLevel only moves offsets, which nobody here asks for. */
+static int load_no_effect(struct tokenizer *t, const json_t *element, struct err *err)
+{
+    (void)t, (void)element, (void)err;
+    return 0;
+}
+
+static int load_template_token(struct tokenizer *t, const json_t *element, const json_t *piece, struct tokens *side,
+                               struct err *err)
+{
+    const char *name = json_string_value(json_object_get(piece, "id"));
+    const json_t *known = json_object_get(json_object_get(element, "special_tokens"), name ? name : "");
+    const json_t *ids = json_object_get(known, "ids"), *id;
+    size_t i;
+    if (!name || !json_is_array(ids))
+        return err_set(err, ERR_INPUT, "a SpecialToken that \"special_tokens\" does not explain");
+    json_array_foreach(ids, i, id) {
+        json_int_t value = json_integer_value(id);
+        if (!json_is_integer(id) || value < 0 || value >= t->bpe.size || !t->bpe.entries[value].used)
+            return err_set(err, ERR_INPUT, "special token \"%.40s\" has an id that is not in the vocabulary", name);
+        if (tokens_put(side, (int32_t)value, err))
+            return -1;
+    }
+    return 0;
+}
+
+static int load_template(struct tokenizer *t, const json_t *element, struct err *err)
+{
+    const json_t *single = json_object_get(element, "single"), *piece;
+    struct tokens *side = &t->before;
+    bool seen = false;
+    size_t i;
+    if (!json_is_array(single) || t->before.n || t->after.n)
+        return err_set(err, ERR_INPUT, "there must be one, with a list \"single\"");
+    json_array_foreach(single, i, piece) {
+        const json_t *special = json_object_get(piece, "SpecialToken"), *sequence = json_object_get(piece, "Sequence");
+        const char *name = json_string_value(json_object_get(sequence, "id"));
+        if (special) {
+            if (load_template_token(t, element, special, side, err))
+                return -1;
+        } else if (name && !strcmp(name, "A") && !seen) {
+            seen = true;
+            side = &t->after;
+        } else {
+            return err_set(err, ERR_INPUT, "\"single\" must be special tokens around one Sequence A");
+        }
+    }
+    return seen ? 0 : err_set(err, ERR_INPUT, "\"single\" has no Sequence A");
+}
+
+static const struct element post_processors[] = {
+    { "TemplateProcessing", load_template }, { "ByteLevel", load_no_effect }, { NULL, NULL }
+};
+
+/* ---- the model ---- */
+
+static int load_merge(struct tokenizer *t, uint32_t rank, const json_t *merge, struct err *err)
+{
+    const char *left, *right, *text = json_string_value(merge);
+    size_t left_bytes, right_bytes;
+    if (text) {
+        const char *space = strchr(text, ' ');
+        if (!space || strchr(space + 1, ' '))
+            return err_set(err, ERR_INPUT, "merge %u: \"%.40s\" is not two tokens with a space between", rank, text);
+        left = text;
+        left_bytes = (size_t)(space - text);
+        right = space + 1;
+        right_bytes = strlen(right);
+        char *copy = mem_copy(left, left_bytes, err);          /* for messages, which want it to end */
+        int rc = copy ? bpe_merge_add(&t->bpe, rank, copy, left_bytes, right, right_bytes, err) : -1;
+        mem_free(&copy);
+        return rc;
+    }
+    left = json_string_value(json_array_get(merge, 0));
+    right = json_string_value(json_array_get(merge, 1));
+    if (!left || !right || json_array_size(merge) != 2)
+        return err_set(err, ERR_INPUT, "merge %u must be a string or a list of two strings", rank);
+    return bpe_merge_add(&t->bpe, rank, left, strlen(left), right, strlen(right), err);
+}
+
+static int load_merges(struct tokenizer *t, const json_t *merges, struct err *err)
+{
+    const json_t *merge;
+    uint32_t rank = 0;
+    size_t i;
+    if (!json_is_array(merges))
+        return err_set(err, ERR_INPUT, "model: \"merges\" must be a list");
+    if (bpe_merges_start(&t->bpe, json_array_size(merges), err))
+        return -1;
+    json_array_foreach(merges, i, merge) {
+        const char *text = json_string_value(merge);
+        if (text && !strncmp(text, "#version", 8))
+            continue;
+        if (load_merge(t, rank++, merge, err))
+            return err_at(err, "model");
+    }
+    return 0;
+}
+
+static int load_model(struct tokenizer *t, const json_t *model, size_t n_added, struct err *err)
+{
+    static const char *const empty[] = { "dropout", "continuing_subword_prefix", "end_of_word_suffix" };
+    json_t *vocab = json_object_get(model, "vocab"), *id;
+    const char *content, *type = json_string_value(json_object_get(model, "type"));
+    if (!json_is_object(model) || (type && strcmp(type, "BPE")) || (!type && !json_object_get(model, "merges")))
+        return err_set(err, ERR_INPUT, "model: \"%.40s\" is not supported; only BPE is", type ? type : "(no type)");
+    for (size_t i = 0; i < sizeof empty / sizeof *empty; i++)
+        if (must_be_empty(model, "model", empty[i], err))
+            return -1;
+    if (!json_is_object(vocab))
+        return err_set(err, ERR_INPUT, "model: \"vocab\" must be an object");
+    if (bpe_start(&t->bpe, json_object_size(vocab) + n_added, err) ||
+        get_bool(model, "model", "fuse_unk", false, &t->bpe.fuse_unk, err) ||
+        get_bool(model, "model", "byte_fallback", false, &t->bpe.byte_fallback, err) ||
+        get_bool(model, "model", "ignore_merges", false, &t->bpe.ignore_merges, err))
+        return -1;
+    json_object_foreach(vocab, content, id) {
+        if (!json_is_integer(id))
+            return err_set(err, ERR_INPUT, "model: the id of token \"%.40s\" is not an integer", content);
+        if (bpe_add(&t->bpe, content, strlen(content), json_integer_value(id), err))
+            return err_at(err, "model");
+    }
+    return bpe_index(&t->bpe, err) ? err_at(err, "model") : 0;
+}
+
+static int load_unknown(struct tokenizer *t, const json_t *model, struct err *err)
+{
+    const char *unk = json_string_value(json_object_get(model, "unk_token"));
+    if (unk && (t->bpe.unk = bpe_find(&t->bpe, unk, strlen(unk))) < 0)
+        return err_set(err, ERR_INPUT, "model: unk_token \"%.40s\" is not in the vocabulary", unk);
+    return 0;
+}
+
+/* ---- added tokens ---- */
+
+static int load_added_token(struct tokenizer *t, const json_t *item, struct err *err)
+{
+    const json_t *content = json_object_get(item, "content"), *id = json_object_get(item, "id");
+    size_t bytes = json_string_length(content);
+    if (!json_is_string(content) || !json_is_integer(id))
+        return err_set(err, ERR_INPUT, "an added token must have \"id\" and \"content\"");
+    if (!bytes || bytes > TOKENIZER_ADDED_BYTES)
+        return err_set(err, ERR_INPUT, "\"%.40s\" has %zu bytes; 1 to %d are allowed", json_string_value(content), bytes,
+                       TOKENIZER_ADDED_BYTES);
+    if (mem_grow(&t->added, &t->added_room, t->n_added + 1, sizeof *t->added, err))
+        return -1;
+    struct added_token *token = &t->added[t->n_added];
+    token->content = mem_copy(json_string_value(content), bytes, err);
+    if (!token->content)
+        return -1;
+    t->n_added++;
+    token->bytes = bytes;
+    if (get_bool(item, token->content, "special", false, &token->special, err) ||
+        get_bool(item, token->content, "single_word", false, &token->single_word, err) ||
+        get_bool(item, token->content, "lstrip", false, &token->lstrip, err) ||
+        get_bool(item, token->content, "rstrip", false, &token->rstrip, err) ||
+        get_bool(item, token->content, "normalized", !token->special, &token->normalized, err))
+        return -1;
+    json_int_t value = json_integer_value(id);
+    int32_t known = bpe_find(&t->bpe, token->content, bytes);
+    if (known >= 0 && known != value)
+        return err_set(err, ERR_INPUT, "\"%.40s\" has id %lld, but %d in the vocabulary", token->content, (long long)value,
+                       (int)known);
+    if (known < 0 && bpe_add(&t->bpe, token->content, bytes, value, err))
+        return -1;
+    token->id = (int32_t)value;
+    return 0;
+}
+
+/* Into the tries; those with normalized are looked for in normalised text, in their normalised form. */
+static int index_added(struct tokenizer *t, struct err *err)
+{
+    struct text form[2] = {{0}};
+    struct origins runs[2] = {{0}}, whole = {0};
+    int rc = -1;
+    added_trie_start(&t->raw);
+    added_trie_start(&t->normalized);
+    for (size_t i = 0; i < t->n_added; i++) {
+        const char *content = t->added[i].content;
+        size_t bytes = t->added[i].bytes;
+        whole.n = 0;
+        if (origins_put(&whole, bytes, true, err))
+            goto done;
+        const struct origins *origins = &whole;
+        for (int k = 0; t->added[i].normalized && k < t->n_normalizers; k++) {
+            if (t->normalizers[k].apply(content, bytes, origins, &form[k & 1], &runs[k & 1], err))
+                goto done;
+            content = form[k & 1].data;
+            bytes = form[k & 1].length;
+            origins = &runs[k & 1];
+        }
+        if (bytes && added_trie_put(t->added[i].normalized ? &t->normalized : &t->raw, content, bytes, (int32_t)i, err))
+            goto done;
+    }
+    rc = 0;
+done:
+    for (int k = 0; k < 2; k++) {
+        text_free(&form[k]);
+        mem_free(&runs[k].runs);
+    }
+    mem_free(&whole.runs);
+    return rc;
+}
+
+static int load_added(struct tokenizer *t, const json_t *list, struct err *err)
+{
+    const json_t *item;
+    size_t i;
+    json_array_foreach(list, i, item)
+        if (load_added_token(t, item, err))
+            return err_at(err, "added_tokens[%zu]", i);
+    if (bpe_index(&t->bpe, err) || index_added(t, err))
+        return err_at(err, "added_tokens");
+    t->added_by_id = mem_alloc((size_t)t->bpe.size, sizeof *t->added_by_id, err);
+    if (!t->added_by_id)
+        return -1;
+    for (int id = 0; id < t->bpe.size; id++)
+        t->added_by_id[id] = -1;
+    for (i = 0; i < t->n_added; i++)
+        t->added_by_id[t->added[i].id] = (int32_t)i;
+    return 0;
+}
+
+/* ---- what tokens decode to ---- */
+
+static int decode_vocabulary(struct tokenizer *t, struct err *err)
+{
+    struct text now = {0}, next = {0};
+    int rc = -1;
+    t->byte_offsets = mem_alloc((size_t)t->bpe.size + 1, sizeof *t->byte_offsets, err);
+    if (!t->byte_offsets || text_puts(&t->bytes, "", err))
+        goto done;
+    for (int id = 0; id < t->bpe.size; id++) {
+        const struct vocab_entry *entry = &t->bpe.entries[id];
+        t->byte_offsets[id] = t->bytes.length;
+        if (!entry->used)
+            continue;
+        text_clear(&now);
+        if (text_put(&now, t->bpe.strings.data + entry->offset, entry->bytes, err))
+            goto done;
+        for (int i = 0; i < t->n_decoders && t->added_by_id[id] < 0; i++) {
+            text_clear(&next);
+            if (t->decoders[i].apply(&t->decoders[i], &now, &next, err))
+                goto done;
+            struct text made = next;
+            next = now;
+            now = made;
+        }
+        if (text_put(&t->bytes, now.data, now.length, err))
+            goto done;
+    }
+    t->byte_offsets[t->bpe.size] = t->bytes.length;
+    rc = 0;
+done:
+    text_free(&now);
+    text_free(&next);
+    return rc;
+}
+
+/* ---- identity ---- */
+
+static int hash_u64(struct sha256_stream *stream, uint64_t value, struct err *err)
+{
+    uint8_t bytes[8];
+    for (int i = 0; i < 8; i++)
+        bytes[i] = (uint8_t)(value >> 8 * i);
+    return sha256_stream_put(stream, bytes, sizeof bytes, err);
+}
+
+static int hash_model(const struct tokenizer *t, struct sha256_stream *stream, struct err *err)
+{
+    const struct bpe *bpe = &t->bpe;
+    if (hash_u64(stream, (uint64_t)bpe->size, err))
+        return -1;
+    for (int id = 0; id < bpe->size; id++) {
+        const struct vocab_entry *entry = &bpe->entries[id];
+        const struct added_token *added = t->added_by_id[id] >= 0 ? &t->added[t->added_by_id[id]] : NULL;
+        unsigned flags = !entry->used ? 64u : !added ? 32u : (unsigned)(added->special | added->single_word << 1 |
+                         added->lstrip << 2 | added->rstrip << 3 | added->normalized << 4);
+        if (hash_u64(stream, flags, err) || hash_u64(stream, entry->bytes, err) ||
+            (entry->used && sha256_stream_put(stream, bpe->strings.data + entry->offset, entry->bytes, err)))
+            return -1;
+    }
+    return hash_u64(stream, (uint64_t)(bpe->fuse_unk | bpe->byte_fallback << 1 | bpe->ignore_merges << 2), err) ||
+           hash_u64(stream, (uint64_t)bpe->unk + 1, err) ? -1 : 0;
+}
+
+static int hash_merges(const struct tokenizer *t, size_t count, struct sha256_stream *stream, struct err *err)
+{
+    uint64_t *by_rank = mem_alloc(count, sizeof *by_rank, err);
+    int rc = by_rank ? 0 : -1;
+    for (size_t i = 0; !rc && i < t->bpe.n_merge_slots; i++)
+        if (t->bpe.merges[i].key != UINT64_MAX)
+            by_rank[t->bpe.merges[i].rank] = t->bpe.merges[i].key;
+    for (size_t i = 0; !rc && i < count; i++)
+        rc = hash_u64(stream, by_rank[i], err);
+    mem_free(&by_rank);
+    return rc;
+}
+
+static int hash_all(struct tokenizer *t, const json_t *root, struct err *err)
+{
+    static const char *const members[] = { "normalizer", "pre_tokenizer", "post_processor", "decoder" };
+    struct sha256_stream *stream = NULL;
+    char *text = NULL;
+    int rc = -1;
+    if (sha256_stream_new(&stream, err) || hash_model(t, stream, err) ||
+        hash_merges(t, json_array_size(json_object_get(json_object_get(root, "model"), "merges")), stream, err))
+        goto done;
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+        const json_t *member = json_object_get(root, members[i]);
+        free(text);
+        text = member ? json_dumps(member, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY) : mem_string("null", err);
+        if (!text) {
+            err_memory(err);
+            goto done;
+        }
+        if (hash_u64(stream, strlen(text), err) || sha256_stream_put(stream, text, strlen(text), err))
+            goto done;
+    }
+    rc = sha256_stream_end(&stream, &t->hash, err);
+done:
+    free(text);
+    sha256_stream_free(&stream);
+    return rc;
+}
+
+static int load(struct tokenizer *t, const json_t *root, struct err *err)
+{
+    const json_t *model = json_object_get(root, "model"), *added = json_object_get(root, "added_tokens");
+    const json_t *decoder = json_object_get(root, "decoder");
+    if (!json_is_object(root) || (added && !json_is_null(added) && !json_is_array(added)))
+        return err_set(err, ERR_INPUT, "not a tokenizer.json: an object with a list \"added_tokens\" is expected");
+    if (load_model(t, model, json_array_size(added), err) || load_merges(t, json_object_get(model, "merges"), err) ||
+        load_element(t, json_object_get(root, "normalizer"), "normalizer", "normalizers", normalizers, 0, err) ||
+        load_added(t, added, err) || load_unknown(t, model, err) ||
+        load_element(t, json_object_get(root, "pre_tokenizer"), "pre_tokenizer", "pretokenizers", pre_tokenizers, 0, err) ||
+        load_element(t, json_object_get(root, "post_processor"), "post_processor", "processors", post_processors, 0, err))
+        return -1;
+    if (!decoder || json_is_null(decoder))
+        return err_set(err, ERR_INPUT, "decoder: none is given, which is not supported");
+    if (load_element(t, decoder, "decoder", "decoders", decoders, 0, err) || decode_vocabulary(t, err))
+        return -1;
+    return hash_all(t, root, err);
+}
+
+int tokenizer_new(struct tokenizer **out, const char *json, size_t bytes, struct err *err)
+{
+    struct tokenizer *t = NULL;
+    json_error_t where;
+    int rc = -1;
+    json_t *root = json_loadb(json, bytes, JSON_REJECT_DUPLICATES, &where);
+    if (!root) {
+        err_set(err, ERR_INPUT, "not valid JSON, line %d column %d: %s", where.line, where.column, where.text);
+        goto done;
+    }
+    t = mem_alloc(1, sizeof *t, err);
+    if (!t || load(t, root, err))
+        goto done;
+    *out = t;
+    t = NULL;
+    rc = 0;
+done:
+    tokenizer_free(&t);
+    json_decref(root);
+    return rc;
+}
