@@ -10,9 +10,11 @@
 
 #include "common/base/err.h"
 
+enum { TEAM_MAX = 256 };
+
 struct team;
 
-int team_new(struct team **out, int threads, struct err *err);      /* 1 .. 256 */
+int team_new(struct team **out, int threads, struct err *err);      /* 1 .. TEAM_MAX */
 void team_free(struct team **team);
 int team_size(const struct team *team);
 int team_cores(void);                                               /* processors this process may run on */
