@@ -30,9 +30,17 @@
 
 enum tensor_kind { TENSOR_VECTOR, TENSOR_MATRIX, TENSOR_EXPERTS };
 
+/* What a tensor is for: the last part of its name. */
+enum tensor_role {
+    ROLE_EMBED, ROLE_HEAD, ROLE_FINAL_NORM, ROLE_ATTENTION_NORM, ROLE_QKV, ROLE_QKV_BIAS, ROLE_Q_NORM, ROLE_K_NORM, ROLE_OUT,
+    ROLE_OUT_BIAS, ROLE_FFN_NORM, ROLE_ROUTER, ROLE_EXPERTS, ROLE_DENSE
+};
+
 struct tensor {
     const char *name;
     enum tensor_kind kind;
+    enum tensor_role role;
+    int layer;                       /* -1: of none */
     enum weight_format format;       /* VECTOR: FORMAT_F32 */
     int outputs, inputs;             /* VECTOR: outputs elements, inputs 1; EXPERTS: hidden, inner */
     int count;                       /* EXPERTS: blocks; else 1 */
@@ -71,8 +79,14 @@ const struct tensor *model_tensor(const struct model *model, struct err *err, co
     __attribute__((format(printf, 3, 4)));
 const void *model_data(const struct model *model, const struct tensor *tensor);
 
-/* tokenizer.json and the chat template as text, valid while the model is open; NULL when the model has none. */
+/* Texts of the checkpoint, NUL-terminated and valid while the model is open; NULL when the model has none. The chat template
+ * is the one in force: chat_template.jinja, or what tokenizer_config.json has. */
 const char *model_tokenizer_json(const struct model *model, size_t *bytes);
+const char *model_tokenizer_config(const struct model *model, size_t *bytes);
 const char *model_chat_template(const struct model *model, size_t *bytes);
+
+/* What else the index tells (model_index.h): where the model came from, for people and viewers. */
+struct model_facts;
+const struct model_facts *model_facts(const struct model *model);
 
 #endif

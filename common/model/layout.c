@@ -1,0 +1,103 @@
+#include "common/model/layout.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+
+enum { LAYER_TENSORS = 11, MODEL_TENSORS = 3, NAME_ROOM = 40 };
+
+static void add(struct layout *layout, enum tensor_role role, enum tensor_kind kind, int layer, int outputs, int inputs,
+                const char *name)
+{
+    char *text = layout->names + (size_t)layout->count * NAME_ROOM;
+    if (layer < 0)
+        snprintf(text, NAME_ROOM, "%s", name);
+    else
+        snprintf(text, NAME_ROOM, "layers.%d.%s", layer, name);
+    layout->tensors[layout->count++] = (struct tensor){.name = text, .kind = kind, .role = role, .layer = layer,
+                                                       .format = FORMAT_F32, .outputs = outputs, .inputs = inputs, .count = 1};
+}
+
+static void add_layer(struct layout *layout, const struct hparams *s, int layer)
+{
+    int head_dim = s->attention.head_dim, q = s->attention.heads * head_dim, kv = s->attention.kv_heads * head_dim;
+    add(layout, ROLE_ATTENTION_NORM, TENSOR_VECTOR, layer, s->hidden, 1, "attention.norm");
+    add(layout, ROLE_QKV, TENSOR_MATRIX, layer, q + 2 * kv, s->hidden, "attention.qkv");
+    if (s->attention.qkv_bias)
+        add(layout, ROLE_QKV_BIAS, TENSOR_VECTOR, layer, q + 2 * kv, 1, "attention.qkv_bias");
+    if (s->attention.qk_norm != QK_NORM_NONE) {
+        bool whole = s->attention.qk_norm == QK_NORM_WHOLE;
+        add(layout, ROLE_Q_NORM, TENSOR_VECTOR, layer, whole ? q : head_dim, 1, "attention.q_norm");
+        add(layout, ROLE_K_NORM, TENSOR_VECTOR, layer, whole ? kv : head_dim, 1, "attention.k_norm");
+    }
+    add(layout, ROLE_OUT, TENSOR_MATRIX, layer, s->hidden, q, "attention.out");
+    if (s->attention.out_bias)
+        add(layout, ROLE_OUT_BIAS, TENSOR_VECTOR, layer, s->hidden, 1, "attention.out_bias");
+    add(layout, ROLE_FFN_NORM, TENSOR_VECTOR, layer, s->hidden, 1, "ffn.norm");
+    if (s->layer[layer].ffn == FFN_EXPERTS) {
+        add(layout, ROLE_ROUTER, TENSOR_MATRIX, layer, s->router.experts, s->hidden, "router");
+        add(layout, ROLE_EXPERTS, TENSOR_EXPERTS, layer, s->hidden, s->expert_inner, "experts");
+        layout->tensors[layout->count - 1].count = s->router.experts;
+    } else {
+        add(layout, ROLE_DENSE, TENSOR_EXPERTS, layer, s->hidden, s->dense_inner, "dense");
+    }
+}
+
+int layout_make(struct layout *out, const struct hparams *shape, struct err *err)
+{
+    struct layout layout = {0};
+    size_t most = (size_t)shape->layers * LAYER_TENSORS + MODEL_TENSORS;
+    layout.tensors = mem_alloc(most, sizeof *layout.tensors, err);
+    layout.names = mem_alloc(most, NAME_ROOM, err);
+    if (!layout.tensors || !layout.names) {
+        layout_free(&layout);
+        return -1;
+    }
+    add(&layout, ROLE_EMBED, TENSOR_MATRIX, -1, shape->vocab, shape->hidden, "embed");
+    if (!shape->tied)
+        add(&layout, ROLE_HEAD, TENSOR_MATRIX, -1, shape->vocab, shape->hidden, "head");
+    add(&layout, ROLE_FINAL_NORM, TENSOR_VECTOR, -1, shape->hidden, 1, "final_norm");
+    for (int i = 0; i < shape->layers; i++)
+        add_layer(&layout, shape, i);
+    *out = layout;
+    return 0;
+}
+
+void layout_free(struct layout *layout)
+{
+    mem_free(&layout->tensors);
+    mem_free(&layout->names);
+    layout->count = 0;
+}
+
+int tensor_measure(struct tensor *t, struct err *err)
+{
+    size_t block = 0, bytes = 0;
+    bool fits = t->kind == TENSOR_VECTOR ? size_mul((size_t)t->outputs, sizeof(float), &block)
+              : t->kind == TENSOR_MATRIX ? matrix_bytes(t->format, t->outputs, t->inputs, &block)
+                                         : expert_bytes(t->format, t->outputs, t->inputs, &block);
+    if (fits && t->kind == TENSOR_EXPERTS)
+        fits = block < SIZE_MAX / 2 && (block = size_align(block, MODEL_PAGE)) != 0;
+    if (!fits || !size_mul(block, (size_t)t->count, &bytes) || bytes > INT64_MAX / 4)
+        return err_set(err, ERR_INPUT, "tensor %s is too large for a file", t->name);
+    t->stride = block;
+    t->bytes = bytes;
+    return 0;
+}
+
+int layout_place(struct layout *layout, uint64_t begin, uint64_t *end, struct err *err)
+{
+    uint64_t at = begin;
+    for (int i = 0; i < layout->count; i++) {
+        struct tensor *t = &layout->tensors[i];
+        if (tensor_measure(t, err))
+            return -1;
+        t->offset = size_align(at, MODEL_PAGE);
+        at = t->offset + t->bytes;
+        if (at > INT64_MAX / 2)
+            return err_set(err, ERR_INPUT, "the model is too large for a file");
+    }
+    *end = at;
+    return 0;
+}

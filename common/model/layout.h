@@ -1,0 +1,32 @@
+/* The canonical tensors of a shape, and their places in a model file.
+ *
+ * layout_make lists them in canonical order (embed, head, final_norm, then layer by layer in the order of model.h) with
+ * name, kind, role, layer and dimensions, all in f32. Whoever writes a file then chooses formats and calls layout_place;
+ * whoever reads one compares what the file says with what its hparams demand.
+ *
+ * A tensor is written in BLOCKS of `stride` bytes: one for a vector or matrix, one an expert for EXPERTS (there the stride
+ * is rounded up to whole pages, the rest of the last page being zeros). */
+#ifndef MOE_MODEL_LAYOUT_H
+#define MOE_MODEL_LAYOUT_H
+
+#include "common/model/model.h"
+
+enum { MODEL_PAGE = 4096 };
+
+struct layout {
+    struct tensor *tensors;
+    int count;
+    char *names;            /* what tensors[].name points into */
+};
+
+/* The shape must have passed hparams_check. */
+int layout_make(struct layout *out, const struct hparams *shape, struct err *err);
+void layout_free(struct layout *layout);
+
+/* Sets stride and bytes from the format and the dimensions. */
+int tensor_measure(struct tensor *tensor, struct err *err);
+
+/* Measures all and places them one after the other from `begin` on, each at a page; *end is where the last one ends. */
+int layout_place(struct layout *layout, uint64_t begin, uint64_t *end, struct err *err);
+
+#endif

@@ -1,0 +1,177 @@
+#include "common/model/model.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/file.h"
+#include "common/base/mem.h"
+#include "common/model/model_index.h"
+
+struct model {
+    char *path;
+    struct file_map map;
+    uint64_t data_end;
+    struct model_facts facts;
+    struct layout layout;
+    struct model_identity identity;
+};
+
+/* The format that holds most bytes among the tensors of one kind. */
+static enum weight_format main_format(const struct layout *layout, enum tensor_kind kind, uint64_t *most)
+{
+    uint64_t bytes[FORMAT_COUNT] = {0};
+    int best = 0;
+    for (int i = 0; i < layout->count; i++)
+        if (layout->tensors[i].kind == kind)
+            bytes[layout->tensors[i].format] += layout->tensors[i].bytes;
+    for (int f = 1; f < FORMAT_COUNT; f++)
+        if (bytes[f] > bytes[best])
+            best = f;
+    *most = bytes[best];
+    return (enum weight_format)best;
+}
+
+static void identify(struct model *model, const struct sha256 *index)
+{
+    struct model_identity *id = &model->identity;
+    const struct hparams *shape = &model->facts.shape;
+    uint64_t bytes;
+    const char *dense = format_name(main_format(&model->layout, TENSOR_MATRIX, &bytes));
+    const char *experts = format_name(main_format(&model->layout, TENSOR_EXPERTS, &bytes));
+    id->index = *index;
+    id->source = model->facts.source;
+    id->tokenizer = model->facts.tokenizer;
+    memcpy(id->name, model->facts.name, sizeof id->name);
+    if (strcmp(dense, experts))
+        snprintf(id->dtype, sizeof id->dtype, "%s, experts %s", dense, experts);
+    else
+        snprintf(id->dtype, sizeof id->dtype, "%s", dense);
+    id->layers = shape->layers;
+    id->moe_layers = hparams_moe_layers(shape);
+    id->experts = shape->router.experts;
+    id->top_k = shape->router.top_k;
+    id->vocab = shape->vocab;
+    id->hidden = shape->hidden;
+    id->inflated_from = model->facts.inflated_from;
+    id->synthetic = model->facts.synthetic;
+}
+
+static int read_index(struct model *model, struct err *err)
+{
+    struct model_head head;
+    struct sha256 digest;
+    if (model_head_read(&head, model->map.data, model->map.bytes, err))
+        return -1;
+    const uint8_t *index = model->map.data + head.index_offset;
+    if (hash_sha256(index, head.index_bytes, &digest, err))
+        return -1;
+    if (memcmp(&digest, &head.index, sizeof digest))
+        return err_set(err, ERR_INPUT, "the index differs from its digest; the file is damaged: convert again");
+    if (model_index_read(&model->facts, &model->layout, index, head.index_bytes, head.index_offset, err))
+        return -1;
+    model->data_end = head.index_offset;
+    identify(model, &digest);
+    return 0;
+}
+
+int model_open(struct model **out, const char *path, struct err *err)
+{
+    struct model *model = mem_alloc(1, sizeof *model, err);
+    if (!model)
+        return -1;
+    model->path = mem_string(path, err);
+    if (!model->path || file_map_open(&model->map, path, err)) {
+        model_close(&model);
+        return -1;
+    }
+    if (read_index(model, err)) {
+        model_close(&model);
+        return err_at(err, "%s", path);
+    }
+    *out = model;
+    return 0;
+}
+
+void model_close(struct model **address)
+{
+    struct model *model = *address;
+    if (model) {
+        file_map_close(&model->map);
+        layout_free(&model->layout);
+        model_facts_free(&model->facts);
+        mem_free(&model->path);
+    }
+    mem_free(address);
+}
+
+/* Bytes between two tensors: nothing reads them, but they must be what was written. */
+static int check_gap(const struct model *model, uint64_t begin, uint64_t end, struct err *err)
+{
+    for (uint64_t at = begin; at < end; at++)
+        if (model->map.data[at])
+            return err_set(err, ERR_INPUT, "%s: byte %llu between tensors is not zero; the file is damaged: convert again",
+                           model->path, (unsigned long long)at);
+    return 0;
+}
+
+int model_verify(const struct model *model, struct err *err)
+{
+    uint64_t at = MODEL_PAGE;
+    for (int i = 0; i < model->layout.count; i++) {
+        const struct tensor *t = &model->layout.tensors[i];
+        if (check_gap(model, at, t->offset, err))
+            return -1;
+        struct digest128 digest = hash_xxh3(model->map.data + t->offset, t->bytes);
+        if (digest.low != t->digest.low || digest.high != t->digest.high)
+            return err_set(err, ERR_INPUT, "%s: tensor %s: the bytes differ from their digest; the file is damaged: convert again",
+                           model->path, t->name);
+        at = t->offset + t->bytes;
+    }
+    return check_gap(model, at, model->data_end, err);
+}
+
+const char *model_path(const struct model *model) { return model->path; }
+const struct hparams *model_hparams(const struct model *model) { return &model->facts.shape; }
+const struct model_identity *model_identity(const struct model *model) { return &model->identity; }
+const struct model_facts *model_facts(const struct model *model) { return &model->facts; }
+int model_tensor_count(const struct model *model) { return model->layout.count; }
+const struct tensor *model_tensor_at(const struct model *model, int index) { return &model->layout.tensors[index]; }
+
+const struct tensor *model_tensor(const struct model *model, struct err *err, const char *format, ...)
+{
+    char name[128];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(name, sizeof name, format, args);
+    va_end(args);
+    for (int i = 0; i < model->layout.count; i++)
+        if (strcmp(model->layout.tensors[i].name, name) == 0)
+            return &model->layout.tensors[i];
+    err_set(err, ERR_INPUT, "%s: has no tensor %s", model->path, name);
+    return NULL;
+}
+
+const void *model_data(const struct model *model, const struct tensor *tensor) { return model->map.data + tensor->offset; }
+
+static const char *text_of(const struct text *text, size_t *bytes)
+{
+    if (bytes)
+        *bytes = text->length;
+    return text->length ? text->data : NULL;
+}
+
+const char *model_tokenizer_json(const struct model *model, size_t *bytes)
+{
+    return text_of(&model->facts.tokenizer_json, bytes);
+}
+
+const char *model_tokenizer_config(const struct model *model, size_t *bytes)
+{
+    return text_of(&model->facts.tokenizer_config, bytes);
+}
+
+const char *model_chat_template(const struct model *model, size_t *bytes)
+{
+    return text_of(&model->facts.chat_template, bytes);
+}

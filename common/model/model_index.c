@@ -1,0 +1,627 @@
+#include "common/model/model_index.h"
+
+#include <float.h>
+#include <math.h>
+#include <msgpack.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/stream/wire.h"
+
+enum field_type { FIELD_INT, FIELD_BOOL, FIELD_F32, FIELD_F64 };
+
+/* One table reads and writes the hparams. Enumerations are stored as integers. */
+#define FIELD(kind, key, member) {key, kind, offsetof(struct hparams, member)}
+static const struct field { const char *key; enum field_type type; size_t offset; } FIELDS[] = {
+    FIELD(FIELD_INT, "vocab", vocab),
+    FIELD(FIELD_INT, "hidden", hidden),
+    FIELD(FIELD_INT, "max_positions", max_positions),
+    FIELD(FIELD_F32, "norm_epsilon", norm_epsilon),
+    FIELD(FIELD_BOOL, "tied", tied),
+    FIELD(FIELD_INT, "bos", bos),
+    FIELD(FIELD_INT, "pad", pad),
+    FIELD(FIELD_INT, "heads", attention.heads),
+    FIELD(FIELD_INT, "kv_heads", attention.kv_heads),
+    FIELD(FIELD_INT, "head_dim", attention.head_dim),
+    FIELD(FIELD_INT, "qk_norm", attention.qk_norm),
+    FIELD(FIELD_BOOL, "qkv_bias", attention.qkv_bias),
+    FIELD(FIELD_BOOL, "out_bias", attention.out_bias),
+    FIELD(FIELD_F32, "clip_qkv", attention.clip_qkv),
+    FIELD(FIELD_F32, "attention_scale", attention.scale),
+    FIELD(FIELD_INT, "rope_kind", rope.kind),
+    FIELD(FIELD_INT, "rope_rotary", rope.rotary),
+    FIELD(FIELD_F64, "rope_theta", rope.theta),
+    FIELD(FIELD_F64, "rope_factor", rope.factor),
+    FIELD(FIELD_F64, "rope_low_factor", rope.low_factor),
+    FIELD(FIELD_F64, "rope_high_factor", rope.high_factor),
+    FIELD(FIELD_INT, "rope_original_positions", rope.original_positions),
+    FIELD(FIELD_INT, "router_kind", router.kind),
+    FIELD(FIELD_INT, "experts", router.experts),
+    FIELD(FIELD_INT, "top_k", router.top_k),
+    FIELD(FIELD_BOOL, "renormalise", router.renormalise),
+    FIELD(FIELD_F32, "router_scale", router.scale),
+    FIELD(FIELD_INT, "expert_inner", expert_inner),
+    FIELD(FIELD_INT, "dense_inner", dense_inner),
+};
+enum { FIELD_COUNT = sizeof FIELDS / sizeof *FIELDS };
+
+_Static_assert(FIELD_COUNT < 64, "fields seen are kept as bits");
+_Static_assert(sizeof(enum qk_norm) == sizeof(int), "enumerations are read as int");
+
+/* ---- first page ---- */
+
+static void put_u64(uint8_t *at, uint64_t value)
+{
+    for (int i = 0; i < 8; i++)
+        at[i] = (uint8_t)(value >> 8 * i);
+}
+
+static uint64_t get_u64(const uint8_t *at)
+{
+    uint64_t value = 0;
+    for (int i = 0; i < 8; i++)
+        value |= (uint64_t)at[i] << 8 * i;
+    return value;
+}
+
+enum { HEAD_VERSION = 8, HEAD_OFFSET = 16, HEAD_BYTES = 24, HEAD_DIGEST = 32, HEAD_END = 64 };
+
+void model_head_write(uint8_t page[MODEL_PAGE], const struct model_head *head)
+{
+    memset(page, 0, MODEL_PAGE);
+    memcpy(page, MODEL_MAGIC, 8);
+    put_u64(page + HEAD_VERSION, MODEL_VERSION);
+    put_u64(page + HEAD_OFFSET, head->index_offset);
+    put_u64(page + HEAD_BYTES, head->index_bytes);
+    memcpy(page + HEAD_DIGEST, &head->index, sizeof head->index);
+}
+
+int model_head_read(struct model_head *head, const uint8_t *data, size_t file_bytes, struct err *err)
+{
+    if (file_bytes < 8 || memcmp(data, MODEL_MAGIC, 8))
+        return err_set(err, ERR_INPUT, "not a model file; make one with moe-convert");
+    if (file_bytes < MODEL_PAGE)
+        return err_set(err, ERR_INPUT, "ends within its first page; the file is cut off: convert again");
+    if (get_u64(data + HEAD_VERSION) != MODEL_VERSION)
+        return err_set(err, ERR_INPUT, "version %llu of the model format is not known here; convert again",
+                       (unsigned long long)get_u64(data + HEAD_VERSION));
+    uint64_t offset = get_u64(data + HEAD_OFFSET), bytes = get_u64(data + HEAD_BYTES);
+    if (offset < MODEL_PAGE || offset > file_bytes || bytes != file_bytes - offset)
+        return err_set(err, ERR_INPUT, "its index should be bytes %llu to %llu, but the file has %zu bytes; it is cut off or "
+                       "damaged: convert again", (unsigned long long)offset, (unsigned long long)(offset + bytes), file_bytes);
+    for (size_t i = HEAD_END; i < MODEL_PAGE; i++)
+        if (data[i])
+            return err_set(err, ERR_INPUT, "byte %zu of the first page is not zero; the file is damaged: convert again", i);
+    head->index_offset = offset;
+    head->index_bytes = bytes;
+    memcpy(&head->index, data + HEAD_DIGEST, sizeof head->index);
+    return 0;
+}
+
+/* ---- facts ---- */
+
+void model_facts_free(struct model_facts *facts)
+{
+    text_free(&facts->tokenizer_json);
+    text_free(&facts->tokenizer_config);
+    text_free(&facts->chat_template);
+    mem_free(&facts->sources);
+    facts->source_count = facts->source_room = 0;
+}
+
+int model_facts_copy(struct model_facts *out, const struct model_facts *facts, struct err *err)
+{
+    struct model_facts copy = *facts;
+    memset(&copy.tokenizer_json, 0, sizeof copy.tokenizer_json);
+    memset(&copy.tokenizer_config, 0, sizeof copy.tokenizer_config);
+    memset(&copy.chat_template, 0, sizeof copy.chat_template);
+    copy.sources = NULL;
+    copy.source_room = 0;
+    if (text_put(&copy.tokenizer_json, facts->tokenizer_json.data, facts->tokenizer_json.length, err) ||
+        text_put(&copy.tokenizer_config, facts->tokenizer_config.data, facts->tokenizer_config.length, err) ||
+        text_put(&copy.chat_template, facts->chat_template.data, facts->chat_template.length, err) ||
+        mem_grow(&copy.sources, &copy.source_room, facts->source_count, sizeof *copy.sources, err)) {
+        model_facts_free(&copy);
+        return -1;
+    }
+    if (facts->source_count)
+        memcpy(copy.sources, facts->sources, facts->source_count * sizeof *copy.sources);
+    *out = copy;
+    return 0;
+}
+
+/* ---- writing ---- */
+
+struct sink {
+    struct text text;
+    struct err *err;
+    int failed;
+};
+
+static int put_bytes(void *data, const char *bytes, size_t count)
+{
+    struct sink *sink = data;
+    if (!sink->failed)
+        sink->failed = text_put(&sink->text, bytes, count, sink->err);
+    return sink->failed;
+}
+
+static void put_text(msgpack_packer *to, const char *text)
+{
+    msgpack_pack_str(to, strlen(text));
+    msgpack_pack_str_body(to, text, strlen(text));
+}
+
+static void put_blob(msgpack_packer *to, const void *data, size_t bytes)
+{
+    msgpack_pack_bin(to, bytes);
+    if (bytes)
+        msgpack_pack_bin_body(to, data, bytes);
+}
+
+static void put_shape(msgpack_packer *to, const struct hparams *shape)
+{
+    msgpack_pack_map(to, FIELD_COUNT + 3);
+    put_text(to, "family");
+    put_text(to, shape->family);
+    put_text(to, "eos");
+    msgpack_pack_array(to, (size_t)shape->eos_count);
+    for (int i = 0; i < shape->eos_count; i++)
+        msgpack_pack_int(to, shape->eos[i]);
+    put_text(to, "layers");
+    msgpack_pack_array(to, (size_t)shape->layers);
+    for (int i = 0; i < shape->layers; i++) {
+        msgpack_pack_array(to, 2);
+        msgpack_pack_int(to, shape->layer[i].ffn);
+        msgpack_pack_int(to, shape->layer[i].window);
+    }
+    for (int i = 0; i < FIELD_COUNT; i++) {
+        const char *at = (const char *)shape + FIELDS[i].offset;
+        int integer;
+        float single;
+        double real;
+        put_text(to, FIELDS[i].key);
+        switch (FIELDS[i].type) {
+        case FIELD_INT:
+            memcpy(&integer, at, sizeof integer);
+            msgpack_pack_int(to, integer);
+            break;
+        case FIELD_BOOL:
+            *at ? msgpack_pack_true(to) : msgpack_pack_false(to);
+            break;
+        case FIELD_F32:
+            memcpy(&single, at, sizeof single);
+            msgpack_pack_double(to, (double)single);
+            break;
+        case FIELD_F64:
+            memcpy(&real, at, sizeof real);
+            msgpack_pack_double(to, real);
+            break;
+        }
+    }
+}
+
+static void put_sources(msgpack_packer *to, const struct model_facts *facts)
+{
+    msgpack_pack_array(to, facts->source_count);
+    for (size_t i = 0; i < facts->source_count; i++) {
+        msgpack_pack_array(to, 3);
+        put_text(to, facts->sources[i].name);
+        msgpack_pack_uint64(to, facts->sources[i].bytes);
+        put_blob(to, &facts->sources[i].digest, sizeof facts->sources[i].digest);
+    }
+}
+
+static void put_tensors(msgpack_packer *to, const struct layout *layout)
+{
+    msgpack_pack_array(to, (size_t)layout->count);
+    for (int i = 0; i < layout->count; i++) {
+        const struct tensor *t = &layout->tensors[i];
+        uint8_t digest[16];
+        put_u64(digest, t->digest.low);
+        put_u64(digest + 8, t->digest.high);
+        msgpack_pack_array(to, 10);
+        put_text(to, t->name);
+        msgpack_pack_int(to, (int)t->kind);
+        put_text(to, format_name(t->format));
+        msgpack_pack_int(to, t->outputs);
+        msgpack_pack_int(to, t->inputs);
+        msgpack_pack_int(to, t->count);
+        msgpack_pack_uint64(to, t->offset);
+        msgpack_pack_uint64(to, t->stride);
+        msgpack_pack_uint64(to, t->bytes);
+        put_blob(to, digest, sizeof digest);
+    }
+}
+
+int model_index_write(struct text *out, const struct model_facts *facts, const struct layout *layout, struct err *err)
+{
+    struct sink sink = {.err = err};
+    msgpack_packer to;
+    msgpack_packer_init(&to, &sink, put_bytes);
+    msgpack_pack_map(&to, 13);
+    put_text(&to, "name");
+    put_text(&to, facts->name);
+    put_text(&to, "producer");
+    put_text(&to, facts->producer);
+    put_text(&to, "synthetic");
+    facts->synthetic ? msgpack_pack_true(&to) : msgpack_pack_false(&to);
+    put_text(&to, "seed");
+    msgpack_pack_uint64(&to, facts->seed);
+    put_text(&to, "inflated_from");
+    msgpack_pack_int(&to, facts->inflated_from);
+    put_text(&to, "source");
+    put_blob(&to, &facts->source, sizeof facts->source);
+    put_text(&to, "sources");
+    put_sources(&to, facts);
+    put_text(&to, "hparams");
+    put_shape(&to, &facts->shape);
+    put_text(&to, "tensors");
+    put_tensors(&to, layout);
+    put_text(&to, "tokenizer");
+    put_blob(&to, &facts->tokenizer, sizeof facts->tokenizer);
+    put_text(&to, "tokenizer_json");
+    put_blob(&to, facts->tokenizer_json.data, facts->tokenizer_json.length);
+    put_text(&to, "tokenizer_config");
+    put_blob(&to, facts->tokenizer_config.data, facts->tokenizer_config.length);
+    put_text(&to, "chat_template");
+    put_blob(&to, facts->chat_template.data, facts->chat_template.length);
+    int rc = sink.failed ? -1 : text_put(out, sink.text.data, sink.text.length, err);
+    text_free(&sink.text);
+    return rc;
+}
+
+/* ---- reading ---- */
+
+struct index_reader {
+    struct cursor cursor;
+    struct model_facts *facts;
+    struct layout *layout;
+    uint64_t data_end;
+    bool have_shape;
+};
+
+static int take(struct index_reader *r, enum wire_type type, struct wire_value *value, struct err *err)
+{
+    if (cursor_next(&r->cursor, value))
+        return err_set(err, ERR_INPUT, "ends too early");
+    if (value->type != type)
+        return err_set(err, ERR_INPUT, "is %s where %s must be", wire_type_name(value->type), wire_type_name(type));
+    return 0;
+}
+
+static int take_int(struct index_reader *r, int64_t least, int64_t most, int64_t *out, struct err *err)
+{
+    struct wire_value value;
+    int64_t integer;
+    if (take(r, WIRE_INT, &value, err))
+        return -1;
+    if (!wire_int64(&value, &integer) || integer < least || integer > most)
+        return err_set(err, ERR_INPUT, "is out of range");
+    *out = integer;
+    return 0;
+}
+
+static int take_int32(struct index_reader *r, int *out, struct err *err)
+{
+    int64_t integer;
+    if (take_int(r, INT32_MIN, INT32_MAX, &integer, err))
+        return -1;
+    *out = (int)integer;
+    return 0;
+}
+
+static int take_flag(struct index_reader *r, bool *out, struct err *err)
+{
+    struct wire_value value;
+    if (take(r, WIRE_FLAG, &value, err))
+        return -1;
+    *out = value.integer != 0;
+    return 0;
+}
+
+/* A text without NULs, shorter than room. */
+static int take_text(struct index_reader *r, char *out, size_t room, struct err *err)
+{
+    struct wire_value value;
+    if (take(r, WIRE_TEXT, &value, err))
+        return -1;
+    if (value.bytes >= room || memchr(value.data, 0, value.bytes))
+        return err_set(err, ERR_INPUT, "is not a text of less than %zu bytes", room);
+    memcpy(out, value.data, value.bytes);
+    out[value.bytes] = '\0';
+    return 0;
+}
+
+static int take_blob(struct index_reader *r, void *out, size_t bytes, struct err *err)
+{
+    struct wire_value value;
+    if (take(r, WIRE_BYTES, &value, err))
+        return -1;
+    if (value.bytes != bytes)
+        return err_set(err, ERR_INPUT, "has %zu bytes instead of %zu", value.bytes, bytes);
+    memcpy(out, value.data, bytes);
+    return 0;
+}
+
+static int take_long_text(struct index_reader *r, struct text *out, struct err *err)
+{
+    struct wire_value value;
+    if (take(r, WIRE_BYTES, &value, err))
+        return -1;
+    return value.bytes ? text_put(out, value.data, value.bytes, err) : 0;
+}
+
+static int take_count(struct index_reader *r, size_t most, size_t *out, struct err *err)
+{
+    struct wire_value value;
+    if (take(r, WIRE_ARRAY, &value, err))
+        return -1;
+    if (value.count > most)
+        return err_set(err, ERR_INPUT, "has %u elements; at most %zu can be", (unsigned)value.count, most);
+    *out = value.count;
+    return 0;
+}
+
+static int take_list_of(struct index_reader *r, size_t elements, struct err *err)
+{
+    size_t count;
+    if (take_count(r, elements, &count, err))
+        return -1;
+    return count == elements ? 0 : err_set(err, ERR_INPUT, "has %zu elements instead of %zu", count, elements);
+}
+
+static int take_field(struct index_reader *r, const struct field *field, struct err *err)
+{
+    char *at = (char *)&r->facts->shape + field->offset;
+    struct wire_value value;
+    int integer;
+    bool flag;
+    switch (field->type) {
+    case FIELD_INT:
+        if (take_int32(r, &integer, err))
+            return -1;
+        memcpy(at, &integer, sizeof integer);
+        return 0;
+    case FIELD_BOOL:
+        if (take_flag(r, &flag, err))
+            return -1;
+        memcpy(at, &flag, sizeof flag);
+        return 0;
+    default:
+        if (take(r, WIRE_REAL, &value, err))
+            return -1;
+        if (!isfinite(value.real) || fabs(value.real) > (double)FLT_MAX)
+            return err_set(err, ERR_INPUT, "is not a finite number");
+        if (field->type == FIELD_F32)
+            memcpy(at, &(float){(float)value.real}, sizeof(float));
+        else
+            memcpy(at, &value.real, sizeof value.real);
+        return 0;
+    }
+}
+
+static int take_eos(struct index_reader *r, struct err *err)
+{
+    size_t count;
+    if (take_count(r, EOS_MAX, &count, err))
+        return -1;
+    for (size_t i = 0; i < count; i++)
+        if (take_int32(r, &r->facts->shape.eos[i], err))
+            return -1;
+    r->facts->shape.eos_count = (int)count;
+    return 0;
+}
+
+static int take_layers(struct index_reader *r, struct err *err)
+{
+    size_t count;
+    if (take_count(r, LAYERS_MAX, &count, err))
+        return -1;
+    for (size_t i = 0; i < count; i++) {
+        int64_t ffn;
+        if (take_list_of(r, 2, err) || take_int(r, 0, FFN_EXPERTS, &ffn, err) ||
+            take_int32(r, &r->facts->shape.layer[i].window, err))
+            return -1;
+        r->facts->shape.layer[i].ffn = (uint8_t)ffn;
+    }
+    r->facts->shape.layers = (int)count;
+    return 0;
+}
+
+static int take_family(struct index_reader *r, struct err *err)
+{
+    return take_text(r, r->facts->shape.family, sizeof r->facts->shape.family, err);
+}
+
+/* A map whose known keys must all be there once; unknown ones are skipped. at() takes the value of key number `key`. */
+static int take_map(struct index_reader *r, const char *(*name)(int key), int keys,
+                    int (*at)(struct index_reader *, int key, struct err *), struct err *err)
+{
+    struct wire_value head, text;
+    uint64_t seen = 0;
+    if (take(r, WIRE_MAP, &head, err))
+        return -1;
+    for (uint32_t i = 0; i < head.count; i++) {
+        int key = 0;
+        if (take(r, WIRE_TEXT, &text, err))
+            return err_at(err, "a key");
+        while (key < keys && !wire_is(&text, name(key)))
+            key++;
+        if (key == keys) {
+            if (cursor_skip(&r->cursor))
+                return err_set(err, ERR_INPUT, "ends too early");
+            continue;
+        }
+        if (seen >> key & 1)
+            return err_set(err, ERR_INPUT, "%s is there twice", name(key));
+        seen |= (uint64_t)1 << key;
+        if (at(r, key, err))
+            return err_at(err, "%s", name(key));
+    }
+    for (int key = 0; key < keys; key++)
+        if (!(seen >> key & 1))
+            return err_set(err, ERR_INPUT, "%s is missing", name(key));
+    return 0;
+}
+
+static const struct shape_list { const char *key; int (*take)(struct index_reader *, struct err *); } SHAPE_LISTS[] = {
+    {"family", take_family}, {"eos", take_eos}, {"layers", take_layers}};
+enum { SHAPE_LIST_COUNT = sizeof SHAPE_LISTS / sizeof *SHAPE_LISTS };
+
+static const char *shape_key(int key)
+{
+    return key < FIELD_COUNT ? FIELDS[key].key : SHAPE_LISTS[key - FIELD_COUNT].key;
+}
+
+static int take_shape_key(struct index_reader *r, int key, struct err *err)
+{
+    return key < FIELD_COUNT ? take_field(r, &FIELDS[key], err) : SHAPE_LISTS[key - FIELD_COUNT].take(r, err);
+}
+
+static int take_shape(struct index_reader *r, struct err *err)
+{
+    if (take_map(r, shape_key, FIELD_COUNT + SHAPE_LIST_COUNT, take_shape_key, err) || hparams_check(&r->facts->shape, err))
+        return -1;
+    r->have_shape = true;
+    return layout_make(r->layout, &r->facts->shape, err);
+}
+
+static int take_sources(struct index_reader *r, struct err *err)
+{
+    size_t count;
+    if (take_count(r, 100000, &count, err) ||
+        mem_grow(&r->facts->sources, &r->facts->source_room, count, sizeof *r->facts->sources, err))
+        return -1;
+    for (size_t i = 0; i < count; i++) {
+        struct model_source *source = &r->facts->sources[i];
+        int64_t bytes;
+        if (take_list_of(r, 3, err) || take_text(r, source->name, sizeof source->name, err) ||
+            take_int(r, 0, INT64_MAX, &bytes, err) || take_blob(r, &source->digest, sizeof source->digest, err))
+            return -1;
+        source->bytes = (uint64_t)bytes;
+    }
+    r->facts->source_count = count;
+    return 0;
+}
+
+/* What the file says of a tensor must be what the shape demands of it. */
+static int take_tensor(struct index_reader *r, struct tensor *t, uint64_t *data_at, struct err *err)
+{
+    char name[64], format[16];
+    uint8_t digest[16];
+    int64_t kind, outputs, inputs, count, offset, stride, bytes;
+    if (take_list_of(r, 10, err) || take_text(r, name, sizeof name, err) || take_int(r, 0, TENSOR_EXPERTS, &kind, err) ||
+        take_text(r, format, sizeof format, err) || take_int(r, 0, INT32_MAX, &outputs, err) ||
+        take_int(r, 0, INT32_MAX, &inputs, err) || take_int(r, 0, INT32_MAX, &count, err) ||
+        take_int(r, 0, INT64_MAX, &offset, err) || take_int(r, 0, INT64_MAX, &stride, err) ||
+        take_int(r, 0, INT64_MAX, &bytes, err) || take_blob(r, digest, sizeof digest, err))
+        return -1;
+    if (strcmp(name, t->name))
+        return err_set(err, ERR_INPUT, "the hparams demand %s here, not %s", t->name, name);
+    if (kind != (int64_t)t->kind || outputs != t->outputs || inputs != t->inputs || count != t->count)
+        return err_set(err, ERR_INPUT, "%s: the hparams demand %d x [%d][%d], not %lld x [%lld][%lld]", name, t->count, t->outputs,
+                       t->inputs, (long long)count, (long long)outputs, (long long)inputs);
+    if (!format_by_name(format, &t->format) || (t->kind == TENSOR_VECTOR && t->format != FORMAT_F32))
+        return err_set(err, ERR_INPUT, "%s: format %s cannot be read here", name, format);
+    if (tensor_measure(t, err))
+        return -1;
+    if ((uint64_t)stride != t->stride || (uint64_t)bytes != t->bytes)
+        return err_set(err, ERR_INPUT, "%s: its blocks must have %llu bytes, %llu in all", name, (unsigned long long)t->stride,
+                       (unsigned long long)t->bytes);
+    if (offset % MODEL_PAGE || (uint64_t)offset < *data_at || (uint64_t)offset > r->data_end ||
+        t->bytes > r->data_end - (uint64_t)offset)
+        return err_set(err, ERR_INPUT, "%s: bytes %lld and on are not at a page of the data's own", name, (long long)offset);
+    t->offset = (uint64_t)offset;
+    t->digest = (struct digest128){get_u64(digest), get_u64(digest + 8)};
+    *data_at = t->offset + t->bytes;
+    return 0;
+}
+
+static int take_tensors(struct index_reader *r, struct err *err)
+{
+    uint64_t data_at = MODEL_PAGE;
+    if (!r->have_shape)
+        return err_set(err, ERR_INPUT, "stands before hparams");
+    if (take_list_of(r, (size_t)r->layout->count, err))
+        return -1;
+    for (int i = 0; i < r->layout->count; i++)
+        if (take_tensor(r, &r->layout->tensors[i], &data_at, err))
+            return err_at(err, "entry %d", i);
+    return 0;
+}
+
+enum index_key {
+    INDEX_NAME, INDEX_PRODUCER, INDEX_SYNTHETIC, INDEX_SEED, INDEX_INFLATED, INDEX_SOURCE, INDEX_SOURCES, INDEX_HPARAMS,
+    INDEX_TENSORS, INDEX_TOKENIZER, INDEX_TOKENIZER_JSON, INDEX_TOKENIZER_CONFIG, INDEX_CHAT_TEMPLATE, INDEX_KEYS
+};
+static const char *const INDEX_NAMES[INDEX_KEYS] = {
+    "name", "producer", "synthetic", "seed", "inflated_from", "source", "sources", "hparams",
+    "tensors", "tokenizer", "tokenizer_json", "tokenizer_config", "chat_template"};
+
+static const char *index_name(int key) { return INDEX_NAMES[key]; }
+
+static int take_index_key(struct index_reader *r, int key, struct err *err)
+{
+    struct model_facts *facts = r->facts;
+    struct wire_value value;
+    switch ((enum index_key)key) {
+    case INDEX_NAME:
+        return take_text(r, facts->name, sizeof facts->name, err);
+    case INDEX_PRODUCER:
+        return take_text(r, facts->producer, sizeof facts->producer, err);
+    case INDEX_SYNTHETIC:
+        return take_flag(r, &facts->synthetic, err);
+    case INDEX_SEED:
+        if (take(r, WIRE_INT, &value, err))
+            return -1;
+        facts->seed = value.integer;
+        return value.negative ? err_set(err, ERR_INPUT, "is negative") : 0;
+    case INDEX_INFLATED:
+        return take_int32(r, &facts->inflated_from, err);
+    case INDEX_SOURCE:
+        return take_blob(r, &facts->source, sizeof facts->source, err);
+    case INDEX_SOURCES:
+        return take_sources(r, err);
+    case INDEX_HPARAMS:
+        return take_shape(r, err);
+    case INDEX_TENSORS:
+        return take_tensors(r, err);
+    case INDEX_TOKENIZER:
+        return take_blob(r, &facts->tokenizer, sizeof facts->tokenizer, err);
+    case INDEX_TOKENIZER_JSON:
+        return take_long_text(r, &facts->tokenizer_json, err);
+    case INDEX_TOKENIZER_CONFIG:
+        return take_long_text(r, &facts->tokenizer_config, err);
+    default:
+        return take_long_text(r, &facts->chat_template, err);
+    }
+}
+
+int model_index_read(struct model_facts *facts, struct layout *layout, const uint8_t *data, size_t bytes, uint64_t data_end,
+                     struct err *err)
+{
+    static const struct wire_limits limits = {.bytes = SIZE_MAX, .values = 4u << 20};
+    struct model_facts read = {0};
+    struct layout tensors = {0};
+    struct index_reader r = {.cursor = {data, data + bytes}, .facts = &read, .layout = &tensors, .data_end = data_end};
+    struct scan scan = {0};
+    enum scan_result whole = scan_object(&scan, data, bytes, &limits, err);
+    if (whole == SCAN_MORE || (whole == SCAN_WHOLE && scan.at != bytes))
+        err_set(err, ERR_INPUT, "is not one whole object");
+    if (whole != SCAN_WHOLE || scan.at != bytes || take_map(&r, index_name, INDEX_KEYS, take_index_key, err))
+        goto failed;
+    if (read.inflated_from < 0 || (read.inflated_from && read.inflated_from > read.shape.expert_inner)) {
+        err_set(err, ERR_INPUT, "inflated_from %d is not below the experts' inner width %d", read.inflated_from,
+                read.shape.expert_inner);
+        goto failed;
+    }
+    *facts = read;
+    *layout = tensors;
+    return 0;
+failed:
+    layout_free(&tensors);
+    model_facts_free(&read);
+    return err_at(err, "index");
+}
