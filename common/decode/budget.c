@@ -1,0 +1,148 @@
+#include "common/decode/budget.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/route/ranking.h"
+#include "common/stream/reader.h"
+
+static int read_ranking(struct ranking **out, struct budget *budget, const struct budget_options *options,
+                        const struct stream_model *model, struct text *note, struct err *err)
+{
+    struct ranking *ranking = NULL;
+    struct reader *in = NULL;
+    int rc = -1;
+    if (reader_open(&in, options->rank, STREAM_RANK, NULL, err))
+        goto done;
+    if (!reader_header(in)->has_model) {
+        err_set(err, ERR_INPUT, "%s: does not say which model it ranks; make it with moe-coact rank-experts", reader_name(in));
+        goto done;
+    }
+    const struct stream_model *ranked = &reader_header(in)->model;
+    if (header_same_model(ranked, model, reader_name(in), options->force, note, err))
+        goto done;
+    /* With force a model may differ in vocabulary or width, but an order of other experts cannot be used. */
+    if (ranked->moe_layers != model->moe_layers || ranked->experts != model->experts) {
+        err_set(err, ERR_INPUT, "%s: ranks %d layers with %d experts, the model has %d with %d; rank routes of this model",
+                reader_name(in), ranked->moe_layers, ranked->experts, model->moe_layers, model->experts);
+        goto done;
+    }
+    if (ranking_read(&ranking, in, err) || header_copy(&budget->source, reader_header(in), err))
+        goto done;
+    *out = ranking;
+    ranking = NULL;
+    rc = 0;
+done:
+    ranking_free(&ranking);
+    reader_close(&in);
+    return rc;
+}
+
+static int recommended(int32_t *size, const struct ranking *ranking, const struct budget_options *options, struct err *err)
+{
+    if (!ranking)
+        return err_set(err, ERR_INPUT, "--budget rank: needs --rank FILE, a rank stream that recommends budgets");
+    for (int layer = 0; layer < ranking->moe_layers; layer++) {
+        if (ranking->budget[layer] < 1)
+            return err_set(err, ERR_INPUT, "--budget rank: %s recommends none for layer %d; rank with moe-coact rank-experts "
+                           "--budget B", options->rank, layer);
+        size[layer] = ranking->budget[layer];
+    }
+    return 0;
+}
+
+/* "12" or "12,8,8,12": size[layer], clamped to `experts`. */
+static int parse_sizes(int32_t *size, const char *text, int moe_layers, int experts, struct err *err)
+{
+    int count = 0;
+    for (const char *at = text; ; at++) {
+        char *end;
+        long value = *at >= '0' && *at <= '9' ? strtol(at, &end, 10) : 0;
+        if (value < 1 || (*end && *end != ','))
+            return err_set(err, ERR_INPUT, "--budget %s: not a number of experts from 1 on, numbers between commas, or `rank'",
+                           text);
+        if (count < moe_layers)
+            size[count] = value < experts ? (int32_t)value : experts;
+        count++;
+        at = end;
+        if (!*at)
+            break;
+    }
+    if (count != 1 && count != moe_layers)
+        return err_set(err, ERR_INPUT, "--budget %s: %d numbers for %d layers with experts; give one, or one a layer", text,
+                       count, moe_layers);
+    for (int layer = 1; count == 1 && layer < moe_layers; layer++)
+        size[layer] = size[0];
+    return 0;
+}
+
+static void set_label(struct budget *budget, const struct ranking *ranking)
+{
+    const struct expert_plan *plan = &budget->plan;
+    int least = plan->budget[0], most = plan->budget[0];
+    for (int layer = 1; layer < plan->moe_layers; layer++) {
+        least = plan->budget[layer] < least ? plan->budget[layer] : least;
+        most = plan->budget[layer] > most ? plan->budget[layer] : most;
+    }
+    char range[32];
+    if (least == most)
+        snprintf(range, sizeof range, "%d", least);
+    else
+        snprintf(range, sizeof range, "%d to %d", least, most);
+    budget->lossless = least == plan->experts;
+    snprintf(budget->label, sizeof budget->label, "budget %s of %d, %s%s, %s", range, plan->experts,
+             ranking ? "static by " : "router", ranking ? ranking->method : "",
+             plan->mode == BUDGET_TRUNCATE ? "truncate" : "substitute");
+}
+
+int budget_open(struct budget **out, const struct budget_options *options, const struct stream_model *model,
+                struct text *note, struct err *err)
+{
+    if (!options->budget) {
+        if (options->rank)
+            return err_set(err, ERR_INPUT, "--rank: says which experts to keep, but not how many; add --budget B");
+        *out = NULL;
+        return 0;
+    }
+    if (model->moe_layers < 1 || model->experts < 1)
+        return err_set(err, ERR_INPUT, "--budget: the model has no experts; leave the option out");
+    bool fixed = options->rank && strcmp(options->rank, "router");
+    struct budget *budget = mem_alloc(1, sizeof *budget, err);
+    struct ranking *ranking = NULL;
+    int rc = -1;
+    if (!budget || !(budget->size = mem_alloc((size_t)model->moe_layers, sizeof *budget->size, err)))
+        goto done;
+    if (fixed && read_ranking(&ranking, budget, options, model, note, err))
+        goto done;
+    bool asked = !strcmp(options->budget, "rank");
+    if (asked ? recommended(budget->size, ranking, options, err)
+              : parse_sizes(budget->size, options->budget, model->moe_layers, model->experts, err))
+        goto done;
+    if (ranking) {
+        budget->order = ranking->order;
+        ranking->order = NULL;
+    }
+    budget->plan = (struct expert_plan){ .ranking = ranking ? PLAN_STATIC : PLAN_ROUTER, .mode = (enum budget_mode)options->mode,
+                                         .moe_layers = model->moe_layers, .experts = model->experts, .budget = budget->size,
+                                         .order = budget->order };
+    set_label(budget, ranking);
+    *out = budget;
+    budget = NULL;
+    rc = 0;
+done:
+    budget_close(&budget);
+    ranking_free(&ranking);
+    return rc;
+}
+
+void budget_close(struct budget **budget)
+{
+    if (!*budget)
+        return;
+    mem_free(&(*budget)->size);
+    mem_free(&(*budget)->order);
+    header_free(&(*budget)->source);
+    mem_free(budget);
+}

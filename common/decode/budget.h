@@ -1,0 +1,43 @@
+/* An expert budget: from what --budget, --rank and --budget-mode say to the plan that the engine follows (MoE-Spec
+ * section 3).
+ *
+ *   budget   "12"         that many experts in every layer
+ *            "12,8,..."   one number a layer with experts
+ *            "rank"       what the rank stream recommends
+ *   rank     "router"     this forward's own scores choose (the default, as in the paper)
+ *            FILE or "-"  a rank stream chooses, once and for all
+ *
+ * A number above the model's experts means all of them: then nothing is left out and the text is that without a budget.
+ * A rank stream must be of this model: another shape or tokenizer is an error (with force a note), other weights or
+ * another dtype are a note. It must rank every layer once and be whole. */
+#ifndef MOE_DECODE_BUDGET_H
+#define MOE_DECODE_BUDGET_H
+
+#include <stdbool.h>
+
+#include "common/base/err.h"
+#include "common/base/text.h"
+#include "common/engine/expert_plan.h"
+#include "common/stream/header.h"
+
+struct budget_options {
+    const char *budget;         /* NULL: none */
+    const char *rank;           /* NULL: router */
+    int mode;                   /* enum budget_mode */
+    bool force;
+};
+
+struct budget {
+    struct expert_plan plan;            /* its arrays belong to the budget */
+    struct header source;               /* of the rank stream, for header_derive; kind STREAM_ANY: there was none */
+    bool lossless;                      /* every expert of every layer is kept */
+    char label[160];                    /* "budget 12 of 32, static by frequency, substitute" */
+    int32_t *size, *order;              /* what the plan points to */
+};
+
+/* *out is NULL when no budget is asked for. Notes, one a line, are appended to *note. */
+int budget_open(struct budget **out, const struct budget_options *options, const struct stream_model *model,
+                struct text *note, struct err *err);
+void budget_close(struct budget **budget);
+
+#endif

@@ -1,0 +1,40 @@
+/* A figure of line charts side by side, as SVG 1.1: text in, no library, readable in black and white (curves differ by
+ * width and dashes, never by colour alone).
+ *
+ * Each panel draws curves over common x values, from 0 to x_most and from 0 to y_most; a value that is no number leaves a
+ * gap. Texts are escaped. The same input gives the same bytes. */
+#ifndef MOE_REPORT_SVG_H
+#define MOE_REPORT_SVG_H
+
+#include <stdbool.h>
+
+#include "common/base/err.h"
+#include "common/base/text.h"
+
+enum svg_stroke {
+    SVG_BOLD,            /* the curve that matters: wide and solid */
+    SVG_DASHED,          /* wide and dashed */
+    SVG_THIN             /* one of many: thin; SVG_THIN + i is told from SVG_THIN + j by its dashes, for i, j < SVG_PATTERNS */
+};
+enum { SVG_PATTERNS = 6 };
+
+struct svg_curve {
+    const char *label;          /* in the legend; NULL: not there */
+    int stroke;                 /* enum svg_stroke */
+    const double *y;            /* [points] */
+};
+
+struct svg_panel {
+    const char *title, *x_label, *y_label;
+    int points;
+    const double *x;            /* [points], ascending */
+    double x_most, y_most;
+    bool percent;               /* label y = 1 as 100 % */
+    const struct svg_curve *curves;
+    int count;
+};
+
+/* Appends the figure to *out. note (may be NULL) stands small below the title. */
+int svg_figure(struct text *out, const char *title, const char *note, const struct svg_panel *panels, int count, struct err *err);
+
+#endif

@@ -1,0 +1,128 @@
+#include "common/route/coverage.h"
+
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/stream/coact.h"
+
+/* place[l][e]: of expert e in the order; needs[l][B]: tokens that are fully served from a budget of B on. */
+struct tally {
+    int moe_layers, experts, top_k;
+    int32_t *place;
+    int64_t *needs;             /* [moe_layers][experts + 1] */
+};
+
+static void tally_tokens(void *context, const int16_t *expert, int tokens)
+{
+    struct tally *tally = context;
+    for (int i = 0; i < tokens; i++) {
+        const int32_t *place = tally->place;
+        int64_t *needs = tally->needs;
+        for (int layer = 0; layer < tally->moe_layers; layer++) {
+            int last = -1;
+            for (int slot = 0; slot < tally->top_k; slot++, expert++)
+                if (*expert >= 0 && place[*expert] > last)
+                    last = place[*expert];
+            needs[last + 1]++;
+            place += tally->experts;
+            needs += tally->experts + 1;
+        }
+    }
+}
+
+static int tally_open(struct tally *tally, const struct ranking *ranking, int top_k, struct err *err)
+{
+    int experts = ranking->experts;
+    size_t layers = (size_t)ranking->moe_layers;
+    *tally = (struct tally){ .moe_layers = ranking->moe_layers, .experts = experts, .top_k = top_k };
+    if (!(tally->place = mem_alloc(layers * (size_t)experts, sizeof *tally->place, err)) ||
+        !(tally->needs = mem_alloc(layers * ((size_t)experts + 1), sizeof *tally->needs, err)))
+        return -1;
+    for (size_t layer = 0; layer < layers; layer++)
+        for (int i = 0; i < experts; i++) {
+            size_t at = layer * (size_t)experts;
+            tally->place[at + (size_t)ranking->order[at + (size_t)i]] = i;
+        }
+    return 0;
+}
+
+static void coverage_fill(struct coverage *coverage, const struct route_counts *counts, const struct ranking *ranking,
+                          const struct tally *tally)
+{
+    int experts = coverage->experts;
+    for (int layer = 0; layer < coverage->moe_layers; layer++) {
+        size_t at = (size_t)layer * (size_t)experts;
+        const int64_t *mass = counts->mass + at, *needs = tally->needs + (size_t)layer * ((size_t)experts + 1);
+        int64_t total = 0, kept = 0, served = needs[0];
+        for (int e = 0; e < experts; e++)
+            total += mass[e];
+        for (int i = 0; i < experts; i++) {
+            kept += mass[ranking->order[at + (size_t)i]];
+            served += needs[i + 1];
+            coverage->mass[at + (size_t)i] = total ? (double)kept / (double)total : 0;
+            coverage->served[at + (size_t)i] = (double)served / (double)coverage->tokens;
+        }
+    }
+}
+
+int coverage_make(struct coverage **out, const struct route_counts *counts, struct route_spool *spool,
+                  const struct ranking *ranking, struct err *err)
+{
+    if (!counts->tokens)
+        return err_set(err, ERR_INPUT, "the routes have no tokens, so nothing is covered; profile some prompts");
+    if (counts->lacks_mass)
+        return err_set(err, ERR_INPUT, "routing mass was not recorded, so no share of it can be told; make the routes with "
+                       "moe-profile");
+    if (ranking->moe_layers != counts->moe_layers || ranking->experts != counts->experts)
+        return err_set(err, ERR_INPUT, "the ranking is of %d layers with %d experts, the routes of %d with %d",
+                       ranking->moe_layers, ranking->experts, counts->moe_layers, counts->experts);
+    size_t cells = (size_t)counts->moe_layers * (size_t)counts->experts;
+    struct coverage *coverage = NULL;
+    struct tally tally = {0};
+    int rc = -1;
+    if (!(coverage = mem_alloc(1, sizeof *coverage, err)) ||
+        !(coverage->mass = mem_alloc(cells, sizeof *coverage->mass, err)) ||
+        !(coverage->served = mem_alloc(cells, sizeof *coverage->served, err)) ||
+        tally_open(&tally, ranking, counts->top_k, err) || route_spool_replay(spool, tally_tokens, &tally, err))
+        goto done;
+    coverage->moe_layers = counts->moe_layers;
+    coverage->experts = counts->experts;
+    coverage->top_k = counts->top_k;
+    coverage->tokens = counts->tokens;
+    memcpy(coverage->method, ranking->method, sizeof coverage->method);
+    coverage_fill(coverage, counts, ranking, &tally);
+    *out = coverage;
+    coverage = NULL;
+    rc = 0;
+done:
+    coverage_free(&coverage);
+    mem_free(&tally.place);
+    mem_free(&tally.needs);
+    return rc;
+}
+
+void coverage_free(struct coverage **coverage)
+{
+    if (!*coverage)
+        return;
+    mem_free(&(*coverage)->mass);
+    mem_free(&(*coverage)->served);
+    mem_free(coverage);
+}
+
+int coverage_write(const struct coverage *coverage, struct writer *writer, struct err *err)
+{
+    int32_t *budget = mem_alloc((size_t)coverage->experts, sizeof *budget, err);
+    int rc = budget ? 0 : -1;
+    for (int i = 0; !rc && i < coverage->experts; i++)
+        budget[i] = i + 1;
+    for (int layer = 0; !rc && layer < coverage->moe_layers; layer++) {
+        size_t at = (size_t)layer * (size_t)coverage->experts;
+        struct coact_coverage record = { .layer = layer, .method = coverage->method, .tokens = coverage->tokens,
+                                         .points = coverage->experts, .budget = budget, .mass = coverage->mass + at,
+                                         .served = coverage->served + at };
+        rc = writer_record(writer, &coact_coverage_kind, &record, err);
+    }
+    mem_free(&budget);
+    return rc;
+}

@@ -1,0 +1,184 @@
+#include "common/route/ranking.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/stream/rank.h"
+
+const char *const ranking_methods[] = { "frequency", "mass", NULL };
+
+static int ranking_open(struct ranking **out, int moe_layers, int experts, struct err *err)
+{
+    size_t cells = (size_t)moe_layers * (size_t)experts;
+    struct ranking *ranking = mem_alloc(1, sizeof *ranking, err);
+    if (!ranking)
+        return -1;
+    ranking->moe_layers = moe_layers;
+    ranking->experts = experts;
+    if (!(ranking->budget = mem_alloc((size_t)moe_layers, sizeof *ranking->budget, err)) ||
+        !(ranking->order = mem_alloc(cells, sizeof *ranking->order, err)) ||
+        !(ranking->score = mem_alloc(cells, sizeof *ranking->score, err))) {
+        ranking_free(&ranking);
+        return -1;
+    }
+    for (int layer = 0; layer < moe_layers; layer++)
+        ranking->budget[layer] = -1;
+    *out = ranking;
+    return 0;
+}
+
+void ranking_free(struct ranking **ranking)
+{
+    if (!*ranking)
+        return;
+    mem_free(&(*ranking)->budget);
+    mem_free(&(*ranking)->order);
+    mem_free(&(*ranking)->score);
+    mem_free(ranking);
+}
+
+struct candidate {
+    int64_t score;
+    int32_t expert;
+};
+
+static int best_first(const void *a, const void *b)
+{
+    const struct candidate *x = a, *y = b;
+    if (x->score != y->score)
+        return x->score > y->score ? -1 : 1;
+    return x->expert < y->expert ? -1 : 1;
+}
+
+int ranking_make(struct ranking **out, const struct route_counts *counts, enum ranking_method method, struct err *err)
+{
+    if (!counts->tokens)
+        return err_set(err, ERR_INPUT, "the routes have no tokens, so there is nothing to rank by; profile some prompts");
+    if (method == RANKING_MASS && counts->lacks_mass)
+        return err_set(err, ERR_INPUT, "routing mass was not recorded; rank by frequency, or make the routes with moe-profile");
+    struct ranking *ranking = NULL;
+    struct candidate *list = NULL;
+    int rc = -1;
+    if (ranking_open(&ranking, counts->moe_layers, counts->experts, err) ||
+        !(list = mem_alloc((size_t)counts->experts, sizeof *list, err)))
+        goto done;
+    const int64_t *scores = method == RANKING_MASS ? counts->mass : counts->selected;
+    double unit = method == RANKING_MASS ? ROUTE_MASS_STEPS : 1;
+    memcpy(ranking->method, ranking_methods[method], strlen(ranking_methods[method]) + 1);
+    for (int layer = 0; layer < counts->moe_layers; layer++) {
+        size_t at = (size_t)layer * (size_t)counts->experts;
+        for (int e = 0; e < counts->experts; e++)
+            list[e] = (struct candidate){ scores[at + (size_t)e], e };
+        qsort(list, (size_t)counts->experts, sizeof *list, best_first);
+        for (int i = 0; i < counts->experts; i++) {
+            ranking->order[at + (size_t)i] = list[i].expert;
+            ranking->score[at + (size_t)i] = (double)list[i].score / unit;
+        }
+    }
+    *out = ranking;
+    ranking = NULL;
+    rc = 0;
+done:
+    ranking_free(&ranking);
+    mem_free(&list);
+    return rc;
+}
+
+int ranking_recommend(struct ranking *ranking, const int *budget, int count, struct err *err)
+{
+    if (count != 1 && count != ranking->moe_layers)
+        return err_set(err, ERR_INPUT, "%d budgets for %d layers with experts; give one, or one a layer", count,
+                       ranking->moe_layers);
+    for (int i = 0; i < count; i++)
+        if (budget[i] < 1 || budget[i] > ranking->experts)
+            return err_set(err, ERR_INPUT, "a budget of %d experts; a layer has %d", budget[i], ranking->experts);
+    for (int layer = 0; layer < ranking->moe_layers; layer++)
+        ranking->budget[layer] = budget[count == 1 ? 0 : layer];
+    return 0;
+}
+
+int ranking_write(const struct ranking *ranking, struct writer *writer, struct err *err)
+{
+    for (int layer = 0; layer < ranking->moe_layers; layer++) {
+        size_t at = (size_t)layer * (size_t)ranking->experts;
+        struct rank_layer record = { .layer = layer, .method = ranking->method, .budget = ranking->budget[layer],
+                                     .order = ranking->order + at, .score = ranking->score + at };
+        if (writer_record(writer, &rank_layer_kind, &record, err))
+            return -1;
+    }
+    return 0;
+}
+
+/* `seen` has experts + moe_layers flags: the experts of this order, and behind them the layers read so far. */
+static int ranking_take(struct ranking *ranking, const struct rank_layer *record, uint8_t *seen, struct err *err)
+{
+    int experts = ranking->experts;
+    if (record->layer < 0 || record->layer >= ranking->moe_layers)
+        return err_set(err, ERR_INPUT, "layer %d of %d", record->layer, ranking->moe_layers);
+    if (seen[experts + record->layer])
+        return err_set(err, ERR_INPUT, "layer %d is ranked twice", record->layer);
+    if (record->budget != -1 && (record->budget < 1 || record->budget > experts))
+        return err_set(err, ERR_INPUT, "layer %d: a budget of %d of %d experts", record->layer, record->budget, experts);
+    if (!ranking->method[0]) {
+        size_t length = strlen(record->method);
+        if (!length || length >= sizeof ranking->method)
+            return err_set(err, ERR_INPUT, "layer %d: the ranking's method is not a name", record->layer);
+        memcpy(ranking->method, record->method, length + 1);
+    } else if (strcmp(ranking->method, record->method)) {
+        return err_set(err, ERR_INPUT, "layer %d is ranked by %s, the layers before by %s", record->layer, record->method,
+                       ranking->method);
+    }
+    memset(seen, 0, (size_t)experts);
+    for (int i = 0; i < experts; i++) {
+        int e = record->order[i];
+        if (e < 0 || e >= experts || seen[e])
+            return err_set(err, ERR_INPUT, "layer %d: place %d names expert %d, which %s", record->layer, i, e,
+                           e >= 0 && e < experts ? "has a place already" : "does not exist");
+        seen[e] = 1;
+    }
+    seen[experts + record->layer] = 1;
+    size_t at = (size_t)record->layer * (size_t)experts;
+    ranking->budget[record->layer] = record->budget;
+    memcpy(ranking->order + at, record->order, (size_t)experts * sizeof *record->order);
+    memcpy(ranking->score + at, record->score, (size_t)experts * sizeof *record->score);
+    return 0;
+}
+
+int ranking_read(struct ranking **out, struct reader *in, struct err *err)
+{
+    const struct stream_model *model = &reader_header(in)->model;
+    struct ranking *ranking = NULL;
+    uint8_t *seen = NULL;
+    const struct record *record;
+    int rc = -1, more, layers = 0;
+    if (route_model_check(model, err)) {
+        err_at(err, "%s", reader_name(in));
+        goto done;
+    }
+    if (ranking_open(&ranking, model->moe_layers, model->experts, err) ||
+        !(seen = mem_alloc((size_t)model->experts + (size_t)model->moe_layers, 1, err)))
+        goto done;
+    while ((more = reader_next(in, &record, err)) > 0) {
+        if (record->kind != &rank_layer_kind)
+            continue;
+        if (ranking_take(ranking, record->body, seen, err)) {
+            record_error_at(record, err);
+            goto done;
+        }
+        layers++;
+    }
+    if (more < 0)
+        goto done;
+    if (layers != model->moe_layers) {
+        err_set(err, ERR_INPUT, "%s: ranks %d of %d layers; rank the routes again", reader_name(in), layers, model->moe_layers);
+        goto done;
+    }
+    *out = ranking;
+    ranking = NULL;
+    rc = 0;
+done:
+    ranking_free(&ranking);
+    mem_free(&seen);
+    return rc;
+}

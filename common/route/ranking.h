@@ -1,0 +1,41 @@
+/* In which order to keep each layer's experts: made from counts, written to and read from rank streams.
+ *
+ *   frequency   how often an expert was selected (MoE-Spec section 3.2, eq. 4)
+ *   mass        the routing probability that it got, summed over tokens
+ *
+ * Best first; equal scores go by the expert's number. */
+#ifndef MOE_ROUTE_RANKING_H
+#define MOE_ROUTE_RANKING_H
+
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/route/counts.h"
+#include "common/stream/reader.h"
+#include "common/stream/writer.h"
+
+enum ranking_method { RANKING_FREQUENCY, RANKING_MASS };
+extern const char *const ranking_methods[];     /* names in the order of the enum, NULL behind the last */
+
+struct ranking {
+    int moe_layers, experts;
+    char method[32];
+    int32_t *budget;            /* [moe_layers]; -1: none recommended */
+    int32_t *order;             /* [moe_layers][experts], a permutation of the experts */
+    double *score;              /* [moe_layers][experts], of the expert at the same place of order */
+};
+
+/* Errors: nothing was counted; mass is asked for and was not recorded. */
+int ranking_make(struct ranking **out, const struct route_counts *counts, enum ranking_method method, struct err *err);
+
+/* Recommends budgets: one for all layers (count 1) or one a layer; each 1 .. experts. */
+int ranking_recommend(struct ranking *ranking, const int *budget, int count, struct err *err);
+
+int ranking_write(const struct ranking *ranking, struct writer *writer, struct err *err);
+
+/* Reads a rank stream to its end: every layer must be there once and all of one method, each order a permutation. */
+int ranking_read(struct ranking **out, struct reader *in, struct err *err);
+
+void ranking_free(struct ranking **ranking);
+
+#endif
