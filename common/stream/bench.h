@@ -14,6 +14,8 @@ struct bench_setting {
     int setting;
     const char *name, *model, *options;
     const char *label;              /* NULL: nothing to say */
+    int moe_layers, experts;        /* of its model */
+    int reference;                  /* the setting it is compared with; -1: none */
 };
 
 struct bench_sample {
@@ -24,6 +26,8 @@ struct bench_sample {
 struct bench_grade {
     int64_t sequence;
     bool correct;
+    const char *rule;               /* as in report/grade.h */
+    const char *expected;           /* the prompt's answer */
     const char *answer;             /* NULL: none found */
 };
 
