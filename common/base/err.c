@@ -20,7 +20,7 @@ static void set(struct err *err, enum err_code code, const char *format, va_list
     keep_printable(err->text);
 }
 
-int err_set(struct err *err, enum err_code code, const char *format, ...)
+int (err_set)(struct err *err, enum err_code code, const char *format, ...)
 {
     if (err && err->code == ERR_NONE) {
         va_list args;
@@ -31,7 +31,7 @@ int err_set(struct err *err, enum err_code code, const char *format, ...)
     return -1;
 }
 
-int err_errno(struct err *err, const char *format, ...)
+int (err_errno)(struct err *err, const char *format, ...)
 {
     int number = errno;
     if (err && err->code == ERR_NONE) {
@@ -45,12 +45,12 @@ int err_errno(struct err *err, const char *format, ...)
     return -1;
 }
 
-int err_memory(struct err *err)
+int (err_memory)(struct err *err)
 {
     return err_set(err, ERR_MEMORY, "out of memory");
 }
 
-int err_at(struct err *err, const char *format, ...)
+int (err_at)(struct err *err, const char *format, ...)
 {
     if (err && err->code != ERR_NONE) {
         char where[sizeof err->text], joined[sizeof err->text];

@@ -30,4 +30,11 @@ int err_memory(struct err *err);
 int err_at(struct err *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void err_clear(struct err *err);
 
+/* The compiler is told that they return -1, so that it sees which variables are set where nothing failed. */
+static inline int err_failed(void) { return -1; }
+#define err_set(...) (err_set(__VA_ARGS__), err_failed())
+#define err_errno(...) (err_errno(__VA_ARGS__), err_failed())
+#define err_memory(err) (err_memory(err), err_failed())
+#define err_at(...) (err_at(__VA_ARGS__), err_failed())
+
 #endif
