@@ -128,6 +128,8 @@ static const char *output_name(const struct output *out) { return is_standard(ou
 
 const char *output_path(const struct output *out) { return out->path; }
 
+bool output_in_place(const struct output *out) { return out->slot < 0; }
+
 bool output_is_terminal(const struct output *out) { return isatty(out->fd); }
 
 /* Frees, and leaves nothing behind under the temporary name. */

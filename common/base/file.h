@@ -30,6 +30,7 @@ int output_write_at(struct output *out, uint64_t offset, const void *data, size_
 int output_read_at(struct output *out, uint64_t offset, void *data, size_t bytes, struct err *err);         /* files only */
 int output_flush(struct output *out, struct err *err);              /* what was written so far reaches the reader */
 bool output_is_terminal(const struct output *out);
+bool output_in_place(const struct output *out);                     /* stdout, a pipe, a device: it has no temporary name */
 const char *output_path(const struct output *out);
 int output_commit(struct output **out, struct err *err);            /* frees, also on failure */
 void output_discard(struct output **out);                           /* NULL is allowed */
