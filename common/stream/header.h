@@ -13,7 +13,7 @@
 #include "common/stream/kind.h"
 #include "common/stream/wire.h"
 
-enum { HEADER_DEPTH = 8, HEADER_ITEMS = 4096 };         /* arguments, labels or sources of one header */
+enum { HEADER_DEPTH = 8, HEADER_ITEMS = 4096 };         /* arguments, labels or sources of one */
 
 /* Which model a stream speaks of. Hashes are SHA-256 in lower-case hex, "" when unknown. */
 struct stream_model {
@@ -66,9 +66,9 @@ int header_derive(struct header *header, const struct header *source, struct err
 int header_same_model(const struct stream_model *data, const struct stream_model *model, const char *what, bool force,
                       struct text *note, struct err *err);
 
-/* The wire: appends the header's map to *out; reads one that a scan found whole. A reader knows no kind later than its own:
- * an unknown kind or a later version is an error, except in sources. */
+/* The wire: appends the header's map to *out; reads a map that a scan found whole. An unknown kind or a version later than
+ * this code's is an error, except in sources. */
 int header_encode(const struct header *header, struct text *out, struct err *err);
-int header_decode(struct header *out, struct cursor *cursor, struct err *err);
+int header_decode(struct header *out, const uint8_t *begin, const uint8_t *end, struct err *err);
 
 #endif

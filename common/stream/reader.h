@@ -22,19 +22,17 @@
 #include <stddef.h>
 
 #include "common/base/err.h"
+#include "common/stream/frame.h"
 #include "common/stream/header.h"
 #include "common/stream/record.h"
 
 struct reader;
 
 struct reader_options {
-    size_t record_bytes;        /* limit for one record; 0: READER_RECORD_BYTES */
-    size_t record_values;       /* limit for the msgpack values in one record; 0: READER_RECORD_VALUES */
+    size_t record_bytes;        /* limit for one record; 0: FRAME_RECORD_BYTES */
+    size_t record_values;       /* limit for the msgpack values in one record; 0: FRAME_RECORD_VALUES */
     bool ancillary;             /* hand out unknown ancillary records too, with kind NULL */
 };
-#define READER_RECORD_BYTES  ((size_t)1 << 30)
-#define READER_RECORD_VALUES ((size_t)1 << 20)
-#define READER_HEADER_BYTES  ((size_t)16 << 20)
 
 /* "-" is standard input. Reads up to the end of the header; options may be NULL. Messages name the path. */
 int reader_open(struct reader **out, const char *path, enum stream_kind kind, const struct reader_options *options,
@@ -48,13 +46,13 @@ int reader_next(struct reader *reader, const struct record **record, struct err 
 
 void reader_close(struct reader **reader);
 
-/* Do these bytes (at least READER_SNIFF, or all there are) begin a stream? */
-enum { READER_SNIFF = 12 };
+/* Do these first bytes of a file (READER_SNIFF of them, or all there are) begin a stream? */
+enum { READER_SNIFF = FRAME_GUARD_BYTES };
 bool reader_sniff(const void *bytes, size_t count);
 
-/* Like reader_open, with the first bytes of the stream already read from `fd` by the caller; fd is closed by reader_close
- * unless it is standard input. */
-int reader_open_fd(struct reader **out, int fd, const char *name, const void *first, size_t first_bytes, enum stream_kind kind,
-                   const struct reader_options *options, struct err *err);
+/* Like reader_open, for input of which the caller has already read the first bytes. fd is closed by reader_close, or here on
+ * failure, unless it is standard input. */
+int reader_open_fd(struct reader **out, int fd, const char *name, const void *first, size_t first_bytes,
+                   enum stream_kind kind, const struct reader_options *options, struct err *err);
 
 #endif

@@ -34,7 +34,7 @@ void record_memory_free(struct record_memory *memory);
 
 struct record {
     const char *type;                   /* "route" */
-    int64_t index;                      /* of the record in the stream */
+    int64_t index;                      /* of the record in the stream; -1: a header, then type says whose */
     const struct record_kind *kind;     /* NULL: an ancillary record that is not known here */
     const void *body;                   /* struct of that kind; NULL without kind */
     const char *file;                   /* name for messages */
@@ -49,9 +49,10 @@ struct record {
 int record_index(struct record *record, struct err *err);
 
 int record_int(const struct record *record, const char *key, int64_t *out, struct err *err);
+int record_uint(const struct record *record, const char *key, uint64_t *out, struct err *err);
 int record_real(const struct record *record, const char *key, double *out, struct err *err);   /* an integer will do */
 int record_flag(const struct record *record, const char *key, bool *out, struct err *err);
-int record_text(const struct record *record, const char *key, const char **out, struct err *err);    /* without NULs inside */
+int record_text(const struct record *record, const char *key, const char **out, struct err *err);    /* no NULs inside */
 int record_map(const struct record *record, const char *key, struct record *out, struct err *err);
 
 /* Any array, or one of this dtype and shape; elements are aligned for their type. */

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
+#include "common/base/text.h"
 
 enum wire_type { WIRE_NIL, WIRE_FLAG, WIRE_INT, WIRE_REAL, WIRE_TEXT, WIRE_BYTES, WIRE_EXT, WIRE_ARRAY, WIRE_MAP };
 
@@ -55,6 +56,13 @@ struct cursor {
 /* The next value: a scalar whole, or the head of a container, whose values come next. -1 at the end. */
 int cursor_next(struct cursor *cursor, struct wire_value *value);
 int cursor_skip(struct cursor *cursor);         /* one value with all that is in it */
+
+/* Where a msgpack_packer writes: memory that remembers that it could not grow. */
+struct wire_sink {
+    struct text text;
+    bool failed;
+};
+int wire_sink_put(void *sink, const char *data, size_t bytes);
 
 const char *wire_type_name(enum wire_type type);        /* "an integer", "text", ... for messages */
 bool wire_is(const struct wire_value *value, const char *text);

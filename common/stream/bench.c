@@ -1,0 +1,35 @@
+#include "common/stream/bench.h"
+
+static const struct field setting_fields[] = {
+    FIELD(bench_setting, setting, false, "number of the setting, from 0"),
+    FIELD(bench_setting, name, false, "its name in the suite"),
+    FIELD(bench_setting, model, false, "model file"),
+    FIELD(bench_setting, options, false, "its options, as JSON"),
+    FIELD(bench_setting, label, true, "what a report must say about it: synthetic, inflated, not lossless"),
+    FIELD(bench_setting, moe_layers, false, "layers with experts in its model"),
+    FIELD(bench_setting, experts, false, "experts in each of them"),
+    FIELD(bench_setting, reference, true, "number of the setting that it is compared with"),
+};
+
+static const struct field sample_fields[] = {
+    FIELD(bench_sample, sequence, false, "the sequence that begins next"),
+    FIELD(bench_sample, setting, false, "the setting it runs under"),
+    FIELD(bench_sample, repeat, false, "repetition, from 0"),
+};
+
+static const struct field grade_fields[] = {
+    FIELD(bench_grade, sequence, false, "the sequence that is graded"),
+    FIELD(bench_grade, correct, false, "whether its answer is right"),
+    FIELD(bench_grade, rule, false, "how: number (the last one), exact"),
+    FIELD(bench_grade, expected, false, "the right answer"),
+    FIELD(bench_grade, answer, true, "the answer that was found in its text"),
+};
+
+#define TABLE(fields) fields, (int)(sizeof fields / sizeof *fields)
+
+const struct record_kind bench_setting_kind = {"setting", "what is compared", sizeof(struct bench_setting),
+                                               TABLE(setting_fields), NULL};
+const struct record_kind bench_sample_kind = {"sample", "which setting a sequence runs under", sizeof(struct bench_sample),
+                                              TABLE(sample_fields), NULL};
+const struct record_kind bench_grade_kind = {"grade", "whether a text is right", sizeof(struct bench_grade),
+                                             TABLE(grade_fields), NULL};

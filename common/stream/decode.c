@@ -1,0 +1,102 @@
+#include "common/stream/decode.h"
+
+static const char *const reasons[] = {"stop", "length", "abort", NULL};
+
+static const struct field machine_fields[] = {
+    FIELD(decode_machine, threads, false, "threads used"),
+    FIELD(decode_machine, device, false, "where the model ran: host, ref, cuda:0"),
+    FIELD(decode_machine, isa, true, "instruction set used on the host"),
+    FIELD(decode_machine, gpu, true, "name of the GPU"),
+    FIELD(decode_machine, read_bandwidth, true, "measured bytes a second that memory gives"),
+};
+
+static const struct field begin_fields[] = {
+    FIELD(decode_begin, sequence, false, "number of the text within the stream"),
+    FIELD(decode_begin, id, true, "the prompt's id"),
+    FIELD(decode_begin, task, true, "the prompt's task"),
+    FIELD(decode_begin, prompt_tokens, false, "tokens in the prompt"),
+    FIELD(decode_begin, prefill_us, false, "time to read the prompt and choose the first token"),
+    FIELD_ARRAY_OF(decode_begin, prompt, "[prompt_tokens]", true, "the prompt's token ids"),
+};
+
+static const struct field iter_fields[] = {
+    FIELD(decode_iter, sequence, false, "the text this iteration worked on"),
+    FIELD(decode_iter, t_us, false, "end of the iteration, counted from the sequence's begin"),
+    FIELD(decode_iter, K, false, "draft length that the policy asked for"),
+    FIELD(decode_iter, nodes, false, "tokens in the verifying forward: the root, whose successor is wanted, and the draft"),
+    FIELD(decode_iter, drafted, false, "tokens that drafters proposed, before any were trimmed"),
+    FIELD(decode_iter, accepted, false, "drafted tokens that were accepted"),
+    FIELD(decode_iter, emitted, false, "tokens added to the text: the accepted ones and the bonus token, cut at its end"),
+    FIELD(decode_iter, draft_us, false, "time of drafting"),
+    FIELD(decode_iter, verify_us, false, "time of the target's forward"),
+    FIELD(decode_iter, accept_us, false, "time of sampling and accepting"),
+    FIELD(decode_iter, other_us, false, "the rest of the iteration"),
+    FIELD(decode_iter, experts_wanted, false, "distinct experts that routers chose, summed over layers"),
+    FIELD(decode_iter, experts_loaded, false, "distinct experts that were computed, summed over layers"),
+    FIELD(decode_iter, bytes, false, "nominal bytes: distinct experts, dense weights and KV read"),
+    FIELD_ARRAY_OF(decode_iter, node_tokens, "[nodes]", true, "token ids of the verifying forward, the root first"),
+    FIELD_ARRAY_OF(decode_iter, node_parents, "[nodes]", true, "each node's parent, -1 for the root"),
+    FIELD_ARRAY_OF(decode_iter, tokens, "[emitted]", true, "token ids added to the text"),
+    FIELD_ARRAY_OF(decode_iter, experts_wanted_layer, "[moe_layers]", true, "experts_wanted by layer"),
+    FIELD_ARRAY_OF(decode_iter, experts_loaded_layer, "[moe_layers]", true, "experts_loaded by layer"),
+    FIELD(decode_iter, policy, true, "what the policy's decision rested on"),
+};
+
+static const struct field done_fields[] = {
+    FIELD(decode_done, sequence, false, "the text that is complete"),
+    FIELD(decode_done, id, true, "the prompt's id"),
+    FIELD(decode_done, n, false, "tokens decoded"),
+    FIELD_ARRAY_OF(decode_done, tokens, "[n]", false, "their ids"),
+    FIELD(decode_done, text, true, "the text they make; absent without a tokenizer"),
+    FIELD_WORD(decode_done, finish_reason, reasons, "stop: an end token or a stop string; length: the token limit; abort: "
+               "interrupted"),
+    FIELD(decode_done, num_drafts, false, "iterations that had a draft"),
+    FIELD(decode_done, num_draft_tokens, false, "drafted tokens that were verified"),
+    FIELD(decode_done, num_accepted_tokens, false, "those of them that were accepted"),
+};
+
+static int check_begin(const void *body, const struct header *header, struct sequences *open, struct err *err)
+{
+    (void)header;
+    return sequences_begin(open, ((const struct decode_begin *)body)->sequence, err);
+}
+
+static int check_iter(const void *body, const struct header *header, struct sequences *open, struct err *err)
+{
+    const struct decode_iter *iter = body;
+    (void)header;
+    if (sequences_use(open, iter->sequence, err))
+        return -1;
+    if (iter->nodes < 1)
+        return err_set(err, ERR_INPUT, "a verifying forward of no tokens");
+    if (iter->drafted < iter->nodes - 1)
+        return err_set(err, ERR_INPUT, "%d drafted tokens were verified but only %d drafted", iter->nodes - 1, iter->drafted);
+    if (iter->accepted > iter->nodes - 1)
+        return err_set(err, ERR_INPUT, "%d tokens accepted of %d", iter->accepted, iter->nodes - 1);
+    if (iter->emitted > iter->accepted + 1)
+        return err_set(err, ERR_INPUT, "%d tokens emitted of %d accepted and a bonus token", iter->emitted, iter->accepted);
+    for (int i = 0; iter->node_parents && i < iter->nodes; i++)
+        if (i ? iter->node_parents[i] < 0 || iter->node_parents[i] >= i : iter->node_parents[i] != -1)
+            return err_set(err, ERR_INPUT, "node %d has parent %d", i, iter->node_parents[i]);
+    return 0;
+}
+
+static int check_done(const void *body, const struct header *header, struct sequences *open, struct err *err)
+{
+    const struct decode_done *done = body;
+    (void)header;
+    if (done->num_accepted_tokens > done->num_draft_tokens)
+        return err_set(err, ERR_INPUT, "%d tokens accepted of %d drafted", done->num_accepted_tokens, done->num_draft_tokens);
+    return sequences_end(open, done->sequence, err);
+}
+
+#define TABLE(fields) fields, (int)(sizeof fields / sizeof *fields)
+
+const struct record_kind decode_machine_kind = {"machine", "what the numbers were measured on", sizeof(struct decode_machine),
+                                                TABLE(machine_fields), NULL};
+const struct record_kind decode_begin_kind = {"begin", "a text begins", sizeof(struct decode_begin), TABLE(begin_fields),
+                                              check_begin};
+const struct record_kind decode_iter_kind = {"iter", "one iteration: draft, verify, accept", sizeof(struct decode_iter),
+                                             TABLE(iter_fields), check_iter};
+const struct record_kind decode_done_kind = {"done", "a text is complete", sizeof(struct decode_done), TABLE(done_fields),
+                                             check_done};

@@ -1,0 +1,52 @@
+/* What writer and reader of streams agree on; moe-stream(5) describes it for others. */
+#ifndef MOE_STREAM_FRAME_H
+#define MOE_STREAM_FRAME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/base/hash.h"
+#include "common/base/text.h"
+#include "common/stream/wire.h"
+
+/* The first bytes: an extension value of 12 bytes with code 77 ('M'): a guard that any text conversion would damage, then
+ * major and minor version of the framing as u16, little-endian. */
+#define FRAME_GUARD "\xc7\x0c\x4d\x89MOE\r\n\x1a\n"
+enum { FRAME_GUARD_BYTES = 11, FRAME_BYTES = 15, FRAME_MAJOR = 1, FRAME_MINOR = 0, FRAME_DIGEST = 16, FRAME_TYPE = 32 };
+
+#define FRAME_RECORD_BYTES  ((size_t)1 << 30)
+#define FRAME_RECORD_VALUES ((size_t)1 << 20)
+#define FRAME_HEADER_BYTES  ((size_t)16 << 20)
+#define FRAME_HEADER_VALUES ((size_t)1 << 17)
+
+/* Types with this start may be skipped by who does not know them. */
+bool frame_is_ancillary(const char *type);
+
+/* How many records of each type went by: what the end record says. */
+struct frame_count {
+    char type[FRAME_TYPE];
+    uint64_t records;
+};
+struct frame_counts {
+    struct frame_count *items;
+    size_t count, room;
+};
+int frame_counts_add(struct frame_counts *counts, const char *type, struct err *err);
+const struct frame_count *frame_counts_find(const struct frame_counts *counts, const char *type, size_t bytes);
+void frame_counts_free(struct frame_counts *counts);
+
+/* The end record of a stream whose records so far are `index` and whose bytes so far are `bytes`, without the 16 digest
+ * bytes that close it: they are the XXH3-128 (big-endian) of every byte before them. Appended to *out. */
+int frame_end_encode(const struct frame_counts *counts, int64_t index, uint64_t bytes, struct text *out, struct err *err);
+
+/* Checks the payload of an end record (a map) against what was seen; *digest points to its last 16 bytes. */
+int frame_end_check(const uint8_t *payload, const uint8_t *end, const struct frame_counts *counts, uint64_t bytes,
+                    const uint8_t **digest, struct err *err);
+
+void frame_digest(struct digest128 digest, uint8_t out[FRAME_DIGEST]);
+
+int frame_abort_encode(int64_t index, const char *message, struct text *out, struct err *err);
+
+#endif

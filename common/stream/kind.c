@@ -1,0 +1,51 @@
+#include "common/stream/kind.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "common/stream/bench.h"
+#include "common/stream/coact.h"
+#include "common/stream/decode.h"
+#include "common/stream/rank.h"
+#include "common/stream/route.h"
+
+static const struct record_kind *const route_records[] = {&route_begin_kind, &route_tokens_kind, &route_end_kind, NULL};
+static const struct record_kind *const rank_records[] = {&rank_layer_kind, NULL};
+static const struct record_kind *const coact_records[] = {&coact_coverage_kind, NULL};
+static const struct record_kind *const decode_records[] = {&decode_machine_kind, &decode_begin_kind, &decode_iter_kind,
+                                                           &decode_done_kind, NULL};
+static const struct record_kind *const bench_records[] = {&decode_machine_kind, &bench_setting_kind, &bench_sample_kind,
+                                                          &decode_begin_kind, &decode_iter_kind, &decode_done_kind,
+                                                          &bench_grade_kind, NULL};
+
+static const struct stream_schema schemas[] = {
+    {STREAM_ROUTE, "route", 1, "which experts each token asked for", route_records},
+    {STREAM_RANK, "rank", 1, "in which order to keep experts", rank_records},
+    {STREAM_COACT, "coact", 1, "what analyses of routes found", coact_records},
+    {STREAM_DECODE, "decode", 1, "what each iteration of decoding did and cost", decode_records},
+    {STREAM_BENCH, "bench", 1, "decoding under several settings", bench_records},
+};
+
+const struct stream_schema *stream_schema(enum stream_kind kind)
+{
+    for (size_t i = 0; i < sizeof schemas / sizeof *schemas; i++)
+        if (schemas[i].kind == kind)
+            return &schemas[i];
+    return NULL;
+}
+
+const struct stream_schema *stream_schema_named(const char *name)
+{
+    for (size_t i = 0; i < sizeof schemas / sizeof *schemas; i++)
+        if (!strcmp(schemas[i].name, name))
+            return &schemas[i];
+    return NULL;
+}
+
+const struct record_kind *stream_schema_record(const struct stream_schema *schema, const char *type)
+{
+    for (const struct record_kind *const *record = schema->records; *record; record++)
+        if (!strcmp((*record)->type, type))
+            return *record;
+    return NULL;
+}

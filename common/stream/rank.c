@@ -1,0 +1,39 @@
+#include "common/stream/rank.h"
+
+#include "common/base/mem.h"
+
+static const struct field layer_fields[] = {
+    FIELD(rank_layer, layer, false, "layer among those with a router, from 0"),
+    FIELD(rank_layer, method, false, "what the order is by: frequency, mass, ..."),
+    FIELD(rank_layer, budget, true, "experts to keep in this layer, as recommended"),
+    FIELD_ARRAY_OF(rank_layer, order, "[experts]", false, "experts, the one to keep first in front"),
+    FIELD_ARRAY_OF(rank_layer, score, "[experts]", false, "score of the expert at the same place of order"),
+};
+
+static int check_layer(const void *body, const struct header *header, struct sequences *open, struct err *err)
+{
+    const struct rank_layer *rank = body;
+    int experts = header->model.experts, rc = -1;
+    uint8_t *seen;
+    (void)open;
+    if (rank->layer >= header->model.moe_layers)
+        return err_set(err, ERR_INPUT, "layer %d is not among the model's %d", rank->layer, header->model.moe_layers);
+    if (rank->budget == 0 || rank->budget > experts)
+        return err_set(err, ERR_INPUT, "budget %d is not from 1 to %d", rank->budget, experts);
+    seen = mem_alloc((size_t)experts, 1, err);
+    if (!seen)
+        return -1;
+    for (int i = 0; i < experts; i++) {
+        if (rank->order[i] < 0 || rank->order[i] >= experts || seen[rank->order[i]]++) {
+            err_set(err, ERR_INPUT, "its order is no permutation: expert %d at place %d", rank->order[i], i);
+            goto done;
+        }
+    }
+    rc = 0;
+done:
+    mem_free(&seen);
+    return rc;
+}
+
+const struct record_kind rank_layer_kind = {"rank", "one layer's experts in order", sizeof(struct rank_layer), layer_fields,
+                                            (int)(sizeof layer_fields / sizeof *layer_fields), check_layer};

@@ -1,0 +1,78 @@
+#include "common/stream/route.h"
+
+static const char *const phases[] = {"prompt", "decode", "verify", NULL};
+
+static const struct field begin_fields[] = {
+    FIELD(route_begin, sequence, false, "number of the prompt's text within the stream"),
+    FIELD(route_begin, id, true, "the prompt's id"),
+    FIELD(route_begin, task, true, "the prompt's task"),
+    FIELD(route_begin, prompt_tokens, false, "tokens in the prompt"),
+};
+
+static const struct field tokens_fields[] = {
+    FIELD(route_tokens, sequence, false, "the sequence these tokens belong to"),
+    FIELD(route_tokens, pos, false, "position of the first token, 0 for the first of the prompt"),
+    FIELD(route_tokens, n, false, "tokens in this forward"),
+    FIELD_WORD(route_tokens, phase, phases, "prompt: read from it; decode: one new token; verify: a draft and its root"),
+    FIELD_ARRAY_OF(route_tokens, tokens, "[n]", false, "token ids"),
+    FIELD_ARRAY_OF(route_tokens, parents, "[n]", true, "each token's predecessor in this record, -1 for the sequence's last "
+                   "token before it; absent: a chain"),
+    FIELD_ARRAY_OF(route_tokens, accepted, "[n]", true, "1 where the token became part of the text; absent: all did"),
+    FIELD_ARRAY_OF(route_tokens, experts, "[n][moe_layers][top_k]", false, "selected experts, heaviest first; -1: dropped "
+                   "by a budget"),
+    FIELD_ARRAY_OF(route_tokens, weights, "[n][moe_layers][top_k]", false, "their weights as applied"),
+    FIELD_ARRAY_OF(route_tokens, mass, "[moe_layers][experts]", true, "full softmax probabilities, summed over the accepted "
+                   "tokens"),
+    FIELD_ARRAY_OF(route_tokens, probs, "[n][moe_layers][experts]", true, "full softmax probabilities"),
+    FIELD_ARRAY_OF(route_tokens, logits, "[n][vocab]", true, "logits before any filter"),
+    FIELD_ARRAY_OF(route_tokens, hidden, "[n][layers][hidden]", true, "residual stream after each layer, "
+                   "before the final norm"),
+};
+
+static const struct field end_fields[] = {
+    FIELD(route_end, sequence, false, "the sequence that is complete"),
+};
+
+static int check_begin(const void *body, const struct header *header, struct sequences *open, struct err *err)
+{
+    (void)header;
+    return sequences_begin(open, ((const struct route_begin *)body)->sequence, err);
+}
+
+static int check_tokens(const void *body, const struct header *header, struct sequences *open, struct err *err)
+{
+    const struct route_tokens *tokens = body;
+    if (sequences_use(open, tokens->sequence, err))
+        return -1;
+    if (tokens->n < 1)
+        return err_set(err, ERR_INPUT, "a forward of no tokens");
+    for (int i = 0; i < tokens->n; i++) {
+        if (tokens->tokens[i] < 0 || tokens->tokens[i] >= header->model.vocab)
+            return err_set(err, ERR_INPUT, "token %d is %d, beyond the vocabulary of %d", i, tokens->tokens[i],
+                           header->model.vocab);
+        if (tokens->parents && (tokens->parents[i] < -1 || tokens->parents[i] >= i))
+            return err_set(err, ERR_INPUT, "token %d has parent %d, must be from -1 to %d", i, tokens->parents[i], i - 1);
+        if (tokens->accepted && tokens->accepted[i] > 1)
+            return err_set(err, ERR_INPUT, "token %d is accepted %d times, must be 0 or 1", i, tokens->accepted[i]);
+    }
+    size_t slots = (size_t)tokens->n * (size_t)header->model.moe_layers * (size_t)header->model.top_k;
+    for (size_t i = 0; i < slots; i++)
+        if (tokens->experts[i] < -1 || tokens->experts[i] >= header->model.experts)
+            return err_set(err, ERR_INPUT, "expert %d is not among the model's %d", tokens->experts[i], header->model.experts);
+    return 0;
+}
+
+static int check_end(const void *body, const struct header *header, struct sequences *open, struct err *err)
+{
+    (void)header;
+    return sequences_end(open, ((const struct route_end *)body)->sequence, err);
+}
+
+#define TABLE(fields) fields, (int)(sizeof fields / sizeof *fields)
+
+const struct record_kind route_begin_kind = {"begin", "a sequence begins", sizeof(struct route_begin), TABLE(begin_fields),
+                                             check_begin};
+const struct record_kind route_tokens_kind = {"route", "one forward's tokens and their experts", sizeof(struct route_tokens),
+                                              TABLE(tokens_fields), check_tokens};
+const struct record_kind route_end_kind = {"end_sequence", "a sequence is complete", sizeof(struct route_end),
+                                           TABLE(end_fields), check_end};
