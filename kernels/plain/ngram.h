@@ -1,0 +1,69 @@
+/* Prompt lookup: where did the last tokens of a text stand before, and what followed them there?
+ * Source: Saxena, "Prompt lookup decoding", 2023; here the longest suffix counts, and of its places the most recent.
+ *
+ * An index makes a look-up cost the same however long the text is: an open hash table whose slots say where an n-gram stood
+ * last. An n-gram enters it when a token stands behind it, so that every place found has a continuation. */
+#ifndef MOE_KERNELS_PLAIN_NGRAM_H
+#define MOE_KERNELS_PLAIN_NGRAM_H
+
+#include "kernels/plain/plain.h"
+
+enum { NGRAM_LONGEST = 16 };
+
+/* next: the place in the text of the token that follows the n-gram; n: its length. next 0: empty. */
+struct ngram_slot { int32_t next, n; };
+
+struct ngram_index {
+    struct ngram_slot *slot;        /* [slots], zeros at the start */
+    uint32_t slots;                 /* a power of two; the caller keeps at least half of them empty */
+    uint32_t used;
+};
+
+PLAIN uint32_t ngram_hash(const int32_t *token, int n)
+{
+    uint64_t hash = (uint64_t)(uint32_t)n * 0x9e3779b97f4a7c15u;
+    for (int i = 0; i < n; i++) {
+        hash = (hash ^ (uint32_t)token[i]) * 0xff51afd7ed558ccdu;
+        hash ^= hash >> 32;
+    }
+    return (uint32_t)hash;
+}
+
+/* The slot of the n-gram gram[0 .. n), or the empty one where it belongs. */
+PLAIN uint32_t ngram_find(const struct ngram_index *index, const int32_t *text, const int32_t *gram, int n)
+{
+    uint32_t at = ngram_hash(gram, n) & (index->slots - 1);
+    for (; index->slot[at].next; at = (at + 1) & (index->slots - 1)) {
+        int same = index->slot[at].n == n;
+        for (int i = 0; same && i < n; i++)
+            same = text[index->slot[at].next - n + i] == gram[i];
+        if (same)
+            break;
+    }
+    return at;
+}
+
+/* text[last] has just been written: enters the n-grams of shortest .. longest tokens that end before it. */
+PLAIN void ngram_enter(struct ngram_index *index, const int32_t *text, int32_t last, int shortest, int longest)
+{
+    for (int n = shortest; n <= longest && n <= last; n++) {
+        uint32_t at = ngram_find(index, text, text + last - n, n);
+        index->used += index->slot[at].next == 0;
+        index->slot[at].next = last;
+        index->slot[at].n = n;
+    }
+}
+
+/* Where the continuation of the longest known suffix of tail[0 .. count) begins in the text; -1: no suffix is known. */
+PLAIN int32_t ngram_continuation(const struct ngram_index *index, const int32_t *text, const int32_t *tail, int count,
+                                 int shortest, int longest)
+{
+    for (int n = longest < count ? longest : count; n >= shortest; n--) {
+        uint32_t at = ngram_find(index, text, tail + count - n, n);
+        if (index->slot[at].next)
+            return index->slot[at].next;
+    }
+    return -1;
+}
+
+#endif

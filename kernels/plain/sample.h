@@ -1,0 +1,145 @@
+/* From logits to a token: filters, then Gumbel-max.
+ *
+ * A token is drawn as argmax over the kept tokens of logit / T + g(token), g = -log(-log(u)) with u from Philox under a key
+ * and a counter that name the draw and the token. That is an exact sample of softmax(logit / T) over the kept tokens, and
+ * who knows key, position and logits knows the token: no state, no order, so a draft of any shape changes nothing.
+ *
+ * Filters, in the order of transformers: temperature, top-k, top-p, min-p. Equal logits rank by the lower id; so top-k keeps
+ * exactly k. Logits are f32 and what is made of them is double. NaNs and -inf are never drawn. */
+#ifndef MOE_KERNELS_PLAIN_SAMPLE_H
+#define MOE_KERNELS_PLAIN_SAMPLE_H
+
+#include <math.h>
+
+#include "kernels/plain/philox.h"
+
+struct sample_filter {
+    double temperature;             /* > 0 */
+    double top_p, min_p;            /* 1, 0: off */
+    int top_k;                      /* 0: off */
+};
+
+struct sample_draw {
+    uint64_t key;
+    uint32_t position, ordinal, sample;
+};
+
+/* The largest logit's token, the lowest id of equals; -1 when no logit is a number or the largest is infinite. */
+PLAIN int32_t sample_best(const float *logit, int vocab)
+{
+    int32_t best = -1;
+    for (int32_t token = 0; token < vocab; token++)
+        if (best < 0 ? logit[token] == logit[token] : logit[token] > logit[best])
+            best = token;
+    return best >= 0 && isfinite(logit[best]) ? best : -1;
+}
+
+/* Does a rank above b? */
+PLAIN int sample_above(const float *logit, int32_t a, int32_t b)
+{
+    return logit[a] > logit[b] || (logit[a] == logit[b] && a < b);
+}
+
+/* heap[0 .. count) is a heap (best first) but for `at`, which sinks to its place. */
+PLAIN void sample_sink(const float *logit, int32_t *heap, int count, int at)
+{
+    int32_t token = heap[at];
+    for (int child = 2 * at + 1; child < count; child = 2 * at + 1) {
+        child += child + 1 < count && sample_above(logit, heap[child + 1], heap[child]);
+        if (!sample_above(logit, heap[child], token))
+            break;
+        heap[at] = heap[child];
+        at = child;
+    }
+    heap[at] = token;
+}
+
+PLAIN double sample_weight(const float *logit, int32_t token, float best, double temperature)
+{
+    return exp(((double)logit[token] - (double)best) / temperature);
+}
+
+/* Moves the best of a heap of *heaped tokens to its end, which then is no longer part of it. */
+PLAIN int32_t sample_pop(const float *logit, int32_t *heap, int *heaped)
+{
+    int32_t best = heap[0];
+    heap[0] = heap[--*heaped];
+    heap[*heaped] = best;
+    sample_sink(logit, heap, *heaped, 0);
+    return best;
+}
+
+/* Writes the tokens that the filter keeps to kept[vocab], in no particular order; returns their number, at least 1. `best`
+ * is sample_best of the row, not -1. */
+PLAIN int sample_keep(const float *logit, int vocab, int32_t best, const struct sample_filter *filter, int32_t *kept)
+{
+    const double temperature = filter->temperature;
+    int count = 0, heaped, first = 0;
+    for (int32_t token = 0; token < vocab; token++)
+        if (logit[token] > -INFINITY)
+            kept[count++] = token;
+    int limit = filter->top_k > 0 && filter->top_k < count ? filter->top_k : count;
+    if (limit < count || filter->top_p < 1) {
+        /* Sort from the end of the array only as far as needed: the best stand in kept[first .. count), worst first. */
+        double total = 0, mass = 0;
+        for (int at = 0; limit == count && at < count; at++)
+            total += sample_weight(logit, kept[at], logit[best], temperature);
+        for (int at = count / 2; at-- > 0;)
+            sample_sink(logit, kept, count, at);
+        heaped = count;
+        if (limit < count) {
+            for (int n = 0; n < limit; n++)
+                total += sample_weight(logit, sample_pop(logit, kept, &heaped), logit[best], temperature);
+            first = heaped;
+        } else {
+            first = count;
+        }
+        if (filter->top_p < 1) {
+            int at = count;
+            while (at == count || (mass < filter->top_p * total && count - at < limit)) {
+                if (at == first) {
+                    sample_pop(logit, kept, &heaped);
+                    first = heaped;
+                }
+                mass += sample_weight(logit, kept[--at], logit[best], temperature);
+            }
+            first = at;
+        }
+    }
+    int out = 0;
+    for (int at = first; at < count; at++)
+        if (filter->min_p <= 0 || sample_weight(logit, kept[at], logit[best], temperature) >= filter->min_p)
+            kept[out++] = kept[at];
+    return out;
+}
+
+/* Draws one of kept[0 .. count) (not empty). */
+PLAIN int32_t sample_gumbel(const float *logit, const int32_t *kept, int count, double temperature,
+                            const struct sample_draw *draw)
+{
+    /* Below 0.9996 a u gives g < 7.9: what lies further than that behind the leader needs no logarithm to lose. */
+    const double unlikely = 0.9996, behind = 7.9;
+    struct philox block = {{0, 0, 0, 0}};
+    int32_t winner = -1, pair = -1;
+    double most = 0;
+    for (int at = 0; at < count; at++) {
+        int32_t token = kept[at];
+        if (token >> 1 != pair) {
+            struct philox counter = {{(uint32_t)token >> 1, draw->position, draw->ordinal, draw->sample}};
+            pair = token >> 1;
+            block = philox(counter, draw->key);
+        }
+        double z = (double)logit[token] / temperature;
+        double u = philox_uniform(block.word[2 * (token & 1)], block.word[2 * (token & 1) + 1]);
+        if (winner >= 0 && u < unlikely && most - z > behind)
+            continue;
+        double value = z - log(-log(u));
+        if (winner < 0 || value > most || (value == most && token < winner)) {
+            winner = token;
+            most = value;
+        }
+    }
+    return winner;
+}
+
+#endif
