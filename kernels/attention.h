@@ -10,7 +10,7 @@
 
 #include "kernels/buffer.h"
 
-enum { ATTENTION_CHUNK = 64 };
+enum { ATTENTION_CHUNK = 64, ATTENTION_HEAD_DIM_MAX = 1024 };
 
 /* Rotates `heads` neighbouring heads of each row in place. With c, s = table[position[r]][i] for i < rotary/2:
  *     halves: (x[i], x[i + rotary/2]) -> (x[i] c - x[i + rotary/2] s, x[i + rotary/2] c + x[i] s)

@@ -1,13 +1,18 @@
 /* The router: from router logits to the experts of each row and their weights, with or without a budget.
  *
  * Logits come from linear.h. A budget is a MASK of allowed experts, u8 [experts], 1 = allowed: made beforehand from a static
- * ranking, or by route_shortlist from this forward's own scores (MoE-Spec section 3.2, eq. 5). */
+ * ranking, or by route_shortlist from this forward's own scores (MoE-Spec section 3.2, eq. 5).
+ *
+ * There are at most ROUTE_EXPERTS_MAX experts, and top_k is at most their number. Wherever values are compared, a NaN is
+ * less than all others: so slots always name experts, and the NaN is seen in the weights. */
 #ifndef MOE_KERNELS_ROUTE_H
 #define MOE_KERNELS_ROUTE_H
 
 #include <stdbool.h>
 
 #include "kernels/buffer.h"
+
+enum { ROUTE_EXPERTS_MAX = 1024 };
 
 enum router_kind {
     ROUTER_SOFTMAX_TOPK      /* softmax over all experts, the top_k largest; weights are their probabilities */

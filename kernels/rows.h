@@ -19,7 +19,8 @@ struct embed_args {
  *     out[r][p][i] = in[r][p][i] / sqrt(mean over i of in[r][p][i]^2 + epsilon) * weight[i]
  * in  [rows] of in_stride,  first parts*width floats used;  out [rows] of out_stride; may be the same buffer as in
  * weight [width] f32, shared by the parts (one part: a layer's norm, or OLMoE's norm over all of q; heads as parts: Qwen3's).
- * Order: 16 partial sums (index mod 16) by fused multiply-add in ascending index, then halves added: 8+8, 4+4, 2+2, 1+1. */
+ * Order: 16 partial sums (index mod 16) by fused multiply-add in ascending index, then halves added: 8+8, 4+4, 2+2, 1+1;
+ *        the mean is their sum / width; out = in * (1 / sqrt(mean + epsilon)) * weight from left to right. */
 struct norm_args {
     struct buffer in, weight, out;
     float epsilon;

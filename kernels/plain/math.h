@@ -11,27 +11,23 @@
 #include <stdint.h>
 #include <string.h>
 
-#ifdef __CUDACC__
-#define PLAIN_FUNCTION static __host__ __device__ __forceinline__
-#else
-#define PLAIN_FUNCTION static inline
-#endif
+#include "kernels/plain/plain.h"
 
-PLAIN_FUNCTION float plain_from_bits(uint32_t bits)
+PLAIN float plain_from_bits(uint32_t bits)
 {
     float value;
     memcpy(&value, &bits, sizeof value);
     return value;
 }
 
-PLAIN_FUNCTION uint32_t plain_to_bits(float value)
+PLAIN uint32_t plain_to_bits(float value)
 {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
     return bits;
 }
 
-PLAIN_FUNCTION float plain_exp(float x)
+PLAIN float plain_exp(float x)
 {
     const float magic = 12582912.0f;                            /* 1.5 * 2^23: adding it rounds to an integer */
     x = x > 100.0f ? 100.0f : x;                                /* both far outside; a NaN passes both */
@@ -52,6 +48,6 @@ PLAIN_FUNCTION float plain_exp(float x)
     return power * plain_from_bits((half - 512u + 127u) << 23) * plain_from_bits((rest - 512u + 127u) << 23);
 }
 
-PLAIN_FUNCTION float plain_silu(float x) { return x / (1.0f + plain_exp(-x)); }
+PLAIN float plain_silu(float x) { return x / (1.0f + plain_exp(-x)); }
 
 #endif

@@ -7,11 +7,11 @@
 #include "kernels/plain/math.h"
 
 /* Whether x goes before y: it is larger; a NaN is less than all else. */
-PLAIN_FUNCTION int plain_larger(float x, float y) { return x > y || (y != y && x == x); }
+PLAIN int plain_larger(float x, float y) { return x > y || (y != y && x == x); }
 
 /* The `count` largest of value[0 .. experts-1] where mask (NULL: everywhere) is 1, largest first, ties to the lower index;
  * returns how many there are, which is less than count when the mask allows fewer. */
-PLAIN_FUNCTION int plain_top(const float *value, const uint8_t *mask, int experts, int count, int32_t *index)
+PLAIN int plain_top(const float *value, const uint8_t *mask, int experts, int count, int32_t *index)
 {
     int found = 0;
     for (int e = 0; e < experts; e++) {
@@ -28,8 +28,8 @@ PLAIN_FUNCTION int plain_top(const float *value, const uint8_t *mask, int expert
 }
 
 /* One row of route_select. `substitute` says what a mask does: choose among the allowed, or drop what is not. */
-PLAIN_FUNCTION void plain_select(const float *score, const uint8_t *mask, int substitute, int renormalise, float scale,
-                                 int experts, int top_k, int32_t *wanted, int32_t *expert, float *weight)
+PLAIN void plain_select(const float *score, const uint8_t *mask, int substitute, int renormalise, float scale,
+                        int experts, int top_k, int32_t *wanted, int32_t *expert, float *weight)
 {
     int kept = 0;
     float sum = 0;

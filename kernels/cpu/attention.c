@@ -1,0 +1,164 @@
+/* The queries of one kv head (every row's heads that share it) are cut into blocks of 8. A block walks the chunks of the
+ * cache together, so that a chunk is read from memory once and from the first-level cache after that; each query keeps its
+ * own maximum, sum and values, so the block it is in never shows in its result. */
+#include <string.h>
+
+#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/table.h"
+#include "kernels/cpu/vector.h"
+#include "kernels/cpu/work.h"
+#include "kernels/plain/math.h"
+
+enum { BLOCK_QUERIES = 8 };
+
+struct query {
+    const float *q;
+    float *out;
+    const int32_t *path;
+    int prefix, first, length;          /* visible: logical positions first .. length-1, the first `prefix` being slots */
+    int begun;                          /* a chunk has been joined */
+    float most, sum;
+    float value[ATTENTION_HEAD_DIM_MAX];
+};
+
+struct attention {
+    const struct attention_args *args;
+    int group, blocks;                  /* heads of a kv head; blocks of queries of a kv head */
+    struct work work;
+};
+
+/* sum over j, ascending, of share[j] * value[slot j][i] by fused multiply-add from 0, for all i < width. */
+static void weigh(const float *values, const size_t *offset, const float *share, int count, int width, float *out)
+{
+    int i = 0;
+#if defined(ISA_AVX512) || defined(ISA_AVX2)
+    for (; i + 4 * LANES <= width; i += 4 * LANES) {
+        vector a = vector_zero(), b = vector_zero(), c = vector_zero(), d = vector_zero();
+        for (int j = 0; j < count; j++) {
+            const float *value = values + offset[j] + i;
+            vector p = vector_all(share[j]);
+            a = vector_fma(p, vector_load(value), a);
+            b = vector_fma(p, vector_load(value + LANES), b);
+            c = vector_fma(p, vector_load(value + 2 * LANES), c);
+            d = vector_fma(p, vector_load(value + 3 * LANES), d);
+        }
+        vector_store(out + i, a);
+        vector_store(out + i + LANES, b);
+        vector_store(out + i + 2 * LANES, c);
+        vector_store(out + i + 3 * LANES, d);
+    }
+    for (; i + LANES <= width; i += LANES) {
+        vector a = vector_zero();
+        for (int j = 0; j < count; j++)
+            a = vector_fma(vector_all(share[j]), vector_load(values + offset[j] + i), a);
+        vector_store(out + i, a);
+    }
+#endif
+    for (int at = i; at < width; at++)
+        out[at] = 0;
+    for (int j = 0; j < count && i < width; j++)
+        for (int at = i; at < width; at++)
+            out[at] = __builtin_fmaf(share[j], values[offset[j] + (size_t)at], out[at]);
+}
+
+/* One chunk of one query, and its joining to the chunks before. */
+static void query_chunk(struct query *query, const float *k, const float *v, const size_t *offset, int count, int width,
+                        float scale)
+{
+    float share[ATTENTION_CHUNK], value[ATTENTION_HEAD_DIM_MAX], sum = 0;
+    for (int j = 0; j < count; j++)
+        share[j] = scale * lanes_dot(query->q, k + offset[j], width);
+    float most = share[0];
+    for (int j = 1; j < count; j++)
+        most = share[j] > most ? share[j] : most;
+    for (int j = 0; j < count; j++)
+        share[j] = plain_exp(share[j] - most);
+    for (int j = 0; j < count; j++)
+        sum += share[j];
+    if (!query->begun) {
+        query->begun = 1;
+        query->most = most;
+        query->sum = sum;
+        weigh(v, offset, share, count, width, query->value);
+        return;
+    }
+    weigh(v, offset, share, count, width, value);
+    float both = query->most > most ? query->most : most;
+    float before = plain_exp(query->most - both), now = plain_exp(most - both);
+    query->most = both;
+    query->sum = __builtin_fmaf(query->sum, before, sum * now);
+    for (int i = 0; i < width; i++)
+        query->value[i] = __builtin_fmaf(query->value[i], before, value[i] * now);
+}
+
+static void query_begin(struct query *query, const struct attention_args *a, int row, int head)
+{
+    const int32_t *prefix = work_pointer(a->prefix), *start = work_pointer(a->path_start), *path = work_pointer(a->path);
+    size_t used = (size_t)a->heads * (size_t)a->head_dim, shift = (size_t)head * (size_t)a->head_dim;
+    query->q = (const float *)work_pointer(a->q) + (size_t)row * (size_t)a->stride + shift;
+    query->out = (float *)work_pointer(a->out) + (size_t)row * used + shift;
+    query->path = start[row + 1] > start[row] ? path + start[row] : NULL;
+    query->prefix = prefix[row];
+    query->length = prefix[row] + start[row + 1] - start[row];
+    query->first = a->window && query->length > a->window ? query->length - a->window : 0;
+    query->begun = 0;
+}
+
+/* Where the visible positions of a chunk lie in a head's cache, in floats; how many they are. */
+static int query_offsets(const struct query *query, int chunk, int width, size_t *offset)
+{
+    int begin = chunk * ATTENTION_CHUNK, end = begin + ATTENTION_CHUNK;
+    begin = begin > query->first ? begin : query->first;
+    end = end < query->length ? end : query->length;
+    for (int j = begin; j < end; j++)
+        offset[j - begin] = (size_t)(j < query->prefix ? j : query->path[j - query->prefix]) * (size_t)width;
+    return end - begin;
+}
+
+static void attend_block(const struct attention *w, int kv_head, int block)
+{
+    const struct attention_args *a = w->args;
+    const size_t cache = (size_t)kv_head * (size_t)a->capacity * (size_t)a->head_dim;
+    const float *k = (const float *)work_pointer(a->k) + cache, *v = (const float *)work_pointer(a->v) + cache;
+    const int queries = a->rows * w->group, first = block * BLOCK_QUERIES;
+    const int count = queries - first < BLOCK_QUERIES ? queries - first : BLOCK_QUERIES;
+    struct query query[BLOCK_QUERIES];
+    size_t offset[ATTENTION_CHUNK];
+    int low = 0, high = 0;
+    for (int i = 0; i < count; i++) {
+        query_begin(&query[i], a, (first + i) / w->group, kv_head * w->group + (first + i) % w->group);
+        low = i == 0 || query[i].first < low ? query[i].first : low;
+        high = query[i].length > high ? query[i].length : high;
+    }
+    for (int chunk = low / ATTENTION_CHUNK; chunk * ATTENTION_CHUNK < high; chunk++)
+        for (int i = 0; i < count; i++) {
+            int visible = query_offsets(&query[i], chunk, a->head_dim, offset);
+            if (visible > 0)
+                query_chunk(&query[i], k, v, offset, visible, a->head_dim, a->scale);
+        }
+    for (int i = 0; i < count; i++)
+        for (int j = 0; j < a->head_dim; j++)
+            query[i].out[j] = query[i].value[j] / query[i].sum;
+}
+
+static void attend(void *argument, int member, int members)
+{
+    struct attention *w = argument;
+    for (int64_t task; (task = work_take(&w->work, member, members)) >= 0;)
+        attend_block(w, (int)(task / w->blocks), (int)(task % w->blocks));
+}
+
+void cpu_attention(struct queue *queue, const struct attention_args *args)
+{
+    const int32_t *prefix = work_pointer(args->prefix), *start = work_pointer(args->path_start);
+    struct attention w;
+    size_t positions = (size_t)start[args->rows];
+    for (int r = 0; r < args->rows; r++)
+        positions += (size_t)prefix[r];
+    size_t bytes = positions * (size_t)args->heads * (size_t)args->head_dim * 2 * sizeof(float);
+    w.args = args;
+    w.group = args->heads / args->kv_heads;
+    w.blocks = (args->rows * w.group + BLOCK_QUERIES - 1) / BLOCK_QUERIES;
+    work_give_evenly(&w.work, work_members(queue, bytes), (uint32_t)(args->kv_heads * w.blocks));
+    work_run(queue, bytes, attend, &w);
+}

@@ -1,0 +1,200 @@
+/* Rows are grouped by expert, so that one pass over a wanted expert's weights serves all rows that want it. Three steps of
+ * the team: gate and up (with silu in registers at a unit's end) into `inner`; down into `partial`; then every row adds its
+ * partial results in the order of its slots. */
+#include <string.h>
+
+#include "kernels/cpu/table.h"
+#include "kernels/cpu/unit.h"
+#include "kernels/cpu/work.h"
+#include "kernels/plain/math.h"
+
+/* A PLACE is row * slots + slot: where a (row, slot) lies in inner and partial. */
+struct ffn {
+    const struct expert_ffn_args *args;
+    const float *in, *weight;
+    float *out, *inner, *partial;
+    const int32_t *expert;
+    const uint64_t *table;
+    int32_t *start;                 /* [experts + 1]: expert e's places are place[start[e]] .. place[start[e + 1] - 1] */
+    int32_t *place;                 /* [rows * slots] */
+    int32_t *wanted;                /* the experts that have places, ascending */
+    int wanted_count;
+    int units, task_units, tasks;   /* of the step at work: units of one expert, units of a task, tasks of one expert */
+    size_t bytes;                   /* that the step reads, every pass counted */
+    struct work work;
+};
+
+static void ffn_group(struct ffn *f)
+{
+    const struct expert_ffn_args *a = f->args;
+    int places = a->rows * a->slots, count = 0;
+    if (!f->expert) {
+        for (int i = 0; i < places; i++)
+            f->place[i] = i;
+        f->start[0] = 0;
+        f->start[1] = places;
+        f->wanted[0] = 0;
+        f->wanted_count = places > 0;
+        return;
+    }
+    memset(f->start, 0, ((size_t)a->experts + 1) * sizeof *f->start);
+    for (int i = 0; i < places; i++)
+        if (f->expert[i] >= 0)
+            f->start[f->expert[i] + 1]++;
+    for (int e = 0; e < a->experts; e++) {
+        if (f->start[e + 1] > 0)
+            f->wanted[count++] = e;
+        f->start[e + 1] += f->start[e];
+    }
+    /* Filling moves every start to its end, which is the next one's start; the shift back follows. */
+    for (int i = 0; i < places; i++)
+        if (f->expert[i] >= 0)
+            f->place[f->start[f->expert[i]]++] = i;
+    memmove(f->start + 1, f->start, (size_t)a->experts * sizeof *f->start);
+    f->start[0] = 0;
+    f->wanted_count = count;
+}
+
+/* Cuts the step's tasks into parts of about equal work: units times passes over them. */
+static void ffn_share(struct ffn *f, struct queue *queue, int units, size_t unit)
+{
+    size_t step = WORK_TASK_BYTES / unit + 1, passes = 0, seen = 0;
+    f->units = units;
+    f->task_units = step < (size_t)units ? (int)step : units;
+    f->tasks = (units + f->task_units - 1) / f->task_units;
+    for (int w = 0; w < f->wanted_count; w++)
+        passes += (size_t)pass_count(f->start[f->wanted[w] + 1] - f->start[f->wanted[w]]);
+    f->bytes = passes * unit * (size_t)units;
+    int members = work_members(queue, f->bytes), member = 0;
+    uint32_t first = 0, task = 0;
+    for (int w = 0; w < f->wanted_count; w++) {
+        size_t weight = (size_t)pass_count(f->start[f->wanted[w] + 1] - f->start[f->wanted[w]]);
+        for (int t = 0; t < f->tasks; t++, task++, seen += weight)
+            if (seen * (size_t)members >= passes * (size_t)f->tasks * ((size_t)member + 1)) {
+                work_give(&f->work, member++, first, task);
+                first = task;
+            }
+    }
+    for (; member < members; member++, first = task)
+        work_give(&f->work, member, first, task);
+}
+
+/* Where a task lies. */
+struct ffn_task {
+    const unsigned char *block;
+    const int32_t *place;
+    int rows, first, end;           /* rows that want the expert; units first .. end-1 of it */
+};
+
+static int ffn_next(struct ffn *f, int member, int members, struct ffn_task *task)
+{
+    int64_t number = work_take(&f->work, member, members);
+    if (number < 0)
+        return 0;
+    int expert = f->wanted[number / f->tasks];
+    task->block = (const unsigned char *)(uintptr_t)f->table[expert];
+    task->place = f->place + f->start[expert];
+    task->rows = f->start[expert + 1] - f->start[expert];
+    task->first = (int)(number % f->tasks) * f->task_units;
+    task->end = f->units - task->first < f->task_units ? f->units : task->first + f->task_units;
+    return 1;
+}
+
+static void gate_up(void *argument, int member, int members)
+{
+    struct ffn *f = argument;
+    const struct expert_ffn_args *a = f->args;
+    const size_t unit = unit_bytes(a->format, a->hidden), width = (size_t)a->inner_width;
+    struct ffn_task task;
+    while (ffn_next(f, member, members, &task)) {
+        int passes = pass_count(task.rows);
+        for (int u = task.first; u < task.end; u++)
+            for (int p = 0; p < passes; p++) {
+                int first = pass_first(task.rows, passes, p), rows = pass_first(task.rows, passes, p + 1) - first;
+                _Alignas(64) float product[PASS_ROWS * UNIT_OUTPUTS];
+                const float *in[PASS_ROWS];
+                for (int r = 0; r < rows; r++)
+                    in[r] = f->in + (size_t)(task.place[first + r] / a->slots) * (size_t)a->hidden;
+                unit_product(a->format, task.block + unit * (size_t)u, a->hidden, rows, in, product);
+                size_t left = width - (size_t)u * UNIT_INNER, used = left < UNIT_INNER ? left : UNIT_INNER;
+                for (int r = 0; r < rows; r++) {
+                    float *gate = product + r * UNIT_OUTPUTS, *up = gate + UNIT_INNER;
+                    for (int i = 0; i < UNIT_INNER; i++)
+                        gate[i] = plain_silu(gate[i]) * up[i];
+                    memcpy(f->inner + (size_t)task.place[first + r] * width + (size_t)u * UNIT_INNER, gate, used * sizeof *gate);
+                }
+            }
+    }
+}
+
+static void down(void *argument, int member, int members)
+{
+    struct ffn *f = argument;
+    const struct expert_ffn_args *a = f->args;
+    const size_t unit = unit_bytes(a->format, a->inner_width), hidden = (size_t)a->hidden;
+    const size_t offset = expert_down_offset(a->format, a->hidden, a->inner_width);
+    struct ffn_task task;
+    while (ffn_next(f, member, members, &task)) {
+        int passes = pass_count(task.rows);
+        for (int u = task.first; u < task.end; u++)
+            for (int p = 0; p < passes; p++) {
+                int first = pass_first(task.rows, passes, p), rows = pass_first(task.rows, passes, p + 1) - first;
+                _Alignas(64) float product[PASS_ROWS * UNIT_OUTPUTS];
+                const float *in[PASS_ROWS];
+                for (int r = 0; r < rows; r++)
+                    in[r] = f->inner + (size_t)task.place[first + r] * (size_t)a->inner_width;
+                unit_product(a->format, task.block + offset + unit * (size_t)u, a->inner_width, rows, in, product);
+                size_t left = hidden - (size_t)u * UNIT_OUTPUTS, used = left < UNIT_OUTPUTS ? left : UNIT_OUTPUTS;
+                for (int r = 0; r < rows; r++)
+                    memcpy(f->partial + (size_t)task.place[first + r] * hidden + (size_t)u * UNIT_OUTPUTS,
+                           product + r * UNIT_OUTPUTS, used * sizeof *product);
+            }
+    }
+}
+
+/* A member takes some columns of all rows: with one row there are still enough of them. */
+static void combine(void *argument, int member, int members)
+{
+    struct ffn *f = argument;
+    const struct expert_ffn_args *a = f->args;
+    const size_t hidden = (size_t)a->hidden;
+    size_t begin, end;
+    team_part((hidden + 15) / 16, member, members, &begin, &end);
+    begin *= 16;
+    end = end * 16 < hidden ? end * 16 : hidden;
+    for (size_t r = 0; r < (size_t)a->rows; r++)
+        for (size_t s = 0; s < (size_t)a->slots; s++) {
+            size_t place = r * (size_t)a->slots + s;
+            if (f->expert && f->expert[place] < 0)
+                continue;
+            float weight = f->weight ? f->weight[place] : 1.0f;
+            const float *restrict partial = f->partial + place * hidden;
+            float *restrict out = f->out + r * hidden;
+            for (size_t i = begin; i < end; i++)
+                out[i] = __builtin_fmaf(weight, partial[i], out[i]);
+        }
+}
+
+void cpu_expert_ffn(struct queue *queue, const struct expert_ffn_args *args)
+{
+    struct ffn f;
+    f.args = args;
+    f.in = work_pointer(args->in);
+    f.weight = work_pointer(args->weight);
+    f.out = work_pointer(args->out);
+    f.inner = work_pointer(args->inner);
+    f.partial = work_pointer(args->partial);
+    f.expert = work_pointer(args->expert);
+    f.table = work_pointer(args->table);
+    f.start = work_pointer(args->group);
+    f.place = f.start + args->experts + 1;
+    f.wanted = f.place + (size_t)args->rows * (size_t)args->slots;
+    if (!f.expert)
+        f.weight = NULL;
+    ffn_group(&f);
+    ffn_share(&f, queue, (args->inner_width + UNIT_INNER - 1) / UNIT_INNER, unit_bytes(args->format, args->hidden));
+    work_run(queue, f.bytes, gate_up, &f);
+    ffn_share(&f, queue, (args->hidden + UNIT_OUTPUTS - 1) / UNIT_OUTPUTS, unit_bytes(args->format, args->inner_width));
+    work_run(queue, f.bytes, down, &f);
+    work_run(queue, (size_t)args->rows * (size_t)args->slots * (size_t)args->hidden * sizeof(float), combine, &f);
+}

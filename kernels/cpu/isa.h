@@ -1,0 +1,13 @@
+/* One source, several instruction sets: every function that crosses a file of kernels/cpu has the set's name behind its own,
+ * as in unit_product_avx2. The makefile gives ISA (the name) and one of ISA_AVX512, ISA_AVX2, ISA_PLAIN. */
+#ifndef MOE_KERNELS_CPU_ISA_H
+#define MOE_KERNELS_CPU_ISA_H
+
+#define ISA_PASTE(name, isa) name##_##isa
+#define ISA_EXPAND(name, isa) ISA_PASTE(name, isa)
+#define ISA_NAME(name) ISA_EXPAND(name, ISA)
+#define ISA_TEXT_OF(isa) #isa
+#define ISA_TEXT_EXPAND(isa) ISA_TEXT_OF(isa)
+#define ISA_TEXT ISA_TEXT_EXPAND(ISA)
+
+#endif

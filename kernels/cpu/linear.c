@@ -1,0 +1,68 @@
+#include <string.h>
+
+#include "kernels/cpu/table.h"
+#include "kernels/cpu/unit.h"
+#include "kernels/cpu/work.h"
+
+/* Rows that a task takes through all its units before the next rows, so that both stay in the second-level cache. */
+enum { BLOCK_ROWS = 64 };
+
+struct linear {
+    const struct linear_args *args;
+    int units, task_units;
+    struct work work;
+};
+
+static void put_unit(const struct linear_args *a, int unit, int first, int rows, const float *product)
+{
+    const float *bias = work_pointer(a->bias);
+    int output = unit * UNIT_OUTPUTS, used = a->outputs - output < UNIT_OUTPUTS ? a->outputs - output : UNIT_OUTPUTS;
+    for (int r = 0; r < rows; r++) {
+        float value[UNIT_OUTPUTS];
+        float *out = (float *)work_pointer(a->out) + (size_t)(first + r) * (size_t)a->out_stride + output;
+        memcpy(value, product + r * UNIT_OUTPUTS, sizeof value);
+        if (bias)
+            for (int i = 0; i < used; i++)
+                value[i] += bias[output + i];
+        if (a->add)
+            for (int i = 0; i < used; i++)
+                value[i] += out[i];
+        memcpy(out, value, (size_t)used * sizeof *value);
+    }
+}
+
+static void linear_units(void *argument, int member, int members)
+{
+    struct linear *l = argument;
+    const struct linear_args *a = l->args;
+    const unsigned char *weight = work_pointer(a->weight);
+    const size_t bytes = unit_bytes(a->format, a->inputs);
+    for (int64_t task; (task = work_take(&l->work, member, members)) >= 0;) {
+        int begin = (int)task * l->task_units, end = l->units - begin < l->task_units ? l->units : begin + l->task_units;
+        for (int block = 0; block < a->rows; block += BLOCK_ROWS) {
+            int count = a->rows - block < BLOCK_ROWS ? a->rows - block : BLOCK_ROWS, passes = pass_count(count);
+            for (int u = begin; u < end; u++)
+                for (int p = 0; p < passes; p++) {
+                    int first = block + pass_first(count, passes, p), rows = block + pass_first(count, passes, p + 1) - first;
+                    _Alignas(64) float product[PASS_ROWS * UNIT_OUTPUTS];
+                    const float *in[PASS_ROWS];
+                    for (int r = 0; r < rows; r++)
+                        in[r] = (const float *)work_pointer(a->in) + (size_t)(first + r) * (size_t)a->in_stride;
+                    unit_product(a->format, weight + bytes * (size_t)u, a->inputs, rows, in, product);
+                    put_unit(a, u, first, rows, product);
+                }
+        }
+    }
+}
+
+void cpu_linear(struct queue *queue, const struct linear_args *args)
+{
+    struct linear l;
+    size_t unit = unit_bytes(args->format, args->inputs), step = WORK_TASK_BYTES / unit + 1;
+    l.args = args;
+    l.units = (args->outputs + UNIT_OUTPUTS - 1) / UNIT_OUTPUTS;
+    l.task_units = step < (size_t)l.units ? (int)step : l.units;
+    size_t bytes = unit * (size_t)l.units * (size_t)pass_count(args->rows);
+    work_give_evenly(&l.work, work_members(queue, bytes), (uint32_t)((l.units + l.task_units - 1) / l.task_units));
+    work_run(queue, bytes, linear_units, &l);
+}

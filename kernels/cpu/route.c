@@ -1,0 +1,68 @@
+#include <string.h>
+
+#include "kernels/cpu/table.h"
+#include "kernels/cpu/work.h"
+#include "kernels/plain/route.h"
+
+static void score_row(const float *logits, float *score, int experts)
+{
+    float most = logits[0], sum = 0;
+    for (int e = 1; e < experts; e++)
+        most = logits[e] > most ? logits[e] : most;
+    for (int e = 0; e < experts; e++)
+        score[e] = plain_exp(logits[e] - most);
+    for (int e = 0; e < experts; e++)
+        sum += score[e];
+    for (int e = 0; e < experts; e++)
+        score[e] /= sum;
+}
+
+static void score_rows(void *argument, int member, int members)
+{
+    const struct route_score_args *a = argument;
+    size_t begin, end;
+    team_part((size_t)a->rows, member, members, &begin, &end);
+    for (size_t r = begin; r < end; r++)
+        score_row((const float *)work_pointer(a->logits) + r * (size_t)a->experts,
+                  (float *)work_pointer(a->score) + r * (size_t)a->experts, a->experts);
+}
+
+void cpu_route_score(struct queue *queue, const struct route_score_args *args)
+{
+    struct route_score_args copy = *args;
+    work_run(queue, (size_t)args->rows * (size_t)args->experts * sizeof(float), score_rows, &copy);
+}
+
+void cpu_route_shortlist(struct queue *queue, const struct route_shortlist_args *a)
+{
+    const float *score = work_pointer(a->score);
+    uint8_t *mask = work_pointer(a->mask);
+    float sum[ROUTE_EXPERTS_MAX] = {0};
+    int32_t best[ROUTE_EXPERTS_MAX];
+    (void)queue;
+    for (int r = 0; r < a->rows; r++)
+        for (int e = 0; e < a->experts; e++)
+            sum[e] += score[(size_t)r * (size_t)a->experts + (size_t)e];
+    memset(mask, 0, (size_t)a->experts);
+    int count = plain_top(sum, NULL, a->experts, a->budget, best);
+    for (int i = 0; i < count; i++)
+        mask[best[i]] = 1;
+}
+
+static void select_rows(void *argument, int member, int members)
+{
+    const struct route_select_args *a = argument;
+    size_t begin, end, experts = (size_t)a->experts, top_k = (size_t)a->top_k;
+    team_part((size_t)a->rows, member, members, &begin, &end);
+    for (size_t r = begin; r < end; r++)
+        plain_select((const float *)work_pointer(a->score) + r * experts, work_pointer(a->mask), a->mode == BUDGET_SUBSTITUTE,
+                     a->renormalise, a->scale, a->experts, a->top_k, (int32_t *)work_pointer(a->wanted) + r * top_k,
+                     (int32_t *)work_pointer(a->expert) + r * top_k, (float *)work_pointer(a->weight) + r * top_k);
+}
+
+void cpu_route_select(struct queue *queue, const struct route_select_args *args)
+{
+    struct route_select_args copy = *args;
+    /* A comparison costs more than reading a number: four times, about. */
+    work_run(queue, (size_t)args->rows * (size_t)args->experts * sizeof(float) * 4, select_rows, &copy);
+}

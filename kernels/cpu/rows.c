@@ -1,0 +1,107 @@
+#include <math.h>
+#include <string.h>
+
+#include "common/base/float.h"
+#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/table.h"
+#include "kernels/cpu/work.h"
+
+/* One output of a packed matrix as floats: its values lie a step (or half of one) apart. */
+static void embed_row(enum weight_format format, const unsigned char *table, int hidden, int token, float *out)
+{
+    const unsigned char *unit = table + unit_bytes(format, hidden) * (size_t)(token / UNIT_OUTPUTS);
+    size_t output = (size_t)(token % UNIT_OUTPUTS);
+    for (size_t k = 0; k < (size_t)hidden; k++) {
+        uint16_t half;
+        if (format == FORMAT_F32) {
+            memcpy(out + k, unit + k * UNIT_STEP_BYTES + output * 4, 4);
+        } else if (format == FORMAT_F16) {
+            memcpy(&half, unit + k * (UNIT_STEP_BYTES / 2) + output * 2, 2);
+            out[k] = f16_to_f32(half);
+        } else {
+            memcpy(&half, unit + k / 2 * UNIT_STEP_BYTES + output * 4 + k % 2 * 2, 2);
+            out[k] = bf16_to_f32(half);
+        }
+    }
+}
+
+static void embed_rows(void *argument, int member, int members)
+{
+    const struct embed_args *a = argument;
+    size_t begin, end;
+    team_part((size_t)a->rows, member, members, &begin, &end);
+    for (size_t r = begin; r < end; r++)
+        embed_row(a->format, work_pointer(a->table), a->hidden, ((const int32_t *)work_pointer(a->token))[r],
+                  (float *)work_pointer(a->out) + r * (size_t)a->hidden);
+}
+
+void cpu_embed(struct queue *queue, const struct embed_args *args)
+{
+    struct embed_args copy = *args;
+    /* Each value is in a cache line of its own. */
+    work_run(queue, (size_t)args->rows * (size_t)args->hidden * 64, embed_rows, &copy);
+}
+
+static void norm_part(const float *in, const float *weight, float *out, int width, float epsilon)
+{
+    float inverse = 1.0f / sqrtf(lanes_dot(in, in, width) / (float)width + epsilon);
+#pragma GCC ivdep               /* out may be in, never a shifted in */
+    for (int i = 0; i < width; i++)
+        out[i] = in[i] * inverse * weight[i];
+}
+
+static void norm_rows(void *argument, int member, int members)
+{
+    const struct norm_args *a = argument;
+    size_t begin, end;
+    team_part((size_t)a->rows, member, members, &begin, &end);
+    for (size_t r = begin; r < end; r++)
+        for (size_t p = 0; p < (size_t)a->parts; p++)
+            norm_part((const float *)work_pointer(a->in) + r * (size_t)a->in_stride + p * (size_t)a->width,
+                      work_pointer(a->weight),
+                      (float *)work_pointer(a->out) + r * (size_t)a->out_stride + p * (size_t)a->width, a->width, a->epsilon);
+}
+
+void cpu_norm(struct queue *queue, const struct norm_args *args)
+{
+    struct norm_args copy = *args;
+    work_run(queue, (size_t)args->rows * (size_t)args->parts * (size_t)args->width * sizeof(float), norm_rows, &copy);
+}
+
+static void clamp_rows(void *argument, int member, int members)
+{
+    const struct clamp_args *a = argument;
+    const float limit = a->limit;
+    size_t begin, end;
+    team_part((size_t)a->rows, member, members, &begin, &end);
+    for (size_t r = begin; r < end; r++) {
+        float *x = (float *)work_pointer(a->x) + r * (size_t)a->stride;
+        for (int i = 0; i < a->width; i++) {
+            float value = x[i] < -limit ? -limit : x[i];
+            x[i] = value > limit ? limit : value;
+        }
+    }
+}
+
+void cpu_clamp(struct queue *queue, const struct clamp_args *args)
+{
+    struct clamp_args copy = *args;
+    work_run(queue, (size_t)args->rows * (size_t)args->width * sizeof(float), clamp_rows, &copy);
+}
+
+static void gather_rows(void *argument, int member, int members)
+{
+    const struct gather_args *a = argument;
+    const int32_t *index = work_pointer(a->index);
+    size_t begin, end, width = (size_t)a->width;
+    team_part((size_t)a->count, member, members, &begin, &end);
+    for (size_t i = begin; i < end; i++)
+        memcpy((float *)work_pointer(a->out) + i * width, (const float *)work_pointer(a->in) + (size_t)index[i] * width,
+               width * sizeof(float));
+}
+
+void cpu_gather(struct queue *queue, const struct gather_args *args)
+{
+    struct gather_args copy = *args;
+    work_run(queue, (size_t)args->count * (size_t)args->width * sizeof(float), gather_rows, &copy);
+}

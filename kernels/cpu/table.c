@@ -1,0 +1,28 @@
+#include "kernels/cpu/table.h"
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/read.h"
+
+#define cpu_isa_of ISA_NAME(cpu_isa)
+
+extern const struct cpu_isa cpu_isa_of;
+
+const struct cpu_isa cpu_isa_of = {
+    .name = ISA_TEXT,
+    .ops = {
+        .embed = cpu_embed,
+        .norm = cpu_norm,
+        .clamp = cpu_clamp,
+        .gather = cpu_gather,
+        .linear = cpu_linear,
+        .rope = cpu_rope,
+        .kv_write = cpu_kv_write,
+        .kv_move = cpu_kv_move,
+        .attention = cpu_attention,
+        .route_score = cpu_route_score,
+        .route_shortlist = cpu_route_shortlist,
+        .route_select = cpu_route_select,
+        .expert_ffn = cpu_expert_ffn,
+    },
+    .read = ISA_NAME(cpu_read),
+};

@@ -1,0 +1,36 @@
+/* The operations of one instruction set, by file. */
+#ifndef MOE_KERNELS_CPU_TABLE_H
+#define MOE_KERNELS_CPU_TABLE_H
+
+#include "kernels/cpu/isa.h"
+#include "kernels/ops.h"
+
+#define cpu_embed ISA_NAME(cpu_embed)
+#define cpu_norm ISA_NAME(cpu_norm)
+#define cpu_clamp ISA_NAME(cpu_clamp)
+#define cpu_gather ISA_NAME(cpu_gather)
+#define cpu_linear ISA_NAME(cpu_linear)
+#define cpu_rope ISA_NAME(cpu_rope)
+#define cpu_kv_write ISA_NAME(cpu_kv_write)
+#define cpu_kv_move ISA_NAME(cpu_kv_move)
+#define cpu_attention ISA_NAME(cpu_attention)
+#define cpu_route_score ISA_NAME(cpu_route_score)
+#define cpu_route_shortlist ISA_NAME(cpu_route_shortlist)
+#define cpu_route_select ISA_NAME(cpu_route_select)
+#define cpu_expert_ffn ISA_NAME(cpu_expert_ffn)
+
+void cpu_embed(struct queue *, const struct embed_args *);
+void cpu_norm(struct queue *, const struct norm_args *);
+void cpu_clamp(struct queue *, const struct clamp_args *);
+void cpu_gather(struct queue *, const struct gather_args *);
+void cpu_linear(struct queue *, const struct linear_args *);
+void cpu_rope(struct queue *, const struct rope_args *);
+void cpu_kv_write(struct queue *, const struct kv_write_args *);
+void cpu_kv_move(struct queue *, const struct kv_move_args *);
+void cpu_attention(struct queue *, const struct attention_args *);
+void cpu_route_score(struct queue *, const struct route_score_args *);
+void cpu_route_shortlist(struct queue *, const struct route_shortlist_args *);
+void cpu_route_select(struct queue *, const struct route_select_args *);
+void cpu_expert_ffn(struct queue *, const struct expert_ffn_args *);
+
+#endif

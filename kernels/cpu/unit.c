@@ -1,0 +1,170 @@
+#include "kernels/cpu/unit.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#include "common/base/float.h"
+#include "kernels/cpu/vector.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* The two chains of every row: [even, odd][row][output]. */
+enum { CHAINS = 2 * PASS_ROWS * UNIT_OUTPUTS, ODD = PASS_ROWS * UNIT_OUTPUTS };
+
+#if defined(ISA_AVX512) || defined(ISA_AVX2)
+
+enum {
+    PREFETCH_BYTES = 4096,
+    BLOCK_PAIRS = 64             /* pairs of inputs that stay in the first-level cache while strips of outputs go over them */
+};
+
+/* Vectors of outputs that a strip of `rows` rows keeps in registers, two chains each. */
+#if defined(ISA_AVX512)
+#define STRIP_VECTORS(rows) ((rows) <= 6 ? 2 : 1)
+#else
+#define STRIP_VECTORS(rows) ((rows) == 1 ? 4 : (rows) <= 3 ? 2 : 1)
+#endif
+
+/* Pairs of inputs `from` .. `to` for the outputs `lane` .. of `width` vectors. rows and width are constants where this is
+ * used, so that the arrays are registers. */
+INLINE void strip(enum weight_format format, int rows, int width, const unsigned char *unit, int lane, int from, int to,
+                  const float *const *in, float *chains)
+{
+    const size_t pair_bytes = format == FORMAT_F32 ? 2 * UNIT_STEP_BYTES : UNIT_STEP_BYTES;
+    const int lane_bytes = format == FORMAT_F16 ? 2 : 4;
+    vector even[PASS_ROWS][4], odd[PASS_ROWS][4];
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < width; v++) {
+            even[r][v] = vector_load(chains + r * UNIT_OUTPUTS + lane + v * LANES);
+            odd[r][v] = vector_load(chains + ODD + r * UNIT_OUTPUTS + lane + v * LANES);
+        }
+    for (int pair = from; pair < to; pair++) {
+        const unsigned char *at = unit + (size_t)pair * pair_bytes;
+        if (lane == 0)
+#pragma GCC unroll 4
+            for (size_t line = 0; line < pair_bytes; line += 64)
+                __builtin_prefetch((const void *)((uintptr_t)at + PREFETCH_BYTES + line));
+        vector weight_even[4], weight_odd[4];
+#pragma GCC unroll 4
+        for (int v = 0; v < width; v++)
+            vector_pair(format, at + (lane + v * LANES) * lane_bytes, &weight_even[v], &weight_odd[v]);
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++) {
+            vector x = vector_all(in[r][2 * pair]), y = vector_all(in[r][2 * pair + 1]);
+#pragma GCC unroll 4
+            for (int v = 0; v < width; v++) {
+                even[r][v] = vector_fma(weight_even[v], x, even[r][v]);
+                odd[r][v] = vector_fma(weight_odd[v], y, odd[r][v]);
+            }
+        }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < width; v++) {
+            vector_store(chains + r * UNIT_OUTPUTS + lane + v * LANES, even[r][v]);
+            vector_store(chains + ODD + r * UNIT_OUTPUTS + lane + v * LANES, odd[r][v]);
+        }
+}
+
+/* The last input of an odd number of them: it belongs to the even chain, and its pair's second half may not be read as f32. */
+INLINE void last_input(enum weight_format format, int rows, const unsigned char *step, int input, const float *const *in,
+                       float *chains)
+{
+    for (int lane = 0; lane < UNIT_OUTPUTS; lane += LANES) {
+        vector even, odd;
+        if (format == FORMAT_F32)
+            even = vector_load((const float *)(const void *)step + lane);
+        else
+            vector_pair(format, step + lane * (format == FORMAT_F16 ? 2 : 4), &even, &odd);
+        for (int r = 0; r < rows; r++) {
+            float *sum = chains + r * UNIT_OUTPUTS + lane;
+            vector_store(sum, vector_fma(even, vector_all(in[r][input]), vector_load(sum)));
+        }
+    }
+}
+
+INLINE void product(enum weight_format format, int rows, const unsigned char *unit, int inputs, const float *const *in,
+                    float *out)
+{
+    const int width = STRIP_VECTORS(rows), pairs = inputs / 2;
+    const int block = width * LANES == UNIT_OUTPUTS ? pairs : BLOCK_PAIRS;
+    _Alignas(64) float chains[CHAINS];
+    for (int r = 0; r < rows; r++) {
+        memset(chains + r * UNIT_OUTPUTS, 0, UNIT_OUTPUTS * sizeof *chains);
+        memset(chains + ODD + r * UNIT_OUTPUTS, 0, UNIT_OUTPUTS * sizeof *chains);
+    }
+    for (int from = 0; from < pairs; from += block) {
+        int to = pairs - from < block ? pairs : from + block;
+#pragma GCC unroll 4
+        for (int lane = 0; lane < UNIT_OUTPUTS; lane += width * LANES)
+            strip(format, rows, width, unit, lane, from, to, in, chains);
+    }
+    if (inputs % 2)
+        last_input(format, rows, unit + unit_bytes(format, inputs - 1), inputs - 1, in, chains);
+    for (int i = 0; i < rows * UNIT_OUTPUTS; i += LANES)
+        vector_store(out + i, vector_add(vector_load(chains + i), vector_load(chains + ODD + i)));
+}
+
+#define PRODUCT(format, rows)                                                                                                   \
+    static void product_##format##_##rows(const unsigned char *unit, int inputs, const float *const *in, float *out)           \
+    {                                                                                                                           \
+        product(format, rows, unit, inputs, in, out);                                                                           \
+    }
+#define PRODUCTS(format)                                                                                                        \
+    PRODUCT(format, 1) PRODUCT(format, 2) PRODUCT(format, 3) PRODUCT(format, 4)                                                 \
+    PRODUCT(format, 5) PRODUCT(format, 6) PRODUCT(format, 7) PRODUCT(format, 8)
+#define PRODUCT_NAMES(format)                                                                                                   \
+    [format] = {product_##format##_1, product_##format##_2, product_##format##_3, product_##format##_4,                        \
+                product_##format##_5, product_##format##_6, product_##format##_7, product_##format##_8}
+
+PRODUCTS(FORMAT_F32)
+PRODUCTS(FORMAT_F16)
+PRODUCTS(FORMAT_BF16)
+
+typedef void product_function(const unsigned char *unit, int inputs, const float *const *in, float *out);
+
+static product_function *const PRODUCT_TABLE[FORMAT_COUNT][PASS_ROWS] = {PRODUCT_NAMES(FORMAT_F32), PRODUCT_NAMES(FORMAT_F16),
+                                                                         PRODUCT_NAMES(FORMAT_BF16)};
+
+void unit_product(enum weight_format format, const void *unit, int inputs, int rows, const float *const *in, float *out)
+{
+    PRODUCT_TABLE[format][rows - 1](unit, inputs, in, out);
+}
+
+#else
+
+/* The weights of one input for all outputs. */
+static void input_weights(enum weight_format format, const unsigned char *unit, int input, float *weight)
+{
+    const unsigned char *step = unit + (size_t)(format == FORMAT_F32 ? input : input / 2) * UNIT_STEP_BYTES;
+    uint16_t halves[2 * UNIT_OUTPUTS];
+    int odd = input % 2;
+    if (format == FORMAT_F32) {
+        memcpy(weight, step, UNIT_OUTPUTS * sizeof *weight);
+        return;
+    }
+    memcpy(halves, step, sizeof halves);
+    for (int o = 0; o < UNIT_OUTPUTS; o++)
+        weight[o] = format == FORMAT_F16 ? f16_to_f32(halves[odd * UNIT_OUTPUTS + o]) : bf16_to_f32(halves[2 * o + odd]);
+}
+
+void unit_product(enum weight_format format, const void *unit, int inputs, int rows, const float *const *in, float *out)
+{
+    float chains[CHAINS], weight[UNIT_OUTPUTS];
+    memset(chains, 0, sizeof chains);
+    for (int k = 0; k < inputs; k++) {
+        input_weights(format, unit, k, weight);
+        for (int r = 0; r < rows; r++) {
+            float *sum = chains + k % 2 * ODD + r * UNIT_OUTPUTS, x = in[r][k];
+            for (int o = 0; o < UNIT_OUTPUTS; o++)
+                sum[o] = __builtin_fmaf(weight[o], x, sum[o]);
+        }
+    }
+    for (int i = 0; i < rows * UNIT_OUTPUTS; i++)
+        out[i] = chains[i] + chains[ODD + i];
+}
+
+#endif

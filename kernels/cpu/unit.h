@@ -1,0 +1,24 @@
+/* The product of one unit of weights (32 outputs, formats.h) with up to 8 rows: what linear and expert_ffn are made of.
+ *
+ *   out[r][o] = even chain + odd chain over k of weight[o][k] * in[r][k], as linear.h orders it
+ *
+ * unit    unit_bytes(format, inputs), read forward once, prefetched 4 KiB ahead (past its end: the next unit's beginning)
+ * in      one pointer a row to `inputs` floats, of any alignment; floats behind them are not read
+ * out     [rows][32]; outputs of zero weights are zero */
+#ifndef MOE_KERNELS_CPU_UNIT_H
+#define MOE_KERNELS_CPU_UNIT_H
+
+#include "kernels/cpu/isa.h"
+#include "kernels/formats.h"
+
+enum { PASS_ROWS = 8 };
+
+#define unit_product ISA_NAME(unit_product)
+
+void unit_product(enum weight_format format, const void *unit, int inputs, int rows, const float *const *in, float *out);
+
+/* How `rows` rows are cut into passes: ceil(rows / 8), of sizes that differ by at most one. */
+static inline int pass_count(int rows) { return (rows + PASS_ROWS - 1) / PASS_ROWS; }
+static inline int pass_first(int rows, int passes, int pass) { return (int)((long)rows * pass / passes); }
+
+#endif

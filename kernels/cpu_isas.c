@@ -1,0 +1,35 @@
+/* The run-time choice of cpu.h, compiled once and for the plain processor. */
+#include "kernels/cpu/cpu.h"
+
+extern const struct cpu_isa cpu_isa_plain;
+
+#if defined(__x86_64__)
+
+extern const struct cpu_isa cpu_isa_avx512, cpu_isa_avx2;
+
+static const struct cpu_isa *const FROM_AVX512[] = {&cpu_isa_avx512, &cpu_isa_avx2, &cpu_isa_plain, NULL};
+
+/* What the makefile lets the compiler use for each of them. */
+static int has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+}
+
+static int has_avx512(void)
+{
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+}
+
+const struct cpu_isa *const *cpu_isas(void)
+{
+    return FROM_AVX512 + (has_avx512() ? 0 : has_avx2() ? 1 : 2);
+}
+
+#else
+
+static const struct cpu_isa *const PLAIN[] = {&cpu_isa_plain, NULL};
+
+const struct cpu_isa *const *cpu_isas(void) { return PLAIN; }
+
+#endif

@@ -1,0 +1,44 @@
+#include <math.h>
+
+#include "kernels/ref/ref_internal.h"
+
+/* One slot of one row: out += weight * down(silu(gate) * up), with `inner` as the only scratch. */
+static void run_expert(const struct expert_ffn_args *a, const void *block, const float *in, float weight, float *inner,
+                       float *out)
+{
+    for (int i = 0; i < a->inner_width; i++) {
+        double gate = 0, up = 0;
+        for (int k = 0; k < a->hidden; k++) {
+            gate += (double)expert_gate_at(a->format, block, a->hidden, a->inner_width, i, k) * in[k];
+            up += (double)expert_up_at(a->format, block, a->hidden, a->inner_width, i, k) * in[k];
+        }
+        inner[i] = (float)(gate / (1 + exp(-gate)) * up);
+    }
+    for (int o = 0; o < a->hidden; o++) {
+        double sum = 0;
+        for (int i = 0; i < a->inner_width; i++)
+            sum += (double)expert_down_at(a->format, block, a->hidden, a->inner_width, o, i) * inner[i];
+        out[o] = (float)(out[o] + weight * sum);
+    }
+}
+
+void ref_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
+{
+    int64_t places = (int64_t)a->rows * a->slots;
+    const float *in = ref_floats(queue, a->in, (int64_t)a->rows * a->hidden);
+    float *out = ref_floats(queue, a->out, (int64_t)a->rows * a->hidden);
+    const int32_t *expert = a->expert.address ? ref_integers(queue, a->expert, places) : NULL;
+    const float *weight = expert ? ref_floats(queue, a->weight, places) : NULL;
+    const uint64_t *table = ref_bytes(queue, a->table, (uint64_t)a->experts * sizeof *table);
+    float *inner = ref_floats(queue, a->inner, places * a->inner_width);
+    size_t bytes = 0;
+    expert_bytes(a->format, a->hidden, a->inner_width, &bytes);
+    for (int64_t place = 0; place < places; place++) {
+        int chosen = expert ? expert[place] : 0;
+        if (chosen < 0)
+            continue;
+        const void *block = ref_bytes(queue, (struct buffer){table[chosen], bytes}, bytes);
+        run_expert(a, block, in + place / a->slots * a->hidden, expert ? weight[place] : 1.0f, inner + place * a->inner_width,
+                   out + place / a->slots * a->hidden);
+    }
+}

@@ -1,0 +1,19 @@
+#include "kernels/ref/ref_internal.h"
+
+void ref_linear(struct queue *queue, const struct linear_args *a)
+{
+    size_t bytes = 0;
+    matrix_bytes(a->format, a->outputs, a->inputs, &bytes);
+    const float *in = ref_floats(queue, a->in, ref_span(a->rows, a->in_stride, a->inputs));
+    const void *weight = ref_bytes(queue, a->weight, bytes);
+    const float *bias = a->bias.address ? ref_floats(queue, a->bias, a->outputs) : NULL;
+    float *out = ref_floats(queue, a->out, ref_span(a->rows, a->out_stride, a->outputs));
+    for (int r = 0; r < a->rows; r++)
+        for (int o = 0; o < a->outputs; o++) {
+            float *value = out + (int64_t)r * a->out_stride + o;
+            double sum = bias ? bias[o] : 0;
+            for (int k = 0; k < a->inputs; k++)
+                sum += (double)matrix_at(a->format, weight, a->inputs, o, k) * in[(int64_t)r * a->in_stride + k];
+            *value = (float)(a->add ? *value + sum : sum);
+        }
+}

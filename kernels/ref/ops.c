@@ -1,0 +1,17 @@
+#include "kernels/ref/ref_internal.h"
+
+const struct device_ops ref_ops = {
+    .embed = ref_embed,
+    .norm = ref_norm,
+    .clamp = ref_clamp,
+    .gather = ref_gather,
+    .linear = ref_linear,
+    .rope = ref_rope,
+    .kv_write = ref_kv_write,
+    .kv_move = ref_kv_move,
+    .attention = ref_attention,
+    .route_score = ref_route_score,
+    .route_shortlist = ref_route_shortlist,
+    .route_select = ref_route_select,
+    .expert_ffn = ref_expert_ffn,
+};

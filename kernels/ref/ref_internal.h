@@ -1,0 +1,44 @@
+/* How reference kernels reach memory: everything is resolved, with the number of bytes that the kernel will touch. */
+#ifndef MOE_KERNELS_REF_INTERNAL_H
+#define MOE_KERNELS_REF_INTERNAL_H
+
+#include "kernels/ref/ref.h"
+
+static inline void *ref_bytes(struct queue *queue, struct buffer buffer, uint64_t bytes)
+{
+    struct ref_memory *memory = queue->state;
+    return memory->resolve(memory, buffer, bytes);
+}
+
+/* count floats, or 32-bit integers: */
+static inline float *ref_floats(struct queue *queue, struct buffer buffer, int64_t count)
+{
+    return ref_bytes(queue, buffer, (uint64_t)count * sizeof(float));
+}
+
+static inline int32_t *ref_integers(struct queue *queue, struct buffer buffer, int64_t count)
+{
+    return ref_bytes(queue, buffer, (uint64_t)count * sizeof(int32_t));
+}
+
+/* Floats from the first to the last one used of `rows` rows. */
+static inline int64_t ref_span(int rows, int stride, int64_t width)
+{
+    return rows > 0 ? (int64_t)(rows - 1) * stride + width : 0;
+}
+
+void ref_embed(struct queue *, const struct embed_args *);
+void ref_norm(struct queue *, const struct norm_args *);
+void ref_clamp(struct queue *, const struct clamp_args *);
+void ref_gather(struct queue *, const struct gather_args *);
+void ref_linear(struct queue *, const struct linear_args *);
+void ref_rope(struct queue *, const struct rope_args *);
+void ref_kv_write(struct queue *, const struct kv_write_args *);
+void ref_kv_move(struct queue *, const struct kv_move_args *);
+void ref_attention(struct queue *, const struct attention_args *);
+void ref_route_score(struct queue *, const struct route_score_args *);
+void ref_route_shortlist(struct queue *, const struct route_shortlist_args *);
+void ref_route_select(struct queue *, const struct route_select_args *);
+void ref_expert_ffn(struct queue *, const struct expert_ffn_args *);
+
+#endif

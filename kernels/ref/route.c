@@ -1,0 +1,89 @@
+#include <math.h>
+#include <string.h>
+
+#include "kernels/ref/ref_internal.h"
+
+void ref_route_score(struct queue *queue, const struct route_score_args *a)
+{
+    const float *logits = ref_floats(queue, a->logits, (int64_t)a->rows * a->experts);
+    float *score = ref_floats(queue, a->score, (int64_t)a->rows * a->experts);
+    for (int r = 0; r < a->rows; r++) {
+        const float *x = logits + (int64_t)r * a->experts;
+        double most = -INFINITY, sum = 0;
+        for (int e = 0; e < a->experts; e++)
+            most = fmax(most, x[e]);
+        for (int e = 0; e < a->experts; e++)
+            sum += exp(x[e] - most);
+        for (int e = 0; e < a->experts; e++)
+            score[(int64_t)r * a->experts + e] = (float)(exp(x[e] - most) / sum);
+    }
+}
+
+/* Whether expert a, of value x, stands before expert b, of value y: the larger value, then the lower expert. */
+static int before(float x, int a, float y, int b)
+{
+    if (isnan(x) || isnan(y))
+        return isnan(x) && isnan(y) ? a < b : isnan(y);
+    return x > y || (x == y && a < b);
+}
+
+/* The expert that stands `rank`-th among those allowed; -1: there are not so many. */
+static int ranked(const float *value, const uint8_t *mask, int experts, int rank)
+{
+    for (int e = 0; e < experts; e++) {
+        int ahead = 0;
+        for (int other = 0; other < experts; other++)
+            ahead += (!mask || mask[other]) && before(value[other], other, value[e], e);
+        if ((!mask || mask[e]) && ahead == rank)
+            return e;
+    }
+    return -1;
+}
+
+void ref_route_shortlist(struct queue *queue, const struct route_shortlist_args *a)
+{
+    const float *score = ref_floats(queue, a->score, (int64_t)a->rows * a->experts);
+    uint8_t *mask = ref_bytes(queue, a->mask, (uint64_t)a->experts);
+    float sum[ROUTE_EXPERTS_MAX] = {0};
+    for (int r = 0; r < a->rows; r++)
+        for (int e = 0; e < a->experts; e++)
+            sum[e] += score[(int64_t)r * a->experts + e];
+    memset(mask, 0, (size_t)a->experts);
+    for (int rank = 0; rank < a->budget; rank++)
+        mask[ranked(sum, NULL, a->experts, rank)] = 1;
+}
+
+static void select_row(const struct route_select_args *a, const float *score, const uint8_t *mask, int32_t *wanted,
+                       int32_t *expert, float *weight)
+{
+    int substitute = mask && a->mode == BUDGET_SUBSTITUTE, kept = 0;
+    float sum = 0;
+    for (int s = 0; s < a->top_k; s++) {
+        wanted[s] = ranked(score, NULL, a->experts, s);
+        expert[s] = -1;
+        weight[s] = 0;
+    }
+    for (int s = 0; s < a->top_k; s++) {
+        int chosen = substitute ? ranked(score, mask, a->experts, s) : wanted[s];
+        if (chosen < 0)
+            continue;
+        sum += score[chosen];
+        if (substitute || !mask || mask[chosen])
+            expert[kept++] = chosen;
+    }
+    for (int s = 0; s < kept; s++)
+        weight[s] = (a->renormalise ? score[expert[s]] / sum : score[expert[s]]) * a->scale;
+}
+
+void ref_route_select(struct queue *queue, const struct route_select_args *a)
+{
+    const float *score = ref_floats(queue, a->score, (int64_t)a->rows * a->experts);
+    const uint8_t *mask = a->mask.address ? ref_bytes(queue, a->mask, (uint64_t)a->experts) : NULL;
+    int32_t *wanted = ref_integers(queue, a->wanted, (int64_t)a->rows * a->top_k);
+    int32_t *expert = ref_integers(queue, a->expert, (int64_t)a->rows * a->top_k);
+    float *weight = ref_floats(queue, a->weight, (int64_t)a->rows * a->top_k);
+    for (int r = 0; r < a->rows; r++) {
+        int64_t slot = (int64_t)r * a->top_k;
+        select_row(a, score + (int64_t)r * a->experts, mask, wanted + slot, expert + slot, weight + slot);
+    }
+}
