@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/base/mem.h"
-#include "common/stream/wire.h"
+#include "common/base/wire.h"
 
 enum field_type { FIELD_INT, FIELD_BOOL, FIELD_F32, FIELD_F64 };
 

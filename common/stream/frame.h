@@ -9,7 +9,7 @@
 #include "common/base/err.h"
 #include "common/base/hash.h"
 #include "common/base/text.h"
-#include "common/stream/wire.h"
+#include "common/base/wire.h"
 
 /* The first bytes: an extension value of 12 bytes with code 77 ('M'): a guard that any text conversion would damage, then
  * major and minor version of the framing as u16, little-endian. */

@@ -11,7 +11,7 @@
 #include "common/base/err.h"
 #include "common/base/text.h"
 #include "common/stream/kind.h"
-#include "common/stream/wire.h"
+#include "common/base/wire.h"
 
 enum { HEADER_DEPTH = 8, HEADER_ITEMS = 4096 };         /* arguments, labels or sources of one */
 

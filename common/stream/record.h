@@ -16,7 +16,7 @@
 #include "common/base/err.h"
 #include "common/stream/array.h"
 #include "common/stream/field.h"
-#include "common/stream/wire.h"
+#include "common/base/wire.h"
 
 struct record_entry {
     struct wire_value key;

@@ -4,8 +4,8 @@
  * before its bytes are there. A cursor then takes the object apart: it hands out one value after the other, pointing into
  * the bytes. (msgpack-c's own unpacker allocates on a claimed count and limits nesting to what was compiled into it, so it
  * only writes here.) */
-#ifndef MOE_STREAM_WIRE_H
-#define MOE_STREAM_WIRE_H
+#ifndef MOE_BASE_WIRE_H
+#define MOE_BASE_WIRE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "common/stream/wire.h"
+#include "common/base/wire.h"
 
 #include <string.h>
 
