@@ -1,0 +1,295 @@
+#include "common/arch/arch.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct arch *const FAMILIES[] = {&arch_llama, &arch_mixtral, &arch_olmoe, &arch_qwen3, &arch_qwen3_moe};
+enum { FAMILY_COUNT = sizeof FAMILIES / sizeof *FAMILIES };
+
+static const struct config_key SHARED[] = {
+    INT("hidden_size", hidden),
+    INT("num_hidden_layers", layers),
+    INT("vocab_size", vocab),
+    INT("num_attention_heads", attention.heads),
+    INT("max_position_embeddings", max_positions),
+    F32("rms_norm_eps", norm_epsilon),
+    BOOL_OR("tie_word_embeddings", tied, false),
+    INT_OR("bos_token_id", bos, -1),
+    INT_OR("pad_token_id", pad, -1),
+};
+
+const struct arch *arch_at(int index) { return index < FAMILY_COUNT ? FAMILIES[index] : NULL; }
+
+static int read_key(const json_t *config, const struct config_key *key, struct hparams *shape, struct err *err)
+{
+    char *at = (char *)shape + key->offset;
+    int integer = (int)key->absent;
+    double real = key->absent;
+    bool flag = key->absent != 0;
+    switch (key->type) {
+    case KEY_INT:
+        if (config_int(config, key->key, key->required, &integer, err))
+            return -1;
+        memcpy(at, &integer, sizeof integer);
+        return 0;
+    case KEY_BOOL:
+        if (config_bool(config, key->key, key->required, &flag, err))
+            return -1;
+        memcpy(at, &flag, sizeof flag);
+        return 0;
+    default:
+        if (config_real(config, key->key, key->required, &real, err))
+            return -1;
+        if (!(fabs(real) <= 1e30))
+            return config_refuse(config, key->key, err, "it is out of range");
+        memcpy(at, &(float){(float)real}, sizeof(float));
+        return 0;
+    }
+}
+
+static const struct arch *find(const char *model_type)
+{
+    for (int i = 0; i < FAMILY_COUNT; i++)
+        if (strcmp(FAMILIES[i]->model_type, model_type) == 0)
+            return FAMILIES[i];
+    return NULL;
+}
+
+static int refuse_family(const json_t *config, struct err *err)
+{
+    char known[256] = "";
+    for (int i = 0; i < FAMILY_COUNT; i++)
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", FAMILIES[i]->model_type);
+    return config_refuse(config, "model_type", err, "supported are %s", known);
+}
+
+/* Things that would change the function if they were passed over. */
+static int check_refused(const json_t *config, const struct arch *arch, struct err *err)
+{
+    const char *const *keys = arch->refused;
+    const char *activation = "silu";
+    if (config_get(config, "quantization_config"))
+        return config_refuse(config, "quantization_config", err, "quantised weights are not supported");
+    if (config_text(config, "hidden_act", false, &activation, err))
+        return -1;
+    if (strcmp(activation, "silu"))
+        return config_refuse(config, "hidden_act", err, "only silu is supported");
+    for (int i = 0; i < 4 && keys[i]; i++) {
+        const json_t *value = config_get(config, keys[i]);
+        if (value && !json_is_false(value) && !(json_is_number(value) && json_number_value(value) == 0))
+            return config_refuse(config, keys[i], err, "this is not supported for %s", arch->model_type);
+    }
+    return 0;
+}
+
+static int read_attention(const json_t *config, const struct arch *arch, struct hparams *s, struct err *err)
+{
+    bool bias = false;
+    s->attention.kv_heads = s->attention.heads;
+    s->attention.head_dim = s->attention.heads > 0 ? s->hidden / s->attention.heads : 0;
+    if (config_int(config, "num_key_value_heads", false, &s->attention.kv_heads, err) ||
+        config_int(config, "head_dim", false, &s->attention.head_dim, err) ||
+        (arch->attention_bias && config_bool(config, "attention_bias", false, &bias, err)))
+        return -1;
+    if (s->attention.head_dim < 1)
+        return config_refuse(config, "num_attention_heads", err, "the width of a head would be %d", s->attention.head_dim);
+    if (!config_get(config, "head_dim") && s->hidden % s->attention.heads)
+        return config_refuse(config, "num_attention_heads", err, "hidden_size %d is not a multiple of it", s->hidden);
+    s->attention.qkv_bias = s->attention.out_bias = bias;
+    s->attention.scale = (float)(1 / sqrt((double)s->attention.head_dim));
+    return 0;
+}
+
+/* transformers 4 has rope_theta beside rope_scaling (or null), 5 has both in rope_parameters. */
+static int read_rope(const json_t *config, struct hparams *s, struct err *err)
+{
+    const char *holder = config_get(config, "rope_parameters") ? "rope_parameters" : "rope_scaling", *kind = "default";
+    const json_t *rope = config_get(config, holder);
+    double partial = 1;
+    s->rope.rotary = s->attention.head_dim;
+    if (config_real(config, "rope_theta", false, &s->rope.theta, err) ||
+        config_real(config, "partial_rotary_factor", false, &partial, err))
+        return -1;
+    if (partial != 1)
+        return config_refuse(config, "partial_rotary_factor", err, "only 1 is supported");
+    if (!rope)
+        return 0;
+    if (!json_is_object(rope))
+        return config_refuse(config, holder, err, "it must be an object");
+    const char *kind_key = config_get(rope, "rope_type") ? "rope_type" : "type";
+    if (config_text(rope, kind_key, false, &kind, err) || config_real(rope, "rope_theta", false, &s->rope.theta, err) ||
+        config_real(rope, "partial_rotary_factor", false, &partial, err))
+        return err_at(err, "%s", holder);
+    if (partial != 1) {
+        config_refuse(rope, "partial_rotary_factor", err, "only 1 is supported");
+        return err_at(err, "%s", holder);
+    }
+    if (config_get(rope, "full_attention") || config_get(rope, "sliding_attention"))
+        return config_refuse(config, holder, err, "different rope by layer type is not supported");
+    if (strcmp(kind, "default") == 0)
+        return 0;
+    s->rope.kind = strcmp(kind, "linear") == 0 ? ROPE_LINEAR : strcmp(kind, "llama3") == 0 ? ROPE_LLAMA3 : ROPE_DEFAULT;
+    if (s->rope.kind == ROPE_DEFAULT) {
+        config_refuse(rope, kind_key, err, "supported are default, linear and llama3");
+        return err_at(err, "%s", holder);
+    }
+    if (config_real(rope, "factor", true, &s->rope.factor, err) ||
+        (s->rope.kind == ROPE_LLAMA3 &&
+         (config_real(rope, "low_freq_factor", true, &s->rope.low_factor, err) ||
+          config_real(rope, "high_freq_factor", true, &s->rope.high_factor, err) ||
+          config_int(rope, "original_max_position_embeddings", true, &s->rope.original_positions, err))))
+        return err_at(err, "%s", holder);
+    return 0;
+}
+
+static int read_layer_types(const json_t *config, struct hparams *s, int window, struct err *err)
+{
+    const json_t *types = config_get(config, "layer_types");
+    if (!json_is_array(types) || json_array_size(types) != (size_t)s->layers)
+        return config_refuse(config, "layer_types", err, "it must list %d layers", s->layers);
+    for (int i = 0; i < s->layers; i++) {
+        const json_t *type = json_array_get(types, (size_t)i);
+        const char *text = json_is_string(type) ? json_string_value(type) : "";
+        bool sliding = strcmp(text, "sliding_attention") == 0;
+        if (!sliding && strcmp(text, "full_attention"))
+            return err_set(err, ERR_INPUT, "layer_types: layer %d is \"%.40s\"; supported are full_attention and "
+                           "sliding_attention", i, text);
+        if (sliding && !window)
+            return err_set(err, ERR_INPUT, "layer_types: layer %d is sliding_attention, but sliding_window is off", i);
+        s->layer[i].window = sliding ? window : 0;
+    }
+    return 0;
+}
+
+static int read_windows(const json_t *config, const struct arch *arch, struct hparams *s, struct err *err)
+{
+    int window = 0, first = 0;
+    bool used = true;
+    if (arch->window == WINDOW_NEVER)
+        return config_get(config, "layer_types") ? read_layer_types(config, s, 0, err) : 0;
+    if (arch->window != WINDOW_ALL_LAYERS)
+        used = false;
+    if ((!used && config_bool(config, "use_sliding_window", false, &used, err)) ||
+        config_int(config, "sliding_window", false, &window, err))
+        return -1;
+    if (window < 0)
+        return config_refuse(config, "sliding_window", err, "it must be 0, null or positive");
+    if (!used)
+        window = 0;
+    if (arch->window == WINDOW_UPPER_IF_USED) {
+        if (config_get(config, "layer_types"))
+            return read_layer_types(config, s, window, err);
+        if (config_int(config, "max_window_layers", window > 0, &first, err))
+            return -1;
+    }
+    for (int i = first < 0 ? 0 : first; i < s->layers; i++)
+        s->layer[i].window = window;
+    return 0;
+}
+
+static int read_expert_layers(const json_t *config, const struct arch *arch, struct hparams *s, struct err *err)
+{
+    int step = 1;
+    for (int i = 0; i < s->layers; i++)
+        s->layer[i].ffn = arch->expert_layers == EXPERTS_NOWHERE ? FFN_DENSE : FFN_EXPERTS;
+    if (arch->expert_layers != EXPERTS_BY_STEP)
+        return 0;
+    const json_t *only = config_get(config, "mlp_only_layers"), *entry;
+    size_t at;
+    if (config_int(config, "decoder_sparse_step", false, &step, err))
+        return -1;
+    if (step < 1)
+        return config_refuse(config, "decoder_sparse_step", err, "it must be at least 1");
+    if (only && !json_is_array(only))
+        return config_refuse(config, "mlp_only_layers", err, "it must be a list of layers");
+    for (int i = 0; i < s->layers; i++)
+        if ((i + 1) % step)
+            s->layer[i].ffn = FFN_DENSE;
+    json_array_foreach(only, at, entry) {
+        json_int_t layer = json_integer_value(entry);
+        if (!json_is_integer(entry) || layer < 0 || layer >= s->layers)
+            return config_refuse(config, "mlp_only_layers", err, "its entries must be layers from 0 to %d", s->layers - 1);
+        s->layer[layer].ffn = FFN_DENSE;
+    }
+    int with_experts = hparams_moe_layers(s);
+    if (with_experts == s->layers)
+        s->dense_inner = 0;
+    if (with_experts == 0)
+        s->router.experts = s->router.top_k = s->expert_inner = 0;
+    return 0;
+}
+
+static int add_end(struct hparams *s, const json_t *object, const json_t *id, struct err *err)
+{
+    json_int_t value = json_integer_value(id);
+    if (!json_is_integer(id) || value < 0 || value >= s->vocab)
+        return config_refuse(object, "eos_token_id", err, "ids must be from 0 to %d", s->vocab - 1);
+    for (int i = 0; i < s->eos_count; i++)
+        if (s->eos[i] == (int)value)
+            return 0;
+    if (s->eos_count == EOS_MAX)
+        return config_refuse(object, "eos_token_id", err, "at most %d ids are supported", EOS_MAX);
+    s->eos[s->eos_count++] = (int)value;
+    return 0;
+}
+
+/* Generation goes by generation_config.json where that names end tokens. */
+static int read_ends(const json_t *config, const json_t *generation, struct hparams *s, struct err *err)
+{
+    bool own = generation && config_get(generation, "eos_token_id");
+    const json_t *object = own ? generation : config, *ids = config_get(object, "eos_token_id"), *id;
+    const char *file = own ? "generation_config.json" : "config.json";
+    size_t at;
+    if (s->bos < 0 || s->bos >= s->vocab)           /* old files write -1 or the vocabulary's size for "none" */
+        s->bos = -1;
+    if (s->pad < 0 || s->pad >= s->vocab)
+        s->pad = -1;
+    if (!ids)
+        return 0;
+    if (!json_is_array(ids))
+        return add_end(s, object, ids, err) ? err_at(err, "%s", file) : 0;
+    json_array_foreach(ids, at, id) {
+        if (add_end(s, object, id, err))
+            return err_at(err, "%s", file);
+    }
+    return 0;
+}
+
+static int read_config(const json_t *config, const struct arch *arch, struct hparams *shape, struct err *err)
+{
+    *shape = arch->fixed;
+    snprintf(shape->family, sizeof shape->family, "%s", arch->model_type);
+    for (size_t i = 0; i < sizeof SHARED / sizeof *SHARED; i++)
+        if (read_key(config, &SHARED[i], shape, err))
+            return -1;
+    for (int i = 0; i < 8 && arch->keys[i].key; i++)
+        if (read_key(config, &arch->keys[i], shape, err))
+            return -1;
+    if (shape->layers < 1 || shape->layers > LAYERS_MAX)
+        return config_refuse(config, "num_hidden_layers", err, "it must be from 1 to %d", LAYERS_MAX);
+    return check_refused(config, arch, err) || read_attention(config, arch, shape, err) || read_rope(config, shape, err) ||
+           read_windows(config, arch, shape, err) || read_expert_layers(config, arch, shape, err) ? -1 : 0;
+}
+
+int arch_read(const json_t *config, const json_t *generation, struct hparams *out, const struct arch **arch, struct err *err)
+{
+    const char *model_type = "";
+    struct hparams shape;
+    if (config_text(config, "model_type", true, &model_type, err))
+        return err_at(err, "config.json");
+    const struct arch *family = find(model_type);
+    if (!family) {
+        refuse_family(config, err);
+        return err_at(err, "config.json");
+    }
+    if (read_config(config, family, &shape, err))
+        return err_at(err, "config.json");
+    if (read_ends(config, generation, &shape, err))
+        return -1;
+    if (hparams_check(&shape, err))
+        return err_at(err, "config.json");
+    *out = shape;
+    *arch = family;
+    return 0;
+}

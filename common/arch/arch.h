@@ -1,0 +1,139 @@
+/* Model families: what a config.json means, and what the tensors of a checkpoint are called.
+ *
+ * A family is one file with one table (struct arch) and one line in arch.c. It says nothing but what is special: which keys
+ * fill which hparams, what is fixed, and the names of tensors. A source tensor plays a SLOT; a canonical tensor is made from
+ * one to three slots (q, k and v become qkv; gate, up and down become an expert). A family may have two NAMINGS: the
+ * published one, and the one with all experts in one tensor, as transformers 5 holds them in memory.
+ *
+ * In:     config.json, generation_config.json as JSON objects
+ * Out:    hparams that passed hparams_check
+ * Errors: a value that is not supported, naming key and value */
+#ifndef MOE_ARCH_ARCH_H
+#define MOE_ARCH_ARCH_H
+
+#include <stddef.h>
+
+#include "common/arch/config.h"
+#include "common/model/model.h"
+
+/* Shapes as [outputs][inputs]; {n} in a name is the layer, {e} the expert. */
+enum source_slot {
+    SLOT_EMBED, SLOT_HEAD, SLOT_FINAL_NORM, SLOT_ATTENTION_NORM, SLOT_Q, SLOT_K, SLOT_V, SLOT_Q_BIAS, SLOT_K_BIAS, SLOT_V_BIAS,
+    SLOT_Q_NORM, SLOT_K_NORM, SLOT_OUT, SLOT_OUT_BIAS, SLOT_FFN_NORM, SLOT_ROUTER,
+    SLOT_EXPERT_GATE, SLOT_EXPERT_UP, SLOT_EXPERT_DOWN,
+    SLOT_EXPERTS_GATE_UP,           /* [experts][2 inner][hidden], gate first; in place of the three above */
+    SLOT_EXPERTS_DOWN,              /* [experts][hidden][inner] */
+    SLOT_DENSE_GATE, SLOT_DENSE_UP, SLOT_DENSE_DOWN,
+    SLOT_COUNT
+};
+
+struct naming {
+    const char *slot[SLOT_COUNT];
+    const char *ignored[4];         /* names that old checkpoints have and nobody needs */
+};
+
+enum key_type { KEY_INT, KEY_BOOL, KEY_F32 };
+
+struct config_key {
+    const char *key;
+    enum key_type type;
+    size_t offset;                  /* in struct hparams */
+    bool required;
+    double absent;                  /* value when not required and not there */
+};
+#define INT(key, member)              {key, KEY_INT, offsetof(struct hparams, member), true, 0}
+#define INT_OR(key, member, otherwise) {key, KEY_INT, offsetof(struct hparams, member), false, otherwise}
+#define BOOL_OR(key, member, otherwise) {key, KEY_BOOL, offsetof(struct hparams, member), false, otherwise}
+#define F32(key, member)              {key, KEY_F32, offsetof(struct hparams, member), true, 0}
+#define F32_OR(key, member, otherwise) {key, KEY_F32, offsetof(struct hparams, member), false, otherwise}
+
+enum expert_layers {
+    EXPERTS_NOWHERE,
+    EXPERTS_EVERYWHERE,
+    EXPERTS_BY_STEP                 /* not in mlp_only_layers, and (N + 1) a multiple of decoder_sparse_step */
+};
+
+enum window_rule {
+    WINDOW_NEVER,
+    WINDOW_ALL_LAYERS,              /* sliding_window */
+    WINDOW_ALL_IF_USED,             /* sliding_window, if use_sliding_window */
+    WINDOW_UPPER_IF_USED            /* the same, from max_window_layers on, or where layer_types says so */
+};
+
+struct arch {
+    const char *model_type;
+    const char *summary;            /* for moe-convert list */
+    struct config_key keys[8];      /* beside those that all families share (arch.c) */
+    const char *refused[4];         /* keys that must be absent, null, false or 0 */
+    bool attention_bias;            /* the key attention_bias is honoured: q, k, v and out */
+    enum expert_layers expert_layers;
+    enum window_rule window;
+    struct hparams fixed;           /* rope.theta is the default of the family */
+    const struct naming *naming[2];
+};
+
+extern const struct arch arch_llama, arch_mixtral, arch_olmoe, arch_qwen3, arch_qwen3_moe;
+
+/* All families; NULL ends the list. */
+const struct arch *arch_at(int index);
+
+/* generation may be NULL. */
+int arch_read(const json_t *config, const json_t *generation, struct hparams *shape, const struct arch **arch, struct err *err);
+
+/* What all llama-like families call their tensors outside the feed-forward network. */
+#define LLAMA_NAMES \
+    [SLOT_EMBED] = "model.embed_tokens.weight", \
+    [SLOT_HEAD] = "lm_head.weight", \
+    [SLOT_FINAL_NORM] = "model.norm.weight", \
+    [SLOT_ATTENTION_NORM] = "model.layers.{n}.input_layernorm.weight", \
+    [SLOT_Q] = "model.layers.{n}.self_attn.q_proj.weight", \
+    [SLOT_K] = "model.layers.{n}.self_attn.k_proj.weight", \
+    [SLOT_V] = "model.layers.{n}.self_attn.v_proj.weight", \
+    [SLOT_Q_BIAS] = "model.layers.{n}.self_attn.q_proj.bias", \
+    [SLOT_K_BIAS] = "model.layers.{n}.self_attn.k_proj.bias", \
+    [SLOT_V_BIAS] = "model.layers.{n}.self_attn.v_proj.bias", \
+    [SLOT_Q_NORM] = "model.layers.{n}.self_attn.q_norm.weight", \
+    [SLOT_K_NORM] = "model.layers.{n}.self_attn.k_norm.weight", \
+    [SLOT_OUT] = "model.layers.{n}.self_attn.o_proj.weight", \
+    [SLOT_OUT_BIAS] = "model.layers.{n}.self_attn.o_proj.bias", \
+    [SLOT_FFN_NORM] = "model.layers.{n}.post_attention_layernorm.weight"
+#define DENSE_NAMES \
+    [SLOT_DENSE_GATE] = "model.layers.{n}.mlp.gate_proj.weight", \
+    [SLOT_DENSE_UP] = "model.layers.{n}.mlp.up_proj.weight", \
+    [SLOT_DENSE_DOWN] = "model.layers.{n}.mlp.down_proj.weight"
+#define EXPERT_NAMES \
+    [SLOT_ROUTER] = "model.layers.{n}.mlp.gate.weight", \
+    [SLOT_EXPERT_GATE] = "model.layers.{n}.mlp.experts.{e}.gate_proj.weight", \
+    [SLOT_EXPERT_UP] = "model.layers.{n}.mlp.experts.{e}.up_proj.weight", \
+    [SLOT_EXPERT_DOWN] = "model.layers.{n}.mlp.experts.{e}.down_proj.weight"
+#define FUSED_NAMES \
+    [SLOT_ROUTER] = "model.layers.{n}.mlp.gate.weight", \
+    [SLOT_EXPERTS_GATE_UP] = "model.layers.{n}.mlp.experts.gate_up_proj", \
+    [SLOT_EXPERTS_DOWN] = "model.layers.{n}.mlp.experts.down_proj"
+
+/* Where the values of one block of a canonical tensor come from. */
+enum part_place { PART_ROWS, PART_GATE, PART_UP, PART_DOWN };
+
+struct part {
+    char name[128];                 /* the source tensor */
+    int64_t dims[3];                /* what its shape must be */
+    int dim_count;
+    int64_t skip;                   /* its elements in front of this part */
+    enum part_place place;
+    int first, rows, columns;       /* goes to rows first .. first + rows; a vector: rows of one column */
+};
+enum { PARTS_MAX = 3 };
+
+/* Fills parts[] and returns how many. */
+int arch_parts(const struct naming *naming, const struct hparams *shape, const struct tensor *tensor, int block,
+               struct part parts[PARTS_MAX]);
+
+/* The naming whose experts `has` finds; the first when there are none to look for. */
+const struct naming *arch_naming(const struct arch *arch, const struct hparams *shape,
+                                 bool (*has)(const void *context, const char *name), const void *context);
+
+/* A known model's config.json; NULL when there is no such name. *name is the next one's name for a list (index from 0). */
+const char *known_shape(const char *name);
+const char *known_shape_at(int index, const char **summary);
+
+#endif

@@ -1,0 +1,117 @@
+#include "common/arch/arch.h"
+
+#include <string.h>
+
+/* Writes `pattern` with {n} and {e} replaced. Patterns are constants of this program and fit. */
+static void fill_name(char *out, size_t room, const char *pattern, int layer, int expert)
+{
+    size_t used = 0;
+    for (; *pattern && used + 16 < room; pattern++) {
+        if (strncmp(pattern, "{n}", 3) == 0 || strncmp(pattern, "{e}", 3) == 0) {
+            used += (size_t)snprintf(out + used, room - used, "%d", pattern[1] == 'n' ? layer : expert);
+            pattern += 2;
+        } else {
+            out[used++] = *pattern;
+        }
+    }
+    out[used] = '\0';
+}
+
+static struct part matrix_part(const struct naming *naming, enum source_slot slot, int layer, int expert, enum part_place place,
+                               int first, int rows, int columns)
+{
+    struct part part = {.dims = {rows, columns}, .dim_count = 2, .place = place, .first = first, .rows = rows,
+                        .columns = columns};
+    fill_name(part.name, sizeof part.name, naming->slot[slot], layer, expert);
+    return part;
+}
+
+static struct part vector_part(const struct naming *naming, enum source_slot slot, int layer, int first, int rows)
+{
+    struct part part = matrix_part(naming, slot, layer, 0, PART_ROWS, first, rows, 1);
+    part.dim_count = 1;
+    return part;
+}
+
+/* Part of a tensor that holds all experts: `place` says which. */
+static struct part fused_part(const struct naming *naming, const struct hparams *s, int layer, int expert, enum part_place place)
+{
+    int64_t inner = s->expert_inner, hidden = s->hidden;
+    bool down = place == PART_DOWN;
+    struct part part = {.dim_count = 3, .place = place, .rows = down ? s->hidden : s->expert_inner,
+                        .columns = down ? s->expert_inner : s->hidden};
+    part.dims[0] = s->router.experts;
+    part.dims[1] = down ? hidden : 2 * inner;
+    part.dims[2] = down ? inner : hidden;
+    part.skip = expert * part.dims[1] * part.dims[2] + (place == PART_UP ? inner * hidden : 0);
+    fill_name(part.name, sizeof part.name, naming->slot[down ? SLOT_EXPERTS_DOWN : SLOT_EXPERTS_GATE_UP], layer, expert);
+    return part;
+}
+
+static int expert_parts(const struct naming *n, const struct hparams *s, const struct tensor *t, int expert, struct part *parts)
+{
+    if (n->slot[SLOT_EXPERTS_GATE_UP]) {
+        parts[0] = fused_part(n, s, t->layer, expert, PART_GATE);
+        parts[1] = fused_part(n, s, t->layer, expert, PART_UP);
+        parts[2] = fused_part(n, s, t->layer, expert, PART_DOWN);
+    } else {
+        parts[0] = matrix_part(n, SLOT_EXPERT_GATE, t->layer, expert, PART_GATE, 0, s->expert_inner, s->hidden);
+        parts[1] = matrix_part(n, SLOT_EXPERT_UP, t->layer, expert, PART_UP, 0, s->expert_inner, s->hidden);
+        parts[2] = matrix_part(n, SLOT_EXPERT_DOWN, t->layer, expert, PART_DOWN, 0, s->hidden, s->expert_inner);
+    }
+    return 3;
+}
+
+static int dense_parts(const struct naming *n, const struct hparams *s, const struct tensor *t, struct part *parts)
+{
+    parts[0] = matrix_part(n, SLOT_DENSE_GATE, t->layer, 0, PART_GATE, 0, s->dense_inner, s->hidden);
+    parts[1] = matrix_part(n, SLOT_DENSE_UP, t->layer, 0, PART_UP, 0, s->dense_inner, s->hidden);
+    parts[2] = matrix_part(n, SLOT_DENSE_DOWN, t->layer, 0, PART_DOWN, 0, s->hidden, s->dense_inner);
+    return 3;
+}
+
+int arch_parts(const struct naming *n, const struct hparams *s, const struct tensor *t, int block, struct part parts[PARTS_MAX])
+{
+    static const enum source_slot single[] = {
+        [ROLE_EMBED] = SLOT_EMBED, [ROLE_HEAD] = SLOT_HEAD, [ROLE_FINAL_NORM] = SLOT_FINAL_NORM,
+        [ROLE_ATTENTION_NORM] = SLOT_ATTENTION_NORM, [ROLE_Q_NORM] = SLOT_Q_NORM, [ROLE_K_NORM] = SLOT_K_NORM,
+        [ROLE_OUT] = SLOT_OUT, [ROLE_OUT_BIAS] = SLOT_OUT_BIAS, [ROLE_FFN_NORM] = SLOT_FFN_NORM, [ROLE_ROUTER] = SLOT_ROUTER};
+    int q = s->attention.heads * s->attention.head_dim, kv = s->attention.kv_heads * s->attention.head_dim;
+    switch (t->role) {
+    case ROLE_QKV:
+        parts[0] = matrix_part(n, SLOT_Q, t->layer, 0, PART_ROWS, 0, q, s->hidden);
+        parts[1] = matrix_part(n, SLOT_K, t->layer, 0, PART_ROWS, q, kv, s->hidden);
+        parts[2] = matrix_part(n, SLOT_V, t->layer, 0, PART_ROWS, q + kv, kv, s->hidden);
+        return 3;
+    case ROLE_QKV_BIAS:
+        parts[0] = vector_part(n, SLOT_Q_BIAS, t->layer, 0, q);
+        parts[1] = vector_part(n, SLOT_K_BIAS, t->layer, q, kv);
+        parts[2] = vector_part(n, SLOT_V_BIAS, t->layer, q + kv, kv);
+        return 3;
+    case ROLE_EXPERTS:
+        return expert_parts(n, s, t, block, parts);
+    case ROLE_DENSE:
+        return dense_parts(n, s, t, parts);
+    default:
+        parts[0] = t->kind == TENSOR_VECTOR ? vector_part(n, single[t->role], t->layer, 0, t->outputs)
+                                            : matrix_part(n, single[t->role], t->layer, 0, PART_ROWS, 0, t->outputs, t->inputs);
+        return 1;
+    }
+}
+
+const struct naming *arch_naming(const struct arch *arch, const struct hparams *shape,
+                                 bool (*has)(const void *context, const char *name), const void *context)
+{
+    int layer = 0;
+    while (layer < shape->layers && shape->layer[layer].ffn != FFN_EXPERTS)
+        layer++;
+    for (int i = 0; i < 2 && arch->naming[i] && layer < shape->layers; i++) {
+        char name[128];
+        const struct naming *naming = arch->naming[i];
+        fill_name(name, sizeof name, naming->slot[naming->slot[SLOT_EXPERTS_GATE_UP] ? SLOT_EXPERTS_GATE_UP : SLOT_EXPERT_GATE],
+                  layer, 0);
+        if (has(context, name))
+            return naming;
+    }
+    return arch->naming[0];
+}

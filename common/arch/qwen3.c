@@ -1,0 +1,15 @@
+/* Qwen3, dense (Qwen/Qwen3-0.6B): RMSNorm on each head of q and k, the width of a head is given, upper layers may slide.
+ * Reference: transformers models/qwen3. */
+#include "common/arch/arch.h"
+
+static const struct naming published = {.slot = {LLAMA_NAMES, DENSE_NAMES}};
+
+const struct arch arch_qwen3 = {
+    .model_type = "qwen3",
+    .summary = "Qwen3 (dense)",
+    .keys = {INT("intermediate_size", dense_inner)},
+    .attention_bias = true,
+    .window = WINDOW_UPPER_IF_USED,
+    .fixed = {.attention.qk_norm = QK_NORM_HEAD, .rope.theta = 10000},
+    .naming = {&published},
+};

@@ -1,0 +1,21 @@
+/* Qwen3 MoE (Qwen/Qwen3-30B-A3B): attention of Qwen3, softmax router, renormalised where norm_topk_prob says so, dense layers
+ * where mlp_only_layers or decoder_sparse_step put them. Reference: transformers models/qwen3_moe. */
+#include "common/arch/arch.h"
+
+static const struct naming published = {.slot = {LLAMA_NAMES, EXPERT_NAMES, DENSE_NAMES}};
+static const struct naming fused = {.slot = {LLAMA_NAMES, FUSED_NAMES, DENSE_NAMES}};
+
+const struct arch arch_qwen3_moe = {
+    .model_type = "qwen3_moe",
+    .summary = "Qwen3 MoE",
+    .keys = {INT("num_experts", router.experts),
+             INT("num_experts_per_tok", router.top_k),
+             INT("moe_intermediate_size", expert_inner),
+             INT_OR("intermediate_size", dense_inner, 0),
+             BOOL_OR("norm_topk_prob", router.renormalise, false)},
+    .attention_bias = true,
+    .expert_layers = EXPERTS_BY_STEP,
+    .window = WINDOW_ALL_IF_USED,
+    .fixed = {.attention.qk_norm = QK_NORM_HEAD, .router.kind = ROUTER_SOFTMAX_TOPK, .router.scale = 1, .rope.theta = 10000},
+    .naming = {&published, &fused},
+};

@@ -1,0 +1,44 @@
+/* The config.json of well-known models, for synthetic weights of their shape. */
+#include "common/arch/arch.h"
+
+#include <string.h>
+
+static const struct { const char *name, *summary, *config; } SHAPES[] = {
+    {"mixtral-8x7b", "46.7 B parameters, 12.9 B active",
+     "{\"model_type\":\"mixtral\",\"hidden_size\":4096,\"intermediate_size\":14336,\"num_hidden_layers\":32,"
+     "\"num_attention_heads\":32,\"num_key_value_heads\":8,\"num_local_experts\":8,\"num_experts_per_tok\":2,"
+     "\"rms_norm_eps\":1e-5,\"rope_theta\":1000000.0,\"max_position_embeddings\":32768,\"vocab_size\":32000,"
+     "\"bos_token_id\":1,\"eos_token_id\":2,\"tie_word_embeddings\":false}"},
+    {"olmoe-1b-7b", "6.9 B parameters, 1.3 B active",
+     "{\"model_type\":\"olmoe\",\"hidden_size\":2048,\"intermediate_size\":1024,\"num_hidden_layers\":16,"
+     "\"num_attention_heads\":16,\"num_key_value_heads\":16,\"num_experts\":64,\"num_experts_per_tok\":8,"
+     "\"norm_topk_prob\":false,\"rms_norm_eps\":1e-5,\"rope_theta\":10000.0,\"max_position_embeddings\":4096,"
+     "\"vocab_size\":50304,\"eos_token_id\":50279,\"pad_token_id\":1,\"tie_word_embeddings\":false}"},
+    {"qwen3-0.6b", "0.6 B parameters, dense",
+     "{\"model_type\":\"qwen3\",\"hidden_size\":1024,\"intermediate_size\":3072,\"num_hidden_layers\":28,"
+     "\"num_attention_heads\":16,\"num_key_value_heads\":8,\"head_dim\":128,\"rms_norm_eps\":1e-6,"
+     "\"rope_theta\":1000000,\"max_position_embeddings\":40960,\"vocab_size\":151936,\"bos_token_id\":151643,"
+     "\"eos_token_id\":151645,\"tie_word_embeddings\":true}"},
+    {"qwen3-30b-a3b", "30.5 B parameters, 3.3 B active",
+     "{\"model_type\":\"qwen3_moe\",\"hidden_size\":2048,\"intermediate_size\":6144,\"moe_intermediate_size\":768,"
+     "\"num_hidden_layers\":48,\"num_attention_heads\":32,\"num_key_value_heads\":4,\"head_dim\":128,"
+     "\"num_experts\":128,\"num_experts_per_tok\":8,\"norm_topk_prob\":true,\"decoder_sparse_step\":1,"
+     "\"mlp_only_layers\":[],\"rms_norm_eps\":1e-6,\"rope_theta\":1000000.0,\"max_position_embeddings\":40960,"
+     "\"vocab_size\":151936,\"bos_token_id\":151643,\"eos_token_id\":151645,\"tie_word_embeddings\":false}"},
+};
+
+const char *known_shape(const char *name)
+{
+    for (size_t i = 0; i < sizeof SHAPES / sizeof *SHAPES; i++)
+        if (strcmp(SHAPES[i].name, name) == 0)
+            return SHAPES[i].config;
+    return NULL;
+}
+
+const char *known_shape_at(int index, const char **summary)
+{
+    if (index < 0 || (size_t)index >= sizeof SHAPES / sizeof *SHAPES)
+        return NULL;
+    *summary = SHAPES[index].summary;
+    return SHAPES[index].name;
+}
