@@ -1,7 +1,7 @@
 /* Prompt lookup (kernels/plain/ngram.h): what followed the last tokens when they stood in the text before. Costs no forward,
  * and guesses well where answers repeat their prompts.
  *
- * A continuation that reaches the end of the text goes on into what was just drafted: the text is taken to repeat itself. */
+ * A continuation that reaches the end of the text goes on from its beginning: the text is taken to repeat itself. */
 #include "common/draft/drafter.h"
 
 #include <math.h>
@@ -83,12 +83,9 @@ static int ngram_propose(struct drafter *drafter, struct draft_tree *tree, int l
     for (int at = 0; at < drafted; at++)
         tail[kept + at] = path[at];
     int32_t next = ngram_continuation(&ngram->index, ngram->text, tail, kept + drafted, ngram->shortest, ngram->longest);
-    for (int at = 0; next >= 0 && at < tokens; at++, next++) {
-        int first = before;                     /* of the nodes drafted here; draft_tree_add may have met older ones */
-        int behind = next - ngram->length;
-        if (behind >= 0 && first + behind >= tree->nodes)
-            break;
-        node = draft_tree_add(tree, node, behind < 0 ? ngram->text[next] : tree->token[first + behind], NAN, ngram->base.number);
+    for (int at = 0; next >= 0 && at < tokens; at++) {
+        int32_t token = ngram->text[next + at % (ngram->length - next)];
+        node = draft_tree_add(tree, node, token, NAN, ngram->base.number);
         if (node < 0)
             break;
     }

@@ -1,6 +1,7 @@
 #include "common/verify/coupled.h"
 
 #include <stddef.h>
+
 #include "kernels/plain/accept.h"
 
 int coupled_accept(struct sampler *sampler, const struct draft_tree *tree, const float *logits, int vocab, int position,

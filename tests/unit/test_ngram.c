@@ -1,0 +1,137 @@
+/* Prompt lookup against a search that looks at every place, over random texts of small alphabets. */
+#include "tests/unit/unit.h"
+
+#include "common/draft/drafter.h"
+
+enum { LONGEST_TEXT = 700 };
+
+static struct drafter *open_drafter(const char *text)
+{
+    struct drafter_setup setup = {.vocab = 100, .positions = LONGEST_TEXT, .number = 3};
+    struct drafter *drafter = NULL;
+    struct err err = {0};
+    if (drafter_open(&drafter, text, &setup, &err))
+        fail_msg("%s", err.text);
+    return drafter;
+}
+
+/* What should be drafted after text[0 .. length): written to out, number returned. */
+static int naive(const int32_t *text, int length, int shortest, int longest, int tokens, int32_t *out)
+{
+    for (int n = longest; n >= shortest; n--)
+        for (int next = length - 1; next >= n; next--) {
+            int same = n <= length;
+            for (int i = 0; same && i < n; i++)
+                same = text[next - n + i] == text[length - n + i];
+            if (!same)
+                continue;
+            for (int i = 0; i < tokens; i++)
+                out[i] = next + i < length ? text[next + i] : out[next + i - length];
+            return tokens;
+        }
+    return 0;
+}
+
+static void finds_what_a_full_search_finds(void **state)
+{
+    static const struct { const char *text; int shortest, longest, alphabet; } cases[] = {
+        {"ngram", 1, 4, 3}, {"ngram:n=4,min=2", 2, 4, 5}, {"ngram:n=1", 1, 1, 40}, {"ngram:n=16,min=3", 3, 16, 2},
+        {"ngram:n=6,min=6", 6, 6, 2}, {"ngram", 1, 4, 60},
+    };
+    (void)state;
+    srand(7);
+    int found = 0, missed = 0;
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        struct drafter *drafter = open_drafter(cases[c].text);
+        for (int round = 0; round < 6; round++) {
+            int32_t text[LONGEST_TEXT], expected[16];
+            struct draft_tree tree = {0};
+            int length = 0, top = round ? LONGEST_TEXT : 1;
+            assert_int_equal(draft_tree_init(&tree, 16, NULL), 0);
+            drafter->class->reset(drafter);
+            while (length < top) {
+                int count = 1 + rand() % 9, tokens = rand() % 12;
+                count = length + count > top ? top - length : count;
+                for (int i = 0; i < count; i++)
+                    text[length + i] = rand() % cases[c].alphabet;
+                assert_int_equal(drafter->class->commit(drafter, text + length, count, NULL), 0);
+                length += count;
+                int want = naive(text, length, cases[c].shortest, cases[c].longest, tokens, expected);
+                draft_tree_clear(&tree);
+                assert_int_equal(drafter->class->propose(drafter, &tree, -1, tokens, 1, NULL), want);
+                assert_int_equal(tree.nodes, want);
+                for (int i = 0; i < want; i++) {
+                    assert_int_equal(tree.token[i], expected[i]);
+                    assert_int_equal(tree.parent[i], i - 1);
+                    assert_int_equal(tree.depth[i], i + 1);
+                    assert_int_equal(tree.drafter[i], 3);
+                }
+                found += want > 0;
+                missed += want == 0;
+            }
+            draft_tree_free(&tree);
+        }
+        drafter_close(&drafter);
+    }
+    assert_true(found > 1000 && missed > 100);
+}
+
+/* Below a leaf the tail is that of the text and the way to the leaf. */
+static void extends_below_a_leaf(void **state)
+{
+    static const int32_t text[] = {1, 2, 3, 4, 9, 1, 2, 5, 6, 7, 1};
+    struct drafter *drafter = open_drafter("ngram");
+    struct draft_tree tree = {0};
+    int32_t path[4];
+    (void)state;
+    assert_int_equal(draft_tree_init(&tree, 9, NULL), 0);
+    assert_int_equal(drafter->class->commit(drafter, text, 11, NULL), 0);
+    assert_int_equal(draft_tree_add(&tree, -1, 2, 0, 0), 0);
+    assert_int_equal(draft_tree_add(&tree, -1, 3, 0, 0), 1);
+    assert_int_equal(drafter->class->propose(drafter, &tree, 0, 2, 1, NULL), 2);       /* ... 1 2 -> 5 6 */
+    assert_int_equal(drafter->class->propose(drafter, &tree, 1, 3, 1, NULL), 3);       /* ... 3 -> 4 9 1 */
+    assert_int_equal(draft_tree_path(&tree, 3, path, 4), 3);
+    assert_int_equal(path[0], 2);
+    assert_int_equal(path[1], 5);
+    assert_int_equal(path[2], 6);
+    assert_int_equal(draft_tree_path(&tree, 6, path, 2), 2);
+    assert_int_equal(path[0], 9);
+    assert_int_equal(path[1], 1);
+    assert_int_equal(draft_tree_depth(&tree), 4);
+    assert_int_equal(drafter->class->propose(drafter, &tree, -1, 4, 1, NULL), 1);      /* 1 -> 2 5 6 stand there; 7 is new */
+    assert_int_equal(tree.parent[7], 3);
+    assert_int_equal(drafter->class->propose(drafter, &tree, -1, 8, 1, NULL), 1);      /* then the tree is full */
+    assert_int_equal(tree.nodes, 9);
+    draft_tree_free(&tree);
+    drafter_close(&drafter);
+}
+
+static void refuses_settings_out_of_range(void **state)
+{
+    static const struct { const char *text, *part; } wrong[] = {
+        {"ngram:n=0", "n"}, {"ngram:n=17", "n"}, {"ngram:n=2,min=3", "min"}, {"ngram:k=2", "k"}, {"ngrm", "did you mean ngram"},
+        {"none:n=2", "n"}, {"oracle", "not a drafter"},
+    };
+    struct drafter_setup setup = {.vocab = 100, .positions = 10};
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct drafter *drafter = NULL;
+        struct err err = {0};
+        assert_int_equal(drafter_open(&drafter, wrong[i].text, &setup, &err), -1);
+        assert_null(drafter);
+        assert_non_null(strstr(err.text, wrong[i].part));
+    }
+    struct drafter *none = NULL;
+    assert_int_equal(drafter_open(&none, "none", &setup, NULL), 0);
+    assert_null(none);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(finds_what_a_full_search_finds),
+        cmocka_unit_test(extends_below_a_leaf),
+        cmocka_unit_test(refuses_settings_out_of_range),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
