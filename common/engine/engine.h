@@ -38,6 +38,7 @@ void engine_close(struct engine **engine);
 const struct hparams *engine_hparams(const struct engine *engine);
 const struct device_info *engine_device(const struct engine *engine);
 int engine_max_rows(const struct engine *engine);
+int engine_max_positions(const struct engine *engine);         /* of a sequence: the setup's or the model's own limit */
 
 /* A sequence for up to `capacity` tokens, committed and pending together. */
 int sequence_open(struct sequence **out, struct engine *engine, int capacity, struct err *err);
