@@ -75,7 +75,8 @@ static int next_object(struct reader *reader, const struct wire_limits *limits, 
     reader->offset += reader->object;
     reader->object = 0;
     for (;;) {
-        enum scan_result found = scan_object(&scan, reader->buffer + reader->start, reader->length - reader->start, limits, err);
+        size_t have = reader->length - reader->start;
+        enum scan_result found = scan_object(&scan, reader->buffer + reader->start, have, limits, err);
         if (found == SCAN_BAD)
             return err_at(err, "%s: byte %llu", reader->name, (unsigned long long)(reader->offset + scan.at));
         if (found == SCAN_WHOLE) {
