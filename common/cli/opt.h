@@ -10,7 +10,8 @@
  *         OPT_END };
  *
  * A letter of 0 means no short form. The field must have the type that the kind needs, or the table does not compile.
- * Strings point into argv. Help shows a default when the value that the arguments start with is one the option takes:
+ * In the placeholder of a string, words in lower case between | are ones that can be typed as they are, and FILE is a file:
+ * completions offer them. Strings point into argv. Help shows a default when the value that the arguments start with is one the option takes:
  * a count of -1 for "not given" is outside 1 .. 4096 and shows none. */
 #ifndef MOE_CLI_OPT_H
 #define MOE_CLI_OPT_H
@@ -85,7 +86,7 @@ struct opt {
 #define OPT_THREADS(args, field) \
     OPT_COUNT('j', "threads", args, field, 1, 256, "work with N threads; all processors if not given")
 #define OPT_DEVICE(args, field) \
-    OPT_STRING(0, "device", args, field, "NAME", "compute on auto, host or ref")
+    OPT_STRING(0, "device", args, field, "auto|host|ref", "compute there")
 #define OPT_SEED(args, field) OPT_UINT64(0, "seed", args, field, "start the random numbers from N")
 
 /* The words of a command line that are not options. */

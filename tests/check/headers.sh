@@ -1,0 +1,14 @@
+#!/bin/sh
+# Every header compiles alone, and includes what it uses.
+cd "$(dirname "$0")/../.." || exit 2
+bad=0
+for header in $(find common kernels tests/unit tests/kernel -name '*.h' 2>/dev/null | sort); do
+    # kernels/cpu is compiled once an instruction set and needs its name.
+    case $header in kernels/cpu/*) isa='-DISA=plain -DISA_PLAIN=1';; *) isa=;; esac
+    echo "#include \"$header\"" |
+        ${CC:-gcc} -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -Wno-unused-function $isa -I. -fsyntax-only -x c - || {
+            echo "$header: does not compile alone"
+            bad=1
+        }
+done
+exit $bad

@@ -1,0 +1,23 @@
+#!/bin/sh
+# No file over 800 lines, no function over 100. A function's body opens with a brace in column 0
+# (or at the end of a line that starts in column 0 and is no struct, union, enum or initialiser) and closes with one.
+cd "$(dirname "$0")/../.." || exit 2
+files=$(find cmd common kernels tests \( -name '*.[ch]' -o -name '*.sh' -o -name '*.bats' \) ! -path 'tests/models/*' | sort)
+[ -n "$files" ] || exit 0
+awk '
+FNR == 1 { finish(); file = FILENAME; start = head = 0 }
+{ lines = FNR }
+file ~ /\.[ch]$/ {
+    if (/^[A-Za-z_].*\)/ && !/;[ \t]*(\/\*.*)?$/) head = FNR
+    if (/^\{/ && head) start = head
+    else if (/^[A-Za-z_].*\).*\{[ \t]*(\/\*.*)?$/ && !/=[ \t]*\{/) start = FNR
+    else if (head && !start && /\)[ \t]*\{$/) start = head
+    if (/^\}/) {
+        if (start && FNR - start + 1 > 100) report(start ": a function of " FNR - start + 1 " lines, more than 100")
+        start = head = 0
+    }
+}
+function report(what) { print file ":" what; bad = 1 }
+function finish() { if (file != "" && lines > 800) report(" " lines " lines, more than 800") }
+END { finish(); exit bad }
+' $files
