@@ -1,7 +1,6 @@
 #include "common/decode/budget.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/mem.h"
@@ -43,38 +42,13 @@ done:
 static int recommended(int32_t *size, const struct ranking *ranking, const struct budget_options *options, struct err *err)
 {
     if (!ranking)
-        return err_set(err, ERR_INPUT, "--budget rank: needs --rank FILE, a rank stream that recommends budgets");
+        return err_set(err, ERR_INPUT, "`rank' needs --rank FILE, a rank stream that recommends budgets");
     for (int layer = 0; layer < ranking->moe_layers; layer++) {
         if (ranking->budget[layer] < 1)
-            return err_set(err, ERR_INPUT, "--budget rank: %s recommends none for layer %d; rank with moe-coact rank-experts "
-                           "--budget B", options->rank, layer);
+            return err_set(err, ERR_INPUT, "%s recommends none for layer %d; make it with moe-coact rank-experts --budget B",
+                           options->rank, layer);
         size[layer] = ranking->budget[layer];
     }
-    return 0;
-}
-
-/* "12" or "12,8,8,12": size[layer], clamped to `experts`. */
-static int parse_sizes(int32_t *size, const char *text, int moe_layers, int experts, struct err *err)
-{
-    int count = 0;
-    for (const char *at = text; ; at++) {
-        char *end;
-        long value = *at >= '0' && *at <= '9' ? strtol(at, &end, 10) : 0;
-        if (value < 1 || (*end && *end != ','))
-            return err_set(err, ERR_INPUT, "--budget %s: not a number of experts from 1 on, numbers between commas, or `rank'",
-                           text);
-        if (count < moe_layers)
-            size[count] = value < experts ? (int32_t)value : experts;
-        count++;
-        at = end;
-        if (!*at)
-            break;
-    }
-    if (count != 1 && count != moe_layers)
-        return err_set(err, ERR_INPUT, "--budget %s: %d numbers for %d layers with experts; give one, or one a layer", text,
-                       count, moe_layers);
-    for (int layer = 1; count == 1 && layer < moe_layers; layer++)
-        size[layer] = size[0];
     return 0;
 }
 
@@ -118,8 +92,10 @@ int budget_open(struct budget **out, const struct budget_options *options, const
         goto done;
     bool asked = !strcmp(options->budget, "rank");
     if (asked ? recommended(budget->size, ranking, options, err)
-              : parse_sizes(budget->size, options->budget, model->moe_layers, model->experts, err))
+              : budget_parse(budget->size, options->budget, model->moe_layers, model->experts, err)) {
+        err_at(err, "--budget");
         goto done;
+    }
     if (ranking) {
         budget->order = ranking->order;
         ranking->order = NULL;

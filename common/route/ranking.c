@@ -85,17 +85,42 @@ done:
     return rc;
 }
 
-int ranking_recommend(struct ranking *ranking, const int *budget, int count, struct err *err)
+int budget_parse(int32_t *size, const char *text, int moe_layers, int experts, struct err *err)
 {
-    if (count != 1 && count != ranking->moe_layers)
-        return err_set(err, ERR_INPUT, "%d budgets for %d layers with experts; give one, or one a layer", count,
-                       ranking->moe_layers);
-    for (int i = 0; i < count; i++)
-        if (budget[i] < 1 || budget[i] > ranking->experts)
-            return err_set(err, ERR_INPUT, "a budget of %d experts; a layer has %d", budget[i], ranking->experts);
-    for (int layer = 0; layer < ranking->moe_layers; layer++)
-        ranking->budget[layer] = budget[count == 1 ? 0 : layer];
+    int count = 0;
+    for (const char *at = text; ; at++) {
+        char *end;
+        long value = *at >= '0' && *at <= '9' ? strtol(at, &end, 10) : 0;
+        if (value < 1 || (*end && *end != ','))
+            return err_set(err, ERR_INPUT, "'%s' is not a number of experts from 1 on, nor such numbers with commas between them",
+                           text);
+        if (count < moe_layers)
+            size[count] = value < experts ? (int32_t)value : experts;
+        count++;
+        at = end;
+        if (!*at)
+            break;
+    }
+    if (count != 1 && count != moe_layers)
+        return err_set(err, ERR_INPUT, "'%s' has %d numbers for %d layers with experts; give one, or one a layer", text, count,
+                       moe_layers);
+    for (int layer = 1; count == 1 && layer < moe_layers; layer++)
+        size[layer] = size[0];
     return 0;
+}
+
+void ranking_recommend(struct ranking *ranking, double share)
+{
+    for (int layer = 0; layer < ranking->moe_layers; layer++) {
+        const double *score = ranking->score + (size_t)layer * (size_t)ranking->experts;
+        double total = 0, kept = 0;
+        int budget = 1;
+        for (int i = 0; i < ranking->experts; i++)
+            total += score[i];
+        for (kept = score[0]; budget < ranking->experts && kept < share * total; budget++)
+            kept += score[budget];
+        ranking->budget[layer] = budget;
+    }
 }
 
 int ranking_write(const struct ranking *ranking, struct writer *writer, struct err *err)
@@ -122,7 +147,8 @@ static int ranking_take(struct ranking *ranking, const struct rank_layer *record
         return err_set(err, ERR_INPUT, "layer %d: a budget of %d of %d experts", record->layer, record->budget, experts);
     if (!ranking->method[0]) {
         size_t length = strlen(record->method);
-        if (!length || length >= sizeof ranking->method)
+        if (!length || length >= sizeof ranking->method ||
+            strspn(record->method, "abcdefghijklmnopqrstuvwxyz0123456789-_") < length)
             return err_set(err, ERR_INPUT, "layer %d: the ranking's method is not a name", record->layer);
         memcpy(ranking->method, record->method, length + 1);
     } else if (strcmp(ranking->method, record->method)) {

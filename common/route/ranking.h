@@ -28,8 +28,11 @@ struct ranking {
 /* Errors: nothing was counted; mass is asked for and was not recorded. */
 int ranking_make(struct ranking **out, const struct route_counts *counts, enum ranking_method method, struct err *err);
 
-/* Recommends budgets: one for all layers (count 1) or one a layer; each 1 .. experts. */
-int ranking_recommend(struct ranking *ranking, const int *budget, int count, struct err *err);
+/* "12", or "12,8,...", one number a layer: size[layer]. A number above `experts` means all of them. */
+int budget_parse(int32_t *size, const char *text, int moe_layers, int experts, struct err *err);
+
+/* Recommends for each layer the fewest experts whose scores sum to at least this share, 0 to 1, of the layer's. */
+void ranking_recommend(struct ranking *ranking, double share);
 
 int ranking_write(const struct ranking *ranking, struct writer *writer, struct err *err);
 

@@ -1,0 +1,81 @@
+#include "common/route/input.h"
+
+#include "common/route/counts.h"
+#include "common/stream/reader.h"
+
+const char *const route_phase_words[] = { "all", "prompt", "decode", NULL };
+
+static bool wanted(const struct route_input *input, const struct route_tokens *record)
+{
+    return input->phases == ROUTE_ALL || (input->phases == ROUTE_PROMPT) == (record->phase == PHASE_PROMPT);
+}
+
+static int consume(const struct route_input *input, const struct route_consumer *consumer, const struct record *record,
+                   struct err *err)
+{
+    if (record->kind == &route_tokens_kind) {
+        const struct route_tokens *tokens = record->body;
+        if (input->bar)
+            progress_step(input->bar, (uint64_t)tokens->n);
+        return consumer->tokens && wanted(input, tokens) ? consumer->tokens(consumer->context, tokens, err) : 0;
+    }
+    if (record->kind == &route_end_kind && consumer->end)
+        return consumer->end(consumer->context, ((const struct route_end *)record->body)->sequence, err);
+    return 0;
+}
+
+/* The first stream says which model is meant; the others must be of the same. */
+static int accept_model(const struct route_input *input, const struct route_consumer *consumer, struct reader *in, bool first,
+                        struct header *header, struct text *note, struct err *err)
+{
+    const struct header *source = reader_header(in);
+    if (!source->has_model)
+        return err_set(err, ERR_INPUT, "does not say which model it is of; make it with moe-profile");
+    if (route_model_check(&source->model, err) || header_derive(header, source, err))
+        return -1;
+    if (first)
+        return consumer->open ? consumer->open(consumer->context, &header->model, err) : 0;
+    const struct stream_model *a = &source->model, *b = &header->model;
+    size_t before = note->length;
+    if (header_same_model(a, b, "the stream", input->force, note, err) || (note->length > before && text_putc(note, '\n', err)))
+        return -1;
+    if (a->moe_layers != b->moe_layers || a->experts != b->experts || a->top_k != b->top_k)
+        return err_set(err, ERR_INPUT, "%d layers with %d experts, %d a token, cannot be counted together with %d with %d, %d a "
+                       "token", a->moe_layers, a->experts, a->top_k, b->moe_layers, b->experts, b->top_k);
+    return 0;
+}
+
+static int read_stream(const struct route_input *input, const struct route_consumer *consumer, const char *path, bool first,
+                       struct header *header, struct text *note, struct err *err)
+{
+    struct reader *in = NULL;
+    const struct record *record;
+    int rc = -1, more;
+    if (reader_open(&in, path, STREAM_ROUTE, NULL, err))
+        goto done;
+    if (accept_model(input, consumer, in, first, header, note, err)) {
+        err_at(err, "%s", reader_name(in));
+        goto done;
+    }
+    while ((more = reader_next(in, &record, err)) > 0)
+        if (consume(input, consumer, record, err)) {
+            record_error_at(record, err);
+            goto done;
+        }
+    rc = more;
+done:
+    reader_close(&in);
+    return rc;
+}
+
+int route_input_read(const struct route_input *input, const struct route_consumer *consumer, struct header *header,
+                     struct text *note, struct err *err)
+{
+    static const char *const standard_input[] = { "-" };
+    const char *const *paths = input->count ? input->paths : standard_input;
+    int count = input->count ? input->count : 1;
+    for (int i = 0; i < count; i++)
+        if (read_stream(input, consumer, paths[i], i == 0, header, note, err))
+            return -1;
+    return 0;
+}

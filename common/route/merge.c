@@ -1,0 +1,127 @@
+#include "common/route/merge.h"
+
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/stream/reader.h"
+#include "common/stream/writer.h"
+
+/* The sequences of one input that are open, under their old and new numbers. */
+struct renumber {
+    struct { int64_t from, to; } *open;
+    size_t count, room;
+    int64_t next;               /* goes on over all inputs */
+};
+
+static int renumber_take(struct renumber *map, int64_t from, bool begins, bool ends, int64_t *to, struct err *err)
+{
+    if (begins) {
+        if (mem_grow(&map->open, &map->room, map->count + 1, sizeof *map->open, err))
+            return -1;
+        map->open[map->count].from = from;
+        map->open[map->count++].to = *to = map->next++;
+        return 0;
+    }
+    for (size_t i = map->count; i-- > 0; )
+        if (map->open[i].from == from) {
+            *to = map->open[i].to;
+            if (ends)
+                map->open[i] = map->open[--map->count];
+            return 0;
+        }
+    return err_set(err, ERR_INPUT, "sequence %lld was not begun", (long long)from);
+}
+
+/* Record types by name, so that each kind of stream can say begin and end in its own way. */
+static bool begins_sequence(const char *type) { return !strcmp(type, "begin"); }
+static bool ends_sequence(const char *type) { return !strcmp(type, "end_sequence") || !strcmp(type, "done"); }
+
+static int copy_record(struct writer *out, const struct record *record, struct renumber *map, void **body, size_t *room,
+                       struct err *err)
+{
+    const struct field *field = record->kind ? record_kind_field(record->kind, "sequence") : NULL;
+    if (!field)
+        return writer_copy(out, record, err);
+    bool begins = begins_sequence(record->type), ends = ends_sequence(record->type);
+    int64_t from, to = 0;
+    if (mem_grow(body, room, record->kind->size, 1, err))
+        return -1;
+    memcpy(*body, record->body, record->kind->size);
+    memcpy(&from, (const char *)record->body + field->offset, sizeof from);
+    if (renumber_take(map, from, begins, ends, &to, err))
+        return record_error_at(record, err);
+    memcpy((char *)*body + field->offset, &to, sizeof to);
+    return writer_record(out, record->kind, *body, err);
+}
+
+static int copy_all(struct writer *out, struct reader **inputs, int count, struct err *err)
+{
+    struct renumber map = {0};
+    const struct record *record;
+    void *body = NULL;
+    size_t room = 0;
+    int rc = -1, more = 0;
+    for (int i = 0; i < count; i++) {
+        while ((more = reader_next(inputs[i], &record, err)) > 0)
+            if (copy_record(out, record, &map, &body, &room, err))
+                goto done;
+        if (more < 0)
+            goto done;
+        map.count = 0;
+        reader_close(&inputs[i]);
+    }
+    rc = 0;
+done:
+    mem_free(&map.open);
+    mem_free(&body);
+    return rc;
+}
+
+static int open_inputs(struct reader **inputs, const struct merge *merge, struct header *header, struct text *note, struct err *err)
+{
+    static const struct reader_options options = { .ancillary = true };
+    for (int i = 0; i < merge->count; i++) {
+        if (reader_open(&inputs[i], merge->paths[i], STREAM_ANY, &options, err))
+            return -1;
+        const struct header *source = reader_header(inputs[i]);
+        if (i == 0) {
+            if (source->kind != STREAM_ROUTE && source->kind != STREAM_DECODE)
+                return err_set(err, ERR_INPUT, "%s: a %s stream cannot be merged, only route and decode streams can",
+                               reader_name(inputs[i]), source->kind_name);
+            if (header_init(header, source->kind, merge->tool, merge->version, merge->argc, merge->argv, err))
+                return -1;
+        } else if (source->kind != header->kind) {
+            return err_set(err, ERR_INPUT, "%s: a %s stream cannot be merged with a %s stream", reader_name(inputs[i]),
+                           source->kind_name, header->kind_name);
+        } else if (source->has_model != header->has_model) {
+            return err_set(err, ERR_INPUT, "%s: one stream names its model and the other does not; merge streams of one model",
+                           reader_name(inputs[i]));
+        }
+        size_t before = note->length;
+        if (i && source->has_model &&
+            header_same_model(&source->model, &header->model, reader_name(inputs[i]), merge->force, note, err))
+            return -1;
+        if ((note->length > before && text_putc(note, '\n', err)) || header_derive(header, source, err))
+            return -1;
+    }
+    return 0;
+}
+
+int streams_merge(const struct merge *merge, struct text *note, struct err *err)
+{
+    struct reader **inputs = mem_alloc((size_t)merge->count, sizeof *inputs, err);
+    struct header header = {0};
+    struct writer *out = NULL;
+    int rc = -1;
+    if (!inputs || open_inputs(inputs, merge, &header, note, err) || writer_open(&out, merge->output, &header, err) ||
+        copy_all(out, inputs, merge->count, err) || writer_close(&out, err))
+        goto done;
+    rc = 0;
+done:
+    writer_abort(&out, err);
+    for (int i = 0; inputs && i < merge->count; i++)
+        reader_close(&inputs[i]);
+    mem_free(&inputs);
+    header_free(&header);
+    return rc;
+}
