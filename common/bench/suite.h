@@ -1,0 +1,69 @@
+/* A suite: what moe-bench run compares, read from JSON.
+ *
+ *   {
+ *     "models":      {"small": "pocket.moe", ...}      or "model": "pocket.moe"
+ *     "prompts":     ["heldout.jsonl", ...]            or one name
+ *     "settings":    [{"name": "none"}, {"name": "K4", "draft": "ngram", "draft-length": 4, "model": "small"}, ...]
+ *     "options":     {"max-tokens": 64, ...}           for all settings that do not say otherwise
+ *     "reference":   "none"                            what ratios and texts are compared with
+ *     "repetitions": 1, "order": "interleaved" | "random" | "blocked", "warm-up": 1
+ *     "limits":      {"prompts": N, "prompts-per-task": N, "max-tokens": N}
+ *     "tasks":       ["math", ...]                     only these
+ *     "grade":       {"math": "number", "code": "exact", "long": "none"}
+ *     "chat": true, "field": "text", "measure-seconds": 1
+ *   }
+ *
+ * Models, prompts and settings must be there. What a setting may say besides name and model are moe-decode's options by
+ * their long names (decode/settings.h). Names of files, the rank file of a setting too, are relative to the suite's folder; the
+ * suite resolves them. A setting without a model takes the first. Without "reference" each model's first setting that
+ * neither drafts nor keeps a budget is the reference of that model's settings. Anything unknown is an error. */
+#ifndef MOE_BENCH_SUITE_H
+#define MOE_BENCH_SUITE_H
+
+#include <stdbool.h>
+
+#include <jansson.h>
+
+#include "common/base/err.h"
+
+enum suite_order {
+    SUITE_INTERLEAVED,          /* every prompt under all settings, in an order that is turned by one from prompt to prompt */
+    SUITE_RANDOM,               /* the same, in an order drawn anew for each prompt (Philox, so the same every time) */
+    SUITE_BLOCKED               /* all prompts under one setting, then under the next */
+};
+
+enum { SUITE_SETTINGS_MAX = 256, SUITE_MODELS_MAX = 64, SUITE_FILES_MAX = 1024 };
+
+struct suite_model { char *name, *path; };
+
+struct suite_setting {
+    char *name;
+    int model, reference;       /* reference: -1: none */
+    json_t *options;            /* a map for decode_settings_from_json */
+};
+
+struct suite_grade { char *task; int rule; };           /* enum grade_rule */
+
+struct suite {
+    struct suite_model *models;
+    struct suite_setting *settings;
+    struct suite_grade *grades;
+    char **prompts, **tasks;
+    char *field;                                        /* NULL: not given */
+    int model_count, setting_count, grade_count, prompt_count, task_count;
+    int repetitions, order, warm_up;                    /* warm_up: prompts that are run first and not recorded */
+    int limit_prompts, limit_task_prompts, limit_tokens;        /* 0: no limit */
+    double measure_seconds;                             /* for the read bandwidth, at both ends; 0: not measured */
+    bool chat;
+};
+
+/* Reads path ("-": standard input, relative names are then as they are). Errors name the file and the place in it. */
+int suite_read(struct suite **out, const char *path, struct err *err);
+void suite_free(struct suite **suite);
+
+int suite_grade_rule(const struct suite *suite, const char *task);      /* enum grade_rule; task may be NULL */
+
+/* Fills order[setting_count] with the settings as prompt number `prompt` takes them in this repetition. */
+void suite_turn(const struct suite *suite, int prompt, int repeat, int *order);
+
+#endif

@@ -1,0 +1,416 @@
+#include "common/report/measurements.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/stream/bench.h"
+#include "common/stream/decode.h"
+#include "common/stream/record.h"
+
+enum { TASKS_MAX = 1000, SETTINGS_MAX = 256, LOOK_BACK = 4096 };
+
+/* One stream while it is read. */
+struct intake {
+    struct measurements *all;
+    struct reader *in;
+    int stream;
+    bool bench;
+    size_t first_setting, first_sample;
+};
+
+static char *copy_or_empty(const char *text, struct err *err) { return mem_string(text ? text : "", err); }
+
+/* "inflated: 64 to 5120; ...", what a header says of its model. */
+static char *labels_text(const struct header *header, struct err *err)
+{
+    struct text text = {0};
+    for (int i = 0; i < header->label_count; i++)
+        if (text_printf(&text, err, "%s%s: %s", i ? "; " : "", header->labels[i].key, header->labels[i].value)) {
+            text_free(&text);
+            return NULL;
+        }
+    char *copy = copy_or_empty(text.data, err);
+    text_free(&text);
+    return copy;
+}
+
+static int add_setting(struct intake *intake, const char *name, const char *model, const char *options, char **label,
+                       const struct bench_setting *shape, struct err *err)
+{
+    struct measurements *all = intake->all;
+    if (all->setting_count == SETTINGS_MAX)
+        return err_set(err, ERR_INPUT, "more than %d settings", SETTINGS_MAX);
+    if (!*label || mem_grow(&all->settings, &all->setting_room, all->setting_count + 1, sizeof *all->settings, err))
+        return -1;
+    struct measured_setting *setting = &all->settings[all->setting_count];
+    *setting = (struct measured_setting){.moe_layers = shape->moe_layers, .experts = shape->experts, .stream = intake->stream,
+                                         .reference = -1};
+    if (shape->reference >= 0)
+        setting->reference = (int)intake->first_setting + shape->reference;
+    all->setting_count++;
+    if (!(setting->name = copy_or_empty(name, err)) || !(setting->model = copy_or_empty(model, err)) ||
+        !(setting->options = copy_or_empty(options, err)))
+        return -1;
+    setting->label = *label;
+    *label = NULL;
+    return 0;
+}
+
+/* "folder/run.moes" -> "run" */
+static void plain_name(const char *path, char *name, size_t room)
+{
+    const char *slash = strrchr(path, '/');
+    snprintf(name, room, "%s", slash ? slash + 1 : path);
+    char *dot = strrchr(name, '.');
+    if (dot && dot > name)
+        *dot = '\0';
+}
+
+static int decode_setting(struct intake *intake, struct err *err)
+{
+    const struct header *header = reader_header(intake->in);
+    struct text options = {0};
+    char name[128], *label = NULL;
+    int rc = -1;
+    struct bench_setting shape = {.moe_layers = header->model.moe_layers, .experts = header->model.experts, .reference = -1};
+    plain_name(reader_name(intake->in), name, sizeof name);
+    for (int i = 1; i < header->argc; i++)
+        if (text_printf(&options, err, "%s%s", i > 1 ? " " : "", header->argv[i]))
+            goto done;
+    label = labels_text(header, err);
+    rc = add_setting(intake, name, header->model.name, options.data, &label, &shape, err);
+done:
+    mem_free(&label);
+    text_free(&options);
+    return rc;
+}
+
+static int take_setting(struct intake *intake, const struct bench_setting *record, struct err *err)
+{
+    if ((size_t)record->setting != intake->all->setting_count - intake->first_setting)
+        return err_set(err, ERR_INPUT, "setting %d comes out of turn; the stream is damaged", record->setting);
+    char *label = copy_or_empty(record->label, err);
+    int rc = add_setting(intake, record->name, record->model, record->options, &label, record, err);
+    mem_free(&label);
+    return rc;
+}
+
+static int take_machine(struct intake *intake, const struct decode_machine *record, struct err *err)
+{
+    struct measured_stream *stream = &intake->all->streams[intake->stream];
+    if (!stream->device) {
+        stream->threads = record->threads;
+        if (!(stream->device = copy_or_empty(record->device, err)) ||
+            !(stream->isa = copy_or_empty(record->isa ? record->isa : record->gpu, err)))
+            return -1;
+        stream->read_bandwidth[0] = record->read_bandwidth;
+    }
+    stream->read_bandwidth[1] = record->read_bandwidth;
+    return 0;
+}
+
+static struct measured_sample *find_sample(struct intake *intake, int64_t sequence, struct err *err)
+{
+    struct measurements *all = intake->all;
+    size_t look = 0;
+    for (size_t i = all->sample_count; i > intake->first_sample && look < LOOK_BACK; i--, look++)
+        if (all->samples[i - 1].sequence == sequence)
+            return &all->samples[i - 1];
+    err_set(err, ERR_INPUT, "sequence %lld was not announced by a sample record (or too long ago); the stream is damaged",
+            (long long)sequence);
+    return NULL;
+}
+
+static int add_sample(struct intake *intake, int64_t sequence, int setting, int repeat, struct err *err)
+{
+    struct measurements *all = intake->all;
+    if (setting < 0 || (size_t)setting >= all->setting_count - intake->first_setting)
+        return err_set(err, ERR_INPUT, "setting %d was not announced; the stream is damaged", setting);
+    if (mem_grow(&all->samples, &all->sample_room, all->sample_count + 1, sizeof *all->samples, err))
+        return -1;
+    all->samples[all->sample_count++] = (struct measured_sample){
+        .sequence = sequence, .setting = (int)intake->first_setting + setting, .repeat = repeat, .stream = intake->stream};
+    return 0;
+}
+
+static int task_index(struct measurements *all, const char *task, int *out, struct err *err)
+{
+    for (size_t i = 0; i < all->task_count; i++)
+        if (!strcmp(all->tasks[i], task)) {
+            *out = (int)i;
+            return 0;
+        }
+    if (all->task_count == TASKS_MAX)
+        return err_set(err, ERR_INPUT, "more than %d different tasks", TASKS_MAX);
+    if (mem_grow(&all->tasks, &all->task_room, all->task_count + 1, sizeof *all->tasks, err))
+        return -1;
+    if (!(all->tasks[all->task_count] = mem_string(task, err)))
+        return -1;
+    *out = (int)all->task_count++;
+    return 0;
+}
+
+static int take_begin(struct intake *intake, const struct decode_begin *record, struct err *err)
+{
+    if (!intake->bench && add_sample(intake, record->sequence, 0, 0, err))
+        return -1;
+    struct measured_sample *sample = find_sample(intake, record->sequence, err);
+    if (!sample)
+        return -1;
+    if (sample->id)
+        return err_set(err, ERR_INPUT, "sequence %lld begins twice; the stream is damaged", (long long)record->sequence);
+    sample->prompt_tokens = record->prompt_tokens;
+    sample->prefill_us = record->prefill_us;
+    if (!(sample->id = copy_or_empty(record->id, err)))
+        return -1;
+    return task_index(intake->all, record->task ? record->task : "", &sample->task, err);
+}
+
+static int take_iter(struct intake *intake, const struct decode_iter *record, struct err *err)
+{
+    struct measurements *all = intake->all;
+    struct measured_sample *sample = find_sample(intake, record->sequence, err);
+    if (!sample || mem_grow(&all->steps, &all->step_room, all->step_count + 1, sizeof *all->steps, err))
+        return -1;
+    all->steps[all->step_count++] = (struct measured_step){
+        .sample = (size_t)(sample - all->samples),
+        .us = record->draft_us + record->verify_us + record->accept_us + record->other_us,
+        .draft_us = record->draft_us, .verify_us = record->verify_us, .bytes = record->bytes, .nodes = record->nodes,
+        .drafted = record->drafted, .accepted = record->accepted, .emitted = record->emitted,
+        .experts_wanted = record->experts_wanted, .experts_loaded = record->experts_loaded};
+    return 0;
+}
+
+static int take_done(struct intake *intake, const struct decode_done *record, struct err *err)
+{
+    struct measured_sample *sample = find_sample(intake, record->sequence, err);
+    struct xxh3_stream *hash = NULL;
+    if (!sample || xxh3_stream_new(&hash, err))
+        return -1;
+    if (record->n)
+        xxh3_stream_put(hash, record->tokens, (size_t)record->n * sizeof *record->tokens);
+    if (record->text)
+        xxh3_stream_put(hash, record->text, strlen(record->text));
+    sample->output = xxh3_stream_digest(hash);
+    xxh3_stream_free(&hash);
+    sample->tokens = record->n;
+    sample->done = true;
+    sample->aborted = record->finish_reason == FINISH_ABORT;
+    return 0;
+}
+
+static int take_grade(struct intake *intake, const struct bench_grade *record, struct err *err)
+{
+    struct measured_sample *sample = find_sample(intake, record->sequence, err);
+    if (!sample)
+        return -1;
+    sample->graded = true;
+    sample->correct = record->correct;
+    return 0;
+}
+
+static int take(struct intake *intake, const struct record *record, struct err *err)
+{
+    if (record->kind == &decode_iter_kind)
+        return take_iter(intake, record->body, err);
+    if (record->kind == &decode_begin_kind)
+        return take_begin(intake, record->body, err);
+    if (record->kind == &decode_done_kind)
+        return take_done(intake, record->body, err);
+    if (record->kind == &decode_machine_kind)
+        return take_machine(intake, record->body, err);
+    if (record->kind == &bench_setting_kind)
+        return take_setting(intake, record->body, err);
+    if (record->kind == &bench_grade_kind)
+        return take_grade(intake, record->body, err);
+    if (record->kind == &bench_sample_kind) {
+        const struct bench_sample *sample = record->body;
+        return add_sample(intake, sample->sequence, sample->setting, sample->repeat, err);
+    }
+    return 0;
+}
+
+static int add_stream(struct intake *intake, struct err *err)
+{
+    struct measurements *all = intake->all;
+    if (mem_grow(&all->streams, &all->stream_room, all->stream_count + 1, sizeof *all->streams, err))
+        return -1;
+    struct measured_stream *stream = &all->streams[all->stream_count];
+    intake->stream = (int)all->stream_count++;
+    *stream = (struct measured_stream){.read_bandwidth = {NAN, NAN}};
+    return (stream->name = mem_string(reader_name(intake->in), err)) ? 0 : -1;
+}
+
+/* References of a bench stream point at its own settings; a decode stream is compared with the first setting of all. */
+static int check_references(const struct intake *intake, struct err *err)
+{
+    struct measurements *all = intake->all;
+    for (size_t i = intake->first_setting; i < all->setting_count; i++) {
+        struct measured_setting *setting = &all->settings[i];
+        if (setting->reference >= 0 && (size_t)setting->reference >= all->setting_count)
+            return err_set(err, ERR_INPUT, "setting '%s' refers to one that is not there; the stream is damaged", setting->name);
+        if (!intake->bench)
+            setting->reference = 0;
+    }
+    return 0;
+}
+
+int measurements_read(struct measurements *all, struct reader *in, struct err *err)
+{
+    enum stream_kind kind = reader_header(in)->kind;
+    const struct record *record;
+    int more;
+    if (kind != STREAM_BENCH && kind != STREAM_DECODE) {
+        err_set(err, ERR_INPUT, "holds a %s stream; a report is made of bench and decode streams", reader_header(in)->kind_name);
+        return err_at(err, "%s", reader_name(in));
+    }
+    struct intake intake = {.all = all, .in = in, .bench = kind == STREAM_BENCH, .first_setting = all->setting_count,
+                            .first_sample = all->sample_count};
+    if (add_stream(&intake, err) || (!intake.bench && decode_setting(&intake, err)))
+        return -1;
+    while ((more = reader_next(in, &record, err)) > 0)
+        if (take(&intake, record, err)) {
+            record_error_at(record, err);
+            return -1;
+        }
+    if (more < 0)
+        return -1;
+    return check_references(&intake, err) ? err_at(err, "%s", reader_name(in)) : 0;
+}
+
+static int order_in_run(const void *a, const void *b)
+{
+    const struct measured_sample *x = *(const struct measured_sample *const *)a, *y = *(const struct measured_sample *const *)b;
+    int id;
+    if (x->task != y->task)
+        return x->task < y->task ? -1 : 1;
+    if ((id = strcmp(x->id, y->id)))
+        return id;
+    if (x->setting != y->setting)
+        return x->setting < y->setting ? -1 : 1;
+    if (x->repeat != y->repeat)
+        return x->repeat < y->repeat ? -1 : 1;
+    return x < y ? -1 : x > y;
+}
+
+static int order_by_prompt(const void *a, const void *b)
+{
+    const struct measured_sample *x = a, *y = b;
+    int id;
+    if (x->task != y->task)
+        return x->task < y->task ? -1 : 1;
+    if ((id = strcmp(x->id, y->id)))
+        return id;
+    if (x->occurrence != y->occurrence)
+        return x->occurrence < y->occurrence ? -1 : 1;
+    if (x->setting != y->setting)
+        return x->setting < y->setting ? -1 : 1;
+    return x->repeat < y->repeat ? -1 : x->repeat > y->repeat;
+}
+
+static bool same_text(const struct measured_sample *a, const struct measured_sample *b)
+{
+    return a->task == b->task && !strcmp(a->id, b->id);
+}
+
+static int number_occurrences(struct measurements *all, struct err *err)
+{
+    struct measured_sample **order = mem_alloc(all->sample_count, sizeof *order, err);
+    if (!order)
+        return -1;
+    for (size_t i = 0; i < all->sample_count; i++)
+        order[i] = &all->samples[i];
+    qsort(order, all->sample_count, sizeof *order, order_in_run);
+    for (size_t i = 1; i < all->sample_count; i++)
+        if (same_text(order[i], order[i - 1]) && order[i]->setting == order[i - 1]->setting &&
+            order[i]->repeat == order[i - 1]->repeat)
+            order[i]->occurrence = order[i - 1]->occurrence + 1;
+    mem_free(&order);
+    return 0;
+}
+
+/* Puts the steps of each sample side by side, in their order. */
+static int group_steps(struct measurements *all, struct err *err)
+{
+    struct measured_step *sorted = mem_alloc(all->step_count, sizeof *sorted, err);
+    if (!sorted)
+        return -1;
+    for (size_t i = 0; i < all->step_count; i++)
+        all->samples[all->steps[i].sample].steps++;
+    size_t first = 0;
+    for (size_t i = 0; i < all->sample_count; i++) {
+        all->samples[i].first_step = first;
+        first += all->samples[i].steps;
+        all->samples[i].steps = 0;
+    }
+    for (size_t i = 0; i < all->step_count; i++) {
+        struct measured_sample *sample = &all->samples[all->steps[i].sample];
+        sorted[sample->first_step + sample->steps++] = all->steps[i];
+    }
+    mem_free(&all->steps);
+    all->steps = sorted;
+    all->step_room = all->step_count;
+    return 0;
+}
+
+static void drop_unfinished(struct measurements *all)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < all->sample_count; i++) {
+        struct measured_sample *sample = &all->samples[i];
+        if (sample->done && !sample->aborted && sample->id) {
+            all->samples[kept++] = *sample;
+        } else {
+            mem_free(&sample->id);
+            all->dropped++;
+        }
+    }
+    all->sample_count = kept;
+}
+
+int measurements_arrange(struct measurements *all, struct err *err)
+{
+    if (group_steps(all, err))
+        return -1;
+    drop_unfinished(all);
+    if (!all->sample_count)
+        return err_set(err, ERR_INPUT, "there is not one finished sample to report on");
+    if (number_occurrences(all, err))
+        return -1;
+    qsort(all->samples, all->sample_count, sizeof *all->samples, order_by_prompt);
+    for (size_t i = 0; i < all->sample_count; i++) {
+        struct measured_sample *sample = &all->samples[i];
+        bool same = i && same_text(sample, sample - 1) && sample->occurrence == sample[-1].occurrence;
+        all->prompts += !same;
+        sample->prompt = all->prompts - 1;
+    }
+    return 0;
+}
+
+void measurements_free(struct measurements *all)
+{
+    for (size_t i = 0; i < all->stream_count; i++) {
+        mem_free(&all->streams[i].name);
+        mem_free(&all->streams[i].device);
+        mem_free(&all->streams[i].isa);
+    }
+    for (size_t i = 0; i < all->setting_count; i++) {
+        mem_free(&all->settings[i].name);
+        mem_free(&all->settings[i].model);
+        mem_free(&all->settings[i].options);
+        mem_free(&all->settings[i].label);
+    }
+    for (size_t i = 0; i < all->sample_count; i++)
+        mem_free(&all->samples[i].id);
+    for (size_t i = 0; i < all->task_count; i++)
+        mem_free(&all->tasks[i]);
+    mem_free(&all->streams);
+    mem_free(&all->settings);
+    mem_free(&all->samples);
+    mem_free(&all->steps);
+    mem_free(&all->tasks);
+    *all = (struct measurements){0};
+}

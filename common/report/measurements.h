@@ -1,0 +1,71 @@
+/* What bench and decode streams recorded, gathered into plain arrays: the raw material of every figure.
+ *
+ * A bench stream has settings of its own; a decode stream is one setting, named after its file. Streams may be added one
+ * after the other; measurements_arrange then sorts the samples so that those of one prompt stand together. Two samples are
+ * of the same prompt when task and id agree (and, where ids repeat, when both are the n-th of that id in their run).
+ * Samples that were aborted or never ended are left out and counted. */
+#ifndef MOE_REPORT_MEASUREMENTS_H
+#define MOE_REPORT_MEASUREMENTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/base/hash.h"
+#include "common/stream/reader.h"
+
+struct measured_setting {
+    char *name, *model, *options, *label;   /* label: "" when there is nothing to say */
+    int moe_layers, experts;                /* of its model; 0: dense */
+    int reference;                          /* the setting it is compared with; -1: none */
+    int stream;                             /* of measurements.streams */
+};
+
+struct measured_step {                      /* one iteration */
+    size_t sample;
+    double us, draft_us, verify_us;
+    int64_t bytes;
+    int nodes, drafted, accepted, emitted, experts_wanted, experts_loaded;
+};
+
+struct measured_sample {
+    int64_t sequence;
+    int setting, repeat, stream;
+    char *id;
+    int task;                               /* of measurements.tasks */
+    int occurrence, prompt;                 /* set by measurements_arrange; equal `prompt`: the same prompt */
+    int prompt_tokens, tokens;              /* tokens: all that came out, the one after the prompt included */
+    double prefill_us;
+    size_t first_step, steps;               /* of measurements.steps, once arranged */
+    struct digest128 output;                /* of token ids and text */
+    bool done, aborted, graded, correct;
+};
+
+struct measured_stream {
+    char *name, *device, *isa;
+    int threads;
+    double read_bandwidth[2];               /* bytes a second, first and last measured; NaN: not measured */
+};
+
+struct measurements {
+    struct measured_stream *streams;
+    struct measured_setting *settings;
+    struct measured_sample *samples;
+    struct measured_step *steps;
+    char **tasks;                           /* in order of appearance; "" where prompts have none */
+    size_t stream_count, setting_count, sample_count, step_count, task_count;
+    size_t stream_room, setting_room, sample_room, step_room, task_room;
+    size_t dropped;                         /* samples that were aborted */
+    int prompts;                            /* distinct ones, once arranged */
+};
+
+/* Reads a stream to its end. On failure measurements may hold a part and can only be freed. */
+int measurements_read(struct measurements *all, struct reader *in, struct err *err);
+
+/* Once, after the last stream. No sample at all is an error. */
+int measurements_arrange(struct measurements *all, struct err *err);
+
+void measurements_free(struct measurements *all);       /* and back to {0} */
+
+#endif

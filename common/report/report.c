@@ -1,0 +1,220 @@
+#include "common/report/report.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "common/base/mem.h"
+#include "common/report/table.h"
+
+static const char *task_name(const struct measurements *all, const struct summary_row *row)
+{
+    return row->task < 0 ? "all" : all->tasks[row->task];
+}
+
+/* A cell with a number, empty when it cannot be had. */
+static int number_cell(struct table *table, double value, int decimals, struct err *err)
+{
+    return isnan(value) ? table_cell(table, err, "%s", "") : table_cell(table, err, "%.*f", decimals, value);
+}
+
+static int share_cell(struct table *table, double part, double whole, struct err *err)
+{
+    return whole > 0 ? table_cell(table, err, "%.0f/%.0f", part, whole) : table_cell(table, err, "%s", "");
+}
+
+static int row_cells(struct table *table, const struct measurements *all, const struct summary_row *row, struct err *err)
+{
+    if (table_cell(table, err, "%s", task_name(all, row)) || table_cell(table, err, "%s", all->settings[row->setting].name) ||
+        number_cell(table, row->tokens_per_s, 1, err) || number_cell(table, row->ratio, 2, err))
+        return -1;
+    bool interval = !isnan(row->ratio_low) && all->settings[row->setting].reference != row->setting;
+    if (interval ? table_cell(table, err, "%.2f-%.2f", row->ratio_low, row->ratio_high) : table_cell(table, err, "%s", ""))
+        return -1;
+    if (number_cell(table, row->ceiling, 2, err) || number_cell(table, row->acceptance_length, 2, err) ||
+        number_cell(table, row->tokens_per_step, 2, err) || number_cell(table, row->experts_per_layer, 1, err) ||
+        number_cell(table, 1e-6 * row->bytes_per_step, 1, err))
+        return -1;
+    if (isnan(row->bandwidth_share) ? table_cell(table, err, "%s", "")
+                                    : table_cell(table, err, "%.0f %%", 100 * row->bandwidth_share))
+        return -1;
+    return share_cell(table, row->identical, row->compared, err) || share_cell(table, row->correct, row->graded, err) ? -1 : 0;
+}
+
+static int write_main_table(const struct measurements *all, const struct summary *summary, enum table_form form,
+                            struct text *out, struct err *err)
+{
+    static const char *const titles[] = {"task", "setting", "tok/s", "ratio", "95 %", "ceiling", "accept", "tok/step", "experts",
+                                         "MB/step", "bandwidth", "same", "correct"};
+    struct table table;
+    int rc = -1;
+    table_start(&table, titles, "llrrrrrrrrrrr");
+    for (size_t i = 0; i < summary->count; i++)
+        if (row_cells(&table, all, &summary->rows[i], err))
+            goto done;
+    rc = table_write(&table, form, out, err);
+done:
+    table_free(&table);
+    return rc;
+}
+
+static int write_csv(const struct measurements *all, const struct summary *summary, struct text *out, struct err *err)
+{
+    const char *titles[2 + sizeof(struct summary_row) / sizeof(double)] = {"task", "setting"};
+    char align[sizeof titles / sizeof *titles + 1] = "ll";
+    struct table table;
+    int rc = -1, columns = 2;
+    for (const struct summary_column *column = summary_columns; column->key; column++, columns++) {
+        titles[columns] = column->key;
+        align[columns] = 'r';
+    }
+    table_start(&table, titles, align);
+    for (size_t i = 0; i < summary->count; i++) {
+        const struct summary_row *row = &summary->rows[i];
+        if (table_cell(&table, err, "%s", task_name(all, row)) || table_cell(&table, err, "%s", all->settings[row->setting].name))
+            goto done;
+        for (const struct summary_column *column = summary_columns; column->key; column++) {
+            double value = summary_value(row, column);
+            if (isfinite(value) ? table_cell(&table, err, "%.17g", value) : table_cell(&table, err, "%s", ""))
+                goto done;
+        }
+    }
+    rc = table_write(&table, TABLE_CSV, out, err);
+done:
+    table_free(&table);
+    return rc;
+}
+
+static int put_json(struct text *out, json_t *object, struct err *err)
+{
+    char *line = object ? json_dumps(object, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
+    json_decref(object);
+    if (!line)
+        return err_memory(err);
+    int rc = text_puts(out, line, err) || text_putc(out, '\n', err) ? -1 : 0;
+    free(line);
+    return rc;
+}
+
+static json_t *number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
+
+static json_t *machine_json(const struct measured_stream *stream)
+{
+    return json_pack("{s:s, s:s, s:s?, s:s?, s:i, s:[o, o]}", "type", "machine", "stream", stream->name, "device", stream->device,
+                     "isa", stream->isa, "threads", stream->threads, "read_bandwidth", number(stream->read_bandwidth[0]),
+                     number(stream->read_bandwidth[1]));
+}
+
+static json_t *setting_json(const struct measurements *all, const struct measured_setting *setting)
+{
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:s?, s:s}", "type", "setting", "name", setting->name, "model",
+                     setting->model, "options", setting->options, "label", setting->label, "moe_layers", setting->moe_layers,
+                     "experts", setting->experts, "reference",
+                     setting->reference < 0 ? NULL : all->settings[setting->reference].name, "stream",
+                     all->streams[setting->stream].name);
+}
+
+static json_t *row_json(const struct measurements *all, const struct summary_row *row)
+{
+    json_t *object = json_pack("{s:s, s:s}", "type", "row", "setting", all->settings[row->setting].name);
+    json_t *positions = json_array();
+    int rc = json_object_set_new(object, "task", row->task < 0 ? json_null() : json_string(all->tasks[row->task]));
+    for (const struct summary_column *column = summary_columns; column->key; column++)
+        rc |= json_object_set_new(object, column->key, number(summary_value(row, column)));
+    for (int p = 0; p < row->positions; p++)
+        rc |= json_array_append_new(positions, number(row->accepted_per_pos[p]));
+    rc |= json_object_set_new(object, "accepted_per_pos", positions);
+    if (!rc)
+        return object;
+    json_decref(object);
+    return NULL;
+}
+
+static int write_json(const struct measurements *all, const struct summary *summary, struct text *out, struct err *err)
+{
+    for (size_t i = 0; i < all->stream_count; i++)
+        if (put_json(out, machine_json(&all->streams[i]), err))
+            return -1;
+    for (size_t i = 0; i < all->setting_count; i++)
+        if (put_json(out, setting_json(all, &all->settings[i]), err))
+            return -1;
+    for (size_t i = 0; i < summary->count; i++)
+        if (put_json(out, row_json(all, &summary->rows[i]), err))
+            return -1;
+    return 0;
+}
+
+static int put_bandwidth(const struct measured_stream *stream, struct text *out, struct err *err)
+{
+    double first = stream->read_bandwidth[0], last = stream->read_bandwidth[1];
+    if (isnan(first) && isnan(last))
+        return 0;
+    if (text_printf(out, err, ", reads %.1f GB/s", 1e-9 * fmax(first, last)))
+        return -1;
+    return first == last || isnan(first) || isnan(last)
+               ? 0 : text_printf(out, err, " (%.1f at the begin, %.1f at the end)", 1e-9 * first, 1e-9 * last);
+}
+
+static int write_preface(const struct measurements *all, const char *bullet, struct text *out, struct err *err)
+{
+    for (size_t i = 0; i < all->stream_count; i++) {
+        const struct measured_stream *stream = &all->streams[i];
+        if (text_printf(out, err, "%s%s: ", bullet, stream->name) ||
+            (stream->device ? text_printf(out, err, "%s %s, %d thread%s", stream->device, stream->isa, stream->threads,
+                                          stream->threads == 1 ? "" : "s")
+                            : text_puts(out, "machine not recorded", err)) ||
+            put_bandwidth(stream, out, err) || text_putc(out, '\n', err))
+            return -1;
+    }
+    for (size_t i = 0; i < all->setting_count; i++) {
+        const struct measured_setting *setting = &all->settings[i];
+        if (text_printf(out, err, "%s%s: %s, %s%s%s%s\n", bullet, setting->name, setting->model, setting->options,
+                        *setting->label ? " [" : "", setting->label, *setting->label ? "]" : ""))
+            return -1;
+    }
+    if (all->dropped && text_printf(out, err, "%s%zu samples were not finished and are left out\n", bullet, all->dropped))
+        return -1;
+    return text_putc(out, '\n', err);
+}
+
+static int write_legend(const struct measurements *all, struct text *out, struct err *err)
+{
+    int reference = -1;
+    bool several = false;
+    for (size_t i = 0; i < all->setting_count; i++) {
+        int its = all->settings[i].reference;
+        several |= its >= 0 && reference >= 0 && its != reference;
+        reference = its >= 0 ? its : reference;
+    }
+    const char *name = reference < 0 ? "none" : several ? "one a model" : all->settings[reference].name;
+    return text_printf(out, err,
+        "\nratio: tok/s over the reference's, on the same prompts, with its 95 %% interval; ceiling: what the bytes allow.\n"
+        "accept: tokens of an iteration that had a draft, the bonus token included; tok/step: of all iterations.\n"
+        "experts: distinct ones a layer in an iteration; same: outputs byte-identical to the reference's (%s).\n", name);
+}
+
+/* Names come from streams; they must not move a terminal's cursor. */
+static void make_printable(struct text *out)
+{
+    for (size_t i = 0; i < out->length; i++)
+        if (((unsigned char)out->data[i] < ' ' && out->data[i] != '\n') || out->data[i] == 0x7f)
+            out->data[i] = '?';
+}
+
+int report_write(const struct measurements *all, const struct summary *summary, enum report_form form, struct text *out,
+                 struct err *err)
+{
+    if (form == REPORT_JSON)
+        return write_json(all, summary, out, err);
+    if (form == REPORT_CSV)
+        return write_csv(all, summary, out, err);
+    bool markdown = form == REPORT_MARKDOWN;
+    if (write_preface(all, markdown ? "- " : "", out, err) ||
+        write_main_table(all, summary, markdown ? TABLE_MARKDOWN : TABLE_TEXT, out, err))
+        return -1;
+    make_printable(out);
+    return write_legend(all, out, err);
+}

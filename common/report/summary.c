@@ -1,0 +1,347 @@
+#include "common/report/summary.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/report/stats.h"
+
+#define COLUMN(member, text) {#member, text, offsetof(struct summary_row, member)}
+
+const struct summary_column summary_columns[] = {
+    COLUMN(prompts, "prompts that ran under the setting"),
+    COLUMN(samples, "runs: prompts times repetitions"),
+    COLUMN(tokens, "tokens emitted by iterations, the one after the prompt not counted"),
+    COLUMN(steps, "iterations: forwards of the target after the prompt"),
+    COLUMN(tokens_per_s, "tokens a second of iterations; of several repetitions of a prompt the median counts"),
+    COLUMN(ratio, "tokens_per_s over that of the reference, both on the prompts that they have in common"),
+    COLUMN(ratio_low, "lower end of the ratio's 95 % interval (paired bootstrap over prompts)"),
+    COLUMN(ratio_high, "upper end of it"),
+    COLUMN(ratio_median, "median over prompts of each prompt's own ratio"),
+    COLUMN(ceiling, "the ratio that bytes alone allow: bytes a token of the reference over bytes a token here"),
+    COLUMN(acceptance_length, "1 + accepted_tokens / drafts: mean tokens of an iteration that had a draft, bonus token included"),
+    COLUMN(acceptance_rate, "accepted_tokens / draft_tokens"),
+    COLUMN(tokens_per_step, "tokens / steps, iterations without a draft included"),
+    COLUMN(drafts, "iterations that had a draft"),
+    COLUMN(draft_tokens, "drafted tokens that were verified"),
+    COLUMN(accepted_tokens, "those of them that were accepted"),
+    COLUMN(ttft_ms_mean, "milliseconds from a prompt's start to its first token"),
+    COLUMN(ttft_ms_median, "the same, median over samples"),
+    COLUMN(ttft_ms_p99, "the same, 99th percentile"),
+    COLUMN(tpot_ms_mean, "milliseconds of iterations a token, mean over samples"),
+    COLUMN(tpot_ms_median, "the same, median over samples"),
+    COLUMN(tpot_ms_p99, "the same, 99th percentile"),
+    COLUMN(itl_ms_mean, "milliseconds of an iteration: how long a reader waits for what comes next"),
+    COLUMN(itl_ms_median, "the same, median over iterations"),
+    COLUMN(itl_ms_p99, "the same, 99th percentile"),
+    COLUMN(experts_wanted_per_step, "distinct experts that routers chose in an iteration, summed over layers"),
+    COLUMN(experts_loaded_per_step, "distinct experts computed in an iteration, summed over layers"),
+    COLUMN(experts_per_layer, "experts_loaded_per_step by layer"),
+    COLUMN(bytes_per_step, "nominal bytes of an iteration: distinct experts, dense weights, KV"),
+    COLUMN(bytes_per_token, "nominal bytes an emitted token"),
+    COLUMN(bandwidth, "nominal bytes a second of iterations"),
+    COLUMN(bandwidth_share, "bandwidth over the highest read bandwidth measured in the stream"),
+    COLUMN(identical, "samples whose token ids and text equal the reference's"),
+    COLUMN(compared, "samples that could be compared"),
+    COLUMN(correct, "prompts answered right, in their first repetition"),
+    COLUMN(graded, "prompts whose answer was graded"),
+    {NULL, NULL, 0},
+};
+
+double summary_value(const struct summary_row *row, const struct summary_column *column)
+{
+    double value;
+    memcpy(&value, (const char *)row + column->offset, sizeof value);
+    return value;
+}
+
+/* Sums over the iterations of some samples. */
+struct totals {
+    double us, bytes, emitted, drafts, draft_tokens, accepted, wanted, loaded, steps;
+};
+
+static void add_step(struct totals *sum, const struct measured_step *step)
+{
+    sum->us += step->us;
+    sum->bytes += (double)step->bytes;
+    sum->emitted += step->emitted;
+    sum->drafts += step->nodes > 1;
+    sum->draft_tokens += step->nodes - 1;
+    sum->accepted += step->accepted;
+    sum->wanted += step->experts_wanted;
+    sum->loaded += step->experts_loaded;
+    sum->steps += 1;
+}
+
+static struct totals sample_totals(const struct measurements *all, const struct measured_sample *sample)
+{
+    struct totals sum = {0};
+    for (size_t i = 0; i < sample->steps; i++)
+        add_step(&sum, &all->steps[sample->first_step + i]);
+    return sum;
+}
+
+/* Samples [begin, end) of one prompt under one setting; begin == end: it did not run. */
+struct run {
+    const struct measured_sample *begin, *end;
+};
+
+static struct run find_run(const struct measured_sample *begin, const struct measured_sample *end, int setting)
+{
+    while (begin < end && begin->setting != setting)
+        begin++;
+    struct run run = {begin, begin};
+    while (run.end < end && run.end->setting == setting)
+        run.end++;
+    return run;
+}
+
+/* Tokens of the first repetition, and the seconds they take at the median speed of all repetitions. */
+static int run_speed(const struct measurements *all, struct run run, double *tokens, double *seconds, struct err *err)
+{
+    size_t count = 0;
+    *tokens = *seconds = 0;
+    if (run.begin == run.end)
+        return 0;
+    double *speeds = mem_alloc((size_t)(run.end - run.begin), sizeof *speeds, err);
+    if (!speeds)
+        return -1;
+    for (const struct measured_sample *sample = run.begin; sample < run.end; sample++) {
+        struct totals sum = sample_totals(all, sample);
+        if (sum.emitted > 0 && sum.us > 0)
+            speeds[count++] = 1e-6 * sum.us / sum.emitted;
+        if (sample == run.begin)
+            *tokens = sum.emitted;
+    }
+    if (count)
+        *seconds = *tokens * stats_quantile(speeds, count, 0.5);
+    mem_free(&speeds);
+    return 0;
+}
+
+/* What is being summed up for one row. */
+struct work {
+    const struct measurements *all;
+    const struct measured_sample *begin, *end;          /* samples of the task, sorted by prompt */
+    int setting, reference;
+    struct stats_pair *pairs;                           /* room for a pair a prompt */
+    double *values;                                     /* room for a value a step or sample */
+};
+
+static const struct measured_sample *prompt_end(const struct work *work, const struct measured_sample *at)
+{
+    int prompt = at->prompt;
+    while (at < work->end && at->prompt == prompt)
+        at++;
+    return at;
+}
+
+static int compare_speed(const struct work *work, struct summary_row *row, struct err *err)
+{
+    size_t pairs = 0;
+    double tokens = 0, seconds = 0;
+    struct stats_ratio ratio = {NAN, NAN, NAN};
+    for (const struct measured_sample *at = work->begin, *next; at < work->end; at = next) {
+        struct stats_pair pair = {0};
+        next = prompt_end(work, at);
+        if (run_speed(work->all, find_run(at, next, work->setting), &pair.tokens, &pair.seconds, err))
+            return -1;
+        tokens += pair.tokens;
+        seconds += pair.seconds;
+        if (work->reference < 0 || pair.seconds <= 0)
+            continue;
+        if (run_speed(work->all, find_run(at, next, work->reference), &pair.base_tokens, &pair.base_seconds, err))
+            return -1;
+        if (pair.base_seconds > 0)
+            work->pairs[pairs++] = pair;
+    }
+    row->tokens_per_s = seconds > 0 ? tokens / seconds : NAN;
+    if (stats_ratio(work->pairs, pairs, &ratio, err))
+        return -1;
+    row->ratio = ratio.ratio;
+    row->ratio_low = ratio.low;
+    row->ratio_high = ratio.high;
+    for (size_t i = 0; i < pairs; i++) {
+        const struct stats_pair *pair = &work->pairs[i];
+        work->values[i] = pair->tokens / pair->seconds / (pair->base_tokens / pair->base_seconds);
+    }
+    row->ratio_median = stats_quantile(work->values, pairs, 0.5);
+    return 0;
+}
+
+static void compare_outputs(const struct work *work, struct summary_row *row)
+{
+    for (const struct measured_sample *at = work->begin, *next; at < work->end; at = next) {
+        next = prompt_end(work, at);
+        struct run run = find_run(at, next, work->setting), base = find_run(at, next, work->reference);
+        row->prompts += run.begin < run.end;
+        if (run.begin < run.end && run.begin->graded) {
+            row->graded++;
+            row->correct += run.begin->correct;
+        }
+        if (work->reference < 0 || base.begin == base.end)
+            continue;
+        for (const struct measured_sample *sample = run.begin; sample < run.end; sample++) {
+            const struct measured_sample *other = base.begin;
+            while (other < base.end && other->repeat != sample->repeat)
+                other++;
+            other = other == base.end ? base.begin : other;
+            row->compared++;
+            row->identical += sample->output.low == other->output.low && sample->output.high == other->output.high;
+        }
+    }
+}
+
+static struct totals task_totals(const struct work *work, int setting)
+{
+    struct totals sum = {0};
+    for (const struct measured_sample *sample = work->begin; sample < work->end; sample++)
+        for (size_t i = 0; sample->setting == setting && i < sample->steps; i++)
+            add_step(&sum, &work->all->steps[sample->first_step + i]);
+    return sum;
+}
+
+static void spread(double *values, size_t count, double *mean, double *median, double *p99)
+{
+    *mean = stats_mean(values, count);
+    *median = stats_quantile(values, count, 0.5);
+    *p99 = stats_quantile(values, count, 0.99);
+}
+
+static void summarise_times(const struct work *work, struct summary_row *row)
+{
+    size_t first = 0, token = 0, step = 0;
+    for (const struct measured_sample *sample = work->begin; sample < work->end; sample++)
+        if (sample->setting == work->setting)
+            work->values[first++] = 1e-3 * sample->prefill_us;
+    row->samples = (double)first;
+    spread(work->values, first, &row->ttft_ms_mean, &row->ttft_ms_median, &row->ttft_ms_p99);
+    for (const struct measured_sample *sample = work->begin; sample < work->end; sample++) {
+        struct totals sum = sample_totals(work->all, sample);
+        if (sample->setting == work->setting && sum.emitted > 0)
+            work->values[token++] = 1e-3 * sum.us / sum.emitted;
+    }
+    spread(work->values, token, &row->tpot_ms_mean, &row->tpot_ms_median, &row->tpot_ms_p99);
+    for (const struct measured_sample *sample = work->begin; sample < work->end; sample++)
+        for (size_t i = 0; sample->setting == work->setting && i < sample->steps; i++)
+            work->values[step++] = 1e-3 * work->all->steps[sample->first_step + i].us;
+    spread(work->values, step, &row->itl_ms_mean, &row->itl_ms_median, &row->itl_ms_p99);
+}
+
+static double quotient(double a, double b) { return b > 0 ? a / b : NAN; }
+
+static double best_bandwidth(const struct measurements *all, int setting)
+{
+    const double *measured = all->streams[all->settings[setting].stream].read_bandwidth;
+    return fmax(measured[0], measured[1]);          /* of a number and NaN: the number */
+}
+
+static void summarise_cost(const struct work *work, struct summary_row *row)
+{
+    struct totals sum = task_totals(work, work->setting);
+    const struct measured_setting *setting = &work->all->settings[work->setting];
+    row->tokens = sum.emitted;
+    row->steps = sum.steps;
+    row->drafts = sum.drafts;
+    row->draft_tokens = sum.draft_tokens;
+    row->accepted_tokens = sum.accepted;
+    row->acceptance_length = 1 + quotient(sum.accepted, sum.drafts);
+    row->acceptance_rate = quotient(sum.accepted, sum.draft_tokens);
+    row->tokens_per_step = quotient(sum.emitted, sum.steps);
+    row->experts_wanted_per_step = quotient(sum.wanted, sum.steps);
+    row->experts_loaded_per_step = quotient(sum.loaded, sum.steps);
+    row->experts_per_layer = quotient(row->experts_loaded_per_step, setting->moe_layers);
+    row->bytes_per_step = quotient(sum.bytes, sum.steps);
+    row->bytes_per_token = quotient(sum.bytes, sum.emitted);
+    row->bandwidth = quotient(sum.bytes, 1e-6 * sum.us);
+    row->bandwidth_share = row->bandwidth / best_bandwidth(work->all, work->setting);
+    row->ceiling = NAN;
+    if (work->reference >= 0) {
+        struct totals base = task_totals(work, work->reference);
+        row->ceiling = quotient(base.bytes, base.emitted) / row->bytes_per_token;
+    }
+}
+
+static void summarise_positions(const struct work *work, struct summary_row *row)
+{
+    double counts[SUMMARY_POSITIONS] = {0};
+    int deepest = 0;
+    for (const struct measured_sample *sample = work->begin; sample < work->end; sample++)
+        for (size_t i = 0; sample->setting == work->setting && i < sample->steps; i++) {
+            const struct measured_step *step = &work->all->steps[sample->first_step + i];
+            int accepted = step->accepted < SUMMARY_POSITIONS ? step->accepted : SUMMARY_POSITIONS;
+            int drafted = step->nodes - 1 < SUMMARY_POSITIONS ? step->nodes - 1 : SUMMARY_POSITIONS;
+            deepest = drafted > deepest ? drafted : deepest;
+            for (int p = 0; p < accepted; p++)
+                counts[p]++;
+        }
+    row->positions = deepest;
+    for (int p = 0; p < deepest; p++)
+        row->accepted_per_pos[p] = counts[p] / row->drafts;
+}
+
+static bool ran(const struct work *work)
+{
+    for (const struct measured_sample *sample = work->begin; sample < work->end; sample++)
+        if (sample->setting == work->setting)
+            return true;
+    return false;
+}
+
+static int add_rows(struct summary *out, struct work *work, int task, struct err *err)
+{
+    for (size_t s = 0; s < work->all->setting_count; s++) {
+        work->setting = (int)s;
+        work->reference = work->all->settings[s].reference;
+        if (!ran(work))
+            continue;
+        if (mem_grow(&out->rows, &out->room, out->count + 1, sizeof *out->rows, err))
+            return -1;
+        struct summary_row *row = &out->rows[out->count++];
+        *row = (struct summary_row){.task = task, .setting = (int)s};
+        if (compare_speed(work, row, err))
+            return -1;
+        compare_outputs(work, row);
+        summarise_times(work, row);
+        summarise_cost(work, row);
+        summarise_positions(work, row);
+    }
+    return 0;
+}
+
+int summary_make(struct summary *out, const struct measurements *all, struct err *err)
+{
+    struct summary made = {0};
+    struct work work = {.all = all};
+    const struct measured_sample *end = all->samples + all->sample_count;
+    size_t values = all->step_count > all->sample_count ? all->step_count : all->sample_count;
+    int tasks = 0, rc = -1;
+    if (!(work.pairs = mem_alloc((size_t)all->prompts, sizeof *work.pairs, err)) ||
+        !(work.values = mem_alloc(values, sizeof *work.values, err)))
+        goto done;
+    for (work.begin = all->samples; work.begin < end; work.begin = work.end, tasks++) {
+        int task = work.begin->task;
+        for (work.end = work.begin; work.end < end && work.end->task == task;)
+            work.end++;
+        if (add_rows(&made, &work, task, err))
+            goto done;
+    }
+    work.begin = all->samples;
+    work.end = end;
+    if (tasks > 1 && add_rows(&made, &work, -1, err))
+        goto done;
+    *out = made;
+    made = (struct summary){0};
+    rc = 0;
+done:
+    summary_free(&made);
+    mem_free(&work.pairs);
+    mem_free(&work.values);
+    return rc;
+}
+
+void summary_free(struct summary *summary)
+{
+    mem_free(&summary->rows);
+    *summary = (struct summary){0};
+}

@@ -1,0 +1,47 @@
+/* The figures of a report: one row a task and setting, and one a setting over all tasks, from measurements.
+ *
+ * Every figure is a plain function of records in the stream; what each means stands in summary_columns, which also feeds
+ * table, CSV and JSON. A figure that cannot be had (no draft was made, nothing to compare with) is NaN. */
+#ifndef MOE_REPORT_SUMMARY_H
+#define MOE_REPORT_SUMMARY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "common/base/err.h"
+#include "common/report/measurements.h"
+
+enum { SUMMARY_POSITIONS = 64 };
+
+struct summary_row {
+    int task;                           /* of measurements.tasks; -1: all of them */
+    int setting;
+    double prompts, samples, tokens, steps;
+    double tokens_per_s, ratio, ratio_low, ratio_high, ratio_median, ceiling;
+    double acceptance_length, acceptance_rate, tokens_per_step, drafts, draft_tokens, accepted_tokens;
+    double ttft_ms_mean, ttft_ms_median, ttft_ms_p99;
+    double tpot_ms_mean, tpot_ms_median, tpot_ms_p99;
+    double itl_ms_mean, itl_ms_median, itl_ms_p99;
+    double experts_wanted_per_step, experts_loaded_per_step, experts_per_layer;
+    double bytes_per_step, bytes_per_token, bandwidth, bandwidth_share;
+    double identical, compared, correct, graded;
+    int positions;                      /* of accepted_per_pos in use */
+    double accepted_per_pos[SUMMARY_POSITIONS];     /* share of the drafts that had this many tokens accepted, from 1 on */
+};
+
+struct summary_column {
+    const char *key, *meaning;
+    size_t offset;                      /* of a double in struct summary_row */
+};
+extern const struct summary_column summary_columns[];       /* key NULL behind the last */
+double summary_value(const struct summary_row *row, const struct summary_column *column);
+
+struct summary {
+    struct summary_row *rows;           /* by task in order of appearance, then all; within a task by setting */
+    size_t count, room;
+};
+
+int summary_make(struct summary *out, const struct measurements *all, struct err *err);
+void summary_free(struct summary *summary);
+
+#endif

@@ -1,0 +1,156 @@
+/* Suites: what they say, what is refused with which words, and the order in which settings take turns. */
+#include "tests/unit/unit.h"
+
+#include "common/base/err.h"
+#include "common/bench/suite.h"
+#include "common/report/grade.h"
+
+static char *folder;
+
+static int read_text(struct suite **out, const char *json, struct err *err)
+{
+    const char *path = unit_path(folder, "s.json");
+    unit_write(path, json, strlen(json));
+    return suite_read(out, path, err);
+}
+
+static void a_whole_suite(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct suite *suite = NULL;
+    assert_int_equal(read_text(&suite,
+        "{\"models\": {\"a\": \"a.moe\", \"b\": \"/x/b.moe\"}, \"prompts\": [\"p.jsonl\", \"../q.jsonl\"],"
+        " \"options\": {\"max-tokens\": 5, \"seed\": 1},"
+        " \"settings\": [{\"name\": \"k\", \"draft\": \"ngram\"}, {\"name\": \"n\", \"seed\": 2}, {\"name\": \"nb\", \"model\": \"b\","
+        " \"draft\": \"none\"}, {\"name\": \"b\", \"budget\": 3, \"rank\": \"r.moes\"}, {\"name\": \"c\", \"budget\": 3, \"rank\": \"router\"}],"
+        " \"repetitions\": 3, \"order\": \"random\", \"warm-up\": 0, \"limits\": {\"prompts\": 9, \"max-tokens\": 7},"
+        " \"tasks\": \"math\", \"grade\": {\"math\": \"exact\", \"code\": \"none\"}, \"measure-seconds\": 0.5}", &err), 0);
+    char expected[1300];
+    assert_int_equal(suite->model_count, 2);
+    snprintf(expected, sizeof expected, "%s/a.moe", folder);
+    assert_string_equal(suite->models[0].path, expected);
+    assert_string_equal(suite->models[1].path, "/x/b.moe");
+    snprintf(expected, sizeof expected, "%s/../q.jsonl", folder);
+    assert_string_equal(suite->prompts[1], expected);
+    assert_int_equal(suite->setting_count, 5);
+    assert_int_equal(suite->settings[0].reference, 1);
+    assert_int_equal(suite->settings[2].reference, 2);
+    assert_int_equal(suite->settings[3].reference, 1);
+    assert_int_equal(json_integer_value(json_object_get(suite->settings[0].options, "seed")), 1);
+    assert_int_equal(json_integer_value(json_object_get(suite->settings[1].options, "seed")), 2);
+    assert_null(json_object_get(suite->settings[2].options, "name"));
+    assert_null(json_object_get(suite->settings[2].options, "model"));
+    snprintf(expected, sizeof expected, "%s/r.moes", folder);
+    assert_string_equal(json_string_value(json_object_get(suite->settings[3].options, "rank")), expected);
+    assert_string_equal(json_string_value(json_object_get(suite->settings[4].options, "rank")), "router");
+    assert_int_equal(suite->repetitions, 3);
+    assert_int_equal(suite->order, SUITE_RANDOM);
+    assert_int_equal(suite->warm_up, 0);
+    assert_int_equal(suite->limit_prompts, 9);
+    assert_int_equal(suite->limit_task_prompts, 0);
+    assert_int_equal(suite->limit_tokens, 7);
+    assert_int_equal(suite->task_count, 1);
+    assert_true(suite->measure_seconds == 0.5);
+    assert_int_equal(suite_grade_rule(suite, "math"), GRADE_EXACT);
+    assert_int_equal(suite_grade_rule(suite, "code"), GRADE_NONE);
+    assert_int_equal(suite_grade_rule(suite, "gsm8k"), GRADE_NUMBER);
+    assert_int_equal(suite_grade_rule(suite, NULL), GRADE_EXACT);
+    suite_free(&suite);
+    assert_null(suite);
+}
+
+static void what_is_wrong_is_said(void **state)
+{
+    (void)state;
+    static const struct { const char *json, *says; } bad[] = {
+        {"", ":1: "},
+        {"[]", "a suite is a map"},
+        {"{\"model\": \"m\",\n \"model\": \"m\"}", ":2: "},
+        {"{\"modle\": 1}", "\"modle\" is not known here; did you mean \"model\"?"},
+        {"{\"model\": \"m\", \"prompts\": \"p\"}", "\"settings\": must be a list"},
+        {"{\"model\": \"m\", \"prompts\": \"p\", \"settings\": []}", "\"settings\": must be a list"},
+        {"{\"model\": \"m\", \"prompts\": \"p\", \"settings\": [3]}", "number 1 must be a map with a \"name\""},
+        {"{\"model\": \"m\", \"prompts\": \"p\", \"settings\": [{\"name\": \"a\"}, {\"name\": \"a\"}]}", "two of the name 'a'"},
+        {"{\"model\": \"m\", \"prompts\": \"p\", \"settings\": [{\"name\": \"a\", \"model\": \"z\"}]}", "one of the names in \"models\""},
+        {"{\"model\": \"m\", \"prompts\": [], \"settings\": [{\"name\": \"a\"}]}", "\"prompts\": must name"},
+        {"{\"model\": \"m\", \"settings\": [{\"name\": \"a\"}]}", "\"prompts\": must name"},
+        {"{\"prompts\": \"p\", \"settings\": [{\"name\": \"a\"}]}", "either \"model\" or \"models\""},
+        {"{\"model\": \"m\", \"models\": {\"m\": \"m\"}}", "either \"model\" or \"models\""},
+        {"{\"models\": {}}", "\"models\": must be a map"},
+        {"{\"model\": \"m\", \"repetitions\": 0}", "\"repetitions\": must be a whole number from 1 to 10000"},
+        {"{\"model\": \"m\", \"order\": \"randum\"}", "\"order\": must be a word such as \"random\""},
+        {"{\"model\": \"m\", \"prompts\": 3}", "\"prompts\": must be a text"},
+        {"{\"model\": \"m\", \"prompts\": \"p\", \"limits\": {\"prompt\": 3}}", "\"limits\": \"prompt\" is not known here"},
+        {"{\"model\": \"m\", \"prompts\": \"p\", \"grade\": {\"math\": \"maybe\"}}", "\"math\": must be a word"},
+        {"{\"model\": \"m\", \"prompts\": \"p\", \"reference\": \"x\", \"settings\": [{\"name\": \"a\"}]}", "\"reference\": must be"},
+        {"{\"model\": \"m\", \"prompts\": \"p\", \"options\": 3, \"settings\": [{\"name\": \"a\"}]}", "\"options\": must be a map"},
+        {"{\"model\": \"m\", \"measure-seconds\": -1}", "\"measure-seconds\""},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct err err = {0};
+        struct suite *suite = NULL;
+        assert_int_equal(read_text(&suite, bad[i].json, &err), -1);
+        assert_null(suite);
+        assert_int_equal(err.code, ERR_INPUT);
+        if (!strstr(err.text, bad[i].says) || !strstr(err.text, "s.json"))
+            fail_msg("'%s' does not say '%s'", err.text, bad[i].says);
+    }
+    struct err err = {0};
+    struct suite *suite = NULL;
+    assert_int_equal(suite_read(&suite, unit_path(folder, "none.json"), &err), -1);
+}
+
+static void every_setting_has_every_place(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct suite *suite = NULL;
+    int order[5], places[5][5] = {{0}};
+    assert_int_equal(read_text(&suite, "{\"model\": \"m\", \"prompts\": \"p\", \"settings\": [{\"name\": \"a\"}, {\"name\": \"b\"},"
+                                       " {\"name\": \"c\"}, {\"name\": \"d\"}, {\"name\": \"e\"}]}", &err), 0);
+    for (int prompt = 0; prompt < 5; prompt++) {
+        suite_turn(suite, prompt, 1, order);
+        for (int place = 0; place < 5; place++)
+            places[order[place]][place]++;
+    }
+    for (int i = 0; i < 25; i++)
+        assert_int_equal(places[i / 5][i % 5], 1);
+    suite->order = SUITE_RANDOM;
+    memset(places, 0, sizeof places);
+    for (int prompt = 0; prompt < 500; prompt++) {
+        int again[5];
+        suite_turn(suite, prompt, 1, order);
+        suite_turn(suite, prompt, 1, again);
+        assert_memory_equal(order, again, sizeof order);
+        for (int place = 0; place < 5; place++)
+            places[order[place]][place]++;
+    }
+    for (int i = 0; i < 25; i++)
+        assert_in_range(places[i / 5][i % 5], 60, 140);
+    suite_free(&suite);
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    folder = unit_folder();
+    return 0;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    unit_remove(folder);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_whole_suite),
+        cmocka_unit_test(what_is_wrong_is_said),
+        cmocka_unit_test(every_setting_has_every_place),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
