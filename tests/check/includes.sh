@@ -52,8 +52,8 @@ function allowed(from, to,   words, n, i, word) {
     return 0
 }
 # What may include anything below itself: cmd, then bench, then decode, train and report, then the rest.
-function level(folder) {
-    return folder == "cmd" ? 3 : folder == "common/bench" ? 2 : folder ~ "^common/(decode|train|report)$" ? 1 : 0
+function level(room) {
+    return room == "cmd" ? 3 : room == "common/bench" ? 2 : room ~ "^common/(decode|train|report)$" ? 1 : 0
 }
 # The first file of tensor code that `file` reaches, with the way there.
 function reaches(file, way,   n, i, list, found) {
