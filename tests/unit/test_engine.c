@@ -1,0 +1,471 @@
+/* The engine's promises, over random tiny models: a node's logits are the bits of its path decoded alone; commit, rollback
+ * and chunking do not show; budgets do what they say; every expert source gives the same. */
+#include "tests/unit/unit.h"
+
+#include <unistd.h>
+
+#include "common/engine/engine.h"
+#include "tests/unit/tiny.h"
+
+enum { NODES = 24, PROMPT = 90, MODELS = 12 };
+
+struct rig {
+    struct model *model;
+    struct device *device;
+    struct expert_source *experts;
+    struct engine *engine;
+    struct err err;
+};
+
+static void must(int rc, const struct err *err)
+{
+    if (rc)
+        fail_msg("%s", err->text);
+}
+
+static void rig_open(struct rig *rig, const char *path, const char *device, const char *isa, int threads, int max_rows)
+{
+    memset(rig, 0, sizeof *rig);
+    struct err *err = &rig->err;
+    must(model_open(&rig->model, path, err), err);
+    must(device_open(&rig->device, &(struct device_setup){device, threads, isa}, err), err);
+    if (hparams_moe_layers(model_hparams(rig->model)))
+        must(expert_source_open(&rig->experts, rig->model, rig->device, err), err);
+    must(engine_open(&rig->engine, &(struct engine_setup){rig->model, rig->device, rig->experts, max_rows, max_rows, 0}, err), err);
+}
+
+static void rig_close(struct rig *rig)
+{
+    engine_close(&rig->engine);
+    expert_source_close(&rig->experts);
+    device_close(&rig->device);
+    model_close(&rig->model);
+}
+
+static const char *tiny_file(uint64_t seed, enum weight_format format, struct hparams *shape)
+{
+    static char path[64];
+    struct chance chance = {seed};
+    struct err err = {0};
+    snprintf(path, sizeof path, "/tmp/moe-test-engine-%d.moe", (int)getpid());
+    *shape = tiny_shape(&chance);
+    must(tiny_write(path, shape, format, seed, &err), &err);
+    return path;
+}
+
+static void prompt(struct rig *rig, struct sequence *sequence, const int32_t *token, int count)
+{
+    struct forward out;
+    must(engine_prompt(rig->engine, sequence, token, count, NULL, NULL, NULL, &out, &rig->err), &rig->err);
+}
+
+/* Logits after each token of `token`, decoded one by one behind the prompt, into want [count][vocab]. */
+static void decode_alone(struct rig *rig, const int32_t *before, int n_before, const int32_t *token, int count, float *want)
+{
+    struct sequence *sequence = NULL;
+    struct forward out;
+    int vocab = engine_hparams(rig->engine)->vocab;
+    must(sequence_open(&sequence, rig->engine, n_before + count, &rig->err), &rig->err);
+    prompt(rig, sequence, before, n_before);
+    for (int i = 0; i < count; i++) {
+        struct batch batch = {.rows = 1, .token = &token[i], .logit_rows = 1};
+        must(engine_forward(rig->engine, sequence, &batch, &out, &rig->err), &rig->err);
+        memcpy(want + (size_t)i * (size_t)vocab, out.logits, (size_t)vocab * sizeof *want);
+        must(sequence_commit(sequence, (int32_t[]){0}, 1, &rig->err), &rig->err);
+    }
+    sequence_close(&sequence);
+}
+
+struct random_tree {
+    int32_t token[NODES], parent[NODES];
+};
+
+static struct random_tree random_tree(struct chance *chance, int vocab)
+{
+    struct random_tree tree;
+    int reach = chance_range(chance, 1, 6);
+    for (int i = 0; i < NODES; i++) {
+        tree.token[i] = chance_range(chance, 0, vocab - 1);
+        tree.parent[i] = chance_range(chance, i - reach < -1 ? -1 : i - reach, i - 1);
+    }
+    return tree;
+}
+
+static int path_of(const struct random_tree *tree, int node, int32_t *path)
+{
+    int count = 0;
+    for (int at = node; at >= 0; at = tree->parent[at])
+        path[count++] = at;
+    for (int i = 0; i < count / 2; i++) {
+        int32_t other = path[i];
+        path[i] = path[count - 1 - i];
+        path[count - 1 - i] = other;
+    }
+    return count;
+}
+
+/* The tree in chunks of random size; logits of every node into got [NODES][vocab]. */
+static void decode_tree(struct rig *rig, struct sequence *sequence, const struct random_tree *tree, struct chance *chance, float *got)
+{
+    struct forward out;
+    int vocab = engine_hparams(rig->engine)->vocab;
+    for (int done = 0, rows; done < NODES; done += rows) {
+        rows = chance_range(chance, 1, NODES - done);
+        struct batch batch = {.rows = rows, .token = tree->token + done, .parent = tree->parent + done, .logit_rows = rows};
+        must(engine_forward(rig->engine, sequence, &batch, &out, &rig->err), &rig->err);
+        memcpy(got + (size_t)done * (size_t)vocab, out.logits, (size_t)rows * (size_t)vocab * sizeof *got);
+    }
+}
+
+static void tree_equals_paths(struct rig *rig, uint64_t seed)
+{
+    struct chance chance = {seed};
+    int vocab = engine_hparams(rig->engine)->vocab, before = chance_range(&chance, 1, PROMPT);
+    int32_t text[PROMPT], path[NODES], token[NODES];
+    struct random_tree tree = random_tree(&chance, vocab);
+    struct sequence *sequence = NULL;
+    float *got = calloc(NODES * (size_t)vocab, sizeof *got), *want = calloc(NODES * (size_t)vocab, sizeof *want);
+    for (int i = 0; i < before; i++)
+        text[i] = chance_range(&chance, 0, vocab - 1);
+    must(sequence_open(&sequence, rig->engine, before + NODES, &rig->err), &rig->err);
+    prompt(rig, sequence, text, before);
+    decode_tree(rig, sequence, &tree, &chance, got);
+    for (int node = 0; node < NODES; node++) {
+        int count = path_of(&tree, node, path);
+        for (int i = 0; i < count; i++)
+            token[i] = tree.token[path[i]];
+        decode_alone(rig, text, before, token, count, want);
+        assert_memory_equal(got + node * vocab, want + (count - 1) * vocab, (size_t)vocab * sizeof *got);
+    }
+    sequence_close(&sequence);
+    free(got);
+    free(want);
+}
+
+static void nodes_equal_their_paths(void **state)
+{
+    static const char *const isas[] = {NULL, "avx2", "plain"};
+    (void)state;
+    for (uint64_t seed = 1; seed <= MODELS; seed++) {
+        struct hparams shape;
+        const char *path = tiny_file(seed, (enum weight_format)(seed % FORMAT_COUNT), &shape);
+        struct rig rig;
+        rig_open(&rig, path, "host", seed % 3 ? NULL : isas[seed / 3 % 3], 1 + (int)(seed % 3), 64);
+        tree_equals_paths(&rig, seed * 7);
+        rig_close(&rig);
+        if (seed <= 4) {
+            rig_open(&rig, path, "ref", NULL, 1, 64);
+            tree_equals_paths(&rig, seed * 7);
+            rig_close(&rig);
+        }
+        unlink(path);
+    }
+}
+
+/* The last logits of a text, by any piece size, threads, instruction set. */
+static void chunks_threads_and_isas_do_not_show(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 50; seed < 54; seed++) {
+        struct hparams shape;
+        const char *path = tiny_file(seed, FORMAT_BF16, &shape);
+        static const struct { const char *isa; int threads, rows; } ways[] =
+            {{NULL, 1, 512}, {NULL, 2, 512}, {NULL, 3, 1}, {NULL, 1, 7}, {NULL, 2, 64}, {"avx2", 2, 100}, {"plain", 1, 33}};
+        float *first = NULL;
+        int32_t text[700];
+        struct chance chance = {seed};
+        for (int i = 0; i < 700; i++)
+            text[i] = chance_range(&chance, 0, shape.vocab - 1);
+        for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+            struct rig rig;
+            struct sequence *sequence = NULL;
+            struct forward out;
+            rig_open(&rig, path, "host", ways[i].isa, ways[i].threads, ways[i].rows);
+            must(sequence_open(&sequence, rig.engine, 700, &rig.err), &rig.err);
+            must(engine_prompt(rig.engine, sequence, text, 700, NULL, NULL, NULL, &out, &rig.err), &rig.err);
+            if (!first) {
+                first = malloc((size_t)shape.vocab * sizeof *first);
+                memcpy(first, out.logits, (size_t)shape.vocab * sizeof *first);
+            }
+            assert_memory_equal(first, out.logits, (size_t)shape.vocab * sizeof *first);
+            sequence_close(&sequence);
+            rig_close(&rig);
+        }
+        free(first);
+        unlink(path);
+    }
+}
+
+/* After committing any path of a tree the sequence is what it would be had those tokens come alone. */
+static void commit_keeps_one_path(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 20; seed < 26; seed++) {
+        struct hparams shape;
+        const char *path = tiny_file(seed, FORMAT_F32, &shape);
+        struct chance chance = {seed};
+        struct rig rig;
+        rig_open(&rig, path, seed % 2 ? "host" : "ref", NULL, 1, 64);
+        struct sequence *sequence = NULL;
+        struct forward out;
+        int32_t text[PROMPT + 3 * NODES + 1], nodes[NODES], last = 1;
+        int length = 20;
+        float *dump = calloc(NODES * (size_t)shape.vocab, sizeof *dump), *want = calloc((size_t)shape.vocab, sizeof *want);
+        must(sequence_open(&sequence, rig.engine, PROMPT + 4 * NODES, &rig.err), &rig.err);
+        for (int i = 0; i < length; i++)
+            text[i] = chance_range(&chance, 0, shape.vocab - 1);
+        prompt(&rig, sequence, text, length);
+        for (int round = 0; round < 3; round++) {
+            struct random_tree tree = random_tree(&chance, shape.vocab);
+            decode_tree(&rig, sequence, &tree, &chance, dump);
+            if (round == 1) {                                       /* a rejected draft leaves nothing behind */
+                sequence_rollback(sequence);
+                continue;
+            }
+            int count = path_of(&tree, chance_range(&chance, 0, NODES - 1), nodes);
+            must(sequence_commit(sequence, nodes, count, &rig.err), &rig.err);
+            for (int i = 0; i < count; i++)
+                text[length++] = tree.token[nodes[i]];
+        }
+        assert_int_equal(sequence_length(sequence), length);
+        decode_alone(&rig, text, length, &last, 1, want);
+        must(engine_forward(rig.engine, sequence, &(struct batch){.rows = 1, .token = &last, .logit_rows = 1}, &out, &rig.err), &rig.err);
+        assert_memory_equal(out.logits, want, (size_t)shape.vocab * sizeof *want);
+        sequence_close(&sequence);
+        free(dump);
+        free(want);
+        rig_close(&rig);
+        unlink(path);
+    }
+}
+
+static void commit_refuses_what_is_no_path(void **state)
+{
+    struct hparams shape;
+    const char *path = tiny_file(3, FORMAT_F32, &shape);
+    struct rig rig;
+    struct sequence *sequence = NULL;
+    struct forward out;
+    (void)state;
+    rig_open(&rig, path, "host", NULL, 1, 8);
+    must(sequence_open(&sequence, rig.engine, 8, &rig.err), &rig.err);
+    struct batch batch = {.rows = 3, .token = (int32_t[]){1, 2, 3}, .parent = (int32_t[]){-1, 0, 0}};
+    must(engine_forward(rig.engine, sequence, &batch, &out, &rig.err), &rig.err);
+    static const struct { int32_t node[3]; int count; } wrong[] = {{{1}, 1}, {{0, 3}, 2}, {{-1}, 1}, {{0, 1, 2}, 3}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct err err = {0};
+        assert_int_equal(sequence_commit(sequence, wrong[i].node, wrong[i].count, &err), -1);
+        assert_non_null(strstr(err.text, "cannot be committed"));
+        assert_int_equal(sequence_pending(sequence), 3);
+    }
+    sequence_close(&sequence);
+    rig_close(&rig);
+    unlink(path);
+}
+
+static void bad_batches_are_refused_and_change_nothing(void **state)
+{
+    struct hparams shape;
+    const char *path = tiny_file(5, FORMAT_F32, &shape);
+    struct rig rig;
+    struct sequence *sequence = NULL;
+    struct forward out;
+    (void)state;
+    rig_open(&rig, path, "host", NULL, 1, 8);
+    must(sequence_open(&sequence, rig.engine, 10, &rig.err), &rig.err);
+    prompt(&rig, sequence, (int32_t[]){1, 2, 3, 4}, 4);
+    struct batch wrong[] = {
+        {.rows = 0, .token = (int32_t[]){0}}, {.rows = 9, .token = (int32_t[9]){0}}, {.rows = 1, .token = (int32_t[]){-1}},
+        {.rows = 1, .token = (int32_t[]){shape.vocab}}, {.rows = 2, .token = (int32_t[]){1, 1}, .parent = (int32_t[]){-1, 1}},
+        {.rows = 1, .token = (int32_t[]){1}, .logit_rows = 2}, {.rows = 7, .token = (int32_t[7]){0}},
+        {.rows = 1, .token = (int32_t[]){1}, .logit_rows = 1, .logit_row = (int32_t[]){1}},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct err err = {0};
+        assert_int_equal(engine_forward(rig.engine, sequence, &wrong[i], &out, &err), -1);
+        assert_int_equal(err.code, ERR_INPUT);
+        assert_int_equal(sequence_pending(sequence), 0);
+        assert_int_equal(sequence_length(sequence), 4);
+    }
+    sequence_close(&sequence);
+    rig_close(&rig);
+    unlink(path);
+}
+
+/* A shape that surely has expert layers. */
+static const char *moe_file(uint64_t *seed, struct hparams *shape)
+{
+    for (;; ++*seed) {
+        const char *path = tiny_file(*seed, FORMAT_F32, shape);
+        if (hparams_moe_layers(shape) && shape->router.experts >= 6)
+            return path;
+    }
+}
+
+static void forward_tree(struct rig *rig, const struct random_tree *tree, const struct expert_plan *plan, float *got, struct forward *out)
+{
+    struct sequence *sequence = NULL;
+    must(sequence_open(&sequence, rig->engine, 40, &rig->err), &rig->err);
+    prompt(rig, sequence, (int32_t[]){3, 1, 4, 1, 5}, 5);
+    struct batch batch = {.rows = NODES, .token = tree->token, .parent = tree->parent, .logit_rows = NODES, .plan = plan, .want_scores = true};
+    must(engine_forward(rig->engine, sequence, &batch, out, &rig->err), &rig->err);
+    memcpy(got, out->logits, NODES * (size_t)out->vocab * sizeof *got);
+    sequence_close(&sequence);
+}
+
+static void budgets_bound_what_is_loaded(void **state)
+{
+    uint64_t seed = 100;
+    (void)state;
+    for (int round = 0; round < 4; round++, seed++) {
+        struct hparams shape;
+        const char *path = moe_file(&seed, &shape);
+        int moe = hparams_moe_layers(&shape), experts = shape.router.experts;
+        struct chance chance = {seed};
+        struct random_tree tree = random_tree(&chance, shape.vocab);
+        size_t floats = NODES * (size_t)shape.vocab;
+        float *free_run = calloc(floats, sizeof *free_run), *planned = calloc(floats, sizeof *planned);
+        int32_t *order = calloc((size_t)(moe * experts), sizeof *order), budget[LAYERS_MAX];
+        struct rig rig;
+        struct forward out;
+        for (int i = 0; i < moe * experts; i++)
+            order[i] = (i % experts + i / experts) % experts;       /* another rotation of 0, 1, 2, ... each layer */
+        rig_open(&rig, path, round % 2 ? "ref" : "host", NULL, 1, 64);
+        forward_tree(&rig, &tree, NULL, free_run, &out);
+        for (int ranking = 0; ranking < 2; ranking++)
+            for (int mode = 0; mode < 2; mode++)
+                for (int b = 1; b <= experts; b++) {
+                    struct expert_plan plan = {ranking ? PLAN_ROUTER : PLAN_STATIC, (enum budget_mode)mode, moe, experts, budget, order};
+                    for (int n = 0; n < moe; n++)
+                        budget[n] = b;
+                    forward_tree(&rig, &tree, &plan, planned, &out);
+                    for (int n = 0; n < moe; n++)
+                        assert_true(out.distinct_loaded[n] <= b);
+                    for (int i = 0; !ranking && i < NODES * moe * out.top_k; i++) {
+                        int place = out.expert[i] < 0 ? 0 : (out.expert[i] - i / out.top_k % moe + experts) % experts;
+                        assert_true(place < b);
+                    }
+                    if (b == experts)
+                        assert_memory_equal(planned, free_run, floats * sizeof *planned);
+                    else if (b == 1)
+                        assert_memory_not_equal(planned, free_run, floats * sizeof *planned);
+                }
+        rig_close(&rig);
+        free(free_run);
+        free(planned);
+        free(order);
+        unlink(path);
+    }
+}
+
+/* A source that keeps nothing: each acquire uploads the asked experts to fresh memory, each release frees them. */
+struct fetching {
+    struct expert_source base;
+    const struct model *model;
+    struct device *device;
+    struct buffer held[64], table;
+    int acquired;
+};
+
+static int fetch(struct expert_source *source, int layer, const int32_t *expert, int count, struct buffer *table, struct err *err)
+{
+    struct fetching *fetching = (struct fetching *)source;
+    const struct tensor *tensor = model_tensor(fetching->model, err, "layers.%d.experts", layer);
+    uint64_t address[64];
+    memset(address, 0xff, sizeof address);
+    for (int i = 0; i < count; i++) {
+        const char *data = (const char *)model_data(fetching->model, tensor) + (uint64_t)expert[i] * tensor->stride;
+        if (device_alloc(fetching->device, tensor->stride, &fetching->held[expert[i]], err))
+            return -1;
+        queue_upload(fetching->device, fetching->held[expert[i]], data, tensor->stride);
+        address[expert[i]] = fetching->held[expert[i]].address;
+    }
+    queue_upload(fetching->device, fetching->table, address, (size_t)tensor->count * sizeof *address);
+    fetching->acquired += count;
+    *table = fetching->table;
+    return 0;
+}
+
+static void let_go(struct expert_source *source, int layer, const int32_t *expert, int count)
+{
+    struct fetching *fetching = (struct fetching *)source;
+    (void)layer;
+    for (int i = 0; i < count; i++)
+        device_free(fetching->device, &fetching->held[expert[i]]);
+}
+
+static void any_source_of_experts_gives_the_same(void **state)
+{
+    static const struct expert_source_class class = {"fetching", false, fetch, let_go, NULL};
+    uint64_t seed = 200;
+    struct hparams shape;
+    const char *path = moe_file(&seed, &shape);
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct rig rig;
+        struct chance chance = {seed};
+        struct random_tree tree = random_tree(&chance, shape.vocab);
+        size_t floats = NODES * (size_t)shape.vocab;
+        float *fixed = calloc(floats, sizeof *fixed), *fetched = calloc(floats, sizeof *fetched);
+        struct forward out;
+        int loaded = 0;
+        rig_open(&rig, path, i ? "ref" : "host", NULL, 1, 64);
+        forward_tree(&rig, &tree, NULL, fixed, &out);
+        struct fetching fetching = {.base = {&class}, .model = rig.model, .device = rig.device};
+        must(device_alloc(rig.device, 64 * sizeof(uint64_t), &fetching.table, &rig.err), &rig.err);
+        engine_close(&rig.engine);
+        must(engine_open(&rig.engine, &(struct engine_setup){rig.model, rig.device, &fetching.base, 64, 64, 0}, &rig.err), &rig.err);
+        forward_tree(&rig, &tree, NULL, fetched, &out);
+        for (int n = 0; n < out.moe_layers; n++)
+            loaded += out.distinct_loaded[n];
+        assert_true(fetching.acquired >= loaded && loaded > 0);
+        assert_memory_equal(fixed, fetched, floats * sizeof *fixed);
+        device_free(rig.device, &fetching.table);
+        rig_close(&rig);
+        free(fixed);
+        free(fetched);
+    }
+    unlink(path);
+}
+
+/* Host and ref compute the same function: they differ by rounding only. */
+static void host_agrees_with_ref(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 300; seed < 306; seed++) {
+        struct hparams shape;
+        const char *path = tiny_file(seed, (enum weight_format)(seed % FORMAT_COUNT), &shape);
+        struct chance chance = {seed};
+        struct random_tree tree = random_tree(&chance, shape.vocab);
+        size_t floats = NODES * (size_t)shape.vocab;
+        float *got[2];
+        for (int i = 0; i < 2; i++) {
+            struct rig rig;
+            struct forward out;
+            got[i] = calloc(floats, sizeof **got);
+            rig_open(&rig, path, i ? "ref" : "host", NULL, 1, 64);
+            forward_tree(&rig, &tree, NULL, got[i], &out);
+            rig_close(&rig);
+        }
+        for (size_t i = 0; i < floats; i++)
+            assert_true(fabsf(got[0][i] - got[1][i]) < 1e-4f * (1 + fabsf(got[1][i])));
+        free(got[0]);
+        free(got[1]);
+        unlink(path);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nodes_equal_their_paths),
+        cmocka_unit_test(chunks_threads_and_isas_do_not_show),
+        cmocka_unit_test(commit_keeps_one_path),
+        cmocka_unit_test(commit_refuses_what_is_no_path),
+        cmocka_unit_test(bad_batches_are_refused_and_change_nothing),
+        cmocka_unit_test(budgets_bound_what_is_loaded),
+        cmocka_unit_test(any_source_of_experts_gives_the_same),
+        cmocka_unit_test(host_agrees_with_ref),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,135 @@
+/* Tiny random models for tests: any shape that hparams_check lets through, written as a real model file. */
+#ifndef MOE_TESTS_UNIT_TINY_H
+#define MOE_TESTS_UNIT_TINY_H
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/model/model_write.h"
+
+struct chance { uint64_t state; };
+
+static inline uint32_t chance_bits(struct chance *chance)
+{
+    chance->state = chance->state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(chance->state >> 33) ^ (uint32_t)(chance->state >> 45);
+}
+
+static inline int chance_range(struct chance *chance, int low, int high)         /* both included */
+{
+    return low + (int)(chance_bits(chance) % (uint32_t)(high - low + 1));
+}
+
+static inline float chance_signed(struct chance *chance)                         /* -1 .. 1 */
+{
+    return (float)chance_bits(chance) / 2147483648.0f - 1.0f;
+}
+
+static inline struct hparams tiny_shape(struct chance *chance)
+{
+    struct hparams shape = {.family = "tiny", .norm_epsilon = 1e-5f, .bos = -1, .pad = -1};
+    int kv_heads = chance_range(chance, 1, 3), group = chance_range(chance, 1, 3), experts = chance_range(chance, 3, 12);
+    bool moe = chance_range(chance, 0, 4) > 0;
+    shape.vocab = chance_range(chance, 20, 90);
+    shape.hidden = chance_range(chance, 9, 70);
+    shape.layers = chance_range(chance, 1, 3);
+    shape.max_positions = 2048;
+    shape.tied = chance_range(chance, 0, 1);
+    shape.attention.kv_heads = kv_heads;
+    shape.attention.heads = kv_heads * group;
+    shape.attention.head_dim = 2 * chance_range(chance, 2, 12);
+    shape.attention.qk_norm = (enum qk_norm)chance_range(chance, 0, 2);
+    shape.attention.qkv_bias = chance_range(chance, 0, 1);
+    shape.attention.out_bias = chance_range(chance, 0, 1);
+    shape.attention.clip_qkv = chance_range(chance, 0, 2) ? 0 : 0.8f;
+    shape.attention.scale = 1.0f / sqrtf((float)shape.attention.head_dim);
+    shape.rope = (struct rope_shape){.kind = ROPE_DEFAULT, .rotary = shape.attention.head_dim, .theta = 10000, .factor = 1};
+    if (moe) {
+        shape.router.experts = experts;
+        shape.router.top_k = chance_range(chance, 1, experts < 4 ? experts : 4);
+        shape.router.renormalise = chance_range(chance, 0, 1);
+        shape.expert_inner = chance_range(chance, 3, 40);
+    }
+    shape.router.scale = 1;
+    for (int n = 0; n < shape.layers; n++) {
+        shape.layer[n].ffn = moe && (n || chance_range(chance, 0, 2)) ? FFN_EXPERTS : FFN_DENSE;
+        shape.layer[n].window = chance_range(chance, 0, 2) ? 0 : chance_range(chance, 3, 90);
+        if (shape.layer[n].ffn == FFN_DENSE)
+            shape.dense_inner = 37;
+    }
+    if (!hparams_moe_layers(&shape)) {
+        shape.router.experts = shape.router.top_k = shape.expert_inner = 0;
+        shape.router.renormalise = false;
+    }
+    return shape;
+}
+
+struct tiny_maker { uint64_t seed; };
+
+static inline int tiny_make(void *context, int member, struct block_job *job, struct err *err)
+{
+    const struct tensor *t = job->tensor;
+    struct chance chance = {((struct tiny_maker *)context)->seed + (uint64_t)(job->block * 977)};
+    (void)member, (void)err;
+    for (const char *c = t->name; *c; c++)
+        chance.state = chance.state * 131 + (unsigned char)*c;
+    chance_bits(&chance);
+    int widest = t->outputs > t->inputs ? t->outputs : t->inputs;
+    float *row = mem_alloc((size_t)widest, sizeof *row, err);
+    if (!row)
+        return -1;
+    bool norm = strstr(t->name, "norm") != NULL;
+    int down = t->kind == TENSOR_EXPERTS ? t->outputs : 0;      /* outputs: hidden, inputs: inner */
+    if (t->kind == TENSOR_VECTOR) {
+        for (int i = 0; i < t->outputs; i++)
+            ((float *)job->packed)[i] = (norm ? 1.0f : 0.0f) + 0.3f * chance_signed(&chance);
+    } else if (t->kind == TENSOR_MATRIX) {
+        for (int r = 0; r < t->outputs; r++) {
+            for (int i = 0; i < t->inputs; i++)
+                row[i] = 2.5f * chance_signed(&chance) / (strcmp(t->name, "embed") ? sqrtf((float)t->inputs) : 1.0f);
+            matrix_pack(t->format, job->packed, t->inputs, r, 1, row);
+        }
+    } else {
+        for (int r = 0; r < 2 * t->inputs + down; r++) {
+            int width = r < 2 * t->inputs ? t->outputs : t->inputs;
+            for (int i = 0; i < width; i++)
+                row[i] = 3.0f * chance_signed(&chance) / sqrtf((float)width);
+            if (r < 2 * t->inputs)
+                expert_pack_gate_up(t->format, job->packed, t->outputs, r % 2, r / 2, 1, row);
+            else
+                expert_pack_down(t->format, job->packed, t->outputs, t->inputs, r - 2 * t->inputs, 1, row);
+        }
+    }
+    mem_free(&row);
+    return 0;
+}
+
+/* Writes the model to `path`; 0 on success. */
+static inline int tiny_write(const char *path, const struct hparams *shape, enum weight_format format, uint64_t seed, struct err *err)
+{
+    struct model_facts facts = {.shape = *shape, .name = "tiny", .producer = "test", .synthetic = true, .seed = seed};
+    struct layout layout = {0};
+    struct model_writer *writer = NULL;
+    struct team *team = NULL;
+    struct tiny_maker maker = {seed};
+    int rc = -1;
+    if (hparams_check(shape, err) || layout_make(&layout, shape, err) || team_new(&team, 1, err))
+        goto done;
+    for (int i = 0; i < layout.count; i++)
+        if (layout.tensors[i].kind != TENSOR_VECTOR)
+            layout.tensors[i].format = format;
+    if (model_writer_open(&writer, path, &layout, err) ||
+        model_writer_fill(writer, &(struct block_maker){tiny_make, &maker}, team, NULL, &facts.source, err))
+        goto done;
+    rc = model_writer_commit(&writer, &facts, err);
+done:
+    model_writer_discard(&writer);
+    layout_free(&layout);
+    team_free(&team);
+    return rc;
+}
+
+#endif
