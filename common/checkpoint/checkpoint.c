@@ -1,0 +1,272 @@
+#include "common/checkpoint/checkpoint.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/arch/config.h"
+#include "common/base/mem.h"
+#include "common/checkpoint/safetensors.h"
+
+const struct source_text_kind source_text_kinds[TEXT_COUNT] = {
+    [TEXT_CONFIG] = {"config.json", 4u << 20},
+    [TEXT_GENERATION] = {"generation_config.json", 1u << 20},
+    [TEXT_TOKENIZER] = {"tokenizer.json", 128u << 20},
+    [TEXT_TOKENIZER_CONFIG] = {"tokenizer_config.json", 32u << 20},
+    [TEXT_CHAT_TEMPLATE] = {"chat_template.jinja", 4u << 20},
+    [TEXT_INDEX] = {"model.safetensors.index.json", 64u << 20},
+};
+
+int source_text_of(const char *name)
+{
+    for (int i = 0; i < TEXT_COUNT; i++)
+        if (strcmp(source_text_kinds[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+void checkpoint_close(struct checkpoint **address)
+{
+    struct checkpoint *cp = *address;
+    if (cp) {
+        for (size_t i = 0; i < cp->file_count; i++) {
+            int fd = cp->files[i].fd;
+            if (fd < 0)
+                continue;
+            close(fd);
+            for (size_t k = i; k < cp->file_count; k++)
+                if (cp->files[k].fd == fd)
+                    cp->files[k].fd = -1;
+        }
+        for (size_t i = 0; i < cp->tensor_count; i++)
+            mem_free(&cp->tensors[i].name);
+        for (int i = 0; i < TEXT_COUNT; i++)
+            text_free(&cp->texts[i]);
+        mem_free(&cp->files);
+        mem_free(&cp->tensors);
+        mem_free(&cp->path);
+    }
+    mem_free(address);
+}
+
+struct source_file *checkpoint_add_file(struct checkpoint *cp, const char *name, struct err *err)
+{
+    if (strlen(name) >= SOURCE_NAME) {
+        err_set(err, ERR_INPUT, "a file's name has more than %d bytes", SOURCE_NAME - 1);
+        return NULL;
+    }
+    if (mem_grow(&cp->files, &cp->file_room, cp->file_count + 1, sizeof *cp->files, err))
+        return NULL;
+    struct source_file *file = &cp->files[cp->file_count++];
+    *file = (struct source_file){.fd = -1};
+    memcpy(file->name, name, strlen(name) + 1);
+    return file;
+}
+
+int checkpoint_add_text(struct checkpoint *cp, enum source_text which, const char *text, size_t bytes, struct err *err)
+{
+    struct source_file *file = checkpoint_add_file(cp, source_text_kinds[which].name, err);
+    if (!file || text_put(&cp->texts[which], text, bytes, err) || hash_sha256(text, bytes, &file->digest, err))
+        return -1;
+    file->bytes = bytes;
+    file->digested = true;
+    return 0;
+}
+
+/* ---- reading ---- */
+
+static int read_at(const struct source_file *file, uint64_t offset, void *data, size_t bytes, struct err *err)
+{
+    for (size_t done = 0; done < bytes;) {
+        ssize_t got = pread(file->fd, (char *)data + done, bytes - done, (off_t)(file->base + offset + done));
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return err_errno(err, "%s", file->name);
+        if (got == 0)
+            return err_set(err, ERR_INPUT, "%s: ended at byte %llu while it was read", file->name,
+                           (unsigned long long)(offset + done));
+        done += (size_t)got;
+    }
+    return 0;
+}
+
+int checkpoint_read(const struct checkpoint *cp, const struct source_tensor *tensor, uint64_t offset, void *data, size_t bytes,
+                    struct err *err)
+{
+    return read_at(&cp->files[tensor->file], tensor->offset + offset, data, bytes, err);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const struct source_tensor *x = a, *y = b;
+    return strcmp(x->name, y->name);
+}
+
+static int compare_name(const void *key, const void *element)
+{
+    const struct source_tensor *tensor = element;
+    return strcmp(key, tensor->name);
+}
+
+struct source_tensor *checkpoint_find(const struct checkpoint *cp, const char *name)
+{
+    return cp->tensor_count ? bsearch(name, cp->tensors, cp->tensor_count, sizeof *cp->tensors, compare_name) : NULL;
+}
+
+static int check_index(const struct checkpoint *cp, struct err *err)
+{
+    json_t *index = NULL;
+    const json_t *file;
+    const char *name;
+    int rc = -1;
+    if (!cp->texts[TEXT_INDEX].length)
+        return 0;
+    if (config_parse(&index, cp->texts[TEXT_INDEX].data, cp->texts[TEXT_INDEX].length, err))
+        goto done;
+    json_object_foreach(json_object_get(index, "weight_map"), name, file) {
+        const struct source_tensor *tensor = checkpoint_find(cp, name);
+        if (!json_is_string(file) || !tensor || strcmp(cp->files[tensor->file].name, json_string_value(file))) {
+            err_set(err, ERR_INPUT, "tensor %.200s should be in %.200s, but is %s%s", name,
+                    json_is_string(file) ? json_string_value(file) : "?", tensor ? "in " : "nowhere",
+                    tensor ? cp->files[tensor->file].name : "");
+            goto done;
+        }
+    }
+    rc = 0;
+done:
+    json_decref(index);
+    return rc ? err_at(err, "%s", source_text_kinds[TEXT_INDEX].name) : 0;
+}
+
+int checkpoint_settle(struct checkpoint *cp, struct err *err)
+{
+    if (cp->tensor_count)
+        qsort(cp->tensors, cp->tensor_count, sizeof *cp->tensors, by_name);
+    for (size_t i = 1; i < cp->tensor_count; i++)
+        if (strcmp(cp->tensors[i - 1].name, cp->tensors[i].name) == 0)
+            return err_set(err, ERR_INPUT, "tensor %.200s is in %s and in %s", cp->tensors[i].name,
+                           cp->files[cp->tensors[i - 1].file].name, cp->files[cp->tensors[i].file].name);
+    return check_index(cp, err);
+}
+
+/* ---- digests of whole files, one file a thread ---- */
+
+struct digest_job {
+    struct checkpoint *checkpoint;
+    struct err errs[TEAM_MAX];
+};
+
+static int digest_file(struct source_file *file, struct err *err)
+{
+    enum { STEP = 1 << 20 };
+    struct sha256_stream *stream = NULL;
+    void *data = mem_alloc(STEP, 1, err);
+    int rc = -1;
+    if (!data || sha256_stream_new(&stream, err))
+        goto done;
+    for (uint64_t at = 0; at < file->bytes;) {
+        size_t bytes = file->bytes - at < STEP ? (size_t)(file->bytes - at) : STEP;
+        if (read_at(file, at, data, bytes, err) || sha256_stream_put(stream, data, bytes, err))
+            goto done;
+        at += bytes;
+    }
+    rc = sha256_stream_end(&stream, &file->digest, err);
+    file->digested = rc == 0;
+done:
+    sha256_stream_free(&stream);
+    mem_free(&data);
+    return rc;
+}
+
+static void digest_some(void *argument, int member, int members)
+{
+    struct digest_job *job = argument;
+    for (size_t i = (size_t)member; i < job->checkpoint->file_count; i += (size_t)members)
+        if (!job->checkpoint->files[i].digested && digest_file(&job->checkpoint->files[i], &job->errs[member]))
+            return;
+}
+
+int checkpoint_digest(struct checkpoint *cp, struct team *team, struct err *err)
+{
+    struct digest_job *job = mem_alloc(1, sizeof *job, err);
+    int rc = 0;
+    if (!job)
+        return -1;
+    job->checkpoint = cp;
+    team_run(team, digest_some, job);
+    for (int i = 0; i < team_size(team) && !rc; i++)
+        if (job->errs[i].code)
+            rc = err_set(err, job->errs[i].code, "%s: %s", cp->path, job->errs[i].text);
+    mem_free(&job);
+    return rc;
+}
+
+/* ---- opening ---- */
+
+/* The last part of a path, without the given ending, as a model's name. */
+static void name_after(char out[64], const char *path)
+{
+    char resolved[PATH_MAX];
+    const char *full = realpath(path, resolved) ? resolved : path, *slash = strrchr(full, '/');
+    snprintf(out, 64, "%s", slash ? slash + 1 : full);
+    static const char *const endings[] = {".safetensors", ".zip", ".gz", ".zst", ".xz", ".bz2", ".tgz", ".tar"};
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        size_t length = strlen(out), ending = strlen(endings[i]);
+        if (length > ending && strcmp(out + length - ending, endings[i]) == 0)
+            out[length - ending] = '\0';
+    }
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    return strlen(text) >= strlen(end) && strcmp(text + strlen(text) - strlen(end), end) == 0;
+}
+
+static int open_named(struct checkpoint *cp, const char *path, const char *beside, struct err *err)
+{
+    struct stat status;
+    if (strcmp(path, "-") == 0)
+        return checkpoint_open_archive(cp, STDIN_FILENO, beside, err);
+    if (stat(path, &status))
+        return err_errno(err, "cannot be read");
+    name_after(cp->name, path);
+    if (S_ISDIR(status.st_mode))
+        return checkpoint_open_folder(cp, path, err);
+    if (ends_with(path, source_text_kinds[TEXT_INDEX].name)) {
+        char folder[PATH_MAX];
+        const char *slash = strrchr(path, '/');
+        snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+        name_after(cp->name, folder);
+        return checkpoint_open_folder(cp, folder, err);
+    }
+    if (ends_with(path, ".safetensors"))
+        return checkpoint_open_safetensors(cp, path, err);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return err_errno(err, "cannot be read");
+    int rc = checkpoint_open_archive(cp, fd, beside, err);
+    close(fd);
+    return rc;
+}
+
+int checkpoint_open(struct checkpoint **out, const char *path, const char *beside, struct err *err)
+{
+    struct checkpoint *cp = mem_alloc(1, sizeof *cp, err);
+    if (!cp)
+        return -1;
+    cp->path = mem_string(strcmp(path, "-") ? path : "standard input", err);
+    if (!cp->path || open_named(cp, path, beside, err) || checkpoint_settle(cp, err)) {
+        if (cp->path)
+            err_at(err, "%s", cp->path);
+        checkpoint_close(&cp);
+        return -1;
+    }
+    *out = cp;
+    return 0;
+}

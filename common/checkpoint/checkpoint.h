@@ -1,0 +1,88 @@
+/* A checkpoint as others wrote it: a few JSON texts, and tensors by name that can be read row by row.
+ *
+ * In:   a Hugging Face folder, one .safetensors file (its texts beside it), a model.safetensors.index.json, or a tar or zip of
+ *       such a folder, as a file or on standard input ("-"). Archives are read once, from front to back, and never extracted by
+ *       name: tensor data goes to an unnamed file, texts to memory.
+ * Out:  the texts, and source tensors sorted by name. Nothing was trusted: names, shapes, dtypes, offsets and sizes agree with
+ *       each other and with the files.
+ * Reading is by pread, from any thread: a file that shrinks is an error, not a signal. */
+#ifndef MOE_CHECKPOINT_CHECKPOINT_H
+#define MOE_CHECKPOINT_CHECKPOINT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/base/hash.h"
+#include "common/base/team.h"
+#include "common/base/text.h"
+
+enum source_dtype { DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_OTHER };
+
+enum { SOURCE_DIMS = 8, SOURCE_NAME = 256 };
+
+struct source_tensor {
+    char *name;
+    enum source_dtype dtype;
+    char dtype_name[16];            /* as written: "BF16" */
+    int dim_count;
+    int64_t dims[SOURCE_DIMS];
+    int file;                       /* in checkpoint.files */
+    uint64_t offset, bytes;         /* in that file's data */
+    bool used;                      /* for whoever checks that nothing is left over */
+};
+
+struct source_file {
+    char name[SOURCE_NAME];         /* without folder */
+    int fd;                         /* several files of an archive share one; -1: a text, held in memory */
+    uint64_t base, bytes;           /* where it lies in fd */
+    bool digested;
+    struct sha256 digest;
+};
+
+/* Texts by what they are for. */
+enum source_text {
+    TEXT_CONFIG, TEXT_GENERATION, TEXT_TOKENIZER, TEXT_TOKENIZER_CONFIG, TEXT_CHAT_TEMPLATE, TEXT_INDEX, TEXT_COUNT
+};
+extern const struct source_text_kind { const char *name; size_t limit; } source_text_kinds[TEXT_COUNT];
+
+struct checkpoint {
+    char *path;                     /* as the user wrote it; "standard input" */
+    char name[64];                  /* the folder's or file's own, for the model's name; empty: not known */
+    struct text texts[TEXT_COUNT];
+    struct source_file *files;
+    size_t file_count, file_room;
+    struct source_tensor *tensors;
+    size_t tensor_count, tensor_room;
+};
+
+/* beside: a file in whose folder the unnamed file for tensors from an archive is made; NULL: data is passed over, and only
+ * names and shapes can be asked for. */
+int checkpoint_open(struct checkpoint **out, const char *path, const char *beside, struct err *err);
+void checkpoint_close(struct checkpoint **checkpoint);
+
+struct source_tensor *checkpoint_find(const struct checkpoint *checkpoint, const char *name);      /* NULL: none */
+int checkpoint_read(const struct checkpoint *checkpoint, const struct source_tensor *tensor, uint64_t offset, void *data,
+                    size_t bytes, struct err *err);
+
+/* SHA-256 of every file not digested so far. */
+int checkpoint_digest(struct checkpoint *checkpoint, struct team *team, struct err *err);
+
+/* ---- for the readers of folders and archives ---- */
+
+/* Opens what `path` names; each fills a checkpoint that holds nothing but its path. */
+int checkpoint_open_folder(struct checkpoint *checkpoint, const char *folder, struct err *err);
+int checkpoint_open_safetensors(struct checkpoint *checkpoint, const char *file, struct err *err);
+int checkpoint_open_archive(struct checkpoint *checkpoint, int fd, const char *beside, struct err *err);
+
+/* Which text a file of this name is; -1: none. */
+int source_text_of(const char *name);
+
+struct source_file *checkpoint_add_file(struct checkpoint *checkpoint, const char *name, struct err *err);
+int checkpoint_add_text(struct checkpoint *checkpoint, enum source_text which, const char *text, size_t bytes, struct err *err);
+
+/* Sorts, and refuses a name that is there twice; then checks that each tensor is in the file that the index names. */
+int checkpoint_settle(struct checkpoint *checkpoint, struct err *err);
+
+#endif

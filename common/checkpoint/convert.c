@@ -1,0 +1,370 @@
+#include "common/checkpoint/convert.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/float.h"
+#include "common/base/mem.h"
+#include "common/model/tokenizer.h"
+#include "common/model/tokenizer_config.h"
+
+/* Values read at once: some rows, or one of the widest. */
+enum { CHUNK_VALUES = 1 << 18, SCRATCH_VALUES = WIDTH_MAX };
+_Static_assert((int)SCRATCH_VALUES >= (int)CHUNK_VALUES, "a chunk must fit");
+
+static const char *const PLACES[] = {[PART_ROWS] = "rows", [PART_GATE] = "gate", [PART_UP] = "up", [PART_DOWN] = "down"};
+static const int DTYPE_BYTES[] = {[DTYPE_F32] = 4, [DTYPE_F16] = 2, [DTYPE_BF16] = 2};
+static const enum weight_format DTYPE_FORMAT[] = {[DTYPE_F32] = FORMAT_F32, [DTYPE_F16] = FORMAT_F16, [DTYPE_BF16] = FORMAT_BF16};
+
+/* ---- the plan ---- */
+
+static void shape_text(char *out, size_t room, const int64_t *dims, int count)
+{
+    size_t used = (size_t)snprintf(out, room, "%s", count ? "" : "[]");
+    for (int i = 0; i < count && used + 24 < room; i++)
+        used += (size_t)snprintf(out + used, room - used, "[%lld]", (long long)dims[i]);
+}
+
+/* The source tensor of a part, checked. */
+static struct source_tensor *bind(const struct conversion *c, const struct tensor *t, const struct part *part, struct err *err)
+{
+    struct source_tensor *source = checkpoint_find(c->checkpoint, part->name);
+    if (!source) {
+        err_set(err, ERR_INPUT, "tensor %s is missing; a %s model needs it for %s", part->name, c->facts.shape.family, t->name);
+        return NULL;
+    }
+    const char *file = c->checkpoint->files[source->file].name;
+    if (source->dim_count != part->dim_count || memcmp(source->dims, part->dims, (size_t)part->dim_count * sizeof *part->dims)) {
+        char is[SOURCE_DIMS * 24], should[SOURCE_DIMS * 24];
+        shape_text(is, sizeof is, source->dims, source->dim_count);
+        shape_text(should, sizeof should, part->dims, part->dim_count);
+        err_set(err, ERR_INPUT, "%s: tensor %s has shape %s; config.json asks for %s", file, part->name, is, should);
+        return NULL;
+    }
+    if (source->dtype == DTYPE_OTHER) {
+        err_set(err, ERR_INPUT, "%s: tensor %s is %s; supported are F32, F16 and BF16", file, part->name, source->dtype_name);
+        return NULL;
+    }
+    source->used = true;
+    return source;
+}
+
+/* Binds all parts of a tensor and chooses its format: kept dtypes that differ among its parts meet in f32. */
+static int bind_tensor(const struct conversion *c, struct tensor *t, const struct format_choice *choice, struct err *err)
+{
+    bool first = true;
+    enum weight_format kept = FORMAT_F32;
+    for (int block = 0; block < t->count; block++) {
+        struct part parts[PARTS_MAX];
+        int count = arch_parts(c->naming, &c->facts.shape, t, block, parts);
+        for (int i = 0; i < count; i++) {
+            const struct source_tensor *source = bind(c, t, &parts[i], err);
+            if (!source)
+                return -1;
+            if (first || DTYPE_FORMAT[source->dtype] == kept)
+                kept = DTYPE_FORMAT[source->dtype];
+            else
+                kept = FORMAT_F32;
+            first = false;
+        }
+    }
+    if (t->kind != TENSOR_VECTOR)
+        t->format = choice->keep ? kept : choice->format;
+    return 0;
+}
+
+/* name is a pattern with {n} for a number. */
+static bool matches(const char *name, const char *pattern)
+{
+    const char *number = strstr(pattern, "{n}");
+    if (!number)
+        return strcmp(name, pattern) == 0;
+    size_t before = (size_t)(number - pattern);
+    if (strncmp(name, pattern, before))
+        return false;
+    size_t digits = strspn(name + before, "0123456789");
+    return digits > 0 && strcmp(name + before + digits, number + 3) == 0;
+}
+
+static int compare_tied(const struct conversion *c, const struct source_tensor *embed, const struct source_tensor *head,
+                        struct err *err)
+{
+    enum { STEP = 1 << 16 };
+    char a[STEP / 8], b[STEP / 8];
+    bool same = embed->bytes == head->bytes && embed->dtype == head->dtype;
+    for (uint64_t at = 0; same && at < head->bytes; at += sizeof a) {
+        size_t bytes = head->bytes - at < sizeof a ? (size_t)(head->bytes - at) : sizeof a;
+        if (checkpoint_read(c->checkpoint, embed, at, a, bytes, err) || checkpoint_read(c->checkpoint, head, at, b, bytes, err))
+            return -1;
+        same = memcmp(a, b, bytes) == 0;
+    }
+    return same ? 0 : err_set(err, ERR_INPUT, "%s: tensor %s is not the embedding, but config.json says tie_word_embeddings",
+                              c->checkpoint->files[head->file].name, head->name);
+}
+
+static int check_left_over(const struct conversion *c, struct err *err)
+{
+    for (size_t i = 0; i < c->checkpoint->tensor_count; i++) {
+        const struct source_tensor *source = &c->checkpoint->tensors[i];
+        bool ignored = source->used;
+        for (int k = 0; k < 4 && !ignored && c->naming->ignored[k]; k++)
+            ignored = matches(source->name, c->naming->ignored[k]);
+        if (ignored)
+            continue;
+        if (c->facts.shape.tied && strcmp(source->name, c->naming->slot[SLOT_HEAD]) == 0) {
+            const struct source_tensor *embed = checkpoint_find(c->checkpoint, c->naming->slot[SLOT_EMBED]);
+            if (embed->bytes != source->bytes || c->checkpoint->files[source->file].fd >= 0)
+                if (compare_tied(c, embed, source, err))
+                    return -1;
+            continue;
+        }
+        return err_set(err, ERR_INPUT, "%s: tensor %.200s has no place in a %s model of %d layers; config.json is of another "
+                       "model, or this one has parts that are not supported", c->checkpoint->files[source->file].name,
+                       source->name, c->facts.shape.family, c->facts.shape.layers);
+    }
+    return 0;
+}
+
+static bool has_tensor(const void *context, const char *name) { return checkpoint_find(context, name) != NULL; }
+
+static int read_shape(struct conversion *c, const struct arch **arch, struct err *err)
+{
+    const struct text *text = c->checkpoint->texts;
+    json_t *config = NULL, *generation = NULL;
+    int rc = -1;
+    if (!text[TEXT_CONFIG].length) {
+        err_set(err, ERR_INPUT, "has no config.json; it tells the model's shape");
+        goto done;
+    }
+    if (config_parse(&config, text[TEXT_CONFIG].data, text[TEXT_CONFIG].length, err)) {
+        err_at(err, "config.json");
+        goto done;
+    }
+    if (text[TEXT_GENERATION].length &&
+        config_parse(&generation, text[TEXT_GENERATION].data, text[TEXT_GENERATION].length, err)) {
+        err_at(err, "generation_config.json");
+        goto done;
+    }
+    rc = arch_read(config, generation, &c->facts.shape, arch, err);
+done:
+    json_decref(config);
+    json_decref(generation);
+    return rc;
+}
+
+/* The tokenizer is loaded once here, so that a model file never holds one that no command can use. */
+static int take_texts(struct model_facts *facts, const struct checkpoint *cp, struct err *err)
+{
+    const struct text *json = &cp->texts[TEXT_TOKENIZER], *config = &cp->texts[TEXT_TOKENIZER_CONFIG];
+    const struct text *jinja = &cp->texts[TEXT_CHAT_TEMPLATE];
+    struct tokenizer *tokenizer = NULL;
+    struct tokenizer_config read = {0};
+    if (json->length) {
+        if (tokenizer_new(&tokenizer, json->data, json->length, err))
+            return err_at(err, "tokenizer.json");
+        tokenizer_hash(tokenizer, &facts->tokenizer);
+        tokenizer_free(&tokenizer);
+        if (text_put(&facts->tokenizer_json, json->data, json->length, err))
+            return -1;
+    }
+    if (config->length) {
+        if (tokenizer_config_read(&read, config->data, config->length, err))
+            return err_at(err, "tokenizer_config.json");
+        int rc = text_put(&facts->tokenizer_config, config->data, config->length, err);
+        if (!rc && read.chat_template && !jinja->length)
+            rc = text_puts(&facts->chat_template, read.chat_template, err);
+        tokenizer_config_free(&read);
+        if (rc)
+            return -1;
+    }
+    return jinja->length ? text_put(&facts->chat_template, jinja->data, jinja->length, err) : 0;
+}
+
+static void take_name(struct model_facts *facts, const struct checkpoint *cp, const struct convert_options *options)
+{
+    const char *name = options->name ? options->name : *cp->name ? cp->name : facts->shape.family;
+    size_t used = 0;
+    for (; *name && used + 1 < sizeof facts->name; name++)      /* msgpack text must be UTF-8: anything odd becomes '_' */
+        facts->name[used++] = *name > ' ' && *name < 0x7f ? *name : '_';
+    facts->name[used] = '\0';
+    snprintf(facts->producer, sizeof facts->producer, "%s", options->producer);
+}
+
+int conversion_plan(struct conversion *out, struct checkpoint *checkpoint, const struct convert_options *options, struct err *err)
+{
+    struct conversion c = {.checkpoint = checkpoint};
+    const struct arch *arch = NULL;
+    if (read_shape(&c, &arch, err) || layout_make(&c.layout, &c.facts.shape, err))
+        goto failed;
+    c.naming = arch_naming(arch, &c.facts.shape, has_tensor, checkpoint);
+    for (int i = 0; i < c.layout.count; i++) {
+        struct tensor *t = &c.layout.tensors[i];
+        bool routed = t->role == ROLE_EXPERTS;
+        if (bind_tensor(&c, t, routed ? &options->experts : &options->dense, err))
+            goto failed;
+    }
+    if (check_left_over(&c, err) || take_texts(&c.facts, checkpoint, err))
+        goto failed;
+    take_name(&c.facts, checkpoint, options);
+    *out = c;
+    return 0;
+failed:
+    conversion_free(&c);
+    return err_at(err, "%s", checkpoint->path);
+}
+
+void conversion_free(struct conversion *c)
+{
+    model_facts_free(&c->facts);
+    layout_free(&c->layout);
+}
+
+/* ---- making blocks ---- */
+
+struct scratch {
+    void *raw;
+    float *values;
+};
+
+struct maker {
+    const struct conversion *conversion;
+    struct scratch scratch[TEAM_MAX];
+};
+
+static void widen(enum source_dtype dtype, const void *raw, size_t count, float *values)
+{
+    const uint16_t *half = raw;
+    if (dtype == DTYPE_F32)
+        memcpy(values, raw, count * sizeof *values);
+    else if (dtype == DTYPE_BF16)
+        for (size_t i = 0; i < count; i++)
+            values[i] = bf16_to_f32(half[i]);
+    else
+        for (size_t i = 0; i < count; i++)
+            values[i] = f16_to_f32(half[i]);
+}
+
+/* Values that are not finite would spread through every logit; ones too large for f16 would become so. */
+static int check_values(const float *values, size_t count, size_t columns, enum weight_format format, struct err *err)
+{
+    float limit = format == FORMAT_F16 ? 65520.0f : INFINITY;
+    for (size_t i = 0; i < count; i++)
+        if (!(fabsf(values[i]) < limit)) {
+            if (!isfinite(values[i]))
+                return err_set(err, ERR_INPUT, "element [%zu][%zu] is not a finite number; the checkpoint is damaged",
+                               i / columns, i % columns);
+            return err_set(err, ERR_INPUT, "element [%zu][%zu] is %g, too large for f16; convert to bf16 or f32", i / columns,
+                           i % columns, (double)values[i]);
+        }
+    return 0;
+}
+
+static void pack(const struct block_job *job, const struct part *part, int first, int rows, const float *values)
+{
+    const struct tensor *t = job->tensor;
+    first += part->first;
+    if (t->kind == TENSOR_VECTOR)
+        memcpy((float *)job->packed + first, values, (size_t)rows * sizeof *values);
+    else if (part->place == PART_ROWS)
+        matrix_pack(t->format, job->packed, t->inputs, first, rows, values);
+    else if (part->place == PART_DOWN)
+        expert_pack_down(t->format, job->packed, t->outputs, t->inputs, first, rows, values);
+    else
+        expert_pack_gate_up(t->format, job->packed, t->outputs, part->place == PART_UP, first, rows, values);
+}
+
+static int make_part(const struct conversion *c, struct scratch *scratch, struct block_job *job, const struct part *part,
+                     struct sha256_stream *digest, struct err *err)
+{
+    const struct source_tensor *source = checkpoint_find(c->checkpoint, part->name);
+    size_t element = (size_t)DTYPE_BYTES[source->dtype], columns = (size_t)part->columns;
+    int step = columns > CHUNK_VALUES ? 1 : CHUNK_VALUES / part->columns;
+    char line[256];
+    int length = snprintf(line, sizeof line, "%s %d %s %s %dx%d\n", job->tensor->name, job->block, PLACES[part->place],
+                          source->dtype_name, part->rows, part->columns);
+    if (sha256_stream_put(digest, line, (size_t)length, err))
+        return -1;
+    for (int row = 0; row < part->rows; row += step) {
+        int rows = part->rows - row < step ? part->rows - row : step;
+        size_t count = (size_t)rows * columns;
+        uint64_t at = ((uint64_t)part->skip + (uint64_t)row * columns) * element;
+        if (checkpoint_read(c->checkpoint, source, at, scratch->raw, count * element, err) ||
+            sha256_stream_put(digest, scratch->raw, count * element, err))
+            return -1;
+        widen(source->dtype, scratch->raw, count, scratch->values);
+        if (check_values(scratch->values, count, columns, job->tensor->format, err)) {
+            err_at(err, "rows from %d on", row);
+            return err_at(err, "%s: tensor %s", c->checkpoint->files[source->file].name, source->name);
+        }
+        pack(job, part, row, rows, scratch->values);
+    }
+    return 0;
+}
+
+static int make_block(void *context, int member, struct block_job *job, struct err *err)
+{
+    struct maker *maker = context;
+    struct scratch *scratch = &maker->scratch[member];
+    struct sha256_stream *digest = NULL;
+    struct part parts[PARTS_MAX];
+    int count = arch_parts(maker->conversion->naming, &maker->conversion->facts.shape, job->tensor, job->block, parts);
+    if ((!scratch->raw && !(scratch->raw = mem_alloc(SCRATCH_VALUES, sizeof(float), err))) ||
+        (!scratch->values && !(scratch->values = mem_alloc(SCRATCH_VALUES, sizeof(float), err))) || sha256_stream_new(&digest, err))
+        return -1;
+    for (int i = 0; i < count; i++)
+        if (make_part(maker->conversion, scratch, job, &parts[i], digest, err)) {
+            sha256_stream_free(&digest);
+            return -1;
+        }
+    return sha256_stream_end(&digest, &job->digest, err);
+}
+
+static int compare_source(const void *a, const void *b)
+{
+    const struct model_source *x = a, *y = b;
+    return strcmp(x->name, y->name);
+}
+
+/* Provenance in the order of names, so that it does not depend on how the files came. */
+static int take_sources(struct model_facts *facts, const struct checkpoint *cp, struct err *err)
+{
+    if (mem_grow(&facts->sources, &facts->source_room, cp->file_count, sizeof *facts->sources, err))
+        return -1;
+    for (size_t i = 0; i < cp->file_count; i++) {
+        struct model_source *source = &facts->sources[i];
+        snprintf(source->name, sizeof source->name, "%s", cp->files[i].name);
+        for (char *at = source->name; *at; at++)
+            *at = *at > ' ' && *at < 0x7f ? *at : '_';
+        source->bytes = cp->files[i].bytes;
+        source->digest = cp->files[i].digest;
+    }
+    facts->source_count = cp->file_count;
+    qsort(facts->sources, facts->source_count, sizeof *facts->sources, compare_source);
+    return 0;
+}
+
+int conversion_write(struct conversion *c, const char *path, struct team *team, struct progress *bar, struct err *err)
+{
+    struct model_writer *writer = NULL;
+    struct maker *maker = mem_alloc(1, sizeof *maker, err);
+    int rc = -1;
+    if (!maker || model_writer_open(&writer, path, &c->layout, err))
+        goto done;
+    maker->conversion = c;
+    if (bar)
+        bar->total = model_writer_bytes(writer);
+    if (model_writer_fill(writer, &(struct block_maker){make_block, maker}, team, bar, &c->facts.source, err) ||
+        checkpoint_digest(c->checkpoint, team, err) || take_sources(&c->facts, c->checkpoint, err))
+        goto done;
+    rc = model_writer_commit(&writer, &c->facts, err);
+done:
+    model_writer_discard(&writer);
+    for (int i = 0; maker && i < TEAM_MAX; i++) {
+        mem_free(&maker->scratch[i].raw);
+        mem_free(&maker->scratch[i].values);
+    }
+    mem_free(&maker);
+    return rc;
+}

@@ -1,0 +1,173 @@
+#include "common/checkpoint/safetensors.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/arch/config.h"
+#include "common/base/mem.h"
+
+/* The format's own limit on the text; and one on the values in it, so that parsing stays within some 200 MB. */
+enum { HEADER_MAX = 100000000, HEADER_VALUES_MAX = 2000000 };
+
+static const struct { const char *name; enum source_dtype dtype; int bytes; } DTYPES[] = {
+    {"F32", DTYPE_F32, 4}, {"F16", DTYPE_F16, 2}, {"BF16", DTYPE_BF16, 2},
+    {"F64", DTYPE_OTHER, 8}, {"I64", DTYPE_OTHER, 8}, {"U64", DTYPE_OTHER, 8}, {"C64", DTYPE_OTHER, 8},
+    {"I32", DTYPE_OTHER, 4}, {"U32", DTYPE_OTHER, 4}, {"I16", DTYPE_OTHER, 2}, {"U16", DTYPE_OTHER, 2},
+    {"I8", DTYPE_OTHER, 1}, {"U8", DTYPE_OTHER, 1}, {"BOOL", DTYPE_OTHER, 1},
+    {"F8_E4M3", DTYPE_OTHER, 1}, {"F8_E5M2", DTYPE_OTHER, 1}, {"F8_E8M0", DTYPE_OTHER, 1},
+};
+
+int safetensors_header_bytes(const uint8_t prefix[SAFETENSORS_PREFIX], uint64_t file_bytes, size_t *bytes, struct err *err)
+{
+    uint64_t length = 0;
+    for (int i = 0; i < SAFETENSORS_PREFIX; i++)
+        length |= (uint64_t)prefix[i] << 8 * i;
+    if (file_bytes < SAFETENSORS_PREFIX)
+        return err_set(err, ERR_INPUT, "is too short for a safetensors file");
+    if (length < 2 || length > HEADER_MAX)
+        return err_set(err, ERR_INPUT, "claims a header of %llu bytes, which no safetensors file has; it is damaged or something "
+                       "else", (unsigned long long)length);
+    if (length > file_bytes - SAFETENSORS_PREFIX)
+        return err_set(err, ERR_INPUT, "claims a header of %llu bytes, but has %llu bytes in all; it is cut off",
+                       (unsigned long long)length, (unsigned long long)file_bytes);
+    *bytes = (size_t)length;
+    return 0;
+}
+
+static int read_dtype(struct source_tensor *t, const json_t *entry, int *element, struct err *err)
+{
+    const char *name = NULL;
+    if (config_text(entry, "dtype", true, &name, err))
+        return -1;
+    for (size_t i = 0; i < sizeof DTYPES / sizeof *DTYPES; i++)
+        if (strcmp(DTYPES[i].name, name) == 0) {
+            t->dtype = DTYPES[i].dtype;
+            *element = DTYPES[i].bytes;
+            memcpy(t->dtype_name, DTYPES[i].name, strlen(DTYPES[i].name) + 1);
+            return 0;
+        }
+    return config_refuse(entry, "dtype", err, "this is not a dtype known here");
+}
+
+static int read_place(struct source_tensor *t, const json_t *entry, struct err *err)
+{
+    const json_t *offsets = config_get(entry, "data_offsets");
+    const json_t *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
+    if (json_array_size(offsets) != 2 || !json_is_integer(begin) || !json_is_integer(end) || json_integer_value(begin) < 0 ||
+        json_integer_value(end) < json_integer_value(begin))
+        return config_refuse(entry, "data_offsets", err, "it must be begin and end");
+    t->offset = (uint64_t)json_integer_value(begin);
+    t->bytes = (uint64_t)json_integer_value(end) - t->offset;
+    return 0;
+}
+
+static int read_shape(struct source_tensor *t, const json_t *entry, int element, struct err *err)
+{
+    const json_t *shape = config_get(entry, "shape"), *dim;
+    size_t bytes = (size_t)element, at;
+    bool empty = false;
+    if (!json_is_array(shape) || json_array_size(shape) > SOURCE_DIMS)
+        return config_refuse(entry, "shape", err, "it must be a list of at most %d sizes", SOURCE_DIMS);
+    json_array_foreach(shape, at, dim) {
+        if (!json_is_integer(dim) || json_integer_value(dim) < 0)
+            return config_refuse(entry, "shape", err, "sizes must be integers of at least 0");
+        t->dims[at] = json_integer_value(dim);
+        empty |= t->dims[at] == 0;
+        if (!empty && !size_mul(bytes, (size_t)t->dims[at], &bytes))
+            return config_refuse(entry, "shape", err, "this is more than any file holds");
+    }
+    t->dim_count = (int)json_array_size(shape);
+    if (empty)
+        bytes = 0;
+    if (bytes != t->bytes)
+        return config_refuse(entry, "shape", err, "with dtype %s that is %zu bytes, but its offsets span %llu", t->dtype_name,
+                             bytes, (unsigned long long)t->bytes);
+    return 0;
+}
+
+static int read_tensor(struct source_tensor *t, const json_t *entry, struct err *err)
+{
+    int element = 0;
+    if (!json_is_object(entry))
+        return err_set(err, ERR_INPUT, "must be an object with dtype, shape and data_offsets");
+    return read_dtype(t, entry, &element, err) || read_place(t, entry, err) || read_shape(t, entry, element, err) ? -1 : 0;
+}
+
+static int by_offset(const void *a, const void *b)
+{
+    const struct source_tensor *x = a, *y = b;
+    if (x->offset != y->offset)
+        return x->offset < y->offset ? -1 : 1;
+    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
+}
+
+/* Data without holes or overlaps, from 0 on. */
+static int check_order(struct source_tensor *tensors, size_t count, uint64_t *end, struct err *err)
+{
+    uint64_t at = 0;
+    if (count)
+        qsort(tensors, count, sizeof *tensors, by_offset);
+    for (size_t i = 0; i < count; i++) {
+        if (tensors[i].offset != at)
+            return err_set(err, ERR_INPUT, "tensor %s: its data begin at %llu, but the data before end at %llu; the header is "
+                           "damaged", tensors[i].name, (unsigned long long)tensors[i].offset, (unsigned long long)at);
+        at += tensors[i].bytes;
+    }
+    *end = at;
+    return 0;
+}
+
+static bool too_many_values(const char *header, size_t bytes)
+{
+    size_t marks = 0;
+    for (size_t i = 0; i < bytes; i++)
+        marks += header[i] == ',' || header[i] == '[' || header[i] == '{';
+    return marks > HEADER_VALUES_MAX;
+}
+
+static int add_tensors(struct checkpoint *checkpoint, int file, json_t *root, struct err *err)
+{
+    const char *name;
+    json_t *entry;
+    json_object_foreach(root, name, entry) {
+        if (strcmp(name, "__metadata__") == 0)
+            continue;
+        if (mem_grow(&checkpoint->tensors, &checkpoint->tensor_room, checkpoint->tensor_count + 1, sizeof *checkpoint->tensors,
+                     err))
+            return -1;
+        struct source_tensor *t = &checkpoint->tensors[checkpoint->tensor_count];
+        *t = (struct source_tensor){.file = file};
+        if (read_tensor(t, entry, err))
+            return err_at(err, "tensor %.200s", name);
+        t->name = mem_string(name, err);
+        if (!t->name)
+            return -1;
+        checkpoint->tensor_count++;
+    }
+    return 0;
+}
+
+int safetensors_parse(struct checkpoint *checkpoint, int file, const char *header, size_t bytes, uint64_t *data_bytes,
+                      struct err *err)
+{
+    size_t before = checkpoint->tensor_count;
+    json_t *root = NULL;
+    int rc = -1;
+    if (!bytes || header[0] != '{') {
+        err_set(err, ERR_INPUT, "does not begin with '{'; it is damaged or not safetensors");
+        goto done;
+    }
+    if (too_many_values(header, bytes)) {
+        err_set(err, ERR_INPUT, "has more than %d values; no model needs so many", HEADER_VALUES_MAX);
+        goto done;
+    }
+    if (config_parse(&root, header, bytes, err) || add_tensors(checkpoint, file, root, err) ||
+        check_order(checkpoint->tensors + before, checkpoint->tensor_count - before, data_bytes, err))
+        goto done;
+    for (size_t i = before; i < checkpoint->tensor_count; i++)
+        checkpoint->tensors[i].offset += SAFETENSORS_PREFIX + bytes;
+    rc = 0;
+done:
+    json_decref(root);
+    return rc ? err_at(err, "header") : 0;
+}
