@@ -1,0 +1,108 @@
+/* Figures as SVG: what is drawn where, and that any text and any number make a well-formed file. */
+#include "tests/unit/unit.h"
+
+#include <math.h>
+
+#include "common/report/route_report.h"
+#include "common/report/svg.h"
+
+static int occurrences(const struct text *text, const char *what)
+{
+    int count = 0;
+    for (const char *at = text->data; (at = strstr(at, what)); at += strlen(what))
+        count++;
+    return count;
+}
+
+static void test_figure(void **unused)
+{
+    (void)unused;
+    struct text out = {0}, again = {0};
+    struct err err = {0};
+    const double x[] = { 0, 5, 10 }, line[] = { 0, 0.5, 1 }, odd[] = { 2, NAN, -1 };
+    const struct svg_curve curves[] = { { .label = "main <&\"> one", .stroke = SVG_BOLD, .y = line },
+                                        { .label = NULL, .stroke = SVG_THIN + 3, .y = odd } };
+    const struct svg_panel panel = { .title = "P", .x_label = "x", .y_label = "y", .points = 3, .x = x, .x_most = 10, .y_most = 1,
+                                     .percent = true, .curves = curves, .count = 2 };
+    assert_int_equal(svg_figure(&out, "T & U", NULL, &panel, 1, &err), 0);
+    assert_int_equal(svg_figure(&again, "T & U", NULL, &panel, 1, &err), 0);
+    assert_string_equal(out.data, again.data);
+    assert_int_equal(strncmp(out.data, "<svg ", 5), 0);
+    assert_string_equal(out.data + out.length - 7, "</svg>\n");
+    assert_non_null(strstr(out.data, ">T &amp; U<"));
+    assert_non_null(strstr(out.data, ">main &lt;&amp;&quot;&gt; one<"));
+    assert_null(strstr(out.data, "nan"));
+    /* the frame is 360 wide from 64, 260 high from 84: a straight line from its lower left to its upper right corner */
+    assert_non_null(strstr(out.data, "d=\"M64.0 344.0L244.0 214.0L424.0 84.0\""));
+    /* what lies outside is drawn at the edge, and what is no number parts the line */
+    assert_non_null(strstr(out.data, "d=\"M64.0 84.0M424.0 344.0\""));
+    assert_non_null(strstr(out.data, ">100 %<"));
+    assert_int_equal(occurrences(&out, "stroke-width=\"2.6\""), 2);      /* the curve and its legend */
+    text_free(&out);
+    text_free(&again);
+}
+
+static void coverage_example(struct coverage *coverage, double *mass, double *served, int layers, int experts)
+{
+    for (int i = 0; i < layers * experts; i++)
+        mass[i] = served[i] = (i % experts + 1.0) / experts;
+    *coverage = (struct coverage){ .moe_layers = layers, .experts = experts, .top_k = 2, .tokens = 9, .method = "mass", .mass = mass,
+                                   .served = served };
+}
+
+static void test_coverage_reports(void **unused)
+{
+    (void)unused;
+    enum { FEW = 3, MANY = 20, EXPERTS = 12 };
+    double mass[MANY * EXPERTS], served[MANY * EXPERTS];
+    struct coverage coverage;
+    struct text out = {0};
+    struct err err = {0};
+    coverage_example(&coverage, mass, served, FEW, EXPERTS);
+    assert_int_equal(coverage_svg(&out, &coverage, -1, "m", &err), 0);
+    assert_int_equal(occurrences(&out, ">layer 2<"), 2);
+    assert_int_equal(occurrences(&out, ">mean of layers<"), 2);
+    text_clear(&out);
+    assert_int_equal(coverage_svg(&out, &coverage, 1, "m", &err), 0);
+    assert_int_equal(occurrences(&out, ">layer 1<"), 2);
+    assert_int_equal(occurrences(&out, ">layer 2<") + occurrences(&out, ">mean of layers<"), 0);
+    text_clear(&out);
+    coverage_example(&coverage, mass, served, MANY, EXPERTS);
+    assert_int_equal(coverage_svg(&out, &coverage, -1, "m", &err), 0);
+    assert_int_equal(occurrences(&out, ">one layer<"), 2);               /* too many to tell apart */
+    text_clear(&out);
+
+    assert_int_equal(coverage_csv(&out, &coverage, 19, &err), 0);
+    assert_int_equal(occurrences(&out, "\n"), 1 + EXPERTS);
+    assert_non_null(strstr(out.data, "\n19,mass,3,0.25,0.25\n"));
+    text_clear(&out);
+    assert_int_equal(coverage_json(&out, &coverage, 2, &err), 0);
+    assert_int_equal(strncmp(out.data, "{\"type\":\"coverage\",\"layer\":2,\"method\":\"mass\",\"tokens\":9,\"points\":12,\"budget\":[1,2,", 80), 0);
+    assert_int_equal(occurrences(&out, "\n"), 1);
+    text_clear(&out);
+    assert_int_equal(coverage_text(&out, &coverage, -1, &err), 0);
+    assert_int_equal(occurrences(&out, "mean"), 2);
+    assert_non_null(strstr(out.data, "B=12"));
+    text_free(&out);
+}
+
+static void test_reals(void **unused)
+{
+    (void)unused;
+    static const double values[] = { 0.1, 1.0 / 3, 0, 1e-300, 123456789.125, 9007199254740993.0, 0.5 };
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        struct text out = {0};
+        assert_int_equal(report_real(&out, values[i], NULL), 0);
+        assert_true(strtod(out.data, NULL) == values[i]);
+        assert_true(out.length <= 23);
+        text_free(&out);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_figure), cmocka_unit_test(test_coverage_reports), cmocka_unit_test(test_reals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
