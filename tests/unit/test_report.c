@@ -1,0 +1,390 @@
+/* Reports from hand-made streams: every figure against one that was worked out by hand. */
+#include "tests/unit/stream.h"
+
+#include "common/report/measurements.h"
+#include "common/report/report.h"
+#include "common/report/summary.h"
+#include "common/report/table.h"
+#include "common/stream/bench.h"
+
+static char *folder;
+
+static void put(struct writer *out, const struct record_kind *kind, const void *body)
+{
+    struct err err = {0};
+    if (writer_record(out, kind, body, &err))
+        fail_msg("%s", err.text);
+}
+
+/* One prompt under one setting: `steps` iterations of `emitted` tokens each, all but one of them drafted and accepted. */
+struct sample {
+    int64_t sequence;
+    int setting, repeat;
+    const char *id, *task;
+    int steps, emitted;
+    double us;                      /* of an iteration */
+    int experts;
+    int64_t bytes;
+    int32_t first;                  /* token id that makes outputs differ */
+    int correct;                    /* -1: not graded */
+};
+
+static void put_sample(struct writer *out, const struct sample *s, bool bench)
+{
+    int32_t tokens[8] = {s->first, 1, 2, 3, 4, 5, 6, 7};
+    const struct bench_sample sample = {s->sequence, s->setting, s->repeat};
+    const struct decode_begin begin = {.sequence = s->sequence, .id = s->id, .task = s->task, .prompt_tokens = 3,
+                                       .prefill_us = 1000.0 * (double)(s->sequence + 1)};
+    if (bench)
+        put(out, &bench_sample_kind, &sample);
+    put(out, &decode_begin_kind, &begin);
+    for (int i = 0; i < s->steps; i++) {
+        const struct decode_iter iter = {
+            .sequence = s->sequence, .K = s->emitted - 1, .nodes = s->emitted, .drafted = s->emitted - 1,
+            .accepted = s->emitted - 1, .emitted = s->emitted, .draft_us = 0.25 * s->us, .verify_us = 0.5 * s->us,
+            .accept_us = 0.125 * s->us, .other_us = 0.125 * s->us, .experts_wanted = s->experts + 1,
+            .experts_loaded = s->experts, .bytes = s->bytes};
+        put(out, &decode_iter_kind, &iter);
+    }
+    const struct decode_done done = {.sequence = s->sequence, .id = s->id, .n = 1 + s->steps * s->emitted, .tokens = tokens,
+                                     .text = "x", .finish_reason = FINISH_STOP};
+    put(out, &decode_done_kind, &done);
+    const struct bench_grade grade = {s->sequence, s->correct == 1, "number", "5", "5"};
+    if (s->correct >= 0)
+        put(out, &bench_grade_kind, &grade);
+}
+
+static void put_machine(struct writer *out, double bandwidth)
+{
+    const struct decode_machine machine = {.threads = 2, .device = "host", .isa = "avx2", .read_bandwidth = bandwidth};
+    put(out, &decode_machine_kind, &machine);
+}
+
+static const struct sample samples[] = {
+    /* seq set rep  id    task   steps emitted us    experts bytes first correct */
+    {0, 0, 0, "a", "math", 4, 1, 100, 8, 1000, 9, 1},      {1, 1, 0, "a", "math", 2, 2, 120, 12, 1600, 9, 1},
+    {2, 1, 0, "b", "math", 2, 2, 110, 14, 1800, 9, 0},     {3, 0, 0, "b", "math", 4, 1, 100, 8, 1000, 9, 1},
+    {4, 0, 0, "a", "code", 4, 1, 100, 8, 1000, 9, -1},     {5, 1, 0, "a", "code", 2, 2, 400, 12, 1600, 8, -1},
+    {6, 0, 1, "a", "math", 4, 1, 300, 8, 1000, 9, 0},      {7, 1, 1, "a", "math", 2, 2, 140, 12, 1600, 9, 0},
+};
+
+static const char *bench_stream(void)
+{
+    struct err err = {0};
+    struct header header = {0};
+    struct writer *out = NULL;
+    const char *path = unit_path(folder, "bench.moes");
+    small_header(&header, STREAM_BENCH);
+    assert_int_equal(writer_open(&out, path, &header, &err), 0);
+    const struct bench_setting none = {0, "none", "m.moe", "{}", NULL, 2, 4, 0}, k = {1, "K1", "m.moe", "{\"draft-length\":1}",
+                                                                                   "inflated: 64 to 2048", 2, 4, 0};
+    put(out, &bench_setting_kind, &none);
+    put(out, &bench_setting_kind, &k);
+    put_machine(out, 4e7);
+    for (size_t i = 0; i < sizeof samples / sizeof *samples; i++)
+        put_sample(out, &samples[i], true);
+    put_machine(out, 2e7);
+    if (writer_close(&out, &err))
+        fail_msg("%s", err.text);
+    header_free(&header);
+    return path;
+}
+
+static void gather(struct measurements *all, const char *path)
+{
+    struct err err = {0};
+    struct reader *in = NULL;
+    if (reader_open(&in, path, STREAM_ANY, NULL, &err) || measurements_read(all, in, &err))
+        fail_msg("%s", err.text);
+    reader_close(&in);
+}
+
+static const struct summary_row *row_of(const struct summary *summary, int task, int setting)
+{
+    for (size_t i = 0; i < summary->count; i++)
+        if (summary->rows[i].task == task && summary->rows[i].setting == setting)
+            return &summary->rows[i];
+    fail_msg("no row for task %d, setting %d", task, setting);
+    return NULL;
+}
+
+static void near(double a, double b)
+{
+    if (!(fabs(a - b) <= 1e-9 * fabs(b)))
+        fail_msg("%.17g is not %.17g", a, b);
+}
+
+static void figures_are_those_worked_out(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct measurements all = {0};
+    struct summary summary = {0};
+    gather(&all, bench_stream());
+    assert_int_equal(measurements_arrange(&all, &err), 0);
+    assert_int_equal(all.prompts, 3);
+    assert_int_equal(summary_make(&summary, &all, &err), 0);
+    assert_int_equal(summary.count, 6);
+    assert_string_equal(all.tasks[0], "math");
+    const struct summary_row *none = row_of(&summary, 0, 0), *k = row_of(&summary, 0, 1);
+    /* none: prompt a takes 100 or 300 us a token, so 200; b takes 100. 4 tokens each. */
+    near(none->tokens_per_s, 8 / (4 * 200e-6 + 4 * 100e-6));
+    /* K1: a takes 60 or 70, so 65; b 55. */
+    near(k->tokens_per_s, 8 / (4 * 65e-6 + 4 * 55e-6));
+    near(k->ratio, (200.0 + 100) / (65 + 55));
+    near(k->ratio_median, (200.0 / 65 + 100.0 / 55) / 2);
+    assert_true(k->ratio_low <= k->ratio && k->ratio <= k->ratio_high && k->ratio_low < k->ratio_high);
+    near(none->ratio, 1);
+    near(k->prompts, 2);
+    near(k->samples, 3);
+    near(k->tokens, 12);
+    near(k->steps, 6);
+    near(k->acceptance_length, 2);
+    near(k->acceptance_rate, 1);
+    near(k->tokens_per_step, 2);
+    assert_true(isnan(none->acceptance_length) && isnan(none->acceptance_rate));
+    near(none->tokens_per_step, 1);
+    near(k->experts_loaded_per_step, (2 * 12 + 2 * 14 + 2 * 12) / 6.0);
+    near(k->experts_wanted_per_step, k->experts_loaded_per_step + 1);
+    near(k->experts_per_layer, k->experts_loaded_per_step / 2);
+    near(k->bytes_per_step, (2 * 1600 + 2 * 1800 + 2 * 1600) / 6.0);
+    near(k->bytes_per_token, k->bytes_per_step / 2);
+    near(k->ceiling, 1000 / k->bytes_per_token);
+    near(k->bandwidth, (4 * 1600 + 2 * 1800) / (2 * 120e-6 + 2 * 110e-6 + 2 * 140e-6));
+    near(k->bandwidth_share, k->bandwidth / 4e7);
+    near(k->ttft_ms_mean, (2 + 3 + 8) / 3.0);
+    near(k->ttft_ms_median, 3);
+    near(k->tpot_ms_median, 0.060);
+    near(k->itl_ms_mean, (2 * 0.120 + 2 * 0.110 + 2 * 0.140) / 6);
+    near(k->identical, 3);
+    near(k->compared, 3);
+    near(k->correct, 1);
+    near(none->correct, 2);
+    near(k->graded, 2);
+    assert_int_equal(k->positions, 1);
+    near(k->accepted_per_pos[0], 1);
+    const struct summary_row *code = row_of(&summary, 1, 1), *both = row_of(&summary, -1, 1);
+    near(code->ratio, 0.5);
+    assert_true(isnan(code->ratio_low));
+    near(code->identical, 0);
+    near(code->graded, 0);
+    near(both->identical, 3);
+    near(both->compared, 4);
+    near(both->tokens_per_s, 12 / (4 * 65e-6 + 4 * 55e-6 + 4 * 200e-6));
+    summary_free(&summary);
+    measurements_free(&all);
+}
+
+static void put_report(struct text *out, enum report_form form)
+{
+    struct err err = {0};
+    struct measurements all = {0};
+    struct summary summary = {0};
+    gather(&all, bench_stream());
+    assert_int_equal(measurements_arrange(&all, &err), 0);
+    assert_int_equal(summary_make(&summary, &all, &err), 0);
+    assert_int_equal(report_write(&all, &summary, form, out, &err), 0);
+    summary_free(&summary);
+    measurements_free(&all);
+}
+
+static int lines_of(const struct text *text)
+{
+    int lines = 0;
+    for (size_t i = 0; i < text->length; i++)
+        lines += text->data[i] == '\n';
+    return lines;
+}
+
+static void forms_hold_the_same_rows(void **state)
+{
+    (void)state;
+    struct text text = {0}, markdown = {0}, csv = {0}, json = {0};
+    put_report(&text, REPORT_TEXT);
+    put_report(&markdown, REPORT_MARKDOWN);
+    put_report(&csv, REPORT_CSV);
+    put_report(&json, REPORT_JSON);
+    assert_non_null(strstr(text.data, "reads 0.0 GB/s (0.0 at the begin, 0.0 at the end)"));
+    assert_non_null(strstr(text.data, "K1: m.moe, {\"draft-length\":1} [inflated: 64 to 2048]\n"));
+    assert_non_null(strstr(text.data, "math  K1       16666.7   2.50  "));
+    assert_non_null(strstr(text.data, "  1/2\n"));
+    assert_non_null(strstr(markdown.data, "| math | K1      |"));
+    assert_int_equal(lines_of(&csv), 7);
+    assert_memory_equal(csv.data, "task,setting,prompts,", 21);
+    assert_int_equal(lines_of(&json), 1 + 2 + 6);
+    assert_non_null(strstr(json.data, "{\"type\":\"row\",\"setting\":\"none\",\"task\":\"math\",\"prompts\":2.0,"));
+    assert_non_null(strstr(json.data, "\"acceptance_length\":null"));
+    assert_non_null(strstr(json.data, "\"task\":null"));
+    text_free(&text);
+    text_free(&markdown);
+    text_free(&csv);
+    text_free(&json);
+}
+
+static const char *decode_stream(const char *name, double us, int emitted)
+{
+    struct err err = {0};
+    struct header header = {0};
+    struct writer *out = NULL;
+    const char *path = unit_path(folder, name);
+    small_header(&header, STREAM_DECODE);
+    assert_int_equal(writer_open(&out, path, &header, &err), 0);
+    put_machine(out, NAN);
+    /* Two prompts of the same id: the first of one run belongs to the first of another. */
+    struct sample first = {0, 0, 0, "p", NULL, 6 / emitted, emitted, us, 8, 1000, 9, -1}, second = first;
+    second.sequence = 1;
+    second.first = 10;
+    put_sample(out, &first, false);
+    put_sample(out, &second, false);
+    if (writer_close(&out, &err))
+        fail_msg("%s", err.text);
+    header_free(&header);
+    return path;
+}
+
+static void decode_streams_are_compared_with_the_first(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct measurements all = {0};
+    struct summary summary = {0};
+    struct text text = {0};
+    gather(&all, decode_stream("base.moes", 100, 1));
+    gather(&all, decode_stream("k.2.moes", 100, 2));
+    assert_int_equal(measurements_arrange(&all, &err), 0);
+    assert_int_equal(all.prompts, 2);
+    assert_int_equal(summary_make(&summary, &all, &err), 0);
+    assert_int_equal(summary.count, 2);
+    const struct summary_row *k = row_of(&summary, 0, 1);
+    near(k->ratio, 2);
+    near(k->identical, 2);
+    near(k->compared, 2);
+    assert_true(isnan(k->bandwidth_share));
+    assert_int_equal(report_write(&all, &summary, REPORT_TEXT, &text, &err), 0);
+    assert_non_null(strstr(text.data, "k.2: tiny, -o a b [inflated: 64 to 2048]\n"));
+    assert_non_null(strstr(text.data, "(base)"));
+    text_free(&text);
+    summary_free(&summary);
+    measurements_free(&all);
+}
+
+/* Writes a bench stream whose records come in the order that `faulty` says, and returns what reading it says. */
+static void check_fault(void (*faulty)(struct writer *), const char *says)
+{
+    struct err err = {0};
+    struct header header = {0};
+    struct writer *out = NULL;
+    struct reader *in = NULL;
+    struct measurements all = {0};
+    const char *path = unit_path(folder, "bad.moes");
+    small_header(&header, STREAM_BENCH);
+    assert_int_equal(writer_open(&out, path, &header, &err), 0);
+    faulty(out);
+    if (writer_close(&out, &err))
+        fail_msg("%s", err.text);
+    assert_int_equal(reader_open(&in, path, STREAM_ANY, NULL, &err), 0);
+    int rc = measurements_read(&all, in, &err) || measurements_arrange(&all, &err) ? -1 : 0;
+    assert_int_equal(rc, -1);
+    if (!strstr(err.text, says))
+        fail_msg("'%s' does not say '%s'", err.text, says);
+    reader_close(&in);
+    measurements_free(&all);
+    header_free(&header);
+}
+
+static const struct bench_setting lonely = {0, "none", "m.moe", "{}", NULL, 2, 4, -1};
+
+static void no_setting(struct writer *out) { put_sample(out, &samples[0], true); }
+static void no_sample(struct writer *out) { put_sample(out, &samples[0], false); }
+static void nothing(struct writer *out) { put(out, &bench_setting_kind, &lonely); }
+static void out_of_turn(struct writer *out)
+{
+    struct bench_setting late = lonely;
+    late.setting = 1;
+    put(out, &bench_setting_kind, &late);
+}
+static void lost_reference(struct writer *out)
+{
+    struct bench_setting pointing = lonely;
+    pointing.reference = 7;
+    put(out, &bench_setting_kind, &pointing);
+    put_sample(out, &samples[0], true);
+}
+static void twice(struct writer *out)
+{
+    put(out, &bench_setting_kind, &lonely);
+    put_sample(out, &samples[0], true);
+    put_sample(out, &samples[0], false);
+}
+
+static void damaged_streams_are_refused(void **state)
+{
+    (void)state;
+    check_fault(no_setting, "setting 0 was not announced");
+    check_fault(no_sample, "was not announced by a sample record");
+    check_fault(nothing, "not one finished sample");
+    check_fault(out_of_turn, "out of turn");
+    check_fault(lost_reference, "refers to one that is not there");
+    check_fault(twice, "begins twice");
+    struct err err = {0};
+    struct reader *in = NULL;
+    struct text route = {0};
+    struct measurements all = {0};
+    small_stream(&route);
+    unit_write(unit_path(folder, "r.moes"), route.data, route.length);
+    assert_int_equal(reader_open(&in, unit_path(folder, "r.moes"), STREAM_ANY, NULL, &err), 0);
+    assert_int_equal(measurements_read(&all, in, &err), -1);
+    assert_non_null(strstr(err.text, "holds a route stream"));
+    reader_close(&in);
+    measurements_free(&all);
+    text_free(&route);
+}
+
+static void tables_are_aligned_and_quoted(void **state)
+{
+    (void)state;
+    static const char *const titles[] = {"name", "n"};
+    struct err err = {0};
+    struct table table;
+    struct text out = {0};
+    table_start(&table, titles, "lr");
+    const char *const cells[] = {"\xc3\xa4", "10", "b,\"c\"", "", "x\x1b[2J", "3"};
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(table_cell(&table, &err, "%s", cells[i]), 0);
+    assert_int_equal(table_write(&table, TABLE_TEXT, &out, &err), 0);
+    assert_string_equal(out.data, "name    n\n\xc3\xa4      10\nb,\"c\"   -\nx?[2J   3\n");
+    text_clear(&out);
+    assert_int_equal(table_write(&table, TABLE_CSV, &out, &err), 0);
+    assert_string_equal(out.data, "name,n\n\xc3\xa4,10\n\"b,\"\"c\"\"\",\nx?[2J,3\n");
+    text_clear(&out);
+    assert_int_equal(table_write(&table, TABLE_MARKDOWN, &out, &err), 0);
+    assert_string_equal(out.data, "| name  |  n |\n|-------|---:|\n| \xc3\xa4     | 10 |\n| b,\"c\" |  - |\n| x?[2J |  3 |\n");
+    table_free(&table);
+    text_free(&out);
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    folder = unit_folder();
+    return 0;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    unit_remove(folder);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(figures_are_those_worked_out),
+        cmocka_unit_test(forms_hold_the_same_rows),
+        cmocka_unit_test(decode_streams_are_compared_with_the_first),
+        cmocka_unit_test(damaged_streams_are_refused),
+        cmocka_unit_test(tables_are_aligned_and_quoted),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
