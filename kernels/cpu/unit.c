@@ -13,10 +13,9 @@ enum { CHAINS = 2 * PASS_ROWS * UNIT_OUTPUTS, ODD = PASS_ROWS * UNIT_OUTPUTS };
 
 #if defined(ISA_AVX512) || defined(ISA_AVX2)
 
-enum {
-    PREFETCH_BYTES = 4096,
-    BLOCK_PAIRS = 64             /* pairs of inputs that stay in the first-level cache while strips of outputs go over them */
-};
+/* Where one strip has all outputs, its loads are followed at this distance. Otherwise inputs go in blocks that stay in the
+ * first-level cache while strip after strip goes over them, and each strip fetches its share of the next block. */
+enum { PREFETCH_BYTES = 4096, BLOCK_BYTES = 8192 };
 
 /* Vectors of outputs that a strip of `rows` rows keeps in registers, two chains each. */
 #if defined(ISA_AVX512)
@@ -25,13 +24,19 @@ enum {
 #define STRIP_VECTORS(rows) ((rows) == 1 ? 4 : (rows) <= 3 ? 2 : 1)
 #endif
 
+INLINE size_t unit_pair_bytes(enum weight_format format)
+{
+    return format == FORMAT_F32 ? 2 * UNIT_STEP_BYTES : UNIT_STEP_BYTES;
+}
+
 /* Pairs of inputs `from` .. `to` for the outputs `lane` .. of `width` vectors. rows and width are constants where this is
  * used, so that the arrays are registers. */
 INLINE void strip(enum weight_format format, int rows, int width, const unsigned char *unit, int lane, int from, int to,
                   const float *const *in, float *chains)
 {
-    const size_t pair_bytes = format == FORMAT_F32 ? 2 * UNIT_STEP_BYTES : UNIT_STEP_BYTES;
-    const int lane_bytes = format == FORMAT_F16 ? 2 : 4;
+    const size_t pair_bytes = unit_pair_bytes(format);
+    const int lane_bytes = format == FORMAT_F16 ? 2 : 4, strips = UNIT_OUTPUTS / (width * LANES);
+    const uintptr_t ahead = strips == 1 ? PREFETCH_BYTES : BLOCK_BYTES;
     vector even[PASS_ROWS][4], odd[PASS_ROWS][4];
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
@@ -42,10 +47,9 @@ INLINE void strip(enum weight_format format, int rows, int width, const unsigned
         }
     for (int pair = from; pair < to; pair++) {
         const unsigned char *at = unit + (size_t)pair * pair_bytes;
-        if (lane == 0)
 #pragma GCC unroll 4
-            for (size_t line = 0; line < pair_bytes; line += 64)
-                __builtin_prefetch((const void *)((uintptr_t)at + PREFETCH_BYTES + line));
+        for (size_t line = (size_t)(lane / (width * LANES)); line < pair_bytes / 64; line += (size_t)strips)
+            __builtin_prefetch((const void *)((uintptr_t)at + ahead + line * 64));
         vector weight_even[4], weight_odd[4];
 #pragma GCC unroll 4
         for (int v = 0; v < width; v++)
@@ -90,7 +94,7 @@ INLINE void product(enum weight_format format, int rows, const unsigned char *un
                     float *out)
 {
     const int width = STRIP_VECTORS(rows), pairs = inputs / 2;
-    const int block = width * LANES == UNIT_OUTPUTS ? pairs : BLOCK_PAIRS;
+    const int block = width * LANES == UNIT_OUTPUTS ? pairs : BLOCK_BYTES / (int)unit_pair_bytes(format);
     _Alignas(64) float chains[CHAINS];
     for (int r = 0; r < rows; r++) {
         memset(chains + r * UNIT_OUTPUTS, 0, UNIT_OUTPUTS * sizeof *chains);

@@ -1,0 +1,238 @@
+/* What kernel tests share: memory with guards that also serves the reference as checked memory, random numbers, packing, and
+ * the comparison. A failure ends the running test (cmocka). */
+#ifndef MOE_TESTS_KERNEL_SUPPORT_H
+#define MOE_TESTS_KERNEL_SUPPORT_H
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/ref/ref.h"
+#include "tests/kernel/tolerance.h"
+
+#define LENGTH(array) ((int)(sizeof(array) / sizeof *(array)))
+#define UNUSED __attribute__((unused))
+
+/* --- memory: every piece is filled with 0xff (a NaN in f32) and lies between guards of the same --- */
+
+enum { ARENA_PIECES = 64, ARENA_GUARD = 256 };
+
+struct arena {
+    struct ref_memory memory;               /* first, so that it can be cast back */
+    unsigned char *piece[ARENA_PIECES];     /* its first byte behind the guard */
+    size_t bytes[ARENA_PIECES];
+    int count;
+};
+
+static void *arena_resolve(struct ref_memory *memory, struct buffer buffer, uint64_t bytes)
+{
+    struct arena *arena = (struct arena *)memory;
+    assert_true(bytes <= buffer.bytes);
+    for (int i = 0; i < arena->count; i++) {
+        uint64_t base = (uint64_t)(uintptr_t)arena->piece[i];
+        if (buffer.address >= base && buffer.address + buffer.bytes <= base + arena->bytes[i])
+            return (void *)(uintptr_t)buffer.address;
+    }
+    fail_msg("the reference reads memory that is not its own");
+    return NULL;
+}
+
+static UNUSED void arena_open(struct arena *arena)
+{
+    *arena = (struct arena){.memory = {arena_resolve}};
+}
+
+static UNUSED struct buffer arena_take(struct arena *arena, size_t bytes)
+{
+    size_t room = (bytes + 2 * ARENA_GUARD + 63) & ~(size_t)63;
+    unsigned char *base = aligned_alloc(64, room);
+    assert_non_null(base);
+    assert_true(arena->count < ARENA_PIECES);
+    memset(base, 0xff, room);
+    arena->piece[arena->count] = base + ARENA_GUARD;
+    arena->bytes[arena->count++] = bytes;
+    return (struct buffer){(uint64_t)(uintptr_t)(base + ARENA_GUARD), bytes};
+}
+
+/* Nothing was written outside the pieces. */
+static UNUSED void arena_check(const struct arena *arena)
+{
+    for (int i = 0; i < arena->count; i++)
+        for (size_t g = 0; g < ARENA_GUARD; g++) {
+            assert_int_equal(arena->piece[i][g - ARENA_GUARD], 0xff);
+            assert_int_equal(arena->piece[i][arena->bytes[i] + g], 0xff);
+        }
+}
+
+static UNUSED void arena_close(struct arena *arena)
+{
+    arena_check(arena);
+    for (int i = 0; i < arena->count; i++)
+        free(arena->piece[i] - ARENA_GUARD);
+    arena->count = 0;
+}
+
+static inline void *at(struct buffer buffer) { return (void *)(uintptr_t)buffer.address; }
+static inline void poison(struct buffer buffer) { memset(at(buffer), 0xff, buffer.bytes); }
+
+/* A copy in the same arena. */
+static UNUSED struct buffer arena_copy(struct arena *arena, struct buffer from)
+{
+    struct buffer to = arena_take(arena, from.bytes);
+    memcpy(at(to), at(from), from.bytes);
+    return to;
+}
+
+static inline void copy_into(struct buffer to, struct buffer from)
+{
+    assert_int_equal(to.bytes, from.bytes);
+    memcpy(at(to), at(from), from.bytes);
+}
+
+static inline int same_bits(struct buffer a, struct buffer b)
+{
+    return a.bytes == b.bytes && memcmp(at(a), at(b), a.bytes) == 0;
+}
+
+/* --- random numbers --- */
+
+static inline uint32_t draw(uint64_t *seed)
+{
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    uint64_t mixed = (*seed ^ *seed >> 29) * 0xbf58476d1ce4e5b9u;
+    return (uint32_t)(mixed >> 32);
+}
+
+static inline int draw_below(uint64_t *seed, int end) { return (int)(draw(seed) % (uint32_t)end); }
+static inline float draw_float(uint64_t *seed) { return (float)((double)draw(seed) * 0x1p-31 - 1); }       /* -1 .. 1 */
+
+static UNUSED struct buffer draw_floats(struct arena *arena, size_t count, float scale, uint64_t *seed)
+{
+    struct buffer buffer = arena_take(arena, count * sizeof(float));
+    float *value = at(buffer);
+    for (size_t i = 0; i < count; i++)
+        value[i] = draw_float(seed) * scale;
+    return buffer;
+}
+
+static UNUSED struct buffer take_integers(struct arena *arena, const int32_t *value, size_t count)
+{
+    struct buffer buffer = arena_take(arena, count * sizeof *value);
+    if (count)
+        memcpy(at(buffer), value, count * sizeof *value);
+    return buffer;
+}
+
+/* A packed matrix of random values of the order 1/sqrt(inputs). */
+static UNUSED struct buffer draw_matrix(struct arena *arena, enum weight_format format, int outputs, int inputs, uint64_t *seed)
+{
+    size_t bytes;
+    assert_true(matrix_bytes(format, outputs, inputs, &bytes));
+    struct buffer packed = arena_take(arena, bytes);
+    float *row = calloc((size_t)inputs, sizeof *row);
+    memset(at(packed), 0, bytes);
+    for (int o = 0; o < outputs; o++) {
+        for (int i = 0; i < inputs; i++)
+            row[i] = draw_float(seed) * 1.7f / sqrtf((float)inputs);
+        matrix_pack(format, at(packed), inputs, o, 1, row);
+    }
+    free(row);
+    return packed;
+}
+
+/* The same for an expert's block. */
+static UNUSED struct buffer draw_expert(struct arena *arena, enum weight_format format, int hidden, int inner, uint64_t *seed)
+{
+    size_t bytes, width = (size_t)(hidden > inner ? hidden : inner);
+    assert_true(expert_bytes(format, hidden, inner, &bytes));
+    struct buffer packed = arena_take(arena, bytes);
+    float *row = calloc(width, sizeof *row);
+    memset(at(packed), 0, bytes);
+    for (int part = 0; part < 3; part++)
+        for (int o = 0; o < (part < 2 ? inner : hidden); o++) {
+            int inputs = part < 2 ? hidden : inner;
+            for (int i = 0; i < inputs; i++)
+                row[i] = draw_float(seed) * 3 / sqrtf((float)inputs);
+            if (part < 2)
+                expert_pack_gate_up(format, at(packed), hidden, part, o, 1, row);
+            else
+                expert_pack_down(format, at(packed), hidden, inner, o, 1, row);
+        }
+    free(row);
+    return packed;
+}
+
+/* --- comparison --- */
+
+/* The first of `count` floats that is not within the tolerance (or not a number where the reference is one); -1: none. */
+static inline long first_far(const float *device, const float *reference, size_t count, struct tolerance tolerance)
+{
+    for (size_t i = 0; i < count; i++) {
+        double limit = (double)tolerance.absolute + (double)tolerance.relative * fabs((double)reference[i]);
+        if (!(fabs((double)device[i] - (double)reference[i]) <= limit) && !(isnan(device[i]) && isnan(reference[i])))
+            return (long)i;
+    }
+    return -1;
+}
+
+/* The comparison, and its own proof: one value moved by ten times its tolerance must be found. */
+static UNUSED void assert_close(const char *what, struct buffer device, struct buffer reference, struct tolerance tolerance)
+{
+    float *value = at(device);
+    const float *expected = at(reference);
+    size_t count = device.bytes / sizeof *value;
+    assert_int_equal(device.bytes, reference.bytes);
+    long far = first_far(value, expected, count, tolerance);
+    if (far >= 0)
+        fail_msg("%s: [%ld] is %.9g, reference %.9g", what, far, (double)value[far], (double)expected[far]);
+    for (size_t i = count / 2; i < count; i++)
+        if (!isnan(expected[i])) {
+            float kept = value[i];
+            value[i] += 10 * (tolerance.absolute + tolerance.relative * fabsf(expected[i]));
+            if (value[i] == kept)
+                value[i] = nextafterf(kept, INFINITY);
+            assert_int_equal(first_far(value, expected, count, tolerance), (long)i);
+            value[i] = kept;
+            return;
+        }
+}
+
+/* --- devices --- */
+
+enum { TEAMS = 3 };
+
+static struct team *teams[TEAMS + 1];               /* of 1, 2 and 3 threads */
+
+static UNUSED int teams_open(void **state)
+{
+    (void)state;
+    for (int i = 1; i <= TEAMS; i++)
+        if (team_new(&teams[i], i, NULL))
+            return -1;
+    return 0;
+}
+
+static UNUSED int teams_close(void **state)
+{
+    (void)state;
+    for (int i = 1; i <= TEAMS; i++)
+        team_free(&teams[i]);
+    return 0;
+}
+
+static inline struct queue queue_of(int threads) { return (struct queue){teams[threads]}; }
+static inline struct queue queue_of_ref(struct arena *arena) { return (struct queue){&arena->memory}; }
+
+/* for every instruction set: const struct cpu_isa *isa */
+#define FOR_EACH_ISA(isa) \
+    for (const struct cpu_isa *const *isa##_at = cpu_isas(), *isa = *isa##_at; isa; isa = *++isa##_at)
+
+#endif

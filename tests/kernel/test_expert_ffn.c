@@ -1,0 +1,229 @@
+/* The experts' feed-forward network: against the reference, and the promise that a row's bits depend on that row alone. */
+#include "tests/kernel/support.h"
+
+struct shape {
+    int rows, slots, experts, hidden, inner;
+};
+
+/* One call, with everything it needs; out starts as `before`. */
+struct call {
+    struct arena arena;
+    struct expert_ffn_args args;
+    struct buffer before;
+};
+
+/* Distinct experts for a row; about one slot in eight is dropped. */
+static void draw_route(int32_t *expert, float *weight, const struct shape *s, uint64_t *seed)
+{
+    for (int i = 0; i < s->slots; i++) {
+        int again = 1;
+        while (again) {
+            expert[i] = draw_below(seed, s->experts);
+            again = 0;
+            for (int j = 0; j < i; j++)
+                again |= expert[j] == expert[i];
+        }
+        weight[i] = 0.5f + 0.5f * draw_float(seed);
+    }
+    for (int i = 0; i < s->slots; i++)
+        if (draw_below(seed, 8) == 0) {
+            expert[i] = -1;
+            weight[i] = 0;
+        }
+}
+
+static void call_open(struct call *call, const struct shape *s, enum weight_format format, int routed, uint64_t seed)
+{
+    arena_open(&call->arena);
+    size_t rows = (size_t)s->rows, places = rows * (size_t)s->slots;
+    struct expert_ffn_args *a = &call->args;
+    *a = (struct expert_ffn_args){.format = format, .rows = s->rows, .slots = s->slots, .experts = s->experts,
+                                  .hidden = s->hidden, .inner_width = s->inner};
+    a->in = draw_floats(&call->arena, rows * (size_t)s->hidden, 1, &seed);
+    call->before = draw_floats(&call->arena, rows * (size_t)s->hidden, 1, &seed);
+    a->out = arena_copy(&call->arena, call->before);
+    if (routed) {
+        a->expert = arena_take(&call->arena, places * sizeof(int32_t));
+        a->weight = arena_take(&call->arena, places * sizeof(float));
+        for (size_t r = 0; r < rows; r++)
+            draw_route((int32_t *)at(a->expert) + r * (size_t)s->slots, (float *)at(a->weight) + r * (size_t)s->slots, s, &seed);
+    }
+    a->table = arena_take(&call->arena, (size_t)s->experts * sizeof(uint64_t));
+    for (int e = 0; e < s->experts; e++)
+        ((uint64_t *)at(a->table))[e] = draw_expert(&call->arena, format, s->hidden, s->inner, &seed).address;
+    a->inner = arena_take(&call->arena, places * (size_t)s->inner * sizeof(float));
+    a->partial = arena_take(&call->arena, places * (size_t)s->hidden * sizeof(float));
+    a->group = arena_take(&call->arena, ((size_t)s->experts + 1 + 2 * places) * sizeof(int32_t));
+}
+
+/* Runs it from the same start, scratch poisoned. */
+static void run(struct call *call, const struct device_ops *ops, struct queue queue)
+{
+    copy_into(call->args.out, call->before);
+    poison(call->args.inner);
+    poison(call->args.partial);
+    poison(call->args.group);
+    ops->expert_ffn(&queue, &call->args);
+    arena_check(&call->arena);
+}
+
+static void against_reference(const struct shape *s, enum weight_format format, int routed)
+{
+    struct call call;
+    char what[128];
+    call_open(&call, s, format, routed, (uint64_t)(s->rows * 7 + s->hidden * 31 + s->inner) * 3 + format);
+    run(&call, &ref_ops, queue_of_ref(&call.arena));
+    struct buffer expected = arena_copy(&call.arena, call.args.out), first = {0};
+    FOR_EACH_ISA(isa) {
+        snprintf(what, sizeof what, "%s %s rows %d slots %d hidden %d inner %d", isa->name, format_name(format), s->rows, s->slots,
+                 s->hidden, s->inner);
+        run(&call, &isa->ops, queue_of(2));
+        assert_close(what, call.args.out, expected, TOLERANCE_EXPERT_FFN);
+        if (!first.address)
+            first = arena_copy(&call.arena, call.args.out);
+        assert_true(same_bits(first, call.args.out));
+    }
+    arena_close(&call.arena);
+}
+
+static void ragged_shapes_agree_with_the_reference(void **state)
+{
+    (void)state;
+    static const int hidden[] = {1, 7, 33, 130, 192}, inner[] = {5, 16, 64, 100}, rows[] = {1, 2, 3, 7, 8, 9, 16, 17};
+    int turn = 0;
+    for (int format = 0; format < FORMAT_COUNT; format++)
+        for (int h = 0; h < LENGTH(hidden); h++)
+            for (int i = 0; i < LENGTH(inner); i++)
+                for (int k = 0; k < 2; k++, turn++)
+                    against_reference(&(struct shape){rows[turn % LENGTH(rows)], 2, 4, hidden[h], inner[i]}, format, 1);
+}
+
+static void many_rows_agree_with_the_reference(void **state)
+{
+    (void)state;
+    for (int format = 0; format < FORMAT_COUNT; format++) {
+        against_reference(&(struct shape){64, 2, 8, 130, 64}, format, 1);
+        against_reference(&(struct shape){512, 2, 8, 64, 33}, format, 1);
+    }
+}
+
+static void dense_network_is_one_expert(void **state)
+{
+    (void)state;
+    for (int format = 0; format < FORMAT_COUNT; format++) {
+        against_reference(&(struct shape){1, 1, 1, 192, 64}, format, 0);
+        against_reference(&(struct shape){19, 1, 1, 130, 100}, format, 0);
+    }
+}
+
+/* Rows index[0 .. rows-1] of a call, as a call of their own; `other` gives the slots of all rows but the first, if not NULL. */
+static void run_rows(struct call *all, const int *index, int rows, const int32_t *other, const struct cpu_isa *isa, int threads)
+{
+    struct expert_ffn_args *a = &all->args, part = *a;
+    size_t hidden = (size_t)a->hidden, slots = (size_t)a->slots, places = (size_t)rows * slots;
+    struct arena arena;
+    arena_open(&arena);
+    part.rows = rows;
+    part.in = arena_take(&arena, (size_t)rows * hidden * sizeof(float));
+    part.out = arena_take(&arena, (size_t)rows * hidden * sizeof(float));
+    part.expert = arena_take(&arena, places * sizeof(int32_t));
+    part.weight = arena_take(&arena, places * sizeof(float));
+    part.inner = arena_take(&arena, places * (size_t)a->inner_width * sizeof(float));
+    part.partial = arena_take(&arena, places * hidden * sizeof(float));
+    part.group = arena_take(&arena, ((size_t)a->experts + 1 + 2 * places) * sizeof(int32_t));
+    for (size_t r = 0; r < (size_t)rows; r++) {
+        size_t from = (size_t)index[r];
+        memcpy((float *)at(part.in) + r * hidden, (float *)at(a->in) + from * hidden, hidden * sizeof(float));
+        memcpy((float *)at(part.out) + r * hidden, (float *)at(all->before) + from * hidden, hidden * sizeof(float));
+        memcpy((int32_t *)at(part.expert) + r * slots, r && other ? other + r * slots : (int32_t *)at(a->expert) + from * slots,
+               slots * sizeof(int32_t));
+        memcpy((float *)at(part.weight) + r * slots, (float *)at(a->weight) + from * slots, slots * sizeof(float));
+    }
+    struct queue queue = queue_of(threads);
+    isa->ops.expert_ffn(&queue, &part);
+    for (size_t r = 0; r < (size_t)(other ? 1 : rows); r++)
+        if (memcmp((float *)at(part.out) + r * hidden, (float *)at(a->out) + (size_t)index[r] * hidden, hidden * sizeof(float)))
+            fail_msg("%s, %d threads: row %zu of %d differs from itself in the whole batch", isa->name, threads, r, rows);
+    arena_close(&arena);
+}
+
+static void bits_of_a_row_depend_on_that_row_alone(void **state)
+{
+    (void)state;
+    const struct shape s = {72, 3, 8, 192, 64};
+    for (int format = 0; format < FORMAT_COUNT; format++) {
+        struct call call;
+        uint64_t seed = 5;
+        int index[72];
+        int32_t other[72 * 3];
+        float weight[3];
+        call_open(&call, &s, format, 1, 99);
+        run(&call, &cpu_isas()[0]->ops, queue_of(1));
+        for (int i = 0; i < s.rows; i++) {
+            index[i] = i;
+            draw_route(other + i * s.slots, weight, &s, &seed);
+        }
+        FOR_EACH_ISA(isa)
+            for (int threads = 1; threads <= TEAMS; threads++) {
+                for (int i = s.rows - 1; i > 0; i--) {
+                    int j = draw_below(&seed, i + 1), kept = index[i];
+                    index[i] = index[j];
+                    index[j] = kept;
+                }
+                static const int rows[] = {1, 2, 3, 7, 8, 9, 16, 17, 64, 72};
+                for (int i = 0; i < LENGTH(rows); i++)
+                    run_rows(&call, index + (rows[i] < 64 ? i : 0), rows[i], NULL, isa, threads);
+                run_rows(&call, index, 33, other, isa, threads);
+            }
+        arena_close(&call.arena);
+    }
+}
+
+static void hot_expert_and_threads_change_nothing(void **state)
+{
+    (void)state;
+    const struct shape s = {512, 2, 8, 192, 64};
+    for (int format = 0; format < FORMAT_COUNT; format += 2) {
+        struct call call;
+        call_open(&call, &s, format, 1, 7);
+        int32_t *expert = at(call.args.expert);
+        for (int i = 0; i < s.rows; i += 2) {
+            expert[i * s.slots] = 6;
+            expert[i * s.slots + 1] = -1;
+        }
+        run(&call, &cpu_isas()[0]->ops, queue_of(1));
+        struct buffer first = arena_copy(&call.arena, call.args.out);
+        FOR_EACH_ISA(isa)
+            for (int threads = 1; threads <= TEAMS; threads++) {
+                run(&call, &isa->ops, queue_of(threads));
+                assert_true(same_bits(first, call.args.out));
+            }
+        arena_close(&call.arena);
+    }
+}
+
+static void rows_without_experts_stay(void **state)
+{
+    (void)state;
+    struct call call;
+    call_open(&call, &(struct shape){3, 2, 4, 33, 16}, FORMAT_BF16, 1, 3);
+    memset(at(call.args.expert), 0xff, call.args.expert.bytes);
+    FOR_EACH_ISA(isa) {
+        run(&call, &isa->ops, queue_of(2));
+        assert_true(same_bits(call.before, call.args.out));
+    }
+    arena_close(&call.arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ragged_shapes_agree_with_the_reference),
+        cmocka_unit_test(many_rows_agree_with_the_reference),
+        cmocka_unit_test(dense_network_is_one_expert),
+        cmocka_unit_test(bits_of_a_row_depend_on_that_row_alone),
+        cmocka_unit_test(hot_expert_and_threads_change_nothing),
+        cmocka_unit_test(rows_without_experts_stay),
+    };
+    return cmocka_run_group_tests(tests, teams_open, teams_close);
+}

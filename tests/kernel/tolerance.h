@@ -1,0 +1,34 @@
+/* How far a device's result may lie from the reference, which accumulates in double: |device - reference| <= absolute +
+ * relative * |reference|. The tests draw inputs from -1 .. 1 and scale weights by 1/sqrt(inputs), so that sums are of the
+ * order of 1. One place for all devices; only what is said here may be used in a comparison. */
+#ifndef MOE_TESTS_KERNEL_TOLERANCE_H
+#define MOE_TESTS_KERNEL_TOLERANCE_H
+
+struct tolerance {
+    float absolute, relative;
+};
+
+/* Copies and selections: no arithmetic, or arithmetic whose every step the contract fixes. */
+static const struct tolerance TOLERANCE_EXACT = {0, 0};
+
+/* A chain of K fused multiply-adds in f32 rounds K times by half a unit (6e-8) of a partial sum of at most about 1; errors
+ * of random sign grow with sqrt(K), 45 at K = 2048. */
+static const struct tolerance TOLERANCE_LINEAR = {3e-6f, 3e-6f};
+
+/* Two products in a row, and exp (1.1 units) between them. */
+static const struct tolerance TOLERANCE_EXPERT_FFN = {4e-6f, 4e-6f};
+
+/* A sum of squares of one sign (relative error well below 1e-6), a root, a division, two products: relative only. */
+static const struct tolerance TOLERANCE_NORM = {0, 1e-6f};
+
+/* Two products and a sum of numbers below 2: half a unit each, and they may cancel. */
+static const struct tolerance TOLERANCE_ROPE = {3e-7f, 1e-7f};
+
+/* Scores of up to a few units, rounded in f32 (1e-6 at 8), go through exp: a relative error of that size in each share; then
+ * a weighted mean of values below 1. */
+static const struct tolerance TOLERANCE_ATTENTION = {4e-6f, 1e-6f};
+
+/* exp of a difference of logits below 16 (their rounding is exact), 1.1 units; a sum of up to 1024 of one sign; a division. */
+static const struct tolerance TOLERANCE_SCORE = {1e-9f, 4e-6f};
+
+#endif
