@@ -94,4 +94,7 @@ int decoder_run(struct decoder *decoder, const struct decode_prompt *prompt, con
                 struct decode_result *out, struct err *err);
 void decoder_forget(struct decoder *decoder);
 
+/* Counts the prompt as seen without decoding it: someone else does (a shard of the prompts). */
+int decoder_skip(struct decoder *decoder, const struct decode_prompt *prompt, struct err *err);
+
 #endif

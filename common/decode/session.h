@@ -53,7 +53,8 @@ struct session {
     struct expert_source *experts;      /* NULL: a dense model */
     struct engine *engine;
     struct tokenizer *tokenizer;        /* NULL: the model has none; prompts and answers are ids */
-    struct template *chat;              /* NULL: none */
+    struct template *chat;              /* NULL: none, or it cannot be used, for the reason that chat_fault has */
+    struct err chat_fault;
     json_t *trusted;                    /* bos_token and the like, for the template */
 };
 

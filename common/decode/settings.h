@@ -13,6 +13,7 @@
 
 #include "common/base/err.h"
 #include "common/cli/opt.h"
+#include "kernels/route.h"
 
 enum { DECODE_TOKENS_DEFAULT = 256, DRAFT_LENGTH_MAX = 64, DRAFT_LENGTH_DEFAULT = 4 };
 
@@ -44,23 +45,20 @@ extern const char *const budget_mode_words[];
     OPT_SEED(args, settings.seed), \
     OPT_STRINGS(0, "stop", args, settings.stop, "TEXT", "end before TEXT; may be given several times"), \
     OPT_FLAG(0, "ignore-eos", args, settings.ignore_eos, "go on behind an end-of-sequence token"), \
-    OPT_STRING('d', "draft", args, settings.draft, "KIND", "draft with none, or ngram[:n=N,min=N]"), \
+    OPT_STRING('d', "draft", args, settings.draft, "none|ngram:n=N,min=N", "guess tokens ahead"), \
     OPT_COUNT('K', "draft-length", args, settings.draft_length, 0, DRAFT_LENGTH_MAX, \
               "draft up to N tokens an iteration; 4 if not given"), \
-    OPT_STRING(0, "policy", args, settings.policy, "KIND", "let static[:K=N] decide how much to draft"), \
+    OPT_STRING(0, "policy", args, settings.policy, "static:K=N", "let this decide how much to draft"), \
     OPT_STRING('B', "budget", args, settings.budget, "B,...", \
                "let a forward load at most B experts a layer; `rank': as many as the ranking says"), \
     OPT_INPUT(0, "rank", args, settings.rank, "keep the experts that the rank stream FILE puts first, or `router'"), \
     OPT_CHOICE(0, "budget-mode", args, settings.budget_mode, budget_mode_words, "what becomes of an expert not kept")
 
 /* Reads a map of option names and values, {"draft": "ngram", "draft-length": 8, "ignore-eos": true, "stop": ["a", "b"]},
- * with the same table. The words live in *store, to be freed by decode_settings_free after the settings. */
+ * with the same table. The words live in *store, to be freed by decode_settings_free when the settings are no more needed. */
 struct decode_settings_store;
 int decode_settings_from_json(struct decode_settings *out, struct decode_settings_store **store, const json_t *map,
                               struct err *err);
 void decode_settings_free(struct decode_settings_store **store);
-
-/* What sets the text apart from that of the model alone: "budget", or NULL when nothing does. */
-const char *decode_settings_lossy(const struct decode_settings *settings);
 
 #endif

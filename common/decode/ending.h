@@ -1,0 +1,41 @@
+/* Where an answer ends, and which part of its text is certain: token after token, so that it ends at the same place however
+ * many of them an iteration brings.
+ *
+ * In this order a token ends the answer: it is an end token (kept among the tokens, not in the text); with it a stop string
+ * is complete (the text is cut before the first one); it is the last that the limit allows. Text that could be the
+ * beginning of a stop string, and bytes of an unfinished character, are not certain until more is known. */
+#ifndef MOE_DECODE_ENDING_H
+#define MOE_DECODE_ENDING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/base/text.h"
+#include "common/cli/opt.h"
+#include "common/model/tokenizer.h"
+#include "common/stream/decode.h"
+
+struct ending {
+    const struct tokenizer *tokenizer;      /* NULL: there is no text, and no stop strings */
+    const struct strings *stop;
+    const int *eos;
+    int eos_count;                          /* 0: none ends the answer */
+
+    int limit, tokens;
+    bool ended;
+    enum finish_reason reason;
+    struct token_decoder decoder;
+    struct text text;
+    size_t certain;                         /* bytes of text that stay as they are */
+};
+
+/* Stop strings must be text, not empty, and need a tokenizer. */
+int ending_check(const struct strings *stop, const struct tokenizer *tokenizer, struct err *err);
+
+/* A new answer of at most `limit` tokens, 0 or more; the four members at the top are set. */
+void ending_begin(struct ending *ending, int limit);
+int ending_put(struct ending *ending, int32_t token, struct err *err);      /* only while not ended */
+void ending_free(struct ending *ending);
+
+#endif

@@ -1,0 +1,64 @@
+#include "common/decode/record.h"
+
+#include <math.h>
+#include <string.h>
+
+static double microseconds(double seconds) { return 1e6 * seconds; }
+
+static int put(struct decode_recorder *recorder, const struct record_kind *kind, const void *body, struct err *err)
+{
+    if (writer_record(recorder->writer, kind, body, err))
+        return -1;
+    return recorder->flush ? writer_flush(recorder->writer, err) : 0;
+}
+
+int decode_record_machine(struct decode_recorder *recorder, const struct session *session, struct err *err)
+{
+    const struct device_info *info = device_info(session->device);
+    char name[sizeof info->name];
+    memcpy(name, info->name, sizeof name);
+    char *isa = strchr(name, ' ');              /* "host avx512" */
+    if (isa)
+        *isa++ = '\0';
+    struct decode_machine machine = {.threads = info->threads, .device = name, .isa = isa, .read_bandwidth = NAN};
+    return put(recorder, &decode_machine_kind, &machine, err);
+}
+
+int decode_record_begin(struct decode_recorder *recorder, const struct prompt *prompt, double prefill_s, struct err *err)
+{
+    struct decode_begin begin = {
+        .sequence = recorder->sequence, .id = prompt->id, .task = prompt->task, .prompt_tokens = prompt->tokens.n,
+        .prefill_us = microseconds(prefill_s), .prompt = prompt->tokens.ids};
+    return put(recorder, &decode_begin_kind, &begin, err);
+}
+
+int decode_record_iteration(struct decode_recorder *recorder, const struct decode_iteration *iteration, struct err *err)
+{
+    const struct forward *forward = iteration->forward;
+    struct decode_iter iter = {
+        .sequence = recorder->sequence, .t_us = microseconds(iteration->end_s), .K = iteration->K, .nodes = iteration->rows,
+        .drafted = iteration->tree->nodes, .accepted = iteration->accepted, .emitted = iteration->n_emitted,
+        .draft_us = microseconds(iteration->draft_s), .verify_us = microseconds(iteration->verify_s),
+        .accept_us = microseconds(iteration->accept_s), .other_us = microseconds(iteration->other_s), .bytes = forward->bytes,
+        .node_tokens = iteration->token, .node_parents = iteration->parent, .tokens = iteration->emitted,
+        .policy = iteration->policy};
+    for (int layer = 0; layer < forward->moe_layers; layer++) {
+        iter.experts_wanted += forward->distinct_wanted[layer];
+        iter.experts_loaded += forward->distinct_loaded[layer];
+    }
+    if (recorder->routes) {
+        iter.experts_wanted_layer = forward->distinct_wanted;
+        iter.experts_loaded_layer = forward->distinct_loaded;
+    }
+    return put(recorder, &decode_iter_kind, &iter, err);
+}
+
+int decode_record_done(struct decode_recorder *recorder, const struct prompt *prompt, const struct decode_result *result,
+                       struct err *err)
+{
+    struct decode_done done = {
+        .sequence = recorder->sequence, .id = prompt->id, .n = result->tokens, .tokens = result->token, .text = result->text,
+        .finish_reason = result->finish, .num_drafts = result->drafts, .num_draft_tokens = result->draft_tokens,
+        .num_accepted_tokens = result->accepted_tokens};
+    return put(recorder, &decode_done_kind, &done, err);
+}
