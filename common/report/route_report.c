@@ -241,7 +241,7 @@ static void curves_fill(struct coverage_curves *c, const struct coverage *covera
             c->even[i] *= i + 1 > k ? (i + 1.0 - k) / (experts - k) : 0;
     }
     if (layer < 0)
-        c->curves[c->count++] = (struct svg_curve){ .label = "mean of layers", .stroke = SVG_BOLD, .y = c->mean };
+        c->curves[c->count++] = (struct svg_curve){ .label = "mean", .stroke = SVG_BOLD, .y = c->mean };
     c->curves[c->count++] = (struct svg_curve){ .label = "all experts alike", .stroke = SVG_DASHED, .y = c->even };
 }
 

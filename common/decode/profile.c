@@ -1,0 +1,197 @@
+#include "common/decode/profile.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/stream/route.h"
+
+enum { PIECE_ROWS = 64, RECORD_ROWS = DECODE_ROWS_MAX > PIECE_ROWS ? DECODE_ROWS_MAX : PIECE_ROWS };
+
+struct profile {
+    struct profile_setup setup;
+    struct decoder *decoder;
+    struct route_counts *counts;
+    int16_t *experts;                   /* [RECORD_ROWS][moe_layers][top_k] */
+    double *mass;                       /* [moe_layers][experts] */
+    const int32_t *prompt;              /* tokens of the prompt now being read */
+    int64_t sequence;                   /* texts so far; the number of the one at work is one less */
+};
+
+/* Rows `from` .. from + record->n of the forward, into a record whose other members the caller has filled in. */
+static int put_rows(struct profile *profile, const struct forward *forward, int from, struct route_tokens *record, struct err *err)
+{
+    const struct profile_setup *setup = &profile->setup;
+    size_t layers = (size_t)forward->moe_layers, slots = layers * (size_t)forward->top_k, cells = layers * (size_t)forward->experts;
+    const int32_t *expert = forward->expert + (size_t)from * slots;
+    const float *score = forward->score + (size_t)from * cells;
+    memset(profile->mass, 0, cells * sizeof *profile->mass);
+    for (size_t i = 0; i < (size_t)record->n * slots; i++)
+        profile->experts[i] = (int16_t)expert[i];
+    for (int row = 0; row < record->n; row++)
+        if (!record->accepted || record->accepted[row])
+            route_mass_add(profile->mass, score + (size_t)row * cells, (int)cells);
+    record->sequence = profile->sequence - 1;
+    record->experts = profile->experts;
+    record->weights = forward->weight + (size_t)from * slots;
+    record->mass = profile->mass;
+    if (setup->probs)
+        record->probs = score;
+    if (setup->logits)
+        record->logits = forward->logits + (size_t)from * (size_t)forward->vocab;
+    if (setup->hidden)
+        record->hidden = forward->hidden + (size_t)from * (size_t)forward->layers * (size_t)forward->hidden_size;
+    if (setup->bar)
+        progress_step(setup->bar, (uint64_t)record->n);
+    return route_counts_add(profile->counts, record, err) ||
+           (setup->writer && writer_record(setup->writer, &route_tokens_kind, record, err)) ? -1 : 0;
+}
+
+static int put_prompt(void *context, const struct forward *piece, int position, struct err *err)
+{
+    struct profile *profile = context;
+    for (int from = 0; from < piece->rows; from += PIECE_ROWS) {
+        int left = piece->rows - from;
+        struct route_tokens record = { .pos = position + from, .n = left < PIECE_ROWS ? left : PIECE_ROWS, .phase = PHASE_PROMPT,
+                                       .tokens = profile->prompt + position + from };
+        if (put_rows(profile, piece, from, &record, err))
+            return -1;
+    }
+    return 0;
+}
+
+/* The forward of a kept row gives the token behind it; where the answer was cut, the last kept rows gave tokens that are
+ * not part of it, and without a draft there would have been no such forwards. */
+static int put_iteration(void *context, const struct decode_iteration *iteration, struct err *err)
+{
+    uint8_t accepted[RECORD_ROWS];
+    int given = 0;
+    for (int row = 0; row < iteration->rows; row++)
+        accepted[row] = iteration->kept[row] && given++ < iteration->n_emitted;
+    struct route_tokens record = { .pos = iteration->position, .n = iteration->rows,
+                                   .phase = iteration->rows > 1 ? PHASE_VERIFY : PHASE_DECODE, .tokens = iteration->token,
+                                   .parents = iteration->rows > 1 ? iteration->parent : NULL,
+                                   .accepted = iteration->rows > 1 ? accepted : NULL };
+    return put_rows(context, iteration->forward, 0, &record, err);
+}
+
+int profile_open(struct profile **out, const struct profile_setup *setup, struct err *err)
+{
+    struct stream_model model;
+    session_stream_model(setup->session, &model);
+    if (model.moe_layers < 1)
+        return err_set(err, ERR_INPUT, "the model has no experts, so there are no routes to record");
+    struct profile *profile = mem_alloc(1, sizeof *profile, err);
+    if (!profile)
+        return -1;
+    const struct decoder_setup decoding = { .engine = setup->session->engine, .tokenizer = setup->session->tokenizer,
+                                            .settings = setup->settings, .plan = setup->plan, .want_scores = true,
+                                            .want_hidden = setup->hidden, .want_prompt_logits = setup->logits };
+    size_t layers = (size_t)model.moe_layers;
+    profile->setup = *setup;
+    if (route_counts_open(&profile->counts, &model, err) || decoder_open(&profile->decoder, &decoding, err) ||
+        !(profile->experts = mem_alloc(RECORD_ROWS * layers, (size_t)model.top_k * sizeof *profile->experts, err)) ||
+        !(profile->mass = mem_alloc(layers * (size_t)model.experts, sizeof *profile->mass, err))) {
+        profile_close(&profile);
+        return -1;
+    }
+    *out = profile;
+    return 0;
+}
+
+void profile_close(struct profile **profile)
+{
+    if (!*profile)
+        return;
+    decoder_close(&(*profile)->decoder);
+    route_counts_free(&(*profile)->counts);
+    mem_free(&(*profile)->experts);
+    mem_free(&(*profile)->mass);
+    mem_free(profile);
+}
+
+/* One text: a prompt, or one turn of a chat with all that came before it. */
+static int run_text(struct profile *profile, const struct prompt *prompt, struct decode_result *result, struct err *err)
+{
+    static const struct decode_sink kinds = { .prompt = put_prompt, .iteration = put_iteration };
+    struct decode_sink sink = kinds;
+    const struct decode_prompt text = { .token = prompt->tokens.ids, .tokens = prompt->tokens.n,
+                                        .max_tokens = prompt->max_tokens };
+    struct writer *writer = profile->setup.writer;
+    struct route_begin begin = { .sequence = profile->sequence, .id = prompt->id, .task = prompt->task, .prompt_tokens = text.tokens };
+    struct route_end end = { .sequence = profile->sequence };
+    sink.context = profile;
+    profile->prompt = text.token;
+    profile->sequence++;
+    if (writer && writer_record(writer, &route_begin_kind, &begin, err))
+        return -1;
+    if (decoder_run(profile->decoder, &text, &sink, result, err))
+        return err_at(err, "%s", prompt->place);
+    return writer ? writer_record(writer, &route_end_kind, &end, err) : 0;
+}
+
+int profile_run(struct profile *profile, struct prompts *prompts, struct err *err)
+{
+    const struct profile_setup *setup = &profile->setup;
+    struct prompt prompt = {0};
+    struct decode_result result;
+    int rc = -1, more;
+    while ((more = prompts_next(prompts, &prompt, err)) > 0) {
+        bool mine = prompt.ordinal % setup->shards == setup->shard - 1;
+        const struct decode_prompt skipped = { .token = prompt.tokens.ids, .tokens = prompt.tokens.n };
+        int turn = 1;
+        if (!mine && decoder_skip(profile->decoder, &skipped, err))
+            goto done;
+        while (mine && turn > 0) {
+            if (run_text(profile, &prompt, &result, err))
+                goto done;
+            /* without an answer there is nothing that the next turn could follow */
+            turn = setup->settings->max_tokens ? prompt_next_turn(prompts, &prompt, result.text, result.text_bytes, err) : 0;
+            if (turn < 0)
+                goto done;
+        }
+        prompt_free(&prompt);
+    }
+    rc = more;
+done:
+    prompt_free(&prompt);
+    return rc;
+}
+
+const struct route_counts *profile_counts(const struct profile *profile) { return profile->counts; }
+
+int profile_texts(const struct profile *profile) { return (int)profile->sequence; }
+
+int profile_parse_record(struct profile_setup *setup, const char *words, struct err *err)
+{
+    const struct { const char *name; bool *flag; } known[] = {
+        { "route", NULL }, { "probs", &setup->probs }, { "logits", &setup->logits }, { "hidden", &setup->hidden },
+    };
+    for (const char *at = words; ; ) {
+        size_t length = strcspn(at, ","), i;
+        for (i = 0; i < sizeof known / sizeof *known; i++)
+            if (strlen(known[i].name) == length && !strncmp(known[i].name, at, length))
+                break;
+        if (i == sizeof known / sizeof *known)
+            return err_set(err, ERR_INPUT, "--record: '%.*s' cannot be recorded; give route, and any of probs, logits, hidden, with "
+                           "commas between them", (int)length, at);
+        if (known[i].flag)
+            *known[i].flag = true;
+        if (!at[length])
+            return 0;
+        at += length + 1;
+    }
+}
+
+int profile_parse_shard(struct profile_setup *setup, const char *text, struct err *err)
+{
+    char *end = NULL;
+    long shard = *text >= '0' && *text <= '9' ? strtol(text, &end, 10) : 0, shards = 0;
+    if (end && *end == '/' && end[1] >= '0' && end[1] <= '9')
+        shards = strtol(end + 1, &end, 10);
+    if (!end || *end || shard < 1 || shard > shards || shards > 1 << 20)
+        return err_set(err, ERR_INPUT, "--shard: '%s' is not I/N with I from 1 to N", text);
+    setup->shard = (int)shard;
+    setup->shards = (int)shards;
+    return 0;
+}

@@ -1,0 +1,43 @@
+/* Records where prompts and answers are routed: what moe-profile does.
+ *
+ * Every forward becomes `route` records (stream/route.h): a prompt in pieces of at most 64 tokens, then one record an
+ * iteration. Routing mass is always summed over the tokens of a record; probabilities, logits and hidden states of each
+ * token are recorded on request. Of a verified draft those rows are marked accepted whose forward would have happened
+ * without a draft, too: so the accepted tokens of a text are the same whatever drafted it, even where it was cut. */
+#ifndef MOE_DECODE_PROFILE_H
+#define MOE_DECODE_PROFILE_H
+
+#include <stdbool.h>
+
+#include "common/base/err.h"
+#include "common/base/progress.h"
+#include "common/decode/decode.h"
+#include "common/decode/prompts.h"
+#include "common/decode/session.h"
+#include "common/route/counts.h"
+#include "common/stream/writer.h"
+
+struct profile_setup {
+    const struct session *session;
+    const struct decode_settings *settings;     /* max_tokens 0: prompts alone */
+    const struct expert_plan *plan;             /* NULL: none */
+    struct writer *writer;                      /* of a route stream; NULL: only count */
+    bool probs, logits, hidden;                 /* record these, too */
+    int shard, shards;                          /* takes the prompts number shard, shard + shards, ..., from 1; 1, 1: all */
+    struct progress *bar;                       /* steps by tokens; may be NULL */
+};
+
+struct profile;
+
+/* A model without experts is an error. */
+int profile_open(struct profile **out, const struct profile_setup *setup, struct err *err);
+int profile_run(struct profile *profile, struct prompts *prompts, struct err *err);
+const struct route_counts *profile_counts(const struct profile *profile);
+int profile_texts(const struct profile *profile);          /* prompts, each turn of a chat by itself */
+void profile_close(struct profile **profile);
+
+/* "route,probs,hidden" into the setup's flags; "3/8" into shard and shards. */
+int profile_parse_record(struct profile_setup *setup, const char *words, struct err *err);
+int profile_parse_shard(struct profile_setup *setup, const char *text, struct err *err);
+
+#endif
