@@ -38,6 +38,10 @@ extern const char *const budget_mode_words[];
 #define DECODE_OPTIONS(args, settings) \
     OPT_COUNT('n', "max-tokens", args, settings.max_tokens, 0, 1 << 24, \
               "make at most N new tokens a prompt; its own max_tokens, or 256, if not given"), \
+    DECODE_OPTIONS_BUT_LENGTH(args, settings)
+
+/* For a command whose -n means something else when it is not given. */
+#define DECODE_OPTIONS_BUT_LENGTH(args, settings) \
     OPT_FLOAT(0, "temperature", args, settings.temperature, 0, 100, "T", "divide logits by T; 0 takes the best token"), \
     OPT_COUNT(0, "top-k", args, settings.top_k, 0, 1 << 24, "keep the K best tokens; 0 keeps all"), \
     OPT_FLOAT(0, "top-p", args, settings.top_p, 0, 1, "P", "keep the fewest best tokens of total probability P"), \
