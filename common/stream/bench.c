@@ -25,11 +25,12 @@ static const struct field grade_fields[] = {
     FIELD(bench_grade, answer, true, "the answer that was found in its text"),
 };
 
-#define TABLE(fields) fields, (int)(sizeof fields / sizeof *fields)
-
-const struct record_kind bench_setting_kind = {"setting", "what is compared", sizeof(struct bench_setting),
-                                               TABLE(setting_fields), NULL};
-const struct record_kind bench_sample_kind = {"sample", "which setting a sequence runs under", sizeof(struct bench_sample),
-                                              TABLE(sample_fields), NULL};
-const struct record_kind bench_grade_kind = {"grade", "whether a text is right", sizeof(struct bench_grade),
-                                             TABLE(grade_fields), NULL};
+const struct record_kind bench_setting_kind = {
+    RECORD_KIND("setting", "what is compared", bench_setting, setting_fields, NULL)
+};
+const struct record_kind bench_sample_kind = {
+    RECORD_KIND("sample", "which setting a sequence runs under", bench_sample, sample_fields, NULL)
+};
+const struct record_kind bench_grade_kind = {
+    RECORD_KIND("grade", "whether a text is right", bench_grade, grade_fields, NULL)
+};

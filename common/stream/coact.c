@@ -26,6 +26,7 @@ static int check_coverage(const void *body, const struct header *header, struct 
     return 0;
 }
 
-const struct record_kind coact_coverage_kind = {"coverage", "what budgets keep of one layer's routing",
-                                                sizeof(struct coact_coverage), coverage_fields,
-                                                (int)(sizeof coverage_fields / sizeof *coverage_fields), check_coverage};
+const struct record_kind coact_coverage_kind = {
+    RECORD_KIND("coverage", "what budgets keep of one layer's routing", coact_coverage, coverage_fields, check_coverage),
+    .spread = true
+};

@@ -90,13 +90,15 @@ static int check_done(const void *body, const struct header *header, struct sequ
     return sequences_end(open, done->sequence, err);
 }
 
-#define TABLE(fields) fields, (int)(sizeof fields / sizeof *fields)
-
-const struct record_kind decode_machine_kind = {"machine", "what the numbers were measured on", sizeof(struct decode_machine),
-                                                TABLE(machine_fields), NULL};
-const struct record_kind decode_begin_kind = {"begin", "a text begins", sizeof(struct decode_begin), TABLE(begin_fields),
-                                              check_begin};
-const struct record_kind decode_iter_kind = {"iter", "one iteration: draft, verify, accept", sizeof(struct decode_iter),
-                                             TABLE(iter_fields), check_iter};
-const struct record_kind decode_done_kind = {"done", "a text is complete", sizeof(struct decode_done), TABLE(done_fields),
-                                             check_done};
+const struct record_kind decode_machine_kind = {
+    RECORD_KIND("machine", "what the numbers were measured on", decode_machine, machine_fields, NULL)
+};
+const struct record_kind decode_begin_kind = {
+    RECORD_KIND("begin", "a text begins", decode_begin, begin_fields, check_begin)
+};
+const struct record_kind decode_iter_kind = {
+    RECORD_KIND("iter", "one iteration: draft, verify, accept", decode_iter, iter_fields, check_iter)
+};
+const struct record_kind decode_done_kind = {
+    RECORD_KIND("done", "a text is complete", decode_done, done_fields, check_done)
+};

@@ -67,7 +67,12 @@ struct record_kind {
     int count;
     /* What types and shapes do not say; may be NULL. Runs when a record is read and when it is written. */
     int (*check)(const void *body, const struct header *header, struct sequences *open, struct err *err);
+    bool spread;                        /* all arrays have the same one extent: a table has a row for each element */
 };
+
+#define RECORD_KIND(name, text, s, table, checks) \
+    .type = name, .meaning = text, .size = sizeof(struct s), .fields = table, .count = (int)(sizeof table / sizeof *table), \
+    .check = checks
 
 /* Fills `body` (kind->size bytes) from the record; text and arrays point into the record's memory. */
 int record_kind_read(const struct record_kind *kind, const struct record *record, const struct header *header, void *body,

@@ -35,5 +35,6 @@ done:
     return rc;
 }
 
-const struct record_kind rank_layer_kind = {"rank", "one layer's experts in order", sizeof(struct rank_layer), layer_fields,
-                                            (int)(sizeof layer_fields / sizeof *layer_fields), check_layer};
+const struct record_kind rank_layer_kind = {
+    RECORD_KIND("rank", "one layer's experts in order", rank_layer, layer_fields, check_layer), .spread = true
+};

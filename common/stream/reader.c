@@ -194,6 +194,9 @@ int reader_open(struct reader **out, const char *path, enum stream_kind kind, co
 const struct header *reader_header(const struct reader *reader) { return &reader->header; }
 const char *reader_name(const struct reader *reader) { return reader->name; }
 
+const struct frame_counts *reader_counts(const struct reader *reader) { return &reader->counts; }
+uint64_t reader_bytes(const struct reader *reader) { return reader->offset + reader->object; }
+
 void reader_close(struct reader **address)
 {
     struct reader *reader = *address;

@@ -68,11 +68,12 @@ static int check_end(const void *body, const struct header *header, struct seque
     return sequences_end(open, ((const struct route_end *)body)->sequence, err);
 }
 
-#define TABLE(fields) fields, (int)(sizeof fields / sizeof *fields)
-
-const struct record_kind route_begin_kind = {"begin", "a sequence begins", sizeof(struct route_begin), TABLE(begin_fields),
-                                             check_begin};
-const struct record_kind route_tokens_kind = {"route", "one forward's tokens and their experts", sizeof(struct route_tokens),
-                                              TABLE(tokens_fields), check_tokens};
-const struct record_kind route_end_kind = {"end_sequence", "a sequence is complete", sizeof(struct route_end),
-                                           TABLE(end_fields), check_end};
+const struct record_kind route_begin_kind = {
+    RECORD_KIND("begin", "a sequence begins", route_begin, begin_fields, check_begin)
+};
+const struct record_kind route_tokens_kind = {
+    RECORD_KIND("route", "one forward's tokens and their experts", route_tokens, tokens_fields, check_tokens)
+};
+const struct record_kind route_end_kind = {
+    RECORD_KIND("end_sequence", "a sequence is complete", route_end, end_fields, check_end)
+};

@@ -1,0 +1,201 @@
+/* moe-view: what is in a stream or a model file.
+ *
+ * Reads:  any stream (file or standard input), or a model file
+ * Writes: lines for people, JSON lines or CSV
+ * Exit:   0 done, and the input is whole; 2 trouble, or it is damaged */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/cli/command.h"
+#include "common/model/model.h"
+#include "common/model/model_index.h"
+#include "common/model/model_show.h"
+#include "common/stream/reader.h"
+#include "common/stream/show.h"
+
+struct view_args {
+    const char *file, *output, *type;
+    int sequence, layer;
+    bool verify, json, csv;
+};
+
+static const struct opt view_options[] = {
+    OPT_FLAG(0, "verify", struct view_args, verify, "say whether all is whole: every record, digest and weight; print no more"),
+    OPT_FLAG(0, "json", struct view_args, json, "write JSON lines"),
+    OPT_FLAG(0, "csv", struct view_args, csv, "write a table of one type of record as CSV"),
+    OPT_STRING('t', "type", struct view_args, type, "TYPE", "only records of TYPE; also header and end, or model and tensor"),
+    OPT_COUNT('s', "sequence", struct view_args, sequence, 0, 2147483647, "only records of sequence N"),
+    OPT_COUNT('l', "layer", struct view_args, layer, 0, 65535, "only layer N, counted among those with a router; of a model "
+              "file, among all"),
+    OPT_OUTPUT('o', "output", struct view_args, output, "write to FILE, not standard output"),
+    OPT_END };
+
+static const struct operand view_operands[] = { OPERAND_MAYBE("FILE", struct view_args, file), OPERAND_END };
+static const struct view_args view_defaults = { .file = "-", .output = "-", .sequence = -1, .layer = -1 };
+
+static enum show_form form_of(const struct view_args *args)
+{
+    return args->json ? SHOW_JSON : args->csv ? SHOW_CSV : SHOW_TEXT;
+}
+
+/* A table has one type of rows; which, must be said where a kind has several. */
+static int check_type(const struct stream_schema *schema, const struct view_args *args, const char **type, struct err *err)
+{
+    char names[200] = "";
+    size_t used = 0;
+    bool known = !args->type;
+    for (const struct record_kind *const *record = schema->records; *record && used < sizeof names; record++) {
+        known = known || !strcmp(args->type, (*record)->type);
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", (*record)->type);
+    }
+    if (args->csv && !args->type && schema->records[1])
+        return err_set(err, ERR_INPUT, "--csv writes one table; choose it with --type: %s", names);
+    if (args->type && !args->csv)
+        known = known || !strcmp(args->type, "header") || !strcmp(args->type, "end") || frame_is_ancillary(args->type);
+    if (!known)
+        return err_set(err, ERR_INPUT, "--type %.40s: %s streams have the types %s", args->type, schema->name, names);
+    *type = args->type ? args->type : args->csv ? schema->records[0]->type : NULL;
+    return 0;
+}
+
+static int show_stream_end(struct show *show, const struct reader *in, struct err *err)
+{
+    const struct frame_counts *counts = reader_counts(in);
+    show_begin(show, "end", -1);
+    show_map_begin(show, "records");
+    for (size_t i = 0; i < counts->count; i++)
+        show_uint(show, counts->items[i].type, counts->items[i].records);
+    show_map_end(show);
+    show_uint(show, "bytes", reader_bytes(in));
+    return show_end(show, err);
+}
+
+static int verify_stream(struct show *show, struct reader *in, struct err *err)
+{
+    const struct record *record;
+    int64_t records = 0;
+    int more;
+    while ((more = reader_next(in, &record, err)) > 0)
+        records++;
+    if (more < 0)
+        return -1;
+    show_line(show, "%s: whole: a %s stream of %lld records, %llu bytes", reader_name(in), reader_header(in)->kind_name,
+              (long long)records, (unsigned long long)reader_bytes(in));
+    return 0;
+}
+
+/* `live`: every record is passed on as soon as it has come. */
+static int view_stream(struct show *show, struct reader *in, const struct view_args *args, bool live, struct err *err)
+{
+    const struct header *header = reader_header(in);
+    struct show_filter filter = {.sequence = args->sequence, .layer = args->layer};
+    const struct record *record;
+    int more;
+    if (args->verify)
+        return verify_stream(show, in, err);
+    if (check_type(stream_schema(header->kind), args, &filter.type, err))
+        return -1;
+    bool head = !filter.type || !strcmp(filter.type, "header"), end = !filter.type || !strcmp(filter.type, "end");
+    if (head && show_header(show, header, err))
+        return -1;
+    while ((more = reader_next(in, &record, err)) > 0)
+        if (show_record(show, record, &filter, err) || (live && show_flush(show, err)))
+            return -1;
+    if (more < 0)
+        return -1;
+    return end ? show_stream_end(show, in, err) : 0;
+}
+
+static int view_model(struct show *show, const struct view_args *args, struct err *err)
+{
+    struct model *model = NULL;
+    int rc = -1;
+    if (!strcmp(args->file, "-"))
+        return err_set(err, ERR_INPUT, "standard input: a model file is mapped and not streamed; give its name");
+    if (args->sequence >= 0)
+        return err_set(err, ERR_INPUT, "--sequence: %s is a model file, which has no sequences", args->file);
+    if (model_open(&model, args->file, err))
+        return -1;
+    if (!args->verify) {
+        rc = model_show(show, model, args->type, args->layer, err);
+    } else if (!model_verify(model, err)) {
+        show_line(show, "%s: whole: a model of %d tensors", args->file, model_tensor_count(model));
+        rc = 0;
+    }
+    model_close(&model);
+    return rc;
+}
+
+/* The first bytes, to see what kind of file it is. */
+static int sniff(int fd, const char *name, char *bytes, size_t wanted, size_t *count, struct err *err)
+{
+    for (*count = 0; *count < wanted;) {
+        ssize_t got = read(fd, bytes + *count, wanted - *count);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return err_errno(err, "%s", name);
+        if (!got)
+            break;
+        *count += (size_t)got;
+    }
+    return 0;
+}
+
+static int view_input(struct show *show, int fd, const struct view_args *args, struct err *err)
+{
+    static const struct reader_options options = {.ancillary = true};
+    const char *name = strcmp(args->file, "-") ? args->file : "standard input";
+    char first[READER_SNIFF];
+    size_t count;
+    struct stat status;
+    struct reader *in = NULL;
+    bool live = fstat(fd, &status) || !S_ISREG(status.st_mode);
+    int rc = sniff(fd, name, first, sizeof first, &count, err);
+    if (rc || (count >= sizeof MODEL_MAGIC - 1 && !memcmp(first, MODEL_MAGIC, sizeof MODEL_MAGIC - 1))) {
+        if (fd != STDIN_FILENO)
+            close(fd);
+        return rc ? rc : view_model(show, args, err);
+    }
+    if (reader_open_fd(&in, fd, name, first, count, STREAM_ANY, &options, err))
+        return -1;
+    rc = view_stream(show, in, args, live, err);
+    reader_close(&in);
+    return rc;
+}
+
+static int view(const void *arguments, const struct console *console, struct err *err)
+{
+    const struct view_args *args = arguments;
+    struct show *show = NULL;
+    (void)console;
+    if (args->json + args->csv + args->verify > 1)
+        return err_set(err, ERR_INPUT, "--json, --csv and --verify exclude each other");
+    int fd = strcmp(args->file, "-") ? open(args->file, O_RDONLY | O_CLOEXEC) : STDIN_FILENO;
+    if (fd < 0)
+        return err_errno(err, "%s", args->file);
+    if (show_open(&show, args->output, form_of(args), err)) {
+        if (fd != STDIN_FILENO)
+            close(fd);
+        return -1;
+    }
+    if (view_input(show, fd, args, err)) {
+        show_flush(show, NULL);                 /* what came before the fault may be of use; a file still does not appear */
+        show_discard(&show);
+        return -1;
+    }
+    return show_close(&show, err);
+}
+
+static const struct subcommand subcommands[] = {
+    {.summary = "print, verify, filter and convert streams and model files", .options = view_options,
+     .operands = view_operands, .args_bytes = sizeof(struct view_args), .defaults = &view_defaults, .run = view},
+    {0},
+};
+
+static const struct command moe_view = {"moe-view", "show what is in a stream or a model file", subcommands};
+
+int main(int argc, char **argv) { return cli_main(argc, argv, &moe_view); }

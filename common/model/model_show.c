@@ -1,0 +1,127 @@
+#include "common/model/model_show.h"
+
+#include <string.h>
+
+#include "common/base/hash.h"
+#include "common/model/model_index.h"
+
+static void show_string(struct show *show, const char *key, const char *value) { show_text(show, key, value, strlen(value)); }
+
+static void show_digest(struct show *show, const char *key, const struct sha256 *digest)
+{
+    static const struct sha256 none = {{0}};
+    char hex[65];
+    sha256_hex(digest, hex);
+    if (memcmp(digest, &none, sizeof none))
+        show_string(show, key, hex);
+    else
+        show_absent(show, key);
+}
+
+static void show_shape(struct show *show, const struct hparams *shape)
+{
+    static const char *const norms[] = {"none", "whole", "head"}, *const ropes[] = {"default", "linear", "llama3"};
+    static const char *const routers[] = {"softmax-topk"};
+    show_int(show, "layers", shape->layers);
+    show_int(show, "moe_layers", hparams_moe_layers(shape));
+    show_int(show, "hidden", shape->hidden);
+    show_int(show, "vocab", shape->vocab);
+    show_int(show, "max_positions", shape->max_positions);
+    show_int(show, "heads", shape->attention.heads);
+    show_int(show, "kv_heads", shape->attention.kv_heads);
+    show_int(show, "head_dim", shape->attention.head_dim);
+    show_string(show, "qk_norm", norms[shape->attention.qk_norm]);
+    show_string(show, "rope", ropes[shape->rope.kind]);
+    show_real(show, "rope_theta", shape->rope.theta);
+    show_real(show, "norm_epsilon", (double)shape->norm_epsilon);
+    show_flag(show, "tied", shape->tied);
+    show_string(show, "router", routers[shape->router.kind]);
+    show_int(show, "experts", shape->router.experts);
+    show_int(show, "top_k", shape->router.top_k);
+    show_flag(show, "renormalise", shape->router.renormalise);
+    show_int(show, "expert_inner", shape->expert_inner);
+    show_int(show, "dense_inner", shape->dense_inner);
+}
+
+static void show_origin(struct show *show, const struct model_facts *facts)
+{
+    const struct array eos = {.dtype = DTYPE_I32, .rank = 1, .shape = {(uint64_t)facts->shape.eos_count},
+                              .count = (size_t)facts->shape.eos_count, .data = facts->shape.eos};
+    char hex[65];
+    show_array(show, "eos", &eos);
+    if (show_form(show) == SHOW_CSV)
+        return;
+    show_list_begin(show, "sources");
+    for (size_t i = 0; i < facts->source_count; i++) {
+        show_map_begin(show, NULL);
+        show_string(show, "name", facts->sources[i].name);
+        show_uint(show, "bytes", facts->sources[i].bytes);
+        sha256_hex(&facts->sources[i].digest, hex);
+        show_string(show, "sha256", hex);
+        show_map_end(show);
+    }
+    show_list_end(show);
+}
+
+static int show_whole(struct show *show, const struct model *model, struct err *err)
+{
+    const struct model_identity *identity = model_identity(model);
+    const struct model_facts *facts = model_facts(model);
+    size_t bytes;
+    show_begin(show, "model", -1);
+    show_string(show, "name", identity->name);
+    show_string(show, "family", facts->shape.family);
+    show_string(show, "dtype", identity->dtype);
+    show_flag(show, "synthetic", identity->synthetic);
+    if (identity->inflated_from)
+        show_int(show, "inflated_from", identity->inflated_from);
+    else
+        show_absent(show, "inflated_from");
+    show_shape(show, &facts->shape);
+    show_flag(show, "tokenizer", model_tokenizer_json(model, &bytes) != NULL);
+    show_flag(show, "chat_template", model_chat_template(model, &bytes) != NULL);
+    show_digest(show, "index_sha256", &identity->index);
+    show_digest(show, "source_sha256", &identity->source);
+    show_digest(show, "tokenizer_sha256", &identity->tokenizer);
+    show_string(show, "producer", facts->producer);
+    show_origin(show, facts);
+    return show_end(show, err);
+}
+
+static int show_tensor(struct show *show, const struct tensor *tensor, struct err *err)
+{
+    static const char *const kinds[] = {"vector", "matrix", "experts"};
+    char hex[33];
+    show_begin(show, "tensor", -1);
+    show_string(show, "name", tensor->name);
+    show_string(show, "kind", kinds[tensor->kind]);
+    show_string(show, "format", format_name(tensor->format));
+    show_int(show, "layer", tensor->layer);
+    show_int(show, "outputs", tensor->outputs);
+    show_int(show, "inputs", tensor->inputs);
+    show_int(show, "count", tensor->count);
+    show_uint(show, "offset", tensor->offset);
+    show_uint(show, "stride", tensor->stride);
+    show_uint(show, "bytes", tensor->bytes);
+    digest128_hex(tensor->digest, hex);
+    show_string(show, "digest", hex);
+    return show_end(show, err);
+}
+
+int model_show(struct show *show, const struct model *model, const char *type, int layer, struct err *err)
+{
+    bool csv = show_form(show) == SHOW_CSV;
+    if (type && strcmp(type, "model") && strcmp(type, "tensor"))
+        return err_set(err, ERR_INPUT, "--type %.40s: a model file has the types model and tensor", type);
+    if (type ? !strcmp(type, "model") : !csv && layer < 0)
+        if (show_whole(show, model, err))
+            return -1;
+    if (type && strcmp(type, "tensor"))
+        return 0;
+    for (int i = 0; i < model_tensor_count(model); i++) {
+        const struct tensor *tensor = model_tensor_at(model, i);
+        if ((layer < 0 || tensor->layer == layer) && show_tensor(show, tensor, err))
+            return -1;
+    }
+    return 0;
+}

@@ -1,0 +1,67 @@
+/* Prints objects (records, headers, tensors) for people, as JSON lines or as CSV: one caller, three forms.
+ *
+ *     show_begin(show, "rank", 3);
+ *     show_int(show, "layer", 0);
+ *     ...
+ *     if (show_end(show, err))
+ *
+ * JSON   one object a line, "type" first; what is absent is left out; NaN and infinities are null.
+ * CSV    scalars, and maps as JSON; arrays are left out, what is absent is an empty cell. The first object names the columns,
+ *        so all objects of a table must show the same keys.
+ * TEXT   type, number, scalars, then a line an array, long ones shortened.
+ *
+ * Numbers are the shortest that read back as the same; integers beyond 64 bits with sign become text. A fault (no memory)
+ * is kept until show_end. */
+#ifndef MOE_STREAM_SHOW_H
+#define MOE_STREAM_SHOW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/stream/array.h"
+#include "common/stream/header.h"
+#include "common/stream/record.h"
+
+enum show_form { SHOW_TEXT, SHOW_JSON, SHOW_CSV };
+
+struct show;
+
+/* "-" is standard output; a file appears whole or not at all. */
+int show_open(struct show **out, const char *path, enum show_form form, struct err *err);
+int show_close(struct show **show, struct err *err);
+void show_discard(struct show **show);
+enum show_form show_form(const struct show *show);
+
+void show_begin(struct show *show, const char *type, int64_t index);       /* index -1: not numbered */
+void show_int(struct show *show, const char *key, int64_t value);
+void show_uint(struct show *show, const char *key, uint64_t value);
+void show_real(struct show *show, const char *key, double value);
+void show_flag(struct show *show, const char *key, bool value);
+void show_text(struct show *show, const char *key, const char *value, size_t bytes);
+void show_absent(struct show *show, const char *key);
+void show_array(struct show *show, const char *key, const struct array *array);            /* data at any alignment */
+void show_element(struct show *show, const char *key, const struct array *array, size_t i);
+void show_map_begin(struct show *show, const char *key);                    /* inside a list the key is NULL */
+void show_map_end(struct show *show);
+void show_list_begin(struct show *show, const char *key);
+void show_list_end(struct show *show);
+int show_end(struct show *show, struct err *err);
+
+/* A line as it is, in TEXT only. */
+void show_line(struct show *show, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+int show_flush(struct show *show, struct err *err);
+
+/* Which records to show, and which layer of them; each NULL or -1: all. A record without a sequence, or with nothing by
+ * layers, belongs to none. */
+struct show_filter {
+    const char *type;
+    int64_t sequence;
+    int layer;
+};
+
+int show_header(struct show *show, const struct header *header, struct err *err);
+int show_record(struct show *show, const struct record *record, const struct show_filter *filter, struct err *err);
+
+#endif
