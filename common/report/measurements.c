@@ -251,7 +251,8 @@ static int check_references(const struct intake *intake, struct err *err)
     for (size_t i = intake->first_setting; i < all->setting_count; i++) {
         struct measured_setting *setting = &all->settings[i];
         if (setting->reference >= 0 && (size_t)setting->reference >= all->setting_count)
-            return err_set(err, ERR_INPUT, "setting '%s' refers to one that is not there; the stream is damaged", setting->name);
+            return err_set(err, ERR_INPUT, "setting '%s' refers to one that is not there; the stream is damaged",
+                           setting->name);
         if (!intake->bench)
             setting->reference = 0;
     }
@@ -264,7 +265,8 @@ int measurements_read(struct measurements *all, struct reader *in, struct err *e
     const struct record *record;
     int more;
     if (kind != STREAM_BENCH && kind != STREAM_DECODE) {
-        err_set(err, ERR_INPUT, "holds a %s stream; a report is made of bench and decode streams", reader_header(in)->kind_name);
+        err_set(err, ERR_INPUT, "holds a %s stream; a report is made of bench and decode streams",
+                reader_header(in)->kind_name);
         return err_at(err, "%s", reader_name(in));
     }
     struct intake intake = {.all = all, .in = in, .bench = kind == STREAM_BENCH, .first_setting = all->setting_count,

@@ -47,8 +47,8 @@ static int row_cells(struct table *table, const struct measurements *all, const 
 static int write_main_table(const struct measurements *all, const struct summary *summary, enum table_form form,
                             struct text *out, struct err *err)
 {
-    static const char *const titles[] = {"task", "setting", "tok/s", "ratio", "95 %", "ceiling", "accept", "tok/step", "experts",
-                                         "MB/step", "bandwidth", "same", "correct"};
+    static const char *const titles[] = {"task", "setting", "tok/s", "ratio", "95 %", "ceiling", "accept", "tok/step",
+                                         "experts", "MB/step", "bandwidth", "same", "correct"};
     struct table table;
     int rc = -1;
     table_start(&table, titles, "llrrrrrrrrrrr");
@@ -74,7 +74,8 @@ static int write_csv(const struct measurements *all, const struct summary *summa
     table_start(&table, titles, align);
     for (size_t i = 0; i < summary->count; i++) {
         const struct summary_row *row = &summary->rows[i];
-        if (table_cell(&table, err, "%s", task_name(all, row)) || table_cell(&table, err, "%s", all->settings[row->setting].name))
+        if (table_cell(&table, err, "%s", task_name(all, row)) ||
+            table_cell(&table, err, "%s", all->settings[row->setting].name))
             goto done;
         for (const struct summary_column *column = summary_columns; column->key; column++) {
             double value = summary_value(row, column);
@@ -103,9 +104,9 @@ static json_t *number(double value) { return isfinite(value) ? json_real(value) 
 
 static json_t *machine_json(const struct measured_stream *stream)
 {
-    return json_pack("{s:s, s:s, s:s?, s:s?, s:i, s:[o, o]}", "type", "machine", "stream", stream->name, "device", stream->device,
-                     "isa", stream->isa, "threads", stream->threads, "read_bandwidth", number(stream->read_bandwidth[0]),
-                     number(stream->read_bandwidth[1]));
+    return json_pack("{s:s, s:s, s:s?, s:s?, s:i, s:[o, o]}", "type", "machine", "stream", stream->name, "device",
+                     stream->device, "isa", stream->isa, "threads", stream->threads, "read_bandwidth",
+                     number(stream->read_bandwidth[0]), number(stream->read_bandwidth[1]));
 }
 
 static json_t *setting_json(const struct measurements *all, const struct measured_setting *setting)

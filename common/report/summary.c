@@ -19,7 +19,7 @@ const struct summary_column summary_columns[] = {
     COLUMN(ratio_high, "upper end of it"),
     COLUMN(ratio_median, "median over prompts of each prompt's own ratio"),
     COLUMN(ceiling, "the ratio that bytes alone allow: bytes a token of the reference over bytes a token here"),
-    COLUMN(acceptance_length, "1 + accepted_tokens / drafts: mean tokens of an iteration that had a draft, bonus token included"),
+    COLUMN(acceptance_length, "1 + accepted_tokens / drafts: tokens of an iteration that had a draft, bonus token included"),
     COLUMN(acceptance_rate, "accepted_tokens / draft_tokens"),
     COLUMN(tokens_per_step, "tokens / steps, iterations without a draft included"),
     COLUMN(drafts, "iterations that had a draft"),

@@ -22,8 +22,9 @@ static void a_whole_suite(void **state)
     assert_int_equal(read_text(&suite,
         "{\"models\": {\"a\": \"a.moe\", \"b\": \"/x/b.moe\"}, \"prompts\": [\"p.jsonl\", \"../q.jsonl\"],"
         " \"options\": {\"max-tokens\": 5, \"seed\": 1},"
-        " \"settings\": [{\"name\": \"k\", \"draft\": \"ngram\"}, {\"name\": \"n\", \"seed\": 2}, {\"name\": \"nb\", \"model\": \"b\","
-        " \"draft\": \"none\"}, {\"name\": \"b\", \"budget\": 3, \"rank\": \"r.moes\"}, {\"name\": \"c\", \"budget\": 3, \"rank\": \"router\"}],"
+        " \"settings\": [{\"name\": \"k\", \"draft\": \"ngram\"}, {\"name\": \"n\", \"seed\": 2},"
+        " {\"name\": \"nb\", \"model\": \"b\", \"draft\": \"none\"}, {\"name\": \"b\", \"budget\": 3, \"rank\": \"r.moes\"},"
+        " {\"name\": \"c\", \"budget\": 3, \"rank\": \"router\"}],"
         " \"repetitions\": 3, \"order\": \"random\", \"warm-up\": 0, \"limits\": {\"prompts\": 9, \"max-tokens\": 7},"
         " \"tasks\": \"math\", \"grade\": {\"math\": \"exact\", \"code\": \"none\"}, \"measure-seconds\": 0.5}", &err), 0);
     char expected[1300];
@@ -72,7 +73,8 @@ static void what_is_wrong_is_said(void **state)
         {"{\"model\": \"m\", \"prompts\": \"p\", \"settings\": []}", "\"settings\": must be a list"},
         {"{\"model\": \"m\", \"prompts\": \"p\", \"settings\": [3]}", "number 1 must be a map with a \"name\""},
         {"{\"model\": \"m\", \"prompts\": \"p\", \"settings\": [{\"name\": \"a\"}, {\"name\": \"a\"}]}", "two of the name 'a'"},
-        {"{\"model\": \"m\", \"prompts\": \"p\", \"settings\": [{\"name\": \"a\", \"model\": \"z\"}]}", "one of the names in \"models\""},
+        {"{\"model\": \"m\", \"prompts\": \"p\", \"settings\": [{\"name\": \"a\", \"model\": \"z\"}]}",
+         "one of the names in \"models\""},
         {"{\"model\": \"m\", \"prompts\": [], \"settings\": [{\"name\": \"a\"}]}", "\"prompts\": must name"},
         {"{\"model\": \"m\", \"settings\": [{\"name\": \"a\"}]}", "\"prompts\": must name"},
         {"{\"prompts\": \"p\", \"settings\": [{\"name\": \"a\"}]}", "either \"model\" or \"models\""},
@@ -83,8 +85,10 @@ static void what_is_wrong_is_said(void **state)
         {"{\"model\": \"m\", \"prompts\": 3}", "\"prompts\": must be a text"},
         {"{\"model\": \"m\", \"prompts\": \"p\", \"limits\": {\"prompt\": 3}}", "\"limits\": \"prompt\" is not known here"},
         {"{\"model\": \"m\", \"prompts\": \"p\", \"grade\": {\"math\": \"maybe\"}}", "\"math\": must be a word"},
-        {"{\"model\": \"m\", \"prompts\": \"p\", \"reference\": \"x\", \"settings\": [{\"name\": \"a\"}]}", "\"reference\": must be"},
-        {"{\"model\": \"m\", \"prompts\": \"p\", \"options\": 3, \"settings\": [{\"name\": \"a\"}]}", "\"options\": must be a map"},
+        {"{\"model\": \"m\", \"prompts\": \"p\", \"reference\": \"x\", \"settings\": [{\"name\": \"a\"}]}",
+         "\"reference\": must be"},
+        {"{\"model\": \"m\", \"prompts\": \"p\", \"options\": 3, \"settings\": [{\"name\": \"a\"}]}",
+         "\"options\": must be a map"},
         {"{\"model\": \"m\", \"measure-seconds\": -1}", "\"measure-seconds\""},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -107,7 +111,8 @@ static void every_setting_has_every_place(void **state)
     struct err err = {0};
     struct suite *suite = NULL;
     int order[5], places[5][5] = {{0}};
-    assert_int_equal(read_text(&suite, "{\"model\": \"m\", \"prompts\": \"p\", \"settings\": [{\"name\": \"a\"}, {\"name\": \"b\"},"
+    assert_int_equal(read_text(&suite, "{\"model\": \"m\", \"prompts\": \"p\","
+                                       " \"settings\": [{\"name\": \"a\"}, {\"name\": \"b\"},"
                                        " {\"name\": \"c\"}, {\"name\": \"d\"}, {\"name\": \"e\"}]}", &err), 0);
     for (int prompt = 0; prompt < 5; prompt++) {
         suite_turn(suite, prompt, 1, order);

@@ -1,0 +1,346 @@
+#include "common/bench/run.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/bench/roofline.h"
+#include "common/decode/budget.h"
+#include "common/decode/decode.h"
+#include "common/decode/record.h"
+#include "common/report/grade.h"
+#include "common/stream/bench.h"
+
+enum { WARM_UP_TOKENS = 16 };
+
+/* A model of the suite, and the prompts as its tokenizer has them. */
+struct bench_model {
+    struct session *session;
+    struct prompt *prompts;
+    size_t count, room;
+    char *label;                        /* "inflated: ...", "" */
+};
+
+/* What it takes to decode under one setting. */
+struct lane {
+    struct decode_settings settings;
+    struct decode_settings_store *store;
+    struct budget *budget;
+    struct decoder *decoder;
+};
+
+struct bench {
+    const struct bench_setup *setup;
+    const struct suite *suite;
+    struct bench_model *models;
+    struct lane *lanes;
+    int *turn;                          /* settings in the order of the prompt at hand */
+    struct writer *writer;
+    struct decode_recorder recorder;
+    const struct prompt *prompt;        /* now being decoded */
+    struct progress bar;
+};
+
+static bool wanted(const struct suite *suite, const struct bench_model *model, const struct prompt *prompt)
+{
+    bool listed = !suite->task_count;
+    int same = 0;
+    const char *task = prompt->task ? prompt->task : "";
+    for (int i = 0; i < suite->task_count; i++)
+        listed |= !strcmp(suite->tasks[i], task);
+    for (size_t i = 0; i < model->count && suite->limit_task_prompts; i++)
+        same += !strcmp(model->prompts[i].task ? model->prompts[i].task : "", task);
+    return listed && (!suite->limit_task_prompts || same < suite->limit_task_prompts);
+}
+
+static bool full(const struct suite *suite, const struct bench_model *model)
+{
+    return suite->limit_prompts && model->count >= (size_t)suite->limit_prompts;
+}
+
+static int read_prompts(const struct suite *suite, struct bench_model *model, struct err *err)
+{
+    const struct session_prompts options = {.field = suite->field, .chat = suite->chat};
+    const struct strings files = {(const char **)suite->prompts, suite->prompt_count};
+    struct prompts *prompts = NULL;
+    struct prompt prompt;
+    int more = 0, rc = -1;
+    if (session_open_prompts(&prompts, model->session, &options, &files, err))
+        return -1;
+    while (!full(suite, model) && (more = prompts_next(prompts, &prompt, err)) > 0) {
+        if (!wanted(suite, model, &prompt)) {
+            prompt_free(&prompt);
+            continue;
+        }
+        if (mem_grow(&model->prompts, &model->room, model->count + 1, sizeof *model->prompts, err)) {
+            prompt_free(&prompt);
+            goto done;
+        }
+        model->prompts[model->count++] = prompt;
+    }
+    if (more < 0)
+        goto done;
+    if (!model->count) {
+        err_set(err, ERR_INPUT, "the suite's prompt files have no prompt for it; see \"prompts\", \"tasks\" and \"limits\"");
+        goto done;
+    }
+    rc = 0;
+done:
+    prompts_close(&prompts);
+    return rc;
+}
+
+/* What a report must say of the model: that it is synthetic, or inflated. */
+static char *model_label(const struct session *session, const struct console *console, struct err *err)
+{
+    struct header header = {0};
+    struct text text = {0};
+    char *label = NULL;
+    if (session_header(session, STREAM_BENCH, console, 0, &header, err))
+        return NULL;
+    for (int i = 0; i < header.label_count; i++)
+        if (text_printf(&text, err, "%s%s: %s", i ? "; " : "", header.labels[i].key, header.labels[i].value))
+            goto done;
+    label = mem_string(text.data ? text.data : "", err);
+done:
+    header_free(&header);
+    text_free(&text);
+    return label;
+}
+
+static int open_models(struct bench *bench, struct err *err)
+{
+    if (!(bench->models = mem_alloc((size_t)bench->suite->model_count, sizeof *bench->models, err)))
+        return -1;
+    for (int i = 0; i < bench->suite->model_count; i++) {
+        struct bench_model *model = &bench->models[i];
+        struct session_options options = bench->setup->session;
+        options.model = bench->suite->models[i].path;
+        if (session_open(&model->session, &options, 0, 0, err) ||
+            !(model->label = model_label(model->session, bench->setup->console, err)) || read_prompts(bench->suite, model, err))
+            return err_at(err, "model %s", bench->suite->models[i].name);
+    }
+    return 0;
+}
+
+static int open_lane(struct bench *bench, int number, struct text *note, struct err *err)
+{
+    const struct suite_setting *setting = &bench->suite->settings[number];
+    const struct session *session = bench->models[setting->model].session;
+    struct lane *lane = &bench->lanes[number];
+    struct stream_model model;
+    int limit = bench->suite->limit_tokens;
+    session_stream_model(session, &model);
+    if (decode_settings_from_json(&lane->settings, &lane->store, setting->options, err))
+        return -1;
+    if (limit && (lane->settings.max_tokens < 0 || lane->settings.max_tokens > limit))
+        lane->settings.max_tokens = limit;
+    const struct budget_options budget = {.budget = lane->settings.budget, .rank = lane->settings.rank,
+                                          .mode = lane->settings.budget_mode, .force = bench->setup->force};
+    if (budget_open(&lane->budget, &budget, &model, note, err))
+        return -1;
+    const struct decoder_setup decoder = {.engine = session->engine, .tokenizer = session->tokenizer,
+                                          .settings = &lane->settings, .plan = lane->budget ? &lane->budget->plan : NULL};
+    return decoder_open(&lane->decoder, &decoder, err);
+}
+
+static int open_lanes(struct bench *bench, struct err *err)
+{
+    size_t count = (size_t)bench->suite->setting_count;
+    struct text note = {0};
+    int rc = -1;
+    if (!(bench->lanes = mem_alloc(count, sizeof *bench->lanes, err)) ||
+        !(bench->turn = mem_alloc(count, sizeof *bench->turn, err)))
+        return -1;
+    for (int i = 0; i < bench->suite->setting_count; i++)
+        if (open_lane(bench, i, &note, err)) {
+            err_at(err, "setting '%s'", bench->suite->settings[i].name);
+            goto done;
+        }
+    for (char *line = note.data, *end; line && (end = strchr(line, '\n')); line = end + 1)
+        console_note(bench->setup->console, "%.*s", (int)(end - line), line);
+    rc = 0;
+done:
+    text_free(&note);
+    return rc;
+}
+
+static int put_settings(struct bench *bench, struct err *err)
+{
+    for (int i = 0; i < bench->suite->setting_count; i++) {
+        const struct suite_setting *setting = &bench->suite->settings[i];
+        const struct bench_model *model = &bench->models[setting->model];
+        const struct model_identity *identity = model_identity(model->session->model);
+        const struct budget *budget = bench->lanes[i].budget;
+        struct text label = {0};
+        char *options = json_dumps(setting->options, JSON_COMPACT | JSON_SORT_KEYS);
+        struct bench_setting record = {.setting = i, .name = setting->name, .model = bench->suite->models[setting->model].path,
+                                       .options = options, .moe_layers = identity->moe_layers, .experts = identity->experts,
+                                       .reference = setting->reference};
+        int rc = options ? text_puts(&label, model->label, err) : err_memory(err);
+        if (!rc && budget && !budget->lossless)
+            rc = text_printf(&label, err, "%snot lossless: %s", label.length ? "; " : "", budget->label);
+        record.label = label.length ? label.data : NULL;
+        if (!rc)
+            rc = writer_record(bench->writer, &bench_setting_kind, &record, err);
+        text_free(&label);
+        free(options);
+        if (rc)
+            return -1;
+    }
+    return 0;
+}
+
+static int put_machine(struct bench *bench, struct err *err)
+{
+    struct device *device = bench->models[0].session->device;
+    struct roofline measured = {.bytes_per_second = NAN};
+    roofline_describe(device, &measured);
+    if (bench->suite->measure_seconds > 0 &&
+        roofline_measure(device, ROOFLINE_BYTES, bench->suite->measure_seconds, &measured.bytes_per_second, err))
+        return -1;
+    const struct decode_machine record = {.threads = measured.threads, .device = measured.device,
+                                          .isa = *measured.isa ? measured.isa : NULL,
+                                          .read_bandwidth = measured.bytes_per_second};
+    return writer_record(bench->writer, &decode_machine_kind, &record, err);
+}
+
+static int sink_begin(void *context, double prefill_s, struct err *err)
+{
+    struct bench *bench = context;
+    return decode_record_begin(&bench->recorder, bench->prompt, prefill_s, err);
+}
+
+static int sink_iteration(void *context, const struct decode_iteration *iteration, struct err *err)
+{
+    struct bench *bench = context;
+    return decode_record_iteration(&bench->recorder, iteration, err);
+}
+
+static int put_grade(struct bench *bench, const struct decode_result *result, struct err *err)
+{
+    const struct prompt *prompt = bench->prompt;
+    enum grade_rule rule = (enum grade_rule)suite_grade_rule(bench->suite, prompt->task);
+    struct text found = {0};
+    bool correct = false;
+    if (!prompt->answer || !result->text || rule == GRADE_NONE)
+        return 0;
+    int rc = grade_answer(rule, result->text, prompt->answer, &correct, &found, err);
+    const struct bench_grade record = {.sequence = bench->recorder.sequence, .correct = correct, .rule = grade_rule_names[rule],
+                                       .expected = prompt->answer, .answer = found.data};
+    rc = rc || writer_record(bench->writer, &bench_grade_kind, &record, err) ? -1 : 0;
+    text_free(&found);
+    return rc;
+}
+
+/* One prompt under one setting. Every repetition starts from the same random numbers. */
+static int run_sample(struct bench *bench, size_t number, int setting, int repeat, struct err *err)
+{
+    const struct bench_model *model = &bench->models[bench->suite->settings[setting].model];
+    struct decoder *decoder = bench->lanes[setting].decoder;
+    const struct decode_sink sink = {.context = bench, .begin = sink_begin, .iteration = sink_iteration};
+    const struct bench_sample record = {.sequence = bench->recorder.sequence, .setting = setting, .repeat = repeat};
+    struct decode_result result;
+    bench->prompt = &model->prompts[number];
+    const struct decode_prompt prompt = {.token = bench->prompt->tokens.ids, .tokens = bench->prompt->tokens.n,
+                                         .max_tokens = bench->prompt->max_tokens};
+    decoder_forget(decoder);
+    if (writer_record(bench->writer, &bench_sample_kind, &record, err))
+        return -1;
+    if (decoder_run(decoder, &prompt, &sink, &result, err))
+        return err_at(err, "%s: setting '%s'", bench->prompt->place, bench->suite->settings[setting].name);
+    if (decode_record_done(&bench->recorder, bench->prompt, &result, err) || put_grade(bench, &result, err))
+        return -1;
+    bench->recorder.sequence++;
+    progress_step(&bench->bar, 1);
+    return 0;
+}
+
+/* The first prompts, a few tokens each, so that pages are mapped and clocks are up; nothing is recorded. */
+static int warm_up(struct bench *bench, struct err *err)
+{
+    const struct decode_sink sink = {0};
+    struct decode_result result;
+    for (int s = 0; s < bench->suite->setting_count; s++) {
+        const struct bench_model *model = &bench->models[bench->suite->settings[s].model];
+        for (size_t i = 0; i < (size_t)bench->suite->warm_up && i < model->count; i++) {
+            const struct prompt *from = &model->prompts[i];
+            const struct decode_prompt prompt = {.token = from->tokens.ids, .tokens = from->tokens.n,
+                                                 .max_tokens = WARM_UP_TOKENS};
+            if (decoder_run(bench->lanes[s].decoder, &prompt, &sink, &result, err))
+                return err_at(err, "%s: setting '%s'", from->place, bench->suite->settings[s].name);
+        }
+    }
+    return 0;
+}
+
+static int run_samples(struct bench *bench, struct err *err)
+{
+    const struct suite *suite = bench->suite;
+    size_t prompts = bench->models[0].count;
+    bool blocked = suite->order == SUITE_BLOCKED;
+    for (int repeat = 0; repeat < suite->repetitions; repeat++)
+        for (size_t outer = 0; outer < (blocked ? (size_t)suite->setting_count : prompts); outer++) {
+            suite_turn(suite, (int)outer, repeat, bench->turn);
+            for (size_t inner = 0; inner < (blocked ? prompts : (size_t)suite->setting_count); inner++)
+                if (run_sample(bench, blocked ? inner : outer, blocked ? (int)outer : bench->turn[inner], repeat, err))
+                    return -1;
+        }
+    return 0;
+}
+
+static int check_prompts(const struct bench *bench, struct err *err)
+{
+    for (int i = 1; i < bench->suite->model_count; i++)
+        if (bench->models[i].count != bench->models[0].count)
+            return err_set(err, ERR_INPUT, "model %s has %zu prompts, model %s %zu; all must have the same",
+                           bench->suite->models[i].name, bench->models[i].count, bench->suite->models[0].name,
+                           bench->models[0].count);
+    return 0;
+}
+
+static void bench_close(struct bench *bench)
+{
+    for (int i = 0; bench->lanes && i < bench->suite->setting_count; i++) {
+        decoder_close(&bench->lanes[i].decoder);
+        budget_close(&bench->lanes[i].budget);
+        decode_settings_free(&bench->lanes[i].store);
+    }
+    for (int i = 0; bench->models && i < bench->suite->model_count; i++) {
+        for (size_t p = 0; p < bench->models[i].count; p++)
+            prompt_free(&bench->models[i].prompts[p]);
+        mem_free(&bench->models[i].prompts);
+        mem_free(&bench->models[i].label);
+        session_close(&bench->models[i].session);
+    }
+    mem_free(&bench->lanes);
+    mem_free(&bench->models);
+    mem_free(&bench->turn);
+}
+
+int bench_run(const struct bench_setup *setup, struct err *err)
+{
+    struct bench bench = {.setup = setup, .suite = setup->suite};
+    struct header header = {0};
+    int rc = -1;
+    if (open_models(&bench, err) || check_prompts(&bench, err) || open_lanes(&bench, err) ||
+        session_header(bench.models[0].session, STREAM_BENCH, setup->console, bench.lanes[0].settings.seed, &header, err) ||
+        writer_open(&bench.writer, setup->output, &header, err))
+        goto done;
+    bench.recorder.writer = bench.writer;
+    console_progress(setup->console, &bench.bar, "runs",
+                     bench.models[0].count * (size_t)(bench.suite->setting_count * bench.suite->repetitions));
+    if (put_settings(&bench, err) || put_machine(&bench, err) || warm_up(&bench, err) || run_samples(&bench, err) ||
+        put_machine(&bench, err)) {
+        progress_end(&bench.bar);
+        goto done;
+    }
+    progress_end(&bench.bar);
+    rc = writer_close(&bench.writer, err);
+done:
+    writer_abort(&bench.writer, err);
+    header_free(&header);
+    bench_close(&bench);
+    return rc;
+}

@@ -1,0 +1,23 @@
+/* Runs a suite: every prompt under every setting, in one process, on models that are each mapped once, and writes what
+ * happened as a bench stream (stream/bench.h). Nothing is summed up here: reports are made from the stream. */
+#ifndef MOE_BENCH_RUN_H
+#define MOE_BENCH_RUN_H
+
+#include <stdbool.h>
+
+#include "common/base/err.h"
+#include "common/bench/suite.h"
+#include "common/cli/console.h"
+#include "common/decode/session.h"
+
+struct bench_setup {
+    const struct suite *suite;
+    struct session_options session;         /* its model is not looked at: the suite names them */
+    const char *output;                     /* "-": standard output */
+    bool force;                             /* take rank streams of a model with another shape or tokenizer */
+    const struct console *console;
+};
+
+int bench_run(const struct bench_setup *setup, struct err *err);
+
+#endif
