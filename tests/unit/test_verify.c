@@ -1,0 +1,88 @@
+/* Coupled acceptance over random trees: what comes out is what choosing token by token gives, and no more of the draft is
+ * followed, nor less, than agrees with that. */
+#include "tests/unit/unit.h"
+
+#include "common/verify/coupled.h"
+#include "kernels/plain/accept.h"
+
+enum { VOCAB = 5, NODES = 40, ROUNDS = 3000 };
+
+static int below(int n) { return (int)((unsigned)rand() % (unsigned)n); }
+
+static void grow(struct draft_tree *tree, int nodes)
+{
+    draft_tree_clear(tree);
+    for (int i = 0; i < nodes; i++)
+        draft_tree_add(tree, below(tree->nodes + 1) - 1, below(VOCAB), 0, 0);
+}
+
+static void what_is_emitted_are_the_targets_own_choices(void **state)
+{
+    struct draft_tree tree = {0};
+    int deepest = 0, refused = 0;
+    (void)state;
+    srand(2);
+    assert_int_equal(draft_tree_init(&tree, NODES, NULL), 0);
+    for (int round = 0; round < ROUNDS; round++) {
+        struct sampling sampling = {.temperature = round % 3 ? 0.8 : 0, .top_k = round % 2 ? 3 : 0, .top_p = 1, .seed = 4};
+        float logits[(NODES + 1) * VOCAB];
+        int32_t path[NODES], emitted[NODES + 1], choices[NODES + 1], walked[NODES];
+        const int32_t prompt[2] = {1, round};
+        int position = below(1000), at = -1;
+        struct sampler *sampler = NULL;
+        struct err err = {0};
+        grow(&tree, below(NODES + 1));
+        for (int i = 0; i < (tree.nodes + 1) * VOCAB; i++)
+            logits[i] = 0.5f * (float)below(8);
+        assert_int_equal(sampler_open(&sampler, &sampling, VOCAB, &err), 0);
+        assert_int_equal(sampler_begin(sampler, prompt, 2, 0, &err), 0);
+        int accepted = coupled_accept(sampler, &tree, logits, VOCAB, position, path, emitted, &err);
+
+        for (int i = 0; i <= accepted; i++) {
+            int32_t choice = sampler_choose(sampler, logits + (at + 1) * VOCAB, position + 1 + i, &err);
+            assert_int_equal(emitted[i], choice);
+            if (i < accepted) {
+                assert_int_equal(tree.parent[path[i]], at);
+                assert_int_equal(tree.token[path[i]], choice);
+                at = path[i];
+            }
+        }
+        for (int node = 0; node < tree.nodes; node++)           /* no child was there to go on with */
+            assert_false(tree.parent[node] == at && tree.token[node] == emitted[accepted]);
+
+        /* With a choice at every node the walk of kernels/plain is the same. */
+        for (int i = 0; i <= tree.nodes; i++)
+            choices[i] = sampler_choose(sampler, logits + i * VOCAB, position + 1 + (i ? tree.depth[i - 1] : 0), &err);
+        assert_int_equal(accept_walk(tree.token, tree.parent, tree.nodes, choices, walked), accepted);
+        assert_memory_equal(walked, path, (size_t)accepted * sizeof *path);
+        deepest = accepted > deepest ? accepted : deepest;
+        refused += !accepted && tree.nodes;
+        sampler_close(&sampler);
+    }
+    assert_true(deepest >= 4 && refused > 100);
+    draft_tree_free(&tree);
+}
+
+static void a_tree_holds_a_child_once_and_no_more_than_fits(void **state)
+{
+    struct draft_tree tree = {0};
+    (void)state;
+    assert_int_equal(draft_tree_init(&tree, 3, NULL), 0);
+    assert_int_equal(draft_tree_add(&tree, -1, 7, 0, 0), 0);
+    assert_int_equal(draft_tree_add(&tree, 0, 7, 0, 0), 1);
+    assert_int_equal(draft_tree_add(&tree, -1, 7, 0, 0), 0);
+    assert_int_equal(draft_tree_add(&tree, -1, 8, 0, 0), 2);
+    assert_int_equal(draft_tree_add(&tree, 0, 7, 0, 0), 1);
+    assert_int_equal(draft_tree_add(&tree, 2, 7, 0, 0), -1);
+    assert_int_equal(tree.nodes, 3);
+    draft_tree_free(&tree);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_emitted_are_the_targets_own_choices),
+        cmocka_unit_test(a_tree_holds_a_child_once_and_no_more_than_fits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
