@@ -1,7 +1,333 @@
-#include "common/checkpoint/checkpoint.h"
+/* Checkpoints in tar and zip, read once from front to back.
+ *
+ * Nothing is extracted: names are only compared. Texts are held in memory, .safetensors members are copied one behind the
+ * other into a file without a name. Only after the last member is it known which folder of the archive is the checkpoint: the
+ * one of config.json nearest to the root. Warnings of libarchive count as faults, since it reports a bad checksum as one. */
+#include "common/checkpoint/archive.h"
 
-int checkpoint_open_archive(struct checkpoint *checkpoint, int fd, const char *beside, struct err *err)
+#include <archive_entry.h>
+#include <locale.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/arch/config.h"
+#include "common/base/mem.h"
+#include "common/checkpoint/safetensors.h"
+
+enum { MEMBERS_MAX = 1 << 20, TEXTS_MAX = 256 << 20, STEP = 256 << 10 };
+
+/* Weights do not shrink much. What grows beyond this is no checkpoint. */
+enum { RATIO_MAX = 200 };
+static const uint64_t RATIO_FROM = (uint64_t)1 << 30;
+
+struct member {
+    char *folder, *name;        /* folder: "" or without the last slash */
+    int which;                  /* enum source_text; -1: weights */
+    struct text text;
+    uint64_t base, bytes;       /* of weights, in the spool */
+};
+
+struct unpacking {
+    struct archive *archive;
+    struct archive_input input;
+    struct member *members;
+    size_t count, room, text_bytes;
+    uint64_t seen, produced, spooled;
+    int spool;
+    bool headers_only;
+    uint8_t *step;              /* [STEP] */
+};
+
+static int fault(const struct unpacking *u, struct err *err)
 {
-    (void)checkpoint; (void)fd; (void)beside;
-    return err_set(err, ERR_INPUT, "is neither a folder nor a .safetensors file");
+    const char *text = archive_error_string(u->archive);
+    return err_set(err, ERR_INPUT, "%s; the archive is damaged, cut off or of a kind not supported (tar and zip are)",
+                   text ? text : "cannot be read as an archive");
+}
+
+static int check_ratio(struct unpacking *u, size_t more, struct err *err)
+{
+    uint64_t unpacked = (uint64_t)archive_filter_bytes(u->archive, 0), packed = (uint64_t)archive_filter_bytes(u->archive, -1);
+    u->produced += more;
+    if (unpacked < u->produced)
+        unpacked = u->produced;
+    if (unpacked > RATIO_FROM && unpacked / RATIO_MAX > packed)
+        return err_set(err, ERR_INPUT, "unpacks to more than %d times its size; that is no checkpoint", RATIO_MAX);
+    return 0;
+}
+
+/* The next bytes of a member into u->step; 0 at its end, -1 on a fault. */
+static ssize_t member_bytes(struct unpacking *u, struct err *err)
+{
+    la_ssize_t got = archive_read_data(u->archive, u->step, STEP);
+    if (got < 0)
+        return fault(u, err);
+    return check_ratio(u, (size_t)got, err) ? -1 : (ssize_t)got;
+}
+
+static int take_text(struct unpacking *u, struct member *m, struct err *err)
+{
+    size_t limit = source_text_kinds[m->which].limit;
+    for (ssize_t got; (got = member_bytes(u, err));) {
+        if (got < 0)
+            return -1;
+        if ((size_t)got > limit - m->text.length)
+            return err_set(err, ERR_INPUT, "larger than the %zu bytes that such a file may have", limit);
+        u->text_bytes += (size_t)got;
+        if (u->text_bytes > TEXTS_MAX)
+            return err_set(err, ERR_INPUT, "the archive has too many texts; give it one checkpoint");
+        if (text_put(&m->text, u->step, (size_t)got, err))
+            return -1;
+    }
+    return 0;
+}
+
+/* Of weights whose data nobody will ask for, only the header is kept. */
+static int take_weights(struct unpacking *u, struct member *m, struct err *err)
+{
+    uint64_t keep = UINT64_MAX;
+    m->base = u->spooled;
+    for (ssize_t got; (got = member_bytes(u, err));) {
+        size_t bytes = (size_t)got;
+        if (got < 0)
+            return -1;
+        if (u->headers_only && m->bytes == 0) {
+            size_t header;
+            if (bytes < SAFETENSORS_PREFIX || safetensors_header_bytes(u->step, UINT64_MAX, &header, err))
+                return err_set(err, ERR_INPUT, "is too short for a safetensors file");
+            keep = SAFETENSORS_PREFIX + header;
+        }
+        uint64_t left = m->bytes < keep ? keep - m->bytes : 0;
+        if (left && spool_write(u->spool, u->spooled, u->step, bytes < left ? bytes : (size_t)left, err))
+            return -1;
+        u->spooled += bytes < left ? bytes : left;
+        m->bytes += bytes;
+    }
+    return 0;
+}
+
+static int pass_over(struct unpacking *u, struct err *err)
+{
+    const void *data;
+    size_t bytes;
+    la_int64_t offset;
+    int rc;
+    while ((rc = archive_read_data_block(u->archive, &data, &bytes, &offset)) == ARCHIVE_OK)
+        if (check_ratio(u, bytes, err))
+            return -1;
+    return rc == ARCHIVE_EOF ? 0 : fault(u, err);
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    return strlen(text) >= strlen(end) && strcmp(text + strlen(text) - strlen(end), end) == 0;
+}
+
+static int add_member(struct unpacking *u, const char *path, const char *name, int which, struct err *err)
+{
+    size_t folder = name > path ? (size_t)(name - path) - 1 : 0;
+    if (strlen(name) >= SOURCE_NAME)
+        return err_set(err, ERR_INPUT, "a name of more than %d bytes", SOURCE_NAME - 1);
+    for (size_t i = 0; i < u->count; i++)
+        if (strcmp(u->members[i].name, name) == 0 && strlen(u->members[i].folder) == folder &&
+            memcmp(u->members[i].folder, path, folder) == 0)
+            return err_set(err, ERR_INPUT, "is in the archive twice");
+    if (mem_grow(&u->members, &u->room, u->count + 1, sizeof *u->members, err))
+        return -1;
+    struct member *m = &u->members[u->count++];
+    *m = (struct member){.which = which, .folder = mem_copy(path, folder, err), .name = mem_string(name, err)};
+    if (!m->folder || !m->name)
+        return -1;
+    return which >= 0 ? take_text(u, m, err) : take_weights(u, m, err);
+}
+
+static int take_member(struct unpacking *u, struct archive_entry *entry, struct err *err)
+{
+    const char *path = archive_entry_pathname(entry);
+    if (!path)
+        return err_set(err, ERR_INPUT, "a member has a name that is not UTF-8");
+    while (path[0] == '.' && path[1] == '/')
+        path += 2;
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    int which = source_text_of(name);
+    if (which < 0 && (name[0] == '.' || !ends_with(name, ".safetensors")))
+        return pass_over(u, err);
+    if (u->count == 4096)
+        return err_set(err, ERR_INPUT, "the archive has too many files of weights; give it one checkpoint");
+    if (archive_entry_filetype(entry) != AE_IFREG || archive_entry_hardlink(entry))
+        err_set(err, ERR_INPUT, "is a link, not a file; pack the files that links lead to (tar -h)");
+    else if (add_member(u, path, name, which, err) == 0)
+        return 0;
+    return err_at(err, "%.200s", path);
+}
+
+static int read_members(struct unpacking *u, struct err *err)
+{
+    struct archive_entry *entry;
+    int rc;
+    while ((rc = archive_read_next_header(u->archive, &entry)) == ARCHIVE_OK) {
+        if (++u->seen > MEMBERS_MAX)
+            return err_set(err, ERR_INPUT, "the archive has more than %d members; give it one checkpoint", MEMBERS_MAX);
+        if (take_member(u, entry, err))
+            return -1;
+    }
+    return rc == ARCHIVE_EOF ? archive_input_check_end(&u->input, u->archive, u->seen, err) : fault(u, err);
+}
+
+/* ---- choosing ---- */
+
+static int depth(const char *folder)
+{
+    int slashes = *folder != '\0';
+    for (; *folder; folder++)
+        slashes += *folder == '/';
+    return slashes;
+}
+
+static int find_root(const struct unpacking *u, const char **root, struct err *err)
+{
+    const struct member *best = NULL, *equal = NULL;
+    for (size_t i = 0; i < u->count; i++) {
+        const struct member *m = &u->members[i];
+        if (m->which != TEXT_CONFIG)
+            continue;
+        if (!best || depth(m->folder) < depth(best->folder)) {
+            best = m;
+            equal = NULL;
+        } else if (depth(m->folder) == depth(best->folder)) {
+            equal = m;
+        }
+    }
+    if (!best)
+        return err_set(err, ERR_INPUT, "has no config.json; it tells the model's shape");
+    if (equal)
+        return err_set(err, ERR_INPUT, "has a checkpoint in %.100s and one in %.100s; give it one", best->folder, equal->folder);
+    *root = best->folder;
+    return 0;
+}
+
+static struct member *find_member(const struct unpacking *u, const char *root, const char *name)
+{
+    for (size_t i = 0; i < u->count; i++)
+        if (strcmp(u->members[i].folder, root) == 0 && strcmp(u->members[i].name, name) == 0)
+            return &u->members[i];
+    return NULL;
+}
+
+static int add_weights(struct checkpoint *cp, struct unpacking *u, const struct member *m, struct err *err)
+{
+    struct source_file *file = checkpoint_add_file(cp, m->name, err);
+    if (!file)
+        return -1;
+    file->fd = u->spool;
+    file->base = m->base;
+    file->bytes = m->bytes;
+    return checkpoint_read_header(cp, (int)cp->file_count - 1, err) ? err_at(err, "%s", m->name) : 0;
+}
+
+static int add_shards(struct checkpoint *cp, struct unpacking *u, const char *root, struct err *err)
+{
+    char **names = NULL;
+    int rc = -1;
+    size_t count = 0;
+    if (checkpoint_shards(cp, &names, &count, err))
+        goto done;
+    for (size_t i = 0; i < count; i++) {
+        const struct member *m = find_member(u, root, names[i]);
+        if (!m) {
+            err_set(err, ERR_INPUT, "%s is missing, though %s names it", names[i], source_text_kinds[TEXT_INDEX].name);
+            goto done;
+        }
+        if (add_weights(cp, u, m, err))
+            goto done;
+    }
+    rc = 0;
+done:
+    for (size_t i = 0; i < count; i++)
+        mem_free(&names[i]);
+    mem_free(&names);
+    return rc;
+}
+
+static int choose(struct checkpoint *cp, struct unpacking *u, struct err *err)
+{
+    const char *root = NULL;
+    const struct member *weights = NULL;
+    int others = 0;
+    if (find_root(u, &root, err))
+        return -1;
+    if (*root) {
+        const char *slash = strrchr(root, '/');
+        snprintf(cp->name, sizeof cp->name, "%s", slash ? slash + 1 : root);
+    }
+    for (int i = 0; i < TEXT_COUNT; i++) {
+        const struct member *m = find_member(u, root, source_text_kinds[i].name);
+        if (m && checkpoint_add_text(cp, m->which, m->text.data, m->text.length, err))
+            return -1;
+    }
+    if (cp->texts[TEXT_INDEX].length)
+        return add_shards(cp, u, root, err);
+    weights = find_member(u, root, "model.safetensors");
+    for (size_t i = 0; i < u->count && !weights; i++)
+        others += u->members[i].which < 0 && strcmp(u->members[i].folder, root) == 0;
+    for (size_t i = 0; i < u->count && !weights && others == 1; i++)
+        if (u->members[i].which < 0 && strcmp(u->members[i].folder, root) == 0)
+            weights = &u->members[i];
+    if (!weights)
+        return err_set(err, ERR_INPUT, others ? "has several .safetensors files and no index of them"
+                                              : "has no .safetensors file; other formats of weights are not supported");
+    return add_weights(cp, u, weights, err);
+}
+
+/* ---- */
+
+static int start(struct unpacking *u, int fd, const char *beside, struct err *err)
+{
+    u->headers_only = !beside;
+    u->step = mem_alloc(STEP, 1, err);
+    u->archive = archive_read_new();
+    if (!u->step || archive_input_open(&u->input, fd, err) || spool_open(&u->spool, beside, err))
+        return -1;
+    if (!u->archive)
+        return err_memory(err);
+    archive_read_support_filter_gzip(u->archive);
+    archive_read_support_filter_bzip2(u->archive);
+    archive_read_support_filter_xz(u->archive);
+    archive_read_support_filter_zstd(u->archive);
+    archive_read_support_format_tar(u->archive);
+    if (u->input.seekable)          /* the streaming reader of zip does not see that the directory is cut off */
+        archive_read_support_format_zip_seekable(u->archive);
+    else
+        archive_read_support_format_zip_streamable(u->archive);
+    return archive_input_attach(&u->input, u->archive) == ARCHIVE_OK ? 0 : fault(u, err);
+}
+
+int checkpoint_open_archive(struct checkpoint *cp, int fd, const char *beside, struct err *err)
+{
+    struct unpacking u = {.spool = -1};
+    locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);          /* libarchive gives names in the locale's code */
+    locale_t before = utf8 ? uselocale(utf8) : (locale_t)0;
+    int rc = start(&u, fd, beside, err) || read_members(&u, err) || choose(cp, &u, err) ? -1 : 0;
+    bool kept = false;
+    if (utf8) {
+        uselocale(before);
+        freelocale(utf8);
+    }
+    if (u.archive)
+        archive_read_free(u.archive);
+    for (size_t i = 0; i < cp->file_count; i++)
+        kept |= cp->files[i].fd >= 0 && cp->files[i].fd == u.spool;
+    if (u.spool >= 0 && !kept)
+        close(u.spool);
+    for (size_t i = 0; i < u.count; i++) {
+        mem_free(&u.members[i].folder);
+        mem_free(&u.members[i].name);
+        text_free(&u.members[i].text);
+    }
+    mem_free(&u.members);
+    archive_input_close(&u.input);
+    mem_free(&u.step);
+    cp->headers_only = !beside;
+    return rc;
 }

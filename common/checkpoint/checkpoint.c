@@ -13,6 +13,8 @@
 #include "common/base/mem.h"
 #include "common/checkpoint/safetensors.h"
 
+enum { SHARDS_MAX = 4096 };
+
 const struct source_text_kind source_text_kinds[TEXT_COUNT] = {
     [TEXT_CONFIG] = {"config.json", 4u << 20},
     [TEXT_GENERATION] = {"generation_config.json", 1u << 20},
@@ -102,6 +104,69 @@ int checkpoint_read(const struct checkpoint *cp, const struct source_tensor *ten
     return read_at(&cp->files[tensor->file], tensor->offset + offset, data, bytes, err);
 }
 
+int checkpoint_read_header(struct checkpoint *cp, int index, struct err *err)
+{
+    struct source_file *file = &cp->files[index];
+    struct source_tensor whole = {.file = index};
+    uint8_t prefix[SAFETENSORS_PREFIX] = {0};
+    uint64_t data_bytes;
+    size_t bytes;
+    int rc = -1;
+    char *header = NULL;
+    if ((file->bytes >= sizeof prefix && checkpoint_read(cp, &whole, 0, prefix, sizeof prefix, err)) ||
+        safetensors_header_bytes(prefix, file->bytes, &bytes, err) || !(header = mem_alloc(bytes, 1, err)) ||
+        checkpoint_read(cp, &whole, sizeof prefix, header, bytes, err) ||
+        safetensors_parse(cp, index, header, bytes, &data_bytes, err))
+        goto done;
+    if (data_bytes != file->bytes - sizeof prefix - bytes) {
+        err_set(err, ERR_INPUT, "its tensors need %llu bytes of data, but %llu follow the header; it is cut off or damaged",
+                (unsigned long long)data_bytes, (unsigned long long)(file->bytes - sizeof prefix - bytes));
+        goto done;
+    }
+    rc = 0;
+done:
+    mem_free(&header);
+    return rc;
+}
+
+int checkpoint_shards(const struct checkpoint *cp, char ***names, size_t *count, struct err *err)
+{
+    json_t *index = NULL, *map, *file;
+    const char *tensor;
+    size_t room = 0;
+    int rc = -1;
+    if (config_parse(&index, cp->texts[TEXT_INDEX].data, cp->texts[TEXT_INDEX].length, err))
+        goto done;
+    map = json_object_get(index, "weight_map");
+    if (!json_is_object(map) || !json_object_size(map)) {
+        err_set(err, ERR_INPUT, "has no weight_map");
+        goto done;
+    }
+    json_object_foreach(map, tensor, file) {
+        const char *name = json_is_string(file) ? json_string_value(file) : "";
+        size_t known = 0;
+        if (!*name || strchr(name, '/') || strlen(name) >= SOURCE_NAME) {
+            err_set(err, ERR_INPUT, "tensor %.200s: \"%.200s\" is not the name of a file beside it", tensor, name);
+            goto done;
+        }
+        while (known < *count && strcmp((*names)[known], name))
+            known++;
+        if (known < *count)
+            continue;
+        if (*count == SHARDS_MAX) {
+            err_set(err, ERR_INPUT, "names more than %d files", SHARDS_MAX);
+            goto done;
+        }
+        if (mem_grow(names, &room, *count + 1, sizeof **names, err) || !((*names)[*count] = mem_string(name, err)))
+            goto done;
+        ++*count;
+    }
+    rc = 0;
+done:
+    json_decref(index);
+    return rc ? err_at(err, "%s", source_text_kinds[TEXT_INDEX].name) : 0;
+}
+
 static int by_name(const void *a, const void *b)
 {
     const struct source_tensor *x = a, *y = b;
@@ -121,15 +186,15 @@ struct source_tensor *checkpoint_find(const struct checkpoint *cp, const char *n
 
 static int check_index(const struct checkpoint *cp, struct err *err)
 {
-    json_t *index = NULL;
-    const json_t *file;
+    json_t *index = NULL, *map, *file;
     const char *name;
     int rc = -1;
     if (!cp->texts[TEXT_INDEX].length)
         return 0;
     if (config_parse(&index, cp->texts[TEXT_INDEX].data, cp->texts[TEXT_INDEX].length, err))
         goto done;
-    json_object_foreach(json_object_get(index, "weight_map"), name, file) {
+    map = json_object_get(index, "weight_map");
+    json_object_foreach(map, name, file) {
         const struct source_tensor *tensor = checkpoint_find(cp, name);
         if (!json_is_string(file) || !tensor || strcmp(cp->files[tensor->file].name, json_string_value(file))) {
             err_set(err, ERR_INPUT, "tensor %.200s should be in %.200s, but is %s%s", name,

@@ -49,6 +49,7 @@ extern const struct source_text_kind { const char *name; size_t limit; } source_
 
 struct checkpoint {
     char *path;                     /* as the user wrote it; "standard input" */
+    bool headers_only;              /* data cannot be read */
     char name[64];                  /* the folder's or file's own, for the model's name; empty: not known */
     struct text texts[TEXT_COUNT];
     struct source_file *files;
@@ -75,6 +76,12 @@ int checkpoint_digest(struct checkpoint *checkpoint, struct team *team, struct e
 int checkpoint_open_folder(struct checkpoint *checkpoint, const char *folder, struct err *err);
 int checkpoint_open_safetensors(struct checkpoint *checkpoint, const char *file, struct err *err);
 int checkpoint_open_archive(struct checkpoint *checkpoint, int fd, const char *beside, struct err *err);
+
+/* Reads the header of cp->files[file] and adds its tensors; the file must have exactly the data that these need. */
+int checkpoint_read_header(struct checkpoint *checkpoint, int file, struct err *err);
+
+/* The names of the files that the index text has, each once: none has a slash, which could lead anywhere. */
+int checkpoint_shards(const struct checkpoint *checkpoint, char ***names, size_t *count, struct err *err);
 
 /* Which text a file of this name is; -1: none. */
 int source_text_of(const char *name);

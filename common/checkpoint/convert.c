@@ -91,8 +91,7 @@ static bool matches(const char *name, const char *pattern)
 static int compare_tied(const struct conversion *c, const struct source_tensor *embed, const struct source_tensor *head,
                         struct err *err)
 {
-    enum { STEP = 1 << 16 };
-    char a[STEP / 8], b[STEP / 8];
+    char a[8192], b[sizeof a];
     bool same = embed->bytes == head->bytes && embed->dtype == head->dtype;
     for (uint64_t at = 0; same && at < head->bytes; at += sizeof a) {
         size_t bytes = head->bytes - at < sizeof a ? (size_t)(head->bytes - at) : sizeof a;
@@ -115,9 +114,8 @@ static int check_left_over(const struct conversion *c, struct err *err)
             continue;
         if (c->facts.shape.tied && strcmp(source->name, c->naming->slot[SLOT_HEAD]) == 0) {
             const struct source_tensor *embed = checkpoint_find(c->checkpoint, c->naming->slot[SLOT_EMBED]);
-            if (embed->bytes != source->bytes || c->checkpoint->files[source->file].fd >= 0)
-                if (compare_tied(c, embed, source, err))
-                    return -1;
+            if (!c->checkpoint->headers_only && compare_tied(c, embed, source, err))
+                return -1;
             continue;
         }
         return err_set(err, ERR_INPUT, "%s: tensor %.200s has no place in a %s model of %d layers; config.json is of another "

@@ -11,10 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/arch/config.h"
 #include "common/base/file.h"
 #include "common/base/mem.h"
-#include "common/checkpoint/safetensors.h"
 
 static int join(char out[PATH_MAX], const char *folder, const char *name, struct err *err)
 {
@@ -42,31 +40,6 @@ static int read_texts(struct checkpoint *cp, const char *folder, struct err *err
     return 0;
 }
 
-static int read_header(struct checkpoint *cp, int index, struct err *err)
-{
-    struct source_file *file = &cp->files[index];
-    struct source_tensor whole = {.file = index};
-    uint8_t prefix[SAFETENSORS_PREFIX] = {0};
-    uint64_t data_bytes;
-    size_t bytes;
-    int rc = -1;
-    char *header = NULL;
-    if ((file->bytes >= sizeof prefix && checkpoint_read(cp, &whole, 0, prefix, sizeof prefix, err)) ||
-        safetensors_header_bytes(prefix, file->bytes, &bytes, err) || !(header = mem_alloc(bytes, 1, err)) ||
-        checkpoint_read(cp, &whole, sizeof prefix, header, bytes, err) ||
-        safetensors_parse(cp, index, header, bytes, &data_bytes, err))
-        goto done;
-    if (data_bytes != file->bytes - sizeof prefix - bytes) {
-        err_set(err, ERR_INPUT, "its tensors need %llu bytes of data, but %llu follow the header; it is cut off or damaged",
-                (unsigned long long)data_bytes, (unsigned long long)(file->bytes - sizeof prefix - bytes));
-        goto done;
-    }
-    rc = 0;
-done:
-    mem_free(&header);
-    return rc;
-}
-
 static int add_weights(struct checkpoint *cp, const char *folder, const char *name, struct err *err)
 {
     char path[PATH_MAX];
@@ -84,41 +57,20 @@ static int add_weights(struct checkpoint *cp, const char *folder, const char *na
         return err_at(err, "%s", name);
     }
     file->bytes = (uint64_t)status.st_size;
-    return read_header(cp, (int)cp->file_count - 1, err) ? err_at(err, "%s", name) : 0;
+    return checkpoint_read_header(cp, (int)cp->file_count - 1, err) ? err_at(err, "%s", name) : 0;
 }
 
-/* All shards that the index names. A name with a slash could lead anywhere. */
 static int add_shards(struct checkpoint *cp, const char *folder, struct err *err)
 {
-    json_t *index = NULL;
-    const json_t *file, *map;
-    const char *tensor;
-    int rc = -1;
-    if (config_parse(&index, cp->texts[TEXT_INDEX].data, cp->texts[TEXT_INDEX].length, err)) {
-        err_at(err, "%s", source_text_kinds[TEXT_INDEX].name);
-        goto done;
+    char **names = NULL;
+    size_t count = 0;
+    int rc = checkpoint_shards(cp, &names, &count, err);
+    for (size_t i = 0; i < count; i++) {
+        if (!rc)
+            rc = add_weights(cp, folder, names[i], err);
+        mem_free(&names[i]);
     }
-    map = json_object_get(index, "weight_map");
-    if (!json_is_object(map) || !json_object_size(map)) {
-        err_set(err, ERR_INPUT, "%s: has no weight_map", source_text_kinds[TEXT_INDEX].name);
-        goto done;
-    }
-    json_object_foreach((json_t *)(uintptr_t)map, tensor, file) {
-        const char *name = json_is_string(file) ? json_string_value(file) : "";
-        bool known = false;
-        if (!*name || strchr(name, '/')) {
-            err_set(err, ERR_INPUT, "%s: tensor %.200s: \"%.200s\" is not the name of a file beside it",
-                    source_text_kinds[TEXT_INDEX].name, tensor, name);
-            goto done;
-        }
-        for (size_t i = 0; i < cp->file_count && !known; i++)
-            known = strcmp(cp->files[i].name, name) == 0;
-        if (!known && add_weights(cp, folder, name, err))
-            goto done;
-    }
-    rc = 0;
-done:
-    json_decref(index);
+    mem_free(&names);
     return rc;
 }
 

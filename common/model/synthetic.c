@@ -1,0 +1,204 @@
+#include "common/model/synthetic.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+
+enum { CHUNK_VALUES = 1 << 16 };
+
+struct generator {
+    uint64_t seed;
+    float *values[TEAM_MAX];        /* [CHUNK_VALUES or one row] a member */
+};
+
+/* A bijection of 64 bits without visible pattern (the finaliser of splitmix64, Steele and others, OOPSLA 2014). */
+static uint64_t mix64(uint64_t x)
+{
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+/* The same for 32 bits; plain 32-bit operations, so that compilers turn the loop over columns into vectors. */
+static uint32_t mix32(uint32_t x)
+{
+    x = (x ^ x >> 16) * 0x7feb352du;
+    x = (x ^ x >> 15) * 0x846ca68bu;
+    return x ^ x >> 16;
+}
+
+/* Row `row` of a part: uniform within +-bound. */
+static void random_row(float *values, int columns, uint64_t key, int row, float bound)
+{
+    uint64_t row_key = mix64(key + (uint64_t)row * 0x9e3779b97f4a7c15u);
+    uint32_t base = (uint32_t)row_key, twist = (uint32_t)(row_key >> 32) | 1;
+    float scale = bound * 0x1p-31f;
+    for (int i = 0; i < columns; i++)
+        values[i] = (float)(int32_t)mix32(base + (uint32_t)i * twist) * scale;
+}
+
+enum part_of_block { BLOCK_ROWS, BLOCK_GATE, BLOCK_UP, BLOCK_DOWN };
+
+static void pack(const struct block_job *job, enum part_of_block part, int first, int rows, const float *values)
+{
+    const struct tensor *t = job->tensor;
+    if (part == BLOCK_ROWS)
+        matrix_pack(t->format, job->packed, t->inputs, first, rows, values);
+    else if (part == BLOCK_DOWN)
+        expert_pack_down(t->format, job->packed, t->outputs, t->inputs, first, rows, values);
+    else
+        expert_pack_gate_up(t->format, job->packed, t->outputs, part == BLOCK_UP, first, rows, values);
+}
+
+static void make_part(float *values, const struct block_job *job, uint64_t key, enum part_of_block part, int rows, int columns)
+{
+    float deviation = job->tensor->role == ROLE_EMBED ? 1 : 1 / sqrtf((float)columns);
+    int step = columns > CHUNK_VALUES ? 1 : CHUNK_VALUES / columns;
+    for (int row = 0; row < rows; row += step) {
+        int some = rows - row < step ? rows - row : step;
+        for (int i = 0; i < some; i++)
+            random_row(values + (size_t)i * (size_t)columns, columns, mix64(key + part), row + i, deviation * sqrtf(3));
+        pack(job, part, row, some, values);
+    }
+}
+
+static bool is_norm(enum tensor_role role)
+{
+    return role == ROLE_FINAL_NORM || role == ROLE_ATTENTION_NORM || role == ROLE_FFN_NORM || role == ROLE_Q_NORM ||
+           role == ROLE_K_NORM;
+}
+
+static int make_random(void *context, int member, struct block_job *job, struct err *err)
+{
+    struct generator *g = context;
+    const struct tensor *t = job->tensor;
+    char line[128];
+    int length = snprintf(line, sizeof line, "random %llu %s %d %d %d\n", (unsigned long long)g->seed, t->name, job->block,
+                          t->outputs, t->inputs);
+    struct digest128 name = hash_xxh3(t->name, strlen(t->name));
+    uint64_t key = mix64(mix64(g->seed ^ name.low) + (uint64_t)job->block * 4);
+    if (!g->values[member] && !(g->values[member] = mem_alloc(WIDTH_MAX, sizeof(float), err)))
+        return -1;
+    if (t->kind == TENSOR_VECTOR) {
+        for (int i = 0; is_norm(t->role) && i < t->outputs; i++)
+            ((float *)job->packed)[i] = 1;
+    } else if (t->kind == TENSOR_MATRIX) {
+        make_part(g->values[member], job, key, BLOCK_ROWS, t->outputs, t->inputs);
+    } else {
+        make_part(g->values[member], job, key, BLOCK_GATE, t->inputs, t->outputs);
+        make_part(g->values[member], job, key, BLOCK_UP, t->inputs, t->outputs);
+        make_part(g->values[member], job, key, BLOCK_DOWN, t->outputs, t->inputs);
+    }
+    return hash_sha256(line, (size_t)length, &job->digest, err);
+}
+
+static int write_all(const char *path, struct layout *layout, struct model_facts *facts, const struct block_maker *maker,
+                     struct sha256 *source, struct team *team, struct progress *bar, struct err *err)
+{
+    struct model_writer *writer = NULL;
+    if (model_writer_open(&writer, path, layout, err))
+        return -1;
+    if (bar)
+        bar->total = model_writer_bytes(writer);
+    if (model_writer_fill(writer, maker, team, bar, source, err)) {
+        model_writer_discard(&writer);
+        return -1;
+    }
+    return model_writer_commit(&writer, facts, err);
+}
+
+int synthetic_write(const char *path, const struct hparams *shape, const struct synthetic_options *options, struct team *team,
+                    struct progress *bar, struct err *err)
+{
+    struct model_facts facts = {.shape = *shape, .synthetic = true, .seed = options->seed};
+    struct generator *g = mem_alloc(1, sizeof *g, err);
+    struct layout layout = {0};
+    int rc = -1;
+    if (!g || layout_make(&layout, shape, err))
+        goto done;
+    for (int i = 0; i < layout.count; i++)
+        if (layout.tensors[i].kind != TENSOR_VECTOR)
+            layout.tensors[i].format = layout.tensors[i].role == ROLE_EXPERTS ? options->experts : options->dense;
+    snprintf(facts.name, sizeof facts.name, "%s", options->name);
+    snprintf(facts.producer, sizeof facts.producer, "%s", options->producer);
+    g->seed = options->seed;
+    rc = write_all(path, &layout, &facts, &(struct block_maker){make_random, g}, &facts.source, team, bar, err);
+done:
+    for (int i = 0; g && i < TEAM_MAX; i++)
+        mem_free(&g->values[i]);
+    mem_free(&g);
+    layout_free(&layout);
+    return rc;
+}
+
+/* ---- inflating ---- */
+
+int inflate_plan(struct layout *out, const struct model *model, int inner, struct err *err)
+{
+    struct hparams shape = *model_hparams(model);
+    struct layout layout = {0};
+    if (!hparams_moe_layers(&shape))
+        return err_set(err, ERR_INPUT, "%s: has no experts to inflate", model_path(model));
+    if (inner <= shape.expert_inner)
+        return err_set(err, ERR_INPUT, "%s: its experts have an inner width of %d already; inflate to more than that",
+                       model_path(model), shape.expert_inner);
+    shape.expert_inner = inner;
+    if (hparams_check(&shape, err) || layout_make(&layout, &shape, err))
+        return err_at(err, "%s", model_path(model));
+    for (int i = 0; i < layout.count; i++)
+        layout.tensors[i].format = model_tensor_at(model, i)->format;
+    *out = layout;
+    return 0;
+}
+
+/* Units of gate and up are the same, only fewer. A unit of down holds its inputs in order, so the old one is the beginning
+ * of the new one. */
+static void copy_expert(const struct tensor *from, const unsigned char *old, const struct tensor *to, unsigned char *packed)
+{
+    int hidden = to->outputs;
+    size_t units = ((size_t)hidden + UNIT_OUTPUTS - 1) / UNIT_OUTPUTS;
+    size_t narrow = unit_bytes(from->format, from->inputs), wide = unit_bytes(to->format, to->inputs);
+    size_t old_down = expert_down_offset(from->format, hidden, from->inputs);
+    size_t down = expert_down_offset(to->format, hidden, to->inputs);
+    memcpy(packed, old, old_down);
+    for (size_t i = 0; i < units; i++)
+        memcpy(packed + down + i * wide, old + old_down + i * narrow, narrow);
+}
+
+static int copy_block(void *context, int member, struct block_job *job, struct err *err)
+{
+    const struct model *model = context;
+    const struct tensor *from = model_tensor(model, err, "%s", job->tensor->name);
+    (void)member;
+    if (!from)
+        return -1;
+    const unsigned char *old = (const unsigned char *)model_data(model, from) + from->stride * (uint64_t)job->block;
+    if (job->tensor->role == ROLE_EXPERTS)
+        copy_expert(from, old, job->tensor, job->packed);
+    else
+        memcpy(job->packed, old, job->tensor->stride);
+    return 0;
+}
+
+int inflate_write(const char *path, const struct model *model, int inner, const char *producer, struct team *team,
+                  struct progress *bar, struct err *err)
+{
+    const struct model_facts *original = model_facts(model);
+    struct model_facts facts = {0};
+    struct layout layout = {0};
+    struct sha256 unused;
+    int rc = -1;
+    if (inflate_plan(&layout, model, inner, err) || model_facts_copy(&facts, original, err))
+        goto done;
+    if (!facts.inflated_from)
+        facts.inflated_from = facts.shape.expert_inner;
+    facts.shape.expert_inner = inner;
+    snprintf(facts.producer, sizeof facts.producer, "%s", producer);
+    rc = write_all(path, &layout, &facts, &(struct block_maker){copy_block, (void *)(uintptr_t)model}, &unused, team, bar, err);
+done:
+    layout_free(&layout);
+    model_facts_free(&facts);
+    return rc;
+}

@@ -1,0 +1,31 @@
+/* Model files that come from no checkpoint: random weights of a shape, and a model with heavier experts.
+ *
+ * synthetic: matrices are uniform with standard deviation 1/sqrt(inputs) (the embedding: 1), norms one, biases zero, so that
+ * activations stay near one through any number of layers. A value is a hash of seed, tensor, block, part, row and column: the
+ * same for any number of threads; a format rounds it. Marked as synthetic.
+ *
+ * inflate: the inner width of every routed expert grows to `inner`, the new rows of gate and up and columns of down being
+ * zeros. act(0) * 0 is 0, so the model computes the same function with the same routing, but each expert has the weight of
+ * a larger one. All other tensors are copied byte by byte. Marked with the width it had. */
+#ifndef MOE_MODEL_SYNTHETIC_H
+#define MOE_MODEL_SYNTHETIC_H
+
+#include "common/model/model_write.h"
+
+struct synthetic_options {
+    enum weight_format dense, experts;
+    uint64_t seed;
+    const char *name, *producer;
+};
+
+/* bar may be NULL; its total is set here. */
+int synthetic_write(const char *path, const struct hparams *shape, const struct synthetic_options *options, struct team *team,
+                    struct progress *bar, struct err *err);
+
+int inflate_write(const char *path, const struct model *model, int inner, const char *producer, struct team *team,
+                  struct progress *bar, struct err *err);
+
+/* The layout that inflating would give, for a look before writing. */
+int inflate_plan(struct layout *out, const struct model *model, int inner, struct err *err);
+
+#endif
