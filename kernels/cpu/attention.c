@@ -28,53 +28,95 @@ struct attention {
 };
 
 /* sum over j, ascending, of share[j] * value[slot j][i] by fused multiply-add from 0, for all i < width. */
-static void weigh(const float *values, const size_t *offset, const float *share, int count, int width, float *out)
+#if defined(ISA_AVX512) || defined(ISA_AVX2)
+
+static inline __attribute__((always_inline)) void weigh_strip(const float *values, const size_t *offset, const float *share,
+                                                              int count, int vectors, float *out)
+{
+    vector sum[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < vectors; i++)
+        sum[i] = vector_zero();
+    for (int j = 0; j < count; j++) {
+        vector p = vector_all(share[j]);
+#pragma GCC unroll 8
+        for (int i = 0; i < vectors; i++)
+            sum[i] = vector_fma(p, vector_load(values + offset[j] + i * LANES), sum[i]);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < vectors; i++)
+        vector_store(out + i * LANES, sum[i]);
+}
+
+static int weigh_strips(const float *values, const size_t *offset, const float *share, int count, int width, float *out)
 {
     int i = 0;
-#if defined(ISA_AVX512) || defined(ISA_AVX2)
-    for (; i + 4 * LANES <= width; i += 4 * LANES) {
-        vector a = vector_zero(), b = vector_zero(), c = vector_zero(), d = vector_zero();
-        for (int j = 0; j < count; j++) {
-            const float *value = values + offset[j] + i;
-            vector p = vector_all(share[j]);
-            a = vector_fma(p, vector_load(value), a);
-            b = vector_fma(p, vector_load(value + LANES), b);
-            c = vector_fma(p, vector_load(value + 2 * LANES), c);
-            d = vector_fma(p, vector_load(value + 3 * LANES), d);
-        }
-        vector_store(out + i, a);
-        vector_store(out + i + LANES, b);
-        vector_store(out + i + 2 * LANES, c);
-        vector_store(out + i + 3 * LANES, d);
-    }
-    for (; i + LANES <= width; i += LANES) {
-        vector a = vector_zero();
-        for (int j = 0; j < count; j++)
-            a = vector_fma(vector_all(share[j]), vector_load(values + offset[j] + i), a);
-        vector_store(out + i, a);
-    }
+    for (; i + 8 * LANES <= width; i += 8 * LANES)
+        weigh_strip(values + i, offset, share, count, 8, out + i);
+    for (; i + 4 * LANES <= width; i += 4 * LANES)
+        weigh_strip(values + i, offset, share, count, 4, out + i);
+    for (; i + LANES <= width; i += LANES)
+        weigh_strip(values + i, offset, share, count, 1, out + i);
+    return i;
+}
+
+#else
+
+static int weigh_strips(const float *values, const size_t *offset, const float *share, int count, int width, float *out)
+{
+    (void)values, (void)offset, (void)share, (void)count, (void)width, (void)out;
+    return 0;
+}
+
 #endif
-    for (int at = i; at < width; at++)
-        out[at] = 0;
-    for (int j = 0; j < count && i < width; j++)
-        for (int at = i; at < width; at++)
-            out[at] = __builtin_fmaf(share[j], values[offset[j] + (size_t)at], out[at]);
+
+static void weigh(const float *values, const size_t *offset, const float *share, int count, int width, float *out)
+{
+    int done = weigh_strips(values, offset, share, count, width, out);
+    for (int i = done; i < width; i++)
+        out[i] = 0;
+    for (int j = 0; j < count && done < width; j++)
+        for (int i = done; i < width; i++)
+            out[i] = __builtin_fmaf(share[j], values[offset[j] + (size_t)i], out[i]);
+}
+
+/* The scores of a chunk; while keys are read, the values that will be wanted next are fetched. */
+static void score(const float *q, const float *k, const float *v, const size_t *offset, int count, int width, float scale,
+                  float *out)
+{
+    int j = 0;
+    for (int i = 0; i < count; i++)
+        for (int line = 0; line < width; line += 16)
+            __builtin_prefetch(v + offset[i] + line);
+    for (; j + 4 <= count; j += 4)
+        lanes_dot4(q, k, offset + j, width, out + j);
+    for (; j < count; j++)
+        out[j] = lanes_dot(q, k + offset[j], width);
+    for (j = 0; j < count; j++)
+        out[j] *= scale;
 }
 
 /* One chunk of one query, and its joining to the chunks before. */
 static void query_chunk(struct query *query, const float *k, const float *v, const size_t *offset, int count, int width,
                         float scale)
 {
-    float share[ATTENTION_CHUNK], value[ATTENTION_HEAD_DIM_MAX], sum = 0;
-    for (int j = 0; j < count; j++)
-        share[j] = scale * lanes_dot(query->q, k + offset[j], width);
-    float most = share[0];
-    for (int j = 1; j < count; j++)
-        most = share[j] > most ? share[j] : most;
-    for (int j = 0; j < count; j++)
+    float share[ATTENTION_CHUNK], lane[16], value[ATTENTION_HEAD_DIM_MAX], most, sum;
+    score(query->q, k, v, offset, count, width, scale, share);
+    for (int j = count; j < ATTENTION_CHUNK; j++)
+        share[j] = -INFINITY;                           /* exp of it is 0, and adding 0 changes no sum of such numbers */
+    for (int i = 0; i < 16; i++)
+        lane[i] = share[i];
+    for (int j = 16; j < ATTENTION_CHUNK; j += 16)
+        for (int i = 0; i < 16; i++)
+            lane[i] = share[j + i] > lane[i] ? share[j + i] : lane[i];
+    most = lane[0];
+    for (int i = 1; i < 16; i++)
+        most = lane[i] > most ? lane[i] : most;
+    for (int j = 0; j < ATTENTION_CHUNK; j++)
         share[j] = plain_exp(share[j] - most);
-    for (int j = 0; j < count; j++)
-        sum += share[j];
+    for (int i = 0; i < 16; i++)
+        lane[i] = ((share[i] + share[i + 16]) + share[i + 32]) + share[i + 48];
+    sum = lanes_sum(lane);
     if (!query->begun) {
         query->begun = 1;
         query->most = most;

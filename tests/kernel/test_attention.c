@@ -1,0 +1,269 @@
+/* Rotary positions, the KV cache and attention: against the reference; a tree of drafts sees what its sequence, laid out
+ * one token after the other, would see, to the bit. */
+#include "tests/kernel/support.h"
+
+struct shape {
+    int rows, heads, kv_heads, head_dim, committed, window;
+};
+
+struct call {
+    struct arena arena;
+    struct attention_args args;
+};
+
+/* Rows are nodes of a random tree behind `committed` tokens; a node's path is its ancestors and itself. */
+static void draw_tree(struct call *call, const struct shape *s, uint64_t *seed)
+{
+    int32_t *parent = calloc((size_t)s->rows, sizeof *parent), *start = calloc((size_t)s->rows + 1, sizeof *start);
+    int32_t *prefix = calloc((size_t)s->rows, sizeof *prefix), *path = calloc((size_t)s->rows * (size_t)s->rows, sizeof *path);
+    for (int r = 0; r < s->rows; r++) {
+        int depth = 0;
+        prefix[r] = s->committed;
+        parent[r] = r == 0 ? -1 : draw_below(seed, r + 1) - 1;
+        for (int node = r; node >= 0; node = parent[node])
+            depth++;
+        start[r + 1] = start[r] + depth;
+        for (int node = r; node >= 0; node = parent[node])
+            path[start[r] + --depth] = s->committed + node;
+    }
+    call->args.prefix = take_integers(&call->arena, prefix, (size_t)s->rows);
+    call->args.path_start = take_integers(&call->arena, start, (size_t)s->rows + 1);
+    call->args.path = take_integers(&call->arena, path, (size_t)start[s->rows]);
+    free(parent);
+    free(start);
+    free(prefix);
+    free(path);
+}
+
+static void call_open(struct call *call, const struct shape *s, uint64_t seed)
+{
+    struct attention_args *a = &call->args;
+    size_t used = (size_t)s->heads * (size_t)s->head_dim;
+    arena_open(&call->arena);
+    *a = (struct attention_args){.scale = 3 / sqrtf((float)s->head_dim), .rows = s->rows, .heads = s->heads,
+                                 .kv_heads = s->kv_heads, .head_dim = s->head_dim, .capacity = s->committed + s->rows + 3,
+                                 .stride = (int)used + 5, .window = s->window};
+    size_t cache = (size_t)s->kv_heads * (size_t)a->capacity * (size_t)s->head_dim;
+    a->q = draw_floats(&call->arena, (size_t)s->rows * (size_t)a->stride, 1, &seed);
+    a->k = draw_floats(&call->arena, cache, 1, &seed);
+    a->v = draw_floats(&call->arena, cache, 1, &seed);
+    a->out = arena_take(&call->arena, (size_t)s->rows * used * sizeof(float));
+    /* Slots that nobody sees hold NaN. */
+    for (int h = 0; h < s->kv_heads; h++)
+        for (int slot = s->committed + s->rows; slot < a->capacity; slot++) {
+            size_t place = ((size_t)h * (size_t)a->capacity + (size_t)slot) * (size_t)s->head_dim;
+            memset((float *)at(a->k) + place, 0xff, (size_t)s->head_dim * sizeof(float));
+            memset((float *)at(a->v) + place, 0xff, (size_t)s->head_dim * sizeof(float));
+        }
+    draw_tree(call, s, &seed);
+}
+
+static void run(struct call *call, const struct device_ops *ops, struct queue queue)
+{
+    poison(call->args.out);
+    ops->attention(&queue, &call->args);
+    arena_check(&call->arena);
+}
+
+static const struct shape SHAPES[] = {
+    {1, 1, 1, 1, 0, 0}, {1, 2, 1, 7, 1, 0}, {2, 2, 2, 16, 63, 0}, {3, 4, 2, 33, 64, 0}, {7, 4, 1, 64, 65, 0},
+    {9, 12, 4, 16, 127, 0}, {17, 3, 3, 128, 130, 0}, {64, 2, 2, 24, 200, 0}, {1, 16, 16, 128, 700, 0}, {5, 16, 1, 80, 10, 0},
+    {9, 4, 2, 32, 200, 1}, {9, 4, 2, 32, 200, 2}, {9, 4, 2, 32, 200, 64}, {9, 4, 2, 32, 200, 100}, {9, 4, 2, 32, 20, 4096},
+    {130, 2, 1, 64, 3, 33},
+};
+
+static void trees_agree_with_the_reference(void **state)
+{
+    (void)state;
+    for (int i = 0; i < LENGTH(SHAPES); i++) {
+        const struct shape *s = &SHAPES[i];
+        struct call call;
+        char what[128];
+        call_open(&call, s, (uint64_t)i + 1);
+        run(&call, &ref_ops, queue_of_ref(&call.arena));
+        struct buffer expected = arena_copy(&call.arena, call.args.out), first = {0};
+        FOR_EACH_ISA(isa)
+            for (int threads = 1; threads <= TEAMS; threads++) {
+                snprintf(what, sizeof what, "%s %d threads, shape %d", isa->name, threads, i);
+                run(&call, &isa->ops, queue_of(threads));
+                assert_close(what, call.args.out, expected, TOLERANCE_ATTENTION);
+                if (!first.address)
+                    first = arena_copy(&call.arena, call.args.out);
+                assert_true(same_bits(first, call.args.out));
+            }
+        arena_close(&call.arena);
+    }
+}
+
+/* Row r of the tree alone, its path copied into the slots right behind the prefix: nothing but its sequence is left. */
+static void assert_same_when_linear(const struct call *tree, const struct shape *s, int row, const struct cpu_isa *isa)
+{
+    const struct attention_args *a = &tree->args;
+    const int32_t *start = at(a->path_start), *path = at(a->path);
+    int depth = start[row + 1] - start[row], length = s->committed + depth, zero[2] = {0, 0};
+    size_t width = (size_t)s->head_dim, used = (size_t)s->heads * width;
+    struct attention_args line = *a;
+    struct arena arena;
+    arena_open(&arena);
+    line.rows = 1;
+    line.capacity = length;
+    line.q = buffer_part(a->q, (size_t)row * (size_t)a->stride * sizeof(float), used * sizeof(float));
+    line.k = arena_take(&arena, (size_t)s->kv_heads * (size_t)length * width * sizeof(float));
+    line.v = arena_take(&arena, (size_t)s->kv_heads * (size_t)length * width * sizeof(float));
+    line.out = arena_take(&arena, used * sizeof(float));
+    line.prefix = take_integers(&arena, &length, 1);
+    line.path_start = take_integers(&arena, zero, 2);
+    line.path = (struct buffer){0};
+    for (int h = 0; h < s->kv_heads; h++)
+        for (int j = 0; j < length; j++) {
+            int slot = j < s->committed ? j : path[start[row] + j - s->committed];
+            size_t from = ((size_t)h * (size_t)a->capacity + (size_t)slot) * width, to = ((size_t)h * (size_t)length + (size_t)j) * width;
+            memcpy((float *)at(line.k) + to, (float *)at(a->k) + from, width * sizeof(float));
+            memcpy((float *)at(line.v) + to, (float *)at(a->v) + from, width * sizeof(float));
+        }
+    struct queue queue = queue_of(2);
+    isa->ops.attention(&queue, &line);
+    assert_memory_equal(at(line.out), (float *)at(a->out) + (size_t)row * used, used * sizeof(float));
+    arena_close(&arena);
+}
+
+static void tree_equals_its_sequences_laid_out(void **state)
+{
+    (void)state;
+    for (int i = 0; i < LENGTH(SHAPES); i++) {
+        struct call call;
+        call_open(&call, &SHAPES[i], (uint64_t)i + 100);
+        FOR_EACH_ISA(isa) {
+            run(&call, &isa->ops, queue_of(3));
+            for (int r = 0; r < SHAPES[i].rows; r += 1 + SHAPES[i].rows / 9)
+                assert_same_when_linear(&call, &SHAPES[i], r, isa);
+        }
+        arena_close(&call.arena);
+    }
+}
+
+static void window_of_one_is_the_own_value(void **state)
+{
+    (void)state;
+    const struct shape s = {4, 2, 2, 16, 5, 1};
+    struct call call;
+    call_open(&call, &s, 8);
+    const struct attention_args *a = &call.args;
+    FOR_EACH_ISA(isa) {
+        run(&call, &isa->ops, queue_of(1));
+        for (int r = 0; r < s.rows; r++)
+            for (int h = 0; h < s.heads; h++)
+                assert_memory_equal((float *)at(a->out) + (r * s.heads + h) * s.head_dim,
+                                    (float *)at(a->v) + (h * a->capacity + s.committed + r) * s.head_dim,
+                                    (size_t)s.head_dim * sizeof(float));
+    }
+    arena_close(&call.arena);
+}
+
+static void rope_agrees_with_the_reference(void **state)
+{
+    (void)state;
+    static const struct {
+        int rows, heads, head_dim, rotary;
+    } shapes[] = {{1, 1, 2, 2}, {3, 2, 16, 16}, {9, 4, 33, 10}, {64, 3, 128, 128}, {512, 16, 64, 32}};
+    for (int i = 0; i < LENGTH(shapes); i++) {
+        uint64_t seed = (uint64_t)i + 1;
+        struct arena arena;
+        size_t rows = (size_t)shapes[i].rows, half = (size_t)shapes[i].rotary / 2;
+        enum { POSITIONS = 40 };
+        arena_open(&arena);
+        struct rope_args args = {.rows = shapes[i].rows, .heads = shapes[i].heads, .head_dim = shapes[i].head_dim,
+                                 .rotary = shapes[i].rotary, .stride = shapes[i].heads * shapes[i].head_dim + 3};
+        struct buffer before = draw_floats(&arena, rows * (size_t)args.stride, 1, &seed), expected;
+        args.table = arena_take(&arena, POSITIONS * half * 2 * sizeof(float));
+        args.position = arena_take(&arena, rows * sizeof(int32_t));
+        args.x = arena_copy(&arena, before);
+        for (size_t j = 0; j < POSITIONS * half; j++) {
+            float angle = 3 * draw_float(&seed);
+            ((float *)at(args.table))[2 * j] = cosf(angle);
+            ((float *)at(args.table))[2 * j + 1] = sinf(angle);
+        }
+        for (size_t r = 0; r < rows; r++)
+            ((int32_t *)at(args.position))[r] = r ? draw_below(&seed, POSITIONS) : POSITIONS - 1;
+        struct queue queue = queue_of_ref(&arena);
+        ref_ops.rope(&queue, &args);
+        expected = arena_copy(&arena, args.x);
+        struct buffer first = {0};
+        FOR_EACH_ISA(isa) {
+            queue = queue_of(2);
+            copy_into(args.x, before);
+            isa->ops.rope(&queue, &args);
+            assert_close("rope", args.x, expected, TOLERANCE_ROPE);
+            if (!first.address)
+                first = arena_copy(&arena, args.x);
+            assert_true(same_bits(first, args.x));
+            for (size_t r = 0; r < rows; r++)
+                for (size_t h = 0; h < (size_t)args.heads; h++) {
+                    size_t rest = r * (size_t)args.stride + h * (size_t)args.head_dim + 2 * half;
+                    assert_memory_equal((float *)at(args.x) + rest, (float *)at(before) + rest,
+                                        ((size_t)args.head_dim - 2 * half) * sizeof(float));
+                }
+        }
+        arena_close(&arena);
+    }
+}
+
+static void cache_is_written_and_moved(void **state)
+{
+    (void)state;
+    enum { ROWS = 70, HEADS = 3, DIM = 513, CAPACITY = 90, STRIDE = HEADS * DIM + 2 };
+    uint64_t seed = 4;
+    struct arena arena;
+    int32_t slot[ROWS], from[] = {9, 12, 15, 60}, to[] = {8, 9, 10, 60};
+    arena_open(&arena);
+    for (int r = 0; r < ROWS; r++)
+        slot[r] = (r * 37 + 5) % 89;
+    struct buffer empty = draw_floats(&arena, HEADS * CAPACITY * DIM, 1, &seed), results[4][2];
+    struct kv_write_args write = {.rows = ROWS, .kv_heads = HEADS, .head_dim = DIM, .capacity = CAPACITY, .stride = STRIDE};
+    struct kv_move_args move = {.count = LENGTH(to), .kv_heads = HEADS, .head_dim = DIM, .capacity = CAPACITY};
+    write.in_k = draw_floats(&arena, ROWS * STRIDE, 1, &seed);
+    write.in_v = draw_floats(&arena, ROWS * STRIDE, 1, &seed);
+    write.slot = take_integers(&arena, slot, ROWS);
+    move.from = take_integers(&arena, from, LENGTH(from));
+    move.to = take_integers(&arena, to, LENGTH(to));
+    int count = 0;
+    struct queue queue = queue_of_ref(&arena);
+    const struct device_ops *ops = &ref_ops;
+    for (const struct cpu_isa *const *isa = cpu_isas();; ops = &(*isa++)->ops, queue = queue_of(2)) {
+        write.k = move.k = arena_copy(&arena, empty);
+        write.v = move.v = arena_copy(&arena, empty);
+        ops->kv_write(&queue, &write);
+        for (int r = 0; r < ROWS; r++)
+            for (int h = 0; h < HEADS; h++) {
+                assert_memory_equal((float *)at(write.k) + (h * CAPACITY + slot[r]) * DIM,
+                                    (float *)at(write.in_k) + r * STRIDE + h * DIM, DIM * sizeof(float));
+                assert_memory_equal((float *)at(write.v) + (h * CAPACITY + slot[r]) * DIM,
+                                    (float *)at(write.in_v) + r * STRIDE + h * DIM, DIM * sizeof(float));
+            }
+        struct buffer k = arena_copy(&arena, write.k);
+        ops->kv_move(&queue, &move);
+        for (int h = 0; h < HEADS; h++)         /* slot 9 was read before it was overwritten */
+            for (int i = 0; i < LENGTH(to); i++)
+                assert_memory_equal((float *)at(move.k) + (h * CAPACITY + to[i]) * DIM,
+                                    (float *)at(k) + (h * CAPACITY + from[i]) * DIM, DIM * sizeof(float));
+        results[count][0] = move.k;
+        results[count][1] = move.v;
+        assert_true(same_bits(results[0][0], results[count][0]) && same_bits(results[0][1], results[count][1]));
+        count++;
+        if (!*isa)
+            break;
+    }
+    arena_close(&arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(trees_agree_with_the_reference),
+        cmocka_unit_test(tree_equals_its_sequences_laid_out),
+        cmocka_unit_test(window_of_one_is_the_own_value),
+        cmocka_unit_test(rope_agrees_with_the_reference),
+        cmocka_unit_test(cache_is_written_and_moved),
+    };
+    return cmocka_run_group_tests(tests, teams_open, teams_close);
+}

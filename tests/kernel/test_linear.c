@@ -1,0 +1,132 @@
+/* The matrix product: against the reference, and the promise that a row's bits depend on that row alone. */
+#include "tests/kernel/support.h"
+
+struct shape {
+    int rows, inputs, outputs, bias, add, in_more, out_more;     /* *_more: floats between rows that are not used */
+};
+
+struct call {
+    struct arena arena;
+    struct linear_args args;
+    struct buffer before;
+};
+
+static void call_open(struct call *call, const struct shape *s, enum weight_format format, uint64_t seed)
+{
+    struct linear_args *a = &call->args;
+    arena_open(&call->arena);
+    *a = (struct linear_args){.format = format, .add = s->add, .rows = s->rows, .inputs = s->inputs, .outputs = s->outputs,
+                              .in_stride = s->inputs + s->in_more, .out_stride = s->outputs + s->out_more};
+    a->in = draw_floats(&call->arena, (size_t)s->rows * (size_t)a->in_stride, 1, &seed);
+    for (int r = 0; r < s->rows; r++)
+        memset((float *)at(a->in) + (size_t)r * (size_t)a->in_stride + s->inputs, 0xff, (size_t)s->in_more * sizeof(float));
+    a->weight = draw_matrix(&call->arena, format, s->outputs, s->inputs, &seed);
+    if (s->bias)
+        a->bias = draw_floats(&call->arena, (size_t)s->outputs, 1, &seed);
+    call->before = draw_floats(&call->arena, (size_t)s->rows * (size_t)a->out_stride, 1, &seed);
+    if (!s->add)
+        for (int r = 0; r < s->rows; r++)
+            memset((float *)at(call->before) + (size_t)r * (size_t)a->out_stride, 0xff, (size_t)s->outputs * sizeof(float));
+    a->out = arena_copy(&call->arena, call->before);
+}
+
+static void run(struct call *call, const struct device_ops *ops, struct queue queue)
+{
+    copy_into(call->args.out, call->before);
+    ops->linear(&queue, &call->args);
+    arena_check(&call->arena);
+}
+
+/* What lies between the rows of out must be what it was: it is compared with the tolerance too, so exactly here. */
+static void assert_gaps_untouched(const struct call *call, const struct shape *s)
+{
+    const float *out = at(call->args.out), *before = at(call->before);
+    for (int r = 0; r < s->rows; r++) {
+        size_t gap = (size_t)r * (size_t)call->args.out_stride + (size_t)s->outputs;
+        if (s->out_more)
+            assert_memory_equal(out + gap, before + gap, (size_t)s->out_more * sizeof(float));
+    }
+}
+
+static void against_reference(const struct shape *s, enum weight_format format)
+{
+    struct call call;
+    char what[128];
+    call_open(&call, s, format, (uint64_t)(s->rows * 13 + s->inputs * 3 + s->outputs) * 4 + format);
+    run(&call, &ref_ops, queue_of_ref(&call.arena));
+    struct buffer expected = arena_copy(&call.arena, call.args.out), first = {0};
+    FOR_EACH_ISA(isa)
+        for (int threads = 1; threads <= TEAMS; threads++) {
+            snprintf(what, sizeof what, "%s %s %d threads rows %d inputs %d outputs %d", isa->name, format_name(format), threads,
+                     s->rows, s->inputs, s->outputs);
+            run(&call, &isa->ops, queue_of(threads));
+            assert_close(what, call.args.out, expected, TOLERANCE_LINEAR);
+            assert_gaps_untouched(&call, s);
+            if (!first.address)
+                first = arena_copy(&call.arena, call.args.out);
+            assert_true(same_bits(first, call.args.out));
+        }
+    arena_close(&call.arena);
+}
+
+static void ragged_shapes_agree_with_the_reference(void **state)
+{
+    (void)state;
+    static const int inputs[] = {1, 2, 7, 33, 128, 130, 192}, outputs[] = {1, 5, 16, 31, 32, 64, 100};
+    static const int rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17};
+    int turn = 0;
+    for (int format = 0; format < FORMAT_COUNT; format++)
+        for (int i = 0; i < LENGTH(inputs); i++)
+            for (int o = 0; o < LENGTH(outputs); o++, turn++)
+                against_reference(&(struct shape){rows[turn % LENGTH(rows)], inputs[i], outputs[o], turn % 2, turn % 3 == 0,
+                                                  turn % 4, turn % 5}, format);
+}
+
+static void many_rows_and_long_inputs_agree_with_the_reference(void **state)
+{
+    (void)state;
+    for (int format = 0; format < FORMAT_COUNT; format++) {
+        against_reference(&(struct shape){64, 192, 192, 0, 0, 0, 3}, format);
+        against_reference(&(struct shape){512, 65, 100, 1, 1, 1, 0}, format);
+        against_reference(&(struct shape){3, 2051, 100, 1, 0, 0, 0}, format);
+        against_reference(&(struct shape){8, 1030, 70, 0, 0, 2, 0}, format);
+    }
+}
+
+/* Every row of a large product, again in products of other sizes. */
+static void bits_of_a_row_depend_on_that_row_alone(void **state)
+{
+    (void)state;
+    const struct shape s = {150, 193, 70, 1, 1, 0, 0};
+    static const int rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 70};
+    for (int format = 0; format < FORMAT_COUNT; format++) {
+        struct call call;
+        call_open(&call, &s, format, 17);
+        run(&call, &cpu_isas()[0]->ops, queue_of(2));
+        struct buffer whole = arena_copy(&call.arena, call.args.out);
+        struct linear_args part = call.args;
+        size_t in_row = (size_t)s.inputs * sizeof(float), out_row = (size_t)s.outputs * sizeof(float);
+        FOR_EACH_ISA(isa)
+            for (int i = 0; i < LENGTH(rows); i++)
+                for (int first = 0; first + rows[i] <= s.rows; first += rows[i] + 20) {
+                    struct queue queue = queue_of(1 + i % TEAMS);
+                    copy_into(call.args.out, call.before);
+                    part.rows = rows[i];
+                    part.in = buffer_part(call.args.in, (size_t)first * in_row, (size_t)rows[i] * in_row);
+                    part.out = buffer_part(call.args.out, (size_t)first * out_row, (size_t)rows[i] * out_row);
+                    isa->ops.linear(&queue, &part);
+                    assert_memory_equal(at(part.out), (char *)at(whole) + (size_t)first * out_row, (size_t)rows[i] * out_row);
+                }
+        arena_close(&call.arena);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ragged_shapes_agree_with_the_reference),
+        cmocka_unit_test(many_rows_and_long_inputs_agree_with_the_reference),
+        cmocka_unit_test(bits_of_a_row_depend_on_that_row_alone),
+    };
+    return cmocka_run_group_tests(tests, teams_open, teams_close);
+}
