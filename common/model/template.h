@@ -2,7 +2,7 @@
  *
  * Source:   `chat_template` of tokenizer_config.json. White space is treated as transformers treats it: trim_blocks and
  *           lstrip_blocks on, one newline at the very end dropped.
- * Offered:  for (else, if, loop.*, break, continue, unpacking), if, set (also as a block, and on namespaces), macro, raw,
+ * Offered:  for (else, if, loop.*, break, continue, unpacking), if, set (also as a block, and on namespaces), macro,
  *           generation; literals, slices, the operators of Jinja2, x if y else z, filters, tests and string methods as
  *           listed in template_filter.c, template_test.c and template_method.c; range, namespace, dict, raise_exception.
  *           There is no strftime_now: a prompt must not depend on the day.

@@ -1,0 +1,20 @@
+/* Operations on strings that filters and methods share; each keeps the origin of every byte. */
+#ifndef MOE_MODEL_TEMPLATE_TEXT_H
+#define MOE_MODEL_TEMPLATE_TEXT_H
+
+#include "common/model/template_internal.h"
+
+enum text_case { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_CAPITALIZE };
+int text_case(struct render *r, const struct string *s, enum text_case to, struct value *out);
+
+/* set: characters to take off (a Python str), NULL: white space. */
+int text_strip(struct render *r, const struct string *s, const struct string *set, bool left, bool right, struct value *out);
+
+/* separator NULL: at runs of white space, without empty parts. most < 0: no limit. */
+int text_split(struct render *r, const struct string *s, const struct string *separator, int64_t most, struct value *out);
+int text_replace(struct render *r, const struct string *s, const struct string *from, const struct string *to, int64_t most,
+                 struct value *out);
+int text_join(struct render *r, const struct list *list, const struct string *separator, struct value *out);
+int dict_items(struct render *r, const struct dict *dict, struct value *out);          /* list of [key, value] */
+
+#endif
