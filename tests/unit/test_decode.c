@@ -1,0 +1,445 @@
+/* The loop on small random models through the real engine: the tokens are those of decoding without a draft, whatever is
+ * drafted; ends are where they would be; what is reported adds up. */
+#include "tests/unit/unit.h"
+
+#include "common/base/file.h"
+#include "common/base/utf8.h"
+#include "common/decode/decode.h"
+#include "common/decode/ending.h"
+#include "tests/unit/tiny.h"
+
+enum { TOKENS = 60, VOCAB_LEAST = 20 };
+
+struct rig {
+    struct model *model;
+    struct device *device;
+    struct expert_source *experts;
+    struct engine *engine;
+    struct err err;
+    char *folder;
+};
+
+static void must(int rc, const struct err *err)
+{
+    if (rc)
+        fail_msg("%s", err->text);
+}
+
+/* The tiny model of this seed, which ends at `eos` (-1: nowhere) and reaches `context` positions. */
+static void rig_open(struct rig *rig, uint64_t seed, int eos, int context, int threads)
+{
+    struct chance chance = {seed};
+    struct hparams shape = tiny_shape(&chance);
+    *rig = (struct rig){.folder = unit_folder()};
+    struct err *err = &rig->err;
+    if (eos >= 0) {
+        shape.eos[0] = eos;
+        shape.eos_count = 1;
+    }
+    must(tiny_write(unit_path(rig->folder, "m.moe"), &shape, FORMAT_F32, seed, err), err);
+    must(model_open(&rig->model, unit_path(rig->folder, "m.moe"), err), err);
+    must(device_open(&rig->device, &(struct device_setup){"host", threads, NULL}, err), err);
+    if (hparams_moe_layers(model_hparams(rig->model)))
+        must(expert_source_open(&rig->experts, rig->model, rig->device, err), err);
+    must(engine_open(&rig->engine, &(struct engine_setup){rig->model, rig->device, rig->experts, 128, DECODE_ROWS_MAX, context},
+                     err), err);
+}
+
+static void rig_close(struct rig *rig)
+{
+    engine_close(&rig->engine);
+    expert_source_close(&rig->experts);
+    device_close(&rig->device);
+    model_close(&rig->model);
+    unit_remove(rig->folder);
+}
+
+/* What the sink saw of one run. */
+struct seen {
+    const struct decode_prompt *prompt;
+    int iterations, emitted, drafts, draft_tokens, accepted, begins, prompt_rows;
+    int answer_tokens;              /* so far, to know where the root should be */
+    double end_s;
+    int32_t root;
+    bool has_root;
+    struct text text;
+};
+
+static int see_prompt(void *context, const struct forward *piece, int position, struct err *err)
+{
+    struct seen *seen = context;
+    (void)err;
+    assert_int_equal(position, seen->prompt_rows);
+    seen->prompt_rows += piece->rows;
+    return 0;
+}
+
+static int see_begin(void *context, double prefill_s, struct err *err)
+{
+    struct seen *seen = context;
+    (void)err;
+    assert_true(prefill_s > 0);
+    assert_int_equal(seen->prompt_rows, seen->prompt->tokens);
+    seen->end_s = prefill_s;
+    seen->begins++;
+    seen->answer_tokens = 1;
+    return 0;
+}
+
+static int see_text(void *context, const char *bytes, size_t count, struct err *err)
+{
+    return text_put(&((struct seen *)context)->text, bytes, count, err);
+}
+
+static int see_iteration(void *context, const struct decode_iteration *it, struct err *err)
+{
+    struct seen *seen = context;
+    int kept = 0, last = 0;
+    (void)err;
+    assert_int_equal(it->number, seen->iterations++);
+    assert_int_equal(it->position, seen->prompt->tokens + seen->answer_tokens - 1);
+    assert_int_equal(it->rows, 1 + it->tree->nodes);
+    assert_int_equal(it->forward->rows, it->rows);
+    assert_int_equal(it->forward->logit_rows, it->rows);
+    assert_int_equal(it->parent[0], -1);
+    if (seen->has_root)
+        assert_int_equal(it->token[0], seen->root);
+    assert_true(it->tree->nodes <= it->K);
+    for (int row = 0; row < it->rows; row++) {
+        if (it->kept[row] && row) {
+            assert_int_equal(it->parent[row], last);
+            if (kept <= it->n_emitted)
+                assert_int_equal(it->token[row], it->emitted[kept - 1]);
+            last = row;
+        }
+        kept += it->kept[row];
+    }
+    assert_int_equal(kept, 1 + it->accepted);
+    assert_in_range(it->n_emitted, 1, it->accepted + 1);
+    assert_true(it->end_s > seen->end_s);
+    assert_true(it->draft_s >= 0 && it->verify_s > 0 && it->accept_s >= 0 && it->other_s >= 0);
+    assert_true(it->draft_s + it->verify_s + it->accept_s + it->other_s <= it->end_s - seen->end_s + 1e-9);
+    assert_int_equal(values_number(&it->policy, "K", -1), it->K);
+    seen->end_s = it->end_s;
+    seen->emitted += it->n_emitted;
+    seen->answer_tokens += it->n_emitted;
+    seen->root = it->emitted[it->n_emitted - 1];
+    seen->has_root = true;
+    seen->drafts += it->tree->nodes > 0;
+    seen->draft_tokens += it->tree->nodes;
+    seen->accepted += it->accepted;
+    return 0;
+}
+
+/* Runs one prompt on a decoder of its own; the answer goes to token[], its number is returned. */
+static int run(struct rig *rig, const struct decode_settings *settings, const struct tokenizer *tokenizer, const int32_t *prompt,
+               int tokens, struct decode_result *result, struct seen *seen, int32_t *token)
+{
+    struct decoder *decoder = NULL;
+    struct decoder_setup setup = {.engine = rig->engine, .tokenizer = tokenizer, .settings = settings};
+    struct decode_prompt asked = {.token = prompt, .tokens = tokens};
+    struct seen mine = {.prompt = &asked};
+    struct decode_sink sink = {&mine, see_prompt, see_begin, see_iteration, see_text};
+    must(decoder_open(&decoder, &setup, &rig->err), &rig->err);
+    must(decoder_run(decoder, &asked, &sink, result, &rig->err), &rig->err);
+    assert_int_equal(mine.begins, 1);
+    assert_int_equal(mine.iterations, result->iterations);
+    assert_int_equal(mine.emitted, result->tokens - (result->tokens > 0));
+    assert_int_equal(mine.drafts, result->drafts);
+    assert_int_equal(mine.draft_tokens, result->draft_tokens);
+    assert_int_equal(mine.accepted, result->accepted_tokens);
+    if (tokenizer) {
+        assert_int_equal(mine.text.length, result->text_bytes);
+        assert_memory_equal(mine.text.length ? mine.text.data : "", result->text, result->text_bytes);
+        result->text = NULL;
+    }
+    memcpy(token, result->token, (size_t)result->tokens * sizeof *token);
+    result->token = NULL;
+    if (seen)
+        *seen = mine;
+    else
+        text_free(&mine.text);
+    decoder_close(&decoder);
+    return result->tokens;
+}
+
+static int make_prompt(uint64_t seed, int32_t *prompt)
+{
+    struct chance chance = {seed + 99};
+    int count = chance_range(&chance, 1, 40);
+    for (int i = 0; i < count; i++)
+        prompt[i] = i > 8 && i % 5 ? prompt[i - 7] : chance_range(&chance, 0, VOCAB_LEAST - 1);
+    return count;
+}
+
+static void tokens_do_not_depend_on_drafts_or_threads(void **state)
+{
+    static const struct { double temperature, top_p, min_p; int top_k; } samplings[] = {
+        {0, 1, 0, 0}, {0.7, 1, 0, 0}, {1, 1, 0, 4}, {0.5, 0.8, 0.02, 0}};
+    static const int lengths[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 64};
+    int accepted = 0, refused = 0;
+    (void)state;
+    for (uint64_t seed = 1; seed <= 6; seed++)
+        for (int threads = 1; threads <= 2; threads++) {
+            struct rig rig;
+            int32_t prompt[64], token[TOKENS], expected[4][TOKENS];
+            int count = make_prompt(seed, prompt);
+            rig_open(&rig, seed, -1, 0, threads);
+            for (size_t s = 0; s < 4; s++)
+                for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
+                    struct decode_settings settings = DECODE_DEFAULTS;
+                    struct decode_result result;
+                    settings.temperature = samplings[s].temperature;
+                    settings.top_p = samplings[s].top_p;
+                    settings.min_p = samplings[s].min_p;
+                    settings.top_k = samplings[s].top_k;
+                    settings.max_tokens = TOKENS;
+                    settings.seed = seed;
+                    settings.draft = k ? "ngram" : NULL;
+                    settings.draft_length = k ? lengths[k] : -1;
+                    assert_int_equal(run(&rig, &settings, NULL, prompt, count, &result, NULL, token), TOKENS);
+                    assert_int_equal(result.finish, FINISH_LENGTH);
+                    if (!k) {
+                        assert_int_equal(result.iterations, TOKENS - 1);
+                        memcpy(expected[s], token, sizeof token);
+                    }
+                    assert_memory_equal(token, expected[s], sizeof token);
+                    accepted += result.accepted_tokens;
+                    refused += result.draft_tokens - result.accepted_tokens;
+                }
+            assert_memory_not_equal(expected[0], expected[1], sizeof token);
+            rig_close(&rig);
+        }
+    assert_true(accepted > 500 && refused > 500);
+}
+
+/* Limit, end token and context cut the run where it would have ended, also amid accepted tokens. */
+static void ends_are_where_they_would_be(void **state)
+{
+    static const uint64_t seeds[] = {1, 4, 5, 10};
+    int amid = 0;
+    (void)state;
+    for (int s = 0; s < 4; s++) {
+        uint64_t seed = seeds[s];
+        struct rig rig;
+        int32_t prompt[64 + TOKENS], whole[TOKENS], token[TOKENS];
+        int count = make_prompt(seed, prompt);
+        struct decode_settings settings = DECODE_DEFAULTS;
+        struct decode_result result;
+        settings.max_tokens = TOKENS;
+        settings.temperature = 0.3;
+        rig_open(&rig, seed, -1, 0, 1);
+        /* The answer becomes part of the prompt, so that drafts foresee what is yet to come for the first time. */
+        count += run(&rig, &settings, NULL, prompt, count, &result, NULL, prompt + count);
+        run(&rig, &settings, NULL, prompt, count, &result, NULL, whole);
+        settings.draft = "ngram";
+        settings.draft_length = 8;
+        for (int limit = 0; limit < TOKENS; limit += 1 + limit / 9) {
+            settings.max_tokens = limit;
+            assert_int_equal(run(&rig, &settings, NULL, prompt, count, &result, NULL, token), limit);
+            assert_memory_equal(token, whole, (size_t)limit * sizeof *token);
+            assert_int_equal(result.finish, FINISH_LENGTH);
+        }
+        rig_close(&rig);
+        settings.max_tokens = TOKENS;
+        for (int context = count + 1; context < count + TOKENS; context += 13) {
+            rig_open(&rig, seed, -1, context, 1);
+            assert_int_equal(run(&rig, &settings, NULL, prompt, count, &result, NULL, token), context - count);
+            assert_memory_equal(token, whole, (size_t)(context - count) * sizeof *token);
+            assert_int_equal(result.finish, FINISH_LENGTH);
+            rig_close(&rig);
+        }
+        for (int at = 0; at < TOKENS; at++) {
+            int end = 0;
+            while (whole[end] != whole[at])
+                end++;
+            if (end < at)
+                continue;
+            rig_open(&rig, seed, whole[at], 0, 1);
+            settings.ignore_eos = false;
+            assert_int_equal(run(&rig, &settings, NULL, prompt, count, &result, NULL, token), end + 1);
+            assert_memory_equal(token, whole, (size_t)(end + 1) * sizeof *token);
+            assert_int_equal(result.finish, FINISH_STOP);
+            amid += result.accepted_tokens + result.iterations > end;       /* tokens behind the end were dropped */
+            settings.ignore_eos = true;
+            assert_int_equal(run(&rig, &settings, NULL, prompt, count, &result, NULL, token), TOKENS);
+            assert_memory_equal(token, whole, sizeof token);
+            rig_close(&rig);
+        }
+    }
+    assert_true(amid >= 1);
+}
+
+static struct tokenizer *open_tokenizer(void)
+{
+    struct tokenizer *tokenizer = NULL;
+    struct text json = {0};
+    struct err err = {0};
+    must(file_read(&json, unit_path(unit_models(), "pocket/model/tokenizer.json"), 1 << 24, &err), &err);
+    must(tokenizer_new(&tokenizer, json.data, json.length, &err), &err);
+    text_free(&json);
+    return tokenizer;
+}
+
+/* A model whose ids are those of the pocket tokenizer's first tokens: its text ends before a stop string all the same. */
+static void stop_strings_cut_the_same_text(void **state)
+{
+    struct tokenizer *tokenizer = open_tokenizer();
+    (void)state;
+    for (uint64_t seed = 1; seed <= 3; seed++) {
+        struct rig rig;
+        struct seen whole = {0}, seen = {0};
+        int32_t prompt[64], token[TOKENS], all[TOKENS];
+        int count = make_prompt(seed, prompt);
+        struct decode_settings settings = DECODE_DEFAULTS;
+        struct decode_result result;
+        settings.max_tokens = TOKENS;
+        settings.temperature = 0.6;
+        rig_open(&rig, seed, -1, 0, 1);
+        run(&rig, &settings, tokenizer, prompt, count, &result, &whole, all);
+        assert_true(whole.text.length >= TOKENS);
+        for (size_t at = 0; at + 3 < whole.text.length; at += 5) {
+            char stop[4] = {0};
+            const char *none = "\n\n\n\n", *stops[2] = {none, stop};
+            memcpy(stop, whole.text.data + at, 3);
+            if (utf8_fault(stop, 3) < 3)
+                continue;
+            size_t cut = (size_t)(strstr(whole.text.data, stop) - whole.text.data);
+            int tokens[2];
+            for (int drafting = 0; drafting < 2; drafting++) {
+                settings.stop = (struct strings){stops, 2};
+                settings.draft = drafting ? "ngram:n=2" : NULL;
+                settings.draft_length = drafting ? 6 : -1;
+                tokens[drafting] = run(&rig, &settings, tokenizer, prompt, count, &result, &seen, token);
+                assert_int_equal(result.finish, FINISH_STOP);
+                assert_int_equal(seen.text.length, cut);
+                assert_memory_equal(cut ? seen.text.data : "", whole.text.data, cut);
+                assert_memory_equal(token, all, (size_t)tokens[drafting] * sizeof *token);
+                text_free(&seen.text);
+            }
+            assert_int_equal(tokens[0], tokens[1]);
+        }
+        text_free(&whole.text);
+        rig_close(&rig);
+    }
+    tokenizer_free(&tokenizer);
+}
+
+/* Text is given out as soon as it is certain and never taken back; what is held back is what could still be a stop string. */
+static void text_is_certain_when_it_is_given(void **state)
+{
+    static const char *const stops[] = {"aab", "abc abd", "\xe2\x82\xac!"};
+    struct tokenizer *tokenizer = open_tokenizer();
+    (void)state;
+    srand(8);
+    for (int round = 0; round < 2000; round++) {
+        char text[64] = {0};
+        struct strings stop = {(const char **)(uintptr_t)stops, 3};
+        struct ending ending = {.tokenizer = tokenizer, .stop = &stop};
+        struct tokens tokens = {0};
+        struct err err = {0};
+        for (int i = 0, n = rand() % 30; i < n; i++)
+            strcat(text, (const char *[]){"a", "a", "b", "c", " ", "d", "\xe2\x82\xac", "!"}[rand() % 8]);
+        must(tokenizer_encode(tokenizer, text, strlen(text), 0, &tokens, &err), &err);
+        ending_begin(&ending, 1000);
+        size_t given = 0, cut = strlen(text);
+        for (int i = 0; i < 3; i++)
+            cut = strstr(text, stops[i]) && (size_t)(strstr(text, stops[i]) - text) < cut ? (size_t)(strstr(text, stops[i]) - text) : cut;
+        for (int i = 0; i < tokens.n && !ending.ended; i++) {
+            must(ending_put(&ending, tokens.ids[i], &err), &err);
+            assert_true(ending.certain >= given && ending.certain <= cut);
+            given = ending.certain;
+            assert_memory_equal(ending.text.data ? ending.text.data : "", text, given);
+            for (size_t at = given; !ending.ended && at < ending.text.length; at++)     /* held back for a reason */
+                if (at == given)
+                    assert_true(strncmp(stops[0], ending.text.data + at, ending.text.length - at) == 0 ||
+                                strncmp(stops[1], ending.text.data + at, ending.text.length - at) == 0 ||
+                                strncmp(stops[2], ending.text.data + at, ending.text.length - at) == 0);
+        }
+        assert_int_equal(ending.ended, cut < strlen(text));
+        if (ending.ended) {
+            assert_int_equal(ending.reason, FINISH_STOP);
+            assert_int_equal(ending.text.length, cut);
+        }
+        tokens_free(&tokens);
+        ending_free(&ending);
+    }
+    tokenizer_free(&tokenizer);
+}
+
+static void bad_prompts_and_settings_are_refused(void **state)
+{
+    static const char *empty[] = {""};
+    static const int32_t prompt[] = {1, 2, 10000};
+    struct rig rig;
+    struct decode_settings settings = DECODE_DEFAULTS;
+    struct decoder *decoder = NULL;
+    struct decode_sink sink = {0};
+    struct decode_result result;
+    (void)state;
+    rig_open(&rig, 1, -1, 8, 1);
+    struct decoder_setup setup = {.engine = rig.engine, .settings = &settings};
+    must(decoder_open(&decoder, &setup, &rig.err), &rig.err);
+    const struct { struct decode_prompt prompt; const char *part; } wrong[] = {
+        {{prompt, 0, 0, 0}, "no tokens"}, {{prompt, 3, 0, 0}, "token 10000"}, {{prompt, 8, 0, 0}, "8 tokens"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct err err = {0};
+        assert_int_equal(decoder_run(decoder, &wrong[i].prompt, &sink, &result, &err), -1);
+        assert_non_null(strstr(err.text, wrong[i].part));
+    }
+    const struct decode_prompt right = {prompt, 2, 0, 0};           /* and goes on after a refusal */
+    must(decoder_run(decoder, &right, &sink, &result, &rig.err), &rig.err);
+    assert_int_equal(result.tokens, 6);
+    decoder_close(&decoder);
+
+    settings.stop = (struct strings){empty, 1};
+    assert_int_equal(decoder_open(&decoder, &setup, &rig.err), -1);
+    assert_non_null(strstr(rig.err.text, "tokenizer"));
+    err_clear(&rig.err);
+    settings.stop.count = 0;
+    settings.draft_length = 3;
+    assert_int_equal(decoder_open(&decoder, &setup, &rig.err), -1);
+    assert_non_null(strstr(rig.err.text, "--draft ngram"));
+    rig_close(&rig);
+}
+
+static void a_suite_sets_what_a_command_line_sets(void **state)
+{
+    struct decode_settings settings;
+    struct decode_settings_store *store = NULL;
+    struct err err = {0};
+    json_t *map = json_pack("{s:s, s:i, s:f, s:b, s:b, s:[s, s], s:s}", "draft", "ngram:n=3", "draft-length", 6, "temperature", 0.7,
+                            "ignore-eos", 1, "force-nothing", 0, "stop", "a", "b", "budget-mode", "truncate");
+    (void)state;
+    assert_int_equal(decode_settings_from_json(&settings, &store, map, &err), -1);
+    assert_non_null(strstr(err.text, "force-nothing"));
+    err_clear(&err);
+    json_object_del(map, "force-nothing");
+    must(decode_settings_from_json(&settings, &store, map, &err), &err);
+    json_decref(map);
+    assert_string_equal(settings.draft, "ngram:n=3");
+    assert_int_equal(settings.draft_length, 6);
+    assert_true(settings.temperature == 0.7 && settings.top_p == 1 && settings.ignore_eos);
+    assert_int_equal(settings.stop.count, 2);
+    assert_string_equal(settings.stop.items[1], "b");
+    assert_int_equal(settings.budget_mode, BUDGET_TRUNCATE);
+    assert_int_equal(settings.max_tokens, -1);
+    decode_settings_free(&store);
+    map = json_pack("{s:i}", "draft-length", 65);
+    assert_int_equal(decode_settings_from_json(&settings, &store, map, &err), -1);
+    assert_non_null(strstr(err.text, "draft-length"));
+    json_decref(map);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tokens_do_not_depend_on_drafts_or_threads),
+        cmocka_unit_test(ends_are_where_they_would_be),
+        cmocka_unit_test(stop_strings_cut_the_same_text),
+        cmocka_unit_test(text_is_certain_when_it_is_given),
+        cmocka_unit_test(bad_prompts_and_settings_are_refused),
+        cmocka_unit_test(a_suite_sets_what_a_command_line_sets),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
