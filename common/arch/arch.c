@@ -293,3 +293,25 @@ int arch_read(const json_t *config, const json_t *generation, struct hparams *ou
     *arch = family;
     return 0;
 }
+
+int arch_read_text(const char *text, size_t bytes, int layers, struct hparams *shape, struct err *err)
+{
+    const struct arch *arch;
+    json_t *config = NULL, *types;
+    int rc = -1;
+    if (config_parse(&config, text, bytes, err))
+        return -1;
+    if (layers) {
+        types = json_object_get(config, "layer_types");
+        while (json_is_array(types) && json_array_size(types) > (size_t)layers)
+            json_array_remove(types, json_array_size(types) - 1);
+        if (json_object_set_new(config, "num_hidden_layers", json_integer(layers))) {
+            err_memory(err);
+            goto done;
+        }
+    }
+    rc = arch_read(config, NULL, shape, &arch, err);
+done:
+    json_decref(config);
+    return rc;
+}

@@ -80,6 +80,9 @@ const struct arch *arch_at(int index);
 /* generation may be NULL. */
 int arch_read(const json_t *config, const json_t *generation, struct hparams *shape, const struct arch **arch, struct err *err);
 
+/* The same from the text of a config.json, with another number of layers when `layers` is not 0. */
+int arch_read_text(const char *config, size_t bytes, int layers, struct hparams *shape, struct err *err);
+
 /* What all llama-like families call their tensors outside the feed-forward network. */
 #define LLAMA_NAMES \
     [SLOT_EMBED] = "model.embed_tokens.weight", \

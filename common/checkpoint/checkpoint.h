@@ -18,7 +18,7 @@
 #include "common/base/team.h"
 #include "common/base/text.h"
 
-enum source_dtype { DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_OTHER };
+enum source_dtype { SOURCE_F32, SOURCE_F16, SOURCE_BF16, SOURCE_OTHER };
 
 enum { SOURCE_DIMS = 8, SOURCE_NAME = 256 };
 

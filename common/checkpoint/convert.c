@@ -15,8 +15,8 @@ enum { CHUNK_VALUES = 1 << 18, SCRATCH_VALUES = WIDTH_MAX };
 _Static_assert((int)SCRATCH_VALUES >= (int)CHUNK_VALUES, "a chunk must fit");
 
 static const char *const PLACES[] = {[PART_ROWS] = "rows", [PART_GATE] = "gate", [PART_UP] = "up", [PART_DOWN] = "down"};
-static const int DTYPE_BYTES[] = {[DTYPE_F32] = 4, [DTYPE_F16] = 2, [DTYPE_BF16] = 2};
-static const enum weight_format DTYPE_FORMAT[] = {[DTYPE_F32] = FORMAT_F32, [DTYPE_F16] = FORMAT_F16, [DTYPE_BF16] = FORMAT_BF16};
+static const int DTYPE_BYTES[] = {[SOURCE_F32] = 4, [SOURCE_F16] = 2, [SOURCE_BF16] = 2};
+static const enum weight_format DTYPE_FORMAT[] = {[SOURCE_F32] = FORMAT_F32, [SOURCE_F16] = FORMAT_F16, [SOURCE_BF16] = FORMAT_BF16};
 
 /* ---- the plan ---- */
 
@@ -43,7 +43,7 @@ static struct source_tensor *bind(const struct conversion *c, const struct tenso
         err_set(err, ERR_INPUT, "%s: tensor %s has shape %s; config.json asks for %s", file, part->name, is, should);
         return NULL;
     }
-    if (source->dtype == DTYPE_OTHER) {
+    if (source->dtype == SOURCE_OTHER) {
         err_set(err, ERR_INPUT, "%s: tensor %s is %s; supported are F32, F16 and BF16", file, part->name, source->dtype_name);
         return NULL;
     }
@@ -234,9 +234,9 @@ struct maker {
 static void widen(enum source_dtype dtype, const void *raw, size_t count, float *values)
 {
     const uint16_t *half = raw;
-    if (dtype == DTYPE_F32)
+    if (dtype == SOURCE_F32)
         memcpy(values, raw, count * sizeof *values);
-    else if (dtype == DTYPE_BF16)
+    else if (dtype == SOURCE_BF16)
         for (size_t i = 0; i < count; i++)
             values[i] = bf16_to_f32(half[i]);
     else

@@ -10,11 +10,11 @@
 enum { HEADER_MAX = 100000000, HEADER_VALUES_MAX = 2000000 };
 
 static const struct { const char *name; enum source_dtype dtype; int bytes; } DTYPES[] = {
-    {"F32", DTYPE_F32, 4}, {"F16", DTYPE_F16, 2}, {"BF16", DTYPE_BF16, 2},
-    {"F64", DTYPE_OTHER, 8}, {"I64", DTYPE_OTHER, 8}, {"U64", DTYPE_OTHER, 8}, {"C64", DTYPE_OTHER, 8},
-    {"I32", DTYPE_OTHER, 4}, {"U32", DTYPE_OTHER, 4}, {"I16", DTYPE_OTHER, 2}, {"U16", DTYPE_OTHER, 2},
-    {"I8", DTYPE_OTHER, 1}, {"U8", DTYPE_OTHER, 1}, {"BOOL", DTYPE_OTHER, 1},
-    {"F8_E4M3", DTYPE_OTHER, 1}, {"F8_E5M2", DTYPE_OTHER, 1}, {"F8_E8M0", DTYPE_OTHER, 1},
+    {"F32", SOURCE_F32, 4}, {"F16", SOURCE_F16, 2}, {"BF16", SOURCE_BF16, 2},
+    {"F64", SOURCE_OTHER, 8}, {"I64", SOURCE_OTHER, 8}, {"U64", SOURCE_OTHER, 8}, {"C64", SOURCE_OTHER, 8},
+    {"I32", SOURCE_OTHER, 4}, {"U32", SOURCE_OTHER, 4}, {"I16", SOURCE_OTHER, 2}, {"U16", SOURCE_OTHER, 2},
+    {"I8", SOURCE_OTHER, 1}, {"U8", SOURCE_OTHER, 1}, {"BOOL", SOURCE_OTHER, 1},
+    {"F8_E4M3", SOURCE_OTHER, 1}, {"F8_E5M2", SOURCE_OTHER, 1}, {"F8_E8M0", SOURCE_OTHER, 1},
 };
 
 int safetensors_header_bytes(const uint8_t prefix[SAFETENSORS_PREFIX], uint64_t file_bytes, size_t *bytes, struct err *err)

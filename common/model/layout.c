@@ -101,3 +101,57 @@ int layout_place(struct layout *layout, uint64_t begin, uint64_t *end, struct er
     *end = at;
     return 0;
 }
+
+static bool alike(const struct tensor *a, const struct tensor *b)
+{
+    return a->role == b->role && a->format == b->format && a->outputs == b->outputs && a->inputs == b->inputs &&
+           a->count == b->count;
+}
+
+static double parameters(const struct tensor *t)
+{
+    double each = (double)t->outputs * (double)t->inputs;
+    return t->kind == TENSOR_EXPERTS ? 3 * each * (double)t->count : each;
+}
+
+static int print_line(struct text *out, const struct tensor *t, int tensors, uint64_t bytes, struct err *err)
+{
+    const char *last = t->layer < 0 ? t->name : strchr(strchr(t->name, '.') + 1, '.');
+    char name[NAME_ROOM + 16], shape[64];
+    snprintf(name, sizeof name, "%s%s", t->layer < 0 ? "" : "layers.*", last);
+    if (t->kind == TENSOR_VECTOR)
+        snprintf(shape, sizeof shape, "[%d]", t->outputs);
+    else if (t->kind == TENSOR_MATRIX)
+        snprintf(shape, sizeof shape, "[%d][%d]", t->outputs, t->inputs);
+    else
+        snprintf(shape, sizeof shape, "%d x 3 x [%d][%d]", t->count, t->inputs, t->outputs);
+    return text_printf(out, err, "%5d  %-28s %-5s %-28s %15llu\n", tensors, name, format_name(t->format), shape,
+                       (unsigned long long)bytes);
+}
+
+int layout_print(struct text *out, const struct layout *layout, const struct hparams *shape, struct err *err)
+{
+    uint64_t all = 0;
+    double count = 0;
+    for (int i = 0; i < layout->count; i++) {
+        const struct tensor *t = &layout->tensors[i];
+        uint64_t bytes = 0;
+        int tensors = 0;
+        bool seen = false;
+        for (int k = 0; k < i && !seen; k++)
+            seen = alike(t, &layout->tensors[k]);
+        all += t->bytes;
+        count += parameters(t);
+        if (seen)
+            continue;
+        for (int k = i; k < layout->count; k++)
+            if (alike(t, &layout->tensors[k])) {
+                bytes += layout->tensors[k].bytes;
+                tensors++;
+            }
+        if (print_line(out, t, tensors, bytes, err))
+            return -1;
+    }
+    return text_printf(out, err, "%s: %d layers, %.0f parameters, %d tensors, %llu bytes\n", shape->family, shape->layers, count,
+                       layout->count, (unsigned long long)all);
+}

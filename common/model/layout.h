@@ -9,6 +9,7 @@
 #ifndef MOE_MODEL_LAYOUT_H
 #define MOE_MODEL_LAYOUT_H
 
+#include "common/base/text.h"
 #include "common/model/model.h"
 
 enum { MODEL_PAGE = 4096 };
@@ -28,5 +29,8 @@ int tensor_measure(struct tensor *tensor, struct err *err);
 
 /* Measures all and places them one after the other from `begin` on, each at a page; *end is where the last one ends. */
 int layout_place(struct layout *layout, uint64_t begin, uint64_t *end, struct err *err);
+
+/* A table for people: tensors that differ in nothing but the layer stand on one line. */
+int layout_print(struct text *out, const struct layout *layout, const struct hparams *shape, struct err *err);
 
 #endif

@@ -109,6 +109,16 @@ static int write_all(const char *path, struct layout *layout, struct model_facts
     return model_writer_commit(&writer, facts, err);
 }
 
+int synthetic_plan(struct layout *out, const struct hparams *shape, const struct synthetic_options *options, struct err *err)
+{
+    if (layout_make(out, shape, err))
+        return -1;
+    for (int i = 0; i < out->count; i++)
+        if (out->tensors[i].kind != TENSOR_VECTOR)
+            out->tensors[i].format = out->tensors[i].role == ROLE_EXPERTS ? options->experts : options->dense;
+    return 0;
+}
+
 int synthetic_write(const char *path, const struct hparams *shape, const struct synthetic_options *options, struct team *team,
                     struct progress *bar, struct err *err)
 {
@@ -116,11 +126,8 @@ int synthetic_write(const char *path, const struct hparams *shape, const struct 
     struct generator *g = mem_alloc(1, sizeof *g, err);
     struct layout layout = {0};
     int rc = -1;
-    if (!g || layout_make(&layout, shape, err))
+    if (!g || synthetic_plan(&layout, shape, options, err))
         goto done;
-    for (int i = 0; i < layout.count; i++)
-        if (layout.tensors[i].kind != TENSOR_VECTOR)
-            layout.tensors[i].format = layout.tensors[i].role == ROLE_EXPERTS ? options->experts : options->dense;
     snprintf(facts.name, sizeof facts.name, "%s", options->name);
     snprintf(facts.producer, sizeof facts.producer, "%s", options->producer);
     g->seed = options->seed;

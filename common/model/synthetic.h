@@ -25,7 +25,8 @@ int synthetic_write(const char *path, const struct hparams *shape, const struct 
 int inflate_write(const char *path, const struct model *model, int inner, const char *producer, struct team *team,
                   struct progress *bar, struct err *err);
 
-/* The layout that inflating would give, for a look before writing. */
+/* The layouts that these would write. out: {0} */
+int synthetic_plan(struct layout *out, const struct hparams *shape, const struct synthetic_options *options, struct err *err);
 int inflate_plan(struct layout *out, const struct model *model, int inner, struct err *err);
 
 #endif

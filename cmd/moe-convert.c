@@ -1,0 +1,256 @@
+/* moe-convert: model files from checkpoints, from known shapes, and from other model files.
+ *
+ * Reads:  a Hugging Face folder, .safetensors, or either in a tar or zip, also from standard input; a config.json; a .moe file
+ * Writes: a .moe file; text for list and --dry-run
+ * Exit:   0 done, 2 trouble */
+#include <string.h>
+
+#include "common/base/file.h"
+#include "common/base/mem.h"
+#include "common/base/version.h"
+#include "common/checkpoint/convert.h"
+#include "common/cli/command.h"
+#include "common/model/synthetic.h"
+
+static const char PRODUCER[] = "moe-convert " MOE_VERSION;
+
+enum { KEEP = 0, NOT_GIVEN = -1 };      /* of the choices below; the others stand in the order of enum weight_format */
+static const char *const kept_formats[] = {"keep", "f32", "f16", "bf16", NULL};
+static const char *const plain_formats[] = {"f32", "f16", "bf16", NULL};
+
+struct build_args {
+    const char *source, *output, *name;
+    int dtype, expert_dtype, threads;
+    bool dry_run;
+};
+
+#define WRITE_OPTIONS(args) \
+    OPT_OUTPUT('o', "output", args, output, "write the model to FILE"), \
+    OPT_FLAG('n', "dry-run", args, dry_run, "print what would be written, and write nothing"), \
+    OPT_THREADS(args, threads)
+
+static const struct opt build_options[] = {
+    OPT_CHOICE(0, "dtype", struct build_args, dtype, kept_formats, "store matrices so; vectors are always f32"),
+    OPT_CHOICE(0, "expert-dtype", struct build_args, expert_dtype, kept_formats, "store the routed experts so; as --dtype says if "
+               "not given"),
+    OPT_STRING(0, "name", struct build_args, name, "NAME", "call the model so; like its folder or file if not given"),
+    WRITE_OPTIONS(struct build_args), OPT_END };
+static const struct operand build_operands[] = { OPERAND_ONE("SOURCE", struct build_args, source), OPERAND_END };
+static const struct build_args build_defaults = { .expert_dtype = NOT_GIVEN };
+
+/* What would be written goes to standard output, in place of the file. */
+static int print_plan(struct layout *layout, const struct hparams *shape, struct err *err)
+{
+    struct output *out = NULL;
+    struct text text = {0};
+    uint64_t end;
+    int rc = -1;
+    if (layout_place(layout, MODEL_PAGE, &end, err) || layout_print(&text, layout, shape, err) || output_open(&out, "-", err) ||
+        output_write(out, text.data, text.length, err))
+        goto done;
+    rc = output_commit(&out, err);
+done:
+    output_discard(&out);
+    text_free(&text);
+    return rc;
+}
+
+static int check_output(const char *output, bool dry_run, struct err *err)
+{
+    if (dry_run)
+        return 0;
+    if (!output)
+        return err_set(err, ERR_INPUT, "no -o FILE; name the model file to write");
+    if (strcmp(output, "-") == 0)
+        return err_set(err, ERR_INPUT, "-o -: a model file is mapped, not streamed; name a file");
+    return 0;
+}
+
+static int start_team(struct team **team, int threads, struct err *err)
+{
+    return team_new(team, threads ? threads : team_cores(), err);
+}
+
+static struct format_choice choose(int choice)
+{
+    return (struct format_choice){.keep = choice == KEEP, .format = choice == KEEP ? FORMAT_F32 : (enum weight_format)(choice - 1)};
+}
+
+static int build(const void *arguments, const struct console *console, struct err *err)
+{
+    const struct build_args *args = arguments;
+    struct convert_options options = {
+        .dense = choose(args->dtype), .experts = choose(args->expert_dtype == NOT_GIVEN ? args->dtype : args->expert_dtype),
+        .name = args->name, .producer = PRODUCER};
+    struct checkpoint *checkpoint = NULL;
+    struct conversion plan = {0};
+    struct team *team = NULL;
+    struct progress bar;
+    int rc = -1;
+    if (check_output(args->output, args->dry_run, err) ||
+        checkpoint_open(&checkpoint, args->source, args->dry_run ? NULL : args->output, err) ||
+        conversion_plan(&plan, checkpoint, &options, err))
+        goto done;
+    if (args->dry_run) {
+        rc = print_plan(&plan.layout, &plan.facts.shape, err);
+        goto done;
+    }
+    if (start_team(&team, args->threads, err))
+        goto done;
+    console_progress(console, &bar, "bytes", 0);
+    rc = conversion_write(&plan, args->output, team, &bar, err);
+    progress_end(&bar);
+done:
+    team_free(&team);
+    conversion_free(&plan);
+    checkpoint_close(&checkpoint);
+    return rc;
+}
+
+struct synthetic_args {
+    const char *like, *output, *name;
+    int layers, dtype, expert_dtype, threads;
+    uint64_t seed;
+    bool dry_run;
+};
+
+static const struct opt synthetic_options[] = {
+    OPT_STRING(0, "like", struct synthetic_args, like, "NAME|FILE", "take the shape of a known model, or of a config.json"),
+    OPT_COUNT('l', "layers", struct synthetic_args, layers, 1, LAYERS_MAX, "make N layers; as many as the model has if not given"),
+    OPT_CHOICE(0, "dtype", struct synthetic_args, dtype, plain_formats, "store matrices so; vectors are always f32"),
+    OPT_CHOICE(0, "expert-dtype", struct synthetic_args, expert_dtype, plain_formats, "store the routed experts so; as --dtype says "
+               "if not given"),
+    OPT_STRING(0, "name", struct synthetic_args, name, "NAME", "call the model so; as --like says if not given"),
+    OPT_SEED(struct synthetic_args, seed), WRITE_OPTIONS(struct synthetic_args), OPT_END };
+static const struct synthetic_args synthetic_defaults = { .dtype = FORMAT_BF16, .expert_dtype = NOT_GIVEN };
+
+static int read_shape(const struct synthetic_args *args, struct hparams *shape, struct err *err)
+{
+    const char *known = known_shape(args->like);
+    struct text text = {0};
+    int rc = -1;
+    if (!known && !strchr(args->like, '/') && !strstr(args->like, ".json"))
+        return err_set(err, ERR_INPUT, "--like %s: no shape is known by that name; `moe-convert list` has them, and a config.json "
+                       "can be given", args->like);
+    if (known ? text_puts(&text, known, err) : file_read(&text, args->like, source_text_kinds[TEXT_CONFIG].limit, err))
+        goto done;
+    rc = arch_read_text(text.data, text.length, args->layers, shape, err);
+    if (rc)
+        err_at(err, "%s", args->like);
+done:
+    text_free(&text);
+    return rc;
+}
+
+static int synthetic(const void *arguments, const struct console *console, struct err *err)
+{
+    const struct synthetic_args *args = arguments;
+    struct synthetic_options options = {
+        .dense = (enum weight_format)args->dtype, .seed = args->seed, .name = args->name ? args->name : args->like,
+        .experts = (enum weight_format)(args->expert_dtype == NOT_GIVEN ? args->dtype : args->expert_dtype), .producer = PRODUCER};
+    struct hparams shape;
+    struct layout layout = {0};
+    struct team *team = NULL;
+    struct progress bar;
+    int rc = -1;
+    if (!args->like)
+        return err_set(err, ERR_INPUT, "no --like NAME; `moe-convert list` has the known shapes");
+    if (check_output(args->output, args->dry_run, err) || read_shape(args, &shape, err))
+        return -1;
+    if (args->dry_run) {
+        rc = synthetic_plan(&layout, &shape, &options, err) || print_plan(&layout, &shape, err) ? -1 : 0;
+        layout_free(&layout);
+        return rc;
+    }
+    if (start_team(&team, args->threads, err))
+        return -1;
+    console_progress(console, &bar, "bytes", 0);
+    rc = synthetic_write(args->output, &shape, &options, team, &bar, err);
+    progress_end(&bar);
+    team_free(&team);
+    return rc;
+}
+
+struct inflate_args {
+    const char *model, *output;
+    int expert_ffn, threads;
+    bool dry_run;
+};
+
+static const struct opt inflate_options[] = {
+    OPT_COUNT(0, "expert-ffn", struct inflate_args, expert_ffn, 1, WIDTH_MAX, "pad every expert with zeros to an inner width of N"),
+    WRITE_OPTIONS(struct inflate_args), OPT_END };
+static const struct operand inflate_operands[] = { OPERAND_ONE("MODEL", struct inflate_args, model), OPERAND_END };
+
+static int inflate(const void *arguments, const struct console *console, struct err *err)
+{
+    const struct inflate_args *args = arguments;
+    struct model *model = NULL;
+    struct layout layout = {0};
+    struct team *team = NULL;
+    struct progress bar;
+    int rc = -1;
+    if (!args->expert_ffn)
+        return err_set(err, ERR_INPUT, "no --expert-ffn N; say how wide the experts shall be");
+    if (check_output(args->output, args->dry_run, err) || model_open(&model, args->model, err))
+        goto done;
+    if (args->dry_run) {
+        struct hparams shape = *model_hparams(model);
+        shape.expert_inner = args->expert_ffn;
+        rc = inflate_plan(&layout, model, args->expert_ffn, err) || print_plan(&layout, &shape, err) ? -1 : 0;
+        goto done;
+    }
+    if (start_team(&team, args->threads, err))
+        goto done;
+    console_progress(console, &bar, "bytes", 0);
+    rc = inflate_write(args->output, model, args->expert_ffn, PRODUCER, team, &bar, err);
+    progress_end(&bar);
+done:
+    team_free(&team);
+    layout_free(&layout);
+    model_close(&model);
+    return rc;
+}
+
+struct list_args { int unused; };
+static const struct opt list_options[] = { OPT_END };
+
+static int list(const void *arguments, const struct console *console, struct err *err)
+{
+    struct output *out = NULL;
+    struct text text = {0};
+    const char *name, *summary;
+    int rc = text_puts(&text, "families (model_type of config.json)\n", err);
+    (void)arguments, (void)console;
+    for (int i = 0; arch_at(i) && !rc; i++)
+        rc = text_printf(&text, err, "  %-14s %s\n", arch_at(i)->model_type, arch_at(i)->summary);
+    rc = rc || text_puts(&text, "\nweight formats\n", err);
+    for (int i = 0; i < FORMAT_COUNT && !rc; i++)
+        rc = text_printf(&text, err, "  %s\n", format_name((enum weight_format)i));
+    rc = rc || text_puts(&text, "\nshapes for synthetic --like\n", err);
+    for (int i = 0; (name = known_shape_at(i, &summary)) && !rc; i++)
+        rc = text_printf(&text, err, "  %-14s %s\n", name, summary);
+    if (!rc && !(rc = output_open(&out, "-", err)))
+        rc = output_write(out, text.data, text.length, err) || output_commit(&out, err);
+    output_discard(&out);
+    text_free(&text);
+    return rc ? -1 : 0;
+}
+
+static const struct subcommand subcommands[] = {
+    { .name = "build", .summary = "convert a checkpoint", .options = build_options, .operands = build_operands, .implied = true,
+      .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct build_args), .defaults = &build_defaults, .run = build },
+    { .name = "synthetic", .summary = "make random weights of a known shape", .options = synthetic_options,
+      .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct synthetic_args), .defaults = &synthetic_defaults,
+      .run = synthetic },
+    { .name = "inflate", .summary = "make a model's experts heavier without changing what it computes", .options = inflate_options,
+      .operands = inflate_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct inflate_args),
+      .run = inflate },
+    { .name = "list", .summary = "print families, weight formats and known shapes", .options = list_options,
+      .args_bytes = sizeof(struct list_args), .run = list },
+    { .run = NULL },
+};
+
+static const struct command moe_convert = { "moe-convert", "make model files", subcommands };
+
+int main(int argc, char **argv) { return cli_main(argc, argv, &moe_convert); }
