@@ -1,0 +1,226 @@
+/* The router: scores against the reference, choices against it exactly and against cases worked out by hand. */
+#include "tests/kernel/support.h"
+
+struct call {
+    struct arena arena;
+    struct route_select_args args;
+};
+
+static void call_open(struct call *call, int rows, int experts, int top_k, uint64_t seed)
+{
+    size_t slots = (size_t)rows * (size_t)top_k;
+    arena_open(&call->arena);
+    call->args = (struct route_select_args){.scale = 1, .rows = rows, .experts = experts, .top_k = top_k};
+    call->args.score = draw_floats(&call->arena, (size_t)rows * (size_t)experts, 1, &seed);
+    call->args.wanted = arena_take(&call->arena, slots * sizeof(int32_t));
+    call->args.expert = arena_take(&call->arena, slots * sizeof(int32_t));
+    call->args.weight = arena_take(&call->arena, slots * sizeof(float));
+}
+
+static void run(struct call *call, const struct device_ops *ops, struct queue queue)
+{
+    poison(call->args.wanted);
+    poison(call->args.expert);
+    poison(call->args.weight);
+    ops->route_select(&queue, &call->args);
+    arena_check(&call->arena);
+}
+
+static void all_agree(struct call *call)
+{
+    run(call, &ref_ops, queue_of_ref(&call->arena));
+    struct buffer wanted = arena_copy(&call->arena, call->args.wanted), expert = arena_copy(&call->arena, call->args.expert);
+    struct buffer weight = arena_copy(&call->arena, call->args.weight);
+    FOR_EACH_ISA(isa) {
+        run(call, &isa->ops, queue_of(2));
+        assert_true(same_bits(call->args.wanted, wanted));
+        assert_true(same_bits(call->args.expert, expert));
+        assert_true(same_bits(call->args.weight, weight));
+    }
+}
+
+static void choices_agree_with_the_reference(void **state)
+{
+    (void)state;
+    static const struct {
+        int rows, experts, top_k;
+    } shapes[] = {{1, 1, 1}, {3, 8, 2}, {9, 33, 8}, {17, 64, 8}, {8, 7, 7}, {300, 130, 4}};
+    for (int i = 0; i < LENGTH(shapes); i++)
+        for (int kind = 0; kind < 12; kind++) {
+            struct call call;
+            uint64_t seed = 77;
+            call_open(&call, shapes[i].rows, shapes[i].experts, shapes[i].top_k, (uint64_t)i * 12 + (uint64_t)kind);
+            call.args.renormalise = kind % 2;
+            call.args.mode = kind / 2 % 2 ? BUDGET_SUBSTITUTE : BUDGET_TRUNCATE;
+            call.args.scale = kind % 3 ? 1 : 2.5f;
+            float *score = at(call.args.score);
+            for (int j = 0; j < shapes[i].rows * shapes[i].experts; j++)
+                score[j] = kind % 4 == 3 ? (float)draw_below(&seed, 3) : score[j] + 1;     /* many ties, or none */
+            if (kind >= 4) {
+                call.args.mask = arena_take(&call.arena, (size_t)shapes[i].experts);
+                for (int e = 0; e < shapes[i].experts; e++)
+                    ((uint8_t *)at(call.args.mask))[e] = kind < 8 ? draw_below(&seed, 2) == 0 : draw_below(&seed, 6) == 0;
+            }
+            all_agree(&call);
+            arena_close(&call.arena);
+        }
+}
+
+static void expect(struct call *call, const int32_t *wanted, const int32_t *expert, const float *weight)
+{
+    size_t slots = (size_t)call->args.top_k;
+    all_agree(call);
+    assert_memory_equal(at(call->args.wanted), wanted, slots * sizeof *wanted);
+    assert_memory_equal(at(call->args.expert), expert, slots * sizeof *expert);
+    assert_memory_equal(at(call->args.weight), weight, slots * sizeof *weight);
+}
+
+/* Scores that binary fractions hold exactly; experts 1, 3 and 4 are tied. */
+static void budgets_work_as_by_hand(void **state)
+{
+    (void)state;
+    static const float scores[] = {0.0625f, 0.25f, 0.0f, 0.25f, 0.25f, 0.125f};
+    struct call call;
+    call_open(&call, 1, 6, 4, 1);
+    memcpy(at(call.args.score), scores, sizeof scores);
+    expect(&call, (int32_t[]){1, 3, 4, 5}, (int32_t[]){1, 3, 4, 5}, (float[]){0.25f, 0.25f, 0.25f, 0.125f});
+    call.args.mask = arena_take(&call.arena, 6);
+    memcpy(at(call.args.mask), (uint8_t[]){1, 0, 1, 1, 0, 1}, 6);
+    call.args.mode = BUDGET_TRUNCATE;
+    expect(&call, (int32_t[]){1, 3, 4, 5}, (int32_t[]){3, 5, -1, -1}, (float[]){0.25f, 0.125f, 0, 0});
+    call.args.renormalise = true;           /* over the natural set: its sum is 0.875 */
+    expect(&call, (int32_t[]){1, 3, 4, 5}, (int32_t[]){3, 5, -1, -1}, (float[]){0.25f / 0.875f, 0.125f / 0.875f, 0, 0});
+    call.args.mode = BUDGET_SUBSTITUTE;     /* over the chosen set: 0.4375 */
+    expect(&call, (int32_t[]){1, 3, 4, 5}, (int32_t[]){3, 5, 0, 2},
+           (float[]){0.25f / 0.4375f, 0.125f / 0.4375f, 0.0625f / 0.4375f, 0});
+    memcpy(at(call.args.mask), (uint8_t[]){0, 0, 1, 1, 0, 0}, 6);
+    call.args.scale = 2;
+    expect(&call, (int32_t[]){1, 3, 4, 5}, (int32_t[]){3, 2, -1, -1}, (float[]){2, 0, 0, 0});
+    arena_close(&call.arena);
+}
+
+static void not_a_number_still_names_experts(void **state)
+{
+    (void)state;
+    struct call call;
+    call_open(&call, 2, 9, 4, 1);
+    float *score = at(call.args.score);
+    for (int e = 0; e < 9; e++)
+        score[e] = e == 7 ? -INFINITY : NAN;
+    score[9 + 3] = NAN;
+    all_agree(&call);
+    static const int32_t wanted[] = {7, 0, 1, 2};
+    assert_memory_equal(at(call.args.wanted), wanted, sizeof wanted);
+    assert_true(isnan(((float *)at(call.args.weight))[1]));
+    arena_close(&call.arena);
+}
+
+static void scores_agree_with_the_reference(void **state)
+{
+    (void)state;
+    static const struct {
+        int rows, experts;
+        float scale;
+    } shapes[] = {{1, 1, 1}, {3, 7, 8}, {17, 33, 8}, {9, 64, 0.1f}, {512, 128, 8}, {2, 1024, 8}};
+    for (int i = 0; i < LENGTH(shapes); i++) {
+        uint64_t seed = (uint64_t)i + 3;
+        struct arena arena;
+        arena_open(&arena);
+        size_t count = (size_t)shapes[i].rows * (size_t)shapes[i].experts;
+        struct buffer logits = draw_floats(&arena, count, shapes[i].scale, &seed), first = {0};
+        struct route_score_args args = {.logits = arena_copy(&arena, logits), .score = arena_take(&arena, count * sizeof(float)),
+                                        .rows = shapes[i].rows, .experts = shapes[i].experts};
+        struct queue queue = queue_of_ref(&arena);
+        ref_ops.route_score(&queue, &args);
+        struct buffer expected = arena_copy(&arena, args.score);
+        FOR_EACH_ISA(isa) {
+            queue = queue_of(3);
+            poison(args.score);
+            isa->ops.route_score(&queue, &args);
+            assert_close("score", args.score, expected, TOLERANCE_SCORE);
+            if (!first.address)
+                first = arena_copy(&arena, args.score);
+            assert_true(same_bits(first, args.score));
+        }
+        struct buffer score = args.score;               /* in place, one row at a time: the same bits */
+        args.rows = 1;
+        for (size_t r = 0; r < (size_t)shapes[i].rows; r++) {
+            size_t bytes = (size_t)shapes[i].experts * sizeof(float);
+            args.score = args.logits = buffer_part(logits, r * bytes, bytes);
+            cpu_isas()[0]->ops.route_score(&queue, &args);
+        }
+        assert_true(same_bits(logits, score));
+        arena_close(&arena);
+    }
+}
+
+static void shortlist_agrees_with_the_reference(void **state)
+{
+    (void)state;
+    static const struct {
+        int rows, experts, budget;
+    } shapes[] = {{1, 1, 1}, {1, 8, 3}, {9, 33, 33}, {17, 64, 16}, {512, 128, 1}, {3, 1024, 1000}};
+    for (int i = 0; i < LENGTH(shapes); i++)
+        for (int ties = 0; ties < 2; ties++) {
+            uint64_t seed = (uint64_t)i + 21;
+            struct arena arena;
+            arena_open(&arena);
+            size_t count = (size_t)shapes[i].rows * (size_t)shapes[i].experts;
+            struct route_shortlist_args args = {.score = draw_floats(&arena, count, 1, &seed),
+                                                .mask = arena_take(&arena, (size_t)shapes[i].experts), .rows = shapes[i].rows,
+                                                .experts = shapes[i].experts, .budget = shapes[i].budget};
+            for (size_t j = 0; j < count && ties; j++)
+                ((float *)at(args.score))[j] = (float)draw_below(&seed, 2);
+            struct queue queue = queue_of_ref(&arena);
+            ref_ops.route_shortlist(&queue, &args);
+            struct buffer expected = arena_copy(&arena, args.mask);
+            int allowed = 0;
+            for (int e = 0; e < args.experts; e++)
+                allowed += ((uint8_t *)at(expected))[e] == 1;
+            assert_int_equal(allowed, args.budget);
+            FOR_EACH_ISA(isa) {
+                queue = queue_of(2);
+                poison(args.mask);
+                isa->ops.route_shortlist(&queue, &args);
+                assert_true(same_bits(args.mask, expected));
+            }
+            arena_close(&arena);
+        }
+}
+
+static void shortlist_breaks_ties_by_number(void **state)
+{
+    (void)state;
+    static const float scores[] = {0.25f, 0.5f, 0.5f, 0.75f, 0.5f, 0.5f, 0.25f, 0.5f};     /* sums 0.75 1 0.75 1.25 */
+    static const uint8_t one[] = {0, 0, 0, 1}, two[] = {0, 1, 0, 1}, three[] = {1, 1, 0, 1};
+    static const uint8_t *const masks[] = {one, two, three};
+    struct arena arena;
+    arena_open(&arena);
+    struct route_shortlist_args args = {.score = arena_take(&arena, sizeof scores), .mask = arena_take(&arena, 4), .rows = 2,
+                                        .experts = 4};
+    memcpy(at(args.score), scores, sizeof scores);
+    for (args.budget = 1; args.budget <= 3; args.budget++) {
+        struct queue queue = queue_of_ref(&arena);
+        ref_ops.route_shortlist(&queue, &args);
+        assert_memory_equal(at(args.mask), masks[args.budget - 1], 4);
+        FOR_EACH_ISA(isa) {
+            queue = queue_of(1);
+            isa->ops.route_shortlist(&queue, &args);
+            assert_memory_equal(at(args.mask), masks[args.budget - 1], 4);
+        }
+    }
+    arena_close(&arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(choices_agree_with_the_reference),
+        cmocka_unit_test(budgets_work_as_by_hand),
+        cmocka_unit_test(not_a_number_still_names_experts),
+        cmocka_unit_test(scores_agree_with_the_reference),
+        cmocka_unit_test(shortlist_agrees_with_the_reference),
+        cmocka_unit_test(shortlist_breaks_ties_by_number),
+    };
+    return cmocka_run_group_tests(tests, teams_open, teams_close);
+}

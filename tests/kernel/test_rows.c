@@ -1,0 +1,165 @@
+/* Operations that treat rows by themselves: embedding, norm, clamp, gathering. */
+#include "tests/kernel/support.h"
+
+static void embedding_gives_the_stored_values(void **state)
+{
+    (void)state;
+    static const struct {
+        int rows, vocab, hidden;
+    } shapes[] = {{1, 1, 1}, {3, 33, 7}, {17, 100, 130}, {512, 70, 192}};
+    for (int format = 0; format < FORMAT_COUNT; format++)
+        for (int i = 0; i < LENGTH(shapes); i++) {
+            uint64_t seed = (uint64_t)i + 1;
+            struct arena arena;
+            arena_open(&arena);
+            struct embed_args args = {.format = format, .rows = shapes[i].rows, .vocab = shapes[i].vocab, .hidden = shapes[i].hidden};
+            size_t rows = (size_t)args.rows, hidden = (size_t)args.hidden;
+            args.table = draw_matrix(&arena, format, args.vocab, args.hidden, &seed);
+            args.token = arena_take(&arena, rows * sizeof(int32_t));
+            args.out = arena_take(&arena, rows * hidden * sizeof(float));
+            for (size_t r = 0; r < rows; r++)
+                ((int32_t *)at(args.token))[r] = r ? draw_below(&seed, args.vocab) : args.vocab - 1;
+            struct queue queue = queue_of_ref(&arena);
+            ref_ops.embed(&queue, &args);
+            struct buffer expected = arena_copy(&arena, args.out);
+            for (size_t r = 0; r < rows; r++)
+                assert_true(((float *)at(expected))[r * hidden + hidden / 2] ==
+                            matrix_at(format, at(args.table), args.hidden, ((int32_t *)at(args.token))[r], args.hidden / 2));
+            FOR_EACH_ISA(isa) {
+                queue = queue_of(2);
+                poison(args.out);
+                isa->ops.embed(&queue, &args);
+                assert_true(same_bits(args.out, expected));
+            }
+            arena_close(&arena);
+        }
+}
+
+static void norm_agrees_with_the_reference(void **state)
+{
+    (void)state;
+    static const struct {
+        int rows, parts, width, more, in_place;
+    } shapes[] = {{1, 1, 1, 0, 0}, {2, 1, 7, 1, 0}, {3, 4, 16, 0, 1}, {9, 1, 33, 2, 1}, {17, 1, 192, 0, 0}, {8, 16, 128, 5, 1},
+                  {512, 1, 2048, 0, 0}, {512, 1, 200, 4, 1}};
+    for (int i = 0; i < LENGTH(shapes); i++) {
+        uint64_t seed = (uint64_t)i + 1;
+        struct arena arena;
+        arena_open(&arena);
+        int used = shapes[i].parts * shapes[i].width;
+        struct norm_args args = {.epsilon = 1e-5f, .rows = shapes[i].rows, .parts = shapes[i].parts, .width = shapes[i].width,
+                                 .in_stride = used + shapes[i].more, .out_stride = used + (shapes[i].in_place ? shapes[i].more : 3)};
+        struct buffer in = draw_floats(&arena, (size_t)args.rows * (size_t)args.in_stride, 2, &seed), first = {0};
+        args.weight = draw_floats(&arena, (size_t)args.width, 1, &seed);
+        args.in = arena_copy(&arena, in);
+        args.out = shapes[i].in_place ? args.in : arena_take(&arena, (size_t)args.rows * (size_t)args.out_stride * sizeof(float));
+        struct queue queue = queue_of_ref(&arena);
+        ref_ops.norm(&queue, &args);
+        struct buffer expected = arena_copy(&arena, args.out);
+        FOR_EACH_ISA(isa)
+            for (int threads = 1; threads <= TEAMS; threads++) {
+                queue = queue_of(threads);
+                poison(args.out);
+                copy_into(args.in, in);
+                isa->ops.norm(&queue, &args);
+                assert_close("norm", args.out, expected, TOLERANCE_NORM);
+                if (!first.address)
+                    first = arena_copy(&arena, args.out);
+                assert_true(same_bits(first, args.out));
+            }
+        /* Each row alone. */
+        struct norm_args one = args;
+        one.rows = 1;
+        copy_into(args.in, in);
+        for (int r = 0; r < args.rows; r++) {
+            size_t bytes = (size_t)used * sizeof(float), from = (size_t)r * (size_t)args.in_stride * sizeof(float);
+            size_t to = (size_t)r * (size_t)args.out_stride * sizeof(float);
+            one.in = buffer_part(args.in, from, bytes);
+            one.out = buffer_part(args.out, to, bytes);
+            cpu_isas()[0]->ops.norm(&queue, &one);
+            assert_memory_equal(at(one.out), (char *)at(first) + to, bytes);
+        }
+        arena_close(&arena);
+    }
+}
+
+static void clamp_keeps_what_is_inside(void **state)
+{
+    (void)state;
+    static const struct {
+        int rows, width, stride;
+    } shapes[] = {{1, 1, 1}, {3, 33, 40}, {512, 300, 301}};
+    for (int i = 0; i < LENGTH(shapes); i++) {
+        uint64_t seed = 9;
+        struct arena arena;
+        arena_open(&arena);
+        struct clamp_args args = {.limit = 0.5f, .rows = shapes[i].rows, .width = shapes[i].width, .stride = shapes[i].stride};
+        struct buffer before = draw_floats(&arena, (size_t)args.rows * (size_t)args.stride, 1, &seed);
+        if (args.width > 4) {
+            ((float *)at(before))[3] = NAN;
+            ((float *)at(before))[4] = -INFINITY;
+        }
+        args.x = arena_copy(&arena, before);
+        struct queue queue = queue_of_ref(&arena);
+        ref_ops.clamp(&queue, &args);
+        struct buffer expected = arena_copy(&arena, args.x);
+        for (int j = 0; j < args.rows * args.stride; j++) {
+            float x = ((float *)at(before))[j], y = ((float *)at(expected))[j];
+            if (j % args.stride >= args.width || fabsf(x) <= 0.5f || isnan(x))
+                assert_memory_equal(&x, &y, sizeof x);
+            else
+                assert_true(y == (x < 0 ? -0.5f : 0.5f));
+        }
+        FOR_EACH_ISA(isa) {
+            queue = queue_of(2);
+            copy_into(args.x, before);
+            isa->ops.clamp(&queue, &args);
+            assert_true(same_bits(args.x, expected));
+        }
+        arena_close(&arena);
+    }
+}
+
+static void gather_copies_rows(void **state)
+{
+    (void)state;
+    static const struct {
+        int rows, count, width;
+    } shapes[] = {{1, 1, 1}, {7, 3, 33}, {512, 512, 300}};
+    for (int i = 0; i < LENGTH(shapes); i++) {
+        uint64_t seed = 11;
+        struct arena arena;
+        arena_open(&arena);
+        struct gather_args args = {.rows = shapes[i].rows, .count = shapes[i].count, .width = shapes[i].width};
+        size_t bytes = (size_t)args.width * sizeof(float);
+        args.in = draw_floats(&arena, (size_t)args.rows * (size_t)args.width, 1, &seed);
+        args.index = arena_take(&arena, (size_t)args.count * sizeof(int32_t));
+        args.out = arena_take(&arena, (size_t)args.count * bytes);
+        for (int j = 0; j < args.count; j++)
+            ((int32_t *)at(args.index))[j] = draw_below(&seed, args.rows);
+        struct queue queue = queue_of_ref(&arena);
+        ref_ops.gather(&queue, &args);
+        struct buffer expected = arena_copy(&arena, args.out);
+        for (int j = 0; j < args.count; j++)
+            assert_memory_equal((char *)at(expected) + (size_t)j * bytes,
+                                (char *)at(args.in) + (size_t)((int32_t *)at(args.index))[j] * bytes, bytes);
+        FOR_EACH_ISA(isa) {
+            queue = queue_of(2);
+            poison(args.out);
+            isa->ops.gather(&queue, &args);
+            assert_true(same_bits(args.out, expected));
+        }
+        arena_close(&arena);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(embedding_gives_the_stored_values),
+        cmocka_unit_test(norm_agrees_with_the_reference),
+        cmocka_unit_test(clamp_keeps_what_is_inside),
+        cmocka_unit_test(gather_copies_rows),
+    };
+    return cmocka_run_group_tests(tests, teams_open, teams_close);
+}
