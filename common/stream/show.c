@@ -145,11 +145,11 @@ void show_uint(struct show *show, const char *key, uint64_t value)
 }
 
 /* The fewest digits that read back as the same double, or as the same float. */
-static void put_real(struct text *out, double value, bool single, struct err *err)
+static void put_real(struct text *out, double value, bool single, bool plain, struct err *err)
 {
     char digits[40];
-    if (!isfinite(value)) {
-        text_puts(out, "null", err);
+    if (!isfinite(value)) {                     /* JSON has no word for these */
+        text_puts(out, !plain ? "null" : isnan(value) ? "nan" : value > 0 ? "inf" : "-inf", err);
         return;
     }
     for (int precision = single ? 6 : 15; ; precision++) {
@@ -167,7 +167,7 @@ void show_real(struct show *show, const char *key, double value)
     put_key(show, key);
     if (show->form == SHOW_CSV && show->depth == 0 && !isfinite(value))
         return;
-    put_real(&show->line, value, false, &show->fault);
+    put_real(&show->line, value, false, show->form == SHOW_TEXT, &show->fault);
 }
 
 void show_flag(struct show *show, const char *key, bool value)
@@ -228,7 +228,7 @@ void show_list_begin(struct show *show, const char *key) { open_container(show, 
 void show_list_end(struct show *show) { close_container(show, ']'); }
 
 /* Copied out one by one: elements that still lie in a stream's bytes have no alignment. */
-static void put_element(struct text *out, const struct array *array, size_t i, struct err *err)
+static void put_element(struct text *out, const struct array *array, size_t i, bool plain, struct err *err)
 {
     union {
         int8_t i8; uint8_t u8; int16_t i16; uint16_t u16; int32_t i32; uint32_t u32; int64_t i64; float f32; double f64;
@@ -243,10 +243,10 @@ static void put_element(struct text *out, const struct array *array, size_t i, s
     case DTYPE_I32:  text_printf(out, err, "%" PRId32, at.i32); break;
     case DTYPE_U32:  text_printf(out, err, "%" PRIu32, at.u32); break;
     case DTYPE_I64:  text_printf(out, err, "%" PRId64, at.i64); break;
-    case DTYPE_F32:  put_real(out, (double)at.f32, true, err); break;
-    case DTYPE_F64:  put_real(out, at.f64, false, err); break;
-    case DTYPE_F16:  put_real(out, (double)f16_to_f32(at.u16), true, err); break;
-    case DTYPE_BF16: put_real(out, (double)bf16_to_f32(at.u16), true, err); break;
+    case DTYPE_F32:  put_real(out, (double)at.f32, true, plain, err); break;
+    case DTYPE_F64:  put_real(out, at.f64, false, plain, err); break;
+    case DTYPE_F16:  put_real(out, (double)f16_to_f32(at.u16), true, plain, err); break;
+    case DTYPE_BF16: put_real(out, (double)bf16_to_f32(at.u16), true, plain, err); break;
     case DTYPE_COUNT: break;
     }
 }
@@ -254,14 +254,14 @@ static void put_element(struct text *out, const struct array *array, size_t i, s
 void show_element(struct show *show, const char *key, const struct array *array, size_t i)
 {
     put_key(show, key);
-    put_element(&show->line, array, i, &show->fault);
+    put_element(&show->line, array, i, false, &show->fault);
 }
 
 /* Elements as nested JSON lists; *next is the element to go on with. */
 static void put_nested(struct text *out, const struct array *array, int axis, size_t *next, struct err *err)
 {
     if (axis == array->rank) {
-        put_element(out, array, (*next)++, err);
+        put_element(out, array, (*next)++, false, err);
         return;
     }
     text_putc(out, '[', err);
@@ -281,7 +281,7 @@ static void put_array_line(struct show *show, const char *key, const struct arra
         text_printf(out, &show->fault, "[%" PRIu64 "]", array->shape[i]);
     for (size_t i = 0; i < array->count && i < SHOW_ELEMENTS; i++) {
         text_putc(out, ' ', &show->fault);
-        put_element(out, array, i, &show->fault);
+        put_element(out, array, i, true, &show->fault);
     }
     text_puts(out, array->count > SHOW_ELEMENTS ? " ...\n" : "\n", &show->fault);
 }

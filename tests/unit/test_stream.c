@@ -581,6 +581,21 @@ static void writers_keep_the_first_fault(void **state)
     unit_remove(folder);
 }
 
+static void the_bytes_are_as_ever(void **state)
+{
+    (void)state;
+    struct text bytes = {0}, golden = {0};
+    struct err err = {0};
+    char path[1200];
+    snprintf(path, sizeof path, "%s/../golden/stream/route.moes", unit_models());
+    small_stream(&bytes);
+    assert_int_equal(file_read(&golden, path, 1 << 20, &err), 0);
+    assert_int_equal(bytes.length, golden.length);
+    assert_memory_equal(bytes.data, golden.data, golden.length);
+    text_free(&bytes);
+    text_free(&golden);
+}
+
 static void another_kind_is_refused(void **state)
 {
     (void)state;
@@ -612,6 +627,7 @@ int main(void)
         cmocka_unit_test(records_arrive_as_they_are_written),
         cmocka_unit_test(records_are_passed_on),
         cmocka_unit_test(writers_keep_the_first_fault),
+        cmocka_unit_test(the_bytes_are_as_ever),
         cmocka_unit_test(another_kind_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

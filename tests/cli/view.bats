@@ -1,0 +1,160 @@
+#!/usr/bin/env bats
+# moe-view: the same stream as lines, JSON and CSV; and what is not whole is never called whole.
+
+setup() {
+    streams=$(cd "$BATS_TEST_DIRNAME/../golden/stream" && pwd)
+    scratch=$(mktemp -d)
+    cd "$scratch"
+}
+
+teardown() { rm -rf "$scratch"; }
+
+# Runs it; it must succeed, and print $output in the lines of $lines.
+fine() {
+    run "$@"
+    [ "$status" -eq 0 ] || { echo "exit $status: $*: $output"; return 1; }
+}
+
+# One line on stderr, exit 2, and that line says $1. What went to stdout is left in the file stdout.
+refused() {
+    local words=$1 status=0
+    shift
+    "$@" > stdout 2> stderr || status=$?
+    [ "$status" -eq 2 ] || { echo "exit $status: $*"; return 1; }
+    [ "$(wc -l < stderr)" -eq 1 ] || { cat stderr; return 1; }
+    [[ $(cat stderr) == "moe-view: "*"$words"* ]] || { echo "$(cat stderr) does not say: $words"; return 1; }
+}
+
+@test "a stream is printed for people" {
+    fine moe-view "$streams/rank.moes"
+    [ "${lines[0]}" = "rank stream, version 1, by moe-coact 0.1.0:" ]
+    [[ $output == *"model tiny: 3 layers, 2 with a router, 4 experts, 2 a token"* ]]
+    [[ $output == *"    route stream, version 1, by moe-test 0.1: moe-test -o a b"* ]]
+    [[ $output == *'rank 1  layer 1  method "mass"  budget 3'* ]]
+    [[ $output == *"    order  i32 [4] 2 0 3 1"* ]]
+    [[ $output == *'x-note 2  note "café, \"quoted\""'* ]]
+    [ "${lines[-1]}" = "end  records {rank 2, x-note 1}  bytes 1277" ]
+}
+
+@test "JSON lines hold every key, the header first and the end last" {
+    moe-view --json "$streams/route.moes" > out
+    [ "$(wc -l < out)" -eq 5 ]
+    fine python3 - out <<'PY'
+import json, sys
+header, begin, route, end_sequence, end = map(json.loads, open(sys.argv[1]))
+assert header['type'] == 'header' and header['kind'] == 'route' and header['seed'] == '18446744073709551615'
+assert header['producer']['argv'] == ['moe-test', '-o', 'a b'] and header['labels'] == {'inflated': '64 to 2048'}
+assert begin == {'type': 'begin', 'sequence': 7, 'id': 'pé', 'prompt_tokens': 2}
+assert route['experts'] == [[[0, 1], [2, 3]], [[3, -1], [1, 0]]]
+assert route['weights'][0] == [[0.5, 0.25], [1.0, 0.0]] and route['phase'] == 'verify'
+assert route['logits'][0][3:7] == [3.0, None, None, 6.0] and len(route['logits'][1]) == 16
+assert end == {'type': 'end', 'records': {'begin': 1, 'route': 1, 'end_sequence': 1}, 'bytes': 1370}
+PY
+}
+
+@test "filters choose type, sequence and layer" {
+    fine moe-view --json --type iter --sequence 1 "$streams/decode.moes"
+    [ "${#lines[@]}" -eq 1 ]
+    [[ $output == '{"type": "iter", "sequence": 1, '* ]]
+    fine moe-view --json -t route -l 1 "$streams/route.moes"
+    [[ $output == *'"experts": [[[2, 3]], [[1, 0]]]'* ]]
+    [[ $output == *'"mass": [[5.0, 6.0, 7.0, 8.5]]'* ]]
+    [[ $output == *'"tokens": [3, 15]'* ]]
+    fine moe-view --json -t rank -l 1 "$streams/rank.moes"
+    [ "${#lines[@]}" -eq 1 ]
+    fine moe-view --json -s 9 -t begin "$streams/route.moes"
+    [ -z "$output" ]
+    fine moe-view --json -t end "$streams/route.moes"
+    [ "${#lines[@]}" -eq 1 ]
+    refused "the model has 2 layers with a router" moe-view -l 2 "$streams/route.moes"
+    refused "--type foo: route streams have the types begin, route, end_sequence" moe-view -t foo "$streams/route.moes"
+}
+
+@test "CSV is a table of one type" {
+    fine moe-view --csv -t coverage "$streams/coact.moes"
+    [ "$output" = "layer,method,tokens,points,budget,mass,served
+0,mass,100,3,1,0.25,0.0
+0,mass,100,3,2,0.5,0.125
+0,mass,100,3,4,1.0,1.0" ]
+    fine moe-view --csv "$streams/rank.moes"
+    [ "${lines[0]}" = layer,method,budget,order,score ]
+    [ "${lines[1]}" = 0,mass,,2,4.0 ]
+    [ "${#lines[@]}" -eq 9 ]
+    fine moe-view --csv -t done "$streams/decode.moes"
+    [ "${lines[0]}" = sequence,id,n,text,finish_reason,num_drafts,num_draft_tokens,num_accepted_tokens ]
+    [ "${lines[1]}" = '0,a,2,"one, ""two""' ]
+    fine moe-view --csv -t iter "$streams/decode.moes"
+    [[ ${lines[1]} == *',123456789012,"{""K"": 2, ""phase"": ""set"", ""utility"": 1.25}"' ]]
+    refused "choose it with --type: machine, begin, iter, done" moe-view --csv "$streams/decode.moes"
+}
+
+@test "a pipe is read like a file, and each record is shown when it has come" {
+    moe-view --json "$streams/decode.moes" > file
+    cat "$streams/decode.moes" | moe-view --json > pipe
+    cat "$streams/decode.moes" | moe-view --json - > dash
+    cmp file pipe
+    cmp file dash
+    mkfifo in
+    moe-view --json in > live 7>&- 3>&- &
+    exec 7> in
+    head -c 1700 "$streams/decode.moes" >&7
+    for _ in $(seq 100); do
+        [ "$(wc -l < live)" -ge 5 ] && break
+        sleep 0.05
+    done
+    [ "$(wc -l < live)" -ge 5 ]
+    tail -c +1701 "$streams/decode.moes" >&7
+    exec 7>&-
+    wait
+    cmp file live
+}
+
+@test "--verify says whole only of what is" {
+    fine moe-view --verify "$streams/decode.moes"
+    [[ $output == *"decode.moes: whole: a decode stream of 7 records, 2045 bytes" ]]
+    size=$(wc -c < "$streams/decode.moes")
+    for cut in 0 1 10 14 15 100 1100 1500 $((size - 1)); do
+        head -c "$cut" "$streams/decode.moes" > cut.moes
+        refused "cut.moes: " moe-view --verify cut.moes
+        [ ! -s stdout ]
+    done
+    cat "$streams/rank.moes" "$streams/rank.moes" > twice.moes
+    refused "more bytes behind the end record" moe-view --verify twice.moes
+    for at in 5 20 300 1200 1500 2000 2044; do
+        cp "$streams/decode.moes" flip.moes
+        byte=$(od -An -tu1 -j "$at" -N 1 flip.moes)
+        printf "\\$(printf %o $((byte ^ 1)))" | dd of=flip.moes bs=1 seek="$at" conv=notrunc 2> /dev/null
+        refused "flip.moes: " moe-view --verify flip.moes
+    done
+}
+
+@test "what is no stream is named" {
+    : > empty
+    refused "empty: empty, not a stream" moe-view empty
+    echo '{"prompt": "hello"}' > prompts.jsonl
+    refused "prompts.jsonl: not a stream" moe-view prompts.jsonl
+    refused "none.moes: No such file" moe-view none.moes
+    refused "Is a directory" moe-view .
+    refused "exclude each other" moe-view --json --csv "$streams/rank.moes"
+    sed 's/\r//' "$streams/rank.moes" > unix.moes
+    refused "unix.moes: the stream was damaged by a conversion of line ends" moe-view unix.moes
+}
+
+@test "-o writes whole files only" {
+    moe-view --json "$streams/rank.moes" -o out.json
+    moe-view --json "$streams/rank.moes" | cmp - out.json
+    head -c 1200 "$streams/rank.moes" > cut.moes
+    refused "truncated" moe-view --json cut.moes -o bad.json
+    [ ! -e bad.json ]
+    refused "No space left" moe-view --json "$streams/rank.moes" -o /dev/full
+    fine bash -c "moe-view '$streams/decode.moes' | head -1"
+    run bash -c "moe-view '$streams/decode.moes' > /dev/full"
+    [ "$status" -eq 2 ]
+}
+
+@test "memory stays small however much a stream claims" {
+    { head -c 15 "$streams/rank.moes"; printf '\xdd\x05\xff\xff\xff\xc0'; } > claim.moes
+    ( ulimit -v 400000 2> /dev/null; refused "more than the limit" moe-view claim.moes )
+    { head -c 15 "$streams/rank.moes"; head -c 100 /dev/zero | tr '\0' '\221'; } > deep.moes
+    refused "nested more than 32 deep" moe-view deep.moes
+}
