@@ -3,10 +3,10 @@
  * A file of JSON lines has one object a line with exactly one of
  *   prompt    text, taken raw (the tokenizer's bos is put in front; special tokens in it are plain text)
  *   messages  chat: [{role, content}, ...], to which the chat template is applied with add_generation_prompt
- *   turns     chat: user turns as strings; each next one is asked after the answer to the one before (prompt_next_turn)
+ *   turns     chat: user turns as strings; each next one is asked after the answer to the one before it
  *   tokens    ids, taken as they are
  * and optional id (string or number), task, answer (strings), max_tokens. Other keys are ignored; blank lines are skipped.
- * A .txt file is one prompt a line, or one prompt a file; `-` is standard input, read as JSON lines.
+ * A .txt file is one prompt a line, or one prompt a file; `-` is standard input, read as JSON lines (with whole: as text).
  *
  * Errors are ERR_INPUT and name file and line. A line longer than the limit, invalid UTF-8, JSON with duplicate keys are
  * refused. */
@@ -50,7 +50,7 @@ struct prompt {
     int64_t ordinal;                   /* 0, 1, ... over all files */
     int turn, turns;                   /* the user turn now in `tokens`, from 0; how many there are */
     char *place;                       /* "file:line", for messages */
-    json_t *messages, *rest;           /* the chat so far, and the turns to come; NULL without chat */
+    json_t *messages, *rest;           /* the chat so far, and all turns; NULL where there are none */
 };
 
 /* files: paths; none and no options->text: standard input. The arrays, the tokenizer, the template and `trusted` are

@@ -1,0 +1,499 @@
+#include "common/decode/prompts.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/base/utf8.h"
+
+enum { CHUNK_BYTES = 65536 };
+static const size_t default_line_limit = (size_t)64 << 20;
+
+struct prompts {
+    struct prompts_options options;
+    const struct tokenizer *tokenizer;
+    const char *const *files;
+    size_t n_files, next_file;         /* next_file: the one to be opened next */
+    json_t *args;                      /* of the template */
+    bool text_due, from_stdin;
+    FILE *file;
+    const char *name;                  /* of the open file, for messages */
+    bool plain;                        /* text rather than JSON lines */
+    struct text line;
+    char chunk[CHUNK_BYTES];
+    size_t chunk_begin, chunk_end;
+    int64_t line_number, ordinal;
+};
+
+/* ---- opening ---- */
+
+static int parse_arg(json_t *args, const char *arg, struct err *err)
+{
+    const char *equals = strchr(arg, '=');
+    struct text name = {0};
+    int rc = -1;
+    if (!equals || equals == arg)
+        return err_set(err, ERR_INPUT, "template argument \"%.100s\": name=value is expected", arg);
+    if (text_put(&name, arg, (size_t)(equals - arg), err))
+        return -1;
+    json_t *value = json_loads(equals + 1, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
+    if (!value)
+        value = json_string(equals + 1);
+    if (!value || utf8_fault(name.data, name.length) < name.length)
+        err_set(err, ERR_INPUT, "template argument \"%.100s\" is not valid UTF-8", arg);
+    else if (json_object_set(args, name.data, value))
+        err_memory(err);
+    else
+        rc = 0;
+    json_decref(value);
+    text_free(&name);
+    return rc;
+}
+
+int prompts_open(struct prompts **out, const struct prompts_options *options, const char *const *files, size_t n_files,
+                 const struct tokenizer *tokenizer, struct err *err)
+{
+    struct prompts *p = mem_alloc(1, sizeof *p, err);
+    int rc = -1;
+    if (!p)
+        goto done;
+    p->options = *options;
+    if (!p->options.line_limit)
+        p->options.line_limit = default_line_limit;
+    if (!p->options.vocab && tokenizer)
+        p->options.vocab = tokenizer_vocab_size(tokenizer);
+    p->tokenizer = tokenizer;
+    p->files = files;
+    p->n_files = n_files;
+    p->text_due = options->text != NULL;
+    p->from_stdin = !n_files && !options->text;
+    p->args = json_object();
+    if (!p->args) {
+        err_memory(err);
+        goto done;
+    }
+    for (size_t i = 0; i < options->n_template_args; i++)
+        if (parse_arg(p->args, options->template_args[i], err))
+            goto done;
+    *out = p;
+    p = NULL;
+    rc = 0;
+done:
+    prompts_close(&p);
+    return rc;
+}
+
+static void close_file(struct prompts *p)
+{
+    if (p->file && p->file != stdin)
+        fclose(p->file);
+    p->file = NULL;
+}
+
+void prompts_close(struct prompts **prompts)
+{
+    if (!*prompts)
+        return;
+    close_file(*prompts);
+    json_decref((*prompts)->args);
+    text_free(&(*prompts)->line);
+    mem_free(prompts);
+}
+
+void prompt_free(struct prompt *prompt)
+{
+    mem_free(&prompt->id);
+    mem_free(&prompt->task);
+    mem_free(&prompt->answer);
+    mem_free(&prompt->text);
+    mem_free(&prompt->place);
+    tokens_free(&prompt->tokens);
+    json_decref(prompt->messages);
+    json_decref(prompt->rest);
+    *prompt = (struct prompt){0};
+}
+
+/* ---- lines ---- */
+
+static bool ends_in(const char *name, const char *ending)
+{
+    size_t length = strlen(name), wanted = strlen(ending);
+    return length >= wanted && !strcmp(name + length - wanted, ending);
+}
+
+static int open_next(struct prompts *p, struct err *err)
+{
+    const char *path = p->from_stdin ? "-" : p->files[p->next_file];
+    bool is_stdin = !strcmp(path, "-");
+    p->name = is_stdin ? "standard input" : path;
+    p->file = is_stdin ? stdin : fopen(path, "rb");
+    if (!p->file)
+        return err_errno(err, "%s: cannot be opened", path);
+    p->from_stdin = false;
+    p->plain = ends_in(path, ".txt") || (is_stdin && p->options.whole);
+    p->next_file += p->next_file < p->n_files;
+    p->line_number = 0;
+    p->chunk_begin = p->chunk_end = 0;
+    return 0;
+}
+
+static int refill(struct prompts *p, struct err *err)
+{
+    p->chunk_begin = 0;
+    p->chunk_end = fread(p->chunk, 1, sizeof p->chunk, p->file);
+    if (!p->chunk_end && ferror(p->file))
+        return err_errno(err, "%s: cannot be read", p->name);
+    return 0;
+}
+
+/* The next line, or the whole rest of the file, into p->line, without its newline. 1, 0 at the end of the file, -1. */
+static int read_line(struct prompts *p, bool whole, struct err *err)
+{
+    bool any = false;
+    text_clear(&p->line);
+    p->line_number++;
+    for (;;) {
+        if (p->chunk_begin == p->chunk_end && refill(p, err))
+            return -1;
+        if (!p->chunk_end)
+            break;
+        const char *begin = p->chunk + p->chunk_begin;
+        size_t bytes = p->chunk_end - p->chunk_begin;
+        const char *newline = whole ? NULL : memchr(begin, '\n', bytes);
+        size_t take = newline ? (size_t)(newline - begin) : bytes;
+        if (take > p->options.line_limit - p->line.length)
+            return err_set(err, ERR_INPUT, "%s:%lld: longer than %zu bytes; split the prompt", p->name,
+                           (long long)p->line_number, p->options.line_limit);
+        if (text_put(&p->line, begin, take, err))
+            return -1;
+        any = true;
+        p->chunk_begin += take + (newline != NULL);
+        if (newline)
+            break;
+    }
+    if (p->line_number == 1 && p->line.length >= 3 && !memcmp(p->line.data, "\xEF\xBB\xBF", 3)) {
+        p->line.length -= 3;                                   /* a byte order mark */
+        memmove(p->line.data, p->line.data + 3, p->line.length + 1);
+    }
+    if (!whole && p->line.length && p->line.data[p->line.length - 1] == '\r')
+        p->line.data[--p->line.length] = '\0';
+    return any;
+}
+
+static bool is_blank(const struct text *line)
+{
+    return !line->length || strspn(line->data, " \t") == line->length;
+}
+
+/* ---- prompts ---- */
+
+static int set_text(struct prompt *prompt, const char *text, size_t bytes, struct err *err)
+{
+    char *copy = mem_copy(text, bytes, err);
+    if (!copy)
+        return -1;
+    mem_free(&prompt->text);
+    prompt->text = copy;
+    prompt->text_bytes = bytes;
+    return 0;
+}
+
+static int need_tokenizer(const struct prompts *p, struct err *err)
+{
+    if (p->tokenizer)
+        return 0;
+    return err_set(err, ERR_INPUT, "the model has no tokenizer; give \"tokens\", not text");
+}
+
+static int use_raw(const struct prompts *p, struct prompt *prompt, const char *text, size_t bytes, struct err *err)
+{
+    unsigned flags = TOKENIZER_FRAME | (p->options.parse_special ? TOKENIZER_PARSE_SPECIAL : 0);
+    if (need_tokenizer(p, err) || tokenizer_encode(p->tokenizer, text, bytes, flags, &prompt->tokens, err))
+        return -1;
+    return set_text(prompt, text, bytes, err);
+}
+
+/* Renders prompt->messages and replaces text and tokens. */
+static int use_chat(const struct prompts *p, struct prompt *prompt, struct err *err)
+{
+    struct template_output rendered = {0};
+    struct tokens tokens = {0};
+    int rc = -1;
+    json_t *values = json_object();
+    if (!values || json_object_set(values, "messages", prompt->messages) ||
+        json_object_set_new(values, "add_generation_prompt", json_true()) || json_object_update(values, p->args)) {
+        err_memory(err);
+        goto done;
+    }
+    if (need_tokenizer(p, err))
+        goto done;
+    if (!p->options.chat_template) {
+        err_set(err, ERR_INPUT, "the model has no chat template; give the text as \"prompt\"");
+        goto done;
+    }
+    if (template_render(p->options.chat_template, values, p->options.trusted, &rendered, err) ||
+        tokenizer_encode_segments(p->tokenizer, rendered.text.data, rendered.segments, rendered.n_segments,
+                                  p->options.parse_special ? TOKENIZER_PARSE_SPECIAL : 0, &tokens, err) ||
+        set_text(prompt, rendered.text.data, rendered.text.length, err))
+        goto done;
+    tokens_free(&prompt->tokens);
+    prompt->tokens = tokens;
+    tokens = (struct tokens){0};
+    rc = 0;
+done:
+    json_decref(values);
+    template_output_free(&rendered);
+    tokens_free(&tokens);
+    return rc;
+}
+
+static int add_message(json_t *messages, const char *role, const char *text, size_t bytes, struct err *err)
+{
+    size_t fault = utf8_fault(text, bytes);
+    if (fault < bytes)
+        return err_set(err, ERR_INPUT, "byte %zu of the %s's text is not valid UTF-8", fault, role);
+    json_t *message = json_object();
+    if (!message || json_object_set_new(message, "role", json_string(role)) ||
+        json_object_set_new(message, "content", json_stringn(text, bytes))) {
+        json_decref(message);
+        return err_memory(err);
+    }
+    return json_array_append_new(messages, message) ? err_memory(err) : 0;
+}
+
+static int use_text(const struct prompts *p, struct prompt *prompt, const char *text, size_t bytes, struct err *err)
+{
+    if (!p->options.chat)
+        return use_raw(p, prompt, text, bytes, err);
+    prompt->messages = json_array();
+    if (!prompt->messages)
+        return err_memory(err);
+    return add_message(prompt->messages, "user", text, bytes, err) || use_chat(p, prompt, err) ? -1 : 0;
+}
+
+static int use_messages(const struct prompts *p, struct prompt *prompt, json_t *messages, struct err *err)
+{
+    json_t *message;
+    size_t i;
+    if (!json_array_size(messages))
+        return err_set(err, ERR_INPUT, "\"messages\" must be a list of at least one message");
+    json_array_foreach(messages, i, message)
+        if (!json_is_string(json_object_get(message, "role")))
+            return err_set(err, ERR_INPUT, "\"messages\": message %zu must be an object with a string \"role\"", i);
+    prompt->messages = json_incref(messages);
+    return use_chat(p, prompt, err);
+}
+
+static int use_turns(const struct prompts *p, struct prompt *prompt, json_t *turns, struct err *err)
+{
+    json_t *turn, *first = json_array_get(turns, 0);
+    size_t i;
+    json_array_foreach(turns, i, turn)
+        if (!json_is_string(turn))
+            return err_set(err, ERR_INPUT, "\"turns\": turn %zu must be a string", i);
+    if (!first || json_array_size(turns) > 10000)
+        return err_set(err, ERR_INPUT, "\"turns\" must be a list of 1 to 10000 strings");
+    prompt->turns = (int)json_array_size(turns);
+    prompt->messages = json_array();
+    prompt->rest = json_incref(turns);
+    if (!prompt->messages)
+        return err_memory(err);
+    return add_message(prompt->messages, "user", json_string_value(first), json_string_length(first), err) ||
+           use_chat(p, prompt, err) ? -1 : 0;
+}
+
+static int use_tokens(const struct prompts *p, struct prompt *prompt, const json_t *tokens, struct err *err)
+{
+    size_t n = json_array_size(tokens), room = 0;
+    if (!json_is_array(tokens) || !n || n > INT32_MAX)
+        return err_set(err, ERR_INPUT, "\"tokens\" must be a list of at least one id");
+    if (mem_grow(&prompt->tokens.ids, &room, n, sizeof *prompt->tokens.ids, err))
+        return -1;
+    prompt->tokens.room = room;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *id = json_array_get(tokens, i);
+        json_int_t value = json_integer_value(id);
+        int limit = p->options.vocab ? p->options.vocab : INT32_MAX;
+        if (!json_is_integer(id) || value < 0 || value >= limit)
+            return err_set(err, ERR_INPUT, "\"tokens\": item %zu must be an id from 0 to %d", i, limit - 1);
+        prompt->tokens.ids[i] = (int32_t)value;
+    }
+    prompt->tokens.n = (int)n;
+    return 0;
+}
+
+/* ---- one JSON object ---- */
+
+/* A string, or a number as text; NULL where there is none. */
+static int get_label(const json_t *object, const char *key, char **out, struct err *err)
+{
+    const json_t *value = json_object_get(object, key);
+    char number[64];
+    if (!value || json_is_null(value))
+        return 0;
+    if (json_is_string(value) && strlen(json_string_value(value)) == json_string_length(value))
+        return (*out = mem_string(json_string_value(value), err)) ? 0 : -1;
+    if (!json_is_number(value))
+        return err_set(err, ERR_INPUT, "\"%s\" must be a string or a number", key);
+    if (json_is_integer(value))
+        snprintf(number, sizeof number, "%lld", (long long)json_integer_value(value));
+    else
+        snprintf(number, sizeof number, "%.17g", json_real_value(value));
+    return (*out = mem_string(number, err)) ? 0 : -1;
+}
+
+static int get_max_tokens(const json_t *object, int *out, struct err *err)
+{
+    const json_t *value = json_object_get(object, "max_tokens");
+    if (!value || json_is_null(value))
+        return 0;
+    json_int_t number = json_integer_value(value);
+    if (!json_is_integer(value) || number < 1 || number > INT32_MAX)
+        return err_set(err, ERR_INPUT, "\"max_tokens\" must be an integer of at least 1");
+    *out = (int)number;
+    return 0;
+}
+
+static int use_object(const struct prompts *p, struct prompt *prompt, json_t *object, struct err *err)
+{
+    const char *field = p->options.field ? p->options.field : "prompt";
+    json_t *text = json_object_get(object, field), *messages = NULL, *turns = NULL, *tokens = NULL;
+    if (!text || !p->options.field) {                          /* a field that was asked for goes first */
+        messages = json_object_get(object, "messages");
+        turns = json_object_get(object, "turns");
+        tokens = json_object_get(object, "tokens");
+    }
+    int given = (text != NULL) + (messages != NULL) + (turns != NULL) + (tokens != NULL);
+    if (given != 1)
+        return err_set(err, ERR_INPUT, "%s of \"%.60s\", \"messages\", \"turns\" and \"tokens\" is expected%s",
+                       given ? "only one" : "one", field, given ? "" : "; --field names another text field");
+    if (get_label(object, "id", &prompt->id, err) || get_label(object, "task", &prompt->task, err) ||
+        get_label(object, "answer", &prompt->answer, err) || get_max_tokens(object, &prompt->max_tokens, err))
+        return -1;
+    if (messages)
+        return use_messages(p, prompt, messages, err);
+    if (turns)
+        return use_turns(p, prompt, turns, err);
+    if (tokens)
+        return use_tokens(p, prompt, tokens, err);
+    if (!json_is_string(text))
+        return err_set(err, ERR_INPUT, "\"%.60s\" must be a string", field);
+    return use_text(p, prompt, json_string_value(text), json_string_length(text), err);
+}
+
+static int use_line(const struct prompts *p, struct prompt *prompt, struct err *err)
+{
+    json_error_t where;
+    int rc = -1;
+    size_t fault = utf8_fault(p->line.data, p->line.length);
+    if (fault < p->line.length)
+        return err_set(err, ERR_INPUT, "byte %zu of the line (0x%02x) is not valid UTF-8; convert the file to UTF-8", fault,
+                       (unsigned)(unsigned char)p->line.data[fault]);
+    if (p->plain)
+        return use_text(p, prompt, p->line.data, p->line.length, err);
+    json_t *object = json_loadb(p->line.data, p->line.length, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &where);
+    if (!object)
+        err_set(err, ERR_INPUT, "column %d: not valid JSON: %s; one object a line is expected", where.column, where.text);
+    else if (!json_is_object(object))
+        err_set(err, ERR_INPUT, "one JSON object a line is expected");
+    else
+        rc = use_object(p, prompt, object, err);
+    json_decref(object);
+    return rc;
+}
+
+/* What every prompt has; `made` is freed on failure. */
+static int finish(struct prompts *p, struct prompt *made, struct prompt *out, struct err *err)
+{
+    char ordinal[32];
+    snprintf(ordinal, sizeof ordinal, "%lld", (long long)p->ordinal);
+    if (!made->tokens.n)
+        return err_set(err, ERR_INPUT, "the prompt is empty");
+    if (!made->id && !(made->id = mem_string(ordinal, err)))
+        return -1;
+    made->ordinal = p->ordinal++;
+    *out = *made;
+    *made = (struct prompt){0};
+    return 0;
+}
+
+static int next_given(struct prompts *p, struct prompt *out, struct err *err)
+{
+    struct prompt made = { .turns = 1 };
+    const char *text = p->options.text;
+    p->text_due = false;
+    int rc = (made.place = mem_string("-p", err)) && !use_text(p, &made, text, strlen(text), err) &&
+             !finish(p, &made, out, err) ? 1 : err_at(err, "-p");
+    prompt_free(&made);
+    return rc;
+}
+
+static int next_line(struct prompts *p, struct prompt *out, struct err *err)
+{
+    struct prompt made = { .turns = 1 };
+    struct text place = {0};
+    int rc = -1;
+    if (text_printf(&place, err, "%s:%lld", p->name, (long long)p->line_number))
+        goto done;
+    if (!(made.place = mem_string(place.data, err)) || use_line(p, &made, err) || finish(p, &made, out, err)) {
+        err_at(err, "%s", place.data);
+        goto done;
+    }
+    rc = 1;
+done:
+    text_free(&place);
+    prompt_free(&made);
+    return rc;
+}
+
+int prompts_next(struct prompts *p, struct prompt *out, struct err *err)
+{
+    if (p->text_due)
+        return next_given(p, out, err);
+    for (;;) {
+        if (!p->file) {
+            if (!p->from_stdin && p->next_file == p->n_files)
+                return 0;
+            if (open_next(p, err))
+                return -1;
+        }
+        bool whole = p->plain && p->options.whole;
+        int rc = read_line(p, whole, err);
+        if (rc < 0)
+            return -1;
+        if (!rc)
+            close_file(p);
+        else if (whole || !is_blank(&p->line))
+            return next_line(p, out, err);
+    }
+}
+
+int prompt_next_turn(struct prompts *p, struct prompt *prompt, const char *answer, size_t bytes, struct err *err)
+{
+    if (prompt->turn + 1 >= prompt->turns)
+        return 0;
+    const json_t *next = json_array_get(prompt->rest, (size_t)prompt->turn + 1);
+    json_t *before = prompt->messages, *messages = json_copy(before);
+    int rc = -1;
+    if (!messages) {
+        err_memory(err);
+        goto done;
+    }
+    if (add_message(messages, "assistant", answer, bytes, err) ||
+        add_message(messages, "user", json_string_value(next), json_string_length(next), err))
+        goto done;
+    prompt->messages = messages;
+    if (use_chat(p, prompt, err)) {
+        prompt->messages = before;
+        goto done;
+    }
+    messages = before;
+    prompt->turn++;
+    rc = 1;
+done:
+    json_decref(messages);
+    if (rc < 0)
+        err_at(err, "%s: turn %d", prompt->place, prompt->turn + 2);
+    return rc;
+}
