@@ -10,15 +10,17 @@
 #include "common/base/file.h"
 #include "common/base/version.h"
 #include "common/cli/command.h"
+#include "common/report/record_report.h"
 #include "common/report/route_report.h"
 #include "common/route/coverage.h"
 #include "common/route/input.h"
 #include "common/route/merge.h"
+#include "common/route/neighbours.h"
 #include "common/route/ranking.h"
 #include "common/stream/reader.h"
 #include "common/stream/writer.h"
 
-/* What rank-experts and coverage have in common. */
+/* What the analyses of routes have in common. */
 struct routes_args {
     struct strings inputs;
     const char *output, *rank, *budget;
@@ -32,6 +34,8 @@ struct routes_args {
     OPT_FLAG(0, "text", struct routes_args, text, "write a table, as on a terminal"), \
     OPT_FLAG(0, "json", struct routes_args, json, "write JSON lines"), \
     OPT_FLAG(0, "csv", struct routes_args, csv, "write CSV")
+
+#define LAYER_OPTION OPT_COUNT('l', "layer", struct routes_args, layer, 0, 65535, "only layer N; all if not given")
 
 #define COMMON_OPTIONS(args) \
     OPT_OUTPUT('o', "output", args, output, "write to FILE, not standard output"), \
@@ -47,9 +51,10 @@ static const struct opt rank_options[] = {
 static const struct opt coverage_options[] = {
     OPT_CHOICE('b', "by", struct routes_args, by, ranking_methods, "keep experts in the order of selections, or of routing mass"),
     OPT_INPUT(0, "rank", struct routes_args, rank, "keep experts in the order of the rank stream FILE, not in these routes' own"),
-    OPT_COUNT('l', "layer", struct routes_args, layer, 0, 65535, "only layer N; all if not given"),
-    ROUTES_OPTIONS, OPT_FLAG(0, "svg", struct routes_args, svg, "write curves as SVG"), COMMON_OPTIONS(struct routes_args),
-    OPT_END };
+    LAYER_OPTION, ROUTES_OPTIONS, OPT_FLAG(0, "svg", struct routes_args, svg, "write curves as SVG"),
+    COMMON_OPTIONS(struct routes_args), OPT_END };
+
+static const struct opt neighbours_options[] = { LAYER_OPTION, ROUTES_OPTIONS, COMMON_OPTIONS(struct routes_args), OPT_END };
 
 static const struct operand routes_operands[] = { OPERAND_ANY("ROUTES", struct routes_args, inputs), OPERAND_END };
 
@@ -57,25 +62,79 @@ static const struct routes_args routes_defaults = { .layer = -1, .keep = -1 };
 
 enum form { FORM_STREAM, FORM_TEXT, FORM_JSON, FORM_CSV, FORM_SVG };
 
+static const char *output_name(const char *output) { return output ? output : "-"; }
+
 static int choose_form(const struct routes_args *args, enum form *form, struct err *err)
 {
+    bool screen = !strcmp(output_name(args->output), "-") && isatty(STDOUT_FILENO);
     if (args->text + args->json + args->csv + args->svg > 1)
         return err_set(err, ERR_INPUT, "--text, --json, --csv and --svg exclude each other; give one");
-    bool screen = (!args->output || !strcmp(args->output, "-")) && isatty(STDOUT_FILENO);
     *form = args->json ? FORM_JSON : args->csv ? FORM_CSV : args->svg ? FORM_SVG : args->text || screen ? FORM_TEXT : FORM_STREAM;
+    if (*form == FORM_STREAM && args->layer >= 0)
+        return err_set(err, ERR_INPUT, "--layer: a stream has all layers; give --text, --json or --csv, too");
     return 0;
 }
 
-static const char *output_name(const char *output) { return output ? output : "-"; }
+/* Something found out, of which records and pages can be made. */
+struct finding {
+    const void *what;
+    int layers, layer;
+    int64_t tokens;
+    const struct header *header;
+    int (*put)(const struct finding *finding, record_put *put, void *context, struct err *err);
+    int (*text)(const struct finding *finding, struct text *out, struct err *err);
+    int (*svg)(const struct finding *finding, struct text *out, struct err *err);
+};
 
-static int write_whole(const char *path, const struct text *body, struct err *err)
+static int put_writer(void *writer, const struct record_kind *kind, const void *body, struct err *err)
 {
+    return writer_record(writer, kind, body, err);
+}
+
+static int emit_stream(const struct finding *finding, const char *path, struct err *err)
+{
+    struct writer *out = NULL;
+    int rc = writer_open(&out, path, finding->header, err) || finding->put(finding, put_writer, out, err) ||
+             writer_close(&out, err) ? -1 : 0;
+    writer_abort(&out, err);
+    return rc;
+}
+
+static int emit_records(const struct finding *finding, const char *path, enum show_form form, struct err *err)
+{
+    struct record_report report = { .header = finding->header, .layer = finding->layer };
+    int rc = show_open(&report.show, path, form, err) || finding->put(finding, record_report_put, &report, err) ||
+             show_close(&report.show, err) ? -1 : 0;
+    show_discard(&report.show);
+    return rc;
+}
+
+static int emit_page(const struct finding *finding, const char *path, bool svg, struct err *err)
+{
+    struct text body = {0};
     struct output *out = NULL;
-    if (output_open(&out, output_name(path), err) || output_write(out, body->data, body->length, err)) {
-        output_discard(&out);
+    int rc = (svg ? finding->svg : finding->text)(finding, &body, err) || output_open(&out, path, err) ||
+             output_write(out, body.data, body.length, err) || output_commit(&out, err) ? -1 : 0;
+    output_discard(&out);
+    text_free(&body);
+    return rc;
+}
+
+static int emit(const struct finding *finding, const struct routes_args *args, struct err *err)
+{
+    const char *path = output_name(args->output);
+    enum form form;
+    if (choose_form(args, &form, err))
         return -1;
+    if (finding->layer >= finding->layers)
+        return err_set(err, ERR_INPUT, "--layer %d: the model has %d layers with experts, numbered from 0", finding->layer,
+                       finding->layers);
+    switch (form) {
+    case FORM_STREAM: return emit_stream(finding, path, err);
+    case FORM_JSON: return emit_records(finding, path, SHOW_JSON, err);
+    case FORM_CSV: return emit_records(finding, path, SHOW_CSV, err);
+    default: return emit_page(finding, path, form == FORM_SVG, err);
     }
-    return output_commit(&out, err);
 }
 
 static void print_notes(const struct console *console, const struct text *note)
@@ -83,6 +142,26 @@ static void print_notes(const struct console *console, const struct text *note)
     const char *end;
     for (const char *at = note->data; at && (end = strchr(at, '\n')); at = end + 1)
         console_note(console, "%.*s", (int)(end - at), at);
+}
+
+/* Reads all routes into the consumer, and begins the header of what is made of them. */
+static int read_routes(const struct route_consumer *consumer, const struct routes_args *args, const struct console *console,
+                       enum stream_kind kind, struct header *header, struct err *err)
+{
+    struct progress bar;
+    struct text note = {0};
+    struct route_input input = { .paths = args->inputs.items, .count = args->inputs.count, .phases = args->phase,
+                                 .force = args->force, .bar = &bar };
+    enum form form;
+    if (choose_form(args, &form, err))          /* before the work, not after it */
+        return -1;
+    console_progress(console, &bar, "tokens", 0);
+    int rc = header_init(header, kind, console->program, MOE_VERSION, console->argc, console->argv, err) ||
+             route_input_read(&input, consumer, header, &note, err) ? -1 : 0;
+    progress_end(&bar);
+    print_notes(console, &note);
+    text_free(&note);
+    return rc;
 }
 
 /* Counts, and for coverage the tokens kept aside. */
@@ -107,23 +186,6 @@ static int gather_tokens(void *context, const struct route_tokens *record, struc
     return route_counts_add(g->counts, record, err) || (g->spool && route_spool_add(g->spool, record, err)) ? -1 : 0;
 }
 
-static int gather(struct gathered *g, const struct routes_args *args, const struct console *console, enum stream_kind kind,
-                  struct header *header, struct err *err)
-{
-    struct progress bar;
-    struct text note = {0};
-    struct route_input input = { .paths = args->inputs.items, .count = args->inputs.count, .phases = args->phase,
-                                 .force = args->force, .bar = &bar };
-    struct route_consumer consumer = { .context = g, .open = gather_open, .tokens = gather_tokens };
-    console_progress(console, &bar, "tokens", 0);
-    int rc = header_init(header, kind, console->program, MOE_VERSION, console->argc, console->argv, err) ||
-             route_input_read(&input, &consumer, header, &note, err) ? -1 : 0;
-    progress_end(&bar);
-    print_notes(console, &note);
-    text_free(&note);
-    return rc;
-}
-
 static int recommend(struct ranking *ranking, const struct routes_args *args, struct err *err)
 {
     if (args->budget && args->keep >= 0)
@@ -135,32 +197,34 @@ static int recommend(struct ranking *ranking, const struct routes_args *args, st
     return 0;
 }
 
+static int rank_put(const struct finding *f, record_put *put, void *context, struct err *err)
+{
+    return ranking_put(f->what, put, context, err);
+}
+
+static int rank_text(const struct finding *f, struct text *out, struct err *err)
+{
+    return ranking_text(out, f->what, f->tokens, err);
+}
+
 static int rank_experts(const void *arguments, const struct console *console, struct err *err)
 {
     const struct routes_args *args = arguments;
     struct gathered g = {0};
+    struct route_consumer consumer = { .context = &g, .open = gather_open, .tokens = gather_tokens };
     struct header header = {0};
     struct ranking *ranking = NULL;
-    struct writer *out = NULL;
-    struct text body = {0};
-    enum form form;
     int rc = -1;
-    if (choose_form(args, &form, err) || gather(&g, args, console, STREAM_RANK, &header, err) ||
+    if (read_routes(&consumer, args, console, STREAM_RANK, &header, err) ||
         ranking_make(&ranking, g.counts, (enum ranking_method)args->by, err) || recommend(ranking, args, err))
         goto done;
-    if (form == FORM_STREAM)
-        rc = writer_open(&out, output_name(args->output), &header, err) || ranking_write(ranking, out, err) ||
-             writer_close(&out, err) ? -1 : 0;
-    else
-        rc = (form == FORM_JSON ? ranking_json(&body, ranking, err) : form == FORM_CSV ? ranking_csv(&body, ranking, err)
-                                : ranking_text(&body, ranking, g.counts->tokens, err)) ||
-             write_whole(args->output, &body, err) ? -1 : 0;
+    const struct finding found = { .what = ranking, .layers = ranking->moe_layers, .layer = -1, .tokens = g.counts->tokens,
+                                   .header = &header, .put = rank_put, .text = rank_text };
+    rc = emit(&found, args, err);
 done:
-    writer_abort(&out, err);
     ranking_free(&ranking);
     route_counts_free(&g.counts);
     header_free(&header);
-    text_free(&body);
     return rc;
 }
 
@@ -186,55 +250,116 @@ done:
     return rc;
 }
 
-static int coverage_print(struct text *body, enum form form, const struct coverage *coverage, const struct routes_args *args,
-                          const struct header *header, struct err *err)
+static int covered_put(const struct finding *f, record_put *put, void *context, struct err *err)
 {
-    if (args->layer >= coverage->moe_layers)
-        return err_set(err, ERR_INPUT, "--layer %d: the model has %d layers with experts, numbered from 0", args->layer,
-                       coverage->moe_layers);
-    switch (form) {
-    case FORM_JSON: return coverage_json(body, coverage, args->layer, err);
-    case FORM_CSV: return coverage_csv(body, coverage, args->layer, err);
-    case FORM_SVG: return coverage_svg(body, coverage, args->layer, header->model.name, err);
-    default: return coverage_text(body, coverage, args->layer, err);
-    }
+    return coverage_put(f->what, put, context, err);
+}
+
+static int covered_text(const struct finding *f, struct text *out, struct err *err)
+{
+    return coverage_text(out, f->what, f->layer, err);
+}
+
+static int covered_svg(const struct finding *f, struct text *out, struct err *err)
+{
+    return coverage_svg(out, f->what, f->layer, f->header->model.name, err);
 }
 
 static int coverage(const void *arguments, const struct console *console, struct err *err)
 {
     const struct routes_args *args = arguments;
     struct gathered g = { .spooled = true };
+    struct route_consumer consumer = { .context = &g, .open = gather_open, .tokens = gather_tokens };
     struct header header = {0};
     struct ranking *ranking = NULL;
     struct coverage *covered = NULL;
-    struct writer *out = NULL;
-    struct text body = {0};
-    enum form form;
     int rc = -1;
-    if (choose_form(args, &form, err))
-        goto done;
-    if (form == FORM_STREAM && args->layer >= 0) {
-        err_set(err, ERR_INPUT, "--layer: a stream has all layers; give --text, --json, --csv or --svg, too");
-        goto done;
-    }
-    if (gather(&g, args, console, STREAM_COACT, &header, err) ||
+    if (read_routes(&consumer, args, console, STREAM_COACT, &header, err) ||
         coverage_ranking(&ranking, args, g.counts, &header, console, err) ||
         coverage_make(&covered, g.counts, g.spool, ranking, err))
         goto done;
-    if (form == FORM_STREAM)
-        rc = writer_open(&out, output_name(args->output), &header, err) || coverage_write(covered, out, err) ||
-             writer_close(&out, err) ? -1 : 0;
-    else
-        rc = coverage_print(&body, form, covered, args, &header, err) || write_whole(args->output, &body, err) ? -1 : 0;
+    const struct finding found = { .what = covered, .layers = covered->moe_layers, .layer = args->layer, .header = &header,
+                                   .put = covered_put, .text = covered_text, .svg = covered_svg };
+    rc = emit(&found, args, err);
 done:
-    writer_abort(&out, err);
     coverage_free(&covered);
     ranking_free(&ranking);
     route_counts_free(&g.counts);
     route_spool_close(&g.spool);
     header_free(&header);
-    text_free(&body);
     return rc;
+}
+
+static int open_neighbours(void *context, const struct stream_model *model, struct err *err)
+{
+    return neighbours_open(context, model, err);
+}
+
+static int add_neighbours(void *context, const struct route_tokens *record, struct err *err)
+{
+    return neighbours_add(*(struct neighbours **)context, record, err);
+}
+
+static int end_neighbours(void *context, int64_t sequence, struct err *err)
+{
+    (void)err;
+    neighbours_end(*(struct neighbours **)context, sequence);
+    return 0;
+}
+
+/* union and locality differ in what they show of the same measurement. */
+static int measure_neighbours(const struct routes_args *args, const struct console *console, struct finding found, struct err *err)
+{
+    struct neighbours *neighbours = NULL;
+    struct route_consumer consumer = { .context = &neighbours, .open = open_neighbours, .tokens = add_neighbours,
+                                       .end = end_neighbours };
+    struct header header = {0};
+    int rc = -1;
+    if (read_routes(&consumer, args, console, STREAM_COACT, &header, err))
+        goto done;
+    if (!neighbours_tokens(neighbours)) {
+        err_set(err, ERR_INPUT, "the routes have no tokens of this phase; profile some prompts");
+        goto done;
+    }
+    found.what = neighbours;
+    found.layers = neighbours_layers(neighbours);
+    found.layer = args->layer;
+    found.header = &header;
+    rc = emit(&found, args, err);
+done:
+    neighbours_free(&neighbours);
+    header_free(&header);
+    return rc;
+}
+
+static int put_union(const struct finding *f, record_put *put, void *context, struct err *err)
+{
+    return neighbours_put_union(f->what, put, context, err);
+}
+
+static int text_union(const struct finding *f, struct text *out, struct err *err)
+{
+    return union_text(out, f->what, f->layer, err);
+}
+
+static int unions(const void *args, const struct console *console, struct err *err)
+{
+    return measure_neighbours(args, console, (struct finding){ .put = put_union, .text = text_union }, err);
+}
+
+static int put_locality(const struct finding *f, record_put *put, void *context, struct err *err)
+{
+    return neighbours_put_locality(f->what, put, context, err);
+}
+
+static int text_locality(const struct finding *f, struct text *out, struct err *err)
+{
+    return locality_text(out, f->what, f->layer, err);
+}
+
+static int locality(const void *args, const struct console *console, struct err *err)
+{
+    return measure_neighbours(args, console, (struct finding){ .put = put_locality, .text = text_locality }, err);
 }
 
 struct merge_args {
@@ -259,13 +384,15 @@ static int merge(const void *arguments, const struct console *console, struct er
     return rc;
 }
 
+#define ANALYSIS(word, about, table, function) \
+    { .name = word, .summary = about, .options = table, .operands = routes_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS, \
+      .args_bytes = sizeof(struct routes_args), .defaults = &routes_defaults, .run = function }
+
 static const struct subcommand subcommands[] = {
-    { .name = "rank-experts", .summary = "say in which order to keep each layer's experts", .options = rank_options,
-      .operands = routes_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct routes_args),
-      .defaults = &routes_defaults, .run = rank_experts },
-    { .name = "coverage", .summary = "say what is kept when only B experts a layer may be loaded", .options = coverage_options,
-      .operands = routes_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct routes_args),
-      .defaults = &routes_defaults, .run = coverage },
+    ANALYSIS("rank-experts", "say in which order to keep each layer's experts", rank_options, rank_experts),
+    ANALYSIS("coverage", "say what is kept when only B experts a layer may be loaded", coverage_options, coverage),
+    ANALYSIS("union", "say how many distinct experts consecutive tokens need", neighbours_options, unions),
+    ANALYSIS("locality", "say how many experts tokens near each other have in common", neighbours_options, locality),
     { .name = "merge", .summary = "make one stream of several of one kind and one model", .options = merge_options,
       .operands = merge_operands, .console = CONSOLE_QUIET, .args_bytes = sizeof(struct merge_args), .run = merge },
     { .run = NULL },

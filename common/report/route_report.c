@@ -1,45 +1,13 @@
 #include "common/report/route_report.h"
 
+#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
+#include <string.h>
 
 #include "common/base/mem.h"
 #include "common/report/svg.h"
 
 enum { COLUMNS = 8, FIRST_EXPERTS = 8 };
-
-int report_real(struct text *out, double value, struct err *err)
-{
-    char digits[40];
-    for (int precision = 6; precision <= 17; precision++) {
-        snprintf(digits, sizeof digits, "%.*g", precision, value);
-        if (strtod(digits, NULL) == value)
-            break;
-    }
-    return text_puts(out, digits, err);
-}
-
-int report_json_ints(struct text *out, const char *key, const int32_t *values, int count, struct err *err)
-{
-    if (text_printf(out, err, "\"%s\":[", key))
-        return -1;
-    for (int i = 0; i < count; i++)
-        if (text_printf(out, err, "%s%d", i ? "," : "", values[i]))
-            return -1;
-    return text_putc(out, ']', err);
-}
-
-int report_json_reals(struct text *out, const char *key, const double *values, int count, struct err *err)
-{
-    if (text_printf(out, err, "\"%s\":[", key))
-        return -1;
-    for (int i = 0; i < count; i++)
-        if ((i && text_putc(out, ',', err)) || report_real(out, values[i], err))
-            return -1;
-    return text_putc(out, ']', err);
-}
-
-/* Ranking */
 
 int ranking_text(struct text *out, const struct ranking *ranking, int64_t tokens, struct err *err)
 {
@@ -67,36 +35,6 @@ int ranking_text(struct text *out, const struct ranking *ranking, int64_t tokens
     }
     return 0;
 }
-
-int ranking_json(struct text *out, const struct ranking *ranking, struct err *err)
-{
-    int experts = ranking->experts;
-    for (int layer = 0; layer < ranking->moe_layers; layer++) {
-        size_t at = (size_t)layer * (size_t)experts;
-        if (text_printf(out, err, "{\"type\":\"rank\",\"layer\":%d,\"method\":\"%s\",", layer, ranking->method) ||
-            (ranking->budget[layer] > 0 && text_printf(out, err, "\"budget\":%d,", ranking->budget[layer])) ||
-            report_json_ints(out, "order", ranking->order + at, experts, err) || text_putc(out, ',', err) ||
-            report_json_reals(out, "score", ranking->score + at, experts, err) || text_puts(out, "}\n", err))
-            return -1;
-    }
-    return 0;
-}
-
-int ranking_csv(struct text *out, const struct ranking *ranking, struct err *err)
-{
-    if (text_puts(out, "layer,method,place,expert,score\n", err))
-        return -1;
-    for (int layer = 0; layer < ranking->moe_layers; layer++)
-        for (int i = 0; i < ranking->experts; i++) {
-            size_t at = (size_t)layer * (size_t)ranking->experts + (size_t)i;
-            if (text_printf(out, err, "%d,%s,%d,%d,", layer, ranking->method, i, ranking->order[at]) ||
-                report_real(out, ranking->score[at], err) || text_putc(out, '\n', err))
-                return -1;
-        }
-    return 0;
-}
-
-/* Coverage */
 
 static double mean_at(const double *table, const struct coverage *coverage, int point)
 {
@@ -154,42 +92,6 @@ int coverage_text(struct text *out, const struct coverage *coverage, int layer, 
            coverage_table(out, coverage, coverage->mass, "share of the routing mass that falls on the B experts kept", layer, err) ||
            coverage_table(out, coverage, coverage->served, "share of tokens whose selected experts are all among the B kept", layer,
                           err) ? -1 : 0;
-}
-
-int coverage_json(struct text *out, const struct coverage *coverage, int layer, struct err *err)
-{
-    int32_t *budget = mem_alloc((size_t)coverage->experts, sizeof *budget, err);
-    int rc = budget ? 0 : -1;
-    for (int i = 0; !rc && i < coverage->experts; i++)
-        budget[i] = i + 1;
-    for (int l = 0; !rc && l < coverage->moe_layers; l++) {
-        size_t at = (size_t)l * (size_t)coverage->experts;
-        if (layer >= 0 && l != layer)
-            continue;
-        rc = text_printf(out, err, "{\"type\":\"coverage\",\"layer\":%d,\"method\":\"%s\",\"tokens\":%lld,\"points\":%d,", l,
-                         coverage->method, (long long)coverage->tokens, coverage->experts) ||
-             report_json_ints(out, "budget", budget, coverage->experts, err) || text_putc(out, ',', err) ||
-             report_json_reals(out, "mass", coverage->mass + at, coverage->experts, err) || text_putc(out, ',', err) ||
-             report_json_reals(out, "served", coverage->served + at, coverage->experts, err) || text_puts(out, "}\n", err) ? -1 : 0;
-    }
-    mem_free(&budget);
-    return rc;
-}
-
-int coverage_csv(struct text *out, const struct coverage *coverage, int layer, struct err *err)
-{
-    if (text_puts(out, "layer,method,budget,mass,served\n", err))
-        return -1;
-    for (int l = 0; l < coverage->moe_layers; l++)
-        for (int i = 0; i < coverage->experts; i++) {
-            size_t at = (size_t)l * (size_t)coverage->experts + (size_t)i;
-            if (layer >= 0 && l != layer)
-                continue;
-            if (text_printf(out, err, "%d,%s,%d,", l, coverage->method, i + 1) || report_real(out, coverage->mass[at], err) ||
-                text_putc(out, ',', err) || report_real(out, coverage->served[at], err) || text_putc(out, '\n', err))
-                return -1;
-        }
-    return 0;
 }
 
 /* The curves of one table: a thin one a layer, named while there are few; the mean of all of them bold. */
@@ -271,4 +173,75 @@ done:
     text_free(&title);
     text_free(&note);
     return rc;
+}
+
+/* Neighbours */
+
+enum { KINDS = 3 };
+
+static double number(const struct neighbour_width *w, bool common, int kind)
+{
+    if (common)
+        return kind == 0 ? w->common : kind == 1 ? w->common_independent : w->common_alike;
+    return kind == 0 ? w->distinct : kind == 1 ? w->distinct_independent : w->distinct_alike;
+}
+
+static int neighbours_row(struct text *out, const char *name, const struct neighbour_width *widths, bool common, int kind,
+                          struct err *err)
+{
+    if (text_printf(out, err, "\n%12s ", name))
+        return -1;
+    for (int i = 0; i < NEIGHBOUR_WIDTHS; i++) {
+        double value = number(&widths[i], common, kind);
+        if (isnan(value) ? text_puts(out, "       -", err) : text_printf(out, err, common ? " %7.3f" : " %7.2f", value))
+            return -1;
+    }
+    return 0;
+}
+
+static int neighbours_table(struct text *out, const struct neighbours *neighbours, int layer, bool common, struct err *err)
+{
+    struct neighbour_width mean[NEIGHBOUR_WIDTHS] = {{0}}, of[NEIGHBOUR_WIDTHS];
+    int layers = neighbours_layers(neighbours);
+    if (text_printf(out, err, "\n%12s ", common ? "tokens apart" : "tokens"))
+        return -1;
+    for (int i = 0; i < NEIGHBOUR_WIDTHS; i++)
+        if (text_printf(out, err, " %7d", 1 << i))
+            return -1;
+    for (int l = 0; l < layers; l++) {
+        char name[24];
+        neighbours_layer(neighbours, l, of);
+        for (int i = 0; i < NEIGHBOUR_WIDTHS; i++) {
+            mean[i].distinct += of[i].distinct / layers;
+            mean[i].distinct_alike += of[i].distinct_alike / layers;
+            mean[i].distinct_independent += of[i].distinct_independent / layers;
+            mean[i].common += of[i].common / layers;
+            mean[i].common_alike += of[i].common_alike / layers;
+            mean[i].common_independent += of[i].common_independent / layers;
+        }
+        snprintf(name, sizeof name, "layer %d", l);
+        if ((layer < 0 || layer == l) && neighbours_row(out, name, of, common, 0, err))
+            return -1;
+        if (layer == l)
+            memcpy(mean, of, sizeof mean);
+        if (layer == l)
+            break;
+    }
+    return (layer < 0 && neighbours_row(out, "mean", mean, common, 0, err)) ||
+           neighbours_row(out, "independent", mean, common, 1, err) || neighbours_row(out, "all alike", mean, common, 2, err) ||
+           text_putc(out, '\n', err) ? -1 : 0;
+}
+
+int union_text(struct text *out, const struct neighbours *neighbours, int layer, struct err *err)
+{
+    return text_printf(out, err, "%lld tokens; distinct experts of consecutive tokens, and if they chose independently (each expert "
+                       "as\noften as here, or all alike)\n", (long long)neighbours_tokens(neighbours)) ||
+           neighbours_table(out, neighbours, layer, false, err) ? -1 : 0;
+}
+
+int locality_text(struct text *out, const struct neighbours *neighbours, int layer, struct err *err)
+{
+    return text_printf(out, err, "%lld tokens; share of experts that two tokens of a text have in common, and if they chose\n"
+                       "independently (each expert as often as here, or all alike)\n", (long long)neighbours_tokens(neighbours)) ||
+           neighbours_table(out, neighbours, layer, true, err) ? -1 : 0;
 }

@@ -110,7 +110,7 @@ void coverage_free(struct coverage **coverage)
     mem_free(coverage);
 }
 
-int coverage_write(const struct coverage *coverage, struct writer *writer, struct err *err)
+int coverage_put(const struct coverage *coverage, record_put *put, void *context, struct err *err)
 {
     int32_t *budget = mem_alloc((size_t)coverage->experts, sizeof *budget, err);
     int rc = budget ? 0 : -1;
@@ -121,7 +121,7 @@ int coverage_write(const struct coverage *coverage, struct writer *writer, struc
         struct coact_coverage record = { .layer = layer, .method = coverage->method, .tokens = coverage->tokens,
                                          .points = coverage->experts, .budget = budget, .mass = coverage->mass + at,
                                          .served = coverage->served + at };
-        rc = writer_record(writer, &coact_coverage_kind, &record, err);
+        rc = put(context, &coact_coverage_kind, &record, err);
     }
     mem_free(&budget);
     return rc;

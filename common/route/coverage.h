@@ -13,7 +13,6 @@
 #include "common/route/counts.h"
 #include "common/route/ranking.h"
 #include "common/route/spool.h"
-#include "common/stream/writer.h"
 
 struct coverage {
     int moe_layers, experts, top_k;
@@ -27,6 +26,7 @@ int coverage_make(struct coverage **out, const struct route_counts *counts, stru
                   const struct ranking *ranking, struct err *err);
 void coverage_free(struct coverage **coverage);
 
-int coverage_write(const struct coverage *coverage, struct writer *writer, struct err *err);
+/* A `coverage` record a layer. */
+int coverage_put(const struct coverage *coverage, record_put *put, void *context, struct err *err);
 
 #endif

@@ -123,13 +123,13 @@ void ranking_recommend(struct ranking *ranking, double share)
     }
 }
 
-int ranking_write(const struct ranking *ranking, struct writer *writer, struct err *err)
+int ranking_put(const struct ranking *ranking, record_put *put, void *context, struct err *err)
 {
     for (int layer = 0; layer < ranking->moe_layers; layer++) {
         size_t at = (size_t)layer * (size_t)ranking->experts;
         struct rank_layer record = { .layer = layer, .method = ranking->method, .budget = ranking->budget[layer],
                                      .order = ranking->order + at, .score = ranking->score + at };
-        if (writer_record(writer, &rank_layer_kind, &record, err))
+        if (put(context, &rank_layer_kind, &record, err))
             return -1;
     }
     return 0;

@@ -11,8 +11,8 @@
 
 #include "common/base/err.h"
 #include "common/route/counts.h"
+#include "common/route/put.h"
 #include "common/stream/reader.h"
-#include "common/stream/writer.h"
 
 enum ranking_method { RANKING_FREQUENCY, RANKING_MASS };
 extern const char *const ranking_methods[];     /* names in the order of the enum, NULL behind the last */
@@ -34,7 +34,8 @@ int budget_parse(int32_t *size, const char *text, int moe_layers, int experts, s
 /* Recommends for each layer the fewest experts whose scores sum to at least this share, 0 to 1, of the layer's. */
 void ranking_recommend(struct ranking *ranking, double share);
 
-int ranking_write(const struct ranking *ranking, struct writer *writer, struct err *err);
+/* A `rank` record a layer. */
+int ranking_put(const struct ranking *ranking, record_put *put, void *context, struct err *err);
 
 /* Reads a rank stream to its end: every layer must be there once and all of one method, each order a permutation. */
 int ranking_read(struct ranking **out, struct reader *in, struct err *err);

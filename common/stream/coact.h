@@ -16,6 +16,26 @@ struct coact_coverage {
     const double *served;           /* [points], 0 to 1 */
 };
 
-extern const struct record_kind coact_coverage_kind;
+struct coact_union {
+    int layer;
+    int64_t tokens;
+    int points;
+    const int32_t *width;           /* [points], ascending */
+    const int64_t *windows;         /* [points] that the means are over */
+    const double *distinct;         /* [points], NaN: no text was as long */
+    const double *independent, *alike;      /* [points] */
+};
+
+struct coact_locality {
+    int layer;
+    int64_t tokens;
+    double independent, alike;
+    int points;
+    const int32_t *distance;        /* [points], ascending */
+    const int64_t *pairs;           /* [points] that the means are over */
+    const double *common;           /* [points], 0 to 1; NaN: no text was as long */
+};
+
+extern const struct record_kind coact_coverage_kind, coact_union_kind, coact_locality_kind;
 
 #endif

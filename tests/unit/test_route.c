@@ -7,6 +7,7 @@
 #include "common/route/coverage.h"
 #include "common/route/input.h"
 #include "common/route/merge.h"
+#include "common/route/neighbours.h"
 #include "common/stream/rank.h"
 #include "common/stream/reader.h"
 #include "common/stream/writer.h"
@@ -373,6 +374,76 @@ static void test_coverage(void **unused)
     unit_remove(folder);
 }
 
+/* Windows and pairs counted one by one. Sequences come interleaved, as a stream may have them. */
+static void test_neighbours(void **unused)
+{
+    (void)unused;
+    enum { TEXTS = 5, LONG = 150 };
+    static int16_t expert[TEXTS][LONG][LAYERS][TOP_K];
+    int length[TEXTS] = { 150, 1, 64, 2, 70 }, at[TEXTS] = { 0 }, left = 0;
+    struct neighbours *n = NULL;
+    struct neighbour_width of[NEIGHBOUR_WIDTHS];
+    struct err err = {0};
+    unsigned state = 4;
+    assert_int_equal(neighbours_open(&n, &model, &err), 0);
+    for (int t = 0; t < TEXTS; t++)
+        for (int i = 0; i < length[t]; i++, left++)
+            for (int l = 0; l < LAYERS; l++) {
+                expert[t][i][l][0] = (int16_t)draw(&state, EXPERTS / 2);        /* the two are never the same */
+                expert[t][i][l][1] = (int16_t)(EXPERTS / 2 + (int)(draw(&state, 100) < 90 ? i / 40 : (int)draw(&state, EXPERTS / 2)));
+            }
+    while (left) {
+        int t = (int)draw(&state, TEXTS), rows = 1 + (int)draw(&state, 5);
+        int16_t row[6 * LAYERS * TOP_K] = {0};
+        uint8_t accepted[6] = {0};
+        rows = at[t] + rows > length[t] ? length[t] - at[t] : rows;
+        if (!rows)
+            continue;
+        memcpy(row + LAYERS * TOP_K, expert[t][at[t]], (size_t)rows * sizeof expert[t][0]);
+        memset(accepted + 1, 1, (size_t)rows);          /* a row before them that was not accepted */
+        struct route_tokens record = { .sequence = t, .n = rows + 1, .experts = row, .accepted = accepted };
+        assert_int_equal(neighbours_add(n, &record, &err), 0);
+        at[t] += rows;
+        left -= rows;
+        if (at[t] == length[t])
+            neighbours_end(n, t);
+    }
+    for (int l = 0; l < LAYERS; l++) {
+        neighbours_layer(n, l, of);
+        for (int i = 0; i < NEIGHBOUR_WIDTHS; i++) {
+            int width = 1 << i;
+            int64_t windows = 0, distinct = 0, pairs = 0, common = 0;
+            for (int t = 0; t < TEXTS; t++)
+                for (int first = 0; first < length[t]; first++) {
+                    bool seen[EXPERTS] = {false};
+                    if (first + width < length[t]) {
+                        pairs++;
+                        for (int a = 0; a < TOP_K; a++)
+                            for (int b = 0; b < TOP_K; b++)
+                                common += expert[t][first][l][a] == expert[t][first + width][l][b];
+                    }
+                    if (first + width > length[t])
+                        continue;
+                    windows++;
+                    for (int j = first; j < first + width; j++)
+                        for (int k = 0; k < TOP_K; k++) {
+                            distinct += !seen[expert[t][j][l][k]];
+                            seen[expert[t][j][l][k]] = true;
+                        }
+                }
+            assert_int_equal(of[i].windows, windows);
+            assert_int_equal(of[i].pairs, pairs);
+            assert_true(fabs(of[i].distinct - (double)distinct / (double)windows) < 1e-9);
+            assert_true(fabs(of[i].common - (double)common / (double)(pairs * TOP_K)) < 1e-9);
+        }
+        /* 1 token: its own two; 2 tokens: 10 (1 - 0.8 x 0.8) */
+        assert_true(fabs(of[0].distinct - 2) < 1e-9 && fabs(of[1].distinct_alike - 3.6) < 1e-9);
+        assert_true(fabs(of[0].common_alike - 0.2) < 1e-9 && of[0].common_independent > 0.2);
+        assert_true(of[3].distinct_independent < of[3].distinct_alike);
+    }
+    neighbours_free(&n);
+}
+
 /* Blocks of the spool are written and read back; more tokens than one block holds, narrow and wide numbers. */
 static void collect(void *context, const int16_t *expert, int tokens)
 {
@@ -512,7 +583,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_counts), cmocka_unit_test(test_any_grouping), cmocka_unit_test(test_ranking),
         cmocka_unit_test(test_budget_parse), cmocka_unit_test(test_ranking_stream), cmocka_unit_test(test_coverage),
-        cmocka_unit_test(test_spool), cmocka_unit_test(test_refusals), cmocka_unit_test(test_merge),
+        cmocka_unit_test(test_spool), cmocka_unit_test(test_neighbours), cmocka_unit_test(test_refusals), cmocka_unit_test(test_merge),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "common/base/file.h"
+#include "common/report/record_report.h"
 #include "common/report/route_report.h"
 #include "common/report/svg.h"
 
@@ -72,37 +74,55 @@ static void test_coverage_reports(void **unused)
     assert_int_equal(occurrences(&out, ">one layer<"), 2);               /* too many to tell apart */
     text_clear(&out);
 
-    assert_int_equal(coverage_csv(&out, &coverage, 19, &err), 0);
-    assert_int_equal(occurrences(&out, "\n"), 1 + EXPERTS);
-    assert_non_null(strstr(out.data, "\n19,mass,3,0.25,0.25\n"));
-    text_clear(&out);
-    assert_int_equal(coverage_json(&out, &coverage, 2, &err), 0);
-    assert_int_equal(strncmp(out.data, "{\"type\":\"coverage\",\"layer\":2,\"method\":\"mass\",\"tokens\":9,\"points\":12,\"budget\":[1,2,", 80), 0);
-    assert_int_equal(occurrences(&out, "\n"), 1);
-    text_clear(&out);
     assert_int_equal(coverage_text(&out, &coverage, -1, &err), 0);
     assert_int_equal(occurrences(&out, "mean"), 2);
     assert_non_null(strstr(out.data, "B=12"));
     text_free(&out);
 }
 
-static void test_reals(void **unused)
+static int read_back(struct text *out, const char *path)
+{
+    text_clear(out);
+    return file_read(out, path, 1 << 20, NULL);
+}
+
+/* Records shown directly are what moe-view shows of the stream that they would have become. */
+static void test_record_report(void **unused)
 {
     (void)unused;
-    static const double values[] = { 0.1, 1.0 / 3, 0, 1e-300, 123456789.125, 9007199254740993.0, 0.5 };
-    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
-        struct text out = {0};
-        assert_int_equal(report_real(&out, values[i], NULL), 0);
-        assert_true(strtod(out.data, NULL) == values[i]);
-        assert_true(out.length <= 23);
-        text_free(&out);
+    enum { LAYERS = 3, EXPERTS = 4 };
+    char *folder = unit_folder();
+    double mass[LAYERS * EXPERTS], served[LAYERS * EXPERTS];
+    struct coverage coverage;
+    struct header header = { .kind = STREAM_COACT, .has_model = true,
+                             .model = { .layers = LAYERS, .moe_layers = LAYERS, .experts = EXPERTS, .top_k = 2 } };
+    struct text out = {0};
+    struct err err = {0};
+    const char *path = unit_path(folder, "out");
+    coverage_example(&coverage, mass, served, LAYERS, EXPERTS);
+    for (int form = SHOW_JSON; form <= SHOW_CSV; form++) {
+        struct record_report report = { .header = &header, .layer = form == SHOW_JSON ? -1 : 2 };
+        assert_int_equal(show_open(&report.show, path, (enum show_form)form, &err), 0);
+        assert_int_equal(coverage_put(&coverage, record_report_put, &report, &err), 0);
+        assert_int_equal(show_close(&report.show, &err), 0);
+        assert_int_equal(read_back(&out, path), 0);
+        if (form == SHOW_JSON) {
+            assert_int_equal(occurrences(&out, "\n"), LAYERS);
+            assert_non_null(strstr(out.data, "{\"type\": \"coverage\", \"layer\": 1, \"method\": \"mass\", \"tokens\": 9, "
+                                             "\"points\": 4, \"budget\": [1, 2, 3, 4], \"mass\": [0.25, 0.5, 0.75, 1.0], "));
+        } else {
+            assert_string_equal(out.data, "layer,method,tokens,points,budget,mass,served\n2,mass,9,4,1,0.25,0.25\n"
+                                          "2,mass,9,4,2,0.5,0.5\n2,mass,9,4,3,0.75,0.75\n2,mass,9,4,4,1.0,1.0\n");
+        }
     }
+    text_free(&out);
+    unit_remove(folder);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_figure), cmocka_unit_test(test_coverage_reports), cmocka_unit_test(test_reals),
+        cmocka_unit_test(test_figure), cmocka_unit_test(test_coverage_reports), cmocka_unit_test(test_record_report),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

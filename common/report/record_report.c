@@ -1,0 +1,110 @@
+#include "common/report/record_report.h"
+
+#include <math.h>
+#include <string.h>
+
+static const void *member(const void *body, const struct field *field) { return (const char *)body + field->offset; }
+
+static int array_of(const struct record_report *report, const struct record_kind *kind, const struct field *field, const void *body,
+                    struct array *out, struct err *err)
+{
+    size_t bytes;
+    *out = (struct array){ .dtype = field->dtype };
+    memcpy(&out->data, member(body, field), sizeof out->data);
+    return field_shape(kind, field, body, report->header, &out->rank, out->shape, err) ||
+           array_measure(out->dtype, out->rank, out->shape, &out->count, &bytes, err) ? -1 : 0;
+}
+
+/* row: of a table that spreads arrays over its rows; -1: arrays whole. */
+static int put_field(const struct record_report *report, const struct record_kind *kind, const struct field *field, const void *body,
+                     int64_t row, struct err *err)
+{
+    struct show *show = report->show;
+    const void *at = member(body, field);
+    struct array array;
+    int64_t integer;
+    double real;
+    bool flag;
+    const char *text;
+    int word;
+    switch (field->type) {
+    case FIELD_INT: case FIELD_CHOICE:
+        memcpy(&word, at, sizeof word);
+        if (field->type == FIELD_CHOICE)
+            show_text(show, field->key, field->choices[word], strlen(field->choices[word]));
+        else if (word < 0 && field->optional)
+            show_absent(show, field->key);
+        else
+            show_int(show, field->key, word);
+        return 0;
+    case FIELD_INT64:
+        memcpy(&integer, at, sizeof integer);
+        if (integer < 0 && field->optional)
+            show_absent(show, field->key);
+        else
+            show_int(show, field->key, integer);
+        return 0;
+    case FIELD_REAL:
+        memcpy(&real, at, sizeof real);
+        if (isnan(real) && field->optional)
+            show_absent(show, field->key);
+        else
+            show_real(show, field->key, real);
+        return 0;
+    case FIELD_FLAG:
+        memcpy(&flag, at, sizeof flag);
+        show_flag(show, field->key, flag);
+        return 0;
+    case FIELD_TEXT:
+        memcpy(&text, at, sizeof text);
+        if (text)
+            show_text(show, field->key, text, strlen(text));
+        else
+            show_absent(show, field->key);
+        return 0;
+    case FIELD_ARRAY:
+        if (array_of(report, kind, field, body, &array, err))
+            return -1;
+        if (!array.data)
+            show_absent(show, field->key);
+        else if (row >= 0)
+            show_element(show, field->key, &array, (size_t)row);
+        else
+            show_array(show, field->key, &array);
+        return 0;
+    case FIELD_VALUES:
+        break;
+    }
+    return err_set(err, ERR_INPUT, "key '%s' cannot be shown here", field->key);
+}
+
+int record_report_put(void *context, const struct record_kind *kind, const void *body, struct err *err)
+{
+    struct record_report *report = context;
+    bool table = show_form(report->show) == SHOW_CSV;
+    const struct field *layer = record_kind_field(kind, "layer");
+    int64_t rows = 1;
+    int index = (int)report->index++, of;
+    if (layer && report->layer >= 0) {
+        memcpy(&of, member(body, layer), sizeof of);
+        if (of != report->layer)
+            return 0;
+    }
+    for (int i = 0; table && kind->spread && i < kind->count; i++) {
+        struct array array;
+        if (kind->fields[i].type == FIELD_ARRAY) {
+            if (array_of(report, kind, &kind->fields[i], body, &array, err))
+                return -1;
+            rows = (int64_t)array.shape[0];
+        }
+    }
+    for (int64_t row = 0; row < rows; row++) {
+        show_begin(report->show, kind->type, index);
+        for (int i = 0; i < kind->count; i++)
+            if (put_field(report, kind, &kind->fields[i], body, table && kind->spread ? row : -1, err))
+                return -1;
+        if (show_end(report->show, err))
+            return -1;
+    }
+    return 0;
+}
