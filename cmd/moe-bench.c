@@ -1,0 +1,163 @@
+/* moe-bench: compare ways of decoding, on the same prompts, in one process.
+ *
+ * Reads:  a suite (run), bench and decode streams (report)
+ * Writes: a bench stream (run); tables, Markdown, CSV or JSON lines (report); a line or two (roofline)
+ * Exit:   0 done, 2 trouble */
+#include <string.h>
+
+#include "common/base/file.h"
+#include "common/bench/roofline.h"
+#include "common/bench/run.h"
+#include "common/bench/suite.h"
+#include "common/cli/command.h"
+#include "common/report/measurements.h"
+#include "common/report/report.h"
+#include "common/report/summary.h"
+#include "common/stream/reader.h"
+
+static int write_whole(const char *path, const struct text *body, struct err *err)
+{
+    struct output *out = NULL;
+    if (output_open(&out, path, err) || output_write(out, body->data, body->length, err)) {
+        output_discard(&out);
+        return -1;
+    }
+    return output_commit(&out, err);
+}
+
+struct run_args {
+    const char *suite, *output;
+    struct session_options session;
+    bool force;
+};
+
+static const struct opt run_options[] = {
+    OPT_OUTPUT('o', "output", struct run_args, output, "write the bench stream to FILE, not standard output"),
+    OPT_DEVICE(struct run_args, session.device),
+    OPT_THREADS(struct run_args, session.threads),
+    OPT_STRING(0, "isa", struct run_args, session.isa, "NAME", "use the instruction set NAME: avx512, avx2 or plain"),
+    OPT_COUNT('c', "context", struct run_args, session.context, 2, 1 << 24, "let prompt and answer have at most N tokens"),
+    OPT_FLAG(0, "force", struct run_args, force, "take a rank stream of a model with another tokenizer or vocabulary"),
+    OPT_END };
+
+static const struct operand run_operands[] = { OPERAND_ONE("SUITE", struct run_args, suite), OPERAND_END };
+
+static const struct run_args run_defaults = { .output = "-" };
+
+static int run(const void *arguments, const struct console *console, struct err *err)
+{
+    const struct run_args *args = arguments;
+    struct suite *suite = NULL;
+    if (suite_read(&suite, args->suite, err))
+        return -1;
+    const struct bench_setup setup = { .suite = suite, .session = args->session, .output = args->output, .force = args->force,
+                                       .console = console };
+    int rc = bench_run(&setup, err);
+    suite_free(&suite);
+    return rc;
+}
+
+struct report_args {
+    struct strings inputs;
+    const char *output;
+    bool text, markdown, csv, json;
+};
+
+static const struct opt report_options[] = {
+    OPT_FLAG(0, "text", struct report_args, text, "write a table for people, as if nothing is said"),
+    OPT_FLAG(0, "markdown", struct report_args, markdown, "write the table as Markdown"),
+    OPT_FLAG(0, "json", struct report_args, json, "write JSON lines with all figures"),
+    OPT_FLAG(0, "csv", struct report_args, csv, "write CSV with all figures"),
+    OPT_OUTPUT('o', "output", struct report_args, output, "write to FILE, not standard output"),
+    OPT_END };
+
+static const struct operand report_operands[] = { OPERAND_ANY("STREAM", struct report_args, inputs), OPERAND_END };
+
+static const struct report_args report_defaults = { .output = "-" };
+
+static int gather(struct measurements *all, const struct strings *inputs, struct err *err)
+{
+    static const char *standard_input = "-";
+    const char *const *paths = inputs->count ? inputs->items : &standard_input;
+    for (int i = 0; i < (inputs->count ? inputs->count : 1); i++) {
+        struct reader *in = NULL;
+        int rc = reader_open(&in, paths[i], STREAM_ANY, NULL, err) || measurements_read(all, in, err) ? -1 : 0;
+        reader_close(&in);
+        if (rc)
+            return -1;
+    }
+    return measurements_arrange(all, err);
+}
+
+static int report(const void *arguments, const struct console *console, struct err *err)
+{
+    const struct report_args *args = arguments;
+    enum report_form form = args->json ? REPORT_JSON : args->csv ? REPORT_CSV : args->markdown ? REPORT_MARKDOWN : REPORT_TEXT;
+    struct measurements all = {0};
+    struct summary summary = {0};
+    struct text body = {0};
+    int rc = -1;
+    (void)console;
+    if (args->text + args->markdown + args->csv + args->json > 1)
+        return err_set(err, ERR_INPUT, "--text, --markdown, --csv and --json exclude each other; give one");
+    if (gather(&all, &args->inputs, err) || summary_make(&summary, &all, err) ||
+        report_write(&all, &summary, form, &body, err) || write_whole(args->output, &body, err))
+        goto done;
+    rc = 0;
+done:
+    text_free(&body);
+    summary_free(&summary);
+    measurements_free(&all);
+    return rc;
+}
+
+struct roofline_args {
+    const char *device, *isa;
+    int threads;
+    uint64_t size;
+    double seconds;
+    bool json;
+};
+
+static const struct opt roofline_options[] = {
+    OPT_DEVICE(struct roofline_args, device),
+    OPT_THREADS(struct roofline_args, threads),
+    OPT_STRING(0, "isa", struct roofline_args, isa, "NAME", "use the instruction set NAME: avx512, avx2 or plain"),
+    OPT_SIZE(0, "size", struct roofline_args, size, 1 << 20, (double)((uint64_t)1 << 40), "read SIZE bytes over and over"),
+    OPT_FLOAT(0, "seconds", struct roofline_args, seconds, 0, 600, "S", "measure for S seconds with all threads, and with one"),
+    OPT_FLAG(0, "json", struct roofline_args, json, "write a JSON line"),
+    OPT_END };
+
+static const struct roofline_args roofline_defaults = { .size = ROOFLINE_BYTES, .seconds = 1 };
+
+static int roofline(const void *arguments, const struct console *console, struct err *err)
+{
+    const struct roofline_args *args = arguments;
+    const struct device_setup device = { args->device ? args->device : "auto", args->threads, args->isa };
+    size_t bytes = (size_t)args->size;
+    struct roofline measured;
+    struct text body = {0};
+    (void)console;
+    if (roofline_make(&device, bytes, args->seconds, &measured, err))
+        return -1;
+    int rc = (args->json ? roofline_json(&body, &measured, bytes, err) : roofline_text(&body, &measured, bytes, err)) ||
+             write_whole("-", &body, err) ? -1 : 0;
+    text_free(&body);
+    return rc;
+}
+
+static const struct subcommand subcommands[] = {
+    { .name = "run", .summary = "run a suite: every prompt under every setting", .options = run_options,
+      .operands = run_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct run_args),
+      .defaults = &run_defaults, .run = run },
+    { .name = "report", .summary = "say what streams show: speed, acceptance, experts, bytes, right answers",
+      .options = report_options, .operands = report_operands, .args_bytes = sizeof(struct report_args),
+      .defaults = &report_defaults, .run = report },
+    { .name = "roofline", .summary = "measure how fast memory can be read", .options = roofline_options,
+      .args_bytes = sizeof(struct roofline_args), .defaults = &roofline_defaults, .run = roofline },
+    { .run = NULL },
+};
+
+static const struct command moe_bench = { "moe-bench", "compare ways of decoding", subcommands };
+
+int main(int argc, char **argv) { return cli_main(argc, argv, &moe_bench); }

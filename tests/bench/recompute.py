@@ -1,0 +1,167 @@
+#!/usr/bin/python3
+"""Computes every figure of `moe-bench report --json` once more from the saved stream, knowing nothing of the C code.
+
+usage: recompute.py BENCH.moes REPORT.jsonl; exit 1 if any figure differs. Needs msgpack and numpy."""
+import collections
+import json
+import math
+import sys
+
+import msgpack
+import numpy as np
+
+
+def records(path):
+    """(type, payload) of each record between header and end."""
+    def ext(code, data):
+        if code != 65:
+            return None
+        dtype, rank = np.dtype(data[:3].decode()), data[3]
+        shape = np.frombuffer(data, "<u8", rank, 8)
+        return np.frombuffer(data, dtype, -1, 8 + 8 * rank).reshape(shape.astype(int))
+    with open(path, "rb") as file:
+        for item in msgpack.Unpacker(file, ext_hook=ext, raw=False, max_buffer_size=1 << 30):
+            if isinstance(item, list) and isinstance(item[0], str):
+                yield item[0], item[2]
+
+
+def philox(counter, key):
+    c, k0, k1 = list(counter), key & 0xffffffff, key >> 32
+    for _ in range(10):
+        a, b = 0xd2511f53 * c[0], 0xcd9e8d57 * c[2]
+        c = [(b >> 32) ^ c[1] ^ k0, b & 0xffffffff, (a >> 32) ^ c[3] ^ k1, a & 0xffffffff]
+        k0, k1 = (k0 + 0x9e3779b9) & 0xffffffff, (k1 + 0xbb67ae85) & 0xffffffff
+    return c
+
+
+def resamples(count, made={}):
+    if count not in made:
+        made[count] = np.array([[philox((d // 4, s, 0, 0), 0)[d % 4] * count >> 32 for d in range(count)] for s in range(2000)])
+    return made[count]
+
+
+class Sample:
+    def __init__(self, setting, repeat):
+        self.setting, self.repeat, self.iters, self.grade = setting, repeat, [], None
+
+    def us(self):
+        return [i["draft_us"] + i["verify_us"] + i["accept_us"] + i["other_us"] for i in self.iters]
+
+    def emitted(self):
+        return sum(i["emitted"] for i in self.iters)
+
+
+def gather(path):
+    settings, samples, bandwidth = [], {}, []
+    for kind, body in records(path):
+        if kind == "setting":
+            settings.append(body)
+        elif kind == "machine":
+            bandwidth.append(body.get("read_bandwidth", math.nan))
+        elif kind == "sample":
+            samples[body["sequence"]] = Sample(body["setting"], body["repeat"])
+        elif kind == "begin":
+            samples[body["sequence"]].begin = body
+        elif kind == "iter":
+            samples[body["sequence"]].iters.append(body)
+        elif kind == "done":
+            samples[body["sequence"]].done = body
+        elif kind == "grade":
+            samples[body["sequence"]].grade = body["correct"]
+    return settings, list(samples.values()), np.nanmax(bandwidth)
+
+
+def speed(runs):
+    """Tokens of the first repetition, and seconds at the median time a token."""
+    runs = sorted(runs, key=lambda s: s.repeat)
+    per_token = [1e-6 * sum(s.us()) / s.emitted() for s in runs if s.emitted()]
+    tokens = runs[0].emitted() if runs else 0
+    return tokens, tokens * float(np.median(per_token)) if per_token else 0.0
+
+
+def output(sample):
+    return bytes(sample.done["tokens"]), sample.done["text"]
+
+
+def spread(row, name, values):
+    row[name + "_mean"], row[name + "_median"], row[name + "_p99"] = np.mean(values), np.median(values), np.quantile(values, 0.99)
+
+
+def figures(settings, samples, bandwidth, number, task):
+    setting, reference = settings[number], settings[number].get("reference")
+    runs, base = collections.defaultdict(list), collections.defaultdict(list)
+    for s in samples:
+        if task is None or s.begin["task"] == task:
+            key = s.begin["task"], s.begin["id"]
+            if s.setting == number:
+                runs[key].append(s)
+            if s.setting == reference:
+                base[key].append(s)
+    mine = [s for r in runs.values() for s in r]
+    iters = [i for s in mine for i in s.iters]
+    row = {"prompts": len(runs), "samples": len(mine), "tokens": sum(i["emitted"] for i in iters), "steps": len(iters)}
+    speeds = {k: speed(r) for k, r in runs.items()}
+    row["tokens_per_s"] = sum(t for t, _ in speeds.values()) / sum(s for _, s in speeds.values())
+    tasks = list(dict.fromkeys(s.begin["task"] for s in samples))          # pairs: by task as they appear, then by id
+    order = sorted(speeds, key=lambda k: (tasks.index(k[0]), k[1].encode()))
+    pairs = np.array([speeds[k] + speed(base[k]) for k in order if speeds[k][1] and k in base])
+    ratio = lambda sums: sums[..., 0] / sums[..., 1] / (sums[..., 2] / sums[..., 3])
+    row["ratio"] = ratio(pairs.sum(0))
+    row["ratio_median"] = np.median(ratio(pairs))
+    row["ratio_low"], row["ratio_high"] = np.quantile(ratio(pairs[resamples(len(pairs))].sum(1)), [0.025, 0.975])
+    row["drafts"] = sum(i["nodes"] > 1 for i in iters)
+    row["draft_tokens"] = sum(i["nodes"] - 1 for i in iters)
+    row["accepted_tokens"] = sum(i["accepted"] for i in iters)
+    assert row["drafts"] == sum(s.done["num_drafts"] for s in mine)
+    assert row["accepted_tokens"] == sum(s.done["num_accepted_tokens"] for s in mine)
+    if row["drafts"]:
+        row["acceptance_length"] = 1 + row["accepted_tokens"] / row["drafts"]
+        row["acceptance_rate"] = row["accepted_tokens"] / row["draft_tokens"]
+    deepest = max(i["nodes"] - 1 for i in iters)
+    row["accepted_per_pos"] = [sum(i["accepted"] > p for i in iters) / row["drafts"] for p in range(deepest)]
+    row["tokens_per_step"] = row["tokens"] / row["steps"]
+    spread(row, "ttft_ms", [1e-3 * s.begin["prefill_us"] for s in mine])
+    spread(row, "tpot_ms", [1e-3 * sum(s.us()) / s.emitted() for s in mine if s.emitted()])
+    spread(row, "itl_ms", [1e-3 * u for s in mine for u in s.us()])
+    for key in ("experts_wanted", "experts_loaded"):
+        row[key + "_per_step"] = np.mean([i[key] for i in iters])
+    row["experts_per_layer"] = row["experts_loaded_per_step"] / setting["moe_layers"]
+    total = sum(i["bytes"] for i in iters)
+    row["bytes_per_step"], row["bytes_per_token"] = total / len(iters), total / row["tokens"]
+    row["bandwidth"] = total / (1e-6 * sum(u for s in mine for u in s.us()))
+    row["bandwidth_share"] = row["bandwidth"] / bandwidth
+    theirs = [i for r in base.values() for s in r for i in s.iters]
+    row["ceiling"] = sum(i["bytes"] for i in theirs) / sum(i["emitted"] for i in theirs) / row["bytes_per_token"]
+    row["compared"] = len(mine)
+    row["identical"] = sum(output(s) == output(next(b for b in base[s.begin["task"], s.begin["id"]] if b.repeat == s.repeat))
+                           for s in mine)
+    first = [min(r, key=lambda s: s.repeat) for r in runs.values()]
+    row["graded"] = sum(s.grade is not None for s in first)
+    row["correct"] = sum(s.grade is True for s in first)
+    return row
+
+
+def same(a, b):
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    if a is None or (isinstance(a, float) and math.isnan(a)):
+        return b is None
+    return b is not None and abs(a - b) <= 1e-9 * max(abs(a), abs(b))
+
+
+def main():
+    settings, samples, bandwidth = gather(sys.argv[1])
+    names = [s["name"] for s in settings]
+    rows = [r for r in map(json.loads, open(sys.argv[2])) if r["type"] == "row"]
+    wrong = 0
+    for row in rows:
+        again = figures(settings, samples, bandwidth, names.index(row["setting"]), row["task"])
+        for key in set(row) - {"type", "setting", "task"} | set(again):
+            if not same(again.get(key), row.get(key)):
+                print(f"{row['task']}, {row['setting']}: {key} is {row.get(key)}, but {again.get(key)} from the stream")
+                wrong += 1
+    print(f"{len(rows)} rows, {wrong} wrong figures")
+    return 1 if wrong or not rows else 0
+
+
+sys.exit(main())

@@ -1,0 +1,56 @@
+#!/bin/sh
+# The tour: from a checkpoint to text in fewer forwards, to expert budgets, to a report. `make demo` builds and calls it,
+# with the built commands in PATH and the build folder in $O. Everything it makes stays in $O/demo.
+set -e
+cd "$(dirname "$0")/.."
+pocket=$PWD/tests/models/pocket
+mkdir -p "${O:-build/normal}/demo"
+cd "${O:-build/normal}/demo"
+
+title() { printf '\n\033[1m%s\033[0m\n' "$1" | if [ -t 1 ]; then cat; else sed 's/\x1b\[[0-9;]*m//g'; fi; }
+show() { printf '  $ %s\n' "$1"; eval "$1"; }
+forwards() { moe-view --json "$1" | grep -c '"type": *"iter"'; }
+
+rm -f ./*.moe ./*.moes ./*.txt
+[ -e heldout.jsonl ] || ln -s "$pocket/heldout.jsonl" heldout.jsonl
+[ -e calib.jsonl ] || ln -s "$pocket/calib.jsonl" calib.jsonl
+[ -e checkpoint ] || ln -s "$pocket/model" checkpoint
+for task in math code extract summ; do grep "\"task\": \"$task\"" heldout.jsonl | head -n 5; done > prompts.jsonl
+
+title "1. Convert a checkpoint (a small Mixture-of-Experts model: 6 layers, 32 experts each, 4 of them for a token)"
+show "moe-convert -q checkpoint -o pocket.moe"
+
+title "2. Decode a prompt"
+show "moe-decode -q -m pocket.moe --chat -p 'Write a Python function sum_even_values(items) that returns the sum of the values of all even elements of items.'"
+
+title "3. Decode 20 prompts without and with drafts: the drafts are guesses from the text so far, verified in one forward"
+show "moe-decode -q -m pocket.moe prompts.jsonl --stream none.moes > none.txt"
+show "moe-decode -q -m pocket.moe prompts.jsonl --draft ngram -K 4 --stream ngram.moes > ngram.txt"
+show "cmp none.txt ngram.txt && echo '    the texts are byte-identical'"
+echo "    forwards of the model after the prompts: $(forwards none.moes) without drafts, $(forwards ngram.moes) with"
+
+title "4. Let a forward load at most 12 of the 32 experts: profile the model, rank its experts, keep the best"
+show "moe-profile -q -m pocket.moe calib.jsonl | moe-coact rank-experts -q | moe-decode -q -m pocket.moe --draft ngram --budget 12 --rank - prompts.jsonl > budget.txt"
+echo "    lines of text that differ from the whole model's: $(diff none.txt budget.txt | grep -c '^>' || true) of $(wc -l < none.txt)"
+
+title "5. Compare settings on the same prompts, interleaved, with graded answers"
+moe-profile -q -m pocket.moe calib.jsonl | moe-coact rank-experts -q -o rank.moes
+cat > suite.json <<'SUITE'
+{
+  "model": "pocket.moe",
+  "prompts": "heldout.jsonl",
+  "settings": [
+    {"name": "none"},
+    {"name": "ngram K=4", "draft": "ngram", "draft-length": 4},
+    {"name": "K=4, budget 12", "draft": "ngram", "draft-length": 4, "budget": 12, "rank": "rank.moes"},
+    {"name": "K=4, budget 24", "draft": "ngram", "draft-length": 4, "budget": 24, "rank": "rank.moes"}
+  ],
+  "limits": {"prompts-per-task": 20}
+}
+SUITE
+show "moe-bench run -q suite.json -o bench.moes"
+show "moe-bench report bench.moes"
+
+printf '\nThe drafts keep the text and save forwards; a budget loads fewer experts and pays in right answers.\n'
+printf 'This model fits into a processor cache, so tok/s shows little here: see BENCHMARKS.md for one that does not.\n'
+printf 'Everything is in %s; moe(7) says more: man -l man/moe.7\n' "$PWD"
