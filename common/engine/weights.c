@@ -15,7 +15,9 @@ static int take(struct weights *weights, const struct model *model, const struct
     return 0;
 }
 
-static int take_vector(struct weights *weights, const struct model *model, const char *format, int layer, struct buffer *out, struct err *err)
+__attribute__((format(printf, 3, 0)))
+static int take_vector(struct weights *weights, const struct model *model, const char *format, int layer, struct buffer *out,
+                       struct err *err)
 {
     const struct tensor *tensor = model_tensor(model, err, format, layer);
     if (!tensor || take(weights, model, tensor, out, err))
@@ -24,7 +26,9 @@ static int take_vector(struct weights *weights, const struct model *model, const
     return 0;
 }
 
-static int take_matrix(struct weights *weights, const struct model *model, const char *format, int layer, struct matrix *out, struct err *err)
+__attribute__((format(printf, 3, 0)))
+static int take_matrix(struct weights *weights, const struct model *model, const char *format, int layer, struct matrix *out,
+                       struct err *err)
 {
     const struct tensor *tensor = model_tensor(model, err, format, layer);
     if (!tensor || take(weights, model, tensor, &out->data, err))
