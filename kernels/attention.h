@@ -4,7 +4,8 @@
  * committed have slot = logical position; the nodes of a draft tree lie behind them in the order in which they came.
  *
  * A query sees a sequence of slots in LOGICAL order: slots 0 .. prefix[r]-1, then the slots path[path_start[r]] ..
- * path[path_start[r+1]-1]. The j-th of them stands at logical position j, whatever its slot is. The last one is the query's own. */
+ * path[path_start[r+1]-1]. The j-th of them stands at logical position j, whatever its slot is. The last one is the query's
+ * own: so there is always at least one. */
 #ifndef MOE_KERNELS_ATTENTION_H
 #define MOE_KERNELS_ATTENTION_H
 
@@ -30,13 +31,15 @@ struct kv_write_args {
     int rows, kv_heads, head_dim, capacity, stride;
 };
 
-/* Slot to[i] becomes a copy of slot from[i], one after the other in ascending i (the caller sees to from[i] >= to[i], ascending). */
+/* Slot to[i] becomes a copy of slot from[i], one after the other in ascending i (the caller sees to from[i] >= to[i],
+ * ascending). */
 struct kv_move_args {
     struct buffer k, v, from, to;
     int count, kv_heads, head_dim, capacity;
 };
 
-/* out[r][h][:] = sum over the visible j of softmax_j(scale * q[r][h] . k[h'][slot_j]) * v[h'][slot_j],   h' = h * kv_heads / heads
+/* out[r][h][:] = sum over the visible j of softmax_j(scale * q[r][h] . k[h'][slot_j]) * v[h'][slot_j],
+ * h' = h * kv_heads / heads, where kv_heads divides heads; head_dim is at most ATTENTION_HEAD_DIM_MAX.
  *
  * q           [rows] of stride floats, heads*head_dim used;   out [rows][heads*head_dim], not overlapping q
  * prefix      [rows] i32;   path_start [rows+1] i32;   path i32 (see above)

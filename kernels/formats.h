@@ -39,8 +39,10 @@ size_t expert_down_offset(enum weight_format format, int hidden, int inner);
  * `packed`, which holds the whole matrix and starts out as zeros. Exact when the values came from the same format. */
 void matrix_pack(enum weight_format format, void *packed, int inputs, int first, int rows, const float *values);
 
-/* The same for rows of gate (part 0) or up (part 1), values [rows][hidden], and of down, values [rows][inner], of one expert. */
-void expert_pack_gate_up(enum weight_format format, void *packed, int hidden, int part, int first, int rows, const float *values);
+/* The same for rows of gate (part 0) or up (part 1), values [rows][hidden], and of down, values [rows][inner], of one
+ * expert. */
+void expert_pack_gate_up(enum weight_format format, void *packed, int hidden, int part, int first, int rows,
+                         const float *values);
 void expert_pack_down(enum weight_format format, void *packed, int hidden, int inner, int first, int rows, const float *values);
 
 /* Element [output][input] of a packed matrix, exactly as stored: for tests, viewers and references. */

@@ -1,6 +1,7 @@
 /* The host's kernels: one source, compiled once for each instruction set, with equal bits from all of them.
  *
- * Work runs at once, on the team of threads that is the queue's state (struct team *). A buffer's address is the host pointer. */
+ * Work runs at once, on the team of threads that is the queue's state (struct team *). A buffer's address is the host
+ * pointer. */
 #ifndef MOE_KERNELS_CPU_CPU_H
 #define MOE_KERNELS_CPU_CPU_H
 
@@ -11,8 +12,9 @@ struct cpu_isa {
     const char *name;                    /* "avx512", "avx2", "plain" */
     struct device_ops ops;
 
-    /* Loads every byte of data (64-byte aligned, a multiple of 4096 * streams bytes) once, walking `streams` equal parts side by
-     * side (1, 2 or 4): the yardstick of memory speed. Answers a value that depends on all bytes, so that no load is left out. */
+    /* Loads every byte of data (64-byte aligned, a multiple of 4096 * streams bytes) once, walking `streams` equal parts side
+     * by side (1, 2 or 4): the yardstick of memory speed. Answers a value that depends on all bytes, so that no load is left
+     * out. */
     uint64_t (*read)(const void *data, size_t bytes, int streams);
 };
 

@@ -121,7 +121,8 @@ static void gate_up(void *argument, int member, int members)
                     float *gate = product + r * UNIT_OUTPUTS, *up = gate + UNIT_INNER;
                     for (int i = 0; i < UNIT_INNER; i++)
                         gate[i] = plain_silu(gate[i]) * up[i];
-                    memcpy(f->inner + (size_t)task.place[first + r] * width + (size_t)u * UNIT_INNER, gate, used * sizeof *gate);
+                    float *out = f->inner + (size_t)task.place[first + r] * width + (size_t)u * UNIT_INNER;
+                    memcpy(out, gate, used * sizeof *gate);
                 }
             }
     }

@@ -112,16 +112,16 @@ INLINE void product(enum weight_format format, int rows, const unsigned char *un
         vector_store(out + i, vector_add(vector_load(chains + i), vector_load(chains + ODD + i)));
 }
 
-#define PRODUCT(format, rows)                                                                                                   \
-    static void product_##format##_##rows(const unsigned char *unit, int inputs, const float *const *in, float *out)           \
-    {                                                                                                                           \
-        product(format, rows, unit, inputs, in, out);                                                                           \
+#define PRODUCT(format, rows) \
+    static void product_##format##_##rows(const unsigned char *unit, int inputs, const float *const *in, float *out) \
+    { \
+        product(format, rows, unit, inputs, in, out); \
     }
-#define PRODUCTS(format)                                                                                                        \
-    PRODUCT(format, 1) PRODUCT(format, 2) PRODUCT(format, 3) PRODUCT(format, 4)                                                 \
+#define PRODUCTS(format) \
+    PRODUCT(format, 1) PRODUCT(format, 2) PRODUCT(format, 3) PRODUCT(format, 4) \
     PRODUCT(format, 5) PRODUCT(format, 6) PRODUCT(format, 7) PRODUCT(format, 8)
-#define PRODUCT_NAMES(format)                                                                                                   \
-    [format] = {product_##format##_1, product_##format##_2, product_##format##_3, product_##format##_4,                        \
+#define PRODUCT_NAMES(format) \
+    [format] = {product_##format##_1, product_##format##_2, product_##format##_3, product_##format##_4, \
                 product_##format##_5, product_##format##_6, product_##format##_7, product_##format##_8}
 
 PRODUCTS(FORMAT_F32)

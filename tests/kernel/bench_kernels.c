@@ -14,7 +14,8 @@
 #include "common/base/clock.h"
 #include "kernels/cpu/cpu.h"
 
-enum { HIDDEN = 2048, INNER = 1024, EXPERTS = 64, SLOTS = 8, ROWS = 512, REPEATS = 200, POSITIONS = 2048, HEADS = 16, HEAD_DIM = 128 };
+enum { HIDDEN = 2048, INNER = 1024, EXPERTS = 64, SLOTS = 8, POSITIONS = 2048, HEADS = 16, HEAD_DIM = 128 };
+enum { ROWS = 512, REPEATS = 200 };      /* the most of both */
 
 struct bench {
     const struct cpu_isa *isa;
@@ -136,8 +137,8 @@ static void bench_experts(struct bench *b, enum weight_format format)
     expert_bytes(format, HIDDEN, INNER, &bytes);
     layers = b->pool_bytes / bytes / EXPERTS;
     double share_of_one = 0;
-    printf("experts %s, %zu layers\n%5s %9s %9s %7s %7s %7s %8s\n", format_name(format), layers, "rows", "distinct", "ms", "GB/s",
-           "share", "excess", "GMAC/s");
+    printf("experts %s, %zu layers\n", format_name(format), layers);
+    printf("%5s %9s %9s %7s %7s %7s %8s\n", "rows", "distinct", "ms", "GB/s", "share", "excess", "GMAC/s");
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         static double time[REPEATS], speed[REPEATS], share[REPEATS], distinct[REPEATS];
         int repeats = rows[k] < 16 ? REPEATS : rows[k] < 512 ? REPEATS / 4 : 5;
@@ -153,7 +154,8 @@ static void bench_experts(struct bench *b, enum weight_format format)
                 .in = buffer_of(b->in, (size_t)rows[k] * HIDDEN * 4), .out = buffer_of(b->out, (size_t)rows[k] * HIDDEN * 4),
                 .expert = buffer_of(b->expert, places * 4), .weight = buffer_of(b->weight, places * 4),
                 .table = buffer_of(table, sizeof table), .inner = buffer_of(b->inner, places * INNER * 4),
-                .partial = buffer_of(b->partial, places * HIDDEN * 4), .group = buffer_of(b->group, (EXPERTS + 1 + 2 * places) * 4),
+                .partial = buffer_of(b->partial, places * HIDDEN * 4),
+                .group = buffer_of(b->group, (EXPERTS + 1 + 2 * places) * 4),
                 .format = format, .rows = rows[k], .slots = SLOTS, .experts = EXPERTS, .hidden = HIDDEN, .inner_width = INNER};
             double start = clock_seconds();
             b->isa->ops.expert_ffn(&b->queue, &args);
@@ -181,16 +183,18 @@ static void bench_linear(struct bench *b, enum weight_format format)
     static const int rows[] = {1, 8, 64, 512};
     size_t bytes;
     matrix_bytes(format, HIDDEN, HIDDEN, &bytes);
-    printf("linear %s %d x %d\n%5s %9s %7s %7s %8s\n", format_name(format), HIDDEN, HIDDEN, "rows", "ms", "GB/s", "share", "GMAC/s");
+    printf("linear %s %d x %d\n", format_name(format), HIDDEN, HIDDEN);
+    printf("%5s %9s %7s %7s %8s\n", "rows", "ms", "GB/s", "share", "GMAC/s");
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         static double time[REPEATS], share[REPEATS];
         int repeats = rows[k] < 512 ? REPEATS : 20;
         double before = read_speed(b);
         for (int i = 0; i < repeats; i++) {
             size_t place = (size_t)draw(b) % (b->pool_bytes / bytes) * bytes;
-            struct linear_args args = {.in = buffer_of(b->in, (size_t)rows[k] * HIDDEN * 4), .weight = buffer_of(b->pool + place, bytes),
-                                       .out = buffer_of(b->out, (size_t)rows[k] * HIDDEN * 4), .format = format, .rows = rows[k],
-                                       .inputs = HIDDEN, .outputs = HIDDEN, .in_stride = HIDDEN, .out_stride = HIDDEN};
+            size_t used = (size_t)rows[k] * HIDDEN * 4;
+            struct linear_args args = {
+                .in = buffer_of(b->in, used), .weight = buffer_of(b->pool + place, bytes), .out = buffer_of(b->out, used),
+                .format = format, .rows = rows[k], .inputs = HIDDEN, .outputs = HIDDEN, .in_stride = HIDDEN, .out_stride = HIDDEN};
             double start = clock_seconds();
             b->isa->ops.linear(&b->queue, &args);
             time[i] = clock_seconds() - start;
@@ -212,7 +216,8 @@ static void bench_attention(struct bench *b)
     static const int rows[] = {1, 8, 64, 512};
     const size_t cache = (size_t)HEADS * POSITIONS * HEAD_DIM * 4;
     static int32_t prefix[ROWS], start[ROWS + 1], path[ROWS];
-    printf("attention, %d heads of %d, %d positions\n%5s %9s %7s %8s\n", HEADS, HEAD_DIM, POSITIONS, "rows", "ms", "GB/s", "GMAC/s");
+    printf("attention, %d heads of %d, %d positions\n", HEADS, HEAD_DIM, POSITIONS);
+    printf("%5s %9s %7s %8s\n", "rows", "ms", "GB/s", "GMAC/s");
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         static double time[REPEATS];
         int repeats = rows[k] < 64 ? REPEATS : 5;

@@ -117,7 +117,8 @@ static void assert_same_when_linear(const struct call *tree, const struct shape 
     for (int h = 0; h < s->kv_heads; h++)
         for (int j = 0; j < length; j++) {
             int slot = j < s->committed ? j : path[start[row] + j - s->committed];
-            size_t from = ((size_t)h * (size_t)a->capacity + (size_t)slot) * width, to = ((size_t)h * (size_t)length + (size_t)j) * width;
+            size_t from = ((size_t)h * (size_t)a->capacity + (size_t)slot) * width;
+            size_t to = ((size_t)h * (size_t)length + (size_t)j) * width;
             memcpy((float *)at(line.k) + to, (float *)at(a->k) + from, width * sizeof(float));
             memcpy((float *)at(line.v) + to, (float *)at(a->v) + from, width * sizeof(float));
         }

@@ -46,7 +46,8 @@ static void call_open(struct call *call, const struct shape *s, enum weight_form
         a->expert = arena_take(&call->arena, places * sizeof(int32_t));
         a->weight = arena_take(&call->arena, places * sizeof(float));
         for (size_t r = 0; r < rows; r++)
-            draw_route((int32_t *)at(a->expert) + r * (size_t)s->slots, (float *)at(a->weight) + r * (size_t)s->slots, s, &seed);
+            draw_route((int32_t *)at(a->expert) + r * (size_t)s->slots, (float *)at(a->weight) + r * (size_t)s->slots, s,
+                       &seed);
     }
     a->table = arena_take(&call->arena, (size_t)s->experts * sizeof(uint64_t));
     for (int e = 0; e < s->experts; e++)
@@ -75,8 +76,8 @@ static void against_reference(const struct shape *s, enum weight_format format, 
     run(&call, &ref_ops, queue_of_ref(&call.arena));
     struct buffer expected = arena_copy(&call.arena, call.args.out), first = {0};
     FOR_EACH_ISA(isa) {
-        snprintf(what, sizeof what, "%s %s rows %d slots %d hidden %d inner %d", isa->name, format_name(format), s->rows, s->slots,
-                 s->hidden, s->inner);
+        snprintf(what, sizeof what, "%s %s rows %d slots %d hidden %d inner %d", isa->name, format_name(format), s->rows,
+                 s->slots, s->hidden, s->inner);
         run(&call, &isa->ops, queue_of(2));
         assert_close(what, call.args.out, expected, TOLERANCE_EXPERT_FFN);
         if (!first.address)

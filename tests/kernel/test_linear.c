@@ -57,8 +57,8 @@ static void against_reference(const struct shape *s, enum weight_format format)
     struct buffer expected = arena_copy(&call.arena, call.args.out), first = {0};
     FOR_EACH_ISA(isa)
         for (int threads = 1; threads <= TEAMS; threads++) {
-            snprintf(what, sizeof what, "%s %s %d threads rows %d inputs %d outputs %d", isa->name, format_name(format), threads,
-                     s->rows, s->inputs, s->outputs);
+            snprintf(what, sizeof what, "%s %s %d threads rows %d inputs %d outputs %d", isa->name, format_name(format),
+                     threads, s->rows, s->inputs, s->outputs);
             run(&call, &isa->ops, queue_of(threads));
             assert_close(what, call.args.out, expected, TOLERANCE_LINEAR);
             assert_gaps_untouched(&call, s);

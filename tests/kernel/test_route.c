@@ -128,8 +128,8 @@ static void scores_agree_with_the_reference(void **state)
         arena_open(&arena);
         size_t count = (size_t)shapes[i].rows * (size_t)shapes[i].experts;
         struct buffer logits = draw_floats(&arena, count, shapes[i].scale, &seed), first = {0};
-        struct route_score_args args = {.logits = arena_copy(&arena, logits), .score = arena_take(&arena, count * sizeof(float)),
-                                        .rows = shapes[i].rows, .experts = shapes[i].experts};
+        struct route_score_args args = {.logits = arena_copy(&arena, logits), .rows = shapes[i].rows,
+                                        .score = arena_take(&arena, count * sizeof(float)), .experts = shapes[i].experts};
         struct queue queue = queue_of_ref(&arena);
         ref_ops.route_score(&queue, &args);
         struct buffer expected = arena_copy(&arena, args.score);

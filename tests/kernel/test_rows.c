@@ -12,7 +12,8 @@ static void embedding_gives_the_stored_values(void **state)
             uint64_t seed = (uint64_t)i + 1;
             struct arena arena;
             arena_open(&arena);
-            struct embed_args args = {.format = format, .rows = shapes[i].rows, .vocab = shapes[i].vocab, .hidden = shapes[i].hidden};
+            struct embed_args args = {.format = format, .rows = shapes[i].rows, .vocab = shapes[i].vocab,
+                                      .hidden = shapes[i].hidden};
             size_t rows = (size_t)args.rows, hidden = (size_t)args.hidden;
             args.table = draw_matrix(&arena, format, args.vocab, args.hidden, &seed);
             args.token = arena_take(&arena, rows * sizeof(int32_t));
@@ -48,11 +49,13 @@ static void norm_agrees_with_the_reference(void **state)
         arena_open(&arena);
         int used = shapes[i].parts * shapes[i].width;
         struct norm_args args = {.epsilon = 1e-5f, .rows = shapes[i].rows, .parts = shapes[i].parts, .width = shapes[i].width,
-                                 .in_stride = used + shapes[i].more, .out_stride = used + (shapes[i].in_place ? shapes[i].more : 3)};
+                                 .in_stride = used + shapes[i].more,
+                                 .out_stride = used + (shapes[i].in_place ? shapes[i].more : 3)};
         struct buffer in = draw_floats(&arena, (size_t)args.rows * (size_t)args.in_stride, 2, &seed), first = {0};
         args.weight = draw_floats(&arena, (size_t)args.width, 1, &seed);
         args.in = arena_copy(&arena, in);
-        args.out = shapes[i].in_place ? args.in : arena_take(&arena, (size_t)args.rows * (size_t)args.out_stride * sizeof(float));
+        size_t out_bytes = (size_t)args.rows * (size_t)args.out_stride * sizeof(float);
+        args.out = shapes[i].in_place ? args.in : arena_take(&arena, out_bytes);
         struct queue queue = queue_of_ref(&arena);
         ref_ops.norm(&queue, &args);
         struct buffer expected = arena_copy(&arena, args.out);
