@@ -103,6 +103,10 @@ static int run(const void *arguments, const struct console *console, struct err 
         err_set(err, ERR_INPUT, "--model: which model? give -m FILE.moe");
         goto done;
     }
+    if (args->settings.rank && !strcmp(args->settings.rank, "-") && !args->inputs.count && !args->prompts.text) {
+        err_set(err, ERR_INPUT, "--rank -: standard input holds the ranking, so it cannot hold the prompts; name a file of them");
+        goto done;
+    }
     if (profile_parse_record(&setup, args->record, err) || (args->shard && profile_parse_shard(&setup, args->shard, err)) ||
         session_open(&session, &args->session, 0, 0, err) || open_budget(&budget, session, args, console, err) ||
         session_open_prompts(&prompts, session, &args->prompts, &args->inputs, err))
