@@ -1,0 +1,153 @@
+#!/usr/bin/env bats
+# moe-bench as it is typed: suites, streams, reports, and every figure had again from the saved stream by another program.
+
+setup_file() {
+    export WORK="$BATS_FILE_TMPDIR"
+    cp "$MOE_POCKET" "$WORK/pocket.moe"
+    for task in math code extract summ; do
+        grep "\"task\": \"$task\"" "$MOE_MODELS/pocket/heldout.jsonl" | head -n 3
+    done > "$WORK/prompts.jsonl"
+    head -n 24 "$MOE_MODELS/pocket/calib.jsonl" > "$WORK/calib.jsonl"
+    cd "$WORK"
+    moe-profile -q -n 0 -m pocket.moe calib.jsonl | moe-coact rank-experts -q -o rank.moes
+    cat > suite.json <<'SUITE'
+{
+  "model": "pocket.moe", "prompts": ["prompts.jsonl"],
+  "settings": [
+    {"name": "none"},
+    {"name": "K4", "draft": "ngram", "draft-length": 4},
+    {"name": "B8", "draft": "ngram", "draft-length": 2, "budget": 8, "rank": "rank.moes"}
+  ],
+  "options": {"max-tokens": 24},
+  "repetitions": 2, "limits": {"prompts-per-task": 2}, "measure-seconds": 0.05
+}
+SUITE
+    moe-bench run -q suite.json -o bench.moes
+}
+
+setup() { cd "$WORK"; }
+
+rows() { moe-bench report --json "$@" | jq -c 'select(.type == "row")'; }
+
+@test "a suite gives a whole stream with every prompt under every setting" {
+    moe-view --verify bench.moes
+    [ "$(moe-view --json bench.moes | jq -c 'select(.type == "setting")' | wc -l)" = 3 ]
+    [ "$(moe-view --json bench.moes | jq -c 'select(.type == "sample")' | wc -l)" = 48 ]
+    [ "$(moe-view --json bench.moes | jq -c 'select(.type == "grade")' | wc -l)" = 48 ]
+    [ "$(moe-view --json bench.moes | jq -c 'select(.type == "machine" and .read_bandwidth > 0)' | wc -l)" = 2 ]
+}
+
+@test "settings take turns" {
+    turns=$(moe-view --json bench.moes | jq -c 'select(.type == "sample") | .setting' | head -n 9 | tr -d '\n')
+    [ "$turns" = 012120201 ]
+}
+
+@test "drafts leave the text as it is and save forwards" {
+    run rows bench.moes
+    [ "$(echo "$output" | jq -s '[.[] | select(.setting == "K4") | .identical == .compared and .compared > 0] | all')" = true ]
+    [ "$(echo "$output" | jq -s '.[] | select(.setting == "K4" and .task == null) | .tokens_per_step > 1.1')" = true ]
+    [ "$(echo "$output" | jq -s '.[] | select(.setting == "none" and .task == null) | .tokens_per_step == 1')" = true ]
+    [ "$(echo "$output" | jq -s '.[] | select(.setting == "B8" and .task == null) | .experts_per_layer <= 8')" = true ]
+}
+
+@test "a sample's text is what moe-decode writes" {
+    moe-decode -q -m pocket.moe -n 24 --draft ngram -K 4 prompts.jsonl --json | jq -r 'select(.id == "code-001") | .text' > decoded
+    moe-view --json bench.moes | jq -r 'select(.type == "done" and .id == "code-001") | .text' | sort -u > benched
+    grep -qxF -f <(head -n 1 decoded) benched
+}
+
+@test "every figure can be had again from the stream" {
+    moe-bench report --json bench.moes > report.jsonl
+    /usr/bin/python3 "$BATS_TEST_DIRNAME/../bench/recompute.py" bench.moes report.jsonl
+    # and a report that is wrong is noticed
+    sed 's/"steps":\([0-9]\)/"steps":1\1/' report.jsonl > wrong.jsonl
+    run /usr/bin/python3 "$BATS_TEST_DIRNAME/../bench/recompute.py" bench.moes wrong.jsonl
+    [ "$status" = 1 ]
+}
+
+@test "the forms of a report" {
+    run moe-bench report bench.moes
+    [ "$status" = 0 ]
+    [[ "$output" == *"B8: "*"not lossless: budget 8"* ]]
+    [[ "$output" == *"task "*"setting "*"tok/s"* ]]
+    moe-bench report --csv bench.moes -o report.csv
+    [ "$(wc -l < report.csv)" = 16 ]
+    [ "$(awk -F, '{ print NF }' report.csv | sort -u | wc -l)" = 1 ]
+    moe-bench report --markdown bench.moes | grep -q '^| math *| K4 '
+    moe-bench report < bench.moes | grep -q '^all '
+}
+
+@test "decode streams are settings, compared with the first" {
+    moe-decode -q -m pocket.moe -n 16 prompts.jsonl --stream base.moes > /dev/null
+    moe-decode -q -m pocket.moe -n 16 --draft ngram prompts.jsonl --stream draft.moes > /dev/null
+    moe-decode -q -m pocket.moe -n 16 --draft ngram prompts.jsonl --stream - | moe-bench report | grep -q 'standard input'
+    run rows base.moes draft.moes
+    [ "$(echo "$output" | jq -s '.[] | select(.setting == "draft" and .task == null) | .identical == 12 and .compared == 12')" = true ]
+}
+
+@test "the order of prompts and runs does not change a text" {
+    sed -e 's/"repetitions": 2/"repetitions": 1, "order": "random"/; s/"measure-seconds": 0.05/"measure-seconds": 0/' \
+        -e 's/"max-tokens": 24/"max-tokens": 24, "temperature": 1, "seed": 7/' suite.json > random.json
+    sed 's/"order": "random"/"order": "blocked"/' random.json > blocked.json
+    moe-bench run -q random.json -o random.moes
+    moe-bench run -q blocked.json -o blocked.moes
+    for s in random blocked; do
+        moe-view --json $s.moes | jq -c 'select(.type == "done") | [.id, .text]' | sort > $s.txt
+    done
+    cmp random.txt blocked.txt
+}
+
+@test "roofline" {
+    run moe-bench roofline --size 32M --seconds 0.05 -j 2
+    [ "$status" = 0 ]
+    [[ "$output" == *"  2 threads"*"GB/s"* ]]
+    moe-bench roofline --size 32M --seconds 0.05 --json | jq -e '.read_bandwidth > 1e8 and .bytes == 33554432'
+    run moe-bench roofline --device ref
+    [ "$status" = 2 ]
+    [[ "$output" == "moe-bench: device ref: "* ]]
+}
+
+# The last argument is what the one line on stderr must say.
+refused() {
+    local says="${*: -1}"
+    run "${@:1:$#-1}"
+    [ "$status" = 2 ]
+    [ "${#lines[@]}" = 1 ]
+    [[ "$output" == moe-bench:*"$says"* ]]
+}
+
+@test "what is wrong is said in one line" {
+    refused moe-bench run none.json -o x.moes "none.json"
+    echo '{"model": "pocket.moe", "prompts": "prompts.jsonl", "settings": [{"name": "a", "drafft": "ngram"}]}' > bad.json
+    refused moe-bench run bad.json -o x.moes "did you mean --draft"
+    echo '{"model": "none.moe", "prompts": "prompts.jsonl", "settings": [{"name": "a"}]}' > bad.json
+    refused moe-bench run bad.json -o x.moes "none.moe"
+    echo '{"model": "pocket.moe", "prompts": "none.jsonl", "settings": [{"name": "a"}]}' > bad.json
+    refused moe-bench run bad.json -o x.moes "none.jsonl"
+    echo '{"model": "pocket.moe", "prompts": "prompts.jsonl", "tasks": "x", "settings": [{"name": "a"}]}' > bad.json
+    refused moe-bench run bad.json -o x.moes "no prompt"
+    echo '{"model": "pocket.moe", "prompts": "prompts.jsonl", "settings": [{"name": "a", "budget": 3, "rank": "bench.moes"}]}' > bad.json
+    refused moe-bench run bad.json -o x.moes "bench.moes"
+    [ ! -e x.moes ]
+    refused moe-bench report rank.moes "holds a rank stream"
+    head -c 5000 bench.moes > cut.moes
+    refused moe-bench report cut.moes "cut.moes"
+    refused moe-bench report --json --csv bench.moes "exclude each other"
+    refused moe-bench report --jsn bench.moes "--json"
+    refused moe-bench report bench.moes -o /dev/full "No space left"
+    refused moe-bench frobnicate "is not a subcommand"
+    refused moe-bench run suite.json -o /nowhere/x.moes "/nowhere"
+}
+
+@test "an interrupted run leaves nothing" {
+    sed 's/"repetitions": 2/"repetitions": 1000/' suite.json > long.json
+    timeout -s INT 1 moe-bench run -q long.json -o interrupted.moes || true
+    [ -z "$(ls | grep interrupted)" ]
+}
+
+@test "the page's examples run" {
+    awk '/^\.Sh EXAMPLES/ { inside = 1 } /^\.Sh SEE/ { inside = 0 } inside && /^\.Bd/ { code = 1; next } /^\.Ed/ { code = 0 }
+         inside && code && /^moe-/' "$BATS_TEST_DIRNAME/../../man/moe-bench.1" > examples.sh
+    [ "$(wc -l < examples.sh)" = 5 ]
+    bash -e -o pipefail examples.sh > /dev/null
+}
