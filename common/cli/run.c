@@ -23,10 +23,12 @@ static void keep_standard_descriptors(void)
             (void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 }
 
-/* The action was reset to the default on entry, so raising the signal again ends the process as it would have. */
+/* Ends the process as the signal would have, once this returns: until then it is held back. A second signal (timeout(1)
+ * sends two) that another thread takes meanwhile discards the same files before it ends the process. */
 static void end_by_signal(int number)
 {
     output_discard_all_unsafe();
+    signal(number, SIG_DFL);
     raise(number);
 }
 
@@ -34,8 +36,8 @@ static void catch_signals(void)
 {
     static const int caught[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
     for (size_t i = 0; i < sizeof caught / sizeof *caught; i++) {
-        struct sigaction action = {.sa_handler = end_by_signal, .sa_flags = (int)(SA_RESETHAND | SA_NODEFER)}, before;
-        sigemptyset(&action.sa_mask);
+        struct sigaction action = {.sa_handler = end_by_signal}, before;
+        sigfillset(&action.sa_mask);
         /* What nohup or a shell's & made ignored stays so; but a closed pipe always ends a command. */
         if (caught[i] == SIGPIPE || sigaction(caught[i], NULL, &before) || before.sa_handler != SIG_IGN)
             sigaction(caught[i], &action, NULL);
