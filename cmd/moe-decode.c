@@ -154,7 +154,7 @@ static int decode_prompt(struct run *run, struct err *err)
     do {
         const struct decode_prompt prompt = {run->prompt.tokens.ids, run->prompt.tokens.n, run->prompt.max_tokens, 0};
         if (decoder_run(run->decoder, &prompt, &sink, &result, err))
-            return err_at(err, "%s", run->prompt.place);
+            return err->code == ERR_INPUT ? err_at(err, "%s", run->prompt.place) : -1;
         if (finish(run, &result, err))
             return -1;
         more = result.text ? prompt_next_turn(run->prompts, &run->prompt, result.text, result.text_bytes, err) : 0;
