@@ -27,22 +27,23 @@ static int read_key(const json_t *config, const struct config_key *key, struct h
     int integer = (int)key->absent;
     double real = key->absent;
     bool flag = key->absent != 0;
+    const char *name = key->other && !config_get(config, key->key) && config_get(config, key->other) ? key->other : key->key;
     switch (key->type) {
     case KEY_INT:
-        if (config_int(config, key->key, key->required, &integer, err))
+        if (config_int(config, name, key->required, &integer, err))
             return -1;
         memcpy(at, &integer, sizeof integer);
         return 0;
     case KEY_BOOL:
-        if (config_bool(config, key->key, key->required, &flag, err))
+        if (config_bool(config, name, key->required, &flag, err))
             return -1;
         memcpy(at, &flag, sizeof flag);
         return 0;
     default:
-        if (config_real(config, key->key, key->required, &real, err))
+        if (config_real(config, name, key->required, &real, err))
             return -1;
         if (!(fabs(real) <= 1e30))
-            return config_refuse(config, key->key, err, "it is out of range");
+            return config_refuse(config, name, err, "it is out of range");
         memcpy(at, &(float){(float)real}, sizeof(float));
         return 0;
     }

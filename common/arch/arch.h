@@ -40,12 +40,14 @@ struct config_key {
     size_t offset;                  /* in struct hparams */
     bool required;
     double absent;                  /* value when not required and not there */
+    const char *other;              /* another name of it, read when `key` is not there; NULL: none */
 };
-#define INT(key, member)              {key, KEY_INT, offsetof(struct hparams, member), true, 0}
-#define INT_OR(key, member, otherwise) {key, KEY_INT, offsetof(struct hparams, member), false, otherwise}
-#define BOOL_OR(key, member, otherwise) {key, KEY_BOOL, offsetof(struct hparams, member), false, otherwise}
-#define F32(key, member)              {key, KEY_F32, offsetof(struct hparams, member), true, 0}
-#define F32_OR(key, member, otherwise) {key, KEY_F32, offsetof(struct hparams, member), false, otherwise}
+#define INT(key, member)              {key, KEY_INT, offsetof(struct hparams, member), true, 0, NULL}
+#define INT_ALSO(key, other, member)  {key, KEY_INT, offsetof(struct hparams, member), true, 0, other}
+#define INT_OR(key, member, otherwise) {key, KEY_INT, offsetof(struct hparams, member), false, otherwise, NULL}
+#define BOOL_OR(key, member, otherwise) {key, KEY_BOOL, offsetof(struct hparams, member), false, otherwise, NULL}
+#define F32(key, member)              {key, KEY_F32, offsetof(struct hparams, member), true, 0, NULL}
+#define F32_OR(key, member, otherwise) {key, KEY_F32, offsetof(struct hparams, member), false, otherwise, NULL}
 
 enum expert_layers {
     EXPERTS_NOWHERE,

@@ -8,7 +8,7 @@ static const struct naming fused = {.slot = {LLAMA_NAMES, FUSED_NAMES, DENSE_NAM
 const struct arch arch_qwen3_moe = {
     .model_type = "qwen3_moe",
     .summary = "Qwen3 MoE",
-    .keys = {INT("num_experts", router.experts),
+    .keys = {INT_ALSO("num_experts", "num_local_experts", router.experts),
              INT("num_experts_per_tok", router.top_k),
              INT("moe_intermediate_size", expert_inner),
              INT_OR("intermediate_size", dense_inner, 0),
