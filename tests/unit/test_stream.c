@@ -337,6 +337,8 @@ static void nonsense_is_named(void **state)
     refused("\x93\xa5" "abort\x00\x81\xa7message\xa8no space", "test: its producer, moe-test, gave up after record -1: no space");
     refused("\x93\xa3" "end\x00\x80", "end record: key 'records': is missing");
     refused("\x93\xa3" "end\x00\x81\xa7records\x81\xa4rank\x01", "counts other records than came");
+    refused("\x93\xa3" "x-a\x00\x80\x93\xa3" "end\x01\x81\xa7records\x81\xa3x-a\x02", "counts other records than came");
+    refused("\x93\xa3" "x-a\x00\x80\x93\xa3" "end\x01\x81\xa7records\x80", "counts other records than came");
     refused("\x93\xa3" "end\x00\x82\xa7records\x80\xa5" "bytes\x05", "speaks of 5 bytes");
     refused("\x93\xa3" "x-a\x00\x80\x93\xa3" "x-a\x02\x80", "record 1 (x-a) does not carry its number");
 }
@@ -432,6 +434,30 @@ static void inside_a_sequence_too(void **state)
     assert_non_null(strstr(err.text, "sequence 1 was begun but never ended"));
     assert_null(out);
     assert_int_equal(access(unit_path(folder, "s.moes"), F_OK), -1);
+    header_free(&header);
+    unit_remove(folder);
+}
+
+static void no_sequence_is_left_open(void **state)
+{
+    (void)state;
+    char *folder = unit_folder();
+    const char *path = unit_path(folder, "s.moes");
+    struct header header = {0};
+    struct writer *out = NULL;
+    struct text bytes = {0};
+    struct err err = {0};
+    small_header(&header, STREAM_ROUTE);
+    assert_int_equal(writer_open(&out, path, &header, &err), 0);
+    writer_begin(out, "begin");                 /* by hand, past the writer's own check */
+    writer_int(out, "sequence", 4);
+    writer_int(out, "prompt_tokens", 0);
+    assert_int_equal(writer_end(out, &err), 0);
+    assert_int_equal(writer_close(&out, &err), 0);
+    assert_int_equal(file_read(&bytes, path, 1 << 20, &err), 0);
+    assert_int_equal(read_bytes(bytes.data, bytes.length, &err), -1);
+    assert_string_equal(err.text, "test: sequence 4 was begun but never ended");
+    text_free(&bytes);
     header_free(&header);
     unit_remove(folder);
 }
@@ -624,6 +650,7 @@ int main(void)
         cmocka_unit_test(text_conversion_is_named),
         cmocka_unit_test(records_must_make_sense),
         cmocka_unit_test(inside_a_sequence_too),
+        cmocka_unit_test(no_sequence_is_left_open),
         cmocka_unit_test(records_arrive_as_they_are_written),
         cmocka_unit_test(records_are_passed_on),
         cmocka_unit_test(writers_keep_the_first_fault),

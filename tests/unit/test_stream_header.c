@@ -73,6 +73,28 @@ static void long_pipelines_lose_the_oldest(void **state)
     header_free(&header);
 }
 
+static void a_reader_bounds_the_depth_itself(void **state)
+{
+    (void)state;
+    static const char start[] = "\x84\xa4kind\xa5route\xa7version\x01\xa8producer\x83\xa4tool\xa1t\xa7version\xa1" "1\xa4" "argv\x90"
+                                "\xa7sources\x91";
+    struct text wire = {0};
+    struct header header = {0};
+    struct err err = {0};
+    for (int i = 0; i < 12; i++)
+        text_put(&wire, start, sizeof start - 1, &err);
+    wire.data[wire.length - 1] = '\x90';               /* the innermost has no sources */
+    assert_int_equal(header_decode(&header, (const uint8_t *)wire.data, (const uint8_t *)wire.data + wire.length, &err), 0);
+    const struct header *at = &header;
+    int depth = 0;
+    for (; at->source_count; at = &at->sources[0])
+        depth++;
+    assert_int_equal(depth, HEADER_DEPTH);
+    assert_int_equal(at->sources_omitted, 1);
+    header_free(&header);
+    text_free(&wire);
+}
+
 static void newer_streams_are_refused_but_not_newer_sources(void **state)
 {
     (void)state;
@@ -201,6 +223,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(provenance_is_handed_down),
         cmocka_unit_test(long_pipelines_lose_the_oldest),
+        cmocka_unit_test(a_reader_bounds_the_depth_itself),
         cmocka_unit_test(newer_streams_are_refused_but_not_newer_sources),
         cmocka_unit_test(absurd_models_are_refused),
         cmocka_unit_test(another_model_is_noticed),
