@@ -3,7 +3,9 @@
  * Reads:  a suite (run), bench and decode streams (report)
  * Writes: a bench stream (run); tables, Markdown, CSV or JSON lines (report); a line or two (roofline)
  * Exit:   0 done, 2 trouble */
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/file.h"
 #include "common/bench/roofline.h"
@@ -28,7 +30,7 @@ static int write_whole(const char *path, const struct text *body, struct err *er
 struct run_args {
     const char *suite, *output;
     struct session_options session;
-    bool force;
+    bool text, force;
 };
 
 static const struct opt run_options[] = {
@@ -37,25 +39,13 @@ static const struct opt run_options[] = {
     OPT_THREADS(struct run_args, session.threads),
     OPT_STRING(0, "isa", struct run_args, session.isa, "NAME", "use the instruction set NAME: avx512, avx2 or plain"),
     OPT_COUNT('c', "context", struct run_args, session.context, 2, 1 << 24, "let prompt and answer have at most N tokens"),
+    OPT_FLAG(0, "text", struct run_args, text, "write the report in place of the stream, as on a terminal"),
     OPT_FLAG(0, "force", struct run_args, force, "take a rank stream of a model with another tokenizer or vocabulary"),
     OPT_END };
 
 static const struct operand run_operands[] = { OPERAND_ONE("SUITE", struct run_args, suite), OPERAND_END };
 
 static const struct run_args run_defaults = { .output = "-" };
-
-static int run(const void *arguments, const struct console *console, struct err *err)
-{
-    const struct run_args *args = arguments;
-    struct suite *suite = NULL;
-    if (suite_read(&suite, args->suite, err))
-        return -1;
-    const struct bench_setup setup = { .suite = suite, .session = args->session, .output = args->output, .force = args->force,
-                                       .console = console };
-    int rc = bench_run(&setup, err);
-    suite_free(&suite);
-    return rc;
-}
 
 struct report_args {
     struct strings inputs;
@@ -108,6 +98,39 @@ done:
     text_free(&body);
     summary_free(&summary);
     measurements_free(&all);
+    return rc;
+}
+
+/* Runs, with the stream in a temporary file, and reports on that. */
+static int run_and_report(struct bench_setup *setup, const char *output, struct err *err)
+{
+    const char *folder = getenv("TMPDIR"), *kept;
+    struct text path = {0};
+    int rc = -1;
+    if (text_printf(&path, err, "%s/moe-bench-%ld.moes", folder && *folder ? folder : "/tmp", (long)getpid()))
+        goto done;
+    kept = setup->output = path.data;
+    if (bench_run(setup, err))
+        goto done;
+    struct report_args args = { .inputs = { &kept, 1 }, .output = output };
+    rc = report(&args, setup->console, err);
+    unlink(path.data);
+done:
+    text_free(&path);
+    return rc;
+}
+
+static int run(const void *arguments, const struct console *console, struct err *err)
+{
+    const struct run_args *args = arguments;
+    struct suite *suite = NULL;
+    if (suite_read(&suite, args->suite, err))
+        return -1;
+    struct bench_setup setup = { .suite = suite, .session = args->session, .output = args->output, .force = args->force,
+                                 .console = console };
+    bool text = args->text || (!strcmp(args->output, "-") && isatty(STDOUT_FILENO));
+    int rc = text ? run_and_report(&setup, args->output, err) : bench_run(&setup, err);
+    suite_free(&suite);
     return rc;
 }
 

@@ -5,6 +5,7 @@ complete -c moe-bench -n '__fish_seen_subcommand_from run' -l device -x -a 'auto
 complete -c moe-bench -n '__fish_seen_subcommand_from run' -s j -l threads -x -d 'work with N threads; all processors if not given'
 complete -c moe-bench -n '__fish_seen_subcommand_from run' -l isa -x -d 'use the instruction set NAME: avx512, avx2 or plain'
 complete -c moe-bench -n '__fish_seen_subcommand_from run' -s c -l context -x -d 'let prompt and answer have at most N tokens'
+complete -c moe-bench -n '__fish_seen_subcommand_from run' -l text -d 'write the report in place of the stream, as on a terminal'
 complete -c moe-bench -n '__fish_seen_subcommand_from run' -l force -d 'take a rank stream of a model with another tokenizer or vocabulary'
 complete -c moe-bench -n '__fish_seen_subcommand_from run' -s q -l quiet -d 'print no notes'
 complete -c moe-bench -n '__fish_seen_subcommand_from run' -l progress -x -a 'auto always never' -d 'draw a bar on standard error'

@@ -97,6 +97,16 @@ rows() { moe-bench report --json "$@" | jq -c 'select(.type == "row")'; }
     cmp random.txt blocked.txt
 }
 
+@test "a run may write the report itself" {
+    sed 's/"repetitions": 2/"repetitions": 1/; s/"prompts-per-task": 2/"prompts": 2/' suite.json > short.json
+    mkdir tmp
+    TMPDIR=$PWD/tmp moe-bench run -q short.json --text > text
+    grep -q '^math *K4 ' text
+    [ -z "$(ls -A tmp)" ]
+    script -qec "TMPDIR=$PWD/tmp moe-bench run -q short.json" /dev/null | grep -q '^math *K4 '
+    [ -z "$(ls -A tmp)" ]
+}
+
 @test "roofline" {
     run moe-bench roofline --size 32M --seconds 0.05 -j 2
     [ "$status" = 0 ]
