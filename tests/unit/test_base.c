@@ -90,7 +90,7 @@ static void memory_is_zero_aligned_and_bounded(void **state)
     mem_free(&data);
     assert_null(data);
     mem_free(&data);
-    assert_null(mem_alloc_aligned(SIZE_MAX / 2, 4, &err));
+    assert_null(mem_alloc_aligned(SIZE_MAX / 8 + 9, 8, &err));          /* wraps to 64 */
     assert_int_equal(err.code, ERR_MEMORY);
 }
 
@@ -130,6 +130,8 @@ static void text_holds_bytes(void **state)
     text_clear(&text);
     assert_int_equal(text.length, 0);
     assert_string_equal(text.data, "");
+    assert_int_equal(text_puts(&text, "xyz", &err), 0);
+    assert_string_equal(text.data, "xyz");
     text_free(&text);
     assert_null(text.data);
 }

@@ -251,6 +251,7 @@ static void suggestions_are_near(void **state)
 {
     (void)state;
     assert_string_equal(nearest_to("bugdet"), "budget");
+    assert_string_equal(nearest_to("yb"), "by");
     assert_string_equal(nearest_to("budget-mod"), "budget-mode");
     assert_string_equal(nearest_to("temprature"), "temperature");
     assert_string_equal(nearest_to("tempe"), "temperature");

@@ -222,6 +222,21 @@ static void standard_output_is_checked(void **state)
     }
 }
 
+/* The next file opened must not take the place of a closed standard output, and be printed into. */
+static void a_closed_standard_output_stays_closed(void **state)
+{
+    (void)state;
+    char line[1300], *folder = unit_folder();
+    struct err err = {0};
+    struct text text = {0};
+    snprintf(line, sizeof line, "--print -q -o %s/a", folder);
+    assert_exit(run(&with_implied, CLOSED, line), 2);
+    assert_int_equal(file_read(&text, unit_path(folder, "a"), 100, &err), 0);
+    assert_int_equal(text.length, 0);
+    text_free(&text);
+    unit_remove(folder);
+}
+
 static void a_closed_pipe_ends_quietly(void **state)
 {
     (void)state;
@@ -272,6 +287,7 @@ int main(void)
         cmocka_unit_test(subcommands_are_picked),
         cmocka_unit_test(help_and_version_are_printed),
         cmocka_unit_test(standard_output_is_checked),
+        cmocka_unit_test(a_closed_standard_output_stays_closed),
         cmocka_unit_test(a_closed_pipe_ends_quietly),
         cmocka_unit_test(signals_remove_what_is_unfinished),
     };
