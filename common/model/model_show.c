@@ -1,5 +1,6 @@
 #include "common/model/model_show.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "common/base/hash.h"
@@ -33,7 +34,8 @@ static void show_shape(struct show *show, const struct hparams *shape)
     show_string(show, "qk_norm", norms[shape->attention.qk_norm]);
     show_string(show, "rope", ropes[shape->rope.kind]);
     show_real(show, "rope_theta", shape->rope.theta);
-    show_real(show, "norm_epsilon", (double)shape->norm_epsilon);
+    const struct array epsilon = {.dtype = DTYPE_F32, .count = 1, .data = &shape->norm_epsilon};
+    show_element(show, "norm_epsilon", &epsilon, 0);
     show_flag(show, "tied", shape->tied);
     show_string(show, "router", routers[shape->router.kind]);
     show_int(show, "experts", shape->router.experts);
@@ -63,11 +65,49 @@ static void show_origin(struct show *show, const struct model_facts *facts)
     show_list_end(show);
 }
 
+/* What a person asks first; --json has the rest. */
+static void show_lines(struct show *show, const struct model *model)
+{
+    const struct model_identity *identity = model_identity(model);
+    const struct model_facts *facts = model_facts(model);
+    const struct hparams *shape = &facts->shape;
+    char hex[65];
+    size_t bytes;
+    show_line(show, "model %s (%s), weights in %s, by %s", identity->name, shape->family, identity->dtype, facts->producer);
+    show_line(show, "    %d layers, hidden %d, vocabulary %d, %d positions", shape->layers, shape->hidden, shape->vocab,
+              shape->max_positions);
+    show_line(show, "    %d heads of %d, %d for keys and values", shape->attention.heads, shape->attention.head_dim,
+              shape->attention.kv_heads);
+    if (identity->moe_layers)
+        show_line(show, "    %d layers with %d experts of inner width %d, %d a token", identity->moe_layers, identity->experts,
+                  shape->expert_inner, identity->top_k);
+    if (shape->layers > identity->moe_layers)
+        show_line(show, "    %d layers with a dense network of inner width %d", shape->layers - identity->moe_layers,
+                  shape->dense_inner);
+    if (identity->inflated_from)
+        show_line(show, "    inflated: %d to %d", identity->inflated_from, shape->expert_inner);
+    if (identity->synthetic)
+        show_line(show, "    synthetic: the weights are random");
+    show_line(show, "    %s, %s", model_tokenizer_json(model, &bytes) ? "with a tokenizer" : "without a tokenizer",
+              model_chat_template(model, &bytes) ? "with a chat template" : "without a chat template");
+    sha256_hex(&identity->index, hex);
+    show_line(show, "    model file %.12s", hex);
+    for (size_t i = 0; i < facts->source_count; i++) {
+        sha256_hex(&facts->sources[i].digest, hex);
+        show_line(show, "    from %s, %llu bytes, %.12s", facts->sources[i].name,
+                  (unsigned long long)facts->sources[i].bytes, hex);
+    }
+}
+
 static int show_whole(struct show *show, const struct model *model, struct err *err)
 {
     const struct model_identity *identity = model_identity(model);
     const struct model_facts *facts = model_facts(model);
     size_t bytes;
+    if (show_form(show) == SHOW_TEXT) {
+        show_lines(show, model);
+        return 0;
+    }
     show_begin(show, "model", -1);
     show_string(show, "name", identity->name);
     show_string(show, "family", facts->shape.family);
@@ -88,10 +128,28 @@ static int show_whole(struct show *show, const struct model *model, struct err *
     return show_end(show, err);
 }
 
+static const char *const kinds[] = {"vector", "matrix", "experts"};
+
+static void show_tensor_line(struct show *show, const struct tensor *tensor)
+{
+    char shape[64];
+    if (tensor->kind == TENSOR_EXPERTS)
+        snprintf(shape, sizeof shape, "%d of [%d][%d]", tensor->count, tensor->outputs, tensor->inputs);
+    else if (tensor->kind == TENSOR_MATRIX)
+        snprintf(shape, sizeof shape, "[%d][%d]", tensor->outputs, tensor->inputs);
+    else
+        snprintf(shape, sizeof shape, "[%d]", tensor->outputs);
+    show_line(show, "%-28s %-8s %-5s %-20s %12llu bytes at %llu", tensor->name, kinds[tensor->kind],
+              format_name(tensor->format), shape, (unsigned long long)tensor->bytes, (unsigned long long)tensor->offset);
+}
+
 static int show_tensor(struct show *show, const struct tensor *tensor, struct err *err)
 {
-    static const char *const kinds[] = {"vector", "matrix", "experts"};
     char hex[33];
+    if (show_form(show) == SHOW_TEXT) {
+        show_tensor_line(show, tensor);
+        return 0;
+    }
     show_begin(show, "tensor", -1);
     show_string(show, "name", tensor->name);
     show_string(show, "kind", kinds[tensor->kind]);

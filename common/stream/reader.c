@@ -247,8 +247,7 @@ static int aborted(struct reader *reader, struct err *err)
         return record_error_at(&reader->record, err);
     if (record_text_if_any(&reader->record, "message", &message, err))
         return -1;
-    return err_set(err, ERR_INPUT, "%s: its producer, %s, gave up after record %lld: %s", reader->name, reader->header.tool,
-                   (long long)reader->index - 1, message);
+    return err_set(err, ERR_INPUT, "%s: its producer, %s, gave up: %s", reader->name, reader->header.tool, message);
 }
 
 static int ended(struct reader *reader, struct err *err)

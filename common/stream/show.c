@@ -52,7 +52,13 @@ static void show_free(struct show **address)
 
 int show_close(struct show **show, struct err *err)
 {
-    int rc = output_commit(&(*show)->out, err);
+    int rc = -1;
+    if ((*show)->fault.code) {
+        if (err && !err->code)
+            *err = (*show)->fault;
+    } else {
+        rc = output_commit(&(*show)->out, err);
+    }
     show_free(show);
     return rc;
 }

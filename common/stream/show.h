@@ -48,7 +48,7 @@ void show_list_begin(struct show *show, const char *key);
 void show_list_end(struct show *show);
 int show_end(struct show *show, struct err *err);
 
-/* A line as it is, in TEXT only. */
+/* A line as it is, in TEXT only; what went wrong shows at the next show_end or show_close. */
 void show_line(struct show *show, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 int show_flush(struct show *show, struct err *err);

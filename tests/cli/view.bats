@@ -140,6 +140,28 @@ PY
     refused "unix.moes: the stream was damaged by a conversion of line ends" moe-view unix.moes
 }
 
+@test "a model file is shown and verified too" {
+    fine moe-view "$MOE_POCKET"
+    [[ $output == *"6 layers with 32 experts of inner width 64, 4 a token"* ]]
+    [[ $output == *"layers.5.experts "*" 32 of [192][64] "* ]]
+    fine moe-view --csv -l 5 "$MOE_POCKET"
+    [[ ${lines[1]} == layers.5.attention.norm,vector,f32,5,192,1,1,* ]]
+    moe-view --json "$MOE_POCKET" > out
+    fine python3 - out <<'PY'
+import json, sys
+model, *tensors = map(json.loads, open(sys.argv[1]))
+assert model['type'] == 'model' and model['experts'] == 32 and model['eos'] == [2047] and model['norm_epsilon'] == 1e-05
+assert len(tensors) == 51 and {t['type'] for t in tensors} == {'tensor'}
+PY
+    fine moe-view --verify "$MOE_POCKET"
+    [[ $output == *": whole: a model of 51 tensors" ]]
+    cp "$MOE_POCKET" flip.moe
+    printf '\377\377' | dd of=flip.moe bs=1 seek=2000000 conv=notrunc 2> /dev/null
+    refused "flip.moe" moe-view --verify flip.moe
+    refused "standard input: a model file is mapped" moe-view < flip.moe
+    refused "a model file has the types model and tensor" moe-view -t rank flip.moe
+}
+
 @test "-o writes whole files only" {
     moe-view --json "$streams/rank.moes" -o out.json
     moe-view --json "$streams/rank.moes" | cmp - out.json

@@ -334,7 +334,7 @@ static void nonsense_is_named(void **state)
     refused("\x93\xa4rank\x00\x81\xa5layer\xff", "must be from 0");
     refused("\x93\xa4rank\x00\x82\xa5layer\x00\xa5layer\x00", "is there twice");
     refused("\x93\xa4rank\x00\x81\x01\x00", "a key is an integer");
-    refused("\x93\xa5" "abort\x00\x81\xa7message\xa8no space", "test: its producer, moe-test, gave up after record -1: no space");
+    refused("\x93\xa5" "abort\x00\x81\xa7message\xa8no space", "test: its producer, moe-test, gave up: no space");
     refused("\x93\xa3" "end\x00\x80", "end record: key 'records': is missing");
     refused("\x93\xa3" "end\x00\x81\xa7records\x81\xa4rank\x01", "counts other records than came");
     refused("\x93\xa3" "x-a\x00\x80\x93\xa3" "end\x01\x81\xa7records\x81\xa3x-a\x02", "counts other records than came");
@@ -547,7 +547,7 @@ static void records_arrive_as_they_are_written(void **state)
     assert_int_equal(records, 2);
     assert_int_equal(piped(produce_and_abort, &err, &records), -1);
     assert_int_equal(records, 2);
-    assert_non_null(strstr(err.text, "its producer, moe-test, gave up after record 1: the disk is \xef\xbf\xbd full"));
+    assert_non_null(strstr(err.text, "its producer, moe-test, gave up: the disk is \xef\xbf\xbd full"));
     err_clear(&err);
     assert_int_equal(piped(produce_and_die, &err, &records), -1);
     assert_int_equal(records, 1);

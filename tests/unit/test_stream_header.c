@@ -76,8 +76,8 @@ static void long_pipelines_lose_the_oldest(void **state)
 static void a_reader_bounds_the_depth_itself(void **state)
 {
     (void)state;
-    static const char start[] = "\x84\xa4kind\xa5route\xa7version\x01\xa8producer\x83\xa4tool\xa1t\xa7version\xa1" "1\xa4" "argv\x90"
-                                "\xa7sources\x91";
+    static const char start[] = "\x84\xa4kind\xa5route\xa7version\x01\xa8producer\x83\xa4tool\xa1t\xa7version\xa1" "1"
+                                "\xa4" "argv\x90\xa7sources\x91";
     struct text wire = {0};
     struct header header = {0};
     struct err err = {0};
@@ -174,8 +174,8 @@ static void another_model_is_noticed(void **state)
     data.experts = 8;
     data.tokenizer_sha256[0] = 'd';
     assert_int_equal(header_same_model(&data, &model, "r.moes", false, &note, &err), -1);
-    assert_string_equal(err.text, "r.moes was made with tiny, which does not fit tiny (8 experts instead of 4, another tokenizer);"
-                        " make it with this model, or use --force");
+    assert_string_equal(err.text, "r.moes was made with tiny, which does not fit tiny (8 experts instead of 4, another "
+                        "tokenizer); make it with this model, or use --force");
     assert_int_equal(note.length, 0);
     err_clear(&err);
     assert_int_equal(header_same_model(&data, &model, "r.moes", true, &note, &err), 0);
