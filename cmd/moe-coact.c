@@ -58,7 +58,7 @@ static const struct opt neighbours_options[] = { LAYER_OPTION, ROUTES_OPTIONS, C
 
 static const struct operand routes_operands[] = { OPERAND_ANY("ROUTES", struct routes_args, inputs), OPERAND_END };
 
-static const struct routes_args routes_defaults = { .layer = -1, .keep = -1 };
+static const struct routes_args routes_defaults = { .by = RANKING_MASS, .layer = -1, .keep = -1 };
 
 enum form { FORM_STREAM, FORM_TEXT, FORM_JSON, FORM_CSV, FORM_SVG };
 

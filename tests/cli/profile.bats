@@ -1,0 +1,177 @@
+#!/usr/bin/env bats
+# moe-profile as it is typed: what it records is what the model does, whatever drafts, shards or pieces.
+
+load common
+
+setup_file() {
+    load common
+    export WORK="$BATS_FILE_TMPDIR" HELDOUT="$MOE_MODELS/pocket/heldout.jsonl" GOLDEN="$MOE_MODELS/pocket/golden.jsonl"
+    export COUNT=$([ "$MOE_SANITIZED" ] && echo 4 || echo 20)
+    ln -s "$MOE_POCKET" "$WORK/pocket.moe"
+    cd "$WORK"
+    for task in math code extract summ; do
+        grep "\"task\": \"$task\"" "$HELDOUT" | head -n $((COUNT / 4))
+    done > prompts.jsonl
+    moe-profile -q -m pocket.moe -n 24 prompts.jsonl -o routes.moes
+    moe-view --json routes.moes > routes.jsonl
+}
+
+setup() { cd "$WORK"; }
+
+# What the accepted tokens of routes add up to, in every analysis that there is.
+digest() {
+    for by in mass frequency; do moe-coact rank-experts --by $by --json "$@"; done
+    moe-coact coverage --csv "$@"
+    moe-coact union --csv "$@"
+}
+
+@test "a terminal gets a table, never the stream" {
+    command -v script > /dev/null || skip "no script(1)"
+    script -qec "moe-profile -q -m pocket.moe -p 'Hello there'" /dev/null > screen < /dev/null
+    grep -q "1 texts, .* tokens; experts of each layer by frequency" screen
+    [ "$(grep -c '%' screen)" = 6 ]
+    [ "$(moe-profile -q -m pocket.moe --text -p 'Hello there' | tr -d '\r')" = "$(tr -d '\r' < screen)" ]
+}
+
+@test "every prompt is begun, recorded token by token in small records, and ended" {
+    [ "$(jq -c 'select(.type == "begin")' routes.jsonl | wc -l)" = "$COUNT" ]
+    [ "$(jq -c 'select(.type == "end_sequence")' routes.jsonl | wc -l)" = "$COUNT" ]
+    [ "$(jq -s '[.[] | select(.type == "begin") | .prompt_tokens] | add' routes.jsonl)" = \
+      "$(jq -s '[.[] | select(.phase == "prompt") | .n] | add' routes.jsonl)" ]
+    [ "$(jq -s '[.[] | select(.type == "route") | .n <= 64 and (.experts | length) == .n and (.experts[0] | length) == 6
+                 and (.experts[0][0] | length) == 4 and (.mass | length) == 6] | all' routes.jsonl)" = true ]
+}
+
+@test "positions follow each other from the first token of the prompt on" {
+    [ "$(jq -s 'reduce (.[] | select(.type == "route" or .type == "begin")) as $r ({at: 0, good: true};
+        if $r.type == "begin" then .at = 0 else .good = (.good and $r.pos == .at) | .at += $r.n end) | .good' routes.jsonl)" = true ]
+}
+
+@test "prompts and decoded tokens are those of the reference implementation" {
+    jq -c 'select(.type == "begin" or .type == "route") | [.id, .phase, .tokens]' routes.jsonl |
+        jq -sc 'reduce .[] as [$id, $phase, $tokens] ({}; if $id then .now = $id else .ids[.now] += $tokens end) | .ids |
+                to_entries[] | {id: .key, ids: .value}' > ours.jsonl
+    while read -r line; do
+        id=$(jq -r .id <<< "$line")
+        theirs=$(jq -c "select(.id == \"$id\") | (.prompt_tokens + .tokens)" "$GOLDEN")
+        [ "$(jq -c '.ids' <<< "$line")" = "$(jq -c --argjson n "$(jq '.ids | length' <<< "$line")" '.[:$n]' <<< "$theirs")" ]
+    done < ours.jsonl
+}
+
+@test "experts and weights are the largest of the recorded probabilities, and mass is their sum" {
+    moe-profile -q -m pocket.moe --record route,probs -n 3 -p "def add(a, b):" | moe-view --json |
+        jq -c 'select(.type == "route")' > probs.jsonl
+    [ "$(wc -l < probs.jsonl)" -ge 3 ]
+    [ "$(jq -s '[.[] | . as $r | range(0; $r.n) as $t | range(0; 6) as $l | $r.probs[$t][$l] as $p |
+        ([$p | to_entries | sort_by(-.value, .key)[:4][] | .key] == $r.experts[$t][$l]) and
+        ([$p | to_entries | sort_by(-.value, .key)[:4][] | .value] == $r.weights[$t][$l]) and
+        (($p | add) - 1 | fabs) < 1e-5] | all' probs.jsonl)" = true ]
+    [ "$(jq -s '[.[] | . as $r | range(0; 6) as $l | range(0; 32) as $e |
+        (([$r.probs[][$l][$e]] | add) - $r.mass[$l][$e] | fabs) < 1e-6] | all' probs.jsonl)" = true ]
+}
+
+@test "logits and hidden states are recorded on request" {
+    moe-profile -q -m pocket.moe --record route,logits,hidden -n 2 -p "The harbour master" | moe-view --json |
+        jq -c 'select(.type == "route")' > full.jsonl
+    [ "$(jq -s '[.[] | (.logits | length) == .n and (.logits[0] | length) == 2048 and (.hidden[0] | length) == 6 and
+                 (.hidden[0][0] | length) == 192] | all' full.jsonl)" = true ]
+    # the best token behind the last one of the prompt is the next one recorded
+    next=$(jq -s '[.[] | select(.phase == "prompt")][-1].logits[-1] | to_entries | max_by(.value) | .key' full.jsonl)
+    [ "$next" = "$(jq -s '[.[] | select(.phase == "decode")][0].tokens[0]' full.jsonl)" ]
+}
+
+@test "the tokens of a text are the same whatever drafted it, at T = 0 and above" {
+    digest routes.moes > none
+    for draft in "ngram -K 1" "ngram -K 7"; do
+        moe-profile -q -m pocket.moe -n 24 --draft $draft prompts.jsonl -o drafted.moes
+        digest drafted.moes | cmp - none
+    done
+    moe-view --json drafted.moes | jq -s -e 'any(.[]; .phase == "verify" and (.accepted | add) < .n)' > /dev/null
+    moe-profile -q -m pocket.moe -n 24 --temperature 1 --seed 5 prompts.jsonl -o none.moes
+    moe-profile -q -m pocket.moe -n 24 --temperature 1 --seed 5 --draft ngram -K 4 prompts.jsonl -o drafted.moes
+    digest none.moes > none
+    digest drafted.moes | cmp - none
+    digest routes.moes | cmp -s - none && return 1
+    true
+}
+
+@test "shards, merged or taken together, add up to the whole, also with equal prompts at T > 0" {
+    { head -n 4 prompts.jsonl; head -n 3 prompts.jsonl; } > twice.jsonl
+    settings="-q -m pocket.moe -n 12 --temperature 1"
+    moe-profile $settings twice.jsonl -o whole.moes
+    for i in 1 2 3; do moe-profile $settings --shard $i/3 twice.jsonl -o shard$i.moes; done
+    [ "$(moe-view --json shard1.moes | jq -c 'select(.type == "begin")' | wc -l)" = 3 ]
+    digest whole.moes > whole
+    digest shard3.moes shard1.moes shard2.moes | cmp - whole
+    moe-coact merge shard2.moes shard3.moes shard1.moes | moe-coact rank-experts --json > merged
+    moe-coact rank-experts --json whole.moes | cmp - merged
+}
+
+@test "a budget with a static ranking holds in every decoded token, and in no prompt" {
+    moe-coact rank-experts -q routes.moes -o rank.moes
+    moe-profile -q -m pocket.moe -n 8 --budget 4,5,6,7,8,32 --rank rank.moes --budget-mode truncate prompts.jsonl |
+        moe-view --json > budgeted.jsonl
+    moe-view --json rank.moes | jq -c 'select(.type == "rank") | .order' | jq -sc . > orders
+    [ "$(jq -s --slurpfile orders orders '[.[] | select(.phase == "decode") | .experts[] | to_entries[] | .key as $l |
+        .value[] | . == -1 or IN($orders[0][$l][:[4, 5, 6, 7, 8, 32][$l]][])] | all' budgeted.jsonl)" = true ]
+    jq -s -e '[.[] | select(.phase == "decode") | .experts[][0][]] | any(. == -1)' budgeted.jsonl > /dev/null
+    [ "$(jq -c 'select(.phase == "prompt") | .experts' budgeted.jsonl | sha256sum)" = \
+      "$(jq -c 'select(.phase == "prompt") | .experts' routes.jsonl | sha256sum)" ]
+    jq -s -e '.[0].labels["not lossless"] == "budget 4 to 32 of 32, static by mass, truncate"' budgeted.jsonl
+}
+
+@test "no prompts make a whole, empty stream" {
+    moe-profile -q -m pocket.moe - < /dev/null > empty.moes
+    moe-view --verify empty.moes
+}
+
+@test "wrong words are one line that says what to do" {
+    run moe-profile prompts.jsonl -o no.moes
+    assert_trouble moe-profile
+    [[ $output == *"-m FILE"* ]]
+    for shard in 0/3 4/3 3 1/0 1/3x /3 1/ -1/3 99999999999999999999/99999999999999999999; do
+        run moe-profile -m pocket.moe --shard=$shard prompts.jsonl -o no.moes
+        assert_trouble moe-profile
+    done
+    for words in "" probs,, route,rout hidden+probs; do
+        run moe-profile -m pocket.moe --record "$words" prompts.jsonl -o no.moes
+        assert_trouble moe-profile
+    done
+    run moe-profile -m pocket.moe --rank rank.moes prompts.jsonl -o no.moes
+    assert_trouble moe-profile
+    run moe-profile -m pocket.moe --budget 4 --rank - -o no.moes
+    assert_trouble moe-profile
+    run moe-profile -m pocket.moe missing.jsonl -o no.moes
+    assert_trouble moe-profile
+    run moe-profile -m prompts.jsonl prompts.jsonl -o no.moes
+    assert_trouble moe-profile
+    [ ! -e no.moes ]
+}
+
+@test "a dense model has no routes" {
+    moe-convert "$MOE_MODELS/pocket/draft" -q -o dense.moe || moe-convert "$MOE_MODELS/pocket/draft" -o dense.moe
+    run moe-profile -q -m dense.moe prompts.jsonl -o no.moes
+    assert_trouble moe-profile
+    [ ! -e no.moes ]
+}
+
+@test "a full disk and a reader that left are not successes" {
+    run moe-profile -q -m pocket.moe prompts.jsonl -o /dev/full
+    assert_trouble moe-profile
+    moe-profile -q -m pocket.moe prompts.jsonl | head -c 100 > /dev/null
+    ended=${PIPESTATUS[0]}
+    [ "$ended" -eq 0 ] || [ "$ended" -eq 141 ]
+}
+
+@test "a bad prompt late in the file leaves no file, and aborts a pipe" {
+    { head -n 2 prompts.jsonl; echo '{"prompt": 7}'; } > bad.jsonl
+    run moe-profile -q -m pocket.moe bad.jsonl -o no.moes
+    assert_trouble moe-profile
+    [[ $output == *"bad.jsonl:3"* ]]
+    [ ! -e no.moes ]
+    moe-profile -q -m pocket.moe bad.jsonl 2> /dev/null > aborted.moes || true
+    run moe-coact rank-experts aborted.moes -o no.moes
+    assert_trouble moe-coact
+    [[ $output == *"bad.jsonl:3"* ]]
+    [ ! -e no.moes ]
+}
