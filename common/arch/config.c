@@ -35,7 +35,7 @@ int config_refuse(const json_t *object, const char *key, struct err *err, const 
     va_end(args);
     if (!value)
         return err_set(err, ERR_INPUT, "%s is missing; %s", key, reason);
-    char *shown = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII);
+    char *shown = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(6));
     err_set(err, ERR_INPUT, "%s is %.80s; %s", key, shown ? shown : "?", reason);
     free(shown);
     return -1;
