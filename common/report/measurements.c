@@ -377,6 +377,8 @@ int measurements_arrange(struct measurements *all, struct err *err)
 {
     if (group_steps(all, err))
         return -1;
+    if (all->setting_count == 1)                /* alone, it has nothing to be compared with */
+        all->settings[0].reference = -1;
     drop_unfinished(all);
     if (!all->sample_count)
         return err_set(err, ERR_INPUT, "there is not one finished sample to report on");

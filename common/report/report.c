@@ -190,11 +190,16 @@ static int write_legend(const struct measurements *all, struct text *out, struct
         several |= its >= 0 && reference >= 0 && its != reference;
         reference = its >= 0 ? its : reference;
     }
-    const char *name = reference < 0 ? "none" : several ? "one a model" : all->settings[reference].name;
-    return text_printf(out, err,
-        "\nratio: tok/s over the reference's, on the same prompts, with its 95 %% interval; ceiling: what the bytes allow.\n"
-        "accept: tokens of an iteration that had a draft, the bonus token included; tok/step: of all iterations.\n"
-        "experts: distinct ones a layer in an iteration; same: outputs byte-identical to the reference's (%s).\n", name);
+    if (text_puts(out, "\naccept: tokens of an iteration that had a draft, bonus token included; tok/step: of all iterations.\n"
+                  "experts: distinct ones a layer in an iteration; bandwidth: nominal bytes a second, of what memory gives.\n",
+                  err))
+        return -1;
+    if (reference < 0)
+        return 0;
+    return text_printf(out, err, "ratio: tok/s over that of %s on the same prompts, with its 95 %% interval; "
+                       "ceiling: what the bytes allow;\nsame: outputs byte-identical to those of %s.\n",
+                       several ? "its reference" : all->settings[reference].name,
+                       several ? "its reference" : all->settings[reference].name);
 }
 
 /* Names come from streams; they must not move a terminal's cursor. */

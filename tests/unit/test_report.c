@@ -262,7 +262,28 @@ static void decode_streams_are_compared_with_the_first(void **state)
     assert_true(isnan(k->bandwidth_share));
     assert_int_equal(report_write(&all, &summary, REPORT_TEXT, &text, &err), 0);
     assert_non_null(strstr(text.data, "k.2: tiny, -o a b [inflated: 64 to 2048]\n"));
-    assert_non_null(strstr(text.data, "(base)"));
+    assert_non_null(strstr(text.data, "ratio: tok/s over that of base on"));
+    text_free(&text);
+    summary_free(&summary);
+    measurements_free(&all);
+}
+
+static void one_setting_alone_has_no_ratio(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct measurements all = {0};
+    struct summary summary = {0};
+    struct text text = {0};
+    gather(&all, decode_stream("base.moes", 100, 1));
+    assert_int_equal(measurements_arrange(&all, &err), 0);
+    assert_int_equal(summary_make(&summary, &all, &err), 0);
+    assert_int_equal(summary.count, 1);
+    near(summary.rows[0].tokens_per_s, 1e4);
+    assert_true(isnan(summary.rows[0].ratio) && isnan(summary.rows[0].ceiling));
+    near(summary.rows[0].compared, 0);
+    assert_int_equal(report_write(&all, &summary, REPORT_TEXT, &text, &err), 0);
+    assert_null(strstr(text.data, "ratio:"));
     text_free(&text);
     summary_free(&summary);
     measurements_free(&all);
@@ -383,6 +404,7 @@ int main(void)
         cmocka_unit_test(figures_are_those_worked_out),
         cmocka_unit_test(forms_hold_the_same_rows),
         cmocka_unit_test(decode_streams_are_compared_with_the_first),
+        cmocka_unit_test(one_setting_alone_has_no_ratio),
         cmocka_unit_test(damaged_streams_are_refused),
         cmocka_unit_test(tables_are_aligned_and_quoted),
     };
