@@ -150,7 +150,7 @@ void show_uint(struct show *show, const char *key, uint64_t value)
     PUT(show, value > INT64_MAX && show->form != SHOW_CSV ? "\"%" PRIu64 "\"" : "%" PRIu64, value);
 }
 
-/* The fewest digits that read back as the same double, or as the same float. */
+/* The fewest digits that read back as the same double, or as the same float; plain, six for a person. */
 static void put_real(struct text *out, double value, bool single, bool plain, struct err *err)
 {
     char digits[40];
@@ -158,9 +158,9 @@ static void put_real(struct text *out, double value, bool single, bool plain, st
         text_puts(out, !plain ? "null" : isnan(value) ? "nan" : value > 0 ? "inf" : "-inf", err);
         return;
     }
-    for (int precision = single ? 6 : 15; ; precision++) {
+    for (int precision = single || plain ? 6 : 15; ; precision++) {
         snprintf(digits, sizeof digits, "%.*g", precision, value);
-        if (precision == 17 || (single ? strtof(digits, NULL) == (float)value : strtod(digits, NULL) == value))
+        if (plain || precision == 17 || (single ? strtof(digits, NULL) == (float)value : strtod(digits, NULL) == value))
             break;
     }
     text_puts(out, digits, err);

@@ -10,7 +10,7 @@
  *        so all objects of a table must show the same keys.
  * TEXT   type, number, scalars, then a line an array, long ones shortened.
  *
- * Numbers are the shortest that read back as the same; integers beyond 64 bits with sign become text. A fault (no memory)
+ * Numbers are the shortest that read back as the same, or in TEXT have six digits; integers beyond INT64_MAX become text. A fault (no memory)
  * is kept until show_end. */
 #ifndef MOE_STREAM_SHOW_H
 #define MOE_STREAM_SHOW_H

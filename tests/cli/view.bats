@@ -176,7 +176,9 @@ PY
 
 @test "memory stays small however much a stream claims" {
     { head -c 15 "$streams/rank.moes"; printf '\xdd\x05\xff\xff\xff\xc0'; } > claim.moes
-    ( ulimit -v 400000 2> /dev/null; refused "more than the limit" moe-view claim.moes )
+    limit=400000
+    ( ulimit -v "$limit"; moe-view --version ) > /dev/null 2>&1 || limit=unlimited      # a sanitised build maps terabytes
+    ( ulimit -v "$limit"; refused "more than the limit" moe-view claim.moes )
     { head -c 15 "$streams/rank.moes"; head -c 100 /dev/zero | tr '\0' '\221'; } > deep.moes
     refused "nested more than 32 deep" moe-view deep.moes
 }
