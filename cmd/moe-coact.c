@@ -238,7 +238,7 @@ static int coverage_ranking(struct ranking **out, const struct routes_args *args
     struct text note = {0};
     int rc = -1;
     if (reader_open(&in, args->rank, STREAM_RANK, NULL, err) ||
-        header_same_model(&reader_header(in)->model, &header->model, reader_name(in), args->force, &note, err) ||
+        ranking_check_model(in, &header->model, args->force, &note, err) ||
         ranking_read(out, in, err) || header_derive(header, reader_header(in), err) ||
         (note.length && text_putc(&note, '\n', err)))
         goto done;

@@ -13,22 +13,9 @@ static int read_ranking(struct ranking **out, struct budget *budget, const struc
     struct ranking *ranking = NULL;
     struct reader *in = NULL;
     int rc = -1;
-    if (reader_open(&in, options->rank, STREAM_RANK, NULL, err))
-        goto done;
-    if (!reader_header(in)->has_model) {
-        err_set(err, ERR_INPUT, "%s: does not say which model it ranks; make it with moe-coact rank-experts", reader_name(in));
-        goto done;
-    }
-    const struct stream_model *ranked = &reader_header(in)->model;
-    if (header_same_model(ranked, model, reader_name(in), options->force, note, err))
-        goto done;
-    /* With force a model may differ in vocabulary or width, but an order of other experts cannot be used. */
-    if (ranked->moe_layers != model->moe_layers || ranked->experts != model->experts) {
-        err_set(err, ERR_INPUT, "%s: ranks %d layers with %d experts, the model has %d with %d; rank routes of this model",
-                reader_name(in), ranked->moe_layers, ranked->experts, model->moe_layers, model->experts);
-        goto done;
-    }
-    if (ranking_read(&ranking, in, err) || header_copy(&budget->source, reader_header(in), err))
+    if (reader_open(&in, options->rank, STREAM_RANK, NULL, err) ||
+        ranking_check_model(in, model, options->force, note, err) || ranking_read(&ranking, in, err) ||
+        header_copy(&budget->source, reader_header(in), err))
         goto done;
     *out = ranking;
     ranking = NULL;

@@ -7,6 +7,7 @@
 #ifndef MOE_ROUTE_RANKING_H
 #define MOE_ROUTE_RANKING_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/err.h"
@@ -39,6 +40,10 @@ int ranking_put(const struct ranking *ranking, record_put *put, void *context, s
 
 /* Reads a rank stream to its end: every layer must be there once and all of one method, each order a permutation. */
 int ranking_read(struct ranking **out, struct reader *in, struct err *err);
+
+/* May this rank stream be used with the model? As header_same_model; but what ranks other layers or another number of
+ * experts is refused with force, too. A note, one line, is appended to *note. */
+int ranking_check_model(const struct reader *in, const struct stream_model *model, bool force, struct text *note, struct err *err);
 
 void ranking_free(struct ranking **ranking);
 

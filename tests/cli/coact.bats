@@ -1,0 +1,232 @@
+#!/usr/bin/env bats
+# moe-coact as it is typed, against figures that transformers gave for the pocket model, and on streams that are not whole.
+
+load common
+
+setup_file() {
+    load common
+    export WORK="$BATS_FILE_TMPDIR"
+    ln -s "$MOE_POCKET" "$WORK/pocket.moe"
+    cd "$WORK"
+    head -n 6 "$MOE_MODELS/pocket/heldout.jsonl" > prompts.jsonl
+    moe-profile -q -m pocket.moe -n 16 prompts.jsonl -o routes.moes
+    moe-profile -q -m pocket.moe -p "A short one." -o short.moes
+    # a model that differs in one number, and one that differs in its tokenizer
+    mkdir other renamed
+    cp "$MOE_MODELS"/pocket/model/* other
+    cp "$MOE_MODELS"/pocket/model/* renamed
+    sed -i 's/"num_experts_per_tok": 4/"num_experts_per_tok": 3/' other/config.json
+    sed -i 's/<|pad|>/<|pax|>/g' renamed/*.json
+    moe-convert other -o other.moe 2> /dev/null
+    moe-convert renamed -o renamed.moe 2> /dev/null
+    moe-profile -q -m other.moe prompts.jsonl -o other.moes
+    moe-profile -q -m renamed.moe prompts.jsonl -o renamed.moes
+}
+
+setup() { cd "$WORK"; }
+
+near() { awk -v a="$1" -v b="$2" -v by="$3" 'BEGIN { d = a - b; exit !((d < 0 ? -d : d) <= by) }' || { echo "$1 is not $2"; return 1; }; }
+
+# Mean over layers of column $3 where column $1 is $2, of CSV with a head.
+mean_of() {
+    awk -F, -v key="$1" -v value="$2" -v what="$3" 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
+        $at[key] == value { sum += $at[what]; n++ } END { if (!n) exit 1; print sum / n }'
+}
+
+@test "coverage, unions and locality of all held-out texts are what transformers gave" {
+    [ -z "$MOE_SANITIZED" ] || skip "takes long under sanitisers, and shows nothing about memory that others do not"
+    moe-profile -q -m pocket.moe -n 512 "$MOE_MODELS/pocket/heldout.jsonl" -o heldout.moes
+    moe-coact coverage --by mass --csv heldout.moes > coverage.csv
+    for point in 4:0.16:0 8:0.31:0.01 12:0.45:0.04 16:0.58:0.12 24:0.82:0.51; do
+        IFS=: read -r budget mass served <<< "$point"
+        near "$(mean_of budget $budget mass < coverage.csv)" $mass 0.006
+        near "$(mean_of budget $budget served < coverage.csv)" $served 0.006
+    done
+    near "$(mean_of budget 32 served < coverage.csv)" 1 0
+    moe-coact union --csv --phase decode heldout.moes > union.csv
+    for point in 2:7.2:7.5 4:12.1:13.2 8:18.2:21.0 16:23.8:28.2; do
+        IFS=: read -r width distinct alike <<< "$point"
+        near "$(mean_of width $width distinct < union.csv)" $distinct 0.1
+        near "$(mean_of width $width alike < union.csv)" $alike 0.05
+    done
+    moe-coact locality --json --phase decode heldout.moes > locality.jsonl
+    near "$(jq -s '[.[].common[0]] | add / length' locality.jsonl)" 0.202 0.006
+    near "$(jq -s '.[0].alike' locality.jsonl)" 0.125 0
+    # the weights of OLMoE are the probabilities of the selected experts, not renormalised
+    near "$(moe-view --json --type route heldout.moes | jq -c .weights |
+            jq -n '[inputs | .[][] | add] | add / length')" 0.461 0.002
+}
+
+@test "a ranking is sorted, a permutation, and sums to what was counted" {
+    for by in frequency mass; do
+        moe-coact rank-experts --by $by --json routes.moes > rank.jsonl
+        [ "$(wc -l < rank.jsonl)" = 6 ]
+        [ "$(jq -s "[.[] | (.order | sort) == [range(32)] and (.score == (.score | sort | reverse)) and .method == \"$by\"] | all" \
+             rank.jsonl)" = true ]
+        tokens=$(moe-view --json routes.moes | jq -s '[.[] | select(.type == "route") | .n] | add')
+        for sum in $(jq '.score | add' rank.jsonl); do
+            near "$sum" "$([ $by = mass ] && echo "$tokens" || echo $((4 * tokens)))" 0.01
+        done
+    done
+}
+
+@test "what is shown is what the stream holds" {
+    for analysis in "rank-experts --budget 7" "coverage" "union" "locality --phase prompt"; do
+        moe-coact $analysis routes.moes -o made.moes
+        moe-view --verify made.moes
+        moe-view --json made.moes | jq -c 'select(.type != "header" and .type != "end")' > viewed
+        moe-coact $analysis --json routes.moes | jq -c . | cmp - viewed
+        moe-coact $analysis --csv routes.moes > table.csv
+        moe-view --csv --type "$(head -n 1 viewed | jq -r .type)" made.moes | cmp - table.csv
+    done
+    [ "$(moe-coact coverage --csv -l 2 routes.moes | awk -F, 'NR > 1 { print $1 }' | sort -u)" = 2 ]
+}
+
+@test "phases part the tokens" {
+    all=$(moe-coact union --json routes.moes | jq -s '.[0].tokens')
+    prompt=$(moe-coact union --json --phase prompt routes.moes | jq -s '.[0].tokens')
+    decode=$(moe-coact union --json --phase decode routes.moes | jq -s '.[0].tokens')
+    [ $((prompt + decode)) = "$all" ] && [ "$prompt" -gt 0 ] && [ "$decode" -gt 0 ]
+}
+
+@test "recommended budgets: one for all, one a layer, or what keeps a share" {
+    [ "$(moe-coact rank-experts --budget 3,4,5,6,7,99 --json routes.moes | jq -sc '[.[].budget]')" = "[3,4,5,6,7,32]" ]
+    moe-coact rank-experts --keep 0.5 --json routes.moes > keep.jsonl
+    [ "$(jq -s '[.[] | (.score | add) as $all | (.score[:.budget] | add) >= 0.5 * $all and
+                 (.score[:.budget - 1] | add // 0) < 0.5 * $all] | all' keep.jsonl)" = true ]
+    run moe-coact rank-experts --keep 0.5 --budget 3 routes.moes -o no.moes
+    assert_trouble moe-coact
+    run moe-coact rank-experts --budget 3,4 routes.moes -o no.moes
+    assert_trouble moe-coact
+    [ ! -e no.moes ]
+}
+
+@test "coverage of another ranking than the routes' own" {
+    moe-coact rank-experts --by frequency short.moes -o short.rank
+    moe-coact coverage --rank short.rank --csv routes.moes > other.csv
+    moe-coact coverage --by frequency --csv routes.moes > own.csv
+    near "$(mean_of budget 32 mass < other.csv)" 1 0
+    awk -v a="$(mean_of budget 12 served < other.csv)" -v b="$(mean_of budget 12 served < own.csv)" 'BEGIN { exit !(a < b) }'
+}
+
+@test "curves are well-formed SVG" {
+    moe-coact coverage --svg routes.moes > coverage.svg
+    if command -v xmllint > /dev/null; then
+        xmllint --noout coverage.svg
+    else
+        python3 -c 'import xml.dom.minidom as m; m.parse("coverage.svg")'
+    fi
+    [ "$(grep -c '<path fill="none"' coverage.svg)" = 16 ]      # two panels of six layers, their mean, and all alike
+}
+
+@test "merged streams hold the records of all, renumbered" {
+    moe-coact merge routes.moes short.moes routes.moes -o merged.moes
+    moe-view --verify merged.moes
+    moe-view --json merged.moes > merged.jsonl
+    [ "$(jq -s '[.[] | select(.type == "begin") | .sequence] == [range(13)]' merged.jsonl)" = true ]
+    [ "$(jq -s '.[0].sources | length' merged.jsonl)" = 3 ]
+    cat > strip.jq <<'JQ'
+select(.type == "begin" or .type == "route" or .type == "end_sequence") | del(.sequence)
+JQ
+    jq -c -f strip.jq merged.jsonl > merged
+    for part in routes short routes; do moe-view --json $part.moes | jq -c -f strip.jq; done | cmp - merged
+    moe-coact merge - routes.moes < short.moes | moe-view --verify
+    moe-decode -q -m pocket.moe -n 4 prompts.jsonl --stream decode.moes > /dev/null
+    moe-coact merge decode.moes decode.moes | moe-view --json | jq -s -e '[.[] | select(.type == "done")] | length == 12'
+}
+
+@test "what does not belong together is refused" {
+    moe-coact rank-experts routes.moes -o rank.moes
+    for pair in "routes.moes other.moes" "routes.moes renamed.moes"; do
+        for command in rank-experts coverage union locality merge; do
+            run moe-coact $command $pair -o no.moes
+            assert_trouble moe-coact
+        done
+    done
+    run moe-coact coverage --rank rank.moes other.moes -o no.moes
+    assert_trouble moe-coact
+    run moe-coact merge rank.moes rank.moes -o no.moes
+    assert_trouble moe-coact
+    run moe-coact merge routes.moes rank.moes -o no.moes
+    assert_trouble moe-coact
+    run moe-coact rank-experts rank.moes -o no.moes
+    assert_trouble moe-coact
+    run moe-coact rank-experts - - -o no.moes
+    assert_trouble moe-coact
+    [ ! -e no.moes ]
+    moe-coact rank-experts --force routes.moes renamed.moes --json 2> note > forced.jsonl
+    grep -q "^moe-coact: .*--force" note
+    run moe-coact rank-experts --force routes.moes other.moes -o no.moes
+    assert_trouble moe-coact
+}
+
+@test "no tokens, no answer" {
+    moe-profile -q -m pocket.moe - < /dev/null > empty.moes
+    for command in rank-experts coverage union locality "union --phase decode"; do
+        run moe-coact $command empty.moes -o no.moes
+        assert_trouble moe-coact
+    done
+    run moe-coact union --phase decode short.moes -o no.moes
+    assert_trouble moe-coact
+    [ ! -e no.moes ]
+    moe-coact merge empty.moes short.moes empty.moes | moe-view --verify
+}
+
+@test "a stream that is cut anywhere gives no result" {
+    size=$(stat -c %s short.moes)
+    [ "$MOE_SANITIZED" ] && step=997 || step=211
+    for ((at = 0; at < size; at += (at < 40 || at > size - 60) ? 1 : step)); do
+        head -c $at short.moes > cut.moes
+        for command in rank-experts "merge routes.moes"; do
+            run moe-coact $command cut.moes -o no.moes
+            assert_trouble moe-coact
+            [ ! -e no.moes ]
+        done
+    done
+    cat short.moes short.moes > doubled.moes
+    run moe-coact rank-experts doubled.moes -o no.moes
+    assert_trouble moe-coact
+    [ ! -e no.moes ]
+}
+
+@test "a stream with one bit turned anywhere gives no result" {
+    size=$(stat -c %s short.moes)
+    [ "$MOE_SANITIZED" ] && count=40 || count=150
+    for ((i = 0; i < count; i++)); do
+        at=$((i * size / count)) bit=$((1 << i % 8))
+        cp short.moes turned.moes
+        byte=$(od -An -tu1 -j $at -N 1 short.moes)
+        printf "\\x$(printf %x $((byte ^ bit)))" | dd of=turned.moes bs=1 seek=$at conv=notrunc 2> /dev/null
+        run moe-coact rank-experts turned.moes -o no.moes
+        assert_trouble moe-coact
+        [ ! -e no.moes ]
+    done
+}
+
+@test "options are checked before the work" {
+    for words in "rank-experts --json --csv" "coverage --svg --text" "coverage -l 6 --csv" "coverage -l 0" "union -l 9 --json" \
+                 "rank-experts --by luck" "rank-experts --phase both" "rank-experts --keep 1.5" "merge" "rank" "rank-experts --sgv"; do
+        run moe-coact $words routes.moes -o no.moes
+        [ "$words" = merge ] || assert_trouble moe-coact
+    done
+    run moe-coact merge
+    assert_trouble moe-coact
+    run moe-coact
+    assert_trouble moe-coact
+    rm -f no.moes
+}
+
+@test "a full disk, a folder that cannot be written, and a reader that left" {
+    run moe-coact rank-experts routes.moes -o /dev/full
+    assert_trouble moe-coact
+    run moe-coact coverage --text routes.moes -o /dev/full
+    assert_trouble moe-coact
+    run moe-coact coverage --csv routes.moes -o nowhere/coverage.csv
+    assert_trouble moe-coact
+    run env TMPDIR=/nowhere moe-coact coverage routes.moes -o no.moes
+    assert_trouble moe-coact
+    [ ! -e no.moes ]
+    moe-coact merge routes.moes routes.moes | head -c 10 > /dev/null
+    ended=${PIPESTATUS[0]}
+    [ "$ended" -eq 0 ] || [ "$ended" -eq 141 ]
+}
