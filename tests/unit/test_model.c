@@ -1,0 +1,419 @@
+/* Model files: what is written is read back, from any number of threads; what is cut, flipped or contradicts itself is refused;
+ * inflating changes nothing but the width. */
+#include <fcntl.h>
+#include <math.h>
+
+#include "common/arch/arch.h"
+#include "common/base/file.h"
+#include "common/model/synthetic.h"
+#include "tests/unit/checkpoint.h"
+
+static char *folder;
+static struct hparams shape;
+
+static void write_model(const char *path, int threads, enum weight_format dense, enum weight_format experts, uint64_t seed)
+{
+    struct err err = {0};
+    struct team *team = NULL;
+    struct synthetic_options options = {.dense = dense, .experts = experts, .seed = seed, .name = "tiny", .producer = "test"};
+    assert_int_equal(team_new(&team, threads, &err), 0);
+    if (synthetic_write(path, &shape, &options, team, NULL, &err))
+        fail_msg("%s", err.text);
+    team_free(&team);
+}
+
+static int make_folder(void **state)
+{
+    struct err err = {0};
+    (void)state;
+    folder = unit_folder();
+    assert_int_equal(arch_read_text(TINY_OLMOE, strlen(TINY_OLMOE), 0, &shape, &err), 0);
+    write_model(unit_path(folder, "a.moe"), 1, FORMAT_BF16, FORMAT_F32, 7);
+    return 0;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    unit_remove(folder);
+    return 0;
+}
+
+static struct text read_file(const char *path)
+{
+    struct err err = {0};
+    struct text text = {0};
+    assert_int_equal(file_read(&text, path, SIZE_MAX / 2, &err), 0);
+    return text;
+}
+
+static struct model *open_model(const char *path)
+{
+    struct err err = {0};
+    struct model *model = NULL;
+    if (model_open(&model, path, &err))
+        fail_msg("%s", err.text);
+    return model;
+}
+
+static void reads_back_what_was_written(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct model *model = open_model(unit_path(folder, "a.moe"));
+    const struct model_identity *id = model_identity(model);
+    size_t bytes = 1;
+    assert_memory_equal(model_hparams(model), &shape, sizeof shape);
+    assert_string_equal(id->name, "tiny");
+    assert_string_equal(id->dtype, "bf16, experts f32");
+    assert_true(id->synthetic);
+    assert_int_equal(id->inflated_from, 0);
+    assert_int_equal(id->moe_layers, TINY_LAYERS);
+    assert_int_equal(id->experts, TINY_EXPERTS);
+    assert_int_equal(model_facts(model)->seed, 7);
+    assert_null(model_tokenizer_json(model, &bytes));
+    assert_int_equal(bytes, 0);
+    assert_int_equal(model_tensor_count(model), 3 + TINY_LAYERS * 8);
+    const struct tensor *experts = model_tensor(model, &err, "layers.%d.experts", 1);
+    assert_non_null(experts);
+    assert_int_equal(experts->count, TINY_EXPERTS);
+    assert_int_equal(experts->outputs, TINY_HIDDEN);
+    assert_int_equal(experts->inputs, TINY_INNER);
+    assert_int_equal(experts->offset % MODEL_PAGE, 0);
+    assert_int_equal(experts->stride % MODEL_PAGE, 0);
+    assert_int_equal(experts->layer, 1);
+    const struct tensor *norm = model_tensor(model, &err, "final_norm");
+    assert_non_null(norm);
+    const float *values = model_data(model, norm);
+    for (int i = 0; i < TINY_HIDDEN; i++)
+        assert_float_equal(values[i], 1, 0);
+    assert_null(model_tensor(model, &err, "layers.2.router"));
+    assert_non_null(strstr(err.text, "has no tensor layers.2.router"));
+    err_clear(&err);
+    assert_int_equal(model_verify(model, &err), 0);
+    model_close(&model);
+    assert_null(model);
+    model_close(&model);
+}
+
+static void random_values_are_spread_as_promised(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct model *model = open_model(unit_path(folder, "a.moe"));
+    const struct tensor *t = model_tensor(model, &err, "layers.0.experts");
+    const unsigned char *data = model_data(model, t);
+    double sum = 0, squares = 0;
+    int count = 0;
+    for (int e = 0; e < t->count; e++)
+        for (int i = 0; i < t->inputs; i++)
+            for (int k = 0; k < t->outputs; k++, count++) {
+                double up = (double)expert_up_at(t->format, data + e * t->stride, t->outputs, t->inputs, i, k);
+                double gate = (double)expert_gate_at(t->format, data + e * t->stride, t->outputs, t->inputs, i, k);
+                assert_true(up != gate);
+                sum += up;
+                squares += up * up;
+            }
+    assert_float_equal(sum / count, 0, 0.02);
+    assert_float_equal(squares / count * TINY_HIDDEN, 1, 0.1);
+    model_close(&model);
+}
+
+static void threads_do_not_show(void **state)
+{
+    (void)state;
+    struct text one = read_file(unit_path(folder, "a.moe"));
+    for (int threads = 2; threads <= 7; threads += 5) {
+        write_model(unit_path(folder, "b.moe"), threads, FORMAT_BF16, FORMAT_F32, 7);
+        struct text other = read_file(unit_path(folder, "b.moe"));
+        assert_int_equal(one.length, other.length);
+        assert_memory_equal(one.data, other.data, one.length);
+        text_free(&other);
+    }
+    write_model(unit_path(folder, "b.moe"), 1, FORMAT_BF16, FORMAT_F32, 8);
+    struct text other = read_file(unit_path(folder, "b.moe"));
+    assert_memory_not_equal(one.data + MODEL_PAGE, other.data + MODEL_PAGE, MODEL_PAGE / 4);
+    text_free(&other);
+    text_free(&one);
+}
+
+/* Changes one byte in place, asks, and puts it back. */
+static void flip(int fd, size_t at, unsigned char mask)
+{
+    unsigned char byte;
+    assert_int_equal(pread(fd, &byte, 1, (off_t)at), 1);
+    byte ^= mask;
+    assert_int_equal(pwrite(fd, &byte, 1, (off_t)at), 1);
+}
+
+static void a_flip_in_head_or_index_is_refused(void **state)
+{
+    (void)state;
+    const char *path = unit_path(folder, "a.moe");
+    struct text file = read_file(path);
+    struct model_head head;
+    struct err err = {0};
+    int fd = open(path, O_RDWR);
+    assert_int_equal(model_head_read(&head, (const uint8_t *)file.data, file.length, &err), 0);
+    for (size_t at = 0; at < file.length; at += at == MODEL_PAGE - 1 ? head.index_offset - MODEL_PAGE + 1 : 1) {
+        struct model *model = NULL;
+        flip(fd, at, (unsigned char)(1 << at % 8));
+        err_clear(&err);
+        assert_int_equal(model_open(&model, path, &err), -1);
+        assert_int_equal(err.code, ERR_INPUT);
+        flip(fd, at, (unsigned char)(1 << at % 8));
+    }
+    close(fd);
+    text_free(&file);
+}
+
+static void a_flip_in_the_data_is_noticed(void **state)
+{
+    (void)state;
+    const char *path = unit_path(folder, "a.moe");
+    struct text file = read_file(path);
+    struct model_head head;
+    struct err err = {0};
+    struct model *model = open_model(path);
+    int fd = open(path, O_RDWR);
+    assert_int_equal(model_head_read(&head, (const uint8_t *)file.data, file.length, &err), 0);
+    for (size_t at = MODEL_PAGE; at < head.index_offset; at += at % 64 < 60 ? 61 : 1) {
+        flip(fd, at, 0x10);
+        err_clear(&err);
+        assert_int_equal(model_verify(model, &err), -1);
+        flip(fd, at, 0x10);
+    }
+    err_clear(&err);
+    assert_int_equal(model_verify(model, &err), 0);
+    model_close(&model);
+    close(fd);
+    text_free(&file);
+}
+
+static void a_cut_file_is_refused(void **state)
+{
+    (void)state;
+    struct text file = read_file(unit_path(folder, "a.moe"));
+    const char *path = unit_path(folder, "cut.moe");
+    for (size_t bytes = 0; bytes < file.length; bytes += bytes < 70 || file.length - bytes < 70 ? 1 : 997) {
+        struct err err = {0};
+        struct model *model = NULL;
+        unit_write(path, file.data, bytes);
+        assert_int_equal(model_open(&model, path, &err), -1);
+        assert_int_equal(err.code, ERR_INPUT);
+    }
+    text_free(&file);
+}
+
+static void what_is_no_model_is_refused(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct model *model = NULL;
+    write_string(unit_path(folder, "no.moe"), "{\"model_type\":\"llama\"}");
+    assert_int_equal(model_open(&model, unit_path(folder, "no.moe"), &err), -1);
+    assert_non_null(strstr(err.text, "no.moe: not a model file"));
+    err_clear(&err);
+    assert_int_equal(model_open(&model, folder, &err), -1);
+    err_clear(&err);
+    assert_int_equal(model_open(&model, unit_path(folder, "missing.moe"), &err), -1);
+    assert_int_equal(err.code, ERR_IO);
+}
+
+/* Reads an index whose digest nobody has checked. */
+static int read_index(const void *index, size_t bytes, uint64_t data_end, struct err *err)
+{
+    struct model_facts facts = {0};
+    struct layout layout = {0};
+    void *copy = malloc(bytes ? bytes : 1);         /* its own block, so that a byte too far is seen */
+    memcpy(copy, index, bytes);
+    int rc = model_index_read(&facts, &layout, copy, bytes, data_end, err);
+    free(copy);
+    layout_free(&layout);
+    model_facts_free(&facts);
+    return rc;
+}
+
+/* Someone may have made index and digest match: nothing in it is believed. */
+static void a_forged_index_does_no_harm(void **state)
+{
+    (void)state;
+    struct text file = read_file(unit_path(folder, "a.moe"));
+    struct model_head head;
+    struct err err = {0};
+    assert_int_equal(model_head_read(&head, (const uint8_t *)file.data, file.length, &err), 0);
+    unsigned char *index = (unsigned char *)file.data + head.index_offset;
+    assert_int_equal(read_index(index, head.index_bytes, head.index_offset, &err), 0);
+    assert_int_equal(read_index(index, head.index_bytes, head.index_offset - 1, &err), -1);
+    for (size_t bytes = 0; bytes < head.index_bytes; bytes++)
+        assert_int_equal(read_index(index, bytes, head.index_offset, &err), -1);
+    for (size_t at = 0; at < head.index_bytes; at++)
+        for (int value = 0; value < 256; value += value < 16 || value > 0xbf ? 1 : 37) {
+            unsigned char before = index[at];
+            index[at] = (unsigned char)value;
+            read_index(index, head.index_bytes, head.index_offset, NULL);
+            index[at] = before;
+        }
+    text_free(&file);
+}
+
+/* An index with some facts and a tensor changed, checked as a reader does. */
+static void refuse_index(struct model_facts *facts, struct layout *layout, uint64_t end, const char *says)
+{
+    struct err err = {0};
+    struct text text = {0};
+    assert_int_equal(model_index_write(&text, facts, layout, &err), 0);
+    if (read_index(text.data, text.length, end, &err) != -1 || !strstr(err.text, says))
+        fail_msg("'%s' does not say '%s'", err.text, says);
+    text_free(&text);
+}
+
+static void contradictions_are_named(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct model_facts facts = {.shape = shape};
+    struct layout layout = {0};
+    struct tensor kept;
+    uint64_t end;
+    assert_int_equal(layout_make(&layout, &shape, &err), 0);
+    assert_int_equal(layout_place(&layout, MODEL_PAGE, &end, &err), 0);
+#define CHANGE(change, says) \
+    kept = layout.tensors[4], change, refuse_index(&facts, &layout, end, says), layout.tensors[4] = kept
+    CHANGE(layout.tensors[4].outputs++, "the hparams demand 1 x [40][24], not 1 x [41][24]");
+    CHANGE(layout.tensors[4].name = "layers.0.attention.out", "the hparams demand layers.0.attention.qkv here");
+    CHANGE(layout.tensors[4].offset -= MODEL_PAGE, "are not at a page of the data's own");
+    CHANGE(layout.tensors[4].offset += 64, "are not at a page of the data's own");
+    CHANGE(layout.tensors[4].offset = end, "are not at a page of the data's own");
+    CHANGE(layout.tensors[4].bytes -= 128, "its blocks must have");
+    CHANGE(layout.tensors[4].kind = TENSOR_VECTOR, "the hparams demand");
+    CHANGE(layout.tensors[4].format = FORMAT_F16, "its blocks must have");
+    facts.inflated_from = 20;
+    refuse_index(&facts, &layout, end, "inflated_from 20");
+    facts.inflated_from = 0;
+    facts.shape.router.top_k = 4;
+    refuse_index(&facts, &layout, end, "hparams: experts a token is 4");
+    facts.shape = shape;
+    facts.shape.layers = 1;
+    refuse_index(&facts, &layout, end, "tensors: has 19 elements");
+    facts.shape = shape;
+    facts.shape.rope.theta = NAN;
+    refuse_index(&facts, &layout, end, "rope_theta: is not a finite number");
+    layout_free(&layout);
+}
+
+static void inflate(const char *from, const char *to, int inner, int threads)
+{
+    struct err err = {0};
+    struct team *team = NULL;
+    struct model *model = open_model(from);
+    assert_int_equal(team_new(&team, threads, &err), 0);
+    if (inflate_write(to, model, inner, "test", team, NULL, &err))
+        fail_msg("%s", err.text);
+    team_free(&team);
+    model_close(&model);
+}
+
+static void compare_experts(const struct model *thin, const struct model *wide, int layer)
+{
+    struct err err = {0};
+    const struct tensor *a = model_tensor(thin, &err, "layers.%d.experts", layer);
+    const struct tensor *b = model_tensor(wide, &err, "layers.%d.experts", layer);
+    assert_int_equal(a->format, b->format);
+    for (int e = 0; e < a->count; e++) {
+        const unsigned char *x = (const unsigned char *)model_data(thin, a) + (size_t)e * a->stride;
+        const unsigned char *y = (const unsigned char *)model_data(wide, b) + (size_t)e * b->stride;
+        for (int i = 0; i < b->inputs; i++)
+            for (int k = 0; k < a->outputs; k++) {
+                bool old = i < a->inputs;
+                float gate = old ? expert_gate_at(a->format, x, a->outputs, a->inputs, i, k) : 0;
+                float up = old ? expert_up_at(a->format, x, a->outputs, a->inputs, i, k) : 0;
+                float down = old ? expert_down_at(a->format, x, a->outputs, a->inputs, k, i) : 0;
+                assert_true(expert_gate_at(b->format, y, b->outputs, b->inputs, i, k) == gate);
+                assert_true(expert_up_at(b->format, y, b->outputs, b->inputs, i, k) == up);
+                assert_true(expert_down_at(b->format, y, b->outputs, b->inputs, k, i) == down);
+            }
+    }
+}
+
+static void inflating_adds_zeros_only(void **state)
+{
+    (void)state;
+    static const enum weight_format formats[] = {FORMAT_F32, FORMAT_F16, FORMAT_BF16};
+    for (int f = 0; f < 3; f++) {
+        struct err err = {0};
+        write_model(unit_path(folder, "thin.moe"), 1, FORMAT_BF16, formats[f], 3);
+        inflate(unit_path(folder, "thin.moe"), unit_path(folder, "wide.moe"), 45, 1);
+        inflate(unit_path(folder, "thin.moe"), unit_path(folder, "wide2.moe"), 45, 3);
+        struct text one = read_file(unit_path(folder, "wide.moe")), other = read_file(unit_path(folder, "wide2.moe"));
+        assert_int_equal(one.length, other.length);
+        assert_memory_equal(one.data, other.data, one.length);
+        text_free(&one);
+        text_free(&other);
+        struct model *thin = open_model(unit_path(folder, "thin.moe")), *wide = open_model(unit_path(folder, "wide.moe"));
+        const struct model_identity *id = model_identity(wide);
+        assert_int_equal(model_verify(wide, &err), 0);
+        assert_int_equal(id->inflated_from, TINY_INNER);
+        assert_int_equal(model_hparams(wide)->expert_inner, 45);
+        assert_memory_equal(&id->source, &model_identity(thin)->source, sizeof id->source);
+        assert_memory_not_equal(&id->index, &model_identity(thin)->index, sizeof id->index);
+        for (int layer = 0; layer < TINY_LAYERS; layer++)
+            compare_experts(thin, wide, layer);
+        for (int i = 0; i < model_tensor_count(thin); i++) {
+            const struct tensor *t = model_tensor_at(thin, i), *same = model_tensor_at(wide, i);
+            if (t->role != ROLE_EXPERTS)
+                assert_memory_equal(model_data(thin, t), model_data(wide, same), t->bytes);
+        }
+        model_close(&thin);
+        model_close(&wide);
+    }
+}
+
+static void inflating_needs_a_larger_width(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct layout layout = {0};
+    struct model *model = open_model(unit_path(folder, "a.moe"));
+    assert_int_equal(inflate_plan(&layout, model, TINY_INNER, &err), -1);
+    assert_non_null(strstr(err.text, "have an inner width of 19 already"));
+    err_clear(&err);
+    assert_int_equal(inflate_plan(&layout, model, WIDTH_MAX + 1, &err), -1);
+    model_close(&model);
+    inflate(unit_path(folder, "a.moe"), unit_path(folder, "w1.moe"), 32, 1);
+    inflate(unit_path(folder, "w1.moe"), unit_path(folder, "w2.moe"), 64, 1);
+    model = open_model(unit_path(folder, "w2.moe"));
+    assert_int_equal(model_identity(model)->inflated_from, TINY_INNER);
+    model_close(&model);
+}
+
+static void an_output_in_place_is_refused(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct team *team = NULL;
+    struct synthetic_options options = {.name = "tiny", .producer = "test"};
+    assert_int_equal(team_new(&team, 1, &err), 0);
+    assert_int_equal(synthetic_write("/dev/full", &shape, &options, team, NULL, &err), -1);
+    assert_non_null(strstr(err.text, "name a file on disk"));
+    team_free(&team);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_back_what_was_written),
+        cmocka_unit_test(random_values_are_spread_as_promised),
+        cmocka_unit_test(threads_do_not_show),
+        cmocka_unit_test(a_flip_in_head_or_index_is_refused),
+        cmocka_unit_test(a_flip_in_the_data_is_noticed),
+        cmocka_unit_test(a_cut_file_is_refused),
+        cmocka_unit_test(what_is_no_model_is_refused),
+        cmocka_unit_test(a_forged_index_does_no_harm),
+        cmocka_unit_test(contradictions_are_named),
+        cmocka_unit_test(inflating_adds_zeros_only),
+        cmocka_unit_test(inflating_needs_a_larger_width),
+        cmocka_unit_test(an_output_in_place_is_refused),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
