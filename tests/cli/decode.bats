@@ -1,0 +1,344 @@
+#!/usr/bin/env bats
+# moe-decode as it is typed: the text is the model's own, whatever is drafted; ends, streams, budgets, trouble.
+
+load common
+
+# Every N-th held-out prompt: so many that all tasks are there, so few that the tests stay short.
+setup_file() {
+    export WORK="$BATS_FILE_TMPDIR"
+    local pocket="${MOE_MODELS:-$BATS_TEST_DIRNAME/../models}/pocket"
+    cd "$WORK"
+    ln -s "$MOE_POCKET" pocket.moe
+    cp "$pocket/heldout.jsonl" heldout.jsonl
+    cp "$pocket/golden.jsonl" golden.jsonl
+    cp "$pocket/long.jsonl" long.jsonl
+    local step=12
+    [ -z "$MOE_SANITIZED" ] || step=60
+    awk -v step=$step 'NR % step == 1' heldout.jsonl > prompts.jsonl
+    head -n 2 long.jsonl | jq -c '.max_tokens = 40' > prose.jsonl
+    head -n 24 "$pocket/calib.jsonl" > calib.jsonl
+    printf 'model\n' > model.txt
+}
+
+setup() { cd "$WORK"; }
+
+decode() { moe-decode -q -m pocket.moe "$@"; }
+
+differ() { ! cmp -s "$1" "$2"; }
+
+header() { moe-view --json "$1" | head -n 1; }
+
+# What must not depend on drafts: everything but the counts.
+answers() { decode --json "$@" | jq -c '[.id, .turn, .prompt_tokens, .tokens, .text, .finish_reason]'; }
+
+# The records of a stream without what is measured in time.
+timeless() { moe-view --json "$1" | jq -c 'del(.producer) | with_entries(select(.key | test("_us$|bandwidth|digest|bytes") | not))'; }
+
+@test "greedy token ids equal the goldens of transformers" {
+    local prompts=heldout.jsonl
+    [ -z "$MOE_SANITIZED" ] || prompts=prompts.jsonl
+    decode --json "$prompts" > got.jsonl
+    [ "$(wc -l < got.jsonl)" = "$(wc -l < "$prompts")" ]
+    jq -n -c --slurpfile got got.jsonl --slurpfile golden golden.jsonl '
+        INDEX($golden[]; .id) as $by_id | $got[] | .tokens as $tokens | $by_id[.id] as $want |
+        ([range($want.tokens | length) | select($tokens[.] != $want.tokens[.])] | first) as $at |
+        if $at == null then select(($tokens | length) != ($want.tokens | length)) else select($want.margins[$at] >= 1e-3) end |
+        {id, at: $at}' > differ.jsonl
+    [ ! -s differ.jsonl ] || { cat differ.jsonl; false; }
+    # Where ids are the same the text is.
+    jq -n -c --slurpfile got got.jsonl --slurpfile golden golden.jsonl '
+        INDEX($golden[]; .id) as $by_id | $got[] | select(.tokens == $by_id[.id].tokens and .text != $by_id[.id].text) | .id' > differ.jsonl
+    [ ! -s differ.jsonl ] || { cat differ.jsonl; false; }
+}
+
+@test "text and ids do not depend on drafter, draft length, threads or order" {
+    local lengths='1 2 3 4 5 6 7 8' prompts=prompts.jsonl
+    [ -z "$MOE_SANITIZED" ] || lengths='1 5'
+    if [ -n "$MOE_LONG" ]; then prompts=heldout.jsonl; fi
+    cat prose.jsonl "$prompts" > mixed.jsonl
+    prompts=mixed.jsonl
+    tac "$prompts" > reversed.jsonl
+    for temperature in 0 0.7 1; do
+        local sampling="--temperature $temperature --seed 3"
+        answers $sampling -j 1 "$prompts" > none.jsonl
+        answers $sampling -j 2 "$prompts" | cmp - none.jsonl
+        answers $sampling -j 1 reversed.jsonl | tac | cmp - none.jsonl
+        answers $sampling -j 2 -d ngram -K 0 "$prompts" | cmp - none.jsonl
+        answers $sampling -j 2 -d ngram -K 4 reversed.jsonl | tac | cmp - none.jsonl
+        for K in $lengths; do
+            answers $sampling -j $((1 + K % 2)) -d ngram:n=$((1 + K % 5)) -K "$K" "$prompts" | cmp - none.jsonl
+        done
+        decode $sampling "$prompts" > none.txt
+        decode $sampling -d ngram "$prompts" | cmp - none.txt
+        jq -r '.[4]' none.jsonl | cmp - none.txt
+        cp none.jsonl "none-$temperature.jsonl"
+    done
+    differ none-0.jsonl none-0.7.jsonl
+    differ none-0.7.jsonl none-1.jsonl
+}
+
+@test "filters and long texts depend on no draft either" {
+    local n=400
+    [ -z "$MOE_SANITIZED" ] || n=60
+    head -n 3 long.jsonl > few.jsonl
+    for sampling in '' '--temperature 0.8 --top-k 20 --top-p 0.9 --min-p 0.02 --seed 9'; do
+        answers $sampling -n $n --ignore-eos few.jsonl > none.jsonl
+        [ "$(jq -c '.[3] | length' none.jsonl | sort -u)" = $n ]
+        for K in 3 8 64; do answers $sampling -n $n --ignore-eos -d ngram -K $K few.jsonl | cmp - none.jsonl; done
+    done
+}
+
+@test "the ref device: its own text with and without drafts, and the goldens'" {
+    awk 'NR % 80 == 1' heldout.jsonl > few.jsonl
+    answers --device ref few.jsonl > none.jsonl
+    answers --device ref -d ngram -K 3 few.jsonl | cmp - none.jsonl
+    answers --device host few.jsonl | cmp - none.jsonl
+}
+
+@test "with drafts there are fewer iterations, and the counts add up" {
+    decode --json prompts.jsonl > none.jsonl
+    decode --json -d ngram prompts.jsonl > ngram.jsonl
+    jq -s -e 'all(.[]; .iterations == (.tokens | length) - 1 and .num_drafts == 0)' none.jsonl
+    jq -s -e 'all(.[]; .num_accepted_tokens <= .num_draft_tokens and .num_drafts <= .iterations and
+                       .num_draft_tokens <= 4 * .num_drafts)' ngram.jsonl
+    [ "$(jq -s 'map(.iterations) | add' ngram.jsonl)" -lt "$(jq -s 'map(.iterations) | add' none.jsonl)" ]
+}
+
+@test "a token limit cuts the same tokens, also amid accepted ones" {
+    head -n 3 prompts.jsonl > few.jsonl
+    decode --json few.jsonl > whole.jsonl
+    for n in 0 1 2 3 5 7 8 12 13; do
+        decode --json -n $n -d ngram -K 8 few.jsonl > cut.jsonl
+        jq -n -e --argjson n $n --slurpfile whole whole.jsonl --slurpfile cut cut.jsonl '
+            [range($cut | length)] | all($cut[.].tokens == $whole[.].tokens[:$n] and $cut[.].finish_reason == "length")'
+    done
+    # A prompt's own limit holds unless a smaller one is given.
+    echo '{"prompt": "NAME", "max_tokens": 5}' > five.jsonl
+    [ "$(decode --json --ignore-eos five.jsonl | jq '.tokens | length')" = 5 ]
+    [ "$(decode --json --ignore-eos -n 3 five.jsonl | jq '.tokens | length')" = 3 ]
+    [ "$(decode --json --ignore-eos -n 9 five.jsonl | jq '.tokens | length')" = 5 ]
+    [ "$(decode --json --ignore-eos -p NAME | jq '.tokens | length')" = 256 ]
+}
+
+@test "the context ends an answer, and refuses a prompt that fills it" {
+    local n
+    n=$(decode --json -p 'NAME OF' | jq .prompt_tokens)
+    [ "$(decode --json --ignore-eos -d ngram -c $((n + 7)) -p 'NAME OF' | jq -c '[.finish_reason, (.tokens | length)]')" = '["length",7]' ]
+    run decode -c "$n" -p 'NAME OF'
+    assert_trouble moe-decode
+    [[ $output == *"-p: the prompt has $n tokens"* ]]
+}
+
+@test "an end token inside an accepted draft ends the answer there" {
+    # The same question twice, answered in between: the answer with its end and what followed it is what gets drafted.
+    jq -c 'select(.task == "summ" or .task == "math") |
+           {id, tokens: (.prompt_tokens + .tokens + .prompt_tokens + .tokens + .prompt_tokens)}' golden.jsonl | head -n 24 > twice.jsonl
+    answers twice.jsonl > none.jsonl
+    answers -d ngram -K 16 twice.jsonl | cmp - none.jsonl
+    decode --stream cut.moes -d ngram -K 16 twice.jsonl > cut.txt
+    # At least one draft went on behind the end token, and was accepted there, but not emitted.
+    moe-view --json cut.moes | jq -s -e 'any(.[]; .type == "iter" and .emitted < .accepted + 1)'
+    jq -e '.[5] == "stop" and .[3][-1] == 2047 and (.[3] | index(2047)) == (.[3] | length) - 1' none.jsonl
+    answers --ignore-eos -n 60 twice.jsonl > on.jsonl
+    answers --ignore-eos -n 60 -d ngram -K 16 twice.jsonl | cmp - on.jsonl
+    jq -s -e 'any(.[]; .[3] | index(2047) | . != null and . < 50)' on.jsonl
+}
+
+@test "a stop string cuts the text before it, wherever tokens and drafts end" {
+    head -n 4 prompts.jsonl > few.jsonl
+    decode --json few.jsonl | jq -r .text > whole.txt
+    while IFS= read -r stop; do
+        for draft in '-d none' '-d ngram -K 1' '-d ngram -K 7'; do
+            decode --json $draft --stop "$stop" --stop 'no such text' few.jsonl > stopped.jsonl
+            jq -n -e --arg stop "$stop" --rawfile whole whole.txt --slurpfile cut stopped.jsonl '
+                ($whole | rtrimstr("\n") | split("\n")) as $lines | [range($cut | length)] |
+                all(($lines[.] | index($stop)) as $at | $lines[.] as $line |
+                    $cut[.].text == (if $at == null then $line else $line[:$at] end))'
+            jq -c '[.tokens, .text, .finish_reason]' stopped.jsonl > "stopped$draft"
+        done
+        cmp "stopped-d none" "stopped-d ngram -K 1"
+        cmp "stopped-d none" "stopped-d ngram -K 7"
+        decode -d ngram -K 7 --stop "$stop" few.jsonl > text.txt
+        jq -r .text stopped.jsonl | cmp - text.txt
+    done <<STOPS
+ = 
+.
+nswer
+The answer is
+ re
+$(head -c 9 whole.txt)
+STOPS
+}
+
+@test "a stream holds the text, and a file holds the same records as a pipe" {
+    decode -d ngram --stream file.moes prompts.jsonl > text.txt
+    decode -d ngram --stream - prompts.jsonl > pipe.moes
+    decode -d ngram --stream - -o other.txt prompts.jsonl | moe-view --verify -
+    cmp text.txt other.txt
+    moe-view --verify file.moes
+    timeless file.moes > file.jsonl
+    timeless pipe.moes | cmp - file.jsonl
+    moe-view --json file.moes | jq -r 'select(.type == "done") | .text' | cmp - text.txt
+    moe-view --json file.moes > records.jsonl
+    jq -s -e '
+        map(select(.type == "iter")) as $iters | map(select(.type == "begin")) as $begins |
+        [.[] | select(.type == "done") | . as $done | ($iters | map(select(.sequence == $done.sequence))) as $mine |
+            ($begins[] | select(.sequence == $done.sequence)) as $begin |
+            ($done.tokens[1:] == ($mine | map(.tokens) | add)) and
+            ($done.num_drafts == ($mine | map(select(.nodes > 1)) | length)) and
+            ($done.num_draft_tokens == ($mine | map(.drafted) | add)) and
+            ($done.num_accepted_tokens == ($mine | map(.accepted) | add)) and
+            all($mine[]; .nodes == .drafted + 1 and .K == 4 and .policy.K == 4 and .experts_wanted == .experts_loaded) and
+            ([$begin.prefill_us] + ($mine | map(.t_us)) | . == sort) and
+            all($mine[]; .draft_us + .verify_us + .accept_us + .other_us > 0)] | length > 3 and all'  records.jsonl
+    [ "$(moe-view --json file.moes | jq -s 'map(select(.type == "machine" and .threads >= 1)) | length')" = 1 ]
+}
+
+@test "experts by layer are recorded when asked for, and sum up" {
+    decode -d ngram --record route --stream route.moes prompts.jsonl > text.txt
+    moe-view --json route.moes | jq -s -e 'map(select(.type == "iter")) | length > 10 and
+        all(.[]; (.experts_wanted_layer | length) == 6 and (.experts_wanted_layer | add) == .experts_wanted and
+                 (.experts_loaded_layer | add) == .experts_loaded and
+                 (.experts_wanted_layer | max) <= ([32, 4 * .nodes] | min))'
+    decode -d ngram prompts.jsonl | cmp - text.txt
+}
+
+@test "equal prompts get different samples, the first that of the prompt alone" {
+    local sampling='-n 20 --temperature 1 --seed 5'
+    printf '{"prompt": "NAME"}\n{"prompt": "SYNOPSIS"}\n{"prompt": "NAME"}\n{"prompt": "NAME"}\n' > same.jsonl
+    decode --json $sampling same.jsonl | jq -c .tokens > same.txt
+    [ "$(sort -u same.txt | wc -l)" = 4 ]
+    [ "$(head -n 1 same.txt)" = "$(decode --json $sampling -p NAME | jq -c .tokens)" ]
+    [ "$(sed -n 2p same.txt)" = "$(decode --json $sampling -p SYNOPSIS | jq -c .tokens)" ]
+    [ "$(head -n 1 same.txt)" != "$(decode --json $sampling --seed 6 -p NAME | jq -c .tokens)" ]
+}
+
+@test "prompts come as files, options and standard input; turns follow answers" {
+    decode -n 8 -p NAME > p.txt
+    echo '{"prompt": "NAME"}' | decode -n 8 | cmp - p.txt
+    echo '{"prompt": "NAME"}' | decode -n 8 - | cmp - p.txt
+    echo NAME > one.txt
+    decode -n 8 one.txt | cmp - p.txt
+    [ "$(decode -n 8 -p NAME one.txt | wc -l)" = 2 ] || [ "$(decode -n 8 -p NAME --json one.txt | wc -l)" = 2 ]
+    local ids
+    ids=$(decode --stream - -n 0 -p NAME | moe-view --json - | jq -c 'select(.type == "begin") | .prompt')
+    echo "{\"tokens\": $ids}" | decode -n 8 | cmp - p.txt
+    echo '{"turns": ["Noah has 5 pens and buys 3. How many?", "And then 2 more?"], "id": "t"}' > turns.jsonl
+    decode --json turns.jsonl > turns.out
+    jq -s -e 'length == 2 and .[0].turn == 0 and .[1].turn == 1 and .[1].prompt_tokens > .[0].prompt_tokens' turns.out
+}
+
+@test "text reaches a reader while more is being made" {
+    mkfifo pipe
+    moe-decode -q -m pocket.moe --device ref --ignore-eos -n 1900 -p NAME > pipe &
+    local pid=$!
+    exec 8< pipe
+    read -r -n 12 -t 60 beginning <&8
+    kill -0 $pid
+    kill -TERM $pid
+    exec 8<&-
+    wait $pid || [ $? = 143 ]
+}
+
+@test "a budget of all experts changes nothing, a smaller one says that it does" {
+    decode prompts.jsonl > none.txt
+    decode -B 32 --stream all.moes prompts.jsonl | cmp - none.txt
+    header all.moes | jq -e '.labels["not lossless"] == null'
+    decode -B 4 -d ngram --stream four.moes prompts.jsonl > four.txt
+    differ four.txt none.txt
+    header four.moes | jq -e '.labels["not lossless"] | test("budget 4")'
+    moe-view --json four.moes | jq -s -e 'map(select(.type == "iter")) |
+        all(.[]; .experts_loaded <= 24) and any(.[]; .experts_wanted > 24)'
+}
+
+@test "with a static ranking the text depends on no draft" {
+    moe-profile -q -n 0 -m pocket.moe calib.jsonl | moe-coact rank-experts -q -o rank.moes
+    for mode in substitute truncate; do
+        decode -B 12 --rank rank.moes --budget-mode $mode prompts.jsonl > none.txt
+        for K in 1 4 8; do
+            decode -B 12 --rank rank.moes --budget-mode $mode -d ngram -K $K -j $((1 + K % 2)) prompts.jsonl | cmp - none.txt
+        done
+        decode -B 12 --rank - --budget-mode $mode prompts.jsonl < rank.moes | cmp - none.txt
+    done
+}
+
+@test "wrong usage is one line and exit status 2" {
+    local wrong
+    while IFS='|' read -r words part; do
+        eval "wrong=($words)"
+        run moe-decode "${wrong[@]}" < /dev/null
+        assert_trouble moe-decode
+        [[ $output == *"$part"* ]] || { echo "$words: $output"; false; }
+    done <<'WRONG'
+-p x|no model is given
+-m none.moe -p x|none.moe
+-m prompts.jsonl -p x|prompts.jsonl
+-m pocket.moe -p x -K 3|add --draft ngram
+-m pocket.moe -p x -d ngrm|did you mean ngram
+-m pocket.moe -p x -d ngram:n=0|--draft: ngram: n
+-m pocket.moe -p x -d ngram:m=2|m
+-m pocket.moe -p x -d ngram -K 65|-K: 65
+-m pocket.moe -p x -d ngram --policy greedy|--policy
+-m pocket.moe -p x -d ngram --policy static:K=2 -K 3|give it once
+-m pocket.moe -p x --stop ''|--stop
+-m pocket.moe -p x --stop $'\xff'|--stop
+-m pocket.moe -p x --top-p 1.5|--top-p
+-m pocket.moe -p x --temperature nan|--temperature
+-m pocket.moe -p x --record route|add --stream
+-m pocket.moe -p x --device cuda:0|cuda
+-m pocket.moe -p x --isa mmx|mmx
+-m pocket.moe -p x --rank rank.moes|--budget
+-m pocket.moe --rank - --budget 3|standard input holds the ranking
+-m pocket.moe -p x --stream - -o -|standard output
+-m pocket.moe -p x --stream no/such/folder/x.moes|no/such/folder
+-m pocket.moe no-such-prompts.jsonl|no-such-prompts.jsonl
+-m pocket.moe model.txt --rank model.txt -B 3|model.txt
+WRONG
+}
+
+@test "a bad prompt names its line, and leaves no half-written stream" {
+    printf '{"prompt": "NAME"}\n{"prompt": 3}\n' > bad.jsonl
+    run moe-decode -q -m pocket.moe -n 4 -o out.txt --stream out.moes bad.jsonl
+    assert_trouble moe-decode
+    [[ $output == *"bad.jsonl:2"* ]]
+    [ ! -e out.txt ] && [ ! -e out.moes ]
+    printf '{"tokens": [1, 2048]}\n' > bad.jsonl
+    run moe-decode -q -m pocket.moe -n 4 bad.jsonl
+    assert_trouble moe-decode
+    [[ $output == *"bad.jsonl:1"* ]]
+    # A pipe gets to know that the stream is not whole.
+    printf '{"prompt": "NAME"}\n{"prompt": 3}\n' > bad.jsonl
+    decode -n 4 --stream - bad.jsonl 2> /dev/null > broken.moes || true
+    run moe-view --verify broken.moes
+    [ "$status" -eq 2 ]
+}
+
+@test "a closed pipe ends it quietly, a full disk is trouble" {
+    run bash -c 'moe-decode -q -m pocket.moe heldout.jsonl 2> quiet.err | head -c 5 > /dev/null; echo "${PIPESTATUS[0]}"'
+    [ "$output" = 141 ]
+    [ ! -s quiet.err ]
+    run moe-decode -q -m pocket.moe -p NAME -o /dev/full
+    assert_trouble moe-decode
+    run moe-decode -q -m pocket.moe -p NAME --stream /dev/full
+    [ "$status" -eq 2 ]
+    [[ $output == *"No space left"* ]]
+}
+
+@test "interrupted, it leaves no half-written file" {
+    mkdir interrupted
+    moe-decode -q -m pocket.moe --device ref --ignore-eos -n 1900 -p NAME --stream interrupted/x.moes -o interrupted/x.txt &
+    local pid=$!
+    for i in $(seq 100); do [ -z "$(ls interrupted)" ] || break; sleep 0.05; done
+    [ -n "$(ls interrupted)" ]
+    kill -TERM $pid
+    wait $pid || [ $? = 143 ]
+    [ -z "$(ls interrupted)" ]
+}
+
+@test "the examples of the man page run" {
+    awk '/^\.Sh EXAMPLES/ { inside = 1 } /^\.Sh SEE/ { inside = 0 } inside && /^\.Bd/ { code = 1; next }
+         /^\.Ed/ { if (code) print "##"; code = 0 } code' "$top/man/moe-decode.1" | sed 's/\\e/\\/g; s/\\-/-/g' > examples.txt
+    [ "$(grep -c '^##' examples.txt)" = 4 ]
+    sed 's/^##$//' examples.txt > examples.sh
+    bash -e examples.sh
+}
