@@ -607,6 +607,22 @@ static void writers_keep_the_first_fault(void **state)
     unit_remove(folder);
 }
 
+static void terminals_are_spared(void **state)
+{
+    (void)state;
+    struct header header = {0};
+    struct writer *out = NULL;
+    struct err err = {0};
+    int master = posix_openpt(O_RDWR | O_NOCTTY);
+    assert_true(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
+    small_header(&header, STREAM_RANK);
+    assert_int_equal(writer_open(&out, ptsname(master), &header, &err), -1);
+    assert_non_null(strstr(err.text, "is not written to a terminal; pipe it on, redirect it, or use -o"));
+    assert_null(out);
+    close(master);
+    header_free(&header);
+}
+
 static void the_bytes_are_as_ever(void **state)
 {
     (void)state;
@@ -654,6 +670,7 @@ int main(void)
         cmocka_unit_test(records_arrive_as_they_are_written),
         cmocka_unit_test(records_are_passed_on),
         cmocka_unit_test(writers_keep_the_first_fault),
+        cmocka_unit_test(terminals_are_spared),
         cmocka_unit_test(the_bytes_are_as_ever),
         cmocka_unit_test(another_kind_is_refused),
     };
