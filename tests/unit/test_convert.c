@@ -1,0 +1,446 @@
+/* From checkpoint to model file: every element lands where it belongs, whatever the form of the checkpoint, and what does not
+ * fit is refused by name and leaves nothing behind. */
+#include <dirent.h>
+
+#include "common/base/file.h"
+#include "common/checkpoint/convert.h"
+#include "tests/unit/checkpoint.h"
+
+static char *folder;
+static struct team *team;
+
+static int setup(void **state)
+{
+    struct err err = {0};
+    (void)state;
+    folder = unit_folder();
+    return team_new(&team, 2, &err);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    team_free(&team);
+    unit_remove(folder);
+    return 0;
+}
+
+static const struct convert_options KEEP = {.dense = {.keep = true}, .experts = {.keep = true}, .name = "tiny", .producer = "test"};
+
+static int convert(const char *source, const char *output, const struct convert_options *options, struct err *err)
+{
+    struct checkpoint *cp = NULL;
+    struct conversion plan = {0};
+    err_clear(err);
+    int rc = checkpoint_open(&cp, source, output, err) || conversion_plan(&plan, cp, options, err) ||
+             conversion_write(&plan, output, team, NULL, err) ? -1 : 0;
+    conversion_free(&plan);
+    checkpoint_close(&cp);
+    return rc;
+}
+
+static struct model *converted(const char *source, const char *name, const struct convert_options *options)
+{
+    struct err err = {0};
+    struct model *model = NULL;
+    char *output = strdup(unit_path(folder, name));
+    if (convert(source, output, options, &err) || model_open(&model, output, &err) || model_verify(model, &err))
+        fail_msg("%s", err.text);
+    free(output);
+    return model;
+}
+
+static const struct tensor *tensor(const struct model *model, const char *name)
+{
+    struct err err = {0};
+    const struct tensor *t = model_tensor(model, &err, "%s", name);
+    assert_non_null(t);
+    return t;
+}
+
+/* Rows first .. first + rows of a canonical matrix are the source tensor. */
+static void check_rows(const struct model *model, const char *name, int first, int rows, const char *source)
+{
+    const struct tensor *t = tensor(model, name);
+    const void *data = model_data(model, t);
+    for (int i = 0; i < rows; i++)
+        for (int k = 0; k < t->inputs; k++) {
+            float value = t->kind == TENSOR_VECTOR ? ((const float *)data)[first + i]
+                                                   : matrix_at(t->format, data, t->inputs, first + i, k);
+            assert_float_equal(value, weights_value(source, (size_t)i * (size_t)t->inputs + (size_t)k), 0);
+        }
+}
+
+static void check_expert(const struct model *model, int layer, int expert)
+{
+    char name[64], gate[128], up[128], down[128];
+    snprintf(name, sizeof name, "layers.%d.experts", layer);
+    snprintf(gate, sizeof gate, "model.layers.%d.mlp.experts.%d.gate_proj.weight", layer, expert);
+    snprintf(up, sizeof up, "model.layers.%d.mlp.experts.%d.up_proj.weight", layer, expert);
+    snprintf(down, sizeof down, "model.layers.%d.mlp.experts.%d.down_proj.weight", layer, expert);
+    const struct tensor *t = tensor(model, name);
+    const unsigned char *data = (const unsigned char *)model_data(model, t) + (size_t)expert * t->stride;
+    for (int i = 0; i < TINY_INNER; i++)
+        for (int k = 0; k < TINY_HIDDEN; k++) {
+            size_t at = (size_t)(i * TINY_HIDDEN + k);
+            assert_float_equal(expert_gate_at(t->format, data, TINY_HIDDEN, TINY_INNER, i, k), weights_value(gate, at), 0);
+            assert_float_equal(expert_up_at(t->format, data, TINY_HIDDEN, TINY_INNER, i, k), weights_value(up, at), 0);
+            assert_float_equal(expert_down_at(t->format, data, TINY_HIDDEN, TINY_INNER, k, i),
+                               weights_value(down, (size_t)(k * TINY_INNER + i)), 0);
+        }
+}
+
+static void check_tiny(const struct model *model)
+{
+    check_rows(model, "embed", 0, TINY_VOCAB, "model.embed_tokens.weight");
+    check_rows(model, "head", 0, TINY_VOCAB, "lm_head.weight");
+    check_rows(model, "final_norm", 0, TINY_HIDDEN, "model.norm.weight");
+    check_rows(model, "layers.1.attention.qkv", 0, 24, "model.layers.1.self_attn.q_proj.weight");
+    check_rows(model, "layers.1.attention.qkv", 24, 8, "model.layers.1.self_attn.k_proj.weight");
+    check_rows(model, "layers.1.attention.qkv", 32, 8, "model.layers.1.self_attn.v_proj.weight");
+    check_rows(model, "layers.1.attention.out", 0, 24, "model.layers.1.self_attn.o_proj.weight");
+    check_rows(model, "layers.0.attention.q_norm", 0, 24, "model.layers.0.self_attn.q_norm.weight");
+    check_rows(model, "layers.0.attention.k_norm", 0, 8, "model.layers.0.self_attn.k_norm.weight");
+    check_rows(model, "layers.0.attention.norm", 0, 24, "model.layers.0.input_layernorm.weight");
+    check_rows(model, "layers.0.ffn.norm", 0, 24, "model.layers.0.post_attention_layernorm.weight");
+    check_rows(model, "layers.1.router", 0, 3, "model.layers.1.mlp.gate.weight");
+    for (int layer = 0; layer < TINY_LAYERS; layer++)
+        for (int e = 0; e < TINY_EXPERTS; e++)
+            check_expert(model, layer, e);
+}
+
+static void elements_land_where_they_belong(void **state)
+{
+    (void)state;
+    static const char *const dtypes[] = {"F32", "F16", "BF16"}, *const kept[] = {"f32", "f16", "bf16"};
+    for (int from = 0; from < 3; from++) {
+        char *source = tiny_folder(folder, dtypes[from], dtypes[from]);
+        struct model *model = converted(source, "kept.moe", &KEEP);
+        check_tiny(model);
+        assert_string_equal(model_identity(model)->dtype, kept[from]);
+        model_close(&model);
+        for (int to = 0; to < FORMAT_COUNT; to++) {
+            struct convert_options options = {.dense = {.format = (enum weight_format)to},
+                                              .experts = {.format = (enum weight_format)((to + 1) % FORMAT_COUNT)},
+                                              .name = "tiny", .producer = "test"};
+            model = converted(source, "to.moe", &options);
+            check_tiny(model);
+            assert_int_equal(tensor(model, "layers.0.router")->format, to);
+            assert_int_equal(tensor(model, "layers.0.experts")->format, (to + 1) % FORMAT_COUNT);
+            assert_int_equal(tensor(model, "final_norm")->format, FORMAT_F32);
+            model_close(&model);
+        }
+        free(source);
+    }
+}
+
+/* A folder without its weights. */
+static char *new_folder(const char *name, const char *config)
+{
+    char *path = strdup(unit_path(folder, name));
+    assert_int_equal(mkdir(path, 0777), 0);
+    write_string(unit_path(path, "config.json"), config);
+    return path;
+}
+
+static void shards_in_any_order_are_the_same_model(void **state)
+{
+    (void)state;
+    char *whole = tiny_folder(folder, "whole", "BF16"), *parts = new_folder("parts", TINY_OLMOE);
+    struct weights a = {0}, b = {0};
+    struct text index = {0}, names = {0};
+    tiny_attention(&b, 1, "BF16");
+    tiny_experts(&a, 1, "BF16");
+    tiny_outside(&b, "BF16");
+    tiny_experts(&b, 0, "BF16");
+    tiny_attention(&a, 0, "BF16");
+    text_puts(&index, "{\"metadata\":{},\"weight_map\":{\"model.norm.weight\":\"z.safetensors\",", NULL);
+    text_puts(&index, "\"model.layers.0.mlp.gate.weight\":\"a.safetensors\"}}", NULL);
+    weights_write(&a, unit_path(parts, "a.safetensors"));
+    weights_write(&b, unit_path(parts, "z.safetensors"));
+    unit_write(unit_path(parts, "model.safetensors.index.json"), index.data, index.length);
+    struct model *one = converted(whole, "one.moe", &KEEP), *other = converted(parts, "other.moe", &KEEP);
+    assert_memory_equal(&model_identity(one)->source, &model_identity(other)->source, sizeof(struct sha256));
+    check_tiny(other);
+    for (int i = 0; i < model_tensor_count(one); i++) {
+        const struct tensor *x = model_tensor_at(one, i), *y = model_tensor_at(other, i);
+        assert_memory_equal(&x->digest, &y->digest, sizeof x->digest);
+    }
+    assert_int_equal(model_facts(other)->source_count, 4);
+    assert_string_equal(model_facts(other)->sources[0].name, "a.safetensors");
+    assert_string_equal(model_facts(other)->sources[3].name, "z.safetensors");
+    model_close(&one);
+    model_close(&other);
+    text_free(&index);
+    text_free(&names);
+    free(whole);
+    free(parts);
+}
+
+/* All experts in two tensors: the same bytes in another order, so the same source. */
+static void fused_experts_are_the_same_model(void **state)
+{
+    (void)state;
+    char *apart = tiny_folder(folder, "apart", "F32"), *fused = new_folder("fused", TINY_OLMOE);
+    struct weights w = {0};
+    enum { PLANE = TINY_INNER * TINY_HIDDEN };
+    tiny_outside(&w, "F32");
+    for (int layer = 0; layer < TINY_LAYERS; layer++) {
+        static float gate_up[TINY_EXPERTS][2][PLANE], down[TINY_EXPERTS][PLANE];
+        char name[128];
+        tiny_attention(&w, layer, "F32");
+        for (int e = 0; e < TINY_EXPERTS; e++)
+            for (int part = 0; part < 3; part++) {
+                static const char *const parts[] = {"gate", "up", "down"};
+                snprintf(name, sizeof name, "model.layers.%d.mlp.experts.%d.%s_proj.weight", layer, e, parts[part]);
+                for (size_t i = 0; i < PLANE; i++)
+                    *(part < 2 ? &gate_up[e][part][i] : &down[e][i]) = weights_value(name, i);
+            }
+        snprintf(name, sizeof name, "model.layers.%d.mlp.experts.gate_up_proj", layer);
+        weights_put(&w, name, "F32", "[3,38,24]", gate_up, sizeof gate_up);
+        snprintf(name, sizeof name, "model.layers.%d.mlp.experts.down_proj", layer);
+        weights_put(&w, name, "F32", "[3,24,19]", down, sizeof down);
+    }
+    weights_write(&w, unit_path(fused, "model.safetensors"));
+    struct model *one = converted(apart, "one.moe", &KEEP), *other = converted(fused, "other.moe", &KEEP);
+    check_tiny(other);
+    assert_memory_equal(&model_identity(one)->source, &model_identity(other)->source, sizeof(struct sha256));
+    model_close(&one);
+    model_close(&other);
+    free(apart);
+    free(fused);
+}
+
+static void no_output_is_left(const char *name)
+{
+    DIR *dir = opendir(folder);
+    assert_non_null(dir);
+    for (struct dirent *entry; (entry = readdir(dir));)
+        if (strstr(entry->d_name, name))
+            fail_msg("%s was left behind", entry->d_name);
+    closedir(dir);
+}
+
+enum change { DROP, WIDEN, RETYPE, ADD };
+
+/* The tiny model with one tensor changed. */
+static void write_changed(const char *path, enum change change, const char *which)
+{
+    struct weights all = {0};
+    if (change == ADD)
+        weights_add(&all, which, "F32", 0, 3, 0);
+    tiny_outside(&all, "F32");
+    for (int layer = 0; layer < TINY_LAYERS; layer++) {
+        tiny_attention(&all, layer, "F32");
+        tiny_experts(&all, layer, "F32");
+    }
+    if (change != ADD) {
+        /* Renamed in place: the name is as long, so that nothing moves. */
+        char *at = strstr(all.header.data, which);
+        assert_non_null(at);
+        if (change == DROP)
+            at[0] = 'M';
+        else if (change == RETYPE)
+            memcpy(strstr(at, "F32"), "I32", 3);
+        else
+            memcpy(strstr(at, "\"shape\":[24,24]") + 8, "[12,48]", 7);
+    }
+    weights_write(&all, path);
+}
+
+static const struct { enum change change; const char *which, *says; } MISFITS[] = {
+    {DROP, "model.layers.1.self_attn.k_proj.weight", "tensor model.layers.1.self_attn.k_proj.weight is missing; a olmoe model needs it"},
+    {DROP, "model.layers.1.mlp.experts.2.up_proj.weight", "mlp.experts.2.up_proj.weight is missing"},
+    {WIDEN, "model.layers.0.self_attn.o_proj.weight", "model.safetensors: tensor model.layers.0.self_attn.o_proj.weight has shape "
+     "[12][48]; config.json asks for [24][24]"},
+    {RETYPE, "model.layers.0.self_attn.q_norm.weight", "q_norm.weight is I32; supported are F32, F16 and BF16"},
+    {ADD, "model.layers.0.mlp.shared_expert_gate.weight", "shared_expert_gate.weight has no place in a olmoe model of 2 layers"},
+    {ADD, "model.layers.2.input_layernorm.weight", "model.layers.2.input_layernorm.weight has no place"},
+};
+
+static void misfits_are_named(void **state)
+{
+    (void)state;
+    char *source = new_folder("misfit", TINY_OLMOE);
+    for (size_t i = 0; i < sizeof MISFITS / sizeof *MISFITS; i++) {
+        struct err err = {0};
+        write_changed(unit_path(source, "model.safetensors"), MISFITS[i].change, MISFITS[i].which);
+        assert_int_equal(convert(source, unit_path(folder, "bad.moe"), &KEEP, &err), -1);
+        if (!strstr(err.text, MISFITS[i].says))
+            fail_msg("'%s' does not say '%s'", err.text, MISFITS[i].says);
+        no_output_is_left("bad.moe");
+    }
+    free(source);
+}
+
+/* Puts one f32 into the first tensor of the file (lm_head). */
+static void poke(const char *path, float value)
+{
+    FILE *file = fopen(path, "r+b");
+    uint64_t length;
+    assert_non_null(file);
+    assert_int_equal(fread(&length, 8, 1, file), 1);
+    assert_int_equal(fseek(file, (long)(8 + length + 4 * 25), SEEK_SET), 0);
+    assert_int_equal(fwrite(&value, 4, 1, file), 1);
+    fclose(file);
+}
+
+static void values_must_be_finite_and_fit(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct convert_options half = {.dense = {.format = FORMAT_F16}, .experts = {.format = FORMAT_F16}, .producer = "test"};
+    char *source = tiny_folder(folder, "values", "F32"), *output = strdup(unit_path(folder, "bad.moe"));
+    poke(unit_path(source, "model.safetensors"), 65519.0f);
+    assert_int_equal(convert(source, unit_path(folder, "fits.moe"), &half, &err), 0);
+    poke(unit_path(source, "model.safetensors"), 65520.0f);
+    assert_int_equal(convert(source, output, &half, &err), -1);
+    assert_non_null(strstr(err.text, "tensor lm_head.weight: rows from 0 on: element [1][1] is 65520, too large for f16"));
+    assert_int_equal(convert(source, unit_path(folder, "fits.moe"), &KEEP, &err), 0);
+    poke(unit_path(source, "model.safetensors"), (float)-(1e300 * 1e300));
+    assert_int_equal(convert(source, output, &KEEP, &err), -1);
+    assert_non_null(strstr(err.text, "element [1][1] is not a finite number"));
+    no_output_is_left("bad.moe");
+    free(source);
+    free(output);
+}
+
+static const char DENSE[] =
+    "{\"model_type\":\"qwen3\",\"hidden_size\":24,\"intermediate_size\":19,\"num_hidden_layers\":1,\"num_attention_heads\":3,"
+    "\"num_key_value_heads\":1,\"head_dim\":8,\"rms_norm_eps\":1e-6,\"max_position_embeddings\":64,\"vocab_size\":37,"
+    "\"tie_word_embeddings\":true,\"attention_bias\":true}";
+
+static void dense_weights(struct weights *w)
+{
+    static const struct { const char *name; int rows, columns; } parts[] = {
+        {"self_attn.q_proj.weight", 24, 24}, {"self_attn.k_proj.weight", 8, 24}, {"self_attn.v_proj.weight", 8, 24},
+        {"self_attn.o_proj.weight", 24, 24}, {"self_attn.q_proj.bias", 24, 0}, {"self_attn.k_proj.bias", 8, 0},
+        {"self_attn.v_proj.bias", 8, 0}, {"self_attn.o_proj.bias", 24, 0}, {"self_attn.q_norm.weight", 8, 0},
+        {"self_attn.k_norm.weight", 8, 0}, {"input_layernorm.weight", 24, 0}, {"post_attention_layernorm.weight", 24, 0},
+        {"mlp.gate_proj.weight", 19, 24}, {"mlp.up_proj.weight", 19, 24}, {"mlp.down_proj.weight", 24, 19}};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        char name[128];
+        snprintf(name, sizeof name, "model.layers.0.%s", parts[i].name);
+        weights_add(w, name, "BF16", 0, parts[i].rows, parts[i].columns);
+    }
+    weights_add(w, "model.embed_tokens.weight", "BF16", 0, TINY_VOCAB, TINY_HIDDEN);
+    weights_add(w, "model.norm.weight", "BF16", 0, TINY_HIDDEN, 0);
+}
+
+static void dense_models_with_biases_convert(void **state)
+{
+    (void)state;
+    struct weights w = {0};
+    char *source = new_folder("dense", DENSE);
+    dense_weights(&w);
+    weights_write(&w, unit_path(source, "model.safetensors"));
+    struct model *model = converted(source, "dense.moe", &KEEP);
+    assert_true(model_hparams(model)->tied);
+    check_rows(model, "layers.0.attention.qkv_bias", 0, 24, "model.layers.0.self_attn.q_proj.bias");
+    check_rows(model, "layers.0.attention.qkv_bias", 24, 8, "model.layers.0.self_attn.k_proj.bias");
+    check_rows(model, "layers.0.attention.qkv_bias", 32, 8, "model.layers.0.self_attn.v_proj.bias");
+    check_rows(model, "layers.0.attention.out_bias", 0, 24, "model.layers.0.self_attn.o_proj.bias");
+    const struct tensor *t = tensor(model, "layers.0.dense");
+    assert_int_equal(t->count, 1);
+    assert_float_equal(expert_down_at(t->format, model_data(model, t), 24, 19, 5, 18),
+                       weights_value("model.layers.0.mlp.down_proj.weight", 5 * 19 + 18), 0);
+    model_close(&model);
+    free(source);
+}
+
+/* Some tied checkpoints have the head all the same: it must then be the embedding. */
+static void a_tied_head_may_be_repeated(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct weights w = {0};
+    char *source = new_folder("tied", DENSE);
+    uint16_t head[TINY_VOCAB * TINY_HIDDEN];
+    for (size_t i = 0; i < TINY_VOCAB * TINY_HIDDEN; i++)
+        head[i] = f32_to_bf16(weights_value("model.embed_tokens.weight", i));
+    dense_weights(&w);
+    weights_put(&w, "lm_head.weight", "BF16", "[37,24]", head, sizeof head);
+    weights_write(&w, unit_path(source, "model.safetensors"));
+    struct model *model = converted(source, "tied.moe", &KEEP);
+    assert_int_equal(model_tensor_count(model), 11);
+    model_close(&model);
+    head[TINY_VOCAB * TINY_HIDDEN - 1] ^= 1;
+    dense_weights(&w);
+    weights_put(&w, "lm_head.weight", "BF16", "[37,24]", head, sizeof head);
+    weights_write(&w, unit_path(source, "model.safetensors"));
+    assert_int_equal(convert(source, unit_path(folder, "bad.moe"), &KEEP, &err), -1);
+    assert_non_null(strstr(err.text, "lm_head.weight is not the embedding"));
+    free(source);
+}
+
+static void texts_come_along(void **state)
+{
+    (void)state;
+    char pocket[1200];
+    snprintf(pocket, sizeof pocket, "%s/pocket/model", unit_models());
+    struct model *model = converted(pocket, "pocket.moe", &KEEP);
+    struct err err = {0};
+    struct text json = {0};
+    size_t bytes = 0;
+    char path[1300];
+    snprintf(path, sizeof path, "%s/tokenizer.json", pocket);
+    assert_int_equal(file_read(&json, path, SIZE_MAX / 2, &err), 0);
+    const char *kept = model_tokenizer_json(model, &bytes);
+    assert_int_equal(bytes, json.length);
+    assert_memory_equal(kept, json.data, bytes + 1);
+    kept = model_chat_template(model, &bytes);
+    assert_non_null(kept);
+    assert_int_equal(strncmp(kept, "{% for m in messages %}", 23), 0);
+    assert_int_equal(strlen(kept), bytes);
+    assert_non_null(strstr(model_tokenizer_config(model, NULL), "\"eos_token\""));
+    assert_int_equal(model_hparams(model)->eos_count, 1);
+    assert_int_equal(model_hparams(model)->eos[0], 2047);
+    assert_int_equal(model_facts(model)->source_count, 5);
+    struct sha256 digest;
+    assert_int_equal(hash_sha256(json.data, json.length, &digest, &err), 0);
+    for (size_t i = 0; i < 5; i++)
+        if (strcmp(model_facts(model)->sources[i].name, "tokenizer.json") == 0)
+            assert_memory_equal(&digest, &model_facts(model)->sources[i].digest, sizeof digest);
+    text_free(&json);
+    model_close(&model);
+}
+
+static void texts_that_cannot_be_used_are_refused(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    char *source = tiny_folder(folder, "texts", "BF16"), *output = strdup(unit_path(folder, "bad.moe"));
+    write_string(unit_path(source, "tokenizer.json"), "{\"model\":{\"type\":\"Unheard\"}}");
+    assert_int_equal(convert(source, output, &KEEP, &err), -1);
+    assert_non_null(strstr(err.text, "texts: tokenizer.json: "));
+    unlink(unit_path(source, "tokenizer.json"));
+    write_string(unit_path(source, "chat_template.jinja"), "{{ messages }}");
+    struct model *model = converted(source, "jinja.moe", &KEEP);
+    assert_string_equal(model_chat_template(model, NULL), "{{ messages }}");
+    model_close(&model);
+    unlink(unit_path(source, "config.json"));
+    assert_int_equal(convert(source, output, &KEEP, &err), -1);
+    assert_non_null(strstr(err.text, "has no config.json"));
+    write_string(unit_path(source, "config.json"), "{\"model_type\":\"olmoe\",\"model_type\":\"llama\"}");
+    assert_int_equal(convert(source, output, &KEEP, &err), -1);
+    assert_non_null(strstr(err.text, "config.json: line 1, column"));
+    no_output_is_left("bad.moe");
+    free(source);
+    free(output);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(elements_land_where_they_belong),
+        cmocka_unit_test(shards_in_any_order_are_the_same_model),
+        cmocka_unit_test(fused_experts_are_the_same_model),
+        cmocka_unit_test(misfits_are_named),
+        cmocka_unit_test(values_must_be_finite_and_fit),
+        cmocka_unit_test(dense_models_with_biases_convert),
+        cmocka_unit_test(a_tied_head_may_be_repeated),
+        cmocka_unit_test(texts_come_along),
+        cmocka_unit_test(texts_that_cannot_be_used_are_refused),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
