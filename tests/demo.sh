@@ -29,10 +29,10 @@ show "moe-decode -q -m pocket.moe prompts.jsonl --draft ngram -K 4 --stream ngra
 show "cmp none.txt ngram.txt && echo '    the texts are byte-identical'"
 echo "    forwards of the model after the prompts: $(forwards none.moes) without drafts, $(forwards ngram.moes) with"
 
-title "4. Let a forward load at most 24 of the 32 experts: profile the model, rank its experts, keep the best"
-show "moe-profile -q -m pocket.moe calib.jsonl | moe-coact rank-experts -q | moe-decode -q -m pocket.moe --draft ngram --budget 24 --rank - prompts.jsonl > budget.txt"
+title "4. Let a forward load at most 12 of the 32 experts: profile the model, rank its experts, keep the best"
+show "moe-profile -q -m pocket.moe calib.jsonl | moe-coact rank-experts -q | moe-decode -q -m pocket.moe --draft ngram --budget 12 --rank - prompts.jsonl > budget.txt"
 echo "    the first answer of the whole model:    $(head -n 1 none.txt)"
-echo "    the first answer of 24 experts a layer: $(head -n 1 budget.txt)"
+echo "    the first answer of 12 experts a layer: $(head -n 1 budget.txt)"
 
 title "5. Compare settings on the same prompts, taking turns, with graded answers"
 moe-profile -q -m pocket.moe calib.jsonl | moe-coact rank-experts -q -o rank.moes

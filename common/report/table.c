@@ -66,15 +66,22 @@ static int put_padded(struct text *out, const char *cell, size_t width, bool lef
     return left && !last ? put_spaces(out, pad, err) : 0;
 }
 
-/* One row as aligned columns: two spaces between them, or bars around them. */
+/* One row as aligned columns: two spaces between them, or bars around them. A column of width 0 is left out. */
 static int put_row(const struct table *table, const size_t *widths, const char *const *cells, bool bars, struct text *out,
                    struct err *err)
 {
-    for (int c = 0; c < table->columns; c++) {
-        const char *before = bars ? (c ? " | " : "| ") : c ? "  " : "";
+    bool first = true;
+    int last = table->columns - 1;
+    while (last > 0 && !widths[last])
+        last--;
+    for (int c = 0; c <= last; c++) {
+        const char *before = bars ? (first ? "| " : " | ") : first ? "" : "  ";
+        if (!widths[c])
+            continue;
         if (text_puts(out, before, err) ||
-            put_padded(out, shown(cells[c]), widths[c], table->align[c] == 'l', !bars && c == table->columns - 1, err))
+            put_padded(out, shown(cells[c]), widths[c], table->align[c] == 'l', !bars && c == last, err))
             return -1;
+        first = false;
     }
     return text_puts(out, bars ? " |\n" : "\n", err);
 }
@@ -82,6 +89,8 @@ static int put_row(const struct table *table, const size_t *widths, const char *
 static int put_rule(const struct table *table, const size_t *widths, struct text *out, struct err *err)
 {
     for (int c = 0; c < table->columns; c++) {
+        if (!widths[c])
+            continue;
         if (text_putc(out, '|', err))
             return -1;
         for (size_t i = 0; i < widths[c] + 1; i++)
@@ -99,11 +108,14 @@ static int write_aligned(const struct table *table, bool bars, struct text *out,
     int rc = -1;
     if (!widths)
         return -1;
-    for (int c = 0; c < table->columns; c++)
-        widths[c] = width_of(shown(table->titles[c]));
+    for (int c = 0; c < table->columns && !table->count; c++)
+        widths[c] = width_of(table->titles[c]);
     for (size_t i = 0; i < table->count; i++) {
-        size_t width = width_of(shown(table->cells[i])), *column = &widths[i % (size_t)table->columns];
-        *column = width > *column ? width : *column;
+        size_t c = i % (size_t)table->columns, width = width_of(shown(table->cells[i])), title = width_of(table->titles[c]);
+        if (*table->cells[i] && widths[c] < title)
+            widths[c] = title;
+        if (*table->cells[i] && widths[c] < width)
+            widths[c] = width;
     }
     if (put_row(table, widths, table->titles, bars, out, err) || (bars && put_rule(table, widths, out, err)))
         goto done;

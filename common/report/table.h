@@ -7,7 +7,8 @@
  *         table_write(&table, TABLE_TEXT, &out, err)) ...
  *     table_free(&table);
  *
- * A row is full when it has a cell for each title. Titles are borrowed. An empty cell is shown as "-" in TEXT and MARKDOWN. */
+ * A row is full when it has a cell for each title. Titles are borrowed. In TEXT and MARKDOWN an empty cell is shown as "-",
+ * and a column without any other is left out. */
 #ifndef MOE_REPORT_TABLE_H
 #define MOE_REPORT_TABLE_H
 
