@@ -15,7 +15,7 @@
 #include "kernels/cpu/cpu.h"
 
 enum { HIDDEN = 2048, INNER = 1024, EXPERTS = 64, SLOTS = 8, POSITIONS = 2048, HEADS = 16, HEAD_DIM = 128 };
-enum { ROWS = 512, REPEATS = 200 };      /* the most of both */
+enum { ROWS = 512, REPEATS = 80 };       /* the most of both */
 
 struct bench {
     const struct cpu_isa *isa;
