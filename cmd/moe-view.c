@@ -3,12 +3,12 @@
  * Reads:  any stream (file or standard input), or a model file
  * Writes: lines for people, JSON lines or CSV
  * Exit:   0 done, and the input is whole; 2 trouble, or it is damaged */
-#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/file.h"
 #include "common/cli/command.h"
 #include "common/model/model.h"
 #include "common/model/model_index.h"
@@ -133,14 +133,12 @@ static int view_model(struct show *show, const struct view_args *args, struct er
 static int sniff(int fd, const char *name, char *bytes, size_t wanted, size_t *count, struct err *err)
 {
     for (*count = 0; *count < wanted;) {
-        ssize_t got = read(fd, bytes + *count, wanted - *count);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return err_errno(err, "%s", name);
+        size_t got;
+        if (file_read_some(fd, name, bytes + *count, wanted - *count, &got, err))
+            return -1;
         if (!got)
             break;
-        *count += (size_t)got;
+        *count += got;
     }
     return 0;
 }

@@ -29,16 +29,12 @@ int file_read(struct text *out, const char *path, size_t limit, struct err *err)
         size_t need;
         if (!size_add(text.length, READ_STEP + 1, &need) || mem_grow(&text.data, &text.room, need, 1, err))
             goto done;
-        ssize_t got = read(fd, text.data + text.length, READ_STEP);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0) {
-            err_errno(err, "%s", name);
+        size_t got;
+        if (file_read_some(fd, name, text.data + text.length, READ_STEP, &got, err))
             goto done;
-        }
         if (got == 0)
             break;
-        text.length += (size_t)got;
+        text.length += got;
         if (text.length > limit) {
             err_set(err, ERR_INPUT, "%s: larger than the %zu bytes that such a file may have", name, limit);
             goto done;
@@ -50,6 +46,21 @@ done:
         close(fd);
     text_free(&text);
     return rc;
+}
+
+int file_read_some(int fd, const char *name, void *data, size_t room, size_t *got, struct err *err)
+{
+    for (;;) {
+        ssize_t bytes = read(fd, data, room);
+        if (bytes >= 0) {
+            *got = (size_t)bytes;
+            return 0;
+        }
+        if (errno == EAGAIN)
+            poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, -1);
+        else if (errno != EINTR)
+            return err_errno(err, "%s", name);
+    }
 }
 
 int file_map_open(struct file_map *map, const char *path, struct err *err)

@@ -12,6 +12,9 @@
 /* Appends the whole file ("-" is standard input) to *out; more than `limit` bytes is an error. */
 int file_read(struct text *out, const char *path, size_t limit, struct err *err);
 
+/* What is there to read, up to `room` bytes; *got 0 is the end. Waits, also where the descriptor was set not to block. */
+int file_read_some(int fd, const char *name, void *data, size_t room, size_t *got, struct err *err);
+
 /* A regular file mapped read-only. */
 struct file_map {
     const uint8_t *data;

@@ -1,10 +1,10 @@
 #include "common/stream/reader.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/file.h"
 #include "common/base/hash.h"
 #include "common/base/mem.h"
 #include "common/stream/frame.h"
@@ -48,15 +48,11 @@ static int fill(struct reader *reader, struct err *err)
             return err_at(err, "%s", reader->name);
         }
     }
-    for (;;) {
-        ssize_t got = read(reader->fd, reader->buffer + reader->length, reader->room - reader->length);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return err_errno(err, "%s", reader->name);
-        reader->length += (size_t)got;
-        return got > 0;
-    }
+    size_t got;
+    if (file_read_some(reader->fd, reader->name, reader->buffer + reader->length, reader->room - reader->length, &got, err))
+        return -1;
+    reader->length += got;
+    return got > 0;
 }
 
 static int truncated(const struct reader *reader, struct err *err)

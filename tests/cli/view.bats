@@ -109,6 +109,22 @@ PY
     cmp file live
 }
 
+@test "a pipe that does not block is waited for" {
+    fine python3 - "$streams/decode.moes" <<'PY'
+import fcntl, os, subprocess, sys, time
+read, write = os.pipe()
+fcntl.fcntl(read, fcntl.F_SETFL, os.O_NONBLOCK)
+data = open(sys.argv[1], 'rb').read()
+viewer = subprocess.Popen(['moe-view', '--verify'], stdin=read)
+os.close(read)
+for part in data[:500], data[500:]:
+    time.sleep(0.1)
+    os.write(write, part)
+os.close(write)
+sys.exit(viewer.wait())
+PY
+}
+
 @test "--verify says whole only of what is" {
     fine moe-view --verify "$streams/decode.moes"
     [[ $output == *"decode.moes: whole: a decode stream of 7 records, 2045 bytes" ]]
@@ -181,4 +197,15 @@ PY
     ( ulimit -v "$limit"; refused "more than the limit" moe-view claim.moes )
     { head -c 15 "$streams/rank.moes"; head -c 100 /dev/zero | tr '\0' '\221'; } > deep.moes
     refused "nested more than 32 deep" moe-view deep.moes
+}
+
+@test "the examples of moe-view(1) work as written" {
+    cp "$streams/rank.moes" "$streams/decode.moes" .
+    awk '/^\.Sh / { inside = ($2 == "EXAMPLES") } /^\.Ed/ { on = 0 } inside && on; /^\.Bd/ { on = 1 }' \
+        "$BATS_TEST_DIRNAME/../../man/moe-view.1" > examples
+    [ "$(grep -c moe-view examples)" -ge 4 ]
+    fine bash -e -o pipefail examples
+    [[ $output == *"rank.moes: whole: a rank stream of 3 records"* ]]
+    [[ ${lines[-1]} == '{"type": "done", "sequence": 1, '* ]]
+    [ "$(wc -l < iter.csv)" -eq 3 ]
 }
