@@ -184,15 +184,17 @@ static int write_preface(const struct measurements *all, const char *bullet, str
 static int write_legend(const struct measurements *all, struct text *out, struct err *err)
 {
     int reference = -1;
-    bool several = false;
+    bool several = false, measured = false;
+    for (size_t i = 0; i < all->stream_count; i++)
+        measured |= !isnan(all->streams[i].read_bandwidth[0]);
     for (size_t i = 0; i < all->setting_count; i++) {
         int its = all->settings[i].reference;
         several |= its >= 0 && reference >= 0 && its != reference;
         reference = its >= 0 ? its : reference;
     }
-    if (text_puts(out, "\naccept: tokens of an iteration that had a draft, bonus token included; tok/step: of all iterations.\n"
-                  "experts: distinct ones a layer in an iteration; bandwidth: nominal bytes a second, of what memory gives.\n",
-                  err))
+    if (text_printf(out, err, "\naccept: tokens of an iteration that had a draft, bonus token included; tok/step: of all "
+                    "iterations.\nexperts: distinct ones a layer in an iteration%s.\n",
+                    measured ? "; bandwidth: nominal bytes a second, of what memory gives" : ""))
         return -1;
     if (reference < 0)
         return 0;
