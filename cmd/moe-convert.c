@@ -26,13 +26,13 @@ struct build_args {
 
 #define WRITE_OPTIONS(args) \
     OPT_OUTPUT('o', "output", args, output, "write the model to FILE"), \
-    OPT_FLAG('n', "dry-run", args, dry_run, "print what would be written, and write nothing"), \
+    OPT_FLAG(0, "dry-run", args, dry_run, "print what would be written, and write nothing"), \
     OPT_THREADS(args, threads)
 
 static const struct opt build_options[] = {
     OPT_CHOICE(0, "dtype", struct build_args, dtype, kept_formats, "store matrices so; vectors are always f32"),
-    OPT_CHOICE(0, "expert-dtype", struct build_args, expert_dtype, kept_formats, "store the routed experts so; as --dtype says if "
-               "not given"),
+    OPT_CHOICE(0, "expert-dtype", struct build_args, expert_dtype, kept_formats, "store the routed experts so; as --dtype says "
+               "if not given"),
     OPT_STRING(0, "name", struct build_args, name, "NAME", "call the model so; like its folder or file if not given"),
     WRITE_OPTIONS(struct build_args), OPT_END };
 static const struct operand build_operands[] = { OPERAND_ONE("SOURCE", struct build_args, source), OPERAND_END };
@@ -45,8 +45,8 @@ static int print_plan(struct layout *layout, const struct hparams *shape, struct
     struct text text = {0};
     uint64_t end;
     int rc = -1;
-    if (layout_place(layout, MODEL_PAGE, &end, err) || layout_print(&text, layout, shape, err) || output_open(&out, "-", err) ||
-        output_write(out, text.data, text.length, err))
+    if (layout_place(layout, MODEL_PAGE, &end, err) || layout_print(&text, layout, shape, err) ||
+        output_open(&out, "-", err) || output_write(out, text.data, text.length, err))
         goto done;
     rc = output_commit(&out, err);
 done:
@@ -73,7 +73,9 @@ static int start_team(struct team **team, int threads, struct err *err)
 
 static struct format_choice choose(int choice)
 {
-    return (struct format_choice){.keep = choice == KEEP, .format = choice == KEEP ? FORMAT_F32 : (enum weight_format)(choice - 1)};
+    if (choice == KEEP)
+        return (struct format_choice){.keep = true};
+    return (struct format_choice){.format = (enum weight_format)(choice - 1)};
 }
 
 static int build(const void *arguments, const struct console *console, struct err *err)
@@ -116,11 +118,12 @@ struct synthetic_args {
 
 static const struct opt synthetic_options[] = {
     OPT_STRING(0, "like", struct synthetic_args, like, "NAME|FILE", "take the shape of a known model, or of a config.json"),
-    OPT_COUNT('l', "layers", struct synthetic_args, layers, 1, LAYERS_MAX, "make N layers; as many as the model has if not given"),
+    OPT_COUNT('l', "layers", struct synthetic_args, layers, 1, LAYERS_MAX,
+              "make N layers; as many as the model has if not given"),
     OPT_CHOICE(0, "dtype", struct synthetic_args, dtype, plain_formats, "store matrices so; vectors are always f32"),
-    OPT_CHOICE(0, "expert-dtype", struct synthetic_args, expert_dtype, plain_formats, "store the routed experts so; as --dtype says "
-               "if not given"),
-    OPT_STRING(0, "name", struct synthetic_args, name, "NAME", "call the model so; as --like says if not given"),
+    OPT_CHOICE(0, "expert-dtype", struct synthetic_args, expert_dtype, plain_formats,
+               "store the routed experts so; as --dtype says if not given"),
+    OPT_STRING(0, "name", struct synthetic_args, name, "NAME", "call the model so; like the shape if not given"),
     OPT_SEED(struct synthetic_args, seed), WRITE_OPTIONS(struct synthetic_args), OPT_END };
 static const struct synthetic_args synthetic_defaults = { .dtype = FORMAT_BF16, .expert_dtype = NOT_GIVEN };
 
@@ -130,8 +133,8 @@ static int read_shape(const struct synthetic_args *args, struct hparams *shape, 
     struct text text = {0};
     int rc = -1;
     if (!known && !strchr(args->like, '/') && !strstr(args->like, ".json"))
-        return err_set(err, ERR_INPUT, "--like %s: no shape is known by that name; `moe-convert list` has them, and a config.json "
-                       "can be given", args->like);
+        return err_set(err, ERR_INPUT, "--like %s: no shape is known by that name; `moe-convert list` has them, and a "
+                       "config.json can be given", args->like);
     if (known ? text_puts(&text, known, err) : file_read(&text, args->like, source_text_kinds[TEXT_CONFIG].limit, err))
         goto done;
     rc = arch_read_text(text.data, text.length, args->layers, shape, err);
@@ -146,8 +149,8 @@ static int synthetic(const void *arguments, const struct console *console, struc
 {
     const struct synthetic_args *args = arguments;
     struct synthetic_options options = {
-        .dense = (enum weight_format)args->dtype, .seed = args->seed, .name = args->name ? args->name : args->like,
-        .experts = (enum weight_format)(args->expert_dtype == NOT_GIVEN ? args->dtype : args->expert_dtype), .producer = PRODUCER};
+        .dense = (enum weight_format)args->dtype, .seed = args->seed, .producer = PRODUCER,
+        .experts = (enum weight_format)(args->expert_dtype == NOT_GIVEN ? args->dtype : args->expert_dtype)};
     struct hparams shape;
     struct layout layout = {0};
     struct team *team = NULL;
@@ -157,6 +160,7 @@ static int synthetic(const void *arguments, const struct console *console, struc
         return err_set(err, ERR_INPUT, "no --like NAME; `moe-convert list` has the known shapes");
     if (check_output(args->output, args->dry_run, err) || read_shape(args, &shape, err))
         return -1;
+    options.name = args->name ? args->name : known_shape(args->like) ? args->like : shape.family;
     if (args->dry_run) {
         rc = synthetic_plan(&layout, &shape, &options, err) || print_plan(&layout, &shape, err) ? -1 : 0;
         layout_free(&layout);
@@ -178,7 +182,8 @@ struct inflate_args {
 };
 
 static const struct opt inflate_options[] = {
-    OPT_COUNT(0, "expert-ffn", struct inflate_args, expert_ffn, 1, WIDTH_MAX, "pad every expert with zeros to an inner width of N"),
+    OPT_COUNT(0, "expert-ffn", struct inflate_args, expert_ffn, 1, WIDTH_MAX,
+              "pad every expert with zeros to an inner width of N"),
     WRITE_OPTIONS(struct inflate_args), OPT_END };
 static const struct operand inflate_operands[] = { OPERAND_ONE("MODEL", struct inflate_args, model), OPERAND_END };
 
@@ -238,14 +243,15 @@ static int list(const void *arguments, const struct console *console, struct err
 }
 
 static const struct subcommand subcommands[] = {
-    { .name = "build", .summary = "convert a checkpoint", .options = build_options, .operands = build_operands, .implied = true,
-      .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct build_args), .defaults = &build_defaults, .run = build },
+    { .name = "build", .summary = "convert a checkpoint", .options = build_options, .operands = build_operands,
+      .implied = true, .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct build_args),
+      .defaults = &build_defaults, .run = build },
     { .name = "synthetic", .summary = "make random weights of a known shape", .options = synthetic_options,
       .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct synthetic_args), .defaults = &synthetic_defaults,
       .run = synthetic },
-    { .name = "inflate", .summary = "make a model's experts heavier without changing what it computes", .options = inflate_options,
-      .operands = inflate_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct inflate_args),
-      .run = inflate },
+    { .name = "inflate", .summary = "make a model's experts heavier without changing what it computes",
+      .options = inflate_options, .operands = inflate_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS,
+      .args_bytes = sizeof(struct inflate_args), .run = inflate },
     { .name = "list", .summary = "print families, weight formats and known shapes", .options = list_options,
       .args_bytes = sizeof(struct list_args), .run = list },
     { .run = NULL },

@@ -34,7 +34,8 @@ static struct part vector_part(const struct naming *naming, enum source_slot slo
 }
 
 /* Part of a tensor that holds all experts: `place` says which. */
-static struct part fused_part(const struct naming *naming, const struct hparams *s, int layer, int expert, enum part_place place)
+static struct part fused_part(const struct naming *naming, const struct hparams *s, int layer, int expert,
+                              enum part_place place)
 {
     int64_t inner = s->expert_inner, hidden = s->hidden;
     bool down = place == PART_DOWN;

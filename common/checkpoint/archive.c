@@ -202,7 +202,8 @@ static int find_root(const struct unpacking *u, const char **root, struct err *e
     if (!best)
         return err_set(err, ERR_INPUT, "has no config.json; it tells the model's shape");
     if (equal)
-        return err_set(err, ERR_INPUT, "has a checkpoint in %.100s and one in %.100s; give it one", best->folder, equal->folder);
+        return err_set(err, ERR_INPUT, "has a checkpoint in %.100s and one in %.100s; give it one", best->folder,
+                       equal->folder);
     *root = best->folder;
     return 0;
 }

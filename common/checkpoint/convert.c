@@ -16,7 +16,8 @@ _Static_assert((int)SCRATCH_VALUES >= (int)CHUNK_VALUES, "a chunk must fit");
 
 static const char *const PLACES[] = {[PART_ROWS] = "rows", [PART_GATE] = "gate", [PART_UP] = "up", [PART_DOWN] = "down"};
 static const int DTYPE_BYTES[] = {[SOURCE_F32] = 4, [SOURCE_F16] = 2, [SOURCE_BF16] = 2};
-static const enum weight_format DTYPE_FORMAT[] = {[SOURCE_F32] = FORMAT_F32, [SOURCE_F16] = FORMAT_F16, [SOURCE_BF16] = FORMAT_BF16};
+static const enum weight_format DTYPE_FORMAT[] = {
+    [SOURCE_F32] = FORMAT_F32, [SOURCE_F16] = FORMAT_F16, [SOURCE_BF16] = FORMAT_BF16};
 
 /* ---- the plan ---- */
 
@@ -32,11 +33,13 @@ static struct source_tensor *bind(const struct conversion *c, const struct tenso
 {
     struct source_tensor *source = checkpoint_find(c->checkpoint, part->name);
     if (!source) {
-        err_set(err, ERR_INPUT, "tensor %s is missing; a %s model needs it for %s", part->name, c->facts.shape.family, t->name);
+        err_set(err, ERR_INPUT, "tensor %s is missing; a %s model needs it for %s", part->name, c->facts.shape.family,
+                t->name);
         return NULL;
     }
     const char *file = c->checkpoint->files[source->file].name;
-    if (source->dim_count != part->dim_count || memcmp(source->dims, part->dims, (size_t)part->dim_count * sizeof *part->dims)) {
+    if (source->dim_count != part->dim_count ||
+        memcmp(source->dims, part->dims, (size_t)part->dim_count * sizeof *part->dims)) {
         char is[SOURCE_DIMS * 24], should[SOURCE_DIMS * 24];
         shape_text(is, sizeof is, source->dims, source->dim_count);
         shape_text(should, sizeof should, part->dims, part->dim_count);
@@ -180,17 +183,8 @@ static int take_texts(struct model_facts *facts, const struct checkpoint *cp, st
     return jinja->length ? text_put(&facts->chat_template, jinja->data, jinja->length, err) : 0;
 }
 
-static void take_name(struct model_facts *facts, const struct checkpoint *cp, const struct convert_options *options)
-{
-    const char *name = options->name ? options->name : *cp->name ? cp->name : facts->shape.family;
-    size_t used = 0;
-    for (; *name && used + 1 < sizeof facts->name; name++)      /* msgpack text must be UTF-8: anything odd becomes '_' */
-        facts->name[used++] = *name > ' ' && *name < 0x7f ? *name : '_';
-    facts->name[used] = '\0';
-    snprintf(facts->producer, sizeof facts->producer, "%s", options->producer);
-}
-
-int conversion_plan(struct conversion *out, struct checkpoint *checkpoint, const struct convert_options *options, struct err *err)
+int conversion_plan(struct conversion *out, struct checkpoint *checkpoint, const struct convert_options *options,
+                    struct err *err)
 {
     struct conversion c = {.checkpoint = checkpoint};
     const struct arch *arch = NULL;
@@ -205,7 +199,8 @@ int conversion_plan(struct conversion *out, struct checkpoint *checkpoint, const
     }
     if (check_left_over(&c, err) || take_texts(&c.facts, checkpoint, err))
         goto failed;
-    take_name(&c.facts, checkpoint, options);
+    model_facts_name(&c.facts, options->name ? options->name : *checkpoint->name ? checkpoint->name : c.facts.shape.family);
+    snprintf(c.facts.producer, sizeof c.facts.producer, "%s", options->producer);
     *out = c;
     return 0;
 failed:
@@ -309,7 +304,8 @@ static int make_block(void *context, int member, struct block_job *job, struct e
     struct part parts[PARTS_MAX];
     int count = arch_parts(maker->conversion->naming, &maker->conversion->facts.shape, job->tensor, job->block, parts);
     if ((!scratch->raw && !(scratch->raw = mem_alloc(SCRATCH_VALUES, sizeof(float), err))) ||
-        (!scratch->values && !(scratch->values = mem_alloc(SCRATCH_VALUES, sizeof(float), err))) || sha256_stream_new(&digest, err))
+        (!scratch->values && !(scratch->values = mem_alloc(SCRATCH_VALUES, sizeof(float), err))) ||
+        sha256_stream_new(&digest, err))
         return -1;
     for (int i = 0; i < count; i++)
         if (make_part(maker->conversion, scratch, job, &parts[i], digest, err)) {

@@ -25,8 +25,8 @@ int safetensors_header_bytes(const uint8_t prefix[SAFETENSORS_PREFIX], uint64_t 
     if (file_bytes < SAFETENSORS_PREFIX)
         return err_set(err, ERR_INPUT, "is too short for a safetensors file");
     if (length < 2 || length > HEADER_MAX)
-        return err_set(err, ERR_INPUT, "claims a header of %llu bytes, which no safetensors file has; it is damaged or something "
-                       "else", (unsigned long long)length);
+        return err_set(err, ERR_INPUT, "claims a header of %llu bytes, which no safetensors file has; it is damaged or "
+                       "something else", (unsigned long long)length);
     if (length > file_bytes - SAFETENSORS_PREFIX)
         return err_set(err, ERR_INPUT, "claims a header of %llu bytes, but has %llu bytes in all; it is cut off",
                        (unsigned long long)length, (unsigned long long)file_bytes);

@@ -39,8 +39,8 @@ static int check_counts(const struct hparams *s, struct err *err)
     for (int i = 0; i < s->eos_count; i++)
         if (check_range("end token", s->eos[i], 0, s->vocab - 1, err))
             return -1;
-    return check_range("begin token", s->bos, -1, s->vocab - 1, err) || check_range("padding token", s->pad, -1, s->vocab - 1, err)
-               ? -1 : 0;
+    return check_range("begin token", s->bos, -1, s->vocab - 1, err) ||
+           check_range("padding token", s->pad, -1, s->vocab - 1, err) ? -1 : 0;
 }
 
 static int check_attention(const struct hparams *s, struct err *err)

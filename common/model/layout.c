@@ -152,6 +152,6 @@ int layout_print(struct text *out, const struct layout *layout, const struct hpa
         if (print_line(out, t, tensors, bytes, err))
             return -1;
     }
-    return text_printf(out, err, "%s: %d layers, %.0f parameters, %d tensors, %llu bytes\n", shape->family, shape->layers, count,
-                       layout->count, (unsigned long long)all);
+    return text_printf(out, err, "%s: %d layers, %.0f parameters, %d tensors, %llu bytes\n", shape->family, shape->layers,
+                       count, layout->count, (unsigned long long)all);
 }

@@ -124,8 +124,8 @@ int model_verify(const struct model *model, struct err *err)
             return -1;
         struct digest128 digest = hash_xxh3(model->map.data + t->offset, t->bytes);
         if (digest.low != t->digest.low || digest.high != t->digest.high)
-            return err_set(err, ERR_INPUT, "%s: tensor %s: the bytes differ from their digest; the file is damaged: convert again",
-                           model->path, t->name);
+            return err_set(err, ERR_INPUT, "%s: tensor %s: the bytes differ from their digest; the file is damaged: convert "
+                           "again", model->path, t->name);
         at = t->offset + t->bytes;
     }
     return check_gap(model, at, model->data_end, err);

@@ -110,6 +110,14 @@ void model_facts_free(struct model_facts *facts)
     facts->source_count = facts->source_room = 0;
 }
 
+void model_facts_name(struct model_facts *facts, const char *name)
+{
+    size_t used = 0;
+    for (; *name && used + 1 < sizeof facts->name; name++)
+        facts->name[used++] = *name > ' ' && *name < 0x7f ? *name : '_';
+    facts->name[used] = '\0';
+}
+
 int model_facts_copy(struct model_facts *out, const struct model_facts *facts, struct err *err)
 {
     struct model_facts copy = *facts;
@@ -521,8 +529,8 @@ static int take_tensor(struct index_reader *r, struct tensor *t, uint64_t *data_
     if (strcmp(name, t->name))
         return err_set(err, ERR_INPUT, "the hparams demand %s here, not %s", t->name, name);
     if (kind != (int64_t)t->kind || outputs != t->outputs || inputs != t->inputs || count != t->count)
-        return err_set(err, ERR_INPUT, "%s: the hparams demand %d x [%d][%d], not %lld x [%lld][%lld]", name, t->count, t->outputs,
-                       t->inputs, (long long)count, (long long)outputs, (long long)inputs);
+        return err_set(err, ERR_INPUT, "%s: the hparams demand %d x [%d][%d], not %lld x [%lld][%lld]", name, t->count,
+                       t->outputs, t->inputs, (long long)count, (long long)outputs, (long long)inputs);
     if (!format_by_name(format, &t->format) || (t->kind == TENSOR_VECTOR && t->format != FORMAT_F32))
         return err_set(err, ERR_INPUT, "%s: format %s cannot be read here", name, format);
     if (tensor_measure(t, err))

@@ -39,6 +39,7 @@ struct model_facts {
     size_t source_count, source_room;
 };
 void model_facts_free(struct model_facts *facts);
+void model_facts_name(struct model_facts *facts, const char *name);     /* anything but printable ASCII becomes '_' */
 int model_facts_copy(struct model_facts *out, const struct model_facts *facts, struct err *err);   /* out: {0} */
 
 int model_index_write(struct text *out, const struct model_facts *facts, const struct layout *layout, struct err *err);

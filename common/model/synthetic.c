@@ -128,7 +128,7 @@ int synthetic_write(const char *path, const struct hparams *shape, const struct 
     int rc = -1;
     if (!g || synthetic_plan(&layout, shape, options, err))
         goto done;
-    snprintf(facts.name, sizeof facts.name, "%s", options->name);
+    model_facts_name(&facts, options->name);
     snprintf(facts.producer, sizeof facts.producer, "%s", options->producer);
     g->seed = options->seed;
     rc = write_all(path, &layout, &facts, &(struct block_maker){make_random, g}, &facts.source, team, bar, err);

@@ -24,8 +24,8 @@ static inline float weights_value(const char *name, size_t index)
 static inline void weights_put(struct weights *w, const char *name, const char *dtype, const char *shape, const void *data,
                                size_t bytes)
 {
-    text_printf(&w->header, NULL, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[%zu,%zu]}", w->header.length ? "," : "{",
-                name, dtype, shape, w->data.length, w->data.length + bytes);
+    text_printf(&w->header, NULL, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[%zu,%zu]}",
+                w->header.length ? "," : "{", name, dtype, shape, w->data.length, w->data.length + bytes);
     text_put(&w->data, data, bytes, NULL);
 }
 

@@ -28,8 +28,8 @@ static int read_config(const char *base, const char *keys, const char *generatio
 
 static const char LLAMA[] =
     "{\"model_type\":\"llama\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":4,\"num_attention_heads\":4,"
-    "\"num_key_value_heads\":2,\"rms_norm_eps\":1e-5,\"max_position_embeddings\":128,\"vocab_size\":100,\"hidden_act\":\"silu\","
-    "\"eos_token_id\":2,\"bos_token_id\":1}";
+    "\"num_key_value_heads\":2,\"rms_norm_eps\":1e-5,\"max_position_embeddings\":128,\"vocab_size\":100,"
+    "\"hidden_act\":\"silu\",\"eos_token_id\":2,\"bos_token_id\":1}";
 static const char QWEN3[] =
     "{\"model_type\":\"qwen3\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":4,\"num_attention_heads\":4,"
     "\"num_key_value_heads\":2,\"head_dim\":32,\"rms_norm_eps\":1e-6,\"max_position_embeddings\":128,\"vocab_size\":100}";
@@ -95,8 +95,8 @@ static void both_forms_of_rope_mean_the_same(void **state)
         {"{\"rope_theta\":5e5,\"rope_scaling\":null}", "{\"rope_parameters\":{\"rope_theta\":5e5,\"rope_type\":\"default\"}}"},
         {"{\"rope_theta\":5e5,\"rope_scaling\":{\"type\":\"linear\",\"factor\":4.0}}",
          "{\"rope_parameters\":{\"rope_theta\":500000,\"rope_type\":\"linear\",\"factor\":4}}"},
-        {"{\"rope_theta\":5e5,\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4,"
-         "\"original_max_position_embeddings\":32}}",
+        {"{\"rope_theta\":5e5,\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,"
+         "\"high_freq_factor\":4,\"original_max_position_embeddings\":32}}",
          "{\"rope_parameters\":{\"rope_theta\":5e5,\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,"
          "\"high_freq_factor\":4,\"original_max_position_embeddings\":32}}"},
     };
@@ -121,7 +121,8 @@ static const struct { const char *base, *keys, *says; } REFUSED[] = {
     {LLAMA, "{\"mlp_bias\":true}", "mlp_bias is true; this is not supported for llama"},
     {LLAMA, "{\"hidden_act\":\"gelu\"}", "hidden_act is \"gelu\"; only silu"},
     {LLAMA, "{\"quantization_config\":{\"quant_method\":\"gptq\"}}", "quantization_config is {\"quant_method\":\"gptq\"}"},
-    {LLAMA, "{\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}}", "rope_scaling: type is \"dynamic\"; supported are default, linear"},
+    {LLAMA, "{\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}}",
+     "rope_scaling: type is \"dynamic\"; supported are default, linear"},
     {LLAMA, "{\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":2}}", "rope_parameters: rope_type is \"yarn\""},
     {LLAMA, "{\"rope_scaling\":{\"type\":\"linear\"}}", "rope_scaling: factor is missing"},
     {LLAMA, "{\"rope_scaling\":{\"type\":\"linear\",\"factor\":\"4\"}}", "factor is \"4\"; it must be a number"},
@@ -187,10 +188,12 @@ static void windows_slide_where_the_family_says(void **state)
     const char *upper = "{\"use_sliding_window\":true,\"sliding_window\":8,\"max_window_layers\":3}";
     assert_int_equal(read_config(QWEN3, upper, NULL, &err), 0);
     check_windows(0, 0, 0, 8);
-    assert_int_equal(read_config(QWEN3, "{\"use_sliding_window\":false,\"sliding_window\":8,\"max_window_layers\":3}", NULL, &err), 0);
+    assert_int_equal(read_config(QWEN3, "{\"use_sliding_window\":false,\"sliding_window\":8,\"max_window_layers\":3}", NULL,
+                                 &err), 0);
     check_windows(0, 0, 0, 0);
-    assert_int_equal(read_config(QWEN3, "{\"use_sliding_window\":true,\"sliding_window\":8,\"max_window_layers\":28,\"layer_types\":["
-                          "\"sliding_attention\",\"full_attention\",\"sliding_attention\",\"full_attention\"]}", NULL, &err), 0);
+    assert_int_equal(read_config(QWEN3, "{\"use_sliding_window\":true,\"sliding_window\":8,\"max_window_layers\":28,"
+                                 "\"layer_types\":[\"sliding_attention\",\"full_attention\",\"sliding_attention\","
+                                 "\"full_attention\"]}", NULL, &err), 0);
     check_windows(8, 0, 8, 0);
     assert_int_equal(read_config(QWEN3, "{\"use_sliding_window\":false,\"sliding_window\":null,\"layer_types\":["
                           "\"full_attention\",\"full_attention\",\"full_attention\",\"full_attention\"]}", NULL, &err), 0);
@@ -294,7 +297,8 @@ static void parts_are_the_right_slices(void **state)
     struct part parts[PARTS_MAX];
     assert_int_equal(read_config(MIXTRAL, "{\"num_key_value_heads\":2}", NULL, &err), 0);
     assert_int_equal(layout_make(&layout, &shape, &err), 0);
-    const struct naming *published = arch_naming(family, &shape, has_name, "model.layers.0.block_sparse_moe.experts.0.w1.weight");
+    const struct naming *published = arch_naming(family, &shape, has_name,
+                                                 "model.layers.0.block_sparse_moe.experts.0.w1.weight");
     const struct naming *fused = arch_naming(family, &shape, has_name, "model.layers.0.mlp.experts.gate_up_proj");
     assert_ptr_not_equal(published, fused);
     assert_int_equal(arch_parts(published, &shape, find(&layout, "layers.3.attention.qkv"), 0, parts), 3);

@@ -24,7 +24,8 @@ static int convert(const char *source, struct text *model, struct err *err)
     char *output = strdup(unit_path(folder, "x.moe"));
     err_clear(err);
     int rc = team_new(&team, 1, err) || checkpoint_open(&cp, source, output, err) || conversion_plan(&plan, cp, &keep, err) ||
-             conversion_write(&plan, output, team, NULL, err) || (model && file_read(model, output, SIZE_MAX / 2, err)) ? -1 : 0;
+             conversion_write(&plan, output, team, NULL, err) ||
+             (model && file_read(model, output, SIZE_MAX / 2, err)) ? -1 : 0;
     unlink(output);
     free(output);
     team_free(&team);

@@ -25,7 +25,8 @@ static int teardown(void **state)
     return 0;
 }
 
-static const struct convert_options KEEP = {.dense = {.keep = true}, .experts = {.keep = true}, .name = "tiny", .producer = "test"};
+static const struct convert_options KEEP = {.dense = {.keep = true}, .experts = {.keep = true}, .name = "tiny",
+                                            .producer = "test"};
 
 static int convert(const char *source, const char *output, const struct convert_options *options, struct err *err)
 {
@@ -249,12 +250,14 @@ static void write_changed(const char *path, enum change change, const char *whic
 }
 
 static const struct { enum change change; const char *which, *says; } MISFITS[] = {
-    {DROP, "model.layers.1.self_attn.k_proj.weight", "tensor model.layers.1.self_attn.k_proj.weight is missing; a olmoe model needs it"},
+    {DROP, "model.layers.1.self_attn.k_proj.weight",
+     "tensor model.layers.1.self_attn.k_proj.weight is missing; a olmoe model needs it"},
     {DROP, "model.layers.1.mlp.experts.2.up_proj.weight", "mlp.experts.2.up_proj.weight is missing"},
-    {WIDEN, "model.layers.0.self_attn.o_proj.weight", "model.safetensors: tensor model.layers.0.self_attn.o_proj.weight has shape "
-     "[12][48]; config.json asks for [24][24]"},
+    {WIDEN, "model.layers.0.self_attn.o_proj.weight", "model.safetensors: tensor model.layers.0.self_attn.o_proj.weight "
+     "has shape [12][48]; config.json asks for [24][24]"},
     {RETYPE, "model.layers.0.self_attn.q_norm.weight", "q_norm.weight is I32; supported are F32, F16 and BF16"},
-    {ADD, "model.layers.0.mlp.shared_expert_gate.weight", "shared_expert_gate.weight has no place in a olmoe model of 2 layers"},
+    {ADD, "model.layers.0.mlp.shared_expert_gate.weight",
+     "shared_expert_gate.weight has no place in a olmoe model of 2 layers"},
     {ADD, "model.layers.2.input_layernorm.weight", "model.layers.2.input_layernorm.weight has no place"},
 };
 

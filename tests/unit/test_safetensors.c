@@ -81,7 +81,8 @@ static const struct { const char *header; size_t data; const char *says; } FAULT
     {"{" T("a", "F32", "[1]", "0", "4") "}", 3, "need 4 bytes of data, but 3 follow"},
     {"{" T("a", "F32", "[1]", "4", "8") "}", 8, "begin at 4, but the data before end at 0"},
     {"{" T("a", "F32", "[2]", "0", "8") "," T("b", "F32", "[1]", "4", "8") "}", 8, "begin at 4, but the data before end at 8"},
-    {"{" T("a", "F32", "[1]", "0", "4") "," T("b", "F32", "[1]", "8", "12") "}", 12, "begin at 8, but the data before end at 4"},
+    {"{" T("a", "F32", "[1]", "0", "4") "," T("b", "F32", "[1]", "8", "12") "}", 12,
+     "begin at 8, but the data before end at 4"},
     {"{" T("a", "F32", "[1]", "4", "0") "}", 4, "it must be begin and end"},
     {"{" T("a", "F32", "[1]", "-4", "0") "}", 4, "it must be begin and end"},
     {"{" T("a", "F32", "[-1]", "0", "4") "}", 4, "sizes must be integers of at least 0"},
@@ -193,8 +194,10 @@ static void write_shard(const char *name, const char *first, const char *second)
 }
 
 static const struct { const char *index, *says; } INDEX_FAULTS[] = {
-    {"{\"weight_map\":{\"a\":\"s1.safetensors\",\"b\":\"s1.safetensors\"}}", "tensor b should be in s1.safetensors, but is nowhere"},
-    {"{\"weight_map\":{\"a\":\"s2.safetensors\",\"b\":\"s1.safetensors\"}}", "tensor a should be in s2.safetensors, but is in s1"},
+    {"{\"weight_map\":{\"a\":\"s1.safetensors\",\"b\":\"s1.safetensors\"}}",
+     "tensor b should be in s1.safetensors, but is nowhere"},
+    {"{\"weight_map\":{\"a\":\"s2.safetensors\",\"b\":\"s1.safetensors\"}}",
+     "tensor a should be in s2.safetensors, but is in s1"},
     {"{\"weight_map\":{\"a\":\"../s1.safetensors\"}}", "is not the name of a file beside it"},
     {"{\"weight_map\":{\"a\":\"s3.safetensors\"}}", "s3.safetensors: cannot be read"},
     {"{\"weight_map\":{\"a\":7}}", "is not the name of a file beside it"},
