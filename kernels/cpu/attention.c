@@ -1,6 +1,7 @@
 /* The queries of one kv head (every row's heads that share it) are cut into blocks of 8. A block walks the chunks of the
- * cache together, so that a chunk is read from memory once and from the first-level cache after that; each query keeps its
- * own maximum, sum and values, so the block it is in never shows in its result. */
+ * cache together, all with its keys and then all with its values, so that these are read from memory once and from the
+ * first-level cache after that; each query keeps its own maximum, sum and values, so the block it is in never shows in its
+ * result. */
 #include <string.h>
 
 #include "kernels/cpu/lanes.h"
@@ -19,6 +20,10 @@ struct query {
     int begun;                          /* a chunk has been joined */
     float most, sum;
     float value[ATTENTION_HEAD_DIM_MAX];
+    /* of the chunk at work: */
+    int visible;
+    float chunk_most, chunk_sum, share[ATTENTION_CHUNK];
+    size_t offset[ATTENTION_CHUNK];     /* where its positions lie in the cache, in floats */
 };
 
 struct attention {
@@ -80,55 +85,51 @@ static void weigh(const float *values, const size_t *offset, const float *share,
             out[i] = __builtin_fmaf(share[j], values[offset[j] + (size_t)i], out[i]);
 }
 
-/* The scores of a chunk; while keys are read, the values that will be wanted next are fetched. */
-static void score(const float *q, const float *k, const float *v, const size_t *offset, int count, int width, float scale,
-                  float *out)
+/* A chunk's first half: shares from keys, their maximum and sum. */
+static void query_keys(struct query *query, const float *k, int width, float scale)
 {
+    float *share = query->share, lane[16], most;
     int j = 0;
-    for (int i = 0; i < count; i++)
-        for (int line = 0; line < width; line += 16)
-            __builtin_prefetch(v + offset[i] + line);
-    for (; j + 4 <= count; j += 4)
-        lanes_dot4(q, k, offset + j, width, out + j);
-    for (; j < count; j++)
-        out[j] = lanes_dot(q, k + offset[j], width);
-    for (j = 0; j < count; j++)
-        out[j] *= scale;
-}
-
-/* One chunk of one query, and its joining to the chunks before. */
-static void query_chunk(struct query *query, const float *k, const float *v, const size_t *offset, int count, int width,
-                        float scale)
-{
-    float share[ATTENTION_CHUNK], lane[16], value[ATTENTION_HEAD_DIM_MAX], most, sum;
-    score(query->q, k, v, offset, count, width, scale, share);
-    for (int j = count; j < ATTENTION_CHUNK; j++)
+    for (; j + 4 <= query->visible; j += 4)
+        lanes_dot4(query->q, k, query->offset + j, width, share + j);
+    for (; j < query->visible; j++)
+        share[j] = lanes_dot(query->q, k + query->offset[j], width);
+    for (; j < ATTENTION_CHUNK; j++)
         share[j] = -INFINITY;                           /* exp of it is 0, and adding 0 changes no sum of such numbers */
+    for (j = 0; j < query->visible; j++)
+        share[j] *= scale;
     for (int i = 0; i < 16; i++)
         lane[i] = share[i];
-    for (int j = 16; j < ATTENTION_CHUNK; j += 16)
+    for (j = 16; j < ATTENTION_CHUNK; j += 16)
         for (int i = 0; i < 16; i++)
             lane[i] = share[j + i] > lane[i] ? share[j + i] : lane[i];
     most = lane[0];
     for (int i = 1; i < 16; i++)
         most = lane[i] > most ? lane[i] : most;
-    for (int j = 0; j < ATTENTION_CHUNK; j++)
+    for (j = 0; j < ATTENTION_CHUNK; j++)
         share[j] = plain_exp(share[j] - most);
     for (int i = 0; i < 16; i++)
         lane[i] = ((share[i] + share[i + 16]) + share[i + 32]) + share[i + 48];
-    sum = lanes_sum(lane);
+    query->chunk_most = most;
+    query->chunk_sum = lanes_sum(lane);
+}
+
+/* Its second half: the weighted values, joined to the chunks before. */
+static void query_values(struct query *query, const float *v, int width)
+{
+    float value[ATTENTION_HEAD_DIM_MAX];
     if (!query->begun) {
         query->begun = 1;
-        query->most = most;
-        query->sum = sum;
-        weigh(v, offset, share, count, width, query->value);
+        query->most = query->chunk_most;
+        query->sum = query->chunk_sum;
+        weigh(v, query->offset, query->share, query->visible, width, query->value);
         return;
     }
-    weigh(v, offset, share, count, width, value);
-    float both = query->most > most ? query->most : most;
-    float before = plain_exp(query->most - both), now = plain_exp(most - both);
-    query->most = both;
-    query->sum = __builtin_fmaf(query->sum, before, sum * now);
+    weigh(v, query->offset, query->share, query->visible, width, value);
+    float most = query->most > query->chunk_most ? query->most : query->chunk_most;
+    float before = plain_exp(query->most - most), now = plain_exp(query->chunk_most - most);
+    query->most = most;
+    query->sum = __builtin_fmaf(query->sum, before, query->chunk_sum * now);
     for (int i = 0; i < width; i++)
         query->value[i] = __builtin_fmaf(query->value[i], before, value[i] * now);
 }
@@ -146,15 +147,23 @@ static void query_begin(struct query *query, const struct attention_args *a, int
     query->begun = 0;
 }
 
-/* Where the visible positions of a chunk lie in a head's cache, in floats; how many they are. */
-static int query_offsets(const struct query *query, int chunk, int width, size_t *offset)
+/* Finds the visible positions of a chunk. */
+static void query_chunk(struct query *query, int chunk, int width)
 {
     int begin = chunk * ATTENTION_CHUNK, end = begin + ATTENTION_CHUNK;
     begin = begin > query->first ? begin : query->first;
     end = end < query->length ? end : query->length;
+    query->visible = end > begin ? end - begin : 0;
     for (int j = begin; j < end; j++)
-        offset[j - begin] = (size_t)(j < query->prefix ? j : query->path[j - query->prefix]) * (size_t)width;
-    return end - begin;
+        query->offset[j - begin] = (size_t)(j < query->prefix ? j : query->path[j - query->prefix]) * (size_t)width;
+}
+
+/* Values will be wanted as soon as the keys have been read. */
+static void query_prefetch(const struct query *query, const float *v, int width)
+{
+    for (int j = 0; j < query->visible; j++)
+        for (int line = 0; line < width; line += 16)
+            __builtin_prefetch(v + query->offset[j] + line, 0, 2);
 }
 
 static void attend_block(const struct attention *w, int kv_head, int block)
@@ -165,19 +174,23 @@ static void attend_block(const struct attention *w, int kv_head, int block)
     const int queries = a->rows * w->group, first = block * BLOCK_QUERIES;
     const int count = queries - first < BLOCK_QUERIES ? queries - first : BLOCK_QUERIES;
     struct query query[BLOCK_QUERIES];
-    size_t offset[ATTENTION_CHUNK];
     int low = 0, high = 0;
     for (int i = 0; i < count; i++) {
         query_begin(&query[i], a, (first + i) / w->group, kv_head * w->group + (first + i) % w->group);
         low = i == 0 || query[i].first < low ? query[i].first : low;
         high = query[i].length > high ? query[i].length : high;
     }
-    for (int chunk = low / ATTENTION_CHUNK; chunk * ATTENTION_CHUNK < high; chunk++)
-        for (int i = 0; i < count; i++) {
-            int visible = query_offsets(&query[i], chunk, a->head_dim, offset);
-            if (visible > 0)
-                query_chunk(&query[i], k, v, offset, visible, a->head_dim, a->scale);
-        }
+    for (int chunk = low / ATTENTION_CHUNK; chunk * ATTENTION_CHUNK < high; chunk++) {
+        for (int i = 0; i < count; i++)
+            query_chunk(&query[i], chunk, a->head_dim);
+        query_prefetch(&query[count - 1], v, a->head_dim);
+        for (int i = 0; i < count; i++)
+            if (query[i].visible)
+                query_keys(&query[i], k, a->head_dim, a->scale);
+        for (int i = 0; i < count; i++)
+            if (query[i].visible)
+                query_values(&query[i], v, a->head_dim);
+    }
     for (int i = 0; i < count; i++)
         for (int j = 0; j < a->head_dim; j++)
             query[i].out[j] = query[i].value[j] / query[i].sum;

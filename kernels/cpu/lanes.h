@@ -23,50 +23,63 @@ static inline float lanes_sum(const float *lane)
 
 #if defined(ISA_AVX512) || defined(ISA_AVX2)
 
-/* The 16 partial sums of one dot product, 8 and 8. */
-struct lanes {
-    __m256 low, high;
-};
-
-static inline struct lanes lanes_of(const float *x, const float *y, int count)
+/* Adds the products behind the last whole 16 to the partial sums; then 8+8, 4+4: four are left. */
+static inline __m128 lanes_four(__m256 low, __m256 high, const float *x, const float *y, int count)
 {
-    struct lanes lanes;
     int whole = count & ~15;
-#if defined(ISA_AVX512)
-    __m512 sum = _mm512_setzero_ps();
-    for (int i = 0; i < whole; i += 16)
-        sum = _mm512_fmadd_ps(_mm512_loadu_ps(x + i), _mm512_loadu_ps(y + i), sum);
-    lanes.low = _mm512_castps512_ps256(sum);
-    lanes.high = _mm512_extractf32x8_ps(sum, 1);
-#else
-    lanes.low = lanes.high = _mm256_setzero_ps();
-    for (int i = 0; i < whole; i += 16) {
-        lanes.low = _mm256_fmadd_ps(_mm256_loadu_ps(x + i), _mm256_loadu_ps(y + i), lanes.low);
-        lanes.high = _mm256_fmadd_ps(_mm256_loadu_ps(x + i + 8), _mm256_loadu_ps(y + i + 8), lanes.high);
-    }
-#endif
     if (whole < count) {
         _Alignas(32) float lane[16];
-        _mm256_store_ps(lane, lanes.low);
-        _mm256_store_ps(lane + 8, lanes.high);
+        _mm256_store_ps(lane, low);
+        _mm256_store_ps(lane + 8, high);
         for (int i = whole; i < count; i++)
             lane[i - whole] = __builtin_fmaf(x[i], y[i], lane[i - whole]);
-        lanes.low = _mm256_load_ps(lane);
-        lanes.high = _mm256_load_ps(lane + 8);
+        low = _mm256_load_ps(lane);
+        high = _mm256_load_ps(lane + 8);
     }
-    return lanes;
+    __m256 eight = _mm256_add_ps(low, high);
+    return _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
 }
 
-/* 8+8, 4+4: four are left. */
-static inline __m128 lanes_four(struct lanes lanes)
+/* four[j] = what is left of x . y[j], for `rows` (1 or 4, a constant) of them: x is loaded once. */
+static inline __attribute__((always_inline)) void lanes_fours(const float *x, const float *const *y, int rows, int count,
+                                                              __m128 *four)
 {
-    __m256 eight = _mm256_add_ps(lanes.low, lanes.high);
-    return _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const int whole = count & ~15;
+#if defined(ISA_AVX512)
+    __m512 sum[4];
+    for (int j = 0; j < rows; j++)
+        sum[j] = _mm512_setzero_ps();
+    for (int i = 0; i < whole; i += 16) {
+        __m512 own = _mm512_loadu_ps(x + i);
+#pragma GCC unroll 4
+        for (int j = 0; j < rows; j++)
+            sum[j] = _mm512_fmadd_ps(own, _mm512_loadu_ps(y[j] + i), sum[j]);
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < rows; j++)
+        four[j] = lanes_four(_mm512_castps512_ps256(sum[j]), _mm512_extractf32x8_ps(sum[j], 1), x, y[j], count);
+#else
+    __m256 low[4], high[4];
+    for (int j = 0; j < rows; j++)
+        low[j] = high[j] = _mm256_setzero_ps();
+    for (int i = 0; i < whole; i += 16) {
+        __m256 own = _mm256_loadu_ps(x + i), next = _mm256_loadu_ps(x + i + 8);
+#pragma GCC unroll 4
+        for (int j = 0; j < rows; j++) {
+            low[j] = _mm256_fmadd_ps(own, _mm256_loadu_ps(y[j] + i), low[j]);
+            high[j] = _mm256_fmadd_ps(next, _mm256_loadu_ps(y[j] + i + 8), high[j]);
+        }
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < rows; j++)
+        four[j] = lanes_four(low[j], high[j], x, y[j], count);
+#endif
 }
 
 static inline float lanes_dot(const float *x, const float *y, int count)
 {
-    __m128 four = lanes_four(lanes_of(x, y, count));
+    __m128 four;
+    lanes_fours(x, &y, 1, count, &four);
     __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
     return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
@@ -74,10 +87,11 @@ static inline float lanes_dot(const float *x, const float *y, int count)
 /* out[j] = x . (y + offset[j]) for 4 of them: the last two additions of all four at once. */
 static inline void lanes_dot4(const float *x, const float *y, const size_t *offset, int count, float *out)
 {
-    __m128 a = lanes_four(lanes_of(x, y + offset[0], count)), b = lanes_four(lanes_of(x, y + offset[1], count));
-    __m128 c = lanes_four(lanes_of(x, y + offset[2], count)), d = lanes_four(lanes_of(x, y + offset[3], count));
-    _MM_TRANSPOSE4_PS(a, b, c, d);
-    _mm_storeu_ps(out, _mm_add_ps(_mm_add_ps(a, c), _mm_add_ps(b, d)));
+    const float *const row[4] = {y + offset[0], y + offset[1], y + offset[2], y + offset[3]};
+    __m128 four[4];
+    lanes_fours(x, row, 4, count, four);
+    _MM_TRANSPOSE4_PS(four[0], four[1], four[2], four[3]);
+    _mm_storeu_ps(out, _mm_add_ps(_mm_add_ps(four[0], four[2]), _mm_add_ps(four[1], four[3])));
 }
 
 #else
