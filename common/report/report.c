@@ -172,7 +172,8 @@ static int write_preface(const struct measurements *all, const char *bullet, str
     }
     for (size_t i = 0; i < all->setting_count; i++) {
         const struct measured_setting *setting = &all->settings[i];
-        if (text_printf(out, err, "%s%s: %s, %s%s%s%s\n", bullet, setting->name, setting->model, setting->options,
+        const char *slash = strrchr(setting->model, '/'), *model = slash ? slash + 1 : setting->model;
+        if (text_printf(out, err, "%s%s: %s, %s%s%s%s\n", bullet, setting->name, model, setting->options,
                         *setting->label ? " [" : "", setting->label, *setting->label ? "]" : ""))
             return -1;
     }

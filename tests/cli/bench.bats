@@ -95,6 +95,8 @@ rows() { moe-bench report --json "$@" | jq -c 'select(.type == "row")'; }
         moe-view --json $s.moes | jq -c 'select(.type == "done") | [.id, .text]' | sort > $s.txt
     done
     cmp random.txt blocked.txt
+    run rows random.moes
+    [ "$(echo "$output" | jq -s '.[] | select(.setting == "K4" and .task == null) | .identical == .compared')" = true ]
 }
 
 @test "a run may write the report itself" {
