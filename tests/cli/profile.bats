@@ -175,3 +175,17 @@ digest() {
     [[ $output == *"bad.jsonl:3"* ]]
     [ ! -e no.moes ]
 }
+
+@test "the examples of the man page run" {
+    mkdir examples
+    cd examples
+    ln -s ../pocket.moe .
+    head -n 6 "$MOE_MODELS/pocket/calib.jsonl" > calib.jsonl
+    head -n 2 "$MOE_MODELS/pocket/heldout.jsonl" > prompts.jsonl
+    awk '/^\.Sh EXAMPLES/ { inside = 1 } /^\.Sh SEE/ { inside = 0 } inside && /^\.Bd/ { code = 1; next }
+         /^\.Ed/ { if (code) print "##"; code = 0 } code' "$top/man/moe-profile.1" | sed 's/\\e/\\/g; s/\\-/-/g' > examples.txt
+    [ "$(grep -c '^##' examples.txt)" = 4 ]
+    sed 's/^##$//' examples.txt > examples.sh
+    bash -e -o pipefail examples.sh > printed
+    [ -s printed ]
+}
