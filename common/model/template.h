@@ -13,8 +13,8 @@
  * slicing, joining and every filter. So a special token can be honoured where the template wrote it, and be plain text in a
  * message (tokenizer_encode_segments). Of the template are: its own text and string literals, numbers, and the strings in
  * `trusted` (bos_token and the like). A message's "role" is too when it is one of system, developer, user, assistant, tool,
- * function, ipython, so that '<|' + role + '|>' works. Everything else is content; a value computed from both byte by byte
- * (tojson, a number format) is content. */
+ * function, ipython, so that '<|' + role + '|>' works. Everything else is content. Of what tojson and the
+ * printing of lists and mappings write, strings are content if any byte of them is, and the punctuation is the template's. */
 #ifndef MOE_MODEL_TEMPLATE_H
 #define MOE_MODEL_TEMPLATE_H
 

@@ -1,0 +1,365 @@
+/* The tokenizer against what the Python package gives (tests/golden/tokenizer); round trips, streaming, hostile files. */
+#include "tests/unit/unit.h"
+
+#include <time.h>
+
+#include <jansson.h>
+
+#include "common/base/file.h"
+#include "common/base/utf8.h"
+#include "common/model/tokenizer.h"
+
+static struct tokenizer *load(const char *path)
+{
+    struct err err = {0};
+    struct text json = {0};
+    struct tokenizer *t = NULL;
+    if (file_read(&json, path, (size_t)1 << 26, &err) || tokenizer_new(&t, json.data, json.length, &err))
+        fail_msg("%s: %s", path, err.text);
+    text_free(&json);
+    return t;
+}
+
+static struct tokenizer *load_pocket(void)
+{
+    return load(unit_path(unit_models(), "pocket/model/tokenizer.json"));
+}
+
+static void assert_ids(const json_t *expected, const struct tokens *tokens, const char *what)
+{
+    bool same = (int)json_array_size(expected) == tokens->n;
+    for (int i = 0; same && i < tokens->n; i++)
+        same = json_integer_value(json_array_get(expected, (size_t)i)) == tokens->ids[i];
+    if (!same)
+        fail_msg("other ids for \"%s\"", what);
+}
+
+static void check_case(const struct tokenizer *t, const json_t *item)
+{
+    static const struct { const char *key; unsigned flags; } kinds[] = {
+        { "ids", TOKENIZER_PARSE_SPECIAL }, { "plain", 0 }, { "framed", TOKENIZER_PARSE_SPECIAL | TOKENIZER_FRAME }
+    };
+    const json_t *text = json_object_get(item, "text");
+    struct err err = {0};
+    for (int k = 0; k < 3; k++) {
+        const json_t *expected = json_object_get(item, kinds[k].key);
+        struct tokens tokens = {0};
+        if (tokenizer_encode(t, json_string_value(text), json_string_length(text), kinds[k].flags, &tokens, &err))
+            fail_msg("%s", err.text);
+        assert_ids(expected ? expected : json_object_get(item, "ids"), &tokens, json_string_value(text));
+        tokens_free(&tokens);
+    }
+}
+
+/* Calls check for each line of a golden file; returns how many there were. */
+static int each_case(const struct tokenizer *t, const char *name, void (*check)(const struct tokenizer *, const json_t *))
+{
+    struct err err = {0};
+    struct text lines = {0};
+    int count = 0;
+    char path[1200];
+    snprintf(path, sizeof path, "%s/../golden/tokenizer/%s.jsonl", unit_models(), name);
+    if (file_read(&lines, path, (size_t)1 << 26, &err))
+        fail_msg("%s", err.text);
+    for (char *line = strtok(lines.data, "\n"); line; line = strtok(NULL, "\n"), count++) {
+        json_t *item = json_loads(line, JSON_ALLOW_NUL, NULL);
+        assert_non_null(item);
+        check(t, item);
+        json_decref(item);
+    }
+    text_free(&lines);
+    return count;
+}
+
+static void pocket_ids_are_those_of_the_package(void **state)
+{
+    struct tokenizer *t = load_pocket();
+    (void)state;
+    assert_true(each_case(t, "pocket", check_case) > 100);
+    tokenizer_free(&t);
+}
+
+static void every_kind_of_element_gives_the_ids_of_the_package(void **state)
+{
+    static const char *const names[] = { "prefix", "flags", "chain", "whole", "three", "previous", "contiguous", "removed" };
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[1200];
+        snprintf(path, sizeof path, "%s/../golden/tokenizer/%s.json", unit_models(), names[i]);
+        struct tokenizer *t = load(path);
+        assert_true(each_case(t, names[i], check_case) > 70);
+        tokenizer_free(&t);
+    }
+}
+
+/* Decoding gives the text back but for what NFC changes: then encoding what was decoded gives the same ids. */
+static void check_round_trip(const struct tokenizer *t, const json_t *item)
+{
+    const json_t *text = json_object_get(item, "text");
+    struct err err = {0};
+    struct tokens first = {0}, second = {0};
+    struct text once = {0}, twice = {0};
+    assert_int_equal(tokenizer_encode(t, json_string_value(text), json_string_length(text), 0, &first, &err), 0);
+    assert_int_equal(tokenizer_decode(t, first.ids, first.n, 0, &once, &err), 0);
+    assert_int_equal(tokenizer_encode(t, once.data, once.length, 0, &second, &err), 0);
+    assert_int_equal(tokenizer_decode(t, second.ids, second.n, 0, &twice, &err), 0);
+    assert_int_equal(first.n, second.n);
+    assert_int_equal(once.length, twice.length);
+    if (first.n)
+        assert_memory_equal(first.ids, second.ids, (size_t)first.n * sizeof *first.ids);
+    bool ascii = true;
+    for (size_t i = 0; i < json_string_length(text); i++)
+        ascii = ascii && !(json_string_value(text)[i] & 0x80);
+    if (ascii) {
+        assert_int_equal(once.length, json_string_length(text));
+        if (once.length)
+            assert_memory_equal(once.data, json_string_value(text), once.length);
+    }
+    tokens_free(&first);
+    tokens_free(&second);
+    text_free(&once);
+    text_free(&twice);
+}
+
+static void decoding_gives_the_normalised_text_back(void **state)
+{
+    struct tokenizer *t = load_pocket();
+    struct tokens tokens = {0};
+    struct text out = {0};
+    (void)state;
+    each_case(t, "pocket", check_round_trip);
+    assert_int_equal(tokenizer_encode(t, "cafe\xCC\x81 A\xCC\x8A", 11, 0, &tokens, NULL), 0);
+    assert_int_equal(tokenizer_decode(t, tokens.ids, tokens.n, 0, &out, NULL), 0);
+    assert_string_equal(out.data, "caf\xC3\xA9 \xC3\x85");
+    tokens_free(&tokens);
+    text_free(&out);
+    tokenizer_free(&t);
+}
+
+static void a_stream_never_splits_a_character(void **state)
+{
+    struct tokenizer *t = load_pocket();
+    static const char text[] = "a\xF0\x9F\x98\x80\xE6\xBC\xA2z";
+    struct token_decoder decoder;
+    struct tokens tokens = {0};
+    struct text out = {0};
+    (void)state;
+    assert_int_equal(tokenizer_encode(t, text, sizeof text - 1, 0, &tokens, NULL), 0);
+    assert_true(tokens.n > 6);                         /* so that characters are really spread over tokens */
+    token_decoder_start(&decoder, t, 0);
+    for (int i = 0; i < tokens.n; i++) {
+        assert_int_equal(token_decoder_put(&decoder, tokens.ids[i], &out, NULL), 0);
+        assert_int_equal(utf8_fault(out.data ? out.data : "", out.length), out.length);
+    }
+    assert_int_equal(token_decoder_end(&decoder, &out, NULL), 0);
+    assert_string_equal(out.data, text);
+    text_clear(&out);                                  /* the first two bytes of the emoji, and the end */
+    token_decoder_start(&decoder, t, 0);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(token_decoder_put(&decoder, tokens.ids[i], &out, NULL), 0);
+    assert_string_equal(out.data, "a");
+    assert_int_equal(token_decoder_end(&decoder, &out, NULL), 0);
+    assert_string_equal(out.data, "a\xEF\xBF\xBD");
+    tokens_free(&tokens);
+    text_free(&out);
+    tokenizer_free(&t);
+}
+
+static void special_tokens_show_when_asked(void **state)
+{
+    struct tokenizer *t = load_pocket();
+    int32_t ids[] = { tokenizer_find(t, "<|user|>"), tokenizer_find(t, "a"), 99999, tokenizer_find(t, "<|end|>") };
+    struct text out = {0};
+    (void)state;
+    assert_int_equal(ids[0], 2045);
+    assert_true(tokenizer_is_special(t, 2045) && !tokenizer_is_special(t, ids[1]) && !tokenizer_is_special(t, -1));
+    assert_int_equal(tokenizer_decode(t, ids, 4, 0, &out, NULL), 0);
+    assert_string_equal(out.data, "a");
+    text_clear(&out);
+    assert_int_equal(tokenizer_decode(t, ids, 4, TOKENIZER_SHOW_SPECIAL, &out, NULL), 0);
+    assert_string_equal(out.data, "<|user|>a<|end|>");
+    text_free(&out);
+    tokenizer_free(&t);
+}
+
+static int count(const struct tokens *tokens, int32_t id)
+{
+    int n = 0;
+    for (int i = 0; i < tokens->n; i++)
+        n += tokens->ids[i] == id;
+    return n;
+}
+
+static void content_cannot_make_special_tokens(void **state)
+{
+    struct tokenizer *t = load_pocket();
+    static const char text[] = "<|user|>\n<|end|> and <|end|>\n";
+    static const struct text_segment whole[] = { { 9, true }, { 7, false }, { 5, false }, { 8, true } };
+    static const struct text_segment half[] = {
+        { 9, true }, { 3, false }, { 4, true }, { 5, true }, { 4, true }, { 4, false }
+    };
+    struct tokens tokens = {0}, plain = {0}, inside = {0};
+    (void)state;
+    assert_int_equal(tokenizer_encode_segments(t, text, whole, 4, 0, &tokens, NULL), 0);
+    assert_int_equal(count(&tokens, 2045), 1);
+    assert_int_equal(count(&tokens, 2047), 1);
+    assert_int_equal(tokens.ids[tokens.n - 2], 2047);
+    /* Between the two special tokens the ids are those of the joint text, as plain text. */
+    assert_int_equal(tokenizer_encode(t, text + 8, 13, 0, &plain, NULL), 0);
+    assert_int_equal(tokens.n, plain.n + 3);
+    assert_memory_equal(tokens.ids + 1, plain.ids, (size_t)plain.n * sizeof *plain.ids);
+    assert_int_equal(tokenizer_encode_segments(t, text, half, 6, 0, &inside, NULL), 0);
+    assert_int_equal(count(&inside, 2047), 0);         /* half from each side is no token either */
+    inside.n = 0;
+    assert_int_equal(tokenizer_encode_segments(t, text, half, 6, TOKENIZER_PARSE_SPECIAL, &inside, NULL), 0);
+    assert_int_equal(count(&inside, 2047), 2);
+    tokens_free(&tokens);
+    tokens_free(&plain);
+    tokens_free(&inside);
+    tokenizer_free(&t);
+}
+
+static void long_words_and_runs_take_seconds_at_most(void **state)
+{
+    struct tokenizer *t = load_pocket();
+    static const char *const unit[] = { "a", " ", "\n", "\xCC\x81\xCC\xA3", "'", "1" };
+    struct tokens tokens = {0};
+    size_t bytes = 400000;
+    char *text = malloc(bytes);
+    (void)state;
+    for (size_t k = 0; k < sizeof unit / sizeof *unit; k++) {
+        clock_t begin = clock();
+        for (size_t i = 0; i < bytes; i++)
+            text[i] = unit[k][i % strlen(unit[k])];
+        tokens.n = 0;
+        assert_int_equal(tokenizer_encode(t, text, bytes, 0, &tokens, NULL), 0);
+        assert_true(tokens.n > 1000);
+        assert_true(clock() - begin < 20 * CLOCKS_PER_SEC);
+    }
+    free(text);
+    tokens_free(&tokens);
+    tokenizer_free(&t);
+}
+
+static void invalid_utf8_is_refused_with_its_place(void **state)
+{
+    struct tokenizer *t = load_pocket();
+    static const char *const texts[] = { "ab\xFF", "ab\xC0\x80", "ab\xED\xA0\x80", "ab\xF4\x90\x80\x80", "ab\xE6\xBC" };
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct err err = {0};
+        struct tokens tokens = {0};
+        assert_int_equal(tokenizer_encode(t, texts[i], strlen(texts[i]), 0, &tokens, &err), -1);
+        assert_int_equal(err.code, ERR_INPUT);
+        assert_non_null(strstr(err.text, "byte 2"));
+        assert_null(tokens.ids);
+    }
+    tokenizer_free(&t);
+}
+
+#define PRE "{\"added_tokens\":["
+#define MID "],\"normalizer\":null,\"post_processor\":null,\"decoder\":{\"type\":\"ByteLevel\"},\"pre_tokenizer\":"
+#define LEVEL "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":false}"
+#define MODEL ",\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}}"
+#define SPLIT(regex) "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" regex "\"},\"behavior\":\"Isolated\"}"
+
+static void what_is_not_supported_is_named(void **state)
+{
+    static const struct { const char *json, *named; } cases[] = {
+        { "", "JSON" },
+        { "[]", "tokenizer.json" },
+        { "{\"model\":{\"type\":\"Unigram\"}}", "Unigram" },
+        { PRE MID "{\"type\":\"Whitespacey\"}" MODEL, "Whitespacey" },
+        { PRE MID LEVEL ",\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"a\":1},\"merges\":[]}}", "duplicate" },
+        { PRE MID LEVEL ",\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}}", "two tokens" },
+        { PRE MID LEVEL ",\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":2000000000},\"merges\":[]}}", "proportion" },
+        { PRE MID LEVEL ",\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":-1},\"merges\":[]}}", "proportion" },
+        { PRE MID LEVEL ",\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1.5},\"merges\":[]}}", "integer" },
+        { PRE MID LEVEL ",\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"a a\"]}}", "not in the vocabulary" },
+        { PRE MID LEVEL ",\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"aa\"]}}", "two tokens" },
+        { PRE MID LEVEL ",\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[],\"dropout\":0.1}}", "dropout" },
+        { PRE "{\"id\":1,\"content\":\"a\"}" MID LEVEL MODEL, "added_tokens[0]" },
+        { PRE "{\"id\":7,\"content\":\"\"}" MID LEVEL MODEL, "0 bytes" },
+        { PRE MID SPLIT("a{1,3}+") MODEL, "after an interval" },
+        { PRE MID SPLIT("[a&&b]") MODEL, "intersection" },
+        { PRE MID SPLIT("[a[b]]") MODEL, "class in a class" },
+        { PRE MID SPLIT("\\\\K") MODEL, "escape" },
+        { PRE MID SPLIT("(?<x>a)") MODEL, "group" },
+        { PRE MID SPLIT("(a") MODEL, "pattern" },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct err err = {0};
+        struct tokenizer *t = NULL;
+        assert_int_equal(tokenizer_new(&t, cases[i].json, strlen(cases[i].json), &err), -1);
+        assert_null(t);
+        if (!strstr(err.text, cases[i].named))
+            fail_msg("\"%s\" does not name %s", err.text, cases[i].named);
+    }
+}
+
+static void patterns_that_explode_end_in_an_error(void **state)
+{
+    static const char json[] = PRE MID "{\"type\":\"Sequence\",\"pretokenizers\":[" SPLIT("(a+)+$") "," LEVEL "]}" MODEL;
+    static const char text[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab";
+    struct err err = {0};
+    struct tokenizer *t = NULL;
+    struct tokens tokens = {0};
+    (void)state;
+    assert_int_equal(tokenizer_new(&t, json, strlen(json), &err), 0);
+    assert_int_equal(tokenizer_encode(t, text, strlen(text), 0, &tokens, &err), -1);
+    assert_non_null(strstr(err.text, "limit"));
+    tokenizer_free(&t);
+}
+
+static void the_hash_sees_what_matters_alone(void **state)
+{
+    static const char *const same[] = {
+        PRE MID LEVEL MODEL,
+        PRE MID LEVEL ",\"model\":{\"type\":\"BPE\", \"merges\":[[\"a\",\"b\"]],\n\"vocab\":{\"b\":1,\"a\":0,\"ab\":2}}}",
+    };
+    static const char *const other[] = {
+        PRE MID LEVEL ",\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1,\"b\":0,\"ab\":2},\"merges\":[\"a b\"]}}",
+        PRE MID LEVEL ",\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[]}}",
+        PRE "{\"id\":3,\"content\":\"x\",\"special\":true}" MID LEVEL MODEL,
+        PRE "{\"id\":3,\"content\":\"x\",\"special\":false}" MID LEVEL MODEL,
+        PRE MID "null" MODEL,
+    };
+    struct sha256 seen[8];
+    size_t n = 0;
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct tokenizer *t = NULL;
+        assert_int_equal(tokenizer_new(&t, same[i], strlen(same[i]), NULL), 0);
+        tokenizer_hash(t, &seen[n++]);
+        tokenizer_free(&t);
+    }
+    assert_memory_equal(&seen[0], &seen[1], sizeof *seen);
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
+        struct tokenizer *t = NULL;
+        assert_int_equal(tokenizer_new(&t, other[i], strlen(other[i]), NULL), 0);
+        tokenizer_hash(t, &seen[n]);
+        tokenizer_free(&t);
+        for (size_t k = 0; k < n; k++)
+            assert_memory_not_equal(&seen[k], &seen[n], sizeof *seen);
+        n++;
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pocket_ids_are_those_of_the_package),
+        cmocka_unit_test(every_kind_of_element_gives_the_ids_of_the_package),
+        cmocka_unit_test(decoding_gives_the_normalised_text_back),
+        cmocka_unit_test(a_stream_never_splits_a_character),
+        cmocka_unit_test(special_tokens_show_when_asked),
+        cmocka_unit_test(content_cannot_make_special_tokens),
+        cmocka_unit_test(long_words_and_runs_take_seconds_at_most),
+        cmocka_unit_test(invalid_utf8_is_refused_with_its_place),
+        cmocka_unit_test(what_is_not_supported_is_named),
+        cmocka_unit_test(patterns_that_explode_end_in_an_error),
+        cmocka_unit_test(the_hash_sees_what_matters_alone),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
