@@ -92,6 +92,16 @@ static void filters_keep_what_their_words_say(void **state)
     }
 }
 
+static void top_p_keeps_no_more_than_it_needs(void **state)
+{
+    static const float logit[4] = {1, 1, 1, 1};
+    const struct sample_filter filter = {.temperature = 1, .top_p = 0.5};
+    int32_t kept[4];
+    (void)state;
+    assert_int_equal(sample_keep(logit, 4, 0, &filter, kept), 2);
+    assert_int_equal(kept[0] + kept[1], 1);
+}
+
 static void the_best_token_is_the_lowest_of_equals(void **state)
 {
     float logit[5] = {NAN, 1, 2, 2, -INFINITY};
@@ -189,9 +199,13 @@ static void draw_text(struct sampler *sampler, const int32_t *prompt, int count,
 {
     static const float logits[64];
     struct err err = {0};
+    int repeats = 0;
     assert_int_equal(sampler_begin(sampler, prompt, count, sample, &err), 0);
-    for (int position = 0; position < 32; position++)
+    for (int position = 0; position < 32; position++) {
         out[position] = sampler_choose(sampler, logits, position, &err);
+        repeats += position && out[position] == out[position - 1];
+    }
+    assert_true(repeats < 8);           /* each position draws anew */
 }
 
 static void a_text_depends_on_seed_prompt_and_repetition_alone(void **state)
@@ -249,6 +263,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(filters_keep_what_their_words_say),
+        cmocka_unit_test(top_p_keeps_no_more_than_it_needs),
         cmocka_unit_test(the_best_token_is_the_lowest_of_equals),
         cmocka_unit_test(draws_follow_the_filtered_distribution),
         cmocka_unit_test(draws_equal_the_definition),

@@ -67,14 +67,15 @@ static void a_tree_holds_a_child_once_and_no_more_than_fits(void **state)
 {
     struct draft_tree tree = {0};
     (void)state;
-    assert_int_equal(draft_tree_init(&tree, 3, NULL), 0);
+    assert_int_equal(draft_tree_init(&tree, 4, NULL), 0);
     assert_int_equal(draft_tree_add(&tree, -1, 7, 0, 0), 0);
     assert_int_equal(draft_tree_add(&tree, 0, 7, 0, 0), 1);
     assert_int_equal(draft_tree_add(&tree, -1, 7, 0, 0), 0);
     assert_int_equal(draft_tree_add(&tree, -1, 8, 0, 0), 2);
     assert_int_equal(draft_tree_add(&tree, 0, 7, 0, 0), 1);
+    assert_int_equal(draft_tree_add(&tree, 0, 8, 0, 0), 3);
     assert_int_equal(draft_tree_add(&tree, 2, 7, 0, 0), -1);
-    assert_int_equal(tree.nodes, 3);
+    assert_int_equal(tree.nodes, 4);
     draft_tree_free(&tree);
 }
 
