@@ -1,0 +1,275 @@
+/* Prompt files: every form, the pocket model's ids, places in errors, bounded lines, several turns. */
+#include "tests/unit/unit.h"
+
+#include "common/base/file.h"
+#include "common/decode/prompts.h"
+#include "common/model/tokenizer_config.h"
+
+struct fixture {
+    char *folder;
+    struct tokenizer *tokenizer;
+    struct tokenizer_config config;
+    struct template *chat;
+    struct prompts_options options;
+};
+
+static int setup(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    struct text json = {0};
+    f->folder = unit_folder();
+    assert_int_equal(file_read(&json, unit_path(unit_models(), "pocket/model/tokenizer.json"), 1 << 26, NULL), 0);
+    assert_int_equal(tokenizer_new(&f->tokenizer, json.data, json.length, NULL), 0);
+    text_clear(&json);
+    assert_int_equal(file_read(&json, unit_path(unit_models(), "pocket/model/tokenizer_config.json"), 1 << 20, NULL), 0);
+    assert_int_equal(tokenizer_config_read(&f->config, json.data, json.length, NULL), 0);
+    assert_int_equal(template_new(&f->chat, f->config.chat_template, strlen(f->config.chat_template), NULL), 0);
+    text_free(&json);
+    f->options.chat_template = f->chat;
+    f->options.trusted = f->config.tokens;
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+    unit_remove(f->folder);
+    tokenizer_free(&f->tokenizer);
+    tokenizer_config_free(&f->config);
+    template_free(&f->chat);
+    free(f);
+    return 0;
+}
+
+static const char *file(struct fixture *f, const char *name, const char *text)
+{
+    const char *path = unit_path(f->folder, name);
+    unit_write(path, text, strlen(text));
+    return path;
+}
+
+/* Reads all prompts of one file; "id:text" each, with | behind, or the error's text. Malloc'ed. */
+static char *read_all(struct fixture *f, const char *path, const struct tokenizer *tokenizer)
+{
+    struct err err = {0};
+    struct prompts *p = NULL;
+    struct prompt prompt = {0};
+    struct text out = {0};
+    int rc = prompts_open(&p, &f->options, &path, path != NULL, tokenizer, &err) ? -1 : 1;
+    while (rc > 0 && (rc = prompts_next(p, &prompt, &err)) > 0) {
+        text_printf(&out, NULL, "%s:%s|", prompt.id, prompt.text ? prompt.text : "ids");
+        assert_true(prompt.tokens.n > 0);
+        prompt_free(&prompt);
+    }
+    if (rc < 0) {
+        assert_int_equal(err.code, ERR_INPUT);
+        text_printf(&out, NULL, "error: %s", err.text);
+    }
+    prompts_close(&p);
+    return out.data ? out.data : strdup("");
+}
+
+static void expect(struct fixture *f, const char *path, const char *expected)
+{
+    char *seen = read_all(f, path, f->tokenizer);
+    assert_string_equal(seen, expected);
+    free(seen);
+}
+
+static void expect_error(struct fixture *f, const char *text, const char *place, const char *named)
+{
+    char *seen = read_all(f, file(f, "e.jsonl", text), f->tokenizer);
+    if (!strstr(seen, "error: ") || !strstr(seen, place) || !strstr(seen, named))
+        fail_msg("%s\n gives \"%s\", which lacks \"%s\" or \"%s\"", text, seen, place, named);
+    free(seen);
+}
+
+/* The 240 held-out prompts give the ids that transformers gave. */
+static void pocket_prompts_give_the_golden_ids(void **state)
+{
+    struct fixture *f = *state;
+    struct text golden = {0};
+    struct prompts *p = NULL;
+    struct prompt prompt = {0};
+    struct err err = {0};
+    int count = 0;
+    char *rest = NULL, prompt_path[1200];
+    snprintf(prompt_path, sizeof prompt_path, "%s/pocket/heldout.jsonl", unit_models());
+    const char *files[] = { prompt_path };
+    assert_int_equal(file_read(&golden, unit_path(unit_models(), "pocket/golden.jsonl"), 1 << 26, NULL), 0);
+    char *line = strtok_r(golden.data, "\n", &rest);
+    assert_int_equal(prompts_open(&p, &f->options, files, 1, f->tokenizer, &err), 0);
+    for (; prompts_next(p, &prompt, &err) > 0; count++, line = strtok_r(NULL, "\n", &rest)) {
+        json_t *item = json_loads(line, 0, NULL), *ids = json_object_get(item, "prompt_tokens");
+        assert_string_equal(prompt.id, json_string_value(json_object_get(item, "id")));
+        assert_string_equal(prompt.task, json_string_value(json_object_get(item, "task")));
+        assert_non_null(prompt.answer);
+        assert_int_equal(prompt.ordinal, count);
+        assert_int_equal(prompt.tokens.n, json_array_size(ids));
+        for (int i = 0; i < prompt.tokens.n; i++)
+            assert_int_equal(prompt.tokens.ids[i], json_integer_value(json_array_get(ids, (size_t)i)));
+        json_decref(item);
+        prompt_free(&prompt);
+    }
+    assert_int_equal(count, 240);
+    assert_int_equal(err.code, ERR_NONE);
+    prompts_close(&p);
+    text_free(&golden);
+}
+
+static void every_form_is_read(void **state)
+{
+    struct fixture *f = *state;
+    const char *path = file(f, "a.jsonl", "\xEF\xBB\xBF{\"prompt\":\"one\",\"id\":\"x\"}\r\n\n  \n{\"tokens\":[1,2],\"id\":7}\n"
+                            "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"other\":{}}\n{\"turns\":[\"a\",\"b\"]}");
+    expect(f, path, "x:one|7:ids|2:<|user|>\nhi<|assistant|>\n|3:<|user|>\na<|assistant|>\n|");
+    path = file(f, "b.txt", "one\n\ntwo {\r\n");
+    expect(f, path, "0:one|1:two {|");
+    f->options.whole = true;
+    expect(f, path, "0:one\n\ntwo {\r\n|");
+    f->options.chat = true;
+    f->options.text = "hello";
+    expect(f, NULL, "0:<|user|>\nhello<|assistant|>\n|");
+    f->options.field = "question";
+    f->options.text = NULL;
+    expect(f, file(f, "c.jsonl", "{\"question\":\"q\",\"prompt\":5,\"turns\":\"x\",\"answer\":4}\n"),
+      "0:<|user|>\nq<|assistant|>\n|");
+}
+
+static void arguments_reach_the_template(void **state)
+{
+    struct fixture *f = *state;
+    static const char source[] = "{{ messages[0].content }}{{ n + 1 }}{{ name }}{{ deep.a }}{{ eos_token }}";
+    static const char *const args[] = { "n=4", "name=x=y", "deep={\"a\":true}" }, *const faulty[] = { "novalue" };
+    struct template *t = NULL;
+    struct prompts *p = NULL;
+    struct err err = {0};
+    assert_int_equal(template_new(&t, source, strlen(source), NULL), 0);
+    f->options = (struct prompts_options){ .chat = true, .text = "hi", .chat_template = t, .trusted = f->config.tokens,
+                                           .template_args = args, .n_template_args = 3 };
+    expect(f, NULL, "0:hi5x=yTrue<|end|>|");
+    f->options.template_args = faulty;
+    f->options.n_template_args = 1;
+    assert_int_equal(prompts_open(&p, &f->options, NULL, 0, f->tokenizer, &err), -1);
+    assert_non_null(strstr(err.text, "name=value"));
+    template_free(&t);
+}
+
+static void special_tokens_in_content_are_text_unless_asked(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const lines[] = { "{\"prompt\":\"<|end|>\"}\n",
+                                         "{\"messages\":[{\"role\":\"user\",\"content\":\"<|end|>\"}]}\n" };
+    for (int k = 0; k < 4; k++) {
+        const char *path = file(f, "s.jsonl", lines[k / 2]);
+        struct prompts *p = NULL;
+        struct prompt prompt = {0};
+        int ends = 0;
+        f->options.parse_special = k % 2;
+        assert_int_equal(prompts_open(&p, &f->options, &path, 1, f->tokenizer, NULL), 0);
+        assert_int_equal(prompts_next(p, &prompt, NULL), 1);
+        for (int i = 0; i < prompt.tokens.n; i++)
+            ends += prompt.tokens.ids[i] == 2047;
+        assert_int_equal(ends, k % 2);
+        if (k / 2)
+            assert_int_equal(prompt.tokens.ids[0], 2045);
+        prompt_free(&prompt);
+        prompts_close(&p);
+    }
+}
+
+static void turns_go_on_with_the_answer(void **state)
+{
+    struct fixture *f = *state;
+    const char *path = file(f, "t.jsonl", "{\"turns\":[\"a\",\"b\",\"c\"]}\n");
+    struct prompts *p = NULL;
+    struct prompt prompt = {0};
+    struct err err = {0};
+    struct tokens whole = {0};
+    assert_int_equal(prompts_open(&p, &f->options, &path, 1, f->tokenizer, NULL), 0);
+    assert_int_equal(prompts_next(p, &prompt, NULL), 1);
+    assert_int_equal(prompt.turns, 3);
+    assert_int_equal(prompt_next_turn(p, &prompt, "\xFF", 1, &err), -1);       /* and nothing has changed */
+    assert_non_null(strstr(err.text, "UTF-8"));
+    assert_string_equal(prompt.text, "<|user|>\na<|assistant|>\n");
+    assert_int_equal(prompt_next_turn(p, &prompt, "yes", 3, NULL), 1);
+    assert_int_equal(prompt_next_turn(p, &prompt, "no", 2, NULL), 1);
+    assert_int_equal(prompt.turn, 2);
+    assert_string_equal(prompt.text, "<|user|>\na<|assistant|>\nyes<|end|>\n<|user|>\nb<|assistant|>\nno<|end|>\n<|user|>\nc"
+                        "<|assistant|>\n");
+    assert_int_equal(tokenizer_encode(f->tokenizer, prompt.text, prompt.text_bytes, TOKENIZER_PARSE_SPECIAL, &whole, NULL), 0);
+    assert_int_equal(whole.n, prompt.tokens.n);
+    assert_memory_equal(whole.ids, prompt.tokens.ids, (size_t)whole.n * sizeof *whole.ids);
+    assert_int_equal(prompt_next_turn(p, &prompt, "x", 1, NULL), 0);
+    tokens_free(&whole);
+    prompt_free(&prompt);
+    prompts_close(&p);
+}
+
+static void faults_are_named_with_file_and_line(void **state)
+{
+    struct fixture *f = *state;
+    expect_error(f, "{\"prompt\":\"a\"}\n{\"prompt\":", "e.jsonl:2", "JSON");
+    expect_error(f, "[1]\n", "e.jsonl:1", "one JSON object a line");
+    expect_error(f, "\n\n{\"x\":1}\n", "e.jsonl:3", "--field");
+    expect_error(f, "{\"prompt\":\"a\",\"tokens\":[1]}\n", "e.jsonl:1", "only one of");
+    expect_error(f, "{\"prompt\":\"a\",\"prompt\":\"b\"}\n", "e.jsonl:1", "duplicate");
+    expect_error(f, "{\"prompt\":5}\n", "e.jsonl:1", "\"prompt\" must be a string");
+    expect_error(f, "{\"prompt\":\"\"}\n", "e.jsonl:1", "empty");
+    expect_error(f, "{\"tokens\":[]}\n", "e.jsonl:1", "at least one id");
+    expect_error(f, "{\"tokens\":[1,2048]}\n", "e.jsonl:1", "item 1");
+    expect_error(f, "{\"tokens\":[-1]}\n", "e.jsonl:1", "item 0");
+    expect_error(f, "{\"tokens\":[1.5]}\n", "e.jsonl:1", "item 0");
+    expect_error(f, "{\"messages\":[]}\n", "e.jsonl:1", "at least one message");
+    expect_error(f, "{\"messages\":[{\"content\":\"a\"}]}\n", "e.jsonl:1", "message 0");
+    expect_error(f, "{\"messages\":[{\"role\":\"user\"}]}\n", "e.jsonl:1", "chat template, line 1");
+    expect_error(f, "{\"turns\":[\"a\",1]}\n", "e.jsonl:1", "turn 1");
+    expect_error(f, "{\"prompt\":\"a\",\"max_tokens\":0}\n", "e.jsonl:1", "max_tokens");
+    expect_error(f, "{\"prompt\":\"a\",\"id\":[]}\n", "e.jsonl:1", "\"id\"");
+    expect_error(f, "{\"prompt\":\"a\xFF\"}\n", "e.jsonl:1", "byte 12");
+    f->options.line_limit = 20;
+    expect_error(f, "{\"prompt\":\"a\"}\n{\"prompt\":\"aaaaaaaaaaaaaaaaaaaaaaa\"}\n", "e.jsonl:2", "longer than 20 bytes");
+}
+
+static void a_model_without_tokenizer_takes_ids_alone(void **state)
+{
+    struct fixture *f = *state;
+    char *seen = read_all(f, file(f, "n.jsonl", "{\"tokens\":[5,70000]}\n{\"prompt\":\"a\"}\n"), NULL);
+    assert_non_null(strstr(seen, "0:ids|error: "));
+    assert_non_null(strstr(seen, "n.jsonl:2: the model has no tokenizer"));
+    free(seen);
+    f->options.chat_template = NULL;
+    expect_error(f, "{\"turns\":[\"a\"]}\n", "e.jsonl:1", "no chat template");
+}
+
+static void a_missing_file_is_an_error(void **state)
+{
+    struct fixture *f = *state;
+    struct prompts *p = NULL;
+    struct prompt prompt = {0};
+    struct err err = {0};
+    const char *files[] = { file(f, "ok.jsonl", "{\"prompt\":\"a\"}"), "/nonexistent/x.jsonl" };
+    assert_int_equal(prompts_open(&p, &f->options, files, 2, f->tokenizer, &err), 0);
+    assert_int_equal(prompts_next(p, &prompt, &err), 1);
+    prompt_free(&prompt);
+    assert_int_equal(prompts_next(p, &prompt, &err), -1);
+    assert_int_equal(err.code, ERR_IO);
+    assert_non_null(strstr(err.text, "/nonexistent/x.jsonl"));
+    prompts_close(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(pocket_prompts_give_the_golden_ids, setup, teardown),
+        cmocka_unit_test_setup_teardown(every_form_is_read, setup, teardown),
+        cmocka_unit_test_setup_teardown(arguments_reach_the_template, setup, teardown),
+        cmocka_unit_test_setup_teardown(special_tokens_in_content_are_text_unless_asked, setup, teardown),
+        cmocka_unit_test_setup_teardown(turns_go_on_with_the_answer, setup, teardown),
+        cmocka_unit_test_setup_teardown(faults_are_named_with_file_and_line, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_model_without_tokenizer_takes_ids_alone, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_missing_file_is_an_error, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
