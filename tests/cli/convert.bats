@@ -1,0 +1,204 @@
+# moe-convert: checkpoints in every form give the same bytes; what cannot be converted leaves nothing behind.
+
+load common
+
+setup() {
+    cd "$BATS_TEST_TMPDIR"
+    pocket=$MOE_MODELS/pocket/model
+    cp -R "$pocket" pocket
+}
+
+# The command fails with one line that says $1, and x.moe, where it should have written, is not there, nor anything like it.
+refuses() {
+    local words=$1
+    shift
+    run "$@"
+    assert_trouble moe-convert
+    [[ $output == *"$words"* ]] || { echo "'$output' does not say: $words"; return 1; }
+    [ -z "$(ls | grep '^x\.moe')" ] || { ls; return 1; }
+}
+
+# The model file's own object has all these keys and values.
+shows() {
+    local file=$1 pair
+    shift
+    run moe-view --json --type model "$file"
+    for pair in "$@"; do
+        [[ $output == *"$pair"* ]] || { echo "$file does not show $pair: $output"; return 1; }
+    done
+}
+
+# One value of a tensor.
+of_tensor() { moe-view --json --type tensor "$1" | grep "\"name\": \"$2\"," | grep -o "\"$3\": \"[^\"]*\""; }
+
+@test "a folder, archives and a pipe give the same bytes" {
+    moe-convert pocket -o folder.moe
+    tar cf p.tar pocket
+    tar czf p.tar.gz pocket
+    (cd pocket && tar cf - tokenizer.json model.safetensors config.json tokenizer_config.json generation_config.json) > flat.tar
+    moe-convert build p.tar -o tar.moe
+    moe-convert p.tar.gz -o gz.moe -j 1
+    moe-convert - -o pipe.moe < p.tar.gz
+    cat p.tar | moe-convert -o pipe2.moe -
+    moe-convert flat.tar --name pocket -o flat.moe
+    for file in tar gz pipe pipe2 flat; do cmp folder.moe $file.moe; done
+    [ "$(ls | grep -c '\.moe')" -eq 6 ]
+}
+
+@test "zip gives the same bytes, from a file and from a pipe" {
+    python3 - <<'PYTHON' || skip "no python3"
+import os, zipfile
+with zipfile.ZipFile("p.zip", "w", zipfile.ZIP_DEFLATED) as z:
+    for name in sorted(os.listdir("pocket")):
+        z.write("pocket/" + name)
+PYTHON
+    moe-convert pocket -o folder.moe
+    moe-convert p.zip -o zip.moe
+    cat p.zip | moe-convert - -o pipe.moe
+    cmp folder.moe zip.moe
+    cmp folder.moe pipe.moe
+}
+
+@test "both pocket models convert to what they are" {
+    moe-convert "$pocket" -o m.moe
+    moe-view --verify m.moe
+    shows m.moe '"name": "model"' '"dtype": "bf16"' '"experts": 32,' '"top_k": 4,' '"synthetic": false'
+    moe-convert "$MOE_MODELS/pocket/draft" --name draft --dtype f32 -o d.moe
+    moe-view --verify d.moe
+    shows d.moe '"name": "draft"' '"dtype": "f32"' '"moe_layers": 0,' '"tied": true'
+}
+
+@test "a single file takes its texts from beside it" {
+    moe-convert pocket -o folder.moe
+    moe-convert pocket/model.safetensors --name pocket -o file.moe
+    cmp folder.moe file.moe
+}
+
+@test "dtypes are chosen apart for experts" {
+    moe-convert pocket --dtype f32 --expert-dtype f16 -o a.moe
+    shows a.moe '"dtype": "f32, experts f16"'
+    [ "$(of_tensor a.moe layers.0.router format)" = '"format": "f32"' ]
+    [ "$(of_tensor a.moe layers.5.experts format)" = '"format": "f16"' ]
+    refuses "did you mean bf16?" moe-convert pocket --dtype bf61 -o x.moe
+}
+
+@test "a dry run prints the tensors and writes nothing" {
+    tar cf p.tar pocket
+    run moe-convert --dry-run pocket
+    [ "$status" -eq 0 ]
+    [[ ${lines[10]} =~ ^" "+6" "+"layers.*.experts "+"bf16 "+"32 x 3 x [64][192] "+14155776$ ]]
+    [ "${lines[11]}" = "olmoe: 6 layers, 8495040 parameters, 51 tensors, 16998144 bytes" ]
+    moe-convert --dry-run pocket > folder.txt
+    moe-convert --dry-run - < p.tar | cmp - folder.txt
+    [ -z "$(ls | grep '\.moe')" ]
+}
+
+@test "random weights do not depend on threads, only on the seed" {
+    moe-convert synthetic --like olmoe-1b-7b --layers 1 -j 1 --expert-dtype f16 --dry-run | tail -n 1 > plan
+    grep -q "^olmoe: 1 layers, " plan
+    cat > c.json <<'JSON'
+{"model_type": "olmoe", "hidden_size": 48, "intermediate_size": 40, "num_hidden_layers": 3, "num_attention_heads": 4,
+ "num_experts": 8, "num_experts_per_tok": 2, "rms_norm_eps": 1e-5, "max_position_embeddings": 64, "vocab_size": 100}
+JSON
+    moe-convert synthetic --like c.json -j 1 -o a.moe
+    moe-convert synthetic --like ./c.json -j 3 -o b.moe --seed 0
+    cmp a.moe b.moe
+    moe-convert synthetic --like c.json --seed 1 -o c.moe
+    run cmp a.moe c.moe
+    [ "$status" -eq 1 ]
+    moe-convert synthetic --like c.json --layers 5 -o d.moe
+    shows d.moe '"synthetic": true' '"layers": 5,'
+    refuses "no shape is known by that name" moe-convert synthetic --like olmo -o x.moe
+    refuses "no --like NAME" moe-convert synthetic -o x.moe
+    refuses "missing.json" moe-convert synthetic --like missing.json -o x.moe
+}
+
+@test "every listed shape can be planned, every listed family is real" {
+    moe-convert list > list
+    for name in $(awk '/^shapes/ { on = 1; next } on { print $1 }' list); do
+        moe-convert synthetic --like "$name" --dry-run > /dev/null
+    done
+    [ "$(awk '/^shapes/ { on = 1; next } on' list | wc -l)" -ge 3 ]
+    for family in olmoe llama qwen3; do grep -q "^  $family " list; done
+}
+
+@test "inflating keeps everything but the experts' width" {
+    moe-convert pocket -o m.moe
+    moe-convert inflate m.moe --expert-ffn 80 -o l.moe
+    moe-view --verify l.moe
+    shows l.moe '"inflated_from": 64' '"expert_inner": 80'
+    for name in embed layers.3.attention.qkv layers.5.router; do
+        of_tensor m.moe $name digest > a
+        of_tensor l.moe $name digest > b
+        [ -s a ]
+        cmp a b
+    done
+    refuses "have an inner width of 64 already" moe-convert inflate m.moe --expert-ffn 64 -o x.moe
+    refuses "no --expert-ffn N" moe-convert inflate m.moe -o x.moe
+    refuses "not a model file" moe-convert inflate pocket/config.json --expert-ffn 80 -o x.moe
+    moe-convert "$MOE_MODELS/pocket/draft" -o d.moe
+    refuses "has no experts" moe-convert inflate d.moe --expert-ffn 80 -o x.moe
+}
+
+@test "outputs that are no file are refused" {
+    refuses "no -o FILE" moe-convert pocket
+    refuses "a model file is mapped, not streamed" moe-convert pocket -o -
+    refuses "name a file on disk" moe-convert pocket -o /dev/full
+    refuses "cannot write into its folder" moe-convert pocket -o nowhere/x.moe
+    refuses "is a folder" moe-convert pocket -o pocket
+    if [ "$(id -u)" -ne 0 ]; then
+        mkdir locked
+        chmod a-w locked
+        refuses "cannot write into its folder" moe-convert pocket -o locked/x.moe
+    fi
+}
+
+@test "bad sources are one line and leave nothing" {
+    refuses "missing: cannot be read" moe-convert missing -o x.moe
+    refuses "SOURCE" moe-convert -o x.moe
+    mkdir empty
+    refuses "has no .safetensors file" moe-convert empty -o x.moe
+    tar cf p.tar pocket
+    head -c 3000000 p.tar > cut.tar
+    refuses "damaged, cut off" moe-convert cut.tar -o x.moe
+    refuses "damaged, cut off" moe-convert - -o x.moe < cut.tar
+    refuses "archive" moe-convert /dev/null -o x.moe
+    head -c 3000000 pocket/model.safetensors > short
+    mv short pocket/model.safetensors
+    refuses "model.safetensors: its tensors need" moe-convert pocket -o x.moe
+    printf '\200\0\0\0\0\0\0\0{' > pocket/model.safetensors
+    refuses "it is cut off" moe-convert pocket -o x.moe
+    rm pocket/config.json
+    cp "$pocket/model.safetensors" pocket
+    refuses "has no config.json" moe-convert pocket -o x.moe
+    sed 's/"olmoe"/"gpt2"/' "$pocket/config.json" > pocket/config.json
+    refuses 'config.json: model_type is "gpt2"; supported are' moe-convert pocket -o x.moe
+    sed 's/"num_hidden_layers": 6/"num_hidden_layers": 7/' "$pocket/config.json" > pocket/config.json
+    refuses "model.layers.6.input_layernorm.weight is missing" moe-convert pocket -o x.moe
+    sed 's/"num_hidden_layers": 6/"num_hidden_layers": 5/' "$pocket/config.json" > pocket/config.json
+    refuses "has no place in a olmoe model of 5 layers" moe-convert pocket -o x.moe
+}
+
+@test "an interrupted conversion leaves nothing" {
+    mkfifo pipe
+    tar cf p.tar pocket
+    moe-convert - -o x.moe < pipe &
+    job=$!
+    exec 7> pipe
+    head -c 3000000 p.tar >&7
+    sleep 0.3
+    kill -TERM $job
+    exec 7>&-
+    run wait $job
+    [ "$status" -ne 0 ]
+    [ -z "$(ls -A | grep -e '^x\.moe' -e '^\.moe-')" ]
+}
+
+@test "an archive that unpacks beyond all measure is refused" {
+    [ -n "$MOE_LONG" ] || skip "only in the long check"
+    mkdir big
+    cp pocket/config.json big
+    truncate -s 3G big/model.safetensors
+    tar cf - big | gzip -1 > big.tar.gz
+    refuses "unpacks to more than 200 times its size" moe-convert big.tar.gz -o x.moe
+}
