@@ -6,6 +6,7 @@
 #include "common/base/utf8.h"
 #include "common/decode/decode.h"
 #include "common/decode/ending.h"
+#include "common/sample/sampler.h"
 #include "tests/unit/tiny.h"
 
 enum { TOKENS = 60, VOCAB_LEAST = 20 };
@@ -62,6 +63,7 @@ struct seen {
     double end_s;
     int32_t root;
     bool has_root;
+    const struct digest128 *logits;     /* of each place of the answer, decoded alone; NULL: not known */
     struct text text;
 };
 
@@ -112,6 +114,12 @@ static int see_iteration(void *context, const struct decode_iteration *it, struc
                 assert_int_equal(it->token[row], it->emitted[kept - 1]);
             last = row;
         }
+        /* The row's logits are those of its place in the answer to the last bit. */
+        if (it->kept[row] && seen->logits && seen->answer_tokens + kept < TOKENS) {
+            struct digest128 digest = hash_xxh3(it->forward->logits + (size_t)row * (size_t)it->forward->vocab,
+                                                (size_t)it->forward->vocab * sizeof(float));
+            assert_memory_equal(&digest, &seen->logits[seen->answer_tokens + kept], sizeof digest);
+        }
         kept += it->kept[row];
     }
     assert_int_equal(kept, 1 + it->accepted);
@@ -135,10 +143,11 @@ static int see_iteration(void *context, const struct decode_iteration *it, struc
 static int run(struct rig *rig, const struct decode_settings *settings, const struct tokenizer *tokenizer, const int32_t *prompt,
                int tokens, struct decode_result *result, struct seen *seen, int32_t *token)
 {
+    const struct digest128 *logits = seen ? seen->logits : NULL;
     struct decoder *decoder = NULL;
     struct decoder_setup setup = {.engine = rig->engine, .tokenizer = tokenizer, .settings = settings};
     struct decode_prompt asked = {.token = prompt, .tokens = tokens};
-    struct seen mine = {.prompt = &asked};
+    struct seen mine = {.prompt = &asked, .logits = logits};
     struct decode_sink sink = {&mine, see_prompt, see_begin, see_iteration, see_text};
     must(decoder_open(&decoder, &setup, &rig->err), &rig->err);
     must(decoder_run(decoder, &asked, &sink, result, &rig->err), &rig->err);
@@ -172,6 +181,30 @@ static int make_prompt(uint64_t seed, int32_t *prompt)
     return count;
 }
 
+/* Decoding as it is defined: one token after the other, no loop of common/decode. */
+static void decode_alone(struct rig *rig, const struct decode_settings *settings, const int32_t *prompt, int count, int32_t *token,
+                         struct digest128 *logits)
+{
+    const struct sampling sampling = {settings->temperature, settings->top_k, settings->top_p, settings->min_p, settings->seed};
+    int vocab = engine_hparams(rig->engine)->vocab;
+    struct sequence *sequence = NULL;
+    struct sampler *sampler = NULL;
+    struct forward forward;
+    must(sequence_open(&sequence, rig->engine, count + TOKENS, &rig->err), &rig->err);
+    must(sampler_open(&sampler, &sampling, vocab, &rig->err), &rig->err);
+    must(sampler_begin(sampler, prompt, count, 0, &rig->err), &rig->err);
+    must(engine_prompt(rig->engine, sequence, prompt, count, NULL, NULL, NULL, &forward, &rig->err), &rig->err);
+    for (int i = 0; i < TOKENS; i++) {
+        logits[i] = hash_xxh3(forward.logits, (size_t)vocab * sizeof(float));
+        token[i] = sampler_choose(sampler, forward.logits, count + i, &rig->err);
+        struct batch batch = {.rows = 1, .token = &token[i], .logit_rows = 1};
+        must(engine_forward(rig->engine, sequence, &batch, &forward, &rig->err), &rig->err);
+        must(sequence_commit(sequence, (const int32_t[]){0}, 1, &rig->err), &rig->err);
+    }
+    sampler_close(&sampler);
+    sequence_close(&sequence);
+}
+
 static void tokens_do_not_depend_on_drafts_or_threads(void **state)
 {
     static const struct { double temperature, top_p, min_p; int top_k; } samplings[] = {
@@ -183,6 +216,7 @@ static void tokens_do_not_depend_on_drafts_or_threads(void **state)
         for (int threads = 1; threads <= 2; threads++) {
             struct rig rig;
             int32_t prompt[64], token[TOKENS], expected[4][TOKENS];
+            struct digest128 logits[TOKENS];
             int count = make_prompt(seed, prompt);
             rig_open(&rig, seed, -1, 0, threads);
             for (size_t s = 0; s < 4; s++)
@@ -197,12 +231,12 @@ static void tokens_do_not_depend_on_drafts_or_threads(void **state)
                     settings.seed = seed;
                     settings.draft = k ? "ngram" : NULL;
                     settings.draft_length = k ? lengths[k] : -1;
-                    assert_int_equal(run(&rig, &settings, NULL, prompt, count, &result, NULL, token), TOKENS);
+                    struct seen seen = {.logits = logits};
+                    if (!k)
+                        decode_alone(&rig, &settings, prompt, count, expected[s], logits);
+                    assert_int_equal(run(&rig, &settings, NULL, prompt, count, &result, &seen, token), TOKENS);
                     assert_int_equal(result.finish, FINISH_LENGTH);
-                    if (!k) {
-                        assert_int_equal(result.iterations, TOKENS - 1);
-                        memcpy(expected[s], token, sizeof token);
-                    }
+                    assert_true(k || result.iterations == TOKENS - 1);
                     assert_memory_equal(token, expected[s], sizeof token);
                     accepted += result.accepted_tokens;
                     refused += result.draft_tokens - result.accepted_tokens;
@@ -288,7 +322,7 @@ static void stop_strings_cut_the_same_text(void **state)
     (void)state;
     for (uint64_t seed = 1; seed <= 3; seed++) {
         struct rig rig;
-        struct seen whole = {0}, seen = {0};
+        struct seen whole = {0}, seen;
         int32_t prompt[64], token[TOKENS], all[TOKENS];
         int count = make_prompt(seed, prompt);
         struct decode_settings settings = DECODE_DEFAULTS;
@@ -310,6 +344,7 @@ static void stop_strings_cut_the_same_text(void **state)
                 settings.stop = (struct strings){stops, 2};
                 settings.draft = drafting ? "ngram:n=2" : NULL;
                 settings.draft_length = drafting ? 6 : -1;
+                seen = (struct seen){0};
                 tokens[drafting] = run(&rig, &settings, tokenizer, prompt, count, &result, &seen, token);
                 assert_int_equal(result.finish, FINISH_STOP);
                 assert_int_equal(seen.text.length, cut);
@@ -425,6 +460,11 @@ static void a_suite_sets_what_a_command_line_sets(void **state)
     assert_int_equal(settings.budget_mode, BUDGET_TRUNCATE);
     assert_int_equal(settings.max_tokens, -1);
     decode_settings_free(&store);
+    map = json_pack("{s:b}", "ignore-eos", 0);
+    must(decode_settings_from_json(&settings, &store, map, &err), &err);
+    assert_false(settings.ignore_eos);
+    decode_settings_free(&store);
+    json_decref(map);
     map = json_pack("{s:i}", "draft-length", 65);
     assert_int_equal(decode_settings_from_json(&settings, &store, map, &err), -1);
     assert_non_null(strstr(err.text, "draft-length"));
