@@ -55,7 +55,7 @@ show "moe-bench report bench.moes"
 cat <<END
 
 What it shows: drafts keep every text (same) with fewer forwards (tok/step). A budget bounds the experts that a forward loads
-(experts) and pays in right answers (correct): few when a fixed ranking says which to keep, hardly any when each forward's own
+(experts) and pays in right answers (correct): dearly where a fixed ranking says which to keep, hardly where each forward's own
 router does. This model fits into a processor's cache, so reading few bytes gains nothing and tok/s says little; \`make bench\`
 gives its experts the weight of a large model's.
 Everything is in $PWD; the overview is \`man -l man/moe.7\`.
