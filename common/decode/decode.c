@@ -137,7 +137,8 @@ static int check_prompt(const struct decoder *decoder, const struct decode_promp
     if (prompt->tokens < 1)
         return err_set(err, ERR_INPUT, "the prompt has no tokens; give at least one");
     if (prompt->tokens >= most)
-        return err_set(err, ERR_INPUT, "the prompt has %d tokens; prompt and answer together can have %d", prompt->tokens, most);
+        return err_set(err, ERR_INPUT, "the prompt has %d tokens; prompt and answer together can have %d",
+                       prompt->tokens, most);
     for (int i = 0; i < prompt->tokens; i++)
         if (prompt->token[i] < 0 || prompt->token[i] >= decoder->vocab)
             return err_set(err, ERR_INPUT, "token %d is not in the vocabulary of %d", (int)prompt->token[i], decoder->vocab);
@@ -201,10 +202,10 @@ static int draft(struct decoder *decoder, struct err *err)
         if (step.kind == STEP_STOP)
             break;
         int room = view.room - (step.leaf < 0 ? 0 : tree->depth[step.leaf]);
+        int tokens = step.tokens < room ? step.tokens : room;
         view.added = 0;
-        if (room > 0)
-            view.added = decoder->drafter->class->propose(decoder->drafter, tree, step.leaf, step.tokens < room ? step.tokens : room,
-                                                          step.siblings, err);
+        if (tokens > 0)
+            view.added = decoder->drafter->class->propose(decoder->drafter, tree, step.leaf, tokens, step.siblings, err);
         if (view.added < 0)
             return -1;
     }
@@ -232,8 +233,8 @@ static int verify(struct decoder *decoder, struct forward *forward, struct err *
 static int accept(struct decoder *decoder, const struct forward *forward, struct err *err)
 {
     int32_t *path = decoder->path;
-    int accepted = coupled_accept(decoder->sampler, &decoder->tree, forward->logits, forward->vocab, decoder->length - 1, path + 1,
-                                  decoder->emitted, err);
+    int accepted = coupled_accept(decoder->sampler, &decoder->tree, forward->logits, forward->vocab, decoder->length - 1,
+                                  path + 1, decoder->emitted, err);
     if (accepted < 0)
         return -1;
     memset(decoder->kept, 0, sizeof decoder->kept);
@@ -249,9 +250,10 @@ static int accept(struct decoder *decoder, const struct forward *forward, struct
 static void observe(struct decoder *decoder, const struct decode_iteration *iteration)
 {
     const struct forward *forward = iteration->forward;
-    struct outcome outcome = {.drafted = iteration->tree->nodes, .accepted = iteration->accepted, .emitted = iteration->n_emitted,
-                              .draft_s = iteration->draft_s, .verify_s = iteration->verify_s, .bytes = forward->bytes,
-                              .iteration_s = iteration->draft_s + iteration->verify_s + iteration->accept_s + iteration->other_s};
+    struct outcome outcome = {
+        .drafted = iteration->tree->nodes, .accepted = iteration->accepted, .emitted = iteration->n_emitted,
+        .draft_s = iteration->draft_s, .verify_s = iteration->verify_s, .bytes = forward->bytes,
+        .iteration_s = iteration->draft_s + iteration->verify_s + iteration->accept_s + iteration->other_s};
     for (int layer = 0; layer < forward->moe_layers; layer++)
         outcome.experts_loaded += forward->distinct_loaded[layer];
     if (decoder->policy->class->observe)

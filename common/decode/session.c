@@ -32,7 +32,9 @@ static int make_trusted(struct session *session, struct err *err)
         return err_memory(err);
     for (size_t i = 0; session->tokenizer && i < sizeof known / sizeof *known; i++) {
         size_t count = 0;
-        const char *bytes = known[i].id < 0 ? NULL : (const char *)tokenizer_token_bytes(session->tokenizer, known[i].id, &count);
+        const char *bytes = NULL;
+        if (known[i].id >= 0)
+            bytes = (const char *)tokenizer_token_bytes(session->tokenizer, known[i].id, &count);
         if (bytes && json_object_set_new(session->trusted, known[i].name, json_stringn(bytes, count)))
             return err_set(err, ERR_INPUT, "%s: token %d is not UTF-8", known[i].name, known[i].id);
     }
@@ -122,7 +124,8 @@ int session_header(const struct session *session, enum stream_kind kind, const s
     snprintf(inflated, sizeof inflated, "expert inner width %d to %d", identity->inflated_from,
              model_hparams(session->model)->expert_inner);
     if (header_init(&header, kind, console->program, MOE_VERSION, console->argc, console->argv, err) ||
-        header_set_dtype(&header, identity->dtype, err) || header_set_device(&header, device_info(session->device)->name, err) ||
+        header_set_dtype(&header, identity->dtype, err) ||
+        header_set_device(&header, device_info(session->device)->name, err) ||
         (identity->synthetic && header_label(&header, "synthetic", "random weights", err)) ||
         (identity->inflated_from && header_label(&header, "inflated", inflated, err))) {
         header_free(&header);

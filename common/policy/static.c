@@ -16,7 +16,8 @@ static int static_open(struct policy **out, struct spec *spec, const struct poli
     if (spec_int(spec, "K", otherwise, 0, setup->max_nodes, &K, err))
         return -1;
     if (setup->draft_length >= 0 && K != setup->draft_length)
-        return err_set(err, ERR_INPUT, "static: K=%d, but the draft length is given as %d; give it once", K, setup->draft_length);
+        return err_set(err, ERR_INPUT, "static: K=%d, but the draft length is given as %d; give it once", K,
+                       setup->draft_length);
     struct static_policy *policy = mem_alloc(1, sizeof *policy, err);
     if (!policy)
         return -1;

@@ -32,7 +32,10 @@ header() { moe-view --json "$1" | head -n 1; }
 answers() { decode --json "$@" | jq -c '[.id, .turn, .prompt_tokens, .tokens, .text, .finish_reason]'; }
 
 # The records of a stream without what is measured in time.
-timeless() { moe-view --json "$1" | jq -c 'del(.producer) | with_entries(select(.key | test("_us$|bandwidth|digest|bytes") | not))'; }
+timeless() {
+    moe-view --json "$1" |
+        jq -c 'del(.producer) | with_entries(select(.key | test("_us$|bandwidth|digest|bytes") | not))'
+}
 
 @test "greedy token ids equal the goldens of transformers" {
     local prompts=heldout.jsonl
@@ -47,7 +50,8 @@ timeless() { moe-view --json "$1" | jq -c 'del(.producer) | with_entries(select(
     [ ! -s differ.jsonl ] || { cat differ.jsonl; false; }
     # Where ids are the same the text is.
     jq -n -c --slurpfile got got.jsonl --slurpfile golden golden.jsonl '
-        INDEX($golden[]; .id) as $by_id | $got[] | select(.tokens == $by_id[.id].tokens and .text != $by_id[.id].text) | .id' > differ.jsonl
+        INDEX($golden[]; .id) as $by_id | $got[] | $by_id[.id] as $want |
+        select(.tokens == $want.tokens and .text != $want.text) | .id' > differ.jsonl
     [ ! -s differ.jsonl ] || { cat differ.jsonl; false; }
 }
 
@@ -123,7 +127,8 @@ timeless() { moe-view --json "$1" | jq -c 'del(.producer) | with_entries(select(
 @test "the context ends an answer, and refuses a prompt that fills it" {
     local n
     n=$(decode --json -p 'NAME OF' | jq .prompt_tokens)
-    [ "$(decode --json --ignore-eos -d ngram -c $((n + 7)) -p 'NAME OF' | jq -c '[.finish_reason, (.tokens | length)]')" = '["length",7]' ]
+    decode --json --ignore-eos -d ngram -c $((n + 7)) -p 'NAME OF' |
+        jq -e '.finish_reason == "length" and (.tokens | length) == 7'
     run decode -c "$n" -p 'NAME OF'
     assert_trouble moe-decode
     [[ $output == *"-p: the prompt has $n tokens"* ]]
@@ -132,7 +137,8 @@ timeless() { moe-view --json "$1" | jq -c 'del(.producer) | with_entries(select(
 @test "an end token inside an accepted draft ends the answer there" {
     # The same question twice, answered in between: the answer with its end and what followed it is what gets drafted.
     jq -c 'select(.task == "summ" or .task == "math") |
-           {id, tokens: (.prompt_tokens + .tokens + .prompt_tokens + .tokens + .prompt_tokens)}' golden.jsonl | head -n 24 > twice.jsonl
+           {id, tokens: (.prompt_tokens + .tokens + .prompt_tokens + .tokens + .prompt_tokens)}' \
+        golden.jsonl | head -n 24 > twice.jsonl
     answers twice.jsonl > none.jsonl
     answers -d ngram -K 16 twice.jsonl | cmp - none.jsonl
     decode --stream cut.moes -d ngram -K 16 twice.jsonl > cut.txt

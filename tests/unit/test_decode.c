@@ -140,8 +140,8 @@ static int see_iteration(void *context, const struct decode_iteration *it, struc
 }
 
 /* Runs one prompt on a decoder of its own; the answer goes to token[], its number is returned. */
-static int run(struct rig *rig, const struct decode_settings *settings, const struct tokenizer *tokenizer, const int32_t *prompt,
-               int tokens, struct decode_result *result, struct seen *seen, int32_t *token)
+static int run(struct rig *rig, const struct decode_settings *settings, const struct tokenizer *tokenizer,
+               const int32_t *prompt, int tokens, struct decode_result *result, struct seen *seen, int32_t *token)
 {
     const struct digest128 *logits = seen ? seen->logits : NULL;
     struct decoder *decoder = NULL;
@@ -182,8 +182,8 @@ static int make_prompt(uint64_t seed, int32_t *prompt)
 }
 
 /* Decoding as it is defined: one token after the other, no loop of common/decode. */
-static void decode_alone(struct rig *rig, const struct decode_settings *settings, const int32_t *prompt, int count, int32_t *token,
-                         struct digest128 *logits)
+static void decode_alone(struct rig *rig, const struct decode_settings *settings, const int32_t *prompt, int count,
+                         int32_t *token, struct digest128 *logits)
 {
     const struct sampling sampling = {settings->temperature, settings->top_k, settings->top_p, settings->min_p, settings->seed};
     int vocab = engine_hparams(rig->engine)->vocab;
@@ -378,8 +378,10 @@ static void text_is_certain_when_it_is_given(void **state)
         must(tokenizer_encode(tokenizer, text, strlen(text), 0, &tokens, &err), &err);
         ending_begin(&ending, 1000);
         size_t given = 0, cut = strlen(text);
-        for (int i = 0; i < 3; i++)
-            cut = strstr(text, stops[i]) && (size_t)(strstr(text, stops[i]) - text) < cut ? (size_t)(strstr(text, stops[i]) - text) : cut;
+        for (int i = 0; i < 3; i++) {
+            const char *found = strstr(text, stops[i]);
+            cut = found && (size_t)(found - text) < cut ? (size_t)(found - text) : cut;
+        }
         for (int i = 0; i < tokens.n && !ending.ended; i++) {
             must(ending_put(&ending, tokens.ids[i], &err), &err);
             assert_true(ending.certain >= given && ending.certain <= cut);
@@ -443,8 +445,8 @@ static void a_suite_sets_what_a_command_line_sets(void **state)
     struct decode_settings settings;
     struct decode_settings_store *store = NULL;
     struct err err = {0};
-    json_t *map = json_pack("{s:s, s:i, s:f, s:b, s:b, s:[s, s], s:s}", "draft", "ngram:n=3", "draft-length", 6, "temperature", 0.7,
-                            "ignore-eos", 1, "force-nothing", 0, "stop", "a", "b", "budget-mode", "truncate");
+    json_t *map = json_pack("{s:s, s:i, s:f, s:b, s:b, s:[s, s], s:s}", "draft", "ngram:n=3", "draft-length", 6,
+                            "temperature", 0.7, "ignore-eos", 1, "force-nothing", 0, "stop", "a", "b", "budget-mode", "truncate");
     (void)state;
     assert_int_equal(decode_settings_from_json(&settings, &store, map, &err), -1);
     assert_non_null(strstr(err.text, "force-nothing"));

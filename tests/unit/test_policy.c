@@ -53,8 +53,8 @@ static void static_asks_once_for_its_length(void **state)
 static void wrong_words_are_refused(void **state)
 {
     static const struct { const char *text; int draft_length; const char *part; } wrong[] = {
-        {"statc", -1, "did you mean static"}, {"oracle", -1, "not a policy"}, {"static:K=65", -1, "K"}, {"static:K=-1", -1, "K"},
-        {"static:k=4", -1, "k"}, {"static:K=4", 5, "give it once"}, {"static:K", -1, "K"},
+        {"statc", -1, "did you mean static"}, {"oracle", -1, "not a policy"}, {"static:K=65", -1, "K"},
+        {"static:K=-1", -1, "K"}, {"static:k=4", -1, "k"}, {"static:K=4", 5, "give it once"}, {"static:K", -1, "K"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {

@@ -175,7 +175,8 @@ static void draws_equal_the_definition(void **state)
         struct sample_draw draw = {(uint64_t)rand() << 32 | (uint64_t)rand(), (uint32_t)round, 1, 2};
         random_logits(logit, vocab);
         for (int i = 0; i < vocab; i++) {
-            struct philox counter = {{(uint32_t)i / 2, draw.position, draw.ordinal, draw.sample}}, b = philox(counter, draw.key);
+            struct philox counter = {{(uint32_t)i / 2, draw.position, draw.ordinal, draw.sample}};
+            struct philox b = philox(counter, draw.key);
             double g = -log(-log(i % 2 ? philox_uniform(b.word[2], b.word[3]) : philox_uniform(b.word[0], b.word[1])));
             kept[i] = vocab - 1 - i;
             if (winner < 0 || logit[i] / temperature + g > most) {
