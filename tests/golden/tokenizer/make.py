@@ -3,9 +3,9 @@
 
     python3 -m venv V && V/bin/pip install tokenizers && V/bin/python tests/golden/tokenizer/make.py
 
-NAME.json is a small tokenizer (the pocket model's own is used in place); NAME.jsonl has one text a line: `ids` with special tokens
-honoured, `plain` with them as text (where that differs), `framed` with what the post-processor adds (where that differs). Texts
-keep to characters that Unicode 12 had, because the libraries involved are of different versions of it.
+NAME.json is a small tokenizer (the pocket model's own is used in place); NAME.jsonl has one text a line: `ids` with special
+tokens honoured, `plain` with them as text, `framed` with what the post-processor adds (the last two where they differ from
+`ids`). Random texts keep to characters of Unicode 3.2: the libraries involved are of different, later versions of it.
 Also checks, without writing anything, that the pocket model's prompts give the ids in golden.jsonl.
 """
 import json
@@ -20,22 +20,37 @@ POCKET = os.path.join(HERE, "../../models/pocket")
 
 CORPUS = [
     "", "a", " ", "\n", "\0", "Hello, world!", "  two  spaces  ", "trailing   ", "   leading", "tab\tand\t\ttabs",
-    "a\nb\r\nc\rd\n\n\ne \n f\r\n\r\n", " \n \n ", "x" * 70, " " * 70, "\n" * 40, " \t" * 20 + "x", "1234567890 12 3.14 1,000 x2y",
+    "a\nb\r\nc\rd\n\n\ne \n f\r\n\r\n", " \n \n ", "x" * 70, " " * 70, "\n" * 40, " \t" * 20 + "x",
+    "1234567890 12 3.14 1,000 x2y",
     "I'm you're we've he'll she'd it's DON'T I'LL 'S 's' ''s '", "def f(x):\n    return x  # no\n\n\n    y = [1, 2]\n",
-    "!!! ... ??? --- *** (a) [b] {c} <d> a_b a-b a/b a\\b \"q\" 'q' `q` @# $%^&*~+=|", "http://a.b/c?d=e&f=%20#g", "CamelCaseWORDS",
-    "caf\u00e9 cafe\u0301 \u212b A\u030a \u2126 \u1e9b\u0323 \u0344 \u0958 \ufb1d \u2adc", "q\u0307\u0323 q\u0323\u0307 a\u0315\u0300\u05ae\u0300",
-    "\u1100\u1161\u11a8 \uac00\u11a8 \uac01 \ud55c\uad6d\uc5b4", "\u304b\u3099 \u30cf\u309a \u3053\u3093\u306b\u3061\u306f\u4e16\u754c \u30ab\u30bf\u30ab\u30ca",
-    "\u4f60\u597d\uff0c\u4e16\u754c\uff01\u3002\u300c\u5f15\u300d 123\u5e74", "\u0420\u0443\u0441\u0441\u043a\u0438\u0439 \u0439 \u0438\u0306",
-    "\u0395\u03bb\u03bb\u03b7\u03bd\u03b9\u03ba\u03ac \u03b1\u0301", "\u05e9\u05dc\u05d5\u05dd \u05e9\u05c1\u05bc", "\u0645\u0631\u062d\u0628\u0627 \u0661\u0662\u0663",
-    "\u0928\u092e\u0938\u094d\u0924\u0947 \u0967\u0968", "\u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35", "Ti\u1ebfng Vi\u1ec7t Tie\u0302\u0301ng Vie\u0323\u0302t",
+    "!!! ... ??? --- *** (a) [b] {c} <d> a_b a-b a/b a\\b \"q\" 'q' `q` @# $%^&*~+=|", "http://a.b/c?d=e&f=%20#g",
+    "CamelCaseWORDS",
+    "caf\u00e9 cafe\u0301 \u212b A\u030a \u2126 \u1e9b\u0323 \u0344 \u0958 \ufb1d \u2adc",
+    "q\u0307\u0323 q\u0323\u0307 a\u0315\u0300\u05ae\u0300",
+    "\u1100\u1161\u11a8 \uac00\u11a8 \uac01 \ud55c\uad6d\uc5b4",
+    "\u304b\u3099 \u30cf\u309a \u3053\u3093\u306b\u3061\u306f\u4e16\u754c \u30ab\u30bf\u30ab\u30ca",
+    "\u4f60\u597d\uff0c\u4e16\u754c\uff01\u3002\u300c\u5f15\u300d 123\u5e74",
+    "\u0420\u0443\u0441\u0441\u043a\u0438\u0439 \u0439 \u0438\u0306",
+    "\u0395\u03bb\u03bb\u03b7\u03bd\u03b9\u03ba\u03ac \u03b1\u0301", "\u05e9\u05dc\u05d5\u05dd \u05e9\u05c1\u05bc",
+    "\u0645\u0631\u062d\u0628\u0627 \u0661\u0662\u0663",
+    "\u0928\u092e\u0938\u094d\u0924\u0947 \u0967\u0968", "\u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35",
+    "Ti\u1ebfng Vi\u1ec7t Tie\u0302\u0301ng Vie\u0323\u0302t",
     "\U0001f600\U0001f468\u200d\U0001f469\u200d\U0001f467 \U0001f1e9\U0001f1ea \u2764\ufe0f \U0001f44d\U0001f3fd #\ufe0f\u20e3", "\u200b\u200c\u200d\ufeff\u00ad\u2060",
-    "a\u00a0b\u2003c\u3000d\u2028e\u2029f\u0085g\u180eh\u1680i\u202fj\u205fk", "\u0001\u0002\u001b[0m\u007f\u0080\u009f", "\ue000\uf8ff\U000f0000\U0010ffff\ufffd",
-    "\u00bd \u2167 \u2460 \u00b2 \u24d0 \U0001d7d8", "\u01c5 \u02b0 \u00aa \u00df \u1e9e \ufb01 \u017f \u212a '\u017f '\u212a", "\ud7a3\u11a8 \u0f73 \u0f71\u0f72 \u1f82 \u0390",
-    "<|end|>", "x<|end|>y", "a <|user|> b", "<|user|>\nHi<|end|>\n<|assistant|>\n", "<|end|><|end|> <|end|>", "<|en", "<|end|", "<|<|end|>|>",
-    "<|endoftext|><|pad|>", "<|END|>", "\u00e9<|end|>\u0301", "foo<s>bar</s> <s> x", "MASK MASK, a MASK b MASKx xMASK \u00e9MASK MASK\u00e9 MASK_ -MASK-",
-    "a  LEFT  b\n LEFT\tLEFT  c", "a  RIGHT  b\n RIGHT\t RIGHT  c RIGHT", "LEFT RIGHT LEFT  RIGHT", "  BOTH  BOTH  ", "one\u00c9two oneE\u0301two \u00c9",
-    "    four        eight   three", "abcabcd abcd abc ab", "mixed \u6f22\u5b57kana\u304b\u306aHangul\ud55c\uae00 123abc456", "\t\n\x0b\x0c\r x \x1c\x1d\x1e\x1f y",
-    "The quick brown fox jumps over the lazy dog. " * 4, "if __name__ == '__main__':\n\tmain()\n", "a,b;c:d!e?f.g", "3,14 $5.00 50% #1 @me x=y+z",
+    "a\u00a0b\u2003c\u3000d\u2028e\u2029f\u0085g\u180eh\u1680i\u202fj\u205fk",
+    "\u0001\u0002\u001b[0m\u007f\u0080\u009f", "\ue000\uf8ff\U000f0000\U0010ffff\ufffd",
+    "\u00bd \u2167 \u2460 \u00b2 \u24d0 \U0001d7d8",
+    "\u01c5 \u02b0 \u00aa \u00df \u1e9e \ufb01 \u017f \u212a '\u017f '\u212a",
+    "\ud7a3\u11a8 \u0f73 \u0f71\u0f72 \u1f82 \u0390",
+    "<|end|>", "x<|end|>y", "a <|user|> b", "<|user|>\nHi<|end|>\n<|assistant|>\n", "<|end|><|end|> <|end|>", "<|en",
+    "<|end|", "<|<|end|>|>",
+    "<|endoftext|><|pad|>", "<|END|>", "\u00e9<|end|>\u0301", "foo<s>bar</s> <s> x",
+    "MASK MASK, a MASK b MASKx xMASK \u00e9MASK MASK\u00e9 MASK_ -MASK-",
+    "a  LEFT  b\n LEFT\tLEFT  c", "a  RIGHT  b\n RIGHT\t RIGHT  c RIGHT", "LEFT RIGHT LEFT  RIGHT", "  BOTH  BOTH  ",
+    "one\u00c9two oneE\u0301two \u00c9",
+    "    four        eight   three", "abcabcd abcd abc ab",
+    "mixed \u6f22\u5b57kana\u304b\u306aHangul\ud55c\uae00 123abc456", "\t\n\x0b\x0c\r x \x1c\x1d\x1e\x1f y",
+    "The quick brown fox jumps over the lazy dog. " * 4, "if __name__ == '__main__':\n\tmain()\n", "a,b;c:d!e?f.g",
+    "3,14 $5.00 50% #1 @me x=y+z",
 ]
 
 
@@ -43,7 +58,8 @@ def random_texts(count, seed):
     """Mixtures of all scripts, marks, controls and pieces of the texts above."""
     rng = random.Random(seed)
     ranges = [(0, 0x7F), (0x80, 0x24F), (0x300, 0x36F), (0x370, 0x52F), (0x590, 0x6FF), (0x900, 0xDFF), (0xE00, 0x11FF),
-              (0x1E00, 0x2BFF), (0x3000, 0x30FF), (0x4E00, 0x4EFF), (0xAC00, 0xD7A3), (0xFB00, 0xFFEF), (0x1D400, 0x1D7FF),
+              (0x1E00, 0x2BFF), (0x3000, 0x30FF), (0x4E00, 0x4EFF), (0xAC00, 0xD7A3), (0xFB00, 0xFFEF), (0x1D400,
+                  0x1D7FF),
               (0x1F300, 0x1F64F), (0x20000, 0x200FF)]
     out = []
     while len(out) < count:
@@ -77,10 +93,12 @@ def small(merges_as_strings=False, merge_count=120, **parts):
     merges = [m.split(" ") if isinstance(m, str) else m for m in merges]
     wanted = [t for t, _ in by_id if len(t) == 1]
     wanted += [t for t in dict.fromkeys(a + b for a, b in merges) if t not in wanted]
-    base = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None, "pre_tokenizer": None,
+    base = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None,
+        "pre_tokenizer": None,
             "post_processor": None,
             "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
-            "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None,
+            "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+                "end_of_word_suffix": None,
                       "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
                       "vocab": {t: i for i, t in enumerate(wanted)},
                       "merges": [" ".join(m) for m in merges] if merges_as_strings else merges}}
@@ -95,7 +113,8 @@ def small(merges_as_strings=False, merge_count=120, **parts):
 
 
 def split(pattern, behavior="Isolated", invert=False, literal=False):
-    return {"type": "Split", "pattern": {"String" if literal else "Regex": pattern}, "behavior": behavior, "invert": invert}
+    return {"type": "Split", "pattern": {"String" if literal else "Regex": pattern}, "behavior": behavior,
+        "invert": invert}
 
 
 def sequence(*steps):
@@ -112,7 +131,8 @@ R3 = (r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?
 VARIANTS = {
     # GPT-2's own pattern, a space in front, merges in the old spelling, bos and eos
     "prefix": small(
-        merges_as_strings=True, pre_tokenizer={"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+        merges_as_strings=True, pre_tokenizer={"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True,
+            "use_regex": True},
         added_tokens=lambda n: [added(n, "<s>", True), added(n + 1, "</s>", True)],
         post_processor=lambda n: {"type": "Sequence", "processors": [
             {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True},
@@ -124,26 +144,34 @@ VARIANTS = {
                                 "</s>": {"id": "</s>", "ids": [n + 1], "tokens": ["</s>"]}}}]}),
     # all flags of added tokens, and content that normalisation changes
     "flags": small(
-        normalizer={"type": "NFC"}, pre_tokenizer={"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+        normalizer={"type": "NFC"}, pre_tokenizer={"type": "ByteLevel", "add_prefix_space": False,
+            "trim_offsets": True, "use_regex": True},
         added_tokens=lambda n: [
             added(n, "<|end|>", True), added(n + 1, "MASK", True, single_word=True), added(n + 2, "LEFT", lstrip=True),
             added(n + 3, "RIGHT", True, rstrip=True), added(n + 4, "BOTH", lstrip=True, rstrip=True),
-            added(n + 5, "  ", normalized=True), added(n + 6, "    ", normalized=True), added(n + 7, "E\u0301", normalized=True),
-            added(n + 8, "abc", normalized=True), added(n + 9, "abcd"), added(n + 10, "<|user|>", True, normalized=True)]),
+            added(n + 5, "  ", normalized=True), added(n + 6, "    ", normalized=True), added(n + 7, "E\u0301",
+                normalized=True),
+            added(n + 8, "abc", normalized=True), added(n + 9, "abcd"), added(n + 10, "<|user|>", True,
+                normalized=True)]),
     # several splits one after the other, digits apart, an anchor
     "chain": small(
         pre_tokenizer=sequence(
-            split(r"[\r\n]"), split("\\s?[A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u0370-\u03ff\u0400-\u04ff]+"),
-            split(r"\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+"), split(r"\s+$"), split("[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"),
+            split(r"[\r\n]"),
+                split("\\s?[A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u0370-\u03ff\u0400-\u04ff]+"),
+            split(r"\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+"), split(r"\s+$"),
+                split("[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"),
             {"type": "Digits", "individual_digits": True}, LEVEL)),
     # merges ignored for whole words, groups of three digits
     "whole": small(model={"ignore_merges": True}, pre_tokenizer=sequence(split(R2), LEVEL)),
-    "three": small(pre_tokenizer=sequence(split(r"\p{N}{1,3}"), split("[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"), split(R3), LEVEL)),
+    "three": small(pre_tokenizer=sequence(split(r"\p{N}{1,3}"), split("[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"),
+    split(R3), LEVEL)),
     # the behaviours of Split that are not Isolated
-    "previous": small(pre_tokenizer=sequence(split(" ", "MergedWithPrevious", literal=True), split("[aeiou]", "MergedWithNext"), LEVEL)),
+    "previous": small(pre_tokenizer=sequence(split(" ", "MergedWithPrevious", literal=True), split("[aeiou]",
+    "MergedWithNext"), LEVEL)),
     "contiguous": small(pre_tokenizer=sequence(split(r"\d", "Contiguous"), split(r"[\w]+", "Removed", invert=True),
                                                {"type": "Digits", "individual_digits": False}, LEVEL)),
-    "removed": small(pre_tokenizer=sequence(split(r"(?i:x|the)", "Removed"), split(r"\W|^b|o$", "Contiguous", invert=True), LEVEL)),
+    "removed": small(pre_tokenizer=sequence(split(r"(?i:x|the)", "Removed"), split(r"\W|^b|o$", "Contiguous",
+    invert=True), LEVEL)),
 }
 
 

@@ -1,0 +1,39 @@
+/* Any bytes as a chat template, rendered with a few messages. Built with -fsanitize=fuzzer, or with -DFUZZ_FILES to read
+ * files. */
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/file.h"
+#include "common/model/template.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    static const char json[] = "{\"messages\":[{\"role\":\"user\",\"content\":\" a\\u00e9 b\\n\"},{\"role\":\"assistant\","
+                               "\"content\":null,\"tool_calls\":"
+                               "[{\"name\":\"f\",\"arguments\":{\"x\":[1,2.5,true]}}]}],\"n\":3}";
+    struct template *t = NULL;
+    struct template_output out = {0};
+    json_t *values = json_loads(json, 0, NULL);
+    if (values && !template_new(&t, (const char *)data, bytes, NULL))
+        template_render(t, values, NULL, &out, NULL);
+    template_output_free(&out);
+    template_free(&t);
+    json_decref(values);
+    return 0;
+}
+
+#ifdef FUZZ_FILES
+int main(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        struct text bytes = {0};
+        if (file_read(&bytes, argv[i], (size_t)1 << 30, NULL))
+            return 2;
+        LLVMFuzzerTestOneInput((const uint8_t *)bytes.data, bytes.length);
+        text_free(&bytes);
+    }
+    return 0;
+}
+#endif
