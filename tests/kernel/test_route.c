@@ -159,7 +159,7 @@ static void shortlist_agrees_with_the_reference(void **state)
     (void)state;
     static const struct {
         int rows, experts, budget;
-    } shapes[] = {{1, 1, 1}, {1, 8, 3}, {9, 33, 33}, {17, 64, 16}, {512, 128, 1}, {3, 1024, 1000}};
+    } shapes[] = {{1, 1, 1}, {1, 8, 3}, {9, 33, 33}, {17, 64, 16}, {512, 128, 1}, {3, 1024, 40}};
     for (int i = 0; i < LENGTH(shapes); i++)
         for (int ties = 0; ties < 2; ties++) {
             uint64_t seed = (uint64_t)i + 21;
