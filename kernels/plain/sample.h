@@ -10,6 +10,7 @@
 #define MOE_KERNELS_PLAIN_SAMPLE_H
 
 #include <math.h>
+#include <stddef.h>
 
 #include "kernels/plain/philox.h"
 
@@ -140,6 +141,39 @@ PLAIN int32_t sample_gumbel(const float *logit, const int32_t *kept, int count, 
         }
     }
     return winner;
+}
+
+/* The token that follows these logits: the best at temperature 0, otherwise drawn. -1 when they are not finite. */
+PLAIN int32_t sample_token(const float *logit, int vocab, const struct sample_filter *filter, const struct sample_draw *draw,
+                           int32_t *kept)
+{
+    int32_t best = sample_best(logit, vocab);
+    if (best < 0 || !(filter->temperature > 0))
+        return best;
+    return sample_gumbel(logit, kept, sample_keep(logit, vocab, best, filter, kept), filter->temperature, draw);
+}
+
+/* The distribution that sample_token draws from: probability[vocab], 0 where the filter keeps nothing; at temperature 0 all
+ * of it lies on the best token. Returns how many tokens have some; 0 when the logits are not finite. */
+PLAIN int sample_probabilities(const float *logit, int vocab, const struct sample_filter *filter, int32_t *kept,
+                               double *probability)
+{
+    int32_t best = sample_best(logit, vocab);
+    double total = 0;
+    if (best < 0)
+        return 0;
+    for (int32_t token = 0; token < vocab; token++)
+        probability[token] = 0;
+    if (!(filter->temperature > 0)) {
+        probability[best] = 1;
+        return 1;
+    }
+    int count = sample_keep(logit, vocab, best, filter, kept);
+    for (int at = 0; at < count; at++)
+        total += probability[kept[at]] = sample_weight(logit, kept[at], logit[best], filter->temperature);
+    for (int at = 0; at < count; at++)
+        probability[kept[at]] /= total;
+    return count;
 }
 
 #endif

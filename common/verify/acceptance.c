@@ -1,0 +1,79 @@
+#include "common/verify/acceptance.h"
+
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/cli/nearest.h"
+
+const struct acceptance_class *const acceptance_classes[] = {
+    &acceptance_coupled, &acceptance_rejection, &acceptance_typical, NULL,
+};
+
+static int find_class(const struct acceptance_class **out, const char *kind, struct err *err)
+{
+    struct nearest nearest = {.word = kind};
+    for (const struct acceptance_class *const *class = acceptance_classes; *class; class++) {
+        nearest_offer(&nearest, (*class)->name);
+        if (strcmp(kind, (*class)->name) == 0) {
+            *out = *class;
+            return 0;
+        }
+    }
+    if (nearest.best)
+        return err_set(err, ERR_INPUT, "'%s' is not an acceptance rule; did you mean %s?", kind, nearest.best);
+    return err_set(err, ERR_INPUT, "'%s' is not an acceptance rule; there are coupled, rejection and typical", kind);
+}
+
+static int take_scratch(struct acceptance *acceptance, struct err *err)
+{
+    const size_t vocab = (size_t)acceptance->setup.vocab, nodes = (size_t)acceptance->setup.nodes;
+    acceptance->kept = mem_alloc(vocab, sizeof *acceptance->kept, err);
+    acceptance->probability = mem_alloc(vocab, sizeof *acceptance->probability, err);
+    acceptance->score = mem_alloc(nodes, sizeof *acceptance->score, err);
+    acceptance->depth = mem_alloc(nodes, sizeof *acceptance->depth, err);
+    return acceptance->kept && acceptance->probability && acceptance->score && acceptance->depth ? 0 : -1;
+}
+
+int acceptance_open(struct acceptance **out, const char *text, const struct acceptance_setup *setup, struct err *err)
+{
+    struct acceptance *acceptance = mem_alloc(1, sizeof *acceptance, err);
+    struct spec *spec = NULL;
+    int rc = -1;
+    if (!acceptance)
+        return -1;
+    acceptance->setup = *setup;
+    if (spec_parse(&spec, text ? text : acceptance_classes[0]->name, err) ||
+        find_class(&acceptance->class, spec_kind(spec), err) ||
+        (acceptance->class->open && acceptance->class->open(acceptance, spec, err)) || spec_end(spec, err) ||
+        take_scratch(acceptance, err))
+        goto done;
+    *out = acceptance;
+    acceptance = NULL;
+    rc = 0;
+done:
+    acceptance_close(&acceptance);
+    spec_free(&spec);
+    return rc;
+}
+
+void acceptance_close(struct acceptance **acceptance)
+{
+    struct acceptance *a = *acceptance;
+    if (a) {
+        mem_free(&a->kept);
+        mem_free(&a->probability);
+        mem_free(&a->score);
+        mem_free(&a->depth);
+    }
+    mem_free(acceptance);
+}
+
+int acceptance_accept(const struct acceptance *acceptance, const struct reject_draft *draft, const float *logits,
+                      const struct sample_draw *draw, int32_t *path, int32_t *emitted, struct err *err)
+{
+    int accepted = acceptance->class->accept(acceptance, draft, logits, draw, path, emitted);
+    if (accepted < 0)
+        return err_set(err, ERR_INPUT, "the logits at position %d are not finite; the model's weights are damaged",
+                       (int)draw->position - accepted);
+    return accepted;
+}
