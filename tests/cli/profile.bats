@@ -7,6 +7,7 @@ setup_file() {
     load common
     export WORK="$BATS_FILE_TMPDIR" HELDOUT="$MOE_MODELS/pocket/heldout.jsonl" GOLDEN="$MOE_MODELS/pocket/golden.jsonl"
     export COUNT=$([ "$MOE_SANITIZED" ] && echo 4 || echo 20)
+    export LONG="def total(values): $(for i in 1 2 3 4 5 6 7 8; do printf 'if values[%d] > %d: return %d; ' $i $((i * 7)) $i; done)"
     ln -s "$MOE_POCKET" "$WORK/pocket.moe"
     cd "$WORK"
     for task in math code extract summ; do
@@ -59,9 +60,10 @@ digest() {
 }
 
 @test "experts and weights are the largest of the recorded probabilities, and mass is their sum" {
-    moe-profile -q -m pocket.moe --record route,probs -n 3 -p "def add(a, b):" | moe-view --json |
+    moe-profile -q -m pocket.moe --record route,probs -n 3 -p "$LONG" | moe-view --json |
         jq -c 'select(.type == "route")' > probs.jsonl
-    [ "$(wc -l < probs.jsonl)" -ge 3 ]
+    [ "$(jq -s '[.[] | select(.phase == "prompt")] | length' probs.jsonl)" -ge 2 ]      # several records
+    [ "$(wc -l < probs.jsonl)" -ge 4 ]
     [ "$(jq -s '[.[] | . as $r | range(0; $r.n) as $t | range(0; 6) as $l | $r.probs[$t][$l] as $p |
         ([$p | to_entries | sort_by(-.value, .key)[:4][] | .key] == $r.experts[$t][$l]) and
         ([$p | to_entries | sort_by(-.value, .key)[:4][] | .value] == $r.weights[$t][$l]) and
@@ -71,10 +73,15 @@ digest() {
 }
 
 @test "logits and hidden states are recorded on request" {
-    moe-profile -q -m pocket.moe --record route,logits,hidden -n 2 -p "The harbour master" | moe-view --json |
+    moe-profile -q -m pocket.moe --record route,logits,hidden -n 2 -p "$LONG" | moe-view --json |
         jq -c 'select(.type == "route")' > full.jsonl
     [ "$(jq -s '[.[] | (.logits | length) == .n and (.logits[0] | length) == 2048 and (.hidden[0] | length) == 6 and
                  (.hidden[0][0] | length) == 192] | all' full.jsonl)" = true ]
+    # read in smaller pieces then, and recorded alike
+    moe-profile -q -m pocket.moe -n 2 -p "$LONG" | moe-view --json > plain.jsonl
+    for key in tokens experts weights; do
+        [ "$(jq -sc "[.[] | select(.type == \"route\") | .$key[]]" plain.jsonl)" = "$(jq -sc "[.[] | .$key[]]" full.jsonl)" ]
+    done
     # the best token behind the last one of the prompt is the next one recorded
     next=$(jq -s '[.[] | select(.phase == "prompt")][-1].logits[-1] | to_entries | max_by(.value) | .key' full.jsonl)
     [ "$next" = "$(jq -s '[.[] | select(.phase == "decode")][0].tokens[0]' full.jsonl)" ]
@@ -95,9 +102,18 @@ digest() {
     true
 }
 
+@test "nothing counts behind a stop string that a draft went past" {
+    ask() { "$@" -q -m pocket.moe -n 60 --stop "the two" -p "one two three four. one two three four. one two three four. one two"; }
+    ask moe-profile -o none.moes
+    ask moe-profile --draft ngram -K 8 -o drafted.moes
+    ask moe-decode --draft ngram -K 8 --stream - | moe-view --json --type iter | jq -s -e '.[-1] | .emitted < .accepted'
+    digest none.moes > none
+    digest drafted.moes | cmp - none
+}
+
 @test "shards, merged or taken together, add up to the whole, also with equal prompts at T > 0" {
     { head -n 4 prompts.jsonl; head -n 3 prompts.jsonl; } > twice.jsonl
-    settings="-q -m pocket.moe -n 12 --temperature 1"
+    settings="-q -m pocket.moe -n 12 --temperature 3"
     moe-profile $settings twice.jsonl -o whole.moes
     for i in 1 2 3; do moe-profile $settings --shard $i/3 twice.jsonl -o shard$i.moes; done
     [ "$(moe-view --json shard1.moes | jq -c 'select(.type == "begin")' | wc -l)" = 3 ]
@@ -174,6 +190,18 @@ digest() {
     assert_trouble moe-coact
     [[ $output == *"bad.jsonl:3"* ]]
     [ ! -e no.moes ]
+}
+
+@test "a profile that is ended early leaves nothing behind" {
+    mkdir stopped
+    moe-profile -q -m pocket.moe -n 400 --ignore-eos "$HELDOUT" -o stopped/routes.moes 3>&- &
+    pid=$!
+    for ((i = 0; i < 100; i++)); do [ "$(ls -A stopped)" ] && break; sleep 0.1; done
+    [ "$(ls -A stopped)" ]
+    kill -TERM $pid
+    wait $pid || status=$?
+    [ "$status" = 143 ]
+    [ -z "$(ls -A stopped)" ]
 }
 
 @test "the examples of the man page run" {

@@ -13,7 +13,7 @@ enum { LAYERS = 2, EXPERTS = 4 };
 static const struct stream_model model = { .name = "tiny", .source_sha256 = HEX("a"), .tokenizer_sha256 = HEX("b"),
                                            .index_sha256 = HEX("c"), .layers = 2, .moe_layers = LAYERS, .experts = EXPERTS, .top_k = 2, .vocab = 50,
                                            .hidden = 8 };
-static const int32_t orders[LAYERS][EXPERTS] = { { 2, 0, 3, 1 }, { 1, 3, 0, 2 } };
+static const int32_t orders[LAYERS + 1][EXPERTS] = { { 2, 0, 3, 1 }, { 1, 3, 0, 2 }, { 0, 1, 2, 3 } };
 
 static void write_rank(const char *path, const struct stream_model *of, int first, int second, int layers)
 {
@@ -92,7 +92,7 @@ static void test_static(void **unused)
     write_rank(path, &model, 2, 3, LAYERS);
     assert_int_equal(open_budget(&budget, "1,4", path, false, &note, &err), 0);
     assert_int_equal(budget->plan.ranking, PLAN_STATIC);
-    assert_memory_equal(budget->plan.order, orders, sizeof orders);
+    assert_memory_equal(budget->plan.order, orders, LAYERS * sizeof *orders);
     assert_true(budget->plan.budget[0] == 1 && budget->plan.budget[1] == 4);
     assert_true(budget->plan.moe_layers == LAYERS && budget->plan.experts == EXPERTS);
     assert_string_equal(budget->label, "budget 1 to 4 of 4, static by mass, substitute");
@@ -143,7 +143,7 @@ static void test_other_models(void **unused)
 
     other = model;                              /* what cannot be used is refused by force, too */
     other.layers = other.moe_layers = 3;
-    write_rank(path, &other, -1, -1, LAYERS);
+    write_rank(path, &other, -1, -1, LAYERS + 1);
     assert_int_equal(open_budget(&budget, "2", path, false, &note, &err), -1);
     assert_int_equal(open_budget(&budget, "2", path, true, &note, &err), -1);
     assert_non_null(strstr(err.text, "3 layers"));

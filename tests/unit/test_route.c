@@ -253,7 +253,7 @@ static void test_ranking(void **unused)
 static void test_budget_parse(void **unused)
 {
     (void)unused;
-    static const char *const bad[] = { "", "0", "-1", "+1", " 1", "1 ", "1,", ",1", "8x", "1,2", "1,2,3,4", "1,,3", "0x4", "1e2" };
+    static const char *const bad[] = { "", "0", "-1", "+1", " 1", "1 ", "1,", ",1", "8x", "1,2", "1,2,3,4", "1,,3", "0x4", "1e2", "1x2x3", "1 2 3" };
     int32_t size[3];
     struct err err = {0};
     assert_int_equal(budget_parse(size, "12", 3, 32, &err), 0);
