@@ -13,7 +13,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
 static const char tokenizer_json[] =
     "{\"added_tokens\":[{\"id\":3,\"content\":\"<|\",\"special\":true}],\"normalizer\":{\"type\":\"NFC\"},"
-    "\"post_processor\":null,\"decoder\":{\"type\":\"ByteLevel\"},\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
+    "\"post_processor\":null,\"decoder\":{\"type\":\"ByteLevel\"},"
+    "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
     "\"model\":{\"type\":\"BPE\",\"unk_token\":\"a\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}}";
 static const char chat[] = "{% for m in messages %}<|{{ m.role }}{{ m.content|trim }}{% endfor %}";
 

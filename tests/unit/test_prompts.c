@@ -207,6 +207,33 @@ static void turns_go_on_with_the_answer(void **state)
     prompts_close(&p);
 }
 
+static void a_turn_that_the_template_refuses_changes_nothing(void **state)
+{
+    struct fixture *f = *state;
+    static const char source[] =
+        "{{ messages[0].content }}{% if messages[1] is defined %}{{ raise_exception('no more') }}{% endif %}";
+    const char *path = file(f, "t.jsonl", "{\"turns\":[\"a\",\"b\"]}\n");
+    struct template *t = NULL;
+    struct prompts *p = NULL;
+    struct prompt prompt = {0};
+    assert_int_equal(template_new(&t, source, strlen(source), NULL), 0);
+    f->options.chat_template = t;
+    assert_int_equal(prompts_open(&p, &f->options, &path, 1, f->tokenizer, NULL), 0);
+    assert_int_equal(prompts_next(p, &prompt, NULL), 1);
+    json_t *messages = prompt.messages;
+    for (int i = 0; i < 2; i++) {
+        struct err err = {0};
+        assert_int_equal(prompt_next_turn(p, &prompt, "x", 1, &err), -1);
+        assert_non_null(strstr(err.text, "t.jsonl:1: turn 2: chat template, line 1: the template refuses: no more"));
+        assert_ptr_equal(prompt.messages, messages);
+        assert_int_equal(json_array_size(prompt.messages), 1);
+        assert_string_equal(prompt.text, "a");
+    }
+    prompt_free(&prompt);
+    prompts_close(&p);
+    template_free(&t);
+}
+
 static void faults_are_named_with_file_and_line(void **state)
 {
     struct fixture *f = *state;
@@ -267,6 +294,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(arguments_reach_the_template, setup, teardown),
         cmocka_unit_test_setup_teardown(special_tokens_in_content_are_text_unless_asked, setup, teardown),
         cmocka_unit_test_setup_teardown(turns_go_on_with_the_answer, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_turn_that_the_template_refuses_changes_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(faults_are_named_with_file_and_line, setup, teardown),
         cmocka_unit_test_setup_teardown(a_model_without_tokenizer_takes_ids_alone, setup, teardown),
         cmocka_unit_test_setup_teardown(a_missing_file_is_an_error, setup, teardown),

@@ -146,8 +146,8 @@ static void what_never_ends_is_stopped(void **state)
     char deep[6000], *text;
     (void)state;
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
-        if (!render(sources[i], NULL, &text))
-            fail_msg("%s ends", sources[i]);
+        if (!render(sources[i], NULL, &text) || (strstr(sources[i], "macro") && !strstr(text, "nested deeper")))
+            fail_msg("%s: %s", sources[i], text);
         free(text);
     }
     for (const char *kind = "([-"; *kind; kind++) {

@@ -81,7 +81,9 @@ static void pocket_ids_are_those_of_the_package(void **state)
 
 static void every_kind_of_element_gives_the_ids_of_the_package(void **state)
 {
-    static const char *const names[] = { "prefix", "flags", "chain", "whole", "three", "previous", "contiguous", "removed" };
+    static const char *const names[] = {
+        "prefix", "flags", "chain", "whole", "three", "lines", "previous", "contiguous", "removed"
+    };
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char path[1200];
