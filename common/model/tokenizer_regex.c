@@ -20,7 +20,8 @@
 #define NOT_SPACES "\\x00-\\x08\\x0E-\\x1F\\x21-\\x{84}\\x{86}-\\x{9F}\\x{A1}-\\x{167F}\\x{1681}-\\x{1FFF}\\x{200B}-\\x{2027}" \
                    "\\x{202A}-\\x{202E}\\x{2030}-\\x{205E}\\x{2060}-\\x{2FFF}\\x{3001}-\\x{10FFFF}"
 /* Alphabetic characters that are no letters: letter numbers, circled and squared letters. */
-#define WORDS "\\p{L}\\p{M}\\p{Nd}\\p{Pc}\\p{Nl}\\x{24B6}-\\x{24E9}\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{1F169}\\x{1F170}-\\x{1F189}"
+#define WORDS "\\p{L}\\p{M}\\p{Nd}\\p{Pc}\\p{Nl}" \
+              "\\x{24B6}-\\x{24E9}\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{1F169}\\x{1F170}-\\x{1F189}"
 
 struct pattern {
     const char *text;
