@@ -175,6 +175,44 @@ static void every_form_gives_the_same_bytes(void **state)
     assert_int_equal(access(unit_path(folder, "model.safetensors"), F_OK), -1);
 }
 
+static void shards_are_found_in_any_order(void **state)
+{
+    (void)state;
+    static const char index[] = "{\"weight_map\":{\"model.norm.weight\":\"2.safetensors\","
+                                "\"model.layers.0.mlp.gate.weight\":\"1.safetensors\"}}";
+    struct err err = {0};
+    struct weights w = {0};
+    struct text one = {0}, two = {0}, a = {0}, b = {0};
+    tiny_attention(&w, 0, "BF16");
+    tiny_experts(&w, 1, "BF16");
+    weights_write(&w, unit_path(folder, "1.safetensors"));
+    tiny_attention(&w, 1, "BF16");
+    tiny_experts(&w, 0, "BF16");
+    tiny_outside(&w, "BF16");
+    weights_write(&w, unit_path(folder, "2.safetensors"));
+    assert_int_equal(file_read(&one, unit_path(folder, "1.safetensors"), SIZE_MAX / 2, &err), 0);
+    assert_int_equal(file_read(&two, unit_path(folder, "2.safetensors"), SIZE_MAX / 2, &err), 0);
+    const struct member first = {"1.safetensors", one.data, one.length, NULL};
+    const struct member second = {"2.safetensors", two.data, two.length, NULL};
+    const struct member map = {"model.safetensors.index.json", index, strlen(index), NULL};
+    const struct member shape = {"config.json", config.data, config.length, NULL};
+    const struct member forward[] = {shape, map, first, second}, backward[] = {second, first, map, shape};
+    struct text x = pack(ARCHIVE_FORMAT_TAR_USTAR, ARCHIVE_FILTER_NONE, NULL, forward, 4);
+    struct text y = pack(ARCHIVE_FORMAT_ZIP, ARCHIVE_FILTER_NONE, NULL, backward, 4);
+    if (from_pipe(&x, &a, &err) || from_pipe(&y, &b, &err))
+        fail_msg("%s", err.text);
+    assert_int_equal(a.length, b.length);
+    assert_memory_equal(a.data, b.data, a.length);
+    /* The data are those of the whole folder; only the index names other files. */
+    assert_memory_equal(a.data + 4096, plain.data + 4096, plain.length - 4096 - 8192);
+    text_free(&one);
+    text_free(&two);
+    text_free(&a);
+    text_free(&b);
+    text_free(&x);
+    text_free(&y);
+}
+
 /* The bytes behind a compressor's last block, and a tar's padding, may be missing: then the model is whole all the same. */
 static void a_cut_archive_is_refused_or_whole(void **state)
 {
@@ -323,6 +361,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_form_gives_the_same_bytes),
+        cmocka_unit_test(shards_are_found_in_any_order),
         cmocka_unit_test(a_cut_archive_is_refused_or_whole),
         cmocka_unit_test(a_lost_end_is_noticed),
         cmocka_unit_test(bad_sums_are_noticed),

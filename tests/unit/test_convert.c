@@ -417,6 +417,7 @@ static void texts_that_cannot_be_used_are_refused(void **state)
     assert_int_equal(convert(source, output, &KEEP, &err), -1);
     assert_non_null(strstr(err.text, "texts: tokenizer.json: "));
     unlink(unit_path(source, "tokenizer.json"));
+    write_string(unit_path(source, "tokenizer_config.json"), "{\"chat_template\":\"old\"}");
     write_string(unit_path(source, "chat_template.jinja"), "{{ messages }}");
     struct model *model = converted(source, "jinja.moe", &KEEP);
     assert_string_equal(model_chat_template(model, NULL), "{{ messages }}");

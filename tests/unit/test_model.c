@@ -282,6 +282,8 @@ static void contradictions_are_named(void **state)
     kept = layout.tensors[4], change, refuse_index(&facts, &layout, end, says), layout.tensors[4] = kept
     CHANGE(layout.tensors[4].outputs++, "the hparams demand 1 x [40][24], not 1 x [41][24]");
     CHANGE(layout.tensors[4].name = "layers.0.attention.out", "the hparams demand layers.0.attention.qkv here");
+    CHANGE(layout.tensors[4].name = "a.name.that.is.longer.than.any.that.a.canonical.tensor.could.ever.have",
+           "is not a text of less than 64 bytes");
     CHANGE(layout.tensors[4].offset -= MODEL_PAGE, "are not at a page of the data's own");
     CHANGE(layout.tensors[4].offset += 64, "are not at a page of the data's own");
     CHANGE(layout.tensors[4].offset = end, "are not at a page of the data's own");
@@ -336,9 +338,16 @@ static void compare_experts(const struct model *thin, const struct model *wide, 
     }
 }
 
+/* Wider than one unit of outputs, and not a multiple of one. */
+static const char WIDER[] =
+    "{\"model_type\":\"olmoe\",\"hidden_size\":72,\"intermediate_size\":19,\"num_hidden_layers\":2,\"num_attention_heads\":9,"
+    "\"num_experts\":3,\"num_experts_per_tok\":2,\"rms_norm_eps\":1e-5,\"max_position_embeddings\":64,\"vocab_size\":37}";
+
 static void inflating_adds_zeros_only(void **state)
 {
     (void)state;
+    struct hparams tiny = shape;
+    assert_int_equal(arch_read_text(WIDER, strlen(WIDER), 0, &shape, NULL), 0);
     static const enum weight_format formats[] = {FORMAT_F32, FORMAT_F16, FORMAT_BF16};
     for (int f = 0; f < 3; f++) {
         struct err err = {0};
@@ -367,6 +376,7 @@ static void inflating_adds_zeros_only(void **state)
         model_close(&thin);
         model_close(&wide);
     }
+    shape = tiny;
 }
 
 static void inflating_needs_a_larger_width(void **state)
