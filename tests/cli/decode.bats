@@ -144,7 +144,7 @@ timeless() {
     decode --stream cut.moes -d ngram -K 16 twice.jsonl > cut.txt
     # At least one draft went on behind the end token, and was accepted there, but not emitted.
     moe-view --json cut.moes | jq -s -e 'any(.[]; .type == "iter" and .emitted < .accepted + 1)'
-    jq -e '.[5] == "stop" and .[3][-1] == 2047 and (.[3] | index(2047)) == (.[3] | length) - 1' none.jsonl
+    jq -s -e 'all(.[]; .[5] == "stop" and (.[3] | index(2047)) == (.[3] | length) - 1)' none.jsonl
     answers --ignore-eos -n 60 twice.jsonl > on.jsonl
     answers --ignore-eos -n 60 -d ngram -K 16 twice.jsonl | cmp - on.jsonl
     jq -s -e 'any(.[]; .[3] | index(2047) | . != null and . < 50)' on.jsonl
@@ -152,14 +152,14 @@ timeless() {
 
 @test "a stop string cuts the text before it, wherever tokens and drafts end" {
     head -n 4 prompts.jsonl > few.jsonl
-    decode --json few.jsonl | jq -r .text > whole.txt
+    decode --json few.jsonl > whole.jsonl
     while IFS= read -r stop; do
         for draft in '-d none' '-d ngram -K 1' '-d ngram -K 7'; do
             decode --json $draft --stop "$stop" --stop 'no such text' few.jsonl > stopped.jsonl
-            jq -n -e --arg stop "$stop" --rawfile whole whole.txt --slurpfile cut stopped.jsonl '
-                ($whole | rtrimstr("\n") | split("\n")) as $lines | [range($cut | length)] |
-                all(($lines[.] | index($stop)) as $at | $lines[.] as $line |
-                    $cut[.].text == (if $at == null then $line else $line[:$at] end))'
+            jq -n -e --arg stop "$stop" --slurpfile whole whole.jsonl --slurpfile cut stopped.jsonl '
+                [range($cut | length)] | length == 4 and
+                all($whole[.].text as $text | ($text | index($stop)) as $at |
+                    $cut[.].text == (if $at == null then $text else $text[:$at] end))'
             jq -c '[.tokens, .text, .finish_reason]' stopped.jsonl > "stopped$draft"
         done
         cmp "stopped-d none" "stopped-d ngram -K 1"
@@ -167,12 +167,12 @@ timeless() {
         decode -d ngram -K 7 --stop "$stop" few.jsonl > text.txt
         jq -r .text stopped.jsonl | cmp - text.txt
     done <<STOPS
- = 
+ =
 .
 nswer
 The answer is
  re
-$(head -c 9 whole.txt)
+$(head -n 1 whole.jsonl | jq -r '.text[:9]')
 STOPS
 }
 
