@@ -5,30 +5,13 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/bench/lane.h"
 #include "common/bench/roofline.h"
-#include "common/decode/budget.h"
-#include "common/decode/decode.h"
 #include "common/decode/record.h"
 #include "common/report/grade.h"
 #include "common/stream/bench.h"
 
 enum { WARM_UP_TOKENS = 16 };
-
-/* A model of the suite, and the prompts as its tokenizer has them. */
-struct bench_model {
-    struct session *session;
-    struct prompt *prompts;
-    size_t count, room;
-    char *label;                        /* "inflated: ...", "" */
-};
-
-/* What it takes to decode under one setting. */
-struct lane {
-    struct decode_settings settings;
-    struct decode_settings_store *store;
-    struct budget *budget;
-    struct decoder *decoder;
-};
 
 struct bench {
     const struct bench_setup *setup;
@@ -42,124 +25,30 @@ struct bench {
     struct progress bar;
 };
 
-static bool wanted(const struct suite *suite, const struct bench_model *model, const struct prompt *prompt)
-{
-    bool listed = !suite->task_count;
-    int same = 0;
-    const char *task = prompt->task ? prompt->task : "";
-    for (int i = 0; i < suite->task_count; i++)
-        listed |= !strcmp(suite->tasks[i], task);
-    for (size_t i = 0; i < model->count && suite->limit_task_prompts; i++)
-        same += !strcmp(model->prompts[i].task ? model->prompts[i].task : "", task);
-    return listed && (!suite->limit_task_prompts || same < suite->limit_task_prompts);
-}
-
-static bool full(const struct suite *suite, const struct bench_model *model)
-{
-    return suite->limit_prompts && model->count >= (size_t)suite->limit_prompts;
-}
-
-static int read_prompts(const struct suite *suite, struct bench_model *model, struct err *err)
-{
-    const struct session_prompts options = {.field = suite->field, .chat = suite->chat};
-    const struct strings files = {(const char **)suite->prompts, suite->prompt_count};
-    struct prompts *prompts = NULL;
-    struct prompt prompt;
-    int more = 0, rc = -1;
-    if (session_open_prompts(&prompts, model->session, &options, &files, err))
-        return -1;
-    while (!full(suite, model) && (more = prompts_next(prompts, &prompt, err)) > 0) {
-        if (!wanted(suite, model, &prompt)) {
-            prompt_free(&prompt);
-            continue;
-        }
-        if (mem_grow(&model->prompts, &model->room, model->count + 1, sizeof *model->prompts, err)) {
-            prompt_free(&prompt);
-            goto done;
-        }
-        model->prompts[model->count++] = prompt;
-    }
-    if (more < 0)
-        goto done;
-    if (!model->count) {
-        err_set(err, ERR_INPUT, "the suite's prompt files have no prompt for it; see \"prompts\", \"tasks\" and \"limits\"");
-        goto done;
-    }
-    rc = 0;
-done:
-    prompts_close(&prompts);
-    return rc;
-}
-
-/* What a report must say of the model: that it is synthetic, or inflated. */
-static char *model_label(const struct session *session, const struct console *console, struct err *err)
-{
-    struct header header = {0};
-    struct text text = {0};
-    char *label = NULL;
-    if (session_header(session, STREAM_BENCH, console, 0, &header, err))
-        return NULL;
-    for (int i = 0; i < header.label_count; i++)
-        if (text_printf(&text, err, "%s%s: %s", i ? "; " : "", header.labels[i].key, header.labels[i].value))
-            goto done;
-    label = mem_string(text.data ? text.data : "", err);
-done:
-    header_free(&header);
-    text_free(&text);
-    return label;
-}
-
 static int open_models(struct bench *bench, struct err *err)
 {
+    const struct bench_setup *setup = bench->setup;
     if (!(bench->models = mem_alloc((size_t)bench->suite->model_count, sizeof *bench->models, err)))
         return -1;
-    for (int i = 0; i < bench->suite->model_count; i++) {
-        struct bench_model *model = &bench->models[i];
-        struct session_options options = bench->setup->session;
-        options.model = bench->suite->models[i].path;
-        if (session_open(&model->session, &options, 0, 0, err) ||
-            !(model->label = model_label(model->session, bench->setup->console, err)) || read_prompts(bench->suite, model, err))
-            return err_at(err, "model %s", bench->suite->models[i].name);
-    }
+    for (int i = 0; i < bench->suite->model_count; i++)
+        if (bench_model_open(&bench->models[i], bench->suite, i, &setup->session, setup->console, err))
+            return -1;
     return 0;
-}
-
-static int open_lane(struct bench *bench, int number, struct text *note, struct err *err)
-{
-    const struct suite_setting *setting = &bench->suite->settings[number];
-    const struct session *session = bench->models[setting->model].session;
-    struct lane *lane = &bench->lanes[number];
-    struct stream_model model;
-    int limit = bench->suite->limit_tokens;
-    session_stream_model(session, &model);
-    if (decode_settings_from_json(&lane->settings, &lane->store, setting->options, err))
-        return -1;
-    if (limit && (lane->settings.max_tokens < 0 || lane->settings.max_tokens > limit))
-        lane->settings.max_tokens = limit;
-    const struct budget_options budget = {.budget = lane->settings.budget, .rank = lane->settings.rank,
-                                          .mode = lane->settings.budget_mode, .force = bench->setup->force};
-    if (budget_open(&lane->budget, &budget, &model, note, err))
-        return -1;
-    const struct decoder_setup decoder = {.engine = session->engine, .tokenizer = session->tokenizer,
-                                          .settings = &lane->settings, .plan = lane->budget ? &lane->budget->plan : NULL};
-    return decoder_open(&lane->decoder, &decoder, err);
 }
 
 static int open_lanes(struct bench *bench, struct err *err)
 {
-    size_t count = (size_t)bench->suite->setting_count;
+    const struct suite *suite = bench->suite;
+    size_t count = (size_t)suite->setting_count;
     struct text note = {0};
     int rc = -1;
     if (!(bench->lanes = mem_alloc(count, sizeof *bench->lanes, err)) ||
         !(bench->turn = mem_alloc(count, sizeof *bench->turn, err)))
         return -1;
-    for (int i = 0; i < bench->suite->setting_count; i++)
-        if (open_lane(bench, i, &note, err)) {
-            err_at(err, "setting '%s'", bench->suite->settings[i].name);
+    for (int i = 0; i < suite->setting_count; i++)
+        if (lane_open(&bench->lanes[i], suite, i, &bench->models[suite->settings[i].model], bench->setup->force, &note, err))
             goto done;
-        }
-    for (char *line = note.data, *end; line && (end = strchr(line, '\n')); line = end + 1)
-        console_note(bench->setup->console, "%.*s", (int)(end - line), line);
+    lane_notes(bench->setup->console, &note);
     rc = 0;
 done:
     text_free(&note);
@@ -302,18 +191,10 @@ static int check_prompts(const struct bench *bench, struct err *err)
 
 static void bench_close(struct bench *bench)
 {
-    for (int i = 0; bench->lanes && i < bench->suite->setting_count; i++) {
-        decoder_close(&bench->lanes[i].decoder);
-        budget_close(&bench->lanes[i].budget);
-        decode_settings_free(&bench->lanes[i].store);
-    }
-    for (int i = 0; bench->models && i < bench->suite->model_count; i++) {
-        for (size_t p = 0; p < bench->models[i].count; p++)
-            prompt_free(&bench->models[i].prompts[p]);
-        mem_free(&bench->models[i].prompts);
-        mem_free(&bench->models[i].label);
-        session_close(&bench->models[i].session);
-    }
+    for (int i = 0; bench->lanes && i < bench->suite->setting_count; i++)
+        lane_close(&bench->lanes[i]);
+    for (int i = 0; bench->models && i < bench->suite->model_count; i++)
+        bench_model_close(&bench->models[i]);
     mem_free(&bench->lanes);
     mem_free(&bench->models);
     mem_free(&bench->turn);

@@ -1,0 +1,134 @@
+#include "common/bench/lane.h"
+
+#include <string.h>
+
+#include "common/base/mem.h"
+
+static bool wanted(const struct suite *suite, const struct bench_model *model, const struct prompt *prompt)
+{
+    bool listed = !suite->task_count;
+    int same = 0;
+    const char *task = prompt->task ? prompt->task : "";
+    for (int i = 0; i < suite->task_count; i++)
+        listed |= !strcmp(suite->tasks[i], task);
+    for (size_t i = 0; i < model->count && suite->limit_task_prompts; i++)
+        same += !strcmp(model->prompts[i].task ? model->prompts[i].task : "", task);
+    return listed && (!suite->limit_task_prompts || same < suite->limit_task_prompts);
+}
+
+static bool full(const struct suite *suite, const struct bench_model *model)
+{
+    return suite->limit_prompts && model->count >= (size_t)suite->limit_prompts;
+}
+
+static int read_prompts(const struct suite *suite, struct bench_model *model, struct err *err)
+{
+    const struct session_prompts options = {.field = suite->field, .chat = suite->chat};
+    const struct strings files = {(const char **)suite->prompts, suite->prompt_count};
+    struct prompts *prompts = NULL;
+    struct prompt prompt;
+    int more = 0, rc = -1;
+    if (session_open_prompts(&prompts, model->session, &options, &files, err))
+        return -1;
+    while (!full(suite, model) && (more = prompts_next(prompts, &prompt, err)) > 0) {
+        if (!wanted(suite, model, &prompt)) {
+            prompt_free(&prompt);
+            continue;
+        }
+        if (mem_grow(&model->prompts, &model->room, model->count + 1, sizeof *model->prompts, err)) {
+            prompt_free(&prompt);
+            goto done;
+        }
+        model->prompts[model->count++] = prompt;
+    }
+    if (more < 0)
+        goto done;
+    if (!model->count) {
+        err_set(err, ERR_INPUT, "the suite's prompt files have no prompt for it; see \"prompts\", \"tasks\" and \"limits\"");
+        goto done;
+    }
+    rc = 0;
+done:
+    prompts_close(&prompts);
+    return rc;
+}
+
+/* What a report must say of the model: that it is synthetic, or inflated. */
+static char *model_label(const struct session *session, const struct console *console, struct err *err)
+{
+    struct header header = {0};
+    struct text text = {0};
+    char *label = NULL;
+    if (session_header(session, STREAM_BENCH, console, 0, &header, err))
+        return NULL;
+    for (int i = 0; i < header.label_count; i++)
+        if (text_printf(&text, err, "%s%s: %s", i ? "; " : "", header.labels[i].key, header.labels[i].value))
+            goto done;
+    label = mem_string(text.data ? text.data : "", err);
+done:
+    header_free(&header);
+    text_free(&text);
+    return label;
+}
+
+int bench_model_open(struct bench_model *model, const struct suite *suite, int number, const struct session_options *options,
+                     const struct console *console, struct err *err)
+{
+    struct session_options session = *options;
+    session.model = suite->models[number].path;
+    if (session_open(&model->session, &session, 0, 0, err) || !(model->label = model_label(model->session, console, err)) ||
+        read_prompts(suite, model, err))
+        return err_at(err, "model %s", suite->models[number].name);
+    return 0;
+}
+
+void bench_model_close(struct bench_model *model)
+{
+    for (size_t i = 0; i < model->count; i++)
+        prompt_free(&model->prompts[i]);
+    mem_free(&model->prompts);
+    mem_free(&model->label);
+    session_close(&model->session);
+    *model = (struct bench_model){0};
+}
+
+static int open_parts(struct lane *lane, const struct suite *suite, int setting, const struct session *session, bool force,
+                      struct text *note, struct err *err)
+{
+    struct stream_model model;
+    int limit = suite->limit_tokens;
+    session_stream_model(session, &model);
+    if (decode_settings_from_json(&lane->settings, &lane->store, suite->settings[setting].options, err))
+        return -1;
+    if (limit && (lane->settings.max_tokens < 0 || lane->settings.max_tokens > limit))
+        lane->settings.max_tokens = limit;
+    const struct budget_options budget = {.budget = lane->settings.budget, .rank = lane->settings.rank,
+                                          .mode = lane->settings.budget_mode, .force = force};
+    if (budget_open(&lane->budget, &budget, &model, note, err))
+        return -1;
+    const struct decoder_setup decoder = {.engine = session->engine, .tokenizer = session->tokenizer,
+                                          .settings = &lane->settings, .plan = lane->budget ? &lane->budget->plan : NULL};
+    return decoder_open(&lane->decoder, &decoder, err);
+}
+
+int lane_open(struct lane *lane, const struct suite *suite, int setting, const struct bench_model *model, bool force,
+              struct text *note, struct err *err)
+{
+    if (open_parts(lane, suite, setting, model->session, force, note, err))
+        return err_at(err, "setting '%s'", suite->settings[setting].name);
+    return 0;
+}
+
+void lane_close(struct lane *lane)
+{
+    decoder_close(&lane->decoder);
+    budget_close(&lane->budget);
+    decode_settings_free(&lane->store);
+    *lane = (struct lane){0};
+}
+
+void lane_notes(const struct console *console, const struct text *note)
+{
+    for (char *line = note->data, *end; line && (end = strchr(line, '\n')); line = end + 1)
+        console_note(console, "%.*s", (int)(end - line), line);
+}
