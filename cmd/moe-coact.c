@@ -30,7 +30,8 @@ struct routes_args {
 };
 
 #define ROUTES_OPTIONS \
-    OPT_CHOICE(0, "phase", struct routes_args, phase, route_phase_words, "count these tokens: of the prompt, decoded, or all"), \
+    OPT_CHOICE(0, "phase", struct routes_args, phase, route_phase_words, \
+               "count these tokens: of the prompt, decoded, or all"), \
     OPT_FLAG(0, "text", struct routes_args, text, "write a table, as on a terminal"), \
     OPT_FLAG(0, "json", struct routes_args, json, "write JSON lines"), \
     OPT_FLAG(0, "csv", struct routes_args, csv, "write CSV")
@@ -42,15 +43,18 @@ struct routes_args {
     OPT_FLAG(0, "force", args, force, "take streams of models with another tokenizer or vocabulary together")
 
 static const struct opt rank_options[] = {
-    OPT_CHOICE('b', "by", struct routes_args, by, ranking_methods, "order experts by how often they were selected, or by the mass "
-               "of routing probability that they got"),
+    OPT_CHOICE('b', "by", struct routes_args, by, ranking_methods,
+               "order experts by how often they were selected, or by the mass of routing probability that they got"),
     OPT_STRING('B', "budget", struct routes_args, budget, "B,...", "recommend B experts a layer"),
-    OPT_FLOAT(0, "keep", struct routes_args, keep, 0, 1, "SHARE", "recommend as few experts a layer as keep SHARE of its score"),
+    OPT_FLOAT(0, "keep", struct routes_args, keep, 0, 1, "SHARE",
+              "recommend as few experts a layer as keep SHARE of its score"),
     ROUTES_OPTIONS, COMMON_OPTIONS(struct routes_args), OPT_END };
 
 static const struct opt coverage_options[] = {
-    OPT_CHOICE('b', "by", struct routes_args, by, ranking_methods, "keep experts in the order of selections, or of routing mass"),
-    OPT_INPUT(0, "rank", struct routes_args, rank, "keep experts in the order of the rank stream FILE, not in these routes' own"),
+    OPT_CHOICE('b', "by", struct routes_args, by, ranking_methods,
+               "keep experts in the order of selections, or of routing mass"),
+    OPT_INPUT(0, "rank", struct routes_args, rank,
+              "keep experts in the order of the rank stream FILE, not in these routes' own"),
     LAYER_OPTION, ROUTES_OPTIONS, OPT_FLAG(0, "svg", struct routes_args, svg, "write curves as SVG"),
     COMMON_OPTIONS(struct routes_args), OPT_END };
 
@@ -69,7 +73,9 @@ static int choose_form(const struct routes_args *args, enum form *form, struct e
     bool screen = !strcmp(output_name(args->output), "-") && isatty(STDOUT_FILENO);
     if (args->text + args->json + args->csv + args->svg > 1)
         return err_set(err, ERR_INPUT, "--text, --json, --csv and --svg exclude each other; give one");
-    *form = args->json ? FORM_JSON : args->csv ? FORM_CSV : args->svg ? FORM_SVG : args->text || screen ? FORM_TEXT : FORM_STREAM;
+    *form = args->json ? FORM_JSON : args->csv ? FORM_CSV : args->svg ? FORM_SVG : FORM_STREAM;
+    if (*form == FORM_STREAM && (args->text || screen))
+        *form = FORM_TEXT;
     if (*form == FORM_STREAM && args->layer >= 0)
         return err_set(err, ERR_INPUT, "--layer: a stream has all layers; give --text, --json or --csv, too");
     return 0;
@@ -308,7 +314,8 @@ static int end_neighbours(void *context, int64_t sequence, struct err *err)
 }
 
 /* union and locality differ in what they show of the same measurement. */
-static int measure_neighbours(const struct routes_args *args, const struct console *console, struct finding found, struct err *err)
+static int measure_neighbours(const struct routes_args *args, const struct console *console, struct finding found,
+                              struct err *err)
 {
     struct neighbours *neighbours = NULL;
     struct route_consumer consumer = { .context = &neighbours, .open = open_neighbours, .tokens = add_neighbours,
@@ -385,8 +392,9 @@ static int merge(const void *arguments, const struct console *console, struct er
 }
 
 #define ANALYSIS(word, about, table, function) \
-    { .name = word, .summary = about, .options = table, .operands = routes_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS, \
-      .args_bytes = sizeof(struct routes_args), .defaults = &routes_defaults, .run = function }
+    { .name = word, .summary = about, .options = table, .operands = routes_operands, \
+      .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct routes_args), \
+      .defaults = &routes_defaults, .run = function }
 
 static const struct subcommand subcommands[] = {
     ANALYSIS("rank-experts", "say in which order to keep each layer's experts", rank_options, rank_experts),

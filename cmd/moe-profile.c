@@ -47,8 +47,9 @@ static int write_table(const struct profile *profile, const char *path, struct e
     struct output *out = NULL;
     struct text body = {0};
     int rc = -1;
-    if (text_printf(&body, err, "%d texts, ", profile_texts(profile)) || ranking_make(&ranking, counts, RANKING_FREQUENCY, err) ||
-        ranking_text(&body, ranking, counts->tokens, err) || output_open(&out, path, err) ||
+    if (text_printf(&body, err, "%d texts, ", profile_texts(profile)) ||
+        ranking_make(&ranking, counts, RANKING_FREQUENCY, err) || ranking_text(&body, ranking, counts->tokens, err) ||
+        output_open(&out, path, err) ||
         output_write(out, body.data, body.length, err) || output_commit(&out, err))
         goto done;
     rc = 0;
@@ -59,8 +60,8 @@ done:
     return rc;
 }
 
-static int open_writer(struct writer **out, const struct session *session, const struct budget *budget, const struct profile_args *args,
-                       const struct console *console, const char *path, struct err *err)
+static int open_writer(struct writer **out, const struct session *session, const struct budget *budget,
+                       const struct profile_args *args, const struct console *console, const char *path, struct err *err)
 {
     struct header header = {0};
     int rc = session_header(session, STREAM_ROUTE, console, args->settings.seed, &header, err) ||
@@ -104,7 +105,7 @@ static int run(const void *arguments, const struct console *console, struct err 
         goto done;
     }
     if (args->settings.rank && !strcmp(args->settings.rank, "-") && !args->inputs.count && !args->prompts.text) {
-        err_set(err, ERR_INPUT, "--rank -: standard input holds the ranking, so it cannot hold the prompts; name a file of them");
+        err_set(err, ERR_INPUT, "--rank -: standard input holds the ranking, not the prompts, too; name a file of prompts");
         goto done;
     }
     if (profile_parse_record(&setup, args->record, err) || (args->shard && profile_parse_shard(&setup, args->shard, err)) ||

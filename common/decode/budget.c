@@ -87,7 +87,8 @@ int budget_open(struct budget **out, const struct budget_options *options, const
         budget->order = ranking->order;
         ranking->order = NULL;
     }
-    budget->plan = (struct expert_plan){ .ranking = ranking ? PLAN_STATIC : PLAN_ROUTER, .mode = (enum budget_mode)options->mode,
+    budget->plan = (struct expert_plan){ .ranking = ranking ? PLAN_STATIC : PLAN_ROUTER,
+                                         .mode = (enum budget_mode)options->mode,
                                          .moe_layers = model->moe_layers, .experts = model->experts, .budget = budget->size,
                                          .order = budget->order };
     set_label(budget, ranking);

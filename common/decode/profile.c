@@ -19,10 +19,12 @@ struct profile {
 };
 
 /* Rows `from` .. from + record->n of the forward, into a record whose other members the caller has filled in. */
-static int put_rows(struct profile *profile, const struct forward *forward, int from, struct route_tokens *record, struct err *err)
+static int put_rows(struct profile *profile, const struct forward *forward, int from, struct route_tokens *record,
+                    struct err *err)
 {
     const struct profile_setup *setup = &profile->setup;
-    size_t layers = (size_t)forward->moe_layers, slots = layers * (size_t)forward->top_k, cells = layers * (size_t)forward->experts;
+    size_t layers = (size_t)forward->moe_layers;
+    size_t slots = layers * (size_t)forward->top_k, cells = layers * (size_t)forward->experts;
     const int32_t *expert = forward->expert + (size_t)from * slots;
     const float *score = forward->score + (size_t)from * cells;
     memset(profile->mass, 0, cells * sizeof *profile->mass);
@@ -52,8 +54,8 @@ static int put_prompt(void *context, const struct forward *piece, int position, 
     struct profile *profile = context;
     for (int from = 0; from < piece->rows; from += PIECE_ROWS) {
         int left = piece->rows - from;
-        struct route_tokens record = { .pos = position + from, .n = left < PIECE_ROWS ? left : PIECE_ROWS, .phase = PHASE_PROMPT,
-                                       .tokens = profile->prompt + position + from };
+        struct route_tokens record = { .pos = position + from, .n = left < PIECE_ROWS ? left : PIECE_ROWS,
+                                       .phase = PHASE_PROMPT, .tokens = profile->prompt + position + from };
         if (put_rows(profile, piece, from, &record, err))
             return -1;
     }
@@ -118,7 +120,8 @@ static int run_text(struct profile *profile, const struct prompt *prompt, struct
     const struct decode_prompt text = { .token = prompt->tokens.ids, .tokens = prompt->tokens.n,
                                         .max_tokens = prompt->max_tokens };
     struct writer *writer = profile->setup.writer;
-    struct route_begin begin = { .sequence = profile->sequence, .id = prompt->id, .task = prompt->task, .prompt_tokens = text.tokens };
+    struct route_begin begin = { .sequence = profile->sequence, .id = prompt->id, .task = prompt->task,
+                                 .prompt_tokens = text.tokens };
     struct route_end end = { .sequence = profile->sequence };
     sink.context = profile;
     profile->prompt = text.token;
@@ -173,8 +176,8 @@ int profile_parse_record(struct profile_setup *setup, const char *words, struct 
             if (strlen(known[i].name) == length && !strncmp(known[i].name, at, length))
                 break;
         if (i == sizeof known / sizeof *known)
-            return err_set(err, ERR_INPUT, "--record: '%.*s' cannot be recorded; give route, and any of probs, logits, hidden, with "
-                           "commas between them", (int)length, at);
+            return err_set(err, ERR_INPUT, "--record: '%.*s' cannot be recorded; give route, and any of probs, logits "
+                           "and hidden, with commas between them", (int)length, at);
         if (known[i].flag)
             *known[i].flag = true;
         if (!at[length])

@@ -5,8 +5,8 @@
 
 static const void *member(const void *body, const struct field *field) { return (const char *)body + field->offset; }
 
-static int array_of(const struct record_report *report, const struct record_kind *kind, const struct field *field, const void *body,
-                    struct array *out, struct err *err)
+static int array_of(const struct record_report *report, const struct record_kind *kind, const struct field *field,
+                    const void *body, struct array *out, struct err *err)
 {
     size_t bytes;
     *out = (struct array){ .dtype = field->dtype };
@@ -16,8 +16,8 @@ static int array_of(const struct record_report *report, const struct record_kind
 }
 
 /* row: of a table that spreads arrays over its rows; -1: arrays whole. */
-static int put_field(const struct record_report *report, const struct record_kind *kind, const struct field *field, const void *body,
-                     int64_t row, struct err *err)
+static int put_field(const struct record_report *report, const struct record_kind *kind, const struct field *field,
+                     const void *body, int64_t row, struct err *err)
 {
     struct show *show = report->show;
     const void *at = member(body, field);

@@ -12,8 +12,8 @@ enum { COLUMNS = 8, FIRST_EXPERTS = 8 };
 int ranking_text(struct text *out, const struct ranking *ranking, int64_t tokens, struct err *err)
 {
     int experts = ranking->experts, shown = experts < FIRST_EXPERTS ? experts : FIRST_EXPERTS;
-    if (text_printf(out, err, "%lld tokens; experts of each layer by %s, the first %d of %d with their share\n\n layer  budget  "
-                    "experts\n", (long long)tokens, ranking->method, shown, experts))
+    if (text_printf(out, err, "%lld tokens; experts of each layer by %s, the first %d of %d with their share\n\n"
+                    " layer  budget  experts\n", (long long)tokens, ranking->method, shown, experts))
         return -1;
     for (int layer = 0; layer < ranking->moe_layers; layer++) {
         size_t at = (size_t)layer * (size_t)experts;
@@ -89,9 +89,10 @@ int coverage_text(struct text *out, const struct coverage *coverage, int layer, 
 {
     return text_printf(out, err, "%lld tokens, %d experts of which %d serve a token, kept in the order of their %s\n",
                        (long long)coverage->tokens, coverage->experts, coverage->top_k, coverage->method) ||
-           coverage_table(out, coverage, coverage->mass, "share of the routing mass that falls on the B experts kept", layer, err) ||
-           coverage_table(out, coverage, coverage->served, "share of tokens whose selected experts are all among the B kept", layer,
-                          err) ? -1 : 0;
+           coverage_table(out, coverage, coverage->mass, "share of the routing mass that falls on the B experts kept", layer,
+                          err) ||
+           coverage_table(out, coverage, coverage->served, "share of tokens whose selected experts are all among the B kept",
+                          layer, err) ? -1 : 0;
 }
 
 /* The curves of one table: a thin one a layer, named while there are few; the mean of all of them bold. */
@@ -106,7 +107,8 @@ static int curves_open(struct coverage_curves *c, const struct coverage *coverag
 {
     size_t layers = (size_t)coverage->moe_layers, experts = (size_t)coverage->experts;
     *c = (struct coverage_curves){0};
-    return !(c->curves = mem_alloc(layers + 2, sizeof *c->curves, err)) || !(c->labels = mem_alloc(layers, sizeof *c->labels, err)) ||
+    return !(c->curves = mem_alloc(layers + 2, sizeof *c->curves, err)) ||
+           !(c->labels = mem_alloc(layers, sizeof *c->labels, err)) ||
            !(c->x = mem_alloc(experts, sizeof *c->x, err)) || !(c->mean = mem_alloc(experts, sizeof *c->mean, err)) ||
            !(c->even = mem_alloc(experts, sizeof *c->even, err)) ? -1 : 0;
 }
@@ -162,7 +164,8 @@ int coverage_svg(struct text *out, const struct coverage *coverage, int layer, c
     const struct svg_panel panels[] = {
         { .title = "Routing mass kept", .x_label = "B, experts kept", .y_label = "share of mass", .points = coverage->experts,
           .x = mass.x, .x_most = coverage->experts, .y_most = 1, .percent = true, .curves = mass.curves, .count = mass.count },
-        { .title = "Tokens fully served", .x_label = "B, experts kept", .y_label = "share of tokens", .points = coverage->experts,
+        { .title = "Tokens fully served", .x_label = "B, experts kept", .y_label = "share of tokens",
+          .points = coverage->experts,
           .x = served.x, .x_most = coverage->experts, .y_most = 1, .percent = true, .curves = served.curves,
           .count = served.count },
     };
@@ -234,14 +237,15 @@ static int neighbours_table(struct text *out, const struct neighbours *neighbour
 
 int union_text(struct text *out, const struct neighbours *neighbours, int layer, struct err *err)
 {
-    return text_printf(out, err, "%lld tokens; distinct experts of consecutive tokens, and if they chose independently (each expert "
-                       "as\noften as here, or all alike)\n", (long long)neighbours_tokens(neighbours)) ||
+    return text_printf(out, err, "%lld tokens; distinct experts of consecutive tokens, and if they chose independently (each "
+                       "expert as\noften as here, or all alike)\n", (long long)neighbours_tokens(neighbours)) ||
            neighbours_table(out, neighbours, layer, false, err) ? -1 : 0;
 }
 
 int locality_text(struct text *out, const struct neighbours *neighbours, int layer, struct err *err)
 {
     return text_printf(out, err, "%lld tokens; share of experts that two tokens of a text have in common, and if they chose\n"
-                       "independently (each expert as often as here, or all alike)\n", (long long)neighbours_tokens(neighbours)) ||
+                       "independently (each expert as often as here, or all alike)\n",
+                       (long long)neighbours_tokens(neighbours)) ||
            neighbours_table(out, neighbours, layer, true, err) ? -1 : 0;
 }

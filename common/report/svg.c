@@ -11,7 +11,8 @@ static const char *const thin_dashes[SVG_PATTERNS] = { "", "6 3", "2 2", "8 3 2 
 static int put_escaped(struct text *out, const char *text, struct err *err)
 {
     for (; *text; text++) {
-        const char *entity = *text == '&' ? "&amp;" : *text == '<' ? "&lt;" : *text == '>' ? "&gt;" : *text == '"' ? "&quot;" : NULL;
+        const char *entity = *text == '&' ? "&amp;" : *text == '<' ? "&lt;" : *text == '>' ? "&gt;"
+                             : *text == '"' ? "&quot;" : NULL;
         if (entity ? text_puts(out, entity, err) : text_putc(out, (unsigned char)*text < 0x20 ? ' ' : *text, err))
             return -1;
     }
@@ -21,7 +22,8 @@ static int put_escaped(struct text *out, const char *text, struct err *err)
 static int put_text(struct text *out, double x, double y, const char *anchor, int size, const char *more, const char *text,
                     struct err *err)
 {
-    return text_printf(out, err, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" font-size=\"%d\"%s>", x, y, anchor, size, more) ||
+    return text_printf(out, err, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" font-size=\"%d\"%s>", x, y, anchor, size,
+                       more) ||
            put_escaped(out, text, err) || text_puts(out, "</text>\n", err) ? -1 : 0;
 }
 
@@ -48,13 +50,14 @@ static int put_axes(struct text *out, const struct svg_panel *panel, double left
 {
     double bottom = TOP + FRAME_H, x_step = nice_step(panel->x_most), y_step = nice_step(panel->y_most);
     char label[32];
-    if (text_printf(out, err, "<rect x=\"%.1f\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"none\" stroke=\"#000\"/>\n", left, TOP,
-                    FRAME_W, FRAME_H))
+    if (text_printf(out, err, "<rect x=\"%.1f\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"none\" stroke=\"#000\"/>\n", left,
+                    TOP, FRAME_W, FRAME_H))
         return -1;
     for (int i = 0; i * y_step <= panel->y_most * (1 + 1e-9); i++) {
         double y = bottom - FRAME_H * i * y_step / panel->y_most;
         snprintf(label, sizeof label, panel->percent ? "%g %%" : "%g", panel->percent ? 100 * i * y_step : i * y_step);
-        if (text_printf(out, err, "<path d=\"M%.1f %.1fH%.1f\" stroke=\"#ccc\" stroke-width=\"0.6\"/>\n", left, y, left + FRAME_W) ||
+        if (text_printf(out, err, "<path d=\"M%.1f %.1fH%.1f\" stroke=\"#ccc\" stroke-width=\"0.6\"/>\n", left, y,
+                        left + FRAME_W) ||
             put_text(out, left - 6, y + 4, "end", 11, "", label, err))
             return -1;
     }
@@ -71,7 +74,8 @@ static int put_axes(struct text *out, const struct svg_panel *panel, double left
            put_text(out, -(TOP + FRAME_H / 2.0), left - 48, "middle", 12, label, panel->y_label, err) ? -1 : 0;
 }
 
-static int put_curve(struct text *out, const struct svg_panel *panel, const struct svg_curve *curve, double left, struct err *err)
+static int put_curve(struct text *out, const struct svg_panel *panel, const struct svg_curve *curve, double left,
+                     struct err *err)
 {
     bool drawing = false;
     if (text_puts(out, "<path fill=\"none\" ", err) || put_stroke(out, curve->stroke, err) || text_puts(out, " d=\"", err))
@@ -107,7 +111,8 @@ static int put_legend(struct text *out, const struct svg_panel *panel, double le
     return 0;
 }
 
-int svg_figure(struct text *out, const char *title, const char *note, const struct svg_panel *panels, int count, struct err *err)
+int svg_figure(struct text *out, const char *title, const char *note, const struct svg_panel *panels, int count,
+               struct err *err)
 {
     struct text body = {0};
     int rc = -1, most = 0, width = count * (LEFT + FRAME_W + RIGHT);
@@ -118,7 +123,8 @@ int svg_figure(struct text *out, const char *title, const char *note, const stru
             goto done;
         for (int pass = 0; pass < 2; pass++)            /* what matters lies on top */
             for (int i = 0; i < panels[p].count; i++)
-                if ((panels[p].curves[i].stroke < SVG_THIN) == pass && put_curve(&body, &panels[p], &panels[p].curves[i], left, err))
+                if ((panels[p].curves[i].stroke < SVG_THIN) == pass &&
+                    put_curve(&body, &panels[p], &panels[p].curves[i], left, err))
                     goto done;
         if (put_legend(&body, &panels[p], left, &lines, err))
             goto done;

@@ -35,6 +35,7 @@ struct svg_panel {
 };
 
 /* Appends the figure to *out. note (may be NULL) stands small below the title. */
-int svg_figure(struct text *out, const char *title, const char *note, const struct svg_panel *panels, int count, struct err *err);
+int svg_figure(struct text *out, const char *title, const char *note, const struct svg_panel *panels, int count,
+               struct err *err);
 
 #endif

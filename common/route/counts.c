@@ -9,8 +9,8 @@ int route_model_check(const struct stream_model *model, struct err *err)
     size_t cells;
     if (model->moe_layers < 1 || model->experts < 1 || model->top_k < 1)
         return err_set(err, ERR_INPUT, "the model has no experts; only Mixture-of-Experts models have routes");
-    if (model->experts > INT16_MAX || model->top_k > model->experts || !size_mul((size_t)model->moe_layers, (size_t)model->experts, &cells) ||
-        cells > ROUTE_CELLS_MAX)
+    if (model->experts > INT16_MAX || model->top_k > model->experts ||
+        !size_mul((size_t)model->moe_layers, (size_t)model->experts, &cells) || cells > ROUTE_CELLS_MAX)
         return err_set(err, ERR_INPUT, "no model has %d layers with %d experts and selects %d of them; the header is damaged",
                        model->moe_layers, model->experts, model->top_k);
     return 0;

@@ -77,7 +77,8 @@ done:
     return rc;
 }
 
-static int open_inputs(struct reader **inputs, const struct merge *merge, struct header *header, struct text *note, struct err *err)
+static int open_inputs(struct reader **inputs, const struct merge *merge, struct header *header, struct text *note,
+                       struct err *err)
 {
     static const struct reader_options options = { .ancillary = true };
     for (int i = 0; i < merge->count; i++) {

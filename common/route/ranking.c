@@ -92,8 +92,8 @@ int budget_parse(int32_t *size, const char *text, int moe_layers, int experts, s
         char *end;
         long value = *at >= '0' && *at <= '9' ? strtol(at, &end, 10) : 0;
         if (value < 1 || (*end && *end != ','))
-            return err_set(err, ERR_INPUT, "'%s' is not a number of experts from 1 on, nor such numbers with commas between them",
-                           text);
+            return err_set(err, ERR_INPUT, "'%s' is not a number of experts from 1 on, nor such numbers with commas between "
+                           "them", text);
         if (count < moe_layers)
             size[count] = value < experts ? (int32_t)value : experts;
         count++;
@@ -171,15 +171,17 @@ static int ranking_take(struct ranking *ranking, const struct rank_layer *record
     return 0;
 }
 
-int ranking_check_model(const struct reader *in, const struct stream_model *model, bool force, struct text *note, struct err *err)
+int ranking_check_model(const struct reader *in, const struct stream_model *model, bool force, struct text *note,
+                        struct err *err)
 {
     const struct header *header = reader_header(in);
     const struct stream_model *ranked = &header->model;
     if (!header->has_model)
-        return err_set(err, ERR_INPUT, "%s: does not say which model it ranks; make it with moe-coact rank-experts", reader_name(in));
+        return err_set(err, ERR_INPUT, "%s: does not say which model it ranks; make it with moe-coact rank-experts",
+                       reader_name(in));
     if (force && (ranked->moe_layers != model->moe_layers || ranked->experts != model->experts))
-        return err_set(err, ERR_INPUT, "%s: ranks %d layers with %d experts, the model has %d with %d; rank routes of this model",
-                       reader_name(in), ranked->moe_layers, ranked->experts, model->moe_layers, model->experts);
+        return err_set(err, ERR_INPUT, "%s: ranks %d layers with %d experts, the model has %d with %d; rank routes of this "
+                       "model", reader_name(in), ranked->moe_layers, ranked->experts, model->moe_layers, model->experts);
     return header_same_model(ranked, model, reader_name(in), force, note, err);
 }
 

@@ -43,7 +43,8 @@ int ranking_read(struct ranking **out, struct reader *in, struct err *err);
 
 /* May this rank stream be used with the model? As header_same_model; but what ranks other layers or another number of
  * experts is refused with force, too. A note, one line, is appended to *note. */
-int ranking_check_model(const struct reader *in, const struct stream_model *model, bool force, struct text *note, struct err *err);
+int ranking_check_model(const struct reader *in, const struct stream_model *model, bool force, struct text *note,
+                        struct err *err);
 
 void ranking_free(struct ranking **ranking);
 

@@ -25,7 +25,8 @@ setup_file() {
 
 setup() { cd "$WORK"; }
 
-near() { awk -v a="$1" -v b="$2" -v by="$3" 'BEGIN { d = a - b; exit !((d < 0 ? -d : d) <= by) }' || { echo "$1 is not $2"; return 1; }; }
+near() { awk -v a="$1" -v b="$2" -v by="$3" 'BEGIN { d = a - b; exit !((d < 0 ? -d : d) <= by) }' ||
+           { echo "$1 is not $2"; return 1; }; }
 
 # Mean over layers of column $3 where column $1 is $2, of CSV with a head.
 mean_of() {
@@ -61,8 +62,8 @@ mean_of() {
     for by in frequency mass; do
         moe-coact rank-experts --by $by --json routes.moes > rank.jsonl
         [ "$(wc -l < rank.jsonl)" = 6 ]
-        [ "$(jq -s "[.[] | (.order | sort) == [range(32)] and (.score == (.score | sort | reverse)) and .method == \"$by\"] | all" \
-             rank.jsonl)" = true ]
+        [ "$(jq -s "[.[] | (.order | sort) == [range(32)] and (.score == (.score | sort | reverse)) and
+                     .method == \"$by\"] | all" rank.jsonl)" = true ]
         tokens=$(moe-view --json routes.moes | jq -s '[.[] | select(.type == "route") | .n] | add')
         for sum in $(jq '.score | add' rank.jsonl); do
             near "$sum" "$([ $by = mass ] && echo "$tokens" || echo $((4 * tokens)))" 0.01
@@ -205,7 +206,8 @@ JQ
 
 @test "options are checked before the work" {
     for words in "rank-experts --json --csv" "coverage --svg --text" "coverage -l 6 --csv" "coverage -l 0" "union -l 9 --json" \
-                 "rank-experts --by luck" "rank-experts --phase both" "rank-experts --keep 1.5" "merge" "rank" "rank-experts --sgv"; do
+                 "rank-experts --by luck" "rank-experts --phase both" "rank-experts --keep 1.5" "merge" "rank" \
+                 "rank-experts --sgv"; do
         run moe-coact $words routes.moes -o no.moes
         [ "$words" = merge ] || assert_trouble moe-coact
     done

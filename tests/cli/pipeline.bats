@@ -33,16 +33,14 @@ setup() { cd "$WORK"; }
 }
 
 @test "with a static ranking the text is the same for every drafter and draft length" {
+    decode() { moe-decode -q -m pocket.moe -n 40 --budget 20 --rank rank.moes prompts.jsonl "$@"; }
     for mode in substitute truncate; do
-        moe-decode -q -m pocket.moe -n 40 --budget 20 --rank rank.moes --budget-mode $mode prompts.jsonl > $mode
+        decode --budget-mode $mode > $mode
         for K in 1 3 8; do
-            moe-decode -q -m pocket.moe -n 40 --budget 20 --rank rank.moes --budget-mode $mode --draft ngram -K $K prompts.jsonl |
-                cmp - $mode
+            decode --budget-mode $mode --draft ngram -K $K | cmp - $mode
         done
-        moe-decode -q -m pocket.moe -n 40 --temperature 1 --seed 3 --budget 20 --rank rank.moes --budget-mode $mode prompts.jsonl \
-            > $mode.drawn
-        moe-decode -q -m pocket.moe -n 40 --temperature 1 --seed 3 --budget 20 --rank rank.moes --budget-mode $mode --draft ngram \
-            prompts.jsonl | cmp - $mode.drawn
+        decode --budget-mode $mode --temperature 1 --seed 3 > $mode.drawn
+        decode --budget-mode $mode --temperature 1 --seed 3 --draft ngram | cmp - $mode.drawn
     done
     cmp -s substitute plain && return 1
     cmp -s substitute truncate && return 1
@@ -135,8 +133,8 @@ setup() { cd "$WORK"; }
 
 @test "a producer that fails takes the whole pipeline down, and nothing is decoded" {
     head -c 20000 calib.moes > cut.moes
-    moe-coact rank-experts cut.moes 2> ranker | moe-decode -q -m pocket.moe --budget 12 --rank - prompts.jsonl 2> decoder > text &&
-        return 1
+    moe-coact rank-experts cut.moes 2> ranker |
+        moe-decode -q -m pocket.moe --budget 12 --rank - prompts.jsonl 2> decoder > text && return 1
     [ ! -s text ]
     [ "$(wc -l < ranker)" = 1 ] && [ "$(wc -l < decoder)" = 1 ]
     { cat calib.jsonl; echo "not JSON"; } > bad.jsonl

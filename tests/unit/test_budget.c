@@ -11,8 +11,8 @@ enum { LAYERS = 2, EXPERTS = 4 };
 #define HEX(c) HEX8(c) HEX8(c) HEX8(c) HEX8(c) HEX8(c) HEX8(c) HEX8(c) HEX8(c)
 
 static const struct stream_model model = { .name = "tiny", .source_sha256 = HEX("a"), .tokenizer_sha256 = HEX("b"),
-                                           .index_sha256 = HEX("c"), .layers = 2, .moe_layers = LAYERS, .experts = EXPERTS, .top_k = 2, .vocab = 50,
-                                           .hidden = 8 };
+                                           .index_sha256 = HEX("c"), .layers = 2, .moe_layers = LAYERS, .experts = EXPERTS,
+                                           .top_k = 2, .vocab = 50, .hidden = 8 };
 static const int32_t orders[LAYERS + 1][EXPERTS] = { { 2, 0, 3, 1 }, { 1, 3, 0, 2 }, { 0, 1, 2, 3 } };
 
 static void write_rank(const char *path, const struct stream_model *of, int first, int second, int layers)
@@ -35,7 +35,8 @@ static void write_rank(const char *path, const struct stream_model *of, int firs
     header_free(&header);
 }
 
-static int open_budget(struct budget **out, const char *budget, const char *rank, bool force, struct text *note, struct err *err)
+static int open_budget(struct budget **out, const char *budget, const char *rank, bool force, struct text *note,
+                       struct err *err)
 {
     struct budget_options options = { .budget = budget, .rank = rank, .mode = BUDGET_SUBSTITUTE, .force = force };
     err_clear(err);

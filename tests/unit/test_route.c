@@ -174,7 +174,7 @@ static void test_counts(void **unused)
             write_routes(path, world, 0, 1, detail, &model);
             assert_int_equal(gather(&g, &path, 1, phases, &err), 0);
             for (int t = 0; t < world->tokens; t++) {
-                if (!world->kept[t] || (phases == ROUTE_PROMPT && !world->prompt[t]) || (phases == ROUTE_DECODE && world->prompt[t]))
+                if (!world->kept[t] || (phases != ROUTE_ALL && world->prompt[t] != (phases == ROUTE_PROMPT)))
                     continue;
                 tokens++;
                 for (int l = 0; l < LAYERS; l++) {
@@ -226,7 +226,8 @@ static void test_ranking(void **unused)
 {
     (void)unused;
     int64_t selected[2 * 4] = { 5, 9, 5, 0, 1, 1, 1, 1 }, mass[2 * 4] = { 1, 2, 3, 4, 40, 30, 20, 10 };
-    struct route_counts counts = { .moe_layers = 2, .experts = 4, .top_k = 2, .tokens = 10, .selected = selected, .mass = mass };
+    struct route_counts counts = { .moe_layers = 2, .experts = 4, .top_k = 2, .tokens = 10, .selected = selected,
+                                   .mass = mass };
     struct ranking *ranking = NULL;
     struct err err = {0};
     static const int32_t frequency[8] = { 1, 0, 2, 3, 0, 1, 2, 3 }, by_mass[8] = { 3, 2, 1, 0, 0, 1, 2, 3 };
@@ -253,7 +254,8 @@ static void test_ranking(void **unused)
 static void test_budget_parse(void **unused)
 {
     (void)unused;
-    static const char *const bad[] = { "", "0", "-1", "+1", " 1", "1 ", "1,", ",1", "8x", "1,2", "1,2,3,4", "1,,3", "0x4", "1e2", "1x2x3", "1 2 3" };
+    static const char *const bad[] = { "", "0", "-1", "+1", " 1", "1 ", "1,", ",1", "8x", "1,2", "1,2,3,4", "1,,3", "0x4",
+                                       "1e2", "1x2x3", "1 2 3" };
     int32_t size[3];
     struct err err = {0};
     assert_int_equal(budget_parse(size, "12", 3, 32, &err), 0);
@@ -390,7 +392,10 @@ static void test_neighbours(void **unused)
         for (int i = 0; i < length[t]; i++, left++)
             for (int l = 0; l < LAYERS; l++) {
                 expert[t][i][l][0] = (int16_t)draw(&state, EXPERTS / 2);        /* the two are never the same */
-                expert[t][i][l][1] = (int16_t)(EXPERTS / 2 + (int)(draw(&state, 100) < 90 ? i / 40 : (int)draw(&state, EXPERTS / 2)));
+                if (draw(&state, 100) < 90)
+                    expert[t][i][l][1] = (int16_t)(EXPERTS / 2 + i / 40);
+                else
+                    expert[t][i][l][1] = (int16_t)(EXPERTS / 2 + (int)draw(&state, EXPERTS / 2));
             }
     while (left) {
         int t = (int)draw(&state, TEXTS), rows = 1 + (int)draw(&state, 5);
@@ -583,7 +588,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_counts), cmocka_unit_test(test_any_grouping), cmocka_unit_test(test_ranking),
         cmocka_unit_test(test_budget_parse), cmocka_unit_test(test_ranking_stream), cmocka_unit_test(test_coverage),
-        cmocka_unit_test(test_spool), cmocka_unit_test(test_neighbours), cmocka_unit_test(test_refusals), cmocka_unit_test(test_merge),
+        cmocka_unit_test(test_spool), cmocka_unit_test(test_neighbours), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_merge),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,8 +24,8 @@ static void test_figure(void **unused)
     const double x[] = { 0, 5, 10 }, line[] = { 0, 0.5, 1 }, odd[] = { 2, NAN, -1 };
     const struct svg_curve curves[] = { { .label = "main <&\"> one", .stroke = SVG_BOLD, .y = line },
                                         { .label = NULL, .stroke = SVG_THIN + 3, .y = odd } };
-    const struct svg_panel panel = { .title = "P", .x_label = "x", .y_label = "y", .points = 3, .x = x, .x_most = 10, .y_most = 1,
-                                     .percent = true, .curves = curves, .count = 2 };
+    const struct svg_panel panel = { .title = "P", .x_label = "x", .y_label = "y", .points = 3, .x = x, .x_most = 10,
+                                     .y_most = 1, .percent = true, .curves = curves, .count = 2 };
     assert_int_equal(svg_figure(&out, "T & U", NULL, &panel, 1, &err), 0);
     assert_int_equal(svg_figure(&again, "T & U", NULL, &panel, 1, &err), 0);
     assert_string_equal(out.data, again.data);
@@ -48,8 +48,8 @@ static void coverage_example(struct coverage *coverage, double *mass, double *se
 {
     for (int i = 0; i < layers * experts; i++)
         mass[i] = served[i] = (i % experts + 1.0) / experts;
-    *coverage = (struct coverage){ .moe_layers = layers, .experts = experts, .top_k = 2, .tokens = 9, .method = "mass", .mass = mass,
-                                   .served = served };
+    *coverage = (struct coverage){ .moe_layers = layers, .experts = experts, .top_k = 2, .tokens = 9, .method = "mass",
+                                   .mass = mass, .served = served };
 }
 
 static void test_coverage_reports(void **unused)
