@@ -4,6 +4,7 @@
  * Writes: a .moe file; text for list and --dry-run
  * Exit:   0 done, 2 trouble */
 #include <string.h>
+#include <sys/stat.h>
 
 #include "common/base/file.h"
 #include "common/base/mem.h"
@@ -63,6 +64,9 @@ static int check_output(const char *output, bool dry_run, struct err *err)
         return err_set(err, ERR_INPUT, "no -o FILE; name the model file to write");
     if (strcmp(output, "-") == 0)
         return err_set(err, ERR_INPUT, "-o -: a model file is mapped, not streamed; name a file");
+    struct stat status;             /* asked before anything is kept beside it */
+    if (stat(output, &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))
+        return err_set(err, ERR_INPUT, "-o %s: is a device or pipe, which cannot be mapped; name a file on disk", output);
     return 0;
 }
 

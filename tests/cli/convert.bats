@@ -144,6 +144,7 @@ JSON
     refuses "no -o FILE" moe-convert pocket
     refuses "a model file is mapped, not streamed" moe-convert pocket -o -
     refuses "name a file on disk" moe-convert pocket -o /dev/full
+    refuses "name a file on disk" moe-convert - -o /dev/full < pocket/config.json
     refuses "cannot write into its folder" moe-convert pocket -o nowhere/x.moe
     refuses "is a folder" moe-convert pocket -o pocket
     if [ "$(id -u)" -ne 0 ]; then
