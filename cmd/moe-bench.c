@@ -1,13 +1,14 @@
 /* moe-bench: compare ways of decoding, on the same prompts, in one process.
  *
- * Reads:  a suite (run), bench and decode streams (report)
- * Writes: a bench stream (run); tables, Markdown, CSV or JSON lines (report); a line or two (roofline)
- * Exit:   0 done, 2 trouble */
+ * Reads:  a suite (run, identity), bench and decode streams (report)
+ * Writes: a bench stream (run); tables, Markdown, CSV or JSON lines (report, identity); a line or two (roofline)
+ * Exit:   0 done, 1 outputs differ (identity), 2 trouble */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "common/base/file.h"
+#include "common/bench/identity.h"
 #include "common/bench/roofline.h"
 #include "common/bench/run.h"
 #include "common/bench/suite.h"
@@ -134,6 +135,51 @@ static int run(const void *arguments, const struct console *console, struct err 
     return rc;
 }
 
+struct identity_args {
+    const char *suite, *output;
+    struct session_options session;
+    bool json, strict, force;
+};
+
+static const struct opt identity_options[] = {
+    OPT_DEVICE(struct identity_args, session.device),
+    OPT_THREADS(struct identity_args, session.threads),
+    OPT_STRING(0, "isa", struct identity_args, session.isa, "NAME", "use the instruction set NAME: avx512, avx2 or plain"),
+    OPT_COUNT('c', "context", struct identity_args, session.context, 2, 1 << 24,
+              "let prompt and answer have at most N tokens"),
+    OPT_FLAG(0, "json", struct identity_args, json, "write JSON lines with every prompt that differs"),
+    OPT_FLAG(0, "strict", struct identity_args, strict, "let settings that may differ decide the answer, too"),
+    OPT_OUTPUT('o', "output", struct identity_args, output, "write to FILE, not standard output"),
+    OPT_FLAG(0, "force", struct identity_args, force, "take a rank stream of a model with another tokenizer or vocabulary"),
+    OPT_END };
+
+static const struct operand identity_operands[] = { OPERAND_ONE("SUITE", struct identity_args, suite), OPERAND_END };
+
+static const struct identity_args identity_defaults = { .output = "-" };
+
+static int compare(const void *arguments, const struct console *console, struct err *err)
+{
+    const struct identity_args *args = arguments;
+    struct suite *suite = NULL;
+    struct identity *identity = NULL;
+    struct text body = {0};
+    int rc = -1;
+    if (suite_read(&suite, args->suite, err))
+        return -1;
+    const struct identity_setup setup = { .suite = suite, .session = args->session, .force = args->force,
+                                          .strict = args->strict, .console = console };
+    if (identity_run(&identity, &setup, err) ||
+        (args->json ? identity_json(&body, identity, err) : identity_text(&body, identity, err)) ||
+        write_whole(args->output, &body, err) || (!identity->agree && identity_refuse(identity, err)))
+        goto done;
+    rc = 0;
+done:
+    text_free(&body);
+    identity_free(&identity);
+    suite_free(&suite);
+    return rc;
+}
+
 struct roofline_args {
     const char *device, *isa;
     int threads;
@@ -176,6 +222,9 @@ static const struct subcommand subcommands[] = {
     { .name = "report", .summary = "say what streams show: speed, acceptance, experts, bytes, right answers",
       .options = report_options, .operands = report_operands, .args_bytes = sizeof(struct report_args),
       .defaults = &report_defaults, .run = report },
+    { .name = "identity", .summary = "say whether all settings of a suite give the same bytes", .options = identity_options,
+      .operands = identity_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct identity_args),
+      .defaults = &identity_defaults, .run = compare },
     { .name = "roofline", .summary = "measure how fast memory can be read", .options = roofline_options,
       .args_bytes = sizeof(struct roofline_args), .defaults = &roofline_defaults, .run = roofline },
     { .run = NULL },

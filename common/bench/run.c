@@ -200,12 +200,24 @@ static void bench_close(struct bench *bench)
     mem_free(&bench->turn);
 }
 
+/* Speeds are those of one machine: what may differ from setting to setting only for moe-bench identity is refused. */
+static int check_settings(const struct suite *suite, struct err *err)
+{
+    for (int i = 0; i < suite->setting_count; i++) {
+        const struct suite_setting *setting = &suite->settings[i];
+        if (setting->threads || setting->device || setting->isa || setting->walk != SUITE_GIVEN)
+            return err_set(err, ERR_INPUT, "setting '%s': threads, device, isa and order are the same for all settings of a "
+                           "run; give them to the command or the suite", setting->name);
+    }
+    return 0;
+}
+
 int bench_run(const struct bench_setup *setup, struct err *err)
 {
     struct bench bench = {.setup = setup, .suite = setup->suite};
     struct header header = {0};
     int rc = -1;
-    if (open_models(&bench, err) || check_prompts(&bench, err) || open_lanes(&bench, err) ||
+    if (check_settings(bench.suite, err) || open_models(&bench, err) || check_prompts(&bench, err) || open_lanes(&bench, err) ||
         session_header(bench.models[0].session, STREAM_BENCH, setup->console, bench.lanes[0].settings.seed, &header, err) ||
         writer_open(&bench.writer, setup->output, &header, err))
         goto done;

@@ -5,7 +5,9 @@
 
 #include "common/base/file.h"
 #include "common/base/mem.h"
+#include "common/bench/suite_vary.h"
 #include "common/cli/nearest.h"
+#include "common/cli/number.h"
 #include "common/report/grade.h"
 #include "kernels/plain/philox.h"
 
@@ -147,74 +149,151 @@ static int find_setting(const struct suite *suite, const char *name)
     return -1;
 }
 
-/* The options of a setting: the suite's common ones, those of the setting above them, and the rank file resolved. */
+static int set_text(json_t *options, const char *key, const char *text, struct err *err)
+{
+    return json_object_set_new(options, key, json_string(text)) ? err_memory(err) : 0;
+}
+
+/* In "model:file=F,..." the name of the file, relative to the suite's folder, is made one that can be opened. */
+static int resolve_spec(struct parse *parse, json_t *options, const char *key, struct err *err)
+{
+    const char *spec = json_string_value(json_object_get(options, key)), *name = spec ? strstr(spec, "file=") : NULL;
+    struct text text = {0};
+    int rc = -1;
+    if (!name || name == spec || (name[-1] != ':' && name[-1] != ',') || name[5] == '/')
+        return 0;
+    name += 5;
+    if (text_put(&text, spec, (size_t)(name - spec), err))
+        goto done;
+    for (const char *at = parse->folder; *at; at++)
+        if ((strchr(",\\", *at) && text_putc(&text, '\\', err)) || text_putc(&text, *at, err))
+            goto done;
+    rc = text_puts(&text, name, err) || set_text(options, key, text.data, err) ? -1 : 0;
+done:
+    text_free(&text);
+    return rc;
+}
+
+/* The options of a setting: the suite's common ones, those of the setting above them, and names of files resolved. */
 static int merge_options(struct parse *parse, const json_t *map, struct suite_setting *setting, struct err *err)
 {
+    static const char *const own[] = {"name", "model", "threads", "device", "isa", "order"};
     json_t *common = json_object_get(parse->root, "options");
     if (common && !json_is_object(common))
         return wrong(err, "options", "must be a map of options");
     if (!(setting->options = common ? json_copy(common) : json_object()) || json_object_update(setting->options, (json_t *)map))
         return err_memory(err);
-    json_object_del(setting->options, "name");
-    json_object_del(setting->options, "model");
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        json_object_del(setting->options, own[i]);
+    if (resolve_spec(parse, setting->options, "draft", err) || resolve_spec(parse, setting->options, "tree", err))
+        return -1;
     const char *rank = json_string_value(json_object_get(setting->options, "rank"));
     if (!rank || !strcmp(rank, "router"))
         return 0;
     char *path = resolved(parse, rank, err);
     if (!path)
         return -1;
-    int rc = json_object_set_new(setting->options, "rank", json_string(path)) ? err_memory(err) : 0;
+    int rc = set_text(setting->options, "rank", path, err);
     mem_free(&path);
     return rc;
 }
 
-static int get_setting(struct parse *parse, size_t number, const json_t *map, struct err *err)
+static int get_machine_text(const json_t *map, const char *key, char **out, struct err *err)
+{
+    const json_t *value = json_object_get(map, key);
+    if (value && !json_is_string(value))
+        return wrong(err, key, "must be a word");
+    return value && !(*out = mem_string(json_string_value(value), err)) ? -1 : 0;
+}
+
+/* "reversed", "shuffled:SEED" */
+static int get_walk(const json_t *map, struct suite_setting *setting, struct err *err)
+{
+    static const char shuffled[] = "shuffled:";
+    const json_t *value = json_object_get(map, "order");
+    const char *text = json_string_value(value);
+    if (!value || (text && !strcmp(text, "given")))
+        return 0;
+    setting->walk = SUITE_REVERSED;
+    if (text && !strcmp(text, "reversed"))
+        return 0;
+    setting->walk = SUITE_SHUFFLED;
+    if (text && !strncmp(text, shuffled, sizeof shuffled - 1) &&
+        !number_uint64(text + sizeof shuffled - 1, &setting->walk_seed, NULL))
+        return 0;
+    return wrong(err, "order", "must be \"given\", \"reversed\" or \"shuffled:SEED\" in a setting");
+}
+
+static int get_setting(struct parse *parse, const struct suite_variant *variant, struct err *err)
 {
     struct suite *suite = parse->suite;
-    struct suite_setting *setting = &suite->settings[number];
-    const char *name = json_string_value(json_object_get(map, "name"));
-    const json_t *model = json_object_get(map, "model");
-    suite->setting_count++;
-    if (!json_is_object(map) || !name || !*name)
-        return err_set(err, ERR_INPUT, "\"settings\": number %zu must be a map with a \"name\"", number + 1);
+    struct suite_setting *setting = &suite->settings[suite->setting_count++];
+    const char *name = json_string_value(json_object_get(variant->map, "name"));
+    const json_t *model = json_object_get(variant->map, "model");
+    setting->entry = variant->entry;
+    setting->shared = json_incref(variant->shared);
     if (find_setting(suite, name) >= 0)
         return err_set(err, ERR_INPUT, "\"settings\": there are two of the name '%s'", name);
     if (model && (!json_is_string(model) || (setting->model = find_model(suite, json_string_value(model))) < 0))
         return err_set(err, ERR_INPUT, "setting '%s': \"model\": must be one of the names in \"models\"", name);
-    if (!(setting->name = mem_string(name, err)) || merge_options(parse, map, setting, err))
+    if (!(setting->name = mem_string(name, err)))
         return -1;
+    if (get_int(variant->map, "threads", 0, 1, 4096, &setting->threads, err) ||
+        get_machine_text(variant->map, "device", &setting->device, err) ||
+        get_machine_text(variant->map, "isa", &setting->isa, err) || get_walk(variant->map, setting, err) ||
+        merge_options(parse, variant->map, setting, err))
+        return err_at(err, "setting '%s'", name);
     return 0;
 }
 
-static bool plain(const struct suite_setting *setting)
+bool suite_plain(const struct suite_setting *setting)
 {
     const char *draft = json_string_value(json_object_get(setting->options, "draft"));
     return (!draft || !strcmp(draft, "none")) && !json_object_get(setting->options, "budget");
+}
+
+/* The first setting that can be the reference of this one, -1: none. */
+static int find_reference(const struct suite *suite, const struct suite_setting *setting)
+{
+    for (int i = 0; i < suite->setting_count; i++) {
+        const struct suite_setting *other = &suite->settings[i];
+        bool meant = suite->reference >= 0 ? other->entry == suite->reference
+                                           : other->model == setting->model && suite_plain(other);
+        if (meant && json_equal(other->shared, setting->shared))
+            return i;
+    }
+    return -1;
+}
+
+static int find_named_reference(struct parse *parse, const json_t *list, struct err *err)
+{
+    parse->suite->reference = -1;
+    for (size_t i = 0; parse->reference && i < json_array_size(list); i++)
+        if (!strcmp(json_string_value(json_object_get(json_array_get(list, i), "name")), parse->reference))
+            parse->suite->reference = (int)i;
+    return parse->reference && parse->suite->reference < 0 ? wrong(err, "reference", "must be the name of a setting") : 0;
 }
 
 static int get_settings(struct parse *parse, struct err *err)
 {
     struct suite *suite = parse->suite;
     const json_t *list = json_object_get(parse->root, "settings");
-    size_t count = json_array_size(list);
-    if (!count || count > SUITE_SETTINGS_MAX)
-        return err_set(err, ERR_INPUT, "\"settings\": must be a list of 1 to %d settings", SUITE_SETTINGS_MAX);
-    if (!(suite->settings = mem_alloc(count, sizeof *suite->settings, err)))
-        return -1;
-    for (size_t i = 0; i < count; i++)
-        if (get_setting(parse, i, json_array_get(list, i), err))
-            return -1;
-    int named = parse->reference ? find_setting(suite, parse->reference) : -1;
-    if (parse->reference && named < 0)
-        return wrong(err, "reference", "must be the name of a setting");
-    for (int i = 0; i < suite->setting_count; i++) {
-        int reference = named;
-        for (int j = suite->setting_count - 1; !parse->reference && j >= 0; j--)
-            if (suite->settings[j].model == suite->settings[i].model && plain(&suite->settings[j]))
-                reference = j;
-        suite->settings[i].reference = reference;
-    }
-    return 0;
+    struct suite_variants variants = {0};
+    int rc = -1;
+    if (suite_variants_make(&variants, list, json_object_get(parse->root, "vary"), SUITE_SETTINGS_MAX, err) ||
+        !(suite->settings = mem_alloc(variants.count, sizeof *suite->settings, err)))
+        goto done;
+    for (size_t i = 0; i < variants.count; i++)
+        if (get_setting(parse, &variants.items[i], err))
+            goto done;
+    if (find_named_reference(parse, list, err))
+        goto done;
+    for (int i = 0; i < suite->setting_count; i++)
+        suite->settings[i].reference = find_reference(suite, &suite->settings[i]);
+    rc = 0;
+done:
+    suite_variants_free(&variants);
+    return rc;
 }
 
 static int get_grades(struct parse *parse, struct err *err)
@@ -279,7 +358,7 @@ static int get_how(struct parse *parse, struct err *err)
 static int parse_suite(struct parse *parse, struct err *err)
 {
     static const char *const keys[] = {"model", "models", "prompts", "settings", "options", "reference", "repetitions", "order",
-                                       "warm-up", "limits", "tasks", "grade", "chat", "field", "measure-seconds", NULL};
+                                       "warm-up", "limits", "tasks", "grade", "chat", "field", "measure-seconds", "vary", NULL};
     struct suite *suite = parse->suite;
     if (!json_is_object(parse->root))
         return err_set(err, ERR_INPUT, "a suite is a map: {\"model\": ..., \"prompts\": ..., \"settings\": [...]}");
@@ -348,7 +427,10 @@ void suite_free(struct suite **suite)
     }
     for (int i = 0; i < old->setting_count; i++) {
         mem_free(&old->settings[i].name);
+        mem_free(&old->settings[i].device);
+        mem_free(&old->settings[i].isa);
         json_decref(old->settings[i].options);
+        json_decref(old->settings[i].shared);
     }
     for (int i = 0; i < old->grade_count; i++)
         mem_free(&old->grades[i].task);

@@ -11,16 +11,20 @@
  *     "tasks":       ["math", ...]                     only these
  *     "grade":       {"math": "number", "code": "exact", "long": "none"}
  *     "chat": true, "field": "text", "measure-seconds": 1
+ *     "vary":        {"temperature": [0, 1]}           see suite_vary.h
  *   }
  *
  * Models, prompts and settings must be there. What a setting may say besides name and model are moe-decode's options by
- * their long names (decode/settings.h). Names of files, the rank file of a setting too, are relative to the suite's folder; the
- * suite resolves them. A setting without a model takes the first. Without "reference" each model's first setting that
- * neither drafts nor keeps a budget is the reference of that model's settings. Anything unknown is an error. */
+ * their long names (decode/settings.h); and for moe-bench identity, which compares these too, "threads", "device", "isa" and
+ * "order" (of the prompts: "given", "reversed", "shuffled:SEED"). Names of files, those in the settings too, are relative to
+ * the suite's folder; the suite resolves them. A setting without a model takes the first. Without "reference" each model's
+ * first setting that neither drafts nor keeps a budget is the reference of that model's settings; of variants of the
+ * reference it is the one with the same values of what the suite varies. Anything unknown is an error. */
 #ifndef MOE_BENCH_SUITE_H
 #define MOE_BENCH_SUITE_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include <jansson.h>
 
@@ -32,7 +36,10 @@ enum suite_order {
     SUITE_BLOCKED               /* all prompts under one setting, then under the next */
 };
 
-enum { SUITE_SETTINGS_MAX = 256, SUITE_MODELS_MAX = 64, SUITE_FILES_MAX = 1024 };
+/* In which order one setting takes the prompts, where that may differ from setting to setting. */
+enum suite_walk { SUITE_GIVEN, SUITE_REVERSED, SUITE_SHUFFLED };
+
+enum { SUITE_SETTINGS_MAX = 1024, SUITE_MODELS_MAX = 64, SUITE_FILES_MAX = 1024 };
 
 struct suite_model { char *name, *path; };
 
@@ -40,6 +47,11 @@ struct suite_setting {
     char *name;
     int model, reference;       /* reference: -1: none */
     json_t *options;            /* a map for decode_settings_from_json */
+    char *device, *isa;         /* NULL: not given */
+    int threads, walk;          /* 0: not given; enum suite_walk */
+    uint64_t walk_seed;
+    int entry;                  /* its place in the suite's list: variants of one setting have the same */
+    json_t *shared;             /* what the suite's "vary" gave it */
 };
 
 struct suite_grade { char *task; int rule; };           /* enum grade_rule */
@@ -53,6 +65,7 @@ struct suite {
     int model_count, setting_count, grade_count, prompt_count, task_count;
     int repetitions, order, warm_up;                    /* warm_up: prompts that are run first and not recorded */
     int limit_prompts, limit_task_prompts, limit_tokens;        /* 0: no limit */
+    int reference;                                      /* entry of the setting that was named as such; -1: none was */
     double measure_seconds;                             /* for the read bandwidth, at both ends; 0: not measured */
     bool chat;
 };
@@ -60,6 +73,9 @@ struct suite {
 /* Reads path ("-": standard input, relative names are then as they are). Errors name the file and the place in it. */
 int suite_read(struct suite **out, const char *path, struct err *err);
 void suite_free(struct suite **suite);
+
+/* Neither drafts nor keeps a budget. */
+bool suite_plain(const struct suite_setting *setting);
 
 int suite_grade_rule(const struct suite *suite, const char *task);      /* enum grade_rule; task may be NULL */
 

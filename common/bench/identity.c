@@ -1,0 +1,440 @@
+#include "common/bench/identity.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/bench/lane.h"
+#include "kernels/plain/philox.h"
+
+/* What came out of one prompt. */
+struct answer {
+    int32_t *token;
+    double *margin;                     /* of each token */
+    int tokens;
+    char *text;
+    size_t text_bytes;
+};
+
+/* A model on a device with threads: settings that have these in common share it. */
+struct machine {
+    int model, threads;
+    const char *device, *isa;
+    struct bench_model opened;
+};
+
+struct run {
+    const struct identity_setup *setup;
+    struct identity *identity;
+    struct machine *machines;
+    size_t machine_count, machine_room;
+    int *machine_of;                    /* [settings] */
+    struct answer **kept;               /* [settings] of references: [prompts] answers; NULL: no reference, or not yet run */
+    int *walk;                          /* [prompts] in the order of the setting at work */
+    size_t prompts;
+    double *margin;                     /* of the answer at work */
+    size_t margins, margin_room;
+    int prompt_tokens;
+    struct progress bar;
+};
+
+static bool same_word(const char *a, const char *b) { return a && b ? !strcmp(a, b) : a == b; }
+
+static int find_machine(struct run *run, int number, struct err *err)
+{
+    const struct suite *suite = run->setup->suite;
+    const struct suite_setting *setting = &suite->settings[number];
+    struct session_options options = run->setup->session;
+    if (setting->device)
+        options.device = setting->device;
+    if (setting->isa)
+        options.isa = setting->isa;
+    if (setting->threads)
+        options.threads = setting->threads;
+    size_t i = 0;
+    for (; i < run->machine_count; i++) {
+        const struct machine *other = &run->machines[i];
+        if (other->model == setting->model && other->threads == options.threads && same_word(other->device, options.device) &&
+            same_word(other->isa, options.isa))
+            break;
+    }
+    run->machine_of[number] = (int)i;
+    if (i < run->machine_count)
+        return 0;
+    if (mem_grow(&run->machines, &run->machine_room, i + 1, sizeof *run->machines, err))
+        return -1;
+    struct machine *machine = &run->machines[i];
+    *machine = (struct machine){.model = setting->model, .threads = options.threads, .device = options.device,
+                                .isa = options.isa};
+    run->machine_count++;
+    if (bench_model_open(&machine->opened, suite, setting->model, &options, run->setup->console, err))
+        return err_at(err, "setting '%s'", setting->name);
+    return 0;
+}
+
+static bool same_stops(const struct strings *a, const struct strings *b)
+{
+    for (int i = 0; i < a->count && a->count == b->count; i++)
+        if (strcmp(a->items[i], b->items[i]) != 0)
+            return false;
+    return a->count == b->count;
+}
+
+/* Would both give the same text, if nothing but the settings of sampling and of the end counted? */
+static bool samples_alike(const struct decode_settings *a, const struct decode_settings *b)
+{
+    if (a->max_tokens != b->max_tokens || a->ignore_eos != b->ignore_eos || !same_stops(&a->stop, &b->stop) ||
+        a->temperature != b->temperature)
+        return false;
+    return a->temperature == 0 || (a->top_k == b->top_k && a->top_p == b->top_p && a->min_p == b->min_p && a->seed == b->seed);
+}
+
+static int find_reference(const struct run *run, const struct lane *lanes, int number, struct err *err)
+{
+    const struct suite *suite = run->setup->suite;
+    const struct suite_setting *setting = &suite->settings[number];
+    for (int i = 0; i < suite->setting_count; i++) {
+        const struct suite_setting *other = &suite->settings[i];
+        const struct machine *a = &run->machines[run->machine_of[number]], *b = &run->machines[run->machine_of[i]];
+        bool meant = suite->reference >= 0 ? other->entry == suite->reference
+                                           : suite_plain(other) && a->model == b->model && same_word(a->device, b->device) &&
+                                             same_word(a->isa, b->isa);
+        if (meant && samples_alike(&lanes[number].settings, &lanes[i].settings))
+            return i;
+    }
+    return err_set(err, ERR_INPUT, "setting '%s': there is no reference that samples alike%s; add such a setting",
+                   setting->name, suite->reference >= 0 ? "" : ", without draft and budget, on the same model and device");
+}
+
+/* Why the text of a setting may differ from its reference's; *out stays NULL when it must not. */
+static int find_apart(char **out, const struct lane *lane, struct err *err)
+{
+    struct text text = {0};
+    int rc = -1;
+    if (lane->budget && !lane->budget->lossless) {
+        if (text_printf(&text, err, "not lossless: %s", lane->budget->label) || !(*out = mem_string(text.data, err)))
+            goto done;
+    }
+    rc = 0;
+done:
+    text_free(&text);
+    return rc;
+}
+
+/* Every model and setting is opened once before anything is decoded, so that what is wrong is said at once. */
+static int prepare(struct run *run, struct err *err)
+{
+    const struct identity_setup *setup = run->setup;
+    const struct suite *suite = setup->suite;
+    size_t count = (size_t)suite->setting_count;
+    struct lane *lanes = mem_alloc(count, sizeof *lanes, err);
+    struct text note = {0};
+    int rc = -1, compared = 0;
+    if (!lanes || !(run->machine_of = mem_alloc(count, sizeof *run->machine_of, err)) ||
+        !(run->kept = mem_alloc(count, sizeof *run->kept, err)))
+        goto done;
+    for (int i = 0; i < suite->setting_count; i++)
+        if (find_machine(run, i, err) ||
+            lane_open(&lanes[i], suite, i, &run->machines[run->machine_of[i]].opened, setup->force, &note, err))
+            goto done;
+    for (int i = 0; i < suite->setting_count; i++) {
+        struct identity_row *row = &run->identity->rows[i];
+        row->setting = i;
+        if ((row->reference = find_reference(run, lanes, i, err)) < 0 || find_apart(&row->apart, &lanes[i], err))
+            goto done;
+        compared += row->reference != i && (setup->strict || !row->apart);
+    }
+    for (int i = 0; i < suite->setting_count; i++) {
+        const struct identity_row *reference = &run->identity->rows[run->identity->rows[i].reference];
+        if (reference->apart) {
+            err_set(err, ERR_INPUT, "setting '%s': its reference '%s' is %s; name another \"reference\"",
+                    suite->settings[i].name, suite->settings[reference->setting].name, reference->apart);
+            goto done;
+        }
+    }
+    lane_notes(setup->console, &note);
+    rc = compared ? 0 : err_set(err, ERR_INPUT, "there is nothing to compare: the settings are references, or may differ; add "
+                                                "one that drafts, or use --strict");
+done:
+    for (size_t i = 0; lanes && i < count; i++)
+        lane_close(&lanes[i]);
+    mem_free(&lanes);
+    text_free(&note);
+    return rc;
+}
+
+static int check_prompts(struct run *run, struct err *err)
+{
+    run->prompts = run->machines[0].opened.count;
+    for (size_t i = 1; i < run->machine_count; i++)
+        if (run->machines[i].opened.count != run->prompts)
+            return err_set(err, ERR_INPUT, "model %s has %zu prompts, model %s %zu; all must have the same",
+                           run->setup->suite->models[run->machines[i].model].name, run->machines[i].opened.count,
+                           run->setup->suite->models[run->machines[0].model].name, run->prompts);
+    return (run->walk = mem_alloc(run->prompts, sizeof *run->walk, err)) ? 0 : -1;
+}
+
+static void set_walk(struct run *run, const struct suite_setting *setting)
+{
+    int count = (int)run->prompts;
+    for (int i = 0; i < count; i++)
+        run->walk[i] = setting->walk == SUITE_REVERSED ? count - 1 - i : i;
+    for (int i = count - 1; setting->walk == SUITE_SHUFFLED && i > 0; i--) {
+        struct philox random = philox((struct philox){{(uint32_t)i, 0, 0, 0}}, setting->walk_seed);
+        int other = (int)((uint64_t)random.word[0] * ((uint64_t)i + 1) >> 32), kept = run->walk[i];
+        run->walk[i] = run->walk[other];
+        run->walk[other] = kept;
+    }
+}
+
+/* The best logit less the second best. */
+static int put_margin(struct run *run, const float *logits, int vocab, struct err *err)
+{
+    float best = -INFINITY, second = -INFINITY;
+    for (int i = 0; i < vocab; i++) {
+        if (logits[i] > best) {
+            second = best;
+            best = logits[i];
+        } else if (logits[i] > second) {
+            second = logits[i];
+        }
+    }
+    if (mem_grow(&run->margin, &run->margin_room, run->margins + 1, sizeof *run->margin, err))
+        return -1;
+    run->margin[run->margins++] = (double)best - (double)second;
+    return 0;
+}
+
+static int see_prompt(void *context, const struct forward *piece, int position, struct err *err)
+{
+    struct run *run = context;
+    if (position + piece->rows < run->prompt_tokens)
+        return 0;
+    return put_margin(run, piece->logits + (size_t)(piece->logit_rows - 1) * (size_t)piece->vocab, piece->vocab, err);
+}
+
+/* The rows that were kept, in order, gave the tokens that were emitted. */
+static int see_iteration(void *context, const struct decode_iteration *iteration, struct err *err)
+{
+    struct run *run = context;
+    int given = 0;
+    for (int row = 0; row < iteration->rows && given < iteration->n_emitted; row++) {
+        const struct forward *forward = iteration->forward;
+        if (!iteration->kept[row])
+            continue;
+        if (put_margin(run, forward->logits + (size_t)row * (size_t)forward->vocab, forward->vocab, err))
+            return -1;
+        given++;
+    }
+    return 0;
+}
+
+static void answer_free(struct answer *answer)
+{
+    mem_free(&answer->token);
+    mem_free(&answer->margin);
+    mem_free(&answer->text);
+}
+
+static int decode(struct run *run, struct lane *lane, const struct prompt *prompt, struct answer *out, struct err *err)
+{
+    const struct decode_sink sink = {.context = run, .prompt = see_prompt, .iteration = see_iteration};
+    const struct decode_prompt text = {.token = prompt->tokens.ids, .tokens = prompt->tokens.n,
+                                       .max_tokens = prompt->max_tokens};
+    struct decode_result result;
+    struct answer made = {0};
+    run->margins = 0;
+    run->prompt_tokens = text.tokens;
+    decoder_forget(lane->decoder);
+    if (decoder_run(lane->decoder, &text, &sink, &result, err))
+        return err_at(err, "%s", prompt->place);
+    made.tokens = result.tokens;
+    if (mem_grow(&run->margin, &run->margin_room, (size_t)result.tokens + 1, sizeof *run->margin, err) ||
+        !(made.token = mem_copy(result.token, (size_t)result.tokens * sizeof *made.token, err)) ||
+        !(made.margin = mem_copy(run->margin, (size_t)result.tokens * sizeof *made.margin, err)) ||
+        (result.text && !(made.text = mem_copy(result.text, result.text_bytes, err)))) {
+        answer_free(&made);
+        return -1;
+    }
+    made.text_bytes = result.text ? result.text_bytes : 0;
+    *out = made;
+    return 0;
+}
+
+/* A token's bytes as JSON writes them; of what is no UTF-8 every byte as \xNN. */
+static int token_text(char **out, const struct tokenizer *tokenizer, int32_t id, struct err *err)
+{
+    size_t bytes = 0;
+    const uint8_t *data = tokenizer && id >= 0 ? tokenizer_token_bytes(tokenizer, id, &bytes) : NULL;
+    struct text text = {0};
+    json_t *value;
+    char *written;
+    if (!data)
+        return 0;
+    if ((value = json_stringn((const char *)data, bytes))) {
+        written = json_dumps(value, JSON_ENCODE_ANY);
+        json_decref(value);
+        *out = written ? mem_string(written, err) : NULL;
+        free(written);
+        return *out ? 0 : err_memory(err);
+    }
+    int rc = text_putc(&text, '"', err);
+    for (size_t i = 0; !rc && i < bytes; i++)
+        rc = text_printf(&text, err, "\\\\x%02x", data[i]);
+    rc = rc || text_putc(&text, '"', err) || !(*out = mem_string(text.data, err)) ? -1 : 0;
+    text_free(&text);
+    return rc;
+}
+
+static int set_token(struct identity_token *token, const struct answer *answer, int index, const struct tokenizer *tokenizer,
+                     struct err *err)
+{
+    bool there = index < answer->tokens;
+    token->id = there ? answer->token[index] : -1;
+    token->margin = there ? answer->margin[index] : NAN;
+    return token_text(&token->text, tokenizer, token->id, err);
+}
+
+static int compare(struct run *run, int setting, int number, const struct answer *here, struct err *err)
+{
+    struct identity_row *row = &run->identity->rows[setting];
+    const struct answer *reference = &run->kept[row->reference][number];
+    const struct bench_model *model = &run->machines[run->machine_of[setting]].opened;
+    const struct prompt *prompt = &model->prompts[number];
+    int index = 0, common = here->tokens < reference->tokens ? here->tokens : reference->tokens;
+    while (index < common && here->token[index] == reference->token[index])
+        index++;
+    bool same_ids = index == here->tokens && index == reference->tokens;
+    if (same_ids && here->text_bytes == reference->text_bytes &&
+        (!here->text_bytes || !memcmp(here->text, reference->text, here->text_bytes)))
+        return 0;
+    if (mem_grow(&row->differences, &row->room, row->count + 1, sizeof *row->differences, err))
+        return -1;
+    struct identity_difference *difference = &row->differences[row->count++];
+    *difference = (struct identity_difference){.number = number, .index = index, .position = prompt->tokens.n + index};
+    return (difference->prompt = mem_string(prompt->id ? prompt->id : prompt->place, err)) &&
+           !set_token(&difference->here, here, index, model->session->tokenizer, err) &&
+           !set_token(&difference->reference, reference, index, model->session->tokenizer, err) ? 0 : -1;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const struct identity_difference *x = a, *y = b;
+    return x->number - y->number;
+}
+
+static int run_setting(struct run *run, int number, struct err *err)
+{
+    const struct suite *suite = run->setup->suite;
+    const struct bench_model *model = &run->machines[run->machine_of[number]].opened;
+    struct identity_row *row = &run->identity->rows[number];
+    bool keep = row->reference == number;
+    struct lane lane = {0};
+    struct text note = {0};
+    int rc = -1;
+    if ((keep && !(run->kept[number] = mem_alloc(run->prompts, sizeof *run->kept[number], err))) ||
+        lane_open(&lane, suite, number, model, run->setup->force, &note, err))
+        goto done;
+    set_walk(run, &suite->settings[number]);
+    for (size_t i = 0; i < run->prompts; i++) {
+        int prompt = run->walk[i];
+        struct answer answer = {0};
+        if (decode(run, &lane, &model->prompts[prompt], &answer, err)) {
+            err_at(err, "setting '%s'", suite->settings[number].name);
+            goto done;
+        }
+        row->prompts++;
+        row->tokens += answer.tokens;
+        if (keep) {
+            run->kept[number][prompt] = answer;
+        } else {
+            int failed = compare(run, number, prompt, &answer, err);
+            answer_free(&answer);
+            if (failed)
+                goto done;
+        }
+        progress_step(&run->bar, 1);
+    }
+    if (row->count)
+        qsort(row->differences, row->count, sizeof *row->differences, by_number);
+    rc = 0;
+done:
+    lane_close(&lane);
+    text_free(&note);
+    return rc;
+}
+
+static int run_settings(struct run *run, struct err *err)
+{
+    struct identity *identity = run->identity;
+    int count = run->setup->suite->setting_count;
+    for (int references = 1; references >= 0; references--)
+        for (int i = 0; i < count; i++)
+            if ((identity->rows[i].reference == i) == (references == 1) && run_setting(run, i, err))
+                return -1;
+    identity->agree = true;
+    for (int i = count - 1; i >= 0; i--)
+        if (identity->rows[i].count && (run->setup->strict || !identity->rows[i].apart)) {
+            identity->agree = false;
+            identity->first = &identity->rows[i];
+        }
+    return 0;
+}
+
+static void run_close(struct run *run)
+{
+    for (int i = 0; run->kept && i < run->setup->suite->setting_count; i++) {
+        for (size_t p = 0; run->kept[i] && p < run->prompts; p++)
+            answer_free(&run->kept[i][p]);
+        mem_free(&run->kept[i]);
+    }
+    for (size_t i = 0; i < run->machine_count; i++)
+        bench_model_close(&run->machines[i].opened);
+    mem_free(&run->kept);
+    mem_free(&run->machines);
+    mem_free(&run->machine_of);
+    mem_free(&run->walk);
+    mem_free(&run->margin);
+}
+
+int identity_run(struct identity **out, const struct identity_setup *setup, struct err *err)
+{
+    struct identity *identity = mem_alloc(1, sizeof *identity, err);
+    struct run run = {.setup = setup, .identity = identity};
+    int rc = -1;
+    if (!identity)
+        return -1;
+    identity->suite = setup->suite;
+    if (!(identity->rows = mem_alloc((size_t)setup->suite->setting_count, sizeof *identity->rows, err)) ||
+        prepare(&run, err) || check_prompts(&run, err))
+        goto done;
+    console_progress(setup->console, &run.bar, "prompts", run.prompts * (size_t)setup->suite->setting_count);
+    rc = run_settings(&run, err);
+    progress_end(&run.bar);
+done:
+    run_close(&run);
+    if (rc)
+        identity_free(&identity);
+    else
+        *out = identity;
+    return rc;
+}
+
+void identity_free(struct identity **identity)
+{
+    struct identity *old = *identity;
+    if (!old)
+        return;
+    for (int i = 0; old->rows && i < old->suite->setting_count; i++) {
+        for (size_t d = 0; d < old->rows[i].count; d++) {
+            mem_free(&old->rows[i].differences[d].prompt);
+            mem_free(&old->rows[i].differences[d].here.text);
+            mem_free(&old->rows[i].differences[d].reference.text);
+        }
+        mem_free(&old->rows[i].differences);
+        mem_free(&old->rows[i].apart);
+    }
+    mem_free(&old->rows);
+    mem_free(identity);
+}
