@@ -16,8 +16,9 @@
  * (Sequoia), arXiv 2402.12374, algorithm 2, and Jeon et al., arXiv 2402.14160, section 3. Trees of children that were not
  * drawn: EAGLE's rule, the case q = 1 of the above.
  *
- * It holds for a tree that was cut only by what was known before a token was drawn. A drawn child that is dropped because of
- * its own probability makes q another distribution than the one given. */
+ * The first line holds for a tree that was cut only by what was known before the token was drawn: a child that is dropped for
+ * its own probability was not drawn from the q given. The second holds for every token, drawn or not and however chosen, and
+ * keeps fewer: what is cut by what it holds is given without proposals. */
 #ifndef MOE_KERNELS_PLAIN_REJECT_H
 #define MOE_KERNELS_PLAIN_REJECT_H
 

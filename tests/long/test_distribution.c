@@ -1,0 +1,90 @@
+/* The whole grid of acceptance rules, shapes of draft, temperatures and filters, with a million samples a cell: what comes
+ * out has the exact distribution, and known mistakes are seen. tests/unit/distribution.h says how. */
+#include "tests/unit/distribution.h"
+
+#include "common/base/team.h"
+
+#include <stdatomic.h>
+
+enum { SAMPLES = 1000000, MISTAKE_SAMPLES = 100000 };
+
+struct work {
+    struct world world;
+    atomic_int next;
+    struct tally cells[CELLS], mistakes[MISTAKES][TEMPERATURES];
+};
+
+static void take(void *argument, int member, int members)
+{
+    struct work *work = argument;
+    (void)member, (void)members;
+    for (int at; (at = atomic_fetch_add(&work->next, 1)) < CELLS + MISTAKES * TEMPERATURES;) {
+        int mistake = at - CELLS;
+        struct grid_place place = mistake < 0 ? grid_place(at) : grid_mistake(mistake / TEMPERATURES, mistake % TEMPERATURES);
+        if (mistake < 0)
+            grid_run(&place, &work->world, GRID_RULE, SAMPLES, &work->cells[at]);
+        else
+            grid_run(&place, &work->world, GRID_PLAIN, MISTAKE_SAMPLES, &work->mistakes[mistake / TEMPERATURES][mistake % TEMPERATURES]);
+    }
+}
+
+static int run_all(void **state)
+{
+    struct work *work = calloc(1, sizeof *work);
+    struct team *team = NULL;
+    int cores = team_cores();
+    if (!work || team_new(&team, cores < 8 ? cores : 8, NULL))
+        return -1;
+    world_make(&work->world, 20);
+    team_run(team, take, work);
+    team_free(&team);
+    *state = work;
+    return 0;
+}
+
+static int drop_all(void **state)
+{
+    free(*state);
+    return 0;
+}
+
+static void every_rule_gives_its_distribution(void **state)
+{
+    const struct work *work = *state;
+    int bad = 0;
+    for (int number = 0; number < CELLS; number++) {
+        const struct tally *tally = &work->cells[number];
+        struct grid_place place = grid_place(number);
+        char name[160];
+        if (!grid_sees(tally))
+            continue;
+        print_error("%s: z %.2f, %ld impossible, %ld other than without a draft\n", grid_name(&place, name, sizeof name), tally->z,
+                    tally->impossible, tally->other);
+        bad++;
+    }
+    assert_int_equal(bad, 0);
+}
+
+static void known_mistakes_are_seen(void **state)
+{
+    const struct work *work = *state;
+    int missed = 0;
+    for (int number = 0; number < MISTAKES; number++) {
+        int seen = 0;
+        for (int t = 0; t < TEMPERATURES; t++)
+            seen += grid_sees(&work->mistakes[number][t]);
+        if (seen < TEMPERATURES)
+            print_error("%s: seen at %d of %d temperatures\n", grid_mistakes[number].name, seen, TEMPERATURES);
+        missed += seen < TEMPERATURES - 1;
+    }
+    assert_int_equal(missed, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_rule_gives_its_distribution),
+        cmocka_unit_test(known_mistakes_are_seen),
+    };
+    return cmocka_run_group_tests(tests, run_all, drop_all);
+}

@@ -1,0 +1,708 @@
+/* A world of seven tokens in which everything can be counted: target and draft are tables of logits by position and previous
+ * token; three tokens are decoded over and over, and what comes out is held against its exact distribution by chi-square.
+ *
+ * The distributions, the rules and their known mistakes are written here once more, as plainly as their words, without what
+ * is tested: a rule must pass, and each mistake must fail, the same test. */
+#ifndef MOE_TESTS_DISTRIBUTION_H
+#define MOE_TESTS_DISTRIBUTION_H
+
+#include "tests/unit/unit.h"
+
+#include <math.h>
+
+#include "common/verify/acceptance.h"
+#include "kernels/plain/coupling.h"
+
+enum {
+    V = 7, TEXT = 3, OUTCOMES = V * V * V, LEVELS = 3, DRAFT_MOST = 24, PLACES = TEXT + LEVELS + 1,
+    ROOT_POSITION = 100
+};
+
+struct world {
+    float target[PLACES][V + 1][V], draft[PLACES][V + 1][V];       /* [position][previous token; V: the root][token] */
+};
+
+enum origin {
+    DRAWN,          /* without replacement, from the draft's distribution */
+    FIXED,          /* the best of the draft's */
+    MIXED,          /* the first fixed, the others drawn from what it leaves */
+    COUPLED         /* drawn with the noise of the target */
+};
+
+struct shape {
+    const char *name;
+    enum origin origin;
+    int width[LEVELS];                  /* children of a node at each depth */
+    struct sample_filter filter;        /* of the draft */
+};
+
+/* What is done wrong, if anything. */
+enum mistake {
+    NONE,
+    RAW_BONUS,              /* after the last drafted token from softmax(logits): no temperature, no filter */
+    BY_INDEX,               /* residuals of two sorted, truncated lists, entry by entry */
+    WITH_REPLACEMENT,       /* children drawn without replacement, judged as if with */
+    NO_RESIDUAL,            /* after a refusal from p */
+    UNFILTERED,             /* p without the filter */
+    DROPPED,                /* drawn children that the draft itself finds unlikely are cut away */
+    DROPPED_AS_FIXED,       /* the same, judged as if they had not been drawn: NO mistake */
+    SAME_NOISE,             /* coupled: one noise for all positions */
+    PARENT_ROW,             /* coupled: the token behind a node from its parent's logits */
+    LENIENT,                /* coupled: any child is good that the filter keeps */
+    SWAPPED,                /* typical: epsilon and delta exchanged */
+    RAW_ENTROPY,            /* typical: the entropy of softmax(logits) */
+    FIRST_PATH,             /* typical: the first child kept, not the longest path */
+    SAMPLED_BONUS           /* typical: the last token drawn */
+};
+
+struct draft {
+    struct reject_draft view;
+    int32_t token[DRAFT_MOST], parent[DRAFT_MOST], depth[DRAFT_MOST];
+    const float *proposal[DRAFT_MOST];
+    float logits[(1 + DRAFT_MOST) * V];
+};
+
+struct random { uint64_t state; };
+
+static inline uint64_t random_word(struct random *random)
+{
+    uint64_t z = random->state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+static inline double random_uniform(struct random *random) { return ((double)(random_word(random) >> 11) + 0.5) * 0x1p-53; }
+
+/* What a cell of the grid works with. */
+struct cell {
+    const struct acceptance *rule;      /* NULL: the plain version here, of `family`, with its mistake */
+    char family;                        /* 'r'ejection, 'c'oupled, 't'ypical */
+    enum mistake mistake;
+    struct shape shape;
+    struct sample_filter filter;
+    double epsilon, delta;
+    const struct world *world;
+    float q[PLACES][V + 1][V];                      /* the draft's distributions */
+    double p[PLACES][V + 1][V];                     /* the target's */
+    double expected[OUTCOMES];
+    struct random random;
+    uint64_t key;
+};
+
+static inline void world_make(struct world *world, uint64_t seed)
+{
+    struct random random = {seed};
+    for (int at = 0; at < PLACES; at++)
+        for (int last = 0; last <= V; last++)
+            for (int v = 0; v < V; v++) {
+                double common = 0, own = 0;
+                for (int i = 0; i < 4; i++) {
+                    common += 2 * random_uniform(&random) - 1;
+                    own += 2 * random_uniform(&random) - 1;
+                }
+                world->target[at][last][v] = (float)(0.9 * common);
+                world->draft[at][last][v] = (float)(0.6 * common + 0.5 * own);
+            }
+    for (int at = 0; at < PLACES; at++)             /* now and then something that cannot come */
+        for (int last = 0; last <= V; last++)
+            if (random_word(&random) % 4 == 0)
+                world->target[at][last][random_word(&random) % V] = -INFINITY;
+}
+
+/* Temperature, then sort, top-k, top-p, min-p, as their words say. */
+static inline void plain_distribution(const float *logit, const struct sample_filter *filter, double *out)
+{
+    int order[V], count = V;
+    double weight[V], total = 0, mass = 0, sum = 0, most = -INFINITY;
+    for (int v = 0; v < V; v++)
+        most = logit[v] > most ? logit[v] : most;
+    for (int v = 0; v < V; v++) {
+        int place = v;
+        weight[v] = exp((logit[v] - most) / filter->temperature);
+        out[v] = 0;
+        for (; place > 0 && weight[order[place - 1]] < weight[v]; place--)
+            order[place] = order[place - 1];
+        order[place] = v;
+    }
+    if (filter->top_k && filter->top_k < V)
+        count = filter->top_k;
+    for (int at = 0; at < count; at++)
+        total += weight[order[at]];
+    for (int at = 0; at < count; at++) {
+        if (at && filter->top_p < 1 && mass >= filter->top_p)
+            break;
+        mass += weight[order[at]] / total;
+        if (weight[order[at]] >= filter->min_p * weight[order[0]])
+            sum += out[order[at]] = weight[order[at]];
+    }
+    for (int v = 0; v < V; v++)
+        out[v] /= sum;
+}
+
+static inline int pick(const double *weight, double uniform)
+{
+    double total = 0, sum = 0;
+    int last = 0;
+    for (int v = 0; v < V; v++)
+        total += weight[v];
+    for (int v = 0; v < V; v++)
+        if (weight[v] > 0) {
+            last = v;
+            if ((sum += weight[v]) > uniform * total)
+                break;
+        }
+    return last;
+}
+
+/* ---- drafts ---- */
+
+/* May `token` still become a child of `parent`? */
+static inline bool draft_lacks(const struct draft *draft, int parent, int32_t token)
+{
+    for (int node = 0; node < draft->view.nodes; node++)
+        if (draft->parent[node] == parent && draft->token[node] == token)
+            return false;
+    return true;
+}
+
+static inline void draft_put(struct draft *draft, int parent, int32_t token, const float *proposal)
+{
+    int node = draft->view.nodes++;
+    draft->token[node] = token;
+    draft->parent[node] = parent;
+    draft->depth[node] = parent < 0 ? 1 : draft->depth[parent] + 1;
+    draft->proposal[node] = proposal;
+}
+
+static inline void draft_begin(struct draft *draft)
+{
+    draft->view = (struct reject_draft){0, draft->token, draft->parent, draft->proposal};
+}
+
+/* What children of `parent` are drawn from, by position and token before them. */
+static inline const float *draft_source(const struct cell *cell, const struct draft *draft, int place, int32_t last, int parent)
+{
+    return parent < 0 ? cell->q[place][last] : cell->q[place + draft->depth[parent]][draft->token[parent]];
+}
+
+static inline int32_t draft_best(const struct draft *draft, int parent, const float *q)
+{
+    int32_t best = -1;
+    for (int32_t v = 0; v < V; v++)
+        if (draft_lacks(draft, parent, v) && (best < 0 || q[v] > q[best]))
+            best = v;
+    return best;
+}
+
+static inline void draft_children(struct cell *cell, struct draft *draft, int place, int32_t last, int parent, int width)
+{
+    const float *q = draft_source(cell, draft, place, last, parent);
+    const int depth = parent < 0 ? 0 : draft->depth[parent];
+    if (cell->shape.origin == COUPLED) {
+        int32_t kept[V], token[V];
+        double value[V];
+        struct sample_draw draw = {cell->key, (uint32_t)(ROOT_POSITION + place + depth + 1), 0, 0};
+        const float *logit = cell->world->draft[place + depth][parent < 0 ? last : draft->token[parent]];
+        int count = coupling_draft(logit, V, &cell->shape.filter, &draw, width, kept, value, token, NULL, NULL);
+        for (int i = 0; i < count; i++)
+            draft_put(draft, parent, token[i], q);
+        return;
+    }
+    for (int i = 0; i < width; i++) {
+        double rest[V], mass = 0;
+        if (cell->shape.origin == FIXED || (cell->shape.origin == MIXED && i == 0)) {
+            draft_put(draft, parent, draft_best(draft, parent, q), NULL);
+            continue;
+        }
+        for (int v = 0; v < V; v++)
+            mass += rest[v] = draft_lacks(draft, parent, v) ? (double)q[v] : 0;
+        if (!(mass > 0))
+            break;
+        int32_t token = pick(rest, random_uniform(&cell->random));
+        if ((cell->mistake == DROPPED || cell->mistake == DROPPED_AS_FIXED) && q[token] < 0.15f)
+            continue;
+        draft_put(draft, parent, token, q);
+    }
+}
+
+/* The target's logits behind the root and each node. */
+static inline void draft_fill(const struct cell *cell, struct draft *draft, int place, int32_t last)
+{
+    memcpy(draft->logits, cell->world->target[place][last], V * sizeof *draft->logits);
+    for (int node = 0; node < draft->view.nodes; node++)
+        memcpy(draft->logits + (1 + node) * V, cell->world->target[place + draft->depth[node]][draft->token[node]],
+               V * sizeof *draft->logits);
+}
+
+static inline void draft_make(struct cell *cell, struct draft *draft, int place, int32_t last)
+{
+    int begin = -1, end = 0;
+    draft_begin(draft);
+    for (int level = 0; level < LEVELS && cell->shape.width[level]; level++) {
+        for (int parent = begin; parent < end; parent++)
+            draft_children(cell, draft, place, last, parent, cell->shape.width[level]);
+        begin = end;
+        end = draft->view.nodes;
+    }
+    draft_fill(cell, draft, place, last);
+}
+
+/* ---- the rules once more, with their mistakes ---- */
+
+static inline void sort_down(double *value)
+{
+    for (int i = 1; i < V; i++)
+        for (int at = i; at > 0 && value[at] > value[at - 1]; at--) {
+            double other = value[at];
+            value[at] = value[at - 1];
+            value[at - 1] = other;
+        }
+}
+
+/* r <- norm(max(r - q, 0)), or what is done in its place. */
+static inline void plain_residual(double *r, const double *q, enum mistake mistake)
+{
+    double a[V], b[V], sum = 0, more[V];
+    if (mistake == NO_RESIDUAL)
+        return;
+    memcpy(a, r, sizeof a);
+    memcpy(b, q, sizeof b);
+    if (mistake == BY_INDEX) {
+        int order[V] = {0};
+        for (int v = 0; v < V; v++) {
+            int place = v;
+            for (; place > 0 && r[order[place - 1]] < r[v]; place--)
+                order[place] = order[place - 1];
+            order[place] = v;
+        }
+        sort_down(a);
+        sort_down(b);
+        for (int i = 0; i < V; i++)
+            more[order[i]] = fmax(a[i] - b[i], 0);
+    } else {
+        for (int v = 0; v < V; v++)
+            more[v] = fmax(a[v] - b[v], 0);
+    }
+    for (int v = 0; v < V; v++)
+        sum += more[v];
+    for (int v = 0; v < V && sum > 0; v++)
+        r[v] = more[v] / sum;
+}
+
+static inline int plain_rejection(struct cell *cell, const struct draft *draft, int32_t *emitted)
+{
+    const struct sample_filter raw = {1, 1, 0, 0}, loose = {cell->filter.temperature, 1, 0, 0};
+    int at = -1, accepted = 0;
+    for (;;) {
+        double p[V], q[V], sum;
+        const float *logit = draft->logits + (at + 1) * V;
+        int found = -1, children = 0;
+        plain_distribution(logit, cell->mistake == UNFILTERED ? &loose : &cell->filter, p);
+        for (int node = 0; node < draft->view.nodes && found < 0; node++) {
+            if (draft->parent[node] != at)
+                continue;
+            children++;
+            bool drawn = draft->proposal[node] && cell->mistake != DROPPED_AS_FIXED;
+            for (int v = 0; v < V; v++)
+                q[v] = drawn ? (double)draft->proposal[node][v] : v == draft->token[node];
+            for (int other = 0; other < node && drawn && cell->mistake != WITH_REPLACEMENT; other++)
+                if (draft->parent[other] == at)
+                    q[draft->token[other]] = 0;
+            sum = 0;
+            for (int v = 0; v < V; v++)
+                sum += q[v];
+            for (int v = 0; v < V; v++)
+                q[v] /= sum;
+            if (random_uniform(&cell->random) * q[draft->token[node]] < p[draft->token[node]])
+                found = node;
+            else
+                plain_residual(p, q, cell->mistake);
+        }
+        if (found < 0) {
+            if (cell->mistake == RAW_BONUS && !children)
+                plain_distribution(logit, &raw, p);
+            emitted[accepted] = pick(p, random_uniform(&cell->random));
+            return accepted;
+        }
+        emitted[accepted++] = draft->token[at = found];
+    }
+}
+
+static inline int plain_coupled(struct cell *cell, const struct draft *draft, int place, int32_t *emitted)
+{
+    int at = -1, accepted = 0;
+    for (;;) {
+        int32_t kept[V];
+        struct sample_draw draw = {cell->key, (uint32_t)(ROOT_POSITION + place + 1 + (cell->mistake == SAME_NOISE ? 0 : accepted)),
+                                   0, 0};
+        const int row = cell->mistake == PARENT_ROW && at >= 0 ? draft->parent[at] : at;
+        const float *logit = draft->logits + (row + 1) * V;
+        int32_t choice = sample_token(logit, V, &cell->filter, &draw, kept);
+        int found = -1;
+        double p[V];
+        plain_distribution(logit, &cell->filter, p);
+        for (int node = 0; node < draft->view.nodes && found < 0; node++)
+            if (draft->parent[node] == at &&
+                (cell->mistake == LENIENT ? p[draft->token[node]] > 0 : draft->token[node] == choice))
+                found = node;
+        emitted[accepted] = found < 0 ? choice : draft->token[found];
+        if (found < 0)
+            return accepted;
+        accepted++;
+        at = found;
+    }
+}
+
+/* All paths, from each node upwards: kept as a whole or not. */
+static inline int plain_typical(struct cell *cell, const struct draft *draft, int32_t *emitted)
+{
+    const struct sample_filter raw = {1, 1, 0, 0};
+    const double epsilon = cell->mistake == SWAPPED ? cell->delta : cell->epsilon;
+    const double delta = cell->mistake == SWAPPED ? cell->epsilon : cell->delta;
+    double p[V], best_score = 0;
+    int best = -1, length = 0;
+    for (int node = 0; node < draft->view.nodes; node++) {
+        double score = 0;
+        bool kept = true;
+        for (int at = node; at >= 0 && kept; at = draft->parent[at]) {
+            double entropy = 0, h[V];
+            const float *logit = draft->logits + (draft->parent[at] + 1) * V;
+            plain_distribution(logit, &cell->filter, p);
+            plain_distribution(logit, cell->mistake == RAW_ENTROPY ? &raw : &cell->filter, h);
+            for (int v = 0; v < V; v++)
+                entropy -= h[v] > 0 ? h[v] * log(h[v]) : 0;
+            kept = p[draft->token[at]] > fmin(epsilon, delta * exp(-entropy));
+            score += log(p[draft->token[at]]);
+        }
+        bool better = cell->mistake == FIRST_PATH ? best < 0 || draft->parent[node] == best :
+                      draft->depth[node] > length || (draft->depth[node] == length && score > best_score);
+        if (kept && better) {
+            best = node;
+            best_score = score;
+            length = draft->depth[node];
+        }
+    }
+    for (int at = best, n = length; n-- > 0; at = draft->parent[at])
+        emitted[n] = draft->token[at];
+    plain_distribution(draft->logits + (best + 1) * V, &cell->filter, p);
+    emitted[length] = 0;
+    for (int v = 1; v < V; v++)
+        if (p[v] > p[emitted[length]])
+            emitted[length] = v;
+    if (cell->mistake == SAMPLED_BONUS)
+        emitted[length] = pick(p, random_uniform(&cell->random));
+    return length;
+}
+
+/* ---- what must come out ---- */
+
+static inline void expect_target(struct cell *cell)
+{
+    for (int code = 0; code < OUTCOMES; code++) {
+        int a = code / (V * V), b = code / V % V, c = code % V;
+        cell->expected[code] = cell->p[0][V][a] * cell->p[1][a][b] * cell->p[2][b][c];
+    }
+}
+
+/* Typical acceptance is certain once the draft is: all drafts, each with its probability. law[place][last][code] is the
+ * distribution of the TEXT - place tokens to come. */
+struct typical_law { double law[TEXT + 1][V + 1][OUTCOMES]; };
+
+static inline void count_draft(struct cell *cell, struct typical_law *out, struct draft *draft, int place, int32_t last, double mass)
+{
+    int32_t emitted[DRAFT_MOST + 1];
+    int code = 0, room = 1;
+    draft_fill(cell, draft, place, last);
+    int count = plain_typical(cell, draft, emitted) + 1;
+    count = count < TEXT - place ? count : TEXT - place;
+    for (int i = 0; i < count; i++)
+        code = code * V + emitted[i];
+    for (int i = place + count; i < TEXT; i++)
+        room *= V;
+    for (int rest = 0; rest < room; rest++)
+        out->law[place][last][code * room + rest] += mass * out->law[place + count][emitted[count - 1]][rest];
+}
+
+/* Adds child after child in every way there is; `from` is the node whose child number `child` is next. */
+static inline void count_drafts(struct cell *cell, struct typical_law *out, struct draft *draft, int place, int32_t last, int from,
+                                int child, double mass)
+{
+    const int level = from < 0 ? 0 : draft->depth[from];
+    if (from >= draft->view.nodes || level == LEVELS || !cell->shape.width[level]) {
+        count_draft(cell, out, draft, place, last, mass);
+        return;
+    }
+    if (child == cell->shape.width[level]) {
+        count_drafts(cell, out, draft, place, last, from + 1, 0, mass);
+        return;
+    }
+    const float *q = draft_source(cell, draft, place, last, from);
+    double rest = 0;
+    for (int32_t v = 0; v < V; v++)
+        rest += draft_lacks(draft, from, v) ? (double)q[v] : 0;
+    for (int32_t v = 0; v < V; v++) {
+        bool fixed = cell->shape.origin == FIXED;
+        if (!draft_lacks(draft, from, v) || (fixed && v != draft_best(draft, from, q)))
+            continue;
+        draft_put(draft, from, v, q);
+        count_drafts(cell, out, draft, place, last, from, child + 1, fixed ? mass : mass * (double)q[v] / rest);
+        draft->view.nodes--;
+    }
+}
+
+static inline void expect_typical(struct cell *cell)
+{
+    struct typical_law *out = calloc(1, sizeof *out);
+    const enum mistake mistake = cell->mistake;
+    struct draft draft;
+    assert_non_null(out);
+    cell->mistake = NONE;
+    for (int last = 0; last <= V; last++)
+        out->law[TEXT][last][0] = 1;
+    for (int place = TEXT; place-- > 0;)
+        for (int last = 0; last <= V; last++) {
+            draft_begin(&draft);
+            count_drafts(cell, out, &draft, place, last, -1, 0, 1);
+        }
+    memcpy(cell->expected, out->law[0][V], sizeof cell->expected);
+    cell->mistake = mistake;
+    free(out);
+}
+
+static inline void cell_prepare(struct cell *cell)
+{
+    for (int place = 0; place < PLACES; place++)
+        for (int last = 0; last <= V; last++) {
+            double q[V];
+            plain_distribution(cell->world->draft[place][last], &cell->shape.filter, q);
+            for (int v = 0; v < V; v++)
+                cell->q[place][last][v] = (float)q[v];
+            plain_distribution(cell->world->target[place][last], &cell->filter, cell->p[place][last]);
+        }
+    if (cell->family == 't')
+        expect_typical(cell);
+    else
+        expect_target(cell);
+}
+
+/* ---- trials ---- */
+
+struct tally {
+    double z;                   /* how far chi-square lies above its mean, in deviations of a normal variable */
+    int freedom;
+    long impossible;            /* outcomes that cannot be */
+    long other;                 /* coupled: texts that differ from sampling without a draft */
+    long tried, accepted;       /* drafted first tokens */
+};
+
+/* Wilson and Hilferty, 1931: (X / n)^(1/3) is close to normal. Outcomes that are expected less than eight times are one. */
+static inline void tally_compare(const struct cell *cell, const long *seen, long samples, struct tally *tally)
+{
+    double sum = 0, rare = 0, rarely = 0;
+    int bins = 0;
+    for (int code = 0; code < OUTCOMES; code++) {
+        double expected = cell->expected[code] * (double)samples;
+        if (cell->expected[code] < 1e-15)
+            tally->impossible += seen[code];
+        else if (expected < 8) {
+            rare += expected;
+            rarely += (double)seen[code];
+        } else {
+            sum += ((double)seen[code] - expected) * ((double)seen[code] - expected) / expected;
+            bins++;
+        }
+    }
+    if (rare > 0.5) {
+        sum += (rarely - rare) * (rarely - rare) / (rare > 8 ? rare : 8);
+        bins++;
+    }
+    tally->freedom = bins - 1;
+    double k = tally->freedom;
+    if (bins > 1)                       /* else what differs from the one outcome is impossible */
+        tally->z = (cbrt(sum / k) - (1 - 2 / (9 * k))) / sqrt(2 / (9 * k));
+}
+
+static inline int cell_accept(struct cell *cell, struct draft *draft, int place, int32_t *emitted)
+{
+    struct sample_draw draw = {cell->key, (uint32_t)(ROOT_POSITION + place), 0, 0};
+    int32_t path[DRAFT_MOST];
+    if (cell->rule)
+        return acceptance_accept(cell->rule, &draft->view, draft->logits, &draw, path, emitted, NULL);
+    return cell->family == 'r' ? plain_rejection(cell, draft, emitted) :
+           cell->family == 'c' ? plain_coupled(cell, draft, place, emitted) : plain_typical(cell, draft, emitted);
+}
+
+/* The text that sampling without a draft gives under this key. */
+static inline int cell_alone(const struct cell *cell)
+{
+    int32_t last = V, kept[V];
+    int code = 0;
+    for (int place = 0; place < TEXT; place++) {
+        struct sample_draw draw = {cell->key, (uint32_t)(ROOT_POSITION + place + 1), 0, 0};
+        last = sample_token(cell->world->target[place][last], V, &cell->filter, &draw, kept);
+        code = code * V + last;
+    }
+    return code;
+}
+
+static inline void cell_run(struct cell *cell, long samples, struct tally *tally)
+{
+    long seen[OUTCOMES] = {0};
+    memset(tally, 0, sizeof *tally);
+    for (long sample = 0; sample < samples; sample++) {
+        int32_t emitted[DRAFT_MOST + 1], last = V;
+        int place = 0, code = 0;
+        cell->key = random_word(&cell->random);
+        while (place < TEXT) {
+            struct draft draft;
+            draft_make(cell, &draft, place, last);
+            int accepted = cell_accept(cell, &draft, place, emitted);
+            tally->tried++;
+            tally->accepted += accepted > 0;
+            for (int i = 0; i <= accepted && place < TEXT; i++, place++)
+                code = code * V + (last = emitted[i]);
+        }
+        seen[code]++;
+        if (cell->family == 'c' && cell->mistake == NONE)
+            tally->other += code != cell_alone(cell);
+    }
+    tally_compare(cell, seen, samples, tally);
+}
+
+/* ---- the grid ---- */
+
+struct grid_place {
+    char family;
+    enum mistake mistake;
+    int shape, temperature, filter;     /* places in the tables below */
+};
+
+static const struct shape grid_shapes[] = {
+    {"chain, drawn", DRAWN, {1, 1}, {1.2, 1, 0, 5}},
+    {"tree, drawn", DRAWN, {3, 2}, {1.2, 1, 0, 0}},
+    {"all children, drawn", DRAWN, {V, 2}, {1, 1, 0, 0}},
+    {"chain, fixed", FIXED, {1, 1, 1}, {1, 1, 0, 0}},
+    {"tree, fixed", FIXED, {3, 2}, {1, 1, 0, 0}},
+    {"all children, fixed", FIXED, {V, 2}, {1, 1, 0, 0}},
+    {"tree, fixed and drawn", MIXED, {3, 2}, {1.2, 1, 0, 0}},
+    {"chain, coupled", COUPLED, {1, 1}, {0.9, 1, 0, 0}},
+    {"tree, coupled", COUPLED, {3, 1}, {1, 0.9, 0, 0}},
+    {"chain, all drawn", DRAWN, {1, 1}, {1.2, 1, 0, 0}},
+    {"small tree, drawn", DRAWN, {2, 1}, {1, 1, 0, 0}},
+};
+
+enum {
+    CHAIN_DRAWN, TREE_DRAWN, ALL_DRAWN, CHAIN_FIXED, TREE_FIXED, ALL_FIXED, TREE_MIXED, CHAIN_COUPLED, TREE_COUPLED,
+    CHAIN_SPREAD, TREE_SMALL
+};
+
+static const double grid_temperatures[] = {0.5, 1, 1.3};
+static const struct sample_filter grid_filters[] = {{1, 1, 0, 0}, {1, 1, 0, 4}, {1, 0.85, 0, 0}, {1, 1, 0.1, 0}};
+static const char *const grid_filter_names[] = {"no filter", "top-k", "top-p", "min-p"};
+enum { TEMPERATURES = 3, FILTERS = 4, NO_FILTER = 0, TOP_K, TOP_P, MIN_P };
+
+/* Rules and shapes that belong together; each comes with all temperatures and filters. */
+static const struct { char family; int shape; } grid_pairs[] = {
+    {'r', CHAIN_DRAWN}, {'r', TREE_DRAWN}, {'r', ALL_DRAWN}, {'r', CHAIN_FIXED}, {'r', TREE_FIXED}, {'r', ALL_FIXED},
+    {'r', TREE_MIXED}, {'r', CHAIN_COUPLED}, {'r', TREE_COUPLED},
+    {'c', CHAIN_FIXED}, {'c', TREE_DRAWN}, {'c', ALL_FIXED}, {'c', TREE_COUPLED},
+    {'t', CHAIN_SPREAD}, {'t', TREE_SMALL}, {'t', ALL_FIXED},
+};
+enum { PAIRS = sizeof grid_pairs / sizeof *grid_pairs, CELLS = PAIRS * TEMPERATURES * FILTERS };
+
+/* Beyond 5.3 deviations lies 6e-8 of the normal distribution: a right rule fails one of all cells once in 10^5 grids. */
+#define GRID_LIMIT 5.3
+
+static inline struct grid_place grid_place(int number)
+{
+    int pair = number / (TEMPERATURES * FILTERS);
+    return (struct grid_place){grid_pairs[pair].family, NONE, grid_pairs[pair].shape, number / FILTERS % TEMPERATURES,
+                               number % FILTERS};
+}
+
+/* The sampled rule of a place; the caller closes it. */
+static inline struct acceptance *grid_rule(const struct grid_place *place)
+{
+    const char *name = place->family == 'r' ? "rejection" : place->family == 'c' ? "coupled" : "typical";
+    struct acceptance_setup setup = {V, DRAFT_MOST, grid_filters[place->filter]};
+    struct acceptance *rule = NULL;
+    setup.filter.temperature = grid_temperatures[place->temperature];
+    if (acceptance_open(&rule, name, &setup, NULL))
+        return NULL;
+    return rule;
+}
+
+enum grid_way {
+    GRID_RULE,              /* the library's rule against its law */
+    GRID_PLAIN,             /* the one written here, with the place's mistake */
+    GRID_TARGET             /* the library's rule against the target's distribution */
+};
+
+static inline void grid_run(const struct grid_place *place, const struct world *world, enum grid_way way, long samples,
+                            struct tally *tally)
+{
+    struct acceptance *rule = way == GRID_PLAIN ? NULL : grid_rule(place);
+    struct cell *cell = calloc(1, sizeof *cell);
+    if (!cell || (way != GRID_PLAIN && !rule))
+        abort();
+    cell->rule = rule;
+    cell->family = place->family;
+    cell->mistake = place->mistake;
+    cell->shape = grid_shapes[place->shape];
+    cell->filter = grid_filters[place->filter];
+    cell->filter.temperature = grid_temperatures[place->temperature];
+    cell->epsilon = 0.09;
+    cell->delta = 0.3;
+    cell->world = world;
+    cell->random.state = 1000003u * (uint64_t)place->shape + 10007u * (uint64_t)place->temperature + (uint64_t)place->filter;
+    cell_prepare(cell);
+    if (way == GRID_TARGET)
+        expect_target(cell);
+    cell_run(cell, samples, tally);
+    free(cell);
+    acceptance_close(&rule);
+}
+
+static inline bool grid_sees(const struct tally *tally) { return tally->z > GRID_LIMIT || tally->impossible || tally->other; }
+
+/* Mistakes, each where it must be seen: at T = 0.5, 1 and 1.3 with the filter named. */
+static const struct { char family; enum mistake mistake; int shape, filter; const char *name; } grid_mistakes[] = {
+    {'r', RAW_BONUS, CHAIN_DRAWN, TOP_K, "the last token from unfiltered logits"},
+    {'r', RAW_BONUS, TREE_FIXED, TOP_P, "the last token from unfiltered logits"},
+    {'r', BY_INDEX, CHAIN_DRAWN, TOP_K, "residuals by index across truncated lists"},
+    {'r', BY_INDEX, TREE_DRAWN, NO_FILTER, "residuals by index across truncated lists"},
+    {'r', WITH_REPLACEMENT, TREE_MIXED, MIN_P, "the rule with replacement for children drawn without"},
+    {'r', NO_RESIDUAL, CHAIN_DRAWN, NO_FILTER, "no residual after a refusal"},
+    {'r', NO_RESIDUAL, TREE_FIXED, MIN_P, "no residual after a refusal"},
+    {'r', UNFILTERED, CHAIN_FIXED, TOP_K, "p without its filter"},
+    {'r', DROPPED, CHAIN_DRAWN, NO_FILTER, "drawn children cut for their own probability"},
+    {'r', DROPPED, TREE_DRAWN, TOP_P, "drawn children cut for their own probability"},
+    {'c', SAME_NOISE, CHAIN_FIXED, NO_FILTER, "one noise for all positions"},
+    {'c', SAME_NOISE, TREE_COUPLED, TOP_K, "one noise for all positions"},
+    {'c', PARENT_ROW, CHAIN_FIXED, MIN_P, "the logits of the parent"},
+    {'c', PARENT_ROW, TREE_COUPLED, TOP_P, "the logits of the parent"},
+    {'c', LENIENT, TREE_DRAWN, NO_FILTER, "any child that the filter keeps"},
+    {'t', SWAPPED, CHAIN_SPREAD, NO_FILTER, "epsilon and delta exchanged"},
+    {'t', SWAPPED, TREE_SMALL, NO_FILTER, "epsilon and delta exchanged"},
+    {'t', FIRST_PATH, TREE_SMALL, NO_FILTER, "the first path kept, not the longest"},
+    {'t', SAMPLED_BONUS, CHAIN_SPREAD, MIN_P, "a drawn last token"},
+};
+enum { MISTAKES = sizeof grid_mistakes / sizeof *grid_mistakes };
+
+static inline struct grid_place grid_mistake(int number, int temperature)
+{
+    return (struct grid_place){grid_mistakes[number].family, grid_mistakes[number].mistake, grid_mistakes[number].shape, temperature,
+                               grid_mistakes[number].filter};
+}
+
+/* Says what a place is, for messages. */
+static inline const char *grid_name(const struct grid_place *place, char *out, size_t room)
+{
+    snprintf(out, room, "%s, %s, T %g, %s, mistake %d",
+             place->family == 'r' ? "rejection" : place->family == 'c' ? "coupled" : "typical", grid_shapes[place->shape].name,
+             grid_temperatures[place->temperature], grid_filter_names[place->filter], (int)place->mistake);
+    return out;
+}
+
+#endif

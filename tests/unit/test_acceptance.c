@@ -1,0 +1,342 @@
+/* Acceptance rules: every rule on every shape of draft against its exact distribution, known mistakes against the same test,
+ * and what single steps promise. tests/long/test_distribution.c has the same grid with more samples. */
+#include "tests/unit/distribution.h"
+
+#include "common/verify/coupled.h"
+#include "kernels/plain/typical.h"
+
+enum { SAMPLES = 10000 };
+
+static struct world world;
+
+static int make_world(void **state)
+{
+    (void)state;
+    world_make(&world, 7);
+    return 0;
+}
+
+static void every_rule_gives_its_distribution(void **state)
+{
+    (void)state;
+    for (int number = 0; number < CELLS; number++) {
+        struct grid_place place = grid_place(number);
+        struct tally tally;
+        char name[160];
+        grid_run(&place, &world, GRID_RULE, SAMPLES, &tally);
+        if (grid_sees(&tally))
+            fail_msg("%s: z %.2f, %ld impossible, %ld other than without a draft", grid_name(&place, name, sizeof name), tally.z,
+                     tally.impossible, tally.other);
+    }
+}
+
+static void known_mistakes_are_seen(void **state)
+{
+    (void)state;
+    for (int number = 0; number < MISTAKES; number++) {
+        struct tally tally;
+        int seen = 0;
+        for (int t = 0; t < TEMPERATURES; t++) {
+            struct grid_place place = grid_mistake(number, t);
+            grid_run(&place, &world, GRID_PLAIN, SAMPLES, &tally);
+            seen += grid_sees(&tally);
+            place.mistake = NONE;               /* without its mistake the same code is right */
+            grid_run(&place, &world, GRID_PLAIN, SAMPLES, &tally);
+            assert_false(grid_sees(&tally));
+        }
+        if (seen < 2)
+            fail_msg("%s: seen at %d of %d temperatures", grid_mistakes[number].name, seen, TEMPERATURES);
+    }
+}
+
+/* Whatever was cut away, children that are given without proposals are judged rightly. */
+static void any_choice_of_children_is_right_without_proposals(void **state)
+{
+    (void)state;
+    for (int t = 0; t < TEMPERATURES; t++) {
+        struct grid_place place = {'r', DROPPED_AS_FIXED, TREE_DRAWN, t, TOP_P};
+        struct tally tally;
+        grid_run(&place, &world, GRID_PLAIN, SAMPLES, &tally);
+        assert_false(grid_sees(&tally));
+    }
+}
+
+static void labels_say_what_is_lossless(void **state)
+{
+    (void)state;
+    for (size_t pair = 0; pair < PAIRS; pair++) {
+        struct grid_place place = {grid_pairs[pair].family, NONE, grid_pairs[pair].shape, 1, NO_FILTER};
+        struct acceptance *rule = grid_rule(&place);
+        struct tally tally;
+        assert_non_null(rule);
+        grid_run(&place, &world, GRID_TARGET, SAMPLES, &tally);
+        assert_int_equal(tally.z < GRID_LIMIT && !tally.impossible, rule->class->same_distribution);
+        assert_int_equal(rule->class->same_text, place.family == 'c');
+        acceptance_close(&rule);
+    }
+}
+
+static void at_temperature_0_every_rule_gives_the_best_tokens(void **state)
+{
+    static const char *const rules[] = {"coupled", "rejection", "typical", "typical:epsilon=1,delta=1", "typical:epsilon=0"};
+    struct cell *cell = calloc(1, sizeof *cell);
+    (void)state;
+    assert_non_null(cell);
+    cell->world = &world;
+    cell->filter = (struct sample_filter){1, 1, 0, 0};
+    for (size_t r = 0; r < sizeof rules / sizeof *rules; r++)
+        for (int s = 0; s <= TREE_SMALL; s++) {
+            struct acceptance_setup setup = {V, DRAFT_MOST, {0, 0.5, 0.5, 2}};
+            struct acceptance *rule = NULL;
+            assert_int_equal(acceptance_open(&rule, rules[r], &setup, NULL), 0);
+            cell->shape = grid_shapes[s];
+            cell_prepare(cell);
+            for (int round = 0; round < 50; round++) {
+                struct sample_draw draw = {(uint64_t)round, 9, 0, 0};
+                int32_t path[DRAFT_MOST], emitted[DRAFT_MOST + 1];
+                struct draft draft;
+                int at = -1, child;
+                draft_make(cell, &draft, 0, V);
+                int accepted = acceptance_accept(rule, &draft.view, draft.logits, &draw, path, emitted, NULL);
+                for (int i = 0; i <= accepted; i++) {
+                    assert_int_equal(emitted[i], sample_best(draft.logits + (at + 1) * V, V));
+                    for (child = 0; child < draft.view.nodes; child++)
+                        if (draft.parent[child] == at && draft.token[child] == emitted[i])
+                            break;
+                    if (i < accepted)
+                        assert_int_equal(path[i], child);
+                    else if (r < 3)
+                        assert_int_equal(child, draft.view.nodes);      /* nothing right was refused */
+                    at = child;
+                }
+            }
+            acceptance_close(&rule);
+        }
+    free(cell);
+}
+
+/* Of a chain of one token drawn from q: how often it is accepted. */
+static double acceptance_rate(char family, const double *p, const float *q, const float *target, const float *source, bool shared,
+                              int trials)
+{
+    struct acceptance_setup setup = {V, 1, {1, 1, 0, 0}};
+    struct acceptance *rule = NULL;
+    const float *proposal[1] = {q};
+    const int32_t parent[1] = {-1};
+    float logits[2 * V];
+    int accepted = 0;
+    (void)p;
+    memcpy(logits, target, V * sizeof *logits);
+    memcpy(logits + V, target, V * sizeof *logits);
+    assert_int_equal(acceptance_open(&rule, family == 'r' ? "rejection" : NULL, &setup, NULL), 0);
+    for (int trial = 0; trial < trials; trial++) {
+        int32_t kept[V], token[1], path[1], emitted[2];
+        double value[1];
+        struct sample_draw draw = {(uint64_t)trial, 5, 1, 2}, ahead = {(uint64_t)trial + !shared, 6, 1, 2};
+        struct reject_draft draft = {1, token, parent, proposal};
+        assert_int_equal(coupling_draft(source, V, &setup.filter, &ahead, 1, kept, value, token, NULL, NULL), 1);
+        accepted += acceptance_accept(rule, &draft, logits, &draw, path, emitted, NULL);
+    }
+    acceptance_close(&rule);
+    return (double)accepted / trials;
+}
+
+/* Rejection reaches the bound. Coupling: both take v where it leads in both, which has probability
+ * 1 / sum over w of max(p(w) / p(v), q(w) / q(v)); Daliri et al. bound the sum by (1 - TV) / (1 + TV). */
+static void acceptance_is_as_high_as_theory_allows(void **state)
+{
+    enum { TRIALS = 60000 };
+    (void)state;
+    for (int last = 0; last < 6; last++) {
+        const float *target = world.target[0][last], *source = world.draft[0][last];
+        const struct sample_filter filter = {1, 1, 0, 0};
+        double p[V], exact = 0, chance = 0, room = 4.5 * sqrt(0.25 / TRIALS), value[V], kept_p[V];
+        float q[V], log_probability[V];
+        int32_t kept[V], token[V];
+        struct sample_draw draw = {1, 1, 1, 1};
+        plain_distribution(target, &filter, p);
+        assert_int_equal(coupling_draft(source, V, &filter, &draw, V, kept, value, token, log_probability, q), V);
+        for (int i = 0; i < V; i++)
+            assert_float_equal(exp((double)log_probability[i]), (double)q[token[i]], 1e-6);
+        assert_true(sample_probabilities(target, V, &filter, kept, kept_p) >= V - 1);
+        for (int v = 0; v < V; v++) {
+            double sum = 0;
+            assert_float_equal(kept_p[v], p[v], 1e-12);
+            for (int w = 0; w < V && p[v] > 0; w++)
+                sum += fmax(p[w] / p[v], (double)q[w] / (double)q[v]);
+            exact += p[v] > 0 ? 1 / sum : 0;
+            chance += p[v] * (double)q[v];
+        }
+        double bound = coupling_overlap(p, q, V);
+        assert_true(exact < bound && exact > bound / (2 - bound) && chance < exact - 0.1);
+        assert_float_equal(acceptance_rate('r', p, q, target, source, true, TRIALS), bound, room);
+        assert_float_equal(acceptance_rate('c', p, q, target, source, true, TRIALS), exact, room);
+        assert_float_equal(acceptance_rate('c', p, q, target, source, false, TRIALS), chance, room);
+    }
+}
+
+/* The first is what sampling would take; with all tokens asked for, all come, and at temperature 0 the best. */
+static void coupled_drafts_begin_with_the_choice(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 3000; round++) {
+        struct sample_filter filter = {round % 5 * 0.4, round % 3 ? 1 : 0.8, round % 2 ? 0 : 0.05, round % 4};
+        struct sample_draw draw = {(uint64_t)round, (uint32_t)round, 3, 4};
+        const float *logit = world.draft[round % PLACES][round % V];
+        int32_t kept[V], token[V];
+        double value[V];
+        float proposal[V];
+        int seen = 0, count = 1 + round % V;
+        int found = coupling_draft(logit, V, &filter, &draw, count, kept, value, token, NULL, proposal);
+        assert_in_range(found, 1, count);
+        assert_int_equal(token[0], sample_token(logit, V, &filter, &draw, kept));
+        for (int i = 0; i < found; i++) {
+            assert_false(seen >> token[i] & 1);
+            seen |= 1 << token[i];
+            assert_true(proposal[token[i]] > 0);
+            if (i && !(filter.temperature > 0))
+                assert_true(logit[token[i - 1]] >= logit[token[i]]);
+        }
+        if (count == V)
+            for (int v = 0; v < V; v++)
+                assert_int_equal(proposal[v] > 0, seen >> v & 1);
+    }
+}
+
+static void equal_distributions_are_always_accepted(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 20000; round++) {
+        const struct sample_filter filter = {1, 1, 0, 0};
+        const float *logit = world.draft[round % PLACES][round % V];
+        const int32_t parent[1] = {-1};
+        int32_t kept[V], token[1], path[1], emitted[2];
+        double value[1], residual[V];
+        float q[V], logits[2 * V];
+        const float *proposal[1] = {q};
+        struct sample_draw draw = {(uint64_t)round, 1, 0, 0}, ahead = {(uint64_t)round, 2, 0, 0};
+        struct reject_draft draft = {1, token, parent, proposal};
+        memcpy(logits, logit, sizeof logits / 2);
+        memcpy(logits + V, logit, sizeof logits / 2);
+        assert_int_equal(coupling_draft(logit, V, &filter, &ahead, 1, kept, value, token, NULL, q), 1);
+        int accepted = reject_walk(&draft, logits, V, &filter, &draw, kept, residual, path, emitted);
+        assert_in_range(emitted[accepted], 0, V - 1);
+        assert_int_equal(accepted, 1);          /* q is p rounded to f32: a refusal has a probability below 1e-7 */
+        proposal[0] = NULL;
+        assert_in_range(reject_walk(&draft, logits, V, &filter, &draw, kept, residual, path, emitted), 0, 1);
+    }
+}
+
+static void typical_keeps_what_the_formula_says(void **state)
+{
+    const float logit[V] = {logf(0.5f), logf(0.3f), logf(0.2f), -INFINITY, -INFINITY, -INFINITY, -INFINITY};
+    const double p[V] = {0.5, 0.3, 0.2};
+    /* H = 1.0297 nats, exp(-H) = 0.3571 */
+    static const struct { const char *rule; double threshold; int kept; } cases[] = {
+        {"typical", 0.09, 3}, {"typical:epsilon=0.3,delta=0.6", 0.21427, 2}, {"typical:epsilon=0.25,delta=0.9", 0.25, 2},
+        {"typical:epsilon=0.9,delta=0.9", 0.3214, 1},
+    };
+    (void)state;
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        struct acceptance_setup setup = {V, 1, {1, 1, 0, 0}};
+        struct acceptance *rule = NULL;
+        struct sample_draw draw = {0};
+        assert_int_equal(acceptance_open(&rule, cases[c].rule, &setup, NULL), 0);
+        assert_float_equal(typical_threshold(p, V, rule->epsilon, rule->delta), cases[c].threshold, 1e-4);
+        for (int32_t token = 0; token < 4; token++) {
+            const int32_t parent = -1;
+            int32_t path, emitted[2];
+            float logits[2 * V];
+            struct reject_draft draft = {1, &token, &parent, NULL};
+            for (int v = 0; v < V; v++) {
+                logits[v] = logit[v];
+                logits[V + v] = v == 5;
+            }
+            int accepted = acceptance_accept(rule, &draft, logits, &draw, &path, emitted, NULL);
+            assert_int_equal(accepted, token < cases[c].kept);
+            assert_int_equal(emitted[0], accepted ? token : 0);
+            if (accepted)
+                assert_int_equal(emitted[1], 5);
+        }
+        acceptance_close(&rule);
+    }
+}
+
+static void what_is_not_finite_is_named(void **state)
+{
+    static const char *const rules[] = {"coupled", "rejection", "typical"};
+    static const int32_t token[2] = {1, 1}, parent[2] = {-1, 0};
+    (void)state;
+    for (int r = 0; r < 3; r++)
+        for (int bad = 0; bad < 3; bad++) {
+            struct acceptance_setup setup = {V, 2, {1, 1, 0, 0}};
+            struct sample_draw draw = {.position = 40};
+            struct reject_draft draft = {2, token, parent, NULL};
+            struct acceptance *rule = NULL;
+            int32_t path[2], emitted[3];
+            float logits[3 * V] = {0};
+            char expected[80];
+            struct err err = {0};
+            for (int row = 0; row < 3; row++) {
+                logits[row * V + 1] = 90;               /* so certain that every rule walks on */
+                for (int v = 0; v < V && row == bad; v++)
+                    logits[row * V + v] = NAN;
+            }
+            assert_int_equal(acceptance_open(&rule, rules[r], &setup, &err), 0);
+            assert_int_equal(acceptance_accept(rule, &draft, logits, &draw, path, emitted, &err), -1);
+            snprintf(expected, sizeof expected, "the logits at position %d are not finite", 41 + bad);
+            assert_memory_equal(err.text, expected, strlen(expected));
+            acceptance_close(&rule);
+        }
+}
+
+static void rules_are_opened_by_name(void **state)
+{
+    static const struct { const char *text, *message; } bad[] = {
+        {"rejections", "'rejections' is not an acceptance rule; did you mean rejection?"},
+        {"xyz", "'xyz' is not an acceptance rule; there are coupled, rejection and typical"},
+        {"typical:epsilon=2", "typical"}, {"typical:delta=x", "typical"}, {"typical:gamma=1", "typical"},
+        {"coupled:n=1", "coupled"}, {"", ""},
+    };
+    struct acceptance_setup setup = {V, 0, {1, 1, 0, 0}};
+    struct acceptance *rule = NULL;
+    (void)state;
+    for (const struct acceptance_class *const *class = acceptance_classes; *class; class++) {
+        assert_int_equal(acceptance_open(&rule, (*class)->name, &setup, NULL), 0);
+        assert_ptr_equal(rule->class, *class);
+        acceptance_close(&rule);
+        assert_null(rule);
+    }
+    assert_int_equal(acceptance_open(&rule, NULL, &setup, NULL), 0);
+    assert_ptr_equal(rule->class, &acceptance_coupled);
+    acceptance_close(&rule);
+    acceptance_close(&rule);
+    assert_int_equal(acceptance_open(&rule, "typical:epsilon=0.2,delta=0.7", &setup, NULL), 0);
+    assert_true(rule->epsilon == 0.2 && rule->delta == 0.7);
+    acceptance_close(&rule);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct err err = {0};
+        assert_int_equal(acceptance_open(&rule, bad[i].text, &setup, &err), -1);
+        assert_null(rule);
+        assert_int_equal(err.code, ERR_INPUT);
+        assert_memory_equal(err.text, bad[i].message, strlen(bad[i].message));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_rule_gives_its_distribution),
+        cmocka_unit_test(known_mistakes_are_seen),
+        cmocka_unit_test(any_choice_of_children_is_right_without_proposals),
+        cmocka_unit_test(labels_say_what_is_lossless),
+        cmocka_unit_test(at_temperature_0_every_rule_gives_the_best_tokens),
+        cmocka_unit_test(acceptance_is_as_high_as_theory_allows),
+        cmocka_unit_test(coupled_drafts_begin_with_the_choice),
+        cmocka_unit_test(equal_distributions_are_always_accepted),
+        cmocka_unit_test(typical_keeps_what_the_formula_says),
+        cmocka_unit_test(what_is_not_finite_is_named),
+        cmocka_unit_test(rules_are_opened_by_name),
+    };
+    return cmocka_run_group_tests(tests, make_world, NULL);
+}
