@@ -7,8 +7,8 @@
  * in       [rows][hidden]  f32   after the layer's norm
  * out      [rows][hidden]  f32   the residual stream; must not overlap in
  * expert   [rows][slots]   i32   -1 marks a slot dropped by a budget; the experts of a row are distinct.
- *                                None: slots is 1 and every row uses expert 0 with weight 1
- * weight   [rows][slots]   f32
+ *                                None: slots is 1 and every row uses expert 0
+ * weight   [rows][slots]   f32   none: 1
  * table    [experts]       u64   device address of each expert's block (EXPERT in formats.h); read for wanted experts only
  * inner    [rows*slots][inner]   f32   scratch
  * partial  [rows*slots][hidden]  f32   scratch

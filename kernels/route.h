@@ -15,7 +15,9 @@
 enum { ROUTE_EXPERTS_MAX = 1024 };
 
 enum router_kind {
-    ROUTER_SOFTMAX_TOPK      /* softmax over all experts, the top_k largest; weights are their probabilities */
+    ROUTER_SOFTMAX_TOPK,     /* softmax over all experts, the top_k largest; weights are their probabilities. Softmax over the
+                              * selected logits alone is the same, renormalised */
+    ROUTER_SIGMOID           /* a sigmoid of each logit */
 };
 
 /* What becomes of a wanted expert outside the mask (MoE-Spec section 3.3). */
@@ -25,7 +27,7 @@ enum budget_mode {
 };
 
 /* score[r][e]: softmax over the experts of logits[r], in f32: maximum; plain_exp(x - maximum); sum ascending; each divided by
- * the sum. logits, score [rows][experts] f32; may be the same buffer. */
+ * the sum. ROUTER_SIGMOID: 1 / (1 + plain_exp(-x)). logits, score [rows][experts] f32; may be the same buffer. */
 struct route_score_args {
     struct buffer logits, score;
     enum router_kind kind;

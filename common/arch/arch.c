@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct arch *const FAMILIES[] = {&arch_llama, &arch_mixtral, &arch_olmoe, &arch_qwen3, &arch_qwen3_moe};
+static const struct arch *const FAMILIES[] = {&arch_deepseek, &arch_llama, &arch_mistral, &arch_mixtral, &arch_olmoe, &arch_qwen2,
+                                             &arch_qwen2_moe, &arch_qwen3, &arch_qwen3_moe};
 enum { FAMILY_COUNT = sizeof FAMILIES / sizeof *FAMILIES };
 
 static const struct config_key SHARED[] = {
@@ -59,7 +60,7 @@ static const struct arch *find(const char *model_type)
 
 static int refuse_family(const json_t *config, struct err *err)
 {
-    char known[256] = "";
+    char known[512] = "";
     for (int i = 0; i < FAMILY_COUNT; i++)
         snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", FAMILIES[i]->model_type);
     return config_refuse(config, "model_type", err, "supported are %s", known);
@@ -76,6 +77,11 @@ static int check_refused(const json_t *config, const struct arch *arch, struct e
         return -1;
     if (strcmp(activation, "silu"))
         return config_refuse(config, "hidden_act", err, "only silu is supported");
+    const char *wanted = arch->fixed.router.kind == ROUTER_SIGMOID ? "sigmoid" : "softmax", *scoring = wanted;
+    if (config_text(config, "scoring_func", false, &scoring, err))
+        return -1;
+    if (strcmp(scoring, wanted))
+        return config_refuse(config, "scoring_func", err, "%s is expected for %s", wanted, arch->model_type);
     for (int i = 0; i < 4 && keys[i]; i++) {
         const json_t *value = config_get(config, keys[i]);
         if (value && !json_is_false(value) && !(json_is_number(value) && json_number_value(value) == 0))
@@ -86,18 +92,20 @@ static int check_refused(const json_t *config, const struct arch *arch, struct e
 
 static int read_attention(const json_t *config, const struct arch *arch, struct hparams *s, struct err *err)
 {
-    bool bias = false;
+    bool bias = arch->bias == BIAS_QKV;
+    const char *bias_key = arch->bias == BIAS_QKV ? "qkv_bias" : "attention_bias";
     s->attention.kv_heads = s->attention.heads;
     s->attention.head_dim = s->attention.heads > 0 ? s->hidden / s->attention.heads : 0;
     if (config_int(config, "num_key_value_heads", false, &s->attention.kv_heads, err) ||
         config_int(config, "head_dim", false, &s->attention.head_dim, err) ||
-        (arch->attention_bias && config_bool(config, "attention_bias", false, &bias, err)))
+        (arch->bias != BIAS_NEVER && config_bool(config, bias_key, false, &bias, err)))
         return -1;
     if (s->attention.head_dim < 1)
         return config_refuse(config, "num_attention_heads", err, "the width of a head would be %d", s->attention.head_dim);
     if (!config_get(config, "head_dim") && s->hidden % s->attention.heads)
         return config_refuse(config, "num_attention_heads", err, "hidden_size %d is not a multiple of it", s->hidden);
-    s->attention.qkv_bias = s->attention.out_bias = bias;
+    s->attention.qkv_bias = bias;
+    s->attention.out_bias = bias && arch->bias == BIAS_ALL;
     s->attention.scale = (float)(1 / sqrt((double)s->attention.head_dim));
     return 0;
 }
@@ -165,7 +173,7 @@ static int read_layer_types(const json_t *config, struct hparams *s, int window,
 
 static int read_windows(const json_t *config, const struct arch *arch, struct hparams *s, struct err *err)
 {
-    int window = 0, first = 0;
+    int window = 0, first = 0, end = s->layers, step = arch->window == WINDOW_EVEN_IF_USED ? 2 : 1;
     bool used = true;
     if (arch->window == WINDOW_NEVER)
         return config_get(config, "layer_types") ? read_layer_types(config, s, 0, err) : 0;
@@ -178,25 +186,37 @@ static int read_windows(const json_t *config, const struct arch *arch, struct hp
         return config_refuse(config, "sliding_window", err, "it must be 0, null or positive");
     if (!used)
         window = 0;
-    if (arch->window == WINDOW_UPPER_IF_USED) {
+    if (arch->window == WINDOW_UPPER_IF_USED || arch->window == WINDOW_EVEN_IF_USED) {
         if (config_get(config, "layer_types"))
             return read_layer_types(config, s, window, err);
-        if (config_int(config, "max_window_layers", window > 0, &first, err))
+        if (config_int(config, "max_window_layers", window > 0, step == 1 ? &first : &end, err))
             return -1;
     }
-    for (int i = first < 0 ? 0 : first; i < s->layers; i++)
+    for (int i = first < 0 ? 0 : first; i < s->layers && i < end; i += step)
         s->layer[i].window = window;
     return 0;
 }
 
-static int read_expert_layers(const json_t *config, const struct arch *arch, struct hparams *s, struct err *err)
+/* Dense layers first, then experts in every moe_layer_freq-th layer. */
+static int place_after_dense(const json_t *config, struct hparams *s, struct err *err)
 {
-    int step = 1;
+    int first = 0, step = 1;
+    if (config_int(config, "first_k_dense_replace", false, &first, err) ||
+        config_int(config, "moe_layer_freq", false, &step, err))
+        return -1;
+    if (first < 0)
+        return config_refuse(config, "first_k_dense_replace", err, "it must be at least 0");
+    if (step < 1)
+        return config_refuse(config, "moe_layer_freq", err, "it must be at least 1");
     for (int i = 0; i < s->layers; i++)
-        s->layer[i].ffn = arch->expert_layers == EXPERTS_NOWHERE ? FFN_DENSE : FFN_EXPERTS;
-    if (arch->expert_layers != EXPERTS_BY_STEP)
-        return 0;
+        s->layer[i].ffn = i >= first && i % step == 0 ? FFN_EXPERTS : FFN_DENSE;
+    return 0;
+}
+
+static int place_by_step(const json_t *config, struct hparams *s, struct err *err)
+{
     const json_t *only = config_get(config, "mlp_only_layers"), *entry;
+    int step = 1;
     size_t at;
     if (config_int(config, "decoder_sparse_step", false, &step, err))
         return -1;
@@ -213,11 +233,30 @@ static int read_expert_layers(const json_t *config, const struct arch *arch, str
             return config_refuse(config, "mlp_only_layers", err, "its entries must be layers from 0 to %d", s->layers - 1);
         s->layer[layer].ffn = FFN_DENSE;
     }
+    return 0;
+}
+
+static int read_expert_layers(const json_t *config, const struct arch *arch, struct hparams *s, struct err *err)
+{
+    for (int i = 0; i < s->layers; i++)
+        s->layer[i].ffn = arch->expert_layers == EXPERTS_NOWHERE ? FFN_DENSE : FFN_EXPERTS;
+    if ((arch->expert_layers == EXPERTS_AFTER_DENSE && place_after_dense(config, s, err)) ||
+        (arch->expert_layers == EXPERTS_BY_STEP && place_by_step(config, s, err)))
+        return -1;
+    if (arch->shared_counted) {
+        if (s->shared_inner < 0 || s->shared_inner > EXPERTS_MAX || s->expert_inner < 0 || s->expert_inner > WIDTH_MAX)
+            return config_refuse(config, "n_shared_experts", err, "it must be from 0 to %d", EXPERTS_MAX);
+        s->shared_inner *= s->expert_inner;
+    }
+    if (arch->expert_layers != EXPERTS_BY_STEP && arch->expert_layers != EXPERTS_AFTER_DENSE)
+        return 0;
     int with_experts = hparams_moe_layers(s);
     if (with_experts == s->layers)
         s->dense_inner = 0;
-    if (with_experts == 0)
-        s->router.experts = s->router.top_k = s->expert_inner = 0;
+    if (with_experts == 0) {
+        s->router.experts = s->router.top_k = s->expert_inner = s->shared_inner = 0;
+        s->shared_gate = false;
+    }
     return 0;
 }
 
@@ -264,7 +303,7 @@ static int read_config(const json_t *config, const struct arch *arch, struct hpa
     for (size_t i = 0; i < sizeof SHARED / sizeof *SHARED; i++)
         if (read_key(config, &SHARED[i], shape, err))
             return -1;
-    for (int i = 0; i < 8 && arch->keys[i].key; i++)
+    for (int i = 0; i < 12 && arch->keys[i].key; i++)
         if (read_key(config, &arch->keys[i], shape, err))
             return -1;
     if (shape->layers < 1 || shape->layers > LAYERS_MAX)

@@ -23,6 +23,7 @@ enum source_slot {
     SLOT_EXPERT_GATE, SLOT_EXPERT_UP, SLOT_EXPERT_DOWN,
     SLOT_EXPERTS_GATE_UP,           /* [experts][2 inner][hidden], gate first; in place of the three above */
     SLOT_EXPERTS_DOWN,              /* [experts][hidden][inner] */
+    SLOT_SHARED_GATE, SLOT_SHARED_UP, SLOT_SHARED_DOWN, SLOT_SHARED_WEIGHT,     /* weight: [1][hidden] */
     SLOT_DENSE_GATE, SLOT_DENSE_UP, SLOT_DENSE_DOWN,
     SLOT_COUNT
 };
@@ -52,6 +53,7 @@ struct config_key {
 enum expert_layers {
     EXPERTS_NOWHERE,
     EXPERTS_EVERYWHERE,
+    EXPERTS_AFTER_DENSE,            /* N >= first_k_dense_replace, and N a multiple of moe_layer_freq */
     EXPERTS_BY_STEP                 /* not in mlp_only_layers, and (N + 1) a multiple of decoder_sparse_step */
 };
 
@@ -59,22 +61,31 @@ enum window_rule {
     WINDOW_NEVER,
     WINDOW_ALL_LAYERS,              /* sliding_window */
     WINDOW_ALL_IF_USED,             /* sliding_window, if use_sliding_window */
-    WINDOW_UPPER_IF_USED            /* the same, from max_window_layers on, or where layer_types says so */
+    WINDOW_UPPER_IF_USED,           /* the same, from max_window_layers on, or where layer_types says so */
+    WINDOW_EVEN_IF_USED             /* the same, even layers below max_window_layers, or where layer_types says so */
+};
+
+enum bias_rule {
+    BIAS_NEVER,
+    BIAS_ALL,                       /* q, k, v and out, where attention_bias says so */
+    BIAS_QKV                        /* q, k and v, unless qkv_bias is false */
 };
 
 struct arch {
     const char *model_type;
     const char *summary;            /* for moe-convert list */
-    struct config_key keys[8];      /* beside those that all families share (arch.c) */
+    struct config_key keys[12];      /* beside those that all families share (arch.c) */
     const char *refused[4];         /* keys that must be absent, null, false or 0 */
-    bool attention_bias;            /* the key attention_bias is honoured: q, k, v and out */
+    enum bias_rule bias;
     enum expert_layers expert_layers;
     enum window_rule window;
+    bool shared_counted;            /* shared_inner was read as a number of experts, each as wide as a routed one */
     struct hparams fixed;           /* rope.theta is the default of the family */
     const struct naming *naming[2];
 };
 
-extern const struct arch arch_llama, arch_mixtral, arch_olmoe, arch_qwen3, arch_qwen3_moe;
+extern const struct arch arch_deepseek, arch_llama, arch_mistral, arch_mixtral, arch_olmoe, arch_qwen2, arch_qwen2_moe, arch_qwen3,
+    arch_qwen3_moe;
 
 /* All families; NULL ends the list. */
 const struct arch *arch_at(int index);
@@ -115,6 +126,11 @@ int arch_read_text(const char *config, size_t bytes, int layers, struct hparams 
     [SLOT_ROUTER] = "model.layers.{n}.mlp.gate.weight", \
     [SLOT_EXPERTS_GATE_UP] = "model.layers.{n}.mlp.experts.gate_up_proj", \
     [SLOT_EXPERTS_DOWN] = "model.layers.{n}.mlp.experts.down_proj"
+
+#define SHARED_NAMES(block) \
+    [SLOT_SHARED_GATE] = "model.layers.{n}.mlp." block ".gate_proj.weight", \
+    [SLOT_SHARED_UP] = "model.layers.{n}.mlp." block ".up_proj.weight", \
+    [SLOT_SHARED_DOWN] = "model.layers.{n}.mlp." block ".down_proj.weight"
 
 /* Where the values of one block of a canonical tensor come from. */
 enum part_place { PART_ROWS, PART_GATE, PART_UP, PART_DOWN };

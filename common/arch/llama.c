@@ -12,7 +12,7 @@ const struct arch arch_llama = {
     .summary = "Llama 1 to 3.2, Vicuna (dense)",
     .keys = {INT("intermediate_size", dense_inner)},
     .refused = {"mlp_bias"},
-    .attention_bias = true,
+    .bias = BIAS_ALL,
     .fixed = {.rope.theta = 10000},
     .naming = {&published},
 };

@@ -13,7 +13,7 @@ const struct arch arch_olmoe = {
              INT("intermediate_size", expert_inner),
              BOOL_OR("norm_topk_prob", router.renormalise, false),
              F32_OR("clip_qkv", attention.clip_qkv, 0)},
-    .attention_bias = true,
+    .bias = BIAS_ALL,
     .expert_layers = EXPERTS_EVERYWHERE,
     .fixed = {.attention.qk_norm = QK_NORM_WHOLE, .router.kind = ROUTER_SOFTMAX_TOPK, .router.scale = 1, .rope.theta = 10000},
     .naming = {&published, &fused},

@@ -63,11 +63,13 @@ static int expert_parts(const struct naming *n, const struct hparams *s, const s
     return 3;
 }
 
-static int dense_parts(const struct naming *n, const struct hparams *s, const struct tensor *t, struct part *parts)
+/* A block of its own, whose slots stand behind one another from `gate` on. */
+static int block_parts(const struct naming *n, const struct tensor *t, enum source_slot gate, struct part *parts)
 {
-    parts[0] = matrix_part(n, SLOT_DENSE_GATE, t->layer, 0, PART_GATE, 0, s->dense_inner, s->hidden);
-    parts[1] = matrix_part(n, SLOT_DENSE_UP, t->layer, 0, PART_UP, 0, s->dense_inner, s->hidden);
-    parts[2] = matrix_part(n, SLOT_DENSE_DOWN, t->layer, 0, PART_DOWN, 0, s->hidden, s->dense_inner);
+    int hidden = t->outputs, inner = t->inputs;
+    parts[0] = matrix_part(n, gate, t->layer, 0, PART_GATE, 0, inner, hidden);
+    parts[1] = matrix_part(n, (enum source_slot)(gate + 1), t->layer, 0, PART_UP, 0, inner, hidden);
+    parts[2] = matrix_part(n, (enum source_slot)(gate + 2), t->layer, 0, PART_DOWN, 0, hidden, inner);
     return 3;
 }
 
@@ -76,7 +78,7 @@ int arch_parts(const struct naming *n, const struct hparams *s, const struct ten
     static const enum source_slot single[] = {
         [ROLE_EMBED] = SLOT_EMBED, [ROLE_HEAD] = SLOT_HEAD, [ROLE_FINAL_NORM] = SLOT_FINAL_NORM,
         [ROLE_ATTENTION_NORM] = SLOT_ATTENTION_NORM, [ROLE_Q_NORM] = SLOT_Q_NORM, [ROLE_K_NORM] = SLOT_K_NORM,
-        [ROLE_OUT] = SLOT_OUT, [ROLE_OUT_BIAS] = SLOT_OUT_BIAS, [ROLE_FFN_NORM] = SLOT_FFN_NORM, [ROLE_ROUTER] = SLOT_ROUTER};
+        [ROLE_SHARED_GATE] = SLOT_SHARED_WEIGHT, [ROLE_OUT] = SLOT_OUT, [ROLE_OUT_BIAS] = SLOT_OUT_BIAS, [ROLE_FFN_NORM] = SLOT_FFN_NORM, [ROLE_ROUTER] = SLOT_ROUTER};
     int q = s->attention.heads * s->attention.head_dim, kv = s->attention.kv_heads * s->attention.head_dim;
     switch (t->role) {
     case ROLE_QKV:
@@ -92,7 +94,9 @@ int arch_parts(const struct naming *n, const struct hparams *s, const struct ten
     case ROLE_EXPERTS:
         return expert_parts(n, s, t, block, parts);
     case ROLE_DENSE:
-        return dense_parts(n, s, t, parts);
+        return block_parts(n, t, SLOT_DENSE_GATE, parts);
+    case ROLE_SHARED:
+        return block_parts(n, t, SLOT_SHARED_GATE, parts);
     default:
         parts[0] = t->kind == TENSOR_VECTOR ? vector_part(n, single[t->role], t->layer, 0, t->outputs)
                                             : matrix_part(n, single[t->role], t->layer, 0, PART_ROWS, 0, t->outputs, t->inputs);

@@ -8,7 +8,7 @@ const struct arch arch_qwen3 = {
     .model_type = "qwen3",
     .summary = "Qwen3 (dense)",
     .keys = {INT("intermediate_size", dense_inner)},
-    .attention_bias = true,
+    .bias = BIAS_ALL,
     .window = WINDOW_UPPER_IF_USED,
     .fixed = {.attention.qk_norm = QK_NORM_HEAD, .rope.theta = 10000},
     .naming = {&published},

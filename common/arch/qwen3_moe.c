@@ -13,7 +13,7 @@ const struct arch arch_qwen3_moe = {
              INT("moe_intermediate_size", expert_inner),
              INT_OR("intermediate_size", dense_inner, 0),
              BOOL_OR("norm_topk_prob", router.renormalise, false)},
-    .attention_bias = true,
+    .bias = BIAS_ALL,
     .expert_layers = EXPERTS_BY_STEP,
     .window = WINDOW_ALL_IF_USED,
     .fixed = {.attention.qk_norm = QK_NORM_HEAD, .router.kind = ROUTER_SOFTMAX_TOPK, .router.scale = 1, .rope.theta = 10000},

@@ -4,6 +4,18 @@
 #include <string.h>
 
 static const struct { const char *name, *summary, *config; } SHAPES[] = {
+    {"deepseek-moe-16b", "16.4 B parameters, 2.8 B active",
+     "{\"model_type\":\"deepseek\",\"hidden_size\":2048,\"intermediate_size\":10944,\"moe_intermediate_size\":1408,"
+     "\"num_hidden_layers\":28,\"num_attention_heads\":16,\"num_key_value_heads\":16,\"n_routed_experts\":64,"
+     "\"n_shared_experts\":2,\"num_experts_per_tok\":6,\"first_k_dense_replace\":1,\"moe_layer_freq\":1,"
+     "\"norm_topk_prob\":false,\"scoring_func\":\"softmax\",\"rms_norm_eps\":1e-6,\"rope_theta\":10000.0,"
+     "\"max_position_embeddings\":4096,\"vocab_size\":102400,\"bos_token_id\":100000,\"eos_token_id\":100001,"
+     "\"tie_word_embeddings\":false}"},
+    {"mistral-7b", "7.2 B parameters, dense",
+     "{\"model_type\":\"mistral\",\"hidden_size\":4096,\"intermediate_size\":14336,\"num_hidden_layers\":32,"
+     "\"num_attention_heads\":32,\"num_key_value_heads\":8,\"rms_norm_eps\":1e-5,\"rope_theta\":10000.0,"
+     "\"sliding_window\":4096,\"max_position_embeddings\":32768,\"vocab_size\":32000,\"bos_token_id\":1,"
+     "\"eos_token_id\":2,\"tie_word_embeddings\":false}"},
     {"mixtral-8x7b", "46.7 B parameters, 12.9 B active",
      "{\"model_type\":\"mixtral\",\"hidden_size\":4096,\"intermediate_size\":14336,\"num_hidden_layers\":32,"
      "\"num_attention_heads\":32,\"num_key_value_heads\":8,\"num_local_experts\":8,\"num_experts_per_tok\":2,"
@@ -14,6 +26,13 @@ static const struct { const char *name, *summary, *config; } SHAPES[] = {
      "\"num_attention_heads\":16,\"num_key_value_heads\":16,\"num_experts\":64,\"num_experts_per_tok\":8,"
      "\"norm_topk_prob\":false,\"rms_norm_eps\":1e-5,\"rope_theta\":10000.0,\"max_position_embeddings\":4096,"
      "\"vocab_size\":50304,\"eos_token_id\":50279,\"pad_token_id\":1,\"tie_word_embeddings\":false}"},
+    {"qwen1.5-moe-a2.7b", "14.3 B parameters, 2.7 B active",
+     "{\"model_type\":\"qwen2_moe\",\"hidden_size\":2048,\"intermediate_size\":5632,\"moe_intermediate_size\":1408,"
+     "\"shared_expert_intermediate_size\":5632,\"num_hidden_layers\":24,\"num_attention_heads\":16,"
+     "\"num_key_value_heads\":16,\"num_experts\":60,\"num_experts_per_tok\":4,\"norm_topk_prob\":false,"
+     "\"decoder_sparse_step\":1,\"mlp_only_layers\":[],\"use_sliding_window\":false,\"rms_norm_eps\":1e-6,"
+     "\"rope_theta\":1000000.0,\"max_position_embeddings\":8192,\"vocab_size\":151936,\"bos_token_id\":151643,"
+     "\"eos_token_id\":151643,\"tie_word_embeddings\":false}"},
     {"qwen3-0.6b", "0.6 B parameters, dense",
      "{\"model_type\":\"qwen3\",\"hidden_size\":1024,\"intermediate_size\":3072,\"num_hidden_layers\":28,"
      "\"num_attention_heads\":16,\"num_key_value_heads\":8,\"head_dim\":128,\"rms_norm_eps\":1e-6,"

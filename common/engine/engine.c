@@ -38,12 +38,16 @@ static int alloc_ffn(struct engine *engine, struct err *err)
     int64_t inner = moe ? top_k * shape->expert_inner : 0;
     if (shape->dense_inner > inner)
         inner = shape->dense_inner;
+    if (shape->shared_inner > inner)
+        inner = shape->shared_inner;
     if (alloc(engine, &engine->inner, rows, inner, sizeof(float), err) ||
         alloc(engine, &engine->partial, rows * slots, shape->hidden, sizeof(float), err) ||
         alloc(engine, &engine->group, (moe ? experts : 1) + 1 + 2 * rows * slots, 1, sizeof(int32_t), err))
         return -1;
     if (!moe)
         return 0;
+    if (shape->shared_gate && alloc(engine, &engine->shared, rows, 1, sizeof(float), err))
+        return -1;
     if (alloc(engine, &engine->score, moe * rows, experts, sizeof(float), err) ||
         alloc(engine, &engine->wanted, moe * rows, top_k, sizeof(int32_t), err) ||
         alloc(engine, &engine->expert, moe * rows, top_k, sizeof(int32_t), err) ||
@@ -115,7 +119,7 @@ void engine_close(struct engine **engine)
         return;
     struct buffer *buffers[] = {&e->rope, &e->x, &e->normed, &e->qkv, &e->attended, &e->last, &e->logits, &e->inner, &e->partial,
                                 &e->group, &e->token, &e->position, &e->slot, &e->prefix, &e->path_start, &e->path, &e->logit_row,
-                                &e->every_row, &e->score, &e->wanted, &e->expert, &e->weight, &e->mask, &e->hidden};
+                                &e->every_row, &e->score, &e->wanted, &e->expert, &e->weight, &e->shared, &e->mask, &e->hidden};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         device_free(e->device, buffers[i]);
     weights_close(&e->weights);

@@ -152,20 +152,38 @@ static int experts_ffn(const struct pass *pass, int n, int moe, struct err *err)
         return err_at(err, "layer %d", n);
     engine->ops->expert_ffn(engine->queue, &(struct expert_ffn_args){
         .in = engine->normed, .out = engine->x, .expert = expert, .weight = weight, .table = table, .inner = engine->inner,
-        .partial = engine->partial, .group = engine->group, .format = layer->ffn_format, .rows = pass->rows, .slots = top_k,
+        .partial = engine->partial, .group = engine->group, .format = layer->experts_format, .rows = pass->rows, .slots = top_k,
         .experts = experts, .hidden = shape->hidden, .inner_width = shape->expert_inner});
     source->class->release(source, n, source->class->fixed ? NULL : engine->layer_experts, count);
     return 0;
 }
 
-static void dense_ffn(const struct pass *pass, int n)
+/* The block that every row uses: a dense layer's, or the shared experts'. No weight: 1. */
+static void dense_ffn(const struct pass *pass, int n, int inner, struct buffer weight)
 {
     struct engine *engine = pass->engine;
     const struct layer_weights *layer = &engine->weights->layer[n];
     engine->ops->expert_ffn(engine->queue, &(struct expert_ffn_args){
-        .in = engine->normed, .out = engine->x, .table = layer->dense_table, .inner = engine->inner, .partial = engine->partial,
-        .group = engine->group, .format = layer->ffn_format, .rows = pass->rows, .slots = 1, .experts = 1,
-        .hidden = engine->shape->hidden, .inner_width = engine->shape->dense_inner});
+        .in = engine->normed, .out = engine->x, .weight = weight, .table = layer->dense_table, .inner = engine->inner,
+        .partial = engine->partial,
+        .group = engine->group, .format = layer->dense_format, .rows = pass->rows, .slots = 1, .experts = 1,
+        .hidden = engine->shape->hidden, .inner_width = inner});
+}
+
+/* The experts beside the routed ones: a dense block whose output may be weighed. */
+static void shared_ffn(const struct pass *pass, int n)
+{
+    struct engine *engine = pass->engine;
+    const struct hparams *shape = engine->shape;
+    const struct matrix *gate = &engine->weights->layer[n].shared_gate;
+    if (shape->shared_gate) {
+        engine->ops->linear(engine->queue, &(struct linear_args){
+            .in = engine->normed, .weight = gate->data, .out = engine->shared, .format = gate->format, .rows = pass->rows,
+            .inputs = shape->hidden, .outputs = 1, .in_stride = shape->hidden, .out_stride = 1});
+        engine->ops->route_score(engine->queue, &(struct route_score_args){
+            .logits = engine->shared, .score = engine->shared, .kind = ROUTER_SIGMOID, .rows = pass->rows, .experts = 1});
+    }
+    dense_ffn(pass, n, shape->shared_inner, engine->shared);
 }
 
 /* Keeps the residual stream after layer n for the caller. */
@@ -227,9 +245,11 @@ static int run(const struct pass *pass, struct err *err)
         attention(pass, n);
         norm(pass, engine->x, engine->weights->layer[n].ffn_norm, engine->normed, pass->rows);
         if (shape->layer[n].ffn == FFN_DENSE)
-            dense_ffn(pass, n);
+            dense_ffn(pass, n, shape->dense_inner, (struct buffer){0, 0});
         else if (experts_ffn(pass, n, moe++, err))
             return -1;
+        if (shape->layer[n].ffn == FFN_EXPERTS && shape->shared_inner)
+            shared_ffn(pass, n);
         if (pass->batch->want_hidden && keep_hidden(pass, n, err))
             return -1;
     }

@@ -59,28 +59,38 @@ static int take_attention(struct weights *weights, const struct model *model, in
     return 0;
 }
 
+/* The block that every row uses, and the table that names it. */
+__attribute__((format(printf, 3, 0)))
+static int take_block(struct weights *weights, const struct model *model, const char *format, int n, struct err *err)
+{
+    struct layer_weights *layer = &weights->layer[n];
+    const struct tensor *tensor = model_tensor(model, err, format, n);
+    if (!tensor || take(weights, model, tensor, &layer->dense, err) ||
+        device_alloc(weights->device, sizeof layer->dense.address, &layer->dense_table, err))
+        return -1;
+    layer->dense_format = tensor->format;
+    weights->layer_bytes += (int64_t)tensor->bytes;
+    queue_upload(weights->device, layer->dense_table, &layer->dense.address, sizeof layer->dense.address);
+    return 0;
+}
+
 static int take_ffn(struct weights *weights, const struct model *model, int n, struct err *err)
 {
+    const struct hparams *shape = model_hparams(model);
     struct layer_weights *layer = &weights->layer[n];
     const struct tensor *tensor;
     if (take_vector(weights, model, "layers.%d.ffn.norm", n, &layer->ffn_norm, err))
         return -1;
-    if (model_hparams(model)->layer[n].ffn == FFN_EXPERTS) {
-        tensor = model_tensor(model, err, "layers.%d.experts", n);
-        if (!tensor || take_matrix(weights, model, "layers.%d.router", n, &layer->router, err))
-            return -1;
-        layer->ffn_format = tensor->format;
-        weights->expert_bytes = (int64_t)tensor->bytes / tensor->count;
-        return 0;
-    }
-    tensor = model_tensor(model, err, "layers.%d.dense", n);
-    if (!tensor || take(weights, model, tensor, &layer->dense, err) ||
-        device_alloc(weights->device, sizeof layer->dense.address, &layer->dense_table, err))
+    if (shape->layer[n].ffn == FFN_DENSE)
+        return take_block(weights, model, "layers.%d.dense", n, err);
+    tensor = model_tensor(model, err, "layers.%d.experts", n);
+    if (!tensor || take_matrix(weights, model, "layers.%d.router", n, &layer->router, err))
         return -1;
-    layer->ffn_format = tensor->format;
-    weights->layer_bytes += (int64_t)tensor->bytes;
-    queue_upload(weights->device, layer->dense_table, &layer->dense.address, sizeof layer->dense.address);
-    return 0;
+    layer->experts_format = tensor->format;
+    weights->expert_bytes = (int64_t)tensor->bytes / tensor->count;
+    if (shape->shared_inner && take_block(weights, model, "layers.%d.shared", n, err))
+        return -1;
+    return shape->shared_gate ? take_matrix(weights, model, "layers.%d.shared_gate", n, &layer->shared_gate, err) : 0;
 }
 
 static int take_all(struct weights *weights, const struct model *model, struct err *err)
@@ -131,7 +141,7 @@ void weights_close(struct weights **weights)
     for (int n = 0; w->layer && n < w->layers; n++) {
         struct layer_weights *layer = &w->layer[n];
         struct buffer *all[] = {&layer->attention_norm, &layer->q_norm, &layer->k_norm, &layer->qkv_bias, &layer->out_bias,
-                                &layer->ffn_norm, &layer->qkv.data, &layer->out.data, &layer->router.data, &layer->dense};
+                                &layer->ffn_norm, &layer->qkv.data, &layer->out.data, &layer->router.data, &layer->shared_gate.data, &layer->dense};
         for (size_t i = 0; w->owned && i < sizeof all / sizeof *all; i++)
             device_free(w->device, all[i]);
         device_free(w->device, &layer->dense_table);

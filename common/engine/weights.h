@@ -15,8 +15,10 @@ struct matrix {
 struct layer_weights {
     struct buffer attention_norm, q_norm, k_norm, qkv_bias, out_bias, ffn_norm;      /* vectors; address 0: none */
     struct matrix qkv, out, router;
-    struct buffer dense, dense_table;        /* FFN_DENSE: one EXPERT block, and the table of its one address */
-    enum weight_format ffn_format;           /* of the dense block or of the experts */
+    struct matrix shared_gate;
+    struct buffer dense, dense_table;        /* one EXPERT block, of a dense layer or of the shared experts; the table of its
+                                              * one address */
+    enum weight_format dense_format, experts_format;
 };
 
 struct weights {

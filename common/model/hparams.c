@@ -88,13 +88,17 @@ int hparams_check(const struct hparams *s, struct err *err)
     if (with_experts < s->layers ? check_range("inner width of dense layers", s->dense_inner, 1, WIDTH_MAX, err)
                                  : check_range("inner width of dense layers (there are none)", s->dense_inner, 0, 0, err))
         return -1;
+    if (s->shared_gate && !s->shared_inner)
+        return err_set(err, ERR_INPUT, "a gate of shared experts, but there are none");
     if (!with_experts)
         return check_range("number of experts (no layer has any)", s->router.experts, 0, 0, err) ||
                check_range("experts a token (no layer has any)", s->router.top_k, 0, 0, err) ||
-               check_range("inner width of experts (there are none)", s->expert_inner, 0, 0, err) ? -1 : 0;
-    return check_range("kind of router", s->router.kind, ROUTER_SOFTMAX_TOPK, ROUTER_SOFTMAX_TOPK, err) ||
+               check_range("inner width of experts (there are none)", s->expert_inner, 0, 0, err) ||
+               check_range("inner width of shared experts (there are none)", s->shared_inner, 0, 0, err) ? -1 : 0;
+    return check_range("kind of router", s->router.kind, ROUTER_SOFTMAX_TOPK, ROUTER_SIGMOID, err) ||
            check_range("number of experts", s->router.experts, 1, EXPERTS_MAX, err) ||
            check_range("experts a token", s->router.top_k, 1, s->router.experts, err) ||
            check_real("router scale", (double)s->router.scale, 1e-30, 1e30, err) ||
-           check_range("inner width of experts", s->expert_inner, 1, WIDTH_MAX, err) ? -1 : 0;
+           check_range("inner width of experts", s->expert_inner, 1, WIDTH_MAX, err) ||
+           check_range("inner width of shared experts", s->shared_inner, 0, WIDTH_MAX, err) ? -1 : 0;
 }

@@ -57,6 +57,8 @@ struct hparams {
         float scale;
     } router;
     int expert_inner, dense_inner;   /* inner widths; 0 where no layer is of that kind */
+    int shared_inner;                /* of the experts beside the routed ones that every token uses, as one block; 0: none */
+    bool shared_gate;                /* a sigmoid of its own gate weighs their output */
 
     struct layer_shape {
         uint8_t ffn;                 /* enum ffn_kind */

@@ -5,7 +5,7 @@
 
 #include "common/base/mem.h"
 
-enum { LAYER_TENSORS = 11, MODEL_TENSORS = 3, NAME_ROOM = 40 };
+enum { LAYER_TENSORS = 13, MODEL_TENSORS = 3, NAME_ROOM = 40 };
 
 static void add(struct layout *layout, enum tensor_role role, enum tensor_kind kind, int layer, int outputs, int inputs,
                 const char *name)
@@ -39,6 +39,10 @@ static void add_layer(struct layout *layout, const struct hparams *s, int layer)
         add(layout, ROLE_ROUTER, TENSOR_MATRIX, layer, s->router.experts, s->hidden, "router");
         add(layout, ROLE_EXPERTS, TENSOR_EXPERTS, layer, s->hidden, s->expert_inner, "experts");
         layout->tensors[layout->count - 1].count = s->router.experts;
+        if (s->shared_inner)
+            add(layout, ROLE_SHARED, TENSOR_EXPERTS, layer, s->hidden, s->shared_inner, "shared");
+        if (s->shared_gate)
+            add(layout, ROLE_SHARED_GATE, TENSOR_MATRIX, layer, 1, s->hidden, "shared_gate");
     } else {
         add(layout, ROLE_DENSE, TENSOR_EXPERTS, layer, s->hidden, s->dense_inner, "dense");
     }

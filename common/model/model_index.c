@@ -43,6 +43,8 @@ static const struct field { const char *key; enum field_type type; size_t offset
     FIELD(FIELD_F32, "router_scale", router.scale),
     FIELD(FIELD_INT, "expert_inner", expert_inner),
     FIELD(FIELD_INT, "dense_inner", dense_inner),
+    FIELD(FIELD_INT, "shared_inner", shared_inner),
+    FIELD(FIELD_BOOL, "shared_gate", shared_gate),
 };
 enum { FIELD_COUNT = sizeof FIELDS / sizeof *FIELDS };
 

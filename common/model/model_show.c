@@ -22,7 +22,7 @@ static void show_digest(struct show *show, const char *key, const struct sha256 
 static void show_shape(struct show *show, const struct hparams *shape)
 {
     static const char *const norms[] = {"none", "whole", "head"}, *const ropes[] = {"default", "linear", "llama3"};
-    static const char *const routers[] = {"softmax-topk"};
+    static const char *const routers[] = {"softmax-topk", "sigmoid"};
     show_int(show, "layers", shape->layers);
     show_int(show, "moe_layers", hparams_moe_layers(shape));
     show_int(show, "hidden", shape->hidden);
@@ -43,6 +43,8 @@ static void show_shape(struct show *show, const struct hparams *shape)
     show_flag(show, "renormalise", shape->router.renormalise);
     show_int(show, "expert_inner", shape->expert_inner);
     show_int(show, "dense_inner", shape->dense_inner);
+    show_int(show, "shared_inner", shape->shared_inner);
+    show_flag(show, "shared_gate", shape->shared_gate);
 }
 
 static void show_origin(struct show *show, const struct model_facts *facts)
@@ -81,6 +83,8 @@ static void show_lines(struct show *show, const struct model *model)
     if (identity->moe_layers)
         show_line(show, "    %d layers with %d experts of inner width %d, %d a token", identity->moe_layers, identity->experts,
                   shape->expert_inner, identity->top_k);
+    if (shape->shared_inner)
+        show_line(show, "    beside them%s shared experts of inner width %d", shape->shared_gate ? " gated" : "", shape->shared_inner);
     if (shape->layers > identity->moe_layers)
         show_line(show, "    %d layers with a dense network of inner width %d", shape->layers - identity->moe_layers,
                   shape->dense_inner);

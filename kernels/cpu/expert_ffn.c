@@ -190,8 +190,6 @@ void cpu_expert_ffn(struct queue *queue, const struct expert_ffn_args *args)
     f.start = work_pointer(args->group);
     f.place = f.start + args->experts + 1;
     f.wanted = f.place + (size_t)args->rows * (size_t)args->slots;
-    if (!f.expert)
-        f.weight = NULL;
     ffn_group(&f);
     ffn_share(&f, queue, (args->inner_width + UNIT_INNER - 1) / UNIT_INNER, unit_bytes(args->format, args->hidden));
     work_run(queue, f.bytes, gate_up, &f);

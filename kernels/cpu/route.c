@@ -17,14 +17,21 @@ static void score_row(const float *logits, float *score, int experts)
         score[e] /= sum;
 }
 
+static void sigmoid_row(const float *logits, float *score, int experts)
+{
+    for (int e = 0; e < experts; e++)
+        score[e] = plain_sigmoid(logits[e]);
+}
+
 static void score_rows(void *argument, int member, int members)
 {
     const struct route_score_args *a = argument;
     size_t begin, end;
     team_part((size_t)a->rows, member, members, &begin, &end);
+    void (*row)(const float *, float *, int) = a->kind == ROUTER_SIGMOID ? sigmoid_row : score_row;
     for (size_t r = begin; r < end; r++)
-        score_row((const float *)work_pointer(a->logits) + r * (size_t)a->experts,
-                  (float *)work_pointer(a->score) + r * (size_t)a->experts, a->experts);
+        row((const float *)work_pointer(a->logits) + r * (size_t)a->experts,
+            (float *)work_pointer(a->score) + r * (size_t)a->experts, a->experts);
 }
 
 void cpu_route_score(struct queue *queue, const struct route_score_args *args)

@@ -1,4 +1,4 @@
-/* exp and silu in f32, the same bits on every machine: only correctly rounded operations (fmaf, +, *, /) and integer
+/* exp, silu and sigmoid in f32, the same bits on every machine: only correctly rounded operations (fmaf, +, *, /) and integer
  * arithmetic, no branches, so that a compiler may vectorise a loop over them without changing a result.
  *
  * plain_exp: within 1.1 units in the last place for every f32; exp(-inf) = 0, exp(+inf) and overflow = +inf, NaN stays NaN,
@@ -49,5 +49,7 @@ PLAIN float plain_exp(float x)
 }
 
 PLAIN float plain_silu(float x) { return x / (1.0f + plain_exp(-x)); }
+
+PLAIN float plain_sigmoid(float x) { return 1.0f / (1.0f + plain_exp(-x)); }
 
 #endif

@@ -28,7 +28,7 @@ void ref_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
     const float *in = ref_floats(queue, a->in, (int64_t)a->rows * a->hidden);
     float *out = ref_floats(queue, a->out, (int64_t)a->rows * a->hidden);
     const int32_t *expert = a->expert.address ? ref_integers(queue, a->expert, places) : NULL;
-    const float *weight = expert ? ref_floats(queue, a->weight, places) : NULL;
+    const float *weight = a->weight.address ? ref_floats(queue, a->weight, places) : NULL;
     const uint64_t *table = ref_bytes(queue, a->table, (uint64_t)a->experts * sizeof *table);
     float *inner = ref_floats(queue, a->inner, places * a->inner_width);
     size_t bytes = 0;
@@ -38,7 +38,7 @@ void ref_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
         if (chosen < 0)
             continue;
         const void *block = ref_bytes(queue, (struct buffer){table[chosen], bytes}, bytes);
-        run_expert(a, block, in + place / a->slots * a->hidden, expert ? weight[place] : 1.0f, inner + place * a->inner_width,
+        run_expert(a, block, in + place / a->slots * a->hidden, weight ? weight[place] : 1.0f, inner + place * a->inner_width,
                    out + place / a->slots * a->hidden);
     }
 }

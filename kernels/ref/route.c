@@ -10,6 +10,11 @@ void ref_route_score(struct queue *queue, const struct route_score_args *a)
     for (int r = 0; r < a->rows; r++) {
         const float *x = logits + (int64_t)r * a->experts;
         double most = -INFINITY, sum = 0;
+        if (a->kind == ROUTER_SIGMOID) {
+            for (int e = 0; e < a->experts; e++)
+                score[(int64_t)r * a->experts + e] = (float)(1 / (1 + exp(-(double)x[e])));
+            continue;
+        }
         for (int e = 0; e < a->experts; e++)
             most = fmax(most, x[e]);
         for (int e = 0; e < a->experts; e++)

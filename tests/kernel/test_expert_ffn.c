@@ -5,6 +5,9 @@ struct shape {
     int rows, slots, experts, hidden, inner;
 };
 
+/* How rows come to their experts: one for all with weight 1, one for all with a weight each, or as drawn. */
+enum routing { ALIKE, ROUTED, WEIGHED };
+
 /* One call, with everything it needs; out starts as `before`. */
 struct call {
     struct arena arena;
@@ -32,7 +35,7 @@ static void draw_route(int32_t *expert, float *weight, const struct shape *s, ui
         }
 }
 
-static void call_open(struct call *call, const struct shape *s, enum weight_format format, int routed, uint64_t seed)
+static void call_open(struct call *call, const struct shape *s, enum weight_format format, enum routing routed, uint64_t seed)
 {
     arena_open(&call->arena);
     size_t rows = (size_t)s->rows, places = rows * (size_t)s->slots;
@@ -42,7 +45,9 @@ static void call_open(struct call *call, const struct shape *s, enum weight_form
     a->in = draw_floats(&call->arena, rows * (size_t)s->hidden, 1, &seed);
     call->before = draw_floats(&call->arena, rows * (size_t)s->hidden, 1, &seed);
     a->out = arena_copy(&call->arena, call->before);
-    if (routed) {
+    if (routed == WEIGHED)
+        a->weight = draw_floats(&call->arena, rows, 1, &seed);
+    if (routed == ROUTED) {
         a->expert = arena_take(&call->arena, places * sizeof(int32_t));
         a->weight = arena_take(&call->arena, places * sizeof(float));
         for (size_t r = 0; r < rows; r++)
@@ -68,7 +73,7 @@ static void run(struct call *call, const struct device_ops *ops, struct queue qu
     arena_check(&call->arena);
 }
 
-static void against_reference(const struct shape *s, enum weight_format format, int routed)
+static void against_reference(const struct shape *s, enum weight_format format, enum routing routed)
 {
     struct call call;
     char what[128];
@@ -114,6 +119,7 @@ static void dense_network_is_one_expert(void **state)
     for (int format = 0; format < FORMAT_COUNT; format++) {
         against_reference(&(struct shape){1, 1, 1, 192, 64}, format, 0);
         against_reference(&(struct shape){19, 1, 1, 130, 100}, format, 0);
+        against_reference(&(struct shape){9, 1, 1, 33, 40}, format, WEIGHED);
     }
 }
 

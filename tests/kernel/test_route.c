@@ -122,14 +122,15 @@ static void scores_agree_with_the_reference(void **state)
         int rows, experts;
         float scale;
     } shapes[] = {{1, 1, 1}, {3, 7, 8}, {17, 33, 8}, {9, 64, 0.1f}, {512, 128, 8}, {2, 1024, 8}};
-    for (int i = 0; i < LENGTH(shapes); i++) {
+    for (int i = 0; i < 2 * LENGTH(shapes); i++) {
         uint64_t seed = (uint64_t)i + 3;
+        enum router_kind kind = i < LENGTH(shapes) ? ROUTER_SOFTMAX_TOPK : ROUTER_SIGMOID;
         struct arena arena;
         arena_open(&arena);
-        size_t count = (size_t)shapes[i].rows * (size_t)shapes[i].experts;
-        struct buffer logits = draw_floats(&arena, count, shapes[i].scale, &seed), first = {0};
-        struct route_score_args args = {.logits = arena_copy(&arena, logits), .rows = shapes[i].rows,
-                                        .score = arena_take(&arena, count * sizeof(float)), .experts = shapes[i].experts};
+        size_t count = (size_t)shapes[i % LENGTH(shapes)].rows * (size_t)shapes[i % LENGTH(shapes)].experts;
+        struct buffer logits = draw_floats(&arena, count, shapes[i % LENGTH(shapes)].scale, &seed), first = {0};
+        struct route_score_args args = {.logits = arena_copy(&arena, logits), .kind = kind, .rows = shapes[i % LENGTH(shapes)].rows,
+                                        .score = arena_take(&arena, count * sizeof(float)), .experts = shapes[i % LENGTH(shapes)].experts};
         struct queue queue = queue_of_ref(&arena);
         ref_ops.route_score(&queue, &args);
         struct buffer expected = arena_copy(&arena, args.score);
@@ -144,8 +145,8 @@ static void scores_agree_with_the_reference(void **state)
         }
         struct buffer score = args.score;               /* in place, one row at a time: the same bits */
         args.rows = 1;
-        for (size_t r = 0; r < (size_t)shapes[i].rows; r++) {
-            size_t bytes = (size_t)shapes[i].experts * sizeof(float);
+        for (size_t r = 0; r < (size_t)shapes[i % LENGTH(shapes)].rows; r++) {
+            size_t bytes = (size_t)shapes[i % LENGTH(shapes)].experts * sizeof(float);
             args.score = args.logits = buffer_part(logits, r * bytes, bytes);
             cpu_isas()[0]->ops.route_score(&queue, &args);
         }

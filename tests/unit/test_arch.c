@@ -46,6 +46,16 @@ static const char OLMOE[] =
     "\"num_key_value_heads\":2,\"rms_norm_eps\":1e-5,\"max_position_embeddings\":128,\"vocab_size\":100,\"num_experts\":8,"
     "\"num_experts_per_tok\":2,\"clip_qkv\":0.5}";
 
+static const char QWEN2_MOE[] =
+    "{\"model_type\":\"qwen2_moe\",\"hidden_size\":64,\"intermediate_size\":96,\"moe_intermediate_size\":48,"
+    "\"shared_expert_intermediate_size\":40,\"num_hidden_layers\":4,\"num_attention_heads\":4,\"rms_norm_eps\":1e-6,"
+    "\"max_position_embeddings\":128,\"vocab_size\":100,\"num_experts\":8,\"num_experts_per_tok\":2}";
+static const char DEEPSEEK[] =
+    "{\"model_type\":\"deepseek\",\"hidden_size\":64,\"intermediate_size\":96,\"moe_intermediate_size\":48,"
+    "\"num_hidden_layers\":4,\"num_attention_heads\":4,\"rms_norm_eps\":1e-6,\"max_position_embeddings\":128,"
+    "\"vocab_size\":100,\"n_routed_experts\":8,\"num_experts_per_tok\":2,\"n_shared_experts\":3,"
+    "\"first_k_dense_replace\":1}";
+
 static void families_say_what_they_are(void **state)
 {
     (void)state;
@@ -116,7 +126,8 @@ static void both_forms_of_rope_mean_the_same(void **state)
 
 /* base, keys that are changed, what the error says */
 static const struct { const char *base, *keys, *says; } REFUSED[] = {
-    {LLAMA, "{\"model_type\":\"gpt2\"}", "model_type is \"gpt2\"; supported are llama, mixtral, olmoe, qwen3, qwen3_moe"},
+    {LLAMA, "{\"model_type\":\"gpt2\"}", "model_type is \"gpt2\"; supported are deepseek, llama, mistral, mixtral, "
+     "olmoe, qwen2, qwen2_moe, qwen3, qwen3_moe"},
     {LLAMA, "{\"model_type\":null}", "model_type is null"},
     {LLAMA, "{\"mlp_bias\":true}", "mlp_bias is true; this is not supported for llama"},
     {LLAMA, "{\"hidden_act\":\"gelu\"}", "hidden_act is \"gelu\"; only silu"},
@@ -204,6 +215,9 @@ static void windows_slide_where_the_family_says(void **state)
     check_windows(8, 8, 8, 8);
     assert_int_equal(read_config(QWEN3_MOE, "{\"use_sliding_window\":false,\"sliding_window\":8}", NULL, &err), 0);
     check_windows(0, 0, 0, 0);
+    assert_int_equal(read_config(QWEN2_MOE, "{\"use_sliding_window\":true,\"sliding_window\":8,\"max_window_layers\":3}", NULL,
+                                 &err), 0);
+    check_windows(8, 0, 8, 0);
 }
 
 static void dense_layers_stand_among_experts(void **state)
@@ -217,6 +231,31 @@ static void dense_layers_stand_among_experts(void **state)
     assert_int_equal(read_config(QWEN3_MOE, "{\"mlp_only_layers\":[0,1,2,3]}", NULL, &err), 0);
     assert_int_equal(shape.router.experts, 0);
     assert_int_equal(shape.expert_inner, 0);
+}
+
+static void shared_experts_stand_beside_routed_ones(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    assert_int_equal(read_config(QWEN2_MOE, "{}", NULL, &err), 0);
+    assert_true(shape.attention.qkv_bias && !shape.attention.out_bias);
+    assert_true(shape.shared_gate);
+    assert_int_equal(shape.shared_inner, 40);
+    assert_int_equal(read_config(QWEN2_MOE, "{\"qkv_bias\":false,\"mlp_only_layers\":[0,1,2,3]}", NULL, &err), 0);
+    assert_true(!shape.attention.qkv_bias && !shape.shared_gate);
+    assert_int_equal(shape.shared_inner, 0);
+    assert_int_equal(read_config(DEEPSEEK, "{}", NULL, &err), 0);
+    assert_int_equal(shape.shared_inner, 144);
+    assert_false(shape.shared_gate);
+    assert_int_equal(shape.layer[0].ffn, FFN_DENSE);
+    assert_int_equal(hparams_moe_layers(&shape), 3);
+    assert_int_equal(read_config(DEEPSEEK, "{\"moe_layer_freq\":2,\"n_shared_experts\":null}", NULL, &err), 0);
+    assert_int_equal(shape.shared_inner, 0);
+    assert_int_equal(hparams_moe_layers(&shape), 1);
+    assert_int_equal(shape.layer[2].ffn, FFN_EXPERTS);
+    assert_int_equal(read_config(DEEPSEEK, "{\"scoring_func\":\"sigmoid\"}", NULL, &err), -1);
+    assert_non_null(strstr(err.text, "scoring_func is \"sigmoid\"; softmax is expected"));
+    assert_int_equal(read_config(DEEPSEEK, "{\"n_shared_experts\":-1}", NULL, &err), -1);
 }
 
 static void ends_come_from_the_generation_config(void **state)
@@ -262,6 +301,9 @@ static void known_shapes_have_the_published_sizes(void **state)
     assert_float_equal(parameters("olmoe-1b-7b"), 6.919, 0.001);
     assert_float_equal(parameters("qwen3-30b-a3b"), 30.532, 0.001);
     assert_float_equal(parameters("qwen3-0.6b"), 0.596, 0.001);
+    assert_float_equal(parameters("deepseek-moe-16b"), 16.376, 0.001);
+    assert_float_equal(parameters("mistral-7b"), 7.242, 0.001);
+    assert_float_equal(parameters("qwen1.5-moe-a2.7b"), 14.316, 0.001);
     assert_null(known_shape("gpt-5"));
     for (int i = 0; known_shape_at(i, &summary); i++)
         assert_true(parameters(known_shape_at(i, &summary)) > 0);
@@ -331,6 +373,7 @@ int main(void)
         cmocka_unit_test(what_is_not_supported_is_named),
         cmocka_unit_test(windows_slide_where_the_family_says),
         cmocka_unit_test(dense_layers_stand_among_experts),
+        cmocka_unit_test(shared_experts_stand_beside_routed_ones),
         cmocka_unit_test(ends_come_from_the_generation_config),
         cmocka_unit_test(known_shapes_have_the_published_sizes),
         cmocka_unit_test(shapes_take_another_number_of_layers),

@@ -52,6 +52,8 @@ static inline struct hparams tiny_shape(struct chance *chance)
         shape.router.top_k = chance_range(chance, 1, experts < 4 ? experts : 4);
         shape.router.renormalise = chance_range(chance, 0, 1);
         shape.expert_inner = chance_range(chance, 3, 40);
+        shape.shared_inner = chance_range(chance, 0, 1) ? chance_range(chance, 3, 60) : 0;
+        shape.shared_gate = shape.shared_inner && chance_range(chance, 0, 1);
     }
     shape.router.scale = 1;
     for (int n = 0; n < shape.layers; n++) {
@@ -62,7 +64,8 @@ static inline struct hparams tiny_shape(struct chance *chance)
     }
     if (!hparams_moe_layers(&shape)) {
         shape.router.experts = shape.router.top_k = shape.expert_inner = 0;
-        shape.router.renormalise = false;
+        shape.router.renormalise = shape.shared_gate = false;
+        shape.shared_inner = 0;
     }
     return shape;
 }
