@@ -193,7 +193,8 @@ static int open_model(struct run *run, struct err *err)
                                                      args->force};
     struct stream_model model;
     struct text note = {0};
-    if (session_open(&run->session, &args->session, 0, 0, err))
+    int rows;
+    if (decode_rows(&args->settings, &rows, err) || session_open(&run->session, &args->session, 0, rows, err))
         return -1;
     if (run->session->chat_fault.code)
         console_note(run->console, "%s: no chat: %s", args->session.model, run->session->chat_fault.text);

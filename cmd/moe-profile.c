@@ -99,7 +99,7 @@ static int run(const void *arguments, const struct console *console, struct err 
     struct prompts *prompts = NULL;
     struct writer *writer = NULL;
     struct profile *profile = NULL;
-    int rc = -1;
+    int rows, rc = -1;
     if (!args->session.model) {
         err_set(err, ERR_INPUT, "--model: which model? give -m FILE.moe");
         goto done;
@@ -109,7 +109,8 @@ static int run(const void *arguments, const struct console *console, struct err 
         goto done;
     }
     if (profile_parse_record(&setup, args->record, err) || (args->shard && profile_parse_shard(&setup, args->shard, err)) ||
-        session_open(&session, &args->session, 0, 0, err) || open_budget(&budget, session, args, console, err) ||
+        decode_rows(&args->settings, &rows, err) || session_open(&session, &args->session, 0, rows, err) ||
+        open_budget(&budget, session, args, console, err) ||
         session_open_prompts(&prompts, session, &args->prompts, &args->inputs, err))
         goto done;
     setup.session = session;

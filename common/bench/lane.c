@@ -71,12 +71,35 @@ done:
     return label;
 }
 
+/* Rows that the settings of a model need. */
+static int model_rows(const struct suite *suite, int number, int *rows, struct err *err)
+{
+    *rows = 0;
+    for (int i = 0; i < suite->setting_count; i++) {
+        struct decode_settings settings;
+        struct decode_settings_store *store = NULL;
+        int mine = 0;
+        if (suite->settings[i].model != number)
+            continue;
+        int rc = decode_settings_from_json(&settings, &store, suite->settings[i].options, err) ||
+                 decode_rows(&settings, &mine, err) ? -1 : 0;
+        decode_settings_free(&store);
+        if (rc)
+            return err_at(err, "setting '%s'", suite->settings[i].name);
+        *rows = mine > *rows ? mine : *rows;
+    }
+    return 0;
+}
+
 int bench_model_open(struct bench_model *model, const struct suite *suite, int number, const struct session_options *options,
                      const struct console *console, struct err *err)
 {
     struct session_options session = *options;
+    int rows;
     session.model = suite->models[number].path;
-    if (session_open(&model->session, &session, 0, 0, err) || !(model->label = model_label(model->session, console, err)) ||
+    if (model_rows(suite, number, &rows, err))
+        return -1;
+    if (session_open(&model->session, &session, 0, rows, err) || !(model->label = model_label(model->session, console, err)) ||
         read_prompts(suite, model, err))
         return err_at(err, "model %s", suite->models[number].name);
     return 0;

@@ -6,19 +6,23 @@
 #include "common/base/mem.h"
 #include "common/decode/ending.h"
 #include "common/draft/drafter.h"
-#include "common/policy/policy.h"
+#include "common/policy/shape.h"
 #include "common/sample/sampler.h"
-#include "common/verify/coupled.h"
+#include "common/verify/acceptance.h"
 
-enum { STEPS_MAX = 4 * DRAFT_LENGTH_MAX };      /* of a policy in one iteration */
+enum { STEPS_MAX = 4 * DRAFT_LENGTH_MAX, ROWS_MAX = 1 + SHAPE_NODES_MAX };      /* steps of a policy in one iteration */
 
 struct decoder {
     struct decoder_setup setup;
     struct sampler *sampler;
+    struct acceptance *acceptance;
     struct drafter *drafter;            /* NULL: none */
+    struct shape *shape;
     struct policy *policy;
     struct sequence *sequence;          /* NULL before the first prompt */
     struct draft_tree tree;
+    struct draft_leaf *leaf;            /* [tree.capacity] */
+    int drafted;                        /* nodes in this iteration, also those that were dropped again */
     struct ending ending;
     size_t text_given;                  /* bytes of the text that the sink has */
     int prompt_tokens, vocab;
@@ -27,26 +31,64 @@ struct decoder {
     int length;
     struct decode_result result;
     double began;                       /* clock_seconds */
-    int32_t token[DECODE_ROWS_MAX], parent[DECODE_ROWS_MAX], path[DECODE_ROWS_MAX], emitted[DECODE_ROWS_MAX];
-    uint8_t kept[DECODE_ROWS_MAX];
+    int32_t token[ROWS_MAX], parent[ROWS_MAX], path[ROWS_MAX], emitted[ROWS_MAX];
+    uint8_t kept[ROWS_MAX];
 };
+
+int decode_rows(const struct decode_settings *settings, int *rows, struct err *err)
+{
+    struct shape *shape = NULL;
+    if (shape_open(&shape, settings->tree, err))
+        return err_at(err, "--tree");
+    *rows = shape->nodes < DRAFT_LENGTH_MAX ? DECODE_ROWS_MAX : 1 + shape->nodes;
+    shape_close(&shape);
+    return 0;
+}
+
+/* How a drafter should pick children. A tree that is cut for what was drawn cannot say what its tokens were drawn from. */
+static enum draft_choice draft_choice(const struct decoder *decoder)
+{
+    if (decoder->acceptance->class == &acceptance_coupled)
+        return DRAFT_COUPLED;
+    return decoder->acceptance->class->wants_proposals && !decoder->shape->class->trims ? DRAFT_DRAWN : DRAFT_BEST;
+}
+
+static int open_drafting(struct decoder *decoder, const struct sample_filter *filter, struct err *err)
+{
+    const struct decode_settings *settings = decoder->setup.settings;
+    const struct engine_setup *engine = engine_made_from(decoder->setup.engine);
+    if (shape_open(&decoder->shape, settings->tree, err))
+        return err_at(err, "--tree");
+    if (engine->max_logit_rows < 1 + decoder->shape->nodes || engine->max_rows < 1 + decoder->shape->nodes)
+        return err_set(err, ERR_INPUT, "--tree: drafts of up to %d tokens, but the engine was made for %d", decoder->shape->nodes,
+                       engine->max_logit_rows - 1);
+    const struct acceptance_setup accepting = {decoder->vocab, decoder->shape->nodes, *filter};
+    if (acceptance_open(&decoder->acceptance, settings->accept, &accepting, err))
+        return err_at(err, "--accept");
+    const struct drafter_setup drafting = {
+        .vocab = decoder->vocab, .positions = engine_max_positions(decoder->setup.engine), .target = decoder->setup.engine,
+        .choice = draft_choice(decoder), .filter = *filter};
+    if (drafter_open(&decoder->drafter, settings->draft ? settings->draft : "none", &drafting, err))
+        return err_at(err, "--draft");
+    const struct policy_setup policy = {decoder->drafter ? 1 : 0, settings->draft_length, DRAFT_LENGTH_MAX, decoder->shape};
+    return policy_open(&decoder->policy, settings->policy, &policy, err) ? err_at(err, "--policy") : 0;
+}
 
 static int open_parts(struct decoder *decoder, struct err *err)
 {
     const struct decode_settings *settings = decoder->setup.settings;
     const struct sampling sampling = {settings->temperature, settings->top_k, settings->top_p, settings->min_p, settings->seed};
-    const struct drafter_setup drafting = {decoder->vocab, engine_max_positions(decoder->setup.engine), 0};
+    const struct sample_filter filter = {settings->temperature, settings->top_p, settings->min_p, settings->top_k};
     if (ending_check(&settings->stop, decoder->setup.tokenizer, err))
         return err_at(err, "--stop");
-    if (drafter_open(&decoder->drafter, settings->draft ? settings->draft : "none", &drafting, err))
-        return err_at(err, "--draft");
-    if (!settings->draft && settings->draft_length > 0)
-        return err_set(err, ERR_INPUT, "--draft-length: there is nothing to draft with; add --draft ngram");
-    const struct policy_setup policy = {decoder->drafter ? 1 : 0, settings->draft_length, DRAFT_LENGTH_MAX};
-    if (policy_open(&decoder->policy, settings->policy, &policy, err))
-        return err_at(err, "--policy");
-    return sampler_open(&decoder->sampler, &sampling, decoder->vocab, err) ||
-           draft_tree_init(&decoder->tree, DRAFT_LENGTH_MAX, err) ? -1 : 0;
+    if (!settings->draft && (settings->draft_length > 0 || settings->tree))
+        return err_set(err, ERR_INPUT, "--%s: there is nothing to draft with; add --draft ngram",
+                       settings->tree ? "tree" : "draft-length");
+    if (open_drafting(decoder, &filter, err) || sampler_open(&decoder->sampler, &sampling, decoder->vocab, err) ||
+        draft_tree_init(&decoder->tree, decoder->shape->room, err))
+        return -1;
+    decoder->leaf = mem_alloc((size_t)decoder->shape->room + 1, sizeof *decoder->leaf, err);
+    return decoder->leaf ? 0 : -1;
 }
 
 int decoder_open(struct decoder **out, const struct decoder_setup *setup, struct err *err)
@@ -78,7 +120,10 @@ void decoder_close(struct decoder **decoder)
     sampler_close(&d->sampler);
     drafter_close(&d->drafter);
     policy_close(&d->policy);
+    shape_close(&d->shape);
+    acceptance_close(&d->acceptance);
     draft_tree_free(&d->tree);
+    mem_free(&d->leaf);
     ending_free(&d->ending);
     mem_free(&d->text);
     mem_free(decoder);
@@ -97,15 +142,15 @@ int decoder_skip(struct decoder *decoder, const struct decode_prompt *prompt, st
 /* An empty sequence with room for this many tokens and the draft nodes beyond them. */
 static int prepare_sequence(struct decoder *decoder, int tokens, struct err *err)
 {
-    int most = engine_max_positions(decoder->setup.engine), old = 0;
+    int most = engine_max_positions(decoder->setup.engine), old = 0, nodes = decoder->shape->nodes;
     if (decoder->sequence) {
         old = sequence_capacity(decoder->sequence);
-        if (old >= tokens + DRAFT_LENGTH_MAX)
+        if (old >= tokens + nodes)
             return sequence_truncate(decoder->sequence, 0, err);
     }
     int room = old < most / 2 ? 2 * old : most;             /* so that growing prompts do not each cost a new one */
     sequence_close(&decoder->sequence);
-    return sequence_open(&decoder->sequence, decoder->setup.engine, (room < tokens ? tokens : room) + DRAFT_LENGTH_MAX, err);
+    return sequence_open(&decoder->sequence, decoder->setup.engine, (room < tokens ? tokens : room) + nodes, err);
 }
 
 /* Adds tokens to text and answer until it ends; returns how many. */
@@ -155,6 +200,14 @@ static int token_limit(const struct decoder *decoder, const struct decode_prompt
     return limit < room ? limit : room;
 }
 
+static int begin_draft(struct decoder *decoder, const struct decode_prompt *prompt, int limit, struct err *err)
+{
+    struct drafter *drafter = decoder->drafter;
+    const struct draft_text text = {prompt->tokens + limit, *sampler_draw(decoder->sampler)};
+    return drafter->class->begin(drafter, &text, err) ||
+           drafter->class->commit(drafter, prompt->token, prompt->tokens, err) ? -1 : 0;
+}
+
 static int read_prompt(struct decoder *decoder, const struct decode_prompt *prompt, const struct decode_sink *sink,
                        struct err *err)
 {
@@ -168,11 +221,9 @@ static int read_prompt(struct decoder *decoder, const struct decode_prompt *prom
     ending_begin(&decoder->ending, limit);
     if (decoder->policy->class->begin)
         decoder->policy->class->begin(decoder->policy);
-    if (decoder->drafter)
-        decoder->drafter->class->reset(decoder->drafter);
     if (mem_grow(&decoder->text, &decoder->text_room, (size_t)prompt->tokens, sizeof *decoder->text, err) ||
-        (decoder->drafter && decoder->drafter->class->commit(decoder->drafter, prompt->token, prompt->tokens, err)) ||
         sampler_begin(decoder->sampler, prompt->token, prompt->tokens, prompt->sample, err) ||
+        (decoder->drafter && begin_draft(decoder, prompt, limit, err)) ||
         prepare_sequence(decoder, prompt->tokens + limit, err) ||
         engine_prompt(setup->engine, decoder->sequence, prompt->token, prompt->tokens, &options, sink->prompt, sink->context,
                       &forward, err))
@@ -191,24 +242,49 @@ static int read_prompt(struct decoder *decoder, const struct decode_prompt *prom
     return give_text(decoder, sink, err);
 }
 
-/* Grows the draft as the policy says. A token deeper than the answer can still get would be no use. */
+/* Lets the drafter grow the tree. A token deeper than the answer can still get would be no use. */
+static int extend(struct decoder *decoder, const struct step *step, int room, struct err *err)
+{
+    struct draft_tree *tree = &decoder->tree;
+    int leaves = 0, tokens = step->tokens;
+    for (int at = 0; at < step->leaves; at++) {
+        int depth = step->leaf[at].node < 0 ? 0 : tree->depth[step->leaf[at].node];
+        if (depth < room && leaves <= tree->capacity) {
+            decoder->leaf[leaves++] = step->leaf[at];
+            tokens = tokens < room - depth ? tokens : room - depth;
+        }
+    }
+    if (!leaves || tokens < 1)
+        return 0;
+    return decoder->drafter->class->propose(decoder->drafter, tree, decoder->leaf, leaves, tokens, err);
+}
+
+/* Grows the draft as the policy says. */
 static int draft(struct decoder *decoder, struct err *err)
 {
     struct draft_tree *tree = &decoder->tree;
     struct draft_view view = {.tree = tree, .room = decoder->ending.limit - decoder->ending.tokens - 1};
     draft_tree_clear(tree);
+    decoder->drafted = 0;
+    if (decoder->drafter)
+        decoder->drafter->bytes = 0;
     for (; view.steps < STEPS_MAX; view.steps++) {
         struct step step = decoder->policy->class->next(decoder->policy, &view);
+        view.added = 0;
         if (step.kind == STEP_STOP)
             break;
-        int room = view.room - (step.leaf < 0 ? 0 : tree->depth[step.leaf]);
-        int tokens = step.tokens < room ? step.tokens : room;
-        view.added = 0;
-        if (tokens > 0)
-            view.added = decoder->drafter->class->propose(decoder->drafter, tree, step.leaf, tokens, step.siblings, err);
+        if (step.kind == STEP_KEEP) {
+            if (draft_tree_keep(tree, step.keep, step.kept))
+                return err_set(err, ERR_INPUT, "the policy keeps nodes without their parents");
+            continue;
+        }
+        view.added = extend(decoder, &step, view.room, err);
         if (view.added < 0)
             return -1;
+        decoder->drafted += view.added;
     }
+    if (tree->nodes > decoder->shape->nodes)
+        return err_set(err, ERR_INPUT, "a draft of %d tokens, of at most %d", tree->nodes, decoder->shape->nodes);
     return 0;
 }
 
@@ -232,9 +308,12 @@ static int verify(struct decoder *decoder, struct forward *forward, struct err *
 /* Follows the target through the draft, and keeps root and accepted nodes; returns how many were accepted. */
 static int accept(struct decoder *decoder, const struct forward *forward, struct err *err)
 {
+    const struct draft_tree *tree = &decoder->tree;
+    const struct reject_draft drafted = {tree->nodes, tree->token, tree->parent, tree->proposal};
+    struct sample_draw draw = *sampler_draw(decoder->sampler);
     int32_t *path = decoder->path;
-    int accepted = coupled_accept(decoder->sampler, &decoder->tree, forward->logits, forward->vocab, decoder->length - 1,
-                                  path + 1, decoder->emitted, err);
+    draw.position = (uint32_t)decoder->length - 1;
+    int accepted = acceptance_accept(decoder->acceptance, &drafted, forward->logits, &draw, path + 1, decoder->emitted, err);
     if (accepted < 0)
         return -1;
     memset(decoder->kept, 0, sizeof decoder->kept);
@@ -253,6 +332,7 @@ static void observe(struct decoder *decoder, const struct decode_iteration *iter
     struct outcome outcome = {
         .drafted = iteration->tree->nodes, .accepted = iteration->accepted, .emitted = iteration->n_emitted,
         .draft_s = iteration->draft_s, .verify_s = iteration->verify_s, .bytes = forward->bytes,
+        .draft_bytes = iteration->draft_bytes,
         .iteration_s = iteration->draft_s + iteration->verify_s + iteration->accept_s + iteration->other_s};
     for (int layer = 0; layer < forward->moe_layers; layer++)
         outcome.experts_loaded += forward->distinct_loaded[layer];
@@ -287,6 +367,8 @@ static int iterate(struct decoder *decoder, const struct decode_sink *sink, stru
     end = clock_seconds();
 
     iteration.rows = 1 + decoder->tree.nodes;
+    iteration.drafted = decoder->drafted;
+    iteration.draft_bytes = decoder->drafter ? decoder->drafter->bytes : 0;
     iteration.end_s = end - decoder->began;
     iteration.draft_s = drafted - start;
     iteration.verify_s = verified - drafted;

@@ -23,7 +23,7 @@
 #include "common/stream/decode.h"
 #include "common/stream/values.h"
 
-enum { DECODE_ROWS_MAX = 1 + DRAFT_LENGTH_MAX };        /* of one iteration: what an engine must take at least */
+enum { DECODE_ROWS_MAX = 1 + DRAFT_LENGTH_MAX };        /* of one iteration that drafts a chain */
 
 struct decoder;
 
@@ -41,7 +41,9 @@ struct decode_iteration {
     int number;                         /* 0, 1, ... of this prompt */
     int position;                       /* of the root */
     int K;                              /* draft length in force */
-    const struct draft_tree *tree;      /* what was drafted; empty: nothing */
+    const struct draft_tree *tree;      /* the draft; empty: there was none */
+    int drafted;                        /* nodes that were proposed, also those dropped before the forward */
+    int64_t draft_bytes;                /* read by the drafter's forwards, nominal */
     int rows;                           /* 1 + tree->nodes */
     const int32_t *token, *parent;      /* [rows] as the forward saw them: root first, parent[0] = -1, node i is row i + 1 */
     const uint8_t *kept;                /* [rows] 1: root, or accepted */
@@ -84,6 +86,9 @@ struct decode_prompt {
     int max_tokens;                     /* of this prompt; 0: not given */
     int sample;                         /* 0, 1, ... to have several samples of one prompt */
 };
+
+/* Rows that an engine must take in a forward, and give logits of, for these settings. */
+int decode_rows(const struct decode_settings *settings, int *rows, struct err *err);
 
 int decoder_open(struct decoder **out, const struct decoder_setup *setup, struct err *err);
 void decoder_close(struct decoder **decoder);

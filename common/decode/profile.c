@@ -6,7 +6,7 @@
 #include "common/base/mem.h"
 #include "common/stream/route.h"
 
-enum { PIECE_ROWS = 64, RECORD_ROWS = DECODE_ROWS_MAX > PIECE_ROWS ? DECODE_ROWS_MAX : PIECE_ROWS };
+enum { PIECE_ROWS = 64, RECORD_ROWS = ENGINE_ROWS_MAX };
 
 struct profile {
     struct profile_setup setup;

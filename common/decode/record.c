@@ -37,7 +37,7 @@ int decode_record_iteration(struct decode_recorder *recorder, const struct decod
     const struct forward *forward = iteration->forward;
     struct decode_iter iter = {
         .sequence = recorder->sequence, .t_us = microseconds(iteration->end_s), .K = iteration->K, .nodes = iteration->rows,
-        .drafted = iteration->tree->nodes, .accepted = iteration->accepted, .emitted = iteration->n_emitted,
+        .drafted = iteration->drafted, .accepted = iteration->accepted, .emitted = iteration->n_emitted,
         .draft_us = microseconds(iteration->draft_s), .verify_us = microseconds(iteration->verify_s),
         .accept_us = microseconds(iteration->accept_s), .other_us = microseconds(iteration->other_s), .bytes = forward->bytes,
         .node_tokens = iteration->token, .node_parents = iteration->parent, .tokens = iteration->emitted,

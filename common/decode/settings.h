@@ -26,7 +26,9 @@ struct decode_settings {
     bool ignore_eos;
     const char *draft;          /* "ngram:n=4"; NULL: none */
     int draft_length;           /* -1: not given */
+    const char *tree;           /* shape of drafts; NULL: a chain */
     const char *policy;         /* NULL: not given */
+    const char *accept;         /* NULL: coupled */
     const char *budget, *rank;  /* see budget.h; NULL: not given */
     int budget_mode;            /* enum budget_mode */
 };
@@ -49,9 +51,11 @@ extern const char *const budget_mode_words[];
     OPT_SEED(args, settings.seed), \
     OPT_STRINGS(0, "stop", args, settings.stop, "TEXT", "end before TEXT; may be given several times"), \
     OPT_FLAG(0, "ignore-eos", args, settings.ignore_eos, "go on behind an end-of-sequence token"), \
-    OPT_STRING('d', "draft", args, settings.draft, "none|ngram:n=N,min=N", "guess tokens ahead"), \
+    OPT_STRING('d', "draft", args, settings.draft, "none|ngram:n=N,min=N|model:file=FILE", "guess tokens ahead"), \
     OPT_COUNT('K', "draft-length", args, settings.draft_length, 0, DRAFT_LENGTH_MAX, \
-              "draft up to N tokens an iteration; 4 if not given"), \
+              "draft up to N tokens behind one another; 4 if not given"), \
+    OPT_STRING(0, "tree", args, settings.tree, "chain|static:file=FILE|dynamic:total=N,depth=N,topk=N", \
+               "draft in this shape"), \
     OPT_STRING(0, "policy", args, settings.policy, "static:K=N", "let this decide how much to draft"), \
     OPT_STRING('B', "budget", args, settings.budget, "B,...", \
                "let a forward load at most B experts a layer; `rank': as many as the ranking says"), \

@@ -4,7 +4,7 @@
 
 #include "common/cli/nearest.h"
 
-const struct drafter_class *const drafter_classes[] = {&drafter_ngram, NULL};
+const struct drafter_class *const drafter_classes[] = {&drafter_ngram, &drafter_model, NULL};
 
 static int find_class(const struct drafter_class **out, const char *kind, struct err *err)
 {
@@ -19,7 +19,7 @@ static int find_class(const struct drafter_class **out, const char *kind, struct
     }
     if (nearest.best)
         return err_set(err, ERR_INPUT, "'%s' is not a drafter; did you mean %s?", kind, nearest.best);
-    return err_set(err, ERR_INPUT, "'%s' is not a drafter; there are none and ngram", kind);
+    return err_set(err, ERR_INPUT, "'%s' is not a drafter; there are none, ngram and model", kind);
 }
 
 int drafter_open(struct drafter **out, const char *text, const struct drafter_setup *setup, struct err *err)

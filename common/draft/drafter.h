@@ -1,8 +1,15 @@
 /* What guesses the tokens to come. One file a drafter, one line in the table of drafter.c.
  *
- * A drafter follows one text: reset, commit(the prompt), then in turn propose (any number of times) and commit(what was
- * emitted). It is asked to extend a draft tree below a leaf, and may add fewer nodes than it was asked for, or none.
- * Whatever it proposes, the text does not change: only how soon it is there. */
+ * A drafter follows one text: begin, commit(the prompt), then in turn propose (any number of times, or not at all) and
+ * commit(what was emitted). It is asked to extend a draft tree below some leaves, all in one call so that it can work on
+ * them at once, and may add fewer nodes than it was asked for, or none. Whatever it proposes, under coupled acceptance the
+ * text does not change: only how soon it is there.
+ *
+ * How a drafter with probabilities picks the children of a node: DRAFT_BEST takes the likeliest tokens. DRAFT_COUPLED takes
+ * the ones most likely to be the target's choice, knowing the random numbers that the target will use there: the tokens of
+ * the largest logit / T + g, after the target's filter (kernels/plain/sample.h). So a drafter that knows the target's logits
+ * guesses all of its choices. Each child of a node is thus drawn from the drafter's distribution without the earlier ones,
+ * and DRAFT_DRAWN, the same, says so in tree->proposal, for acceptance by rejection. At temperature 0 all are one. */
 #ifndef MOE_DRAFT_DRAFTER_H
 #define MOE_DRAFT_DRAFTER_H
 
@@ -11,32 +18,47 @@
 #include "common/base/err.h"
 #include "common/cli/spec.h"
 #include "common/draft/tree.h"
+#include "kernels/plain/sample.h"
+
+struct engine;
+
+enum draft_choice { DRAFT_COUPLED, DRAFT_BEST, DRAFT_DRAWN };
 
 struct drafter_setup {
-    int vocab;                  /* proposals are below */
-    int positions;              /* longest text */
-    int number;                 /* its place among the drafters in use: what it writes into tree->drafter */
+    int vocab;                          /* proposals are below */
+    int positions;                      /* longest text */
+    int number;                         /* its place among the drafters in use: what it writes into tree->drafter */
+    const struct engine *target;        /* whose device a drafter with a model of its own shares; open as long as the drafter */
+    enum draft_choice choice;
+    struct sample_filter filter;        /* the target's */
 };
 
-struct drafter {                /* what all drafters begin with */
+struct drafter {                        /* what all drafters begin with */
     const struct drafter_class *class;
     int number;
+    int64_t bytes;                      /* weights and KV read, nominal; counts up, and whoever looks sets it back */
+};
+
+struct draft_text {
+    int tokens;                         /* the most it will have */
+    struct sample_draw draw;            /* the target's, but for the position */
 };
 
 struct drafter_class {
     const char *name, *summary;
     const char *settings;               /* what may stand behind the colon: "n=N,min=N"; NULL: nothing */
     int (*open)(struct drafter **out, struct spec *spec, const struct drafter_setup *setup, struct err *err);
-    /* Extends `tree` below `leaf` (-1: the root) by up to `tokens` levels, with up to `siblings` children a node. Returns
-     * the number of nodes added, or -1 on failure. */
-    int (*propose)(struct drafter *drafter, struct draft_tree *tree, int leaf, int tokens, int siblings, struct err *err);
+    /* Gives each leaf up to leaf->siblings children, best first, and goes on below each of these with one child a node down
+     * to `tokens` levels. Returns the number of nodes added, or -1 on failure. */
+    int (*propose)(struct drafter *drafter, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves, int tokens,
+                   struct err *err);
     /* The text has grown by these tokens; the last one is the root of the next draft. */
     int (*commit)(struct drafter *drafter, const int32_t *token, int count, struct err *err);
-    void (*reset)(struct drafter *drafter);             /* forgets the text */
+    int (*begin)(struct drafter *drafter, const struct draft_text *text, struct err *err);     /* a new text, yet empty */
     void (*free)(struct drafter *drafter);
 };
 
-extern const struct drafter_class drafter_ngram;
+extern const struct drafter_class drafter_ngram, drafter_model;
 
 /* All drafters, NULL behind the last. `none` is not among them: it means that there is none. */
 extern const struct drafter_class *const drafter_classes[];

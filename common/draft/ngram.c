@@ -1,5 +1,6 @@
 /* Prompt lookup (kernels/plain/ngram.h): what followed the last tokens when they stood in the text before. Costs no forward,
- * and guesses well where answers repeat their prompts.
+ * and guesses well where answers repeat their prompts. Several children of a node are different tokens that followed, those
+ * of the longest suffix first, of them the most recent first; their probabilities are estimates from counts.
  *
  * A continuation that reaches the end of the text goes on from its beginning: the text is taken to repeat itself. */
 #include "common/draft/drafter.h"
@@ -9,13 +10,13 @@
 #include "common/base/mem.h"
 #include "kernels/plain/ngram.h"
 
-enum { NGRAM_DEFAULT = 4, SLOTS_FIRST = 1024 };
+enum { NGRAM_DEFAULT = 4, SLOTS_FIRST = 1024, NGRAM_CHILDREN = 64 };
 
 struct ngram {
     struct drafter base;
     int shortest, longest;
     int32_t *text;
-    size_t text_room;
+    size_t text_room, earlier_room;
     int length;
     struct ngram_index index;
 };
@@ -25,12 +26,14 @@ static void ngram_free(struct drafter *drafter)
     struct ngram *ngram = (struct ngram *)drafter;
     mem_free(&ngram->text);
     mem_free(&ngram->index.slot);
+    mem_free(&ngram->index.earlier);
     mem_free(&ngram);
 }
 
 static int resize_index(struct ngram *ngram, uint32_t slots, struct err *err)
 {
-    struct ngram_index index = {.slots = slots, .slot = mem_alloc(slots, sizeof *index.slot, err)};
+    struct ngram_index index = {
+        .slots = slots, .slot = mem_alloc(slots, sizeof *index.slot, err), .earlier = ngram->index.earlier};
     if (!index.slot)
         return -1;
     for (int last = 1; last < ngram->length; last++)
@@ -58,11 +61,13 @@ static int ngram_open(struct drafter **out, struct spec *spec, const struct draf
 static int ngram_commit(struct drafter *drafter, const int32_t *token, int count, struct err *err)
 {
     struct ngram *ngram = (struct ngram *)drafter;
-    if (mem_grow(&ngram->text, &ngram->text_room, (size_t)ngram->length + (size_t)count, sizeof *ngram->text, err))
+    size_t need = (size_t)ngram->length + (size_t)count, sizes = (size_t)(ngram->longest - ngram->shortest + 1);
+    if (mem_grow(&ngram->text, &ngram->text_room, need, sizeof *ngram->text, err) ||
+        mem_grow(&ngram->index.earlier, &ngram->earlier_room, need, sizes * sizeof *ngram->index.earlier, err))
         return -1;
     for (int at = 0; at < count; at++) {
-        uint32_t need = 2 * (ngram->index.used + (uint32_t)ngram->longest);
-        if (need > ngram->index.slots && resize_index(ngram, 2 * ngram->index.slots, err))
+        uint32_t slots = 2 * (ngram->index.used + (uint32_t)ngram->longest);
+        if (slots > ngram->index.slots && resize_index(ngram, 2 * ngram->index.slots, err))
             return -1;
         ngram->text[ngram->length] = token[at];
         ngram_enter(&ngram->index, ngram->text, ngram->length++, ngram->shortest, ngram->longest);
@@ -70,35 +75,53 @@ static int ngram_commit(struct drafter *drafter, const int32_t *token, int count
     return 0;
 }
 
-static int ngram_propose(struct drafter *drafter, struct draft_tree *tree, int leaf, int tokens, int siblings, struct err *err)
+/* The last tokens of the text with those on the way to `leaf`; returns how many, at most the longest n-gram. */
+static int read_tail(const struct ngram *ngram, const struct draft_tree *tree, int leaf, int32_t tail[NGRAM_LONGEST])
 {
-    struct ngram *ngram = (struct ngram *)drafter;
-    int32_t tail[NGRAM_LONGEST], path[NGRAM_LONGEST];
+    int32_t path[NGRAM_LONGEST];
     int drafted = draft_tree_path(tree, leaf, path, ngram->longest);
     int kept = ngram->longest - drafted < ngram->length ? ngram->longest - drafted : ngram->length;
-    int before = tree->nodes, node = leaf;
-    (void)siblings, (void)err;
     for (int at = 0; at < kept; at++)
         tail[at] = ngram->text[ngram->length - kept + at];
     for (int at = 0; at < drafted; at++)
         tail[kept + at] = path[at];
-    int32_t next = ngram_continuation(&ngram->index, ngram->text, tail, kept + drafted, ngram->shortest, ngram->longest);
-    for (int at = 0; next >= 0 && at < tokens; at++) {
-        int32_t token = ngram->text[next + at % (ngram->length - next)];
-        node = draft_tree_add(tree, node, token, NAN, ngram->base.number);
-        if (node < 0)
-            break;
+    return kept + drafted;
+}
+
+static int ngram_propose(struct drafter *drafter, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves, int tokens,
+                         struct err *err)
+{
+    struct ngram *ngram = (struct ngram *)drafter;
+    struct ngram_candidate found[NGRAM_CHILDREN];
+    int32_t tail[NGRAM_LONGEST];
+    int before = tree->nodes;
+    (void)err;
+    for (int which = 0; which < leaves && tokens > 0; which++) {
+        int most = leaf[which].siblings < NGRAM_CHILDREN ? leaf[which].siblings : NGRAM_CHILDREN;
+        int count = read_tail(ngram, tree, leaf[which].node, tail);
+        int children = ngram_candidates(&ngram->index, ngram->text, tail, count, ngram->shortest, ngram->longest, most, found);
+        for (int child = 0; child < children; child++) {
+            int node = leaf[which].node, next = found[child].next;
+            for (int at = 0; at < tokens; at++) {
+                int32_t token = ngram->text[next + at % (ngram->length - next)];
+                node = draft_tree_add(tree, node, token, at ? NAN : (float)log(found[child].probability), ngram->base.number);
+                if (node < 0)
+                    return tree->nodes - before;
+            }
+        }
     }
     return tree->nodes - before;
 }
 
-static void ngram_reset(struct drafter *drafter)
+static int ngram_begin(struct drafter *drafter, const struct draft_text *text, struct err *err)
 {
     struct ngram *ngram = (struct ngram *)drafter;
+    (void)text, (void)err;
     ngram->length = 0;
     ngram->index.used = 0;
     for (uint32_t at = 0; at < ngram->index.slots; at++)
         ngram->index.slot[at] = (struct ngram_slot){0, 0};
+    return 0;
 }
 
 const struct drafter_class drafter_ngram = {
@@ -108,6 +131,6 @@ const struct drafter_class drafter_ngram = {
     .open = ngram_open,
     .propose = ngram_propose,
     .commit = ngram_commit,
-    .reset = ngram_reset,
+    .begin = ngram_begin,
     .free = ngram_free,
 };

@@ -11,7 +11,8 @@ int draft_tree_init(struct draft_tree *tree, int capacity, struct err *err)
     made.depth = mem_alloc(room, sizeof *made.depth, err);
     made.log_probability = mem_alloc(room, sizeof *made.log_probability, err);
     made.drafter = mem_alloc(room, sizeof *made.drafter, err);
-    if (!made.token || !made.parent || !made.depth || !made.log_probability || !made.drafter) {
+    made.proposal = mem_alloc(room, sizeof *made.proposal, err);
+    if (!made.token || !made.parent || !made.depth || !made.log_probability || !made.drafter || !made.proposal) {
         draft_tree_free(&made);
         return -1;
     }
@@ -26,6 +27,7 @@ void draft_tree_free(struct draft_tree *tree)
     mem_free(&tree->depth);
     mem_free(&tree->log_probability);
     mem_free(&tree->drafter);
+    mem_free(&tree->proposal);
     tree->nodes = tree->capacity = 0;
 }
 
@@ -47,7 +49,41 @@ int draft_tree_add(struct draft_tree *tree, int parent, int32_t token, float log
     tree->depth[node] = parent < 0 ? 1 : tree->depth[parent] + 1;
     tree->log_probability[node] = log_probability;
     tree->drafter[node] = drafter;
+    tree->proposal[node] = NULL;
     return tree->nodes++;
+}
+
+/* The place of `node` in the ascending list kept[0 .. count), or -1. */
+static int place_of(const int32_t *kept, int count, int32_t node)
+{
+    int low = 0, high = count;
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (kept[middle] < node)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < count && kept[low] == node ? low : -1;
+}
+
+int draft_tree_keep(struct draft_tree *tree, const int32_t *node, int count)
+{
+    for (int at = 0; at < count; at++)
+        if (node[at] < 0 || node[at] >= tree->nodes || (at && node[at] <= node[at - 1]) ||
+            (tree->parent[node[at]] >= 0 && place_of(node, at, tree->parent[node[at]]) < 0))
+            return -1;
+    for (int at = 0; at < count; at++) {
+        int from = node[at];
+        tree->token[at] = tree->token[from];
+        tree->parent[at] = tree->parent[from] < 0 ? -1 : place_of(node, at, tree->parent[from]);
+        tree->depth[at] = tree->depth[from];
+        tree->log_probability[at] = tree->log_probability[from];
+        tree->drafter[at] = tree->drafter[from];
+        tree->proposal[at] = tree->proposal[from];
+    }
+    tree->nodes = count;
+    return 0;
 }
 
 int draft_tree_path(const struct draft_tree *tree, int node, int32_t *token, int room)

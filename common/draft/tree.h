@@ -18,6 +18,13 @@ struct draft_tree {
     int32_t *depth;             /* [nodes] 1: a child of the root */
     float *log_probability;     /* [nodes] of the token after its parent, as its drafter sees it; NaN: it cannot say */
     int32_t *drafter;           /* [nodes] place of its drafter among those in use */
+    const float **proposal;     /* [nodes] the distribution [vocab] that the token was drawn from; NULL: it was not drawn */
+};
+
+/* Where a tree is to grow, and by how many children. */
+struct draft_leaf {
+    int32_t node;               /* -1: the root */
+    int32_t siblings;
 };
 
 int draft_tree_init(struct draft_tree *tree, int capacity, struct err *err);       /* *tree holds nothing before */
@@ -26,6 +33,10 @@ void draft_tree_clear(struct draft_tree *tree);
 
 /* The new node, or the one that already stands there (same parent and token); -1 when the tree is full. */
 int draft_tree_add(struct draft_tree *tree, int parent, int32_t token, float log_probability, int drafter);
+
+/* Keeps the nodes node[0] < node[1] < ..., which hold the parents of all of them; they are 0, 1, ... then. -1, with the tree
+ * as it was: they do not. */
+int draft_tree_keep(struct draft_tree *tree, const int32_t *node, int count);
 
 /* Writes the tokens on the way from the root (not included) to `node`, at most `room` of them and then the last ones;
  * returns their number. */

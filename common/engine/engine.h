@@ -37,6 +37,7 @@ int engine_open(struct engine **out, const struct engine_setup *setup, struct er
 void engine_close(struct engine **engine);
 const struct hparams *engine_hparams(const struct engine *engine);
 const struct device_info *engine_device(const struct engine *engine);
+const struct engine_setup *engine_made_from(const struct engine *engine);
 int engine_max_rows(const struct engine *engine);
 int engine_max_positions(const struct engine *engine);         /* of a sequence: the setup's or the model's own limit */
 

@@ -14,10 +14,13 @@
 #include "common/draft/tree.h"
 #include "common/stream/values.h"
 
+struct shape;
+
 struct policy_setup {
     int drafters;               /* in use; 0: there is nothing to draft with */
     int draft_length;           /* -K; -1: not given */
-    int max_nodes;              /* of a tree */
+    int max_length;             /* the largest K */
+    struct shape *shape;        /* of the draft (shape.h); stays open as long as the policy */
 };
 
 struct draft_view {
@@ -27,19 +30,25 @@ struct draft_view {
     int room;                   /* tokens that could still be of use: a draft reaches no deeper */
 };
 
-enum step_kind { STEP_STOP, STEP_EXTEND };
+enum step_kind { STEP_STOP, STEP_EXTEND, STEP_KEEP };
 
+/* Arrays are the policy's and stay until it is asked again. */
 struct step {
     enum step_kind kind;
-    int leaf, drafter, tokens, siblings;        /* EXTEND: see drafter.h */
+    int drafter, tokens;                /* EXTEND: see drafter.h */
+    const struct draft_leaf *leaf;      /* [leaves] */
+    int leaves;
+    const int32_t *keep;                /* KEEP: these nodes, ascending, with the parents of all; the others are dropped */
+    int kept;
 };
 
 struct outcome {
-    int drafted, accepted;      /* tokens; accepted leaves the bonus token out */
+    int drafted, accepted;      /* tokens verified; accepted leaves the bonus token out */
     int emitted;                /* with it, and after the cut at an end */
     double draft_s, verify_s, iteration_s;      /* seconds, measured by the loop */
     int experts_loaded;         /* distinct (layer, expert) pairs */
-    int64_t bytes;              /* weights and KV read */
+    int64_t bytes;              /* weights and KV read by the target */
+    int64_t draft_bytes;        /* and by drafters */
 };
 
 struct policy {                 /* what all policies begin with */

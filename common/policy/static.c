@@ -1,19 +1,19 @@
-/* Static: the first drafter extends the root by a chain of K tokens, always the same K. K = 0 drafts nothing. */
-#include "common/policy/policy.h"
+/* Static: the first drafter drafts the same shape in every iteration: a chain of K tokens, or a tree of at most K levels.
+ * K = 0 drafts nothing. */
+#include "common/policy/shape.h"
 
 #include "common/base/mem.h"
 
-enum { K_DEFAULT = 4 };
-
 struct static_policy {
     struct policy base;
+    struct shape *shape;
     int K;
 };
 
 static int static_open(struct policy **out, struct spec *spec, const struct policy_setup *setup, struct err *err)
 {
-    int K, otherwise = setup->draft_length < 0 ? K_DEFAULT : setup->draft_length;
-    if (spec_int(spec, "K", otherwise, 0, setup->max_nodes, &K, err))
+    int K, otherwise = setup->draft_length < 0 ? setup->shape->depth : setup->draft_length;
+    if (spec_int(spec, "K", otherwise, 0, setup->max_length, &K, err))
         return -1;
     if (setup->draft_length >= 0 && K != setup->draft_length)
         return err_set(err, ERR_INPUT, "static: K=%d, but the draft length is given as %d; give it once", K,
@@ -21,17 +21,16 @@ static int static_open(struct policy **out, struct spec *spec, const struct poli
     struct static_policy *policy = mem_alloc(1, sizeof *policy, err);
     if (!policy)
         return -1;
-    policy->K = setup->drafters ? K : 0;
+    policy->shape = setup->shape;
+    policy->K = !setup->drafters ? 0 : setup->shape->class != &shape_chain && K > setup->shape->depth ? setup->shape->depth : K;
     *out = &policy->base;
     return 0;
 }
 
 static struct step static_next(struct policy *policy, const struct draft_view *view)
 {
-    int K = ((struct static_policy *)policy)->K;
-    if (view->steps || !K)
-        return (struct step){.kind = STEP_STOP};
-    return (struct step){.kind = STEP_EXTEND, .leaf = -1, .drafter = 0, .tokens = K, .siblings = 1};
+    struct static_policy *mine = (struct static_policy *)policy;
+    return mine->K ? mine->shape->class->next(mine->shape, view, mine->K) : (struct step){.kind = STEP_STOP};
 }
 
 static int static_length(const struct policy *policy)
@@ -41,8 +40,14 @@ static int static_length(const struct policy *policy)
 
 static void static_state(const struct policy *policy, struct values *out)
 {
+    const struct shape *shape = ((const struct static_policy *)policy)->shape;
     values_text(out, "name", policy->class->name);
     values_int(out, "K", static_length(policy));
+    if (shape->class == &shape_chain)
+        return;
+    values_text(out, "tree", shape->class->name);
+    if (shape->class->state)
+        shape->class->state(shape, out);
 }
 
 static void static_free(struct policy *policy)

@@ -91,6 +91,8 @@ void sampler_forget(struct sampler *sampler)
     sampler->seen_used = 0;
 }
 
+const struct sample_draw *sampler_draw(const struct sampler *sampler) { return &sampler->draw; }
+
 int32_t sampler_choose(struct sampler *sampler, const float *logits, int position, struct err *err)
 {
     int32_t token = sample_best(logits, sampler->vocab);

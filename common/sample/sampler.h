@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
+#include "kernels/plain/sample.h"
 
 struct sampling {
     double temperature;             /* 0: take the best */
@@ -26,6 +27,9 @@ void sampler_close(struct sampler **sampler);
 /* The texts to come belong to this prompt; counts how often it came. sample: 0, 1, ... tells samples of one prompt apart. */
 int sampler_begin(struct sampler *sampler, const int32_t *prompt, int count, int sample, struct err *err);
 void sampler_forget(struct sampler *sampler);       /* the counts of prompts begin anew */
+
+/* What names the draws of this text, but for the position. */
+const struct sample_draw *sampler_draw(const struct sampler *sampler);
 
 /* The token at `position` of the text (prompt included); -1 with err set when the logits are not finite numbers. */
 int32_t sampler_choose(struct sampler *sampler, const float *logits, int position, struct err *err);

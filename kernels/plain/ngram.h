@@ -2,13 +2,14 @@
  * Source: Saxena, "Prompt lookup decoding", 2023; here the longest suffix counts, and of its places the most recent.
  *
  * An index makes a look-up cost the same however long the text is: an open hash table whose slots say where an n-gram stood
- * last. An n-gram enters it when a token stands behind it, so that every place found has a continuation. */
+ * last, and from each place a link to the one before. An n-gram enters it when a token stands behind it, so that every place
+ * found has a continuation. */
 #ifndef MOE_KERNELS_PLAIN_NGRAM_H
 #define MOE_KERNELS_PLAIN_NGRAM_H
 
 #include "kernels/plain/plain.h"
 
-enum { NGRAM_LONGEST = 16 };
+enum { NGRAM_LONGEST = 16, NGRAM_PLACES = 64 };
 
 /* next: the place in the text of the token that follows the n-gram; n: its length. next 0: empty. */
 struct ngram_slot { int32_t next, n; };
@@ -17,6 +18,7 @@ struct ngram_index {
     struct ngram_slot *slot;        /* [slots], zeros at the start */
     uint32_t slots;                 /* a power of two; the caller keeps at least half of them empty */
     uint32_t used;
+    int32_t *earlier;               /* [text][longest - shortest + 1]: where the n-gram before this place stood before; 0: nowhere */
 };
 
 PLAIN uint32_t ngram_hash(const int32_t *token, int n)
@@ -49,21 +51,54 @@ PLAIN void ngram_enter(struct ngram_index *index, const int32_t *text, int32_t l
     for (int n = shortest; n <= longest && n <= last; n++) {
         uint32_t at = ngram_find(index, text, text + last - n, n);
         index->used += index->slot[at].next == 0;
+        index->earlier[last * (longest - shortest + 1) + n - shortest] = index->slot[at].next;
         index->slot[at].next = last;
         index->slot[at].n = n;
     }
 }
 
-/* Where the continuation of the longest known suffix of tail[0 .. count) begins in the text; -1: no suffix is known. */
-PLAIN int32_t ngram_continuation(const struct ngram_index *index, const int32_t *text, const int32_t *tail, int count,
-                                 int shortest, int longest)
+/* What may come next: the token at text[next], and how likely that is. */
+struct ngram_candidate {
+    int32_t next;
+    double probability;
+};
+
+/* The candidates that text[0 .. ) has after tail[0 .. count), up to `most` different tokens: those that followed the longest
+ * known suffix, the most recent place first, then those of shorter suffixes. Of a suffix the NGRAM_PLACES most recent places
+ * count, so the cost has a bound. Returns their number.
+ *
+ * Probabilities are those of prediction by partial match with exclusion (Cleary and Witten 1984; escape method C, Moffat
+ * 1990): of n places that d different tokens followed, a token that followed c of them has c / (n + d), and d / (n + d) is
+ * left to shorter suffixes, for tokens not seen yet. */
+PLAIN int ngram_candidates(const struct ngram_index *index, const int32_t *text, const int32_t *tail, int count, int shortest,
+                           int longest, int most, struct ngram_candidate *out)
 {
-    for (int n = longest < count ? longest : count; n >= shortest; n--) {
-        uint32_t at = ngram_find(index, text, tail + count - n, n);
-        if (index->slot[at].next)
-            return index->slot[at].next;
+    const int sizes = longest - shortest + 1;
+    double left = 1;
+    int found = 0;
+    for (int n = longest < count ? longest : count; n >= shortest && found < most; n--) {
+        int32_t next = index->slot[ngram_find(index, text, tail + count - n, n)].next;
+        int first = found, places = 0;
+        for (int looked = 0; next && looked < NGRAM_PLACES; looked++, next = index->earlier[next * sizes + n - shortest]) {
+            int same = 0;
+            while (same < found && text[out[same].next] != text[next])
+                same++;
+            if (same < first)
+                continue;
+            places++;
+            if (same < found) {
+                out[same].probability++;
+            } else if (found < most) {
+                out[found].next = next;
+                out[found++].probability = 1;
+            }
+        }
+        for (int at = first; at < found; at++)
+            out[at].probability *= left / (places + found - first);
+        if (places)
+            left *= (double)(found - first) / (places + found - first);
     }
-    return -1;
+    return found;
 }
 
 #endif

@@ -1,7 +1,10 @@
 /* Prompt lookup against a search that looks at every place, over random texts of small alphabets. */
 #include "tests/unit/unit.h"
 
+#include <math.h>
+
 #include "common/draft/drafter.h"
+#include "kernels/plain/ngram.h"
 
 enum { LONGEST_TEXT = 700 };
 
@@ -13,6 +16,17 @@ static struct drafter *open_drafter(const char *text)
     if (drafter_open(&drafter, text, &setup, &err))
         fail_msg("%s", err.text);
     return drafter;
+}
+
+static int propose(struct drafter *drafter, struct draft_tree *tree, int leaf, int tokens, int siblings)
+{
+    const struct draft_leaf leaves[1] = {{leaf, siblings}};
+    return drafter->class->propose(drafter, tree, leaves, 1, tokens, NULL);
+}
+
+static void begin(struct drafter *drafter)
+{
+    assert_int_equal(drafter->class->begin(drafter, &(struct draft_text){.tokens = LONGEST_TEXT}, NULL), 0);
 }
 
 /* What should be drafted after text[0 .. length): written to out, number returned. */
@@ -48,7 +62,7 @@ static void finds_what_a_full_search_finds(void **state)
             struct draft_tree tree = {0};
             int length = 0, top = round ? LONGEST_TEXT : 1;
             assert_int_equal(draft_tree_init(&tree, 16, NULL), 0);
-            drafter->class->reset(drafter);
+            begin(drafter);
             while (length < top) {
                 int count = 1 + rand() % 9, tokens = rand() % 12;
                 count = length + count > top ? top - length : count;
@@ -58,7 +72,7 @@ static void finds_what_a_full_search_finds(void **state)
                 length += count;
                 int want = naive(text, length, cases[c].shortest, cases[c].longest, tokens, expected);
                 draft_tree_clear(&tree);
-                assert_int_equal(drafter->class->propose(drafter, &tree, -1, tokens, 1, NULL), want);
+                assert_int_equal(propose(drafter, &tree, -1, tokens, 1), want);
                 assert_int_equal(tree.nodes, want);
                 for (int i = 0; i < want; i++) {
                     assert_int_equal(tree.token[i], expected[i]);
@@ -76,6 +90,112 @@ static void finds_what_a_full_search_finds(void **state)
     assert_true(found > 1000 && missed > 100);
 }
 
+/* Different tokens that followed text[0 .. length)'s suffixes, longest suffix first, most recent place first, of the
+ * NGRAM_PLACES most recent places of each; with how likely each is. */
+static int naive_children(const int32_t *text, int length, int shortest, int longest, int most, int32_t *out, double *probability)
+{
+    double left = 1;
+    int found = 0;
+    for (int n = longest; n >= shortest && found < most; n--) {
+        int first = found, places = 0, looked = 0;
+        for (int next = length - 1; next >= n && looked < NGRAM_PLACES; next--) {
+            int same = 1, known = 0;
+            for (int i = 0; i < n; i++)
+                same &= text[next - n + i] == text[length - n + i];
+            if (!same)
+                continue;
+            looked++;
+            while (known < found && out[known] != text[next])
+                known++;
+            if (known < first)
+                continue;
+            places++;
+            if (known == found && found < most) {
+                out[found] = text[next];
+                probability[found++] = 0;
+            }
+            if (known < found)
+                probability[known] += 1;
+        }
+        int kinds = found - first;
+        for (int i = first; i < found; i++)
+            probability[i] = left * probability[i] / (places + kinds);
+        if (places)
+            left = left * kinds / (places + kinds);
+    }
+    return found;
+}
+
+static void children_are_those_of_a_full_search(void **state)
+{
+    static const struct { const char *text; int shortest, longest, alphabet; } cases[] = {
+        {"ngram", 1, 4, 4}, {"ngram:n=3,min=2", 2, 3, 3}, {"ngram:n=1", 1, 1, 30}, {"ngram:n=7", 1, 7, 2}, {"ngram", 1, 4, 90},
+    };
+    int several = 0, beyond = 0;
+    (void)state;
+    srand(11);
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        struct drafter *drafter = open_drafter(cases[c].text);
+        struct draft_tree tree = {0};
+        int32_t text[LONGEST_TEXT], expected[64];
+        double probability[64];
+        assert_int_equal(draft_tree_init(&tree, 64, NULL), 0);
+        begin(drafter);
+        for (int length = 0; length < LONGEST_TEXT;) {
+            int count = 1 + rand() % 5, most = 1 + rand() % 64;
+            count = length + count > LONGEST_TEXT ? LONGEST_TEXT - length : count;
+            for (int i = 0; i < count; i++)
+                text[length + i] = rand() % cases[c].alphabet * (rand() % 3 > 0);
+            assert_int_equal(drafter->class->commit(drafter, text + length, count, NULL), 0);
+            length += count;
+            int want = naive_children(text, length, cases[c].shortest, cases[c].longest, most, expected, probability);
+            double total = 0;
+            draft_tree_clear(&tree);
+            assert_int_equal(propose(drafter, &tree, -1, 1, most), want);
+            for (int i = 0; i < want; i++) {
+                assert_int_equal(tree.token[i], expected[i]);
+                assert_int_equal(tree.parent[i], -1);
+                assert_true(fabs(tree.log_probability[i] - log(probability[i])) < 1e-5);
+                total += exp(tree.log_probability[i]);
+            }
+            assert_true(total < 1);
+            several += want > 1;
+            beyond += want == most;
+        }
+        draft_tree_free(&tree);
+        drafter_close(&drafter);
+    }
+    assert_true(several > 300 && beyond > 100);
+}
+
+/* Each child is continued as its place goes on. */
+static void children_are_continued(void **state)
+{
+    static const int32_t text[] = {1, 2, 3, 9, 1, 2, 4, 9, 8, 2, 5, 1, 2};
+    static const int32_t token[] = {4, 9, 8, 3, 9, 1, 5, 1, 2}, parent[] = {-1, 0, 1, -1, 3, 4, -1, 6, 7};
+    struct drafter *drafter = open_drafter("ngram:n=2");
+    struct draft_tree tree = {0};
+    (void)state;
+    assert_int_equal(draft_tree_init(&tree, 20, NULL), 0);
+    begin(drafter);
+    assert_int_equal(drafter->class->commit(drafter, text, 13, NULL), 0);
+    assert_int_equal(propose(drafter, &tree, -1, 3, 5), 9);
+    for (int i = 0; i < 9; i++) {
+        assert_int_equal(tree.token[i], token[i]);
+        assert_int_equal(tree.parent[i], parent[i]);
+    }
+    draft_tree_clear(&tree);
+    assert_int_equal(propose(drafter, &tree, -1, 3, 2), 6);
+    const struct draft_leaf two[] = {{2, 1}, {5, 1}};          /* ... 1 2 4 9 8 -> 2; ... 1 2 3 9 1 -> 2 */
+    assert_int_equal(drafter->class->propose(drafter, &tree, two, 2, 1, NULL), 2);
+    assert_int_equal(tree.token[6], 2);
+    assert_int_equal(tree.token[7], 2);
+    assert_int_equal(tree.parent[6], 2);
+    assert_int_equal(tree.parent[7], 5);
+    draft_tree_free(&tree);
+    drafter_close(&drafter);
+}
+
 /* Below a leaf the tail is that of the text and the way to the leaf. */
 static void extends_below_a_leaf(void **state)
 {
@@ -88,8 +208,8 @@ static void extends_below_a_leaf(void **state)
     assert_int_equal(drafter->class->commit(drafter, text, 11, NULL), 0);
     assert_int_equal(draft_tree_add(&tree, -1, 2, 0, 0), 0);
     assert_int_equal(draft_tree_add(&tree, -1, 3, 0, 0), 1);
-    assert_int_equal(drafter->class->propose(drafter, &tree, 0, 2, 1, NULL), 2);       /* ... 1 2 -> 5 6 */
-    assert_int_equal(drafter->class->propose(drafter, &tree, 1, 3, 1, NULL), 3);       /* ... 3 -> 4 9 1 */
+    assert_int_equal(propose(drafter, &tree, 0, 2, 1), 2);       /* ... 1 2 -> 5 6 */
+    assert_int_equal(propose(drafter, &tree, 1, 3, 1), 3);       /* ... 3 -> 4 9 1 */
     assert_int_equal(draft_tree_path(&tree, 3, path, 4), 3);
     assert_int_equal(path[0], 2);
     assert_int_equal(path[1], 5);
@@ -98,9 +218,9 @@ static void extends_below_a_leaf(void **state)
     assert_int_equal(path[0], 9);
     assert_int_equal(path[1], 1);
     assert_int_equal(draft_tree_depth(&tree), 4);
-    assert_int_equal(drafter->class->propose(drafter, &tree, -1, 4, 1, NULL), 1);      /* 1 -> 2 5 6 stand there; 7 is new */
+    assert_int_equal(propose(drafter, &tree, -1, 4, 1), 1);      /* 1 -> 2 5 6 stand there; 7 is new */
     assert_int_equal(tree.parent[7], 3);
-    assert_int_equal(drafter->class->propose(drafter, &tree, -1, 8, 1, NULL), 1);      /* then the tree is full */
+    assert_int_equal(propose(drafter, &tree, -1, 8, 1), 1);      /* then the tree is full */
     assert_int_equal(tree.nodes, 9);
     draft_tree_free(&tree);
     drafter_close(&drafter);
@@ -110,7 +230,7 @@ static void refuses_settings_out_of_range(void **state)
 {
     static const struct { const char *text, *part; } wrong[] = {
         {"ngram:n=0", "n"}, {"ngram:n=17", "n"}, {"ngram:n=2,min=3", "min"}, {"ngram:k=2", "k"}, {"ngrm", "did you mean ngram"},
-        {"none:n=2", "n"}, {"oracle", "not a drafter"},
+        {"none:n=2", "n"}, {"model", "model:file=FILE"}, {"oracle", "not a drafter"},
     };
     struct drafter_setup setup = {.vocab = 100, .positions = 10};
     (void)state;
@@ -130,6 +250,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_what_a_full_search_finds),
+        cmocka_unit_test(children_are_those_of_a_full_search),
+        cmocka_unit_test(children_are_continued),
         cmocka_unit_test(extends_below_a_leaf),
         cmocka_unit_test(refuses_settings_out_of_range),
     };

@@ -1,11 +1,20 @@
 /* Policies without a model: what they ask for, step by step, and what they lay open. */
 #include "tests/unit/unit.h"
 
-#include "common/policy/policy.h"
+#include "common/policy/shape.h"
 
-static struct policy *open_policy(const char *text, int drafters, int draft_length)
+static struct shape *open_shape(const char *text)
 {
-    struct policy_setup setup = {drafters, draft_length, 64};
+    struct shape *shape = NULL;
+    struct err err = {0};
+    if (shape_open(&shape, text, &err))
+        fail_msg("%s", err.text);
+    return shape;
+}
+
+static struct policy *open_policy(const char *text, int drafters, int draft_length, struct shape *shape)
+{
+    struct policy_setup setup = {drafters, draft_length, 64, shape};
     struct policy *policy = NULL;
     struct err err = {0};
     if (policy_open(&policy, text, &setup, &err))
@@ -16,25 +25,30 @@ static struct policy *open_policy(const char *text, int drafters, int draft_leng
 /* The K that a policy asks for at an empty tree, with all else about that step checked. */
 static int asked(const char *text, int drafters, int draft_length)
 {
-    struct policy *policy = open_policy(text, drafters, draft_length);
+    struct shape *shape = open_shape(NULL);
+    struct policy *policy = open_policy(text, drafters, draft_length, shape);
     struct draft_tree tree = {0};
     struct draft_view view = {.tree = &tree, .room = 100};
     struct step step = policy->class->next(policy, &view);
     int K = step.kind == STEP_EXTEND ? step.tokens : 0;
     if (K) {
-        assert_int_equal(step.leaf, -1);
+        assert_int_equal(step.leaves, 1);
+        assert_int_equal(step.leaf[0].node, -1);
+        assert_int_equal(step.leaf[0].siblings, 1);
         assert_int_equal(step.drafter, 0);
-        assert_int_equal(step.siblings, 1);
         view.steps = 1;
         assert_int_equal(policy->class->next(policy, &view).kind, STEP_STOP);
     }
     assert_int_equal(policy->class->length(policy), K);
     struct values state = {0};
     policy->class->state(policy, &state);
+    assert_int_equal(state.count, 2);
     assert_int_equal(values_number(&state, "K", -1), K);
     assert_string_equal(values_find(&state, "name")->text, policy->class->name);
     policy_close(&policy);
+    shape_close(&shape);
     assert_null(policy);
+    assert_null(shape);
     return K;
 }
 
@@ -58,12 +72,14 @@ static void wrong_words_are_refused(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        struct policy_setup setup = {1, wrong[i].draft_length, 64};
+        struct shape *shape = open_shape(NULL);
+        struct policy_setup setup = {1, wrong[i].draft_length, 64, shape};
         struct policy *policy = NULL;
         struct err err = {0};
         assert_int_equal(policy_open(&policy, wrong[i].text, &setup, &err), -1);
         assert_null(policy);
         assert_non_null(strstr(err.text, wrong[i].part));
+        shape_close(&shape);
     }
 }
 

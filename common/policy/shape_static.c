@@ -1,0 +1,201 @@
+/* A tree of ranks that is the same in every iteration, read from a file: a JSON list of paths, each a list of ranks from the
+ * root down. [[0],[1],[0,0],[0,1]] asks for the two best tokens behind the root, and for the two best behind the first of
+ * them. Medusa and EAGLE-1 write their trees so (Cai et al., arXiv 2401.10774, section 2.3.3).
+ *
+ * Every beginning of a path must be a path itself, and beside a rank all smaller ones must stand: the order does not matter. */
+#include "common/policy/shape.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "common/base/file.h"
+#include "common/base/mem.h"
+
+enum { FILE_LIMIT = 1 << 20 };
+
+struct path {
+    int count, given;                   /* ranks; its place in the file */
+    uint8_t rank[SHAPE_DEPTH_MAX];
+};
+
+/* Nodes level by level, those of a level in the order of their paths; so children stand together, in the order of ranks. */
+struct static_tree {
+    struct shape base;
+    int32_t level[SHAPE_DEPTH_MAX + 2];     /* where each begins: level[1] is 0 */
+    int32_t *parent;                        /* [nodes] or -1 */
+    int32_t *children;                      /* [nodes] */
+    int root_children;
+    int32_t *node;                          /* [nodes] what stands there in this iteration's draft, or -1 */
+    struct draft_leaf *leaf;                /* [nodes] */
+};
+
+static void static_tree_free(struct shape *shape)
+{
+    struct static_tree *tree = (struct static_tree *)shape;
+    mem_free(&tree->parent);
+    mem_free(&tree->children);
+    mem_free(&tree->node);
+    mem_free(&tree->leaf);
+    mem_free(&tree);
+}
+
+static int compare_paths(const void *a, const void *b)
+{
+    const struct path *left = a, *right = b;
+    if (left->count != right->count)
+        return left->count < right->count ? -1 : 1;
+    return memcmp(left->rank, right->rank, (size_t)left->count);
+}
+
+static int read_path(const json_t *item, int given, struct path *out, struct err *err)
+{
+    size_t count = json_array_size(item);
+    if (count < 1 || count > SHAPE_DEPTH_MAX)
+        return err_set(err, ERR_INPUT, "path %d: a list of 1 to %d ranks is expected", given, SHAPE_DEPTH_MAX);
+    for (size_t at = 0; at < count; at++) {
+        const json_t *rank = json_array_get(item, at);
+        json_int_t value = json_integer_value(rank);
+        if (!json_is_integer(rank) || value < 0 || value >= SHAPE_SIBLINGS_MAX)
+            return err_set(err, ERR_INPUT, "path %d: a rank is a whole number from 0 to %d", given, SHAPE_SIBLINGS_MAX - 1);
+        out->rank[at] = (uint8_t)value;
+    }
+    out->count = (int)count;
+    out->given = given;
+    return 0;
+}
+
+/* The place in path[0 .. count) of the path that begins like `whole` and has `length` ranks, or -1. */
+static int find_path(const struct path *path, int count, const struct path *whole, int length)
+{
+    struct path wanted = *whole;
+    wanted.count = length;
+    const struct path *found = bsearch(&wanted, path, (size_t)count, sizeof *path, compare_paths);
+    return found ? (int)(found - path) : -1;
+}
+
+/* From sorted paths to nodes. */
+static int link_paths(struct static_tree *tree, const struct path *path, int count, struct err *err)
+{
+    for (int at = 0; at < count; at++) {
+        int above = path[at].count > 1 ? find_path(path, at, &path[at], path[at].count - 1) : -1;
+        int last = path[at].rank[path[at].count - 1];
+        int32_t *children = above < 0 ? &tree->root_children : &tree->children[above];
+        if (path[at].count > 1 && above < 0)
+            return err_set(err, ERR_INPUT, "path %d: the path to its parent is missing; list it, too", path[at].given);
+        if (last < *children)
+            return err_set(err, ERR_INPUT, "path %d stands there twice; list it once", path[at].given);
+        if (last > *children)
+            return err_set(err, ERR_INPUT, "path %d: its sibling of rank %d is missing; list it, too", path[at].given,
+                           (int)*children);
+        ++*children;
+        tree->parent[at] = above;
+        tree->base.depth = path[at].count;
+        tree->level[path[at].count + 1] = at + 1;
+    }
+    return 0;
+}
+
+static int read_tree(struct static_tree *tree, const json_t *list, struct err *err)
+{
+    size_t count = json_array_size(list), at;
+    struct path *path = NULL;
+    json_t *item;
+    int rc = -1;
+    if (count < 1 || count > SHAPE_NODES_MAX)
+        return err_set(err, ERR_INPUT, "a list of 1 to %d paths is expected, such as [[0],[0,0],[1]]", SHAPE_NODES_MAX);
+    path = mem_alloc(count, sizeof *path, err);
+    tree->parent = mem_alloc(count, sizeof *tree->parent, err);
+    tree->children = mem_alloc(count, sizeof *tree->children, err);
+    tree->node = mem_alloc(count, sizeof *tree->node, err);
+    tree->leaf = mem_alloc(count, sizeof *tree->leaf, err);
+    if (!path || !tree->parent || !tree->children || !tree->node || !tree->leaf)
+        goto done;
+    json_array_foreach((json_t *)(uintptr_t)list, at, item)
+        if (read_path(item, (int)at + 1, &path[at], err))
+            goto done;
+    qsort(path, count, sizeof *path, compare_paths);
+    tree->base.nodes = tree->base.room = (int)count;
+    rc = link_paths(tree, path, (int)count, err);
+done:
+    mem_free(&path);
+    return rc;
+}
+
+static int static_tree_open(struct shape **out, struct spec *spec, struct err *err)
+{
+    struct static_tree *tree = NULL;
+    struct text text = {0};
+    json_error_t fault;
+    json_t *list = NULL;
+    const char *file;
+    int rc = -1;
+    if (spec_text(spec, "file", NULL, &file, err))
+        return -1;
+    if (!file)
+        return err_set(err, ERR_INPUT, "static: which tree? write static:file=FILE");
+    tree = mem_alloc(1, sizeof *tree, err);
+    if (!tree || file_read(&text, file, FILE_LIMIT, err))
+        goto done;
+    list = json_loadb(text.data ? text.data : "", text.length, JSON_REJECT_DUPLICATES, &fault);
+    if (!list)
+        err_set(err, ERR_INPUT, "%s:%d: not JSON: %s; a list of paths is expected, such as [[0],[0,0],[1]]", file,
+                fault.line < 1 ? 1 : fault.line, fault.text);
+    else if (read_tree(tree, list, err))
+        err_at(err, "%s", file);
+    else
+        rc = 0;
+done:
+    json_decref(list);
+    text_free(&text);
+    if (!rc)
+        *out = &tree->base;
+    else if (tree)
+        static_tree_free(&tree->base);
+    return rc;
+}
+
+/* The child of `parent` that was added after `rank` others, or -1. */
+static int nth_child(const struct draft_tree *draft, int parent, int rank)
+{
+    for (int node = parent + 1; node < draft->nodes; node++)
+        if (draft->parent[node] == parent && rank-- == 0)
+            return node;
+    return -1;
+}
+
+static struct step static_tree_next(struct shape *shape, const struct draft_view *view, int depth)
+{
+    struct static_tree *tree = (struct static_tree *)shape;
+    int level = view->steps, leaves = 0, rank = 0;
+    if (level == depth || level == shape->depth || level == view->room)
+        return (struct step){.kind = STEP_STOP};
+    if (!level)
+        tree->leaf[leaves++] = (struct draft_leaf){-1, tree->root_children};
+    for (int at = level ? tree->level[level] : 0; level && at < tree->level[level + 1]; at++) {
+        int above = tree->parent[at], parent = above < 0 ? -1 : tree->node[above];
+        rank = at > tree->level[level] && tree->parent[at - 1] == above ? rank + 1 : 0;
+        tree->node[at] = above >= 0 && parent < 0 ? -1 : nth_child(view->tree, parent, rank);
+        if (tree->node[at] >= 0 && tree->children[at])
+            tree->leaf[leaves++] = (struct draft_leaf){tree->node[at], tree->children[at]};
+    }
+    if (!leaves)
+        return (struct step){.kind = STEP_STOP};
+    return (struct step){.kind = STEP_EXTEND, .tokens = 1, .leaf = tree->leaf, .leaves = leaves};
+}
+
+static void static_tree_state(const struct shape *shape, struct values *out)
+{
+    values_int(out, "nodes", shape->nodes);
+}
+
+const struct shape_class shape_static = {
+    .name = "static",
+    .summary = "the tree of ranks that a file holds",
+    .settings = "file=FILE",
+    .open = static_tree_open,
+    .next = static_tree_next,
+    .state = static_tree_state,
+    .free = static_tree_free,
+};

@@ -1,0 +1,67 @@
+/* From a drafter's logits to the tokens it proposes, best first: the largest logit / T over the tokens that the target's
+ * filter keeps; with a draw, of logit / T + g(token), g the numbers that the target will add there (sample.h). With a draw
+ * these are a sample without replacement of softmax(logit / T), and the first is what sample_token would draw.
+ * Sources: Gumbel-top-k: Kool, van Hoof, Welling, arXiv 1903.06059; common noise: Daliri et al., arXiv 2408.07978.
+ *
+ * A token's probability is the softmax of these values. Without a draw that is what the drafter gives it. With one it is
+ * the probability that the target, whose values differ from these by independent Gumbel noise, has its largest there: how
+ * certain the drafter is, knowing the noise. At temperature 0 T is 1. */
+#ifndef MOE_KERNELS_PLAIN_PROPOSE_H
+#define MOE_KERNELS_PLAIN_PROPOSE_H
+
+#include "kernels/plain/sample.h"
+
+/* Writes up to `most` tokens and their log-probabilities; returns their number, 0 when the logits are not finite. draw NULL:
+ * none; its position is that of the token proposed. Scratch: kept[vocab], value[vocab]. */
+PLAIN int propose_tokens(const float *logit, int vocab, const struct sample_filter *filter, const struct sample_draw *draw,
+                         int most, int32_t *kept, double *value, int32_t *token, float *log_probability)
+{
+    int32_t best = sample_best(logit, vocab), pair = -1;
+    const double temperature = filter->temperature > 0 ? filter->temperature : 1;
+    struct philox block = {{0, 0, 0, 0}};
+    int count = 0, found = 0;
+    double largest = 0, total = 0;
+    if (best < 0)
+        return 0;
+    if (filter->temperature > 0)
+        count = sample_keep(logit, vocab, best, filter, kept);
+    else
+        for (int32_t id = 0; id < vocab; id++)
+            if (logit[id] > -INFINITY)
+                kept[count++] = id;
+    for (int at = 0; at < count; at++) {
+        int32_t id = kept[at];
+        value[at] = (double)logit[id] / temperature;
+        if (draw && filter->temperature > 0) {
+            if (id >> 1 != pair) {
+                struct philox counter = {{(uint32_t)id >> 1, draw->position, draw->ordinal, draw->sample}};
+                pair = id >> 1;
+                block = philox(counter, draw->key);
+            }
+            value[at] -= log(-log(philox_uniform(block.word[2 * (id & 1)], block.word[2 * (id & 1) + 1])));
+        }
+        /* token[] holds places in kept[] until the end. */
+        int place = found;
+        while (place > 0 && (value[at] > value[token[place - 1]] ||
+                             (value[at] == value[token[place - 1]] && id < kept[token[place - 1]])))
+            place--;
+        if (place == most)
+            continue;
+        found += found < most;
+        for (int below = found - 1; below > place; below--)
+            token[below] = token[below - 1];
+        token[place] = at;
+    }
+    if (!found)
+        return 0;
+    largest = value[token[0]];
+    for (int at = 0; at < count; at++)
+        total += exp(value[at] - largest);
+    for (int at = 0; at < found; at++) {
+        log_probability[at] = (float)(value[token[at]] - largest - log(total));
+        token[at] = kept[token[at]];
+    }
+    return found;
+}
+
+#endif
