@@ -56,6 +56,8 @@ struct run {
     struct session *session;
     struct prompts *prompts;
     struct budget *budget;
+    const char *departure;                  /* decode_departure's */
+    struct text why;
     struct decoder *decoder;
     struct output *text;                    /* NULL: standard output holds the stream */
     struct decode_recorder recorder;        /* without a writer: no stream was asked for */
@@ -202,11 +204,13 @@ static int open_model(struct run *run, struct err *err)
     int rc = budget_open(&run->budget, &options_of_budget, &model, &note, err);
     tell_notes(run, &note);
     text_free(&note);
-    if (!rc && run->budget && !run->budget->lossless && isatty(STDERR_FILENO))
-        console_note(run->console, "the text is not that of the whole model: %s", run->budget->label);
+    if (rc || decode_departure(&args->settings, run->budget, &run->departure, &run->why, err))
+        return -1;
+    if (run->departure && isatty(STDERR_FILENO))
+        console_note(run->console, "%s: %s", run->departure, run->why.data);
     const struct decoder_setup setup = {.engine = run->session->engine, .tokenizer = run->session->tokenizer,
                                         .settings = &args->settings, .plan = run->budget ? &run->budget->plan : NULL};
-    return rc || decoder_open(&run->decoder, &setup, err) ? -1 : 0;
+    return decoder_open(&run->decoder, &setup, err);
 }
 
 static int open_stream(struct run *run, struct err *err)
@@ -215,8 +219,8 @@ static int open_stream(struct run *run, struct err *err)
     int rc = -1;
     if (session_header(run->session, STREAM_DECODE, run->console, run->args->settings.seed, &header, err))
         return -1;
-    if (run->budget && ((run->budget->source.kind != STREAM_ANY && header_derive(&header, &run->budget->source, err)) ||
-                        (!run->budget->lossless && header_label(&header, "not lossless", run->budget->label, err))))
+    if ((run->budget && run->budget->source.kind != STREAM_ANY && header_derive(&header, &run->budget->source, err)) ||
+        (run->departure && header_label(&header, run->departure, run->why.data, err)))
         goto done;
     if (writer_open(&run->recorder.writer, run->args->stream, &header, err))
         goto done;
@@ -260,6 +264,7 @@ done:
     prompts_close(&run.prompts);
     decoder_close(&run.decoder);
     budget_close(&run.budget);
+    text_free(&run.why);
     session_close(&run.session);
     return rc;
 }

@@ -64,11 +64,15 @@ static int open_writer(struct writer **out, const struct session *session, const
                        const struct profile_args *args, const struct console *console, const char *path, struct err *err)
 {
     struct header header = {0};
-    int rc = session_header(session, STREAM_ROUTE, console, args->settings.seed, &header, err) ||
+    struct text why = {0};
+    const char *key = NULL;
+    int rc = decode_departure(&args->settings, budget, &key, &why, err) ||
+             session_header(session, STREAM_ROUTE, console, args->settings.seed, &header, err) ||
              (budget && budget->source.kind == STREAM_RANK && header_derive(&header, &budget->source, err)) ||
-             (budget && !budget->lossless && header_label(&header, "not lossless", budget->label, err)) ||
+             (key && header_label(&header, key, why.data, err)) ||
              writer_open(out, path, &header, err) ? -1 : 0;
     header_free(&header);
+    text_free(&why);
     return rc;
 }
 

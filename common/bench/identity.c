@@ -110,15 +110,17 @@ static int find_reference(const struct run *run, const struct lane *lanes, int n
 /* Why the text of a setting may differ from its reference's; *out stays NULL when it must not. */
 static int find_apart(char **out, const struct lane *lane, struct err *err)
 {
-    struct text text = {0};
+    struct text text = {0}, why = {0};
+    const char *key;
     int rc = -1;
-    if (lane->budget && !lane->budget->lossless) {
-        if (text_printf(&text, err, "not lossless: %s", lane->budget->label) || !(*out = mem_string(text.data, err)))
-            goto done;
-    }
+    if (decode_departure(&lane->settings, lane->budget, &key, &why, err))
+        goto done;
+    if (key && (text_printf(&text, err, "%s: %s", key, why.data) || !(*out = mem_string(text.data, err))))
+        goto done;
     rc = 0;
 done:
     text_free(&text);
+    text_free(&why);
     return rc;
 }
 

@@ -61,19 +61,22 @@ static int put_settings(struct bench *bench, struct err *err)
         const struct suite_setting *setting = &bench->suite->settings[i];
         const struct bench_model *model = &bench->models[setting->model];
         const struct model_identity *identity = model_identity(model->session->model);
-        const struct budget *budget = bench->lanes[i].budget;
-        struct text label = {0};
+        struct text label = {0}, why = {0};
+        const char *key;
         char *options = json_dumps(setting->options, JSON_COMPACT | JSON_SORT_KEYS);
         struct bench_setting record = {.setting = i, .name = setting->name, .model = bench->suite->models[setting->model].path,
                                        .options = options, .moe_layers = identity->moe_layers, .experts = identity->experts,
                                        .reference = setting->reference};
         int rc = options ? text_puts(&label, model->label, err) : err_memory(err);
-        if (!rc && budget && !budget->lossless)
-            rc = text_printf(&label, err, "%snot lossless: %s", label.length ? "; " : "", budget->label);
+        if (!rc)
+            rc = decode_departure(&bench->lanes[i].settings, bench->lanes[i].budget, &key, &why, err);
+        if (!rc && key)
+            rc = text_printf(&label, err, "%s%s: %s", label.length ? "; " : "", key, why.data);
         record.label = label.length ? label.data : NULL;
         if (!rc)
             rc = writer_record(bench->writer, &bench_setting_kind, &record, err);
         text_free(&label);
+        text_free(&why);
         free(options);
         if (rc)
             return -1;

@@ -45,6 +45,23 @@ int decode_rows(const struct decode_settings *settings, int *rows, struct err *e
     return 0;
 }
 
+int decode_departure(const struct decode_settings *settings, const struct budget *budget, const char **key, struct text *why,
+                     struct err *err)
+{
+    const struct acceptance_setup setup = {.vocab = 1, .nodes = 1};
+    struct acceptance *acceptance = NULL;
+    bool lossy = budget && !budget->lossless, drawn = settings->temperature > 0;
+    int rc = lossy ? text_puts(why, budget->label, err) : 0;
+    if (acceptance_open(&acceptance, settings->accept, &setup, err))
+        return err_at(err, "--accept");
+    const struct acceptance_class *class = acceptance->class;
+    *key = lossy || (drawn && !class->same_distribution) ? "not lossless" : drawn && !class->same_text ? "not the same text" : NULL;
+    if (!rc && drawn && !class->same_text)
+        rc = text_printf(why, err, "%s%s acceptance", lossy ? ", " : "", class->name);
+    acceptance_close(&acceptance);
+    return rc;
+}
+
 /* How a drafter should pick children. A tree that is cut for what was drawn cannot say what its tokens were drawn from. */
 static enum draft_choice draft_choice(const struct decoder *decoder)
 {

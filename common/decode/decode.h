@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
+#include "common/decode/budget.h"
 #include "common/decode/settings.h"
 #include "common/draft/tree.h"
 #include "common/engine/engine.h"
@@ -89,6 +90,11 @@ struct decode_prompt {
 
 /* Rows that an engine must take in a forward, and give logits of, for these settings. */
 int decode_rows(const struct decode_settings *settings, int *rows, struct err *err);
+
+/* What streams and people must be told when these settings give another text than the model's own: *key is "not lossless",
+ * or "not the same text" when only the distribution is kept, *why (appended to) by what. *key is NULL: nothing. */
+int decode_departure(const struct decode_settings *settings, const struct budget *budget, const char **key, struct text *why,
+                     struct err *err);
 
 int decoder_open(struct decoder **out, const struct decoder_setup *setup, struct err *err);
 void decoder_close(struct decoder **decoder);

@@ -53,10 +53,11 @@ extern const char *const budget_mode_words[];
     OPT_FLAG(0, "ignore-eos", args, settings.ignore_eos, "go on behind an end-of-sequence token"), \
     OPT_STRING('d', "draft", args, settings.draft, "none|ngram:n=N,min=N|model:file=FILE", "guess tokens ahead"), \
     OPT_COUNT('K', "draft-length", args, settings.draft_length, 0, DRAFT_LENGTH_MAX, \
-              "draft up to N tokens behind one another; 4 if not given"), \
+              "draft up to N tokens behind one another; 4, or as deep as the tree, if not given"), \
     OPT_STRING(0, "tree", args, settings.tree, "chain|static:file=FILE|dynamic:total=N,depth=N,topk=N", \
                "draft in this shape"), \
     OPT_STRING(0, "policy", args, settings.policy, "static:K=N", "let this decide how much to draft"), \
+    OPT_STRING(0, "accept", args, settings.accept, "coupled|rejection|typical:epsilon=P,delta=P", "keep of a draft by this rule"), \
     OPT_STRING('B', "budget", args, settings.budget, "B,...", \
                "let a forward load at most B experts a layer; `rank': as many as the ranking says"), \
     OPT_INPUT(0, "rank", args, settings.rank, "keep the experts that the rank stream FILE puts first, or `router'"), \
