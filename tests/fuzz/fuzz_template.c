@@ -1,12 +1,6 @@
-/* Any bytes as a chat template, rendered with a few messages. Built with -fsanitize=fuzzer, or with -DFUZZ_FILES to read
- * files. */
-#include <stddef.h>
-#include <stdint.h>
-
-#include "common/base/file.h"
+/* Any bytes as a chat template, rendered with a few messages. */
 #include "common/model/template.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+#include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
@@ -23,17 +17,3 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     json_decref(values);
     return 0;
 }
-
-#ifdef FUZZ_FILES
-int main(int argc, char **argv)
-{
-    for (int i = 1; i < argc; i++) {
-        struct text bytes = {0};
-        if (file_read(&bytes, argv[i], (size_t)1 << 30, NULL))
-            return 2;
-        LLVMFuzzerTestOneInput((const uint8_t *)bytes.data, bytes.length);
-        text_free(&bytes);
-    }
-    return 0;
-}
-#endif

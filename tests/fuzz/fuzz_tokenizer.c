@@ -1,13 +1,9 @@
 /* Any bytes as tokenizer.json, then as text for the tokenizer it makes. The bytes are cut at the first zero: before it the
- * JSON, behind it the text. Built with -fsanitize=fuzzer, or with -DFUZZ_FILES to read files. */
-#include <stddef.h>
-#include <stdint.h>
+ * JSON, behind it the text. */
 #include <string.h>
 
-#include "common/base/file.h"
 #include "common/model/tokenizer.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+#include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
@@ -30,17 +26,3 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     tokenizer_free(&t);
     return 0;
 }
-
-#ifdef FUZZ_FILES
-int main(int argc, char **argv)
-{
-    for (int i = 1; i < argc; i++) {
-        struct text bytes = {0};
-        if (file_read(&bytes, argv[i], (size_t)1 << 30, NULL))
-            return 2;
-        LLVMFuzzerTestOneInput((const uint8_t *)bytes.data, bytes.length);
-        text_free(&bytes);
-    }
-    return 0;
-}
-#endif

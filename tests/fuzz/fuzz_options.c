@@ -1,0 +1,91 @@
+/* Any bytes as a command line, a word a line: parsed with moe-decode's table, then what stands in words of its own
+ * (the drafter, the policy, the budget). Nothing is opened. */
+#include <string.h>
+
+#include "common/cli/command.h"
+#include "common/decode/budget.h"
+#include "common/decode/session.h"
+#include "common/decode/settings.h"
+#include "common/draft/drafter.h"
+#include "common/policy/policy.h"
+#include "tests/fuzz/fuzz.h"
+
+enum { WORDS_MAX = 64 };
+
+struct fuzz_args {
+    struct session_options session;
+    struct session_prompts prompts;
+    struct decode_settings settings;
+    const char *output;
+    uint64_t size;
+    int count;
+    struct strings files;
+};
+
+static const struct opt options[] = {
+    SESSION_OPTIONS(struct fuzz_args, session),
+    SESSION_PROMPT_OPTIONS(struct fuzz_args, prompts),
+    DECODE_OPTIONS(struct fuzz_args, settings),
+    OPT_OUTPUT('o', "output", struct fuzz_args, output, "a name"),
+    OPT_SIZE(0, "size", struct fuzz_args, size, 1, 1 << 30, "a size"),
+    OPT_COUNT_AUTO(0, "count", struct fuzz_args, count, 0, 64, "a count"),
+    OPT_END };
+static const struct operand operands[] = { OPERAND_ANY("FILE", struct fuzz_args, files), OPERAND_END };
+static const struct subcommand subcommand = { .options = options, .operands = operands, .args_bytes = sizeof(struct fuzz_args),
+    .console = CONSOLE_QUIET | CONSOLE_VERBOSE | CONSOLE_PROGRESS };
+
+static void check_fault(int rc, const struct err *err)
+{
+    if (rc && (!*err->text || strchr(err->text, '\n')))
+        abort();                                /* a fault is said, and in one line */
+}
+
+static void open_settings(const struct decode_settings *s)
+{
+    static const struct stream_model model = { .layers = 3, .moe_layers = 2, .experts = 8, .top_k = 2, .vocab = 99, .hidden = 8 };
+    const struct budget_options budget_options = { .budget = s->budget, .mode = s->budget_mode };
+    struct drafter_setup drafter_setup = {0};
+    struct policy_setup policy_setup = { .draft_length = s->draft_length };
+    struct err err = {0};
+    struct budget *budget = NULL;
+    struct drafter *drafter = NULL;
+    struct policy *policy = NULL;
+    struct text note = {0};
+    check_fault(budget_open(&budget, &budget_options, &model, &note, &err), &err);
+    if (s->draft && !strstr(s->draft, "file="))
+        check_fault(drafter_open(&drafter, s->draft, &drafter_setup, &err), &err);
+    if (s->policy)
+        check_fault(policy_open(&policy, s->policy, &policy_setup, &err), &err);
+    policy_close(&policy);
+    drafter_close(&drafter);
+    budget_close(&budget);
+    text_free(&note);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    struct fuzz_args args = { .settings = DECODE_DEFAULTS };
+    struct console console = { .program = "fuzz" };
+    struct err err = {0};
+    char *words[WORDS_MAX + 1], *text = malloc(bytes + 1);
+    int count = 0;
+    if (!text)
+        abort();
+    memcpy(text, data, bytes);
+    text[bytes] = 0;
+    for (char *word = text; word && count < WORDS_MAX;) {
+        char *end = strchr(word, '\n');
+        if (end)
+            *end++ = 0;
+        words[count++] = word;
+        word = end;
+    }
+    words[count] = NULL;
+    int rc = opt_parse(&subcommand, count, words, &args, &console, &err);
+    check_fault(rc, &err);
+    if (!rc)
+        open_settings(&args.settings);
+    opt_free(&subcommand, &args);
+    free(text);
+    return 0;
+}

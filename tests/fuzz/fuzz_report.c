@@ -1,0 +1,20 @@
+/* Any bytes, with an end record that fits, as a bench or decode stream that is reported on. */
+#define main command_main
+#include "tests/fuzz/command.h"
+#include "cmd/moe-bench.c"
+#undef main
+#include "tests/fuzz/reseal.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    static char *const forms[] = { "--text", "--markdown", "--json", "--csv" };
+    struct text sealed = {0};
+    char path[64];
+    reseal(&sealed, data, bytes);
+    int fd = fuzz_file((const uint8_t *)sealed.data, sealed.length, path);
+    char *words[] = { "report", forms[bytes % 4], "-o", "/dev/null", path, NULL };
+    command_run(subcommands, words);
+    close(fd);
+    text_free(&sealed);
+    return 0;
+}

@@ -1,0 +1,293 @@
+/* Runs a fuzz driver over a corpus without a fuzzer:
+ *
+ *     fuzz_NAME [-n MUTATIONS] [-s SEED] FILE|FOLDER...
+ *
+ * Each file is tried as it is, then MUTATIONS times with one to four damages: a bit flipped; a byte, or a number of 2, 4 or 8
+ * bytes, set to a value at a border; digits replaced; bytes cut off, taken out, doubled, or put there from another place. The
+ * damages follow from SEED, the file's bytes and the number of the try. Writes TAP, a test a file.
+ *
+ * An input may take LIMIT_SECONDS, and hold memory of twice its size plus 64 MiB: of pages, as the system counts them, or
+ * under AddressSanitizer of allocations. A file is tried in a process of its own: when that ends in a fault, the input it was at is kept in $TMPDIR. */
+#include "tests/fuzz/fuzz.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "common/base/hash.h"
+
+enum { INPUT_MAX = 1 << 20, LIMIT_SECONDS = 60, FILES_MAX = 4096 };
+static const long long FREE_BYTES = (long long)64 << 20;
+
+size_t fuzz_unpacked, fuzz_reserved;
+
+/* ---- memory ---- */
+
+int __sanitizer_install_malloc_and_free_hooks(void (*on_malloc)(const volatile void *, size_t),
+                                              void (*on_free)(const volatile void *)) __attribute__((weak));
+size_t __sanitizer_get_allocated_size(const volatile void *block) __attribute__((weak));
+
+static atomic_llong held, peak;
+
+static void on_malloc(const volatile void *block, size_t bytes)
+{
+    (void)block;
+    long long now = atomic_fetch_add(&held, (long long)bytes) + (long long)bytes, before = atomic_load(&peak);
+    while (now > before && !atomic_compare_exchange_weak(&peak, &before, now))
+        ;
+}
+
+static void on_free(const volatile void *block)
+{
+    if (block)
+        atomic_fetch_sub(&held, (long long)__sanitizer_get_allocated_size(block));
+}
+
+/* Starts the count, and what it has come to at most since then. */
+static long long memory_start(void)
+{
+    if (__sanitizer_install_malloc_and_free_hooks) {
+        atomic_store(&peak, atomic_load(&held));
+        return atomic_load(&peak);
+    }
+    int fd = open("/proc/self/clear_refs", O_WRONLY);
+    if (fd < 0 || write(fd, "5", 1) != 1)                       /* the highest count begins anew */
+        printf("# the system does not count memory anew\n");
+    if (fd >= 0)
+        close(fd);
+    return 0;
+}
+
+static long long memory_peak(const char *line_start)
+{
+    char text[4096], *line;
+    if (__sanitizer_install_malloc_and_free_hooks)
+        return atomic_load(&peak);
+    int fd = open("/proc/self/status", O_RDONLY);
+    ssize_t bytes = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    text[bytes > 0 ? bytes : 0] = 0;
+    line = strstr(text, line_start);
+    return line ? 1024 * atoll(line + strlen(line_start)) : 0;
+}
+
+/* ---- damage ---- */
+
+struct chance { uint64_t state; };
+
+static uint64_t chance_next(struct chance *chance)
+{
+    uint64_t z = chance->state += 0x9e3779b97f4a7c15u;          /* splitmix64 */
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+static size_t chance_below(struct chance *chance, size_t n) { return n ? (size_t)(chance_next(chance) % n) : 0; }
+
+struct input {
+    size_t bytes;
+    uint8_t data[INPUT_MAX];
+};
+
+static void set_number(struct input *in, struct chance *chance)
+{
+    static const uint64_t borders[] = { 0, 1, 2, 0x7f, 0x80, 0xff, 0x7fff, 0x8000, 0xffff, 0x7fffffff, 0x80000000, 0xffffffff,
+        (uint64_t)1 << 40, INT64_MAX, (uint64_t)1 << 63, UINT64_MAX, UINT64_MAX - 15 };
+    uint64_t value = borders[chance_below(chance, sizeof borders / sizeof *borders)];
+    size_t width = (size_t)1 << chance_below(chance, 4), at = chance_below(chance, in->bytes);
+    bool little = chance_below(chance, 2);
+    for (size_t i = 0; i < width && at + i < in->bytes; i++)
+        in->data[at + i] = (uint8_t)(value >> 8 * (little ? i : width - 1 - i));
+}
+
+static void set_digits(struct input *in, struct chance *chance)
+{
+    size_t at = chance_below(chance, in->bytes);
+    while (at < in->bytes && (in->data[at] < '0' || in->data[at] > '9'))
+        at++;
+    for (size_t n = 1 + chance_below(chance, 12); at < in->bytes && n-- && in->data[at] != '\n'; at++)
+        in->data[at] = (uint8_t)("0199-.e"[chance_below(chance, 7)]);
+}
+
+/* Puts `bytes` bytes from `from` in front of what is at `at`. */
+static void insert(struct input *in, size_t at, size_t from, size_t bytes)
+{
+    static uint8_t part[INPUT_MAX];
+    if (bytes > INPUT_MAX - in->bytes)
+        return;
+    memcpy(part, in->data + from, bytes);
+    memmove(in->data + at + bytes, in->data + at, in->bytes - at);
+    memcpy(in->data + at, part, bytes);
+    in->bytes += bytes;
+}
+
+static void damage(struct input *in, struct chance *chance)
+{
+    for (size_t n = 1 + chance_below(chance, 4); n && in->bytes; n--) {
+        size_t at = chance_below(chance, in->bytes), span = 1 + chance_below(chance, chance_below(chance, 4) ? 16 : 1024);
+        size_t room = in->bytes - at < span ? in->bytes - at : span;
+        switch (chance_below(chance, 9)) {
+        case 0: case 1:
+            in->data[at] ^= (uint8_t)(1 << chance_below(chance, 8));
+            break;
+        case 2: case 3:
+            set_number(in, chance);
+            break;
+        case 4:
+            set_digits(in, chance);
+            break;
+        case 5:
+            if (!chance_below(chance, 3))
+                in->bytes = at;
+            break;
+        case 6:
+            memmove(in->data + at, in->data + at + room, in->bytes - at - room);
+            in->bytes -= room;
+            break;
+        case 7:
+            insert(in, at, at, room);
+            break;
+        default:
+            insert(in, chance_below(chance, in->bytes), at, room);
+        }
+    }
+}
+
+/* ---- running ---- */
+
+static const char *driver;
+static struct input *current;                   /* shared with the process that tries it */
+
+static bool try_input(const char *file, long number)
+{
+    uint8_t *copy = malloc(current->bytes ? current->bytes : 1);       /* of its very size, so that a read beyond it shows */
+    if (!copy)
+        return false;
+    memcpy(copy, current->data, current->bytes);
+    long long before = memory_start();
+    if (!before)
+        before = memory_peak("\nVmRSS:");
+    fuzz_unpacked = fuzz_reserved = 0;
+    alarm(LIMIT_SECONDS);
+    LLVMFuzzerTestOneInput(copy, current->bytes);
+    alarm(0);
+    long long used = memory_peak("\nVmHWM:") - before;
+    size_t reserved = __sanitizer_install_malloc_and_free_hooks ? fuzz_reserved : 0;
+    bool fine = used <= 2 * (long long)(current->bytes + fuzz_unpacked) + (long long)reserved + FREE_BYTES;
+    if (!fine)
+        printf("# %s, try %ld: %zu bytes, %zu unpacked, took %lld bytes of memory\n", file, number, current->bytes,
+               fuzz_unpacked, used);
+    free(copy);
+    return fine;
+}
+
+static int try_file(const char *file, long mutations, uint64_t seed)
+{
+    static struct input whole;
+    int fd = open(file, O_RDONLY);
+    ssize_t got = fd < 0 ? -1 : read(fd, whole.data, INPUT_MAX);
+    if (got < 0) {
+        printf("# %s: %s\n", file, strerror(errno));
+        return 1;
+    }
+    close(fd);
+    whole.bytes = (size_t)got;
+    struct digest128 digest = hash_xxh3(whole.data, whole.bytes);
+    for (long n = 0; n <= mutations; n++) {
+        struct chance chance = { digest.low ^ seed * 0x9e3779b97f4a7c15u ^ (uint64_t)n << 32 };
+        current->bytes = whole.bytes;
+        memcpy(current->data, whole.data, whole.bytes);
+        if (n)
+            damage(current, &chance);
+        if (!try_input(file, n))
+            return 1;
+    }
+    return 0;
+}
+
+static void keep_input(const char *file)
+{
+    const char *folder = getenv("TMPDIR"), *slash = strrchr(file, '/');
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s-%s.input", folder && *folder ? folder : "/tmp", driver, slash ? slash + 1 : file);
+    FILE *out = fopen(path, "wb");
+    if (out && fwrite(current->data, 1, current->bytes, out) == current->bytes)
+        printf("# the input is in %s\n", path);
+    if (out)
+        fclose(out);
+}
+
+static bool test_file(int number, const char *file, long mutations, uint64_t seed)
+{
+    int status = 0;
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0)
+        exit(try_file(file, mutations, seed));
+    bool ran = child > 0 && waitpid(child, &status, 0) == child;
+    bool fine = ran && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    if (!fine && ran && WIFSIGNALED(status))
+        printf("# ended by signal %d%s\n", WTERMSIG(status), WTERMSIG(status) == SIGALRM ? ": it took too long" : "");
+    if (!fine)
+        keep_input(file);
+    printf("%sok %d - %s: %s\n", fine ? "" : "not ", number, driver, file);
+    return fine;
+}
+
+/* The files named, and those in folders named, in the order of their names. */
+static int collect(char **files, int count, const char *path)
+{
+    struct dirent **entries;
+    struct stat status;
+    if (stat(path, &status) || !S_ISDIR(status.st_mode)) {
+        files[count] = strdup(path);
+        return count + 1;
+    }
+    int n = scandir(path, &entries, NULL, alphasort);
+    for (int i = 0; i < n; i++) {
+        char name[4096];
+        snprintf(name, sizeof name, "%s/%s", path, entries[i]->d_name);
+        if (entries[i]->d_name[0] != '.' && count < FILES_MAX)
+            files[count++] = strdup(name);
+        free(entries[i]);
+    }
+    if (n >= 0)
+        free(entries);
+    return count;
+}
+
+int main(int argc, char **argv)
+{
+    static char *files[FILES_MAX + 1];
+    long mutations = 0;
+    uint64_t seed = 1;
+    int option, count = 0, failed = 0;
+    while ((option = getopt(argc, argv, "n:s:")) != -1)
+        if (option == 'n')
+            mutations = atol(optarg);
+        else if (option == 's')
+            seed = strtoull(optarg, NULL, 10);
+        else
+            return 2;
+    driver = strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argv[0];
+    for (int i = optind; i < argc && count < FILES_MAX; i++)
+        count = collect(files, count, argv[i]);
+    current = mmap(NULL, sizeof *current, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (current == MAP_FAILED)
+        return 2;
+    if (__sanitizer_install_malloc_and_free_hooks && __sanitizer_get_allocated_size)
+        __sanitizer_install_malloc_and_free_hooks(on_malloc, on_free);
+    printf("1..%d\n", count);
+    for (int i = 0; i < count; i++)
+        failed += !test_file(i + 1, files[i], mutations, seed);
+    for (int i = 0; i < count; i++)
+        free(files[i]);
+    return failed > 0 || count == 0;
+}
