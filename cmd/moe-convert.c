@@ -97,6 +97,9 @@ static int build(const void *arguments, const struct console *console, struct er
         checkpoint_open(&checkpoint, args->source, args->dry_run ? NULL : args->output, err) ||
         conversion_plan(&plan, checkpoint, &options, err))
         goto done;
+    if (plan.left_out)
+        console_note(console, "%zu tensors of layers from %d on predict further tokens; they are left out", plan.left_out,
+                     plan.facts.shape.layers);
     if (args->dry_run) {
         rc = print_plan(&plan.layout, &plan.facts.shape, err);
         goto done;

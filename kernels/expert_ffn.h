@@ -2,7 +2,7 @@
  * every row uses with weight 1.
  *
  *   out[r] += sum over the slots s of r, in slot order, of
- *             weight[r][s] * (Wdown[e] . (silu(Wgate[e] . in[r]) * (Wup[e] . in[r]))),   e = expert[r][s]
+ *             [scale *] weight[r][s] * (Wdown[e] . (silu(Wgate[e] . in[r]) * (Wup[e] . in[r]))),   e = expert[r][s]
  *
  * in       [rows][hidden]  f32   after the layer's norm
  * out      [rows][hidden]  f32   the residual stream; must not overlap in
@@ -15,7 +15,7 @@
  * group    [experts + 1 + 2*rows*slots] i32   scratch: rows grouped by expert
  *
  * Order:  each product as in linear.h (two chains over k, even and odd); silu(g) = g / (1 + plain_exp(-g)), times up;
- *         partial = the product with Wdown; out = fma(weight, partial, out) in slot order. A row's bits depend on nothing but
+ *         partial = the product with Wdown; out = fma(weight times scale, partial, out) in slot order. A row's bits depend on nothing but
  *         that row: not on rows, their order, threads, or what others route to.
  * Cost:   each wanted expert's block is read once, whole, zeros included. Cannot fail: shapes were checked before. */
 #ifndef MOE_KERNELS_EXPERT_FFN_H
@@ -27,6 +27,7 @@
 struct expert_ffn_args {
     struct buffer in, out, expert, weight, table, inner, partial, group;
     enum weight_format format;
+    float scale;                         /* 0: none */
     int rows, slots, experts, hidden, inner_width;
 };
 

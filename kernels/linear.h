@@ -1,6 +1,6 @@
 /* Matrix product with one weight matrix, for the rows of one forward.
  *
- *   out[r][o] = [out[r][o] +] (sum over k of weight[o][k] * in[r][k]) [+ bias[o]]
+ *   out[r][o] = [out[r][o] +] [scale *] ((sum over k of weight[o][k] * in[r][k]) [+ bias[o]])
  *
  * in      [rows] of in_stride floats, the first `inputs` used
  * weight  MATRIX [outputs][inputs] in any format of formats.h
@@ -8,7 +8,8 @@
  * out     [rows] of out_stride floats, the first `outputs` written; must not overlap in
  *
  * Order:  two chains of fused multiply-adds in f32 from 0, one over even k and one over odd k, each ascending; their sum
- *         (even + odd); then + bias; then added to out. So a row's bits do not depend on rows, threads or instruction set.
+ *         (even + odd); then + bias; then times scale, rounded; then added
+ *         to out. So a row's bits do not depend on rows, threads or instruction set.
  * Cost:   each weight is read once for up to 512 rows (in passes that keep a unit in cache). */
 #ifndef MOE_KERNELS_LINEAR_H
 #define MOE_KERNELS_LINEAR_H
@@ -22,6 +23,7 @@ struct linear_args {
     struct buffer in, weight, bias, out;
     enum weight_format format;
     bool add;                            /* add to out instead of replacing it */
+    float scale;                         /* 0: none */
     int rows, inputs, outputs, in_stride, out_stride;
 };
 

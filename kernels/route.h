@@ -34,24 +34,32 @@ struct route_score_args {
     int rows, experts;
 };
 
-/* mask = the `budget` experts of largest sum over rows of score[r][e] (f32, rows ascending); ties to the lower expert.
- * score [rows][experts] f32, mask [experts] u8, 1 <= budget <= experts. A row's result then depends on the other rows. */
+/* mask = the `budget` experts of largest sum over rows of score[r][e] + bias[e] (f32, rows ascending; bias or none); ties to
+ * the lower expert. score [rows][experts] f32, mask [experts] u8, 1 <= budget <= experts. A row's result then depends on the other rows. */
 struct route_shortlist_args {
-    struct buffer score, mask;
+    struct buffer score, bias, mask;
     int rows, experts, budget;
 };
 
-/* For each row: wanted = its natural top_k by score, largest first, ties to the lower expert; expert = the same under the
- * mask (none: equal to wanted), -1 for a slot that is dropped or, under substitution, when fewer than top_k are allowed;
- * weight = score, divided by the sum over the set when renormalise (truncation: over the natural set; sum in slot order),
- * then times scale; 0 for a slot of -1. Kept slots stand first, heaviest first.
- * score [rows][experts] f32; mask [experts] u8 or none; wanted, expert [rows][top_k] i32; weight [rows][top_k] f32. */
+/* For each row: wanted = its natural top_k by VALUE, score[e] + bias[e] (bias [experts] f32, or none: score itself), largest
+ * first, ties to the lower expert; expert = the same under the mask (none: equal to wanted), -1 for a slot that is dropped or,
+ * under substitution, when fewer than top_k are allowed; weight = score without bias, divided by the sum over the set + 1e-20
+ * when renormalise (truncation: over the natural set; sum in slot order), then times scale; 0 for a slot of -1. Kept slots
+ * stand first, largest value first: without a bias that is heaviest first.
+ *
+ * With groups > 1 the experts are so many runs of equal length, and only those of the groups_kept best groups can be chosen
+ * (DeepSeek-V3, arXiv 2412.19437 section 2.1.2): a group is as good as the sum of its group_rank (1 or 2) largest values, ties
+ * to the lower group. Under substitution only what the mask allows counts, and groups without any are out.
+ *
+ * score [rows][experts] f32; mask [experts] u8 or none; wanted, expert [rows][top_k] i32; weight [rows][top_k] f32.
+ * groups_kept groups have at least top_k experts. */
 struct route_select_args {
-    struct buffer score, mask, wanted, expert, weight;
+    struct buffer score, bias, mask, wanted, expert, weight;
     enum budget_mode mode;
     bool renormalise;
     float scale;
     int rows, experts, top_k;
+    int groups, groups_kept, group_rank;
 };
 
 #endif

@@ -7,11 +7,12 @@
 #include "kernels/buffer.h"
 #include "kernels/formats.h"
 
-/* out[r][:] = table[token[r]][:], widened exactly.
+/* out[r][:] = table[token[r]][:], widened exactly, times scale (0: none).
  * token [rows] i32, each in 0 .. vocab-1; table a MATRIX [vocab][hidden]; out [rows][hidden] f32. */
 struct embed_args {
     struct buffer token, table, out;
     enum weight_format format;
+    float scale;
     int rows, vocab, hidden;
 };
 

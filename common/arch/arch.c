@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct arch *const FAMILIES[] = {&arch_deepseek, &arch_llama, &arch_mistral, &arch_mixtral, &arch_olmoe, &arch_qwen2,
-                                             &arch_qwen2_moe, &arch_qwen3, &arch_qwen3_moe};
+static const struct arch *const FAMILIES[] = {&arch_deepseek, &arch_glm4_moe, &arch_granitemoe, &arch_llama, &arch_mistral,
+                                             &arch_mixtral, &arch_olmoe, &arch_qwen2, &arch_qwen2_moe, &arch_qwen3, &arch_qwen3_moe};
 enum { FAMILY_COUNT = sizeof FAMILIES / sizeof *FAMILIES };
 
 static const struct config_key SHARED[] = {
@@ -92,7 +92,7 @@ static int check_refused(const json_t *config, const struct arch *arch, struct e
 
 static int read_attention(const json_t *config, const struct arch *arch, struct hparams *s, struct err *err)
 {
-    bool bias = arch->bias == BIAS_QKV;
+    bool bias = arch->bias == BIAS_QKV, normed = arch->qk_norm_key == NULL;
     const char *bias_key = arch->bias == BIAS_QKV ? "qkv_bias" : "attention_bias";
     s->attention.kv_heads = s->attention.heads;
     s->attention.head_dim = s->attention.heads > 0 ? s->hidden / s->attention.heads : 0;
@@ -106,22 +106,36 @@ static int read_attention(const json_t *config, const struct arch *arch, struct 
         return config_refuse(config, "num_attention_heads", err, "hidden_size %d is not a multiple of it", s->hidden);
     s->attention.qkv_bias = bias;
     s->attention.out_bias = bias && arch->bias == BIAS_ALL;
-    s->attention.scale = (float)(1 / sqrt((double)s->attention.head_dim));
+    if (arch->qk_norm_key && config_bool(config, arch->qk_norm_key, false, &normed, err))
+        return -1;
+    if (!normed)
+        s->attention.qk_norm = QK_NORM_NONE;
+    if (s->attention.scale == 0)
+        s->attention.scale = (float)(1 / sqrt((double)s->attention.head_dim));
+    return 0;
+}
+
+static int set_rotary(const json_t *object, const struct arch *arch, double partial, struct hparams *s, struct err *err)
+{
+    if (arch->partial_rotary == 0 && partial != 1)
+        return config_refuse(object, "partial_rotary_factor", err, "only 1 is supported");
+    if (!(partial > 0 && partial <= 1))
+        return config_refuse(object, "partial_rotary_factor", err, "it must be above 0 and at most 1");
+    s->rope.rotary = (int)(s->attention.head_dim * partial);
     return 0;
 }
 
 /* transformers 4 has rope_theta beside rope_scaling (or null), 5 has both in rope_parameters. */
-static int read_rope(const json_t *config, struct hparams *s, struct err *err)
+static int read_rope(const json_t *config, const struct arch *arch, struct hparams *s, struct err *err)
 {
     const char *holder = config_get(config, "rope_parameters") ? "rope_parameters" : "rope_scaling", *kind = "default";
     const json_t *rope = config_get(config, holder);
-    double partial = 1;
-    s->rope.rotary = s->attention.head_dim;
+    double partial = arch->partial_rotary != 0 ? arch->partial_rotary : 1;
     if (config_real(config, "rope_theta", false, &s->rope.theta, err) ||
         config_real(config, "partial_rotary_factor", false, &partial, err))
         return -1;
-    if (partial != 1)
-        return config_refuse(config, "partial_rotary_factor", err, "only 1 is supported");
+    if (set_rotary(config, arch, partial, s, err))
+        return -1;
     if (!rope)
         return 0;
     if (!json_is_object(rope))
@@ -130,10 +144,8 @@ static int read_rope(const json_t *config, struct hparams *s, struct err *err)
     if (config_text(rope, kind_key, false, &kind, err) || config_real(rope, "rope_theta", false, &s->rope.theta, err) ||
         config_real(rope, "partial_rotary_factor", false, &partial, err))
         return err_at(err, "%s", holder);
-    if (partial != 1) {
-        config_refuse(rope, "partial_rotary_factor", err, "only 1 is supported");
+    if (set_rotary(rope, arch, partial, s, err))
         return err_at(err, "%s", holder);
-    }
     if (config_get(rope, "full_attention") || config_get(rope, "sliding_attention"))
         return config_refuse(config, holder, err, "different rope by layer type is not supported");
     if (strcmp(kind, "default") == 0)
@@ -308,7 +320,7 @@ static int read_config(const json_t *config, const struct arch *arch, struct hpa
             return -1;
     if (shape->layers < 1 || shape->layers > LAYERS_MAX)
         return config_refuse(config, "num_hidden_layers", err, "it must be from 1 to %d", LAYERS_MAX);
-    return check_refused(config, arch, err) || read_attention(config, arch, shape, err) || read_rope(config, shape, err) ||
+    return check_refused(config, arch, err) || read_attention(config, arch, shape, err) || read_rope(config, arch, shape, err) ||
            read_windows(config, arch, shape, err) || read_expert_layers(config, arch, shape, err) ? -1 : 0;
 }
 

@@ -20,7 +20,7 @@
 enum source_slot {
     SLOT_EMBED, SLOT_HEAD, SLOT_FINAL_NORM, SLOT_ATTENTION_NORM, SLOT_Q, SLOT_K, SLOT_V, SLOT_Q_BIAS, SLOT_K_BIAS, SLOT_V_BIAS,
     SLOT_Q_NORM, SLOT_K_NORM, SLOT_OUT, SLOT_OUT_BIAS, SLOT_FFN_NORM, SLOT_ROUTER,
-    SLOT_EXPERT_GATE, SLOT_EXPERT_UP, SLOT_EXPERT_DOWN,
+    SLOT_ROUTER_CORRECTION, SLOT_EXPERT_GATE, SLOT_EXPERT_UP, SLOT_EXPERT_DOWN,
     SLOT_EXPERTS_GATE_UP,           /* [experts][2 inner][hidden], gate first; in place of the three above */
     SLOT_EXPERTS_DOWN,              /* [experts][hidden][inner] */
     SLOT_SHARED_GATE, SLOT_SHARED_UP, SLOT_SHARED_DOWN, SLOT_SHARED_WEIGHT,     /* weight: [1][hidden] */
@@ -68,7 +68,8 @@ enum window_rule {
 enum bias_rule {
     BIAS_NEVER,
     BIAS_ALL,                       /* q, k, v and out, where attention_bias says so */
-    BIAS_QKV                        /* q, k and v, unless qkv_bias is false */
+    BIAS_QKV,                       /* q, k and v, unless qkv_bias is false */
+    BIAS_QKV_ASKED                  /* q, k and v, where attention_bias says so */
 };
 
 struct arch {
@@ -77,6 +78,8 @@ struct arch {
     struct config_key keys[12];      /* beside those that all families share (arch.c) */
     const char *refused[4];         /* keys that must be absent, null, false or 0 */
     enum bias_rule bias;
+    const char *qk_norm_key;        /* NULL: fixed.attention.qk_norm holds always, else where this key is true */
+    double partial_rotary;          /* part of a head that turns, where the key is absent; 0: always all of it */
     enum expert_layers expert_layers;
     enum window_rule window;
     bool shared_counted;            /* shared_inner was read as a number of experts, each as wide as a routed one */
@@ -84,8 +87,8 @@ struct arch {
     const struct naming *naming[2];
 };
 
-extern const struct arch arch_deepseek, arch_llama, arch_mistral, arch_mixtral, arch_olmoe, arch_qwen2, arch_qwen2_moe, arch_qwen3,
-    arch_qwen3_moe;
+extern const struct arch arch_deepseek, arch_glm4_moe, arch_granitemoe, arch_llama, arch_mistral, arch_mixtral, arch_olmoe, arch_qwen2,
+    arch_qwen2_moe, arch_qwen3, arch_qwen3_moe;
 
 /* All families; NULL ends the list. */
 const struct arch *arch_at(int index);

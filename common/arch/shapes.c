@@ -11,6 +11,19 @@ static const struct { const char *name, *summary, *config; } SHAPES[] = {
      "\"norm_topk_prob\":false,\"scoring_func\":\"softmax\",\"rms_norm_eps\":1e-6,\"rope_theta\":10000.0,"
      "\"max_position_embeddings\":4096,\"vocab_size\":102400,\"bos_token_id\":100000,\"eos_token_id\":100001,"
      "\"tie_word_embeddings\":false}"},
+    {"glm-4.5-air", "106.9 B parameters, 12.7 B active",
+     "{\"model_type\":\"glm4_moe\",\"hidden_size\":4096,\"intermediate_size\":10944,\"moe_intermediate_size\":1408,"
+     "\"num_hidden_layers\":46,\"num_attention_heads\":96,\"num_key_value_heads\":8,\"head_dim\":128,\"n_routed_experts\":128,"
+     "\"n_shared_experts\":1,\"num_experts_per_tok\":8,\"first_k_dense_replace\":1,\"n_group\":1,\"topk_group\":1,"
+     "\"norm_topk_prob\":true,\"routed_scaling_factor\":1.0,\"use_qk_norm\":false,\"attention_bias\":true,"
+     "\"partial_rotary_factor\":0.5,\"rms_norm_eps\":1e-5,\"rope_theta\":1000000,\"max_position_embeddings\":131072,"
+     "\"vocab_size\":151552,\"eos_token_id\":[151329,151336,151338],\"pad_token_id\":151329,\"tie_word_embeddings\":false}"},
+    {"granite-3.0-1b-a400m", "1.3 B parameters, 0.4 B active",
+     "{\"model_type\":\"granitemoe\",\"hidden_size\":1024,\"intermediate_size\":512,\"num_hidden_layers\":24,"
+     "\"num_attention_heads\":16,\"num_key_value_heads\":8,\"num_local_experts\":32,\"num_experts_per_tok\":8,"
+     "\"embedding_multiplier\":12.0,\"residual_multiplier\":0.22,\"attention_multiplier\":0.015625,\"logits_scaling\":6.0,"
+     "\"rms_norm_eps\":1e-6,\"rope_theta\":10000.0,\"max_position_embeddings\":4096,\"vocab_size\":49155,"
+     "\"bos_token_id\":0,\"eos_token_id\":0,\"pad_token_id\":0,\"tie_word_embeddings\":true}"},
     {"mistral-7b", "7.2 B parameters, dense",
      "{\"model_type\":\"mistral\",\"hidden_size\":4096,\"intermediate_size\":14336,\"num_hidden_layers\":32,"
      "\"num_attention_heads\":32,\"num_key_value_heads\":8,\"rms_norm_eps\":1e-5,\"rope_theta\":10000.0,"

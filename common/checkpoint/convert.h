@@ -31,6 +31,7 @@ struct conversion {
     const struct naming *naming;
     struct model_facts facts;
     struct layout layout;
+    size_t left_out;                /* tensors of layers behind the last one, which predict further tokens: the model lacks them */
 };
 
 /* out: {0}; filled on success only. */

@@ -68,7 +68,7 @@ struct batch {
 struct forward {
     int rows, logit_rows, moe_layers, experts, top_k, vocab, layers, hidden_size;
     const float *logits;                 /* [logit_rows][vocab] */
-    const int32_t *expert;               /* [rows][moe][top_k] applied, heaviest first, -1: dropped; NULL without expert layers */
+    const int32_t *expert;               /* [rows][moe][top_k] applied, best first, -1: dropped; NULL without expert layers */
     const float *weight;                 /* [rows][moe][top_k] */
     const int32_t *wanted;               /* [rows][moe][top_k] what the router chose before any budget */
     const float *score;                  /* [rows][moe][experts], with want_scores */

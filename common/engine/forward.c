@@ -79,7 +79,7 @@ static void attention(const struct pass *pass, int n)
         .window = shape->layer[n].window});
     engine->ops->linear(engine->queue, &(struct linear_args){
         .in = engine->attended, .weight = layer->out.data, .bias = layer->out_bias, .out = engine->x, .format = layer->out.format,
-        .add = true, .rows = pass->rows, .inputs = heads * head_dim, .outputs = shape->hidden, .in_stride = heads * head_dim,
+        .add = true, .scale = shape->residual_scale, .rows = pass->rows, .inputs = heads * head_dim, .outputs = shape->hidden, .in_stride = heads * head_dim,
         .out_stride = shape->hidden});
 }
 
@@ -91,7 +91,7 @@ static struct buffer of_layer(const struct engine *engine, struct buffer all, in
 }
 
 /* The mask that a plan puts on expert layer `moe`; none when there is no plan or the budget holds all experts. */
-static struct buffer plan_mask(const struct pass *pass, int moe, struct buffer score)
+static struct buffer plan_mask(const struct pass *pass, int moe, struct buffer score, struct buffer correction)
 {
     struct engine *engine = pass->engine;
     const struct expert_plan *plan = pass->batch->plan;
@@ -101,7 +101,8 @@ static struct buffer plan_mask(const struct pass *pass, int moe, struct buffer s
     struct buffer mask = buffer_part(engine->mask, (uint64_t)moe * (uint64_t)experts, (uint64_t)experts);
     if (plan->ranking == PLAN_ROUTER)
         engine->ops->route_shortlist(engine->queue, &(struct route_shortlist_args){
-            .score = score, .mask = mask, .rows = pass->rows, .experts = experts, .budget = plan->budget[moe]});
+            .score = score, .bias = correction, .mask = mask, .rows = pass->rows, .experts = experts,
+            .budget = plan->budget[moe]});
     return mask;
 }
 
@@ -141,18 +142,19 @@ static int experts_ffn(const struct pass *pass, int n, int moe, struct err *err)
         .inputs = shape->hidden, .outputs = experts, .in_stride = shape->hidden, .out_stride = experts});
     engine->ops->route_score(engine->queue, &(struct route_score_args){
         .logits = score, .score = score, .kind = shape->router.kind, .rows = pass->rows, .experts = experts});
-    struct buffer mask = plan_mask(pass, moe, score);
+    struct buffer mask = plan_mask(pass, moe, score, layer->router_correction);
     engine->ops->route_select(engine->queue, &(struct route_select_args){
-        .score = score, .mask = mask, .wanted = of_layer(engine, engine->wanted, moe, top_k, sizeof(int32_t)), .expert = expert,
+        .score = score, .bias = layer->router_correction, .mask = mask, .wanted = of_layer(engine, engine->wanted, moe, top_k, sizeof(int32_t)), .expert = expert,
         .weight = weight, .mode = pass->batch->plan ? pass->batch->plan->mode : BUDGET_SUBSTITUTE,
-        .renormalise = shape->router.renormalise, .scale = shape->router.scale, .rows = pass->rows, .experts = experts, .top_k = top_k});
+        .renormalise = shape->router.renormalise, .scale = shape->router.scale, .rows = pass->rows, .experts = experts, .top_k = top_k,
+        .groups = shape->router.groups, .groups_kept = shape->router.groups_kept, .group_rank = shape->router.group_rank});
     if (!source->class->fixed && (count = distinct_experts(pass, expert, err)) < 0)
         return -1;
     if (source->class->acquire(source, n, source->class->fixed ? NULL : engine->layer_experts, count, &table, err))
         return err_at(err, "layer %d", n);
     engine->ops->expert_ffn(engine->queue, &(struct expert_ffn_args){
         .in = engine->normed, .out = engine->x, .expert = expert, .weight = weight, .table = table, .inner = engine->inner,
-        .partial = engine->partial, .group = engine->group, .format = layer->experts_format, .rows = pass->rows, .slots = top_k,
+        .partial = engine->partial, .group = engine->group, .format = layer->experts_format, .scale = shape->residual_scale, .rows = pass->rows, .slots = top_k,
         .experts = experts, .hidden = shape->hidden, .inner_width = shape->expert_inner});
     source->class->release(source, n, source->class->fixed ? NULL : engine->layer_experts, count);
     return 0;
@@ -166,7 +168,7 @@ static void dense_ffn(const struct pass *pass, int n, int inner, struct buffer w
     engine->ops->expert_ffn(engine->queue, &(struct expert_ffn_args){
         .in = engine->normed, .out = engine->x, .weight = weight, .table = layer->dense_table, .inner = engine->inner,
         .partial = engine->partial,
-        .group = engine->group, .format = layer->dense_format, .rows = pass->rows, .slots = 1, .experts = 1,
+        .group = engine->group, .format = layer->dense_format, .scale = engine->shape->residual_scale, .rows = pass->rows, .slots = 1, .experts = 1,
         .hidden = engine->shape->hidden, .inner_width = inner});
 }
 
@@ -227,6 +229,7 @@ static void head(const struct pass *pass)
     norm(pass, engine->last, engine->weights->final_norm, engine->last, rows);
     engine->ops->linear(engine->queue, &(struct linear_args){
         .in = engine->last, .weight = matrix->data, .out = engine->logits, .format = matrix->format, .rows = rows, .inputs = hidden,
+        .scale = engine->shape->logit_divisor != 0 ? 1 / engine->shape->logit_divisor : 0,
         .outputs = engine->shape->vocab, .in_stride = hidden, .out_stride = engine->shape->vocab});
 }
 
@@ -240,7 +243,7 @@ static int run(const struct pass *pass, struct err *err)
         return -1;
     engine->ops->embed(engine->queue, &(struct embed_args){
         .token = engine->token, .table = engine->weights->embed.data, .out = engine->x, .format = engine->weights->embed.format,
-        .rows = pass->rows, .vocab = shape->vocab, .hidden = shape->hidden});
+        .scale = shape->embed_scale, .rows = pass->rows, .vocab = shape->vocab, .hidden = shape->hidden});
     for (int n = 0; n < shape->layers; n++) {
         attention(pass, n);
         norm(pass, engine->x, engine->weights->layer[n].ffn_norm, engine->normed, pass->rows);

@@ -86,6 +86,8 @@ static int take_ffn(struct weights *weights, const struct model *model, int n, s
     tensor = model_tensor(model, err, "layers.%d.experts", n);
     if (!tensor || take_matrix(weights, model, "layers.%d.router", n, &layer->router, err))
         return -1;
+    if (shape->router.correction && take_vector(weights, model, "layers.%d.router_correction", n, &layer->router_correction, err))
+        return -1;
     layer->experts_format = tensor->format;
     weights->expert_bytes = (int64_t)tensor->bytes / tensor->count;
     if (shape->shared_inner && take_block(weights, model, "layers.%d.shared", n, err))
@@ -141,7 +143,7 @@ void weights_close(struct weights **weights)
     for (int n = 0; w->layer && n < w->layers; n++) {
         struct layer_weights *layer = &w->layer[n];
         struct buffer *all[] = {&layer->attention_norm, &layer->q_norm, &layer->k_norm, &layer->qkv_bias, &layer->out_bias,
-                                &layer->ffn_norm, &layer->qkv.data, &layer->out.data, &layer->router.data, &layer->shared_gate.data, &layer->dense};
+                                &layer->ffn_norm, &layer->router_correction, &layer->qkv.data, &layer->out.data, &layer->router.data, &layer->shared_gate.data, &layer->dense};
         for (size_t i = 0; w->owned && i < sizeof all / sizeof *all; i++)
             device_free(w->device, all[i]);
         device_free(w->device, &layer->dense_table);

@@ -13,7 +13,7 @@ struct matrix {
 };
 
 struct layer_weights {
-    struct buffer attention_norm, q_norm, k_norm, qkv_bias, out_bias, ffn_norm;      /* vectors; address 0: none */
+    struct buffer attention_norm, q_norm, k_norm, qkv_bias, out_bias, ffn_norm, router_correction;   /* vectors; address 0: none */
     struct matrix qkv, out, router;
     struct matrix shared_gate;
     struct buffer dense, dense_table;        /* one EXPERT block, of a dense layer or of the shared experts; the table of its

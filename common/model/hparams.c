@@ -74,6 +74,23 @@ static int check_attention(const struct hparams *s, struct err *err)
     return 0;
 }
 
+static int check_groups(const struct hparams *s, struct err *err)
+{
+    int groups = s->router.groups, experts = s->router.experts;
+    if (groups == 0)
+        return 0;
+    if (check_range("number of expert groups", groups, 1, experts, err) ||
+        check_range("number of groups kept", s->router.groups_kept, 1, groups, err) ||
+        check_range("experts that rank a group", s->router.group_rank, 1, 2, err))
+        return -1;
+    if (experts % groups || experts / groups < s->router.group_rank)
+        return err_set(err, ERR_INPUT, "%d experts cannot be cut into %d groups", experts, groups);
+    if (experts / groups * s->router.groups_kept < s->router.top_k)
+        return err_set(err, ERR_INPUT, "%d groups of %d experts do not have the %d that a token needs", s->router.groups_kept,
+                       experts / groups, s->router.top_k);
+    return 0;
+}
+
 int hparams_check(const struct hparams *s, struct err *err)
 {
     if (check_counts(s, err) || check_attention(s, err))
@@ -88,17 +105,22 @@ int hparams_check(const struct hparams *s, struct err *err)
     if (with_experts < s->layers ? check_range("inner width of dense layers", s->dense_inner, 1, WIDTH_MAX, err)
                                  : check_range("inner width of dense layers (there are none)", s->dense_inner, 0, 0, err))
         return -1;
+    if (check_real("embedding scale", (double)s->embed_scale, 0, 1e30, err) ||
+        check_real("residual scale", (double)s->residual_scale, 0, 1e30, err) ||
+        check_real("divisor of logits", (double)s->logit_divisor, 0, 1e30, err))
+        return -1;
     if (s->shared_gate && !s->shared_inner)
         return err_set(err, ERR_INPUT, "a gate of shared experts, but there are none");
     if (!with_experts)
         return check_range("number of experts (no layer has any)", s->router.experts, 0, 0, err) ||
                check_range("experts a token (no layer has any)", s->router.top_k, 0, 0, err) ||
                check_range("inner width of experts (there are none)", s->expert_inner, 0, 0, err) ||
+               check_range("groups of experts (there are none)", s->router.groups, 0, 0, err) ||
                check_range("inner width of shared experts (there are none)", s->shared_inner, 0, 0, err) ? -1 : 0;
     return check_range("kind of router", s->router.kind, ROUTER_SOFTMAX_TOPK, ROUTER_SIGMOID, err) ||
            check_range("number of experts", s->router.experts, 1, EXPERTS_MAX, err) ||
            check_range("experts a token", s->router.top_k, 1, s->router.experts, err) ||
            check_real("router scale", (double)s->router.scale, 1e-30, 1e30, err) ||
            check_range("inner width of experts", s->expert_inner, 1, WIDTH_MAX, err) ||
-           check_range("inner width of shared experts", s->shared_inner, 0, WIDTH_MAX, err) ? -1 : 0;
+           check_range("inner width of shared experts", s->shared_inner, 0, WIDTH_MAX, err) || check_groups(s, err) ? -1 : 0;
 }

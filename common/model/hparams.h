@@ -49,12 +49,16 @@ struct hparams {
         float scale;
     } attention;
     struct rope_shape rope;
+    float embed_scale, residual_scale;   /* multiply embeddings, and what attention and feed-forward add; 0: not */
+    float logit_divisor;                 /* 0: none */
 
     struct {
         enum router_kind kind;
         int experts, top_k;          /* 0, 0: no layer has experts */
         bool renormalise;
         float scale;
+        bool correction;             /* a bias of each expert's score, for choosing only */
+        int groups, groups_kept, group_rank;     /* route.h; groups 0: none */
     } router;
     int expert_inner, dense_inner;   /* inner widths; 0 where no layer is of that kind */
     int shared_inner;                /* of the experts beside the routed ones that every token uses, as one block; 0: none */

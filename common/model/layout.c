@@ -5,7 +5,7 @@
 
 #include "common/base/mem.h"
 
-enum { LAYER_TENSORS = 13, MODEL_TENSORS = 3, NAME_ROOM = 40 };
+enum { LAYER_TENSORS = 14, MODEL_TENSORS = 3, NAME_ROOM = 40 };
 
 static void add(struct layout *layout, enum tensor_role role, enum tensor_kind kind, int layer, int outputs, int inputs,
                 const char *name)
@@ -37,6 +37,8 @@ static void add_layer(struct layout *layout, const struct hparams *s, int layer)
     add(layout, ROLE_FFN_NORM, TENSOR_VECTOR, layer, s->hidden, 1, "ffn.norm");
     if (s->layer[layer].ffn == FFN_EXPERTS) {
         add(layout, ROLE_ROUTER, TENSOR_MATRIX, layer, s->router.experts, s->hidden, "router");
+        if (s->router.correction)
+            add(layout, ROLE_ROUTER_CORRECTION, TENSOR_VECTOR, layer, s->router.experts, 1, "router_correction");
         add(layout, ROLE_EXPERTS, TENSOR_EXPERTS, layer, s->hidden, s->expert_inner, "experts");
         layout->tensors[layout->count - 1].count = s->router.experts;
         if (s->shared_inner)

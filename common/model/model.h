@@ -13,6 +13,7 @@
  *     layers.N.attention.out_bias VECTOR [hidden]                                    when out_bias
  *     layers.N.ffn.norm          VECTOR  [hidden]
  *     layers.N.router            MATRIX  [experts][hidden]                           FFN_EXPERTS
+ *     layers.N.router_correction VECTOR  [experts]                                   when router.correction
  *     layers.N.experts           EXPERTS count = experts, inner = expert_inner       FFN_EXPERTS
  *     layers.N.shared            EXPERTS count = 1, inner = shared_inner             FFN_EXPERTS, shared_inner not 0
  *     layers.N.shared_gate       MATRIX  [1][hidden]                                 when shared_gate
@@ -35,7 +36,7 @@ enum tensor_kind { TENSOR_VECTOR, TENSOR_MATRIX, TENSOR_EXPERTS };
 /* What a tensor is for: the last part of its name. */
 enum tensor_role {
     ROLE_EMBED, ROLE_HEAD, ROLE_FINAL_NORM, ROLE_ATTENTION_NORM, ROLE_QKV, ROLE_QKV_BIAS, ROLE_Q_NORM, ROLE_K_NORM, ROLE_OUT,
-    ROLE_OUT_BIAS, ROLE_FFN_NORM, ROLE_ROUTER, ROLE_EXPERTS, ROLE_SHARED, ROLE_SHARED_GATE,
+    ROLE_OUT_BIAS, ROLE_FFN_NORM, ROLE_ROUTER, ROLE_ROUTER_CORRECTION, ROLE_EXPERTS, ROLE_SHARED, ROLE_SHARED_GATE,
     ROLE_DENSE
 };
 

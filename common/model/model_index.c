@@ -45,6 +45,13 @@ static const struct field { const char *key; enum field_type type; size_t offset
     FIELD(FIELD_INT, "dense_inner", dense_inner),
     FIELD(FIELD_INT, "shared_inner", shared_inner),
     FIELD(FIELD_BOOL, "shared_gate", shared_gate),
+    FIELD(FIELD_BOOL, "router_correction", router.correction),
+    FIELD(FIELD_INT, "groups", router.groups),
+    FIELD(FIELD_INT, "groups_kept", router.groups_kept),
+    FIELD(FIELD_INT, "group_rank", router.group_rank),
+    FIELD(FIELD_F32, "embed_scale", embed_scale),
+    FIELD(FIELD_F32, "residual_scale", residual_scale),
+    FIELD(FIELD_F32, "logit_divisor", logit_divisor),
 };
 enum { FIELD_COUNT = sizeof FIELDS / sizeof *FIELDS };
 

@@ -169,6 +169,8 @@ static void combine(void *argument, int member, int members)
             if (f->expert && f->expert[place] < 0)
                 continue;
             float weight = f->weight ? f->weight[place] : 1.0f;
+            if (a->scale != 0)
+                weight *= a->scale;
             const float *restrict partial = f->partial + place * hidden;
             float *restrict out = f->out + r * hidden;
             for (size_t i = begin; i < end; i++)

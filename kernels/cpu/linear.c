@@ -24,6 +24,9 @@ static void put_unit(const struct linear_args *a, int unit, int first, int rows,
         if (bias)
             for (int i = 0; i < used; i++)
                 value[i] += bias[output + i];
+        if (a->scale != 0)
+            for (int i = 0; i < used; i++)
+                value[i] *= a->scale;
         if (a->add)
             for (int i = 0; i < used; i++)
                 value[i] += out[i];

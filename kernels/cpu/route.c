@@ -42,29 +42,34 @@ void cpu_route_score(struct queue *queue, const struct route_score_args *args)
 
 void cpu_route_shortlist(struct queue *queue, const struct route_shortlist_args *a)
 {
-    const float *score = work_pointer(a->score);
+    const float *score = work_pointer(a->score), *bias = work_pointer(a->bias);
     uint8_t *mask = work_pointer(a->mask);
     float sum[ROUTE_EXPERTS_MAX] = {0};
     int32_t best[ROUTE_EXPERTS_MAX];
     (void)queue;
     for (int r = 0; r < a->rows; r++)
         for (int e = 0; e < a->experts; e++)
-            sum[e] += score[(size_t)r * (size_t)a->experts + (size_t)e];
+            sum[e] += score[(size_t)r * (size_t)a->experts + (size_t)e] + (bias ? bias[e] : 0);
     memset(mask, 0, (size_t)a->experts);
     int count = plain_top(sum, NULL, a->experts, a->budget, best);
     for (int i = 0; i < count; i++)
         mask[best[i]] = 1;
 }
 
+_Static_assert((int)PLAIN_EXPERTS_MAX >= (int)ROUTE_EXPERTS_MAX, "plain_select keeps a value for each expert");
+
 static void select_rows(void *argument, int member, int members)
 {
     const struct route_select_args *a = argument;
     size_t begin, end, experts = (size_t)a->experts, top_k = (size_t)a->top_k;
     team_part((size_t)a->rows, member, members, &begin, &end);
+    const struct plain_router router = {
+        .bias = work_pointer(a->bias), .experts = a->experts, .top_k = a->top_k, .groups = a->groups,
+        .groups_kept = a->groups_kept, .group_rank = a->group_rank, .substitute = a->mode == BUDGET_SUBSTITUTE,
+        .renormalise = a->renormalise, .scale = a->scale};
     for (size_t r = begin; r < end; r++)
-        plain_select((const float *)work_pointer(a->score) + r * experts, work_pointer(a->mask), a->mode == BUDGET_SUBSTITUTE,
-                     a->renormalise, a->scale, a->experts, a->top_k, (int32_t *)work_pointer(a->wanted) + r * top_k,
-                     (int32_t *)work_pointer(a->expert) + r * top_k, (float *)work_pointer(a->weight) + r * top_k);
+        plain_select(&router, (const float *)work_pointer(a->score) + r * experts, work_pointer(a->mask),
+                     (int32_t *)work_pointer(a->wanted) + r * top_k, (int32_t *)work_pointer(a->expert) + r * top_k, (float *)work_pointer(a->weight) + r * top_k);
 }
 
 void cpu_route_select(struct queue *queue, const struct route_select_args *args)

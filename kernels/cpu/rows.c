@@ -30,9 +30,12 @@ static void embed_rows(void *argument, int member, int members)
     const struct embed_args *a = argument;
     size_t begin, end;
     team_part((size_t)a->rows, member, members, &begin, &end);
-    for (size_t r = begin; r < end; r++)
-        embed_row(a->format, work_pointer(a->table), a->hidden, ((const int32_t *)work_pointer(a->token))[r],
-                  (float *)work_pointer(a->out) + r * (size_t)a->hidden);
+    for (size_t r = begin; r < end; r++) {
+        float *out = (float *)work_pointer(a->out) + r * (size_t)a->hidden;
+        embed_row(a->format, work_pointer(a->table), a->hidden, ((const int32_t *)work_pointer(a->token))[r], out);
+        for (int i = 0; a->scale != 0 && i < a->hidden; i++)
+            out[i] *= a->scale;
+    }
 }
 
 void cpu_embed(struct queue *queue, const struct embed_args *args)

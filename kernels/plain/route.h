@@ -27,27 +27,75 @@ PLAIN int plain_top(const float *value, const uint8_t *mask, int experts, int co
     return found;
 }
 
-/* One row of route_select. `substitute` says what a mask does: choose among the allowed, or drop what is not. */
-PLAIN void plain_select(const float *score, const uint8_t *mask, int substitute, int renormalise, float scale,
-                        int experts, int top_k, int32_t *wanted, int32_t *expert, float *weight)
+enum { PLAIN_EXPERTS_MAX = 1024 };
+
+/* What one row of route_select goes by; bias NULL: none. `substitute` says what a mask does: choose among the allowed, or
+ * drop what is not. */
+struct plain_router {
+    const float *bias;
+    int experts, top_k, groups, groups_kept, group_rank, substitute, renormalise;
+    float scale;
+};
+
+/* open[e] = 1 where mask (NULL: everywhere) is 1 and e is in one of the best groups. */
+PLAIN void plain_groups(const struct plain_router *r, const float *value, const uint8_t *mask, uint8_t *open)
 {
+    float sum[PLAIN_EXPERTS_MAX];
+    uint8_t any[PLAIN_EXPERTS_MAX];
+    int32_t best[PLAIN_EXPERTS_MAX];
+    int size = r->experts / r->groups;
+    for (int g = 0; g < r->groups; g++) {
+        int first = g * size, found = plain_top(value + first, mask ? mask + first : NULL, size, r->group_rank, best);
+        any[g] = found > 0;
+        sum[g] = found > 0 ? value[first + best[0]] : 0;
+        if (found > 1)
+            sum[g] += value[first + best[1]];
+    }
+    int kept = plain_top(sum, any, r->groups, r->groups_kept, best);
+    for (int e = 0; e < r->experts; e++)
+        open[e] = 0;
+    for (int i = 0; i < kept; i++)
+        for (int e = best[i] * size; e < (best[i] + 1) * size; e++)
+            open[e] = !mask || mask[e];
+}
+
+/* The top_k by value under mask, groups counted; returns how many there are. */
+PLAIN int plain_choose(const struct plain_router *r, const float *value, const uint8_t *mask, int32_t *index)
+{
+    uint8_t open[PLAIN_EXPERTS_MAX];
+    if (r->groups <= 1)
+        return plain_top(value, mask, r->experts, r->top_k, index);
+    plain_groups(r, value, mask, open);
+    return plain_top(value, open, r->experts, r->top_k, index);
+}
+
+/* One row of route_select. */
+PLAIN void plain_select(const struct plain_router *r, const float *score, const uint8_t *mask, int32_t *wanted, int32_t *expert,
+                        float *weight)
+{
+    float biased[PLAIN_EXPERTS_MAX], sum = 0;
+    const float *value = score;
     int kept = 0;
-    float sum = 0;
-    plain_top(score, NULL, experts, top_k, wanted);
-    if (mask && substitute) {
-        kept = plain_top(score, mask, experts, top_k, expert);
+    if (r->bias) {
+        for (int e = 0; e < r->experts; e++)
+            biased[e] = score[e] + r->bias[e];
+        value = biased;
+    }
+    plain_choose(r, value, NULL, wanted);
+    if (mask && r->substitute) {
+        kept = plain_choose(r, value, mask, expert);
         for (int s = 0; s < kept; s++)
             sum += score[expert[s]];
     } else {
-        for (int s = 0; s < top_k; s++) {
+        for (int s = 0; s < r->top_k; s++) {
             sum += score[wanted[s]];
             if (!mask || mask[wanted[s]])
                 expert[kept++] = wanted[s];
         }
     }
     for (int s = 0; s < kept; s++)
-        weight[s] = (renormalise ? score[expert[s]] / sum : score[expert[s]]) * scale;
-    for (int s = kept; s < top_k; s++) {
+        weight[s] = (r->renormalise ? score[expert[s]] / (sum + 1e-20f) : score[expert[s]]) * r->scale;
+    for (int s = kept; s < r->top_k; s++) {
         expert[s] = -1;
         weight[s] = 0;
     }

@@ -38,7 +38,7 @@ void ref_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
         if (chosen < 0)
             continue;
         const void *block = ref_bytes(queue, (struct buffer){table[chosen], bytes}, bytes);
-        run_expert(a, block, in + place / a->slots * a->hidden, weight ? weight[place] : 1.0f, inner + place * a->inner_width,
+        run_expert(a, block, in + place / a->slots * a->hidden, (weight ? weight[place] : 1.0f) * (a->scale != 0 ? a->scale : 1), inner + place * a->inner_width,
                    out + place / a->slots * a->hidden);
     }
 }

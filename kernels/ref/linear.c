@@ -14,6 +14,8 @@ void ref_linear(struct queue *queue, const struct linear_args *a)
             double sum = bias ? bias[o] : 0;
             for (int k = 0; k < a->inputs; k++)
                 sum += (double)matrix_at(a->format, weight, a->inputs, o, k) * in[(int64_t)r * a->in_stride + k];
+            if (a->scale != 0)
+                sum *= (double)a->scale;
             *value = (float)(a->add ? *value + sum : sum);
         }
 }

@@ -48,28 +48,54 @@ static int ranked(const float *value, const uint8_t *mask, int experts, int rank
 void ref_route_shortlist(struct queue *queue, const struct route_shortlist_args *a)
 {
     const float *score = ref_floats(queue, a->score, (int64_t)a->rows * a->experts);
+    const float *bias = a->bias.address ? ref_floats(queue, a->bias, a->experts) : NULL;
     uint8_t *mask = ref_bytes(queue, a->mask, (uint64_t)a->experts);
     float sum[ROUTE_EXPERTS_MAX] = {0};
     for (int r = 0; r < a->rows; r++)
         for (int e = 0; e < a->experts; e++)
-            sum[e] += score[(int64_t)r * a->experts + e];
+            sum[e] += score[(int64_t)r * a->experts + e] + (bias ? bias[e] : 0);
     memset(mask, 0, (size_t)a->experts);
     for (int rank = 0; rank < a->budget; rank++)
         mask[ranked(sum, NULL, a->experts, rank)] = 1;
 }
 
-static void select_row(const struct route_select_args *a, const float *score, const uint8_t *mask, int32_t *wanted,
-                       int32_t *expert, float *weight)
+/* open[e]: whether e may be chosen, being allowed and in one of the best groups. */
+static void open_groups(const struct route_select_args *a, const float *value, const uint8_t *mask, uint8_t *open)
+{
+    float sum[ROUTE_EXPERTS_MAX];
+    uint8_t some[ROUTE_EXPERTS_MAX];
+    int groups = a->groups > 1 ? a->groups : 1, size = a->experts / groups;
+    for (int g = 0; g < groups; g++) {
+        const uint8_t *allowed = mask ? mask + g * size : NULL;
+        sum[g] = 0;
+        some[g] = ranked(value + g * size, allowed, size, 0) >= 0;
+        for (int rank = 0; rank < a->group_rank && ranked(value + g * size, allowed, size, rank) >= 0; rank++)
+            sum[g] += value[g * size + ranked(value + g * size, allowed, size, rank)];
+    }
+    for (int e = 0; e < a->experts; e++) {
+        open[e] = (!mask || mask[e]) && groups == 1;
+        for (int rank = 0; rank < a->groups_kept && groups > 1; rank++)
+            open[e] |= (!mask || mask[e]) && ranked(sum, some, groups, rank) == e / size;
+    }
+}
+
+static void select_row(const struct route_select_args *a, const float *score, const float *bias, const uint8_t *mask,
+                       int32_t *wanted, int32_t *expert, float *weight)
 {
     int substitute = mask && a->mode == BUDGET_SUBSTITUTE, kept = 0;
-    float sum = 0;
+    uint8_t natural[ROUTE_EXPERTS_MAX], allowed[ROUTE_EXPERTS_MAX];
+    float value[ROUTE_EXPERTS_MAX], sum = 0;
+    for (int e = 0; e < a->experts; e++)
+        value[e] = bias ? score[e] + bias[e] : score[e];
+    open_groups(a, value, NULL, natural);
+    open_groups(a, value, mask, allowed);
     for (int s = 0; s < a->top_k; s++) {
-        wanted[s] = ranked(score, NULL, a->experts, s);
+        wanted[s] = ranked(value, natural, a->experts, s);
         expert[s] = -1;
         weight[s] = 0;
     }
     for (int s = 0; s < a->top_k; s++) {
-        int chosen = substitute ? ranked(score, mask, a->experts, s) : wanted[s];
+        int chosen = substitute ? ranked(value, allowed, a->experts, s) : wanted[s];
         if (chosen < 0)
             continue;
         sum += score[chosen];
@@ -77,18 +103,19 @@ static void select_row(const struct route_select_args *a, const float *score, co
             expert[kept++] = chosen;
     }
     for (int s = 0; s < kept; s++)
-        weight[s] = (a->renormalise ? score[expert[s]] / sum : score[expert[s]]) * a->scale;
+        weight[s] = (a->renormalise ? score[expert[s]] / (sum + 1e-20f) : score[expert[s]]) * a->scale;
 }
 
 void ref_route_select(struct queue *queue, const struct route_select_args *a)
 {
     const float *score = ref_floats(queue, a->score, (int64_t)a->rows * a->experts);
+    const float *bias = a->bias.address ? ref_floats(queue, a->bias, a->experts) : NULL;
     const uint8_t *mask = a->mask.address ? ref_bytes(queue, a->mask, (uint64_t)a->experts) : NULL;
     int32_t *wanted = ref_integers(queue, a->wanted, (int64_t)a->rows * a->top_k);
     int32_t *expert = ref_integers(queue, a->expert, (int64_t)a->rows * a->top_k);
     float *weight = ref_floats(queue, a->weight, (int64_t)a->rows * a->top_k);
     for (int r = 0; r < a->rows; r++) {
         int64_t slot = (int64_t)r * a->top_k;
-        select_row(a, score + (int64_t)r * a->experts, mask, wanted + slot, expert + slot, weight + slot);
+        select_row(a, score + (int64_t)r * a->experts, bias, mask, wanted + slot, expert + slot, weight + slot);
     }
 }

@@ -40,7 +40,7 @@ static void call_open(struct call *call, const struct shape *s, enum weight_form
     arena_open(&call->arena);
     size_t rows = (size_t)s->rows, places = rows * (size_t)s->slots;
     struct expert_ffn_args *a = &call->args;
-    *a = (struct expert_ffn_args){.format = format, .rows = s->rows, .slots = s->slots, .experts = s->experts,
+    *a = (struct expert_ffn_args){.format = format, .scale = s->inner % 2 ? 0.4f : 0, .rows = s->rows, .slots = s->slots, .experts = s->experts,
                                   .hidden = s->hidden, .inner_width = s->inner};
     a->in = draw_floats(&call->arena, rows * (size_t)s->hidden, 1, &seed);
     call->before = draw_floats(&call->arena, rows * (size_t)s->hidden, 1, &seed);

@@ -43,8 +43,8 @@ static void choices_agree_with_the_reference(void **state)
 {
     (void)state;
     static const struct {
-        int rows, experts, top_k;
-    } shapes[] = {{1, 1, 1}, {3, 8, 2}, {9, 33, 8}, {17, 64, 8}, {8, 7, 7}, {300, 130, 4}};
+        int rows, experts, top_k, groups, kept;
+    } shapes[] = {{1, 1, 1, 1, 1}, {3, 8, 2, 4, 2}, {9, 33, 8, 3, 1}, {17, 64, 8, 8, 4}, {8, 7, 7, 0, 0}, {300, 130, 4, 2, 1}};
     for (int i = 0; i < LENGTH(shapes); i++)
         for (int kind = 0; kind < 12; kind++) {
             struct call call;
@@ -60,6 +60,12 @@ static void choices_agree_with_the_reference(void **state)
                 call.args.mask = arena_take(&call.arena, (size_t)shapes[i].experts);
                 for (int e = 0; e < shapes[i].experts; e++)
                     ((uint8_t *)at(call.args.mask))[e] = kind < 8 ? draw_below(&seed, 2) == 0 : draw_below(&seed, 6) == 0;
+            }
+            if (kind % 5 > 2) {
+                call.args.bias = draw_floats(&call.arena, (size_t)shapes[i].experts, 1, &seed);
+                call.args.groups = shapes[i].groups;
+                call.args.groups_kept = shapes[i].kept;
+                call.args.group_rank = 1 + kind % 2;
             }
             all_agree(&call);
             arena_close(&call.arena);
@@ -96,6 +102,34 @@ static void budgets_work_as_by_hand(void **state)
     memcpy(at(call.args.mask), (uint8_t[]){0, 0, 1, 1, 0, 0}, 6);
     call.args.scale = 2;
     expect(&call, (int32_t[]){1, 3, 4, 5}, (int32_t[]){3, 2, -1, -1}, (float[]){2, 0, 0, 0});
+    arena_close(&call.arena);
+}
+
+/* Eight experts in four groups, the best two groups kept. By the sum of two the groups are worth 1.0, 0.9375, 0.75, 1.0625;
+ * by the best one 0.5, 0.875, 0.625, 0.5625. */
+static void groups_and_bias_work_as_by_hand(void **state)
+{
+    (void)state;
+    static const float scores[] = {0.5f, 0.5f, 0.875f, 0.0625f, 0.625f, 0.125f, 0.5625f, 0.5f};
+    struct call call;
+    call_open(&call, 1, 8, 3, 1);
+    memcpy(at(call.args.score), scores, sizeof scores);
+    call.args.groups = 4;
+    call.args.groups_kept = 2;
+    call.args.group_rank = 2;
+    expect(&call, (int32_t[]){6, 0, 1}, (int32_t[]){6, 0, 1}, (float[]){0.5625f, 0.5f, 0.5f});
+    call.args.group_rank = 1;
+    expect(&call, (int32_t[]){2, 4, 5}, (int32_t[]){2, 4, 5}, (float[]){0.875f, 0.625f, 0.125f});
+    call.args.bias = arena_take(&call.arena, sizeof scores);
+    memcpy(at(call.args.bias), (float[]){0, 0, -0.5f, 0, 0, 0, 0, 0.25f}, sizeof scores);
+    call.args.group_rank = 2;               /* now 1.0, 0.4375, 0.75, 1.3125; expert 7 is chosen first, and weighs 0.5 */
+    expect(&call, (int32_t[]){7, 6, 0}, (int32_t[]){7, 6, 0}, (float[]){0.5f, 0.5625f, 0.5f});
+    call.args.mask = arena_take(&call.arena, 8);
+    memcpy(at(call.args.mask), (uint8_t[]){1, 0, 1, 1, 1, 1, 0, 0}, 8);
+    call.args.mode = BUDGET_TRUNCATE;
+    expect(&call, (int32_t[]){7, 6, 0}, (int32_t[]){0, -1, -1}, (float[]){0.5f, 0, 0});
+    call.args.mode = BUDGET_SUBSTITUTE;     /* groups 0 and 2 are left with 0.5 and 0.75, group 1 with 0.4375 */
+    expect(&call, (int32_t[]){7, 6, 0}, (int32_t[]){4, 0, 5}, (float[]){0.625f, 0.5f, 0.125f});
     arena_close(&call.arena);
 }
 
@@ -170,6 +204,8 @@ static void shortlist_agrees_with_the_reference(void **state)
             struct route_shortlist_args args = {.score = draw_floats(&arena, count, 1, &seed),
                                                 .mask = arena_take(&arena, (size_t)shapes[i].experts), .rows = shapes[i].rows,
                                                 .experts = shapes[i].experts, .budget = shapes[i].budget};
+            if (i % 2)
+                args.bias = draw_floats(&arena, (size_t)args.experts, 0.5f, &seed);
             for (size_t j = 0; j < count && ties; j++)
                 ((float *)at(args.score))[j] = (float)draw_below(&seed, 2);
             struct queue queue = queue_of_ref(&arena);
@@ -218,6 +254,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(choices_agree_with_the_reference),
         cmocka_unit_test(budgets_work_as_by_hand),
+        cmocka_unit_test(groups_and_bias_work_as_by_hand),
         cmocka_unit_test(not_a_number_still_names_experts),
         cmocka_unit_test(scores_agree_with_the_reference),
         cmocka_unit_test(shortlist_agrees_with_the_reference),

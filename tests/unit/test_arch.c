@@ -56,6 +56,17 @@ static const char DEEPSEEK[] =
     "\"vocab_size\":100,\"n_routed_experts\":8,\"num_experts_per_tok\":2,\"n_shared_experts\":3,"
     "\"first_k_dense_replace\":1}";
 
+static const char GRANITE[] =
+    "{\"model_type\":\"granitemoe\",\"hidden_size\":64,\"intermediate_size\":48,\"num_hidden_layers\":4,"
+    "\"num_attention_heads\":4,\"rms_norm_eps\":1e-6,\"max_position_embeddings\":128,\"vocab_size\":100,"
+    "\"num_local_experts\":8,\"num_experts_per_tok\":2,\"embedding_multiplier\":12,\"residual_multiplier\":0.5,"
+    "\"attention_multiplier\":0.125,\"logits_scaling\":6}";
+static const char GLM[] =
+    "{\"model_type\":\"glm4_moe\",\"hidden_size\":64,\"intermediate_size\":96,\"moe_intermediate_size\":48,"
+    "\"num_hidden_layers\":4,\"num_attention_heads\":4,\"head_dim\":32,\"rms_norm_eps\":1e-6,"
+    "\"max_position_embeddings\":128,\"vocab_size\":100,\"n_routed_experts\":8,\"num_experts_per_tok\":2,"
+    "\"n_group\":4,\"topk_group\":2,\"routed_scaling_factor\":1.5,\"attention_bias\":true}";
+
 static void families_say_what_they_are(void **state)
 {
     (void)state;
@@ -126,8 +137,8 @@ static void both_forms_of_rope_mean_the_same(void **state)
 
 /* base, keys that are changed, what the error says */
 static const struct { const char *base, *keys, *says; } REFUSED[] = {
-    {LLAMA, "{\"model_type\":\"gpt2\"}", "model_type is \"gpt2\"; supported are deepseek, llama, mistral, mixtral, "
-     "olmoe, qwen2, qwen2_moe, qwen3, qwen3_moe"},
+    {LLAMA, "{\"model_type\":\"gpt2\"}", "model_type is \"gpt2\"; supported are deepseek, glm4_moe, granitemoe, llama, "
+     "mistral, mixtral, olmoe, qwen2, qwen2_moe, qwen3, qwen3_moe"},
     {LLAMA, "{\"model_type\":null}", "model_type is null"},
     {LLAMA, "{\"mlp_bias\":true}", "mlp_bias is true; this is not supported for llama"},
     {LLAMA, "{\"hidden_act\":\"gelu\"}", "hidden_act is \"gelu\"; only silu"},
@@ -258,6 +269,33 @@ static void shared_experts_stand_beside_routed_ones(void **state)
     assert_int_equal(read_config(DEEPSEEK, "{\"n_shared_experts\":-1}", NULL, &err), -1);
 }
 
+static void multipliers_and_sigmoid_routers_are_read(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    assert_int_equal(read_config(GRANITE, "{}", NULL, &err), 0);
+    assert_true(shape.embed_scale == 12 && shape.residual_scale == 0.5f && shape.logit_divisor == 6);
+    assert_true(shape.attention.scale == 0.125f && shape.router.renormalise);
+    assert_int_equal(read_config(GLM, "{}", NULL, &err), 0);
+    assert_int_equal(shape.rope.rotary, 16);
+    assert_true(shape.attention.qkv_bias && !shape.attention.out_bias);
+    assert_int_equal(shape.attention.qk_norm, QK_NORM_NONE);
+    assert_int_equal(shape.router.kind, ROUTER_SIGMOID);
+    assert_true(shape.router.correction && shape.router.renormalise && shape.router.scale == 1.5f);
+    assert_int_equal(shape.router.groups, 4);
+    assert_int_equal(shape.router.groups_kept, 2);
+    assert_int_equal(shape.shared_inner, 48);
+    assert_int_equal(read_config(GLM, "{\"use_qk_norm\":true,\"attention_bias\":null,\"n_group\":1,\"topk_group\":1,"
+                                 "\"rope_parameters\":{\"rope_type\":\"default\",\"partial_rotary_factor\":0.25}}", NULL, &err), 0);
+    assert_int_equal(shape.rope.rotary, 8);
+    assert_int_equal(shape.attention.qk_norm, QK_NORM_HEAD);
+    assert_false(shape.attention.qkv_bias);
+    assert_int_equal(read_config(GLM, "{\"n_group\":3}", NULL, &err), -1);
+    assert_non_null(strstr(err.text, "8 experts cannot be cut into 3 groups"));
+    assert_int_equal(read_config(GLM, "{\"topk_group\":1,\"num_experts_per_tok\":3}", NULL, &err), -1);
+    assert_int_equal(read_config(GLM, "{\"partial_rotary_factor\":1.5}", NULL, &err), -1);
+}
+
 static void ends_come_from_the_generation_config(void **state)
 {
     (void)state;
@@ -304,6 +342,8 @@ static void known_shapes_have_the_published_sizes(void **state)
     assert_float_equal(parameters("deepseek-moe-16b"), 16.376, 0.001);
     assert_float_equal(parameters("mistral-7b"), 7.242, 0.001);
     assert_float_equal(parameters("qwen1.5-moe-a2.7b"), 14.316, 0.001);
+    assert_float_equal(parameters("glm-4.5-air"), 106.85, 0.01);
+    assert_float_equal(parameters("granite-3.0-1b-a400m"), 1.334, 0.001);
     assert_null(known_shape("gpt-5"));
     for (int i = 0; known_shape_at(i, &summary); i++)
         assert_true(parameters(known_shape_at(i, &summary)) > 0);
@@ -374,6 +414,7 @@ int main(void)
         cmocka_unit_test(windows_slide_where_the_family_says),
         cmocka_unit_test(dense_layers_stand_among_experts),
         cmocka_unit_test(shared_experts_stand_beside_routed_ones),
+        cmocka_unit_test(multipliers_and_sigmoid_routers_are_read),
         cmocka_unit_test(ends_come_from_the_generation_config),
         cmocka_unit_test(known_shapes_have_the_published_sizes),
         cmocka_unit_test(shapes_take_another_number_of_layers),

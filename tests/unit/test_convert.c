@@ -276,6 +276,35 @@ static void misfits_are_named(void **state)
     free(source);
 }
 
+/* With the tensor that joins embedding and hidden state it is a layer that predicts further; without, one too many. */
+static void further_layers_are_counted(void **state)
+{
+    (void)state;
+    char *source = new_folder("further", TINY_OLMOE);
+    for (int joint = 0; joint < 2; joint++) {
+        struct weights all = {0};
+        struct err err = {0};
+        struct checkpoint *checkpoint = NULL;
+        struct conversion plan = {0};
+        tiny_outside(&all, "F32");
+        for (int layer = 0; layer < TINY_LAYERS + 1; layer++) {
+            tiny_attention(&all, layer, "F32");
+            tiny_experts(&all, layer, "F32");
+        }
+        if (joint)
+            weights_add(&all, "model.layers.2.eh_proj.weight", "F32", 0, TINY_HIDDEN, 2 * TINY_HIDDEN);
+        weights_write(&all, unit_path(source, "model.safetensors"));
+        assert_int_equal(checkpoint_open(&checkpoint, source, NULL, &err), 0);
+        assert_int_equal(conversion_plan(&plan, checkpoint, &KEEP, &err), joint ? 0 : -1);
+        assert_int_equal(plan.left_out, joint ? 9 + 3 * TINY_EXPERTS + 1 : 0);
+        if (!joint)
+            assert_non_null(strstr(err.text, "has no place"));
+        conversion_free(&plan);
+        checkpoint_close(&checkpoint);
+    }
+    free(source);
+}
+
 /* Puts one f32 into the first tensor of the file (lm_head). */
 static void poke(const char *path, float value)
 {
@@ -440,6 +469,7 @@ int main(void)
         cmocka_unit_test(shards_in_any_order_are_the_same_model),
         cmocka_unit_test(fused_experts_are_the_same_model),
         cmocka_unit_test(misfits_are_named),
+        cmocka_unit_test(further_layers_are_counted),
         cmocka_unit_test(values_must_be_finite_and_fit),
         cmocka_unit_test(dense_models_with_biases_convert),
         cmocka_unit_test(a_tied_head_may_be_repeated),

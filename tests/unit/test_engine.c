@@ -292,12 +292,12 @@ static void bad_batches_are_refused_and_change_nothing(void **state)
     unlink(path);
 }
 
-/* A shape that surely has expert layers. */
+/* A shape that surely has expert layers, and from which a budget of one expert takes some away. */
 static const char *moe_file(uint64_t *seed, struct hparams *shape)
 {
     for (;; ++*seed) {
         const char *path = tiny_file(*seed, FORMAT_F32, shape);
-        if (hparams_moe_layers(shape) && shape->router.experts >= 6)
+        if (hparams_moe_layers(shape) && shape->router.experts >= 6 && shape->router.top_k > 1)
             return path;
     }
 }

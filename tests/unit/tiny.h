@@ -46,16 +46,28 @@ static inline struct hparams tiny_shape(struct chance *chance)
     shape.attention.out_bias = chance_range(chance, 0, 1);
     shape.attention.clip_qkv = chance_range(chance, 0, 2) ? 0 : 0.8f;
     shape.attention.scale = 1.0f / sqrtf((float)shape.attention.head_dim);
-    shape.rope = (struct rope_shape){.kind = ROPE_DEFAULT, .rotary = shape.attention.head_dim, .theta = 10000, .factor = 1};
+    shape.rope = (struct rope_shape){.kind = ROPE_DEFAULT, .rotary = 2 * chance_range(chance, 1, shape.attention.head_dim / 2), .theta = 10000, .factor = 1};
     if (moe) {
         shape.router.experts = experts;
         shape.router.top_k = chance_range(chance, 1, experts < 4 ? experts : 4);
         shape.router.renormalise = chance_range(chance, 0, 1);
         shape.expert_inner = chance_range(chance, 3, 40);
+        shape.router.kind = chance_range(chance, 0, 1) ? ROUTER_SOFTMAX_TOPK : ROUTER_SIGMOID;
+        shape.router.correction = chance_range(chance, 0, 2) == 0;
+        if (experts % 2 == 0 && experts / 2 >= shape.router.top_k && experts / 2 >= 2 && chance_range(chance, 0, 1)) {
+            shape.router.groups = 2;
+            shape.router.groups_kept = 1;
+            shape.router.group_rank = chance_range(chance, 1, 2);
+        }
         shape.shared_inner = chance_range(chance, 0, 1) ? chance_range(chance, 3, 60) : 0;
         shape.shared_gate = shape.shared_inner && chance_range(chance, 0, 1);
     }
-    shape.router.scale = 1;
+    shape.router.scale = chance_range(chance, 0, 1) ? 1 : 1.8f;
+    if (chance_range(chance, 0, 2) == 0) {
+        shape.embed_scale = 1.5f;
+        shape.residual_scale = 0.7f;
+        shape.logit_divisor = 2;
+    }
     for (int n = 0; n < shape.layers; n++) {
         shape.layer[n].ffn = moe && (n || chance_range(chance, 0, 2)) ? FFN_EXPERTS : FFN_DENSE;
         shape.layer[n].window = chance_range(chance, 0, 2) ? 0 : chance_range(chance, 3, 90);
@@ -64,8 +76,8 @@ static inline struct hparams tiny_shape(struct chance *chance)
     }
     if (!hparams_moe_layers(&shape)) {
         shape.router.experts = shape.router.top_k = shape.expert_inner = 0;
-        shape.router.renormalise = shape.shared_gate = false;
-        shape.shared_inner = 0;
+        shape.router.renormalise = shape.router.correction = shape.shared_gate = false;
+        shape.shared_inner = shape.router.groups = 0;
     }
     return shape;
 }
