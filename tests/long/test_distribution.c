@@ -19,12 +19,12 @@ static void take(void *argument, int member, int members)
     struct work *work = argument;
     (void)member, (void)members;
     for (int at; (at = atomic_fetch_add(&work->next, 1)) < CELLS + MISTAKES * TEMPERATURES;) {
-        int mistake = at - CELLS;
-        struct grid_place place = mistake < 0 ? grid_place(at) : grid_mistake(mistake / TEMPERATURES, mistake % TEMPERATURES);
-        if (mistake < 0)
+        int mistake = (at - CELLS) / TEMPERATURES, t = (at - CELLS) % TEMPERATURES;
+        struct grid_place place = at < CELLS ? grid_place(at) : grid_mistake(mistake, t);
+        if (at < CELLS)
             grid_run(&place, &work->world, GRID_RULE, SAMPLES, &work->cells[at]);
         else
-            grid_run(&place, &work->world, GRID_PLAIN, MISTAKE_SAMPLES, &work->mistakes[mistake / TEMPERATURES][mistake % TEMPERATURES]);
+            grid_run(&place, &work->world, GRID_PLAIN, MISTAKE_SAMPLES, &work->mistakes[mistake][t]);
     }
 }
 
@@ -58,8 +58,8 @@ static void every_rule_gives_its_distribution(void **state)
         char name[160];
         if (!grid_sees(tally))
             continue;
-        print_error("%s: z %.2f, %ld impossible, %ld other than without a draft\n", grid_name(&place, name, sizeof name), tally->z,
-                    tally->impossible, tally->other);
+        print_error("%s: z %.2f, %ld impossible, %ld other than without a draft\n", grid_name(&place, name, sizeof name),
+                    tally->z, tally->impossible, tally->other);
         bad++;
     }
     assert_int_equal(bad, 0);

@@ -334,8 +334,8 @@ static inline int plain_coupled(struct cell *cell, const struct draft *draft, in
     int at = -1, accepted = 0;
     for (;;) {
         int32_t kept[V];
-        struct sample_draw draw = {cell->key, (uint32_t)(ROOT_POSITION + place + 1 + (cell->mistake == SAME_NOISE ? 0 : accepted)),
-                                   0, 0};
+        const int place_of_noise = place + (cell->mistake == SAME_NOISE ? 0 : accepted);
+        struct sample_draw draw = {cell->key, (uint32_t)(ROOT_POSITION + place_of_noise + 1), 0, 0};
         const int row = cell->mistake == PARENT_ROW && at >= 0 ? draft->parent[at] : at;
         const float *logit = draft->logits + (row + 1) * V;
         int32_t choice = sample_token(logit, V, &cell->filter, &draw, kept);
@@ -409,7 +409,8 @@ static inline void expect_target(struct cell *cell)
  * distribution of the TEXT - place tokens to come. */
 struct typical_law { double law[TEXT + 1][V + 1][OUTCOMES]; };
 
-static inline void count_draft(struct cell *cell, struct typical_law *out, struct draft *draft, int place, int32_t last, double mass)
+static inline void count_draft(struct cell *cell, struct typical_law *out, struct draft *draft, int place, int32_t last,
+                               double mass)
 {
     int32_t emitted[DRAFT_MOST + 1];
     int code = 0, room = 1;
@@ -425,8 +426,8 @@ static inline void count_draft(struct cell *cell, struct typical_law *out, struc
 }
 
 /* Adds child after child in every way there is; `from` is the node whose child number `child` is next. */
-static inline void count_drafts(struct cell *cell, struct typical_law *out, struct draft *draft, int place, int32_t last, int from,
-                                int child, double mass)
+static inline void count_drafts(struct cell *cell, struct typical_law *out, struct draft *draft, int place, int32_t last,
+                                int from, int child, double mass)
 {
     const int level = from < 0 ? 0 : draft->depth[from];
     if (from >= draft->view.nodes || level == LEVELS || !cell->shape.width[level]) {
@@ -692,8 +693,8 @@ enum { MISTAKES = sizeof grid_mistakes / sizeof *grid_mistakes };
 
 static inline struct grid_place grid_mistake(int number, int temperature)
 {
-    return (struct grid_place){grid_mistakes[number].family, grid_mistakes[number].mistake, grid_mistakes[number].shape, temperature,
-                               grid_mistakes[number].filter};
+    return (struct grid_place){grid_mistakes[number].family, grid_mistakes[number].mistake, grid_mistakes[number].shape,
+                               temperature, grid_mistakes[number].filter};
 }
 
 /* Says what a place is, for messages. */

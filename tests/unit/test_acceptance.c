@@ -2,7 +2,6 @@
  * and what single steps promise. tests/long/test_distribution.c has the same grid with more samples. */
 #include "tests/unit/distribution.h"
 
-#include "common/verify/coupled.h"
 #include "kernels/plain/typical.h"
 
 enum { SAMPLES = 10000 };
@@ -25,8 +24,8 @@ static void every_rule_gives_its_distribution(void **state)
         char name[160];
         grid_run(&place, &world, GRID_RULE, SAMPLES, &tally);
         if (grid_sees(&tally))
-            fail_msg("%s: z %.2f, %ld impossible, %ld other than without a draft", grid_name(&place, name, sizeof name), tally.z,
-                     tally.impossible, tally.other);
+            fail_msg("%s: z %.2f, %ld impossible, %ld other than without a draft", grid_name(&place, name, sizeof name),
+                     tally.z, tally.impossible, tally.other);
     }
 }
 
@@ -116,7 +115,7 @@ static void at_temperature_0_every_rule_gives_the_best_tokens(void **state)
 }
 
 /* Of a chain of one token drawn from q: how often it is accepted. */
-static double acceptance_rate(char family, const double *p, const float *q, const float *target, const float *source, bool shared,
+static double acceptance_rate(const char *name, const float *q, const float *target, const float *source, bool shared,
                               int trials)
 {
     struct acceptance_setup setup = {V, 1, {1, 1, 0, 0}};
@@ -125,10 +124,9 @@ static double acceptance_rate(char family, const double *p, const float *q, cons
     const int32_t parent[1] = {-1};
     float logits[2 * V];
     int accepted = 0;
-    (void)p;
     memcpy(logits, target, V * sizeof *logits);
     memcpy(logits + V, target, V * sizeof *logits);
-    assert_int_equal(acceptance_open(&rule, family == 'r' ? "rejection" : NULL, &setup, NULL), 0);
+    assert_int_equal(acceptance_open(&rule, name, &setup, NULL), 0);
     for (int trial = 0; trial < trials; trial++) {
         int32_t kept[V], token[1], path[1], emitted[2];
         double value[1];
@@ -169,9 +167,9 @@ static void acceptance_is_as_high_as_theory_allows(void **state)
         }
         double bound = coupling_overlap(p, q, V);
         assert_true(exact < bound && exact > bound / (2 - bound) && chance < exact - 0.1);
-        assert_float_equal(acceptance_rate('r', p, q, target, source, true, TRIALS), bound, room);
-        assert_float_equal(acceptance_rate('c', p, q, target, source, true, TRIALS), exact, room);
-        assert_float_equal(acceptance_rate('c', p, q, target, source, false, TRIALS), chance, room);
+        assert_float_equal(acceptance_rate("rejection", q, target, source, true, TRIALS), bound, room);
+        assert_float_equal(acceptance_rate("coupled", q, target, source, true, TRIALS), exact, room);
+        assert_float_equal(acceptance_rate("coupled", q, target, source, false, TRIALS), chance, room);
     }
 }
 
@@ -209,22 +207,46 @@ static void equal_distributions_are_always_accepted(void **state)
     for (int round = 0; round < 20000; round++) {
         const struct sample_filter filter = {1, 1, 0, 0};
         const float *logit = world.draft[round % PLACES][round % V];
-        const int32_t parent[1] = {-1};
-        int32_t kept[V], token[1], path[1], emitted[2];
+        const int32_t parent[2] = {-1, 0};
+        int32_t kept[V], token[2], path[2], emitted[3];
         double value[1], residual[V];
-        float q[V], logits[2 * V];
-        const float *proposal[1] = {q};
-        struct sample_draw draw = {(uint64_t)round, 1, 0, 0}, ahead = {(uint64_t)round, 2, 0, 0};
-        struct reject_draft draft = {1, token, parent, proposal};
-        memcpy(logits, logit, sizeof logits / 2);
-        memcpy(logits + V, logit, sizeof logits / 2);
-        assert_int_equal(coupling_draft(logit, V, &filter, &ahead, 1, kept, value, token, NULL, q), 1);
-        int accepted = reject_walk(&draft, logits, V, &filter, &draw, kept, residual, path, emitted);
-        assert_in_range(emitted[accepted], 0, V - 1);
-        assert_int_equal(accepted, 1);          /* q is p rounded to f32: a refusal has a probability below 1e-7 */
-        proposal[0] = NULL;
-        assert_in_range(reject_walk(&draft, logits, V, &filter, &draw, kept, residual, path, emitted), 0, 1);
+        float q[V], logits[3 * V];
+        const float *proposal[2] = {q, q};
+        struct reject_draft draft = {2, token, parent, proposal};
+        for (int i = 0; i < 3; i++)
+            memcpy(logits + i * V, logit, V * sizeof *logits);
+        for (uint32_t i = 0; i < 2; i++) {
+            struct sample_draw ahead = {(uint64_t)round, 2 + i, 0, 0};
+            assert_int_equal(coupling_draft(logit, V, &filter, &ahead, 1, kept, value, token + i, NULL, q), 1);
+        }
+        struct sample_draw draw = {(uint64_t)round, 1, 0, 0};
+        /* q is p rounded to f32: a refusal has a probability below 1e-7 */
+        assert_int_equal(reject_walk(&draft, logits, V, &filter, &draw, kept, residual, path, emitted), 2);
+        assert_in_range(emitted[2], 0, V - 1);
     }
+}
+
+/* What rounding alone would refuse is kept: behind it nothing would be left to draw. */
+static void rounding_refuses_nothing(void **state)
+{
+    const float half[2] = {0.5f, 0.5f};
+    double last[2] = {-1, 5e-324}, total = 5e-324, same[2] = {0.5, 0.5}, more = 1 + 1e-9;
+    (void)state;
+    assert_int_equal(reject_child(last, 2, &total, 1, NULL, 0.9), 1);
+    assert_int_equal(reject_child(same, 2, &more, 0, half, 1 - 1e-12), 1);
+    assert_int_equal(reject_draw((const double[3]){0, 0.25, -1}, 3, 0.5, 0.9), 1);
+}
+
+/* No order of tries keeps what its sibling's refusal ruled out, or what its proposal cannot give. */
+static void what_cannot_have_been_drawn_is_refused(void **state)
+{
+    const float half[3] = {0.5f, 0.5f, 0};
+    double residual[3] = {-1, 0.2, 0.8}, total = 1;
+    (void)state;
+    assert_int_equal(reject_child(residual, 3, &total, 0, NULL, 1e-9), 0);
+    assert_int_equal(reject_child(residual, 3, &total, 0, half, 1e-9), 0);
+    assert_int_equal(reject_child(residual, 3, &total, 2, half, 1e-9), 0);
+    assert_true(residual[1] == 0.2 && residual[2] == 0.8 && total == 1);
 }
 
 static void typical_keeps_what_the_formula_says(void **state)
@@ -334,6 +356,8 @@ int main(void)
         cmocka_unit_test(acceptance_is_as_high_as_theory_allows),
         cmocka_unit_test(coupled_drafts_begin_with_the_choice),
         cmocka_unit_test(equal_distributions_are_always_accepted),
+        cmocka_unit_test(rounding_refuses_nothing),
+        cmocka_unit_test(what_cannot_have_been_drawn_is_refused),
         cmocka_unit_test(typical_keeps_what_the_formula_says),
         cmocka_unit_test(what_is_not_finite_is_named),
         cmocka_unit_test(rules_are_opened_by_name),
