@@ -18,10 +18,17 @@ void tokenizer_free(struct tokenizer **tokenizer)
     mem_free(&t->added_by_id);
     mem_free(&t->raw.nodes);
     mem_free(&t->normalized.nodes);
-    for (int i = 0; i < t->n_splits; i++) {
-        regex_free(&t->splits[i].regex);
-        mem_free(&t->splits[i].literal);
+    for (int i = 0; i < t->n_splits; i++)
+        needle_free(&t->splits[i].needle);
+    for (int i = 0; i < t->n_normalizers; i++) {
+        needle_free(&t->normalizers[i].needle);
+        mem_free(&t->normalizers[i].content);
     }
+    for (int i = 0; i < t->n_decoders; i++) {
+        needle_free(&t->decoders[i].needle);
+        mem_free(&t->decoders[i].content);
+    }
+    mem_free(&t->is_byte);
     tokens_free(&t->before);
     tokens_free(&t->after);
     text_free(&t->bytes);
@@ -86,9 +93,10 @@ static void encoder_free(struct encoder *e)
 }
 
 /* A normalised text without added tokens. */
-static int encode_plain(struct encoder *e, const char *text, size_t bytes, struct err *err)
+static int encode_plain(struct encoder *e, const char *text, size_t bytes, bool at_start, struct err *err)
 {
     struct pieces *in = &e->pieces[0], *out = &e->pieces[1];
+    in->at_start = out->at_start = at_start;
     text_clear(&in->text);
     in->n = 0;
     if (text_put(&in->text, text, bytes, err) || mem_grow(&in->spans, &in->room, 1, sizeof *in->spans, err))
@@ -110,23 +118,22 @@ static int encode_plain(struct encoder *e, const char *text, size_t bytes, struc
 }
 
 /* The text between the added tokens of the first kind. */
-static int encode_section(struct encoder *e, const char *text, size_t bytes, const struct origins *origins, struct err *err)
+static int encode_section(struct encoder *e, struct passage in, bool at_start, struct err *err)
 {
     for (int i = 0; i < e->t->n_normalizers; i++) {
         struct text *made = &e->text[i & 1];
-        if (e->t->normalizers[i].apply(text, bytes, origins, made, &e->origins[i & 1], err))
+        if (e->t->normalizers[i].apply(&e->t->normalizers[i], &e->split.regex, in, made, &e->origins[i & 1], err))
             return -1;
-        text = made->data;
-        bytes = made->length;
-        origins = &e->origins[i & 1];
+        in = (struct passage){ made->data, made->length, &e->origins[i & 1] };
     }
-    if (!bytes)
+    if (!in.bytes)
         return 0;
-    if (added_find(&e->t->normalized, e->t->added, text, bytes, origins, &e->normalized, err))
+    if (added_find(&e->t->normalized, e->t->added, in.text, in.bytes, in.origins, &e->normalized, err))
         return -1;
     for (size_t i = 0; i < e->normalized.n; i++) {
         struct added_cut cut = e->normalized.cuts[i];
-        if (cut.token >= 0 ? tokens_put(&e->out, cut.token, err) : encode_plain(e, text + cut.begin, cut.end - cut.begin, err))
+        if (cut.token >= 0 ? tokens_put(&e->out, cut.token, err) :
+            encode_plain(e, in.text + cut.begin, cut.end - cut.begin, at_start && !cut.begin, err))
             return -1;
     }
     return 0;
@@ -159,7 +166,7 @@ static int encode_text(struct encoder *e, const char *text, size_t bytes, const 
             if (tokens_put(&e->out, cut.token, err))
                 return -1;
         } else if (cut_origins(origins, &run, cut, &e->section, err) ||
-                   encode_section(e, text + cut.begin, cut.end - cut.begin, &e->section, err)) {
+                   encode_section(e, (struct passage){ text + cut.begin, cut.end - cut.begin, &e->section }, !cut.begin, err)) {
             return -1;
         }
     }
@@ -219,87 +226,4 @@ int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t
 {
     struct text_segment whole = { .bytes = bytes, .from_template = false };
     return tokenizer_encode_segments(tokenizer, text, &whole, 1, flags, out, err);
-}
-
-/* ---- decoding ---- */
-
-static const char replacement[] = "\xEF\xBF\xBD";
-
-void token_decoder_start(struct token_decoder *decoder, const struct tokenizer *tokenizer, unsigned flags)
-{
-    *decoder = (struct token_decoder){ .tokenizer = tokenizer, .flags = flags };
-}
-
-/* Whether n bytes (1 to 3) can still become a character. */
-static bool is_prefix(const uint8_t *p, int n)
-{
-    int length = p[0] >= 0xC2 && p[0] <= 0xDF ? 2 : (p[0] & 0xF0) == 0xE0 ? 3 : p[0] >= 0xF0 && p[0] <= 0xF4 ? 4 : 0;
-    if (n >= length)
-        return false;
-    if (n > 1) {
-        uint8_t low = p[0] == 0xE0 ? 0xA0 : p[0] == 0xF0 ? 0x90 : 0x80, high = p[0] == 0xED ? 0x9F : p[0] == 0xF4 ? 0x8F : 0xBF;
-        if (p[1] < low || p[1] > high)
-            return false;
-    }
-    return n < 3 || (p[2] & 0xC0) == 0x80;
-}
-
-static int put_byte(struct token_decoder *d, uint8_t byte, struct text *out, struct err *err)
-{
-    d->held[d->n_held++] = byte;
-    while (d->n_held) {
-        int length = utf8_next((const char *)d->held, (size_t)d->n_held, NULL);
-        if (length) {
-            d->n_held = 0;             /* the last byte made it whole */
-            return text_put(out, d->held, (size_t)length, err);
-        }
-        if (is_prefix(d->held, d->n_held))
-            return 0;
-        /* What came before the last byte was a prefix of nothing, or the byte stands alone and is none. */
-        if (text_put(out, replacement, 3, err))
-            return -1;
-        d->held[0] = byte;
-        d->n_held = d->n_held > 1 ? 1 : 0;
-    }
-    return 0;
-}
-
-int token_decoder_put(struct token_decoder *d, int32_t id, struct text *out, struct err *err)
-{
-    size_t count;
-    const uint8_t *bytes = tokenizer_token_bytes(d->tokenizer, id, &count);
-    if (!bytes || (!(d->flags & TOKENIZER_SHOW_SPECIAL) && tokenizer_is_special(d->tokenizer, id)))
-        return 0;
-    for (size_t i = 0; i < count; i++) {
-        if (!d->n_held && bytes[i] < 0x80) {
-            size_t run = 1;
-            while (i + run < count && bytes[i + run] < 0x80)
-                run++;
-            if (text_put(out, bytes + i, run, err))
-                return -1;
-            i += run - 1;
-        } else if (put_byte(d, bytes[i], out, err)) {
-            return -1;
-        }
-    }
-    d->started = true;
-    return 0;
-}
-
-int token_decoder_end(struct token_decoder *d, struct text *out, struct err *err)
-{
-    bool held = d->n_held > 0;
-    d->n_held = 0;
-    return held ? text_put(out, replacement, 3, err) : 0;
-}
-
-int tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids, int n, unsigned flags, struct text *out,
-                     struct err *err)
-{
-    struct token_decoder decoder;
-    token_decoder_start(&decoder, tokenizer, flags);
-    for (int i = 0; i < n; i++)
-        if (token_decoder_put(&decoder, ids[i], out, err))
-            return -1;
-    return token_decoder_end(&decoder, out, err);
 }

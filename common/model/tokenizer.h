@@ -74,14 +74,16 @@ int tokenizer_encode_segments(const struct tokenizer *tokenizer, const char *tex
 
 /* Tokens to text as they come. What is appended to `out` is always whole UTF-8 characters: the bytes of an incomplete one
  * are held back until the next token, or, at the end, become one U+FFFD. Invalid bytes become U+FFFD, one for each maximal
- * valid prefix. */
+ * valid prefix. Byte tokens (<0xE2>) are held back until another token comes: if their run is not valid, each of them
+ * becomes one U+FFFD (where a run is longer than 256 bytes, what came before those stays as it was). */
 enum { TOKENIZER_SHOW_SPECIAL = 1 };
 struct token_decoder {
     const struct tokenizer *tokenizer;
     unsigned flags;
-    bool started;
-    int n_held;
-    uint8_t held[4];
+    bool started, run_bad;
+    int n_held, n_run;
+    uint8_t held[4], run[256];
+    int64_t to_strip;
 };
 void token_decoder_start(struct token_decoder *decoder, const struct tokenizer *tokenizer, unsigned flags);
 int token_decoder_put(struct token_decoder *decoder, int32_t id, struct text *out, struct err *err);

@@ -21,6 +21,23 @@ int origins_put(struct origins *origins, size_t end, bool from_template, struct 
     return 0;
 }
 
+int origins_map(const struct origins *origins, size_t *run, size_t begin, size_t end, size_t out_begin, size_t out_end,
+                bool same, struct origins *out, struct err *err)
+{
+    bool from_template = true;
+    while (origins->runs[*run].end <= begin)
+        ++*run;
+    for (;; ++*run) {
+        const struct origin_run *r = &origins->runs[*run];
+        from_template = from_template && r->from_template;
+        if (same && origins_put(out, out_begin + (r->end < end ? r->end : end) - begin, r->from_template, err))
+            return -1;
+        if (r->end >= end)
+            break;
+    }
+    return same ? 0 : origins_put(out, out_end, from_template, err);
+}
+
 void added_trie_start(struct added_trie *trie)
 {
     for (int i = 0; i < 256; i++)
@@ -83,7 +100,7 @@ static int32_t longest(const struct added_trie *trie, const char *text, size_t a
 }
 
 /* White_Space of Unicode. */
-static bool is_space(uint32_t c)
+bool is_space(uint32_t c)
 {
     return (c >= 9 && c <= 13) || c == 32 || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) ||
            c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;

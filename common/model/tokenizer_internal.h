@@ -1,11 +1,12 @@
 /* The parts of a tokenizer, for the files tokenizer*.c alone.
  *
- *   tokenizer_load.c    tokenizer.json -> struct tokenizer, one table row for each kind of element
- *   tokenizer_added.c   finding added tokens in a text
- *   tokenizer_nfc.c     normalisation
- *   tokenizer_split.c   pre-tokenisers;  tokenizer_regex.c: their patterns
- *   tokenizer_bpe.c     vocabulary, merges, one piece -> ids
- *   tokenizer.c         the way of a text through all of these, and back */
+ *   tokenizer_load.c       tokenizer.json -> struct tokenizer
+ *   tokenizer_elements.c   its elements: one table row for each kind of normaliser, pre-tokeniser, post-processor, decoder
+ *   tokenizer_added.c      finding added tokens in a text
+ *   tokenizer_normalize.c  normalisers;  tokenizer_nfc.c: the normalisation forms of Unicode
+ *   tokenizer_split.c      pre-tokenisers;  tokenizer_regex.c: their patterns
+ *   tokenizer_bpe.c        vocabulary, merges, one piece -> ids
+ *   tokenizer.c            the way of a text through all of these;  tokenizer_decode.c: and back */
 #ifndef MOE_MODEL_TOKENIZER_INTERNAL_H
 #define MOE_MODEL_TOKENIZER_INTERNAL_H
 
@@ -27,6 +28,11 @@ struct origins {
     size_t n, room;
 };
 int origins_put(struct origins *origins, size_t end, bool from_template, struct err *err);   /* joins with an equal run */
+
+/* The bytes begin to end (not none) have become out_begin to out_end: the same bytes, or others, which come from a template if
+ * all the old ones did. *run moves forwards only: start with 0. */
+int origins_map(const struct origins *origins, size_t *run, size_t begin, size_t end, size_t out_begin, size_t out_end,
+                bool same, struct origins *out, struct err *err);
 
 /* ---- vocabulary and merges ---- */
 
@@ -105,17 +111,12 @@ struct added_cuts { struct added_cut *cuts; size_t n, room; };
 int added_find(const struct added_trie *trie, const struct added_token *tokens, const char *text, size_t bytes,
                const struct origins *origins, struct added_cuts *out, struct err *err);
 
-/* ---- normalisation ---- */
-
-/* out and out_origins are overwritten. */
-int nfc_apply(const char *text, size_t bytes, const struct origins *origins, struct text *out, struct origins *out_origins,
-              struct err *err);
-
 /* ---- pre-tokenisation ---- */
 
 struct span { size_t begin, end; };
 struct pieces {                /* a text and the pieces it is cut into, in order, none empty */
     struct text text;
+    bool at_start;             /* its first byte is the first of the whole input */
     struct span *spans;
     size_t n, room;
 };
@@ -136,6 +137,18 @@ void regex_scratch_free(struct regex_scratch *scratch);
 int regex_find(const struct regex *regex, struct regex_scratch *scratch, const char *text, size_t bytes, size_t from,
                struct span *at, struct err *err);
 
+/* What is looked for: a pattern or a literal string. */
+struct needle {
+    struct regex regex;
+    char *literal;
+    size_t literal_bytes;
+};
+struct needle_walk { size_t from, last; bool any; };           /* start with {0} */
+void needle_free(struct needle *needle);
+/* The next match: 1 and *at, 0, or -1. An empty match right behind a match does not count. */
+int needle_next(const struct needle *needle, struct regex_scratch *scratch, const char *text, size_t bytes,
+                struct needle_walk *walk, struct span *at, struct err *err);
+
 enum split_behavior { SPLIT_REMOVED, SPLIT_ISOLATED, SPLIT_MERGED_WITH_PREVIOUS, SPLIT_MERGED_WITH_NEXT, SPLIT_CONTIGUOUS };
 
 struct split_cut { size_t begin, end; bool match; };
@@ -151,27 +164,64 @@ typedef int split_apply(const struct split_step *step, struct split_scratch *scr
                         struct pieces *out, struct err *err);
 struct split_step {            /* one element of the pre-tokeniser list */
     split_apply *apply;
-    struct regex regex;        /* or a literal string */
-    char *literal;
-    size_t literal_bytes;
+    struct needle needle;
     enum split_behavior behavior;
-    bool invert, add_prefix_space, use_regex;
+    bool (*is)(uint32_t code); /* characters that split_characters looks for */
+    bool invert, add_prefix_space, first_only, use_regex;
 };
-split_apply split_pattern, split_byte_level, split_digits;
+split_apply split_pattern, split_byte_level, split_characters, split_metaspace;
+bool is_numeric(uint32_t code), is_punctuation(uint32_t code), is_space(uint32_t code);
 extern const char split_byte_level_pattern[];
 
 uint32_t byte_level_char(uint8_t byte);                /* the byte-level alphabet */
 int byte_level_byte(uint32_t code);                    /* its inverse; -1 for other characters */
 
+/* ---- normalisation ---- */
+
+struct passage {
+    const char *text;
+    size_t bytes;
+    const struct origins *origins;
+};
+struct normalizer_step;
+/* out and out_origins are overwritten. */
+typedef int normalizer_apply(const struct normalizer_step *step, struct regex_scratch *scratch, struct passage in,
+                             struct text *out, struct origins *out_origins, struct err *err);
+struct normalizer_step {       /* one element of the normaliser list */
+    normalizer_apply *apply;
+    struct needle needle;
+    char *content;             /* what Prepend writes, and Replace in place of the needle */
+    size_t content_bytes;
+    bool compatible, composed; /* the form of Unicode: NFD, NFC, NFKD, NFKC */
+};
+normalizer_apply normalize_form, normalize_prepend, normalize_replace;
+
 /* ---- the whole ---- */
 
-struct normalizer_step {
-    int (*apply)(const char *text, size_t bytes, const struct origins *origins, struct text *out, struct origins *out_origins,
-                 struct err *err);
+struct decoder_step;           /* rewrites the content of a token towards the bytes it stands for */
+typedef int decoder_apply(const struct decoder_step *step, struct regex_scratch *scratch, const struct text *in,
+                          struct text *out, struct err *err);
+struct decoder_step {
+    decoder_apply *apply;
+    struct needle needle;
+    char *content;
+    size_t content_bytes;
+    int64_t left, right;       /* Strip: at most so many of the needle */
+    bool skips_added;
 };
+decoder_apply decode_byte_level, decode_replace, decode_strip;
+int decode_vocabulary(struct tokenizer *t, struct err *err);
 
-struct decoder_step {          /* rewrites the content of a token to the bytes it stands for */
-    int (*apply)(const struct decoder_step *step, const struct text *in, struct text *out, struct err *err);
+/* What decoders do beyond rewriting single tokens. */
+struct decoding {
+    bool raw;                  /* tokens are bytes, not characters */
+    bool byte_tokens;          /* <0xNN> is that byte */
+    bool whole_runs;           /* a run of byte tokens that is not valid becomes U+FFFD from end to end, not only where it is not */
+    bool fused;                /* while loading: the decoders so far make one string of all tokens */
+    bool first_drops;          /* the first token loses every `dropped`, where in others that is a space */
+    char dropped[5], stripped[5];
+    int64_t strip;             /* the text loses at most so many `stripped` at its beginning ... */
+    bool strip_each;           /* ... or each token one, as long as there is no text */
 };
 
 enum { TOKENIZER_STEPS = 16, TOKENIZER_ADDED_BYTES = 512, TOKENIZER_PATTERN_BYTES = 16384 };
@@ -186,10 +236,19 @@ struct tokenizer {
     struct split_step splits[TOKENIZER_STEPS];
     struct decoder_step decoders[TOKENIZER_STEPS];
     int n_normalizers, n_splits, n_decoders;
+    struct decoding decoding;
+    bool *is_byte;                     /* by id: a byte token */
     struct tokens before, after;       /* ids that post_processor puts around a text */
     struct text bytes;                 /* what tokens decode to ... */
     size_t *byte_offsets;              /* ... token id: bytes[byte_offsets[id]] up to byte_offsets[id + 1] */
     struct sha256 hash;
 };
+
+/* Loads one kind of element of tokenizer.json into t; a member that is missing or null is no element. */
+int load_normalizer(struct tokenizer *t, const json_t *root, struct err *err);
+int load_pre_tokenizer(struct tokenizer *t, const json_t *root, struct err *err);
+int load_post_processor(struct tokenizer *t, const json_t *root, struct err *err);
+int load_decoder(struct tokenizer *t, const json_t *root, struct err *err);
+int load_bool(const json_t *object, const char *where, const char *key, bool fallback, bool *out, struct err *err);
 
 #endif

@@ -7,7 +7,7 @@
 
 /* ---- small readers of JSON members; `where` names the element in messages ---- */
 
-static int get_bool(const json_t *object, const char *where, const char *key, bool fallback, bool *out, struct err *err)
+int load_bool(const json_t *object, const char *where, const char *key, bool fallback, bool *out, struct err *err)
 {
     const json_t *value = json_object_get(object, key);
     if (!value || json_is_null(value))
@@ -19,12 +19,6 @@ static int get_bool(const json_t *object, const char *where, const char *key, bo
     return 0;
 }
 
-static const char *get_type(const json_t *element)
-{
-    const char *type = json_string_value(json_object_get(element, "type"));
-    return type ? type : json_is_null(element) ? "null" : "(no type)";
-}
-
 /* What must be absent, null, or the empty string, because nothing here gives it a meaning. */
 static int must_be_empty(const json_t *object, const char *where, const char *key, struct err *err)
 {
@@ -34,193 +28,6 @@ static int must_be_empty(const json_t *object, const char *where, const char *ke
         return 0;
     return err_set(err, ERR_INPUT, "%s: \"%s\" is not supported", where, key);
 }
-
-/* ---- elements: one row a kind, `load` reads its settings ---- */
-
-struct element {
-    const char *type;
-    int (*load)(struct tokenizer *t, const json_t *element, struct err *err);
-};
-
-/* Finds the row of an element and loads it; a Sequence loads its members, a null nothing. */
-static int load_element(struct tokenizer *t, const json_t *element, const char *where, const char *members,
-                        const struct element *rows, int depth, struct err *err)
-{
-    const char *type = get_type(element);
-    if (!element || json_is_null(element))
-        return 0;
-    if (!strcmp(type, "Sequence")) {
-        const json_t *list = json_object_get(element, members), *member;
-        size_t i;
-        if (!json_is_array(list) || depth > 4)
-            return err_set(err, ERR_INPUT, "%s: a Sequence must have a list \"%s\", not nested deeper than 4", where, members);
-        json_array_foreach(list, i, member)
-            if (load_element(t, member, where, members, rows, depth + 1, err))
-                return -1;
-        return 0;
-    }
-    for (; rows->type; rows++)
-        if (!strcmp(type, rows->type))
-            return rows->load(t, element, err) ? err_at(err, "%s %s", where, type) : 0;
-    return err_set(err, ERR_INPUT, "%s: \"%.60s\" is not supported", where, type);
-}
-
-static int too_many(const char *what, struct err *err)
-{
-    return err_set(err, ERR_INPUT, "more than %d %s", TOKENIZER_STEPS, what);
-}
-
-static int load_nfc(struct tokenizer *t, const json_t *element, struct err *err)
-{
-    (void)element;
-    if (t->n_normalizers == TOKENIZER_STEPS)
-        return too_many("normalizers", err);
-    t->normalizers[t->n_normalizers++].apply = nfc_apply;
-    return 0;
-}
-
-static const struct element normalizers[] = { { "NFC", load_nfc }, { NULL, NULL } };
-
-static int load_split(struct tokenizer *t, const json_t *element, struct err *err)
-{
-    static const char *const names[] = { "Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous" };
-    const json_t *pattern = json_object_get(element, "pattern");
-    const json_t *regex = json_object_get(pattern, "Regex"), *literal = json_object_get(pattern, "String");
-    const char *behavior = json_string_value(json_object_get(element, "behavior"));
-    if (t->n_splits == TOKENIZER_STEPS)
-        return too_many("pre-tokenizers", err);
-    struct split_step *step = &t->splits[t->n_splits++];
-    step->apply = split_pattern;
-    int found = -1;
-    for (int i = 0; i < 5; i++)
-        if (behavior && !strcmp(behavior, names[i]))
-            found = i;
-    if (found < 0)
-        return err_set(err, ERR_INPUT, "behavior \"%.40s\" is not supported", behavior ? behavior : "");
-    step->behavior = (enum split_behavior)found;
-    if (get_bool(element, "Split", "invert", false, &step->invert, err))
-        return -1;
-    if (json_is_string(regex))
-        return regex_compile(&step->regex, json_string_value(regex), json_string_length(regex), err);
-    if (!json_is_string(literal) || !json_string_length(literal))
-        return err_set(err, ERR_INPUT, "the pattern must be a Regex or a String that is not empty");
-    step->literal_bytes = json_string_length(literal);
-    step->literal = mem_copy(json_string_value(literal), step->literal_bytes, err);
-    return step->literal ? 0 : -1;
-}
-
-static int load_byte_level(struct tokenizer *t, const json_t *element, struct err *err)
-{
-    if (t->n_splits == TOKENIZER_STEPS)
-        return too_many("pre-tokenizers", err);
-    struct split_step *step = &t->splits[t->n_splits++];
-    step->apply = split_byte_level;
-    step->behavior = SPLIT_ISOLATED;
-    if (get_bool(element, "ByteLevel", "add_prefix_space", true, &step->add_prefix_space, err) ||
-        get_bool(element, "ByteLevel", "use_regex", true, &step->use_regex, err))
-        return -1;
-    return step->use_regex ? regex_compile(&step->regex, split_byte_level_pattern, strlen(split_byte_level_pattern), err) : 0;
-}
-
-static int load_digits(struct tokenizer *t, const json_t *element, struct err *err)
-{
-    bool individual = false;
-    if (t->n_splits == TOKENIZER_STEPS)
-        return too_many("pre-tokenizers", err);
-    if (get_bool(element, "Digits", "individual_digits", false, &individual, err))
-        return -1;
-    t->splits[t->n_splits++] =
-        (struct split_step){ .apply = split_digits, .behavior = individual ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS };
-    return 0;
-}
-
-static const struct element pre_tokenizers[] = {
-    { "Split", load_split }, { "ByteLevel", load_byte_level }, { "Digits", load_digits }, { NULL, NULL }
-};
-
-/* Letters of the byte-level alphabet to bytes; a token with any other letter is its own text. */
-static int decode_byte_level(const struct decoder_step *step, const struct text *in, struct text *out, struct err *err)
-{
-    size_t begin = out->length;
-    (void)step;
-    for (size_t at = 0; at < in->length;) {
-        uint32_t code = 0;
-        at += (size_t)utf8_next(in->data + at, in->length - at, &code);
-        int byte = byte_level_byte(code);
-        if (byte < 0) {
-            out->length = begin;
-            return text_put(out, in->data, in->length, err);
-        }
-        if (text_putc(out, (char)byte, err))
-            return -1;
-    }
-    return 0;
-}
-
-static int load_decode_byte_level(struct tokenizer *t, const json_t *element, struct err *err)
-{
-    (void)element;
-    if (t->n_decoders == TOKENIZER_STEPS)
-        return too_many("decoders", err);
-    t->decoders[t->n_decoders++].apply = decode_byte_level;
-    return 0;
-}
-
-static const struct element decoders[] = { { "ByteLevel", load_decode_byte_level }, { NULL, NULL } };
-
-/* ByteLevel only moves offsets, which nobody here asks for. */
-static int load_no_effect(struct tokenizer *t, const json_t *element, struct err *err)
-{
-    (void)t, (void)element, (void)err;
-    return 0;
-}
-
-static int load_template_token(struct tokenizer *t, const json_t *element, const json_t *piece, struct tokens *side,
-                               struct err *err)
-{
-    const char *name = json_string_value(json_object_get(piece, "id"));
-    const json_t *known = json_object_get(json_object_get(element, "special_tokens"), name ? name : "");
-    const json_t *ids = json_object_get(known, "ids"), *id;
-    size_t i;
-    if (!name || !json_is_array(ids))
-        return err_set(err, ERR_INPUT, "a SpecialToken that \"special_tokens\" does not explain");
-    json_array_foreach(ids, i, id) {
-        json_int_t value = json_integer_value(id);
-        if (!json_is_integer(id) || value < 0 || value >= t->bpe.size || !t->bpe.entries[value].used)
-            return err_set(err, ERR_INPUT, "special token \"%.40s\" has an id that is not in the vocabulary", name);
-        if (tokens_put(side, (int32_t)value, err))
-            return -1;
-    }
-    return 0;
-}
-
-static int load_template(struct tokenizer *t, const json_t *element, struct err *err)
-{
-    const json_t *single = json_object_get(element, "single"), *piece;
-    struct tokens *side = &t->before;
-    bool seen = false;
-    size_t i;
-    if (!json_is_array(single) || t->before.n || t->after.n)
-        return err_set(err, ERR_INPUT, "there must be one, with a list \"single\"");
-    json_array_foreach(single, i, piece) {
-        const json_t *special = json_object_get(piece, "SpecialToken"), *sequence = json_object_get(piece, "Sequence");
-        const char *name = json_string_value(json_object_get(sequence, "id"));
-        if (special) {
-            if (load_template_token(t, element, special, side, err))
-                return -1;
-        } else if (name && !strcmp(name, "A") && !seen) {
-            seen = true;
-            side = &t->after;
-        } else {
-            return err_set(err, ERR_INPUT, "\"single\" must be special tokens around one Sequence A");
-        }
-    }
-    return seen ? 0 : err_set(err, ERR_INPUT, "\"single\" has no Sequence A");
-}
-
-static const struct element post_processors[] = {
-    { "TemplateProcessing", load_template }, { "ByteLevel", load_no_effect }, { NULL, NULL }
-};
 
 /* ---- the model ---- */
 
@@ -280,9 +87,9 @@ static int load_model(struct tokenizer *t, const json_t *model, size_t n_added, 
     if (!json_is_object(vocab))
         return err_set(err, ERR_INPUT, "model: \"vocab\" must be an object");
     if (bpe_start(&t->bpe, json_object_size(vocab) + n_added, err) ||
-        get_bool(model, "model", "fuse_unk", false, &t->bpe.fuse_unk, err) ||
-        get_bool(model, "model", "byte_fallback", false, &t->bpe.byte_fallback, err) ||
-        get_bool(model, "model", "ignore_merges", false, &t->bpe.ignore_merges, err))
+        load_bool(model, "model", "fuse_unk", false, &t->bpe.fuse_unk, err) ||
+        load_bool(model, "model", "byte_fallback", false, &t->bpe.byte_fallback, err) ||
+        load_bool(model, "model", "ignore_merges", false, &t->bpe.ignore_merges, err))
         return -1;
     json_object_foreach(vocab, content, id) {
         if (!json_is_integer(id))
@@ -320,11 +127,11 @@ static int load_added_token(struct tokenizer *t, const json_t *item, struct err 
         return -1;
     t->n_added++;
     token->bytes = bytes;
-    if (get_bool(item, token->content, "special", false, &token->special, err) ||
-        get_bool(item, token->content, "single_word", false, &token->single_word, err) ||
-        get_bool(item, token->content, "lstrip", false, &token->lstrip, err) ||
-        get_bool(item, token->content, "rstrip", false, &token->rstrip, err) ||
-        get_bool(item, token->content, "normalized", !token->special, &token->normalized, err))
+    if (load_bool(item, token->content, "special", false, &token->special, err) ||
+        load_bool(item, token->content, "single_word", false, &token->single_word, err) ||
+        load_bool(item, token->content, "lstrip", false, &token->lstrip, err) ||
+        load_bool(item, token->content, "rstrip", false, &token->rstrip, err) ||
+        load_bool(item, token->content, "normalized", !token->special, &token->normalized, err))
         return -1;
     json_int_t value = json_integer_value(id);
     int32_t known = bpe_find(&t->bpe, token->content, bytes);
@@ -340,11 +147,14 @@ static int load_added_token(struct tokenizer *t, const json_t *item, struct err 
 /* Into the tries; those with normalized are looked for in normalised text, in their normalised form. */
 static int index_added(struct tokenizer *t, struct err *err)
 {
+    struct regex_scratch scratch = {0};
     struct text form[2] = {{0}};
     struct origins runs[2] = {{0}}, whole = {0};
     int rc = -1;
     added_trie_start(&t->raw);
     added_trie_start(&t->normalized);
+    if (regex_scratch_start(&scratch, err))
+        goto done;
     for (size_t i = 0; i < t->n_added; i++) {
         const char *content = t->added[i].content;
         size_t bytes = t->added[i].bytes;
@@ -353,7 +163,8 @@ static int index_added(struct tokenizer *t, struct err *err)
             goto done;
         const struct origins *origins = &whole;
         for (int k = 0; t->added[i].normalized && k < t->n_normalizers; k++) {
-            if (t->normalizers[k].apply(content, bytes, origins, &form[k & 1], &runs[k & 1], err))
+            struct passage in = { content, bytes, origins };
+            if (t->normalizers[k].apply(&t->normalizers[k], &scratch, in, &form[k & 1], &runs[k & 1], err))
                 goto done;
             content = form[k & 1].data;
             bytes = form[k & 1].length;
@@ -369,6 +180,7 @@ done:
         mem_free(&runs[k].runs);
     }
     mem_free(&whole.runs);
+    regex_scratch_free(&scratch);
     return rc;
 }
 
@@ -389,42 +201,6 @@ static int load_added(struct tokenizer *t, const json_t *list, struct err *err)
     for (i = 0; i < t->n_added; i++)
         t->added_by_id[t->added[i].id] = (int32_t)i;
     return 0;
-}
-
-/* ---- what tokens decode to ---- */
-
-static int decode_vocabulary(struct tokenizer *t, struct err *err)
-{
-    struct text now = {0}, next = {0};
-    int rc = -1;
-    t->byte_offsets = mem_alloc((size_t)t->bpe.size + 1, sizeof *t->byte_offsets, err);
-    if (!t->byte_offsets || text_puts(&t->bytes, "", err))
-        goto done;
-    for (int id = 0; id < t->bpe.size; id++) {
-        const struct vocab_entry *entry = &t->bpe.entries[id];
-        t->byte_offsets[id] = t->bytes.length;
-        if (!entry->used)
-            continue;
-        text_clear(&now);
-        if (text_put(&now, t->bpe.strings.data + entry->offset, entry->bytes, err))
-            goto done;
-        for (int i = 0; i < t->n_decoders && t->added_by_id[id] < 0; i++) {
-            text_clear(&next);
-            if (t->decoders[i].apply(&t->decoders[i], &now, &next, err))
-                goto done;
-            struct text made = next;
-            next = now;
-            now = made;
-        }
-        if (text_put(&t->bytes, now.data, now.length, err))
-            goto done;
-    }
-    t->byte_offsets[t->bpe.size] = t->bytes.length;
-    rc = 0;
-done:
-    text_free(&now);
-    text_free(&next);
-    return rc;
 }
 
 /* ---- identity ---- */
@@ -498,18 +274,12 @@ done:
 static int load(struct tokenizer *t, const json_t *root, struct err *err)
 {
     const json_t *model = json_object_get(root, "model"), *added = json_object_get(root, "added_tokens");
-    const json_t *decoder = json_object_get(root, "decoder");
     if (!json_is_object(root) || (added && !json_is_null(added) && !json_is_array(added)))
         return err_set(err, ERR_INPUT, "not a tokenizer.json: an object with a list \"added_tokens\" is expected");
     if (load_model(t, model, json_array_size(added), err) || load_merges(t, json_object_get(model, "merges"), err) ||
-        load_element(t, json_object_get(root, "normalizer"), "normalizer", "normalizers", normalizers, 0, err) ||
-        load_added(t, added, err) || load_unknown(t, model, err) ||
-        load_element(t, json_object_get(root, "pre_tokenizer"), "pre_tokenizer", "pretokenizers", pre_tokenizers, 0, err) ||
-        load_element(t, json_object_get(root, "post_processor"), "post_processor", "processors", post_processors, 0, err))
-        return -1;
-    if (!decoder || json_is_null(decoder))
-        return err_set(err, ERR_INPUT, "decoder: none is given, which is not supported");
-    if (load_element(t, decoder, "decoder", "decoders", decoders, 0, err) || decode_vocabulary(t, err))
+        load_normalizer(t, root, err) || load_added(t, added, err) || load_unknown(t, model, err) ||
+        load_pre_tokenizer(t, root, err) || load_post_processor(t, root, err) || load_decoder(t, root, err) ||
+        decode_vocabulary(t, err))
         return -1;
     return hash_all(t, root, err);
 }

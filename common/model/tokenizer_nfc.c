@@ -1,4 +1,4 @@
-/* NFC, in time that does not depend on how hostile the text is: marks are put in order by a stable sort (utf8proc's own
+/* NFC and its kin, in time that does not depend on how hostile the text is: marks are put in order by a stable sort (utf8proc's own
  * ordering is quadratic in the length of a run of marks), then utf8proc composes.
  *
  * The text is taken in parts that begin with an ASCII character. Nothing composes or reorders across such a border, so that the
@@ -15,6 +15,7 @@
 struct mark { int32_t code; int32_t rank; size_t place; };
 
 struct nfc {
+    const struct normalizer_step *form;
     utf8proc_int32_t *codes;
     size_t n, room;
     struct mark *marks;
@@ -31,7 +32,8 @@ static int decompose(struct nfc *nfc, const char *text, size_t bytes, struct err
         if (mem_grow(&nfc->codes, &nfc->room, nfc->n + 32, sizeof *nfc->codes, err))
             return -1;
         utf8proc_ssize_t count = utf8proc_decompose_char((utf8proc_int32_t)code, nfc->codes + nfc->n, 32,
-                                                         UTF8PROC_DECOMPOSE | UTF8PROC_STABLE, &boundary);
+                                                         UTF8PROC_DECOMPOSE | UTF8PROC_STABLE |
+                                                         (nfc->form->compatible ? UTF8PROC_COMPAT : 0), &boundary);
         if (count < 0 || count > 32)
             return err_set(err, ERR_INPUT, "character U+%04X cannot be normalised: %s", (unsigned)code, utf8proc_errmsg(count));
         nfc->n += (size_t)count;
@@ -78,7 +80,9 @@ static int nfc_part(struct nfc *nfc, const char *text, size_t bytes, struct text
     size_t begin = out->length;
     if (decompose(nfc, text, bytes, err) || reorder(nfc, err))
         return -1;
-    utf8proc_ssize_t n = utf8proc_normalize_utf32(nfc->codes, (utf8proc_ssize_t)nfc->n, UTF8PROC_COMPOSE | UTF8PROC_STABLE);
+    utf8proc_ssize_t n = (utf8proc_ssize_t)nfc->n;
+    if (nfc->form->composed)
+        n = utf8proc_normalize_utf32(nfc->codes, n, UTF8PROC_COMPOSE | UTF8PROC_STABLE);
     if (n < 0)
         return err_set(err, ERR_INPUT, "text cannot be normalised: %s", utf8proc_errmsg(n));
     for (utf8proc_ssize_t i = 0; i < n; i++) {
@@ -90,27 +94,14 @@ static int nfc_part(struct nfc *nfc, const char *text, size_t bytes, struct text
     return 0;
 }
 
-static int part_origins(const struct origins *origins, size_t *run, size_t begin, size_t end, size_t out_begin, size_t out_end,
-                        bool same, struct origins *out, struct err *err)
+int normalize_form(const struct normalizer_step *step, struct regex_scratch *scratch, struct passage in, struct text *out,
+                   struct origins *out_origins, struct err *err)
 {
-    bool from_template = true;
-    for (;; ++*run) {
-        const struct origin_run *r = &origins->runs[*run];
-        from_template = from_template && r->from_template;
-        if (same && origins_put(out, out_begin + (r->end < end ? r->end : end) - begin, r->from_template, err))
-            return -1;
-        if (r->end >= end)
-            break;
-    }
-    return same ? 0 : origins_put(out, out_end, from_template, err);
-}
-
-int nfc_apply(const char *text, size_t bytes, const struct origins *origins, struct text *out, struct origins *out_origins,
-              struct err *err)
-{
-    struct nfc nfc = {0};
-    size_t run = 0;
+    struct nfc nfc = { .form = step };
+    const char *text = in.text;
+    size_t run = 0, bytes = in.bytes;
     int rc = -1;
+    (void)scratch;
     text_clear(out);
     out_origins->n = 0;
     for (size_t at = 0, end; at < bytes; at = end) {
@@ -131,9 +122,7 @@ int nfc_apply(const char *text, size_t bytes, const struct origins *origins, str
             if (nfc_part(&nfc, text + at, end - at, out, &same, err))
                 goto done;
         }
-        while (origins->runs[run].end <= at)
-            run++;
-        if (part_origins(origins, &run, at, end, out_begin, out->length, same, out_origins, err))
+        if (origins_map(in.origins, &run, at, end, out_begin, out->length, same, out_origins, err))
             goto done;
     }
     rc = 0;

@@ -41,35 +41,52 @@ static int cut_put(struct split_scratch *s, size_t begin, size_t end, bool match
     return 0;
 }
 
-/* 1 with the next match of the step's pattern at or after `from`, 0, or -1. */
-static int find(const struct split_step *step, struct split_scratch *s, const char *text, size_t bytes, size_t from,
+void needle_free(struct needle *needle)
+{
+    regex_free(&needle->regex);
+    mem_free(&needle->literal);
+}
+
+static int find(const struct needle *needle, struct regex_scratch *scratch, const char *text, size_t bytes, size_t from,
                 struct span *at, struct err *err)
 {
-    if (step->regex.code)
-        return regex_find(&step->regex, &s->regex, text, bytes, from, at, err);
-    const char *found = memmem(text + from, bytes - from, step->literal, step->literal_bytes);
+    if (needle->regex.code)
+        return regex_find(&needle->regex, scratch, text, bytes, from, at, err);
+    const char *found = memmem(text + from, bytes - from, needle->literal, needle->literal_bytes);
     if (!found)
         return 0;
     at->begin = (size_t)(found - text);
-    at->end = at->begin + step->literal_bytes;
+    at->end = at->begin + needle->literal_bytes;
     return 1;
 }
 
-/* Matches and the gaps between them. An empty match right behind a match does not count: the search moves on by a character. */
+int needle_next(const struct needle *needle, struct regex_scratch *scratch, const char *text, size_t bytes,
+                struct needle_walk *walk, struct span *at, struct err *err)
+{
+    int rc = 0;
+    while (walk->from <= bytes && (rc = find(needle, scratch, text, bytes, walk->from, at, err)) > 0) {
+        if (at->begin < at->end || !walk->any || at->end != walk->last) {
+            walk->from = walk->last = at->end;
+            walk->any = true;
+            return 1;
+        }
+        walk->from += walk->from < bytes ? (size_t)utf8_next(text + walk->from, bytes - walk->from, NULL) : 1;
+    }
+    return rc < 0 ? -1 : 0;
+}
+
+/* Matches and the gaps between them. */
 static int find_all(const struct split_step *step, struct split_scratch *s, const char *text, size_t bytes, struct err *err)
 {
-    size_t from = 0, gap = 0, last = SIZE_MAX;
+    struct needle_walk walk = {0};
+    size_t gap = 0;
     struct span at;
-    int rc = 0;
+    int rc;
     s->n = 0;
-    while (from <= bytes && (rc = find(step, s, text, bytes, from, &at, err)) > 0) {
-        if (at.begin == at.end && at.end == last) {
-            from += from < bytes ? (size_t)utf8_next(text + from, bytes - from, NULL) : 1;
-            continue;
-        }
+    while ((rc = needle_next(&step->needle, &s->regex, text, bytes, &walk, &at, err)) > 0) {
         if ((gap < at.begin && cut_put(s, gap, at.begin, false, err)) || cut_put(s, at.begin, at.end, true, err))
             return -1;
-        gap = from = last = at.end;
+        gap = at.end;
     }
     if (rc < 0)
         return -1;
@@ -136,14 +153,28 @@ int split_pattern(const struct split_step *step, struct split_scratch *s, const 
     return 0;
 }
 
-static bool is_numeric(uint32_t code)
+bool is_numeric(uint32_t code)
 {
     utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)code);
     return category == UTF8PROC_CATEGORY_ND || category == UTF8PROC_CATEGORY_NL || category == UTF8PROC_CATEGORY_NO;
 }
 
-/* Runs of numeric characters apart from the rest (behaviour contiguous), or each one alone (isolated). */
-int split_digits(const struct split_step *step, struct split_scratch *s, const struct pieces *in, struct pieces *out,
+bool is_punctuation(uint32_t code)
+{
+    if (code < 0x80)
+        return (code >= '!' && code <= '/') || (code >= ':' && code <= '@') || (code >= '[' && code <= '`') ||
+               (code >= '{' && code <= '~');
+    switch (utf8proc_category((utf8proc_int32_t)code)) {
+    case UTF8PROC_CATEGORY_PC: case UTF8PROC_CATEGORY_PD: case UTF8PROC_CATEGORY_PS: case UTF8PROC_CATEGORY_PE:
+    case UTF8PROC_CATEGORY_PI: case UTF8PROC_CATEGORY_PF: case UTF8PROC_CATEGORY_PO:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Single characters of a kind are the matches. */
+int split_characters(const struct split_step *step, struct split_scratch *s, const struct pieces *in, struct pieces *out,
                  struct err *err)
 {
     text_clear(&out->text);
@@ -157,7 +188,7 @@ int split_digits(const struct split_step *step, struct split_scratch *s, const s
         for (size_t at = 0; at < bytes;) {
             uint32_t code = 0;
             size_t next = at + (size_t)utf8_next(text + at, bytes - at, &code);
-            if (is_numeric(code)) {
+            if (step->is(code)) {
                 if ((gap < at && cut_put(s, gap, at, false, err)) || cut_put(s, at, next, true, err))
                     return -1;
                 gap = next;
@@ -227,4 +258,43 @@ int split_byte_level(const struct split_step *step, struct split_scratch *s, con
 done:
     text_free(&spaced);
     return rc;
+}
+
+/* Spaces become the literal, which is put in front too (not where it is already; with first_only nowhere but at the start of
+ * the input); each one begins a piece (use_regex), or nothing is cut. */
+int split_metaspace(const struct split_step *step, struct split_scratch *s, const struct pieces *in, struct pieces *out,
+                    struct err *err)
+{
+    const char *mark = step->needle.literal;
+    size_t length = step->needle.literal_bytes;
+    (void)s;
+    text_clear(&out->text);
+    out->n = 0;
+    for (size_t i = 0; i < in->n; i++) {
+        const char *text = in->text.data + in->spans[i].begin;
+        size_t bytes = in->spans[i].end - in->spans[i].begin, begin = out->text.length;
+        bool marked = text[0] == ' ' || (bytes >= length && !memcmp(text, mark, length));
+        bool here = step->add_prefix_space && (!step->first_only || (in->at_start && !in->spans[i].begin));
+        if (!marked && here && text_put(&out->text, mark, length, err))
+            return -1;
+        for (size_t at = 0; at < bytes;) {
+            const char *space = memchr(text + at, ' ', bytes - at);
+            size_t end = space ? (size_t)(space - text) : bytes;
+            if (text_put(&out->text, text + at, end - at, err) || (space && text_put(&out->text, mark, length, err)))
+                return -1;
+            at = end + (space != NULL);
+        }
+        while (step->use_regex) {
+            const char *next = memmem(out->text.data + begin + 1, out->text.length - begin - 1, mark, length);
+            if (!next)
+                break;
+            size_t end = (size_t)(next - out->text.data);
+            if (span_put(out, begin, end, err))
+                return -1;
+            begin = end;
+        }
+        if (span_put(out, begin, out->text.length, err))
+            return -1;
+    }
+    return 0;
 }

@@ -94,6 +94,75 @@ static void every_kind_of_element_gives_the_ids_of_the_package(void **state)
     }
 }
 
+static void check_decoding(const struct tokenizer *t, const json_t *item)
+{
+    const json_t *list = json_object_get(item, json_object_get(item, "random") ? "random" : "ids"), *id;
+    const json_t *back = json_object_get(item, "back"), *shown = json_object_get(item, "shown");
+    struct tokens tokens = {0};
+    size_t i;
+    tokens.ids = calloc(json_array_size(list) + 1, sizeof *tokens.ids);
+    json_array_foreach(list, i, id)
+        tokens.ids[tokens.n++] = (int32_t)json_integer_value(id);
+    back = back ? back : json_object_get(item, "text");
+    for (unsigned flags = 0; flags <= TOKENIZER_SHOW_SPECIAL; flags++) {
+        const json_t *expected = flags && shown ? shown : back;
+        struct text out = {0};
+        struct token_decoder decoder;
+        token_decoder_start(&decoder, t, flags);
+        for (int k = 0; k < tokens.n; k++) {
+            assert_int_equal(token_decoder_put(&decoder, tokens.ids[k], &out, NULL), 0);
+            assert_int_equal(utf8_fault(out.data ? out.data : "", out.length), out.length);
+        }
+        assert_int_equal(token_decoder_end(&decoder, &out, NULL), 0);
+        if (out.length != json_string_length(expected) || (out.length && memcmp(out.data, json_string_value(expected), out.length)))
+            fail_msg("other text (flags %u): \"%s\" for \"%s\"", flags, out.data ? out.data : "", json_string_value(expected));
+        text_free(&out);
+    }
+    free(tokens.ids);
+}
+
+static void check_both_ways(const struct tokenizer *t, const json_t *item)
+{
+    if (json_object_get(item, "text"))
+        check_case(t, item);
+    check_decoding(t, item);
+}
+
+static void marked_spaces_give_ids_and_texts_of_the_package(void **state)
+{
+    static const char *const names[] = { "prepend", "first", "always", "never", "bare", "pieces", "spaces" };
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[1200];
+        snprintf(path, sizeof path, "%s/../golden/tokenizer/%s.json", unit_models(), names[i]);
+        struct tokenizer *t = load(path);
+        assert_true(each_case(t, names[i], check_both_ways) > 90);
+        tokenizer_free(&t);
+    }
+}
+
+/* A run of byte tokens longer than what is held: 400 characters of two bytes, then half a one. */
+static void long_runs_of_byte_tokens_come_out_in_part(void **state)
+{
+    char path[1200];
+    struct token_decoder decoder;
+    struct text out = {0};
+    (void)state;
+    snprintf(path, sizeof path, "%s/../golden/tokenizer/first.json", unit_models());
+    struct tokenizer *t = load(path);
+    int32_t lead = tokenizer_find(t, "<0xC3>"), trail = tokenizer_find(t, "<0xA9>");
+    token_decoder_start(&decoder, t, 0);
+    for (int i = 0; i < 801; i++)
+        assert_int_equal(token_decoder_put(&decoder, i % 2 ? trail : lead, &out, NULL), 0);
+    assert_true(out.length > 500 && utf8_fault(out.data, out.length) == out.length);
+    size_t shown = out.length;
+    assert_int_equal(token_decoder_end(&decoder, &out, NULL), 0);
+    assert_int_equal(out.length, shown + 3 * (801 - shown));
+    assert_memory_equal(out.data + shown, "\xEF\xBF\xBD", 3);
+    text_free(&out);
+    tokenizer_free(&t);
+}
+
 /* Decoding gives the text back but for what NFC changes: then encoding what was decoded gives the same ids. */
 static void check_round_trip(const struct tokenizer *t, const json_t *item)
 {
@@ -263,6 +332,9 @@ static void invalid_utf8_is_refused_with_its_place(void **state)
 #define MID "],\"normalizer\":null,\"post_processor\":null,\"decoder\":{\"type\":\"ByteLevel\"},\"pre_tokenizer\":"
 #define LEVEL "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":false}"
 #define MODEL ",\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}}"
+#define DECODERS(list) PRE "],\"decoder\":{\"type\":\"Sequence\",\"decoders\":[" list "]}"
+#define REPLACE "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"b\"}"
+#define STRIP(stop) "{\"type\":\"Strip\",\"content\":\"a\",\"start\":1,\"stop\":" stop "}"
 #define SPLIT(regex) "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" regex "\"},\"behavior\":\"Isolated\"}"
 
 static void what_is_not_supported_is_named(void **state)
@@ -288,6 +360,18 @@ static void what_is_not_supported_is_named(void **state)
         { PRE MID SPLIT("\\\\K") MODEL, "escape" },
         { PRE MID SPLIT("(?<x>a)") MODEL, "group" },
         { PRE MID SPLIT("(a") MODEL, "pattern" },
+        { PRE "],\"normalizer\":{\"type\":\"Nmt\"}" MODEL, "Nmt" },
+        { PRE "],\"decoder\":{\"type\":\"WordPiece\"}" MODEL, "WordPiece" },
+        { PRE "],\"decoder\":null" MODEL, "none is given" },
+        { DECODERS("{\"type\":\"Fuse\"}," REPLACE) MODEL, "Replace: behind" },
+        { DECODERS("{\"type\":\"ByteFallback\"}," STRIP("1")) MODEL, "Strip: behind" },
+        { DECODERS("{\"type\":\"Fuse\"},{\"type\":\"ByteFallback\"}") MODEL, "ByteFallback: behind" },
+        { DECODERS("{\"type\":\"Fuse\"}," STRIP("1")) MODEL, "stop" },
+        { DECODERS(REPLACE ",{\"type\":\"Metaspace\"}") MODEL, "Metaspace: behind" },
+        { DECODERS("{\"type\":\"Metaspace\"}," REPLACE) MODEL, "Replace: behind" },
+        { PRE MID "{\"type\":\"Metaspace\",\"replacement\":\"ab\"}" MODEL, "one character" },
+        { PRE MID "{\"type\":\"Metaspace\",\"prepend_scheme\":\"often\"}" MODEL, "prepend_scheme" },
+        { PRE "],\"normalizer\":{\"type\":\"Prepend\",\"prepend\":1}" MODEL, "prepend" },
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -353,6 +437,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pocket_ids_are_those_of_the_package),
         cmocka_unit_test(every_kind_of_element_gives_the_ids_of_the_package),
+        cmocka_unit_test(marked_spaces_give_ids_and_texts_of_the_package),
+        cmocka_unit_test(long_runs_of_byte_tokens_come_out_in_part),
         cmocka_unit_test(decoding_gives_the_normalised_text_back),
         cmocka_unit_test(a_stream_never_splits_a_character),
         cmocka_unit_test(special_tokens_show_when_asked),

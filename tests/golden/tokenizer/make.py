@@ -5,12 +5,14 @@
 
 NAME.json is a small tokenizer (the pocket model's own is used in place); NAME.jsonl has one text a line: `ids` with special
 tokens honoured, `plain` with them as text, `framed` with what the post-processor adds (the last two where they differ from
-`ids`). Random texts keep to characters of Unicode 3.2: the libraries involved are of different, later versions of it.
+`ids`). For tokenizers in the way of SentencePiece also what ids are as text: `back`, and `shown` with special tokens (where
+they differ from `text`, and from `back`); some lines have `random` ids instead of a text. Random texts keep to characters of Unicode 3.2: the libraries involved are of different, later versions of it.
 Also checks, without writing anything, that the pocket model's prompts give the ids in golden.jsonl.
 """
 import json
 import os
 import random
+import re
 import unicodedata
 
 from tokenizers import Tokenizer
@@ -182,18 +184,145 @@ VARIANTS = {
 }
 
 
+def trained(count, start, words):
+    """The merges that byte pair encoding learns from the corpus; ties go to the pair that sorts first. No merge has a character
+    with which added tokens end."""
+    counts = {}
+    for text in CORPUS:
+        for word in words(text):
+            counts[tuple(word)] = counts.get(tuple(word), 0) + 1
+    merges, tokens = [], list(start) + sorted({c for word in counts for c in word if "\0" < c < "\x7f" or c == "\u2581"})
+    while len(merges) < count:
+        pairs = {}
+        for word, n in counts.items():
+            for pair in zip(word, word[1:]):
+                pairs[pair] = pairs.get(pair, 0) + n
+        pairs = {pair: n for pair, n in pairs.items() if pair[0] in tokens and pair[1] in tokens and not set("".join(pair)) & set(">K")}
+        best = min(pairs, key=lambda pair: (-pairs[pair], pair))
+        merges.append(best)
+        if best[0] + best[1] not in tokens:
+            tokens.append(best[0] + best[1])
+        joined = {}
+        for word, n in counts.items():
+            made, i = [], 0
+            while i < len(word):
+                step = 2 if word[i:i + 2] == best else 1
+                made.append("".join(word[i:i + step]))
+                i += step
+            joined[tuple(made)] = joined.get(tuple(made), 0) + n
+        counts = joined
+    return tokens, merges
+
+
+def marked(text):
+    """Words in the way of SentencePiece, each with the mark for a space in front."""
+    return re.findall("\u2581+[^\u2581]*|[^\u2581]+", "\u2581" + text.replace(" ", "\u2581"))
+
+
+BYTES = ["<0x%02X>" % b for b in range(256)]
+MARK = "\u2581"
+SPACED = {"type": "Replace", "pattern": {"String": MARK}, "content": " "}
+UNSPACED = {"type": "Replace", "pattern": {"String": " "}, "content": MARK}
+DECODER = {"type": "Sequence", "decoders": [SPACED, {"type": "ByteFallback"}, {"type": "Fuse"},
+                                            {"type": "Strip", "content": " ", "start": 1, "stop": 0}]}
+
+
+def metaspace(**settings):
+    return dict({"type": "Metaspace", "replacement": MARK}, **settings)
+
+
+def marking(with_bytes=True, as_strings=False, tokens=(), model=None, **parts):
+    """A tokenizer in the way of SentencePiece, with byte tokens or the unknown token alone."""
+    vocab, merges = trained(150, ["<unk>", "<s>", "</s>"] + (BYTES if with_bytes else []), marked)
+    vocab += [t for t in tokens if t not in vocab]
+    base = {"version": "1.0", "truncation": None, "padding": None,
+            "added_tokens": [added(i, t, True) for i, t in enumerate(["<unk>", "<s>", "</s>"])],
+            "normalizer": None, "pre_tokenizer": None, "post_processor": None, "decoder": DECODER,
+            "model": dict({"type": "BPE", "dropout": None, "unk_token": "<unk>", "continuing_subword_prefix": None,
+                           "end_of_word_suffix": None, "fuse_unk": True, "byte_fallback": with_bytes,
+                           "vocab": {t: i for i, t in enumerate(vocab)},
+                           "merges": [" ".join(m) for m in merges] if as_strings else merges}, **(model or {}))}
+    for key, value in parts.items():
+        base[key] = value(len(vocab)) if callable(value) else value
+    return base
+
+
+def specials(*more):
+    """The three of every vocabulary, with other flags for the last, and tokens behind it."""
+    return lambda n: [added(0, "<unk>", True), added(1, "<s>", True),
+                      added(2, "</s>", True, rstrip=True)] + [added(n + i, *token[:2], **token[2]) for i, token in
+                                                              enumerate(more)]
+
+
+SENTENCE = {
+    # files from before Metaspace knew the start of a text
+    "prepend": marking(
+        as_strings=True, added_tokens=specials(("<|user|>", True, {"rstrip": True}), ("xyz", False, {"normalized": True})),
+        normalizer={"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": MARK}, UNSPACED]},
+        post_processor={"type": "TemplateProcessing",
+                        "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+                        "pair": [], "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}}}),
+    "first": marking(pre_tokenizer=metaspace(prepend_scheme="first", split=False), tokens=["\u00e9", "\u6f22", "\U0001f600"],
+                     added_tokens=specials(("<|end|>", True, {"rstrip": True}), ("MASK", True, {"lstrip": True}))),
+    "always": marking(False, pre_tokenizer=metaspace(add_prefix_space=True), decoder=metaspace(prepend_scheme="always")),
+    "never": marking(False, tokens=["\u00e9", "e", "\u0301"], model={"fuse_unk": False},
+                     normalizer={"type": "Sequence", "normalizers": [
+                         {"type": "NFKC"}, {"type": "Replace", "pattern": {"Regex": " {2,}|\\t"}, "content": " "}]},
+                     pre_tokenizer=metaspace(prepend_scheme="never", split=True),
+                     decoder={"type": "Sequence", "decoders": [
+                         {"type": "Strip", "content": "e", "start": 0, "stop": 1},
+                         metaspace(prepend_scheme="never", split=False)]}),
+    # no mark to strip, as Gemma has it; a decoder that strips tokens
+    "bare": marking(normalizer={"type": "Sequence", "normalizers": [UNSPACED, {"type": "NFKD"}]}, tokens=["\u0301", "\u0308"],
+                    decoder={"type": "Sequence", "decoders": [
+                        {"type": "Strip", "content": "e", "start": 2, "stop": 0},
+                        SPACED, {"type": "ByteFallback"}, {"type": "Fuse"}]}),
+    "pieces": small(normalizer={"type": "NFD"},
+                    pre_tokenizer=sequence({"type": "Punctuation", "behavior": "MergedWithPrevious"}, {"type": "Whitespace"},
+                                           {"type": "Digits", "individual_digits": True}, LEVEL)),
+    "spaces": small(pre_tokenizer=sequence({"type": "WhitespaceSplit"}, {"type": "Punctuation"},
+                                           {"type": "ByteLevel", "add_prefix_space": True, "use_regex": False,
+                                            "trim_offsets": True})),
+}
+
+
+def write_decoded(out, tokenizer, case):
+    ids = case.get("ids", case.get("random"))
+    back, shown = (tokenizer.decode(ids, skip_special_tokens=skip) for skip in (True, False))
+    if back != case.get("text"):
+        case["back"] = back
+    if shown != back:
+        case["shown"] = shown
+    out.write(json.dumps(case, separators=(",", ":")) + "\n")
+
+
+def write_sentence_cases(name, tokenizer, texts, seed):
+    rng = random.Random(seed)
+    with open(os.path.join(HERE, name + ".jsonl"), "w", encoding="ascii", newline="\n") as out:
+        for text in texts:
+            write_decoded(out, tokenizer, encoded(tokenizer, text))
+        for _ in range(24):
+            most = rng.choice([60, 259, tokenizer.get_vocab_size()])
+            write_decoded(out, tokenizer, {"random": [rng.randrange(most) for _ in range(rng.randint(1, 12))]})
+
+
+def encoded(tokenizer, text):
+    tokenizer.encode_special_tokens = False
+    case = {"text": text, "ids": tokenizer.encode(text, add_special_tokens=False).ids}
+    framed = tokenizer.encode(text).ids
+    if framed != case["ids"]:
+        case["framed"] = framed
+    tokenizer.encode_special_tokens = True
+    plain = tokenizer.encode(text, add_special_tokens=False).ids
+    if plain != case["ids"]:
+        case["plain"] = plain
+    return case
+
+
 def write_cases(name, tokenizer, texts):
     with open(os.path.join(HERE, name + ".jsonl"), "w", encoding="ascii", newline="\n") as out:
         for text in texts:
-            tokenizer.encode_special_tokens = False
-            case = {"text": text, "ids": tokenizer.encode(text, add_special_tokens=False).ids}
-            framed = tokenizer.encode(text).ids
-            if framed != case["ids"]:
-                case["framed"] = framed
-            tokenizer.encode_special_tokens = True
-            plain = tokenizer.encode(text, add_special_tokens=False).ids
-            if plain != case["ids"]:
-                case["plain"] = plain
+            case = encoded(tokenizer, text)
             out.write(json.dumps(case, separators=(",", ":")) + "\n")
 
 
@@ -216,11 +345,15 @@ def main():
     pocket = Tokenizer.from_file(os.path.join(POCKET, "model/tokenizer.json"))
     check_prompts(pocket)
     write_cases("pocket", pocket, CORPUS + random_texts(60, 1))
-    for number, (name, variant) in enumerate(VARIANTS.items()):
+    for number, (name, variant) in enumerate([*VARIANTS.items(), *SENTENCE.items()]):
         text = json.dumps(variant, ensure_ascii=True, separators=(",", ":"))
         with open(os.path.join(HERE, name + ".json"), "w", encoding="ascii", newline="\n") as out:
             out.write(text + "\n")
-        write_cases(name, Tokenizer.from_str(text), CORPUS + random_texts(8, 2 + number))
+        texts = CORPUS + random_texts(8, 2 + number)
+        if name in SENTENCE:
+            write_sentence_cases(name, Tokenizer.from_str(text), texts, number)
+        else:
+            write_cases(name, Tokenizer.from_str(text), texts)
 
 
 if __name__ == "__main__":
