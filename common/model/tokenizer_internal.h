@@ -216,7 +216,7 @@ int decode_vocabulary(struct tokenizer *t, struct err *err);
 struct decoding {
     bool raw;                  /* tokens are bytes, not characters */
     bool byte_tokens;          /* <0xNN> is that byte */
-    bool whole_runs;           /* a run of byte tokens that is not valid becomes U+FFFD from end to end, not only where it is not */
+    bool whole_runs;           /* a run of byte tokens that is not valid becomes U+FFFD throughout, not only where it is not */
     bool fused;                /* while loading: the decoders so far make one string of all tokens */
     bool first_drops;          /* the first token loses every `dropped`, where in others that is a space */
     char dropped[5], stripped[5];

@@ -1,5 +1,5 @@
-/* NFC and its kin, in time that does not depend on how hostile the text is: marks are put in order by a stable sort (utf8proc's own
- * ordering is quadratic in the length of a run of marks), then utf8proc composes.
+/* NFC and its kin, in time that does not depend on how hostile the text is: marks are put in order by a stable sort (the
+ * library's own ordering is quadratic in the length of a run of marks), then utf8proc composes.
  *
  * The text is taken in parts that begin with an ASCII character. Nothing composes or reorders across such a border, so that the
  * origin of bytes is kept part by part: a part that changes and has any content in it is content. */

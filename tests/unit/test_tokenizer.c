@@ -114,7 +114,8 @@ static void check_decoding(const struct tokenizer *t, const json_t *item)
             assert_int_equal(utf8_fault(out.data ? out.data : "", out.length), out.length);
         }
         assert_int_equal(token_decoder_end(&decoder, &out, NULL), 0);
-        if (out.length != json_string_length(expected) || (out.length && memcmp(out.data, json_string_value(expected), out.length)))
+        if (out.length != json_string_length(expected) ||
+            (out.length && memcmp(out.data, json_string_value(expected), out.length)))
             fail_msg("other text (flags %u): \"%s\" for \"%s\"", flags, out.data ? out.data : "", json_string_value(expected));
         text_free(&out);
     }
