@@ -197,7 +197,8 @@ int inflate_write(const char *path, const struct model *model, int inner, const 
     struct layout layout = {0};
     struct sha256 unused;
     int rc = -1;
-    if (inflate_plan(&layout, model, inner, err) || model_facts_copy(&facts, original, err))
+    /* A copy gets digests of its own: damage that is not seen here would be whole there. */
+    if (inflate_plan(&layout, model, inner, err) || model_verify(model, err) || model_facts_copy(&facts, original, err))
         goto done;
     if (!facts.inflated_from)
         facts.inflated_from = facts.shape.expert_inner;

@@ -6,7 +6,8 @@
  *
  * inflate: the inner width of every routed expert grows to `inner`, the new rows of gate and up and columns of down being
  * zeros. act(0) * 0 is 0, so the model computes the same function with the same routing, but each expert has the weight of
- * a larger one. All other tensors are copied byte by byte. Marked with the width it had. */
+ * a larger one. All other tensors are copied byte by byte. Marked with the width it had. A model that
+ * differs from its digests is refused. */
 #ifndef MOE_MODEL_SYNTHETIC_H
 #define MOE_MODEL_SYNTHETIC_H
 

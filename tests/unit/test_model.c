@@ -379,6 +379,26 @@ static void inflating_adds_zeros_only(void **state)
     shape = tiny;
 }
 
+static void a_damaged_model_is_not_inflated(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct team *team = NULL;
+    struct model *model = open_model(unit_path(folder, "a.moe"));
+    const struct tensor *norm = model_tensor(model, &err, "final_norm");
+    int fd = open(unit_path(folder, "a.moe"), O_RDWR);
+    assert_non_null(norm);
+    assert_int_equal(team_new(&team, 1, &err), 0);
+    flip(fd, norm->offset + 1, 0x10);
+    assert_int_equal(inflate_write(unit_path(folder, "damaged.moe"), model, 45, "test", team, NULL, &err), -1);
+    assert_non_null(strstr(err.text, "tensor final_norm: the bytes differ from their digest"));
+    assert_int_not_equal(access(unit_path(folder, "damaged.moe"), F_OK), 0);
+    flip(fd, norm->offset + 1, 0x10);
+    close(fd);
+    team_free(&team);
+    model_close(&model);
+}
+
 static void inflating_needs_a_larger_width(void **state)
 {
     (void)state;
@@ -423,6 +443,7 @@ int main(void)
         cmocka_unit_test(contradictions_are_named),
         cmocka_unit_test(inflating_adds_zeros_only),
         cmocka_unit_test(inflating_needs_a_larger_width),
+        cmocka_unit_test(a_damaged_model_is_not_inflated),
         cmocka_unit_test(an_output_in_place_is_refused),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
