@@ -157,8 +157,11 @@ JQ
     [ ! -e no.moes ]
     moe-coact rank-experts --force routes.moes renamed.moes --json 2> note > forced.jsonl
     grep -q "^moe-coact: .*--force" note
-    run moe-coact rank-experts --force routes.moes other.moes -o no.moes
-    assert_trouble moe-coact
+    for force in "" --force; do
+        run moe-coact rank-experts $force routes.moes other.moes -o no.moes
+        assert_trouble moe-coact
+        [[ $output != *--force* ]]
+    done
 }
 
 @test "no tokens, no answer" {
