@@ -11,18 +11,17 @@ enum { PIECE_ROWS = 64, RECORD_ROWS = ENGINE_ROWS_MAX };
 struct profile {
     struct profile_setup setup;
     struct decoder *decoder;
-    struct route_counts *counts;
+    struct route_counts *counts;        /* NULL: the model has no experts; so below */
     int16_t *experts;                   /* [RECORD_ROWS][moe_layers][top_k] */
     double *mass;                       /* [moe_layers][experts] */
     const int32_t *prompt;              /* tokens of the prompt now being read */
     int64_t sequence;                   /* texts so far; the number of the one at work is one less */
 };
 
-/* Rows `from` .. from + record->n of the forward, into a record whose other members the caller has filled in. */
-static int put_rows(struct profile *profile, const struct forward *forward, int from, struct route_tokens *record,
-                    struct err *err)
+/* Where rows `from` .. from + record->n were routed. */
+static int set_routes(struct profile *profile, const struct forward *forward, int from, struct route_tokens *record,
+                      struct err *err)
 {
-    const struct profile_setup *setup = &profile->setup;
     size_t layers = (size_t)forward->moe_layers;
     size_t slots = layers * (size_t)forward->top_k, cells = layers * (size_t)forward->experts;
     const int32_t *expert = forward->expert + (size_t)from * slots;
@@ -33,20 +32,29 @@ static int put_rows(struct profile *profile, const struct forward *forward, int 
     for (int row = 0; row < record->n; row++)
         if (!record->accepted || record->accepted[row])
             route_mass_add(profile->mass, score + (size_t)row * cells, (int)cells);
-    record->sequence = profile->sequence - 1;
     record->experts = profile->experts;
     record->weights = forward->weight + (size_t)from * slots;
     record->mass = profile->mass;
-    if (setup->probs)
+    if (profile->setup.probs)
         record->probs = score;
+    return route_counts_add(profile->counts, record, err);
+}
+
+/* Rows `from` .. from + record->n of the forward, into a record whose other members the caller has filled in. */
+static int put_rows(struct profile *profile, const struct forward *forward, int from, struct route_tokens *record,
+                    struct err *err)
+{
+    const struct profile_setup *setup = &profile->setup;
+    record->sequence = profile->sequence - 1;
+    if (profile->counts && set_routes(profile, forward, from, record, err))
+        return -1;
     if (setup->logits)
         record->logits = forward->logits + (size_t)from * (size_t)forward->vocab;
     if (setup->hidden)
         record->hidden = forward->hidden + (size_t)from * (size_t)forward->layers * (size_t)forward->hidden_size;
     if (setup->bar)
         progress_step(setup->bar, (uint64_t)record->n);
-    return route_counts_add(profile->counts, record, err) ||
-           (setup->writer && writer_record(setup->writer, &route_tokens_kind, record, err)) ? -1 : 0;
+    return setup->writer ? writer_record(setup->writer, &route_tokens_kind, record, err) : 0;
 }
 
 static int put_prompt(void *context, const struct forward *piece, int position, struct err *err)
@@ -77,23 +85,31 @@ static int put_iteration(void *context, const struct decode_iteration *iteration
     return put_rows(context, iteration->forward, 0, &record, err);
 }
 
+/* What counts routes, and the room for those of a record. */
+static int open_routes(struct profile *profile, const struct stream_model *model, struct err *err)
+{
+    size_t layers = (size_t)model->moe_layers;
+    return route_counts_open(&profile->counts, model, err) ||
+           !(profile->experts = mem_alloc(RECORD_ROWS * layers, (size_t)model->top_k * sizeof *profile->experts, err)) ||
+           !(profile->mass = mem_alloc(layers * (size_t)model->experts, sizeof *profile->mass, err)) ? -1 : 0;
+}
+
 int profile_open(struct profile **out, const struct profile_setup *setup, struct err *err)
 {
     struct stream_model model;
     session_stream_model(setup->session, &model);
-    if (model.moe_layers < 1)
-        return err_set(err, ERR_INPUT, "the model has no experts, so there are no routes to record");
+    if (!model.moe_layers && (!(setup->logits || setup->hidden) || setup->probs || !setup->writer))
+        return err_set(err, ERR_INPUT, "the model has no experts, so there are no routes to record; write a stream with "
+                                       "--record logits or --record hidden");
     struct profile *profile = mem_alloc(1, sizeof *profile, err);
     if (!profile)
         return -1;
     const struct decoder_setup decoding = { .engine = setup->session->engine, .tokenizer = setup->session->tokenizer,
-                                            .settings = setup->settings, .plan = setup->plan, .want_scores = true,
+                                            .settings = setup->settings, .plan = setup->plan,
+                                            .want_scores = model.moe_layers > 0,
                                             .want_hidden = setup->hidden, .want_prompt_logits = setup->logits };
-    size_t layers = (size_t)model.moe_layers;
     profile->setup = *setup;
-    if (route_counts_open(&profile->counts, &model, err) || decoder_open(&profile->decoder, &decoding, err) ||
-        !(profile->experts = mem_alloc(RECORD_ROWS * layers, (size_t)model.top_k * sizeof *profile->experts, err)) ||
-        !(profile->mass = mem_alloc(layers * (size_t)model.experts, sizeof *profile->mass, err))) {
+    if ((model.moe_layers && open_routes(profile, &model, err)) || decoder_open(&profile->decoder, &decoding, err)) {
         profile_close(&profile);
         return -1;
     }

@@ -29,10 +29,10 @@ struct profile_setup {
 
 struct profile;
 
-/* A model without experts is an error. */
+/* Of a model without experts only logits and hidden states can be recorded; anything else is an error. */
 int profile_open(struct profile **out, const struct profile_setup *setup, struct err *err);
 int profile_run(struct profile *profile, struct prompts *prompts, struct err *err);
-const struct route_counts *profile_counts(const struct profile *profile);
+const struct route_counts *profile_counts(const struct profile *profile);       /* NULL: the model has no experts */
 int profile_texts(const struct profile *profile);          /* prompts, each turn of a chat by itself */
 void profile_close(struct profile **profile);
 

@@ -18,9 +18,10 @@ static const struct field tokens_fields[] = {
     FIELD_ARRAY_OF(route_tokens, parents, "[n]", true, "each token's predecessor in this record, -1 for the sequence's last "
                    "token before it; absent: a chain"),
     FIELD_ARRAY_OF(route_tokens, accepted, "[n]", true, "1 where the token became part of the text; absent: all did"),
-    FIELD_ARRAY_OF(route_tokens, experts, "[n][moe_layers][top_k]", false, "selected experts, heaviest first; -1: dropped "
-                   "by a budget"),
-    FIELD_ARRAY_OF(route_tokens, weights, "[n][moe_layers][top_k]", false, "their weights as applied"),
+    FIELD_ARRAY_OF(route_tokens, experts, "[n][moe_layers][top_k]", true, "selected experts, heaviest first; -1: dropped "
+                   "by a budget; absent: the model has none"),
+    FIELD_ARRAY_OF(route_tokens, weights, "[n][moe_layers][top_k]", true, "their weights as applied; absent: the model has no "
+                   "experts"),
     FIELD_ARRAY_OF(route_tokens, mass, "[moe_layers][experts]", true, "full softmax probabilities, summed over the accepted "
                    "tokens"),
     FIELD_ARRAY_OF(route_tokens, probs, "[n][moe_layers][experts]", true, "full softmax probabilities"),
@@ -56,6 +57,9 @@ static int check_tokens(const void *body, const struct header *header, struct se
             return err_set(err, ERR_INPUT, "token %d is accepted %d times, must be 0 or 1", i, tokens->accepted[i]);
     }
     size_t slots = (size_t)tokens->n * (size_t)header->model.moe_layers * (size_t)header->model.top_k;
+    if (!slots != !tokens->experts || !slots != !tokens->weights)
+        return err_set(err, ERR_INPUT, slots ? "it lacks experts or weights, which only models without experts leave out"
+                                             : "it has experts or weights, but the model has no experts");
     for (size_t i = 0; i < slots; i++)
         if (tokens->experts[i] < -1 || tokens->experts[i] >= header->model.experts)
             return err_set(err, ERR_INPUT, "expert %d is not among the model's %d", tokens->experts[i], header->model.experts);

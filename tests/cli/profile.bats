@@ -220,3 +220,27 @@ digest() {
     bash -e -o pipefail examples.sh > printed
     [ -s printed ]
 }
+
+@test "of a model without experts logits and hidden states are recorded, and routes refused" {
+    moe-convert -q "$MOE_MODELS/pocket/draft" -o dense.moe
+    for words in logits hidden route,logits,hidden; do
+        moe-profile -q -m dense.moe -n 3 -p 'One two' --record $words -o dense.moes
+        moe-view --verify dense.moes
+        moe-view --json dense.moes | jq -s -e --arg words $words '[.[] | select(.type == "route")] | length > 1 and
+            all(.[]; has("experts") == false and has("weights") == false and has("mass") == false and
+                     has("logits") == ($words | contains("logits")) and has("hidden") == ($words | contains("hidden")))'
+    done
+    # What is recorded is what moe-decode goes by.
+    moe-view --json dense.moes | jq -s -c '[.[] | select(.type == "route" and .phase == "decode") | .tokens[0]] +
+        [[.[] | select(.type == "route")] | last | .logits[0] | index(max)]' > best
+    moe-decode -q -m dense.moe -n 3 -p 'One two' --json | jq -c .tokens | cmp - best
+    for refused in '-o x.moes' '--record probs,logits -o x.moes' '--record logits --text -o x'; do
+        run moe-profile -q -m dense.moe -p 'One two' $refused
+        assert_trouble moe-profile
+        [[ $output == *"has no experts"*"--record logits or --record hidden" ]]
+        [ ! -e x.moes ] && [ ! -e x ]
+    done
+    run moe-coact rank-experts dense.moes
+    assert_trouble moe-coact
+    [[ $output == *"no experts"* ]]
+}

@@ -411,9 +411,12 @@ static void inside_a_sequence_too(void **state)
     const struct route_begin begin = {.sequence = 1};
     struct route_tokens route = {.sequence = 1, .n = 1, .tokens = tokens, .experts = experts, .weights = weights};
     const struct { const char *words; } steps[] = {
-        {"token 0 is 16, beyond the vocabulary of 16"}, {"expert 4 is not among the model's 4"}, {"token 0 has parent 0"}};
+        {"token 0 is 16, beyond the vocabulary of 16"}, {"expert 4 is not among the model's 4"}, {"token 0 has parent 0"},
+        {"it lacks experts or weights"}, {"but the model has no experts"}};
     small_header(&header, STREAM_ROUTE);
-    for (int step = 0; step < 3; step++) {
+    for (int step = 0; step < 5; step++) {
+        if (step == 4)
+            header.model.moe_layers = header.model.experts = header.model.top_k = 0;
         assert_int_equal(writer_open(&out, unit_path(folder, "s.moes"), &header, &err), 0);
         assert_int_equal(writer_record(out, &route_begin_kind, &begin, &err), 0);
         if (step == 1)
@@ -421,6 +424,10 @@ static void inside_a_sequence_too(void **state)
         if (step == 2) {
             experts[2] = 3;
             route.parents = parents;
+        }
+        if (step == 3) {
+            route.parents = NULL;
+            route.weights = NULL;
         }
         assert_int_equal(writer_record(out, &route_tokens_kind, &route, &err), -1);
         if (!strstr(err.text, steps[step].words))
