@@ -1,0 +1,144 @@
+#!/usr/bin/env bats
+# moe-bench identity: what it says of settings that agree, and of one that does not; and the grids of tests/bench.
+
+load common
+
+setup_file() {
+    load common
+    export WORK="$BATS_FILE_TMPDIR"
+    cd "$WORK"
+    cp "$MOE_POCKET" pocket.moe
+    moe-convert -q "$MOE_MODELS/pocket/draft" -o draft.moe
+    for task in math code extract summ; do
+        grep "\"task\": \"$task\"" "$MOE_MODELS/pocket/heldout.jsonl" | head -n 4
+    done > prompts.jsonl
+    suite three.json '{"name": "none"}, {"name": "other", "model": "draft"},
+                      {"name": "B4", "draft": "ngram", "draft-length": 8, "budget": 4}' '"reference": "none"'
+    moe-bench identity --json three.json > three.jsonl || [ $? = 1 ]
+}
+
+setup() { cd "$WORK"; }
+
+# A suite: its name, its settings, and what else it says.
+suite() {
+    printf '{"models": {"pocket": "pocket.moe", "draft": "draft.moe"}, "prompts": "prompts.jsonl",
+             "options": {"max-tokens": 48}, "settings": [%s]%s}' "$2" "${3:+, $3}" > "$1"
+}
+
+# A grid of tests/bench, with the model where it is here.
+grid() { jq --arg model "$MOE_POCKET" --arg prompts "$MOE_MODELS/pocket/heldout.jsonl" "${2:-.}"'
+             | .model = $model | .prompts = $prompts' "$BATS_TEST_DIRNAME/../bench/identity-$1.json" > "$1.json"; }
+
+@test "a sample of the grid agrees" {
+    local less=.
+    [ -z "$MOE_SANITIZED" ] || less='.limits["prompts-per-task"] = 1'
+    grid sample "$less"
+    moe-bench identity --json sample.json > sample.jsonl
+    jq -s -e 'map(select(.type == "setting")) | length >= 21 and all(.[]; .differences == 0 and .tokens > 0 and .lossless)' \
+        sample.jsonl
+    jq -s -e 'last | .type == "verdict" and .agree and .differences == 0' sample.jsonl
+    # Temperatures have texts of their own: a grid in which sampling did nothing would show less.
+    [ "$(jq -r 'select(.type == "setting") | .reference' sample.jsonl | sort -u | wc -l)" = 3 ]
+}
+
+@test "the whole grid agrees" {
+    [ -n "$MOE_LONG" ] && [ -z "$MOE_SANITIZED" ] || skip "only in the long check"
+    grid full
+    moe-bench identity full.json > full.txt || { tail -n 4 full.txt; false; }
+    [ "$(tail -n 1 full.txt)" = "all bytes agree" ]
+}
+
+@test "another model differs: exit 1, the first difference, and every prompt's under --json" {
+    run moe-bench identity three.json
+    [ "$status" = 1 ]
+    local first
+    first=$(jq -c 'select(.type == "difference" and .setting == "other")' three.jsonl | head -n 1)
+    [[ "$output" == *"first difference: 'other' from 'none', prompt $(jq -r .prompt <<< "$first"), "* ]]
+    [[ "$output" == *"position $(jq .position <<< "$first")"$'\n'* ]]
+    [[ "$output" == *"reference  token $(jq .reference_token.id <<< "$first") $(jq .reference_token.text <<< "$first"), "* ]]
+    [[ "$output" == *"here       token $(jq .token.id <<< "$first") $(jq .token.text <<< "$first"), "* ]]
+    [[ "${lines[-1]}" == "moe-bench: setting 'other' differs from 'none': prompt "* ]]
+}
+
+# What moe-decode makes of the prompts: [id, token ids, prompt's length] by model and options.
+decoded() { moe-decode -q -n 48 --json "$@" prompts.jsonl | jq -c '{id, tokens, prompt: .prompt_tokens}'; }
+
+@test "a difference is where the answers of moe-decode part" {
+    decoded -m pocket.moe > here.jsonl
+    for other in other B4; do
+        if [ $other = other ]; then decoded -m draft.moe; else decoded -m pocket.moe -d ngram -K 8 -B 4; fi > there.jsonl
+        jq -n -c --slurpfile a here.jsonl --slurpfile b there.jsonl '
+            [range($a | length) | $a[.] as $x | $b[.] as $y | select($x.tokens != $y.tokens) |
+             [range([$x.tokens, $y.tokens | length] | max) | select($x.tokens[.] != $y.tokens[.])][0] as $at |
+             [$x.id, $at, $y.tokens[$at], $x.tokens[$at]]] | .[]' > expected.jsonl
+        [ -s expected.jsonl ]
+        jq -c --arg other $other 'select(.type == "difference" and .setting == $other) |
+                                  [.prompt, .index, .token.id, .reference_token.id]' three.jsonl | cmp - expected.jsonl
+    done
+}
+
+@test "a margin is that of the logits at the place" {
+    jq -c 'select(.type == "difference" and .setting == "other" and .token and .reference_token) |
+           [.prompt, .position, .token.margin, .reference_token.margin]' three.jsonl | head -n 3 > margins.jsonl
+    [ -s margins.jsonl ]
+    while read -r line; do
+        jq -c --argjson line "$line" 'select(.id == $line[0])' prompts.jsonl > one.jsonl
+        for model in draft pocket; do
+            moe-profile -q -m $model.moe -n 48 --record route,logits one.jsonl | moe-view --json |
+                jq -c --argjson line "$line" --arg model $model '
+                    select(.type == "route" and .pos <= $line[1] - 1 and $line[1] - 1 < .pos + .n) |
+                    .logits[$line[1] - 1 - .pos] | sort | (.[-1] - .[-2]) - (if $model == "draft" then $line[2] else $line[3] end) |
+                    fabs < 1e-5' > right
+            [ "$(cat right)" = true ]
+        done
+    done < margins.jsonl
+}
+
+@test "what may differ is reported apart, and decides only under --strict" {
+    suite apart.json '{"name": "none"}, {"name": "K2", "draft": "ngram", "draft-length": 2},
+                      {"name": "B4", "draft": "ngram", "draft-length": 8, "budget": 4}'
+    run moe-bench identity apart.json
+    [ "$status" = 0 ]
+    [[ "$output" == *"not lossless: budget 4 of 32, router, substitute"* ]]
+    moe-bench identity apart.json --json | jq -s -e '.[2].differences > 0 and .[2].lossless == false and last.agree'
+    run moe-bench identity --strict apart.json
+    [ "$status" = 1 ]
+    [[ "$output" == *"first difference: 'B4' from 'none'"* ]]
+    # A budget of all experts leaves nothing out.
+    suite all.json '{"name": "none"}, {"name": "B32", "draft": "ngram", "budget": 32}'
+    moe-bench identity all.json --json | jq -s -e '.[1].lossless and last.agree'
+}
+
+@test "threads, devices and instruction sets are settings" {
+    suite machine.json '{"name": "none"}, {"name": "plain", "isa": "plain"}, {"name": "plain K2", "isa": "plain", "draft": "ngram"},
+                        {"name": "ref", "device": "ref"}, {"name": "ref K2", "device": "ref", "draft": "ngram", "threads": 2}' \
+        '"limits": {"prompts": 2, "max-tokens": 12}'
+    moe-bench identity --json machine.json > machine.jsonl
+    [ "$(jq -r 'select(.type == "setting") | .reference' machine.jsonl | paste -sd,)" = none,plain,plain,ref,ref ]
+}
+
+@test "what cannot be compared is refused" {
+    refuse() {
+        run moe-bench identity "$1"
+        assert_trouble moe-bench
+        [[ $output == *"$2"* ]] || { echo "does not say '$2': $output"; return 1; }
+    }
+    suite s.json '{"name": "none"}'
+    refuse s.json "there is nothing to compare"
+    suite s.json '{"name": "none"}, {"name": "B4", "budget": 4}'
+    refuse s.json "use --strict"
+    suite s.json '{"name": "none"}, {"name": "K4", "draft": "ngram", "temperature": 1}'
+    refuse s.json "setting 'K4': there is no reference that samples alike"
+    suite s.json '{"name": "B4", "budget": 4}, {"name": "K4", "draft": "ngram"}' '"reference": "B4"'
+    refuse s.json "its reference 'B4' is not lossless"
+    suite s.json '{"name": "none"}, {"name": "x", "order": "shuffled"}'
+    refuse s.json "setting 'x': \"order\": must be"
+    suite s.json '{"name": "none"}, {"name": "x", "device": "gpu"}'
+    refuse s.json "setting 'x'"
+    suite s.json '{"name": "none"}, {"name": "x", "draft": "ngrum"}'
+    refuse s.json "setting 'x'"
+    suite s.json '{"name": "none"}, {"name": "x", "threads": 2}'
+    run moe-bench run s.json -o x.moes
+    assert_trouble moe-bench
+    [[ $output == *"the same for all settings of a run"* ]]
+}
