@@ -175,14 +175,10 @@ int ranking_check_model(const struct reader *in, const struct stream_model *mode
                         struct err *err)
 {
     const struct header *header = reader_header(in);
-    const struct stream_model *ranked = &header->model;
     if (!header->has_model)
         return err_set(err, ERR_INPUT, "%s: does not say which model it ranks; make it with moe-coact rank-experts",
                        reader_name(in));
-    if (ranked->moe_layers != model->moe_layers || ranked->experts != model->experts)
-        return err_set(err, ERR_INPUT, "%s: ranks %d layers with %d experts, the model has %d with %d; rank routes of this "
-                       "model", reader_name(in), ranked->moe_layers, ranked->experts, model->moe_layers, model->experts);
-    return header_same_model(ranked, model, reader_name(in), force, note, err);
+    return header_same_model(&header->model, model, reader_name(in), force, note, err);
 }
 
 int ranking_read(struct ranking **out, struct reader *in, struct err *err)

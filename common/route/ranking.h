@@ -41,8 +41,7 @@ int ranking_put(const struct ranking *ranking, record_put *put, void *context, s
 /* Reads a rank stream to its end: every layer must be there once and all of one method, each order a permutation. */
 int ranking_read(struct ranking **out, struct reader *in, struct err *err);
 
-/* May this rank stream be used with the model? As header_same_model; but what ranks other layers or another number of
- * experts is refused whether forced or not. A note, one line, is appended to *note. */
+/* May this rank stream be used with the model? As header_same_model. A note, one line, is appended to *note. */
 int ranking_check_model(const struct reader *in, const struct stream_model *model, bool force, struct text *note,
                         struct err *err);
 

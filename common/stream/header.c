@@ -181,18 +181,25 @@ int header_derive(struct header *header, const struct header *source, struct err
 
 static bool both_differ(const char *a, const char *b) { return *a && *b && strcmp(a, b); }
 
-static int another(const struct stream_model *data, const struct stream_model *model, struct text *why, struct err *err)
+/* Says in *why how the models differ, and in *shape whether not only in what their tokens mean. */
+static int another(const struct stream_model *data, const struct stream_model *model, struct text *why, bool *shape,
+                   struct err *err)
 {
     const struct { const char *name; int data, model; } parts[] = {
         {"layers", data->layers, model->layers}, {"MoE layers", data->moe_layers, model->moe_layers},
         {"experts", data->experts, model->experts}, {"experts a token", data->top_k, model->top_k},
-        {"tokens in the vocabulary", data->vocab, model->vocab}, {"hidden units", data->hidden, model->hidden},
+        {"hidden units", data->hidden, model->hidden}, {"tokens in the vocabulary", data->vocab, model->vocab},
     };
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (parts[i].data != parts[i].model &&
-            text_printf(why, err, "%s%d %s instead of %d", why->length ? ", " : "", parts[i].data, parts[i].name,
+    const size_t count = sizeof parts / sizeof *parts;
+    *shape = false;
+    for (size_t i = 0; i < count; i++) {
+        if (parts[i].data == parts[i].model)
+            continue;
+        *shape = *shape || i < count - 1;
+        if (text_printf(why, err, "%s%d %s instead of %d", why->length ? ", " : "", parts[i].data, parts[i].name,
                         parts[i].model))
             return -1;
+    }
     if (both_differ(data->tokenizer_sha256, model->tokenizer_sha256))
         return text_printf(why, err, "%sanother tokenizer", why->length ? ", " : "");
     return 0;
@@ -202,13 +209,14 @@ int header_same_model(const struct stream_model *data, const struct stream_model
                       struct text *note, struct err *err)
 {
     struct text why = {0};
+    bool shape;
     int rc = -1;
     const char *name = *data->name ? data->name : "another model", *here = *model->name ? model->name : "this model";
-    if (another(data, model, &why, err))
+    if (another(data, model, &why, &shape, err))
         goto done;
-    if (why.length && !force) {
-        err_set(err, ERR_INPUT, "%s was made with %s, which does not fit %s (%s); make it with this model, or use --force",
-                what, name, here, why.data);
+    if (shape || (why.length && !force)) {
+        err_set(err, ERR_INPUT, "%s was made with %s, which does not fit %s (%s); make it with this model%s", what, name, here,
+                why.data, shape ? "" : ", or use --force");
         goto done;
     }
     if (why.length)

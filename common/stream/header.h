@@ -60,9 +60,9 @@ void header_free(struct header *header);        /* and back to {0} */
  * each unless header has its own. */
 int header_derive(struct header *header, const struct header *source, struct err *err);
 
-/* May `data` (a stream's model) be used with `model`? Another shape or tokenizer is an error, or with force a note; another
- * file of the same weights, or other weights of that shape, is a note. Notes, one line without a newline, are appended to
- * *note. `what` names the data in messages. */
+/* May `data` (a stream's model) be used with `model`? Another shape is an error; another tokenizer or
+ * vocabulary is one, too, or with force a note; another file of the same weights, or other weights of that shape, is a note.
+ * Notes, one line without a newline, are appended to *note. `what` names the data in messages. */
 int header_same_model(const struct stream_model *data, const struct stream_model *model, const char *what, bool force,
                       struct text *note, struct err *err);
 

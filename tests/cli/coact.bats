@@ -161,6 +161,9 @@ JQ
         run moe-coact rank-experts $force routes.moes other.moes -o no.moes
         assert_trouble moe-coact
         [[ $output != *--force* ]]
+        run moe-coact merge $force routes.moes other.moes -o no.moes
+        assert_trouble moe-coact
+        [[ $output != *--force* ]]
     done
 }
 
