@@ -9,6 +9,7 @@
 #include <jansson.h>
 
 #include "common/base/file.h"
+#include "common/base/json.h"
 #include "common/base/mem.h"
 #include "common/base/progress.h"
 #include "common/base/text.h"
@@ -114,7 +115,7 @@ static json_t *result_to_json(const struct prompt *prompt, const struct decode_r
 static int write_json(struct run *run, const struct decode_result *result, struct err *err)
 {
     json_t *object = result_to_json(&run->prompt, result);
-    char *line = object ? json_dumps(object, JSON_COMPACT) : NULL;
+    char *line = object ? json_text(object, JSON_COMPACT, err) : NULL;
     int rc = line ? output_write(run->text, line, strlen(line), err) : err_memory(err);
     mem_free(&line);
     json_decref(object);

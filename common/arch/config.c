@@ -1,4 +1,5 @@
 #include "common/arch/config.h"
+#include "common/base/json.h"
 
 #include <limits.h>
 #include <stdarg.h>
@@ -9,6 +10,8 @@ int config_parse(json_t **out, const char *text, size_t bytes, struct err *err)
 {
     json_error_t fault;
     json_t *value = json_loadb(text ? text : "", bytes, JSON_REJECT_DUPLICATES, &fault);
+    if (!value && json_no_memory(&fault))
+        return err_memory(err);
     if (!value)
         return err_set(err, ERR_INPUT, "line %d, column %d: %s", fault.line, fault.column, fault.text);
     if (!json_is_object(value)) {

@@ -1,13 +1,16 @@
 #include "common/base/hash.h"
 
-#include <openssl/evp.h>
+/* The plain functions of libcrypto: the newer ones look for a provider first, with thousands of allocations, and crash
+ * when one of those fails. */
+#define OPENSSL_SUPPRESS_DEPRECATED
+#include <openssl/sha.h>
 #include <stdio.h>
 #include <xxhash.h>
 
 #include "common/base/mem.h"
 
 struct xxh3_stream { XXH3_state_t *state; };
-struct sha256_stream { EVP_MD_CTX *context; };
+struct sha256_stream { SHA256_CTX context; };
 
 static struct digest128 from_xxh(XXH128_hash_t hash)
 {
@@ -56,8 +59,7 @@ int sha256_stream_new(struct sha256_stream **out, struct err *err)
     struct sha256_stream *stream = mem_alloc(1, sizeof *stream, err);
     if (!stream)
         return -1;
-    stream->context = EVP_MD_CTX_new();
-    if (!stream->context || EVP_DigestInit_ex(stream->context, EVP_sha256(), NULL) != 1) {
+    if (SHA256_Init(&stream->context) != 1) {
         sha256_stream_free(&stream);
         return err_set(err, ERR_MEMORY, "SHA-256 cannot be started");
     }
@@ -67,7 +69,7 @@ int sha256_stream_new(struct sha256_stream **out, struct err *err)
 
 int sha256_stream_put(struct sha256_stream *stream, const void *data, size_t bytes, struct err *err)
 {
-    if (bytes && EVP_DigestUpdate(stream->context, data, bytes) != 1)
+    if (bytes && SHA256_Update(&stream->context, data, bytes) != 1)
         return err_set(err, ERR_MEMORY, "SHA-256 cannot go on");
     return 0;
 }
@@ -75,8 +77,7 @@ int sha256_stream_put(struct sha256_stream *stream, const void *data, size_t byt
 int sha256_stream_end(struct sha256_stream **stream, struct sha256 *out, struct err *err)
 {
     struct sha256 digest;
-    unsigned length = sizeof digest.bytes;
-    int ok = EVP_DigestFinal_ex((*stream)->context, digest.bytes, &length);
+    int ok = SHA256_Final(digest.bytes, &(*stream)->context);
     sha256_stream_free(stream);
     if (ok != 1)
         return err_set(err, ERR_MEMORY, "SHA-256 cannot be finished");
@@ -86,8 +87,6 @@ int sha256_stream_end(struct sha256_stream **stream, struct sha256 *out, struct 
 
 void sha256_stream_free(struct sha256_stream **stream)
 {
-    if (*stream)
-        EVP_MD_CTX_free((*stream)->context);
     mem_free(stream);
 }
 

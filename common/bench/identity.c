@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/json.h"
 #include "common/base/mem.h"
 #include "common/bench/lane.h"
 #include "kernels/plain/philox.h"
@@ -275,7 +276,7 @@ static int token_text(char **out, const struct tokenizer *tokenizer, int32_t id,
     if (!data)
         return 0;
     if ((value = json_stringn((const char *)data, bytes))) {
-        written = json_dumps(value, JSON_ENCODE_ANY);
+        written = json_text(value, JSON_ENCODE_ANY, err);
         json_decref(value);
         *out = written ? mem_string(written, err) : NULL;
         free(written);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "common/bench/identity.h"
+#include "common/base/json.h"
 #include "common/report/table.h"
 
 static const char *name_of(const struct identity *identity, int setting) { return identity->suite->settings[setting].name; }
@@ -68,7 +69,7 @@ static json_t *token_object(const struct identity_token *token)
 /* Takes the object over. */
 static int put_line(struct text *out, json_t *object, struct err *err)
 {
-    char *line = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    char *line = object ? json_text(object, JSON_COMPACT | JSON_REAL_PRECISION(17), err) : NULL;
     int rc = line ? text_printf(out, err, "%s\n", line) : err_memory(err);
     free(line);
     json_decref(object);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/json.h"
 #include "common/base/mem.h"
 #include "common/bench/lane.h"
 #include "common/bench/roofline.h"
@@ -63,7 +64,7 @@ static int put_settings(struct bench *bench, struct err *err)
         const struct model_identity *identity = model_identity(model->session->model);
         struct text label = {0}, why = {0};
         const char *key;
-        char *options = json_dumps(setting->options, JSON_COMPACT | JSON_SORT_KEYS);
+        char *options = json_text(setting->options, JSON_COMPACT | JSON_SORT_KEYS, err);
         struct bench_setting record = {.setting = i, .name = setting->name, .model = bench->suite->models[setting->model].path,
                                        .options = options, .moe_layers = identity->moe_layers, .experts = identity->experts,
                                        .reference = setting->reference};

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/json.h"
 #include "common/base/mem.h"
 #include "common/base/utf8.h"
 
@@ -393,7 +394,9 @@ static int use_line(const struct prompts *p, struct prompt *prompt, struct err *
     if (p->plain)
         return use_text(p, prompt, p->line.data, p->line.length, err);
     json_t *object = json_loadb(p->line.data, p->line.length, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &where);
-    if (!object)
+    if (!object && json_no_memory(&where))
+        err_memory(err);
+    else if (!object)
         err_set(err, ERR_INPUT, "column %d: not valid JSON: %s; one object a line is expected", where.column, where.text);
     else if (!json_is_object(object))
         err_set(err, ERR_INPUT, "one JSON object a line is expected");

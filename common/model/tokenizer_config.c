@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "common/base/json.h"
 #include "common/base/mem.h"
 
 void tokenizer_config_free(struct tokenizer_config *config)
@@ -43,6 +44,8 @@ int tokenizer_config_read(struct tokenizer_config *out, const char *json, size_t
     if (!root || !json_is_object(root)) {
         if (root)
             err_set(err, ERR_INPUT, "not a tokenizer_config.json: an object is expected");
+        else if (json_no_memory(&where))
+            err_memory(err);
         else
             err_set(err, ERR_INPUT, "not valid JSON, line %d column %d: %s", where.line, where.column, where.text);
         goto done;

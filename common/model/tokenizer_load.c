@@ -1,6 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/json.h"
 #include "common/base/mem.h"
 #include "common/base/utf8.h"
 #include "common/model/tokenizer_internal.h"
@@ -256,7 +257,7 @@ static int hash_all(struct tokenizer *t, const json_t *root, struct err *err)
     for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
         const json_t *member = json_object_get(root, members[i]);
         free(text);
-        text = member ? json_dumps(member, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY) : mem_string("null", err);
+        text = member ? json_text(member, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY, err) : mem_string("null", err);
         if (!text) {
             err_memory(err);
             goto done;
@@ -290,6 +291,10 @@ int tokenizer_new(struct tokenizer **out, const char *json, size_t bytes, struct
     json_error_t where;
     int rc = -1;
     json_t *root = json_loadb(json, bytes, JSON_REJECT_DUPLICATES, &where);
+    if (!root && json_no_memory(&where)) {
+        err_memory(err);
+        goto done;
+    }
     if (!root) {
         err_set(err, ERR_INPUT, "not valid JSON, line %d column %d: %s", where.line, where.column, where.text);
         goto done;

@@ -11,6 +11,7 @@
 #include <jansson.h>
 
 #include "common/base/file.h"
+#include "common/base/json.h"
 #include "common/base/mem.h"
 
 enum { FILE_LIMIT = 1 << 20 };
@@ -139,7 +140,9 @@ static int static_tree_open(struct shape **out, struct spec *spec, struct err *e
     if (!tree || file_read(&text, file, FILE_LIMIT, err))
         goto done;
     list = json_loadb(text.data ? text.data : "", text.length, JSON_REJECT_DUPLICATES, &fault);
-    if (!list)
+    if (!list && json_no_memory(&fault))
+        err_memory(err);
+    else if (!list)
         err_set(err, ERR_INPUT, "%s:%d: not JSON: %s; a list of paths is expected, such as [[0],[0,0],[1]]", file,
                 fault.line < 1 ? 1 : fault.line, fault.text);
     else if (read_tree(tree, list, err))

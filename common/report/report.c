@@ -7,6 +7,7 @@
 
 #include <jansson.h>
 
+#include "common/base/json.h"
 #include "common/base/mem.h"
 #include "common/report/table.h"
 
@@ -91,7 +92,7 @@ done:
 
 static int put_json(struct text *out, json_t *object, struct err *err)
 {
-    char *line = object ? json_dumps(object, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
+    char *line = object ? json_text(object, JSON_COMPACT | JSON_PRESERVE_ORDER, err) : NULL;
     json_decref(object);
     if (!line)
         return err_memory(err);

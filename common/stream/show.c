@@ -10,6 +10,7 @@
 
 #include "common/base/file.h"
 #include "common/base/float.h"
+#include "common/base/json.h"
 #include "common/base/mem.h"
 #include "common/base/text.h"
 
@@ -77,7 +78,7 @@ int show_flush(struct show *show, struct err *err) { return output_flush(show->o
 static void put_json(struct text *out, const char *text, size_t bytes, struct err *err)
 {
     json_t *string = json_stringn(text, bytes);
-    char *dump = string ? json_dumps(string, JSON_ENCODE_ANY) : NULL;
+    char *dump = string ? json_text(string, JSON_ENCODE_ANY, err) : NULL;
     if (dump)
         text_puts(out, dump, err);
     else
