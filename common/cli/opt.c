@@ -245,14 +245,35 @@ static int place_operands(struct walk *walk, struct err *err)
     return 0;
 }
 
+/* The file that an option names; NULL: none, or it is no option for a file. */
+static const char *file_of(const struct walk *walk, const struct opt *option)
+{
+    if (option->kind != OPT_KIND_INPUT && option->kind != OPT_KIND_OUTPUT)
+        return NULL;
+    return *(const char **)((char *)walk->args + option->offset);
+}
+
+/* What is written must not be another option's file, too: one would replace the other. Devices can be shared. */
+static int claim_name(const struct walk *walk, const struct opt *option, const char *value, struct err *err)
+{
+    if (strcmp(value, "-") == 0 || strncmp(value, "/dev/", 5) == 0)
+        return 0;
+    for (const struct opt *other = own_options(walk->subcommand); other < option; other++) {
+        const char *name = file_of(walk, other);
+        if (name && strcmp(name, value) == 0 && (other->kind == OPT_KIND_OUTPUT || option->kind == OPT_KIND_OUTPUT))
+            return err_set(err, ERR_INPUT, "%s is named twice, by %s and by %s; an output needs a file of its own", value,
+                           other->name, option->name);
+    }
+    return 0;
+}
+
 static int claim_files(struct walk *walk, struct err *err)
 {
     for (const struct opt *option = own_options(walk->subcommand); option->kind; option++) {
-        if (option->kind != OPT_KIND_INPUT && option->kind != OPT_KIND_OUTPUT)
-            continue;
-        const char *value = *(const char **)((char *)walk->args + option->offset);
+        const char *value = file_of(walk, option);
         bool input = option->kind == OPT_KIND_INPUT;
-        if (value && claim_standard(input ? &walk->input : &walk->output, input ? "input" : "output", option->name, value, err))
+        if (value && (claim_name(walk, option, value, err) ||
+                      claim_standard(input ? &walk->input : &walk->output, input ? "input" : "output", option->name, value, err)))
             return -1;
     }
     return 0;

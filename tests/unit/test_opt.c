@@ -13,7 +13,7 @@ struct args {
     bool force;
     uint64_t cache, seed;
     double temperature;
-    const char *rank, *output, *model, *source;
+    const char *rank, *output, *stream, *model, *source;
     struct strings drafts, files;
 };
 
@@ -30,6 +30,7 @@ static const struct opt options[] = {
     OPT_INPUT(0, "rank", struct args, rank, "rank stream"),
     OPT_INPUT('m', "model", struct args, model, "model"),
     OPT_OUTPUT('o', "output", struct args, output, "write"),
+    OPT_OUTPUT(0, "stream", struct args, stream, "write too"),
     OPT_STRINGS(0, "draft", struct args, drafts, "KIND[:key=value,...]", "drafter"),
     OPT_END
 };
@@ -117,6 +118,8 @@ static void values_reach_their_fields(void **state)
     assert_int_equal(args.budget, -1);
     opt_free(&subcommand, &args);
     assert_null(args.files.items);
+    assert_int_equal(parse("-m a --rank a -o /dev/null --stream /dev/null", &args, &console, &err), 0);
+    opt_free(&subcommand, &args);
 }
 
 static void mistakes_are_named(void **state)
@@ -147,6 +150,8 @@ static void mistakes_are_named(void **state)
         {"--rank - -m -", "standard input is named twice, by rank and by model; give one of them a file"},
         {"--rank - -", "standard input is named twice, by rank and by SOURCE; give one of them a file"},
         {"a - -", "standard input is named twice; it can be read once"},
+        {"-o x --stream x", "x is named twice, by output and by stream; an output needs a file of its own"},
+        {"-o m.moe -m m.moe", "m.moe is named twice, by model and by output; an output needs a file of its own"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct args args;
