@@ -1,0 +1,116 @@
+#!/usr/bin/env bats
+# Every family against transformers: logits of a prompt and a greedy answer, on tiny checkpoints in which every feature of
+# the family shows (tests/golden/families/make.py). And with one feature wrong the same comparison fails.
+
+load common
+
+setup_file() {
+    load common
+    export GOLDEN="$BATS_TEST_DIRNAME/../golden/families" WORK="$BATS_FILE_TMPDIR"
+    cd "$WORK"
+    families > families
+    for family in $(cat families); do
+        moe-convert -q "$GOLDEN/$family/model" -o $family.moe
+        jq -c '{id: "one", tokens: .prompt}' "$GOLDEN/$family/golden.json" > $family.jsonl
+    done
+}
+
+setup() { cd "$WORK"; }
+
+families() { (cd "$GOLDEN" && ls -d */ | tr -d /); }
+
+# The largest difference of a logit: FAMILY, the model file, and options of moe-profile.
+distance() {
+    local family=$1 model=$2
+    shift 2
+    moe-profile -q -m "$model" --record logits "$@" $family.jsonl | moe-view --json |
+        jq -s --slurpfile golden "$GOLDEN/$family/golden.json" '
+            [.[] | select(.type == "route") | .logits[]] as $got | $golden[0].logits as $want |
+            if ($got | length) != ($want | length) or ($got[0] | length) != ($want[0] | length) then "other shapes" else
+            [range($want | length) as $t | range($want[0] | length) as $v | $got[$t][$v] - $want[$t][$v] | fabs] | max end'
+}
+
+within() { jq -n -e --argjson d "$1" "\$d < $2" > /dev/null || { echo "a logit is off by $1"; return 1; }; }
+beyond() { jq -n -e --argjson d "$1" "\$d > $2" > /dev/null || { echo "no logit is off by more than $1"; return 1; }; }
+
+@test "logits are those of transformers" {
+    [ "$(wc -l < families)" -ge 8 ]
+    for family in $(cat families); do
+        for device in host ref; do
+            echo "$family on $device"
+            within "$(distance $family $family.moe --device $device)" 2e-4
+        done
+    done
+}
+
+@test "greedy answers are those of transformers, with drafts and without" {
+    for family in $(cat families); do
+        for draft in none ngram; do
+            echo "$family, draft $draft"
+            moe-decode -q -m $family.moe -n 24 -d $draft --json $family.jsonl | jq -c .tokens > got
+            jq -c .tokens "$GOLDEN/$family/golden.json" | cmp - got
+        done
+    done
+}
+
+@test "the goldens are no close calls" {
+    for family in $(cat families); do
+        jq -e '(.margins | length) == 24 and (.margins | min) > 1e-3' "$GOLDEN/$family/golden.json"
+    done
+}
+
+# With a config changed so, the golden fails: FAMILY and jq's expression, which must change something.
+off() {
+    local family=$1
+    rm -rf wrong wrong.moe
+    cp -r "$GOLDEN/$family/model" wrong
+    jq "$2" "$GOLDEN/$family/model/config.json" > wrong/config.json
+    ! cmp -s <(jq -S . wrong/config.json) <(jq -S . "$GOLDEN/$family/model/config.json") || { echo "no change: $2"; return 1; }
+    moe-convert -q wrong -o wrong.moe
+    beyond "$(distance $family wrong.moe)" 5e-3 || { echo "$family: $2"; return 1; }
+}
+
+@test "olmoe: clipping, weights of experts, epsilon and rope show" {
+    off olmoe '.clip_qkv = null'
+    off olmoe '.clip_qkv = 0.9'
+    off olmoe '.norm_topk_prob = false'
+    off olmoe '.num_experts_per_tok = 2'
+    off olmoe '.rms_norm_eps = 1e-5'
+    off olmoe '.rope_parameters.rope_theta = 20000'
+}
+
+@test "llama: the scaled rope and every number of it show" {
+    off llama '.rope_parameters = {"rope_type": "default", "rope_theta": 10000.0}'
+    off llama '.rope_parameters.factor = 4'
+    off llama '.rope_parameters.low_freq_factor = 2'
+    off llama '.rope_parameters.high_freq_factor = 8'
+    off llama '.rope_parameters.original_max_position_embeddings = 64'
+    off llama '.rms_norm_eps = 1e-5'
+}
+
+@test "mistral and mixtral: the window shows" {
+    off mistral '.sliding_window = null'
+    off mistral '.sliding_window = 12'
+    off mistral '.sliding_window = 14'
+    off mixtral '.sliding_window = null'
+    off mixtral '.sliding_window = 12'
+    off mixtral '.num_experts_per_tok = 1'
+    off mixtral '.rope_parameters.rope_theta = 1000000'
+}
+
+@test "qwen2 and qwen3: which layers slide shows, and the rope" {
+    for family in qwen2 qwen3; do
+        off $family '.use_sliding_window = false | .sliding_window = null | .layer_types = ["full_attention", "full_attention"]'
+        off $family '.layer_types = ["sliding_attention", "sliding_attention"] | .max_window_layers = 0'
+        off $family '.sliding_window = 10'
+    done
+    off qwen3 '.rope_parameters = {"rope_type": "default", "rope_theta": 5000.0}'
+    off qwen3 '.rope_parameters.factor = 2'
+}
+
+@test "qwen2_moe and qwen3_moe: weights of experts show" {
+    off qwen3_moe '.norm_topk_prob = false'
+    off qwen2_moe '.norm_topk_prob = true'
+    off qwen3_moe '.num_experts_per_tok = 2'
+    off qwen3_moe '.rope_parameters.rope_theta = 20000'
+}

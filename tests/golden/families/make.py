@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""Writes a tiny checkpoint a family, and what transformers computes with it, for tests/cli/families.bats.
+
+    make goldens            or, with transformers 5.23.0 at hand:  python tests/golden/families/make.py [FAMILY...]
+
+FAMILY/model is the checkpoint as save_pretrained writes it, in bf16. FAMILY/golden.json has `prompt` (ids), `logits` of every
+position of the prompt, and `tokens`, the greedy answer, with `margins`: the best logit less the second at each. All computed
+in float32 from the bf16 weights, with eager attention and experts.
+
+Weights are drawn so that every feature shows in the logits, whose standard deviation is about 2.5. A draw is taken when its
+answer is not a close call anywhere, and when float64 gives the same logits: then no router was one either.
+"""
+import json
+import os
+import random
+import shutil
+import sys
+
+import torch
+import transformers
+from transformers import AutoConfig, AutoModelForCausalLM
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+VERSION = "5.23.0"
+PROMPT, ANSWER, VOCAB = 40, 24, 64
+LEAST_MARGIN, MOST_ROUNDING = 5e-3, 2e-5
+
+COMMON = {"vocab_size": VOCAB, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+          "max_position_embeddings": 256, "rms_norm_eps": 1e-3, "tie_word_embeddings": False, "bos_token_id": None,
+          "eos_token_id": None, "pad_token_id": None}
+PLAIN_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
+LLAMA3_ROPE = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+               "original_max_position_embeddings": 32, "rope_theta": 10000.0}
+LINEAR_ROPE = {"rope_type": "linear", "factor": 2.5, "rope_theta": 5000.0}
+
+FAMILIES = {
+    "olmoe": {"intermediate_size": 16, "num_experts": 8, "num_experts_per_tok": 3, "norm_topk_prob": True, "clip_qkv": 0.8,
+              "num_key_value_heads": 4, "rope_parameters": PLAIN_ROPE},
+    "llama": {"intermediate_size": 48, "head_dim": 12, "attention_bias": True, "rope_parameters": LLAMA3_ROPE},
+    "qwen3": {"intermediate_size": 48, "head_dim": 12, "use_sliding_window": True, "sliding_window": 9,
+              "max_window_layers": 1, "tie_word_embeddings": True, "rope_parameters": LINEAR_ROPE},
+    "mixtral": {"intermediate_size": 24, "head_dim": 8, "num_local_experts": 6, "num_experts_per_tok": 2,
+                "sliding_window": 11, "rope_parameters": PLAIN_ROPE},
+    "qwen3_moe": {"intermediate_size": 40, "moe_intermediate_size": 16, "head_dim": 12, "num_experts": 8,
+                  "num_experts_per_tok": 3, "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [0],
+                  "rope_parameters": PLAIN_ROPE},
+    "mistral": {"intermediate_size": 48, "head_dim": 8, "sliding_window": 13, "rope_parameters": PLAIN_ROPE},
+    "qwen2": {"intermediate_size": 48, "use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1,
+              "rope_parameters": PLAIN_ROPE},
+    "qwen2_moe": {"intermediate_size": 40, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24, "num_experts": 8,
+                  "num_experts_per_tok": 3, "norm_topk_prob": False, "rope_parameters": PLAIN_ROPE},
+}
+
+
+def scale(name, tied):
+    """Standard deviation of a linear's outputs for inputs of one."""
+    if tied and ("o_proj" in name or "down" in name):
+        return 8.0
+    for part, value in {"q_proj": 1.6, "k_proj": 1.6, "lm_head": 2.5, "gate.weight": 2.0}.items():
+        if part in name:
+            return value
+    return 1.2
+
+
+def draw(model, tied, seed):
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            noise = torch.randn_like(weight)
+            if "norm" in name:
+                weight.copy_(1 + 0.3 * noise)
+            elif name.endswith("bias"):
+                weight.copy_(0.2 * noise)
+            elif "embed" in name:
+                weight.copy_(noise * (2.5 / weight.shape[1] ** 0.5 if tied else 1))
+            else:
+                weight.copy_(noise * scale(name, tied) / weight.shape[-1] ** 0.5)
+
+
+def load(folder, dtype):
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager")
+    if getattr(model, "set_experts_implementation", None):
+        try:
+            model.set_experts_implementation("eager")
+        except ValueError:
+            pass                                # a dense model
+    return model.eval()
+
+
+def compute(folder, prompt):
+    """The golden, or None when the draw is one where roundings could decide."""
+    model, ids = load(folder, torch.float32), torch.tensor([prompt])
+    with torch.no_grad():
+        logits = model(ids).logits[0]
+        if (load(folder, torch.float64)(ids).logits[0] - logits).abs().max() > MOST_ROUNDING:
+            return None
+        tokens, margins = [], []
+        for _ in range(ANSWER):
+            best = torch.topk(model(ids).logits[0, -1], 2)
+            tokens.append(int(best.indices[0]))
+            margins.append(float(best.values[0] - best.values[1]))
+            ids = torch.cat([ids, best.indices[:1][None]], 1)
+    if min(margins) < LEAST_MARGIN or len(set(tokens)) < 6:
+        return None
+    return {"prompt": prompt, "tokens": tokens, "margins": [round(m, 6) for m in margins],
+            "logits": [[round(float(value), 6) for value in row] for row in logits]}
+
+
+def make(family):
+    settings = {**COMMON, **FAMILIES[family]}
+    config = AutoConfig.for_model(family, **settings)
+    folder = os.path.join(HERE, family)
+    shutil.rmtree(folder, ignore_errors=True)
+    for seed in range(200):
+        model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
+        draw(model, settings["tie_word_embeddings"], seed)
+        model.to(torch.bfloat16).save_pretrained(os.path.join(folder, "model"))
+        prompt = [random.Random(seed + i).randrange(VOCAB) for i in range(PROMPT)]
+        golden = compute(os.path.join(folder, "model"), prompt)
+        if golden:
+            break
+    else:
+        raise SystemExit(f"{family}: no draw is clear enough")
+    os.chmod(os.path.join(folder, "model", "model.safetensors"), 0o644)
+    generation = os.path.join(folder, "model", "generation_config.json")
+    if os.path.exists(generation):
+        os.remove(generation)
+    with open(os.path.join(folder, "golden.json"), "w", encoding="utf-8") as out:
+        out.write("{\n" + ",\n".join(f'"{key}": {json.dumps(golden[key])}' for key in ("prompt", "tokens", "margins")))
+        rows = ",\n".join(json.dumps(row) for row in golden["logits"])
+        out.write(f',\n"logits": [\n{rows}\n]\n}}\n')
+    print(f"{family}: draw {seed}, least margin {min(golden['margins'])}")
+
+
+if transformers.__version__ != VERSION:
+    raise SystemExit(f"transformers is {transformers.__version__}; the goldens are those of {VERSION}")
+torch.set_num_threads(1)
+transformers.logging.disable_progress_bar()
+for name in sys.argv[1:] or FAMILIES:
+    make(name)
