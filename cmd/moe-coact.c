@@ -325,7 +325,7 @@ static int measure_neighbours(const struct routes_args *args, const struct conso
     if (read_routes(&consumer, args, console, STREAM_COACT, &header, err))
         goto done;
     if (!neighbours_tokens(neighbours)) {
-        err_set(err, ERR_INPUT, "the routes have no tokens of this phase; profile some prompts");
+        err_set(err, ERR_INPUT, "the routes have no tokens of this phase; profile prompts, and answers with -n");
         goto done;
     }
     found.what = neighbours;

@@ -69,7 +69,8 @@ int coverage_make(struct coverage **out, const struct route_counts *counts, stru
                   const struct ranking *ranking, struct err *err)
 {
     if (!counts->tokens)
-        return err_set(err, ERR_INPUT, "the routes have no tokens, so nothing is covered; profile some prompts");
+        return err_set(err, ERR_INPUT, "the routes have no tokens of this phase, so nothing is covered; profile prompts, and "
+                       "answers with -n");
     if (counts->lacks_mass)
         return err_set(err, ERR_INPUT, "routing mass was not recorded, so no share of it can be told; make the routes with "
                        "moe-profile");

@@ -54,7 +54,8 @@ static int best_first(const void *a, const void *b)
 int ranking_make(struct ranking **out, const struct route_counts *counts, enum ranking_method method, struct err *err)
 {
     if (!counts->tokens)
-        return err_set(err, ERR_INPUT, "the routes have no tokens, so there is nothing to rank by; profile some prompts");
+        return err_set(err, ERR_INPUT, "the routes have no tokens of this phase, so there is nothing to rank by; profile "
+                       "prompts, and answers with -n");
     if (method == RANKING_MASS && counts->lacks_mass)
         return err_set(err, ERR_INPUT, "routing mass was not recorded; rank by frequency, or make the routes with moe-profile");
     struct ranking *ranking = NULL;

@@ -89,8 +89,8 @@ int writer_open(struct writer **out, const char *path, const struct header *head
         goto failed;
     writer->schema = stream_schema(header->kind);
     if (output_is_terminal(writer->out)) {
-        err_set(err, ERR_INPUT, "%s: a stream is binary and is not written to a terminal; pipe it on, redirect it, or use -o",
-                strcmp(path, "-") ? path : "standard output");
+        err_set(err, ERR_INPUT, "%s: a stream is binary and is not written to a terminal; pipe it on, redirect it, or name a "
+                "file", strcmp(path, "-") ? path : "standard output");
         goto failed;
     }
     if (write_start(writer, err))

@@ -173,6 +173,9 @@ JQ
         run moe-coact $command empty.moes -o no.moes
         assert_trouble moe-coact
     done
+    run moe-coact rank-experts --phase decode short.moes -o no.moes
+    assert_trouble moe-coact
+    [[ $output == *"no tokens of this phase"*"-n" ]]
     run moe-coact union --phase decode short.moes -o no.moes
     assert_trouble moe-coact
     [ ! -e no.moes ]

@@ -624,7 +624,7 @@ static void terminals_are_spared(void **state)
     assert_true(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
     small_header(&header, STREAM_RANK);
     assert_int_equal(writer_open(&out, ptsname(master), &header, &err), -1);
-    assert_non_null(strstr(err.text, "is not written to a terminal; pipe it on, redirect it, or use -o"));
+    assert_non_null(strstr(err.text, "is not written to a terminal; pipe it on, redirect it, or name a file"));
     assert_null(out);
     close(master);
     header_free(&header);
