@@ -167,6 +167,10 @@ int reader_open_fd(struct reader **out, int fd, const char *name, const void *fi
     if (first_bytes)
         memcpy(reader->buffer, first, first_bytes);
     reader->length = first_bytes;
+    if (isatty(fd)) {
+        err_set(err, ERR_INPUT, "%s: a stream cannot be typed; name a file, or pipe one in", name);
+        goto failed;
+    }
     if (read_guard(reader, err) || read_header(reader, kind, err))
         goto failed;
     *out = reader;

@@ -626,6 +626,10 @@ static void terminals_are_spared(void **state)
     assert_int_equal(writer_open(&out, ptsname(master), &header, &err), -1);
     assert_non_null(strstr(err.text, "is not written to a terminal; pipe it on, redirect it, or name a file"));
     assert_null(out);
+    struct reader *in = NULL;
+    err_clear(&err);
+    assert_int_equal(reader_open(&in, ptsname(master), STREAM_RANK, NULL, &err), -1);
+    assert_non_null(strstr(err.text, "a stream cannot be typed"));
     close(master);
     header_free(&header);
 }
