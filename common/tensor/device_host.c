@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/mem.h"
@@ -83,8 +84,14 @@ static double host_read_bandwidth(struct device *device, size_t bytes, double se
 {
     struct host_device *host = host_of(device);
     size_t members = (size_t)team_size(host->team), step = members * 4 * 4096;
+    size_t memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     double best = 0;
     bytes = bytes < step ? step : bytes / step * step;
+    if (bytes > memory / 2) {               /* such a mapping may be granted, and the process killed when it is filled */
+        err_set(err, ERR_INPUT, "reading %zu MiB takes as much memory, and the machine has %zu MiB; read less", bytes >> 20,
+                memory >> 20);
+        return -1;
+    }
     uint64_t *sink = mem_alloc_aligned(8 * members, sizeof *sink, err);
     unsigned char *data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (!sink || data == MAP_FAILED) {

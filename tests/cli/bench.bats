@@ -114,6 +114,9 @@ rows() { moe-bench report --json "$@" | jq -c 'select(.type == "row")'; }
 }
 
 @test "roofline" {
+    run moe-bench roofline --size 1024G --seconds 0.05
+    assert_trouble moe-bench
+    [[ $output == *"the machine has"* ]]
     run moe-bench roofline --size 32M --seconds 0.05 -j 2
     [ "$status" = 0 ]
     [[ "$output" == *"  2 threads"*"GB/s"* ]]
