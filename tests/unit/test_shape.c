@@ -1,0 +1,312 @@
+/* Shapes of drafts without a model: over made-up probabilities a dynamic tree is what keeping every candidate and choosing
+ * in the end gives; a static tree is the file's, as far as there are tokens for it. */
+#include "tests/unit/unit.h"
+
+#include <math.h>
+
+#include "common/policy/shape.h"
+
+enum { POOL = 6000, DEPTH = 8, WIDTH = 12 };
+
+static struct shape *open_shape(const char *text)
+{
+    struct shape *shape = NULL;
+    struct err err = {0};
+    if (shape_open(&shape, text, &err))
+        fail_msg("%s", err.text);
+    return shape;
+}
+
+/* Log-probability of the child of this rank behind these ranks: the smaller the higher the rank. */
+static double made_up(unsigned seed, const uint8_t *path, int length, int rank)
+{
+    unsigned hash = seed * 2654435761u;
+    double total = 0, chosen = 0;
+    for (int i = 0; i < length; i++)
+        hash = (hash ^ path[i]) * 16777619u + 97;
+    for (int r = 0; r < WIDTH; r++) {
+        double weight = exp(-r * (0.2 + (double)((hash >> 7) % 100) / 60.0)) * (1 + 1e-3 * (double)((hash >> r) % 977) / 977);
+        total += weight;
+        if (r == rank)
+            chosen = weight;
+    }
+    return log(chosen / total);
+}
+
+static int path_of(const struct draft_tree *tree, int node, uint8_t *path)
+{
+    int32_t token[DEPTH];
+    int length = draft_tree_path(tree, node, token, DEPTH);
+    for (int i = 0; i < length; i++)
+        path[i] = (uint8_t)token[i];
+    return length;
+}
+
+/* What a loop and a drafter of `width` tokens do with a shape; tokens are ranks. Returns the number of tokens proposed. */
+static int grow(struct shape *shape, struct draft_tree *tree, unsigned seed, int depth, int room, int width)
+{
+    struct draft_view view = {.tree = tree, .room = room};
+    int proposed = 0;
+    draft_tree_clear(tree);
+    for (;; view.steps++) {
+        struct step step = shape->class->next(shape, &view, depth);
+        assert_true(view.steps < 200);
+        if (step.kind == STEP_STOP)
+            break;
+        if (step.kind == STEP_KEEP) {
+            assert_int_equal(draft_tree_keep(tree, step.keep, step.kept), 0);
+            continue;
+        }
+        assert_int_equal(step.tokens, 1);
+        for (int at = 0; at < step.leaves; at++) {
+            uint8_t path[DEPTH];
+            int length = path_of(tree, step.leaf[at].node, path);
+            assert_true(length < depth && length < room);
+            for (int rank = 0; rank < step.leaf[at].siblings && rank < width; rank++) {
+                int nodes = tree->nodes;
+                assert_int_equal(draft_tree_add(tree, step.leaf[at].node, rank, (float)made_up(seed, path, length, rank), 0), nodes);
+                proposed++;
+            }
+        }
+    }
+    return proposed;
+}
+
+struct candidate {
+    uint8_t path[DEPTH];
+    int length, age;
+    double value;
+};
+
+static int by_value(const void *a, const void *b)
+{
+    const struct candidate *left = a, *right = b;
+    return left->value != right->value ? (left->value > right->value ? -1 : 1) : left->age - right->age;
+}
+
+/* All candidates, the best of all levels in the end, nothing dropped on the way. */
+static int naive(struct candidate *pool, unsigned seed, int total, int depth, int topk)
+{
+    struct candidate *beam = calloc((size_t)topk, sizeof *beam), *level = calloc((size_t)(topk * topk + topk), sizeof *level);
+    int count = 0, beams = 1;
+    beam[0] = (struct candidate){.length = 0};
+    for (int d = 0; d < depth; d++) {
+        int found = 0;
+        for (int b = 0; b < beams; b++)
+            for (int rank = 0; rank < topk && rank < WIDTH; rank++) {
+                struct candidate *made = &level[found];
+                *made = beam[b];
+                made->path[made->length] = (uint8_t)rank;
+                made->value += (double)(float)made_up(seed, beam[b].path, beam[b].length, rank);
+                made->length++;
+                made->age = count + found++;
+            }
+        memcpy(pool + count, level, (size_t)found * sizeof *level);
+        count += found;
+        assert_true(count < POOL - topk * topk);
+        qsort(level, (size_t)found, sizeof *level, by_value);
+        beams = found < topk ? found : topk;
+        memcpy(beam, level, (size_t)beams * sizeof *beam);
+    }
+    free(beam);
+    free(level);
+    qsort(pool, (size_t)count, sizeof *pool, by_value);
+    return count < total - 1 ? count : total - 1;
+}
+
+static void a_dynamic_tree_is_the_best_of_all_candidates(void **state)
+{
+    struct candidate *pool = calloc(POOL, sizeof *pool);
+    int trimmed = 0, whole = 0;
+    (void)state;
+    srand(5);
+    for (int round = 0; round < 1500; round++) {
+        int total = 2 + rand() % (round % 5 ? 80 : 400), depth = 1 + rand() % DEPTH, topk = 1 + rand() % WIDTH;
+        unsigned seed = (unsigned)rand();
+        struct draft_tree tree = {0};
+        char text[80];
+        snprintf(text, sizeof text, "dynamic:total=%d,depth=%d,topk=%d", total, depth, topk);
+        struct shape *shape = open_shape(text);
+        assert_int_equal(shape->depth, depth);
+        assert_int_equal(shape->nodes, total - 1);
+        assert_int_equal(draft_tree_init(&tree, shape->room, NULL), 0);
+        int levels = round % 3 ? depth : 1 + rand() % depth;        /* cut by a draft length, or where the text ends */
+        int proposed = grow(shape, &tree, seed, round % 2 ? depth : levels, round % 2 ? levels : 100, WIDTH);
+        int want = naive(pool, seed, total, levels, topk);
+        assert_int_equal(tree.nodes, want);
+        for (int node = 0; node < tree.nodes; node++) {
+            uint8_t path[DEPTH];
+            int length = path_of(&tree, node, path), found = 0;
+            assert_true(tree.parent[node] < node);
+            assert_int_equal(tree.depth[node], length);
+            for (int i = 0; i < want; i++)
+                found += pool[i].length == length && memcmp(pool[i].path, path, (size_t)length) == 0;
+            assert_int_equal(found, 1);
+        }
+        trimmed += proposed > want;
+        whole += proposed == want;
+        draft_tree_free(&tree);
+        shape_close(&shape);
+    }
+    assert_true(trimmed > 500 && whole > 50);
+    free(pool);
+}
+
+/* Equal values, values that cannot be said and drafters with nothing to say: still a tree, and no more than it may be. */
+static void a_dynamic_tree_takes_what_there_is(void **state)
+{
+    struct shape *shape = open_shape("dynamic:total=9,depth=4,topk=3");
+    struct draft_tree tree = {0};
+    struct values values = {0};
+    (void)state;
+    assert_int_equal(draft_tree_init(&tree, shape->room, NULL), 0);
+    assert_int_equal(grow(shape, &tree, 1, 4, 100, 0), 0);
+    assert_int_equal(tree.nodes, 0);
+    assert_int_equal(grow(shape, &tree, 1, 4, 0, 3), 0);
+    grow(shape, &tree, 1, 4, 100, 1);                           /* one token a node: a chain */
+    assert_int_equal(tree.nodes, 4);
+    for (int node = 0; node < 4; node++)
+        assert_int_equal(tree.parent[node], node - 1);
+    for (int which = 0; which < 2; which++) {
+        struct draft_view view = {.tree = &tree, .room = 100};
+        draft_tree_clear(&tree);
+        for (;; view.steps++) {
+            struct step step = shape->class->next(shape, &view, 4);
+            if (step.kind == STEP_STOP)
+                break;
+            if (step.kind == STEP_KEEP)
+                assert_int_equal(draft_tree_keep(&tree, step.keep, step.kept), 0);
+            for (int at = 0; step.kind == STEP_EXTEND && at < step.leaves; at++)
+                for (int rank = 0; rank < step.leaf[at].siblings; rank++)
+                    draft_tree_add(&tree, step.leaf[at].node, rank, which ? NAN : 0, 0);
+        }
+        assert_int_equal(tree.nodes, 8);
+    }
+    shape->class->state(shape, &values);
+    assert_int_equal(values_number(&values, "total", -1), 9);
+    assert_int_equal(values_number(&values, "topk", -1), 3);
+    draft_tree_free(&tree);
+    shape_close(&shape);
+}
+
+static char *write_tree(const char *folder, const char *json)
+{
+    static char spec[400];
+    unit_write(unit_path(folder, "tree.json"), json, strlen(json));
+    snprintf(spec, sizeof spec, "static:file=%s", unit_path(folder, "tree.json"));
+    return spec;
+}
+
+static void a_static_tree_is_that_of_its_file(void **state)
+{
+    static const char *json = "[[1],[0,0],[0],[2],[0,1],\n[1,0],[0,0,0],[0,0,1],[1,0,0],[2,0]]";
+    static const struct { int parent, rank; } want[] = {
+        {-1, 0}, {-1, 1}, {-1, 2}, {0, 0}, {0, 1}, {1, 0}, {2, 0}, {3, 0}, {3, 1}, {5, 0}};
+    char *folder = unit_folder();
+    struct shape *shape = open_shape(write_tree(folder, json));
+    struct draft_tree tree = {0};
+    (void)state;
+    assert_int_equal(shape->nodes, 10);
+    assert_int_equal(shape->depth, 3);
+    assert_int_equal(draft_tree_init(&tree, shape->room, NULL), 0);
+    for (int depth = 0; depth <= 4; depth++)
+        for (int room = 0; room <= 4; room++) {
+            int levels = depth < room ? depth : room;
+            int nodes = levels >= 3 ? 10 : levels == 2 ? 7 : levels ? 3 : 0;
+            assert_int_equal(grow(shape, &tree, 1, depth, room, 8), nodes);
+            assert_int_equal(tree.nodes, nodes);
+            for (int node = 0; node < nodes; node++) {
+                assert_int_equal(tree.parent[node], want[node].parent);
+                assert_int_equal(tree.token[node], want[node].rank);
+            }
+        }
+    assert_int_equal(grow(shape, &tree, 1, 3, 9, 1), 3);        /* a drafter that has one token a node: the chain in it */
+    assert_int_equal(draft_tree_depth(&tree), 3);
+    assert_int_equal(grow(shape, &tree, 1, 3, 9, 2), 8);        /* without what stands at or below rank 2 */
+    draft_tree_free(&tree);
+    shape_close(&shape);
+    unit_remove(folder);
+}
+
+static void bad_trees_and_settings_are_refused(void **state)
+{
+    static const struct { const char *json, *part; } files[] = {
+        {"", "not JSON"}, {"[[0],", "not JSON"}, {"{}", "1 to 511 paths"}, {"[]", "1 to 511 paths"}, {"[0]", "path 1: a list of"},
+        {"[[0],[]]", "path 2: a list of"}, {"[[0],[-1]]", "path 2: a rank"}, {"[[0],[64]]", "path 2: a rank"},
+        {"[[0],[0.5]]", "path 2: a rank"}, {"[[0],[\"0\"]]", "path 2: a rank"}, {"[[0],[1],[0]]", "twice"},
+        {"[[0],[1,0]]", "path 2: the path to its parent"}, {"[[1]]", "path 1: its sibling of rank 0"},
+        {"[[0],[0,0],[0,2]]", "path 3: its sibling of rank 1"}, {"[[0],[0,0],[0,0,0],[0,0,1,0]]", "path 4: the path to its parent"},
+    };
+    static const struct { const char *text, *part; } texts[] = {
+        {"static", "static:file=FILE"}, {"static:file=/nonexistent/tree", "/nonexistent/tree"}, {"dynamic:total=1", "total"},
+        {"dynamic:total=513", "total"}, {"dynamic:depth=0", "depth"}, {"dynamic:depth=65", "depth"}, {"dynamic:topk=0", "topk"},
+        {"dynamic:topk=65", "topk"}, {"dynamic:width=3", "width"}, {"chain:K=2", "K"}, {"chian", "did you mean chain"},
+        {"bush", "not a shape"},
+    };
+    char *folder = unit_folder();
+    struct shape *shape = NULL;
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct err err = {0};
+        assert_int_equal(shape_open(&shape, write_tree(folder, files[i].json), &err), -1);
+        assert_null(shape);
+        if (!strstr(err.text, files[i].part) || !strstr(err.text, "tree.json"))
+            fail_msg("%s", err.text);
+    }
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct err err = {0};
+        assert_int_equal(shape_open(&shape, texts[i].text, &err), -1);
+        assert_null(shape);
+        assert_non_null(strstr(err.text, texts[i].part));
+    }
+    char deep[400] = "[[0", wide[8000] = "[[0]";
+    struct err err = {0};
+    for (int i = 0; i < 64; i++)
+        strcat(deep, ",0");
+    strcat(deep, "]]");
+    assert_int_equal(shape_open(&shape, write_tree(folder, deep), &err), -1);
+    for (int i = 0; i < 511; i++)
+        snprintf(wide + strlen(wide), 16, ",[%d,%d]", i / 64, i % 64);
+    strcat(wide, "]");
+    assert_int_equal(shape_open(&shape, write_tree(folder, wide), &err), -1);
+    unit_remove(folder);
+}
+
+static void trees_are_cut_to_trees_only(void **state)
+{
+    struct draft_tree tree = {0};
+    static const int32_t good[] = {0, 2, 3}, orphan[] = {1, 3}, unsorted[] = {2, 0}, twice[] = {0, 0}, beyond[] = {0, 4};
+    (void)state;
+    assert_int_equal(draft_tree_init(&tree, 4, NULL), 0);
+    draft_tree_add(&tree, -1, 5, -1, 0);
+    draft_tree_add(&tree, 0, 6, -2, 0);
+    draft_tree_add(&tree, 0, 7, -3, 0);
+    draft_tree_add(&tree, 2, 8, -4, 0);
+    tree.proposal[3] = tree.log_probability;
+    assert_int_equal(draft_tree_keep(&tree, orphan, 2), -1);
+    assert_int_equal(draft_tree_keep(&tree, unsorted, 2), -1);
+    assert_int_equal(draft_tree_keep(&tree, twice, 2), -1);
+    assert_int_equal(draft_tree_keep(&tree, beyond, 2), -1);
+    assert_int_equal(tree.nodes, 4);
+    assert_int_equal(draft_tree_keep(&tree, good, 3), 0);
+    assert_int_equal(tree.nodes, 3);
+    assert_int_equal(tree.parent[1], 0);
+    assert_int_equal(tree.parent[2], 1);
+    assert_int_equal(tree.token[1], 7);
+    assert_int_equal(tree.token[2], 8);
+    assert_int_equal(tree.depth[2], 3);
+    assert_true(tree.log_probability[2] == -4 && tree.proposal[2] == tree.log_probability && !tree.proposal[1]);
+    draft_tree_free(&tree);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_dynamic_tree_is_the_best_of_all_candidates),
+        cmocka_unit_test(a_dynamic_tree_takes_what_there_is),
+        cmocka_unit_test(a_static_tree_is_that_of_its_file),
+        cmocka_unit_test(bad_trees_and_settings_are_refused),
+        cmocka_unit_test(trees_are_cut_to_trees_only),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
