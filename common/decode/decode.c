@@ -55,7 +55,8 @@ int decode_departure(const struct decode_settings *settings, const struct budget
     if (acceptance_open(&acceptance, settings->accept, &setup, err))
         return err_at(err, "--accept");
     const struct acceptance_class *class = acceptance->class;
-    *key = lossy || (drawn && !class->same_distribution) ? "not lossless" : drawn && !class->same_text ? "not the same text" : NULL;
+    *key = lossy || (drawn && !class->same_distribution) ? "not lossless"
+         : drawn && !class->same_text ? "not the same text" : NULL;
     if (!rc && drawn && !class->same_text)
         rc = text_printf(why, err, "%s%s acceptance", lossy ? ", " : "", class->name);
     acceptance_close(&acceptance);
@@ -77,8 +78,8 @@ static int open_drafting(struct decoder *decoder, const struct sample_filter *fi
     if (shape_open(&decoder->shape, settings->tree, err))
         return err_at(err, "--tree");
     if (engine->max_logit_rows < 1 + decoder->shape->nodes || engine->max_rows < 1 + decoder->shape->nodes)
-        return err_set(err, ERR_INPUT, "--tree: drafts of up to %d tokens, but the engine was made for %d", decoder->shape->nodes,
-                       engine->max_logit_rows - 1);
+        return err_set(err, ERR_INPUT, "--tree: drafts of up to %d tokens, but the engine was made for %d",
+                       decoder->shape->nodes, engine->max_logit_rows - 1);
     const struct acceptance_setup accepting = {decoder->vocab, decoder->shape->nodes, *filter};
     if (acceptance_open(&decoder->acceptance, settings->accept, &accepting, err))
         return err_at(err, "--accept");

@@ -57,7 +57,8 @@ extern const char *const budget_mode_words[];
     OPT_STRING(0, "tree", args, settings.tree, "chain|static:file=FILE|dynamic:total=N,depth=N,topk=N", \
                "draft in this shape"), \
     OPT_STRING(0, "policy", args, settings.policy, "static:K=N", "let this decide how much to draft"), \
-    OPT_STRING(0, "accept", args, settings.accept, "coupled|rejection|typical:epsilon=P,delta=P", "keep of a draft by this rule"), \
+    OPT_STRING(0, "accept", args, settings.accept, "coupled|rejection|typical:epsilon=P,delta=P", \
+               "keep of a draft what this rule says"), \
     OPT_STRING('B', "budget", args, settings.budget, "B,...", \
                "let a forward load at most B experts a layer; `rank': as many as the ranking says"), \
     OPT_INPUT(0, "rank", args, settings.rank, "keep the experts that the rank stream FILE puts first, or `router'"), \

@@ -212,8 +212,8 @@ static int catch_up(struct model_drafter *mine, struct err *err)
 {
     int cached = sequence_length(mine->sequence);
     struct forward forward;
-    if (engine_prompt(mine->engine, mine->sequence, mine->token + cached, mine->length - cached, NULL, count_bytes, mine, &forward,
-                      err))
+    if (engine_prompt(mine->engine, mine->sequence, mine->token + cached, mine->length - cached, NULL, count_bytes, mine,
+                      &forward, err))
         return -1;
     mine->row[0] = (struct row){.asked = CHILDREN_MAX};
     mine->rows = 1;
@@ -311,8 +311,8 @@ static int extend(struct model_drafter *mine, struct draft_tree *tree, const str
     return found;
 }
 
-static int model_propose(struct drafter *drafter, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves, int tokens,
-                         struct err *err)
+static int model_propose(struct drafter *drafter, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves,
+                         int tokens, struct err *err)
 {
     struct model_drafter *mine = (struct model_drafter *)drafter;
     struct draft_leaf *list[2] = {NULL, NULL};

@@ -88,8 +88,8 @@ static int read_tail(const struct ngram *ngram, const struct draft_tree *tree, i
     return kept + drafted;
 }
 
-static int ngram_propose(struct drafter *drafter, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves, int tokens,
-                         struct err *err)
+static int ngram_propose(struct drafter *drafter, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves,
+                         int tokens, struct err *err)
 {
     struct ngram *ngram = (struct ngram *)drafter;
     struct ngram_candidate found[NGRAM_CHILDREN];

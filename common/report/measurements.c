@@ -169,6 +169,21 @@ static int take_begin(struct intake *intake, const struct decode_begin *record, 
     return task_index(intake->all, record->task ? record->task : "", &sample->task, err);
 }
 
+/* Levels of a draft: the longest way from the root down. Without parents it counts as a chain. */
+static int count_levels(const struct decode_iter *record)
+{
+    int deepest = 0;
+    if (!record->node_parents)
+        return record->nodes - 1;
+    for (int node = record->nodes - 1; node > deepest; node--) {
+        int depth = 0;
+        for (int at = node; at > 0; at = record->node_parents[at])
+            depth++;
+        deepest = depth > deepest ? depth : deepest;
+    }
+    return deepest;
+}
+
 static int take_iter(struct intake *intake, const struct decode_iter *record, struct err *err)
 {
     struct measurements *all = intake->all;
@@ -178,7 +193,9 @@ static int take_iter(struct intake *intake, const struct decode_iter *record, st
     all->steps[all->step_count++] = (struct measured_step){
         .sample = (size_t)(sample - all->samples),
         .us = record->draft_us + record->verify_us + record->accept_us + record->other_us,
-        .draft_us = record->draft_us, .verify_us = record->verify_us, .bytes = record->bytes, .nodes = record->nodes,
+        .bytes = record->bytes + (record->draft_bytes > 0 ? record->draft_bytes : 0),
+        .draft_us = record->draft_us, .verify_us = record->verify_us, .nodes = record->nodes,
+        .levels = count_levels(record),
         .drafted = record->drafted, .accepted = record->accepted, .emitted = record->emitted,
         .experts_wanted = record->experts_wanted, .experts_loaded = record->experts_loaded};
     return 0;

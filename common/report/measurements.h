@@ -26,6 +26,7 @@ struct measured_step {                      /* one iteration */
     size_t sample;
     double us, draft_us, verify_us;
     int64_t bytes;
+    int levels;                             /* of the draft: a chain has as many as drafted nodes */
     int nodes, drafted, accepted, emitted, experts_wanted, experts_loaded;
 };
 

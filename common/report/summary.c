@@ -37,7 +37,7 @@ const struct summary_column summary_columns[] = {
     COLUMN(experts_wanted_per_step, "distinct experts that routers chose in an iteration, summed over layers"),
     COLUMN(experts_loaded_per_step, "distinct experts computed in an iteration, summed over layers"),
     COLUMN(experts_per_layer, "experts_loaded_per_step by layer"),
-    COLUMN(bytes_per_step, "nominal bytes of an iteration: distinct experts, dense weights, KV"),
+    COLUMN(bytes_per_step, "nominal bytes of an iteration: distinct experts, dense weights, KV, and what drafting read"),
     COLUMN(bytes_per_token, "nominal bytes an emitted token"),
     COLUMN(bandwidth, "nominal bytes a second of iterations"),
     COLUMN(bandwidth_share, "bandwidth over the highest read bandwidth measured in the stream"),
@@ -270,7 +270,7 @@ static void summarise_positions(const struct work *work, struct summary_row *row
         for (size_t i = 0; sample->setting == work->setting && i < sample->steps; i++) {
             const struct measured_step *step = &work->all->steps[sample->first_step + i];
             int accepted = step->accepted < SUMMARY_POSITIONS ? step->accepted : SUMMARY_POSITIONS;
-            int drafted = step->nodes - 1 < SUMMARY_POSITIONS ? step->nodes - 1 : SUMMARY_POSITIONS;
+            int drafted = step->levels < SUMMARY_POSITIONS ? step->levels : SUMMARY_POSITIONS;
             deepest = drafted > deepest ? drafted : deepest;
             for (int p = 0; p < accepted; p++)
                 counts[p]++;

@@ -34,6 +34,7 @@ static const struct field iter_fields[] = {
     FIELD(decode_iter, experts_wanted, false, "distinct experts that routers chose, summed over layers"),
     FIELD(decode_iter, experts_loaded, false, "distinct experts that were computed, summed over layers"),
     FIELD(decode_iter, bytes, false, "nominal bytes: distinct experts, dense weights and KV read"),
+    FIELD(decode_iter, draft_bytes, true, "the same of drafting: what a draft model's forwards read"),
     FIELD_ARRAY_OF(decode_iter, node_tokens, "[nodes]", true, "token ids of the verifying forward, the root first"),
     FIELD_ARRAY_OF(decode_iter, node_parents, "[nodes]", true, "each node's parent, -1 for the root"),
     FIELD_ARRAY_OF(decode_iter, tokens, "[emitted]", true, "token ids added to the text"),

@@ -30,7 +30,7 @@ struct decode_iter {
     int nodes, drafted, accepted, emitted;
     double draft_us, verify_us, accept_us, other_us;
     int experts_wanted, experts_loaded;
-    int64_t bytes;
+    int64_t bytes, draft_bytes;
     const int32_t *node_tokens;             /* [nodes]; this and what follows: NULL when not recorded */
     const int32_t *node_parents;            /* [nodes] */
     const int32_t *tokens;                  /* [emitted] */

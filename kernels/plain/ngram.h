@@ -18,7 +18,7 @@ struct ngram_index {
     struct ngram_slot *slot;        /* [slots], zeros at the start */
     uint32_t slots;                 /* a power of two; the caller keeps at least half of them empty */
     uint32_t used;
-    int32_t *earlier;               /* [text][longest - shortest + 1]: where the n-gram before this place stood before; 0: nowhere */
+    int32_t *earlier;               /* [text][longest - shortest + 1]: next of the n-gram's place before this one; 0: none */
 };
 
 PLAIN uint32_t ngram_hash(const int32_t *token, int n)

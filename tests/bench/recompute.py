@@ -40,6 +40,13 @@ def resamples(count, made={}):
     return made[count]
 
 
+def levels(parents):
+    depth = []
+    for parent in parents:
+        depth.append(0 if parent < 0 else depth[parent] + 1)
+    return max(depth)
+
+
 class Sample:
     def __init__(self, setting, repeat):
         self.setting, self.repeat, self.iters, self.grade = setting, repeat, [], None
@@ -117,7 +124,7 @@ def figures(settings, samples, bandwidth, number, task):
     if row["drafts"]:
         row["acceptance_length"] = 1 + row["accepted_tokens"] / row["drafts"]
         row["acceptance_rate"] = row["accepted_tokens"] / row["draft_tokens"]
-    deepest = max(i["nodes"] - 1 for i in iters)
+    deepest = max(levels(i["node_parents"]) for i in iters)
     row["accepted_per_pos"] = [sum(i["accepted"] > p for i in iters) / row["drafts"] for p in range(deepest)]
     row["tokens_per_step"] = row["tokens"] / row["steps"]
     spread(row, "ttft_ms", [1e-3 * s.begin["prefill_us"] for s in mine])
@@ -126,7 +133,7 @@ def figures(settings, samples, bandwidth, number, task):
     for key in ("experts_wanted", "experts_loaded"):
         row[key + "_per_step"] = np.mean([i[key] for i in iters])
     row["experts_per_layer"] = row["experts_loaded_per_step"] / setting["moe_layers"]
-    total = sum(i["bytes"] for i in iters)
+    total = sum(i["bytes"] + i.get("draft_bytes", 0) for i in iters)
     row["bytes_per_step"], row["bytes_per_token"] = total / len(iters), total / row["tokens"]
     row["bandwidth"] = total / (1e-6 * sum(u for s in mine for u in s.us()))
     row["bandwidth_share"] = row["bandwidth"] / bandwidth

@@ -64,7 +64,8 @@ static int grow(struct shape *shape, struct draft_tree *tree, unsigned seed, int
             assert_true(length < depth && length < room);
             for (int rank = 0; rank < step.leaf[at].siblings && rank < width; rank++) {
                 int nodes = tree->nodes;
-                assert_int_equal(draft_tree_add(tree, step.leaf[at].node, rank, (float)made_up(seed, path, length, rank), 0), nodes);
+                float value = (float)made_up(seed, path, length, rank);
+                assert_int_equal(draft_tree_add(tree, step.leaf[at].node, rank, value, 0), nodes);
                 proposed++;
             }
         }
@@ -231,11 +232,13 @@ static void a_static_tree_is_that_of_its_file(void **state)
 static void bad_trees_and_settings_are_refused(void **state)
 {
     static const struct { const char *json, *part; } files[] = {
-        {"", "not JSON"}, {"[[0],", "not JSON"}, {"{}", "1 to 511 paths"}, {"[]", "1 to 511 paths"}, {"[0]", "path 1: a list of"},
+        {"", "not JSON"}, {"[[0],", "not JSON"}, {"{}", "1 to 511 paths"}, {"[]", "1 to 511 paths"},
+        {"[0]", "path 1: a list of"},
         {"[[0],[]]", "path 2: a list of"}, {"[[0],[-1]]", "path 2: a rank"}, {"[[0],[64]]", "path 2: a rank"},
         {"[[0],[0.5]]", "path 2: a rank"}, {"[[0],[\"0\"]]", "path 2: a rank"}, {"[[0],[1],[0]]", "twice"},
         {"[[0],[1,0]]", "path 2: the path to its parent"}, {"[[1]]", "path 1: its sibling of rank 0"},
-        {"[[0],[0,0],[0,2]]", "path 3: its sibling of rank 1"}, {"[[0],[0,0],[0,0,0],[0,0,1,0]]", "path 4: the path to its parent"},
+        {"[[0],[0,0],[0,2]]", "path 3: its sibling of rank 1"},
+        {"[[0],[0,0],[0,0,0],[0,0,1,0]]", "path 4: the path to its parent"},
     };
     static const struct { const char *text, *part; } texts[] = {
         {"static", "static:file=FILE"}, {"static:file=/nonexistent/tree", "/nonexistent/tree"}, {"dynamic:total=1", "total"},

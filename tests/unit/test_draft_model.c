@@ -1,0 +1,427 @@
+/* A drafter with a model of its own, on small random models: what it proposes is what reading the whole text anew gives,
+ * whatever was accepted, refused or not drafted before; through the loop, one that knows the target guesses everything. */
+#include "tests/unit/unit.h"
+
+#include <math.h>
+
+#include "common/decode/decode.h"
+#include "common/draft/drafter.h"
+#include "common/policy/shape.h"
+#include "kernels/plain/propose.h"
+#include "tests/unit/tiny.h"
+
+enum { TOKENS = 70, NODES = 120, ROWS = ENGINE_ROWS_MAX };
+
+struct rig {
+    struct model *model[2];             /* the target, and the draft model in tests that read it themselves */
+    struct expert_source *experts[2];
+    struct engine *engine[2];
+    struct device *device;
+    struct err err;
+    char *folder, *path[2], draft[300];
+};
+
+static void must(int rc, const struct err *err)
+{
+    if (rc)
+        fail_msg("%s", err->text);
+}
+
+/* Models of one vocabulary: alike 2: one and the same, 1: the same weights rounded, 0: strangers. */
+static void rig_open(struct rig *rig, uint64_t seed, int alike, int threads)
+{
+    struct chance chance = {seed}, other = {seed + 1000};
+    struct hparams shape[2] = {tiny_shape(&chance), tiny_shape(&other)};
+    *rig = (struct rig){.folder = unit_folder()};
+    struct err *err = &rig->err;
+    if (alike)
+        shape[1] = shape[0];
+    shape[1].vocab = shape[0].vocab;
+    must(device_open(&rig->device, &(struct device_setup){"host", threads, NULL}, err), err);
+    for (int i = 0; i < 2; i++) {
+        rig->path[i] = mem_string(unit_path(rig->folder, i ? "draft.moe" : "target.moe"), err);
+        enum weight_format format = i && alike < 2 ? FORMAT_BF16 : FORMAT_F32;
+        must(tiny_write(rig->path[i], &shape[i], format, alike ? seed : seed + (uint64_t)i, err), err);
+        must(model_open(&rig->model[i], rig->path[i], err), err);
+        if (hparams_moe_layers(model_hparams(rig->model[i])))
+            must(expert_source_open(&rig->experts[i], rig->model[i], rig->device, err), err);
+        const struct engine_setup setup = {rig->model[i], rig->device, rig->experts[i], ROWS, ROWS, 0};
+        must(engine_open(&rig->engine[i], &setup, err), err);
+    }
+    snprintf(rig->draft, sizeof rig->draft, "model:file=%s", rig->path[1]);
+}
+
+static void rig_close(struct rig *rig)
+{
+    for (int i = 0; i < 2; i++) {
+        engine_close(&rig->engine[i]);
+        expert_source_close(&rig->experts[i]);
+        model_close(&rig->model[i]);
+        mem_free(&rig->path[i]);
+    }
+    device_close(&rig->device);
+    unit_remove(rig->folder);
+}
+
+static struct drafter *open_drafter(struct rig *rig, enum draft_choice choice, const struct sample_filter *filter)
+{
+    const struct drafter_setup setup = {.vocab = engine_hparams(rig->engine[0])->vocab, .positions = 2048, .number = 5,
+                                        .target = rig->engine[0], .choice = choice, .filter = *filter};
+    struct drafter *drafter = NULL;
+    must(drafter_open(&drafter, rig->draft, &setup, &rig->err), &rig->err);
+    return drafter;
+}
+
+/* What should stand below a node: the draft model reads text and path from the first token on. */
+static int naive(struct rig *rig, struct sequence *sequence, const int32_t *text, int length, const struct draft_tree *tree,
+                 int node, enum draft_choice choice, const struct sample_filter *filter, const struct sample_draw *draw,
+                 int most, int32_t *token, float *log_probability, float *proposal)
+{
+    int32_t whole[2 * TOKENS + NODES], kept[128];
+    double value[128];
+    struct sample_draw here = *draw;
+    struct forward forward;
+    memcpy(whole, text, (size_t)length * sizeof *text);
+    int count = length + draft_tree_path(tree, node, whole + length, NODES);
+    must(sequence_truncate(sequence, 0, &rig->err), &rig->err);
+    must(engine_prompt(rig->engine[1], sequence, whole, count, NULL, NULL, NULL, &forward, &rig->err), &rig->err);
+    here.position = (uint32_t)count;
+    if (proposal) {
+        sample_probabilities(forward.logits, forward.vocab, filter, kept, value);
+        for (int i = 0; i < forward.vocab; i++)
+            proposal[i] = (float)value[i];
+    }
+    return propose_tokens(forward.logits, forward.vocab, filter, choice == DRAFT_BEST ? NULL : &here, most, kept, value, token,
+                          log_probability);
+}
+
+/* Asks for more below random leaves and compares all that is new. */
+static int propose_and_check(struct rig *rig, struct drafter *drafter, struct sequence *sequence, struct draft_tree *tree,
+                             struct chance *chance, const int32_t *text, int length, enum draft_choice choice,
+                             const struct sample_filter *filter, const struct sample_draw *draw)
+{
+    struct draft_leaf leaf[8];
+    int leaves = 0, tokens = chance_range(chance, 1, 3), before = tree->nodes, compared = 0;
+    for (int at = 0; at < 8 && leaves < 6; at++) {
+        int node = chance_range(chance, -1, tree->nodes - 1), twice = 0, grown = 0;
+        for (int i = 0; i < leaves; i++)
+            twice |= leaf[i].node == node;
+        for (int other = 0; other < tree->nodes; other++)
+            grown |= tree->parent[other] == node;
+        if (!twice && !grown)
+            leaf[leaves++] = (struct draft_leaf){node, chance_range(chance, 1, 4)};
+    }
+    int added = drafter->class->propose(drafter, tree, leaf, leaves, tokens, &rig->err);
+    assert_int_equal(added, tree->nodes - before);
+    for (int node = -1; node < tree->nodes; node++) {
+        int32_t token[4];
+        float log_probability[4], proposal[128];
+        int children = 0, asked = 0, known = node < before, depth = node < 0 ? 0 : tree->depth[node];
+        for (int i = 0; i < leaves; i++)
+            asked = leaf[i].node == node ? leaf[i].siblings : asked;
+        for (int top = node, i = 0; node >= before && !asked && top >= before; top = tree->parent[top])
+            for (i = 0; i < leaves; i++)
+                if (tree->parent[top] == leaf[i].node && depth - (leaf[i].node < 0 ? 0 : tree->depth[leaf[i].node]) < tokens)
+                    asked = 1;
+        for (int other = known ? before : node + 1; other < tree->nodes; other++)
+            children += tree->parent[other] == node;
+        if (!asked) {
+            assert_int_equal(children, 0);
+            continue;
+        }
+        int want = naive(rig, sequence, text, length, tree, node, choice, filter, draw, asked, token, log_probability,
+                         proposal);
+        assert_int_equal(children, want);
+        for (int other = before, child = 0; other < tree->nodes; other++)
+            if (tree->parent[other] == node) {
+                assert_int_equal(tree->token[other], token[child]);
+                assert_true(fabsf(tree->log_probability[other] - log_probability[child]) < 1e-6f);
+                assert_int_equal(tree->drafter[other], 5);
+                assert_int_equal(tree->proposal[other] != NULL, choice == DRAFT_DRAWN);
+                if (choice == DRAFT_DRAWN)
+                    assert_memory_equal(tree->proposal[other], proposal,
+                                        (size_t)engine_hparams(rig->engine[0])->vocab * sizeof(float));
+                child++;
+                compared++;
+            }
+    }
+    return compared;
+}
+
+static void proposals_are_those_of_reading_everything_anew(void **state)
+{
+    static const struct sample_filter filters[] = {{0, 1, 0, 0}, {0.8, 1, 0, 0}, {1, 0.9, 0.01, 12}};
+    int compared = 0, followed = 0, paused = 0;
+    (void)state;
+    for (uint64_t seed = 1; seed <= 9; seed++) {
+        struct rig rig;
+        struct chance chance = {seed + 77};
+        struct draft_tree tree = {0};
+        struct sequence *sequence = NULL;
+        const struct sample_filter *filter = &filters[seed % 3];
+        enum draft_choice choice = filter->temperature > 0 ? (enum draft_choice)(seed / 3 % 3) : DRAFT_BEST;
+        rig_open(&rig, seed, 0, 1 + (int)seed % 2);
+        struct drafter *drafter = open_drafter(&rig, choice, filter);
+        must(sequence_open(&sequence, rig.engine[1], 2 * TOKENS + NODES, &rig.err), &rig.err);
+        must(draft_tree_init(&tree, NODES, &rig.err), &rig.err);
+        for (int text_number = 0; text_number < 3; text_number++) {
+            int32_t text[2 * TOKENS];
+            struct draft_text about = {2 * TOKENS, {.key = seed, .ordinal = (uint32_t)text_number}};
+            int length = chance_range(&chance, 1, 30), vocab = engine_hparams(rig.engine[0])->vocab;
+            for (int i = 0; i < length; i++)
+                text[i] = chance_range(&chance, 0, vocab - 1);
+            must(drafter->class->begin(drafter, &about, &rig.err), &rig.err);
+            must(drafter->class->commit(drafter, text, length, &rig.err), &rig.err);
+            while (length < TOKENS) {
+                int asks = chance_range(&chance, 0, 3), count = 0, at = -1;
+                draft_tree_clear(&tree);
+                for (int ask = 0; ask < asks; ask++)
+                    compared += propose_and_check(&rig, drafter, sequence, &tree, &chance, text, length, choice, filter,
+                                                  &about.draw);
+                if (asks && chance_range(&chance, 0, 3) == 0) {         /* a part of the draft is dropped */
+                    int32_t keep[NODES];
+                    int kept = chance_range(&chance, 0, tree.nodes);
+                    for (int i = 0; i < kept; i++)
+                        keep[i] = i;
+                    must(draft_tree_keep(&tree, keep, kept), &rig.err);
+                }
+                paused += !asks;
+                /* Some way down the draft, then a token that may or may not be in it. */
+                for (int node = 0; node < tree.nodes; node++)
+                    if (tree.parent[node] == at && chance_range(&chance, 0, 2)) {
+                        text[length + count++] = tree.token[node];
+                        at = node;
+                    }
+                followed += count;
+                text[length + count++] = chance_range(&chance, 0, vocab - 1);
+                must(drafter->class->commit(drafter, text + length, count, &rig.err), &rig.err);
+                length += count;
+            }
+        }
+        draft_tree_free(&tree);
+        sequence_close(&sequence);
+        drafter_close(&drafter);
+        rig_close(&rig);
+    }
+    assert_true(compared > 1500 && followed > 100 && paused > 40);
+}
+
+/* A leaf that is asked again for more has its first children already. */
+static void more_children_can_be_asked_for(void **state)
+{
+    static const struct sample_filter filter = {0, 1, 0, 0};
+    const struct draft_text about = {TOKENS, {.key = 1}};
+    const int32_t text[] = {3, 1, 4, 1, 5};
+    struct rig rig;
+    struct draft_tree tree = {0};
+    struct sequence *sequence = NULL;
+    (void)state;
+    rig_open(&rig, 2, 0, 1);
+    struct drafter *drafter = open_drafter(&rig, DRAFT_BEST, &filter);
+    must(sequence_open(&sequence, rig.engine[1], TOKENS, &rig.err), &rig.err);
+    must(draft_tree_init(&tree, NODES, &rig.err), &rig.err);
+    must(drafter->class->begin(drafter, &about, &rig.err), &rig.err);
+    must(drafter->class->commit(drafter, text, 5, &rig.err), &rig.err);
+    for (int node = -1; node < 2; node++)
+        for (int siblings = 1; siblings <= 4; siblings += 3) {
+            int32_t token[4];
+            float log_probability[4];
+            int nodes = tree.nodes, child = 0;
+            const struct draft_leaf leaf = {node, siblings};
+            int added = drafter->class->propose(drafter, &tree, &leaf, 1, 1, &rig.err);
+            assert_int_equal(added, siblings == 1 ? 1 : 3);
+            assert_int_equal(tree.nodes, nodes + added);
+            naive(&rig, sequence, text, 5, &tree, node, DRAFT_BEST, &filter, &about.draw, 4, token, log_probability, NULL);
+            for (int other = 0; other < tree.nodes; other++)
+                if (tree.parent[other] == node)
+                    assert_int_equal(tree.token[other], token[child++]);
+            assert_int_equal(child, siblings);
+        }
+    draft_tree_free(&tree);
+    sequence_close(&sequence);
+    drafter_close(&drafter);
+    rig_close(&rig);
+}
+
+struct seen {
+    const struct shape *shape;
+    int deepest, missed;                /* missed: levels of drafts that were not accepted */
+    int unlike;                         /* iterations that did not accept just the first child of each node */
+    int64_t draft_bytes;
+};
+
+static int see_iteration(void *context, const struct decode_iteration *it, struct err *err)
+{
+    struct seen *seen = context;
+    int depth = draft_tree_depth(it->tree), at = -1, chain = 0;
+    (void)err;
+    assert_true(depth <= it->K);
+    assert_true(it->tree->nodes <= seen->shape->nodes);
+    assert_true(it->drafted >= it->tree->nodes);
+    assert_int_equal(it->draft_bytes > 0, it->tree->nodes > 0);
+    seen->missed += depth - it->accepted;
+    for (int node = 0; node < it->tree->nodes; node++)
+        if (it->tree->parent[node] == at) {
+            at = node;
+            chain++;
+        }
+    seen->unlike += chain != it->accepted || (chain && !it->kept[1 + at]);
+    seen->deepest = depth > seen->deepest ? depth : seen->deepest;
+    seen->draft_bytes += it->draft_bytes;
+    return 0;
+}
+
+static int run(struct rig *rig, const struct decode_settings *settings, const int32_t *prompt, int count, struct seen *seen,
+               struct decode_result *result, int32_t *token)
+{
+    struct decoder *decoder = NULL;
+    struct shape *shape = NULL;
+    const struct decoder_setup setup = {.engine = rig->engine[0], .settings = settings};
+    const struct decode_prompt asked = {.token = prompt, .tokens = count};
+    must(shape_open(&shape, settings->tree, &rig->err), &rig->err);
+    *seen = (struct seen){.shape = shape};
+    must(decoder_open(&decoder, &setup, &rig->err), &rig->err);
+    must(decoder_run(decoder, &asked, &(struct decode_sink){.context = seen, .iteration = see_iteration}, result, &rig->err),
+         &rig->err);
+    memcpy(token, result->token, (size_t)result->tokens * sizeof *token);
+    result->token = NULL;
+    decoder_close(&decoder);
+    shape_close(&shape);
+    return result->tokens;
+}
+
+static const double temperatures[] = {0, 0.7, 1};
+static const struct { const char *tree; int K; } drafts[] = {
+    {NULL, 1}, {NULL, 2}, {NULL, 5}, {NULL, 8}, {"static", -1}, {"static", 2}, {"dynamic:total=12,depth=4,topk=3", -1},
+    {"dynamic:total=30,depth=6,topk=4", 3}};
+
+static void set(struct decode_settings *settings, struct rig *rig, size_t number, double temperature, char *spec, size_t room)
+{
+    static const char tree[] = "[[0],[1],[2],[0,0],[0,1],[1,0],[0,0,0],[0,0,0,0],[1,0,0]]";
+    *settings = (struct decode_settings)DECODE_DEFAULTS;
+    settings->max_tokens = TOKENS;
+    settings->temperature = temperature;
+    settings->top_k = temperature == 1 ? 9 : 0;
+    settings->seed = 3;
+    settings->draft = rig->draft;
+    settings->tree = drafts[number].tree;
+    settings->draft_length = drafts[number].K;
+    if (settings->tree && strcmp(settings->tree, "static") == 0) {
+        unit_write(unit_path(rig->folder, "tree.json"), tree, strlen(tree));
+        snprintf(spec, room, "static:file=%s", unit_path(rig->folder, "tree.json"));
+        settings->tree = spec;
+    }
+}
+
+/* The same text whatever drafts; and a drafter that is the target itself is never refused, at any temperature. */
+static void every_draft_gives_the_same_text(void **state)
+{
+    long refused[3] = {0, 0, 0}, accepted[3] = {0, 0, 0};
+    (void)state;
+    for (uint64_t seed = 1; seed <= 9; seed++) {
+        int alike = (int)(seed % 3);
+        struct rig rig;
+        struct chance chance = {seed + 5};
+        int32_t prompt[30];
+        int count = chance_range(&chance, 1, 30);
+        rig_open(&rig, seed, alike, 1 + (int)(seed / 3) % 2);
+        for (int i = 0; i < count; i++)
+            prompt[i] = chance_range(&chance, 0, engine_hparams(rig.engine[0])->vocab - 1);
+        for (size_t t = 0; t < 3; t++)
+            for (size_t d = 0; d <= sizeof drafts / sizeof *drafts; d++) {
+                static int32_t expected[TOKENS];
+                struct decode_settings settings;
+                struct decode_result result;
+                struct seen seen;
+                int32_t token[TOKENS];
+                char spec[400];
+                set(&settings, &rig, d ? d - 1 : 0, temperatures[t], spec, sizeof spec);
+                if (!d) {
+                    settings.draft = NULL;
+                    settings.draft_length = -1;
+                }
+                assert_int_equal(run(&rig, &settings, prompt, count, &seen, &result, d ? token : expected), TOKENS);
+                if (!d)
+                    continue;
+                assert_memory_equal(token, expected, sizeof token);
+                assert_true(seen.draft_bytes > 0);
+                if (alike == 2) {
+                    assert_int_equal(seen.unlike, 0);
+                    if (!settings.tree || strncmp(settings.tree, "dynamic", 7) != 0)
+                        assert_int_equal(result.iterations, (TOKENS - 1 + seen.deepest) / (seen.deepest + 1));
+                }
+                accepted[alike] += result.accepted_tokens;
+                refused[alike] += seen.missed;
+            }
+        rig_close(&rig);
+    }
+    assert_true(refused[0] > accepted[0]);                      /* strangers guess badly, the rounded model well */
+    assert_true(accepted[0] > 100 && accepted[1] > 4 * refused[1]);
+}
+
+static void models_that_do_not_fit_are_refused(void **state)
+{
+    struct rig rig;
+    struct drafter *drafter = NULL;
+    struct hparams shape;
+    struct chance chance = {1};
+    (void)state;
+    rig_open(&rig, 1, 1, 1);
+    const struct drafter_setup setup = {
+        .vocab = engine_hparams(rig.engine[0])->vocab, .positions = 100, .target = rig.engine[0]};
+    shape = tiny_shape(&chance);
+    shape.vocab++;
+    must(tiny_write(unit_path(rig.folder, "other.moe"), &shape, FORMAT_F32, 1, &rig.err), &rig.err);
+    snprintf(rig.draft, sizeof rig.draft, "model:file=%s", unit_path(rig.folder, "other.moe"));
+    assert_int_equal(drafter_open(&drafter, rig.draft, &setup, &rig.err), -1);
+    assert_non_null(strstr(rig.err.text, "other.moe: its vocabulary has"));
+    err_clear(&rig.err);
+    assert_int_equal(drafter_open(&drafter, "model:file=/nonexistent.moe", &setup, &rig.err), -1);
+    assert_non_null(strstr(rig.err.text, "/nonexistent.moe"));
+    err_clear(&rig.err);
+    assert_null(drafter);
+    rig_close(&rig);
+}
+
+/* Where the draft model's context ends it is silent, and the text goes on. */
+static void a_short_context_ends_drafting_only(void **state)
+{
+    struct rig rig;
+    struct chance chance = {4};
+    struct hparams shape;
+    struct decode_settings settings;
+    struct decode_result result;
+    struct seen seen;
+    int32_t prompt[3] = {1, 2, 3}, expected[TOKENS], token[TOKENS];
+    char spec[400];
+    (void)state;
+    rig_open(&rig, 4, 2, 1);
+    shape = tiny_shape(&chance);
+    shape.max_positions = 40;
+    must(tiny_write(unit_path(rig.folder, "short.moe"), &shape, FORMAT_F32, 4, &rig.err), &rig.err);
+    for (size_t d = 0; d < sizeof drafts / sizeof *drafts; d++) {
+        set(&settings, &rig, d, 0.7, spec, sizeof spec);
+        run(&rig, &settings, prompt, 3, &seen, &result, expected);
+        assert_int_equal(seen.unlike, 0);
+        int iterations = result.iterations;
+        snprintf(rig.draft, sizeof rig.draft, "model:file=%s", unit_path(rig.folder, "short.moe"));
+        run(&rig, &settings, prompt, 3, &seen, &result, token);
+        assert_memory_equal(token, expected, sizeof token);
+        assert_int_equal(seen.unlike, 0);
+        assert_true(result.iterations > iterations && result.accepted_tokens > 10);
+        snprintf(rig.draft, sizeof rig.draft, "model:file=%s", rig.path[1]);
+    }
+    rig_close(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(proposals_are_those_of_reading_everything_anew),
+        cmocka_unit_test(more_children_can_be_asked_for),
+        cmocka_unit_test(every_draft_gives_the_same_text),
+        cmocka_unit_test(models_that_do_not_fit_are_refused),
+        cmocka_unit_test(a_short_context_ends_drafting_only),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
