@@ -61,6 +61,10 @@ static void a_whole_suite(void **state)
     assert_null(suite);
 }
 
+/* A suite of one setting that says this, too. */
+#define ONE(more) "{\"model\": \"m\", \"prompts\": \"p\", \"settings\": [{\"name\": \"a\", " more "}]}"
+#define TEN "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]"
+
 static void what_is_wrong_is_said(void **state)
 {
     (void)state;
@@ -90,6 +94,16 @@ static void what_is_wrong_is_said(void **state)
         {"{\"model\": \"m\", \"prompts\": \"p\", \"options\": 3, \"settings\": [{\"name\": \"a\"}]}",
          "\"options\": must be a map"},
         {"{\"model\": \"m\", \"measure-seconds\": -1}", "\"measure-seconds\""},
+        {ONE("\"vary\": 3"), "setting 'a': \"vary\": must be a map"},
+        {ONE("\"vary\": {\"seed\": 3}"), "setting 'a': \"vary\": \"seed\": must be a list"},
+        {ONE("\"vary\": {\"seed\": []}"), "setting 'a': \"vary\": \"seed\": must be a list"},
+        {ONE("\"vary\": {\"seed\": [[]]}"), "setting 'a': \"vary\": \"seed\": a value is"},
+        {ONE("\"vary\": {\"seed\": [1, 1]}"), "two of the name 'a, seed 1'"},
+        {ONE("\"vary\": {\"a\": " TEN ", \"b\": " TEN ", \"c\": " TEN ", \"d\": " TEN "}"), "more than 1024 settings"},
+        {ONE("\"order\": \"random\""), "setting 'a': \"order\": must be"},
+        {ONE("\"order\": \"shuffled:x\""), "setting 'a': \"order\": must be"},
+        {ONE("\"threads\": 0"), "setting 'a': \"threads\": must be a whole number"},
+        {ONE("\"device\": 3"), "setting 'a': \"device\": must be a word"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct err err = {0};
@@ -136,6 +150,58 @@ static void every_setting_has_every_place(void **state)
     suite_free(&suite);
 }
 
+static double option(const struct suite *suite, int setting, const char *key)
+{
+    return json_number_value(json_object_get(suite->settings[setting].options, key));
+}
+
+static void variants_are_written_out(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct suite *suite = NULL;
+    static const char *const names[] = {
+        "none, temperature 0", "none, temperature 0.7", "hot", "K, draft-length 1, temperature 0",
+        "K, draft-length 1, temperature 0.7", "K, draft-length 4, temperature 0", "K, draft-length 4, temperature 0.7"};
+    static const int reference[] = {0, 1, 2, 0, 1, 0, 1};
+    char expected[1300];
+    assert_int_equal(read_text(&suite,
+        "{\"model\": \"m\", \"prompts\": \"p\", \"vary\": {\"temperature\": [0, 0.7]}, \"settings\": ["
+        " {\"name\": \"none\"}, {\"name\": \"hot\", \"temperature\": 2, \"threads\": 3, \"isa\": \"plain\","
+        "  \"device\": \"ref\", \"order\": \"shuffled:18446744073709551615\"},"
+        " {\"name\": \"K\", \"order\": \"reversed\", \"draft\": \"model:file=d.moe,x=1\", \"tree\": \"static:file=/t\","
+        "  \"vary\": {\"draft-length\": [1, 4]}}]}", &err), 0);
+    assert_int_equal(suite->setting_count, 7);
+    for (int i = 0; i < 7; i++) {
+        assert_string_equal(suite->settings[i].name, names[i]);
+        assert_int_equal(suite->settings[i].reference, reference[i]);
+        assert_true(option(suite, i, "temperature") == (i == 2 ? 2 : (i - (i > 2)) % 2 ? 0.7 : 0));
+        assert_null(json_object_get(suite->settings[i].options, "vary"));
+    }
+    assert_true(option(suite, 4, "draft-length") == 1 && option(suite, 5, "draft-length") == 4);
+    const struct suite_setting *hot = &suite->settings[2], *last = &suite->settings[6];
+    assert_int_equal(hot->threads, 3);
+    assert_string_equal(hot->isa, "plain");
+    assert_string_equal(hot->device, "ref");
+    assert_int_equal(hot->walk, SUITE_SHUFFLED);
+    assert_true(hot->walk_seed == UINT64_MAX);
+    assert_int_equal(json_object_size(hot->options), 1);
+    assert_int_equal(last->walk, SUITE_REVERSED);
+    snprintf(expected, sizeof expected, "model:file=%s/d.moe,x=1", folder);
+    assert_string_equal(json_string_value(json_object_get(last->options, "draft")), expected);
+    assert_string_equal(json_string_value(json_object_get(last->options, "tree")), "static:file=/t");
+    suite_free(&suite);
+
+    /* The variants of the reference that is named, each for what has the same values. */
+    assert_int_equal(read_text(&suite,
+        "{\"model\": \"m\", \"prompts\": \"p\", \"reference\": \"b\", \"vary\": {\"seed\": [1, 2]},"
+        " \"settings\": [{\"name\": \"a\"}, {\"name\": \"b\", \"draft\": \"ngram\"}]}", &err), 0);
+    assert_int_equal(suite->reference, 1);
+    assert_int_equal(suite->settings[0].reference, 2);
+    assert_int_equal(suite->settings[1].reference, 3);
+    suite_free(&suite);
+}
+
 static int make_folder(void **state)
 {
     (void)state;
@@ -155,6 +221,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_whole_suite),
         cmocka_unit_test(what_is_wrong_is_said),
+        cmocka_unit_test(variants_are_written_out),
         cmocka_unit_test(every_setting_has_every_place),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
