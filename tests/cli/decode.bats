@@ -55,10 +55,21 @@ timeless() {
     [ ! -s differ.jsonl ] || { cat differ.jsonl; false; }
 }
 
+@test "a prompt is answered before the next one has come" {
+    mkfifo questions answers
+    decode -n 4 - < questions > answers 3>&- &
+    exec 4> questions 5< answers
+    echo '{"prompt": "hi"}' >&4
+    IFS= read -r -t 60 -u 5 line
+    exec 4>&-
+    wait $!
+    exec 5<&-
+    echo '{"prompt": "hi"}' | decode -n 4 - | head -n 1 | cmp - <(echo "$line")
+}
+
 @test "text and ids do not depend on drafter, draft length, threads or order" {
     local lengths='1 2 3 4 5 6 7 8' prompts=prompts.jsonl
     [ -z "$MOE_SANITIZED" ] || lengths='1 5'
-    if [ -n "$MOE_LONG" ]; then prompts=heldout.jsonl; fi
     cat prose.jsonl "$prompts" > mixed.jsonl
     prompts=mixed.jsonl
     tac "$prompts" > reversed.jsonl
