@@ -1,9 +1,11 @@
 #include "common/decode/prompts.h"
 
-#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "common/base/file.h"
 #include "common/base/json.h"
 #include "common/base/mem.h"
 #include "common/base/utf8.h"
@@ -18,7 +20,7 @@ struct prompts {
     size_t n_files, next_file;         /* next_file: the one to be opened next */
     json_t *args;                      /* of the template */
     bool text_due, from_stdin;
-    FILE *file;
+    int file;                          /* -1: none is open */
     const char *name;                  /* of the open file, for messages */
     bool plain;                        /* text rather than JSON lines */
     struct text line;
@@ -65,6 +67,7 @@ int prompts_open(struct prompts **out, const struct prompts_options *options, co
     if (!p->options.vocab && tokenizer)
         p->options.vocab = tokenizer_vocab_size(tokenizer);
     p->tokenizer = tokenizer;
+    p->file = -1;
     p->files = files;
     p->n_files = n_files;
     p->text_due = options->text != NULL;
@@ -87,9 +90,9 @@ done:
 
 static void close_file(struct prompts *p)
 {
-    if (p->file && p->file != stdin)
-        fclose(p->file);
-    p->file = NULL;
+    if (p->file >= 0 && p->file != STDIN_FILENO)
+        close(p->file);
+    p->file = -1;
 }
 
 void prompts_close(struct prompts **prompts)
@@ -128,8 +131,8 @@ static int open_next(struct prompts *p, struct err *err)
     const char *path = p->from_stdin ? "-" : p->files[p->next_file];
     bool is_stdin = !strcmp(path, "-");
     p->name = is_stdin ? "standard input" : path;
-    p->file = is_stdin ? stdin : fopen(path, "rb");
-    if (!p->file)
+    p->file = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    if (p->file < 0)
         return err_errno(err, "%s: cannot be opened", path);
     p->from_stdin = false;
     p->plain = ends_in(path, ".txt") || (is_stdin && p->options.whole);
@@ -139,13 +142,11 @@ static int open_next(struct prompts *p, struct err *err)
     return 0;
 }
 
+/* Takes what is there: a prompt that has come through a pipe is not kept waiting for the next one. */
 static int refill(struct prompts *p, struct err *err)
 {
-    p->chunk_begin = 0;
-    p->chunk_end = fread(p->chunk, 1, sizeof p->chunk, p->file);
-    if (!p->chunk_end && ferror(p->file))
-        return err_errno(err, "%s: cannot be read", p->name);
-    return 0;
+    p->chunk_begin = p->chunk_end = 0;
+    return file_read_some(p->file, p->name, p->chunk, sizeof p->chunk, &p->chunk_end, err);
 }
 
 /* The next line, or the whole rest of the file, into p->line, without its newline. 1, 0 at the end of the file, -1. */
@@ -455,7 +456,7 @@ int prompts_next(struct prompts *p, struct prompt *out, struct err *err)
     if (p->text_due)
         return next_given(p, out, err);
     for (;;) {
-        if (!p->file) {
+        if (p->file < 0) {
             if (!p->from_stdin && p->next_file == p->n_files)
                 return 0;
             if (open_next(p, err))
