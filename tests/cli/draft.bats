@@ -1,0 +1,141 @@
+#!/usr/bin/env bats
+# Draft models, draft trees and acceptance rules as they are typed. That texts are the same under all of them is what
+# identity.bats asks; here is what they draft, how much of it is kept, and what is refused.
+
+load common
+
+setup_file() {
+    export WORK="$BATS_FILE_TMPDIR"
+    cd "$WORK"
+    ln -s "$MOE_POCKET" pocket.moe
+    moe-convert -q "$MOE_MODELS/pocket/draft" -o draft.moe
+    local step=16
+    [ -z "$MOE_SANITIZED" ] || step=80
+    awk -v step=$step 'NR % step == 1' "$MOE_MODELS/pocket/heldout.jsonl" > prompts.jsonl
+    echo '[[0], [1], [2], [0,0], [0,1], [1,0], [0,0,0], [0,0,0,0]]' > tree.json
+    head -c 3000 "$MOE_POCKET" > cut.moe
+}
+
+setup() { cd "$WORK"; }
+
+decode() { moe-decode -q -m pocket.moe "$@"; }
+answers() { decode --json "$@" prompts.jsonl | jq -c '[.id, .tokens, .text, .finish_reason]'; }
+total() { jq -s "map(.$1) | add" "$2"; }
+
+shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
+
+@test "a draft model gives the same text in fewer iterations than prompt lookup" {
+    for sampling in '' '--temperature 0.7 --seed 2' '--temperature 1 --top-k 40 --top-p 0.95 --min-p 0.01'; do
+        answers $sampling > none.jsonl
+        decode $sampling --json -d ngram prompts.jsonl > ngram.jsonl
+        for tree in $shapes; do
+            decode $sampling --json -d model:file=draft.moe --tree $tree prompts.jsonl > model.jsonl
+            jq -c '[.id, .tokens, .text, .finish_reason]' model.jsonl | cmp - none.jsonl
+            [ $((3 * $(total iterations model.jsonl))) -lt $((2 * $(total iterations ngram.jsonl))) ]
+        done
+    done
+}
+
+@test "prompt lookup in trees needs fewer iterations than in chains" {
+    answers > none.jsonl
+    decode --json -d ngram prompts.jsonl > chain.jsonl
+    decode --json -d ngram --tree dynamic prompts.jsonl > tree.jsonl
+    jq -c '[.id, .tokens, .text, .finish_reason]' tree.jsonl | cmp - none.jsonl
+    [ "$(total iterations tree.jsonl)" -lt "$(total iterations chain.jsonl)" ]
+    [ "$(total num_accepted_tokens tree.jsonl)" -gt "$(total num_accepted_tokens chain.jsonl)" ]
+}
+
+@test "a model that drafts for itself is never refused, above temperature 0 neither" {
+    for sampling in '' '--temperature 0.7 --seed 5' '--temperature 1 --top-p 0.9 --top-k 30'; do
+        decode $sampling --json -n 24 --ignore-eos -d model:file=pocket.moe -K 5 prompts.jsonl > self.jsonl
+        jq -s -e 'all(.[]; .num_accepted_tokens == .num_draft_tokens and .iterations == 4)' self.jsonl
+        decode $sampling --json -n 24 --ignore-eos -d model:file=pocket.moe --tree static:file=tree.json prompts.jsonl > self.jsonl
+        jq -s -e 'all(.[]; .iterations == 5)' self.jsonl
+    done
+}
+
+@test "by rejection, too: what the target draws from is what the draft was drawn from" {
+    for tree in chain static:file=tree.json; do
+        decode --accept rejection --temperature 1 --json -n 41 --ignore-eos -d model:file=pocket.moe --tree $tree prompts.jsonl \
+            > self.jsonl
+        jq -s -e 'all(.[]; .iterations == 8)' self.jsonl
+    done
+}
+
+@test "at temperature 0 every rule gives the text without a draft; above it streams say which do not" {
+    answers > none.jsonl
+    for rule in coupled rejection typical; do
+        for tree in $shapes; do
+            answers --accept $rule -d model:file=draft.moe --tree $tree | cmp - none.jsonl
+        done
+        answers --accept $rule -d ngram --tree dynamic | cmp - none.jsonl
+    done
+    answers --temperature 1 > none.jsonl
+    for rule in coupled rejection typical:epsilon=0.2,delta=0.4; do
+        decode --accept $rule -d model:file=draft.moe --temperature 1 --stream ${rule%%:*}.moes prompts.jsonl > ${rule%%:*}.txt
+        moe-view --json ${rule%%:*}.moes | jq -s -c 'map(select(.type == "done") | .tokens)' > ${rule%%:*}.ids
+        moe-view --json ${rule%%:*}.moes | head -n 1 | jq -c .labels > ${rule%%:*}.labels
+    done
+    jq -s -c 'map(.[1])' none.jsonl | cmp - coupled.ids
+    ! cmp -s coupled.ids rejection.ids
+    ! cmp -s coupled.ids typical.ids
+    ! grep -q acceptance coupled.labels
+    grep -q '"not the same text":"rejection acceptance"' rejection.labels
+    grep -q '"not lossless":"typical acceptance"' typical.labels
+}
+
+@test "a stream tells trees, what was dropped, and what the draft model read" {
+    decode -d model:file=draft.moe --tree dynamic:total=12,depth=4,topk=3 --stream tree.moes prompts.jsonl > tree.txt
+    moe-view --json tree.moes | jq -s -e 'map(select(.type == "iter")) | length > 10 and
+        all(.[]; .nodes <= 12 and .drafted >= .nodes - 1 and .K == 4 and (.nodes == 1 or .draft_bytes > 0) and
+                 .policy.tree == "dynamic" and .policy.total == 12 and .policy.topk == 3) and
+        any(.[]; .drafted > .nodes - 1) and any(.[]; [.node_parents[] | select(. == 0)] | length > 1)'
+    decode -d ngram --tree static:file=tree.json -K 2 --stream ngram.moes prompts.jsonl > ngram.txt
+    moe-view --json ngram.moes | jq -s -e 'map(select(.type == "iter")) |
+        all(.[]; has("draft_bytes") | not) and all(.[]; .nodes <= 7 and .K == 2 and .policy.tree == "static")'
+    cmp tree.txt ngram.txt
+    decode -d model:file=draft.moe --tree dynamic -K 0 --stream none.moes prompts.jsonl | cmp - tree.txt
+    moe-view --json none.moes | jq -s -e 'map(select(.type == "iter")) | all(.[]; .nodes == 1)'
+}
+
+@test "the ref device drafts and verifies as well" {
+    head -n 1 prompts.jsonl > one.jsonl
+    decode --device ref -n 10 one.jsonl > none.txt
+    for tree in chain dynamic:total=8,depth=3,topk=2; do
+        decode --device ref -n 10 -d model:file=draft.moe --tree $tree one.jsonl | cmp - none.txt
+    done
+}
+
+@test "what does not fit is refused in one line" {
+    refuse() {
+        local part=$1
+        shift
+        run moe-decode -m pocket.moe -p x "$@"
+        assert_trouble moe-decode
+        [[ $output == *"$part"* ]] || { echo "does not say '$part': $output"; return 1; }
+    }
+    refuse "model: which one" -d model
+    refuse "none.moe" -d model:file=none.moe
+    refuse "cut.moe" -d model:file=cut.moe
+    refuse "tree.json" -d model:file=tree.json
+    refuse "did you mean file" -d model:fil=draft.moe
+    cp -rL "$MOE_MODELS/pocket/draft" other
+    jq '.model.vocab |= with_entries(if .value == 300 then .value = 301 elif .value == 301 then .value = 300 else . end)' \
+        "$MOE_MODELS/pocket/draft/tokenizer.json" > other/tokenizer.json
+    moe-convert -q other -o other.moe
+    refuse "other.moe: its tokenizer is not that of pocket.moe" -d model:file=other.moe
+    rm other/tokenizer.json
+    moe-convert -q other -o mute.moe
+    refuse "mute.moe: its tokenizer is not that of pocket.moe" -d model:file=mute.moe
+    refuse "nothing to draft with" --tree dynamic
+    refuse "--tree: static" -d ngram --tree static
+    refuse "did you mean dynamic" -d ngram --tree dynamo
+    refuse "--tree: dynamic: total" -d ngram --tree dynamic:total=1000
+    echo '[[0],[1,0]]' > orphan.json
+    refuse "orphan.json: path 2" -d ngram --tree static:file=orphan.json
+    refuse "did you mean rejection" -d ngram --accept rejecton
+    refuse "epsilon" -d ngram --accept typical:epsilon=2
+    # And a model that others cannot draft for drafts for itself.
+    moe-decode -q -m other.moe -d model:file=other.moe -n 4 -p x > other.txt
+    moe-decode -q -m other.moe -n 4 -p x | cmp - other.txt
+}
