@@ -17,7 +17,8 @@ enum { ROUTE_EXPERTS_MAX = 1024 };
 enum router_kind {
     ROUTER_SOFTMAX_TOPK,     /* softmax over all experts, the top_k largest; weights are their probabilities. Softmax over the
                               * selected logits alone is the same, renormalised */
-    ROUTER_SIGMOID           /* a sigmoid of each logit */
+    ROUTER_SIGMOID,          /* a sigmoid of each logit */
+    ROUTER_SPARSEMIXER       /* one after the other, see route_select; scores as of ROUTER_SOFTMAX_TOPK */
 };
 
 /* What becomes of a wanted expert outside the mask (MoE-Spec section 3.3). */
@@ -26,7 +27,7 @@ enum budget_mode {
     BUDGET_SUBSTITUTE        /* top_k among the allowed, the family's weight rule applied to that set (eq. 8) */
 };
 
-/* score[r][e]: softmax over the experts of logits[r], in f32: maximum; plain_exp(x - maximum); sum ascending; each divided by
+/* score[r][e], of all kinds but ROUTER_SIGMOID: softmax over the experts of logits[r], in f32: maximum; plain_exp(x - maximum); sum ascending; each divided by
  * the sum. ROUTER_SIGMOID: 1 / (1 + plain_exp(-x)). logits, score [rows][experts] f32; may be the same buffer. */
 struct route_score_args {
     struct buffer logits, score;
@@ -51,13 +52,18 @@ struct route_shortlist_args {
  * (DeepSeek-V3, arXiv 2412.19437 section 2.1.2): a group is as good as the sum of its group_rank (1 or 2) largest values, ties
  * to the lower group. Under substitution only what the mask allows counts, and groups without any are out.
  *
- * score [rows][experts] f32; mask [experts] u8 or none; wanted, expert [rows][top_k] i32; weight [rows][top_k] f32.
+ * ROUTER_SPARSEMIXER (arXiv 2409.12136; as Phi-3.5-MoE runs it): value is the logit, without bias and groups, and slots are
+ * filled one by one: the best of what is left, with m its logit, weighs 1 / (sum of plain_exp(x[e] - m) over the e left with
+ * not (m - x[e]) / max(|x[e]|, m) > 2 jitter, ascending), times scale. Under substitution what the mask forbids is not left.
+ *
+ * score, logits (of ROUTER_SPARSEMIXER alone) [rows][experts] f32; mask [experts] u8 or none; wanted, expert [rows][top_k] i32; weight [rows][top_k] f32.
  * groups_kept groups have at least top_k experts. */
 struct route_select_args {
-    struct buffer score, bias, mask, wanted, expert, weight;
+    struct buffer score, logits, bias, mask, wanted, expert, weight;
+    enum router_kind kind;
     enum budget_mode mode;
     bool renormalise;
-    float scale;
+    float scale, jitter;
     int rows, experts, top_k;
     int groups, groups_kept, group_rank;
 };

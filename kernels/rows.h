@@ -4,6 +4,8 @@
 #ifndef MOE_KERNELS_ROWS_H
 #define MOE_KERNELS_ROWS_H
 
+#include <stdbool.h>
+
 #include "kernels/buffer.h"
 #include "kernels/formats.h"
 
@@ -18,13 +20,17 @@ struct embed_args {
 
 /* Root-mean-square norm of `parts` neighbouring pieces of each row:
  *     out[r][p][i] = in[r][p][i] / sqrt(mean over i of in[r][p][i]^2 + epsilon) * weight[i]
+ * or, with center, of what is left after the mean is taken away (LayerNorm; variance without correction), plus bias [width] f32:
+ *     out[r][p][i] = (in[r][p][i] - mean of in[r][p]) / sqrt(variance of in[r][p] + epsilon) * weight[i] + bias[i]
  * in  [rows] of in_stride,  first parts*width floats used;  out [rows] of out_stride; may be the same buffer as in
  * weight [width] f32, shared by the parts (one part: a layer's norm, or OLMoE's norm over all of q; heads as parts: Qwen3's).
  * Order: 16 partial sums (index mod 16) by fused multiply-add in ascending index, then halves added: 8+8, 4+4, 2+2, 1+1;
- *        the mean is their sum / width; out = in * (1 / sqrt(mean + epsilon)) * weight from left to right. */
+ *        the mean is their sum / width; out = in * (1 / sqrt(mean + epsilon)) * weight from left to right.
+ *        With center the mean is summed in the same way, by additions alone, and taken from each value first; then + bias. */
 struct norm_args {
-    struct buffer in, weight, out;
+    struct buffer in, weight, bias, out;
     float epsilon;
+    bool center;
     int rows, parts, width, in_stride, out_stride;
 };
 

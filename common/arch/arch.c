@@ -5,7 +5,7 @@
 #include <string.h>
 
 static const struct arch *const FAMILIES[] = {&arch_deepseek, &arch_glm4_moe, &arch_granitemoe, &arch_llama, &arch_mistral,
-                                             &arch_mixtral, &arch_olmoe, &arch_qwen2, &arch_qwen2_moe, &arch_qwen3, &arch_qwen3_moe};
+                                             &arch_mixtral, &arch_olmoe, &arch_phimoe, &arch_qwen2, &arch_qwen2_moe, &arch_qwen3, &arch_qwen3_moe};
 enum { FAMILY_COUNT = sizeof FAMILIES / sizeof *FAMILIES };
 
 static const struct config_key SHARED[] = {
@@ -125,6 +125,63 @@ static int set_rotary(const json_t *object, const struct arch *arch, double part
     return 0;
 }
 
+/* arXiv 2309.00071. The amplitude is that of the paper, or a quotient of two where both are given (DeepSeek-V2). */
+static int read_yarn(const json_t *rope, struct rope_shape *s, struct err *err)
+{
+    double scale = 0, all = 0;
+    s->kind = ROPE_YARN;
+    s->beta_fast = 32;
+    s->beta_slow = 1;
+    s->truncate = true;
+    if (config_real(rope, "factor", true, &s->factor, err) || config_real(rope, "beta_fast", false, &s->beta_fast, err) ||
+        config_real(rope, "beta_slow", false, &s->beta_slow, err) || config_bool(rope, "truncate", false, &s->truncate, err) ||
+        config_int(rope, "original_max_position_embeddings", true, &s->original_positions, err) ||
+        config_real(rope, "mscale", false, &scale, err) || config_real(rope, "mscale_all_dim", false, &all, err) ||
+        config_real(rope, "attention_factor", false, &s->amplitude, err))
+        return -1;
+    if (config_get(rope, "attention_factor"))
+        return 0;
+    double growth = s->factor > 1 ? 0.1 * log(s->factor) : 0;
+    s->amplitude = scale != 0 && all != 0 ? (scale * growth + 1) / (all * growth + 1) : growth + 1;
+    return 0;
+}
+
+/* The short factors count at every length, as transformers has it; what changes far out is the amplitude. */
+static int read_longrope(const json_t *config, const json_t *rope, struct rope_shape *s, struct err *err)
+{
+    const json_t *factors = config_get(rope, "short_factor");
+    const json_t *holder = config_get(config, "original_max_position_embeddings") ? config : rope;
+    if (!json_is_array(factors) || json_array_size(factors) != (size_t)s->rotary / 2)
+        return config_refuse(rope, "short_factor", err, "it must list %d numbers", s->rotary / 2);
+    for (int i = 0; i < s->rotary / 2 && i < HEAD_DIM_MAX / 2; i++)
+        s->stretch[i] = json_number_value(json_array_get(factors, (size_t)i));
+    s->kind = ROPE_STRETCHED;
+    return config_real(rope, "short_mscale", true, &s->amplitude, err) ||
+           config_real(rope, "long_mscale", true, &s->long_amplitude, err) ||
+           config_int(holder, "original_max_position_embeddings", true, &s->original_positions, err) ? -1 : 0;
+}
+
+/* Dynamic rope differs from the default beyond max_position_embeddings only, and there the engine ends. */
+static int read_rope_kind(const json_t *config, const json_t *rope, const struct arch *arch, const char *key, const char *kind,
+                          struct hparams *s, struct err *err)
+{
+    if (strcmp(kind, "default") == 0 || strcmp(kind, "dynamic") == 0)
+        return 0;
+    if (strcmp(kind, "yarn") == 0)
+        return read_yarn(rope, &s->rope, err);
+    if (arch->longrope && (strcmp(kind, "longrope") == 0 || strcmp(kind, "su") == 0))
+        return read_longrope(config, rope, &s->rope, err);
+    s->rope.kind = strcmp(kind, "linear") == 0 ? ROPE_LINEAR : strcmp(kind, "llama3") == 0 ? ROPE_LLAMA3 : ROPE_DEFAULT;
+    if (s->rope.kind == ROPE_DEFAULT)
+        return config_refuse(rope, key, err, "supported are default, dynamic, linear, llama3%s and yarn",
+                             arch->longrope ? ", longrope" : "");
+    return config_real(rope, "factor", true, &s->rope.factor, err) ||
+           (s->rope.kind == ROPE_LLAMA3 &&
+            (config_real(rope, "low_freq_factor", true, &s->rope.low_factor, err) ||
+             config_real(rope, "high_freq_factor", true, &s->rope.high_factor, err) ||
+             config_int(rope, "original_max_position_embeddings", true, &s->rope.original_positions, err))) ? -1 : 0;
+}
+
 /* transformers 4 has rope_theta beside rope_scaling (or null), 5 has both in rope_parameters. */
 static int read_rope(const json_t *config, const struct arch *arch, struct hparams *s, struct err *err)
 {
@@ -148,20 +205,7 @@ static int read_rope(const json_t *config, const struct arch *arch, struct hpara
         return err_at(err, "%s", holder);
     if (config_get(rope, "full_attention") || config_get(rope, "sliding_attention"))
         return config_refuse(config, holder, err, "different rope by layer type is not supported");
-    if (strcmp(kind, "default") == 0)
-        return 0;
-    s->rope.kind = strcmp(kind, "linear") == 0 ? ROPE_LINEAR : strcmp(kind, "llama3") == 0 ? ROPE_LLAMA3 : ROPE_DEFAULT;
-    if (s->rope.kind == ROPE_DEFAULT) {
-        config_refuse(rope, kind_key, err, "supported are default, linear and llama3");
-        return err_at(err, "%s", holder);
-    }
-    if (config_real(rope, "factor", true, &s->rope.factor, err) ||
-        (s->rope.kind == ROPE_LLAMA3 &&
-         (config_real(rope, "low_freq_factor", true, &s->rope.low_factor, err) ||
-          config_real(rope, "high_freq_factor", true, &s->rope.high_factor, err) ||
-          config_int(rope, "original_max_position_embeddings", true, &s->rope.original_positions, err))))
-        return err_at(err, "%s", holder);
-    return 0;
+    return read_rope_kind(config, rope, arch, kind_key, kind, s, err) ? err_at(err, "%s", holder) : 0;
 }
 
 static int read_layer_types(const json_t *config, struct hparams *s, int window, struct err *err)

@@ -24,6 +24,7 @@ enum source_slot {
     SLOT_EXPERTS_GATE_UP,           /* [experts][2 inner][hidden], gate first; in place of the three above */
     SLOT_EXPERTS_DOWN,              /* [experts][hidden][inner] */
     SLOT_SHARED_GATE, SLOT_SHARED_UP, SLOT_SHARED_DOWN, SLOT_SHARED_WEIGHT,     /* weight: [1][hidden] */
+    SLOT_HEAD_BIAS, SLOT_FINAL_NORM_BIAS, SLOT_ATTENTION_NORM_BIAS, SLOT_FFN_NORM_BIAS,
     SLOT_DENSE_GATE, SLOT_DENSE_UP, SLOT_DENSE_DOWN,
     SLOT_COUNT
 };
@@ -79,6 +80,7 @@ struct arch {
     const char *refused[4];         /* keys that must be absent, null, false or 0 */
     enum bias_rule bias;
     const char *qk_norm_key;        /* NULL: fixed.attention.qk_norm holds always, else where this key is true */
+    bool longrope;                  /* rope may be longrope, as Phi-3.5-MoE means it */
     double partial_rotary;          /* part of a head that turns, where the key is absent; 0: always all of it */
     enum expert_layers expert_layers;
     enum window_rule window;
@@ -87,7 +89,7 @@ struct arch {
     const struct naming *naming[2];
 };
 
-extern const struct arch arch_deepseek, arch_glm4_moe, arch_granitemoe, arch_llama, arch_mistral, arch_mixtral, arch_olmoe, arch_qwen2,
+extern const struct arch arch_deepseek, arch_glm4_moe, arch_granitemoe, arch_llama, arch_mistral, arch_mixtral, arch_olmoe, arch_phimoe, arch_qwen2,
     arch_qwen2_moe, arch_qwen3, arch_qwen3_moe;
 
 /* All families; NULL ends the list. */

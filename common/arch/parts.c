@@ -79,7 +79,9 @@ int arch_parts(const struct naming *n, const struct hparams *s, const struct ten
         [ROLE_EMBED] = SLOT_EMBED, [ROLE_HEAD] = SLOT_HEAD, [ROLE_FINAL_NORM] = SLOT_FINAL_NORM,
         [ROLE_ATTENTION_NORM] = SLOT_ATTENTION_NORM, [ROLE_Q_NORM] = SLOT_Q_NORM, [ROLE_K_NORM] = SLOT_K_NORM,
         [ROLE_SHARED_GATE] = SLOT_SHARED_WEIGHT, [ROLE_OUT] = SLOT_OUT, [ROLE_OUT_BIAS] = SLOT_OUT_BIAS, [ROLE_FFN_NORM] = SLOT_FFN_NORM, [ROLE_ROUTER] = SLOT_ROUTER,
-        [ROLE_ROUTER_CORRECTION] = SLOT_ROUTER_CORRECTION};
+        [ROLE_ROUTER_CORRECTION] = SLOT_ROUTER_CORRECTION, [ROLE_HEAD_BIAS] = SLOT_HEAD_BIAS,
+        [ROLE_FINAL_NORM_BIAS] = SLOT_FINAL_NORM_BIAS, [ROLE_ATTENTION_NORM_BIAS] = SLOT_ATTENTION_NORM_BIAS,
+        [ROLE_FFN_NORM_BIAS] = SLOT_FFN_NORM_BIAS};
     int q = s->attention.heads * s->attention.head_dim, kv = s->attention.kv_heads * s->attention.head_dim;
     switch (t->role) {
     case ROLE_QKV:

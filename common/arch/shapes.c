@@ -39,6 +39,12 @@ static const struct { const char *name, *summary, *config; } SHAPES[] = {
      "\"num_attention_heads\":16,\"num_key_value_heads\":16,\"num_experts\":64,\"num_experts_per_tok\":8,"
      "\"norm_topk_prob\":false,\"rms_norm_eps\":1e-5,\"rope_theta\":10000.0,\"max_position_embeddings\":4096,"
      "\"vocab_size\":50304,\"eos_token_id\":50279,\"pad_token_id\":1,\"tie_word_embeddings\":false}"},
+    {"phi-3.5-moe", "41.9 B parameters, 6.6 B active (with plain rope)",
+     "{\"model_type\":\"phimoe\",\"hidden_size\":4096,\"intermediate_size\":6400,\"num_hidden_layers\":32,"
+     "\"num_attention_heads\":32,\"num_key_value_heads\":8,\"num_local_experts\":16,\"num_experts_per_tok\":2,"
+     "\"attention_bias\":true,\"lm_head_bias\":true,\"rms_norm_eps\":1e-5,\"rope_theta\":10000.0,\"sliding_window\":131072,"
+     "\"router_jitter_noise\":0.01,\"max_position_embeddings\":131072,\"vocab_size\":32064,\"bos_token_id\":1,"
+     "\"eos_token_id\":32000,\"tie_word_embeddings\":false}"},
     {"qwen1.5-moe-a2.7b", "14.3 B parameters, 2.7 B active",
      "{\"model_type\":\"qwen2_moe\",\"hidden_size\":2048,\"intermediate_size\":5632,\"moe_intermediate_size\":1408,"
      "\"shared_expert_intermediate_size\":5632,\"num_hidden_layers\":24,\"num_attention_heads\":16,"

@@ -46,6 +46,8 @@ static int alloc_ffn(struct engine *engine, struct err *err)
         return -1;
     if (!moe)
         return 0;
+    if (shape->router.kind == ROUTER_SPARSEMIXER && alloc(engine, &engine->router_logits, rows, experts, sizeof(float), err))
+        return -1;
     if (shape->shared_gate && alloc(engine, &engine->shared, rows, 1, sizeof(float), err))
         return -1;
     if (alloc(engine, &engine->score, moe * rows, experts, sizeof(float), err) ||
@@ -119,7 +121,7 @@ void engine_close(struct engine **engine)
         return;
     struct buffer *buffers[] = {&e->rope, &e->x, &e->normed, &e->qkv, &e->attended, &e->last, &e->logits, &e->inner, &e->partial,
                                 &e->group, &e->token, &e->position, &e->slot, &e->prefix, &e->path_start, &e->path, &e->logit_row,
-                                &e->every_row, &e->score, &e->wanted, &e->expert, &e->weight, &e->shared, &e->mask, &e->hidden};
+                                &e->every_row, &e->score, &e->wanted, &e->expert, &e->weight, &e->router_logits, &e->shared, &e->mask, &e->hidden};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         device_free(e->device, buffers[i]);
     weights_close(&e->weights);

@@ -10,12 +10,13 @@ struct pass {
     int rows;
 };
 
-static void norm(const struct pass *pass, struct buffer in, struct buffer weight, struct buffer out, int rows)
+static void norm(const struct pass *pass, struct buffer in, struct buffer weight, struct buffer bias, struct buffer out, int rows)
 {
     struct engine *engine = pass->engine;
     int hidden = engine->shape->hidden;
     engine->ops->norm(engine->queue, &(struct norm_args){
-        .in = in, .weight = weight, .out = out, .epsilon = engine->shape->norm_epsilon,
+        .in = in, .weight = weight, .bias = bias, .out = out, .epsilon = engine->shape->norm_epsilon,
+        .center = engine->shape->layer_norm,
         .rows = rows, .parts = 1, .width = hidden, .in_stride = hidden, .out_stride = hidden});
 }
 
@@ -54,7 +55,7 @@ static void attention(const struct pass *pass, int n)
     struct buffer q = qkv_part(engine, 0), k = qkv_part(engine, heads * head_dim), v = qkv_part(engine, (heads + kv_heads) * head_dim);
     struct sequence *sequence = pass->sequence;
 
-    norm(pass, engine->x, layer->attention_norm, engine->normed, pass->rows);
+    norm(pass, engine->x, layer->attention_norm, layer->attention_norm_bias, engine->normed, pass->rows);
     engine->ops->linear(engine->queue, &(struct linear_args){
         .in = engine->normed, .weight = layer->qkv.data, .bias = layer->qkv_bias, .out = engine->qkv, .format = layer->qkv.format,
         .rows = pass->rows, .inputs = shape->hidden, .outputs = engine->qkv_width, .in_stride = shape->hidden,
@@ -134,19 +135,20 @@ static int experts_ffn(const struct pass *pass, int n, int moe, struct err *err)
     struct expert_source *source = engine->setup.experts;
     int experts = shape->router.experts, top_k = shape->router.top_k, count = 0;
     struct buffer score = of_layer(engine, engine->score, moe, experts, sizeof(float)), table;
+    struct buffer logits = shape->router.kind == ROUTER_SPARSEMIXER ? engine->router_logits : score;
     struct buffer expert = of_layer(engine, engine->expert, moe, top_k, sizeof(int32_t));
     struct buffer weight = of_layer(engine, engine->weight, moe, top_k, sizeof(float));
 
     engine->ops->linear(engine->queue, &(struct linear_args){
-        .in = engine->normed, .weight = layer->router.data, .out = score, .format = layer->router.format, .rows = pass->rows,
+        .in = engine->normed, .weight = layer->router.data, .out = logits, .format = layer->router.format, .rows = pass->rows,
         .inputs = shape->hidden, .outputs = experts, .in_stride = shape->hidden, .out_stride = experts});
     engine->ops->route_score(engine->queue, &(struct route_score_args){
-        .logits = score, .score = score, .kind = shape->router.kind, .rows = pass->rows, .experts = experts});
+        .logits = logits, .score = score, .kind = shape->router.kind, .rows = pass->rows, .experts = experts});
     struct buffer mask = plan_mask(pass, moe, score, layer->router_correction);
     engine->ops->route_select(engine->queue, &(struct route_select_args){
-        .score = score, .bias = layer->router_correction, .mask = mask, .wanted = of_layer(engine, engine->wanted, moe, top_k, sizeof(int32_t)), .expert = expert,
+        .score = score, .logits = logits, .bias = layer->router_correction, .kind = shape->router.kind, .mask = mask, .wanted = of_layer(engine, engine->wanted, moe, top_k, sizeof(int32_t)), .expert = expert,
         .weight = weight, .mode = pass->batch->plan ? pass->batch->plan->mode : BUDGET_SUBSTITUTE,
-        .renormalise = shape->router.renormalise, .scale = shape->router.scale, .rows = pass->rows, .experts = experts, .top_k = top_k,
+        .renormalise = shape->router.renormalise, .scale = shape->router.scale, .jitter = shape->router.jitter, .rows = pass->rows, .experts = experts, .top_k = top_k,
         .groups = shape->router.groups, .groups_kept = shape->router.groups_kept, .group_rank = shape->router.group_rank});
     if (!source->class->fixed && (count = distinct_experts(pass, expert, err)) < 0)
         return -1;
@@ -226,9 +228,9 @@ static void head(const struct pass *pass)
         return;
     engine->ops->gather(engine->queue, &(struct gather_args){
         .in = engine->x, .index = engine->logit_row, .out = engine->last, .rows = pass->rows, .count = rows, .width = hidden});
-    norm(pass, engine->last, engine->weights->final_norm, engine->last, rows);
+    norm(pass, engine->last, engine->weights->final_norm, engine->weights->final_norm_bias, engine->last, rows);
     engine->ops->linear(engine->queue, &(struct linear_args){
-        .in = engine->last, .weight = matrix->data, .out = engine->logits, .format = matrix->format, .rows = rows, .inputs = hidden,
+        .in = engine->last, .weight = matrix->data, .bias = engine->weights->head_bias, .out = engine->logits, .format = matrix->format, .rows = rows, .inputs = hidden,
         .scale = engine->shape->logit_divisor != 0 ? 1 / engine->shape->logit_divisor : 0,
         .outputs = engine->shape->vocab, .in_stride = hidden, .out_stride = engine->shape->vocab});
 }
@@ -246,7 +248,8 @@ static int run(const struct pass *pass, struct err *err)
         .scale = shape->embed_scale, .rows = pass->rows, .vocab = shape->vocab, .hidden = shape->hidden});
     for (int n = 0; n < shape->layers; n++) {
         attention(pass, n);
-        norm(pass, engine->x, engine->weights->layer[n].ffn_norm, engine->normed, pass->rows);
+        norm(pass, engine->x, engine->weights->layer[n].ffn_norm, engine->weights->layer[n].ffn_norm_bias, engine->normed,
+             pass->rows);
         if (shape->layer[n].ffn == FFN_DENSE)
             dense_ffn(pass, n, shape->dense_inner, (struct buffer){0, 0});
         else if (experts_ffn(pass, n, moe++, err))

@@ -21,6 +21,7 @@ struct engine {
     struct buffer inner, partial, group;             /* scratch of expert_ffn */
     struct buffer token, position, slot, prefix, path_start, path, logit_row, every_row;     /* i32 */
     struct buffer score, wanted, expert, weight;     /* [moe][max_rows][...] */
+    struct buffer router_logits;                     /* [rows][experts] of the layer at work, for a sparsemixer */
     struct buffer shared;                            /* [rows] weight of the shared experts, when they have a gate */
     struct buffer mask;                              /* [moe][experts] u8 */
     struct buffer hidden;                            /* [layers][max_rows][hidden], made when first asked for */

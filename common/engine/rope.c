@@ -4,12 +4,39 @@
 
 static const double two_pi = 6.283185307179586476925;
 
+/* The pair that makes so many turns within the original positions. */
+static double turning_pair(const struct rope_shape *shape, double turns)
+{
+    return shape->rotary * log(shape->original_positions / (turns * two_pi)) / (2 * log(shape->theta));
+}
+
+/* Pairs below `low` are kept, those above `high` interpolated; arXiv 2309.00071 section 3.2. In f32 where the models are. */
+static float yarn_frequency(const struct rope_shape *shape, int i)
+{
+    double low = turning_pair(shape, shape->beta_fast), high = turning_pair(shape, shape->beta_slow);
+    if (shape->truncate) {
+        low = floor(low);
+        high = ceil(high);
+    }
+    low = low > 0 ? low : 0;
+    high = high < shape->rotary - 1 ? high : shape->rotary - 1;
+    float wave = (float)pow(shape->theta, 2.0 * i / shape->rotary);
+    float ramp = (float)((i - low) / (high == low ? 0.001 : high - low));
+    ramp = ramp < 0 ? 0 : ramp > 1 ? 1 : ramp;
+    float kept = 1.0f - ramp;
+    return 1.0f / ((float)shape->factor * wave) * (1.0f - kept) + 1.0f / wave * kept;
+}
+
 /* Inverse frequency of pair i. Llama 3's rule: long waves are stretched by factor, short ones kept, blended between. */
 static float inverse_frequency(const struct rope_shape *shape, int i)
 {
     float plain = (float)(1.0 / pow(shape->theta, 2.0 * i / shape->rotary));
     if (shape->kind == ROPE_LINEAR)
         return (float)(plain / shape->factor);
+    if (shape->kind == ROPE_YARN)
+        return yarn_frequency(shape, i);
+    if (shape->kind == ROPE_STRETCHED)
+        return 1.0f / ((float)shape->stretch[i] * (float)pow(shape->theta, 2.0 * i / shape->rotary));
     if (shape->kind == ROPE_LLAMA3) {
         double wave = two_pi / plain;
         double turns = shape->original_positions / wave;
@@ -31,8 +58,10 @@ void rope_table(const struct rope_shape *shape, int first, int positions, float 
         for (int position = first; position < positions; position++) {
             float angle = (float)position * frequency;
             float *entry = table + 2 * ((int64_t)(position - first) * pairs + i);
-            entry[0] = (float)cos((double)angle);
-            entry[1] = (float)sin((double)angle);
+            bool far = shape->long_amplitude != 0 && position >= shape->original_positions;
+            float amplitude = shape->amplitude == 0 ? 1.0f : (float)(far ? shape->long_amplitude : shape->amplitude);
+            entry[0] = (float)cos((double)angle) * amplitude;
+            entry[1] = (float)sin((double)angle) * amplitude;
         }
     }
 }

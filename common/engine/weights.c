@@ -52,6 +52,9 @@ static int take_attention(struct weights *weights, const struct model *model, in
         (take_vector(weights, model, "layers.%d.attention.q_norm", n, &layer->q_norm, err) ||
          take_vector(weights, model, "layers.%d.attention.k_norm", n, &layer->k_norm, err)))
         return -1;
+    if (shape->layer_norm && (take_vector(weights, model, "layers.%d.attention.norm_bias", n, &layer->attention_norm_bias, err) ||
+                              take_vector(weights, model, "layers.%d.ffn.norm_bias", n, &layer->ffn_norm_bias, err)))
+        return -1;
     if (shape->attention.qkv_bias && take_vector(weights, model, "layers.%d.attention.qkv_bias", n, &layer->qkv_bias, err))
         return -1;
     if (shape->attention.out_bias && take_vector(weights, model, "layers.%d.attention.out_bias", n, &layer->out_bias, err))
@@ -101,6 +104,9 @@ static int take_all(struct weights *weights, const struct model *model, struct e
     if (take_matrix(weights, model, "embed", 0, &weights->embed, err) ||
         take_vector(weights, model, "final_norm", 0, &weights->final_norm, err))
         return -1;
+    if ((shape->layer_norm && take_vector(weights, model, "final_norm_bias", 0, &weights->final_norm_bias, err)) ||
+        (shape->head_bias && take_vector(weights, model, "head_bias", 0, &weights->head_bias, err)))
+        return -1;
     weights->head = weights->embed;
     if (!shape->tied && take_matrix(weights, model, "head", 0, &weights->head, err))
         return -1;
@@ -139,11 +145,13 @@ void weights_close(struct weights **weights)
     if (w->owned) {
         device_free(w->device, &w->embed.data);
         device_free(w->device, &w->final_norm);
+        device_free(w->device, &w->final_norm_bias);
+        device_free(w->device, &w->head_bias);
     }
     for (int n = 0; w->layer && n < w->layers; n++) {
         struct layer_weights *layer = &w->layer[n];
         struct buffer *all[] = {&layer->attention_norm, &layer->q_norm, &layer->k_norm, &layer->qkv_bias, &layer->out_bias,
-                                &layer->ffn_norm, &layer->router_correction, &layer->qkv.data, &layer->out.data, &layer->router.data, &layer->shared_gate.data, &layer->dense};
+                                &layer->ffn_norm, &layer->router_correction, &layer->attention_norm_bias, &layer->ffn_norm_bias, &layer->qkv.data, &layer->out.data, &layer->router.data, &layer->shared_gate.data, &layer->dense};
         for (size_t i = 0; w->owned && i < sizeof all / sizeof *all; i++)
             device_free(w->device, all[i]);
         device_free(w->device, &layer->dense_table);

@@ -13,7 +13,7 @@ struct matrix {
 };
 
 struct layer_weights {
-    struct buffer attention_norm, q_norm, k_norm, qkv_bias, out_bias, ffn_norm, router_correction;   /* vectors; address 0: none */
+    struct buffer attention_norm, q_norm, k_norm, qkv_bias, out_bias, ffn_norm, router_correction, attention_norm_bias, ffn_norm_bias;  /* vectors; address 0: none */
     struct matrix qkv, out, router;
     struct matrix shared_gate;
     struct buffer dense, dense_table;        /* one EXPERT block, of a dense layer or of the shared experts; the table of its
@@ -25,7 +25,7 @@ struct weights {
     struct device *device;
     bool owned;                              /* data was copied to the device */
     struct matrix embed, head;
-    struct buffer final_norm;
+    struct buffer final_norm, final_norm_bias, head_bias;
     int layers;
     struct layer_weights *layer;             /* [layers] */
     int64_t layer_bytes;                     /* of all layers but their routed experts: what every forward reads */

@@ -55,12 +55,25 @@ static int check_attention(const struct hparams *s, struct err *err)
     if (check_range("kind of q and k norm", s->attention.qk_norm, QK_NORM_NONE, QK_NORM_HEAD, err) ||
         check_real("clip_qkv", (double)s->attention.clip_qkv, 0, 1e30, err) ||
         check_real("attention scale", (double)s->attention.scale, 1e-30, 1e30, err) ||
-        check_range("kind of rope", s->rope.kind, ROPE_DEFAULT, ROPE_LLAMA3, err) ||
+        check_range("kind of rope", s->rope.kind, ROPE_DEFAULT, ROPE_STRETCHED, err) ||
         check_range("rotary width", s->rope.rotary, 2, head_dim, err) || check_real("rope theta", s->rope.theta, 1, 1e30, err))
         return -1;
     if (s->rope.rotary % 2)
         return err_set(err, ERR_INPUT, "rotary width is %d; it must be even", s->rope.rotary);
-    if (s->rope.kind != ROPE_DEFAULT && check_real("rope factor", s->rope.factor, 1e-6, 1e6, err))
+    if (check_real("amplitude of rope", s->rope.amplitude, 0, 1e6, err) ||
+        check_real("amplitude of rope far out", s->rope.long_amplitude, 0, 1e6, err))
+        return -1;
+    if (s->rope.kind == ROPE_YARN &&
+        (check_real("beta_fast", s->rope.beta_fast, 1e-6, 1e6, err) || check_real("beta_slow", s->rope.beta_slow, 1e-6, 1e6, err) ||
+         check_range("original positions", s->rope.original_positions, 1, INT32_MAX, err) ||
+         check_real("rope theta", s->rope.theta, 1.0001, 1e30, err)))
+        return -1;
+    for (int i = 0; s->rope.kind == ROPE_STRETCHED && i < s->rope.rotary / 2; i++)
+        if (check_real("a stretch of rope", s->rope.stretch[i], 1e-6, 1e6, err))
+            return -1;
+    if (s->rope.long_amplitude != 0 && check_range("original positions", s->rope.original_positions, 1, INT32_MAX, err))
+        return -1;
+    if (s->rope.kind != ROPE_DEFAULT && s->rope.kind != ROPE_STRETCHED && check_real("rope factor", s->rope.factor, 1e-6, 1e6, err))
         return -1;
     if (s->rope.kind != ROPE_LLAMA3)
         return 0;
@@ -117,7 +130,8 @@ int hparams_check(const struct hparams *s, struct err *err)
                check_range("inner width of experts (there are none)", s->expert_inner, 0, 0, err) ||
                check_range("groups of experts (there are none)", s->router.groups, 0, 0, err) ||
                check_range("inner width of shared experts (there are none)", s->shared_inner, 0, 0, err) ? -1 : 0;
-    return check_range("kind of router", s->router.kind, ROUTER_SOFTMAX_TOPK, ROUTER_SIGMOID, err) ||
+    return check_range("kind of router", s->router.kind, ROUTER_SOFTMAX_TOPK, ROUTER_SPARSEMIXER, err) ||
+           check_real("jitter of the router", (double)s->router.jitter, 0, 1e6, err) ||
            check_range("number of experts", s->router.experts, 1, EXPERTS_MAX, err) ||
            check_range("experts a token", s->router.top_k, 1, s->router.experts, err) ||
            check_real("router scale", (double)s->router.scale, 1e-30, 1e30, err) ||

@@ -21,23 +21,34 @@ enum qk_norm {
     QK_NORM_HEAD         /* over each head (Qwen3) */
 };
 
-enum rope_kind { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3 };
+enum rope_kind {
+    ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3,
+    ROPE_YARN,           /* arXiv 2309.00071: slow pairs are interpolated, fast ones kept, a ramp between */
+    ROPE_STRETCHED       /* each pair's frequency is divided by its own number (LongRoPE, arXiv 2402.13753) */
+};
 
 enum ffn_kind { FFN_DENSE, FFN_EXPERTS };
 
 struct rope_shape {
     enum rope_kind kind;
     int rotary;                      /* floats of a head that turn */
-    double theta, factor;            /* factor: linear, llama3 */
+    double theta, factor;            /* factor: linear, llama3, yarn */
     double low_factor, high_factor;  /* llama3 */
-    int original_positions;          /* llama3 */
+    int original_positions;          /* llama3, yarn, stretched */
+    double beta_fast, beta_slow;     /* yarn: turns within the original positions where the ramp ends and begins */
+    bool truncate;                   /* yarn: the ramp's ends are rounded to whole pairs */
+    double amplitude;                /* factor of cos and sin; 0: none */
+    double long_amplitude;           /* the same from original_positions on; 0: the same there */
+    double stretch[HEAD_DIM_MAX / 2];    /* stretched: rotary / 2 of them */
 };
 
 struct hparams {
     char family[32];                 /* model_type, for people only */
     int vocab, hidden, layers, max_positions;
     float norm_epsilon;
+    bool layer_norm;                 /* norms of layers and the final one take the mean away and have a bias */
     bool tied;                       /* the output head is the embedding */
+    bool head_bias;
     int eos[EOS_MAX], eos_count;     /* ids that end a sequence */
     int bos, pad;                    /* -1: none */
 
@@ -56,7 +67,7 @@ struct hparams {
         enum router_kind kind;
         int experts, top_k;          /* 0, 0: no layer has experts */
         bool renormalise;
-        float scale;
+        float scale, jitter;         /* jitter: sparsemixer */
         bool correction;             /* a bias of each expert's score, for choosing only */
         int groups, groups_kept, group_rank;     /* route.h; groups 0: none */
     } router;

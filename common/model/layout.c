@@ -5,7 +5,7 @@
 
 #include "common/base/mem.h"
 
-enum { LAYER_TENSORS = 14, MODEL_TENSORS = 3, NAME_ROOM = 40 };
+enum { LAYER_TENSORS = 16, MODEL_TENSORS = 5, NAME_ROOM = 40 };
 
 static void add(struct layout *layout, enum tensor_role role, enum tensor_kind kind, int layer, int outputs, int inputs,
                 const char *name)
@@ -23,6 +23,8 @@ static void add_layer(struct layout *layout, const struct hparams *s, int layer)
 {
     int head_dim = s->attention.head_dim, q = s->attention.heads * head_dim, kv = s->attention.kv_heads * head_dim;
     add(layout, ROLE_ATTENTION_NORM, TENSOR_VECTOR, layer, s->hidden, 1, "attention.norm");
+    if (s->layer_norm)
+        add(layout, ROLE_ATTENTION_NORM_BIAS, TENSOR_VECTOR, layer, s->hidden, 1, "attention.norm_bias");
     add(layout, ROLE_QKV, TENSOR_MATRIX, layer, q + 2 * kv, s->hidden, "attention.qkv");
     if (s->attention.qkv_bias)
         add(layout, ROLE_QKV_BIAS, TENSOR_VECTOR, layer, q + 2 * kv, 1, "attention.qkv_bias");
@@ -35,6 +37,8 @@ static void add_layer(struct layout *layout, const struct hparams *s, int layer)
     if (s->attention.out_bias)
         add(layout, ROLE_OUT_BIAS, TENSOR_VECTOR, layer, s->hidden, 1, "attention.out_bias");
     add(layout, ROLE_FFN_NORM, TENSOR_VECTOR, layer, s->hidden, 1, "ffn.norm");
+    if (s->layer_norm)
+        add(layout, ROLE_FFN_NORM_BIAS, TENSOR_VECTOR, layer, s->hidden, 1, "ffn.norm_bias");
     if (s->layer[layer].ffn == FFN_EXPERTS) {
         add(layout, ROLE_ROUTER, TENSOR_MATRIX, layer, s->router.experts, s->hidden, "router");
         if (s->router.correction)
@@ -63,7 +67,11 @@ int layout_make(struct layout *out, const struct hparams *shape, struct err *err
     add(&layout, ROLE_EMBED, TENSOR_MATRIX, -1, shape->vocab, shape->hidden, "embed");
     if (!shape->tied)
         add(&layout, ROLE_HEAD, TENSOR_MATRIX, -1, shape->vocab, shape->hidden, "head");
+    if (shape->head_bias)
+        add(&layout, ROLE_HEAD_BIAS, TENSOR_VECTOR, -1, shape->vocab, 1, "head_bias");
     add(&layout, ROLE_FINAL_NORM, TENSOR_VECTOR, -1, shape->hidden, 1, "final_norm");
+    if (shape->layer_norm)
+        add(&layout, ROLE_FINAL_NORM_BIAS, TENSOR_VECTOR, -1, shape->hidden, 1, "final_norm_bias");
     for (int i = 0; i < shape->layers; i++)
         add_layer(&layout, shape, i);
     *out = layout;

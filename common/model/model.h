@@ -4,14 +4,15 @@
  *
  *     embed                      MATRIX  [vocab][hidden]
  *     head                       MATRIX  [vocab][hidden]         absent when tied
- *     final_norm                 VECTOR  [hidden]
- *     layers.N.attention.norm    VECTOR  [hidden]
+ *     head_bias                  VECTOR  [vocab]                 when head_bias
+ *     final_norm                 VECTOR  [hidden]                final_norm_bias alike when layer_norm
+ *     layers.N.attention.norm    VECTOR  [hidden]                attention.norm_bias alike when layer_norm
  *     layers.N.attention.qkv     MATRIX  [(heads + 2 kv_heads) head_dim][hidden]     rows of q, then k, then v
  *     layers.N.attention.qkv_bias VECTOR                                             when qkv_bias
  *     layers.N.attention.q_norm  VECTOR  [heads head_dim] or [head_dim]              by qk_norm; k_norm alike
  *     layers.N.attention.out     MATRIX  [hidden][heads head_dim]
  *     layers.N.attention.out_bias VECTOR [hidden]                                    when out_bias
- *     layers.N.ffn.norm          VECTOR  [hidden]
+ *     layers.N.ffn.norm          VECTOR  [hidden]                ffn.norm_bias alike when layer_norm
  *     layers.N.router            MATRIX  [experts][hidden]                           FFN_EXPERTS
  *     layers.N.router_correction VECTOR  [experts]                                   when router.correction
  *     layers.N.experts           EXPERTS count = experts, inner = expert_inner       FFN_EXPERTS
@@ -37,7 +38,7 @@ enum tensor_kind { TENSOR_VECTOR, TENSOR_MATRIX, TENSOR_EXPERTS };
 enum tensor_role {
     ROLE_EMBED, ROLE_HEAD, ROLE_FINAL_NORM, ROLE_ATTENTION_NORM, ROLE_QKV, ROLE_QKV_BIAS, ROLE_Q_NORM, ROLE_K_NORM, ROLE_OUT,
     ROLE_OUT_BIAS, ROLE_FFN_NORM, ROLE_ROUTER, ROLE_ROUTER_CORRECTION, ROLE_EXPERTS, ROLE_SHARED, ROLE_SHARED_GATE,
-    ROLE_DENSE
+    ROLE_DENSE, ROLE_HEAD_BIAS, ROLE_FINAL_NORM_BIAS, ROLE_ATTENTION_NORM_BIAS, ROLE_FFN_NORM_BIAS
 };
 
 struct tensor {

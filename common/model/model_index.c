@@ -49,13 +49,21 @@ static const struct field { const char *key; enum field_type type; size_t offset
     FIELD(FIELD_INT, "groups", router.groups),
     FIELD(FIELD_INT, "groups_kept", router.groups_kept),
     FIELD(FIELD_INT, "group_rank", router.group_rank),
+    FIELD(FIELD_F32, "router_jitter", router.jitter),
+    FIELD(FIELD_BOOL, "layer_norm", layer_norm),
+    FIELD(FIELD_BOOL, "head_bias", head_bias),
+    FIELD(FIELD_F64, "rope_beta_fast", rope.beta_fast),
+    FIELD(FIELD_F64, "rope_beta_slow", rope.beta_slow),
+    FIELD(FIELD_BOOL, "rope_truncate", rope.truncate),
+    FIELD(FIELD_F64, "rope_amplitude", rope.amplitude),
+    FIELD(FIELD_F64, "rope_long_amplitude", rope.long_amplitude),
     FIELD(FIELD_F32, "embed_scale", embed_scale),
     FIELD(FIELD_F32, "residual_scale", residual_scale),
     FIELD(FIELD_F32, "logit_divisor", logit_divisor),
 };
 enum { FIELD_COUNT = sizeof FIELDS / sizeof *FIELDS };
 
-_Static_assert(FIELD_COUNT < 64, "fields seen are kept as bits");
+_Static_assert(FIELD_COUNT + 4 <= 64, "fields seen are kept as bits");
 _Static_assert(sizeof(enum qk_norm) == sizeof(int), "enumerations are read as int");
 
 /* ---- first page ---- */
@@ -179,13 +187,18 @@ static void put_blob(msgpack_packer *to, const void *data, size_t bytes)
 
 static void put_shape(msgpack_packer *to, const struct hparams *shape)
 {
-    msgpack_pack_map(to, FIELD_COUNT + 3);
+    msgpack_pack_map(to, FIELD_COUNT + 4);
     put_text(to, "family");
     put_text(to, shape->family);
     put_text(to, "eos");
     msgpack_pack_array(to, (size_t)shape->eos_count);
     for (int i = 0; i < shape->eos_count; i++)
         msgpack_pack_int(to, shape->eos[i]);
+    int pairs = shape->rope.kind == ROPE_STRETCHED ? shape->rope.rotary / 2 : 0;
+    put_text(to, "rope_stretch");
+    msgpack_pack_array(to, (size_t)pairs);
+    for (int i = 0; i < pairs; i++)
+        msgpack_pack_double(to, shape->rope.stretch[i]);
     put_text(to, "layers");
     msgpack_pack_array(to, (size_t)shape->layers);
     for (int i = 0; i < shape->layers; i++) {
@@ -447,6 +460,20 @@ static int take_layers(struct index_reader *r, struct err *err)
     return 0;
 }
 
+static int take_stretch(struct index_reader *r, struct err *err)
+{
+    struct wire_value value;
+    size_t count;
+    if (take_count(r, HEAD_DIM_MAX / 2, &count, err))
+        return -1;
+    for (size_t i = 0; i < count; i++) {
+        if (take(r, WIRE_REAL, &value, err))
+            return -1;
+        r->facts->shape.rope.stretch[i] = value.real;
+    }
+    return 0;
+}
+
 static int take_family(struct index_reader *r, struct err *err)
 {
     return take_text(r, r->facts->shape.family, sizeof r->facts->shape.family, err);
@@ -484,7 +511,7 @@ static int take_map(struct index_reader *r, const char *(*name)(int key), int ke
 }
 
 static const struct shape_list { const char *key; int (*take)(struct index_reader *, struct err *); } SHAPE_LISTS[] = {
-    {"family", take_family}, {"eos", take_eos}, {"layers", take_layers}};
+    {"family", take_family}, {"eos", take_eos}, {"rope_stretch", take_stretch}, {"layers", take_layers}};
 enum { SHAPE_LIST_COUNT = sizeof SHAPE_LISTS / sizeof *SHAPE_LISTS };
 
 static const char *shape_key(int key)

@@ -21,8 +21,8 @@ static void show_digest(struct show *show, const char *key, const struct sha256 
 
 static void show_shape(struct show *show, const struct hparams *shape)
 {
-    static const char *const norms[] = {"none", "whole", "head"}, *const ropes[] = {"default", "linear", "llama3"};
-    static const char *const routers[] = {"softmax-topk", "sigmoid"};
+    static const char *const norms[] = {"none", "whole", "head"}, *const ropes[] = {"default", "linear", "llama3", "yarn", "stretched"};
+    static const char *const routers[] = {"softmax-topk", "sigmoid", "sparsemixer"};
     show_int(show, "layers", shape->layers);
     show_int(show, "moe_layers", hparams_moe_layers(shape));
     show_int(show, "hidden", shape->hidden);

@@ -66,8 +66,14 @@ static void select_rows(void *argument, int member, int members)
     const struct plain_router router = {
         .bias = work_pointer(a->bias), .experts = a->experts, .top_k = a->top_k, .groups = a->groups,
         .groups_kept = a->groups_kept, .group_rank = a->group_rank, .substitute = a->mode == BUDGET_SUBSTITUTE,
-        .renormalise = a->renormalise, .scale = a->scale};
-    for (size_t r = begin; r < end; r++)
+        .renormalise = a->renormalise, .scale = a->scale, .jitter = a->jitter};
+    for (size_t r = begin; r < end && a->kind == ROUTER_SPARSEMIXER; r++) {
+        struct plain_router mixer = router;
+        mixer.logits = (const float *)work_pointer(a->logits) + r * experts;
+        plain_select_mixed(&mixer, work_pointer(a->mask), (int32_t *)work_pointer(a->wanted) + r * top_k,
+                           (int32_t *)work_pointer(a->expert) + r * top_k, (float *)work_pointer(a->weight) + r * top_k);
+    }
+    for (size_t r = begin; r < end && a->kind != ROUTER_SPARSEMIXER; r++)
         plain_select(&router, (const float *)work_pointer(a->score) + r * experts, work_pointer(a->mask),
                      (int32_t *)work_pointer(a->wanted) + r * top_k, (int32_t *)work_pointer(a->expert) + r * top_k, (float *)work_pointer(a->weight) + r * top_k);
 }

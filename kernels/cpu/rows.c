@@ -53,16 +53,34 @@ static void norm_part(const float *in, const float *weight, float *out, int widt
         out[i] = in[i] * inverse * weight[i];
 }
 
+static void layer_norm_part(const float *in, const float *weight, const float *bias, float *out, int width, float epsilon)
+{
+    float lane[16] = {0};
+    for (int i = 0; i < width; i++)
+        lane[i % 16] += in[i];
+    float mean = lanes_sum(lane) / (float)width;
+#pragma GCC ivdep               /* out may be in, never a shifted in */
+    for (int i = 0; i < width; i++)
+        out[i] = in[i] - mean;
+    float inverse = 1.0f / sqrtf(lanes_dot(out, out, width) / (float)width + epsilon);
+    for (int i = 0; i < width; i++)
+        out[i] = out[i] * inverse * weight[i] + bias[i];
+}
+
 static void norm_rows(void *argument, int member, int members)
 {
     const struct norm_args *a = argument;
     size_t begin, end;
     team_part((size_t)a->rows, member, members, &begin, &end);
     for (size_t r = begin; r < end; r++)
-        for (size_t p = 0; p < (size_t)a->parts; p++)
-            norm_part((const float *)work_pointer(a->in) + r * (size_t)a->in_stride + p * (size_t)a->width,
-                      work_pointer(a->weight),
-                      (float *)work_pointer(a->out) + r * (size_t)a->out_stride + p * (size_t)a->width, a->width, a->epsilon);
+        for (size_t p = 0; p < (size_t)a->parts; p++) {
+            const float *in = (const float *)work_pointer(a->in) + r * (size_t)a->in_stride + p * (size_t)a->width;
+            float *out = (float *)work_pointer(a->out) + r * (size_t)a->out_stride + p * (size_t)a->width;
+            if (a->center)
+                layer_norm_part(in, work_pointer(a->weight), work_pointer(a->bias), out, a->width, a->epsilon);
+            else
+                norm_part(in, work_pointer(a->weight), out, a->width, a->epsilon);
+        }
 }
 
 void cpu_norm(struct queue *queue, const struct norm_args *args)

@@ -32,9 +32,9 @@ enum { PLAIN_EXPERTS_MAX = 1024 };
 /* What one row of route_select goes by; bias NULL: none. `substitute` says what a mask does: choose among the allowed, or
  * drop what is not. */
 struct plain_router {
-    const float *bias;
+    const float *bias, *logits;         /* logits: of the row, for a sparsemixer; NULL: another kind */
     int experts, top_k, groups, groups_kept, group_rank, substitute, renormalise;
-    float scale;
+    float scale, jitter;
 };
 
 /* open[e] = 1 where mask (NULL: everywhere) is 1 and e is in one of the best groups. */
@@ -69,7 +69,48 @@ PLAIN int plain_choose(const struct plain_router *r, const float *value, const u
     return plain_top(value, open, r->experts, r->top_k, index);
 }
 
-/* One row of route_select. */
+/* The slots of a sparsemixer under mask, with their weights; returns how many there are. */
+PLAIN int plain_sparsemixer(const struct plain_router *r, const uint8_t *mask, int32_t *index, float *weight)
+{
+    const float *x = r->logits;
+    uint8_t left[PLAIN_EXPERTS_MAX];
+    int found = 0;
+    for (int e = 0; e < r->experts; e++)
+        left[e] = !mask || mask[e];
+    for (; found < r->top_k && plain_top(x, left, r->experts, 1, index + found); found++) {
+        float most = x[index[found]], sum = 0;
+        for (int e = 0; e < r->experts; e++) {
+            float size = fabsf(x[e]) > most ? fabsf(x[e]) : most;
+            if (left[e] && !((most - x[e]) / size > 2 * r->jitter))
+                sum += plain_exp(x[e] - most);
+        }
+        weight[found] = 1 / sum * r->scale;
+        left[index[found]] = 0;
+    }
+    return found;
+}
+
+/* One row of route_select for a sparsemixer. */
+PLAIN void plain_select_mixed(const struct plain_router *r, const uint8_t *mask, int32_t *wanted, int32_t *expert, float *weight)
+{
+    int kept = 0;
+    plain_sparsemixer(r, NULL, wanted, weight);
+    if (mask && r->substitute) {
+        kept = plain_sparsemixer(r, mask, expert, weight);
+    } else {
+        for (int s = 0; s < r->top_k; s++)
+            if (!mask || mask[wanted[s]]) {
+                weight[kept] = weight[s];
+                expert[kept++] = wanted[s];
+            }
+    }
+    for (int s = kept; s < r->top_k; s++) {
+        expert[s] = -1;
+        weight[s] = 0;
+    }
+}
+
+/* One row of route_select for all other kinds. */
 PLAIN void plain_select(const struct plain_router *r, const float *score, const uint8_t *mask, int32_t *wanted, int32_t *expert,
                         float *weight)
 {

@@ -106,6 +106,40 @@ static void select_row(const struct route_select_args *a, const float *score, co
         weight[s] = (a->renormalise ? score[expert[s]] / (sum + 1e-20f) : score[expert[s]]) * a->scale;
 }
 
+/* What a sparsemixer gives expert `chosen` after `before` others were taken. */
+static double mixed_share(const struct route_select_args *a, const float *x, const uint8_t *mask, const int32_t *taken, int before,
+                          int chosen)
+{
+    double sum = 0;
+    for (int e = 0; e < a->experts; e++) {
+        int left = !mask || mask[e];
+        for (int s = 0; s < before; s++)
+            left &= taken[s] != e;
+        if (left && !((x[chosen] - x[e]) / fmaxf(fabsf(x[e]), x[chosen]) > 2 * a->jitter))
+            sum += exp((double)x[e] - x[chosen]);
+    }
+    return (double)a->scale / sum;
+}
+
+static void select_mixed(const struct route_select_args *a, const float *x, const uint8_t *mask, int32_t *wanted, int32_t *expert,
+                         float *weight)
+{
+    const uint8_t *rule = mask && a->mode == BUDGET_SUBSTITUTE ? mask : NULL;
+    int32_t chosen[ROUTE_EXPERTS_MAX];
+    int kept = 0;
+    for (int s = 0; s < a->top_k; s++) {
+        wanted[s] = ranked(x, NULL, a->experts, s);
+        chosen[s] = ranked(x, rule, a->experts, s);
+        expert[s] = -1;
+        weight[s] = 0;
+    }
+    for (int s = 0; s < a->top_k && chosen[s] >= 0; s++)
+        if (!mask || mask[chosen[s]]) {
+            weight[kept] = (float)mixed_share(a, x, rule, chosen, s, chosen[s]);
+            expert[kept++] = chosen[s];
+        }
+}
+
 void ref_route_select(struct queue *queue, const struct route_select_args *a)
 {
     const float *score = ref_floats(queue, a->score, (int64_t)a->rows * a->experts);
@@ -116,6 +150,11 @@ void ref_route_select(struct queue *queue, const struct route_select_args *a)
     float *weight = ref_floats(queue, a->weight, (int64_t)a->rows * a->top_k);
     for (int r = 0; r < a->rows; r++) {
         int64_t slot = (int64_t)r * a->top_k;
+        if (a->kind == ROUTER_SPARSEMIXER) {
+            const float *logits = ref_floats(queue, a->logits, (int64_t)a->rows * a->experts);
+            select_mixed(a, logits + (int64_t)r * a->experts, mask, wanted + slot, expert + slot, weight + slot);
+            continue;
+        }
         select_row(a, score + (int64_t)r * a->experts, bias, mask, wanted + slot, expert + slot, weight + slot);
     }
 }

@@ -133,6 +133,58 @@ static void groups_and_bias_work_as_by_hand(void **state)
     arena_close(&call.arena);
 }
 
+static void sparsemixers_agree_with_the_reference(void **state)
+{
+    (void)state;
+    for (int turn = 0; turn < 18; turn++) {
+        struct call call;
+        uint64_t seed = (uint64_t)turn;
+        int rows = turn % 2 ? 33 : 4, experts = turn % 3 ? 16 : 7, top_k = turn % 5 ? 2 : 3;
+        call_open(&call, rows, experts, top_k, 5);
+        call.args.kind = ROUTER_SPARSEMIXER;
+        call.args.logits = draw_floats(&call.arena, (size_t)rows * (size_t)experts, 3, &seed);
+        call.args.jitter = turn % 4 ? 0.3f : 0.01f;
+        call.args.mode = turn / 6 % 3 == 1 ? BUDGET_SUBSTITUTE : BUDGET_TRUNCATE;
+        if (turn >= 6) {
+            call.args.mask = arena_take(&call.arena, (size_t)experts);
+            for (int e = 0; e < experts; e++)
+                ((uint8_t *)at(call.args.mask))[e] = draw_below(&seed, 3) > 0;
+        }
+        run(&call, &ref_ops, queue_of_ref(&call.arena));
+        struct buffer wanted = arena_copy(&call.arena, call.args.wanted), expert = arena_copy(&call.arena, call.args.expert);
+        struct buffer weight = arena_copy(&call.arena, call.args.weight), first = {0};
+        FOR_EACH_ISA(isa) {
+            run(&call, &isa->ops, queue_of(2));
+            assert_true(same_bits(call.args.wanted, wanted));
+            assert_true(same_bits(call.args.expert, expert));
+            assert_close("weight", call.args.weight, weight, TOLERANCE_SCORE);
+            if (!first.address)
+                first = arena_copy(&call.arena, call.args.weight);
+            assert_true(same_bits(first, call.args.weight));
+        }
+        arena_close(&call.arena);
+    }
+}
+
+/* Jitter 0.25: what lies more than half of the larger of |x| and the best below the best does not count. From 4, 3, -1, 2: for
+ * the first 4, 3 and 2 count, for the second 3 and 2. */
+static void sparsemixer_works_as_by_hand(void **state)
+{
+    (void)state;
+    struct call call;
+    call_open(&call, 1, 4, 2, 1);
+    call.args.kind = ROUTER_SPARSEMIXER;
+    call.args.jitter = 0.25f;
+    call.args.logits = arena_take(&call.arena, 4 * sizeof(float));
+    memcpy(at(call.args.logits), (float[]){3, -1, 4, 2}, 4 * sizeof(float));
+    run(&call, &cpu_isas()[0]->ops, queue_of(1));
+    const float *weight = at(call.args.weight);
+    assert_memory_equal(at(call.args.expert), ((int32_t[]){2, 0}), 8);
+    assert_float_equal(weight[0], 1 / (1 + exp(-1) + exp(-2)), 1e-6);
+    assert_float_equal(weight[1], 1 / (1 + exp(-1)), 1e-6);
+    arena_close(&call.arena);
+}
+
 static void not_a_number_still_names_experts(void **state)
 {
     (void)state;
@@ -255,6 +307,8 @@ int main(void)
         cmocka_unit_test(choices_agree_with_the_reference),
         cmocka_unit_test(budgets_work_as_by_hand),
         cmocka_unit_test(groups_and_bias_work_as_by_hand),
+        cmocka_unit_test(sparsemixers_agree_with_the_reference),
+        cmocka_unit_test(sparsemixer_works_as_by_hand),
         cmocka_unit_test(not_a_number_still_names_experts),
         cmocka_unit_test(scores_agree_with_the_reference),
         cmocka_unit_test(shortlist_agrees_with_the_reference),

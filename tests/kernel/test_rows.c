@@ -43,16 +43,18 @@ static void norm_agrees_with_the_reference(void **state)
         int rows, parts, width, more, in_place;
     } shapes[] = {{1, 1, 1, 0, 0}, {2, 1, 7, 1, 0}, {3, 4, 16, 0, 1}, {9, 1, 33, 2, 1}, {17, 1, 192, 0, 0}, {8, 16, 128, 5, 1},
                   {512, 1, 2048, 0, 0}, {512, 1, 200, 4, 1}};
-    for (int i = 0; i < LENGTH(shapes); i++) {
+    for (int turn = 0; turn < 2 * LENGTH(shapes); turn++) {
+        int i = turn / 2;
         uint64_t seed = (uint64_t)i + 1;
         struct arena arena;
         arena_open(&arena);
         int used = shapes[i].parts * shapes[i].width;
-        struct norm_args args = {.epsilon = 1e-5f, .rows = shapes[i].rows, .parts = shapes[i].parts, .width = shapes[i].width,
+        struct norm_args args = {.epsilon = 1e-5f, .center = turn % 2, .rows = shapes[i].rows, .parts = shapes[i].parts, .width = shapes[i].width,
                                  .in_stride = used + shapes[i].more,
                                  .out_stride = used + (shapes[i].in_place ? shapes[i].more : 3)};
         struct buffer in = draw_floats(&arena, (size_t)args.rows * (size_t)args.in_stride, 2, &seed), first = {0};
         args.weight = draw_floats(&arena, (size_t)args.width, 1, &seed);
+        args.bias = args.center ? draw_floats(&arena, (size_t)args.width, 1, &seed) : (struct buffer){0, 0};
         args.in = arena_copy(&arena, in);
         size_t out_bytes = (size_t)args.rows * (size_t)args.out_stride * sizeof(float);
         args.out = shapes[i].in_place ? args.in : arena_take(&arena, out_bytes);
@@ -65,7 +67,7 @@ static void norm_agrees_with_the_reference(void **state)
                 poison(args.out);
                 copy_into(args.in, in);
                 isa->ops.norm(&queue, &args);
-                assert_close("norm", args.out, expected, TOLERANCE_NORM);
+                assert_close("norm", args.out, expected, args.center ? TOLERANCE_LAYER_NORM : TOLERANCE_NORM);
                 if (!first.address)
                     first = arena_copy(&arena, args.out);
                 assert_true(same_bits(first, args.out));

@@ -21,6 +21,9 @@ static const struct tolerance TOLERANCE_EXPERT_FFN = {4e-6f, 4e-6f};
 /* A sum of squares of one sign (relative error well below 1e-6), a root, a division, two products: relative only. */
 static const struct tolerance TOLERANCE_NORM = {0, 1e-6f};
 
+/* The same of what is left after a mean, plus a bias: both may cancel. */
+static const struct tolerance TOLERANCE_LAYER_NORM = {3e-6f, 1e-6f};
+
 /* Two products and a sum of numbers below 2: half a unit each, and they may cancel. */
 static const struct tolerance TOLERANCE_ROPE = {3e-7f, 1e-7f};
 

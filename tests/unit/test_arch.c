@@ -67,6 +67,14 @@ static const char GLM[] =
     "\"max_position_embeddings\":128,\"vocab_size\":100,\"n_routed_experts\":8,\"num_experts_per_tok\":2,"
     "\"n_group\":4,\"topk_group\":2,\"routed_scaling_factor\":1.5,\"attention_bias\":true}";
 
+static const char PHI[] =
+    "{\"model_type\":\"phimoe\",\"hidden_size\":64,\"intermediate_size\":48,\"num_hidden_layers\":4,"
+    "\"num_attention_heads\":16,\"rms_norm_eps\":1e-5,\"max_position_embeddings\":128,\"vocab_size\":100,"
+    "\"num_local_experts\":8,\"num_experts_per_tok\":2,\"attention_bias\":true,\"lm_head_bias\":true,"
+    "\"rope_theta\":10000,\"original_max_position_embeddings\":64,\"rope_scaling\":{\"type\":\"longrope\","
+    "\"short_factor\":[1,1.5],\"long_factor\":[2,4],\"short_mscale\":1.25,\"long_mscale\":1.5,"
+    "\"original_max_position_embeddings\":32}}";
+
 static void families_say_what_they_are(void **state)
 {
     (void)state;
@@ -138,14 +146,14 @@ static void both_forms_of_rope_mean_the_same(void **state)
 /* base, keys that are changed, what the error says */
 static const struct { const char *base, *keys, *says; } REFUSED[] = {
     {LLAMA, "{\"model_type\":\"gpt2\"}", "model_type is \"gpt2\"; supported are deepseek, glm4_moe, granitemoe, llama, "
-     "mistral, mixtral, olmoe, qwen2, qwen2_moe, qwen3, qwen3_moe"},
+     "mistral, mixtral, olmoe, phimoe, qwen2, qwen2_moe, qwen3, qwen3_moe"},
     {LLAMA, "{\"model_type\":null}", "model_type is null"},
     {LLAMA, "{\"mlp_bias\":true}", "mlp_bias is true; this is not supported for llama"},
     {LLAMA, "{\"hidden_act\":\"gelu\"}", "hidden_act is \"gelu\"; only silu"},
     {LLAMA, "{\"quantization_config\":{\"quant_method\":\"gptq\"}}", "quantization_config is {\"quant_method\":\"gptq\"}"},
-    {LLAMA, "{\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}}",
-     "rope_scaling: type is \"dynamic\"; supported are default, linear"},
-    {LLAMA, "{\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":2}}", "rope_parameters: rope_type is \"yarn\""},
+    {LLAMA, "{\"rope_scaling\":{\"type\":\"ntk\",\"factor\":2}}",
+     "rope_scaling: type is \"ntk\"; supported are default, dynamic, linear, llama3 and yarn"},
+    {LLAMA, "{\"rope_parameters\":{\"rope_type\":\"longrope\",\"factor\":2}}", "rope_parameters: rope_type is \"longrope\""},
     {LLAMA, "{\"rope_scaling\":{\"type\":\"linear\"}}", "rope_scaling: factor is missing"},
     {LLAMA, "{\"rope_scaling\":{\"type\":\"linear\",\"factor\":\"4\"}}", "factor is \"4\"; it must be a number"},
     {LLAMA, "{\"rope_scaling\":\"linear\"}", "rope_scaling is \"linear\"; it must be an object"},
@@ -269,6 +277,33 @@ static void shared_experts_stand_beside_routed_ones(void **state)
     assert_int_equal(read_config(DEEPSEEK, "{\"n_shared_experts\":-1}", NULL, &err), -1);
 }
 
+static void yarn_and_longrope_are_read(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    assert_int_equal(read_config(LLAMA, "{\"rope_scaling\":{\"type\":\"yarn\",\"factor\":40,\"original_max_position_embeddings\":64,"
+                                 "\"mscale\":1,\"mscale_all_dim\":1}}", NULL, &err), 0);
+    assert_int_equal(shape.rope.kind, ROPE_YARN);
+    assert_true(shape.rope.amplitude == 1 && shape.rope.beta_fast == 32 && shape.rope.beta_slow == 1 && shape.rope.truncate);
+    assert_int_equal(read_config(LLAMA, "{\"rope_scaling\":{\"type\":\"yarn\",\"factor\":32,\"original_max_position_embeddings\":64,"
+                                 "\"truncate\":false}}", NULL, &err), 0);
+    assert_float_equal(shape.rope.amplitude, 1.3465736, 1e-7);
+    assert_false(shape.rope.truncate);
+    assert_int_equal(read_config(LLAMA, "{\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}}", NULL, &err), 0);
+    assert_int_equal(shape.rope.kind, ROPE_DEFAULT);
+    assert_int_equal(read_config(PHI, "{}", NULL, &err), 0);
+    assert_int_equal(shape.rope.kind, ROPE_STRETCHED);
+    assert_int_equal(shape.rope.original_positions, 64);        /* that of the top level */
+    assert_true(shape.rope.stretch[1] == 1.5 && shape.rope.amplitude == 1.25 && shape.rope.long_amplitude == 1.5);
+    assert_true(shape.layer_norm && shape.head_bias && shape.attention.out_bias);
+    assert_int_equal(shape.router.kind, ROUTER_SPARSEMIXER);
+    assert_float_equal(shape.router.jitter, 0.01, 1e-9);
+    assert_int_equal(read_config(PHI, "{\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1,1,1]}}", NULL, &err), -1);
+    assert_non_null(strstr(err.text, "it must list 2 numbers"));
+    assert_int_equal(read_config(PHI, "{\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1,\"x\"],\"short_mscale\":1,"
+                                 "\"long_mscale\":1}}", NULL, &err), -1);
+}
+
 static void multipliers_and_sigmoid_routers_are_read(void **state)
 {
     (void)state;
@@ -344,6 +379,7 @@ static void known_shapes_have_the_published_sizes(void **state)
     assert_float_equal(parameters("qwen1.5-moe-a2.7b"), 14.316, 0.001);
     assert_float_equal(parameters("glm-4.5-air"), 106.85, 0.01);
     assert_float_equal(parameters("granite-3.0-1b-a400m"), 1.334, 0.001);
+    assert_float_equal(parameters("phi-3.5-moe"), 41.873, 0.001);
     assert_null(known_shape("gpt-5"));
     for (int i = 0; known_shape_at(i, &summary); i++)
         assert_true(parameters(known_shape_at(i, &summary)) > 0);
@@ -415,6 +451,7 @@ int main(void)
         cmocka_unit_test(dense_layers_stand_among_experts),
         cmocka_unit_test(shared_experts_stand_beside_routed_ones),
         cmocka_unit_test(multipliers_and_sigmoid_routers_are_read),
+        cmocka_unit_test(yarn_and_longrope_are_read),
         cmocka_unit_test(ends_come_from_the_generation_config),
         cmocka_unit_test(known_shapes_have_the_published_sizes),
         cmocka_unit_test(shapes_take_another_number_of_layers),

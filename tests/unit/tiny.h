@@ -62,6 +62,25 @@ static inline struct hparams tiny_shape(struct chance *chance)
         shape.shared_inner = chance_range(chance, 0, 1) ? chance_range(chance, 3, 60) : 0;
         shape.shared_gate = shape.shared_inner && chance_range(chance, 0, 1);
     }
+    if (chance_range(chance, 0, 3) == 0) {
+        shape.rope.kind = chance_range(chance, 0, 1) ? ROPE_YARN : ROPE_STRETCHED;
+        shape.rope.factor = 4;
+        shape.rope.original_positions = 32;
+        shape.rope.beta_fast = 32;
+        shape.rope.beta_slow = 1;
+        shape.rope.amplitude = 1.2;
+        shape.rope.long_amplitude = chance_range(chance, 0, 1) ? 1.3 : 0;
+        for (int i = 0; i < shape.rope.rotary / 2; i++)
+            shape.rope.stretch[i] = 1 + 0.1 * i;
+    }
+    shape.layer_norm = chance_range(chance, 0, 3) == 0;
+    shape.head_bias = chance_range(chance, 0, 3) == 0;
+    if (moe && chance_range(chance, 0, 3) == 0) {
+        shape.router.kind = ROUTER_SPARSEMIXER;
+        shape.router.jitter = 0.2f;
+        shape.router.groups = 0;
+        shape.router.correction = false;
+    }
     shape.router.scale = chance_range(chance, 0, 1) ? 1 : 1.8f;
     if (chance_range(chance, 0, 2) == 0) {
         shape.embed_scale = 1.5f;
