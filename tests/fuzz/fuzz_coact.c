@@ -12,7 +12,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     reseal(&sealed, data, bytes);
     int fd = fuzz_file((const uint8_t *)sealed.data, sealed.length, path);
     char *calls[][7] = {
-        { "rank-experts", "-o", "/dev/null", path }, { "rank-experts", "--by", "mass", "--keep=0.5", "--json", "-o/dev/null", path },
+        { "rank-experts", "-o", "/dev/null", path },
+        { "rank-experts", "--by", "mass", "--keep=0.5", "--json", "-o/dev/null", path },
         { "coverage", "-o", "/dev/null", path },     { "coverage", "--svg", "-o", "/dev/null", "--rank", path, path },
         { "union", "-o", "/dev/null", path },        { "locality", "--text", "-o", "/dev/null", path },
         { "merge", "-o", "/dev/null", path, path },

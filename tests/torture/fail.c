@@ -3,12 +3,14 @@
  *   FAIL_CALL   the group: memory, read, write, map, open, sync, rename, thread
  *   FAIL_AT     which call of that group fails, from 1; all later ones work again. 0: none
  *   FAIL_STICK  given: all later ones fail, too
+ *   FAIL_SPARE  a library whose own allocations neither fail nor count
  *   FAIL_COUNT  name of a file that gets the number of calls of the group at the end of the process
  *
  * What runs before main (the dynamic linker, constructors of libraries) is not counted. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -53,9 +55,25 @@ static void *next(const char *name)
     if (!hidden) \
         *(void **)&hidden = next(name)
 
-static bool no_memory(void)
+static uintptr_t spared_begin, spared_end;
+
+static int find_spared(struct dl_phdr_info *info, size_t bytes, void *name)
 {
-    if (!fails(MEMORY))
+    (void)bytes;
+    if (!info->dlpi_name || !strstr(info->dlpi_name, name))
+        return 0;
+    for (int i = 0; i < info->dlpi_phnum; i++)
+        if (info->dlpi_phdr[i].p_type == PT_LOAD && info->dlpi_phdr[i].p_flags & PF_X) {
+            spared_begin = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
+            spared_end = spared_begin + info->dlpi_phdr[i].p_memsz;
+        }
+    return 1;
+}
+
+static bool no_memory(const void *caller)
+{
+    uintptr_t at = (uintptr_t)caller;
+    if ((at >= spared_begin && at < spared_end) || !fails(MEMORY))
         return false;
     errno = ENOMEM;
     return true;
@@ -65,31 +83,31 @@ static bool no_memory(void)
 void *malloc(size_t bytes)
 {
     HIDDEN(void *, "malloc", size_t);
-    return no_memory() ? NULL : hidden(bytes);
+    return no_memory(__builtin_return_address(0)) ? NULL : hidden(bytes);
 }
 
 void *calloc(size_t count, size_t bytes)
 {
     HIDDEN(void *, "calloc", size_t, size_t);
-    return no_memory() ? NULL : hidden(count, bytes);
+    return no_memory(__builtin_return_address(0)) ? NULL : hidden(count, bytes);
 }
 
 void *realloc(void *block, size_t bytes)
 {
     HIDDEN(void *, "realloc", void *, size_t);
-    return no_memory() ? NULL : hidden(block, bytes);
+    return no_memory(__builtin_return_address(0)) ? NULL : hidden(block, bytes);
 }
 
 void *aligned_alloc(size_t alignment, size_t bytes)
 {
     HIDDEN(void *, "aligned_alloc", size_t, size_t);
-    return no_memory() ? NULL : hidden(alignment, bytes);
+    return no_memory(__builtin_return_address(0)) ? NULL : hidden(alignment, bytes);
 }
 
 int posix_memalign(void **out, size_t alignment, size_t bytes)
 {
     HIDDEN(int, "posix_memalign", void **, size_t, size_t);
-    return no_memory() ? ENOMEM : hidden(out, alignment, bytes);
+    return no_memory(__builtin_return_address(0)) ? ENOMEM : hidden(out, alignment, bytes);
 }
 
 ssize_t read(int fd, void *data, size_t bytes)
@@ -236,6 +254,8 @@ static int counted_main(int argc, char **argv, char **environment)
     fail_at = at ? atol(at) : 0;
     stick = getenv("FAIL_STICK") != NULL;
     snprintf(count_file, sizeof count_file, "%s", count ? count : "");
+    if (getenv("FAIL_SPARE"))
+        dl_iterate_phdr(find_spared, getenv("FAIL_SPARE"));
     unsetenv("LD_PRELOAD");
     atexit(write_count);
     atomic_store_explicit(&started, true, memory_order_release);
