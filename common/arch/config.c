@@ -9,7 +9,7 @@
 int config_parse(json_t **out, const char *text, size_t bytes, struct err *err)
 {
     json_error_t fault;
-    json_t *value = json_loadb(text ? text : "", bytes, JSON_REJECT_DUPLICATES, &fault);
+    json_t *value = json_read(text ? text : "", bytes, JSON_REJECT_DUPLICATES, &fault);
     if (!value && json_no_memory(&fault))
         return err_memory(err);
     if (!value)

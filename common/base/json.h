@@ -1,5 +1,5 @@
-/* What jansson does not do by itself: say that memory was short, and write without losing a key then (json_dumps ignores
- * it when its buffer cannot grow for one). */
+/* jansson, with memory that may run short. Alone it goes on then: a string it reads lacks a letter, an object it writes lacks a
+ * key. So its allocations are watched, for each thread, and after a failure nothing is believed. */
 #ifndef MOE_BASE_JSON_H
 #define MOE_BASE_JSON_H
 
@@ -9,7 +9,10 @@
 
 #include "common/base/err.h"
 
-/* Did reading fail for want of memory? Then `fault` has no words for it. */
+/* As json_loadb. */
+json_t *json_read(const char *text, size_t bytes, size_t flags, json_error_t *fault);
+
+/* Did that fail for want of memory? Then `fault` has no words for it. */
 bool json_no_memory(const json_error_t *fault);
 
 /* The value as text, to be freed with mem_free; NULL: no memory. */

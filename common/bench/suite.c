@@ -388,7 +388,7 @@ int suite_read(struct suite **out, const char *path, struct err *err)
     int rc = -1;
     if (file_read(&text, path, (size_t)16 << 20, err))
         return -1;
-    if (!(root = json_loadb(text.data ? text.data : "", text.length, JSON_REJECT_DUPLICATES, &fault))) {
+    if (!(root = json_read(text.data ? text.data : "", text.length, JSON_REJECT_DUPLICATES, &fault))) {
         (void)(json_no_memory(&fault) ? err_memory(err) : err_set(err, ERR_INPUT, "%s:%d: %s", path, fault.line, fault.text));
         goto done;
     }

@@ -40,10 +40,13 @@ static int parse_arg(json_t *args, const char *arg, struct err *err)
         return err_set(err, ERR_INPUT, "template argument \"%.100s\": name=value is expected", arg);
     if (text_put(&name, arg, (size_t)(equals - arg), err))
         return -1;
-    json_t *value = json_loads(equals + 1, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
-    if (!value)
+    json_error_t fault;
+    json_t *value = json_read(equals + 1, strlen(equals + 1), JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &fault);
+    if (!value && !json_no_memory(&fault))
         value = json_string(equals + 1);
-    if (!value || utf8_fault(name.data, name.length) < name.length)
+    if (!value && json_no_memory(&fault))
+        err_memory(err);
+    else if (!value || utf8_fault(name.data, name.length) < name.length)
         err_set(err, ERR_INPUT, "template argument \"%.100s\" is not valid UTF-8", arg);
     else if (json_object_set(args, name.data, value))
         err_memory(err);
@@ -394,7 +397,7 @@ static int use_line(const struct prompts *p, struct prompt *prompt, struct err *
                        (unsigned)(unsigned char)p->line.data[fault]);
     if (p->plain)
         return use_text(p, prompt, p->line.data, p->line.length, err);
-    json_t *object = json_loadb(p->line.data, p->line.length, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &where);
+    json_t *object = json_read(p->line.data, p->line.length, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &where);
     if (!object && json_no_memory(&where))
         err_memory(err);
     else if (!object)

@@ -40,7 +40,7 @@ int tokenizer_config_read(struct tokenizer_config *out, const char *json, size_t
     struct tokenizer_config made = {0};
     json_error_t where;
     int rc = -1;
-    json_t *root = json_loadb(json, bytes, JSON_REJECT_DUPLICATES, &where);
+    json_t *root = json_read(json, bytes, JSON_REJECT_DUPLICATES, &where);
     if (!root || !json_is_object(root)) {
         if (root)
             err_set(err, ERR_INPUT, "not a tokenizer_config.json: an object is expected");

@@ -290,7 +290,7 @@ int tokenizer_new(struct tokenizer **out, const char *json, size_t bytes, struct
     struct tokenizer *t = NULL;
     json_error_t where;
     int rc = -1;
-    json_t *root = json_loadb(json, bytes, JSON_REJECT_DUPLICATES, &where);
+    json_t *root = json_read(json, bytes, JSON_REJECT_DUPLICATES, &where);
     if (!root && json_no_memory(&where)) {
         err_memory(err);
         goto done;

@@ -139,7 +139,7 @@ static int static_tree_open(struct shape **out, struct spec *spec, struct err *e
     tree = mem_alloc(1, sizeof *tree, err);
     if (!tree || file_read(&text, file, FILE_LIMIT, err))
         goto done;
-    list = json_loadb(text.data ? text.data : "", text.length, JSON_REJECT_DUPLICATES, &fault);
+    list = json_read(text.data ? text.data : "", text.length, JSON_REJECT_DUPLICATES, &fault);
     if (!list && json_no_memory(&fault))
         err_memory(err);
     else if (!list)
