@@ -5,6 +5,8 @@
 #include "common/base/float.h"
 #include "common/base/mem.h"
 
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "weights are mapped and used as they lie in the file");
+
 static const char *const NAMES[FORMAT_COUNT] = {[FORMAT_F32] = "f32", [FORMAT_F16] = "f16", [FORMAT_BF16] = "bf16"};
 
 const char *format_name(enum weight_format format) { return NAMES[format]; }

@@ -4,6 +4,8 @@
 
 #include "common/base/mem.h"
 
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "elements are written and read as they lie in memory");
+
 static const struct { const char *name, *numpy; size_t size; } dtypes[DTYPE_COUNT] = {
     [DTYPE_I8]  = {"i8",  "|i1", 1}, [DTYPE_U8]  = {"u8",  "|u1", 1}, [DTYPE_I16] = {"i16", "<i2", 2},
     [DTYPE_U16] = {"u16", "<u2", 2}, [DTYPE_I32] = {"i32", "<i4", 4}, [DTYPE_U32] = {"u32", "<u4", 4},
@@ -13,7 +15,6 @@ static const struct { const char *name, *numpy; size_t size; } dtypes[DTYPE_COUN
 
 size_t array_dtype_size(enum dtype dtype) { return dtypes[dtype].size; }
 const char *array_dtype_name(enum dtype dtype) { return dtypes[dtype].name; }
-const char *array_dtype_numpy(enum dtype dtype) { return dtypes[dtype].numpy; }
 
 int array_measure(enum dtype dtype, int rank, const uint64_t *shape, size_t *count, size_t *bytes, struct err *err)
 {

@@ -21,7 +21,6 @@ enum dtype { DTYPE_I8, DTYPE_U8, DTYPE_I16, DTYPE_U16, DTYPE_I32, DTYPE_U32, DTY
 
 size_t array_dtype_size(enum dtype dtype);
 const char *array_dtype_name(enum dtype dtype);         /* "i8", "f32", ... */
-const char *array_dtype_numpy(enum dtype dtype);        /* "|i1", "<f4", ... */
 
 struct array {
     enum dtype dtype;
