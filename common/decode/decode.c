@@ -85,7 +85,7 @@ static int open_drafting(struct decoder *decoder, const struct sample_filter *fi
         return err_at(err, "--accept");
     const struct drafter_setup drafting = {
         .vocab = decoder->vocab, .positions = engine_max_positions(decoder->setup.engine), .target = decoder->setup.engine,
-        .choice = draft_choice(decoder), .filter = *filter};
+        .choice = draft_choice(decoder), .probabilities = decoder->shape->class->trims, .filter = *filter};
     if (drafter_open(&decoder->drafter, settings->draft ? settings->draft : "none", &drafting, err))
         return err_at(err, "--draft");
     const struct policy_setup policy = {decoder->drafter ? 1 : 0, settings->draft_length, DRAFT_LENGTH_MAX, decoder->shape};

@@ -13,6 +13,7 @@
 #ifndef MOE_DRAFT_DRAFTER_H
 #define MOE_DRAFT_DRAFTER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/err.h"
@@ -30,6 +31,7 @@ struct drafter_setup {
     int number;                         /* its place among the drafters in use: what it writes into tree->drafter */
     const struct engine *target;        /* whose device a drafter with a model of its own shares; open as long as the drafter */
     enum draft_choice choice;
+    bool probabilities;                 /* are looked at; a drafter that can give them only with effort may leave them NaN */
     struct sample_filter filter;        /* the target's */
 };
 

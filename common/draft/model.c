@@ -43,6 +43,7 @@ struct model_drafter {
     struct row *row;                    /* [ROWS_MAX] row 0 is the root; pending node i of the sequence is row i + 1 */
     int rows;                           /* 0: the root was not read yet */
     float *proposal[ROWS_MAX];          /* each [setup.vocab], made when first needed; DRAFT_DRAWN only */
+    float *root;                        /* [vocab] logits behind the root, in case it is asked again */
     int32_t *kept;                      /* scratch: [vocab] */
     double *value;                      /* [vocab], and proposals [setup.vocab] */
     /* The forward that is being put together. */
@@ -61,6 +62,7 @@ static void model_free_drafter(struct drafter *drafter)
     model_close(&mine->model);
     mem_free(&mine->token);
     mem_free(&mine->row);
+    mem_free(&mine->root);
     mem_free(&mine->kept);
     mem_free(&mine->value);
     mem_free(&mine);
@@ -110,9 +112,10 @@ static int model_open_drafter(struct drafter **out, struct spec *spec, const str
     mine->vocab = engine_hparams(mine->engine)->vocab;
     mine->vocab = mine->vocab < setup->vocab ? mine->vocab : setup->vocab;
     mine->row = mem_alloc(ROWS_MAX, sizeof *mine->row, err);
+    mine->root = mem_alloc((size_t)mine->vocab, sizeof *mine->root, err);
     mine->kept = mem_alloc((size_t)mine->vocab, sizeof *mine->kept, err);
     mine->value = mem_alloc((size_t)setup->vocab, sizeof *mine->value, err);
-    if (!mine->row || !mine->kept || !mine->value)
+    if (!mine->row || !mine->root || !mine->kept || !mine->value)
         goto failed;
     *out = &mine->base;
     return 0;
@@ -190,7 +193,7 @@ static int rank_children(struct model_drafter *mine, int at, const float *logits
     const struct sample_filter *filter = &mine->setup.filter;
     draw.position = (uint32_t)(mine->length + row->depth);
     row->found = propose_tokens(logits, mine->vocab, filter, mine->setup.choice == DRAFT_BEST ? NULL : &draw, row->asked,
-                                mine->kept, mine->value, row->best, row->log_probability);
+                                mine->kept, mine->value, row->best, mine->setup.probabilities ? row->log_probability : NULL);
     if (!row->found)
         return err_set(err, ERR_INPUT, "%s: logits are not finite; the draft model's weights are damaged",
                        model_path(mine->model));
@@ -215,9 +218,11 @@ static int catch_up(struct model_drafter *mine, struct err *err)
     if (engine_prompt(mine->engine, mine->sequence, mine->token + cached, mine->length - cached, NULL, count_bytes, mine,
                       &forward, err))
         return -1;
-    mine->row[0] = (struct row){.asked = CHILDREN_MAX};
+    memcpy(mine->root, forward.logits + (size_t)(forward.logit_rows - 1) * (size_t)forward.vocab,
+           (size_t)mine->vocab * sizeof *mine->root);
+    mine->row[0] = (struct row){.token = mine->token[mine->length - 1]};
     mine->rows = 1;
-    return rank_children(mine, 0, forward.logits + (size_t)(forward.logit_rows - 1) * (size_t)forward.vocab, err);
+    return 0;
 }
 
 static int add_row(struct model_drafter *mine, int parent, int32_t token)
@@ -249,11 +254,18 @@ static int want_leaf(struct model_drafter *mine, const struct draft_tree *tree, 
             next = 0;                   /* read, but its logits are gone: once more */
         row = next ? next : add_row(mine, row, path[at]);
     }
-    if (mine->row[row].asked < asked && row) {
+    if (mine->row[row].asked < asked) {
         mine->row[row].asked = asked;
-        mine->logit_row[mine->logit_rows++] = mine->batch_rows - 1;
+        if (row)
+            mine->logit_row[mine->logit_rows++] = mine->batch_rows - 1;
     }
     return row;
+}
+
+static int rank_root(struct model_drafter *mine, struct err *err)
+{
+    const struct row *root = &mine->row[0];
+    return root->found < root->asked ? rank_children(mine, 0, mine->root, err) : 0;
 }
 
 static int read_batch(struct model_drafter *mine, struct err *err)
@@ -279,10 +291,12 @@ static int add_children(const struct model_drafter *mine, struct draft_tree *tre
                         struct draft_leaf *next, int room)
 {
     const struct row *row = &mine->row[at];
+    const bool known = mine->setup.probabilities;
     int added = 0;
     for (int child = 0; child < row->found && child < leaf->siblings && added < room; child++) {
         int nodes = tree->nodes;
-        int node = draft_tree_add(tree, leaf->node, row->best[child], row->log_probability[child], mine->base.number);
+        int node = draft_tree_add(tree, leaf->node, row->best[child], known ? row->log_probability[child] : NAN,
+                                  mine->base.number);
         if (node < 0)
             break;
         if (node == nodes && mine->setup.choice == DRAFT_DRAWN)
@@ -302,7 +316,7 @@ static int extend(struct model_drafter *mine, struct draft_tree *tree, const str
         int count = leaves - from < ASKED_MAX ? leaves - from : ASKED_MAX;
         for (int at = 0; at < count; at++)
             row[at] = want_leaf(mine, tree, &leaf[from + at]);
-        if (read_batch(mine, err))
+        if (rank_root(mine, err) || read_batch(mine, err))
             return -1;
         for (int at = 0; at < count; at++)
             if (row[at] >= 0)

@@ -11,13 +11,15 @@
 
 #include "kernels/plain/sample.h"
 
-/* Writes up to `most` tokens and their log-probabilities; returns their number, 0 when the logits are not finite. draw NULL:
- * none; its position is that of the token proposed. Scratch: kept[vocab], value[vocab]. */
+/* Writes up to `most` tokens and their log-probabilities (NULL: not wanted, which saves most of the work at large
+ * vocabularies); returns their number, 0 when the logits are not finite. draw NULL: none; its position is that of the token
+ * proposed. Scratch: kept[vocab], value[vocab]. */
 PLAIN int propose_tokens(const float *logit, int vocab, const struct sample_filter *filter, const struct sample_draw *draw,
                          int most, int32_t *kept, double *value, int32_t *token, float *log_probability)
 {
     int32_t best = sample_best(logit, vocab), pair = -1;
     const double temperature = filter->temperature > 0 ? filter->temperature : 1;
+    const double unlikely = 0.9996, behind = 7.9;               /* as in sample_gumbel */
     struct philox block = {{0, 0, 0, 0}};
     int count = 0, found = 0;
     double largest = 0, total = 0;
@@ -38,7 +40,10 @@ PLAIN int propose_tokens(const float *logit, int vocab, const struct sample_filt
                 pair = id >> 1;
                 block = philox(counter, draw->key);
             }
-            value[at] -= log(-log(philox_uniform(block.word[2 * (id & 1)], block.word[2 * (id & 1) + 1])));
+            double u = philox_uniform(block.word[2 * (id & 1)], block.word[2 * (id & 1) + 1]);
+            if (!log_probability && found == most && u < unlikely && value[token[most - 1]] - value[at] > behind)
+                continue;
+            value[at] -= log(-log(u));
         }
         /* token[] holds places in kept[] until the end. */
         int place = found;
@@ -55,10 +60,11 @@ PLAIN int propose_tokens(const float *logit, int vocab, const struct sample_filt
     if (!found)
         return 0;
     largest = value[token[0]];
-    for (int at = 0; at < count; at++)
+    for (int at = 0; log_probability && at < count; at++)
         total += exp(value[at] - largest);
     for (int at = 0; at < found; at++) {
-        log_probability[at] = (float)(value[token[at]] - largest - log(total));
+        if (log_probability)
+            log_probability[at] = (float)(value[token[at]] - largest - log(total));
         token[at] = kept[token[at]];
     }
     return found;

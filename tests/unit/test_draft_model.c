@@ -66,7 +66,7 @@ static void rig_close(struct rig *rig)
 static struct drafter *open_drafter(struct rig *rig, enum draft_choice choice, const struct sample_filter *filter)
 {
     const struct drafter_setup setup = {.vocab = engine_hparams(rig->engine[0])->vocab, .positions = 2048, .number = 5,
-                                        .target = rig->engine[0], .choice = choice, .filter = *filter};
+                                        .target = rig->engine[0], .choice = choice, .probabilities = true, .filter = *filter};
     struct drafter *drafter = NULL;
     must(drafter_open(&drafter, rig->draft, &setup, &rig->err), &rig->err);
     return drafter;
