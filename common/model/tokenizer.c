@@ -5,6 +5,7 @@
 #include "common/base/mem.h"
 #include "common/base/utf8.h"
 #include "common/model/tokenizer_internal.h"
+#include "common/model/tokenizer_sentence.h"
 
 void tokenizer_free(struct tokenizer **tokenizer)
 {
@@ -12,6 +13,7 @@ void tokenizer_free(struct tokenizer **tokenizer)
     if (!t)
         return;
     bpe_free(&t->bpe);
+    sentence_free(&t->sentence);
     for (size_t i = 0; i < t->n_added; i++)
         mem_free(&t->added[i].content);
     mem_free(&t->added);
@@ -74,6 +76,7 @@ struct encoder {
     struct pieces pieces[2];
     struct split_scratch split;
     struct bpe_scratch bpe;
+    struct sentence_scratch sentence;
     struct tokens out;
 };
 
@@ -89,6 +92,7 @@ static void encoder_free(struct encoder *e)
     mem_free(&e->section.runs);
     split_scratch_free(&e->split);
     bpe_scratch_free(&e->bpe);
+    sentence_scratch_free(&e->sentence);
     tokens_free(&e->out);
 }
 
@@ -96,6 +100,8 @@ static void encoder_free(struct encoder *e)
 static int encode_plain(struct encoder *e, const char *text, size_t bytes, bool at_start, struct err *err)
 {
     struct pieces *in = &e->pieces[0], *out = &e->pieces[1];
+    if (e->t->sentence)
+        return sentence_encode(e->t->sentence, &e->t->bpe, text, bytes, &e->sentence, &e->out, err);
     in->at_start = out->at_start = at_start;
     text_clear(&in->text);
     in->n = 0;

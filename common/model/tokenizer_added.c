@@ -84,8 +84,12 @@ int added_trie_put(struct added_trie *trie, const char *content, size_t bytes, i
     return 0;
 }
 
-/* Longest token that starts at `at` and lies within one origin (which ends at `limit`); -1 if none. */
-static int32_t longest(const struct added_trie *trie, const char *text, size_t at, size_t limit, size_t *end)
+int32_t added_child(const struct added_trie *trie, int32_t node, uint8_t byte)
+{
+    return node_find(trie, trie->nodes[node].child, byte);
+}
+
+int32_t added_longest(const struct added_trie *trie, const char *text, size_t at, size_t limit, size_t *end)
 {
     int32_t found = -1, node = trie->roots[(unsigned char)text[at]];
     while (node >= 0) {
@@ -94,7 +98,7 @@ static int32_t longest(const struct added_trie *trie, const char *text, size_t a
             found = trie->nodes[node].token;
             *end = at;
         }
-        node = at < limit ? node_find(trie, trie->nodes[node].child, (uint8_t)text[at]) : -1;
+        node = at < limit ? added_child(trie, node, (uint8_t)text[at]) : -1;
     }
     return found;
 }
@@ -162,7 +166,8 @@ int added_find(const struct added_trie *trie, const struct added_token *tokens, 
         size_t end = 0, begin = at;
         while (origins->runs[run].end <= at)
             run++;
-        int32_t found = longest(trie, text, at, origins->runs[run].end, &end);
+        /* A token lies within one origin. */
+        int32_t found = added_longest(trie, text, at, origins->runs[run].end, &end);
         if (found < 0) {
             at++;
             continue;

@@ -189,8 +189,7 @@ void bpe_scratch_free(struct bpe_scratch *scratch)
     mem_free(&scratch->heap);
 }
 
-/* A binary heap, least order first: the lowest rank, and the leftmost of equals. */
-static int heap_put(struct bpe_scratch *s, struct bpe_pending item, struct err *err)
+int bpe_heap_put(struct bpe_scratch *s, struct bpe_pending item, struct err *err)
 {
     if (mem_grow(&s->heap, &s->heap_room, s->n_heap + 1, sizeof *s->heap, err))
         return -1;
@@ -203,7 +202,7 @@ static int heap_put(struct bpe_scratch *s, struct bpe_pending item, struct err *
     return 0;
 }
 
-static struct bpe_pending heap_take(struct bpe_scratch *s)
+struct bpe_pending bpe_heap_take(struct bpe_scratch *s)
 {
     struct bpe_pending top = s->heap[0], last = s->heap[--s->n_heap];
     size_t at = 0, child;
@@ -234,7 +233,7 @@ static int push_merge(const struct bpe *bpe, struct bpe_scratch *s, int32_t left
     const struct merge_entry *merge = merge_of(bpe, s->symbols, left);
     if (!merge)
         return 0;
-    return heap_put(s, (struct bpe_pending){ (uint64_t)merge->rank << 32 | (uint32_t)left, merge->id }, err);
+    return bpe_heap_put(s, (struct bpe_pending){ (uint64_t)merge->rank << 32 | (uint32_t)left, merge->id }, err);
 }
 
 static int symbol_put(struct bpe_scratch *s, size_t *n, int32_t id, struct err *err)
@@ -298,7 +297,7 @@ int bpe_encode(const struct bpe *bpe, const char *text, size_t bytes, struct bpe
         if (push_merge(bpe, s, (int32_t)i, err))
             return -1;
     while (s->n_heap) {
-        struct bpe_pending top = heap_take(s);
+        struct bpe_pending top = bpe_heap_take(s);
         struct bpe_symbol *left = &s->symbols[top.order & UINT32_MAX];
         if (!left->bytes)
             continue;                                  /* was merged into its left neighbour */

@@ -251,6 +251,8 @@ int token_decoder_put(struct token_decoder *d, int32_t id, struct text *out, str
     }
     if (first && t->decoding.first_drops)
         return put_first(d, id, out, err);
+    if (id == t->decoding.unstripped)
+        return emit(d, bytes, count, out, err);
     if (!t->decoding.raw)
         return put_characters(d, bytes, count, out, err);
     for (size_t i = 0; i < count; i++) {

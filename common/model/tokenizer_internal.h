@@ -6,6 +6,7 @@
  *   tokenizer_normalize.c  normalisers;  tokenizer_nfc.c: the normalisation forms of Unicode
  *   tokenizer_split.c      pre-tokenisers;  tokenizer_regex.c: their patterns
  *   tokenizer_bpe.c        vocabulary, merges, one piece -> ids
+ *   tokenizer_sentence.c   tokenizer.model;  tokenizer_sentence_encode.c: a text through it
  *   tokenizer.c            the way of a text through all of these;  tokenizer_decode.c: and back */
 #ifndef MOE_MODEL_TOKENIZER_INTERNAL_H
 #define MOE_MODEL_TOKENIZER_INTERNAL_H
@@ -85,6 +86,10 @@ void bpe_scratch_free(struct bpe_scratch *scratch);
 int bpe_encode(const struct bpe *bpe, const char *text, size_t bytes, struct bpe_scratch *scratch, struct tokens *out,
                struct err *err);
 
+/* A binary heap, least order first: the lowest rank, and the leftmost of equals. */
+int bpe_heap_put(struct bpe_scratch *scratch, struct bpe_pending item, struct err *err);
+struct bpe_pending bpe_heap_take(struct bpe_scratch *scratch);
+
 /* ---- added tokens ---- */
 
 struct added_token {
@@ -102,6 +107,10 @@ struct added_trie {
 };
 void added_trie_start(struct added_trie *trie);
 int added_trie_put(struct added_trie *trie, const char *content, size_t bytes, int32_t token, struct err *err);
+/* The child of a node by its byte, or -1. */
+int32_t added_child(const struct added_trie *trie, int32_t node, uint8_t byte);
+/* The longest entry that starts at `at` and ends at `limit` at most, and its end; -1: none. */
+int32_t added_longest(const struct added_trie *trie, const char *text, size_t at, size_t limit, size_t *end);
 
 struct added_cut {             /* a token, or (token -1) the text between tokens */
     size_t begin, end;
@@ -222,12 +231,15 @@ struct decoding {
     char dropped[5], stripped[5];
     int64_t strip;             /* the text loses at most so many `stripped` at its beginning ... */
     bool strip_each;           /* ... or each token one, as long as there is no text */
+    int32_t unstripped;        /* a token that loses nothing; -1: none */
 };
 
 enum { TOKENIZER_STEPS = 16, TOKENIZER_ADDED_BYTES = 512, TOKENIZER_PATTERN_BYTES = 16384 };
 
+struct sentence;
 struct tokenizer {
     struct bpe bpe;
+    struct sentence *sentence;         /* of a tokenizer.model: what makes ids of text instead of all the elements below */
     struct added_token *added;
     size_t n_added, added_room;
     int32_t *added_by_id;              /* index into added, or -1 */

@@ -5,6 +5,7 @@
 #include "common/base/mem.h"
 #include "common/base/utf8.h"
 #include "common/model/tokenizer_internal.h"
+#include "common/model/tokenizer_sentence.h"
 
 /* ---- small readers of JSON members; `where` names the element in messages ---- */
 
@@ -185,6 +186,18 @@ done:
     return rc;
 }
 
+static int index_by_id(struct tokenizer *t, struct err *err)
+{
+    t->added_by_id = mem_alloc((size_t)t->bpe.size, sizeof *t->added_by_id, err);
+    if (!t->added_by_id)
+        return -1;
+    for (int id = 0; id < t->bpe.size; id++)
+        t->added_by_id[id] = -1;
+    for (size_t i = 0; i < t->n_added; i++)
+        t->added_by_id[t->added[i].id] = (int32_t)i;
+    return 0;
+}
+
 static int load_added(struct tokenizer *t, const json_t *list, struct err *err)
 {
     const json_t *item;
@@ -194,14 +207,7 @@ static int load_added(struct tokenizer *t, const json_t *list, struct err *err)
             return err_at(err, "added_tokens[%zu]", i);
     if (bpe_index(&t->bpe, err) || index_added(t, err))
         return err_at(err, "added_tokens");
-    t->added_by_id = mem_alloc((size_t)t->bpe.size, sizeof *t->added_by_id, err);
-    if (!t->added_by_id)
-        return -1;
-    for (int id = 0; id < t->bpe.size; id++)
-        t->added_by_id[id] = -1;
-    for (i = 0; i < t->n_added; i++)
-        t->added_by_id[t->added[i].id] = (int32_t)i;
-    return 0;
+    return index_by_id(t, err);
 }
 
 /* ---- identity ---- */
@@ -285,28 +291,100 @@ static int load(struct tokenizer *t, const json_t *root, struct err *err)
     return hash_all(t, root, err);
 }
 
-int tokenizer_new(struct tokenizer **out, const char *json, size_t bytes, struct err *err)
+/* ---- tokenizer.model ---- */
+
+/* Control symbols are added tokens, special ones; the others decode to their text, with spaces in place of marks. */
+static int load_pieces(struct tokenizer *t, struct err *err)
 {
-    struct tokenizer *t = NULL;
+    const struct sentence *s = t->sentence;
+    t->byte_offsets = mem_alloc(s->count + 1, sizeof *t->byte_offsets, err);
+    t->is_byte = mem_alloc(s->count, sizeof *t->is_byte, err);
+    if (!t->byte_offsets || !t->is_byte || text_puts(&t->bytes, "", err))
+        return -1;
+    for (size_t id = 0; id < s->count; id++) {
+        const struct vocab_entry *entry = &t->bpe.entries[id];
+        const char *content = t->bpe.strings.data + entry->offset;
+        int rc = 0;
+        t->byte_offsets[id] = t->bytes.length;
+        switch (s->types[id]) {
+        case PIECE_CONTROL:
+            if (mem_grow(&t->added, &t->added_room, t->n_added + 1, sizeof *t->added, err))
+                return -1;
+            struct added_token *added = &t->added[t->n_added];
+            *added = (struct added_token){ .bytes = entry->bytes, .id = (int32_t)id, .special = true };
+            added->content = mem_copy(content, entry->bytes, err);
+            if (!added->content)
+                return -1;
+            t->n_added++;
+            rc = text_put(&t->bytes, content, entry->bytes, err);
+            break;
+        case PIECE_UNKNOWN:
+            rc = text_put(&t->bytes, s->unknown.data, s->unknown.length, err);
+            break;
+        case PIECE_BYTE:
+            t->is_byte[id] = true;
+            rc = text_putc(&t->bytes, (char)strtol((const char[]){ content[3], content[4], '\0' }, NULL, 16), err);
+            break;
+        default:
+            for (size_t at = 0; at < entry->bytes && !rc;) {
+                bool mark = entry->bytes - at >= 3 && !memcmp(content + at, "\xE2\x96\x81", 3);
+                rc = text_putc(&t->bytes, mark ? ' ' : content[at], err);
+                at += mark ? 3 : 1;
+            }
+        }
+        if (rc)
+            return -1;
+    }
+    t->byte_offsets[s->count] = t->bytes.length;
+    return 0;
+}
+
+static int load_sentence(struct tokenizer *t, const uint8_t *data, size_t bytes, struct err *err)
+{
+    if (sentence_read(&t->sentence, &t->bpe, data, bytes, err) || load_pieces(t, err) || index_added(t, err) ||
+        index_by_id(t, err) || hash_sha256(data, bytes, &t->hash, err))
+        return -1;
+    const struct sentence *s = t->sentence;
+    t->decoding.byte_tokens = s->byte_fallback;
+    t->decoding.strip = s->add_dummy_prefix || s->remove_extra;
+    t->decoding.strip_each = s->remove_extra;
+    t->decoding.unstripped = s->unk;
+    memcpy(t->decoding.stripped, " ", 2);
+    return s->bos >= 0 ? tokens_put(&t->before, s->bos, err) : 0;
+}
+
+/* A protobuf message begins with the tag of its first piece, which is a line feed; JSON's first letter is a brace. */
+static bool is_json(const char *data, size_t bytes)
+{
+    size_t at = 0;
+    while (at < bytes && memchr(" \t\r\n", data[at], 4))
+        at++;
+    return !bytes || data[0] != '\n' || (at < bytes && data[at] == '{');
+}
+
+static int load_json(struct tokenizer *t, const char *json, size_t bytes, struct err *err)
+{
     json_error_t where;
-    int rc = -1;
     json_t *root = json_read(json, bytes, JSON_REJECT_DUPLICATES, &where);
-    if (!root && json_no_memory(&where)) {
-        err_memory(err);
-        goto done;
-    }
-    if (!root) {
-        err_set(err, ERR_INPUT, "not valid JSON, line %d column %d: %s", where.line, where.column, where.text);
-        goto done;
-    }
-    t = mem_alloc(1, sizeof *t, err);
-    if (!t || load(t, root, err))
-        goto done;
-    *out = t;
-    t = NULL;
-    rc = 0;
-done:
-    tokenizer_free(&t);
+    if (!root && json_no_memory(&where))
+        return err_memory(err);
+    if (!root)
+        return err_set(err, ERR_INPUT, "not valid JSON, line %d column %d: %s", where.line, where.column, where.text);
+    int rc = load(t, root, err);
     json_decref(root);
     return rc;
+}
+
+int tokenizer_new(struct tokenizer **out, const char *json, size_t bytes, struct err *err)
+{
+    struct tokenizer *t = mem_alloc(1, sizeof *t, err);
+    if (!t)
+        return -1;
+    t->decoding.unstripped = -1;
+    if (is_json(json, bytes) ? load_json(t, json, bytes, err) : load_sentence(t, (const uint8_t *)json, bytes, err)) {
+        tokenizer_free(&t);
+        return -1;
+    }
+    *out = t;
+    return 0;
 }

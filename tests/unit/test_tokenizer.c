@@ -94,7 +94,7 @@ static void every_kind_of_element_gives_the_ids_of_the_package(void **state)
     }
 }
 
-static void check_decoding(const struct tokenizer *t, const json_t *item)
+static void check_decoding(const struct tokenizer *t, const json_t *item, unsigned most)
 {
     const json_t *list = json_object_get(item, json_object_get(item, "random") ? "random" : "ids"), *id;
     const json_t *back = json_object_get(item, "back"), *shown = json_object_get(item, "shown");
@@ -104,7 +104,7 @@ static void check_decoding(const struct tokenizer *t, const json_t *item)
     json_array_foreach(list, i, id)
         tokens.ids[tokens.n++] = (int32_t)json_integer_value(id);
     back = back ? back : json_object_get(item, "text");
-    for (unsigned flags = 0; flags <= TOKENIZER_SHOW_SPECIAL; flags++) {
+    for (unsigned flags = 0; flags <= most; flags++) {
         const json_t *expected = flags && shown ? shown : back;
         struct text out = {0};
         struct token_decoder decoder;
@@ -126,7 +126,15 @@ static void check_both_ways(const struct tokenizer *t, const json_t *item)
 {
     if (json_object_get(item, "text"))
         check_case(t, item);
-    check_decoding(t, item);
+    check_decoding(t, item, TOKENIZER_SHOW_SPECIAL);
+}
+
+/* SentencePiece has no way to show control symbols. */
+static void check_model_both_ways(const struct tokenizer *t, const json_t *item)
+{
+    if (json_object_get(item, "text"))
+        check_case(t, item);
+    check_decoding(t, item, 0);
 }
 
 static void marked_spaces_give_ids_and_texts_of_the_package(void **state)
@@ -138,6 +146,19 @@ static void marked_spaces_give_ids_and_texts_of_the_package(void **state)
         snprintf(path, sizeof path, "%s/../golden/tokenizer/%s.json", unit_models(), names[i]);
         struct tokenizer *t = load(path);
         assert_true(each_case(t, names[i], check_both_ways) > 90);
+        tokenizer_free(&t);
+    }
+}
+
+static void models_of_sentencepiece_give_its_ids_and_texts(void **state)
+{
+    static const char *const names[] = { "sp-bpe", "sp-unigram", "sp-bytes", "sp-unused" };
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[1200];
+        snprintf(path, sizeof path, "%s/../golden/tokenizer/%s.model", unit_models(), names[i]);
+        struct tokenizer *t = load(path);
+        assert_true(each_case(t, names[i], check_model_both_ways) > 90);
         tokenizer_free(&t);
     }
 }
@@ -385,6 +406,47 @@ static void what_is_not_supported_is_named(void **state)
     }
 }
 
+#define PIECE(length, fields) "\x0A" length fields
+#define UNK PIECE("\x09", "\x0A\x05<unk>\x18\x02")
+
+static void models_that_are_none_are_refused_by_name(void **state)
+{
+    static const struct { const char *data; size_t bytes; const char *named; } cases[] = {
+#define CASE(text, named) { text, sizeof text - 1, named }
+        CASE("\n", "broken"),
+        CASE("\n\x09\x0A\x05<un", "broken"),
+        CASE("\n\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01", "broken"),
+        CASE(PIECE("\x03", "\x0A\x01" "a"), "UNKNOWN"),
+        CASE(UNK UNK, "two ids"),
+        CASE(UNK PIECE("\x05", "\x0A\x01" "a\x18\x02"), "two pieces are of type UNKNOWN"),
+        CASE(UNK PIECE("\x02", "\x0A\x00"), "piece 1 must be"),
+        CASE(UNK PIECE("\x03", "\x0A\x01\xFF"), "piece 1 must be"),
+        CASE(UNK PIECE("\x08", "\x0A\x01" "a\x15\x00\x00\xC0\x7F"), "score"),
+        CASE(UNK PIECE("\x05", "\x0A\x01" "a\x18\x07"), "type"),
+        CASE(UNK PIECE("\x05", "\x0A\x01" "a\x18\x06"), "BYTE"),
+        CASE(UNK "\x12\x03\x98\x02\x01", "0 pieces are bytes"),
+        CASE(UNK "\x12\x02\x18\x03", "WORD"),
+        CASE(UNK "\x12\x02\x18\x04", "CHAR"),
+        CASE(UNK "\x12\x03\xC0\x01\x01", "treat_whitespace_as_suffix"),
+        CASE(UNK "\x1A\x02\x28\x00", "escape_whitespaces"),
+        CASE(UNK "\x1A\x05\x12\x03" "abc", "precompiled_charsmap"),
+        CASE(UNK "\x2A\x03\x12\x01" "a", "denormalizer_spec"),
+#undef CASE
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct err err = {0};
+        struct tokenizer *t = NULL;
+        char *data = malloc(cases[i].bytes);           /* so that reading behind it shows */
+        memcpy(data, cases[i].data, cases[i].bytes);
+        assert_int_equal(tokenizer_new(&t, data, cases[i].bytes, &err), -1);
+        assert_int_equal(err.code, ERR_INPUT);
+        if (!strstr(err.text, cases[i].named))
+            fail_msg("\"%s\" does not name %s", err.text, cases[i].named);
+        free(data);
+    }
+}
+
 static void patterns_that_explode_end_in_an_error(void **state)
 {
     static const char json[] = PRE MID "{\"type\":\"Sequence\",\"pretokenizers\":[" SPLIT("(a+)+$") "," LEVEL "]}" MODEL;
@@ -439,6 +501,7 @@ int main(void)
         cmocka_unit_test(pocket_ids_are_those_of_the_package),
         cmocka_unit_test(every_kind_of_element_gives_the_ids_of_the_package),
         cmocka_unit_test(marked_spaces_give_ids_and_texts_of_the_package),
+        cmocka_unit_test(models_of_sentencepiece_give_its_ids_and_texts),
         cmocka_unit_test(long_runs_of_byte_tokens_come_out_in_part),
         cmocka_unit_test(decoding_gives_the_normalised_text_back),
         cmocka_unit_test(a_stream_never_splits_a_character),
@@ -447,6 +510,7 @@ int main(void)
         cmocka_unit_test(long_words_and_runs_take_seconds_at_most),
         cmocka_unit_test(invalid_utf8_is_refused_with_its_place),
         cmocka_unit_test(what_is_not_supported_is_named),
+        cmocka_unit_test(models_that_are_none_are_refused_by_name),
         cmocka_unit_test(patterns_that_explode_end_in_an_error),
         cmocka_unit_test(the_hash_sees_what_matters_alone),
     };

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes what the Python package `tokenizers` makes of hard texts, for tests/unit/test_tokenizer.c.
 
-    python3 -m venv V && V/bin/pip install tokenizers && V/bin/python tests/golden/tokenizer/make.py
+    python3 -m venv V && V/bin/pip install tokenizers sentencepiece protobuf && V/bin/python tests/golden/tokenizer/make.py
 
 NAME.json is a small tokenizer (the pocket model's own is used in place); NAME.jsonl has one text a line: `ids` with special
 tokens honoured, `plain` with them as text, `framed` with what the post-processor adds (the last two where they differ from
@@ -9,12 +9,16 @@ tokens honoured, `plain` with them as text, `framed` with what the post-processo
 they differ from `text`, and from `back`); some lines have `random` ids instead of a text. Random texts keep to characters of Unicode 3.2: the libraries involved are of different, later versions of it.
 Also checks, without writing anything, that the pocket model's prompts give the ids in golden.jsonl.
 """
+import io
 import json
 import os
 import random
 import re
+import tempfile
 import unicodedata
 
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
 from tokenizers import Tokenizer
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -326,6 +330,73 @@ def write_cases(name, tokenizer, texts):
             out.write(json.dumps(case, separators=(",", ":")) + "\n")
 
 
+# Rules of normalisation: what is read, a tab, what it becomes.
+RULES = ("\uff21\tA\n\ufb01\tfi\n\u2126\t\u03a9\n\u00a0\t \n\u3000\t  \nA\u030a\t\u00c5\ne\u0301\t\u00e9\n"
+         "\u200b\t\n\u00ad\t\n\t\t \nLEFT\tright  \n")
+
+# Models that sentencepiece learns from the corpus.
+MODELS = {
+    "sp-bpe": dict(model_type="bpe", vocab_size=520, character_coverage=0.98, byte_fallback=True, normalization_rule_name="identity",
+                   remove_extra_whitespaces=False, split_digits=True, allow_whitespace_only_pieces=True,
+                   user_defined_symbols=["<|user|>", "MASK", "  ", "\n"]),
+    "sp-unigram": dict(model_type="unigram", vocab_size=190, character_coverage=0.98, rules=RULES,
+                       user_defined_symbols=["<|user|>", "ab", "abc"], control_symbols=["<|end|>"]),
+    "sp-bytes": dict(model_type="unigram", vocab_size=480, byte_fallback=True, normalization_rule_name="identity",
+                     add_dummy_prefix=False, character_coverage=0.98, bos_id=-1, unused=7),
+    "sp-unused": dict(model_type="bpe", vocab_size=240, character_coverage=0.98, rules=RULES, unk_surface="?",
+                      user_defined_symbols=["dog"], unused=5),
+}
+
+
+def model(rules=None, unused=0, **settings):
+    """The bytes of a model; one in `unused` of its longer pieces is made so."""
+    out = io.BytesIO()
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".tsv") as file:
+        for line in (rules or "").strip("\n").split("\n") if rules else []:
+            file.write("\t".join(" ".join("%X" % ord(c) for c in side) for side in line.rsplit("\t", 1)) + "\n")
+        file.flush()
+        if rules:
+            settings["normalization_rule_tsv"] = file.name
+        texts = [line for text in CORPUS for line in text.replace("\0", "").split("\n")
+                 if line.strip() and sum(not c.isascii() for c in line) < 10]
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(texts), model_writer=out, num_threads=1,
+                                                 hard_vocab_limit=False, minloglevel=2, **settings)
+    made = sentencepiece_model_pb2.ModelProto.FromString(out.getvalue())
+    if rules:
+        made.normalizer_spec.normalization_rule_tsv = "rules"
+    for i, piece in enumerate(p for p in made.pieces if p.type == 1 and len(p.piece) > 1):
+        if unused and i % unused == 0:
+            piece.type = 5
+    return made.SerializeToString()
+
+
+def write_model_cases(name, data, texts, seed):
+    processor = sentencepiece.SentencePieceProcessor(model_proto=data)
+    rng = random.Random(seed)
+    pieces = range(processor.get_piece_size())
+    controls = [processor.id_to_piece(i) for i in pieces if processor.is_control(i)]
+    with open(os.path.join(HERE, name + ".jsonl"), "w", encoding="ascii", newline="\n") as out:
+        for text in texts:
+            case = {"text": text, "ids": [], "plain": processor.encode(text)}
+            for part in re.split("(%s)" % "|".join(map(re.escape, controls)), text):
+                case["ids"] += [processor.piece_to_id(part)] if part in controls else processor.encode(part)
+            if case["ids"] == case["plain"]:
+                del case["plain"]
+            if processor.bos_id() >= 0:
+                case["framed"] = [processor.bos_id()] + case["ids"]
+            write_back(out, processor, case)
+        for _ in range(24):
+            most = min(rng.choice([60, 259, 999]), len(pieces))
+            write_back(out, processor, {"random": [rng.randrange(4, most) for _ in range(rng.randint(1, 12))]})
+
+
+def write_back(out, processor, case):
+    back = processor.decode(case.get("ids", case.get("random")))
+    if back != case.get("text"):
+        case["back"] = back
+    out.write(json.dumps(case, separators=(",", ":")) + "\n")
+
+
 def check_prompts(tokenizer):
     """The pocket model's chat, spelled out."""
     golden = {}
@@ -354,6 +425,11 @@ def main():
             write_sentence_cases(name, Tokenizer.from_str(text), texts, number)
         else:
             write_cases(name, Tokenizer.from_str(text), texts)
+    for number, (name, settings) in enumerate(MODELS.items()):
+        data = model(**settings)
+        with open(os.path.join(HERE, name + ".model"), "wb") as out:
+            out.write(data)
+        write_model_cases(name, data, CORPUS + random_texts(8, 50 + number), number)
 
 
 if __name__ == "__main__":
