@@ -19,6 +19,7 @@ const struct source_text_kind source_text_kinds[TEXT_COUNT] = {
     [TEXT_CONFIG] = {"config.json", 4u << 20},
     [TEXT_GENERATION] = {"generation_config.json", 1u << 20},
     [TEXT_TOKENIZER] = {"tokenizer.json", 128u << 20},
+    [TEXT_TOKENIZER_MODEL] = {"tokenizer.model", 64u << 20},
     [TEXT_TOKENIZER_CONFIG] = {"tokenizer_config.json", 32u << 20},
     [TEXT_CHAT_TEMPLATE] = {"chat_template.jinja", 4u << 20},
     [TEXT_INDEX] = {"model.safetensors.index.json", 64u << 20},

@@ -43,7 +43,8 @@ struct source_file {
 
 /* Texts by what they are for. */
 enum source_text {
-    TEXT_CONFIG, TEXT_GENERATION, TEXT_TOKENIZER, TEXT_TOKENIZER_CONFIG, TEXT_CHAT_TEMPLATE, TEXT_INDEX, TEXT_COUNT
+    TEXT_CONFIG, TEXT_GENERATION, TEXT_TOKENIZER, TEXT_TOKENIZER_MODEL, TEXT_TOKENIZER_CONFIG, TEXT_CHAT_TEMPLATE, TEXT_INDEX,
+    TEXT_COUNT
 };
 extern const struct source_text_kind { const char *name; size_t limit; } source_text_kinds[TEXT_COUNT];
 

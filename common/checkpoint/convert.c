@@ -175,16 +175,18 @@ done:
     return rc;
 }
 
-/* The tokenizer is loaded once here, so that a model file never holds one that no command can use. */
+/* A tokenizer.model counts where there is no tokenizer.json. The tokenizer is loaded once here, so that a model file never holds one that no command can use. */
 static int take_texts(struct model_facts *facts, const struct checkpoint *cp, struct err *err)
 {
     const struct text *json = &cp->texts[TEXT_TOKENIZER], *config = &cp->texts[TEXT_TOKENIZER_CONFIG];
     const struct text *jinja = &cp->texts[TEXT_CHAT_TEMPLATE];
     struct tokenizer *tokenizer = NULL;
     struct tokenizer_config read = {0};
+    enum source_text which = json->length ? TEXT_TOKENIZER : TEXT_TOKENIZER_MODEL;
+    json = &cp->texts[which];
     if (json->length) {
         if (tokenizer_new(&tokenizer, json->data, json->length, err))
-            return err_at(err, "tokenizer.json");
+            return err_at(err, "%s", source_text_kinds[which].name);
         tokenizer_hash(tokenizer, &facts->tokenizer);
         tokenizer_free(&tokenizer);
         if (text_put(&facts->tokenizer_json, json->data, json->length, err))

@@ -4,6 +4,7 @@
 
 #include "common/base/file.h"
 #include "common/checkpoint/convert.h"
+#include "common/model/tokenizer.h"
 #include "tests/unit/checkpoint.h"
 
 static char *folder;
@@ -437,6 +438,34 @@ static void texts_come_along(void **state)
     model_close(&model);
 }
 
+static void a_sentencepiece_model_comes_along_where_there_is_no_json(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct text data = {0};
+    struct tokenizer *direct = NULL, *kept = NULL;
+    struct sha256 digest;
+    char *source = tiny_folder(folder, "sentence", "BF16"), path[1300];
+    size_t bytes = 0;
+    snprintf(path, sizeof path, "%s/../golden/tokenizer/sp-bpe.model", unit_models());
+    assert_int_equal(file_read(&data, path, SIZE_MAX / 2, &err), 0);
+    unit_write(unit_path(source, "tokenizer.model"), data.data, data.length);
+    struct model *model = converted(source, "sentence.moe", &KEEP);
+    const char *stored = model_tokenizer_json(model, &bytes);
+    assert_int_equal(bytes, data.length);
+    assert_memory_equal(stored, data.data, bytes);
+    assert_int_equal(tokenizer_new(&kept, stored, bytes, &err), 0);
+    assert_int_equal(tokenizer_new(&direct, data.data, data.length, &err), 0);
+    tokenizer_hash(direct, &digest);
+    assert_memory_equal(&digest, &model_facts(model)->tokenizer, sizeof digest);
+    assert_int_equal(tokenizer_vocab_size(kept), tokenizer_vocab_size(direct));
+    model_close(&model);
+    tokenizer_free(&kept);
+    tokenizer_free(&direct);
+    text_free(&data);
+    free(source);
+}
+
 static void texts_that_cannot_be_used_are_refused(void **state)
 {
     (void)state;
@@ -446,6 +475,10 @@ static void texts_that_cannot_be_used_are_refused(void **state)
     assert_int_equal(convert(source, output, &KEEP, &err), -1);
     assert_non_null(strstr(err.text, "texts: tokenizer.json: "));
     unlink(unit_path(source, "tokenizer.json"));
+    write_string(unit_path(source, "tokenizer.model"), "\n\x09\x0A\x05<un");
+    assert_int_equal(convert(source, output, &KEEP, &err), -1);
+    assert_non_null(strstr(err.text, "texts: tokenizer.model: "));
+    unlink(unit_path(source, "tokenizer.model"));
     write_string(unit_path(source, "tokenizer_config.json"), "{\"chat_template\":\"old\"}");
     write_string(unit_path(source, "chat_template.jinja"), "{{ messages }}");
     struct model *model = converted(source, "jinja.moe", &KEEP);
@@ -474,6 +507,7 @@ int main(void)
         cmocka_unit_test(dense_models_with_biases_convert),
         cmocka_unit_test(a_tied_head_may_be_repeated),
         cmocka_unit_test(texts_come_along),
+        cmocka_unit_test(a_sentencepiece_model_comes_along_where_there_is_no_json),
         cmocka_unit_test(texts_that_cannot_be_used_are_refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
