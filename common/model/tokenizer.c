@@ -14,8 +14,10 @@ void tokenizer_free(struct tokenizer **tokenizer)
         return;
     bpe_free(&t->bpe);
     sentence_free(&t->sentence);
-    for (size_t i = 0; i < t->n_added; i++)
+    for (size_t i = 0; i < t->n_added; i++) {
         mem_free(&t->added[i].content);
+        text_free(&t->added[i].form);
+    }
     mem_free(&t->added);
     mem_free(&t->added_by_id);
     mem_free(&t->raw.nodes);

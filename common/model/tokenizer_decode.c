@@ -81,11 +81,13 @@ int decode_vocabulary(struct tokenizer *t, struct err *err)
         t->byte_offsets[id] = t->bytes.length;
         if (!entry->used)
             continue;
+        const struct added_token *added = t->added_by_id[id] >= 0 ? &t->added[t->added_by_id[id]] : NULL;
         text_clear(&now);
-        if (text_put(&now, t->bpe.strings.data + entry->offset, entry->bytes, err))
+        if (added && !added->special && added->form.length ? text_put(&now, added->form.data, added->form.length, err) :
+            text_put(&now, t->bpe.strings.data + entry->offset, entry->bytes, err))
             goto done;
         for (int i = 0; i < t->n_decoders; i++) {
-            if (t->decoders[i].skips_added && t->added_by_id[id] >= 0)
+            if (t->decoders[i].skips_added && added)
                 continue;
             text_clear(&next);
             if (text_puts(&next, "", err) || t->decoders[i].apply(&t->decoders[i], &scratch, &now, &next, err))

@@ -97,6 +97,7 @@ struct added_token {
     size_t bytes;
     int32_t id;
     bool special, single_word, lstrip, rstrip, normalized;
+    struct text form;          /* what it is in normalised text, and decodes to, where it is looked for there */
 };
 
 struct added_node { uint8_t byte; int32_t child, next, token; };       /* -1: none */

@@ -172,6 +172,8 @@ static int index_added(struct tokenizer *t, struct err *err)
             bytes = form[k & 1].length;
             origins = &runs[k & 1];
         }
+        if (t->added[i].normalized && text_put(&t->added[i].form, content, bytes, err))
+            goto done;
         if (bytes && added_trie_put(t->added[i].normalized ? &t->normalized : &t->raw, content, bytes, (int32_t)i, err))
             goto done;
     }

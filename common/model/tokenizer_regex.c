@@ -6,8 +6,12 @@
  *                       name as script extensions
  *   \uHHHH              becomes \x{HHHH}
  *   ^ $                 match at line borders always: PCRE2_MULTILINE
- *   {m,n}+              repeats in Ruby, is possessive in PCRE2: refused, like nested classes, && in classes, back references,
- *                       options other than i, comments, \b, \h, \K, \G, \R, \X */
+ *   [a[b]] [a&&b]       classes in classes and their intersections become alternatives and lookaheads of plain classes
+ *   {m,n}+              repeats in Ruby, is possessive in PCRE2: refused, like back references, options other than i, comments,
+ *                       \b, \h, \K, \G, \R, \X
+ *
+ * Where a run of white space is looked for up to an end of line (\s+$), a search that fails from the beginning of the run fails
+ * from everywhere in it: so it is not tried there, which would take time with the square of the run's length. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -128,37 +132,102 @@ static int put_escape(struct pattern *p, bool in_class, struct err *err)
     return text_putc(&p->out, '\\', err) || text_putc(&p->out, (char)c, err) ? -1 : 0;
 }
 
+/* One class: [, ^ perhaps, its parts, ]. Its plain items and the classes in it are alternatives; && begins another list of
+ * these, and one character must be in all. Such classes become (?:(?=list)list), a negated one (?:(?!list)any). */
+struct class_parts {
+    struct text done, list, items;     /* lookaheads so far; alternatives since the last &&; plain items of the last one */
+    bool nested;
+};
+
+static int put_class_into(struct pattern *p, int depth, struct text *out, struct err *err);
+
+static int end_items(struct class_parts *c, struct err *err)
+{
+    if (!c->items.length)
+        return 0;
+    int rc = text_printf(&c->list, err, "%s[%s]", c->list.length ? "|" : "", c->items.data);
+    text_clear(&c->items);
+    return rc;
+}
+
+/* Reads up to the closing bracket. */
+static int read_parts(struct pattern *p, int depth, struct class_parts *c, struct err *err)
+{
+    while (p->at < p->bytes && p->text[p->at] != ']') {
+        char letter = p->text[p->at];
+        int rc = 0;
+        if (letter == '\\') {
+            struct text outer = p->out;
+            p->out = c->items;
+            rc = put_escape(p, true, err);
+            c->items = p->out;
+            p->out = outer;
+        } else if (letter == '[' && peek(p, 1) == ':') {
+            return refuse(p, p->at, "a named class", err);
+        } else if (letter == '[') {
+            c->nested = true;
+            rc = end_items(c, err) || (c->list.length && text_putc(&c->list, '|', err)) ||
+                 put_class_into(p, depth + 1, &c->list, err);
+        } else if (letter == '&' && peek(p, 1) == '&') {
+            c->nested = true;
+            p->at += 2;
+            if (end_items(c, err))
+                return -1;
+            if (!c->list.length)
+                return refuse(p, p->at - 2, "the intersection with nothing", err);
+            rc = text_printf(&c->done, err, "(?=%s)", c->list.data);
+            text_clear(&c->list);
+        } else {
+            p->at++;
+            rc = text_putc(&c->items, letter, err);
+        }
+        if (rc)
+            return -1;
+    }
+    return 0;
+}
+
+static int put_class_into(struct pattern *p, int depth, struct text *out, struct err *err)
+{
+    struct class_parts c = {0};
+    size_t from = p->at++;
+    bool negated = peek(p, 0) == '^';
+    int rc = -1;
+    p->at += negated;
+    if (peek(p, 0) == ']' || depth > 8) {
+        refuse(p, from, depth > 8 ? "so deep a class" : "an empty class", err);
+        goto done;
+    }
+    if (read_parts(p, depth, &c, err))
+        goto done;
+    if (p->at == p->bytes) {
+        refuse(p, from, "a class without end", err);
+        goto done;
+    }
+    p->at++;
+    if (!c.nested) {
+        rc = text_printf(out, err, "[%s%s]", negated ? "^" : "", c.items.data);
+        goto done;
+    }
+    if (end_items(&c, err))
+        goto done;
+    if (!c.list.length) {
+        refuse(p, from, "the intersection with nothing", err);
+        goto done;
+    }
+    const char *done = c.done.data ? c.done.data : "";
+    rc = negated ? text_printf(out, err, "(?:(?!%s(?:%s))(?s:.))", done, c.list.data) :
+         text_printf(out, err, "(?:%s(?:%s))", done, c.list.data);
+done:
+    text_free(&c.done);
+    text_free(&c.list);
+    text_free(&c.items);
+    return rc;
+}
+
 static int put_class(struct pattern *p, struct err *err)
 {
-    size_t from = p->at++;
-    if (text_putc(&p->out, '[', err))
-        return -1;
-    if (peek(p, 0) == '^') {
-        p->at++;
-        if (text_putc(&p->out, '^', err))
-            return -1;
-    }
-    if (peek(p, 0) == ']')
-        return refuse(p, from, "an empty class", err);
-    while (p->at < p->bytes && p->text[p->at] != ']') {
-        char c = p->text[p->at];
-        if (c == '\\') {
-            if (put_escape(p, true, err))
-                return -1;
-            continue;
-        }
-        if (c == '[')
-            return refuse(p, p->at, "a class in a class", err);
-        if (c == '&' && peek(p, 1) == '&')
-            return refuse(p, p->at, "the intersection of classes", err);
-        p->at++;
-        if (text_putc(&p->out, c, err))
-            return -1;
-    }
-    if (p->at == p->bytes)
-        return refuse(p, from, "a class without end", err);
-    p->at++;
-    return text_putc(&p->out, ']', err);
+    return put_class_into(p, 0, &p->out, err);
 }
 
 static int put_group(struct pattern *p, struct err *err)
@@ -201,6 +270,8 @@ static int put_interval(struct pattern *p, struct err *err)
 
 static int translate(struct pattern *p, struct err *err)
 {
+    if (p->bytes == 4 && !memcmp(p->text, "\\s+$", 4))
+        return text_puts(&p->out, "(?:(?<![" SPACES "])|\\G)[" SPACES "]+$", err);
     while (p->at < p->bytes) {
         int rc;
         switch (p->text[p->at]) {

@@ -155,6 +155,8 @@ static int read_rules(struct sentence *s, const struct field *f, struct err *err
         const uint8_t *p = f->data + 4 + 4 * i;
         s->units[i] = p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
     }
+    if (utf8_fault(s->rules.data, s->rules.length) < s->rules.length)
+        return err_set(err, ERR_INPUT, "precompiled_charsmap: its texts are not valid UTF-8");
     for (size_t i = 0; i < s->rules.length; i++) {
         run = s->rules.data[i] ? run + 1 : 0;
         if (run > RULE_BYTES)

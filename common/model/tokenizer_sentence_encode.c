@@ -38,7 +38,7 @@ static bool rule_find(const struct sentence *s, const char *text, size_t bytes, 
         if (!(unit >> 8 & 1))
             continue;
         size_t at = node < s->n_units ? s->units[node] & ~(1u << 31) : SIZE_MAX;
-        if (at < s->rules.length) {
+        if (at < s->rules.length && (s->rules.data[at] & 0xC0) != 0x80) {   /* no text begins within a character */
             *out = (struct slice){ s->rules.data + at, strlen(s->rules.data + at), i + 1 };
             found = true;
         }
@@ -184,10 +184,12 @@ static int encode_bpe(struct joiner *j, struct err *err)
     struct bpe_scratch *b = &j->scratch->bpe;
     const char *text = j->scratch->text.data;
     size_t n;
-    if (j->s->has_unused && mem_grow(&j->scratch->joints, &j->scratch->joint_room, j->s->count, sizeof *j->scratch->joints, err))
-        return -1;
-    if (j->s->has_unused)
-        memset(j->scratch->joints, 0, j->s->count * sizeof *j->scratch->joints);
+    struct sentence_scratch *scratch = j->scratch;
+    if (j->s->has_unused) {
+        if (mem_grow(&scratch->joints, &scratch->joint_room, j->s->count, sizeof *scratch->joints, err))
+            return -1;
+        memset(scratch->joints, 0, j->s->count * sizeof *scratch->joints);
+    }
     if (split_symbols(j, &n, err))
         return -1;
     b->n_heap = 0;

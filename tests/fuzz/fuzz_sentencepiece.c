@@ -6,7 +6,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    static const char text[] = "  ab  abc\t<s>aab\n dog\xEF\xBC\xA1\xCC\x8A e\xCC\x81 \xE4\xB8\xAD\xF0\x9F\x98\x80</s> \0 aaaaaaaa ";
+    static const char text[] = "  ab  abc\t<s>aab\n dog"
+                               "\xEF\xBC\xA1\xCC\x8A e\xCC\x81 \xE4\xB8\xAD\xF0\x9F\x98\x80</s> \0 aaaaaaaa ";
     struct text_segment segments[2] = { { 20, true }, { sizeof text - 1 - 20, false } };
     struct tokenizer *t = NULL;
     struct tokens tokens = {0};

@@ -82,7 +82,8 @@ static void pocket_ids_are_those_of_the_package(void **state)
 static void every_kind_of_element_gives_the_ids_of_the_package(void **state)
 {
     static const char *const names[] = {
-        "prefix", "flags", "chain", "whole", "three", "lines", "previous", "contiguous", "removed"
+        "prefix", "flags", "chain", "whole", "three", "lines", "previous", "contiguous", "removed",
+        "llama3", "qwen2", "nested", "kimi"
     };
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -377,8 +378,11 @@ static void what_is_not_supported_is_named(void **state)
         { PRE "{\"id\":1,\"content\":\"a\"}" MID LEVEL MODEL, "added_tokens[0]" },
         { PRE "{\"id\":7,\"content\":\"\"}" MID LEVEL MODEL, "0 bytes" },
         { PRE MID SPLIT("a{1,3}+") MODEL, "after an interval" },
-        { PRE MID SPLIT("[a&&b]") MODEL, "intersection" },
-        { PRE MID SPLIT("[a[b]]") MODEL, "class in a class" },
+        { PRE MID SPLIT("[&&b]") MODEL, "intersection" },
+        { PRE MID SPLIT("[a&&]") MODEL, "intersection" },
+        { PRE MID SPLIT("[a[b]") MODEL, "class without end" },
+        { PRE MID SPLIT("[a[:alpha:]]") MODEL, "named class" },
+        { PRE MID SPLIT("[[[[[[[[[[a]]]]]]]]]]") MODEL, "so deep" },
         { PRE MID SPLIT("\\\\K") MODEL, "escape" },
         { PRE MID SPLIT("(?<x>a)") MODEL, "group" },
         { PRE MID SPLIT("(a") MODEL, "pattern" },

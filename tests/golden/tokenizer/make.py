@@ -138,6 +138,13 @@ R3 = (r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|"
       r"[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|"
       r"\s+(?!\S)|\s+")
 
+R1 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+UPPER = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}"
+LOWER = r"\p{Ll}\p{Lm}\p{Lo}\p{M}"
+KIMI = (r"[\p{Han}]+|[^\r\n\p{L}\p{N}]?[" + UPPER + r"&&[^\p{Han}]]*[" + LOWER + r"&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+        r"[^\r\n\p{L}\p{N}]?[" + UPPER + r"&&[^\p{Han}]]+[" + LOWER + r"&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+        r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+
 VARIANTS = {
     # GPT-2's own pattern, a space in front, merges in the old spelling, bos and eos
     "prefix": small(
@@ -185,6 +192,14 @@ VARIANTS = {
                                                {"type": "Digits", "individual_digits": False}, LEVEL)),
     "removed": small(pre_tokenizer=sequence(split(r"(?i:x|the)", "Removed"), split(r"\W|^b|o$", "Contiguous",
     invert=True), LEVEL)),
+}
+
+# patterns of families, and classes in classes
+PATTERNS = {
+    "llama3": small(model={"ignore_merges": True}, pre_tokenizer=sequence(split(R1), LEVEL)),
+    "qwen2": small(normalizer={"type": "NFC"}, pre_tokenizer=sequence(split(R1.replace("{1,3}", "")), LEVEL)),
+    "nested": small(pre_tokenizer=sequence(split(r"[^a-e[\p{N}&&[^3-5]]\s]+|[[aeiou]&&[a-i&&[^e]]]"), LEVEL)),
+    "kimi": small(pre_tokenizer=sequence(split(KIMI), LEVEL)),
 }
 
 
@@ -308,6 +323,8 @@ def write_sentence_cases(name, tokenizer, texts, seed):
         for _ in range(24):
             most = rng.choice([60, 259, tokenizer.get_vocab_size()])
             write_decoded(out, tokenizer, {"random": [rng.randrange(most) for _ in range(rng.randint(1, 12))]})
+        if tokenizer.get_added_tokens_decoder():
+            write_decoded(out, tokenizer, {"random": 2 * sorted(tokenizer.get_added_tokens_decoder())})
 
 
 def encoded(tokenizer, text):
@@ -416,7 +433,7 @@ def main():
     pocket = Tokenizer.from_file(os.path.join(POCKET, "model/tokenizer.json"))
     check_prompts(pocket)
     write_cases("pocket", pocket, CORPUS + random_texts(60, 1))
-    for number, (name, variant) in enumerate([*VARIANTS.items(), *SENTENCE.items()]):
+    for number, (name, variant) in enumerate([*VARIANTS.items(), *SENTENCE.items(), *PATTERNS.items()]):
         text = json.dumps(variant, ensure_ascii=True, separators=(",", ":"))
         with open(os.path.join(HERE, name + ".json"), "w", encoding="ascii", newline="\n") as out:
             out.write(text + "\n")
