@@ -1,0 +1,125 @@
+#!/usr/bin/env bats
+# Every example in a man page runs as it is written, in a folder that has the files it names. An example is a line `.Dl` or a
+# block `.Bd -literal` whose first word is a program; a block that begins with a brace is the file that the text before it names.
+
+load common
+
+# Splits the examples of page $1 into files: 01.sh, 02.sh, ... in order, and the files that the page shows.
+extract() {
+    awk '
+        function text(line) { gsub(/\\e/, "\\", line); gsub(/\\-/, "-", line); gsub(/\\&/, "", line); gsub(/\\\(aq/, "\047", line); return line }
+        function begin_script() { file = sprintf("%02d.sh", ++number) }
+        /^\.Sh / { inside = ($2 == "EXAMPLES" || FILENAME ~ /\.7$/) }
+        !inside { next }
+        /^\.Pa / { named = $2 }
+        /^\.Dl / { begin_script(); print text(substr($0, 5)) > file; close(file); next }
+        /^\.Bd -literal/ { block = 1; first = 1; next }
+        /^\.Ed/ { if (block) close(file); block = 0; next }
+        block {
+            if (first && /^[{[]/) file = named
+            else if (first) begin_script()
+            first = 0
+            print text($0) > file
+        }' "$1"
+}
+
+# What the examples name, made from the pocket model: small, since all that matters is that they run.
+sandbox() {
+    mkdir -p "$1"
+    cd "$1"
+    ln -s "$MOE_POCKET" pocket.moe
+    ln -s "$MOE_POCKET" olmoe.moe
+    cp -r "$MOE_MODELS/pocket/model" olmoe              # no link: tar would put that into its archive
+    ln -s "$MOE_MODELS/pocket/draft" draft
+    head -n 3 "$MOE_MODELS/pocket/calib.jsonl" > calib.jsonl
+    head -n 2 "$MOE_MODELS/pocket/heldout.jsonl" > prompts.jsonl
+}
+
+setup_file() {
+    load common
+    export WORK="$BATS_FILE_TMPDIR"
+    sandbox "$WORK/common"
+    moe-convert -q draft -o draft.moe
+    moe-profile -q -m pocket.moe -n 8 calib.jsonl -o routes.moes
+    moe-coact rank-experts routes.moes -o rank.moes
+    moe-decode -q -m pocket.moe -n 8 --draft ngram prompts.jsonl --stream decode.moes > /dev/null
+}
+
+run_page() {
+    local page=$top/man/$1 script
+    mkdir -p "$WORK/$1"
+    cd "$WORK/$1"
+    cp -rd "$WORK"/common/* .
+    extract "$page"
+    ls [0-9][0-9].sh > /dev/null || { echo "$1 has no examples"; return 1; }
+    # Two examples write more than a gigabyte: as they are only when there is time for it.
+    [ "$MOE_LONG" ] || sed -i 's/ --expert-ffn 4096 / --expert-ffn 96 /; s/^\(moe-convert synthetic .*\)$/\1 --dry-run/' [0-9][0-9].sh
+    for script in [0-9][0-9].sh; do
+        grep -q "moe-" "$script" || { echo "$1: no command of this toolkit in: $(cat "$script")"; return 1; }
+        run bash -e -o pipefail "$script" < /dev/null
+        [ "$status" -eq 141 ] && grep -q '^yes ' "$script" && run bash -e "$script" < /dev/null       # yes(1) always ends by SIGPIPE
+        [ "$status" -eq 0 ] || { echo "$1: $(cat "$script")"; echo "exit status $status: $output"; return 1; }
+    done
+    rm -f ./*.moe
+}
+
+@test "every command has a page with examples" {
+    for name in $(commands); do
+        mkdir -p "$WORK/has"
+        cd "$WORK/has"
+        rm -f [0-9][0-9].sh
+        extract "$top/man/$name.1"
+        ls [0-9][0-9].sh > /dev/null || { echo "man/$name.1 has no examples"; return 1; }
+    done
+}
+
+@test "the examples of moe(7) run" { run_page moe.7; }
+
+@test "the examples of moe-bench(1) run" { run_page moe-bench.1; }
+
+@test "the examples of moe-coact(1) run" { run_page moe-coact.1; }
+
+@test "the examples of moe-convert(1) run" { run_page moe-convert.1; }
+
+@test "the examples of moe-decode(1) run" { run_page moe-decode.1; }
+
+@test "the examples of moe-profile(1) run" { run_page moe-profile.1; }
+
+@test "the examples of moe-view(1) run" { run_page moe-view.1; }
+
+@test "no page is left out above" {
+    for page in "$top"/man/moe*.[17]; do
+        grep -q "run_page $(basename "$page")" "$BATS_TEST_FILENAME" || { echo "$page"; return 1; }
+    done
+}
+
+# Subcommands that scripts count on, and what every command takes: a name may be added, none may go.
+@test "the names that others rely on are there" {
+    while read -r name subcommands; do
+        "$name" --help=spec > "$BATS_TEST_TMPDIR/spec"
+        for word in $subcommands; do
+            grep -q "^subcommand	$word	" "$BATS_TEST_TMPDIR/spec" || { echo "$name $word is gone"; return 1; }
+        done
+    done <<'NAMES'
+moe-convert build synthetic inflate list
+moe-coact rank-experts coverage union locality merge
+moe-bench run report roofline
+moe-profile
+moe-decode
+moe-view
+NAMES
+    while read -r name options; do
+        "$name" --help=spec > "$BATS_TEST_TMPDIR/spec"
+        for option in help version $options; do
+            awk -F '\t' -v option="$option" '$1 == "option" && $3 == option { found = 1 } END { exit !found }' \
+                "$BATS_TEST_TMPDIR/spec" || { echo "$name --$option is gone"; return 1; }
+        done
+    done <<'NAMES'
+moe-convert output dtype expert-dtype dry-run quiet progress threads
+moe-profile model output max-tokens record shard draft policy budget rank text quiet device threads seed progress
+moe-coact output by budget rank svg json csv text phase force quiet
+moe-decode model output max-tokens temperature top-p top-k min-p stop ignore-eos draft draft-length policy budget rank budget-mode stream record json chat field whole template-arg prompt device threads seed force quiet progress
+moe-bench output device threads text markdown csv json
+moe-view verify json csv type sequence layer output
+NAMES
+}
