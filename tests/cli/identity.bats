@@ -12,6 +12,7 @@ setup_file() {
     for task in math code extract summ; do
         grep "\"task\": \"$task\"" "$MOE_MODELS/pocket/heldout.jsonl" | head -n 4
     done > prompts.jsonl
+    echo '{"id": "at once", "prompt": "Paris is"}' >> prompts.jsonl         # the models differ in the first token
     suite three.json '{"name": "none"}, {"name": "other", "model": "draft"},
                       {"name": "B4", "draft": "ngram", "draft-length": 8, "budget": 4}' '"reference": "none"'
     moe-bench identity --json three.json > three.jsonl || [ $? = 1 ]
@@ -63,6 +64,11 @@ grids() {
     [[ "$output" == *"reference  token $(jq .reference_token.id <<< "$first") $(jq .reference_token.text <<< "$first"), "* ]]
     [[ "$output" == *"here       token $(jq .token.id <<< "$first") $(jq .token.text <<< "$first"), "* ]]
     [[ "${lines[-1]}" == "moe-bench: setting 'other' differs from 'none': prompt "* ]]
+    jq -s -e 'any(.[]; .prompt == "at once" and .index == 0)' three.jsonl
+    # Of two settings that differ the first in the suite is the one that is told.
+    run moe-bench identity --strict three.json
+    [ "$status" = 1 ]
+    [[ "$output" == *"first difference: 'other' from 'none'"* ]]
 }
 
 # What moe-decode makes of the prompts: [id, token ids, prompt's length] by model and options.
@@ -82,21 +88,31 @@ decoded() { moe-decode -q -n 48 --json "$@" prompts.jsonl | jq -c '{id, tokens, 
     done
 }
 
+# The margin at a position of the text of prompt $1, from the logits of every token that is part of it.
+margin() {
+    local prompt=$1 position=$2
+    shift 2
+    jq -c --arg id "$prompt" 'select(.id == $id)' prompts.jsonl > one.jsonl
+    moe-profile -q -n 48 --record logits "$@" one.jsonl | moe-view --json | jq -s --argjson position "$position" '
+        [.[] | select(.type == "route") | . as $r | range(.n) | select($r.accepted == null or $r.accepted[.] == 1) |
+         $r.logits[.]][$position - 1] | sort | .[-1] - .[-2]'
+}
+
 @test "a margin is that of the logits at the place" {
-    jq -c 'select(.type == "difference" and .setting == "other" and .token and .reference_token) |
-           [.prompt, .position, .token.margin, .reference_token.margin]' three.jsonl | head -n 3 > margins.jsonl
-    [ -s margins.jsonl ]
-    while read -r line; do
-        jq -c --argjson line "$line" 'select(.id == $line[0])' prompts.jsonl > one.jsonl
-        for model in draft pocket; do
-            moe-profile -q -m $model.moe -n 48 --record route,logits one.jsonl | moe-view --json |
-                jq -c --argjson line "$line" --arg model $model '
-                    select(.type == "route" and .pos <= $line[1] - 1 and $line[1] - 1 < .pos + .n) |
-                    .logits[$line[1] - 1 - .pos] | sort | (.[-1] - .[-2]) - (if $model == "draft" then $line[2] else $line[3] end) |
-                    fabs < 1e-5' > right
-            [ "$(cat right)" = true ]
-        done
-    done < margins.jsonl
+    for other in other B4; do
+        if [ $other = other ]; then how="-m draft.moe"; else how="-m pocket.moe -d ngram -K 8 -B 4"; fi
+        jq -c --arg other $other 'select(.type == "difference" and .setting == $other and .token and .reference_token)' \
+            three.jsonl | head -n 4 > places.jsonl
+        [ "$(wc -l < places.jsonl)" = 4 ]
+        while read -r place; do
+            prompt=$(jq -r .prompt <<< "$place") position=$(jq .position <<< "$place")
+            there=$(margin "$prompt" "$position" $how < /dev/null)
+            here=$(margin "$prompt" "$position" -m pocket.moe < /dev/null)
+            jq -e --argjson there "$there" --argjson here "$here" '
+                (.token.margin - $there | fabs) < 1e-5 and (.reference_token.margin - $here | fabs) < 1e-5' <<< "$place" ||
+                { echo "$other, $prompt: $there and $here"; false; }
+        done < places.jsonl
+    done
 }
 
 @test "what may differ is reported apart, and decides only under --strict" {
@@ -120,6 +136,20 @@ decoded() { moe-decode -q -n 48 --json "$@" prompts.jsonl | jq -c '{id, tokens, 
         '"limits": {"prompts": 2, "max-tokens": 12}'
     moe-bench identity --json machine.json > machine.jsonl
     [ "$(jq -r 'select(.type == "setting") | .reference' machine.jsonl | paste -sd,)" = none,plain,plain,ref,ref ]
+}
+
+@test "prompts are taken in the order that a setting says" {
+    # With no room for any prompt, the one that is named is the first that was tried.
+    tried() {
+        suite s.json "{\"name\": \"none\", \"order\": \"$1\"}, {\"name\": \"K4\", \"draft\": \"ngram\"}"
+        run moe-bench identity -c 2 s.json
+        [ "$status" = 2 ]
+        sed 's/.*prompts.jsonl:\([0-9]*\).*/\1/' <<< "$output"
+    }
+    [ "$(tried given)" = 1 ]
+    [ "$(tried reversed)" = 17 ]
+    [ "$(tried shuffled:1)" != "$(tried shuffled:3)" ]
+    [ "$(tried shuffled:3)" = "$(tried shuffled:3)" ]
 }
 
 @test "what cannot be compared is refused" {
