@@ -149,7 +149,7 @@ static void output_free(struct output **address)
     struct output *out = *address;
     if (!out)
         return;
-    if (out->fd >= 0 && !is_standard(out->path))
+    if (out->fd >= 0 && !is_standard(out->path))        /* a descriptor comes after the name */
         close(out->fd);
     if (out->slot >= 0) {
         if (atomic_load(&slots[out->slot].state) == SLOT_NAMED)
@@ -231,10 +231,7 @@ int output_open(struct output **address, const char *path, struct err *err)
     out->path = mem_string(path, err);
     out->buffer = mem_alloc(BUFFER_BYTES, 1, err);
     if (!out->path || !out->buffer || output_begin(out, err)) {
-        if (!out->path)
-            mem_free(&out);
-        else
-            output_free(&out);
+        output_free(&out);
         return -1;
     }
     *address = out;

@@ -14,7 +14,9 @@ setup_file() {
     done > prompts.jsonl
     echo '{"id": "at once", "prompt": "Paris is"}' >> prompts.jsonl         # the models differ in the first token
     suite three.json '{"name": "none"}, {"name": "other", "model": "draft"},
-                      {"name": "B4", "draft": "ngram", "draft-length": 8, "budget": 4}' '"reference": "none"'
+                      {"name": "B4", "draft": "ngram", "draft-length": 8, "budget": 4},
+                      {"name": "tree", "draft": "model:file=draft.moe", "tree": "dynamic:total=24,depth=4,topk=4", "budget": 4}' \
+        '"reference": "none"'
     moe-bench identity --json three.json > three.jsonl || [ $? = 1 ]
 }
 
@@ -99,8 +101,12 @@ margin() {
 }
 
 @test "a margin is that of the logits at the place" {
-    for other in other B4; do
-        if [ $other = other ]; then how="-m draft.moe"; else how="-m pocket.moe -d ngram -K 8 -B 4"; fi
+    for other in other B4 tree; do
+        case $other in
+        other) how="-m draft.moe" ;;
+        B4) how="-m pocket.moe -d ngram -K 8 -B 4" ;;
+        tree) how="-m pocket.moe -d model:file=draft.moe --tree dynamic:total=24,depth=4,topk=4 -B 4" ;;
+        esac
         jq -c --arg other $other 'select(.type == "difference" and .setting == $other and .token and .reference_token)' \
             three.jsonl | head -n 4 > places.jsonl
         [ "$(wc -l < places.jsonl)" = 4 ]
