@@ -335,6 +335,34 @@ static void long_words_and_runs_take_seconds_at_most(void **state)
     tokenizer_free(&t);
 }
 
+static void ten_megabytes_of_anything_take_seconds(void **state)
+{
+    static const char *const names[] = { "llama3.json", "chain.json", "first.json", "sp-bpe.model", "sp-unigram.model" };
+    static const char *const unit[] = { "a", " ", "\xF0\x9F\x98\x80" };
+    const size_t bytes = 10000000;
+    struct tokens tokens = {0};
+    (void)state;
+    if (!getenv("MOE_LONG") || getenv("MOE_SANITIZED"))
+        skip();
+    char *text = malloc(bytes);
+    for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
+        char path[1200];
+        snprintf(path, sizeof path, "%s/../golden/tokenizer/%s", unit_models(), names[n]);
+        struct tokenizer *t = load(path);
+        for (size_t k = 0; k < sizeof unit / sizeof *unit; k++) {
+            clock_t begin = clock();
+            for (size_t i = 0; i < bytes; i++)
+                text[i] = i + 4 < bytes ? unit[k][i % strlen(unit[k])] : '1';
+            tokens.n = 0;
+            assert_int_equal(tokenizer_encode(t, text, bytes, 0, &tokens, NULL), 0);
+            assert_true(clock() - begin < 30 * CLOCKS_PER_SEC);
+        }
+        tokenizer_free(&t);
+    }
+    free(text);
+    tokens_free(&tokens);
+}
+
 static void invalid_utf8_is_refused_with_its_place(void **state)
 {
     struct tokenizer *t = load_pocket();
@@ -512,6 +540,7 @@ int main(void)
         cmocka_unit_test(special_tokens_show_when_asked),
         cmocka_unit_test(content_cannot_make_special_tokens),
         cmocka_unit_test(long_words_and_runs_take_seconds_at_most),
+        cmocka_unit_test(ten_megabytes_of_anything_take_seconds),
         cmocka_unit_test(invalid_utf8_is_refused_with_its_place),
         cmocka_unit_test(what_is_not_supported_is_named),
         cmocka_unit_test(models_that_are_none_are_refused_by_name),
