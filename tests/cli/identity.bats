@@ -15,7 +15,8 @@ setup_file() {
     echo '{"id": "at once", "prompt": "Paris is"}' >> prompts.jsonl         # the models differ in the first token
     suite three.json '{"name": "none"}, {"name": "other", "model": "draft"},
                       {"name": "B4", "draft": "ngram", "draft-length": 8, "budget": 4},
-                      {"name": "tree", "draft": "model:file=draft.moe", "tree": "dynamic:total=24,depth=4,topk=4", "budget": 4}' \
+                      {"name": "tree", "draft": "model:file=draft.moe", "tree": "dynamic:total=24,depth=4,topk=4",
+                       "budget": 4}' \
         '"reference": "none"'
     moe-bench identity --json three.json > three.jsonl || [ $? = 1 ]
 }
@@ -108,7 +109,7 @@ margin() {
         tree) how="-m pocket.moe -d model:file=draft.moe --tree dynamic:total=24,depth=4,topk=4 -B 4" ;;
         esac
         jq -c --arg other $other 'select(.type == "difference" and .setting == $other and .token and .reference_token)' \
-            three.jsonl | head -n 4 > places.jsonl
+            three.jsonl | tail -n 4 > places.jsonl
         [ "$(wc -l < places.jsonl)" = 4 ]
         while read -r place; do
             prompt=$(jq -r .prompt <<< "$place") position=$(jq .position <<< "$place")
@@ -137,7 +138,8 @@ margin() {
 }
 
 @test "threads, devices and instruction sets are settings" {
-    suite machine.json '{"name": "none"}, {"name": "plain", "isa": "plain"}, {"name": "plain K2", "isa": "plain", "draft": "ngram"},
+    suite machine.json '{"name": "none"}, {"name": "plain", "isa": "plain"},
+                        {"name": "plain K2", "isa": "plain", "draft": "ngram"},
                         {"name": "ref", "device": "ref"}, {"name": "ref K2", "device": "ref", "draft": "ngram", "threads": 2}' \
         '"limits": {"prompts": 2, "max-tokens": 12}'
     moe-bench identity --json machine.json > machine.jsonl
