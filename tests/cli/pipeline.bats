@@ -147,7 +147,7 @@ setup() { cd "$WORK"; }
     moe-profile -q -m pocket.moe - < /dev/null | moe-coact rank-experts 2> ranker |
         moe-decode -q -m pocket.moe --budget 12 --rank - prompts.jsonl 2> decoder > text && return 1
     [ ! -s text ]
-    grep -q "profile some prompts" ranker
+    grep -q "nothing to rank by; profile prompts" ranker
 }
 
 @test "ranking and prompts cannot both come from standard input" {

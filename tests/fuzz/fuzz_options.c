@@ -8,6 +8,7 @@
 #include "common/decode/settings.h"
 #include "common/draft/drafter.h"
 #include "common/policy/policy.h"
+#include "common/policy/shape.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { WORDS_MAX = 64 };
@@ -50,13 +51,18 @@ static void open_settings(const struct decode_settings *s)
     struct budget *budget = NULL;
     struct drafter *drafter = NULL;
     struct policy *policy = NULL;
+    struct shape *shape = NULL;
     struct text note = {0};
     check_fault(budget_open(&budget, &budget_options, &model, &note, &err), &err);
     if (s->draft && !strstr(s->draft, "file="))
         check_fault(drafter_open(&drafter, s->draft, &drafter_setup, &err), &err);
-    if (s->policy)
+    if (!s->tree || !strstr(s->tree, "file="))
+        check_fault(shape_open(&shape, s->tree, &err), &err);
+    policy_setup.shape = shape;
+    if (s->policy && shape)
         check_fault(policy_open(&policy, s->policy, &policy_setup, &err), &err);
     policy_close(&policy);
+    shape_close(&shape);
     drafter_close(&drafter);
     budget_close(&budget);
     text_free(&note);
