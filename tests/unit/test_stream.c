@@ -488,7 +488,6 @@ static int piped(int (*produce)(struct writer *, int wait_fd), struct err *err, 
         int rc = writer_open(&out, fifo, &header, NULL) || produce(out, go[0]);
         _exit(rc);
     }
-    close(go[0]);
     struct reader *in = NULL;
     const struct record *record;
     int more = reader_open(&in, fifo, STREAM_ROUTE, NULL, err);
@@ -504,6 +503,7 @@ static int piped(int (*produce)(struct writer *, int wait_fd), struct err *err, 
         }
     }
     reader_close(&in);
+    close(go[0]);                                   /* open until here: a child that has ended does not read any more */
     close(go[1]);
     int status;
     waitpid(child, &status, 0);
