@@ -273,7 +273,8 @@ static int claim_files(struct walk *walk, struct err *err)
         const char *value = file_of(walk, option);
         bool input = option->kind == OPT_KIND_INPUT;
         if (value && (claim_name(walk, option, value, err) ||
-                      claim_standard(input ? &walk->input : &walk->output, input ? "input" : "output", option->name, value, err)))
+                      claim_standard(input ? &walk->input : &walk->output, input ? "input" : "output", option->name, value,
+                                     err)))
             return -1;
     }
     return 0;
