@@ -16,8 +16,8 @@
 static const char PRODUCER[] = "moe-convert " MOE_VERSION;
 
 enum { KEEP = 0, NOT_GIVEN = -1 };      /* of the choices below; the others stand in the order of enum weight_format */
-static const char *const kept_formats[] = {"keep", "f32", "f16", "bf16", NULL};
-static const char *const plain_formats[] = {"f32", "f16", "bf16", NULL};
+static const char *const kept_formats[] = {"keep", "f32", "f16", "bf16", "q8", "q4", NULL};
+static const char *const plain_formats[] = {"f32", "f16", "bf16", "q8", "q4", NULL};
 
 struct build_args {
     const char *source, *output, *name;
@@ -31,7 +31,8 @@ struct build_args {
     OPT_THREADS(args, threads)
 
 static const struct opt build_options[] = {
-    OPT_CHOICE(0, "dtype", struct build_args, dtype, kept_formats, "store matrices so; vectors are always f32"),
+    OPT_CHOICE(0, "dtype", struct build_args, dtype, kept_formats,
+               "store matrices so; q8 and q4 keep embedding and router, and vectors are always f32"),
     OPT_CHOICE(0, "expert-dtype", struct build_args, expert_dtype, kept_formats, "store the routed experts so; as --dtype says "
                "if not given"),
     OPT_STRING(0, "name", struct build_args, name, "NAME", "call the model so; like its folder or file if not given"),
@@ -127,7 +128,8 @@ static const struct opt synthetic_options[] = {
     OPT_STRING(0, "like", struct synthetic_args, like, "NAME|FILE", "take the shape of a known model, or of a config.json"),
     OPT_COUNT('l', "layers", struct synthetic_args, layers, 1, LAYERS_MAX,
               "make N layers; as many as the model has if not given"),
-    OPT_CHOICE(0, "dtype", struct synthetic_args, dtype, plain_formats, "store matrices so; vectors are always f32"),
+    OPT_CHOICE(0, "dtype", struct synthetic_args, dtype, plain_formats,
+               "store matrices so; q8 and q4 keep embedding and router, and vectors are always f32"),
     OPT_CHOICE(0, "expert-dtype", struct synthetic_args, expert_dtype, plain_formats,
                "store the routed experts so; as --dtype says if not given"),
     OPT_STRING(0, "name", struct synthetic_args, name, "NAME", "call the model so; like the shape if not given"),

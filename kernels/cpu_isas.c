@@ -5,9 +5,9 @@ extern const struct cpu_isa cpu_isa_plain;
 
 #if defined(__x86_64__)
 
-extern const struct cpu_isa cpu_isa_avx512, cpu_isa_avx2;
+extern const struct cpu_isa cpu_isa_avx512vnni, cpu_isa_avx512, cpu_isa_avx2;
 
-static const struct cpu_isa *const FROM_AVX512[] = {&cpu_isa_avx512, &cpu_isa_avx2, &cpu_isa_plain, NULL};
+static const struct cpu_isa *const FROM_VNNI[] = {&cpu_isa_avx512vnni, &cpu_isa_avx512, &cpu_isa_avx2, &cpu_isa_plain, NULL};
 
 /* What the makefile lets the compiler use for each of them. */
 static int has_avx2(void)
@@ -21,9 +21,11 @@ static int has_avx512(void)
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
 
+static int has_vnni(void) { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
+
 const struct cpu_isa *const *cpu_isas(void)
 {
-    return FROM_AVX512 + (has_avx512() ? 0 : has_avx2() ? 1 : 2);
+    return FROM_VNNI + (has_vnni() ? 0 : has_avx512() ? 1 : has_avx2() ? 2 : 3);
 }
 
 #else

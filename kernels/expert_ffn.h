@@ -13,9 +13,11 @@
  * inner    [rows*slots][inner]   f32   scratch
  * partial  [rows*slots][hidden]  f32   scratch
  * group    [experts + 1 + 2*rows*slots] i32   scratch: rows grouped by expert
+ * quantised scratch for weights in q8 and q4, none for others: struct quantised, the larger of
+ *          [rows][quantised_blocks(hidden)] and [rows*slots][quantised_blocks(inner)]
  *
- * Order:  each product as in linear.h (two chains over k, even and odd); silu(g) = g / (1 + plain_exp(-g)), times up;
- *         partial = the product with Wdown; out = fma(weight times scale, partial, out) in slot order. A row's bits depend on nothing but
+ * Order:  each product as in linear.h; silu(g) = g / (1 + plain_exp(-g)), times up; partial = the product with Wdown;
+ *         out = fma(weight times scale, partial, out) in slot order. A row's bits depend on nothing but
  *         that row: not on rows, their order, threads, or what others route to.
  * Cost:   each wanted expert's block is read once, whole, zeros included. Cannot fail: shapes were checked before. */
 #ifndef MOE_KERNELS_EXPERT_FFN_H
@@ -25,7 +27,7 @@
 #include "kernels/formats.h"
 
 struct expert_ffn_args {
-    struct buffer in, out, expert, weight, table, inner, partial, group;
+    struct buffer in, out, expert, weight, table, inner, partial, group, quantised;
     enum weight_format format;
     float scale;                         /* 0: none */
     int rows, slots, experts, hidden, inner_width;

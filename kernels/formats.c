@@ -1,5 +1,6 @@
 #include "kernels/formats.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "common/base/float.h"
@@ -7,7 +8,15 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "weights are mapped and used as they lie in the file");
 
-static const char *const NAMES[FORMAT_COUNT] = {[FORMAT_F32] = "f32", [FORMAT_F16] = "f16", [FORMAT_BF16] = "bf16"};
+static const char *const NAMES[FORMAT_COUNT] = {
+    [FORMAT_F32] = "f32", [FORMAT_F16] = "f16", [FORMAT_BF16] = "bf16", [FORMAT_Q8] = "q8", [FORMAT_Q4] = "q4"};
+
+/* A step of a unit: so many inputs of all outputs lie in so many bytes. */
+static const int STEP_INPUTS[FORMAT_COUNT] = {
+    [FORMAT_F32] = 1, [FORMAT_F16] = 2, [FORMAT_BF16] = 2, [FORMAT_Q8] = BLOCK_INPUTS, [FORMAT_Q4] = BLOCK_INPUTS};
+static const size_t STEP_BYTES[FORMAT_COUNT] = {
+    [FORMAT_F32] = UNIT_STEP_BYTES, [FORMAT_F16] = UNIT_STEP_BYTES, [FORMAT_BF16] = UNIT_STEP_BYTES,
+    [FORMAT_Q8] = Q8_BLOCK_BYTES, [FORMAT_Q4] = Q4_BLOCK_BYTES};
 
 const char *format_name(enum weight_format format) { return NAMES[format]; }
 
@@ -21,14 +30,20 @@ bool format_by_name(const char *name, enum weight_format *out)
     return false;
 }
 
-static bool checked_unit_bytes(enum weight_format format, int64_t inputs, size_t *bytes)
+float format_limit(enum weight_format format)
 {
-    uint64_t steps = format == FORMAT_F32 ? (uint64_t)inputs : (uint64_t)inputs / 2 + (uint64_t)inputs % 2;
-    return inputs >= 1 && steps <= SIZE_MAX && size_mul((size_t)steps, UNIT_STEP_BYTES, bytes);
+    const float f16 = 65520.0f;                             /* and above round to infinity */
+    return format == FORMAT_F16 ? f16 : format == FORMAT_Q8 ? f16 * 127 : format == FORMAT_Q4 ? f16 * 8 : INFINITY;
 }
 
 /* Units of `width` that hold `count` things. */
 static uint64_t units_of(int64_t count, int width) { return (uint64_t)(count - 1) / (uint64_t)width + 1; }
+
+static bool checked_unit_bytes(enum weight_format format, int64_t inputs, size_t *bytes)
+{
+    uint64_t steps = units_of(inputs, STEP_INPUTS[format]);
+    return inputs >= 1 && steps <= SIZE_MAX && size_mul((size_t)steps, STEP_BYTES[format], bytes);
+}
 
 bool matrix_bytes(enum weight_format format, int64_t outputs, int64_t inputs, size_t *bytes)
 {
@@ -49,8 +64,7 @@ bool expert_bytes(enum weight_format format, int64_t hidden, int64_t inner, size
 
 size_t unit_bytes(enum weight_format format, int inputs)
 {
-    size_t steps = format == FORMAT_F32 ? (size_t)inputs : ((size_t)inputs + 1) / 2;
-    return steps * UNIT_STEP_BYTES;
+    return (size_t)units_of(inputs, STEP_INPUTS[format]) * STEP_BYTES[format];
 }
 
 size_t expert_down_offset(enum weight_format format, int hidden, int inner)
@@ -58,7 +72,7 @@ size_t expert_down_offset(enum weight_format format, int hidden, int inner)
     return unit_bytes(format, hidden) * (size_t)units_of(inner, UNIT_INNER);
 }
 
-/* Byte offset in a unit of the value of one output (0..31) and one input. */
+/* Byte offset in a unit of the value of one output (0..31) and one input, not of a quantised format. */
 static size_t offset_in_unit(enum weight_format format, int output, int input)
 {
     size_t o = (size_t)output, k = (size_t)input;
@@ -83,8 +97,67 @@ static void unit_put(enum weight_format format, unsigned char *unit, int output,
     }
 }
 
+/* ---- blocks of q8 and q4 ---- */
+
+/* Byte offset in a block's integers: two groups of inputs share their bytes in q4. */
+static size_t offset_in_block(enum weight_format format, int output, int input)
+{
+    int group = format == FORMAT_Q8 ? input / 4 : input / 8;
+    return (size_t)group * UNIT_STEP_BYTES + (size_t)output * 4 + (size_t)(input % 4);
+}
+
+/* One output's weights of one block, `count` of them (the last block of a row may have fewer than 32). */
+static void block_put(enum weight_format format, unsigned char *block, int output, int count, const float *values)
+{
+    const int low = format == FORMAT_Q8 ? -127 : -8, high = format == FORMAT_Q8 ? 127 : 7;
+    float largest = 0;
+    for (int i = 0; i < count; i++)
+        if (fabsf(values[i]) > fabsf(largest))
+            largest = values[i];
+    uint16_t half = f32_to_f16(format == FORMAT_Q8 ? fabsf(largest) / 127 : largest / -8);
+    float scale = f16_to_f32(half);
+    memcpy(block + STEP_BYTES[format] - BLOCK_SCALE_BYTES + output * 2, &half, sizeof half);
+    for (int i = 0; i < BLOCK_INPUTS; i++) {
+        float exact = i < count && scale != 0 ? rintf(values[i] / scale) : 0;
+        int q = !(exact > (float)low) ? low : exact > (float)high ? high : (int)exact;
+        unsigned char *at = block + offset_in_block(format, output, i);
+        if (format == FORMAT_Q8)
+            *at = (unsigned char)(q + 128);
+        else if (i % 8 < 4)
+            *at = (unsigned char)((*at & 0xf0) | (q + 8));
+        else
+            *at = (unsigned char)((*at & 0x0f) | (q + 8) << 4);
+    }
+}
+
+static void row_put(enum weight_format format, unsigned char *unit, int output, int inputs, const float *values)
+{
+    if (!format_quantised(format)) {
+        for (int k = 0; k < inputs; k++)
+            unit_put(format, unit, output, k, values[k]);
+        return;
+    }
+    for (int k = 0; k < inputs; k += BLOCK_INPUTS, unit += STEP_BYTES[format])
+        block_put(format, unit, output, inputs - k < BLOCK_INPUTS ? inputs - k : BLOCK_INPUTS, values + k);
+}
+
+static int block_integer(enum weight_format format, const unsigned char *block, int output, int input, float *scale)
+{
+    unsigned byte = block[offset_in_block(format, output, input)];
+    uint16_t half;
+    memcpy(&half, block + STEP_BYTES[format] - BLOCK_SCALE_BYTES + output * 2, sizeof half);
+    *scale = f16_to_f32(half);
+    return format == FORMAT_Q8 ? (int)byte - 128 : (int)(input % 8 < 4 ? byte & 15 : byte >> 4) - 8;
+}
+
 static float unit_at(enum weight_format format, const unsigned char *unit, int output, int input)
 {
+    if (format_quantised(format)) {
+        float scale;
+        int q = block_integer(format, unit + (size_t)(input / BLOCK_INPUTS) * STEP_BYTES[format], output, input % BLOCK_INPUTS,
+                              &scale);
+        return (float)q * scale;
+    }
     const unsigned char *at = unit + offset_in_unit(format, output, input);
     if (format == FORMAT_F32) {
         float value;
@@ -108,8 +181,7 @@ static void pack_rows(enum weight_format format, void *packed, int inputs, int w
     for (int r = 0; r < rows; r++) {
         int row = first + r;
         unsigned char *unit = (unsigned char *)packed + unit_bytes(format, inputs) * (size_t)(row / width);
-        for (int k = 0; k < inputs; k++)
-            unit_put(format, unit, shift + row % width, k, values[(size_t)r * (size_t)inputs + (size_t)k]);
+        row_put(format, unit, shift + row % width, inputs, values + (size_t)r * (size_t)inputs);
     }
 }
 
@@ -132,6 +204,13 @@ void expert_pack_down(enum weight_format format, void *packed, int hidden, int i
 float matrix_at(enum weight_format format, const void *packed, int inputs, int output, int input)
 {
     return unit_at(format, unit_of(format, packed, inputs, output, UNIT_OUTPUTS), output % UNIT_OUTPUTS, input);
+}
+
+int matrix_integer(enum weight_format format, const void *packed, int inputs, int output, int input, float *scale)
+{
+    const unsigned char *unit = unit_of(format, packed, inputs, output, UNIT_OUTPUTS);
+    return block_integer(format, unit + (size_t)(input / BLOCK_INPUTS) * STEP_BYTES[format], output % UNIT_OUTPUTS,
+                         input % BLOCK_INPUTS, scale);
 }
 
 float expert_gate_at(enum weight_format format, const void *packed, int hidden, int inner, int row, int column)

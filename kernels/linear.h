@@ -6,10 +6,11 @@
  * weight  MATRIX [outputs][inputs] in any format of formats.h
  * bias    [outputs] f32, or none
  * out     [rows] of out_stride floats, the first `outputs` written; must not overlap in
+ * quantised [rows][quantised_blocks(inputs)] struct quantised, scratch for weights in q8 and q4; none for others
  *
  * Order:  two chains of fused multiply-adds in f32 from 0, one over even k and one over odd k, each ascending; their sum
- *         (even + odd); then + bias; then times scale, rounded; then added
- *         to out. So a row's bits do not depend on rows, threads or instruction set.
+ *         (even + odd); q8 and q4: as formats.h has it. Then + bias; then times scale, rounded; then added to out. So a row's
+ *         bits do not depend on rows, threads or instruction set.
  * Cost:   each weight is read once for up to 512 rows (in passes that keep a unit in cache). */
 #ifndef MOE_KERNELS_LINEAR_H
 #define MOE_KERNELS_LINEAR_H
@@ -20,7 +21,7 @@
 #include "kernels/formats.h"
 
 struct linear_args {
-    struct buffer in, weight, bias, out;
+    struct buffer in, weight, bias, out, quantised;
     enum weight_format format;
     bool add;                            /* add to out instead of replacing it */
     float scale;                         /* 0: none */

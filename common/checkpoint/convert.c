@@ -73,8 +73,7 @@ static int bind_tensor(const struct conversion *c, struct tensor *t, const struc
             first = false;
         }
     }
-    if (t->kind != TENSOR_VECTOR)
-        t->format = choice->keep ? kept : choice->format;
+    t->format = tensor_format(t, choice->keep ? kept : choice->format, kept);
     return 0;
 }
 
@@ -261,17 +260,17 @@ static void widen(enum source_dtype dtype, const void *raw, size_t count, float 
             values[i] = f16_to_f32(half[i]);
 }
 
-/* Values that are not finite would spread through every logit; ones too large for f16 would become so. */
+/* Values that are not finite would spread through every logit; ones too large for a format would become so. */
 static int check_values(const float *values, size_t count, size_t columns, enum weight_format format, struct err *err)
 {
-    float limit = format == FORMAT_F16 ? 65520.0f : INFINITY;
+    float limit = format_limit(format);
     for (size_t i = 0; i < count; i++)
         if (!(fabsf(values[i]) < limit)) {
             if (!isfinite(values[i]))
                 return err_set(err, ERR_INPUT, "element [%zu][%zu] is not a finite number; the checkpoint is damaged",
                                i / columns, i % columns);
-            return err_set(err, ERR_INPUT, "element [%zu][%zu] is %g, too large for f16; convert to bf16 or f32", i / columns,
-                           i % columns, (double)values[i]);
+            return err_set(err, ERR_INPUT, "element [%zu][%zu] is %g, too large for %s; convert to bf16 or f32", i / columns,
+                           i % columns, (double)values[i], format_name(format));
         }
     return 0;
 }

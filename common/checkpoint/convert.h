@@ -17,7 +17,7 @@
 /* What becomes of matrices; vectors are always f32. */
 struct format_choice {
     bool keep;                      /* the checkpoint's own dtype, tensor by tensor */
-    enum weight_format format;      /* otherwise */
+    enum weight_format format;      /* otherwise; q8 and q4 keep embedding and router */
 };
 
 struct convert_options {

@@ -30,6 +30,29 @@ static int alloc_rows(struct engine *engine, struct err *err)
     return 0;
 }
 
+static bool any_quantised(const struct model *model)
+{
+    for (int i = 0; i < model_tensor_count(model); i++)
+        if (format_quantised(model_tensor_at(model, i)->format))
+            return true;
+    return false;
+}
+
+/* Room for the widest rows of activations as integers, where any weights ask for them. */
+static int alloc_quantised(struct engine *engine, struct err *err)
+{
+    const struct hparams *shape = engine->shape;
+    int attended = shape->attention.heads * shape->attention.head_dim;
+    int64_t blocks = quantised_blocks(shape->hidden);
+    int64_t each[] = {quantised_blocks(attended), quantised_blocks(shape->dense_inner), quantised_blocks(shape->shared_inner),
+                      (int64_t)shape->router.top_k * quantised_blocks(shape->expert_inner)};
+    if (!any_quantised(engine->setup.model))
+        return 0;
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++)
+        blocks = each[i] > blocks ? each[i] : blocks;
+    return alloc(engine, &engine->quantised, engine->setup.max_rows, blocks, sizeof(struct quantised), err);
+}
+
 static int alloc_ffn(struct engine *engine, struct err *err)
 {
     const struct hparams *shape = engine->shape;
@@ -106,7 +129,7 @@ int engine_open(struct engine **out, const struct engine_setup *setup, struct er
     engine->qkv_width = (shape->attention.heads + 2 * shape->attention.kv_heads) * shape->attention.head_dim;
     engine->max_positions = setup->max_positions && setup->max_positions < shape->max_positions ? setup->max_positions : shape->max_positions;
     if (weights_open(&engine->weights, setup->model, setup->device, err) || alloc_rows(engine, err) || alloc_ffn(engine, err) ||
-        alloc_host(engine, err)) {
+        alloc_quantised(engine, err) || alloc_host(engine, err)) {
         engine_close(&engine);
         return -1;
     }
@@ -121,7 +144,8 @@ void engine_close(struct engine **engine)
         return;
     struct buffer *buffers[] = {&e->rope, &e->x, &e->normed, &e->qkv, &e->attended, &e->last, &e->logits, &e->inner, &e->partial,
                                 &e->group, &e->token, &e->position, &e->slot, &e->prefix, &e->path_start, &e->path, &e->logit_row,
-                                &e->every_row, &e->score, &e->wanted, &e->expert, &e->weight, &e->router_logits, &e->shared, &e->mask, &e->hidden};
+                                &e->every_row, &e->score, &e->wanted, &e->expert, &e->weight, &e->router_logits, &e->shared, &e->mask,
+                                &e->hidden, &e->quantised};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         device_free(e->device, buffers[i]);
     weights_close(&e->weights);

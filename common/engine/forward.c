@@ -57,8 +57,9 @@ static void attention(const struct pass *pass, int n)
 
     norm(pass, engine->x, layer->attention_norm, layer->attention_norm_bias, engine->normed, pass->rows);
     engine->ops->linear(engine->queue, &(struct linear_args){
-        .in = engine->normed, .weight = layer->qkv.data, .bias = layer->qkv_bias, .out = engine->qkv, .format = layer->qkv.format,
-        .rows = pass->rows, .inputs = shape->hidden, .outputs = engine->qkv_width, .in_stride = shape->hidden,
+        .in = engine->normed, .weight = layer->qkv.data, .bias = layer->qkv_bias, .out = engine->qkv,
+        .quantised = engine->quantised, .format = layer->qkv.format, .rows = pass->rows,
+        .inputs = shape->hidden, .outputs = engine->qkv_width, .in_stride = shape->hidden,
         .out_stride = engine->qkv_width});
     if (shape->attention.qk_norm != QK_NORM_NONE) {
         head_norm(pass, q, layer->q_norm, heads);
@@ -79,8 +80,9 @@ static void attention(const struct pass *pass, int n)
         .kv_heads = kv_heads, .head_dim = head_dim, .capacity = sequence->capacity, .stride = engine->qkv_width,
         .window = shape->layer[n].window});
     engine->ops->linear(engine->queue, &(struct linear_args){
-        .in = engine->attended, .weight = layer->out.data, .bias = layer->out_bias, .out = engine->x, .format = layer->out.format,
-        .add = true, .scale = shape->residual_scale, .rows = pass->rows, .inputs = heads * head_dim, .outputs = shape->hidden, .in_stride = heads * head_dim,
+        .in = engine->attended, .weight = layer->out.data, .bias = layer->out_bias, .out = engine->x,
+        .quantised = engine->quantised, .format = layer->out.format, .add = true, .scale = shape->residual_scale,
+        .rows = pass->rows, .inputs = heads * head_dim, .outputs = shape->hidden, .in_stride = heads * head_dim,
         .out_stride = shape->hidden});
 }
 
@@ -140,8 +142,9 @@ static int experts_ffn(const struct pass *pass, int n, int moe, struct err *err)
     struct buffer weight = of_layer(engine, engine->weight, moe, top_k, sizeof(float));
 
     engine->ops->linear(engine->queue, &(struct linear_args){
-        .in = engine->normed, .weight = layer->router.data, .out = logits, .format = layer->router.format, .rows = pass->rows,
-        .inputs = shape->hidden, .outputs = experts, .in_stride = shape->hidden, .out_stride = experts});
+        .in = engine->normed, .weight = layer->router.data, .out = logits, .quantised = engine->quantised,
+        .format = layer->router.format, .rows = pass->rows, .inputs = shape->hidden, .outputs = experts,
+        .in_stride = shape->hidden, .out_stride = experts});
     engine->ops->route_score(engine->queue, &(struct route_score_args){
         .logits = logits, .score = score, .kind = shape->router.kind, .rows = pass->rows, .experts = experts});
     struct buffer mask = plan_mask(pass, moe, score, layer->router_correction);
@@ -156,8 +159,9 @@ static int experts_ffn(const struct pass *pass, int n, int moe, struct err *err)
         return err_at(err, "layer %d", n);
     engine->ops->expert_ffn(engine->queue, &(struct expert_ffn_args){
         .in = engine->normed, .out = engine->x, .expert = expert, .weight = weight, .table = table, .inner = engine->inner,
-        .partial = engine->partial, .group = engine->group, .format = layer->experts_format, .scale = shape->residual_scale, .rows = pass->rows, .slots = top_k,
-        .experts = experts, .hidden = shape->hidden, .inner_width = shape->expert_inner});
+        .partial = engine->partial, .group = engine->group, .quantised = engine->quantised, .format = layer->experts_format,
+        .scale = shape->residual_scale, .rows = pass->rows, .slots = top_k, .experts = experts, .hidden = shape->hidden,
+        .inner_width = shape->expert_inner});
     source->class->release(source, n, source->class->fixed ? NULL : engine->layer_experts, count);
     return 0;
 }
@@ -169,8 +173,8 @@ static void dense_ffn(const struct pass *pass, int n, int inner, struct buffer w
     const struct layer_weights *layer = &engine->weights->layer[n];
     engine->ops->expert_ffn(engine->queue, &(struct expert_ffn_args){
         .in = engine->normed, .out = engine->x, .weight = weight, .table = layer->dense_table, .inner = engine->inner,
-        .partial = engine->partial,
-        .group = engine->group, .format = layer->dense_format, .scale = engine->shape->residual_scale, .rows = pass->rows, .slots = 1, .experts = 1,
+        .partial = engine->partial, .group = engine->group, .quantised = engine->quantised, .format = layer->dense_format,
+        .scale = engine->shape->residual_scale, .rows = pass->rows, .slots = 1, .experts = 1,
         .hidden = engine->shape->hidden, .inner_width = inner});
 }
 
@@ -182,8 +186,9 @@ static void shared_ffn(const struct pass *pass, int n)
     const struct matrix *gate = &engine->weights->layer[n].shared_gate;
     if (shape->shared_gate) {
         engine->ops->linear(engine->queue, &(struct linear_args){
-            .in = engine->normed, .weight = gate->data, .out = engine->shared, .format = gate->format, .rows = pass->rows,
-            .inputs = shape->hidden, .outputs = 1, .in_stride = shape->hidden, .out_stride = 1});
+            .in = engine->normed, .weight = gate->data, .out = engine->shared, .quantised = engine->quantised,
+            .format = gate->format, .rows = pass->rows, .inputs = shape->hidden, .outputs = 1, .in_stride = shape->hidden,
+            .out_stride = 1});
         engine->ops->route_score(engine->queue, &(struct route_score_args){
             .logits = engine->shared, .score = engine->shared, .kind = ROUTER_SIGMOID, .rows = pass->rows, .experts = 1});
     }
@@ -230,9 +235,11 @@ static void head(const struct pass *pass)
         .in = engine->x, .index = engine->logit_row, .out = engine->last, .rows = pass->rows, .count = rows, .width = hidden});
     norm(pass, engine->last, engine->weights->final_norm, engine->weights->final_norm_bias, engine->last, rows);
     engine->ops->linear(engine->queue, &(struct linear_args){
-        .in = engine->last, .weight = matrix->data, .bias = engine->weights->head_bias, .out = engine->logits, .format = matrix->format, .rows = rows, .inputs = hidden,
-        .scale = engine->shape->logit_divisor != 0 ? 1 / engine->shape->logit_divisor : 0,
-        .outputs = engine->shape->vocab, .in_stride = hidden, .out_stride = engine->shape->vocab});
+        .in = engine->last, .weight = matrix->data, .bias = engine->weights->head_bias, .out = engine->logits,
+        .quantised = engine->quantised,
+        .scale = engine->shape->logit_divisor != 0 ? 1 / engine->shape->logit_divisor : 0, .format = matrix->format,
+        .rows = rows, .inputs = hidden, .outputs = engine->shape->vocab, .in_stride = hidden,
+        .out_stride = engine->shape->vocab});
 }
 
 static int run(const struct pass *pass, struct err *err)

@@ -19,6 +19,7 @@ struct engine {
     int rope_positions;
     struct buffer x, normed, qkv, attended, last, logits;
     struct buffer inner, partial, group;             /* scratch of expert_ffn */
+    struct buffer quantised;                         /* scratch of products with q8 and q4; none if there are no such weights */
     struct buffer token, position, slot, prefix, path_start, path, logit_row, every_row;     /* i32 */
     struct buffer score, wanted, expert, weight;     /* [moe][max_rows][...] */
     struct buffer router_logits;                     /* [rows][experts] of the layer at work, for a sparsemixer */

@@ -85,6 +85,18 @@ void layout_free(struct layout *layout)
     layout->count = 0;
 }
 
+/* An embedding is looked up, not multiplied; a router is small, and its errors choose other experts. */
+bool role_unquantised(enum tensor_role role)
+{
+    return role == ROLE_EMBED || role == ROLE_ROUTER || role == ROLE_SHARED_GATE;
+}
+
+enum weight_format tensor_format(const struct tensor *tensor, enum weight_format wanted, enum weight_format other)
+{
+    bool kept = role_unquantised(tensor->role);
+    return tensor->kind == TENSOR_VECTOR ? FORMAT_F32 : kept && format_quantised(wanted) ? other : wanted;
+}
+
 int tensor_measure(struct tensor *t, struct err *err)
 {
     size_t block = 0, bytes = 0;

@@ -17,13 +17,14 @@ struct model {
     struct model_identity identity;
 };
 
-/* The format that holds most bytes among the tensors of one kind. */
+/* The format that holds most bytes among the tensors of one kind; matrices that are not quantised with the others do not
+ * count. */
 static enum weight_format main_format(const struct layout *layout, enum tensor_kind kind, uint64_t *most)
 {
     uint64_t bytes[FORMAT_COUNT] = {0};
     int best = 0;
     for (int i = 0; i < layout->count; i++)
-        if (layout->tensors[i].kind == kind)
+        if (layout->tensors[i].kind == kind && !role_unquantised(layout->tensors[i].role))
             bytes[layout->tensors[i].format] += layout->tensors[i].bytes;
     for (int f = 1; f < FORMAT_COUNT; f++)
         if (bytes[f] > bytes[best])

@@ -113,9 +113,10 @@ int synthetic_plan(struct layout *out, const struct hparams *shape, const struct
 {
     if (layout_make(out, shape, err))
         return -1;
-    for (int i = 0; i < out->count; i++)
-        if (out->tensors[i].kind != TENSOR_VECTOR)
-            out->tensors[i].format = out->tensors[i].role == ROLE_EXPERTS ? options->experts : options->dense;
+    for (int i = 0; i < out->count; i++) {
+        struct tensor *t = &out->tensors[i];
+        t->format = tensor_format(t, t->role == ROLE_EXPERTS ? options->experts : options->dense, FORMAT_BF16);
+    }
     return 0;
 }
 

@@ -9,7 +9,7 @@
 #include "kernels/ops.h"
 
 struct cpu_isa {
-    const char *name;                    /* "avx512", "avx2", "plain" */
+    const char *name;                    /* "avx512vnni", "avx512", "avx2", "plain" */
     struct device_ops ops;
 
     /* Loads every byte of data (64-byte aligned, a multiple of 4096 * streams bytes) once, walking `streams` equal parts side

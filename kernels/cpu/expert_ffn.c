@@ -1,8 +1,10 @@
 /* Rows are grouped by expert, so that one pass over a wanted expert's weights serves all rows that want it. Three steps of
  * the team: gate and up (with silu in registers at a unit's end) into `inner`; down into `partial`; then every row adds its
- * partial results in the order of its slots. */
+ * partial results in the order of its slots. With q8 and q4 a step goes before each of the first two, which quantises what
+ * the products take. */
 #include <string.h>
 
+#include "kernels/cpu/quantise.h"
 #include "kernels/cpu/table.h"
 #include "kernels/cpu/unit.h"
 #include "kernels/cpu/work.h"
@@ -11,7 +13,8 @@
 /* A PLACE is row * slots + slot: where a (row, slot) lies in inner and partial. */
 struct ffn {
     const struct expert_ffn_args *args;
-    const float *in, *weight;
+    struct product_rows in;         /* of the step at work: [rows] for gate and up, [places] for down */
+    const float *weight;
     float *out, *inner, *partial;
     const int32_t *expert;
     const uint64_t *table;
@@ -112,9 +115,9 @@ static void gate_up(void *argument, int member, int members)
             for (int p = 0; p < passes; p++) {
                 int first = pass_first(task.rows, passes, p), rows = pass_first(task.rows, passes, p + 1) - first;
                 _Alignas(64) float product[PASS_ROWS * UNIT_OUTPUTS];
-                const float *in[PASS_ROWS];
+                const void *in[PASS_ROWS];
                 for (int r = 0; r < rows; r++)
-                    in[r] = f->in + (size_t)(task.place[first + r] / a->slots) * (size_t)a->hidden;
+                    in[r] = product_row(&f->in, (size_t)(task.place[first + r] / a->slots));
                 unit_product(a->format, task.block + unit * (size_t)u, a->hidden, rows, in, product);
                 size_t left = width - (size_t)u * UNIT_INNER, used = left < UNIT_INNER ? left : UNIT_INNER;
                 for (int r = 0; r < rows; r++) {
@@ -141,9 +144,9 @@ static void down(void *argument, int member, int members)
             for (int p = 0; p < passes; p++) {
                 int first = pass_first(task.rows, passes, p), rows = pass_first(task.rows, passes, p + 1) - first;
                 _Alignas(64) float product[PASS_ROWS * UNIT_OUTPUTS];
-                const float *in[PASS_ROWS];
+                const void *in[PASS_ROWS];
                 for (int r = 0; r < rows; r++)
-                    in[r] = f->inner + (size_t)task.place[first + r] * (size_t)a->inner_width;
+                    in[r] = product_row(&f->in, (size_t)task.place[first + r]);
                 unit_product(a->format, task.block + offset + unit * (size_t)u, a->inner_width, rows, in, product);
                 size_t left = hidden - (size_t)u * UNIT_OUTPUTS, used = left < UNIT_OUTPUTS ? left : UNIT_OUTPUTS;
                 for (int r = 0; r < rows; r++)
@@ -178,11 +181,22 @@ static void combine(void *argument, int member, int members)
         }
 }
 
+/* What the products of the next step take: rows of floats, or what becomes of them. `expert` as in quantise_job. */
+static void ffn_take(struct ffn *f, struct queue *queue, const float *in, const int32_t *expert, int rows, int inputs)
+{
+    struct quantised *blocks = work_pointer(f->args->quantised);
+    f->in = rows_of_floats(in, (size_t)inputs);
+    if (!format_quantised(f->args->format))
+        return;
+    cpu_quantise(queue, &(struct quantise_job){.in = in, .expert = expert, .out = blocks, .stride = (size_t)inputs,
+                                               .rows = rows, .inputs = inputs});
+    f->in = rows_of_blocks(blocks, inputs);
+}
+
 void cpu_expert_ffn(struct queue *queue, const struct expert_ffn_args *args)
 {
     struct ffn f;
     f.args = args;
-    f.in = work_pointer(args->in);
     f.weight = work_pointer(args->weight);
     f.out = work_pointer(args->out);
     f.inner = work_pointer(args->inner);
@@ -193,8 +207,10 @@ void cpu_expert_ffn(struct queue *queue, const struct expert_ffn_args *args)
     f.place = f.start + args->experts + 1;
     f.wanted = f.place + (size_t)args->rows * (size_t)args->slots;
     ffn_group(&f);
+    ffn_take(&f, queue, work_pointer(args->in), NULL, args->rows, args->hidden);
     ffn_share(&f, queue, (args->inner_width + UNIT_INNER - 1) / UNIT_INNER, unit_bytes(args->format, args->hidden));
     work_run(queue, f.bytes, gate_up, &f);
+    ffn_take(&f, queue, f.inner, f.expert, args->rows * args->slots, args->inner_width);
     ffn_share(&f, queue, (args->hidden + UNIT_OUTPUTS - 1) / UNIT_OUTPUTS, unit_bytes(args->format, args->inner_width));
     work_run(queue, f.bytes, down, &f);
     work_run(queue, (size_t)args->rows * (size_t)args->slots * (size_t)args->hidden * sizeof(float), combine, &f);

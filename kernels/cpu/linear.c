@@ -1,5 +1,6 @@
 #include <string.h>
 
+#include "kernels/cpu/quantise.h"
 #include "kernels/cpu/table.h"
 #include "kernels/cpu/unit.h"
 #include "kernels/cpu/work.h"
@@ -9,6 +10,7 @@ enum { BLOCK_ROWS = 64 };
 
 struct linear {
     const struct linear_args *args;
+    struct product_rows in;
     int units, task_units;
     struct work work;
 };
@@ -48,9 +50,9 @@ static void linear_units(void *argument, int member, int members)
                 for (int p = 0; p < passes; p++) {
                     int first = block + pass_first(count, passes, p), rows = block + pass_first(count, passes, p + 1) - first;
                     _Alignas(64) float product[PASS_ROWS * UNIT_OUTPUTS];
-                    const float *in[PASS_ROWS];
+                    const void *in[PASS_ROWS];
                     for (int r = 0; r < rows; r++)
-                        in[r] = (const float *)work_pointer(a->in) + (size_t)(first + r) * (size_t)a->in_stride;
+                        in[r] = product_row(&l->in, (size_t)(first + r));
                     unit_product(a->format, weight + bytes * (size_t)u, a->inputs, rows, in, product);
                     put_unit(a, u, first, rows, product);
                 }
@@ -63,6 +65,13 @@ void cpu_linear(struct queue *queue, const struct linear_args *args)
     struct linear l;
     size_t unit = unit_bytes(args->format, args->inputs), step = WORK_TASK_BYTES / unit + 1;
     l.args = args;
+    l.in = rows_of_floats(work_pointer(args->in), (size_t)args->in_stride);
+    if (format_quantised(args->format)) {
+        struct quantised *blocks = work_pointer(args->quantised);
+        cpu_quantise(queue, &(struct quantise_job){.in = work_pointer(args->in), .out = blocks, .rows = args->rows,
+                                                   .stride = (size_t)args->in_stride, .inputs = args->inputs});
+        l.in = rows_of_blocks(blocks, args->inputs);
+    }
     l.units = (args->outputs + UNIT_OUTPUTS - 1) / UNIT_OUTPUTS;
     l.task_units = step < (size_t)l.units ? (int)step : l.units;
     size_t bytes = unit * (size_t)l.units * (size_t)pass_count(args->rows);

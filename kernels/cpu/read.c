@@ -5,11 +5,8 @@
 
 typedef uint64_t line __attribute__((vector_size(64), aligned(64), may_alias));
 
-#define PASTE2(a, b) a##_##b
-#define PASTE(a, b) PASTE2(a, b)
-
 /* Eight independent sums keep more loads in flight than the latency of an exclusive or would allow. */
-uint64_t PASTE(cpu_read, ISA)(const void *data, size_t bytes, int streams)
+uint64_t cpu_read(const void *data, size_t bytes, int streams)
 {
     const line *from = data;
     size_t lines = bytes / sizeof(line), part = lines / (size_t)streams;

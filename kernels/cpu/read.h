@@ -5,8 +5,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-uint64_t cpu_read_avx512(const void *data, size_t bytes, int streams);
-uint64_t cpu_read_avx2(const void *data, size_t bytes, int streams);
-uint64_t cpu_read_plain(const void *data, size_t bytes, int streams);
+#include "kernels/cpu/isa.h"
+
+#define cpu_read ISA_NAME(cpu_read)
+
+uint64_t cpu_read(const void *data, size_t bytes, int streams);
 
 #endif

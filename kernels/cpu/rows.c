@@ -9,6 +9,11 @@
 /* One output of a packed matrix as floats: its values lie a step (or half of one) apart. */
 static void embed_row(enum weight_format format, const unsigned char *table, int hidden, int token, float *out)
 {
+    if (format_quantised(format)) {
+        for (int k = 0; k < hidden; k++)
+            out[k] = matrix_at(format, table, hidden, token, k);
+        return;
+    }
     const unsigned char *unit = table + unit_bytes(format, hidden) * (size_t)(token / UNIT_OUTPUTS);
     size_t output = (size_t)(token % UNIT_OUTPUTS);
     for (size_t k = 0; k < (size_t)hidden; k++) {

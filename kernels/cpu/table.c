@@ -24,5 +24,5 @@ const struct cpu_isa cpu_isa_of = {
         .route_select = cpu_route_select,
         .expert_ffn = cpu_expert_ffn,
     },
-    .read = ISA_NAME(cpu_read),
+    .read = cpu_read,
 };

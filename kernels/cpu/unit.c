@@ -113,9 +113,12 @@ INLINE void product(enum weight_format format, int rows, const unsigned char *un
 }
 
 #define PRODUCT(format, rows) \
-    static void product_##format##_##rows(const unsigned char *unit, int inputs, const float *const *in, float *out) \
+    static void product_##format##_##rows(const unsigned char *unit, int inputs, const void *const *in, float *out) \
     { \
-        product(format, rows, unit, inputs, in, out); \
+        const float *x[PASS_ROWS]; \
+        for (int r = 0; r < rows; r++) \
+            x[r] = in[r]; \
+        product(format, rows, unit, inputs, x, out); \
     }
 #define PRODUCTS(format) \
     PRODUCT(format, 1) PRODUCT(format, 2) PRODUCT(format, 3) PRODUCT(format, 4) \
@@ -128,14 +131,17 @@ PRODUCTS(FORMAT_F32)
 PRODUCTS(FORMAT_F16)
 PRODUCTS(FORMAT_BF16)
 
-typedef void product_function(const unsigned char *unit, int inputs, const float *const *in, float *out);
+typedef void product_function(const unsigned char *unit, int inputs, const void *const *in, float *out);
 
-static product_function *const PRODUCT_TABLE[FORMAT_COUNT][PASS_ROWS] = {PRODUCT_NAMES(FORMAT_F32), PRODUCT_NAMES(FORMAT_F16),
-                                                                         PRODUCT_NAMES(FORMAT_BF16)};
+static product_function *const PRODUCT_TABLE[][PASS_ROWS] = {PRODUCT_NAMES(FORMAT_F32), PRODUCT_NAMES(FORMAT_F16),
+                                                             PRODUCT_NAMES(FORMAT_BF16)};
 
-void unit_product(enum weight_format format, const void *unit, int inputs, int rows, const float *const *in, float *out)
+void unit_product(enum weight_format format, const void *unit, int inputs, int rows, const void *const *in, float *out)
 {
-    PRODUCT_TABLE[format][rows - 1](unit, inputs, in, out);
+    if (format_quantised(format))
+        unit_product_quantised(format, unit, inputs, rows, in, out);
+    else
+        PRODUCT_TABLE[format][rows - 1](unit, inputs, in, out);
 }
 
 #else
@@ -155,14 +161,18 @@ static void input_weights(enum weight_format format, const unsigned char *unit, 
         weight[o] = format == FORMAT_F16 ? f16_to_f32(halves[odd * UNIT_OUTPUTS + o]) : bf16_to_f32(halves[2 * o + odd]);
 }
 
-void unit_product(enum weight_format format, const void *unit, int inputs, int rows, const float *const *in, float *out)
+void unit_product(enum weight_format format, const void *unit, int inputs, int rows, const void *const *in, float *out)
 {
     float chains[CHAINS], weight[UNIT_OUTPUTS];
+    if (format_quantised(format)) {
+        unit_product_quantised(format, unit, inputs, rows, in, out);
+        return;
+    }
     memset(chains, 0, sizeof chains);
     for (int k = 0; k < inputs; k++) {
         input_weights(format, unit, k, weight);
         for (int r = 0; r < rows; r++) {
-            float *sum = chains + k % 2 * ODD + r * UNIT_OUTPUTS, x = in[r][k];
+            float *sum = chains + k % 2 * ODD + r * UNIT_OUTPUTS, x = ((const float *)in[r])[k];
             for (int o = 0; o < UNIT_OUTPUTS; o++)
                 sum[o] = __builtin_fmaf(weight[o], x, sum[o]);
         }

@@ -1,9 +1,10 @@
 /* The product of one unit of weights (32 outputs, formats.h) with up to 8 rows: what linear and expert_ffn are made of.
  *
- *   out[r][o] = even chain + odd chain over k of weight[o][k] * in[r][k], as linear.h orders it
+ *   out[r][o] = sum over k of weight[o][k] * in[r][k], as linear.h orders it
  *
  * unit    unit_bytes(format, inputs), read forward once, prefetched 4 KiB ahead (past its end: the next unit's beginning)
- * in      one pointer a row to `inputs` floats, of any alignment; floats behind them are not read
+ * in      one pointer a row to `inputs` floats, of any alignment; floats behind them are not read. q8 and q4: to the row's
+ *         blocks, struct quantised [quantised_blocks(inputs)]
  * out     [rows][32]; outputs of zero weights are zero */
 #ifndef MOE_KERNELS_CPU_UNIT_H
 #define MOE_KERNELS_CPU_UNIT_H
@@ -17,7 +18,13 @@ enum { PASS_ROWS = 8, BULK_ROWS = 6 };
 
 #define unit_product ISA_NAME(unit_product)
 
-void unit_product(enum weight_format format, const void *unit, int inputs, int rows, const float *const *in, float *out);
+void unit_product(enum weight_format format, const void *unit, int inputs, int rows, const void *const *in, float *out);
+
+/* Its part for q8 and q4. */
+#define unit_product_quantised ISA_NAME(unit_product_quantised)
+
+void unit_product_quantised(enum weight_format format, const void *unit, int inputs, int rows, const void *const *in,
+                            float *out);
 
 /* How rows are cut into passes: of sizes that differ by at most one. */
 static inline int pass_count(int rows) { return rows <= PASS_ROWS ? rows > 0 : (rows + BULK_ROWS - 1) / BULK_ROWS; }

@@ -27,6 +27,10 @@ static inline int64_t ref_span(int rows, int stride, int64_t width)
     return rows > 0 ? (int64_t)(rows - 1) * stride + width : 0;
 }
 
+/* A row of `inputs` floats as integers, and its product with one output of a MATRIX in q8 or q4, both as formats.h says. */
+void ref_quantise(const float *in, int inputs, struct quantised *out);
+float ref_quantised_product(enum weight_format format, const void *matrix, int inputs, int output, const struct quantised *in);
+
 void ref_embed(struct queue *, const struct embed_args *);
 void ref_norm(struct queue *, const struct norm_args *);
 void ref_clamp(struct queue *, const struct clamp_args *);

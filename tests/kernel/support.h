@@ -81,7 +81,12 @@ static UNUSED void arena_close(struct arena *arena)
 }
 
 static inline void *at(struct buffer buffer) { return (void *)(uintptr_t)buffer.address; }
-static inline void poison(struct buffer buffer) { memset(at(buffer), 0xff, buffer.bytes); }
+
+static inline void poison(struct buffer buffer)
+{
+    if (buffer.bytes)
+        memset(at(buffer), 0xff, buffer.bytes);
+}
 
 /* A copy in the same arena. */
 static UNUSED struct buffer arena_copy(struct arena *arena, struct buffer from)
@@ -168,6 +173,12 @@ static UNUSED struct buffer draw_expert(struct arena *arena, enum weight_format 
         }
     free(row);
     return packed;
+}
+
+/* Scratch for rows of activations as integers. */
+static UNUSED struct buffer take_quantised(struct arena *arena, size_t rows, int inputs)
+{
+    return arena_take(arena, rows * (size_t)quantised_blocks(inputs) * sizeof(struct quantised));
 }
 
 /* --- comparison --- */

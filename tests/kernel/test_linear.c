@@ -28,11 +28,14 @@ static void call_open(struct call *call, const struct shape *s, enum weight_form
         for (int r = 0; r < s->rows; r++)
             memset((float *)at(call->before) + (size_t)r * (size_t)a->out_stride, 0xff, (size_t)s->outputs * sizeof(float));
     a->out = arena_copy(&call->arena, call->before);
+    if (format_quantised(format))
+        a->quantised = take_quantised(&call->arena, (size_t)s->rows, s->inputs);
 }
 
 static void run(struct call *call, const struct device_ops *ops, struct queue queue)
 {
     copy_into(call->args.out, call->before);
+    poison(call->args.quantised);
     ops->linear(&queue, &call->args);
     arena_check(&call->arena);
 }
@@ -60,7 +63,7 @@ static void against_reference(const struct shape *s, enum weight_format format)
             snprintf(what, sizeof what, "%s %s %d threads rows %d inputs %d outputs %d", isa->name, format_name(format),
                      threads, s->rows, s->inputs, s->outputs);
             run(&call, &isa->ops, queue_of(threads));
-            assert_close(what, call.args.out, expected, TOLERANCE_LINEAR);
+            assert_close(what, call.args.out, expected, format_quantised(format) ? TOLERANCE_EXACT : TOLERANCE_LINEAR);
             assert_gaps_untouched(&call, s);
             if (!first.address)
                 first = arena_copy(&call.arena, call.args.out);

@@ -1,0 +1,254 @@
+/* Products with q8 and q4 (formats.h). The weights are the unsigned side, q + 128 or q + 8, so that a block's sum is too large
+ * by 128 or 8 times the sum of its activations, which they bring with them. AVX-512 without VNNI takes the form of AVX2: its
+ * own 16-bit products have no signed form. */
+#include <stdint.h>
+#include <string.h>
+
+#include "common/base/float.h"
+#include "kernels/cpu/unit.h"
+#include "kernels/cpu/vector.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum { GROUPS = BLOCK_INPUTS / 4 };
+
+INLINE size_t block_bytes(enum weight_format format) { return format == FORMAT_Q8 ? Q8_BLOCK_BYTES : Q4_BLOCK_BYTES; }
+INLINE int weight_bias(enum weight_format format) { return format == FORMAT_Q8 ? 128 : 8; }
+
+#if defined(ISA_AVX512) || defined(ISA_AVX2)
+
+enum { PREFETCH_BYTES = 4096 };
+
+/* Four activations, to be multiplied with the four weights of every output. */
+INLINE int32_t four(const struct quantised *in, int group)
+{
+    int32_t value;
+    memcpy(&value, in->q + group * 4, sizeof value);
+    return value;
+}
+
+#if defined(ISA_VNNI)
+
+/* Rows that go through a block together: their sums and integers are registers. */
+#define TOGETHER(rows) ((rows) <= 6 ? (rows) : 4)
+
+enum { WIDTH = 16 };
+typedef __m512 floats;
+typedef __m512i integers;
+
+INLINE floats floats_zero(void) { return _mm512_setzero_ps(); }
+INLINE void floats_store(float *at, floats a) { _mm512_storeu_ps(at, a); }
+INLINE floats floats_halves(const unsigned char *at) { return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)at)); }
+
+/* sum + (float)count * (weight * in) */
+INLINE floats floats_block(integers count, floats weight, float in, floats sum)
+{
+    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(count), _mm512_mul_ps(weight, _mm512_set1_ps(in)), sum);
+}
+
+INLINE void block_counts(enum weight_format format, int rows, const unsigned char *block, const struct quantised *const *in,
+                         integers (*count)[UNIT_OUTPUTS / WIDTH])
+{
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+        count[r][0] = count[r][1] = _mm512_set1_epi32(-weight_bias(format) * in[r]->sum);
+#pragma GCC unroll 8
+    for (int g = 0; g < GROUPS; g++) {
+        const unsigned char *at = block + (format == FORMAT_Q8 ? g : g / 2) * UNIT_STEP_BYTES;
+        integers low = _mm512_loadu_si512((const void *)at), high = _mm512_loadu_si512((const void *)(at + 64));
+        if (format == FORMAT_Q4) {
+            const integers mask = _mm512_set1_epi8(15);
+            low = _mm512_and_si512(g % 2 ? _mm512_srli_epi16(low, 4) : low, mask);
+            high = _mm512_and_si512(g % 2 ? _mm512_srli_epi16(high, 4) : high, mask);
+        }
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++) {
+            integers x = _mm512_set1_epi32(four(in[r], g));
+            count[r][0] = _mm512_dpbusd_epi32(count[r][0], low, x);
+            count[r][1] = _mm512_dpbusd_epi32(count[r][1], high, x);
+        }
+    }
+}
+
+#else
+
+#define TOGETHER(rows) ((rows) == 1 ? 1 : 2)
+
+enum { WIDTH = 8 };
+typedef __m256 floats;
+typedef __m256i integers;
+
+INLINE floats floats_zero(void) { return _mm256_setzero_ps(); }
+INLINE void floats_store(float *at, floats a) { _mm256_storeu_ps(at, a); }
+INLINE floats floats_halves(const unsigned char *at) { return _mm256_cvtph_ps(_mm_loadu_si128((const void *)at)); }
+
+INLINE floats floats_block(integers count, floats weight, float in, floats sum)
+{
+    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(count), _mm256_mul_ps(weight, _mm256_set1_ps(in)), sum);
+}
+
+/* q8: |w| * (x with w's sign), as the 16-bit sums of two products would overflow with q + 128: |w| <= 128 and |x| <= 127 give
+ * 32512. q4: all 8 sums of a block fit into 16 bits: 8 * 2 * 15 * 127 = 30480. */
+INLINE void block_counts(enum weight_format format, int rows, const unsigned char *block, const struct quantised *const *in,
+                         integers (*count)[UNIT_OUTPUTS / WIDTH])
+{
+    const integers ones = _mm256_set1_epi16(1), mask = _mm256_set1_epi8(15), sign = _mm256_set1_epi8(-128);
+#pragma GCC unroll 2
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < UNIT_OUTPUTS / WIDTH; v++)
+            count[r][v] = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (int g = 0; g < GROUPS; g++) {
+        const unsigned char *at = block + (format == FORMAT_Q8 ? g : g / 2) * UNIT_STEP_BYTES;
+        integers x[2];
+#pragma GCC unroll 2
+        for (int r = 0; r < rows; r++)
+            x[r] = _mm256_set1_epi32(four(in[r], g));
+#pragma GCC unroll 4
+        for (int v = 0; v < UNIT_OUTPUTS / WIDTH; v++) {
+            integers w = _mm256_loadu_si256((const void *)(at + v * 32));
+            if (format == FORMAT_Q8) {
+                w = _mm256_xor_si256(w, sign);
+                integers magnitude = _mm256_abs_epi8(w);
+#pragma GCC unroll 2
+                for (int r = 0; r < rows; r++) {
+                    integers two = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(x[r], w));
+                    count[r][v] = _mm256_add_epi32(count[r][v], _mm256_madd_epi16(two, ones));
+                }
+            } else {
+                w = _mm256_and_si256(g % 2 ? _mm256_srli_epi16(w, 4) : w, mask);
+#pragma GCC unroll 2
+                for (int r = 0; r < rows; r++)
+                    count[r][v] = _mm256_add_epi16(count[r][v], _mm256_maddubs_epi16(w, x[r]));
+            }
+        }
+    }
+    if (format == FORMAT_Q4)
+#pragma GCC unroll 2
+        for (int r = 0; r < rows; r++) {
+            integers excess = _mm256_set1_epi32(weight_bias(format) * in[r]->sum);
+#pragma GCC unroll 4
+            for (int v = 0; v < UNIT_OUTPUTS / WIDTH; v++)
+                count[r][v] = _mm256_sub_epi32(_mm256_madd_epi16(count[r][v], ones), excess);
+        }
+}
+
+#endif
+
+enum { VECTORS = UNIT_OUTPUTS / WIDTH };
+
+/* The block's part of rows `first` .. `first + rows` of the sums. */
+INLINE void block_product(enum weight_format format, int rows, int first, const unsigned char *block, int number,
+                          const void *const *in, floats (*sum)[VECTORS])
+{
+    const unsigned char *scale = block + block_bytes(format) - BLOCK_SCALE_BYTES;
+    const struct quantised *x[PASS_ROWS];
+    integers count[PASS_ROWS][VECTORS];
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+        x[r] = (const struct quantised *)in[first + r] + number;
+    block_counts(format, rows, block, x, count);
+#pragma GCC unroll 4
+    for (int v = 0; v < VECTORS; v++) {
+        floats weight = floats_halves(scale + v * WIDTH * 2);
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++)
+            sum[first + r][v] = floats_block(count[r][v], weight, x[r]->scale, sum[first + r][v]);
+    }
+}
+
+/* rows is a constant where this is used, so that small arrays are registers. */
+INLINE void product(enum weight_format format, int rows, const unsigned char *unit, int inputs, const void *const *in,
+                    float *out)
+{
+    const int blocks = quantised_blocks(inputs);
+    floats sum[PASS_ROWS][VECTORS];
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < VECTORS; v++)
+            sum[r][v] = floats_zero();
+    for (int b = 0; b < blocks; b++, unit += block_bytes(format)) {
+#pragma GCC unroll 17
+        for (size_t line = 0; line < block_bytes(format); line += 64)
+            __builtin_prefetch((const void *)((uintptr_t)unit + PREFETCH_BYTES + line));
+#pragma GCC unroll 4
+        for (int first = 0; first < rows; first += TOGETHER(rows))
+            block_product(format, rows - first < TOGETHER(rows) ? rows - first : TOGETHER(rows), first, unit, b, in, sum);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < VECTORS; v++)
+            floats_store(out + r * UNIT_OUTPUTS + v * WIDTH, sum[r][v]);
+}
+
+#define PRODUCT(format, rows) \
+    static void product_##format##_##rows(const unsigned char *unit, int inputs, const void *const *in, float *out) \
+    { \
+        product(format, rows, unit, inputs, in, out); \
+    }
+#define PRODUCTS(format) \
+    PRODUCT(format, 1) PRODUCT(format, 2) PRODUCT(format, 3) PRODUCT(format, 4) \
+    PRODUCT(format, 5) PRODUCT(format, 6) PRODUCT(format, 7) PRODUCT(format, 8)
+#define PRODUCT_NAMES(format) \
+    {product_##format##_1, product_##format##_2, product_##format##_3, product_##format##_4, \
+     product_##format##_5, product_##format##_6, product_##format##_7, product_##format##_8}
+
+PRODUCTS(FORMAT_Q8)
+PRODUCTS(FORMAT_Q4)
+
+typedef void product_function(const unsigned char *unit, int inputs, const void *const *in, float *out);
+
+static product_function *const PRODUCT_TABLE[][PASS_ROWS] = {PRODUCT_NAMES(FORMAT_Q8), PRODUCT_NAMES(FORMAT_Q4)};
+
+void unit_product_quantised(enum weight_format format, const void *unit, int inputs, int rows, const void *const *in,
+                            float *out)
+{
+    PRODUCT_TABLE[format - FORMAT_Q8][rows - 1](unit, inputs, in, out);
+}
+
+#else
+
+/* Stored weights of one group of 4 inputs of a block, [output][input]. */
+static const unsigned char *group_weights(enum weight_format format, const unsigned char *block, int group, unsigned char *room)
+{
+    if (format == FORMAT_Q8)
+        return block + group * UNIT_STEP_BYTES;
+    const unsigned char *pair = block + group / 2 * UNIT_STEP_BYTES;
+    for (int i = 0; i < 4 * UNIT_OUTPUTS; i++)
+        room[i] = group % 2 ? pair[i] >> 4 : pair[i] & 15;
+    return room;
+}
+
+void unit_product_quantised(enum weight_format format, const void *unit, int inputs, int rows, const void *const *in,
+                            float *out)
+{
+    const unsigned char *block = unit;
+    unsigned char room[4 * UNIT_OUTPUTS];
+    int32_t count[PASS_ROWS][UNIT_OUTPUTS];
+    memset(out, 0, (size_t)rows * UNIT_OUTPUTS * sizeof *out);
+    for (int b = 0; b < quantised_blocks(inputs); b++, block += block_bytes(format)) {
+        for (int r = 0; r < rows; r++)
+            for (int o = 0; o < UNIT_OUTPUTS; o++)
+                count[r][o] = -weight_bias(format) * ((const struct quantised *)in[r] + b)->sum;
+        for (int g = 0; g < GROUPS; g++) {
+            const unsigned char *weight = group_weights(format, block, g, room);
+            for (int r = 0; r < rows; r++) {
+                const int8_t *x = ((const struct quantised *)in[r] + b)->q + g * 4;
+                for (int o = 0; o < UNIT_OUTPUTS; o++)
+                    count[r][o] += weight[4 * o] * x[0] + weight[4 * o + 1] * x[1] + weight[4 * o + 2] * x[2] +
+                                   weight[4 * o + 3] * x[3];
+            }
+        }
+        uint16_t scale[UNIT_OUTPUTS];
+        memcpy(scale, block + block_bytes(format) - BLOCK_SCALE_BYTES, sizeof scale);
+        for (int r = 0; r < rows; r++)
+            for (int o = 0; o < UNIT_OUTPUTS; o++)
+                out[r * UNIT_OUTPUTS + o] = __builtin_fmaf((float)count[r][o],
+                    f16_to_f32(scale[o]) * ((const struct quantised *)in[r] + b)->scale, out[r * UNIT_OUTPUTS + o]);
+    }
+}
+
+#endif
