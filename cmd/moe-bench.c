@@ -38,7 +38,7 @@ static const struct opt run_options[] = {
     OPT_OUTPUT('o', "output", struct run_args, output, "write the bench stream to FILE, not standard output"),
     OPT_DEVICE(struct run_args, session.device),
     OPT_THREADS(struct run_args, session.threads),
-    OPT_STRING(0, "isa", struct run_args, session.isa, "NAME", "use the instruction set NAME: avx512, avx2 or plain"),
+    OPT_STRING(0, "isa", struct run_args, session.isa, "NAME", "use the instruction set NAME: avx512vnni, avx512, avx2 or plain"),
     OPT_COUNT('c', "context", struct run_args, session.context, 2, 1 << 24, "let prompt and answer have at most N tokens"),
     OPT_FLAG(0, "text", struct run_args, text, "write the report in place of the stream, as on a terminal"),
     OPT_FLAG(0, "force", struct run_args, force, "take a rank stream of a model with another tokenizer or vocabulary"),
@@ -144,7 +144,7 @@ struct identity_args {
 static const struct opt identity_options[] = {
     OPT_DEVICE(struct identity_args, session.device),
     OPT_THREADS(struct identity_args, session.threads),
-    OPT_STRING(0, "isa", struct identity_args, session.isa, "NAME", "use the instruction set NAME: avx512, avx2 or plain"),
+    OPT_STRING(0, "isa", struct identity_args, session.isa, "NAME", "use the instruction set NAME: avx512vnni, avx512, avx2 or plain"),
     OPT_COUNT('c', "context", struct identity_args, session.context, 2, 1 << 24,
               "let prompt and answer have at most N tokens"),
     OPT_FLAG(0, "json", struct identity_args, json, "write JSON lines with every prompt that differs"),
@@ -191,7 +191,7 @@ struct roofline_args {
 static const struct opt roofline_options[] = {
     OPT_DEVICE(struct roofline_args, device),
     OPT_THREADS(struct roofline_args, threads),
-    OPT_STRING(0, "isa", struct roofline_args, isa, "NAME", "use the instruction set NAME: avx512, avx2 or plain"),
+    OPT_STRING(0, "isa", struct roofline_args, isa, "NAME", "use the instruction set NAME: avx512vnni, avx512, avx2 or plain"),
     OPT_SIZE(0, "size", struct roofline_args, size, 1 << 20, (double)((uint64_t)1 << 40), "read SIZE bytes over and over"),
     OPT_FLOAT(0, "seconds", struct roofline_args, seconds, 0, 600, "S", "measure for S seconds with all threads, and with one"),
     OPT_FLAG(0, "json", struct roofline_args, json, "write a JSON line"),

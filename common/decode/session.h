@@ -29,7 +29,7 @@ struct session_options {
     OPT_INPUT('m', "model", args, session.model, "the model FILE (.moe)"), \
     OPT_DEVICE(args, session.device), \
     OPT_THREADS(args, session.threads), \
-    OPT_STRING(0, "isa", args, session.isa, "NAME", "use the instruction set NAME: avx512, avx2 or plain"), \
+    OPT_STRING(0, "isa", args, session.isa, "NAME", "use the instruction set NAME: avx512vnni, avx512, avx2 or plain"), \
     OPT_COUNT('c', "context", args, session.context, 2, 1 << 24, "let prompt and answer have at most N tokens")
 
 /* How prompts are read. */

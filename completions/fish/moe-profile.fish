@@ -2,7 +2,7 @@
 complete -c moe-profile -s m -l model -r -F -d 'the model FILE (.moe)'
 complete -c moe-profile -l device -x -a 'auto host ref' -d 'compute there'
 complete -c moe-profile -s j -l threads -x -d 'work with N threads; all processors if not given'
-complete -c moe-profile -l isa -x -d 'use the instruction set NAME: avx512, avx2 or plain'
+complete -c moe-profile -l isa -x -d 'use the instruction set NAME: avx512vnni, avx512, avx2 or plain'
 complete -c moe-profile -s c -l context -x -d 'let prompt and answer have at most N tokens'
 complete -c moe-profile -s n -l max-tokens -x -d 'decode N new tokens behind each prompt, too, and record where they are routed'
 complete -c moe-profile -l record -x -d 'record route[,probs][,logits][,hidden] of every token'

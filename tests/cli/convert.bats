@@ -79,6 +79,16 @@ PYTHON
     shows a.moe '"dtype": "f32, experts f16"'
     [ "$(of_tensor a.moe layers.0.router format)" = '"format": "f32"' ]
     [ "$(of_tensor a.moe layers.5.experts format)" = '"format": "f16"' ]
+    moe-convert pocket --expert-dtype q8 -o a.moe
+    shows a.moe '"dtype": "bf16, experts q8"'
+    [ "$(of_tensor a.moe layers.5.experts format)" = '"format": "q8"' ]
+    moe-convert pocket --dtype q4 -o a.moe
+    moe-view --verify a.moe
+    shows a.moe '"dtype": "q4"'
+    [ "$(of_tensor a.moe head format)" = '"format": "q4"' ]
+    [ "$(of_tensor a.moe layers.0.attention.qkv format)" = '"format": "q4"' ]
+    [ "$(of_tensor a.moe layers.0.router format)" = '"format": "bf16"' ]
+    [ "$(of_tensor a.moe embed format)" = '"format": "bf16"' ]
     refuses "did you mean bf16?" moe-convert pocket --dtype bf61 -o x.moe
 }
 

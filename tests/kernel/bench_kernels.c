@@ -1,6 +1,7 @@
 /* How fast the host's kernels are, beside how fast this machine reads memory at the same moment.
  *
- * usage: bench_kernels [THREADS [ISA [PART]]]    2 threads, the best instruction set, all of experts, linear, attention
+ * usage: bench_kernels [THREADS [ISA [PART]]]    2 threads, the best instruction set, all of experts, linear, attention and
+ *        the names of formats, all if it names none
  *
  * Shapes of OLMoE-1B-7B: hidden 2048, inner 1024, 64 experts, 8 a token; independent routing anew in every call. `share` is
  * bytes of the distinct experts / time / speed of the best reader just before and just after (medians of pairs); `excess`
@@ -26,6 +27,7 @@ struct bench {
     uint64_t seed;
     float *in, *out, *inner, *partial, *weight;
     int32_t *expert, *group;
+    struct quantised *quantised;
 };
 
 static struct buffer buffer_of(const void *data, size_t bytes) { return (struct buffer){(uint64_t)(uintptr_t)data, bytes}; }
@@ -118,7 +120,13 @@ static int route(struct bench *b, int rows)
 /* The pool's content: small numbers of either sign in every format. */
 static void fill(struct bench *b, enum weight_format format)
 {
-    for (size_t i = 0; i < b->pool_bytes; i += 4) {
+    for (size_t i = 0; format_quantised(format) && i < b->pool_bytes; i += 4) {
+        /* Integers of any value; scales lie in the last line of a block, whose blocks all of the pool consists of. */
+        size_t block = format == FORMAT_Q8 ? Q8_BLOCK_BYTES : Q4_BLOCK_BYTES;
+        uint32_t bits = i % block < block - BLOCK_SCALE_BYTES ? draw(b) << 1 : 0x20002000u;
+        memcpy(b->pool + i, &bits, 4);
+    }
+    for (size_t i = 0; !format_quantised(format) && i < b->pool_bytes; i += 4) {
         uint32_t bits = draw(b);
         if (format == FORMAT_F32)
             bits = (bits & 0x807fffffu) | 0x3c000000u;
@@ -156,6 +164,7 @@ static void bench_experts(struct bench *b, enum weight_format format)
                 .table = buffer_of(table, sizeof table), .inner = buffer_of(b->inner, places * INNER * 4),
                 .partial = buffer_of(b->partial, places * HIDDEN * 4),
                 .group = buffer_of(b->group, (EXPERTS + 1 + 2 * places) * 4),
+                .quantised = buffer_of(b->quantised, places * INNER / BLOCK_INPUTS * sizeof(struct quantised)),
                 .format = format, .rows = rows[k], .slots = SLOTS, .experts = EXPERTS, .hidden = HIDDEN, .inner_width = INNER};
             double start = clock_seconds();
             b->isa->ops.expert_ffn(&b->queue, &args);
@@ -194,6 +203,7 @@ static void bench_linear(struct bench *b, enum weight_format format)
             size_t used = (size_t)rows[k] * HIDDEN * 4;
             struct linear_args args = {
                 .in = buffer_of(b->in, used), .weight = buffer_of(b->pool + place, bytes), .out = buffer_of(b->out, used),
+                .quantised = buffer_of(b->quantised, (size_t)rows[k] * HIDDEN / BLOCK_INPUTS * sizeof(struct quantised)),
                 .format = format, .rows = rows[k], .inputs = HIDDEN, .outputs = HIDDEN, .in_stride = HIDDEN, .out_stride = HIDDEN};
             double start = clock_seconds();
             b->isa->ops.linear(&b->queue, &args);
@@ -266,14 +276,21 @@ int main(int argc, char **argv)
     b.weight = pages((size_t)ROWS * SLOTS * 4);
     b.expert = pages((size_t)ROWS * SLOTS * 4);
     b.group = pages((EXPERTS + 1 + 2 * (size_t)ROWS * SLOTS) * 4);
+    b.quantised = pages((size_t)ROWS * SLOTS * INNER / BLOCK_INPUTS * sizeof *b.quantised);
     for (size_t i = 0; i < (size_t)ROWS * HIDDEN; i++)
         b.in[i] = (float)draw(&b) * 0x1p-30f - 1;
     const char *part = argc > 3 ? argv[3] : "experts linear attention";
-    static const enum weight_format formats[] = {FORMAT_BF16, FORMAT_F16, FORMAT_F32};
+    static const enum weight_format formats[] = {FORMAT_BF16, FORMAT_Q8, FORMAT_Q4, FORMAT_F16, FORMAT_F32};
+    bool all = true, said = false;
+    for (int f = 0; f < FORMAT_COUNT; f++)
+        all &= !strstr(part, format_name((enum weight_format)f));
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+        if (!all && !strstr(part, format_name(formats[i])))
+            continue;
         fill(&b, formats[i]);
-        if (i == 0)
+        if (!said)
             printf("%s, %d threads, reads %.1f GB/s\n", b.isa->name, threads, read_speed(&b) * 1e-9);
+        said = true;
         if (strstr(part, "experts"))
             bench_experts(&b, formats[i]);
         if (strstr(part, "linear"))
