@@ -459,6 +459,27 @@ static void host_agrees_with_ref(void **state)
     }
 }
 
+/* As many rows as the engine takes, whatever is the widest that becomes integers: ref sees what does not fit. */
+static void quantised_rows_have_room(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 400; seed < 416; seed++) {
+        struct hparams shape;
+        const char *path = tiny_file(seed, seed % 2 ? FORMAT_Q8 : FORMAT_Q4, &shape);
+        int32_t text[8];
+        for (int i = 0; i < 8; i++)
+            text[i] = (int32_t)(seed * (uint64_t)(i + 1) % (uint64_t)shape.vocab);
+        struct rig rig;
+        struct sequence *sequence = NULL;
+        rig_open(&rig, path, "ref", NULL, 1, 8);
+        must(sequence_open(&sequence, rig.engine, 8, &rig.err), &rig.err);
+        prompt(&rig, sequence, text, 8);
+        sequence_close(&sequence);
+        rig_close(&rig);
+        unlink(path);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -470,6 +491,7 @@ int main(void)
         cmocka_unit_test(budgets_bound_what_is_loaded),
         cmocka_unit_test(any_source_of_experts_gives_the_same),
         cmocka_unit_test(host_agrees_with_ref),
+        cmocka_unit_test(quantised_rows_have_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
