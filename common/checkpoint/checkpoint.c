@@ -33,6 +33,14 @@ int source_text_of(const char *name)
     return -1;
 }
 
+static void source_tensor_clear(struct source_tensor *tensor)
+{
+    for (int i = 0; i < tensor->part_count; i++)
+        mem_free(&tensor->parts[i].name);
+    mem_free(&tensor->parts);
+    mem_free(&tensor->name);
+}
+
 void checkpoint_close(struct checkpoint **address)
 {
     struct checkpoint *cp = *address;
@@ -47,7 +55,7 @@ void checkpoint_close(struct checkpoint **address)
                     cp->files[k].fd = -1;
         }
         for (size_t i = 0; i < cp->tensor_count; i++)
-            mem_free(&cp->tensors[i].name);
+            source_tensor_clear(&cp->tensors[i]);
         for (int i = 0; i < TEXT_COUNT; i++)
             text_free(&cp->texts[i]);
         mem_free(&cp->files);

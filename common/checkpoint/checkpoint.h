@@ -17,19 +17,20 @@
 #include "common/base/hash.h"
 #include "common/base/team.h"
 #include "common/base/text.h"
-
-enum source_dtype { SOURCE_F32, SOURCE_F16, SOURCE_BF16, SOURCE_OTHER };
+#include "common/checkpoint/coding.h"
 
 enum { SOURCE_DIMS = 8, SOURCE_NAME = 256 };
 
 struct source_tensor {
     char *name;
-    enum source_dtype dtype;
+    const struct source_coding *coding;     /* NULL: its values cannot be read */
     char dtype_name[16];            /* as written: "BF16" */
     int dim_count;
     int64_t dims[SOURCE_DIMS];
     int file;                       /* in checkpoint.files */
     uint64_t offset, bytes;         /* in that file's data */
+    struct source_tensor *parts;    /* [part_count] of a joint: what its coding reads, owned; else NULL */
+    int part_count;
     bool used;                      /* for whoever checks that nothing is left over */
 };
 

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/float.h"
 #include "common/base/mem.h"
 #include "common/model/tokenizer.h"
 #include "common/model/tokenizer_config.h"
@@ -15,9 +14,6 @@ enum { CHUNK_VALUES = 1 << 18, SCRATCH_VALUES = WIDTH_MAX };
 _Static_assert((int)SCRATCH_VALUES >= (int)CHUNK_VALUES, "a chunk must fit");
 
 static const char *const PLACES[] = {[PART_ROWS] = "rows", [PART_GATE] = "gate", [PART_UP] = "up", [PART_DOWN] = "down"};
-static const int DTYPE_BYTES[] = {[SOURCE_F32] = 4, [SOURCE_F16] = 2, [SOURCE_BF16] = 2};
-static const enum weight_format DTYPE_FORMAT[] = {
-    [SOURCE_F32] = FORMAT_F32, [SOURCE_F16] = FORMAT_F16, [SOURCE_BF16] = FORMAT_BF16};
 
 /* ---- the plan ---- */
 
@@ -46,7 +42,7 @@ static struct source_tensor *bind(const struct conversion *c, const struct tenso
         err_set(err, ERR_INPUT, "%s: tensor %s has shape %s; config.json asks for %s", file, part->name, is, should);
         return NULL;
     }
-    if (source->dtype == SOURCE_OTHER) {
+    if (!source->coding) {
         err_set(err, ERR_INPUT, "%s: tensor %s is %s; supported are F32, F16 and BF16", file, part->name, source->dtype_name);
         return NULL;
     }
@@ -66,9 +62,9 @@ static int bind_tensor(const struct conversion *c, struct tensor *t, const struc
             const struct source_tensor *source = bind(c, t, &parts[i], err);
             if (!source)
                 return -1;
-            if (first || DTYPE_FORMAT[source->dtype] == kept)
-                kept = DTYPE_FORMAT[source->dtype];
-            else
+            if (first)
+                kept = source->coding->format;
+            else if (kept != source->coding->format)
                 kept = FORMAT_F32;
             first = false;
         }
@@ -94,7 +90,7 @@ static int compare_tied(const struct conversion *c, const struct source_tensor *
                         struct err *err)
 {
     char a[8192], b[sizeof a];
-    bool same = embed->bytes == head->bytes && embed->dtype == head->dtype;
+    bool same = embed->bytes == head->bytes && embed->coding == head->coding;
     for (uint64_t at = 0; same && at < head->bytes; at += sizeof a) {
         size_t bytes = head->bytes - at < sizeof a ? (size_t)(head->bytes - at) : sizeof a;
         if (checkpoint_read(c->checkpoint, embed, at, a, bytes, err) || checkpoint_read(c->checkpoint, head, at, b, bytes, err))
@@ -238,7 +234,7 @@ void conversion_free(struct conversion *c)
 /* ---- making blocks ---- */
 
 struct scratch {
-    void *raw;
+    struct source_reading reading;
     float *values;
 };
 
@@ -246,19 +242,6 @@ struct maker {
     const struct conversion *conversion;
     struct scratch scratch[TEAM_MAX];
 };
-
-static void widen(enum source_dtype dtype, const void *raw, size_t count, float *values)
-{
-    const uint16_t *half = raw;
-    if (dtype == SOURCE_F32)
-        memcpy(values, raw, count * sizeof *values);
-    else if (dtype == SOURCE_BF16)
-        for (size_t i = 0; i < count; i++)
-            values[i] = bf16_to_f32(half[i]);
-    else
-        for (size_t i = 0; i < count; i++)
-            values[i] = f16_to_f32(half[i]);
-}
 
 /* Values that are not finite would spread through every logit; ones too large for a format would become so. */
 static int check_values(const float *values, size_t count, size_t columns, enum weight_format format, struct err *err)
@@ -293,21 +276,20 @@ static int make_part(const struct conversion *c, struct scratch *scratch, struct
                      struct sha256_stream *digest, struct err *err)
 {
     const struct source_tensor *source = checkpoint_find(c->checkpoint, part->name);
-    size_t element = (size_t)DTYPE_BYTES[source->dtype], columns = (size_t)part->columns;
+    size_t columns = (size_t)part->columns;
     int step = columns > CHUNK_VALUES ? 1 : CHUNK_VALUES / part->columns;
     char line[256];
     int length = snprintf(line, sizeof line, "%s %d %s %s %dx%d\n", job->tensor->name, job->block, PLACES[part->place],
                           source->dtype_name, part->rows, part->columns);
     if (sha256_stream_put(digest, line, (size_t)length, err))
         return -1;
+    scratch->reading.digest = digest;
     for (int row = 0; row < part->rows; row += step) {
         int rows = part->rows - row < step ? part->rows - row : step;
         size_t count = (size_t)rows * columns;
-        uint64_t at = ((uint64_t)part->skip + (uint64_t)row * columns) * element;
-        if (checkpoint_read(c->checkpoint, source, at, scratch->raw, count * element, err) ||
-            sha256_stream_put(digest, scratch->raw, count * element, err))
+        int64_t at = part->skip + (int64_t)row * part->columns;
+        if (source->coding->read(c->checkpoint, source, at, (int64_t)count, &scratch->reading, scratch->values, err))
             return -1;
-        widen(source->dtype, scratch->raw, count, scratch->values);
         if (check_values(scratch->values, count, columns, job->tensor->format, err)) {
             err_at(err, "rows from %d on", row);
             return err_at(err, "%s: tensor %s", c->checkpoint->files[source->file].name, source->name);
@@ -324,8 +306,7 @@ static int make_block(void *context, int member, struct block_job *job, struct e
     struct sha256_stream *digest = NULL;
     struct part parts[PARTS_MAX];
     int count = arch_parts(maker->conversion->naming, &maker->conversion->facts.shape, job->tensor, job->block, parts);
-    if ((!scratch->raw && !(scratch->raw = mem_alloc(SCRATCH_VALUES, sizeof(float), err))) ||
-        (!scratch->values && !(scratch->values = mem_alloc(SCRATCH_VALUES, sizeof(float), err))) ||
+    if ((!scratch->values && !(scratch->values = mem_alloc(SCRATCH_VALUES, sizeof(float), err))) ||
         sha256_stream_new(&digest, err))
         return -1;
     for (int i = 0; i < count; i++)
@@ -377,7 +358,7 @@ int conversion_write(struct conversion *c, const char *path, struct team *team, 
 done:
     model_writer_discard(&writer);
     for (int i = 0; maker && i < TEAM_MAX; i++) {
-        mem_free(&maker->scratch[i].raw);
+        source_reading_free(&maker->scratch[i].reading);
         mem_free(&maker->scratch[i].values);
     }
     mem_free(&maker);

@@ -9,12 +9,11 @@
 /* The format's own limit on the text; and one on the values in it, so that parsing stays within some 200 MB. */
 enum { HEADER_MAX = 100000000, HEADER_VALUES_MAX = 2000000 };
 
-static const struct { const char *name; enum source_dtype dtype; int bytes; } DTYPES[] = {
-    {"F32", SOURCE_F32, 4}, {"F16", SOURCE_F16, 2}, {"BF16", SOURCE_BF16, 2},
-    {"F64", SOURCE_OTHER, 8}, {"I64", SOURCE_OTHER, 8}, {"U64", SOURCE_OTHER, 8}, {"C64", SOURCE_OTHER, 8},
-    {"I32", SOURCE_OTHER, 4}, {"U32", SOURCE_OTHER, 4}, {"I16", SOURCE_OTHER, 2}, {"U16", SOURCE_OTHER, 2},
-    {"I8", SOURCE_OTHER, 1}, {"U8", SOURCE_OTHER, 1}, {"BOOL", SOURCE_OTHER, 1},
-    {"F8_E4M3", SOURCE_OTHER, 1}, {"F8_E5M2", SOURCE_OTHER, 1}, {"F8_E8M0", SOURCE_OTHER, 1},
+static const struct { const char *name; int bytes; const struct source_coding *coding; } DTYPES[] = {
+    {"F32", 4, &coding_f32}, {"F16", 2, &coding_f16}, {"BF16", 2, &coding_bf16},
+    {"F64", 8, NULL}, {"I64", 8, NULL}, {"U64", 8, NULL}, {"C64", 8, NULL}, {"I32", 4, NULL}, {"U32", 4, NULL},
+    {"I16", 2, NULL}, {"U16", 2, NULL}, {"I8", 1, NULL}, {"U8", 1, NULL}, {"BOOL", 1, NULL},
+    {"F8_E4M3", 1, NULL}, {"F8_E5M2", 1, NULL}, {"F8_E8M0", 1, NULL},
 };
 
 int safetensors_header_bytes(const uint8_t prefix[SAFETENSORS_PREFIX], uint64_t file_bytes, size_t *bytes, struct err *err)
@@ -41,7 +40,7 @@ static int read_dtype(struct source_tensor *t, const json_t *entry, int *element
         return -1;
     for (size_t i = 0; i < sizeof DTYPES / sizeof *DTYPES; i++)
         if (strcmp(DTYPES[i].name, name) == 0) {
-            t->dtype = DTYPES[i].dtype;
+            t->coding = DTYPES[i].coding;
             *element = DTYPES[i].bytes;
             memcpy(t->dtype_name, DTYPES[i].name, strlen(DTYPES[i].name) + 1);
             return 0;

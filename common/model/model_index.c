@@ -101,8 +101,8 @@ int model_head_read(struct model_head *head, const uint8_t *data, size_t file_by
     if (file_bytes < MODEL_PAGE)
         return err_set(err, ERR_INPUT, "ends within its first page; the file is cut off: convert again");
     if (get_u64(data + HEAD_VERSION) != MODEL_VERSION)
-        return err_set(err, ERR_INPUT, "version %llu of the model format is not known here; convert again",
-                       (unsigned long long)get_u64(data + HEAD_VERSION));
+        return err_set(err, ERR_INPUT, "is in version %llu of the model format, this program reads version %d; convert again",
+                       (unsigned long long)get_u64(data + HEAD_VERSION), MODEL_VERSION);
     uint64_t offset = get_u64(data + HEAD_OFFSET), bytes = get_u64(data + HEAD_BYTES);
     if (offset < MODEL_PAGE || offset > file_bytes || bytes != file_bytes - offset)
         return err_set(err, ERR_INPUT, "its index should be bytes %llu to %llu, but the file has %zu bytes; it is cut off or "

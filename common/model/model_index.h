@@ -8,7 +8,7 @@
 #include "common/base/text.h"
 #include "common/model/layout.h"
 
-enum { MODEL_VERSION = 1 };
+enum { MODEL_VERSION = 2 };
 
 /* The first page of a file. */
 #define MODEL_MAGIC "\x89MOEW\r\n\x1a"

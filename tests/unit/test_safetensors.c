@@ -54,7 +54,7 @@ static void reads_tensors(void **state)
     assert_int_equal(b->dim_count, 2);
     assert_int_equal(b->dims[0], 2);
     assert_int_equal(b->dims[1], 3);
-    assert_int_equal(b->dtype, SOURCE_BF16);
+    assert_ptr_equal(b->coding, &coding_bf16);
     uint8_t data[4];
     assert_int_equal(checkpoint_read(cp, b, 2, data, 4, &err), 0);
     for (int i = 0; i < 4; i++)
