@@ -63,6 +63,27 @@ int file_read_some(int fd, const char *name, void *data, size_t room, size_t *go
     }
 }
 
+int file_nameless(int *fd, const char *folder, struct err *err)
+{
+    struct text path = {0};
+    int rc = -1;
+    *fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (*fd >= 0)
+        return 0;
+    if (text_printf(&path, err, "%s/.moe-XXXXXX", folder))        /* not every file system has files without names */
+        goto done;
+    *fd = mkostemp(path.data, O_CLOEXEC);
+    if (*fd < 0) {
+        err_errno(err, "%s: cannot write into this folder", folder);
+        goto done;
+    }
+    unlink(path.data);
+    rc = 0;
+done:
+    text_free(&path);
+    return rc;
+}
+
 int file_map_open(struct file_map *map, const char *path, struct err *err)
 {
     struct stat status;
@@ -293,24 +314,6 @@ int output_write_at(struct output *out, uint64_t offset, const void *data, size_
     if (check_range(out, offset, bytes, err) || output_flush(out, err))
         return -1;
     return write_all(out, data, bytes, (off_t)offset, err);
-}
-
-int output_read_at(struct output *out, uint64_t offset, void *data, size_t bytes, struct err *err)
-{
-    if (check_range(out, offset, bytes, err) || output_flush(out, err))
-        return -1;
-    for (size_t done = 0; done < bytes;) {
-        ssize_t got = pread(out->fd, (uint8_t *)data + done, bytes - done, (off_t)(offset + done));
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return err_errno(err, "%s", output_name(out));
-        if (got == 0)
-            return err_set(err, ERR_INPUT, "%s: ends at byte %llu, before what is read back", output_name(out),
-                           (unsigned long long)(offset + done));
-        done += (size_t)got;
-    }
-    return 0;
 }
 
 /* The folder is synced so that the new name survives a crash; a file system that cannot do that is not an error. */

@@ -15,6 +15,9 @@ int file_read(struct text *out, const char *path, size_t limit, struct err *err)
 /* What is there to read, up to `room` bytes; *got 0 is the end. Waits, also where the descriptor was set not to block. */
 int file_read_some(int fd, const char *name, void *data, size_t room, size_t *got, struct err *err);
 
+/* A file without a name in `folder`, open for reading and writing, gone when it is closed. */
+int file_nameless(int *fd, const char *folder, struct err *err);
+
 /* A regular file mapped read-only. */
 struct file_map {
     const uint8_t *data;
@@ -30,7 +33,6 @@ struct output;
 int output_open(struct output **out, const char *path, struct err *err);
 int output_write(struct output *out, const void *data, size_t bytes, struct err *err);
 int output_write_at(struct output *out, uint64_t offset, const void *data, size_t bytes, struct err *err);  /* files only */
-int output_read_at(struct output *out, uint64_t offset, void *data, size_t bytes, struct err *err);         /* files only */
 int output_flush(struct output *out, struct err *err);              /* what was written so far reaches the reader */
 bool output_is_terminal(const struct output *out);
 bool output_in_place(const struct output *out);                     /* stdout, a pipe, a device: it has no temporary name */

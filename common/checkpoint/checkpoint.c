@@ -12,6 +12,7 @@
 #include "common/arch/config.h"
 #include "common/base/mem.h"
 #include "common/checkpoint/safetensors.h"
+#include "common/model/model_index.h"
 
 enum { SHARDS_MAX = 4096 };
 
@@ -324,7 +325,10 @@ static int open_named(struct checkpoint *cp, const char *path, const char *besid
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return err_errno(err, "cannot be read");
-    int rc = checkpoint_open_archive(cp, fd, beside, err);
+    char magic[8];
+    int rc = pread(fd, magic, sizeof magic, 0) == sizeof magic && memcmp(magic, MODEL_MAGIC, sizeof magic) == 0
+           ? err_set(err, ERR_INPUT, "is a model file already; `moe-view` shows what is in it")
+           : checkpoint_open_archive(cp, fd, beside, err);
     close(fd);
     return rc;
 }

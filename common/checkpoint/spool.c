@@ -1,15 +1,14 @@
 #include "common/checkpoint/archive.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/file.h"
 #include "common/base/mem.h"
 
 int archive_input_open(struct archive_input *input, int fd, struct err *err)
@@ -139,18 +138,9 @@ int spool_open(int *fd, const char *beside, struct err *err)
         return *fd < 0 ? err_errno(err, "no room for headers") : 0;
     }
     const char *slash = strrchr(beside, '/');
-    int length = slash ? (int)(slash - beside) + 1 : 2;
-    if (snprintf(folder, sizeof folder, "%.*s", length, slash ? beside : "./") + 16 >= (int)sizeof folder)
+    if (snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - beside) + 1 : 1, slash ? beside : ".") >= (int)sizeof folder)
         return err_set(err, ERR_INPUT, "%s: the name is too long", beside);
-    *fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    if (*fd < 0) {                              /* not every file system has files without names */
-        memcpy(folder + strlen(folder), ".moe-XXXXXX", 12);
-        *fd = mkostemp(folder, O_CLOEXEC);
-        if (*fd < 0)
-            return err_errno(err, "%s: cannot write into its folder", beside);
-        unlink(folder);
-    }
-    return 0;
+    return file_nameless(fd, folder, err);
 }
 
 int spool_write(int fd, uint64_t offset, const void *data, size_t bytes, struct err *err)

@@ -182,7 +182,9 @@ static int emit(struct decoder *decoder, const int32_t *token, int count, struct
         if (ending_put(&decoder->ending, token[emitted++], err))
             return -1;
     }
-    return decoder->drafter ? decoder->drafter->class->commit(decoder->drafter, token, emitted, err) ? -1 : emitted : emitted;
+    if (decoder->drafter && decoder->drafter->class->commit(decoder->drafter, token, emitted, err))
+        return -1;
+    return emitted;
 }
 
 static int give_text(struct decoder *decoder, const struct decode_sink *sink, struct err *err)

@@ -2,7 +2,7 @@
  *
  *     prompt:     engine_prompt, then the first token from its last logits. No expert budget holds here.
  *     iteration:  policy.next ... drafter.propose -> one forward over root and draft -> walk of the tree by the tokens that
- *                 the target itself chooses (verify/coupled.h) -> commit -> drafter.commit, policy.observe
+ *                 the target itself chooses (verify/coupled.c) -> commit -> drafter.commit, policy.observe
  *
  * The root of an iteration is the last token of the text: not yet in the KV cache, row 0 of the forward; draft nodes follow.
  * What is emitted is cut exactly where decoding without a draft would have ended: at an end token, at the token limit, at

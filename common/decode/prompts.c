@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/file.h"
@@ -57,6 +58,21 @@ static int parse_arg(json_t *args, const char *arg, struct err *err)
     return rc;
 }
 
+/* A name that leads nowhere is said before the first prompt is answered. */
+static int check_files(const char *const *files, size_t n_files, struct err *err)
+{
+    struct stat status;
+    for (size_t i = 0; i < n_files; i++) {
+        if (!strcmp(files[i], "-"))
+            continue;
+        if (access(files[i], R_OK) || stat(files[i], &status))
+            return err_errno(err, "%s: cannot be opened", files[i]);
+        if (S_ISDIR(status.st_mode))
+            return err_set(err, ERR_INPUT, "%s: is a folder; name files of prompts", files[i]);
+    }
+    return 0;
+}
+
 int prompts_open(struct prompts **out, const struct prompts_options *options, const char *const *files, size_t n_files,
                  const struct tokenizer *tokenizer, struct err *err)
 {
@@ -83,6 +99,8 @@ int prompts_open(struct prompts **out, const struct prompts_options *options, co
     for (size_t i = 0; i < options->n_template_args; i++)
         if (parse_arg(p->args, options->template_args[i], err))
             goto done;
+    if (check_files(files, n_files, err))
+        goto done;
     *out = p;
     p = NULL;
     rc = 0;

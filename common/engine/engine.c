@@ -192,9 +192,5 @@ int engine_rope_cover(struct engine *engine, int positions, struct err *err)
 }
 
 const struct hparams *engine_hparams(const struct engine *engine) { return engine->shape; }
-const struct device_info *engine_device(const struct engine *engine) { return device_info(engine->device); }
 const struct engine_setup *engine_made_from(const struct engine *engine) { return &engine->setup; }
-int engine_max_rows(const struct engine *engine) { return engine->setup.max_rows; }
 int engine_max_positions(const struct engine *engine) { return engine->max_positions; }
-int64_t engine_dense_bytes(const struct engine *engine) { return engine->weights->layer_bytes + engine->weights->head_bytes; }
-int64_t engine_expert_bytes(const struct engine *engine) { return engine->weights->expert_bytes; }

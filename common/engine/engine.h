@@ -36,9 +36,7 @@ struct engine_setup {
 int engine_open(struct engine **out, const struct engine_setup *setup, struct err *err);
 void engine_close(struct engine **engine);
 const struct hparams *engine_hparams(const struct engine *engine);
-const struct device_info *engine_device(const struct engine *engine);
 const struct engine_setup *engine_made_from(const struct engine *engine);
-int engine_max_rows(const struct engine *engine);
 int engine_max_positions(const struct engine *engine);         /* of a sequence: the setup's or the model's own limit */
 
 /* A sequence for up to `capacity` tokens, committed and pending together. */
@@ -88,9 +86,5 @@ int engine_forward(struct engine *engine, struct sequence *sequence, const struc
 typedef int engine_piece_function(void *context, const struct forward *piece, int position, struct err *err);
 int engine_prompt(struct engine *engine, struct sequence *sequence, const int32_t *token, int count, const struct batch *options,
                   engine_piece_function *each, void *context, struct forward *out, struct err *err);
-
-/* Nominal bytes of one forward, as in struct forward: dense tensors read at every forward, and one expert. */
-int64_t engine_dense_bytes(const struct engine *engine);
-int64_t engine_expert_bytes(const struct engine *engine);
 
 #endif

@@ -167,11 +167,6 @@ const char *model_tokenizer_json(const struct model *model, size_t *bytes)
     return text_of(&model->facts.tokenizer_json, bytes);
 }
 
-const char *model_tokenizer_config(const struct model *model, size_t *bytes)
-{
-    return text_of(&model->facts.tokenizer_config, bytes);
-}
-
 const char *model_chat_template(const struct model *model, size_t *bytes)
 {
     return text_of(&model->facts.chat_template, bytes);

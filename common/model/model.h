@@ -87,7 +87,6 @@ const void *model_data(const struct model *model, const struct tensor *tensor);
 /* Texts of the checkpoint, NUL-terminated and valid while the model is open; NULL when the model has none. The chat template
  * is the one in force: chat_template.jinja, or what tokenizer_config.json has. */
 const char *model_tokenizer_json(const struct model *model, size_t *bytes);
-const char *model_tokenizer_config(const struct model *model, size_t *bytes);
 const char *model_chat_template(const struct model *model, size_t *bytes);
 
 /* What else the index tells (model_index.h): where the model came from, for people and viewers. */

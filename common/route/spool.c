@@ -1,14 +1,12 @@
 #include "common/route/spool.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/file.h"
 #include "common/base/mem.h"
-#include "common/base/text.h"
 
 enum { BLOCK_BYTES = 1 << 18 };
 
@@ -23,20 +21,6 @@ struct route_spool {
     int16_t *wide;              /* [block_tokens * selections] for replay */
 };
 
-static int open_nameless(const char *folder, struct err *err)
-{
-    struct text path = {0};
-    if (text_printf(&path, err, "%s/moe-XXXXXX", folder))
-        return -1;
-    int fd = mkostemp(path.data, O_CLOEXEC);
-    if (fd < 0)
-        err_errno(err, "%s: no room for the routes aside; name another folder by TMPDIR", folder);
-    else
-        unlink(path.data);
-    text_free(&path);
-    return fd;
-}
-
 int route_spool_open(struct route_spool **out, const struct stream_model *model, const char *folder, struct err *err)
 {
     struct route_spool *spool = mem_alloc(1, sizeof *spool, err);
@@ -49,9 +33,9 @@ int route_spool_open(struct route_spool **out, const struct stream_model *model,
     spool->block_tokens = spool->token_bytes < BLOCK_BYTES ? (int)(BLOCK_BYTES / spool->token_bytes) : 1;
     if (!(spool->block = mem_alloc((size_t)spool->block_tokens, spool->token_bytes, err)) ||
         !(spool->wide = mem_alloc((size_t)spool->block_tokens, spool->selections * sizeof *spool->wide, err)) ||
-        (spool->fd = open_nameless(folder, err)) < 0) {
+        file_nameless(&spool->fd, folder, err)) {
         route_spool_close(&spool);
-        return -1;
+        return err_at(err, "the routes are kept aside in the temporary folder (TMPDIR)");
     }
     *out = spool;
     return 0;

@@ -1,25 +1,11 @@
-#include "common/verify/coupled.h"
-
+/* Coupled acceptance: the target chooses a token after the root; while a child of where we stand carries that token, we step
+ * there and the target chooses again (kernels/plain/accept.h). What is emitted are the target's own choices, so the text is
+ * that of decoding without a draft, whatever was drafted. Only the rows on the way are looked at. */
 #include <stddef.h>
 
 #include "common/verify/acceptance.h"
 #include "kernels/plain/accept.h"
-
-int coupled_accept(struct sampler *sampler, const struct draft_tree *tree, const float *logits, int vocab, int position,
-                   int32_t *path, int32_t *emitted, struct err *err)
-{
-    int accepted = 0;
-    for (int at = -1;; accepted++) {
-        int32_t choice = sampler_choose(sampler, logits + (size_t)(at + 1) * (size_t)vocab, position + 1 + accepted, err);
-        if (choice < 0)
-            return -1;
-        emitted[accepted] = choice;
-        at = accept_child(tree->token, tree->parent, tree->nodes, at, choice);
-        if (at < 0)
-            return accepted;
-        path[accepted] = at;
-    }
-}
+#include "kernels/plain/sample.h"
 
 static int accept_coupled(const struct acceptance *acceptance, const struct reject_draft *draft, const float *logits,
                           const struct sample_draw *draw, int32_t *path, int32_t *emitted)

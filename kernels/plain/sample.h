@@ -1,7 +1,8 @@
 /* From logits to a token: filters, then Gumbel-max.
  *
- * A token is drawn as argmax over the kept tokens of logit / T + g(token), g = -log(-log(u)) with u from Philox under a key
- * and a counter that name the draw and the token. That is an exact sample of softmax(logit / T) over the kept tokens, and
+ * A token is drawn as argmax over the kept tokens of (logit - largest) / T + g(token), g = -log(-log(u)) with u from Philox
+ * under a key and a counter that name the draw and the token. That is an exact sample of softmax(logit / T) over the kept
+ * tokens, at every T (equal logits differ by 0 even where dividing the logits themselves would overflow), and
  * who knows key, position and logits knows the token: no state, no order, so a draft of any shape changes nothing.
  *
  * Filters, in the order of transformers: temperature, top-k, top-p, min-p. Equal logits rank by the lower id; so top-k keeps
@@ -122,7 +123,9 @@ PLAIN int32_t sample_gumbel(const float *logit, const int32_t *kept, int count, 
     const double unlikely = 0.9996, behind = 7.9;
     struct philox block = {{0, 0, 0, 0}};
     int32_t winner = -1, pair = -1;
-    double most = 0;
+    double most = 0, largest = logit[kept[0]];
+    for (int at = 1; at < count; at++)
+        largest = logit[kept[at]] > largest ? logit[kept[at]] : largest;
     for (int at = 0; at < count; at++) {
         int32_t token = kept[at];
         if (token >> 1 != pair) {
@@ -130,7 +133,7 @@ PLAIN int32_t sample_gumbel(const float *logit, const int32_t *kept, int count, 
             pair = token >> 1;
             block = philox(counter, draw->key);
         }
-        double z = (double)logit[token] / temperature;
+        double z = ((double)logit[token] - largest) / temperature;
         double u = philox_uniform(block.word[2 * (token & 1)], block.word[2 * (token & 1) + 1]);
         if (winner >= 0 && u < unlikely && most - z > behind)
             continue;

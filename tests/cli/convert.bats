@@ -151,6 +151,8 @@ JSON
 }
 
 @test "outputs that are no file are refused" {
+    moe-convert pocket -o m.moe
+    refuses "is a model file already" moe-convert m.moe -o x.moe
     refuses "no -o FILE" moe-convert pocket
     refuses "a model file is mapped, not streamed" moe-convert pocket -o -
     refuses "name a file on disk" moe-convert pocket -o /dev/full

@@ -447,7 +447,7 @@ static void texts_come_along(void **state)
     assert_non_null(kept);
     assert_int_equal(strncmp(kept, "{% for m in messages %}", 23), 0);
     assert_int_equal(strlen(kept), bytes);
-    assert_non_null(strstr(model_tokenizer_config(model, NULL), "\"eos_token\""));
+    assert_non_null(strstr(model_facts(model)->tokenizer_config.data, "\"eos_token\""));
     assert_int_equal(model_hparams(model)->eos_count, 1);
     assert_int_equal(model_hparams(model)->eos[0], 2047);
     assert_int_equal(model_facts(model)->source_count, 5);

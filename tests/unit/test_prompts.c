@@ -270,20 +270,20 @@ static void a_model_without_tokenizer_takes_ids_alone(void **state)
     expect_error(f, "{\"turns\":[\"a\"]}\n", "e.jsonl:1", "no chat template");
 }
 
-static void a_missing_file_is_an_error(void **state)
+static void a_missing_file_is_an_error_before_any_prompt(void **state)
 {
     struct fixture *f = *state;
     struct prompts *p = NULL;
-    struct prompt prompt = {0};
     struct err err = {0};
     const char *files[] = { file(f, "ok.jsonl", "{\"prompt\":\"a\"}"), "/nonexistent/x.jsonl" };
-    assert_int_equal(prompts_open(&p, &f->options, files, 2, f->tokenizer, &err), 0);
-    assert_int_equal(prompts_next(p, &prompt, &err), 1);
-    prompt_free(&prompt);
-    assert_int_equal(prompts_next(p, &prompt, &err), -1);
+    assert_int_equal(prompts_open(&p, &f->options, files, 2, f->tokenizer, &err), -1);
+    assert_null(p);
     assert_int_equal(err.code, ERR_IO);
     assert_non_null(strstr(err.text, "/nonexistent/x.jsonl"));
-    prompts_close(&p);
+    files[1] = f->folder;
+    err = (struct err){0};
+    assert_int_equal(prompts_open(&p, &f->options, files, 2, f->tokenizer, &err), -1);
+    assert_non_null(strstr(err.text, "is a folder"));
 }
 
 int main(void)
@@ -297,7 +297,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_turn_that_the_template_refuses_changes_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(faults_are_named_with_file_and_line, setup, teardown),
         cmocka_unit_test_setup_teardown(a_model_without_tokenizer_takes_ids_alone, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_missing_file_is_an_error, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_missing_file_is_an_error_before_any_prompt, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

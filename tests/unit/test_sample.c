@@ -162,6 +162,21 @@ static void draws_follow_the_filtered_distribution(void **state)
     }
 }
 
+/* As cold as doubles go: what is left are the best tokens, and equal ones keep equal shares. */
+static void equal_logits_are_drawn_alike_at_every_temperature(void **state)
+{
+    const float logit[] = {-3e38f, 8, 7.5f, 8};
+    const int32_t kept[] = {3, 2, 1, 0};
+    (void)state;
+    for (double temperature = 1e-3; temperature > 0; temperature *= 1e-16) {
+        int seen[4] = {0};
+        for (uint32_t i = 0; i < 1000; i++)
+            seen[sample_gumbel(logit, kept, 4, temperature, &(struct sample_draw){.key = 5, .position = i})]++;
+        assert_int_equal(seen[1] + seen[3], 1000);
+        assert_in_range(seen[1], 400, 600);
+    }
+}
+
 /* The short cut past tokens far behind never changes a draw. */
 static void draws_equal_the_definition(void **state)
 {
@@ -268,6 +283,7 @@ int main(void)
         cmocka_unit_test(the_best_token_is_the_lowest_of_equals),
         cmocka_unit_test(draws_follow_the_filtered_distribution),
         cmocka_unit_test(draws_equal_the_definition),
+        cmocka_unit_test(equal_logits_are_drawn_alike_at_every_temperature),
         cmocka_unit_test(a_text_depends_on_seed_prompt_and_repetition_alone),
         cmocka_unit_test(logits_that_are_no_numbers_are_an_error),
     };

@@ -2,7 +2,9 @@
  * followed, nor less, than agrees with that. */
 #include "tests/unit/unit.h"
 
-#include "common/verify/coupled.h"
+#include "common/verify/acceptance.h"
+#include "common/draft/tree.h"
+#include "common/sample/sampler.h"
 #include "kernels/plain/accept.h"
 
 enum { VOCAB = 5, NODES = 40, ROUNDS = 3000 };
@@ -29,6 +31,9 @@ static void what_is_emitted_are_the_targets_own_choices(void **state)
         int32_t path[NODES], emitted[NODES + 1], choices[NODES + 1], walked[NODES];
         const int32_t prompt[2] = {1, round};
         int position = below(1000), at = -1;
+        const struct acceptance_setup setup = {
+            VOCAB, NODES, {sampling.temperature, sampling.top_p, sampling.min_p, sampling.top_k}};
+        struct acceptance *acceptance = NULL;
         struct sampler *sampler = NULL;
         struct err err = {0};
         grow(&tree, below(NODES + 1));
@@ -36,7 +41,11 @@ static void what_is_emitted_are_the_targets_own_choices(void **state)
             logits[i] = 0.5f * (float)below(8);
         assert_int_equal(sampler_open(&sampler, &sampling, VOCAB, &err), 0);
         assert_int_equal(sampler_begin(sampler, prompt, 2, 0, &err), 0);
-        int accepted = coupled_accept(sampler, &tree, logits, VOCAB, position, path, emitted, &err);
+        assert_int_equal(acceptance_open(&acceptance, "coupled", &setup, &err), 0);
+        const struct reject_draft draft = {tree.nodes, tree.token, tree.parent, NULL};
+        struct sample_draw draw = *sampler_draw(sampler);
+        draw.position = (uint32_t)position;
+        int accepted = acceptance_accept(acceptance, &draft, logits, &draw, path, emitted, &err);
 
         for (int i = 0; i <= accepted; i++) {
             int32_t choice = sampler_choose(sampler, logits + (at + 1) * VOCAB, position + 1 + i, &err);
@@ -58,6 +67,7 @@ static void what_is_emitted_are_the_targets_own_choices(void **state)
         deepest = accepted > deepest ? accepted : deepest;
         refused += !accepted && tree.nodes;
         sampler_close(&sampler);
+        acceptance_close(&acceptance);
     }
     assert_true(deepest >= 4 && refused > 100);
     draft_tree_free(&tree);
