@@ -243,6 +243,86 @@ static void more_children_can_be_asked_for(void **state)
     rig_close(&rig);
 }
 
+/* Bytes of one forward over rows of a draft model that reads along, kept as pending nodes unless it is to commit them. */
+static int64_t read_along(struct rig *rig, struct sequence *sequence, const int32_t *token, const int32_t *parent, int rows,
+                          bool commit)
+{
+    struct forward forward;
+    int32_t last = rows - 1;
+    struct batch batch = {.rows = rows, .token = token, .parent = parent, .logit_rows = commit ? 1 : rows,
+                          .logit_row = commit ? &last : NULL};
+    if (commit)
+        must(engine_prompt(rig->engine[1], sequence, token, rows, NULL, NULL, NULL, &forward, &rig->err), &rig->err);
+    else
+        must(engine_forward(rig->engine[1], sequence, &batch, &forward, &rig->err), &rig->err);
+    return forward.bytes;
+}
+
+static int64_t ask(struct rig *rig, struct drafter *drafter, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves,
+                   int tokens)
+{
+    drafter->bytes = 0;
+    assert_true(drafter->class->propose(drafter, tree, leaf, leaves, tokens, &rig->err) > 0);
+    return drafter->bytes;
+}
+
+/* What was drafted and accepted is not read again: a chain, then the older of two siblings with its child. The experts that
+ * rows load tell how many rows there were. */
+static void what_was_accepted_is_not_read_again(void **state)
+{
+    static const struct sample_filter filter = {0, 1, 0, 0};
+    static const struct draft_leaf root = {-1, 1}, two = {-1, 2}, below[2] = {{0, 1}, {1, 1}};
+    const struct draft_text about = {TOKENS, {.key = 1}};
+    int told = 0;
+    (void)state;
+    for (uint64_t seed = 1; seed <= 12; seed++) {
+        struct rig rig;
+        struct draft_tree tree = {0};
+        struct sequence *sequence = NULL, *forgetful = NULL;
+        const int32_t level[2] = {-1, -1};
+        int32_t text[16] = {3, 1, 4, 1, 5}, all[3] = {0, 1, 2}, siblings[2];
+        rig_open(&rig, seed, 0, 1);
+        struct drafter *drafter = open_drafter(&rig, DRAFT_BEST, &filter);
+        must(sequence_open(&sequence, rig.engine[1], TOKENS, &rig.err), &rig.err);
+        must(sequence_open(&forgetful, rig.engine[1], TOKENS, &rig.err), &rig.err);
+        must(draft_tree_init(&tree, NODES, &rig.err), &rig.err);
+        must(drafter->class->begin(drafter, &about, &rig.err), &rig.err);
+        must(drafter->class->commit(drafter, text, 5, &rig.err), &rig.err);
+
+        int64_t bytes = ask(&rig, drafter, &tree, &root, 1, 4), expected = read_along(&rig, sequence, text, NULL, 5, true);
+        for (int node = 0; node < 3; node++)
+            expected += read_along(&rig, sequence, &tree.token[node], NULL, 1, false);
+        assert_int_equal(bytes, expected);
+        memcpy(text + 5, tree.token, 4 * sizeof *text);
+        text[9] = 2;
+        must(drafter->class->commit(drafter, text + 5, 5, &rig.err), &rig.err);
+        must(sequence_commit(sequence, all, 3, &rig.err), &rig.err);
+
+        draft_tree_clear(&tree);
+        bytes = ask(&rig, drafter, &tree, &two, 1, 1);
+        assert_int_equal(bytes, read_along(&rig, sequence, text + 8, NULL, 2, true));
+        read_along(&rig, forgetful, text, NULL, 5, true);
+        told += read_along(&rig, forgetful, text + 5, NULL, 5, true) != bytes;
+        memcpy(siblings, tree.token, sizeof siblings);
+        bytes = ask(&rig, drafter, &tree, below, 2, 1);
+        assert_int_equal(bytes, read_along(&rig, sequence, siblings, level, 2, false));
+        text[10] = siblings[0];
+        text[11] = 2;
+        must(drafter->class->commit(drafter, text + 10, 2, &rig.err), &rig.err);
+        must(sequence_commit(sequence, all, 1, &rig.err), &rig.err);
+
+        draft_tree_clear(&tree);
+        bytes = ask(&rig, drafter, &tree, &root, 1, 1);
+        assert_int_equal(bytes, read_along(&rig, sequence, text + 11, NULL, 1, true));
+        draft_tree_free(&tree);
+        sequence_close(&forgetful);
+        sequence_close(&sequence);
+        drafter_close(&drafter);
+        rig_close(&rig);
+    }
+    assert_true(told > 0);
+}
+
 struct seen {
     const struct shape *shape;
     int deepest, missed;                /* missed: levels of drafts that were not accepted */
@@ -419,6 +499,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(proposals_are_those_of_reading_everything_anew),
         cmocka_unit_test(more_children_can_be_asked_for),
+        cmocka_unit_test(what_was_accepted_is_not_read_again),
         cmocka_unit_test(every_draft_gives_the_same_text),
         cmocka_unit_test(models_that_do_not_fit_are_refused),
         cmocka_unit_test(a_short_context_ends_drafting_only),
