@@ -129,7 +129,7 @@ static int naive_children(const int32_t *text, int length, int shortest, int lon
 static void children_are_those_of_a_full_search(void **state)
 {
     static const struct { const char *text; int shortest, longest, alphabet; } cases[] = {
-        {"ngram", 1, 4, 4}, {"ngram:n=3,min=2", 2, 3, 3}, {"ngram:n=1", 1, 1, 30}, {"ngram:n=7", 1, 7, 2}, {"ngram", 1, 4, 90},
+        {"ngram", 1, 4, 4}, {"ngram:n=3,min=2", 2, 3, 3}, {"ngram:n=1", 1, 1, 30}, {"ngram:n=16", 1, 16, 2}, {"ngram", 1, 4, 90},
     };
     int several = 0, beyond = 0;
     (void)state;
@@ -226,6 +226,28 @@ static void extends_below_a_leaf(void **state)
     drafter_close(&drafter);
 }
 
+/* The tail is never longer than the longest n-gram, however it is shared between a short text and a way down. */
+static void short_texts_and_deep_leaves_fit_the_longest_tail(void **state)
+{
+    (void)state;
+    for (int length = 1; length <= 20; length++) {
+        struct drafter *drafter = open_drafter("ngram:n=16");
+        struct draft_tree tree = {0};
+        int32_t text[20] = {0};
+        assert_int_equal(draft_tree_init(&tree, 64, NULL), 0);
+        assert_int_equal(drafter->class->commit(drafter, text, length, NULL), 0);
+        for (int node = -1; node < 30; node++) {
+            assert_int_equal(draft_tree_add(&tree, node, 0, 0, 0), node + 1);
+            assert_int_equal(propose(drafter, &tree, node + 1, 1, 1), length > 1);
+            draft_tree_clear(&tree);
+            for (int again = -1; again <= node; again++)
+                draft_tree_add(&tree, again, 0, 0, 0);
+        }
+        draft_tree_free(&tree);
+        drafter_close(&drafter);
+    }
+}
+
 static void refuses_settings_out_of_range(void **state)
 {
     static const struct { const char *text, *part; } wrong[] = {
@@ -253,6 +275,7 @@ int main(void)
         cmocka_unit_test(children_are_those_of_a_full_search),
         cmocka_unit_test(children_are_continued),
         cmocka_unit_test(extends_below_a_leaf),
+        cmocka_unit_test(short_texts_and_deep_leaves_fit_the_longest_tail),
         cmocka_unit_test(refuses_settings_out_of_range),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
