@@ -229,12 +229,65 @@ static void a_static_tree_is_that_of_its_file(void **state)
     unit_remove(folder);
 }
 
+/* A chain of `depth` levels; and `nodes` nodes, 64 children a node in the order of nodes. */
+static void write_chain(struct text *json, int depth)
+{
+    text_clear(json);
+    for (int length = 1; length <= depth; length++) {
+        assert_int_equal(text_puts(json, length > 1 ? ",[0" : "[[0", NULL), 0);
+        for (int at = 1; at < length; at++)
+            assert_int_equal(text_puts(json, ",0", NULL), 0);
+        assert_int_equal(text_putc(json, ']', NULL), 0);
+    }
+    assert_int_equal(text_putc(json, ']', NULL), 0);
+}
+
+static void write_bush(struct text *json, int nodes)
+{
+    text_clear(json);
+    for (int node = 0; node < nodes; node++) {
+        const char *open = node ? ",[" : "[[";
+        int rc = node < 64 ? text_printf(json, NULL, "%s%d]", open, node)
+                           : text_printf(json, NULL, "%s%d,%d]", open, node / 64 - 1, node % 64);
+        assert_int_equal(rc, 0);
+    }
+    assert_int_equal(text_putc(json, ']', NULL), 0);
+}
+
+static void the_largest_trees_are_taken_and_larger_ones_refused(void **state)
+{
+    char *folder = unit_folder();
+    struct text json = {0};
+    struct shape *shape = NULL;
+    struct err err = {0};
+    (void)state;
+    write_chain(&json, 64);
+    shape = open_shape(write_tree(folder, json.data));
+    assert_int_equal(shape->depth, 64);
+    assert_int_equal(shape->nodes, 64);
+    shape_close(&shape);
+    write_chain(&json, 65);
+    assert_int_equal(shape_open(&shape, write_tree(folder, json.data), &err), -1);
+    assert_non_null(strstr(err.text, "path 65: a list of 1 to 64 ranks"));
+    write_bush(&json, 511);
+    shape = open_shape(write_tree(folder, json.data));
+    assert_int_equal(shape->depth, 2);
+    assert_int_equal(shape->nodes, 511);
+    shape_close(&shape);
+    write_bush(&json, 512);
+    err = (struct err){0};
+    assert_int_equal(shape_open(&shape, write_tree(folder, json.data), &err), -1);
+    assert_non_null(strstr(err.text, "1 to 511 paths"));
+    text_free(&json);
+    unit_remove(folder);
+}
+
 static void bad_trees_and_settings_are_refused(void **state)
 {
     static const struct { const char *json, *part; } files[] = {
         {"", "not JSON"}, {"[[0],", "not JSON"}, {"{}", "1 to 511 paths"}, {"[]", "1 to 511 paths"},
         {"[0]", "path 1: a list of"},
-        {"[[0],[]]", "path 2: a list of"}, {"[[0],[-1]]", "path 2: a rank"}, {"[[0],[64]]", "path 2: a rank"},
+        {"[[0],[]]", "path 2: a list of"}, {"[[0],[-1]]", "path 2: a rank"}, {"[[0],[64]]", "path 2: a rank is a whole number from 0 to 63"},
         {"[[0],[0.5]]", "path 2: a rank"}, {"[[0],[\"0\"]]", "path 2: a rank"}, {"[[0],[1],[0]]", "twice"},
         {"[[0],[1,0]]", "path 2: the path to its parent"}, {"[[1]]", "path 1: its sibling of rank 0"},
         {"[[0],[0,0],[0,2]]", "path 3: its sibling of rank 1"},
@@ -262,16 +315,6 @@ static void bad_trees_and_settings_are_refused(void **state)
         assert_null(shape);
         assert_non_null(strstr(err.text, texts[i].part));
     }
-    char deep[400] = "[[0", wide[8000] = "[[0]";
-    struct err err = {0};
-    for (int i = 0; i < 64; i++)
-        strcat(deep, ",0");
-    strcat(deep, "]]");
-    assert_int_equal(shape_open(&shape, write_tree(folder, deep), &err), -1);
-    for (int i = 0; i < 511; i++)
-        snprintf(wide + strlen(wide), 16, ",[%d,%d]", i / 64, i % 64);
-    strcat(wide, "]");
-    assert_int_equal(shape_open(&shape, write_tree(folder, wide), &err), -1);
     unit_remove(folder);
 }
 
@@ -308,6 +351,7 @@ int main(void)
         cmocka_unit_test(a_dynamic_tree_is_the_best_of_all_candidates),
         cmocka_unit_test(a_dynamic_tree_takes_what_there_is),
         cmocka_unit_test(a_static_tree_is_that_of_its_file),
+        cmocka_unit_test(the_largest_trees_are_taken_and_larger_ones_refused),
         cmocka_unit_test(bad_trees_and_settings_are_refused),
         cmocka_unit_test(trees_are_cut_to_trees_only),
     };
