@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "common/base/text.h"
 #include "common/policy/shape.h"
 
 enum { POOL = 6000, DEPTH = 8, WIDTH = 12 };
