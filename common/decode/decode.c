@@ -9,6 +9,7 @@
 #include "common/policy/shape.h"
 #include "common/sample/sampler.h"
 #include "common/verify/acceptance.h"
+#include "common/verify/overlap.h"
 
 enum { STEPS_MAX = 4 * DRAFT_LENGTH_MAX, ROWS_MAX = 1 + SHAPE_NODES_MAX };      /* steps of a policy in one iteration */
 
@@ -23,6 +24,8 @@ struct decoder {
     struct draft_tree tree;
     struct draft_leaf *leaf;            /* [tree.capacity] */
     int drafted;                        /* nodes in this iteration, also those that were dropped again */
+    bool draws;                         /* the drafter draws its tokens, and does not just know them */
+    struct overlap overlap;
     struct ending ending;
     size_t text_given;                  /* bytes of the text that the sink has */
     int prompt_tokens, vocab;
@@ -64,11 +67,12 @@ int decode_departure(const struct decode_settings *settings, const struct budget
 }
 
 /* How a drafter should pick children. A tree that is cut for what was drawn cannot say what its tokens were drawn from. */
-static enum draft_choice draft_choice(const struct decoder *decoder)
+static void choose_drafting(const struct decoder *decoder, struct drafter_setup *setup)
 {
-    if (decoder->acceptance->class == &acceptance_coupled)
-        return DRAFT_COUPLED;
-    return decoder->acceptance->class->wants_proposals && !decoder->shape->class->trims ? DRAFT_DRAWN : DRAFT_BEST;
+    const struct acceptance_class *rule = decoder->acceptance->class;
+    bool whole = !decoder->shape->class->trims;
+    setup->choice = rule == &acceptance_coupled || (rule->wants_proposals && whole) ? DRAFT_COUPLED : DRAFT_BEST;
+    setup->proposals = whole && (rule->wants_proposals || decoder->setup.settings->overlap);
 }
 
 static int open_drafting(struct decoder *decoder, const struct sample_filter *filter, struct err *err)
@@ -83,11 +87,13 @@ static int open_drafting(struct decoder *decoder, const struct sample_filter *fi
     const struct acceptance_setup accepting = {decoder->vocab, decoder->shape->nodes, *filter};
     if (acceptance_open(&decoder->acceptance, settings->accept, &accepting, err))
         return err_at(err, "--accept");
-    const struct drafter_setup drafting = {
+    struct drafter_setup drafting = {
         .vocab = decoder->vocab, .positions = engine_max_positions(decoder->setup.engine), .target = decoder->setup.engine,
-        .choice = draft_choice(decoder), .probabilities = decoder->shape->class->trims, .filter = *filter};
+        .probabilities = decoder->shape->class->trims, .filter = *filter};
+    choose_drafting(decoder, &drafting);
     if (drafter_open(&decoder->drafter, settings->draft ? settings->draft : "none", &drafting, err))
         return err_at(err, "--draft");
+    decoder->draws = decoder->drafter && decoder->drafter->class->draws && drafting.choice == DRAFT_COUPLED && filter->temperature > 0;
     const struct policy_setup policy = {decoder->drafter ? 1 : 0, settings->draft_length, DRAFT_LENGTH_MAX, decoder->shape};
     return policy_open(&decoder->policy, settings->policy, &policy, err) ? err_at(err, "--policy") : 0;
 }
@@ -103,7 +109,8 @@ static int open_parts(struct decoder *decoder, struct err *err)
         return err_set(err, ERR_INPUT, "--%s: there is nothing to draft with; add --draft ngram",
                        settings->tree ? "tree" : "draft-length");
     if (open_drafting(decoder, &filter, err) || sampler_open(&decoder->sampler, &sampling, decoder->vocab, err) ||
-        draft_tree_init(&decoder->tree, decoder->shape->room, err))
+        draft_tree_init(&decoder->tree, decoder->shape->room, err) ||
+        (settings->overlap && overlap_init(&decoder->overlap, &filter, decoder->vocab, decoder->shape->nodes, err)))
         return -1;
     decoder->leaf = mem_alloc((size_t)decoder->shape->room + 1, sizeof *decoder->leaf, err);
     return decoder->leaf ? 0 : -1;
@@ -140,6 +147,7 @@ void decoder_close(struct decoder **decoder)
     policy_close(&d->policy);
     shape_close(&d->shape);
     acceptance_close(&d->acceptance);
+    overlap_free(&d->overlap);
     draft_tree_free(&d->tree);
     mem_free(&d->leaf);
     ending_free(&d->ending);
@@ -384,6 +392,8 @@ static int iterate(struct decoder *decoder, const struct decode_sink *sink, stru
     iteration.n_emitted = emit(decoder, decoder->emitted, iteration.accepted + 1, err);
     if (iteration.n_emitted < 0)
         return -1;
+    if (decoder->setup.settings->overlap)
+        iteration.overlap = overlap_measure(&decoder->overlap, &decoder->tree, decoder->kept, decoder->draws, forward.logits);
     end = clock_seconds();
 
     iteration.rows = 1 + decoder->tree.nodes;

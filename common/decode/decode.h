@@ -51,6 +51,7 @@ struct decode_iteration {
     int accepted;                       /* nodes */
     const int32_t *emitted;             /* [n_emitted] behind the root; one more than accepted unless cut */
     int n_emitted;
+    const float *overlap;               /* [rows] as verify/overlap.h says; NULL: not asked for */
     double end_s;                       /* since the prompt began, to the end of the iteration */
     double draft_s, verify_s, accept_s, other_s;
     const struct forward *forward;      /* with the logits of all rows */

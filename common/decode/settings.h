@@ -29,6 +29,7 @@ struct decode_settings {
     const char *tree;           /* shape of drafts; NULL: a chain */
     const char *policy;         /* NULL: not given */
     const char *accept;         /* NULL: coupled */
+    bool overlap;               /* measure how much of each draft any rule could have kept */
     const char *budget, *rank;  /* see budget.h; NULL: not given */
     int budget_mode;            /* enum budget_mode */
 };
@@ -40,6 +41,7 @@ extern const char *const budget_mode_words[];
 #define DECODE_OPTIONS(args, settings) \
     OPT_COUNT('n', "max-tokens", args, settings.max_tokens, 0, 1 << 24, \
               "make at most N new tokens a prompt; its own max_tokens, or 256, if not given"), \
+    OPT_FLAG(0, "overlap", args, settings.overlap, "record how likely any rule could keep each drafted token tried"), \
     DECODE_OPTIONS_BUT_LENGTH(args, settings)
 
 /* For a command whose -n means something else when it is not given. */

@@ -42,7 +42,7 @@ struct model_drafter {
     bool lost;                          /* the text has a token that the draft model does not know */
     struct row *row;                    /* [ROWS_MAX] row 0 is the root; pending node i of the sequence is row i + 1 */
     int rows;                           /* 0: the root was not read yet */
-    float *proposal[ROWS_MAX];          /* each [setup.vocab], made when first needed; DRAFT_DRAWN only */
+    float *proposal[ROWS_MAX];          /* each [setup.vocab], made when first needed; for setup.proposals */
     float *root;                        /* [vocab] logits behind the root, in case it is asked again */
     int32_t *kept;                      /* scratch: [vocab] */
     double *value;                      /* [vocab], and proposals [setup.vocab] */
@@ -107,6 +107,7 @@ static int model_open_drafter(struct drafter **out, struct spec *spec, const str
     mine->setup = *setup;
     if (setup->filter.temperature <= 0)
         mine->setup.choice = DRAFT_BEST;
+    mine->setup.proposals = setup->proposals && mine->setup.choice == DRAFT_COUPLED;
     if (open_engine(mine, file, err))
         goto failed;
     mine->vocab = engine_hparams(mine->engine)->vocab;
@@ -197,7 +198,7 @@ static int rank_children(struct model_drafter *mine, int at, const float *logits
     if (!row->found)
         return err_set(err, ERR_INPUT, "%s: logits are not finite; the draft model's weights are damaged",
                        model_path(mine->model));
-    if (mine->setup.choice != DRAFT_DRAWN)
+    if (!mine->setup.proposals)
         return 0;
     if (!mine->proposal[at]) {
         mine->proposal[at] = mem_alloc((size_t)mine->setup.vocab, sizeof **mine->proposal, err);
@@ -299,7 +300,7 @@ static int add_children(const struct model_drafter *mine, struct draft_tree *tre
                                   mine->base.number);
         if (node < 0)
             break;
-        if (node == nodes && mine->setup.choice == DRAFT_DRAWN)
+        if (node == nodes && mine->setup.proposals)
             tree->proposal[node] = mine->proposal[at];
         next[added++] = (struct draft_leaf){node, 1};
     }
@@ -353,6 +354,7 @@ const struct drafter_class drafter_model = {
     .name = "model",
     .summary = "a smaller model with the same tokenizer",
     .settings = "file=FILE",
+    .draws = true,
     .open = model_open_drafter,
     .propose = model_propose,
     .commit = model_commit,

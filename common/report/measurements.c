@@ -169,6 +169,14 @@ static int take_begin(struct intake *intake, const struct decode_begin *record, 
     return task_index(intake->all, record->task ? record->task : "", &sample->task, err);
 }
 
+static int depth_of(const struct decode_iter *record, int node)
+{
+    int depth = 0;
+    for (int at = node; at > 0; at = record->node_parents ? record->node_parents[at] : at - 1)
+        depth++;
+    return depth;
+}
+
 /* Levels of a draft: the longest way from the root down. Without parents it counts as a chain. */
 static int count_levels(const struct decode_iter *record)
 {
@@ -176,12 +184,28 @@ static int count_levels(const struct decode_iter *record)
     if (!record->node_parents)
         return record->nodes - 1;
     for (int node = record->nodes - 1; node > deepest; node--) {
-        int depth = 0;
-        for (int at = node; at > 0; at = record->node_parents[at])
-            depth++;
+        int depth = depth_of(record, node);
         deepest = depth > deepest ? depth : deepest;
     }
     return deepest;
+}
+
+/* Nodes whose bound was recorded. The path that was kept is as long as what was accepted, and they hang on it. */
+static int take_trials(struct measurements *all, const struct decode_iter *record, struct err *err)
+{
+    struct measured_step *step = &all->steps[all->step_count - 1];
+    step->first_trial = all->trial_count;
+    for (int node = 1; record->overlap && node < record->nodes; node++) {
+        if (isnan(record->overlap[node]))
+            continue;
+        if (mem_grow(&all->trials, &all->trial_room, all->trial_count + 1, sizeof *all->trials, err))
+            return -1;
+        int depth = depth_of(record, node);
+        all->trials[all->trial_count++] =
+            (struct measured_trial){.bound = record->overlap[node], .position = depth, .kept = depth <= record->accepted};
+        step->trials++;
+    }
+    return 0;
 }
 
 static int take_iter(struct intake *intake, const struct decode_iter *record, struct err *err)
@@ -198,7 +222,7 @@ static int take_iter(struct intake *intake, const struct decode_iter *record, st
         .levels = count_levels(record),
         .drafted = record->drafted, .accepted = record->accepted, .emitted = record->emitted,
         .experts_wanted = record->experts_wanted, .experts_loaded = record->experts_loaded};
-    return 0;
+    return take_trials(all, record, err);
 }
 
 static int take_done(struct intake *intake, const struct decode_done *record, struct err *err)
@@ -432,6 +456,7 @@ void measurements_free(struct measurements *all)
     mem_free(&all->settings);
     mem_free(&all->samples);
     mem_free(&all->steps);
+    mem_free(&all->trials);
     mem_free(&all->tasks);
     *all = (struct measurements){0};
 }

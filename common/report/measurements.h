@@ -28,6 +28,14 @@ struct measured_step {                      /* one iteration */
     int64_t bytes;
     int levels;                             /* of the draft: a chain has as many as drafted nodes */
     int nodes, drafted, accepted, emitted, experts_wanted, experts_loaded;
+    size_t first_trial;                     /* of measurements.trials */
+    int trials;
+};
+
+struct measured_trial {                     /* a drafted token that was tried, and whose bound is known (verify/overlap.h) */
+    float bound;
+    int position;                           /* behind the root, from 1 */
+    bool kept;
 };
 
 struct measured_sample {
@@ -54,9 +62,10 @@ struct measurements {
     struct measured_setting *settings;
     struct measured_sample *samples;
     struct measured_step *steps;
+    struct measured_trial *trials;
     char **tasks;                           /* in order of appearance; "" where prompts have none */
-    size_t stream_count, setting_count, sample_count, step_count, task_count;
-    size_t stream_room, setting_room, sample_room, step_room, task_room;
+    size_t stream_count, setting_count, sample_count, step_count, trial_count, task_count;
+    size_t stream_room, setting_room, sample_room, step_room, trial_room, task_room;
     size_t dropped;                         /* samples that were aborted */
     int prompts;                            /* distinct ones, once arranged */
 };

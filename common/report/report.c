@@ -62,6 +62,44 @@ done:
     return rc;
 }
 
+enum { TRIAL_POSITIONS = 4 };
+
+/* Acceptance beside its bound, where it was recorded. */
+static int write_trials(const struct measurements *all, const struct summary *summary, enum table_form form, struct text *out,
+                        struct err *err)
+{
+    static const char *const titles[] = {"task", "setting", "tried", "kept", "at most", "common noise", "1st", "2nd", "3rd",
+                                         "4th"};
+    struct table table;
+    int rc = -1;
+    bool any = false;
+    table_start(&table, titles, "llrrrrrrrr");
+    for (size_t i = 0; i < summary->count; i++) {
+        const struct summary_row *row = &summary->rows[i];
+        if (!(row->trials > 0))
+            continue;
+        any = true;
+        if (table_cell(&table, err, "%s", task_name(all, row)) ||
+            table_cell(&table, err, "%s", all->settings[row->setting].name) || number_cell(&table, row->trials, 0, err) ||
+            number_cell(&table, row->trials_kept, 3, err) || number_cell(&table, row->bound, 3, err) ||
+            number_cell(&table, row->bound_common_noise, 3, err))
+            goto done;
+        for (int p = 0; p < TRIAL_POSITIONS; p++)
+            if (p < row->positions && row->trials_per_pos[p] > 0
+                    ? table_cell(&table, err, "%.2f/%.2f", row->kept_per_pos[p], row->bound_per_pos[p])
+                    : table_cell(&table, err, "%s", ""))
+                goto done;
+    }
+    if (any && (text_puts(out, "\nDrafted tokens that were kept, and what any rule that keeps the target's distribution keeps at "
+                               "most\n(1 - total variation), common noise at least; by position kept/at most\n\n", err) ||
+                table_write(&table, form, out, err)))
+        goto done;
+    rc = 0;
+done:
+    table_free(&table);
+    return rc;
+}
+
 static int write_csv(const struct measurements *all, const struct summary *summary, struct text *out, struct err *err)
 {
     const char *titles[2 + sizeof(struct summary_row) / sizeof(double)] = {"task", "setting"};
@@ -119,16 +157,29 @@ static json_t *setting_json(const struct measurements *all, const struct measure
                      all->streams[setting->stream].name);
 }
 
+static json_t *positions_json(const double *values, int count)
+{
+    json_t *list = json_array();
+    for (int p = 0; p < count; p++)
+        if (json_array_append_new(list, number(values[p])))
+            break;
+    if (list && json_array_size(list) == (size_t)count)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
 static json_t *row_json(const struct measurements *all, const struct summary_row *row)
 {
     json_t *object = json_pack("{s:s, s:s}", "type", "row", "setting", all->settings[row->setting].name);
-    json_t *positions = json_array();
     int rc = json_object_set_new(object, "task", row->task < 0 ? json_null() : json_string(all->tasks[row->task]));
     for (const struct summary_column *column = summary_columns; column->key; column++)
         rc |= json_object_set_new(object, column->key, number(summary_value(row, column)));
-    for (int p = 0; p < row->positions; p++)
-        rc |= json_array_append_new(positions, number(row->accepted_per_pos[p]));
-    rc |= json_object_set_new(object, "accepted_per_pos", positions);
+    rc |= json_object_set_new(object, "accepted_per_pos", positions_json(row->accepted_per_pos, row->positions));
+    if (row->trials > 0) {
+        rc |= json_object_set_new(object, "kept_per_pos", positions_json(row->kept_per_pos, row->positions));
+        rc |= json_object_set_new(object, "bound_per_pos", positions_json(row->bound_per_pos, row->positions));
+    }
     if (!rc)
         return object;
     json_decref(object);
@@ -223,7 +274,8 @@ int report_write(const struct measurements *all, const struct summary *summary, 
         return write_csv(all, summary, out, err);
     bool markdown = form == REPORT_MARKDOWN;
     if (write_preface(all, markdown ? "- " : "", out, err) ||
-        write_main_table(all, summary, markdown ? TABLE_MARKDOWN : TABLE_TEXT, out, err))
+        write_main_table(all, summary, markdown ? TABLE_MARKDOWN : TABLE_TEXT, out, err) ||
+        write_trials(all, summary, markdown ? TABLE_MARKDOWN : TABLE_TEXT, out, err))
         return -1;
     make_printable(out);
     return write_legend(all, out, err);

@@ -25,6 +25,10 @@ const struct summary_column summary_columns[] = {
     COLUMN(drafts, "iterations that had a draft"),
     COLUMN(draft_tokens, "drafted tokens that were verified"),
     COLUMN(accepted_tokens, "those of them that were accepted"),
+    COLUMN(trials, "drafted tokens that were tried and whose overlap with the target was recorded"),
+    COLUMN(trials_kept, "share of the trials that was kept"),
+    COLUMN(bound, "the most that any rule which keeps the target's distribution keeps of them: mean of 1 - total variation"),
+    COLUMN(bound_common_noise, "what common noise keeps of them at least: mean of (1 - total variation) / (1 + total variation)"),
     COLUMN(ttft_ms_mean, "milliseconds from a prompt's start to its first token"),
     COLUMN(ttft_ms_median, "the same, median over samples"),
     COLUMN(ttft_ms_p99, "the same, 99th percentile"),
@@ -280,6 +284,36 @@ static void summarise_positions(const struct work *work, struct summary_row *row
         row->accepted_per_pos[p] = counts[p] / row->drafts;
 }
 
+static void summarise_trials(const struct work *work, struct summary_row *row)
+{
+    double bound = 0, common = 0, kept = 0;
+    row->trials = 0;
+    for (const struct measured_sample *sample = work->begin; sample < work->end; sample++)
+        for (size_t i = 0; sample->setting == work->setting && i < sample->steps; i++) {
+            const struct measured_step *step = &work->all->steps[sample->first_step + i];
+            for (int t = 0; t < step->trials; t++) {
+                const struct measured_trial *trial = &work->all->trials[step->first_trial + (size_t)t];
+                int p = trial->position - 1;
+                row->trials++;
+                kept += trial->kept;
+                bound += (double)trial->bound;
+                common += (double)trial->bound / (2 - (double)trial->bound);
+                if (p < row->positions) {
+                    row->trials_per_pos[p]++;
+                    row->kept_per_pos[p] += trial->kept;
+                    row->bound_per_pos[p] += (double)trial->bound;
+                }
+            }
+        }
+    row->trials_kept = quotient(kept, row->trials);
+    row->bound = quotient(bound, row->trials);
+    row->bound_common_noise = quotient(common, row->trials);
+    for (int p = 0; p < row->positions; p++) {
+        row->kept_per_pos[p] = quotient(row->kept_per_pos[p], row->trials_per_pos[p]);
+        row->bound_per_pos[p] = quotient(row->bound_per_pos[p], row->trials_per_pos[p]);
+    }
+}
+
 static bool ran(const struct work *work)
 {
     for (const struct measured_sample *sample = work->begin; sample < work->end; sample++)
@@ -305,6 +339,7 @@ static int add_rows(struct summary *out, struct work *work, int task, struct err
         summarise_times(work, row);
         summarise_cost(work, row);
         summarise_positions(work, row);
+        summarise_trials(work, row);
     }
     return 0;
 }

@@ -25,8 +25,12 @@ struct summary_row {
     double experts_wanted_per_step, experts_loaded_per_step, experts_per_layer;
     double bytes_per_step, bytes_per_token, bandwidth, bandwidth_share;
     double identical, compared, correct, graded;
-    int positions;                      /* of accepted_per_pos in use */
+    double trials, trials_kept, bound, bound_common_noise;
+    int positions;                      /* of the arrays below in use */
     double accepted_per_pos[SUMMARY_POSITIONS];     /* share of the drafts that had this many tokens accepted, from 1 on */
+    double trials_per_pos[SUMMARY_POSITIONS];       /* tokens at this position that were tried and whose bound is known */
+    double kept_per_pos[SUMMARY_POSITIONS];         /* share of them that was kept */
+    double bound_per_pos[SUMMARY_POSITIONS];        /* and the mean of their bounds */
 };
 
 struct summary_column {

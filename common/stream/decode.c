@@ -38,6 +38,9 @@ static const struct field iter_fields[] = {
     FIELD_ARRAY_OF(decode_iter, node_tokens, "[nodes]", true, "token ids of the verifying forward, the root first"),
     FIELD_ARRAY_OF(decode_iter, node_parents, "[nodes]", true, "each node's parent, -1 for the root"),
     FIELD_ARRAY_OF(decode_iter, tokens, "[emitted]", true, "token ids added to the text"),
+    FIELD_ARRAY_OF(decode_iter, overlap, "[nodes]", true, "the most likely that any rule which keeps the target's distribution "
+                   "could keep a node that was tried: sum of min(p, q) over tokens, p the target's distribution and q the "
+                   "drafter's, or p of the token when it was not drawn; NaN for all other nodes"),
     FIELD_ARRAY_OF(decode_iter, experts_wanted_layer, "[moe_layers]", true, "experts_wanted by layer"),
     FIELD_ARRAY_OF(decode_iter, experts_loaded_layer, "[moe_layers]", true, "experts_loaded by layer"),
     FIELD(decode_iter, policy, true, "what the policy's decision rested on"),
@@ -79,6 +82,9 @@ static int check_iter(const void *body, const struct header *header, struct sequ
     for (int i = 0; iter->node_parents && i < iter->nodes; i++)
         if (i ? iter->node_parents[i] < 0 || iter->node_parents[i] >= i : iter->node_parents[i] != -1)
             return err_set(err, ERR_INPUT, "node %d has parent %d", i, iter->node_parents[i]);
+    for (int i = 0; iter->overlap && i < iter->nodes; i++)
+        if (iter->overlap[i] < 0 || iter->overlap[i] > 1.001f)
+            return err_set(err, ERR_INPUT, "node %d has an overlap of %g", i, (double)iter->overlap[i]);
     return 0;
 }
 

@@ -11,6 +11,7 @@ complete -c moe-decode -l whole -d 'take a .txt file as one prompt, not each of 
 complete -c moe-decode -l parse-special -d 'let special tokens count in prompts, too'
 complete -c moe-decode -l template-arg -x -d 'hand VALUE to the chat template as NAME'
 complete -c moe-decode -s n -l max-tokens -x -d 'make at most N new tokens a prompt; its own max_tokens, or 256, if not given'
+complete -c moe-decode -l overlap -d 'record how likely any rule could keep each drafted token tried'
 complete -c moe-decode -l temperature -x -d 'divide logits by T; 0 takes the best token'
 complete -c moe-decode -l top-k -x -d 'keep the K best tokens; 0 keeps all'
 complete -c moe-decode -l top-p -x -d 'keep the fewest best tokens of total probability P'

@@ -1,5 +1,5 @@
-/* From a drafter's logits to the tokens it proposes, best first: the largest logit / T over the tokens that the target's
- * filter keeps; with a draw, of logit / T + g(token), g the numbers that the target will add there (sample.h). With a draw
+/* From a drafter's logits to the tokens it proposes, best first: the largest (logit - best) / T over the tokens that the target's
+ * filter keeps; with a draw, of (logit - best) / T + g(token), g the numbers that the target will add there (sample.h). With a draw
  * these are a sample without replacement of softmax(logit / T), and the first is what sample_token would draw.
  * Sources: Gumbel-top-k: Kool, van Hoof, Welling, arXiv 1903.06059; common noise: Daliri et al., arXiv 2408.07978.
  *
@@ -33,7 +33,7 @@ PLAIN int propose_tokens(const float *logit, int vocab, const struct sample_filt
                 kept[count++] = id;
     for (int at = 0; at < count; at++) {
         int32_t id = kept[at];
-        value[at] = (double)logit[id] / temperature;
+        value[at] = ((double)logit[id] - (double)logit[best]) / temperature;
         if (draw && filter->temperature > 0) {
             if (id >> 1 != pair) {
                 struct philox counter = {{(uint32_t)id >> 1, draw->position, draw->ordinal, draw->sample}};

@@ -139,3 +139,35 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     moe-decode -q -m other.moe -d model:file=other.moe -n 4 -p x > other.txt
     moe-decode -q -m other.moe -n 4 -p x | cmp - other.txt
 }
+
+# 240 answers are enough tokens to tell: rejection reaches the bound, common noise stays between its own and that, and a
+# token of a prompt lookup is kept as often as the model would choose it.
+@test "acceptance stands beside what is possible" {
+    [ -z "$MOE_SANITIZED" ] || skip "its statistics want 240 answers"
+    for accept in coupled rejection; do
+        moe-decode -m "$MOE_POCKET" --draft model:file=draft.moe -K 3 --temperature 1 --accept $accept --overlap -n 40 \
+            "$MOE_MODELS/pocket/heldout.jsonl" --stream $accept.moes > out
+    done
+    moe-decode -m "$MOE_POCKET" --draft ngram -K 3 --temperature 1 --overlap -n 40 "$MOE_MODELS/pocket/heldout.jsonl" \
+        --stream ngram.moes > out
+    moe-bench report --json coupled.moes rejection.moes ngram.moes > report.jsonl
+    figure() { jq -r "select(.type == \"row\" and .task == null and .setting == \"$1\") | .$2" report.jsonl; }
+    for setting in coupled rejection ngram; do
+        n=$(figure $setting trials)
+        [ "$n" -gt 1000 ]
+        [ "$(figure $setting 'bound_per_pos | length')" = 3 ]
+    done
+    # Within four deviations of a share of so many, and for common noise not below its own bound by more than that.
+    awk -v n="$(figure rejection trials)" -v kept="$(figure rejection trials_kept)" -v bound="$(figure rejection bound)" \
+        'BEGIN { d = kept - bound; s = 4 * sqrt(bound * (1 - bound) / n); exit !(d < s && -d < s) }'
+    awk -v n="$(figure ngram trials)" -v kept="$(figure ngram trials_kept)" -v bound="$(figure ngram bound)" \
+        'BEGIN { d = kept - bound; s = 4 * sqrt(bound * (1 - bound) / n); exit !(d < s && -d < s) }'
+    awk -v n="$(figure coupled trials)" -v kept="$(figure coupled trials_kept)" -v bound="$(figure coupled bound)" \
+        -v least="$(figure coupled bound_common_noise)" \
+        'BEGIN { s = 4 * sqrt(bound * (1 - bound) / n); exit !(kept < bound + s && kept > least - s && least < bound) }'
+    moe-bench report rejection.moes | grep "at most"
+    # Without --overlap nothing is said of it.
+    moe-decode -m "$MOE_POCKET" --draft ngram --temperature 1 -n 4 -p "1 + 1" --stream plain.moes > out
+    run moe-bench report plain.moes
+    [[ $output != *"at most"* ]]
+}

@@ -11,7 +11,7 @@
 #include <math.h>
 
 #include "common/verify/acceptance.h"
-#include "kernels/plain/coupling.h"
+#include "kernels/plain/propose.h"
 
 enum {
     V = 7, TEXT = 3, OUTCOMES = V * V * V, LEVELS = 3, DRAFT_MOST = 24, PLACES = TEXT + LEVELS + 1,
@@ -202,9 +202,9 @@ static inline void draft_children(struct cell *cell, struct draft *draft, int pl
     if (cell->shape.origin == COUPLED) {
         int32_t kept[V], token[V];
         double value[V];
-        struct sample_draw draw = {cell->key, (uint32_t)(ROOT_POSITION + place + depth + 1), 0, 0};
+        const struct sample_draw draw = {cell->key, (uint32_t)(ROOT_POSITION + place + depth + 1), 0, 0};
         const float *logit = cell->world->draft[place + depth][parent < 0 ? last : draft->token[parent]];
-        int count = coupling_draft(logit, V, &cell->shape.filter, &draw, width, kept, value, token, NULL, NULL);
+        int count = propose_tokens(logit, V, &cell->shape.filter, &draw, width, kept, value, token, NULL);
         for (int i = 0; i < count; i++)
             draft_put(draft, parent, token[i], q);
         return;

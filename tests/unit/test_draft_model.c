@@ -63,10 +63,12 @@ static void rig_close(struct rig *rig)
     unit_remove(rig->folder);
 }
 
-static struct drafter *open_drafter(struct rig *rig, enum draft_choice choice, const struct sample_filter *filter)
+static struct drafter *open_drafter(struct rig *rig, enum draft_choice choice, bool proposals,
+                                    const struct sample_filter *filter)
 {
     const struct drafter_setup setup = {.vocab = engine_hparams(rig->engine[0])->vocab, .positions = 2048, .number = 5,
-                                        .target = rig->engine[0], .choice = choice, .probabilities = true, .filter = *filter};
+                                        .target = rig->engine[0], .choice = choice, .proposals = proposals, .probabilities = true,
+                                        .filter = *filter};
     struct drafter *drafter = NULL;
     must(drafter_open(&drafter, rig->draft, &setup, &rig->err), &rig->err);
     return drafter;
@@ -98,7 +100,7 @@ static int naive(struct rig *rig, struct sequence *sequence, const int32_t *text
 /* Asks for more below random leaves and compares all that is new. */
 static int propose_and_check(struct rig *rig, struct drafter *drafter, struct sequence *sequence, struct draft_tree *tree,
                              struct chance *chance, const int32_t *text, int length, enum draft_choice choice,
-                             const struct sample_filter *filter, const struct sample_draw *draw)
+                             bool proposals, const struct sample_filter *filter, const struct sample_draw *draw)
 {
     struct draft_leaf leaf[8];
     int leaves = 0, tokens = chance_range(chance, 1, 3), before = tree->nodes, compared = 0;
@@ -137,8 +139,8 @@ static int propose_and_check(struct rig *rig, struct drafter *drafter, struct se
                 assert_int_equal(tree->token[other], token[child]);
                 assert_true(fabsf(tree->log_probability[other] - log_probability[child]) < 1e-6f);
                 assert_int_equal(tree->drafter[other], 5);
-                assert_int_equal(tree->proposal[other] != NULL, choice == DRAFT_DRAWN);
-                if (choice == DRAFT_DRAWN)
+                assert_int_equal(tree->proposal[other] != NULL, proposals);
+                if (proposals)
                     assert_memory_equal(tree->proposal[other], proposal,
                                         (size_t)engine_hparams(rig->engine[0])->vocab * sizeof(float));
                 child++;
@@ -159,9 +161,10 @@ static void proposals_are_those_of_reading_everything_anew(void **state)
         struct draft_tree tree = {0};
         struct sequence *sequence = NULL;
         const struct sample_filter *filter = &filters[seed % 3];
-        enum draft_choice choice = filter->temperature > 0 ? (enum draft_choice)(seed / 3 % 3) : DRAFT_BEST;
+        enum draft_choice choice = filter->temperature > 0 && seed / 3 % 3 != 1 ? DRAFT_COUPLED : DRAFT_BEST;
+        bool proposals = choice == DRAFT_COUPLED && seed / 3 % 3 == 2;
         rig_open(&rig, seed, 0, 1 + (int)seed % 2);
-        struct drafter *drafter = open_drafter(&rig, choice, filter);
+        struct drafter *drafter = open_drafter(&rig, choice, proposals, filter);
         must(sequence_open(&sequence, rig.engine[1], 2 * TOKENS + NODES, &rig.err), &rig.err);
         must(draft_tree_init(&tree, NODES, &rig.err), &rig.err);
         for (int text_number = 0; text_number < 3; text_number++) {
@@ -176,8 +179,8 @@ static void proposals_are_those_of_reading_everything_anew(void **state)
                 int asks = chance_range(&chance, 0, 3), count = 0, at = -1;
                 draft_tree_clear(&tree);
                 for (int ask = 0; ask < asks; ask++)
-                    compared += propose_and_check(&rig, drafter, sequence, &tree, &chance, text, length, choice, filter,
-                                                  &about.draw);
+                    compared += propose_and_check(&rig, drafter, sequence, &tree, &chance, text, length, choice, proposals,
+                                                  filter, &about.draw);
                 if (asks && chance_range(&chance, 0, 3) == 0) {         /* a part of the draft is dropped */
                     int32_t keep[NODES];
                     int kept = chance_range(&chance, 0, tree.nodes);
@@ -217,7 +220,7 @@ static void more_children_can_be_asked_for(void **state)
     struct sequence *sequence = NULL;
     (void)state;
     rig_open(&rig, 2, 0, 1);
-    struct drafter *drafter = open_drafter(&rig, DRAFT_BEST, &filter);
+    struct drafter *drafter = open_drafter(&rig, DRAFT_BEST, false, &filter);
     must(sequence_open(&sequence, rig.engine[1], TOKENS, &rig.err), &rig.err);
     must(draft_tree_init(&tree, NODES, &rig.err), &rig.err);
     must(drafter->class->begin(drafter, &about, &rig.err), &rig.err);
@@ -282,7 +285,7 @@ static void what_was_accepted_is_not_read_again(void **state)
         const int32_t level[2] = {-1, -1};
         int32_t text[16] = {3, 1, 4, 1, 5}, all[3] = {0, 1, 2}, siblings[2];
         rig_open(&rig, seed, 0, 1);
-        struct drafter *drafter = open_drafter(&rig, DRAFT_BEST, &filter);
+        struct drafter *drafter = open_drafter(&rig, DRAFT_BEST, false, &filter);
         must(sequence_open(&sequence, rig.engine[1], TOKENS, &rig.err), &rig.err);
         must(sequence_open(&forgetful, rig.engine[1], TOKENS, &rig.err), &rig.err);
         must(draft_tree_init(&tree, NODES, &rig.err), &rig.err);

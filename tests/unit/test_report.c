@@ -27,6 +27,7 @@ struct sample {
     int64_t bytes;
     int32_t first;                  /* token id that makes outputs differ */
     int correct;                    /* -1: not graded */
+    float bound;                    /* of the first drafted token, when not 0; the second is not told */
 };
 
 static void put_sample(struct writer *out, const struct sample *s, bool bench)
@@ -38,8 +39,10 @@ static void put_sample(struct writer *out, const struct sample *s, bool bench)
     if (bench)
         put(out, &bench_sample_kind, &sample);
     put(out, &decode_begin_kind, &begin);
+    const float overlap[2] = {NAN, s->bound};
     for (int i = 0; i < s->steps; i++) {
         const struct decode_iter iter = {
+            .overlap = s->bound > 0 && s->emitted == 2 ? overlap : NULL,
             .sequence = s->sequence, .K = s->emitted - 1, .nodes = s->emitted, .drafted = s->emitted - 1,
             .accepted = s->emitted - 1, .emitted = s->emitted, .draft_us = 0.25 * s->us, .verify_us = 0.5 * s->us,
             .accept_us = 0.125 * s->us, .other_us = 0.125 * s->us, .experts_wanted = s->experts + 1,
@@ -62,8 +65,8 @@ static void put_machine(struct writer *out, double bandwidth)
 
 static const struct sample samples[] = {
     /* seq set rep  id    task   steps emitted us    experts bytes first correct */
-    {0, 0, 0, "a", "math", 4, 1, 100, 8, 1000, 9, 1},      {1, 1, 0, "a", "math", 2, 2, 120, 12, 1600, 9, 1},
-    {2, 1, 0, "b", "math", 2, 2, 110, 14, 1800, 9, 0},     {3, 0, 0, "b", "math", 4, 1, 100, 8, 1000, 9, 1},
+    {0, 0, 0, "a", "math", 4, 1, 100, 8, 1000, 9, 1},      {1, 1, 0, "a", "math", 2, 2, 120, 12, 1600, 9, 1, 0.5f},
+    {2, 1, 0, "b", "math", 2, 2, 110, 14, 1800, 9, 0, 0.75f},     {3, 0, 0, "b", "math", 4, 1, 100, 8, 1000, 9, 1},
     {4, 0, 0, "a", "code", 4, 1, 100, 8, 1000, 9, -1},     {5, 1, 0, "a", "code", 2, 2, 400, 12, 1600, 8, -1},
     {6, 0, 1, "a", "math", 4, 1, 300, 8, 1000, 9, 0},      {7, 1, 1, "a", "math", 2, 2, 140, 12, 1600, 9, 0},
 };
@@ -163,6 +166,14 @@ static void figures_are_those_worked_out(void **state)
     near(k->graded, 2);
     assert_int_equal(k->positions, 1);
     near(k->accepted_per_pos[0], 1);
+    near(k->trials, 4);
+    near(k->trials_kept, 1);
+    near(k->bound, (2 * 0.5 + 2 * 0.75) / 4);
+    near(k->bound_common_noise, (2 * 0.5 / 1.5 + 2 * 0.75 / 1.25) / 4);
+    near(k->trials_per_pos[0], 4);
+    near(k->kept_per_pos[0], 1);
+    near(k->bound_per_pos[0], k->bound);
+    assert_true(none->trials == 0 && isnan(none->bound) && isnan(none->trials_kept));
     const struct summary_row *code = row_of(&summary, 1, 1), *both = row_of(&summary, -1, 1);
     near(code->ratio, 0.5);
     assert_true(isnan(code->ratio_low));

@@ -1,8 +1,11 @@
 /* Coupled acceptance over random trees: what comes out is what choosing token by token gives, and no more of the draft is
- * followed, nor less, than agrees with that. */
+ * followed, nor less, than agrees with that. And how much of a draft any rule could keep. */
 #include "tests/unit/unit.h"
 
+#include <math.h>
+
 #include "common/verify/acceptance.h"
+#include "common/verify/overlap.h"
 #include "common/draft/tree.h"
 #include "common/sample/sampler.h"
 #include "kernels/plain/accept.h"
@@ -89,10 +92,64 @@ static void a_tree_holds_a_child_once_and_no_more_than_fits(void **state)
     draft_tree_free(&tree);
 }
 
+/* Random trees: what is known is what the definition says of single children of kept nodes. */
+static void overlaps_are_those_of_the_definition(void **state)
+{
+    struct draft_tree tree = {0};
+    struct overlap overlap = {0};
+    int drawn = 0, fixed = 0, unknown = 0;
+    (void)state;
+    srand(9);
+    assert_int_equal(draft_tree_init(&tree, NODES, NULL), 0);
+    for (int round = 0; round < ROUNDS; round++) {
+        const struct sample_filter filter = {round % 4 * 0.5, 1, 0, round % 3 * 2};
+        float logits[(NODES + 1) * VOCAB], proposal[NODES][VOCAB];
+        uint8_t kept[NODES + 1] = {1};
+        bool draws = round % 2;
+        grow(&tree, below(12));
+        for (int i = 0; i < (tree.nodes + 1) * VOCAB; i++)
+            logits[i] = 0.5f * (float)below(8);
+        for (int node = 0; node < tree.nodes; node++) {
+            float sum = 0;
+            for (int v = 0; v < VOCAB; v++)
+                sum += proposal[node][v] = (float)(1 + below(9));
+            for (int v = 0; v < VOCAB; v++)
+                proposal[node][v] /= sum;
+            tree.proposal[node] = below(3) ? proposal[node] : NULL;
+            kept[1 + node] = kept[1 + tree.parent[node]] && below(3);
+        }
+        assert_int_equal(overlap_init(&overlap, &filter, VOCAB, NODES, NULL), 0);
+        const float *found = overlap_measure(&overlap, &tree, kept, draws, logits);
+        assert_true(isnan(found[0]));
+        for (int node = 0; node < tree.nodes; node++) {
+            int32_t scratch[VOCAB];
+            double p[VOCAB], shared = 0;
+            int siblings = 0;
+            for (int other = 0; other < tree.nodes; other++)
+                siblings += tree.parent[other] == tree.parent[node];
+            if (!kept[1 + tree.parent[node]] || siblings > 1 || (!tree.proposal[node] && draws)) {
+                assert_true(isnan(found[1 + node]));
+                unknown++;
+                continue;
+            }
+            sample_probabilities(logits + (1 + tree.parent[node]) * VOCAB, VOCAB, &filter, scratch, p);
+            for (int v = 0; v < VOCAB; v++)
+                shared += tree.proposal[node] ? fmin(p[v], (double)proposal[node][v]) : v == tree.token[node] ? p[v] : 0;
+            assert_true(fabs((double)found[1 + node] - shared) < 1e-6);
+            drawn += tree.proposal[node] != NULL;
+            fixed += tree.proposal[node] == NULL;
+        }
+        overlap_free(&overlap);
+    }
+    assert_true(drawn > 500 && fixed > 100 && unknown > 1000);
+    draft_tree_free(&tree);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_emitted_are_the_targets_own_choices),
+        cmocka_unit_test(overlaps_are_those_of_the_definition),
         cmocka_unit_test(a_tree_holds_a_child_once_and_no_more_than_fits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

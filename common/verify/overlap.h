@@ -1,0 +1,35 @@
+/* How well a drafter knows the target, token by token: for each drafted token that was tried, how likely any rule that keeps
+ * the target's distribution could have kept it (kernels/plain/overlap.h). It is the bound that measured acceptance stands
+ * beside.
+ *
+ * A node was tried when its parent was kept. Its bound is known when it is its parent's only child, and either was not
+ * drawn (its token is what it is, whatever the noise) or says what it was drawn from. */
+#ifndef MOE_VERIFY_OVERLAP_H
+#define MOE_VERIFY_OVERLAP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/draft/tree.h"
+#include "kernels/plain/sample.h"
+
+struct overlap {
+    struct sample_filter filter;            /* the target's */
+    int vocab;
+    int32_t *token;                         /* scratch: [vocab] */
+    double *probability;                    /* [vocab] */
+    int32_t *children;                      /* [1 + nodes] */
+    float *of_row;                          /* [1 + nodes] the result */
+};
+
+/* nodes: of the largest draft. */
+int overlap_init(struct overlap *overlap, const struct sample_filter *filter, int vocab, int nodes, struct err *err);
+void overlap_free(struct overlap *overlap);                     /* and back to {0} */
+
+/* kept [1 + tree->nodes]: root and accepted nodes; draws: tokens without a proposal were drawn all the same; logits
+ * [1 + tree->nodes][vocab]. Returns [1 + tree->nodes] by row, the root first: NaN where there is no bound. */
+const float *overlap_measure(struct overlap *overlap, const struct draft_tree *tree, const uint8_t *kept, bool draws,
+                             const float *logits);
+
+#endif
