@@ -16,8 +16,8 @@
 static const char PRODUCER[] = "moe-convert " MOE_VERSION;
 
 enum { KEEP = 0, NOT_GIVEN = -1 };      /* of the choices below; the others stand in the order of enum weight_format */
-static const char *const kept_formats[] = {"keep", "f32", "f16", "bf16", "q8", "q4", NULL};
-static const char *const plain_formats[] = {"f32", "f16", "bf16", "q8", "q4", NULL};
+static const char *const kept_formats[] = {"keep", "f32", "f16", "bf16", "fp8", "q8", "q4", NULL};
+static const char *const plain_formats[] = {"f32", "f16", "bf16", "fp8", "q8", "q4", NULL};
 
 struct build_args {
     const char *source, *output, *name;
@@ -32,7 +32,7 @@ struct build_args {
 
 static const struct opt build_options[] = {
     OPT_CHOICE(0, "dtype", struct build_args, dtype, kept_formats,
-               "store matrices so; q8 and q4 keep embedding and router, and vectors are always f32"),
+               "store matrices so; fp8, q8 and q4 keep embedding and router, and vectors are always f32"),
     OPT_CHOICE(0, "expert-dtype", struct build_args, expert_dtype, kept_formats, "store the routed experts so; as --dtype says "
                "if not given"),
     OPT_STRING(0, "name", struct build_args, name, "NAME", "call the model so; like its folder or file if not given"),
@@ -101,6 +101,9 @@ static int build(const void *arguments, const struct console *console, struct er
     if (plan.left_out)
         console_note(console, "%zu tensors of layers from %d on predict further tokens; they are left out", plan.left_out,
                      plan.facts.shape.layers);
+    if (plan.widened)
+        console_note(console, "%zu tensors from %s on become f32: their parts have different dtypes, or rows that are no whole "
+                     "blocks", plan.widened, plan.widened_first);
     if (args->dry_run) {
         rc = print_plan(&plan.layout, &plan.facts.shape, err);
         goto done;
@@ -129,7 +132,7 @@ static const struct opt synthetic_options[] = {
     OPT_COUNT('l', "layers", struct synthetic_args, layers, 1, LAYERS_MAX,
               "make N layers; as many as the model has if not given"),
     OPT_CHOICE(0, "dtype", struct synthetic_args, dtype, plain_formats,
-               "store matrices so; q8 and q4 keep embedding and router, and vectors are always f32"),
+               "store matrices so; fp8, q8 and q4 keep embedding and router, and vectors are always f32"),
     OPT_CHOICE(0, "expert-dtype", struct synthetic_args, expert_dtype, plain_formats,
                "store the routed experts so; as --dtype says if not given"),
     OPT_STRING(0, "name", struct synthetic_args, name, "NAME", "call the model so; like the shape if not given"),

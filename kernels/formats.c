@@ -5,18 +5,23 @@
 
 #include "common/base/float.h"
 #include "common/base/mem.h"
+#include "kernels/formats_coded.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "weights are mapped and used as they lie in the file");
 
 static const char *const NAMES[FORMAT_COUNT] = {
-    [FORMAT_F32] = "f32", [FORMAT_F16] = "f16", [FORMAT_BF16] = "bf16", [FORMAT_Q8] = "q8", [FORMAT_Q4] = "q4"};
+    [FORMAT_F32] = "f32", [FORMAT_F16] = "f16", [FORMAT_BF16] = "bf16", [FORMAT_FP8] = "fp8", [FORMAT_Q8] = "q8",
+    [FORMAT_Q4] = "q4", [FORMAT_MXFP4] = "mxfp4", [FORMAT_Q4_K] = "q4_k", [FORMAT_Q6_K] = "q6_k"};
 
 /* A step of a unit: so many inputs of all outputs lie in so many bytes. */
 static const int STEP_INPUTS[FORMAT_COUNT] = {
-    [FORMAT_F32] = 1, [FORMAT_F16] = 2, [FORMAT_BF16] = 2, [FORMAT_Q8] = BLOCK_INPUTS, [FORMAT_Q4] = BLOCK_INPUTS};
+    [FORMAT_F32] = 1, [FORMAT_F16] = 2, [FORMAT_BF16] = 2, [FORMAT_FP8] = FP8_BLOCK_INPUTS, [FORMAT_Q8] = BLOCK_INPUTS,
+    [FORMAT_Q4] = BLOCK_INPUTS, [FORMAT_MXFP4] = 2 * BLOCK_INPUTS, [FORMAT_Q4_K] = SUPERBLOCK_INPUTS,
+    [FORMAT_Q6_K] = SUPERBLOCK_INPUTS};
 static const size_t STEP_BYTES[FORMAT_COUNT] = {
     [FORMAT_F32] = UNIT_STEP_BYTES, [FORMAT_F16] = UNIT_STEP_BYTES, [FORMAT_BF16] = UNIT_STEP_BYTES,
-    [FORMAT_Q8] = Q8_BLOCK_BYTES, [FORMAT_Q4] = Q4_BLOCK_BYTES};
+    [FORMAT_FP8] = FP8_BLOCK_BYTES, [FORMAT_Q8] = Q8_BLOCK_BYTES, [FORMAT_Q4] = Q4_BLOCK_BYTES,
+    [FORMAT_MXFP4] = MXFP4_PAIR_BYTES, [FORMAT_Q4_K] = Q4_K_BLOCK_BYTES, [FORMAT_Q6_K] = Q6_K_BLOCK_BYTES};
 
 const char *format_name(enum weight_format format) { return NAMES[format]; }
 
@@ -33,7 +38,13 @@ bool format_by_name(const char *name, enum weight_format *out)
 float format_limit(enum weight_format format)
 {
     const float f16 = 65520.0f;                             /* and above round to infinity */
-    return format == FORMAT_F16 ? f16 : format == FORMAT_Q8 ? f16 * 127 : format == FORMAT_Q4 ? f16 * 8 : INFINITY;
+    switch (format) {
+    case FORMAT_F16: return f16;
+    case FORMAT_Q8: return f16 * 127;
+    case FORMAT_Q4: return f16 * 8;
+    case FORMAT_FP8: return 0x1.fffp127f;                   /* a scale may be rounded up */
+    default: return INFINITY;
+    }
 }
 
 /* Units of `width` that hold `count` things. */
@@ -72,7 +83,7 @@ size_t expert_down_offset(enum weight_format format, int hidden, int inner)
     return unit_bytes(format, hidden) * (size_t)units_of(inner, UNIT_INNER);
 }
 
-/* Byte offset in a unit of the value of one output (0..31) and one input, not of a quantised format. */
+/* Byte offset in a unit of the value of one output (0..31) and one input, of f32, f16 and bf16. */
 static size_t offset_in_unit(enum weight_format format, int output, int input)
 {
     size_t o = (size_t)output, k = (size_t)input;
@@ -132,6 +143,10 @@ static void block_put(enum weight_format format, unsigned char *block, int outpu
 
 static void row_put(enum weight_format format, unsigned char *unit, int output, int inputs, const float *values)
 {
+    if (format == FORMAT_FP8) {
+        coded_put_floats(unit, output, inputs, values);
+        return;
+    }
     if (!format_quantised(format)) {
         for (int k = 0; k < inputs; k++)
             unit_put(format, unit, output, k, values[k]);
@@ -158,6 +173,8 @@ static float unit_at(enum weight_format format, const unsigned char *unit, int o
                               &scale);
         return (float)q * scale;
     }
+    if (format_scaled(format))
+        return coded_at(format, unit, output, input);
     const unsigned char *at = unit + offset_in_unit(format, output, input);
     if (format == FORMAT_F32) {
         float value;
@@ -175,14 +192,24 @@ static const unsigned char *unit_of(enum weight_format format, const void *packe
     return (const unsigned char *)packed + unit_bytes(format, inputs) * (size_t)(row / width);
 }
 
+static unsigned char *unit_at_row(enum weight_format format, void *packed, int inputs, int row, int width)
+{
+    return (unsigned char *)packed + unit_bytes(format, inputs) * (size_t)(row / width);
+}
+
 static void pack_rows(enum weight_format format, void *packed, int inputs, int width, int shift, int first, int rows,
                       const float *values)
 {
-    for (int r = 0; r < rows; r++) {
-        int row = first + r;
-        unsigned char *unit = (unsigned char *)packed + unit_bytes(format, inputs) * (size_t)(row / width);
-        row_put(format, unit, shift + row % width, inputs, values + (size_t)r * (size_t)inputs);
-    }
+    for (int row = first; row < first + rows; row++, values += inputs)
+        row_put(format, unit_at_row(format, packed, inputs, row, width), shift + row % width, inputs, values);
+}
+
+static void pack_coded(enum weight_format format, void *packed, int inputs, int width, int shift, int first, int rows,
+                       const unsigned char *coded)
+{
+    size_t bytes = format_coded_bytes(format, inputs);
+    for (int row = first; row < first + rows; row++, coded += bytes)
+        coded_put(format, unit_at_row(format, packed, inputs, row, width), shift + row % width, inputs, coded);
 }
 
 void matrix_pack(enum weight_format format, void *packed, int inputs, int first, int rows, const float *values)
@@ -199,6 +226,24 @@ void expert_pack_gate_up(enum weight_format format, void *packed, int hidden, in
 void expert_pack_down(enum weight_format format, void *packed, int hidden, int inner, int first, int rows, const float *values)
 {
     matrix_pack(format, (unsigned char *)packed + expert_down_offset(format, hidden, inner), inner, first, rows, values);
+}
+
+void matrix_pack_coded(enum weight_format format, void *packed, int inputs, int first, int rows, const void *coded)
+{
+    pack_coded(format, packed, inputs, UNIT_OUTPUTS, 0, first, rows, coded);
+}
+
+void expert_pack_gate_up_coded(enum weight_format format, void *packed, int hidden, int part, int first, int rows,
+                               const void *coded)
+{
+    pack_coded(format, packed, hidden, UNIT_INNER, part * UNIT_INNER, first, rows, coded);
+}
+
+void expert_pack_down_coded(enum weight_format format, void *packed, int hidden, int inner, int first, int rows,
+                            const void *coded)
+{
+    unsigned char *down = (unsigned char *)packed + expert_down_offset(format, hidden, inner);
+    matrix_pack_coded(format, down, inner, first, rows, coded);
 }
 
 float matrix_at(enum weight_format format, const void *packed, int inputs, int output, int input)

@@ -1,4 +1,4 @@
-/* 16-bit floats: exact widening, and narrowing to nearest, ties to even. Pure bit arithmetic, so that host and GPU
+/* 16-bit and 8-bit floats: exact widening, and narrowing to nearest, ties to even. Pure bit arithmetic, so that host and GPU
  * sources share it and every machine agrees. */
 #ifndef MOE_BASE_FLOAT_H
 #define MOE_BASE_FLOAT_H
@@ -55,6 +55,33 @@ static inline uint16_t f32_to_f16(float value)
     }
     /* Subnormal: adding 0.5 puts the f16 unit in the last place of the f32 sum, whose rounding is the wanted one. */
     return (uint16_t)(sign | (float_to_bits(float_from_bits(bits) + 0.5f) - 0x3f000000u));
+}
+
+/* E4M3FN: sign, 4 bits of exponent (bias 7), 3 of fraction; no infinities; 0x7f and 0xff are NaNs (OCP 8-bit Floating Point 1.0). */
+static inline float e4m3_to_f32(uint8_t code)
+{
+    uint32_t sign = (uint32_t)(code & 0x80u) << 24, magnitude = code & 0x7fu;
+    if (magnitude == 0x7f)
+        return float_from_bits(sign | 0x7fc00000u);
+    if (magnitude >= 8)
+        return float_from_bits(sign | ((magnitude << 20) + (120u << 23)));
+    return float_from_bits(sign | float_to_bits((float)magnitude * 0x1p-9f));
+}
+
+/* What is larger than 448 becomes 448. Not for NaNs. */
+static inline uint8_t f32_to_e4m3(float value)
+{
+    uint32_t bits = float_to_bits(value), sign = bits >> 24 & 0x80u;
+    bits &= 0x7fffffffu;
+    if (bits >= 0x43e00000u)
+        return (uint8_t)(sign | 0x7eu);
+    if (bits >= 0x3c800000u) {                                  /* normal: 2^-6 and above */
+        bits += 0x7ffffu + (bits >> 20 & 1);
+        uint32_t code = (bits - (120u << 23)) >> 20;
+        return (uint8_t)(sign | (code < 0x7e ? code : 0x7e));
+    }
+    /* Subnormal: the unit in the last place of a sum near 2^14 is 2^-9. */
+    return (uint8_t)(sign | (float_to_bits(float_from_bits(bits) + 0x1p14f) - 0x46800000u));
 }
 
 #endif

@@ -62,6 +62,6 @@ static int read_bf16(const struct checkpoint *checkpoint, const struct source_te
     return 0;
 }
 
-const struct source_coding coding_f32 = {"F32", FORMAT_F32, read_f32};
-const struct source_coding coding_f16 = {"F16", FORMAT_F16, read_f16};
-const struct source_coding coding_bf16 = {"BF16", FORMAT_BF16, read_bf16};
+const struct source_coding coding_f32 = {.name = "F32", .format = FORMAT_F32, .read = read_f32};
+const struct source_coding coding_f16 = {.name = "F16", .format = FORMAT_F16, .read = read_f16};
+const struct source_coding coding_bf16 = {.name = "BF16", .format = FORMAT_BF16, .read = read_bf16};

@@ -34,6 +34,12 @@ struct source_coding {
      * order that depends on the range alone. */
     int (*read)(const struct checkpoint *checkpoint, const struct source_tensor *tensor, int64_t first, int64_t count,
                 struct source_reading *reading, float *values, struct err *err);
+
+    /* The same values, of whole rows, as the coded rows of `format` (kernels/formats.h), so that not a bit is lost: needed
+     * where `format` has scales (fp8, q8, q4, mxfp4, q4_k, q6_k), else NULL. Reads the same bytes in the same order as `read`.
+     * Need not look for scales and codes that are no numbers: its caller does. */
+    int (*read_coded)(const struct checkpoint *checkpoint, const struct source_tensor *tensor, int64_t first, int64_t count,
+                      struct source_reading *reading, unsigned char *coded, struct err *err);
 };
 
 extern const struct source_coding coding_f32, coding_f16, coding_bf16;

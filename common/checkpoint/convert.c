@@ -50,10 +50,11 @@ static struct source_tensor *bind(const struct conversion *c, const struct tenso
     return source;
 }
 
-/* Binds all parts of a tensor and chooses its format: kept dtypes that differ among its parts meet in f32. */
-static int bind_tensor(const struct conversion *c, struct tensor *t, const struct format_choice *choice, struct err *err)
+/* Binds all parts of a tensor and chooses its format: kept dtypes that differ among its parts, or whose blocks its rows are
+ * not made of, meet in f32. */
+static int bind_tensor(struct conversion *c, struct tensor *t, const struct format_choice *choice, struct err *err)
 {
-    bool first = true;
+    bool first = true, scaled = false, alike = true;
     enum weight_format kept = FORMAT_F32;
     for (int block = 0; block < t->count; block++) {
         struct part parts[PARTS_MAX];
@@ -62,14 +63,17 @@ static int bind_tensor(const struct conversion *c, struct tensor *t, const struc
             const struct source_tensor *source = bind(c, t, &parts[i], err);
             if (!source)
                 return -1;
-            if (first)
-                kept = source->coding->format;
-            else if (kept != source->coding->format)
-                kept = FORMAT_F32;
+            enum weight_format own = source->coding->format;
+            scaled |= format_scaled(own);
+            alike &= (first || own == kept) && format_fits(own, parts[i].columns);
+            kept = first ? own : kept;
             first = false;
         }
     }
+    kept = alike ? kept : FORMAT_F32;
     t->format = tensor_format(t, choice->keep ? kept : choice->format, kept);
+    if (scaled && !alike && t->kind != TENSOR_VECTOR && (choice->keep || t->format != choice->format) && c->widened++ == 0)
+        c->widened_first = t->name;
     return 0;
 }
 
@@ -236,6 +240,8 @@ void conversion_free(struct conversion *c)
 struct scratch {
     struct source_reading reading;
     float *values;
+    unsigned char *coded;           /* grows */
+    size_t coded_room;
 };
 
 struct maker {
@@ -272,6 +278,54 @@ static void pack(const struct block_job *job, const struct part *part, int first
         expert_pack_gate_up(t->format, job->packed, t->outputs, part->place == PART_UP, first, rows, values);
 }
 
+static void pack_coded(const struct block_job *job, const struct part *part, int first, int rows, const unsigned char *coded)
+{
+    const struct tensor *t = job->tensor;
+    first += part->first;
+    if (part->place == PART_ROWS)
+        matrix_pack_coded(t->format, job->packed, t->inputs, first, rows, coded);
+    else if (part->place == PART_DOWN)
+        expert_pack_down_coded(t->format, job->packed, t->outputs, t->inputs, first, rows, coded);
+    else
+        expert_pack_gate_up_coded(t->format, job->packed, t->outputs, part->place == PART_UP, first, rows, coded);
+}
+
+/* Rows of a source whose coding is the tensor's format: they are packed as they are. */
+static int make_coded(const struct conversion *c, struct scratch *scratch, struct block_job *job, const struct part *part,
+                      const struct source_tensor *source, int row, int rows, struct err *err)
+{
+    const enum weight_format format = job->tensor->format;
+    const size_t bytes = format_coded_bytes(format, part->columns);
+    const int64_t at = part->skip + (int64_t)row * part->columns, count = (int64_t)rows * part->columns;
+    if (mem_grow(&scratch->coded, &scratch->coded_room, bytes * (size_t)rows, 1, err) ||
+        source->coding->read_coded(c->checkpoint, source, at, count, &scratch->reading, scratch->coded, err))
+        return -1;
+    for (int i = 0; i < rows; i++) {
+        int bad = format_coded_check(format, part->columns, scratch->coded + bytes * (size_t)i);
+        if (bad < 0)
+            continue;
+        err_set(err, ERR_INPUT, "element [%d][%d] or its scale is not a finite number; the checkpoint is damaged", row + i, bad);
+        return err_at(err, "%s: tensor %s", c->checkpoint->files[source->file].name, source->name);
+    }
+    pack_coded(job, part, row, rows, scratch->coded);
+    return 0;
+}
+
+static int make_values(const struct conversion *c, struct scratch *scratch, struct block_job *job, const struct part *part,
+                       const struct source_tensor *source, int row, int rows, struct err *err)
+{
+    const size_t columns = (size_t)part->columns, count = (size_t)rows * columns;
+    const int64_t at = part->skip + (int64_t)row * part->columns;
+    if (source->coding->read(c->checkpoint, source, at, (int64_t)count, &scratch->reading, scratch->values, err))
+        return -1;
+    if (check_values(scratch->values, count, columns, job->tensor->format, err)) {
+        err_at(err, "rows from %d on", row);
+        return err_at(err, "%s: tensor %s", c->checkpoint->files[source->file].name, source->name);
+    }
+    pack(job, part, row, rows, scratch->values);
+    return 0;
+}
+
 static int make_part(const struct conversion *c, struct scratch *scratch, struct block_job *job, const struct part *part,
                      struct sha256_stream *digest, struct err *err)
 {
@@ -284,17 +338,12 @@ static int make_part(const struct conversion *c, struct scratch *scratch, struct
     if (sha256_stream_put(digest, line, (size_t)length, err))
         return -1;
     scratch->reading.digest = digest;
+    bool coded = job->tensor->kind != TENSOR_VECTOR && source->coding->read_coded && source->coding->format == job->tensor->format &&
+                 format_fits(job->tensor->format, part->columns);
     for (int row = 0; row < part->rows; row += step) {
         int rows = part->rows - row < step ? part->rows - row : step;
-        size_t count = (size_t)rows * columns;
-        int64_t at = part->skip + (int64_t)row * part->columns;
-        if (source->coding->read(c->checkpoint, source, at, (int64_t)count, &scratch->reading, scratch->values, err))
+        if ((coded ? make_coded : make_values)(c, scratch, job, part, source, row, rows, err))
             return -1;
-        if (check_values(scratch->values, count, columns, job->tensor->format, err)) {
-            err_at(err, "rows from %d on", row);
-            return err_at(err, "%s: tensor %s", c->checkpoint->files[source->file].name, source->name);
-        }
-        pack(job, part, row, rows, scratch->values);
     }
     return 0;
 }
@@ -360,6 +409,7 @@ done:
     for (int i = 0; maker && i < TEAM_MAX; i++) {
         source_reading_free(&maker->scratch[i].reading);
         mem_free(&maker->scratch[i].values);
+        mem_free(&maker->scratch[i].coded);
     }
     mem_free(&maker);
     return rc;

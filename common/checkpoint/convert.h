@@ -17,7 +17,7 @@
 /* What becomes of matrices; vectors are always f32. */
 struct format_choice {
     bool keep;                      /* the checkpoint's own dtype, tensor by tensor */
-    enum weight_format format;      /* otherwise; q8 and q4 keep embedding and router */
+    enum weight_format format;      /* otherwise, one that is made from floats; fp8, q8 and q4 keep embedding and router */
 };
 
 struct convert_options {
@@ -32,6 +32,8 @@ struct conversion {
     struct model_facts facts;
     struct layout layout;
     size_t left_out;                /* tensors of layers behind the last one, which predict further tokens: the model lacks them */
+    size_t widened;                 /* tensors that become f32 as the kept dtypes of their parts cannot be had side by side */
+    const char *widened_first;      /* the first one's name, in layout */
 };
 
 /* out: {0}; filled on success only. */

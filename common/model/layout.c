@@ -94,7 +94,7 @@ bool role_unquantised(enum tensor_role role)
 enum weight_format tensor_format(const struct tensor *tensor, enum weight_format wanted, enum weight_format other)
 {
     bool kept = role_unquantised(tensor->role);
-    return tensor->kind == TENSOR_VECTOR ? FORMAT_F32 : kept && format_quantised(wanted) ? other : wanted;
+    return tensor->kind == TENSOR_VECTOR ? FORMAT_F32 : kept && format_scaled(wanted) ? other : wanted;
 }
 
 int tensor_measure(struct tensor *t, struct err *err)

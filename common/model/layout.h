@@ -24,11 +24,11 @@ struct layout {
 int layout_make(struct layout *out, const struct hparams *shape, struct err *err);
 void layout_free(struct layout *layout);
 
-/* Matrices that are never quantised: the embedding, routers, and gates of shared experts. */
+/* Matrices that are never made into fp8, q8 or q4: the embedding, routers, and gates of shared experts. */
 bool role_unquantised(enum tensor_role role);
 
-/* What to store a tensor in when `wanted` was asked for: those matrices stay in `other` where it is a quantised format, and
- * vectors are f32. */
+/* What to store a tensor in when `wanted` was asked for: those matrices stay in `other` where it is a format with scales,
+ * and vectors are f32. */
 enum weight_format tensor_format(const struct tensor *tensor, enum weight_format wanted, enum weight_format other);
 
 /* Sets stride and bytes from the format and the dimensions. */

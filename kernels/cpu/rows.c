@@ -9,7 +9,7 @@
 /* One output of a packed matrix as floats: its values lie a step (or half of one) apart. */
 static void embed_row(enum weight_format format, const unsigned char *table, int hidden, int token, float *out)
 {
-    if (format_quantised(format)) {
+    if (format_scaled(format)) {
         for (int k = 0; k < hidden; k++)
             out[k] = matrix_at(format, table, hidden, token, k);
         return;

@@ -140,6 +140,8 @@ void unit_product(enum weight_format format, const void *unit, int inputs, int r
 {
     if (format_quantised(format))
         unit_product_quantised(format, unit, inputs, rows, in, out);
+    else if (format_scaled(format))
+        unit_product_coded(format, unit, inputs, rows, in, out);
     else
         PRODUCT_TABLE[format][rows - 1](unit, inputs, in, out);
 }
@@ -166,6 +168,10 @@ void unit_product(enum weight_format format, const void *unit, int inputs, int r
     float chains[CHAINS], weight[UNIT_OUTPUTS];
     if (format_quantised(format)) {
         unit_product_quantised(format, unit, inputs, rows, in, out);
+        return;
+    }
+    if (format_scaled(format)) {
+        unit_product_coded(format, unit, inputs, rows, in, out);
         return;
     }
     memset(chains, 0, sizeof chains);

@@ -26,6 +26,11 @@ void unit_product(enum weight_format format, const void *unit, int inputs, int r
 void unit_product_quantised(enum weight_format format, const void *unit, int inputs, int rows, const void *const *in,
                             float *out);
 
+/* Its part for fp8, mxfp4, q4_k and q6_k. */
+#define unit_product_coded ISA_NAME(unit_product_coded)
+
+void unit_product_coded(enum weight_format format, const void *unit, int inputs, int rows, const void *const *in, float *out);
+
 /* How rows are cut into passes: of sizes that differ by at most one. */
 static inline int pass_count(int rows) { return rows <= PASS_ROWS ? rows > 0 : (rows + BULK_ROWS - 1) / BULK_ROWS; }
 static inline int pass_first(int rows, int passes, int pass) { return (int)((long)rows * pass / passes); }

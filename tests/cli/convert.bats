@@ -82,6 +82,8 @@ PYTHON
     moe-convert pocket --expert-dtype q8 -o a.moe
     shows a.moe '"dtype": "bf16, experts q8"'
     [ "$(of_tensor a.moe layers.5.experts format)" = '"format": "q8"' ]
+    moe-convert pocket --expert-dtype fp8 -o a.moe
+    shows a.moe '"dtype": "bf16, experts fp8"'
     moe-convert pocket --dtype q4 -o a.moe
     moe-view --verify a.moe
     shows a.moe '"dtype": "q4"'

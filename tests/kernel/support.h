@@ -16,6 +16,7 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/ref/ref.h"
+#include "tests/kernel/coded.h"
 #include "tests/kernel/tolerance.h"
 
 #define LENGTH(array) ((int)(sizeof(array) / sizeof *(array)))
@@ -136,6 +137,14 @@ static UNUSED struct buffer take_integers(struct arena *arena, const int32_t *va
     return buffer;
 }
 
+/* Row o of a packed matrix, for formats that are not made from floats. */
+static UNUSED void draw_coded_row(enum weight_format format, void *packed, int inputs, int o, float size, uint64_t *seed)
+{
+    unsigned char *coded = coded_draw(format, inputs, size, seed);
+    matrix_pack_coded(format, packed, inputs, o, 1, coded);
+    free(coded);
+}
+
 /* A packed matrix of random values of the order 1/sqrt(inputs). */
 static UNUSED struct buffer draw_matrix(struct arena *arena, enum weight_format format, int outputs, int inputs, uint64_t *seed)
 {
@@ -147,7 +156,10 @@ static UNUSED struct buffer draw_matrix(struct arena *arena, enum weight_format 
     for (int o = 0; o < outputs; o++) {
         for (int i = 0; i < inputs; i++)
             row[i] = draw_float(seed) * 1.7f / sqrtf((float)inputs);
-        matrix_pack(format, at(packed), inputs, o, 1, row);
+        if (format_from_floats(format))
+            matrix_pack(format, at(packed), inputs, o, 1, row);
+        else
+            draw_coded_row(format, at(packed), inputs, o, 1.7f / sqrtf((float)inputs), seed);
     }
     free(row);
     return packed;
@@ -166,7 +178,14 @@ static UNUSED struct buffer draw_expert(struct arena *arena, enum weight_format 
             int inputs = part < 2 ? hidden : inner;
             for (int i = 0; i < inputs; i++)
                 row[i] = draw_float(seed) * 3 / sqrtf((float)inputs);
-            if (part < 2)
+            if (!format_from_floats(format)) {
+                unsigned char *coded = coded_draw(format, inputs, 3 / sqrtf((float)inputs), seed);
+                if (part < 2)
+                    expert_pack_gate_up_coded(format, at(packed), hidden, part, o, 1, coded);
+                else
+                    expert_pack_down_coded(format, at(packed), hidden, inner, o, 1, coded);
+                free(coded);
+            } else if (part < 2)
                 expert_pack_gate_up(format, at(packed), hidden, part, o, 1, row);
             else
                 expert_pack_down(format, at(packed), hidden, inner, o, 1, row);

@@ -89,7 +89,7 @@ static void against_reference(const struct shape *s, enum weight_format format, 
 {
     struct call call;
     char what[128];
-    call_open(&call, s, format, routed, (uint64_t)(s->rows * 7 + s->hidden * 31 + s->inner) * 3 + format);
+    call_open(&call, s, format, routed, (uint64_t)(s->rows * 7 + s->hidden * 31 + s->inner) * 16 + format);
     run(&call, &ref_ops, queue_of_ref(&call.arena));
     struct buffer expected = arena_copy(&call.arena, call.args.out), first = {0};
     FOR_EACH_ISA(isa) {
@@ -107,7 +107,7 @@ static void against_reference(const struct shape *s, enum weight_format format, 
 static void ragged_shapes_agree_with_the_reference(void **state)
 {
     (void)state;
-    static const int hidden[] = {1, 7, 33, 130, 192}, inner[] = {5, 16, 64, 100}, rows[] = {1, 2, 3, 7, 8, 9, 16, 17};
+    static const int hidden[] = {1, 7, 33, 130, 192, 512}, inner[] = {5, 16, 64, 100, 288}, rows[] = {1, 2, 3, 7, 8, 9, 16, 17};
     int turn = 0;
     for (int format = 0; format < FORMAT_COUNT; format++)
         for (int h = 0; h < LENGTH(hidden); h++)

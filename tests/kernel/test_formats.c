@@ -66,7 +66,7 @@ static void matrix_gives_back_what_was_packed(void **state)
 {
     (void)state;
     static const int outputs[] = {1, 31, 32, 33, 100}, inputs[] = {1, 2, 7, 64, 131};
-    for (int f = 0; f < FORMAT_Q8; f++)
+    for (int f = 0; f < FORMAT_FP8; f++)
         for (int o = 0; o < LENGTH(outputs); o++)
             for (int i = 0; i < LENGTH(inputs); i++) {
                 uint64_t seed = 3;
@@ -95,7 +95,7 @@ static void elements_lie_where_the_header_says(void **state)
     unsigned char packed[2 * INPUTS * 128];
     for (int i = 0; i < OUTPUTS * INPUTS; i++)
         values[i] = (float)(i + 1);                             /* exact in all formats up to 200 */
-    for (int f = 0; f < FORMAT_Q8; f++) {
+    for (int f = 0; f < FORMAT_FP8; f++) {
         size_t unit = unit_bytes(f, INPUTS);
         memset(packed, 0, sizeof packed);
         matrix_pack(f, packed, INPUTS, 0, OUTPUTS, values);
@@ -129,7 +129,7 @@ static void expert_gives_back_what_was_packed(void **state)
 {
     (void)state;
     static const int shapes[][2] = {{1, 1}, {33, 17}, {64, 16}, {7, 100}};
-    for (int f = 0; f < FORMAT_Q8; f++)
+    for (int f = 0; f < FORMAT_FP8; f++)
         for (int i = 0; i < LENGTH(shapes); i++) {
             uint64_t seed = 3;
             struct arena arena;

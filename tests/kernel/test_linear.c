@@ -55,7 +55,7 @@ static void against_reference(const struct shape *s, enum weight_format format)
 {
     struct call call;
     char what[128];
-    call_open(&call, s, format, (uint64_t)(s->rows * 13 + s->inputs * 3 + s->outputs) * 4 + format);
+    call_open(&call, s, format, (uint64_t)(s->rows * 13 + s->inputs * 3 + s->outputs) * 16 + format);
     run(&call, &ref_ops, queue_of_ref(&call.arena));
     struct buffer expected = arena_copy(&call.arena, call.args.out), first = {0};
     FOR_EACH_ISA(isa)
@@ -75,7 +75,7 @@ static void against_reference(const struct shape *s, enum weight_format format)
 static void ragged_shapes_agree_with_the_reference(void **state)
 {
     (void)state;
-    static const int inputs[] = {1, 2, 7, 33, 128, 130, 192}, outputs[] = {1, 5, 16, 31, 32, 64, 100};
+    static const int inputs[] = {1, 2, 7, 33, 128, 130, 192, 256, 300, 608}, outputs[] = {1, 5, 16, 31, 32, 64, 100};
     static const int rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17};
     int turn = 0;
     for (int format = 0; format < FORMAT_COUNT; format++)

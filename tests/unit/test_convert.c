@@ -5,6 +5,7 @@
 #include "common/base/file.h"
 #include "common/checkpoint/convert.h"
 #include "common/model/tokenizer.h"
+#include "tests/kernel/coded.h"
 #include "tests/unit/checkpoint.h"
 
 static char *folder;
@@ -63,7 +64,7 @@ static const struct tensor *tensor(const struct model *model, const char *name)
 /* Values of the tiny checkpoint are below 2: half a step of q8, a whole one of q4 where an end of its range is cut. */
 static double slack(enum weight_format format)
 {
-    return format == FORMAT_Q8 ? 1.0 / 127 + 0.001 : format == FORMAT_Q4 ? 0.25 + 0.001 : 0;
+    return format == FORMAT_Q8 ? 1.0 / 127 + 0.001 : format == FORMAT_Q4 ? 0.25 + 0.001 : format == FORMAT_FP8 ? 2.001 / 16 : 0;
 }
 
 /* Rows first .. first + rows of a canonical matrix are the source tensor. */
@@ -128,18 +129,20 @@ static void elements_land_where_they_belong(void **state)
         check_tiny(model);
         assert_string_equal(model_identity(model)->dtype, kept[from]);
         model_close(&model);
-        for (int to = 0; to < FORMAT_COUNT; to++) {
+        for (int to = 0; format_from_floats((enum weight_format)to); to++) {
+            const enum weight_format next = (enum weight_format)(to + 1);
+            const enum weight_format routed = format_from_floats(next) ? next : FORMAT_F32;
             struct convert_options options = {.dense = {.format = (enum weight_format)to},
-                                              .experts = {.format = (enum weight_format)((to + 1) % FORMAT_COUNT)},
+                                              .experts = {.format = routed},
                                               .name = "tiny", .producer = "test"};
             model = converted(source, "to.moe", &options);
             check_tiny(model);
-            bool quantised = format_quantised((enum weight_format)to);
-            assert_int_equal(tensor(model, "layers.0.router")->format, quantised ? from : to);
-            assert_int_equal(tensor(model, "embed")->format, quantised ? from : to);
+            bool scaled = format_scaled((enum weight_format)to);
+            assert_int_equal(tensor(model, "layers.0.router")->format, scaled ? from : to);
+            assert_int_equal(tensor(model, "embed")->format, scaled ? from : to);
             assert_int_equal(tensor(model, "head")->format, to);
             assert_int_equal(tensor(model, "layers.0.attention.out")->format, to);
-            assert_int_equal(tensor(model, "layers.0.experts")->format, (to + 1) % FORMAT_COUNT);
+            assert_int_equal(tensor(model, "layers.0.experts")->format, routed);
             assert_int_equal(tensor(model, "final_norm")->format, FORMAT_F32);
             model_close(&model);
         }
@@ -327,6 +330,129 @@ static void poke(const char *path, float value)
     assert_int_equal(fseek(file, (long)(8 + length + 4 * 25), SEEK_SET), 0);
     assert_int_equal(fwrite(&value, 4, 1, file), 1);
     fclose(file);
+}
+
+/* ---- codings with coded rows: weights that nothing but the coded rows give ---- */
+
+static unsigned char *made_row(enum weight_format format, const struct source_tensor *source, int64_t row)
+{
+    uint64_t seed = (uint64_t)row * 7919;
+    for (const char *c = source->name; *c; c++)
+        seed = seed * 31 + (unsigned char)*c;
+    return coded_draw(format, (int)source->dims[source->dim_count - 1], 1, &seed);
+}
+
+static int read_made(const struct checkpoint *cp, const struct source_tensor *source, int64_t first, int64_t count,
+                     struct source_reading *reading, float *values, struct err *err)
+{
+    int columns = (int)source->dims[source->dim_count - 1];
+    (void)cp, (void)reading, (void)err;
+    for (int64_t row = first / columns; row < (first + count) / columns; row++) {
+        unsigned char *coded = made_row(source->coding->format, source, row);
+        for (int k = 0; k < columns; k++)
+            *values++ = coded_weight(source->coding->format, coded, columns, k);
+        free(coded);
+    }
+    return 0;
+}
+
+/* The tensor whose row 5 is not a number. */
+static const char *broken_tensor;
+
+static int read_made_coded(const struct checkpoint *cp, const struct source_tensor *source, int64_t first, int64_t count,
+                           struct source_reading *reading, unsigned char *coded, struct err *err)
+{
+    int columns = (int)source->dims[source->dim_count - 1];
+    size_t bytes = format_coded_bytes(source->coding->format, columns);
+    (void)cp, (void)reading, (void)err;
+    for (int64_t row = first / columns; row < (first + count) / columns; row++, coded += bytes) {
+        unsigned char *made = made_row(source->coding->format, source, row);
+        memcpy(coded, made, bytes);
+        if (broken_tensor && row == 5 && strcmp(source->name, broken_tensor) == 0)
+            coded[4 + 2] = 0x7f;
+        free(made);
+    }
+    return 0;
+}
+
+static const struct source_coding MADE_FP8 = {"fp8", FORMAT_FP8, read_made, read_made_coded};
+static const struct source_coding MADE_Q4_K = {"q4_k", FORMAT_Q4_K, read_made, read_made_coded};
+
+static int convert_made(const char *source, const char *output, const struct convert_options *options, size_t *widened,
+                        struct err *err)
+{
+    struct checkpoint *cp = NULL;
+    struct conversion plan = {0};
+    err_clear(err);
+    int rc = checkpoint_open(&cp, source, output, err);
+    for (size_t i = 0; !rc && i < cp->tensor_count; i++)
+        if (strstr(cp->tensors[i].name, "experts."))
+            cp->tensors[i].coding = &MADE_FP8;
+        else if (strstr(cp->tensors[i].name, "o_proj") || strstr(cp->tensors[i].name, "layers.0.self_attn.v_proj"))
+            cp->tensors[i].coding = &MADE_Q4_K;
+    rc = rc || conversion_plan(&plan, cp, options, err);
+    *widened = rc ? 0 : plan.widened;
+    if (!rc && *widened)
+        assert_string_equal(plan.widened_first, "layers.0.attention.qkv");
+    rc = rc || conversion_write(&plan, output, team, NULL, err);
+    conversion_free(&plan);
+    checkpoint_close(&cp);
+    return rc ? -1 : 0;
+}
+
+static void coded_rows_are_kept_as_they_are(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct model *model = NULL;
+    size_t widened;
+    char *source = tiny_folder(folder, "made", "BF16"), *output = strdup(unit_path(folder, "made.moe"));
+    assert_int_equal(convert_made(source, output, &KEEP, &widened, &err), 0);
+    assert_int_equal(widened, 1 + TINY_LAYERS);     /* qkv of layer 0 is mixed; rows of 24 are no Q4_K */
+    assert_int_equal(model_open(&model, output, &err), 0);
+    assert_string_equal(model_identity(model)->dtype, "f32, experts fp8");
+    const struct tensor *t = tensor(model, "layers.1.experts"), *out = tensor(model, "layers.1.attention.out");
+    const unsigned char *data = (const unsigned char *)model_data(model, t) + t->stride;
+    struct source_tensor up = {.name = "model.layers.1.mlp.experts.1.up_proj.weight", .dims = {TINY_INNER, TINY_HIDDEN}, .dim_count = 2};
+    struct source_tensor down = {.name = "model.layers.1.mlp.experts.1.down_proj.weight", .dims = {TINY_HIDDEN, TINY_INNER},
+                                 .dim_count = 2};
+    struct source_tensor o = {.name = "model.layers.1.self_attn.o_proj.weight", .dims = {TINY_HIDDEN, TINY_HIDDEN}, .dim_count = 2};
+    assert_int_equal(t->format, FORMAT_FP8);
+    assert_int_equal(out->format, FORMAT_F32);
+    for (int r = 0; r < TINY_INNER; r++) {
+        unsigned char *coded = made_row(FORMAT_FP8, &up, r);
+        for (int k = 0; k < TINY_HIDDEN; k++)
+            assert_true(expert_up_at(FORMAT_FP8, data, TINY_HIDDEN, TINY_INNER, r, k) ==
+                        coded_weight(FORMAT_FP8, coded, TINY_HIDDEN, k));
+        free(coded);
+    }
+    for (int r = 0; r < TINY_HIDDEN; r++) {
+        unsigned char *coded = made_row(FORMAT_FP8, &down, r), *plain = made_row(FORMAT_Q4_K, &o, r);
+        for (int k = 0; k < TINY_INNER; k++)
+            assert_true(expert_down_at(FORMAT_FP8, data, TINY_HIDDEN, TINY_INNER, r, k) ==
+                        coded_weight(FORMAT_FP8, coded, TINY_INNER, k));
+        for (int k = 0; k < TINY_HIDDEN; k++)
+            assert_true(matrix_at(FORMAT_F32, model_data(model, out), TINY_HIDDEN, r, k) ==
+                        coded_weight(FORMAT_Q4_K, plain, TINY_HIDDEN, k));
+        free(coded);
+        free(plain);
+    }
+    struct sha256 kept = model_identity(model)->source;
+    model_close(&model);
+    struct convert_options wide = {.dense = {.format = FORMAT_F32}, .experts = {.format = FORMAT_F32}, .producer = "test"};
+    assert_int_equal(convert_made(source, output, &wide, &widened, &err), 0);
+    assert_int_equal(widened, 0);
+    assert_int_equal(model_open(&model, output, &err), 0);
+    assert_memory_equal(&kept, &model_identity(model)->source, sizeof kept);
+    model_close(&model);
+    broken_tensor = up.name;
+    assert_int_equal(convert_made(source, unit_path(folder, "broken.moe"), &KEEP, &widened, &err), -1);
+    assert_non_null(strstr(err.text, "tensor model.layers.1.mlp.experts.1.up_proj.weight: element [5][2] or its scale is not a "
+                                     "finite number; the checkpoint is damaged"));
+    no_output_is_left("broken.moe");
+    broken_tensor = NULL;
+    free(source);
+    free(output);
 }
 
 static void values_must_be_finite_and_fit(void **state)
@@ -521,6 +647,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(elements_land_where_they_belong),
+        cmocka_unit_test(coded_rows_are_kept_as_they_are),
         cmocka_unit_test(shards_in_any_order_are_the_same_model),
         cmocka_unit_test(fused_experts_are_the_same_model),
         cmocka_unit_test(misfits_are_named),

@@ -166,10 +166,11 @@ static void nodes_equal_their_paths(void **state)
 static void chunks_threads_and_isas_do_not_show(void **state)
 {
     (void)state;
-    static const enum weight_format formats[] = {FORMAT_BF16, FORMAT_Q8, FORMAT_Q4, FORMAT_F16};
-    for (uint64_t seed = 50; seed < 54; seed++) {
+    static const enum weight_format formats[] = {FORMAT_BF16, FORMAT_Q8, FORMAT_Q4, FORMAT_F16, FORMAT_FP8, FORMAT_MXFP4,
+                                                 FORMAT_Q4_K, FORMAT_Q6_K};
+    for (uint64_t seed = 50; seed < 58; seed++) {
         struct hparams shape;
-        const char *path = tiny_file(seed, formats[seed % 4], &shape);
+        const char *path = tiny_file(seed, formats[seed % 8], &shape);
         static const struct { const char *isa; int threads, rows; } ways[] =
             {{NULL, 1, 512}, {NULL, 2, 512}, {NULL, 3, 1}, {NULL, 1, 7}, {NULL, 2, 64}, {"avx2", 2, 100}, {"plain", 1, 33}};
         float *first = NULL;
@@ -434,7 +435,7 @@ static void any_source_of_experts_gives_the_same(void **state)
 static void host_agrees_with_ref(void **state)
 {
     (void)state;
-    for (uint64_t seed = 300; seed < 306; seed++) {
+    for (uint64_t seed = 300; seed < 300 + FORMAT_COUNT; seed++) {
         struct hparams shape;
         enum weight_format format = (enum weight_format)(seed % FORMAT_COUNT);
         const float limit = format_quantised(format) ? 3e-2f : 1e-4f;

@@ -348,7 +348,7 @@ static void inflating_adds_zeros_only(void **state)
     (void)state;
     struct hparams tiny = shape;
     assert_int_equal(arch_read_text(WIDER, strlen(WIDER), 0, &shape, NULL), 0);
-    static const enum weight_format formats[] = {FORMAT_F32, FORMAT_F16, FORMAT_BF16, FORMAT_Q8, FORMAT_Q4};
+    static const enum weight_format formats[] = {FORMAT_F32, FORMAT_F16, FORMAT_BF16, FORMAT_FP8, FORMAT_Q8, FORMAT_Q4};
     for (int f = 0; f < 5; f++) {
         struct err err = {0};
         write_model(unit_path(folder, "thin.moe"), 1, FORMAT_BF16, formats[f], 3);

@@ -9,6 +9,7 @@
 
 #include "common/base/mem.h"
 #include "common/model/model_write.h"
+#include "tests/kernel/coded.h"
 
 struct chance { uint64_t state; };
 
@@ -103,6 +104,13 @@ static inline struct hparams tiny_shape(struct chance *chance)
 
 struct tiny_maker { uint64_t seed; };
 
+/* A coded row of weights of up to gain / sqrt(inputs); gain 0: of 2.5. */
+static inline unsigned char *tiny_coded(const struct tensor *t, int inputs, float gain, struct chance *chance)
+{
+    uint64_t seed = chance_bits(chance);
+    return coded_draw(t->format, inputs, gain != 0 ? gain / sqrtf((float)inputs) : 2.5f, &seed);
+}
+
 static inline int tiny_make(void *context, int member, struct block_job *job, struct err *err)
 {
     const struct tensor *t = job->tensor;
@@ -124,14 +132,27 @@ static inline int tiny_make(void *context, int member, struct block_job *job, st
         for (int r = 0; r < t->outputs; r++) {
             for (int i = 0; i < t->inputs; i++)
                 row[i] = 2.5f * chance_signed(&chance) / (strcmp(t->name, "embed") ? sqrtf((float)t->inputs) : 1.0f);
-            matrix_pack(t->format, job->packed, t->inputs, r, 1, row);
+            if (format_from_floats(t->format)) {
+                matrix_pack(t->format, job->packed, t->inputs, r, 1, row);
+            } else {
+                unsigned char *coded = tiny_coded(t, t->inputs, strcmp(t->name, "embed") ? 2.5f : 0, &chance);
+                matrix_pack_coded(t->format, job->packed, t->inputs, r, 1, coded);
+                free(coded);
+            }
         }
     } else {
         for (int r = 0; r < 2 * t->inputs + down; r++) {
             int width = r < 2 * t->inputs ? t->outputs : t->inputs;
             for (int i = 0; i < width; i++)
                 row[i] = 3.0f * chance_signed(&chance) / sqrtf((float)width);
-            if (r < 2 * t->inputs)
+            if (!format_from_floats(t->format)) {
+                unsigned char *coded = tiny_coded(t, width, 3, &chance);
+                if (r < 2 * t->inputs)
+                    expert_pack_gate_up_coded(t->format, job->packed, t->outputs, r % 2, r / 2, 1, coded);
+                else
+                    expert_pack_down_coded(t->format, job->packed, t->outputs, t->inputs, r - 2 * t->inputs, 1, coded);
+                free(coded);
+            } else if (r < 2 * t->inputs)
                 expert_pack_gate_up(t->format, job->packed, t->outputs, r % 2, r / 2, 1, row);
             else
                 expert_pack_down(t->format, job->packed, t->outputs, t->inputs, r - 2 * t->inputs, 1, row);

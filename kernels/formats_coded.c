@@ -1,0 +1,271 @@
+#include "kernels/formats_coded.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "common/base/float.h"
+
+enum { Q8_0_BYTES = 34, Q4_0_BYTES = 18, MXFP4_BYTES = 17, Q4_K_BYTES = 144, Q6_K_BYTES = 210 };
+
+/* The scales 2^(s - 127) up to this one leave the largest E2M1, 6, finite. */
+enum { MXFP4_SCALE_MAX = 252 };
+
+static uint16_t get16(const unsigned char *at)
+{
+    uint16_t value;
+    memcpy(&value, at, sizeof value);
+    return value;
+}
+
+static uint32_t get32(const unsigned char *at)
+{
+    uint32_t value;
+    memcpy(&value, at, sizeof value);
+    return value;
+}
+
+static float get_float(const unsigned char *at) { return float_from_bits(get32(at)); }
+
+/* Adds bits to a dword of a unit, which starts out as zeros. */
+static void or32(unsigned char *at, uint32_t bits)
+{
+    uint32_t value = get32(at) | bits;
+    memcpy(at, &value, sizeof value);
+}
+
+static int blocks_of(int inputs, int block) { return inputs / block + (inputs % block != 0); }
+
+/* Inputs and bytes of one block of a coded row; fp8 has no blocks. */
+static int block_inputs(enum weight_format format)
+{
+    return format == FORMAT_Q4_K || format == FORMAT_Q6_K ? SUPERBLOCK_INPUTS : BLOCK_INPUTS;
+}
+
+static size_t block_bytes(enum weight_format format)
+{
+    switch (format) {
+    case FORMAT_Q8: return Q8_0_BYTES;
+    case FORMAT_Q4: return Q4_0_BYTES;
+    case FORMAT_MXFP4: return MXFP4_BYTES;
+    case FORMAT_Q4_K: return Q4_K_BYTES;
+    default: return Q6_K_BYTES;
+    }
+}
+
+bool format_fits(enum weight_format format, int64_t inputs)
+{
+    return !format_scaled(format) || format == FORMAT_FP8 || inputs % block_inputs(format) == 0;
+}
+
+size_t format_coded_bytes(enum weight_format format, int inputs)
+{
+    if (format == FORMAT_FP8)
+        return (size_t)blocks_of(inputs, FP8_BLOCK_INPUTS) * sizeof(float) + (size_t)inputs;
+    return (size_t)blocks_of(inputs, block_inputs(format)) * block_bytes(format);
+}
+
+/* ---- checking ---- */
+
+static bool finite16(const unsigned char *at) { return (get16(at) & 0x7c00) != 0x7c00; }
+
+static int fp8_check(int inputs, const unsigned char *row)
+{
+    const int blocks = blocks_of(inputs, FP8_BLOCK_INPUTS);
+    for (int b = 0; b < blocks; b++)
+        if (!isfinite(get_float(row + b * 4) * 448))
+            return b * FP8_BLOCK_INPUTS;
+    for (int k = 0; k < inputs; k++)
+        if ((row[blocks * 4 + k] & 0x7f) == 0x7f)
+            return k;
+    return -1;
+}
+
+static bool block_finite(enum weight_format format, const unsigned char *block)
+{
+    switch (format) {
+    case FORMAT_MXFP4: return block[16] <= MXFP4_SCALE_MAX;
+    case FORMAT_Q4_K: return finite16(block) && finite16(block + 2);
+    case FORMAT_Q6_K: return finite16(block + 208);
+    default: return finite16(block);
+    }
+}
+
+int format_coded_check(enum weight_format format, int inputs, const void *row)
+{
+    const unsigned char *block = row;
+    if (format == FORMAT_FP8)
+        return fp8_check(inputs, row);
+    for (int k = 0; k < inputs; k += block_inputs(format), block += block_bytes(format))
+        if (!block_finite(format, block))
+            return k;
+    return -1;
+}
+
+/* ---- packing ---- */
+
+static void put_fp8(unsigned char *unit, int output, int inputs, const unsigned char *row)
+{
+    const unsigned char *code = row + blocks_of(inputs, FP8_BLOCK_INPUTS) * 4;
+    for (int k = 0; k < inputs; k++) {
+        unsigned char *block = unit + (size_t)(k / FP8_BLOCK_INPUTS) * FP8_BLOCK_BYTES;
+        int i = k % FP8_BLOCK_INPUTS;
+        if (i == 0)
+            memcpy(block + output * 4, row + k / FP8_BLOCK_INPUTS * 4, 4);
+        block[FP8_CODES + i / 2 * FP8_PAIR_BYTES + output * 2 + i % 2] = code[k];
+    }
+}
+
+void coded_put_floats(unsigned char *unit, int output, int inputs, const float *values)
+{
+    for (int k = 0; k < inputs; k += FP8_BLOCK_INPUTS, unit += FP8_BLOCK_BYTES) {
+        const int count = inputs - k < FP8_BLOCK_INPUTS ? inputs - k : FP8_BLOCK_INPUTS;
+        float most = 0;
+        for (int i = 0; i < count; i++)
+            most = fabsf(values[k + i]) > most ? fabsf(values[k + i]) : most;
+        float scale = most / 448;
+        memcpy(unit + output * 4, &scale, sizeof scale);
+        for (int i = 0; i < count; i++)
+            unit[FP8_CODES + i / 2 * FP8_PAIR_BYTES + output * 2 + i % 2] = scale != 0 ? f32_to_e4m3(values[k + i] / scale) : 0;
+    }
+}
+
+/* The 4 bits of an input, in groups of 8 inputs from `groups` on. */
+static void put_nibble(unsigned char *groups, int output, int input, unsigned nibble)
+{
+    or32(groups + input / GROUP_INPUTS * GROUP_BYTES + output * 4, (uint32_t)nibble << input % GROUP_INPUTS * 4);
+}
+
+static void put_mxfp4(unsigned char *pair, int output, int half, const unsigned char *block)
+{
+    pair[half * UNIT_OUTPUTS + output] = block[16];
+    for (int i = 0; i < BLOCK_INPUTS; i++)
+        put_nibble(pair + MXFP4_GROUPS, output, half * BLOCK_INPUTS + i, block[i / 2] >> i % 2 * 4 & 15u);
+}
+
+static void put_q4_k(unsigned char *packed, int output, const unsigned char *block)
+{
+    memcpy(packed + output * 2, block, 2);
+    memcpy(packed + Q4_K_MINIMA + output * 2, block + 2, 2);
+    for (int i = 0; i < 3; i++)
+        memcpy(packed + Q4_K_SCALES + i * GROUP_BYTES + output * 4, block + 4 + i * 4, 4);
+    for (int k = 0; k < SUPERBLOCK_INPUTS; k++)
+        put_nibble(packed + Q4_K_GROUPS, output, k, block[16 + k / 64 * 32 + k % 32] >> k / 32 % 2 * 4 & 15u);
+}
+
+/* Which of the three dwords of a group has (the first) two or six bits of an input, and from which bit on. */
+static int q6_k_dword(int input) { return input / 5; }
+static int q6_k_bit(int input) { return input % 5 * 6; }
+
+static void put_q6_k(unsigned char *packed, int output, const unsigned char *block)
+{
+    memcpy(packed + output * 2, block + 208, 2);
+    for (int i = 0; i < SUPERBLOCK_INPUTS / Q6_K_GROUP_INPUTS; i++)
+        packed[Q6_K_SCALES + i * UNIT_OUTPUTS + output] = block[192 + i];
+    for (int k = 0; k < SUPERBLOCK_INPUTS; k++) {
+        const int half = k / 128, part = k % 128 / 32, l = k % 32, i = k % Q6_K_GROUP_INPUTS;
+        uint32_t low = block[64 * half + l + part % 2 * 32], high = block[128 + 32 * half + l];
+        uint32_t q = (low >> part / 2 * 4 & 15) | (high >> part * 2 & 3) << 4;
+        unsigned char *group = packed + Q6_K_GROUPS + k / Q6_K_GROUP_INPUTS * Q6_K_GROUP_BYTES + output * 4;
+        if (i < 15)
+            or32(group + q6_k_dword(i) * GROUP_BYTES, q << q6_k_bit(i));
+        for (int d = 0; i == 15 && d < 3; d++)
+            or32(group + d * GROUP_BYTES, (q >> 2 * d & 3) << 30);
+    }
+}
+
+static void put_q8(unsigned char *packed, int output, const unsigned char *block)
+{
+    memcpy(packed + 1024 + output * 2, block, 2);
+    for (int i = 0; i < BLOCK_INPUTS; i++)
+        packed[i / 4 * UNIT_STEP_BYTES + output * 4 + i % 4] = block[2 + i] ^ 0x80;
+}
+
+static void put_q4(unsigned char *packed, int output, const unsigned char *block)
+{
+    memcpy(packed + 512 + output * 2, block, 2);
+    for (int i = 0; i < BLOCK_INPUTS; i++) {
+        unsigned q = block[2 + i % 16] >> i / 16 * 4 & 15u;
+        packed[i / 8 * UNIT_STEP_BYTES + output * 4 + i % 4] |= (unsigned char)(q << i % 8 / 4 * 4);
+    }
+}
+
+void coded_put(enum weight_format format, unsigned char *unit, int output, int inputs, const unsigned char *row)
+{
+    if (format == FORMAT_FP8) {
+        put_fp8(unit, output, inputs, row);
+        return;
+    }
+    for (int b = 0; b < blocks_of(inputs, block_inputs(format)); b++, row += block_bytes(format))
+        switch (format) {
+        case FORMAT_Q8:
+            put_q8(unit + (size_t)b * Q8_BLOCK_BYTES, output, row);
+            break;
+        case FORMAT_Q4:
+            put_q4(unit + (size_t)b * Q4_BLOCK_BYTES, output, row);
+            break;
+        case FORMAT_MXFP4:
+            put_mxfp4(unit + (size_t)(b / 2) * MXFP4_PAIR_BYTES, output, b % 2, row);
+            break;
+        case FORMAT_Q4_K:
+            put_q4_k(unit + (size_t)b * Q4_K_BLOCK_BYTES, output, row);
+            break;
+        default:
+            put_q6_k(unit + (size_t)b * Q6_K_BLOCK_BYTES, output, row);
+        }
+}
+
+/* ---- reading ---- */
+
+static unsigned nibble_at(const unsigned char *groups, int output, int input)
+{
+    return get32(groups + input / GROUP_INPUTS * GROUP_BYTES + output * 4) >> input % GROUP_INPUTS * 4 & 15;
+}
+
+static float mxfp4_at(const unsigned char *pair, int output, int input)
+{
+    static const float magnitude[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+    unsigned code = nibble_at(pair + MXFP4_GROUPS, output, input);
+    float value = ldexpf(magnitude[code & 7], pair[input / BLOCK_INPUTS * UNIT_OUTPUTS + output] - 127);
+    return code & 8 ? -value : value;
+}
+
+static float q4_k_at(const unsigned char *block, int output, int input)
+{
+    const int j = input / 32, i = j % 4 * 8;
+    uint32_t s[3], scale, minimum;
+    for (int k = 0; k < 3; k++)
+        s[k] = get32(block + Q4_K_SCALES + k * GROUP_BYTES + output * 4) >> i;
+    scale = j < 4 ? s[0] & 63 : (s[2] & 15) | (s[0] >> 6 & 3) << 4;
+    minimum = j < 4 ? s[1] & 63 : (s[2] >> 4 & 15) | (s[1] >> 6 & 3) << 4;
+    float d = f16_to_f32(get16(block + output * 2)), dmin = f16_to_f32(get16(block + Q4_K_MINIMA + output * 2));
+    return fmaf(d * (float)scale, (float)nibble_at(block + Q4_K_GROUPS, output, input), -(dmin * (float)minimum));
+}
+
+static float q6_k_at(const unsigned char *block, int output, int input)
+{
+    const int i = input % Q6_K_GROUP_INPUTS, number = input / Q6_K_GROUP_INPUTS;
+    const unsigned char *group = block + Q6_K_GROUPS + number * Q6_K_GROUP_BYTES + output * 4;
+    uint32_t q = 0;
+    if (i < 15)
+        q = get32(group + q6_k_dword(i) * GROUP_BYTES) >> q6_k_bit(i) & 63;
+    for (int d = 0; i == 15 && d < 3; d++)
+        q |= get32(group + d * GROUP_BYTES) >> 30 << 2 * d;
+    float scale = f16_to_f32(get16(block + output * 2)) * (float)(int8_t)block[Q6_K_SCALES + number * UNIT_OUTPUTS + output];
+    return fmaf(scale, (float)(64 + q), -96 * scale);
+}
+
+float coded_at(enum weight_format format, const unsigned char *unit, int output, int input)
+{
+    const int super = input / SUPERBLOCK_INPUTS, k = input % SUPERBLOCK_INPUTS, i = input % FP8_BLOCK_INPUTS;
+    const unsigned char *fp8 = unit + (size_t)(input / FP8_BLOCK_INPUTS) * FP8_BLOCK_BYTES;
+    switch (format) {
+    case FORMAT_FP8:
+        return e4m3_to_f32(fp8[FP8_CODES + i / 2 * FP8_PAIR_BYTES + output * 2 + i % 2]) * get_float(fp8 + output * 4);
+    case FORMAT_MXFP4:
+        return mxfp4_at(unit + (size_t)(input / 64) * MXFP4_PAIR_BYTES, output, input % 64);
+    case FORMAT_Q4_K:
+        return q4_k_at(unit + (size_t)super * Q4_K_BLOCK_BYTES, output, k);
+    default:
+        return q6_k_at(unit + (size_t)super * Q6_K_BLOCK_BYTES, output, k);
+    }
+}
