@@ -1,7 +1,8 @@
 /* Rotary positions, the KV cache, and attention over it.
  *
- * CACHE of one layer: k and v, each [kv_heads][capacity][head_dim] f32. A token's place in it is its SLOT. Tokens that were
- * committed have slot = logical position; the nodes of a draft tree lie behind them in the order in which they came.
+ * CACHE of one layer: k [kv_heads][capacity][head_dim] and v [kv_heads][capacity][value_dim], f32. A token's place in it is
+ * its SLOT. Tokens that were committed have slot = logical position; the nodes of a draft tree lie behind them in the order
+ * in which they came.
  *
  * A query sees a sequence of slots in LOGICAL order: slots 0 .. prefix[r]-1, then the slots path[path_start[r]] ..
  * path[path_start[r+1]-1]. The j-th of them stands at logical position j, whatever its slot is. The last one is the query's
@@ -24,24 +25,27 @@ struct rope_args {
     int rows, heads, head_dim, rotary, stride;
 };
 
-/* cache[h][slot[r]][:] = in[r][h][:] for k and v. in_k, in_v [rows] of stride floats, kv_heads*head_dim used.
- * slot [rows] i32, distinct, each below capacity. */
+/* k[h][slot[r]][:] = shared[r][:] then in_k[r][h][:];   v[h][slot[r]][:] = in_v[r][h][:].
+ * in_k    [rows] of stride floats, kv_heads * (head_dim - shared_width) used;   in_v likewise, kv_heads * value_dim
+ * shared  [rows] of shared_stride floats, shared_width used: what the keys of all heads begin with; none when shared_width is 0
+ * slot    [rows] i32, distinct, each below capacity */
 struct kv_write_args {
-    struct buffer in_k, in_v, k, v, slot;
-    int rows, kv_heads, head_dim, capacity, stride;
+    struct buffer in_k, in_v, shared, k, v, slot;
+    int rows, kv_heads, head_dim, value_dim, capacity, stride, shared_width, shared_stride;
 };
 
 /* Slot to[i] becomes a copy of slot from[i], one after the other in ascending i (the caller sees to from[i] >= to[i],
  * ascending). */
 struct kv_move_args {
     struct buffer k, v, from, to;
-    int count, kv_heads, head_dim, capacity;
+    int count, kv_heads, head_dim, value_dim, capacity;
 };
 
 /* out[r][h][:] = sum over the visible j of softmax_j(scale * q[r][h] . k[h'][slot_j]) * v[h'][slot_j],
- * h' = h * kv_heads / heads, where kv_heads divides heads; head_dim is at most ATTENTION_HEAD_DIM_MAX.
+ * h' = h * kv_heads / heads, where kv_heads divides heads; head_dim and value_dim are at most ATTENTION_HEAD_DIM_MAX.
  *
- * q           [rows] of stride floats, heads*head_dim used;   out [rows][heads*head_dim], not overlapping q
+ * q           [rows] of stride floats, heads*head_dim used;   out [rows][heads*value_dim], not overlapping q
+ * sink        [heads] f32: a score of each head that is one more in the softmax and has no value; address 0: none
  * prefix      [rows] i32;   path_start [rows+1] i32;   path i32 (see above)
  * window      0: every j is visible; else only j > own position - window
  *
@@ -49,13 +53,13 @@ struct kv_move_args {
  *         score s_j = scale * dot(q, k_j); m = max s_j; p_j = exp(s_j - m); l = sum of p_j: 16 partial sums (the j-th visible
  *         one of the chunk, mod 16), then halves; a = sum of p_j * v_j by fused multiply-add from 0. Chunks are joined
  *         ascending: M' = max(M, m), f = exp(M - M'), g = exp(m - M'), L = fma(L, f, l * g), A = fma(A, f, a * g), beginning
- *         with the first chunk's own values; out = A / L. A dot product is 16 partial sums (index mod 16) by fused
+ *         with the first chunk's own values. A sink is joined last, as a chunk of m = sink, l = 1, a = 0. out = A / L. A dot product is 16 partial sums (index mod 16) by fused
  *         multiply-add ascending, then halves. Halves are added 8+8, 4+4, 2+2, 1+1. exp is plain_exp of
  *         kernels/plain/math.h. So a row's bits depend on its own sequence only. */
 struct attention_args {
-    struct buffer q, k, v, prefix, path_start, path, out;
+    struct buffer q, k, v, sink, prefix, path_start, path, out;
     float scale;
-    int rows, heads, kv_heads, head_dim, capacity, stride, window;
+    int rows, heads, kv_heads, head_dim, value_dim, capacity, stride, window;
 };
 
 #endif

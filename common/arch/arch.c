@@ -4,8 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct arch *const FAMILIES[] = {&arch_deepseek, &arch_glm4_moe, &arch_granitemoe, &arch_llama, &arch_mistral,
-                                             &arch_mixtral, &arch_olmoe, &arch_phimoe, &arch_qwen2, &arch_qwen2_moe, &arch_qwen3, &arch_qwen3_moe};
+static const struct arch *const FAMILIES[] = {
+    &arch_deepseek, &arch_deepseek_v2, &arch_deepseek_v3, &arch_glm4_moe, &arch_granitemoe, &arch_llama, &arch_mistral,
+    &arch_mixtral, &arch_olmoe, &arch_phimoe, &arch_qwen2, &arch_qwen2_moe, &arch_qwen3, &arch_qwen3_moe};
 enum { FAMILY_COUNT = sizeof FAMILIES / sizeof *FAMILIES };
 
 static const struct config_key SHARED[] = {
@@ -90,20 +91,54 @@ static int check_refused(const json_t *config, const struct arch *arch, struct e
     return 0;
 }
 
-static int read_attention(const json_t *config, const struct arch *arch, struct hparams *s, struct err *err)
+/* The widths of latent attention; head_dim in a config.json of such a family is something else. */
+static int read_latents(const json_t *config, struct hparams *s, struct err *err)
 {
-    bool bias = arch->bias == BIAS_QKV, normed = arch->qk_norm_key == NULL;
-    const char *bias_key = arch->bias == BIAS_QKV ? "qkv_bias" : "attention_bias";
+    int rest = 0, rotary = 0;
+    bool interleaved = true;
+    if (config_int(config, "kv_lora_rank", true, &s->attention.kv_rank, err) ||
+        config_int(config, "q_lora_rank", false, &s->attention.q_rank, err) ||
+        config_int(config, "qk_nope_head_dim", true, &rest, err) ||
+        config_int(config, "qk_rope_head_dim", true, &rotary, err) ||
+        config_int(config, "v_head_dim", true, &s->attention.value_dim, err) ||
+        config_bool(config, "rope_interleave", false, &interleaved, err))
+        return -1;
+    if (!interleaved)
+        return config_refuse(config, "rope_interleave", err, "only true is supported");
+    if (rest < 1 || rest > HEAD_DIM_MAX)
+        return config_refuse(config, "qk_nope_head_dim", err, "it must be from 1 to %d", HEAD_DIM_MAX);
+    if (rotary < 2 || rotary > HEAD_DIM_MAX || rotary % 2)
+        return config_refuse(config, "qk_rope_head_dim", err, "it must be even, from 2 to %d", HEAD_DIM_MAX);
+    if (s->attention.kv_rank < 1)
+        return config_refuse(config, "kv_lora_rank", err, "it must be at least 1");
+    s->attention.kv_heads = s->attention.heads;
+    s->attention.head_dim = rest + rotary;
+    s->rope.rotary = rotary;
+    return 0;
+}
+
+static int read_heads(const json_t *config, struct hparams *s, struct err *err)
+{
     s->attention.kv_heads = s->attention.heads;
     s->attention.head_dim = s->attention.heads > 0 ? s->hidden / s->attention.heads : 0;
     if (config_int(config, "num_key_value_heads", false, &s->attention.kv_heads, err) ||
-        config_int(config, "head_dim", false, &s->attention.head_dim, err) ||
-        (arch->bias != BIAS_NEVER && config_bool(config, bias_key, false, &bias, err)))
+        config_int(config, "head_dim", false, &s->attention.head_dim, err))
         return -1;
     if (s->attention.head_dim < 1)
         return config_refuse(config, "num_attention_heads", err, "the width of a head would be %d", s->attention.head_dim);
     if (!config_get(config, "head_dim") && s->hidden % s->attention.heads)
         return config_refuse(config, "num_attention_heads", err, "hidden_size %d is not a multiple of it", s->hidden);
+    s->attention.value_dim = s->attention.head_dim;
+    return 0;
+}
+
+static int read_attention(const json_t *config, const struct arch *arch, struct hparams *s, struct err *err)
+{
+    bool bias = arch->bias == BIAS_QKV, normed = arch->qk_norm_key == NULL;
+    const char *bias_key = arch->bias == BIAS_QKV ? "qkv_bias" : "attention_bias";
+    if ((arch->latent ? read_latents : read_heads)(config, s, err) ||
+        (arch->bias != BIAS_NEVER && config_bool(config, bias_key, false, &bias, err)))
+        return -1;
     s->attention.qkv_bias = bias;
     s->attention.out_bias = bias && arch->bias == BIAS_ALL;
     if (arch->qk_norm_key && config_bool(config, arch->qk_norm_key, false, &normed, err))
@@ -121,7 +156,8 @@ static int set_rotary(const json_t *object, const struct arch *arch, double part
         return config_refuse(object, "partial_rotary_factor", err, "only 1 is supported");
     if (!(partial > 0 && partial <= 1))
         return config_refuse(object, "partial_rotary_factor", err, "it must be above 0 and at most 1");
-    s->rope.rotary = (int)(s->attention.head_dim * partial);
+    if (!arch->latent)
+        s->rope.rotary = (int)(s->attention.head_dim * partial);
     return 0;
 }
 
@@ -143,6 +179,17 @@ static int read_yarn(const json_t *rope, struct rope_shape *s, struct err *err)
         return 0;
     double growth = s->factor > 1 ? 0.1 * log(s->factor) : 0;
     s->amplitude = scale != 0 && all != 0 ? (scale * growth + 1) / (all * growth + 1) : growth + 1;
+    return 0;
+}
+
+/* Where the amplitude of all dimensions is asked for, the part of a head that does not turn has it through the scale. */
+static int scale_latents(const json_t *rope, struct hparams *s, struct err *err)
+{
+    double all = 0, factor = 1;
+    if (config_real(rope, "mscale_all_dim", false, &all, err) || config_real(rope, "factor", false, &factor, err))
+        return -1;
+    double amplitude = all != 0 && factor > 1 ? 0.1 * all * log(factor) + 1 : 1;
+    s->attention.scale = (float)((double)s->attention.scale * amplitude * amplitude);
     return 0;
 }
 
@@ -205,7 +252,10 @@ static int read_rope(const json_t *config, const struct arch *arch, struct hpara
         return err_at(err, "%s", holder);
     if (config_get(rope, "full_attention") || config_get(rope, "sliding_attention"))
         return config_refuse(config, holder, err, "different rope by layer type is not supported");
-    return read_rope_kind(config, rope, arch, kind_key, kind, s, err) ? err_at(err, "%s", holder) : 0;
+    if (read_rope_kind(config, rope, arch, kind_key, kind, s, err) ||
+        (arch->latent && strcmp(kind, "default") && scale_latents(rope, s, err)))
+        return err_at(err, "%s", holder);
+    return 0;
 }
 
 static int read_layer_types(const json_t *config, struct hparams *s, int window, struct err *err)
@@ -316,6 +366,21 @@ static int read_expert_layers(const json_t *config, const struct arch *arch, str
     return 0;
 }
 
+static int read_groups(const json_t *config, const struct arch *arch, struct hparams *s, struct err *err)
+{
+    const char *method = "greedy";
+    if (arch->groups == GROUPS_AS_READ || !s->router.experts)
+        return 0;
+    if (config_text(config, "topk_method", false, &method, err))
+        return -1;
+    if (strcmp(method, "greedy") == 0)
+        return 0;
+    if (strcmp(method, "group_limited_greedy"))
+        return config_refuse(config, "topk_method", err, "supported are greedy and group_limited_greedy");
+    return config_int(config, "n_group", true, &s->router.groups, err) ||
+           config_int(config, "topk_group", true, &s->router.groups_kept, err) ? -1 : 0;
+}
+
 static int add_end(struct hparams *s, const json_t *object, const json_t *id, struct err *err)
 {
     json_int_t value = json_integer_value(id);
@@ -365,7 +430,8 @@ static int read_config(const json_t *config, const struct arch *arch, struct hpa
     if (shape->layers < 1 || shape->layers > LAYERS_MAX)
         return config_refuse(config, "num_hidden_layers", err, "it must be from 1 to %d", LAYERS_MAX);
     return check_refused(config, arch, err) || read_attention(config, arch, shape, err) || read_rope(config, arch, shape, err) ||
-           read_windows(config, arch, shape, err) || read_expert_layers(config, arch, shape, err) ? -1 : 0;
+           read_windows(config, arch, shape, err) || read_expert_layers(config, arch, shape, err) ||
+           read_groups(config, arch, shape, err) ? -1 : 0;
 }
 
 int arch_read(const json_t *config, const json_t *generation, struct hparams *out, const struct arch **arch, struct err *err)

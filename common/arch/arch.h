@@ -26,6 +26,7 @@ enum source_slot {
     SLOT_SHARED_GATE, SLOT_SHARED_UP, SLOT_SHARED_DOWN, SLOT_SHARED_WEIGHT,     /* weight: [1][hidden] */
     SLOT_HEAD_BIAS, SLOT_FINAL_NORM_BIAS, SLOT_ATTENTION_NORM_BIAS, SLOT_FFN_NORM_BIAS,
     SLOT_DENSE_GATE, SLOT_DENSE_UP, SLOT_DENSE_DOWN,
+    SLOT_Q_A, SLOT_Q_A_BIAS, SLOT_Q_A_NORM, SLOT_Q_B, SLOT_KV_A, SLOT_KV_A_BIAS, SLOT_KV_A_NORM, SLOT_KV_B,     /* latents */
     SLOT_COUNT
 };
 
@@ -73,6 +74,11 @@ enum bias_rule {
     BIAS_QKV_ASKED                  /* q, k and v, where attention_bias says so */
 };
 
+enum group_rule {
+    GROUPS_AS_READ,                 /* router.groups and groups_kept, where keys name them */
+    GROUPS_IF_LIMITED               /* n_group and topk_group, where topk_method is group_limited_greedy; it may be greedy */
+};
+
 struct arch {
     const char *model_type;
     const char *summary;            /* for moe-convert list */
@@ -81,6 +87,8 @@ struct arch {
     enum bias_rule bias;
     const char *qk_norm_key;        /* NULL: fixed.attention.qk_norm holds always, else where this key is true */
     bool longrope;                  /* rope may be longrope, as Phi-3.5-MoE means it */
+    bool latent;                    /* keys and values come from latents, and each head's last qk_rope_head_dim floats turn */
+    enum group_rule groups;
     double partial_rotary;          /* part of a head that turns, where the key is absent; 0: always all of it */
     enum expert_layers expert_layers;
     enum window_rule window;
@@ -89,8 +97,8 @@ struct arch {
     const struct naming *naming[2];
 };
 
-extern const struct arch arch_deepseek, arch_glm4_moe, arch_granitemoe, arch_llama, arch_mistral, arch_mixtral, arch_olmoe, arch_phimoe, arch_qwen2,
-    arch_qwen2_moe, arch_qwen3, arch_qwen3_moe;
+extern const struct arch arch_deepseek, arch_deepseek_v2, arch_deepseek_v3, arch_glm4_moe, arch_granitemoe, arch_llama,
+    arch_mistral, arch_mixtral, arch_olmoe, arch_phimoe, arch_qwen2, arch_qwen2_moe, arch_qwen3, arch_qwen3_moe;
 
 /* All families; NULL ends the list. */
 const struct arch *arch_at(int index);
@@ -118,6 +126,15 @@ int arch_read_text(const char *config, size_t bytes, int layers, struct hparams 
     [SLOT_OUT] = "model.layers.{n}.self_attn.o_proj.weight", \
     [SLOT_OUT_BIAS] = "model.layers.{n}.self_attn.o_proj.bias", \
     [SLOT_FFN_NORM] = "model.layers.{n}.post_attention_layernorm.weight"
+#define LATENT_NAMES \
+    [SLOT_Q_A] = "model.layers.{n}.self_attn.q_a_proj.weight", \
+    [SLOT_Q_A_BIAS] = "model.layers.{n}.self_attn.q_a_proj.bias", \
+    [SLOT_Q_A_NORM] = "model.layers.{n}.self_attn.q_a_layernorm.weight", \
+    [SLOT_Q_B] = "model.layers.{n}.self_attn.q_b_proj.weight", \
+    [SLOT_KV_A] = "model.layers.{n}.self_attn.kv_a_proj_with_mqa.weight", \
+    [SLOT_KV_A_BIAS] = "model.layers.{n}.self_attn.kv_a_proj_with_mqa.bias", \
+    [SLOT_KV_A_NORM] = "model.layers.{n}.self_attn.kv_a_layernorm.weight", \
+    [SLOT_KV_B] = "model.layers.{n}.self_attn.kv_b_proj.weight"
 #define DENSE_NAMES \
     [SLOT_DENSE_GATE] = "model.layers.{n}.mlp.gate_proj.weight", \
     [SLOT_DENSE_UP] = "model.layers.{n}.mlp.up_proj.weight", \
@@ -147,6 +164,9 @@ struct part {
     int64_t skip;                   /* its elements in front of this part */
     enum part_place place;
     int first, rows, columns;       /* goes to rows first .. first + rows; a vector: rows of one column */
+    /* run not 0: rows come in runs. Row i is row (i / run) * from_group + (i % run) * from_step of the source behind `skip`, and
+     * goes to row first + (i / run) * to_group + i % run. */
+    int run, from_group, from_step, to_group;
 };
 enum { PARTS_MAX = 3 };
 

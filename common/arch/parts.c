@@ -49,6 +49,57 @@ static struct part fused_part(const struct naming *naming, const struct hparams 
     return part;
 }
 
+/* Rows of `part` in runs. */
+static struct part in_runs(struct part part, int columns, int from_row, int run, int from_group, int from_step, int to_group)
+{
+    part.skip = (int64_t)from_row * columns;
+    part.run = run;
+    part.from_group = from_group;
+    part.from_step = from_step;
+    part.to_group = to_group;
+    return part;
+}
+
+/* Heads of `tensor` [heads * head_dim][columns] whose last `rotary` rows turn in neighbouring pairs: these go in front, the
+ * first of all pairs before the second ones, so that halves turn. Products of queries and keys stay what they are. */
+static int turning_parts(struct part whole, int heads, int head_dim, int rotary, int columns, struct part *parts)
+{
+    int rest = head_dim - rotary, half = rotary / 2;
+    parts[0] = in_runs(whole, columns, rest, half, head_dim, 2, head_dim);
+    parts[1] = in_runs(whole, columns, rest + 1, half, head_dim, 2, head_dim);
+    parts[2] = in_runs(whole, columns, 0, rest, head_dim, 1, head_dim);
+    parts[1].first = half;
+    parts[2].first = rotary;
+    parts[0].rows = parts[1].rows = heads * half;
+    parts[2].rows = heads * rest;
+    return 3;
+}
+
+/* The latent stays in front; the key behind it turns as above. */
+static int latent_parts(struct part whole, int rank, int rotary, int columns, struct part *parts)
+{
+    int half = rotary / 2;
+    parts[0] = whole;
+    parts[0].rows = rank;
+    parts[1] = in_runs(whole, columns, rank, half, rotary, 2, rotary);
+    parts[2] = in_runs(whole, columns, rank + 1, half, rotary, 2, rotary);
+    parts[1].first = rank;
+    parts[2].first = rank + half;
+    parts[1].rows = parts[2].rows = half;
+    return 3;
+}
+
+/* Each head's key, then its value: the keys of all heads go in front. */
+static int spread_parts(struct part whole, int heads, int own, int value_dim, int columns, struct part *parts)
+{
+    parts[0] = in_runs(whole, columns, 0, own, own + value_dim, 1, own);
+    parts[1] = in_runs(whole, columns, own, value_dim, own + value_dim, 1, value_dim);
+    parts[1].first = heads * own;
+    parts[0].rows = heads * own;
+    parts[1].rows = heads * value_dim;
+    return 2;
+}
+
 static int expert_parts(const struct naming *n, const struct hparams *s, const struct tensor *t, int expert, struct part *parts)
 {
     if (n->slot[SLOT_EXPERTS_GATE_UP]) {
@@ -81,7 +132,8 @@ int arch_parts(const struct naming *n, const struct hparams *s, const struct ten
         [ROLE_SHARED_GATE] = SLOT_SHARED_WEIGHT, [ROLE_OUT] = SLOT_OUT, [ROLE_OUT_BIAS] = SLOT_OUT_BIAS, [ROLE_FFN_NORM] = SLOT_FFN_NORM, [ROLE_ROUTER] = SLOT_ROUTER,
         [ROLE_ROUTER_CORRECTION] = SLOT_ROUTER_CORRECTION, [ROLE_HEAD_BIAS] = SLOT_HEAD_BIAS,
         [ROLE_FINAL_NORM_BIAS] = SLOT_FINAL_NORM_BIAS, [ROLE_ATTENTION_NORM_BIAS] = SLOT_ATTENTION_NORM_BIAS,
-        [ROLE_FFN_NORM_BIAS] = SLOT_FFN_NORM_BIAS};
+        [ROLE_FFN_NORM_BIAS] = SLOT_FFN_NORM_BIAS, [ROLE_Q_A] = SLOT_Q_A, [ROLE_Q_A_BIAS] = SLOT_Q_A_BIAS,
+        [ROLE_Q_A_NORM] = SLOT_Q_A_NORM, [ROLE_KV_A_NORM] = SLOT_KV_A_NORM};
     int q = s->attention.heads * s->attention.head_dim, kv = s->attention.kv_heads * s->attention.head_dim;
     switch (t->role) {
     case ROLE_QKV:
@@ -94,6 +146,19 @@ int arch_parts(const struct naming *n, const struct hparams *s, const struct ten
         parts[1] = vector_part(n, SLOT_K_BIAS, t->layer, q, kv);
         parts[2] = vector_part(n, SLOT_V_BIAS, t->layer, q + kv, kv);
         return 3;
+    case ROLE_Q:
+        return turning_parts(matrix_part(n, s->attention.q_rank ? SLOT_Q_B : SLOT_Q, t->layer, 0, PART_ROWS, 0, t->outputs,
+                                         t->inputs),
+                             s->attention.heads, s->attention.head_dim, s->rope.rotary, t->inputs, parts);
+    case ROLE_KV_A:
+        return latent_parts(matrix_part(n, SLOT_KV_A, t->layer, 0, PART_ROWS, 0, t->outputs, t->inputs),
+                            s->attention.kv_rank, s->rope.rotary, t->inputs, parts);
+    case ROLE_KV_A_BIAS:
+        return latent_parts(vector_part(n, SLOT_KV_A_BIAS, t->layer, 0, t->outputs), s->attention.kv_rank, s->rope.rotary, 1,
+                            parts);
+    case ROLE_KV_B:
+        return spread_parts(matrix_part(n, SLOT_KV_B, t->layer, 0, PART_ROWS, 0, t->outputs, t->inputs), s->attention.heads,
+                            s->attention.head_dim - s->rope.rotary, s->attention.value_dim, t->inputs, parts);
     case ROLE_EXPERTS:
         return expert_parts(n, s, t, block, parts);
     case ROLE_DENSE:

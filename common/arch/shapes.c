@@ -11,6 +11,26 @@ static const struct { const char *name, *summary, *config; } SHAPES[] = {
      "\"norm_topk_prob\":false,\"scoring_func\":\"softmax\",\"rms_norm_eps\":1e-6,\"rope_theta\":10000.0,"
      "\"max_position_embeddings\":4096,\"vocab_size\":102400,\"bos_token_id\":100000,\"eos_token_id\":100001,"
      "\"tie_word_embeddings\":false}"},
+    {"deepseek-v2-lite", "15.7 B parameters, 2.7 B active",
+     "{\"model_type\":\"deepseek_v2\",\"hidden_size\":2048,\"intermediate_size\":10944,\"moe_intermediate_size\":1408,"
+     "\"num_hidden_layers\":27,\"num_attention_heads\":16,\"num_key_value_heads\":16,\"kv_lora_rank\":512,"
+     "\"q_lora_rank\":null,\"qk_nope_head_dim\":128,\"qk_rope_head_dim\":64,\"v_head_dim\":128,\"n_routed_experts\":64,"
+     "\"n_shared_experts\":2,\"num_experts_per_tok\":6,\"first_k_dense_replace\":1,\"moe_layer_freq\":1,"
+     "\"topk_method\":\"greedy\",\"n_group\":1,\"topk_group\":1,\"routed_scaling_factor\":1.0,\"norm_topk_prob\":false,"
+     "\"scoring_func\":\"softmax\",\"rms_norm_eps\":1e-6,\"rope_theta\":10000,\"rope_scaling\":{\"type\":\"yarn\","
+     "\"factor\":40,\"original_max_position_embeddings\":4096,\"beta_fast\":32,\"beta_slow\":1,\"mscale\":0.707,"
+     "\"mscale_all_dim\":0.707},\"max_position_embeddings\":163840,\"vocab_size\":102400,\"bos_token_id\":100000,"
+     "\"eos_token_id\":100001,\"tie_word_embeddings\":false}"},
+    {"deepseek-v3", "671.0 B parameters, 37.6 B active",
+     "{\"model_type\":\"deepseek_v3\",\"hidden_size\":7168,\"intermediate_size\":18432,\"moe_intermediate_size\":2048,"
+     "\"num_hidden_layers\":61,\"num_attention_heads\":128,\"num_key_value_heads\":128,\"kv_lora_rank\":512,"
+     "\"q_lora_rank\":1536,\"qk_nope_head_dim\":128,\"qk_rope_head_dim\":64,\"v_head_dim\":128,\"n_routed_experts\":256,"
+     "\"n_shared_experts\":1,\"num_experts_per_tok\":8,\"first_k_dense_replace\":3,\"moe_layer_freq\":1,"
+     "\"topk_method\":\"noaux_tc\",\"n_group\":8,\"topk_group\":4,\"routed_scaling_factor\":2.5,\"norm_topk_prob\":true,"
+     "\"scoring_func\":\"sigmoid\",\"rms_norm_eps\":1e-6,\"rope_theta\":10000,\"rope_scaling\":{\"type\":\"yarn\","
+     "\"factor\":40,\"original_max_position_embeddings\":4096,\"beta_fast\":32,\"beta_slow\":1,\"mscale\":1.0,"
+     "\"mscale_all_dim\":1.0},\"max_position_embeddings\":163840,\"vocab_size\":129280,\"bos_token_id\":0,"
+     "\"eos_token_id\":1,\"tie_word_embeddings\":false}"},
     {"glm-4.5-air", "106.9 B parameters, 12.7 B active",
      "{\"model_type\":\"glm4_moe\",\"hidden_size\":4096,\"intermediate_size\":10944,\"moe_intermediate_size\":1408,"
      "\"num_hidden_layers\":46,\"num_attention_heads\":96,\"num_key_value_heads\":8,\"head_dim\":128,\"n_routed_experts\":128,"

@@ -278,6 +278,27 @@ static void pack(const struct block_job *job, const struct part *part, int first
         expert_pack_gate_up(t->format, job->packed, t->outputs, part->place == PART_UP, first, rows, values);
 }
 
+/* Row i of a part: where it comes from, in elements, and where it goes; and how many behind it lie alike. */
+static int64_t row_source(const struct part *part, int row)
+{
+    int64_t from = !part->run ? row : (int64_t)(row / part->run) * part->from_group + (int64_t)(row % part->run) * part->from_step;
+    return part->skip + from * part->columns;
+}
+
+static int row_target(const struct part *part, int row)
+{
+    return !part->run ? row : row / part->run * part->to_group + row % part->run;
+}
+
+static int rows_together(const struct part *part, int row, int most)
+{
+    int left = part->rows - row < most ? part->rows - row : most;
+    if (!part->run)
+        return left;
+    int run = part->from_step == 1 ? part->run - row % part->run : 1;
+    return left < run ? left : run;
+}
+
 static void pack_coded(const struct block_job *job, const struct part *part, int first, int rows, const unsigned char *coded)
 {
     const struct tensor *t = job->tensor;
@@ -296,7 +317,7 @@ static int make_coded(const struct conversion *c, struct scratch *scratch, struc
 {
     const enum weight_format format = job->tensor->format;
     const size_t bytes = format_coded_bytes(format, part->columns);
-    const int64_t at = part->skip + (int64_t)row * part->columns, count = (int64_t)rows * part->columns;
+    const int64_t at = row_source(part, row), count = (int64_t)rows * part->columns;
     if (mem_grow(&scratch->coded, &scratch->coded_room, bytes * (size_t)rows, 1, err) ||
         source->coding->read_coded(c->checkpoint, source, at, count, &scratch->reading, scratch->coded, err))
         return -1;
@@ -307,7 +328,7 @@ static int make_coded(const struct conversion *c, struct scratch *scratch, struc
         err_set(err, ERR_INPUT, "element [%d][%d] or its scale is not a finite number; the checkpoint is damaged", row + i, bad);
         return err_at(err, "%s: tensor %s", c->checkpoint->files[source->file].name, source->name);
     }
-    pack_coded(job, part, row, rows, scratch->coded);
+    pack_coded(job, part, row_target(part, row), rows, scratch->coded);
     return 0;
 }
 
@@ -315,14 +336,14 @@ static int make_values(const struct conversion *c, struct scratch *scratch, stru
                        const struct source_tensor *source, int row, int rows, struct err *err)
 {
     const size_t columns = (size_t)part->columns, count = (size_t)rows * columns;
-    const int64_t at = part->skip + (int64_t)row * part->columns;
+    const int64_t at = row_source(part, row);
     if (source->coding->read(c->checkpoint, source, at, (int64_t)count, &scratch->reading, scratch->values, err))
         return -1;
     if (check_values(scratch->values, count, columns, job->tensor->format, err)) {
         err_at(err, "rows from %d on", row);
         return err_at(err, "%s: tensor %s", c->checkpoint->files[source->file].name, source->name);
     }
-    pack(job, part, row, rows, scratch->values);
+    pack(job, part, row_target(part, row), rows, scratch->values);
     return 0;
 }
 
@@ -330,8 +351,7 @@ static int make_part(const struct conversion *c, struct scratch *scratch, struct
                      struct sha256_stream *digest, struct err *err)
 {
     const struct source_tensor *source = checkpoint_find(c->checkpoint, part->name);
-    size_t columns = (size_t)part->columns;
-    int step = columns > CHUNK_VALUES ? 1 : CHUNK_VALUES / part->columns;
+    int step = part->columns > CHUNK_VALUES ? 1 : CHUNK_VALUES / part->columns;
     char line[256];
     int length = snprintf(line, sizeof line, "%s %d %s %s %dx%d\n", job->tensor->name, job->block, PLACES[part->place],
                           source->dtype_name, part->rows, part->columns);
@@ -340,8 +360,8 @@ static int make_part(const struct conversion *c, struct scratch *scratch, struct
     scratch->reading.digest = digest;
     bool coded = job->tensor->kind != TENSOR_VECTOR && source->coding->read_coded && source->coding->format == job->tensor->format &&
                  format_fits(job->tensor->format, part->columns);
-    for (int row = 0; row < part->rows; row += step) {
-        int rows = part->rows - row < step ? part->rows - row : step;
+    for (int row = 0, rows; row < part->rows; row += rows) {
+        rows = rows_together(part, row, step);
         if ((coded ? make_coded : make_values)(c, scratch, job, part, source, row, rows, err))
             return -1;
     }

@@ -20,7 +20,7 @@ static int alloc_rows(struct engine *engine, struct err *err)
     size_t f = sizeof(float), i = sizeof(int32_t);
     if (alloc(engine, &engine->x, rows, shape->hidden, f, err) || alloc(engine, &engine->normed, rows, shape->hidden, f, err) ||
         alloc(engine, &engine->qkv, rows, engine->qkv_width, f, err) ||
-        alloc(engine, &engine->attended, rows, shape->attention.heads * shape->attention.head_dim, f, err) ||
+        alloc(engine, &engine->attended, rows, shape->attention.heads * shape->attention.value_dim, f, err) ||
         alloc(engine, &engine->last, logit_rows, shape->hidden, f, err) ||
         alloc(engine, &engine->logits, logit_rows, shape->vocab, f, err) || alloc(engine, &engine->token, rows, 1, i, err) ||
         alloc(engine, &engine->position, rows, 1, i, err) || alloc(engine, &engine->slot, rows, 1, i, err) ||
@@ -28,6 +28,18 @@ static int alloc_rows(struct engine *engine, struct err *err)
         alloc(engine, &engine->logit_row, logit_rows, 1, i, err) || alloc(engine, &engine->every_row, rows, 1, i, err))
         return -1;
     return 0;
+}
+
+/* With latents: they, and the keys and values made from them. */
+static int alloc_latents(struct engine *engine, struct err *err)
+{
+    const struct hparams *shape = engine->shape;
+    int rows = engine->setup.max_rows;
+    if (!shape->attention.kv_rank)
+        return 0;
+    return alloc(engine, &engine->latent_q, rows, shape->attention.q_rank, sizeof(float), err) ||
+           alloc(engine, &engine->latent_kv, rows, shape->attention.kv_rank + shape->rope.rotary, sizeof(float), err) ||
+           alloc(engine, &engine->spread, rows, engine->spread_width, sizeof(float), err) ? -1 : 0;
 }
 
 static bool any_quantised(const struct model *model)
@@ -42,9 +54,10 @@ static bool any_quantised(const struct model *model)
 static int alloc_quantised(struct engine *engine, struct err *err)
 {
     const struct hparams *shape = engine->shape;
-    int attended = shape->attention.heads * shape->attention.head_dim;
+    int attended = shape->attention.heads * shape->attention.value_dim;
     int64_t blocks = quantised_blocks(shape->hidden);
     int64_t each[] = {quantised_blocks(attended), quantised_blocks(shape->dense_inner), quantised_blocks(shape->shared_inner),
+                      quantised_blocks(shape->attention.q_rank), quantised_blocks(shape->attention.kv_rank),
                       (int64_t)shape->router.top_k * quantised_blocks(shape->expert_inner)};
     if (!any_quantised(engine->setup.model))
         return 0;
@@ -127,8 +140,14 @@ int engine_open(struct engine **out, const struct engine_setup *setup, struct er
     engine->queue = device_queue(setup->device);
     engine->moe_layers = hparams_moe_layers(shape);
     engine->qkv_width = (shape->attention.heads + 2 * shape->attention.kv_heads) * shape->attention.head_dim;
+    if (shape->attention.kv_rank) {
+        engine->qkv_width = shape->attention.heads * shape->attention.head_dim;
+        engine->spread_width = shape->attention.heads *
+                               (shape->attention.head_dim - shape->rope.rotary + shape->attention.value_dim);
+    }
     engine->max_positions = setup->max_positions && setup->max_positions < shape->max_positions ? setup->max_positions : shape->max_positions;
-    if (weights_open(&engine->weights, setup->model, setup->device, err) || alloc_rows(engine, err) || alloc_ffn(engine, err) ||
+    if (weights_open(&engine->weights, setup->model, setup->device, err) || alloc_rows(engine, err) ||
+        alloc_latents(engine, err) || alloc_ffn(engine, err) ||
         alloc_quantised(engine, err) || alloc_host(engine, err)) {
         engine_close(&engine);
         return -1;
@@ -145,7 +164,7 @@ void engine_close(struct engine **engine)
     struct buffer *buffers[] = {&e->rope, &e->x, &e->normed, &e->qkv, &e->attended, &e->last, &e->logits, &e->inner, &e->partial,
                                 &e->group, &e->token, &e->position, &e->slot, &e->prefix, &e->path_start, &e->path, &e->logit_row,
                                 &e->every_row, &e->score, &e->wanted, &e->expert, &e->weight, &e->router_logits, &e->shared, &e->mask,
-                                &e->hidden, &e->quantised};
+                                &e->hidden, &e->quantised, &e->latent_q, &e->latent_kv, &e->spread};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         device_free(e->device, buffers[i]);
     weights_close(&e->weights);

@@ -20,11 +20,21 @@ static void norm(const struct pass *pass, struct buffer in, struct buffer weight
         .rows = rows, .parts = 1, .width = hidden, .in_stride = hidden, .out_stride = hidden});
 }
 
-/* The part of each row of qkv from `first` float on, with qkv's stride. */
-static struct buffer qkv_part(const struct engine *engine, int first)
+/* The part of each row of a buffer from `first` float on, with the buffer's stride. */
+static struct buffer row_part(struct buffer rows, int first)
 {
     uint64_t offset = (uint64_t)first * sizeof(float);
-    return buffer_part(engine->qkv, offset, engine->qkv.bytes - offset);
+    return buffer_part(rows, offset, rows.bytes - offset);
+}
+
+static void project(const struct pass *pass, struct buffer in, int in_stride, const struct matrix *matrix, struct buffer bias,
+                    struct buffer out, int out_stride)
+{
+    struct engine *engine = pass->engine;
+    engine->ops->linear(engine->queue, &(struct linear_args){
+        .in = in, .weight = matrix->data, .bias = bias, .out = out, .quantised = engine->quantised, .format = matrix->format,
+        .rows = pass->rows, .inputs = matrix->inputs, .outputs = matrix->outputs, .in_stride = in_stride,
+        .out_stride = out_stride});
 }
 
 static void head_norm(const struct pass *pass, struct buffer x, struct buffer weight, int heads)
@@ -38,12 +48,76 @@ static void head_norm(const struct pass *pass, struct buffer x, struct buffer we
         .in_stride = engine->qkv_width, .out_stride = engine->qkv_width});
 }
 
-static void rotate(const struct pass *pass, struct buffer x, int heads)
+static void latent_norm(const struct pass *pass, struct buffer x, struct buffer weight, int width, int stride)
+{
+    struct engine *engine = pass->engine;
+    engine->ops->norm(engine->queue, &(struct norm_args){
+        .in = x, .weight = weight, .out = x, .epsilon = engine->shape->attention.latent_epsilon, .rows = pass->rows, .parts = 1,
+        .width = width, .in_stride = stride, .out_stride = stride});
+}
+
+static void rotate(const struct pass *pass, struct buffer x, int heads, int head_dim, int stride)
 {
     struct engine *engine = pass->engine;
     engine->ops->rope(engine->queue, &(struct rope_args){
-        .x = x, .table = engine->rope, .position = engine->position, .rows = pass->rows, .heads = heads,
-        .head_dim = engine->shape->attention.head_dim, .rotary = engine->shape->rope.rotary, .stride = engine->qkv_width});
+        .x = x, .table = engine->rope, .position = engine->position, .rows = pass->rows, .heads = heads, .head_dim = head_dim,
+        .rotary = engine->shape->rope.rotary, .stride = stride});
+}
+
+/* Queries into engine->qkv, keys and values into the cache. */
+static void make_qkv(const struct pass *pass, int n)
+{
+    struct engine *engine = pass->engine;
+    const struct hparams *shape = engine->shape;
+    const struct layer_weights *layer = &engine->weights->layer[n];
+    int heads = shape->attention.heads, kv_heads = shape->attention.kv_heads, head_dim = shape->attention.head_dim;
+    struct buffer k = row_part(engine->qkv, heads * head_dim), v = row_part(engine->qkv, (heads + kv_heads) * head_dim);
+    struct sequence *sequence = pass->sequence;
+
+    project(pass, engine->normed, shape->hidden, &layer->qkv, layer->qkv_bias, engine->qkv, engine->qkv_width);
+    if (shape->attention.qk_norm != QK_NORM_NONE) {
+        head_norm(pass, engine->qkv, layer->q_norm, heads);
+        head_norm(pass, k, layer->k_norm, kv_heads);
+    }
+    if (shape->attention.clip_qkv > 0)
+        engine->ops->clamp(engine->queue, &(struct clamp_args){
+            .x = engine->qkv, .limit = shape->attention.clip_qkv, .rows = pass->rows, .width = engine->qkv_width,
+            .stride = engine->qkv_width});
+    rotate(pass, engine->qkv, heads, head_dim, engine->qkv_width);
+    rotate(pass, k, kv_heads, head_dim, engine->qkv_width);
+    engine->ops->kv_write(engine->queue, &(struct kv_write_args){
+        .in_k = k, .in_v = v, .k = sequence->k[n], .v = sequence->v[n], .slot = engine->slot, .rows = pass->rows,
+        .kv_heads = kv_heads, .head_dim = head_dim, .value_dim = head_dim, .capacity = sequence->capacity,
+        .stride = engine->qkv_width});
+}
+
+/* The same through latents (model/hparams.h). */
+static void make_latent_qkv(const struct pass *pass, int n)
+{
+    struct engine *engine = pass->engine;
+    const struct hparams *shape = engine->shape;
+    const struct layer_weights *layer = &engine->weights->layer[n];
+    int heads = shape->attention.heads, head_dim = shape->attention.head_dim, hidden = shape->hidden;
+    int q_rank = shape->attention.q_rank, kv_rank = shape->attention.kv_rank, rotary = shape->rope.rotary;
+    struct buffer none = {0, 0}, key = row_part(engine->latent_kv, kv_rank);
+    struct sequence *sequence = pass->sequence;
+
+    if (q_rank) {
+        project(pass, engine->normed, hidden, &layer->q_a, layer->q_a_bias, engine->latent_q, q_rank);
+        latent_norm(pass, engine->latent_q, layer->q_a_norm, q_rank, q_rank);
+    }
+    project(pass, q_rank ? engine->latent_q : engine->normed, q_rank ? q_rank : hidden, &layer->q, none, engine->qkv,
+            engine->qkv_width);
+    project(pass, engine->normed, hidden, &layer->kv_a, layer->kv_a_bias, engine->latent_kv, kv_rank + rotary);
+    latent_norm(pass, engine->latent_kv, layer->kv_a_norm, kv_rank, kv_rank + rotary);
+    project(pass, engine->latent_kv, kv_rank + rotary, &layer->kv_b, none, engine->spread, engine->spread_width);
+    rotate(pass, engine->qkv, heads, head_dim, engine->qkv_width);
+    rotate(pass, key, 1, rotary, kv_rank + rotary);
+    engine->ops->kv_write(engine->queue, &(struct kv_write_args){
+        .in_k = engine->spread, .in_v = row_part(engine->spread, heads * (head_dim - rotary)), .shared = key,
+        .k = sequence->k[n], .v = sequence->v[n], .slot = engine->slot, .rows = pass->rows, .kv_heads = heads,
+        .head_dim = head_dim, .value_dim = shape->attention.value_dim, .capacity = sequence->capacity,
+        .stride = engine->spread_width, .shared_width = rotary, .shared_stride = kv_rank + rotary});
 }
 
 static void attention(const struct pass *pass, int n)
@@ -51,38 +125,20 @@ static void attention(const struct pass *pass, int n)
     struct engine *engine = pass->engine;
     const struct hparams *shape = engine->shape;
     const struct layer_weights *layer = &engine->weights->layer[n];
-    int heads = shape->attention.heads, kv_heads = shape->attention.kv_heads, head_dim = shape->attention.head_dim;
-    struct buffer q = qkv_part(engine, 0), k = qkv_part(engine, heads * head_dim), v = qkv_part(engine, (heads + kv_heads) * head_dim);
+    int heads = shape->attention.heads, value_dim = shape->attention.value_dim;
     struct sequence *sequence = pass->sequence;
 
     norm(pass, engine->x, layer->attention_norm, layer->attention_norm_bias, engine->normed, pass->rows);
-    engine->ops->linear(engine->queue, &(struct linear_args){
-        .in = engine->normed, .weight = layer->qkv.data, .bias = layer->qkv_bias, .out = engine->qkv,
-        .quantised = engine->quantised, .format = layer->qkv.format, .rows = pass->rows,
-        .inputs = shape->hidden, .outputs = engine->qkv_width, .in_stride = shape->hidden,
-        .out_stride = engine->qkv_width});
-    if (shape->attention.qk_norm != QK_NORM_NONE) {
-        head_norm(pass, q, layer->q_norm, heads);
-        head_norm(pass, k, layer->k_norm, kv_heads);
-    }
-    if (shape->attention.clip_qkv > 0)
-        engine->ops->clamp(engine->queue, &(struct clamp_args){
-            .x = engine->qkv, .limit = shape->attention.clip_qkv, .rows = pass->rows, .width = engine->qkv_width,
-            .stride = engine->qkv_width});
-    rotate(pass, q, heads);
-    rotate(pass, k, kv_heads);
-    engine->ops->kv_write(engine->queue, &(struct kv_write_args){
-        .in_k = k, .in_v = v, .k = sequence->k[n], .v = sequence->v[n], .slot = engine->slot, .rows = pass->rows,
-        .kv_heads = kv_heads, .head_dim = head_dim, .capacity = sequence->capacity, .stride = engine->qkv_width});
+    (shape->attention.kv_rank ? make_latent_qkv : make_qkv)(pass, n);
     engine->ops->attention(engine->queue, &(struct attention_args){
-        .q = q, .k = sequence->k[n], .v = sequence->v[n], .prefix = engine->prefix, .path_start = engine->path_start,
+        .q = engine->qkv, .k = sequence->k[n], .v = sequence->v[n], .prefix = engine->prefix, .path_start = engine->path_start,
         .path = engine->path, .out = engine->attended, .scale = shape->attention.scale, .rows = pass->rows, .heads = heads,
-        .kv_heads = kv_heads, .head_dim = head_dim, .capacity = sequence->capacity, .stride = engine->qkv_width,
-        .window = shape->layer[n].window});
+        .kv_heads = shape->attention.kv_heads, .head_dim = shape->attention.head_dim, .value_dim = value_dim,
+        .capacity = sequence->capacity, .stride = engine->qkv_width, .window = shape->layer[n].window});
     engine->ops->linear(engine->queue, &(struct linear_args){
         .in = engine->attended, .weight = layer->out.data, .bias = layer->out_bias, .out = engine->x,
         .quantised = engine->quantised, .format = layer->out.format, .add = true, .scale = shape->residual_scale,
-        .rows = pass->rows, .inputs = heads * head_dim, .outputs = shape->hidden, .in_stride = heads * head_dim,
+        .rows = pass->rows, .inputs = heads * value_dim, .outputs = shape->hidden, .in_stride = heads * value_dim,
         .out_stride = shape->hidden});
 }
 

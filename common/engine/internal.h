@@ -12,12 +12,13 @@ struct engine {
     const struct device_ops *ops;
     struct queue *queue;
     struct weights *weights;
-    int moe_layers, qkv_width, max_positions;
+    int moe_layers, qkv_width, spread_width, max_positions;      /* qkv_width: with latents that of q alone */
 
     /* On the device. Activations are [rows][...] f32. */
     struct buffer rope;                              /* for rope_positions positions */
     int rope_positions;
     struct buffer x, normed, qkv, attended, last, logits;
+    struct buffer latent_q, latent_kv, spread;       /* [rows][q_rank], [kv_rank + rotary], [what kv_b makes] */
     struct buffer inner, partial, group;             /* scratch of expert_ffn */
     struct buffer quantised;                         /* scratch of products with q8 and q4; none if there are no such weights */
     struct buffer token, position, slot, prefix, path_start, path, logit_row, every_row;     /* i32 */

@@ -5,13 +5,13 @@
 static int alloc_cache(struct sequence *sequence, struct err *err)
 {
     const struct hparams *shape = sequence->engine->shape;
-    size_t floats, bytes;
-    if (!size_mul((size_t)sequence->capacity, (size_t)shape->attention.kv_heads * (size_t)shape->attention.head_dim, &floats) ||
-        !size_mul(floats, sizeof(float), &bytes))
+    size_t slots, k, v;
+    if (!size_mul((size_t)sequence->capacity, (size_t)shape->attention.kv_heads * sizeof(float), &slots) ||
+        !size_mul(slots, (size_t)shape->attention.head_dim, &k) || !size_mul(slots, (size_t)shape->attention.value_dim, &v))
         return err_memory(err);
     for (int layer = 0; layer < shape->layers; layer++)
-        if (device_alloc(sequence->engine->device, bytes, &sequence->k[layer], err) ||
-            device_alloc(sequence->engine->device, bytes, &sequence->v[layer], err))
+        if (device_alloc(sequence->engine->device, k, &sequence->k[layer], err) ||
+            device_alloc(sequence->engine->device, v, &sequence->v[layer], err))
             return err_at(err, "KV cache of %d tokens", sequence->capacity);
     return 0;
 }
@@ -84,7 +84,8 @@ static int move_kept(struct sequence *sequence, const int32_t *node, int first, 
     for (int layer = 0; layer < shape->layers; layer++)
         engine->ops->kv_move(engine->queue, &(struct kv_move_args){
             .k = sequence->k[layer], .v = sequence->v[layer], .from = from, .to = to, .count = count - first,
-            .kv_heads = shape->attention.kv_heads, .head_dim = shape->attention.head_dim, .capacity = sequence->capacity});
+            .kv_heads = shape->attention.kv_heads, .head_dim = shape->attention.head_dim,
+            .value_dim = shape->attention.value_dim, .capacity = sequence->capacity});
     rc = queue_wait(engine->device, err);
 done:
     device_free(engine->device, &from);

@@ -40,12 +40,39 @@ static int take_matrix(struct weights *weights, const struct model *model, const
     return 0;
 }
 
+/* What makes queries, keys and values. */
+static int take_latent(struct weights *weights, const struct model *model, int n, struct err *err)
+{
+    const struct hparams *shape = model_hparams(model);
+    struct layer_weights *layer = &weights->layer[n];
+    if (shape->attention.q_rank && (take_matrix(weights, model, "layers.%d.attention.q_a", n, &layer->q_a, err) ||
+                                    take_vector(weights, model, "layers.%d.attention.q_a_norm", n, &layer->q_a_norm, err)))
+        return -1;
+    if (shape->attention.qkv_bias &&
+        ((shape->attention.q_rank && take_vector(weights, model, "layers.%d.attention.q_a_bias", n, &layer->q_a_bias, err)) ||
+         take_vector(weights, model, "layers.%d.attention.kv_a_bias", n, &layer->kv_a_bias, err)))
+        return -1;
+    return take_matrix(weights, model, "layers.%d.attention.q", n, &layer->q, err) ||
+           take_matrix(weights, model, "layers.%d.attention.kv_a", n, &layer->kv_a, err) ||
+           take_vector(weights, model, "layers.%d.attention.kv_a_norm", n, &layer->kv_a_norm, err) ||
+           take_matrix(weights, model, "layers.%d.attention.kv_b", n, &layer->kv_b, err) ? -1 : 0;
+}
+
+static int take_qkv(struct weights *weights, const struct model *model, int n, struct err *err)
+{
+    const struct hparams *shape = model_hparams(model);
+    struct layer_weights *layer = &weights->layer[n];
+    if (take_matrix(weights, model, "layers.%d.attention.qkv", n, &layer->qkv, err))
+        return -1;
+    return shape->attention.qkv_bias ? take_vector(weights, model, "layers.%d.attention.qkv_bias", n, &layer->qkv_bias, err) : 0;
+}
+
 static int take_attention(struct weights *weights, const struct model *model, int n, struct err *err)
 {
     const struct hparams *shape = model_hparams(model);
     struct layer_weights *layer = &weights->layer[n];
     if (take_vector(weights, model, "layers.%d.attention.norm", n, &layer->attention_norm, err) ||
-        take_matrix(weights, model, "layers.%d.attention.qkv", n, &layer->qkv, err) ||
+        (shape->attention.kv_rank ? take_latent : take_qkv)(weights, model, n, err) ||
         take_matrix(weights, model, "layers.%d.attention.out", n, &layer->out, err))
         return -1;
     if (shape->attention.qk_norm != QK_NORM_NONE &&
@@ -54,8 +81,6 @@ static int take_attention(struct weights *weights, const struct model *model, in
         return -1;
     if (shape->layer_norm && (take_vector(weights, model, "layers.%d.attention.norm_bias", n, &layer->attention_norm_bias, err) ||
                               take_vector(weights, model, "layers.%d.ffn.norm_bias", n, &layer->ffn_norm_bias, err)))
-        return -1;
-    if (shape->attention.qkv_bias && take_vector(weights, model, "layers.%d.attention.qkv_bias", n, &layer->qkv_bias, err))
         return -1;
     if (shape->attention.out_bias && take_vector(weights, model, "layers.%d.attention.out_bias", n, &layer->out_bias, err))
         return -1;
@@ -151,7 +176,9 @@ void weights_close(struct weights **weights)
     for (int n = 0; w->layer && n < w->layers; n++) {
         struct layer_weights *layer = &w->layer[n];
         struct buffer *all[] = {&layer->attention_norm, &layer->q_norm, &layer->k_norm, &layer->qkv_bias, &layer->out_bias,
-                                &layer->ffn_norm, &layer->router_correction, &layer->attention_norm_bias, &layer->ffn_norm_bias, &layer->qkv.data, &layer->out.data, &layer->router.data, &layer->shared_gate.data, &layer->dense};
+                                &layer->ffn_norm, &layer->router_correction, &layer->attention_norm_bias, &layer->ffn_norm_bias, &layer->qkv.data, &layer->out.data, &layer->router.data, &layer->shared_gate.data, &layer->dense,
+                                &layer->q_a.data, &layer->q.data, &layer->kv_a.data, &layer->kv_b.data, &layer->q_a_bias,
+                                &layer->q_a_norm, &layer->kv_a_bias, &layer->kv_a_norm};
         for (size_t i = 0; w->owned && i < sizeof all / sizeof *all; i++)
             device_free(w->device, all[i]);
         device_free(w->device, &layer->dense_table);

@@ -15,6 +15,8 @@ struct matrix {
 struct layer_weights {
     struct buffer attention_norm, q_norm, k_norm, qkv_bias, out_bias, ffn_norm, router_correction, attention_norm_bias, ffn_norm_bias;  /* vectors; address 0: none */
     struct matrix qkv, out, router;
+    struct matrix q_a, q, kv_a, kv_b;        /* with latents, in place of qkv */
+    struct buffer q_a_bias, q_a_norm, kv_a_bias, kv_a_norm;
     struct matrix shared_gate;
     struct buffer dense, dense_table;        /* one EXPERT block, of a dense layer or of the shared experts; the table of its
                                               * one address */

@@ -50,6 +50,18 @@ static int check_attention(const struct hparams *s, struct err *err)
         check_range("number of key and value heads", kv_heads, 1, heads, err) ||
         check_range("width of a head", head_dim, 1, HEAD_DIM_MAX, err))
         return -1;
+    if (check_range("width of a value", s->attention.value_dim, 1, HEAD_DIM_MAX, err) ||
+        check_range("rank of queries", s->attention.q_rank, 0, s->attention.kv_rank ? WIDTH_MAX : 0, err) ||
+        check_range("rank of keys and values", s->attention.kv_rank, 0, WIDTH_MAX, err))
+        return -1;
+    if (s->attention.kv_rank
+            ? check_range("number of key and value heads", kv_heads, heads, heads, err) ||
+              check_range("rotary width", s->rope.rotary, 2, head_dim - 1, err) ||
+              check_range("kind of q and k norm", s->attention.qk_norm, QK_NORM_NONE, QK_NORM_NONE, err) ||
+              check_real("clip_qkv", (double)s->attention.clip_qkv, 0, 0, err) ||
+              check_real("epsilon of the norms of latents", (double)s->attention.latent_epsilon, 1e-20, 1, err)
+            : check_range("width of a value", s->attention.value_dim, head_dim, head_dim, err))
+        return -1;
     if (heads % kv_heads)
         return err_set(err, ERR_INPUT, "%d heads cannot share %d key and value heads evenly", heads, kv_heads);
     if (check_range("kind of q and k norm", s->attention.qk_norm, QK_NORM_NONE, QK_NORM_HEAD, err) ||

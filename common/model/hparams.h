@@ -42,6 +42,9 @@ struct rope_shape {
     double stretch[HEAD_DIM_MAX / 2];    /* stretched: rotary / 2 of them */
 };
 
+/* Latent attention (DeepSeek-V2, arXiv 2405.04434 section 2.1): keys and values of all heads are made from a normed latent
+ * of kv_rank floats, queries from one of q_rank or from the hidden state. The first rope.rotary floats of a head turn; those
+ * of the key are made beside the latent, once for all heads. */
 struct hparams {
     char family[32];                 /* model_type, for people only */
     int vocab, hidden, layers, max_positions;
@@ -54,8 +57,11 @@ struct hparams {
 
     struct {
         int heads, kv_heads, head_dim;
+        int value_dim;               /* width of a value; head_dim is that of queries and keys */
+        int q_rank, kv_rank;         /* latent attention (below): widths of the latents; kv_rank 0: ordinary, q_rank 0: q has none */
+        float latent_epsilon;        /* of the norms of latents */
         enum qk_norm qk_norm;
-        bool qkv_bias, out_bias;
+        bool qkv_bias, out_bias;     /* with latents qkv_bias is of what makes them */
         float clip_qkv;              /* 0: none */
         float scale;
     } attention;

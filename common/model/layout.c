@@ -5,7 +5,7 @@
 
 #include "common/base/mem.h"
 
-enum { LAYER_TENSORS = 16, MODEL_TENSORS = 5, NAME_ROOM = 40 };
+enum { LAYER_TENSORS = 24, MODEL_TENSORS = 5, NAME_ROOM = 40 };
 
 static void add(struct layout *layout, enum tensor_role role, enum tensor_kind kind, int layer, int outputs, int inputs,
                 const char *name)
@@ -19,21 +19,45 @@ static void add(struct layout *layout, enum tensor_role role, enum tensor_kind k
                                                        .format = FORMAT_F32, .outputs = outputs, .inputs = inputs, .count = 1};
 }
 
+/* What makes queries, keys and values from latents. */
+static void add_latent(struct layout *layout, const struct hparams *s, int layer)
+{
+    int heads = s->attention.heads, own = s->attention.head_dim - s->rope.rotary, rank = s->attention.q_rank;
+    if (rank) {
+        add(layout, ROLE_Q_A, TENSOR_MATRIX, layer, rank, s->hidden, "attention.q_a");
+        if (s->attention.qkv_bias)
+            add(layout, ROLE_Q_A_BIAS, TENSOR_VECTOR, layer, rank, 1, "attention.q_a_bias");
+        add(layout, ROLE_Q_A_NORM, TENSOR_VECTOR, layer, rank, 1, "attention.q_a_norm");
+    }
+    add(layout, ROLE_Q, TENSOR_MATRIX, layer, heads * s->attention.head_dim, rank ? rank : s->hidden, "attention.q");
+    add(layout, ROLE_KV_A, TENSOR_MATRIX, layer, s->attention.kv_rank + s->rope.rotary, s->hidden, "attention.kv_a");
+    if (s->attention.qkv_bias)
+        add(layout, ROLE_KV_A_BIAS, TENSOR_VECTOR, layer, s->attention.kv_rank + s->rope.rotary, 1, "attention.kv_a_bias");
+    add(layout, ROLE_KV_A_NORM, TENSOR_VECTOR, layer, s->attention.kv_rank, 1, "attention.kv_a_norm");
+    add(layout, ROLE_KV_B, TENSOR_MATRIX, layer, heads * (own + s->attention.value_dim), s->attention.kv_rank,
+        "attention.kv_b");
+}
+
 static void add_layer(struct layout *layout, const struct hparams *s, int layer)
 {
     int head_dim = s->attention.head_dim, q = s->attention.heads * head_dim, kv = s->attention.kv_heads * head_dim;
     add(layout, ROLE_ATTENTION_NORM, TENSOR_VECTOR, layer, s->hidden, 1, "attention.norm");
     if (s->layer_norm)
         add(layout, ROLE_ATTENTION_NORM_BIAS, TENSOR_VECTOR, layer, s->hidden, 1, "attention.norm_bias");
-    add(layout, ROLE_QKV, TENSOR_MATRIX, layer, q + 2 * kv, s->hidden, "attention.qkv");
-    if (s->attention.qkv_bias)
-        add(layout, ROLE_QKV_BIAS, TENSOR_VECTOR, layer, q + 2 * kv, 1, "attention.qkv_bias");
+    if (s->attention.kv_rank) {
+        add_latent(layout, s, layer);
+    } else {
+        add(layout, ROLE_QKV, TENSOR_MATRIX, layer, q + 2 * kv, s->hidden, "attention.qkv");
+        if (s->attention.qkv_bias)
+            add(layout, ROLE_QKV_BIAS, TENSOR_VECTOR, layer, q + 2 * kv, 1, "attention.qkv_bias");
+    }
     if (s->attention.qk_norm != QK_NORM_NONE) {
         bool whole = s->attention.qk_norm == QK_NORM_WHOLE;
         add(layout, ROLE_Q_NORM, TENSOR_VECTOR, layer, whole ? q : head_dim, 1, "attention.q_norm");
         add(layout, ROLE_K_NORM, TENSOR_VECTOR, layer, whole ? kv : head_dim, 1, "attention.k_norm");
     }
-    add(layout, ROLE_OUT, TENSOR_MATRIX, layer, s->hidden, q, "attention.out");
+    add(layout, ROLE_OUT, TENSOR_MATRIX, layer, s->hidden, s->attention.heads * s->attention.value_dim,
+        "attention.out");
     if (s->attention.out_bias)
         add(layout, ROLE_OUT_BIAS, TENSOR_VECTOR, layer, s->hidden, 1, "attention.out_bias");
     add(layout, ROLE_FFN_NORM, TENSOR_VECTOR, layer, s->hidden, 1, "ffn.norm");

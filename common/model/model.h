@@ -9,8 +9,16 @@
  *     layers.N.attention.norm    VECTOR  [hidden]                attention.norm_bias alike when layer_norm
  *     layers.N.attention.qkv     MATRIX  [(heads + 2 kv_heads) head_dim][hidden]     rows of q, then k, then v
  *     layers.N.attention.qkv_bias VECTOR                                             when qkv_bias
+ *     with latents, in place of qkv and its bias (R: rope.rotary; rows of a head that turn stand first):
+ *     layers.N.attention.q_a     MATRIX  [q_rank][hidden]        when q_rank; q_a_bias VECTOR when qkv_bias
+ *     layers.N.attention.q_a_norm VECTOR [q_rank]                when q_rank
+ *     layers.N.attention.q       MATRIX  [heads head_dim][q_rank, or hidden]
+ *     layers.N.attention.kv_a    MATRIX  [kv_rank + R][hidden]   the latent, then the key's part that turns
+ *     layers.N.attention.kv_a_bias VECTOR                        when qkv_bias
+ *     layers.N.attention.kv_a_norm VECTOR [kv_rank]
+ *     layers.N.attention.kv_b    MATRIX  [heads (head_dim - R + value_dim)][kv_rank]   rest of the keys, then values
  *     layers.N.attention.q_norm  VECTOR  [heads head_dim] or [head_dim]              by qk_norm; k_norm alike
- *     layers.N.attention.out     MATRIX  [hidden][heads head_dim]
+ *     layers.N.attention.out     MATRIX  [hidden][heads value_dim]
  *     layers.N.attention.out_bias VECTOR [hidden]                                    when out_bias
  *     layers.N.ffn.norm          VECTOR  [hidden]                ffn.norm_bias alike when layer_norm
  *     layers.N.router            MATRIX  [experts][hidden]                           FFN_EXPERTS
@@ -38,7 +46,8 @@ enum tensor_kind { TENSOR_VECTOR, TENSOR_MATRIX, TENSOR_EXPERTS };
 enum tensor_role {
     ROLE_EMBED, ROLE_HEAD, ROLE_FINAL_NORM, ROLE_ATTENTION_NORM, ROLE_QKV, ROLE_QKV_BIAS, ROLE_Q_NORM, ROLE_K_NORM, ROLE_OUT,
     ROLE_OUT_BIAS, ROLE_FFN_NORM, ROLE_ROUTER, ROLE_ROUTER_CORRECTION, ROLE_EXPERTS, ROLE_SHARED, ROLE_SHARED_GATE,
-    ROLE_DENSE, ROLE_HEAD_BIAS, ROLE_FINAL_NORM_BIAS, ROLE_ATTENTION_NORM_BIAS, ROLE_FFN_NORM_BIAS
+    ROLE_DENSE, ROLE_HEAD_BIAS, ROLE_FINAL_NORM_BIAS, ROLE_ATTENTION_NORM_BIAS, ROLE_FFN_NORM_BIAS,
+    ROLE_Q_A, ROLE_Q_A_BIAS, ROLE_Q_A_NORM, ROLE_Q, ROLE_KV_A, ROLE_KV_A_BIAS, ROLE_KV_A_NORM, ROLE_KV_B
 };
 
 struct tensor {

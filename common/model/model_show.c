@@ -31,6 +31,9 @@ static void show_shape(struct show *show, const struct hparams *shape)
     show_int(show, "heads", shape->attention.heads);
     show_int(show, "kv_heads", shape->attention.kv_heads);
     show_int(show, "head_dim", shape->attention.head_dim);
+    show_int(show, "value_dim", shape->attention.value_dim);
+    show_int(show, "q_rank", shape->attention.q_rank);
+    show_int(show, "kv_rank", shape->attention.kv_rank);
     show_string(show, "qk_norm", norms[shape->attention.qk_norm]);
     show_string(show, "rope", ropes[shape->rope.kind]);
     show_real(show, "rope_theta", shape->rope.theta);

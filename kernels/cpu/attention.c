@@ -15,6 +15,7 @@ enum { BLOCK_QUERIES = 8 };
 struct query {
     const float *q;
     float *out;
+    const float *sink;                  /* the head's own; NULL: none */
     const int32_t *path;
     int prefix, first, length;          /* visible: logical positions first .. length-1, the first `prefix` being slots */
     int begun;                          /* a chunk has been joined */
@@ -23,7 +24,8 @@ struct query {
     /* of the chunk at work: */
     int visible;
     float chunk_most, chunk_sum, share[ATTENTION_CHUNK];
-    size_t offset[ATTENTION_CHUNK];     /* where its positions lie in the cache, in floats */
+    size_t slot[ATTENTION_CHUNK];       /* where its positions lie in the cache */
+    size_t offset[ATTENTION_CHUNK];     /* the same in floats, of the keys or of the values */
 };
 
 struct attention {
@@ -85,11 +87,18 @@ static void weigh(const float *values, const size_t *offset, const float *share,
             out[i] = __builtin_fmaf(share[j], values[offset[j] + (size_t)i], out[i]);
 }
 
+static void query_offsets(struct query *query, int width)
+{
+    for (int j = 0; j < query->visible; j++)
+        query->offset[j] = query->slot[j] * (size_t)width;
+}
+
 /* A chunk's first half: shares from keys, their maximum and sum. */
 static void query_keys(struct query *query, const float *k, int width, float scale)
 {
     float *share = query->share, lane[16], most;
     int j = 0;
+    query_offsets(query, width);
     for (; j + 4 <= query->visible; j += 4)
         lanes_dot4(query->q, k, query->offset + j, width, share + j);
     for (; j < query->visible; j++)
@@ -118,6 +127,7 @@ static void query_keys(struct query *query, const float *k, int width, float sca
 static void query_values(struct query *query, const float *v, int width)
 {
     float value[ATTENTION_HEAD_DIM_MAX];
+    query_offsets(query, width);
     if (!query->begun) {
         query->begun = 1;
         query->most = query->chunk_most;
@@ -134,12 +144,26 @@ static void query_values(struct query *query, const float *v, int width)
         query->value[i] = __builtin_fmaf(query->value[i], before, value[i] * now);
 }
 
+/* The sink takes its share, and what is left is given out. */
+static void query_end(struct query *query, int width)
+{
+    float before = 1;
+    if (query->sink) {
+        float most = query->most > *query->sink ? query->most : *query->sink;
+        before = plain_exp(query->most - most);
+        query->sum = __builtin_fmaf(query->sum, before, plain_exp(*query->sink - most));
+    }
+    for (int i = 0; i < width; i++)
+        query->out[i] = query->value[i] * before / query->sum;
+}
+
 static void query_begin(struct query *query, const struct attention_args *a, int row, int head)
 {
     const int32_t *prefix = work_pointer(a->prefix), *start = work_pointer(a->path_start), *path = work_pointer(a->path);
-    size_t used = (size_t)a->heads * (size_t)a->head_dim, shift = (size_t)head * (size_t)a->head_dim;
-    query->q = (const float *)work_pointer(a->q) + (size_t)row * (size_t)a->stride + shift;
-    query->out = (float *)work_pointer(a->out) + (size_t)row * used + shift;
+    size_t heads = (size_t)a->heads, at = (size_t)head;
+    query->q = (const float *)work_pointer(a->q) + (size_t)row * (size_t)a->stride + at * (size_t)a->head_dim;
+    query->out = (float *)work_pointer(a->out) + ((size_t)row * heads + at) * (size_t)a->value_dim;
+    query->sink = a->sink.address ? (const float *)work_pointer(a->sink) + head : NULL;
     query->path = start[row + 1] > start[row] ? path + start[row] : NULL;
     query->prefix = prefix[row];
     query->length = prefix[row] + start[row + 1] - start[row];
@@ -148,14 +172,14 @@ static void query_begin(struct query *query, const struct attention_args *a, int
 }
 
 /* Finds the visible positions of a chunk. */
-static void query_chunk(struct query *query, int chunk, int width)
+static void query_chunk(struct query *query, int chunk)
 {
     int begin = chunk * ATTENTION_CHUNK, end = begin + ATTENTION_CHUNK;
     begin = begin > query->first ? begin : query->first;
     end = end < query->length ? end : query->length;
     query->visible = end > begin ? end - begin : 0;
     for (int j = begin; j < end; j++)
-        query->offset[j - begin] = (size_t)(j < query->prefix ? j : query->path[j - query->prefix]) * (size_t)width;
+        query->slot[j - begin] = (size_t)(j < query->prefix ? j : query->path[j - query->prefix]);
 }
 
 /* Values will be wanted as soon as the keys have been read. */
@@ -163,14 +187,15 @@ static void query_prefetch(const struct query *query, const float *v, int width)
 {
     for (int j = 0; j < query->visible; j++)
         for (int line = 0; line < width; line += 16)
-            __builtin_prefetch(v + query->offset[j] + line, 0, 2);
+            __builtin_prefetch(v + query->slot[j] * (size_t)width + line, 0, 2);
 }
 
 static void attend_block(const struct attention *w, int kv_head, int block)
 {
     const struct attention_args *a = w->args;
-    const size_t cache = (size_t)kv_head * (size_t)a->capacity * (size_t)a->head_dim;
-    const float *k = (const float *)work_pointer(a->k) + cache, *v = (const float *)work_pointer(a->v) + cache;
+    const size_t slots = (size_t)kv_head * (size_t)a->capacity;
+    const float *k = (const float *)work_pointer(a->k) + slots * (size_t)a->head_dim;
+    const float *v = (const float *)work_pointer(a->v) + slots * (size_t)a->value_dim;
     const int queries = a->rows * w->group, first = block * BLOCK_QUERIES;
     const int count = queries - first < BLOCK_QUERIES ? queries - first : BLOCK_QUERIES;
     struct query query[BLOCK_QUERIES];
@@ -182,18 +207,17 @@ static void attend_block(const struct attention *w, int kv_head, int block)
     }
     for (int chunk = low / ATTENTION_CHUNK; chunk * ATTENTION_CHUNK < high; chunk++) {
         for (int i = 0; i < count; i++)
-            query_chunk(&query[i], chunk, a->head_dim);
-        query_prefetch(&query[count - 1], v, a->head_dim);
+            query_chunk(&query[i], chunk);
+        query_prefetch(&query[count - 1], v, a->value_dim);
         for (int i = 0; i < count; i++)
             if (query[i].visible)
                 query_keys(&query[i], k, a->head_dim, a->scale);
         for (int i = 0; i < count; i++)
             if (query[i].visible)
-                query_values(&query[i], v, a->head_dim);
+                query_values(&query[i], v, a->value_dim);
     }
     for (int i = 0; i < count; i++)
-        for (int j = 0; j < a->head_dim; j++)
-            query[i].out[j] = query[i].value[j] / query[i].sum;
+        query_end(&query[i], a->value_dim);
 }
 
 static void attend(void *argument, int member, int members)
@@ -210,7 +234,7 @@ void cpu_attention(struct queue *queue, const struct attention_args *args)
     size_t positions = (size_t)start[args->rows];
     for (int r = 0; r < args->rows; r++)
         positions += (size_t)prefix[r];
-    size_t bytes = positions * (size_t)args->heads * (size_t)args->head_dim * 2 * sizeof(float);
+    size_t bytes = positions * (size_t)args->heads * (size_t)(args->head_dim + args->value_dim) * sizeof(float);
     w.args = args;
     w.group = args->heads / args->kv_heads;
     w.blocks = (args->rows * w.group + BLOCK_QUERIES - 1) / BLOCK_QUERIES;

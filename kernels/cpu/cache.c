@@ -40,42 +40,47 @@ static void kv_write_heads(void *argument, int member, int members)
 {
     const struct kv_write_args *a = argument;
     const int32_t *slot = work_pointer(a->slot);
-    size_t begin, end, bytes = (size_t)a->head_dim * sizeof(float);
+    size_t begin, end, shared = (size_t)a->shared_width, own = (size_t)a->head_dim - shared, width = (size_t)a->value_dim;
     team_part((size_t)a->kv_heads, member, members, &begin, &end);
     for (size_t r = 0; r < (size_t)a->rows; r++)
         for (size_t h = begin; h < end; h++) {
-            size_t to = place(h, slot[r], a->capacity, a->head_dim), from = r * (size_t)a->stride + h * (size_t)a->head_dim;
-            memcpy((float *)work_pointer(a->k) + to, (const float *)work_pointer(a->in_k) + from, bytes);
-            memcpy((float *)work_pointer(a->v) + to, (const float *)work_pointer(a->in_v) + from, bytes);
+            float *k = (float *)work_pointer(a->k) + place(h, slot[r], a->capacity, a->head_dim);
+            float *v = (float *)work_pointer(a->v) + place(h, slot[r], a->capacity, a->value_dim);
+            if (shared)
+                memcpy(k, (const float *)work_pointer(a->shared) + r * (size_t)a->shared_stride, shared * sizeof(float));
+            memcpy(k + shared, (const float *)work_pointer(a->in_k) + r * (size_t)a->stride + h * own, own * sizeof(float));
+            memcpy(v, (const float *)work_pointer(a->in_v) + r * (size_t)a->stride + h * width, width * sizeof(float));
         }
 }
 
 void cpu_kv_write(struct queue *queue, const struct kv_write_args *args)
 {
     struct kv_write_args copy = *args;
-    work_run(queue, (size_t)args->rows * (size_t)args->kv_heads * (size_t)args->head_dim * sizeof(float) * 2, kv_write_heads,
-             &copy);
+    size_t floats = (size_t)args->rows * (size_t)args->kv_heads * (size_t)(args->head_dim + args->value_dim);
+    work_run(queue, floats * sizeof(float), kv_write_heads, &copy);
 }
 
 static void kv_move_heads(void *argument, int member, int members)
 {
     const struct kv_move_args *a = argument;
     const int32_t *from = work_pointer(a->from), *to = work_pointer(a->to);
-    size_t begin, end, bytes = (size_t)a->head_dim * sizeof(float);
+    float *k = work_pointer(a->k), *v = work_pointer(a->v);
+    size_t begin, end;
     team_part((size_t)a->kv_heads, member, members, &begin, &end);
     for (size_t h = begin; h < end; h++)
         for (int i = 0; i < a->count; i++) {
-            size_t source = place(h, from[i], a->capacity, a->head_dim), target = place(h, to[i], a->capacity, a->head_dim);
-            if (source == target)
+            if (from[i] == to[i])
                 continue;
-            memcpy((float *)work_pointer(a->k) + target, (const float *)work_pointer(a->k) + source, bytes);
-            memcpy((float *)work_pointer(a->v) + target, (const float *)work_pointer(a->v) + source, bytes);
+            memcpy(k + place(h, to[i], a->capacity, a->head_dim), k + place(h, from[i], a->capacity, a->head_dim),
+                   (size_t)a->head_dim * sizeof(float));
+            memcpy(v + place(h, to[i], a->capacity, a->value_dim), v + place(h, from[i], a->capacity, a->value_dim),
+                   (size_t)a->value_dim * sizeof(float));
         }
 }
 
 void cpu_kv_move(struct queue *queue, const struct kv_move_args *args)
 {
     struct kv_move_args copy = *args;
-    work_run(queue, (size_t)args->count * (size_t)args->kv_heads * (size_t)args->head_dim * sizeof(float) * 2, kv_move_heads,
-             &copy);
+    size_t floats = (size_t)args->count * (size_t)args->kv_heads * (size_t)(args->head_dim + args->value_dim);
+    work_run(queue, floats * sizeof(float), kv_move_heads, &copy);
 }

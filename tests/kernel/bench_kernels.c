@@ -243,7 +243,7 @@ static void bench_attention(struct bench *b)
                 .v = buffer_of(b->pool + place + cache, cache), .prefix = buffer_of(prefix, sizeof prefix),
                 .path_start = buffer_of(start, sizeof start), .path = buffer_of(path, sizeof path),
                 .out = buffer_of(b->out, (size_t)rows[k] * HIDDEN * 4), .scale = 0.1f, .rows = rows[k], .heads = HEADS,
-                .kv_heads = HEADS, .head_dim = HEAD_DIM, .capacity = POSITIONS, .stride = HIDDEN};
+                .kv_heads = HEADS, .head_dim = HEAD_DIM, .value_dim = HEAD_DIM, .capacity = POSITIONS, .stride = HIDDEN};
             double begin = clock_seconds();
             b->isa->ops.attention(&b->queue, &args);
             time[i] = clock_seconds() - begin;

@@ -3,7 +3,7 @@
 #include "tests/kernel/support.h"
 
 struct shape {
-    int rows, heads, kv_heads, head_dim, committed, window;
+    int rows, heads, kv_heads, head_dim, value_dim, committed, window, sink;
 };
 
 struct call {
@@ -41,19 +41,21 @@ static void call_open(struct call *call, const struct shape *s, uint64_t seed)
     size_t used = (size_t)s->heads * (size_t)s->head_dim;
     arena_open(&call->arena);
     *a = (struct attention_args){.scale = 3 / sqrtf((float)s->head_dim), .rows = s->rows, .heads = s->heads,
-                                 .kv_heads = s->kv_heads, .head_dim = s->head_dim, .capacity = s->committed + s->rows + 3,
-                                 .stride = (int)used + 5, .window = s->window};
-    size_t cache = (size_t)s->kv_heads * (size_t)a->capacity * (size_t)s->head_dim;
+                                 .kv_heads = s->kv_heads, .head_dim = s->head_dim, .value_dim = s->value_dim,
+                                 .capacity = s->committed + s->rows + 3, .stride = (int)used + 5, .window = s->window};
+    size_t slots = (size_t)s->kv_heads * (size_t)a->capacity;
     a->q = draw_floats(&call->arena, (size_t)s->rows * (size_t)a->stride, 1, &seed);
-    a->k = draw_floats(&call->arena, cache, 1, &seed);
-    a->v = draw_floats(&call->arena, cache, 1, &seed);
-    a->out = arena_take(&call->arena, (size_t)s->rows * used * sizeof(float));
+    a->k = draw_floats(&call->arena, slots * (size_t)s->head_dim, 1, &seed);
+    a->v = draw_floats(&call->arena, slots * (size_t)s->value_dim, 1, &seed);
+    if (s->sink)
+        a->sink = draw_floats(&call->arena, (size_t)s->heads, (float)s->sink, &seed);
+    a->out = arena_take(&call->arena, (size_t)(s->rows * s->heads * s->value_dim) * sizeof(float));
     /* Slots that nobody sees hold NaN. */
     for (int h = 0; h < s->kv_heads; h++)
         for (int slot = s->committed + s->rows; slot < a->capacity; slot++) {
-            size_t place = ((size_t)h * (size_t)a->capacity + (size_t)slot) * (size_t)s->head_dim;
-            memset((float *)at(a->k) + place, 0xff, (size_t)s->head_dim * sizeof(float));
-            memset((float *)at(a->v) + place, 0xff, (size_t)s->head_dim * sizeof(float));
+            size_t place = (size_t)h * (size_t)a->capacity + (size_t)slot;
+            memset((float *)at(a->k) + place * (size_t)s->head_dim, 0xff, (size_t)s->head_dim * sizeof(float));
+            memset((float *)at(a->v) + place * (size_t)s->value_dim, 0xff, (size_t)s->value_dim * sizeof(float));
         }
     draw_tree(call, s, &seed);
 }
@@ -66,10 +68,12 @@ static void run(struct call *call, const struct device_ops *ops, struct queue qu
 }
 
 static const struct shape SHAPES[] = {
-    {1, 1, 1, 1, 0, 0}, {1, 2, 1, 7, 1, 0}, {2, 2, 2, 16, 63, 0}, {3, 4, 2, 33, 64, 0}, {7, 4, 1, 64, 65, 0},
-    {9, 12, 4, 16, 127, 0}, {17, 3, 3, 128, 130, 0}, {64, 2, 2, 24, 200, 0}, {1, 16, 16, 128, 700, 0}, {5, 16, 1, 80, 10, 0},
-    {9, 4, 2, 32, 200, 1}, {9, 4, 2, 32, 200, 2}, {9, 4, 2, 32, 200, 64}, {9, 4, 2, 32, 200, 100}, {9, 4, 2, 32, 20, 4096},
-    {130, 2, 1, 64, 3, 33},
+    {1, 1, 1, 1, 1, 0, 0, 0}, {1, 2, 1, 7, 7, 1, 0, 0}, {2, 2, 2, 16, 16, 63, 0, 0}, {3, 4, 2, 33, 33, 64, 0, 0},
+    {7, 4, 1, 64, 64, 65, 0, 0}, {9, 12, 4, 16, 16, 127, 0, 0}, {17, 3, 3, 128, 128, 130, 0, 0}, {64, 2, 2, 24, 24, 200, 0, 0},
+    {1, 16, 16, 128, 128, 700, 0, 0}, {5, 16, 1, 80, 80, 10, 0, 0}, {9, 4, 2, 32, 32, 200, 1, 0}, {9, 4, 2, 32, 32, 200, 2, 0},
+    {9, 4, 2, 32, 32, 200, 64, 0}, {9, 4, 2, 32, 32, 200, 100, 0}, {9, 4, 2, 32, 32, 20, 4096, 0}, {130, 2, 1, 64, 64, 3, 33, 0},
+    {9, 4, 4, 24, 17, 130, 0, 0}, {5, 3, 1, 17, 40, 70, 9, 0}, {17, 4, 4, 192, 128, 90, 0, 0}, {9, 4, 2, 32, 32, 130, 0, 1},
+    {3, 6, 3, 20, 33, 64, 30, 6}, {1, 2, 1, 8, 8, 0, 0, 30},
 };
 
 static void trees_agree_with_the_reference(void **state)
@@ -101,15 +105,16 @@ static void assert_same_when_linear(const struct call *tree, const struct shape 
     const struct attention_args *a = &tree->args;
     const int32_t *start = at(a->path_start), *path = at(a->path);
     int depth = start[row + 1] - start[row], length = s->committed + depth, zero[2] = {0, 0};
-    size_t width = (size_t)s->head_dim, used = (size_t)s->heads * width;
+    size_t width = (size_t)s->head_dim, wide = (size_t)s->value_dim, used = (size_t)s->heads * wide;
     struct attention_args line = *a;
     struct arena arena;
     arena_open(&arena);
     line.rows = 1;
     line.capacity = length;
-    line.q = buffer_part(a->q, (size_t)row * (size_t)a->stride * sizeof(float), used * sizeof(float));
+    line.q = buffer_part(a->q, (size_t)row * (size_t)a->stride * sizeof(float),
+                         (size_t)s->heads * width * sizeof(float));
     line.k = arena_take(&arena, (size_t)s->kv_heads * (size_t)length * width * sizeof(float));
-    line.v = arena_take(&arena, (size_t)s->kv_heads * (size_t)length * width * sizeof(float));
+    line.v = arena_take(&arena, (size_t)s->kv_heads * (size_t)length * wide * sizeof(float));
     line.out = arena_take(&arena, used * sizeof(float));
     line.prefix = take_integers(&arena, &length, 1);
     line.path_start = take_integers(&arena, zero, 2);
@@ -117,10 +122,9 @@ static void assert_same_when_linear(const struct call *tree, const struct shape 
     for (int h = 0; h < s->kv_heads; h++)
         for (int j = 0; j < length; j++) {
             int slot = j < s->committed ? j : path[start[row] + j - s->committed];
-            size_t from = ((size_t)h * (size_t)a->capacity + (size_t)slot) * width;
-            size_t to = ((size_t)h * (size_t)length + (size_t)j) * width;
-            memcpy((float *)at(line.k) + to, (float *)at(a->k) + from, width * sizeof(float));
-            memcpy((float *)at(line.v) + to, (float *)at(a->v) + from, width * sizeof(float));
+            size_t from = (size_t)h * (size_t)a->capacity + (size_t)slot, to = (size_t)h * (size_t)length + (size_t)j;
+            memcpy((float *)at(line.k) + to * width, (float *)at(a->k) + from * width, width * sizeof(float));
+            memcpy((float *)at(line.v) + to * wide, (float *)at(a->v) + from * wide, wide * sizeof(float));
         }
     struct queue queue = queue_of(2);
     isa->ops.attention(&queue, &line);
@@ -146,7 +150,7 @@ static void tree_equals_its_sequences_laid_out(void **state)
 static void window_of_one_is_the_own_value(void **state)
 {
     (void)state;
-    const struct shape s = {4, 2, 2, 16, 5, 1};
+    const struct shape s = {4, 2, 2, 16, 16, 5, 1, 0};
     struct call call;
     call_open(&call, &s, 8);
     const struct attention_args *a = &call.args;
@@ -212,16 +216,20 @@ static void rope_agrees_with_the_reference(void **state)
 static void cache_is_written_and_moved(void **state)
 {
     (void)state;
-    enum { ROWS = 70, HEADS = 3, DIM = 513, CAPACITY = 90, STRIDE = HEADS * DIM + 2 };
+    enum { ROWS = 70, HEADS = 3, SHARED = 61, OWN = 452, DIM = SHARED + OWN, WIDE = 129, CAPACITY = 90, STRIDE = HEADS * OWN + 2 };
     uint64_t seed = 4;
     struct arena arena;
     int32_t slot[ROWS], from[] = {9, 12, 15, 60}, to[] = {8, 9, 10, 60};
     arena_open(&arena);
     for (int r = 0; r < ROWS; r++)
         slot[r] = (r * 37 + 5) % 89;
-    struct buffer empty = draw_floats(&arena, HEADS * CAPACITY * DIM, 1, &seed), first_k = {0}, first_v = {0};
-    struct kv_write_args write = {.rows = ROWS, .kv_heads = HEADS, .head_dim = DIM, .capacity = CAPACITY, .stride = STRIDE};
-    struct kv_move_args move = {.count = LENGTH(to), .kv_heads = HEADS, .head_dim = DIM, .capacity = CAPACITY};
+    struct buffer keys = draw_floats(&arena, HEADS * CAPACITY * DIM, 1, &seed), first_k = {0}, first_v = {0};
+    struct buffer values = draw_floats(&arena, HEADS * CAPACITY * WIDE, 1, &seed);
+    struct kv_write_args write = {.rows = ROWS, .kv_heads = HEADS, .head_dim = DIM, .value_dim = WIDE, .capacity = CAPACITY,
+                                  .stride = STRIDE, .shared_width = SHARED, .shared_stride = SHARED + 3};
+    struct kv_move_args move = {.count = LENGTH(to), .kv_heads = HEADS, .head_dim = DIM, .value_dim = WIDE,
+                                .capacity = CAPACITY};
+    write.shared = draw_floats(&arena, ROWS * (SHARED + 3), 1, &seed);
     write.in_k = draw_floats(&arena, ROWS * STRIDE, 1, &seed);
     write.in_v = draw_floats(&arena, ROWS * STRIDE, 1, &seed);
     write.slot = take_integers(&arena, slot, ROWS);
@@ -230,22 +238,26 @@ static void cache_is_written_and_moved(void **state)
     struct queue queue = queue_of_ref(&arena);
     const struct device_ops *ops = &ref_ops;
     for (const struct cpu_isa *const *isa = cpu_isas();; ops = &(*isa++)->ops, queue = queue_of(2)) {
-        write.k = move.k = arena_copy(&arena, empty);
-        write.v = move.v = arena_copy(&arena, empty);
+        write.k = move.k = arena_copy(&arena, keys);
+        write.v = move.v = arena_copy(&arena, values);
         ops->kv_write(&queue, &write);
         for (int r = 0; r < ROWS; r++)
             for (int h = 0; h < HEADS; h++) {
-                assert_memory_equal((float *)at(write.k) + (h * CAPACITY + slot[r]) * DIM,
-                                    (float *)at(write.in_k) + r * STRIDE + h * DIM, DIM * sizeof(float));
-                assert_memory_equal((float *)at(write.v) + (h * CAPACITY + slot[r]) * DIM,
-                                    (float *)at(write.in_v) + r * STRIDE + h * DIM, DIM * sizeof(float));
+                float *k = (float *)at(write.k) + (h * CAPACITY + slot[r]) * DIM;
+                float *v = (float *)at(write.v) + (h * CAPACITY + slot[r]) * WIDE;
+                assert_memory_equal(k, (float *)at(write.shared) + r * (SHARED + 3), SHARED * sizeof(float));
+                assert_memory_equal(k + SHARED, (float *)at(write.in_k) + r * STRIDE + h * OWN, OWN * sizeof(float));
+                assert_memory_equal(v, (float *)at(write.in_v) + r * STRIDE + h * WIDE, WIDE * sizeof(float));
             }
-        struct buffer k = arena_copy(&arena, write.k);
+        struct buffer k = arena_copy(&arena, write.k), v = arena_copy(&arena, write.v);
         ops->kv_move(&queue, &move);
         for (int h = 0; h < HEADS; h++)         /* slot 9 was read before it was overwritten */
-            for (int i = 0; i < LENGTH(to); i++)
+            for (int i = 0; i < LENGTH(to); i++) {
                 assert_memory_equal((float *)at(move.k) + (h * CAPACITY + to[i]) * DIM,
                                     (float *)at(k) + (h * CAPACITY + from[i]) * DIM, DIM * sizeof(float));
+                assert_memory_equal((float *)at(move.v) + (h * CAPACITY + to[i]) * WIDE,
+                                    (float *)at(v) + (h * CAPACITY + from[i]) * WIDE, WIDE * sizeof(float));
+            }
         if (!first_k.address) {
             first_k = move.k;
             first_v = move.v;

@@ -145,7 +145,8 @@ static void both_forms_of_rope_mean_the_same(void **state)
 
 /* base, keys that are changed, what the error says */
 static const struct { const char *base, *keys, *says; } REFUSED[] = {
-    {LLAMA, "{\"model_type\":\"gpt2\"}", "model_type is \"gpt2\"; supported are deepseek, glm4_moe, granitemoe, llama, "
+    {LLAMA, "{\"model_type\":\"gpt2\"}", "model_type is \"gpt2\"; supported are deepseek, deepseek_v2, deepseek_v3, glm4_moe, "
+     "granitemoe, llama, "
      "mistral, mixtral, olmoe, phimoe, qwen2, qwen2_moe, qwen3, qwen3_moe"},
     {LLAMA, "{\"model_type\":null}", "model_type is null"},
     {LLAMA, "{\"mlp_bias\":true}", "mlp_bias is true; this is not supported for llama"},
@@ -191,6 +192,52 @@ static const struct { const char *base, *keys, *says; } REFUSED[] = {
     {QWEN3_MOE, "{\"mlp_only_layers\":[4]}", "mlp_only_layers is [4]; its entries must be layers from 0 to 3"},
     {QWEN3_MOE, "{\"mlp_only_layers\":3}", "mlp_only_layers is 3; it must be a list"},
 };
+
+static const char V2[] =
+    "{\"model_type\":\"deepseek_v2\",\"hidden_size\":64,\"intermediate_size\":100,\"moe_intermediate_size\":40,"
+    "\"num_hidden_layers\":3,\"num_attention_heads\":4,\"num_key_value_heads\":4,\"head_dim\":8,\"kv_lora_rank\":16,"
+    "\"q_lora_rank\":null,\"qk_nope_head_dim\":12,\"qk_rope_head_dim\":8,\"v_head_dim\":10,\"n_routed_experts\":8,"
+    "\"n_shared_experts\":2,\"num_experts_per_tok\":3,\"first_k_dense_replace\":1,\"rms_norm_eps\":1e-3,"
+    "\"max_position_embeddings\":256,\"vocab_size\":100,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":40,"
+    "\"original_max_position_embeddings\":4096,\"mscale\":0.707,\"mscale_all_dim\":0.707}}";
+
+static void latents_are_read(void **state)
+{
+    struct err err = {0};
+    (void)state;
+    assert_int_equal(read_config(V2, "{}", NULL, &err), 0);
+    assert_int_equal(shape.attention.head_dim, 20);
+    assert_int_equal(shape.attention.value_dim, 10);
+    assert_int_equal(shape.attention.q_rank, 0);
+    assert_int_equal(shape.attention.kv_rank, 16);
+    assert_int_equal(shape.rope.rotary, 8);
+    assert_int_equal(shape.router.groups, 0);
+    assert_float_equal(shape.attention.latent_epsilon, 1e-6, 1e-12);
+    assert_float_equal(shape.rope.amplitude, 1, 1e-12);
+    assert_float_equal(shape.attention.scale, 1.5896262 / sqrt(20), 1e-6);
+    assert_int_equal(read_config(V2, "{\"q_lora_rank\":24,\"topk_method\":\"group_limited_greedy\",\"n_group\":4,"
+                                 "\"topk_group\":2,\"rope_scaling\":null,\"attention_bias\":true}", NULL, &err), 0);
+    assert_int_equal(shape.attention.q_rank, 24);
+    assert_int_equal(shape.router.groups, 4);
+    assert_int_equal(shape.router.groups_kept, 2);
+    assert_int_equal(shape.router.group_rank, 1);
+    assert_float_equal(shape.attention.scale, 1 / sqrt(20), 1e-6);
+    assert_true(shape.attention.qkv_bias && shape.attention.out_bias);
+    static const struct { const char *keys, *says; } wrong[] = {
+        {"{\"kv_lora_rank\":null}", "kv_lora_rank is null"}, {"{\"kv_lora_rank\":0}", "kv_lora_rank is 0; it must be at least 1"},
+        {"{\"qk_rope_head_dim\":7}", "qk_rope_head_dim is 7; it must be even"},
+        {"{\"qk_nope_head_dim\":-1}", "qk_nope_head_dim is -1"}, {"{\"v_head_dim\":2000}", "width of a value is 2000"},
+        {"{\"q_lora_rank\":-3}", "rank of queries is -3"}, {"{\"norm_topk_prob\":true}", "norm_topk_prob is true"},
+        {"{\"topk_method\":\"noaux_tc\"}", "supported are greedy and group_limited_greedy"},
+        {"{\"rope_interleave\":false}", "rope_interleave is false; only true"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        err = (struct err){0};
+        assert_int_equal(read_config(V2, wrong[i].keys, NULL, &err), -1);
+        if (!strstr(err.text, wrong[i].says))
+            fail_msg("%s: %s", wrong[i].keys, err.text);
+    }
+}
 
 static void what_is_not_supported_is_named(void **state)
 {
@@ -446,6 +493,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(families_say_what_they_are),
         cmocka_unit_test(both_forms_of_rope_mean_the_same),
+        cmocka_unit_test(latents_are_read),
         cmocka_unit_test(what_is_not_supported_is_named),
         cmocka_unit_test(windows_slide_where_the_family_says),
         cmocka_unit_test(dense_layers_stand_among_experts),

@@ -29,6 +29,19 @@ static inline float chance_signed(struct chance *chance)                        
     return (float)chance_bits(chance) / 2147483648.0f - 1.0f;
 }
 
+/* Keys and values from latents. */
+static inline void tiny_latents(struct chance *chance, struct hparams *shape)
+{
+    shape->attention.kv_heads = shape->attention.heads;
+    shape->attention.head_dim = shape->rope.rotary + chance_range(chance, 1, 20);
+    shape->attention.value_dim = chance_range(chance, 1, 30);
+    shape->attention.kv_rank = chance_range(chance, 3, 40);
+    shape->attention.q_rank = chance_range(chance, 0, 1) ? chance_range(chance, 3, 40) : 0;
+    shape->attention.latent_epsilon = 1e-6f;
+    shape->attention.qk_norm = QK_NORM_NONE;
+    shape->attention.clip_qkv = 0;
+}
+
 static inline struct hparams tiny_shape(struct chance *chance)
 {
     struct hparams shape = {.family = "tiny", .norm_epsilon = 1e-5f, .bos = -1, .pad = -1};
@@ -42,6 +55,7 @@ static inline struct hparams tiny_shape(struct chance *chance)
     shape.attention.kv_heads = kv_heads;
     shape.attention.heads = kv_heads * group;
     shape.attention.head_dim = 2 * chance_range(chance, 2, 12);
+    shape.attention.value_dim = shape.attention.head_dim;
     shape.attention.qk_norm = (enum qk_norm)chance_range(chance, 0, 2);
     shape.attention.qkv_bias = chance_range(chance, 0, 1);
     shape.attention.out_bias = chance_range(chance, 0, 1);
@@ -99,6 +113,8 @@ static inline struct hparams tiny_shape(struct chance *chance)
         shape.router.renormalise = shape.router.correction = shape.shared_gate = false;
         shape.shared_inner = shape.router.groups = 0;
     }
+    if (chance_range(chance, 0, 3) == 0)
+        tiny_latents(chance, &shape);
     return shape;
 }
 
