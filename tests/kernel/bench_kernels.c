@@ -117,22 +117,30 @@ static int route(struct bench *b, int rows)
     return distinct;
 }
 
+/* Bytes `i` .. `i + 4` of the pool: steps of a unit (formats.h) with scales of a kind, and codes of any value. */
+static uint32_t scaled_bits(struct bench *b, enum weight_format format, size_t i)
+{
+    static const struct { size_t step, from, to; uint32_t scale; } kinds[FORMAT_COUNT] = {
+        [FORMAT_FP8] = {FP8_BLOCK_BYTES, 0, 128, 0x3c000000}, [FORMAT_Q8] = {Q8_BLOCK_BYTES, 1024, 1088, 0x20002000},
+        [FORMAT_Q4] = {Q4_BLOCK_BYTES, 512, 576, 0x20002000}, [FORMAT_MXFP4] = {MXFP4_PAIR_BYTES, 0, 64, 0x76777877},
+        [FORMAT_Q4_K] = {Q4_K_BLOCK_BYTES, 0, 128, 0x10001000}, [FORMAT_Q6_K] = {Q6_K_BLOCK_BYTES, 0, 64, 0x08000800}};
+    size_t at = i % kinds[format].step;
+    uint32_t bits = draw(b) << 1;
+    if (at >= kinds[format].from && at < kinds[format].to)
+        return kinds[format].scale;
+    return format == FORMAT_FP8 ? bits & 0xfefefefeu : bits;        /* no NaN */
+}
+
 /* The pool's content: small numbers of either sign in every format. */
 static void fill(struct bench *b, enum weight_format format)
 {
-    for (size_t i = 0; format_quantised(format) && i < b->pool_bytes; i += 4) {
-        /* Integers of any value; scales lie in the last line of a block, whose blocks all of the pool consists of. */
-        size_t block = format == FORMAT_Q8 ? Q8_BLOCK_BYTES : Q4_BLOCK_BYTES;
-        uint32_t bits = i % block < block - BLOCK_SCALE_BYTES ? draw(b) << 1 : 0x20002000u;
-        memcpy(b->pool + i, &bits, 4);
-    }
-    for (size_t i = 0; !format_quantised(format) && i < b->pool_bytes; i += 4) {
-        uint32_t bits = draw(b);
+    for (size_t i = 0; i < b->pool_bytes; i += 4) {
+        uint32_t bits = format_scaled(format) ? scaled_bits(b, format, i) : draw(b);
         if (format == FORMAT_F32)
             bits = (bits & 0x807fffffu) | 0x3c000000u;
         else if (format == FORMAT_BF16)
             bits = (bits & 0x807f807fu) | 0x3c003c00u;
-        else
+        else if (format == FORMAT_F16)
             bits = (bits & 0x83ff83ffu) | 0x20002000u;
         memcpy(b->pool + i, &bits, 4);
     }
@@ -255,6 +263,16 @@ static void bench_attention(struct bench *b)
     }
 }
 
+/* Whether a list of words has this one. */
+static bool has_word(const char *list, const char *word)
+{
+    size_t length = strlen(word);
+    for (const char *at = list; (at = strstr(at, word)); at += length)
+        if ((at == list || at[-1] == ' ') && (at[length] == ' ' || at[length] == 0))
+            return true;
+    return false;
+}
+
 int main(int argc, char **argv)
 {
     struct bench b = {.isa = cpu_isas()[0], .pool_bytes = (size_t)1700 << 20, .seed = 1};
@@ -280,23 +298,24 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < (size_t)ROWS * HIDDEN; i++)
         b.in[i] = (float)draw(&b) * 0x1p-30f - 1;
     const char *part = argc > 3 ? argv[3] : "experts linear attention";
-    static const enum weight_format formats[] = {FORMAT_BF16, FORMAT_Q8, FORMAT_Q4, FORMAT_F16, FORMAT_F32};
+    static const enum weight_format formats[] = {FORMAT_BF16, FORMAT_Q8, FORMAT_Q4, FORMAT_F16, FORMAT_F32, FORMAT_FP8, FORMAT_MXFP4,
+                                                 FORMAT_Q4_K, FORMAT_Q6_K};
     bool all = true, said = false;
     for (int f = 0; f < FORMAT_COUNT; f++)
-        all &= !strstr(part, format_name((enum weight_format)f));
+        all &= !has_word(part, format_name((enum weight_format)f));
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
-        if (!all && !strstr(part, format_name(formats[i])))
+        if (!all && !has_word(part, format_name(formats[i])))
             continue;
         fill(&b, formats[i]);
         if (!said)
             printf("%s, %d threads, reads %.1f GB/s\n", b.isa->name, threads, read_speed(&b) * 1e-9);
         said = true;
-        if (strstr(part, "experts"))
+        if (has_word(part, "experts"))
             bench_experts(&b, formats[i]);
-        if (strstr(part, "linear"))
+        if (has_word(part, "linear"))
             bench_linear(&b, formats[i]);
     }
-    if (strstr(part, "attention"))
+    if (has_word(part, "attention"))
         bench_attention(&b);
     team_free(&b.team);
     return 0;
