@@ -9,12 +9,13 @@
  * expert   [rows][slots]   i32   -1 marks a slot dropped by a budget; the experts of a row are distinct.
  *                                None: slots is 1 and every row uses expert 0
  * weight   [rows][slots]   f32   none: 1
- * table    [experts]       u64   device address of each expert's block (EXPERT in formats.h); read for wanted experts only
+ * table    [experts]       u64   device address of each expert's block (EXPERT in formats.h); read for wanted experts only;
+ *                                gate and up are in `format`, down, which follows them, in `down_format`
  * inner    [rows*slots][inner]   f32   scratch
  * partial  [rows*slots][hidden]  f32   scratch
  * group    [experts + 1 + 2*rows*slots] i32   scratch: rows grouped by expert
  * quantised scratch for weights in q8 and q4, none for others: struct quantised, the larger of
- *          [rows][quantised_blocks(hidden)] and [rows*slots][quantised_blocks(inner)]
+ *          [rows][quantised_blocks(hidden)] and [rows*slots][quantised_blocks(inner)], each where its format asks for it
  *
  * Order:  each product as in linear.h; silu(g) = g / (1 + plain_exp(-g)), times up; partial = the product with Wdown;
  *         out = fma(weight times scale, partial, out) in slot order. A row's bits depend on nothing but
@@ -28,7 +29,7 @@
 
 struct expert_ffn_args {
     struct buffer in, out, expert, weight, table, inner, partial, group, quantised;
-    enum weight_format format;
+    enum weight_format format, down_format;
     float scale;                         /* 0: none */
     int rows, slots, experts, hidden, inner_width;
 };

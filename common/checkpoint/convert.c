@@ -50,12 +50,20 @@ static struct source_tensor *bind(const struct conversion *c, const struct tenso
     return source;
 }
 
-/* Binds all parts of a tensor and chooses its format: kept dtypes that differ among its parts, or whose blocks its rows are
- * not made of, meet in f32. */
+/* Whether a part belongs to what may have a format of its own. */
+static bool in_last(const struct tensor *t, const struct part *part)
+{
+    return part->place == PART_DOWN || (t->last > 0 && part->first >= t->outputs - t->last);
+}
+
+/* Binds all parts of a tensor and chooses its format: v and down may keep quantised dtypes of their own; other kept dtypes that
+ * differ among its parts, or whose blocks its rows are not made of, meet in f32. */
 static int bind_tensor(struct conversion *c, struct tensor *t, const struct format_choice *choice, struct err *err)
 {
-    bool first = true, scaled = false, alike = true;
-    enum weight_format kept = FORMAT_F32;
+    struct kept {
+        bool seen, scaled, differs;
+        enum weight_format format;
+    } kept[2] = {{0}};                                              /* the last part apart */
     for (int block = 0; block < t->count; block++) {
         struct part parts[PARTS_MAX];
         int count = arch_parts(c->naming, &c->facts.shape, t, block, parts);
@@ -64,15 +72,24 @@ static int bind_tensor(struct conversion *c, struct tensor *t, const struct form
             if (!source)
                 return -1;
             enum weight_format own = source->coding->format;
-            scaled |= format_scaled(own);
-            alike &= (first || own == kept) && format_fits(own, parts[i].columns);
-            kept = first ? own : kept;
-            first = false;
+            struct kept *k = &kept[in_last(t, &parts[i])];
+            k->scaled |= format_scaled(own);
+            k->differs |= (k->seen && own != k->format) || !format_fits(own, parts[i].columns);
+            k->format = own;
+            k->seen = true;
         }
     }
-    kept = alike ? kept : FORMAT_F32;
-    t->format = tensor_format(t, choice->keep ? kept : choice->format, kept);
-    if (scaled && !alike && t->kind != TENSOR_VECTOR && (choice->keep || t->format != choice->format) && c->widened++ == 0)
+    for (int i = 0; i < 2; i++)
+        kept[i].format = kept[i].differs ? FORMAT_F32 : kept[i].format;
+    if (!kept[1].seen)
+        kept[1] = kept[0];
+    const bool mixed = kept[0].format != kept[1].format, apart = mixed && (kept[0].scaled || kept[1].scaled);
+    const enum weight_format whole = mixed && !apart ? FORMAT_F32 : kept[0].format;
+    t->format = tensor_format(t, choice->keep ? whole : choice->format, whole);
+    t->mixed = choice->keep && apart && t->kind != TENSOR_VECTOR;
+    t->last_format = kept[1].format;
+    bool widened = (kept[0].scaled && kept[0].differs) || (kept[1].scaled && kept[1].differs);
+    if (widened && t->kind != TENSOR_VECTOR && (choice->keep || t->format != choice->format) && c->widened++ == 0)
         c->widened_first = t->name;
     return 0;
 }
@@ -264,18 +281,10 @@ static int check_values(const float *values, size_t count, size_t columns, enum 
     return 0;
 }
 
-static void pack(const struct block_job *job, const struct part *part, int first, int rows, const float *values)
+/* The format of a part's rows. */
+static enum weight_format part_format(const struct tensor *t, const struct part *part)
 {
-    const struct tensor *t = job->tensor;
-    first += part->first;
-    if (t->kind == TENSOR_VECTOR)
-        memcpy((float *)job->packed + first, values, (size_t)rows * sizeof *values);
-    else if (part->place == PART_ROWS)
-        matrix_pack(t->format, job->packed, t->inputs, first, rows, values);
-    else if (part->place == PART_DOWN)
-        expert_pack_down(t->format, job->packed, t->outputs, t->inputs, first, rows, values);
-    else
-        expert_pack_gate_up(t->format, job->packed, t->outputs, part->place == PART_UP, first, rows, values);
+    return in_last(t, part) ? tensor_last_format(t) : t->format;
 }
 
 /* Row i of a part: where it comes from, in elements, and where it goes; and how many behind it lie alike. */
@@ -299,23 +308,38 @@ static int rows_together(const struct part *part, int row, int most)
     return left < run ? left : run;
 }
 
-static void pack_coded(const struct block_job *job, const struct part *part, int first, int rows, const unsigned char *coded)
+/* Rows of a part, as floats or as coded rows; the other is NULL. Down, and v of a mixed qkv, are matrices of their own. */
+static void pack(const struct block_job *job, const struct part *part, int first, int rows, const float *values,
+                 const unsigned char *coded)
 {
     const struct tensor *t = job->tensor;
+    const enum weight_format format = part_format(t, part);
+    unsigned char *packed = job->packed;
     first += part->first;
-    if (part->place == PART_ROWS)
-        matrix_pack_coded(t->format, job->packed, t->inputs, first, rows, coded);
-    else if (part->place == PART_DOWN)
-        expert_pack_down_coded(t->format, job->packed, t->outputs, t->inputs, first, rows, coded);
+    if (t->kind == TENSOR_VECTOR) {
+        memcpy((float *)job->packed + first, values, (size_t)rows * sizeof *values);
+        return;
+    }
+    if (part->place == PART_DOWN || (t->mixed && in_last(t, part))) {
+        packed += tensor_last_offset(t);
+        first -= part->place == PART_DOWN ? 0 : t->outputs - t->last;
+    }
+    bool gate_up = part->place == PART_GATE || part->place == PART_UP;
+    if (gate_up && coded)
+        expert_pack_gate_up_coded(format, packed, t->outputs, part->place == PART_UP, first, rows, coded);
+    else if (gate_up)
+        expert_pack_gate_up(format, packed, t->outputs, part->place == PART_UP, first, rows, values);
+    else if (coded)
+        matrix_pack_coded(format, packed, t->inputs, first, rows, coded);
     else
-        expert_pack_gate_up_coded(t->format, job->packed, t->outputs, part->place == PART_UP, first, rows, coded);
+        matrix_pack(format, packed, t->inputs, first, rows, values);
 }
 
 /* Rows of a source whose coding is the tensor's format: they are packed as they are. */
 static int make_coded(const struct conversion *c, struct scratch *scratch, struct block_job *job, const struct part *part,
                       const struct source_tensor *source, int row, int rows, struct err *err)
 {
-    const enum weight_format format = job->tensor->format;
+    const enum weight_format format = part_format(job->tensor, part);
     const size_t bytes = format_coded_bytes(format, part->columns);
     const int64_t at = row_source(part, row), count = (int64_t)rows * part->columns;
     if (mem_grow(&scratch->coded, &scratch->coded_room, bytes * (size_t)rows, 1, err) ||
@@ -328,7 +352,7 @@ static int make_coded(const struct conversion *c, struct scratch *scratch, struc
         err_set(err, ERR_INPUT, "element [%d][%d] or its scale is not a finite number; the checkpoint is damaged", row + i, bad);
         return err_at(err, "%s: tensor %s", c->checkpoint->files[source->file].name, source->name);
     }
-    pack_coded(job, part, row_target(part, row), rows, scratch->coded);
+    pack(job, part, row_target(part, row), rows, NULL, scratch->coded);
     return 0;
 }
 
@@ -339,11 +363,11 @@ static int make_values(const struct conversion *c, struct scratch *scratch, stru
     const int64_t at = row_source(part, row);
     if (source->coding->read(c->checkpoint, source, at, (int64_t)count, &scratch->reading, scratch->values, err))
         return -1;
-    if (check_values(scratch->values, count, columns, job->tensor->format, err)) {
+    if (check_values(scratch->values, count, columns, part_format(job->tensor, part), err)) {
         err_at(err, "rows from %d on", row);
         return err_at(err, "%s: tensor %s", c->checkpoint->files[source->file].name, source->name);
     }
-    pack(job, part, row_target(part, row), rows, scratch->values);
+    pack(job, part, row_target(part, row), rows, scratch->values, NULL);
     return 0;
 }
 
@@ -358,8 +382,9 @@ static int make_part(const struct conversion *c, struct scratch *scratch, struct
     if (sha256_stream_put(digest, line, (size_t)length, err))
         return -1;
     scratch->reading.digest = digest;
-    bool coded = job->tensor->kind != TENSOR_VECTOR && source->coding->read_coded && source->coding->format == job->tensor->format &&
-                 format_fits(job->tensor->format, part->columns);
+    const enum weight_format format = part_format(job->tensor, part);
+    bool coded = job->tensor->kind != TENSOR_VECTOR && source->coding->read_coded && source->coding->format == format &&
+                 format_fits(format, part->columns);
     for (int row = 0, rows; row < part->rows; row += rows) {
         rows = rows_together(part, row, step);
         if ((coded ? make_coded : make_values)(c, scratch, job, part, source, row, rows, err))

@@ -45,7 +45,7 @@ static int alloc_latents(struct engine *engine, struct err *err)
 static bool any_quantised(const struct model *model)
 {
     for (int i = 0; i < model_tensor_count(model); i++)
-        if (format_quantised(model_tensor_at(model, i)->format))
+        if (format_quantised(model_tensor_at(model, i)->format) || format_quantised(tensor_last_format(model_tensor_at(model, i))))
             return true;
     return false;
 }

@@ -75,6 +75,8 @@ static void make_qkv(const struct pass *pass, int n)
     struct sequence *sequence = pass->sequence;
 
     project(pass, engine->normed, shape->hidden, &layer->qkv, layer->qkv_bias, engine->qkv, engine->qkv_width);
+    if (layer->v.data.address)
+        project(pass, engine->normed, shape->hidden, &layer->v, layer->v_bias, v, engine->qkv_width);
     if (shape->attention.qk_norm != QK_NORM_NONE) {
         head_norm(pass, engine->qkv, layer->q_norm, heads);
         head_norm(pass, k, layer->k_norm, kv_heads);
@@ -215,7 +217,7 @@ static int experts_ffn(const struct pass *pass, int n, int moe, struct err *err)
         return err_at(err, "layer %d", n);
     engine->ops->expert_ffn(engine->queue, &(struct expert_ffn_args){
         .in = engine->normed, .out = engine->x, .expert = expert, .weight = weight, .table = table, .inner = engine->inner,
-        .partial = engine->partial, .group = engine->group, .quantised = engine->quantised, .format = layer->experts_format,
+        .partial = engine->partial, .group = engine->group, .quantised = engine->quantised, .format = layer->experts_format, .down_format = layer->experts_down_format,
         .scale = shape->residual_scale, .rows = pass->rows, .slots = top_k, .experts = experts, .hidden = shape->hidden,
         .inner_width = shape->expert_inner});
     source->class->release(source, n, source->class->fixed ? NULL : engine->layer_experts, count);
@@ -229,7 +231,7 @@ static void dense_ffn(const struct pass *pass, int n, int inner, struct buffer w
     const struct layer_weights *layer = &engine->weights->layer[n];
     engine->ops->expert_ffn(engine->queue, &(struct expert_ffn_args){
         .in = engine->normed, .out = engine->x, .weight = weight, .table = layer->dense_table, .inner = engine->inner,
-        .partial = engine->partial, .group = engine->group, .quantised = engine->quantised, .format = layer->dense_format,
+        .partial = engine->partial, .group = engine->group, .quantised = engine->quantised, .format = layer->dense_format, .down_format = layer->dense_down_format,
         .scale = engine->shape->residual_scale, .rows = pass->rows, .slots = 1, .experts = 1,
         .hidden = engine->shape->hidden, .inner_width = inner});
 }

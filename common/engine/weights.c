@@ -62,9 +62,20 @@ static int take_qkv(struct weights *weights, const struct model *model, int n, s
 {
     const struct hparams *shape = model_hparams(model);
     struct layer_weights *layer = &weights->layer[n];
-    if (take_matrix(weights, model, "layers.%d.attention.qkv", n, &layer->qkv, err))
+    struct matrix *qkv = &layer->qkv;
+    const struct tensor *tensor = model_tensor(model, err, "layers.%d.attention.qkv", n);
+    if (!tensor || take_matrix(weights, model, "layers.%d.attention.qkv", n, qkv, err) ||
+        (shape->attention.qkv_bias && take_vector(weights, model, "layers.%d.attention.qkv_bias", n, &layer->qkv_bias, err)))
         return -1;
-    return shape->attention.qkv_bias ? take_vector(weights, model, "layers.%d.attention.qkv_bias", n, &layer->qkv_bias, err) : 0;
+    if (tensor->mixed) {
+        size_t at = tensor_last_offset(tensor);
+        qkv->outputs -= tensor->last;
+        layer->v = (struct matrix){.data = buffer_part(qkv->data, at, qkv->data.bytes - at), .format = tensor->last_format,
+                                   .outputs = tensor->last, .inputs = tensor->inputs};
+        if (layer->qkv_bias.address)
+            layer->v_bias = buffer_part(layer->qkv_bias, (size_t)qkv->outputs * sizeof(float), (size_t)tensor->last * sizeof(float));
+    }
+    return 0;
 }
 
 static int take_attention(struct weights *weights, const struct model *model, int n, struct err *err)
@@ -97,6 +108,7 @@ static int take_block(struct weights *weights, const struct model *model, const 
         device_alloc(weights->device, sizeof layer->dense.address, &layer->dense_table, err))
         return -1;
     layer->dense_format = tensor->format;
+    layer->dense_down_format = tensor_last_format(tensor);
     weights->layer_bytes += (int64_t)tensor->bytes;
     queue_upload(weights->device, layer->dense_table, &layer->dense.address, sizeof layer->dense.address);
     return 0;
@@ -117,6 +129,7 @@ static int take_ffn(struct weights *weights, const struct model *model, int n, s
     if (shape->router.correction && take_vector(weights, model, "layers.%d.router_correction", n, &layer->router_correction, err))
         return -1;
     layer->experts_format = tensor->format;
+    layer->experts_down_format = tensor_last_format(tensor);
     weights->expert_bytes = (int64_t)tensor->bytes / tensor->count;
     if (shape->shared_inner && take_block(weights, model, "layers.%d.shared", n, err))
         return -1;

@@ -15,12 +15,15 @@ struct matrix {
 struct layer_weights {
     struct buffer attention_norm, q_norm, k_norm, qkv_bias, out_bias, ffn_norm, router_correction, attention_norm_bias, ffn_norm_bias;  /* vectors; address 0: none */
     struct matrix qkv, out, router;
+    struct matrix v;                         /* where it is in a format of its own; else none, and qkv has it */
+    struct buffer v_bias;                    /* its part of qkv_bias */
     struct matrix q_a, q, kv_a, kv_b;        /* with latents, in place of qkv */
     struct buffer q_a_bias, q_a_norm, kv_a_bias, kv_a_norm;
     struct matrix shared_gate;
     struct buffer dense, dense_table;        /* one EXPERT block, of a dense layer or of the shared experts; the table of its
                                               * one address */
     enum weight_format dense_format, experts_format;
+    enum weight_format dense_down_format, experts_down_format;
 };
 
 struct weights {

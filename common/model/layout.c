@@ -48,6 +48,7 @@ static void add_layer(struct layout *layout, const struct hparams *s, int layer)
         add_latent(layout, s, layer);
     } else {
         add(layout, ROLE_QKV, TENSOR_MATRIX, layer, q + 2 * kv, s->hidden, "attention.qkv");
+        layout->tensors[layout->count - 1].last = kv;
         if (s->attention.qkv_bias)
             add(layout, ROLE_QKV_BIAS, TENSOR_VECTOR, layer, q + 2 * kv, 1, "attention.qkv_bias");
     }
@@ -121,10 +122,40 @@ enum weight_format tensor_format(const struct tensor *tensor, enum weight_format
     return tensor->kind == TENSOR_VECTOR ? FORMAT_F32 : kept && format_scaled(wanted) ? other : wanted;
 }
 
+void tensor_format_write(const struct tensor *tensor, char text[FORMAT_TEXT])
+{
+    snprintf(text, FORMAT_TEXT, "%s%s%s", format_name(tensor->format), tensor->mixed ? "+" : "",
+             tensor->mixed ? format_name(tensor->last_format) : "");
+}
+
+bool tensor_format_read(struct tensor *tensor, const char *text)
+{
+    char first[FORMAT_TEXT];
+    const char *plus = strchr(text, '+');
+    snprintf(first, sizeof first, "%.*s", plus ? (int)(plus - text) : (int)strlen(text), text);
+    tensor->mixed = plus != NULL;
+    if (!format_by_name(first, &tensor->format) || (tensor->kind == TENSOR_VECTOR && tensor->format != FORMAT_F32))
+        return false;
+    return !plus || ((tensor->kind == TENSOR_EXPERTS || tensor->last > 0) && format_by_name(plus + 1, &tensor->last_format) &&
+                     tensor->last_format != tensor->format);
+}
+
+/* Bytes of a block in two formats. Adding cannot overflow: the first part is smaller than a whole that fits. */
+static bool mixed_bytes(const struct tensor *t, size_t *bytes)
+{
+    const bool experts = t->kind == TENSOR_EXPERTS;
+    size_t whole, last;
+    if (!(experts ? expert_bytes : matrix_bytes)(t->format, t->outputs, t->inputs, &whole) ||
+        !matrix_bytes(t->last_format, experts ? t->outputs : t->last, t->inputs, &last))
+        return false;
+    return size_add(tensor_last_offset(t), last, bytes);
+}
+
 int tensor_measure(struct tensor *t, struct err *err)
 {
     size_t block = 0, bytes = 0;
     bool fits = t->kind == TENSOR_VECTOR ? size_mul((size_t)t->outputs, sizeof(float), &block)
+              : t->mixed                 ? mixed_bytes(t, &block)
               : t->kind == TENSOR_MATRIX ? matrix_bytes(t->format, t->outputs, t->inputs, &block)
                                          : expert_bytes(t->format, t->outputs, t->inputs, &block);
     if (fits && t->kind == TENSOR_EXPERTS)
@@ -154,7 +185,7 @@ int layout_place(struct layout *layout, uint64_t begin, uint64_t *end, struct er
 
 static bool alike(const struct tensor *a, const struct tensor *b)
 {
-    return a->role == b->role && a->format == b->format && a->outputs == b->outputs && a->inputs == b->inputs &&
+    return a->role == b->role && a->format == b->format && tensor_last_format(a) == tensor_last_format(b) && a->outputs == b->outputs && a->inputs == b->inputs &&
            a->count == b->count;
 }
 
@@ -167,7 +198,8 @@ static double parameters(const struct tensor *t)
 static int print_line(struct text *out, const struct tensor *t, int tensors, uint64_t bytes, struct err *err)
 {
     const char *last = t->layer < 0 ? t->name : strchr(strchr(t->name, '.') + 1, '.');
-    char name[NAME_ROOM + 16], shape[64];
+    char name[NAME_ROOM + 16], shape[64], format[FORMAT_TEXT];
+    tensor_format_write(t, format);
     snprintf(name, sizeof name, "%s%s", t->layer < 0 ? "" : "layers.*", last);
     if (t->kind == TENSOR_VECTOR)
         snprintf(shape, sizeof shape, "[%d]", t->outputs);
@@ -175,7 +207,7 @@ static int print_line(struct text *out, const struct tensor *t, int tensors, uin
         snprintf(shape, sizeof shape, "[%d][%d]", t->outputs, t->inputs);
     else
         snprintf(shape, sizeof shape, "%d x 3 x [%d][%d]", t->count, t->inputs, t->outputs);
-    return text_printf(out, err, "%5d  %-28s %-5s %-28s %15llu\n", tensors, name, format_name(t->format), shape,
+    return text_printf(out, err, "%5d  %-28s %-5s %-28s %15llu\n", tensors, name, format, shape,
                        (unsigned long long)bytes);
 }
 

@@ -31,6 +31,12 @@ bool role_unquantised(enum tensor_role role);
  * and vectors are f32. */
 enum weight_format tensor_format(const struct tensor *tensor, enum weight_format wanted, enum weight_format other);
 
+/* As it stands in a model file: "q4_k", or "q4_k+q6_k" when the last part has its own. The second answers false for what is no
+ * format of such a tensor. */
+enum { FORMAT_TEXT = 24 };
+void tensor_format_write(const struct tensor *tensor, char text[FORMAT_TEXT]);
+bool tensor_format_read(struct tensor *tensor, const char *text);
+
 /* Sets stride and bytes from the format and the dimensions. */
 int tensor_measure(struct tensor *tensor, struct err *err);
 

@@ -28,6 +28,9 @@
  *     layers.N.shared_gate       MATRIX  [1][hidden]                                 when shared_gate
  *     layers.N.dense             EXPERTS count = 1, inner = dense_inner              FFN_DENSE
  *
+ * In checkpoints that are quantised with care v and down often have more bits than the rest: then they may have a format of
+ * their own, and v begins in a new unit.
+ *
  * An EXPERTS tensor is `count` blocks (EXPERT in kernels/formats.h), `stride` bytes apart, each at a page boundary. */
 #ifndef MOE_MODEL_MODEL_H
 #define MOE_MODEL_MODEL_H
@@ -56,6 +59,9 @@ struct tensor {
     enum tensor_role role;
     int layer;                       /* -1: of none */
     enum weight_format format;       /* VECTOR: FORMAT_F32 */
+    bool mixed;                      /* its last part, v of qkv or down of EXPERTS, is a MATRIX of its own in last_format */
+    enum weight_format last_format;
+    int last;                        /* qkv: rows of v; else 0 */
     int outputs, inputs;             /* VECTOR: outputs elements, inputs 1; EXPERTS: hidden, inner */
     int count;                       /* EXPERTS: blocks; else 1 */
     uint64_t offset, stride, bytes;  /* in the file; bytes covers all blocks */
@@ -73,6 +79,20 @@ struct model_identity {
     int inflated_from;               /* inner width of the experts before inflation; 0: not inflated */
     bool synthetic;                  /* random weights */
 };
+
+/* The format of the last part. */
+static inline enum weight_format tensor_last_format(const struct tensor *tensor)
+{
+    return tensor->mixed ? tensor->last_format : tensor->format;
+}
+
+/* Where it begins in a block: down of EXPERTS, or v of a mixed qkv. */
+static inline size_t tensor_last_offset(const struct tensor *tensor)
+{
+    size_t units = (size_t)(tensor->outputs - tensor->last + UNIT_OUTPUTS - 1) / UNIT_OUTPUTS;
+    return tensor->kind == TENSOR_EXPERTS ? expert_down_offset(tensor->format, tensor->outputs, tensor->inputs)
+                                          : unit_bytes(tensor->format, tensor->inputs) * units;
+}
 
 struct model;
 

@@ -253,12 +253,14 @@ static void put_tensors(msgpack_packer *to, const struct layout *layout)
     for (int i = 0; i < layout->count; i++) {
         const struct tensor *t = &layout->tensors[i];
         uint8_t digest[16];
+        char format[FORMAT_TEXT];
+        tensor_format_write(t, format);
         put_u64(digest, t->digest.low);
         put_u64(digest + 8, t->digest.high);
         msgpack_pack_array(to, 10);
         put_text(to, t->name);
         msgpack_pack_int(to, (int)t->kind);
-        put_text(to, format_name(t->format));
+        put_text(to, format);
         msgpack_pack_int(to, t->outputs);
         msgpack_pack_int(to, t->inputs);
         msgpack_pack_int(to, t->count);
@@ -557,7 +559,7 @@ static int take_sources(struct index_reader *r, struct err *err)
 /* What the file says of a tensor must be what the shape demands of it. */
 static int take_tensor(struct index_reader *r, struct tensor *t, uint64_t *data_at, struct err *err)
 {
-    char name[64], format[16];
+    char name[64], format[FORMAT_TEXT];
     uint8_t digest[16];
     int64_t kind, outputs, inputs, count, offset, stride, bytes;
     if (take_list_of(r, 10, err) || take_text(r, name, sizeof name, err) || take_int(r, 0, TENSOR_EXPERTS, &kind, err) ||
@@ -571,7 +573,7 @@ static int take_tensor(struct index_reader *r, struct tensor *t, uint64_t *data_
     if (kind != (int64_t)t->kind || outputs != t->outputs || inputs != t->inputs || count != t->count)
         return err_set(err, ERR_INPUT, "%s: the hparams demand %d x [%d][%d], not %lld x [%lld][%lld]", name, t->count,
                        t->outputs, t->inputs, (long long)count, (long long)outputs, (long long)inputs);
-    if (!format_by_name(format, &t->format) || (t->kind == TENSOR_VECTOR && t->format != FORMAT_F32))
+    if (!tensor_format_read(t, format))
         return err_set(err, ERR_INPUT, "%s: format %s cannot be read here", name, format);
     if (tensor_measure(t, err))
         return -1;

@@ -139,7 +139,8 @@ static const char *const kinds[] = {"vector", "matrix", "experts"};
 
 static void show_tensor_line(struct show *show, const struct tensor *tensor)
 {
-    char shape[64];
+    char shape[64], format[FORMAT_TEXT];
+    tensor_format_write(tensor, format);
     if (tensor->kind == TENSOR_EXPERTS)
         snprintf(shape, sizeof shape, "%d of [%d][%d]", tensor->count, tensor->outputs, tensor->inputs);
     else if (tensor->kind == TENSOR_MATRIX)
@@ -147,20 +148,21 @@ static void show_tensor_line(struct show *show, const struct tensor *tensor)
     else
         snprintf(shape, sizeof shape, "[%d]", tensor->outputs);
     show_line(show, "%-28s %-8s %-5s %-20s %12llu bytes at %llu", tensor->name, kinds[tensor->kind],
-              format_name(tensor->format), shape, (unsigned long long)tensor->bytes, (unsigned long long)tensor->offset);
+              format, shape, (unsigned long long)tensor->bytes, (unsigned long long)tensor->offset);
 }
 
 static int show_tensor(struct show *show, const struct tensor *tensor, struct err *err)
 {
-    char hex[33];
+    char hex[33], format[FORMAT_TEXT];
     if (show_form(show) == SHOW_TEXT) {
         show_tensor_line(show, tensor);
         return 0;
     }
+    tensor_format_write(tensor, format);
     show_begin(show, "tensor", -1);
     show_string(show, "name", tensor->name);
     show_string(show, "kind", kinds[tensor->kind]);
-    show_string(show, "format", format_name(tensor->format));
+    show_string(show, "format", format);
     show_int(show, "layer", tensor->layer);
     show_int(show, "outputs", tensor->outputs);
     show_int(show, "inputs", tensor->inputs);

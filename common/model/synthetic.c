@@ -155,8 +155,12 @@ int inflate_plan(struct layout *out, const struct model *model, int inner, struc
     shape.expert_inner = inner;
     if (hparams_check(&shape, err) || layout_make(&layout, &shape, err))
         return err_at(err, "%s", model_path(model));
-    for (int i = 0; i < layout.count; i++)
-        layout.tensors[i].format = model_tensor_at(model, i)->format;
+    for (int i = 0; i < layout.count; i++) {
+        const struct tensor *from = model_tensor_at(model, i);
+        layout.tensors[i].format = from->format;
+        layout.tensors[i].mixed = from->mixed;
+        layout.tensors[i].last_format = from->last_format;
+    }
     *out = layout;
     return 0;
 }
@@ -167,9 +171,8 @@ static void copy_expert(const struct tensor *from, const unsigned char *old, con
 {
     int hidden = to->outputs;
     size_t units = ((size_t)hidden + UNIT_OUTPUTS - 1) / UNIT_OUTPUTS;
-    size_t narrow = unit_bytes(from->format, from->inputs), wide = unit_bytes(to->format, to->inputs);
-    size_t old_down = expert_down_offset(from->format, hidden, from->inputs);
-    size_t down = expert_down_offset(to->format, hidden, to->inputs);
+    size_t narrow = unit_bytes(tensor_last_format(from), from->inputs), wide = unit_bytes(tensor_last_format(to), to->inputs);
+    size_t old_down = tensor_last_offset(from), down = tensor_last_offset(to);
     memcpy(packed, old, old_down);
     for (size_t i = 0; i < units; i++)
         memcpy(packed + down + i * wide, old + old_down + i * narrow, narrow);

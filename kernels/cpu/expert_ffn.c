@@ -135,7 +135,7 @@ static void down(void *argument, int member, int members)
 {
     struct ffn *f = argument;
     const struct expert_ffn_args *a = f->args;
-    const size_t unit = unit_bytes(a->format, a->inner_width), hidden = (size_t)a->hidden;
+    const size_t unit = unit_bytes(a->down_format, a->inner_width), hidden = (size_t)a->hidden;
     const size_t offset = expert_down_offset(a->format, a->hidden, a->inner_width);
     struct ffn_task task;
     while (ffn_next(f, member, members, &task)) {
@@ -147,7 +147,7 @@ static void down(void *argument, int member, int members)
                 const void *in[PASS_ROWS];
                 for (int r = 0; r < rows; r++)
                     in[r] = product_row(&f->in, (size_t)task.place[first + r]);
-                unit_product(a->format, task.block + offset + unit * (size_t)u, a->inner_width, rows, in, product);
+                unit_product(a->down_format, task.block + offset + unit * (size_t)u, a->inner_width, rows, in, product);
                 size_t left = hidden - (size_t)u * UNIT_OUTPUTS, used = left < UNIT_OUTPUTS ? left : UNIT_OUTPUTS;
                 for (int r = 0; r < rows; r++)
                     memcpy(f->partial + (size_t)task.place[first + r] * hidden + (size_t)u * UNIT_OUTPUTS,
@@ -181,12 +181,14 @@ static void combine(void *argument, int member, int members)
         }
 }
 
-/* What the products of the next step take: rows of floats, or what becomes of them. `expert` as in quantise_job. */
-static void ffn_take(struct ffn *f, struct queue *queue, const float *in, const int32_t *expert, int rows, int inputs)
+/* What the products of the next step, with weights in `format`, take: rows of floats, or what becomes of them. `expert` as in
+ * quantise_job. */
+static void ffn_take(struct ffn *f, struct queue *queue, enum weight_format format, const float *in, const int32_t *expert,
+                     int rows, int inputs)
 {
     struct quantised *blocks = work_pointer(f->args->quantised);
     f->in = rows_of_floats(in, (size_t)inputs);
-    if (!format_quantised(f->args->format))
+    if (!format_quantised(format))
         return;
     cpu_quantise(queue, &(struct quantise_job){.in = in, .expert = expert, .out = blocks, .stride = (size_t)inputs,
                                                .rows = rows, .inputs = inputs});
@@ -207,11 +209,11 @@ void cpu_expert_ffn(struct queue *queue, const struct expert_ffn_args *args)
     f.place = f.start + args->experts + 1;
     f.wanted = f.place + (size_t)args->rows * (size_t)args->slots;
     ffn_group(&f);
-    ffn_take(&f, queue, work_pointer(args->in), NULL, args->rows, args->hidden);
+    ffn_take(&f, queue, args->format, work_pointer(args->in), NULL, args->rows, args->hidden);
     ffn_share(&f, queue, (args->inner_width + UNIT_INNER - 1) / UNIT_INNER, unit_bytes(args->format, args->hidden));
     work_run(queue, f.bytes, gate_up, &f);
-    ffn_take(&f, queue, f.inner, f.expert, args->rows * args->slots, args->inner_width);
-    ffn_share(&f, queue, (args->hidden + UNIT_OUTPUTS - 1) / UNIT_OUTPUTS, unit_bytes(args->format, args->inner_width));
+    ffn_take(&f, queue, args->down_format, f.inner, f.expert, args->rows * args->slots, args->inner_width);
+    ffn_share(&f, queue, (args->hidden + UNIT_OUTPUTS - 1) / UNIT_OUTPUTS, unit_bytes(args->down_format, args->inner_width));
     work_run(queue, f.bytes, down, &f);
     work_run(queue, (size_t)args->rows * (size_t)args->slots * (size_t)args->hidden * sizeof(float), combine, &f);
 }

@@ -3,11 +3,19 @@
 #include "kernels/plain/math.h"
 #include "kernels/ref/ref_internal.h"
 
-/* One slot of one row: out += weight * down(silu(gate) * up), with `inner` as the only scratch. */
-static void run_expert(const struct expert_ffn_args *a, const void *block, const float *in, float weight, float *inner,
-                       float *out)
+/* inner = silu(gate) * up. With q8 and q4 every step is in f32, as the contract orders them: a rounding that goes the other way
+ * would become a whole step of an integer. `x` has room for a row of either width. */
+static void run_gate_up(const struct expert_ffn_args *a, const void *block, const float *in, struct quantised *x, float *inner)
 {
+    if (format_quantised(a->format))
+        ref_quantise(in, a->hidden, x);
     for (int i = 0; i < a->inner_width; i++) {
+        int at = i / UNIT_INNER * UNIT_OUTPUTS + i % UNIT_INNER;
+        if (format_quantised(a->format)) {
+            inner[i] = plain_silu(ref_quantised_product(a->format, block, a->hidden, at, x)) *
+                       ref_quantised_product(a->format, block, a->hidden, at + UNIT_INNER, x);
+            continue;
+        }
         double gate = 0, up = 0;
         for (int k = 0; k < a->hidden; k++) {
             gate += (double)expert_gate_at(a->format, block, a->hidden, a->inner_width, i, k) * in[k];
@@ -15,29 +23,24 @@ static void run_expert(const struct expert_ffn_args *a, const void *block, const
         }
         inner[i] = (float)(gate / (1 + exp(-gate)) * up);
     }
-    for (int o = 0; o < a->hidden; o++) {
-        double sum = 0;
-        for (int i = 0; i < a->inner_width; i++)
-            sum += (double)expert_down_at(a->format, block, a->hidden, a->inner_width, o, i) * inner[i];
-        out[o] = (float)(out[o] + weight * sum);
-    }
 }
 
-/* The same for q8 and q4 with every step in f32, as the contract orders them: a rounding that goes the other way would become
- * a whole step of an integer. `x` has room for a row of either width. */
-static void run_quantised(const struct expert_ffn_args *a, const void *block, const float *in, float weight, float *inner,
-                          struct quantised *x, float *out)
+/* out += weight * down(inner) */
+static void run_down(const struct expert_ffn_args *a, const void *down, const float *inner, float weight, struct quantised *x,
+                     float *out)
 {
-    ref_quantise(in, a->hidden, x);
-    for (int i = 0; i < a->inner_width; i++) {
-        int gate = i / UNIT_INNER * UNIT_OUTPUTS + i % UNIT_INNER, up = gate + UNIT_INNER;
-        inner[i] = plain_silu(ref_quantised_product(a->format, block, a->hidden, gate, x)) *
-                   ref_quantised_product(a->format, block, a->hidden, up, x);
+    if (format_quantised(a->down_format))
+        ref_quantise(inner, a->inner_width, x);
+    for (int o = 0; o < a->hidden; o++) {
+        double sum = 0;
+        if (format_quantised(a->down_format)) {
+            out[o] = fmaf(weight, ref_quantised_product(a->down_format, down, a->inner_width, o, x), out[o]);
+            continue;
+        }
+        for (int i = 0; i < a->inner_width; i++)
+            sum += (double)matrix_at(a->down_format, down, a->inner_width, o, i) * inner[i];
+        out[o] = (float)(out[o] + weight * sum);
     }
-    const void *down = (const unsigned char *)block + expert_down_offset(a->format, a->hidden, a->inner_width);
-    ref_quantise(inner, a->inner_width, x);
-    for (int o = 0; o < a->hidden; o++)
-        out[o] = fmaf(weight, ref_quantised_product(a->format, down, a->inner_width, o, x), out[o]);
 }
 
 void ref_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
@@ -50,12 +53,14 @@ void ref_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
     const uint64_t *table = ref_bytes(queue, a->table, (uint64_t)a->experts * sizeof *table);
     float *inner = ref_floats(queue, a->inner, places * a->inner_width);
     struct quantised *x = NULL;
+    const size_t offset = expert_down_offset(a->format, a->hidden, a->inner_width);
     size_t bytes = 0;
-    if (format_quantised(a->format)) {
-        int64_t wide = (int64_t)a->rows * quantised_blocks(a->hidden), deep = places * quantised_blocks(a->inner_width);
+    int64_t wide = format_quantised(a->format) ? (int64_t)a->rows * quantised_blocks(a->hidden) : 0;
+    int64_t deep = format_quantised(a->down_format) ? places * quantised_blocks(a->inner_width) : 0;
+    if (wide || deep)
         x = ref_bytes(queue, a->quantised, (uint64_t)(wide > deep ? wide : deep) * sizeof *x);
-    }
-    expert_bytes(a->format, a->hidden, a->inner_width, &bytes);
+    matrix_bytes(a->down_format, a->hidden, a->inner_width, &bytes);
+    bytes += offset;
     for (int64_t place = 0; place < places; place++) {
         int chosen = expert ? expert[place] : 0;
         if (chosen < 0)
@@ -64,9 +69,7 @@ void ref_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
         const float *row = in + place / a->slots * a->hidden;
         float share = weight ? weight[place] : 1.0f, *own = inner + place * a->inner_width;
         share = a->scale != 0 ? share * a->scale : share;
-        if (x)
-            run_quantised(a, block, row, share, own, x, out + place / a->slots * a->hidden);
-        else
-            run_expert(a, block, row, share, own, out + place / a->slots * a->hidden);
+        run_gate_up(a, block, row, x, own);
+        run_down(a, (const unsigned char *)block + offset, own, share, x, out + place / a->slots * a->hidden);
     }
 }

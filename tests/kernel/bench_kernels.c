@@ -173,7 +173,7 @@ static void bench_experts(struct bench *b, enum weight_format format)
                 .partial = buffer_of(b->partial, places * HIDDEN * 4),
                 .group = buffer_of(b->group, (EXPERTS + 1 + 2 * places) * 4),
                 .quantised = buffer_of(b->quantised, places * INNER / BLOCK_INPUTS * sizeof(struct quantised)),
-                .format = format, .rows = rows[k], .slots = SLOTS, .experts = EXPERTS, .hidden = HIDDEN, .inner_width = INNER};
+                .format = format, .down_format = format, .rows = rows[k], .slots = SLOTS, .experts = EXPERTS, .hidden = HIDDEN, .inner_width = INNER};
             double start = clock_seconds();
             b->isa->ops.expert_ffn(&b->queue, &args);
             time[i] = clock_seconds() - start;

@@ -165,11 +165,13 @@ static UNUSED struct buffer draw_matrix(struct arena *arena, enum weight_format 
     return packed;
 }
 
-/* The same for an expert's block. */
-static UNUSED struct buffer draw_expert(struct arena *arena, enum weight_format format, int hidden, int inner, uint64_t *seed)
+/* The same for an expert's block whose down has a format of its own. */
+static UNUSED struct buffer draw_mixed_expert(struct arena *arena, enum weight_format format, enum weight_format last, int hidden,
+                                              int inner, uint64_t *seed)
 {
-    size_t bytes, width = (size_t)(hidden > inner ? hidden : inner);
-    assert_true(expert_bytes(format, hidden, inner, &bytes));
+    size_t bytes, width = (size_t)(hidden > inner ? hidden : inner), offset = expert_down_offset(format, hidden, inner);
+    assert_true(matrix_bytes(last, hidden, inner, &bytes));
+    bytes += offset;
     struct buffer packed = arena_take(arena, bytes);
     float *row = calloc(width, sizeof *row);
     memset(at(packed), 0, bytes);
@@ -178,20 +180,26 @@ static UNUSED struct buffer draw_expert(struct arena *arena, enum weight_format 
             int inputs = part < 2 ? hidden : inner;
             for (int i = 0; i < inputs; i++)
                 row[i] = draw_float(seed) * 3 / sqrtf((float)inputs);
-            if (!format_from_floats(format)) {
-                unsigned char *coded = coded_draw(format, inputs, 3 / sqrtf((float)inputs), seed);
+            enum weight_format own = part < 2 ? format : last;
+            if (!format_from_floats(own)) {
+                unsigned char *coded = coded_draw(own, inputs, 3 / sqrtf((float)inputs), seed);
                 if (part < 2)
-                    expert_pack_gate_up_coded(format, at(packed), hidden, part, o, 1, coded);
+                    expert_pack_gate_up_coded(own, at(packed), hidden, part, o, 1, coded);
                 else
-                    expert_pack_down_coded(format, at(packed), hidden, inner, o, 1, coded);
+                    matrix_pack_coded(own, (char *)at(packed) + offset, inner, o, 1, coded);
                 free(coded);
             } else if (part < 2)
-                expert_pack_gate_up(format, at(packed), hidden, part, o, 1, row);
+                expert_pack_gate_up(own, at(packed), hidden, part, o, 1, row);
             else
-                expert_pack_down(format, at(packed), hidden, inner, o, 1, row);
+                matrix_pack(own, (char *)at(packed) + offset, inner, o, 1, row);
         }
     free(row);
     return packed;
+}
+
+static UNUSED struct buffer draw_expert(struct arena *arena, enum weight_format format, int hidden, int inner, uint64_t *seed)
+{
+    return draw_mixed_expert(arena, format, format, hidden, inner, seed);
 }
 
 /* Scratch for rows of activations as integers. */

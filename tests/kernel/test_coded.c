@@ -80,6 +80,54 @@ static void experts_have_their_parts(void **state)
         }
 }
 
+/* Activations with a single 1 bring every weight out as it is, from every instruction set and number of rows. */
+static void kernels_see_these_weights(void **state)
+{
+    (void)state;
+    static const enum weight_format formats[] = {FORMAT_FP8, FORMAT_MXFP4, FORMAT_Q4_K, FORMAT_Q6_K};
+    enum { INPUTS = 300, OUTPUTS = 37 };
+    for (int f = 0; f < LENGTH(formats); f++) {
+        const enum weight_format format = formats[f];
+        struct arena arena;
+        uint64_t seed = 90;
+        unsigned char *coded[OUTPUTS];
+        size_t bytes;
+        arena_open(&arena);
+        assert_true(matrix_bytes(format, OUTPUTS, INPUTS, &bytes));
+        struct linear_args args = {.weight = arena_take(&arena, bytes), .in = arena_take(&arena, INPUTS * INPUTS * sizeof(float)),
+                                   .out = arena_take(&arena, INPUTS * OUTPUTS * sizeof(float)), .format = format,
+                                   .inputs = INPUTS, .outputs = OUTPUTS, .in_stride = INPUTS, .out_stride = OUTPUTS};
+        memset(at(args.weight), 0, bytes);
+        for (int o = 0; o < OUTPUTS; o++) {
+            coded[o] = coded_draw(format, INPUTS, 5, &seed);
+            if (format == FORMAT_MXFP4)                             /* the ends of the scales */
+                coded[o][16] = (unsigned char)(o % 3 == 0 ? 0 : o % 3 == 1 ? 252 : 1);
+            matrix_pack_coded(format, at(args.weight), INPUTS, o, 1, coded[o]);
+        }
+        memset(at(args.in), 0, INPUTS * INPUTS * sizeof(float));
+        for (int k = 0; k < INPUTS; k++)
+            ((float *)at(args.in))[k * INPUTS + k] = 1;
+        FOR_EACH_ISA(isa)
+            for (int rows = 1; rows <= 8; rows++)
+                for (int k = 0; k < INPUTS; k += rows) {
+                    struct linear_args some = args;
+                    some.rows = INPUTS - k < rows ? INPUTS - k : rows;
+                    some.in = buffer_part(args.in, (size_t)(k * INPUTS) * sizeof(float), (size_t)(some.rows * INPUTS) * sizeof(float));
+                    struct queue queue = queue_of(1);
+                    isa->ops.linear(&queue, &some);
+                    for (int i = 0; i < some.rows * OUTPUTS; i++) {
+                        float want = coded_weight(format, coded[i % OUTPUTS], INPUTS, k + i / OUTPUTS);
+                        if (((float *)at(args.out))[i] != want)
+                            fail_msg("%s %s, %d rows: [%d][%d] is %a, not %a", isa->name, format_name(format), rows, i % OUTPUTS,
+                                     k + i / OUTPUTS, (double)((float *)at(args.out))[i], (double)want);
+                    }
+                }
+        for (int o = 0; o < OUTPUTS; o++)
+            free(coded[o]);
+        arena_close(&arena);
+    }
+}
+
 /* Every code of every kind once, by hand. */
 static void codes_by_hand(void **state)
 {
@@ -238,11 +286,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_are_those_of_the_codes),
         cmocka_unit_test(experts_have_their_parts),
+        cmocka_unit_test(kernels_see_these_weights),
         cmocka_unit_test(codes_by_hand),
         cmocka_unit_test(what_is_no_number_is_refused),
         cmocka_unit_test(whole_blocks_fit),
         cmocka_unit_test(e4m3_rounds_to_nearest),
         cmocka_unit_test(floats_become_fp8_as_the_header_says),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, teams_open, teams_close);
 }

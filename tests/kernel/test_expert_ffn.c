@@ -2,7 +2,7 @@
 #include "tests/kernel/support.h"
 
 struct shape {
-    int rows, slots, experts, hidden, inner;
+    int rows, slots, experts, hidden, inner, down;      /* down: its format and 1; 0: as the others */
 };
 
 /* How rows come to their experts: one for all with weight 1, one for all with a weight each, or as drawn. */
@@ -38,9 +38,10 @@ static void draw_route(int32_t *expert, float *weight, const struct shape *s, ui
 /* For q8 and q4: exactly what the contract asks for. */
 static struct buffer scratch(struct arena *arena, const struct expert_ffn_args *a)
 {
-    size_t wide = (size_t)a->rows * (size_t)quantised_blocks(a->hidden);
+    size_t wide = format_quantised(a->format) ? (size_t)a->rows * (size_t)quantised_blocks(a->hidden) : 0;
     size_t deep = (size_t)a->rows * (size_t)a->slots * (size_t)quantised_blocks(a->inner_width);
-    if (!format_quantised(a->format))
+    deep = format_quantised(a->down_format) ? deep : 0;
+    if (wide == 0 && deep == 0)
         return (struct buffer){0, 0};
     return arena_take(arena, (wide > deep ? wide : deep) * sizeof(struct quantised));
 }
@@ -50,7 +51,7 @@ static void call_open(struct call *call, const struct shape *s, enum weight_form
     arena_open(&call->arena);
     size_t rows = (size_t)s->rows, places = rows * (size_t)s->slots;
     struct expert_ffn_args *a = &call->args;
-    *a = (struct expert_ffn_args){.format = format, .scale = s->inner % 2 ? 0.4f : 0, .rows = s->rows, .slots = s->slots, .experts = s->experts,
+    *a = (struct expert_ffn_args){.format = format, .down_format = s->down ? (enum weight_format)(s->down - 1) : format, .scale = s->inner % 2 ? 0.4f : 0, .rows = s->rows, .slots = s->slots, .experts = s->experts,
                                   .hidden = s->hidden, .inner_width = s->inner};
     a->in = draw_floats(&call->arena, rows * (size_t)s->hidden, 1, &seed);
     call->before = draw_floats(&call->arena, rows * (size_t)s->hidden, 1, &seed);
@@ -66,7 +67,7 @@ static void call_open(struct call *call, const struct shape *s, enum weight_form
     }
     a->table = arena_take(&call->arena, (size_t)s->experts * sizeof(uint64_t));
     for (int e = 0; e < s->experts; e++)
-        ((uint64_t *)at(a->table))[e] = draw_expert(&call->arena, format, s->hidden, s->inner, &seed).address;
+        ((uint64_t *)at(a->table))[e] = draw_mixed_expert(&call->arena, format, a->down_format, s->hidden, s->inner, &seed).address;
     a->inner = arena_take(&call->arena, places * (size_t)s->inner * sizeof(float));
     a->partial = arena_take(&call->arena, places * (size_t)s->hidden * sizeof(float));
     a->group = arena_take(&call->arena, ((size_t)s->experts + 1 + 2 * places) * sizeof(int32_t));
@@ -199,6 +200,31 @@ static void bits_of_a_row_depend_on_that_row_alone(void **state)
     }
 }
 
+/* Down in a format of its own. Where it is q8 or q4 and the others are not, a rounding of `inner` becomes a step of an integer. */
+static void down_has_a_format_of_its_own(void **state)
+{
+    (void)state;
+    static const enum weight_format pairs[][2] = {{FORMAT_Q4_K, FORMAT_Q6_K}, {FORMAT_Q4, FORMAT_Q6_K}, {FORMAT_Q8, FORMAT_BF16},
+                                                  {FORMAT_Q4, FORMAT_Q8}, {FORMAT_F16, FORMAT_MXFP4}, {FORMAT_FP8, FORMAT_Q8}};
+    for (int i = 0; i < LENGTH(pairs); i++) {
+        const bool exact = format_quantised(pairs[i][0]), step = !exact && format_quantised(pairs[i][1]);
+        struct call call;
+        call_open(&call, &(struct shape){9, 2, 4, 300, 100, (int)pairs[i][1] + 1}, pairs[i][0], ROUTED, (uint64_t)i);
+        run(&call, &ref_ops, queue_of_ref(&call.arena));
+        struct buffer expected = arena_copy(&call.arena, call.args.out), first = {0};
+        FOR_EACH_ISA(isa)
+            for (int threads = 1; threads <= 2; threads++) {
+                run(&call, &isa->ops, queue_of(threads));
+                assert_close("mixed", call.args.out, expected, exact && format_quantised(pairs[i][1]) ? TOLERANCE_EXACT
+                             : step ? (struct tolerance){0.02f, 0.02f} : TOLERANCE_EXPERT_FFN);
+                if (!first.address)
+                    first = arena_copy(&call.arena, call.args.out);
+                assert_true(same_bits(first, call.args.out));
+            }
+        arena_close(&call.arena);
+    }
+}
+
 static void hot_expert_and_threads_change_nothing(void **state)
 {
     (void)state;
@@ -242,6 +268,7 @@ int main(void)
         cmocka_unit_test(many_rows_agree_with_the_reference),
         cmocka_unit_test(dense_network_is_one_expert),
         cmocka_unit_test(bits_of_a_row_depend_on_that_row_alone),
+        cmocka_unit_test(down_has_a_format_of_its_own),
         cmocka_unit_test(hot_expert_and_threads_change_nothing),
         cmocka_unit_test(rows_without_experts_stay),
     };

@@ -378,6 +378,16 @@ static int read_made_coded(const struct checkpoint *cp, const struct source_tens
 static const struct source_coding MADE_FP8 = {"fp8", FORMAT_FP8, read_made, read_made_coded};
 static const struct source_coding MADE_Q4_K = {"q4_k", FORMAT_Q4_K, read_made, read_made_coded};
 
+/* Layer 0 has its down as it was, and v in q4_k, whose blocks are longer than its rows; layer 1 v in fp8. */
+static const struct source_coding *made_coding(const char *name, const struct source_coding *own)
+{
+    if (strstr(name, "experts."))
+        return strstr(name, "layers.0.") && strstr(name, "down_proj") ? own : &MADE_FP8;
+    if (strstr(name, "o_proj") || strstr(name, "layers.0.self_attn.v_proj"))
+        return &MADE_Q4_K;
+    return strstr(name, "layers.1.self_attn.v_proj") ? &MADE_FP8 : own;
+}
+
 static int convert_made(const char *source, const char *output, const struct convert_options *options, size_t *widened,
                         struct err *err)
 {
@@ -386,10 +396,7 @@ static int convert_made(const char *source, const char *output, const struct con
     err_clear(err);
     int rc = checkpoint_open(&cp, source, output, err);
     for (size_t i = 0; !rc && i < cp->tensor_count; i++)
-        if (strstr(cp->tensors[i].name, "experts."))
-            cp->tensors[i].coding = &MADE_FP8;
-        else if (strstr(cp->tensors[i].name, "o_proj") || strstr(cp->tensors[i].name, "layers.0.self_attn.v_proj"))
-            cp->tensors[i].coding = &MADE_Q4_K;
+        cp->tensors[i].coding = made_coding(cp->tensors[i].name, cp->tensors[i].coding);
     rc = rc || conversion_plan(&plan, cp, options, err);
     *widened = rc ? 0 : plan.widened;
     if (!rc && *widened)
@@ -410,7 +417,28 @@ static void coded_rows_are_kept_as_they_are(void **state)
     assert_int_equal(convert_made(source, output, &KEEP, &widened, &err), 0);
     assert_int_equal(widened, 1 + TINY_LAYERS);     /* qkv of layer 0 is mixed; rows of 24 are no Q4_K */
     assert_int_equal(model_open(&model, output, &err), 0);
-    assert_string_equal(model_identity(model)->dtype, "f32, experts fp8");
+    const struct tensor *v = tensor(model, "layers.1.attention.qkv"), *mixed = tensor(model, "layers.0.experts");
+    assert_true(v->mixed && v->format == FORMAT_BF16 && v->last_format == FORMAT_FP8);
+    assert_true(mixed->mixed && mixed->format == FORMAT_FP8 && mixed->last_format == FORMAT_BF16);
+    assert_true(tensor(model, "layers.0.attention.qkv")->last_format == FORMAT_F32);
+    check_rows(model, "layers.1.attention.qkv", 0, 24, "model.layers.1.self_attn.q_proj.weight");
+    check_rows(model, "layers.1.attention.qkv", 24, 8, "model.layers.1.self_attn.k_proj.weight");
+    for (int r = 0; r < 8; r++) {
+        struct source_tensor of = {.name = "model.layers.1.self_attn.v_proj.weight", .dims = {8, TINY_HIDDEN}, .dim_count = 2};
+        unsigned char *coded = made_row(FORMAT_FP8, &of, r);
+        const unsigned char *data = (const unsigned char *)model_data(model, v) + tensor_last_offset(v);
+        for (int k = 0; k < TINY_HIDDEN; k++)
+            assert_true(matrix_at(FORMAT_FP8, data, TINY_HIDDEN, r, k) == coded_weight(FORMAT_FP8, coded, TINY_HIDDEN, k));
+        free(coded);
+    }
+    for (int e = 0; e < TINY_EXPERTS; e++) {
+        const unsigned char *data = (const unsigned char *)model_data(model, mixed) + (size_t)e * mixed->stride;
+        char name[64];
+        snprintf(name, sizeof name, "model.layers.0.mlp.experts.%d.down_proj.weight", e);
+        for (int i = 0; i < TINY_HIDDEN * TINY_INNER; i++)
+            assert_true(matrix_at(FORMAT_BF16, data + tensor_last_offset(mixed), TINY_INNER, i / TINY_INNER, i % TINY_INNER) ==
+                        weights_value(name, (size_t)i));
+    }
     const struct tensor *t = tensor(model, "layers.1.experts"), *out = tensor(model, "layers.1.attention.out");
     const unsigned char *data = (const unsigned char *)model_data(model, t) + t->stride;
     struct source_tensor up = {.name = "model.layers.1.mlp.experts.1.up_proj.weight", .dims = {TINY_INNER, TINY_HIDDEN}, .dim_count = 2};

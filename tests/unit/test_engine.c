@@ -42,15 +42,20 @@ static void rig_close(struct rig *rig)
     model_close(&rig->model);
 }
 
-static const char *tiny_file(uint64_t seed, enum weight_format format, struct hparams *shape)
+static const char *tiny_mixed_file(uint64_t seed, enum weight_format format, enum weight_format last, struct hparams *shape)
 {
     static char path[64];
     struct chance chance = {seed};
     struct err err = {0};
     snprintf(path, sizeof path, "/tmp/moe-test-engine-%d.moe", (int)getpid());
     *shape = tiny_shape(&chance);
-    must(tiny_write(path, shape, format, seed, &err), &err);
+    must(tiny_write_mixed(path, shape, format, last, seed, &err), &err);
     return path;
+}
+
+static const char *tiny_file(uint64_t seed, enum weight_format format, struct hparams *shape)
+{
+    return tiny_mixed_file(seed, format, format, shape);
 }
 
 static void prompt(struct rig *rig, struct sequence *sequence, const int32_t *token, int count)
@@ -430,6 +435,34 @@ static void any_source_of_experts_gives_the_same(void **state)
     unlink(path);
 }
 
+/* The logits of a tree's nodes. */
+static float *tree_logits(const char *path, const char *device, const struct hparams *shape, uint64_t seed)
+{
+    struct chance chance = {seed};
+    struct random_tree tree = random_tree(&chance, shape->vocab);
+    float *got = calloc(NODES * (size_t)shape->vocab, sizeof *got);
+    struct rig rig;
+    struct forward out;
+    rig_open(&rig, path, device, NULL, 1, 64);
+    forward_tree(&rig, &tree, NULL, got, &out);
+    rig_close(&rig);
+    return got;
+}
+
+/* Frees both. */
+static void assert_near(float *got, float *want, const struct hparams *shape, float limit)
+{
+    for (size_t i = 0; i < NODES * (size_t)shape->vocab; i++)
+        assert_true(fabsf(got[i] - want[i]) < limit * (1 + fabsf(want[i])));
+    free(got);
+    free(want);
+}
+
+static void host_equals_ref(const char *path, const struct hparams *shape, uint64_t seed, float limit)
+{
+    assert_near(tree_logits(path, "host", shape, seed), tree_logits(path, "ref", shape, seed), shape, limit);
+}
+
 /* Host and ref compute the same function: they differ by rounding only. With quantised weights a rounding may become a step
  * of an activation's integer, 1/127 of the largest of its block. */
 static void host_agrees_with_ref(void **state)
@@ -438,24 +471,39 @@ static void host_agrees_with_ref(void **state)
     for (uint64_t seed = 300; seed < 300 + FORMAT_COUNT; seed++) {
         struct hparams shape;
         enum weight_format format = (enum weight_format)(seed % FORMAT_COUNT);
-        const float limit = format_quantised(format) ? 3e-2f : 1e-4f;
         const char *path = tiny_file(seed, format, &shape);
-        struct chance chance = {seed};
-        struct random_tree tree = random_tree(&chance, shape.vocab);
-        size_t floats = NODES * (size_t)shape.vocab;
-        float *got[2];
-        for (int i = 0; i < 2; i++) {
-            struct rig rig;
-            struct forward out;
-            got[i] = calloc(floats, sizeof **got);
-            rig_open(&rig, path, i ? "ref" : "host", NULL, 1, 64);
-            forward_tree(&rig, &tree, NULL, got[i], &out);
-            rig_close(&rig);
+        host_equals_ref(path, &shape, seed, format_quantised(format) ? 3e-2f : 1e-4f);
+        unlink(path);
+    }
+}
+
+/* v and down in formats of their own change neither promise. */
+static void last_parts_have_formats_of_their_own(void **state)
+{
+    static const enum weight_format pairs[][2] = {{FORMAT_Q4_K, FORMAT_Q6_K}, {FORMAT_FP8, FORMAT_BF16}, {FORMAT_Q4, FORMAT_Q8},
+                                                  {FORMAT_MXFP4, FORMAT_Q8}, {FORMAT_Q8, FORMAT_F32}};
+    static const char *const isas[] = {NULL, "avx2", "plain"};
+    (void)state;
+    for (uint64_t seed = 500; seed < 510; seed++) {
+        const enum weight_format *pair = pairs[seed % 5];
+        struct hparams shape;
+        struct rig rig;
+        const char *path = tiny_mixed_file(seed, pair[0], pair[1], &shape);
+        rig_open(&rig, path, "host", isas[seed % 3], 1 + (int)(seed % 2), 64);
+        for (int i = 0; i < model_tensor_count(rig.model); i++) {
+            const struct tensor *t = model_tensor_at(rig.model, i);
+            assert_int_equal(t->mixed, t->kind == TENSOR_EXPERTS || t->role == ROLE_QKV);
         }
-        for (size_t i = 0; i < floats; i++)
-            assert_true(fabsf(got[0][i] - got[1][i]) < limit * (1 + fabsf(got[1][i])));
-        free(got[0]);
-        free(got[1]);
+        tree_equals_paths(&rig, seed * 7);
+        rig_close(&rig);
+        host_equals_ref(path, &shape, seed, format_quantised(pair[0]) || format_quantised(pair[1]) ? 3e-2f : 1e-4f);
+        unlink(path);
+    }
+    for (uint64_t seed = 510; seed < 520; seed++) {         /* the same weights, but for bits 12 and on of some */
+        struct hparams shape;
+        float *mixed = tree_logits(tiny_mixed_file(seed, FORMAT_F32, FORMAT_F16, &shape), "host", &shape, seed);
+        const char *path = tiny_file(seed, FORMAT_F32, &shape);
+        assert_near(mixed, tree_logits(path, "host", &shape, seed), &shape, 2e-3f);
         unlink(path);
     }
 }
@@ -492,6 +540,7 @@ int main(void)
         cmocka_unit_test(budgets_bound_what_is_loaded),
         cmocka_unit_test(any_source_of_experts_gives_the_same),
         cmocka_unit_test(host_agrees_with_ref),
+        cmocka_unit_test(last_parts_have_formats_of_their_own),
         cmocka_unit_test(quantised_rows_have_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -290,6 +290,10 @@ static void contradictions_are_named(void **state)
     CHANGE(layout.tensors[4].bytes -= 128, "its blocks must have");
     CHANGE(layout.tensors[4].kind = TENSOR_VECTOR, "the hparams demand");
     CHANGE(layout.tensors[4].format = FORMAT_F16, "its blocks must have");
+    CHANGE((layout.tensors[0].mixed = true, layout.tensors[0].last_format = FORMAT_Q8), "format f32+q8 cannot be read here");
+    layout.tensors[0].mixed = false;
+    CHANGE((layout.tensors[4].mixed = true, layout.tensors[4].last_format = FORMAT_F32), "format f32+f32 cannot be read here");
+    CHANGE((layout.tensors[4].mixed = true, layout.tensors[4].last_format = FORMAT_Q8), "its blocks must have");
     facts.inflated_from = 20;
     refuse_index(&facts, &layout, end, "inflated_from 20");
     facts.inflated_from = 0;
@@ -349,7 +353,7 @@ static void inflating_adds_zeros_only(void **state)
     struct hparams tiny = shape;
     assert_int_equal(arch_read_text(WIDER, strlen(WIDER), 0, &shape, NULL), 0);
     static const enum weight_format formats[] = {FORMAT_F32, FORMAT_F16, FORMAT_BF16, FORMAT_FP8, FORMAT_Q8, FORMAT_Q4};
-    for (int f = 0; f < 5; f++) {
+    for (size_t f = 0; f < sizeof formats / sizeof *formats; f++) {
         struct err err = {0};
         write_model(unit_path(folder, "thin.moe"), 1, FORMAT_BF16, formats[f], 3);
         inflate(unit_path(folder, "thin.moe"), unit_path(folder, "wide.moe"), 45, 1);

@@ -120,11 +120,27 @@ static inline struct hparams tiny_shape(struct chance *chance)
 
 struct tiny_maker { uint64_t seed; };
 
-/* A coded row of weights of up to gain / sqrt(inputs); gain 0: of 2.5. */
-static inline unsigned char *tiny_coded(const struct tensor *t, int inputs, float gain, struct chance *chance)
+/* Puts one row of `inputs` weights of up to `size`, from floats of -1 .. 1 or as a coded row: into a matrix (part -1), or gate
+ * (0) or up (1) of an expert. */
+static inline void tiny_row(enum weight_format format, void *packed, int inputs, int part, int row, float size, float *room,
+                            struct chance *chance)
 {
+    if (format_from_floats(format)) {
+        for (int i = 0; i < inputs; i++)
+            room[i] = size * chance_signed(chance);
+        if (part < 0)
+            matrix_pack(format, packed, inputs, row, 1, room);
+        else
+            expert_pack_gate_up(format, packed, inputs, part, row, 1, room);
+        return;
+    }
     uint64_t seed = chance_bits(chance);
-    return coded_draw(t->format, inputs, gain != 0 ? gain / sqrtf((float)inputs) : 2.5f, &seed);
+    unsigned char *coded = coded_draw(format, inputs, size, &seed);
+    if (part < 0)
+        matrix_pack_coded(format, packed, inputs, row, 1, coded);
+    else
+        expert_pack_gate_up_coded(format, packed, inputs, part, row, 1, coded);
+    free(coded);
 }
 
 static inline int tiny_make(void *context, int member, struct block_job *job, struct err *err)
@@ -140,46 +156,30 @@ static inline int tiny_make(void *context, int member, struct block_job *job, st
     if (!row)
         return -1;
     bool norm = strstr(t->name, "norm") != NULL;
-    int down = t->kind == TENSOR_EXPERTS ? t->outputs : 0;      /* outputs: hidden, inputs: inner */
     if (t->kind == TENSOR_VECTOR) {
         for (int i = 0; i < t->outputs; i++)
             ((float *)job->packed)[i] = (norm ? 1.0f : 0.0f) + 0.3f * chance_signed(&chance);
     } else if (t->kind == TENSOR_MATRIX) {
-        for (int r = 0; r < t->outputs; r++) {
-            for (int i = 0; i < t->inputs; i++)
-                row[i] = 2.5f * chance_signed(&chance) / (strcmp(t->name, "embed") ? sqrtf((float)t->inputs) : 1.0f);
-            if (format_from_floats(t->format)) {
-                matrix_pack(t->format, job->packed, t->inputs, r, 1, row);
-            } else {
-                unsigned char *coded = tiny_coded(t, t->inputs, strcmp(t->name, "embed") ? 2.5f : 0, &chance);
-                matrix_pack_coded(t->format, job->packed, t->inputs, r, 1, coded);
-                free(coded);
-            }
-        }
+        float size = strcmp(t->name, "embed") ? 2.5f / sqrtf((float)t->inputs) : 2.5f;
+        int first = t->mixed ? t->outputs - t->last : t->outputs;
+        for (int r = 0; r < first; r++)
+            tiny_row(t->format, job->packed, t->inputs, -1, r, size, row, &chance);
+        for (int r = first; r < t->outputs; r++)
+            tiny_row(t->last_format, (char *)job->packed + tensor_last_offset(t), t->inputs, -1, r - first, size, row, &chance);
     } else {
-        for (int r = 0; r < 2 * t->inputs + down; r++) {
-            int width = r < 2 * t->inputs ? t->outputs : t->inputs;
-            for (int i = 0; i < width; i++)
-                row[i] = 3.0f * chance_signed(&chance) / sqrtf((float)width);
-            if (!format_from_floats(t->format)) {
-                unsigned char *coded = tiny_coded(t, width, 3, &chance);
-                if (r < 2 * t->inputs)
-                    expert_pack_gate_up_coded(t->format, job->packed, t->outputs, r % 2, r / 2, 1, coded);
-                else
-                    expert_pack_down_coded(t->format, job->packed, t->outputs, t->inputs, r - 2 * t->inputs, 1, coded);
-                free(coded);
-            } else if (r < 2 * t->inputs)
-                expert_pack_gate_up(t->format, job->packed, t->outputs, r % 2, r / 2, 1, row);
-            else
-                expert_pack_down(t->format, job->packed, t->outputs, t->inputs, r - 2 * t->inputs, 1, row);
-        }
+        for (int r = 0; r < 2 * t->inputs; r++)
+            tiny_row(t->format, job->packed, t->outputs, r % 2, r / 2, 3.0f / sqrtf((float)t->outputs), row, &chance);
+        for (int r = 0; r < t->outputs; r++)
+            tiny_row(tensor_last_format(t), (char *)job->packed + tensor_last_offset(t), t->inputs, -1, r,
+                     3.0f / sqrtf((float)t->inputs), row, &chance);
     }
     mem_free(&row);
     return 0;
 }
 
-/* Writes the model to `path`; 0 on success. */
-static inline int tiny_write(const char *path, const struct hparams *shape, enum weight_format format, uint64_t seed, struct err *err)
+/* Writes the model to `path`, v and down in a format of their own; 0 on success. */
+static inline int tiny_write_mixed(const char *path, const struct hparams *shape, enum weight_format format, enum weight_format last,
+                                   uint64_t seed, struct err *err)
 {
     struct model_facts facts = {.shape = *shape, .name = "tiny", .producer = "test", .synthetic = true, .seed = seed};
     struct layout layout = {0};
@@ -190,8 +190,12 @@ static inline int tiny_write(const char *path, const struct hparams *shape, enum
     if (hparams_check(shape, err) || layout_make(&layout, shape, err) || team_new(&team, 1, err))
         goto done;
     for (int i = 0; i < layout.count; i++)
-        if (layout.tensors[i].kind != TENSOR_VECTOR)
-            layout.tensors[i].format = format;
+        if (layout.tensors[i].kind != TENSOR_VECTOR) {
+            struct tensor *t = &layout.tensors[i];
+            t->format = format;
+            t->mixed = last != format && (t->kind == TENSOR_EXPERTS || t->last);
+            t->last_format = last;
+        }
     if (model_writer_open(&writer, path, &layout, err) ||
         model_writer_fill(writer, &(struct block_maker){tiny_make, &maker}, team, NULL, &facts.source, err))
         goto done;
@@ -201,6 +205,11 @@ done:
     layout_free(&layout);
     team_free(&team);
     return rc;
+}
+
+static inline int tiny_write(const char *path, const struct hparams *shape, enum weight_format format, uint64_t seed, struct err *err)
+{
+    return tiny_write_mixed(path, shape, format, format, seed, err);
 }
 
 #endif
