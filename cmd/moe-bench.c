@@ -1,12 +1,13 @@
 /* moe-bench: compare ways of decoding, on the same prompts, in one process.
  *
- * Reads:  a suite (run, identity), bench and decode streams (report)
+ * Reads:  a suite (run, identity), bench and decode streams (report); what bench-judge.h says
  * Writes: a bench stream (run); tables, Markdown, CSV or JSON lines (report, identity); a line or two (roofline)
- * Exit:   0 done, 1 outputs differ (identity), 2 trouble */
+ * Exit:   0 done, 1 outputs differ (identity) or the answer is no, 2 trouble, 125 cannot judge (compare) */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "cmd/bench-judge.h"
 #include "common/base/file.h"
 #include "common/bench/identity.h"
 #include "common/bench/roofline.h"
@@ -17,16 +18,6 @@
 #include "common/report/report.h"
 #include "common/report/summary.h"
 #include "common/stream/reader.h"
-
-static int write_whole(const char *path, const struct text *body, struct err *err)
-{
-    struct output *out = NULL;
-    if (output_open(&out, path, err) || output_write(out, body->data, body->length, err)) {
-        output_discard(&out);
-        return -1;
-    }
-    return output_commit(&out, err);
-}
 
 struct run_args {
     const char *suite, *output;
@@ -66,20 +57,6 @@ static const struct operand report_operands[] = { OPERAND_ANY("STREAM", struct r
 
 static const struct report_args report_defaults = { .output = "-" };
 
-static int gather(struct measurements *all, const struct strings *inputs, struct err *err)
-{
-    static const char *standard_input = "-";
-    const char *const *paths = inputs->count ? inputs->items : &standard_input;
-    for (int i = 0; i < (inputs->count ? inputs->count : 1); i++) {
-        struct reader *in = NULL;
-        int rc = reader_open(&in, paths[i], STREAM_ANY, NULL, err) || measurements_read(all, in, err) ? -1 : 0;
-        reader_close(&in);
-        if (rc)
-            return -1;
-    }
-    return measurements_arrange(all, err);
-}
-
 static int report(const void *arguments, const struct console *console, struct err *err)
 {
     const struct report_args *args = arguments;
@@ -91,8 +68,8 @@ static int report(const void *arguments, const struct console *console, struct e
     (void)console;
     if (args->text + args->markdown + args->csv + args->json > 1)
         return err_set(err, ERR_INPUT, "--text, --markdown, --csv and --json exclude each other; give one");
-    if (gather(&all, &args->inputs, err) || summary_make(&summary, &all, err) ||
-        report_write(&all, &summary, form, &body, err) || write_whole(args->output, &body, err))
+    if (bench_gather(&all, &args->inputs, err) || summary_make(&summary, &all, err) ||
+        report_write(&all, &summary, form, &body, err) || bench_write(args->output, &body, err))
         goto done;
     rc = 0;
 done:
@@ -157,25 +134,25 @@ static const struct operand identity_operands[] = { OPERAND_ONE("SUITE", struct 
 
 static const struct identity_args identity_defaults = { .output = "-" };
 
-static int compare(const void *arguments, const struct console *console, struct err *err)
+static int identity(const void *arguments, const struct console *console, struct err *err)
 {
     const struct identity_args *args = arguments;
     struct suite *suite = NULL;
-    struct identity *identity = NULL;
+    struct identity *found = NULL;
     struct text body = {0};
     int rc = -1;
     if (suite_read(&suite, args->suite, err))
         return -1;
     const struct identity_setup setup = { .suite = suite, .session = args->session, .force = args->force,
                                           .strict = args->strict, .console = console };
-    if (identity_run(&identity, &setup, err) ||
-        (args->json ? identity_json(&body, identity, err) : identity_text(&body, identity, err)) ||
-        write_whole(args->output, &body, err) || (!identity->agree && identity_refuse(identity, err)))
+    if (identity_run(&found, &setup, err) ||
+        (args->json ? identity_json(&body, found, err) : identity_text(&body, found, err)) ||
+        bench_write(args->output, &body, err) || (!found->agree && identity_refuse(found, err)))
         goto done;
     rc = 0;
 done:
     text_free(&body);
-    identity_free(&identity);
+    identity_free(&found);
     suite_free(&suite);
     return rc;
 }
@@ -210,7 +187,7 @@ static int roofline(const void *arguments, const struct console *console, struct
     if (roofline_make(&device, bytes, args->seconds, &measured, err))
         return -1;
     int rc = (args->json ? roofline_json(&body, &measured, bytes, err) : roofline_text(&body, &measured, bytes, err)) ||
-             write_whole("-", &body, err) ? -1 : 0;
+             bench_write("-", &body, err) ? -1 : 0;
     text_free(&body);
     return rc;
 }
@@ -222,9 +199,12 @@ static const struct subcommand subcommands[] = {
     { .name = "report", .summary = "say what streams show: speed, acceptance, experts, bytes, right answers",
       .options = report_options, .operands = report_operands, .args_bytes = sizeof(struct report_args),
       .defaults = &report_defaults, .run = report },
+    { .name = "compare", .summary = "say whether what was measured now is slower than before", .options = compare_options,
+      .operands = compare_operands, .args_bytes = sizeof(struct compare_args), .defaults = &compare_defaults,
+      .run = bench_compare },
     { .name = "identity", .summary = "say whether all settings of a suite give the same bytes", .options = identity_options,
       .operands = identity_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct identity_args),
-      .defaults = &identity_defaults, .run = compare },
+      .defaults = &identity_defaults, .run = identity },
     { .name = "roofline", .summary = "measure how fast memory can be read", .options = roofline_options,
       .args_bytes = sizeof(struct roofline_args), .defaults = &roofline_defaults, .run = roofline },
     { .run = NULL },

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,6 +59,26 @@ int number_float(const char *text, double least, double most, double *out, struc
         return err_set(err, ERR_INPUT, "'%s' is not a number", text);
     if (!(value >= least && value <= most) || value - value != 0)
         return err_set(err, ERR_INPUT, "%s is not between %g and %g", text, least, most);
+    *out = value;
+    return 0;
+}
+
+int number_share(const char *text, double *out, struct err *err)
+{
+    char digits[64];
+    size_t length = strlen(text);
+    bool percent = length > 0 && text[length - 1] == '%';
+    double value;
+    length -= percent;
+    if (!length || length >= sizeof digits)
+        return err_set(err, ERR_INPUT, "'%.80s' is not a share such as 2%% or 0.02", text);
+    memcpy(digits, text, length);
+    digits[length] = '\0';
+    if (number_float(digits, 0, percent ? 100 : 1, &value, err))
+        return -1;
+    value = percent ? value / 100 : value;
+    if (value >= 1)
+        return err_set(err, ERR_INPUT, "'%s' is the whole; give less", text);
     *out = value;
     return 0;
 }

@@ -154,7 +154,7 @@ static int judge(const struct command *command, int rc, struct err *err)
     }
     fflush(stdout);
     fprintf(stderr, "%s: %s\n", command->name, err->code ? err->text : "failed without saying why");
-    return err->code == ERR_ANSWER_NO ? 1 : 2;
+    return err->code == ERR_ANSWER_NO ? 1 : err->code == ERR_NO_ANSWER ? 125 : 2;
 }
 
 int cli_main(int argc, char **argv, const struct command *command)

@@ -1,6 +1,7 @@
 #include "common/report/stats.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -57,7 +58,8 @@ static double resampled(const struct stats_pair *pairs, size_t count, uint32_t r
     return ratio_of(&sum);
 }
 
-int stats_ratio(const struct stats_pair *pairs, size_t count, struct stats_ratio *out, struct err *err)
+static int ratio_between(const struct stats_pair *pairs, size_t count, uint32_t resamples, double tail, struct stats_ratio *out,
+                         struct err *err)
 {
     if (count > UINT32_MAX)
         return err_set(err, ERR_INPUT, "more prompts than can be resampled");
@@ -66,15 +68,71 @@ int stats_ratio(const struct stats_pair *pairs, size_t count, struct stats_ratio
         add(&sum, &pairs[i]);
     struct stats_ratio result = {.ratio = count ? ratio_of(&sum) : NAN, .low = NAN, .high = NAN};
     if (count > 1) {
-        double *ratios = mem_alloc(STATS_RESAMPLES, sizeof *ratios, err);
+        double *ratios = mem_alloc(resamples, sizeof *ratios, err);
         if (!ratios)
             return -1;
-        for (uint32_t s = 0; s < STATS_RESAMPLES; s++)
+        for (uint32_t s = 0; s < resamples; s++)
             ratios[s] = resampled(pairs, count, s);
-        result.low = stats_quantile(ratios, STATS_RESAMPLES, 0.025);
-        result.high = stats_quantile(ratios, STATS_RESAMPLES, 0.975);
+        result.low = stats_quantile(ratios, resamples, tail);
+        result.high = stats_quantile(ratios, resamples, 1 - tail);
         mem_free(&ratios);
     }
     *out = result;
     return 0;
+}
+
+int stats_ratio(const struct stats_pair *pairs, size_t count, struct stats_ratio *out, struct err *err)
+{
+    return ratio_between(pairs, count, STATS_RESAMPLES, 0.025, out, err);
+}
+
+/* P(|T| > t) of Student's distribution: the finite series for whole degrees of freedom, Abramowitz and Stegun 26.7.3, 26.7.4. */
+static double student_tails(double t, size_t freedom)
+{
+    double angle = atan(t / sqrt((double)freedom)), square = cos(angle) * cos(angle), term, sum;
+    bool odd = freedom % 2;
+    term = odd ? cos(angle) : 1;
+    sum = freedom == 1 ? 0 : term;
+    for (size_t k = odd ? 3 : 2; k < freedom; k += 2) {
+        term *= square * (double)(k - 1) / (double)k;
+        sum += term;
+    }
+    sum *= sin(angle);
+    return 1 - (odd ? 2 / acos(-1) * (angle + sum) : sum);
+}
+
+/* The tail at which a percentile interval of `count` values is as wide as it must be. */
+static double expanded_tail(size_t count, double error)
+{
+    enum { NORMAL_ENOUGH = 2000 };
+    double low = 0, high = 1e6;
+    size_t freedom = count - 1;
+    if (freedom > NORMAL_ENOUGH)
+        return error / 2;
+    for (int step = 0; step < 100; step++) {
+        double middle = (low + high) / 2;
+        if (student_tails(middle, freedom) > error)
+            low = middle;
+        else
+            high = middle;
+    }
+    return erfc(low * sqrt((double)count / (double)freedom) / sqrt(2)) / 2;
+}
+
+/* Prompts that take long weigh more: as many prompts of equal weight would tell as much. */
+static size_t effective_count(const struct stats_pair *pairs, size_t count)
+{
+    double sum = 0, squares = 0;
+    for (size_t i = 0; i < count; i++) {
+        sum += pairs[i].base_seconds;
+        squares += pairs[i].base_seconds * pairs[i].base_seconds;
+    }
+    double effective = floor(sum * sum / squares * (1 + 1e-12));
+    return effective < 2 ? 2 : (size_t)effective;
+}
+
+int stats_ratio_within(const struct stats_pair *pairs, size_t count, double error, struct stats_ratio *out, struct err *err)
+{
+    double tail = count > 1 ? expanded_tail(effective_count(pairs, count), error) : error / 2;
+    return ratio_between(pairs, count, STATS_FINE_RESAMPLES, tail, out, err);
 }

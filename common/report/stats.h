@@ -7,7 +7,13 @@
  * paired percentile bootstrap: STATS_RESAMPLES times, as many pairs as there are drawn with replacement, a prompt always
  * with both its sides, and the 2.5 % and 97.5 % quantiles of the resampled ratios. Draw d of resample s takes pair
  * floor(u count / 2^32), u being word d mod 4 of Philox4x32-10 with counter (d / 4, s, 0, 0) and key 0: the same data give
- * the same interval everywhere. One pair alone has no interval (NaN). */
+ * the same interval everywhere. One pair alone has no interval (NaN).
+ *
+ * Of few pairs a percentile interval is too narrow: it misses the truth more often than it says. Where something is decided
+ * by it, stats_ratio_within takes its quantiles at Phi(-sqrt(n / (n - 1)) t) and 1 minus that, t being the quantile of
+ * Student's distribution with n - 1 degrees of freedom that leaves error / 2 above it (Hesterberg 2015, What teachers should
+ * know about the bootstrap, arXiv 1411.5279: the expanded percentile interval), of STATS_FINE_RESAMPLES.
+ * n is the effective number of pairs, (sum w)^2 / sum w^2 with base_seconds for w, rounded down, 2 at least. */
 #ifndef MOE_REPORT_STATS_H
 #define MOE_REPORT_STATS_H
 
@@ -15,7 +21,7 @@
 
 #include "common/base/err.h"
 
-enum { STATS_RESAMPLES = 2000 };
+enum { STATS_RESAMPLES = 2000, STATS_FINE_RESAMPLES = 10000 };
 
 double stats_mean(const double *values, size_t count);
 double stats_quantile(double *values, size_t count, double share);      /* sorts the values in place */
@@ -29,5 +35,8 @@ struct stats_ratio {
 };
 
 int stats_ratio(const struct stats_pair *pairs, size_t count, struct stats_ratio *out, struct err *err);
+
+/* With an expanded interval that misses the truth with probability `error`, 0 < error < 1. */
+int stats_ratio_within(const struct stats_pair *pairs, size_t count, double error, struct stats_ratio *out, struct err *err);
 
 #endif

@@ -140,25 +140,44 @@ static const struct measured_sample *prompt_end(const struct work *work, const s
     return at;
 }
 
-static int compare_speed(const struct work *work, struct summary_row *row, struct err *err)
+/* Pairs are made of the prompts that ran under both; *tokens and *seconds are of all under the setting. */
+static int collect_pairs(const struct work *work, size_t *pairs, double *tokens, double *seconds, struct err *err)
 {
-    size_t pairs = 0;
-    double tokens = 0, seconds = 0;
-    struct stats_ratio ratio = {NAN, NAN, NAN};
+    *pairs = 0;
+    *tokens = *seconds = 0;
     for (const struct measured_sample *at = work->begin, *next; at < work->end; at = next) {
         struct stats_pair pair = {0};
         next = prompt_end(work, at);
         if (run_speed(work->all, find_run(at, next, work->setting), &pair.tokens, &pair.seconds, err))
             return -1;
-        tokens += pair.tokens;
-        seconds += pair.seconds;
+        *tokens += pair.tokens;
+        *seconds += pair.seconds;
         if (work->reference < 0 || pair.seconds <= 0)
             continue;
         if (run_speed(work->all, find_run(at, next, work->reference), &pair.base_tokens, &pair.base_seconds, err))
             return -1;
         if (pair.base_seconds > 0)
-            work->pairs[pairs++] = pair;
+            work->pairs[(*pairs)++] = pair;
     }
+    return 0;
+}
+
+int summary_pairs(const struct measurements *all, int setting, int reference, struct stats_pair *pairs, size_t *count,
+                  struct err *err)
+{
+    const struct work work = {.all = all, .begin = all->samples, .end = all->samples + all->sample_count, .setting = setting,
+                              .reference = reference, .pairs = pairs};
+    double tokens, seconds;
+    return collect_pairs(&work, count, &tokens, &seconds, err);
+}
+
+static int compare_speed(const struct work *work, struct summary_row *row, struct err *err)
+{
+    size_t pairs = 0;
+    double tokens = 0, seconds = 0;
+    struct stats_ratio ratio = {NAN, NAN, NAN};
+    if (collect_pairs(work, &pairs, &tokens, &seconds, err))
+        return -1;
     row->tokens_per_s = seconds > 0 ? tokens / seconds : NAN;
     if (stats_ratio(work->pairs, pairs, &ratio, err))
         return -1;

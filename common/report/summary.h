@@ -10,6 +10,7 @@
 
 #include "common/base/err.h"
 #include "common/report/measurements.h"
+#include "common/report/stats.h"
 
 enum { SUMMARY_POSITIONS = 64 };
 
@@ -47,5 +48,10 @@ struct summary {
 
 int summary_make(struct summary *out, const struct measurements *all, struct err *err);
 void summary_free(struct summary *summary);
+
+/* The prompts that ran under both settings, with tokens and seconds of iterations as in tokens_per_s, into pairs[count]:
+ * room for all->prompts. */
+int summary_pairs(const struct measurements *all, int setting, int reference, struct stats_pair *pairs, size_t *count,
+                  struct err *err);
 
 #endif

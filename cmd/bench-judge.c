@@ -1,0 +1,66 @@
+#include "cmd/bench-judge.h"
+
+#include "common/base/file.h"
+#include "common/cli/number.h"
+#include "common/report/compare.h"
+#include "common/stream/reader.h"
+
+int bench_write(const char *path, const struct text *body, struct err *err)
+{
+    struct output *out = NULL;
+    if (output_open(&out, path, err) || output_write(out, body->data, body->length, err)) {
+        output_discard(&out);
+        return -1;
+    }
+    return output_commit(&out, err);
+}
+
+int bench_gather(struct measurements *all, const struct strings *inputs, struct err *err)
+{
+    static const char *standard_input = "-";
+    const char *const *paths = inputs->count ? inputs->items : &standard_input;
+    for (int i = 0; i < (inputs->count ? inputs->count : 1); i++) {
+        struct reader *in = NULL;
+        int rc = reader_open(&in, paths[i], STREAM_ANY, NULL, err) || measurements_read(all, in, err) ? -1 : 0;
+        reader_close(&in);
+        if (rc)
+            return -1;
+    }
+    return measurements_arrange(all, err);
+}
+
+const struct opt compare_options[] = {
+    OPT_STRING(0, "limit", struct compare_args, limit, "SHARE", "be content when it is at most so much slower"),
+    OPT_FLAG(0, "json", struct compare_args, json, "write JSON lines with all figures"),
+    OPT_OUTPUT('o', "output", struct compare_args, output, "write to FILE, not standard output"),
+    OPT_END };
+
+const struct operand compare_operands[] = {
+    OPERAND_ONE("BASE", struct compare_args, base), OPERAND_ONE("NOW", struct compare_args, now), OPERAND_END };
+
+const struct compare_args compare_defaults = { .limit = "2%", .output = "-" };
+
+int bench_compare(const void *arguments, const struct console *console, struct err *err)
+{
+    const struct compare_args *args = arguments;
+    const char *paths[] = { args->base, args->now };
+    const struct strings inputs = { paths, 2 };
+    struct measurements all = {0};
+    struct comparison comparison = {0};
+    struct text body = {0};
+    double limit;
+    int rc = -1;
+    (void)console;
+    if (number_share(args->limit, &limit, err))
+        return err_at(err, "--limit");
+    if (bench_gather(&all, &inputs, err) || comparison_make(&comparison, &all, limit, err) ||
+        (args->json ? comparison_json(&body, &all, &comparison, err) : comparison_text(&body, &all, &comparison, err)) ||
+        bench_write(args->output, &body, err) || comparison_answer(&all, &comparison, err))
+        goto done;
+    rc = 0;
+done:
+    text_free(&body);
+    comparison_free(&comparison);
+    measurements_free(&all);
+    return rc;
+}

@@ -1,0 +1,30 @@
+/* moe-bench's subcommands that judge what was measured, from saved streams and without a model.
+ *
+ * Reads:  two bench or decode streams (compare)
+ * Writes: a table or JSON lines
+ * Exit:   0 it holds, 1 the answer is no, 2 trouble, 125 cannot judge */
+#ifndef MOE_CMD_BENCH_JUDGE_H
+#define MOE_CMD_BENCH_JUDGE_H
+
+#include <stdbool.h>
+
+#include "common/base/text.h"
+#include "common/cli/command.h"
+#include "common/report/measurements.h"
+
+struct compare_args {
+    const char *base, *now, *limit, *output;
+    bool json;
+};
+extern const struct opt compare_options[];
+extern const struct operand compare_operands[];
+extern const struct compare_args compare_defaults;
+int bench_compare(const void *arguments, const struct console *console, struct err *err);
+
+/* Streams into measurements, arranged; no path at all: standard input. */
+int bench_gather(struct measurements *all, const struct strings *inputs, struct err *err);
+
+/* A file of this text, whole or not at all. */
+int bench_write(const char *path, const struct text *body, struct err *err);
+
+#endif

@@ -1,0 +1,233 @@
+#include "common/report/compare.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "common/base/json.h"
+#include "common/base/mem.h"
+#include "common/report/summary.h"
+#include "common/report/table.h"
+
+static const char *const verdicts[] = {"holds", "slower", "unclear"};
+
+enum compare_verdict compare_judge(const struct stats_ratio *ratio, double high_together, size_t prompts, double limit)
+{
+    if (prompts < COMPARE_PROMPTS)
+        return COMPARE_UNCLEAR;
+    if (ratio->low >= 1 - limit)
+        return COMPARE_HOLDS;
+    return high_together < 1 - limit ? COMPARE_SLOWER : COMPARE_UNCLEAR;
+}
+
+static int settings_of(const struct measurements *all, int stream)
+{
+    int count = 0;
+    for (size_t i = 0; i < all->setting_count; i++)
+        count += all->settings[i].stream == stream;
+    return count;
+}
+
+/* The second stream's setting that pairs with this one of the first; -1: none. */
+static int partner_of(const struct measurements *all, size_t base)
+{
+    bool lone = settings_of(all, 0) == 1 && settings_of(all, 1) == 1;
+    for (size_t i = 0; i < all->setting_count; i++)
+        if (all->settings[i].stream == 1 && (lone || !strcmp(all->settings[i].name, all->settings[base].name)))
+            return (int)i;
+    return -1;
+}
+
+static int pair_settings(struct comparison *out, const struct measurements *all, struct err *err)
+{
+    for (size_t i = 0; i < all->setting_count; i++) {
+        int partner = all->settings[i].stream == 0 ? partner_of(all, i) : -1;
+        if (partner < 0)
+            continue;
+        if (mem_grow(&out->rows, &out->room, out->count + 1, sizeof *out->rows, err))
+            return -1;
+        out->rows[out->count++] = (struct compare_row){.base = (int)i, .now = partner};
+    }
+    out->alone = (int)all->setting_count - 2 * (int)out->count;
+    return 0;
+}
+
+static int fill_row(struct compare_row *row, const struct measurements *all, struct stats_pair *pairs, size_t together,
+                    double limit, struct err *err)
+{
+    struct stats_ratio wide;
+    struct stats_pair sum = {0};
+    if (summary_pairs(all, row->now, row->base, pairs, &row->prompts, err) ||
+        stats_ratio_within(pairs, row->prompts, 0.05, &row->ratio, err) ||
+        stats_ratio_within(pairs, row->prompts, 0.05 / (double)together, &wide, err))
+        return -1;
+    for (size_t i = 0; i < row->prompts; i++) {
+        sum.tokens += pairs[i].tokens;
+        sum.seconds += pairs[i].seconds;
+        sum.base_tokens += pairs[i].base_tokens;
+        sum.base_seconds += pairs[i].base_seconds;
+    }
+    row->tokens_per_s = row->prompts ? sum.tokens / sum.seconds : NAN;
+    row->base_tokens_per_s = row->prompts ? sum.base_tokens / sum.base_seconds : NAN;
+    row->high_together = wide.high;
+    row->verdict = compare_judge(&row->ratio, row->high_together, row->prompts, limit);
+    return 0;
+}
+
+int comparison_make(struct comparison *out, const struct measurements *all, double limit, struct err *err)
+{
+    struct comparison made = {.limit = limit, .verdict = COMPARE_UNCLEAR};
+    struct stats_pair *pairs = NULL;
+    size_t holds = 0;
+    int rc = -1;
+    if (all->stream_count != 2)
+        return err_set(err, ERR_INPUT, "%zu streams; give two, what was measured before and what was measured now",
+                       all->stream_count);
+    if (pair_settings(&made, all, err) || !(pairs = mem_alloc((size_t)all->prompts, sizeof *pairs, err)))
+        goto done;
+    for (size_t i = 0; i < made.count; i++) {
+        if (fill_row(&made.rows[i], all, pairs, made.count, limit, err))
+            goto done;
+        holds += made.rows[i].verdict == COMPARE_HOLDS;
+        if (made.rows[i].verdict == COMPARE_SLOWER)
+            made.verdict = COMPARE_SLOWER;
+    }
+    if (made.count && holds == made.count)
+        made.verdict = COMPARE_HOLDS;
+    *out = made;
+    made = (struct comparison){0};
+    rc = 0;
+done:
+    mem_free(&pairs);
+    comparison_free(&made);
+    return rc;
+}
+
+void comparison_free(struct comparison *comparison)
+{
+    mem_free(&comparison->rows);
+    *comparison = (struct comparison){0};
+}
+
+static int number_cell(struct table *table, double value, int decimals, struct err *err)
+{
+    return isnan(value) ? table_cell(table, err, "%s", "") : table_cell(table, err, "%.*f", decimals, value);
+}
+
+static int row_cells(struct table *table, const struct measurements *all, const struct compare_row *row, struct err *err)
+{
+    if (table_cell(table, err, "%s", all->settings[row->base].name) || table_cell(table, err, "%zu", row->prompts) ||
+        number_cell(table, row->base_tokens_per_s, 1, err) || number_cell(table, row->tokens_per_s, 1, err) ||
+        number_cell(table, row->ratio.ratio, 3, err))
+        return -1;
+    if (isnan(row->ratio.low) ? table_cell(table, err, "%s", "")
+                              : table_cell(table, err, "%.3f-%.3f", row->ratio.low, row->ratio.high))
+        return -1;
+    return table_cell(table, err, "%s", verdicts[row->verdict]);
+}
+
+/* What makes the two hard to compare. */
+static int put_differences(struct text *out, const struct measurements *all, const struct comparison *comparison,
+                           struct err *err)
+{
+    const struct measured_stream *base = &all->streams[0], *now = &all->streams[1];
+    double before = fmax(base->read_bandwidth[0], base->read_bandwidth[1]);
+    double after = fmax(now->read_bandwidth[0], now->read_bandwidth[1]);
+    if (base->device && now->device &&
+        (strcmp(base->device, now->device) || strcmp(base->isa, now->isa) || base->threads != now->threads) &&
+        text_printf(out, err, "the machines differ: %s %s with %d threads before, %s %s with %d now\n", base->device, base->isa,
+                    base->threads, now->device, now->isa, now->threads))
+        return -1;
+    if (fabs(after / before - 1) > fmax(comparison->limit, 0.02) &&
+        text_printf(out, err, "memory read %.1f GB/s before and %.1f now: the machine itself has changed\n", 1e-9 * before,
+                    1e-9 * after))
+        return -1;
+    for (size_t i = 0; i < comparison->count; i++) {
+        const struct compare_row *row = &comparison->rows[i];
+        if (strcmp(all->settings[row->base].options, all->settings[row->now].options) &&
+            text_printf(out, err, "%s: the options differ: %s before, %s now\n", all->settings[row->base].name,
+                        all->settings[row->base].options, all->settings[row->now].options))
+            return -1;
+    }
+    return comparison->alone ? text_printf(out, err, "%d setting%s only one of the two\n", comparison->alone,
+                                           comparison->alone == 1 ? " is in" : "s are in") : 0;
+}
+
+/* Names come from streams; they must not move a terminal's cursor. */
+static void make_printable(struct text *out)
+{
+    for (size_t i = 0; i < out->length; i++)
+        if (((unsigned char)out->data[i] < ' ' && out->data[i] != '\n') || out->data[i] == 0x7f)
+            out->data[i] = '?';
+}
+
+int comparison_text(struct text *out, const struct measurements *all, const struct comparison *comparison, struct err *err)
+{
+    static const char *const titles[] = {"setting", "prompts", "before", "now", "ratio", "95 %", "verdict"};
+    struct table table;
+    int rc = -1;
+    table_start(&table, titles, "lrrrrrl");
+    for (size_t i = 0; i < comparison->count; i++)
+        if (row_cells(&table, all, &comparison->rows[i], err))
+            goto done;
+    if (table_write(&table, TABLE_TEXT, out, err) || put_differences(out, all, comparison, err))
+        goto done;
+    make_printable(out);
+    rc = text_printf(out, err, "before, now: tokens a second; ratio: now over before; limit: %.4g %%\n", 100 * comparison->limit);
+done:
+    table_free(&table);
+    return rc;
+}
+
+static json_t *number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
+
+/* Takes the object over. */
+static int put_line(struct text *out, json_t *object, struct err *err)
+{
+    char *line = object ? json_text(object, JSON_COMPACT | JSON_PRESERVE_ORDER, err) : NULL;
+    int rc = line ? text_printf(out, err, "%s\n", line) : err_memory(err);
+    free(line);
+    json_decref(object);
+    return rc;
+}
+
+int comparison_json(struct text *out, const struct measurements *all, const struct comparison *comparison, struct err *err)
+{
+    for (size_t i = 0; i < comparison->count; i++) {
+        const struct compare_row *row = &comparison->rows[i];
+        json_t *object = json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:s}", "type", "row", "setting",
+                                   all->settings[row->base].name, "prompts", (json_int_t)row->prompts, "base_tokens_per_s",
+                                   number(row->base_tokens_per_s), "tokens_per_s", number(row->tokens_per_s), "ratio",
+                                   number(row->ratio.ratio), "ratio_low", number(row->ratio.low), "ratio_high",
+                                   number(row->ratio.high), "ratio_high_together", number(row->high_together), "verdict",
+                                   verdicts[row->verdict]);
+        if (put_line(out, object, err))
+            return -1;
+    }
+    return put_line(out, json_pack("{s:s, s:s, s:f, s:i, s:i}", "type", "verdict", "verdict", verdicts[comparison->verdict],
+                                   "limit", comparison->limit, "settings", (int)comparison->count, "alone",
+                                   comparison->alone), err);
+}
+
+int comparison_answer(const struct measurements *all, const struct comparison *comparison, struct err *err)
+{
+    size_t most = 0;
+    if (comparison->verdict == COMPARE_HOLDS)
+        return 0;
+    if (!comparison->count)
+        return err_set(err, ERR_NO_ANSWER, "the streams have no setting in common, so nothing can be judged");
+    for (size_t i = 0; i < comparison->count; i++) {
+        const struct compare_row *row = &comparison->rows[i];
+        most = row->prompts > most ? row->prompts : most;
+        if (comparison->verdict == COMPARE_SLOWER && row->verdict == COMPARE_SLOWER)
+            return err_set(err, ERR_ANSWER_NO, "setting '%s' is slower: %.3f of the speed before, at most %.3f",
+                           all->settings[row->base].name, row->ratio.ratio, row->high_together);
+    }
+    if (most < COMPARE_PROMPTS)
+        return err_set(err, ERR_NO_ANSWER, "settings have at most %zu prompts in common; it takes %d to judge", most,
+                       COMPARE_PROMPTS);
+    return err_set(err, ERR_NO_ANSWER, "too noisy to say whether the speed holds within %.4g %%; take more prompts or "
+                   "repetitions, or a quieter machine", 100 * comparison->limit);
+}

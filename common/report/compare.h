@@ -1,0 +1,59 @@
+/* Is what was measured now slower than what was measured before? Two streams, paired by setting and prompt.
+ *
+ * Settings are paired by name; a stream with one setting each pairs with the other, whatever the names. Of a pair of settings
+ * the ratio is tokens a second now over before, on the prompts they have in common (summary.h). It is decided by expanded
+ * intervals (stats.h):
+ *
+ *   holds     the lower end of the 95 % interval is not below 1 - limit: it is not slower by more than the limit
+ *   slower    the upper end of the interval of all settings together is below 1 - limit. With n settings each interval
+ *             has an error of 5 % / n, so that a suite of many does not cry wolf more often than one of few
+ *   unclear   neither; or fewer than COMPARE_PROMPTS prompts in common
+ *
+ * Altogether it is slower when one setting is, holds when all do, and is unclear otherwise. Two streams of different machines
+ * are compared all the same: what differs is said. */
+#ifndef MOE_REPORT_COMPARE_H
+#define MOE_REPORT_COMPARE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "common/base/err.h"
+#include "common/base/text.h"
+#include "common/report/measurements.h"
+#include "common/report/stats.h"
+
+enum { COMPARE_PROMPTS = 6 };
+
+enum compare_verdict { COMPARE_HOLDS, COMPARE_SLOWER, COMPARE_UNCLEAR };
+
+struct compare_row {
+    int base, now;                      /* of measurements.settings */
+    size_t prompts;                     /* in common */
+    double base_tokens_per_s, tokens_per_s;
+    struct stats_ratio ratio;           /* with the 95 % interval */
+    double high_together;               /* upper end of the interval of all settings together */
+    int verdict;                        /* enum compare_verdict */
+};
+
+struct comparison {
+    double limit;
+    struct compare_row *rows;           /* in the order of the first stream */
+    size_t count, room;
+    int alone;                          /* settings that only one of the streams has */
+    int verdict;                        /* enum compare_verdict; with no row it is unclear */
+};
+
+/* The base's verdict, from its interval and those of all settings together. */
+enum compare_verdict compare_judge(const struct stats_ratio *ratio, double high_together, size_t prompts, double limit);
+
+/* `all` holds two streams, the base first, arranged. 0 <= limit < 1. */
+int comparison_make(struct comparison *out, const struct measurements *all, double limit, struct err *err);
+void comparison_free(struct comparison *comparison);            /* and back to {0} */
+
+int comparison_text(struct text *out, const struct measurements *all, const struct comparison *comparison, struct err *err);
+int comparison_json(struct text *out, const struct measurements *all, const struct comparison *comparison, struct err *err);
+
+/* 0 when it holds; otherwise err is set to the answer: no, or that there is none. */
+int comparison_answer(const struct measurements *all, const struct comparison *comparison, struct err *err);
+
+#endif

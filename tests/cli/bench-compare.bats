@@ -1,0 +1,98 @@
+#!/usr/bin/env bats
+# moe-bench compare: is what was measured now slower than before?
+
+load common
+
+setup_file() {
+    load common
+    export WORK="$BATS_FILE_TMPDIR"
+    cp "$MOE_POCKET" "$WORK/pocket.moe"
+    for task in math code extract; do
+        grep "\"task\": \"$task\"" "$MOE_MODELS/pocket/heldout.jsonl" | head -n 3
+    done > "$WORK/prompts.jsonl"
+    cd "$WORK"
+    cat > ci.json <<'SUITE'
+{
+  "model": "pocket.moe", "prompts": "prompts.jsonl", "settings": [{"name": "none"}, {"name": "K2", "draft": "ngram", "draft-length": 2}],
+  "options": {"max-tokens": 4}, "measure-seconds": 0.02
+}
+SUITE
+    moe-bench run -q ci.json -o base.moes
+    moe-bench run -q --device ref ci.json -o slow.moes       # the reference kernels are many times slower
+    sed 's/"none"/"other"/; s/"K2"/"K3"/' ci.json > names.json
+    moe-bench run -q names.json -o names.moes
+    sed 's/"settings"/"limits": {"prompts": 3}, "settings"/' ci.json > few.json
+    moe-bench run -q few.json -o few.moes
+}
+
+setup() { cd "$WORK"; }
+
+@test "a stream is not slower than itself" {
+    run moe-bench compare --limit 0 base.moes base.moes
+    [ "$status" = 0 ]
+    [[ "$output" == *"K2 "*" 9 "*"1.000  1.000-1.000  holds"* ]]
+}
+
+@test "what is slower is told from what is faster" {
+    run moe-bench compare --limit 2% base.moes slow.moes
+    [ "$status" = 1 ]
+    [[ "$output" == *"the machines differ: host "*" before, ref "* ]]
+    [[ "${lines[-1]}" == "moe-bench: setting 'none' is slower: 0."* ]]
+    run moe-bench compare slow.moes base.moes
+    [ "$status" = 0 ]
+}
+
+@test "the pipeline runs as written" {
+    run bash -c 'moe-bench run -q ci.json -o now.moes && moe-bench compare --limit 90% base.moes now.moes'
+    [ "$status" = 0 ]
+}
+
+@test "what cannot be judged is not judged" {
+    run moe-bench compare base.moes names.moes
+    [ "$status" = 125 ]
+    [[ "${lines[-1]}" == "moe-bench: the streams have no setting in common"* ]]
+    [[ "$output" == *"4 settings are in only one of the two"* ]]
+    run moe-bench compare base.moes few.moes
+    [ "$status" = 125 ]
+    [[ "${lines[-1]}" == *"at most 3 prompts in common; it takes 6"* ]]
+}
+
+@test "JSON has every figure, and they are those of the streams" {
+    moe-bench compare --json base.moes slow.moes > compare.jsonl || [ $? = 1 ]
+    jq -se '.[-1] | .type == "verdict" and .verdict == "slower" and .limit == 0.02 and .settings == 2' compare.jsonl
+    speed() {
+        moe-view --json "$1" | jq -c 'select(.type == "sample" or .type == "iter")' | jq -s '
+            (map(select(.type == "sample" and .setting == 0) | .sequence)) as $mine |
+            map(select(.type == "iter" and (.sequence as $s | $mine | index($s)))) |
+            (map(.emitted) | add) / (map(.draft_us + .verify_us + .accept_us + .other_us) | add) * 1e6'
+    }
+    jq -se --argjson before "$(speed base.moes)" --argjson now "$(speed slow.moes)" '
+        def near($a; $b): (($a - $b) | if . < 0 then -. else . end) < 1e-9 * $b;
+        .[0] | near(.base_tokens_per_s; $before) and near(.tokens_per_s; $now) and near(.ratio; $now / $before) and
+        .ratio_low <= .ratio and .ratio <= .ratio_high and .ratio_high <= .ratio_high_together' compare.jsonl
+}
+
+@test "single decode streams are one pair of settings" {
+    moe-decode -q -m pocket.moe -n 4 prompts.jsonl --stream one.moes > /dev/null
+    run moe-bench compare one.moes one.moes
+    [ "$status" = 0 ]
+    cp one.moes two.moes
+    run moe-bench compare one.moes two.moes
+    [ "$status" = 0 ]
+}
+
+@test "what is wrong is said in one line" {
+    for limit in x 2x% -1% 100% 1 ""; do
+        run moe-bench compare --limit="$limit" base.moes base.moes
+        assert_trouble moe-bench
+        [[ $output == *"--limit"* ]]
+    done
+    run moe-bench compare base.moes
+    assert_trouble moe-bench
+    run moe-bench compare base.moes none.moes
+    assert_trouble moe-bench
+    head -c 3000 base.moes > cut.moes
+    run moe-bench compare base.moes cut.moes
+    assert_trouble moe-bench
+    [[ $output == *"cut.moes"* ]]
+}
