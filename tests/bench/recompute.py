@@ -40,11 +40,23 @@ def resamples(count, made={}):
     return made[count]
 
 
-def levels(parents):
+def depths(parents):
     depth = []
     for parent in parents:
         depth.append(0 if parent < 0 else depth[parent] + 1)
-    return max(depth)
+    return depth
+
+
+def levels(parents):
+    return max(depths(parents))
+
+
+def trials(iters):
+    """(position, bound, kept) of each drafted token whose bound was recorded."""
+    for i in iters:
+        for depth, bound in zip(depths(i["node_parents"]), i.get("overlap", ())):
+            if not math.isnan(bound):
+                yield depth, float(bound), depth <= i["accepted"]
 
 
 class Sample:
@@ -126,6 +138,15 @@ def figures(settings, samples, bandwidth, number, task):
         row["acceptance_rate"] = row["accepted_tokens"] / row["draft_tokens"]
     deepest = max(levels(i["node_parents"]) for i in iters)
     row["accepted_per_pos"] = [sum(i["accepted"] > p for i in iters) / row["drafts"] for p in range(deepest)]
+    tried = list(trials(iters))
+    row["trials"] = len(tried)
+    if tried:
+        row["trials_kept"] = np.mean([k for _, _, k in tried])
+        row["bound"] = np.mean([b for _, b, _ in tried])
+        row["bound_common_noise"] = np.mean([b / (2 - b) for _, b, _ in tried])
+        for key, which in ("kept_per_pos", 2), ("bound_per_pos", 1):
+            at = [[t[which] for t in tried if t[0] == p + 1] for p in range(deepest)]
+            row[key] = [float(np.mean(values)) if values else None for values in at]
     row["tokens_per_step"] = row["tokens"] / row["steps"]
     spread(row, "ttft_ms", [1e-3 * s.begin["prefill_us"] for s in mine])
     spread(row, "tpot_ms", [1e-3 * sum(s.us()) / s.emitted() for s in mine if s.emitted()])

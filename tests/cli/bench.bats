@@ -18,7 +18,7 @@ setup_file() {
   "model": "pocket.moe", "prompts": ["prompts.jsonl"],
   "settings": [
     {"name": "none"},
-    {"name": "K4", "draft": "ngram", "draft-length": 4},
+    {"name": "K4", "draft": "ngram", "draft-length": 4, "overlap": true},
     {"name": "B8", "draft": "ngram", "draft-length": 2, "budget": 8, "rank": "rank.moes"}
   ],
   "options": {"max-tokens": 24},
