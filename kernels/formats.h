@@ -94,6 +94,9 @@ bool format_fits(enum weight_format format, int64_t inputs);
 /* Bytes of a coded row, of inputs that fit; the last block counts whole if they do not. */
 size_t format_coded_bytes(enum weight_format format, int inputs);
 
+/* The weights of a coded row: for those who want another format. */
+void format_coded_values(enum weight_format format, int inputs, const void *row, float *values);
+
 /* The first input of a coded row whose weight is not a finite number, or may not be (that of its block); -1: none. */
 int format_coded_check(enum weight_format format, int inputs, const void *row);
 

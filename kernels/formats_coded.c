@@ -26,13 +26,6 @@ static uint32_t get32(const unsigned char *at)
 
 static float get_float(const unsigned char *at) { return float_from_bits(get32(at)); }
 
-/* Adds bits to a dword of a unit, which starts out as zeros. */
-static void or32(unsigned char *at, uint32_t bits)
-{
-    uint32_t value = get32(at) | bits;
-    memcpy(at, &value, sizeof value);
-}
-
 static int blocks_of(int inputs, int block) { return inputs / block + (inputs % block != 0); }
 
 /* Inputs and bytes of one block of a coded row; fp8 has no blocks. */
@@ -106,12 +99,11 @@ int format_coded_check(enum weight_format format, int inputs, const void *row)
 static void put_fp8(unsigned char *unit, int output, int inputs, const unsigned char *row)
 {
     const unsigned char *code = row + blocks_of(inputs, FP8_BLOCK_INPUTS) * 4;
-    for (int k = 0; k < inputs; k++) {
-        unsigned char *block = unit + (size_t)(k / FP8_BLOCK_INPUTS) * FP8_BLOCK_BYTES;
-        int i = k % FP8_BLOCK_INPUTS;
-        if (i == 0)
-            memcpy(block + output * 4, row + k / FP8_BLOCK_INPUTS * 4, 4);
-        block[FP8_CODES + i / 2 * FP8_PAIR_BYTES + output * 2 + i % 2] = code[k];
+    for (int k = 0; k < inputs; k += FP8_BLOCK_INPUTS, unit += FP8_BLOCK_BYTES) {
+        const int count = inputs - k < FP8_BLOCK_INPUTS ? inputs - k : FP8_BLOCK_INPUTS;
+        memcpy(unit + output * 4, row + k / FP8_BLOCK_INPUTS * 4, 4);
+        for (int i = 0; i < count; i++)
+            unit[FP8_CODES + i / 2 * FP8_PAIR_BYTES + output * 2 + i % 2] = code[k + i];
     }
 }
 
@@ -129,17 +121,24 @@ void coded_put_floats(unsigned char *unit, int output, int inputs, const float *
     }
 }
 
-/* The 4 bits of an input, in groups of 8 inputs from `groups` on. */
-static void put_nibble(unsigned char *groups, int output, int input, unsigned nibble)
-{
-    or32(groups + input / GROUP_INPUTS * GROUP_BYTES + output * 4, (uint32_t)nibble << input % GROUP_INPUTS * 4);
-}
-
+/* A coded block has the 8 inputs of a group in 4 bytes, in their order. */
 static void put_mxfp4(unsigned char *pair, int output, int half, const unsigned char *block)
 {
+    const int groups = BLOCK_INPUTS / GROUP_INPUTS;
     pair[half * UNIT_OUTPUTS + output] = block[16];
-    for (int i = 0; i < BLOCK_INPUTS; i++)
-        put_nibble(pair + MXFP4_GROUPS, output, half * BLOCK_INPUTS + i, block[i / 2] >> i % 2 * 4 & 15u);
+    for (int g = 0; g < groups; g++)
+        memcpy(pair + MXFP4_GROUPS + (half * groups + g) * GROUP_BYTES + output * 4, block + 4 * g, 4);
+}
+
+/* The lower halves of 8 bytes side by side. */
+static uint32_t halves_of(const unsigned char *bytes, int shift)
+{
+    uint64_t x;
+    memcpy(&x, bytes, sizeof x);
+    x = x >> shift & 0x0f0f0f0f0f0f0f0fu;
+    x = (x | x >> 4) & 0x00ff00ff00ff00ffu;
+    x = (x | x >> 8) & 0x0000ffff0000ffffu;
+    return (uint32_t)(x | x >> 16);
 }
 
 static void put_q4_k(unsigned char *packed, int output, const unsigned char *block)
@@ -148,44 +147,55 @@ static void put_q4_k(unsigned char *packed, int output, const unsigned char *blo
     memcpy(packed + Q4_K_MINIMA + output * 2, block + 2, 2);
     for (int i = 0; i < 3; i++)
         memcpy(packed + Q4_K_SCALES + i * GROUP_BYTES + output * 4, block + 4 + i * 4, 4);
-    for (int k = 0; k < SUPERBLOCK_INPUTS; k++)
-        put_nibble(packed + Q4_K_GROUPS, output, k, block[16 + k / 64 * 32 + k % 32] >> k / 32 % 2 * 4 & 15u);
+    for (int k = 0; k < SUPERBLOCK_INPUTS; k += GROUP_INPUTS) {
+        uint32_t group = halves_of(block + 16 + k / 64 * 32 + k % 32, k / 32 % 2 * 4);
+        memcpy(packed + Q4_K_GROUPS + k / GROUP_INPUTS * GROUP_BYTES + output * 4, &group, sizeof group);
+    }
 }
 
-/* Which of the three dwords of a group has (the first) two or six bits of an input, and from which bit on. */
-static int q6_k_dword(int input) { return input / 5; }
-static int q6_k_bit(int input) { return input % 5 * 6; }
+/* q of the 16 inputs from k on of GGUF's block. */
+static void q6_k_group(const unsigned char *block, int k, uint32_t *q)
+{
+    const int half = k / 128, part = k % 128 / 32, l = k % 32;
+    const unsigned char *low = block + 64 * half + l + part % 2 * 32, *high = block + 128 + 32 * half + l;
+    for (int i = 0; i < Q6_K_GROUP_INPUTS; i++)
+        q[i] = (low[i] >> part / 2 * 4 & 15u) | (high[i] >> part * 2 & 3u) << 4;
+}
 
 static void put_q6_k(unsigned char *packed, int output, const unsigned char *block)
 {
     memcpy(packed + output * 2, block + 208, 2);
     for (int i = 0; i < SUPERBLOCK_INPUTS / Q6_K_GROUP_INPUTS; i++)
         packed[Q6_K_SCALES + i * UNIT_OUTPUTS + output] = block[192 + i];
-    for (int k = 0; k < SUPERBLOCK_INPUTS; k++) {
-        const int half = k / 128, part = k % 128 / 32, l = k % 32, i = k % Q6_K_GROUP_INPUTS;
-        uint32_t low = block[64 * half + l + part % 2 * 32], high = block[128 + 32 * half + l];
-        uint32_t q = (low >> part / 2 * 4 & 15) | (high >> part * 2 & 3) << 4;
-        unsigned char *group = packed + Q6_K_GROUPS + k / Q6_K_GROUP_INPUTS * Q6_K_GROUP_BYTES + output * 4;
-        if (i < 15)
-            or32(group + q6_k_dword(i) * GROUP_BYTES, q << q6_k_bit(i));
-        for (int d = 0; i == 15 && d < 3; d++)
-            or32(group + d * GROUP_BYTES, (q >> 2 * d & 3) << 30);
+    for (int k = 0; k < SUPERBLOCK_INPUTS; k += Q6_K_GROUP_INPUTS) {
+        uint32_t q[Q6_K_GROUP_INPUTS], word[3];
+        q6_k_group(block, k, q);
+        for (int w = 0; w < 3; w++) {
+            word[w] = (q[15] >> 2 * w & 3) << 30;
+            for (int i = 0; i < 5; i++)
+                word[w] |= q[5 * w + i] << 6 * i;
+            memcpy(packed + Q6_K_GROUPS + k / Q6_K_GROUP_INPUTS * Q6_K_GROUP_BYTES + w * GROUP_BYTES + output * 4, &word[w], 4);
+        }
     }
 }
 
 static void put_q8(unsigned char *packed, int output, const unsigned char *block)
 {
     memcpy(packed + 1024 + output * 2, block, 2);
-    for (int i = 0; i < BLOCK_INPUTS; i++)
-        packed[i / 4 * UNIT_STEP_BYTES + output * 4 + i % 4] = block[2 + i] ^ 0x80;
+    for (int i = 0; i < BLOCK_INPUTS; i += 4) {
+        uint32_t four = get32(block + 2 + i) ^ 0x80808080u;
+        memcpy(packed + i / 4 * UNIT_STEP_BYTES + output * 4, &four, sizeof four);
+    }
 }
 
 static void put_q4(unsigned char *packed, int output, const unsigned char *block)
 {
     memcpy(packed + 512 + output * 2, block, 2);
-    for (int i = 0; i < BLOCK_INPUTS; i++) {
-        unsigned q = block[2 + i % 16] >> i / 16 * 4 & 15u;
-        packed[i / 8 * UNIT_STEP_BYTES + output * 4 + i % 4] |= (unsigned char)(q << i % 8 / 4 * 4);
+    for (int i = 0; i < BLOCK_INPUTS; i += 8) {
+        const unsigned char *at = block + 2 + i % 16;
+        uint32_t low = get32(at) >> i / 16 * 4 & 0x0f0f0f0fu, high = get32(at + 4) >> i / 16 * 4 & 0x0f0f0f0fu;
+        low |= high << 4;
+        memcpy(packed + i / 8 * UNIT_STEP_BYTES + output * 4, &low, sizeof low);
     }
 }
 
@@ -214,6 +224,78 @@ void coded_put(enum weight_format format, unsigned char *unit, int output, int i
         }
 }
 
+/* ---- coded rows as floats ---- */
+
+static void values_fp8(int inputs, const unsigned char *row, float *values)
+{
+    const unsigned char *code = row + blocks_of(inputs, FP8_BLOCK_INPUTS) * 4;
+    for (int k = 0; k < inputs; k++)
+        values[k] = e4m3_to_f32(code[k]) * get_float(row + k / FP8_BLOCK_INPUTS * 4);
+}
+
+static float e2m1(unsigned code)
+{
+    static const float value[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+    return value[code];
+}
+
+static void q4_k_values(const unsigned char *block, float *values)
+{
+    const unsigned char *s = block + 4, *qs = block + 16;
+    for (int j = 0; j < 8; j++) {
+        int scale = j < 4 ? s[j] & 63 : (s[j + 4] & 15) | s[j - 4] >> 6 << 4;
+        int minimum = j < 4 ? s[j + 4] & 63 : s[j + 4] >> 4 | s[j] >> 6 << 4;
+        float factor = f16_to_f32(get16(block)) * (float)scale, less = -(f16_to_f32(get16(block + 2)) * (float)minimum);
+        for (int i = 0; i < 32; i++)
+            values[32 * j + i] = fmaf(factor, (float)(qs[j / 2 * 32 + i] >> j % 2 * 4 & 15), less);
+    }
+}
+
+static void q6_k_values(const unsigned char *block, float *values)
+{
+    for (int k = 0; k < SUPERBLOCK_INPUTS; k += Q6_K_GROUP_INPUTS) {
+        uint32_t q[Q6_K_GROUP_INPUTS];
+        float factor = f16_to_f32(get16(block + 208)) * (float)(int8_t)block[192 + k / Q6_K_GROUP_INPUTS];
+        q6_k_group(block, k, q);
+        for (int i = 0; i < Q6_K_GROUP_INPUTS; i++)
+            values[k + i] = fmaf(factor, (float)(64 + q[i]), -96 * factor);
+    }
+}
+
+static void block_values(enum weight_format format, const unsigned char *block, float *values)
+{
+    if (format == FORMAT_Q4_K || format == FORMAT_Q6_K) {
+        (format == FORMAT_Q4_K ? q4_k_values : q6_k_values)(block, values);
+        return;
+    }
+    for (int i = 0; i < BLOCK_INPUTS; i++)
+        switch (format) {
+        case FORMAT_Q8:
+            values[i] = (float)(int8_t)block[2 + i] * f16_to_f32(get16(block));
+            break;
+        case FORMAT_Q4:
+            values[i] = (float)((block[2 + i % 16] >> i / 16 * 4 & 15) - 8) * f16_to_f32(get16(block));
+            break;
+        default:
+            values[i] = e2m1(block[i / 2] >> i % 2 * 4 & 15u) * float_from_bits(block[16] ? (uint32_t)block[16] << 23 : 0x00400000u);
+        }
+}
+
+void format_coded_values(enum weight_format format, int inputs, const void *row, float *values)
+{
+    const unsigned char *block = row;
+    const int step = block_inputs(format);
+    if (format == FORMAT_FP8) {
+        values_fp8(inputs, row, values);
+        return;
+    }
+    for (int k = 0; k < inputs; k += step, block += block_bytes(format)) {
+        float all[SUPERBLOCK_INPUTS];
+        block_values(format, block, all);
+        memcpy(values + k, all, (size_t)(inputs - k < step ? inputs - k : step) * sizeof *values);
+    }
+}
+
 /* ---- reading ---- */
 
 static unsigned nibble_at(const unsigned char *groups, int output, int input)
@@ -223,10 +305,7 @@ static unsigned nibble_at(const unsigned char *groups, int output, int input)
 
 static float mxfp4_at(const unsigned char *pair, int output, int input)
 {
-    static const float magnitude[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
-    unsigned code = nibble_at(pair + MXFP4_GROUPS, output, input);
-    float value = ldexpf(magnitude[code & 7], pair[input / BLOCK_INPUTS * UNIT_OUTPUTS + output] - 127);
-    return code & 8 ? -value : value;
+    return ldexpf(e2m1(nibble_at(pair + MXFP4_GROUPS, output, input)), pair[input / BLOCK_INPUTS * UNIT_OUTPUTS + output] - 127);
 }
 
 static float q4_k_at(const unsigned char *block, int output, int input)
@@ -247,7 +326,7 @@ static float q6_k_at(const unsigned char *block, int output, int input)
     const unsigned char *group = block + Q6_K_GROUPS + number * Q6_K_GROUP_BYTES + output * 4;
     uint32_t q = 0;
     if (i < 15)
-        q = get32(group + q6_k_dword(i) * GROUP_BYTES) >> q6_k_bit(i) & 63;
+        q = get32(group + i / 5 * GROUP_BYTES) >> i % 5 * 6 & 63;
     for (int d = 0; i == 15 && d < 3; d++)
         q |= get32(group + d * GROUP_BYTES) >> 30 << 2 * d;
     float scale = f16_to_f32(get16(block + output * 2)) * (float)(int8_t)block[Q6_K_SCALES + number * UNIT_OUTPUTS + output];

@@ -37,6 +37,7 @@ struct source_coding {
 
     /* The same values, of whole rows, as the coded rows of `format` (kernels/formats.h), so that not a bit is lost: needed
      * where `format` has scales (fp8, q8, q4, mxfp4, q4_k, q6_k), else NULL. Reads the same bytes in the same order as `read`.
+     * `read` is then this and format_coded_values, unless the tensor has something quicker.
      * Need not look for scales and codes that are no numbers: its caller does. */
     int (*read_coded)(const struct checkpoint *checkpoint, const struct source_tensor *tensor, int64_t first, int64_t count,
                       struct source_reading *reading, unsigned char *coded, struct err *err);

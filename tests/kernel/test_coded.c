@@ -35,6 +35,14 @@ static void weights_are_those_of_the_codes(void **state)
                 matrix_pack_coded(CODED[f], at(packed), inputs[i], first, outputs[o] - first, all + row * (size_t)first);
                 matrix_pack_coded(CODED[f], at(packed), inputs[i], 0, first, all);
                 arena_check(&arena);
+                for (int r = 0; r < outputs[o]; r++) {
+                    struct buffer values = arena_take(&arena, (size_t)inputs[i] * sizeof(float));
+                    format_coded_values(CODED[f], inputs[i], all + row * (size_t)r, at(values));
+                    for (int k = 0; k < inputs[i]; k++)
+                        assert_true(((float *)at(values))[k] == coded_weight(CODED[f], all + row * (size_t)r, inputs[i], k));
+                    arena_check(&arena);
+                    free(arena.piece[--arena.count] - ARENA_GUARD);
+                }
                 for (int r = 0; r < outputs[o]; r++)
                     for (int k = 0; k < inputs[i]; k++)
                         if (matrix_at(CODED[f], at(packed), inputs[i], r, k) !=
