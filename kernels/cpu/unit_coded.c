@@ -39,7 +39,7 @@ INLINE void take_rest(int rows, int inputs, const void *const *in, float (*room)
 
 #if defined(ISA_AVX512) || defined(ISA_AVX2)
 
-enum { PREFETCH_BYTES = 4096 };
+enum { PREFETCH_BYTES = 2048 };
 
 /* ---- what the two widths do differently ---- */
 
