@@ -1,8 +1,11 @@
 #include "cmd/bench-judge.h"
 
 #include "common/base/file.h"
+#include "common/bench/gate.h"
+#include "common/bench/suite.h"
 #include "common/cli/number.h"
 #include "common/report/compare.h"
+#include "common/report/summary.h"
 #include "common/stream/reader.h"
 
 int bench_write(const char *path, const struct text *body, struct err *err)
@@ -62,5 +65,43 @@ done:
     text_free(&body);
     comparison_free(&comparison);
     measurements_free(&all);
+    return rc;
+}
+
+const struct opt gate_options[] = {
+    OPT_OUTPUT(0, "junit", struct gate_args, junit, "write JUnit XML to FILE, too"),
+    OPT_OUTPUT('o', "output", struct gate_args, output, "write to FILE, not standard output"),
+    OPT_END };
+
+const struct operand gate_operands[] = {
+    OPERAND_ONE("SUITE", struct gate_args, suite), OPERAND_ANY("STREAM", struct gate_args, inputs), OPERAND_END };
+
+const struct gate_args gate_defaults = { .output = "-" };
+
+int bench_gate(const void *arguments, const struct console *console, struct err *err)
+{
+    const struct gate_args *args = arguments;
+    struct suite *suite = NULL;
+    struct measurements all = {0};
+    struct summary summary = {0};
+    struct gates gates = {0};
+    struct text body = {0}, junit = {0};
+    int rc = -1;
+    (void)console;
+    if (suite_read(&suite, args->suite, err))
+        return -1;
+    if (bench_gather(&all, &args->inputs, err) || summary_make(&summary, &all, err) ||
+        gates_make(&gates, suite, &all, &summary, err) || gates_text(&body, &gates, err) || gates_junit(&junit, &gates, err) ||
+        (args->junit && bench_write(args->junit, &junit, err)) || bench_write(args->output, &body, err) ||
+        gates_answer(&gates, err))
+        goto done;
+    rc = 0;
+done:
+    text_free(&body);
+    text_free(&junit);
+    gates_free(&gates);
+    summary_free(&summary);
+    measurements_free(&all);
+    suite_free(&suite);
     return rc;
 }

@@ -1,7 +1,7 @@
 /* moe-bench's subcommands that judge what was measured, from saved streams and without a model.
  *
- * Reads:  two bench or decode streams (compare)
- * Writes: a table or JSON lines
+ * Reads:  two bench or decode streams (compare); a suite and streams (gate)
+ * Writes: a table, JSON lines or JUnit XML
  * Exit:   0 it holds, 1 the answer is no, 2 trouble, 125 cannot judge */
 #ifndef MOE_CMD_BENCH_JUDGE_H
 #define MOE_CMD_BENCH_JUDGE_H
@@ -20,6 +20,15 @@ extern const struct opt compare_options[];
 extern const struct operand compare_operands[];
 extern const struct compare_args compare_defaults;
 int bench_compare(const void *arguments, const struct console *console, struct err *err);
+
+struct gate_args {
+    const char *suite, *output, *junit;
+    struct strings inputs;
+};
+extern const struct opt gate_options[];
+extern const struct operand gate_operands[];
+extern const struct gate_args gate_defaults;
+int bench_gate(const void *arguments, const struct console *console, struct err *err);
 
 /* Streams into measurements, arranged; no path at all: standard input. */
 int bench_gather(struct measurements *all, const struct strings *inputs, struct err *err);

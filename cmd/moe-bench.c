@@ -2,7 +2,7 @@
  *
  * Reads:  a suite (run, identity), bench and decode streams (report); what bench-judge.h says
  * Writes: a bench stream (run); tables, Markdown, CSV or JSON lines (report, identity); a line or two (roofline)
- * Exit:   0 done, 1 outputs differ (identity) or the answer is no, 2 trouble, 125 cannot judge (compare) */
+ * Exit:   0 done, 1 outputs differ (identity) or the answer is no, 2 trouble, 125 cannot judge (compare, gate) */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -68,7 +68,7 @@ static int report(const void *arguments, const struct console *console, struct e
     (void)console;
     if (args->text + args->markdown + args->csv + args->json > 1)
         return err_set(err, ERR_INPUT, "--text, --markdown, --csv and --json exclude each other; give one");
-    if (bench_gather(&all, &args->inputs, err) || summary_make(&summary, &all, err) ||
+    if (bench_gather(&all, &args->inputs, err) || measurements_tell_apart(&all, err) || summary_make(&summary, &all, err) ||
         report_write(&all, &summary, form, &body, err) || bench_write(args->output, &body, err))
         goto done;
     rc = 0;
@@ -202,6 +202,8 @@ static const struct subcommand subcommands[] = {
     { .name = "compare", .summary = "say whether what was measured now is slower than before", .options = compare_options,
       .operands = compare_operands, .args_bytes = sizeof(struct compare_args), .defaults = &compare_defaults,
       .run = bench_compare },
+    { .name = "gate", .summary = "say whether what was measured is within the limits of a suite", .options = gate_options,
+      .operands = gate_operands, .args_bytes = sizeof(struct gate_args), .defaults = &gate_defaults, .run = bench_gate },
     { .name = "identity", .summary = "say whether all settings of a suite give the same bytes", .options = identity_options,
       .operands = identity_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct identity_args),
       .defaults = &identity_defaults, .run = identity },

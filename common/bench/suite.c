@@ -1,6 +1,7 @@
 #include "common/bench/suite.h"
 
 #include <limits.h>
+#include <math.h>
 #include <string.h>
 
 #include "common/base/file.h"
@@ -10,6 +11,7 @@
 #include "common/cli/nearest.h"
 #include "common/cli/number.h"
 #include "common/report/grade.h"
+#include "common/report/summary.h"
 #include "kernels/plain/philox.h"
 
 static const char *const order_words[] = {"interleaved", "random", "blocked", NULL};
@@ -316,6 +318,70 @@ static int get_grades(struct parse *parse, struct err *err)
     return 0;
 }
 
+static int get_figure(const json_t *value, int *out, struct err *err)
+{
+    struct nearest nearest = {.word = json_is_string(value) ? json_string_value(value) : ""};
+    if (!json_is_string(value))
+        return wrong(err, "figure", "must be the name of a figure of the report");
+    for (int i = 0; summary_columns[i].key; i++) {
+        if (!strcmp(summary_columns[i].key, nearest.word)) {
+            *out = i;
+            return 0;
+        }
+        nearest_offer(&nearest, summary_columns[i].key);
+    }
+    return nearest.best ? err_set(err, ERR_INPUT, "\"figure\": '%s' is not a figure of the report; did you mean %s?",
+                                  nearest.word, nearest.best)
+                        : err_set(err, ERR_INPUT, "\"figure\": '%s' is not a figure of the report; see its --csv",
+                                  nearest.word);
+}
+
+static int get_bound(const json_t *map, const char *key, double otherwise, double *out, struct err *err)
+{
+    const json_t *value = json_object_get(map, key);
+    if (value && !json_is_number(value))
+        return wrong(err, key, "must be a number");
+    *out = value ? json_number_value(value) : otherwise;
+    return 0;
+}
+
+static int get_gate(struct parse *parse, const json_t *map, struct suite_gate *gate, struct err *err)
+{
+    static const char *const keys[] = {"setting", "task", "figure", "least", "most", NULL};
+    const char *setting = json_string_value(json_object_get(map, "setting"));
+    const json_t *task = json_object_get(map, "task");
+    if (!json_is_object(map))
+        return err_set(err, ERR_INPUT, "must be a map");
+    if (known_keys(map, keys, NULL, err) || get_figure(json_object_get(map, "figure"), &gate->figure, err) ||
+        get_bound(map, "least", -INFINITY, &gate->least, err) || get_bound(map, "most", INFINITY, &gate->most, err))
+        return -1;
+    if (isinf(gate->least) && isinf(gate->most))
+        return err_set(err, ERR_INPUT, "has neither \"least\" nor \"most\"");
+    if (!setting || find_setting(parse->suite, setting) < 0)
+        return wrong(err, "setting", "must be the name of one of the suite's settings");
+    if (task && !json_is_string(task))
+        return wrong(err, "task", "must be the name of a task");
+    return !(gate->setting = mem_string(setting, err)) || (task && !(gate->task = mem_string(json_string_value(task), err)))
+               ? -1 : 0;
+}
+
+/* After the settings, which it names. */
+static int get_gates(struct parse *parse, struct err *err)
+{
+    struct suite *suite = parse->suite;
+    const json_t *list = json_object_get(parse->root, "gate");
+    if (!list)
+        return 0;
+    if (!json_is_array(list))
+        return wrong(err, "gate", "must be a list of maps");
+    if (!(suite->gates = mem_alloc(json_array_size(list), sizeof *suite->gates, err)))
+        return -1;
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (get_gate(parse, json_array_get(list, i), &suite->gates[suite->gate_count++], err))
+            return err_at(err, "\"gate\": %zu", i + 1);
+    return 0;
+}
+
 static int get_limits(struct parse *parse, struct err *err)
 {
     static const char *const keys[] = {"prompts", "prompts-per-task", "max-tokens", NULL};
@@ -359,14 +425,15 @@ static int get_how(struct parse *parse, struct err *err)
 static int parse_suite(struct parse *parse, struct err *err)
 {
     static const char *const keys[] = {"model", "models", "prompts", "settings", "options", "reference", "repetitions", "order",
-                                       "warm-up", "limits", "tasks", "grade", "chat", "field", "measure-seconds", "vary", NULL};
+                                       "warm-up", "limits", "tasks", "grade", "gate", "chat", "field", "measure-seconds", "vary",
+                                       NULL};
     struct suite *suite = parse->suite;
     if (!json_is_object(parse->root))
         return err_set(err, ERR_INPUT, "a suite is a map: {\"model\": ..., \"prompts\": ..., \"settings\": [...]}");
     if (known_keys(parse->root, keys, NULL, err) || get_how(parse, err) || get_models(parse, err) ||
         get_texts(parse, "prompts", true, &suite->prompts, &suite->prompt_count, err) ||
         get_texts(parse, "tasks", false, &suite->tasks, &suite->task_count, err) || get_limits(parse, err) ||
-        get_grades(parse, err) || get_settings(parse, err))
+        get_grades(parse, err) || get_settings(parse, err) || get_gates(parse, err))
         return -1;
     return suite->prompt_count ? 0 : wrong(err, "prompts", "must name at least one file");
 }
@@ -435,9 +502,14 @@ void suite_free(struct suite **suite)
     }
     for (int i = 0; i < old->grade_count; i++)
         mem_free(&old->grades[i].task);
+    for (int i = 0; i < old->gate_count; i++) {
+        mem_free(&old->gates[i].setting);
+        mem_free(&old->gates[i].task);
+    }
     mem_free(&old->models);
     mem_free(&old->settings);
     mem_free(&old->grades);
+    mem_free(&old->gates);
     mem_free(&old->field);
     free_texts(&old->prompts, old->prompt_count);
     free_texts(&old->tasks, old->task_count);

@@ -10,6 +10,7 @@
  *     "limits":      {"prompts": N, "prompts-per-task": N, "max-tokens": N}
  *     "tasks":       ["math", ...]                     only these
  *     "grade":       {"math": "number", "code": "exact", "long": "none"}
+ *     "gate": [{"setting": "K4", "task": "math", "figure": "ratio_low", "least": 1}]      see gate.h
  *     "chat": true, "field": "text", "measure-seconds": 1
  *     "vary":        {"temperature": [0, 1]}           see suite_vary.h
  *   }
@@ -56,13 +57,20 @@ struct suite_setting {
 
 struct suite_grade { char *task; int rule; };           /* enum grade_rule */
 
+struct suite_gate {
+    char *setting, *task;       /* task: NULL: all tasks together */
+    int figure;                 /* of summary_columns */
+    double least, most;         /* infinite: not given */
+};
+
 struct suite {
     struct suite_model *models;
     struct suite_setting *settings;
     struct suite_grade *grades;
+    struct suite_gate *gates;
     char **prompts, **tasks;
     char *field;                                        /* NULL: not given */
-    int model_count, setting_count, grade_count, prompt_count, task_count;
+    int model_count, setting_count, grade_count, gate_count, prompt_count, task_count;
     int repetitions, order, warm_up;                    /* warm_up: prompts that are run first and not recorded */
     int limit_prompts, limit_task_prompts, limit_tokens;        /* 0: no limit */
     int reference;                                      /* entry of the setting that was named as such; -1: none was */

@@ -435,6 +435,54 @@ int measurements_arrange(struct measurements *all, struct err *err)
     return 0;
 }
 
+static int rename_to(char **name, struct text *text, struct err *err)
+{
+    char *made = mem_string(text->data, err);
+    text_free(text);
+    if (!made)
+        return -1;
+    mem_free(name);
+    *name = made;
+    return 0;
+}
+
+static int number_streams(struct measurements *all, struct err *err)
+{
+    for (size_t i = all->stream_count; i-- > 1;) {
+        struct text text = {0};
+        int before = 0;
+        for (size_t j = 0; j < i; j++)
+            before += !strcmp(all->streams[j].name, all->streams[i].name);
+        if (before && (text_printf(&text, err, "%s (%d)", all->streams[i].name, before + 1) ||
+                       rename_to(&all->streams[i].name, &text, err)))
+            return -1;
+    }
+    return 0;
+}
+
+int measurements_tell_apart(struct measurements *all, struct err *err)
+{
+    bool *shared = mem_alloc(all->setting_count ? all->setting_count : 1, sizeof *shared, err);
+    int rc = -1;
+    if (!shared || number_streams(all, err))
+        goto done;
+    for (size_t i = 0; i < all->setting_count; i++)
+        for (size_t j = 0; j < all->setting_count; j++)
+            shared[i] |= all->settings[i].stream != all->settings[j].stream &&
+                         !strcmp(all->settings[i].name, all->settings[j].name);
+    for (size_t i = 0; i < all->setting_count; i++) {
+        struct measured_setting *setting = &all->settings[i];
+        struct text text = {0};
+        if (shared[i] && (text_printf(&text, err, "%s, %s", setting->name, all->streams[setting->stream].name) ||
+                          rename_to(&setting->name, &text, err)))
+            goto done;
+    }
+    rc = 0;
+done:
+    mem_free(&shared);
+    return rc;
+}
+
 void measurements_free(struct measurements *all)
 {
     for (size_t i = 0; i < all->stream_count; i++) {

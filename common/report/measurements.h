@@ -76,6 +76,10 @@ int measurements_read(struct measurements *all, struct reader *in, struct err *e
 /* Once, after the last stream. No sample at all is an error. */
 int measurements_arrange(struct measurements *all, struct err *err);
 
+/* Makes the names of streams distinct, by a number behind those that were there before, and those of settings that several
+ * streams have, by the stream's name behind them. */
+int measurements_tell_apart(struct measurements *all, struct err *err);
+
 void measurements_free(struct measurements *all);       /* and back to {0} */
 
 #endif

@@ -22,7 +22,8 @@ setup_file() {
     {"name": "B8", "draft": "ngram", "draft-length": 2, "budget": 8, "rank": "rank.moes"}
   ],
   "options": {"max-tokens": 24},
-  "repetitions": 2, "limits": {"prompts-per-task": 2}, "measure-seconds": 0.05
+  "repetitions": 2, "limits": {"prompts-per-task": 2}, "measure-seconds": 0.05,
+  "gate": [{"setting": "K4", "task": "math", "figure": "identical", "least": 4}]
 }
 SUITE
     moe-bench run -q suite.json -o bench.moes
@@ -87,6 +88,14 @@ rows() { moe-bench report --json "$@" | jq -c 'select(.type == "row")'; }
     moe-decode -q -m pocket.moe -n 16 --draft ngram prompts.jsonl --stream - | moe-bench report | grep -q 'standard input'
     run rows base.moes draft.moes
     [ "$(echo "$output" | jq -s '.[] | select(.setting == "draft" and .task == null) | .identical == 12 and .compared == 12')" = true ]
+}
+
+@test "one file given twice is two settings with names of their own" {
+    moe-decode -q -m pocket.moe -n 8 prompts.jsonl --stream twice.moes > /dev/null
+    run rows twice.moes twice.moes
+    [ "$(echo "$output" | jq -r 'select(.task == null) | .setting' | paste -sd '|')" = 'twice, twice.moes|twice, twice.moes (2)' ]
+    run rows bench.moes twice.moes
+    [ "$(echo "$output" | jq -r 'select(.task == null) | .setting' | paste -sd '|')" = 'none|K4|B8|twice' ]
 }
 
 @test "the order of prompts and runs does not change a text" {
@@ -166,7 +175,7 @@ refused() {
 @test "the page's examples run" {
     awk '/^\.Sh EXAMPLES/ { inside = 1 } /^\.Sh SEE/ { inside = 0 } inside && /^\.Bd/ { code = 1; next } /^\.Ed/ { code = 0 }
          inside && code && /^moe-/' "$BATS_TEST_DIRNAME/../../man/moe-bench.1" > examples.sh
-    [ "$(wc -l < examples.sh)" = 7 ]
+    [ "$(wc -l < examples.sh)" = 8 ]
     awk '/^\.Pa same\.json/ { here = 1 } here && /^\.Ed/ { exit } here && code { print } here && /^\.Bd/ { code = 1 }' \
         "$BATS_TEST_DIRNAME/../../man/moe-bench.1" > same.json
     bash -e -o pipefail examples.sh > /dev/null

@@ -33,6 +33,9 @@ sandbox() {
     ln -s "$MOE_MODELS/pocket/draft" draft
     head -n 3 "$MOE_MODELS/pocket/calib.jsonl" > calib.jsonl
     head -n 2 "$MOE_MODELS/pocket/heldout.jsonl" > prompts.jsonl
+    for task in code extract; do        # in all as many as moe-bench compare asks for
+        grep "\"task\": \"$task\"" "$MOE_MODELS/pocket/heldout.jsonl" | head -n 2 >> prompts.jsonl
+    done
 }
 
 setup_file() {

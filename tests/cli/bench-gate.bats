@@ -1,0 +1,78 @@
+#!/usr/bin/env bats
+# moe-bench gate: is what was measured within the limits of the suite?
+
+load common
+
+setup_file() {
+    load common
+    export WORK="$BATS_FILE_TMPDIR"
+    cp "$MOE_POCKET" "$WORK/pocket.moe"
+    for task in math code; do
+        grep "\"task\": \"$task\"" "$MOE_MODELS/pocket/heldout.jsonl" | head -n 2
+    done > "$WORK/prompts.jsonl"
+    cd "$WORK"
+    suite '{"setting": "K2", "figure": "tokens_per_step", "least": 1, "most": 3}, {"setting": "K2", "task": "math", "figure": "identical", "least": 2}' > good.json
+    moe-bench run -q good.json -o now.moes
+}
+
+# A suite with these gates.
+suite() {
+    echo '{"model": "pocket.moe", "prompts": "prompts.jsonl", "settings": [{"name": "none"}, {"name": "K2", "draft": "ngram", "draft-length": 2}],'
+    echo '"options": {"max-tokens": 8}, "measure-seconds": 0, "gate": ['"$1"']}'
+}
+
+setup() { cd "$WORK"; }
+
+@test "figures within their limits pass" {
+    run moe-bench gate good.json now.moes --junit junit.xml
+    [ "$status" = 0 ]
+    [[ "${lines[1]}" == "K2 "*"all "*"tokens_per_step "*"at least 1, at most 3"*"passes" ]]
+    [[ "${lines[2]}" == "K2 "*"math "*"identical "*" 2  passes" ]]
+    grep -qF '<testsuite name="moe-bench gate" tests="2" failures="0" errors="0" skipped="0">' junit.xml
+    [ "$(grep -c '<testcase ' junit.xml)" = 2 ]
+    moe-bench gate good.json < now.moes
+}
+
+@test "one beyond them fails, with the value of the report" {
+    suite '{"setting": "K2", "figure": "steps", "most": 1}, {"setting": "none", "figure": "ratio", "least": 1}' > bad.json
+    run moe-bench gate bad.json now.moes --junit junit.xml
+    [ "$status" = 1 ]
+    [ "${lines[-1]}" = "moe-bench: 1 of 2 gates fail" ]
+    steps=$(moe-bench report --json now.moes | jq 'select(.type == "row" and .task == null and .setting == "K2") | .steps | floor')
+    [[ "${lines[1]}" == *" $steps  fails" ]]
+    grep -qF "<failure message=\"steps is $steps\"/>" junit.xml
+    grep -q 'failures="1" errors="0" skipped="0"' junit.xml
+}
+
+@test "what was not measured cannot be judged" {
+    suite '{"setting": "none", "figure": "acceptance_length", "least": 1}, {"setting": "K2", "task": "poems", "figure": "tokens", "least": 1}' > none.json
+    run moe-bench gate none.json now.moes --junit junit.xml
+    [ "$status" = 125 ]
+    [[ "${lines[-1]}" == "moe-bench: 2 of 2 gates cannot be judged"* ]]
+    [ "$(grep -c '<skipped ' junit.xml)" = 2 ]
+}
+
+@test "names are escaped in XML" {
+    suite '{"setting": "none", "task": "a<b & \"c\"", "figure": "tokens", "least": 1}' > names.json
+    run moe-bench gate names.json now.moes --junit junit.xml
+    [ "$status" = 125 ]
+    grep -qF 'name="a&lt;b &amp; &quot;c&quot;: tokens at least 1"' junit.xml
+}
+
+# The last argument is what the one line on stderr must say.
+refused() {
+    suite "$1" > wrong.json
+    run moe-bench gate wrong.json now.moes
+    assert_trouble moe-bench
+    [[ $output == *"$2"* ]] || { echo "does not say '$2': $output"; return 1; }
+}
+
+@test "what is wrong is said in one line" {
+    refused '' 'no "gate"'
+    refused '{"setting": "K2", "figure": "ratoi", "least": 1}' 'did you mean ratio'
+    refused '{"setting": "K9", "figure": "ratio", "least": 1}' '"gate": 1: "setting"'
+    refused '{"setting": "K2", "figure": "ratio"}' 'neither "least" nor "most"'
+    refused '{"setting": "K2", "figure": "ratio", "least": "1"}' '"least": must be a number'
+    refused '{"setting": "K2", "figure": "ratio", "leest": 1}' 'leest'
+    refused '7' 'must be a map'
+}
