@@ -1,9 +1,15 @@
 #include "common/report/grade.h"
 
 #include <ctype.h>
+#include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
-const char *const grade_rule_names[] = {"none", "number", "exact", NULL};
+#include <jansson.h>
+
+#include "common/base/json.h"
+
+const char *const grade_rule_names[] = {"none", "number", "exact", "json", "code", NULL};
 
 enum grade_rule grade_rule_of_task(const char *task)
 {
@@ -79,16 +85,133 @@ static bool same(const struct text *a, const struct text *b)
     return a->length == b->length && (!a->length || !memcmp(a->data, b->data, a->length));
 }
 
+/* The first object in `text`; NULL: none. Objects that begin late in a text full of braces are not looked for. */
+static int first_object(const char *text, json_t **out, struct err *err)
+{
+    enum { TRIES = 64 };
+    const char *at = strchr(text, '{');
+    *out = NULL;
+    for (int tries = 0; at && tries < TRIES && !*out; at = strchr(at + 1, '{'), tries++) {
+        json_error_t fault;
+        *out = json_read(at, strlen(at), JSON_DISABLE_EOF_CHECK, &fault);
+        if (!*out && json_no_memory(&fault))
+            return err_memory(err);
+    }
+    return 0;
+}
+
+static bool same_json(const json_t *a, const json_t *b)
+{
+    const char *key;
+    json_t *value;
+    if (json_is_number(a) && json_is_number(b))
+        return json_number_value(a) == json_number_value(b);
+    if (json_is_array(a) && json_is_array(b) && json_array_size(a) == json_array_size(b)) {
+        for (size_t i = 0; i < json_array_size(a); i++)
+            if (!same_json(json_array_get(a, i), json_array_get(b, i)))
+                return false;
+        return true;
+    }
+    if (!json_is_object(a) || !json_is_object(b))
+        return json_equal(a, b);
+    if (json_object_size(a) != json_object_size(b))
+        return false;
+    json_object_foreach((json_t *)(uintptr_t)a, key, value) {
+        const json_t *other = json_object_get(b, key);
+        if (!other || !same_json(value, other))
+            return false;
+    }
+    return true;
+}
+
+static int grade_json(const char *text, const char *expected, bool *correct, struct text *found, struct err *err)
+{
+    json_t *has = NULL, *want = NULL;
+    char *shown = NULL;
+    int rc = -1;
+    text_clear(found);
+    if (first_object(text, &has, err) || first_object(expected, &want, err))
+        goto done;
+    if (has && (!(shown = json_text(has, JSON_COMPACT | JSON_SORT_KEYS, err)) || text_puts(found, shown, err)))
+        goto done;
+    *correct = has && want && same_json(has, want);
+    rc = 0;
+done:
+    free(shown);
+    json_decref(has);
+    json_decref(want);
+    return rc;
+}
+
+enum { TAB = 4 };
+
+/* The line at `at`: what it is indented by, and its text without white space at the ends. */
+static const char *line_body(const char *at, size_t length, size_t *indent, size_t *body)
+{
+    size_t first = 0;
+    *indent = 0;
+    while (first < length && isspace((unsigned char)at[first]))
+        *indent += at[first++] == '\t' ? TAB : 1;
+    while (length > first && isspace((unsigned char)at[length - 1]))
+        length--;
+    *body = length - first;
+    return at + first;
+}
+
+/* Begin and length of what is graded: of the first fence, or all. */
+static const char *fenced(const char *text, size_t *length)
+{
+    const char *fence = strstr(text, "```"), *begin = fence ? strchr(fence, '\n') : NULL;
+    const char *end = begin ? strstr(begin, "\n```") : NULL;
+    *length = strlen(text);
+    if (!begin)
+        return text;
+    *length = end ? (size_t)(end - begin) : strlen(begin);
+    return begin;
+}
+
+static int put_code(struct text *out, const char *text, struct err *err)
+{
+    size_t length, least = SIZE_MAX, indent, body;
+    const char *begin = fenced(text, &length), *end = begin + length;
+    text_clear(out);
+    for (int pass = 0; pass < 2; pass++)
+        for (const char *at = begin, *next; at < end; at = next + (next < end)) {
+            next = memchr(at, '\n', (size_t)(end - at));
+            next = next ? next : end;
+            const char *line = line_body(at, (size_t)(next - at), &indent, &body);
+            if (!body)
+                continue;
+            if (!pass) {
+                least = indent < least ? indent : least;
+                continue;
+            }
+            for (size_t i = least; i < indent; i++)
+                if (text_putc(out, ' ', err))
+                    return -1;
+            if (text_put(out, line, body, err) || text_putc(out, '\n', err))
+                return -1;
+        }
+    return 0;
+}
+
+static int put_plain(enum grade_rule rule, struct text *out, const char *text, struct err *err)
+{
+    return rule == GRADE_CODE ? put_code(out, text, err) : put_trimmed(out, text, err);
+}
+
 int grade_answer(enum grade_rule rule, const char *text, const char *expected, bool *correct, struct text *found,
                  struct err *err)
 {
     struct text want = {0};
     bool has = true, wanted = true;
     int rc = -1;
+    if (rule == GRADE_JSON)
+        return grade_json(text, expected, correct, found, err);
     if (rule == GRADE_NUMBER) {
         if (grade_number(text, found, &has, err) || grade_number(expected, &want, &wanted, err))
             goto done;
-    } else if (put_trimmed(found, text, err) || put_trimmed(&want, expected, err)) {
+    } else if (put_plain(rule, found, text, err) || put_plain(rule, &want, expected, err)) {
         goto done;
     }
     *correct = has && wanted && same(found, &want);

@@ -4,6 +4,10 @@
  *            between groups of three, a fraction, and a minus sign that does not follow a letter, a digit or ')'. 59, 59.0
  *            and 059 are equal; currency signs and units do not matter.
  *   exact    the texts are equal, white space at both ends aside
+ *   json     the first JSON object in the answer has the fields of that in the expected text, no more and no fewer, with equal
+ *            values: in any order, and 1 is 1.0
+ *   code     the texts are equal line by line: without blank lines, white space at the ends of lines, and what all lines are
+ *            indented by; in tabs or spaces; of a text with a ``` fence what stands in the first one
  *
  * Without a rule of its own a task is graded by number if it is known as mathematics, and exactly otherwise. */
 #ifndef MOE_REPORT_GRADE_H
@@ -14,9 +18,9 @@
 #include "common/base/err.h"
 #include "common/base/text.h"
 
-enum grade_rule { GRADE_NONE, GRADE_NUMBER, GRADE_EXACT };
+enum grade_rule { GRADE_NONE, GRADE_NUMBER, GRADE_EXACT, GRADE_JSON, GRADE_CODE };
 
-extern const char *const grade_rule_names[];            /* "none", "number", "exact", NULL */
+extern const char *const grade_rule_names[];            /* "none", "number", ..., NULL */
 
 enum grade_rule grade_rule_of_task(const char *task);   /* task may be NULL */
 

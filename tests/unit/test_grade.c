@@ -108,11 +108,42 @@ static void golden_answers_are_graded_alike(void **state)
     json_decref(prompts);
 }
 
+static void json_is_compared_by_field(void **state)
+{
+    (void)state;
+    const char *want = "{\"name\": \"Vic\", \"age\": 36, \"tags\": [1, {\"a\": 2}]}";
+    assert_true(correct(GRADE_JSON, "Here: {\"tags\":[1.0,{\"a\":2}],\"age\":36.0,\"name\":\"Vic\"} as asked", want));
+    assert_true(correct(GRADE_JSON, "{x} {\"name\": \"Vic\", \"age\": 36, \"tags\": [1, {\"a\": 2}]} {\"name\": 1}", want));
+    assert_false(correct(GRADE_JSON, "{\"name\": \"Vic\", \"age\": 36}", want));
+    assert_false(correct(GRADE_JSON, "{\"name\": \"Vic\", \"age\": 36, \"tags\": [1, {\"a\": 2}], \"x\": 0}", want));
+    assert_false(correct(GRADE_JSON, "{\"name\": \"vic\", \"age\": 36, \"tags\": [1, {\"a\": 2}]}", want));
+    assert_false(correct(GRADE_JSON, "{\"name\": \"Vic\", \"age\": 36, \"tags\": [1, {\"a\": 3}]}", want));
+    assert_false(correct(GRADE_JSON, "{\"name\": \"Vic\", \"age\": 36, \"tags\": [1", want));
+    assert_false(correct(GRADE_JSON, "36", want));
+    assert_false(correct(GRADE_JSON, "{}", "no object"));
+}
+
+static void code_is_compared_by_line(void **state)
+{
+    (void)state;
+    const char *want = "def f(x):\n    return x\n";
+    assert_true(correct(GRADE_CODE, "\n  def f(x):  \n\n      return x", want));
+    assert_true(correct(GRADE_CODE, "def f(x):\r\n\treturn x\r\n", want));
+    assert_true(correct(GRADE_CODE, "Sure:\n```python\ndef f(x):\n    return x\n```\nDone", want));
+    assert_false(correct(GRADE_CODE, "def f(x):\n  return x", want));
+    assert_false(correct(GRADE_CODE, "def f(x):\n    return y", want));
+    assert_false(correct(GRADE_CODE, "def f(x):", want));
+    assert_false(correct(GRADE_CODE, "```", want));
+    assert_false(correct(GRADE_CODE, "", want));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_last_number_counts),
         cmocka_unit_test(rules_differ),
+        cmocka_unit_test(json_is_compared_by_field),
+        cmocka_unit_test(code_is_compared_by_line),
         cmocka_unit_test(golden_answers_are_graded_alike),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
