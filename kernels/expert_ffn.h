@@ -2,13 +2,18 @@
  * every row uses with weight 1.
  *
  *   out[r] += sum over the slots s of r, in slot order, of
- *             [scale *] weight[r][s] * (Wdown[e] . (silu(Wgate[e] . in[r]) * (Wup[e] . in[r]))),   e = expert[r][s]
+ *             [scale *] weight[r][s] * (Wdown[e] . glu(Wgate[e] . in[r] [+ bgate[e]], Wup[e] . in[r] [+ bup[e]]) [+ bdown[e]]),
+ *             e = expert[r][s]
+ *   glu(g, u) = silu(g) * u                                                   limit 0
+ *             = (max(-limit, min(u, limit)) + 1) * g' * sigmoid(alpha * g')   else, g' = min(g, limit)
  *
  * in       [rows][hidden]  f32   after the layer's norm
  * out      [rows][hidden]  f32   the residual stream; must not overlap in
  * expert   [rows][slots]   i32   -1 marks a slot dropped by a budget; the experts of a row are distinct.
  *                                None: slots is 1 and every row uses expert 0
  * weight   [rows][slots]   f32   none: 1
+ * gate_up_bias  [experts][2][inner]  f32   of gate, then of up; none: 0
+ * down_bias     [experts][hidden]    f32   none: 0
  * table    [experts]       u64   device address of each expert's block (EXPERT in formats.h); read for wanted experts only;
  *                                gate and up are in `format`, down, which follows them, in `down_format`
  * inner    [rows*slots][inner]   f32   scratch
@@ -17,8 +22,8 @@
  * quantised scratch for weights in q8 and q4, none for others: struct quantised, the larger of
  *          [rows][quantised_blocks(hidden)] and [rows*slots][quantised_blocks(inner)], each where its format asks for it
  *
- * Order:  each product as in linear.h; silu(g) = g / (1 + plain_exp(-g)), times up; partial = the product with Wdown;
- *         out = fma(weight times scale, partial, out) in slot order. A row's bits depend on nothing but
+ * Order:  each product as in linear.h, a bias added to the whole sum; glu as in kernels/plain/glu.h; partial = the product
+ *         with Wdown and its bias; out = fma(weight times scale, partial, out) in slot order. A row's bits depend on nothing but
  *         that row: not on rows, their order, threads, or what others route to.
  * Cost:   each wanted expert's block is read once, whole, zeros included. Cannot fail: shapes were checked before. */
 #ifndef MOE_KERNELS_EXPERT_FFN_H
@@ -28,9 +33,10 @@
 #include "kernels/formats.h"
 
 struct expert_ffn_args {
-    struct buffer in, out, expert, weight, table, inner, partial, group, quantised;
+    struct buffer in, out, expert, weight, gate_up_bias, down_bias, table, inner, partial, group, quantised;
     enum weight_format format, down_format;
     float scale;                         /* 0: none */
+    float limit, alpha;                  /* of glu */
     int rows, slots, experts, hidden, inner_width;
 };
 

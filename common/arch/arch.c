@@ -5,7 +5,7 @@
 #include <string.h>
 
 static const struct arch *const FAMILIES[] = {
-    &arch_deepseek, &arch_deepseek_v2, &arch_deepseek_v3, &arch_glm4_moe, &arch_granitemoe, &arch_llama, &arch_mistral,
+    &arch_deepseek, &arch_deepseek_v2, &arch_deepseek_v3, &arch_glm4_moe, &arch_gpt_oss, &arch_granitemoe, &arch_llama, &arch_mistral,
     &arch_mixtral, &arch_olmoe, &arch_phimoe, &arch_qwen2, &arch_qwen2_moe, &arch_qwen3, &arch_qwen3_moe};
 enum { FAMILY_COUNT = sizeof FAMILIES / sizeof *FAMILIES };
 
@@ -134,13 +134,13 @@ static int read_heads(const json_t *config, struct hparams *s, struct err *err)
 
 static int read_attention(const json_t *config, const struct arch *arch, struct hparams *s, struct err *err)
 {
-    bool bias = arch->bias == BIAS_QKV, normed = arch->qk_norm_key == NULL;
+    bool bias = arch->bias == BIAS_QKV || arch->bias == BIAS_ALL_UNLESS, normed = arch->qk_norm_key == NULL;
     const char *bias_key = arch->bias == BIAS_QKV ? "qkv_bias" : "attention_bias";
     if ((arch->latent ? read_latents : read_heads)(config, s, err) ||
         (arch->bias != BIAS_NEVER && config_bool(config, bias_key, false, &bias, err)))
         return -1;
     s->attention.qkv_bias = bias;
-    s->attention.out_bias = bias && arch->bias == BIAS_ALL;
+    s->attention.out_bias = bias && (arch->bias == BIAS_ALL || arch->bias == BIAS_ALL_UNLESS);
     if (arch->qk_norm_key && config_bool(config, arch->qk_norm_key, false, &normed, err))
         return -1;
     if (!normed)
@@ -241,7 +241,7 @@ static int read_rope(const json_t *config, const struct arch *arch, struct hpara
     if (set_rotary(config, arch, partial, s, err))
         return -1;
     if (!rope)
-        return 0;
+        return arch->rope_required ? config_refuse(config, holder, err, "a %s model needs it", arch->model_type) : 0;
     if (!json_is_object(rope))
         return config_refuse(config, holder, err, "it must be an object");
     const char *kind_key = config_get(rope, "rope_type") ? "rope_type" : "type";
@@ -279,11 +279,11 @@ static int read_layer_types(const json_t *config, struct hparams *s, int window,
 
 static int read_windows(const json_t *config, const struct arch *arch, struct hparams *s, struct err *err)
 {
-    int window = 0, first = 0, end = s->layers, step = arch->window == WINDOW_EVEN_IF_USED ? 2 : 1;
+    int window = 0, first = 0, end = s->layers, step = arch->window == WINDOW_EVEN_IF_USED || arch->window == WINDOW_ALTERNATING ? 2 : 1;
     bool used = true;
     if (arch->window == WINDOW_NEVER)
         return config_get(config, "layer_types") ? read_layer_types(config, s, 0, err) : 0;
-    if (arch->window != WINDOW_ALL_LAYERS)
+    if (arch->window != WINDOW_ALL_LAYERS && arch->window != WINDOW_ALTERNATING)
         used = false;
     if ((!used && config_bool(config, "use_sliding_window", false, &used, err)) ||
         config_int(config, "sliding_window", false, &window, err))
@@ -292,6 +292,8 @@ static int read_windows(const json_t *config, const struct arch *arch, struct hp
         return config_refuse(config, "sliding_window", err, "it must be 0, null or positive");
     if (!used)
         window = 0;
+    if (arch->window == WINDOW_ALTERNATING && config_get(config, "layer_types"))
+        return read_layer_types(config, s, window, err);
     if (arch->window == WINDOW_UPPER_IF_USED || arch->window == WINDOW_EVEN_IF_USED) {
         if (config_get(config, "layer_types"))
             return read_layer_types(config, s, window, err);

@@ -27,12 +27,17 @@ enum source_slot {
     SLOT_HEAD_BIAS, SLOT_FINAL_NORM_BIAS, SLOT_ATTENTION_NORM_BIAS, SLOT_FFN_NORM_BIAS,
     SLOT_DENSE_GATE, SLOT_DENSE_UP, SLOT_DENSE_DOWN,
     SLOT_Q_A, SLOT_Q_A_BIAS, SLOT_Q_A_NORM, SLOT_Q_B, SLOT_KV_A, SLOT_KV_A_BIAS, SLOT_KV_A_NORM, SLOT_KV_B,     /* latents */
+    SLOT_SINKS, SLOT_ROUTER_BIAS,
+    SLOT_EXPERTS_GATE_UP_BIAS,      /* [experts][2 inner] */
+    SLOT_EXPERTS_DOWN_BIAS,         /* [experts][hidden] */
     SLOT_COUNT
 };
 
 struct naming {
     const char *slot[SLOT_COUNT];
     const char *ignored[4];         /* names that old checkpoints have and nobody needs */
+    bool transposed;                /* SLOT_EXPERTS_GATE_UP is [experts][hidden][2 inner], SLOT_EXPERTS_DOWN [experts][inner][hidden] */
+    bool alternating;               /* of gate and up in one tensor: row 2 i is row i of gate, row 2 i + 1 of up */
 };
 
 enum key_type { KEY_INT, KEY_BOOL, KEY_F32 };
@@ -64,12 +69,14 @@ enum window_rule {
     WINDOW_ALL_LAYERS,              /* sliding_window */
     WINDOW_ALL_IF_USED,             /* sliding_window, if use_sliding_window */
     WINDOW_UPPER_IF_USED,           /* the same, from max_window_layers on, or where layer_types says so */
-    WINDOW_EVEN_IF_USED             /* the same, even layers below max_window_layers, or where layer_types says so */
+    WINDOW_EVEN_IF_USED,            /* the same, even layers below max_window_layers, or where layer_types says so */
+    WINDOW_ALTERNATING              /* sliding_window, where layer_types says so, or in even layers */
 };
 
 enum bias_rule {
     BIAS_NEVER,
     BIAS_ALL,                       /* q, k, v and out, where attention_bias says so */
+    BIAS_ALL_UNLESS,                /* the same, but for attention_bias: false */
     BIAS_QKV,                       /* q, k and v, unless qkv_bias is false */
     BIAS_QKV_ASKED                  /* q, k and v, where attention_bias says so */
 };
@@ -87,6 +94,7 @@ struct arch {
     enum bias_rule bias;
     const char *qk_norm_key;        /* NULL: fixed.attention.qk_norm holds always, else where this key is true */
     bool longrope;                  /* rope may be longrope, as Phi-3.5-MoE means it */
+    bool rope_required;             /* what absent rope keys mean is not the default rope: they must be there */
     bool latent;                    /* keys and values come from latents, and each head's last qk_rope_head_dim floats turn */
     enum group_rule groups;
     double partial_rotary;          /* part of a head that turns, where the key is absent; 0: always all of it */
@@ -97,8 +105,8 @@ struct arch {
     const struct naming *naming[2];
 };
 
-extern const struct arch arch_deepseek, arch_deepseek_v2, arch_deepseek_v3, arch_glm4_moe, arch_granitemoe, arch_llama,
-    arch_mistral, arch_mixtral, arch_olmoe, arch_phimoe, arch_qwen2, arch_qwen2_moe, arch_qwen3, arch_qwen3_moe;
+extern const struct arch arch_deepseek, arch_deepseek_v2, arch_deepseek_v3, arch_glm4_moe, arch_gpt_oss, arch_granitemoe,
+    arch_llama, arch_mistral, arch_mixtral, arch_olmoe, arch_phimoe, arch_qwen2, arch_qwen2_moe, arch_qwen3, arch_qwen3_moe;
 
 /* All families; NULL ends the list. */
 const struct arch *arch_at(int index);
@@ -167,6 +175,7 @@ struct part {
     /* run not 0: rows come in runs. Row i is row (i / run) * from_group + (i % run) * from_step of the source behind `skip`, and
      * goes to row first + (i / run) * to_group + i % run. */
     int run, from_group, from_step, to_group;
+    int across;                     /* not 0: rows of the source behind `skip` are columns here: [columns][across] */
 };
 enum { PARTS_MAX = 3 };
 

@@ -39,14 +39,42 @@ static struct part fused_part(const struct naming *naming, const struct hparams 
 {
     int64_t inner = s->expert_inner, hidden = s->hidden;
     bool down = place == PART_DOWN;
-    struct part part = {.dim_count = 3, .place = place, .rows = down ? s->hidden : s->expert_inner,
-                        .columns = down ? s->expert_inner : s->hidden};
+    int64_t outputs = down ? hidden : 2 * inner, inputs = down ? inner : hidden;
+    int64_t first = place != PART_UP ? 0 : naming->alternating ? 1 : inner;         /* row of the source */
+    struct part part = {.dim_count = 3, .place = place, .rows = down ? s->hidden : s->expert_inner, .columns = (int)inputs};
     part.dims[0] = s->router.experts;
-    part.dims[1] = down ? hidden : 2 * inner;
-    part.dims[2] = down ? inner : hidden;
-    part.skip = expert * part.dims[1] * part.dims[2] + (place == PART_UP ? inner * hidden : 0);
+    part.dims[1] = naming->transposed ? inputs : outputs;
+    part.dims[2] = naming->transposed ? outputs : inputs;
+    part.across = naming->transposed ? (int)outputs : 0;
+    part.skip = expert * outputs * inputs + first * (naming->transposed ? 1 : inputs);
+    if (naming->alternating && !down) {
+        part.run = part.rows;
+        part.from_step = 2;
+    }
     fill_name(part.name, sizeof part.name, naming->slot[down ? SLOT_EXPERTS_DOWN : SLOT_EXPERTS_GATE_UP], layer, expert);
     return part;
+}
+
+/* The biases of all experts: of each gate and up, which may alternate in the source; or of each down. */
+static int expert_bias_parts(const struct naming *naming, const struct hparams *s, const struct tensor *t, struct part *parts)
+{
+    bool down = t->role == ROLE_EXPERTS_DOWN_BIAS;
+    int experts = s->router.experts, inner = s->expert_inner, width = down ? s->hidden : 2 * inner;
+    struct part whole = {.dims = {experts, width}, .dim_count = 2, .place = PART_ROWS, .rows = experts * width, .columns = 1};
+    fill_name(whole.name, sizeof whole.name, naming->slot[down ? SLOT_EXPERTS_DOWN_BIAS : SLOT_EXPERTS_GATE_UP_BIAS], t->layer, 0);
+    parts[0] = whole;
+    if (down || !naming->alternating)
+        return 1;
+    for (int up = 0; up < 2; up++) {
+        parts[up] = whole;
+        parts[up].skip = up;
+        parts[up].first = up * inner;
+        parts[up].rows = experts * inner;
+        parts[up].run = inner;
+        parts[up].from_group = parts[up].to_group = width;
+        parts[up].from_step = 2;
+    }
+    return 2;
 }
 
 /* Rows of `part` in runs. */
@@ -133,7 +161,8 @@ int arch_parts(const struct naming *n, const struct hparams *s, const struct ten
         [ROLE_ROUTER_CORRECTION] = SLOT_ROUTER_CORRECTION, [ROLE_HEAD_BIAS] = SLOT_HEAD_BIAS,
         [ROLE_FINAL_NORM_BIAS] = SLOT_FINAL_NORM_BIAS, [ROLE_ATTENTION_NORM_BIAS] = SLOT_ATTENTION_NORM_BIAS,
         [ROLE_FFN_NORM_BIAS] = SLOT_FFN_NORM_BIAS, [ROLE_Q_A] = SLOT_Q_A, [ROLE_Q_A_BIAS] = SLOT_Q_A_BIAS,
-        [ROLE_Q_A_NORM] = SLOT_Q_A_NORM, [ROLE_KV_A_NORM] = SLOT_KV_A_NORM};
+        [ROLE_Q_A_NORM] = SLOT_Q_A_NORM, [ROLE_KV_A_NORM] = SLOT_KV_A_NORM, [ROLE_SINKS] = SLOT_SINKS,
+        [ROLE_ROUTER_BIAS] = SLOT_ROUTER_BIAS};
     int q = s->attention.heads * s->attention.head_dim, kv = s->attention.kv_heads * s->attention.head_dim;
     switch (t->role) {
     case ROLE_QKV:
@@ -159,6 +188,9 @@ int arch_parts(const struct naming *n, const struct hparams *s, const struct ten
     case ROLE_KV_B:
         return spread_parts(matrix_part(n, SLOT_KV_B, t->layer, 0, PART_ROWS, 0, t->outputs, t->inputs), s->attention.heads,
                             s->attention.head_dim - s->rope.rotary, s->attention.value_dim, t->inputs, parts);
+    case ROLE_EXPERTS_GATE_UP_BIAS:
+    case ROLE_EXPERTS_DOWN_BIAS:
+        return expert_bias_parts(n, s, t, parts);
     case ROLE_EXPERTS:
         return expert_parts(n, s, t, block, parts);
     case ROLE_DENSE:

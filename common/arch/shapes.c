@@ -38,6 +38,13 @@ static const struct { const char *name, *summary, *config; } SHAPES[] = {
      "\"norm_topk_prob\":true,\"routed_scaling_factor\":1.0,\"use_qk_norm\":false,\"attention_bias\":true,"
      "\"partial_rotary_factor\":0.5,\"rms_norm_eps\":1e-5,\"rope_theta\":1000000,\"max_position_embeddings\":131072,"
      "\"vocab_size\":151552,\"eos_token_id\":[151329,151336,151338],\"pad_token_id\":151329,\"tie_word_embeddings\":false}"},
+    {"gpt-oss-20b", "20.9 B parameters, 4.2 B active",
+     "{\"model_type\":\"gpt_oss\",\"hidden_size\":2880,\"intermediate_size\":2880,\"num_hidden_layers\":24,"
+     "\"num_attention_heads\":64,\"num_key_value_heads\":8,\"head_dim\":64,\"num_local_experts\":32,"
+     "\"num_experts_per_tok\":4,\"sliding_window\":128,\"attention_bias\":true,\"swiglu_limit\":7.0,\"rms_norm_eps\":1e-5,"
+     "\"rope_theta\":150000,\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":32.0,\"beta_fast\":32.0,\"beta_slow\":1.0,"
+     "\"truncate\":false,\"original_max_position_embeddings\":4096},\"max_position_embeddings\":131072,"
+     "\"vocab_size\":201088,\"eos_token_id\":200002,\"pad_token_id\":199999,\"tie_word_embeddings\":false}"},
     {"granite-3.0-1b-a400m", "1.3 B parameters, 0.4 B active",
      "{\"model_type\":\"granitemoe\",\"hidden_size\":1024,\"intermediate_size\":512,\"num_hidden_layers\":24,"
      "\"num_attention_heads\":16,\"num_key_value_heads\":8,\"num_local_experts\":32,\"num_experts_per_tok\":8,"

@@ -257,6 +257,8 @@ void conversion_free(struct conversion *c)
 struct scratch {
     struct source_reading reading;
     float *values;
+    float *block;                   /* [block_room] of a source whose rows are columns here */
+    size_t block_room;
     unsigned char *coded;           /* grows */
     size_t coded_room;
 };
@@ -291,7 +293,7 @@ static enum weight_format part_format(const struct tensor *t, const struct part 
 static int64_t row_source(const struct part *part, int row)
 {
     int64_t from = !part->run ? row : (int64_t)(row / part->run) * part->from_group + (int64_t)(row % part->run) * part->from_step;
-    return part->skip + from * part->columns;
+    return part->skip + from * (part->across ? 1 : part->columns);
 }
 
 static int row_target(const struct part *part, int row)
@@ -304,7 +306,7 @@ static int rows_together(const struct part *part, int row, int most)
     int left = part->rows - row < most ? part->rows - row : most;
     if (!part->run)
         return left;
-    int run = part->from_step == 1 ? part->run - row % part->run : 1;
+    int run = part->across ? left : part->from_step == 1 ? part->run - row % part->run : 1;
     return left < run ? left : run;
 }
 
@@ -356,12 +358,32 @@ static int make_coded(const struct conversion *c, struct scratch *scratch, struc
     return 0;
 }
 
+/* Values of rows that are columns of the source: the part's whole block is read at its first row, and kept for the others. */
+static int read_across(const struct conversion *c, struct scratch *scratch, const struct part *part,
+                       const struct source_tensor *source, int row, int rows, struct err *err)
+{
+    const int64_t width = part->across, begin = part->skip / (width * part->columns) * (width * part->columns);
+    if (row == 0) {
+        size_t count = (size_t)width * (size_t)part->columns;
+        if (mem_grow(&scratch->block, &scratch->block_room, count, sizeof *scratch->block, err) ||
+            source->coding->read(c->checkpoint, source, begin, (int64_t)count, &scratch->reading, scratch->block, err))
+            return -1;
+    }
+    for (int i = 0; i < rows; i++) {
+        const float *from = scratch->block + (row_source(part, row + i) - begin);
+        for (int k = 0; k < part->columns; k++)
+            scratch->values[(size_t)i * (size_t)part->columns + (size_t)k] = from[k * width];
+    }
+    return 0;
+}
+
 static int make_values(const struct conversion *c, struct scratch *scratch, struct block_job *job, const struct part *part,
                        const struct source_tensor *source, int row, int rows, struct err *err)
 {
     const size_t columns = (size_t)part->columns, count = (size_t)rows * columns;
     const int64_t at = row_source(part, row);
-    if (source->coding->read(c->checkpoint, source, at, (int64_t)count, &scratch->reading, scratch->values, err))
+    if (part->across ? read_across(c, scratch, part, source, row, rows, err)
+                     : source->coding->read(c->checkpoint, source, at, (int64_t)count, &scratch->reading, scratch->values, err))
         return -1;
     if (check_values(scratch->values, count, columns, part_format(job->tensor, part), err)) {
         err_at(err, "rows from %d on", row);
@@ -383,8 +405,8 @@ static int make_part(const struct conversion *c, struct scratch *scratch, struct
         return -1;
     scratch->reading.digest = digest;
     const enum weight_format format = part_format(job->tensor, part);
-    bool coded = job->tensor->kind != TENSOR_VECTOR && source->coding->read_coded && source->coding->format == format &&
-                 format_fits(format, part->columns);
+    bool coded = job->tensor->kind != TENSOR_VECTOR && !part->across && source->coding->read_coded &&
+                 source->coding->format == format && format_fits(format, part->columns);
     for (int row = 0, rows; row < part->rows; row += rows) {
         rows = rows_together(part, row, step);
         if ((coded ? make_coded : make_values)(c, scratch, job, part, source, row, rows, err))
@@ -454,6 +476,7 @@ done:
     for (int i = 0; maker && i < TEAM_MAX; i++) {
         source_reading_free(&maker->scratch[i].reading);
         mem_free(&maker->scratch[i].values);
+        mem_free(&maker->scratch[i].block);
         mem_free(&maker->scratch[i].coded);
     }
     mem_free(&maker);

@@ -133,8 +133,8 @@ static void attention(const struct pass *pass, int n)
     norm(pass, engine->x, layer->attention_norm, layer->attention_norm_bias, engine->normed, pass->rows);
     (shape->attention.kv_rank ? make_latent_qkv : make_qkv)(pass, n);
     engine->ops->attention(engine->queue, &(struct attention_args){
-        .q = engine->qkv, .k = sequence->k[n], .v = sequence->v[n], .prefix = engine->prefix, .path_start = engine->path_start,
-        .path = engine->path, .out = engine->attended, .scale = shape->attention.scale, .rows = pass->rows, .heads = heads,
+        .q = engine->qkv, .k = sequence->k[n], .v = sequence->v[n], .sink = layer->sinks, .prefix = engine->prefix,
+        .path_start = engine->path_start, .path = engine->path, .out = engine->attended, .scale = shape->attention.scale, .rows = pass->rows, .heads = heads,
         .kv_heads = shape->attention.kv_heads, .head_dim = shape->attention.head_dim, .value_dim = value_dim,
         .capacity = sequence->capacity, .stride = engine->qkv_width, .window = shape->layer[n].window});
     engine->ops->linear(engine->queue, &(struct linear_args){
@@ -200,7 +200,7 @@ static int experts_ffn(const struct pass *pass, int n, int moe, struct err *err)
     struct buffer weight = of_layer(engine, engine->weight, moe, top_k, sizeof(float));
 
     engine->ops->linear(engine->queue, &(struct linear_args){
-        .in = engine->normed, .weight = layer->router.data, .out = logits, .quantised = engine->quantised,
+        .in = engine->normed, .weight = layer->router.data, .bias = layer->router_bias, .out = logits, .quantised = engine->quantised,
         .format = layer->router.format, .rows = pass->rows, .inputs = shape->hidden, .outputs = experts,
         .in_stride = shape->hidden, .out_stride = experts});
     engine->ops->route_score(engine->queue, &(struct route_score_args){
@@ -216,8 +216,10 @@ static int experts_ffn(const struct pass *pass, int n, int moe, struct err *err)
     if (source->class->acquire(source, n, source->class->fixed ? NULL : engine->layer_experts, count, &table, err))
         return err_at(err, "layer %d", n);
     engine->ops->expert_ffn(engine->queue, &(struct expert_ffn_args){
-        .in = engine->normed, .out = engine->x, .expert = expert, .weight = weight, .table = table, .inner = engine->inner,
-        .partial = engine->partial, .group = engine->group, .quantised = engine->quantised, .format = layer->experts_format, .down_format = layer->experts_down_format,
+        .in = engine->normed, .out = engine->x, .expert = expert, .weight = weight, .gate_up_bias = layer->gate_up_bias,
+        .down_bias = layer->down_bias, .limit = shape->glu_limit, .alpha = shape->glu_alpha, .table = table, .inner = engine->inner,
+        .partial = engine->partial, .group = engine->group, .quantised = engine->quantised, .format = layer->experts_format,
+        .down_format = layer->experts_down_format,
         .scale = shape->residual_scale, .rows = pass->rows, .slots = top_k, .experts = experts, .hidden = shape->hidden,
         .inner_width = shape->expert_inner});
     source->class->release(source, n, source->class->fixed ? NULL : engine->layer_experts, count);

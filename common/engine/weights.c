@@ -93,6 +93,8 @@ static int take_attention(struct weights *weights, const struct model *model, in
     if (shape->layer_norm && (take_vector(weights, model, "layers.%d.attention.norm_bias", n, &layer->attention_norm_bias, err) ||
                               take_vector(weights, model, "layers.%d.ffn.norm_bias", n, &layer->ffn_norm_bias, err)))
         return -1;
+    if (shape->attention.sinks && take_vector(weights, model, "layers.%d.attention.sinks", n, &layer->sinks, err))
+        return -1;
     if (shape->attention.out_bias && take_vector(weights, model, "layers.%d.attention.out_bias", n, &layer->out_bias, err))
         return -1;
     return 0;
@@ -127,6 +129,11 @@ static int take_ffn(struct weights *weights, const struct model *model, int n, s
     if (!tensor || take_matrix(weights, model, "layers.%d.router", n, &layer->router, err))
         return -1;
     if (shape->router.correction && take_vector(weights, model, "layers.%d.router_correction", n, &layer->router_correction, err))
+        return -1;
+    if (shape->router.bias && take_vector(weights, model, "layers.%d.router_bias", n, &layer->router_bias, err))
+        return -1;
+    if (shape->expert_bias && (take_vector(weights, model, "layers.%d.experts_gate_up_bias", n, &layer->gate_up_bias, err) ||
+                               take_vector(weights, model, "layers.%d.experts_down_bias", n, &layer->down_bias, err)))
         return -1;
     layer->experts_format = tensor->format;
     layer->experts_down_format = tensor_last_format(tensor);
@@ -191,7 +198,8 @@ void weights_close(struct weights **weights)
         struct buffer *all[] = {&layer->attention_norm, &layer->q_norm, &layer->k_norm, &layer->qkv_bias, &layer->out_bias,
                                 &layer->ffn_norm, &layer->router_correction, &layer->attention_norm_bias, &layer->ffn_norm_bias, &layer->qkv.data, &layer->out.data, &layer->router.data, &layer->shared_gate.data, &layer->dense,
                                 &layer->q_a.data, &layer->q.data, &layer->kv_a.data, &layer->kv_b.data, &layer->q_a_bias,
-                                &layer->q_a_norm, &layer->kv_a_bias, &layer->kv_a_norm};
+                                &layer->q_a_norm, &layer->kv_a_bias, &layer->kv_a_norm, &layer->sinks,
+                                &layer->router_bias, &layer->gate_up_bias, &layer->down_bias};
         for (size_t i = 0; w->owned && i < sizeof all / sizeof *all; i++)
             device_free(w->device, all[i]);
         device_free(w->device, &layer->dense_table);

@@ -18,6 +18,7 @@ struct layer_weights {
     struct matrix v;                         /* where it is in a format of its own; else none, and qkv has it */
     struct buffer v_bias;                    /* its part of qkv_bias */
     struct matrix q_a, q, kv_a, kv_b;        /* with latents, in place of qkv */
+    struct buffer sinks, router_bias, gate_up_bias, down_bias;   /* the last two of all routed experts */
     struct buffer q_a_bias, q_a_norm, kv_a_bias, kv_a_norm;
     struct matrix shared_gate;
     struct buffer dense, dense_table;        /* one EXPERT block, of a dense layer or of the shared experts; the table of its

@@ -134,6 +134,12 @@ int hparams_check(const struct hparams *s, struct err *err)
         check_real("residual scale", (double)s->residual_scale, 0, 1e30, err) ||
         check_real("divisor of logits", (double)s->logit_divisor, 0, 1e30, err))
         return -1;
+    if (check_real("limit of gated units", (double)s->glu_limit, 0, 1e30, err) ||
+        check_real("alpha of gated units", (double)s->glu_alpha, 0, 1e30, err))
+        return -1;
+    if (s->expert_bias && (check_range("biases of all experts", (int64_t)s->router.experts * s->expert_inner * 2, 0, INT32_MAX, err) ||
+                           check_range("biases of all experts", (int64_t)s->router.experts * s->hidden, 0, INT32_MAX, err)))
+        return -1;
     if (s->shared_gate && !s->shared_inner)
         return err_set(err, ERR_INPUT, "a gate of shared experts, but there are none");
     if (!with_experts)

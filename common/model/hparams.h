@@ -61,6 +61,7 @@ struct hparams {
         int q_rank, kv_rank;         /* latent attention (below): widths of the latents; kv_rank 0: ordinary, q_rank 0: q has none */
         float latent_epsilon;        /* of the norms of latents */
         enum qk_norm qk_norm;
+        bool sinks;                  /* each head has a score that takes part in the softmax and has no value */
         bool qkv_bias, out_bias;     /* with latents qkv_bias is of what makes them */
         float clip_qkv;              /* 0: none */
         float scale;
@@ -75,10 +76,13 @@ struct hparams {
         bool renormalise;
         float scale, jitter;         /* jitter: sparsemixer */
         bool correction;             /* a bias of each expert's score, for choosing only */
+        bool bias;                   /* one of each expert's logit */
         int groups, groups_kept, group_rank;     /* route.h; groups 0: none */
     } router;
     int expert_inner, dense_inner;   /* inner widths; 0 where no layer is of that kind */
     int shared_inner;                /* of the experts beside the routed ones that every token uses, as one block; 0: none */
+    bool expert_bias;                /* routed experts have biases of gate, up and down */
+    float glu_limit, glu_alpha;      /* of routed experts (kernels/plain/glu.h); limit 0: silu(gate) * up */
     bool shared_gate;                /* a sigmoid of its own gate weighs their output */
 
     struct layer_shape {

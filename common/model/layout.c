@@ -57,6 +57,8 @@ static void add_layer(struct layout *layout, const struct hparams *s, int layer)
         add(layout, ROLE_Q_NORM, TENSOR_VECTOR, layer, whole ? q : head_dim, 1, "attention.q_norm");
         add(layout, ROLE_K_NORM, TENSOR_VECTOR, layer, whole ? kv : head_dim, 1, "attention.k_norm");
     }
+    if (s->attention.sinks)
+        add(layout, ROLE_SINKS, TENSOR_VECTOR, layer, s->attention.heads, 1, "attention.sinks");
     add(layout, ROLE_OUT, TENSOR_MATRIX, layer, s->hidden, s->attention.heads * s->attention.value_dim,
         "attention.out");
     if (s->attention.out_bias)
@@ -68,6 +70,13 @@ static void add_layer(struct layout *layout, const struct hparams *s, int layer)
         add(layout, ROLE_ROUTER, TENSOR_MATRIX, layer, s->router.experts, s->hidden, "router");
         if (s->router.correction)
             add(layout, ROLE_ROUTER_CORRECTION, TENSOR_VECTOR, layer, s->router.experts, 1, "router_correction");
+        if (s->router.bias)
+            add(layout, ROLE_ROUTER_BIAS, TENSOR_VECTOR, layer, s->router.experts, 1, "router_bias");
+        if (s->expert_bias) {
+            add(layout, ROLE_EXPERTS_GATE_UP_BIAS, TENSOR_VECTOR, layer, s->router.experts * 2 * s->expert_inner, 1,
+                "experts_gate_up_bias");
+            add(layout, ROLE_EXPERTS_DOWN_BIAS, TENSOR_VECTOR, layer, s->router.experts * s->hidden, 1, "experts_down_bias");
+        }
         add(layout, ROLE_EXPERTS, TENSOR_EXPERTS, layer, s->hidden, s->expert_inner, "experts");
         layout->tensors[layout->count - 1].count = s->router.experts;
         if (s->shared_inner)

@@ -18,11 +18,15 @@
  *     layers.N.attention.kv_a_norm VECTOR [kv_rank]
  *     layers.N.attention.kv_b    MATRIX  [heads (head_dim - R + value_dim)][kv_rank]   rest of the keys, then values
  *     layers.N.attention.q_norm  VECTOR  [heads head_dim] or [head_dim]              by qk_norm; k_norm alike
+ *     layers.N.attention.sinks   VECTOR  [heads]                 when sinks
  *     layers.N.attention.out     MATRIX  [hidden][heads value_dim]
  *     layers.N.attention.out_bias VECTOR [hidden]                                    when out_bias
  *     layers.N.ffn.norm          VECTOR  [hidden]                ffn.norm_bias alike when layer_norm
  *     layers.N.router            MATRIX  [experts][hidden]                           FFN_EXPERTS
  *     layers.N.router_correction VECTOR  [experts]                                   when router.correction
+ *     layers.N.router_bias       VECTOR  [experts]               when router.bias
+ *     layers.N.experts_gate_up_bias VECTOR [experts 2 expert_inner]   when expert_bias; of an expert's gate, then of its up
+ *     layers.N.experts_down_bias VECTOR  [experts hidden]        when expert_bias
  *     layers.N.experts           EXPERTS count = experts, inner = expert_inner       FFN_EXPERTS
  *     layers.N.shared            EXPERTS count = 1, inner = shared_inner             FFN_EXPERTS, shared_inner not 0
  *     layers.N.shared_gate       MATRIX  [1][hidden]                                 when shared_gate
@@ -50,7 +54,8 @@ enum tensor_role {
     ROLE_EMBED, ROLE_HEAD, ROLE_FINAL_NORM, ROLE_ATTENTION_NORM, ROLE_QKV, ROLE_QKV_BIAS, ROLE_Q_NORM, ROLE_K_NORM, ROLE_OUT,
     ROLE_OUT_BIAS, ROLE_FFN_NORM, ROLE_ROUTER, ROLE_ROUTER_CORRECTION, ROLE_EXPERTS, ROLE_SHARED, ROLE_SHARED_GATE,
     ROLE_DENSE, ROLE_HEAD_BIAS, ROLE_FINAL_NORM_BIAS, ROLE_ATTENTION_NORM_BIAS, ROLE_FFN_NORM_BIAS,
-    ROLE_Q_A, ROLE_Q_A_BIAS, ROLE_Q_A_NORM, ROLE_Q, ROLE_KV_A, ROLE_KV_A_BIAS, ROLE_KV_A_NORM, ROLE_KV_B
+    ROLE_Q_A, ROLE_Q_A_BIAS, ROLE_Q_A_NORM, ROLE_Q, ROLE_KV_A, ROLE_KV_A_BIAS, ROLE_KV_A_NORM, ROLE_KV_B,
+    ROLE_SINKS, ROLE_ROUTER_BIAS, ROLE_EXPERTS_GATE_UP_BIAS, ROLE_EXPERTS_DOWN_BIAS
 };
 
 struct tensor {

@@ -149,6 +149,8 @@ int inflate_plan(struct layout *out, const struct model *model, int inner, struc
     struct layout layout = {0};
     if (!hparams_moe_layers(&shape))
         return err_set(err, ERR_INPUT, "%s: has no experts to inflate", model_path(model));
+    if (shape.expert_bias)
+        return err_set(err, ERR_INPUT, "%s: its experts have biases; such ones cannot be inflated", model_path(model));
     if (inner <= shape.expert_inner)
         return err_set(err, ERR_INPUT, "%s: its experts have an inner width of %d already; inflate to more than that",
                        model_path(model), shape.expert_inner);

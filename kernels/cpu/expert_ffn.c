@@ -8,13 +8,13 @@
 #include "kernels/cpu/table.h"
 #include "kernels/cpu/unit.h"
 #include "kernels/cpu/work.h"
-#include "kernels/plain/math.h"
+#include "kernels/plain/glu.h"
 
 /* A PLACE is row * slots + slot: where a (row, slot) lies in inner and partial. */
 struct ffn {
     const struct expert_ffn_args *args;
     struct product_rows in;         /* of the step at work: [rows] for gate and up, [places] for down */
-    const float *weight;
+    const float *weight, *gate_up_bias, *down_bias;
     float *out, *inner, *partial;
     const int32_t *expert;
     const uint64_t *table;
@@ -86,7 +86,7 @@ static void ffn_share(struct ffn *f, struct queue *queue, int units, size_t unit
 struct ffn_task {
     const unsigned char *block;
     const int32_t *place;
-    int rows, first, end;           /* rows that want the expert; units first .. end-1 of it */
+    int expert, rows, first, end;   /* rows that want the expert; units first .. end-1 of it */
 };
 
 static int ffn_next(struct ffn *f, int member, int members, struct ffn_task *task)
@@ -95,12 +95,30 @@ static int ffn_next(struct ffn *f, int member, int members, struct ffn_task *tas
     if (number < 0)
         return 0;
     int expert = f->wanted[number / f->tasks];
+    task->expert = expert;
     task->block = (const unsigned char *)(uintptr_t)f->table[expert];
     task->place = f->place + f->start[expert];
     task->rows = f->start[expert + 1] - f->start[expert];
     task->first = (int)(number % f->tasks) * f->task_units;
     task->end = f->units - task->first < f->task_units ? f->units : task->first + f->task_units;
     return 1;
+}
+
+/* Gate and up of one unit, with their biases, become its inner activations, in place of gate; `used` of them count. */
+static inline void gate_unit(const struct ffn *f, int expert, int u, size_t used, float *gate)
+{
+    const struct expert_ffn_args *a = f->args;
+    float *up = gate + UNIT_INNER;
+    if (f->gate_up_bias) {
+        const size_t width = (size_t)a->inner_width;
+        const float *bias = f->gate_up_bias + 2 * width * (size_t)expert + (size_t)u * UNIT_INNER;
+        for (size_t i = 0; i < used; i++) {
+            gate[i] += bias[i];
+            up[i] += bias[width + i];
+        }
+    }
+    for (int i = 0; i < UNIT_INNER; i++)
+        gate[i] = plain_glu(gate[i], up[i], a->limit, a->alpha);
 }
 
 static void gate_up(void *argument, int member, int members)
@@ -121,9 +139,8 @@ static void gate_up(void *argument, int member, int members)
                 unit_product(a->format, task.block + unit * (size_t)u, a->hidden, rows, in, product);
                 size_t left = width - (size_t)u * UNIT_INNER, used = left < UNIT_INNER ? left : UNIT_INNER;
                 for (int r = 0; r < rows; r++) {
-                    float *gate = product + r * UNIT_OUTPUTS, *up = gate + UNIT_INNER;
-                    for (int i = 0; i < UNIT_INNER; i++)
-                        gate[i] = plain_silu(gate[i]) * up[i];
+                    float *gate = product + r * UNIT_OUTPUTS;
+                    gate_unit(f, task.expert, u, used, gate);
                     float *out = f->inner + (size_t)task.place[first + r] * width + (size_t)u * UNIT_INNER;
                     memcpy(out, gate, used * sizeof *gate);
                 }
@@ -149,6 +166,12 @@ static void down(void *argument, int member, int members)
                     in[r] = product_row(&f->in, (size_t)task.place[first + r]);
                 unit_product(a->down_format, task.block + offset + unit * (size_t)u, a->inner_width, rows, in, product);
                 size_t left = hidden - (size_t)u * UNIT_OUTPUTS, used = left < UNIT_OUTPUTS ? left : UNIT_OUTPUTS;
+                if (f->down_bias) {
+                    const float *bias = f->down_bias + hidden * (size_t)task.expert + (size_t)u * UNIT_OUTPUTS;
+                    for (int r = 0; r < rows; r++)
+                        for (size_t i = 0; i < used; i++)
+                            product[(size_t)r * UNIT_OUTPUTS + i] += bias[i];
+                }
                 for (int r = 0; r < rows; r++)
                     memcpy(f->partial + (size_t)task.place[first + r] * hidden + (size_t)u * UNIT_OUTPUTS,
                            product + r * UNIT_OUTPUTS, used * sizeof *product);
@@ -200,6 +223,8 @@ void cpu_expert_ffn(struct queue *queue, const struct expert_ffn_args *args)
     struct ffn f;
     f.args = args;
     f.weight = work_pointer(args->weight);
+    f.gate_up_bias = args->gate_up_bias.address ? work_pointer(args->gate_up_bias) : NULL;
+    f.down_bias = args->down_bias.address ? work_pointer(args->down_bias) : NULL;
     f.out = work_pointer(args->out);
     f.inner = work_pointer(args->inner);
     f.partial = work_pointer(args->partial);

@@ -1,44 +1,66 @@
 #include <math.h>
 
-#include "kernels/plain/math.h"
+#include "kernels/plain/glu.h"
 #include "kernels/ref/ref_internal.h"
 
-/* inner = silu(gate) * up. With q8 and q4 every step is in f32, as the contract orders them: a rounding that goes the other way
- * would become a whole step of an integer. `x` has room for a row of either width. */
-static void run_gate_up(const struct expert_ffn_args *a, const void *block, const float *in, struct quantised *x, float *inner)
+/* One expert: its block, and its biases, which may be NULL. */
+struct expert {
+    const void *block, *down;
+    const float *gate_up_bias, *down_bias;
+};
+
+static double glu(const struct expert_ffn_args *a, double gate, double up)
 {
+    if (a->limit == 0)
+        return gate / (1 + exp(-gate)) * up;
+    gate = fmin(gate, (double)a->limit);
+    up = fmax(fmin(up, (double)a->limit), -(double)a->limit);
+    return (up + 1) * gate / (1 + exp(-(double)a->alpha * gate));
+}
+
+/* inner = glu(gate, up). With q8 and q4 every step is in f32, as the contract orders them: a rounding that goes the other way
+ * would become a whole step of an integer. `x` has room for a row of either width. */
+static void run_gate_up(const struct expert_ffn_args *a, const struct expert *expert, const float *in, struct quantised *x,
+                        float *inner)
+{
+    const void *block = expert->block;
+    const float *bias = expert->gate_up_bias;
     if (format_quantised(a->format))
         ref_quantise(in, a->hidden, x);
     for (int i = 0; i < a->inner_width; i++) {
-        int at = i / UNIT_INNER * UNIT_OUTPUTS + i % UNIT_INNER;
         if (format_quantised(a->format)) {
-            inner[i] = plain_silu(ref_quantised_product(a->format, block, a->hidden, at, x)) *
-                       ref_quantised_product(a->format, block, a->hidden, at + UNIT_INNER, x);
+            int row = i / UNIT_INNER * UNIT_OUTPUTS + i % UNIT_INNER;
+            float gate = ref_quantised_product(a->format, block, a->hidden, row, x);
+            float up = ref_quantised_product(a->format, block, a->hidden, row + UNIT_INNER, x);
+            inner[i] = bias ? plain_glu(gate + bias[i], up + bias[a->inner_width + i], a->limit, a->alpha)
+                            : plain_glu(gate, up, a->limit, a->alpha);
             continue;
         }
-        double gate = 0, up = 0;
+        double gate = bias ? (double)bias[i] : 0, up = bias ? (double)bias[a->inner_width + i] : 0;
         for (int k = 0; k < a->hidden; k++) {
             gate += (double)expert_gate_at(a->format, block, a->hidden, a->inner_width, i, k) * in[k];
             up += (double)expert_up_at(a->format, block, a->hidden, a->inner_width, i, k) * in[k];
         }
-        inner[i] = (float)(gate / (1 + exp(-gate)) * up);
+        inner[i] = (float)glu(a, gate, up);
     }
 }
 
 /* out += weight * down(inner) */
-static void run_down(const struct expert_ffn_args *a, const void *down, const float *inner, float weight, struct quantised *x,
-                     float *out)
+static void run_down(const struct expert_ffn_args *a, const struct expert *expert, const float *inner, float weight,
+                     struct quantised *x, float *out)
 {
+    const float *bias = expert->down_bias;
     if (format_quantised(a->down_format))
         ref_quantise(inner, a->inner_width, x);
     for (int o = 0; o < a->hidden; o++) {
-        double sum = 0;
         if (format_quantised(a->down_format)) {
-            out[o] = fmaf(weight, ref_quantised_product(a->down_format, down, a->inner_width, o, x), out[o]);
+            float sum = ref_quantised_product(a->down_format, expert->down, a->inner_width, o, x);
+            out[o] = fmaf(weight, bias ? sum + bias[o] : sum, out[o]);
             continue;
         }
+        double sum = bias ? (double)bias[o] : 0;
         for (int i = 0; i < a->inner_width; i++)
-            sum += (double)matrix_at(a->down_format, down, a->inner_width, o, i) * inner[i];
+            sum += (double)matrix_at(a->down_format, expert->down, a->inner_width, o, i) * inner[i];
         out[o] = (float)(out[o] + weight * sum);
     }
 }
@@ -51,6 +73,9 @@ void ref_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
     const int32_t *expert = a->expert.address ? ref_integers(queue, a->expert, places) : NULL;
     const float *weight = a->weight.address ? ref_floats(queue, a->weight, places) : NULL;
     const uint64_t *table = ref_bytes(queue, a->table, (uint64_t)a->experts * sizeof *table);
+    const float *up_bias = a->gate_up_bias.address
+                         ? ref_floats(queue, a->gate_up_bias, (int64_t)a->experts * 2 * a->inner_width) : NULL;
+    const float *down_bias = a->down_bias.address ? ref_floats(queue, a->down_bias, (int64_t)a->experts * a->hidden) : NULL;
     float *inner = ref_floats(queue, a->inner, places * a->inner_width);
     struct quantised *x = NULL;
     const size_t offset = expert_down_offset(a->format, a->hidden, a->inner_width);
@@ -66,10 +91,13 @@ void ref_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
         if (chosen < 0)
             continue;
         const void *block = ref_bytes(queue, (struct buffer){table[chosen], bytes}, bytes);
+        const struct expert one = {block, (const unsigned char *)block + offset,
+                                   up_bias ? up_bias + (int64_t)chosen * 2 * a->inner_width : NULL,
+                                   down_bias ? down_bias + (int64_t)chosen * a->hidden : NULL};
         const float *row = in + place / a->slots * a->hidden;
         float share = weight ? weight[place] : 1.0f, *own = inner + place * a->inner_width;
         share = a->scale != 0 ? share * a->scale : share;
-        run_gate_up(a, block, row, x, own);
-        run_down(a, (const unsigned char *)block + offset, own, share, x, out + place / a->slots * a->hidden);
+        run_gate_up(a, &one, row, x, own);
+        run_down(a, &one, own, share, x, out + place / a->slots * a->hidden);
     }
 }

@@ -68,6 +68,14 @@ static void call_open(struct call *call, const struct shape *s, enum weight_form
     a->table = arena_take(&call->arena, (size_t)s->experts * sizeof(uint64_t));
     for (int e = 0; e < s->experts; e++)
         ((uint64_t *)at(a->table))[e] = draw_mixed_expert(&call->arena, format, a->down_format, s->hidden, s->inner, &seed).address;
+    if (s->hidden % 3 == 0) {
+        a->gate_up_bias = draw_floats(&call->arena, (size_t)s->experts * 2 * (size_t)s->inner, 1, &seed);
+        a->down_bias = draw_floats(&call->arena, (size_t)s->experts * (size_t)s->hidden, 1, &seed);
+    }
+    if (s->inner % 4 == 0) {
+        a->limit = 0.8f;
+        a->alpha = 1.702f;
+    }
     a->inner = arena_take(&call->arena, places * (size_t)s->inner * sizeof(float));
     a->partial = arena_take(&call->arena, places * (size_t)s->hidden * sizeof(float));
     a->group = arena_take(&call->arena, ((size_t)s->experts + 1 + 2 * places) * sizeof(int32_t));

@@ -115,6 +115,12 @@ static inline struct hparams tiny_shape(struct chance *chance)
     }
     if (chance_range(chance, 0, 3) == 0)
         tiny_latents(chance, &shape);
+    shape.attention.sinks = chance_range(chance, 0, 2) == 0;
+    if (hparams_moe_layers(&shape) && chance_range(chance, 0, 2) == 0) {
+        shape.router.bias = shape.expert_bias = true;
+        shape.glu_limit = 0.7f;
+        shape.glu_alpha = 1.702f;
+    }
     return shape;
 }
 

@@ -1,0 +1,34 @@
+/* gpt-oss (openai/gpt-oss-20b): sliding and full attention in turn, each head with a sink, biases everywhere, clamped gated
+ * units with a steeper sigmoid, and experts whose gate and up rows alternate. Without quantisation all experts are one tensor
+ * of [inputs][outputs]. Reference: transformers models/gpt_oss. */
+#include "common/arch/arch.h"
+
+static const struct naming plain = {
+    .slot = {LLAMA_NAMES,
+             [SLOT_SINKS] = "model.layers.{n}.self_attn.sinks",
+             [SLOT_ROUTER] = "model.layers.{n}.mlp.router.weight",
+             [SLOT_ROUTER_BIAS] = "model.layers.{n}.mlp.router.bias",
+             [SLOT_EXPERTS_GATE_UP] = "model.layers.{n}.mlp.experts.gate_up_proj",
+             [SLOT_EXPERTS_DOWN] = "model.layers.{n}.mlp.experts.down_proj",
+             [SLOT_EXPERTS_GATE_UP_BIAS] = "model.layers.{n}.mlp.experts.gate_up_proj_bias",
+             [SLOT_EXPERTS_DOWN_BIAS] = "model.layers.{n}.mlp.experts.down_proj_bias"},
+    .transposed = true,
+    .alternating = true,
+};
+
+const struct arch arch_gpt_oss = {
+    .model_type = "gpt_oss",
+    .summary = "gpt-oss-20b, gpt-oss-120b",
+    .keys = {INT("num_local_experts", router.experts),
+             INT_ALSO("num_experts_per_tok", "experts_per_token", router.top_k),
+             INT("intermediate_size", expert_inner),
+             F32_OR("swiglu_limit", glu_limit, 7),
+             F32_OR("swiglu_alpha", glu_alpha, 1.702)},
+    .bias = BIAS_ALL_UNLESS,
+    .expert_layers = EXPERTS_EVERYWHERE,
+    .window = WINDOW_ALTERNATING,
+    .rope_required = true,
+    .fixed = {.attention.sinks = true, .router.kind = ROUTER_SOFTMAX_TOPK, .router.renormalise = true, .router.scale = 1,
+              .router.bias = true, .expert_bias = true, .rope.theta = 150000},
+    .naming = {&plain},
+};

@@ -1,0 +1,18 @@
+/* Gated units: what a feed-forward network makes of the products with Wgate and Wup. */
+#ifndef MOE_KERNELS_PLAIN_GLU_H
+#define MOE_KERNELS_PLAIN_GLU_H
+
+#include "kernels/plain/math.h"
+
+/* SwiGLU (arXiv 2002.05202); with a limit that of gpt-oss: clamped, a steeper sigmoid, and up begins at 1. */
+PLAIN float plain_glu(float gate, float up, float limit, float alpha)
+{
+    if (limit == 0)
+        return plain_silu(gate) * up;
+    gate = gate < limit ? gate : limit;
+    up = up < limit ? up : limit;
+    up = up > -limit ? up : -limit;
+    return (up + 1.0f) * (gate / (1.0f + plain_exp(-(alpha * gate))));
+}
+
+#endif
