@@ -16,6 +16,7 @@ import random
 import shutil
 import sys
 
+import safetensors.torch
 import torch
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -32,6 +33,14 @@ PLAIN_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 LLAMA3_ROPE = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                "original_max_position_embeddings": 32, "rope_theta": 10000.0}
 LINEAR_ROPE = {"rope_type": "linear", "factor": 2.5, "rope_theta": 5000.0}
+YARN_ROPE = {"rope_type": "yarn", "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0, "original_max_position_embeddings": 32,
+             "rope_theta": 10000.0}
+LONG_ROPE = {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0, 1.3, 1.7, 2.2],
+             "long_factor": [3.0, 4.0, 5.0, 6.0], "short_mscale": 1.2, "long_mscale": 1.4, "factor": 2.0,
+             "original_max_position_embeddings": 128}
+LATENT = {"intermediate_size": 40, "moe_intermediate_size": 16, "num_key_value_heads": 4, "kv_lora_rank": 12,
+          "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 10, "n_routed_experts": 8, "num_experts_per_tok": 3,
+          "n_shared_experts": 2, "first_k_dense_replace": 1, "n_group": 4, "topk_group": 2}
 
 FAMILIES = {
     "olmoe": {"intermediate_size": 16, "num_experts": 8, "num_experts_per_tok": 3, "norm_topk_prob": True, "clip_qkv": 0.8,
@@ -47,34 +56,67 @@ FAMILIES = {
     "mistral": {"intermediate_size": 48, "head_dim": 8, "sliding_window": 13, "rope_parameters": PLAIN_ROPE},
     "qwen2": {"intermediate_size": 48, "use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1,
               "rope_parameters": PLAIN_ROPE},
+    "deepseek_v2": {**LATENT, "q_lora_rank": None, "topk_method": "group_limited_greedy", "routed_scaling_factor": 1.7,
+                    "norm_topk_prob": False, "rope_parameters": {**YARN_ROPE, "mscale": 0.9, "mscale_all_dim": 0.7}},
+    "deepseek_v3": {**LATENT, "q_lora_rank": 20, "routed_scaling_factor": 2.5, "norm_topk_prob": True, "attention_bias": True,
+                    "rope_parameters": {**YARN_ROPE, "mscale": 1.0, "mscale_all_dim": 1.0}},
+    "glm4_moe": {"intermediate_size": 40, "moe_intermediate_size": 16, "head_dim": 16, "n_routed_experts": 8,
+                 "num_experts_per_tok": 3, "n_shared_experts": 1, "n_group": 4, "topk_group": 2, "first_k_dense_replace": 1,
+                 "norm_topk_prob": True, "routed_scaling_factor": 1.8, "use_qk_norm": True, "attention_bias": True,
+                 "rope_parameters": {**PLAIN_ROPE, "partial_rotary_factor": 0.5}},
+    "gpt_oss": {"intermediate_size": 16, "head_dim": 16, "num_local_experts": 8, "num_experts_per_tok": 3, "sliding_window": 9,
+                "rope_parameters": {**YARN_ROPE, "factor": 8.0, "truncate": False, "rope_theta": 150000.0}},
+    "granitemoe": {"intermediate_size": 16, "num_local_experts": 8, "num_experts_per_tok": 3, "embedding_multiplier": 3.0,
+                   "residual_multiplier": 0.4, "attention_multiplier": 0.11, "logits_scaling": 2.0,
+                   "rope_parameters": PLAIN_ROPE},
+    "phimoe": {"intermediate_size": 16, "head_dim": 8, "num_local_experts": 8, "num_experts_per_tok": 2,
+               "router_jitter_noise": 0.3, "attention_bias": True, "lm_head_bias": True, "sliding_window": 11,
+               "original_max_position_embeddings": 128, "rope_parameters": LONG_ROPE},
+    # transformers has no class for the first version: it is a qwen2_moe whose shared experts have an open gate (half of them
+    # then, which is undone in the file).
+    "deepseek": {"intermediate_size": 40, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 32, "num_experts": 8,
+                 "num_experts_per_tok": 3, "norm_topk_prob": True, "num_key_value_heads": 2, "mlp_only_layers": [0],
+                 "qkv_bias": False, "rope_parameters": PLAIN_ROPE},
     "qwen2_moe": {"intermediate_size": 40, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24, "num_experts": 8,
                   "num_experts_per_tok": 3, "norm_topk_prob": False, "rope_parameters": PLAIN_ROPE},
 }
 
 
-def scale(name, tied):
+def scale(name, tied, family):
     """Standard deviation of a linear's outputs for inputs of one."""
+    if family == "gpt_oss" and "gate_up" in name:
+        return 4.0                              # so that the clamp bites
     if tied and ("o_proj" in name or "down" in name):
         return 8.0
-    for part, value in {"q_proj": 1.6, "k_proj": 1.6, "lm_head": 2.5, "gate.weight": 2.0}.items():
+    for part, value in {"q_proj": 1.6, "k_proj": 1.6, "q_b_proj": 1.6, "lm_head": 2.5, "gate.weight": 2.0, "router": 2.0}.items():
         if part in name:
             return value
     return 1.2
 
 
-def draw(model, tied, seed):
+def draw(model, tied, family, seed):
     torch.manual_seed(seed)
+    corrections = [each for each in model.named_buffers() if "correction" in each[0]]
     with torch.no_grad():
-        for name, weight in model.named_parameters():
+        for name, weight in [*model.named_parameters(), *corrections]:
             noise = torch.randn_like(weight)
-            if "norm" in name:
+            if "correction" in name:
+                weight.copy_(-0.5 + 0.3 * noise)
+            elif "sinks" in name:
+                weight.copy_(noise)
+            elif family == "deepseek" and "shared_expert_gate" in name:
+                weight.zero_()
+            elif name.endswith("_bias"):
+                weight.copy_(0.2 * noise)
+            elif "norm" in name:
                 weight.copy_(1 + 0.3 * noise)
             elif name.endswith("bias"):
                 weight.copy_(0.2 * noise)
             elif "embed" in name:
                 weight.copy_(noise * (2.5 / weight.shape[1] ** 0.5 if tied else 1))
             else:
-                weight.copy_(noise * scale(name, tied) / weight.shape[-1] ** 0.5)
+                inputs = weight.shape[1 if family == "gpt_oss" and weight.dim() == 3 else -1]
+                weight.copy_(noise * scale(name, tied, family) / inputs ** 0.5)
 
 
 def load(folder, dtype):
@@ -106,14 +148,35 @@ def compute(folder, prompt):
             "logits": [[round(float(value), 6) for value in row] for row in logits]}
 
 
+def to_deepseek(folder):
+    """The qwen2_moe checkpoint in `folder` under the names and keys of DeepSeekMoE."""
+    path = os.path.join(folder, "model.safetensors")
+    tensors = {}
+    for name, values in safetensors.torch.load_file(path).items():
+        if "shared_expert_gate" not in name:
+            tensors[name.replace("shared_expert.", "shared_experts.")] = values * 0.5 if "shared_expert.down" in name else values
+    safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
+    path = os.path.join(folder, "config.json")
+    with open(path, encoding="utf-8") as file:
+        old = json.load(file)
+    config = {key: old[key] for key in COMMON if not key.endswith("token_id")}
+    config.update(model_type="deepseek", intermediate_size=old["intermediate_size"], n_routed_experts=old["num_experts"],
+                  moe_intermediate_size=old["moe_intermediate_size"], n_shared_experts=2, first_k_dense_replace=1,
+                  moe_layer_freq=1, num_experts_per_tok=old["num_experts_per_tok"], norm_topk_prob=old["norm_topk_prob"],
+                  scoring_func="softmax", rope_theta=10000.0, rope_scaling=None)
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(config, file, indent=2, sort_keys=True)
+        file.write("\n")
+
+
 def make(family):
     settings = {**COMMON, **FAMILIES[family]}
-    config = AutoConfig.for_model(family, **settings)
+    config = AutoConfig.for_model("qwen2_moe" if family == "deepseek" else family, **settings)
     folder = os.path.join(HERE, family)
     shutil.rmtree(folder, ignore_errors=True)
     for seed in range(200):
         model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
-        draw(model, settings["tie_word_embeddings"], seed)
+        draw(model, settings["tie_word_embeddings"], family, seed)
         model.to(torch.bfloat16).save_pretrained(os.path.join(folder, "model"))
         prompt = [random.Random(seed + i).randrange(VOCAB) for i in range(PROMPT)]
         golden = compute(os.path.join(folder, "model"), prompt)
@@ -121,6 +184,8 @@ def make(family):
             break
     else:
         raise SystemExit(f"{family}: no draw is clear enough")
+    if family == "deepseek":
+        to_deepseek(os.path.join(folder, "model"))
     os.chmod(os.path.join(folder, "model", "model.safetensors"), 0o644)
     generation = os.path.join(folder, "model", "generation_config.json")
     if os.path.exists(generation):

@@ -1,0 +1,235 @@
+/* Every family's golden (tests/golden/families): the logits are those of transformers, and with any one feature of the family
+ * turned off, or one of its numbers changed, they are not. The change is made to the description that the engine computes, so
+ * that features show which no config.json can turn off. */
+#include "tests/unit/unit.h"
+
+#include <math.h>
+#include <stddef.h>
+
+#include "common/base/json.h"
+#include "common/base/file.h"
+#include "common/checkpoint/convert.h"
+#include "common/engine/engine.h"
+
+enum { PROMPT = 40, VOCAB = 64 };
+static const double NEAR = 2e-4, APART = 5e-3;
+
+struct golden {
+    char *folder;
+    int32_t prompt[PROMPT];
+    float logits[PROMPT][VOCAB];
+};
+
+static void must(int rc, const struct err *err)
+{
+    if (rc)
+        fail_msg("%s", err->text);
+}
+
+static const char *golden_path(char path[1200], const char *family, const char *name)
+{
+    snprintf(path, 1200, "%s/../golden/families/%s/%s", unit_models(), family, name);
+    return path;
+}
+
+static void golden_open(struct golden *golden, const char *family)
+{
+    struct err err = {0};
+    struct text text = {0};
+    char path[1200];
+    golden->folder = unit_folder();
+    must(file_read(&text, golden_path(path, family, "golden.json"), 1 << 24, &err), &err);
+    json_t *root = json_loadb(text.data, text.length, 0, NULL), *rows = json_object_get(root, "logits");
+    assert_int_equal(json_array_size(rows), PROMPT);
+    for (size_t t = 0; t < PROMPT; t++) {
+        golden->prompt[t] = (int32_t)json_integer_value(json_array_get(json_object_get(root, "prompt"), t));
+        assert_int_equal(json_array_size(json_array_get(rows, t)), VOCAB);
+        for (size_t v = 0; v < VOCAB; v++)
+            golden->logits[t][v] = (float)json_number_value(json_array_get(json_array_get(rows, t), v));
+    }
+    json_decref(root);
+    text_free(&text);
+
+    struct checkpoint *checkpoint = NULL;
+    struct conversion plan = {0};
+    struct team *team = NULL;
+    const struct convert_options options = {.dense = {.keep = true}, .experts = {.keep = true}, .producer = "test"};
+    const char *moe = unit_path(golden->folder, "m.moe");
+    must(checkpoint_open(&checkpoint, golden_path(path, family, "model"), moe, &err), &err);
+    must(conversion_plan(&plan, checkpoint, &options, &err), &err);
+    must(team_new(&team, 1, &err), &err);
+    must(conversion_write(&plan, moe, team, NULL, &err), &err);
+    team_free(&team);
+    conversion_free(&plan);
+    checkpoint_close(&checkpoint);
+}
+
+static void golden_close(struct golden *golden) { unit_remove(golden->folder); }
+
+struct distance { const struct golden *golden; double most; };
+
+static int measure(void *context, const struct forward *piece, int position, struct err *err)
+{
+    struct distance *distance = context;
+    (void)err;
+    for (int row = 0; row < piece->logit_rows; row++)
+        for (int v = 0; v < VOCAB; v++) {
+            double off = fabs((double)piece->logits[row * VOCAB + v] - (double)distance->golden->logits[position + row][v]);
+            distance->most = off > distance->most || isnan(off) ? isnan(off) ? INFINITY : off : distance->most;
+        }
+    return 0;
+}
+
+/* The largest difference of a logit, after `change` has been made to the shape. */
+static double golden_distance(const struct golden *golden, void (*change)(struct hparams *shape, const void *to), const void *to)
+{
+    struct err err = {0};
+    struct model *model = NULL;
+    struct device *device = NULL;
+    struct expert_source *experts = NULL;
+    struct engine *engine = NULL;
+    struct sequence *sequence = NULL;
+    struct forward forward;
+    struct distance distance = {golden, 0};
+    const struct batch every = {.logit_rows = ENGINE_EVERY_ROW};
+    must(model_open(&model, unit_path(golden->folder, "m.moe"), &err), &err);
+    if (change)
+        change((struct hparams *)(uintptr_t)model_hparams(model), to);
+    must(device_open(&device, &(struct device_setup){"host", 1, NULL}, &err), &err);
+    if (hparams_moe_layers(model_hparams(model)))
+        must(expert_source_open(&experts, model, device, &err), &err);
+    must(engine_open(&engine, &(struct engine_setup){model, device, experts, 64, 64, 0}, &err), &err);
+    must(sequence_open(&sequence, engine, PROMPT, &err), &err);
+    must(engine_prompt(engine, sequence, golden->prompt, PROMPT, &every, measure, &distance, &forward, &err), &err);
+    sequence_close(&sequence);
+    engine_close(&engine);
+    expert_source_close(&experts);
+    device_close(&device);
+    model_close(&model);
+    return distance.most;
+}
+
+/* One member of the description, by its name, and what it is changed to. */
+enum kind { FLAG, INTEGER, SINGLE, REAL, WINDOWS };
+struct member { const char *name; enum kind kind; size_t offset; };
+#define MEMBER(kind, member) {#member, kind, offsetof(struct hparams, member)}
+static const struct member MEMBERS[] = {
+    MEMBER(SINGLE, norm_epsilon), MEMBER(FLAG, layer_norm), MEMBER(FLAG, head_bias), MEMBER(INTEGER, attention.qk_norm),
+    MEMBER(SINGLE, attention.clip_qkv), MEMBER(SINGLE, attention.scale), MEMBER(SINGLE, attention.latent_epsilon),
+    MEMBER(FLAG, attention.sinks), MEMBER(FLAG, attention.qkv_bias), MEMBER(FLAG, attention.out_bias),
+    MEMBER(INTEGER, rope.kind), MEMBER(INTEGER, rope.rotary), MEMBER(REAL, rope.theta), MEMBER(REAL, rope.factor),
+    MEMBER(REAL, rope.low_factor), MEMBER(REAL, rope.high_factor), MEMBER(INTEGER, rope.original_positions),
+    MEMBER(REAL, rope.beta_fast), MEMBER(REAL, rope.beta_slow), MEMBER(FLAG, rope.truncate), MEMBER(REAL, rope.amplitude),
+    MEMBER(SINGLE, embed_scale), MEMBER(SINGLE, residual_scale), MEMBER(SINGLE, logit_divisor),
+    MEMBER(INTEGER, router.kind), MEMBER(INTEGER, router.top_k), MEMBER(FLAG, router.renormalise), MEMBER(SINGLE, router.scale),
+    MEMBER(SINGLE, router.jitter), MEMBER(FLAG, router.correction), MEMBER(FLAG, router.bias), MEMBER(INTEGER, router.groups),
+    MEMBER(INTEGER, router.groups_kept), MEMBER(INTEGER, router.group_rank), MEMBER(INTEGER, shared_inner),
+    MEMBER(FLAG, shared_gate), MEMBER(FLAG, expert_bias), MEMBER(SINGLE, glu_limit), MEMBER(SINGLE, glu_alpha),
+    {"windows", WINDOWS, 0},
+};
+
+struct change { const char *family, *member; double to; };
+
+static const struct change CHANGES[] = {
+    {"olmoe", "attention.qk_norm", QK_NORM_NONE}, {"olmoe", "attention.clip_qkv", 0}, {"olmoe", "attention.clip_qkv", 0.9},
+    {"olmoe", "router.renormalise", 0}, {"olmoe", "router.top_k", 2}, {"olmoe", "norm_epsilon", 1e-5},
+    {"olmoe", "rope.theta", 20000}, {"olmoe", "attention.scale", 0.3},
+    {"llama", "rope.kind", ROPE_DEFAULT}, {"llama", "rope.factor", 4}, {"llama", "rope.low_factor", 2},
+    {"llama", "rope.high_factor", 8}, {"llama", "rope.original_positions", 64}, {"llama", "attention.qkv_bias", 0},
+    {"llama", "attention.out_bias", 0}, {"llama", "norm_epsilon", 1e-5},
+    {"mistral", "windows", 0}, {"mistral", "windows", 12}, {"mistral", "windows", 14},
+    {"mixtral", "windows", 0}, {"mixtral", "windows", 12}, {"mixtral", "router.renormalise", 0}, {"mixtral", "router.top_k", 1},
+    {"qwen2", "attention.qkv_bias", 0}, {"qwen2", "windows", 0}, {"qwen2", "windows", 9}, {"qwen2", "rope.theta", 20000},
+    {"qwen3", "attention.qk_norm", QK_NORM_NONE}, {"qwen3", "windows", 0}, {"qwen3", "windows", 9},
+    {"qwen3", "rope.kind", ROPE_DEFAULT}, {"qwen3", "rope.factor", 2},
+    {"qwen2_moe", "router.renormalise", 1}, {"qwen2_moe", "shared_gate", 0}, {"qwen2_moe", "shared_inner", 0},
+    {"qwen2_moe", "attention.qkv_bias", 0}, {"qwen2_moe", "router.top_k", 2},
+    {"qwen3_moe", "attention.qk_norm", QK_NORM_NONE}, {"qwen3_moe", "router.renormalise", 0}, {"qwen3_moe", "router.top_k", 2},
+    {"deepseek", "shared_inner", 0}, {"deepseek", "router.renormalise", 0}, {"deepseek", "router.top_k", 2},
+    {"deepseek", "rope.theta", 20000},
+    {"deepseek_v2", "attention.scale", 0.25}, {"deepseek_v2", "attention.latent_epsilon", 1e-3},
+    {"deepseek_v2", "rope.kind", ROPE_DEFAULT}, {"deepseek_v2", "rope.amplitude", 1}, {"deepseek_v2", "rope.factor", 8},
+    {"deepseek_v2", "rope.beta_fast", 0.5}, {"deepseek_v2", "rope.beta_slow", 0.3}, {"deepseek_v2", "router.groups", 0},
+    {"deepseek_v2", "router.groups_kept", 3}, {"deepseek_v2", "router.group_rank", 2}, {"deepseek_v2", "router.scale", 1},
+    {"deepseek_v2", "router.renormalise", 1}, {"deepseek_v2", "shared_inner", 0},
+    {"deepseek_v3", "attention.scale", 0.25}, {"deepseek_v3", "attention.latent_epsilon", 1e-3},
+    {"deepseek_v3", "attention.qkv_bias", 0}, {"deepseek_v3", "attention.out_bias", 0}, {"deepseek_v3", "rope.kind", ROPE_DEFAULT},
+    {"deepseek_v3", "router.correction", 0}, {"deepseek_v3", "router.groups", 0}, {"deepseek_v3", "router.groups_kept", 3},
+    {"deepseek_v3", "router.group_rank", 1}, {"deepseek_v3", "router.scale", 1}, {"deepseek_v3", "router.renormalise", 0},
+    {"deepseek_v3", "router.kind", ROUTER_SOFTMAX_TOPK}, {"deepseek_v3", "shared_inner", 0},
+    {"glm4_moe", "attention.qk_norm", QK_NORM_NONE}, {"glm4_moe", "attention.qkv_bias", 0}, {"glm4_moe", "rope.rotary", 16},
+    {"glm4_moe", "rope.rotary", 4}, {"glm4_moe", "router.correction", 0}, {"glm4_moe", "router.groups", 0},
+    {"glm4_moe", "router.group_rank", 1}, {"glm4_moe", "router.scale", 1}, {"glm4_moe", "router.renormalise", 0},
+    {"glm4_moe", "shared_inner", 0},
+    {"gpt_oss", "attention.sinks", 0}, {"gpt_oss", "windows", 0}, {"gpt_oss", "windows", 9}, {"gpt_oss", "attention.qkv_bias", 0},
+    {"gpt_oss", "attention.out_bias", 0}, {"gpt_oss", "rope.truncate", 1}, {"gpt_oss", "rope.amplitude", 0},
+    {"gpt_oss", "rope.kind", ROPE_DEFAULT}, {"gpt_oss", "router.bias", 0}, {"gpt_oss", "router.renormalise", 0},
+    {"gpt_oss", "expert_bias", 0}, {"gpt_oss", "glu_limit", 0}, {"gpt_oss", "glu_limit", 70}, {"gpt_oss", "glu_alpha", 1},
+    {"granitemoe", "embed_scale", 0}, {"granitemoe", "residual_scale", 0}, {"granitemoe", "logit_divisor", 0},
+    {"granitemoe", "attention.scale", 0.35}, {"granitemoe", "router.renormalise", 0},
+    {"phimoe", "router.jitter", 0.01}, {"phimoe", "router.kind", ROUTER_SOFTMAX_TOPK}, {"phimoe", "layer_norm", 0},
+    {"phimoe", "head_bias", 0}, {"phimoe", "attention.qkv_bias", 0}, {"phimoe", "attention.out_bias", 0},
+    {"phimoe", "rope.kind", ROPE_DEFAULT}, {"phimoe", "rope.amplitude", 0}, {"phimoe", "windows", 0}, {"phimoe", "windows", 10},
+};
+
+static const struct member *find_member(const char *name)
+{
+    for (size_t i = 0; i < sizeof MEMBERS / sizeof *MEMBERS; i++)
+        if (strcmp(MEMBERS[i].name, name) == 0)
+            return &MEMBERS[i];
+    fail_msg("no member %s", name);
+    return NULL;
+}
+
+static void apply(struct hparams *shape, const void *to)
+{
+    const struct change *change = to;
+    const struct member *member = find_member(change->member);
+    char *at = (char *)shape + member->offset;
+    switch (member->kind) {
+    case FLAG:    *(bool *)at = change->to != 0; break;
+    case INTEGER: memcpy(at, &(int){(int)change->to}, sizeof(int)); break;
+    case SINGLE:  memcpy(at, &(float){(float)change->to}, sizeof(float)); break;
+    case REAL:    memcpy(at, &change->to, sizeof change->to); break;
+    case WINDOWS:
+        for (int i = 0; i < shape->layers; i++)
+            shape->layer[i].window = (int)change->to;
+        break;
+    }
+}
+
+static void every_feature_of_every_family_shows(void **state)
+{
+    const char *family = "";
+    struct golden golden = {0};
+    int families = 0, missed = 0;
+    (void)state;
+    for (size_t i = 0; i < sizeof CHANGES / sizeof *CHANGES; i++) {
+        const struct change *change = &CHANGES[i];
+        if (strcmp(family, change->family)) {
+            if (families++)
+                golden_close(&golden);
+            family = change->family;
+            golden_open(&golden, family);
+            double distance = golden_distance(&golden, NULL, NULL);
+            if (distance > NEAR) {
+                print_error("%s: a logit is off by %g\n", family, distance);
+                missed++;
+            }
+        }
+        double distance = golden_distance(&golden, apply, change);
+        if (distance < APART) {
+            print_error("%s: %s = %g moves a logit by %g only\n", family, change->member, change->to, distance);
+            missed++;
+        }
+    }
+    golden_close(&golden);
+    assert_int_equal(families, 15);
+    assert_int_equal(missed, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_feature_of_every_family_shows)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
