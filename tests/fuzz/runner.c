@@ -1,8 +1,8 @@
 /* Runs a fuzz driver over a corpus without a fuzzer:
  *
- *     fuzz_NAME [-n MUTATIONS] [-s SEED] FILE|FOLDER...
+ *     fuzz_NAME [-n MUTATIONS] [-t SECONDS] [-s SEED] FILE|FOLDER...
  *
- * Each file is tried as it is, then MUTATIONS times with one to four damages: a bit flipped; a byte, or a number of 2, 4 or 8
+ * Each file is tried as it is, then MUTATIONS times, or for SECONDS, whichever ends first, with one to four damages: a bit flipped; a byte, or a number of 2, 4 or 8
  * bytes, set to a value at a border; digits replaced; bytes cut off, taken out, doubled, or put there from another place. The
  * damages follow from SEED, the file's bytes and the number of the try. Writes TAP, a test a file.
  *
@@ -19,6 +19,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "common/base/clock.h"
 #include "common/base/hash.h"
 
 enum { INPUT_MAX = 1 << 20, LIMIT_SECONDS = 60, FILES_MAX = 4096 };
@@ -188,7 +189,7 @@ static bool try_input(const char *file, long number)
     return fine;
 }
 
-static int try_file(const char *file, long mutations, uint64_t seed)
+static int try_file(const char *file, long mutations, double seconds, uint64_t seed)
 {
     static struct input whole;
     int fd = open(file, O_RDONLY);
@@ -200,7 +201,12 @@ static int try_file(const char *file, long mutations, uint64_t seed)
     close(fd);
     whole.bytes = (size_t)got;
     struct digest128 digest = hash_xxh3(whole.data, whole.bytes);
+    double end = clock_seconds() + seconds;
     for (long n = 0; n <= mutations; n++) {
+        if (clock_seconds() > end) {
+            printf("# %s: %ld of %ld damaged forms in %g s\n", file, n - 1, mutations, seconds);
+            break;
+        }
         struct chance chance = { digest.low ^ seed * 0x9e3779b97f4a7c15u ^ (uint64_t)n << 32 };
         current->bytes = whole.bytes;
         memcpy(current->data, whole.data, whole.bytes);
@@ -224,13 +230,13 @@ static void keep_input(const char *file)
         fclose(out);
 }
 
-static bool test_file(int number, const char *file, long mutations, uint64_t seed)
+static bool test_file(int number, const char *file, long mutations, double seconds, uint64_t seed)
 {
     int status = 0;
     fflush(stdout);
     pid_t child = fork();
     if (child == 0)
-        exit(try_file(file, mutations, seed));
+        exit(try_file(file, mutations, seconds, seed));
     bool ran = child > 0 && waitpid(child, &status, 0) == child;
     bool fine = ran && WIFEXITED(status) && WEXITSTATUS(status) == 0;
     if (!fine && ran && WIFSIGNALED(status))
@@ -267,11 +273,14 @@ int main(int argc, char **argv)
 {
     static char *files[FILES_MAX + 1];
     long mutations = 0;
+    double seconds = 1e9;
     uint64_t seed = 1;
     int option, count = 0, failed = 0;
-    while ((option = getopt(argc, argv, "n:s:")) != -1)
+    while ((option = getopt(argc, argv, "n:s:t:")) != -1)
         if (option == 'n')
             mutations = atol(optarg);
+        else if (option == 't')
+            seconds = atof(optarg);
         else if (option == 's')
             seed = strtoull(optarg, NULL, 10);
         else
@@ -286,7 +295,7 @@ int main(int argc, char **argv)
         __sanitizer_install_malloc_and_free_hooks(on_malloc, on_free);
     printf("1..%d\n", count);
     for (int i = 0; i < count; i++)
-        failed += !test_file(i + 1, files[i], mutations, seed);
+        failed += !test_file(i + 1, files[i], mutations, seconds, seed);
     for (int i = 0; i < count; i++)
         free(files[i]);
     return failed > 0 || count == 0;
