@@ -76,3 +76,14 @@ refused() {
     refused '{"setting": "K2", "figure": "ratio", "leest": 1}' 'leest'
     refused '7' 'must be a map'
 }
+
+@test "the suite for CI is within its own limits" {
+    [ -z "$MOE_SANITIZED" ] || skip "takes long with sanitisers"
+    mkdir -p ci/tests/models ci/build/bench
+    cp -r "$BATS_TEST_DIRNAME/../bench" ci/tests/bench
+    ln -s "$MOE_MODELS/pocket" ci/tests/models/pocket
+    ln -s "$MOE_POCKET" ci/build/bench/pocket.moe
+    moe-bench run -q ci/tests/bench/ci.json -o ci.moes
+    moe-bench gate ci/tests/bench/ci.json ci.moes
+    moe-bench compare --limit 2% ci.moes ci.moes
+}
