@@ -72,8 +72,6 @@ static int check_refused(const json_t *config, const struct arch *arch, struct e
 {
     const char *const *keys = arch->refused;
     const char *activation = "silu";
-    if (config_get(config, "quantization_config"))
-        return config_refuse(config, "quantization_config", err, "quantised weights are not supported");
     if (config_text(config, "hidden_act", false, &activation, err))
         return -1;
     if (strcmp(activation, "silu"))

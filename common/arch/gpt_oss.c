@@ -3,16 +3,24 @@
  * of [inputs][outputs]. Reference: transformers models/gpt_oss. */
 #include "common/arch/arch.h"
 
+#define NAMES LLAMA_NAMES, \
+    [SLOT_SINKS] = "model.layers.{n}.self_attn.sinks", \
+    [SLOT_ROUTER] = "model.layers.{n}.mlp.router.weight", \
+    [SLOT_ROUTER_BIAS] = "model.layers.{n}.mlp.router.bias", \
+    [SLOT_EXPERTS_GATE_UP_BIAS] = "model.layers.{n}.mlp.experts.gate_up_proj_bias", \
+    [SLOT_EXPERTS_DOWN_BIAS] = "model.layers.{n}.mlp.experts.down_proj_bias"
+
 static const struct naming plain = {
-    .slot = {LLAMA_NAMES,
-             [SLOT_SINKS] = "model.layers.{n}.self_attn.sinks",
-             [SLOT_ROUTER] = "model.layers.{n}.mlp.router.weight",
-             [SLOT_ROUTER_BIAS] = "model.layers.{n}.mlp.router.bias",
-             [SLOT_EXPERTS_GATE_UP] = "model.layers.{n}.mlp.experts.gate_up_proj",
-             [SLOT_EXPERTS_DOWN] = "model.layers.{n}.mlp.experts.down_proj",
-             [SLOT_EXPERTS_GATE_UP_BIAS] = "model.layers.{n}.mlp.experts.gate_up_proj_bias",
-             [SLOT_EXPERTS_DOWN_BIAS] = "model.layers.{n}.mlp.experts.down_proj_bias"},
+    .slot = {NAMES, [SLOT_EXPERTS_GATE_UP] = "model.layers.{n}.mlp.experts.gate_up_proj",
+             [SLOT_EXPERTS_DOWN] = "model.layers.{n}.mlp.experts.down_proj"},
     .transposed = true,
+    .alternating = true,
+};
+
+/* As published: MXFP4, whose blocks lie along the inputs. */
+static const struct naming blocks = {
+    .slot = {NAMES, [SLOT_EXPERTS_GATE_UP] = "model.layers.{n}.mlp.experts.gate_up_proj_blocks",
+             [SLOT_EXPERTS_DOWN] = "model.layers.{n}.mlp.experts.down_proj_blocks"},
     .alternating = true,
 };
 
@@ -30,5 +38,5 @@ const struct arch arch_gpt_oss = {
     .rope_required = true,
     .fixed = {.attention.sinks = true, .router.kind = ROUTER_SOFTMAX_TOPK, .router.renormalise = true, .router.scale = 1,
               .router.bias = true, .expert_bias = true, .rope.theta = 150000},
-    .naming = {&plain},
+    .naming = {&plain, &blocks},
 };

@@ -11,6 +11,7 @@
 
 #include "common/arch/config.h"
 #include "common/base/mem.h"
+#include "common/checkpoint/joint.h"
 #include "common/checkpoint/safetensors.h"
 #include "common/model/model_index.h"
 
@@ -339,7 +340,7 @@ int checkpoint_open(struct checkpoint **out, const char *path, const char *besid
     if (!cp)
         return -1;
     cp->path = mem_string(strcmp(path, "-") ? path : "standard input", err);
-    if (!cp->path || open_named(cp, path, beside, err) || checkpoint_settle(cp, err)) {
+    if (!cp->path || open_named(cp, path, beside, err) || checkpoint_settle(cp, err) || checkpoint_join(cp, err)) {
         if (cp->path)
             err_at(err, "%s", cp->path);
         checkpoint_close(&cp);

@@ -31,6 +31,7 @@ struct source_tensor {
     uint64_t offset, bytes;         /* in that file's data */
     struct source_tensor *parts;    /* [part_count] of a joint: what its coding reads, owned; else NULL */
     int part_count;
+    int64_t block[2];               /* of a joint with scales: rows and columns that share one */
     bool used;                      /* for whoever checks that nothing is left over */
 };
 
