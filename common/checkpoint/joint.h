@@ -5,8 +5,7 @@
  *     T in I8, and T_scale                        a scale for a row or the tensor
  *     N_blocks and N_scales in U8                 MXFP4 (gpt-oss): 16 bytes and one scale for 32 inputs
  *
- * N_blocks of another dtype, without N_scales, is N: so transformers writes dequantised gpt-oss. What is said of activations
- * (X.input_scale, activation_scheme) changes no weight and is passed over.
+ * What is said of activations (X.input_scale, activation_scheme) changes no weight and is passed over.
  *
  * What config.json says under quantization_config must be understood: an unknown method, or a key that may change values, is
  * an error that names it. */

@@ -151,7 +151,6 @@ static const struct { const char *base, *keys, *says; } REFUSED[] = {
     {LLAMA, "{\"model_type\":null}", "model_type is null"},
     {LLAMA, "{\"mlp_bias\":true}", "mlp_bias is true; this is not supported for llama"},
     {LLAMA, "{\"hidden_act\":\"gelu\"}", "hidden_act is \"gelu\"; only silu"},
-    {LLAMA, "{\"quantization_config\":{\"quant_method\":\"gptq\"}}", "quantization_config is {\"quant_method\":\"gptq\"}"},
     {LLAMA, "{\"rope_scaling\":{\"type\":\"ntk\",\"factor\":2}}",
      "rope_scaling: type is \"ntk\"; supported are default, dynamic, linear, llama3 and yarn"},
     {LLAMA, "{\"rope_parameters\":{\"rope_type\":\"longrope\",\"factor\":2}}", "rope_parameters: rope_type is \"longrope\""},

@@ -1,0 +1,184 @@
+/* Quantised checkpoints: codes and scales become one tensor, whose values are what decoding them one by one gives, in any range
+ * of rows; coded rows hold the same; what does not fit is named. */
+#include <math.h>
+
+#include "common/checkpoint/checkpoint.h"
+#include "tests/unit/checkpoint.h"
+
+enum { ROWS = 70, COLUMNS = 320 };
+static char *folder;
+static uint8_t code[ROWS * COLUMNS];
+static float scale[ROWS * COLUMNS];
+
+static int setup(void **state)
+{
+    (void)state;
+    folder = unit_folder();
+    srand(4);
+    for (int i = 0; i < ROWS * COLUMNS; i++) {
+        code[i] = (uint8_t)(rand() % 256);
+        code[i] = (code[i] & 0x7f) == 0x7f ? 3 : code[i];
+        scale[i] = (float)(1 + rand() % 100) / 1024;
+    }
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    unit_remove(folder);
+    return 0;
+}
+
+/* E4M3 by its definition. */
+static double e4m3(uint8_t c)
+{
+    int exponent = c >> 3 & 15, fraction = c & 7;
+    double value = exponent ? ldexp(8 + fraction, exponent - 10) : ldexp(fraction, -9);
+    return c & 0x80 ? -value : value;
+}
+
+/* A folder with these tensors and this quantization_config; NULL with the message in *err when it is refused. */
+static struct checkpoint *open_tensors(struct weights *w, const char *quantisation, struct err *err)
+{
+    struct checkpoint *cp = NULL;
+    char config[600];
+    snprintf(config, sizeof config, "{\"model_type\":\"llama\",\"quantization_config\":%s}", quantisation);
+    write_string(unit_path(folder, "config.json"), config);
+    weights_write(w, unit_path(folder, "model.safetensors"));
+    return checkpoint_open(&cp, folder, NULL, err) ? NULL : cp;
+}
+
+static void put_codes(struct weights *w, const char *name, const char *dtype)
+{
+    weights_put(w, name, dtype, "[70,320]", code, sizeof code);
+}
+
+/* Values and coded rows of a few ranges, with a scale for `down` x `across` blocks, the n-th being scale[n]. */
+static void check_values(const struct checkpoint *cp, int down, int across, bool fp8, const float *scales)
+{
+    struct source_tensor *t = checkpoint_find(cp, "a.weight");
+    struct source_reading reading = {0};
+    struct err err = {0};
+    assert_non_null(t);
+    assert_int_equal(cp->tensor_count, 1);
+    for (int first = 0; first < ROWS; first += 23) {
+        int rows = ROWS - first < 31 ? ROWS - first : 31;
+        static float values[ROWS * COLUMNS], kept[ROWS * COLUMNS];
+        static unsigned char coded[ROWS * (COLUMNS + 12)];
+        if (t->coding->read(cp, t, (int64_t)first * COLUMNS, (int64_t)rows * COLUMNS, &reading, values, &err))
+            fail_msg("%s", err.text);
+        if (t->coding->read_coded) {
+            size_t bytes = format_coded_bytes(t->coding->format, COLUMNS);
+            assert_int_equal(t->coding->read_coded(cp, t, (int64_t)first * COLUMNS, (int64_t)rows * COLUMNS, &reading, coded, &err), 0);
+            for (int r = 0; r < rows; r++)
+                format_coded_values(t->coding->format, COLUMNS, coded + (size_t)r * bytes, kept + r * COLUMNS);
+            assert_memory_equal(kept, values, (size_t)(rows * COLUMNS) * sizeof *values);
+        }
+        for (int i = 0; i < rows * COLUMNS; i++) {
+            int row = first + i / COLUMNS, column = i % COLUMNS, block = row / down * ((COLUMNS + across - 1) / across) + column / across;
+            uint8_t c = code[row * COLUMNS + column];
+            assert_true((double)values[i] == (double)(float)((fp8 ? e4m3(c) : (double)(int8_t)c) * (double)scales[block]));
+        }
+    }
+    source_reading_free(&reading);
+}
+
+static void scales_of_blocks_rows_and_tensors_are_applied(void **state)
+{
+    static const struct { const char *shape, *name, *dtype; int down, across; size_t count; } cases[] = {
+        {"[1,3]", "a.weight_scale_inv", "F8_E4M3", 128, 128, 3}, {"[5,5]", "a.weight_scale_inv", "F8_E4M3", 16, 64, 25},
+        {"[70,1]", "a.weight_scale", "F8_E4M3", 1, COLUMNS, 70}, {"[70]", "a.weight_scale", "I8", 1, COLUMNS, 70},
+        {"[]", "a.weight_scale", "F8_E4M3", ROWS, COLUMNS, 1}, {"[1]", "a.weight_scale", "I8", ROWS, COLUMNS, 1},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int narrow = 0; narrow < 2; narrow++) {
+            struct weights w = {0};
+            struct err err = {0};
+            char quantisation[100];
+            uint16_t half[100];
+            float used[100];
+            for (size_t k = 0; k < cases[i].count; k++) {
+                half[k] = f32_to_bf16(scale[k]);
+                used[k] = narrow ? bf16_to_f32(half[k]) : scale[k];
+            }
+            put_codes(&w, "a.weight", cases[i].dtype);
+            weights_put(&w, cases[i].name, narrow ? "BF16" : "F32", cases[i].shape, narrow ? (void *)half : (void *)scale,
+                        cases[i].count * (narrow ? 2 : 4));
+            weights_put(&w, "a.input_scale", "F32", "[]", scale, 4);
+            snprintf(quantisation, sizeof quantisation, "{\"quant_method\":\"fp8\",\"weight_block_size\":[%d,%d]}",
+                     cases[i].down, cases[i].across);
+            struct checkpoint *cp = open_tensors(&w, quantisation, &err);
+            if (!cp)
+                fail_msg("%s", err.text);
+            check_values(cp, cases[i].down, cases[i].across, strcmp(cases[i].dtype, "I8") != 0, used);
+            checkpoint_close(&cp);
+        }
+}
+
+static void blocks_of_mxfp4_are_decoded(void **state)
+{
+    static const double step[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+    enum { EXPERTS = 2, OUTPUTS = 3, BLOCKS = 4, COUNT = EXPERTS * OUTPUTS * BLOCKS };
+    uint8_t exponent[COUNT];
+    float values[COUNT * 32];
+    struct weights w = {0};
+    struct err err = {0};
+    struct source_reading reading = {0};
+    (void)state;
+    for (int i = 0; i < COUNT; i++)
+        exponent[i] = (uint8_t)(120 + i % 9);
+    weights_put(&w, "x_blocks", "U8", "[2,3,4,16]", code, COUNT * 16);
+    weights_put(&w, "x_scales", "U8", "[2,3,4]", exponent, COUNT);
+    struct checkpoint *cp = open_tensors(&w, "{\"quant_method\":\"mxfp4\",\"modules_to_not_convert\":[\"y\"]}", &err);
+    if (!cp)
+        fail_msg("%s", err.text);
+    const struct source_tensor *t = checkpoint_find(cp, "x_blocks");
+    assert_int_equal(t->dim_count, 3);
+    assert_int_equal(t->dims[2], BLOCKS * 32);
+    assert_int_equal(t->coding->format, FORMAT_MXFP4);
+    assert_int_equal(t->coding->read(cp, t, BLOCKS * 32, 4 * BLOCKS * 32, &reading, values, &err), 0);
+    for (int i = 0; i < 4 * BLOCKS * 32; i++) {
+        int at = BLOCKS * 32 + i, nibble = code[at / 2] >> (at % 2 ? 4 : 0) & 15;
+        double expected = ldexp(step[nibble & 7], exponent[at / 32] - 127);
+        assert_true((double)values[i] == (nibble & 8 ? -expected : expected));
+    }
+    source_reading_free(&reading);
+    checkpoint_close(&cp);
+}
+
+static void what_does_not_fit_is_named(void **state)
+{
+    static const struct { const char *quantisation, *scale_name, *dtype, *shape; size_t bytes; const char *says; } cases[] = {
+        {"{\"quant_method\":\"bitsandbytes\"}", "a.weight_scale", "F32", "[]", 4, "quant_method is \"bitsandbytes\"; supported are"},
+        {"{\"quant_method\":\"fp8\",\"group\":3}", "a.weight_scale", "F32", "[]", 4, "quantization_config: group is 3"},
+        {"{\"quant_method\":\"fp8\",\"fmt\":\"e5m2\"}", "a.weight_scale", "F32", "[]", 4, "fmt is \"e5m2\""},
+        {"{\"quant_method\":\"fp8\",\"weight_block_size\":[0,4]}", "a.weight_scale", "F32", "[]", 4, "weight_block_size"},
+        {"3", "a.weight_scale", "F32", "[]", 4, "quantization_config: must be an object"},
+        {"{\"quant_method\":\"fp8\"}", "a.weight_scale_inv", "F32", "[1,2]", 8, "tensor a.weight_scale_inv has a shape"},
+        {"{\"quant_method\":\"fp8\"}", "a.weight_scale", "F32", "[3]", 12, "one scale, or one for each row"},
+        {"{\"quant_method\":\"fp8\"}", "a.weight_scale", "I16", "[]", 2, "a.weight_scale is I16; scales in"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct weights w = {0};
+        struct err err = {0};
+        put_codes(&w, "a.weight", "F8_E4M3");
+        weights_put(&w, cases[i].scale_name, cases[i].dtype, cases[i].shape, scale, cases[i].bytes);
+        struct checkpoint *cp = open_tensors(&w, cases[i].quantisation, &err);
+        assert_null(cp);
+        if (!strstr(err.text, cases[i].says))
+            fail_msg("'%s' does not say %s", err.text, cases[i].says);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(scales_of_blocks_rows_and_tensors_are_applied),
+        cmocka_unit_test(blocks_of_mxfp4_are_decoded),
+        cmocka_unit_test(what_does_not_fit_is_named),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
