@@ -278,7 +278,7 @@ static void what_was_accepted_is_not_read_again(void **state)
     const struct draft_text about = {TOKENS, {.key = 1}};
     int told = 0;
     (void)state;
-    for (uint64_t seed = 1; seed <= 12; seed++) {
+    for (uint64_t seed = 1; seed <= 60; seed++) {
         struct rig rig;
         struct draft_tree tree = {0};
         struct sequence *sequence = NULL, *forgetful = NULL;
