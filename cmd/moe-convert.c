@@ -98,9 +98,6 @@ static int build(const void *arguments, const struct console *console, struct er
         checkpoint_open(&checkpoint, args->source, args->dry_run ? NULL : args->output, err) ||
         conversion_plan(&plan, checkpoint, &options, err))
         goto done;
-    if (plan.left_out)
-        console_note(console, "%zu tensors of layers from %d on predict further tokens; they are left out", plan.left_out,
-                     plan.facts.shape.layers);
     if (plan.widened)
         console_note(console, "%zu tensors from %s on become f32: their parts have different dtypes, or rows that are no whole "
                      "blocks", plan.widened, plan.widened_first);

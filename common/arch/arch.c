@@ -360,7 +360,7 @@ static int read_expert_layers(const json_t *config, const struct arch *arch, str
     if (with_experts == s->layers)
         s->dense_inner = 0;
     if (with_experts == 0) {
-        s->router.experts = s->router.top_k = s->expert_inner = s->shared_inner = 0;
+        s->router.experts = s->router.top_k = s->expert_inner = s->shared_inner = s->router.groups = 0;
         s->shared_gate = false;
     }
     return 0;

@@ -30,6 +30,8 @@ enum source_slot {
     SLOT_SINKS, SLOT_ROUTER_BIAS,
     SLOT_EXPERTS_GATE_UP_BIAS,      /* [experts][2 inner] */
     SLOT_EXPERTS_DOWN_BIAS,         /* [experts][hidden] */
+    SLOT_PREDICT_EMBED, SLOT_PREDICT_HEAD, SLOT_PREDICT_NORM, SLOT_PREDICT_EMBED_NORM, SLOT_PREDICT_HIDDEN_NORM,
+    SLOT_PREDICT_JOINT,             /* [hidden][2 hidden], embedding first; {n} goes on behind the last layer */
     SLOT_COUNT
 };
 
@@ -133,7 +135,13 @@ int arch_read_text(const char *config, size_t bytes, int layers, struct hparams 
     [SLOT_K_NORM] = "model.layers.{n}.self_attn.k_norm.weight", \
     [SLOT_OUT] = "model.layers.{n}.self_attn.o_proj.weight", \
     [SLOT_OUT_BIAS] = "model.layers.{n}.self_attn.o_proj.bias", \
-    [SLOT_FFN_NORM] = "model.layers.{n}.post_attention_layernorm.weight"
+    [SLOT_FFN_NORM] = "model.layers.{n}.post_attention_layernorm.weight", \
+    [SLOT_PREDICT_EMBED] = "model.layers.{n}.embed_tokens.weight", \
+    [SLOT_PREDICT_HEAD] = "model.layers.{n}.shared_head.head.weight", \
+    [SLOT_PREDICT_NORM] = "model.layers.{n}.shared_head.norm.weight", \
+    [SLOT_PREDICT_EMBED_NORM] = "model.layers.{n}.enorm.weight", \
+    [SLOT_PREDICT_HIDDEN_NORM] = "model.layers.{n}.hnorm.weight", \
+    [SLOT_PREDICT_JOINT] = "model.layers.{n}.eh_proj.weight"
 #define LATENT_NAMES \
     [SLOT_Q_A] = "model.layers.{n}.self_attn.q_a_proj.weight", \
     [SLOT_Q_A_BIAS] = "model.layers.{n}.self_attn.q_a_proj.bias", \
@@ -186,6 +194,11 @@ int arch_parts(const struct naming *naming, const struct hparams *shape, const s
 /* The naming whose experts `has` finds; the first when there are none to look for. */
 const struct naming *arch_naming(const struct arch *arch, const struct hparams *shape,
                                  bool (*has)(const void *context, const char *name), const void *context);
+
+/* Fills the shape's predictors. They are known by the tensor that joins embedding and hidden state, which `has` finds: what
+ * config.json says of them proves nothing. */
+int arch_predictors(const struct naming *naming, struct hparams *shape, bool (*has)(const void *context, const char *name),
+                    const void *context, struct err *err);
 
 /* A known model's config.json; NULL when there is no such name. *name is the next one's name for a list (index from 0). */
 const char *known_shape(const char *name);

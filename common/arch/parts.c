@@ -162,7 +162,10 @@ int arch_parts(const struct naming *n, const struct hparams *s, const struct ten
         [ROLE_FINAL_NORM_BIAS] = SLOT_FINAL_NORM_BIAS, [ROLE_ATTENTION_NORM_BIAS] = SLOT_ATTENTION_NORM_BIAS,
         [ROLE_FFN_NORM_BIAS] = SLOT_FFN_NORM_BIAS, [ROLE_Q_A] = SLOT_Q_A, [ROLE_Q_A_BIAS] = SLOT_Q_A_BIAS,
         [ROLE_Q_A_NORM] = SLOT_Q_A_NORM, [ROLE_KV_A_NORM] = SLOT_KV_A_NORM, [ROLE_SINKS] = SLOT_SINKS,
-        [ROLE_ROUTER_BIAS] = SLOT_ROUTER_BIAS};
+        [ROLE_ROUTER_BIAS] = SLOT_ROUTER_BIAS, [ROLE_PREDICT_EMBED] = SLOT_PREDICT_EMBED,
+        [ROLE_PREDICT_HEAD] = SLOT_PREDICT_HEAD, [ROLE_PREDICT_NORM] = SLOT_PREDICT_NORM,
+        [ROLE_PREDICT_EMBED_NORM] = SLOT_PREDICT_EMBED_NORM, [ROLE_PREDICT_HIDDEN_NORM] = SLOT_PREDICT_HIDDEN_NORM,
+        [ROLE_PREDICT_JOINT] = SLOT_PREDICT_JOINT};
     int q = s->attention.heads * s->attention.head_dim, kv = s->attention.kv_heads * s->attention.head_dim;
     switch (t->role) {
     case ROLE_QKV:
@@ -219,4 +222,37 @@ const struct naming *arch_naming(const struct arch *arch, const struct hparams *
             return naming;
     }
     return arch->naming[0];
+}
+
+struct lookup {
+    const struct naming *naming;
+    bool (*has)(const void *context, const char *name);
+    const void *context;
+};
+
+static bool is_there(const struct lookup *lookup, enum source_slot slot, int layer)
+{
+    char name[128];
+    if (!lookup->naming->slot[slot])
+        return false;
+    fill_name(name, sizeof name, lookup->naming->slot[slot], layer, 0);
+    return lookup->has(lookup->context, name);
+}
+
+int arch_predictors(const struct naming *naming, struct hparams *shape, bool (*has)(const void *context, const char *name),
+                    const void *context, struct err *err)
+{
+    const struct lookup lookup = {naming, has, context};
+    int count = 0;
+    for (int layer; is_there(&lookup, SLOT_PREDICT_JOINT, layer = shape->layers + count); count++) {
+        if (count == PREDICTORS_MAX || layer == LAYERS_MAX)
+            return err_set(err, ERR_INPUT, "has layers from %d on that predict further tokens; at most %d, up to layer %d, are "
+                           "supported", shape->layers, PREDICTORS_MAX, LAYERS_MAX - 1);
+        bool dense = !shape->router.experts || (shape->dense_inner && is_there(&lookup, SLOT_DENSE_GATE, layer));
+        shape->layer[layer] = (struct layer_shape){.ffn = dense ? FFN_DENSE : FFN_EXPERTS};
+        shape->predictor[count].embed = is_there(&lookup, SLOT_PREDICT_EMBED, layer);
+        shape->predictor[count].head = is_there(&lookup, SLOT_PREDICT_HEAD, layer);
+    }
+    shape->predictors = count;
+    return hparams_check(shape, err);
 }

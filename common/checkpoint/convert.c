@@ -122,22 +122,6 @@ static int compare_tied(const struct conversion *c, const struct source_tensor *
                               c->checkpoint->files[head->file].name, head->name);
 }
 
-/* Layers behind the last one predict further tokens (DeepSeek-V3, arXiv 2412.19437 section 2.2). They are known by the tensor
- * that joins embedding and hidden state; what config.json says of them proves nothing. */
-static bool predicts_further(const struct conversion *c, const char *name)
-{
-    static const char layers[] = "model.layers.";
-    char joint[64];
-    if (strncmp(name, layers, sizeof layers - 1))
-        return false;
-    const char *number = name + sizeof layers - 1;
-    size_t digits = strspn(number, "0123456789");
-    if (digits < 1 || digits > 4 || number[digits] != '.' || atoi(number) < c->facts.shape.layers)
-        return false;
-    snprintf(joint, sizeof joint, "%s%.*s.eh_proj.weight", layers, (int)digits, number);
-    return checkpoint_find(c->checkpoint, joint) != NULL;
-}
-
 static int check_left_over(struct conversion *c, struct err *err)
 {
     for (size_t i = 0; i < c->checkpoint->tensor_count; i++) {
@@ -151,10 +135,6 @@ static int check_left_over(struct conversion *c, struct err *err)
             const struct source_tensor *embed = checkpoint_find(c->checkpoint, c->naming->slot[SLOT_EMBED]);
             if (!c->checkpoint->headers_only && compare_tied(c, embed, source, err))
                 return -1;
-            continue;
-        }
-        if (predicts_further(c, source->name)) {
-            c->left_out++;
             continue;
         }
         return err_set(err, ERR_INPUT, "%s: tensor %.200s has no place in a %s model of %d layers; config.json is of another "
@@ -226,9 +206,11 @@ int conversion_plan(struct conversion *out, struct checkpoint *checkpoint, const
 {
     struct conversion c = {.checkpoint = checkpoint};
     const struct arch *arch = NULL;
-    if (read_shape(&c, &arch, err) || layout_make(&c.layout, &c.facts.shape, err))
+    if (read_shape(&c, &arch, err))
         goto failed;
     c.naming = arch_naming(arch, &c.facts.shape, has_tensor, checkpoint);
+    if (arch_predictors(c.naming, &c.facts.shape, has_tensor, checkpoint, err) || layout_make(&c.layout, &c.facts.shape, err))
+        goto failed;
     for (int i = 0; i < c.layout.count; i++) {
         struct tensor *t = &c.layout.tensors[i];
         bool routed = t->role == ROLE_EXPERTS;

@@ -31,7 +31,6 @@ struct conversion {
     const struct naming *naming;
     struct model_facts facts;
     struct layout layout;
-    size_t left_out;                /* tensors of layers behind the last one, which predict further tokens: the model lacks them */
     size_t widened;                 /* tensors that become f32 as the kept dtypes of their parts cannot be had side by side */
     const char *widened_first;      /* the first one's name, in layout */
 };

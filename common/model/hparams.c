@@ -116,6 +116,22 @@ static int check_groups(const struct hparams *s, struct err *err)
     return 0;
 }
 
+/* They are made of what the layers are made of. */
+static int check_predictors(const struct hparams *s, struct err *err)
+{
+    if (check_range("number of predictors", s->predictors, 0, PREDICTORS_MAX, err) ||
+        check_range("number of layers and predictors", s->layers + s->predictors, 1, LAYERS_MAX, err))
+        return -1;
+    for (int i = s->layers; i < s->layers + s->predictors; i++) {
+        bool experts = s->layer[i].ffn == FFN_EXPERTS;
+        if (check_range("kind of feed-forward network", s->layer[i].ffn, FFN_DENSE, FFN_EXPERTS, err) ||
+            check_range("sliding window", s->layer[i].window, 0, INT32_MAX, err) ||
+            check_range("inner width", experts ? s->expert_inner : s->dense_inner, 1, WIDTH_MAX, err))
+            return err_at(err, "predictor %d", i - s->layers);
+    }
+    return 0;
+}
+
 int hparams_check(const struct hparams *s, struct err *err)
 {
     if (check_counts(s, err) || check_attention(s, err))
@@ -129,6 +145,8 @@ int hparams_check(const struct hparams *s, struct err *err)
     }
     if (with_experts < s->layers ? check_range("inner width of dense layers", s->dense_inner, 1, WIDTH_MAX, err)
                                  : check_range("inner width of dense layers (there are none)", s->dense_inner, 0, 0, err))
+        return -1;
+    if (check_predictors(s, err))
         return -1;
     if (check_real("embedding scale", (double)s->embed_scale, 0, 1e30, err) ||
         check_real("residual scale", (double)s->residual_scale, 0, 1e30, err) ||

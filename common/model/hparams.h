@@ -12,7 +12,7 @@
 /* Bounds of what hparams_check lets through: far beyond any published model, small enough that a product of two fits int64. */
 enum {
     LAYERS_MAX = 512, EOS_MAX = 8, VOCAB_MAX = 1 << 24, WIDTH_MAX = 1 << 20, HEADS_MAX = 1024, HEAD_DIM_MAX = 1024,
-    EXPERTS_MAX = 1024
+    EXPERTS_MAX = 1024, PREDICTORS_MAX = 8
 };
 
 enum qk_norm {
@@ -44,7 +44,11 @@ struct rope_shape {
 
 /* Latent attention (DeepSeek-V2, arXiv 2405.04434 section 2.1): keys and values of all heads are made from a normed latent
  * of kv_rank floats, queries from one of q_rank or from the hidden state. The first rope.rotary floats of a head turn; those
- * of the key are made beside the latent, once for all heads. */
+ * of the key are made beside the latent, once for all heads.
+ *
+ * Predictors (DeepSeek-V3, arXiv 2412.19437 section 2.2) are layers behind the last one that guess further tokens: number i
+ * takes the embedding of a token and the hidden state that i layers of this kind have made of the one before it, norms both,
+ * joins them by a matrix, and goes through a layer like the others; the head gives logits of what its norm makes of that. */
 struct hparams {
     char family[32];                 /* model_type, for people only */
     int vocab, hidden, layers, max_positions;
@@ -88,7 +92,12 @@ struct hparams {
     struct layer_shape {
         uint8_t ffn;                 /* enum ffn_kind */
         int window;                  /* sliding window, 0: none */
-    } layer[LAYERS_MAX];
+    } layer[LAYERS_MAX];             /* predictors' behind those of the layers */
+
+    int predictors;                  /* kept for drafting; the engine does not compute them */
+    struct predictor_shape {
+        bool embed, head;            /* has one of its own; otherwise it uses the model's */
+    } predictor[PREDICTORS_MAX];
 };
 
 int hparams_moe_layers(const struct hparams *shape);

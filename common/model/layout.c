@@ -5,7 +5,7 @@
 
 #include "common/base/mem.h"
 
-enum { LAYER_TENSORS = 24, MODEL_TENSORS = 5, NAME_ROOM = 40 };
+enum { LAYER_TENSORS = 24, PREDICTOR_TENSORS = 6, MODEL_TENSORS = 5, NAME_ROOM = 40 };
 
 static void add(struct layout *layout, enum tensor_role role, enum tensor_kind kind, int layer, int outputs, int inputs,
                 const char *name)
@@ -13,8 +13,10 @@ static void add(struct layout *layout, enum tensor_role role, enum tensor_kind k
     char *text = layout->names + (size_t)layout->count * NAME_ROOM;
     if (layer < 0)
         snprintf(text, NAME_ROOM, "%s", name);
-    else
+    else if (layer < layout->layers)
         snprintf(text, NAME_ROOM, "layers.%d.%s", layer, name);
+    else
+        snprintf(text, NAME_ROOM, "predict.%d.%s", layer - layout->layers, name);
     layout->tensors[layout->count++] = (struct tensor){.name = text, .kind = kind, .role = role, .layer = layer,
                                                        .format = FORMAT_F32, .outputs = outputs, .inputs = inputs, .count = 1};
 }
@@ -88,10 +90,25 @@ static void add_layer(struct layout *layout, const struct hparams *s, int layer)
     }
 }
 
+static void add_predictor(struct layout *layout, const struct hparams *s, int i)
+{
+    int layer = s->layers + i;
+    if (s->predictor[i].embed)
+        add(layout, ROLE_PREDICT_EMBED, TENSOR_MATRIX, layer, s->vocab, s->hidden, "embed");
+    if (s->predictor[i].head)
+        add(layout, ROLE_PREDICT_HEAD, TENSOR_MATRIX, layer, s->vocab, s->hidden, "head");
+    add(layout, ROLE_PREDICT_NORM, TENSOR_VECTOR, layer, s->hidden, 1, "final_norm");
+    add(layout, ROLE_PREDICT_EMBED_NORM, TENSOR_VECTOR, layer, s->hidden, 1, "embed_norm");
+    add(layout, ROLE_PREDICT_HIDDEN_NORM, TENSOR_VECTOR, layer, s->hidden, 1, "hidden_norm");
+    add(layout, ROLE_PREDICT_JOINT, TENSOR_MATRIX, layer, s->hidden, 2 * s->hidden, "joint");
+    add_layer(layout, s, layer);
+}
+
 int layout_make(struct layout *out, const struct hparams *shape, struct err *err)
 {
-    struct layout layout = {0};
-    size_t most = (size_t)shape->layers * LAYER_TENSORS + MODEL_TENSORS;
+    struct layout layout = {.layers = shape->layers};
+    size_t most = (size_t)(shape->layers + shape->predictors) * LAYER_TENSORS + (size_t)shape->predictors * PREDICTOR_TENSORS +
+                  MODEL_TENSORS;
     layout.tensors = mem_alloc(most, sizeof *layout.tensors, err);
     layout.names = mem_alloc(most, NAME_ROOM, err);
     if (!layout.tensors || !layout.names) {
@@ -108,6 +125,8 @@ int layout_make(struct layout *out, const struct hparams *shape, struct err *err
         add(&layout, ROLE_FINAL_NORM_BIAS, TENSOR_VECTOR, -1, shape->hidden, 1, "final_norm_bias");
     for (int i = 0; i < shape->layers; i++)
         add_layer(&layout, shape, i);
+    for (int i = 0; i < shape->predictors; i++)
+        add_predictor(&layout, shape, i);
     *out = layout;
     return 0;
 }
@@ -122,7 +141,7 @@ void layout_free(struct layout *layout)
 /* An embedding is looked up, not multiplied; a router is small, and its errors choose other experts. */
 bool role_unquantised(enum tensor_role role)
 {
-    return role == ROLE_EMBED || role == ROLE_ROUTER || role == ROLE_SHARED_GATE;
+    return role == ROLE_EMBED || role == ROLE_PREDICT_EMBED || role == ROLE_ROUTER || role == ROLE_SHARED_GATE;
 }
 
 enum weight_format tensor_format(const struct tensor *tensor, enum weight_format wanted, enum weight_format other)
@@ -192,10 +211,11 @@ int layout_place(struct layout *layout, uint64_t begin, uint64_t *end, struct er
     return 0;
 }
 
-static bool alike(const struct tensor *a, const struct tensor *b)
+static bool alike(const struct layout *layout, const struct tensor *a, const struct tensor *b)
 {
-    return a->role == b->role && a->format == b->format && tensor_last_format(a) == tensor_last_format(b) && a->outputs == b->outputs && a->inputs == b->inputs &&
-           a->count == b->count;
+    return a->role == b->role && a->format == b->format && tensor_last_format(a) == tensor_last_format(b) &&
+           a->outputs == b->outputs && a->inputs == b->inputs && a->count == b->count &&
+           (a->layer < layout->layers) == (b->layer < layout->layers);
 }
 
 static double parameters(const struct tensor *t)
@@ -206,10 +226,10 @@ static double parameters(const struct tensor *t)
 
 static int print_line(struct text *out, const struct tensor *t, int tensors, uint64_t bytes, struct err *err)
 {
-    const char *last = t->layer < 0 ? t->name : strchr(strchr(t->name, '.') + 1, '.');
+    const char *number = t->layer < 0 ? NULL : strchr(t->name, '.') + 1, *last = number ? strchr(number, '.') : t->name;
     char name[NAME_ROOM + 16], shape[64], format[FORMAT_TEXT];
     tensor_format_write(t, format);
-    snprintf(name, sizeof name, "%s%s", t->layer < 0 ? "" : "layers.*", last);
+    snprintf(name, sizeof name, "%.*s%s%s", number ? (int)(number - t->name) : 0, t->name, number ? "*" : "", last);
     if (t->kind == TENSOR_VECTOR)
         snprintf(shape, sizeof shape, "[%d]", t->outputs);
     else if (t->kind == TENSOR_MATRIX)
@@ -230,19 +250,21 @@ int layout_print(struct text *out, const struct layout *layout, const struct hpa
         int tensors = 0;
         bool seen = false;
         for (int k = 0; k < i && !seen; k++)
-            seen = alike(t, &layout->tensors[k]);
+            seen = alike(layout, t, &layout->tensors[k]);
         all += t->bytes;
         count += parameters(t);
         if (seen)
             continue;
         for (int k = i; k < layout->count; k++)
-            if (alike(t, &layout->tensors[k])) {
+            if (alike(layout, t, &layout->tensors[k])) {
                 bytes += layout->tensors[k].bytes;
                 tensors++;
             }
         if (print_line(out, t, tensors, bytes, err))
             return -1;
     }
-    return text_printf(out, err, "%s: %d layers, %.0f parameters, %d tensors, %llu bytes\n", shape->family, shape->layers,
-                       count, layout->count, (unsigned long long)all);
+    if (text_printf(out, err, "%s: %d layers, ", shape->family, shape->layers) ||
+        (shape->predictors && text_printf(out, err, "%d predictors behind them, ", shape->predictors)))
+        return -1;
+    return text_printf(out, err, "%.0f parameters, %d tensors, %llu bytes\n", count, layout->count, (unsigned long long)all);
 }

@@ -1,7 +1,7 @@
 /* The canonical tensors of a shape, and their places in a model file.
  *
- * layout_make lists them in canonical order (embed, head, final_norm, then layer by layer in the order of model.h) with
- * name, kind, role, layer and dimensions, all in f32. Whoever writes a file then chooses formats and calls layout_place;
+ * layout_make lists them in canonical order (embed, head, final_norm, then layer by layer in the order of model.h, predictors
+ * last) with name, kind, role, layer and dimensions, all in f32. Whoever writes a file then chooses formats and calls layout_place;
  * whoever reads one compares what the file says with what its hparams demand.
  *
  * A tensor is written in BLOCKS of `stride` bytes: one for a vector or matrix, one an expert for EXPERTS (there the stride
@@ -17,6 +17,7 @@ enum { MODEL_PAGE = 4096 };
 struct layout {
     struct tensor *tensors;
     int count;
+    int layers;             /* tensors of later ones are predictors' */
     char *names;            /* what tensors[].name points into */
 };
 
@@ -24,7 +25,7 @@ struct layout {
 int layout_make(struct layout *out, const struct hparams *shape, struct err *err);
 void layout_free(struct layout *layout);
 
-/* Matrices that are never made into fp8, q8 or q4: the embedding, routers, and gates of shared experts. */
+/* Matrices that are never made into fp8, q8 or q4: embeddings, routers, and gates of shared experts. */
 bool role_unquantised(enum tensor_role role);
 
 /* What to store a tensor in when `wanted` was asked for: those matrices stay in `other` where it is a format with scales,

@@ -31,6 +31,13 @@
  *     layers.N.shared            EXPERTS count = 1, inner = shared_inner             FFN_EXPERTS, shared_inner not 0
  *     layers.N.shared_gate       MATRIX  [1][hidden]                                 when shared_gate
  *     layers.N.dense             EXPERTS count = 1, inner = dense_inner              FFN_DENSE
+ *     with predictors, N the number of one, all that layers.N has (the number of its layer is layers + N), and before it:
+ *     predict.N.embed            MATRIX  [vocab][hidden]         when predictor[N].embed
+ *     predict.N.head             MATRIX  [vocab][hidden]         when predictor[N].head
+ *     predict.N.final_norm       VECTOR  [hidden]                before the head
+ *     predict.N.embed_norm       VECTOR  [hidden]                of the embedding
+ *     predict.N.hidden_norm      VECTOR  [hidden]                of the hidden state
+ *     predict.N.joint            MATRIX  [hidden][2 hidden]      of the normed embedding, then the normed hidden state
  *
  * In checkpoints that are quantised with care v and down often have more bits than the rest: then they may have a format of
  * their own, and v begins in a new unit.
@@ -55,7 +62,9 @@ enum tensor_role {
     ROLE_OUT_BIAS, ROLE_FFN_NORM, ROLE_ROUTER, ROLE_ROUTER_CORRECTION, ROLE_EXPERTS, ROLE_SHARED, ROLE_SHARED_GATE,
     ROLE_DENSE, ROLE_HEAD_BIAS, ROLE_FINAL_NORM_BIAS, ROLE_ATTENTION_NORM_BIAS, ROLE_FFN_NORM_BIAS,
     ROLE_Q_A, ROLE_Q_A_BIAS, ROLE_Q_A_NORM, ROLE_Q, ROLE_KV_A, ROLE_KV_A_BIAS, ROLE_KV_A_NORM, ROLE_KV_B,
-    ROLE_SINKS, ROLE_ROUTER_BIAS, ROLE_EXPERTS_GATE_UP_BIAS, ROLE_EXPERTS_DOWN_BIAS
+    ROLE_SINKS, ROLE_ROUTER_BIAS, ROLE_EXPERTS_GATE_UP_BIAS, ROLE_EXPERTS_DOWN_BIAS,
+    ROLE_PREDICT_EMBED, ROLE_PREDICT_HEAD, ROLE_PREDICT_NORM, ROLE_PREDICT_EMBED_NORM, ROLE_PREDICT_HIDDEN_NORM,
+    ROLE_PREDICT_JOINT
 };
 
 struct tensor {

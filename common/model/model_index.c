@@ -72,7 +72,7 @@ static const struct field { const char *key; enum field_type type; size_t offset
 };
 enum { FIELD_COUNT = sizeof FIELDS / sizeof *FIELDS };
 
-_Static_assert(FIELD_COUNT + 4 <= 64, "fields seen are kept as bits");
+_Static_assert(FIELD_COUNT + 5 <= 64, "fields seen are kept as bits");
 _Static_assert(sizeof(enum qk_norm) == sizeof(int), "enumerations are read as int");
 
 /* ---- first page ---- */
@@ -194,9 +194,26 @@ static void put_blob(msgpack_packer *to, const void *data, size_t bytes)
         msgpack_pack_bin_body(to, data, bytes);
 }
 
+/* Only where there are any: a model without is the same to readers that do not know them. */
+static void put_predictors(msgpack_packer *to, const struct hparams *shape)
+{
+    if (!shape->predictors)
+        return;
+    put_text(to, "predictors");
+    msgpack_pack_array(to, (size_t)shape->predictors);
+    for (int i = 0; i < shape->predictors; i++) {
+        const struct layer_shape *layer = &shape->layer[shape->layers + i];
+        msgpack_pack_array(to, 4);
+        msgpack_pack_int(to, layer->ffn);
+        msgpack_pack_int(to, layer->window);
+        msgpack_pack_int(to, shape->predictor[i].embed);
+        msgpack_pack_int(to, shape->predictor[i].head);
+    }
+}
+
 static void put_shape(msgpack_packer *to, const struct hparams *shape)
 {
-    msgpack_pack_map(to, FIELD_COUNT + 4);
+    msgpack_pack_map(to, FIELD_COUNT + 4 + (shape->predictors > 0));
     put_text(to, "family");
     put_text(to, shape->family);
     put_text(to, "eos");
@@ -215,6 +232,7 @@ static void put_shape(msgpack_packer *to, const struct hparams *shape)
         msgpack_pack_int(to, shape->layer[i].ffn);
         msgpack_pack_int(to, shape->layer[i].window);
     }
+    put_predictors(to, shape);
     for (int i = 0; i < FIELD_COUNT; i++) {
         const char *at = (const char *)shape + FIELDS[i].offset;
         int integer;
@@ -321,6 +339,7 @@ struct index_reader {
     struct layout *layout;
     uint64_t data_end;
     bool have_shape;
+    struct layer_shape further[PREDICTORS_MAX];     /* the predictors', until it is known where the layers end */
 };
 
 static int take(struct index_reader *r, enum wire_type type, struct wire_value *value, struct err *err)
@@ -471,6 +490,23 @@ static int take_layers(struct index_reader *r, struct err *err)
     return 0;
 }
 
+static int take_predictors(struct index_reader *r, struct err *err)
+{
+    size_t count;
+    if (take_count(r, PREDICTORS_MAX, &count, err))
+        return -1;
+    for (size_t i = 0; i < count; i++) {
+        int64_t ffn, embed, head;
+        if (take_list_of(r, 4, err) || take_int(r, 0, FFN_EXPERTS, &ffn, err) || take_int32(r, &r->further[i].window, err) ||
+            take_int(r, 0, 1, &embed, err) || take_int(r, 0, 1, &head, err))
+            return -1;
+        r->further[i].ffn = (uint8_t)ffn;
+        r->facts->shape.predictor[i] = (struct predictor_shape){embed != 0, head != 0};
+    }
+    r->facts->shape.predictors = (int)count;
+    return 0;
+}
+
 static int take_stretch(struct index_reader *r, struct err *err)
 {
     struct wire_value value;
@@ -490,8 +526,9 @@ static int take_family(struct index_reader *r, struct err *err)
     return take_text(r, r->facts->shape.family, sizeof r->facts->shape.family, err);
 }
 
-/* A map whose known keys must all be there once; unknown ones are skipped. at() takes the value of key number `key`. */
-static int take_map(struct index_reader *r, const char *(*name)(int key), int keys,
+/* A map whose first `required` of the known keys must be there once, the others at most; unknown ones are skipped. at() takes
+ * the value of key number `key`. */
+static int take_map(struct index_reader *r, const char *(*name)(int key), int keys, int required,
                     int (*at)(struct index_reader *, int key, struct err *), struct err *err)
 {
     struct wire_value head, text;
@@ -515,15 +552,16 @@ static int take_map(struct index_reader *r, const char *(*name)(int key), int ke
         if (at(r, key, err))
             return err_at(err, "%s", name(key));
     }
-    for (int key = 0; key < keys; key++)
+    for (int key = 0; key < required; key++)
         if (!(seen >> key & 1))
             return err_set(err, ERR_INPUT, "%s is missing", name(key));
     return 0;
 }
 
 static const struct shape_list { const char *key; int (*take)(struct index_reader *, struct err *); } SHAPE_LISTS[] = {
-    {"family", take_family}, {"eos", take_eos}, {"rope_stretch", take_stretch}, {"layers", take_layers}};
-enum { SHAPE_LIST_COUNT = sizeof SHAPE_LISTS / sizeof *SHAPE_LISTS };
+    {"family", take_family}, {"eos", take_eos}, {"rope_stretch", take_stretch}, {"layers", take_layers},
+    {"predictors", take_predictors}};
+enum { SHAPE_LIST_COUNT = sizeof SHAPE_LISTS / sizeof *SHAPE_LISTS, OPTIONAL_LISTS = 1 };    /* these are the last */
 
 static const char *shape_key(int key)
 {
@@ -537,7 +575,13 @@ static int take_shape_key(struct index_reader *r, int key, struct err *err)
 
 static int take_shape(struct index_reader *r, struct err *err)
 {
-    if (take_map(r, shape_key, FIELD_COUNT + SHAPE_LIST_COUNT, take_shape_key, err) || hparams_check(&r->facts->shape, err))
+    struct hparams *shape = &r->facts->shape;
+    int keys = FIELD_COUNT + SHAPE_LIST_COUNT;
+    if (take_map(r, shape_key, keys, keys - OPTIONAL_LISTS, take_shape_key, err))
+        return -1;
+    for (int i = 0; i < shape->predictors && shape->layers + i < LAYERS_MAX; i++)
+        shape->layer[shape->layers + i] = r->further[i];
+    if (hparams_check(shape, err))
         return -1;
     r->have_shape = true;
     return layout_make(r->layout, &r->facts->shape, err);
@@ -665,7 +709,7 @@ int model_index_read(struct model_facts *facts, struct layout *layout, const uin
     enum scan_result whole = scan_object(&scan, data, bytes, &limits, err);
     if (whole == SCAN_MORE || (whole == SCAN_WHOLE && scan.at != bytes))
         err_set(err, ERR_INPUT, "is not one whole object");
-    if (whole != SCAN_WHOLE || scan.at != bytes || take_map(&r, index_name, INDEX_KEYS, take_index_key, err))
+    if (whole != SCAN_WHOLE || scan.at != bytes || take_map(&r, index_name, INDEX_KEYS, INDEX_KEYS, take_index_key, err))
         goto failed;
     if (read.inflated_from < 0 || (read.inflated_from && read.inflated_from > read.shape.expert_inner)) {
         err_set(err, ERR_INPUT, "inflated_from %d is not below the experts' inner width %d", read.inflated_from,

@@ -48,6 +48,7 @@ static void show_shape(struct show *show, const struct hparams *shape)
     show_int(show, "dense_inner", shape->dense_inner);
     show_int(show, "shared_inner", shape->shared_inner);
     show_flag(show, "shared_gate", shape->shared_gate);
+    show_int(show, "predictors", shape->predictors);
 }
 
 static void show_origin(struct show *show, const struct model_facts *facts)
@@ -91,6 +92,8 @@ static void show_lines(struct show *show, const struct model *model)
     if (shape->layers > identity->moe_layers)
         show_line(show, "    %d layers with a dense network of inner width %d", shape->layers - identity->moe_layers,
                   shape->dense_inner);
+    if (shape->predictors)
+        show_line(show, "    behind the last layer %d predictors of further tokens", shape->predictors);
     if (identity->inflated_from)
         show_line(show, "    inflated: %d to %d", identity->inflated_from, shape->expert_inner);
     if (identity->synthetic)

@@ -67,7 +67,8 @@ static void make_part(float *values, const struct block_job *job, uint64_t key, 
 static bool is_norm(enum tensor_role role)
 {
     return role == ROLE_FINAL_NORM || role == ROLE_ATTENTION_NORM || role == ROLE_FFN_NORM || role == ROLE_Q_NORM ||
-           role == ROLE_K_NORM;
+           role == ROLE_K_NORM || role == ROLE_Q_A_NORM || role == ROLE_KV_A_NORM || role == ROLE_PREDICT_NORM ||
+           role == ROLE_PREDICT_EMBED_NORM || role == ROLE_PREDICT_HIDDEN_NORM;
 }
 
 static int make_random(void *context, int member, struct block_job *job, struct err *err)

@@ -291,32 +291,119 @@ static void misfits_are_named(void **state)
     free(source);
 }
 
-/* With the tensor that joins embedding and hidden state it is a layer that predicts further; without, one too many. */
-static void further_layers_are_counted(void **state)
+static void add_layer(struct weights *w, int layer)
+{
+    tiny_attention(w, layer, "F32");
+    tiny_experts(w, layer, "F32");
+}
+
+/* What makes layer `n` a predictor; with an embedding and a head of its own in bf16, or without. */
+static void add_predictor(struct weights *w, int n, bool own)
+{
+    static const struct { const char *name; int rows, columns; } parts[] = {
+        {"eh_proj.weight", TINY_HIDDEN, 2 * TINY_HIDDEN}, {"enorm.weight", TINY_HIDDEN, 0}, {"hnorm.weight", TINY_HIDDEN, 0},
+        {"shared_head.norm.weight", TINY_HIDDEN, 0}, {"embed_tokens.weight", TINY_VOCAB, TINY_HIDDEN},
+        {"shared_head.head.weight", TINY_VOCAB, TINY_HIDDEN}};
+    for (size_t i = 0; i < (own ? 6 : 4); i++) {
+        char name[128];
+        snprintf(name, sizeof name, "model.layers.%d.%s", n, parts[i].name);
+        weights_add(w, name, i < 4 ? "F32" : "BF16", 0, parts[i].rows, parts[i].columns);
+    }
+    add_layer(w, n);
+}
+
+/* Two predictors behind two layers, the second without embedding and head. */
+static char *predictors_folder(const char *name)
+{
+    struct weights all = {0};
+    char *source = new_folder(name, TINY_OLMOE);
+    add_predictor(&all, 3, false);
+    tiny_outside(&all, "F32");
+    add_layer(&all, 1);
+    add_predictor(&all, 2, true);
+    add_layer(&all, 0);
+    weights_write(&all, unit_path(source, "model.safetensors"));
+    return source;
+}
+
+static void predictors_are_kept(void **state)
 {
     (void)state;
-    char *source = new_folder("further", TINY_OLMOE);
-    for (int joint = 0; joint < 2; joint++) {
-        struct weights all = {0};
+    struct err err = {0};
+    char *source = predictors_folder("predictors");
+    struct model *model = converted(source, "predictors.moe", &KEEP);
+    const struct hparams *shape = model_hparams(model);
+    assert_int_equal(shape->layers, TINY_LAYERS);
+    assert_int_equal(shape->predictors, 2);
+    assert_true(shape->predictor[0].embed && shape->predictor[0].head && !shape->predictor[1].embed && !shape->predictor[1].head);
+    assert_int_equal(shape->layer[2].ffn, FFN_EXPERTS);
+    assert_int_equal(model_tensor_count(model), 3 + TINY_LAYERS * 8 + 14 + 12);
+    check_rows(model, "predict.0.embed", 0, TINY_VOCAB, "model.layers.2.embed_tokens.weight");
+    check_rows(model, "predict.0.head", 0, TINY_VOCAB, "model.layers.2.shared_head.head.weight");
+    check_rows(model, "predict.0.final_norm", 0, TINY_HIDDEN, "model.layers.2.shared_head.norm.weight");
+    check_rows(model, "predict.1.embed_norm", 0, TINY_HIDDEN, "model.layers.3.enorm.weight");
+    check_rows(model, "predict.1.hidden_norm", 0, TINY_HIDDEN, "model.layers.3.hnorm.weight");
+    check_rows(model, "predict.1.joint", 0, TINY_HIDDEN, "model.layers.3.eh_proj.weight");
+    check_rows(model, "predict.1.router", 0, TINY_EXPERTS, "model.layers.3.mlp.gate.weight");
+    assert_int_equal(tensor(model, "predict.0.embed")->format, FORMAT_BF16);
+    assert_int_equal(tensor(model, "predict.1.router")->layer, 3);
+    const struct tensor *experts = tensor(model, "predict.1.experts");
+    const unsigned char *last = (const unsigned char *)model_data(model, experts) + 2 * experts->stride;
+    assert_float_equal(expert_up_at(FORMAT_F32, last, TINY_HIDDEN, TINY_INNER, 5, 7),
+                       weights_value("model.layers.3.mlp.experts.2.up_proj.weight", 5 * TINY_HIDDEN + 7), 0);
+    assert_null(model_tensor(model, &err, "layers.2.router"));
+    err_clear(&err);
+    assert_int_equal(model_verify(model, &err), 0);
+    model_close(&model);
+
+    /* Embeddings, here too, are never quantised; the rest is. */
+    const struct convert_options small = {.dense = {.format = FORMAT_Q8}, .experts = {.format = FORMAT_Q8}, .producer = "test"};
+    model = converted(source, "predictors.moe", &small);
+    assert_int_equal(tensor(model, "predict.0.embed")->format, FORMAT_BF16);
+    assert_int_equal(tensor(model, "predict.0.head")->format, FORMAT_Q8);
+    assert_int_equal(tensor(model, "predict.0.joint")->format, FORMAT_Q8);
+    assert_int_equal(tensor(model, "predict.0.experts")->format, FORMAT_Q8);
+    model_close(&model);
+    free(source);
+}
+
+/* A layer is a predictor by the tensor that joins embedding and hidden state, and then must be whole. */
+static void predictors_are_known_by_what_joins(void **state)
+{
+    (void)state;
+    static const struct { const char *which, *says; } misfits[] = {
+        {"model.layers.2.eh_proj.weight", "has no place in a olmoe model of 2 layers"},
+        {"model.layers.3.enorm.weight", "tensor model.layers.3.enorm.weight is missing; a olmoe model needs it for "
+         "predict.1.embed_norm"},
+        {"model.layers.3.mlp.experts.1.up_proj.weight", "experts.1.up_proj.weight is missing"}};
+    for (size_t i = 0; i < sizeof misfits / sizeof *misfits; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "joins%zu", i);
         struct err err = {0};
-        struct checkpoint *checkpoint = NULL;
-        struct conversion plan = {0};
-        tiny_outside(&all, "F32");
-        for (int layer = 0; layer < TINY_LAYERS + 1; layer++) {
-            tiny_attention(&all, layer, "F32");
-            tiny_experts(&all, layer, "F32");
-        }
-        if (joint)
-            weights_add(&all, "model.layers.2.eh_proj.weight", "F32", 0, TINY_HIDDEN, 2 * TINY_HIDDEN);
-        weights_write(&all, unit_path(source, "model.safetensors"));
-        assert_int_equal(checkpoint_open(&checkpoint, source, NULL, &err), 0);
-        assert_int_equal(conversion_plan(&plan, checkpoint, &KEEP, &err), joint ? 0 : -1);
-        assert_int_equal(plan.left_out, joint ? 9 + 3 * TINY_EXPERTS + 1 : 0);
-        if (!joint)
-            assert_non_null(strstr(err.text, "has no place"));
-        conversion_free(&plan);
-        checkpoint_close(&checkpoint);
+        char *source = predictors_folder(name);
+        const char *path = unit_path(source, "model.safetensors");
+        struct text file = {0};
+        assert_int_equal(file_read(&file, path, 1 << 24, &err), 0);
+        char *at = memmem(file.data, file.length, misfits[i].which, strlen(misfits[i].which));
+        assert_non_null(at);
+        at[0] = 'M';
+        unit_write(path, file.data, file.length);
+        text_free(&file);
+        assert_int_equal(convert(source, unit_path(folder, "bad.moe"), &KEEP, &err), -1);
+        if (!strstr(err.text, misfits[i].says))
+            fail_msg("'%s' does not say '%s'", err.text, misfits[i].says);
+        free(source);
     }
+
+    struct weights all = {0};
+    struct err err = {0};
+    char *source = new_folder("many", TINY_OLMOE);
+    tiny_outside(&all, "F32");
+    for (int n = 0; n < TINY_LAYERS + PREDICTORS_MAX + 1; n++)
+        n < TINY_LAYERS ? add_layer(&all, n) : add_predictor(&all, n, false);
+    weights_write(&all, unit_path(source, "model.safetensors"));
+    assert_int_equal(convert(source, unit_path(folder, "bad.moe"), &KEEP, &err), -1);
+    assert_non_null(strstr(err.text, "has layers from 2 on that predict further tokens; at most 8"));
     free(source);
 }
 
@@ -679,7 +766,7 @@ int main(void)
         cmocka_unit_test(shards_in_any_order_are_the_same_model),
         cmocka_unit_test(fused_experts_are_the_same_model),
         cmocka_unit_test(misfits_are_named),
-        cmocka_unit_test(further_layers_are_counted),
+        cmocka_unit_test(predictors_are_kept), cmocka_unit_test(predictors_are_known_by_what_joins),
         cmocka_unit_test(values_must_be_finite_and_fit),
         cmocka_unit_test(dense_models_with_biases_convert),
         cmocka_unit_test(a_tied_head_may_be_repeated),

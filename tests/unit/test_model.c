@@ -308,6 +308,130 @@ static void contradictions_are_named(void **state)
     layout_free(&layout);
 }
 
+/* The shape with two predictors, of which the first has an embedding and the second a head. */
+static struct hparams with_predictors(void)
+{
+    struct hparams more = shape;
+    more.predictors = 2;
+    more.predictor[0].embed = more.predictor[1].head = true;
+    more.layer[shape.layers] = (struct layer_shape){.ffn = FFN_EXPERTS, .window = 5};
+    more.layer[shape.layers + 1] = (struct layer_shape){.ffn = FFN_EXPERTS};
+    return more;
+}
+
+/* An index whose list of predictors has `count` entries, all like the first. */
+static void refuse_longer(const struct text *index, int count, const char *says)
+{
+    struct err err = {0};
+    struct text longer = {0};
+    const char *list = memmem(index->data, index->length, "predictors", 10), *entry = list + 11;
+    int now = entry[-1] & 15;
+    assert_non_null(list);
+    text_put(&longer, index->data, (size_t)(entry - index->data), NULL);
+    longer.data[longer.length - 1] = (char)(0x90 | count);
+    for (int i = now; i < count; i++)
+        text_put(&longer, entry, 5, NULL);
+    text_put(&longer, entry, (size_t)(index->data + index->length - entry), NULL);
+    assert_int_equal(read_index(longer.data, longer.length, MODEL_PAGE, &err), -1);
+    if (!strstr(err.text, says))
+        fail_msg("'%s' does not say '%s'", err.text, says);
+    text_free(&longer);
+}
+
+static void predictors_are_read_back(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct text text = {0};
+    struct model_facts facts = {.shape = with_predictors()}, read = {0};
+    struct layout layout = {0}, again = {0};
+    uint64_t end;
+    assert_int_equal(hparams_check(&facts.shape, &err), 0);
+    assert_int_equal(layout_make(&layout, &facts.shape, &err), 0);
+    assert_int_equal(layout.count, 3 + TINY_LAYERS * 8 + 2 * (5 + 8));
+    assert_int_equal(layout_place(&layout, MODEL_PAGE, &end, &err), 0);
+    assert_int_equal(model_index_write(&text, &facts, &layout, &err), 0);
+    assert_int_equal(model_index_read(&read, &again, (const uint8_t *)text.data, text.length, end, &err), 0);
+    assert_memory_equal(&read.shape, &facts.shape, sizeof shape);
+    for (int i = 0; i < layout.count; i++)
+        assert_string_equal(again.tensors[i].name, layout.tensors[i].name);
+    assert_string_equal(again.tensors[again.count - 1].name, "predict.1.experts");
+    assert_int_equal(again.tensors[again.count - 1].layer, TINY_LAYERS + 1);
+    layout_free(&again);
+    unsigned char *list = memmem(text.data, text.length, "predictors", 10);
+    assert_non_null(list);
+    for (size_t at = 10; at < 21; at++)
+        for (int value = 0; value < 256; value++) {
+            unsigned char before = list[at];
+            list[at] = (unsigned char)value;
+            read_index(text.data, text.length, end, NULL);
+            list[at] = before;
+        }
+    refuse_longer(&text, PREDICTORS_MAX + 1, "predictors: has 9 elements; at most 8 can be");
+    text_free(&text);
+
+    facts.shape.predictor[1].head = false;
+    refuse_index(&facts, &layout, end, "tensors: has 45 elements; at most 44 can be");
+    facts.shape = with_predictors();
+    facts.shape.layer[TINY_LAYERS + 1].ffn = FFN_DENSE;
+    refuse_index(&facts, &layout, end, "predictor 1: inner width is 0");
+    facts.shape = with_predictors();
+    facts.shape.layer[TINY_LAYERS].window = -1;
+    refuse_index(&facts, &layout, end, "predictor 0: sliding window is -1");
+    layout_free(&layout);
+}
+
+static void predictors_count_as_layers(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct text text = {0};
+    struct model_facts facts = {.shape = shape};
+    struct layout layout = {0};
+    facts.shape.layers = LAYERS_MAX - 1;
+    facts.shape.predictors = 1;
+    for (int i = 0; i < LAYERS_MAX; i++)
+        facts.shape.layer[i].ffn = FFN_EXPERTS;
+    assert_int_equal(hparams_check(&facts.shape, &err), 0);
+    assert_int_equal(model_index_write(&text, &facts, &layout, &err), 0);
+    refuse_longer(&text, 2, "hparams: number of layers and predictors is 513");
+    text_free(&text);
+}
+
+/* Rows of [hidden] weights under a norm of zeros would be nothing but zeros. */
+static void random_norms_are_ones(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct hparams latent = with_predictors();
+    const struct synthetic_options options = {.dense = FORMAT_F32, .experts = FORMAT_F32, .name = "latent", .producer = "test"};
+    struct team *team = NULL;
+    latent.attention.kv_heads = latent.attention.heads;
+    latent.attention.qk_norm = QK_NORM_NONE;
+    latent.attention.clip_qkv = 0;
+    latent.attention.q_rank = latent.attention.kv_rank = 12;
+    latent.attention.latent_epsilon = 1e-6f;
+    latent.rope.rotary = latent.attention.head_dim / 2;
+    assert_int_equal(team_new(&team, 1, &err), 0);
+    if (synthetic_write(unit_path(folder, "latent.moe"), &latent, &options, team, NULL, &err))
+        fail_msg("%s", err.text);
+    team_free(&team);
+    struct model *model = open_model(unit_path(folder, "latent.moe"));
+    int norms = 0;
+    for (int i = 0; i < model_tensor_count(model); i++) {
+        const struct tensor *t = model_tensor_at(model, i);
+        const float *values = model_data(model, t);
+        if (!strstr(t->name, "norm"))
+            continue;
+        for (int k = 0; k < t->outputs; k++)
+            if (values[k] != 1.0f)
+                fail_msg("%s: element %d is %g", t->name, k, (double)values[k]);
+        norms++;
+    }
+    assert_int_equal(norms, 1 + (TINY_LAYERS + 2) * 4 + 2 * 3);
+    model_close(&model);
+}
+
 static void inflate(const char *from, const char *to, int inner, int threads)
 {
     struct err err = {0};
@@ -445,6 +569,9 @@ int main(void)
         cmocka_unit_test(what_is_no_model_is_refused),
         cmocka_unit_test(a_forged_index_does_no_harm),
         cmocka_unit_test(contradictions_are_named),
+        cmocka_unit_test(predictors_are_read_back),
+        cmocka_unit_test(predictors_count_as_layers),
+        cmocka_unit_test(random_norms_are_ones),
         cmocka_unit_test(inflating_adds_zeros_only),
         cmocka_unit_test(inflating_needs_a_larger_width),
         cmocka_unit_test(a_damaged_model_is_not_inflated),

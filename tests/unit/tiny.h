@@ -121,6 +121,11 @@ static inline struct hparams tiny_shape(struct chance *chance)
         shape.glu_limit = 0.7f;
         shape.glu_alpha = 1.702f;
     }
+    shape.predictors = chance_range(chance, 0, 3) ? 0 : chance_range(chance, 1, 2);
+    for (int i = 0; i < shape.predictors; i++) {
+        shape.predictor[i] = (struct predictor_shape){chance_range(chance, 0, 1), chance_range(chance, 0, 1)};
+        shape.layer[shape.layers + i] = shape.layer[chance_range(chance, 0, shape.layers - 1)];
+    }
     return shape;
 }
 
