@@ -28,7 +28,7 @@ sandbox() {
     mkdir -p "$1"
     cd "$1"
     ln -s "$MOE_POCKET" pocket.moe
-    ln -s "$MOE_POCKET" olmoe.moe
+    cp "$MOE_POCKET" olmoe.moe                          # no link: an example writes it anew
     cp -r "$MOE_MODELS/pocket/model" olmoe              # no link: tar would put that into its archive
     ln -s "$MOE_MODELS/pocket/draft" draft
     head -n 3 "$MOE_MODELS/pocket/calib.jsonl" > calib.jsonl
