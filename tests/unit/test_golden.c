@@ -152,6 +152,10 @@ static const struct change CHANGES[] = {
     {"deepseek_v2", "rope.beta_fast", 0.5}, {"deepseek_v2", "rope.beta_slow", 0.3}, {"deepseek_v2", "router.groups", 0},
     {"deepseek_v2", "router.groups_kept", 3}, {"deepseek_v2", "router.group_rank", 2}, {"deepseek_v2", "router.scale", 1},
     {"deepseek_v2", "router.renormalise", 1}, {"deepseek_v2", "shared_inner", 0},
+    {"deepseek_v2-ranked", "attention.latent_epsilon", 0.1}, {"deepseek_v2-ranked", "attention.qkv_bias", 0},
+    {"deepseek_v2-ranked", "attention.out_bias", 0}, {"deepseek_v2-ranked", "attention.scale", 0.3},
+    {"deepseek_v2-ranked", "rope.amplitude", 1}, {"deepseek_v2-ranked", "router.scale", 1},
+    {"deepseek_v2-ranked", "router.renormalise", 1}, {"deepseek_v2-ranked", "router.top_k", 2},
     {"deepseek_v3", "attention.scale", 0.25}, {"deepseek_v3", "attention.latent_epsilon", 1e-3},
     {"deepseek_v3", "attention.qkv_bias", 0}, {"deepseek_v3", "attention.out_bias", 0}, {"deepseek_v3", "rope.kind", ROPE_DEFAULT},
     {"deepseek_v3", "router.correction", 0}, {"deepseek_v3", "router.groups", 0}, {"deepseek_v3", "router.groups_kept", 3},
@@ -224,7 +228,7 @@ static void every_feature_of_every_family_shows(void **state)
         }
     }
     golden_close(&golden);
-    assert_int_equal(families, 15);
+    assert_int_equal(families, 16);
     assert_int_equal(missed, 0);
 }
 

@@ -3,7 +3,8 @@
 
     make goldens            or, with transformers 5.23.0 at hand:  python tests/golden/families/make.py [FAMILY...]
 
-FAMILY/model is the checkpoint as save_pretrained writes it, in bf16. FAMILY/golden.json has `prompt` (ids), `logits` of every
+A word behind FAMILY, as in deepseek_v2-ranked, is another model of that family. FAMILY/model is the checkpoint as
+save_pretrained writes it, in bf16. FAMILY/golden.json has `prompt` (ids), `logits` of every
 position of the prompt, and `tokens`, the greedy answer, with `margins`: the best logit less the second at each. All computed
 in float32 from the bf16 weights, with eager attention and experts.
 
@@ -58,6 +59,9 @@ FAMILIES = {
               "rope_parameters": PLAIN_ROPE},
     "deepseek_v2": {**LATENT, "q_lora_rank": None, "topk_method": "group_limited_greedy", "routed_scaling_factor": 1.7,
                     "norm_topk_prob": False, "rope_parameters": {**YARN_ROPE, "mscale": 0.9, "mscale_all_dim": 0.7}},
+    "deepseek_v2-ranked": {**LATENT, "q_lora_rank": 20, "topk_method": "greedy", "n_group": None, "topk_group": None,
+                           "routed_scaling_factor": 1.7, "norm_topk_prob": False, "attention_bias": True,
+                           "rope_parameters": YARN_ROPE},
     "deepseek_v3": {**LATENT, "q_lora_rank": 20, "routed_scaling_factor": 2.5, "norm_topk_prob": True, "attention_bias": True,
                     "rope_parameters": {**YARN_ROPE, "mscale": 1.0, "mscale_all_dim": 1.0}},
     "glm4_moe": {"intermediate_size": 40, "moe_intermediate_size": 16, "head_dim": 16, "n_routed_experts": 8,
@@ -171,7 +175,7 @@ def to_deepseek(folder):
 
 def make(family):
     settings = {**COMMON, **FAMILIES[family]}
-    config = AutoConfig.for_model("qwen2_moe" if family == "deepseek" else family, **settings)
+    config = AutoConfig.for_model("qwen2_moe" if family == "deepseek" else family.split("-")[0], **settings)
     folder = os.path.join(HERE, family)
     shutil.rmtree(folder, ignore_errors=True)
     for seed in range(200):
