@@ -53,7 +53,8 @@ struct kv_move_args {
  *         score s_j = scale * dot(q, k_j); m = max s_j; p_j = exp(s_j - m); l = sum of p_j: 16 partial sums (the j-th visible
  *         one of the chunk, mod 16), then halves; a = sum of p_j * v_j by fused multiply-add from 0. Chunks are joined
  *         ascending: M' = max(M, m), f = exp(M - M'), g = exp(m - M'), L = fma(L, f, l * g), A = fma(A, f, a * g), beginning
- *         with the first chunk's own values. A sink is joined last, as a chunk of m = sink, l = 1, a = 0. out = A / L. A dot product is 16 partial sums (index mod 16) by fused
+ *         with the first chunk's own values. A sink is joined last, as a chunk of m = sink, l = 1, a = 0. out = A / L. A dot
+ *         product is 16 partial sums (index mod 16) by fused
  *         multiply-add ascending, then halves. Halves are added 8+8, 4+4, 2+2, 1+1. exp is plain_exp of
  *         kernels/plain/math.h. So a row's bits depend on its own sequence only. */
 struct attention_args {

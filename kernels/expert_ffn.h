@@ -23,7 +23,8 @@
  *          [rows][quantised_blocks(hidden)] and [rows*slots][quantised_blocks(inner)], each where its format asks for it
  *
  * Order:  each product as in linear.h, a bias added to the whole sum; glu as in kernels/plain/glu.h; partial = the product
- *         with Wdown and its bias; out = fma(weight times scale, partial, out) in slot order. A row's bits depend on nothing but
+ *         with Wdown and its bias; out = fma(weight times scale, partial, out) in slot order. A row's bits depend on nothing
+ *         but
  *         that row: not on rows, their order, threads, or what others route to.
  * Cost:   each wanted expert's block is read once, whole, zeros included. Cannot fail: shapes were checked before. */
 #ifndef MOE_KERNELS_EXPERT_FFN_H

@@ -34,7 +34,8 @@
  *            (OCP Microscaling Formats 1.0)
  *     q4_k   fma(d * sc, q, -(dmin * m)), its only rounding: GGUF's Q4_K; q 0 .. 15; sc and m, 0 .. 63 for 32 inputs, lie in
  *            the 12 bytes s as there, bytes 0 .. 3 in the first dword
- *     q6_k   d * sc * (q - 32), exact, +0 where q is 32: GGUF's Q6_K; q 0 .. 63; sc -128 .. 127 for 16 inputs. q of input i < 15 is bits
+ *     q6_k   d * sc * (q - 32), exact, +0 where q is 32: GGUF's Q6_K; q 0 .. 63; sc -128 .. 127 for 16 inputs. q of input i <
+ *     15 is bits
  *            6 (i mod 5) .. of dword i / 5; that of input 15 is the upper two bits of a, then of b, then of c.
  * Codes of inputs behind the last one are 0; up to the next multiple of 32 inputs they meet activations of 0. Of these formats
  * only fp8 is made from floats.
@@ -76,7 +77,7 @@ enum { BLOCK_INPUTS = 32, BLOCK_SCALE_BYTES = 64, Q8_BLOCK_BYTES = 1024 + 64, Q4
 enum { FP8_BLOCK_INPUTS = 128, FP8_BLOCK_BYTES = 128 + 4096, MXFP4_PAIR_BYTES = 64 + 1024 };
 enum { SUPERBLOCK_INPUTS = 256, Q4_K_BLOCK_BYTES = 512 + 4096, Q6_K_BLOCK_BYTES = 576 + 6144 };
 
-const char *format_name(enum weight_format format);         /* "f32", "f16", "bf16", "fp8", "q8", "q4", "mxfp4", "q4_k", "q6_k" */
+const char *format_name(enum weight_format format);         /* f32, f16, bf16, fp8, q8, q4, mxfp4, q4_k, q6_k */
 bool format_by_name(const char *name, enum weight_format *out);
 
 /* Weights in blocks of 32 inputs, which meet quantised activations. */

@@ -277,7 +277,8 @@ static void block_values(enum weight_format format, const unsigned char *block, 
             values[i] = (float)((block[2 + i % 16] >> i / 16 * 4 & 15) - 8) * f16_to_f32(get16(block));
             break;
         default:
-            values[i] = e2m1(block[i / 2] >> i % 2 * 4 & 15u) * float_from_bits(block[16] ? (uint32_t)block[16] << 23 : 0x00400000u);
+            values[i] = e2m1(block[i / 2] >> i % 2 * 4 & 15u) *
+                        float_from_bits(block[16] ? (uint32_t)block[16] << 23 : 0x00400000u);
         }
 }
 
@@ -305,7 +306,8 @@ static unsigned nibble_at(const unsigned char *groups, int output, int input)
 
 static float mxfp4_at(const unsigned char *pair, int output, int input)
 {
-    return ldexpf(e2m1(nibble_at(pair + MXFP4_GROUPS, output, input)), pair[input / BLOCK_INPUTS * UNIT_OUTPUTS + output] - 127);
+    return ldexpf(e2m1(nibble_at(pair + MXFP4_GROUPS, output, input)),
+                  pair[input / BLOCK_INPUTS * UNIT_OUTPUTS + output] - 127);
 }
 
 static float q4_k_at(const unsigned char *block, int output, int input)

@@ -27,8 +27,9 @@ enum budget_mode {
     BUDGET_SUBSTITUTE        /* top_k among the allowed, the family's weight rule applied to that set (eq. 8) */
 };
 
-/* score[r][e], of all kinds but ROUTER_SIGMOID: softmax over the experts of logits[r], in f32: maximum; plain_exp(x - maximum); sum ascending; each divided by
- * the sum. ROUTER_SIGMOID: 1 / (1 + plain_exp(-x)). logits, score [rows][experts] f32; may be the same buffer. */
+/* score[r][e], of all kinds but ROUTER_SIGMOID: softmax over the experts of logits[r], in f32: maximum; plain_exp(x - maximum);
+ * sum ascending; each divided by the sum. ROUTER_SIGMOID: 1 / (1 + plain_exp(-x)). logits, score [rows][experts] f32; may be
+ * the same buffer. */
 struct route_score_args {
     struct buffer logits, score;
     enum router_kind kind;
@@ -36,7 +37,8 @@ struct route_score_args {
 };
 
 /* mask = the `budget` experts of largest sum over rows of score[r][e] + bias[e] (f32, rows ascending; bias or none); ties to
- * the lower expert. score [rows][experts] f32, mask [experts] u8, 1 <= budget <= experts. A row's result then depends on the other rows. */
+ * the lower expert. score [rows][experts] f32, mask [experts] u8, 1 <= budget <= experts. A row's result then depends on the
+ * other rows. */
 struct route_shortlist_args {
     struct buffer score, bias, mask;
     int rows, experts, budget;
@@ -56,8 +58,8 @@ struct route_shortlist_args {
  * filled one by one: the best of what is left, with m its logit, weighs 1 / (sum of plain_exp(x[e] - m) over the e left with
  * not (m - x[e]) / max(|x[e]|, m) > 2 jitter, ascending), times scale. Under substitution what the mask forbids is not left.
  *
- * score, logits (of ROUTER_SPARSEMIXER alone) [rows][experts] f32; mask [experts] u8 or none; wanted, expert [rows][top_k] i32; weight [rows][top_k] f32.
- * groups_kept groups have at least top_k experts. */
+ * score, logits (of ROUTER_SPARSEMIXER alone) [rows][experts] f32; mask [experts] u8 or none; wanted, expert [rows][top_k] i32;
+ * weight [rows][top_k] f32. groups_kept groups have at least top_k experts. */
 struct route_select_args {
     struct buffer score, logits, bias, mask, wanted, expert, weight;
     enum router_kind kind;

@@ -20,7 +20,8 @@ struct embed_args {
 
 /* Root-mean-square norm of `parts` neighbouring pieces of each row:
  *     out[r][p][i] = in[r][p][i] / sqrt(mean over i of in[r][p][i]^2 + epsilon) * weight[i]
- * or, with center, of what is left after the mean is taken away (LayerNorm; variance without correction), plus bias [width] f32:
+ * or, with center, of what is left after the mean is taken away (LayerNorm; variance without correction), plus bias [width]
+ * f32:
  *     out[r][p][i] = (in[r][p][i] - mean of in[r][p]) / sqrt(variance of in[r][p] + epsilon) * weight[i] + bias[i]
  * in  [rows] of in_stride,  first parts*width floats used;  out [rows] of out_stride; may be the same buffer as in
  * weight [width] f32, shared by the parts (one part: a layer's norm, or OLMoE's norm over all of q; heads as parts: Qwen3's).

@@ -5,8 +5,8 @@
 #include <string.h>
 
 static const struct arch *const FAMILIES[] = {
-    &arch_deepseek, &arch_deepseek_v2, &arch_deepseek_v3, &arch_glm4_moe, &arch_gpt_oss, &arch_granitemoe, &arch_llama, &arch_mistral,
-    &arch_mixtral, &arch_olmoe, &arch_phimoe, &arch_qwen2, &arch_qwen2_moe, &arch_qwen3, &arch_qwen3_moe};
+    &arch_deepseek, &arch_deepseek_v2, &arch_deepseek_v3, &arch_glm4_moe, &arch_gpt_oss, &arch_granitemoe, &arch_llama,
+    &arch_mistral, &arch_mixtral, &arch_olmoe, &arch_phimoe, &arch_qwen2, &arch_qwen2_moe, &arch_qwen3, &arch_qwen3_moe};
 enum { FAMILY_COUNT = sizeof FAMILIES / sizeof *FAMILIES };
 
 static const struct config_key SHARED[] = {
@@ -277,7 +277,8 @@ static int read_layer_types(const json_t *config, struct hparams *s, int window,
 
 static int read_windows(const json_t *config, const struct arch *arch, struct hparams *s, struct err *err)
 {
-    int window = 0, first = 0, end = s->layers, step = arch->window == WINDOW_EVEN_IF_USED || arch->window == WINDOW_ALTERNATING ? 2 : 1;
+    int window = 0, first = 0, end = s->layers, step = arch->window == WINDOW_EVEN_IF_USED || arch->window == WINDOW_ALTERNATING
+        ? 2 : 1;
     bool used = true;
     if (arch->window == WINDOW_NEVER)
         return config_get(config, "layer_types") ? read_layer_types(config, s, 0, err) : 0;
@@ -429,7 +430,8 @@ static int read_config(const json_t *config, const struct arch *arch, struct hpa
             return -1;
     if (shape->layers < 1 || shape->layers > LAYERS_MAX)
         return config_refuse(config, "num_hidden_layers", err, "it must be from 1 to %d", LAYERS_MAX);
-    return check_refused(config, arch, err) || read_attention(config, arch, shape, err) || read_rope(config, arch, shape, err) ||
+    return check_refused(config, arch, err) || read_attention(config, arch, shape, err) ||
+        read_rope(config, arch, shape, err) ||
            read_windows(config, arch, shape, err) || read_expert_layers(config, arch, shape, err) ||
            read_groups(config, arch, shape, err) ? -1 : 0;
 }

@@ -38,7 +38,8 @@ enum source_slot {
 struct naming {
     const char *slot[SLOT_COUNT];
     const char *ignored[4];         /* names that old checkpoints have and nobody needs */
-    bool transposed;                /* SLOT_EXPERTS_GATE_UP is [experts][hidden][2 inner], SLOT_EXPERTS_DOWN [experts][inner][hidden] */
+    bool transposed;                /* SLOT_EXPERTS_GATE_UP is [experts][hidden][2 inner], SLOT_EXPERTS_DOWN is
+                                     * [experts][inner][hidden] */
     bool alternating;               /* of gate and up in one tensor: row 2 i is row i of gate, row 2 i + 1 of up */
 };
 
@@ -180,8 +181,8 @@ struct part {
     int64_t skip;                   /* its elements in front of this part */
     enum part_place place;
     int first, rows, columns;       /* goes to rows first .. first + rows; a vector: rows of one column */
-    /* run not 0: rows come in runs. Row i is row (i / run) * from_group + (i % run) * from_step of the source behind `skip`, and
-     * goes to row first + (i / run) * to_group + i % run. */
+    /* run not 0: rows come in runs. Row i is row (i / run) * from_group + (i % run) * from_step of the source behind `skip`,
+     * and goes to row first + (i / run) * to_group + i % run. */
     int run, from_group, from_step, to_group;
     int across;                     /* not 0: rows of the source behind `skip` are columns here: [columns][across] */
 };

@@ -18,7 +18,7 @@ const struct arch arch_deepseek_v2 = {
              INT_OR("n_shared_experts", shared_inner, 0),
              INT_OR("intermediate_size", dense_inner, 0),
              F32_OR("routed_scaling_factor", router.scale, 1)},
-    .refused = {"norm_topk_prob"},      /* its own code renormalises in place of scaling, transformers does not: no one has it */
+    .refused = {"norm_topk_prob"},      /* its own code then renormalises and does not scale, transformers ignores it */
     .bias = BIAS_ALL,
     .latent = true,
     .groups = GROUPS_IF_LIMITED,

@@ -61,7 +61,8 @@ static int expert_bias_parts(const struct naming *naming, const struct hparams *
     bool down = t->role == ROLE_EXPERTS_DOWN_BIAS;
     int experts = s->router.experts, inner = s->expert_inner, width = down ? s->hidden : 2 * inner;
     struct part whole = {.dims = {experts, width}, .dim_count = 2, .place = PART_ROWS, .rows = experts * width, .columns = 1};
-    fill_name(whole.name, sizeof whole.name, naming->slot[down ? SLOT_EXPERTS_DOWN_BIAS : SLOT_EXPERTS_GATE_UP_BIAS], t->layer, 0);
+    fill_name(whole.name, sizeof whole.name, naming->slot[down ? SLOT_EXPERTS_DOWN_BIAS : SLOT_EXPERTS_GATE_UP_BIAS], t->layer,
+              0);
     parts[0] = whole;
     if (down || !naming->alternating)
         return 1;
@@ -157,7 +158,8 @@ int arch_parts(const struct naming *n, const struct hparams *s, const struct ten
     static const enum source_slot single[] = {
         [ROLE_EMBED] = SLOT_EMBED, [ROLE_HEAD] = SLOT_HEAD, [ROLE_FINAL_NORM] = SLOT_FINAL_NORM,
         [ROLE_ATTENTION_NORM] = SLOT_ATTENTION_NORM, [ROLE_Q_NORM] = SLOT_Q_NORM, [ROLE_K_NORM] = SLOT_K_NORM,
-        [ROLE_SHARED_GATE] = SLOT_SHARED_WEIGHT, [ROLE_OUT] = SLOT_OUT, [ROLE_OUT_BIAS] = SLOT_OUT_BIAS, [ROLE_FFN_NORM] = SLOT_FFN_NORM, [ROLE_ROUTER] = SLOT_ROUTER,
+        [ROLE_SHARED_GATE] = SLOT_SHARED_WEIGHT, [ROLE_OUT] = SLOT_OUT, [ROLE_OUT_BIAS] = SLOT_OUT_BIAS,
+        [ROLE_FFN_NORM] = SLOT_FFN_NORM, [ROLE_ROUTER] = SLOT_ROUTER,
         [ROLE_ROUTER_CORRECTION] = SLOT_ROUTER_CORRECTION, [ROLE_HEAD_BIAS] = SLOT_HEAD_BIAS,
         [ROLE_FINAL_NORM_BIAS] = SLOT_FINAL_NORM_BIAS, [ROLE_ATTENTION_NORM_BIAS] = SLOT_ATTENTION_NORM_BIAS,
         [ROLE_FFN_NORM_BIAS] = SLOT_FFN_NORM_BIAS, [ROLE_Q_A] = SLOT_Q_A, [ROLE_Q_A_BIAS] = SLOT_Q_A_BIAS,

@@ -57,7 +57,8 @@ static inline uint16_t f32_to_f16(float value)
     return (uint16_t)(sign | (float_to_bits(float_from_bits(bits) + 0.5f) - 0x3f000000u));
 }
 
-/* E4M3FN: sign, 4 bits of exponent (bias 7), 3 of fraction; no infinities; 0x7f and 0xff are NaNs (OCP 8-bit Floating Point 1.0). */
+/* E4M3FN: sign, 4 bits of exponent (bias 7), 3 of fraction; no infinities; 0x7f and 0xff are NaNs (OCP 8-bit Floating Point
+ * 1.0). */
 static inline float e4m3_to_f32(uint8_t code)
 {
     uint32_t sign = (uint32_t)(code & 0x80u) << 24, magnitude = code & 0x7fu;

@@ -116,6 +116,6 @@ int identity_refuse(const struct identity *identity, struct err *err)
 {
     const struct identity_row *row = identity->first;
     const struct identity_difference *first = &row->differences[0];
-    return err_set(err, ERR_ANSWER_NO, "setting '%s' differs from '%s': prompt %s, position %d", name_of(identity, row->setting),
-                   name_of(identity, row->reference), first->prompt, first->position);
+    return err_set(err, ERR_ANSWER_NO, "setting '%s' differs from '%s': prompt %s, position %d",
+                   name_of(identity, row->setting), name_of(identity, row->reference), first->prompt, first->position);
 }

@@ -425,8 +425,8 @@ static int get_how(struct parse *parse, struct err *err)
 static int parse_suite(struct parse *parse, struct err *err)
 {
     static const char *const keys[] = {"model", "models", "prompts", "settings", "options", "reference", "repetitions", "order",
-                                       "warm-up", "limits", "tasks", "grade", "gate", "chat", "field", "measure-seconds", "vary",
-                                       NULL};
+                                       "warm-up", "limits", "tasks", "grade", "gate", "chat", "field", "measure-seconds",
+                                       "vary", NULL};
     struct suite *suite = parse->suite;
     if (!json_is_object(parse->root))
         return err_set(err, ERR_INPUT, "a suite is a map: {\"model\": ..., \"prompts\": ..., \"settings\": [...]}");

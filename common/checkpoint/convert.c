@@ -171,7 +171,8 @@ done:
     return rc;
 }
 
-/* A tokenizer.model counts where there is no tokenizer.json. The tokenizer is loaded once here, so that a model file never holds one that no command can use. */
+/* A tokenizer.model counts where there is no tokenizer.json. The tokenizer is loaded once here, so that a model file never
+ * holds one that no command can use. */
 static int take_texts(struct model_facts *facts, const struct checkpoint *cp, struct err *err)
 {
     const struct text *json = &cp->texts[TEXT_TOKENIZER], *config = &cp->texts[TEXT_TOKENIZER_CONFIG];
@@ -274,7 +275,9 @@ static enum weight_format part_format(const struct tensor *t, const struct part 
 /* Row i of a part: where it comes from, in elements, and where it goes; and how many behind it lie alike. */
 static int64_t row_source(const struct part *part, int row)
 {
-    int64_t from = !part->run ? row : (int64_t)(row / part->run) * part->from_group + (int64_t)(row % part->run) * part->from_step;
+    int64_t from = row;
+    if (part->run)
+        from = (int64_t)(row / part->run) * part->from_group + (int64_t)(row % part->run) * part->from_step;
     return part->skip + from * (part->across ? 1 : part->columns);
 }
 
@@ -333,7 +336,8 @@ static int make_coded(const struct conversion *c, struct scratch *scratch, struc
         int bad = format_coded_check(format, part->columns, scratch->coded + bytes * (size_t)i);
         if (bad < 0)
             continue;
-        err_set(err, ERR_INPUT, "element [%d][%d] or its scale is not a finite number; the checkpoint is damaged", row + i, bad);
+        err_set(err, ERR_INPUT, "element [%d][%d] or its scale is not a finite number; the checkpoint is damaged", row + i,
+                bad);
         return err_at(err, "%s: tensor %s", c->checkpoint->files[source->file].name, source->name);
     }
     pack(job, part, row_target(part, row), rows, NULL, scratch->coded);

@@ -14,8 +14,8 @@ struct quantisation {
 
 /* ---- config.json ---- */
 
-static const char *const FP8_KEYS[] = {"quant_method", "weight_block_size", "activation_scheme", "modules_to_not_convert", "fmt",
-                                       "scale_fmt", "ignored_layers", NULL};
+static const char *const FP8_KEYS[] = {"quant_method", "weight_block_size", "activation_scheme", "modules_to_not_convert",
+                                       "fmt", "scale_fmt", "ignored_layers", NULL};
 static const char *const MXFP4_KEYS[] = {"quant_method", "modules_to_not_convert", NULL};
 
 static int check_keys(const json_t *object, const char *const *known, struct err *err)
@@ -168,8 +168,8 @@ static int join_scaled(const struct checkpoint *cp, const struct quantisation *q
         return -1;
     t->block[0] = block[0];
     t->block[1] = block[1];
-    t->coding = !fp8 ? &coding_i8 : block[1] % FP8_BLOCK_INPUTS == 0 || block[1] >= t->dims[t->dim_count - 1] ? &coding_fp8
-                                                                                                            : &coding_fp8_narrow;
+    bool wide = block[1] % FP8_BLOCK_INPUTS == 0 || block[1] >= t->dims[t->dim_count - 1];
+    t->coding = !fp8 ? &coding_i8 : wide ? &coding_fp8 : &coding_fp8_narrow;
     struct source_tensor *input = ends_in(t->name, ".weight") ? sibling(cp, t->name, strlen("weight"), "input_scale") : NULL;
     if (input)
         input->used = true;                             /* of activations */

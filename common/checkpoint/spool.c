@@ -138,7 +138,8 @@ int spool_open(int *fd, const char *beside, struct err *err)
         return *fd < 0 ? err_errno(err, "no room for headers") : 0;
     }
     const char *slash = strrchr(beside, '/');
-    if (snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - beside) + 1 : 1, slash ? beside : ".") >= (int)sizeof folder)
+    if (snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - beside) + 1 : 1,
+                 slash ? beside : ".") >= (int)sizeof folder)
         return err_set(err, ERR_INPUT, "%s: the name is too long", beside);
     return file_nameless(fd, folder, err);
 }

@@ -159,7 +159,8 @@ int help_print(struct text *out, const struct command *command, const struct sub
 {
     if (sub)
         return put_usage(out, command, sub, err) || put_sentence(out, sub->summary, err) || put_options(out, sub, err) ? -1 : 0;
-    if (text_printf(out, err, "usage: %s %s\n", command->name, implied_subcommand(command) ? "[SUBCOMMAND] ..." : "SUBCOMMAND ...") ||
+    if (text_printf(out, err, "usage: %s %s\n", command->name, implied_subcommand(command) ? "[SUBCOMMAND] ..."
+                    : "SUBCOMMAND ...") ||
         put_sentence(out, command->summary, err) || text_puts(out, "\nSubcommands:\n", err))
         return -1;
     for (sub = command->subcommands; sub->run; sub++) {

@@ -78,7 +78,8 @@ static int claim_standard(const char **owner, const char *what, const char *name
     if (strcmp(value, "-") != 0)
         return 0;
     if (*owner && *owner != name)
-        return err_set(err, ERR_INPUT, "standard %s is named twice, by %s and by %s; give one of them a file", what, *owner, name);
+        return err_set(err, ERR_INPUT, "standard %s is named twice, by %s and by %s; give one of them a file", what, *owner,
+                       name);
     if (*owner && *owner == name && strcmp(what, "input") == 0)
         return err_set(err, ERR_INPUT, "standard input is named twice; it can be read once");
     *owner = name;

@@ -11,8 +11,8 @@
  *
  * A letter of 0 means no short form. The field must have the type that the kind needs, or the table does not compile.
  * In the placeholder of a string, words in lower case between | are ones that can be typed as they are, and FILE is a file:
- * completions offer them. Strings point into argv. Help shows a default when the value that the arguments start with is one the option takes:
- * a count of -1 for "not given" is outside 1 .. 4096 and shows none. */
+ * completions offer them. Strings point into argv. Help shows a default when the value that the arguments start with is one the
+ * option takes: a count of -1 for "not given" is outside 1 .. 4096 and shows none. */
 #ifndef MOE_CLI_OPT_H
 #define MOE_CLI_OPT_H
 

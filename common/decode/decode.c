@@ -93,7 +93,8 @@ static int open_drafting(struct decoder *decoder, const struct sample_filter *fi
     choose_drafting(decoder, &drafting);
     if (drafter_open(&decoder->drafter, settings->draft ? settings->draft : "none", &drafting, err))
         return err_at(err, "--draft");
-    decoder->draws = decoder->drafter && decoder->drafter->class->draws && drafting.choice == DRAFT_COUPLED && filter->temperature > 0;
+    decoder->draws = decoder->drafter && decoder->drafter->class->draws && drafting.choice == DRAFT_COUPLED &&
+        filter->temperature > 0;
     const struct policy_setup policy = {decoder->drafter ? 1 : 0, settings->draft_length, DRAFT_LENGTH_MAX, decoder->shape};
     return policy_open(&decoder->policy, settings->policy, &policy, err) ? err_at(err, "--policy") : 0;
 }

@@ -45,7 +45,8 @@ static int alloc_latents(struct engine *engine, struct err *err)
 static bool any_quantised(const struct model *model)
 {
     for (int i = 0; i < model_tensor_count(model); i++)
-        if (format_quantised(model_tensor_at(model, i)->format) || format_quantised(tensor_last_format(model_tensor_at(model, i))))
+        if (format_quantised(model_tensor_at(model, i)->format) ||
+            format_quantised(tensor_last_format(model_tensor_at(model, i))))
             return true;
     return false;
 }
@@ -69,7 +70,8 @@ static int alloc_quantised(struct engine *engine, struct err *err)
 static int alloc_ffn(struct engine *engine, struct err *err)
 {
     const struct hparams *shape = engine->shape;
-    int64_t rows = engine->setup.max_rows, moe = engine->moe_layers, experts = shape->router.experts, top_k = shape->router.top_k;
+    int64_t rows = engine->setup.max_rows, moe = engine->moe_layers, experts = shape->router.experts,
+        top_k = shape->router.top_k;
     int64_t slots = moe ? top_k : 1;
     int64_t inner = moe ? top_k * shape->expert_inner : 0;
     if (shape->dense_inner > inner)
@@ -89,7 +91,8 @@ static int alloc_ffn(struct engine *engine, struct err *err)
     if (alloc(engine, &engine->score, moe * rows, experts, sizeof(float), err) ||
         alloc(engine, &engine->wanted, moe * rows, top_k, sizeof(int32_t), err) ||
         alloc(engine, &engine->expert, moe * rows, top_k, sizeof(int32_t), err) ||
-        alloc(engine, &engine->weight, moe * rows, top_k, sizeof(float), err) || alloc(engine, &engine->mask, moe, experts, 1, err))
+        alloc(engine, &engine->weight, moe * rows, top_k, sizeof(float), err) ||
+        alloc(engine, &engine->mask, moe, experts, 1, err))
         return -1;
     return 0;
 }
@@ -125,7 +128,8 @@ int engine_open(struct engine **out, const struct engine_setup *setup, struct er
 {
     const struct hparams *shape = model_hparams(setup->model);
     struct engine *engine;
-    if (setup->max_rows < 1 || setup->max_rows > ENGINE_ROWS_MAX || setup->max_logit_rows < 1 || setup->max_logit_rows > setup->max_rows)
+    if (setup->max_rows < 1 || setup->max_rows > ENGINE_ROWS_MAX || setup->max_logit_rows < 1 ||
+        setup->max_logit_rows > setup->max_rows)
         return err_set(err, ERR_INPUT, "an engine for %d rows and logits of %d: 1 to %d are possible", setup->max_rows,
                        setup->max_logit_rows, ENGINE_ROWS_MAX);
     if (hparams_moe_layers(shape) && !setup->experts)
@@ -145,7 +149,8 @@ int engine_open(struct engine **out, const struct engine_setup *setup, struct er
         engine->spread_width = shape->attention.heads *
                                (shape->attention.head_dim - shape->rope.rotary + shape->attention.value_dim);
     }
-    engine->max_positions = setup->max_positions && setup->max_positions < shape->max_positions ? setup->max_positions : shape->max_positions;
+    engine->max_positions = setup->max_positions && setup->max_positions < shape->max_positions ? setup->max_positions
+        : shape->max_positions;
     if (weights_open(&engine->weights, setup->model, setup->device, err) || alloc_rows(engine, err) ||
         alloc_latents(engine, err) || alloc_ffn(engine, err) ||
         alloc_quantised(engine, err) || alloc_host(engine, err)) {
@@ -161,10 +166,12 @@ void engine_close(struct engine **engine)
     struct engine *e = *engine;
     if (!e)
         return;
-    struct buffer *buffers[] = {&e->rope, &e->x, &e->normed, &e->qkv, &e->attended, &e->last, &e->logits, &e->inner, &e->partial,
-                                &e->group, &e->token, &e->position, &e->slot, &e->prefix, &e->path_start, &e->path, &e->logit_row,
-                                &e->every_row, &e->score, &e->wanted, &e->expert, &e->weight, &e->router_logits, &e->shared, &e->mask,
-                                &e->hidden, &e->quantised, &e->latent_q, &e->latent_kv, &e->spread};
+    struct buffer *buffers[] = {&e->rope, &e->x, &e->normed, &e->qkv, &e->attended, &e->last, &e->logits, &e->inner,
+                                &e->partial,
+                                &e->group, &e->token, &e->position, &e->slot, &e->prefix, &e->path_start, &e->path,
+                                &e->logit_row,
+                                &e->every_row, &e->score, &e->wanted, &e->expert, &e->weight, &e->router_logits, &e->shared,
+                                &e->mask, &e->hidden, &e->quantised, &e->latent_q, &e->latent_kv, &e->spread};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         device_free(e->device, buffers[i]);
     weights_close(&e->weights);

@@ -77,14 +77,16 @@ struct forward {
 };
 
 /* On failure the sequence is as before. */
-int engine_forward(struct engine *engine, struct sequence *sequence, const struct batch *batch, struct forward *out, struct err *err);
+int engine_forward(struct engine *engine, struct sequence *sequence, const struct batch *batch, struct forward *out,
+                   struct err *err);
 
 /* Commits a prompt (or the next part of one), cut into pieces at multiples of a fixed size from position 0: max_rows, or
  * max_logit_rows with logits of every row. There must be no pending nodes. Of options (may be NULL) plan, want_scores and
  * want_hidden count, and logit_rows: ENGINE_EVERY_ROW asks for the logits of all tokens, else *out has those of the last token
  * alone. each (may be NULL) sees every piece's forward and the position of its first row; less than 0 stops. */
 typedef int engine_piece_function(void *context, const struct forward *piece, int position, struct err *err);
-int engine_prompt(struct engine *engine, struct sequence *sequence, const int32_t *token, int count, const struct batch *options,
+int engine_prompt(struct engine *engine, struct sequence *sequence, const int32_t *token, int count,
+                  const struct batch *options,
                   engine_piece_function *each, void *context, struct forward *out, struct err *err);
 
 #endif

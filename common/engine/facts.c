@@ -9,7 +9,8 @@ static int fetch(struct engine *engine, struct buffer from, int layers, int rows
 {
     size_t row_bytes = (size_t)width * 4, stride = (size_t)engine->setup.max_rows * row_bytes;
     for (int layer = 0; layer < layers; layer++) {
-        queue_download(engine->device, engine->transpose, buffer_part(from, (size_t)layer * stride, stride), (size_t)rows * row_bytes);
+        queue_download(engine->device, engine->transpose, buffer_part(from, (size_t)layer * stride, stride),
+                       (size_t)rows * row_bytes);
         if (queue_wait(engine->device, err))
             return -1;
         for (int row = 0; row < rows; row++)
@@ -90,16 +91,20 @@ static int64_t nominal_bytes(const struct engine *engine, const struct sequence 
     return bytes;
 }
 
-int facts_collect(struct engine *engine, const struct sequence *sequence, const struct batch *batch, struct forward *out, struct err *err)
+int facts_collect(struct engine *engine, const struct sequence *sequence, const struct batch *batch, struct forward *out,
+                  struct err *err)
 {
     const struct hparams *shape = engine->shape;
     struct forward facts = {
-        .rows = batch->rows, .logit_rows = batch->logit_rows, .moe_layers = engine->moe_layers, .experts = shape->router.experts,
+        .rows = batch->rows, .logit_rows = batch->logit_rows, .moe_layers = engine->moe_layers,
+        .experts = shape->router.experts,
         .top_k = shape->router.top_k, .vocab = shape->vocab, .layers = shape->layers, .hidden_size = shape->hidden,
         .logits = engine->out_logits,
     };
-    queue_download(engine->device, engine->out_logits, engine->logits, (size_t)batch->logit_rows * (size_t)shape->vocab * sizeof(float));
-    if (queue_wait(engine->device, err) || fetch_routing(engine, batch, &facts, err) || fetch_hidden(engine, batch, &facts, err))
+    queue_download(engine->device, engine->out_logits, engine->logits,
+                   (size_t)batch->logit_rows * (size_t)shape->vocab * sizeof(float));
+    if (queue_wait(engine->device, err) || fetch_routing(engine, batch, &facts, err) ||
+        fetch_hidden(engine, batch, &facts, err))
         return -1;
     facts.bytes = nominal_bytes(engine, sequence, batch);
     *out = facts;

@@ -10,7 +10,8 @@ struct pass {
     int rows;
 };
 
-static void norm(const struct pass *pass, struct buffer in, struct buffer weight, struct buffer bias, struct buffer out, int rows)
+static void norm(const struct pass *pass, struct buffer in, struct buffer weight, struct buffer bias, struct buffer out,
+                 int rows)
 {
     struct engine *engine = pass->engine;
     int hidden = engine->shape->hidden;
@@ -134,7 +135,8 @@ static void attention(const struct pass *pass, int n)
     (shape->attention.kv_rank ? make_latent_qkv : make_qkv)(pass, n);
     engine->ops->attention(engine->queue, &(struct attention_args){
         .q = engine->qkv, .k = sequence->k[n], .v = sequence->v[n], .sink = layer->sinks, .prefix = engine->prefix,
-        .path_start = engine->path_start, .path = engine->path, .out = engine->attended, .scale = shape->attention.scale, .rows = pass->rows, .heads = heads,
+        .path_start = engine->path_start, .path = engine->path, .out = engine->attended, .scale = shape->attention.scale,
+        .rows = pass->rows, .heads = heads,
         .kv_heads = shape->attention.kv_heads, .head_dim = shape->attention.head_dim, .value_dim = value_dim,
         .capacity = sequence->capacity, .stride = engine->qkv_width, .window = shape->layer[n].window});
     engine->ops->linear(engine->queue, &(struct linear_args){
@@ -200,16 +202,19 @@ static int experts_ffn(const struct pass *pass, int n, int moe, struct err *err)
     struct buffer weight = of_layer(engine, engine->weight, moe, top_k, sizeof(float));
 
     engine->ops->linear(engine->queue, &(struct linear_args){
-        .in = engine->normed, .weight = layer->router.data, .bias = layer->router_bias, .out = logits, .quantised = engine->quantised,
+        .in = engine->normed, .weight = layer->router.data, .bias = layer->router_bias, .out = logits,
+        .quantised = engine->quantised,
         .format = layer->router.format, .rows = pass->rows, .inputs = shape->hidden, .outputs = experts,
         .in_stride = shape->hidden, .out_stride = experts});
     engine->ops->route_score(engine->queue, &(struct route_score_args){
         .logits = logits, .score = score, .kind = shape->router.kind, .rows = pass->rows, .experts = experts});
     struct buffer mask = plan_mask(pass, moe, score, layer->router_correction);
     engine->ops->route_select(engine->queue, &(struct route_select_args){
-        .score = score, .logits = logits, .bias = layer->router_correction, .kind = shape->router.kind, .mask = mask, .wanted = of_layer(engine, engine->wanted, moe, top_k, sizeof(int32_t)), .expert = expert,
+        .score = score, .logits = logits, .bias = layer->router_correction, .kind = shape->router.kind, .mask = mask,
+        .wanted = of_layer(engine, engine->wanted, moe, top_k, sizeof(int32_t)), .expert = expert,
         .weight = weight, .mode = pass->batch->plan ? pass->batch->plan->mode : BUDGET_SUBSTITUTE,
-        .renormalise = shape->router.renormalise, .scale = shape->router.scale, .jitter = shape->router.jitter, .rows = pass->rows, .experts = experts, .top_k = top_k,
+        .renormalise = shape->router.renormalise, .scale = shape->router.scale, .jitter = shape->router.jitter,
+        .rows = pass->rows, .experts = experts, .top_k = top_k,
         .groups = shape->router.groups, .groups_kept = shape->router.groups_kept, .group_rank = shape->router.group_rank});
     if (!source->class->fixed && (count = distinct_experts(pass, expert, err)) < 0)
         return -1;
@@ -217,7 +222,8 @@ static int experts_ffn(const struct pass *pass, int n, int moe, struct err *err)
         return err_at(err, "layer %d", n);
     engine->ops->expert_ffn(engine->queue, &(struct expert_ffn_args){
         .in = engine->normed, .out = engine->x, .expert = expert, .weight = weight, .gate_up_bias = layer->gate_up_bias,
-        .down_bias = layer->down_bias, .limit = shape->glu_limit, .alpha = shape->glu_alpha, .table = table, .inner = engine->inner,
+        .down_bias = layer->down_bias, .limit = shape->glu_limit, .alpha = shape->glu_alpha, .table = table,
+        .inner = engine->inner,
         .partial = engine->partial, .group = engine->group, .quantised = engine->quantised, .format = layer->experts_format,
         .down_format = layer->experts_down_format,
         .scale = shape->residual_scale, .rows = pass->rows, .slots = top_k, .experts = experts, .hidden = shape->hidden,
@@ -233,7 +239,8 @@ static void dense_ffn(const struct pass *pass, int n, int inner, struct buffer w
     const struct layer_weights *layer = &engine->weights->layer[n];
     engine->ops->expert_ffn(engine->queue, &(struct expert_ffn_args){
         .in = engine->normed, .out = engine->x, .weight = weight, .table = layer->dense_table, .inner = engine->inner,
-        .partial = engine->partial, .group = engine->group, .quantised = engine->quantised, .format = layer->dense_format, .down_format = layer->dense_down_format,
+        .partial = engine->partial, .group = engine->group, .quantised = engine->quantised, .format = layer->dense_format,
+        .down_format = layer->dense_down_format,
         .scale = engine->shape->residual_scale, .rows = pass->rows, .slots = 1, .experts = 1,
         .hidden = engine->shape->hidden, .inner_width = inner});
 }
@@ -330,13 +337,14 @@ static int run(const struct pass *pass, struct err *err)
     return 0;
 }
 
-int engine_forward(struct engine *engine, struct sequence *sequence, const struct batch *batch, struct forward *out, struct err *err)
+int engine_forward(struct engine *engine, struct sequence *sequence, const struct batch *batch, struct forward *out,
+                   struct err *err)
 {
     int pending = sequence->pending;
     struct pass pass = {engine, sequence, batch, batch->rows};
     if (batch->plan && (batch->plan->moe_layers != engine->moe_layers || batch->plan->experts != engine->shape->router.experts))
-        return err_set(err, ERR_INPUT, "the expert plan is for %d layers of %d experts, the model has %d of %d", batch->plan->moe_layers,
-                       batch->plan->experts, engine->moe_layers, engine->shape->router.experts);
+        return err_set(err, ERR_INPUT, "the expert plan is for %d layers of %d experts, the model has %d of %d",
+                       batch->plan->moe_layers, batch->plan->experts, engine->moe_layers, engine->shape->router.experts);
     if (tree_append(engine, sequence, batch, err))
         return -1;
     if (run(&pass, err) || facts_collect(engine, sequence, batch, out, err)) {
@@ -347,7 +355,8 @@ int engine_forward(struct engine *engine, struct sequence *sequence, const struc
 }
 
 /* One piece of a prompt: a chain behind the committed tokens, committed at once. */
-static int piece(struct engine *engine, struct sequence *sequence, const struct batch *batch, struct forward *out, struct err *err)
+static int piece(struct engine *engine, struct sequence *sequence, const struct batch *batch, struct forward *out,
+                 struct err *err)
 {
     int32_t *node = mem_alloc((size_t)batch->rows, sizeof *node, err);
     int rc = -1;
@@ -361,8 +370,8 @@ static int piece(struct engine *engine, struct sequence *sequence, const struct 
     return rc;
 }
 
-int engine_prompt(struct engine *engine, struct sequence *sequence, const int32_t *token, int count, const struct batch *options,
-                  engine_piece_function *each, void *context, struct forward *out, struct err *err)
+int engine_prompt(struct engine *engine, struct sequence *sequence, const int32_t *token, int count,
+                  const struct batch *options, engine_piece_function *each, void *context, struct forward *out, struct err *err)
 {
     struct batch batch = options ? *options : (struct batch){0};
     bool every = batch.logit_rows == ENGINE_EVERY_ROW;

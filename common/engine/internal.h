@@ -49,10 +49,12 @@ struct sequence {
 /* Grows the table of rotations to `positions`. */
 int engine_rope_cover(struct engine *engine, int positions, struct err *err);
 
-/* tree.c: the rows of a batch as pending nodes, with positions, slots and paths on the device. Nothing is changed on failure. */
+/* tree.c: the rows of a batch as pending nodes, with positions, slots and paths on the device. Nothing is changed on
+ * failure. */
 int tree_append(struct engine *engine, struct sequence *sequence, const struct batch *batch, struct err *err);
 
 /* facts.c: fetches what the forward computed and fills *out. */
-int facts_collect(struct engine *engine, const struct sequence *sequence, const struct batch *batch, struct forward *out, struct err *err);
+int facts_collect(struct engine *engine, const struct sequence *sequence, const struct batch *batch, struct forward *out,
+                  struct err *err);
 
 #endif

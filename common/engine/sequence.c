@@ -100,7 +100,8 @@ int sequence_commit(struct sequence *sequence, const int32_t *node, int count, s
     for (int i = 0; i < count; i++) {
         int parent = i ? node[i - 1] : -1;
         if (node[i] < 0 || node[i] >= sequence->pending || sequence->parent[node[i]] != parent)
-            return err_set(err, ERR_INPUT, "node %d cannot be committed: it is no pending child of node %d", (int)node[i], parent);
+            return err_set(err, ERR_INPUT, "node %d cannot be committed: it is no pending child of node %d", (int)node[i],
+                           parent);
         if (node[i] == i && in_place == i)
             in_place++;
     }

@@ -20,18 +20,19 @@ static int check(const struct engine *engine, const struct sequence *sequence, c
     if (batch->rows < 1 || batch->rows > engine->setup.max_rows)
         return err_set(err, ERR_INPUT, "a forward of %d rows: this engine takes 1 to %d", batch->rows, engine->setup.max_rows);
     if (batch->rows > sequence->capacity - sequence->length - sequence->pending)
-        return err_set(err, ERR_INPUT, "the sequence is full: %d tokens and %d nodes of %d, and %d more", sequence->length, sequence->pending,
-                       sequence->capacity, batch->rows);
+        return err_set(err, ERR_INPUT, "the sequence is full: %d tokens and %d nodes of %d, and %d more", sequence->length,
+                       sequence->pending, sequence->capacity, batch->rows);
     for (int row = 0; row < batch->rows; row++) {
         int newest = sequence->pending + row - 1;
         if (batch->token[row] < 0 || batch->token[row] >= engine->shape->vocab)
-            return err_set(err, ERR_INPUT, "token %d is not in the vocabulary of %d", (int)batch->token[row], engine->shape->vocab);
+            return err_set(err, ERR_INPUT, "token %d is not in the vocabulary of %d", (int)batch->token[row],
+                           engine->shape->vocab);
         if (batch->parent && (batch->parent[row] < -1 || batch->parent[row] > newest))
             return err_set(err, ERR_INPUT, "row %d: parent %d is not an earlier node", row, (int)batch->parent[row]);
     }
     if (batch->logit_rows < 0 || batch->logit_rows > batch->rows || batch->logit_rows > engine->setup.max_logit_rows)
-        return err_set(err, ERR_INPUT, "logits of %d rows: this forward has %d rows, this engine answers %d", batch->logit_rows, batch->rows,
-                       engine->setup.max_logit_rows);
+        return err_set(err, ERR_INPUT, "logits of %d rows: this forward has %d rows, this engine answers %d", batch->logit_rows,
+                       batch->rows, engine->setup.max_logit_rows);
     for (int i = 0; batch->logit_row && i < batch->logit_rows; i++)
         if (batch->logit_row[i] < 0 || batch->logit_row[i] >= batch->rows)
             return err_set(err, ERR_INPUT, "logits of row %d: this forward has %d rows", (int)batch->logit_row[i], batch->rows);
@@ -81,7 +82,8 @@ int tree_append(struct engine *engine, struct sequence *sequence, const struct b
         int node = first + row;
         node_append(sequence, node, batch->parent ? (int)batch->parent[row] : node - 1);
         if (sequence->length + sequence->depth[node] >= engine->max_positions)
-            return err_set(err, ERR_INPUT, "position %d: the model ends at %d", sequence->length + sequence->depth[node], engine->max_positions);
+            return err_set(err, ERR_INPUT, "position %d: the model ends at %d", sequence->length + sequence->depth[node],
+                           engine->max_positions);
     }
     if (upload_paths(engine, sequence, first, rows, err))
         return -1;

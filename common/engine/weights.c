@@ -2,7 +2,8 @@
 
 #include "common/base/mem.h"
 
-static int take(struct weights *weights, const struct model *model, const struct tensor *tensor, struct buffer *out, struct err *err)
+static int take(struct weights *weights, const struct model *model, const struct tensor *tensor, struct buffer *out,
+                struct err *err)
 {
     const void *data = model_data(model, tensor);
     if (!weights->owned) {
@@ -73,7 +74,8 @@ static int take_qkv(struct weights *weights, const struct model *model, int n, s
         layer->v = (struct matrix){.data = buffer_part(qkv->data, at, qkv->data.bytes - at), .format = tensor->last_format,
                                    .outputs = tensor->last, .inputs = tensor->inputs};
         if (layer->qkv_bias.address)
-            layer->v_bias = buffer_part(layer->qkv_bias, (size_t)qkv->outputs * sizeof(float), (size_t)tensor->last * sizeof(float));
+            layer->v_bias = buffer_part(layer->qkv_bias, (size_t)qkv->outputs * sizeof(float),
+                                        (size_t)tensor->last * sizeof(float));
     }
     return 0;
 }
@@ -90,7 +92,8 @@ static int take_attention(struct weights *weights, const struct model *model, in
         (take_vector(weights, model, "layers.%d.attention.q_norm", n, &layer->q_norm, err) ||
          take_vector(weights, model, "layers.%d.attention.k_norm", n, &layer->k_norm, err)))
         return -1;
-    if (shape->layer_norm && (take_vector(weights, model, "layers.%d.attention.norm_bias", n, &layer->attention_norm_bias, err) ||
+    if (shape->layer_norm && (take_vector(weights, model, "layers.%d.attention.norm_bias", n, &layer->attention_norm_bias,
+                                          err) ||
                               take_vector(weights, model, "layers.%d.ffn.norm_bias", n, &layer->ffn_norm_bias, err)))
         return -1;
     if (shape->attention.sinks && take_vector(weights, model, "layers.%d.attention.sinks", n, &layer->sinks, err))
@@ -128,7 +131,8 @@ static int take_ffn(struct weights *weights, const struct model *model, int n, s
     tensor = model_tensor(model, err, "layers.%d.experts", n);
     if (!tensor || take_matrix(weights, model, "layers.%d.router", n, &layer->router, err))
         return -1;
-    if (shape->router.correction && take_vector(weights, model, "layers.%d.router_correction", n, &layer->router_correction, err))
+    if (shape->router.correction && take_vector(weights, model, "layers.%d.router_correction", n, &layer->router_correction,
+                                                err))
         return -1;
     if (shape->router.bias && take_vector(weights, model, "layers.%d.router_bias", n, &layer->router_bias, err))
         return -1;
@@ -196,7 +200,9 @@ void weights_close(struct weights **weights)
     for (int n = 0; w->layer && n < w->layers; n++) {
         struct layer_weights *layer = &w->layer[n];
         struct buffer *all[] = {&layer->attention_norm, &layer->q_norm, &layer->k_norm, &layer->qkv_bias, &layer->out_bias,
-                                &layer->ffn_norm, &layer->router_correction, &layer->attention_norm_bias, &layer->ffn_norm_bias, &layer->qkv.data, &layer->out.data, &layer->router.data, &layer->shared_gate.data, &layer->dense,
+                                &layer->ffn_norm, &layer->router_correction, &layer->attention_norm_bias, &layer->ffn_norm_bias,
+                                &layer->qkv.data, &layer->out.data, &layer->router.data, &layer->shared_gate.data,
+                                &layer->dense,
                                 &layer->q_a.data, &layer->q.data, &layer->kv_a.data, &layer->kv_b.data, &layer->q_a_bias,
                                 &layer->q_a_norm, &layer->kv_a_bias, &layer->kv_a_norm, &layer->sinks,
                                 &layer->router_bias, &layer->gate_up_bias, &layer->down_bias};

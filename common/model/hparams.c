@@ -76,7 +76,8 @@ static int check_attention(const struct hparams *s, struct err *err)
         check_real("amplitude of rope far out", s->rope.long_amplitude, 0, 1e6, err))
         return -1;
     if (s->rope.kind == ROPE_YARN &&
-        (check_real("beta_fast", s->rope.beta_fast, 1e-6, 1e6, err) || check_real("beta_slow", s->rope.beta_slow, 1e-6, 1e6, err) ||
+        (check_real("beta_fast", s->rope.beta_fast, 1e-6, 1e6, err) ||
+         check_real("beta_slow", s->rope.beta_slow, 1e-6, 1e6, err) ||
          check_range("original positions", s->rope.original_positions, 1, INT32_MAX, err) ||
          check_real("rope theta", s->rope.theta, 1.0001, 1e30, err)))
         return -1;
@@ -85,7 +86,8 @@ static int check_attention(const struct hparams *s, struct err *err)
             return -1;
     if (s->rope.long_amplitude != 0 && check_range("original positions", s->rope.original_positions, 1, INT32_MAX, err))
         return -1;
-    if (s->rope.kind != ROPE_DEFAULT && s->rope.kind != ROPE_STRETCHED && check_real("rope factor", s->rope.factor, 1e-6, 1e6, err))
+    if (s->rope.kind != ROPE_DEFAULT && s->rope.kind != ROPE_STRETCHED &&
+        check_real("rope factor", s->rope.factor, 1e-6, 1e6, err))
         return -1;
     if (s->rope.kind != ROPE_LLAMA3)
         return 0;
@@ -155,7 +157,8 @@ int hparams_check(const struct hparams *s, struct err *err)
     if (check_real("limit of gated units", (double)s->glu_limit, 0, 1e30, err) ||
         check_real("alpha of gated units", (double)s->glu_alpha, 0, 1e30, err))
         return -1;
-    if (s->expert_bias && (check_range("biases of all experts", (int64_t)s->router.experts * s->expert_inner * 2, 0, INT32_MAX, err) ||
+    if (s->expert_bias && (check_range("biases of all experts", (int64_t)s->router.experts * s->expert_inner * 2, 0, INT32_MAX,
+                                       err) ||
                            check_range("biases of all experts", (int64_t)s->router.experts * s->hidden, 0, INT32_MAX, err)))
         return -1;
     if (s->shared_gate && !s->shared_inner)

@@ -62,7 +62,7 @@ struct hparams {
     struct {
         int heads, kv_heads, head_dim;
         int value_dim;               /* width of a value; head_dim is that of queries and keys */
-        int q_rank, kv_rank;         /* latent attention (below): widths of the latents; kv_rank 0: ordinary, q_rank 0: q has none */
+        int q_rank, kv_rank;         /* latent attention (below): widths; kv_rank 0: ordinary, q_rank 0: q has none */
         float latent_epsilon;        /* of the norms of latents */
         enum qk_norm qk_norm;
         bool sinks;                  /* each head has a score that takes part in the softmax and has no value */

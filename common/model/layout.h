@@ -1,8 +1,8 @@
 /* The canonical tensors of a shape, and their places in a model file.
  *
  * layout_make lists them in canonical order (embed, head, final_norm, then layer by layer in the order of model.h, predictors
- * last) with name, kind, role, layer and dimensions, all in f32. Whoever writes a file then chooses formats and calls layout_place;
- * whoever reads one compares what the file says with what its hparams demand.
+ * last) with name, kind, role, layer and dimensions, all in f32. Whoever writes a file then chooses formats and calls
+ * layout_place; whoever reads one compares what the file says with what its hparams demand.
  *
  * A tensor is written in BLOCKS of `stride` bytes: one for a vector or matrix, one an expert for EXPERTS (there the stride
  * is rounded up to whole pages, the rest of the last page being zeros). */

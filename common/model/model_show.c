@@ -21,7 +21,8 @@ static void show_digest(struct show *show, const char *key, const struct sha256 
 
 static void show_shape(struct show *show, const struct hparams *shape)
 {
-    static const char *const norms[] = {"none", "whole", "head"}, *const ropes[] = {"default", "linear", "llama3", "yarn", "stretched"};
+    static const char *const norms[] = {"none", "whole", "head"};
+    static const char *const ropes[] = {"default", "linear", "llama3", "yarn", "stretched"};
     static const char *const routers[] = {"softmax-topk", "sigmoid", "sparsemixer"};
     show_int(show, "layers", shape->layers);
     show_int(show, "moe_layers", hparams_moe_layers(shape));
@@ -88,7 +89,8 @@ static void show_lines(struct show *show, const struct model *model)
         show_line(show, "    %d layers with %d experts of inner width %d, %d a token", identity->moe_layers, identity->experts,
                   shape->expert_inner, identity->top_k);
     if (shape->shared_inner)
-        show_line(show, "    beside them%s shared experts of inner width %d", shape->shared_gate ? " gated" : "", shape->shared_inner);
+        show_line(show, "    beside them%s shared experts of inner width %d", shape->shared_gate ? " gated" : "",
+                  shape->shared_inner);
     if (shape->layers > identity->moe_layers)
         show_line(show, "    %d layers with a dense network of inner width %d", shape->layers - identity->moe_layers,
                   shape->dense_inner);

@@ -27,8 +27,8 @@
 struct tokenizer;
 
 /* json: the text of tokenizer.json; or the bytes of tokenizer.model, a SentencePiece model, which are recognised. There,
- * control symbols are the special tokens, and the text between two of them is a text of its own (white space collapses, and a mark is
- * put in front, where the model does that); the frame is the model's bos. */
+ * control symbols are the special tokens, and the text between two of them is a text of its own (white space collapses, and a
+ * mark is put in front, where the model does that); the frame is the model's bos. */
 int tokenizer_new(struct tokenizer **out, const char *json, size_t bytes, struct err *err);
 void tokenizer_free(struct tokenizer **tokenizer);
 

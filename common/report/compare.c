@@ -175,7 +175,8 @@ int comparison_text(struct text *out, const struct measurements *all, const stru
     if (table_write(&table, TABLE_TEXT, out, err) || put_differences(out, all, comparison, err))
         goto done;
     make_printable(out);
-    rc = text_printf(out, err, "before, now: tokens a second; ratio: now over before; limit: %.4g %%\n", 100 * comparison->limit);
+    rc = text_printf(out, err, "before, now: tokens a second; ratio: now over before; limit: %.4g %%\n",
+                     100 * comparison->limit);
 done:
     table_free(&table);
     return rc;

@@ -90,8 +90,8 @@ static int write_trials(const struct measurements *all, const struct summary *su
                     : table_cell(&table, err, "%s", ""))
                 goto done;
     }
-    if (any && (text_puts(out, "\nDrafted tokens that were kept, and what any rule that keeps the target's distribution keeps at "
-                               "most\n(1 - total variation), common noise at least; by position kept/at most\n\n", err) ||
+    if (any && (text_puts(out, "\nDrafted tokens that were kept, and what any rule that keeps the target's distribution keeps "
+                               "at most\n(1 - total variation), common noise at least; by position kept/at most\n\n", err) ||
                 table_write(&table, form, out, err)))
         goto done;
     rc = 0;

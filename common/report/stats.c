@@ -86,7 +86,8 @@ int stats_ratio(const struct stats_pair *pairs, size_t count, struct stats_ratio
     return ratio_between(pairs, count, STATS_RESAMPLES, 0.025, out, err);
 }
 
-/* P(|T| > t) of Student's distribution: the finite series for whole degrees of freedom, Abramowitz and Stegun 26.7.3, 26.7.4. */
+/* P(|T| > t) of Student's distribution: the finite series for whole degrees of freedom, Abramowitz and Stegun 26.7.3,
+ * 26.7.4. */
 static double student_tails(double t, size_t freedom)
 {
     double angle = atan(t / sqrt((double)freedom)), square = cos(angle) * cos(angle), term, sum;

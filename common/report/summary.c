@@ -28,7 +28,8 @@ const struct summary_column summary_columns[] = {
     COLUMN(trials, "drafted tokens that were tried and whose overlap with the target was recorded"),
     COLUMN(trials_kept, "share of the trials that was kept"),
     COLUMN(bound, "the most that any rule which keeps the target's distribution keeps of them: mean of 1 - total variation"),
-    COLUMN(bound_common_noise, "what common noise keeps of them at least: mean of (1 - total variation) / (1 + total variation)"),
+    COLUMN(bound_common_noise, "what common noise keeps of them at least: mean of (1 - total variation) / "
+                               "(1 + total variation)"),
     COLUMN(ttft_ms_mean, "milliseconds from a prompt's start to its first token"),
     COLUMN(ttft_ms_median, "the same, median over samples"),
     COLUMN(ttft_ms_p99, "the same, 99th percentile"),

@@ -21,7 +21,8 @@ struct expert_source_class {
     bool fixed;
     /* Puts the `count` distinct experts of an expert layer in place. expert NULL: all of them (fixed sources only). *table is a
      * device buffer of u64 [experts] addresses, right for these experts until they are released. */
-    int (*acquire)(struct expert_source *source, int layer, const int32_t *expert, int count, struct buffer *table, struct err *err);
+    int (*acquire)(struct expert_source *source, int layer, const int32_t *expert, int count, struct buffer *table,
+                   struct err *err);
     void (*release)(struct expert_source *source, int layer, const int32_t *expert, int count);
     void (*free)(struct expert_source *source);
 };

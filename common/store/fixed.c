@@ -3,7 +3,8 @@
 #include "common/base/mem.h"
 
 /* Blocks and the table of their addresses for one layer. */
-static int open_layer(struct fixed_source *fixed, int layer, const struct model *model, const struct tensor *tensor, struct err *err)
+static int open_layer(struct fixed_source *fixed, int layer, const struct model *model, const struct tensor *tensor,
+                      struct err *err)
 {
     const void *host = model_data(model, tensor);
     if (fixed->owned) {
@@ -26,8 +27,8 @@ static int open_layer(struct fixed_source *fixed, int layer, const struct model 
     return 0;
 }
 
-int fixed_source_open(struct expert_source **out, const struct expert_source_class *class, bool owned, const struct model *model,
-                      struct device *device, struct err *err)
+int fixed_source_open(struct expert_source **out, const struct expert_source_class *class, bool owned,
+                      const struct model *model, struct device *device, struct err *err)
 {
     const struct hparams *shape = model_hparams(model);
     struct fixed_source *fixed = mem_alloc(1, sizeof *fixed, err);
@@ -54,7 +55,8 @@ int fixed_source_open(struct expert_source **out, const struct expert_source_cla
     return 0;
 }
 
-int fixed_acquire(struct expert_source *source, int layer, const int32_t *expert, int count, struct buffer *table, struct err *err)
+int fixed_acquire(struct expert_source *source, int layer, const int32_t *expert, int count, struct buffer *table,
+                  struct err *err)
 {
     (void)expert, (void)count, (void)err;
     *table = ((struct fixed_source *)source)->table[layer];

@@ -1,4 +1,5 @@
-/* What sources have in common whose experts stay where they are: a table of addresses for each expert layer. Private to store/. */
+/* What sources have in common whose experts stay where they are: a table of addresses for each expert layer. Private to
+ * store/. */
 #ifndef MOE_STORE_FIXED_H
 #define MOE_STORE_FIXED_H
 
@@ -14,9 +15,10 @@ struct fixed_source {
 };
 
 /* Fills *out; `owned` says whether data is copied to the device or used in place. */
-int fixed_source_open(struct expert_source **out, const struct expert_source_class *class, bool owned, const struct model *model,
-                      struct device *device, struct err *err);
-int fixed_acquire(struct expert_source *source, int layer, const int32_t *expert, int count, struct buffer *table, struct err *err);
+int fixed_source_open(struct expert_source **out, const struct expert_source_class *class, bool owned,
+                      const struct model *model, struct device *device, struct err *err);
+int fixed_acquire(struct expert_source *source, int layer, const int32_t *expert, int count, struct buffer *table,
+                  struct err *err);
 void fixed_release(struct expert_source *source, int layer, const int32_t *expert, int count);
 void fixed_free(struct expert_source *source);
 

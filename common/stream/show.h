@@ -10,8 +10,8 @@
  *        so all objects of a table must show the same keys.
  * TEXT   type, number, scalars, then a line an array, long ones shortened.
  *
- * Numbers are the shortest that read back as the same, or in TEXT have six digits; integers beyond INT64_MAX become text. A fault (no memory)
- * is kept until show_end. */
+ * Numbers are the shortest that read back as the same, or in TEXT have six digits; integers beyond INT64_MAX become text. A
+ * fault (no memory) is kept until show_end. */
 #ifndef MOE_STREAM_SHOW_H
 #define MOE_STREAM_SHOW_H
 

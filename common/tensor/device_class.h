@@ -11,7 +11,8 @@ struct device_class {
     void (*upload)(struct device *device, struct buffer to, const void *data, size_t bytes);
     void (*download)(struct device *device, void *data, struct buffer from, size_t bytes);
     int (*wait)(struct device *device, struct err *err);
-    double (*read_bandwidth)(struct device *device, size_t bytes, double seconds, struct err *err);   /* NULL: no such measure */
+    /* NULL: no such measure. */
+    double (*read_bandwidth)(struct device *device, size_t bytes, double seconds, struct err *err);
 };
 
 /* What every device begins with. */

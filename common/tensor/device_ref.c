@@ -73,7 +73,8 @@ static int ref_alloc(struct device *device, size_t bytes, struct buffer *out, st
 {
     struct ref_device *ref = ref_of(device);
     size_t span;
-    if (!size_add(bytes, ADDRESS_GAP + 64, &span) || mem_grow(&ref->allocation, &ref->room, ref->count + 1, sizeof *ref->allocation, err))
+    if (!size_add(bytes, ADDRESS_GAP + 64, &span) ||
+        mem_grow(&ref->allocation, &ref->room, ref->count + 1, sizeof *ref->allocation, err))
         return err_memory(err);
     unsigned char *data = mem_alloc_aligned(bytes, 1, err);
     if (!data)
@@ -123,7 +124,8 @@ static void ref_close(struct device *device)
 int device_open_ref(struct device **out, const struct device_setup *setup, struct err *err)
 {
     static const struct device_class class = {
-        .close = ref_close, .alloc = ref_alloc, .free = ref_free, .upload = ref_upload, .download = ref_download, .wait = ref_wait,
+        .close = ref_close, .alloc = ref_alloc, .free = ref_free, .upload = ref_upload, .download = ref_download,
+        .wait = ref_wait,
     };
     (void)setup;
     struct ref_device *ref = mem_alloc(1, sizeof *ref, err);

@@ -75,7 +75,8 @@ static void select_rows(void *argument, int member, int members)
     }
     for (size_t r = begin; r < end && a->kind != ROUTER_SPARSEMIXER; r++)
         plain_select(&router, (const float *)work_pointer(a->score) + r * experts, work_pointer(a->mask),
-                     (int32_t *)work_pointer(a->wanted) + r * top_k, (int32_t *)work_pointer(a->expert) + r * top_k, (float *)work_pointer(a->weight) + r * top_k);
+                     (int32_t *)work_pointer(a->wanted) + r * top_k, (int32_t *)work_pointer(a->expert) + r * top_k,
+                     (float *)work_pointer(a->weight) + r * top_k);
 }
 
 void cpu_route_select(struct queue *queue, const struct route_select_args *args)

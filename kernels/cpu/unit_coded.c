@@ -158,7 +158,8 @@ struct sums {
     vector even[PASS_ROWS][2], odd[PASS_ROWS][2];
 };
 
-INLINE void multiply(struct sums *sums, int rows, int width, const vector *even, const vector *odd, const float *const *in, int k)
+INLINE void multiply(struct sums *sums, int rows, int width, const vector *even, const vector *odd, const float *const *in,
+                     int k)
 {
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++) {
@@ -341,7 +342,8 @@ INLINE void strip(enum weight_format format, int rows, int width, const unsigned
         }
 }
 
-INLINE void product(enum weight_format format, int rows, const unsigned char *unit, int inputs, const void *const *in, float *out)
+INLINE void product(enum weight_format format, int rows, const unsigned char *unit, int inputs, const void *const *in,
+                    float *out)
 {
     const int width = STRIP_VECTORS(rows), whole = inputs / SPAN;
     _Alignas(64) float chains[CHAINS];
@@ -445,7 +447,8 @@ static void weights_q4_k(const unsigned char *chunk, int span, float (*weight)[U
     for (int o = 0; o < UNIT_OUTPUTS; o++) {
         const unsigned char *s = chunk + Q4_K_SCALES + o * 4;
         uint32_t a = get32(s) >> shift, b = get32(s + GROUP_BYTES) >> shift, c = get32(s + 2 * GROUP_BYTES) >> shift;
-        uint32_t scale = span < 4 ? a & 63 : (c & 15) | (a >> 2 & 48), minimum = span < 4 ? b & 63 : (c >> 4 & 15) | (b >> 2 & 48);
+        uint32_t scale = span < 4 ? a & 63 : (c & 15) | (a >> 2 & 48),
+            minimum = span < 4 ? b & 63 : (c >> 4 & 15) | (b >> 2 & 48);
         float factor = half_at(chunk + o * 2) * (float)scale, less = -(half_at(chunk + Q4_K_MINIMA + o * 2) * (float)minimum);
         for (int i = 0; i < SPAN; i++) {
             uint32_t q = get32(at + i / GROUP_INPUTS * GROUP_BYTES + o * 4) >> i % GROUP_INPUTS * 4 & 15;

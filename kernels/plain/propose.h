@@ -1,7 +1,7 @@
-/* From a drafter's logits to the tokens it proposes, best first: the largest (logit - best) / T over the tokens that the target's
- * filter keeps; with a draw, of (logit - best) / T + g(token), g the numbers that the target will add there (sample.h). With a draw
- * these are a sample without replacement of softmax(logit / T), and the first is what sample_token would draw.
- * Sources: Gumbel-top-k: Kool, van Hoof, Welling, arXiv 1903.06059; common noise: Daliri et al., arXiv 2408.07978.
+/* From a drafter's logits to the tokens it proposes, best first: the largest (logit - best) / T over the tokens that the
+ * target's filter keeps; with a draw, of (logit - best) / T + g(token), g the numbers that the target will add there
+ * (sample.h). With a draw these are a sample without replacement of softmax(logit / T), and the first is what sample_token
+ * would draw. Sources: Gumbel-top-k: Kool, van Hoof, Welling, arXiv 1903.06059; common noise: Daliri et al., arXiv 2408.07978.
  *
  * A token's probability is the softmax of these values. Without a draw that is what the drafter gives it. With one it is
  * the probability that the target, whose values differ from these by independent Gumbel noise, has its largest there: how

@@ -91,7 +91,8 @@ PLAIN int plain_sparsemixer(const struct plain_router *r, const uint8_t *mask, i
 }
 
 /* One row of route_select for a sparsemixer. */
-PLAIN void plain_select_mixed(const struct plain_router *r, const uint8_t *mask, int32_t *wanted, int32_t *expert, float *weight)
+PLAIN void plain_select_mixed(const struct plain_router *r, const uint8_t *mask, int32_t *wanted, int32_t *expert,
+                              float *weight)
 {
     int kept = 0;
     plain_sparsemixer(r, NULL, wanted, weight);

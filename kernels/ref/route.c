@@ -107,8 +107,8 @@ static void select_row(const struct route_select_args *a, const float *score, co
 }
 
 /* What a sparsemixer gives expert `chosen` after `before` others were taken. */
-static double mixed_share(const struct route_select_args *a, const float *x, const uint8_t *mask, const int32_t *taken, int before,
-                          int chosen)
+static double mixed_share(const struct route_select_args *a, const float *x, const uint8_t *mask, const int32_t *taken,
+                          int before, int chosen)
 {
     double sum = 0;
     for (int e = 0; e < a->experts; e++) {
@@ -121,8 +121,8 @@ static double mixed_share(const struct route_select_args *a, const float *x, con
     return (double)a->scale / sum;
 }
 
-static void select_mixed(const struct route_select_args *a, const float *x, const uint8_t *mask, int32_t *wanted, int32_t *expert,
-                         float *weight)
+static void select_mixed(const struct route_select_args *a, const float *x, const uint8_t *mask, int32_t *wanted,
+                         int32_t *expert, float *weight)
 {
     const uint8_t *rule = mask && a->mode == BUDGET_SUBSTITUTE ? mask : NULL;
     int32_t chosen[ROUTE_EXPERTS_MAX];

@@ -12,7 +12,8 @@ void ref_embed(struct queue *queue, const struct embed_args *a)
     float *out = ref_floats(queue, a->out, (int64_t)a->rows * a->hidden);
     for (int r = 0; r < a->rows; r++)
         for (int i = 0; i < a->hidden; i++)
-            out[(int64_t)r * a->hidden + i] = matrix_at(a->format, table, a->hidden, token[r], i) * (a->scale != 0 ? a->scale : 1);
+            out[(int64_t)r * a->hidden + i] =
+                matrix_at(a->format, table, a->hidden, token[r], i) * (a->scale != 0 ? a->scale : 1);
 }
 
 void ref_norm(struct queue *queue, const struct norm_args *a)

@@ -1,13 +1,14 @@
 #!/bin/sh
-# No file over 800 lines, no function over 100. A function's body opens with a brace in column 0
+# No file over 800 lines, no function over 100, no line of C over 128 columns. A function's body opens with a brace in column 0
 # (or at the end of a line that starts in column 0 and is no struct, union, enum or initialiser) and closes with one.
 cd "$(dirname "$0")/../.." || exit 2
-files=$(find cmd common kernels tests \( -name '*.[ch]' -o -name '*.sh' -o -name '*.bats' \) ! -path 'tests/models/*' | sort)
+files=$(find cmd common kernels tests \( -name '*.[ch]' -o -name '*.cc' -o -name '*.cu' -o -name '*.sh' -o -name '*.bats' \) ! -path 'tests/models/*' | sort)
 [ -n "$files" ] || exit 0
 awk '
 FNR == 1 { finish(); file = FILENAME; start = head = 0 }
 { lines = FNR }
-file ~ /\.[ch]$/ {
+file ~ /\.(c|h|cc|cu)$/ && length($0) > 128 { report(FNR ": a line of " length($0) " columns, more than 128") }
+file ~ /\.(c|h|cc|cu)$/ {
     if (/^[A-Za-z_].*\)/ && !/;[ \t]*(\/\*.*)?$/) head = FNR
     if (/^\{/ && head) start = head
     else if (/^[A-Za-z_].*\).*\{[ \t]*(\/\*.*)?$/ && !/=[ \t]*\{/) start = FNR

@@ -2,12 +2,14 @@
  *
  *     fuzz_NAME [-n MUTATIONS] [-t SECONDS] [-s SEED] FILE|FOLDER...
  *
- * Each file is tried as it is, then MUTATIONS times, or for SECONDS, whichever ends first, with one to four damages: a bit flipped; a byte, or a number of 2, 4 or 8
- * bytes, set to a value at a border; digits replaced; bytes cut off, taken out, doubled, or put there from another place. The
- * damages follow from SEED, the file's bytes and the number of the try. Writes TAP, a test a file.
+ * Each file is tried as it is, then MUTATIONS times, or for SECONDS, whichever ends first, with one to four damages: a bit
+ * flipped; a byte, or a number of 2, 4 or 8 bytes, set to a value at a border; digits replaced; bytes cut off, taken out,
+ * doubled, or put there from another place. The damages follow from SEED, the file's bytes and the number of the try. Writes
+ * TAP, a test a file.
  *
  * An input may take LIMIT_SECONDS, and hold memory of twice its size plus 64 MiB: of pages, as the system counts them, or
- * under AddressSanitizer of allocations. A file is tried in a process of its own: when that ends in a fault, the input it was at is kept in $TMPDIR. */
+ * under AddressSanitizer of allocations. A file is tried in a process of its own: when that ends in a fault, the input it was
+ * at is kept in $TMPDIR. */
 #include "tests/fuzz/fuzz.h"
 
 #include <dirent.h>

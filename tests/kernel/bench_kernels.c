@@ -173,7 +173,8 @@ static void bench_experts(struct bench *b, enum weight_format format)
                 .partial = buffer_of(b->partial, places * HIDDEN * 4),
                 .group = buffer_of(b->group, (EXPERTS + 1 + 2 * places) * 4),
                 .quantised = buffer_of(b->quantised, places * INNER / BLOCK_INPUTS * sizeof(struct quantised)),
-                .format = format, .down_format = format, .rows = rows[k], .slots = SLOTS, .experts = EXPERTS, .hidden = HIDDEN, .inner_width = INNER};
+                .format = format, .down_format = format, .rows = rows[k], .slots = SLOTS, .experts = EXPERTS, .hidden = HIDDEN,
+                .inner_width = INNER};
             double start = clock_seconds();
             b->isa->ops.expert_ffn(&b->queue, &args);
             time[i] = clock_seconds() - start;
@@ -212,7 +213,8 @@ static void bench_linear(struct bench *b, enum weight_format format)
             struct linear_args args = {
                 .in = buffer_of(b->in, used), .weight = buffer_of(b->pool + place, bytes), .out = buffer_of(b->out, used),
                 .quantised = buffer_of(b->quantised, (size_t)rows[k] * HIDDEN / BLOCK_INPUTS * sizeof(struct quantised)),
-                .format = format, .rows = rows[k], .inputs = HIDDEN, .outputs = HIDDEN, .in_stride = HIDDEN, .out_stride = HIDDEN};
+                .format = format, .rows = rows[k], .inputs = HIDDEN, .outputs = HIDDEN, .in_stride = HIDDEN,
+                .out_stride = HIDDEN};
             double start = clock_seconds();
             b->isa->ops.linear(&b->queue, &args);
             time[i] = clock_seconds() - start;
@@ -298,8 +300,8 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < (size_t)ROWS * HIDDEN; i++)
         b.in[i] = (float)draw(&b) * 0x1p-30f - 1;
     const char *part = argc > 3 ? argv[3] : "experts linear attention";
-    static const enum weight_format formats[] = {FORMAT_BF16, FORMAT_Q8, FORMAT_Q4, FORMAT_F16, FORMAT_F32, FORMAT_FP8, FORMAT_MXFP4,
-                                                 FORMAT_Q4_K, FORMAT_Q6_K};
+    static const enum weight_format formats[] = {FORMAT_BF16, FORMAT_Q8, FORMAT_Q4, FORMAT_F16, FORMAT_F32, FORMAT_FP8,
+                                                 FORMAT_MXFP4, FORMAT_Q4_K, FORMAT_Q6_K};
     bool all = true, said = false;
     for (int f = 0; f < FORMAT_COUNT; f++)
         all &= !has_word(part, format_name((enum weight_format)f));

@@ -45,7 +45,8 @@ static inline unsigned char *coded_draw(enum weight_format format, int inputs, f
             coded_half(at, sign * scale / (63 * 15));
             coded_half(at + 2, sign * scale / 126);
         } else {
-            coded_half(at + (format == FORMAT_Q6_K ? 208 : 0), sign * scale / (format == FORMAT_Q6_K ? 4096 : format == FORMAT_Q8 ? 128 : 8));
+            coded_half(at + (format == FORMAT_Q6_K ? 208 : 0),
+                       sign * scale / (format == FORMAT_Q6_K ? 4096 : format == FORMAT_Q8 ? 128 : 8));
         }
     }
     for (int k = 0; format == FORMAT_FP8 && k < inputs; k++)

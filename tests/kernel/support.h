@@ -166,8 +166,8 @@ static UNUSED struct buffer draw_matrix(struct arena *arena, enum weight_format 
 }
 
 /* The same for an expert's block whose down has a format of its own. */
-static UNUSED struct buffer draw_mixed_expert(struct arena *arena, enum weight_format format, enum weight_format last, int hidden,
-                                              int inner, uint64_t *seed)
+static UNUSED struct buffer draw_mixed_expert(struct arena *arena, enum weight_format format, enum weight_format last,
+                                              int hidden, int inner, uint64_t *seed)
 {
     size_t bytes, width = (size_t)(hidden > inner ? hidden : inner), offset = expert_down_offset(format, hidden, inner);
     assert_true(matrix_bytes(last, hidden, inner, &bytes));

@@ -1,4 +1,5 @@
-/* Coded rows: what packing makes of them, against a decoder of its own; where it puts them; which are refused; fp8 of floats. */
+/* Coded rows: what packing makes of them, against a decoder of its own; where it puts them; which are refused; fp8 of
+ * floats. */
 #include "tests/kernel/support.h"
 
 static const enum weight_format CODED[] = {FORMAT_FP8, FORMAT_Q8, FORMAT_Q4, FORMAT_MXFP4, FORMAT_Q4_K, FORMAT_Q6_K};
@@ -102,7 +103,8 @@ static void kernels_see_these_weights(void **state)
         size_t bytes;
         arena_open(&arena);
         assert_true(matrix_bytes(format, OUTPUTS, INPUTS, &bytes));
-        struct linear_args args = {.weight = arena_take(&arena, bytes), .in = arena_take(&arena, INPUTS * INPUTS * sizeof(float)),
+        struct linear_args args = {.weight = arena_take(&arena, bytes),
+                                   .in = arena_take(&arena, INPUTS * INPUTS * sizeof(float)),
                                    .out = arena_take(&arena, INPUTS * OUTPUTS * sizeof(float)), .format = format,
                                    .inputs = INPUTS, .outputs = OUTPUTS, .in_stride = INPUTS, .out_stride = OUTPUTS};
         memset(at(args.weight), 0, bytes);
@@ -120,14 +122,15 @@ static void kernels_see_these_weights(void **state)
                 for (int k = 0; k < INPUTS; k += rows) {
                     struct linear_args some = args;
                     some.rows = INPUTS - k < rows ? INPUTS - k : rows;
-                    some.in = buffer_part(args.in, (size_t)(k * INPUTS) * sizeof(float), (size_t)(some.rows * INPUTS) * sizeof(float));
+                    some.in = buffer_part(args.in, (size_t)(k * INPUTS) * sizeof(float),
+                                          (size_t)(some.rows * INPUTS) * sizeof(float));
                     struct queue queue = queue_of(1);
                     isa->ops.linear(&queue, &some);
                     for (int i = 0; i < some.rows * OUTPUTS; i++) {
                         float want = coded_weight(format, coded[i % OUTPUTS], INPUTS, k + i / OUTPUTS);
                         if (((float *)at(args.out))[i] != want)
-                            fail_msg("%s %s, %d rows: [%d][%d] is %a, not %a", isa->name, format_name(format), rows, i % OUTPUTS,
-                                     k + i / OUTPUTS, (double)((float *)at(args.out))[i], (double)want);
+                            fail_msg("%s %s, %d rows: [%d][%d] is %a, not %a", isa->name, format_name(format), rows,
+                                     i % OUTPUTS, k + i / OUTPUTS, (double)((float *)at(args.out))[i], (double)want);
                     }
                 }
         for (int o = 0; o < OUTPUTS; o++)

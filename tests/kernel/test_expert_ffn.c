@@ -51,7 +51,8 @@ static void call_open(struct call *call, const struct shape *s, enum weight_form
     arena_open(&call->arena);
     size_t rows = (size_t)s->rows, places = rows * (size_t)s->slots;
     struct expert_ffn_args *a = &call->args;
-    *a = (struct expert_ffn_args){.format = format, .down_format = s->down ? (enum weight_format)(s->down - 1) : format, .scale = s->inner % 2 ? 0.4f : 0, .rows = s->rows, .slots = s->slots, .experts = s->experts,
+    *a = (struct expert_ffn_args){.format = format, .down_format = s->down ? (enum weight_format)(s->down - 1) : format,
+                                  .scale = s->inner % 2 ? 0.4f : 0, .rows = s->rows, .slots = s->slots, .experts = s->experts,
                                   .hidden = s->hidden, .inner_width = s->inner};
     a->in = draw_floats(&call->arena, rows * (size_t)s->hidden, 1, &seed);
     call->before = draw_floats(&call->arena, rows * (size_t)s->hidden, 1, &seed);
@@ -67,7 +68,8 @@ static void call_open(struct call *call, const struct shape *s, enum weight_form
     }
     a->table = arena_take(&call->arena, (size_t)s->experts * sizeof(uint64_t));
     for (int e = 0; e < s->experts; e++)
-        ((uint64_t *)at(a->table))[e] = draw_mixed_expert(&call->arena, format, a->down_format, s->hidden, s->inner, &seed).address;
+        ((uint64_t *)at(a->table))[e] = draw_mixed_expert(&call->arena, format, a->down_format, s->hidden, s->inner,
+                                                          &seed).address;
     if (s->hidden % 3 == 0) {
         a->gate_up_bias = draw_floats(&call->arena, (size_t)s->experts * 2 * (size_t)s->inner, 1, &seed);
         a->down_bias = draw_floats(&call->arena, (size_t)s->experts * (size_t)s->hidden, 1, &seed);
@@ -208,11 +210,13 @@ static void bits_of_a_row_depend_on_that_row_alone(void **state)
     }
 }
 
-/* Down in a format of its own. Where it is q8 or q4 and the others are not, a rounding of `inner` becomes a step of an integer. */
+/* Down in a format of its own. Where it is q8 or q4 and the others are not, a rounding of `inner` becomes a step of an
+ * integer. */
 static void down_has_a_format_of_its_own(void **state)
 {
     (void)state;
-    static const enum weight_format pairs[][2] = {{FORMAT_Q4_K, FORMAT_Q6_K}, {FORMAT_Q4, FORMAT_Q6_K}, {FORMAT_Q8, FORMAT_BF16},
+    static const enum weight_format pairs[][2] = {{FORMAT_Q4_K, FORMAT_Q6_K}, {FORMAT_Q4, FORMAT_Q6_K},
+                                                  {FORMAT_Q8, FORMAT_BF16},
                                                   {FORMAT_Q4, FORMAT_Q8}, {FORMAT_F16, FORMAT_MXFP4}, {FORMAT_FP8, FORMAT_Q8}};
     for (int i = 0; i < LENGTH(pairs); i++) {
         const bool exact = format_quantised(pairs[i][0]), step = !exact && format_quantised(pairs[i][1]);

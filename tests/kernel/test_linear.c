@@ -16,7 +16,8 @@ static void call_open(struct call *call, const struct shape *s, enum weight_form
     struct linear_args *a = &call->args;
     arena_open(&call->arena);
     *a = (struct linear_args){.format = format, .add = s->add, .rows = s->rows, .inputs = s->inputs, .outputs = s->outputs,
-                              .scale = s->outputs % 3 == 1 ? 0.375f : 0, .in_stride = s->inputs + s->in_more, .out_stride = s->outputs + s->out_more};
+                              .scale = s->outputs % 3 == 1 ? 0.375f : 0, .in_stride = s->inputs + s->in_more,
+                              .out_stride = s->outputs + s->out_more};
     a->in = draw_floats(&call->arena, (size_t)s->rows * (size_t)a->in_stride, 1, &seed);
     for (int r = 0; r < s->rows; r++)
         memset((float *)at(a->in) + (size_t)r * (size_t)a->in_stride + s->inputs, 0xff, (size_t)s->in_more * sizeof(float));

@@ -50,7 +50,8 @@ static void weights_become_what_the_header_says(void **state)
 static void odd_blocks_of_weights(void **state)
 {
     (void)state;
-    static const float zeros[3] = {0, -0.0f, 0}, tiny[2] = {3e-9f, -1e-9f}, ties[] = {127, 0.5f, 1.5f, 2.5f, -0.5f, -1.5f, 126.5f};
+    static const float zeros[3] = {0, -0.0f, 0}, tiny[2] = {3e-9f, -1e-9f};
+    static const float ties[] = {127, 0.5f, 1.5f, 2.5f, -0.5f, -1.5f, 126.5f};
     static const int to_even[] = {127, 0, 2, 2, 0, -2, 126};
     static const float both[] = {1, -1, 0.9f}, small[] = {127 * 0x1p-24f * 1.4f, 127 * 0x1p-24f};
     int q[BLOCK_INPUTS];
@@ -184,7 +185,8 @@ static void activations_become_what_the_header_says(void **state)
 static void odd_blocks_of_activations(void **state)
 {
     (void)state;
-    static const float ties[] = {127, 0.5f, 1.5f, 2.5f, -0.5f, -1.5f, 126.5f, -127, -126.5f}, huge[] = {-3.4e38f, 1, 3e38f, 1.4e36f};
+    static const float ties[] = {127, 0.5f, 1.5f, 2.5f, -0.5f, -1.5f, 126.5f, -127, -126.5f},
+        huge[] = {-3.4e38f, 1, 3e38f, 1.4e36f};
     static const int to_even[] = {127, 0, 2, 2, 0, -2, 126, -127, -126}, far[] = {-127, 0, 112, 1};
     static const float below[] = {0x1.fffffep-101f, -1e-31f, 1e-45f}, edge[] = {-0x1p-100f, 0x1p-101f, 1e-40f};
     const float broken[][2] = {{NAN, 1}, {-INFINITY, 2}, {3, INFINITY}, {-NAN, INFINITY}};
@@ -223,7 +225,8 @@ static void broken_activations_spread(void **state)
         struct buffer in = draw_floats(&arena, 2 * 70, 1, &seed);
         ((float *)at(in))[40] = INFINITY;
         struct linear_args args = {.in = in, .weight = draw_matrix(&arena, FORMATS[f], 33, 70, &seed),
-                                   .out = arena_take(&arena, 2 * 33 * sizeof(float)), .quantised = take_quantised(&arena, 2, 70),
+                                   .out = arena_take(&arena, 2 * 33 * sizeof(float)),
+                                   .quantised = take_quantised(&arena, 2, 70),
                                    .format = FORMATS[f], .rows = 2, .inputs = 70, .outputs = 33, .in_stride = 70,
                                    .out_stride = 33};
         FOR_EACH_ISA(isa) {

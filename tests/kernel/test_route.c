@@ -215,8 +215,10 @@ static void scores_agree_with_the_reference(void **state)
         arena_open(&arena);
         size_t count = (size_t)shapes[i % LENGTH(shapes)].rows * (size_t)shapes[i % LENGTH(shapes)].experts;
         struct buffer logits = draw_floats(&arena, count, shapes[i % LENGTH(shapes)].scale, &seed), first = {0};
-        struct route_score_args args = {.logits = arena_copy(&arena, logits), .kind = kind, .rows = shapes[i % LENGTH(shapes)].rows,
-                                        .score = arena_take(&arena, count * sizeof(float)), .experts = shapes[i % LENGTH(shapes)].experts};
+        struct route_score_args args = {.logits = arena_copy(&arena, logits), .kind = kind,
+                                        .rows = shapes[i % LENGTH(shapes)].rows,
+                                        .score = arena_take(&arena, count * sizeof(float)),
+                                        .experts = shapes[i % LENGTH(shapes)].experts};
         struct queue queue = queue_of_ref(&arena);
         ref_ops.route_score(&queue, &args);
         struct buffer expected = arena_copy(&arena, args.score);

@@ -12,8 +12,8 @@ static void embedding_gives_the_stored_values(void **state)
             uint64_t seed = (uint64_t)i + 1;
             struct arena arena;
             arena_open(&arena);
-            struct embed_args args = {.format = format, .scale = i % 2 ? 0.7f : 0, .rows = shapes[i].rows, .vocab = shapes[i].vocab,
-                                      .hidden = shapes[i].hidden};
+            struct embed_args args = {.format = format, .scale = i % 2 ? 0.7f : 0, .rows = shapes[i].rows,
+                                      .vocab = shapes[i].vocab, .hidden = shapes[i].hidden};
             size_t rows = (size_t)args.rows, hidden = (size_t)args.hidden;
             args.table = draw_matrix(&arena, format, args.vocab, args.hidden, &seed);
             args.token = arena_take(&arena, rows * sizeof(int32_t));
@@ -25,7 +25,8 @@ static void embedding_gives_the_stored_values(void **state)
             struct buffer expected = arena_copy(&arena, args.out);
             for (size_t r = 0; r < rows; r++)
                 assert_true(((float *)at(expected))[r * hidden + hidden / 2] ==
-                            matrix_at(format, at(args.table), args.hidden, ((int32_t *)at(args.token))[r], args.hidden / 2) * (i % 2 ? 0.7f : 1));
+                            matrix_at(format, at(args.table), args.hidden, ((int32_t *)at(args.token))[r],
+                                      args.hidden / 2) * (i % 2 ? 0.7f : 1));
             FOR_EACH_ISA(isa) {
                 queue = queue_of(2);
                 poison(args.out);
@@ -49,8 +50,8 @@ static void norm_agrees_with_the_reference(void **state)
         struct arena arena;
         arena_open(&arena);
         int used = shapes[i].parts * shapes[i].width;
-        struct norm_args args = {.epsilon = 1e-5f, .center = turn % 2, .rows = shapes[i].rows, .parts = shapes[i].parts, .width = shapes[i].width,
-                                 .in_stride = used + shapes[i].more,
+        struct norm_args args = {.epsilon = 1e-5f, .center = turn % 2, .rows = shapes[i].rows, .parts = shapes[i].parts,
+                                 .width = shapes[i].width, .in_stride = used + shapes[i].more,
                                  .out_stride = used + (shapes[i].in_place ? shapes[i].more : 3)};
         struct buffer in = draw_floats(&arena, (size_t)args.rows * (size_t)args.in_stride, 2, &seed), first = {0};
         args.weight = draw_floats(&arena, (size_t)args.width, 1, &seed);

@@ -223,7 +223,8 @@ static void latents_are_read(void **state)
     assert_float_equal(shape.attention.scale, 1 / sqrt(20), 1e-6);
     assert_true(shape.attention.qkv_bias && shape.attention.out_bias);
     static const struct { const char *keys, *says; } wrong[] = {
-        {"{\"kv_lora_rank\":null}", "kv_lora_rank is null"}, {"{\"kv_lora_rank\":0}", "kv_lora_rank is 0; it must be at least 1"},
+        {"{\"kv_lora_rank\":null}", "kv_lora_rank is null"},
+        {"{\"kv_lora_rank\":0}", "kv_lora_rank is 0; it must be at least 1"},
         {"{\"qk_rope_head_dim\":7}", "qk_rope_head_dim is 7; it must be even"},
         {"{\"qk_nope_head_dim\":-1}", "qk_nope_head_dim is -1"}, {"{\"v_head_dim\":2000}", "width of a value is 2000"},
         {"{\"q_lora_rank\":-3}", "rank of queries is -3"}, {"{\"norm_topk_prob\":true}", "norm_topk_prob is true"},
@@ -327,12 +328,13 @@ static void yarn_and_longrope_are_read(void **state)
 {
     (void)state;
     struct err err = {0};
-    assert_int_equal(read_config(LLAMA, "{\"rope_scaling\":{\"type\":\"yarn\",\"factor\":40,\"original_max_position_embeddings\":64,"
-                                 "\"mscale\":1,\"mscale_all_dim\":1}}", NULL, &err), 0);
+    assert_int_equal(read_config(LLAMA, "{\"rope_scaling\":{\"type\":\"yarn\",\"factor\":40,"
+                                        "\"original_max_position_embeddings\":64,\"mscale\":1,\"mscale_all_dim\":1}}", NULL,
+                                 &err), 0);
     assert_int_equal(shape.rope.kind, ROPE_YARN);
     assert_true(shape.rope.amplitude == 1 && shape.rope.beta_fast == 32 && shape.rope.beta_slow == 1 && shape.rope.truncate);
-    assert_int_equal(read_config(LLAMA, "{\"rope_scaling\":{\"type\":\"yarn\",\"factor\":32,\"original_max_position_embeddings\":64,"
-                                 "\"truncate\":false}}", NULL, &err), 0);
+    assert_int_equal(read_config(LLAMA, "{\"rope_scaling\":{\"type\":\"yarn\",\"factor\":32,"
+                                        "\"original_max_position_embeddings\":64,\"truncate\":false}}", NULL, &err), 0);
     assert_float_equal(shape.rope.amplitude, 1.3465736, 1e-7);
     assert_false(shape.rope.truncate);
     assert_int_equal(read_config(LLAMA, "{\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}}", NULL, &err), 0);
@@ -367,7 +369,8 @@ static void multipliers_and_sigmoid_routers_are_read(void **state)
     assert_int_equal(shape.router.groups_kept, 2);
     assert_int_equal(shape.shared_inner, 48);
     assert_int_equal(read_config(GLM, "{\"use_qk_norm\":true,\"attention_bias\":null,\"n_group\":1,\"topk_group\":1,"
-                                 "\"rope_parameters\":{\"rope_type\":\"default\",\"partial_rotary_factor\":0.25}}", NULL, &err), 0);
+                                 "\"rope_parameters\":{\"rope_type\":\"default\",\"partial_rotary_factor\":0.25}}", NULL, &err),
+                                     0);
     assert_int_equal(shape.rope.rotary, 8);
     assert_int_equal(shape.attention.qk_norm, QK_NORM_HEAD);
     assert_false(shape.attention.qkv_bias);

@@ -140,7 +140,8 @@ static void a_loss_is_found(void **state)
 static void verdicts_follow_the_interval(void **state)
 {
     (void)state;
-    const struct stats_ratio same = {1, 0.99, 1.01}, slow = {0.9, 0.88, 0.92}, wide = {0.97, 0.8, 1.2}, faster = {1.3, 1.2, 1.4};
+    const struct stats_ratio same = {1, 0.99, 1.01}, slow = {0.9, 0.88, 0.92}, wide = {0.97, 0.8, 1.2},
+        faster = {1.3, 1.2, 1.4};
     assert_int_equal(compare_judge(&same, same.high, 20, 0.02), COMPARE_HOLDS);
     assert_int_equal(compare_judge(&same, same.high, 20, 0.005), COMPARE_UNCLEAR);
     assert_int_equal(compare_judge(&slow, slow.high, 20, 0.02), COMPARE_SLOWER);

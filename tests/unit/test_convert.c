@@ -335,7 +335,8 @@ static void predictors_are_kept(void **state)
     const struct hparams *shape = model_hparams(model);
     assert_int_equal(shape->layers, TINY_LAYERS);
     assert_int_equal(shape->predictors, 2);
-    assert_true(shape->predictor[0].embed && shape->predictor[0].head && !shape->predictor[1].embed && !shape->predictor[1].head);
+    assert_true(shape->predictor[0].embed && shape->predictor[0].head && !shape->predictor[1].embed &&
+                !shape->predictor[1].head);
     assert_int_equal(shape->layer[2].ffn, FFN_EXPERTS);
     assert_int_equal(model_tensor_count(model), 3 + TINY_LAYERS * 8 + 14 + 12);
     check_rows(model, "predict.0.embed", 0, TINY_VOCAB, "model.layers.2.embed_tokens.weight");
@@ -528,10 +529,12 @@ static void coded_rows_are_kept_as_they_are(void **state)
     }
     const struct tensor *t = tensor(model, "layers.1.experts"), *out = tensor(model, "layers.1.attention.out");
     const unsigned char *data = (const unsigned char *)model_data(model, t) + t->stride;
-    struct source_tensor up = {.name = "model.layers.1.mlp.experts.1.up_proj.weight", .dims = {TINY_INNER, TINY_HIDDEN}, .dim_count = 2};
+    struct source_tensor up = {.name = "model.layers.1.mlp.experts.1.up_proj.weight", .dims = {TINY_INNER, TINY_HIDDEN},
+                               .dim_count = 2};
     struct source_tensor down = {.name = "model.layers.1.mlp.experts.1.down_proj.weight", .dims = {TINY_HIDDEN, TINY_INNER},
                                  .dim_count = 2};
-    struct source_tensor o = {.name = "model.layers.1.self_attn.o_proj.weight", .dims = {TINY_HIDDEN, TINY_HIDDEN}, .dim_count = 2};
+    struct source_tensor o = {.name = "model.layers.1.self_attn.o_proj.weight", .dims = {TINY_HIDDEN, TINY_HIDDEN},
+                              .dim_count = 2};
     assert_int_equal(t->format, FORMAT_FP8);
     assert_int_equal(out->format, FORMAT_F32);
     for (int r = 0; r < TINY_INNER; r++) {

@@ -447,7 +447,8 @@ static void a_suite_sets_what_a_command_line_sets(void **state)
     struct decode_settings_store *store = NULL;
     struct err err = {0};
     json_t *map = json_pack("{s:s, s:i, s:f, s:b, s:b, s:[s, s], s:s}", "draft", "ngram:n=3", "draft-length", 6,
-                            "temperature", 0.7, "ignore-eos", 1, "force-nothing", 0, "stop", "a", "b", "budget-mode", "truncate");
+                            "temperature", 0.7, "ignore-eos", 1, "force-nothing", 0, "stop", "a", "b", "budget-mode",
+                            "truncate");
     (void)state;
     assert_int_equal(decode_settings_from_json(&settings, &store, map, &err), -1);
     assert_non_null(strstr(err.text, "force-nothing"));

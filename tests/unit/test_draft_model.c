@@ -67,8 +67,8 @@ static struct drafter *open_drafter(struct rig *rig, enum draft_choice choice, b
                                     const struct sample_filter *filter)
 {
     const struct drafter_setup setup = {.vocab = engine_hparams(rig->engine[0])->vocab, .positions = 2048, .number = 5,
-                                        .target = rig->engine[0], .choice = choice, .proposals = proposals, .probabilities = true,
-                                        .filter = *filter};
+                                        .target = rig->engine[0], .choice = choice, .proposals = proposals,
+                                        .probabilities = true, .filter = *filter};
     struct drafter *drafter = NULL;
     must(drafter_open(&drafter, rig->draft, &setup, &rig->err), &rig->err);
     return drafter;

@@ -31,7 +31,8 @@ static void rig_open(struct rig *rig, const char *path, const char *device, cons
     must(device_open(&rig->device, &(struct device_setup){device, threads, isa}, err), err);
     if (hparams_moe_layers(model_hparams(rig->model)))
         must(expert_source_open(&rig->experts, rig->model, rig->device, err), err);
-    must(engine_open(&rig->engine, &(struct engine_setup){rig->model, rig->device, rig->experts, max_rows, max_rows, 0}, err), err);
+    must(engine_open(&rig->engine, &(struct engine_setup){rig->model, rig->device, rig->experts, max_rows, max_rows, 0}, err),
+         err);
 }
 
 static void rig_close(struct rig *rig)
@@ -110,7 +111,8 @@ static int path_of(const struct random_tree *tree, int node, int32_t *path)
 }
 
 /* The tree in chunks of random size; logits of every node into got [NODES][vocab]. */
-static void decode_tree(struct rig *rig, struct sequence *sequence, const struct random_tree *tree, struct chance *chance, float *got)
+static void decode_tree(struct rig *rig, struct sequence *sequence, const struct random_tree *tree, struct chance *chance,
+                        float *got)
 {
     struct forward out;
     int vocab = engine_hparams(rig->engine)->vocab;
@@ -236,7 +238,8 @@ static void commit_keeps_one_path(void **state)
         }
         assert_int_equal(sequence_length(sequence), length);
         decode_alone(&rig, text, length, &last, 1, want);
-        must(engine_forward(rig.engine, sequence, &(struct batch){.rows = 1, .token = &last, .logit_rows = 1}, &out, &rig.err), &rig.err);
+        must(engine_forward(rig.engine, sequence, &(struct batch){.rows = 1, .token = &last, .logit_rows = 1}, &out, &rig.err),
+             &rig.err);
         assert_memory_equal(out.logits, want, (size_t)shape.vocab * sizeof *want);
         sequence_close(&sequence);
         free(dump);
@@ -309,12 +312,14 @@ static const char *moe_file(uint64_t *seed, struct hparams *shape)
     }
 }
 
-static void forward_tree(struct rig *rig, const struct random_tree *tree, const struct expert_plan *plan, float *got, struct forward *out)
+static void forward_tree(struct rig *rig, const struct random_tree *tree, const struct expert_plan *plan, float *got,
+                         struct forward *out)
 {
     struct sequence *sequence = NULL;
     must(sequence_open(&sequence, rig->engine, 40, &rig->err), &rig->err);
     prompt(rig, sequence, (int32_t[]){3, 1, 4, 1, 5}, 5);
-    struct batch batch = {.rows = NODES, .token = tree->token, .parent = tree->parent, .logit_rows = NODES, .plan = plan, .want_scores = true};
+    struct batch batch = {.rows = NODES, .token = tree->token, .parent = tree->parent, .logit_rows = NODES, .plan = plan,
+                          .want_scores = true};
     must(engine_forward(rig->engine, sequence, &batch, out, &rig->err), &rig->err);
     memcpy(got, out->logits, NODES * (size_t)out->vocab * sizeof *got);
     sequence_close(&sequence);
@@ -342,7 +347,8 @@ static void budgets_bound_what_is_loaded(void **state)
         for (int ranking = 0; ranking < 2; ranking++)
             for (int mode = 0; mode < 2; mode++)
                 for (int b = 1; b <= experts; b++) {
-                    struct expert_plan plan = {ranking ? PLAN_ROUTER : PLAN_STATIC, (enum budget_mode)mode, moe, experts, budget, order};
+                    struct expert_plan plan = {ranking ? PLAN_ROUTER : PLAN_STATIC, (enum budget_mode)mode, moe, experts,
+                                               budget, order};
                     for (int n = 0; n < moe; n++)
                         budget[n] = b;
                     forward_tree(&rig, &tree, &plan, planned, &out);
@@ -374,7 +380,8 @@ struct fetching {
     int acquired;
 };
 
-static int fetch(struct expert_source *source, int layer, const int32_t *expert, int count, struct buffer *table, struct err *err)
+static int fetch(struct expert_source *source, int layer, const int32_t *expert, int count, struct buffer *table,
+                 struct err *err)
 {
     struct fetching *fetching = (struct fetching *)source;
     const struct tensor *tensor = model_tensor(fetching->model, err, "layers.%d.experts", layer);
@@ -421,7 +428,8 @@ static void any_source_of_experts_gives_the_same(void **state)
         struct fetching fetching = {.base = {&class}, .model = rig.model, .device = rig.device};
         must(device_alloc(rig.device, 64 * sizeof(uint64_t), &fetching.table, &rig.err), &rig.err);
         engine_close(&rig.engine);
-        must(engine_open(&rig.engine, &(struct engine_setup){rig.model, rig.device, &fetching.base, 64, 64, 0}, &rig.err), &rig.err);
+        must(engine_open(&rig.engine, &(struct engine_setup){rig.model, rig.device, &fetching.base, 64, 64, 0}, &rig.err),
+             &rig.err);
         forward_tree(&rig, &tree, NULL, fetched, &out);
         for (int n = 0; n < out.moe_layers; n++)
             loaded += out.distinct_loaded[n];

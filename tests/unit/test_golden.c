@@ -81,7 +81,8 @@ static int measure(void *context, const struct forward *piece, int position, str
 }
 
 /* The largest difference of a logit, after `change` has been made to the shape. */
-static double golden_distance(const struct golden *golden, void (*change)(struct hparams *shape, const void *to), const void *to)
+static double golden_distance(const struct golden *golden, void (*change)(struct hparams *shape, const void *to),
+                              const void *to)
 {
     struct err err = {0};
     struct model *model = NULL;
@@ -157,7 +158,8 @@ static const struct change CHANGES[] = {
     {"deepseek_v2-ranked", "rope.amplitude", 1}, {"deepseek_v2-ranked", "router.scale", 1},
     {"deepseek_v2-ranked", "router.renormalise", 1}, {"deepseek_v2-ranked", "router.top_k", 2},
     {"deepseek_v3", "attention.scale", 0.25}, {"deepseek_v3", "attention.latent_epsilon", 1e-3},
-    {"deepseek_v3", "attention.qkv_bias", 0}, {"deepseek_v3", "attention.out_bias", 0}, {"deepseek_v3", "rope.kind", ROPE_DEFAULT},
+    {"deepseek_v3", "attention.qkv_bias", 0}, {"deepseek_v3", "attention.out_bias", 0},
+    {"deepseek_v3", "rope.kind", ROPE_DEFAULT},
     {"deepseek_v3", "router.correction", 0}, {"deepseek_v3", "router.groups", 0}, {"deepseek_v3", "router.groups_kept", 3},
     {"deepseek_v3", "router.group_rank", 1}, {"deepseek_v3", "router.scale", 1}, {"deepseek_v3", "router.renormalise", 0},
     {"deepseek_v3", "router.kind", ROUTER_SOFTMAX_TOPK}, {"deepseek_v3", "shared_inner", 0},
@@ -165,7 +167,8 @@ static const struct change CHANGES[] = {
     {"glm4_moe", "rope.rotary", 4}, {"glm4_moe", "router.correction", 0}, {"glm4_moe", "router.groups", 0},
     {"glm4_moe", "router.group_rank", 1}, {"glm4_moe", "router.scale", 1}, {"glm4_moe", "router.renormalise", 0},
     {"glm4_moe", "shared_inner", 0},
-    {"gpt_oss", "attention.sinks", 0}, {"gpt_oss", "windows", 0}, {"gpt_oss", "windows", 9}, {"gpt_oss", "attention.qkv_bias", 0},
+    {"gpt_oss", "attention.sinks", 0}, {"gpt_oss", "windows", 0}, {"gpt_oss", "windows", 9},
+    {"gpt_oss", "attention.qkv_bias", 0},
     {"gpt_oss", "attention.out_bias", 0}, {"gpt_oss", "rope.truncate", 1}, {"gpt_oss", "rope.amplitude", 0},
     {"gpt_oss", "rope.kind", ROPE_DEFAULT}, {"gpt_oss", "router.bias", 0}, {"gpt_oss", "router.renormalise", 0},
     {"gpt_oss", "expert_bias", 0}, {"gpt_oss", "glu_limit", 0}, {"gpt_oss", "glu_limit", 70}, {"gpt_oss", "glu_alpha", 1},

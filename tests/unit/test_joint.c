@@ -70,13 +70,15 @@ static void check_values(const struct checkpoint *cp, int down, int across, bool
             fail_msg("%s", err.text);
         if (t->coding->read_coded) {
             size_t bytes = format_coded_bytes(t->coding->format, COLUMNS);
-            assert_int_equal(t->coding->read_coded(cp, t, (int64_t)first * COLUMNS, (int64_t)rows * COLUMNS, &reading, coded, &err), 0);
+            assert_int_equal(t->coding->read_coded(cp, t, (int64_t)first * COLUMNS, (int64_t)rows * COLUMNS, &reading, coded,
+                                                   &err), 0);
             for (int r = 0; r < rows; r++)
                 format_coded_values(t->coding->format, COLUMNS, coded + (size_t)r * bytes, kept + r * COLUMNS);
             assert_memory_equal(kept, values, (size_t)(rows * COLUMNS) * sizeof *values);
         }
         for (int i = 0; i < rows * COLUMNS; i++) {
-            int row = first + i / COLUMNS, column = i % COLUMNS, block = row / down * ((COLUMNS + across - 1) / across) + column / across;
+            int row = first + i / COLUMNS, column = i % COLUMNS,
+                block = row / down * ((COLUMNS + across - 1) / across) + column / across;
             uint8_t c = code[row * COLUMNS + column];
             assert_true((double)values[i] == (double)(float)((fp8 ? e4m3(c) : (double)(int8_t)c) * (double)scales[block]));
         }
@@ -151,7 +153,8 @@ static void blocks_of_mxfp4_are_decoded(void **state)
 static void what_does_not_fit_is_named(void **state)
 {
     static const struct { const char *quantisation, *scale_name, *dtype, *shape; size_t bytes; const char *says; } cases[] = {
-        {"{\"quant_method\":\"bitsandbytes\"}", "a.weight_scale", "F32", "[]", 4, "quant_method is \"bitsandbytes\"; supported are"},
+        {"{\"quant_method\":\"bitsandbytes\"}", "a.weight_scale", "F32", "[]", 4,
+         "quant_method is \"bitsandbytes\"; supported are"},
         {"{\"quant_method\":\"fp8\",\"group\":3}", "a.weight_scale", "F32", "[]", 4, "quantization_config: group is 3"},
         {"{\"quant_method\":\"fp8\",\"fmt\":\"e5m2\"}", "a.weight_scale", "F32", "[]", 4, "fmt is \"e5m2\""},
         {"{\"quant_method\":\"fp8\",\"weight_block_size\":[0,4]}", "a.weight_scale", "F32", "[]", 4, "weight_block_size"},

@@ -92,7 +92,8 @@ static void finds_what_a_full_search_finds(void **state)
 
 /* Different tokens that followed text[0 .. length)'s suffixes, longest suffix first, most recent place first, of the
  * NGRAM_PLACES most recent places of each; with how likely each is. */
-static int naive_children(const int32_t *text, int length, int shortest, int longest, int most, int32_t *out, double *probability)
+static int naive_children(const int32_t *text, int length, int shortest, int longest, int most, int32_t *out,
+                          double *probability)
 {
     double left = 1;
     int found = 0;
@@ -129,7 +130,8 @@ static int naive_children(const int32_t *text, int length, int shortest, int lon
 static void children_are_those_of_a_full_search(void **state)
 {
     static const struct { const char *text; int shortest, longest, alphabet; } cases[] = {
-        {"ngram", 1, 4, 4}, {"ngram:n=3,min=2", 2, 3, 3}, {"ngram:n=1", 1, 1, 30}, {"ngram:n=16", 1, 16, 2}, {"ngram", 1, 4, 90},
+        {"ngram", 1, 4, 4}, {"ngram:n=3,min=2", 2, 3, 3}, {"ngram:n=1", 1, 1, 30}, {"ngram:n=16", 1, 16, 2},
+        {"ngram", 1, 4, 90},
     };
     int several = 0, beyond = 0;
     (void)state;

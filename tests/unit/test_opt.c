@@ -204,14 +204,16 @@ static void help_shows_the_table(void **state)
     assert_non_null(strstr(text.data, "usage: moe-test [OPTION...] [SOURCE] [FILE...]\nTry options.\n"));
     assert_non_null(strstr(text.data, "\n  -B, --budget N            at most N experts\n"));
     assert_non_null(strstr(text.data, "\n  -K, --draft-length N|auto\n" "                            tokens (default 4)\n"));
-    assert_non_null(strstr(text.data, "\n  -b, --by frequency|mass|coverage\n" "                            order by METHOD (default mass)\n"));
+    assert_non_null(strstr(text.data, "\n  -b, --by frequency|mass|coverage\n"
+                                      "                            order by METHOD (default mass)\n"));
     assert_non_null(strstr(text.data, "\n      --cache SIZE          keep SIZE (default 3M)\n"));
     assert_non_null(strstr(text.data, "heat (default 0.5)\n"));
     assert_non_null(strstr(text.data, "\n  -q, --quiet "));
     assert_null(strstr(text.data, "--verbose"));
     text_clear(&text);
     assert_int_equal(help_spec(&text, &command, &err), 0);
-    assert_non_null(strstr(text.data, "command\tmoe-test\ttry options\nsubcommand\t-\ttry options\t-\noperand\tSOURCE\tmaybe\n"));
+    assert_non_null(strstr(text.data, "command\tmoe-test\ttry options\nsubcommand\t-\ttry options\t-\n"
+                                      "operand\tSOURCE\tmaybe\n"));
     assert_non_null(strstr(text.data, "\noption\tb\tby\tchoice\t-\tfrequency|mass|coverage\torder by METHOD\n"));
     assert_non_null(strstr(text.data, "\noption\t-\tversion\tflag\t-\t-\tprint the version\n"));
     text_free(&text);

@@ -10,8 +10,8 @@ enum { VOCAB = 70, ROUNDS = 6000 };
 static int below(int n) { return (int)((unsigned)rand() % (unsigned)n); }
 
 /* Tokens by value, best first, the lower id of equals; -INFINITY: the filter does not keep it. Returns how many are kept. */
-static int sorted_by_definition(const float *logit, int vocab, const struct sample_filter *filter, const struct sample_draw *draw,
-                                int32_t *order, double *log_probability)
+static int sorted_by_definition(const float *logit, int vocab, const struct sample_filter *filter,
+                                const struct sample_draw *draw, int32_t *order, double *log_probability)
 {
     double p[VOCAB], value[VOCAB], total = 0, largest = -INFINITY;
     int32_t scratch[VOCAB];
@@ -22,7 +22,8 @@ static int sorted_by_definition(const float *logit, int vocab, const struct samp
     for (int id = 0; id < vocab; id++)
         largest = (double)logit[id] > largest ? (double)logit[id] : largest;
     for (int id = 0; id < vocab; id++) {
-        struct philox counter = {{(uint32_t)id / 2, draw ? draw->position : 0, draw ? draw->ordinal : 0, draw ? draw->sample : 0}};
+        struct philox counter = {{(uint32_t)id / 2, draw ? draw->position : 0, draw ? draw->ordinal : 0,
+                                  draw ? draw->sample : 0}};
         struct philox block = philox(counter, draw ? draw->key : 0);
         double u = id % 2 ? philox_uniform(block.word[2], block.word[3]) : philox_uniform(block.word[0], block.word[1]);
         if (warm ? p[id] <= 0 : !(logit[id] > -INFINITY))

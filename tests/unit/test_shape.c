@@ -288,7 +288,8 @@ static void bad_trees_and_settings_are_refused(void **state)
     static const struct { const char *json, *part; } files[] = {
         {"", "not JSON"}, {"[[0],", "not JSON"}, {"{}", "1 to 511 paths"}, {"[]", "1 to 511 paths"},
         {"[0]", "path 1: a list of"},
-        {"[[0],[]]", "path 2: a list of"}, {"[[0],[-1]]", "path 2: a rank"}, {"[[0],[64]]", "path 2: a rank is a whole number from 0 to 63"},
+        {"[[0],[]]", "path 2: a list of"}, {"[[0],[-1]]", "path 2: a rank"},
+        {"[[0],[64]]", "path 2: a rank is a whole number from 0 to 63"},
         {"[[0],[0.5]]", "path 2: a rank"}, {"[[0],[\"0\"]]", "path 2: a rank"}, {"[[0],[1],[0]]", "twice"},
         {"[[0],[1,0]]", "path 2: the path to its parent"}, {"[[1]]", "path 1: its sibling of rank 0"},
         {"[[0],[0,0],[0,2]]", "path 3: its sibling of rank 1"},

@@ -61,7 +61,8 @@ static inline struct hparams tiny_shape(struct chance *chance)
     shape.attention.out_bias = chance_range(chance, 0, 1);
     shape.attention.clip_qkv = chance_range(chance, 0, 2) ? 0 : 0.8f;
     shape.attention.scale = 1.0f / sqrtf((float)shape.attention.head_dim);
-    shape.rope = (struct rope_shape){.kind = ROPE_DEFAULT, .rotary = 2 * chance_range(chance, 1, shape.attention.head_dim / 2), .theta = 10000, .factor = 1};
+    shape.rope = (struct rope_shape){.kind = ROPE_DEFAULT, .rotary = 2 * chance_range(chance, 1, shape.attention.head_dim / 2),
+                                     .theta = 10000, .factor = 1};
     if (moe) {
         shape.router.experts = experts;
         shape.router.top_k = chance_range(chance, 1, experts < 4 ? experts : 4);
@@ -189,8 +190,8 @@ static inline int tiny_make(void *context, int member, struct block_job *job, st
 }
 
 /* Writes the model to `path`, v and down in a format of their own; 0 on success. */
-static inline int tiny_write_mixed(const char *path, const struct hparams *shape, enum weight_format format, enum weight_format last,
-                                   uint64_t seed, struct err *err)
+static inline int tiny_write_mixed(const char *path, const struct hparams *shape, enum weight_format format,
+                                   enum weight_format last, uint64_t seed, struct err *err)
 {
     struct model_facts facts = {.shape = *shape, .name = "tiny", .producer = "test", .synthetic = true, .seed = seed};
     struct layout layout = {0};
@@ -218,7 +219,8 @@ done:
     return rc;
 }
 
-static inline int tiny_write(const char *path, const struct hparams *shape, enum weight_format format, uint64_t seed, struct err *err)
+static inline int tiny_write(const char *path, const struct hparams *shape, enum weight_format format, uint64_t seed,
+                             struct err *err)
 {
     return tiny_write_mixed(path, shape, format, format, seed, err);
 }
