@@ -40,7 +40,7 @@ struct route_score_args {
  * the lower expert. score [rows][experts] f32, mask [experts] u8, 1 <= budget <= experts. A row's result then depends on the
  * other rows. */
 struct route_shortlist_args {
-    struct buffer score, bias, mask;
+    struct buffer score, bias, weight, mask;
     int rows, experts, budget;
 };
 

@@ -92,7 +92,7 @@ static int alloc_ffn(struct engine *engine, struct err *err)
         alloc(engine, &engine->wanted, moe * rows, top_k, sizeof(int32_t), err) ||
         alloc(engine, &engine->expert, moe * rows, top_k, sizeof(int32_t), err) ||
         alloc(engine, &engine->weight, moe * rows, top_k, sizeof(float), err) ||
-        alloc(engine, &engine->mask, moe, experts, 1, err))
+        alloc(engine, &engine->mask, moe, experts, 1, err) || alloc(engine, &engine->row_weight, rows, 1, sizeof(float), err))
         return -1;
     return 0;
 }
@@ -113,10 +113,11 @@ static int alloc_host(struct engine *engine, struct err *err)
     engine->indices = mem_alloc(rows + 1, sizeof(int32_t), err);
     engine->transpose = mem_alloc(rows * widest, sizeof(float), err);
     engine->mark = mem_alloc(experts, 1, err);
+    engine->reconstruction = mem_alloc(moe, sizeof(float), err);
     engine->layer_experts = mem_alloc(experts, sizeof(int32_t), err);
     if (!engine->out_logits || !engine->out_score || !engine->out_weight || !engine->out_wanted || !engine->out_expert ||
         !engine->distinct_wanted || !engine->distinct_loaded || !engine->indices || !engine->transpose || !engine->mark ||
-        !engine->layer_experts)
+        !engine->reconstruction || !engine->layer_experts)
         return -1;
     for (int row = 0; row < engine->setup.max_rows; row++)
         engine->indices[row] = row;
@@ -166,12 +167,11 @@ void engine_close(struct engine **engine)
     struct engine *e = *engine;
     if (!e)
         return;
-    struct buffer *buffers[] = {&e->rope, &e->x, &e->normed, &e->qkv, &e->attended, &e->last, &e->logits, &e->inner,
-                                &e->partial,
-                                &e->group, &e->token, &e->position, &e->slot, &e->prefix, &e->path_start, &e->path,
-                                &e->logit_row,
-                                &e->every_row, &e->score, &e->wanted, &e->expert, &e->weight, &e->router_logits, &e->shared,
-                                &e->mask, &e->hidden, &e->quantised, &e->latent_q, &e->latent_kv, &e->spread};
+    struct buffer *buffers[] = {
+        &e->rope, &e->x, &e->normed, &e->qkv, &e->attended, &e->last, &e->logits, &e->inner, &e->partial, &e->group, &e->token,
+        &e->position, &e->slot, &e->prefix, &e->path_start, &e->path, &e->logit_row, &e->every_row, &e->score, &e->wanted,
+        &e->expert, &e->weight, &e->router_logits, &e->shared, &e->mask, &e->row_weight, &e->hidden, &e->quantised,
+        &e->latent_q, &e->latent_kv, &e->spread, &e->apart_in, &e->apart_out, &e->apart_row, &e->apart_quantised};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         device_free(e->device, buffers[i]);
     weights_close(&e->weights);
@@ -187,6 +187,9 @@ void engine_close(struct engine **engine)
     mem_free(&e->path_list);
     mem_free(&e->transpose);
     mem_free(&e->mark);
+    mem_free(&e->gold);
+    mem_free(&e->apart);
+    mem_free(&e->reconstruction);
     mem_free(&e->layer_experts);
     mem_free(engine);
 }

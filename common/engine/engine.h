@@ -6,7 +6,7 @@
  * and to its own ancestors. sequence_commit keeps one path of pending nodes and drops the others.
  *
  * A node's results depend on its own path alone: not on siblings, order, chunking, threads, or where other tokens route. The
- * one exception is a plan with PLAN_ROUTER. */
+ * one exception are plans that go by the scores of a forward. */
 #ifndef MOE_ENGINE_ENGINE_H
 #define MOE_ENGINE_ENGINE_H
 
@@ -58,6 +58,8 @@ struct batch {
     const int32_t *logit_row;            /* [logit_rows] rows whose logits are wanted, ascending; NULL: the first logit_rows */
     int logit_rows;
     const struct expert_plan *plan;      /* NULL: none */
+    const float *row_weight;             /* [rows] not negative, for PLAN_PATH: how likely a row is to be committed */
+    bool want_reconstruction;            /* what a plan costs in accuracy; computes the natural experts, too */
     bool want_scores;                    /* router scores of all experts */
     bool want_hidden;                    /* residual stream after each layer, before the final norm */
 };
@@ -71,6 +73,9 @@ struct forward {
     const int32_t *wanted;               /* [rows][moe][top_k] what the router chose before any budget */
     const float *score;                  /* [rows][moe][experts], with want_scores */
     const float *hidden;                 /* [rows][layers][hidden_size], with want_hidden */
+    /* [moe] with want_reconstruction: sum over rows of |O - O*|^2 over that of |O*|^2, O* what the experts of the natural
+     * routing add and O those of the plan (MoE-Spec section 4.5); 0 where the plan leaves nothing out; NaN for 0 / 0. */
+    const float *reconstruction;
     const int32_t *distinct_wanted;      /* [moe] distinct experts of all rows */
     const int32_t *distinct_loaded;      /* [moe] */
     int64_t bytes;                       /* nominal: distinct experts loaded, dense tensors, KV read */
@@ -86,7 +91,7 @@ int engine_forward(struct engine *engine, struct sequence *sequence, const struc
  * alone. each (may be NULL) sees every piece's forward and the position of its first row; less than 0 stops. */
 typedef int engine_piece_function(void *context, const struct forward *piece, int position, struct err *err);
 int engine_prompt(struct engine *engine, struct sequence *sequence, const int32_t *token, int count,
-                  const struct batch *options,
-                  engine_piece_function *each, void *context, struct forward *out, struct err *err);
+                  const struct batch *options, engine_piece_function *each, void *context, struct forward *out,
+                  struct err *err);
 
 #endif

@@ -54,6 +54,7 @@ static int fetch_routing(struct engine *engine, const struct batch *batch, struc
     out->wanted = engine->out_wanted;
     out->distinct_wanted = engine->distinct_wanted;
     out->distinct_loaded = engine->distinct_loaded;
+    out->reconstruction = batch->want_reconstruction ? engine->reconstruction : NULL;
     if (batch->want_scores) {
         if (fetch(engine, engine->score, moe, rows, engine->shape->router.experts, engine->out_score, err))
             return -1;
@@ -97,9 +98,8 @@ int facts_collect(struct engine *engine, const struct sequence *sequence, const 
     const struct hparams *shape = engine->shape;
     struct forward facts = {
         .rows = batch->rows, .logit_rows = batch->logit_rows, .moe_layers = engine->moe_layers,
-        .experts = shape->router.experts,
-        .top_k = shape->router.top_k, .vocab = shape->vocab, .layers = shape->layers, .hidden_size = shape->hidden,
-        .logits = engine->out_logits,
+        .experts = shape->router.experts, .top_k = shape->router.top_k, .vocab = shape->vocab, .layers = shape->layers,
+        .hidden_size = shape->hidden, .logits = engine->out_logits,
     };
     queue_download(engine->device, engine->out_logits, engine->logits,
                    (size_t)batch->logit_rows * (size_t)shape->vocab * sizeof(float));

@@ -2,14 +2,6 @@
 #include "common/base/mem.h"
 #include "common/engine/internal.h"
 
-/* Where a forward stands: what all layers of it share. */
-struct pass {
-    struct engine *engine;
-    struct sequence *sequence;
-    const struct batch *batch;
-    int rows;
-};
-
 static void norm(const struct pass *pass, struct buffer in, struct buffer weight, struct buffer bias, struct buffer out,
                  int rows)
 {
@@ -146,122 +138,6 @@ static void attention(const struct pass *pass, int n)
         .out_stride = shape->hidden});
 }
 
-/* The part of a buffer [moe][max_rows][width] that belongs to one expert layer. */
-static struct buffer of_layer(const struct engine *engine, struct buffer all, int moe, int width, size_t size)
-{
-    uint64_t bytes = (uint64_t)engine->setup.max_rows * (uint64_t)width * size;
-    return buffer_part(all, (uint64_t)moe * bytes, bytes);
-}
-
-/* The mask that a plan puts on expert layer `moe`; none when there is no plan or the budget holds all experts. */
-static struct buffer plan_mask(const struct pass *pass, int moe, struct buffer score, struct buffer correction)
-{
-    struct engine *engine = pass->engine;
-    const struct expert_plan *plan = pass->batch->plan;
-    int experts = engine->shape->router.experts;
-    if (!plan || plan->budget[moe] >= experts)
-        return (struct buffer){0, 0};
-    struct buffer mask = buffer_part(engine->mask, (uint64_t)moe * (uint64_t)experts, (uint64_t)experts);
-    if (plan->ranking == PLAN_ROUTER)
-        engine->ops->route_shortlist(engine->queue, &(struct route_shortlist_args){
-            .score = score, .bias = correction, .mask = mask, .rows = pass->rows, .experts = experts,
-            .budget = plan->budget[moe]});
-    return mask;
-}
-
-/* Distinct experts of one layer, for a source that must be told; answers how many. */
-static int distinct_experts(const struct pass *pass, struct buffer expert, struct err *err)
-{
-    struct engine *engine = pass->engine;
-    int count = 0, experts = engine->shape->router.experts, used = pass->rows * engine->shape->router.top_k;
-    int32_t *ids = engine->transpose;
-    queue_download(engine->device, ids, expert, (size_t)used * sizeof *ids);
-    if (queue_wait(engine->device, err))
-        return -1;
-    for (int e = 0; e < experts; e++)
-        engine->mark[e] = 0;
-    for (int i = 0; i < used; i++)
-        if (ids[i] >= 0)
-            engine->mark[ids[i]] = 1;
-    for (int e = 0; e < experts; e++)
-        if (engine->mark[e])
-            engine->layer_experts[count++] = e;
-    return count;
-}
-
-static int experts_ffn(const struct pass *pass, int n, int moe, struct err *err)
-{
-    struct engine *engine = pass->engine;
-    const struct hparams *shape = engine->shape;
-    const struct layer_weights *layer = &engine->weights->layer[n];
-    struct expert_source *source = engine->setup.experts;
-    int experts = shape->router.experts, top_k = shape->router.top_k, count = 0;
-    struct buffer score = of_layer(engine, engine->score, moe, experts, sizeof(float)), table;
-    struct buffer logits = shape->router.kind == ROUTER_SPARSEMIXER ? engine->router_logits : score;
-    struct buffer expert = of_layer(engine, engine->expert, moe, top_k, sizeof(int32_t));
-    struct buffer weight = of_layer(engine, engine->weight, moe, top_k, sizeof(float));
-
-    engine->ops->linear(engine->queue, &(struct linear_args){
-        .in = engine->normed, .weight = layer->router.data, .bias = layer->router_bias, .out = logits,
-        .quantised = engine->quantised,
-        .format = layer->router.format, .rows = pass->rows, .inputs = shape->hidden, .outputs = experts,
-        .in_stride = shape->hidden, .out_stride = experts});
-    engine->ops->route_score(engine->queue, &(struct route_score_args){
-        .logits = logits, .score = score, .kind = shape->router.kind, .rows = pass->rows, .experts = experts});
-    struct buffer mask = plan_mask(pass, moe, score, layer->router_correction);
-    engine->ops->route_select(engine->queue, &(struct route_select_args){
-        .score = score, .logits = logits, .bias = layer->router_correction, .kind = shape->router.kind, .mask = mask,
-        .wanted = of_layer(engine, engine->wanted, moe, top_k, sizeof(int32_t)), .expert = expert,
-        .weight = weight, .mode = pass->batch->plan ? pass->batch->plan->mode : BUDGET_SUBSTITUTE,
-        .renormalise = shape->router.renormalise, .scale = shape->router.scale, .jitter = shape->router.jitter,
-        .rows = pass->rows, .experts = experts, .top_k = top_k,
-        .groups = shape->router.groups, .groups_kept = shape->router.groups_kept, .group_rank = shape->router.group_rank});
-    if (!source->class->fixed && (count = distinct_experts(pass, expert, err)) < 0)
-        return -1;
-    if (source->class->acquire(source, n, source->class->fixed ? NULL : engine->layer_experts, count, &table, err))
-        return err_at(err, "layer %d", n);
-    engine->ops->expert_ffn(engine->queue, &(struct expert_ffn_args){
-        .in = engine->normed, .out = engine->x, .expert = expert, .weight = weight, .gate_up_bias = layer->gate_up_bias,
-        .down_bias = layer->down_bias, .limit = shape->glu_limit, .alpha = shape->glu_alpha, .table = table,
-        .inner = engine->inner,
-        .partial = engine->partial, .group = engine->group, .quantised = engine->quantised, .format = layer->experts_format,
-        .down_format = layer->experts_down_format,
-        .scale = shape->residual_scale, .rows = pass->rows, .slots = top_k, .experts = experts, .hidden = shape->hidden,
-        .inner_width = shape->expert_inner});
-    source->class->release(source, n, source->class->fixed ? NULL : engine->layer_experts, count);
-    return 0;
-}
-
-/* The block that every row uses: a dense layer's, or the shared experts'. No weight: 1. */
-static void dense_ffn(const struct pass *pass, int n, int inner, struct buffer weight)
-{
-    struct engine *engine = pass->engine;
-    const struct layer_weights *layer = &engine->weights->layer[n];
-    engine->ops->expert_ffn(engine->queue, &(struct expert_ffn_args){
-        .in = engine->normed, .out = engine->x, .weight = weight, .table = layer->dense_table, .inner = engine->inner,
-        .partial = engine->partial, .group = engine->group, .quantised = engine->quantised, .format = layer->dense_format,
-        .down_format = layer->dense_down_format,
-        .scale = engine->shape->residual_scale, .rows = pass->rows, .slots = 1, .experts = 1,
-        .hidden = engine->shape->hidden, .inner_width = inner});
-}
-
-/* The experts beside the routed ones: a dense block whose output may be weighed. */
-static void shared_ffn(const struct pass *pass, int n)
-{
-    struct engine *engine = pass->engine;
-    const struct hparams *shape = engine->shape;
-    const struct matrix *gate = &engine->weights->layer[n].shared_gate;
-    if (shape->shared_gate) {
-        engine->ops->linear(engine->queue, &(struct linear_args){
-            .in = engine->normed, .weight = gate->data, .out = engine->shared, .quantised = engine->quantised,
-            .format = gate->format, .rows = pass->rows, .inputs = shape->hidden, .outputs = 1, .in_stride = shape->hidden,
-            .out_stride = 1});
-        engine->ops->route_score(engine->queue, &(struct route_score_args){
-            .logits = engine->shared, .score = engine->shared, .kind = ROUTER_SIGMOID, .rows = pass->rows, .experts = 1});
-    }
-    dense_ffn(pass, n, shape->shared_inner, engine->shared);
-}
-
 /* Keeps the residual stream after layer n for the caller. */
 static int keep_hidden(const struct pass *pass, int n, struct err *err)
 {
@@ -272,22 +148,6 @@ static int keep_hidden(const struct pass *pass, int n, struct err *err)
     engine->ops->gather(engine->queue, &(struct gather_args){
         .in = engine->x, .index = engine->every_row, .out = buffer_part(engine->hidden, (uint64_t)n * bytes, bytes),
         .rows = pass->rows, .count = pass->rows, .width = engine->shape->hidden});
-    return 0;
-}
-
-/* Masks of a static ranking, for all layers at once. */
-static int upload_masks(struct engine *engine, const struct expert_plan *plan, struct err *err)
-{
-    int experts = engine->shape->router.experts;
-    size_t bytes = (size_t)plan->moe_layers * (size_t)experts;
-    uint8_t *mask = mem_alloc(bytes, 1, err);
-    if (!mask)
-        return -1;
-    for (int moe = 0; moe < plan->moe_layers; moe++)
-        for (int i = 0; i < plan->budget[moe] && i < experts; i++)
-            mask[moe * experts + plan->order[moe * experts + i]] = 1;
-    queue_upload(engine->device, engine->mask, mask, bytes);
-    mem_free(&mask);
     return 0;
 }
 
@@ -315,7 +175,7 @@ static int run(const struct pass *pass, struct err *err)
     const struct hparams *shape = engine->shape;
     const struct expert_plan *plan = pass->batch->plan;
     int moe = 0;
-    if (plan && plan->ranking == PLAN_STATIC && upload_masks(engine, plan, err))
+    if (plan && plan_begin(pass, err))
         return -1;
     engine->ops->embed(engine->queue, &(struct embed_args){
         .token = engine->token, .table = engine->weights->embed.data, .out = engine->x, .format = engine->weights->embed.format,
@@ -345,6 +205,10 @@ int engine_forward(struct engine *engine, struct sequence *sequence, const struc
     if (batch->plan && (batch->plan->moe_layers != engine->moe_layers || batch->plan->experts != engine->shape->router.experts))
         return err_set(err, ERR_INPUT, "the expert plan is for %d layers of %d experts, the model has %d of %d",
                        batch->plan->moe_layers, batch->plan->experts, engine->moe_layers, engine->shape->router.experts);
+    if (batch->plan && batch->plan->ranking == PLAN_PATH && !batch->row_weight)
+        return err_set(err, ERR_INPUT, "the expert plan goes by paths, but rows have no weights");
+    for (int moe = 0; moe < engine->moe_layers; moe++)
+        engine->reconstruction[moe] = 0;
     if (tree_append(engine, sequence, batch, err))
         return -1;
     if (run(&pass, err) || facts_collect(engine, sequence, batch, out, err)) {

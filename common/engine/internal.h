@@ -26,7 +26,10 @@ struct engine {
     struct buffer router_logits;                     /* [rows][experts] of the layer at work, for a sparsemixer */
     struct buffer shared;                            /* [rows] weight of the shared experts, when they have a gate */
     struct buffer mask;                              /* [moe][experts] u8 */
+    struct buffer row_weight;                        /* [rows] f32, of a plan that goes by paths */
     struct buffer hidden;                            /* [layers][max_rows][hidden], made when first asked for */
+    struct buffer apart_in, apart_out, apart_row;    /* oracle.c: [rows * top_k][...], made when first asked for */
+    struct buffer apart_quantised;
 
     /* On the host: what struct forward points to, and scratch. */
     float *out_logits, *out_score, *out_weight, *out_hidden;
@@ -36,6 +39,8 @@ struct engine {
     size_t path_room;
     void *transpose;                                 /* one layer's array of the largest kind */
     uint8_t *mark;                                   /* [experts] */
+    float *gold, *apart;                             /* oracle.c: [rows][top_k][hidden] */
+    float *reconstruction;                           /* [moe] */
     int32_t *layer_experts;                          /* [experts], for sources that are not fixed */
 };
 
@@ -45,6 +50,35 @@ struct sequence {
     int capacity, length, pending;
     int32_t *parent, *depth, *run;                   /* [capacity] by pending node; run: see node_append */
 };
+
+/* Where a forward stands: what all layers of it share. */
+struct pass {
+    struct engine *engine;
+    struct sequence *sequence;
+    const struct batch *batch;
+    int rows;
+};
+
+/* experts.c: an expert layer at work; all buffers are its own parts of the engine's. */
+struct expert_layer {
+    const struct pass *pass;
+    const struct layer_weights *weights;
+    int n, moe;                                      /* among all layers, among those with experts */
+    struct buffer score, logits, wanted, expert, weight, mask;
+};
+
+int plan_begin(const struct pass *pass, struct err *err);
+int experts_ffn(const struct pass *pass, int n, int moe, struct err *err);
+void dense_ffn(const struct pass *pass, int n, int inner, struct buffer weight);
+void shared_ffn(const struct pass *pass, int n);
+int experts_acquire(const struct expert_layer *at, struct buffer *table, int *count, struct err *err);
+void experts_release(const struct expert_layer *at, int count);
+
+/* oracle.c: what each routed expert adds to each row. _look keeps that of the natural routing, which is the layer's now; _mask
+ * chooses from it; _compare sets it against the routing that is the layer's by then. */
+int oracle_look(const struct expert_layer *at, struct err *err);
+int oracle_mask(const struct expert_layer *at, int budget, struct err *err);
+int oracle_compare(const struct expert_layer *at, float *error, struct err *err);
 
 /* Grows the table of rotations to `positions`. */
 int engine_rope_cover(struct engine *engine, int positions, struct err *err);

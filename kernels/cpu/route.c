@@ -42,14 +42,16 @@ void cpu_route_score(struct queue *queue, const struct route_score_args *args)
 
 void cpu_route_shortlist(struct queue *queue, const struct route_shortlist_args *a)
 {
-    const float *score = work_pointer(a->score), *bias = work_pointer(a->bias);
+    const float *score = work_pointer(a->score), *bias = work_pointer(a->bias), *weight = work_pointer(a->weight);
     uint8_t *mask = work_pointer(a->mask);
     float sum[ROUTE_EXPERTS_MAX] = {0};
     int32_t best[ROUTE_EXPERTS_MAX];
     (void)queue;
     for (int r = 0; r < a->rows; r++)
-        for (int e = 0; e < a->experts; e++)
-            sum[e] += score[(size_t)r * (size_t)a->experts + (size_t)e] + (bias ? bias[e] : 0);
+        for (int e = 0; e < a->experts; e++) {
+            float value = score[(size_t)r * (size_t)a->experts + (size_t)e] + (bias ? bias[e] : 0);
+            sum[e] += weight ? weight[r] * value : value;
+        }
     memset(mask, 0, (size_t)a->experts);
     int count = plain_top(sum, NULL, a->experts, a->budget, best);
     for (int i = 0; i < count; i++)

@@ -49,11 +49,14 @@ void ref_route_shortlist(struct queue *queue, const struct route_shortlist_args 
 {
     const float *score = ref_floats(queue, a->score, (int64_t)a->rows * a->experts);
     const float *bias = a->bias.address ? ref_floats(queue, a->bias, a->experts) : NULL;
+    const float *weight = a->weight.address ? ref_floats(queue, a->weight, a->rows) : NULL;
     uint8_t *mask = ref_bytes(queue, a->mask, (uint64_t)a->experts);
     float sum[ROUTE_EXPERTS_MAX] = {0};
     for (int r = 0; r < a->rows; r++)
-        for (int e = 0; e < a->experts; e++)
-            sum[e] += score[(int64_t)r * a->experts + e] + (bias ? bias[e] : 0);
+        for (int e = 0; e < a->experts; e++) {
+            float value = score[(int64_t)r * a->experts + e] + (bias ? bias[e] : 0);
+            sum[e] += weight ? weight[r] * value : value;
+        }
     memset(mask, 0, (size_t)a->experts);
     for (int rank = 0; rank < a->budget; rank++)
         mask[ranked(sum, NULL, a->experts, rank)] = 1;

@@ -250,7 +250,7 @@ static void shortlist_agrees_with_the_reference(void **state)
         int rows, experts, budget;
     } shapes[] = {{1, 1, 1}, {1, 8, 3}, {9, 33, 33}, {17, 64, 16}, {512, 128, 1}, {3, 1024, 40}};
     for (int i = 0; i < LENGTH(shapes); i++)
-        for (int ties = 0; ties < 2; ties++) {
+        for (int ties = 0; ties < 4; ties++) {
             uint64_t seed = (uint64_t)i + 21;
             struct arena arena;
             arena_open(&arena);
@@ -260,7 +260,9 @@ static void shortlist_agrees_with_the_reference(void **state)
                                                 .experts = shapes[i].experts, .budget = shapes[i].budget};
             if (i % 2)
                 args.bias = draw_floats(&arena, (size_t)args.experts, 0.5f, &seed);
-            for (size_t j = 0; j < count && ties; j++)
+            if (ties / 2)
+                args.weight = draw_floats(&arena, (size_t)args.rows, 0.5f, &seed);
+            for (size_t j = 0; j < count && ties % 2; j++)
                 ((float *)at(args.score))[j] = (float)draw_below(&seed, 2);
             struct queue queue = queue_of_ref(&arena);
             ref_ops.route_shortlist(&queue, &args);
@@ -277,6 +279,34 @@ static void shortlist_agrees_with_the_reference(void **state)
             }
             arena_close(&arena);
         }
+}
+
+static void shortlist_weighs_rows(void **state)
+{
+    (void)state;
+    static const float scores[] = {0.6f, 0.3f, 0.1f, 0.1f, 0.3f, 0.6f}, even[] = {1, 1}, first[] = {1, 0.25f}, last[] = {0, 1};
+    static const float *const weights[] = {even, first, last};
+    static const uint8_t best[3][3] = {{1, 0, 0}, {1, 0, 0}, {0, 0, 1}}, two[3][3] = {{1, 0, 1}, {1, 1, 0}, {0, 1, 1}};
+    struct arena arena;
+    arena_open(&arena);
+    struct route_shortlist_args args = {.score = arena_take(&arena, sizeof scores), .mask = arena_take(&arena, 3),
+                                        .weight = arena_take(&arena, sizeof even), .rows = 2, .experts = 3};
+    memcpy(at(args.score), scores, sizeof scores);
+    for (int i = 0; i < 3; i++) {
+        memcpy(at(args.weight), weights[i], sizeof even);
+        for (args.budget = 1; args.budget <= 2; args.budget++) {
+            const uint8_t *expected = args.budget == 1 ? best[i] : two[i];
+            struct queue queue = queue_of_ref(&arena);
+            ref_ops.route_shortlist(&queue, &args);
+            assert_memory_equal(at(args.mask), expected, 3);
+            FOR_EACH_ISA(isa) {
+                queue = queue_of(1);
+                isa->ops.route_shortlist(&queue, &args);
+                assert_memory_equal(at(args.mask), expected, 3);
+            }
+        }
+    }
+    arena_close(&arena);
 }
 
 static void shortlist_breaks_ties_by_number(void **state)
@@ -314,6 +344,7 @@ int main(void)
         cmocka_unit_test(not_a_number_still_names_experts),
         cmocka_unit_test(scores_agree_with_the_reference),
         cmocka_unit_test(shortlist_agrees_with_the_reference),
+        cmocka_unit_test(shortlist_weighs_rows),
         cmocka_unit_test(shortlist_breaks_ties_by_number),
     };
     return cmocka_run_group_tests(tests, teams_open, teams_close);

@@ -312,14 +312,14 @@ static const char *moe_file(uint64_t *seed, struct hparams *shape)
     }
 }
 
-static void forward_tree(struct rig *rig, const struct random_tree *tree, const struct expert_plan *plan, float *got,
-                         struct forward *out)
+static void forward_tree(struct rig *rig, const struct random_tree *tree, const struct expert_plan *plan,
+                         const float *row_weight, bool measured, float *got, struct forward *out)
 {
     struct sequence *sequence = NULL;
     must(sequence_open(&sequence, rig->engine, 40, &rig->err), &rig->err);
     prompt(rig, sequence, (int32_t[]){3, 1, 4, 1, 5}, 5);
     struct batch batch = {.rows = NODES, .token = tree->token, .parent = tree->parent, .logit_rows = NODES, .plan = plan,
-                          .want_scores = true};
+                          .row_weight = row_weight, .want_scores = true, .want_reconstruction = measured};
     must(engine_forward(rig->engine, sequence, &batch, out, &rig->err), &rig->err);
     memcpy(got, out->logits, NODES * (size_t)out->vocab * sizeof *got);
     sequence_close(&sequence);
@@ -328,6 +328,7 @@ static void forward_tree(struct rig *rig, const struct random_tree *tree, const 
 static void budgets_bound_what_is_loaded(void **state)
 {
     uint64_t seed = 100;
+    int by_path = 0;
     (void)state;
     for (int round = 0; round < 4; round++, seed++) {
         struct hparams shape;
@@ -337,36 +338,120 @@ static void budgets_bound_what_is_loaded(void **state)
         struct random_tree tree = random_tree(&chance, shape.vocab);
         size_t floats = NODES * (size_t)shape.vocab;
         float *free_run = calloc(floats, sizeof *free_run), *planned = calloc(floats, sizeof *planned);
+        float *again = calloc(floats, sizeof *again);
         int32_t *order = calloc((size_t)(moe * experts), sizeof *order), budget[LAYERS_MAX];
         struct rig rig;
         struct forward out;
+        float even[NODES], odd[NODES];
+        for (int i = 0; i < NODES; i++) {
+            even[i] = 1;
+            odd[i] = i == 7 ? 1 : 0.001f;
+        }
         for (int i = 0; i < moe * experts; i++)
             order[i] = (i % experts + i / experts) % experts;       /* another rotation of 0, 1, 2, ... each layer */
         rig_open(&rig, path, round % 2 ? "ref" : "host", NULL, 1, 64);
-        forward_tree(&rig, &tree, NULL, free_run, &out);
-        for (int ranking = 0; ranking < 2; ranking++)
+        forward_tree(&rig, &tree, NULL, NULL, false, free_run, &out);
+        for (int ranking = PLAN_STATIC; ranking <= PLAN_ORACLE; ranking++)
             for (int mode = 0; mode < 2; mode++)
                 for (int b = 1; b <= experts; b++) {
-                    struct expert_plan plan = {ranking ? PLAN_ROUTER : PLAN_STATIC, (enum budget_mode)mode, moe, experts,
-                                               budget, order};
+                    struct expert_plan plan = {(enum plan_ranking)ranking, (enum budget_mode)mode, moe, experts, budget, order};
+                    /* A sparsemixer's weights depend on the experts that it does not choose, too. */
+                    bool all_kept = mode == BUDGET_TRUNCATE || shape.router.kind != ROUTER_SPARSEMIXER;
                     for (int n = 0; n < moe; n++)
                         budget[n] = b;
-                    forward_tree(&rig, &tree, &plan, planned, &out);
-                    for (int n = 0; n < moe; n++)
+                    forward_tree(&rig, &tree, &plan, odd, false, planned, &out);
+                    for (int n = 0; n < moe; n++) {
                         assert_true(out.distinct_loaded[n] <= b);
-                    for (int i = 0; !ranking && i < NODES * moe * out.top_k; i++) {
+                        all_kept &= ranking == PLAN_ORACLE && out.distinct_wanted[n] <= b;
+                    }
+                    for (int i = 0; ranking == PLAN_STATIC && i < NODES * moe * out.top_k; i++) {
                         int place = out.expert[i] < 0 ? 0 : (out.expert[i] - i / out.top_k % moe + experts) % experts;
                         assert_true(place < b);
                     }
-                    if (b == experts)
+                    if (b == experts || all_kept)
                         assert_memory_equal(planned, free_run, floats * sizeof *planned);
                     else if (b == 1)
                         assert_memory_not_equal(planned, free_run, floats * sizeof *planned);
+                    forward_tree(&rig, &tree, &plan, odd, true, again, &out);           /* measuring changes nothing */
+                    assert_memory_equal(again, planned, floats * sizeof *planned);
+                    for (int n = 0; n < moe; n++)
+                        assert_true(b == experts || all_kept ? out.reconstruction[n] == 0 : out.reconstruction[n] >= 0);
+                    if (ranking != PLAN_ROUTER)
+                        continue;
+                    plan.ranking = PLAN_PATH;
+                    forward_tree(&rig, &tree, &plan, even, false, again, &out);         /* rows that count alike */
+                    assert_memory_equal(again, planned, floats * sizeof *planned);
+                    forward_tree(&rig, &tree, &plan, odd, false, again, &out);
+                    by_path += memcmp(again, planned, floats * sizeof *planned) != 0;
                 }
         rig_close(&rig);
         free(free_run);
         free(planned);
+        free(again);
         free(order);
+        unlink(path);
+    }
+    assert_in_range(by_path, 4, 1000);
+}
+
+/* The residual stream behind the last layer, which has experts, for one token behind a prompt; the others are left alone. */
+static double last_hidden(struct rig *rig, const struct expert_plan *plan, double *hidden)
+{
+    struct sequence *sequence = NULL;
+    struct forward out;
+    must(sequence_open(&sequence, rig->engine, 8, &rig->err), &rig->err);
+    prompt(rig, sequence, (int32_t[]){3, 1, 4, 1, 5}, 5);
+    struct batch batch = {.rows = 1, .token = (int32_t[]){9}, .logit_rows = 1, .plan = plan, .want_hidden = true,
+                          .want_reconstruction = true};
+    must(engine_forward(rig->engine, sequence, &batch, &out, &rig->err), &rig->err);
+    for (int i = 0; i < out.hidden_size; i++)
+        hidden[i] = (double)out.hidden[(out.layers - 1) * out.hidden_size + i];
+    sequence_close(&sequence);
+    return (double)out.reconstruction[out.moe_layers - 1];
+}
+
+static double square_distance(const double *a, const double *b, int n)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += (a[i] - b[i]) * (a[i] - b[i]);
+    return sum;
+}
+
+static void reconstruction_is_what_the_residual_stream_misses(void **state)
+{
+    uint64_t seed = 300;
+    (void)state;
+    for (int round = 0; round < 6; round++, seed++) {
+        struct hparams shape;
+        const char *path = moe_file(&seed, &shape);
+        int moe = hparams_moe_layers(&shape), experts = shape.router.experts, none = 0;
+        double whole[128], nothing[128], part[128];
+        int32_t order[LAYERS_MAX * 12], budget[LAYERS_MAX];
+        struct expert_plan plan = {PLAN_STATIC, BUDGET_TRUNCATE, moe, experts, budget, order};
+        struct rig rig;
+        rig_open(&rig, path, round % 2 ? "ref" : "host", NULL, 1, 64);
+        for (int n = 0; n < moe; n++)
+            budget[n] = n < moe - 1 ? experts : 1;
+        assert_true(last_hidden(&rig, NULL, whole) == 0);
+        for (int first = 0; first < experts; first++) {             /* one that the token does not want adds nothing */
+            for (int i = 0; i < moe * experts; i++)
+                order[i] = (i + first) % experts;
+            double error = last_hidden(&rig, &plan, nothing);
+            none = fabs(error - 1) < 1e-6 ? first : none;
+        }
+        for (int i = 0; i < moe * experts; i++)
+            order[i] = (i + none) % experts;
+        assert_float_equal(last_hidden(&rig, &plan, nothing), 1, 1e-6);
+        int between = 0;
+        for (budget[moe - 1] = 1; budget[moe - 1] < experts; budget[moe - 1]++) {
+            double error = last_hidden(&rig, &plan, part);
+            double want = square_distance(part, whole, shape.hidden) / square_distance(nothing, whole, shape.hidden);
+            assert_float_equal(error, want, 1e-3 * (1 + want));
+            between += error > 0.01 && error < 0.99;
+        }
+        assert_true(between > 0);
+        rig_close(&rig);
         unlink(path);
     }
 }
@@ -424,13 +509,13 @@ static void any_source_of_experts_gives_the_same(void **state)
         struct forward out;
         int loaded = 0;
         rig_open(&rig, path, i ? "ref" : "host", NULL, 1, 64);
-        forward_tree(&rig, &tree, NULL, fixed, &out);
+        forward_tree(&rig, &tree, NULL, NULL, false, fixed, &out);
         struct fetching fetching = {.base = {&class}, .model = rig.model, .device = rig.device};
         must(device_alloc(rig.device, 64 * sizeof(uint64_t), &fetching.table, &rig.err), &rig.err);
         engine_close(&rig.engine);
         must(engine_open(&rig.engine, &(struct engine_setup){rig.model, rig.device, &fetching.base, 64, 64, 0}, &rig.err),
              &rig.err);
-        forward_tree(&rig, &tree, NULL, fetched, &out);
+        forward_tree(&rig, &tree, NULL, NULL, false, fetched, &out);
         for (int n = 0; n < out.moe_layers; n++)
             loaded += out.distinct_loaded[n];
         assert_true(fetching.acquired >= loaded && loaded > 0);
@@ -452,7 +537,7 @@ static float *tree_logits(const char *path, const char *device, const struct hpa
     struct rig rig;
     struct forward out;
     rig_open(&rig, path, device, NULL, 1, 64);
-    forward_tree(&rig, &tree, NULL, got, &out);
+    forward_tree(&rig, &tree, NULL, NULL, false, got, &out);
     rig_close(&rig);
     return got;
 }
@@ -546,6 +631,7 @@ int main(void)
         cmocka_unit_test(commit_refuses_what_is_no_path),
         cmocka_unit_test(bad_batches_are_refused_and_change_nothing),
         cmocka_unit_test(budgets_bound_what_is_loaded),
+        cmocka_unit_test(reconstruction_is_what_the_residual_stream_misses),
         cmocka_unit_test(any_source_of_experts_gives_the_same),
         cmocka_unit_test(host_agrees_with_ref),
         cmocka_unit_test(last_parts_have_formats_of_their_own),
