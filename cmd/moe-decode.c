@@ -192,8 +192,7 @@ static void tell_notes(const struct run *run, const struct text *note)
 static int open_model(struct run *run, struct err *err)
 {
     const struct decode_args *args = run->args;
-    const struct budget_options options_of_budget = {args->settings.budget, args->settings.rank, args->settings.budget_mode,
-                                                     args->force};
+    const struct budget_options options_of_budget = budget_options_of(&args->settings, args->force);
     struct stream_model model;
     struct text note = {0};
     int rows;
@@ -210,7 +209,7 @@ static int open_model(struct run *run, struct err *err)
     if (run->departure && isatty(STDERR_FILENO))
         console_note(run->console, "%s: %s", run->departure, run->why.data);
     const struct decoder_setup setup = {.engine = run->session->engine, .tokenizer = run->session->tokenizer,
-                                        .settings = &args->settings, .plan = run->budget ? &run->budget->plan : NULL};
+                                        .settings = &args->settings, .budget = run->budget};
     return decoder_open(&run->decoder, &setup, err);
 }
 

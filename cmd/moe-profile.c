@@ -79,8 +79,7 @@ static int open_writer(struct writer **out, const struct session *session, const
 static int open_budget(struct budget **out, const struct session *session, const struct profile_args *args,
                        const struct console *console, struct err *err)
 {
-    struct budget_options options = { .budget = args->settings.budget, .rank = args->settings.rank,
-                                      .mode = args->settings.budget_mode, .force = args->force };
+    struct budget_options options = budget_options_of(&args->settings, args->force);
     struct stream_model model;
     struct text note = {0};
     session_stream_model(session, &model);
@@ -118,7 +117,7 @@ static int run(const void *arguments, const struct console *console, struct err 
         session_open_prompts(&prompts, session, &args->prompts, &args->inputs, err))
         goto done;
     setup.session = session;
-    setup.plan = budget ? &budget->plan : NULL;
+    setup.budget = budget;
     if (!table && open_writer(&writer, session, budget, args, console, path, err))
         goto done;
     setup.writer = writer;

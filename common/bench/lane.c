@@ -125,12 +125,11 @@ static int open_parts(struct lane *lane, const struct suite *suite, int setting,
         return -1;
     if (limit && (lane->settings.max_tokens < 0 || lane->settings.max_tokens > limit))
         lane->settings.max_tokens = limit;
-    const struct budget_options budget = {.budget = lane->settings.budget, .rank = lane->settings.rank,
-                                          .mode = lane->settings.budget_mode, .force = force};
+    const struct budget_options budget = budget_options_of(&lane->settings, force);
     if (budget_open(&lane->budget, &budget, &model, note, err))
         return -1;
     const struct decoder_setup decoder = {.engine = session->engine, .tokenizer = session->tokenizer,
-                                          .settings = &lane->settings, .plan = lane->budget ? &lane->budget->plan : NULL};
+                                          .settings = &lane->settings, .budget = lane->budget};
     return decoder_open(&lane->decoder, &decoder, err);
 }
 

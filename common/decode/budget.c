@@ -39,8 +39,29 @@ static int recommended(int32_t *size, const struct ranking *ranking, const struc
     return 0;
 }
 
+static int set_phases(struct budget *budget, const char *phase, struct err *err)
+{
+    static const struct { const char *name; bool decodes, verifies, drafts; } phases[] = {
+        {"decode", true, true, false}, {"verify", false, true, false}, {"draft", false, false, true},
+        {"decode,draft", true, true, true}, {"verify,draft", false, true, true}};
+    for (size_t i = 0; i < sizeof phases / sizeof *phases; i++)
+        if (!strcmp(phase ? phase : "decode", phases[i].name)) {
+            budget->decodes = phases[i].decodes;
+            budget->verifies = phases[i].verifies;
+            budget->drafts = phases[i].drafts;
+            if (budget->drafts && budget->plan.ranking == PLAN_PATH)
+                return err_set(err, ERR_INPUT, "a ranking by path knows only the forward that verifies; draft by router, "
+                                               "oracle or a rank stream");
+            return 0;
+        }
+    return err_set(err, ERR_INPUT, "'%s' is none; there are decode, verify, draft, \"decode,draft\" and \"verify,draft\"",
+                   phase);
+}
+
 static void set_label(struct budget *budget, const struct ranking *ranking)
 {
+    static const char *const rankings[] = {[PLAN_STATIC] = "static by ", [PLAN_ROUTER] = "router", [PLAN_PATH] = "path",
+                                           [PLAN_ORACLE] = "oracle"};
     const struct expert_plan *plan = &budget->plan;
     int least = plan->budget[0], most = plan->budget[0];
     for (int layer = 1; layer < plan->moe_layers; layer++) {
@@ -52,30 +73,37 @@ static void set_label(struct budget *budget, const struct ranking *ranking)
         snprintf(range, sizeof range, "%d", least);
     else
         snprintf(range, sizeof range, "%d to %d", least, most);
-    budget->lossless = least == plan->experts;
-    snprintf(budget->label, sizeof budget->label, "budget %s of %d, %s%s, %s", range, plan->experts,
-             ranking ? "static by " : "router", ranking ? ranking->method : "",
-             plan->mode == BUDGET_TRUNCATE ? "truncate" : "substitute");
+    budget->lossless = least == plan->experts || !budget->verifies;
+    snprintf(budget->label, sizeof budget->label, "budget %s of %d, %s%s, %s%s", range, plan->experts, rankings[plan->ranking],
+             ranking ? ranking->method : "", plan->mode == BUDGET_TRUNCATE ? "truncate" : "substitute",
+             budget->decodes ? "" : ", with drafts only");
+}
+
+static enum plan_ranking plan_ranking(const char *rank)
+{
+    return !rank || !strcmp(rank, "router") ? PLAN_ROUTER : !strcmp(rank, "path") ? PLAN_PATH
+         : !strcmp(rank, "oracle") ? PLAN_ORACLE : PLAN_STATIC;
 }
 
 int budget_open(struct budget **out, const struct budget_options *options, const struct stream_model *model,
                 struct text *note, struct err *err)
 {
     if (!options->budget) {
-        if (options->rank)
-            return err_set(err, ERR_INPUT, "--rank: says which experts to keep, but not how many; add --budget B");
+        if (options->rank || options->phase)
+            return err_set(err, ERR_INPUT, "--%s: says which experts to keep, but not how many; add --budget B",
+                           options->rank ? "rank" : "budget-phase");
         *out = NULL;
         return 0;
     }
     if (model->moe_layers < 1 || model->experts < 1)
         return err_set(err, ERR_INPUT, "--budget: the model has no experts; leave the option out");
-    bool fixed = options->rank && strcmp(options->rank, "router");
+    enum plan_ranking by = plan_ranking(options->rank);
     struct budget *budget = mem_alloc(1, sizeof *budget, err);
     struct ranking *ranking = NULL;
     int rc = -1;
     if (!budget || !(budget->size = mem_alloc((size_t)model->moe_layers, sizeof *budget->size, err)))
         goto done;
-    if (fixed && read_ranking(&ranking, budget, options, model, note, err))
+    if (by == PLAN_STATIC && read_ranking(&ranking, budget, options, model, note, err))
         goto done;
     bool asked = !strcmp(options->budget, "rank");
     if (asked ? recommended(budget->size, ranking, options, err)
@@ -87,10 +115,13 @@ int budget_open(struct budget **out, const struct budget_options *options, const
         budget->order = ranking->order;
         ranking->order = NULL;
     }
-    budget->plan = (struct expert_plan){ .ranking = ranking ? PLAN_STATIC : PLAN_ROUTER,
-                                         .mode = (enum budget_mode)options->mode,
+    budget->plan = (struct expert_plan){ .ranking = by, .mode = (enum budget_mode)options->mode,
                                          .moe_layers = model->moe_layers, .experts = model->experts, .budget = budget->size,
                                          .order = budget->order };
+    if (set_phases(budget, options->phase, err)) {
+        err_at(err, "--budget-phase");
+        goto done;
+    }
     set_label(budget, ranking);
     *out = budget;
     budget = NULL;

@@ -4,7 +4,9 @@
 
 #include "common/base/clock.h"
 #include "common/base/mem.h"
+#include "common/decode/divergence.h"
 #include "common/decode/ending.h"
+#include "common/decode/reach.h"
 #include "common/draft/drafter.h"
 #include "common/policy/shape.h"
 #include "common/sample/sampler.h"
@@ -26,6 +28,9 @@ struct decoder {
     int drafted;                        /* nodes in this iteration, also those that were dropped again */
     bool draws;                         /* the drafter draws its tokens, and does not just know them */
     struct overlap overlap;
+    struct divergence *divergence;      /* NULL: not asked for */
+    struct reach reach;
+    float row_weight[ROWS_MAX];         /* by reach, for a budget that ranks by path */
     struct ending ending;
     size_t text_given;                  /* bytes of the text that the sink has */
     int prompt_tokens, vocab;
@@ -66,13 +71,21 @@ int decode_departure(const struct decode_settings *settings, const struct budget
     return rc;
 }
 
+static bool ranks_by_path(const struct decoder *decoder)
+{
+    return decoder->setup.budget && decoder->setup.budget->plan.ranking == PLAN_PATH;
+}
+
 /* How a drafter should pick children. A tree that is cut for what was drawn cannot say what its tokens were drawn from. */
 static void choose_drafting(const struct decoder *decoder, struct drafter_setup *setup)
 {
     const struct acceptance_class *rule = decoder->acceptance->class;
+    const struct budget *budget = decoder->setup.budget;
     bool whole = !decoder->shape->class->trims;
     setup->choice = rule == &acceptance_coupled || (rule->wants_proposals && whole) ? DRAFT_COUPLED : DRAFT_BEST;
     setup->proposals = whole && (rule->wants_proposals || decoder->setup.settings->overlap);
+    setup->probabilities = !whole || ranks_by_path(decoder);
+    setup->plan = budget && budget->drafts ? &budget->plan : NULL;
 }
 
 static int open_drafting(struct decoder *decoder, const struct sample_filter *filter, struct err *err)
@@ -89,10 +102,12 @@ static int open_drafting(struct decoder *decoder, const struct sample_filter *fi
         return err_at(err, "--accept");
     struct drafter_setup drafting = {
         .vocab = decoder->vocab, .positions = engine_max_positions(decoder->setup.engine), .target = decoder->setup.engine,
-        .probabilities = decoder->shape->class->trims, .filter = *filter};
+        .filter = *filter};
     choose_drafting(decoder, &drafting);
     if (drafter_open(&decoder->drafter, settings->draft ? settings->draft : "none", &drafting, err))
         return err_at(err, "--draft");
+    if (!decoder->drafter && drafting.plan)
+        return err_set(err, ERR_INPUT, "--budget-phase: there is nothing to draft with; add --draft model:file=FILE");
     decoder->draws = decoder->drafter && decoder->drafter->class->draws && drafting.choice == DRAFT_COUPLED &&
         filter->temperature > 0;
     const struct policy_setup policy = {decoder->drafter ? 1 : 0, settings->draft_length, DRAFT_LENGTH_MAX, decoder->shape};
@@ -113,6 +128,11 @@ static int open_parts(struct decoder *decoder, struct err *err)
         draft_tree_init(&decoder->tree, decoder->shape->room, err) ||
         (settings->overlap && overlap_init(&decoder->overlap, &filter, decoder->vocab, decoder->shape->nodes, err)))
         return -1;
+    if (settings->reference && divergence_open(&decoder->divergence, settings->reference, decoder->setup.engine,
+                                               1 + decoder->shape->nodes, err))
+        return err_at(err, "--reference");
+    if (settings->reconstruction && (!decoder->setup.budget || !decoder->setup.budget->verifies))
+        return err_set(err, ERR_INPUT, "--reconstruction: there is no budget whose error could be measured; add --budget B");
     decoder->leaf = mem_alloc((size_t)decoder->shape->room + 1, sizeof *decoder->leaf, err);
     return decoder->leaf ? 0 : -1;
 }
@@ -149,6 +169,7 @@ void decoder_close(struct decoder **decoder)
     shape_close(&d->shape);
     acceptance_close(&d->acceptance);
     overlap_free(&d->overlap);
+    divergence_close(&d->divergence);
     draft_tree_free(&d->tree);
     mem_free(&d->leaf);
     ending_free(&d->ending);
@@ -250,7 +271,10 @@ static int read_prompt(struct decoder *decoder, const struct decode_prompt *prom
     ending_begin(&decoder->ending, limit);
     if (decoder->policy->class->begin)
         decoder->policy->class->begin(decoder->policy);
+    reach_begin(&decoder->reach, setup->settings->temperature <= 0);
     if (mem_grow(&decoder->text, &decoder->text_room, (size_t)prompt->tokens, sizeof *decoder->text, err) ||
+        (decoder->divergence &&
+         divergence_begin(decoder->divergence, prompt->token, prompt->tokens, prompt->tokens + limit, err)) ||
         sampler_begin(decoder->sampler, prompt->token, prompt->tokens, prompt->sample, err) ||
         (decoder->drafter && begin_draft(decoder, prompt, limit, err)) ||
         prepare_sequence(decoder, prompt->tokens + limit, err) ||
@@ -322,9 +346,14 @@ static int verify(struct decoder *decoder, struct forward *forward, struct err *
 {
     const struct decoder_setup *setup = &decoder->setup;
     const struct draft_tree *tree = &decoder->tree;
+    const struct budget *budget = setup->budget;
+    bool limited = budget && (tree->nodes ? budget->verifies : budget->decodes);
     struct batch batch = {.rows = 1 + tree->nodes, .token = decoder->token, .parent = decoder->parent,
-                          .logit_rows = 1 + tree->nodes, .plan = setup->plan,
+                          .logit_rows = 1 + tree->nodes, .plan = limited ? &budget->plan : NULL,
+                          .row_weight = decoder->row_weight, .want_reconstruction = setup->settings->reconstruction,
                           .want_scores = setup->want_scores, .want_hidden = setup->want_hidden};
+    if (limited && ranks_by_path(decoder))
+        reach_weights(&decoder->reach, tree, decoder->row_weight);
     decoder->token[0] = decoder->text[decoder->length - 1];
     decoder->parent[0] = -1;
     for (int node = 0; node < tree->nodes; node++) {
@@ -355,6 +384,25 @@ static int accept(struct decoder *decoder, const struct forward *forward, struct
     return sequence_commit(decoder->sequence, path, 1 + accepted, err) ? -1 : accepted;
 }
 
+/* Sets the emitted tokens against the reference. The clock stands still meanwhile. */
+static int diverge(struct decoder *decoder, struct decode_iteration *iteration, struct err *err)
+{
+    const struct forward *forward = iteration->forward;
+    const float *logits[ROWS_MAX];
+    int32_t token[ROWS_MAX];
+    double start = clock_seconds();
+    for (int i = 0; i < iteration->n_emitted; i++) {
+        int32_t row = decoder->path[i];
+        token[i] = decoder->token[row];
+        logits[i] = forward->logits + (size_t)row * (size_t)forward->vocab;
+    }
+    if (divergence_measure(decoder->divergence, token, logits, iteration->n_emitted, &iteration->divergence, &iteration->flips,
+                           err))
+        return err_at(err, "--reference");
+    decoder->began += clock_seconds() - start;
+    return 0;
+}
+
 static void observe(struct decoder *decoder, const struct decode_iteration *iteration)
 {
     const struct forward *forward = iteration->forward;
@@ -375,7 +423,7 @@ static int iterate(struct decoder *decoder, const struct decode_sink *sink, stru
     struct forward forward;
     struct decode_iteration iteration = {
         .number = result->iterations, .position = decoder->length - 1, .tree = &decoder->tree, .token = decoder->token,
-        .parent = decoder->parent, .kept = decoder->kept, .emitted = decoder->emitted, .forward = &forward};
+        .parent = decoder->parent, .kept = decoder->kept, .emitted = decoder->emitted, .flips = -1, .forward = &forward};
     double start = clock_seconds(), drafted, verified, accepted, end;
 
     if (draft(decoder, err))
@@ -395,6 +443,7 @@ static int iterate(struct decoder *decoder, const struct decode_sink *sink, stru
         return -1;
     if (decoder->setup.settings->overlap)
         iteration.overlap = overlap_measure(&decoder->overlap, &decoder->tree, decoder->kept, decoder->draws, forward.logits);
+    reach_observe(&decoder->reach, &decoder->tree, decoder->kept);
     end = clock_seconds();
 
     iteration.rows = 1 + decoder->tree.nodes;
@@ -405,6 +454,8 @@ static int iterate(struct decoder *decoder, const struct decode_sink *sink, stru
     iteration.verify_s = verified - drafted;
     iteration.accept_s = accepted - verified;
     iteration.other_s = end - accepted;
+    if (decoder->divergence && diverge(decoder, &iteration, err))
+        return -1;
     observe(decoder, &iteration);
     result->iterations++;
     result->drafts += decoder->tree.nodes > 0;

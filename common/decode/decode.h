@@ -32,7 +32,7 @@ struct decoder_setup {
     struct engine *engine;                      /* these stay open as long as the decoder */
     const struct tokenizer *tokenizer;          /* NULL: ids only */
     const struct decode_settings *settings;
-    const struct expert_plan *plan;             /* NULL: no budget */
+    const struct budget *budget;                /* NULL: none */
     bool want_scores, want_hidden;              /* of all rows, for the sink */
     bool want_prompt_logits;                    /* of all rows of the prompt; iterations have all logits anyway */
 };
@@ -52,6 +52,8 @@ struct decode_iteration {
     const int32_t *emitted;             /* [n_emitted] behind the root; one more than accepted unless cut */
     int n_emitted;
     const float *overlap;               /* [rows] as verify/overlap.h says; NULL: not asked for */
+    const float *divergence;            /* [n_emitted] as divergence.h says; NULL: not asked for */
+    int flips;                          /* emitted tokens where the reference's likeliest token is another; -1: not asked for */
     double end_s;                       /* since the prompt began, to the end of the iteration */
     double draft_s, verify_s, accept_s, other_s;
     const struct forward *forward;      /* with the logits of all rows */

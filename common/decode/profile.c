@@ -105,7 +105,7 @@ int profile_open(struct profile **out, const struct profile_setup *setup, struct
     if (!profile)
         return -1;
     const struct decoder_setup decoding = { .engine = setup->session->engine, .tokenizer = setup->session->tokenizer,
-                                            .settings = setup->settings, .plan = setup->plan,
+                                            .settings = setup->settings, .budget = setup->budget,
                                             .want_scores = model.moe_layers > 0,
                                             .want_hidden = setup->hidden, .want_prompt_logits = setup->logits };
     profile->setup = *setup;

@@ -20,7 +20,7 @@
 struct profile_setup {
     const struct session *session;
     const struct decode_settings *settings;     /* max_tokens 0: prompts alone */
-    const struct expert_plan *plan;             /* NULL: none */
+    const struct budget *budget;                /* NULL: none */
     struct writer *writer;                      /* of a route stream; NULL: only count */
     bool probs, logits, hidden;                 /* record these, too */
     int shard, shards;                          /* takes the prompts number shard, shard + shards, ..., from 1; 1, 1: all */

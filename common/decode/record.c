@@ -42,7 +42,8 @@ int decode_record_iteration(struct decode_recorder *recorder, const struct decod
         .accept_us = microseconds(iteration->accept_s), .other_us = microseconds(iteration->other_s), .bytes = forward->bytes,
         .draft_bytes = iteration->draft_bytes ? iteration->draft_bytes : -1,
         .overlap = iteration->overlap, .node_tokens = iteration->token, .node_parents = iteration->parent,
-        .tokens = iteration->emitted, .policy = iteration->policy};
+        .tokens = iteration->emitted, .divergence = iteration->divergence, .flips = iteration->flips,
+        .reconstruction = forward->reconstruction, .policy = iteration->policy};
     for (int layer = 0; layer < forward->moe_layers; layer++) {
         iter.experts_wanted += forward->distinct_wanted[layer];
         iter.experts_loaded += forward->distinct_loaded[layer];

@@ -30,7 +30,9 @@ struct decode_settings {
     const char *policy;         /* NULL: not given */
     const char *accept;         /* NULL: coupled */
     bool overlap;               /* measure how much of each draft any rule could have kept */
-    const char *budget, *rank;  /* see budget.h; NULL: not given */
+    const char *reference;      /* measure how far the answer is from this model's (divergence.h); NULL: do not */
+    bool reconstruction;        /* measure the error that a budget makes in each layer */
+    const char *budget, *rank, *budget_phase;   /* see budget.h; NULL: not given */
     int budget_mode;            /* enum budget_mode */
 };
 
@@ -42,6 +44,9 @@ extern const char *const budget_mode_words[];
     OPT_COUNT('n', "max-tokens", args, settings.max_tokens, 0, 1 << 24, \
               "make at most N new tokens a prompt; its own max_tokens, or 256, if not given"), \
     OPT_FLAG(0, "overlap", args, settings.overlap, "record how likely any rule could keep each drafted token tried"), \
+    OPT_STRING(0, "reference", args, settings.reference, "self|FILE", \
+               "record how far each token is from that of model FILE, or of this one without budget"), \
+    OPT_FLAG(0, "reconstruction", args, settings.reconstruction, "record the error of a budget in each layer's experts"), \
     DECODE_OPTIONS_BUT_LENGTH(args, settings)
 
 /* For a command whose -n means something else when it is not given. */
@@ -63,7 +68,10 @@ extern const char *const budget_mode_words[];
                "keep of a draft what this rule says"), \
     OPT_STRING('B', "budget", args, settings.budget, "B,...", \
                "let a forward load at most B experts a layer; `rank': as many as the ranking says"), \
-    OPT_INPUT(0, "rank", args, settings.rank, "keep the experts that the rank stream FILE puts first, or `router'"), \
+    OPT_INPUT(0, "rank", args, settings.rank, \
+              "keep the experts that the rank stream FILE puts first, or by `router', `path' or `oracle'"), \
+    OPT_STRING(0, "budget-phase", args, settings.budget_phase, "decode|verify|draft|decode,draft|verify,draft", \
+               "hold the budget in these forwards; decode if not given"), \
     OPT_CHOICE(0, "budget-mode", args, settings.budget_mode, budget_mode_words, "what becomes of an expert not kept")
 
 /* Reads a map of option names and values, {"draft": "ngram", "draft-length": 8, "ignore-eos": true, "stop": ["a", "b"]},

@@ -31,7 +31,14 @@ int drafter_open(struct drafter **out, const char *text, const struct drafter_se
     if (spec_parse(&spec, text, err))
         goto done;
     if (strcmp(spec_kind(spec), "none") != 0) {
-        if (find_class(&class, spec_kind(spec), err) || class->open(&drafter, spec, setup, err))
+        if (find_class(&class, spec_kind(spec), err))
+            goto done;
+        if (setup->plan && !class->plans) {
+            err_set(err, ERR_INPUT, "%s: a budget for drafting, but this drafter has no experts; leave --budget-phase draft "
+                    "out", class->name);
+            goto done;
+        }
+        if (class->open(&drafter, spec, setup, err))
             goto done;
         drafter->class = class;
         drafter->number = setup->number;

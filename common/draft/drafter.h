@@ -22,6 +22,7 @@
 #include "kernels/plain/sample.h"
 
 struct engine;
+struct expert_plan;
 
 enum draft_choice { DRAFT_COUPLED, DRAFT_BEST };
 
@@ -30,6 +31,7 @@ struct drafter_setup {
     int positions;                      /* longest text */
     int number;                         /* its place among the drafters in use: what it writes into tree->drafter */
     const struct engine *target;        /* whose device a drafter with a model of its own shares; open as long as the drafter */
+    const struct expert_plan *plan;     /* for forwards of the drafter's own; NULL: none */
     enum draft_choice choice;
     bool proposals;                     /* of DRAFT_COUPLED: the distributions that children were drawn from are wanted */
     bool probabilities;                 /* are looked at; a drafter that can give them only with effort may leave them NaN */
@@ -50,6 +52,7 @@ struct draft_text {
 struct drafter_class {
     const char *name, *summary;
     const char *settings;               /* what may stand behind the colon: "n=N,min=N"; NULL: nothing */
+    bool plans;                         /* follows setup.plan; else there must be none */
     bool draws;                         /* under DRAFT_COUPLED children are drawn; else they are what they are, noise or not */
     int (*open)(struct drafter **out, struct spec *spec, const struct drafter_setup *setup, struct err *err);
     /* Gives each leaf up to leaf->siblings children, best first, and goes on below each of these with one child a node down

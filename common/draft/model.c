@@ -10,8 +10,7 @@
 #include "common/draft/drafter.h"
 
 #include "common/base/mem.h"
-#include "common/engine/engine.h"
-#include "common/store/expert_source.h"
+#include "common/engine/companion.h"
 #include "kernels/plain/propose.h"
 
 #include <string.h>
@@ -30,9 +29,8 @@ struct row {
 struct model_drafter {
     struct drafter base;
     struct drafter_setup setup;
-    struct model *model;
-    struct expert_source *experts;      /* NULL: a dense model */
-    struct engine *engine;
+    struct companion *companion;
+    struct engine *engine;              /* the companion's */
     struct sequence *sequence;          /* NULL before the first text */
     int vocab;                          /* of target and draft the smaller */
     struct draft_text text;
@@ -57,9 +55,7 @@ static void model_free_drafter(struct drafter *drafter)
     for (int row = 0; row < ROWS_MAX; row++)
         mem_free(&mine->proposal[row]);
     sequence_close(&mine->sequence);
-    engine_close(&mine->engine);
-    expert_source_close(&mine->experts);
-    model_close(&mine->model);
+    companion_close(&mine->companion);
     mem_free(&mine->token);
     mem_free(&mine->row);
     mem_free(&mine->root);
@@ -68,30 +64,15 @@ static void model_free_drafter(struct drafter *drafter)
     mem_free(&mine);
 }
 
-static int check_tokenizer(const struct model *draft, const struct model *target, struct err *err)
+/* A budget of the draft model's own experts. */
+static int check_plan(const struct expert_plan *plan, const struct engine *engine, const char *file, struct err *err)
 {
-    const struct model_identity *mine = model_identity(draft), *its = model_identity(target);
-    static const struct sha256 none;
-    if (memcmp(&mine->tokenizer, &its->tokenizer, sizeof none) != 0)
-        return err_set(err, ERR_INPUT, "%s: its tokenizer is not that of %s; draft with a model that has the same",
-                       model_path(draft), model_path(target));
-    if (memcmp(&mine->tokenizer, &none, sizeof none) == 0 && mine->vocab != its->vocab)
-        return err_set(err, ERR_INPUT, "%s: its vocabulary has %d tokens, that of %s %d, and neither has a tokenizer; "
-                       "draft with a model that has the same", model_path(draft), mine->vocab, model_path(target), its->vocab);
+    const struct hparams *shape = engine_hparams(engine);
+    int layers = hparams_moe_layers(shape);
+    if (plan && (plan->moe_layers != layers || plan->experts != shape->router.experts))
+        return err_set(err, ERR_INPUT, "%s: the budget is for %d layers of %d experts, this draft model has %d of %d; leave "
+                       "--budget-phase draft out", file, plan->moe_layers, plan->experts, layers, shape->router.experts);
     return 0;
-}
-
-static int open_engine(struct model_drafter *mine, const char *file, struct err *err)
-{
-    const struct engine_setup *target = engine_made_from(mine->setup.target);
-    if (model_open(&mine->model, file, err) || check_tokenizer(mine->model, target->model, err) ||
-        (model_identity(mine->model)->moe_layers &&
-         expert_source_open(&mine->experts, mine->model, target->device, err)))
-        return -1;
-    const struct engine_setup engine = {
-        .model = mine->model, .device = target->device, .experts = mine->experts, .max_rows = ENGINE_ROWS_MAX,
-        .max_logit_rows = ASKED_MAX};
-    return engine_open(&mine->engine, &engine, err) ? err_at(err, "%s", file) : 0;
 }
 
 static int model_open_drafter(struct drafter **out, struct spec *spec, const struct drafter_setup *setup, struct err *err)
@@ -108,7 +89,10 @@ static int model_open_drafter(struct drafter **out, struct spec *spec, const str
     if (setup->filter.temperature <= 0)
         mine->setup.choice = DRAFT_BEST;
     mine->setup.proposals = setup->proposals && mine->setup.choice == DRAFT_COUPLED;
-    if (open_engine(mine, file, err))
+    if (companion_open(&mine->companion, file, setup->target, ENGINE_ROWS_MAX, ASKED_MAX, err))
+        goto failed;
+    mine->engine = companion_engine(mine->companion);
+    if (check_plan(setup->plan, mine->engine, file, err))
         goto failed;
     mine->vocab = engine_hparams(mine->engine)->vocab;
     mine->vocab = mine->vocab < setup->vocab ? mine->vocab : setup->vocab;
@@ -197,7 +181,7 @@ static int rank_children(struct model_drafter *mine, int at, const float *logits
                                 mine->kept, mine->value, row->best, mine->setup.probabilities ? row->log_probability : NULL);
     if (!row->found)
         return err_set(err, ERR_INPUT, "%s: logits are not finite; the draft model's weights are damaged",
-                       model_path(mine->model));
+                       model_path(engine_made_from(mine->engine)->model));
     if (!mine->setup.proposals)
         return 0;
     if (!mine->proposal[at]) {
@@ -215,8 +199,9 @@ static int rank_children(struct model_drafter *mine, int at, const float *logits
 static int catch_up(struct model_drafter *mine, struct err *err)
 {
     int cached = sequence_length(mine->sequence);
+    const struct batch options = {.plan = cached ? mine->setup.plan : NULL};     /* as with the target, not in the prompt */
     struct forward forward;
-    if (engine_prompt(mine->engine, mine->sequence, mine->token + cached, mine->length - cached, NULL, count_bytes, mine,
+    if (engine_prompt(mine->engine, mine->sequence, mine->token + cached, mine->length - cached, &options, count_bytes, mine,
                       &forward, err))
         return -1;
     memcpy(mine->root, forward.logits + (size_t)(forward.logit_rows - 1) * (size_t)forward.vocab,
@@ -272,7 +257,7 @@ static int rank_root(struct model_drafter *mine, struct err *err)
 static int read_batch(struct model_drafter *mine, struct err *err)
 {
     const struct batch batch = {.rows = mine->batch_rows, .token = mine->batch_token, .parent = mine->batch_parent,
-                                .logit_row = mine->logit_row, .logit_rows = mine->logit_rows};
+                                .logit_row = mine->logit_row, .logit_rows = mine->logit_rows, .plan = mine->setup.plan};
     int first = mine->rows - mine->batch_rows;
     struct forward forward;
     mine->batch_rows = mine->logit_rows = 0;
@@ -355,6 +340,7 @@ const struct drafter_class drafter_model = {
     .summary = "a smaller model with the same tokenizer",
     .settings = "file=FILE",
     .draws = true,
+    .plans = true,
     .open = model_open_drafter,
     .propose = model_propose,
     .commit = model_commit,

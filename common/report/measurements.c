@@ -208,6 +208,22 @@ static int take_trials(struct measurements *all, const struct decode_iter *recor
     return 0;
 }
 
+/* What a budget changed, where it was recorded. */
+static void take_changes(struct measured_step *step, const struct decode_iter *record, int moe_layers)
+{
+    if (record->divergence && record->flips >= 0) {
+        step->compared = record->emitted;
+        step->flips = record->flips;
+        for (int i = 0; i < record->emitted; i++)
+            step->divergence += (double)record->divergence[i];
+    }
+    for (int layer = 0; record->reconstruction && layer < moe_layers; layer++)
+        if (!isnan(record->reconstruction[layer])) {
+            step->rebuilt++;
+            step->reconstruction += (double)record->reconstruction[layer];
+        }
+}
+
 static int take_iter(struct intake *intake, const struct decode_iter *record, struct err *err)
 {
     struct measurements *all = intake->all;
@@ -222,6 +238,7 @@ static int take_iter(struct intake *intake, const struct decode_iter *record, st
         .levels = count_levels(record),
         .drafted = record->drafted, .accepted = record->accepted, .emitted = record->emitted,
         .experts_wanted = record->experts_wanted, .experts_loaded = record->experts_loaded};
+    take_changes(&all->steps[all->step_count - 1], record, all->settings[sample->setting].moe_layers);
     return take_trials(all, record, err);
 }
 

@@ -30,6 +30,10 @@ struct measured_step {                      /* one iteration */
     int nodes, drafted, accepted, emitted, experts_wanted, experts_loaded;
     size_t first_trial;                     /* of measurements.trials */
     int trials;
+    int compared, flips;                    /* emitted tokens set against a reference, and those of another likeliest token */
+    double divergence;                      /* sum over the compared */
+    int rebuilt;                            /* layers whose error under a budget was recorded */
+    double reconstruction;                  /* sum over them */
 };
 
 struct measured_trial {                     /* a drafted token that was tried, and whose bound is known (verify/overlap.h) */

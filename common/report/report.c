@@ -100,6 +100,40 @@ done:
     return rc;
 }
 
+/* What budgets changed, where it was recorded. */
+static int write_changes(const struct measurements *all, const struct summary *summary, enum table_form form, struct text *out,
+                         struct err *err)
+{
+    static const char *const titles[] = {"task", "setting", "KL", "95 %", "flips %", "95 %", "error %", "correct"};
+    struct table table;
+    int rc = -1;
+    bool any = false;
+    table_start(&table, titles, "llrrrrrr");
+    for (size_t i = 0; i < summary->count; i++) {
+        const struct summary_row *row = &summary->rows[i];
+        if (isnan(row->divergence) && isnan(row->reconstruction))
+            continue;
+        any = true;
+        if (table_cell(&table, err, "%s", task_name(all, row)) ||
+            table_cell(&table, err, "%s", all->settings[row->setting].name) || number_cell(&table, row->divergence, 4, err) ||
+            (isnan(row->divergence_low) ? table_cell(&table, err, "%s", "")
+                 : table_cell(&table, err, "%.4f-%.4f", row->divergence_low, row->divergence_high)) ||
+            number_cell(&table, 100 * row->flips, 2, err) ||
+            (isnan(row->flips_low) ? table_cell(&table, err, "%s", "")
+                 : table_cell(&table, err, "%.2f-%.2f", 100 * row->flips_low, 100 * row->flips_high)) ||
+            number_cell(&table, 100 * row->reconstruction, 2, err) || share_cell(&table, row->correct, row->graded, err))
+            goto done;
+    }
+    if (any && (text_puts(out, "\nWhat a budget changes: divergence from the reference in nats a token, likeliest tokens that "
+                               "are others,\nsquared error of what experts add\n\n", err) ||
+                table_write(&table, form, out, err)))
+        goto done;
+    rc = 0;
+done:
+    table_free(&table);
+    return rc;
+}
+
 static int write_csv(const struct measurements *all, const struct summary *summary, struct text *out, struct err *err)
 {
     const char *titles[2 + sizeof(struct summary_row) / sizeof(double)] = {"task", "setting"};
@@ -275,7 +309,8 @@ int report_write(const struct measurements *all, const struct summary *summary, 
     bool markdown = form == REPORT_MARKDOWN;
     if (write_preface(all, markdown ? "- " : "", out, err) ||
         write_main_table(all, summary, markdown ? TABLE_MARKDOWN : TABLE_TEXT, out, err) ||
-        write_trials(all, summary, markdown ? TABLE_MARKDOWN : TABLE_TEXT, out, err))
+        write_trials(all, summary, markdown ? TABLE_MARKDOWN : TABLE_TEXT, out, err) ||
+        write_changes(all, summary, markdown ? TABLE_MARKDOWN : TABLE_TEXT, out, err))
         return -1;
     make_printable(out);
     return write_legend(all, out, err);

@@ -50,6 +50,14 @@ const struct summary_column summary_columns[] = {
     COLUMN(compared, "samples that could be compared"),
     COLUMN(correct, "prompts answered right, in their first repetition"),
     COLUMN(graded, "prompts whose answer was graded"),
+    COLUMN(divergence, "KL(reference || model) in nats, mean over the emitted tokens that were compared"),
+    COLUMN(divergence_low, "lower end of its 95 % interval (bootstrap over prompts)"),
+    COLUMN(divergence_high, "upper end of it"),
+    COLUMN(flips, "share of those tokens where the reference's likeliest token is another"),
+    COLUMN(flips_low, "lower end of its 95 % interval (bootstrap over prompts)"),
+    COLUMN(flips_high, "upper end of it"),
+    COLUMN(reconstruction, "squared error of what experts add under the budget over its square without: mean over layers and "
+                           "iterations"),
     {NULL, NULL, 0},
 };
 
@@ -334,6 +342,51 @@ static void summarise_trials(const struct work *work, struct summary_row *row)
     }
 }
 
+/* Mean over the compared tokens of what `value` sums up in a step, with its interval; a prompt's samples stay together. */
+static int mean_change(const struct work *work, double (*value)(const struct measured_step *), struct stats_ratio *out,
+                       struct err *err)
+{
+    size_t pairs = 0;
+    for (const struct measured_sample *at = work->begin, *next; at < work->end; at = next) {
+        struct stats_pair pair = {0, 0, 1, 1};
+        next = prompt_end(work, at);
+        struct run run = find_run(at, next, work->setting);
+        for (const struct measured_sample *sample = run.begin; sample < run.end; sample++)
+            for (size_t i = 0; i < sample->steps; i++) {
+                const struct measured_step *step = &work->all->steps[sample->first_step + i];
+                pair.tokens += value(step);
+                pair.seconds += step->compared;
+            }
+        if (pair.seconds > 0)
+            work->pairs[pairs++] = pair;
+    }
+    return stats_ratio(work->pairs, pairs, out, err);
+}
+
+static double step_divergence(const struct measured_step *step) { return step->divergence; }
+static double step_flips(const struct measured_step *step) { return step->flips; }
+
+static int summarise_changes(const struct work *work, struct summary_row *row, struct err *err)
+{
+    struct stats_ratio divergence = {NAN, NAN, NAN}, flips = {NAN, NAN, NAN};
+    double rebuilt = 0, sum = 0;
+    if (mean_change(work, step_divergence, &divergence, err) || mean_change(work, step_flips, &flips, err))
+        return -1;
+    row->divergence = divergence.ratio;
+    row->divergence_low = divergence.low;
+    row->divergence_high = divergence.high;
+    row->flips = flips.ratio;
+    row->flips_low = flips.low;
+    row->flips_high = flips.high;
+    for (const struct measured_sample *sample = work->begin; sample < work->end; sample++)
+        for (size_t i = 0; sample->setting == work->setting && i < sample->steps; i++) {
+            rebuilt += work->all->steps[sample->first_step + i].rebuilt;
+            sum += work->all->steps[sample->first_step + i].reconstruction;
+        }
+    row->reconstruction = quotient(sum, rebuilt);
+    return 0;
+}
+
 static bool ran(const struct work *work)
 {
     for (const struct measured_sample *sample = work->begin; sample < work->end; sample++)
@@ -353,7 +406,7 @@ static int add_rows(struct summary *out, struct work *work, int task, struct err
             return -1;
         struct summary_row *row = &out->rows[out->count++];
         *row = (struct summary_row){.task = task, .setting = (int)s};
-        if (compare_speed(work, row, err))
+        if (compare_speed(work, row, err) || summarise_changes(work, row, err))
             return -1;
         compare_outputs(work, row);
         summarise_times(work, row);

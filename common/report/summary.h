@@ -27,6 +27,7 @@ struct summary_row {
     double bytes_per_step, bytes_per_token, bandwidth, bandwidth_share;
     double identical, compared, correct, graded;
     double trials, trials_kept, bound, bound_common_noise;
+    double divergence, divergence_low, divergence_high, flips, flips_low, flips_high, reconstruction;
     int positions;                      /* of the arrays below in use */
     double accepted_per_pos[SUMMARY_POSITIONS];     /* share of the drafts that had this many tokens accepted, from 1 on */
     double trials_per_pos[SUMMARY_POSITIONS];       /* tokens at this position that were tried and whose bound is known */

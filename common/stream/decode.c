@@ -41,6 +41,11 @@ static const struct field iter_fields[] = {
     FIELD_ARRAY_OF(decode_iter, overlap, "[nodes]", true, "the most likely that any rule which keeps the target's distribution "
                    "could keep a node that was tried: sum of min(p, q) over tokens, p the target's distribution and q the "
                    "drafter's, or p of the token when it was not drawn; NaN for all other nodes"),
+    FIELD_ARRAY_OF(decode_iter, divergence, "[emitted]", true, "of each emitted token: KL(p || q) in nats, p the "
+                   "distribution of a reference model after the same text and q the one here, before temperature and filters"),
+    FIELD(decode_iter, flips, true, "emitted tokens where the reference's likeliest token is another"),
+    FIELD_ARRAY_OF(decode_iter, reconstruction, "[moe_layers]", true, "sum over nodes of |O - O*|^2 over that of |O*|^2, O* "
+                   "what a layer's experts add without a budget and O with it"),
     FIELD_ARRAY_OF(decode_iter, experts_wanted_layer, "[moe_layers]", true, "experts_wanted by layer"),
     FIELD_ARRAY_OF(decode_iter, experts_loaded_layer, "[moe_layers]", true, "experts_loaded by layer"),
     FIELD(decode_iter, policy, true, "what the policy's decision rested on"),
@@ -82,6 +87,11 @@ static int check_iter(const void *body, const struct header *header, struct sequ
     for (int i = 0; iter->node_parents && i < iter->nodes; i++)
         if (i ? iter->node_parents[i] < 0 || iter->node_parents[i] >= i : iter->node_parents[i] != -1)
             return err_set(err, ERR_INPUT, "node %d has parent %d", i, iter->node_parents[i]);
+    for (int i = 0; iter->divergence && i < iter->emitted; i++)
+        if (iter->divergence[i] < 0)
+            return err_set(err, ERR_INPUT, "token %d has a divergence of %g", i, (double)iter->divergence[i]);
+    if (iter->flips > iter->emitted)
+        return err_set(err, ERR_INPUT, "%d flips of %d tokens", iter->flips, iter->emitted);
     for (int i = 0; iter->overlap && i < iter->nodes; i++)
         if (iter->overlap[i] < 0 || iter->overlap[i] > 1.001f)
             return err_set(err, ERR_INPUT, "node %d has an overlap of %g", i, (double)iter->overlap[i]);

@@ -35,6 +35,9 @@ struct decode_iter {
     const int32_t *node_parents;            /* [nodes] */
     const int32_t *tokens;                  /* [emitted] */
     const float *overlap;                   /* [nodes] NaN: that of a node which was not tried, or cannot be told */
+    const float *divergence;                /* [emitted] */
+    int flips;                              /* -1: not measured */
+    const float *reconstruction;            /* [moe_layers] */
     const int32_t *experts_wanted_layer;    /* [moe_layers] */
     const int32_t *experts_loaded_layer;    /* [moe_layers] */
     struct values policy;

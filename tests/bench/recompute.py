@@ -106,6 +106,23 @@ def spread(row, name, values):
     row[name + "_mean"], row[name + "_median"], row[name + "_p99"] = np.mean(values), np.median(values), np.quantile(values, 0.99)
 
 
+def changes(row, prompts):
+    """What was recorded of a budget's effect; one list of samples a prompt."""
+    iters = [[i for s in samples for i in s.iters] for samples in prompts]
+    compared = [[i for i in each if "divergence" in i and "flips" in i] for each in iters]
+    compared = [each for each in compared if each]
+    for key, value in ("divergence", lambda i: float(np.sum(i["divergence"], dtype="f8"))), ("flips", lambda i: i["flips"]):
+        if compared:
+            sums = np.array([[sum(map(value, each)), sum(i["emitted"] for i in each)] for each in compared], float)
+            row[key] = sums[:, 0].sum() / sums[:, 1].sum()
+            if len(sums) > 1:
+                drawn = sums[resamples(len(sums))].sum(1)
+                row[key + "_low"], row[key + "_high"] = np.quantile(drawn[:, 0] / drawn[:, 1], [0.025, 0.975])
+    errors = [float(e) for each in iters for i in each for e in i.get("reconstruction", ()) if not math.isnan(e)]
+    if errors:
+        row["reconstruction"] = np.mean(errors)
+
+
 def figures(settings, samples, bandwidth, number, task):
     setting, reference = settings[number], settings[number].get("reference")
     runs, base = collections.defaultdict(list), collections.defaultdict(list)
@@ -148,6 +165,7 @@ def figures(settings, samples, bandwidth, number, task):
             at = [[t[which] for t in tried if t[0] == p + 1] for p in range(deepest)]
             row[key] = [float(np.mean(values)) if values else None for values in at]
     row["tokens_per_step"] = row["tokens"] / row["steps"]
+    changes(row, [runs[k] for k in order])
     spread(row, "ttft_ms", [1e-3 * s.begin["prefill_us"] for s in mine])
     spread(row, "tpot_ms", [1e-3 * sum(s.us()) / s.emitted() for s in mine if s.emitted()])
     spread(row, "itl_ms", [1e-3 * u for s in mine for u in s.us()])

@@ -19,7 +19,8 @@ setup_file() {
   "settings": [
     {"name": "none"},
     {"name": "K4", "draft": "ngram", "draft-length": 4, "overlap": true},
-    {"name": "B8", "draft": "ngram", "draft-length": 2, "budget": 8, "rank": "rank.moes"}
+    {"name": "B8", "draft": "ngram", "draft-length": 2, "budget": 8, "rank": "rank.moes", "reference": "self",
+     "reconstruction": true}
   ],
   "options": {"max-tokens": 24},
   "repetitions": 2, "limits": {"prompts-per-task": 2}, "measure-seconds": 0.05,

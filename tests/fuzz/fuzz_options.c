@@ -45,7 +45,7 @@ static void open_settings(const struct decode_settings *s)
 {
     static const struct stream_model model = { .layers = 3, .moe_layers = 2, .experts = 8, .top_k = 2, .vocab = 99,
         .hidden = 8 };
-    const struct budget_options budget_options = { .budget = s->budget, .mode = s->budget_mode };
+    const struct budget_options budget_options = { .budget = s->budget, .phase = s->budget_phase, .mode = s->budget_mode };
     struct drafter_setup drafter_setup = {0};
     struct policy_setup policy_setup = { .draft_length = s->draft_length };
     struct err err = {0};

@@ -118,6 +118,49 @@ static void test_static(void **unused)
     unit_remove(folder);
 }
 
+static void test_rankings_and_phases(void **unused)
+{
+    (void)unused;
+    static const struct {
+        const char *rank, *phase;
+        enum plan_ranking ranking;
+        bool decodes, verifies, drafts;
+        const char *label;
+    } good[] = {
+        {NULL, NULL, PLAN_ROUTER, true, true, false, "budget 2 of 4, router, substitute"},
+        {"path", "decode", PLAN_PATH, true, true, false, "budget 2 of 4, path, substitute"},
+        {"oracle", "verify", PLAN_ORACLE, false, true, false, "budget 2 of 4, oracle, substitute, with drafts only"},
+        {"router", "draft", PLAN_ROUTER, false, false, true, NULL},
+        {"oracle", "decode,draft", PLAN_ORACLE, true, true, true, "budget 2 of 4, oracle, substitute"},
+        {"router", "verify,draft", PLAN_ROUTER, false, true, true, "budget 2 of 4, router, substitute, with drafts only"}};
+    static const struct { const char *rank, *phase, *fault; } bad[] = {
+        {"path", "draft", "knows only the forward that verifies"}, {"path", "verify,draft", "knows only the forward"},
+        {"router", "draft,verify", "'draft,verify' is none"}, {"router", "", "'' is none"}};
+    struct budget *budget = NULL;
+    struct text note = {0};
+    struct err err = {0};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        struct budget_options options = {.budget = "2", .rank = good[i].rank, .phase = good[i].phase,
+                                         .mode = BUDGET_SUBSTITUTE};
+        assert_int_equal(budget_open(&budget, &options, &model, &note, &err), 0);
+        assert_int_equal(budget->plan.ranking, good[i].ranking);
+        assert_true(budget->decodes == good[i].decodes && budget->verifies == good[i].verifies &&
+                    budget->drafts == good[i].drafts && budget->lossless == !good[i].verifies);
+        if (good[i].label)
+            assert_string_equal(budget->label, good[i].label);
+        budget_close(&budget);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct budget_options options = {.budget = "2", .rank = bad[i].rank, .phase = bad[i].phase,
+                                         .mode = BUDGET_SUBSTITUTE};
+        err_clear(&err);
+        assert_int_equal(budget_open(&budget, &options, &model, &note, &err), -1);
+        assert_non_null(strstr(err.text, bad[i].fault));
+        assert_null(budget);
+    }
+    text_free(&note);
+}
+
 static void test_other_models(void **unused)
 {
     (void)unused;
@@ -155,7 +198,8 @@ static void test_other_models(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_router), cmocka_unit_test(test_static), cmocka_unit_test(test_other_models),
+        cmocka_unit_test(test_router), cmocka_unit_test(test_static),
+        cmocka_unit_test(test_rankings_and_phases), cmocka_unit_test(test_other_models),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,114 @@
+#include "common/decode/divergence.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/engine/companion.h"
+#include "kernels/plain/route.h"
+
+struct divergence {
+    struct companion *companion;
+    struct engine *engine;              /* the companion's */
+    struct sequence *sequence;          /* NULL before the first text */
+    int32_t *node;                      /* [rows] 0, 1, ... */
+    float *value;                       /* [rows] */
+    int rows, vocab;
+};
+
+int divergence_open(struct divergence **out, const char *reference, const struct engine *target, int rows, struct err *err)
+{
+    const char *file = strcmp(reference, "self") ? reference : NULL;
+    struct divergence *divergence = mem_alloc(1, sizeof *divergence, err);
+    if (!divergence)
+        return -1;
+    divergence->rows = rows;
+    divergence->vocab = engine_hparams(target)->vocab;
+    if (companion_open(&divergence->companion, file, target, ENGINE_ROWS_MAX, rows, err))
+        goto failed;
+    divergence->engine = companion_engine(divergence->companion);
+    if (engine_hparams(divergence->engine)->vocab != divergence->vocab) {
+        err_set(err, ERR_INPUT, "%s: a vocabulary of %d tokens, not %d; distributions cannot be compared", file,
+                engine_hparams(divergence->engine)->vocab, divergence->vocab);
+        goto failed;
+    }
+    divergence->node = mem_alloc((size_t)rows, sizeof *divergence->node, err);
+    divergence->value = mem_alloc((size_t)rows, sizeof *divergence->value, err);
+    if (!divergence->node || !divergence->value)
+        goto failed;
+    for (int i = 0; i < rows; i++)
+        divergence->node[i] = i;
+    *out = divergence;
+    return 0;
+failed:
+    divergence_close(&divergence);
+    return -1;
+}
+
+void divergence_close(struct divergence **divergence)
+{
+    if (!*divergence)
+        return;
+    sequence_close(&(*divergence)->sequence);
+    companion_close(&(*divergence)->companion);
+    mem_free(&(*divergence)->node);
+    mem_free(&(*divergence)->value);
+    mem_free(divergence);
+}
+
+int divergence_begin(struct divergence *divergence, const int32_t *prompt, int count, int capacity, struct err *err)
+{
+    int most = engine_max_positions(divergence->engine);
+    struct forward forward;
+    if (capacity > most)
+        return err_set(err, ERR_INPUT, "the reference model can read %d tokens, of up to %d here; give a --context that fits",
+                       most, capacity);
+    sequence_close(&divergence->sequence);
+    return sequence_open(&divergence->sequence, divergence->engine, capacity, err) ||
+           engine_prompt(divergence->engine, divergence->sequence, prompt, count, NULL, NULL, NULL, &forward, err) ? -1 : 0;
+}
+
+/* ln of the sum over the vocabulary of exp(logit - most). */
+static double log_total(const float *logits, int vocab, float most)
+{
+    double sum = 0;
+    for (int i = 0; i < vocab; i++)
+        sum += exp((double)logits[i] - (double)most);
+    return log(sum);
+}
+
+static int likeliest(const float *logits, int vocab)
+{
+    int32_t best = 0;
+    plain_top(logits, NULL, vocab, 1, &best);
+    return best;
+}
+
+double divergence_between(const float *reference, const float *own, int vocab)
+{
+    float p_most = reference[likeliest(reference, vocab)], q_most = own[likeliest(own, vocab)];
+    double p_total = log_total(reference, vocab, p_most), q_total = log_total(own, vocab, q_most), sum = 0;
+    for (int i = 0; i < vocab; i++) {
+        double p = (double)reference[i] - (double)p_most - p_total, q = (double)own[i] - (double)q_most - q_total;
+        sum += exp(p) * (p - q);
+    }
+    return sum > 0 || isnan(sum) ? sum : 0;         /* rounding can take it below */
+}
+
+int divergence_measure(struct divergence *divergence, const int32_t *token, const float *const *logits, int count,
+                       const float **out, int *flips, struct err *err)
+{
+    const struct batch batch = {.rows = count, .token = token, .logit_rows = count};
+    struct forward forward;
+    if (engine_forward(divergence->engine, divergence->sequence, &batch, &forward, err) ||
+        sequence_commit(divergence->sequence, divergence->node, count, err))
+        return -1;
+    *flips = 0;
+    for (int i = 0; i < count; i++) {
+        const float *reference = forward.logits + (size_t)i * (size_t)divergence->vocab;
+        divergence->value[i] = (float)divergence_between(reference, logits[i], divergence->vocab);
+        *flips += likeliest(reference, divergence->vocab) != likeliest(logits[i], divergence->vocab);
+    }
+    *out = divergence->value;
+    return 0;
+}

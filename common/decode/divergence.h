@@ -1,0 +1,33 @@
+/* How far an answer's tokens are from those of a reference: the same model without budget, or another one with the same
+ * tokenizer and vocabulary. The reference reads the prompt and then, iteration by iteration, the tokens that were emitted; both
+ * thus see the same text, and their logits stand side by side.
+ *
+ *   divergence   KL(p || q) = sum over tokens of p (ln p - ln q), in nats; p the reference's distribution and q the decoder's,
+ *                both the softmax of their logits, before temperature and filters
+ *   flip         their likeliest tokens differ, ties to the lower token
+ *
+ * The reference has a KV cache of its own. Without a budget, and with the model itself, bits are equal and both are 0. */
+#ifndef MOE_DECODE_DIVERGENCE_H
+#define MOE_DECODE_DIVERGENCE_H
+
+#include "common/base/err.h"
+#include "common/engine/engine.h"
+
+struct divergence;
+
+/* reference: "self" or a model file. rows: emitted tokens of an iteration, at most. The target stays open longer. */
+int divergence_open(struct divergence **out, const char *reference, const struct engine *target, int rows, struct err *err);
+void divergence_close(struct divergence **divergence);
+
+/* A new text; it has at most `capacity` tokens. */
+int divergence_begin(struct divergence *divergence, const int32_t *prompt, int count, int capacity, struct err *err);
+
+/* token[i] (the root, then the accepted ones) is behind the text so far, logits[i] what the decoder's model said behind it.
+ * *out is [count] and stays until the next call. */
+int divergence_measure(struct divergence *divergence, const int32_t *token, const float *const *logits, int count,
+                       const float **out, int *flips, struct err *err);
+
+/* The measure itself, over logits [vocab]. */
+double divergence_between(const float *reference, const float *own, int vocab);
+
+#endif

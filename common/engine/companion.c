@@ -1,0 +1,70 @@
+#include "common/engine/companion.h"
+
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/store/expert_source.h"
+
+struct companion {
+    struct model *model;                /* NULL: the target's */
+    struct expert_source *experts;      /* NULL: a dense model, or the target's */
+    struct engine *engine;
+};
+
+static int check_tokenizer(const struct model *own, const struct model *target, struct err *err)
+{
+    const struct model_identity *mine = model_identity(own), *its = model_identity(target);
+    static const struct sha256 none;
+    if (memcmp(&mine->tokenizer, &its->tokenizer, sizeof none) != 0)
+        return err_set(err, ERR_INPUT, "%s: its tokenizer is not that of %s; take a model that has the same", model_path(own),
+                       model_path(target));
+    if (memcmp(&mine->tokenizer, &none, sizeof none) == 0 && mine->vocab != its->vocab)
+        return err_set(err, ERR_INPUT, "%s: its vocabulary has %d tokens, that of %s %d, and neither has a tokenizer; "
+                       "take a model that has the same", model_path(own), mine->vocab, model_path(target), its->vocab);
+    return 0;
+}
+
+static int open_parts(struct companion *companion, const char *file, struct engine_setup *engine, struct err *err)
+{
+    if (file) {
+        if (model_open(&companion->model, file, err) || check_tokenizer(companion->model, engine->model, err) ||
+            (model_identity(companion->model)->moe_layers &&
+             expert_source_open(&companion->experts, companion->model, engine->device, err)))
+            return -1;
+        engine->model = companion->model;
+        engine->experts = companion->experts;
+        engine->max_positions = 0;
+    }
+    if (engine_open(&companion->engine, engine, err))
+        return file ? err_at(err, "%s", file) : -1;
+    return 0;
+}
+
+int companion_open(struct companion **out, const char *file, const struct engine *target, int max_rows, int max_logit_rows,
+                   struct err *err)
+{
+    struct engine_setup engine = *engine_made_from(target);
+    struct companion *companion = mem_alloc(1, sizeof *companion, err);
+    if (!companion)
+        return -1;
+    engine.max_rows = max_rows;
+    engine.max_logit_rows = max_logit_rows;
+    if (open_parts(companion, file, &engine, err)) {
+        companion_close(&companion);
+        return -1;
+    }
+    *out = companion;
+    return 0;
+}
+
+void companion_close(struct companion **companion)
+{
+    if (!*companion)
+        return;
+    engine_close(&(*companion)->engine);
+    expert_source_close(&(*companion)->experts);
+    model_close(&(*companion)->model);
+    mem_free(companion);
+}
+
+struct engine *companion_engine(const struct companion *companion) { return companion->engine; }
