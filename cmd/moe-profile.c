@@ -37,7 +37,7 @@ static const struct opt profile_options[] = {
 static const struct operand profile_operands[] = { OPERAND_ANY("PROMPTS", struct profile_args, inputs), OPERAND_END };
 
 static const struct profile_args profile_defaults = {
-    .settings = {.top_p = 1, .draft_length = -1, .budget_mode = BUDGET_SUBSTITUTE}, .record = "route" };
+    .settings = {.top_p = 1, .draft_length = DRAFT_LENGTH_NONE, .budget_mode = BUDGET_SUBSTITUTE}, .record = "route" };
 
 /* What a person wants to see: how much was read, and which experts it used most. */
 static int write_table(const struct profile *profile, const char *path, struct err *err)

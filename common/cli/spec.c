@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/base/text.h"
 #include "common/cli/nearest.h"
 #include "common/cli/number.h"
 
@@ -149,6 +150,34 @@ static int append(struct err *err, const char *first, const char *second)
     size_t used = err ? strlen(err->text) : 0;
     if (err)
         snprintf(err->text + used, sizeof err->text - used, "%s%s", first, second);
+    return -1;
+}
+
+/* "static, cascade and off" */
+static int list_names(struct text *out, const char *const *names, int count, struct err *err)
+{
+    for (int i = 0; i < count; i++)
+        if (text_printf(out, err, "%s%s", i == 0 ? "" : i == count - 1 ? " and " : ", ", names[i]))
+            return -1;
+    return 0;
+}
+
+int spec_pick(const struct spec *spec, const char *what, const char *const *names, int count, int *out, struct err *err)
+{
+    struct nearest nearest = {.word = spec->kind};
+    struct text list = {0};
+    for (int i = 0; i < count; i++) {
+        nearest_offer(&nearest, names[i]);
+        if (strcmp(spec->kind, names[i]) == 0) {
+            *out = i;
+            return 0;
+        }
+    }
+    if (nearest.best)
+        return err_set(err, ERR_INPUT, "'%s' is not %s; did you mean %s?", spec->kind, what, nearest.best);
+    if (!list_names(&list, names, count, err))
+        err_set(err, ERR_INPUT, "'%s' is not %s; there %s %s", spec->kind, what, count == 1 ? "is" : "are", list.data);
+    text_free(&list);
     return -1;
 }
 

@@ -121,9 +121,10 @@ static int open_parts(struct decoder *decoder, struct err *err)
     const struct sample_filter filter = {settings->temperature, settings->top_p, settings->min_p, settings->top_k};
     if (ending_check(&settings->stop, decoder->setup.tokenizer, err))
         return err_at(err, "--stop");
-    if (!settings->draft && (settings->draft_length > 0 || settings->tree))
+    bool length = settings->draft_length > 0 || settings->draft_length == DRAFT_LENGTH_AUTO;
+    if (!settings->draft && (length || settings->tree || settings->policy))
         return err_set(err, ERR_INPUT, "--%s: there is nothing to draft with; add --draft ngram",
-                       settings->tree ? "tree" : "draft-length");
+                       settings->tree ? "tree" : length ? "draft-length" : "policy");
     if (open_drafting(decoder, &filter, err) || sampler_open(&decoder->sampler, &sampling, decoder->vocab, err) ||
         draft_tree_init(&decoder->tree, decoder->shape->room, err) ||
         (settings->overlap && overlap_init(&decoder->overlap, &filter, decoder->vocab, decoder->shape->nodes, err)))
@@ -321,7 +322,7 @@ static int draft(struct decoder *decoder, struct err *err)
     decoder->drafted = 0;
     if (decoder->drafter)
         decoder->drafter->bytes = 0;
-    for (; view.steps < STEPS_MAX; view.steps++) {
+    for (; decoder->drafter && view.steps < STEPS_MAX; view.steps++) {
         struct step step = decoder->policy->class->next(decoder->policy, &view);
         view.added = 0;
         if (step.kind == STEP_STOP)
@@ -428,7 +429,7 @@ static int iterate(struct decoder *decoder, const struct decode_sink *sink, stru
 
     if (draft(decoder, err))
         return -1;
-    iteration.K = decoder->policy->class->length(decoder->policy);
+    iteration.K = decoder->drafter ? decoder->policy->class->length(decoder->policy) : 0;
     decoder->policy->class->state(decoder->policy, &iteration.policy);
     drafted = clock_seconds();
     if (verify(decoder, &forward, err))

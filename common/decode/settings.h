@@ -13,6 +13,7 @@
 
 #include "common/base/err.h"
 #include "common/cli/opt.h"
+#include "common/policy/policy.h"
 #include "kernels/route.h"
 
 enum { DECODE_TOKENS_DEFAULT = 256, DRAFT_LENGTH_MAX = 64, DRAFT_LENGTH_DEFAULT = 4 };
@@ -25,7 +26,7 @@ struct decode_settings {
     struct strings stop;
     bool ignore_eos;
     const char *draft;          /* "ngram:n=4"; NULL: none */
-    int draft_length;           /* -1: not given */
+    int draft_length;           /* or DRAFT_LENGTH_AUTO; DRAFT_LENGTH_NONE: not given */
     const char *tree;           /* shape of drafts; NULL: a chain */
     const char *policy;         /* NULL: not given */
     const char *accept;         /* NULL: coupled */
@@ -36,7 +37,7 @@ struct decode_settings {
     int budget_mode;            /* enum budget_mode */
 };
 
-#define DECODE_DEFAULTS {.max_tokens = -1, .top_p = 1, .draft_length = -1, .budget_mode = BUDGET_SUBSTITUTE}
+#define DECODE_DEFAULTS {.max_tokens = -1, .top_p = 1, .draft_length = DRAFT_LENGTH_NONE, .budget_mode = BUDGET_SUBSTITUTE}
 
 extern const char *const budget_mode_words[];
 
@@ -59,11 +60,12 @@ extern const char *const budget_mode_words[];
     OPT_STRINGS(0, "stop", args, settings.stop, "TEXT", "end before TEXT; may be given several times"), \
     OPT_FLAG(0, "ignore-eos", args, settings.ignore_eos, "go on behind an end-of-sequence token"), \
     OPT_STRING('d', "draft", args, settings.draft, "none|ngram:n=N,min=N|model:file=FILE", "guess tokens ahead"), \
-    OPT_COUNT('K', "draft-length", args, settings.draft_length, 0, DRAFT_LENGTH_MAX, \
-              "draft up to N tokens behind one another; 4, or as deep as the tree, if not given"), \
+    OPT_COUNT_AUTO('K', "draft-length", args, settings.draft_length, 0, DRAFT_LENGTH_MAX, \
+                   "draft up to N tokens behind one another; 4, or as deep as the tree, if not given; `auto': as they pay"), \
     OPT_STRING(0, "tree", args, settings.tree, "chain|static:file=FILE|dynamic:total=N,depth=N,topk=N", \
                "draft in this shape"), \
-    OPT_STRING(0, "policy", args, settings.policy, "static:K=N", "let this decide how much to draft"), \
+    OPT_STRING(0, "policy", args, settings.policy, "static|cascade|tiers|table|off[:KEY=VALUE,...]", \
+               "let this decide how much to draft"), \
     OPT_STRING(0, "accept", args, settings.accept, "coupled|rejection|typical:epsilon=P,delta=P", \
                "keep of a draft what this rule says"), \
     OPT_STRING('B', "budget", args, settings.budget, "B,...", \

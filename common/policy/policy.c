@@ -1,36 +1,27 @@
 #include "common/policy/policy.h"
 
-#include <string.h>
+#include <stddef.h>
 
-#include "common/cli/nearest.h"
+const struct policy_class *const policy_classes[] = {&policy_static, &policy_cascade, &policy_tiers, &policy_table, &policy_off,
+                                                     NULL};
 
-const struct policy_class *const policy_classes[] = {&policy_static, NULL};
-
-static int find_class(const struct policy_class **out, const char *kind, struct err *err)
-{
-    struct nearest nearest = {.word = kind};
-    for (const struct policy_class *const *class = policy_classes; *class; class++) {
-        nearest_offer(&nearest, (*class)->name);
-        if (strcmp(kind, (*class)->name) == 0) {
-            *out = *class;
-            return 0;
-        }
-    }
-    if (nearest.best)
-        return err_set(err, ERR_INPUT, "'%s' is not a policy; did you mean %s?", kind, nearest.best);
-    return err_set(err, ERR_INPUT, "'%s' is not a policy; there is static", kind);
-}
+enum { POLICIES = sizeof policy_classes / sizeof *policy_classes - 1 };
 
 int policy_open(struct policy **out, const char *text, const struct policy_setup *setup, struct err *err)
 {
-    const struct policy_class *class = NULL;
+    const char *otherwise = setup->draft_length == DRAFT_LENGTH_AUTO ? policy_cascade.name : policy_static.name;
+    const char *names[POLICIES];
     struct policy *policy = NULL;
     struct spec *spec = NULL;
-    int rc = -1;
-    if (spec_parse(&spec, text ? text : policy_static.name, err) || find_class(&class, spec_kind(spec), err) ||
-        class->open(&policy, spec, setup, err))
+    int which, rc = -1;
+    for (int i = 0; i < POLICIES; i++)
+        names[i] = policy_classes[i]->name;
+    if (spec_parse(&spec, text ? text : otherwise, err) ||
+        spec_pick(spec, "a policy", names, POLICIES, &which, err) || policy_classes[which]->open(&policy, spec, setup, err))
         goto done;
-    policy->class = class;
+    policy->class = policy_classes[which];
+    if (policy->class->begin)
+        policy->class->begin(policy);
     if (spec_end(spec, err))
         goto done;
     *out = policy;

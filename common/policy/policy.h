@@ -16,9 +16,11 @@
 
 struct shape;
 
+enum { DRAFT_LENGTH_AUTO = -1, DRAFT_LENGTH_NONE = -2 };       /* -K auto; not given */
+
 struct policy_setup {
     int drafters;               /* in use; 0: there is nothing to draft with */
-    int draft_length;           /* -K; -1: not given */
+    int draft_length;           /* -K: static's own, others' cap; or one of the above */
     int max_length;             /* the largest K */
     struct shape *shape;        /* of the draft (shape.h); stays open as long as the policy */
 };
@@ -67,11 +69,11 @@ struct policy_class {
     void (*free)(struct policy *policy);
 };
 
-extern const struct policy_class policy_static;
+extern const struct policy_class policy_static, policy_cascade, policy_tiers, policy_table, policy_off;
 
 extern const struct policy_class *const policy_classes[];       /* all, NULL behind the last */
 
-/* Opens the policy that `text` names; NULL: static. */
+/* Opens the policy that `text` names, for a text that is yet empty; NULL: static, or cascade for a draft length of auto. */
 int policy_open(struct policy **out, const char *text, const struct policy_setup *setup, struct err *err);
 void policy_close(struct policy **policy);
 

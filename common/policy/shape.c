@@ -1,37 +1,25 @@
 #include "common/policy/shape.h"
 
-#include <string.h>
+#include <stddef.h>
 
 #include "common/base/mem.h"
-#include "common/cli/nearest.h"
 
 const struct shape_class *const shape_classes[] = {&shape_chain, &shape_static, &shape_dynamic, NULL};
 
-static int find_class(const struct shape_class **out, const char *kind, struct err *err)
-{
-    struct nearest nearest = {.word = kind};
-    for (const struct shape_class *const *class = shape_classes; *class; class++) {
-        nearest_offer(&nearest, (*class)->name);
-        if (strcmp(kind, (*class)->name) == 0) {
-            *out = *class;
-            return 0;
-        }
-    }
-    if (nearest.best)
-        return err_set(err, ERR_INPUT, "'%s' is not a shape of drafts; did you mean %s?", kind, nearest.best);
-    return err_set(err, ERR_INPUT, "'%s' is not a shape of drafts; there are chain, static and dynamic", kind);
-}
+enum { SHAPES = sizeof shape_classes / sizeof *shape_classes - 1 };
 
 int shape_open(struct shape **out, const char *text, struct err *err)
 {
-    const struct shape_class *class = NULL;
+    const char *names[SHAPES];
     struct shape *shape = NULL;
     struct spec *spec = NULL;
-    int rc = -1;
-    if (spec_parse(&spec, text ? text : shape_classes[0]->name, err) || find_class(&class, spec_kind(spec), err) ||
-        class->open(&shape, spec, err))
+    int which, rc = -1;
+    for (int i = 0; i < SHAPES; i++)
+        names[i] = shape_classes[i]->name;
+    if (spec_parse(&spec, text ? text : names[0], err) ||
+        spec_pick(spec, "a shape of drafts", names, SHAPES, &which, err) || shape_classes[which]->open(&shape, spec, err))
         goto done;
-    shape->class = class;
+    shape->class = shape_classes[which];
     if (spec_end(spec, err))
         goto done;
     *out = shape;

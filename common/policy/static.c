@@ -15,6 +15,8 @@ static int static_open(struct policy **out, struct spec *spec, const struct poli
     int K, otherwise = setup->draft_length < 0 ? setup->shape->depth : setup->draft_length;
     if (spec_int(spec, "K", otherwise, 0, setup->max_length, &K, err))
         return -1;
+    if (setup->draft_length == DRAFT_LENGTH_AUTO)
+        return err_set(err, ERR_INPUT, "static: a draft length of auto is for policies that choose; leave one of the two out");
     if (setup->draft_length >= 0 && K != setup->draft_length)
         return err_set(err, ERR_INPUT, "static: K=%d, but the draft length is given as %d; give it once", K,
                        setup->draft_length);

@@ -3,26 +3,12 @@
 #include <string.h>
 
 #include "common/base/mem.h"
-#include "common/cli/nearest.h"
 
 const struct acceptance_class *const acceptance_classes[] = {
     &acceptance_coupled, &acceptance_rejection, &acceptance_typical, NULL,
 };
 
-static int find_class(const struct acceptance_class **out, const char *kind, struct err *err)
-{
-    struct nearest nearest = {.word = kind};
-    for (const struct acceptance_class *const *class = acceptance_classes; *class; class++) {
-        nearest_offer(&nearest, (*class)->name);
-        if (strcmp(kind, (*class)->name) == 0) {
-            *out = *class;
-            return 0;
-        }
-    }
-    if (nearest.best)
-        return err_set(err, ERR_INPUT, "'%s' is not an acceptance rule; did you mean %s?", kind, nearest.best);
-    return err_set(err, ERR_INPUT, "'%s' is not an acceptance rule; there are coupled, rejection and typical", kind);
-}
+enum { RULES = sizeof acceptance_classes / sizeof *acceptance_classes - 1 };
 
 static int take_scratch(struct acceptance *acceptance, struct err *err)
 {
@@ -37,14 +23,18 @@ static int take_scratch(struct acceptance *acceptance, struct err *err)
 int acceptance_open(struct acceptance **out, const char *text, const struct acceptance_setup *setup, struct err *err)
 {
     struct acceptance *acceptance = mem_alloc(1, sizeof *acceptance, err);
+    const char *names[RULES];
     struct spec *spec = NULL;
-    int rc = -1;
+    int which, rc = -1;
     if (!acceptance)
         return -1;
     acceptance->setup = *setup;
-    if (spec_parse(&spec, text ? text : acceptance_classes[0]->name, err) ||
-        find_class(&acceptance->class, spec_kind(spec), err) ||
-        (acceptance->class->open && acceptance->class->open(acceptance, spec, err)) || spec_end(spec, err) ||
+    for (int i = 0; i < RULES; i++)
+        names[i] = acceptance_classes[i]->name;
+    if (spec_parse(&spec, text ? text : names[0], err) || spec_pick(spec, "an acceptance rule", names, RULES, &which, err))
+        goto done;
+    acceptance->class = acceptance_classes[which];
+    if ((acceptance->class->open && acceptance->class->open(acceptance, spec, err)) || spec_end(spec, err) ||
         take_scratch(acceptance, err))
         goto done;
     *out = acceptance;

@@ -230,7 +230,7 @@ static void tokens_do_not_depend_on_drafts_or_threads(void **state)
                     settings.max_tokens = TOKENS;
                     settings.seed = seed;
                     settings.draft = k ? "ngram" : NULL;
-                    settings.draft_length = k ? lengths[k] : -1;
+                    settings.draft_length = k ? lengths[k] : DRAFT_LENGTH_NONE;
                     struct seen seen = {.logits = logits};
                     if (!k)
                         decode_alone(&rig, &settings, prompt, count, expected[s], logits);
@@ -344,7 +344,7 @@ static void stop_strings_cut_the_same_text(void **state)
             for (int drafting = 0; drafting < 2; drafting++) {
                 settings.stop = (struct strings){stops, 2};
                 settings.draft = drafting ? "ngram:n=2" : NULL;
-                settings.draft_length = drafting ? 6 : -1;
+                settings.draft_length = drafting ? 6 : DRAFT_LENGTH_NONE;
                 seen = (struct seen){0};
                 tokens[drafting] = run(&rig, &settings, tokenizer, prompt, count, &result, &seen, token);
                 assert_int_equal(result.finish, FINISH_STOP);

@@ -375,8 +375,8 @@ static int run(struct rig *rig, const struct decode_settings *settings, const in
 
 static const double temperatures[] = {0, 0.7, 1};
 static const struct { const char *tree; int K; } drafts[] = {
-    {NULL, 1}, {NULL, 2}, {NULL, 5}, {NULL, 8}, {"static", -1}, {"static", 2}, {"dynamic:total=12,depth=4,topk=3", -1},
-    {"dynamic:total=30,depth=6,topk=4", 3}};
+    {NULL, 1}, {NULL, 2}, {NULL, 5}, {NULL, 8}, {"static", DRAFT_LENGTH_NONE}, {"static", 2},
+    {"dynamic:total=12,depth=4,topk=3", DRAFT_LENGTH_NONE}, {"dynamic:total=30,depth=6,topk=4", 3}};
 
 static void set(struct decode_settings *settings, struct rig *rig, size_t number, double temperature, char *spec, size_t room)
 {
@@ -421,7 +421,7 @@ static void every_draft_gives_the_same_text(void **state)
                 set(&settings, &rig, d ? d - 1 : 0, temperatures[t], spec, sizeof spec);
                 if (!d) {
                     settings.draft = NULL;
-                    settings.draft_length = -1;
+                    settings.draft_length = DRAFT_LENGTH_NONE;
                 }
                 assert_int_equal(run(&rig, &settings, prompt, count, &seen, &result, d ? token : expected), TOKENS);
                 if (!d)

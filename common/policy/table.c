@@ -1,0 +1,104 @@
+/* Draft length by table: how long a draft is follows from how long the answer is already, as a user has measured it to pay.
+ *
+ *     table:rows=0:4/64:6/512:0       4 from the start, 6 from the 64th new token on, none from the 512th
+ *
+ * Before the first row's place nothing is drafted. */
+#include "common/policy/shape.h"
+
+#include <stdlib.h>
+
+#include "common/base/mem.h"
+
+enum { ROWS_MAX = 64 };
+
+struct table_policy {
+    struct policy base;
+    struct shape *shape;
+    long from[ROWS_MAX];                /* ascending */
+    int length[ROWS_MAX], rows;
+    int64_t tokens;                     /* of the answer by now */
+};
+
+static int parse_rows(struct table_policy *table, const char *text, int most, struct err *err)
+{
+    for (const char *at = text;; at++) {
+        char *end, *colon;
+        long from = strtol(at, &colon, 10), length = *colon == ':' ? strtol(colon + 1, &end, 10) : -1;
+        if (colon == at || *colon != ':' || end == colon + 1 || (*end && *end != '/') || from < 0 || length < 0 ||
+            length > most || table->rows == ROWS_MAX || (table->rows && from <= table->from[table->rows - 1]))
+            return err_set(err, ERR_INPUT, "table: rows=%s: up to %d rows PLACE:LENGTH with slashes between, places ascending, "
+                           "lengths of 0 to %d, as in 0:4/64:6/512:0", text, ROWS_MAX, most);
+        table->from[table->rows] = from;
+        table->length[table->rows++] = (int)length;
+        at = end;
+        if (!*end)
+            return 0;
+    }
+}
+
+static int table_open(struct policy **out, struct spec *spec, const struct policy_setup *setup, struct err *err)
+{
+    const char *rows;
+    if (spec_text(spec, "rows", NULL, &rows, err))
+        return -1;
+    if (!rows)
+        return err_set(err, ERR_INPUT, "table: which one? write table:rows=PLACE:LENGTH/PLACE:LENGTH/...");
+    struct table_policy *table = mem_alloc(1, sizeof *table, err);
+    if (!table)
+        return -1;
+    if (parse_rows(table, rows, setup->draft_length >= 0 ? setup->draft_length : setup->max_length, err)) {
+        mem_free(&table);
+        return -1;
+    }
+    table->shape = setup->shape;
+    *out = &table->base;
+    return 0;
+}
+
+static void table_begin(struct policy *policy)
+{
+    ((struct table_policy *)policy)->tokens = 1;        /* the prompt's forward gives the first */
+}
+
+static int table_length(const struct policy *policy)
+{
+    const struct table_policy *table = (const struct table_policy *)policy;
+    int row = table->rows;
+    while (row > 0 && table->from[row - 1] > table->tokens)
+        row--;
+    return row ? table->length[row - 1] : 0;
+}
+
+static struct step table_next(struct policy *policy, const struct draft_view *view)
+{
+    struct table_policy *table = (struct table_policy *)policy;
+    int K = table_length(policy);
+    return K ? table->shape->class->next(table->shape, view, K) : (struct step){.kind = STEP_STOP};
+}
+
+static void table_observe(struct policy *policy, const struct outcome *outcome)
+{
+    ((struct table_policy *)policy)->tokens += outcome->emitted;
+}
+
+static void table_state(const struct policy *policy, struct values *out)
+{
+    values_text(out, "name", policy->class->name);
+    values_int(out, "K", table_length(policy));
+    values_int(out, "tokens", ((const struct table_policy *)policy)->tokens);
+}
+
+static void table_free(struct policy *policy) { mem_free(&policy); }
+
+const struct policy_class policy_table = {
+    .name = "table",
+    .summary = "a draft length by how long the answer is",
+    .settings = "rows=PLACE:LENGTH/...",
+    .open = table_open,
+    .begin = table_begin,
+    .next = table_next,
+    .length = table_length,
+    .observe = table_observe,
+    .state = table_state,
+    .free = table_free,
+};
