@@ -191,17 +191,23 @@ static int scale_latents(const json_t *rope, struct hparams *s, struct err *err)
     return 0;
 }
 
-/* The short factors count at every length, as transformers has it; what changes far out is the amplitude. */
-static int read_longrope(const json_t *config, const json_t *rope, struct rope_shape *s, struct err *err)
+/* What each pair's frequency is divided by. */
+static int read_stretch(const json_t *rope, const char *key, struct rope_shape *s, struct err *err)
 {
-    const json_t *factors = config_get(rope, "short_factor");
-    const json_t *holder = config_get(config, "original_max_position_embeddings") ? config : rope;
+    const json_t *factors = config_get(rope, key);
     if (!json_is_array(factors) || json_array_size(factors) != (size_t)s->rotary / 2)
-        return config_refuse(rope, "short_factor", err, "it must list %d numbers", s->rotary / 2);
+        return config_refuse(rope, key, err, "it must list %d numbers", s->rotary / 2);
     for (int i = 0; i < s->rotary / 2 && i < HEAD_DIM_MAX / 2; i++)
         s->stretch[i] = json_number_value(json_array_get(factors, (size_t)i));
     s->kind = ROPE_STRETCHED;
-    return config_real(rope, "short_mscale", true, &s->amplitude, err) ||
+    return 0;
+}
+
+/* The short factors count at every length, as transformers has it; what changes far out is the amplitude. */
+static int read_longrope(const json_t *config, const json_t *rope, struct rope_shape *s, struct err *err)
+{
+    const json_t *holder = config_get(config, "original_max_position_embeddings") ? config : rope;
+    return read_stretch(rope, "short_factor", s, err) || config_real(rope, "short_mscale", true, &s->amplitude, err) ||
            config_real(rope, "long_mscale", true, &s->long_amplitude, err) ||
            config_int(holder, "original_max_position_embeddings", true, &s->original_positions, err) ? -1 : 0;
 }
@@ -214,6 +220,8 @@ static int read_rope_kind(const json_t *config, const json_t *rope, const struct
         return 0;
     if (strcmp(kind, "yarn") == 0)
         return read_yarn(rope, &s->rope, err);
+    if (strcmp(kind, "stretched") == 0)
+        return read_stretch(rope, "stretch", &s->rope, err);           /* from a GGUF file, which has no rule for them */
     if (arch->longrope && (strcmp(kind, "longrope") == 0 || strcmp(kind, "su") == 0))
         return read_longrope(config, rope, &s->rope, err);
     s->rope.kind = strcmp(kind, "linear") == 0 ? ROPE_LINEAR : strcmp(kind, "llama3") == 0 ? ROPE_LLAMA3 : ROPE_DEFAULT;

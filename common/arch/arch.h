@@ -3,7 +3,8 @@
  * A family is one file with one table (struct arch) and one line in arch.c. It says nothing but what is special: which keys
  * fill which hparams, what is fixed, and the names of tensors. A source tensor plays a SLOT; a canonical tensor is made from
  * one to three slots (q, k and v become qkv; gate, up and down become an expert). A family may have two NAMINGS: the
- * published one, and the one with all experts in one tensor, as transformers 5 holds them in memory.
+ * published one, and the one with all experts in one tensor, as transformers 5 holds them in memory; GGUF has names of its
+ * own, the same for all families (gguf.c).
  *
  * In:     config.json, generation_config.json as JSON objects
  * Out:    hparams that passed hparams_check
@@ -23,6 +24,7 @@ enum source_slot {
     SLOT_ROUTER_CORRECTION, SLOT_EXPERT_GATE, SLOT_EXPERT_UP, SLOT_EXPERT_DOWN,
     SLOT_EXPERTS_GATE_UP,           /* [experts][2 inner][hidden], gate first; in place of the three above */
     SLOT_EXPERTS_DOWN,              /* [experts][hidden][inner] */
+    SLOT_EXPERTS_GATE, SLOT_EXPERTS_UP,     /* [experts][inner][hidden]; in place of SLOT_EXPERTS_GATE_UP */
     SLOT_SHARED_GATE, SLOT_SHARED_UP, SLOT_SHARED_DOWN, SLOT_SHARED_WEIGHT,     /* weight: [1][hidden] */
     SLOT_HEAD_BIAS, SLOT_FINAL_NORM_BIAS, SLOT_ATTENTION_NORM_BIAS, SLOT_FFN_NORM_BIAS,
     SLOT_DENSE_GATE, SLOT_DENSE_UP, SLOT_DENSE_DOWN,
@@ -30,6 +32,9 @@ enum source_slot {
     SLOT_SINKS, SLOT_ROUTER_BIAS,
     SLOT_EXPERTS_GATE_UP_BIAS,      /* [experts][2 inner] */
     SLOT_EXPERTS_DOWN_BIAS,         /* [experts][hidden] */
+    SLOT_EXPERTS_GATE_BIAS, SLOT_EXPERTS_UP_BIAS,   /* [experts][inner]; in place of SLOT_EXPERTS_GATE_UP_BIAS */
+    SLOT_K_B, SLOT_V_B,             /* [heads][rank][width of the part of a key that stays], [heads][width][rank]; in place of
+                                     * SLOT_KV_B */
     SLOT_PREDICT_EMBED, SLOT_PREDICT_HEAD, SLOT_PREDICT_NORM, SLOT_PREDICT_EMBED_NORM, SLOT_PREDICT_HIDDEN_NORM,
     SLOT_PREDICT_JOINT,             /* [hidden][2 hidden], embedding first; {n} goes on behind the last layer */
     SLOT_COUNT
@@ -41,6 +46,7 @@ struct naming {
     bool transposed;                /* SLOT_EXPERTS_GATE_UP is [experts][hidden][2 inner], SLOT_EXPERTS_DOWN is
                                      * [experts][inner][hidden] */
     bool alternating;               /* of gate and up in one tensor: row 2 i is row i of gate, row 2 i + 1 of up */
+    bool paired;                    /* of each head in q and k: row 2 i is row i, row 2 i + 1 is row width / 2 + i */
 };
 
 enum key_type { KEY_INT, KEY_BOOL, KEY_F32 };
@@ -106,6 +112,7 @@ struct arch {
     bool shared_counted;            /* shared_inner was read as a number of experts, each as wide as a routed one */
     struct hparams fixed;           /* rope.theta is the default of the family */
     const struct naming *naming[2];
+    bool gguf_paired;               /* GGUF files of the family have q and k paired */
 };
 
 extern const struct arch arch_deepseek, arch_deepseek_v2, arch_deepseek_v3, arch_glm4_moe, arch_gpt_oss, arch_granitemoe,
@@ -184,17 +191,23 @@ struct part {
     /* run not 0: rows come in runs. Row i is row (i / run) * from_group + (i % run) * from_step of the source behind `skip`,
      * and goes to row first + (i / run) * to_group + i % run. */
     int run, from_group, from_step, to_group;
-    int across;                     /* not 0: rows of the source behind `skip` are columns here: [columns][across] */
+    /* not 0: rows of the source are columns here: [columns][across], at `skip`, or one such matrix for each run, from_group
+     * elements apart */
+    int across;
 };
-enum { PARTS_MAX = 3 };
+enum { PARTS_MAX = 5 };
 
 /* Fills parts[] and returns how many. */
 int arch_parts(const struct naming *naming, const struct hparams *shape, const struct tensor *tensor, int block,
                struct part parts[PARTS_MAX]);
 
-/* The naming whose experts `has` finds; the first when there are none to look for. */
+/* The naming whose experts `has` finds; the first when there are none to look for. That of GGUF goes by other tensors. */
 const struct naming *arch_naming(const struct arch *arch, const struct hparams *shape,
                                  bool (*has)(const void *context, const char *name), const void *context);
+
+/* GGUF's; NULL when `has` finds no tensor of that kind. */
+const struct naming *arch_naming_gguf(const struct arch *arch, bool (*has)(const void *context, const char *name),
+                                      const void *context);
 
 /* Fills the shape's predictors. They are known by the tensor that joins embedding and hidden state, which `has` finds: what
  * config.json says of them proves nothing. */

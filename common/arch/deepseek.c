@@ -22,4 +22,5 @@ const struct arch arch_deepseek = {
     .shared_counted = true,
     .fixed = {.router.kind = ROUTER_SOFTMAX_TOPK, .router.scale = 1, .rope.theta = 10000},
     .naming = {&published, &fused},
+    .gguf_paired = true,
 };

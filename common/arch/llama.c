@@ -15,4 +15,5 @@ const struct arch arch_llama = {
     .bias = BIAS_ALL,
     .fixed = {.rope.theta = 10000},
     .naming = {&published},
+    .gguf_paired = true,
 };

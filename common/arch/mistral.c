@@ -11,4 +11,5 @@ const struct arch arch_mistral = {
     .window = WINDOW_ALL_LAYERS,
     .fixed = {.rope.theta = 10000},
     .naming = {&published},
+    .gguf_paired = true,
 };

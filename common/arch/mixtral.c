@@ -23,4 +23,5 @@ const struct arch arch_mixtral = {
     .window = WINDOW_ALL_LAYERS,
     .fixed = {.router.kind = ROUTER_SOFTMAX_TOPK, .router.renormalise = true, .router.scale = 1, .rope.theta = 1e6},
     .naming = {&published, &fused},
+    .gguf_paired = true,
 };

@@ -55,11 +55,32 @@ static struct part fused_part(const struct naming *naming, const struct hparams 
     return part;
 }
 
-/* The biases of all experts: of each gate and up, which may alternate in the source; or of each down. */
+/* Part of a tensor that holds all gates, all ups, or all downs. */
+static struct part gathered_part(const struct naming *naming, enum source_slot slot, const struct hparams *s, int layer,
+                                 int expert, enum part_place place)
+{
+    bool down = place == PART_DOWN;
+    int rows = down ? s->hidden : s->expert_inner, columns = down ? s->expert_inner : s->hidden;
+    struct part part = {.dims = {s->router.experts, rows, columns}, .dim_count = 3, .place = place, .rows = rows,
+                        .columns = columns, .skip = (int64_t)expert * rows * columns};
+    fill_name(part.name, sizeof part.name, naming->slot[slot], layer, expert);
+    return part;
+}
+
+/* The biases of all experts: of each gate and up, which may alternate in the source, or lie in two; or of each down. */
 static int expert_bias_parts(const struct naming *naming, const struct hparams *s, const struct tensor *t, struct part *parts)
 {
     bool down = t->role == ROLE_EXPERTS_DOWN_BIAS;
     int experts = s->router.experts, inner = s->expert_inner, width = down ? s->hidden : 2 * inner;
+    for (int up = 0; up < 2 && !down && naming->slot[SLOT_EXPERTS_GATE_BIAS]; up++) {
+        parts[up] = (struct part){.dims = {experts, inner}, .dim_count = 2, .place = PART_ROWS, .first = up * inner,
+                                  .rows = experts * inner, .columns = 1, .run = inner, .from_group = inner, .from_step = 1,
+                                  .to_group = width};
+        fill_name(parts[up].name, sizeof parts[up].name,
+                  naming->slot[up ? SLOT_EXPERTS_UP_BIAS : SLOT_EXPERTS_GATE_BIAS], t->layer, 0);
+    }
+    if (!down && naming->slot[SLOT_EXPERTS_GATE_BIAS])
+        return 2;
     struct part whole = {.dims = {experts, width}, .dim_count = 2, .place = PART_ROWS, .rows = experts * width, .columns = 1};
     fill_name(whole.name, sizeof whole.name, naming->slot[down ? SLOT_EXPERTS_DOWN_BIAS : SLOT_EXPERTS_GATE_UP_BIAS], t->layer,
               0);
@@ -104,6 +125,21 @@ static int turning_parts(struct part whole, int heads, int head_dim, int rotary,
     return 3;
 }
 
+/* q or k, to rows from `first` on: of heads whose halves stand in turn, the first half goes in front. */
+static int half_parts(const struct naming *naming, struct part whole, int head_dim, int columns, struct part *parts)
+{
+    int half = head_dim / 2;
+    parts[0] = whole;
+    if (!naming->paired)
+        return 1;
+    for (int i = 0; i < 2; i++) {
+        parts[i] = in_runs(whole, columns, i, half, head_dim, 2, head_dim);
+        parts[i].first = whole.first + i * half;
+        parts[i].rows = whole.rows / 2;
+    }
+    return 2;
+}
+
 /* The latent stays in front; the key behind it turns as above. */
 static int latent_parts(struct part whole, int rank, int rotary, int columns, struct part *parts)
 {
@@ -129,12 +165,31 @@ static int spread_parts(struct part whole, int heads, int own, int value_dim, in
     return 2;
 }
 
+/* The same from two tensors, in the first of which each head's rows are columns. */
+static int cut_parts(const struct naming *n, const struct hparams *s, int layer, struct part *parts)
+{
+    int heads = s->attention.heads, own = s->attention.head_dim - s->rope.rotary, width = s->attention.value_dim;
+    int rank = s->attention.kv_rank;
+    parts[0] = (struct part){.dims = {heads, rank, own}, .dim_count = 3, .place = PART_ROWS, .rows = heads * own,
+                             .columns = rank, .across = own, .run = own, .from_group = rank * own, .from_step = 1,
+                             .to_group = own};
+    parts[1] = (struct part){.dims = {heads, width, rank}, .dim_count = 3, .place = PART_ROWS, .first = heads * own,
+                             .rows = heads * width, .columns = rank};
+    fill_name(parts[0].name, sizeof parts[0].name, n->slot[SLOT_K_B], layer, 0);
+    fill_name(parts[1].name, sizeof parts[1].name, n->slot[SLOT_V_B], layer, 0);
+    return 2;
+}
+
 static int expert_parts(const struct naming *n, const struct hparams *s, const struct tensor *t, int expert, struct part *parts)
 {
     if (n->slot[SLOT_EXPERTS_GATE_UP]) {
         parts[0] = fused_part(n, s, t->layer, expert, PART_GATE);
         parts[1] = fused_part(n, s, t->layer, expert, PART_UP);
         parts[2] = fused_part(n, s, t->layer, expert, PART_DOWN);
+    } else if (n->slot[SLOT_EXPERTS_GATE]) {
+        parts[0] = gathered_part(n, SLOT_EXPERTS_GATE, s, t->layer, expert, PART_GATE);
+        parts[1] = gathered_part(n, SLOT_EXPERTS_UP, s, t->layer, expert, PART_UP);
+        parts[2] = gathered_part(n, SLOT_EXPERTS_DOWN, s, t->layer, expert, PART_DOWN);
     } else {
         parts[0] = matrix_part(n, SLOT_EXPERT_GATE, t->layer, expert, PART_GATE, 0, s->expert_inner, s->hidden);
         parts[1] = matrix_part(n, SLOT_EXPERT_UP, t->layer, expert, PART_UP, 0, s->expert_inner, s->hidden);
@@ -153,6 +208,21 @@ static int block_parts(const struct naming *n, const struct tensor *t, enum sour
     return 3;
 }
 
+static int qkv_parts(const struct naming *n, const struct hparams *s, const struct tensor *t, struct part *parts)
+{
+    int width = s->attention.head_dim, q = s->attention.heads * width, kv = s->attention.kv_heads * width, count;
+    if (t->kind == TENSOR_VECTOR) {
+        count = half_parts(n, vector_part(n, SLOT_Q_BIAS, t->layer, 0, q), width, 1, parts);
+        count += half_parts(n, vector_part(n, SLOT_K_BIAS, t->layer, q, kv), width, 1, parts + count);
+        parts[count] = vector_part(n, SLOT_V_BIAS, t->layer, q + kv, kv);
+        return count + 1;
+    }
+    count = half_parts(n, matrix_part(n, SLOT_Q, t->layer, 0, PART_ROWS, 0, q, s->hidden), width, s->hidden, parts);
+    count += half_parts(n, matrix_part(n, SLOT_K, t->layer, 0, PART_ROWS, q, kv, s->hidden), width, s->hidden, parts + count);
+    parts[count] = matrix_part(n, SLOT_V, t->layer, 0, PART_ROWS, q + kv, kv, s->hidden);
+    return count + 1;
+}
+
 int arch_parts(const struct naming *n, const struct hparams *s, const struct tensor *t, int block, struct part parts[PARTS_MAX])
 {
     static const enum source_slot single[] = {
@@ -168,18 +238,10 @@ int arch_parts(const struct naming *n, const struct hparams *s, const struct ten
         [ROLE_PREDICT_HEAD] = SLOT_PREDICT_HEAD, [ROLE_PREDICT_NORM] = SLOT_PREDICT_NORM,
         [ROLE_PREDICT_EMBED_NORM] = SLOT_PREDICT_EMBED_NORM, [ROLE_PREDICT_HIDDEN_NORM] = SLOT_PREDICT_HIDDEN_NORM,
         [ROLE_PREDICT_JOINT] = SLOT_PREDICT_JOINT};
-    int q = s->attention.heads * s->attention.head_dim, kv = s->attention.kv_heads * s->attention.head_dim;
     switch (t->role) {
     case ROLE_QKV:
-        parts[0] = matrix_part(n, SLOT_Q, t->layer, 0, PART_ROWS, 0, q, s->hidden);
-        parts[1] = matrix_part(n, SLOT_K, t->layer, 0, PART_ROWS, q, kv, s->hidden);
-        parts[2] = matrix_part(n, SLOT_V, t->layer, 0, PART_ROWS, q + kv, kv, s->hidden);
-        return 3;
     case ROLE_QKV_BIAS:
-        parts[0] = vector_part(n, SLOT_Q_BIAS, t->layer, 0, q);
-        parts[1] = vector_part(n, SLOT_K_BIAS, t->layer, q, kv);
-        parts[2] = vector_part(n, SLOT_V_BIAS, t->layer, q + kv, kv);
-        return 3;
+        return qkv_parts(n, s, t, parts);
     case ROLE_Q:
         return turning_parts(matrix_part(n, s->attention.q_rank ? SLOT_Q_B : SLOT_Q, t->layer, 0, PART_ROWS, 0, t->outputs,
                                          t->inputs),
@@ -191,6 +253,8 @@ int arch_parts(const struct naming *n, const struct hparams *s, const struct ten
         return latent_parts(vector_part(n, SLOT_KV_A_BIAS, t->layer, 0, t->outputs), s->attention.kv_rank, s->rope.rotary, 1,
                             parts);
     case ROLE_KV_B:
+        if (n->slot[SLOT_K_B])
+            return cut_parts(n, s, t->layer, parts);
         return spread_parts(matrix_part(n, SLOT_KV_B, t->layer, 0, PART_ROWS, 0, t->outputs, t->inputs), s->attention.heads,
                             s->attention.head_dim - s->rope.rotary, s->attention.value_dim, t->inputs, parts);
     case ROLE_EXPERTS_GATE_UP_BIAS:
@@ -212,7 +276,10 @@ int arch_parts(const struct naming *n, const struct hparams *s, const struct ten
 const struct naming *arch_naming(const struct arch *arch, const struct hparams *shape,
                                  bool (*has)(const void *context, const char *name), const void *context)
 {
+    const struct naming *gguf = arch_naming_gguf(arch, has, context);
     int layer = 0;
+    if (gguf)
+        return gguf;
     while (layer < shape->layers && shape->layer[layer].ffn != FFN_EXPERTS)
         layer++;
     for (int i = 0; i < 2 && arch->naming[i] && layer < shape->layers; i++) {

@@ -1,8 +1,9 @@
 /* Checkpoints in tar and zip, read once from front to back.
  *
- * Nothing is extracted: names are only compared. Texts are held in memory, .safetensors members are copied one behind the
+ * Nothing is extracted: names are only compared. Texts are held in memory, members with weights are copied one behind the
  * other into a file without a name. Only after the last member is it known which folder of the archive is the checkpoint: the
- * one of config.json nearest to the root. Warnings of libarchive count as faults, since it reports a bad checksum as one. */
+ * one of config.json nearest to the root, or else of a .gguf file. What is no archive may be a GGUF file, also compressed: it
+ * counts as an archive of one. Warnings of libarchive count as faults, since it reports a bad checksum as one. */
 #include "common/checkpoint/archive.h"
 
 #include <archive_entry.h>
@@ -13,6 +14,7 @@
 
 #include "common/arch/config.h"
 #include "common/base/mem.h"
+#include "common/checkpoint/gguf.h"
 #include "common/checkpoint/safetensors.h"
 
 enum { MEMBERS_MAX = 1 << 20, TEXTS_MAX = 256 << 20, STEP = 256 << 10 };
@@ -38,6 +40,8 @@ struct unpacking {
     bool headers_only;
     uint8_t *step;              /* [STEP] */
 };
+
+static const char ALONE[] = "model.gguf";       /* what stands for the name of a file that came without one */
 
 static int fault(const struct unpacking *u, struct err *err)
 {
@@ -83,6 +87,31 @@ static int take_text(struct unpacking *u, struct member *m, struct err *err)
     return 0;
 }
 
+static bool ends_with(const char *text, const char *end)
+{
+    return strlen(text) >= strlen(end) && strcmp(text + strlen(text) - strlen(end), end) == 0;
+}
+
+/* How much of weights is needed for their header, from their first bytes; with GGUF, how much at most. */
+static int header_end(const struct member *m, const uint8_t *data, size_t bytes, uint64_t *end, struct err *err)
+{
+    size_t header;
+    if (ends_with(m->name, ".gguf")) {
+        *end = GGUF_HEADER_MAX;
+        return 0;
+    }
+    if (bytes < SAFETENSORS_PREFIX || safetensors_header_bytes(data, UINT64_MAX, &header, err))
+        return err_set(err, ERR_INPUT, "is too short for a safetensors file");
+    *end = SAFETENSORS_PREFIX + header;
+    return 0;
+}
+
+/* Not an archive, but one file, perhaps compressed. */
+static bool is_alone(const struct unpacking *u)
+{
+    return (archive_format(u->archive) & ARCHIVE_FORMAT_BASE_MASK) == ARCHIVE_FORMAT_RAW;
+}
+
 /* Of weights whose data nobody will ask for, only the header is kept. */
 static int take_weights(struct unpacking *u, struct member *m, struct err *err)
 {
@@ -92,12 +121,11 @@ static int take_weights(struct unpacking *u, struct member *m, struct err *err)
         size_t bytes = (size_t)got;
         if (got < 0)
             return -1;
-        if (u->headers_only && m->bytes == 0) {
-            size_t header;
-            if (bytes < SAFETENSORS_PREFIX || safetensors_header_bytes(u->step, UINT64_MAX, &header, err))
-                return err_set(err, ERR_INPUT, "is too short for a safetensors file");
-            keep = SAFETENSORS_PREFIX + header;
-        }
+        if (m->bytes == 0 && is_alone(u) && (bytes < GGUF_MAGIC_BYTES || memcmp(u->step, gguf_magic, GGUF_MAGIC_BYTES)))
+            return err_set(err, ERR_INPUT, "Unrecognized archive format; the archive is damaged, cut off or of a kind not "
+                           "supported (tar and zip are)");
+        if (u->headers_only && m->bytes == 0 && header_end(m, u->step, bytes, &keep, err))
+            return -1;
         uint64_t left = m->bytes < keep ? keep - m->bytes : 0;
         if (left && spool_write(u->spool, u->spooled, u->step, bytes < left ? bytes : (size_t)left, err))
             return -1;
@@ -117,11 +145,6 @@ static int pass_over(struct unpacking *u, struct err *err)
         if (check_ratio(u, bytes, err))
             return -1;
     return rc == ARCHIVE_EOF ? 0 : fault(u, err);
-}
-
-static bool ends_with(const char *text, const char *end)
-{
-    return strlen(text) >= strlen(end) && strcmp(text + strlen(text) - strlen(end), end) == 0;
 }
 
 static int add_member(struct unpacking *u, const char *path, const char *name, int which, struct err *err)
@@ -145,13 +168,15 @@ static int add_member(struct unpacking *u, const char *path, const char *name, i
 static int take_member(struct unpacking *u, struct archive_entry *entry, struct err *err)
 {
     const char *path = archive_entry_pathname(entry);
+    if (is_alone(u))
+        return add_member(u, ALONE, ALONE, -1, err);
     if (!path)
         return err_set(err, ERR_INPUT, "a member has a name that is not UTF-8");
     while (path[0] == '.' && path[1] == '/')
         path += 2;
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     int which = source_text_of(name);
-    if (which < 0 && (name[0] == '.' || !ends_with(name, ".safetensors")))
+    if (which < 0 && (name[0] == '.' || !(ends_with(name, ".safetensors") || ends_with(name, ".gguf"))))
         return pass_over(u, err);
     if (u->count == 4096)
         return err_set(err, ERR_INPUT, "the archive has too many files of weights; give it one checkpoint");
@@ -185,12 +210,13 @@ static int depth(const char *folder)
     return slashes;
 }
 
-static int find_root(const struct unpacking *u, const char **root, struct err *err)
+/* The nearest folder of config.json, or of .gguf files. */
+static void find_nearest(const struct unpacking *u, bool gguf, const struct member **found, const struct member **other)
 {
     const struct member *best = NULL, *equal = NULL;
     for (size_t i = 0; i < u->count; i++) {
         const struct member *m = &u->members[i];
-        if (m->which != TEXT_CONFIG)
+        if (gguf ? !ends_with(m->name, ".gguf") || (best && strcmp(m->folder, best->folder) == 0) : m->which != TEXT_CONFIG)
             continue;
         if (!best || depth(m->folder) < depth(best->folder)) {
             best = m;
@@ -199,6 +225,16 @@ static int find_root(const struct unpacking *u, const char **root, struct err *e
             equal = m;
         }
     }
+    *found = best;
+    *other = equal;
+}
+
+static int find_root(const struct unpacking *u, const char **root, struct err *err)
+{
+    const struct member *best, *equal;
+    find_nearest(u, false, &best, &equal);
+    if (!best)
+        find_nearest(u, true, &best, &equal);
     if (!best)
         return err_set(err, ERR_INPUT, "has no config.json; it tells the model's shape");
     if (equal)
@@ -216,7 +252,7 @@ static struct member *find_member(const struct unpacking *u, const char *root, c
     return NULL;
 }
 
-static int add_weights(struct checkpoint *cp, struct unpacking *u, const struct member *m, struct err *err)
+static int add_spooled(struct checkpoint *cp, const struct unpacking *u, const struct member *m, struct err *err)
 {
     struct source_file *file = checkpoint_add_file(cp, m->name, err);
     if (!file)
@@ -224,6 +260,13 @@ static int add_weights(struct checkpoint *cp, struct unpacking *u, const struct 
     file->fd = u->spool;
     file->base = m->base;
     file->bytes = m->bytes;
+    return 0;
+}
+
+static int add_weights(struct checkpoint *cp, struct unpacking *u, const struct member *m, struct err *err)
+{
+    if (add_spooled(cp, u, m, err))
+        return -1;
     return checkpoint_read_header(cp, (int)cp->file_count - 1, err) ? err_at(err, "%s", m->name) : 0;
 }
 
@@ -251,6 +294,20 @@ done:
     return rc;
 }
 
+/* All .gguf files of the folder are one model; as in a folder, a config.json beside them does not count. */
+static int add_gguf(struct checkpoint *cp, struct unpacking *u, const char *root, struct err *err)
+{
+    checkpoint_drop_text(cp, TEXT_CONFIG);
+    const size_t first = cp->file_count;
+    for (size_t i = 0; i < u->count; i++)
+        if (strcmp(u->members[i].folder, root) == 0 && ends_with(u->members[i].name, ".gguf") &&
+            add_spooled(cp, u, &u->members[i], err))
+            return -1;
+    if (cp->file_count == first)
+        return err_set(err, ERR_INPUT, "has no .safetensors file and no .gguf file; other formats of weights are not supported");
+    return gguf_read_files(cp, first, err);
+}
+
 static int choose(struct checkpoint *cp, struct unpacking *u, struct err *err)
 {
     const char *root = NULL;
@@ -271,13 +328,14 @@ static int choose(struct checkpoint *cp, struct unpacking *u, struct err *err)
         return add_shards(cp, u, root, err);
     weights = find_member(u, root, "model.safetensors");
     for (size_t i = 0; i < u->count && !weights; i++)
-        others += u->members[i].which < 0 && strcmp(u->members[i].folder, root) == 0;
+        others += ends_with(u->members[i].name, ".safetensors") && strcmp(u->members[i].folder, root) == 0;
     for (size_t i = 0; i < u->count && !weights && others == 1; i++)
-        if (u->members[i].which < 0 && strcmp(u->members[i].folder, root) == 0)
+        if (ends_with(u->members[i].name, ".safetensors") && strcmp(u->members[i].folder, root) == 0)
             weights = &u->members[i];
+    if (!weights && !others)
+        return add_gguf(cp, u, root, err);
     if (!weights)
-        return err_set(err, ERR_INPUT, others ? "has several .safetensors files and no index of them"
-                                              : "has no .safetensors file; other formats of weights are not supported");
+        return err_set(err, ERR_INPUT, "has several .safetensors files and no index of them");
     return add_weights(cp, u, weights, err);
 }
 
@@ -297,6 +355,7 @@ static int start(struct unpacking *u, int fd, const char *beside, struct err *er
     archive_read_support_filter_xz(u->archive);
     archive_read_support_filter_zstd(u->archive);
     archive_read_support_format_tar(u->archive);
+    archive_read_support_format_raw(u->archive);
     if (u->input.seekable)          /* the streaming reader of zip does not see that the directory is cut off */
         archive_read_support_format_zip_seekable(u->archive);
     else
@@ -309,6 +368,7 @@ int checkpoint_open_archive(struct checkpoint *cp, int fd, const char *beside, s
     struct unpacking u = {.spool = -1};
     locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);          /* libarchive gives names in the locale's code */
     locale_t before = utf8 ? uselocale(utf8) : (locale_t)0;
+    cp->headers_only = !beside;
     int rc = start(&u, fd, beside, err) || read_members(&u, err) || choose(cp, &u, err) ? -1 : 0;
     bool kept = false;
     if (utf8) {
@@ -329,6 +389,5 @@ int checkpoint_open_archive(struct checkpoint *cp, int fd, const char *beside, s
     mem_free(&u.members);
     archive_input_close(&u.input);
     mem_free(&u.step);
-    cp->headers_only = !beside;
     return rc;
 }

@@ -11,6 +11,7 @@
 
 #include "common/arch/config.h"
 #include "common/base/mem.h"
+#include "common/checkpoint/gguf.h"
 #include "common/checkpoint/joint.h"
 #include "common/checkpoint/safetensors.h"
 #include "common/model/model_index.h"
@@ -89,6 +90,14 @@ int checkpoint_add_text(struct checkpoint *cp, enum source_text which, const cha
     file->bytes = bytes;
     file->digested = true;
     return 0;
+}
+
+void checkpoint_drop_text(struct checkpoint *cp, enum source_text which)
+{
+    text_free(&cp->texts[which]);
+    for (size_t i = cp->file_count; i-- > 0;)
+        if (source_text_of(cp->files[i].name) == (int)which)
+            cp->files[i] = cp->files[--cp->file_count];
 }
 
 /* ---- reading ---- */
@@ -290,8 +299,9 @@ static void name_after(char out[64], const char *path)
 {
     char resolved[PATH_MAX];
     const char *full = realpath(path, resolved) ? resolved : path, *slash = strrchr(full, '/');
-    snprintf(out, 64, "%s", slash ? slash + 1 : full);
-    static const char *const endings[] = {".safetensors", ".zip", ".gz", ".zst", ".xz", ".bz2", ".tgz", ".tar"};
+    int number, count, cut = gguf_split_name(full, &number, &count) ? (int)strlen("-00001-of-00001.gguf") : 0;
+    snprintf(out, 64, "%.*s", (int)strlen(slash ? slash + 1 : full) - cut, slash ? slash + 1 : full);
+    static const char *const endings[] = {".safetensors", ".gguf", ".zip", ".gz", ".zst", ".xz", ".bz2", ".tgz", ".tar"};
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
         size_t length = strlen(out), ending = strlen(endings[i]);
         if (length > ending && strcmp(out + length - ending, endings[i]) == 0)
@@ -323,11 +333,18 @@ static int open_named(struct checkpoint *cp, const char *path, const char *besid
     }
     if (ends_with(path, ".safetensors"))
         return checkpoint_open_safetensors(cp, path, err);
+    if (ends_with(path, ".gguf"))
+        return checkpoint_open_gguf(cp, path, err);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return err_errno(err, "cannot be read");
     char magic[8];
-    int rc = pread(fd, magic, sizeof magic, 0) == sizeof magic && memcmp(magic, MODEL_MAGIC, sizeof magic) == 0
+    bool known = pread(fd, magic, sizeof magic, 0) == sizeof magic;
+    if (known && memcmp(magic, gguf_magic, GGUF_MAGIC_BYTES) == 0) {
+        close(fd);
+        return checkpoint_open_gguf(cp, path, err);
+    }
+    int rc = known && memcmp(magic, MODEL_MAGIC, sizeof magic) == 0
            ? err_set(err, ERR_INPUT, "is a model file already; `moe-view` shows what is in it")
            : checkpoint_open_archive(cp, fd, beside, err);
     close(fd);

@@ -1,8 +1,9 @@
 /* A checkpoint as others wrote it: a few JSON texts, and tensors by name that can be read row by row.
  *
- * In:   a Hugging Face folder, one .safetensors file (its texts beside it), a model.safetensors.index.json, or a tar or zip of
- *       such a folder, as a file or on standard input ("-"). Archives are read once, from front to back, and never extracted by
- *       name: tensor data goes to an unnamed file, texts to memory.
+ * In:   a Hugging Face folder, one .safetensors file (its texts beside it), a model.safetensors.index.json, a .gguf file or a
+ *       folder of one, or a tar or zip of such a folder, as a file or on standard input ("-"), where a GGUF file may also come
+ *       alone or compressed. Archives are read once, from front to back, and never extracted by name: tensor data goes to an
+ *       unnamed file, texts to memory.
  * Out:  the texts, and source tensors sorted by name. Nothing was trusted: names, shapes, dtypes, offsets and sizes agree with
  *       each other and with the files.
  * Reading is by pread, from any thread: a file that shrinks is an error, not a signal. */
@@ -54,6 +55,7 @@ struct checkpoint {
     char *path;                     /* as the user wrote it; "standard input" */
     bool headers_only;              /* data cannot be read */
     char name[64];                  /* the folder's or file's own, for the model's name; empty: not known */
+    const char *config_name;        /* what config.json was made from, for messages; NULL: it is there */
     struct text texts[TEXT_COUNT];
     struct source_file *files;
     size_t file_count, file_room;
@@ -88,6 +90,9 @@ int checkpoint_shards(const struct checkpoint *checkpoint, char ***names, size_t
 
 /* Which text a file of this name is; -1: none. */
 int source_text_of(const char *name);
+
+/* Forgets a text, as if there had been none. */
+void checkpoint_drop_text(struct checkpoint *checkpoint, enum source_text which);
 
 struct source_file *checkpoint_add_file(struct checkpoint *checkpoint, const char *name, struct err *err);
 int checkpoint_add_text(struct checkpoint *checkpoint, enum source_text which, const char *text, size_t bytes, struct err *err);

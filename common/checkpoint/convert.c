@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/checkpoint/coding_gguf.h"
 #include "common/model/tokenizer.h"
 #include "common/model/tokenizer_config.h"
 
@@ -24,6 +25,8 @@ static void shape_text(char *out, size_t room, const int64_t *dims, int count)
         used += (size_t)snprintf(out + used, room - used, "[%lld]", (long long)dims[i]);
 }
 
+static const char *config_name(const struct checkpoint *cp) { return cp->config_name ? cp->config_name : "config.json"; }
+
 /* The source tensor of a part, checked. */
 static struct source_tensor *bind(const struct conversion *c, const struct tensor *t, const struct part *part, struct err *err)
 {
@@ -39,11 +42,14 @@ static struct source_tensor *bind(const struct conversion *c, const struct tenso
         char is[SOURCE_DIMS * 24], should[SOURCE_DIMS * 24];
         shape_text(is, sizeof is, source->dims, source->dim_count);
         shape_text(should, sizeof should, part->dims, part->dim_count);
-        err_set(err, ERR_INPUT, "%s: tensor %s has shape %s; config.json asks for %s", file, part->name, is, should);
+        err_set(err, ERR_INPUT, "%s: tensor %s has shape %s; %s asks for %s", file, part->name, is,
+                config_name(c->checkpoint), should);
         return NULL;
     }
     if (!source->coding) {
-        err_set(err, ERR_INPUT, "%s: tensor %s is %s; supported are F32, F16 and BF16", file, part->name, source->dtype_name);
+        err_set(err, ERR_INPUT, "%s: tensor %s is %s; supported are %s%s", file, part->name, source->dtype_name,
+                c->checkpoint->config_name ? coding_gguf_names : "F32, F16 and BF16",
+                c->checkpoint->config_name ? ", so make it again in one of these" : "");
         return NULL;
     }
     source->used = true;
@@ -74,7 +80,8 @@ static int bind_tensor(struct conversion *c, struct tensor *t, const struct form
             enum weight_format own = source->coding->format;
             struct kept *k = &kept[in_last(t, &parts[i])];
             k->scaled |= format_scaled(own);
-            k->differs |= (k->seen && own != k->format) || !format_fits(own, parts[i].columns);
+            k->differs |= (k->seen && own != k->format) || !format_fits(own, parts[i].columns) ||
+                          (parts[i].across && format_scaled(own));
             k->format = own;
             k->seen = true;
         }
@@ -137,9 +144,9 @@ static int check_left_over(struct conversion *c, struct err *err)
                 return -1;
             continue;
         }
-        return err_set(err, ERR_INPUT, "%s: tensor %.200s has no place in a %s model of %d layers; config.json is of another "
+        return err_set(err, ERR_INPUT, "%s: tensor %.200s has no place in a %s model of %d layers; %s is of another "
                        "model, or this one has parts that are not supported", c->checkpoint->files[source->file].name,
-                       source->name, c->facts.shape.family, c->facts.shape.layers);
+                       source->name, c->facts.shape.family, c->facts.shape.layers, config_name(c->checkpoint));
     }
     return 0;
 }
@@ -165,6 +172,8 @@ static int read_shape(struct conversion *c, const struct arch **arch, struct err
         goto done;
     }
     rc = arch_read(config, generation, &c->facts.shape, arch, err);
+    if (rc && c->checkpoint->config_name)
+        err_at(err, "of %s", c->checkpoint->config_name);
 done:
     json_decref(config);
     json_decref(generation);
@@ -291,7 +300,7 @@ static int rows_together(const struct part *part, int row, int most)
     int left = part->rows - row < most ? part->rows - row : most;
     if (!part->run)
         return left;
-    int run = part->across ? left : part->from_step == 1 ? part->run - row % part->run : 1;
+    int run = part->across || part->from_step == 1 ? part->run - row % part->run : 1;
     return left < run ? left : run;
 }
 
@@ -344,12 +353,13 @@ static int make_coded(const struct conversion *c, struct scratch *scratch, struc
     return 0;
 }
 
-/* Values of rows that are columns of the source: the part's whole block is read at its first row, and kept for the others. */
+/* Values of rows that are columns of the source: a whole block, of the part or of a run of it, is read at its first row, and
+ * kept for the others. */
 static int read_across(const struct conversion *c, struct scratch *scratch, const struct part *part,
                        const struct source_tensor *source, int row, int rows, struct err *err)
 {
-    const int64_t width = part->across, begin = part->skip / (width * part->columns) * (width * part->columns);
-    if (row == 0) {
+    const int64_t width = part->across, begin = row_source(part, row) / (width * part->columns) * (width * part->columns);
+    if (row == 0 || (part->run && row % part->run == 0)) {
         size_t count = (size_t)width * (size_t)part->columns;
         if (mem_grow(&scratch->block, &scratch->block_room, count, sizeof *scratch->block, err) ||
             source->coding->read(c->checkpoint, source, begin, (int64_t)count, &scratch->reading, scratch->block, err))

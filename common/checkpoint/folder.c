@@ -13,6 +13,7 @@
 
 #include "common/base/file.h"
 #include "common/base/mem.h"
+#include "common/checkpoint/gguf.h"
 
 static int join(char out[PATH_MAX], const char *folder, const char *name, struct err *err)
 {
@@ -74,7 +75,7 @@ static int add_shards(struct checkpoint *cp, const char *folder, struct err *err
     return rc;
 }
 
-/* The one file of weights in a folder without an index. */
+/* The one file of weights in a folder without an index; empty: there is none. */
 static int find_weights(const char *folder, char found[SOURCE_NAME], struct err *err)
 {
     DIR *dir = opendir(folder);
@@ -95,12 +96,22 @@ static int find_weights(const char *folder, char found[SOURCE_NAME], struct err 
         }
     }
     closedir(dir);
-    if (count == 0)
-        return err_set(err, ERR_INPUT, "has no .safetensors file; other formats of weights are not supported");
     if (count > 1)
         return err_set(err, ERR_INPUT, "has %d .safetensors files and no %s; name one of them", count,
                        source_text_kinds[TEXT_INDEX].name);
     return 0;
+}
+
+/* The texts of the folder count, but for config.json, which is often of something else there. */
+static int open_gguf(struct checkpoint *cp, const char *folder, struct err *err)
+{
+    char name[SOURCE_NAME], path[PATH_MAX];
+    if (gguf_find_file(folder, name, err))
+        return -1;
+    if (!*name)
+        return err_set(err, ERR_INPUT, "has no .safetensors file and no .gguf file; other formats of weights are not supported");
+    checkpoint_drop_text(cp, TEXT_CONFIG);
+    return join(path, folder, name, err) || checkpoint_open_gguf(cp, path, err) ? -1 : 0;
 }
 
 int checkpoint_open_folder(struct checkpoint *cp, const char *folder, struct err *err)
@@ -110,7 +121,9 @@ int checkpoint_open_folder(struct checkpoint *cp, const char *folder, struct err
         return -1;
     if (cp->texts[TEXT_INDEX].length)
         return add_shards(cp, folder, err);
-    return find_weights(folder, name, err) || add_weights(cp, folder, name, err) ? -1 : 0;
+    if (find_weights(folder, name, err))
+        return -1;
+    return *name ? add_weights(cp, folder, name, err) : open_gguf(cp, folder, err);
 }
 
 int checkpoint_open_safetensors(struct checkpoint *cp, const char *file, struct err *err)
@@ -121,9 +134,6 @@ int checkpoint_open_safetensors(struct checkpoint *cp, const char *file, struct 
         return err_set(err, ERR_INPUT, "the name is too long");
     if (read_texts(cp, *folder ? folder : "/", err))
         return -1;
-    text_free(&cp->texts[TEXT_INDEX]);          /* the file was named: an index beside it is of something else */
-    for (size_t i = 0; i < cp->file_count; i++)
-        if (source_text_of(cp->files[i].name) == TEXT_INDEX)
-            cp->files[i] = cp->files[--cp->file_count];
+    checkpoint_drop_text(cp, TEXT_INDEX);       /* the file was named: an index beside it is of something else */
     return add_weights(cp, *folder ? folder : "/", slash ? slash + 1 : file, err);
 }

@@ -1,0 +1,85 @@
+/* What GGUF files call tensors: the same in all families. Three kinds of layers differ from what families publish:
+ *
+ *   experts     all gates of a layer in one tensor [experts][inner][hidden], so all ups and downs; old files of Mixtral have each
+ *               expert apart
+ *   q and k     of Llama's kin hold the two halves of a head in turn, row by row, as rope there takes neighbours
+ *   latents     kv_b in two: keys of each head transposed, [heads][rank][width], and values [heads][width][rank]; older files
+ *               have it whole */
+#include "common/arch/arch.h"
+
+#define BLOCK "blk.{n}."
+#define OUTSIDE \
+    [SLOT_EMBED] = "token_embd.weight", \
+    [SLOT_HEAD] = "output.weight", \
+    [SLOT_FINAL_NORM] = "output_norm.weight", \
+    [SLOT_ATTENTION_NORM] = BLOCK "attn_norm.weight", \
+    [SLOT_Q] = BLOCK "attn_q.weight", \
+    [SLOT_K] = BLOCK "attn_k.weight", \
+    [SLOT_V] = BLOCK "attn_v.weight", \
+    [SLOT_Q_BIAS] = BLOCK "attn_q.bias", \
+    [SLOT_K_BIAS] = BLOCK "attn_k.bias", \
+    [SLOT_V_BIAS] = BLOCK "attn_v.bias", \
+    [SLOT_Q_NORM] = BLOCK "attn_q_norm.weight", \
+    [SLOT_K_NORM] = BLOCK "attn_k_norm.weight", \
+    [SLOT_OUT] = BLOCK "attn_output.weight", \
+    [SLOT_OUT_BIAS] = BLOCK "attn_output.bias", \
+    [SLOT_Q_A] = BLOCK "attn_q_a.weight", \
+    [SLOT_Q_A_BIAS] = BLOCK "attn_q_a.bias", \
+    [SLOT_Q_A_NORM] = BLOCK "attn_q_a_norm.weight", \
+    [SLOT_Q_B] = BLOCK "attn_q_b.weight", \
+    [SLOT_KV_A] = BLOCK "attn_kv_a_mqa.weight", \
+    [SLOT_KV_A_BIAS] = BLOCK "attn_kv_a_mqa.bias", \
+    [SLOT_KV_A_NORM] = BLOCK "attn_kv_a_norm.weight", \
+    [SLOT_SINKS] = BLOCK "attn_sinks.weight", \
+    [SLOT_DENSE_GATE] = BLOCK "ffn_gate.weight", \
+    [SLOT_DENSE_UP] = BLOCK "ffn_up.weight", \
+    [SLOT_DENSE_DOWN] = BLOCK "ffn_down.weight", \
+    [SLOT_ROUTER] = BLOCK "ffn_gate_inp.weight", \
+    [SLOT_ROUTER_BIAS] = BLOCK "ffn_gate_inp.bias", \
+    [SLOT_ROUTER_CORRECTION] = BLOCK "exp_probs_b.bias", \
+    [SLOT_SHARED_WEIGHT] = BLOCK "ffn_gate_inp_shexp.weight", \
+    [SLOT_SHARED_GATE] = BLOCK "ffn_gate_shexp.weight", \
+    [SLOT_SHARED_UP] = BLOCK "ffn_up_shexp.weight", \
+    [SLOT_SHARED_DOWN] = BLOCK "ffn_down_shexp.weight", \
+    [SLOT_PREDICT_EMBED] = BLOCK "nextn.embed_tokens.weight", \
+    [SLOT_PREDICT_HEAD] = BLOCK "nextn.shared_head_head.weight", \
+    [SLOT_PREDICT_NORM] = BLOCK "nextn.shared_head_norm.weight", \
+    [SLOT_PREDICT_EMBED_NORM] = BLOCK "nextn.enorm.weight", \
+    [SLOT_PREDICT_HIDDEN_NORM] = BLOCK "nextn.hnorm.weight", \
+    [SLOT_PREDICT_JOINT] = BLOCK "nextn.eh_proj.weight"
+#define EXPERTS \
+    [SLOT_EXPERTS_GATE] = BLOCK "ffn_gate_exps.weight", \
+    [SLOT_EXPERTS_UP] = BLOCK "ffn_up_exps.weight", \
+    [SLOT_EXPERTS_DOWN] = BLOCK "ffn_down_exps.weight", \
+    [SLOT_EXPERTS_GATE_BIAS] = BLOCK "ffn_gate_exps.bias", \
+    [SLOT_EXPERTS_UP_BIAS] = BLOCK "ffn_up_exps.bias", \
+    [SLOT_EXPERTS_DOWN_BIAS] = BLOCK "ffn_down_exps.bias"
+#define FFN_NORM [SLOT_FFN_NORM] = BLOCK "ffn_norm.weight"
+
+static const struct naming plain = {
+    .slot = {OUTSIDE, EXPERTS, FFN_NORM, [SLOT_KV_B] = BLOCK "attn_kv_b.weight"},
+    .ignored = {"rope_freqs.weight", BLOCK "attn_k_b.weight", BLOCK "attn_v_b.weight"},         /* made from kv_b */
+};
+static const struct naming cut = {
+    .slot = {OUTSIDE, EXPERTS, FFN_NORM, [SLOT_K_B] = BLOCK "attn_k_b.weight", [SLOT_V_B] = BLOCK "attn_v_b.weight"},
+};
+static const struct naming paired = {.slot = {OUTSIDE, EXPERTS, FFN_NORM}, .ignored = {"rope_freqs.weight"}, .paired = true};
+static const struct naming apart = {
+    .slot = {OUTSIDE, FFN_NORM, [SLOT_EXPERT_GATE] = BLOCK "ffn_gate.{e}.weight", [SLOT_EXPERT_UP] = BLOCK "ffn_up.{e}.weight",
+             [SLOT_EXPERT_DOWN] = BLOCK "ffn_down.{e}.weight"},
+    .ignored = {"rope_freqs.weight"},
+    .paired = true,
+};
+static const struct naming norm_behind = {.slot = {OUTSIDE, EXPERTS, [SLOT_FFN_NORM] = BLOCK "post_attention_norm.weight"}};
+
+const struct naming *arch_naming_gguf(const struct arch *arch, bool (*has)(const void *context, const char *name),
+                                      const void *context)
+{
+    if (!has(context, plain.slot[SLOT_EMBED]))
+        return NULL;
+    if (arch->latent)
+        return has(context, "blk.0.attn_k_b.weight") && !has(context, "blk.0.attn_kv_b.weight") ? &cut : &plain;
+    if (arch->gguf_paired)
+        return has(context, "blk.0.ffn_gate.0.weight") ? &apart : &paired;
+    return has(context, "blk.0.post_attention_norm.weight") ? &norm_behind : &plain;
+}

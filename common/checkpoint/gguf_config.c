@@ -1,0 +1,390 @@
+/* The config.json that a GGUF file's metadata amount to. What the architecture alone implies there, config.json must say. */
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/json.h"
+#include "common/checkpoint/gguf.h"
+#include "common/model/hparams.h"
+
+struct maker {
+    const struct gguf *gguf;
+    struct checkpoint *cp;
+    json_t *config;
+    struct err *err;
+};
+
+/* general.architecture, and the model_type it is: without experts, with them, and with a sigmoid router. */
+static const struct family {
+    const char *arch, *dense, *experts, *sigmoid;
+} FAMILIES[] = {
+    {"llama", "llama", "mixtral", NULL}, {"qwen2", "qwen2", NULL, NULL}, {"qwen3", "qwen3", NULL, NULL},
+    {"qwen2moe", NULL, "qwen2_moe", NULL}, {"qwen3moe", NULL, "qwen3_moe", NULL}, {"olmoe", NULL, "olmoe", NULL},
+    {"deepseek", NULL, "deepseek", NULL}, {"deepseek2", NULL, "deepseek_v2", "deepseek_v3"}, {"gpt-oss", NULL, "gpt_oss", NULL},
+};
+
+/* ---- putting ---- */
+
+static int put(struct maker *m, json_t *object, const char *key, json_t *value)
+{
+    return value && json_object_set_new(object, key, value) == 0 ? 0 : err_memory(m->err);
+}
+
+static int put_integer(struct maker *m, const char *name, int64_t value)
+{
+    return put(m, m->config, name, json_integer(value));
+}
+
+/* The integer under `key` as `name`; *value holds what is taken when the key is not required and not there. */
+static int integer(struct maker *m, const char *key, bool required, const char *name, int64_t *value)
+{
+    if (gguf_integer(m->gguf, key, required, value, m->err))
+        return -1;
+    if (*value < -1 || *value > INT_MAX)
+        return err_set(m->err, ERR_INPUT, "%s is %lld, which is out of range", key, (long long)*value);
+    return name ? put_integer(m, name, *value) : 0;
+}
+
+static int copy_integer(struct maker *m, const char *key, const char *name)
+{
+    int64_t value = 0;
+    return integer(m, key, true, name, &value);
+}
+
+static int copy_real(struct maker *m, const char *key, bool required, double absent, const char *name)
+{
+    double value = absent;
+    return gguf_real(m->gguf, key, required, &value, m->err) ? -1 : put(m, m->config, name, json_real(value));
+}
+
+/* ---- tensors that tell ---- */
+
+static const struct source_tensor *tensor(const struct maker *m, int layer, const char *name)
+{
+    char full[64];
+    if (layer < 0)
+        snprintf(full, sizeof full, "%s", name);
+    else
+        snprintf(full, sizeof full, "blk.%d.%s", layer, name);
+    return checkpoint_find(m->cp, full);
+}
+
+/* A width under `key`, or else that of the first tensor of the given name, at the given dim. */
+static int width(struct maker *m, const char *key, int64_t layers, const char *name, int dim, int64_t *out)
+{
+    for (int64_t i = 0; i < layers && !*out; i++) {
+        const struct source_tensor *t = tensor(m, (int)i, name);
+        if (t && t->dim_count > dim && t->dims[dim] <= INT_MAX)
+            *out = t->dims[dim];
+    }
+    return integer(m, key, *out == 0, NULL, out);
+}
+
+/* ---- rope ---- */
+
+/* rope_freqs.weight divides the frequency of each pair. */
+static int put_stretch(struct maker *m, json_t *rope, const struct source_tensor *t)
+{
+    struct source_reading reading = {0};
+    float values[HEAD_DIM_MAX / 2];
+    json_t *list = json_array();
+    int rc = -1;
+    if (t->dim_count != 1 || t->dims[0] > HEAD_DIM_MAX / 2 || t->coding != &coding_f32) {
+        err_set(m->err, ERR_INPUT, "tensor %s is not F32 of one number for each pair of a head", t->name);
+        goto done;
+    }
+    if (t->coding->read(m->cp, t, 0, t->dims[0], &reading, values, m->err))
+        goto done;
+    for (int64_t i = 0; i < t->dims[0]; i++)
+        if (!(values[i] > 0) || !isfinite(values[i])) {
+            err_set(m->err, ERR_INPUT, "tensor %s: element %d is not a number above 0", t->name, (int)i);
+            goto done;
+        } else if (!list || json_array_append_new(list, json_real((double)values[i]))) {
+            err_memory(m->err);
+            goto done;
+        }
+    rc = put(m, rope, "rope_type", json_string("stretched")) || put(m, rope, "stretch", json_incref(list)) ? -1 : 0;
+done:
+    json_decref(list);
+    source_reading_free(&reading);
+    return rc;
+}
+
+/* The amplitude of cos and sin that a file gives goes on top of that of the paper; the one that it gives as a multiple of the
+ * logarithm is of scores, and for latents alone. */
+static int put_yarn(struct maker *m, json_t *rope, double factor, bool latent)
+{
+    double times = 1, logarithm = 0, fast = 32, slow = 1;
+    int64_t positions = 0;
+    const bool truncated = strcmp(m->gguf->arch, "gpt-oss") != 0;
+    if (integer(m, "{}.rope.scaling.original_context_length", true, NULL, &positions) ||
+        gguf_real(m->gguf, "{}.rope.scaling.attn_factor", false, &times, m->err) ||
+        gguf_real(m->gguf, "{}.rope.scaling.yarn_attn_factor", false, &times, m->err) ||
+        gguf_real(m->gguf, "{}.rope.scaling.yarn_beta_fast", false, &fast, m->err) ||
+        gguf_real(m->gguf, "{}.rope.scaling.yarn_beta_slow", false, &slow, m->err) ||
+        gguf_real(m->gguf, "{}.rope.scaling.yarn_log_multiplier", false, &logarithm, m->err))
+        return -1;
+    if (put(m, rope, "rope_type", json_string("yarn")) || put(m, rope, "factor", json_real(factor)) ||
+        put(m, rope, "original_max_position_embeddings", json_integer(positions)) ||
+        put(m, rope, "beta_fast", json_real(fast)) || put(m, rope, "beta_slow", json_real(slow)) ||
+        put(m, rope, "truncate", json_boolean(truncated)))
+        return -1;
+    if (latent && logarithm != 0)
+        return put(m, rope, "mscale", json_real(10 * logarithm)) ||
+               put(m, rope, "mscale_all_dim", json_real(10 * logarithm)) ? -1 : 0;
+    if (times == 1)
+        return 0;
+    return put(m, rope, "attention_factor", json_real(times * (factor > 1 ? 0.1 * log(factor) + 1 : 1)));
+}
+
+static int put_rope_kind(struct maker *m, json_t *rope, bool latent)
+{
+    struct gguf_string kind = {"none", 4};
+    double factor = 0;
+    const struct source_tensor *stretch = tensor(m, -1, "rope_freqs.weight");
+    if (gguf_real(m->gguf, "{}.rope.scale_linear", false, &factor, m->err) ||
+        gguf_real(m->gguf, "{}.rope.scaling.factor", false, &factor, m->err) ||
+        gguf_text(m->gguf, "{}.rope.scaling.type", false, &kind, m->err))
+        return -1;
+    bool linear = gguf_same(kind, "linear") || (factor != 0 && !gguf_find(m->gguf, "{}.rope.scaling.type"));
+    if (stretch && !m->cp->headers_only)
+        return put_stretch(m, rope, stretch);
+    if (gguf_same(kind, "yarn"))
+        return put_yarn(m, rope, factor, latent);
+    if (linear && factor != 0 && factor != 1)
+        return put(m, rope, "rope_type", json_string("linear")) || put(m, rope, "factor", json_real(factor)) ? -1 : 0;
+    if (!gguf_same(kind, "none") && !linear)
+        return err_set(m->err, ERR_INPUT, "%s.rope.scaling.type is \"%.*s\"; supported are none, linear and yarn", m->gguf->arch,
+                       kind.bytes < 40 ? (int)kind.bytes : 40, kind.data);
+    return put(m, rope, "rope_type", json_string("default"));
+}
+
+static int put_rope(struct maker *m, bool latent)
+{
+    json_t *rope = json_object();
+    double theta = 10000;
+    int rc = -1;
+    if (!rope)
+        return err_memory(m->err);
+    if (gguf_real(m->gguf, "{}.rope.freq_base", false, &theta, m->err) || put(m, rope, "rope_theta", json_real(theta)) ||
+        put_rope_kind(m, rope, latent))
+        goto done;
+    rc = put(m, m->config, "rope_parameters", json_incref(rope));
+done:
+    json_decref(rope);
+    return rc;
+}
+
+/* ---- attention ---- */
+
+static int put_heads(struct maker *m, int64_t hidden, int64_t heads)
+{
+    int64_t kv_heads = heads, head_dim = heads > 0 ? hidden / heads : 0, value_dim, rotary;
+    if (integer(m, "{}.attention.head_count_kv", false, "num_key_value_heads", &kv_heads) ||
+        integer(m, "{}.attention.key_length", false, "head_dim", &head_dim))
+        return -1;
+    value_dim = rotary = head_dim;
+    if (integer(m, "{}.attention.value_length", false, NULL, &value_dim) ||
+        integer(m, "{}.rope.dimension_count", false, NULL, &rotary))
+        return -1;
+    if (value_dim != head_dim || rotary != head_dim)
+        return err_set(m->err, ERR_INPUT, "%s.attention.key_length is %lld, but %s %lld; that is not supported", m->gguf->arch,
+                       (long long)head_dim, value_dim != head_dim ? "value_length is" : "rope.dimension_count is",
+                       (long long)(value_dim != head_dim ? value_dim : rotary));
+    return put(m, m->config, "attention_bias", json_boolean(tensor(m, 0, "attn_q.bias") != NULL));
+}
+
+/* Files with kv_b in two have the width of what is stored under key_length, and that of a head under key_length_mla. */
+static int put_latents(struct maker *m)
+{
+    int64_t key = 0, value = 0, rotary = 0, rank = 0;
+    const bool cut = gguf_find(m->gguf, "{}.attention.key_length_mla") != NULL;
+    if (integer(m, cut ? "{}.attention.key_length_mla" : "{}.attention.key_length", true, NULL, &key) ||
+        integer(m, cut ? "{}.attention.value_length_mla" : "{}.attention.value_length", true, "v_head_dim", &value) ||
+        integer(m, "{}.rope.dimension_count", true, "qk_rope_head_dim", &rotary) ||
+        copy_integer(m, "{}.attention.kv_lora_rank", "kv_lora_rank") ||
+        integer(m, "{}.attention.q_lora_rank", false, NULL, &rank))
+        return -1;
+    if ((rank && put_integer(m, "q_lora_rank", rank)) ||
+        put(m, m->config, "attention_bias", json_boolean(tensor(m, 0, "attn_q_a.bias") || tensor(m, 0, "attn_kv_a_mqa.bias"))))
+        return -1;
+    return put_integer(m, "qk_nope_head_dim", key - rotary);
+}
+
+/* ---- experts ---- */
+
+static int put_dense_layers(struct maker *m, int64_t layers)
+{
+    json_t *list = json_array();
+    for (int64_t i = 0; i < layers && list; i++)
+        if (!tensor(m, (int)i, "ffn_gate_inp.weight") && json_array_append_new(list, json_integer(i))) {
+            json_decref(list);
+            list = NULL;
+        }
+    return put(m, m->config, "mlp_only_layers", list);
+}
+
+/* The shared expert of Qwen2 MoE; those of DeepSeek, each as wide as a routed one; and where its layers begin. */
+static int put_beside(struct maker *m, const char *family, int64_t layers)
+{
+    int64_t shared = 0, first = 0;
+    if (strncmp(family, "qwen", 4) == 0) {
+        if (strcmp(family, "qwen2_moe") == 0 &&
+            (width(m, "{}.expert_shared_feed_forward_length", layers, "ffn_gate_shexp.weight", 0, &shared) ||
+             put_integer(m, "shared_expert_intermediate_size", shared)))
+            return -1;
+        return put_dense_layers(m, layers);
+    }
+    if (strncmp(family, "deepseek", 8))
+        return 0;
+    return integer(m, "{}.expert_shared_count", false, "n_shared_experts", &shared) ||
+           integer(m, "{}.leading_dense_block_count", false, "first_k_dense_replace", &first) ? -1 : 0;
+}
+
+static int put_groups(struct maker *m, bool sigmoid)
+{
+    int64_t groups = 1, kept = 1;
+    if (integer(m, "{}.expert_group_count", false, "n_group", &groups) ||
+        integer(m, "{}.expert_group_used_count", false, "topk_group", &kept))
+        return -1;
+    return put(m, m->config, "topk_method",
+               json_string(sigmoid ? "noaux_tc" : groups > 1 ? "group_limited_greedy" : "greedy"));
+}
+
+static int put_experts(struct maker *m, const char *family, int64_t layers)
+{
+    static const char *const renormalising[] = {"mixtral", "qwen3_moe", "gpt_oss"};
+    const bool deepseek = strncmp(family, "deepseek", 8) == 0, one_width = strcmp(family, "mixtral") == 0 ||
+        strcmp(family, "gpt_oss") == 0 || strcmp(family, "olmoe") == 0;
+    const char *count = deepseek ? "n_routed_experts" : one_width && strcmp(family, "olmoe") ? "num_local_experts" : "num_experts";
+    bool renormalise = false;
+    double scale = 1;
+    int64_t inner = 0, dense = 0;
+    for (size_t i = 0; i < sizeof renormalising / sizeof *renormalising; i++)
+        renormalise |= strcmp(family, renormalising[i]) == 0;
+    if (copy_integer(m, "{}.expert_count", count) || copy_integer(m, "{}.expert_used_count", "num_experts_per_tok") ||
+        gguf_bool(m->gguf, "{}.expert_weights_norm", &renormalise, m->err) ||
+        gguf_real(m->gguf, "{}.expert_weights_scale", false, &scale, m->err) ||
+        put(m, m->config, "norm_topk_prob", json_boolean(renormalise)) ||
+        width(m, one_width && !gguf_find(m->gguf, "{}.expert_feed_forward_length") ? "{}.feed_forward_length"
+              : "{}.expert_feed_forward_length", layers, "ffn_gate_exps.weight", 1, &inner) ||
+        put_integer(m, one_width ? "intermediate_size" : "moe_intermediate_size", inner))
+        return -1;
+    if (!one_width && integer(m, "{}.feed_forward_length", false, "intermediate_size", &dense))
+        return -1;
+    if (scale != 0 && scale != 1 && !deepseek)
+        return err_set(m->err, ERR_INPUT, "%s.expert_weights_scale is %g; it is supported for deepseek2 only", m->gguf->arch, scale);
+    if (put(m, m->config, "routed_scaling_factor", json_real(scale == 0 ? 1 : scale)))
+        return -1;
+    if (deepseek && put_groups(m, strcmp(family, "deepseek_v3") == 0))
+        return -1;
+    return put_beside(m, family, layers);
+}
+
+/* ---- the whole ---- */
+
+static const char *find_family(struct maker *m)
+{
+    const struct gguf *g = m->gguf;
+    int64_t experts = 0, gating = tensor(m, 0, "exp_probs_b.bias") ? 2 : 0;
+    const struct family *family = NULL;
+    char known[256] = "";
+    for (size_t i = 0; i < sizeof FAMILIES / sizeof *FAMILIES; i++) {
+        if (strcmp(FAMILIES[i].arch, g->arch) == 0)
+            family = &FAMILIES[i];
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", FAMILIES[i].arch);
+    }
+    if (!family) {
+        err_set(m->err, ERR_INPUT, "general.architecture is \"%s\"; supported are %s", g->arch, known);
+        return NULL;
+    }
+    if (integer(m, "{}.expert_count", false, NULL, &experts) || integer(m, "{}.expert_gating_func", false, NULL, &gating))
+        return NULL;
+    if (gating < 0 || gating > 2 || (gating == 2 && !family->sigmoid)) {
+        /* gpt-oss takes the softmax of the chosen experts' logits, which is that of all, renormalised */
+        if (strcmp(family->arch, "gpt-oss") || gating != 3) {
+            err_set(m->err, ERR_INPUT, "%s.expert_gating_func is %lld, which is not supported", g->arch, (long long)gating);
+            return NULL;
+        }
+        gating = 0;
+    }
+    const char *type = !experts && family->dense ? family->dense : gating == 2 ? family->sigmoid : family->experts;
+    if (!type || (experts && family->dense == type))
+        err_set(m->err, ERR_INPUT, "%s.expert_count is %lld, which does not fit the architecture", g->arch, (long long)experts);
+    return type;
+}
+
+static int put_ids(struct maker *m)
+{
+    static const char *const ends[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                                       "tokenizer.ggml.eom_token_id"};
+    int64_t bos = -1, pad = -1;
+    json_t *list = json_array();
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        int64_t id = -1;
+        if (integer(m, ends[i], false, NULL, &id)) {
+            json_decref(list);
+            return -1;
+        }
+        if (id >= 0 && list && json_array_append_new(list, json_integer(id)))
+            list = NULL;
+    }
+    if (put(m, m->config, "eos_token_id", list))
+        return -1;
+    return integer(m, "tokenizer.ggml.bos_token_id", false, "bos_token_id", &bos) ||
+           integer(m, "tokenizer.ggml.padding_token_id", false, "pad_token_id", &pad) ? -1 : 0;
+}
+
+static int put_all(struct maker *m)
+{
+    const char *family = find_family(m);
+    const struct source_tensor *embedding = tensor(m, -1, "token_embd.weight");
+    int64_t hidden = 0, layers = 0, ahead = 0, heads = 0, window = 0;
+    if (!family)
+        return -1;
+    if (!embedding)
+        return err_set(m->err, ERR_INPUT, "tensor token_embd.weight is missing; the file has %s",
+                       m->cp->tensor_count ? "not all of a model" : "a vocabulary alone, and no model");
+    const bool latent = strcmp(m->gguf->arch, "deepseek2") == 0;
+    if (put(m, m->config, "model_type", json_string(family)) || put_integer(m, "vocab_size", embedding->dims[0]) ||
+        put(m, m->config, "tie_word_embeddings", json_boolean(!tensor(m, -1, "output.weight"))) ||
+        integer(m, "{}.embedding_length", true, "hidden_size", &hidden) ||
+        integer(m, "{}.block_count", true, NULL, &layers) || integer(m, "{}.nextn_predict_layers", false, NULL, &ahead) ||
+        integer(m, "{}.attention.head_count", true, "num_attention_heads", &heads) ||
+        copy_integer(m, "{}.context_length", "max_position_embeddings") ||
+        copy_real(m, "{}.attention.layer_norm_rms_epsilon", true, 0, "rms_norm_eps") ||
+        (gguf_find(m->gguf, "{}.attention.clamp_kqv") && copy_real(m, "{}.attention.clamp_kqv", false, 0, "clip_qkv")))
+        return -1;
+    layers -= ahead;
+    if (layers < 1 || layers > LAYERS_MAX)
+        return err_set(m->err, ERR_INPUT, "%s.block_count makes %lld layers; 1 to %d are supported", m->gguf->arch,
+                       (long long)layers, LAYERS_MAX);
+    if (put_integer(m, "num_hidden_layers", layers) || put_ids(m) || (latent ? put_latents(m) : put_heads(m, hidden, heads)) ||
+        put_rope(m, latent))
+        return -1;
+    if (strcmp(family, "gpt_oss") == 0 && integer(m, "{}.attention.sliding_window", true, "sliding_window", &window))
+        return -1;
+    if (gguf_find(m->gguf, "{}.expert_count") && strcmp(family, "llama"))
+        return put_experts(m, family, layers);
+    return copy_integer(m, "{}.feed_forward_length", "intermediate_size");
+}
+
+int gguf_make_config(const struct gguf *gguf, struct checkpoint *cp, struct err *err)
+{
+    struct maker m = {gguf, cp, json_object(), err};
+    char *text = NULL;
+    int rc = -1;
+    if (!m.config) {
+        err_memory(err);
+        goto done;
+    }
+    if (put_all(&m))
+        goto done;
+    text = json_text(m.config, JSON_COMPACT | JSON_REAL_PRECISION(17), err);
+    rc = text ? text_puts(&cp->texts[TEXT_CONFIG], text, err) : -1;
+done:
+    free(text);
+    json_decref(m.config);
+    return rc;
+}

@@ -1,0 +1,160 @@
+/* Which files are one GGUF checkpoint. Large ones are cut: NAME-00001-of-00003.gguf and so on, metadata in the first. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/mem.h"
+#include "common/checkpoint/gguf.h"
+
+enum { ENDING = 5, CUT_ENDING = 20, SPLITS_MAX = 4096 };      /* ".gguf", "-00001-of-00003.gguf" */
+
+bool gguf_split_name(const char *name, int *number, int *count)
+{
+    size_t length = strlen(name);
+    char end;
+    return length > CUT_ENDING && sscanf(name + length - CUT_ENDING, "-%5d-of-%5d.ggu%c", number, count, &end) == 3 && end == 'f' &&
+           *number >= 1 && *number <= *count;
+}
+
+static int add_file(struct checkpoint *cp, const char *folder, const char *name, struct err *err)
+{
+    char path[PATH_MAX];
+    struct stat status;
+    struct source_file *file = checkpoint_add_file(cp, name, err);
+    if (!file)
+        return -1;
+    if (snprintf(path, sizeof path, "%s%s", folder, name) >= PATH_MAX)
+        return err_set(err, ERR_INPUT, "the name of %.100s is too long", name);
+    file->fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (file->fd < 0 || fstat(file->fd, &status)) {
+        err_errno(err, "cannot be read");
+        return err_at(err, "%s", name);
+    }
+    if (!S_ISREG(status.st_mode)) {
+        err_set(err, ERR_INPUT, "is not a regular file");
+        return err_at(err, "%s", name);
+    }
+    file->bytes = (uint64_t)status.st_size;
+    return 0;
+}
+
+int checkpoint_open_gguf(struct checkpoint *cp, const char *path, struct err *err)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    char folder[PATH_MAX], other[SOURCE_NAME];
+    const size_t first = cp->file_count;
+    int number, count;
+    if (snprintf(folder, sizeof folder, "%.*s", (int)(name - path), path) >= PATH_MAX || strlen(name) >= SOURCE_NAME)
+        return err_set(err, ERR_INPUT, "the name is too long");
+    if (!gguf_split_name(name, &number, &count))
+        return add_file(cp, folder, name, err) || gguf_read_files(cp, first, err) ? -1 : 0;
+    if (count > SPLITS_MAX)
+        return err_set(err, ERR_INPUT, "is one of more than %d files", SPLITS_MAX);
+    for (int i = 1; i <= count; i++) {
+        snprintf(other, sizeof other, "%.*s-%05d-of-%05d.gguf", (int)(strlen(name) - CUT_ENDING), name, i, count);
+        if (add_file(cp, folder, other, err))
+            return -1;
+    }
+    return gguf_read_files(cp, first, err);
+}
+
+int gguf_find_file(const char *folder, char found[SOURCE_NAME], struct err *err)
+{
+    DIR *dir = opendir(folder);
+    int others = 0;
+    if (!dir)
+        return err_errno(err, "cannot be read");
+    found[0] = '\0';
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        size_t length = strlen(entry->d_name);
+        int number = 1, count;
+        if (length <= ENDING || length >= SOURCE_NAME || entry->d_name[0] == '.' ||
+            strcmp(entry->d_name + length - ENDING, ".gguf"))
+            continue;
+        if (gguf_split_name(entry->d_name, &number, &count) && number > 1)
+            continue;
+        others += found[0] != '\0';
+        memcpy(found, entry->d_name, length + 1);
+    }
+    closedir(dir);
+    if (others)
+        return err_set(err, ERR_INPUT, "has %d GGUF models; name one of the files", others + 1);
+    return 0;
+}
+
+/* Which of several files this is: *number from 0. */
+static int read_split(const struct gguf *g, size_t files, int64_t *number, struct err *err)
+{
+    int64_t count = 1;
+    *number = 0;
+    if (gguf_integer(g, "split.count", false, &count, err) || gguf_integer(g, "split.no", false, number, err))
+        return -1;
+    count = count ? count : 1;
+    if (count < 1 || (uint64_t)count != files)
+        return err_set(err, ERR_INPUT, "says that the model has %lld files, but %s", (long long)count,
+                       files == 1 ? "there is one; they must keep their names (-00001-of-00003.gguf), and lie in one folder or "
+                                    "archive" : "there are others");
+    if (*number < 0 || *number >= count)
+        return err_set(err, ERR_INPUT, "split.no is %lld of %lld", (long long)*number, (long long)count);
+    return 0;
+}
+
+/* Shared experts' gates are one row, which some files have as a vector. */
+static void widen_rows(struct checkpoint *cp)
+{
+    for (size_t i = 0; i < cp->tensor_count; i++) {
+        struct source_tensor *t = &cp->tensors[i];
+        const char *tail = strstr(t->name, "ffn_gate_inp_shexp.weight");
+        if (tail && t->dim_count == 1) {
+            t->dims[1] = t->dims[0];
+            t->dims[0] = 1;
+            t->dim_count = 2;
+        }
+    }
+}
+
+static int make_texts(const struct gguf *g, struct checkpoint *cp, struct err *err)
+{
+    struct gguf_string name = {"", 0};
+    widen_rows(cp);
+    if (checkpoint_settle(cp, err) || gguf_make_config(g, cp, err) || gguf_make_tokenizer(g, cp, err) ||
+        gguf_text(g, "general.name", false, &name, err))
+        return -1;
+    if (!*cp->name)
+        snprintf(cp->name, sizeof cp->name, "%.*s", name.bytes < 63 ? (int)name.bytes : 63, name.data);
+    cp->config_name = "the metadata";
+    return 0;
+}
+
+int gguf_read_files(struct checkpoint *cp, size_t first, struct err *err)
+{
+    const size_t files = cp->file_count - first;
+    struct gguf main = {0};
+    bool *seen = mem_alloc(files, sizeof *seen, err);
+    int rc = seen ? 0 : -1;
+    for (size_t i = 0; i < files && !rc; i++) {
+        struct gguf g = {0};
+        int64_t number = 0;
+        rc = gguf_read(&g, cp, (int)(first + i), err) || read_split(&g, files, &number, err) ? -1 : 0;
+        if (!rc && seen[number])
+            rc = err_set(err, ERR_INPUT, "is number %lld, as another file is", (long long)number + 1);
+        if (rc)
+            err_at(err, "%s", cp->files[first + i].name);
+        else
+            seen[number] = true;
+        if (!rc && number == 0)
+            main = g;
+        else
+            gguf_free(&g);
+    }
+    if (!rc)
+        rc = make_texts(&main, cp, err);
+    gguf_free(&main);
+    mem_free(&seen);
+    return rc;
+}
