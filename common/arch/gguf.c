@@ -1,7 +1,7 @@
 /* What GGUF files call tensors: the same in all families. Three kinds of layers differ from what families publish:
  *
- *   experts     all gates of a layer in one tensor [experts][inner][hidden], so all ups and downs; old files of Mixtral have each
- *               expert apart
+ *   experts     all gates of a layer in one tensor [experts][inner][hidden], so all ups and downs; old files of Mixtral have
+ *               each expert apart
  *   q and k     of Llama's kin hold the two halves of a head in turn, row by row, as rope there takes neighbours
  *   latents     kv_b in two: keys of each head transposed, [heads][rank][width], and values [heads][width][rank]; older files
  *               have it whole */

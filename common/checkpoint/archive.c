@@ -304,7 +304,8 @@ static int add_gguf(struct checkpoint *cp, struct unpacking *u, const char *root
             add_spooled(cp, u, &u->members[i], err))
             return -1;
     if (cp->file_count == first)
-        return err_set(err, ERR_INPUT, "has no .safetensors file and no .gguf file; other formats of weights are not supported");
+        return err_set(err, ERR_INPUT, "has no .safetensors file and no .gguf file; other formats of weights are not "
+                       "supported");
     return gguf_read_files(cp, first, err);
 }
 

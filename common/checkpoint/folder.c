@@ -109,7 +109,8 @@ static int open_gguf(struct checkpoint *cp, const char *folder, struct err *err)
     if (gguf_find_file(folder, name, err))
         return -1;
     if (!*name)
-        return err_set(err, ERR_INPUT, "has no .safetensors file and no .gguf file; other formats of weights are not supported");
+        return err_set(err, ERR_INPUT, "has no .safetensors file and no .gguf file; other formats of weights are not "
+                       "supported");
     checkpoint_drop_text(cp, TEXT_CONFIG);
     return join(path, folder, name, err) || checkpoint_open_gguf(cp, path, err) ? -1 : 0;
 }

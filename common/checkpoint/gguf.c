@@ -11,7 +11,9 @@
 
 const char gguf_magic[GGUF_MAGIC_BYTES] = {'G', 'G', 'U', 'F'};
 
-enum { ENTRIES_MAX = 1 << 16, TENSORS_MAX = 1 << 17, KEY_BYTES = 255, ALIGNMENT = 32, ALIGNMENT_MAX = 1 << 20, STEP = 64 << 10 };
+enum {
+    ENTRIES_MAX = 1 << 16, TENSORS_MAX = 1 << 17, KEY_BYTES = 255, ALIGNMENT = 32, ALIGNMENT_MAX = 1 << 20, STEP = 64 << 10
+};
 
 static const int TYPE_BYTES[GGUF_TYPES] = {
     [GGUF_U8] = 1, [GGUF_I8] = 1, [GGUF_U16] = 2, [GGUF_I16] = 2, [GGUF_U32] = 4, [GGUF_I32] = 4, [GGUF_F32] = 4,
@@ -109,7 +111,8 @@ static int take_name(struct header *h, const char *what, size_t *at, size_t *byt
         return -1;
     const char *name = h->gguf->data + *at;
     if (!*bytes || *bytes > KEY_BYTES || memchr(name, 0, *bytes) || utf8_fault(name, *bytes) < *bytes)
-        return err_set(err, ERR_INPUT, "%s has a name that is not UTF-8 of 1 to %d bytes; the file is damaged", what, KEY_BYTES);
+        return err_set(err, ERR_INPUT, "%s has a name that is not UTF-8 of 1 to %d bytes; the file is damaged", what,
+                       KEY_BYTES);
     return 0;
 }
 
@@ -122,8 +125,8 @@ static int take_entry(struct header *h, struct gguf_entry *entry, struct err *er
     if (entry->array && (take_number(h, 4, &type, err) || take_number(h, 8, &count, err)))
         return -1;
     if (type >= GGUF_TYPES || type == GGUF_ARRAY)
-        return err_set(err, ERR_INPUT, "entry %.*s is of type %llu, which is not known; the file is damaged", (int)entry->key_bytes,
-                       h->gguf->data + entry->key, (unsigned long long)type);
+        return err_set(err, ERR_INPUT, "entry %.*s is of type %llu, which is not known; the file is damaged",
+                       (int)entry->key_bytes, h->gguf->data + entry->key, (unsigned long long)type);
     if (count > UINT64_MAX / 8)
         count = UINT64_MAX / 8;                         /* no file has so many: need() says it */
     bytes = count * (uint64_t)TYPE_BYTES[type];
@@ -251,7 +254,8 @@ static int take_tensors(struct header *h, uint64_t count, struct err *err)
 {
     struct checkpoint *cp = h->cp;
     if (count > TENSORS_MAX)
-        return err_set(err, ERR_INPUT, "claims %llu tensors; no model has more than %d", (unsigned long long)count, TENSORS_MAX);
+        return err_set(err, ERR_INPUT, "claims %llu tensors; no model has more than %d", (unsigned long long)count,
+                       TENSORS_MAX);
     for (uint64_t i = 0; i < count; i++) {
         size_t name = 0, bytes = 0;
         if (take_name(h, "a tensor", &name, &bytes, err) ||
@@ -293,8 +297,8 @@ static int place_tensors(struct header *h, size_t before, struct err *err)
             return err_set(err, ERR_INPUT, "tensor %s: its data begin at %llu, but the data before end at %llu; the header is "
                            "damaged", t->name, (unsigned long long)t->offset, (unsigned long long)at);
         if (begin > all || t->offset > all - begin || t->bytes > all - begin - t->offset)
-            return err_set(err, ERR_INPUT, "tensor %s: needs %llu bytes of data from %llu on, but the file has %llu bytes; it is "
-                           "cut off or damaged", t->name, (unsigned long long)t->bytes,
+            return err_set(err, ERR_INPUT, "tensor %s: needs %llu bytes of data from %llu on, but the file has %llu bytes; it "
+                           "is cut off or damaged", t->name, (unsigned long long)t->bytes,
                            (unsigned long long)begin + (unsigned long long)t->offset, (unsigned long long)all);
         at = t->offset + t->bytes;
         t->offset += begin;

@@ -155,8 +155,8 @@ static int put_rope_kind(struct maker *m, json_t *rope, bool latent)
     if (linear && factor != 0 && factor != 1)
         return put(m, rope, "rope_type", json_string("linear")) || put(m, rope, "factor", json_real(factor)) ? -1 : 0;
     if (!gguf_same(kind, "none") && !linear)
-        return err_set(m->err, ERR_INPUT, "%s.rope.scaling.type is \"%.*s\"; supported are none, linear and yarn", m->gguf->arch,
-                       kind.bytes < 40 ? (int)kind.bytes : 40, kind.data);
+        return err_set(m->err, ERR_INPUT, "%s.rope.scaling.type is \"%.*s\"; supported are none, linear and yarn",
+                       m->gguf->arch, kind.bytes < 40 ? (int)kind.bytes : 40, kind.data);
     return put(m, rope, "rope_type", json_string("default"));
 }
 
@@ -255,9 +255,9 @@ static int put_groups(struct maker *m, bool sigmoid)
 static int put_experts(struct maker *m, const char *family, int64_t layers)
 {
     static const char *const renormalising[] = {"mixtral", "qwen3_moe", "gpt_oss"};
-    const bool deepseek = strncmp(family, "deepseek", 8) == 0, one_width = strcmp(family, "mixtral") == 0 ||
-        strcmp(family, "gpt_oss") == 0 || strcmp(family, "olmoe") == 0;
-    const char *count = deepseek ? "n_routed_experts" : one_width && strcmp(family, "olmoe") ? "num_local_experts" : "num_experts";
+    const bool deepseek = strncmp(family, "deepseek", 8) == 0, olmoe = strcmp(family, "olmoe") == 0;
+    const bool local = strcmp(family, "mixtral") == 0 || strcmp(family, "gpt_oss") == 0, one_width = local || olmoe;
+    const char *count = deepseek ? "n_routed_experts" : local ? "num_local_experts" : "num_experts";
     bool renormalise = false;
     double scale = 1;
     int64_t inner = 0, dense = 0;
@@ -274,7 +274,8 @@ static int put_experts(struct maker *m, const char *family, int64_t layers)
     if (!one_width && integer(m, "{}.feed_forward_length", false, "intermediate_size", &dense))
         return -1;
     if (scale != 0 && scale != 1 && !deepseek)
-        return err_set(m->err, ERR_INPUT, "%s.expert_weights_scale is %g; it is supported for deepseek2 only", m->gguf->arch, scale);
+        return err_set(m->err, ERR_INPUT, "%s.expert_weights_scale is %g; it is supported for deepseek2 only", m->gguf->arch,
+                       scale);
     if (put(m, m->config, "routed_scaling_factor", json_real(scale == 0 ? 1 : scale)))
         return -1;
     if (deepseek && put_groups(m, strcmp(family, "deepseek_v3") == 0))
@@ -309,6 +310,8 @@ static const char *find_family(struct maker *m)
         }
         gating = 0;
     }
+    if (strcmp(g->arch, "llama") == 0 && !experts && gguf_find(g, "{}.attention.sliding_window"))
+        return "mistral";
     const char *type = !experts && family->dense ? family->dense : gating == 2 ? family->sigmoid : family->experts;
     if (!type || (experts && family->dense == type))
         err_set(m->err, ERR_INPUT, "%s.expert_count is %lld, which does not fit the architecture", g->arch, (long long)experts);
@@ -363,9 +366,9 @@ static int put_all(struct maker *m)
     if (put_integer(m, "num_hidden_layers", layers) || put_ids(m) || (latent ? put_latents(m) : put_heads(m, hidden, heads)) ||
         put_rope(m, latent))
         return -1;
-    if (strcmp(family, "gpt_oss") == 0 && integer(m, "{}.attention.sliding_window", true, "sliding_window", &window))
+    if (integer(m, "{}.attention.sliding_window", strcmp(family, "gpt_oss") == 0, "sliding_window", &window))
         return -1;
-    if (gguf_find(m->gguf, "{}.expert_count") && strcmp(family, "llama"))
+    if (strcmp(family, "llama") && strcmp(family, "mistral") && strcmp(family, "qwen2") && strcmp(family, "qwen3"))
         return put_experts(m, family, layers);
     return copy_integer(m, "{}.feed_forward_length", "intermediate_size");
 }

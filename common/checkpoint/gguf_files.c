@@ -17,8 +17,8 @@ bool gguf_split_name(const char *name, int *number, int *count)
 {
     size_t length = strlen(name);
     char end;
-    return length > CUT_ENDING && sscanf(name + length - CUT_ENDING, "-%5d-of-%5d.ggu%c", number, count, &end) == 3 && end == 'f' &&
-           *number >= 1 && *number <= *count;
+    return length > CUT_ENDING && sscanf(name + length - CUT_ENDING, "-%5d-of-%5d.ggu%c", number, count, &end) == 3 &&
+           end == 'f' && *number >= 1 && *number <= *count;
 }
 
 static int add_file(struct checkpoint *cp, const char *folder, const char *name, struct err *err)

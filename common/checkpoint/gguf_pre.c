@@ -40,7 +40,7 @@ static const struct pre_tokenizer PRE_TOKENIZERS[] = {
      .patterns = {CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}" SIGNS "[\\r\\n]*" REST}},
     {.names = {"qwen2"}, .composed = true,
      .patterns = {CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}" SIGNS "[\\r\\n]*" REST}},
-    {.names = {"qwen35"}, .composed = true,
+    {.names = {"qwen35"},
      .patterns = {CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*" REST}},
     {.names = {"gpt-4o", "llama4"}, .patterns = {CASES(CONTRACTION "?") "|\\p{N}{1,3}" SIGNS "[\\r\\n/]*" REST}},
     {.names = {"tekken"}, .whole_words = true, .begins = true, .patterns = {CASES("") "|\\p{N}" SIGNS "[\\r\\n/]*" REST}},

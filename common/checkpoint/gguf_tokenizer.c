@@ -1,6 +1,6 @@
-/* The tokenizer of a GGUF file. Byte-level vocabularies (model gpt2) become a tokenizer.json: tokens, their kinds and the merges
- * are in the file, and tokenizer.ggml.pre names what stands around them (gguf_pre.c). SentencePiece's (model llama) become a
- * tokenizer.model, whose scores and kinds the file has as they are. */
+/* The tokenizer of a GGUF file. Byte-level vocabularies (model gpt2) become a tokenizer.json: tokens, their kinds and the
+ * merges are in the file, and tokenizer.ggml.pre names what stands around them (gguf_pre.c). SentencePiece's (model llama)
+ * become a tokenizer.model, whose scores and kinds the file has as they are. */
 #include <string.h>
 
 #include "common/base/mem.h"
@@ -51,9 +51,12 @@ static int read_vocabulary(struct vocabulary *v, bool bytes, const struct pre_to
            gguf_bool(g, "tokenizer.ggml.add_eos_token", &v->add_eos, err) ? -1 : 0;
 }
 
+/* Some files have place-holders of type UNKNOWN beside the one unknown token. */
 static int type_of(const struct vocabulary *v, size_t id)
 {
     int64_t type = v->types ? gguf_integer_at(v->gguf, v->types, id) : PIECE_NORMAL;
+    if (type == PIECE_UNKNOWN && v->unk >= 0 && (size_t)v->unk != id)
+        return PIECE_CONTROL;
     return type < PIECE_NORMAL || type > PIECE_BYTE ? PIECE_NORMAL : (int)type;
 }
 
@@ -100,7 +103,8 @@ static int check_size(const struct text *out, enum source_text which, struct err
 {
     if (out->length <= source_text_kinds[which].limit)
         return 0;
-    return err_set(err, ERR_INPUT, "the tokenizer has more than the %zu bytes that one may have", source_text_kinds[which].limit);
+    return err_set(err, ERR_INPUT, "the tokenizer has more than the %zu bytes that one may have",
+                   source_text_kinds[which].limit);
 }
 
 /* Tokens that text is matched with before anything else, special ones and others. */
@@ -128,7 +132,8 @@ static int put_added(struct text *out, const struct vocabulary *v, struct err *e
 static int put_model(struct text *out, const struct vocabulary *v, const struct pre_tokenizer *pre, struct err *err)
 {
     size_t at = v->tokens->at, put = 0;
-    if (text_printf(out, err, "\"model\":{\"type\":\"BPE\",\"ignore_merges\":%s,\"vocab\":{", pre->whole_words ? "true" : "false"))
+    if (text_printf(out, err, "\"model\":{\"type\":\"BPE\",\"ignore_merges\":%s,\"vocab\":{",
+                    pre->whole_words ? "true" : "false"))
         return -1;
     for (size_t id = 0; id < v->tokens->count; id++) {
         struct gguf_string token = gguf_next_string(v->gguf, &at);
@@ -231,7 +236,8 @@ static int put_number(struct text *out, int field, uint64_t value, struct err *e
 
 static int put_bytes(struct text *out, int field, const void *data, size_t bytes, struct err *err)
 {
-    return put_varint(out, (uint64_t)field << 3 | 2, err) || put_varint(out, bytes, err) || text_put(out, data, bytes, err) ? -1 : 0;
+    return put_varint(out, (uint64_t)field << 3 | 2, err) || put_varint(out, bytes, err) ||
+           text_put(out, data, bytes, err) ? -1 : 0;
 }
 
 /* ModelProto.pieces: piece, score, type. */
@@ -320,14 +326,14 @@ int gguf_make_tokenizer(const struct gguf *g, struct checkpoint *cp, struct err 
     if (!cp->texts[TEXT_CHAT_TEMPLATE].length && jinja.bytes &&
         text_put(&cp->texts[TEXT_CHAT_TEMPLATE], jinja.data, jinja.bytes, err))
         return -1;
-    if (cp->texts[TEXT_TOKENIZER].length || cp->texts[TEXT_TOKENIZER_MODEL].length || !model.bytes || gguf_same(model, "no_vocab") ||
-        gguf_same(model, "none"))
+    if (cp->texts[TEXT_TOKENIZER].length || cp->texts[TEXT_TOKENIZER_MODEL].length || !model.bytes ||
+        gguf_same(model, "no_vocab") || gguf_same(model, "none"))
         return 0;
     bool bytes = gguf_same(model, "gpt2");
     if (!bytes && !gguf_same(model, "llama"))
         return err_set(err, ERR_INPUT, "tokenizer.ggml.model is \"%.*s\"; supported are gpt2 and llama. Put the model's "
-                       "tokenizer.json and the file into one folder, and convert that", model.bytes < 40 ? (int)model.bytes : 40,
-                       model.data);
+                       "tokenizer.json and the file into one folder, and convert that",
+                       model.bytes < 40 ? (int)model.bytes : 40, model.data);
     if (bytes && !(pre = pre_tokenizer_find(g, err)))
         return -1;
     if (read_vocabulary(&v, bytes, pre, err) ||
