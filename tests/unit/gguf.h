@@ -110,7 +110,7 @@ static inline void gguf_free_file(struct gguf_file *g)
     text_free(&g->entries);
     text_free(&g->infos);
     text_free(&g->data);
-    *g = (struct gguf_file){{0}};
+    g->entry_count = g->tensor_count = 0;
 }
 
 /* The whole file; what was put is forgotten. */

@@ -56,7 +56,10 @@ static void fill(char *out, size_t room, const char *pattern, int layer, int exp
     out[used] = '\0';
 }
 
-enum { HEADS = 2, KV_HEADS = 1, HEAD = 8, HIDDEN = 24, INNER = 20, EXPERTS = 3, VOCAB = 37, RANK = 12, OWN = 6, ROTARY = 4, WIDE = 10 };
+enum {
+    HEADS = 2, KV_HEADS = 1, HEAD = 8, HIDDEN = 24, INNER = 20, EXPERTS = 3, VOCAB = 37, RANK = 12, OWN = 6, ROTARY = 4,
+    WIDE = 10
+};
 
 static size_t element_count(const struct pair *p)
 {
@@ -487,7 +490,8 @@ static void check_ids(const struct tokenizer *t, const char *text, unsigned flag
 
 static void put_bytes_vocabulary(struct gguf_file *g, const char *pre)
 {
-    static const char *const tokens[] = {"a", "b", "1", "\xC4\xA0", "ab", "\xC4\xA0" "a", "11", "<s>", "<tool>", "\"", "\\", "[PAD]"};
+    static const char *const tokens[] = {"a", "b", "1", "\xC4\xA0", "ab", "\xC4\xA0" "a", "11", "<s>", "<tool>", "\"", "\\",
+                                         "[PAD]"};
     static const int types[] = {1, 1, 1, 1, 1, 1, 1, 3, 4, 1, 1, 5};
     static const char *const merges[] = {"a b", "\xC4\xA0 a", "1 1"};
     gguf_put_text(g, "tokenizer.ggml.model", "gpt2");
@@ -531,8 +535,8 @@ static void test_byte_vocabulary(void **state)
 static void test_pre_names(void **state)
 {
     static const char *const names[] = {
-        "gpt-2", "jais", "phi-2", "mpt", "olmo", "starcoder", "refact", "smollm", "codeshell", "command-r", "falcon", "llama-bpe",
-        "llama3", "llama-v3", "smaug-bpe", "qwen2", "qwen35", "gpt-4o", "llama4", "tekken", "deepseek-llm", "deepseek-coder",
+        "gpt-2", "jais", "phi-2", "mpt", "olmo", "starcoder", "refact", "smollm", "codeshell", "command-r", "falcon",
+        "llama-bpe", "llama3", "llama-v3", "smaug-bpe", "qwen2", "qwen35", "gpt-4o", "llama4", "tekken", "deepseek-llm", "deepseek-coder",
         "deepseek-v3"};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
