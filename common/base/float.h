@@ -6,23 +6,29 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline float float_from_bits(uint32_t bits)
+#ifdef __CUDACC__
+#define FLOAT_INLINE static __host__ __device__ inline
+#else
+#define FLOAT_INLINE static inline
+#endif
+
+FLOAT_INLINE float float_from_bits(uint32_t bits)
 {
     float value;
     memcpy(&value, &bits, sizeof value);
     return value;
 }
 
-static inline uint32_t float_to_bits(float value)
+FLOAT_INLINE uint32_t float_to_bits(float value)
 {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
     return bits;
 }
 
-static inline float bf16_to_f32(uint16_t half) { return float_from_bits((uint32_t)half << 16); }
+FLOAT_INLINE float bf16_to_f32(uint16_t half) { return float_from_bits((uint32_t)half << 16); }
 
-static inline uint16_t f32_to_bf16(float value)
+FLOAT_INLINE uint16_t f32_to_bf16(float value)
 {
     uint32_t bits = float_to_bits(value);
     if ((bits & 0x7fffffffu) > 0x7f800000u)
@@ -30,7 +36,7 @@ static inline uint16_t f32_to_bf16(float value)
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
 }
 
-static inline float f16_to_f32(uint16_t half)
+FLOAT_INLINE float f16_to_f32(uint16_t half)
 {
     uint32_t sign = (uint32_t)(half & 0x8000u) << 16, exponent = half >> 10 & 0x1fu, fraction = half & 0x3ffu;
     if (exponent == 0x1f)
@@ -41,7 +47,7 @@ static inline float f16_to_f32(uint16_t half)
     return float_from_bits(sign | float_to_bits(magnitude));
 }
 
-static inline uint16_t f32_to_f16(float value)
+FLOAT_INLINE uint16_t f32_to_f16(float value)
 {
     uint32_t bits = float_to_bits(value), sign = bits >> 16 & 0x8000u;
     bits &= 0x7fffffffu;
@@ -59,7 +65,7 @@ static inline uint16_t f32_to_f16(float value)
 
 /* E4M3FN: sign, 4 bits of exponent (bias 7), 3 of fraction; no infinities; 0x7f and 0xff are NaNs (OCP 8-bit Floating Point
  * 1.0). */
-static inline float e4m3_to_f32(uint8_t code)
+FLOAT_INLINE float e4m3_to_f32(uint8_t code)
 {
     uint32_t sign = (uint32_t)(code & 0x80u) << 24, magnitude = code & 0x7fu;
     if (magnitude == 0x7f)
@@ -70,7 +76,7 @@ static inline float e4m3_to_f32(uint8_t code)
 }
 
 /* What is larger than 448 becomes 448. Not for NaNs. */
-static inline uint8_t f32_to_e4m3(float value)
+FLOAT_INLINE uint8_t f32_to_e4m3(float value)
 {
     uint32_t bits = float_to_bits(value), sign = bits >> 24 & 0x80u;
     bits &= 0x7fffffffu;

@@ -2,7 +2,18 @@
 # Every header compiles alone, and includes what it uses.
 cd "$(dirname "$0")/../.." || exit 2
 bad=0
-for header in $(find common kernels tests/unit tests/kernel -name '*.h' 2>/dev/null | sort); do
+for header in $(find common kernels tests/unit tests/kernel tests/emu -name '*.h' 2>/dev/null | sort); do
+    # What only .cu files and the emulator include is C++; what stands behind nvcc needs it.
+    case $header in
+    kernels/cuda/dev_nvcc.h) continue ;;
+    kernels/cuda/*.h | tests/emu/*.h)
+        echo "#include \"$header\"" |
+            ${CXX:-g++} -std=c++17 -D_GNU_SOURCE -Wall -Wextra -Werror -Wno-unused-function -I. -fsyntax-only -x c++ - || {
+                echo "$header: does not compile alone"
+                bad=1
+            }
+        continue ;;
+    esac
     # kernels/cpu is compiled once an instruction set and needs its name.
     case $header in kernels/cpu/*) isa='-DISA=plain -DISA_PLAIN=1';; *) isa=;; esac
     echo "#include \"$header\"" |

@@ -13,6 +13,7 @@ kernels             common/base kernels/*
 kernels/plain       common/base
 kernels/ref         common/base kernels kernels/plain
 kernels/cpu         common/base kernels kernels/plain
+kernels/cuda        common/base kernels kernels/plain tests/emu
 common/tensor       all kernels/*
 common/model        all kernels/*
 common/store        all kernels/* common/tensor common/model
@@ -35,7 +36,7 @@ cmd                 *
 pure='common/stream common/route common/predict common/policy common/report'
 tensor='^(common/(tensor|engine|store|checkpoint|arch|head)|kernels|kernels/(cpu|ref|cuda))$'
 
-files=$(find common kernels cmd -name '*.[ch]' 2>/dev/null | sort)
+files=$(find common kernels cmd \( -name '*.[ch]' -o -name '*.cu' \) 2>/dev/null | sort)
 [ -n "$files" ] || exit 0
 grep -Hn '^ *# *include *"' $files | sed 's/^\([^:]*\):\([0-9]*\):[^"]*"\([^"]*\)".*/\1 \2 \3/' |
 awk -v table="$table" -v pure="$pure" -v tensor="$tensor" '

@@ -1,0 +1,81 @@
+/* All that the sources of kernels/cuda know of a GPU: the only header that a .cu file includes besides contracts
+ * (kernels/NAME.h) and shared arithmetic (kernels/plain, common/base/float.h).
+ *
+ * Two compilers read a .cu file. nvcc makes what runs on a GPU: the names below are intrinsics and inline PTX. A C++ compiler
+ * makes what runs on the CPU in tests: there tests/emu stands behind the same names, thread by thread, and reports what a
+ * GPU would pass over in silence (races, threads that wait for ever, memory that was never written).
+ *
+ * What a .cu file may use:
+ *     __global__, __device__, __launch_bounds__, __restrict__, templates; threadIdx, blockIdx, blockDim, gridDim
+ *     SHARED(T, name, n);          a block's shared array T name[n], 16-byte aligned; contents undefined (the emulator: NaNs)
+ *     SHARED_DYN(T, name);         the shared memory whose size a launch gives
+ *     LAUNCH(kernel, grid, block, smem, stream, ...);      LAUNCH((kernel<4, 8>), ...) for a template
+ *     LAUNCH_PDL(...)              the same, but the kernel may start before the one in front of it has ended; every thread of
+ *                                  it must then call pdl_wait() before it touches what others wrote
+ *     ld128(p)                     16 bytes, aligned to 16, of memory that nobody writes during the launch (weights)
+ *     cp_async16, cp_async16_or_zero, cp_async_commit(), cp_async_wait<N>()    global to shared memory
+ *     mma16816(d, a, b)            one tensor-core product of a warp
+ *     __syncthreads, __syncwarp, __shfl*_sync, __ballot_sync, __any_sync, __all_sync, __match_any_sync, __reduce_*_sync: full
+ *                                  mask, or exactly the lanes that come; never __activemask
+ *     atomicAdd, atomicMax, atomicMin, atomicOr, atomicAnd, atomicExch, atomicCAS, atomicInc; __threadfence
+ *     fmaf written out (contraction is off); expf, rsqrtf, ... without fast variants
+ * Arrays in registers are indexed by constants only (unrolled loops); other indices put them into a stack frame.
+ *
+ * For host code: dev_stream, dev_alloc, dev_free, dev_upload, dev_download, dev_copy, dev_fill, dev_wait. They return 0 or an
+ * error number, of which dev_error_text tells the meaning. */
+#ifndef MOE_KERNELS_CUDA_DEV_H
+#define MOE_KERNELS_CUDA_DEV_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __CUDACC__
+#include "kernels/cuda/dev_nvcc.h"
+#else
+#include "tests/emu/emu.h"
+#endif
+
+#include "common/base/float.h"
+
+#define WARP 32
+#define FULL_MASK 0xffffffffu
+
+#define DEVICE static __device__ __forceinline__
+
+DEVICE int lane_id(void) { return (int)(threadIdx.x % WARP); }          /* blocks of one dimension */
+DEVICE int warp_id(void) { return (int)(threadIdx.x / WARP); }
+
+/* Two bf16 in a register, `low` in the lower half: the order that mma16816 wants for k, k + 1. */
+DEVICE uint32_t pair_bf16(uint16_t low, uint16_t high) { return (uint32_t)high << 16 | low; }
+DEVICE float low_bf16(uint32_t pair) { return float_from_bits(pair << 16); }
+DEVICE float high_bf16(uint32_t pair) { return float_from_bits(pair & 0xffff0000u); }
+
+/* Sum and maximum over a warp in a fixed order (halves: 16, 8, 4, 2, 1); all lanes get it. */
+DEVICE float warp_sum(float value)
+{
+    for (int step = WARP / 2; step > 0; step /= 2)
+        value += __shfl_xor_sync(FULL_MASK, value, step);
+    return value;
+}
+
+DEVICE float warp_max(float value)
+{
+    for (int step = WARP / 2; step > 0; step /= 2)
+        value = fmaxf(value, __shfl_xor_sync(FULL_MASK, value, step));
+    return value;
+}
+
+/* A float as an unsigned key of the same order (-0 below +0; NaNs outermost), and back. */
+DEVICE uint32_t float_key(float value)
+{
+    uint32_t bits = float_to_bits(value);
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+DEVICE float float_of_key(uint32_t key)
+{
+    return float_from_bits(key & 0x80000000u ? key & 0x7fffffffu : ~key);
+}
+
+#endif

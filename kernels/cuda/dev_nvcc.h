@@ -1,0 +1,130 @@
+/* What stands behind dev.h under nvcc: intrinsics and inline PTX, for sm_80 and later. Include dev.h instead. */
+#ifndef MOE_KERNELS_CUDA_DEV_NVCC_H
+#define MOE_KERNELS_CUDA_DEV_NVCC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cuda_runtime.h>
+
+#define SHARED(T, name, n) __shared__ __align__(16) T name[n]
+#define SHARED_DYN(T, name)                                        \
+    extern __shared__ __align__(16) unsigned char dev_dynamic[];   \
+    T *const name = reinterpret_cast<T *>(dev_dynamic)
+
+typedef cudaStream_t dev_stream;
+
+template <typename... P, typename... A>
+static inline void dev_launch(bool early, void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, dev_stream stream,
+                              A... given)
+{
+    if (smem > 48 * 1024)
+        cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
+    cudaLaunchConfig_t config = {};
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = smem;
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = early ? 1 : 0;
+    cudaLaunchKernelEx(&config, kernel, static_cast<P>(given)...);
+}
+
+#define LAUNCH(...) dev_launch(false, __VA_ARGS__)
+#define LAUNCH_PDL(...) dev_launch(true, __VA_ARGS__)
+
+static inline int dev_alloc(void **out, size_t bytes) { return cudaMalloc(out, bytes); }
+static inline int dev_free(void *memory) { return cudaFree(memory); }
+static inline int dev_upload(void *to, const void *from, size_t bytes, dev_stream stream)
+{
+    return cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream);
+}
+static inline int dev_download(void *to, const void *from, size_t bytes, dev_stream stream)
+{
+    return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream);
+}
+static inline int dev_copy(void *to, const void *from, size_t bytes, dev_stream stream)
+{
+    return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
+}
+static inline int dev_fill(void *to, int byte, size_t bytes, dev_stream stream)
+{
+    return cudaMemsetAsync(to, byte, bytes, stream);
+}
+/* Also tells of launches that failed since the last call. */
+static inline int dev_wait(dev_stream stream)
+{
+    cudaError_t late = cudaStreamSynchronize(stream), launch = cudaGetLastError();
+    return late != cudaSuccess ? late : launch;
+}
+static inline const char *dev_error_text(int error) { return cudaGetErrorString((cudaError_t)error); }
+
+
+static __device__ __forceinline__ uint4 ld128(const void *address)
+{
+    uint4 v;
+    asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(address));
+    return v;
+}
+
+static __device__ __forceinline__ void cp_async16(void *shared, const void *global)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                 :: "r"((uint32_t)__cvta_generic_to_shared(shared)), "l"(global) : "memory");
+}
+
+/* Zeros where `valid` is false; then `global` is not read, but must be an address all the same. */
+static __device__ __forceinline__ void cp_async16_or_zero(void *shared, const void *global, bool valid)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :: "r"((uint32_t)__cvta_generic_to_shared(shared)), "l"(global), "r"(valid ? 16 : 0) : "memory");
+}
+
+static __device__ __forceinline__ void cp_async_commit(void) { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+/* Waits until at most the latest N groups of this thread are on their way. Others see the data only after a barrier. */
+template <int N> static __device__ __forceinline__ void cp_async_wait(void)
+{
+    asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory");
+}
+
+/* d += a b: a 16 x 16 and b 16 x 8 in bf16, d 16 x 8 in f32, spread over a warp. With g = lane / 4 and t = lane % 4:
+ *     a[0], a[1]   rows g, g + 8, k = 2t, 2t + 1         a[2], a[3]   the same rows, k = 2t + 8, 2t + 9
+ *     b[0], b[1]   column g, k = 2t, 2t + 1 and k = 2t + 8, 2t + 9
+ *     d[0], d[1]   row g, columns 2t, 2t + 1             d[2], d[3]   row g + 8, the same columns */
+static __device__ __forceinline__ void mma16816(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+static __device__ __forceinline__ void pdl_wait(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+static __device__ __forceinline__ void pdl_trigger(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+/* Two floats to bf16, to nearest, ties to even. */
+static __device__ __forceinline__ uint32_t narrow_bf16(float low, float high)
+{
+    uint32_t pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+
+#endif

@@ -1,0 +1,92 @@
+/* What the parts of the emulator know of each other: fibers (fiber.cc), blocks and meetings (block.cc), collectives (warp.cc),
+ * memory (memory.cc), the race detector (race.cc), and findings (findings.cc). */
+#ifndef MOE_EMU_INSIDE_H
+#define MOE_EMU_INSIDE_H
+
+#include <vector>
+
+#include "tests/emu/emu.h"
+
+namespace emu {
+
+/* -- fiber.cc: stacks, and the switch between them. The host's own stack is fiber -1. -- */
+
+const int HOST = -1;
+void fibers_prepare(int count, void (*start)(int fiber));    /* fiber i will begin in start(i), which never returns */
+void fiber_switch(int from, int to, bool from_is_done);
+void fibers_forget(int count);                               /* what was left in the middle of something */
+
+/* -- block.cc -- */
+
+enum state { READY, AT_BARRIER, AT_MEETING, ENDED };
+
+struct copy_16 {
+    void *to;
+    const void *from;                    /* NULL: zeros */
+    int line;
+};
+
+struct thread {
+    place where;
+    state at;
+    int line;                            /* where it waits */
+    /* a meeting of its warp */
+    kind what;
+    unsigned mask;
+    int argument;
+    unsigned char in[40], out[40];
+    size_t bytes;
+    int count_value;                     /* of a counting barrier; 0 or 1 */
+    bool early_waited;
+    std::vector<copy_16> copies;
+    std::vector<size_t> groups;          /* ends of the committed groups in copies */
+    size_t copied;                       /* copies that have arrived */
+    long yields;
+};
+
+struct running {
+    const char *kernel;
+    dim3 grid, block;
+    int threads, block_index, self;
+    size_t smem;
+    thread *thread_of;
+    bool given_up;                       /* a finding ended the launch */
+};
+extern running now;
+
+static inline struct thread *self(void) { return &now.thread_of[now.self]; }
+void thread_ready(int index);
+void warp_finish(int first, unsigned mask);      /* warp.cc: computes `out` of the lanes that have met */
+
+/* -- findings.cc -- */
+
+/* One line about this launch: "kernel, block B, thread T, line L: what". Ends the launch unless the finding is of a race. */
+__attribute__((format(printf, 2, 3))) void found(int line, const char *format, ...);
+__attribute__((format(printf, 1, 2))) void finding_add(const char *format, ...);
+void give_up(void);                              /* leaves the launch; does not return where a fiber runs */
+
+/* -- memory.cc -- */
+
+void shared_begin(void);                         /* a block begins: no arrays */
+void shared_end(void);                           /* looks at the tails */
+void device_check(void);                         /* after a launch: the tails of device memory */
+
+/* -- race.cc; all empty where kernels are not compiled for it -- */
+
+void race_region(const void *base, size_t bytes, bool shared);
+void race_region_end(const void *base);
+void race_launch(void);
+void race_block(void);
+void race_barrier(void);                         /* all threads of the block have met */
+void race_sync_warp(int first, unsigned mask);
+void race_access(const void *address, size_t bytes, bool write, const void *site, int line);
+void race_no_cache(const void *address, int line);
+void race_atomic(const void *address);
+
+/* -- mma.cc: the tensor core's sum of `terms` products and c -- */
+
+float tensor_core_sum(const uint16_t *a, const uint16_t *b, float c, int tensor_core);
+
+}
+
+#endif

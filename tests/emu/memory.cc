@@ -1,0 +1,237 @@
+/* Shared and device memory, async copies, and 16-byte loads. Behind each array stands a tail that nobody may write. */
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "common/base/float.h"
+#include "tests/emu/inside.h"
+
+namespace emu {
+
+static const size_t TAIL = 64;
+static const unsigned char POISON = 0xff, TAIL_BYTE = 0xfb;
+
+struct array {
+    const void *key;
+    const char *name;
+    unsigned char *data;
+    size_t bytes;
+    int line;
+};
+
+static std::vector<array> arrays;                                /* of the block that runs */
+static std::map<unsigned char *, size_t> device;                 /* allocations, without their tails */
+
+static unsigned char *fresh(size_t bytes)
+{
+    size_t room = (bytes + 255) / 256 * 256 + TAIL;
+    unsigned char *data = nullptr;
+    if (posix_memalign((void **)&data, 256, room))
+        return nullptr;
+    memset(data, POISON, bytes);
+    memset(data + bytes, TAIL_BYTE, room - bytes);
+    return data;
+}
+
+#if defined(__SANITIZE_ADDRESS__)
+extern "C" void __asan_poison_memory_region(void const volatile *, size_t);
+extern "C" void __asan_unpoison_memory_region(void const volatile *, size_t);
+static void tail_close(unsigned char *data, size_t bytes) { __asan_poison_memory_region(data + bytes, TAIL); }
+static void tail_open(unsigned char *data, size_t bytes) { __asan_unpoison_memory_region(data + bytes, TAIL); }
+#else
+static void tail_close(unsigned char *, size_t) {}
+static void tail_open(unsigned char *, size_t) {}
+#endif
+
+static bool tail_whole(const unsigned char *data, size_t bytes)
+{
+    size_t end = (bytes + 255) / 256 * 256 + TAIL;
+    for (size_t i = bytes; i < end; i++)
+        if (data[i] != TAIL_BYTE)
+            return false;
+    return true;
+}
+
+void shared_begin(void)
+{
+    for (array &a : arrays) {
+        race_region_end(a.data);
+        tail_open(a.data, a.bytes);
+        free(a.data);
+    }
+    arrays.clear();
+}
+
+void shared_end(void)
+{
+    for (array &a : arrays) {
+        tail_open(a.data, a.bytes);
+        if (!tail_whole(a.data, a.bytes)) {
+            finding_add("block %d wrote behind the end of the shared array %s (%zu bytes) of line %d", now.block_index, a.name,
+                        a.bytes, a.line);
+            now.given_up = true;
+        }
+        tail_close(a.data, a.bytes);
+    }
+}
+
+static void *array_of(const void *key, const char *name, size_t bytes, int line)
+{
+    for (array &a : arrays)
+        if (a.key == key)
+            return a.data;
+    array a = {key, name, fresh(bytes), bytes, line};
+    if (!a.data)
+        abort();
+    tail_close(a.data, bytes);
+    race_region(a.data, bytes, true);
+    arrays.push_back(a);
+    return a.data;
+}
+
+void *shared(const void *key, const char *name, size_t bytes, int line)
+{
+    size_t all = 0;
+    void *data = array_of(key, name, bytes, line);
+    for (array &a : arrays)
+        all += a.key == &arrays ? 0 : (a.bytes + 15) / 16 * 16;
+    if (all > 48 * 1024)
+        found(line, "%zu bytes of static shared memory, more than 48 KB", all);
+    if (all + now.smem > 227 * 1024)
+        found(line, "%zu bytes of shared memory, more than 227 KB", all + now.smem);
+    return data;
+}
+
+void *shared_dynamic(int line) { return array_of(&arrays, "of the launch", now.smem, line); }
+
+static void need_aligned(const void *address, int line, const char *what)
+{
+    if ((uintptr_t)address % 16)
+        found(line, "%s an address that is not a multiple of 16", what);
+}
+
+uint4 load128(const void *address, int line)
+{
+    need_aligned(address, line, "ld128 of");
+    race_access(address, 16, false, __builtin_return_address(0), line);
+    race_no_cache(address, line);
+    uint4 value;
+    memcpy(&value, address, sizeof value);
+    return value;
+}
+
+void async_copy(void *to, const void *from, bool valid, int line)
+{
+    need_aligned(to, line, "cp_async16 to");
+    need_aligned(from, line, "cp_async16 from");
+    race_access(to, 16, true, __builtin_return_address(0), line);
+    if (valid)
+        race_access(from, 16, false, __builtin_return_address(0), line);
+    memset(to, POISON, 16);
+    self()->copies.push_back({to, valid ? from : nullptr, line});
+}
+
+void async_commit(void) { self()->groups.push_back(self()->copies.size()); }
+
+void async_wait(int pending)
+{
+    thread *t = self();
+    if ((size_t)pending >= t->groups.size())
+        return;
+    size_t end = t->groups[t->groups.size() - 1 - (size_t)pending];
+    for (; t->copied < end; t->copied++) {
+        const copy_16 &c = t->copies[t->copied];
+        race_access(c.to, 16, true, __builtin_return_address(0), c.line);
+        if (c.from)
+            memcpy(c.to, c.from, 16);
+        else
+            memset(c.to, 0, 16);
+    }
+}
+
+void atomic(const void *address, size_t bytes)
+{
+    if ((uintptr_t)address % bytes)
+        found(0, "an atomic at an address that is not a multiple of %zu", bytes);
+    race_atomic(address);
+}
+
+void trap(int line)
+{
+    found(line, "traps");
+    abort();
+}
+
+void device_check(void)
+{
+    for (auto &one : device) {
+        tail_open(one.first, one.second);
+        if (!tail_whole(one.first, one.second)) {
+            finding_add("something wrote behind the end of %zu bytes of device memory", one.second);
+            memset(one.first + one.second, TAIL_BYTE, (one.second + 255) / 256 * 256 + TAIL - one.second);
+        }
+        tail_close(one.first, one.second);
+    }
+}
+
+}
+
+void emu_move(void *to, const void *from, size_t bytes) { memcpy(to, from, bytes); }
+uint32_t narrow_bf16(float low, float high) { return (uint32_t)f32_to_bf16(high) << 16 | f32_to_bf16(low); }
+
+int dev_alloc(void **out, size_t bytes)
+{
+    unsigned char *data = emu::fresh(bytes);
+    if (!data)
+        return 2;
+    emu::tail_close(data, bytes);
+    emu::race_region(data, bytes, false);
+    emu::device[data] = bytes;
+    *out = data;
+    return 0;
+}
+
+int dev_free(void *memory)
+{
+    if (!memory)
+        return 0;
+    auto one = emu::device.find((unsigned char *)memory);
+    if (one == emu::device.end())
+        return 1;
+    emu::race_region_end(memory);
+    emu::tail_open(one->first, one->second);
+    free(memory);
+    emu::device.erase(one);
+    return 0;
+}
+
+int dev_upload(void *to, const void *from, size_t bytes, dev_stream)
+{
+    memcpy(to, from, bytes);
+    return 0;
+}
+
+int dev_download(void *to, const void *from, size_t bytes, dev_stream)
+{
+    memcpy(to, from, bytes);
+    return 0;
+}
+
+int dev_copy(void *to, const void *from, size_t bytes, dev_stream)
+{
+    memmove(to, from, bytes);
+    return 0;
+}
+
+int dev_fill(void *to, int byte, size_t bytes, dev_stream)
+{
+    memset(to, byte, bytes);
+    return 0;
+}
+
+int dev_wait(dev_stream) { return 0; }
+
+const char *dev_error_text(int error)
+{
+    return error == 0 ? "no error" : error == 1 ? "invalid value" : error == 2 ? "out of memory" : "unknown error";
+}
