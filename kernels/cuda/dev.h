@@ -21,14 +21,23 @@
  *     fmaf written out (contraction is off); expf, rsqrtf, ... without fast variants
  * Arrays in registers are indexed by constants only (unrolled loops); other indices put them into a stack frame.
  *
- * For host code: dev_stream, dev_alloc, dev_free, dev_upload, dev_download, dev_copy, dev_fill, dev_wait. They return 0 or an
- * error number, of which dev_error_text tells the meaning. */
+ * For host code: dev_stream, dev_alloc, dev_free, dev_upload, dev_download, dev_copy, dev_fill, dev_wait, dev_count, dev_use.
+ * They return 0 or an error number, of which dev_error_text tells the meaning. */
 #ifndef MOE_KERNELS_CUDA_DEV_H
 #define MOE_KERNELS_CUDA_DEV_H
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
+#include <time.h>
+
+struct dev_properties {
+    char name[64];
+    int architecture;                    /* 80, 90, 100, ... */
+    int processors;                      /* SMs */
+    size_t memory;
+};
 
 #ifdef __CUDACC__
 #include "kernels/cuda/dev_nvcc.h"
@@ -42,6 +51,13 @@
 #define FULL_MASK 0xffffffffu
 
 #define DEVICE static __device__ __forceinline__
+
+static inline double dev_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
 
 DEVICE int lane_id(void) { return (int)(threadIdx.x % WARP); }          /* blocks of one dimension */
 DEVICE int warp_id(void) { return (int)(threadIdx.x / WARP); }

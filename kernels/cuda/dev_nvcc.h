@@ -36,6 +36,26 @@ static inline void dev_launch(bool early, void (*kernel)(P...), dim3 grid, dim3 
 #define LAUNCH(...) dev_launch(false, __VA_ARGS__)
 #define LAUNCH_PDL(...) dev_launch(true, __VA_ARGS__)
 
+static inline int dev_count(int *devices) { return cudaGetDeviceCount(devices); }
+static inline int dev_use(int device)
+{
+    int current = -1;
+    return cudaGetDevice(&current) == cudaSuccess && current == device ? 0 : cudaSetDevice(device);
+}
+static inline int dev_properties_of(int device, struct dev_properties *out)
+{
+    cudaDeviceProp all;
+    cudaError_t error = cudaGetDeviceProperties(&all, device);
+    if (error != cudaSuccess)
+        return error;
+    snprintf(out->name, sizeof out->name, "%s", all.name);
+    out->architecture = all.major * 10 + all.minor;
+    out->processors = all.multiProcessorCount;
+    out->memory = all.totalGlobalMem;
+    return 0;
+}
+static inline int dev_stream_new(dev_stream *out) { return cudaStreamCreateWithFlags(out, cudaStreamNonBlocking); }
+static inline int dev_stream_free(dev_stream stream) { return cudaStreamDestroy(stream); }
 static inline int dev_alloc(void **out, size_t bytes) { return cudaMalloc(out, bytes); }
 static inline int dev_free(void *memory) { return cudaFree(memory); }
 static inline int dev_upload(void *to, const void *from, size_t bytes, dev_stream stream)

@@ -308,6 +308,7 @@ void launch(const char *name, bool early, dim3 grid, dim3 block, size_t smem, th
                 now.given_up = true;
             }
     }
+    shared_begin();                              /* gives the last block's arrays back */
     device_check();
     now.kernel = nullptr;
 }

@@ -342,6 +342,12 @@ static inline void start(const char *name, bool early, void (*kernel)(P...), dim
 #define LAUNCH(kernel, ...) emu::start(#kernel, false, kernel, __VA_ARGS__)
 #define LAUNCH_PDL(kernel, ...) emu::start(#kernel, true, kernel, __VA_ARGS__)
 
+struct dev_properties;
+int dev_count(int *devices);
+int dev_use(int device);
+int dev_properties_of(int device, struct dev_properties *out);
+int dev_stream_new(dev_stream *out);
+int dev_stream_free(dev_stream stream);
 int dev_alloc(void **out, size_t bytes);
 int dev_free(void *memory);
 int dev_upload(void *to, const void *from, size_t bytes, dev_stream stream);

@@ -3,7 +3,7 @@
 #include <map>
 #include <string>
 
-#include "common/base/float.h"
+#include "kernels/cuda/dev.h"
 #include "tests/emu/inside.h"
 
 namespace emu {
@@ -230,8 +230,29 @@ int dev_fill(void *to, int byte, size_t bytes, dev_stream)
 }
 
 int dev_wait(dev_stream) { return 0; }
+int dev_use(int device) { return device == 0 ? 0 : 101; }
+int dev_stream_new(dev_stream *out) { *out = nullptr; return 0; }
+int dev_stream_free(dev_stream) { return 0; }
+
+int dev_count(int *devices)
+{
+    *devices = 1;
+    return 0;
+}
+
+int dev_properties_of(int device, struct dev_properties *out)
+{
+    if (device)
+        return 101;
+    snprintf(out->name, sizeof out->name, "emulated%s", emu_races_seen() ? ", races" : "");
+    out->architecture = emu_options.tensor_core;
+    out->processors = 4;
+    out->memory = (size_t)1 << 34;
+    return 0;
+}
 
 const char *dev_error_text(int error)
 {
-    return error == 0 ? "no error" : error == 1 ? "invalid value" : error == 2 ? "out of memory" : "unknown error";
+    return error == 0 ? "no error" : error == 1 ? "invalid value" : error == 2 ? "out of memory"
+           : error == 101 ? "invalid device ordinal" : "unknown error";
 }

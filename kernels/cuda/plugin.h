@@ -1,0 +1,37 @@
+/* What the plug-in of CUDA offers to common/tensor/device_cuda.c, which opens it at run time: one C structure, found by one
+ * symbol. There are two of the kind, made from the same sources: moe-cuda.so by nvcc, moe-emu.so with the emulator (tests).
+ *
+ * Error numbers are the CUDA runtime's; 0 is none. error_text tells what one means. */
+#ifndef MOE_KERNELS_CUDA_PLUGIN_H
+#define MOE_KERNELS_CUDA_PLUGIN_H
+
+#include <stddef.h>
+
+#include "kernels/ops.h"
+
+#define CUDA_PLUGIN_VERSION 1
+#define CUDA_PLUGIN_SYMBOL "moe_cuda_plugin"
+
+struct cuda_context;                         /* one device in use: kernels/cuda/context.h */
+
+struct cuda_plugin {
+    int version;                             /* CUDA_PLUGIN_VERSION, else nothing below may be used */
+    const struct device_ops *ops;            /* queue.state is the struct cuda_context */
+    int (*count)(int *devices);              /* without a driver: error 35; without a device: error 100 */
+    int (*open)(struct cuda_context **out, int device, char *name, size_t room);
+    void (*close)(struct cuda_context **context);
+    int (*alloc)(struct cuda_context *context, size_t bytes, void **out);
+    int (*free)(struct cuda_context *context, void *memory);
+    int (*upload)(struct cuda_context *context, void *to, const void *from, size_t bytes);
+    int (*download)(struct cuda_context *context, void *to, const void *from, size_t bytes);
+    int (*wait)(struct cuda_context *context);       /* also tells what failed since the last call */
+    int (*copy_bandwidth)(struct cuda_context *context, size_t bytes, double seconds, double *bytes_per_second);
+    const char *(*error_text)(int error);
+};
+
+#ifdef __cplusplus
+extern "C"
+#endif
+const struct cuda_plugin *moe_cuda_plugin(void);
+
+#endif
