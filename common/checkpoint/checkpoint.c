@@ -229,7 +229,7 @@ done:
     return rc ? err_at(err, "%s", source_text_kinds[TEXT_INDEX].name) : 0;
 }
 
-int checkpoint_settle(struct checkpoint *cp, struct err *err)
+int checkpoint_sort(struct checkpoint *cp, struct err *err)
 {
     if (cp->tensor_count)
         qsort(cp->tensors, cp->tensor_count, sizeof *cp->tensors, by_name);
@@ -237,8 +237,10 @@ int checkpoint_settle(struct checkpoint *cp, struct err *err)
         if (strcmp(cp->tensors[i - 1].name, cp->tensors[i].name) == 0)
             return err_set(err, ERR_INPUT, "tensor %.200s is in %s and in %s", cp->tensors[i].name,
                            cp->files[cp->tensors[i - 1].file].name, cp->files[cp->tensors[i].file].name);
-    return check_index(cp, err);
+    return 0;
 }
+
+int checkpoint_settle(struct checkpoint *cp, struct err *err) { return checkpoint_sort(cp, err) || check_index(cp, err) ? -1 : 0; }
 
 /* ---- digests of whole files, one file a thread ---- */
 

@@ -33,6 +33,7 @@ struct source_tensor {
     struct source_tensor *parts;    /* [part_count] of a joint: what its coding reads, owned; else NULL */
     int part_count;
     int64_t block[2];               /* of a joint with scales: rows and columns that share one */
+    int bits, zero_add;             /* of a joint of packed integers (coding_packed.h); else 0 */
     bool used;                      /* for whoever checks that nothing is left over */
 };
 
@@ -97,7 +98,10 @@ void checkpoint_drop_text(struct checkpoint *checkpoint, enum source_text which)
 struct source_file *checkpoint_add_file(struct checkpoint *checkpoint, const char *name, struct err *err);
 int checkpoint_add_text(struct checkpoint *checkpoint, enum source_text which, const char *text, size_t bytes, struct err *err);
 
-/* Sorts, and refuses a name that is there twice; then checks that each tensor is in the file that the index names. */
+/* By name; one that is there twice is refused. */
+int checkpoint_sort(struct checkpoint *checkpoint, struct err *err);
+
+/* Sorts; then checks that each tensor is in the file that the index names. */
 int checkpoint_settle(struct checkpoint *checkpoint, struct err *err);
 
 #endif

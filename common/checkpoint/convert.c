@@ -79,9 +79,9 @@ static int bind_tensor(struct conversion *c, struct tensor *t, const struct form
                 return -1;
             enum weight_format own = source->coding->format;
             struct kept *k = &kept[in_last(t, &parts[i])];
-            k->scaled |= format_scaled(own);
+            k->scaled |= format_scaled(own) || source->part_count;
             k->differs |= (k->seen && own != k->format) || !format_fits(own, parts[i].columns) ||
-                          (parts[i].across && format_scaled(own));
+                          (parts[i].across && format_scaled(own)) || (source->part_count && own == FORMAT_F32);
             k->format = own;
             k->seen = true;
         }
@@ -129,6 +129,26 @@ static int compare_tied(const struct conversion *c, const struct source_tensor *
                               c->checkpoint->files[head->file].name, head->name);
 }
 
+/* Some quantisers give each module a bias, of zeros where the model has none. */
+static int find_zero_bias(const struct conversion *c, const struct source_tensor *t, bool *zero, struct err *err)
+{
+    static const char end[] = ".bias";
+    struct source_reading reading = {0};
+    size_t length = strlen(t->name);
+    bool bias = length >= sizeof end && strcmp(t->name + length + 1 - sizeof end, end) == 0 && t->coding && t->dim_count == 1 &&
+                t->dims[0] <= WIDTH_MAX;
+    float *values = bias ? mem_alloc((size_t)t->dims[0] + 1, sizeof *values, err) : NULL;
+    int rc = 0;
+    *zero = bias;
+    if (bias && !c->checkpoint->headers_only)
+        rc = values ? t->coding->read(c->checkpoint, t, 0, t->dims[0], &reading, values, err) : -1;
+    for (int64_t i = 0; bias && !rc && values && i < t->dims[0]; i++)
+        *zero &= !(fabsf(values[i]) > 0) && !isnan(values[i]);
+    source_reading_free(&reading);
+    mem_free(&values);
+    return rc;
+}
+
 static int check_left_over(struct conversion *c, struct err *err)
 {
     for (size_t i = 0; i < c->checkpoint->tensor_count; i++) {
@@ -144,6 +164,10 @@ static int check_left_over(struct conversion *c, struct err *err)
                 return -1;
             continue;
         }
+        if (find_zero_bias(c, source, &ignored, err))
+            return -1;
+        if (ignored)
+            continue;
         return err_set(err, ERR_INPUT, "%s: tensor %.200s has no place in a %s model of %d layers; %s is of another "
                        "model, or this one has parts that are not supported", c->checkpoint->files[source->file].name,
                        source->name, c->facts.shape.family, c->facts.shape.layers, config_name(c->checkpoint));

@@ -31,7 +31,7 @@ struct conversion {
     const struct naming *naming;
     struct model_facts facts;
     struct layout layout;
-    size_t widened;                 /* tensors that become f32 as the kept dtypes of their parts cannot be had side by side */
+    size_t widened;                 /* tensors that become f32 as no format here holds what their parts are kept in */
     const char *widened_first;      /* the first one's name, in layout */
 };
 

@@ -3,87 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/arch/config.h"
+#include "common/base/float.h"
 #include "common/base/mem.h"
+#include "common/checkpoint/coding_packed.h"
 #include "common/checkpoint/coding_scaled.h"
-
-/* What quantization_config says of all weights. */
-struct quantisation {
-    int block[2];                   /* rows and columns that share a scale */
-};
-
-/* ---- config.json ---- */
-
-static const char *const FP8_KEYS[] = {"quant_method", "weight_block_size", "activation_scheme", "modules_to_not_convert",
-                                       "fmt", "scale_fmt", "ignored_layers", NULL};
-static const char *const MXFP4_KEYS[] = {"quant_method", "modules_to_not_convert", NULL};
-
-static int check_keys(const json_t *object, const char *const *known, struct err *err)
-{
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)object, key, value) {
-        int at = 0;
-        while (known[at] && strcmp(known[at], key))
-            at++;
-        if (!known[at] && !json_is_null(value))
-            return config_refuse(object, key, err, "what it means is not known here");
-    }
-    return 0;
-}
-
-static int read_block(const json_t *object, struct quantisation *out, struct err *err)
-{
-    const json_t *size = config_get(object, "weight_block_size");
-    const char *format = "e4m3";
-    if (config_text(object, "fmt", false, &format, err))
-        return -1;
-    if (strcmp(format, "e4m3"))
-        return config_refuse(object, "fmt", err, "only e4m3 is supported");
-    for (size_t i = 0; size && i < 2; i++) {
-        json_int_t value = json_integer_value(json_array_get(size, i));
-        if (json_array_size(size) != 2 || value < 1 || value > 1 << 20)
-            return config_refuse(object, "weight_block_size", err, "two sizes are expected");
-        out->block[i] = (int)value;
-    }
-    return 0;
-}
-
-static int read_method(const json_t *object, struct quantisation *out, struct err *err)
-{
-    const char *method = "";
-    if (!json_is_object(object))
-        return err_set(err, ERR_INPUT, "must be an object");
-    if (config_text(object, "quant_method", true, &method, err))
-        return -1;
-    if (strcmp(method, "fp8") == 0)
-        return check_keys(object, FP8_KEYS, err) || read_block(object, out, err) ? -1 : 0;
-    if (strcmp(method, "mxfp4") == 0)
-        return check_keys(object, MXFP4_KEYS, err);
-    return config_refuse(object, "quant_method", err, "supported are fp8 and mxfp4");
-}
-
-static int read_quantisation(const struct checkpoint *cp, struct quantisation *out, struct err *err)
-{
-    const struct text *text = &cp->texts[TEXT_CONFIG];
-    json_t *config = NULL;
-    const json_t *object;
-    int rc = 0;
-    *out = (struct quantisation){{128, 128}};
-    if (!text->length)
-        return 0;
-    if (config_parse(&config, text->data, text->length, err))
-        return err_at(err, "config.json");
-    object = config_get(config, "quantization_config");
-    if (object && read_method(object, out, err)) {
-        err_at(err, "quantization_config");
-        rc = err_at(err, "config.json");
-    }
-    json_decref(config);
-    return rc;
-}
-
-/* ---- tensors ---- */
+#include "common/checkpoint/quantisation.h"
 
 static bool ends_in(const char *name, const char *end)
 {
@@ -109,20 +33,31 @@ static int wrong_shape(const struct checkpoint *cp, const struct source_tensor *
                    expected);
 }
 
-/* `tensor` takes `scale` as its second part and itself, as it was, as the first. */
-static int take_parts(struct source_tensor *tensor, struct source_tensor *scale, struct err *err)
+/* `tensor` takes `others` as its further parts and itself, as it was, as the first; NULL: a part without a name. */
+static int take_parts(struct source_tensor *tensor, struct source_tensor *const *others, int count, struct err *err)
 {
-    struct source_tensor *parts = mem_alloc(2, sizeof *parts, err);
+    struct source_tensor *parts = mem_alloc((size_t)count + 1, sizeof *parts, err);
     if (!parts)
         return -1;
-    parts[0] = *tensor;
-    parts[1] = *scale;
-    parts[0].name = mem_string(tensor->name, err);
-    parts[1].name = parts[0].name ? mem_string(scale->name, err) : NULL;
+    for (int i = 0; i <= count; i++) {
+        const struct source_tensor *from = i ? others[i - 1] : tensor;
+        if (!from)
+            continue;
+        parts[i] = *from;
+        parts[i].name = mem_string(from->name, err);
+        if (parts[i].name)
+            continue;
+        while (i-- > 0)
+            mem_free(&parts[i].name);
+        mem_free(&parts);
+        return -1;
+    }
+    for (int i = 0; i < count; i++)
+        if (others[i])
+            others[i]->used = true;                     /* until it is taken out of the list */
     tensor->parts = parts;
-    tensor->part_count = 2;
-    scale->used = true;                                 /* until it is taken out of the list */
-    return parts[1].name ? 0 : -1;
+    tensor->part_count = count + 1;
+    return 0;
 }
 
 static int64_t parts_of(int64_t size, int64_t block) { return size / block + (size % block != 0); }
@@ -153,26 +88,38 @@ static int fit_scales(const struct checkpoint *cp, const struct quantisation *q,
     return elements == matrices * rows ? 0 : wrong_shape(cp, scale, "one scale, or one for each row, is expected", err);
 }
 
+/* Of activations and of caches: they change no weight. */
+static const char *const ACTIVATIONS[] = {".input_scale", ".input_zero_point", ".output_scale", ".output_zero_point", ".k_scale",
+                                          ".v_scale", ".q_scale", ".k_zero_point", ".v_zero_point"};
+
+static bool of_activations(const struct quantisation *q, const char *name)
+{
+    bool found = false;
+    for (size_t i = 0; i < sizeof ACTIVATIONS / sizeof *ACTIVATIONS; i++)
+        found |= ends_in(name, ACTIVATIONS[i]);
+    return found && q->method != QUANTISED_NOT;
+}
+
 static int join_scaled(const struct checkpoint *cp, const struct quantisation *q, struct source_tensor *t, struct err *err)
 {
     bool fp8 = strcmp(t->dtype_name, "F8_E4M3") == 0;
     struct source_tensor *scale = sibling(cp, t->name, 0, "_scale_inv");
-    bool blocks = scale != NULL;
+    bool blocks = scale || q->scales_of_blocks;
     int64_t block[2];
     if (!scale && !(scale = sibling(cp, t->name, 0, "_scale")))
         return 0;
     if (scale->coding != &coding_f32 && scale->coding != &coding_bf16 && scale->coding != &coding_f16)
         return err_set(err, ERR_INPUT, "%s: tensor %s is %s; scales in F32, F16 and BF16 are supported",
                        cp->files[scale->file].name, scale->name, scale->dtype_name);
-    if (fit_scales(cp, q, t, scale, blocks, block, err) || take_parts(t, scale, err))
+    if (fit_scales(cp, q, t, scale, blocks, block, err) || take_parts(t, &scale, 1, err))
         return -1;
     t->block[0] = block[0];
     t->block[1] = block[1];
     bool wide = block[1] % FP8_BLOCK_INPUTS == 0 || block[1] >= t->dims[t->dim_count - 1];
     t->coding = !fp8 ? &coding_i8 : wide ? &coding_fp8 : &coding_fp8_narrow;
-    struct source_tensor *input = ends_in(t->name, ".weight") ? sibling(cp, t->name, strlen("weight"), "input_scale") : NULL;
-    if (input)
-        input->used = true;                             /* of activations */
+    /* config.json has said that these, if they are there, are none. */
+    if (q->method == QUANTISED_COMPRESSED && (scale = sibling(cp, t->name, 0, "_zero_point")))
+        scale->used = true;
     return 0;
 }
 
@@ -180,12 +127,15 @@ static int join_blocks(const struct checkpoint *cp, struct source_tensor *t, str
 {
     struct source_tensor *scale = sibling(cp, t->name, strlen("blocks"), "scales");
     int n = t->dim_count;
-    if (strcmp(t->dtype_name, "U8") || !scale)
+    if (strcmp(t->dtype_name, "U8"))
         return 0;
+    if (!scale)
+        return err_set(err, ERR_INPUT, "%s: tensor %s has no %.*sscales beside it; its blocks mean nothing without",
+                       cp->files[t->file].name, t->name, (int)(strlen(t->name) - strlen("blocks")), t->name);
     if (n < 3 || t->dims[n - 1] != 16 || strcmp(scale->dtype_name, "U8") || scale->dim_count != n - 1 ||
         memcmp(t->dims, scale->dims, (size_t)(n - 1) * sizeof *t->dims) || t->dims[n - 2] > INT32_MAX / 32)
         return wrong_shape(cp, scale, "a byte is expected for each 16 bytes of blocks", err);
-    if (take_parts(t, scale, err))
+    if (take_parts(t, &scale, 1, err))
         return -1;
     t->dim_count = n - 1;
     t->dims[n - 2] *= 32;
@@ -194,26 +144,181 @@ static int join_blocks(const struct checkpoint *cp, struct source_tensor *t, str
     return 0;
 }
 
+/* ---- integers in words ---- */
+
+/* Where the tensors of a module are that hold its packed weight. */
+static const struct packing {
+    const char *codes, *scales, *zeros, *order;         /* behind the module's name */
+    const struct source_coding *coding, *kept;          /* kept: as q4, where that is exact; NULL: never */
+    bool zeros_needed;
+} PACKINGS[] = {
+    [QUANTISED_GPTQ] = {"qweight", "scales", "qzeros", "g_idx", &coding_gptq, &coding_gptq_q4, true},
+    [QUANTISED_AWQ] = {"qweight", "scales", "qzeros", NULL, &coding_awq, NULL, true},
+    [QUANTISED_COMPRESSED] = {"weight_packed", "weight_scale", "weight_zero_point", "weight_g_idx", &coding_packed,
+                              &coding_packed_q4, false},
+};
+
+static bool has_shape(const struct source_tensor *t, const char *dtype, int count, int64_t a, int64_t b)
+{
+    return (!dtype || strcmp(t->dtype_name, dtype) == 0) && t->dim_count == count && t->dims[0] == a &&
+           (count < 2 || t->dims[1] == b);
+}
+
+/* Whether f16 holds all scales, as q4 needs them. When data cannot be read, this is taken for granted. */
+static int scales_fit(const struct checkpoint *cp, const struct source_tensor *scales, bool *fit, struct err *err)
+{
+    enum { STEP = 1 << 15 };
+    struct source_reading reading = {0};
+    float *values = NULL;
+    int64_t count = scales->dims[0] * scales->dims[1];
+    int rc = -1;
+    *fit = true;
+    if (scales->coding == &coding_f16 || cp->headers_only)
+        return 0;
+    if (!(values = mem_alloc(STEP, sizeof *values, err)))
+        return -1;
+    for (int64_t at = 0, step; at < count && *fit; at += step) {
+        step = count - at < STEP ? count - at : STEP;
+        if (scales->coding->read(cp, scales, at, step, &reading, values, err))
+            goto done;
+        for (int64_t i = 0; i < step; i++)
+            *fit &= f16_to_f32(f32_to_f16(values[i])) == values[i];
+    }
+    rc = 0;
+done:
+    mem_free(&values);
+    source_reading_free(&reading);
+    return rc;
+}
+
+/* compressed-tensors says the shape, lest it is only known up to whole words. */
+static int take_shape(const struct checkpoint *cp, const struct source_tensor *codes, int64_t per, int64_t dims[2],
+                      struct err *err)
+{
+    struct source_tensor *shape = sibling(cp, codes->name, strlen("packed"), "shape");
+    int64_t said[2];
+    if (!shape)
+        return 0;
+    shape->used = true;
+    if (!has_shape(shape, "I64", 1, 2, 0))
+        return wrong_shape(cp, shape, "two numbers in I64 are expected", err);
+    if (cp->headers_only)
+        return 0;
+    if (checkpoint_read(cp, shape, 0, said, sizeof said, err))
+        return -1;
+    if (said[0] != dims[0] || said[1] > dims[1] || said[1] <= dims[1] - per)
+        return err_set(err, ERR_INPUT, "%s: tensor %s says [%lld][%lld], but the codes are of [%lld][%lld]",
+                       cp->files[shape->file].name, shape->name, (long long)said[0], (long long)said[1], (long long)dims[0],
+                       (long long)dims[1]);
+    dims[1] = said[1];
+    return 0;
+}
+
+static int fit_packed(const struct checkpoint *cp, const struct quantisation *q, const struct source_tensor *t,
+                      struct source_tensor *const parts[PACKED_PARTS - 1], const int64_t dims[2], int64_t *group, struct err *err)
+{
+    const struct source_tensor *scales = parts[PACKED_SCALES - 1], *zeros = parts[PACKED_ZEROS - 1],
+                               *order = parts[PACKED_ORDER - 1];
+    const bool packed = q->method == QUANTISED_COMPRESSED;
+    const int64_t per = 32 / q->bits, outputs = dims[0], inputs = dims[1];
+    if (scales->coding != &coding_f32 && scales->coding != &coding_bf16 && scales->coding != &coding_f16)
+        return err_set(err, ERR_INPUT, "%s: tensor %s is %s; scales in F32, F16 and BF16 are supported",
+                       cp->files[scales->file].name, scales->name, scales->dtype_name);
+    if (outputs < 1 || inputs < 1 || (!packed && (outputs % per || inputs % per)))
+        return wrong_shape(cp, t, "a matrix of whole words is expected", err);
+    const int64_t groups = scales->dim_count == 2 ? scales->dims[packed] : 0;
+    if (groups < 1 || groups > inputs || !has_shape(scales, NULL, 2, packed ? outputs : groups, packed ? groups : outputs))
+        return wrong_shape(cp, scales, "a scale is expected for each group of each output", err);
+    *group = q->group ? q->group : parts_of(inputs, groups);
+    if (parts_of(inputs, *group) != groups && !order)
+        return wrong_shape(cp, scales, "a scale is expected for each group_size inputs of each output", err);
+    if (zeros && !has_shape(zeros, "I32", 2, packed ? parts_of(outputs, per) : groups, packed ? groups : outputs / per))
+        return wrong_shape(cp, zeros, "a zero is expected for each scale, in words of I32", err);
+    if (order && !has_shape(order, "I32", 1, inputs, 0))
+        return wrong_shape(cp, order, "the group of each input is expected, in I32", err);
+    return 0;
+}
+
+static int join_packed(const struct checkpoint *cp, const struct quantisation *q, struct source_tensor *t, struct err *err)
+{
+    const struct packing *p = &PACKINGS[q->method];
+    const size_t cut = strlen(p->codes);
+    const char *const names[] = {p->scales, p->zeros, p->order};
+    struct source_tensor *parts[PACKED_PARTS - 1] = {NULL};
+    int64_t dims[2], group;
+    bool fit = false;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        parts[i] = names[i] ? sibling(cp, t->name, cut, names[i]) : NULL;
+    for (int i = 0; i < 1 + p->zeros_needed; i++)
+        if (!parts[i])
+            return err_set(err, ERR_INPUT, "%s: tensor %s has no %.*s%s beside it; its codes mean nothing without",
+                           cp->files[t->file].name, t->name, (int)(strlen(t->name) - cut), t->name, names[i]);
+    if (strcmp(t->dtype_name, "I32") || t->dim_count != 2 || t->dims[0] > INT32_MAX || t->dims[1] > INT32_MAX)
+        return wrong_shape(cp, t, "a matrix of words in I32 is expected", err);
+    dims[0] = q->method == QUANTISED_COMPRESSED ? t->dims[0] : t->dims[1] * (q->method == QUANTISED_AWQ ? 32 / q->bits : 1);
+    dims[1] = q->method == QUANTISED_COMPRESSED ? t->dims[1] * (32 / q->bits)
+                                                : t->dims[0] * (q->method == QUANTISED_AWQ ? 1 : 32 / q->bits);
+    if ((q->method == QUANTISED_COMPRESSED && take_shape(cp, t, 32 / q->bits, dims, err)) ||
+        fit_packed(cp, q, t, parts, dims, &group, err))
+        return -1;
+    bool neighbours = group % BLOCK_INPUTS == 0 || group >= dims[1];
+    bool middle = q->symmetric && !q->ordered && !(q->method == QUANTISED_COMPRESSED && (parts[PACKED_ZEROS - 1] ||
+                                                                                         parts[PACKED_ORDER - 1]));
+    if (q->bits == 4 && p->kept && neighbours && middle && scales_fit(cp, parts[PACKED_SCALES - 1], &fit, err))
+        return -1;
+    if (take_parts(t, parts, PACKED_PARTS - 1, err))
+        return -1;
+    t->dims[0] = dims[0];
+    t->dims[1] = dims[1];
+    t->block[0] = 1;
+    t->block[1] = group;
+    t->bits = q->bits;
+    t->zero_add = q->zero_add;
+    t->coding = fit ? p->kept : p->coding;
+    snprintf(t->dtype_name, sizeof t->dtype_name, "%s %d bits", t->coding->name, q->bits);
+    return 0;
+}
+
+/* ---- */
+
+/* The name of the matrix in place of that of its codes. */
+static void rename_packed(struct source_tensor *t, const char *codes)
+{
+    static const char matrix[] = "weight";
+    char *end = t->name + strlen(t->name) - strlen(codes);
+    memcpy(end, matrix, sizeof matrix);
+}
+
+static int join(const struct checkpoint *cp, const struct quantisation *q, struct source_tensor *t, struct err *err)
+{
+    bool scaled = strcmp(t->dtype_name, "F8_E4M3") == 0 || strcmp(t->dtype_name, "I8") == 0;
+    const char *codes = q->packed ? PACKINGS[q->method].codes : NULL;
+    if (codes && ends_in(t->name, codes) && t->name[strlen(t->name) - strlen(codes) - 1] == '.')
+        return join_packed(cp, q, t, err);
+    if (scaled)
+        return join_scaled(cp, q, t, err);
+    return ends_in(t->name, "_blocks") ? join_blocks(cp, t, err) : 0;
+}
+
 int checkpoint_join(struct checkpoint *cp, struct err *err)
 {
     struct quantisation quantisation;
     size_t kept = 0;
-    if (read_quantisation(cp, &quantisation, err))
+    if (quantisation_read(cp, &quantisation, err))
         return -1;
-    for (size_t i = 0; i < cp->tensor_count; i++) {
-        struct source_tensor *t = &cp->tensors[i];
-        bool scaled = strcmp(t->dtype_name, "F8_E4M3") == 0 || strcmp(t->dtype_name, "I8") == 0;
-        if ((scaled && join_scaled(cp, &quantisation, t, err)) ||
-            (!scaled && ends_in(t->name, "_blocks") && join_blocks(cp, t, err)))
+    for (size_t i = 0; i < cp->tensor_count; i++)
+        if (join(cp, &quantisation, &cp->tensors[i], err))
             return -1;
-    }
     for (size_t i = 0; i < cp->tensor_count; i++) {
         struct source_tensor *t = &cp->tensors[i];
-        if (t->used)
+        if (t->used || of_activations(&quantisation, t->name)) {
             mem_free(&t->name);
-        else
-            cp->tensors[kept++] = *t;
+            continue;
+        }
+        if (t->bits)
+            rename_packed(t, PACKINGS[quantisation.method].codes);
+        cp->tensors[kept++] = *t;
     }
     cp->tensor_count = kept;
-    return 0;
+    return quantisation.packed ? checkpoint_sort(cp, err) : 0;
 }

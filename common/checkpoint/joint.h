@@ -3,12 +3,11 @@
  *
  *     T in F8_E4M3, and T_scale_inv or T_scale    a scale for blocks of weight_block_size (DeepSeek-V3), a row, or the tensor
  *     T in I8, and T_scale                        a scale for a row or the tensor
+ *     M.qweight, M.scales, M.qzeros and M.g_idx    GPTQ; without M.g_idx, AWQ (coding_packed.h), for M.weight
+ *     M.weight_packed, _scale, _zero_point, _shape, _g_idx    compressed-tensors, for M.weight
  *     N_blocks and N_scales in U8                 MXFP4 (gpt-oss): 16 bytes and one scale for 32 inputs
  *
- * What is said of activations (X.input_scale, activation_scheme) changes no weight and is passed over.
- *
- * What config.json says under quantization_config must be understood: an unknown method, or a key that may change values, is
- * an error that names it. */
+ * How packed integers lie, and the size of blocks, says config.json (quantisation.h). */
 #ifndef MOE_CHECKPOINT_JOINT_H
 #define MOE_CHECKPOINT_JOINT_H
 

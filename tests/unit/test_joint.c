@@ -176,11 +176,23 @@ static void what_does_not_fit_is_named(void **state)
     }
 }
 
+static void blocks_without_scales_are_named(void **state)
+{
+    struct weights w = {0};
+    struct err err = {0};
+    (void)state;
+    weights_put(&w, "x_blocks", "U8", "[2,3,4,16]", code, 2 * 3 * 4 * 16);
+    assert_null(open_tensors(&w, "{\"quant_method\":\"mxfp4\"}", &err));
+    if (!strstr(err.text, "model.safetensors: tensor x_blocks has no x_scales beside it"))
+        fail_msg("%s", err.text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scales_of_blocks_rows_and_tensors_are_applied),
         cmocka_unit_test(blocks_of_mxfp4_are_decoded),
+        cmocka_unit_test(blocks_without_scales_are_named),
         cmocka_unit_test(what_does_not_fit_is_named),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

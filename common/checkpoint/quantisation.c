@@ -1,0 +1,259 @@
+#include "common/checkpoint/quantisation.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/arch/config.h"
+
+enum { GROUP_MAX = 1 << 20 };
+
+static const char *const FP8_KEYS[] = {"quant_method", "weight_block_size", "activation_scheme", "modules_to_not_convert",
+                                       "fmt", "scale_fmt", "ignored_layers", NULL};
+static const char *const MXFP4_KEYS[] = {"quant_method", "modules_to_not_convert", NULL};
+
+/* How the codes were found, what ran them, and what their modules are called; tensors say which modules those are. */
+static const char *const GPTQ_KEYS[] = {
+    "quant_method", "method", "bits", "group_size", "sym", "desc_act", "checkpoint_format", "format", "pack_dtype",
+    "true_sequential", "static_groups", "damp_percent", "damp_auto_increment", "act_group_aware", "mse", "dataset", "tokenizer",
+    "batch_size", "cache_block_outputs", "model_seqlen", "pad_token_id", "block_name_to_quantize",
+    "module_name_preceding_first_block", "modules_in_block_to_quantize", "modules_to_not_convert", "lm_head", "dynamic", "meta",
+    "model_name_or_path", "model_file_base_name", "use_cuda_fp16", "use_exllama", "disable_exllama", "exllama_config",
+    "max_input_length", "backend", "quantizer", "version", "offload_to_disk", NULL};
+static const char *const AWQ_KEYS[] = {
+    "quant_method", "bits", "w_bit", "group_size", "q_group_size", "zero_point", "version", "format", "backend",
+    "modules_to_not_convert", "do_fuse", "fuse_max_seq_len", "modules_to_fuse", "exllama_config", NULL};
+static const char *const COMPRESSED_KEYS[] = {
+    "quant_method", "format", "config_groups", "ignore", "quantization_status", "global_compression_ratio", "version",
+    "kv_cache_scheme", "sparsity_config", "transform_config", "dequantize", NULL};
+
+static int check_keys(const json_t *object, const char *const *known, struct err *err)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)object, key, value) {
+        int at = 0;
+        while (known[at] && strcmp(known[at], key))
+            at++;
+        if (!known[at] && !json_is_null(value) && !json_is_false(value))
+            return config_refuse(object, key, err, "what it means is not known here");
+    }
+    return 0;
+}
+
+static int read_pair(const json_t *object, const char *key, int out[2], struct err *err)
+{
+    const json_t *size = config_get(object, key);
+    for (size_t i = 0; size && i < 2; i++) {
+        json_int_t value = json_integer_value(json_array_get(size, i));
+        if (json_array_size(size) != 2 || value < 1 || value > GROUP_MAX)
+            return config_refuse(object, key, err, "two sizes are expected");
+        out[i] = (int)value;
+    }
+    return 0;
+}
+
+/* -1 and none stand for all inputs. */
+static int read_group(const json_t *object, const char *key, int *out, struct err *err)
+{
+    int group = -1;
+    if (config_int(object, key, false, &group, err))
+        return -1;
+    if (group < -1 || group == 0 || group > GROUP_MAX)
+        return config_refuse(object, key, err, "a number of inputs, or -1, is expected");
+    *out = group < 0 ? 0 : group;
+    return 0;
+}
+
+static int read_fp8(const json_t *object, struct quantisation *out, struct err *err)
+{
+    const char *format = "e4m3";
+    if (check_keys(object, FP8_KEYS, err) || config_text(object, "fmt", false, &format, err))
+        return -1;
+    if (strcmp(format, "e4m3"))
+        return config_refuse(object, "fmt", err, "only e4m3 is supported");
+    return read_pair(object, "weight_block_size", out->block, err);
+}
+
+static int read_mxfp4(const json_t *object, struct quantisation *out, struct err *err)
+{
+    (void)out;
+    return check_keys(object, MXFP4_KEYS, err);
+}
+
+static int read_bits(const json_t *object, const char *key, bool eight, struct quantisation *out, struct err *err)
+{
+    if (config_int(object, key, true, &out->bits, err))
+        return -1;
+    if (out->bits != 4 && !(eight && out->bits == 8))
+        return config_refuse(object, key, err, eight ? "supported are 4 and 8" : "only 4 is supported");
+    return 0;
+}
+
+static int read_gptq(const json_t *object, struct quantisation *out, struct err *err)
+{
+    const char *key = config_get(object, "checkpoint_format") ? "checkpoint_format" : "format", *format = "gptq";
+    const char *pack = "int32";
+    if (check_keys(object, GPTQ_KEYS, err) || read_bits(object, "bits", true, out, err) ||
+        read_group(object, "group_size", &out->group, err) || config_bool(object, "sym", false, &out->symmetric, err) ||
+        config_bool(object, "desc_act", false, &out->ordered, err) || config_text(object, key, false, &format, err) ||
+        config_text(object, "pack_dtype", false, &pack, err))
+        return -1;
+    if (strcmp(format, "gptq") && strcmp(format, "gptq_v2"))
+        return config_refuse(object, key, err, "supported are gptq and gptq_v2");
+    if (strcmp(pack, "int32"))
+        return config_refuse(object, "pack_dtype", err, "only int32 is supported");
+    out->zero_add = strcmp(format, "gptq") == 0;
+    out->packed = true;
+    return 0;
+}
+
+static int read_awq(const json_t *object, struct quantisation *out, struct err *err)
+{
+    const char *version = "gemm";
+    const char *group = config_get(object, "group_size") ? "group_size" : "q_group_size";
+    const char *bits = config_get(object, "bits") ? "bits" : "w_bit";
+    if (check_keys(object, AWQ_KEYS, err) || read_bits(object, bits, false, out, err) ||
+        read_group(object, group, &out->group, err) || config_text(object, "version", false, &version, err))
+        return -1;
+    if (strcmp(version, "gemm") && strcmp(version, "GEMM"))
+        return config_refuse(object, "version", err, "only gemm is supported");
+    out->packed = true;
+    return 0;
+}
+
+/* ---- compressed-tensors ---- */
+
+static bool is_empty(const json_t *value) { return !value || (json_is_object(value) && !json_object_size(value)); }
+
+static int read_weights(const json_t *weights, bool floats, bool first, struct quantisation *out, struct err *err)
+{
+    struct quantisation own = *out;
+    const char *type = "int", *strategy = "";
+    own.symmetric = true;
+    own.group = 0;
+    if (config_text(weights, "type", false, &type, err) || config_text(weights, "strategy", false, &strategy, err) ||
+        config_bool(weights, "symmetric", false, &own.symmetric, err) || read_bits(weights, "num_bits", true, &own, err) ||
+        read_group(weights, "group_size", &own.group, err))
+        return -1;
+    if (strcmp(type, floats ? "float" : "int"))
+        return config_refuse(weights, "type", err, "the format asks for %s", floats ? "float" : "int");
+    if (!own.packed && own.bits != 8)
+        return config_refuse(weights, "num_bits", err, "the format asks for 8");
+    if (!own.packed && !own.symmetric)
+        return config_refuse(weights, "symmetric", err, "asymmetric weights are supported in the format pack-quantized only");
+    own.scales_of_blocks = strcmp(strategy, "block") == 0 || (strcmp(strategy, "group") == 0 && own.group && !own.packed);
+    if (strcmp(strategy, "block") == 0 && read_pair(weights, "block_structure", own.block, err))
+        return -1;
+    if (strcmp(strategy, "group") == 0 && own.scales_of_blocks) {
+        own.block[0] = 1;
+        own.block[1] = own.group;
+    }
+    if (!first && (own.bits != out->bits || own.scales_of_blocks != out->scales_of_blocks ||
+                   memcmp(own.block, out->block, sizeof own.block)))
+        return config_refuse(weights, "num_bits", err, "groups of weights quantised in different ways are not supported");
+    own.symmetric &= first || out->symmetric;
+    own.group = first || own.group == out->group ? own.group : 0;
+    *out = own;
+    return 0;
+}
+
+static int read_groups(const json_t *object, const char *format, struct quantisation *out, struct err *err)
+{
+    const json_t *groups = config_get(object, "config_groups");
+    const char *name;
+    json_t *group;
+    bool first = true;
+    if (!json_is_object(groups))
+        return config_refuse(object, "config_groups", err, "an object with groups of modules is expected");
+    json_object_foreach((json_t *)(uintptr_t)groups, name, group) {
+        const json_t *weights = json_is_object(group) ? config_get(group, "weights") : NULL;
+        const char *own = format;
+        if (!json_is_object(group))
+            return config_refuse(groups, name, err, "an object is expected");
+        if (!weights)
+            continue;
+        if (config_text(group, "format", false, &own, err))
+            return err_at(err, "config_groups: %.100s", name);
+        bool floats = strcmp(format, "float-quantized") == 0 ||
+                      (strcmp(format, "naive-quantized") == 0 && json_is_string(config_get(weights, "type")) &&
+                       strcmp(json_string_value(config_get(weights, "type")), "float") == 0);
+        if (strcmp(own, format))
+            config_refuse(group, "format", err, "one other than that of the whole is not supported");
+        else if (!json_is_object(weights))
+            config_refuse(group, "weights", err, "an object is expected");
+        else if (read_weights(weights, floats, first, out, err) == 0) {
+            first = false;
+            continue;
+        }
+        return err_at(err, "config_groups: %.100s", name);
+    }
+    return 0;
+}
+
+static int read_compressed(const json_t *object, struct quantisation *out, struct err *err)
+{
+    static const char *const FORMATS[] = {"pack-quantized", "float-quantized", "int-quantized", "naive-quantized"};
+    const char *format = "";
+    size_t at = 0;
+    if (check_keys(object, COMPRESSED_KEYS, err) || config_text(object, "format", true, &format, err))
+        return -1;
+    while (at < sizeof FORMATS / sizeof *FORMATS && strcmp(FORMATS[at], format))
+        at++;
+    if (at == sizeof FORMATS / sizeof *FORMATS)
+        return config_refuse(object, "format", err, "supported are pack-quantized, float-quantized, int-quantized and "
+                             "naive-quantized");
+    const json_t *sparsity = config_get(object, "sparsity_config");
+    const json_t *sparse = json_is_object(sparsity) ? config_get(sparsity, "format") : NULL;
+    if (!is_empty(sparsity) && !(json_is_string(sparse) && strcmp(json_string_value(sparse), "dense") == 0))
+        return config_refuse(object, "sparsity_config", err, "sparse weights are not supported");
+    if (!is_empty(config_get(object, "transform_config")))
+        return config_refuse(object, "transform_config", err, "transforms are not supported");
+    out->packed = at == 0;
+    return read_groups(object, format, out, err);
+}
+
+/* ---- */
+
+static const struct {
+    const char *name;
+    int method;
+    int (*read)(const json_t *object, struct quantisation *out, struct err *err);
+} METHODS[] = {
+    {"fp8", QUANTISED_FP8, read_fp8}, {"mxfp4", QUANTISED_MXFP4, read_mxfp4}, {"gptq", QUANTISED_GPTQ, read_gptq},
+    {"awq", QUANTISED_AWQ, read_awq}, {"compressed-tensors", QUANTISED_COMPRESSED, read_compressed},
+};
+
+static int read_method(const json_t *object, struct quantisation *out, struct err *err)
+{
+    const char *method = "";
+    if (!json_is_object(object))
+        return err_set(err, ERR_INPUT, "must be an object");
+    if (config_text(object, "quant_method", true, &method, err))
+        return -1;
+    for (size_t i = 0; i < sizeof METHODS / sizeof *METHODS; i++)
+        if (strcmp(METHODS[i].name, method) == 0) {
+            out->method = METHODS[i].method;
+            return METHODS[i].read(object, out, err);
+        }
+    return config_refuse(object, "quant_method", err, "supported are fp8, mxfp4, gptq, awq and compressed-tensors");
+}
+
+int quantisation_read(const struct checkpoint *cp, struct quantisation *out, struct err *err)
+{
+    const struct text *text = &cp->texts[TEXT_CONFIG];
+    json_t *config = NULL;
+    int rc = 0;
+    *out = (struct quantisation){.block = {128, 128}};
+    if (!text->length)
+        return 0;
+    if (config_parse(&config, text->data, text->length, err))
+        return err_at(err, "config.json");
+    const char *key = config_get(config, "quantization_config") ? "quantization_config" : "compression_config";
+    const json_t *object = config_get(config, key);
+    if (object && read_method(object, out, err)) {
+        err_at(err, "%s", key);
+        rc = err_at(err, "config.json");
+    }
+    json_decref(config);
+    return rc;
+}
