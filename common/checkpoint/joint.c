@@ -89,8 +89,9 @@ static int fit_scales(const struct checkpoint *cp, const struct quantisation *q,
 }
 
 /* Of activations and of caches: they change no weight. */
-static const char *const ACTIVATIONS[] = {".input_scale", ".input_zero_point", ".output_scale", ".output_zero_point", ".k_scale",
-                                          ".v_scale", ".q_scale", ".k_zero_point", ".v_zero_point"};
+static const char *const ACTIVATIONS[] = {
+    ".input_scale", ".input_zero_point", ".output_scale", ".output_zero_point", ".k_scale",
+    ".v_scale", ".q_scale", ".k_zero_point", ".v_zero_point"};
 
 static bool of_activations(const struct quantisation *q, const char *name)
 {
@@ -215,7 +216,8 @@ static int take_shape(const struct checkpoint *cp, const struct source_tensor *c
 }
 
 static int fit_packed(const struct checkpoint *cp, const struct quantisation *q, const struct source_tensor *t,
-                      struct source_tensor *const parts[PACKED_PARTS - 1], const int64_t dims[2], int64_t *group, struct err *err)
+                      struct source_tensor *const parts[PACKED_PARTS - 1], const int64_t dims[2], int64_t *group,
+                      struct err *err)
 {
     const struct source_tensor *scales = parts[PACKED_SCALES - 1], *zeros = parts[PACKED_ZEROS - 1],
                                *order = parts[PACKED_ORDER - 1];
