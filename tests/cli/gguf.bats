@@ -1,0 +1,182 @@
+#!/usr/bin/env bats
+# GGUF files made of the tiny checkpoints that transformers computed (tests/golden/families): the logits are the same, from a
+# file, a folder, archives and pipes, kept and turned; and what is wrong with a file is one line.
+
+load common
+
+setup_file() {
+    load common
+    export GOLDEN="$BATS_TEST_DIRNAME/../golden/families" WORK="$BATS_FILE_TMPDIR" TO_GGUF="$BATS_TEST_DIRNAME/to-gguf.py"
+    cd "$WORK"
+    command -v python3 > /dev/null || return 0
+    for family in llama mistral mixtral olmoe qwen2_moe qwen3_moe deepseek deepseek_v2-ranked deepseek_v3 gpt_oss; do
+        python3 "$TO_GGUF" "$GOLDEN/$family/model" $family.gguf
+        jq -c '{id: "one", tokens: .prompt}' "$GOLDEN/$family/golden.json" > $family.jsonl
+    done
+}
+
+setup() {
+    cd "$WORK"
+    command -v python3 > /dev/null || skip "no python3"
+}
+
+# The largest difference of a logit: FAMILY, the model file, and options of moe-profile.
+distance() {
+    local family=$1 model=$2
+    shift 2
+    moe-profile -q -m "$model" --record logits "$@" $family.jsonl | moe-view --json |
+        jq -s --slurpfile golden "$GOLDEN/$family/golden.json" '
+            [.[] | select(.type == "route") | .logits[]] as $got | $golden[0].logits as $want |
+            if ($got | length) != ($want | length) or ($got[0] | length) != ($want[0] | length) then "other shapes" else
+            [range($want | length) as $t | range($want[0] | length) as $v | $got[$t][$v] - $want[$t][$v] | fabs] | max end'
+}
+
+within() { jq -n -e --argjson d "$1" "\$d < $2" > /dev/null || { echo "a logit is off by $1"; return 1; }; }
+
+@test "logits are those of transformers" {
+    for file in *.gguf; do
+        family=${file%.gguf}
+        moe-convert -q $file -o $family.moe
+        echo "$family"
+        within "$(distance $family $family.moe)" 2e-4
+    done
+}
+
+@test "keys and values of latents may be one tensor" {
+    for family in deepseek_v3 deepseek_v2-ranked; do
+        mkdir -p whole
+        python3 "$TO_GGUF" "$GOLDEN/$family/model" whole/$family.gguf whole
+        moe-convert -q whole/$family.gguf -o whole.moe
+        within "$(distance $family whole.moe)" 2e-4
+    done
+}
+
+@test "a file, a folder, archives and pipes give the same model" {
+    mkdir -p folder
+    cp qwen3_moe.gguf folder/m.gguf
+    moe-convert -q --name m qwen3_moe.gguf -o file.moe
+    moe-convert -q --name m folder -o folder.moe
+    tar cf folder.tar folder
+    moe-convert -q --name m folder.tar -o tar.moe
+    gzip -c folder.tar | moe-convert -q --name m - -o tar-pipe.moe
+    cat qwen3_moe.gguf | moe-convert -q --name m - -o pipe.moe
+    gzip -c qwen3_moe.gguf > alone.gz
+    moe-convert -q --name m alone.gz -o gz.moe
+    cp qwen3_moe.gguf no-ending
+    moe-convert -q --name m no-ending -o no-ending.moe
+    # The name of the source stands in the index, so that is another one.
+    shown() { moe-view --json $1.moe | jq -S 'del(.sources, .index_sha256)'; }
+    shown file > want
+    for one in folder tar tar-pipe pipe gz no-ending; do
+        echo $one
+        shown $one | cmp - want
+        moe-view --verify $one.moe > /dev/null
+        within "$(distance qwen3_moe $one.moe)" 2e-4
+    done
+}
+
+@test "a plan of a pipe needs no room for data" {
+    moe-convert --dry-run qwen3_moe.gguf > file
+    cat qwen3_moe.gguf | moe-convert --dry-run - > pipe
+    mkdir -p packed && cp qwen3_moe.gguf packed/m.gguf
+    tar cf - packed | moe-convert --dry-run - > tar
+    cmp file pipe
+    cmp file tar
+    grep -q 'layers.\*.experts' file
+}
+
+@test "a model in several files is read from any of them, and missed when one is missing" {
+    rm -rf cut && mkdir cut
+    python3 - qwen3_moe.gguf cut <<'PY'
+import struct, sys
+data = open(sys.argv[1], 'rb').read()
+tensors, entries = struct.unpack_from('<QQ', data, 8)
+at = 24
+def string(at):
+    size = struct.unpack_from('<Q', data, at)[0]
+    return data[at + 8:at + 8 + size], at + 8 + size
+size = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+for _ in range(entries):
+    key, at = string(at)
+    kind = struct.unpack_from('<I', data, at)[0]
+    at += 4
+    count = 1
+    if kind == 9:
+        kind, count = struct.unpack_from('<IQ', data, at)
+        at += 12
+    for _ in range(count):
+        at = string(at)[1] if kind == 8 else at + size[kind]
+header, infos = data[24:at], []
+for _ in range(tensors):
+    begin = at
+    name, at = string(at)
+    dims = struct.unpack_from('<I', data, at)[0]
+    at += 4 + 8 * dims + 4
+    infos.append((data[begin:at], struct.unpack_from('<Q', data, at)[0]))
+    at += 8
+base = (at + 31) // 32 * 32
+ends = [offset for _, offset in infos[1:]] + [len(data) - base]
+def entry(key, kind, form, value):
+    return struct.pack('<Q', len(key)) + key.encode() + struct.pack('<I', kind) + struct.pack(form, value)
+cut = len(infos) // 2
+for number, part in enumerate((range(cut), range(cut, len(infos)))):
+    more = entry('split.no', 2, '<H', number) + entry('split.count', 2, '<H', 2)
+    out = b'GGUF' + struct.pack('<IQQ', 3, len(part), (entries if number == 0 else 0) + 2) + (header if number == 0 else b'') + more
+    content = b''
+    for i in part:
+        content += bytes(-len(content) % 32)
+        out += infos[i][0] + struct.pack('<Q', len(content))
+        content += data[base + infos[i][1]:base + ends[i]]
+    with open(f'{sys.argv[2]}/m-{number + 1:05}-of-00002.gguf', 'wb') as file:
+        file.write(out + bytes(-len(out) % 32) + content)
+PY
+    for source in cut/m-00001-of-00002.gguf cut/m-00002-of-00002.gguf cut; do
+        moe-convert -q $source -o cut.moe
+        within "$(distance qwen3_moe cut.moe)" 2e-4
+    done
+    tar cf - cut/m-00002-of-00002.gguf cut/m-00001-of-00002.gguf | moe-convert -q - -o cut.moe
+    within "$(distance qwen3_moe cut.moe)" 2e-4
+    run moe-convert - -o cut.moe < cut/m-00001-of-00002.gguf
+    assert_trouble moe-convert
+    [[ $output == *"has 2 files, but there is one"* ]]
+    rm cut/m-00002-of-00002.gguf
+    run moe-convert cut -o cut.moe
+    assert_trouble moe-convert
+    [[ $output == *"m-00002-of-00002.gguf: cannot be read"* ]]
+}
+
+@test "block types are kept, or turned into others" {
+    python3 "$TO_GGUF" "$GOLDEN/qwen3_moe/model" quantised.gguf.q8 q8
+    moe-convert --dry-run quantised.gguf.q8 | grep 'embed.* q8 '
+    moe-convert -q quantised.gguf.q8 -o kept.moe
+    moe-convert -q quantised.gguf.q8 --dtype f32 -o wide.moe
+    [ "$(stat -c %s kept.moe)" -lt "$(stat -c %s wide.moe)" ]
+    moe-decode -q -m wide.moe -n 4 --json qwen3_moe.jsonl > /dev/null
+    moe-decode -q -m kept.moe -n 4 --json qwen3_moe.jsonl > /dev/null
+}
+
+@test "the tokenizer and the template come along" {
+    moe-convert -q qwen3_moe.gguf -o with.moe
+    run moe-decode -q -m with.moe -n 2 --json -p 'ab a'
+    [ "$status" -eq 0 ]
+    echo '{"messages": [{"role": "user", "content": "ab"}]}' > chat.jsonl
+    moe-decode -q -m with.moe -n 2 --json chat.jsonl | jq -e '.tokens | length == 2'
+}
+
+@test "files that are damaged, cut off or something else are one line" {
+    head -c 3000 qwen3_moe.gguf > short.gguf
+    run moe-convert short.gguf -o x.moe
+    assert_trouble moe-convert
+    printf 'GGUF\1\0\0\0' > old.gguf
+    run moe-convert old.gguf -o x.moe
+    assert_trouble moe-convert
+    [[ $output == *"GGUF of version 1; 2 and 3 are supported"* ]]
+    mkdir -p two && cp qwen3_moe.gguf two/a.gguf && cp qwen3_moe.gguf two/b.gguf
+    run moe-convert two -o x.moe
+    assert_trouble moe-convert
+    [[ $output == *"has 2 GGUF models; name one of the files"* ]]
+    head -c 3000 qwen3_moe.gguf > piped
+    run moe-convert - -o x.moe < piped
+    assert_trouble moe-convert
+    [ ! -e x.moe ]
+}

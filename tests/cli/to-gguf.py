@@ -1,0 +1,287 @@
+#!/usr/bin/env python3
+"""Writes a small checkpoint of BF16 tensors as a GGUF file: to-gguf.py FOLDER OUT [whole] [q8].
+
+Matrices stay BF16, vectors and routers become F32, as in published files; q8: matrices become Q8_0. whole: kv_b stays in one
+tensor, as older files of DeepSeek have it. A tokenizer of five tokens is put in. Standard library only.
+"""
+import array
+import json
+import math
+import struct
+import sys
+
+folder, out, options = sys.argv[1], sys.argv[2], sys.argv[3:]
+config = json.load(open(folder + '/config.json'))
+family = config['model_type']
+ARCH = {'llama': 'llama', 'mistral': 'llama', 'mixtral': 'llama', 'qwen2': 'qwen2', 'qwen3': 'qwen3', 'qwen2_moe': 'qwen2moe',
+        'qwen3_moe': 'qwen3moe', 'olmoe': 'olmoe', 'deepseek': 'deepseek', 'deepseek_v2': 'deepseek2', 'deepseek_v3': 'deepseek2',
+        'gpt_oss': 'gpt-oss'}
+arch = ARCH[family]
+paired = arch in ('llama', 'deepseek')
+latent = arch == 'deepseek2'
+layers, heads = config['num_hidden_layers'], config['num_attention_heads']
+kv_heads = config.get('num_key_value_heads') or heads
+
+
+def load():
+    """name: shape, values as bf16 bits."""
+    with open(folder + '/model.safetensors', 'rb') as file:
+        header = json.loads(file.read(struct.unpack('<Q', file.read(8))[0]))
+        data = file.read()
+    header.pop('__metadata__', None)
+    tensors = {}
+    for name, entry in header.items():
+        begin, end = entry['data_offsets']
+        if entry['dtype'] == 'F32':
+            bits = array.array('I', data[begin:end])
+            values = array.array('f', data[begin:end])
+            tensors[name] = entry['shape'], list(values)
+        else:
+            assert entry['dtype'] == 'BF16', entry
+            halves = array.array('H', data[begin:end])
+            tensors[name] = entry['shape'], list(struct.unpack(f'<{len(halves)}f', struct.pack(
+                f'<{len(halves)}I', *(half << 16 for half in halves))))
+    return tensors
+
+
+tensors = load()
+written = []        # name, type, sizes with the fastest first, bytes
+
+
+def q8(values):
+    data = b''
+    for at in range(0, len(values), 32):
+        block = values[at:at + 32]
+        scale = struct.unpack('<e', struct.pack('<e', max(map(abs, block)) / 127))[0]
+        data += struct.pack('<e32b', scale, *(max(-127, min(127, round(v / scale))) if scale else 0 for v in block))
+    return data
+
+
+def put(name, shape, values, wide=False):
+    if len(shape) == 1 or wide:
+        kind, data = 0, struct.pack(f'<{len(values)}f', *values)
+    elif 'q8' in options and shape[-1] % 32 == 0:
+        kind, data = 8, q8(values)
+    else:
+        kind = 30
+        data = struct.pack(f'<{len(values)}H', *(bits >> 16 for bits in struct.unpack(
+            f'<{len(values)}I', struct.pack(f'<{len(values)}f', *values))))
+    written.append((name, kind, list(reversed(shape)), data))
+
+
+def rows(values, width):
+    return [values[i:i + width] for i in range(0, len(values), width)]
+
+
+def flat(lists):
+    return [value for part in lists for value in part]
+
+
+def pair_halves(shape, values, count):
+    width = shape[0] // count
+    lines = rows(values, len(values) // shape[0])
+    order = [head * width + half * (width // 2) + i for head in range(count) for i in range(width // 2) for half in range(2)]
+    return flat(lines[i] for i in order)
+
+
+def move(published, name, wide=False):
+    if published in tensors:
+        shape, values = tensors.pop(published)
+        put(name, shape, values, wide)
+
+
+def attention(there, here):
+    for part, count in (('q', heads), ('k', kv_heads), ('v', 0)):
+        for kind in ('weight', 'bias'):
+            name = f'{there}self_attn.{part}_proj.{kind}'
+            if paired and count and name in tensors:
+                shape, values = tensors.pop(name)
+                put(f'{here}attn_{part}.{kind}', shape, pair_halves(shape, values, count))
+            else:
+                move(name, f'{here}attn_{part}.{kind}')
+        move(f'{there}self_attn.{part}_norm.weight', f'{here}attn_{part}_norm.weight')
+    for old, new in (('q_a_proj', 'attn_q_a'), ('q_b_proj', 'attn_q_b'), ('kv_a_proj_with_mqa', 'attn_kv_a_mqa')):
+        for kind in ('weight', 'bias'):
+            move(f'{there}self_attn.{old}.{kind}', f'{here}{new}.{kind}')
+    move(there + 'self_attn.q_a_layernorm.weight', here + 'attn_q_a_norm.weight')
+    move(there + 'self_attn.kv_a_layernorm.weight', here + 'attn_kv_a_norm.weight')
+    for kind in ('weight', 'bias'):
+        move(f'{there}self_attn.o_proj.{kind}', f'{here}attn_output.{kind}')
+    move(there + 'self_attn.sinks', here + 'attn_sinks.weight')
+    if latent and 'whole' in options:
+        move(there + 'self_attn.kv_b_proj.weight', here + 'attn_kv_b.weight')
+    elif latent:
+        rank, own, width = config['kv_lora_rank'], config['qk_nope_head_dim'], config['v_head_dim']
+        parts = rows(rows(tensors.pop(there + 'self_attn.kv_b_proj.weight')[1], rank), own + width)
+        put(here + 'attn_k_b.weight', [heads, rank, own], [part[i][r] for part in parts for r in range(rank) for i in range(own)])
+        put(here + 'attn_v_b.weight', [heads, width, rank], flat(flat(part[own:]) for part in parts))
+
+
+def gather(patterns, name):
+    for pattern in patterns:
+        if pattern.format(0) in tensors:
+            count = sum(pattern.format(e) in tensors for e in range(1024))
+            parts = [tensors.pop(pattern.format(e)) for e in range(count)]
+            put(name, [count] + parts[0][0], flat(values for _, values in parts))
+
+
+def experts(there, here):
+    for part, old in (('gate', 'w1'), ('up', 'w3'), ('down', 'w2')):
+        gather([there + 'mlp.experts.{}.' + part + '_proj.weight', there + 'block_sparse_moe.experts.{}.' + old + '.weight'],
+               f'{here}ffn_{part}_exps.weight')
+        move(f'{there}mlp.{part}_proj.weight', f'{here}ffn_{part}.weight')
+        for shared in ('shared_expert', 'shared_experts'):
+            move(f'{there}mlp.{shared}.{part}_proj.weight', f'{here}ffn_{part}_shexp.weight')
+    for router in ('mlp.gate', 'mlp.router', 'block_sparse_moe.gate'):
+        for kind in ('weight', 'bias'):
+            move(f'{there}{router}.{kind}', f'{here}ffn_gate_inp.{kind}', wide=True)
+    move(there + 'mlp.gate.e_score_correction_bias', here + 'exp_probs_b.bias')
+    name = there + 'mlp.shared_expert_gate.weight'
+    if name in tensors:
+        shape, values = tensors.pop(name)
+        put(here + 'ffn_gate_inp_shexp.weight', shape[1:], values)
+    name = there + 'mlp.experts.gate_up_proj'
+    if name in tensors:                                         # [experts][inputs][2 outputs], gate and up in turn
+        (count, inputs, outputs), values = tensors.pop(name)
+        for odd, part in enumerate(('gate', 'up')):
+            put(f'{here}ffn_{part}_exps.weight', [count, outputs // 2, inputs], [
+                values[(e * inputs + i) * outputs + o] for e in range(count) for o in range(odd, outputs, 2)
+                for i in range(inputs)])
+            _, bias = tensors[name + '_bias']
+            put(f'{here}ffn_{part}_exps.bias', [count, outputs // 2], bias[odd::2], wide=True)
+        tensors.pop(name + '_bias')
+        (count, inputs, outputs), values = tensors.pop(there + 'mlp.experts.down_proj')
+        put(here + 'ffn_down_exps.weight', [count, outputs, inputs], [
+            values[(e * inputs + i) * outputs + o] for e in range(count) for o in range(outputs) for i in range(inputs)])
+        move(there + 'mlp.experts.down_proj_bias', here + 'ffn_down_exps.bias', wide=True)
+
+
+entries = []        # key, type, bytes
+
+
+def text(value):
+    return struct.pack('<Q', len(value.encode())) + value.encode()
+
+
+def add(key, value):
+    key = key.replace('{}', arch)
+    if value is None:
+        return
+    if isinstance(value, bool):
+        entries.append((key, 7, struct.pack('<?', value)))
+    elif isinstance(value, int):
+        entries.append((key, 4, struct.pack('<I', value)))
+    elif isinstance(value, float):
+        entries.append((key, 6, struct.pack('<f', value)))
+    elif isinstance(value, str):
+        entries.append((key, 8, text(value)))
+    else:
+        kind = 8 if isinstance(value[0], str) else 5
+        items = b''.join(text(item) if kind == 8 else struct.pack('<i', item) for item in value)
+        entries.append((key, 9, struct.pack('<IQ', kind, len(value)) + items))
+
+
+def add_rope():
+    rope = config.get('rope_parameters') or {'rope_theta': config.get('rope_theta', 10000.0), 'rope_type': 'default'}
+    width = config.get('head_dim') or config['hidden_size'] // heads
+    add('{}.rope.freq_base', float(rope['rope_theta']))
+    add('{}.rope.dimension_count', config['qk_rope_head_dim'] if latent else width)
+    if rope['rope_type'] in ('linear', 'yarn'):
+        add('{}.rope.scaling.type', rope['rope_type'])
+        add('{}.rope.scaling.factor', float(rope['factor']))
+        add('{}.rope.scaling.original_context_length', rope.get('original_max_position_embeddings'))
+    if rope.get('mscale_all_dim'):
+        add('{}.rope.scaling.yarn_log_multiplier', 0.1 * rope['mscale_all_dim'])
+    if rope['rope_type'] == 'llama3':
+        factors = []
+        for i in range(width // 2):
+            wave = 2 * math.pi * rope['rope_theta'] ** (2 * i / width)
+            turns = rope['original_max_position_embeddings'] / wave
+            low, high = rope['low_freq_factor'], rope['high_freq_factor']
+            smooth = (turns - low) / (high - low)
+            factors.append(1.0 if turns > high else float(rope['factor']) if turns < low else
+                           1 / ((1 - smooth) / rope['factor'] + smooth))
+        put('rope_freqs.weight', [len(factors)], factors)
+
+
+def add_experts():
+    count = next((config[key] for key in ('n_routed_experts', 'num_local_experts', 'num_experts') if config.get(key)), None)
+    add('{}.expert_count', count)
+    if not count:
+        return
+    add('{}.expert_used_count', config['num_experts_per_tok'])
+    add('{}.expert_feed_forward_length', config.get('moe_intermediate_size'))
+    add('{}.expert_shared_feed_forward_length', config.get('shared_expert_intermediate_size'))
+    add('{}.expert_shared_count', config.get('n_shared_experts'))
+    add('{}.leading_dense_block_count', config.get('first_k_dense_replace'))
+    add('{}.expert_weights_norm', config.get('norm_topk_prob'))
+    add('{}.expert_weights_scale', config.get('routed_scaling_factor'))
+    add('{}.expert_group_count', config.get('n_group'))
+    add('{}.expert_group_used_count', config.get('topk_group'))
+    if family == 'deepseek_v3':
+        add('{}.expert_gating_func', 2)
+
+
+def add_all():
+    add('general.architecture', arch)
+    add('general.name', 'test')
+    add('{}.block_count', layers)
+    add('{}.context_length', config['max_position_embeddings'])
+    add('{}.embedding_length', config['hidden_size'])
+    add('{}.feed_forward_length', config['intermediate_size'])
+    add('{}.attention.head_count', heads)
+    add('{}.attention.layer_norm_rms_epsilon', float(config['rms_norm_eps']))
+    add('{}.attention.sliding_window', config.get('sliding_window') or None)
+    add('{}.attention.clamp_kqv', config.get('clip_qkv'))
+    if latent:
+        rank, own, turning = config['kv_lora_rank'], config['qk_nope_head_dim'], config['qk_rope_head_dim']
+        add('{}.attention.kv_lora_rank', rank)
+        add('{}.attention.q_lora_rank', config.get('q_lora_rank'))
+        whole = 'whole' in options
+        add('{}.attention.head_count_kv', heads if whole else 1)
+        add('{}.attention.key_length', own + turning if whole else rank + turning)
+        add('{}.attention.value_length', config['v_head_dim'] if whole else rank)
+        if not whole:
+            add('{}.attention.key_length_mla', own + turning)
+            add('{}.attention.value_length_mla', config['v_head_dim'])
+    else:
+        add('{}.attention.head_count_kv', kv_heads)
+        add('{}.attention.key_length', config.get('head_dim') or config['hidden_size'] // heads)
+        add('{}.attention.value_length', config.get('head_dim') or config['hidden_size'] // heads)
+    add_rope()
+    add_experts()
+    add('tokenizer.ggml.model', 'gpt2')
+    add('tokenizer.ggml.pre', 'gpt-2')
+    add('tokenizer.ggml.tokens', ['a', 'b', '\u0120', 'ab', '<end>'])
+    add('tokenizer.ggml.token_type', [1, 1, 1, 1, 3])
+    add('tokenizer.ggml.merges', ['a b'])
+    add('tokenizer.chat_template', '{% for m in messages %}{{ m.content }}{% endfor %}')
+
+
+def main():
+    add_all()
+    move('model.embed_tokens.weight', 'token_embd.weight')
+    move('lm_head.weight', 'output.weight')
+    move('model.norm.weight', 'output_norm.weight')
+    for layer in range(layers):
+        there, here = f'model.layers.{layer}.', f'blk.{layer}.'
+        move(there + 'input_layernorm.weight', here + 'attn_norm.weight')
+        move(there + 'post_attention_layernorm.weight',
+             here + ('post_attention_norm.weight' if family == 'gpt_oss' else 'ffn_norm.weight'))
+        attention(there, here)
+        experts(there, here)
+    assert all(name.startswith(f'model.layers.{layers}.') for name in tensors), list(tensors)       # predictors
+    infos, data = b'', b''
+    for name, kind, sizes, content in written:
+        data += bytes(-len(data) % 32)
+        infos += text(name) + struct.pack('<I', len(sizes)) + struct.pack(f'<{len(sizes)}Q', *sizes)
+        infos += struct.pack('<IQ', kind, len(data))
+        data += content
+    head = b'GGUF' + struct.pack('<IQQ', 3, len(written), len(entries))
+    head += b''.join(text(key) + struct.pack('<I', kind) + value for key, value, kind in
+                     ((key, value, kind) for key, kind, value in entries)) + infos
+    with open(out, 'wb') as file:
+        file.write(head + bytes(-len(head) % 32) + data)
+
+
+main()
