@@ -51,11 +51,14 @@ static int read_vocabulary(struct vocabulary *v, bool bytes, const struct pre_to
            gguf_bool(g, "tokenizer.ggml.add_eos_token", &v->add_eos, err) ? -1 : 0;
 }
 
-/* Some files have place-holders of type UNKNOWN beside the one unknown token. */
+/* The unknown token is one. Where its id is given, files are careless with the type: place-holders have it too, or the token
+ * itself has not. */
 static int type_of(const struct vocabulary *v, size_t id)
 {
     int64_t type = v->types ? gguf_integer_at(v->gguf, v->types, id) : PIECE_NORMAL;
-    if (type == PIECE_UNKNOWN && v->unk >= 0 && (size_t)v->unk != id)
+    if (v->scores && v->unk >= 0 && (size_t)v->unk == id)
+        return PIECE_UNKNOWN;
+    if (type == PIECE_UNKNOWN && v->unk >= 0)
         return PIECE_CONTROL;
     return type < PIECE_NORMAL || type > PIECE_BYTE ? PIECE_NORMAL : (int)type;
 }
