@@ -177,6 +177,23 @@ done:
     return rc;
 }
 
+/* An option whose value is a file, or one of the words. */
+static int resolve_file(struct parse *parse, json_t *options, const char *key, const char *const *words, struct err *err)
+{
+    const char *text = json_string_value(json_object_get(options, key));
+    if (!text)
+        return 0;
+    for (; *words; words++)
+        if (strcmp(text, *words) == 0)
+            return 0;
+    char *path = resolved(parse, text, err);
+    if (!path)
+        return -1;
+    int rc = set_text(options, key, path, err);
+    mem_free(&path);
+    return rc;
+}
+
 /* The options of a setting: the suite's common ones, those of the setting above them, and names of files resolved. */
 static int merge_options(struct parse *parse, const json_t *map, struct suite_setting *setting, struct err *err)
 {
@@ -190,15 +207,9 @@ static int merge_options(struct parse *parse, const json_t *map, struct suite_se
         json_object_del(setting->options, own[i]);
     if (resolve_spec(parse, setting->options, "draft", err) || resolve_spec(parse, setting->options, "tree", err))
         return -1;
-    const char *rank = json_string_value(json_object_get(setting->options, "rank"));
-    if (!rank || !strcmp(rank, "router"))
-        return 0;
-    char *path = resolved(parse, rank, err);
-    if (!path)
-        return -1;
-    int rc = set_text(setting->options, "rank", path, err);
-    mem_free(&path);
-    return rc;
+    static const char *const rankings[] = {"router", "path", "oracle", NULL}, *const references[] = {"self", NULL};
+    return resolve_file(parse, setting->options, "rank", rankings, err) ||
+           resolve_file(parse, setting->options, "reference", references, err) ? -1 : 0;
 }
 
 static int get_machine_text(const json_t *map, const char *key, char **out, struct err *err)

@@ -24,7 +24,9 @@ static void a_whole_suite(void **state)
         " \"options\": {\"max-tokens\": 5, \"seed\": 1},"
         " \"settings\": [{\"name\": \"k\", \"draft\": \"ngram\"}, {\"name\": \"n\", \"seed\": 2},"
         " {\"name\": \"nb\", \"model\": \"b\", \"draft\": \"none\"}, {\"name\": \"b\", \"budget\": 3, \"rank\": \"r.moes\"},"
-        " {\"name\": \"c\", \"budget\": 3, \"rank\": \"router\"}],"
+        " {\"name\": \"c\", \"budget\": 3, \"rank\": \"router\"},"
+        " {\"name\": \"d\", \"budget\": 3, \"rank\": \"path\", \"reference\": \"self\"},"
+        " {\"name\": \"e\", \"budget\": 3, \"rank\": \"oracle\", \"reference\": \"f.moe\"}],"
         " \"repetitions\": 3, \"order\": \"random\", \"warm-up\": 0, \"limits\": {\"prompts\": 9, \"max-tokens\": 7},"
         " \"tasks\": \"math\", \"grade\": {\"math\": \"exact\", \"code\": \"none\"}, \"measure-seconds\": 0.5}", &err), 0);
     char expected[1300];
@@ -34,7 +36,7 @@ static void a_whole_suite(void **state)
     assert_string_equal(suite->models[1].path, "/x/b.moe");
     snprintf(expected, sizeof expected, "%s/../q.jsonl", folder);
     assert_string_equal(suite->prompts[1], expected);
-    assert_int_equal(suite->setting_count, 5);
+    assert_int_equal(suite->setting_count, 7);
     assert_int_equal(suite->settings[0].reference, 1);
     assert_int_equal(suite->settings[2].reference, 2);
     assert_int_equal(suite->settings[3].reference, 1);
@@ -45,6 +47,11 @@ static void a_whole_suite(void **state)
     snprintf(expected, sizeof expected, "%s/r.moes", folder);
     assert_string_equal(json_string_value(json_object_get(suite->settings[3].options, "rank")), expected);
     assert_string_equal(json_string_value(json_object_get(suite->settings[4].options, "rank")), "router");
+    assert_string_equal(json_string_value(json_object_get(suite->settings[5].options, "rank")), "path");
+    assert_string_equal(json_string_value(json_object_get(suite->settings[5].options, "reference")), "self");
+    assert_string_equal(json_string_value(json_object_get(suite->settings[6].options, "rank")), "oracle");
+    snprintf(expected, sizeof expected, "%s/f.moe", folder);
+    assert_string_equal(json_string_value(json_object_get(suite->settings[6].options, "reference")), expected);
     assert_int_equal(suite->repetitions, 3);
     assert_int_equal(suite->order, SUITE_RANDOM);
     assert_int_equal(suite->warm_up, 0);
