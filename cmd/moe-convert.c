@@ -101,7 +101,8 @@ static int build(const void *arguments, const struct console *console, struct er
         goto done;
     if (plan.widened)
         console_note(console, "%zu tensors from %s on become f32: their parts have different dtypes, rows that are no whole "
-                     "blocks, or integers that no format here holds; --dtype bf16 halves them", plan.widened, plan.widened_first);
+                     "blocks, or integers that no format here holds; --dtype bf16 halves them", plan.widened,
+                     plan.widened_first);
     if (args->dry_run) {
         rc = print_plan(&plan.layout, &plan.facts.shape, err);
         goto done;

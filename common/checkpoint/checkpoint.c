@@ -240,7 +240,10 @@ int checkpoint_sort(struct checkpoint *cp, struct err *err)
     return 0;
 }
 
-int checkpoint_settle(struct checkpoint *cp, struct err *err) { return checkpoint_sort(cp, err) || check_index(cp, err) ? -1 : 0; }
+int checkpoint_settle(struct checkpoint *cp, struct err *err)
+{
+    return checkpoint_sort(cp, err) || check_index(cp, err) ? -1 : 0;
+}
 
 /* ---- digests of whole files, one file a thread ---- */
 

@@ -39,8 +39,8 @@ static void packed_begin(struct packed_rows *p, const struct source_tensor *t, i
 }
 
 /* Columns first .. first + count of a part [rows][width], elements of `element` bytes, to raw + at. */
-static int read_slices(const struct checkpoint *cp, const struct source_tensor *part, int64_t rows, int64_t width, int64_t first,
-                       int64_t count, size_t element, struct source_reading *reading, size_t at, struct err *err)
+static int read_slices(const struct checkpoint *cp, const struct source_tensor *part, int64_t rows, int64_t width,
+                       int64_t first, int64_t count, size_t element, struct source_reading *reading, size_t at, struct err *err)
 {
     const size_t bytes = (size_t)count * element;
     if (count == width)
@@ -52,7 +52,8 @@ static int read_slices(const struct checkpoint *cp, const struct source_tensor *
 }
 
 /* Scales become f32 where they stand, from the last on. */
-static int read_scales(const struct checkpoint *cp, const struct packed_rows *p, struct source_reading *reading, struct err *err)
+static int read_scales(const struct checkpoint *cp, const struct packed_rows *p, struct source_reading *reading,
+                       struct err *err)
 {
     const struct source_tensor *part = &p->tensor->parts[PACKED_SCALES];
     const size_t element = part->coding == &coding_f32 ? sizeof(float) : sizeof(uint16_t), at = p->scales * WORD;
@@ -76,8 +77,8 @@ static int read_zeros(const struct checkpoint *cp, const struct packed_rows *p, 
     if (!part->name)
         return 0;
     if (p->across)
-        return source_raw(cp, part, (uint64_t)(p->first_word * p->groups) * WORD, (size_t)(p->words * p->groups) * WORD, reading,
-                          at, err);
+        return source_raw(cp, part, (uint64_t)(p->first_word * p->groups) * WORD, (size_t)(p->words * p->groups) * WORD,
+                          reading, at, err);
     return read_slices(cp, part, p->groups, p->outputs / p->per, p->first_word, p->words, WORD, reading, at, err);
 }
 
@@ -201,8 +202,8 @@ static int put_block(const struct checkpoint *cp, const struct packed_rows *p, i
     for (int64_t i = first; i < first + BLOCK_INPUTS; i++)
         other |= group_of(p, i) != group;
     if (other && scale == scale)
-        return err_set(err, ERR_INPUT, "%s: tensor %s: output %lld, inputs from %lld on are not one symmetric group with a scale "
-                       "in f16, though config.json says so; --dtype f32 or bf16 takes them", cp->files[p->tensor->file].name,
+        return err_set(err, ERR_INPUT, "%s: tensor %s: output %lld, inputs from %lld on are not one symmetric group with a "
+                       "scale in f16, though config.json says so; --dtype f32 or bf16 takes them", cp->files[p->tensor->file].name,
                        p->tensor->name, (long long)(p->first + row), (long long)first);
     memcpy(out, &half, sizeof half);
     for (int i = 0; i < HALF; i++)

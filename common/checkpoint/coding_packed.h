@@ -1,5 +1,6 @@
-/* Codings of joints whose codes are integers packed into 32-bit words. A weight is (code - zero) * scale, in f32; scale and zero
- * are one for a group of inputs of one output. For a matrix [out][in] with P = 32 / bits codes a word, the first one lowest:
+/* Codings of joints whose codes are integers packed into 32-bit words. A weight is (code - zero) * scale, in f32; scale and
+ * zero are one for a group of inputs of one output. For a matrix [out][in] with P = 32 / bits codes a word, the first one
+ * lowest:
  *
  *             codes            scales           zeros             zero
  *     GPTQ    [in/P][out]      [groups][out]    [groups][out/P]   one more than is stored; as stored in format gptq_v2
