@@ -54,7 +54,7 @@ static float cut(int64_t sum, int exponent, int fraction)
 static float group(const uint16_t *a, const uint16_t *b, float c, int terms, int fraction, int least)
 {
     int64_t whole[17];
-    int exponent[17], most = least, special = 0;
+    int exponent[17], most = -1000, special = 0;
     for (int i = 0; i < terms; i++) {
         special |= (a[i] & 0x7f80) == 0x7f80 || (b[i] & 0x7f80) == 0x7f80;
         parts x = parts_of(a[i] & 0x7fffu, 7), y = parts_of(b[i] & 0x7fffu, 7);
@@ -67,10 +67,10 @@ static float group(const uint16_t *a, const uint16_t *b, float c, int terms, int
     uint32_t bits = bits_of(c);
     special |= (bits & 0x7f800000u) == 0x7f800000u;
     if (special) {                                               /* infinities and NaNs: as arithmetic has them */
-        float sum = c;
+        double sum = c;
         for (int i = 0; i < terms; i++)
-            sum += of_bits((uint32_t)a[i] << 16) * of_bits((uint32_t)b[i] << 16);
-        return sum != sum ? of_bits(0x7fffffffu) : sum;
+            sum += (double)of_bits((uint32_t)a[i] << 16) * (double)of_bits((uint32_t)b[i] << 16);
+        return sum != sum ? of_bits(0x7fffffffu) : (float)sum;
     }
     parts z = parts_of(bits & 0x7fffffffu, 23);
     whole[terms] = bits >> 31 ? -z.whole : z.whole;
