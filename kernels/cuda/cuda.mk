@@ -39,9 +39,30 @@ $O/libemu.a: $(EMU_OBJECTS)
 	@rm -f $@
 	@$(AR) rcs $@ $^
 
-$(EMU_TESTS): $O/tests/emu/%: $O/emu/tests/emu/%.o $O/libemu.a $O/libmoe.a
+# Once more for the race detector, which is in the emulator: kernels call it at each access, libtsan is not linked. Only in the
+# flavour without sanitisers.
+RACE_OBJECTS := $(EMU_OBJECTS:$O/emu/%=$O/race/%)
+RACE_TESTS   := $(if $(SAN),,$(EMU_TESTS:$O/tests/%=$O/race/tests/%))
+$O/race/tests/emu/test_%.o: tests/emu/test_%.cu $O/emu/flags
+	$(call compile_emu,-x c++ -fsanitize=thread,$< for races)
+$O/race/tests/emu/test_%.o: tests/emu/test_%.cc $O/emu/flags
+	$(call compile_emu,-fsanitize=thread,$< for races)
+$O/race/%.o: %.cc $O/emu/flags
+	$(call compile_emu,-DEMU_RACE=1,$< for races)
+$O/race/%.o: %.cu $O/emu/flags
+	$(call compile_emu,-x c++ -fsanitize=thread,$< for races)
+$O/libemu-race.a: $(RACE_OBJECTS)
+	@rm -f $@
+	@$(AR) rcs $@ $^
+
+$(EMU_TESTS): $O/tests/%: $O/emu/tests/%.o $O/libemu.a $O/libmoe.a
 	@mkdir -p $(@D)
-	@echo "  link tests/emu/$*"
+	@echo "  link tests/$*"
 	@$(CXX) $(CXXFLAGS) $(SAN_FLAGS) -pthread $(LDFLAGS) -o $@ $^ @$O/libs -lcmocka -lm
 
--include $(EMU_OBJECTS:.o=.d) $(EMU_TESTS:$O/%=$O/emu/%.d)
+$(RACE_TESTS): $O/race/%: $O/race/%.o $O/libemu-race.a $O/libmoe.a
+	@mkdir -p $(@D)
+	@echo "  link race/$*"
+	@$(CXX) $(CXXFLAGS) -pthread $(LDFLAGS) -o $@ $^ @$O/libs -lcmocka -lm -ldl
+
+-include $(EMU_OBJECTS:.o=.d) $(EMU_TESTS:$O/%=$O/emu/%.d) $(RACE_OBJECTS:.o=.d) $(RACE_TESTS:=.d)

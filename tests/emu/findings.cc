@@ -24,39 +24,32 @@ static void add(const std::string &line)
         text += line + "\n";
 }
 
-static std::string printed(const char *format, va_list list)
-{
-    char buffer[1024];
-    vsnprintf(buffer, sizeof buffer, format, list);
-    return buffer;
-}
-
 void finding_add(const char *format, ...)
 {
+    char what[1024];
     va_list list;
     va_start(list, format);
-    std::string what = printed(format, list);
+    vsnprintf(what, sizeof what, format, list);
     va_end(list);
     add(std::string(now.kernel ? now.kernel : "host") + ": " + what);
 }
 
+/* No object with a destructor may live here: what gives up does not come back. */
 void found(int line, const char *format, ...)
 {
+    char what[1024], where[1400];
     va_list list;
     va_start(list, format);
-    std::string what = printed(format, list);
+    vsnprintf(what, sizeof what, format, list);
     va_end(list);
-    std::string head;
     if (now.kernel && now.self != HOST) {
         const place &p = self()->where;
-        char buffer[160];
-        snprintf(buffer, sizeof buffer, ", block (%u, %u, %u), thread (%u, %u, %u), line %d", p.block.x, p.block.y, p.block.z,
-                 p.thread.x, p.thread.y, p.thread.z, line);
-        head = now.kernel + std::string(buffer);
+        snprintf(where, sizeof where, "block (%u, %u, %u), thread (%u, %u, %u), line %d: %s", p.block.x, p.block.y, p.block.z,
+                 p.thread.x, p.thread.y, p.thread.z, line, what);
+        finding_add("%s", where);
     } else {
-        head = now.kernel ? now.kernel : "host";
+        finding_add("%s", what);
     }
-    add(head + ": " + what);
     give_up();
 }
 

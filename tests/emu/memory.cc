@@ -8,7 +8,6 @@
 
 namespace emu {
 
-static const size_t TAIL = 64;
 static const unsigned char POISON = 0xff, TAIL_BYTE = 0xfb;
 
 struct array {

@@ -1,4 +1,14 @@
-/* The race detector's place in builds that have none. */
+/* The race detector. Kernels are compiled with -fsanitize=thread, but libtsan is not linked: the functions that the compiler
+ * calls at each access are here. Each access to shared or device memory is compared with the last write to that place and
+ * with up to three of its last readers. Two accesses of which one writes are ordered if
+ *
+ *     they are of one thread;
+ *     of one block, and it passed a __syncthreads in between;
+ *     of one warp, and both threads passed a __syncwarp that named them (kept as vector clocks of a warp's lanes);
+ *     of two blocks, and the first was published by an atomic that the second's block saw (release and acquire an address).
+ *
+ * Shuffles, votes and mma order nothing, though the emulator lets lanes meet there. Only order counts, not what happened to
+ * come first: so a race is found in any schedule. A copy by cp_async writes at the issue and at the wait. */
 #include "tests/emu/inside.h"
 
 #ifndef EMU_RACE
@@ -17,6 +27,310 @@ void race_access(const void *, size_t, bool, const void *, int) {}
 void race_no_cache(const void *, int) {}
 void race_atomic(const void *) {}
 
+}
+
+#else
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <unordered_map>
+
+bool emu_races_seen(void) { return true; }
+
+namespace emu {
+
+struct access {
+    uint32_t launch;                             /* 0: none */
+    int block, thread;
+    uint32_t barriers, clock;                    /* of the block; of the lane within its warp */
+    int line;                                    /* of the emulator's own accesses, else 0 */
+    const void *site;
+};
+
+struct place_record {
+    access write, read[3];                       /* read: the last, that of another thread, that of another warp */
+};
+
+/* Memory with one record for each `grain` bytes: halved as soon as an access asks for less. */
+struct region {
+    const unsigned char *base;
+    size_t bytes, grain;
+    bool shared;
+    std::vector<place_record> record;
+};
+
+/* What one block has seen of a thread of another: what that block did before its barrier `barriers`, and the thread then. */
+struct seen {
+    uint32_t barriers;
+    int by;                                      /* who saw it, at its own block's barrier `at`; others know after that */
+    uint32_t at;
+};
+typedef std::map<std::pair<int, int>, seen> knowledge;          /* by block and thread */
+
+static std::map<const unsigned char *, region> regions;
+static region *last_region;
+static uint32_t launch_number = 0, barriers;
+static std::vector<uint32_t> clocks;             /* [thread][32]: what it knows of the lanes of its warp */
+static std::map<int, knowledge> known;           /* by block */
+static std::unordered_map<const void *, knowledge> published;   /* by address */
+
+void race_region(const void *base, size_t bytes, bool shared)
+{
+    const unsigned char *start = (const unsigned char *)base;
+    last_region = nullptr;
+    regions[start] = {start, bytes, 16, shared, {}};
+}
+
+void race_region_end(const void *base)
+{
+    last_region = nullptr;
+    regions.erase((const unsigned char *)base);
+}
+
+void race_launch(void)
+{
+    launch_number++;
+    known.clear();
+    published.clear();
+}
+
+void race_block(void)
+{
+    barriers = 0;
+    clocks.assign((size_t)now.threads * 32, 0);
+    for (size_t t = 0; t < (size_t)now.threads; t++)
+        clocks[t * 32 + t % 32] = 1;
+}
+
+void race_barrier(void) { barriers++; }
+
+void race_sync_warp(int first, unsigned mask)
+{
+    uint32_t joined[32] = {};
+    for (unsigned rest = mask; rest; rest &= rest - 1) {
+        const uint32_t *c = &clocks[(size_t)(first + __builtin_ctz(rest)) * 32];
+        for (int i = 0; i < 32; i++)
+            joined[i] = std::max(joined[i], c[i]);
+    }
+    for (unsigned rest = mask; rest; rest &= rest - 1) {
+        size_t lane = (size_t)__builtin_ctz(rest);
+        uint32_t *c = &clocks[((size_t)first + lane) * 32];
+        std::copy(joined, joined + 32, c);
+        c[lane]++;                               /* what it does from now on is not known to others yet */
+    }
+}
+
+static region *region_of(const unsigned char *address)
+{
+    if (last_region && address >= last_region->base && address < last_region->base + last_region->bytes + TAIL)
+        return last_region;
+    auto after = regions.upper_bound(address);
+    if (after == regions.begin())
+        return nullptr;
+    region *r = &(--after)->second;
+    if (address >= r->base + r->bytes + TAIL)
+        return nullptr;
+    return last_region = r;
+}
+
+/* Whether `old` comes before what this thread does now. */
+static bool ordered(const access &old, int block, int thread)
+{
+    if (old.block == block) {
+        if (old.thread == thread || old.barriers < barriers)
+            return true;
+        return old.thread / 32 == thread / 32 && clocks[(size_t)thread * 32 + (size_t)old.thread % 32] >= old.clock;
+    }
+    auto mine = known.find(block);
+    if (mine == known.end())
+        return false;
+    auto one = mine->second.lower_bound({old.block, 0});
+    for (; one != mine->second.end() && one->first.first == old.block; ++one) {
+        const seen &s = one->second;
+        bool covers = old.barriers < s.barriers || (old.thread == one->first.second && old.barriers == s.barriers);
+        if (covers && (s.by == thread || barriers > s.at))
+            return true;
+    }
+    return false;
+}
+
+static std::string name_of(const access &a)
+{
+    static std::map<const void *, std::string> names;
+    if (a.line)
+        return "line " + std::to_string(a.line);
+    std::string &name = names[a.site];
+    if (!name.empty())
+        return name;
+    Dl_info info;
+    char command[1024], answer[512] = "";
+    const char *site = (const char *)a.site - 1;
+    if (dladdr(site, &info) && info.dli_fname) {
+        snprintf(command, sizeof command, "addr2line -e '%s' 0x%lx 2>/dev/null", info.dli_fname,
+                 (unsigned long)(site - (const char *)info.dli_fbase));
+        FILE *pipe = popen(command, "r");
+        if (pipe) {
+            if (!fgets(answer, sizeof answer, pipe))
+                answer[0] = 0;
+            pclose(pipe);
+        }
+    }
+    const char *colon = strrchr(answer, ':');
+    if (!colon || colon[1] == '?' || colon[1] == '0')
+        snprintf(answer, sizeof answer, "address %p", a.site);
+    else
+        snprintf(answer, sizeof answer, "line %d", atoi(colon + 1));
+    return name = answer;
+}
+
+static void tell(const region &r, size_t index, const access &old, bool old_writes, const access &fresh, bool writes)
+{
+    std::string between = name_of(old) + (old_writes ? " (write)" : " (read)") + " and " + name_of(fresh) +
+                          (writes ? " (write)" : " (read)");
+    if (strstr(emu_findings(), between.c_str()))
+        return;                                  /* once for two lines */
+    finding_add("race in %s memory, byte %zu of %zu: %s, block %d thread %d and block %d thread %d",
+                r.shared ? "shared" : "device", index * r.grain, r.bytes, between.c_str(), old.block, old.thread, fresh.block,
+                fresh.thread);
+}
+
+static bool before(const access &old, const access &fresh)
+{
+    return old.launch != fresh.launch || ordered(old, fresh.block, fresh.thread);
+}
+
+static void note(region &r, size_t index, const access &fresh, bool write)
+{
+    place_record &p = r.record[index];
+    if (!before(p.write, fresh))
+        tell(r, index, p.write, true, fresh, write);
+    if (write) {
+        for (const access &old : p.read)
+            if (!before(old, fresh))
+                tell(r, index, old, false, fresh, true);
+        p.write = fresh;
+        p.read[0] = p.read[1] = p.read[2] = access();
+        return;
+    }
+    const access last = p.read[0];
+    if (last.launch == fresh.launch && (last.thread != fresh.thread || last.block != fresh.block)) {
+        p.read[1] = last;
+        if (last.thread / 32 != fresh.thread / 32 || last.block != fresh.block)
+            p.read[2] = last;
+    }
+    p.read[0] = fresh;
+}
+
+static void refine(region &r)
+{
+    std::vector<place_record> finer(r.record.size() * 2);
+    for (size_t i = 0; i < r.record.size(); i++)
+        finer[2 * i] = finer[2 * i + 1] = r.record[i];
+    r.record.swap(finer);
+    r.grain /= 2;
+}
+
+void race_access(const void *address, size_t bytes, bool write, const void *site, int line)
+{
+    const unsigned char *start = (const unsigned char *)address;
+    if (now.self == HOST || !bytes)
+        return;
+    region *r = region_of(start);
+    if (!r)
+        return;
+    size_t offset = (size_t)(start - r->base);
+    if (offset + bytes > r->bytes) {
+        access here_and_now = access();
+        here_and_now.line = line;
+        here_and_now.site = site;
+        found(line, "%s %zu bytes behind the end of %zu bytes of %s memory in %s", write ? "writes" : "reads",
+              offset + bytes - r->bytes, r->bytes, r->shared ? "shared" : "device", name_of(here_and_now).c_str());
+    }
+    if (r->record.empty())
+        r->record.resize((r->bytes + 15) / 16);
+    while (r->grain > 1 && (offset | bytes) & (r->grain - 1))
+        refine(*r);
+    access fresh = {launch_number, now.block_index, now.self, barriers,
+                    clocks[(size_t)now.self * 32 + (size_t)now.self % 32], line, site};
+    if (r->record.size() < (r->bytes + r->grain - 1) / r->grain)
+        r->record.resize((r->bytes + r->grain - 1) / r->grain);
+    for (size_t i = offset / r->grain; i < (offset + bytes) / r->grain; i++)
+        note(*r, i, fresh, write);
+}
+
+/* ld128 goes through a cache that does not see writes of the same launch. */
+void race_no_cache(const void *address, int line)
+{
+    region *r = region_of((const unsigned char *)address);
+    if (!r || r->record.empty())
+        return;
+    size_t offset = (size_t)((const unsigned char *)address - r->base);
+    for (size_t i = offset / r->grain; i < (offset + 16) / r->grain; i++)
+        if (r->record[i].write.launch == launch_number)
+            found(line, "ld128 of memory that this launch wrote, at %s", name_of(r->record[i].write).c_str());
+}
+
+/* What this thread may speak of goes to the address, and what stands there becomes known to it. */
+void race_atomic(const void *address)
+{
+    region *r = region_of((const unsigned char *)address);
+    if (!r || r->shared)
+        return;
+    knowledge &mine = known[now.block_index], &there = published[address];
+    for (auto &one : there) {
+        auto old = mine.find(one.first);
+        if (one.first.first != now.block_index && (old == mine.end() || old->second.barriers < one.second.barriers))
+            mine[one.first] = {one.second.barriers, now.self, barriers};
+    }
+    for (auto &one : mine)
+        if (one.second.by == now.self || barriers > one.second.at)
+            there[one.first] = one.second;
+    there[{now.block_index, now.self}] = {barriers, now.self, barriers};
+}
+
+}
+
+/* What compilers call. */
+
+#define SITE __builtin_return_address(0)
+#define EMU_HOOK(size)                                                                                       \
+    extern "C" void __tsan_read##size(void *a) { emu::race_access(a, size, false, SITE, 0); }                \
+    extern "C" void __tsan_write##size(void *a) { emu::race_access(a, size, true, SITE, 0); }                \
+    extern "C" void __tsan_unaligned_read##size(void *a) { emu::race_access(a, size, false, SITE, 0); }      \
+    extern "C" void __tsan_unaligned_write##size(void *a) { emu::race_access(a, size, true, SITE, 0); }      \
+    extern "C" void __tsan_volatile_read##size(void *a) { emu::race_access(a, size, false, SITE, 0); }       \
+    extern "C" void __tsan_volatile_write##size(void *a) { emu::race_access(a, size, true, SITE, 0); }
+EMU_HOOK(1)
+EMU_HOOK(2)
+EMU_HOOK(4)
+EMU_HOOK(8)
+EMU_HOOK(16)
+extern "C" void __tsan_init(void) {}
+extern "C" void __tsan_func_entry(void *) {}
+extern "C" void __tsan_func_exit(void) {}
+extern "C" void __tsan_vptr_update(void *, void *) {}
+extern "C" void __tsan_vptr_read(void *) {}
+extern "C" void __tsan_read_range(void *a, size_t n) { emu::race_access(a, n, false, SITE, 0); }
+extern "C" void __tsan_write_range(void *a, size_t n) { emu::race_access(a, n, true, SITE, 0); }
+extern "C" void *__tsan_memcpy(void *to, const void *from, size_t n)
+{
+    emu::race_access(from, n, false, SITE, 0);
+    emu::race_access(to, n, true, SITE, 0);
+    return memcpy(to, from, n);
+}
+extern "C" void *__tsan_memmove(void *to, const void *from, size_t n)
+{
+    emu::race_access(from, n, false, SITE, 0);
+    emu::race_access(to, n, true, SITE, 0);
+    return memmove(to, from, n);
+}
+extern "C" void *__tsan_memset(void *to, int byte, size_t n)
+{
+    emu::race_access(to, n, true, SITE, 0);
+    return memset(to, byte, n);
 }
 
 #endif
