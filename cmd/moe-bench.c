@@ -32,6 +32,7 @@ static const struct opt run_options[] = {
     OPT_STRING(0, "isa", struct run_args, session.isa, "NAME",
                "use the instruction set NAME: avx512vnni, avx512, avx2 or plain"),
     OPT_COUNT('c', "context", struct run_args, session.context, 2, 1 << 24, "let prompt and answer have at most N tokens"),
+    OPT_CHOICE(0, "kv-dtype", struct run_args, session.cache, session_cache_words, "keep keys and values in this format"),
     OPT_FLAG(0, "text", struct run_args, text, "write the report in place of the stream, as on a terminal"),
     OPT_FLAG(0, "force", struct run_args, force, "take a rank stream of a model with another tokenizer or vocabulary"),
     OPT_END };
@@ -126,6 +127,7 @@ static const struct opt identity_options[] = {
                "use the instruction set NAME: avx512vnni, avx512, avx2 or plain"),
     OPT_COUNT('c', "context", struct identity_args, session.context, 2, 1 << 24,
               "let prompt and answer have at most N tokens"),
+    OPT_CHOICE(0, "kv-dtype", struct identity_args, session.cache, session_cache_words, "keep keys and values in this format"),
     OPT_FLAG(0, "json", struct identity_args, json, "write JSON lines with every prompt that differs"),
     OPT_FLAG(0, "strict", struct identity_args, strict, "let settings that may differ decide the answer, too"),
     OPT_OUTPUT('o', "output", struct identity_args, output, "write to FILE, not standard output"),

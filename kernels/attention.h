@@ -1,8 +1,9 @@
 /* Rotary positions, the KV cache, and attention over it.
  *
- * CACHE of one layer: k [kv_heads][capacity][head_dim] and v [kv_heads][capacity][value_dim], f32. A token's place in it is
- * its SLOT. Tokens that were committed have slot = logical position; the nodes of a draft tree lie behind them in the order
- * in which they came.
+ * CACHE of one layer: k [kv_heads][capacity][head_dim] and v [kv_heads][capacity][value_dim], of the cache's format: f32; or
+ * f16 or bf16, to which a number is rounded when it is written (to nearest, ties to even; f16: beyond +-65504 it becomes
+ * that), and from which it is widened, exactly, when it is read. A token's place in it is its SLOT. Tokens that were
+ * committed have slot = logical position; the nodes of a draft tree lie behind them in the order in which they came.
  *
  * A query sees a sequence of slots in LOGICAL order: slots 0 .. prefix[r]-1, then the slots path[path_start[r]] ..
  * path[path_start[r+1]-1]. The j-th of them stands at logical position j, whatever its slot is. The last one is the query's
@@ -10,7 +11,14 @@
 #ifndef MOE_KERNELS_ATTENTION_H
 #define MOE_KERNELS_ATTENTION_H
 
+#include <stddef.h>
+
 #include "kernels/buffer.h"
+
+enum cache_format { CACHE_F32, CACHE_F16, CACHE_BF16, CACHE_FORMATS };
+
+/* Bytes of a number in a cache. */
+static inline size_t cache_size(enum cache_format format) { return format == CACHE_F32 ? 4 : 2; }
 
 enum { ATTENTION_CHUNK = 64, ATTENTION_HEAD_DIM_MAX = 1024 };
 
@@ -31,6 +39,7 @@ struct rope_args {
  * slot    [rows] i32, distinct, each below capacity */
 struct kv_write_args {
     struct buffer in_k, in_v, shared, k, v, slot;
+    enum cache_format format;
     int rows, kv_heads, head_dim, value_dim, capacity, stride, shared_width, shared_stride;
 };
 
@@ -38,6 +47,7 @@ struct kv_write_args {
  * ascending). */
 struct kv_move_args {
     struct buffer k, v, from, to;
+    enum cache_format format;
     int count, kv_heads, head_dim, value_dim, capacity;
 };
 
@@ -60,6 +70,7 @@ struct kv_move_args {
 struct attention_args {
     struct buffer q, k, v, sink, prefix, path_start, path, out;
     float scale;
+    enum cache_format format;
     int rows, heads, kv_heads, head_dim, value_dim, capacity, stride, window;
 };
 

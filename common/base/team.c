@@ -1,5 +1,6 @@
 #include "common/base/team.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -29,6 +30,8 @@ struct team {
     atomic_bool stop;
     pthread_mutex_t lock;
     pthread_cond_t work, done;
+    cpu_set_t before;                   /* where the caller might run before it was pinned */
+    bool pinned;
     int threads, started;               /* members, and those of them that were created (all but the caller) */
     struct member {
         struct team *team;
@@ -174,6 +177,8 @@ void team_free(struct team **address)
         return;
     atomic_store(&team->stop, true);
     publish(team);
+    if (team->pinned)
+        pthread_setaffinity_np(pthread_self(), sizeof team->before, &team->before);
     for (int i = 1; i <= team->started; i++)
         pthread_join(team->members[i].thread, NULL);
     pthread_cond_destroy(&team->done);
@@ -181,6 +186,30 @@ void team_free(struct team **address)
     pthread_mutex_destroy(&team->lock);
     mem_free(&team->members);
     mem_free(address);
+}
+
+int team_pin(struct team *team, struct err *err)
+{
+    cpu_set_t allowed, one;
+    int failed = 0, cpu = -1;
+    if (sched_getaffinity(0, sizeof allowed, &allowed))
+        return err_set(err, ERR_IO, "cannot tell which processors may be used: %s", strerror(errno));
+    if (CPU_COUNT(&allowed) < team->threads)
+        return err_set(err, ERR_INPUT, "%d threads cannot have a processor each: there are %d; ask for fewer with --threads or "
+                       "do not pin them", team->threads, CPU_COUNT(&allowed));
+    for (int i = 0; i < team->threads && !failed; i++) {
+        do
+            cpu++;
+        while (!CPU_ISSET(cpu, &allowed));
+        CPU_ZERO(&one);
+        CPU_SET(cpu, &one);
+        failed = pthread_setaffinity_np(i ? team->members[i].thread : pthread_self(), sizeof one, &one);
+    }
+    team->before = allowed;
+    team->pinned = true;
+    if (failed)
+        return err_set(err, ERR_IO, "cannot bind a thread to processor %d: %s", cpu, strerror(failed));
+    return 0;
 }
 
 int team_size(const struct team *team) { return team->threads; }

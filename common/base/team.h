@@ -2,6 +2,7 @@
  *
  * team_run returns when all members are done; it costs about a microsecond: members spin for a few microseconds after a
  * job, then sleep, so that a busy machine is not slowed by waiting. The caller is member 0. A team of one runs in place.
+ * The kernel of the system chooses where they run, and moves them away from a busy processor, unless they are pinned.
  * Not reentrant: a job must not call team_run on its own team. */
 #ifndef MOE_BASE_TEAM_H
 #define MOE_BASE_TEAM_H
@@ -18,6 +19,9 @@ int team_new(struct team **out, int threads, struct err *err);      /* 1 .. TEAM
 void team_free(struct team **team);
 int team_size(const struct team *team);
 int team_cores(void);                                               /* processors this process may run on */
+
+/* Binds each member to a processor of its own, the caller too until team_free. Fails when there are fewer than members. */
+int team_pin(struct team *team, struct err *err);
 
 void team_run(struct team *team, void (*job)(void *argument, int member, int members), void *argument);
 

@@ -87,7 +87,8 @@ static int put_settings(struct bench *bench, struct err *err)
 
 static int put_machine(struct bench *bench, struct err *err)
 {
-    struct device *device = bench->models[0].session->device;
+    const struct session *session = bench->models[0].session;
+    struct device *device = session->device;
     struct roofline measured = {.bytes_per_second = NAN};
     roofline_describe(device, &measured);
     if (bench->suite->measure_seconds > 0 &&
@@ -95,6 +96,7 @@ static int put_machine(struct bench *bench, struct err *err)
         return -1;
     const struct decode_machine record = {.threads = measured.threads, .device = measured.device,
                                           .isa = *measured.isa ? measured.isa : NULL,
+                                          .kv_dtype = session_cache_words[engine_made_from(session->engine)->cache],
                                           .read_bandwidth = measured.bytes_per_second};
     return writer_record(bench->writer, &decode_machine_kind, &record, err);
 }

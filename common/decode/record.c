@@ -20,7 +20,9 @@ int decode_record_machine(struct decode_recorder *recorder, const struct session
     char *isa = strchr(name, ' ');              /* "host avx512" */
     if (isa)
         *isa++ = '\0';
-    struct decode_machine machine = {.threads = info->threads, .device = name, .isa = isa, .read_bandwidth = NAN};
+    struct decode_machine machine = {.threads = info->threads, .device = name, .isa = isa,
+                                     .kv_dtype = session_cache_words[engine_made_from(session->engine)->cache],
+                                     .read_bandwidth = NAN};
     return put(recorder, &decode_machine_kind, &machine, err);
 }
 

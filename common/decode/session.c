@@ -7,6 +7,8 @@
 #include "common/base/version.h"
 #include "common/decode/decode.h"
 
+const char *const session_cache_words[] = {[CACHE_F32] = "f32", [CACHE_F16] = "f16", [CACHE_BF16] = "bf16", NULL};
+
 static int open_tokenizer(struct session *session, struct err *err)
 {
     size_t bytes = 0;
@@ -43,7 +45,8 @@ static int make_trusted(struct session *session, struct err *err)
 
 int session_open(struct session **out, const struct session_options *options, int rows, int logit_rows, struct err *err)
 {
-    const struct device_setup device = {options->device ? options->device : "auto", options->threads, options->isa};
+    const struct device_setup device = {options->device ? options->device : "auto", options->threads, options->isa,
+                                        options->pin};
     struct session *session = mem_alloc(1, sizeof *session, err);
     if (!session)
         return -1;
@@ -63,6 +66,7 @@ int session_open(struct session **out, const struct session_options *options, in
         goto failed;
     const struct engine_setup engine = {
         .model = session->model, .device = session->device, .experts = session->experts, .max_positions = options->context,
+        .cache = (enum cache_format)options->cache,
         .max_rows = rows ? rows : ENGINE_ROWS_MAX, .max_logit_rows = logit_rows ? logit_rows : DECODE_ROWS_MAX};
     if (engine_open(&session->engine, &engine, err)) {
         err_at(err, "%s", options->model);

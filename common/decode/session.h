@@ -16,21 +16,27 @@
 #include "common/model/tokenizer.h"
 #include "common/stream/header.h"
 
-/* What the options -m, --device, -j, --isa, --context say. */
+/* What the options -m, --device, -j, --isa, --pin, --context, --kv-dtype say. */
 struct session_options {
     const char *model;
     const char *device;         /* NULL: auto */
     int threads;                /* 0: not given */
     const char *isa;            /* NULL: the best */
     int context;                /* 0: as the model has it */
+    int cache;                  /* enum cache_format */
+    bool pin;
 };
+
+extern const char *const session_cache_words[];
 
 #define SESSION_OPTIONS(args, session) \
     OPT_INPUT('m', "model", args, session.model, "the model FILE (.moe)"), \
     OPT_DEVICE(args, session.device), \
     OPT_THREADS(args, session.threads), \
     OPT_STRING(0, "isa", args, session.isa, "NAME", "use the instruction set NAME: avx512vnni, avx512, avx2 or plain"), \
-    OPT_COUNT('c', "context", args, session.context, 2, 1 << 24, "let prompt and answer have at most N tokens")
+    OPT_COUNT('c', "context", args, session.context, 2, 1 << 24, "let prompt and answer have at most N tokens"), \
+    OPT_CHOICE(0, "kv-dtype", args, session.cache, session_cache_words, "keep keys and values in this format"), \
+    OPT_FLAG(0, "pin", args, session.pin, "bind each thread to a processor of its own")
 
 /* How prompts are read. */
 struct session_prompts {

@@ -135,6 +135,8 @@ int engine_open(struct engine **out, const struct engine_setup *setup, struct er
                        setup->max_logit_rows, ENGINE_ROWS_MAX);
     if (hparams_moe_layers(shape) && !setup->experts)
         return err_set(err, ERR_INPUT, "%s: the model has experts, but no expert source is open", model_path(setup->model));
+    if (setup->cache != CACHE_F32 && !device_info(setup->device)->narrow_cache)
+        return err_set(err, ERR_INPUT, "device %s: keeps keys and values in f32 alone", device_info(setup->device)->name);
     engine = mem_alloc(1, sizeof *engine, err);
     if (!engine)
         return -1;

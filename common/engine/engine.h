@@ -31,6 +31,7 @@ struct engine_setup {
     int max_rows;                        /* of one forward, 1 .. 512 */
     int max_logit_rows;                  /* rows of one forward whose logits may be asked for */
     int max_positions;                   /* longest sequence; 0: the model's own limit */
+    enum cache_format cache;             /* what keys and values are kept in */
 };
 
 int engine_open(struct engine **out, const struct engine_setup *setup, struct err *err);

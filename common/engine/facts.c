@@ -85,7 +85,7 @@ static int64_t nominal_bytes(const struct engine *engine, const struct sequence 
     const struct hparams *shape = engine->shape;
     int64_t cached = sequence->length + sequence->pending;
     int width = shape->attention.kv_heads * (shape->attention.head_dim + shape->attention.value_dim);
-    int64_t kv = cached * shape->layers * width * (int64_t)sizeof(float);
+    int64_t kv = cached * shape->layers * width * (int64_t)cache_size(engine->setup.cache);
     int64_t bytes = engine->weights->layer_bytes + kv + (batch->logit_rows ? engine->weights->head_bytes : 0);
     for (int layer = 0; layer < engine->moe_layers; layer++)
         bytes += engine->distinct_loaded[layer] * engine->weights->expert_bytes;

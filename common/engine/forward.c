@@ -81,9 +81,9 @@ static void make_qkv(const struct pass *pass, int n)
     rotate(pass, engine->qkv, heads, head_dim, engine->qkv_width);
     rotate(pass, k, kv_heads, head_dim, engine->qkv_width);
     engine->ops->kv_write(engine->queue, &(struct kv_write_args){
-        .in_k = k, .in_v = v, .k = sequence->k[n], .v = sequence->v[n], .slot = engine->slot, .rows = pass->rows,
-        .kv_heads = kv_heads, .head_dim = head_dim, .value_dim = head_dim, .capacity = sequence->capacity,
-        .stride = engine->qkv_width});
+        .in_k = k, .in_v = v, .k = sequence->k[n], .v = sequence->v[n], .slot = engine->slot,
+        .format = engine->setup.cache, .rows = pass->rows, .kv_heads = kv_heads, .head_dim = head_dim, .value_dim = head_dim,
+        .capacity = sequence->capacity, .stride = engine->qkv_width});
 }
 
 /* The same through latents (model/hparams.h). */
@@ -110,7 +110,8 @@ static void make_latent_qkv(const struct pass *pass, int n)
     rotate(pass, key, 1, rotary, kv_rank + rotary);
     engine->ops->kv_write(engine->queue, &(struct kv_write_args){
         .in_k = engine->spread, .in_v = row_part(engine->spread, heads * (head_dim - rotary)), .shared = key,
-        .k = sequence->k[n], .v = sequence->v[n], .slot = engine->slot, .rows = pass->rows, .kv_heads = heads,
+        .k = sequence->k[n], .v = sequence->v[n], .slot = engine->slot, .format = engine->setup.cache,
+        .rows = pass->rows, .kv_heads = heads,
         .head_dim = head_dim, .value_dim = shape->attention.value_dim, .capacity = sequence->capacity,
         .stride = engine->spread_width, .shared_width = rotary, .shared_stride = kv_rank + rotary});
 }
@@ -128,7 +129,7 @@ static void attention(const struct pass *pass, int n)
     engine->ops->attention(engine->queue, &(struct attention_args){
         .q = engine->qkv, .k = sequence->k[n], .v = sequence->v[n], .sink = layer->sinks, .prefix = engine->prefix,
         .path_start = engine->path_start, .path = engine->path, .out = engine->attended, .scale = shape->attention.scale,
-        .rows = pass->rows, .heads = heads,
+        .format = engine->setup.cache, .rows = pass->rows, .heads = heads,
         .kv_heads = shape->attention.kv_heads, .head_dim = shape->attention.head_dim, .value_dim = value_dim,
         .capacity = sequence->capacity, .stride = engine->qkv_width, .window = shape->layer[n].window});
     engine->ops->linear(engine->queue, &(struct linear_args){

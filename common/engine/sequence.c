@@ -6,7 +6,8 @@ static int alloc_cache(struct sequence *sequence, struct err *err)
 {
     const struct hparams *shape = sequence->engine->shape;
     size_t slots, k, v;
-    if (!size_mul((size_t)sequence->capacity, (size_t)shape->attention.kv_heads * sizeof(float), &slots) ||
+    if (!size_mul((size_t)sequence->capacity, (size_t)shape->attention.kv_heads * cache_size(sequence->engine->setup.cache),
+                  &slots) ||
         !size_mul(slots, (size_t)shape->attention.head_dim, &k) || !size_mul(slots, (size_t)shape->attention.value_dim, &v))
         return err_memory(err);
     for (int layer = 0; layer < shape->layers; layer++)
@@ -83,8 +84,8 @@ static int move_kept(struct sequence *sequence, const int32_t *node, int first, 
     queue_upload(engine->device, to, slot, bytes);
     for (int layer = 0; layer < shape->layers; layer++)
         engine->ops->kv_move(engine->queue, &(struct kv_move_args){
-            .k = sequence->k[layer], .v = sequence->v[layer], .from = from, .to = to, .count = count - first,
-            .kv_heads = shape->attention.kv_heads, .head_dim = shape->attention.head_dim,
+            .k = sequence->k[layer], .v = sequence->v[layer], .from = from, .to = to, .format = engine->setup.cache,
+            .count = count - first, .kv_heads = shape->attention.kv_heads, .head_dim = shape->attention.head_dim,
             .value_dim = shape->attention.value_dim, .capacity = sequence->capacity});
     rc = queue_wait(engine->device, err);
 done:

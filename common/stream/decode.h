@@ -12,6 +12,7 @@ struct decode_machine {
     int threads;
     const char *device;
     const char *isa, *gpu;          /* one of them, the other NULL */
+    const char *kv_dtype;           /* NULL: not known */
     double read_bandwidth;          /* bytes per second, NaN: not measured */
 };
 

@@ -19,11 +19,13 @@ struct device_setup {
     const char *name;                /* "auto", "host", "ref"; any other, or one that is missing, is an error */
     int threads;                     /* host: 1 .. 256; 0: one a processor */
     const char *isa;                 /* host: force an instruction set; NULL: the best */
+    bool pin;                        /* host: a processor for each thread (team_pin) */
 };
 
 struct device_info {
     char name[64];                   /* the device in effect: "host avx512", "ref" */
     bool host_memory;                /* buffers can be made of host memory in place (device_map) */
+    bool narrow_cache;               /* attention reads keys and values of 16 bits, too */
     int threads;
 };
 

@@ -143,7 +143,9 @@ int device_open_host(struct device **out, const struct device_setup *setup, stru
     struct host_device *host = mem_alloc(1, sizeof *host, err);
     if (!host)
         return -1;
-    if (team_new(&host->team, setup->threads ? setup->threads : team_cores(), err)) {
+    if (team_new(&host->team, setup->threads ? setup->threads : team_cores(), err) ||
+        (setup->pin && team_pin(host->team, err))) {
+        team_free(&host->team);
         mem_free(&host);
         return -1;
     }
@@ -153,6 +155,7 @@ int device_open_host(struct device **out, const struct device_setup *setup, stru
     host->base.queue.state = host->team;
     snprintf(host->base.info.name, sizeof host->base.info.name, "host %s", isa->name);
     host->base.info.host_memory = true;
+    host->base.info.narrow_cache = true;
     host->base.info.threads = team_size(host->team);
     *out = &host->base;
     return 0;

@@ -1,31 +1,43 @@
-/* The queries of one kv head (every row's heads that share it) are cut into blocks of 8. A block walks the chunks of the
- * cache together, all with its keys and then all with its values, so that these are read from memory once and from the
- * first-level cache after that; each query keeps its own maximum, sum and values, so the block it is in never shows in its
- * result. */
+/* The queries of one kv head (every row's heads that share it) are cut into blocks. A block walks the chunks of the cache
+ * together, all with its keys and then all with its values, so that these are read from memory once and from a cache of the
+ * processor after that; each query keeps its own maximum, sum and values, so the block it is in never shows in its result.
+ *
+ * Numbers of 16 bits are widened when a block comes to a chunk: the committed positions once for all queries, those on the
+ * path of a row once for the queries of that row. */
 #include <string.h>
 
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/table.h"
 #include "kernels/cpu/vector.h"
+#include "kernels/cpu/widen.h"
 #include "kernels/cpu/work.h"
 #include "kernels/plain/math.h"
 
-enum { BLOCK_QUERIES = 8 };
+enum { BLOCK_QUERIES = 16 };
 
 struct query {
     const float *q;
     float *out;
     const float *sink;                  /* the head's own; NULL: none */
     const int32_t *path;
-    int prefix, first, length;          /* visible: logical positions first .. length-1, the first `prefix` being slots */
+    int row, prefix, first, length;          /* visible: logical positions first .. length-1, the first `prefix` being slots */
     int begun;                          /* a chunk has been joined */
     float most, sum;
     float value[ATTENTION_HEAD_DIM_MAX];
     /* of the chunk at work: */
     int visible;
     float chunk_most, chunk_sum, share[ATTENTION_CHUNK];
-    size_t slot[ATTENTION_CHUNK];       /* where its positions lie in the cache */
-    size_t offset[ATTENTION_CHUNK];     /* the same in floats, of the keys or of the values */
+    int start;                          /* the logical position of the first that is visible */
+    size_t offset[ATTENTION_CHUNK];     /* where their keys or values begin, in floats */
+};
+
+/* A chunk of keys or values, as floats. */
+struct panel {
+    const unsigned char *cache;         /* of the kv head */
+    enum cache_format format;
+    int width, chunk;
+    int row;                            /* whose path was widened last */
+    float wide[2 * ATTENTION_CHUNK * ATTENTION_HEAD_DIM_MAX];   /* committed positions, then those of a path */
 };
 
 struct attention {
@@ -87,18 +99,44 @@ static void weigh(const float *values, const size_t *offset, const float *share,
             out[i] = __builtin_fmaf(share[j], values[offset[j] + (size_t)i], out[i]);
 }
 
-static void query_offsets(struct query *query, int width)
+/* Widens the committed positions of a chunk, from the first to the last one that a query of the block sees. */
+static void panel_open(struct panel *panel, int chunk, int begin, int end)
 {
-    for (int j = 0; j < query->visible; j++)
-        query->offset[j] = query->slot[j] * (size_t)width;
+    size_t width = (size_t)panel->width;
+    int first = chunk * ATTENTION_CHUNK, last = first + ATTENTION_CHUNK;
+    panel->chunk = chunk;
+    panel->row = -1;
+    begin = begin > first ? begin : first;
+    end = end < last ? end : last;
+    if (panel->format != CACHE_F32 && begin < end)
+        widen(panel->format, panel->cache + (size_t)begin * width * 2, (size_t)(end - begin) * width,
+              panel->wide + (size_t)(begin - first) * width);
+}
+
+/* Sets a query's offsets; what they count from. */
+static const float *panel_offsets(struct panel *panel, struct query *query)
+{
+    const size_t width = (size_t)panel->width;
+    const int own = query->prefix - query->start, first = panel->chunk * ATTENTION_CHUNK;   /* own: how many are committed */
+    const bool wide = panel->format != CACHE_F32;
+    for (int j = 0; j < query->visible && j < own; j++)
+        query->offset[j] = (size_t)(query->start + j - (wide ? first : 0)) * width;
+    for (int j = own > 0 ? own : 0; j < query->visible; j++) {
+        size_t slot = (size_t)query->path[j - own], place = (size_t)(ATTENTION_CHUNK + query->start + j - first) * width;
+        if (wide && panel->row != query->row)
+            widen(panel->format, panel->cache + slot * width * 2, width, panel->wide + place);
+        query->offset[j] = wide ? place : slot * width;
+    }
+    panel->row = query->row;
+    return wide ? panel->wide : (const float *)(const void *)panel->cache;
 }
 
 /* A chunk's first half: shares from keys, their maximum and sum. */
-static void query_keys(struct query *query, const float *k, int width, float scale)
+static void query_keys(struct query *query, struct panel *keys, float scale)
 {
+    const float *k = panel_offsets(keys, query);
     float *share = query->share, lane[16], most;
-    int j = 0;
-    query_offsets(query, width);
+    int j = 0, width = keys->width;
     for (; j + 4 <= query->visible; j += 4)
         lanes_dot4(query->q, k, query->offset + j, width, share + j);
     for (; j < query->visible; j++)
@@ -124,10 +162,11 @@ static void query_keys(struct query *query, const float *k, int width, float sca
 }
 
 /* Its second half: the weighted values, joined to the chunks before. */
-static void query_values(struct query *query, const float *v, int width)
+static void query_values(struct query *query, struct panel *values)
 {
+    const float *v = panel_offsets(values, query);
     float value[ATTENTION_HEAD_DIM_MAX];
-    query_offsets(query, width);
+    int width = values->width;
     if (!query->begun) {
         query->begun = 1;
         query->most = query->chunk_most;
@@ -165,6 +204,7 @@ static void query_begin(struct query *query, const struct attention_args *a, int
     query->out = (float *)work_pointer(a->out) + ((size_t)row * heads + at) * (size_t)a->value_dim;
     query->sink = a->sink.address ? (const float *)work_pointer(a->sink) + head : NULL;
     query->path = start[row + 1] > start[row] ? path + start[row] : NULL;
+    query->row = row;
     query->prefix = prefix[row];
     query->length = prefix[row] + start[row + 1] - start[row];
     query->first = a->window && query->length > a->window ? query->length - a->window : 0;
@@ -177,54 +217,67 @@ static void query_chunk(struct query *query, int chunk)
     int begin = chunk * ATTENTION_CHUNK, end = begin + ATTENTION_CHUNK;
     begin = begin > query->first ? begin : query->first;
     end = end < query->length ? end : query->length;
+    query->start = begin;
     query->visible = end > begin ? end - begin : 0;
-    for (int j = begin; j < end; j++)
-        query->slot[j - begin] = (size_t)(j < query->prefix ? j : query->path[j - query->prefix]);
 }
+
+/* A block at work: about 1.1 MiB of a thread's stack, of which it touches what its widths need. */
+struct block {
+    struct query query[BLOCK_QUERIES];
+    struct panel keys, values;
+};
 
 /* Values will be wanted as soon as the keys have been read. */
-static void query_prefetch(const struct query *query, const float *v, int width)
+static void values_prefetch(const struct panel *values, int chunk, int committed)
 {
-    for (int j = 0; j < query->visible; j++)
-        for (int line = 0; line < width; line += 16)
-            __builtin_prefetch(v + query->slot[j] * (size_t)width + line, 0, 2);
+    size_t row = (size_t)values->width * cache_size(values->format);
+    int first = chunk * ATTENTION_CHUNK, end = first + ATTENTION_CHUNK < committed ? first + ATTENTION_CHUNK : committed;
+    for (size_t at = (size_t)first * row; first < end && at < (size_t)end * row; at += 64)
+        __builtin_prefetch(values->cache + at);
 }
 
-static void attend_block(const struct attention *w, int kv_head, int block)
+static void attend_block(const struct attention *w, struct block *b, int kv_head, int block)
 {
     const struct attention_args *a = w->args;
-    const size_t slots = (size_t)kv_head * (size_t)a->capacity;
-    const float *k = (const float *)work_pointer(a->k) + slots * (size_t)a->head_dim;
-    const float *v = (const float *)work_pointer(a->v) + slots * (size_t)a->value_dim;
+    const size_t slots = (size_t)kv_head * (size_t)a->capacity, size = cache_size(a->format);
     const int queries = a->rows * w->group, first = block * BLOCK_QUERIES;
     const int count = queries - first < BLOCK_QUERIES ? queries - first : BLOCK_QUERIES;
-    struct query query[BLOCK_QUERIES];
-    int low = 0, high = 0;
+    int low = 0, high = 0, committed = 0;
+    b->keys.cache = (const unsigned char *)work_pointer(a->k) + slots * (size_t)a->head_dim * size;
+    b->values.cache = (const unsigned char *)work_pointer(a->v) + slots * (size_t)a->value_dim * size;
     for (int i = 0; i < count; i++) {
-        query_begin(&query[i], a, (first + i) / w->group, kv_head * w->group + (first + i) % w->group);
-        low = i == 0 || query[i].first < low ? query[i].first : low;
-        high = query[i].length > high ? query[i].length : high;
+        struct query *query = &b->query[i];
+        query_begin(query, a, (first + i) / w->group, kv_head * w->group + (first + i) % w->group);
+        low = i == 0 || query->first < low ? query->first : low;
+        high = query->length > high ? query->length : high;
+        committed = query->prefix > committed ? query->prefix : committed;
     }
     for (int chunk = low / ATTENTION_CHUNK; chunk * ATTENTION_CHUNK < high; chunk++) {
         for (int i = 0; i < count; i++)
-            query_chunk(&query[i], chunk);
-        query_prefetch(&query[count - 1], v, a->value_dim);
+            query_chunk(&b->query[i], chunk);
+        values_prefetch(&b->values, chunk, committed);
+        panel_open(&b->keys, chunk, low, committed);
         for (int i = 0; i < count; i++)
-            if (query[i].visible)
-                query_keys(&query[i], k, a->head_dim, a->scale);
+            if (b->query[i].visible)
+                query_keys(&b->query[i], &b->keys, a->scale);
+        panel_open(&b->values, chunk, low, committed);
         for (int i = 0; i < count; i++)
-            if (query[i].visible)
-                query_values(&query[i], v, a->value_dim);
+            if (b->query[i].visible)
+                query_values(&b->query[i], &b->values);
     }
     for (int i = 0; i < count; i++)
-        query_end(&query[i], a->value_dim);
+        query_end(&b->query[i], a->value_dim);
 }
 
 static void attend(void *argument, int member, int members)
 {
     struct attention *w = argument;
+    struct block block;
+    block.keys.format = block.values.format = w->args->format;
+    block.keys.width = w->args->head_dim;
+    block.values.width = w->args->value_dim;
     for (int64_t task; (task = work_take(&w->work, member, members)) >= 0;)
-        attend_block(w, (int)(task / w->blocks), (int)(task % w->blocks));
+        attend_block(w, &block, (int)(task / w->blocks), (int)(task % w->blocks));
 }
 
 void cpu_attention(struct queue *queue, const struct attention_args *args)
@@ -234,7 +287,7 @@ void cpu_attention(struct queue *queue, const struct attention_args *args)
     size_t positions = (size_t)start[args->rows];
     for (int r = 0; r < args->rows; r++)
         positions += (size_t)prefix[r];
-    size_t bytes = positions * (size_t)args->heads * (size_t)(args->head_dim + args->value_dim) * sizeof(float);
+    size_t bytes = positions * (size_t)args->heads * (size_t)(args->head_dim + args->value_dim) * cache_size(args->format);
     w.args = args;
     w.group = args->heads / args->kv_heads;
     w.blocks = (args->rows * w.group + BLOCK_QUERIES - 1) / BLOCK_QUERIES;

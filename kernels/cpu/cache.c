@@ -1,6 +1,7 @@
 /* Rotary positions and the KV cache's own operations. */
 #include <string.h>
 
+#include "common/base/float.h"
 #include "kernels/cpu/table.h"
 #include "kernels/cpu/work.h"
 
@@ -30,26 +31,43 @@ void cpu_rope(struct queue *queue, const struct rope_args *args)
     work_run(queue, (size_t)args->rows * (size_t)args->heads * (size_t)args->head_dim * sizeof(float), rope_rows, &copy);
 }
 
-/* The start of a slot of a head, in floats. */
-static size_t place(size_t head, int32_t slot, int capacity, int head_dim)
+/* Where a slot of a head begins in a cache. */
+static unsigned char *place(struct buffer cache, enum cache_format format, size_t head, int32_t slot, int capacity, int width)
 {
-    return (head * (size_t)capacity + (size_t)slot) * (size_t)head_dim;
+    return (unsigned char *)work_pointer(cache) + (head * (size_t)capacity + (size_t)slot) * (size_t)width * cache_size(format);
+}
+
+/* Puts `count` numbers into a cache; the place behind them. */
+static unsigned char *narrow(enum cache_format format, const float *from, size_t count, unsigned char *to)
+{
+    uint16_t *half = (uint16_t *)(void *)to;
+    if (format == CACHE_F32)
+        memcpy(to, from, count * sizeof(float));
+    else if (format == CACHE_BF16)
+        for (size_t i = 0; i < count; i++)
+            half[i] = f32_to_bf16(from[i]);
+    else
+        for (size_t i = 0; i < count; i++)
+            half[i] = f32_to_f16(from[i] > 65504 ? 65504 : from[i] < -65504 ? -65504 : from[i]);
+    return to + count * cache_size(format);
 }
 
 static void kv_write_heads(void *argument, int member, int members)
 {
     const struct kv_write_args *a = argument;
     const int32_t *slot = work_pointer(a->slot);
-    size_t begin, end, shared = (size_t)a->shared_width, own = (size_t)a->head_dim - shared, width = (size_t)a->value_dim;
+    const float *shared = a->shared_width ? work_pointer(a->shared) : NULL, *in_k = work_pointer(a->in_k);
+    const float *in_v = work_pointer(a->in_v);
+    size_t begin, end, width = (size_t)a->shared_width, own = (size_t)a->head_dim - width, wide = (size_t)a->value_dim;
     team_part((size_t)a->kv_heads, member, members, &begin, &end);
     for (size_t r = 0; r < (size_t)a->rows; r++)
         for (size_t h = begin; h < end; h++) {
-            float *k = (float *)work_pointer(a->k) + place(h, slot[r], a->capacity, a->head_dim);
-            float *v = (float *)work_pointer(a->v) + place(h, slot[r], a->capacity, a->value_dim);
+            unsigned char *k = place(a->k, a->format, h, slot[r], a->capacity, a->head_dim);
             if (shared)
-                memcpy(k, (const float *)work_pointer(a->shared) + r * (size_t)a->shared_stride, shared * sizeof(float));
-            memcpy(k + shared, (const float *)work_pointer(a->in_k) + r * (size_t)a->stride + h * own, own * sizeof(float));
-            memcpy(v, (const float *)work_pointer(a->in_v) + r * (size_t)a->stride + h * width, width * sizeof(float));
+                k = narrow(a->format, shared + r * (size_t)a->shared_stride, width, k);
+            narrow(a->format, in_k + r * (size_t)a->stride + h * own, own, k);
+            narrow(a->format, in_v + r * (size_t)a->stride + h * wide, wide,
+                   place(a->v, a->format, h, slot[r], a->capacity, a->value_dim));
         }
 }
 
@@ -64,23 +82,22 @@ static void kv_move_heads(void *argument, int member, int members)
 {
     const struct kv_move_args *a = argument;
     const int32_t *from = work_pointer(a->from), *to = work_pointer(a->to);
-    float *k = work_pointer(a->k), *v = work_pointer(a->v);
-    size_t begin, end;
+    size_t begin, end, size = cache_size(a->format);
     team_part((size_t)a->kv_heads, member, members, &begin, &end);
     for (size_t h = begin; h < end; h++)
         for (int i = 0; i < a->count; i++) {
             if (from[i] == to[i])
                 continue;
-            memcpy(k + place(h, to[i], a->capacity, a->head_dim), k + place(h, from[i], a->capacity, a->head_dim),
-                   (size_t)a->head_dim * sizeof(float));
-            memcpy(v + place(h, to[i], a->capacity, a->value_dim), v + place(h, from[i], a->capacity, a->value_dim),
-                   (size_t)a->value_dim * sizeof(float));
+            memcpy(place(a->k, a->format, h, to[i], a->capacity, a->head_dim),
+                   place(a->k, a->format, h, from[i], a->capacity, a->head_dim), (size_t)a->head_dim * size);
+            memcpy(place(a->v, a->format, h, to[i], a->capacity, a->value_dim),
+                   place(a->v, a->format, h, from[i], a->capacity, a->value_dim), (size_t)a->value_dim * size);
         }
 }
 
 void cpu_kv_move(struct queue *queue, const struct kv_move_args *args)
 {
     struct kv_move_args copy = *args;
-    size_t floats = (size_t)args->count * (size_t)args->kv_heads * (size_t)(args->head_dim + args->value_dim);
-    work_run(queue, floats * sizeof(float), kv_move_heads, &copy);
+    size_t numbers = (size_t)args->count * (size_t)args->kv_heads * (size_t)(args->head_dim + args->value_dim);
+    work_run(queue, numbers * cache_size(args->format), kv_move_heads, &copy);
 }

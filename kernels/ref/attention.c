@@ -1,5 +1,7 @@
 #include <math.h>
+#include <string.h>
 
+#include "common/base/float.h"
 #include "kernels/ref/ref_internal.h"
 
 void ref_rope(struct queue *queue, const struct rope_args *a)
@@ -23,12 +25,33 @@ void ref_rope(struct queue *queue, const struct rope_args *a)
         }
 }
 
-static int64_t cache_floats(int kv_heads, int capacity, int head_dim) { return (int64_t)kv_heads * capacity * head_dim; }
+static void *cache_of(struct queue *queue, struct buffer cache, enum cache_format format, int kv_heads, int capacity, int width)
+{
+    return ref_bytes(queue, cache, (uint64_t)kv_heads * (uint64_t)capacity * (uint64_t)width * cache_size(format));
+}
 
-/* Where a slot of a head lies in a cache. */
+/* Where a slot of a head lies in a cache, in numbers. */
 static int64_t place(int head, int slot, int capacity, int head_dim)
 {
     return ((int64_t)head * capacity + slot) * head_dim;
+}
+
+static float cache_read(enum cache_format format, const void *cache, int64_t at)
+{
+    if (format == CACHE_F32)
+        return ((const float *)cache)[at];
+    uint16_t half = ((const uint16_t *)cache)[at];
+    return format == CACHE_F16 ? f16_to_f32(half) : bf16_to_f32(half);
+}
+
+static void cache_put(enum cache_format format, void *cache, int64_t at, float value)
+{
+    if (format == CACHE_F32)
+        ((float *)cache)[at] = value;
+    else if (format == CACHE_BF16)
+        ((uint16_t *)cache)[at] = f32_to_bf16(value);
+    else
+        ((uint16_t *)cache)[at] = f32_to_f16(value > 65504 ? 65504 : value < -65504 ? -65504 : value);
 }
 
 void ref_kv_write(struct queue *queue, const struct kv_write_args *a)
@@ -37,32 +60,38 @@ void ref_kv_write(struct queue *queue, const struct kv_write_args *a)
     const float *in_k = ref_floats(queue, a->in_k, ref_span(a->rows, a->stride, (int64_t)a->kv_heads * own));
     const float *in_v = ref_floats(queue, a->in_v, ref_span(a->rows, a->stride, (int64_t)a->kv_heads * a->value_dim));
     const float *shared = shared_width ? ref_floats(queue, a->shared, ref_span(a->rows, a->shared_stride, shared_width)) : in_k;
-    float *k = ref_floats(queue, a->k, cache_floats(a->kv_heads, a->capacity, a->head_dim));
-    float *v = ref_floats(queue, a->v, cache_floats(a->kv_heads, a->capacity, a->value_dim));
+    void *k = cache_of(queue, a->k, a->format, a->kv_heads, a->capacity, a->head_dim);
+    void *v = cache_of(queue, a->v, a->format, a->kv_heads, a->capacity, a->value_dim);
     const int32_t *slot = ref_integers(queue, a->slot, a->rows);
     for (int r = 0; r < a->rows; r++)
         for (int h = 0; h < a->kv_heads; h++) {
             int64_t key = place(h, slot[r], a->capacity, a->head_dim), value = place(h, slot[r], a->capacity, a->value_dim);
             for (int i = 0; i < shared_width; i++)
-                k[key + i] = shared[(int64_t)r * a->shared_stride + i];
+                cache_put(a->format, k, key + i, shared[(int64_t)r * a->shared_stride + i]);
             for (int i = 0; i < own; i++)
-                k[key + shared_width + i] = in_k[(int64_t)r * a->stride + (int64_t)h * own + i];
+                cache_put(a->format, k, key + shared_width + i, in_k[(int64_t)r * a->stride + (int64_t)h * own + i]);
             for (int i = 0; i < a->value_dim; i++)
-                v[value + i] = in_v[(int64_t)r * a->stride + (int64_t)h * a->value_dim + i];
+                cache_put(a->format, v, value + i, in_v[(int64_t)r * a->stride + (int64_t)h * a->value_dim + i]);
         }
+}
+
+static void move_slot(enum cache_format format, void *cache, int64_t to, int64_t from, int width)
+{
+    size_t size = cache_size(format);
+    memmove((char *)cache + (size_t)to * size, (const char *)cache + (size_t)from * size, (size_t)width * size);
 }
 
 void ref_kv_move(struct queue *queue, const struct kv_move_args *a)
 {
-    float *k = ref_floats(queue, a->k, cache_floats(a->kv_heads, a->capacity, a->head_dim));
-    float *v = ref_floats(queue, a->v, cache_floats(a->kv_heads, a->capacity, a->value_dim));
+    void *k = cache_of(queue, a->k, a->format, a->kv_heads, a->capacity, a->head_dim);
+    void *v = cache_of(queue, a->v, a->format, a->kv_heads, a->capacity, a->value_dim);
     const int32_t *from = ref_integers(queue, a->from, a->count), *to = ref_integers(queue, a->to, a->count);
     for (int i = 0; i < a->count; i++)
         for (int h = 0; h < a->kv_heads; h++) {
-            for (int j = 0; j < a->head_dim; j++)
-                k[place(h, to[i], a->capacity, a->head_dim) + j] = k[place(h, from[i], a->capacity, a->head_dim) + j];
-            for (int j = 0; j < a->value_dim; j++)
-                v[place(h, to[i], a->capacity, a->value_dim) + j] = v[place(h, from[i], a->capacity, a->value_dim) + j];
+            move_slot(a->format, k, place(h, to[i], a->capacity, a->head_dim), place(h, from[i], a->capacity, a->head_dim),
+                      a->head_dim);
+            move_slot(a->format, v, place(h, to[i], a->capacity, a->value_dim), place(h, from[i], a->capacity, a->value_dim),
+                      a->value_dim);
         }
 }
 
@@ -74,31 +103,39 @@ struct view {
 
 static int view_slot(const struct view *view, int j) { return j < view->prefix ? j : view->path[j - view->prefix]; }
 
-static double view_score(const struct attention_args *a, const struct view *view, int j, const float *q, const float *k)
+/* One head of one row, and the places in the caches where its kv head begins. */
+struct head {
+    const struct attention_args *args;
+    const float *q, *sink;
+    const void *k, *v;
+    int64_t first_key, first_value;
+};
+
+static double view_score(const struct head *head, const struct view *view, int j)
 {
-    const float *key = k + (int64_t)view_slot(view, j) * a->head_dim;
+    const struct attention_args *a = head->args;
+    int64_t key = head->first_key + (int64_t)view_slot(view, j) * a->head_dim;
     double dot = 0;
     for (int i = 0; i < a->head_dim; i++)
-        dot += (double)q[i] * key[i];
+        dot += (double)head->q[i] * cache_read(a->format, head->k, key + i);
     return dot * (double)a->scale;
 }
 
-/* One head of one row; k and v are the caches of its kv head. */
-static void attend(const struct attention_args *a, const struct view *view, const float *q, const float *k, const float *v,
-                   const float *sink, float *out)
+static void attend(const struct head *head, const struct view *view, float *out)
 {
+    const struct attention_args *a = head->args;
     int first = a->window && view->length > a->window ? view->length - a->window : 0;
-    double sum[ATTENTION_HEAD_DIM_MAX] = {0}, total = 0, most = sink ? (double)*sink : -INFINITY;
+    double sum[ATTENTION_HEAD_DIM_MAX] = {0}, total = 0, most = head->sink ? (double)*head->sink : -INFINITY;
     for (int j = first; j < view->length; j++)
-        most = fmax(most, view_score(a, view, j, q, k));
-    if (sink)
-        total = exp((double)*sink - most);
+        most = fmax(most, view_score(head, view, j));
+    if (head->sink)
+        total = exp((double)*head->sink - most);
     for (int j = first; j < view->length; j++) {
-        double share = exp(view_score(a, view, j, q, k) - most);
-        const float *value = v + (int64_t)view_slot(view, j) * a->value_dim;
+        double share = exp(view_score(head, view, j) - most);
+        int64_t value = head->first_value + (int64_t)view_slot(view, j) * a->value_dim;
         total += share;
         for (int i = 0; i < a->value_dim; i++)
-            sum[i] += share * value[i];
+            sum[i] += share * cache_read(a->format, head->v, value + i);
     }
     for (int i = 0; i < a->value_dim; i++)
         out[i] = (float)(sum[i] / total);
@@ -108,8 +145,8 @@ void ref_attention(struct queue *queue, const struct attention_args *a)
 {
     int64_t used = (int64_t)a->heads * a->value_dim;
     const float *q = ref_floats(queue, a->q, ref_span(a->rows, a->stride, (int64_t)a->heads * a->head_dim));
-    const float *k = ref_floats(queue, a->k, cache_floats(a->kv_heads, a->capacity, a->head_dim));
-    const float *v = ref_floats(queue, a->v, cache_floats(a->kv_heads, a->capacity, a->value_dim));
+    const void *k = cache_of(queue, a->k, a->format, a->kv_heads, a->capacity, a->head_dim);
+    const void *v = cache_of(queue, a->v, a->format, a->kv_heads, a->capacity, a->value_dim);
     const float *sink = a->sink.address ? ref_floats(queue, a->sink, a->heads) : NULL;
     const int32_t *prefix = ref_integers(queue, a->prefix, a->rows);
     const int32_t *start = ref_integers(queue, a->path_start, (int64_t)a->rows + 1);
@@ -119,9 +156,10 @@ void ref_attention(struct queue *queue, const struct attention_args *a)
         struct view view = {path + start[r], prefix[r], prefix[r] + start[r + 1] - start[r]};
         for (int h = 0; h < a->heads; h++) {
             int kv_head = h * a->kv_heads / a->heads;
-            attend(a, &view, q + (int64_t)r * a->stride + (int64_t)h * a->head_dim,
-                   k + place(kv_head, 0, a->capacity, a->head_dim), v + place(kv_head, 0, a->capacity, a->value_dim),
-                   sink ? sink + h : NULL, out + r * used + (int64_t)h * a->value_dim);
+            const struct head head = {
+                a, q + (int64_t)r * a->stride + (int64_t)h * a->head_dim, sink ? sink + h : NULL, k, v,
+                place(kv_head, 0, a->capacity, a->head_dim), place(kv_head, 0, a->capacity, a->value_dim)};
+            attend(&head, &view, out + r * used + (int64_t)h * a->value_dim);
         }
     }
 }

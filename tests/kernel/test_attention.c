@@ -1,5 +1,6 @@
 /* Rotary positions, the KV cache and attention: against the reference; a tree of drafts sees what its sequence, laid out
  * one token after the other, would see, to the bit. */
+#include "common/base/float.h"
 #include "tests/kernel/support.h"
 
 struct shape {
@@ -35,28 +36,40 @@ static void draw_tree(struct call *call, const struct shape *s, uint64_t *seed)
     free(path);
 }
 
-static void call_open(struct call *call, const struct shape *s, uint64_t seed)
+static void put(enum cache_format format, void *cache, size_t at, float value)
+{
+    if (format == CACHE_F32)
+        ((float *)cache)[at] = value;
+    else
+        ((uint16_t *)cache)[at] = format == CACHE_F16 ? f32_to_f16(value) : f32_to_bf16(value);
+}
+
+/* Slots that nobody sees hold NaN. */
+static struct buffer draw_cache(struct call *call, const struct shape *s, int width, uint64_t *seed)
+{
+    const struct attention_args *a = &call->args;
+    struct buffer cache = arena_take(&call->arena, (size_t)(s->kv_heads * a->capacity * width) * cache_size(a->format));
+    poison(cache);
+    for (int h = 0; h < s->kv_heads; h++)
+        for (int i = 0; i < (s->committed + s->rows) * width; i++)
+            put(a->format, at(cache), (size_t)(h * a->capacity * width + i), draw_float(seed));
+    return cache;
+}
+
+static void call_open(struct call *call, const struct shape *s, enum cache_format format, uint64_t seed)
 {
     struct attention_args *a = &call->args;
     size_t used = (size_t)s->heads * (size_t)s->head_dim;
     arena_open(&call->arena);
     *a = (struct attention_args){.scale = 3 / sqrtf((float)s->head_dim), .rows = s->rows, .heads = s->heads,
-                                 .kv_heads = s->kv_heads, .head_dim = s->head_dim, .value_dim = s->value_dim,
+                                 .format = format, .kv_heads = s->kv_heads, .head_dim = s->head_dim, .value_dim = s->value_dim,
                                  .capacity = s->committed + s->rows + 3, .stride = (int)used + 5, .window = s->window};
-    size_t slots = (size_t)s->kv_heads * (size_t)a->capacity;
     a->q = draw_floats(&call->arena, (size_t)s->rows * (size_t)a->stride, 1, &seed);
-    a->k = draw_floats(&call->arena, slots * (size_t)s->head_dim, 1, &seed);
-    a->v = draw_floats(&call->arena, slots * (size_t)s->value_dim, 1, &seed);
+    a->k = draw_cache(call, s, s->head_dim, &seed);
+    a->v = draw_cache(call, s, s->value_dim, &seed);
     if (s->sink)
         a->sink = draw_floats(&call->arena, (size_t)s->heads, (float)s->sink, &seed);
     a->out = arena_take(&call->arena, (size_t)(s->rows * s->heads * s->value_dim) * sizeof(float));
-    /* Slots that nobody sees hold NaN. */
-    for (int h = 0; h < s->kv_heads; h++)
-        for (int slot = s->committed + s->rows; slot < a->capacity; slot++) {
-            size_t place = (size_t)h * (size_t)a->capacity + (size_t)slot;
-            memset((float *)at(a->k) + place * (size_t)s->head_dim, 0xff, (size_t)s->head_dim * sizeof(float));
-            memset((float *)at(a->v) + place * (size_t)s->value_dim, 0xff, (size_t)s->value_dim * sizeof(float));
-        }
     draw_tree(call, s, &seed);
 }
 
@@ -80,16 +93,17 @@ static const struct shape SHAPES[] = {
 static void trees_agree_with_the_reference(void **state)
 {
     (void)state;
-    for (int i = 0; i < LENGTH(SHAPES); i++) {
+    for (int n = 0; n < CACHE_FORMATS * LENGTH(SHAPES); n++) {
+        int i = n / CACHE_FORMATS, format = n % CACHE_FORMATS;
         const struct shape *s = &SHAPES[i];
         struct call call;
         char what[128];
-        call_open(&call, s, (uint64_t)i + 1);
+        call_open(&call, s, (enum cache_format)format, (uint64_t)i + 1);
         run(&call, &ref_ops, queue_of_ref(&call.arena));
         struct buffer expected = arena_copy(&call.arena, call.args.out), first = {0};
         FOR_EACH_ISA(isa)
             for (int threads = 1; threads <= TEAMS; threads++) {
-                snprintf(what, sizeof what, "%s %d threads, shape %d", isa->name, threads, i);
+                snprintf(what, sizeof what, "%s %d threads, shape %d, format %d", isa->name, threads, i, format);
                 run(&call, &isa->ops, queue_of(threads));
                 assert_close(what, call.args.out, expected, TOLERANCE_ATTENTION);
                 if (!first.address)
@@ -106,6 +120,7 @@ static void assert_same_when_linear(const struct call *tree, const struct shape 
     const struct attention_args *a = &tree->args;
     const int32_t *start = at(a->path_start), *path = at(a->path);
     int depth = start[row + 1] - start[row], length = s->committed + depth, zero[2] = {0, 0};
+    size_t size = cache_size(a->format), key = (size_t)s->head_dim * size, value = (size_t)s->value_dim * size;
     size_t width = (size_t)s->head_dim, wide = (size_t)s->value_dim, used = (size_t)s->heads * wide;
     struct attention_args line = *a;
     struct arena arena;
@@ -114,8 +129,8 @@ static void assert_same_when_linear(const struct call *tree, const struct shape 
     line.capacity = length;
     line.q = buffer_part(a->q, (size_t)row * (size_t)a->stride * sizeof(float),
                          (size_t)s->heads * width * sizeof(float));
-    line.k = arena_take(&arena, (size_t)s->kv_heads * (size_t)length * width * sizeof(float));
-    line.v = arena_take(&arena, (size_t)s->kv_heads * (size_t)length * wide * sizeof(float));
+    line.k = arena_take(&arena, (size_t)s->kv_heads * (size_t)length * key);
+    line.v = arena_take(&arena, (size_t)s->kv_heads * (size_t)length * value);
     line.out = arena_take(&arena, used * sizeof(float));
     line.prefix = take_integers(&arena, &length, 1);
     line.path_start = take_integers(&arena, zero, 2);
@@ -124,8 +139,8 @@ static void assert_same_when_linear(const struct call *tree, const struct shape 
         for (int j = 0; j < length; j++) {
             int slot = j < s->committed ? j : path[start[row] + j - s->committed];
             size_t from = (size_t)h * (size_t)a->capacity + (size_t)slot, to = (size_t)h * (size_t)length + (size_t)j;
-            memcpy((float *)at(line.k) + to * width, (float *)at(a->k) + from * width, width * sizeof(float));
-            memcpy((float *)at(line.v) + to * wide, (float *)at(a->v) + from * wide, wide * sizeof(float));
+            memcpy((char *)at(line.k) + to * key, (char *)at(a->k) + from * key, key);
+            memcpy((char *)at(line.v) + to * value, (char *)at(a->v) + from * value, value);
         }
     struct queue queue = queue_of(2);
     isa->ops.attention(&queue, &line);
@@ -136,9 +151,10 @@ static void assert_same_when_linear(const struct call *tree, const struct shape 
 static void tree_equals_its_sequences_laid_out(void **state)
 {
     (void)state;
-    for (int i = 0; i < LENGTH(SHAPES); i++) {
+    for (int n = 0; n < CACHE_FORMATS * LENGTH(SHAPES); n++) {
+        int i = n / CACHE_FORMATS;
         struct call call;
-        call_open(&call, &SHAPES[i], (uint64_t)i + 100);
+        call_open(&call, &SHAPES[i], (enum cache_format)(n % CACHE_FORMATS), (uint64_t)i + 100);
         FOR_EACH_ISA(isa) {
             run(&call, &isa->ops, queue_of(3));
             for (int r = 0; r < SHAPES[i].rows; r += 1 + SHAPES[i].rows / 9)
@@ -153,7 +169,7 @@ static void window_of_one_is_the_own_value(void **state)
     (void)state;
     const struct shape s = {4, 2, 2, 16, 16, 5, 1, 0};
     struct call call;
-    call_open(&call, &s, 8);
+    call_open(&call, &s, CACHE_F32, 8);
     const struct attention_args *a = &call.args;
     FOR_EACH_ISA(isa) {
         run(&call, &isa->ops, queue_of(1));
@@ -271,6 +287,59 @@ static void cache_is_written_and_moved(void **state)
     arena_close(&arena);
 }
 
+/* What is written to a cache of 16 bits is the rounded number, on every instruction set, and moved as it is. */
+static void narrow_caches_round(void **state)
+{
+    (void)state;
+    enum { DIM = 37, WIDE = 21, SHARED = 5, CAPACITY = 9, HEADS = 2, OWN = DIM - SHARED };
+    static const float odd[] = {65504, 65519, 65520, 1e9f, -7e4f, 1e-8f, -3e-7f, 1.00390625f, 1.01171875f, 0, -0.0f, INFINITY};
+    for (int f = CACHE_F16; f < CACHE_FORMATS; f++) {
+        enum cache_format format = (enum cache_format)f;
+        uint64_t seed = 6;
+        struct arena arena;
+        arena_open(&arena);
+        const int32_t slot = 7, to = 3;
+        struct kv_write_args write = {.rows = 1, .kv_heads = HEADS, .head_dim = DIM, .value_dim = WIDE, .capacity = CAPACITY,
+                                      .stride = HEADS * DIM, .shared_width = SHARED, .shared_stride = SHARED, .format = format};
+        struct kv_move_args move = {.count = 1, .kv_heads = HEADS, .head_dim = DIM, .value_dim = WIDE, .capacity = CAPACITY,
+                                    .format = format};
+        write.shared = draw_floats(&arena, SHARED, 100, &seed);
+        write.in_k = draw_floats(&arena, HEADS * DIM, 3, &seed);
+        write.in_v = draw_floats(&arena, HEADS * DIM, 70000, &seed);
+        write.slot = move.from = take_integers(&arena, &slot, 1);
+        move.to = take_integers(&arena, &to, 1);
+        memcpy(at(write.in_v), odd, sizeof odd);
+        write.k = move.k = arena_take(&arena, HEADS * CAPACITY * DIM * 2);
+        write.v = move.v = arena_take(&arena, HEADS * CAPACITY * WIDE * 2);
+        struct queue queue = queue_of_ref(&arena);
+        const struct device_ops *ops = &ref_ops;
+        for (const struct cpu_isa *const *isa = cpu_isas();; ops = &(*isa++)->ops, queue = queue_of(2)) {
+            poison(write.k);
+            poison(write.v);
+            ops->kv_write(&queue, &write);
+            ops->kv_move(&queue, &move);
+            for (int h = 0; h < HEADS; h++)
+                for (int i = 0; i < DIM + WIDE; i++) {
+                    float value = i < SHARED ? ((float *)at(write.shared))[i]
+                        : i < DIM ? ((float *)at(write.in_k))[h * OWN + i - SHARED]
+                        : ((float *)at(write.in_v))[h * WIDE + i - DIM];
+                    uint16_t *cache = i < DIM ? (uint16_t *)at(write.k) + (h * CAPACITY) * DIM + i
+                        : (uint16_t *)at(write.v) + (h * CAPACITY) * WIDE + i - DIM, wanted;
+                    int width = i < DIM ? DIM : WIDE;
+                    float cut = format == CACHE_F16 ? fminf(fmaxf(value, -65504), 65504) : value;
+                    put(format, &wanted, 0, cut);
+                    assert_int_equal(cache[slot * width], wanted);
+                    assert_int_equal(cache[to * width], wanted);
+                    assert_int_equal(cache[4 * width], 0xffff);
+                }
+            arena_check(&arena);
+            if (!*isa)
+                break;
+        }
+        arena_close(&arena);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -279,6 +348,7 @@ int main(void)
         cmocka_unit_test(window_of_one_is_the_own_value),
         cmocka_unit_test(rope_agrees_with_the_reference),
         cmocka_unit_test(cache_is_written_and_moved),
+        cmocka_unit_test(narrow_caches_round),
     };
     return cmocka_run_group_tests(tests, teams_open, teams_close);
 }

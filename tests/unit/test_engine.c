@@ -5,9 +5,10 @@
 #include <unistd.h>
 
 #include "common/engine/engine.h"
+#include "kernels/cpu/cpu.h"
 #include "tests/unit/tiny.h"
 
-enum { NODES = 24, PROMPT = 90, MODELS = 12 };
+enum { NODES = 24, PROMPT = 90 };
 
 struct rig {
     struct model *model;
@@ -23,7 +24,8 @@ static void must(int rc, const struct err *err)
         fail_msg("%s", err->text);
 }
 
-static void rig_open(struct rig *rig, const char *path, const char *device, const char *isa, int threads, int max_rows)
+static void rig_open_cached(struct rig *rig, const char *path, const char *device, const char *isa, int threads, int max_rows,
+                            enum cache_format cache)
 {
     memset(rig, 0, sizeof *rig);
     struct err *err = &rig->err;
@@ -31,8 +33,13 @@ static void rig_open(struct rig *rig, const char *path, const char *device, cons
     must(device_open(&rig->device, &(struct device_setup){device, threads, isa}, err), err);
     if (hparams_moe_layers(model_hparams(rig->model)))
         must(expert_source_open(&rig->experts, rig->model, rig->device, err), err);
-    must(engine_open(&rig->engine, &(struct engine_setup){rig->model, rig->device, rig->experts, max_rows, max_rows, 0}, err),
-         err);
+    const struct engine_setup setup = {rig->model, rig->device, rig->experts, max_rows, max_rows, 0, cache};
+    must(engine_open(&rig->engine, &setup, err), err);
+}
+
+static void rig_open(struct rig *rig, const char *path, const char *device, const char *isa, int threads, int max_rows)
+{
+    rig_open_cached(rig, path, device, isa, threads, max_rows, CACHE_F32);
 }
 
 static void rig_close(struct rig *rig)
@@ -151,17 +158,19 @@ static void tree_equals_paths(struct rig *rig, uint64_t seed)
 
 static void nodes_equal_their_paths(void **state)
 {
-    static const char *const isas[] = {NULL, "avx2", "plain"};
     (void)state;
-    for (uint64_t seed = 1; seed <= MODELS; seed++) {
+    for (uint64_t seed = 1; seed <= 2 * FORMAT_COUNT; seed++) {         /* every format on every instruction set */
         struct hparams shape;
         const char *path = tiny_file(seed, (enum weight_format)(seed % FORMAT_COUNT), &shape);
         struct rig rig;
-        rig_open(&rig, path, "host", seed % 3 ? NULL : isas[seed / 3 % 3], 1 + (int)(seed % 3), 64);
-        tree_equals_paths(&rig, seed * 7);
-        rig_close(&rig);
+        for (int i = 0; cpu_isas()[i]; i++) {
+            enum cache_format cache = (enum cache_format)((seed + (uint64_t)i) % CACHE_FORMATS);
+            rig_open_cached(&rig, path, "host", cpu_isas()[i]->name, 1 + (int)(seed % 3), 64, cache);
+            tree_equals_paths(&rig, seed * 7);
+            rig_close(&rig);
+        }
         if (seed <= 4) {
-            rig_open(&rig, path, "ref", NULL, 1, 64);
+            rig_open_cached(&rig, path, "ref", NULL, 1, 64, (enum cache_format)(seed % CACHE_FORMATS));
             tree_equals_paths(&rig, seed * 7);
             rig_close(&rig);
         }
@@ -169,17 +178,24 @@ static void nodes_equal_their_paths(void **state)
     }
 }
 
+static bool has_isa(const char *name)
+{
+    for (int i = 0; name && cpu_isas()[i]; i++)
+        if (!strcmp(name, cpu_isas()[i]->name))
+            return true;
+    return !name;
+}
+
 /* The last logits of a text, by any piece size, threads, instruction set. */
 static void chunks_threads_and_isas_do_not_show(void **state)
 {
     (void)state;
-    static const enum weight_format formats[] = {FORMAT_BF16, FORMAT_Q8, FORMAT_Q4, FORMAT_F16, FORMAT_FP8, FORMAT_MXFP4,
-                                                 FORMAT_Q4_K, FORMAT_Q6_K};
-    for (uint64_t seed = 50; seed < 58; seed++) {
+    for (uint64_t seed = 50; seed < 50 + FORMAT_COUNT; seed++) {
         struct hparams shape;
-        const char *path = tiny_file(seed, formats[seed % 8], &shape);
-        static const struct { const char *isa; int threads, rows; } ways[] =
-            {{NULL, 1, 512}, {NULL, 2, 512}, {NULL, 3, 1}, {NULL, 1, 7}, {NULL, 2, 64}, {"avx2", 2, 100}, {"plain", 1, 33}};
+        const char *path = tiny_file(seed, (enum weight_format)(seed % FORMAT_COUNT), &shape);
+        static const struct { const char *isa; int threads, rows; } ways[] = {
+            {NULL, 1, 512}, {NULL, 2, 512}, {NULL, 3, 1}, {NULL, 1, 7}, {NULL, 2, 64}, {NULL, 1, 313}, {"avx512", 2, 512},
+            {"avx512", 1, 19}, {"avx2", 1, 512}, {"avx2", 2, 100}, {"avx2", 3, 3}, {"plain", 1, 33}, {"plain", 2, 512}};
         float *first = NULL;
         int32_t text[700];
         struct chance chance = {seed};
@@ -189,7 +205,10 @@ static void chunks_threads_and_isas_do_not_show(void **state)
             struct rig rig;
             struct sequence *sequence = NULL;
             struct forward out;
-            rig_open(&rig, path, "host", ways[i].isa, ways[i].threads, ways[i].rows);
+            if (!has_isa(ways[i].isa))
+                continue;
+            rig_open_cached(&rig, path, "host", ways[i].isa, ways[i].threads, ways[i].rows,
+                            (enum cache_format)(seed % CACHE_FORMATS));
             must(sequence_open(&sequence, rig.engine, 700, &rig.err), &rig.err);
             must(engine_prompt(rig.engine, sequence, text, 700, NULL, NULL, NULL, &out, &rig.err), &rig.err);
             if (!first) {
@@ -214,7 +233,7 @@ static void commit_keeps_one_path(void **state)
         const char *path = tiny_file(seed, FORMAT_F32, &shape);
         struct chance chance = {seed};
         struct rig rig;
-        rig_open(&rig, path, seed % 2 ? "host" : "ref", NULL, 1, 64);
+        rig_open_cached(&rig, path, seed % 2 ? "host" : "ref", NULL, 1, 64, (enum cache_format)(seed / 2 % CACHE_FORMATS));
         struct sequence *sequence = NULL;
         struct forward out;
         int32_t text[PROMPT + 3 * NODES + 1], nodes[NODES], last = 1;

@@ -1,6 +1,8 @@
 /* Thread teams: every member runs every job once, nothing is lost between jobs, parts cover all items. */
 #include "tests/unit/unit.h"
 
+#include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -121,6 +123,42 @@ static void sizes_out_of_range_are_refused(void **state)
     assert_in_range(team_cores(), 1, 256);
 }
 
+static void note_processor(void *argument, int member, int members)
+{
+    (void)members;
+    cpu_set_t own;
+    int *processor = argument;
+    pthread_getaffinity_np(pthread_self(), sizeof own, &own);
+    processor[member] = CPU_COUNT(&own) == 1 ? sched_getcpu() : -1;
+}
+
+static void pinned_members_have_a_processor_each(void **state)
+{
+    (void)state;
+    int cores = team_cores(), processor[TEAM_MAX];
+    struct err err = {0};
+    struct team *team = NULL;
+    cpu_set_t before, after;
+    sched_getaffinity(0, sizeof before, &before);
+    assert_int_equal(team_new(&team, cores, &err), 0);
+    assert_int_equal(team_pin(team, &err), 0);
+    team_run(team, note_processor, processor);
+    for (int i = 0; i < cores; i++) {
+        assert_true(processor[i] >= 0);
+        for (int j = 0; j < i; j++)
+            assert_int_not_equal(processor[i], processor[j]);
+    }
+    team_free(&team);
+    sched_getaffinity(0, sizeof after, &after);
+    assert_true(CPU_EQUAL(&before, &after));
+    if (cores < TEAM_MAX) {
+        assert_int_equal(team_new(&team, cores + 1, &err), 0);
+        assert_int_equal(team_pin(team, &err), -1);
+        assert_non_null(strstr(err.text, "ask for fewer"));
+        team_free(&team);
+    }
+}
+
 /* In a child whose address space has no room for another stack. */
 static void a_thread_that_does_not_start_is_named(void **state)
 {
@@ -150,6 +188,7 @@ int main(void)
         cmocka_unit_test(idle_members_use_no_time),
         cmocka_unit_test(parts_cover_all_items_evenly),
         cmocka_unit_test(sizes_out_of_range_are_refused),
+        cmocka_unit_test(pinned_members_have_a_processor_each),
         cmocka_unit_test(a_thread_that_does_not_start_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

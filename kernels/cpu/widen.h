@@ -1,0 +1,50 @@
+/* From numbers of 16 bits in a cache (kernels/attention.h) to f32, exactly. */
+#ifndef MOE_KERNELS_CPU_WIDEN_H
+#define MOE_KERNELS_CPU_WIDEN_H
+
+#include "common/base/float.h"
+#include "kernels/attention.h"
+
+#if defined(ISA_AVX512) || defined(ISA_AVX2)
+#include <immintrin.h>
+#endif
+
+#if defined(ISA_AVX512)
+
+static inline void widen_16(enum cache_format format, const unsigned char *from, float *to)
+{
+    __m256i half = _mm256_loadu_si256((const void *)from);
+    _mm512_storeu_ps(to, format == CACHE_F16 ? _mm512_cvtph_ps(half)
+                     : _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16)));
+}
+
+#elif defined(ISA_AVX2)
+
+static inline void widen_16(enum cache_format format, const unsigned char *from, float *to)
+{
+    for (int i = 0; i < 2; i++) {
+        __m128i half = _mm_loadu_si128((const void *)(from + 16 * i));
+        _mm256_storeu_ps(to + 8 * i, format == CACHE_F16 ? _mm256_cvtph_ps(half)
+                         : _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16)));
+    }
+}
+
+#endif
+
+static inline void widen(enum cache_format format, const unsigned char *from, size_t count, float *to)
+{
+    const uint16_t *half = (const uint16_t *)(const void *)from;
+    size_t i = 0;
+#if defined(ISA_AVX512) || defined(ISA_AVX2)
+    if (format == CACHE_F16)
+        for (; i + 16 <= count; i += 16)
+            widen_16(CACHE_F16, from + 2 * i, to + i);
+    else
+        for (; i + 16 <= count; i += 16)
+            widen_16(CACHE_BF16, from + 2 * i, to + i);
+#endif
+    for (; i < count; i++)
+        to[i] = format == CACHE_F16 ? f16_to_f32(half[i]) : bf16_to_f32(half[i]);
+}
+
+#endif
