@@ -15,7 +15,7 @@
 #include "common/base/clock.h"
 #include "kernels/cpu/cpu.h"
 
-enum { HIDDEN = 2048, INNER = 1024, EXPERTS = 64, SLOTS = 8, POSITIONS = 2048, HEADS = 16, HEAD_DIM = 128 };
+enum { HIDDEN = 2048, INNER = 1024, EXPERTS = 64, SLOTS = 8, HEAD_DIM = 128 };
 enum { ROWS = 512, REPEATS = 80 };       /* the most of both */
 
 struct bench {
@@ -229,39 +229,63 @@ static void bench_linear(struct bench *b, enum weight_format format)
     }
 }
 
-/* --- attention over a cache of 2048 positions --- */
+/* --- attention over long caches: each row's own position is the last of its path --- */
+
+struct attention_shape {
+    int heads, kv_heads, positions;
+    enum cache_format format;
+};
+
+static void bench_attention_rows(struct bench *b, const struct attention_shape *s, int rows)
+{
+    const size_t cache = (size_t)s->kv_heads * (size_t)s->positions * HEAD_DIM * cache_size(s->format);
+    const size_t used = (size_t)rows * (size_t)s->heads * HEAD_DIM * 4;
+    static double time[REPEATS], share[REPEATS];
+    static int32_t prefix[ROWS], start[ROWS + 1], path[ROWS];
+    int repeats = rows < 64 ? 30 : 3;
+    for (int r = 0; r < rows; r++) {
+        prefix[r] = s->positions - rows;
+        path[r] = s->positions - rows + r;
+        start[r + 1] = r + 1;
+    }
+    double before = read_speed(b);
+    for (int i = 0; i < repeats; i++) {
+        size_t place = (size_t)i * 2 * cache % (b->pool_bytes - 2 * cache) / 4096 * 4096;
+        struct attention_args args = {
+            .q = buffer_of(b->in, used), .k = buffer_of(b->pool + place, cache),
+            .v = buffer_of(b->pool + place + cache, cache), .prefix = buffer_of(prefix, sizeof prefix),
+            .path_start = buffer_of(start, sizeof start), .path = buffer_of(path, sizeof path),
+            .out = buffer_of(b->out, used), .scale = 0.1f, .format = s->format, .rows = rows, .heads = s->heads,
+            .kv_heads = s->kv_heads, .head_dim = HEAD_DIM, .value_dim = HEAD_DIM, .capacity = s->positions,
+            .stride = s->heads * HEAD_DIM};
+        double begin = clock_seconds();
+        b->isa->ops.attention(&b->queue, &args);
+        time[i] = clock_seconds() - begin;
+        double after = read_speed(b);
+        share[i] = 2 * (double)cache / time[i] / ((before + after) / 2);
+        before = after;
+    }
+    double middle = median(time, repeats);
+    printf("%5d %9.3f %7.1f %7.3f %8.1f\n", rows, middle * 1e3, 2 * (double)cache / middle * 1e-9, median(share, repeats),
+           (double)rows * s->heads * s->positions * HEAD_DIM * 2 / middle * 1e-9);
+    fflush(stdout);
+}
 
 static void bench_attention(struct bench *b)
 {
-    static const int rows[] = {1, 8, 64, 512};
-    const size_t cache = (size_t)HEADS * POSITIONS * HEAD_DIM * 4;
-    static int32_t prefix[ROWS], start[ROWS + 1], path[ROWS];
-    printf("attention, %d heads of %d, %d positions\n", HEADS, HEAD_DIM, POSITIONS);
-    printf("%5s %9s %7s %8s\n", "rows", "ms", "GB/s", "GMAC/s");
-    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
-        static double time[REPEATS];
-        int repeats = rows[k] < 64 ? REPEATS : 5;
-        for (int r = 0; r < rows[k]; r++) {
-            prefix[r] = POSITIONS - rows[k];
-            path[r] = POSITIONS - rows[k] + r;
-            start[r + 1] = r + 1;
-        }
-        for (int i = 0; i < repeats; i++) {
-            size_t place = (size_t)i * 2 * cache % (b->pool_bytes - 2 * cache) / 4096 * 4096;
-            struct attention_args args = {
-                .q = buffer_of(b->in, (size_t)rows[k] * HIDDEN * 4), .k = buffer_of(b->pool + place, cache),
-                .v = buffer_of(b->pool + place + cache, cache), .prefix = buffer_of(prefix, sizeof prefix),
-                .path_start = buffer_of(start, sizeof start), .path = buffer_of(path, sizeof path),
-                .out = buffer_of(b->out, (size_t)rows[k] * HIDDEN * 4), .scale = 0.1f, .rows = rows[k], .heads = HEADS,
-                .kv_heads = HEADS, .head_dim = HEAD_DIM, .value_dim = HEAD_DIM, .capacity = POSITIONS, .stride = HIDDEN};
-            double begin = clock_seconds();
-            b->isa->ops.attention(&b->queue, &args);
-            time[i] = clock_seconds() - begin;
-        }
-        double middle = median(time, repeats);
-        printf("%5d %9.3f %7.1f %8.1f\n", rows[k], middle * 1e3, 2 * (double)cache / middle * 1e-9,
-               (double)rows[k] * HEADS * POSITIONS * HEAD_DIM * 2 / middle * 1e-9);
-        fflush(stdout);
+    static const struct attention_shape shapes[] = {
+        {16, 16, 2048, CACHE_F32}, {16, 16, 4096, CACHE_F16}, {32, 4, 4096, CACHE_F32}, {32, 4, 32768, CACHE_F32},
+        {32, 4, 32768, CACHE_F16}, {32, 4, 32768, CACHE_BF16}};
+    static const int rows[] = {1, 8, 16, 64};
+    static const char *const names[] = {"f32", "f16", "bf16"};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const struct attention_shape *s = &shapes[i];
+        printf("attention, %d heads of %d on %d, %d positions, %s\n", s->heads, HEAD_DIM, s->kv_heads, s->positions,
+               names[s->format]);
+        printf("%5s %9s %7s %7s %8s\n", "rows", "ms", "GB/s", "share", "GMAC/s");
+        for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
+            if ((double)rows[k] * s->heads * s->positions < 40e6)
+                bench_attention_rows(b, s, rows[k]);
     }
 }
 
