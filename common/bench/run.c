@@ -129,7 +129,7 @@ static int put_grade(struct bench *bench, const struct decode_result *result, st
     return rc;
 }
 
-/* One prompt under one setting. Every repetition starts from the same random numbers. */
+/* One prompt under one setting. Random numbers are those of all settings, and of all repetitions unless draws are fresh. */
 static int run_sample(struct bench *bench, size_t number, int setting, int repeat, struct err *err)
 {
     const struct bench_model *model = &bench->models[bench->suite->settings[setting].model];
@@ -139,7 +139,8 @@ static int run_sample(struct bench *bench, size_t number, int setting, int repea
     struct decode_result result;
     bench->prompt = &model->prompts[number];
     const struct decode_prompt prompt = {.token = bench->prompt->tokens.ids, .tokens = bench->prompt->tokens.n,
-                                         .max_tokens = bench->prompt->max_tokens};
+                                         .max_tokens = bench->prompt->max_tokens,
+                                         .sample = bench->suite->draws == SUITE_FRESH ? repeat : 0};
     decoder_forget(decoder);
     if (writer_record(bench->writer, &bench_sample_kind, &record, err))
         return -1;

@@ -15,6 +15,7 @@
 #include "kernels/plain/philox.h"
 
 static const char *const order_words[] = {"interleaved", "random", "blocked", NULL};
+static const char *const draw_words[] = {"same", "fresh", NULL};
 
 /* The suite while it is read: where errors are, and where relative names begin. */
 struct parse {
@@ -414,10 +415,11 @@ static int get_how(struct parse *parse, struct err *err)
     struct suite *suite = parse->suite;
     const json_t *order = json_object_get(parse->root, "order"), *chat = json_object_get(parse->root, "chat");
     const json_t *field = json_object_get(parse->root, "field"), *reference = json_object_get(parse->root, "reference");
-    const json_t *seconds = json_object_get(parse->root, "measure-seconds");
+    const json_t *seconds = json_object_get(parse->root, "measure-seconds"), *draws = json_object_get(parse->root, "draws");
     if (get_int(parse->root, "repetitions", 1, 1, 10000, &suite->repetitions, err) ||
         get_int(parse->root, "warm-up", 1, 0, 1000, &suite->warm_up, err) ||
-        (order && get_word(order, "order", order_words, &suite->order, err)))
+        (order && get_word(order, "order", order_words, &suite->order, err)) ||
+        (draws && get_word(draws, "draws", draw_words, &suite->draws, err)))
         return -1;
     if (chat && !json_is_boolean(chat))
         return wrong(err, "chat", "must be true or false");
@@ -436,8 +438,8 @@ static int get_how(struct parse *parse, struct err *err)
 static int parse_suite(struct parse *parse, struct err *err)
 {
     static const char *const keys[] = {"model", "models", "prompts", "settings", "options", "reference", "repetitions", "order",
-                                       "warm-up", "limits", "tasks", "grade", "gate", "chat", "field", "measure-seconds",
-                                       "vary", NULL};
+                                       "warm-up", "limits", "tasks", "grade", "gate", "draws", "chat", "field",
+                                       "measure-seconds", "vary", NULL};
     struct suite *suite = parse->suite;
     if (!json_is_object(parse->root))
         return err_set(err, ERR_INPUT, "a suite is a map: {\"model\": ..., \"prompts\": ..., \"settings\": [...]}");

@@ -7,6 +7,7 @@
  *     "options":     {"max-tokens": 64, ...}           for all settings that do not say otherwise
  *     "reference":   "none"                            what ratios and texts are compared with
  *     "repetitions": 1, "order": "interleaved" | "random" | "blocked", "warm-up": 1
+ *     "draws":       "same" | "fresh"                  random numbers of repetitions; all settings have the same ones
  *     "limits":      {"prompts": N, "prompts-per-task": N, "max-tokens": N}
  *     "tasks":       ["math", ...]                     only these
  *     "grade":       {"math": "number", "code": "exact", "long": "none"}
@@ -38,6 +39,8 @@ enum suite_order {
 };
 
 /* In which order one setting takes the prompts, where that may differ from setting to setting. */
+enum suite_draws { SUITE_SAME, SUITE_FRESH };
+
 enum suite_walk { SUITE_GIVEN, SUITE_REVERSED, SUITE_SHUFFLED };
 
 enum { SUITE_SETTINGS_MAX = 1024, SUITE_MODELS_MAX = 64, SUITE_FILES_MAX = 1024 };
@@ -71,7 +74,7 @@ struct suite {
     char **prompts, **tasks;
     char *field;                                        /* NULL: not given */
     int model_count, setting_count, grade_count, gate_count, prompt_count, task_count;
-    int repetitions, order, warm_up;                    /* warm_up: prompts that are run first and not recorded */
+    int repetitions, order, draws, warm_up;             /* warm_up: prompts that are run first and not recorded */
     int limit_prompts, limit_task_prompts, limit_tokens;        /* 0: no limit */
     int reference;                                      /* entry of the setting that was named as such; -1: none was */
     double measure_seconds;                             /* for the read bandwidth, at both ends; 0: not measured */

@@ -100,11 +100,19 @@ done:
     return rc;
 }
 
+/* The share of right answers in percent, with its deviation over repetitions. */
+static int grade_cell(struct table *table, const struct summary_row *row, struct err *err)
+{
+    if (isnan(row->correct_deviation))
+        return number_cell(table, 100 * row->correct_share, 1, err);
+    return table_cell(table, err, "%.1f+-%.1f", 100 * row->correct_share, 100 * row->correct_deviation);
+}
+
 /* What budgets changed, where it was recorded. */
 static int write_changes(const struct measurements *all, const struct summary *summary, enum table_form form, struct text *out,
                          struct err *err)
 {
-    static const char *const titles[] = {"task", "setting", "KL", "95 %", "flips %", "95 %", "error %", "correct"};
+    static const char *const titles[] = {"task", "setting", "KL", "95 %", "flips %", "95 %", "error %", "correct %"};
     struct table table;
     int rc = -1;
     bool any = false;
@@ -121,7 +129,7 @@ static int write_changes(const struct measurements *all, const struct summary *s
             number_cell(&table, 100 * row->flips, 2, err) ||
             (isnan(row->flips_low) ? table_cell(&table, err, "%s", "")
                  : table_cell(&table, err, "%.2f-%.2f", 100 * row->flips_low, 100 * row->flips_high)) ||
-            number_cell(&table, 100 * row->reconstruction, 2, err) || share_cell(&table, row->correct, row->graded, err))
+            number_cell(&table, 100 * row->reconstruction, 2, err) || grade_cell(&table, row, err))
             goto done;
     }
     if (any && (text_puts(out, "\nWhat a budget changes: divergence from the reference in nats a token, likeliest tokens that "

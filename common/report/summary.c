@@ -50,6 +50,8 @@ const struct summary_column summary_columns[] = {
     COLUMN(compared, "samples that could be compared"),
     COLUMN(correct, "prompts answered right, in their first repetition"),
     COLUMN(graded, "prompts whose answer was graded"),
+    COLUMN(correct_share, "share of graded answers that are right, mean over repetitions"),
+    COLUMN(correct_deviation, "standard deviation of that share over repetitions, which differ when draws are fresh"),
     COLUMN(divergence, "KL(reference || model) in nats, mean over the emitted tokens that were compared"),
     COLUMN(divergence_low, "lower end of its 95 % interval (bootstrap over prompts)"),
     COLUMN(divergence_high, "upper end of it"),
@@ -222,6 +224,33 @@ static void compare_outputs(const struct work *work, struct summary_row *row)
             row->identical += sample->output.low == other->output.low && sample->output.high == other->output.high;
         }
     }
+}
+
+/* Over repetitions: the share of right answers, and how far it scatters. */
+static void summarise_grades(const struct work *work, struct summary_row *row)
+{
+    size_t shares = 0;
+    bool any = true;
+    double square = 0;
+    for (int repeat = 0; any; repeat++) {
+        double graded = 0, correct = 0;
+        any = false;
+        for (const struct measured_sample *sample = work->begin; sample < work->end; sample++) {
+            if (sample->setting != work->setting || sample->repeat < repeat)
+                continue;
+            any = true;
+            if (sample->repeat > repeat || !sample->graded)
+                continue;
+            graded++;
+            correct += sample->correct;
+        }
+        if (graded > 0)
+            work->values[shares++] = correct / graded;
+    }
+    row->correct_share = stats_mean(work->values, shares);
+    for (size_t i = 0; i < shares; i++)
+        square += (work->values[i] - row->correct_share) * (work->values[i] - row->correct_share);
+    row->correct_deviation = shares > 1 ? sqrt(square / (double)(shares - 1)) : NAN;
 }
 
 static struct totals task_totals(const struct work *work, int setting)
@@ -409,6 +438,7 @@ static int add_rows(struct summary *out, struct work *work, int task, struct err
         if (compare_speed(work, row, err) || summarise_changes(work, row, err))
             return -1;
         compare_outputs(work, row);
+        summarise_grades(work, row);
         summarise_times(work, row);
         summarise_cost(work, row);
         summarise_positions(work, row);

@@ -184,6 +184,12 @@ def figures(settings, samples, bandwidth, number, task):
     first = [min(r, key=lambda s: s.repeat) for r in runs.values()]
     row["graded"] = sum(s.grade is not None for s in first)
     row["correct"] = sum(s.grade is True for s in first)
+    grades = [[s.grade for s in mine if s.repeat == repeat and s.grade is not None] for repeat in sorted({s.repeat for s in mine})]
+    shares = [np.mean(each) for each in grades if each]
+    if shares:
+        row["correct_share"] = np.mean(shares)
+    if len(shares) > 1:
+        row["correct_deviation"] = np.std(shares, ddof=1)
     return row
 
 

@@ -42,6 +42,27 @@ rows() { moe-bench report --json "$@" | jq -c 'select(.type == "row")'; }
     [ "$(moe-view --json bench.moes | jq -c 'select(.type == "machine" and .read_bandwidth > 0)' | wc -l)" = 2 ]
 }
 
+@test "repetitions with fresh draws scatter alike under all settings" {
+    cat > fresh.json <<'SUITE'
+{
+  "model": "pocket.moe", "prompts": "prompts.jsonl", "options": {"max-tokens": 24, "temperature": 1.3, "seed": 3},
+  "settings": [{"name": "none"}, {"name": "K4", "draft": "ngram", "draft-length": 4}],
+  "repetitions": 3, "draws": "fresh", "measure-seconds": 0.01
+}
+SUITE
+    moe-bench run -q fresh.json -o fresh.moes
+    rows fresh.moes | jq -s -e 'map(select(.task == null)) | all(.[]; .identical == .compared) and
+                                (map(.correct_deviation) | min) >= 0 and .[0].correct_share == .[1].correct_share'
+    texts() { moe-view --json $1 | jq -c 'select(.type == "done") | .text' | sort -u | wc -l; }
+    [ "$(texts fresh.moes)" -gt 30 ]            # of 12 prompts, three times each
+    sed 's/"fresh"/"same"/' fresh.json > same.json
+    moe-bench run -q same.json -o same.moes
+    [ "$(texts same.moes)" -le 12 ]
+    moe-bench report --json fresh.moes > fresh.jsonl
+    python=$(python_with_numpy)
+    "$python" "$BATS_TEST_DIRNAME/../bench/recompute.py" fresh.moes fresh.jsonl
+}
+
 @test "settings take turns" {
     turns=$(moe-view --json bench.moes | jq -c 'select(.type == "sample") | .setting' | head -n 9 | tr -d '\n')
     [ "$turns" = 012120201 ]

@@ -27,7 +27,8 @@ static void a_whole_suite(void **state)
         " {\"name\": \"c\", \"budget\": 3, \"rank\": \"router\"},"
         " {\"name\": \"d\", \"budget\": 3, \"rank\": \"path\", \"reference\": \"self\"},"
         " {\"name\": \"e\", \"budget\": 3, \"rank\": \"oracle\", \"reference\": \"f.moe\"}],"
-        " \"repetitions\": 3, \"order\": \"random\", \"warm-up\": 0, \"limits\": {\"prompts\": 9, \"max-tokens\": 7},"
+        " \"repetitions\": 3, \"draws\": \"fresh\", \"order\": \"random\","
+        " \"warm-up\": 0, \"limits\": {\"prompts\": 9, \"max-tokens\": 7},"
         " \"tasks\": \"math\", \"grade\": {\"math\": \"exact\", \"code\": \"none\"}, \"measure-seconds\": 0.5}", &err), 0);
     char expected[1300];
     assert_int_equal(suite->model_count, 2);
@@ -54,6 +55,7 @@ static void a_whole_suite(void **state)
     assert_string_equal(json_string_value(json_object_get(suite->settings[6].options, "reference")), expected);
     assert_int_equal(suite->repetitions, 3);
     assert_int_equal(suite->order, SUITE_RANDOM);
+    assert_int_equal(suite->draws, SUITE_FRESH);
     assert_int_equal(suite->warm_up, 0);
     assert_int_equal(suite->limit_prompts, 9);
     assert_int_equal(suite->limit_task_prompts, 0);
