@@ -10,23 +10,32 @@
 #include "common/base/file.h"
 #include "common/base/version.h"
 #include "common/cli/command.h"
+#include "common/report/coact_report.h"
 #include "common/report/record_report.h"
 #include "common/report/route_report.h"
 #include "common/route/coverage.h"
+#include "common/route/elimination.h"
 #include "common/route/input.h"
+#include "common/route/matrix.h"
 #include "common/route/merge.h"
 #include "common/route/neighbours.h"
 #include "common/route/ranking.h"
+#include "common/route/skew.h"
+#include "common/route/trees.h"
 #include "common/stream/reader.h"
 #include "common/stream/writer.h"
+
+/* Orders that coverage knows: the ranking methods, and behind them each forward's own. */
+enum { BY_ROUTER = RANKING_PAIRS + 1 };
+static const char *const coverage_orders[] = { "frequency", "mass", "coverage", "pairs", "router", NULL };
 
 /* What the analyses of routes have in common. */
 struct routes_args {
     struct strings inputs;
     const char *output, *rank, *budget;
-    int by, phase, layer;
+    int by, phase, layer, total;
     double keep;
-    bool text, json, csv, svg, force;
+    bool text, json, csv, svg, trees, force;
 };
 
 #define ROUTES_OPTIONS \
@@ -42,23 +51,37 @@ struct routes_args {
     OPT_OUTPUT('o', "output", args, output, "write to FILE, not standard output"), \
     OPT_FLAG(0, "force", args, force, "take streams of models with another tokenizer or vocabulary together")
 
+#define SVG_OPTION(help) OPT_FLAG(0, "svg", struct routes_args, svg, help)
+
 static const struct opt rank_options[] = {
     OPT_CHOICE('b', "by", struct routes_args, by, ranking_methods,
-               "order experts by how often they were selected, or by the mass of routing probability that they got"),
+               "order experts by selections, by routing mass, by tokens or by pairs of experts served in full"),
     OPT_STRING('B', "budget", struct routes_args, budget, "B,...", "recommend B experts a layer"),
     OPT_FLOAT(0, "keep", struct routes_args, keep, 0, 1, "SHARE",
               "recommend as few experts a layer as keep SHARE of its score"),
+    OPT_COUNT(0, "total", struct routes_args, total, 1, 1 << 30,
+              "recommend budgets that sum to N over the layers, where they keep most of the scores"),
     ROUTES_OPTIONS, COMMON_OPTIONS(struct routes_args), OPT_END };
 
 static const struct opt coverage_options[] = {
-    OPT_CHOICE('b', "by", struct routes_args, by, ranking_methods,
-               "keep experts in the order of selections, or of routing mass"),
+    OPT_CHOICE('b', "by", struct routes_args, by, coverage_orders,
+               "keep experts in this order, as of rank-experts; router: those of each verified draft that weigh most in it"),
     OPT_INPUT(0, "rank", struct routes_args, rank,
               "keep experts in the order of the rank stream FILE, not in these routes' own"),
-    LAYER_OPTION, ROUTES_OPTIONS, OPT_FLAG(0, "svg", struct routes_args, svg, "write curves as SVG"),
-    COMMON_OPTIONS(struct routes_args), OPT_END };
+    LAYER_OPTION, ROUTES_OPTIONS, SVG_OPTION("write curves as SVG"), COMMON_OPTIONS(struct routes_args), OPT_END };
 
-static const struct opt neighbours_options[] = { LAYER_OPTION, ROUTES_OPTIONS, COMMON_OPTIONS(struct routes_args), OPT_END };
+static const struct opt union_options[] = {
+    OPT_FLAG(0, "trees", struct routes_args, trees,
+             "measure verified drafts as a whole, rejected nodes included; takes decode streams, too"),
+    LAYER_OPTION, ROUTES_OPTIONS, SVG_OPTION("write curves as SVG"), COMMON_OPTIONS(struct routes_args), OPT_END };
+
+static const struct opt locality_options[] = {
+    LAYER_OPTION, ROUTES_OPTIONS, SVG_OPTION("write curves as SVG"), COMMON_OPTIONS(struct routes_args), OPT_END };
+
+static const struct opt matrix_options[] = {
+    LAYER_OPTION, ROUTES_OPTIONS, SVG_OPTION("write a heat map a layer as SVG"), COMMON_OPTIONS(struct routes_args), OPT_END };
+
+static const struct opt stats_options[] = { LAYER_OPTION, ROUTES_OPTIONS, COMMON_OPTIONS(struct routes_args), OPT_END };
 
 static const struct operand routes_operands[] = { OPERAND_ANY("ROUTES", struct routes_args, inputs), OPERAND_END };
 
@@ -192,15 +215,36 @@ static int gather_tokens(void *context, const struct route_tokens *record, struc
     return route_counts_add(g->counts, record, err) || (g->spool && route_spool_add(g->spool, record, err)) ? -1 : 0;
 }
 
+static void gather_close(struct gathered *g)
+{
+    route_counts_free(&g->counts);
+    route_spool_close(&g->spool);
+}
+
 static int recommend(struct ranking *ranking, const struct routes_args *args, struct err *err)
 {
-    if (args->budget && args->keep >= 0)
-        return err_set(err, ERR_INPUT, "--budget and --keep exclude each other; give one");
     if (args->budget && budget_parse(ranking->budget, args->budget, ranking->moe_layers, ranking->experts, err))
         return err_at(err, "--budget");
+    if (args->total && ranking_spread(ranking, args->total, err))
+        return err_at(err, "--total");
     if (args->keep >= 0)
         ranking_recommend(ranking, args->keep);
     return 0;
+}
+
+static int make_ranking(struct ranking **out, const struct gathered *g, int by, const struct console *console,
+                        struct err *err)
+{
+    struct progress bar;
+    int rc;
+    if (by == RANKING_PAIRS)
+        return ranking_by_pairs(out, g->counts, g->spool, err);
+    if (by != RANKING_COVERAGE)
+        return ranking_make(out, g->counts, (enum ranking_method)by, err);
+    console_progress(console, &bar, "experts", (uint64_t)g->counts->experts);
+    rc = ranking_by_coverage(out, g->counts, g->spool, &bar, err);
+    progress_end(&bar);
+    return rc;
 }
 
 static int rank_put(const struct finding *f, record_put *put, void *context, struct err *err)
@@ -216,30 +260,32 @@ static int rank_text(const struct finding *f, struct text *out, struct err *err)
 static int rank_experts(const void *arguments, const struct console *console, struct err *err)
 {
     const struct routes_args *args = arguments;
-    struct gathered g = {0};
+    struct gathered g = { .spooled = args->by == RANKING_COVERAGE || args->by == RANKING_PAIRS };
     struct route_consumer consumer = { .context = &g, .open = gather_open, .tokens = gather_tokens };
     struct header header = {0};
     struct ranking *ranking = NULL;
     int rc = -1;
+    if ((args->budget != NULL) + (args->keep >= 0) + (args->total > 0) > 1)
+        return err_set(err, ERR_INPUT, "--budget, --keep and --total exclude each other; give one");
     if (read_routes(&consumer, args, console, STREAM_RANK, &header, err) ||
-        ranking_make(&ranking, g.counts, (enum ranking_method)args->by, err) || recommend(ranking, args, err))
+        make_ranking(&ranking, &g, args->by, console, err) || recommend(ranking, args, err))
         goto done;
     const struct finding found = { .what = ranking, .layers = ranking->moe_layers, .layer = -1, .tokens = g.counts->tokens,
                                    .header = &header, .put = rank_put, .text = rank_text };
     rc = emit(&found, args, err);
 done:
     ranking_free(&ranking);
-    route_counts_free(&g.counts);
+    gather_close(&g);
     header_free(&header);
     return rc;
 }
 
 /* The order that coverage keeps experts in: of a rank stream, or what these routes themselves would give. */
-static int coverage_ranking(struct ranking **out, const struct routes_args *args, const struct route_counts *counts,
+static int coverage_ranking(struct ranking **out, const struct routes_args *args, const struct gathered *g,
                             struct header *header, const struct console *console, struct err *err)
 {
     if (!args->rank)
-        return ranking_make(out, counts, (enum ranking_method)args->by, err);
+        return make_ranking(out, g, args->by, console, err);
     struct reader *in = NULL;
     struct text note = {0};
     int rc = -1;
@@ -271,9 +317,50 @@ static int covered_svg(const struct finding *f, struct text *out, struct err *er
     return coverage_svg(out, f->what, f->layer, f->header->model.name, err);
 }
 
+static int emit_coverage(const struct coverage *covered, const struct routes_args *args, const struct header *header,
+                         struct err *err)
+{
+    const struct finding found = { .what = covered, .layers = covered->moe_layers, .layer = args->layer, .header = header,
+                                   .put = covered_put, .text = covered_text, .svg = covered_svg };
+    return emit(&found, args, err);
+}
+
+/* Forwards that verify, for coverage by router and for union --trees. */
+static int open_trees(void *context, const struct stream_model *model, struct err *err)
+{
+    return trees_open(context, model, err);
+}
+
+static int add_tree(void *context, const struct route_tokens *record, struct err *err)
+{
+    return trees_add(*(struct trees **)context, record, err);
+}
+
+static int add_iteration(void *context, const struct decode_iter *iter, struct err *err)
+{
+    return trees_add_iteration(*(struct trees **)context, iter, err);
+}
+
+static int coverage_by_router(const struct routes_args *args, const struct console *console, struct err *err)
+{
+    struct trees *trees = NULL;
+    struct route_consumer consumer = { .context = &trees, .open = open_trees, .tokens = add_tree };
+    struct header header = {0};
+    struct coverage *covered = NULL;
+    int rc = args->rank ? err_set(err, ERR_INPUT, "--rank and --by router exclude each other; give one")
+                        : read_routes(&consumer, args, console, STREAM_COACT, &header, err) ||
+                          trees_coverage(&covered, trees, err) || emit_coverage(covered, args, &header, err) ? -1 : 0;
+    coverage_free(&covered);
+    trees_free(&trees);
+    header_free(&header);
+    return rc;
+}
+
 static int coverage(const void *arguments, const struct console *console, struct err *err)
 {
     const struct routes_args *args = arguments;
+    if (args->by == BY_ROUTER)
+        return coverage_by_router(args, console, err);
     struct gathered g = { .spooled = true };
     struct route_consumer consumer = { .context = &g, .open = gather_open, .tokens = gather_tokens };
     struct header header = {0};
@@ -281,17 +368,14 @@ static int coverage(const void *arguments, const struct console *console, struct
     struct coverage *covered = NULL;
     int rc = -1;
     if (read_routes(&consumer, args, console, STREAM_COACT, &header, err) ||
-        coverage_ranking(&ranking, args, g.counts, &header, console, err) ||
+        coverage_ranking(&ranking, args, &g, &header, console, err) ||
         coverage_make(&covered, g.counts, g.spool, ranking, err))
         goto done;
-    const struct finding found = { .what = covered, .layers = covered->moe_layers, .layer = args->layer, .header = &header,
-                                   .put = covered_put, .text = covered_text, .svg = covered_svg };
-    rc = emit(&found, args, err);
+    rc = emit_coverage(covered, args, &header, err);
 done:
     coverage_free(&covered);
     ranking_free(&ranking);
-    route_counts_free(&g.counts);
-    route_spool_close(&g.spool);
+    gather_close(&g);
     header_free(&header);
     return rc;
 }
@@ -349,9 +433,54 @@ static int text_union(const struct finding *f, struct text *out, struct err *err
     return union_text(out, f->what, f->layer, err);
 }
 
-static int unions(const void *args, const struct console *console, struct err *err)
+static int svg_union(const struct finding *f, struct text *out, struct err *err)
 {
-    return measure_neighbours(args, console, (struct finding){ .put = put_union, .text = text_union }, err);
+    return union_svg(out, f->what, f->layer, f->header->model.name, err);
+}
+
+static int put_trees(const struct finding *f, record_put *put, void *context, struct err *err)
+{
+    return trees_put_union(f->what, put, context, err);
+}
+
+static int text_trees(const struct finding *f, struct text *out, struct err *err)
+{
+    return trees_text(out, f->what, f->layer, err);
+}
+
+static int svg_trees(const struct finding *f, struct text *out, struct err *err)
+{
+    return trees_svg(out, f->what, f->layer, f->header->model.name, err);
+}
+
+static int unions_of_trees(const struct routes_args *args, const struct console *console, struct err *err)
+{
+    struct trees *trees = NULL;
+    struct route_consumer consumer = { .context = &trees, .open = open_trees, .tokens = add_tree, .iteration = add_iteration };
+    struct header header = {0};
+    int rc = -1;
+    if (read_routes(&consumer, args, console, STREAM_COACT, &header, err))
+        goto done;
+    if (!trees_count(trees)) {
+        err_set(err, ERR_INPUT, "the streams have no forwards that decode or verify; profile answers with -n, and drafts with "
+                "--draft");
+        goto done;
+    }
+    const struct finding found = { .what = trees, .layers = trees_layers(trees), .layer = args->layer, .header = &header,
+                                   .put = put_trees, .text = text_trees, .svg = svg_trees };
+    rc = emit(&found, args, err);
+done:
+    trees_free(&trees);
+    header_free(&header);
+    return rc;
+}
+
+static int unions(const void *arguments, const struct console *console, struct err *err)
+{
+    const struct routes_args *args = arguments;
+    if (args->trees)
+        return unions_of_trees(args, console, err);
+    return measure_neighbours(args, console, (struct finding){ .put = put_union, .text = text_union, .svg = svg_union }, err);
 }
 
 static int put_locality(const struct finding *f, record_put *put, void *context, struct err *err)
@@ -364,9 +493,82 @@ static int text_locality(const struct finding *f, struct text *out, struct err *
     return locality_text(out, f->what, f->layer, err);
 }
 
+static int svg_locality(const struct finding *f, struct text *out, struct err *err)
+{
+    return locality_svg(out, f->what, f->layer, f->header->model.name, err);
+}
+
 static int locality(const void *args, const struct console *console, struct err *err)
 {
-    return measure_neighbours(args, console, (struct finding){ .put = put_locality, .text = text_locality }, err);
+    return measure_neighbours(args, console, (struct finding){ .put = put_locality, .text = text_locality,
+                                                               .svg = svg_locality }, err);
+}
+
+static int put_matrix(const struct finding *f, record_put *put, void *context, struct err *err)
+{
+    return matrix_put(f->what, put, context, err);
+}
+
+static int text_matrix(const struct finding *f, struct text *out, struct err *err)
+{
+    return matrix_text(out, f->what, f->layer, err);
+}
+
+static int svg_matrix(const struct finding *f, struct text *out, struct err *err)
+{
+    return matrix_svg(out, f->what, f->layer, f->header->model.name, err);
+}
+
+static int put_stats(const struct finding *f, record_put *put, void *context, struct err *err)
+{
+    return skew_put(f->what, put, context, err);
+}
+
+static int text_stats(const struct finding *f, struct text *out, struct err *err)
+{
+    return stats_text(out, f->what, f->layer, err);
+}
+
+/* Counts of pairs: as a matrix, or what is most striking about them and about the counts of experts. */
+static int measure_pairs(const struct routes_args *args, const struct console *console, bool whole, struct err *err)
+{
+    struct gathered g = { .spooled = true };
+    struct route_consumer consumer = { .context = &g, .open = gather_open, .tokens = gather_tokens };
+    struct header header = {0};
+    struct matrix *matrix = NULL;
+    struct skew *skew = NULL;
+    int rc = -1;
+    if (read_routes(&consumer, args, console, STREAM_COACT, &header, err) ||
+        (whole ? matrix_make(&matrix, g.counts, g.spool, args->layer, err) : skew_make(&skew, g.counts, g.spool, err)))
+        goto done;
+    struct finding found = { .layers = g.counts->moe_layers, .layer = args->layer, .header = &header };
+    if (whole) {
+        found.what = matrix;
+        found.put = put_matrix;
+        found.text = text_matrix;
+        found.svg = svg_matrix;
+    } else {
+        found.what = skew;
+        found.put = put_stats;
+        found.text = text_stats;
+    }
+    rc = emit(&found, args, err);
+done:
+    matrix_free(&matrix);
+    skew_free(&skew);
+    gather_close(&g);
+    header_free(&header);
+    return rc;
+}
+
+static int matrix(const void *args, const struct console *console, struct err *err)
+{
+    return measure_pairs(args, console, true, err);
+}
+
+static int stats(const void *args, const struct console *console, struct err *err)
+{
+    return measure_pairs(args, console, false, err);
 }
 
 struct merge_args {
@@ -399,8 +601,10 @@ static int merge(const void *arguments, const struct console *console, struct er
 static const struct subcommand subcommands[] = {
     ANALYSIS("rank-experts", "say in which order to keep each layer's experts", rank_options, rank_experts),
     ANALYSIS("coverage", "say what is kept when only B experts a layer may be loaded", coverage_options, coverage),
-    ANALYSIS("union", "say how many distinct experts consecutive tokens need", neighbours_options, unions),
-    ANALYSIS("locality", "say how many experts tokens near each other have in common", neighbours_options, locality),
+    ANALYSIS("matrix", "say how often two experts are selected by the same token", matrix_options, matrix),
+    ANALYSIS("union", "say how many distinct experts tokens need that are verified together", union_options, unions),
+    ANALYSIS("locality", "say how many experts tokens near each other have in common", locality_options, locality),
+    ANALYSIS("stats", "say how unevenly each layer uses its experts", stats_options, stats),
     { .name = "merge", .summary = "make one stream of several of one kind and one model", .options = merge_options,
       .operands = merge_operands, .console = CONSOLE_QUIET, .args_bytes = sizeof(struct merge_args), .run = merge },
     { .run = NULL },

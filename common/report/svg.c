@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 /* Pixels: a panel's frame and what stands around it. */
 enum { FRAME_W = 360, FRAME_H = 260, LEFT = 64, RIGHT = 20, TOP = 84, BELOW = 56, LEGEND_LINE = 18, LEGEND_COLUMN = 120 };
@@ -40,6 +41,8 @@ static int put_stroke(struct text *out, int stroke, struct err *err)
         return text_puts(out, "stroke=\"#000\" stroke-width=\"2.6\"", err);
     if (stroke == SVG_DASHED)
         return text_puts(out, "stroke=\"#000\" stroke-width=\"2\" stroke-dasharray=\"7 4\"", err);
+    if (stroke == SVG_DOTTED)
+        return text_puts(out, "stroke=\"#000\" stroke-width=\"2\" stroke-dasharray=\"2 4\"", err);
     const char *dashes = thin_dashes[(stroke - SVG_THIN) % SVG_PATTERNS];
     if (text_puts(out, "stroke=\"#666\" stroke-width=\"1\"", err))
         return -1;
@@ -111,6 +114,24 @@ static int put_legend(struct text *out, const struct svg_panel *panel, double le
     return 0;
 }
 
+/* The size at which a text of average letters fits into `width`, `size` if it is the smaller. */
+static int fitting(const char *text, int width, int size)
+{
+    size_t letters = strlen(text) + 1;
+    while (size > 6 && (double)size * 0.62 * (double)letters > width)
+        size--;
+    return size;
+}
+
+static int put_head(struct text *out, int width, int height, const char *title, const char *note, struct err *err)
+{
+    return text_printf(out, err, "<svg xmlns=\"http://www.w3.org/2000/svg\" version=\"1.1\" width=\"%d\" height=\"%d\" "
+                       "viewBox=\"0 0 %d %d\" font-family=\"sans-serif\">\n<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n",
+                       width, height, width, height, width, height) ||
+           put_text(out, width / 2.0, 26, "middle", fitting(title, width, 16), " font-weight=\"bold\"", title, err) ||
+           (note && put_text(out, width / 2.0, 46, "middle", fitting(note, width, 11), "", note, err)) ? -1 : 0;
+}
+
 int svg_figure(struct text *out, const char *title, const char *note, const struct svg_panel *panels, int count,
                struct err *err)
 {
@@ -131,15 +152,96 @@ int svg_figure(struct text *out, const char *title, const char *note, const stru
         most = lines > most ? lines : most;
     }
     int height = TOP + FRAME_H + BELOW + most * LEGEND_LINE + 8;
-    if (text_printf(out, err, "<svg xmlns=\"http://www.w3.org/2000/svg\" version=\"1.1\" width=\"%d\" height=\"%d\" "
-                    "viewBox=\"0 0 %d %d\" font-family=\"sans-serif\">\n<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n",
-                    width, height, width, height, width, height) ||
-        put_text(out, width / 2.0, 26, "middle", 16, " font-weight=\"bold\"", title, err) ||
-        (note && put_text(out, width / 2.0, 46, "middle", 11, "", note, err)) ||
+    if (put_head(out, width, height, title, note, err) ||
         text_put(out, body.data, body.length, err) || text_puts(out, "</svg>\n", err))
         goto done;
     rc = 0;
 done:
     text_free(&body);
     return rc;
+}
+
+/* Heat maps */
+
+enum { SHADES = 12, MAP = 168, MAP_GAP = 22, MAP_TOP = 76, MAP_COLUMNS = 6, SCALE_STEP = 16 };
+
+static int put_shade(struct text *out, int shade, struct err *err)
+{
+    int grey = 255 - 255 * shade / SHADES;
+    return text_printf(out, err, "fill=\"#%02x%02x%02x\"", grey, grey, grey);
+}
+
+/* The shade of the cells row x column of `cells` a side: of the mean of the values in that block, 0 without any. */
+static int block_shade(const struct svg_heat *map, int cells, int row, int column)
+{
+    size_t side = (size_t)map->side, all = (size_t)cells;
+    double sum = 0;
+    int count = 0;
+    for (size_t r = (size_t)row * side / all; r < ((size_t)row + 1) * side / all; r++)
+        for (size_t c = (size_t)column * side / all; c < ((size_t)column + 1) * side / all; c++)
+            if (isfinite(map->value[r * side + c])) {
+                sum += map->value[r * side + c];
+                count++;
+            }
+    double mean = count ? sum / count : 0;
+    return (int)(SHADES * (mean < 0 ? 0 : mean > 1 ? 1 : mean) + 0.5);
+}
+
+/* A path a shade, with a run of equal cells as one bar, in units of cells. */
+static int put_map(struct text *out, const struct svg_heat *map, double left, double top, struct err *err)
+{
+    int cells = map->side < SVG_HEAT_CELLS ? map->side : SVG_HEAT_CELLS;
+    if (put_text(out, left + MAP / 2.0, top - 6, "middle", 11, "", map->title, err) ||
+        text_printf(out, err, "<g transform=\"translate(%.1f %.1f) scale(%.5f)\" shape-rendering=\"crispEdges\">\n", left, top,
+                    (double)MAP / cells))
+        return -1;
+    for (int shade = 1; shade <= SHADES; shade++) {
+        bool any = false;
+        for (int row = 0; row < cells; row++)
+            for (int column = 0, run; column < cells; column += run) {
+                bool is = block_shade(map, cells, row, column) == shade;
+                for (run = 1; column + run < cells && (block_shade(map, cells, row, column + run) == shade) == is; run++)
+                    ;
+                if (!is)
+                    continue;
+                if ((!any && (text_puts(out, "<path ", err) || put_shade(out, shade, err) || text_puts(out, " d=\"", err))) ||
+                    text_printf(out, err, "M%d %dh%dv1h-%dz", column, row, run, run))
+                    return -1;
+                any = true;
+            }
+        if (any && text_puts(out, "\"/>\n", err))
+            return -1;
+    }
+    return text_printf(out, err, "</g>\n<rect x=\"%.1f\" y=\"%.1f\" width=\"%d\" height=\"%d\" fill=\"none\" stroke=\"#000\" "
+                       "stroke-width=\"0.6\"/>\n", left, top, MAP, MAP);
+}
+
+static int put_scale(struct text *out, double middle, double top, const char *least, const char *most, struct err *err)
+{
+    double left = middle - SCALE_STEP * (SHADES + 1) / 2.0;
+    for (int shade = 0; shade <= SHADES; shade++)
+        if (text_printf(out, err, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%d\" height=\"12\" stroke=\"#000\" "
+                        "stroke-width=\"0.4\" ", left + shade * SCALE_STEP, top, SCALE_STEP) ||
+            put_shade(out, shade, err) || text_puts(out, "/>\n", err))
+            return -1;
+    return put_text(out, left - 8, top + 10, "end", 11, "", least, err) ||
+           put_text(out, left + SCALE_STEP * (SHADES + 1) + 8, top + 10, "start", 11, "", most, err) ? -1 : 0;
+}
+
+int svg_heat_maps(struct text *out, const char *title, const char *note, const char *least, const char *most,
+                  const struct svg_heat *maps, int count, struct err *err)
+{
+    int columns = 1;
+    while (columns < MAP_COLUMNS && columns * columns < count)
+        columns++;
+    int rows = (count + columns - 1) / columns, shown = columns < 4 ? 4 : columns;     /* titles need some width */
+    int width = shown * (MAP + MAP_GAP) + MAP_GAP, height = MAP_TOP + rows * (MAP + MAP_GAP + 8) + 40;
+    double indent = (shown - columns) * (MAP + MAP_GAP) / 2.0;
+    if (put_head(out, width, height, title, note, err))
+        return -1;
+    for (int i = 0; i < count; i++)
+        if (put_map(out, &maps[i], indent + MAP_GAP + i % columns * (MAP + MAP_GAP),
+                    MAP_TOP + i / columns * (MAP + MAP_GAP + 8.0), err))
+            return -1;
+    return put_scale(out, width / 2.0, height - 32, least, most, err) || text_puts(out, "</svg>\n", err) ? -1 : 0;
 }

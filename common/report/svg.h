@@ -1,5 +1,5 @@
-/* A figure of line charts side by side, as SVG 1.1: text in, no library, readable in black and white (curves differ by
- * width and dashes, never by colour alone).
+/* Figures as SVG 1.1, line charts side by side or a grid of heat maps: text in, no library, readable in black and white
+ * (curves differ by width and dashes, heat is grey, nothing is told by colour).
  *
  * Each panel draws curves over common x values, from 0 to x_most and from 0 to y_most; a value that is no number leaves a
  * gap. Texts are escaped. The same input gives the same bytes. */
@@ -14,6 +14,7 @@
 enum svg_stroke {
     SVG_BOLD,            /* the curve that matters: wide and solid */
     SVG_DASHED,          /* wide and dashed */
+    SVG_DOTTED,          /* wide and dotted */
     SVG_THIN             /* one of many: thin; SVG_THIN + i is told from SVG_THIN + j by its dashes, for i, j < SVG_PATTERNS */
 };
 enum { SVG_PATTERNS = 6 };
@@ -37,5 +38,18 @@ struct svg_panel {
 /* Appends the figure to *out. note (may be NULL) stands small below the title. */
 int svg_figure(struct text *out, const char *title, const char *note, const struct svg_panel *panels, int count,
                struct err *err);
+
+/* A square of shades: value[row][column] from 0 (white) to 1 (black), NaN blank. Of more than SVG_HEAT_CELLS a side, blocks
+ * are drawn with their mean. */
+struct svg_heat {
+    const char *title;          /* small, above it */
+    int side;
+    const double *value;        /* [side][side] */
+};
+enum { SVG_HEAT_CELLS = 96 };
+
+/* least, most: what stands at the ends of the scale. */
+int svg_heat_maps(struct text *out, const char *title, const char *note, const char *least, const char *most,
+                  const struct svg_heat *maps, int count, struct err *err);
 
 #endif

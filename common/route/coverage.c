@@ -1,6 +1,6 @@
 #include "common/route/coverage.h"
 
-#include <string.h>
+#include <stdio.h>
 
 #include "common/base/mem.h"
 #include "common/stream/coact.h"
@@ -65,6 +65,24 @@ static void coverage_fill(struct coverage *coverage, const struct route_counts *
     }
 }
 
+int coverage_open(struct coverage **out, const char *method, int moe_layers, int experts, struct err *err)
+{
+    size_t cells = (size_t)moe_layers * (size_t)experts;
+    struct coverage *coverage = mem_alloc(1, sizeof *coverage, err);
+    if (!coverage)
+        return -1;
+    coverage->moe_layers = moe_layers;
+    coverage->experts = experts;
+    snprintf(coverage->method, sizeof coverage->method, "%s", method);
+    if (!(coverage->mass = mem_alloc(cells, sizeof *coverage->mass, err)) ||
+        !(coverage->served = mem_alloc(cells, sizeof *coverage->served, err))) {
+        coverage_free(&coverage);
+        return -1;
+    }
+    *out = coverage;
+    return 0;
+}
+
 int coverage_make(struct coverage **out, const struct route_counts *counts, struct route_spool *spool,
                   const struct ranking *ranking, struct err *err)
 {
@@ -77,20 +95,14 @@ int coverage_make(struct coverage **out, const struct route_counts *counts, stru
     if (ranking->moe_layers != counts->moe_layers || ranking->experts != counts->experts)
         return err_set(err, ERR_INPUT, "the ranking is of %d layers with %d experts, the routes of %d with %d",
                        ranking->moe_layers, ranking->experts, counts->moe_layers, counts->experts);
-    size_t cells = (size_t)counts->moe_layers * (size_t)counts->experts;
     struct coverage *coverage = NULL;
     struct tally tally = {0};
     int rc = -1;
-    if (!(coverage = mem_alloc(1, sizeof *coverage, err)) ||
-        !(coverage->mass = mem_alloc(cells, sizeof *coverage->mass, err)) ||
-        !(coverage->served = mem_alloc(cells, sizeof *coverage->served, err)) ||
+    if (coverage_open(&coverage, ranking->method, counts->moe_layers, counts->experts, err) ||
         tally_open(&tally, ranking, counts->top_k, err) || route_spool_replay(spool, tally_tokens, &tally, err))
         goto done;
-    coverage->moe_layers = counts->moe_layers;
-    coverage->experts = counts->experts;
     coverage->top_k = counts->top_k;
     coverage->tokens = counts->tokens;
-    memcpy(coverage->method, ranking->method, sizeof coverage->method);
     coverage_fill(coverage, counts, ranking, &tally);
     *out = coverage;
     coverage = NULL;

@@ -21,6 +21,9 @@ struct coverage {
     double *mass, *served;      /* [moe_layers][experts], in 0 .. 1 */
 };
 
+/* Room for the two tables. */
+int coverage_open(struct coverage **out, const char *method, int moe_layers, int experts, struct err *err);
+
 /* Counts and spool hold the same tokens. Errors: no tokens, no routing mass, shapes that differ. */
 int coverage_make(struct coverage **out, const struct route_counts *counts, struct route_spool *spool,
                   const struct ranking *ranking, struct err *err);

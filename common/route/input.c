@@ -19,6 +19,12 @@ static int consume(const struct route_input *input, const struct route_consumer 
             progress_step(input->bar, (uint64_t)tokens->n);
         return consumer->tokens && wanted(input, tokens) ? consumer->tokens(consumer->context, tokens, err) : 0;
     }
+    if (record->kind == &decode_iter_kind && consumer->iteration && input->phases != ROUTE_PROMPT) {
+        const struct decode_iter *iter = record->body;
+        if (input->bar)
+            progress_step(input->bar, (uint64_t)iter->emitted);
+        return consumer->iteration(consumer->context, iter, err);
+    }
     if (record->kind == &route_end_kind && consumer->end)
         return consumer->end(consumer->context, ((const struct route_end *)record->body)->sequence, err);
     return 0;
@@ -46,8 +52,13 @@ static int read_stream(const struct route_input *input, const struct route_consu
     struct reader *in = NULL;
     const struct record *record;
     int rc = -1, more;
-    if (reader_open(&in, path, STREAM_ROUTE, NULL, err))
+    if (reader_open(&in, path, consumer->iteration ? STREAM_ANY : STREAM_ROUTE, NULL, err))
         goto done;
+    if (reader_header(in)->kind != STREAM_ROUTE && reader_header(in)->kind != STREAM_DECODE) {
+        err_set(err, ERR_INPUT, "%s: a %s stream, but a route or decode stream is wanted", reader_name(in),
+                reader_header(in)->kind_name);
+        goto done;
+    }
     if (accept_model(input, consumer, in, first, header, note, err)) {
         err_at(err, "%s", reader_name(in));
         goto done;

@@ -1,5 +1,6 @@
-/* Route streams as input: several of one model, one after the other, of which the records of the phases wanted are handed
- * on. Whatever was learned from them may be used only when this has succeeded: then every stream was whole. */
+/* Route streams as input, and decode streams where a consumer can use their iterations: several of one model, one after the
+ * other, of which the records of the phases wanted are handed on. Whatever was learned from them may be used
+ * only when this has succeeded: then every stream was whole. */
 #ifndef MOE_ROUTE_INPUT_H
 #define MOE_ROUTE_INPUT_H
 
@@ -8,6 +9,7 @@
 #include "common/base/err.h"
 #include "common/base/progress.h"
 #include "common/base/text.h"
+#include "common/stream/decode.h"
 #include "common/stream/header.h"
 #include "common/stream/route.h"
 
@@ -28,6 +30,7 @@ struct route_consumer {
     int (*open)(void *context, const struct stream_model *model, struct err *err);       /* once, before all else */
     int (*tokens)(void *context, const struct route_tokens *record, struct err *err);
     int (*end)(void *context, int64_t sequence, struct err *err);       /* the sequence gets no more tokens */
+    int (*iteration)(void *context, const struct decode_iter *iter, struct err *err);   /* NULL: decode streams are refused */
 };
 
 /* Each stream's header is added to the sources of *header; notes, one a line, to *note. */

@@ -1,14 +1,16 @@
 #include "common/route/ranking.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/mem.h"
 #include "common/stream/rank.h"
 
-const char *const ranking_methods[] = { "frequency", "mass", NULL };
+const char *const ranking_methods[] = { "frequency", "mass", "coverage", "pairs", NULL };
 
-static int ranking_open(struct ranking **out, int moe_layers, int experts, struct err *err)
+int ranking_open(struct ranking **out, const char *method, int moe_layers, int experts, struct err *err)
 {
     size_t cells = (size_t)moe_layers * (size_t)experts;
     struct ranking *ranking = mem_alloc(1, sizeof *ranking, err);
@@ -16,6 +18,7 @@ static int ranking_open(struct ranking **out, int moe_layers, int experts, struc
         return -1;
     ranking->moe_layers = moe_layers;
     ranking->experts = experts;
+    snprintf(ranking->method, sizeof ranking->method, "%s", method);
     if (!(ranking->budget = mem_alloc((size_t)moe_layers, sizeof *ranking->budget, err)) ||
         !(ranking->order = mem_alloc(cells, sizeof *ranking->order, err)) ||
         !(ranking->score = mem_alloc(cells, sizeof *ranking->score, err))) {
@@ -37,6 +40,8 @@ void ranking_free(struct ranking **ranking)
     mem_free(&(*ranking)->score);
     mem_free(ranking);
 }
+
+#define SPREAD_STEPS_MAX 4e9        /* some seconds; today's largest models need 6e8 */
 
 struct candidate {
     int64_t score;
@@ -61,12 +66,11 @@ int ranking_make(struct ranking **out, const struct route_counts *counts, enum r
     struct ranking *ranking = NULL;
     struct candidate *list = NULL;
     int rc = -1;
-    if (ranking_open(&ranking, counts->moe_layers, counts->experts, err) ||
+    if (ranking_open(&ranking, ranking_methods[method], counts->moe_layers, counts->experts, err) ||
         !(list = mem_alloc((size_t)counts->experts, sizeof *list, err)))
         goto done;
     const int64_t *scores = method == RANKING_MASS ? counts->mass : counts->selected;
     double unit = method == RANKING_MASS ? ROUTE_MASS_STEPS : 1;
-    memcpy(ranking->method, ranking_methods[method], strlen(ranking_methods[method]) + 1);
     for (int layer = 0; layer < counts->moe_layers; layer++) {
         size_t at = (size_t)layer * (size_t)counts->experts;
         for (int e = 0; e < counts->experts; e++)
@@ -122,6 +126,64 @@ void ranking_recommend(struct ranking *ranking, double share)
             kept += score[budget];
         ranking->budget[layer] = budget;
     }
+}
+
+/* best[n]: the greatest product of shares, as a logarithm, that layers 0 .. layer can keep with n experts, each at least one;
+ * taken[n]: of these this layer's. A share of nothing counts as a millionth. */
+static void spread_layer(const double *score, int experts, int layer, int total, const double *before, double *best,
+                         int16_t *taken)
+{
+    double all = 0;
+    for (int i = 0; i < experts; i++)
+        all += score[i];
+    for (int n = 0; n <= total; n++)
+        best[n] = -INFINITY;
+    for (int n = layer; n < total; n++) {
+        double kept = 0;
+        if (layer ? isinf(before[n]) : n > 0)
+            continue;
+        for (int b = 1; b <= experts && n + b <= total; b++) {
+            kept += score[b - 1];
+            double sum = (layer ? before[n] : 0) + (all > 0 ? log(fmax(kept / all, 1e-6)) : 0);
+            if (isinf(best[n + b]) || sum > best[n + b] + 1e-12) {
+                best[n + b] = sum;
+                taken[n + b] = (int16_t)b;
+            }
+        }
+    }
+}
+
+int ranking_spread(struct ranking *ranking, int total, struct err *err)
+{
+    int layers = ranking->moe_layers, experts = ranking->experts;
+    size_t row = (size_t)total + 1;
+    double *before = NULL, *best = NULL;
+    int16_t *taken = NULL;
+    int rc = -1;
+    if (total < layers || total > (int64_t)layers * experts)
+        return err_set(err, ERR_INPUT, "%d experts cannot be spread over %d layers of %d; give %d to %lld", total, layers,
+                       experts, layers, (long long)layers * experts);
+    if ((double)layers * (double)experts * total > SPREAD_STEPS_MAX)
+        return err_set(err, ERR_INPUT, "%d layers of %d experts are too many to spread a total over; give --budget or --keep",
+                       layers, experts);
+    if (!(before = mem_alloc(row, sizeof *before, err)) || !(best = mem_alloc(row, sizeof *best, err)) ||
+        !(taken = mem_alloc(row * (size_t)layers, sizeof *taken, err)))
+        goto done;
+    for (int layer = 0; layer < layers; layer++) {
+        double *swap = before;
+        before = best;
+        best = swap;
+        spread_layer(ranking->score + (size_t)layer * (size_t)experts, experts, layer, total, before, best,
+                     taken + (size_t)layer * row);
+    }
+    for (int layer = layers - 1, left = total; layer >= 0; left -= ranking->budget[layer], layer--)
+        ranking->budget[layer] = taken[(size_t)layer * row + (size_t)left];
+    rc = 0;
+done:
+    mem_free(&before);
+    mem_free(&best);
+    mem_free(&taken);
+    return rc;
 }
 
 int ranking_put(const struct ranking *ranking, record_put *put, void *context, struct err *err)
@@ -193,7 +255,7 @@ int ranking_read(struct ranking **out, struct reader *in, struct err *err)
         err_at(err, "%s", reader_name(in));
         goto done;
     }
-    if (ranking_open(&ranking, model->moe_layers, model->experts, err) ||
+    if (ranking_open(&ranking, "", model->moe_layers, model->experts, err) ||
         !(seen = mem_alloc((size_t)model->experts + (size_t)model->moe_layers, 1, err)))
         goto done;
     while ((more = reader_next(in, &record, err)) > 0) {

@@ -40,14 +40,45 @@ const struct record_kind coact_coverage_kind = {
 
 static const struct field union_fields[] = {
     FIELD(coact_union, layer, false, "layer among those with a router, from 0"),
+    FIELD(coact_union, trees, true, "measured on verified drafts of so many nodes, rejected ones included, and not on "
+          "consecutive tokens"),
     FIELD(coact_union, tokens, false, "tokens that were counted"),
     FIELD(coact_union, points, false, "widths that were measured"),
-    FIELD_ARRAY_OF(coact_union, width, "[points]", false, "consecutive tokens of a text, ascending"),
-    FIELD_ARRAY_OF(coact_union, windows, "[points]", false, "runs of that many tokens"),
-    FIELD_ARRAY_OF(coact_union, distinct, "[points]", false, "distinct experts of such a run on average; NaN: there was none"),
+    FIELD_ARRAY_OF(coact_union, width, "[points]", false, "consecutive tokens of a text, or nodes of a draft, ascending"),
+    FIELD_ARRAY_OF(coact_union, windows, "[points]", false, "runs of that many tokens, or drafts"),
+    FIELD_ARRAY_OF(coact_union, distinct, "[points]", false, "distinct experts of such a run or draft on "
+                   "average; NaN: there was none"),
     FIELD_ARRAY_OF(coact_union, independent, "[points]", false, "the same if tokens chose independently, each expert as often "
-                   "as here"),
+                   "as here; NaN: not known"),
     FIELD_ARRAY_OF(coact_union, alike, "[points]", false, "the same if they chose independently and all experts alike"),
+};
+
+static const struct field matrix_fields[] = {
+    FIELD(coact_matrix, layer, false, "layer among those with a router, from 0"),
+    FIELD(coact_matrix, tokens, false, "tokens that were counted"),
+    FIELD(coact_matrix, points, false, "pairs: experts times experts, by rows, both in the order of a clustering"),
+    FIELD_ARRAY_OF(coact_matrix, first, "[points]", false, "one expert of the pair"),
+    FIELD_ARRAY_OF(coact_matrix, second, "[points]", false, "the other one"),
+    FIELD_ARRAY_OF(coact_matrix, count, "[points]", false, "tokens that selected both; of an expert and itself, those that "
+                   "selected it"),
+    FIELD_ARRAY_OF(coact_matrix, lift, "[points]", false, "count over what it would be if the two were selected "
+                   "independently; NaN: one never was"),
+};
+
+static const struct field stats_fields[] = {
+    FIELD(coact_stats, layer, false, "layer among those with a router, from 0"),
+    FIELD(coact_stats, tokens, false, "tokens that were counted"),
+    FIELD(coact_stats, used, false, "experts that were selected at all"),
+    FIELD(coact_stats, half, false, "fewest experts that make up half of the selections"),
+    FIELD(coact_stats, effective, false, "exponential of the selections' entropy: as many experts used alike"),
+    FIELD(coact_stats, dropped, false, "share of selections that a budget dropped"),
+    FIELD(coact_stats, busiest, false, "expert that most tokens selected"),
+    FIELD(coact_stats, busiest_share, false, "share of tokens that selected it"),
+    FIELD(coact_stats, pair_first, false, "one expert of the most frequent pair"),
+    FIELD(coact_stats, pair_second, false, "the other one"),
+    FIELD(coact_stats, pair_tokens, false, "tokens that selected both"),
+    FIELD(coact_stats, pair_expected, false, "what each pair would have if all were equally likely"),
+    FIELD(coact_stats, concentration, true, "pair_tokens over pair_expected; absent: tokens select one expert only"),
 };
 
 static const struct field locality_fields[] = {
@@ -83,8 +114,35 @@ static int check_locality(const void *body, const struct header *header, struct 
     return check_layer(of->layer, header, err) || check_ascending(of->distance, of->points, "distances", err) ? -1 : 0;
 }
 
+static int check_matrix(const void *body, const struct header *header, struct sequences *open, struct err *err)
+{
+    const struct coact_matrix *of = body;
+    (void)open;
+    if (check_layer(of->layer, header, err))
+        return -1;
+    for (int i = 0; i < of->points; i++)
+        if (of->first[i] < 0 || of->second[i] < 0 || of->count[i] < 0 || of->count[i] > of->tokens)
+            return err_set(err, ERR_INPUT, "pair %d has an expert or a count that cannot be", i);
+    return 0;
+}
+
+static int check_stats(const void *body, const struct header *header, struct sequences *open, struct err *err)
+{
+    (void)open;
+    return check_layer(((const struct coact_stats *)body)->layer, header, err);
+}
+
+const struct record_kind coact_matrix_kind = {
+    RECORD_KIND("matrix", "how often two experts were selected by the same token", coact_matrix, matrix_fields,
+                check_matrix),
+    .spread = true
+};
+const struct record_kind coact_stats_kind = {
+    RECORD_KIND("stats", "how unevenly a layer's experts are used", coact_stats, stats_fields, check_stats)
+};
 const struct record_kind coact_union_kind = {
-    RECORD_KIND("union", "how many distinct experts consecutive tokens need", coact_union, union_fields, check_union),
+    RECORD_KIND("union", "how many distinct experts tokens need that are verified together", coact_union, union_fields,
+                check_union),
     .spread = true
 };
 const struct record_kind coact_locality_kind = {

@@ -2,6 +2,7 @@
 #ifndef MOE_STREAM_COACT_H
 #define MOE_STREAM_COACT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/stream/field.h"
@@ -18,6 +19,7 @@ struct coact_coverage {
 
 struct coact_union {
     int layer;
+    bool trees;                     /* of `width` nodes, rejected ones included; not runs of consecutive tokens */
     int64_t tokens;
     int points;
     const int32_t *width;           /* [points], ascending */
@@ -36,6 +38,29 @@ struct coact_locality {
     const double *common;           /* [points], 0 to 1; NaN: no text was as long */
 };
 
-extern const struct record_kind coact_coverage_kind, coact_union_kind, coact_locality_kind;
+/* Rows of the matrix one after the other, rows and columns in the order of a clustering. */
+struct coact_matrix {
+    int layer;
+    int64_t tokens;
+    int points;                     /* experts x experts */
+    const int32_t *first, *second;  /* [points] */
+    const int64_t *count;           /* [points]; of an expert and itself: tokens that selected it */
+    const double *lift;             /* [points]; NaN: one of the two was never selected */
+};
+
+struct coact_stats {
+    int layer;
+    int64_t tokens;
+    int used, half;
+    double effective, dropped;
+    int busiest;
+    double busiest_share;
+    int pair_first, pair_second;
+    int64_t pair_tokens;
+    double pair_expected, concentration;        /* NaN: tokens select one expert only */
+};
+
+extern const struct record_kind coact_coverage_kind, coact_matrix_kind, coact_union_kind, coact_locality_kind,
+                                coact_stats_kind;
 
 #endif

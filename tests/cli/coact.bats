@@ -72,7 +72,8 @@ mean_of() {
 }
 
 @test "what is shown is what the stream holds" {
-    for analysis in "rank-experts --budget 7" "coverage" "union" "locality --phase prompt"; do
+    for analysis in "rank-experts --budget 7" "rank-experts --by pairs --total 99" "coverage" "coverage --by router" "matrix" \
+                    "union" "union --trees" "locality --phase prompt" "stats"; do
         moe-coact $analysis routes.moes -o made.moes
         moe-view --verify made.moes
         moe-view --json made.moes | jq -c 'select(.type != "header" and .type != "end")' > viewed
@@ -118,6 +119,76 @@ mean_of() {
         python3 -c 'import xml.dom.minidom as m; m.parse("coverage.svg")'
     fi
     [ "$(grep -c '<path fill="none"' coverage.svg)" = 16 ]      # two panels of six layers, their mean, and all alike
+    for figure in "coverage --by router" "matrix" "matrix -l 3" "union" "union -l 0" "union --trees" "locality"; do
+        moe-coact $figure --svg routes.moes > figure.svg
+        python3 -c 'import xml.dom.minidom as m; m.parse("figure.svg")'
+    done
+}
+
+@test "a ranking by what tokens need together serves more of them than one by single experts" {
+    for by in frequency coverage pairs; do
+        moe-coact coverage --by $by --csv routes.moes > $by.csv
+        for budget in 8 12 16; do mean_of budget $budget served < $by.csv; done > $by.served
+    done
+    paste frequency.served coverage.served pairs.served > served
+    awk '!($2 > $1 && $3 > $1 && $2 >= $3) { print; exit 1 }' served
+    # the score is what an expert adds: the sum of the first is the share that coverage shows
+    moe-coact rank-experts --by coverage --json routes.moes > rank.jsonl
+    moe-coact coverage --by coverage --json routes.moes > coverage.jsonl
+    [ "$(jq -s --slurpfile shown coverage.jsonl '[range(length) as $l | .[$l].score as $score | $shown[$l] as $s |
+         range(32) | ($score[:. + 1] | add) - $s.served[.] * $s.tokens | fabs < 0.001] | all' rank.jsonl)" = true ]
+}
+
+@test "budgets that share a total" {
+    for total in 6 7 72 191 192; do
+        moe-coact rank-experts --by coverage --total $total --json routes.moes > total.jsonl
+        [ "$(jq -s '[.[].budget] | add' total.jsonl)" = $total ]
+    done
+    for words in "--total 5" "--total 193" "--total 72 --keep 0.5" "--total 72 --budget 3"; do
+        run moe-coact rank-experts $words routes.moes -o no.moes
+        assert_trouble moe-coact
+        [ ! -e no.moes ]
+    done
+}
+
+@test "pairs are what the routes say, in shards or whole" {
+    cat > pairs.jq <<'JQ'
+[.[] | select(.type == "route") | .experts[] | .[2] | . as $e | range(4) as $a | range(4) as $b | "\($e[$a]) \($e[$b])"]
+| group_by(.) | map({key: .[0], value: length}) | from_entries
+JQ
+    moe-view --json routes.moes | jq -sS -f pairs.jq > counted
+    moe-coact matrix --json -l 2 routes.moes |
+        jq -S '. as $m | [range(.points) | select($m.count[.] > 0) | {key: "\($m.first[.]) \($m.second[.])", value: $m.count[.]}]
+               | from_entries' | cmp - counted
+    [ "$(moe-coact matrix --json routes.moes | jq -sc '[.[] | .first[range(0; 1024; 32)]] | length')" = 192 ]
+    for i in 1 2 3; do moe-profile -q -m pocket.moe -n 16 --shard $i/3 prompts.jsonl -o shard$i.moes; done
+    for words in "matrix" "stats" "union" "union --trees" "coverage --by router" "rank-experts --by coverage"; do
+        moe-coact $words --json shard3.moes shard1.moes shard2.moes > shards
+        moe-coact $words --json routes.moes | cmp - shards
+    done
+}
+
+@test "unions of real drafts, from routes and from the stream of decoding" {
+    moe-profile -q -m pocket.moe -n 24 --draft ngram -K 4 prompts.jsonl -o drafted.moes
+    moe-decode -q -m pocket.moe -n 24 --draft ngram -K 4 prompts.jsonl --stream decoded.moes > /dev/null
+    moe-coact union --trees --json drafted.moes > routes.jsonl
+    moe-view --json drafted.moes | jq -s '[.[] | select(.type == "route" and .phase != "prompt" and .n == 5) | .experts |
+        [.[][1][]] | unique | length] | {trees: length, mean: (add / length)}' > mean.json
+    [ "$(jq -s '.[1] | .windows[.width | index(5)]' routes.jsonl)" = "$(jq .trees mean.json)" ]
+    near "$(jq -s '.[1] | .distinct[.width | index(5)]' routes.jsonl)" "$(jq .mean mean.json)" 1e-9
+    if moe-view --json decoded.moes | grep -q experts_wanted_layer; then
+        moe-coact union --trees --json decoded.moes > decoded.jsonl
+        [ "$(jq -c .width decoded.jsonl | sort -u)" = "$(jq -c .width routes.jsonl | sort -u)" ]
+        [ "$(jq -c '.independent | unique' decoded.jsonl | sort -u)" = "[null]" ]
+    fi
+    run moe-coact union decoded.moes
+    assert_trouble moe-coact
+    run moe-coact union --trees short.moes
+    assert_trouble moe-coact
+    run moe-coact union --trees --phase prompt routes.moes
+    assert_trouble moe-coact
+    run moe-coact coverage --by router --rank x routes.moes
+    assert_trouble moe-coact
 }
 
 @test "merged streams hold the records of all, renumbered" {
@@ -139,7 +210,7 @@ JQ
 @test "what does not belong together is refused" {
     moe-coact rank-experts routes.moes -o rank.moes
     for pair in "routes.moes other.moes" "routes.moes renamed.moes"; do
-        for command in rank-experts coverage union locality merge; do
+        for command in rank-experts coverage matrix union "union --trees" locality stats merge; do
             run moe-coact $command $pair -o no.moes
             assert_trouble moe-coact
         done
@@ -169,7 +240,8 @@ JQ
 
 @test "no tokens, no answer" {
     moe-profile -q -m pocket.moe - < /dev/null > empty.moes
-    for command in rank-experts coverage union locality "union --phase decode"; do
+    for command in rank-experts "rank-experts --by coverage" "rank-experts --by pairs" coverage "coverage --by router" matrix \
+                   union "union --trees" locality stats "union --phase decode"; do
         run moe-coact $command empty.moes -o no.moes
         assert_trouble moe-coact
     done
@@ -215,7 +287,7 @@ JQ
 
 @test "options are checked before the work" {
     for words in "rank-experts --json --csv" "coverage --svg --text" "coverage -l 6 --csv" "coverage -l 0" "union -l 9 --json" \
-                 "rank-experts --by luck" "rank-experts --phase both" "rank-experts --keep 1.5" "merge" "rank" \
+                 "rank-experts --by luck" "rank-experts --by router" "matrix -l 6 --csv" "stats --svg" "rank-experts --phase both" "rank-experts --keep 1.5" "merge" "rank" \
                  "rank-experts --sgv"; do
         run moe-coact $words routes.moes -o no.moes
         [ "$words" = merge ] || assert_trouble moe-coact
@@ -250,7 +322,7 @@ JQ
     head -n 2 "$MOE_MODELS/pocket/heldout.jsonl" > prompts.jsonl
     awk '/^\.Sh EXAMPLES/ { inside = 1 } /^\.Sh SEE/ { inside = 0 } inside && /^\.Bd/ { code = 1; next }
          /^\.Ed/ { if (code) print "##"; code = 0 } code' "$top/man/moe-coact.1" | sed 's/\\e/\\/g; s/\\-/-/g' > examples.txt
-    [ "$(grep -c '^##' examples.txt)" = 5 ]
+    [ "$(grep -c '^##' examples.txt)" = 7 ]
     sed 's/^##$//' examples.txt > examples.sh
     bash -e -o pipefail examples.sh > printed
     [ -s printed ]

@@ -16,6 +16,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         { "rank-experts", "--by", "mass", "--keep=0.5", "--json", "-o/dev/null", path },
         { "coverage", "-o", "/dev/null", path },     { "coverage", "--svg", "-o", "/dev/null", "--rank", path, path },
         { "union", "-o", "/dev/null", path },        { "locality", "--text", "-o", "/dev/null", path },
+        { "rank-experts", "--by=coverage", "--total=12", "-o", "/dev/null", path },
+        { "rank-experts", "--by=pairs", "--text", "-o", "/dev/null", path },
+        { "matrix", "--svg", "-o", "/dev/null", path },     { "matrix", "-o", "/dev/null", path },
+        { "stats", "--text", "-o", "/dev/null", path },     { "union", "--trees", "--svg", "-o", "/dev/null", path },
+        { "coverage", "--by=router", "--text", "-o", "/dev/null", path },
         { "merge", "-o", "/dev/null", path, path },
     };
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {

@@ -1,0 +1,264 @@
+#include "common/route/trees.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/stream/coact.h"
+
+/* Forwards of one number of nodes. */
+struct size_class {
+    int nodes;
+    int64_t trees;
+    int64_t *distinct;          /* [moe_layers], summed over them */
+};
+
+struct weight {
+    double sum;
+    int32_t expert;
+};
+
+struct trees {
+    int moe_layers, experts, top_k;
+    int64_t count, nodes, weighed;      /* weighed: forwards with selections, which shares are means over */
+    struct size_class *sizes;           /* ascending */
+    size_t size_count, size_room;
+    int64_t *selected;                  /* [moe_layers][experts] by all nodes */
+    int64_t *mass, *served;             /* [moe_layers][experts], in steps of 2^-30, and in nodes */
+    struct weight *weights;             /* [experts] */
+    int32_t *place;                     /* [experts] */
+};
+
+int trees_open(struct trees **out, const struct stream_model *model, struct err *err)
+{
+    if (route_model_check(model, err))
+        return -1;
+    size_t cells = (size_t)model->moe_layers * (size_t)model->experts;
+    struct trees *t = mem_alloc(1, sizeof *t, err);
+    if (!t)
+        return -1;
+    t->moe_layers = model->moe_layers;
+    t->experts = model->experts;
+    t->top_k = model->top_k;
+    if (!(t->selected = mem_alloc(cells, sizeof *t->selected, err)) || !(t->mass = mem_alloc(cells, sizeof *t->mass, err)) ||
+        !(t->served = mem_alloc(cells, sizeof *t->served, err)) ||
+        !(t->weights = mem_alloc((size_t)model->experts, sizeof *t->weights, err)) ||
+        !(t->place = mem_alloc((size_t)model->experts, sizeof *t->place, err))) {
+        trees_free(&t);
+        return -1;
+    }
+    *out = t;
+    return 0;
+}
+
+void trees_free(struct trees **trees)
+{
+    struct trees *t = *trees;
+    if (!t)
+        return;
+    for (size_t i = 0; i < t->size_count; i++)
+        mem_free(&t->sizes[i].distinct);
+    mem_free(&t->sizes);
+    mem_free(&t->selected);
+    mem_free(&t->mass);
+    mem_free(&t->served);
+    mem_free(&t->weights);
+    mem_free(&t->place);
+    mem_free(trees);
+}
+
+static struct size_class *size_of(struct trees *t, int nodes, struct err *err)
+{
+    size_t at = 0;
+    if (nodes > TREE_NODES_MAX) {
+        err_set(err, ERR_INPUT, "a forward of %d nodes, at most %d can be counted", nodes, TREE_NODES_MAX);
+        return NULL;
+    }
+    while (at < t->size_count && t->sizes[at].nodes < nodes)
+        at++;
+    if (at < t->size_count && t->sizes[at].nodes == nodes)
+        return &t->sizes[at];
+    int64_t *distinct = mem_alloc((size_t)t->moe_layers, sizeof *distinct, err);
+    if (!distinct)
+        return NULL;
+    if (mem_grow(&t->sizes, &t->size_room, t->size_count + 1, sizeof *t->sizes, err)) {
+        mem_free(&distinct);
+        return NULL;
+    }
+    memmove(t->sizes + at + 1, t->sizes + at, (t->size_count - at) * sizeof *t->sizes);
+    t->sizes[at] = (struct size_class){ .nodes = nodes, .distinct = distinct };
+    t->size_count++;
+    return &t->sizes[at];
+}
+
+static int heaviest_first(const void *a, const void *b)
+{
+    const struct weight *x = a, *y = b;
+    return x->sum > y->sum ? -1 : x->sum < y->sum ? 1 : x->expert < y->expert ? -1 : 1;
+}
+
+/* Adds what the forward's own best B experts keep of this layer, for every B. Returns the distinct experts. */
+static int weigh_layer(struct trees *t, const struct route_tokens *record, int layer)
+{
+    size_t at = (size_t)layer * (size_t)t->experts, row = (size_t)t->moe_layers * (size_t)t->top_k;
+    size_t first = (size_t)layer * (size_t)t->top_k;
+    int64_t *mass = t->mass + at, *served = t->served + at;
+    int distinct = 0;
+    double all = 0, kept = 0;
+    for (int e = 0; e < t->experts; e++) {
+        t->weights[e] = (struct weight){ -1, e };
+        t->place[e] = -1;
+    }
+    for (int i = 0; i < record->n; i++)
+        for (int s = 0; s < t->top_k; s++) {
+            int e = record->experts[(size_t)i * row + first + (size_t)s];
+            double w = (double)record->weights[(size_t)i * row + first + (size_t)s];
+            if (e < 0)
+                continue;
+            if (t->weights[e].sum < 0) {
+                t->weights[e].sum = 0;
+                distinct++;
+            }
+            t->weights[e].sum += w > 0 && w < 1e6 ? w : 0;
+            t->selected[at + (size_t)e]++;
+        }
+    qsort(t->weights, (size_t)t->experts, sizeof *t->weights, heaviest_first);
+    for (int i = 0; i < distinct; i++) {
+        all += t->weights[i].sum;
+        t->place[t->weights[i].expert] = i;
+    }
+    for (int i = 0; i < t->experts; i++) {
+        kept += i < distinct ? t->weights[i].sum : 0;
+        mass[i] += (int64_t)rint((all > 0 && i < distinct ? kept / all : 1) * ROUTE_MASS_STEPS);
+    }
+    for (int i = 0; i < record->n; i++) {
+        int last = 0;
+        for (int s = 0; s < t->top_k; s++) {
+            int e = record->experts[(size_t)i * row + first + (size_t)s];
+            if (e >= 0 && t->place[e] > last)
+                last = t->place[e];
+        }
+        served[last]++;
+    }
+    return distinct;
+}
+
+int trees_add(struct trees *t, const struct route_tokens *record, struct err *err)
+{
+    if (record->phase == PHASE_PROMPT)
+        return 0;
+    struct size_class *size = size_of(t, record->n, err);
+    if (!size)
+        return -1;
+    for (int layer = 0; layer < t->moe_layers; layer++)
+        size->distinct[layer] += weigh_layer(t, record, layer);
+    size->trees++;
+    t->count++;
+    t->weighed++;
+    t->nodes += record->n;
+    return 0;
+}
+
+int trees_add_iteration(struct trees *t, const struct decode_iter *iter, struct err *err)
+{
+    if (!iter->experts_wanted_layer)
+        return err_set(err, ERR_INPUT, "the iteration does not say how many experts each layer wanted; record routes with "
+                       "moe-profile --draft");
+    struct size_class *size = size_of(t, iter->nodes, err);
+    if (!size)
+        return -1;
+    for (int layer = 0; layer < t->moe_layers; layer++) {
+        int wanted = iter->experts_wanted_layer[layer];
+        if (wanted < 0 || wanted > t->experts)
+            return err_set(err, ERR_INPUT, "layer %d wanted %d of %d experts; the stream is damaged", layer, wanted,
+                           t->experts);
+        size->distinct[layer] += wanted;
+    }
+    size->trees++;
+    t->count++;
+    t->nodes += iter->nodes;
+    return 0;
+}
+
+int64_t trees_count(const struct trees *t) { return t->count; }
+int trees_layers(const struct trees *t) { return t->moe_layers; }
+int trees_sizes(const struct trees *t) { return (int)t->size_count; }
+
+static double independent(const struct trees *t, int layer, int nodes)
+{
+    const int64_t *selected = t->selected + (size_t)layer * (size_t)t->experts;
+    double sum = 0;
+    if (t->weighed < t->count)
+        return NAN;
+    for (int e = 0; e < t->experts; e++)
+        sum += 1 - pow(1 - (double)selected[e] / (double)t->nodes, nodes);
+    return sum;
+}
+
+void trees_layer(const struct trees *t, int layer, struct tree_size *out)
+{
+    int from = layer < 0 ? 0 : layer, to = layer < 0 ? t->moe_layers : layer + 1;
+    for (size_t i = 0; i < t->size_count; i++) {
+        const struct size_class *size = &t->sizes[i];
+        double distinct = 0, chance = 0, layers = to - from;
+        for (int l = from; l < to; l++) {
+            distinct += (double)size->distinct[l] / (double)size->trees / layers;
+            chance += independent(t, l, size->nodes) / layers;
+        }
+        out[i] = (struct tree_size){ .nodes = size->nodes, .trees = size->trees, .distinct = distinct, .independent = chance,
+                                     .alike = t->experts * (1 - pow(1 - (double)t->top_k / t->experts, size->nodes)) };
+    }
+}
+
+int trees_put_union(const struct trees *t, record_put *put, void *context, struct err *err)
+{
+    size_t count = t->size_count;
+    struct tree_size *of = mem_alloc(count, sizeof *of, err);
+    int32_t *width = mem_alloc(count, sizeof *width, err);
+    int64_t *windows = mem_alloc(count, sizeof *windows, err);
+    double *values = mem_alloc(3 * count, sizeof *values, err);
+    int rc = of && width && windows && values ? 0 : -1;
+    for (int layer = 0; !rc && layer < t->moe_layers; layer++) {
+        trees_layer(t, layer, of);
+        for (size_t i = 0; i < count; i++) {
+            width[i] = of[i].nodes;
+            windows[i] = of[i].trees;
+            values[i] = of[i].distinct;
+            values[count + i] = of[i].independent;
+            values[2 * count + i] = of[i].alike;
+        }
+        struct coact_union record = { .layer = layer, .trees = true, .tokens = t->nodes, .points = (int)count, .width = width,
+                                      .windows = windows, .distinct = values, .independent = values + count,
+                                      .alike = values + 2 * count };
+        rc = put(context, &coact_union_kind, &record, err);
+    }
+    mem_free(&of);
+    mem_free(&width);
+    mem_free(&windows);
+    mem_free(&values);
+    return rc;
+}
+
+int trees_coverage(struct coverage **out, const struct trees *t, struct err *err)
+{
+    struct coverage *coverage = NULL;
+    if (!t->weighed)
+        return err_set(err, ERR_INPUT, "the routes have no forwards that decode or verify; profile answers with -n, and drafts "
+                       "with --draft");
+    if (coverage_open(&coverage, "router", t->moe_layers, t->experts, err))
+        return -1;
+    coverage->top_k = t->top_k;
+    coverage->tokens = t->nodes;
+    for (int layer = 0; layer < t->moe_layers; layer++) {
+        size_t at = (size_t)layer * (size_t)t->experts;
+        int64_t served = 0;
+        for (size_t i = at; i < at + (size_t)t->experts; i++) {
+            served += t->served[i];
+            coverage->mass[i] = (double)t->mass[i] / ROUTE_MASS_STEPS / (double)t->weighed;
+            coverage->served[i] = (double)served / (double)t->nodes;
+        }
+    }
+    *out = coverage;
+    return 0;
+}

@@ -1,0 +1,57 @@
+/* What forwards need that verify drafts: all their nodes together, rejected ones included, layer by layer.
+ *
+ *   distinct[l]       by number of nodes: experts that at least one node selects, mean over such forwards (MoE-Spec eq. 3)
+ *   mass[l][B-1]      share of the weight of all nodes' selections that falls on the forward's own best B experts, on average
+ *                     over forwards (MoE-Spec section 4.6, figure 7): what a budget by router keeps
+ *   served[l][B-1]    share of nodes whose selected experts are all among those B
+ *
+ * Forwards are records of the phases decode (one node) and verify; prompts are none. A decode stream's iterations have no
+ * selections but experts_wanted_layer: they give distinct only. What independence would give is as in neighbours.h, from the
+ * selections of all nodes.
+ *
+ * Shares are rounded to 2^-30 before they are summed: the same forwards give the same figures in any order. Memory is that
+ * of a table a number of nodes that came. */
+#ifndef MOE_ROUTE_TREES_H
+#define MOE_ROUTE_TREES_H
+
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/route/coverage.h"
+#include "common/route/put.h"
+#include "common/stream/decode.h"
+#include "common/stream/route.h"
+
+enum { TREE_NODES_MAX = 4096 };
+
+struct trees;
+
+int trees_open(struct trees **out, const struct stream_model *model, struct err *err);
+void trees_free(struct trees **trees);
+
+/* Records of prompts are passed over. Experts must be in range. */
+int trees_add(struct trees *trees, const struct route_tokens *record, struct err *err);
+
+/* Errors: the iteration does not say what each layer wanted. */
+int trees_add_iteration(struct trees *trees, const struct decode_iter *iter, struct err *err);
+
+int64_t trees_count(const struct trees *trees);             /* forwards */
+int trees_layers(const struct trees *trees);
+
+struct tree_size {
+    int nodes;
+    int64_t trees;
+    double distinct, independent, alike;        /* independent: NaN when selections were not recorded */
+};
+
+/* Numbers of nodes that came, ascending; of layer -1 the mean over layers. `out` has room for trees_sizes of them. */
+int trees_sizes(const struct trees *trees);
+void trees_layer(const struct trees *trees, int layer, struct tree_size *out);
+
+/* A `union` record a layer. */
+int trees_put_union(const struct trees *trees, record_put *put, void *context, struct err *err);
+
+/* Tokens of it are nodes. Errors: no forwards with selections. */
+int trees_coverage(struct coverage **out, const struct trees *trees, struct err *err);
+
+#endif
