@@ -91,7 +91,8 @@ static double *shades(const struct matrix *matrix, const struct matrix_layer *of
     double *value = mem_alloc(n * n, sizeof *value, err);
     double most = of->stats.pair_tokens > 0 ? (double)of->stats.pair_tokens : 1;
     for (size_t i = 0; value && i < n * n; i++)
-        value[i] = i / n == i % n ? NAN : sqrt((double)of->count[(size_t)of->order[i / n] * n + (size_t)of->order[i % n]] / most);
+        value[i] = i / n == i % n ? NAN
+                                  : sqrt((double)of->count[(size_t)of->order[i / n] * n + (size_t)of->order[i % n]] / most);
     return value;
 }
 
@@ -310,7 +311,8 @@ int trees_text(struct text *out, const struct trees *trees, int layer, struct er
         return -1;
     trees_layer(trees, layer, of);
     if (text_printf(out, err, "%lld forwards; distinct experts of all nodes that one verifies, rejected ones included, and if "
-                    "they chose\nindependently (each expert as often as here, or all alike)\n", (long long)trees_count(trees)) ||
+                    "they chose\nindependently (each expert as often as here, or all alike)\n",
+                    (long long)trees_count(trees)) ||
         trees_row(out, "nodes", of, points, columns, 3, err) || trees_row(out, "forwards", of, points, columns, 4, err))
         goto done;
     for (int l = 0; l < trees_layers(trees); l++) {
