@@ -79,9 +79,10 @@ static int bind_tensor(struct conversion *c, struct tensor *t, const struct form
                 return -1;
             enum weight_format own = source->coding->format;
             struct kept *k = &kept[in_last(t, &parts[i])];
-            k->scaled |= format_scaled(own) || source->part_count;
+            const bool wide = own == FORMAT_F32 && source->coding != &coding_f32;
+            k->scaled |= format_scaled(own) || wide;
             k->differs |= (k->seen && own != k->format) || !format_fits(own, parts[i].columns) ||
-                          (parts[i].across && format_scaled(own)) || (source->part_count && own == FORMAT_F32);
+                          (parts[i].across && format_scaled(own)) || wide;
             k->format = own;
             k->seen = true;
         }

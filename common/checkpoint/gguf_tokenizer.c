@@ -8,6 +8,9 @@
 #include "common/checkpoint/gguf_pre.h"
 #include "common/model/tokenizer_sentence.h"
 
+/* Far beyond published vocabularies: 262144 tokens, 500000 merges. */
+enum { TOKENS_MAX = 1 << 20, MERGES_MAX = 1 << 21 };
+
 /* Kinds of tokens are those of SentencePiece: enum piece_type. */
 struct vocabulary {
     const struct gguf *gguf;
@@ -42,6 +45,10 @@ static int read_vocabulary(struct vocabulary *v, bool bytes, const struct pre_to
     if ((v->types && v->types->count != v->tokens->count) || (v->scores && v->scores->count != v->tokens->count))
         return err_set(err, ERR_INPUT, "tokenizer.ggml.%s has another length than tokenizer.ggml.tokens",
                        v->types && v->types->count != v->tokens->count ? "token_type" : "scores");
+    if (v->tokens->count > TOKENS_MAX || (v->merges && v->merges->count > MERGES_MAX))
+        return err_set(err, ERR_INPUT, "tokenizer.ggml.%s has more than %d entries; no model needs so many",
+                       v->tokens->count > TOKENS_MAX ? "tokens" : "merges",
+                       v->tokens->count > TOKENS_MAX ? TOKENS_MAX : MERGES_MAX);
     v->add_bos = bytes ? pre->begins : true;
     return special_id(v, "tokenizer.ggml.bos_token_id", &v->bos, err) ||
            special_id(v, "tokenizer.ggml.eos_token_id", &v->eos, err) ||
@@ -67,6 +74,8 @@ static int type_of(const struct vocabulary *v, size_t id)
 
 static int check_text(struct gguf_string s, const char *what, size_t index, struct err *err)
 {
+    if (s.bytes > 2 * PIECE_BYTES)
+        return err_set(err, ERR_INPUT, "%s %zu has more than %d bytes", what, index, 2 * PIECE_BYTES);
     if (!memchr(s.data, 0, s.bytes) && utf8_fault(s.data, s.bytes) == s.bytes)
         return 0;
     return err_set(err, ERR_INPUT, "%s %zu is not UTF-8 without NULs; the file is damaged", what, index);
@@ -286,7 +295,8 @@ static int make_sentence(struct text *out, const struct vocabulary *v, struct er
     for (size_t id = 0; id < v->tokens->count; id++) {
         struct gguf_string token = gguf_next_string(v->gguf, &at);
         bytes |= type_of(v, id) == PIECE_BYTE;
-        if (put_piece(out, &piece, v, id, token, err) || check_size(out, TEXT_TOKENIZER_MODEL, err))
+        if (check_text(token, "token", id, err) || put_piece(out, &piece, v, id, token, err) ||
+            check_size(out, TEXT_TOKENIZER_MODEL, err))
             goto done;
     }
     rc = put_specs(out, v, bytes, err);

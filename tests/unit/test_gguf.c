@@ -621,6 +621,19 @@ static void test_refused_tokenizers(void **state)
     gguf_put_text(&g, "tokenizer.ggml.pre", "gpt-2");
     gguf_put_ints(&g, "tokenizer.ggml.tokens", types, 2);
     expect_refused(&g, "tokenizer.ggml.tokens must be a list of texts");
+    static char wide[9000];
+    static const char *many[(1 << 20) + 1];
+    memset(wide, 'a', sizeof wide - 1);
+    for (size_t i = 0; i < sizeof many / sizeof *many; i++)
+        many[i] = "";
+    many[0] = wide;
+    for (size_t count = 1; count; count = count == 1 ? sizeof many / sizeof *many : 0) {
+        gguf_put_text(&g, "tokenizer.ggml.model", "gpt2");
+        gguf_put_text(&g, "tokenizer.ggml.pre", "gpt-2");
+        gguf_put_texts(&g, "tokenizer.ggml.tokens", many, count);
+        gguf_put_texts(&g, "tokenizer.ggml.merges", one, 0);
+        expect_refused(&g, count == 1 ? "token 0 has more than 8192 bytes" : "tokenizer.ggml.tokens has more than 1048576 entries");
+    }
 }
 
 /* ---- damaged files ---- */
