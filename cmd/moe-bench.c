@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "cmd/bench-judge.h"
+#include "cmd/bench-replay.h"
 #include "common/base/file.h"
 #include "common/bench/identity.h"
 #include "common/bench/roofline.h"
@@ -211,6 +212,9 @@ static const struct subcommand subcommands[] = {
     { .name = "identity", .summary = "say whether all settings of a suite give the same bytes", .options = identity_options,
       .operands = identity_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct identity_args),
       .defaults = &identity_defaults, .run = identity },
+    { .name = "replay", .summary = "say what policies would have done with recorded drafts, without a model",
+      .options = replay_options, .operands = replay_operands, .args_bytes = sizeof(struct replay_args),
+      .defaults = &replay_defaults, .run = bench_replay },
     { .name = "roofline", .summary = "measure how fast memory can be read", .options = roofline_options,
       .args_bytes = sizeof(struct roofline_args), .defaults = &roofline_defaults, .run = roofline },
     { .run = NULL },

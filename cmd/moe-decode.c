@@ -16,6 +16,7 @@
 #include "common/cli/command.h"
 #include "common/decode/budget.h"
 #include "common/decode/decode.h"
+#include "common/decode/probe.h"
 #include "common/decode/prompts.h"
 #include "common/decode/record.h"
 #include "common/decode/session.h"
@@ -27,13 +28,13 @@ struct decode_args {
     struct session_prompts prompts;
     struct decode_settings settings;
     const char *output, *stream;
-    int record;
+    int record, record_length;
     bool json, force;
     struct strings files;
 };
 
-enum { RECORD_NONE, RECORD_ROUTE };
-static const char *const record_words[] = {"none", "route", NULL};
+enum { RECORD_NONE, RECORD_ROUTE, RECORD_DRAFTS };
+static const char *const record_words[] = {"none", "route", "drafts", NULL};
 
 static const struct opt options[] = {
     SESSION_OPTIONS(struct decode_args, session),
@@ -43,6 +44,8 @@ static const struct opt options[] = {
     OPT_FLAG(0, "json", struct decode_args, json, "write one JSON object a prompt in place of text"),
     OPT_OUTPUT(0, "stream", struct decode_args, stream, "write the decode stream to FILE; - is standard output, without text"),
     OPT_CHOICE(0, "record", struct decode_args, record, record_words, "put this, too, into the stream's iterations"),
+    OPT_COUNT(0, "record-length", struct decode_args, record_length, 1, DRAFT_LENGTH_MAX,
+              "record drafts of up to N tokens; 8, or -K, if not given"),
     OPT_FLAG(0, "force", struct decode_args, force, "use a ranking of a model with another tokenizer or vocabulary"),
     OPT_END};
 
@@ -60,6 +63,7 @@ struct run {
     const char *departure;                  /* decode_departure's */
     struct text why;
     struct decoder *decoder;
+    struct probe *probe;                    /* NULL: drafts are not recorded */
     struct output *text;                    /* NULL: standard output holds the stream */
     struct decode_recorder recorder;        /* without a writer: no stream was asked for */
     struct progress bar;
@@ -135,9 +139,16 @@ static int write_ids(struct run *run, const struct decode_result *result, struct
     return rc;
 }
 
-/* What comes when an answer is complete. */
-static int finish(struct run *run, const struct decode_result *result, struct err *err)
+static int see_draft(void *context, const struct decode_draft *draft, struct err *err)
 {
+    return decode_record_draft(&((struct run *)context)->recorder, draft, err);
+}
+
+/* What comes when an answer is complete. */
+static int finish(struct run *run, const struct decode_prompt *prompt, const struct decode_result *result, struct err *err)
+{
+    if (run->probe && probe_run(run->probe, prompt, result, see_draft, run, err))
+        return -1;
     if (run->recorder.writer && decode_record_done(&run->recorder, &run->prompt, result, err))
         return -1;
     run->recorder.sequence++;
@@ -155,10 +166,12 @@ static int decode_prompt(struct run *run, struct err *err)
     struct decode_result result;
     int more;
     do {
-        const struct decode_prompt prompt = {run->prompt.tokens.ids, run->prompt.tokens.n, run->prompt.max_tokens, 0};
+        const struct decode_prompt prompt = {.token = run->prompt.tokens.ids, .tokens = run->prompt.tokens.n,
+                                             .max_tokens = run->prompt.max_tokens, .sequence = run->recorder.sequence,
+                                             .task = run->prompt.task};
         if (decoder_run(run->decoder, &prompt, &sink, &result, err))
             return err->code == ERR_INPUT ? err_at(err, "%s", run->prompt.place) : -1;
-        if (finish(run, &result, err))
+        if (finish(run, &prompt, &result, err))
             return -1;
         more = result.text ? prompt_next_turn(run->prompts, &run->prompt, result.text, result.text_bytes, err) : 0;
     } while (more > 0);
@@ -189,6 +202,13 @@ static void tell_notes(const struct run *run, const struct text *note)
     }
 }
 
+/* Of the longest drafts that are recorded. */
+static int record_length(const struct decode_args *args)
+{
+    int length = args->record_length ? args->record_length : PROBE_LENGTH_DEFAULT;
+    return length < args->settings.draft_length ? args->settings.draft_length : length;
+}
+
 static int open_model(struct run *run, struct err *err)
 {
     const struct decode_args *args = run->args;
@@ -210,7 +230,11 @@ static int open_model(struct run *run, struct err *err)
         console_note(run->console, "%s: %s", run->departure, run->why.data);
     const struct decoder_setup setup = {.engine = run->session->engine, .tokenizer = run->session->tokenizer,
                                         .settings = &args->settings, .budget = run->budget};
-    return decoder_open(&run->decoder, &setup, err);
+    if (decoder_open(&run->decoder, &setup, err))
+        return -1;
+    if (args->record == RECORD_DRAFTS && probe_open(&run->probe, run->decoder, &setup, record_length(args), err))
+        return err_at(err, "--record drafts");
+    return 0;
 }
 
 static int open_stream(struct run *run, struct err *err)
@@ -237,6 +261,8 @@ static int check_args(const struct decode_args *args, const struct console *cons
     bool from_input = !args->files.count && !args->prompts.text;
     if (args->record && !args->stream)
         return err_set(err, ERR_INPUT, "--record: there is no stream to put it into; add --stream FILE");
+    if (args->record_length && args->record != RECORD_DRAFTS)
+        return err_set(err, ERR_INPUT, "--record-length: no drafts are recorded; add --record drafts");
     if (from_input && args->settings.rank && strcmp(args->settings.rank, "-") == 0)
         return err_set(err, ERR_INPUT, "--rank: standard input holds the ranking; give prompts as a file or with -p");
     if (from_input && isatty(STDIN_FILENO))
@@ -262,6 +288,7 @@ done:
     writer_abort(&run.recorder.writer, err);
     output_discard(&run.text);
     prompts_close(&run.prompts);
+    probe_close(&run.probe);
     decoder_close(&run.decoder);
     budget_close(&run.budget);
     text_free(&run.why);

@@ -244,7 +244,7 @@ static int decode(struct run *run, struct lane *lane, const struct prompt *promp
 {
     const struct decode_sink sink = {.context = run, .prompt = see_prompt, .iteration = see_iteration};
     const struct decode_prompt text = {.token = prompt->tokens.ids, .tokens = prompt->tokens.n,
-                                       .max_tokens = prompt->max_tokens};
+                                       .max_tokens = prompt->max_tokens, .task = prompt->task};
     struct decode_result result;
     struct answer made = {0};
     run->margins = 0;

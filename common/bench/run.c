@@ -140,7 +140,8 @@ static int run_sample(struct bench *bench, size_t number, int setting, int repea
     bench->prompt = &model->prompts[number];
     const struct decode_prompt prompt = {.token = bench->prompt->tokens.ids, .tokens = bench->prompt->tokens.n,
                                          .max_tokens = bench->prompt->max_tokens,
-                                         .sample = bench->suite->draws == SUITE_FRESH ? repeat : 0};
+                                         .sample = bench->suite->draws == SUITE_FRESH ? repeat : 0,
+                                         .sequence = bench->recorder.sequence, .task = bench->prompt->task};
     decoder_forget(decoder);
     if (writer_record(bench->writer, &bench_sample_kind, &record, err))
         return -1;
@@ -163,7 +164,7 @@ static int warm_up(struct bench *bench, struct err *err)
         for (size_t i = 0; i < (size_t)bench->suite->warm_up && i < model->count; i++) {
             const struct prompt *from = &model->prompts[i];
             const struct decode_prompt prompt = {.token = from->tokens.ids, .tokens = from->tokens.n,
-                                                 .max_tokens = WARM_UP_TOKENS};
+                                                 .max_tokens = WARM_UP_TOKENS, .task = from->task};
             if (decoder_run(bench->lanes[s].decoder, &prompt, &sink, &result, err))
                 return err_at(err, "%s: setting '%s'", from->place, bench->suite->settings[s].name);
         }

@@ -20,6 +20,7 @@ struct decoder {
     struct sampler *sampler;
     struct acceptance *acceptance;
     struct drafter *drafter;            /* NULL: none */
+    struct drafter_setup drafting;
     struct shape *shape;
     struct policy *policy;
     struct sequence *sequence;          /* NULL before the first prompt */
@@ -88,6 +89,12 @@ static void choose_drafting(const struct decoder *decoder, struct drafter_setup 
     setup->plan = budget && budget->drafts ? &budget->plan : NULL;
 }
 
+int decoder_open_drafter(const struct decoder *decoder, struct drafter **out, struct err *err)
+{
+    const char *draft = decoder->setup.settings->draft;
+    return drafter_open(out, draft ? draft : "none", &decoder->drafting, err) ? err_at(err, "--draft") : 0;
+}
+
 static int open_drafting(struct decoder *decoder, const struct sample_filter *filter, struct err *err)
 {
     const struct decode_settings *settings = decoder->setup.settings;
@@ -100,17 +107,21 @@ static int open_drafting(struct decoder *decoder, const struct sample_filter *fi
     const struct acceptance_setup accepting = {decoder->vocab, decoder->shape->nodes, *filter};
     if (acceptance_open(&decoder->acceptance, settings->accept, &accepting, err))
         return err_at(err, "--accept");
-    struct drafter_setup drafting = {
+    decoder->drafting = (struct drafter_setup){
         .vocab = decoder->vocab, .positions = engine_max_positions(decoder->setup.engine), .target = decoder->setup.engine,
         .filter = *filter};
-    choose_drafting(decoder, &drafting);
-    if (drafter_open(&decoder->drafter, settings->draft ? settings->draft : "none", &drafting, err))
-        return err_at(err, "--draft");
-    if (!decoder->drafter && drafting.plan)
+    choose_drafting(decoder, &decoder->drafting);
+    if (decoder_open_drafter(decoder, &decoder->drafter, err))
+        return -1;
+    if (!decoder->drafter && decoder->drafting.plan)
         return err_set(err, ERR_INPUT, "--budget-phase: there is nothing to draft with; add --draft model:file=FILE");
-    decoder->draws = decoder->drafter && decoder->drafter->class->draws && drafting.choice == DRAFT_COUPLED &&
+    decoder->draws = decoder->drafter && decoder->drafter->class->draws && decoder->drafting.choice == DRAFT_COUPLED &&
         filter->temperature > 0;
-    const struct policy_setup policy = {decoder->drafter ? 1 : 0, settings->draft_length, DRAFT_LENGTH_MAX, decoder->shape};
+    const struct hparams *shape = engine_hparams(decoder->setup.engine);
+    const struct policy_setup policy = {
+        .drafters = decoder->drafter ? 1 : 0, .draft_length = settings->draft_length, .max_length = DRAFT_LENGTH_MAX,
+        .shape = decoder->shape, .experts = hparams_moe_layers(shape) ? shape->router.experts : 0,
+        .top_k = hparams_moe_layers(shape) ? shape->router.top_k : 0};
     return policy_open(&decoder->policy, settings->policy, &policy, err) ? err_at(err, "--policy") : 0;
 }
 
@@ -182,6 +193,12 @@ void decoder_forget(struct decoder *decoder)
 {
     sampler_forget(decoder->sampler);
 }
+
+const struct sample_draw *decoder_draw(const struct decoder *decoder) { return sampler_draw(decoder->sampler); }
+const struct acceptance *decoder_acceptance(const struct decoder *decoder) { return decoder->acceptance; }
+struct sequence *decoder_sequence(struct decoder *decoder) { return decoder->sequence; }
+int decoder_limit(const struct decoder *decoder) { return decoder->ending.limit; }
+bool decoder_drafts_chains(const struct decoder *decoder) { return decoder->shape->class == &shape_chain; }
 
 int decoder_skip(struct decoder *decoder, const struct decode_prompt *prompt, struct err *err)
 {
@@ -265,13 +282,14 @@ static int read_prompt(struct decoder *decoder, const struct decode_prompt *prom
     const struct decoder_setup *setup = &decoder->setup;
     const struct batch options = {.logit_rows = setup->want_prompt_logits ? ENGINE_EVERY_ROW : 0,
                                   .want_scores = setup->want_scores, .want_hidden = setup->want_hidden};
+    const struct policy_text about = {prompt->sequence, prompt->task, prompt->token, prompt->tokens};
     struct forward forward;
     int limit = token_limit(decoder, prompt);
     decoder->length = 0;
     decoder->text_given = 0;
     ending_begin(&decoder->ending, limit);
     if (decoder->policy->class->begin)
-        decoder->policy->class->begin(decoder->policy);
+        decoder->policy->class->begin(decoder->policy, &about);
     reach_begin(&decoder->reach, setup->settings->temperature <= 0);
     if (mem_grow(&decoder->text, &decoder->text_room, (size_t)prompt->tokens, sizeof *decoder->text, err) ||
         (decoder->divergence &&
@@ -409,9 +427,11 @@ static void observe(struct decoder *decoder, const struct decode_iteration *iter
     const struct forward *forward = iteration->forward;
     struct outcome outcome = {
         .drafted = iteration->tree->nodes, .accepted = iteration->accepted, .emitted = iteration->n_emitted,
-        .draft_s = iteration->draft_s, .verify_s = iteration->verify_s, .bytes = forward->bytes,
-        .draft_bytes = iteration->draft_bytes,
-        .iteration_s = iteration->draft_s + iteration->verify_s + iteration->accept_s + iteration->other_s};
+        .token = iteration->emitted, .draft_s = iteration->draft_us / 1e6, .verify_s = iteration->verify_us / 1e6,
+        .expert = forward->moe_layers && decoder_drafts_chains(decoder) ? forward->expert : NULL,
+        .moe_layers = forward->moe_layers, .top_k = forward->top_k,
+        .bytes = forward->bytes, .draft_bytes = iteration->draft_bytes,
+        .iteration_s = (iteration->draft_us + iteration->verify_us + iteration->accept_us + iteration->other_us) / 1e6};
     for (int layer = 0; layer < forward->moe_layers; layer++)
         outcome.experts_loaded += forward->distinct_loaded[layer];
     if (decoder->policy->class->observe)
@@ -450,11 +470,11 @@ static int iterate(struct decoder *decoder, const struct decode_sink *sink, stru
     iteration.rows = 1 + decoder->tree.nodes;
     iteration.drafted = decoder->drafted;
     iteration.draft_bytes = decoder->drafter ? decoder->drafter->bytes : 0;
-    iteration.end_s = end - decoder->began;
-    iteration.draft_s = drafted - start;
-    iteration.verify_s = verified - drafted;
-    iteration.accept_s = accepted - verified;
-    iteration.other_s = end - accepted;
+    iteration.end_us = 1e6 * (end - decoder->began);
+    iteration.draft_us = 1e6 * (drafted - start);
+    iteration.verify_us = 1e6 * (verified - drafted);
+    iteration.accept_us = 1e6 * (accepted - verified);
+    iteration.other_us = 1e6 * (end - accepted);
     if (decoder->divergence && diverge(decoder, &iteration, err))
         return -1;
     observe(decoder, &iteration);
@@ -462,7 +482,7 @@ static int iterate(struct decoder *decoder, const struct decode_sink *sink, stru
     result->drafts += decoder->tree.nodes > 0;
     result->draft_tokens += decoder->tree.nodes;
     result->accepted_tokens += iteration.accepted;
-    result->total_s = iteration.end_s;
+    result->total_s = iteration.end_us / 1e6;
     if (give_text(decoder, sink, err))
         return -1;
     return sink->iteration ? sink->iteration(sink->context, &iteration, err) : 0;

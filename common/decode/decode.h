@@ -54,8 +54,8 @@ struct decode_iteration {
     const float *overlap;               /* [rows] as verify/overlap.h says; NULL: not asked for */
     const float *divergence;            /* [n_emitted] as divergence.h says; NULL: not asked for */
     int flips;                          /* emitted tokens where the reference's likeliest token is another; -1: not asked for */
-    double end_s;                       /* since the prompt began, to the end of the iteration */
-    double draft_s, verify_s, accept_s, other_s;
+    double end_us;                      /* since the prompt began, to the end of the iteration */
+    double draft_us, verify_us, accept_us, other_us;
     const struct forward *forward;      /* with the logits of all rows */
     struct values policy;               /* what the policy went by */
 };
@@ -89,6 +89,8 @@ struct decode_prompt {
     int tokens;                         /* 1 .. context - 1 */
     int max_tokens;                     /* of this prompt; 0: not given */
     int sample;                         /* 0, 1, ... to have several samples of one prompt */
+    int64_t sequence;                   /* its number in the run, and its task (NULL: none): a policy may want to know */
+    const char *task;
 };
 
 /* Rows that an engine must take in a forward, and give logits of, for these settings. */
@@ -107,6 +109,17 @@ void decoder_close(struct decoder **decoder);
 int decoder_run(struct decoder *decoder, const struct decode_prompt *prompt, const struct decode_sink *sink,
                 struct decode_result *out, struct err *err);
 void decoder_forget(struct decoder *decoder);
+
+/* What the text of the last run was made with, for those who look at it again (probe.h): random numbers, the rule of
+ * acceptance, the KV cache, the tokens that it could have had; and another drafter like the decoder's own. */
+struct acceptance;
+struct drafter;
+const struct sample_draw *decoder_draw(const struct decoder *decoder);
+const struct acceptance *decoder_acceptance(const struct decoder *decoder);
+struct sequence *decoder_sequence(struct decoder *decoder);
+int decoder_limit(const struct decoder *decoder);
+bool decoder_drafts_chains(const struct decoder *decoder);
+int decoder_open_drafter(const struct decoder *decoder, struct drafter **out, struct err *err);
 
 /* Counts the prompt as seen without decoding it: someone else does (a shard of the prompts). */
 int decoder_skip(struct decoder *decoder, const struct decode_prompt *prompt, struct err *err);

@@ -134,7 +134,8 @@ static int run_text(struct profile *profile, const struct prompt *prompt, struct
     static const struct decode_sink kinds = { .prompt = put_prompt, .iteration = put_iteration };
     struct decode_sink sink = kinds;
     const struct decode_prompt text = { .token = prompt->tokens.ids, .tokens = prompt->tokens.n,
-                                        .max_tokens = prompt->max_tokens };
+                                        .max_tokens = prompt->max_tokens,
+                                        .sequence = profile->sequence, .task = prompt->task };
     struct writer *writer = profile->setup.writer;
     struct route_begin begin = { .sequence = profile->sequence, .id = prompt->id, .task = prompt->task,
                                  .prompt_tokens = text.tokens };

@@ -38,10 +38,10 @@ int decode_record_iteration(struct decode_recorder *recorder, const struct decod
 {
     const struct forward *forward = iteration->forward;
     struct decode_iter iter = {
-        .sequence = recorder->sequence, .t_us = microseconds(iteration->end_s), .K = iteration->K, .nodes = iteration->rows,
+        .sequence = recorder->sequence, .t_us = iteration->end_us, .K = iteration->K, .nodes = iteration->rows,
         .drafted = iteration->drafted, .accepted = iteration->accepted, .emitted = iteration->n_emitted,
-        .draft_us = microseconds(iteration->draft_s), .verify_us = microseconds(iteration->verify_s),
-        .accept_us = microseconds(iteration->accept_s), .other_us = microseconds(iteration->other_s), .bytes = forward->bytes,
+        .draft_us = iteration->draft_us, .verify_us = iteration->verify_us,
+        .accept_us = iteration->accept_us, .other_us = iteration->other_us, .bytes = forward->bytes,
         .draft_bytes = iteration->draft_bytes ? iteration->draft_bytes : -1,
         .overlap = iteration->overlap, .node_tokens = iteration->token, .node_parents = iteration->parent,
         .tokens = iteration->emitted, .divergence = iteration->divergence, .flips = iteration->flips,
@@ -55,6 +55,13 @@ int decode_record_iteration(struct decode_recorder *recorder, const struct decod
         iter.experts_loaded_layer = forward->distinct_loaded;
     }
     return put(recorder, &decode_iter_kind, &iter, err);
+}
+
+int decode_record_draft(struct decode_recorder *recorder, const struct decode_draft *draft, struct err *err)
+{
+    struct decode_draft body = *draft;
+    body.sequence = recorder->sequence;
+    return put(recorder, &decode_draft_kind, &body, err);
 }
 
 int decode_record_done(struct decode_recorder *recorder, const struct prompt *prompt, const struct decode_result *result,

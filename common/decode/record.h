@@ -20,6 +20,7 @@ struct decode_recorder {
 int decode_record_machine(struct decode_recorder *recorder, const struct session *session, struct err *err);
 int decode_record_begin(struct decode_recorder *recorder, const struct prompt *prompt, double prefill_s, struct err *err);
 int decode_record_iteration(struct decode_recorder *recorder, const struct decode_iteration *iteration, struct err *err);
+int decode_record_draft(struct decode_recorder *recorder, const struct decode_draft *draft, struct err *err);
 int decode_record_done(struct decode_recorder *recorder, const struct prompt *prompt, const struct decode_result *result,
                        struct err *err);
 

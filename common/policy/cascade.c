@@ -184,9 +184,10 @@ static void cascade_observe(struct policy *policy, const struct outcome *outcome
     }
 }
 
-static void cascade_begin(struct policy *policy)
+static void cascade_begin(struct policy *policy, const struct policy_text *text)
 {
     struct cascade *c = (struct cascade *)policy;
+    (void)text;
     for (int K = 0; K <= K_MOST; K++)
         c->tried[K] = (struct tried){0};
     c->plains = 0;
@@ -216,7 +217,7 @@ static int cascade_open(struct policy **out, struct spec *spec, const struct pol
         return -1;
     c->shape = setup->shape;
     c->settings = s;
-    cascade_begin(&c->base);
+    cascade_begin(&c->base, NULL);
     *out = &c->base;
     return 0;
 }

@@ -21,7 +21,7 @@ int policy_open(struct policy **out, const char *text, const struct policy_setup
         goto done;
     policy->class = policy_classes[which];
     if (policy->class->begin)
-        policy->class->begin(policy);
+        policy->class->begin(policy, &(struct policy_text){0});
     if (spec_end(spec, err))
         goto done;
     *out = policy;

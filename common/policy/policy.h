@@ -23,6 +23,14 @@ struct policy_setup {
     int draft_length;           /* -K: static's own, others' cap; or one of the above */
     int max_length;             /* the largest K */
     struct shape *shape;        /* of the draft (shape.h); stays open as long as the policy */
+    int experts, top_k;         /* of a layer, and of a token there; 0: the model has none */
+};
+
+struct policy_text {            /* what is about to be decoded; pointers hold during the call */
+    int64_t sequence;           /* its number in the run */
+    const char *task;           /* NULL: none is known */
+    const int32_t *prompt;      /* [prompt_tokens] */
+    int prompt_tokens;
 };
 
 struct draft_view {
@@ -47,7 +55,12 @@ struct step {
 struct outcome {
     int drafted, accepted;      /* tokens verified; accepted leaves the bonus token out */
     int emitted;                /* with it, and after the cut at an end */
-    double draft_s, verify_s, iteration_s;      /* seconds, measured by the loop */
+    const int32_t *token;       /* [emitted] */
+    const int32_t *expert;      /* [emitted][moe_layers][top_k] of the root and the tokens kept, in layers with experts; -1:
+                                 * dropped. NULL: there are none, or the draft was no chain */
+    int moe_layers, top_k;
+    /* Seconds, measured by the loop: a millionth of what stands in the iteration's record, so that replay has the same. */
+    double draft_s, verify_s, iteration_s;
     int experts_loaded;         /* distinct (layer, expert) pairs */
     int64_t bytes;              /* weights and KV read by the target */
     int64_t draft_bytes;        /* and by drafters */
@@ -61,7 +74,7 @@ struct policy_class {
     const char *name, *summary;
     const char *settings;               /* what may stand behind the colon: "K=N"; NULL: nothing */
     int (*open)(struct policy **out, struct spec *spec, const struct policy_setup *setup, struct err *err);
-    void (*begin)(struct policy *policy);                               /* a new text; NULL: all the same to it */
+    void (*begin)(struct policy *policy, const struct policy_text *text);      /* a new text; NULL: all the same to it */
     struct step (*next)(struct policy *policy, const struct draft_view *view);
     int (*length)(const struct policy *policy);                         /* the K in force, for the record */
     void (*observe)(struct policy *policy, const struct outcome *outcome);     /* NULL: it does not look */

@@ -55,8 +55,9 @@ static int table_open(struct policy **out, struct spec *spec, const struct polic
     return 0;
 }
 
-static void table_begin(struct policy *policy)
+static void table_begin(struct policy *policy, const struct policy_text *text)
 {
+    (void)text;
     ((struct table_policy *)policy)->tokens = 1;        /* the prompt's forward gives the first */
 }
 

@@ -1,5 +1,7 @@
 #include "common/stream/decode.h"
 
+#include <math.h>
+
 static const char *const reasons[] = {"stop", "length", "abort", NULL};
 
 static const struct field machine_fields[] = {
@@ -52,6 +54,26 @@ static const struct field iter_fields[] = {
     FIELD(decode_iter, policy, true, "what the policy's decision rested on"),
 };
 
+static const struct field draft_fields[] = {
+    FIELD(decode_draft, sequence, false, "the text this place is in"),
+    FIELD(decode_draft, pos, false, "position of the root, whose successor is wanted; 0 is the first token of the prompt"),
+    FIELD(decode_draft, left, false, "tokens of the text behind the root"),
+    FIELD(decode_draft, room, false, "drafted tokens that could be of use, as far as the token limit goes"),
+    FIELD(decode_draft, K, false, "longest draft that was asked for"),
+    FIELD(decode_draft, n, false, "the root, and the drafted tokens that came: a chain"),
+    FIELD(decode_draft, accepted, false, "drafted tokens that are accepted when all of them are verified"),
+    FIELD_ARRAY_OF(decode_draft, tokens, "[n]", false, "their ids, the root first"),
+    FIELD_ARRAY_OF(decode_draft, log_probability, "[n]", true, "of each, as its drafter sees it; NaN: it cannot say, and the "
+                   "root"),
+    FIELD_ARRAY_OF(decode_draft, draft_us, "[n]", false, "time of drafting 0, 1, ... of these tokens"),
+    FIELD_ARRAY_OF(decode_draft, verify_us, "[n]", false, "time of the target's forward over the root and so many of them, and "
+                   "of accepting"),
+    FIELD_ARRAY_OF(decode_draft, draft_bytes, "[n]", true, "nominal bytes of so much drafting"),
+    FIELD_ARRAY_OF(decode_draft, bytes, "[n]", false, "and of that forward"),
+    FIELD_ARRAY_OF(decode_draft, experts_loaded, "[n]", false, "distinct experts of that forward, summed over layers"),
+    FIELD_ARRAY_OF(decode_draft, experts, "[n][moe_layers][top_k]", true, "experts of each token; absent: the model has none"),
+};
+
 static const struct field done_fields[] = {
     FIELD(decode_done, sequence, false, "the text that is complete"),
     FIELD(decode_done, id, true, "the prompt's id"),
@@ -99,6 +121,32 @@ static int check_iter(const void *body, const struct header *header, struct sequ
     return 0;
 }
 
+static int check_draft(const void *body, const struct header *header, struct sequences *open, struct err *err)
+{
+    const struct decode_draft *draft = body;
+    if (sequences_use(open, draft->sequence, err))
+        return -1;
+    if (draft->n < 1 || draft->n > draft->K + 1)
+        return err_set(err, ERR_INPUT, "a draft of %d tokens, of at most %d", draft->n - 1, draft->K);
+    if (draft->accepted >= draft->n)
+        return err_set(err, ERR_INPUT, "%d tokens accepted of %d", draft->accepted, draft->n - 1);
+    if (draft->left < 1)
+        return err_set(err, ERR_INPUT, "a place with no token behind it");
+    size_t slots = (size_t)header->model.moe_layers * (size_t)header->model.top_k;
+    for (int k = 0; k < draft->n; k++) {
+        if (!(draft->draft_us[k] >= 0 && draft->verify_us[k] >= 0) || isinf(draft->draft_us[k] + draft->verify_us[k]))
+            return err_set(err, ERR_INPUT, "a draft of %d tokens takes %g and %g microseconds", k, draft->draft_us[k],
+                           draft->verify_us[k]);
+        if (draft->bytes[k] < 0 || draft->experts_loaded[k] < 0 || (draft->draft_bytes && draft->draft_bytes[k] < 0))
+            return err_set(err, ERR_INPUT, "bytes or experts of a draft of %d tokens are negative", k);
+        for (size_t i = 0; draft->experts && i < slots; i++)
+            if (draft->experts[(size_t)k * slots + i] < -1 || draft->experts[(size_t)k * slots + i] >= header->model.experts)
+                return err_set(err, ERR_INPUT, "token %d has expert %d of %d", k, draft->experts[(size_t)k * slots + i],
+                               header->model.experts);
+    }
+    return 0;
+}
+
 static int check_done(const void *body, const struct header *header, struct sequences *open, struct err *err)
 {
     const struct decode_done *done = body;
@@ -116,6 +164,9 @@ const struct record_kind decode_begin_kind = {
 };
 const struct record_kind decode_iter_kind = {
     RECORD_KIND("iter", "one iteration: draft, verify, accept", decode_iter, iter_fields, check_iter)
+};
+const struct record_kind decode_draft_kind = {
+    RECORD_KIND("draft", "what drafts of each length would do at a place", decode_draft, draft_fields, check_draft)
 };
 const struct record_kind decode_done_kind = {
     RECORD_KIND("done", "a text is complete", decode_done, done_fields, check_done)

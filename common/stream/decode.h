@@ -44,6 +44,19 @@ struct decode_iter {
     struct values policy;
 };
 
+/* What would have happened at a place of the text, for every length of a chain of drafted tokens: element k of an array is for
+ * k drafted tokens, in a forward of k + 1. */
+struct decode_draft {
+    int64_t sequence;
+    int pos, left, room, K, n, accepted;
+    const int32_t *tokens;                  /* [n] the root first */
+    const float *log_probability;           /* [n] NaN: not known, and the root */
+    const double *draft_us, *verify_us;     /* [n] */
+    const int64_t *draft_bytes, *bytes;     /* [n] */
+    const int32_t *experts_loaded;          /* [n] */
+    const int32_t *experts;                 /* [n][moe_layers][top_k]; NULL: a model without experts */
+};
+
 enum finish_reason { FINISH_STOP, FINISH_LENGTH, FINISH_ABORT };
 
 struct decode_done {
@@ -56,6 +69,7 @@ struct decode_done {
     int num_drafts, num_draft_tokens, num_accepted_tokens;
 };
 
-extern const struct record_kind decode_machine_kind, decode_begin_kind, decode_iter_kind, decode_done_kind;
+extern const struct record_kind decode_machine_kind, decode_begin_kind, decode_iter_kind, decode_draft_kind,
+                                decode_done_kind;
 
 #endif

@@ -60,7 +60,7 @@ struct seen {
     const struct decode_prompt *prompt;
     int iterations, emitted, drafts, draft_tokens, accepted, begins, prompt_rows;
     int answer_tokens;              /* so far, to know where the root should be */
-    double end_s;
+    double end_us;
     int32_t root;
     bool has_root;
     const struct digest128 *logits;     /* of each place of the answer, decoded alone; NULL: not known */
@@ -82,7 +82,7 @@ static int see_begin(void *context, double prefill_s, struct err *err)
     (void)err;
     assert_true(prefill_s > 0);
     assert_int_equal(seen->prompt_rows, seen->prompt->tokens);
-    seen->end_s = prefill_s;
+    seen->end_us = 1e6 * prefill_s;
     seen->begins++;
     seen->answer_tokens = 1;
     return 0;
@@ -124,11 +124,11 @@ static int see_iteration(void *context, const struct decode_iteration *it, struc
     }
     assert_int_equal(kept, 1 + it->accepted);
     assert_in_range(it->n_emitted, 1, it->accepted + 1);
-    assert_true(it->end_s > seen->end_s);
-    assert_true(it->draft_s >= 0 && it->verify_s > 0 && it->accept_s >= 0 && it->other_s >= 0);
-    assert_true(it->draft_s + it->verify_s + it->accept_s + it->other_s <= it->end_s - seen->end_s + 1e-9);
+    assert_true(it->end_us > seen->end_us);
+    assert_true(it->draft_us >= 0 && it->verify_us > 0 && it->accept_us >= 0 && it->other_us >= 0);
+    assert_true(it->draft_us + it->verify_us + it->accept_us + it->other_us <= it->end_us - seen->end_us + 1e-3);
     assert_int_equal(values_number(&it->policy, "K", -1), it->K);
-    seen->end_s = it->end_s;
+    seen->end_us = it->end_us;
     seen->emitted += it->n_emitted;
     seen->answer_tokens += it->n_emitted;
     seen->root = it->emitted[it->n_emitted - 1];
@@ -425,7 +425,7 @@ static void bad_prompts_and_settings_are_refused(void **state)
         assert_int_equal(decoder_run(decoder, &wrong[i].prompt, &sink, &result, &err), -1);
         assert_non_null(strstr(err.text, wrong[i].part));
     }
-    const struct decode_prompt right = {prompt, 2, 0, 0};           /* and goes on after a refusal */
+    const struct decode_prompt right = {.token = prompt, .tokens = 2};           /* and goes on after a refusal */
     must(decoder_run(decoder, &right, &sink, &result, &rig.err), &rig.err);
     assert_int_equal(result.tokens, 6);
     decoder_close(&decoder);

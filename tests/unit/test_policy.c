@@ -16,7 +16,7 @@ static struct shape *open_shape(const char *text)
 
 static struct policy *open_policy(const char *text, int drafters, int draft_length, struct shape *shape)
 {
-    struct policy_setup setup = {drafters, draft_length, 64, shape};
+    struct policy_setup setup = {.drafters = drafters, .draft_length = draft_length, .max_length = 64, .shape = shape};
     struct policy *policy = NULL;
     struct err err = {0};
     if (policy_open(&policy, text, &setup, &err))
@@ -82,7 +82,7 @@ static void wrong_words_are_refused(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct shape *shape = open_shape(NULL);
-        struct policy_setup setup = {1, wrong[i].draft_length, 64, shape};
+        struct policy_setup setup = {.drafters = 1, .draft_length = wrong[i].draft_length, .max_length = 64, .shape = shape};
         struct policy *policy = NULL;
         struct err err = {0};
         assert_int_equal(policy_open(&policy, wrong[i].text, &setup, &err), -1);
@@ -124,7 +124,7 @@ static void runs_as(const char *text, int draft_length, const struct world *worl
     struct policy *policy = open_policy(text, 1, draft_length, shape);
     for (int texts = 0; texts < 2; texts++) {           /* a new text is like the first */
         if (policy->class->begin)
-            policy->class->begin(policy);
+            policy->class->begin(policy, &(struct policy_text){0});
         run(policy, world, (int)strlen(want), got);
         assert_string_equal(got, want);
     }

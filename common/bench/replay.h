@@ -1,0 +1,61 @@
+/* Replay: what a policy would have decided, and what that would have cost, over a recording of drafts (policy/recording.h);
+ * no model is needed. Possible because under coupled acceptance the text is the same whatever is drafted.
+ *
+ * Costs are times as measured (where the live run did just the same, those of the live run itself, so that its own policy
+ * decides as it did), nominal bytes (as if memory gave 1 GB/s), or those of a table. */
+#ifndef MOE_BENCH_REPLAY_H
+#define MOE_BENCH_REPLAY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/base/text.h"
+#include "common/policy/cost.h"
+#include "common/policy/policy.h"
+#include "common/policy/recording.h"
+
+enum replay_cost { REPLAY_TIME, REPLAY_BYTES, REPLAY_TABLE };
+
+struct replay_setup {
+    const struct recording *recording;
+    const char *policy;                 /* as --policy has it; NULL: static */
+    int draft_length;                   /* as -K, or DRAFT_LENGTH_AUTO or DRAFT_LENGTH_NONE */
+    enum replay_cost cost;
+    const struct cost_table *table;     /* for REPLAY_TABLE */
+};
+
+struct replay_iteration {
+    const struct recorded_text *text;
+    int position, K;                    /* of the root */
+    struct outcome outcome;
+    struct values policy;               /* its state when it decided */
+};
+
+struct replay_result {
+    char *policy;
+    double seconds, draft_seconds;
+    int64_t tokens, iterations, drafts, drafted, accepted;
+    int64_t live, same;                 /* iterations of the live run; those that are the same here, K and nodes */
+};
+
+/* each (may be NULL) sees every iteration. */
+typedef int replay_function(void *context, const struct replay_iteration *iteration, struct err *err);
+int replay_run(struct replay_result *out, const struct replay_setup *setup, replay_function *each, void *context,
+               struct err *err);
+void replay_result_free(struct replay_result *result);
+
+/* The policies asked for beside every static draft length that was recorded, 0 among them. */
+struct replay_table {
+    struct replay_result *result;       /* static 0, 1, ... length; then the policies */
+    int statics, count;
+};
+int replay_compare(struct replay_table *out, const struct replay_setup *setup, const char *const *policies, int count,
+                   struct err *err);
+void replay_table_free(struct replay_table *table);
+
+int replay_text(struct text *out, const struct replay_table *table, struct err *err);
+int replay_json(struct text *out, const struct replay_table *table, struct err *err);
+int replay_iteration_json(struct text *out, const struct replay_iteration *iteration, struct err *err);
+
+#endif

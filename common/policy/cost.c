@@ -1,0 +1,82 @@
+#include "common/policy/cost.h"
+
+#include <math.h>
+
+#include <jansson.h>
+
+#include "common/base/file.h"
+#include "common/base/json.h"
+
+enum { FILE_LIMIT = 1 << 20 };
+
+/* Fills seconds[from + 1 .. to] on the line from `before` at `from` to `now` at `to`. */
+static void draw(struct cost_table *table, int from, double before, int to, double now)
+{
+    for (int m = from + 1; m <= to; m++)
+        table->seconds[m] = before + (now - before) * (m - from) / (to - from);
+}
+
+static int read_rows(struct cost_table *table, const json_t *list, struct err *err)
+{
+    int last = 0, before = 0;
+    double seconds = 0, slope = 0;
+    size_t at;
+    json_t *item;
+    if (!json_is_array(list) || !json_array_size(list))
+        return err_set(err, ERR_INPUT, "\"cost\": a list such as [{\"m\": 1, \"seconds\": 0.01}] is expected");
+    json_array_foreach((json_t *)(uintptr_t)list, at, item) {
+        const json_t *m = json_object_get(item, "m"), *value = json_object_get(item, "seconds");
+        double now = json_number_value(value);
+        if (!json_is_integer(m) || json_integer_value(m) <= last || json_integer_value(m) > COST_TOKENS_MAX)
+            return err_set(err, ERR_INPUT, "row %d: \"m\": whole numbers from 1 to %d are expected, rising", (int)at + 1,
+                           COST_TOKENS_MAX);
+        if (!json_is_number(value) || !(now > 0 && isfinite(now)))
+            return err_set(err, ERR_INPUT, "row %d: \"seconds\": a number above 0 is expected", (int)at + 1);
+        before = last;
+        last = (int)json_integer_value(m);
+        if (!before && last != 1)
+            return err_set(err, ERR_INPUT, "the first row must be for one token, \"m\": 1");
+        slope = before ? (now - seconds) / (last - before) : 0;
+        draw(table, before, seconds, last, now);
+        seconds = now;
+    }
+    slope = slope > 0 ? slope : 0;
+    draw(table, last, seconds, COST_TOKENS_MAX, seconds + slope * (COST_TOKENS_MAX - last));
+    return 0;
+}
+
+static int read_table(struct cost_table *table, const json_t *map, struct err *err)
+{
+    const json_t *draft = json_object_get(map, "draft_seconds");
+    if (!json_is_object(map))
+        return err_set(err, ERR_INPUT, "a map with \"cost\" is expected");
+    if (draft && (!json_is_number(draft) || !(json_number_value(draft) >= 0 && isfinite(json_number_value(draft)))))
+        return err_set(err, ERR_INPUT, "\"draft_seconds\": a number, 0 or more, is expected");
+    table->draft = json_number_value(draft);
+    return read_rows(table, json_object_get(map, "cost"), err);
+}
+
+int cost_table_read(struct cost_table *out, const char *path, struct err *err)
+{
+    struct cost_table table = {{0}, 0};
+    struct text text = {0};
+    json_error_t fault;
+    json_t *map = NULL;
+    int rc = file_read(&text, path, FILE_LIMIT, err);
+    if (rc)
+        goto done;
+    map = json_read(text.data ? text.data : "", text.length, JSON_REJECT_DUPLICATES, &fault);
+    if (!map && json_no_memory(&fault))
+        rc = err_memory(err);
+    else if (!map)
+        rc = err_set(err, ERR_INPUT, "%s:%d: not JSON: %s; a cost table is expected", path, fault.line < 1 ? 1 : fault.line,
+                     fault.text);
+    else if (read_table(&table, map, err))
+        rc = err_at(err, "%s", path);
+    else
+        *out = table;
+done:
+    json_decref(map);
+    text_free(&text);
+    return rc;
+}

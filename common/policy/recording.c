@@ -1,0 +1,218 @@
+#include "common/policy/recording.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/stream/decode.h"
+#include "common/stream/reader.h"
+
+/* What is known of the text whose records come now. */
+struct state {
+    struct recording *recording;
+    struct recorded_text *text;         /* NULL: none is open */
+    struct recorded_place *live;        /* [iterations] what iterations did */
+    int *at;                            /* [iterations] the place that each began at */
+    size_t live_room, at_room;
+    int emitted;                        /* tokens of the answer by now; the first one is the prompt's */
+};
+
+static int begin(struct state *state, const struct decode_begin *record, struct err *err)
+{
+    struct recording *all = state->recording;
+    if (state->text)
+        return err_set(err, ERR_INPUT, "a text begins inside another; one after the other can be replayed");
+    if (!record->prompt)
+        return err_set(err, ERR_INPUT, "the prompt's tokens are not recorded");
+    if (mem_grow(&all->text, &all->text_room, all->texts + 1, sizeof *all->text, err))
+        return -1;
+    struct recorded_text *text = &all->text[all->texts++];
+    *text = (struct recorded_text){.sequence = record->sequence, .prompt_tokens = record->prompt_tokens, .place = all->places};
+    text->prompt = mem_copy(record->prompt, (size_t)record->prompt_tokens * sizeof *record->prompt, err);
+    text->id = record->id ? mem_string(record->id, err) : NULL;
+    text->task = record->task ? mem_string(record->task, err) : NULL;
+    if (!text->prompt || (record->id && !text->id) || (record->task && !text->task))
+        return -1;
+    state->text = text;
+    state->emitted = 1;
+    return 0;
+}
+
+static int iterate(struct state *state, const struct decode_iter *record, struct err *err)
+{
+    size_t count = (size_t)state->text->iterations;
+    double us = record->draft_us + record->verify_us + record->accept_us + record->other_us;
+    if (record->emitted < 1 || !isfinite(us))
+        return err_set(err, ERR_INPUT, "an iteration that emits %d tokens in %g microseconds", record->emitted, us);
+    if (mem_grow(&state->live, &state->live_room, count + 1, sizeof *state->live, err) ||
+        mem_grow(&state->at, &state->at_room, count + 1, sizeof *state->at, err))
+        return -1;
+    state->live[count] = (struct recorded_place){
+        .nodes = record->nodes, .K = record->K, .drafted = record->drafted, .experts_loaded = record->experts_loaded,
+        .draft_us = record->draft_us, .verify_us = record->verify_us, .iteration_us = us, .bytes = record->bytes,
+        .draft_bytes = record->draft_bytes < 0 ? 0 : record->draft_bytes};
+    state->at[count] = state->emitted - 1;
+    if (record->emitted > (1 << 30) - state->emitted)
+        return err_set(err, ERR_INPUT, "a text of too many tokens");
+    state->emitted += record->emitted;
+    state->text->iterations++;
+    return 0;
+}
+
+static int grow_rows(struct recording *all, size_t rows, struct err *err)
+{
+    size_t *room = all->row_room;
+    return mem_grow(&all->token, &room[0], rows, sizeof *all->token, err) ||
+           mem_grow(&all->log_probability, &room[1], rows, sizeof *all->log_probability, err) ||
+           mem_grow(&all->draft_us, &room[2], rows, sizeof *all->draft_us, err) ||
+           mem_grow(&all->verify_us, &room[3], rows, sizeof *all->verify_us, err) ||
+           mem_grow(&all->draft_bytes, &room[4], rows, sizeof *all->draft_bytes, err) ||
+           mem_grow(&all->bytes, &room[5], rows, sizeof *all->bytes, err) ||
+           mem_grow(&all->experts_loaded, &room[6], rows, sizeof *all->experts_loaded, err) ||
+           (all->width && mem_grow(&all->expert, &room[7], rows, all->width * sizeof *all->expert, err)) ? -1 : 0;
+}
+
+static int add_place(struct state *state, const struct decode_draft *record, struct err *err)
+{
+    struct recording *all = state->recording;
+    size_t n = (size_t)record->n, row = all->rows, at = all->places - state->text->place;
+    if (record->pos < state->text->prompt_tokens || (size_t)(record->pos - state->text->prompt_tokens) != at)
+        return err_set(err, ERR_INPUT, "position %d, but the next place without drafts is %zu", record->pos,
+                       at + (size_t)state->text->prompt_tokens);
+    if (all->width && !record->experts)
+        return err_set(err, ERR_INPUT, "no experts are recorded");
+    if (mem_grow(&all->place, &all->place_room, all->places + 1, sizeof *all->place, err) || grow_rows(all, row + n, err))
+        return -1;
+    all->place[all->places++] = (struct recorded_place){
+        .n = record->n, .accepted = record->accepted, .left = record->left, .room = record->room, .row = row};
+    all->rows += n;
+    all->length = !all->length || record->K < all->length ? record->K : all->length;
+    memcpy(all->token + row, record->tokens, n * sizeof *all->token);
+    memcpy(all->draft_us + row, record->draft_us, n * sizeof *all->draft_us);
+    memcpy(all->verify_us + row, record->verify_us, n * sizeof *all->verify_us);
+    memcpy(all->bytes + row, record->bytes, n * sizeof *all->bytes);
+    memcpy(all->experts_loaded + row, record->experts_loaded, n * sizeof *all->experts_loaded);
+    if (all->width)
+        memcpy(all->expert + row * all->width, record->experts, n * all->width * sizeof *all->expert);
+    for (size_t k = 0; k < n; k++) {
+        all->log_probability[row + k] = record->log_probability ? record->log_probability[k] : NAN;
+        all->draft_bytes[row + k] = record->draft_bytes ? record->draft_bytes[k] : 0;
+    }
+    return 0;
+}
+
+/* The drafts of a place must say of the text what it is. */
+static int check_place(const struct recording *all, const struct recorded_text *text, int at, struct err *err)
+{
+    const struct recorded_place *place = &all->place[text->place + (size_t)at];
+    int known = place->accepted < place->left ? place->accepted : place->left;
+    if (place->left != text->tokens - 1 - at)
+        return err_set(err, ERR_INPUT, "text %lld: place %d: %d tokens are left, not %d", (long long)text->sequence, at,
+                       text->tokens - 1 - at, place->left);
+    for (int k = 0; k <= known; k++)
+        if (all->token[place->row + (size_t)k] != text->token[at + k])
+            return err_set(err, ERR_INPUT, "text %lld: place %d: accepted token %d is not what the text has",
+                           (long long)text->sequence, at, k);
+    return 0;
+}
+
+static int done(struct state *state, const struct decode_done *record, struct err *err)
+{
+    struct recording *all = state->recording;
+    struct recorded_text *text = state->text;
+    int places = record->n < 1 ? 0 : record->n - 1;
+    if (all->places - text->place != (size_t)places || (record->n > 0 && state->emitted != record->n))
+        return err_set(err, ERR_INPUT, "text %lld: %d tokens, but drafts at %zu places; record it with --record drafts",
+                       (long long)text->sequence, record->n, all->places - text->place);
+    text->tokens = record->n;
+    text->token = mem_copy(record->tokens, (size_t)record->n * sizeof *record->tokens, err);
+    if (!text->token)
+        return -1;
+    for (int at = 0; at < places; at++)
+        if (check_place(all, text, at, err))
+            return -1;
+    for (int i = 0; i < text->iterations; i++) {
+        struct recorded_place *place = &all->place[text->place + (size_t)state->at[i]];
+        struct recorded_place merged = state->live[i];
+        if (state->at[i] >= places)
+            return err_set(err, ERR_INPUT, "text %lld: an iteration behind its end", (long long)text->sequence);
+        merged.n = place->n;
+        merged.accepted = place->accepted;
+        merged.left = place->left;
+        merged.room = place->room;
+        merged.row = place->row;
+        *place = merged;
+    }
+    state->text = NULL;
+    return 0;
+}
+
+static int take(struct state *state, const struct record *record, struct err *err)
+{
+    int rc = 0;
+    if (record->kind == &decode_begin_kind)
+        rc = begin(state, record->body, err);
+    else if (record->kind == &decode_iter_kind)
+        rc = iterate(state, record->body, err);
+    else if (record->kind == &decode_draft_kind)
+        rc = add_place(state, record->body, err);
+    else if (record->kind == &decode_done_kind)
+        rc = done(state, record->body, err);
+    return rc && err->code == ERR_INPUT ? record_error_at(record, err) : rc;
+}
+
+int recording_read(struct recording **out, const char *path, struct err *err)
+{
+    struct state state = {.recording = mem_alloc(1, sizeof *state.recording, err)};
+    struct reader *in = NULL;
+    const struct record *record;
+    int more, rc = -1;
+    if (!state.recording || reader_open(&in, path, STREAM_DECODE, NULL, err) ||
+        header_copy(&state.recording->header, reader_header(in), err))
+        goto finished;
+    const struct stream_model *model = &state.recording->header.model;
+    state.recording->width = (size_t)model->moe_layers * (size_t)model->top_k;
+    while ((more = reader_next(in, &record, err)) > 0)
+        if (take(&state, record, err))
+            goto finished;
+    if (more < 0)
+        goto finished;
+    if (!state.recording->places) {
+        err_set(err, ERR_INPUT, "%s: holds no drafts; make it with moe-decode --record drafts", reader_name(in));
+        goto finished;
+    }
+    *out = state.recording;
+    state.recording = NULL;
+    rc = 0;
+finished:
+    recording_free(&state.recording);
+    mem_free(&state.live);
+    mem_free(&state.at);
+    reader_close(&in);
+    return rc;
+}
+
+void recording_free(struct recording **recording)
+{
+    struct recording *all = *recording;
+    for (size_t i = 0; all && i < all->texts; i++) {
+        mem_free(&all->text[i].id);
+        mem_free(&all->text[i].task);
+        mem_free(&all->text[i].prompt);
+        mem_free(&all->text[i].token);
+    }
+    if (all) {
+        mem_free(&all->text);
+        mem_free(&all->place);
+        mem_free(&all->token);
+        mem_free(&all->log_probability);
+        mem_free(&all->draft_us);
+        mem_free(&all->verify_us);
+        mem_free(&all->draft_bytes);
+        mem_free(&all->bytes);
+        mem_free(&all->experts_loaded);
+        mem_free(&all->expert);
+        header_free(&all->header);
+    }
+    mem_free(recording);
+}

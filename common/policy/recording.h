@@ -1,0 +1,55 @@
+/* A decode stream with drafts (moe-decode --record drafts) as plain arrays: for each place of each text what a draft of any
+ * length would have done there, and what the iteration that really began there did.
+ *
+ * A place is the root of an iteration that could have been: the text's tokens but the last one, in order. A stream in which a
+ * place lacks, or in which drafts and text contradict each other, is refused. */
+#ifndef MOE_POLICY_RECORDING_H
+#define MOE_POLICY_RECORDING_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/stream/header.h"
+
+/* Drafts of 0 .. n - 1 tokens; arrays are the recording's, element k for k drafted tokens. */
+struct recorded_place {
+    int n, accepted, left, room;
+    size_t row;                         /* of the arrays by row */
+    int nodes;                          /* what was verified in the iteration that began here, with the root; 0: none did */
+    int K, drafted, experts_loaded;
+    double draft_us, verify_us, iteration_us;
+    int64_t bytes, draft_bytes;
+};
+
+struct recorded_text {
+    int64_t sequence;
+    char *id, *task;                    /* NULL: none */
+    int32_t *prompt;                    /* [prompt_tokens] */
+    int prompt_tokens;
+    int32_t *token;                     /* [tokens] of the answer */
+    int tokens;
+    size_t place;                       /* the first of tokens - 1 */
+    int iterations;                     /* of the live run */
+};
+
+struct recording {
+    struct header header;
+    struct recorded_text *text;
+    struct recorded_place *place;
+    size_t texts, places, rows, text_room, place_room;
+    int length;                         /* longest draft that was asked for, everywhere */
+    size_t width;                       /* moe_layers x top_k */
+    int32_t *token;                     /* [rows] */
+    float *log_probability;             /* [rows] */
+    double *draft_us, *verify_us;       /* [rows] */
+    int64_t *draft_bytes, *bytes;       /* [rows] */
+    int32_t *experts_loaded;            /* [rows] */
+    int32_t *expert;                    /* [rows][width] or NULL */
+    size_t row_room[8];
+};
+
+int recording_read(struct recording **out, const char *path, struct err *err);
+void recording_free(struct recording **recording);
+
+#endif
