@@ -616,6 +616,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_olmoe), cmocka_unit_test(test_llama), cmocka_unit_test(test_deepseek),
-        cmocka_unit_test(test_gpt_oss), cmocka_unit_test(test_blocks), cmocka_unit_test(test_damaged), cmocka_unit_test(test_twice), cmocka_unit_test(test_refused_models)};
+        cmocka_unit_test(test_gpt_oss), cmocka_unit_test(test_blocks), cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_twice), cmocka_unit_test(test_refused_models)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
