@@ -13,6 +13,9 @@ struct memory {
     uint64_t history;
 };
 
+/* Longest gap that is told from longer ones: the greatest width. A pattern has a bit a width. */
+enum { GAPS = (1 << (NEIGHBOUR_WIDTHS - 1)) + 1, PATTERNS = 1 << NEIGHBOUR_WIDTHS };
+
 struct text_state {
     int64_t sequence, tokens;   /* so far */
     struct memory *memory;      /* [moe_layers][experts] */
@@ -23,7 +26,8 @@ struct neighbours {
     int64_t tokens, windows[NEIGHBOUR_WIDTHS], pairs[NEIGHBOUR_WIDTHS];
     int64_t *selected;          /* [moe_layers][experts] */
     int64_t *distinct;          /* [moe_layers][widths] summed over windows */
-    int64_t *common;            /* [moe_layers][widths] summed over pairs */
+    int64_t *gaps;              /* [moe_layers][GAPS] selections so long after the expert's last one, not in distinct */
+    int64_t *patterns;          /* [moe_layers][PATTERNS] selections by when the expert was selected before */
     struct text_state *texts;   /* open ones in front; memory of closed ones is used again */
     size_t open, room;
 };
@@ -41,7 +45,8 @@ int neighbours_open(struct neighbours **out, const struct stream_model *model, s
     n->top_k = model->top_k;
     if (!(n->selected = mem_alloc(layers * (size_t)model->experts, sizeof *n->selected, err)) ||
         !(n->distinct = mem_alloc(layers * NEIGHBOUR_WIDTHS, sizeof *n->distinct, err)) ||
-        !(n->common = mem_alloc(layers * NEIGHBOUR_WIDTHS, sizeof *n->common, err))) {
+        !(n->gaps = mem_alloc(layers * GAPS, sizeof *n->gaps, err)) ||
+        !(n->patterns = mem_alloc(layers * PATTERNS, sizeof *n->patterns, err))) {
         neighbours_free(&n);
         return -1;
     }
@@ -59,7 +64,8 @@ void neighbours_free(struct neighbours **neighbours)
     mem_free(&n->texts);
     mem_free(&n->selected);
     mem_free(&n->distinct);
-    mem_free(&n->common);
+    mem_free(&n->gaps);
+    mem_free(&n->patterns);
     mem_free(neighbours);
 }
 
@@ -99,20 +105,28 @@ static void count_windows(int64_t *distinct, int64_t last, int64_t next)
     }
 }
 
-static void add_selection(struct neighbours *n, int layer, int expert, struct memory *memory, int64_t now)
+/* Bits 0, 1, 3, 7, 15, 31 and 63: what was selected 1, 2, 4, ... 64 tokens ago. */
+static unsigned pattern_of(uint64_t history)
 {
-    int64_t *distinct = n->distinct + (size_t)layer * NEIGHBOUR_WIDTHS, *common = n->common + (size_t)layer * NEIGHBOUR_WIDTHS;
+    return (unsigned)((history & 3) | (history >> 1 & 4) | (history >> 4 & 8) | (history >> 11 & 16) | (history >> 26 & 32) |
+                      (history >> 57 & 64));
+}
+
+/* Where all windows that the last selection is in lie within the text, the gap alone says how many they are. */
+static void add_selection(struct neighbours *n, int layer, struct memory *memory, int64_t now)
+{
     uint64_t history = 0;       /* bit i: selected i + 1 tokens ago */
-    n->selected[(size_t)layer * (size_t)n->experts + (size_t)expert]++;
     if (memory->last == now)    /* twice by one token: a damaged stream, but counted as once */
         return;
     if (memory->last >= 0) {
         int64_t gap = now - memory->last;
-        count_windows(distinct, memory->last, now);
+        if (memory->last >= GAPS - 2)
+            n->gaps[(size_t)layer * GAPS + (size_t)(gap < GAPS - 1 ? gap : GAPS - 1)]++;
+        else
+            count_windows(n->distinct + (size_t)layer * NEIGHBOUR_WIDTHS, memory->last, now);
         history = gap <= 64 ? memory->history << (gap - 1) : 0;
+        n->patterns[(size_t)layer * PATTERNS + pattern_of(history)]++;
     }
-    for (int i = 0; i < NEIGHBOUR_WIDTHS; i++)
-        common[i] += (int64_t)(history >> (((uint64_t)1 << i) - 1) & 1);
     memory->history = history << 1 | 1;
     memory->last = now;
 }
@@ -125,19 +139,23 @@ int neighbours_add(struct neighbours *n, const struct route_tokens *record, stru
         return err_set(err, ERR_INPUT, "more than %lld tokens; count fewer at a time", (long long)ROUTE_TOKENS_MAX);
     if (!text && !(text = begin_text(n, record->sequence, err)))
         return -1;
-    for (int i = 0; i < record->n; i++) {
-        if (record->accepted && !record->accepted[i]) {
-            expert += (size_t)n->moe_layers * (size_t)n->top_k;
-            continue;
+    for (int layer = 0; layer < n->moe_layers; layer++) {
+        struct memory *memory = text->memory + (size_t)layer * (size_t)n->experts;
+        int64_t *selected = n->selected + (size_t)layer * (size_t)n->experts, now = text->tokens;
+        const int16_t *slots = expert + (size_t)layer * (size_t)n->top_k;
+        for (int i = 0; i < record->n; i++, slots += (size_t)n->moe_layers * (size_t)n->top_k) {
+            if (record->accepted && !record->accepted[i])
+                continue;
+            for (int slot = 0; slot < n->top_k; slot++)
+                if (slots[slot] >= 0) {
+                    selected[slots[slot]]++;
+                    add_selection(n, layer, memory + slots[slot], now);
+                }
+            now++;
         }
-        struct memory *memory = text->memory;
-        for (int layer = 0; layer < n->moe_layers; layer++, memory += n->experts)
-            for (int slot = 0; slot < n->top_k; slot++, expert++)
-                if (*expert >= 0)
-                    add_selection(n, layer, *expert, memory + *expert, text->tokens);
-        text->tokens++;
-        n->tokens++;
     }
+    text->tokens += route_tokens_kept(record);
+    n->tokens += route_tokens_kept(record);
     return 0;
 }
 
@@ -170,11 +188,17 @@ int neighbours_layers(const struct neighbours *n) { return n->moe_layers; }
 void neighbours_layer(const struct neighbours *n, int layer, struct neighbour_width out[NEIGHBOUR_WIDTHS])
 {
     const int64_t *selected = n->selected + (size_t)layer * (size_t)n->experts;
+    const int64_t *gaps = n->gaps + (size_t)layer * GAPS, *patterns = n->patterns + (size_t)layer * PATTERNS;
     double share = (double)n->top_k / n->experts;
     for (int i = 0; i < NEIGHBOUR_WIDTHS; i++) {
         size_t at = (size_t)layer * NEIGHBOUR_WIDTHS + (size_t)i;
         int width = 1 << i;
         double union_of = 0, both = 0;
+        int64_t distinct = n->distinct[at], common = 0;
+        for (int gap = 1; gap < GAPS; gap++)
+            distinct += gaps[gap] * (gap < width ? gap : width);
+        for (int pattern = 0; pattern < PATTERNS; pattern++)
+            common += pattern >> i & 1 ? patterns[pattern] : 0;
         for (int e = 0; e < n->experts; e++) {
             double p = n->tokens ? (double)selected[e] / (double)n->tokens : 0;
             union_of += 1 - pow(1 - p, width);
@@ -182,9 +206,9 @@ void neighbours_layer(const struct neighbours *n, int layer, struct neighbour_wi
         }
         out[i] = (struct neighbour_width){
             .width = width, .windows = n->windows[i], .pairs = n->pairs[i],
-            .distinct = n->windows[i] ? (double)n->distinct[at] / (double)n->windows[i] : NAN,
+            .distinct = n->windows[i] ? (double)distinct / (double)n->windows[i] : NAN,
             .distinct_alike = n->experts * (1 - pow(1 - share, width)), .distinct_independent = union_of,
-            .common = n->pairs[i] ? (double)n->common[at] / ((double)n->pairs[i] * n->top_k) : NAN,
+            .common = n->pairs[i] ? (double)common / ((double)n->pairs[i] * n->top_k) : NAN,
             .common_alike = share, .common_independent = both / n->top_k };
     }
 }

@@ -7,24 +7,23 @@
 /* Layers from .. from + layers of the model's, being counted. */
 struct block {
     int from, layers, moe_layers, experts, top_k;
-    int64_t *count;             /* [layers][experts][experts]; only a <= b until it is mirrored */
+    int64_t *count;             /* [layers][experts][experts]; of a pair in either order, until both are added up */
 };
 
 static void count_tokens(void *context, const int16_t *expert, int tokens)
 {
     const struct block *block = context;
     size_t experts = (size_t)block->experts, token = (size_t)block->moe_layers * (size_t)block->top_k;
-    expert += (size_t)block->from * (size_t)block->top_k;
-    for (int i = 0; i < tokens; i++, expert += token) {
-        const int16_t *slot = expert;
-        int64_t *count = block->count;
-        for (int layer = 0; layer < block->layers; layer++, slot += block->top_k, count += experts * experts)
-            for (int s = 0; s < block->top_k; s++)
-                for (int t = s; slot[s] >= 0 && t < block->top_k; t++) {
-                    int a = slot[s], b = slot[t];
-                    if (b >= 0)
-                        count[a < b ? (size_t)a * experts + (size_t)b : (size_t)b * experts + (size_t)a]++;
-                }
+    for (int layer = 0; layer < block->layers; layer++) {       /* a layer's counts stay in the nearest cache */
+        const int16_t *slot = expert + (size_t)(block->from + layer) * (size_t)block->top_k;
+        int64_t *count = block->count + (size_t)layer * experts * experts;
+        for (int i = 0; i < tokens; i++, slot += token)
+            for (int s = 0; s < block->top_k; s++) {
+                int64_t *row = count + (size_t)(slot[s] < 0 ? 0 : slot[s]) * experts;
+                for (int t = s; slot[s] >= 0 && t < block->top_k; t++)
+                    if (slot[t] >= 0)
+                        row[slot[t]]++;
+            }
     }
 }
 
@@ -32,7 +31,7 @@ static void mirror(int64_t *count, size_t experts)
 {
     for (size_t a = 0; a < experts; a++)
         for (size_t b = a + 1; b < experts; b++)
-            count[b * experts + a] = count[a * experts + b];
+            count[a * experts + b] = count[b * experts + a] = count[a * experts + b] + count[b * experts + a];
 }
 
 int route_pairs_each(struct route_spool *spool, const struct route_counts *counts, route_pairs_function *each, void *context,

@@ -44,7 +44,7 @@ int array_decode(struct array *array, const uint8_t *payload, size_t bytes, stru
     if (bytes < 8)
         return err_set(err, ERR_INPUT, "an array has no head; the stream is damaged");
     for (int i = 0; i < DTYPE_COUNT; i++)
-        if (!memcmp(payload, dtypes[i].numpy, 3))
+        if (payload[1] == (uint8_t)dtypes[i].numpy[1] && !memcmp(payload, dtypes[i].numpy, 3))
             found.dtype = (enum dtype)i;
     if (found.dtype == DTYPE_COUNT)
         return err_set(err, ERR_INPUT, "an array has an unknown element type; the stream is damaged or newer");

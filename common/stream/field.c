@@ -11,7 +11,7 @@
 const struct field *record_kind_field(const struct record_kind *kind, const char *key)
 {
     for (int i = 0; i < kind->count; i++)
-        if (!strcmp(kind->fields[i].key, key))
+        if (kind->fields[i].key[0] == key[0] && !strcmp(kind->fields[i].key, key))
             return &kind->fields[i];
     return NULL;
 }
@@ -38,7 +38,7 @@ static int model_extent(const struct header *header, const char *name, uint64_t 
         {"top_k", model->top_k}, {"vocab", model->vocab}, {"hidden", model->hidden},
     };
     for (size_t i = 0; i < sizeof extents / sizeof *extents; i++)
-        if (!strcmp(extents[i].name, name)) {
+        if (extents[i].name[0] == name[0] && !strcmp(extents[i].name, name)) {
             if (!header->has_model)
                 return err_set(err, ERR_INPUT, "its shape needs the model, which the stream's header does not name");
             *out = (uint64_t)extents[i].value;

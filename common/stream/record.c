@@ -7,8 +7,18 @@
 
 enum { RECORD_KEYS = 1024 };        /* of one map: keeps the search for duplicates short */
 
+/* Blocks are cut from one slab while they fit: most records are small, and many. */
+enum { SLAB_BYTES = 1 << 18, SLAB_STEP = 64 };
+
 void *record_memory_take(struct record_memory *memory, size_t bytes, struct err *err)
 {
+    if (bytes <= SLAB_BYTES - memory->used) {
+        if (!memory->slab && !(memory->slab = mem_alloc_aligned(SLAB_BYTES, 1, err)))
+            return NULL;
+        uint8_t *cut = memory->slab + memory->used;
+        memory->used += (bytes + SLAB_STEP - 1) / SLAB_STEP * SLAB_STEP;
+        return memset(cut, 0, bytes);
+    }
     if (mem_grow(&memory->blocks, &memory->room, memory->count + 1, sizeof *memory->blocks, err))
         return NULL;
     void *block = mem_alloc_aligned(bytes, 1, err);
@@ -21,12 +31,14 @@ void record_memory_clear(struct record_memory *memory)
 {
     while (memory->count)
         mem_free(&memory->blocks[--memory->count]);
+    memory->used = 0;
 }
 
 void record_memory_free(struct record_memory *memory)
 {
     record_memory_clear(memory);
     mem_free(&memory->blocks);
+    mem_free(&memory->slab);
     memory->room = 0;
 }
 
@@ -69,6 +81,7 @@ int record_index(struct record *record, struct err *err)
             return -1;
         for (uint32_t j = 0; j < i; j++)
             if (record->entries[j].key.bytes == entry->key.bytes &&
+                (!entry->key.bytes || record->entries[j].key.data[0] == entry->key.data[0]) &&
                 !memcmp(record->entries[j].key.data, entry->key.data, entry->key.bytes))
                 return err_set(err, ERR_INPUT, "key '%.*s' is there twice; the stream is damaged",
                                (int)(entry->key.bytes < 64 ? entry->key.bytes : 64), (const char *)entry->key.data);
@@ -79,9 +92,12 @@ int record_index(struct record *record, struct err *err)
 
 static struct record_entry *find(const struct record *record, const char *key)
 {
-    for (int i = 0; i < record->count; i++)
-        if (wire_is(&record->entries[i].key, key))
+    size_t bytes = strlen(key);
+    for (int i = 0; i < record->count; i++) {
+        const struct wire_value *at = &record->entries[i].key;
+        if (at->bytes == bytes && bytes && at->data[0] == (uint8_t)key[0] && !memcmp(at->data, key, bytes))
             return &record->entries[i];
+    }
     return NULL;
 }
 

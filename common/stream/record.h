@@ -25,11 +25,13 @@ struct record_entry {
 };
 
 struct record_memory {                  /* blocks that live as long as the record */
-    void **blocks;
+    void **blocks;                      /* those that did not fit into the slab */
     size_t count, room;
+    uint8_t *slab;                      /* of which blocks are cut, for all records again; NULL: not needed yet */
+    size_t used;
 };
 void *record_memory_take(struct record_memory *memory, size_t bytes, struct err *err);
-void record_memory_clear(struct record_memory *memory);         /* frees the blocks, keeps the list */
+void record_memory_clear(struct record_memory *memory);         /* frees the blocks, keeps the slab */
 void record_memory_free(struct record_memory *memory);
 
 struct record {
