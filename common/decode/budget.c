@@ -39,6 +39,24 @@ static int recommended(int32_t *size, const struct ranking *ranking, const struc
     return 0;
 }
 
+/* All experts to begin with. */
+static int open_governor(struct budget *budget, const char *text, const struct stream_model *model, struct err *err)
+{
+    struct spec *spec = NULL;
+    static const char *const names[] = {"auto"};
+    int which, rc = -1;
+    if (spec_parse(&spec, text, err) || spec_pick(spec, "a budget", names, 1, &which, err) ||
+        governor_init(&budget->governor, spec, model->experts, model->top_k, err) || spec_end(spec, err))
+        goto done;
+    for (int layer = 0; layer < model->moe_layers; layer++)
+        budget->size[layer] = model->experts;
+    budget->automatic = true;
+    rc = 0;
+done:
+    spec_free(&spec);
+    return rc;
+}
+
 static int set_phases(struct budget *budget, const char *phase, struct err *err)
 {
     static const struct { const char *name; bool decodes, verifies, drafts; } phases[] = {
@@ -49,6 +67,9 @@ static int set_phases(struct budget *budget, const char *phase, struct err *err)
             budget->decodes = phases[i].decodes;
             budget->verifies = phases[i].verifies;
             budget->drafts = phases[i].drafts;
+            if (budget->automatic && (!budget->verifies || budget->drafts))
+                return err_set(err, ERR_INPUT, "an automatic budget is for decode or verify; drafts have nothing to "
+                                               "diverge from");
             if (budget->drafts && budget->plan.ranking == PLAN_PATH)
                 return err_set(err, ERR_INPUT, "a ranking by path knows only the forward that verifies; draft by router, "
                                                "oracle or a rank stream");
@@ -73,7 +94,10 @@ static void set_label(struct budget *budget, const struct ranking *ranking)
         snprintf(range, sizeof range, "%d", least);
     else
         snprintf(range, sizeof range, "%d to %d", least, most);
-    budget->lossless = least == plan->experts || !budget->verifies;
+    if (budget->automatic)
+        snprintf(range, sizeof range, "auto, KL %g,", budget->governor.bound);
+    budget->lossless = !budget->automatic && least == plan->experts;
+    budget->lossless |= !budget->verifies;
     snprintf(budget->label, sizeof budget->label, "budget %s of %d, %s%s, %s%s", range, plan->experts, rankings[plan->ranking],
              ranking ? ranking->method : "", plan->mode == BUDGET_TRUNCATE ? "truncate" : "substitute",
              budget->decodes ? "" : ", with drafts only");
@@ -105,8 +129,9 @@ int budget_open(struct budget **out, const struct budget_options *options, const
         goto done;
     if (by == PLAN_STATIC && read_ranking(&ranking, budget, options, model, note, err))
         goto done;
-    bool asked = !strcmp(options->budget, "rank");
+    bool asked = !strcmp(options->budget, "rank"), automatic = !strncmp(options->budget, "auto", 4);
     if (asked ? recommended(budget->size, ranking, options, err)
+              : automatic ? open_governor(budget, options->budget, model, err)
               : budget_parse(budget->size, options->budget, model->moe_layers, model->experts, err)) {
         err_at(err, "--budget");
         goto done;

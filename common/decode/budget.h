@@ -4,6 +4,7 @@
  *   budget   "12"         that many experts in every layer
  *            "12,8,..."   one number a layer with experts
  *            "rank"       what the rank stream recommends
+ *            "auto"       one number for all layers that follows what is measured (policy/governor.h)
  *   rank     "router"     this forward's own scores choose (the default, as in the paper)
  *            "path"       the same, each drafted token counting as it is likely to be kept
  *            "oracle"     what the experts add chooses: an upper bound, as it computes all of them
@@ -25,6 +26,7 @@
 #include "common/base/text.h"
 #include "common/decode/settings.h"
 #include "common/engine/expert_plan.h"
+#include "common/policy/governor.h"
 #include "common/stream/header.h"
 
 struct budget_options {
@@ -44,6 +46,8 @@ struct budget {
     struct expert_plan plan;            /* its arrays belong to the budget */
     bool decodes, verifies, drafts;     /* forwards in which it holds: of one token, with a draft, of the draft model */
     struct header source;               /* of the rank stream, for header_derive; kind STREAM_ANY: there was none */
+    bool automatic;                     /* the plan's numbers are a beginning; `governor` says how they go on */
+    struct governor governor;
     bool lossless;                      /* every expert of every layer is kept, or only drafts are made with fewer */
     char label[160];                    /* "budget 12 of 32, static by frequency, substitute" */
     int32_t *size, *order;              /* what the plan points to */

@@ -30,6 +30,12 @@ struct decoder {
     bool draws;                         /* the drafter draws its tokens, and does not just know them */
     struct overlap overlap;
     struct divergence *divergence;      /* NULL: not asked for */
+    struct governor governor;           /* of an automatic budget, with the plan and its numbers [moe_layers] that it sets */
+    struct expert_plan plan;
+    int32_t *plan_budget;
+    float *probe;                       /* [rows][vocab] logits of a probed budget, made when first needed */
+    int probed;                         /* that budget; 0: no probe in this iteration */
+    int64_t probe_bytes;                /* that its forward read */
     struct reach reach;
     float row_weight[ROWS_MAX];         /* by reach, for a budget that ranks by path */
     struct ending ending;
@@ -125,6 +131,23 @@ static int open_drafting(struct decoder *decoder, const struct sample_filter *fi
     return policy_open(&decoder->policy, settings->policy, &policy, err) ? err_at(err, "--policy") : 0;
 }
 
+/* The plan of forwards: the budget's, or one that a governor may change. */
+static int open_plan(struct decoder *decoder, struct err *err)
+{
+    const struct budget *budget = decoder->setup.budget;
+    size_t layers = (size_t)budget->plan.moe_layers;
+    decoder->plan = budget->plan;
+    if (!budget->automatic)
+        return 0;
+    decoder->governor = budget->governor;
+    decoder->plan_budget = mem_alloc(layers, sizeof *decoder->plan_budget, err);
+    if (!decoder->plan_budget)
+        return -1;
+    memcpy(decoder->plan_budget, budget->plan.budget, layers * sizeof *decoder->plan_budget);
+    decoder->plan.budget = decoder->plan_budget;
+    return 0;
+}
+
 static int open_parts(struct decoder *decoder, struct err *err)
 {
     const struct decode_settings *settings = decoder->setup.settings;
@@ -139,6 +162,8 @@ static int open_parts(struct decoder *decoder, struct err *err)
     if (open_drafting(decoder, &filter, err) || sampler_open(&decoder->sampler, &sampling, decoder->vocab, err) ||
         draft_tree_init(&decoder->tree, decoder->shape->room, err) ||
         (settings->overlap && overlap_init(&decoder->overlap, &filter, decoder->vocab, decoder->shape->nodes, err)))
+        return -1;
+    if (decoder->setup.budget && open_plan(decoder, err))
         return -1;
     if (settings->reference && divergence_open(&decoder->divergence, settings->reference, decoder->setup.engine,
                                                1 + decoder->shape->nodes, err))
@@ -184,6 +209,8 @@ void decoder_close(struct decoder **decoder)
     divergence_close(&d->divergence);
     draft_tree_free(&d->tree);
     mem_free(&d->leaf);
+    mem_free(&d->plan_budget);
+    mem_free(&d->probe);
     ending_free(&d->ending);
     mem_free(&d->text);
     mem_free(decoder);
@@ -360,6 +387,43 @@ static int draft(struct decoder *decoder, struct err *err)
     return 0;
 }
 
+/* Sets the numbers of an automatic budget. A probe keeps the logits that the budget gives, and leaves the batch without one. */
+static int govern(struct decoder *decoder, struct batch *batch, struct forward *forward, struct err *err)
+{
+    bool probe;
+    int budget = governor_next(&decoder->governor, &probe);
+    for (int layer = 0; layer < decoder->plan.moe_layers; layer++)
+        decoder->plan_budget[layer] = budget;
+    decoder->probed = probe ? budget : 0;
+    if (!probe)
+        return 0;
+    size_t vocab = (size_t)decoder->vocab, rows = 1 + (size_t)decoder->shape->nodes;
+    if (!decoder->probe && !(decoder->probe = mem_alloc(rows * vocab, sizeof *decoder->probe, err)))
+        return -1;
+    if (engine_forward(decoder->setup.engine, decoder->sequence, batch, forward, err))
+        return -1;
+    memcpy(decoder->probe, forward->logits, (size_t)batch->rows * vocab * sizeof *decoder->probe);
+    sequence_rollback(decoder->sequence);
+    batch->plan = NULL;
+    return 0;
+}
+
+/* Tells the governor what the probe has shown of the tokens that were emitted. */
+static void judge(struct decoder *decoder, const struct forward *forward, int emitted)
+{
+    size_t vocab = (size_t)forward->vocab;
+    double sum = 0, loaded = 0;
+    for (int i = 0; i < emitted; i++) {
+        size_t row = (size_t)decoder->path[i];
+        sum += divergence_between(forward->logits + row * vocab, decoder->probe + row * vocab, forward->vocab);
+    }
+    for (int layer = 0; layer < forward->moe_layers; layer++)
+        loaded += forward->distinct_wanted[layer];
+    double expert = (double)forward->expert_bytes;
+    governor_observe(&decoder->governor, decoder->probed, sum / emitted, forward->distinct_wanted, forward->moe_layers, expert,
+                     (double)forward->bytes - loaded * expert);
+}
+
 /* The forward over root and draft. */
 static int verify(struct decoder *decoder, struct forward *forward, struct err *err)
 {
@@ -367,8 +431,10 @@ static int verify(struct decoder *decoder, struct forward *forward, struct err *
     const struct draft_tree *tree = &decoder->tree;
     const struct budget *budget = setup->budget;
     bool limited = budget && (tree->nodes ? budget->verifies : budget->decodes);
+    decoder->probed = 0;
+    decoder->probe_bytes = 0;
     struct batch batch = {.rows = 1 + tree->nodes, .token = decoder->token, .parent = decoder->parent,
-                          .logit_rows = 1 + tree->nodes, .plan = limited ? &budget->plan : NULL,
+                          .logit_rows = 1 + tree->nodes, .plan = limited ? &decoder->plan : NULL,
                           .row_weight = decoder->row_weight, .want_reconstruction = setup->settings->reconstruction,
                           .want_scores = setup->want_scores, .want_hidden = setup->want_hidden};
     if (limited && ranks_by_path(decoder))
@@ -379,6 +445,9 @@ static int verify(struct decoder *decoder, struct forward *forward, struct err *
         decoder->token[1 + node] = tree->token[node];
         decoder->parent[1 + node] = 1 + tree->parent[node];
     }
+    if (limited && budget->automatic && govern(decoder, &batch, forward, err))
+        return -1;
+    decoder->probe_bytes = decoder->probed ? forward->bytes : 0;
     return engine_forward(setup->engine, decoder->sequence, &batch, forward, err);
 }
 
@@ -451,6 +520,8 @@ static int iterate(struct decoder *decoder, const struct decode_sink *sink, stru
         return -1;
     iteration.K = decoder->drafter ? decoder->policy->class->length(decoder->policy) : 0;
     decoder->policy->class->state(decoder->policy, &iteration.policy);
+    if (decoder->plan_budget)
+        governor_state(&decoder->governor, &iteration.policy);
     drafted = clock_seconds();
     if (verify(decoder, &forward, err))
         return -1;
@@ -465,6 +536,9 @@ static int iterate(struct decoder *decoder, const struct decode_sink *sink, stru
     if (decoder->setup.settings->overlap)
         iteration.overlap = overlap_measure(&decoder->overlap, &decoder->tree, decoder->kept, decoder->draws, forward.logits);
     reach_observe(&decoder->reach, &decoder->tree, decoder->kept);
+    if (decoder->probed && iteration.n_emitted)
+        judge(decoder, &forward, iteration.n_emitted);
+    forward.bytes += decoder->probe_bytes;
     end = clock_seconds();
 
     iteration.rows = 1 + decoder->tree.nodes;

@@ -106,6 +106,7 @@ int facts_collect(struct engine *engine, const struct sequence *sequence, const 
     if (queue_wait(engine->device, err) || fetch_routing(engine, batch, &facts, err) ||
         fetch_hidden(engine, batch, &facts, err))
         return -1;
+    facts.expert_bytes = engine->weights->expert_bytes;
     facts.bytes = nominal_bytes(engine, sequence, batch);
     *out = facts;
     return 0;

@@ -28,7 +28,7 @@ complete -c moe-decode -s K -l draft-length -x -a 'auto' -d 'draft up to N token
 complete -c moe-decode -l tree -x -a 'chain' -d 'draft in this shape'
 complete -c moe-decode -l policy -x -a 'static cascade tiers table' -d 'let this decide how much to draft'
 complete -c moe-decode -l accept -x -a 'coupled rejection' -d 'keep of a draft what this rule says'
-complete -c moe-decode -s B -l budget -x -d 'let a forward load at most B experts a layer; `rank\': as many as the ranking says'
+complete -c moe-decode -s B -l budget -x -a 'rank' -d 'let a forward load at most B experts a layer, as many as the ranking says, or as few as keep the text close'
 complete -c moe-decode -l rank -r -F -d 'keep the experts that the rank stream FILE puts first, or by `router\', `path\' or `oracle\''
 complete -c moe-decode -l budget-phase -x -a 'decode verify draft' -d 'hold the budget in these forwards; decode if not given'
 complete -c moe-decode -l budget-mode -x -a 'truncate substitute' -d 'what becomes of an expert not kept'

@@ -94,6 +94,18 @@ tree='--tree dynamic:total=12,depth=4,topk=3'
     [ "$(total apart.moes .flips)" = "$flips" ]
 }
 
+@test "an automatic budget stays within its divergence, and one that no budget can keep leaves the text as it is" {
+    decode > none.txt
+    decode -d model:file=draft.moe $tree --rank path -B auto:kl=1e-9,every=2 --stream strict.moes | cmp - none.txt
+    iterations strict.moes | jq -s -e 'all(.[]; .policy.budget == 32)'
+    awk 'NR % 8 == 1' "$MOE_MODELS/pocket/heldout.jsonl" > more.jsonl
+    moe-decode -q -m pocket.moe -n 40 -d model:file=draft.moe $tree --rank path -B auto:kl=0.02,every=2 --reference self \
+        --stream auto.moes -o auto.txt more.jsonl
+    moe-view --json auto.moes | head -n 1 | jq -e '.labels["not lossless"] | test("budget auto, KL 0.02, of 32, path")'
+    iterations auto.moes | jq -s -e '(map(.divergence | add) | add) / (map(.emitted) | add) < 0.02 and
+                                     (.[0].policy.budget == 32) and (.[-1].policy.budget <= 16)'
+}
+
 @test "what makes no sense is refused in one line" {
     refuse() {
         local part=$1
@@ -108,6 +120,10 @@ tree='--tree dynamic:total=12,depth=4,topk=3'
     refuse "nothing to draft with" -B 4 --budget-phase draft
     refuse "ngram: a budget for drafting" -B 4 --budget-phase draft -d ngram
     refuse "draft.moe: the budget is for 6 layers of 32 experts" -B 4 --budget-phase draft -d model:file=draft.moe
+    refuse "auto: kl" -B auto:kl=0
+    refuse "every" -B auto:evry=4
+    refuse "'automatic' is not a budget" -B automatic
+    refuse "an automatic budget is for decode or verify" -B auto --budget-phase draft -d model:file=pocket.moe
     refuse "--reference: missing.moe" --reference missing.moe
     refuse "there is no budget" --reconstruction
     refuse "there is no budget" --reconstruction -B 4 --budget-phase draft -d model:file=pocket.moe
