@@ -1,7 +1,7 @@
 /* moe-convert: model files from checkpoints, from known shapes, and from other model files.
  *
- * Reads:  a Hugging Face folder, .safetensors, .gguf, or any of these in a tar or zip, also from standard input; a config.json;
- *         a .moe file
+ * Reads:  a Hugging Face folder, .safetensors, pytorch_model.bin, .gguf, or any of these in a tar or zip, also from standard
+ *         input; a config.json; a .moe file
  * Writes: a .moe file; text for list and --dry-run
  * Exit:   0 done, 2 trouble */
 #include <string.h>

@@ -16,6 +16,7 @@
 #include "common/base/mem.h"
 #include "common/checkpoint/gguf.h"
 #include "common/checkpoint/safetensors.h"
+#include "common/checkpoint/torch.h"
 
 enum { MEMBERS_MAX = 1 << 20, TEXTS_MAX = 256 << 20, STEP = 256 << 10 };
 
@@ -96,8 +97,8 @@ static bool ends_with(const char *text, const char *end)
 static int header_end(const struct member *m, const uint8_t *data, size_t bytes, uint64_t *end, struct err *err)
 {
     size_t header;
-    if (ends_with(m->name, ".gguf")) {
-        *end = GGUF_HEADER_MAX;
+    if (ends_with(m->name, ".gguf") || torch_is_weights(m->name)) {
+        *end = ends_with(m->name, ".gguf") ? GGUF_HEADER_MAX : 0;
         return 0;
     }
     if (bytes < SAFETENSORS_PREFIX || safetensors_header_bytes(data, UINT64_MAX, &header, err))
@@ -176,7 +177,8 @@ static int take_member(struct unpacking *u, struct archive_entry *entry, struct 
         path += 2;
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     int which = source_text_of(name);
-    if (which < 0 && (name[0] == '.' || !(ends_with(name, ".safetensors") || ends_with(name, ".gguf"))))
+    if (which < 0 && (name[0] == '.' || !(ends_with(name, ".safetensors") || ends_with(name, ".gguf") ||
+                                                torch_is_weights(name))))
         return pass_over(u, err);
     if (u->count == 4096)
         return err_set(err, ERR_INPUT, "the archive has too many files of weights; give it one checkpoint");
@@ -280,7 +282,7 @@ static int add_shards(struct checkpoint *cp, struct unpacking *u, const char *ro
     for (size_t i = 0; i < count; i++) {
         const struct member *m = find_member(u, root, names[i]);
         if (!m) {
-            err_set(err, ERR_INPUT, "%s is missing, though %s names it", names[i], source_text_kinds[TEXT_INDEX].name);
+            err_set(err, ERR_INPUT, "%s is missing, though %s names it", names[i], source_text_kinds[checkpoint_index(cp)].name);
             goto done;
         }
         if (add_weights(cp, u, m, err))
@@ -304,7 +306,7 @@ static int add_gguf(struct checkpoint *cp, struct unpacking *u, const char *root
             add_spooled(cp, u, &u->members[i], err))
             return -1;
     if (cp->file_count == first)
-        return err_set(err, ERR_INPUT, "has no .safetensors file and no .gguf file; other formats of weights are not "
+        return err_set(err, ERR_INPUT, "has no .safetensors, " TORCH_NAME " or .gguf file; other formats of weights are not "
                        "supported");
     return gguf_read_files(cp, first, err);
 }
@@ -325,14 +327,17 @@ static int choose(struct checkpoint *cp, struct unpacking *u, struct err *err)
         if (m && checkpoint_add_text(cp, m->which, m->text.data, m->text.length, err))
             return -1;
     }
-    if (cp->texts[TEXT_INDEX].length)
-        return add_shards(cp, u, root, err);
     weights = find_member(u, root, "model.safetensors");
     for (size_t i = 0; i < u->count && !weights; i++)
         others += ends_with(u->members[i].name, ".safetensors") && strcmp(u->members[i].folder, root) == 0;
     for (size_t i = 0; i < u->count && !weights && others == 1; i++)
         if (ends_with(u->members[i].name, ".safetensors") && strcmp(u->members[i].folder, root) == 0)
             weights = &u->members[i];
+    cp->torch = !cp->texts[TEXT_INDEX].length && !weights && !others;
+    checkpoint_drop_text(cp, cp->torch ? TEXT_INDEX : TEXT_TORCH_INDEX);
+    if (cp->texts[checkpoint_index(cp)].length)
+        return add_shards(cp, u, root, err);
+    weights = cp->torch ? find_member(u, root, TORCH_NAME) : weights;
     if (!weights && !others)
         return add_gguf(cp, u, root, err);
     if (!weights)

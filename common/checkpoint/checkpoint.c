@@ -14,6 +14,7 @@
 #include "common/checkpoint/gguf.h"
 #include "common/checkpoint/joint.h"
 #include "common/checkpoint/safetensors.h"
+#include "common/checkpoint/torch.h"
 #include "common/model/model_index.h"
 
 enum { SHARDS_MAX = 4096 };
@@ -26,7 +27,10 @@ const struct source_text_kind source_text_kinds[TEXT_COUNT] = {
     [TEXT_TOKENIZER_CONFIG] = {"tokenizer_config.json", 32u << 20},
     [TEXT_CHAT_TEMPLATE] = {"chat_template.jinja", 4u << 20},
     [TEXT_INDEX] = {"model.safetensors.index.json", 64u << 20},
+    [TEXT_TORCH_INDEX] = {"pytorch_model.bin.index.json", 64u << 20},
 };
+
+enum source_text checkpoint_index(const struct checkpoint *cp) { return cp->torch ? TEXT_TORCH_INDEX : TEXT_INDEX; }
 
 int source_text_of(const char *name)
 {
@@ -102,6 +106,11 @@ void checkpoint_drop_text(struct checkpoint *cp, enum source_text which)
 
 /* ---- reading ---- */
 
+static bool ends_with(const char *text, const char *end)
+{
+    return strlen(text) >= strlen(end) && strcmp(text + strlen(text) - strlen(end), end) == 0;
+}
+
 static int read_at(const struct source_file *file, uint64_t offset, void *data, size_t bytes, struct err *err)
 {
     for (size_t done = 0; done < bytes;) {
@@ -133,6 +142,8 @@ int checkpoint_read_header(struct checkpoint *cp, int index, struct err *err)
     size_t bytes;
     int rc = -1;
     char *header = NULL;
+    if (!ends_with(file->name, ".safetensors"))
+        return torch_read_header(cp, index, err);
     if ((file->bytes >= sizeof prefix && checkpoint_read(cp, &whole, 0, prefix, sizeof prefix, err)) ||
         safetensors_header_bytes(prefix, file->bytes, &bytes, err) || !(header = mem_alloc(bytes, 1, err)) ||
         checkpoint_read(cp, &whole, sizeof prefix, header, bytes, err) ||
@@ -155,7 +166,7 @@ int checkpoint_shards(const struct checkpoint *cp, char ***names, size_t *count,
     const char *tensor;
     size_t room = 0;
     int rc = -1;
-    if (config_parse(&index, cp->texts[TEXT_INDEX].data, cp->texts[TEXT_INDEX].length, err))
+    if (config_parse(&index, cp->texts[checkpoint_index(cp)].data, cp->texts[checkpoint_index(cp)].length, err))
         goto done;
     map = json_object_get(index, "weight_map");
     if (!json_is_object(map) || !json_object_size(map)) {
@@ -184,7 +195,7 @@ int checkpoint_shards(const struct checkpoint *cp, char ***names, size_t *count,
     rc = 0;
 done:
     json_decref(index);
-    return rc ? err_at(err, "%s", source_text_kinds[TEXT_INDEX].name) : 0;
+    return rc ? err_at(err, "%s", source_text_kinds[checkpoint_index(cp)].name) : 0;
 }
 
 static int by_name(const void *a, const void *b)
@@ -209,9 +220,9 @@ static int check_index(const struct checkpoint *cp, struct err *err)
     json_t *index = NULL, *map, *file;
     const char *name;
     int rc = -1;
-    if (!cp->texts[TEXT_INDEX].length)
+    if (!cp->texts[checkpoint_index(cp)].length)
         return 0;
-    if (config_parse(&index, cp->texts[TEXT_INDEX].data, cp->texts[TEXT_INDEX].length, err))
+    if (config_parse(&index, cp->texts[checkpoint_index(cp)].data, cp->texts[checkpoint_index(cp)].length, err))
         goto done;
     map = json_object_get(index, "weight_map");
     json_object_foreach(map, name, file) {
@@ -226,7 +237,7 @@ static int check_index(const struct checkpoint *cp, struct err *err)
     rc = 0;
 done:
     json_decref(index);
-    return rc ? err_at(err, "%s", source_text_kinds[TEXT_INDEX].name) : 0;
+    return rc ? err_at(err, "%s", source_text_kinds[checkpoint_index(cp)].name) : 0;
 }
 
 int checkpoint_sort(struct checkpoint *cp, struct err *err)
@@ -306,17 +317,12 @@ static void name_after(char out[64], const char *path)
     const char *full = realpath(path, resolved) ? resolved : path, *slash = strrchr(full, '/');
     int number, count, cut = gguf_split_name(full, &number, &count) ? (int)strlen("-00001-of-00001.gguf") : 0;
     snprintf(out, 64, "%.*s", (int)strlen(slash ? slash + 1 : full) - cut, slash ? slash + 1 : full);
-    static const char *const endings[] = {".safetensors", ".gguf", ".zip", ".gz", ".zst", ".xz", ".bz2", ".tgz", ".tar"};
+    static const char *const endings[] = {".safetensors", ".bin", ".gguf", ".zip", ".gz", ".zst", ".xz", ".bz2", ".tgz", ".tar"};
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
         size_t length = strlen(out), ending = strlen(endings[i]);
         if (length > ending && strcmp(out + length - ending, endings[i]) == 0)
             out[length - ending] = '\0';
     }
-}
-
-static bool ends_with(const char *text, const char *end)
-{
-    return strlen(text) >= strlen(end) && strcmp(text + strlen(text) - strlen(end), end) == 0;
 }
 
 static int open_named(struct checkpoint *cp, const char *path, const char *beside, struct err *err)
@@ -329,7 +335,8 @@ static int open_named(struct checkpoint *cp, const char *path, const char *besid
     name_after(cp->name, path);
     if (S_ISDIR(status.st_mode))
         return checkpoint_open_folder(cp, path, err);
-    if (ends_with(path, source_text_kinds[TEXT_INDEX].name)) {
+    cp->torch = ends_with(path, source_text_kinds[TEXT_TORCH_INDEX].name);
+    if (cp->torch || ends_with(path, source_text_kinds[TEXT_INDEX].name)) {
         char folder[PATH_MAX];
         const char *slash = strrchr(path, '/');
         snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
@@ -337,19 +344,24 @@ static int open_named(struct checkpoint *cp, const char *path, const char *besid
         return checkpoint_open_folder(cp, folder, err);
     }
     if (ends_with(path, ".safetensors"))
-        return checkpoint_open_safetensors(cp, path, err);
+        return checkpoint_open_weights(cp, path, err);
     if (ends_with(path, ".gguf"))
         return checkpoint_open_gguf(cp, path, err);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return err_errno(err, "cannot be read");
-    char magic[8];
-    bool known = pread(fd, magic, sizeof magic, 0) == sizeof magic;
+    uint8_t magic[TORCH_MAGIC_BYTES];
+    ssize_t got = pread(fd, magic, sizeof magic, 0);
+    bool known = got >= 8;
+    if (known && torch_is_file(magic, (size_t)got)) {
+        close(fd);
+        return checkpoint_open_weights(cp, path, err);
+    }
     if (known && memcmp(magic, gguf_magic, GGUF_MAGIC_BYTES) == 0) {
         close(fd);
         return checkpoint_open_gguf(cp, path, err);
     }
-    int rc = known && memcmp(magic, MODEL_MAGIC, sizeof magic) == 0
+    int rc = known && memcmp(magic, MODEL_MAGIC, 8) == 0
            ? err_set(err, ERR_INPUT, "is a model file already; `moe-view` shows what is in it")
            : checkpoint_open_archive(cp, fd, beside, err);
     close(fd);

@@ -1,6 +1,6 @@
 /* A checkpoint as others wrote it: a few JSON texts, and tensors by name that can be read row by row.
  *
- * In:   a Hugging Face folder, one .safetensors file (its texts beside it), a model.safetensors.index.json, a .gguf file or a
+ * In:   a Hugging Face folder, one .safetensors or pytorch_model.bin file (its texts beside it), an index of such files, a .gguf file or a
  *       folder of one, or a tar or zip of such a folder, as a file or on standard input ("-"), where a GGUF file may also come
  *       alone or compressed. Archives are read once, from front to back, and never extracted by name: tensor data goes to an
  *       unnamed file, texts to memory.
@@ -48,6 +48,7 @@ struct source_file {
 /* Texts by what they are for. */
 enum source_text {
     TEXT_CONFIG, TEXT_GENERATION, TEXT_TOKENIZER, TEXT_TOKENIZER_MODEL, TEXT_TOKENIZER_CONFIG, TEXT_CHAT_TEMPLATE, TEXT_INDEX,
+    TEXT_TORCH_INDEX,
     TEXT_COUNT
 };
 extern const struct source_text_kind { const char *name; size_t limit; } source_text_kinds[TEXT_COUNT];
@@ -55,6 +56,7 @@ extern const struct source_text_kind { const char *name; size_t limit; } source_
 struct checkpoint {
     char *path;                     /* as the user wrote it; "standard input" */
     bool headers_only;              /* data cannot be read */
+    bool torch;                     /* weights are pytorch_model.bin, so that the index is TEXT_TORCH_INDEX */
     char name[64];                  /* the folder's or file's own, for the model's name; empty: not known */
     const char *config_name;        /* what config.json was made from, for messages; NULL: it is there */
     struct text texts[TEXT_COUNT];
@@ -80,11 +82,15 @@ int checkpoint_digest(struct checkpoint *checkpoint, struct team *team, struct e
 
 /* Opens what `path` names; each fills a checkpoint that holds nothing but its path. */
 int checkpoint_open_folder(struct checkpoint *checkpoint, const char *folder, struct err *err);
-int checkpoint_open_safetensors(struct checkpoint *checkpoint, const char *file, struct err *err);
+int checkpoint_open_weights(struct checkpoint *checkpoint, const char *file, struct err *err);        /* safetensors, torch.h */
 int checkpoint_open_archive(struct checkpoint *checkpoint, int fd, const char *beside, struct err *err);
 
-/* Reads the header of cp->files[file] and adds its tensors; the file must have exactly the data that these need. */
+/* Reads the header of cp->files[file], safetensors by its name or else of torch.save, and adds its tensors; the file must have
+ * exactly the data that these need. */
 int checkpoint_read_header(struct checkpoint *checkpoint, int file, struct err *err);
+
+/* Which text is the index of files. */
+enum source_text checkpoint_index(const struct checkpoint *checkpoint);
 
 /* The names of the files that the index text has, each once: none has a slash, which could lead anywhere. */
 int checkpoint_shards(const struct checkpoint *checkpoint, char ***names, size_t *count, struct err *err);

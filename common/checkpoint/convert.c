@@ -79,7 +79,7 @@ static int bind_tensor(struct conversion *c, struct tensor *t, const struct form
                 return -1;
             enum weight_format own = source->coding->format;
             struct kept *k = &kept[in_last(t, &parts[i])];
-            const bool wide = own == FORMAT_F32 && source->coding != &coding_f32;
+            const bool wide = own == FORMAT_F32 && strcmp(source->coding->name, "F32");
             k->scaled |= format_scaled(own) || wide;
             k->differs |= (k->seen && own != k->format) || !format_fits(own, parts[i].columns) ||
                           (parts[i].across && format_scaled(own)) || wide;

@@ -14,6 +14,7 @@
 #include "common/base/file.h"
 #include "common/base/mem.h"
 #include "common/checkpoint/gguf.h"
+#include "common/checkpoint/torch.h"
 
 static int join(char out[PATH_MAX], const char *folder, const char *name, struct err *err)
 {
@@ -109,7 +110,7 @@ static int open_gguf(struct checkpoint *cp, const char *folder, struct err *err)
     if (gguf_find_file(folder, name, err))
         return -1;
     if (!*name)
-        return err_set(err, ERR_INPUT, "has no .safetensors file and no .gguf file; other formats of weights are not "
+        return err_set(err, ERR_INPUT, "has no .safetensors, " TORCH_NAME " or .gguf file; other formats of weights are not "
                        "supported");
     checkpoint_drop_text(cp, TEXT_CONFIG);
     return join(path, folder, name, err) || checkpoint_open_gguf(cp, path, err) ? -1 : 0;
@@ -117,17 +118,23 @@ static int open_gguf(struct checkpoint *cp, const char *folder, struct err *err)
 
 int checkpoint_open_folder(struct checkpoint *cp, const char *folder, struct err *err)
 {
-    char name[SOURCE_NAME];
+    char name[SOURCE_NAME] = "", path[PATH_MAX];
     if (read_texts(cp, folder, err))
         return -1;
-    if (cp->texts[TEXT_INDEX].length)
-        return add_shards(cp, folder, err);
-    if (find_weights(folder, name, err))
+    if (!cp->torch && !cp->texts[TEXT_INDEX].length && find_weights(folder, name, err))
         return -1;
-    return *name ? add_weights(cp, folder, name, err) : open_gguf(cp, folder, err);
+    cp->torch |= !cp->texts[TEXT_INDEX].length && !*name;
+    checkpoint_drop_text(cp, cp->torch ? TEXT_INDEX : TEXT_TORCH_INDEX);
+    if (cp->texts[checkpoint_index(cp)].length)
+        return add_shards(cp, folder, err);
+    if (*name)
+        return add_weights(cp, folder, name, err);
+    if (join(path, folder, TORCH_NAME, err))
+        return -1;
+    return access(path, F_OK) ? open_gguf(cp, folder, err) : add_weights(cp, folder, TORCH_NAME, err);
 }
 
-int checkpoint_open_safetensors(struct checkpoint *cp, const char *file, struct err *err)
+int checkpoint_open_weights(struct checkpoint *cp, const char *file, struct err *err)
 {
     const char *slash = strrchr(file, '/');
     char folder[PATH_MAX];
@@ -135,6 +142,7 @@ int checkpoint_open_safetensors(struct checkpoint *cp, const char *file, struct 
         return err_set(err, ERR_INPUT, "the name is too long");
     if (read_texts(cp, *folder ? folder : "/", err))
         return -1;
+    checkpoint_drop_text(cp, TEXT_TORCH_INDEX);
     checkpoint_drop_text(cp, TEXT_INDEX);       /* the file was named: an index beside it is of something else */
     return add_weights(cp, *folder ? folder : "/", slash ? slash + 1 : file, err);
 }

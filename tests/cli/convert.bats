@@ -172,7 +172,7 @@ JSON
     refuses "missing: cannot be read" moe-convert missing -o x.moe
     refuses "SOURCE" moe-convert -o x.moe
     mkdir empty
-    refuses "has no .safetensors file" moe-convert empty -o x.moe
+    refuses "has no .safetensors, pytorch_model.bin or .gguf file" moe-convert empty -o x.moe
     tar cf p.tar pocket
     head -c 3000000 p.tar > cut.tar
     refuses "damaged, cut off" moe-convert cut.tar -o x.moe
