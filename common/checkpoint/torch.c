@@ -228,7 +228,8 @@ static int check_order(const struct reader *r, const struct torch_member *m, str
         return m->bytes >= sizeof order ? damaged(err, "byteorder is no word") : -1;
     if (strcmp(order, "little") == 0)
         return 0;
-    return err_set(err, ERR_INPUT, "was written on a machine whose numbers are %s-endian; only little-endian is supported", order);
+    return err_set(err, ERR_INPUT, "was written on a machine whose numbers are %s-endian; only little-endian is "
+                   "supported", order);
 }
 
 static int read_zip(struct reader *r, uint8_t **data, struct err *err)

@@ -302,13 +302,13 @@ static void odd_archives_are_refused(void **state)
     const struct member missing[] = {CONFIG, WEIGHTS("a.safetensors"), {"model.safetensors.index.json",
                                      index, strlen(index), NULL}};
     const struct member cut[] = {CONFIG, {"model.safetensors", weights.data, weights.length - 1, NULL}};
-    refuse(none, 1, "has no .safetensors file");
+    refuse(none, 1, "has no .safetensors, pytorch_model.bin or .gguf file");
     refuse(no_config, 1, "has no config.json");
     refuse(twice, 3, "model.safetensors: is in the archive twice");
     refuse(two, 2, "has a checkpoint in a and one in b");
     refuse(link, 2, "model.safetensors: is a link, not a file");
     refuse(many, 3, "has several .safetensors files");
-    refuse(elsewhere, 2, "has no .safetensors file");
+    refuse(elsewhere, 2, "has no .safetensors, pytorch_model.bin or .gguf file");
     refuse(missing, 3, "b.safetensors is missing, though");
     refuse(cut, 2, "model.safetensors: its tensors need");
     struct err err = {0};
