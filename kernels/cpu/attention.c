@@ -2,13 +2,12 @@
  * together, all with its keys and then all with its values, so that these are read from memory once and from a cache of the
  * processor after that; each query keeps its own maximum, sum and values, so the block it is in never shows in its result.
  *
- * Numbers of 16 bits are widened when a block comes to a chunk: the committed positions once for all queries, those on the
- * path of a row once for the queries of that row. */
+ * Numbers of 16 bits are widened when a block comes to a chunk, once for all queries. What a row sees that has a path in the
+ * chunk is gathered, once for the queries of that row: so all products are with positions that are neighbours. */
 #include <string.h>
 
-#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/attention_tile.h"
 #include "kernels/cpu/table.h"
-#include "kernels/cpu/vector.h"
 #include "kernels/cpu/widen.h"
 #include "kernels/cpu/work.h"
 #include "kernels/plain/math.h"
@@ -28,7 +27,6 @@ struct query {
     int visible;
     float chunk_most, chunk_sum, share[ATTENTION_CHUNK];
     int start;                          /* the logical position of the first that is visible */
-    size_t offset[ATTENTION_CHUNK];     /* where their keys or values begin, in floats */
 };
 
 /* A chunk of keys or values, as floats. */
@@ -36,8 +34,8 @@ struct panel {
     const unsigned char *cache;         /* of the kv head */
     enum cache_format format;
     int width, chunk;
-    int row;                            /* whose path was widened last */
-    float wide[2 * ATTENTION_CHUNK * ATTENTION_HEAD_DIM_MAX];   /* committed positions, then those of a path */
+    int row;                            /* whose positions were gathered last */
+    float wide[2 * ATTENTION_CHUNK * ATTENTION_HEAD_DIM_MAX];   /* committed positions, then what a row with a path sees */
 };
 
 struct attention {
@@ -45,59 +43,6 @@ struct attention {
     int group, blocks;                  /* heads of a kv head; blocks of queries of a kv head */
     struct work work;
 };
-
-/* sum over j, ascending, of share[j] * value[slot j][i] by fused multiply-add from 0, for all i < width. */
-#if defined(ISA_AVX512) || defined(ISA_AVX2)
-
-static inline __attribute__((always_inline)) void weigh_strip(const float *values, const size_t *offset, const float *share,
-                                                              int count, int vectors, float *out)
-{
-    vector sum[8];
-#pragma GCC unroll 8
-    for (int i = 0; i < vectors; i++)
-        sum[i] = vector_zero();
-    for (int j = 0; j < count; j++) {
-        vector p = vector_all(share[j]);
-#pragma GCC unroll 8
-        for (int i = 0; i < vectors; i++)
-            sum[i] = vector_fma(p, vector_load(values + offset[j] + i * LANES), sum[i]);
-    }
-#pragma GCC unroll 8
-    for (int i = 0; i < vectors; i++)
-        vector_store(out + i * LANES, sum[i]);
-}
-
-static int weigh_strips(const float *values, const size_t *offset, const float *share, int count, int width, float *out)
-{
-    int i = 0;
-    for (; i + 8 * LANES <= width; i += 8 * LANES)
-        weigh_strip(values + i, offset, share, count, 8, out + i);
-    for (; i + 4 * LANES <= width; i += 4 * LANES)
-        weigh_strip(values + i, offset, share, count, 4, out + i);
-    for (; i + LANES <= width; i += LANES)
-        weigh_strip(values + i, offset, share, count, 1, out + i);
-    return i;
-}
-
-#else
-
-static int weigh_strips(const float *values, const size_t *offset, const float *share, int count, int width, float *out)
-{
-    (void)values, (void)offset, (void)share, (void)count, (void)width, (void)out;
-    return 0;
-}
-
-#endif
-
-static void weigh(const float *values, const size_t *offset, const float *share, int count, int width, float *out)
-{
-    int done = weigh_strips(values, offset, share, count, width, out);
-    for (int i = done; i < width; i++)
-        out[i] = 0;
-    for (int j = 0; j < count && done < width; j++)
-        for (int i = done; i < width; i++)
-            out[i] = __builtin_fmaf(share[j], values[offset[j] + (size_t)i], out[i]);
-}
 
 /* Widens the committed positions of a chunk, from the first to the last one that a query of the block sees. */
 static void panel_open(struct panel *panel, int chunk, int begin, int end)
@@ -113,47 +58,41 @@ static void panel_open(struct panel *panel, int chunk, int begin, int end)
               panel->wide + (size_t)(begin - first) * width);
 }
 
-/* Sets a query's offsets; what they count from. */
-static const float *panel_offsets(struct panel *panel, struct query *query)
+/* The chunk's positions that a query sees, one behind the other. */
+static const float *panel_rows(struct panel *panel, const struct query *query)
 {
-    const size_t width = (size_t)panel->width;
-    const int own = query->prefix - query->start, first = panel->chunk * ATTENTION_CHUNK;   /* own: how many are committed */
-    const bool wide = panel->format != CACHE_F32;
-    for (int j = 0; j < query->visible && j < own; j++)
-        query->offset[j] = (size_t)(query->start + j - (wide ? first : 0)) * width;
-    for (int j = own > 0 ? own : 0; j < query->visible; j++) {
-        size_t slot = (size_t)query->path[j - own], place = (size_t)(ATTENTION_CHUNK + query->start + j - first) * width;
-        if (wide && panel->row != query->row)
-            widen(panel->format, panel->cache + slot * width * 2, width, panel->wide + place);
-        query->offset[j] = wide ? place : slot * width;
+    const size_t width = (size_t)panel->width, row = width * cache_size(panel->format);
+    const int own = query->prefix - query->start;                       /* how many of them are committed */
+    float *path = panel->wide + (size_t)ATTENTION_CHUNK * width;
+    if (own >= query->visible && panel->format == CACHE_F32)
+        return (const float *)(const void *)panel->cache + (size_t)query->start * width;
+    if (own >= query->visible)
+        return panel->wide + (size_t)(query->start - panel->chunk * ATTENTION_CHUNK) * width;
+    for (int j = 0; j < query->visible && panel->row != query->row; j++) {
+        size_t slot = (size_t)(j < own ? query->start + j : query->path[j - own]);
+        widen(panel->format, panel->cache + slot * row, width, path + (size_t)j * width);
     }
     panel->row = query->row;
-    return wide ? panel->wide : (const float *)(const void *)panel->cache;
+    return path;
 }
 
-/* A chunk's first half: shares from keys, their maximum and sum. */
-static void query_keys(struct query *query, struct panel *keys, float scale)
+/* From scores to shares, their maximum and sum. */
+static void query_shares(struct query *query, float scale)
 {
-    const float *k = panel_offsets(keys, query);
     float *share = query->share, lane[16], most;
-    int j = 0, width = keys->width;
-    for (; j + 4 <= query->visible; j += 4)
-        lanes_dot4(query->q, k, query->offset + j, width, share + j);
-    for (; j < query->visible; j++)
-        share[j] = lanes_dot(query->q, k + query->offset[j], width);
-    for (; j < ATTENTION_CHUNK; j++)
-        share[j] = -INFINITY;                           /* exp of it is 0, and adding 0 changes no sum of such numbers */
-    for (j = 0; j < query->visible; j++)
+    for (int j = 0; j < query->visible; j++)
         share[j] *= scale;
+    for (int j = query->visible; j < ATTENTION_CHUNK; j++)
+        share[j] = -INFINITY;                           /* exp of it is 0, and adding 0 changes no sum of such numbers */
     for (int i = 0; i < 16; i++)
         lane[i] = share[i];
-    for (j = 16; j < ATTENTION_CHUNK; j += 16)
+    for (int j = 16; j < ATTENTION_CHUNK; j += 16)
         for (int i = 0; i < 16; i++)
             lane[i] = share[j + i] > lane[i] ? share[j + i] : lane[i];
     most = lane[0];
     for (int i = 1; i < 16; i++)
         most = lane[i] > most ? lane[i] : most;
-    for (j = 0; j < ATTENTION_CHUNK; j++)
+    for (int j = 0; j < ATTENTION_CHUNK; j++)
         share[j] = plain_exp(share[j] - most);
     for (int i = 0; i < 16; i++)
         lane[i] = ((share[i] + share[i + 16]) + share[i + 32]) + share[i + 48];
@@ -161,26 +100,60 @@ static void query_keys(struct query *query, struct panel *keys, float scale)
     query->chunk_sum = lanes_sum(lane);
 }
 
-/* Its second half: the weighted values, joined to the chunks before. */
-static void query_values(struct query *query, struct panel *values)
+/* Joins a chunk to those before. */
+static void query_join(struct query *query, const float *value, int width)
 {
-    const float *v = panel_offsets(values, query);
-    float value[ATTENTION_HEAD_DIM_MAX];
-    int width = values->width;
-    if (!query->begun) {
-        query->begun = 1;
-        query->most = query->chunk_most;
-        query->sum = query->chunk_sum;
-        weigh(v, query->offset, query->share, query->visible, width, query->value);
-        return;
-    }
-    weigh(v, query->offset, query->share, query->visible, width, value);
     float most = query->most > query->chunk_most ? query->most : query->chunk_most;
     float before = plain_exp(query->most - most), now = plain_exp(query->chunk_most - most);
     query->most = most;
     query->sum = __builtin_fmaf(query->sum, before, query->chunk_sum * now);
     for (int i = 0; i < width; i++)
         query->value[i] = __builtin_fmaf(query->value[i], before, value[i] * now);
+}
+
+/* A chunk's first half, for queries that see the same positions. */
+static void queries_keys(struct query *query, int rows, struct panel *keys, float scale)
+{
+    const float *q[TILE_ROWS];
+    float *score[TILE_ROWS];
+    for (int r = 0; r < rows; r++) {
+        q[r] = query[r].q;
+        score[r] = query[r].share;
+    }
+    tile_scores(q, rows, panel_rows(keys, query), keys->width, query->visible, score);
+    for (int r = 0; r < rows; r++)
+        query_shares(&query[r], scale);
+}
+
+/* Its second half. */
+static void queries_values(struct query *query, int rows, struct panel *values)
+{
+    float value[TILE_ROWS][ATTENTION_HEAD_DIM_MAX], *out[TILE_ROWS];
+    const float *share[TILE_ROWS];
+    for (int r = 0; r < rows; r++) {
+        share[r] = query[r].share;
+        out[r] = query[r].begun ? value[r] : query[r].value;
+    }
+    tile_values(panel_rows(values, query), values->width, share, query->visible, rows, out);
+    for (int r = 0; r < rows; r++)
+        if (query[r].begun)
+            query_join(&query[r], value[r], values->width);
+        else {
+            query[r].begun = 1;
+            query[r].most = query[r].chunk_most;
+            query[r].sum = query[r].chunk_sum;
+        }
+}
+
+/* How many of `count` queries, the first included, see the same positions: 1, 2 or 4. */
+static int queries_alike(const struct query *query, int count)
+{
+    int same = 1;
+    while (same < count && same < TILE_ROWS && query[same].start == query->start && query[same].visible == query->visible &&
+           (query[same].row == query->row ||
+            (query->prefix - query->start >= query->visible && query[same].prefix - query->start >= query->visible)))
+        same++;
+    return same == 3 ? 2 : same;
 }
 
 /* The sink takes its share, and what is left is given out. */
@@ -257,13 +230,17 @@ static void attend_block(const struct attention *w, struct block *b, int kv_head
             query_chunk(&b->query[i], chunk);
         values_prefetch(&b->values, chunk, committed);
         panel_open(&b->keys, chunk, low, committed);
-        for (int i = 0; i < count; i++)
+        for (int i = 0, rows; i < count; i += rows) {
+            rows = queries_alike(&b->query[i], count - i);
             if (b->query[i].visible)
-                query_keys(&b->query[i], &b->keys, a->scale);
+                queries_keys(&b->query[i], rows, &b->keys, a->scale);
+        }
         panel_open(&b->values, chunk, low, committed);
-        for (int i = 0; i < count; i++)
+        for (int i = 0, rows; i < count; i += rows) {
+            rows = queries_alike(&b->query[i], count - i);
             if (b->query[i].visible)
-                query_values(&b->query[i], &b->values);
+                queries_values(&b->query[i], rows, &b->values);
+        }
     }
     for (int i = 0; i < count; i++)
         query_end(&b->query[i], a->value_dim);

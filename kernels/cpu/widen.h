@@ -1,6 +1,8 @@
-/* From numbers of 16 bits in a cache (kernels/attention.h) to f32, exactly. */
+/* From numbers in a cache (kernels/attention.h) to f32, exactly. */
 #ifndef MOE_KERNELS_CPU_WIDEN_H
 #define MOE_KERNELS_CPU_WIDEN_H
+
+#include <string.h>
 
 #include "common/base/float.h"
 #include "kernels/attention.h"
@@ -35,6 +37,10 @@ static inline void widen(enum cache_format format, const unsigned char *from, si
 {
     const uint16_t *half = (const uint16_t *)(const void *)from;
     size_t i = 0;
+    if (format == CACHE_F32) {
+        memcpy(to, from, count * sizeof(float));
+        return;
+    }
 #if defined(ISA_AVX512) || defined(ISA_AVX2)
     if (format == CACHE_F16)
         for (; i + 16 <= count; i += 16)
