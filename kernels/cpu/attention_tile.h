@@ -123,7 +123,8 @@ static inline void tile_scores(const float *const *q, int rows, const float *k, 
         int j = rows > 1 ? count & ~1 : 0;
         for (; j + 4 <= count; j += 4) {
             const float *key = k + (size_t)j * (size_t)width;
-            lanes_dot4(q[r], key, (const size_t[4]){0, (size_t)width, 2 * (size_t)width, 3 * (size_t)width}, width, score[r] + j);
+            const size_t step = (size_t)width, offset[4] = {0, step, 2 * step, 3 * step};
+            lanes_dot4(q[r], key, offset, width, score[r] + j);
         }
         for (; j < count; j++)
             score[r][j] = lanes_dot(q[r], k + (size_t)j * (size_t)width, width);
