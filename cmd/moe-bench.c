@@ -9,6 +9,7 @@
 
 #include "cmd/bench-judge.h"
 #include "cmd/bench-replay.h"
+#include "cmd/bench-sweep.h"
 #include "common/base/file.h"
 #include "common/bench/identity.h"
 #include "common/bench/roofline.h"
@@ -217,6 +218,8 @@ static const struct subcommand subcommands[] = {
       .defaults = &replay_defaults, .run = bench_replay },
     { .name = "roofline", .summary = "measure how fast memory can be read", .options = roofline_options,
       .args_bytes = sizeof(struct roofline_args), .defaults = &roofline_defaults, .run = roofline },
+    { .name = "sweep", .summary = "measure what a forward of several tokens costs beside one of one", .options = sweep_options,
+      .console = CONSOLE_QUIET, .args_bytes = sizeof(struct sweep_args), .defaults = &sweep_defaults, .run = bench_sweep },
     { .run = NULL },
 };
 

@@ -44,3 +44,35 @@ decode() { moe-decode -q -m pocket.moe -n 24 "$@" prompts.jsonl; }
     [ "$status" -eq 2 ]
     [[ "$output" == *"250 threads cannot have a processor each"* ]]
 }
+
+@test "a sweep tells costs beside bytes, and replay takes it as a cost table" {
+    moe-bench sweep -m pocket.moe --seconds 0.1 --rows 2,8 --prefix 20 --json -o cost.json
+    jq -e '.type == "sweep" and .rounds >= 5 and ([.cost[].m] == [1, 2, 8]) and .prefix == 20' cost.json
+    jq -e '.cost[0] | .ratio == 1 and .bytes_ratio == 1 and .excess == 1 and .experts == 4' cost.json
+    jq -e '.cost | all(.seconds > 0 and .low <= .seconds and .seconds <= .high and .share > 0)' cost.json
+    jq -e '.cost[2] | .experts > 4 and .experts <= 32 and .bytes_ratio > 1' cost.json
+    moe-decode -q -m pocket.moe -n 12 -d ngram -K 4 --record drafts --stream drafts.moes prompts.jsonl > /dev/null
+    moe-bench replay --cost cost.json drafts.moes | grep -q cascade
+}
+
+@test "a sweep as a table; the distinct experts of a forward are those of its tokens" {
+    run moe-bench sweep -m pocket.moe --seconds 0 --rows 1,4,64 --seed 3
+    [ "$status" -eq 0 ]
+    [[ "${lines[0]}" == *"5 rounds behind 64 tokens"* ]]
+    [ "${#lines[@]}" -eq 5 ]
+    [ "$(awk 'NR > 2 { print $1 }' <<< "$output" | tr '\n' ' ')" = "1 4 64 " ]
+}
+
+@test "what a sweep cannot do is one line" {
+    while IFS='|' read -r words what; do
+        run moe-bench sweep $words
+        assert_trouble moe-bench
+        [[ "$output" == *"$what"* ]] || { echo "$words: $output"; return 1; }
+    done << 'END'
+-m pocket.moe --rows 2,x|--rows
+-m pocket.moe --rows 4,2|ascending
+-m pocket.moe --rows 513|--rows
+-m pocket.moe --prefix 9999999|--prefix
+--rows 2|-m FILE
+END
+}

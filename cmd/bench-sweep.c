@@ -1,0 +1,73 @@
+#include "cmd/bench-sweep.h"
+
+#include <string.h>
+
+#include "cmd/bench-judge.h"
+#include "common/base/mem.h"
+#include "common/bench/sweep.h"
+#include "common/cli/number.h"
+
+const struct opt sweep_options[] = {
+    SESSION_OPTIONS(struct sweep_args, session),
+    OPT_STRING(0, "rows", struct sweep_args, rows, "M,M,...", "time forwards of so many tokens; 1 always is among them"),
+    OPT_COUNT(0, "prefix", struct sweep_args, prefix, 0, 1 << 24, "behind N tokens"),
+    OPT_FLOAT(0, "seconds", struct sweep_args, seconds, 0, 3600, "S", "measure for S seconds"),
+    OPT_SEED(struct sweep_args, seed),
+    OPT_FLAG(0, "json", struct sweep_args, json, "write a JSON object, which is a cost table for replay"),
+    OPT_OUTPUT('o', "output", struct sweep_args, output, "write to FILE, not standard output"),
+    OPT_END };
+
+const struct sweep_args sweep_defaults = { .rows = "1,2,4,8,16,32,64", .prefix = 64, .seconds = 5, .output = "-" };
+
+enum { ROUNDS_LEAST = 5 };
+
+/* "2,4,8" into 1, 2, 4, 8: ascending, 1 in front. */
+static int read_rows(const char *list, int *rows, int *count, struct err *err)
+{
+    char *words = mem_string(list, err), *rest = words, *word;
+    int n = 1, rc = words ? 0 : -1;
+    rows[0] = 1;
+    while (!rc && (word = strsep(&rest, ","))) {
+        int value = 0;
+        rc = number_int(word, 1, ENGINE_ROWS_MAX, &value, err);
+        if (!rc && value <= rows[n - 1] && value > 1)
+            rc = err_set(err, ERR_INPUT, "%d behind %d: give them in ascending order", value, rows[n - 1]);
+        else if (!rc && n == SWEEP_POINTS)
+            rc = err_set(err, ERR_INPUT, "more than %d numbers", SWEEP_POINTS - 1);
+        else if (!rc && value > 1)
+            rows[n++] = value;
+    }
+    mem_free(&words);
+    *count = n;
+    return rc ? err_at(err, "--rows") : 0;
+}
+
+int bench_sweep(const void *arguments, const struct console *console, struct err *err)
+{
+    const struct sweep_args *args = arguments;
+    struct session *session = NULL;
+    struct sweep sweep;
+    struct text body = {0};
+    int rows[SWEEP_POINTS], points, rc = -1;
+    (void)console;
+    if (read_rows(args->rows, rows, &points, err) || session_open(&session, &args->session, 0, rows[points - 1], err))
+        goto done;
+    const struct sweep_setup setup = { .rows = rows, .points = points, .prefix = args->prefix, .rounds_least = ROUNDS_LEAST,
+                                       .seconds = args->seconds, .seed = args->seed };
+    const struct model_identity *identity = model_identity(session->model);
+    const char *label = identity->synthetic ? "synthetic" : identity->inflated_from ? "inflated" : NULL;
+    if (args->prefix + rows[points - 1] > engine_max_positions(session->engine)) {
+        err_set(err, ERR_INPUT, "%d tokens behind %d: the model ends at %d; give less with --prefix or --rows",
+                rows[points - 1], args->prefix, engine_max_positions(session->engine));
+        goto done;
+    }
+    if (sweep_run(&sweep, session, &setup, err) ||
+        (args->json ? sweep_json(&body, &sweep, label, err) : sweep_text(&body, &sweep, label, err)) ||
+        bench_write(args->output, &body, err))
+        goto done;
+    rc = 0;
+done:
+    text_free(&body);
+    session_close(&session);
+    return rc;
+}

@@ -1,0 +1,24 @@
+/* moe-bench sweep: what a forward of M tokens costs beside one of one.
+ *
+ * Reads:  a model
+ * Writes: a table, or a JSON object that moe-bench replay takes as a cost table
+ * Exit:   0 done, 2 trouble */
+#ifndef MOE_CMD_BENCH_SWEEP_H
+#define MOE_CMD_BENCH_SWEEP_H
+
+#include "common/cli/command.h"
+#include "common/decode/session.h"
+
+struct sweep_args {
+    struct session_options session;
+    const char *rows, *output;
+    int prefix;
+    double seconds;
+    uint64_t seed;
+    bool json;
+};
+extern const struct opt sweep_options[];
+extern const struct sweep_args sweep_defaults;
+int bench_sweep(const void *arguments, const struct console *console, struct err *err);
+
+#endif
