@@ -65,4 +65,20 @@ $(RACE_TESTS): $O/race/%: $O/race/%.o $O/libemu-race.a $O/libmoe.a
 	@echo "  link race/$*"
 	@$(CXX) $(CXXFLAGS) -pthread $(LDFLAGS) -o $@ $^ @$O/libs -lcmocka -lm -ldl
 
--include $(EMU_OBJECTS:.o=.d) $(EMU_TESTS:$O/%=$O/emu/%.d) $(RACE_OBJECTS:.o=.d) $(RACE_TESTS:=.d)
+# The tests of tests/kernel once more, with kernels/cuda on the emulator in place of the host's instruction sets.
+EMU_KERNELS       := linear expert_ffn attention rows route coded
+EMU_KERNEL_TESTS  := $(if $(EMU_TESTS),$(EMU_KERNELS:%=$O/tests/emu/kernel_%))
+RACE_KERNEL_TESTS := $(if $(RACE_TESTS),$(EMU_KERNELS:%=$O/race/tests/emu/kernel_%))
+$O/emu/tests/kernel/%.o: tests/kernel/%.c $O/flags | $O/libs
+	$(call compile,-DMOE_EMU=1)
+$(EMU_KERNEL_TESTS): $O/tests/emu/kernel_%: $O/emu/tests/kernel/test_%.o $O/libemu.a $O/libmoe.a
+	@mkdir -p $(@D)
+	@echo "  link tests/emu/kernel_$*"
+	@$(CXX) $(CXXFLAGS) $(SAN_FLAGS) -pthread $(LDFLAGS) -o $@ $^ @$O/libs -lcmocka -lm
+$(RACE_KERNEL_TESTS): $O/race/tests/emu/kernel_%: $O/emu/tests/kernel/test_%.o $O/libemu-race.a $O/libmoe.a
+	@mkdir -p $(@D)
+	@echo "  link race/tests/emu/kernel_$*"
+	@$(CXX) $(CXXFLAGS) -pthread $(LDFLAGS) -o $@ $^ @$O/libs -lcmocka -lm -ldl
+
+-include $(EMU_OBJECTS:.o=.d) $(EMU_TESTS:$O/%=$O/emu/%.d) $(RACE_OBJECTS:.o=.d) $(RACE_TESTS:=.d) \
+         $(EMU_KERNELS:%=$O/emu/tests/kernel/test_%.d)

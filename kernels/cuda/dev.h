@@ -52,6 +52,13 @@ struct dev_properties {
 
 #define DEVICE static __device__ __forceinline__
 
+/* In front of a loop over registers: each of its turns is written out. */
+#ifdef __CUDACC__
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL
+#endif
+
 static inline double dev_seconds(void)
 {
     struct timespec t;

@@ -245,7 +245,35 @@ static UNUSED void assert_close(const char *what, struct buffer device, struct b
 
 /* --- devices --- */
 
-enum { TEAMS = 3 };
+/* SPARSE: tests take one of so many of their shapes, as the emulator is slow. */
+#if !defined(MOE_EMU)
+enum { TEAMS = 3, SPARSE = 1 };
+#elif defined(__SANITIZE_ADDRESS__)
+enum { TEAMS = 1, SPARSE = 53 };
+#else
+enum { TEAMS = 3, SPARSE = 13 };
+#endif
+
+static inline struct queue queue_of_ref(struct arena *arena) { return (struct queue){&arena->memory}; }
+
+#ifdef MOE_EMU
+
+#include "tests/emu/kernels.h"
+
+static const struct cpu_isa *const *emulated(void)
+{
+    static struct cpu_isa isa = {.name = "emulated"};
+    static const struct cpu_isa *const all[] = {&isa, NULL};
+    isa.ops = cuda_ops;
+    return all;
+}
+#define cpu_isas emulated
+
+static inline struct queue queue_of(int threads) { return (struct queue){emu_queue(threads)}; }
+static UNUSED int teams_open(void **state) { return *state = NULL, 0; }
+static UNUSED int teams_close(void **state) { return *state = NULL, 0; }
+
+#else
 
 static struct team *teams[TEAMS + 1];               /* of 1, 2 and 3 threads */
 
@@ -267,7 +295,8 @@ static UNUSED int teams_close(void **state)
 }
 
 static inline struct queue queue_of(int threads) { return (struct queue){teams[threads]}; }
-static inline struct queue queue_of_ref(struct arena *arena) { return (struct queue){&arena->memory}; }
+
+#endif
 
 /* for every instruction set: const struct cpu_isa *isa */
 #define FOR_EACH_ISA(isa) \

@@ -124,7 +124,8 @@ static void ragged_shapes_agree_with_the_reference(void **state)
         for (int h = 0; h < LENGTH(hidden); h++)
             for (int i = 0; i < LENGTH(inner); i++)
                 for (int k = 0; k < 2; k++, turn++)
-                    against_reference(&(struct shape){rows[turn % LENGTH(rows)], 2, 4, hidden[h], inner[i]}, format, 1);
+                    if (turn % SPARSE == 0)
+                        against_reference(&(struct shape){rows[turn % LENGTH(rows)], 2, 4, hidden[h], inner[i]}, format, 1);
 }
 
 static void many_rows_agree_with_the_reference(void **state)
@@ -132,7 +133,7 @@ static void many_rows_agree_with_the_reference(void **state)
     (void)state;
     for (int format = 0; format < FORMAT_COUNT; format++) {
         against_reference(&(struct shape){64, 2, 8, 130, 64}, format, 1);
-        against_reference(&(struct shape){512, 2, 8, 64, 33}, format, 1);
+        against_reference(&(struct shape){SPARSE > 1 ? 65 : 512, 2, 8, 64, 33}, format, 1);
     }
 }
 
@@ -240,7 +241,7 @@ static void down_has_a_format_of_its_own(void **state)
 static void hot_expert_and_threads_change_nothing(void **state)
 {
     (void)state;
-    const struct shape s = {512, 2, 8, 192, 64};
+    const struct shape s = {SPARSE > 1 ? 64 : 512, 2, 8, 192, 64};
     for (int format = 0; format < FORMAT_COUNT; format++) {
         struct call call;
         call_open(&call, &s, format, 1, 7);

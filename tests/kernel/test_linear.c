@@ -82,8 +82,9 @@ static void ragged_shapes_agree_with_the_reference(void **state)
     for (int format = 0; format < FORMAT_COUNT; format++)
         for (int i = 0; i < LENGTH(inputs); i++)
             for (int o = 0; o < LENGTH(outputs); o++, turn++)
-                against_reference(&(struct shape){rows[turn % LENGTH(rows)], inputs[i], outputs[o], turn % 2, turn % 3 == 0,
-                                                  turn % 4, turn % 5}, format);
+                if (turn % SPARSE == 0)
+                    against_reference(&(struct shape){rows[turn % LENGTH(rows)], inputs[i], outputs[o], turn % 2, turn % 3 == 0,
+                                                      turn % 4, turn % 5}, format);
 }
 
 static void many_rows_and_long_inputs_agree_with_the_reference(void **state)
@@ -91,7 +92,7 @@ static void many_rows_and_long_inputs_agree_with_the_reference(void **state)
     (void)state;
     for (int format = 0; format < FORMAT_COUNT; format++) {
         against_reference(&(struct shape){64, 192, 192, 0, 0, 0, 3}, format);
-        against_reference(&(struct shape){512, 65, 100, 1, 1, 1, 0}, format);
+        against_reference(&(struct shape){SPARSE > 1 ? 65 : 512, 65, 100, 1, 1, 1, 0}, format);
         against_reference(&(struct shape){3, 2051, 100, 1, 0, 0, 0}, format);
         against_reference(&(struct shape){8, 1030, 70, 0, 0, 2, 0}, format);
     }
@@ -101,7 +102,7 @@ static void many_rows_and_long_inputs_agree_with_the_reference(void **state)
 static void bits_of_a_row_depend_on_that_row_alone(void **state)
 {
     (void)state;
-    const struct shape s = {150, 193, 70, 1, 1, 0, 0};
+    const struct shape s = {SPARSE > 1 ? 71 : 150, 193, 70, 1, 1, 0, 0};
     static const int rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 70};
     for (int format = 0; format < FORMAT_COUNT; format++) {
         struct call call;
@@ -112,7 +113,7 @@ static void bits_of_a_row_depend_on_that_row_alone(void **state)
         size_t in_row = (size_t)s.inputs * sizeof(float), out_row = (size_t)s.outputs * sizeof(float);
         FOR_EACH_ISA(isa)
             for (int i = 0; i < LENGTH(rows); i++)
-                for (int first = 0; first + rows[i] <= s.rows; first += rows[i] + 20) {
+                for (int first = 0; first + rows[i] <= s.rows; first += (rows[i] + 20) * (SPARSE > 1 ? 2 : 1)) {
                     struct queue queue = queue_of(1 + i % TEAMS);
                     copy_into(call.args.out, call.before);
                     part.rows = rows[i];

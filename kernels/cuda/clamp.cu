@@ -1,0 +1,19 @@
+/* kernels/rows.h: clamp. A thread a float. */
+#include "kernels/cuda/cuda.h"
+
+__global__ void clamp_kernel(struct clamp_args a)
+{
+    int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    float *x = device_pointer<float>(a.x) + (int64_t)blockIdx.y * a.stride + i;
+    if (i >= a.width)
+        return;
+    float value = *x;
+    value = value > -a.limit || value != value ? value : -a.limit;
+    *x = value < a.limit || value != value ? value : a.limit;
+}
+
+void cuda_clamp(struct queue *queue, const struct clamp_args *args)
+{
+    if (args->rows > 0)
+        LAUNCH(clamp_kernel, dim3(blocks_for(args->width, 256), (unsigned)args->rows), dim3(256), 0, cuda_stream(queue), *args);
+}

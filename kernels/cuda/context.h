@@ -1,0 +1,14 @@
+/* One device in use: what the state of a queue points to. The plug-in opens and closes it; kernels only read it. */
+#ifndef MOE_KERNELS_CUDA_CONTEXT_H
+#define MOE_KERNELS_CUDA_CONTEXT_H
+
+#include "kernels/buffer.h"
+#include "kernels/cuda/dev.h"
+
+struct cuda_context {
+    int device;
+    dev_stream stream;
+    struct buffer scratch;          /* for attention split by chunks; where it is too small or none, a block walks them all */
+};
+
+#endif

@@ -1,0 +1,42 @@
+/* The operations of kernels/ops.h on a CUDA device. Contracts are those of kernels/NAME.h; this says what is more.
+ *
+ * BITS. f32, q8 and q4 weights, norms, rotations, attention, routers and all that copies give the bits of the host: their
+ * contracts name every rounding, and it is kept to. Products with bf16, f16, fp8, mxfp4, q4_k and q6_k run on tensor cores
+ * (tile.h) and meet the contract within the tolerances of tests/kernel/tolerance.h. Everywhere a row's bits depend on that row
+ * alone: not on how many rows there are, the tree, the grid, or the processor's size; they are promised within one
+ * architecture, as the instruction's sums differ between them.
+ *
+ * A queue's state is a struct cuda_context. Launches cannot fail by themselves; what a device notices is told by dev_wait. */
+#ifndef MOE_KERNELS_CUDA_CUDA_H
+#define MOE_KERNELS_CUDA_CUDA_H
+
+#include "kernels/cuda/context.h"
+#include "kernels/ops.h"
+
+static inline dev_stream cuda_stream(const struct queue *queue) { return ((const struct cuda_context *)queue->state)->stream; }
+
+template <typename V> DEVICE V *device_pointer(struct buffer buffer) { return (V *)(uintptr_t)buffer.address; }
+
+/* Blocks that hold `count` things, `width` each. */
+static inline unsigned blocks_for(int64_t count, int width) { return (unsigned)((count + width - 1) / width); }
+
+void cuda_embed(struct queue *, const struct embed_args *);
+void cuda_norm(struct queue *, const struct norm_args *);
+void cuda_clamp(struct queue *, const struct clamp_args *);
+void cuda_gather(struct queue *, const struct gather_args *);
+void cuda_linear(struct queue *, const struct linear_args *);
+void cuda_rope(struct queue *, const struct rope_args *);
+void cuda_kv_write(struct queue *, const struct kv_write_args *);
+void cuda_kv_move(struct queue *, const struct kv_move_args *);
+void cuda_attention(struct queue *, const struct attention_args *);
+void cuda_route_score(struct queue *, const struct route_score_args *);
+void cuda_route_shortlist(struct queue *, const struct route_shortlist_args *);
+void cuda_route_select(struct queue *, const struct route_select_args *);
+void cuda_expert_ffn(struct queue *, const struct expert_ffn_args *);
+
+/* Rows of floats as integers for products with q8 and q4 (formats.h); rows with expert[row] < 0 are left out (none: no row). */
+void cuda_quantise(struct queue *, struct buffer in, int stride, int rows, int inputs, struct buffer expert, struct buffer out);
+
+extern "C" const struct device_ops cuda_ops;
+
+#endif

@@ -1,0 +1,44 @@
+/* kernels/attention.h: kv_write and kv_move. A thread a float of a key or value; grid (floats, kv heads, rows). */
+#include "kernels/cuda/cuda.h"
+
+__global__ void kv_write_kernel(struct kv_write_args a)
+{
+    int at = (int)(blockIdx.x * blockDim.x + threadIdx.x), own = a.head_dim - a.shared_width, i = at - a.head_dim;
+    int64_t head = blockIdx.y, row = blockIdx.z, place = head * a.capacity + device_pointer<int32_t>(a.slot)[row];
+    if (at < a.shared_width)
+        device_pointer<float>(a.k)[place * a.head_dim + at] = device_pointer<float>(a.shared)[row * a.shared_stride + at];
+    else if (at < a.head_dim)
+        device_pointer<float>(a.k)[place * a.head_dim + at] =
+            device_pointer<float>(a.in_k)[row * a.stride + head * own + at - a.shared_width];
+    else if (i < a.value_dim)
+        device_pointer<float>(a.v)[place * a.value_dim + i] =
+            device_pointer<float>(a.in_v)[row * a.stride + head * a.value_dim + i];
+}
+
+void cuda_kv_write(struct queue *queue, const struct kv_write_args *args)
+{
+    if (args->rows > 0)
+        LAUNCH(kv_write_kernel, dim3(blocks_for(args->head_dim + args->value_dim, 256), (unsigned)args->kv_heads,
+                                     (unsigned)args->rows), dim3(256), 0, cuda_stream(queue), *args);
+}
+
+/* A thread moves its float of every slot in turn: a slot may be read before a later move overwrites it. */
+__global__ void kv_move_kernel(struct kv_move_args a)
+{
+    int at = (int)(blockIdx.x * blockDim.x + threadIdx.x), i = at < a.head_dim ? at : at - a.head_dim;
+    int width = at < a.head_dim ? a.head_dim : a.value_dim;
+    float *cache = device_pointer<float>(at < a.head_dim ? a.k : a.v) + (int64_t)blockIdx.y * a.capacity * width + i;
+    if (at >= a.head_dim + a.value_dim)
+        return;
+    for (int n = 0; n < a.count; n++) {
+        int from = device_pointer<int32_t>(a.from)[n], to = device_pointer<int32_t>(a.to)[n];
+        cache[(int64_t)to * width] = cache[(int64_t)from * width];
+    }
+}
+
+void cuda_kv_move(struct queue *queue, const struct kv_move_args *args)
+{
+    if (args->count > 0)
+        LAUNCH(kv_move_kernel, dim3(blocks_for(args->head_dim + args->value_dim, 256), (unsigned)args->kv_heads), dim3(256), 0,
+               cuda_stream(queue), *args);
+}

@@ -1,0 +1,40 @@
+/* kernels/linear.h. A block takes a unit of 32 outputs and up to 16 rows (tile.h): grid (units, passes over the rows). The
+ * weights of a unit are read once a pass; passes run side by side and share them in the second-level cache. */
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/tile.h"
+
+template <int FORMAT, int T>
+__global__ void __launch_bounds__(TILE_THREADS, 1) linear_kernel(struct linear_args a, int tokens)
+{
+    typedef tile_memory<FORMAT, T> memory_type;
+    SHARED_DYN(memory_type, memory);
+    int unit = (int)blockIdx.x, first = (int)blockIdx.y * tokens, left = a.rows - first;
+    int o = unit * UNIT_OUTPUTS + lane_id();
+    struct tile_in in = {device_pointer<float>(a.in), device_pointer<struct quantised>(a.quantised), a.in_stride, a.inputs,
+                         left < tokens ? left : tokens};
+    if (threadIdx.x < TILE_TOKENS_MAX)
+        memory->row[threadIdx.x] = first + (int)threadIdx.x;
+    __syncthreads();
+    const unsigned char *weight = device_pointer<unsigned char>(a.weight) + unit_bytes_of(FORMAT, a.inputs) * (size_t)unit;
+    tile_product<FORMAT, T>::run(weight, in, memory);
+    for (int token = warp_id(); token < in.count && o < a.outputs; token += TILE_WARPS) {
+        float *out = device_pointer<float>(a.out) + (int64_t)(first + token) * a.out_stride + o;
+        float y = memory->sums[token * UNIT_OUTPUTS + lane_id()];
+        if (a.bias.address)
+            y = y + device_pointer<float>(a.bias)[o];
+        if (a.scale != 0)
+            y = y * a.scale;
+        *out = a.add ? y + *out : y;
+    }
+}
+
+void cuda_linear(struct queue *queue, const struct linear_args *args)
+{
+    int tokens = tile_rows(args->format, args->rows);
+    dim3 grid(blocks_for(args->outputs, UNIT_OUTPUTS), blocks_for(args->rows, tokens));
+    if (args->rows < 1)
+        return;
+    if (format_quantised(args->format))
+        cuda_quantise(queue, args->in, args->in_stride, args->rows, args->inputs, (struct buffer){0, 0}, args->quantised);
+    TILE_LAUNCH(linear_kernel, args->format, tokens, grid, cuda_stream(queue), *args, tokens);
+}

@@ -1,0 +1,60 @@
+/* kernels/rows.h: norm. A block of 128 threads takes one part of one row into shared memory; sixteen lanes sum it in the
+ * contract's order, and all scale it. One shape for any number of rows. */
+#include "kernels/cuda/cuda.h"
+
+enum { NORM_THREADS = 128, NORM_CHAINS = 16 };
+
+/* 8+8, 4+4, 2+2, 1+1 over sixteen neighbouring lanes; all of them get it. */
+DEVICE float sum_chains(float value)
+{
+    for (int step = NORM_CHAINS / 2; step > 0; step /= 2)
+        value = value + __shfl_xor_sync(FULL_MASK, value, step);
+    return value;
+}
+
+__global__ void norm_kernel(struct norm_args a)
+{
+    SHARED_DYN(float, x);
+    SHARED(float, sum, 2);
+    int64_t row = blockIdx.y, part = blockIdx.x;
+    int chain = lane_id() % NORM_CHAINS;
+    const float *in = device_pointer<float>(a.in) + row * a.in_stride + part * a.width, *weight = device_pointer<float>(a.weight);
+    float *out = device_pointer<float>(a.out) + row * a.out_stride + part * a.width;
+    for (int i = (int)threadIdx.x; i < a.width; i += NORM_THREADS)
+        x[i] = in[i];
+    __syncthreads();
+    if (a.center) {
+        if (warp_id() == 0) {
+            float total = 0;
+            for (int i = chain; i < a.width; i += NORM_CHAINS)
+                total = total + x[i];
+            float mean = sum_chains(total) / (float)a.width;
+            if (lane_id() == 0)
+                sum[0] = mean;
+        }
+        __syncthreads();
+        for (int i = (int)threadIdx.x; i < a.width; i += NORM_THREADS)
+            x[i] = x[i] - sum[0];
+        __syncthreads();
+    }
+    if (warp_id() == 0) {
+        float total = 0;
+        for (int i = chain; i < a.width; i += NORM_CHAINS)
+            total = fmaf(x[i], x[i], total);
+        float inverse = 1.0f / sqrtf(sum_chains(total) / (float)a.width + a.epsilon);
+        if (lane_id() == 0)
+            sum[1] = inverse;
+    }
+    __syncthreads();
+    for (int i = (int)threadIdx.x; i < a.width; i += NORM_THREADS) {
+        float y = x[i] * sum[1] * weight[i];
+        out[i] = a.center ? y + device_pointer<float>(a.bias)[i] : y;
+    }
+}
+
+void cuda_norm(struct queue *queue, const struct norm_args *args)
+{
+    if (args->rows > 0)
+        LAUNCH(norm_kernel, dim3((unsigned)args->parts, (unsigned)args->rows), dim3(NORM_THREADS),
+               (size_t)args->width * sizeof(float), cuda_stream(queue), *args);
+}

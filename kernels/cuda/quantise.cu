@@ -1,0 +1,38 @@
+/* Activations as integers, as formats.h defines them: a warp a block of 32 inputs, a lane an input, eight blocks a thread block.
+ * Every step but the sum of integers is one lane's own, so the bits are those of kernels/plain/quantise.h. */
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/weights.h"
+
+enum { QUANTISE_THREADS = 256 };
+
+__global__ void quantise_kernel(const float *in, int stride, int rows, int inputs, const int32_t *expert,
+                                struct quantised *out)
+{
+    const float magic = 12582912.0f;                            /* 1.5 * 2^23: adding it rounds to an integer */
+    int blocks = input_blocks(inputs), lane = lane_id();
+    int64_t at = (int64_t)blockIdx.x * (QUANTISE_THREADS / WARP) + warp_id();
+    int row = (int)(at / blocks), i = (int)(at % blocks) * BLOCK_INPUTS + lane;
+    if (row >= rows || (expert && expert[row] < 0))
+        return;
+    float x = i < inputs ? in[(int64_t)row * stride + i] : 0;
+    /* The bits of magnitudes are in the order of magnitudes. */
+    uint32_t most = __reduce_max_sync(FULL_MASK, float_to_bits(x) & 0x7fffffffu);
+    float m = float_from_bits(most);
+    bool usual = m >= 0x1p-100f && most < 0x7f800000u;
+    int q = usual ? (int)(float_to_bits(x * (127 / m) + magic) - float_to_bits(magic)) : 0;
+    int sum = __reduce_add_sync(FULL_MASK, q);
+    out[at].q[lane] = (int8_t)q;
+    if (lane == 0) {
+        out[at].scale = usual ? m / 127 : most < 0x7f800000u ? 0 : float_from_bits(0x7fc00000u);
+        out[at].sum = sum;
+    }
+}
+
+void cuda_quantise(struct queue *queue, struct buffer in, int stride, int rows, int inputs, struct buffer expert,
+                   struct buffer out)
+{
+    int64_t blocks = (int64_t)rows * quantised_blocks(inputs);
+    LAUNCH(quantise_kernel, dim3(blocks_for(blocks, QUANTISE_THREADS / WARP)), dim3(QUANTISE_THREADS), 0, cuda_stream(queue),
+           (const float *)(uintptr_t)in.address, stride, rows, inputs, (const int32_t *)(uintptr_t)expert.address,
+           (struct quantised *)(uintptr_t)out.address);
+}
