@@ -23,7 +23,8 @@ DEVICE struct attention_view view_of(const struct attention_args &a, int row)
 {
     const int32_t *start = device_pointer<int32_t>(a.path_start);
     int prefix = device_pointer<int32_t>(a.prefix)[row], length = prefix + start[row + 1] - start[row];
-    return {device_pointer<int32_t>(a.path) + start[row], prefix, a.window && length > a.window ? length - a.window : 0, length};
+    int first = a.window && length > a.window ? length - a.window : 0;
+    return {device_pointer<int32_t>(a.path) + start[row], prefix, first, length};
 }
 
 /* A block's shared memory. M, L, A: what its chunks have come to. */
@@ -248,6 +249,8 @@ void cuda_attention(struct queue *queue, const struct attention_args *a)
         LAUNCH(attention_kernel, dim3((unsigned)a->kv_heads, rows), dim3(ATTENTION_THREADS), bytes, stream, *a);
         return;
     }
-    LAUNCH(attention_part_kernel, dim3(chunks, (unsigned)a->kv_heads, rows), dim3(ATTENTION_THREADS), bytes, stream, *a, scratch);
-    LAUNCH(attention_join_kernel, dim3((unsigned)a->heads, rows), dim3(ATTENTION_THREADS), 0, stream, *a, scratch, (int)chunks);
+    LAUNCH(attention_part_kernel, dim3(chunks, (unsigned)a->kv_heads, rows), dim3(ATTENTION_THREADS), bytes, stream, *a,
+           scratch);
+    LAUNCH(attention_join_kernel, dim3((unsigned)a->heads, rows), dim3(ATTENTION_THREADS), 0, stream, *a, scratch,
+           (int)chunks);
 }

@@ -145,7 +145,8 @@ void cuda_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
     int tokens = gate_rows < down_rows ? gate_rows : down_rows, places = a->rows * a->slots;
     /* Each item but the last of an expert is full. */
     int items = a->experts + places / tokens < places ? a->experts + places / tokens : places;
-    dim3 wide(blocks_for(a->inner_width, UNIT_INNER), (unsigned)items), deep(blocks_for(a->hidden, UNIT_OUTPUTS), (unsigned)items);
+    dim3 wide(blocks_for(a->inner_width, UNIT_INNER), (unsigned)items);
+    dim3 deep(blocks_for(a->hidden, UNIT_OUTPUTS), (unsigned)items);
     dev_stream stream = cuda_stream(queue);
     struct buffer in = {a->in.address, a->in.bytes}, none = {0, 0};
     size_t offset = unit_bytes_of(a->format, a->hidden) * blocks_for(a->inner_width, UNIT_INNER);

@@ -12,5 +12,6 @@ __global__ void gather_kernel(struct gather_args a)
 void cuda_gather(struct queue *queue, const struct gather_args *args)
 {
     if (args->count > 0)
-        LAUNCH(gather_kernel, dim3(blocks_for(args->width, 256), (unsigned)args->count), dim3(256), 0, cuda_stream(queue), *args);
+        LAUNCH(gather_kernel, dim3(blocks_for(args->width, 256), (unsigned)args->count), dim3(256), 0, cuda_stream(queue),
+               *args);
 }

@@ -18,7 +18,8 @@ __global__ void norm_kernel(struct norm_args a)
     SHARED(float, sum, 2);
     int64_t row = blockIdx.y, part = blockIdx.x;
     int chain = lane_id() % NORM_CHAINS;
-    const float *in = device_pointer<float>(a.in) + row * a.in_stride + part * a.width, *weight = device_pointer<float>(a.weight);
+    const float *in = device_pointer<float>(a.in) + row * a.in_stride + part * a.width;
+    const float *weight = device_pointer<float>(a.weight);
     float *out = device_pointer<float>(a.out) + row * a.out_stride + part * a.width;
     for (int i = (int)threadIdx.x; i < a.width; i += NORM_THREADS)
         x[i] = in[i];

@@ -1,5 +1,5 @@
-/* Activations as integers, as formats.h defines them: a warp a block of 32 inputs, a lane an input, eight blocks a thread block.
- * Every step but the sum of integers is one lane's own, so the bits are those of kernels/plain/quantise.h. */
+/* Activations as integers, as formats.h defines them: a warp a block of 32 inputs, a lane an input, eight warps a thread
+ * block. Every step but the sum of integers is one lane's own, so the bits are those of kernels/plain/quantise.h. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/weights.h"
 

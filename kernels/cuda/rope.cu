@@ -7,7 +7,8 @@ __global__ void rope_kernel(struct rope_args a)
     if (head >= a.heads)
         return;
     float *x = device_pointer<float>(a.x) + (int64_t)blockIdx.y * a.stride + (int64_t)head * a.head_dim + i;
-    const float *turn = device_pointer<float>(a.table) + ((int64_t)device_pointer<int32_t>(a.position)[blockIdx.y] * half + i) * 2;
+    int64_t position = device_pointer<int32_t>(a.position)[blockIdx.y];
+    const float *turn = device_pointer<float>(a.table) + (position * half + i) * 2;
     float low = x[0], high = x[half], cosine = turn[0], sine = turn[1];
     x[0] = low * cosine - high * sine;
     x[half] = high * cosine + low * sine;

@@ -124,7 +124,8 @@ DEVICE int choose_mixed(const struct route_select_args &a, const uint8_t *mask, 
 DEVICE void give_out(const struct route_select_args &a, int64_t row, const float *score, const uint8_t *mask, bool substitute,
                      int found, const struct select_memory *m)
 {
-    int32_t *wanted = device_pointer<int32_t>(a.wanted) + row * a.top_k, *expert = device_pointer<int32_t>(a.expert) + row * a.top_k;
+    int32_t *wanted = device_pointer<int32_t>(a.wanted) + row * a.top_k;
+    int32_t *expert = device_pointer<int32_t>(a.expert) + row * a.top_k;
     float *weight = device_pointer<float>(a.weight) + row * a.top_k, sum = 0;
     const int *chosen = substitute ? m->chosen : m->natural;
     int kept = 0;

@@ -11,12 +11,10 @@
  *     first + (second + third); slices are added ascending (fp8: by fma with the scale of the 128 inputs that a slice is).
  *     A column's sums depend on that column and on the weights only, so neither the tile a row stands in nor its neighbours
  *     show in its bits. Slices are short because the tensor core cuts where an fma would round.
- * q8, q4: tensor cores on integers, which is exact: a block of 32 inputs is a sum of products of integers below 2^24. Blocks are
- *     joined one by one as formats.h has it: so the host's bits.
+ * q8, q4: tensor cores on integers, which is exact: a block of 32 inputs is a sum of products of integers below 2^24. Blocks
+ *     are joined one by one as formats.h has it: so the host's bits.
  * f32: fused multiply-adds in the order of linear.h, a lane an output: the host's bits. Such models are for checking, not for
- *     speed.
- *
- * K and V of attention, norms and the rest are no concern of this. */
+ *     speed. */
 #ifndef MOE_KERNELS_CUDA_TILE_H
 #define MOE_KERNELS_CUDA_TILE_H
 
@@ -66,7 +64,7 @@ template <int FORMAT> DEVICE int slice_inputs(int inputs)
 /* Puts a warp's product, for outputs 4g .. 4g+3 and columns 2t and 2t + 1 of a tile, into terms [column][32]. */
 DEVICE void put_terms(float *terms, const float (&acc)[2][4], int g, int t)
 {
-    float4 *even = (float4 *)(terms + 2 * t * UNIT_OUTPUTS + 4 * g), *odd = (float4 *)(terms + (2 * t + 1) * UNIT_OUTPUTS + 4 * g);
+    float4 *even = (float4 *)(terms + 2 * t * UNIT_OUTPUTS + 4 * g), *odd = even + UNIT_OUTPUTS / 4;
     *even = make_float4(acc[0][0], acc[0][2], acc[1][0], acc[1][2]);
     *odd = make_float4(acc[0][1], acc[0][3], acc[1][1], acc[1][3]);
 }

@@ -9,7 +9,8 @@
  * one more product into the same sum, in that order. fp8 is its code; its scale is applied to the sum of 128 inputs.
  *
  * Each struct has:  raw, what a lane holds of a step;  load, of the step that begins at input `first`, zeros behind the last;
- * input, the first of the two neighbouring inputs in place (s, half) of lane t;  pair, the two weights there of output 4g + j. */
+ * input, the first of the two neighbouring inputs in place (s, half) of lane t;  pair, the two weights there, of output
+ * 4g + j. */
 #ifndef MOE_KERNELS_CUDA_WEIGHTS_H
 #define MOE_KERNELS_CUDA_WEIGHTS_H
 
