@@ -10,7 +10,8 @@
  *
  * Order:  two chains of fused multiply-adds in f32 from 0, one over even k and one over odd k, each ascending; their sum
  *         (even + odd); q8 and q4: as formats.h has it. Then + bias; then times scale, rounded; then added to out. So a row's
- *         bits do not depend on rows, threads or instruction set.
+ *         bits do not depend on rows, threads or instruction set. CUDA keeps this order for f32, q8 and q4; other formats meet
+ *         unrounded f32 activations on tensor cores, whose order is in kernels/cuda/tile.h.
  * Cost:   each weight is read once for up to 512 rows (in passes that keep a unit in cache). */
 #ifndef MOE_KERNELS_LINEAR_H
 #define MOE_KERNELS_LINEAR_H

@@ -8,6 +8,7 @@
  *
  * Two ways, the same arithmetic. Few rows: a block a chunk, which leaves maximum, sum and values in scratch, and a second
  * launch joins them ascending. Many rows, or no scratch: a block walks the chunks and joins as it goes. */
+#include "kernels/cuda/cache.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/plain/math.h"
 
@@ -61,17 +62,18 @@ DEVICE float sum_of_chains(float value)
 }
 
 /* share[head][j] = scale * q . k for the chunk's visible positions, -inf for the rest. */
+template <int FORMAT>
 DEVICE void chunk_scores(const struct attention_args &a, int group, const int *slot, int visible, int kv_head,
                          const struct attention_memory &m)
 {
     int half = (int)threadIdx.x / ATTENTION_CHAINS, chain = (int)threadIdx.x % ATTENTION_CHAINS;
-    const float *k = device_pointer<float>(a.k) + (int64_t)kv_head * a.capacity * a.head_dim;
+    const void *k = device_pointer<void>(a.k);
     for (int j = half; j - half < visible; j += ATTENTION_THREADS / ATTENTION_CHAINS) {
-        const float *key = k + (int64_t)slot[j < visible ? j : 0] * a.head_dim;
+        int64_t key = ((int64_t)kv_head * a.capacity + slot[j < visible ? j : 0]) * a.head_dim;
         for (int h = 0; h < group; h += ATTENTION_HEADS) {
             float dot[ATTENTION_HEADS] = {0, 0, 0, 0};
             for (int i = chain; i < a.head_dim; i += ATTENTION_CHAINS) {
-                float x = key[i];
+                float x = cache_at((enum cache_format)FORMAT, k, key + i);
                 UNROLL for (int n = 0; n < ATTENTION_HEADS; n++)
                     dot[n] = fmaf(m.q[(h + n < group ? h + n : h) * a.head_dim + i], x, dot[n]);
             }
@@ -116,15 +118,17 @@ DEVICE void chunk_shares(int group, bool begun, const struct attention_memory &m
     }
 }
 
+template <int FORMAT>
 DEVICE void chunk_values(const struct attention_args &a, int group, bool begun, const int *slot, int visible, int kv_head,
                          const struct attention_memory &m)
 {
-    const float *v = device_pointer<float>(a.v) + (int64_t)kv_head * a.capacity * a.value_dim;
+    const void *v = device_pointer<void>(a.v);
+    int64_t first = (int64_t)kv_head * a.capacity;
     for (int i = (int)threadIdx.x; i < a.value_dim; i += ATTENTION_THREADS)
         for (int h = 0; h < group; h += ATTENTION_HEADS) {
             float sum[ATTENTION_HEADS] = {0, 0, 0, 0};
             for (int j = 0; j < visible; j++) {
-                float x = v[(int64_t)slot[j] * a.value_dim + i];
+                float x = cache_at((enum cache_format)FORMAT, v, (first + slot[j]) * a.value_dim + i);
                 UNROLL for (int n = 0; n < ATTENTION_HEADS; n++)
                     sum[n] = fmaf(m.share[(h + n < group ? h + n : h) * ATTENTION_CHUNK + j], x, sum[n]);
             }
@@ -137,6 +141,7 @@ DEVICE void chunk_values(const struct attention_args &a, int group, bool begun, 
 }
 
 /* Chunks first .. end-1 of a row for the heads of one kv head; at least one position of them is visible. */
+template <int FORMAT>
 DEVICE void walk(const struct attention_args &a, const struct attention_view &view, int row, int kv_head, int first, int end,
                  const struct attention_memory &m)
 {
@@ -154,11 +159,11 @@ DEVICE void walk(const struct attention_args &a, const struct attention_view &vi
             slot[threadIdx.x] = j < view.prefix ? j : view.path[j - view.prefix];
         }
         __syncthreads();
-        chunk_scores(a, group, slot, high - low, kv_head, m);
+        chunk_scores<FORMAT>(a, group, slot, high - low, kv_head, m);
         __syncthreads();
         chunk_shares(group, chunk > first, m);
         __syncthreads();
-        chunk_values(a, group, chunk > first, slot, high - low, kv_head, m);
+        chunk_values<FORMAT>(a, group, chunk > first, slot, high - low, kv_head, m);
         __syncthreads();
     }
 }
@@ -176,13 +181,14 @@ DEVICE float given_out(const struct attention_args &a, int head, float most, flo
 }
 
 /* Grid (kv heads, rows): a block walks all chunks. */
+template <int FORMAT>
 __global__ void __launch_bounds__(ATTENTION_THREADS) attention_kernel(struct attention_args a)
 {
     SHARED_DYN(float, floats);
     int kv_head = (int)blockIdx.x, row = (int)blockIdx.y, group = a.heads / a.kv_heads;
     struct attention_memory m = memory_of(a, group, floats);
     struct attention_view view = view_of(a, row);
-    walk(a, view, row, kv_head, view.first / ATTENTION_CHUNK, (view.length + ATTENTION_CHUNK - 1) / ATTENTION_CHUNK, m);
+    walk<FORMAT>(a, view, row, kv_head, view.first / ATTENTION_CHUNK, (view.length + ATTENTION_CHUNK - 1) / ATTENTION_CHUNK, m);
     float *out = device_pointer<float>(a.out) + ((int64_t)row * a.heads + kv_head * group) * a.value_dim;
     for (int h = 0; h < group; h++)
         for (int i = (int)threadIdx.x; i < a.value_dim; i += ATTENTION_THREADS)
@@ -196,6 +202,7 @@ DEVICE float *part_of(const struct attention_args &a, struct buffer scratch, int
 }
 
 /* Grid (chunks, kv heads, rows): a block a chunk; those that a row does not see end at once. */
+template <int FORMAT>
 __global__ void __launch_bounds__(ATTENTION_THREADS) attention_part_kernel(struct attention_args a, struct buffer scratch)
 {
     SHARED_DYN(float, floats);
@@ -204,7 +211,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_part_kernel(struc
     struct attention_view view = view_of(a, row);
     if (chunk < view.first / ATTENTION_CHUNK || chunk * ATTENTION_CHUNK >= view.length)
         return;
-    walk(a, view, row, kv_head, chunk, chunk + 1, m);
+    walk<FORMAT>(a, view, row, kv_head, chunk, chunk + 1, m);
     for (int h = 0; h < group; h++) {
         float *part = part_of(a, scratch, (int)gridDim.x, row, kv_head * group + h, chunk);
         if (threadIdx.x == 0) {
@@ -236,21 +243,29 @@ __global__ void attention_join_kernel(struct attention_args a, struct buffer scr
     }
 }
 
-void cuda_attention(struct queue *queue, const struct attention_args *a)
+template <int FORMAT> static void attention_launch(struct queue *queue, const struct attention_args *a)
 {
     struct buffer scratch = ((const struct cuda_context *)queue->state)->scratch;
     size_t bytes = attention_floats(a) * sizeof(float);
-    unsigned chunks = blocks_for(a->capacity, ATTENTION_CHUNK), rows = (unsigned)a->rows;
+    unsigned chunks = blocks_for(a->capacity, ATTENTION_CHUNK), rows = (unsigned)a->rows, kv_heads = (unsigned)a->kv_heads;
     uint64_t parts = (uint64_t)rows * (unsigned)a->heads * chunks * (uint64_t)(a->value_dim + 2) * sizeof(float);
     dev_stream stream = cuda_stream(queue);
-    if (a->rows < 1)
-        return;
+    dim3 threads(ATTENTION_THREADS);
     if (a->rows > ATTENTION_SPLIT_ROWS || parts > scratch.bytes) {
-        LAUNCH(attention_kernel, dim3((unsigned)a->kv_heads, rows), dim3(ATTENTION_THREADS), bytes, stream, *a);
+        LAUNCH((attention_kernel<FORMAT>), dim3(kv_heads, rows), threads, bytes, stream, *a);
         return;
     }
-    LAUNCH(attention_part_kernel, dim3(chunks, (unsigned)a->kv_heads, rows), dim3(ATTENTION_THREADS), bytes, stream, *a,
-           scratch);
-    LAUNCH(attention_join_kernel, dim3((unsigned)a->heads, rows), dim3(ATTENTION_THREADS), 0, stream, *a, scratch,
-           (int)chunks);
+    LAUNCH((attention_part_kernel<FORMAT>), dim3(chunks, kv_heads, rows), threads, bytes, stream, *a, scratch);
+    LAUNCH(attention_join_kernel, dim3((unsigned)a->heads, rows), threads, 0, stream, *a, scratch, (int)chunks);
+}
+
+void cuda_attention(struct queue *queue, const struct attention_args *a)
+{
+    if (a->rows < 1)
+        return;
+    switch (a->format) {
+    case CACHE_F16: attention_launch<CACHE_F16>(queue, a); break;
+    case CACHE_BF16: attention_launch<CACHE_BF16>(queue, a); break;
+    default: attention_launch<CACHE_F32>(queue, a); break;
+    }
 }

@@ -1,4 +1,5 @@
-/* kernels/attention.h: kv_write and kv_move. A thread a float of a key or value; grid (floats, kv heads, rows). */
+/* kernels/attention.h: kv_write and kv_move. A thread a number of a key or value; grid (numbers, kv heads, rows). */
+#include "kernels/cuda/cache.h"
 #include "kernels/cuda/cuda.h"
 
 __global__ void kv_write_kernel(struct kv_write_args a)
@@ -6,13 +7,14 @@ __global__ void kv_write_kernel(struct kv_write_args a)
     int at = (int)(blockIdx.x * blockDim.x + threadIdx.x), own = a.head_dim - a.shared_width, i = at - a.head_dim;
     int64_t head = blockIdx.y, row = blockIdx.z, place = head * a.capacity + device_pointer<int32_t>(a.slot)[row];
     if (at < a.shared_width)
-        device_pointer<float>(a.k)[place * a.head_dim + at] = device_pointer<float>(a.shared)[row * a.shared_stride + at];
+        cache_put(a.format, device_pointer<void>(a.k), place * a.head_dim + at,
+                  device_pointer<float>(a.shared)[row * a.shared_stride + at]);
     else if (at < a.head_dim)
-        device_pointer<float>(a.k)[place * a.head_dim + at] =
-            device_pointer<float>(a.in_k)[row * a.stride + head * own + at - a.shared_width];
+        cache_put(a.format, device_pointer<void>(a.k), place * a.head_dim + at,
+                  device_pointer<float>(a.in_k)[row * a.stride + head * own + at - a.shared_width]);
     else if (i < a.value_dim)
-        device_pointer<float>(a.v)[place * a.value_dim + i] =
-            device_pointer<float>(a.in_v)[row * a.stride + head * a.value_dim + i];
+        cache_put(a.format, device_pointer<void>(a.v), place * a.value_dim + i,
+                  device_pointer<float>(a.in_v)[row * a.stride + head * a.value_dim + i]);
 }
 
 void cuda_kv_write(struct queue *queue, const struct kv_write_args *args)
@@ -22,12 +24,12 @@ void cuda_kv_write(struct queue *queue, const struct kv_write_args *args)
                                      (unsigned)args->rows), dim3(256), 0, cuda_stream(queue), *args);
 }
 
-/* A thread moves its float of every slot in turn: a slot may be read before a later move overwrites it. */
-__global__ void kv_move_kernel(struct kv_move_args a)
+/* A thread moves its number of every slot in turn: a slot may be read before a later move overwrites it. T: of a number. */
+template <typename T> __global__ void kv_move_kernel(struct kv_move_args a)
 {
     int at = (int)(blockIdx.x * blockDim.x + threadIdx.x), i = at < a.head_dim ? at : at - a.head_dim;
     int width = at < a.head_dim ? a.head_dim : a.value_dim;
-    float *cache = device_pointer<float>(at < a.head_dim ? a.k : a.v) + (int64_t)blockIdx.y * a.capacity * width + i;
+    T *cache = device_pointer<T>(at < a.head_dim ? a.k : a.v) + (int64_t)blockIdx.y * a.capacity * width + i;
     if (at >= a.head_dim + a.value_dim)
         return;
     for (int n = 0; n < a.count; n++) {
@@ -38,7 +40,11 @@ __global__ void kv_move_kernel(struct kv_move_args a)
 
 void cuda_kv_move(struct queue *queue, const struct kv_move_args *args)
 {
-    if (args->count > 0)
-        LAUNCH(kv_move_kernel, dim3(blocks_for(args->head_dim + args->value_dim, 256), (unsigned)args->kv_heads), dim3(256), 0,
-               cuda_stream(queue), *args);
+    dim3 grid(blocks_for(args->head_dim + args->value_dim, 256), (unsigned)args->kv_heads);
+    if (args->count < 1)
+        return;
+    if (args->format == CACHE_F32)
+        LAUNCH((kv_move_kernel<uint32_t>), grid, dim3(256), 0, cuda_stream(queue), *args);
+    else
+        LAUNCH((kv_move_kernel<uint16_t>), grid, dim3(256), 0, cuda_stream(queue), *args);
 }
