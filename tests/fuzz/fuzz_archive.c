@@ -18,6 +18,7 @@ static size_t unpacked(const uint8_t *data, size_t bytes)
     archive_read_support_filter_all(archive);
     archive_read_support_format_tar(archive);
     archive_read_support_format_zip(archive);
+    archive_read_support_format_raw(archive);
     if (archive_read_open_memory(archive, data, bytes) == ARCHIVE_OK)
         while (archive_read_next_header(archive, &entry) >= ARCHIVE_WARN && sum < (size_t)1 << 30)
             while ((got = archive_read_data(archive, step, sizeof step)) > 0 && sum < (size_t)1 << 30)
