@@ -16,6 +16,7 @@
 #include "common/bench/run.h"
 #include "common/bench/suite.h"
 #include "common/cli/command.h"
+#include "common/report/bench_figure.h"
 #include "common/report/measurements.h"
 #include "common/report/report.h"
 #include "common/report/summary.h"
@@ -46,7 +47,7 @@ static const struct run_args run_defaults = { .output = "-" };
 struct report_args {
     struct strings inputs;
     const char *output;
-    bool text, markdown, csv, json;
+    bool text, markdown, csv, json, svg;
 };
 
 static const struct opt report_options[] = {
@@ -54,6 +55,7 @@ static const struct opt report_options[] = {
     OPT_FLAG(0, "markdown", struct report_args, markdown, "write the table as Markdown"),
     OPT_FLAG(0, "json", struct report_args, json, "write JSON lines with all figures"),
     OPT_FLAG(0, "csv", struct report_args, csv, "write CSV with all figures"),
+    OPT_FLAG(0, "svg", struct report_args, svg, "write a page of figures as SVG"),
     OPT_OUTPUT('o', "output", struct report_args, output, "write to FILE, not standard output"),
     OPT_END };
 
@@ -70,10 +72,11 @@ static int report(const void *arguments, const struct console *console, struct e
     struct text body = {0};
     int rc = -1;
     (void)console;
-    if (args->text + args->markdown + args->csv + args->json > 1)
-        return err_set(err, ERR_INPUT, "--text, --markdown, --csv and --json exclude each other; give one");
+    if (args->text + args->markdown + args->csv + args->json + args->svg > 1)
+        return err_set(err, ERR_INPUT, "--text, --markdown, --csv, --json and --svg exclude each other; give one");
     if (bench_gather(&all, &args->inputs, err) || measurements_tell_apart(&all, err) || summary_make(&summary, &all, err) ||
-        report_write(&all, &summary, form, &body, err) || bench_write(args->output, &body, err))
+        (args->svg ? bench_figure(&body, &all, &summary, err) : report_write(&all, &summary, form, &body, err)) ||
+        bench_write(args->output, &body, err))
         goto done;
     rc = 0;
 done:

@@ -35,7 +35,8 @@ static int row_cells(struct table *table, const struct measurements *all, const 
     bool interval = !isnan(row->ratio_low) && all->settings[row->setting].reference != row->setting;
     if (interval ? table_cell(table, err, "%.2f-%.2f", row->ratio_low, row->ratio_high) : table_cell(table, err, "%s", ""))
         return -1;
-    if (number_cell(table, row->ceiling, 2, err) || number_cell(table, row->acceptance_length, 2, err) ||
+    if (number_cell(table, row->ceiling, 2, err) || number_cell(table, row->best_ratio, 2, err) ||
+        number_cell(table, row->acceptance_length, 2, err) ||
         number_cell(table, row->tokens_per_step, 2, err) || number_cell(table, row->experts_per_layer, 1, err) ||
         number_cell(table, 1e-6 * row->bytes_per_step, 1, err))
         return -1;
@@ -48,15 +49,78 @@ static int row_cells(struct table *table, const struct measurements *all, const 
 static int write_main_table(const struct measurements *all, const struct summary *summary, enum table_form form,
                             struct text *out, struct err *err)
 {
-    static const char *const titles[] = {"task", "setting", "tok/s", "ratio", "95 %", "ceiling", "accept", "tok/step",
-                                         "experts", "MB/step", "bandwidth", "same", "correct"};
+    static const char *const titles[] = {"task", "setting", "tok/s", "ratio", "95 %", "ceiling", "of best", "accept",
+                                         "tok/step", "experts", "MB/step", "bandwidth", "same", "correct"};
     struct table table;
     int rc = -1;
-    table_start(&table, titles, "llrrrrrrrrrrr");
+    table_start(&table, titles, "llrrrrrrrrrrrr");
     for (size_t i = 0; i < summary->count; i++)
         if (row_cells(&table, all, &summary->rows[i], err))
             goto done;
     rc = table_write(&table, form, out, err);
+done:
+    table_free(&table);
+    return rc;
+}
+
+/* Times that a reader waits. */
+static int write_times(const struct measurements *all, const struct summary *summary, enum table_form form, struct text *out,
+                       struct err *err)
+{
+    static const char *const titles[] = {"task", "setting", "TTFT", "median", "p99", "TPOT", "median", "p99", "ITL", "median",
+                                         "p99"};
+    struct table table;
+    int rc = -1;
+    table_start(&table, titles, "llrrrrrrrrr");
+    for (size_t i = 0; i < summary->count; i++) {
+        const struct summary_row *row = &summary->rows[i];
+        const double times[] = {row->ttft_ms_mean, row->ttft_ms_median, row->ttft_ms_p99, row->tpot_ms_mean,
+                                row->tpot_ms_median, row->tpot_ms_p99, row->itl_ms_mean, row->itl_ms_median, row->itl_ms_p99};
+        if (table_cell(&table, err, "%s", task_name(all, row)) ||
+            table_cell(&table, err, "%s", all->settings[row->setting].name))
+            goto done;
+        for (size_t t = 0; t < sizeof times / sizeof *times; t++)
+            if (number_cell(&table, times[t], times[t] < 10 ? 3 : 1, err))
+                goto done;
+    }
+    rc = text_puts(out, "\nMilliseconds, mean, median and 99th percentile: to the first token (TTFT), of iterations a token "
+                        "(TPOT),\nof an iteration (ITL)\n\n", err) ||
+         table_write(&table, form, out, err) ? -1 : 0;
+done:
+    table_free(&table);
+    return rc;
+}
+
+enum { ACCEPT_POSITIONS = 8 };
+
+/* The share of drafts of which so many tokens were accepted, where there were drafts. */
+static int write_positions(const struct measurements *all, const struct summary *summary, enum table_form form,
+                           struct text *out, struct err *err)
+{
+    static const char *const titles[] = {"task", "setting", "drafts", "drafted", "1st", "2nd", "3rd", "4th", "5th", "6th",
+                                         "7th", "8th"};
+    struct table table;
+    bool any = false;
+    int rc = -1;
+    table_start(&table, titles, "llrrrrrrrrrr");
+    for (size_t i = 0; i < summary->count; i++) {
+        const struct summary_row *row = &summary->rows[i];
+        if (!(row->drafts > 0))
+            continue;
+        any = true;
+        if (table_cell(&table, err, "%s", task_name(all, row)) ||
+            table_cell(&table, err, "%s", all->settings[row->setting].name) || number_cell(&table, row->drafts, 0, err) ||
+            number_cell(&table, row->draft_tokens / row->drafts, 1, err))
+            goto done;
+        for (int p = 0; p < ACCEPT_POSITIONS; p++)
+            if (number_cell(&table, p < row->positions ? row->accepted_per_pos[p] : NAN, 3, err))
+                goto done;
+    }
+    if (any && (text_puts(out, "\nIterations with a draft, tokens in it, and the share of drafts accepted up to each position"
+                               "\n\n", err) ||
+                table_write(&table, form, out, err)))
+        goto done;
+    rc = 0;
 done:
     table_free(&table);
     return rc;
@@ -217,6 +281,8 @@ static json_t *row_json(const struct measurements *all, const struct summary_row
     int rc = json_object_set_new(object, "task", row->task < 0 ? json_null() : json_string(all->tasks[row->task]));
     for (const struct summary_column *column = summary_columns; column->key; column++)
         rc |= json_object_set_new(object, column->key, number(summary_value(row, column)));
+    rc |= json_object_set_new(object, "best_static", row->best_static < 0 ? json_null()
+                                                     : json_string(all->settings[row->best_static].name));
     rc |= json_object_set_new(object, "accepted_per_pos", positions_json(row->accepted_per_pos, row->positions));
     if (row->trials > 0) {
         rc |= json_object_set_new(object, "kept_per_pos", positions_json(row->kept_per_pos, row->positions));
@@ -294,7 +360,8 @@ static int write_legend(const struct measurements *all, struct text *out, struct
     if (reference < 0)
         return 0;
     return text_printf(out, err, "ratio: tok/s over that of %s on the same prompts, with its 95 %% interval; "
-                       "ceiling: what the bytes allow;\nsame: outputs byte-identical to those of %s.\n",
+                       "ceiling: what the bytes allow;\nof best: tok/s over that of the task's fastest static, lossless setting; "
+                       "same: outputs byte-identical to\nthose of %s.\n",
                        several ? "its reference" : all->settings[reference].name,
                        several ? "its reference" : all->settings[reference].name);
 }
@@ -317,6 +384,8 @@ int report_write(const struct measurements *all, const struct summary *summary, 
     bool markdown = form == REPORT_MARKDOWN;
     if (write_preface(all, markdown ? "- " : "", out, err) ||
         write_main_table(all, summary, markdown ? TABLE_MARKDOWN : TABLE_TEXT, out, err) ||
+        write_times(all, summary, markdown ? TABLE_MARKDOWN : TABLE_TEXT, out, err) ||
+        write_positions(all, summary, markdown ? TABLE_MARKDOWN : TABLE_TEXT, out, err) ||
         write_trials(all, summary, markdown ? TABLE_MARKDOWN : TABLE_TEXT, out, err) ||
         write_changes(all, summary, markdown ? TABLE_MARKDOWN : TABLE_TEXT, out, err))
         return -1;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/report/best.h"
 #include "common/report/stats.h"
 
 #define COLUMN(member, text) {#member, text, offsetof(struct summary_row, member)}
@@ -18,6 +19,9 @@ const struct summary_column summary_columns[] = {
     COLUMN(ratio_low, "lower end of the ratio's 95 % interval (paired bootstrap over prompts)"),
     COLUMN(ratio_high, "upper end of it"),
     COLUMN(ratio_median, "median over prompts of each prompt's own ratio"),
+    COLUMN(best_ratio, "tokens_per_s over that of the best static setting, both on the prompts that they have in common"),
+    COLUMN(best_ratio_low, "lower end of its 95 % interval (paired bootstrap over prompts)"),
+    COLUMN(best_ratio_high, "upper end of it"),
     COLUMN(ceiling, "the ratio that bytes alone allow: bytes a token of the reference over bytes a token here"),
     COLUMN(acceptance_length, "1 + accepted_tokens / drafts: tokens of an iteration that had a draft, bonus token included"),
     COLUMN(acceptance_rate, "accepted_tokens / draft_tokens"),
@@ -416,6 +420,40 @@ static int summarise_changes(const struct work *work, struct summary_row *row, s
     return 0;
 }
 
+/* The fastest setting that is static and lossless, of the same stream and model, among the rows of one task. */
+static int best_static(const struct measurements *all, const struct summary_row *rows, size_t count, int setting)
+{
+    const struct measured_setting *mine = &all->settings[setting];
+    int best = -1;
+    double speed = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct measured_setting *other = &all->settings[rows[i].setting];
+        if (other->stream == mine->stream && !strcmp(other->model, mine->model) && rows[i].tokens_per_s > speed &&
+            options_are_static(other->options)) {
+            best = rows[i].setting;
+            speed = rows[i].tokens_per_s;
+        }
+    }
+    return best;
+}
+
+static int compare_with_best(struct work *work, struct summary_row *rows, size_t count, struct err *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct stats_ratio ratio = {NAN, NAN, NAN};
+        size_t pairs = 0;
+        double tokens, seconds;
+        work->setting = rows[i].setting;
+        work->reference = rows[i].best_static = best_static(work->all, rows, count, rows[i].setting);
+        if (collect_pairs(work, &pairs, &tokens, &seconds, err) || stats_ratio(work->pairs, pairs, &ratio, err))
+            return -1;
+        rows[i].best_ratio = ratio.ratio;
+        rows[i].best_ratio_low = ratio.low;
+        rows[i].best_ratio_high = ratio.high;
+    }
+    return 0;
+}
+
 static bool ran(const struct work *work)
 {
     for (const struct measured_sample *sample = work->begin; sample < work->end; sample++)
@@ -426,6 +464,7 @@ static bool ran(const struct work *work)
 
 static int add_rows(struct summary *out, struct work *work, int task, struct err *err)
 {
+    size_t first = out->count;
     for (size_t s = 0; s < work->all->setting_count; s++) {
         work->setting = (int)s;
         work->reference = work->all->settings[s].reference;
@@ -444,7 +483,7 @@ static int add_rows(struct summary *out, struct work *work, int task, struct err
         summarise_positions(work, row);
         summarise_trials(work, row);
     }
-    return 0;
+    return compare_with_best(work, out->rows + first, out->count - first, err);
 }
 
 int summary_make(struct summary *out, const struct measurements *all, struct err *err)

@@ -20,16 +20,15 @@ static int put_escaped(struct text *out, const char *text, struct err *err)
     return 0;
 }
 
-static int put_text(struct text *out, double x, double y, const char *anchor, int size, const char *more, const char *text,
-                    struct err *err)
+int svg_text(struct text *out, double x, double y, const char *anchor, int size, const char *more, const char *text,
+             struct err *err)
 {
     return text_printf(out, err, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" font-size=\"%d\"%s>", x, y, anchor, size,
                        more) ||
            put_escaped(out, text, err) || text_puts(out, "</text>\n", err) ? -1 : 0;
 }
 
-/* A step of 1, 2 or 5 times a power of ten that divides `most` into some five parts. */
-static double nice_step(double most)
+double svg_step(double most)
 {
     double power = pow(10, floor(log10(most / 5))), part = most / 5 / power;
     return power * (part < 1.5 ? 1 : part < 3.5 ? 2 : part < 7.5 ? 5 : 10);
@@ -51,7 +50,7 @@ static int put_stroke(struct text *out, int stroke, struct err *err)
 
 static int put_axes(struct text *out, const struct svg_panel *panel, double left, struct err *err)
 {
-    double bottom = TOP + FRAME_H, x_step = nice_step(panel->x_most), y_step = nice_step(panel->y_most);
+    double bottom = TOP + FRAME_H, x_step = svg_step(panel->x_most), y_step = svg_step(panel->y_most);
     char label[32];
     if (text_printf(out, err, "<rect x=\"%.1f\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"none\" stroke=\"#000\"/>\n", left,
                     TOP, FRAME_W, FRAME_H))
@@ -61,20 +60,20 @@ static int put_axes(struct text *out, const struct svg_panel *panel, double left
         snprintf(label, sizeof label, panel->percent ? "%g %%" : "%g", panel->percent ? 100 * i * y_step : i * y_step);
         if (text_printf(out, err, "<path d=\"M%.1f %.1fH%.1f\" stroke=\"#ccc\" stroke-width=\"0.6\"/>\n", left, y,
                         left + FRAME_W) ||
-            put_text(out, left - 6, y + 4, "end", 11, "", label, err))
+            svg_text(out, left - 6, y + 4, "end", 11, "", label, err))
             return -1;
     }
     for (int i = 0; i * x_step <= panel->x_most * (1 + 1e-9); i++) {
         double x = left + FRAME_W * i * x_step / panel->x_most;
         snprintf(label, sizeof label, "%g", i * x_step);
         if (text_printf(out, err, "<path d=\"M%.1f %.1fv5\" stroke=\"#000\"/>\n", x, bottom) ||
-            put_text(out, x, bottom + 18, "middle", 11, "", label, err))
+            svg_text(out, x, bottom + 18, "middle", 11, "", label, err))
             return -1;
     }
     snprintf(label, sizeof label, " transform=\"rotate(-90)\"");
-    return put_text(out, left + FRAME_W / 2.0, TOP - 10, "middle", 13, " font-weight=\"bold\"", panel->title, err) ||
-           put_text(out, left + FRAME_W / 2.0, bottom + 38, "middle", 12, "", panel->x_label, err) ||
-           put_text(out, -(TOP + FRAME_H / 2.0), left - 48, "middle", 12, label, panel->y_label, err) ? -1 : 0;
+    return svg_text(out, left + FRAME_W / 2.0, TOP - 10, "middle", 13, " font-weight=\"bold\"", panel->title, err) ||
+           svg_text(out, left + FRAME_W / 2.0, bottom + 38, "middle", 12, "", panel->x_label, err) ||
+           svg_text(out, -(TOP + FRAME_H / 2.0), left - 48, "middle", 12, label, panel->y_label, err) ? -1 : 0;
 }
 
 static int put_curve(struct text *out, const struct svg_panel *panel, const struct svg_curve *curve, double left,
@@ -106,7 +105,7 @@ static int put_legend(struct text *out, const struct svg_panel *panel, double le
             continue;
         double x = left + placed % columns * LEGEND_COLUMN, y = TOP + FRAME_H + BELOW + placed / columns * LEGEND_LINE;
         if (text_printf(out, err, "<path d=\"M%.1f %.1fh26\" ", x, y) || put_stroke(out, panel->curves[i].stroke, err) ||
-            text_puts(out, "/>\n", err) || put_text(out, x + 32, y + 4, "start", 11, "", panel->curves[i].label, err))
+            text_puts(out, "/>\n", err) || svg_text(out, x + 32, y + 4, "start", 11, "", panel->curves[i].label, err))
             return -1;
         placed++;
     }
@@ -123,13 +122,13 @@ static int fitting(const char *text, int width, int size)
     return size;
 }
 
-static int put_head(struct text *out, int width, int height, const char *title, const char *note, struct err *err)
+int svg_head(struct text *out, int width, int height, const char *title, const char *note, struct err *err)
 {
     return text_printf(out, err, "<svg xmlns=\"http://www.w3.org/2000/svg\" version=\"1.1\" width=\"%d\" height=\"%d\" "
                        "viewBox=\"0 0 %d %d\" font-family=\"sans-serif\">\n<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n",
                        width, height, width, height, width, height) ||
-           put_text(out, width / 2.0, 26, "middle", fitting(title, width, 16), " font-weight=\"bold\"", title, err) ||
-           (note && put_text(out, width / 2.0, 46, "middle", fitting(note, width, 11), "", note, err)) ? -1 : 0;
+           svg_text(out, width / 2.0, 26, "middle", fitting(title, width, 16), " font-weight=\"bold\"", title, err) ||
+           (note && svg_text(out, width / 2.0, 46, "middle", fitting(note, width, 11), "", note, err)) ? -1 : 0;
 }
 
 int svg_figure(struct text *out, const char *title, const char *note, const struct svg_panel *panels, int count,
@@ -152,7 +151,7 @@ int svg_figure(struct text *out, const char *title, const char *note, const stru
         most = lines > most ? lines : most;
     }
     int height = TOP + FRAME_H + BELOW + most * LEGEND_LINE + 8;
-    if (put_head(out, width, height, title, note, err) ||
+    if (svg_head(out, width, height, title, note, err) ||
         text_put(out, body.data, body.length, err) || text_puts(out, "</svg>\n", err))
         goto done;
     rc = 0;
@@ -191,7 +190,7 @@ static int block_shade(const struct svg_heat *map, int cells, int row, int colum
 static int put_map(struct text *out, const struct svg_heat *map, double left, double top, struct err *err)
 {
     int cells = map->side < SVG_HEAT_CELLS ? map->side : SVG_HEAT_CELLS;
-    if (put_text(out, left + MAP / 2.0, top - 6, "middle", 11, "", map->title, err) ||
+    if (svg_text(out, left + MAP / 2.0, top - 6, "middle", 11, "", map->title, err) ||
         text_printf(out, err, "<g transform=\"translate(%.1f %.1f) scale(%.5f)\" shape-rendering=\"crispEdges\">\n", left, top,
                     (double)MAP / cells))
         return -1;
@@ -224,8 +223,8 @@ static int put_scale(struct text *out, double middle, double top, const char *le
                         "stroke-width=\"0.4\" ", left + shade * SCALE_STEP, top, SCALE_STEP) ||
             put_shade(out, shade, err) || text_puts(out, "/>\n", err))
             return -1;
-    return put_text(out, left - 8, top + 10, "end", 11, "", least, err) ||
-           put_text(out, left + SCALE_STEP * (SHADES + 1) + 8, top + 10, "start", 11, "", most, err) ? -1 : 0;
+    return svg_text(out, left - 8, top + 10, "end", 11, "", least, err) ||
+           svg_text(out, left + SCALE_STEP * (SHADES + 1) + 8, top + 10, "start", 11, "", most, err) ? -1 : 0;
 }
 
 int svg_heat_maps(struct text *out, const char *title, const char *note, const char *least, const char *most,
@@ -237,7 +236,7 @@ int svg_heat_maps(struct text *out, const char *title, const char *note, const c
     int rows = (count + columns - 1) / columns, shown = columns < 4 ? 4 : columns;     /* titles need some width */
     int width = shown * (MAP + MAP_GAP) + MAP_GAP, height = MAP_TOP + rows * (MAP + MAP_GAP + 8) + 40;
     double indent = (shown - columns) * (MAP + MAP_GAP) / 2.0;
-    if (put_head(out, width, height, title, note, err))
+    if (svg_head(out, width, height, title, note, err))
         return -1;
     for (int i = 0; i < count; i++)
         if (put_map(out, &maps[i], indent + MAP_GAP + i % columns * (MAP + MAP_GAP),

@@ -39,6 +39,14 @@ struct svg_panel {
 int svg_figure(struct text *out, const char *title, const char *note, const struct svg_panel *panels, int count,
                struct err *err);
 
+/* What figures of another kind are made of: the first tag and the title, a text (anchor: start, middle or end; more: further
+ * attributes), and a step of 1, 2 or 5 times a power of ten that divides `most` into some five parts. "</svg>" is the
+ * caller's. A figure may be put into another one, in a group that moves it. */
+int svg_head(struct text *out, int width, int height, const char *title, const char *note, struct err *err);
+int svg_text(struct text *out, double x, double y, const char *anchor, int size, const char *more, const char *text,
+             struct err *err);
+double svg_step(double most);
+
 /* A square of shades: value[row][column] from 0 (white) to 1 (black), NaN blank. Of more than SVG_HEAT_CELLS a side, blocks
  * are drawn with their mean. */
 struct svg_heat {

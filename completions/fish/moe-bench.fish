@@ -17,6 +17,7 @@ complete -c moe-bench -n '__fish_seen_subcommand_from report' -l text -d 'write 
 complete -c moe-bench -n '__fish_seen_subcommand_from report' -l markdown -d 'write the table as Markdown'
 complete -c moe-bench -n '__fish_seen_subcommand_from report' -l json -d 'write JSON lines with all figures'
 complete -c moe-bench -n '__fish_seen_subcommand_from report' -l csv -d 'write CSV with all figures'
+complete -c moe-bench -n '__fish_seen_subcommand_from report' -l svg -d 'write a page of figures as SVG'
 complete -c moe-bench -n '__fish_seen_subcommand_from report' -s o -l output -r -F -d 'write to FILE, not standard output'
 complete -c moe-bench -n '__fish_seen_subcommand_from report' -s h -l help -d 'print this'
 complete -c moe-bench -n '__fish_seen_subcommand_from report' -l version -d 'print the version'

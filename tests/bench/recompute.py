@@ -123,6 +123,29 @@ def changes(row, prompts):
         row["reconstruction"] = np.mean(errors)
 
 
+def static(setting):
+    """Is the draft fixed beforehand, and the text sure to be the same?"""
+    options = json.loads(setting["options"])
+    return (str(options.get("policy", "static")).startswith("static") and options.get("draft-length") != "auto" and
+            "budget" not in options and options.get("accept") != "typical" and
+            not str(options.get("tree", "")).startswith("dynamic"))
+
+
+def best_static(settings, samples, task):
+    """Number of the fastest static setting by the model's name."""
+    best = {}
+    for number, setting in enumerate(settings):
+        runs = collections.defaultdict(list)
+        for s in samples:
+            if s.setting == number and (task is None or s.begin["task"] == task):
+                runs[s.begin["task"], s.begin["id"]].append(s)
+        speeds = [speed(r) for r in runs.values()]
+        seconds = sum(s for _, s in speeds)
+        if static(setting) and seconds and sum(t for t, _ in speeds) / seconds > best.get(setting["model"], (0, 0))[0]:
+            best[setting["model"]] = sum(t for t, _ in speeds) / seconds, number
+    return {model: number for model, (_, number) in best.items()}
+
+
 def figures(settings, samples, bandwidth, number, task):
     setting, reference = settings[number], settings[number].get("reference")
     runs, base = collections.defaultdict(list), collections.defaultdict(list)
@@ -145,6 +168,16 @@ def figures(settings, samples, bandwidth, number, task):
     row["ratio"] = ratio(pairs.sum(0))
     row["ratio_median"] = np.median(ratio(pairs))
     row["ratio_low"], row["ratio_high"] = np.quantile(ratio(pairs[resamples(len(pairs))].sum(1)), [0.025, 0.975])
+    best = best_static(settings, samples, task).get(setting["model"])
+    row["best_static"] = None if best is None else settings[best]["name"]
+    if best is not None:
+        fastest = collections.defaultdict(list)
+        for s in samples:
+            if s.setting == best and (task is None or s.begin["task"] == task):
+                fastest[s.begin["task"], s.begin["id"]].append(s)
+        pairs = np.array([speeds[k] + speed(fastest[k]) for k in order if speeds[k][1] and k in fastest])
+        row["best_ratio"] = ratio(pairs.sum(0))
+        row["best_ratio_low"], row["best_ratio_high"] = np.quantile(ratio(pairs[resamples(len(pairs))].sum(1)), [0.025, 0.975])
     row["drafts"] = sum(i["nodes"] > 1 for i in iters)
     row["draft_tokens"] = sum(i["nodes"] - 1 for i in iters)
     row["accepted_tokens"] = sum(i["accepted"] for i in iters)
@@ -194,6 +227,8 @@ def figures(settings, samples, bandwidth, number, task):
 
 
 def same(a, b):
+    if isinstance(a, str):
+        return a == b
     if isinstance(a, list):
         return len(a) == len(b) and all(map(same, a, b))
     if a is None or (isinstance(a, float) and math.isnan(a)):

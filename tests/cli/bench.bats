@@ -102,6 +102,12 @@ SUITE
     [ "$(wc -l < report.csv)" = 16 ]
     [ "$(awk -F, '{ print NF }' report.csv | sort -u | wc -l)" = 1 ]
     moe-bench report --markdown bench.moes | grep -q '^| math *| K4 '
+    moe-bench report bench.moes | grep -q '^task .*TTFT .*TPOT .*ITL'
+    moe-bench report --svg bench.moes > page.svg
+    python3 -c 'import xml.dom.minidom as m; m.parse("page.svg")'
+    [ "$(grep -c '<circle' page.svg)" = "$(moe-bench report --json bench.moes | grep -c '"type":"row"')" ]
+    run moe-bench report --svg --json bench.moes
+    assert_trouble moe-bench
     moe-bench report < bench.moes | grep -q '^all '
 }
 

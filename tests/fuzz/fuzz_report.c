@@ -7,12 +7,12 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    static char *const forms[] = { "--text", "--markdown", "--json", "--csv" };
+    static char *const forms[] = { "--text", "--markdown", "--json", "--csv", "--svg" };
     struct text sealed = {0};
     char path[64];
     reseal(&sealed, data, bytes);
     int fd = fuzz_file((const uint8_t *)sealed.data, sealed.length, path);
-    char *words[] = { "report", forms[bytes % 4], "-o", "/dev/null", path, NULL };
+    char *words[] = { "report", forms[bytes % 5], "-o", "/dev/null", path, NULL };
     command_run(subcommands, words);
     close(fd);
     text_free(&sealed);

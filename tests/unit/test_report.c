@@ -1,6 +1,8 @@
 /* Reports from hand-made streams: every figure against one that was worked out by hand. */
 #include "tests/unit/stream.h"
 
+#include "common/report/best.h"
+#include "common/report/bench_figure.h"
 #include "common/report/measurements.h"
 #include "common/report/report.h"
 #include "common/report/summary.h"
@@ -117,6 +119,26 @@ static void near(double a, double b)
         fail_msg("%.17g is not %.17g", a, b);
 }
 
+static void static_settings_are_told(void **state)
+{
+    (void)state;
+    static const char *const yes[] = { "", "{}", "{\"draft\":\"ngram\",\"draft-length\":4}",
+                                       "{\"policy\":\"static\",\"accept\":\"coupled\"}",
+                                       "moe-decode --draft ngram -K 4", "-K4 --accept=rejection", "--tree chain p.jsonl",
+                                       "{\"policy\":\"static:K=2\"}", "{\"tree\":\"static:file=t\"}" };
+    static const char *const no[] = { "{\"policy\":\"cascade\"}", "{\"draft-length\":\"auto\"}", "{\"budget\":4}",
+                                      "--policy cascade",
+                                      "--policy=tiers -K 4", "-K auto", "-Kauto", "--draft-length auto", "--accept typical",
+                                      "--budget 8", "--budget=8", "--tree dynamic:total=9", "{\"tree\":\"dynamic:total=9\"}",
+                                      "{\"accept\":\"typical\"}" };
+    for (size_t i = 0; i < sizeof yes / sizeof *yes; i++)
+        if (!options_are_static(yes[i]))
+            fail_msg("%s", yes[i]);
+    for (size_t i = 0; i < sizeof no / sizeof *no; i++)
+        if (options_are_static(no[i]))
+            fail_msg("%s", no[i]);
+}
+
 static void figures_are_those_worked_out(void **state)
 {
     (void)state;
@@ -153,6 +175,10 @@ static void figures_are_those_worked_out(void **state)
     near(k->bytes_per_step, (2 * 1600 + 2 * 1800 + 2 * 1600) / 6.0);
     near(k->bytes_per_token, k->bytes_per_step / 2);
     near(k->ceiling, 1000 / k->bytes_per_token);
+    assert_true(none->best_static == 1 && k->best_static == 1);
+    near(k->best_ratio, 1);
+    near(none->best_ratio, 1 / k->ratio);
+    near(none->best_ratio_low, 1 / k->ratio_high);
     near(k->bandwidth, (4 * 1600 + 2 * 1800) / (2 * 120e-6 + 2 * 110e-6 + 2 * 140e-6));
     near(k->bandwidth_share, k->bandwidth / 4e7);
     near(k->ttft_ms_mean, (2 + 3 + 8) / 3.0);
@@ -423,6 +449,7 @@ static int remove_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(static_settings_are_told),
         cmocka_unit_test(figures_are_those_worked_out),
         cmocka_unit_test(forms_hold_the_same_rows),
         cmocka_unit_test(decode_streams_are_compared_with_the_first),

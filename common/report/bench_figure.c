@@ -1,0 +1,206 @@
+#include "common/report/bench_figure.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/report/svg.h"
+
+/* Pixels, from left to right: names, the plot of ratios, columns of numbers. */
+enum { WIDTH = 1030, NAMES = 190, PLOT_LEFT = 200, PLOT_W = 330, PLOT_TOP = 96, ROW = 18, COLUMN_LEFT = 545, COLUMN_W = 67,
+       PANELS_H = 470, SETTING_BYTES = 28 };
+
+static const char *const columns[] = { "tok/s", "accept", "tok/step", "experts", "MB/step", "bandwidth", "correct" };
+
+struct page {
+    const struct measurements *all;
+    const struct summary *summary;
+    double most;                /* at the right end of the plot */
+};
+
+static double ratio_x(const struct page *page, double ratio)
+{
+    double share = ratio / page->most;
+    return PLOT_LEFT + PLOT_W * (share < 0 ? 0 : share > 1 ? 1 : share);
+}
+
+static double greatest_ratio(const struct summary *summary)
+{
+    double most = 1;
+    for (size_t i = 0; i < summary->count; i++) {
+        const struct summary_row *row = &summary->rows[i];
+        const double ends[] = { row->ratio, row->ratio_high, row->ceiling };
+        for (size_t e = 0; e < sizeof ends / sizeof *ends; e++)
+            most = isfinite(ends[e]) && ends[e] > most && ends[e] < 100 ? ends[e] : most;
+    }
+    return most * 1.05;
+}
+
+static int put_ratio_axis(struct text *out, const struct page *page, double bottom, struct err *err)
+{
+    double step = svg_step(page->most);
+    char label[32];
+    for (int i = 0; i * step <= page->most; i++) {
+        double x = ratio_x(page, i * step);
+        snprintf(label, sizeof label, "%g", i * step);
+        if (text_printf(out, err, "<path d=\"M%.1f %dV%.1f\" stroke=\"#ddd\" stroke-width=\"0.6\"/>\n", x, PLOT_TOP,
+                        bottom) ||
+            svg_text(out, x, bottom + 14, "middle", 11, "", label, err))
+            return -1;
+    }
+    if (text_printf(out, err, "<path d=\"M%.1f %dV%.1f\" stroke=\"#000\" stroke-width=\"1\" stroke-dasharray=\"4 3\"/>\n",
+                    ratio_x(page, 1), PLOT_TOP, bottom))
+        return -1;
+    for (size_t c = 0; c < sizeof columns / sizeof *columns; c++)
+        if (svg_text(out, COLUMN_LEFT + ((double)c + 1) * COLUMN_W, PLOT_TOP - 8, "end", 10, " font-weight=\"bold\"",
+                     columns[c], err))
+            return -1;
+    return svg_text(out, PLOT_LEFT + PLOT_W / 2.0, PLOT_TOP - 8, "middle", 11, " font-weight=\"bold\"",
+                    "ratio to the reference, 95 % interval; | ceiling of bytes", err);
+}
+
+static int put_marks(struct text *out, const struct page *page, const struct summary_row *row, double y, struct err *err)
+{
+    bool reference = page->all->settings[row->setting].reference == row->setting;
+    if (isfinite(row->ratio_low) && isfinite(row->ratio_high) && !reference &&
+        text_printf(out, err, "<path d=\"M%.1f %.1fH%.1f\" stroke=\"#000\" stroke-width=\"1.4\"/>\n",
+                    ratio_x(page, row->ratio_low), y, ratio_x(page, row->ratio_high)))
+        return -1;
+    if (isfinite(row->ceiling) && !reference &&
+        text_printf(out, err, "<path d=\"M%.1f %.1fv10\" stroke=\"#000\" stroke-width=\"2\"/>\n", ratio_x(page, row->ceiling),
+                    y - 5))
+        return -1;
+    if (!isfinite(row->ratio))
+        return 0;
+    return text_printf(out, err, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.6\" fill=\"%s\" stroke=\"#000\"/>\n",
+                       ratio_x(page, row->ratio), y, reference ? "#fff" : "#000");
+}
+
+static void number(char text[24], double value, int decimals)
+{
+    if (isfinite(value))
+        snprintf(text, 24, "%.*f", decimals, value);
+    else
+        snprintf(text, 24, "-");
+}
+
+static int put_numbers(struct text *out, const struct summary_row *row, double y, struct err *err)
+{
+    char text[sizeof columns / sizeof *columns][24];
+    number(text[0], row->tokens_per_s, 1);
+    number(text[1], row->acceptance_length, 2);
+    number(text[2], row->tokens_per_step, 2);
+    number(text[3], row->experts_per_layer, 1);
+    number(text[4], 1e-6 * row->bytes_per_step, 1);
+    number(text[5], 100 * row->bandwidth_share, 0);
+    if (isfinite(row->bandwidth_share))
+        strcat(text[5], " %");
+    snprintf(text[6], sizeof text[6], row->graded > 0 ? "%.0f/%.0f" : "-", row->correct, row->graded);
+    for (size_t c = 0; c < sizeof columns / sizeof *columns; c++)
+        if (svg_text(out, COLUMN_LEFT + ((double)c + 1) * COLUMN_W, y + 4, "end", 11, "", text[c], err))
+            return -1;
+    return 0;
+}
+
+static int put_rows(struct text *out, const struct page *page, double *bottom, struct err *err)
+{
+    double y = PLOT_TOP + ROW / 2.0;
+    int task = -2;
+    for (size_t i = 0; i < page->summary->count; i++, y += ROW) {
+        const struct summary_row *row = &page->summary->rows[i];
+        const char *name = row->task < 0 ? "all tasks" : *page->all->tasks[row->task] ? page->all->tasks[row->task] : "prompts";
+        const char *whole = page->all->settings[row->setting].name;
+        size_t length = strlen(whole) < SETTING_BYTES ? strlen(whole) : SETTING_BYTES;
+        char setting[SETTING_BYTES + 1] = {0};
+        if (row->task != task) {
+            if (svg_text(out, 10, y + 4, "start", 12, " font-weight=\"bold\"", name, err) ||
+                (i && text_printf(out, err, "<path d=\"M10 %.1fH%d\" stroke=\"#aaa\" stroke-width=\"0.6\"/>\n", y - ROW / 2.0,
+                                  WIDTH - 10)))
+                return -1;
+            task = row->task;
+            y += ROW;
+        }
+        while (length && (whole[length] & 0xc0) == 0x80)        /* not within a character */
+            length--;
+        memcpy(setting, whole, length);
+        if (svg_text(out, NAMES, y + 4, "end", 11, "", setting, err) || put_marks(out, page, row, y, err) ||
+            put_numbers(out, row, y, err))
+            return -1;
+    }
+    *bottom = y - ROW / 2.0;
+    return 0;
+}
+
+/* Acceptance by position of the last task's rows, which are those of all tasks where there are several. */
+static int put_panels(struct text *out, const struct page *page, double top, struct err *err)
+{
+    const struct summary *summary = page->summary;
+    int task = summary->rows[summary->count - 1].task, positions = 1, curves = 0, rc = -1;
+    struct svg_curve *accepted = mem_alloc(summary->count, sizeof *accepted, err);
+    double *x = mem_alloc(SUMMARY_POSITIONS + 1, sizeof *x, err);
+    double *y = mem_alloc(summary->count * (SUMMARY_POSITIONS + 1), sizeof *y, err);
+    if (!accepted || !x || !y)
+        goto done;
+    for (size_t i = 0; i < summary->count; i++) {
+        const struct summary_row *row = &summary->rows[i];
+        double *curve = y + i * (SUMMARY_POSITIONS + 1);
+        if (row->task != task || !(row->drafts > 0))
+            continue;
+        positions = row->positions > positions ? row->positions : positions;
+        curve[0] = 1;
+        for (int p = 1; p <= SUMMARY_POSITIONS; p++)
+            curve[p] = p <= row->positions ? row->accepted_per_pos[p - 1] : NAN;
+        accepted[curves] = (struct svg_curve){ .label = page->all->settings[row->setting].name,
+                                               .stroke = curves == 0 ? SVG_BOLD : curves == 1 ? SVG_DASHED
+                                                         : curves == 2 ? SVG_DOTTED : SVG_THIN + (curves - 3) % SVG_PATTERNS,
+                                               .y = curve };
+        curves++;
+    }
+    rc = 0;
+    if (!curves)
+        goto done;
+    for (int p = 0; p <= positions; p++)
+        x[p] = p;
+    const struct svg_panel panel = { .title = "Drafts accepted up to each position", .x_label = "position in the draft",
+                                     .y_label = "share of drafts", .points = positions + 1, .x = x, .x_most = positions,
+                                     .y_most = 1, .percent = true, .curves = accepted, .count = curves };
+    rc = text_printf(out, err, "<g transform=\"translate(%d %.1f)\">\n", (WIDTH - 444) / 2, top) ||
+         svg_figure(out, "", NULL, &panel, 1, err) || text_puts(out, "</g>\n", err) ? -1 : 0;
+done:
+    mem_free(&accepted);
+    mem_free(&x);
+    mem_free(&y);
+    return rc;
+}
+
+int bench_figure(struct text *out, const struct measurements *all, const struct summary *summary, struct err *err)
+{
+    struct page page = { .all = all, .summary = summary, .most = greatest_ratio(summary) };
+    struct text body = {0}, note = {0};
+    double bottom;
+    int tasks = 0, drafts = 0, rc = -1;
+    for (size_t i = 0; i < summary->count; i++) {
+        tasks += !i || summary->rows[i].task != summary->rows[i - 1].task;
+        drafts += summary->rows[i].drafts > 0;
+    }
+    bottom = PLOT_TOP + (double)ROW * (tasks + (double)summary->count);
+    for (size_t i = 0; i < all->stream_count; i++)
+        if (text_printf(&note, err, "%s%s: %s %s, %d threads", i ? "; " : "", all->streams[i].name,
+                        all->streams[i].device ? all->streams[i].device : "machine not recorded",
+                        all->streams[i].isa ? all->streams[i].isa : "", all->streams[i].threads))
+            goto done;
+    for (size_t i = 0; i < all->setting_count; i++)
+        if (*all->settings[i].label && !strstr(note.data, all->settings[i].label) &&
+            text_printf(&note, err, " [%s]", all->settings[i].label))
+            goto done;
+    if (svg_head(&body, WIDTH, (int)bottom + 40 + (drafts ? PANELS_H : 0), "Ways of decoding compared", note.data, err) ||
+        put_ratio_axis(&body, &page, bottom, err) || put_rows(&body, &page, &bottom, err) ||
+        (drafts && put_panels(&body, &page, bottom + 20, err)) || text_puts(&body, "</svg>\n", err))
+        goto done;
+    rc = text_put(out, body.data, body.length, err);
+done:
+    text_free(&body);
+    text_free(&note);
+    return rc;
+}
