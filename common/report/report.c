@@ -360,8 +360,8 @@ static int write_legend(const struct measurements *all, struct text *out, struct
     if (reference < 0)
         return 0;
     return text_printf(out, err, "ratio: tok/s over that of %s on the same prompts, with its 95 %% interval; "
-                       "ceiling: what the bytes allow;\nof best: tok/s over that of the task's fastest static, lossless setting; "
-                       "same: outputs byte-identical to\nthose of %s.\n",
+                       "ceiling: what the bytes allow;\nof best: tok/s over that of the task's fastest static, lossless "
+                       "setting; same: outputs byte-identical to\nthose of %s.\n",
                        several ? "its reference" : all->settings[reference].name,
                        several ? "its reference" : all->settings[reference].name);
 }
