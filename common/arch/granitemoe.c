@@ -32,4 +32,5 @@ const struct arch arch_granitemoe = {
     .expert_layers = EXPERTS_EVERYWHERE,
     .fixed = {.router.kind = ROUTER_SOFTMAX_TOPK, .router.renormalise = true, .router.scale = 1, .rope.theta = 10000},
     .naming = {&published, &fused},
+    .gguf_paired = true,
 };

@@ -21,7 +21,9 @@ static const struct family {
 } FAMILIES[] = {
     {"llama", "llama", "mixtral", NULL}, {"qwen2", "qwen2", NULL, NULL}, {"qwen3", "qwen3", NULL, NULL},
     {"qwen2moe", NULL, "qwen2_moe", NULL}, {"qwen3moe", NULL, "qwen3_moe", NULL}, {"olmoe", NULL, "olmoe", NULL},
-    {"deepseek", NULL, "deepseek", NULL}, {"deepseek2", NULL, "deepseek_v2", "deepseek_v3"}, {"gpt-oss", NULL, "gpt_oss", NULL},
+    {"deepseek", NULL, "deepseek", NULL}, {"deepseek2", NULL, "deepseek_v2", "deepseek_v3"},
+    {"glm4moe", NULL, NULL, "glm4_moe"},
+    {"gpt-oss", NULL, "gpt_oss", NULL}, {"granitemoe", NULL, "granitemoe", NULL},
 };
 
 /* ---- putting ---- */
@@ -188,11 +190,15 @@ static int put_heads(struct maker *m, int64_t hidden, int64_t heads)
     if (integer(m, "{}.attention.value_length", false, NULL, &value_dim) ||
         integer(m, "{}.rope.dimension_count", false, NULL, &rotary))
         return -1;
-    if (value_dim != head_dim || rotary != head_dim)
+    const bool partial = strcmp(m->gguf->arch, "glm4moe") == 0;
+    if (partial && head_dim > 0 && put(m, m->config, "partial_rotary_factor", json_real((double)rotary / (double)head_dim)))
+        return -1;
+    if (value_dim != head_dim || (rotary != head_dim && !partial))
         return err_set(m->err, ERR_INPUT, "%s.attention.key_length is %lld, but %s %lld; that is not supported", m->gguf->arch,
                        (long long)head_dim, value_dim != head_dim ? "value_length is" : "rope.dimension_count is",
                        (long long)(value_dim != head_dim ? value_dim : rotary));
-    return put(m, m->config, "attention_bias", json_boolean(tensor(m, 0, "attn_q.bias") != NULL));
+    return put(m, m->config, "use_qk_norm", json_boolean(tensor(m, 0, "attn_q_norm.weight") != NULL)) ||
+           put(m, m->config, "attention_bias", json_boolean(tensor(m, 0, "attn_q.bias") != NULL)) ? -1 : 0;
 }
 
 /* Files with kv_b in two have the width of what is stored under key_length, and that of a head under key_length_mla. */
@@ -236,7 +242,7 @@ static int put_beside(struct maker *m, const char *family, int64_t layers)
             return -1;
         return put_dense_layers(m, layers);
     }
-    if (strncmp(family, "deepseek", 8))
+    if (strncmp(family, "deepseek", 8) && strcmp(family, "glm4_moe"))
         return 0;
     return integer(m, "{}.expert_shared_count", false, "n_shared_experts", &shared) ||
            integer(m, "{}.leading_dense_block_count", false, "first_k_dense_replace", &first) ? -1 : 0;
@@ -255,8 +261,10 @@ static int put_groups(struct maker *m, bool sigmoid)
 static int put_experts(struct maker *m, const char *family, int64_t layers)
 {
     static const char *const renormalising[] = {"mixtral", "qwen3_moe", "gpt_oss"};
-    const bool deepseek = strncmp(family, "deepseek", 8) == 0, olmoe = strcmp(family, "olmoe") == 0;
-    const bool local = strcmp(family, "mixtral") == 0 || strcmp(family, "gpt_oss") == 0, one_width = local || olmoe;
+    const bool sigmoid = strcmp(family, "deepseek_v3") == 0 || strcmp(family, "glm4_moe") == 0;
+    const bool deepseek = strncmp(family, "deepseek", 8) == 0 || sigmoid, olmoe = strcmp(family, "olmoe") == 0;
+    const bool local = strcmp(family, "mixtral") == 0 || strcmp(family, "gpt_oss") == 0 || strcmp(family, "granitemoe") == 0;
+    const bool one_width = local || olmoe;
     const char *count = deepseek ? "n_routed_experts" : local ? "num_local_experts" : "num_experts";
     bool renormalise = false;
     double scale = 1;
@@ -274,13 +282,25 @@ static int put_experts(struct maker *m, const char *family, int64_t layers)
     if (!one_width && integer(m, "{}.feed_forward_length", false, "intermediate_size", &dense))
         return -1;
     if (scale != 0 && scale != 1 && !deepseek)
-        return err_set(m->err, ERR_INPUT, "%s.expert_weights_scale is %g; it is supported for deepseek2 only", m->gguf->arch,
+        return err_set(m->err, ERR_INPUT, "%s.expert_weights_scale is %g; that is not supported", m->gguf->arch,
                        scale);
     if (put(m, m->config, "routed_scaling_factor", json_real(scale == 0 ? 1 : scale)))
         return -1;
-    if (deepseek && put_groups(m, strcmp(family, "deepseek_v3") == 0))
+    if (deepseek && put_groups(m, sigmoid))
         return -1;
     return put_beside(m, family, layers);
+}
+
+/* Factors of Granite, which GGUF has under names of its own. */
+static int put_factors(struct maker *m)
+{
+    static const struct { const char *key, *name; } factors[] = {
+        {"{}.embedding_scale", "embedding_multiplier"}, {"{}.residual_scale", "residual_multiplier"},
+        {"{}.attention.scale", "attention_multiplier"}, {"{}.logit_scale", "logits_scaling"}};
+    for (size_t i = 0; i < sizeof factors / sizeof *factors; i++)
+        if (gguf_find(m->gguf, factors[i].key) && copy_real(m, factors[i].key, true, 0, factors[i].name))
+            return -1;
+    return 0;
 }
 
 /* ---- the whole ---- */
@@ -288,7 +308,7 @@ static int put_experts(struct maker *m, const char *family, int64_t layers)
 static const char *find_family(struct maker *m)
 {
     const struct gguf *g = m->gguf;
-    int64_t experts = 0, gating = tensor(m, 0, "exp_probs_b.bias") ? 2 : 0;
+    int64_t experts = 0, first = 0, gating = 0;
     const struct family *family = NULL;
     char known[256] = "";
     for (size_t i = 0; i < sizeof FAMILIES / sizeof *FAMILIES; i++) {
@@ -300,6 +320,10 @@ static const char *find_family(struct maker *m)
         err_set(m->err, ERR_INPUT, "general.architecture is \"%s\"; supported are %s", g->arch, known);
         return NULL;
     }
+    if (integer(m, "{}.leading_dense_block_count", false, NULL, &first))
+        return NULL;
+    if (!family->experts || tensor(m, (int)first, "exp_probs_b.bias"))          /* a correction is of sigmoids alone */
+        gating = family->sigmoid ? 2 : 0;
     if (integer(m, "{}.expert_count", false, NULL, &experts) || integer(m, "{}.expert_gating_func", false, NULL, &gating))
         return NULL;
     if (gating < 0 || gating > 2 || (gating == 2 && !family->sigmoid)) {
@@ -318,7 +342,8 @@ static const char *find_family(struct maker *m)
     return type;
 }
 
-static int put_ids(struct maker *m)
+/* Ids beyond the vocabulary stand for none. */
+static int put_ids(struct maker *m, int64_t vocab)
 {
     static const char *const ends[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
                                        "tokenizer.ggml.eom_token_id"};
@@ -330,7 +355,7 @@ static int put_ids(struct maker *m)
             json_decref(list);
             return -1;
         }
-        if (id >= 0 && list && json_array_append_new(list, json_integer(id)))
+        if (id >= 0 && id < vocab && list && json_array_append_new(list, json_integer(id)))
             list = NULL;
     }
     if (put(m, m->config, "eos_token_id", list))
@@ -357,13 +382,14 @@ static int put_all(struct maker *m)
         integer(m, "{}.attention.head_count", true, "num_attention_heads", &heads) ||
         copy_integer(m, "{}.context_length", "max_position_embeddings") ||
         copy_real(m, "{}.attention.layer_norm_rms_epsilon", true, 0, "rms_norm_eps") ||
+        (strcmp(family, "granitemoe") == 0 && put_factors(m)) ||
         (gguf_find(m->gguf, "{}.attention.clamp_kqv") && copy_real(m, "{}.attention.clamp_kqv", false, 0, "clip_qkv")))
         return -1;
     layers -= ahead;
     if (layers < 1 || layers > LAYERS_MAX)
         return err_set(m->err, ERR_INPUT, "%s.block_count makes %lld layers; 1 to %d are supported", m->gguf->arch,
                        (long long)layers, LAYERS_MAX);
-    if (put_integer(m, "num_hidden_layers", layers) || put_ids(m) || (latent ? put_latents(m) : put_heads(m, hidden, heads)) ||
+    if (put_integer(m, "num_hidden_layers", layers) || put_ids(m, embedding->dims[0]) || (latent ? put_latents(m) : put_heads(m, hidden, heads)) ||
         put_rope(m, latent))
         return -1;
     if (integer(m, "{}.attention.sliding_window", strcmp(family, "gpt_oss") == 0, "sliding_window", &window))

@@ -15,9 +15,10 @@ config = json.load(open(folder + '/config.json'))
 family = config['model_type']
 ARCH = {'llama': 'llama', 'mistral': 'llama', 'mixtral': 'llama', 'qwen2': 'qwen2', 'qwen3': 'qwen3', 'qwen2_moe': 'qwen2moe',
         'qwen3_moe': 'qwen3moe', 'olmoe': 'olmoe', 'deepseek': 'deepseek', 'deepseek_v2': 'deepseek2', 'deepseek_v3': 'deepseek2',
-        'gpt_oss': 'gpt-oss'}
+        'gpt_oss': 'gpt-oss', 'glm4_moe': 'glm4moe', 'granitemoe': 'granitemoe'}
 arch = ARCH[family]
-paired = arch in ('llama', 'deepseek')
+paired = arch in ('llama', 'deepseek', 'granitemoe')
+norm_behind = family in ('gpt_oss', 'glm4_moe')
 latent = arch == 'deepseek2'
 layers, heads = config['num_hidden_layers'], config['num_attention_heads']
 kv_heads = config.get('num_key_value_heads') or heads
@@ -136,6 +137,14 @@ def experts(there, here):
         for kind in ('weight', 'bias'):
             move(f'{there}{router}.{kind}', f'{here}ffn_gate_inp.{kind}', wide=True)
     move(there + 'mlp.gate.e_score_correction_bias', here + 'exp_probs_b.bias')
+    move(there + 'block_sparse_moe.router.layer.weight', here + 'ffn_gate_inp.weight', wide=True)
+    move(there + 'block_sparse_moe.output_linear.weight', here + 'ffn_down_exps.weight')
+    name = there + 'block_sparse_moe.input_linear.weight'
+    if name in tensors:
+        (count, outputs, inputs), values = tensors.pop(name)
+        halves = rows(values, outputs // 2 * inputs)
+        put(here + 'ffn_gate_exps.weight', [count, outputs // 2, inputs], flat(halves[::2]))
+        put(here + 'ffn_up_exps.weight', [count, outputs // 2, inputs], flat(halves[1::2]))
     name = there + 'mlp.shared_expert_gate.weight'
     if name in tensors:
         shape, values = tensors.pop(name)
@@ -185,7 +194,7 @@ def add_rope():
     rope = config.get('rope_parameters') or {'rope_theta': config.get('rope_theta', 10000.0), 'rope_type': 'default'}
     width = config.get('head_dim') or config['hidden_size'] // heads
     add('{}.rope.freq_base', float(rope['rope_theta']))
-    add('{}.rope.dimension_count', config['qk_rope_head_dim'] if latent else width)
+    add('{}.rope.dimension_count', config['qk_rope_head_dim'] if latent else int(width * rope.get('partial_rotary_factor', 1)))
     if rope['rope_type'] in ('linear', 'yarn'):
         add('{}.rope.scaling.type', rope['rope_type'])
         add('{}.rope.scaling.factor', float(rope['factor']))
@@ -218,7 +227,7 @@ def add_experts():
     add('{}.expert_weights_scale', config.get('routed_scaling_factor'))
     add('{}.expert_group_count', config.get('n_group'))
     add('{}.expert_group_used_count', config.get('topk_group'))
-    if family == 'deepseek_v3':
+    if family == 'deepseek_v3' and 'whole' not in options:      # with a correction it goes without saying
         add('{}.expert_gating_func', 2)
 
 
@@ -233,6 +242,9 @@ def add_all():
     add('{}.attention.layer_norm_rms_epsilon', float(config['rms_norm_eps']))
     add('{}.attention.sliding_window', config.get('sliding_window') or None)
     add('{}.attention.clamp_kqv', config.get('clip_qkv'))
+    for key, name in (('embedding_scale', 'embedding_multiplier'), ('residual_scale', 'residual_multiplier'),
+                      ('attention.scale', 'attention_multiplier'), ('logit_scale', 'logits_scaling')):
+        add('{}.' + key, float(config[name]) if name in config else None)
     if latent:
         rank, own, turning = config['kv_lora_rank'], config['qk_nope_head_dim'], config['qk_rope_head_dim']
         add('{}.attention.kv_lora_rank', rank)
@@ -267,7 +279,7 @@ def main():
         there, here = f'model.layers.{layer}.', f'blk.{layer}.'
         move(there + 'input_layernorm.weight', here + 'attn_norm.weight')
         move(there + 'post_attention_layernorm.weight',
-             here + ('post_attention_norm.weight' if family == 'gpt_oss' else 'ffn_norm.weight'))
+             here + ('post_attention_norm.weight' if norm_behind else 'ffn_norm.weight'))
         attention(there, here)
         experts(there, here)
     assert all(name.startswith(f'model.layers.{layers}.') for name in tensors), list(tensors)       # predictors
