@@ -43,7 +43,7 @@ setup() { cd "$WORK"; }
 }
 
 @test "the pipeline runs as written" {
-    run bash -c 'moe-bench run -q ci.json -o now.moes && moe-bench compare --limit 90% base.moes now.moes'
+    run bash -c 'moe-bench run -q ci.json -o now.moes && moe-bench compare --limit 99.9% base.moes now.moes'
     [ "$status" = 0 ]
 }
 
