@@ -113,13 +113,15 @@ static int sink_iteration(void *context, const struct decode_iteration *iteratio
     return decode_record_iteration(&bench->recorder, iteration, err);
 }
 
-static int put_grade(struct bench *bench, const struct decode_result *result, struct err *err)
+static int put_grade(struct bench *bench, const struct decode_settings *settings, const struct decode_result *result,
+                     struct err *err)
 {
     const struct prompt *prompt = bench->prompt;
     enum grade_rule rule = (enum grade_rule)suite_grade_rule(bench->suite, prompt->task);
     struct text found = {0};
     bool correct = false;
-    if (!prompt->answer || !result->text || rule == GRADE_NONE)
+    bool forced = settings->force_routes || settings->force_accept;        /* says nothing of the model */
+    if (!prompt->answer || !result->text || rule == GRADE_NONE || forced)
         return 0;
     int rc = grade_answer(rule, result->text, prompt->answer, &correct, &found, err);
     const struct bench_grade record = {.sequence = bench->recorder.sequence, .correct = correct, .rule = grade_rule_names[rule],
@@ -147,7 +149,8 @@ static int run_sample(struct bench *bench, size_t number, int setting, int repea
         return -1;
     if (decoder_run(decoder, &prompt, &sink, &result, err))
         return err_at(err, "%s: setting '%s'", bench->prompt->place, bench->suite->settings[setting].name);
-    if (decode_record_done(&bench->recorder, bench->prompt, &result, err) || put_grade(bench, &result, err))
+    if (decode_record_done(&bench->recorder, bench->prompt, &result, err) ||
+        put_grade(bench, &bench->lanes[setting].settings, &result, err))
         return -1;
     bench->recorder.sequence++;
     progress_step(&bench->bar, 1);

@@ -210,7 +210,9 @@ static int merge_options(struct parse *parse, const json_t *map, struct suite_se
         return -1;
     static const char *const rankings[] = {"router", "path", "oracle", NULL}, *const references[] = {"self", NULL};
     return resolve_file(parse, setting->options, "rank", rankings, err) ||
-           resolve_file(parse, setting->options, "reference", references, err) ? -1 : 0;
+           resolve_file(parse, setting->options, "reference", references, err) ||
+           resolve_file(parse, setting->options, "force-routes", references + 1, err) ||
+           resolve_file(parse, setting->options, "force-accept", references + 1, err) ? -1 : 0;
 }
 
 static int get_machine_text(const json_t *map, const char *key, char **out, struct err *err)

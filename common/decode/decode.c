@@ -6,12 +6,14 @@
 #include "common/base/mem.h"
 #include "common/decode/divergence.h"
 #include "common/decode/ending.h"
+#include "common/decode/forced.h"
 #include "common/decode/reach.h"
 #include "common/draft/drafter.h"
 #include "common/policy/shape.h"
 #include "common/sample/sampler.h"
 #include "common/verify/acceptance.h"
 #include "common/verify/overlap.h"
+#include "kernels/plain/accept.h"
 
 enum { STEPS_MAX = 4 * DRAFT_LENGTH_MAX, ROWS_MAX = 1 + SHAPE_NODES_MAX };      /* steps of a policy in one iteration */
 
@@ -30,6 +32,7 @@ struct decoder {
     bool draws;                         /* the drafter draws its tokens, and does not just know them */
     struct overlap overlap;
     struct divergence *divergence;      /* NULL: not asked for */
+    struct forced *forced;              /* NULL: nothing is */
     struct governor governor;           /* of an automatic budget, with the plan and its numbers [moe_layers] that it sets */
     struct expert_plan plan;
     int32_t *plan_budget;
@@ -75,6 +78,13 @@ int decode_departure(const struct decode_settings *settings, const struct budget
     if (!rc && drawn && !class->same_text)
         rc = text_printf(why, err, "%s%s acceptance", lossy ? ", " : "", class->name);
     acceptance_close(&acceptance);
+    if (!rc && (settings->force_routes || settings->force_accept)) {
+        const char *routes = settings->force_routes, *accept = settings->force_accept;
+        *key = "forced";
+        text_clear(why);
+        rc = text_printf(why, err, "%s%s%s%s%s", routes ? "routes of " : "", routes ? routes : "", routes && accept ? ", " : "",
+                         accept ? "text and acceptance of " : "", accept ? accept : "");
+    }
     return rc;
 }
 
@@ -98,6 +108,8 @@ static void choose_drafting(const struct decoder *decoder, struct drafter_setup 
 int decoder_open_drafter(const struct decoder *decoder, struct drafter **out, struct err *err)
 {
     const char *draft = decoder->setup.settings->draft;
+    if (!draft && decoder->setup.settings->force_accept)
+        return forced_drafter(decoder->forced, out, err);
     return drafter_open(out, draft ? draft : "none", &decoder->drafting, err) ? err_at(err, "--draft") : 0;
 }
 
@@ -155,14 +167,21 @@ static int open_parts(struct decoder *decoder, struct err *err)
     const struct sample_filter filter = {settings->temperature, settings->top_p, settings->min_p, settings->top_k};
     if (ending_check(&settings->stop, decoder->setup.tokenizer, err))
         return err_at(err, "--stop");
+    bool recorded = !settings->draft && settings->force_accept;
     bool length = settings->draft_length > 0 || settings->draft_length == DRAFT_LENGTH_AUTO;
-    if (!settings->draft && (length || settings->tree || settings->policy))
+    if (!settings->draft && !recorded && (length || settings->tree || settings->policy))
         return err_set(err, ERR_INPUT, "--%s: there is nothing to draft with; add --draft ngram",
                        settings->tree ? "tree" : length ? "draft-length" : "policy");
+    if ((settings->force_routes || settings->force_accept) &&
+        forced_open(&decoder->forced, settings->force_routes, settings->force_accept, engine_hparams(decoder->setup.engine),
+                    err))
+        return err_at(err, "--force-%s", settings->force_routes ? "routes" : "accept");
     if (open_drafting(decoder, &filter, err) || sampler_open(&decoder->sampler, &sampling, decoder->vocab, err) ||
         draft_tree_init(&decoder->tree, decoder->shape->room, err) ||
         (settings->overlap && overlap_init(&decoder->overlap, &filter, decoder->vocab, decoder->shape->nodes, err)))
         return -1;
+    if (decoder->forced && decoder->setup.budget)
+        return err_set(err, ERR_INPUT, "--budget: routes or text are forced, of which a budget would change nothing");
     if (decoder->setup.budget && open_plan(decoder, err))
         return -1;
     if (settings->reference && divergence_open(&decoder->divergence, settings->reference, decoder->setup.engine,
@@ -207,6 +226,7 @@ void decoder_close(struct decoder **decoder)
     acceptance_close(&d->acceptance);
     overlap_free(&d->overlap);
     divergence_close(&d->divergence);
+    forced_close(&d->forced);
     draft_tree_free(&d->tree);
     mem_free(&d->leaf);
     mem_free(&d->plan_budget);
@@ -285,6 +305,8 @@ static int check_prompt(const struct decoder *decoder, const struct decode_promp
     return 0;
 }
 
+static bool forces_text(const struct decoder *decoder) { return decoder->forced && forced_tokens(decoder->forced) > 0; }
+
 /* New tokens that this prompt may get: what it or the settings say, as far as the context reaches. */
 static int token_limit(const struct decoder *decoder, const struct decode_prompt *prompt)
 {
@@ -292,6 +314,8 @@ static int token_limit(const struct decoder *decoder, const struct decode_prompt
     int limit = given >= 0 ? given : DECODE_TOKENS_DEFAULT;
     if (prompt->max_tokens && (given < 0 || prompt->max_tokens < given))
         limit = prompt->max_tokens;
+    int forced = decoder->forced ? forced_tokens(decoder->forced) : -1;
+    limit = forced >= 0 && forced < limit ? forced : limit;
     return limit < room ? limit : room;
 }
 
@@ -311,6 +335,8 @@ static int read_prompt(struct decoder *decoder, const struct decode_prompt *prom
                                   .want_scores = setup->want_scores, .want_hidden = setup->want_hidden};
     const struct policy_text about = {prompt->sequence, prompt->task, prompt->token, prompt->tokens};
     struct forward forward;
+    if (decoder->forced && forced_begin(decoder->forced, prompt->token, prompt->tokens, err))
+        return -1;
     int limit = token_limit(decoder, prompt);
     decoder->length = 0;
     decoder->text_given = 0;
@@ -331,7 +357,8 @@ static int read_prompt(struct decoder *decoder, const struct decode_prompt *prom
     decoder->length = decoder->prompt_tokens = prompt->tokens;
     if (!decoder->ending.ended) {
         const float *logits = forward.logits + (size_t)(forward.logit_rows - 1) * (size_t)forward.vocab;
-        int32_t first = sampler_choose(decoder->sampler, logits, prompt->tokens, err);
+        int32_t first = forces_text(decoder) ? forced_text(decoder->forced)[0]
+                                             : sampler_choose(decoder->sampler, logits, prompt->tokens, err);
         if (first < 0 || emit(decoder, &first, 1, err) < 0)
             return -1;
     }
@@ -437,6 +464,9 @@ static int verify(struct decoder *decoder, struct forward *forward, struct err *
                           .logit_rows = 1 + tree->nodes, .plan = limited ? &decoder->plan : NULL,
                           .row_weight = decoder->row_weight, .want_reconstruction = setup->settings->reconstruction,
                           .want_scores = setup->want_scores, .want_hidden = setup->want_hidden};
+    if (decoder->forced &&
+        forced_routes(decoder->forced, decoder->length - decoder->prompt_tokens - 1, tree, &batch.forced, err))
+        return -1;
     if (limited && ranks_by_path(decoder))
         reach_weights(&decoder->reach, tree, decoder->row_weight);
     decoder->token[0] = decoder->text[decoder->length - 1];
@@ -451,6 +481,21 @@ static int verify(struct decoder *decoder, struct forward *forward, struct err *
     return engine_forward(setup->engine, decoder->sequence, &batch, forward, err);
 }
 
+/* Follows the text that is forced through the draft, as coupled acceptance follows the target's choices. */
+static int accept_forced(struct decoder *decoder)
+{
+    const struct draft_tree *tree = &decoder->tree;
+    int from = decoder->length - decoder->prompt_tokens, left = forced_tokens(decoder->forced) - from, accepted = 0;
+    const int32_t *text = forced_text(decoder->forced) + from;
+    for (int at = -1;; accepted++) {
+        decoder->emitted[accepted] = text[accepted];
+        at = accept_child(tree->token, tree->parent, tree->nodes, at, text[accepted]);
+        if (at < 0 || accepted + 1 == left)
+            return accepted;
+        decoder->path[1 + accepted] = at;
+    }
+}
+
 /* Follows the target through the draft, and keeps root and accepted nodes; returns how many were accepted. */
 static int accept(struct decoder *decoder, const struct forward *forward, struct err *err)
 {
@@ -459,7 +504,8 @@ static int accept(struct decoder *decoder, const struct forward *forward, struct
     struct sample_draw draw = *sampler_draw(decoder->sampler);
     int32_t *path = decoder->path;
     draw.position = (uint32_t)decoder->length - 1;
-    int accepted = acceptance_accept(decoder->acceptance, &drafted, forward->logits, &draw, path + 1, decoder->emitted, err);
+    int accepted = forces_text(decoder) ? accept_forced(decoder)
+                 : acceptance_accept(decoder->acceptance, &drafted, forward->logits, &draw, path + 1, decoder->emitted, err);
     if (accepted < 0)
         return -1;
     memset(decoder->kept, 0, sizeof decoder->kept);

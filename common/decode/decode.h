@@ -97,7 +97,8 @@ struct decode_prompt {
 int decode_rows(const struct decode_settings *settings, int *rows, struct err *err);
 
 /* What streams and people must be told when these settings give another text than the model's own: *key is "not lossless",
- * or "not the same text" when only the distribution is kept, *why (appended to) by what. *key is NULL: nothing. */
+ * or "not the same text" when only the distribution is kept, or "forced" when routes or text are not the model's at all, *why
+ * (appended to) by what. *key is NULL: nothing. */
 int decode_departure(const struct decode_settings *settings, const struct budget *budget, const char **key, struct text *why,
                      struct err *err);
 

@@ -32,6 +32,7 @@ struct decode_settings {
     const char *accept;         /* NULL: coupled */
     bool overlap;               /* measure how much of each draft any rule could have kept */
     const char *reference;      /* measure how far the answer is from this model's (divergence.h); NULL: do not */
+    const char *force_routes, *force_accept;    /* recordings (forced.h); NULL: not given */
     bool reconstruction;        /* measure the error that a budget makes in each layer */
     const char *budget, *rank, *budget_phase;   /* see budget.h; NULL: not given */
     int budget_mode;            /* enum budget_mode */
@@ -47,6 +48,10 @@ extern const char *const budget_mode_words[];
     OPT_FLAG(0, "overlap", args, settings.overlap, "record how likely any rule could keep each drafted token tried"), \
     OPT_STRING(0, "reference", args, settings.reference, "self|FILE", \
                "record how far each token is from that of model FILE, or of this one without budget"), \
+    OPT_STRING(0, "force-routes", args, settings.force_routes, "FILE", \
+               "let tokens go to the experts that the recording of drafts FILE has"), \
+    OPT_STRING(0, "force-accept", args, settings.force_accept, "FILE", \
+               "let answers and, without --draft, drafts be those of the recording of drafts FILE"), \
     OPT_FLAG(0, "reconstruction", args, settings.reconstruction, "record the error of a budget in each layer's experts"), \
     DECODE_OPTIONS_BUT_LENGTH(args, settings)
 

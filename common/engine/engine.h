@@ -59,6 +59,7 @@ struct batch {
     const int32_t *logit_row;            /* [logit_rows] rows whose logits are wanted, ascending; NULL: the first logit_rows */
     int logit_rows;
     const struct expert_plan *plan;      /* NULL: none */
+    const int32_t *forced;               /* [moe][rows][top_k] experts in place of the router's, equal weights; NULL: none */
     const float *row_weight;             /* [rows] not negative, for PLAN_PATH: how likely a row is to be committed */
     bool want_reconstruction;            /* what a plan costs in accuracy; computes the natural experts, too */
     bool want_scores;                    /* router scores of all experts */

@@ -132,6 +132,25 @@ static int make_mask(const struct expert_layer *at, const struct expert_plan *pl
     return 0;
 }
 
+/* Puts the batch's own experts in place of what the router chose. */
+static int force_experts(const struct expert_layer *at, struct err *err)
+{
+    struct engine *engine = at->pass->engine;
+    size_t slots = (size_t)at->pass->rows * (size_t)engine->shape->router.top_k, bytes = slots * sizeof(int32_t);
+    const int32_t *expert = at->pass->batch->forced + (size_t)at->moe * slots;
+    float *weight = engine->transpose;
+    for (size_t i = 0; i < slots; i++) {
+        if (expert[i] < -1 || expert[i] >= engine->shape->router.experts)
+            return err_set(err, ERR_INPUT, "layer %d: expert %d of %d is forced", at->n, (int)expert[i],
+                           engine->shape->router.experts);
+        weight[i] = expert[i] < 0 ? 0 : 1.0f / (float)engine->shape->router.top_k;
+    }
+    queue_upload(engine->device, at->expert, expert, bytes);
+    queue_upload(engine->device, at->wanted, expert, bytes);
+    queue_upload(engine->device, at->weight, weight, bytes);
+    return 0;
+}
+
 int experts_ffn(const struct pass *pass, int n, int moe, struct err *err)
 {
     struct engine *engine = pass->engine;
@@ -151,6 +170,8 @@ int experts_ffn(const struct pass *pass, int n, int moe, struct err *err)
     if (limited && make_mask(&at, plan, err))
         return -1;
     select_experts(&at, limited ? at.mask : (struct buffer){0, 0});
+    if (pass->batch->forced && force_experts(&at, err))
+        return -1;
     if (measured && oracle_compare(&at, &engine->reconstruction[moe], err))
         return -1;
     if (experts_acquire(&at, &table, &count, err))

@@ -15,6 +15,8 @@ complete -c moe-decode -l template-arg -x -d 'hand VALUE to the chat template as
 complete -c moe-decode -s n -l max-tokens -x -d 'make at most N new tokens a prompt; its own max_tokens, or 256, if not given'
 complete -c moe-decode -l overlap -d 'record how likely any rule could keep each drafted token tried'
 complete -c moe-decode -l reference -r -F -a 'self' -d 'record how far each token is from that of model FILE, or of this one without budget'
+complete -c moe-decode -l force-routes -r -F -d 'let tokens go to the experts that the recording of drafts FILE has'
+complete -c moe-decode -l force-accept -r -F -d 'let answers and, without --draft, drafts be those of the recording of drafts FILE'
 complete -c moe-decode -l reconstruction -d 'record the error of a budget in each layer\'s experts'
 complete -c moe-decode -l temperature -x -d 'divide logits by T; 0 takes the best token'
 complete -c moe-decode -l top-k -x -d 'keep the K best tokens; 0 keeps all'

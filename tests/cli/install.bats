@@ -37,7 +37,7 @@ complete_in_bash() {
     run complete_in_bash moe-coact rank-experts --bu
     [ "$output" = --budget ]
     run complete_in_bash moe-coact rank-experts --by ""
-    [ "$output" = "frequency mass" ]
+    [ "$output" = "frequency mass coverage pairs" ]
     run complete_in_bash moe-coact rank-experts --by = ma
     [ "$output" = mass ]
     run complete_in_bash moe-coact coverage --sv

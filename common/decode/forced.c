@@ -1,0 +1,188 @@
+#include "common/decode/forced.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/policy/recording.h"
+
+struct source {
+    struct recording *recording;        /* NULL: not asked for */
+    const struct recorded_text *text;   /* of the prompt at work */
+    const char *path;
+};
+
+struct forced {
+    struct source routes, accept;
+    int moe_layers, top_k;
+    int32_t *expert;                    /* [moe_layers][rows][top_k] */
+    size_t room;
+};
+
+static int open_source(struct source *source, const char *path, const struct hparams *shape, struct err *err)
+{
+    if (!path)
+        return 0;
+    source->path = path;
+    if (recording_read(&source->recording, path, err))
+        return -1;
+    for (size_t t = 0; t < source->recording->texts; t++)
+        for (int i = 0; i < source->recording->text[t].tokens; i++)
+            if (source->recording->text[t].token[i] < 0 || source->recording->text[t].token[i] >= shape->vocab)
+                return err_set(err, ERR_INPUT, "%s: token %d is not in this model's vocabulary of %d", path,
+                               (int)source->recording->text[t].token[i], shape->vocab);
+    return 0;
+}
+
+static int check_routes(const struct source *routes, const struct hparams *shape, struct err *err)
+{
+    const struct stream_model *model = &routes->recording->header.model;
+    if (model->moe_layers != hparams_moe_layers(shape) || model->experts != shape->router.experts ||
+        model->top_k != shape->router.top_k || !model->moe_layers)
+        return err_set(err, ERR_INPUT, "%s: routes of %d layers, %d of %d experts; this model has %d layers, %d of %d",
+                       routes->path, model->moe_layers, model->top_k, model->experts, hparams_moe_layers(shape),
+                       shape->router.top_k, shape->router.experts);
+    return 0;
+}
+
+int forced_open(struct forced **out, const char *routes, const char *accept, const struct hparams *shape, struct err *err)
+{
+    struct forced *forced = mem_alloc(1, sizeof *forced, err);
+    if (!forced)
+        return -1;
+    forced->moe_layers = hparams_moe_layers(shape);
+    forced->top_k = shape->router.top_k;
+    if (open_source(&forced->routes, routes, shape, err) || (routes && check_routes(&forced->routes, shape, err)) ||
+        open_source(&forced->accept, accept, shape, err)) {
+        forced_close(&forced);
+        return -1;
+    }
+    *out = forced;
+    return 0;
+}
+
+void forced_close(struct forced **forced)
+{
+    if (!*forced)
+        return;
+    recording_free(&(*forced)->routes.recording);
+    recording_free(&(*forced)->accept.recording);
+    mem_free(&(*forced)->expert);
+    mem_free(forced);
+}
+
+static int find_text(struct source *source, const int32_t *prompt, int count, struct err *err)
+{
+    source->text = NULL;
+    for (size_t t = 0; source->recording && !source->text && t < source->recording->texts; t++) {
+        const struct recorded_text *text = &source->recording->text[t];
+        if (text->prompt_tokens == count && !memcmp(text->prompt, prompt, (size_t)count * sizeof *prompt) && text->tokens > 1)
+            source->text = text;
+    }
+    if (source->recording && !source->text)
+        return err_set(err, ERR_INPUT, "%s: has no answer of two tokens to this prompt; decode the prompts that were recorded",
+                       source->path);
+    return 0;
+}
+
+int forced_begin(struct forced *forced, const int32_t *prompt, int count, struct err *err)
+{
+    return find_text(&forced->routes, prompt, count, err) || find_text(&forced->accept, prompt, count, err) ? -1 : 0;
+}
+
+int forced_tokens(const struct forced *forced) { return forced->accept.text ? forced->accept.text->tokens : -1; }
+
+const int32_t *forced_text(const struct forced *forced) { return forced->accept.text->token; }
+
+/* Experts [moe_layers][top_k] of the token that is `depth` behind token `at`. */
+static const int32_t *experts_at(const struct source *routes, int at, int depth)
+{
+    const struct recording *all = routes->recording;
+    int places = routes->text->tokens - 1;
+    const struct recorded_place *place = &all->place[routes->text->place + (size_t)(at % places)];
+    size_t row = place->row + (size_t)depth;
+    if (depth >= place->n)
+        row = all->place[routes->text->place + (size_t)((at + depth) % places)].row;
+    return all->expert + row * all->width;
+}
+
+int forced_routes(struct forced *forced, int at, const struct draft_tree *tree, const int32_t **out, struct err *err)
+{
+    size_t rows = 1 + (size_t)tree->nodes, top_k = (size_t)forced->top_k;
+    *out = NULL;
+    if (!forced->routes.recording)
+        return 0;
+    if (mem_grow(&forced->expert, &forced->room, (size_t)forced->moe_layers * rows * top_k, sizeof *forced->expert, err))
+        return -1;
+    for (size_t row = 0; row < rows; row++) {
+        const int32_t *experts = experts_at(&forced->routes, at, row ? tree->depth[row - 1] : 0);
+        for (size_t layer = 0; layer < (size_t)forced->moe_layers; layer++)
+            memcpy(forced->expert + (layer * rows + row) * top_k, experts + layer * top_k, top_k * sizeof *experts);
+    }
+    *out = forced->expert;
+    return 0;
+}
+
+/* ---- the recorded drafts as a drafter ---- */
+
+struct recorded_drafter {
+    struct drafter base;
+    const struct forced *forced;
+    int tokens;                         /* of the text by now, the prompt's among them */
+};
+
+static int recorded_propose(struct drafter *drafter, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves,
+                            int tokens, struct err *err)
+{
+    const struct recorded_drafter *mine = (const struct recorded_drafter *)drafter;
+    const struct recording *all = mine->forced->accept.recording;
+    const struct recorded_text *text = mine->forced->accept.text;
+    int at = mine->tokens - text->prompt_tokens - 1, node = -1, before = tree->nodes;
+    (void)err;
+    if (leaves < 1 || leaf->node >= 0 || at < 0 || at >= text->tokens - 1)
+        return 0;
+    const struct recorded_place *place = &all->place[text->place + (size_t)at];
+    for (int k = 1; k < place->n && k <= tokens; k++) {
+        node = draft_tree_add(tree, node, all->token[place->row + (size_t)k], all->log_probability[place->row + (size_t)k],
+                              mine->base.number);
+        if (node < 0)
+            break;
+    }
+    return tree->nodes - before;
+}
+
+static int recorded_commit(struct drafter *drafter, const int32_t *token, int count, struct err *err)
+{
+    (void)token, (void)err;
+    ((struct recorded_drafter *)drafter)->tokens += count;
+    return 0;
+}
+
+static int recorded_begin(struct drafter *drafter, const struct draft_text *text, struct err *err)
+{
+    (void)text, (void)err;
+    ((struct recorded_drafter *)drafter)->tokens = 0;
+    return 0;
+}
+
+static void recorded_free(struct drafter *drafter) { mem_free(&drafter); }
+
+static const struct drafter_class recorded = {
+    .name = "recorded",
+    .summary = "the drafts of a recording",
+    .propose = recorded_propose,
+    .commit = recorded_commit,
+    .begin = recorded_begin,
+    .free = recorded_free,
+};
+
+int forced_drafter(struct forced *forced, struct drafter **out, struct err *err)
+{
+    struct recorded_drafter *drafter = mem_alloc(1, sizeof *drafter, err);
+    if (!drafter)
+        return -1;
+    drafter->base.class = &recorded;
+    drafter->forced = forced;
+    *out = &drafter->base;
+    return 0;
+}

@@ -1,0 +1,44 @@
+/* A run whose routes, or whose text and drafts, are those of a recording: so that what a method costs on this engine can be
+ * asked of a model whose weights say nothing (random ones, of a large shape) with the behaviour of one whose weights do.
+ *
+ * Recordings are decode streams with drafts (policy/recording.h). The text of a prompt is found by the prompt's tokens.
+ *
+ *   routes   behind the prompt each token goes to the experts that the recorded model chose at that place of its answer: the
+ *            root and the nodes of a draft to those of the drafted tokens there, siblings alike, by depth; weights are equal.
+ *            The recorded model must have as many expert layers, experts and experts a token. Behind the recorded answer its
+ *            places begin again.
+ *   accept   the answer is the recorded one, and no longer; a draft is kept as far as it is a way through that text. Without
+ *            a drafter drafts are the recorded ones, which cost nothing; none is longer than what is left of the answer.
+ *
+ * All else is computed as ever, at its full cost. */
+#ifndef MOE_DECODE_FORCED_H
+#define MOE_DECODE_FORCED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/draft/drafter.h"
+#include "common/model/hparams.h"
+
+struct forced;
+
+/* routes, accept: names of recordings, or NULL. */
+int forced_open(struct forced **out, const char *routes, const char *accept, const struct hparams *shape, struct err *err);
+void forced_close(struct forced **forced);
+
+/* The next text is the answer to this prompt. */
+int forced_begin(struct forced *forced, const int32_t *prompt, int count, struct err *err);
+
+/* Tokens of the recorded answer; -1: the text is not forced. */
+int forced_tokens(const struct forced *forced);
+const int32_t *forced_text(const struct forced *forced);
+
+/* Experts [moe_layers][1 + nodes][top_k] of a forward over the root, which is token `at` of the answer, and a draft; NULL:
+ * routes are not forced. They stay until the next call. */
+int forced_routes(struct forced *forced, int at, const struct draft_tree *tree, const int32_t **out, struct err *err);
+
+/* The recorded drafts as a drafter; forced stays open longer. */
+int forced_drafter(struct forced *forced, struct drafter **out, struct err *err);
+
+#endif

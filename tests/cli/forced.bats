@@ -1,0 +1,80 @@
+#!/usr/bin/env bats
+# Runs whose routes, text and drafts are those of a recording: another model of the same shape does just what was recorded.
+
+load common
+
+setup_file() {
+    export WORK="$BATS_FILE_TMPDIR"
+    cd "$WORK"
+    ln -s "$MOE_POCKET" pocket.moe
+    moe-convert -q "$MOE_MODELS/pocket/draft" -o draft.moe
+    awk 'NR % 60 == 1' "$MOE_MODELS/pocket/heldout.jsonl" > prompts.jsonl
+    moe-decode -q -m pocket.moe -d model:file=draft.moe -K 4 -n 30 --record drafts --stream rec.moes -o rec.txt prompts.jsonl
+    # The recorded prompts as ids, for a model that has no tokenizer.
+    moe-view --json rec.moes | jq -c 'select(.type == "begin") | {id, tokens: .prompt}' > ids.jsonl
+    moe-convert synthetic -q --like "$MOE_MODELS/pocket/model/config.json" --dtype f32 --seed 4 -o random.moe
+}
+
+setup() { cd "$WORK"; }
+
+# What iterations did: verified, accepted and emitted tokens, and experts.
+did() { moe-view --json "$1" | jq -c 'select(.type == "iter") | [.sequence, .nodes, .accepted, .emitted, .experts_loaded]'; }
+tokens() { moe-view --json "$1" | jq -c 'select(.type == "done") | .tokens'; }
+without_last() { jq -s -c 'group_by(.[0]) | map(.[:-1]) | .[]'; }
+
+@test "a random model does what the recorded one did" {
+    moe-decode -q -m random.moe --force-routes rec.moes --force-accept rec.moes -K 4 -n 30 --stream forced.moes -o /dev/null ids.jsonl
+    tokens forced.moes | cmp - <(tokens rec.moes)
+    did forced.moes | without_last > forced
+    did rec.moes | without_last | cmp - forced
+    moe-view --json forced.moes | head -n 1 | jq -e '.labels.forced == "routes of rec.moes, text and acceptance of rec.moes"'
+}
+
+@test "other lengths and other drafters are judged against the recorded text" {
+    for drafts in "-K 0" "-K 1" "-d ngram -K 6" "-d ngram --tree dynamic:total=9,depth=3,topk=2" "-K auto"; do
+        moe-decode -q -m random.moe --force-routes rec.moes --force-accept rec.moes $drafts -n 30 --stream forced.moes \
+            -o /dev/null ids.jsonl
+        tokens forced.moes | cmp - <(tokens rec.moes)
+    done
+    # A prompt lookup on the recorded text keeps what it keeps with the recorded model.
+    moe-decode -q -m pocket.moe -d ngram -K 6 -n 30 --stream ngram.moes -o /dev/null prompts.jsonl
+    moe-decode -q -m random.moe --force-routes rec.moes --force-accept rec.moes -d ngram -K 6 -n 30 --stream forced.moes \
+        -o /dev/null ids.jsonl
+    did forced.moes | jq -c '.[0:4]' | without_last > forced
+    did ngram.moes | jq -c '.[0:4]' | without_last | cmp - forced
+}
+
+@test "routes alone, and acceptance alone" {
+    moe-decode -q -m random.moe -n 30 --stream free.moes -o /dev/null ids.jsonl
+    moe-decode -q -m random.moe --force-routes rec.moes -n 30 --ignore-eos --stream routes.moes -o /dev/null ids.jsonl
+    moe-view --json routes.moes | head -n 1 | jq -e '.labels.forced == "routes of rec.moes"'
+    moe-decode -q -m random.moe --force-accept rec.moes -K 4 -n 30 --stream accept.moes -o /dev/null ids.jsonl
+    tokens accept.moes | cmp - <(tokens rec.moes)
+    ! cmp -s <(did accept.moes) <(did rec.moes)         # its own routes
+}
+
+@test "forced answers are not graded, and say what they are in reports" {
+    jq -c '. + {answer: "1", task: "math"}' ids.jsonl > graded.jsonl
+    echo '{"model": "random.moe", "prompts": "graded.jsonl", "options": {"max-tokens": 12}, "measure-seconds": 0.01, "settings":
+          [{"name": "free"}, {"name": "forced", "force-routes": "rec.moes", "force-accept": "rec.moes", "draft-length": 4}]}' > s.json
+    moe-bench run -q s.json -o s.moes
+    [ "$(moe-bench report --json s.moes | jq -r 'select(.type == "row" and .setting == "forced") | .graded')" = 0 ]
+    [[ "$(moe-bench report s.moes)" == *"forced: "*"routes of "* ]]
+}
+
+@test "what does not fit is refused in one line" {
+    refuse() {
+        local part=$1
+        shift
+        run moe-decode -q -n 4 --stream none.moes -o none.txt "$@"
+        assert_trouble moe-decode
+        [[ $output == *"$part"* ]] || { echo "does not say '$part': $output"; return 1; }
+    }
+    moe-convert synthetic -q --like "$MOE_MODELS/pocket/model/config.json" -l 2 -o small.moe
+    moe-decode -q -m pocket.moe -n 4 --stream plain.moes -o plain.txt -p x
+    refuse "routes of 6 layers, 4 of 32 experts" -m small.moe --force-routes rec.moes ids.jsonl
+    refuse "record it with --record drafts" -m random.moe --force-accept plain.moes ids.jsonl
+    refuse "has no answer of two tokens to this prompt" -m pocket.moe --force-accept rec.moes -p other
+    refuse "--budget" -m pocket.moe --force-routes rec.moes -B 4 ids.jsonl
+    refuse "missing.moes" -m pocket.moe --force-routes missing.moes ids.jsonl
+}
