@@ -389,8 +389,8 @@ static int put_all(struct maker *m)
     if (layers < 1 || layers > LAYERS_MAX)
         return err_set(m->err, ERR_INPUT, "%s.block_count makes %lld layers; 1 to %d are supported", m->gguf->arch,
                        (long long)layers, LAYERS_MAX);
-    if (put_integer(m, "num_hidden_layers", layers) || put_ids(m, embedding->dims[0]) || (latent ? put_latents(m) : put_heads(m, hidden, heads)) ||
-        put_rope(m, latent))
+    if (put_integer(m, "num_hidden_layers", layers) || put_ids(m, embedding->dims[0]) ||
+        (latent ? put_latents(m) : put_heads(m, hidden, heads)) || put_rope(m, latent))
         return -1;
     if (integer(m, "{}.attention.sliding_window", strcmp(family, "gpt_oss") == 0, "sliding_window", &window))
         return -1;
