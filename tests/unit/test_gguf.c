@@ -192,11 +192,13 @@ static void check_same(const char *one, const char *other)
     {LAYER "mlp.experts.@.down_proj.weight", "blk.#.ffn_down_exps.weight", GATHERED, {HIDDEN, INNER}}, \
     {LAYER "mlp.gate.weight", "blk.#.ffn_gate_inp.weight", SAME, {EXPERTS, HIDDEN}}
 
+static int blocks = 2;          /* layers of the file, predictors included */
+
 /* What all architectures have. */
 static void put_shape(struct gguf_file *g, const char *arch, int heads, int kv_heads)
 {
-    static const struct { const char *key; int value; } numbers[] = {
-        {"block_count", 2}, {"context_length", 64}, {"embedding_length", HIDDEN}, {"feed_forward_length", INNER}};
+    const struct { const char *key; int value; } numbers[] = {
+        {"block_count", blocks}, {"context_length", 64}, {"embedding_length", HIDDEN}, {"feed_forward_length", INNER}};
     char key[96];
     gguf_put_text(g, "general.architecture", arch);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
@@ -223,12 +225,12 @@ static void put_number(struct gguf_file *g, const char *arch, const char *name, 
 #define SHAPE "\"hidden_size\":24,\"num_hidden_layers\":2,\"vocab_size\":37,\"max_position_embeddings\":64," \
     "\"rms_norm_eps\":9.9999997473787516e-06,\"rope_theta\":5000,"
 
-/* Layer 0 has the tensors, layer 1 the same of its own; what stands in `first` is outside of layers. */
+/* Each layer has the tensors with # in their names. */
 static void check_family(struct gguf_file *g, const char *config, const struct pair *pairs, size_t count)
 {
     struct weights w = {0};
     for (size_t i = 0; i < count; i++)
-        for (int layer = 0; layer < (strchr(pairs[i].published, '#') ? 2 : 1); layer++)
+        for (int layer = 0; layer < (strchr(pairs[i].published, '#') ? blocks : 1); layer++)
             put_pair(g, &w, &pairs[i], layer);
     char *checkpoint = strdup(unit_path(folder, "hf"));
     mkdir(checkpoint, 0777);
@@ -347,6 +349,40 @@ static void test_gpt_oss(void **state)
                  "\"num_local_experts\":3,\"num_experts_per_tok\":2,\"intermediate_size\":20,\"sliding_window\":7,"
                  "\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":32,\"original_max_position_embeddings\":16,"
                  "\"truncate\":false}}", pairs);
+}
+
+/* A part of each head turns, groups, and a predictor behind the layers. */
+static void test_glm(void **state)
+{
+    static const struct pair pairs[] = {
+        OUTSIDE, ATTENTION(SAME), NORMS("post_attention_norm"), MERGED(x),
+        {LAYER "mlp.gate.e_score_correction_bias", "blk.#.exp_probs_b.bias", SAME, {EXPERTS}},
+        {LAYER "mlp.shared_experts.gate_proj.weight", "blk.#.ffn_gate_shexp.weight", SAME, {INNER, HIDDEN}},
+        {LAYER "mlp.shared_experts.up_proj.weight", "blk.#.ffn_up_shexp.weight", SAME, {INNER, HIDDEN}},
+        {LAYER "mlp.shared_experts.down_proj.weight", "blk.#.ffn_down_shexp.weight", SAME, {HIDDEN, INNER}},
+        {"model.layers.2.eh_proj.weight", "blk.2.nextn.eh_proj.weight", SAME, {HIDDEN, 2 * HIDDEN}},
+        {"model.layers.2.enorm.weight", "blk.2.nextn.enorm.weight", SAME, {HIDDEN}},
+        {"model.layers.2.hnorm.weight", "blk.2.nextn.hnorm.weight", SAME, {HIDDEN}},
+        {"model.layers.2.embed_tokens.weight", "blk.2.nextn.embed_tokens.weight", SAME, {VOCAB, HIDDEN}},
+        {"model.layers.2.shared_head.head.weight", "blk.2.nextn.shared_head_head.weight", SAME, {VOCAB, HIDDEN}},
+        {"model.layers.2.shared_head.norm.weight", "blk.2.nextn.shared_head_norm.weight", SAME, {HIDDEN}}};
+    static const struct { const char *name; int value; } numbers[] = {
+        {"attention.key_length", HEAD}, {"attention.value_length", HEAD}, {"rope.dimension_count", HEAD / 2},
+        {"expert_count", EXPERTS}, {"expert_used_count", 2}, {"expert_shared_count", 1}, {"expert_feed_forward_length", INNER},
+        {"leading_dense_block_count", 0}, {"nextn_predict_layers", 1}};
+    struct gguf_file g = {{0}};
+    (void)state;
+    blocks = 3;
+    put_shape(&g, "glm4moe", HEADS, KV_HEADS);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        put_number(&g, "glm4moe", numbers[i].name, numbers[i].value);
+    gguf_put_bool(&g, "glm4moe.expert_weights_norm", true);
+    gguf_put_float(&g, "glm4moe.expert_weights_scale", 1.5f);
+    CHECK_FAMILY(&g, "{\"model_type\":\"glm4_moe\"," SHAPE "\"num_attention_heads\":2,\"num_key_value_heads\":1,\"head_dim\":8,"
+                 "\"n_routed_experts\":3,\"num_experts_per_tok\":2,\"n_shared_experts\":1,\"moe_intermediate_size\":20,"
+                 "\"first_k_dense_replace\":0,\"routed_scaling_factor\":1.5,\"norm_topk_prob\":true,"
+                 "\"partial_rotary_factor\":0.5}", pairs);
+    blocks = 2;
 }
 
 /* ---- block types ---- */
@@ -616,7 +652,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_olmoe), cmocka_unit_test(test_llama), cmocka_unit_test(test_deepseek),
-        cmocka_unit_test(test_gpt_oss), cmocka_unit_test(test_blocks), cmocka_unit_test(test_damaged),
-        cmocka_unit_test(test_twice), cmocka_unit_test(test_refused_models)};
+        cmocka_unit_test(test_gpt_oss), cmocka_unit_test(test_glm), cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_damaged), cmocka_unit_test(test_twice), cmocka_unit_test(test_refused_models)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
