@@ -198,7 +198,7 @@ static int read_shape(struct conversion *c, const struct arch **arch, struct err
     }
     rc = arch_read(config, generation, &c->facts.shape, arch, err);
     if (rc && c->checkpoint->config_name)
-        err_at(err, "of %s", c->checkpoint->config_name);
+        err_at(err, "%s", c->checkpoint->config_name);
 done:
     json_decref(config);
     json_decref(generation);

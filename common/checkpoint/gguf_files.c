@@ -131,6 +131,13 @@ static int make_texts(const struct gguf *g, struct checkpoint *cp, struct err *e
     return 0;
 }
 
+/* Messages begin with the path. */
+static bool is_named(const char *path, const char *name)
+{
+    const char *slash = strrchr(path, '/');
+    return strcmp(slash ? slash + 1 : path, name) == 0;
+}
+
 int gguf_read_files(struct checkpoint *cp, size_t first, struct err *err)
 {
     const size_t files = cp->file_count - first;
@@ -143,10 +150,10 @@ int gguf_read_files(struct checkpoint *cp, size_t first, struct err *err)
         rc = gguf_read(&g, cp, (int)(first + i), err) || read_split(&g, files, &number, err) ? -1 : 0;
         if (!rc && seen[number])
             rc = err_set(err, ERR_INPUT, "is number %lld, as another file is", (long long)number + 1);
-        if (rc)
-            err_at(err, "%s", cp->files[first + i].name);
-        else
+        if (!rc)
             seen[number] = true;
+        else if (!is_named(cp->path, cp->files[first + i].name))
+            err_at(err, "%s", cp->files[first + i].name);
         if (!rc && number == 0)
             main = g;
         else
