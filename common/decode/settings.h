@@ -69,7 +69,7 @@ extern const char *const budget_mode_words[];
                    "draft up to N tokens behind one another; 4, or as deep as the tree, if not given; `auto': as they pay"), \
     OPT_STRING(0, "tree", args, settings.tree, "chain|static:file=FILE|dynamic:total=N,depth=N,topk=N", \
                "draft in this shape"), \
-    OPT_STRING(0, "policy", args, settings.policy, "static|cascade|tiers|table|off[:KEY=VALUE,...]", \
+    OPT_STRING(0, "policy", args, settings.policy, "static|cascade|cascade-cost|tiers|table|off|oracle[:...]", \
                "let this decide how much to draft"), \
     OPT_STRING(0, "accept", args, settings.accept, "coupled|rejection|typical:epsilon=P,delta=P", \
                "keep of a draft what this rule says"), \

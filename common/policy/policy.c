@@ -2,8 +2,9 @@
 
 #include <stddef.h>
 
-const struct policy_class *const policy_classes[] = {&policy_static, &policy_cascade, &policy_tiers, &policy_table, &policy_off,
-                                                     NULL};
+const struct policy_class *const policy_classes[] = {
+    &policy_static, &policy_cascade, &policy_cascade_cost, &policy_tiers, &policy_table, &policy_off,
+    &policy_oracle, NULL};
 
 enum { POLICIES = sizeof policy_classes / sizeof *policy_classes - 1 };
 

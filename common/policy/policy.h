@@ -82,7 +82,8 @@ struct policy_class {
     void (*free)(struct policy *policy);
 };
 
-extern const struct policy_class policy_static, policy_cascade, policy_tiers, policy_table, policy_off;
+extern const struct policy_class policy_static, policy_cascade, policy_cascade_cost, policy_tiers, policy_table,
+                                 policy_off, policy_oracle;
 
 extern const struct policy_class *const policy_classes[];       /* all, NULL behind the last */
 

@@ -38,6 +38,35 @@ setup_file() {
         jq -e -s '.[-2].same_as_live == .[-2].live_iterations and .[-1].same_as_live < .[-1].live_iterations'
 }
 
+@test "cascade-cost and the oracle are replayed as they ran" {
+    echo '{"cost": [{"m": 1, "seconds": 0.001}, {"m": 9, "seconds": 0.002}]}' > "$BATS_TEST_TMPDIR/cost.json"
+    for policy in "cascade-cost:cost=$BATS_TEST_TMPDIR/cost.json" cascade-cost "oracle:file=$folder/cascade.moes,cost=bytes"; do
+        for draft in ngram "model:file=$(dirname "$MOE_POCKET")/draft.moe"; do
+            moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 60 -d "$draft" --policy "$policy" \
+                --record drafts --stream "$BATS_TEST_TMPDIR/live.moes" -o "$BATS_TEST_TMPDIR/live.txt"
+            cmp "$BATS_TEST_TMPDIR/live.txt" "$folder/cascade.txt"
+            moe-view --json --type iter "$BATS_TEST_TMPDIR/live.moes" | jq -c 'select(.type == "iter") | [.sequence, .K, .nodes, .policy]' \
+                > "$BATS_TEST_TMPDIR/live"
+            moe-bench replay "$BATS_TEST_TMPDIR/live.moes" --policy "$policy" --iterations |
+                jq -c '[.sequence, .K, .nodes, .policy]' > "$BATS_TEST_TMPDIR/replayed"
+            diff "$BATS_TEST_TMPDIR/live" "$BATS_TEST_TMPDIR/replayed"
+            grep -q ',[1-9],' "$BATS_TEST_TMPDIR/live"
+        done
+    done
+}
+
+@test "nothing is cheaper than the oracle" {
+    for cost in time bytes; do
+        moe-bench replay "$folder/cascade.moes" --cost $cost --policy "oracle:file=$folder/cascade.moes,cost=$cost" \
+            --policy cascade --policy cascade-cost --policy tiers --policy off --json |
+            jq -e -s 'min_by(.seconds).policy | startswith("oracle")'
+    done
+    run moe-decode -m "$MOE_POCKET" -p "another prompt" -n 20 -d ngram --policy "oracle:file=$folder/cascade.moes" --json
+    [ "$(jq .num_drafts <<< "$output")" = 0 ]
+    run moe-decode -m "$MOE_POCKET" -p x -n 20 -d ngram --policy oracle
+    assert_trouble moe-decode
+}
+
 @test "a static length in replay is a run of that length" {
     moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 60 -d ngram -K 3 --stream "$BATS_TEST_TMPDIR/3.moes" -o /dev/null
     moe-view --json --type iter "$BATS_TEST_TMPDIR/3.moes" | jq -c 'select(.type == "iter") | [.sequence, .nodes, .accepted, .emitted]' \

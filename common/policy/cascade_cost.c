@@ -1,0 +1,291 @@
+/* Cascade with costs that are known beforehand: no trial has to lose to find out that drafts lose.
+ *
+ * An iteration with K drafted tokens gives G(K) = 1 + the sum over k of the chance that k tokens are accepted, and costs
+ * C(K), in units of an iteration without a draft. Over a text the best choice at each place is the K of the largest
+ * G(K) - rate C(K), where `rate` is the tokens per unit of cost that the policy reaches on average: then the total is at its
+ * best, not the utility of the single iteration.
+ *
+ * - C comes from a table of cost by M (`cost`), or else from the distinct experts that M tokens are predicted to load
+ *   (predict/union.h); measured iterations correct its level and steepness (predict/price.h).
+ * - The chances are learned from drafts whether they were verified or not (predict/survival.h). Where drafting is cheap, less
+ *   than `shadow` of an iteration, every draft is made in full, looked at, and cut to what pays, to nothing if need be. Where
+ *   it is not, what is drafted is what is expected to pay, and drafts that are made only to learn take at most the share
+ *   `shadow` of all time. A drafter with a state of its own catches up then, at a cost that is measured as drafting.
+ * - A steepness that was not seen for long is taken to be lower by `hope` standard deviations, so that speculation comes back.
+ *
+ * Texts begin with K = 0 until a chance is known. What was learned stays, for each task, from text to text. */
+#include "common/policy/shape.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/policy/cost.h"
+#include "common/predict/price.h"
+#include "common/predict/survival.h"
+#include "common/predict/union.h"
+
+enum { MOST_DEFAULT = 8, MOST = 64, TASKS = 16, TASK_BYTES = 64, SHADOW_TOKENS = 2 };
+
+struct task {
+    char name[TASK_BYTES];
+    struct survival survival;
+    double tokens, cost;                /* recent sums, for the rate */
+    int64_t used;                       /* when, in texts */
+};
+
+struct cascade_cost {
+    struct policy base;
+    struct shape *shape;
+    int most;
+    double shadow, hope, memory;
+    bool has_table;
+    struct cost_table table;
+    struct price price;
+    struct union_predictor experts;
+    struct task task[TASKS], *now;
+    int64_t texts;
+    bool alone;                         /* nothing to draft with */
+    /* Drafting: seconds a token, 0 before the first; and what may be spent to learn, in units of an iteration. */
+    double draft_seconds, allowance;
+    bool warm;                          /* the iteration before had a draft: there is no text to catch up with */
+    bool timed;                         /* draft_seconds is from a warm one */
+    /* Of this iteration: */
+    int K, asked, made;                 /* made: tokens that the drafter had to offer */
+    double gain, cost, rate;
+    int32_t keep[MOST];
+    struct draft_leaf root;
+};
+
+/* By how much M tokens are predicted to exceed one, as price.h has it. */
+static double growth(const struct cascade_cost *c, int M)
+{
+    if (c->has_table)
+        return fmax(0, c->table.seconds[M] / c->table.seconds[1] - 1);
+    if (!c->experts.experts)
+        return 0.1 * (M - 1);
+    return union_of(&c->experts, M) / union_of(&c->experts, 1) - 1 + 0.02 * (M - 1);
+}
+
+/* An iteration that verifies K tokens, without drafting them. */
+static double cost_of(const struct cascade_cost *c, int K)
+{
+    return 1 + price_steepness(&c->price) * exp(-c->hope * price_doubt(&c->price)) * growth(c, K + 1);
+}
+
+static double draft_cost(const struct cascade_cost *c)
+{
+    double level = price_level(&c->price);
+    return level > 0 ? c->draft_seconds / level : 0;
+}
+
+static double rate(const struct cascade_cost *c)
+{
+    return c->now->cost > 0 ? fmax(1, c->now->tokens / c->now->cost) : 1;
+}
+
+/* The K of 0 .. most that pays best, with the draft that is there (NULL: none yet, so that drafting costs, too). */
+static int choose(struct cascade_cost *c, int most, const struct draft_tree *chain)
+{
+    double chance = 1, gain = 1, drafting = chain ? 0 : draft_cost(c);
+    int best = 0;
+    double best_value = 1 - c->rate;
+    c->gain = c->cost = 1;
+    for (int k = 1; k <= most; k++) {
+        chance *= chain ? survival_of(&c->now->survival, chain, k) : survival_at(&c->now->survival, k);
+        gain += chance;
+        double cost = cost_of(c, k) + drafting * k, value = gain - c->rate * cost;
+        if (value > best_value) {
+            best = k;
+            best_value = value;
+            c->gain = gain;
+            c->cost = cost;
+        }
+    }
+    return best;
+}
+
+static bool knows(const struct cascade_cost *c) { return c->now->survival.all.tried >= 1; }
+
+/* How many tokens to draft, before it is seen what they are. */
+static int ask(struct cascade_cost *c, int room)
+{
+    int most = c->most < room ? c->most : room;
+    if (most < 1)
+        return 0;
+    if (!c->timed)
+        return c->price.begun ? 1 : 0;
+    if (draft_cost(c) * c->most <= c->shadow)
+        return most;
+    int K = knows(c) ? choose(c, most, NULL) : 0;
+    int learn = most < SHADOW_TOKENS ? most : SHADOW_TOKENS;
+    return K ? K : c->allowance >= draft_cost(c) * learn ? learn : 0;
+}
+
+static struct step cascade_cost_next(struct policy *policy, const struct draft_view *view)
+{
+    struct cascade_cost *c = (struct cascade_cost *)policy;
+    if (!view->steps) {
+        c->K = c->made = 0;
+        c->gain = c->cost = 1;
+        c->rate = rate(c);
+        c->asked = c->alone ? 0 : ask(c, view->room);
+        if (!c->asked)
+            return (struct step){.kind = STEP_STOP};
+        c->root = (struct draft_leaf){-1, 1};
+        return (struct step){.kind = STEP_EXTEND, .tokens = c->asked, .leaf = &c->root, .leaves = 1};
+    }
+    if (view->steps > 1)
+        return (struct step){.kind = STEP_STOP};
+    c->made = view->tree->nodes;
+    c->K = knows(c) ? choose(c, view->tree->nodes, view->tree) : 0;
+    survival_draft(&c->now->survival, view->tree);
+    for (int node = 0; node < c->K; node++)
+        c->keep[node] = node;
+    return (struct step){.kind = STEP_KEEP, .keep = c->keep, .kept = c->K};
+}
+
+/* What a token costs to draft, without what a drafter had to read of the text after a rest: that is paid once. */
+static void time_drafting(struct cascade_cost *c, double each)
+{
+    if (!c->warm)
+        c->draft_seconds = c->draft_seconds > 0 ? fmin(c->draft_seconds, each) : each;
+    else
+        c->draft_seconds = c->timed ? 0.9 * c->draft_seconds + 0.1 * each : each;
+    c->timed |= c->warm;
+}
+
+static void cascade_cost_observe(struct policy *policy, const struct outcome *outcome)
+{
+    struct cascade_cost *c = (struct cascade_cost *)policy;
+    struct task *task = c->now;
+    double level;
+    price_observe(&c->price, growth(c, outcome->drafted + 1), outcome->iteration_s - outcome->draft_s);
+    if (c->made)
+        time_drafting(c, outcome->draft_s / c->made);
+    c->warm = c->asked > 0;
+    level = price_level(&c->price);
+    if (level > 0) {
+        double drafting = outcome->draft_s / level;
+        c->allowance = fmin(c->allowance + c->shadow - (outcome->drafted ? 0 : drafting), 1);
+        task->tokens = 0.98 * task->tokens + outcome->emitted;
+        task->cost = 0.98 * task->cost + 1 + price_steepness(&c->price) * growth(c, outcome->drafted + 1) + drafting;
+    }
+    survival_text(&task->survival, outcome->token, outcome->emitted);
+    union_learn(&c->experts, outcome->expert, outcome->emitted, outcome->moe_layers);
+}
+
+/* What is known of the task; for a new one, half of what the one before it taught, in the place longest unused. */
+static struct task *find_task(struct cascade_cost *c, const char *name)
+{
+    struct task *oldest = &c->task[0];
+    for (int i = 0; i < TASKS; i++) {
+        if (c->task[i].used && !strncmp(c->task[i].name, name, TASK_BYTES - 1))
+            return &c->task[i];
+        if (c->task[i].used < oldest->used)
+            oldest = &c->task[i];
+    }
+    if (!c->now) {
+        survival_init(&oldest->survival, c->memory);
+    } else if (oldest != c->now) {
+        *oldest = *c->now;
+        survival_fade(&oldest->survival, 0.25);
+        oldest->tokens *= 0.25;
+        oldest->cost *= 0.25;
+    }
+    memset(oldest->name, 0, TASK_BYTES);
+    memcpy(oldest->name, name, strnlen(name, TASK_BYTES - 1));
+    return oldest;
+}
+
+static void cascade_cost_begin(struct policy *policy, const struct policy_text *text)
+{
+    struct cascade_cost *c = (struct cascade_cost *)policy;
+    c->now = find_task(c, text && text->task ? text->task : "");
+    c->now->used = ++c->texts;
+    c->warm = false;
+    survival_begin(&c->now->survival);
+    union_begin(&c->experts);
+}
+
+static void cascade_cost_free(struct policy *policy)
+{
+    struct cascade_cost *c = (struct cascade_cost *)policy;
+    union_free(&c->experts);
+    mem_free(&c);
+}
+
+static int read_settings(struct cascade_cost *c, struct spec *spec, const struct policy_setup *setup, struct err *err)
+{
+    int cap = setup->draft_length >= 0 ? setup->draft_length : MOST_DEFAULT;
+    int most = setup->max_length < MOST ? setup->max_length : MOST;
+    const char *file;
+    if (spec_int(spec, "most", cap < most ? cap : most, 0, most, &c->most, err) || spec_text(spec, "cost", NULL, &file, err) ||
+        spec_float(spec, "shadow", 0.005, 0, 1, &c->shadow, err) || spec_float(spec, "hope", 1, 0, 10, &c->hope, err) ||
+        spec_float(spec, "memory", 0.97, 0, 0.9999, &c->memory, err))
+        return -1;
+    if (file && cost_table_read(&c->table, file, err))
+        return err_at(err, "cascade-cost: cost");
+    c->has_table = file != NULL;
+    return 0;
+}
+
+static int cascade_cost_open(struct policy **out, struct spec *spec, const struct policy_setup *setup, struct err *err)
+{
+    if (setup->shape->class != &shape_chain)
+        return err_set(err, ERR_INPUT, "cascade-cost: decides how long a chain is; leave --tree out");
+    struct cascade_cost *c = mem_alloc(1, sizeof *c, err);
+    if (!c)
+        return -1;
+    c->shape = setup->shape;
+    c->alone = !setup->drafters;
+    if (read_settings(c, spec, setup, err) || union_init(&c->experts, c->most + 1, setup->experts, setup->top_k, err)) {
+        cascade_cost_free(&c->base);
+        return -1;
+    }
+    c->allowance = 1;
+    if (c->has_table)
+        price_init(&c->price, 1, 0.2);
+    else if (c->experts.experts)
+        price_init(&c->price, 0.8, 0.3);
+    else
+        price_init(&c->price, 1, 1);
+    cascade_cost_begin(&c->base, NULL);
+    *out = &c->base;
+    return 0;
+}
+
+static int cascade_cost_length(const struct policy *policy) { return ((const struct cascade_cost *)policy)->K; }
+
+static void cascade_cost_state(const struct policy *policy, struct values *out)
+{
+    const struct cascade_cost *c = (const struct cascade_cost *)policy;
+    values_text(out, "name", policy->class->name);
+    values_int(out, "K", c->K);
+    values_int(out, "asked", c->asked);
+    values_real(out, "gain", c->gain);
+    values_real(out, "cost", c->cost);
+    values_real(out, "rate", c->rate);
+    values_real(out, "chance", survival_at(&c->now->survival, 1));
+    values_real(out, "tried", c->now->survival.all.tried);
+    values_real(out, "level_us", 1e6 * price_level(&c->price));
+    values_real(out, "steepness", price_steepness(&c->price));
+    values_real(out, "doubt", price_doubt(&c->price));
+    values_real(out, "draft_us", 1e6 * c->draft_seconds);
+    values_real(out, "allowance", c->allowance);
+    if (c->experts.experts)
+        values_real(out, "experts", union_of(&c->experts, c->K + 1));       /* a layer, predicted */
+}
+
+const struct policy_class policy_cascade_cost = {
+    .name = "cascade-cost",
+    .summary = "the draft length that pays, by costs known beforehand",
+    .settings = "most=N,cost=FILE,shadow=X,hope=X,memory=X",
+    .open = cascade_cost_open,
+    .begin = cascade_cost_begin,
+    .next = cascade_cost_next,
+    .length = cascade_cost_length,
+    .observe = cascade_cost_observe,
+    .state = cascade_cost_state,
+    .free = cascade_cost_free,
+};

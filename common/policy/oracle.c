@@ -1,0 +1,167 @@
+/* Oracle: the draft lengths that would have been best, from a recording of the same prompts with the same drafter
+ * (recording.h): for each answer the way from its first token to its last of the least total cost, found backwards. What no
+ * policy can reach, as a bound for all of them. Source of the idea: "Limits of Speculation", arXiv 2609.22156.
+ *
+ * An answer that is not in the recording, or turns out another, gets no drafts. */
+#include "common/policy/shape.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/policy/recording.h"
+
+enum { BY_TIME, BY_BYTES };
+
+struct oracle {
+    struct policy base;
+    struct recording *recording;
+    int most, measure;
+    uint8_t *best;                          /* [places] */
+    const struct recorded_text *text;       /* NULL: not known */
+    int at, K;                              /* place of the next iteration */
+    struct draft_leaf root;
+};
+
+static double cost_of(const struct oracle *oracle, const struct recorded_place *place, int K)
+{
+    const struct recording *all = oracle->recording;
+    size_t row = place->row + (size_t)K;
+    bool live = place->nodes == 1 + K && place->drafted == K;
+    if (oracle->measure == BY_BYTES)
+        return (double)(live ? place->bytes : all->bytes[row]) + (double)(live ? place->draft_bytes : all->draft_bytes[row]);
+    return live ? place->iteration_us : all->draft_us[row] + all->verify_us[row];
+}
+
+/* The best K at every place of a text; total[i] is the least cost from place i on. */
+static void solve(struct oracle *oracle, const struct recorded_text *text, double *total)
+{
+    int places = text->tokens - 1;
+    total[places] = 0;
+    for (int at = places - 1; at >= 0; at--) {
+        const struct recorded_place *place = &oracle->recording->place[text->place + (size_t)at];
+        total[at] = INFINITY;
+        for (int K = 0; K < place->n && K <= oracle->most; K++) {
+            int emitted = 1 + (place->accepted < K ? place->accepted : K);
+            double cost = cost_of(oracle, place, K) + total[at + (emitted < place->left ? emitted : place->left)];
+            if (cost < total[at]) {
+                total[at] = cost;
+                oracle->best[text->place + (size_t)at] = (uint8_t)K;
+            }
+        }
+    }
+}
+
+static int solve_all(struct oracle *oracle, struct err *err)
+{
+    const struct recording *all = oracle->recording;
+    double *total = mem_alloc(all->places + 1, sizeof *total, err);
+    oracle->best = mem_alloc(all->places, sizeof *oracle->best, err);
+    int rc = total && oracle->best ? 0 : -1;
+    for (size_t i = 0; !rc && i < all->texts; i++)
+        if (all->text[i].tokens > 1)
+            solve(oracle, &all->text[i], total);
+    mem_free(&total);
+    return rc;
+}
+
+static bool same_prompt(const struct recorded_text *text, const struct policy_text *about)
+{
+    return text->prompt_tokens == about->prompt_tokens &&
+           !memcmp(text->prompt, about->prompt, (size_t)about->prompt_tokens * sizeof *about->prompt);
+}
+
+static void oracle_begin(struct policy *policy, const struct policy_text *about)
+{
+    struct oracle *oracle = (struct oracle *)policy;
+    oracle->text = NULL;
+    oracle->at = oracle->K = 0;
+    for (size_t i = 0; about->prompt && i < oracle->recording->texts; i++) {
+        const struct recorded_text *text = &oracle->recording->text[i];
+        if (same_prompt(text, about) && (!oracle->text || text->sequence == about->sequence))
+            oracle->text = text;
+    }
+}
+
+static void oracle_free(struct policy *policy)
+{
+    struct oracle *oracle = (struct oracle *)policy;
+    recording_free(&oracle->recording);
+    mem_free(&oracle->best);
+    mem_free(&oracle);
+}
+
+static int oracle_open(struct policy **out, struct spec *spec, const struct policy_setup *setup, struct err *err)
+{
+    static const char *const measures[] = {[BY_TIME] = "time", [BY_BYTES] = "bytes", NULL};
+    int most = setup->draft_length >= 0 ? setup->draft_length : setup->max_length, measure;
+    const char *file;
+    if (setup->shape->class != &shape_chain)
+        return err_set(err, ERR_INPUT, "oracle: drafts are recorded as chains; leave --tree out");
+    if (spec_text(spec, "file", NULL, &file, err) || spec_choice(spec, "cost", BY_TIME, measures, &measure, err))
+        return -1;
+    if (!file)
+        return err_set(err, ERR_INPUT, "oracle: of which recording? write oracle:file=STREAM");
+    struct oracle *oracle = mem_alloc(1, sizeof *oracle, err);
+    if (!oracle)
+        return -1;
+    oracle->most = setup->drafters ? most : 0;
+    oracle->measure = measure;
+    if (recording_read(&oracle->recording, file, err) || solve_all(oracle, err)) {
+        oracle_free(&oracle->base);
+        return err_at(err, "oracle");
+    }
+    *out = &oracle->base;
+    return 0;
+}
+
+static struct step oracle_next(struct policy *policy, const struct draft_view *view)
+{
+    struct oracle *oracle = (struct oracle *)policy;
+    if (view->steps)
+        return (struct step){.kind = STEP_STOP};
+    oracle->K = 0;
+    if (oracle->text && oracle->at < oracle->text->tokens - 1)
+        oracle->K = oracle->best[oracle->text->place + (size_t)oracle->at];
+    if (!oracle->K)
+        return (struct step){.kind = STEP_STOP};
+    oracle->root = (struct draft_leaf){-1, 1};
+    return (struct step){.kind = STEP_EXTEND, .tokens = oracle->K, .leaf = &oracle->root, .leaves = 1};
+}
+
+static void oracle_observe(struct policy *policy, const struct outcome *outcome)
+{
+    struct oracle *oracle = (struct oracle *)policy;
+    const struct recorded_text *text = oracle->text;
+    if (!text)
+        return;
+    for (int i = 0; i < outcome->emitted; i++)
+        if (oracle->at + 1 + i >= text->tokens || text->token[oracle->at + 1 + i] != outcome->token[i]) {
+            oracle->text = NULL;
+            return;
+        }
+    oracle->at += outcome->emitted;
+}
+
+static int oracle_length(const struct policy *policy) { return ((const struct oracle *)policy)->K; }
+
+static void oracle_state(const struct policy *policy, struct values *out)
+{
+    const struct oracle *oracle = (const struct oracle *)policy;
+    values_text(out, "name", policy->class->name);
+    values_int(out, "K", oracle->K);
+    values_int(out, "known", oracle->text != NULL);
+}
+
+const struct policy_class policy_oracle = {
+    .name = "oracle",
+    .summary = "the draft lengths that would have been best, from a recording",
+    .settings = "file=STREAM,cost=time|bytes",
+    .open = oracle_open,
+    .begin = oracle_begin,
+    .next = oracle_next,
+    .length = oracle_length,
+    .observe = oracle_observe,
+    .state = oracle_state,
+    .free = oracle_free,
+};

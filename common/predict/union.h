@@ -1,0 +1,33 @@
+/* How many distinct experts a forward over M neighbouring tokens loads, told before it is made: from the experts of the text's
+ * own last M tokens, which decoding without drafts shows as well; before any were seen, as if tokens chose independently.
+ * Recent tokens count more. The unit is experts a layer, on average. */
+#ifndef MOE_PREDICT_UNION_H
+#define MOE_PREDICT_UNION_H
+
+#include <stdint.h>
+
+#include "common/base/err.h"
+
+enum { UNION_TOKENS = 65, UNION_EXPERTS_MAX = 4096 };
+
+struct union_predictor {
+    int most, experts, top_k;           /* tokens of a forward, at most; experts 0: the model has none */
+    int layers;                         /* 0: no token was seen */
+    int32_t *recent;                    /* [most][layers][top_k] a ring */
+    int64_t tokens;                     /* of this text */
+    uint64_t *seen;                     /* scratch: [words of a layer] */
+    double mean[UNION_TOKENS];          /* [M - 1] */
+    int64_t measured[UNION_TOKENS];     /* how often */
+};
+
+int union_init(struct union_predictor *predictor, int most, int experts, int top_k, struct err *err);
+void union_free(struct union_predictor *predictor);
+void union_begin(struct union_predictor *predictor);            /* another text */
+
+/* The text has grown by tokens with these experts, [count][layers][top_k]; -1: none. Without memory nothing is learned. */
+void union_learn(struct union_predictor *predictor, const int32_t *expert, int count, int layers);
+
+/* Of a forward over M tokens, 1 .. most; NaN: the model has no experts. */
+double union_of(const struct union_predictor *predictor, int M);
+
+#endif

@@ -1,0 +1,198 @@
+/* Replay over synthetic streams: how much the adaptive policies lose against the static draft length that is best for each
+ * stream, known only afterwards. Acceptance and cost are constant, drift or switch, and both are noisy; the cost table that
+ * cascade-cost is given is that of the stream's beginning, a little wrong. What was seen is printed. */
+#include "tests/unit/unit.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "common/base/mem.h"
+#include "common/bench/replay.h"
+
+enum { STREAMS = 200, LENGTH = 8, TEXTS = 6, PLACES = 500 };
+
+static uint64_t next_random(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+static double uniform(uint64_t *state) { return (double)(next_random(state) >> 11) / 9007199254740992.0; }
+
+static double gauss(uint64_t *state)
+{
+    return sqrt(-2 * log(1 - uniform(state))) * cos(6.283185307179586 * uniform(state));
+}
+
+/* One stream's world at a time: the chance of a drafted token, how that changes with depth, and what tokens cost. */
+struct world {
+    int kind;                           /* 0: constant, 1: a walk, 2: waves, 3: switches */
+    double chance, depth, steep, bend, level, silent;       /* silent: places without a draft */
+    double walk_chance, walk_steep, walk_level;
+    double noise, draft;
+    double first_steep;
+};
+
+static double clamp(double value, double least, double most) { return fmax(least, fmin(most, value)); }
+
+static void begin_world(struct world *world, int number, uint64_t *random)
+{
+    *world = (struct world){
+        .kind = number % 4, .chance = uniform(random), .depth = 0.9 + 0.12 * uniform(random),
+        .steep = 0.03 + 0.9 * uniform(random) * uniform(random), .bend = 0.6 + 0.4 * uniform(random), .level = 0.01,
+        .silent = number % 3 ? 0 : 0.6 * uniform(random), .noise = 0.02 + 0.15 * uniform(random),
+        .draft = number % 2 ? 1e-4 : 0.06 * uniform(random)};
+    world->first_steep = world->steep;
+}
+
+static void move_world(struct world *world, int place, uint64_t *random)
+{
+    if (world->kind == 1) {
+        world->walk_chance += 0.02 * gauss(random);
+        world->walk_steep += 0.01 * gauss(random);
+        world->walk_level += 0.005 * gauss(random);
+        world->walk_chance *= 0.999;
+        world->walk_steep *= 0.995;
+    } else if (world->kind == 2) {
+        world->walk_chance = 0.35 * sin(place / 150.0);
+        world->walk_steep = 0.4 * sin(place / 260.0);
+        world->walk_level = 0.3 * sin(place / 330.0);
+    } else if (world->kind == 3 && uniform(random) < 1 / 400.0) {
+        world->walk_chance = uniform(random) - world->chance;
+        world->walk_steep = 0.5 * gauss(random);
+        world->walk_level = 0.3 * gauss(random);
+    }
+}
+
+static double cost_of(const struct world *world, double steep, int K)
+{
+    return world->level * (1 + steep * pow(K, world->bend));
+}
+
+static void fill_place(struct recording *all, struct recorded_place *place, const struct world *world, int at, int left,
+                       uint64_t *random)
+{
+    double chance = clamp(world->chance + world->walk_chance, 0, 0.98), steep = world->steep * exp(world->walk_steep);
+    double level = exp(world->walk_level);
+    bool silent = uniform(random) < world->silent;
+    int accepted = 0, room = left - 1;
+    double p = chance;
+    for (; !silent && accepted < LENGTH && uniform(random) < p; accepted++)
+        p = clamp(p * world->depth, 0, 0.98);
+    int n = silent ? 1 : 1 + (LENGTH < room ? LENGTH : room);
+    *place = (struct recorded_place){
+        .n = n, .accepted = accepted < n ? accepted : n - 1, .left = left, .room = room, .row = all->rows};
+    for (int k = 0; k < n; k++) {
+        size_t row = all->rows++;
+        double noise = exp(world->noise * gauss(random));
+        all->token[row] = k <= place->accepted ? at + k : -1 - k;
+        all->log_probability[row] = NAN;
+        all->draft_us[row] = 1e6 * k * world->draft * world->level;
+        all->verify_us[row] = 1e6 * level * noise * cost_of(world, steep, k);
+        all->bytes[row] = 1000 + 100 * k;
+    }
+}
+
+/* Room for all places, filled anew for each stream. */
+static struct recording *new_recording(void)
+{
+    size_t places = (size_t)TEXTS * PLACES, rows = places * (LENGTH + 1);
+    struct recording *all = mem_alloc(1, sizeof *all, NULL);
+    all->length = LENGTH;
+    all->text = mem_alloc(TEXTS, sizeof *all->text, NULL);
+    all->place = mem_alloc(places, sizeof *all->place, NULL);
+    all->token = mem_alloc(rows, sizeof *all->token, NULL);
+    all->log_probability = mem_alloc(rows, sizeof *all->log_probability, NULL);
+    all->draft_us = mem_alloc(rows, sizeof *all->draft_us, NULL);
+    all->verify_us = mem_alloc(rows, sizeof *all->verify_us, NULL);
+    all->draft_bytes = mem_alloc(rows, sizeof *all->draft_bytes, NULL);
+    all->bytes = mem_alloc(rows, sizeof *all->bytes, NULL);
+    all->experts_loaded = mem_alloc(rows, sizeof *all->experts_loaded, NULL);
+    for (int t = 0; t < TEXTS; t++) {
+        struct recorded_text *text = &all->text[t];
+        *text = (struct recorded_text){.sequence = t, .tokens = PLACES + 1, .place = (size_t)t * PLACES};
+        text->token = mem_alloc(PLACES + 1, sizeof *text->token, NULL);
+        for (int i = 0; i <= PLACES; i++)
+            text->token[i] = i;
+    }
+    all->texts = TEXTS;
+    all->places = places;
+    return all;
+}
+
+static void make_stream(struct recording *all, const char *table, int number)
+{
+    uint64_t random = (uint64_t)number * 1000003 + 17;
+    struct world world;
+    begin_world(&world, number, &random);
+    all->rows = 0;
+    for (int t = 0; t < TEXTS; t++)
+        for (int i = 0; i < PLACES; i++) {
+            move_world(&world, t * PLACES + i, &random);
+            fill_place(all, &all->place[(size_t)t * PLACES + (size_t)i], &world, i, PLACES - i, &random);
+        }
+    FILE *file = fopen(table, "w");
+    double wrong = exp(0.15 * gauss(&random));
+    fprintf(file, "{\"cost\": [");
+    for (int m = 1; m <= LENGTH + 1; m++)
+        fprintf(file, "%s{\"m\": %d, \"seconds\": %.9g}", m > 1 ? ", " : "", m,
+                cost_of(&world, m > 1 ? world.first_steep * wrong : 0, m - 1));
+    fprintf(file, "]}");
+    fclose(file);
+}
+
+struct loss { double mean, worst; int worst_at; };
+
+static void add_loss(struct loss *loss, const struct replay_table *table, int which, int number)
+{
+    double best = INFINITY;
+    for (int i = 0; i < table->statics; i++)
+        best = fmin(best, table->result[i].seconds);
+    double now = table->result[table->statics + which].seconds / best - 1;
+    loss->mean += now / STREAMS;
+    if (now > loss->worst) {
+        loss->worst = now;
+        loss->worst_at = number;
+    }
+}
+
+static void losses_are_small(void **state)
+{
+    struct recording *all = new_recording();
+    struct loss ours = {.worst = -1}, published = {.worst = -1};
+    char path[] = "/tmp/moe-regret-XXXXXX", policy[64];
+    struct err err = {0};
+    int file = mkstemp(path);
+    (void)state;
+    assert_true(file >= 0);
+    close(file);
+    snprintf(policy, sizeof policy, "cascade-cost:cost=%s", path);
+    const char *const policies[] = {policy, "cascade"};
+    for (int number = 0; number < STREAMS; number++) {
+        make_stream(all, path, number);
+        const struct replay_setup setup = {.recording = all, .draft_length = DRAFT_LENGTH_NONE};
+        struct replay_table table;
+        if (replay_compare(&table, &setup, policies, 2, &err))
+            fail_msg("%s", err.text);
+        add_loss(&ours, &table, 0, number);
+        add_loss(&published, &table, 1, number);
+        replay_table_free(&table);
+    }
+    unlink(path);
+    recording_free(&all);
+    print_message("# cascade-cost loses %.2f %% on average, %.2f %% at worst (stream %d); "
+                  "cascade %.2f %%, %.2f %% (stream %d)\n", 100 * ours.mean, 100 * ours.worst, ours.worst_at,
+                  100 * published.mean, 100 * published.worst, published.worst_at);
+    assert_true(ours.mean < 0.03);
+    assert_true(ours.worst < 0.08);
+    assert_true(ours.mean < published.mean && ours.worst < published.worst);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(losses_are_small)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
