@@ -182,7 +182,7 @@ DEVICE float given_out(const struct attention_args &a, int head, float most, flo
 
 /* Grid (kv heads, rows): a block walks all chunks. */
 template <int FORMAT>
-__global__ void __launch_bounds__(ATTENTION_THREADS) attention_kernel(struct attention_args a)
+__global__ void __launch_bounds__(ATTENTION_THREADS, 1) attention_kernel(struct attention_args a)
 {
     SHARED_DYN(float, floats);
     int kv_head = (int)blockIdx.x, row = (int)blockIdx.y, group = a.heads / a.kv_heads;
@@ -203,7 +203,7 @@ DEVICE float *part_of(const struct attention_args &a, struct buffer scratch, int
 
 /* Grid (chunks, kv heads, rows): a block a chunk; those that a row does not see end at once. */
 template <int FORMAT>
-__global__ void __launch_bounds__(ATTENTION_THREADS) attention_part_kernel(struct attention_args a, struct buffer scratch)
+__global__ void __launch_bounds__(ATTENTION_THREADS, 1) attention_part_kernel(struct attention_args a, struct buffer scratch)
 {
     SHARED_DYN(float, floats);
     int chunk = (int)blockIdx.x, kv_head = (int)blockIdx.y, row = (int)blockIdx.z, group = a.heads / a.kv_heads;

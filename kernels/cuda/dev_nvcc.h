@@ -18,7 +18,7 @@ template <typename... P, typename... A>
 static inline void dev_launch(bool early, void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, dev_stream stream,
                               A... given)
 {
-    if (smem > 48 * 1024)
+    if (smem > 32 * 1024)            /* more than 48 KB with static arrays must be asked for */
         cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
     cudaLaunchConfig_t config = {};
     cudaLaunchAttribute attribute = {};

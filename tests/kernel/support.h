@@ -260,6 +260,18 @@ static inline struct queue queue_of_ref(struct arena *arena) { return (struct qu
 
 #include "tests/emu/kernels.h"
 
+enum { EMULATED = 1 };
+
+static inline const struct device_ops *host_ops(void) { return &cpu_isas()[0]->ops; }
+
+static UNUSED struct queue queue_of_host(void)
+{
+    static struct team *team;
+    if (!team)
+        assert_int_equal(team_new(&team, 1, NULL), 0);
+    return (struct queue){team};
+}
+
 static const struct cpu_isa *const *emulated(void)
 {
     static struct cpu_isa isa = {.name = "emulated"};
@@ -276,6 +288,12 @@ static UNUSED int teams_close(void **state) { return *state = NULL, 0; }
 #else
 
 static struct team *teams[TEAMS + 1];               /* of 1, 2 and 3 threads */
+
+/* Tests that compare devices with each other begin with the host's bits where the emulated GPU promises them. */
+enum { EMULATED = 0 };
+
+static inline const struct device_ops *host_ops(void) { return &cpu_isas()[0]->ops; }
+static inline struct queue queue_of_host(void) { return (struct queue){teams[1]}; }
 
 static UNUSED int teams_open(void **state)
 {

@@ -59,6 +59,10 @@ static void against_reference(const struct shape *s, enum weight_format format)
     call_open(&call, s, format, (uint64_t)(s->rows * 13 + s->inputs * 3 + s->outputs) * 16 + format);
     run(&call, &ref_ops, queue_of_ref(&call.arena));
     struct buffer expected = arena_copy(&call.arena, call.args.out), first = {0};
+    if (EMULATED && (format == FORMAT_F32 || format_quantised(format))) {
+        run(&call, host_ops(), queue_of_host());
+        first = arena_copy(&call.arena, call.args.out);
+    }
     FOR_EACH_ISA(isa)
         for (int threads = 1; threads <= TEAMS; threads++) {
             snprintf(what, sizeof what, "%s %s %d threads rows %d inputs %d outputs %d", isa->name, format_name(format),

@@ -153,6 +153,10 @@ static void sparsemixers_agree_with_the_reference(void **state)
         run(&call, &ref_ops, queue_of_ref(&call.arena));
         struct buffer wanted = arena_copy(&call.arena, call.args.wanted), expert = arena_copy(&call.arena, call.args.expert);
         struct buffer weight = arena_copy(&call.arena, call.args.weight), first = {0};
+        if (EMULATED) {
+            run(&call, host_ops(), queue_of_host());
+            first = arena_copy(&call.arena, call.args.weight);
+        }
         FOR_EACH_ISA(isa) {
             run(&call, &isa->ops, queue_of(2));
             assert_true(same_bits(call.args.wanted, wanted));
@@ -222,6 +226,11 @@ static void scores_agree_with_the_reference(void **state)
         struct queue queue = queue_of_ref(&arena);
         ref_ops.route_score(&queue, &args);
         struct buffer expected = arena_copy(&arena, args.score);
+        if (EMULATED) {
+            queue = queue_of_host();
+            host_ops()->route_score(&queue, &args);
+            first = arena_copy(&arena, args.score);
+        }
         FOR_EACH_ISA(isa) {
             queue = queue_of(3);
             poison(args.score);
