@@ -76,24 +76,22 @@ static int put_axes(struct text *out, const struct svg_panel *panel, double left
            svg_text(out, -(TOP + FRAME_H / 2.0), left - 48, "middle", 12, label, panel->y_label, err) ? -1 : 0;
 }
 
+/* A line through the points that are numbers; a single one is a short bar. */
 static int put_curve(struct text *out, const struct svg_panel *panel, const struct svg_curve *curve, double left,
                      struct err *err)
 {
-    bool drawing = false;
+    int drawn = 0;
     if (text_puts(out, "<path fill=\"none\" ", err) || put_stroke(out, curve->stroke, err) || text_puts(out, " d=\"", err))
         return -1;
     for (int i = 0; i < panel->points; i++) {
         double x = panel->x[i] / panel->x_most, y = curve->y[i] / panel->y_most;
-        if (!isfinite(x) || !isfinite(y)) {
-            drawing = false;
+        if (!isfinite(x) || !isfinite(y))
             continue;
-        }
         y = y < 0 ? 0 : y > 1 ? 1 : y;
-        if (text_printf(out, err, "%c%.1f %.1f", drawing ? 'L' : 'M', left + FRAME_W * x, TOP + FRAME_H * (1 - y)))
+        if (text_printf(out, err, "%c%.1f %.1f", drawn++ ? 'L' : 'M', left + FRAME_W * x, TOP + FRAME_H * (1 - y)))
             return -1;
-        drawing = true;
     }
-    return text_puts(out, "\"/>\n", err);
+    return text_puts(out, drawn == 1 ? "m-4 0h8\"/>\n" : "\"/>\n", err);
 }
 
 /* Below the panel, two to three entries a line; returns the lines used. */

@@ -21,11 +21,13 @@ static void test_figure(void **unused)
     (void)unused;
     struct text out = {0}, again = {0};
     struct err err = {0};
-    const double x[] = { 0, 5, 10 }, line[] = { 0, 0.5, 1 }, odd[] = { 2, NAN, -1 };
+    const double x[] = { 0, 5, 10 }, line[] = { 0, 0.5, 1 }, odd[] = { 2, NAN, -1 },
+                 single[] = { NAN, 0.5, NAN };
     const struct svg_curve curves[] = { { .label = "main <&\"> one", .stroke = SVG_BOLD, .y = line },
-                                        { .label = NULL, .stroke = SVG_THIN + 3, .y = odd } };
+                                        { .label = NULL, .stroke = SVG_THIN + 3, .y = odd },
+                                        { .label = NULL, .stroke = SVG_THIN + 4, .y = single } };
     const struct svg_panel panel = { .title = "P", .x_label = "x", .y_label = "y", .points = 3, .x = x, .x_most = 10,
-                                     .y_most = 1, .percent = true, .curves = curves, .count = 2 };
+                                     .y_most = 1, .percent = true, .curves = curves, .count = 3 };
     assert_int_equal(svg_figure(&out, "T & U", NULL, &panel, 1, &err), 0);
     assert_int_equal(svg_figure(&again, "T & U", NULL, &panel, 1, &err), 0);
     assert_string_equal(out.data, again.data);
@@ -36,8 +38,9 @@ static void test_figure(void **unused)
     assert_null(strstr(out.data, "nan"));
     /* the frame is 360 wide from 64, 260 high from 84: a straight line from its lower left to its upper right corner */
     assert_non_null(strstr(out.data, "d=\"M64.0 344.0L244.0 214.0L424.0 84.0\""));
-    /* what lies outside is drawn at the edge, and what is no number parts the line */
-    assert_non_null(strstr(out.data, "d=\"M64.0 84.0M424.0 344.0\""));
+    /* what lies outside is drawn at the edge, and what is no number passed over; a single point is a bar */
+    assert_non_null(strstr(out.data, "d=\"M64.0 84.0L424.0 344.0\""));
+    assert_non_null(strstr(out.data, "d=\"M244.0 214.0m-4 0h8\""));
     assert_non_null(strstr(out.data, ">100 %<"));
     assert_int_equal(occurrences(&out, "stroke-width=\"2.6\""), 2);      /* the curve and its legend */
     text_free(&out);

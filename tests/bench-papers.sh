@@ -1,0 +1,66 @@
+#!/bin/sh
+# Tables and figures of "MoE-Spec: Expert Budgeting" in small, each named after the one it repeats: with the pocket model, for
+# quality and experts, and with the same model made as heavy as a large one, for speed. `make bench-papers` calls it; streams,
+# tables and pictures stay in build/bench/papers. With names behind it, only those: tests/bench-papers.sh figure-5a figure-7
+set -e
+cd "$(dirname "$0")/.."
+out=build/bench
+pocket=tests/models/pocket
+papers=$out/papers
+wanted=" $* "
+threads=${MOE_BENCH_THREADS:+-j $MOE_BENCH_THREADS}
+mkdir -p "$papers"
+
+# wants NAME: it was asked for, or nothing was. Says so.
+wants() {
+    [ "$wanted" = "  " ] || case "$wanted" in *" $1 "*) ;; *) return 1 ;; esac
+    printf '\n== MoE-Spec, %s\n' "$1"
+}
+
+suite() {
+    moe-bench run $threads "tests/bench/moe-spec-$1.json" -o "$papers/moe-spec-$1.moes"
+    moe-bench report "$papers/moe-spec-$1.moes" | tee "$papers/moe-spec-$1.txt"
+    moe-bench report --svg "$papers/moe-spec-$1.moes" -o "$papers/moe-spec-$1.svg"
+}
+
+[ -e "$out/pocket.moe" ] || moe-convert "$pocket/model" -o "$out/pocket.moe"
+[ -e "$out/draft.moe" ] || moe-convert "$pocket/draft" -o "$out/draft.moe"
+[ -e "$out/pocket-inflated.moe" ] || moe-convert inflate "$out/pocket.moe" --expert-ffn 5120 -o "$out/pocket-inflated.moe"
+[ -e "$out/pocket.rank.moes" ] ||
+    moe-profile $threads -m "$out/pocket.moe" -n 128 "$pocket/calib.jsonl" | moe-coact rank-experts -o "$out/pocket.rank.moes"
+
+# Routes of verified trees, by task.
+for task in math code extract summ; do
+    [ -e "$papers/trees-$task.moes" ] || grep "\"task\": \"$task\"" "$pocket/heldout.jsonl" | head -n 30 |
+        moe-profile $threads -m "$out/pocket.moe" -n 64 --record route,probs -d "model:file=$out/draft.moe" \
+            --tree dynamic:total=64,depth=6,topk=8 -o "$papers/trees-$task.moes"
+done
+trees="$papers/trees-math.moes $papers/trees-code.moes $papers/trees-extract.moes $papers/trees-summ.moes"
+
+if wants figure-2; then             # distinct experts against tokens verified together, and how few of them matter
+    for total in 2 4 8 16 32; do
+        head -n 60 "$pocket/heldout.jsonl" |
+            moe-profile $threads -m "$out/pocket.moe" -n 64 --record route -d "model:file=$out/draft.moe" \
+                --tree dynamic:total=$total,depth=5,topk=6 -o "$papers/trees-$total.moes"
+    done
+    sizes="$papers/trees-2.moes $papers/trees-4.moes $papers/trees-8.moes $papers/trees-16.moes $papers/trees-32.moes"
+    moe-coact union --trees --svg $sizes $trees -o "$papers/moe-spec-figure-2b.svg"
+    moe-coact union --trees --text $sizes $trees
+    moe-coact coverage --by router --svg $trees -o "$papers/moe-spec-figure-2c.svg"
+fi
+if wants table-1; then suite table-1; fi
+if wants figure-3; then suite figure-3; fi
+if wants figure-4; then suite figure-4; fi
+if wants figure-5a; then suite figure-5a; fi       # figure 6, the error of reconstruction, is in it
+if wants figure-5b; then suite figure-5b; fi
+if wants figure-7; then             # coverage by budget, for each task
+    for task in math code extract summ; do
+        printf '%s\n' "$task"
+        moe-coact coverage --by router --text "$papers/trees-$task.moes"
+        moe-coact coverage --by router --svg "$papers/trees-$task.moes" -o "$papers/moe-spec-figure-7-$task.svg"
+    done
+fi
+if wants figure-8; then             # which experts are selected together
+    moe-coact matrix --svg $trees -o "$papers/moe-spec-figure-8.svg"
+    moe-coact stats --text $trees
+fi
