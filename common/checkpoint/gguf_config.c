@@ -120,7 +120,8 @@ static int put_yarn(struct maker *m, json_t *rope, double factor, bool latent)
     double times = 1, logarithm = 0, fast = 32, slow = 1;
     int64_t positions = 0;
     const bool truncated = strcmp(m->gguf->arch, "gpt-oss") != 0;
-    if (integer(m, "{}.rope.scaling.original_context_length", true, NULL, &positions) ||
+    if (integer(m, "{}.context_length", true, NULL, &positions) ||
+        integer(m, "{}.rope.scaling.original_context_length", false, NULL, &positions) ||
         gguf_real(m->gguf, "{}.rope.scaling.attn_factor", false, &times, m->err) ||
         gguf_real(m->gguf, "{}.rope.scaling.yarn_attn_factor", false, &times, m->err) ||
         gguf_real(m->gguf, "{}.rope.scaling.yarn_beta_fast", false, &fast, m->err) ||
