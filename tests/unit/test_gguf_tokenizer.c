@@ -1,5 +1,6 @@
 /* Tokenizers of GGUF files: byte-level vocabularies with each name of what stands around them, and SentencePiece's; those that
  * cannot be read say why. */
+#include "common/base/json.h"
 #include "common/base/mem.h"
 #include "common/checkpoint/gguf.h"
 #include "common/model/tokenizer.h"
@@ -105,6 +106,93 @@ static void test_pre_names(void **state)
     }
 }
 
+/* A tokenizer.json, as one writes it into a GGUF file. */
+static void put_json(struct gguf_file *g, const json_t *root, const char *pre)
+{
+    const json_t *model = json_object_get(root, "model"), *added = json_object_get(root, "added_tokens"), *merge, *item;
+    json_t *vocab = json_object_get(model, "vocab"), *merges = json_object_get(model, "merges"), *id;
+    size_t count = json_object_size(vocab) + json_array_size(added), n = json_array_size(merges), at;
+    const char **tokens = calloc(count, sizeof *tokens), **pairs = calloc(n, sizeof *pairs), *content;
+    int *types = calloc(count, sizeof *types);
+    for (size_t i = 0; i < count; i++) {
+        tokens[i] = "[PAD]";
+        types[i] = 5;
+    }
+    json_object_foreach(vocab, content, id) {
+        assert_true((size_t)json_integer_value(id) < count);
+        tokens[json_integer_value(id)] = content;
+        types[json_integer_value(id)] = 1;
+    }
+    json_array_foreach(added, at, item) {
+        json_int_t where = json_integer_value(json_object_get(item, "id"));
+        assert_true((size_t)where < count);
+        tokens[where] = json_string_value(json_object_get(item, "content"));
+        types[where] = json_is_true(json_object_get(item, "special")) ? 3 : 4;
+    }
+    json_array_foreach(merges, at, merge) {
+        char pair[512];
+        snprintf(pair, sizeof pair, "%s %s", json_string_value(json_array_get(merge, 0)),
+                 json_string_value(json_array_get(merge, 1)));
+        pairs[at] = strdup(json_is_string(merge) ? json_string_value(merge) : pair);
+    }
+    gguf_put_text(g, "tokenizer.ggml.model", "gpt2");
+    gguf_put_text(g, "tokenizer.ggml.pre", pre);
+    gguf_put_texts(g, "tokenizer.ggml.tokens", tokens, count);
+    gguf_put_ints(g, "tokenizer.ggml.token_type", types, count);
+    gguf_put_texts(g, "tokenizer.ggml.merges", pairs, n);
+    for (size_t i = 0; i < n; i++)
+        free((void *)(uintptr_t)pairs[i]);
+    free(tokens);
+    free(types);
+    free(pairs);
+}
+
+/* Where such a tokenizer.json has goldens, the same texts become the same ids. */
+static void test_goldens(void **state)
+{
+    static const struct { const char *name, *json, *pre; } tokenizers[] = {
+        {"pocket", "pocket/model/tokenizer.json", "qwen2"}, {"qwen2", "../golden/tokenizer/qwen2.json", "qwen2"},
+        {"llama3", "../golden/tokenizer/llama3.json", "llama-bpe"}, {"three", "../golden/tokenizer/three.json", "deepseek-v3"},
+        {"whole", "../golden/tokenizer/whole.json", "gpt-4o"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof tokenizers / sizeof *tokenizers; i++) {
+        char path[1200], line[1 << 16], cases[64];
+        struct gguf_file g = {{0}};
+        struct err err = {0};
+        int seen = 0;
+        json_t *root = json_load_file(unit_path(unit_models(), tokenizers[i].json), 0, NULL);
+        assert_non_null(root);
+        put_json(&g, root, tokenizers[i].pre);
+        struct tokenizer *t = open_tokenizer(&g, &err);
+        assert_non_null(t);
+        snprintf(cases, sizeof cases, "../golden/tokenizer/%s.jsonl", tokenizers[i].name);
+        snprintf(path, sizeof path, "%s", unit_path(unit_models(), cases));
+        FILE *file = fopen(path, "r");
+        assert_non_null(file);
+        while (fgets(line, sizeof line, file)) {
+            json_t *item = json_loads(line, JSON_ALLOW_NUL, NULL);
+            const json_t *text = json_object_get(item, "text"), *ids = json_object_get(item, "ids");
+            struct tokens out = {0};
+            if (json_is_string(text) && json_is_array(ids)) {
+                if (tokenizer_encode(t, json_string_value(text), json_string_length(text), TOKENIZER_PARSE_SPECIAL, &out, &err))
+                    fail_msg("%s: %s", tokenizers[i].name, err.text);
+                bool same = (size_t)out.n == json_array_size(ids);
+                for (int k = 0; k < out.n && same; k++)
+                    same = out.ids[k] == json_integer_value(json_array_get(ids, (size_t)k));
+                if (!same)
+                    fail_msg("%s: other ids for %s", tokenizers[i].name, line);
+                seen++;
+            }
+            tokens_free(&out);
+            json_decref(item);
+        }
+        fclose(file);
+        assert_true(seen > 50);
+        tokenizer_free(&t);
+        json_decref(root);
+    }
+}
+
 static void put_pieces(struct gguf_file *g)
 {
     static const char *const tokens[] = {"<unk>", "<s>", "</s>", "\xE2\x96\x81", "a", "b", "ab", "\xE2\x96\x81" "ab", "<hole>"};
@@ -195,7 +283,7 @@ static void test_refused_tokenizers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_byte_vocabulary), cmocka_unit_test(test_pre_names), cmocka_unit_test(test_pieces),
-        cmocka_unit_test(test_refused_tokenizers)};
+        cmocka_unit_test(test_byte_vocabulary), cmocka_unit_test(test_pre_names), cmocka_unit_test(test_goldens),
+        cmocka_unit_test(test_pieces), cmocka_unit_test(test_refused_tokenizers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
