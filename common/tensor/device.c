@@ -6,20 +6,38 @@
 #include "common/tensor/device_class.h"
 
 static const struct {
-    const char *name;
+    const char *name;                /* up to a colon */
     int (*open)(struct device **out, const struct device_setup *setup, struct err *err);
 } devices[] = {
     {"host", device_open_host},
     {"ref", device_open_ref},
+    {"cuda", device_open_cuda},
+    {"emu", device_open_cuda},       /* its plug-in is in test builds only */
+    {"emu-race", device_open_cuda},
 };
+
+/* The first GPU, or the host where there is none or no plug-in for one. */
+static int open_best(struct device **out, const struct device_setup *setup, struct err *err)
+{
+    struct device_setup best = *setup;
+    best.name = "cuda";
+    if (!setup->isa && !device_open_cuda(out, &best, NULL))
+        return 0;
+    best.name = "host";
+    return device_open_host(out, &best, err);
+}
 
 int device_open(struct device **out, const struct device_setup *setup, struct err *err)
 {
-    const char *name = setup->name && strcmp(setup->name, "auto") != 0 ? setup->name : "host";
+    const char *name = setup->name ? setup->name : "auto";
+    size_t length = strcspn(name, ":");
+    if (!strcmp(name, "auto"))
+        return open_best(out, setup, err);
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
-        if (!strcmp(devices[i].name, name))
+        if (strlen(devices[i].name) == length && !strncmp(devices[i].name, name, length) &&
+            (!name[length] || devices[i].open == device_open_cuda))
             return devices[i].open(out, setup, err);
-    return err_set(err, ERR_INPUT, "device %s: there is no such device here; choose auto, host or ref", name);
+    return err_set(err, ERR_INPUT, "device %s: there is no such device here; choose auto, host, ref, cuda or cuda:N", name);
 }
 
 void device_close(struct device **device)

@@ -3,7 +3,10 @@
  *
  * Two devices always exist. `host` computes with the best instruction set of the processor, in place. `ref` computes with
  * the reference kernels behind memory of its own: addresses that mean nothing to anyone else, filled with NaNs when new,
- * unmapped when freed, every access checked; it keeps the seam honest. */
+ * unmapped when freed, every access checked; it keeps the seam honest.
+ *
+ * `cuda` and `cuda:N` are GPUs, where there are some and the plug-in for them was built; `auto` is the first of these, or the
+ * host. Test builds have `emu`, the same kernels on an emulated GPU, and `emu-race`, which looks for races as well. */
 #ifndef MOE_TENSOR_DEVICE_H
 #define MOE_TENSOR_DEVICE_H
 
@@ -16,7 +19,7 @@
 struct device;
 
 struct device_setup {
-    const char *name;                /* "auto", "host", "ref"; any other, or one that is missing, is an error */
+    const char *name;                /* "auto", "host", "ref", "cuda", "cuda:N"; one that is missing is an error */
     int threads;                     /* host: 1 .. 256; 0: one a processor */
     const char *isa;                 /* host: force an instruction set; NULL: the best */
     bool pin;                        /* host: a processor for each thread (team_pin) */

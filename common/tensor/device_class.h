@@ -25,5 +25,6 @@ struct device {
 
 int device_open_host(struct device **out, const struct device_setup *setup, struct err *err);
 int device_open_ref(struct device **out, const struct device_setup *setup, struct err *err);
+int device_open_cuda(struct device **out, const struct device_setup *setup, struct err *err);
 
 #endif

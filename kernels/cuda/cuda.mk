@@ -1,24 +1,79 @@
 # CUDA and its emulator; included by GNUmakefile.
 #
-# The sources of kernels/cuda are compiled by a C++ compiler for the emulator (tests/emu), always.
+# kernels/cuda is compiled twice: by nvcc, where it is, into a plug-in that commands open at run time (lib/moekit/moe-cuda.so);
+# and by a C++ compiler, always, for the emulator (tests/emu): a library for tests, and plug-ins of the same kind.
+#
+#     CUDA=auto   the plug-in where nvcc is, and a word where it is not     CUDA=yes   nvcc must be there     CUDA=no   without
+
+CUDA ?= auto
+CUDA_TOOLKIT := build/cuda-toolkit
+NVCC ?= $(shell command -v nvcc || ls $(CUDA_TOOLKIT)/nvidia/cu13/bin/nvcc 2>/dev/null)
+# Compilers that come through ccache by PATH bring nvcc along.
+NVCC_BY := $(if $(findstring /ccache:,$(PATH):),ccache)
+ifneq ($(filter-out auto yes no,$(CUDA)),)
+$(error moekit: CUDA=$(CUDA) is neither auto, yes nor no)
+endif
+ifeq ($(CUDA)$(NVCC),yes)
+$(error moekit: CUDA=yes, but there is no nvcc: `make deps-cuda` fetches it)
+endif
+CUDA_SOURCES := $(wildcard kernels/cuda/*.cu)
+# A sanitiser's flavour is of the host and of the emulator.
+CUDA_PLUGIN := $(if $(filter-out no,$(CUDA)),$(if $(NVCC),$(if $(SAN)$(if $(CUDA_SOURCES),,none),,$O/lib/moekit/moe-cuda.so)))
 
 ifeq ($(origin CXX),default)
 CXX := $(if $(findstring clang,$(CC)),clang++,g++)
 endif
 CXXFLAGS ?= -O1 -g
 # With the instruction that fmaf is; without it the C library computes the same bits, slowly.
-EMU_FMA   := $(shell grep -qsw fma /proc/cpuinfo && echo -mfma)
+EMU_FMA   := $(shell grep -qsw avx2 /proc/cpuinfo && echo -mfma -mavx2)
 EMU_WARNINGS := -Wall -Wextra -Wshadow -Wundef -Wformat=2 -Wno-missing-field-initializers
 EMU_FLAGS := -std=c++17 -D_GNU_SOURCE -ffp-contract=off $(EMU_FMA) -fno-exceptions -fPIC -pthread -I. $(EMU_WARNINGS)
 COMPILE_EMU = $(CXX) $(EMU_FLAGS) $(CXXFLAGS) $(SAN_FLAGS) $(if $(WERROR),-Werror)
 
-CUDA_SOURCES := $(wildcard kernels/cuda/*.cu)
 EMU_SOURCES  := $(filter-out tests/emu/test_%,$(wildcard tests/emu/*.cc))
 EMU_OBJECTS  := $(EMU_SOURCES:%.cc=$O/emu/%.o) $(CUDA_SOURCES:%.cu=$O/emu/%.o)
 EMU_TESTS    := $(patsubst %.cc,$O/%,$(wildcard tests/emu/test_*.cc)) $(patsubst %.cu,$O/%,$(wildcard tests/emu/test_*.cu))
 ifneq ($(filter thread,$(subst $(comma), ,$(SAN))),)
 EMU_TESTS    :=                 # libtsan cannot follow fibers; the emulator looks for races itself
 endif
+
+# One binary for A100, H100 and B200 (and their smaller kin), and PTX for what comes later. Contraction is off: where a kernel
+# means a fused multiply-add it says fmaf, on a GPU as on the emulator. What ptxas says is kept for tests/check/cuda.sh.
+CUDA_TARGETS := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a \
+                -gencode arch=compute_100,code=[sm_100,compute_100]
+CUDA_FLAGS   := -std=c++17 -O3 -lineinfo --fmad=false -I. -Xcompiler -fPIC,-fvisibility=hidden -Xptxas -v $(CUDA_TARGETS)
+CUDA_OBJECTS := $(CUDA_SOURCES:%.cu=$O/cuda/%.o)
+
+$O/cuda/%.o: %.cu $O/cuda/flags
+	@mkdir -p $(@D)
+	@echo "  nvcc $<"
+	@$(NVCC_BY) $(NVCC) $(CUDA_FLAGS) $(if $(WERROR),-Werror all-warnings) -MMD -MP -MF $(@:.o=.d) -c -o $@ $< \
+	    2> $(@:.o=.ptxas) || { cat $(@:.o=.ptxas); exit 1; }
+	@grep -v -e '^ptxas info' -e 'bytes stack frame' -e '^$$' $(@:.o=.ptxas) || true
+$O/lib/moekit/moe-cuda.so: $(CUDA_OBJECTS)
+	@mkdir -p $(@D)
+	@echo "  link moe-cuda.so"
+	@$(NVCC) -shared -o $@ $(CUDA_OBJECTS)
+$O/cuda/flags: FORCE
+	@mkdir -p $(@D)
+	@echo '$(NVCC) $(CUDA_FLAGS)' | cmp -s - $@ || echo '$(NVCC) $(CUDA_FLAGS)' > $@
+
+ifeq ($(CUDA)$(NVCC),auto)
+all: cuda-left-out
+endif
+cuda-left-out:
+	@echo 'moekit: there is no nvcc, so CUDA is LEFT OUT (`make deps-cuda` fetches it; CUDA=no says that this is meant)' >&2
+all: $(CUDA_PLUGIN)
+
+# The compiler for GPUs from the Python package index, 100 MB, pinned; into the build folder, where it is looked for.
+deps-cuda:
+	@mkdir -p $(CUDA_TOOLKIT)
+	@[ -x $(CUDA_TOOLKIT)/venv/bin/pip ] || python3 -m venv $(CUDA_TOOLKIT)/venv
+	@$(CUDA_TOOLKIT)/venv/bin/pip install -q --no-deps --upgrade --target $(CUDA_TOOLKIT) nvidia-cuda-nvcc==13.0.88 \
+	    nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85
+	@chmod -R u+x $(CUDA_TOOLKIT)/nvidia/cu13/bin $(CUDA_TOOLKIT)/nvidia/cu13/nvvm/bin
+	@$(CUDA_TOOLKIT)/nvidia/cu13/bin/nvcc --version | tail -n 1
+.PHONY: deps-cuda cuda-left-out
 
 # $(1): flags of its own, $(2): what it is called.
 define compile_emu
@@ -31,6 +86,7 @@ $O/emu/%.o: %.cc $O/emu/flags
 	$(call compile_emu,,$<)
 $O/emu/%.o: %.cu $O/emu/flags
 	$(call compile_emu,-x c++,$<)
+$O/emu/tests/emu/mma.o $O/race/tests/emu/mma.o: private CXXFLAGS += -O3
 $O/emu/flags: FORCE
 	@mkdir -p $(@D)
 	@echo '$(COMPILE_EMU)' | cmp -s - $@ || echo '$(COMPILE_EMU)' > $@
@@ -54,6 +110,17 @@ $O/race/%.o: %.cu $O/emu/flags
 $O/libemu-race.a: $(RACE_OBJECTS)
 	@rm -f $@
 	@$(AR) rcs $@ $^
+
+# Plug-ins that are emulators: --device emu and emu-race, for command tests.
+EMU_PLUGINS := $(if $(EMU_TESTS),$O/lib/moekit/moe-emu.so $(if $(SAN),,$O/lib/moekit/moe-emu-race.so))
+$O/lib/moekit/moe-emu.so: $(EMU_OBJECTS)
+	@mkdir -p $(@D)
+	@echo "  link moe-emu.so"
+	@$(CXX) -shared $(CXXFLAGS) $(SAN_FLAGS) -pthread $(LDFLAGS) -o $@ $^
+$O/lib/moekit/moe-emu-race.so: $(RACE_OBJECTS)
+	@mkdir -p $(@D)
+	@echo "  link moe-emu-race.so"
+	@$(CXX) -shared $(CXXFLAGS) -pthread $(LDFLAGS) -o $@ $^ -ldl
 
 $(EMU_TESTS): $O/tests/%: $O/emu/tests/%.o $O/libemu.a $O/libmoe.a
 	@mkdir -p $(@D)
@@ -81,4 +148,4 @@ $(RACE_KERNEL_TESTS): $O/race/tests/emu/kernel_%: $O/emu/tests/kernel/test_%.o $
 	@$(CXX) $(CXXFLAGS) -pthread $(LDFLAGS) -o $@ $^ @$O/libs -lcmocka -lm -ldl
 
 -include $(EMU_OBJECTS:.o=.d) $(EMU_TESTS:$O/%=$O/emu/%.d) $(RACE_OBJECTS:.o=.d) $(RACE_TESTS:=.d) \
-         $(EMU_KERNELS:%=$O/emu/tests/kernel/test_%.d)
+         $(EMU_KERNELS:%=$O/emu/tests/kernel/test_%.d) $(CUDA_OBJECTS:.o=.d)

@@ -32,6 +32,6 @@ struct cuda_plugin {
 #ifdef __cplusplus
 extern "C"
 #endif
-const struct cuda_plugin *moe_cuda_plugin(void);
+__attribute__((visibility("default"))) const struct cuda_plugin *moe_cuda_plugin(void);
 
 #endif

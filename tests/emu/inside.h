@@ -84,8 +84,15 @@ void race_access(const void *address, size_t bytes, bool write, const void *site
 void race_no_cache(const void *address, int line);
 void race_atomic(const void *address);
 
-/* -- mma.cc: the tensor core's sum of `terms` products and c -- */
+/* -- mma.cc: the tensor core's sum of 16 products and c -- */
 
+struct row_parts {                               /* 16 bf16, taken apart: whole * 2^(exponent - 7) */
+    int32_t whole[16], exponent[16];
+    uint16_t half[16];
+    bool special;                                /* an infinity or a NaN is among them */
+};
+row_parts row_of(const uint16_t *half);
+float row_sum(const row_parts &a, const row_parts &b, float c, int tensor_core);
 float tensor_core_sum(const uint16_t *a, const uint16_t *b, float c, int tensor_core);
 
 }

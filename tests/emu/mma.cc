@@ -51,47 +51,73 @@ static float cut(int64_t sum, int exponent, int fraction)
     return of_bits(sign | (e < -126 ? (uint32_t)mantissa : (uint32_t)(e + 126) * 0x800000u + (uint32_t)mantissa));
 }
 
-static float group(const uint16_t *a, const uint16_t *b, float c, int terms, int fraction, int least)
+/* Infinities and NaNs: as arithmetic has them. */
+static float special_sum(const uint16_t *a, const uint16_t *b, float c, int terms)
 {
-    int64_t whole[17];
-    int exponent[17], most = -1000, special = 0;
-    for (int i = 0; i < terms; i++) {
-        special |= (a[i] & 0x7f80) == 0x7f80 || (b[i] & 0x7f80) == 0x7f80;
-        parts x = parts_of(a[i] & 0x7fffu, 7), y = parts_of(b[i] & 0x7fffu, 7);
-        whole[i] = x.whole * y.whole << 9;                       /* from 14 to 23 bits of fraction */
-        exponent[i] = whole[i] ? x.exponent + y.exponent : least;
-        if ((a[i] ^ b[i]) & 0x8000)
-            whole[i] = -whole[i];
-        most = exponent[i] > most ? exponent[i] : most;
+    double sum = c;
+    for (int i = 0; i < terms; i++)
+        sum += (double)of_bits((uint32_t)a[i] << 16) * (double)of_bits((uint32_t)b[i] << 16);
+    return sum != sum ? of_bits(0x7fffffffu) : (float)sum;
+}
+
+row_parts row_of(const uint16_t *half)
+{
+    row_parts row;
+    row.special = false;
+    for (int i = 0; i < 16; i++) {
+        parts p = parts_of(half[i] & 0x7fffu, 7);
+        row.half[i] = half[i];
+        row.whole[i] = (int32_t)(half[i] >> 15 ? -p.whole : p.whole);
+        row.exponent[i] = p.exponent;
+        row.special |= (half[i] & 0x7f80) == 0x7f80;
     }
+    return row;
+}
+
+/* `terms` products from `first` on, and c. A product has 14 bits of fraction and is below 2^16, so it fits, with F more, into
+ * 32 bits; the loops are made to become vectors. */
+template <int TERMS, int FRACTION>
+static float group(const row_parts &a, const row_parts &b, int first, float c, int least)
+{
     uint32_t bits = bits_of(c);
-    special |= (bits & 0x7f800000u) == 0x7f800000u;
-    if (special) {                                               /* infinities and NaNs: as arithmetic has them */
-        double sum = c;
-        for (int i = 0; i < terms; i++)
-            sum += (double)of_bits((uint32_t)a[i] << 16) * (double)of_bits((uint32_t)b[i] << 16);
-        return sum != sum ? of_bits(0x7fffffffu) : (float)sum;
+    if (a.special || b.special || (bits & 0x7f800000u) == 0x7f800000u)
+        return special_sum(a.half + first, b.half + first, c, TERMS);
+    int32_t whole[TERMS], exponent[TERMS];
+    for (int i = 0; i < TERMS; i++) {
+        whole[i] = a.whole[first + i] * b.whole[first + i];
+        int32_t e = a.exponent[first + i] + b.exponent[first + i];
+        exponent[i] = whole[i] ? e : least;
     }
     parts z = parts_of(bits & 0x7fffffffu, 23);
-    whole[terms] = bits >> 31 ? -z.whole : z.whole;
-    exponent[terms] = z.whole ? z.exponent : least;
-    most = exponent[terms] > most ? exponent[terms] : most;
-    int64_t sum = 0;
-    for (int i = 0; i <= terms; i++) {
-        int shift = most - exponent[i];                          /* whole << (F - 23) >> shift, toward zero */
-        if (shift > 60)
-            continue;
-        int64_t m = (whole[i] < 0 ? -whole[i] : whole[i]) << (fraction - 23) >> shift;
-        sum += whole[i] < 0 ? -m : m;
+    int32_t most = z.whole ? z.exponent : least;
+    const int32_t c_exponent = most;
+    for (int i = 0; i < TERMS; i++)
+        most = exponent[i] > most ? exponent[i] : most;
+    int64_t c_shift = most - c_exponent, sum = c_shift > 60 ? 0 : z.whole << (FRACTION - 23) >> c_shift;
+    if (bits >> 31)
+        sum = -sum;
+    int32_t cut_off[TERMS];
+    for (int i = 0; i < TERMS; i++) {
+        uint32_t magnitude = (uint32_t)(whole[i] < 0 ? -whole[i] : whole[i]) << (FRACTION - 14);
+        int32_t shift = most - exponent[i];
+        int32_t m = (int32_t)(magnitude >> (shift > 31 ? 31 : shift));
+        cut_off[i] = whole[i] < 0 ? -m : m;
     }
-    return cut(sum, most, fraction);
+    for (int i = 0; i < TERMS; i++)
+        sum += cut_off[i];
+    return cut(sum, most, FRACTION);
+}
+
+float row_sum(const row_parts &a, const row_parts &b, float c, int tensor_core)
+{
+    if (tensor_core >= 90)
+        return group<16, 25>(a, b, 0, c, -133);
+    return group<8, 24>(a, b, 8, group<8, 24>(a, b, 0, c, -132), -132);
 }
 
 float tensor_core_sum(const uint16_t *a, const uint16_t *b, float c, int tensor_core)
 {
-    if (tensor_core >= 90)
-        return group(a, b, c, 16, 25, -133);
-    return group(a + 8, b + 8, group(a, b, c, 8, 24, -132), 8, 24, -132);
+    return row_sum(row_of(a), row_of(b), c, tensor_core);
 }
 
 }

@@ -50,12 +50,17 @@ static void multiply(thread *lane)
         for (int i = 0; i < 4; i++)
             b[g][2 * t + i % 2 + i / 2 * 8] = half[8 + i];
     }
+    row_parts row[16], column[8];
+    for (int i = 0; i < 16; i++)
+        row[i] = row_of(a[i]);
+    for (int i = 0; i < 8; i++)
+        column[i] = row_of(b[i]);
     for (int l = 0; l < 32; l++) {
         int g = l / 4, t = l % 4;
         float c[4], out[4];
         memcpy(c, lane[l].in + 24, sizeof c);
         for (int i = 0; i < 4; i++)
-            out[i] = tensor_core_sum(a[g + i / 2 * 8], b[2 * t + i % 2], c[i], emu_options.tensor_core);
+            out[i] = row_sum(row[g + i / 2 * 8], column[2 * t + i % 2], c[i], emu_options.tensor_core);
         memcpy(lane[l].out, out, sizeof out);
     }
 }

@@ -1,0 +1,190 @@
+/* A GPU, through the plug-in that nvcc made of kernels/cuda (plugin.h), opened at run time: the same commands run where there
+ * is neither plug-in nor driver, and say so. The plug-in of the emulator, which test builds have, is opened in the same way.
+ *
+ * A plug-in lies in lib/moekit beside the folder of the running program; in a build folder, tests stand one folder lower. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/mem.h"
+#include "common/tensor/device_class.h"
+#include "kernels/cuda/plugin.h"
+
+#define ERROR_NO_DRIVER 35                       /* cudaErrorInsufficientDriver */
+#define ERROR_NO_DEVICE 100                      /* cudaErrorNoDevice */
+
+struct cuda_device {
+    struct device base;
+    void *library;
+    const struct cuda_plugin *plugin;
+    int failed;                                  /* the first error of a call that cannot tell it; 0: none */
+};
+
+static struct cuda_device *cuda_of(struct device *device)
+{
+    return (struct cuda_device *)device;
+}
+
+static struct cuda_context *context_of(struct device *device)
+{
+    return device->queue.state;
+}
+
+/* `file` in the folder of plug-ins, loaded; NULL and why otherwise. */
+static void *load(const char *file, struct err *err)
+{
+    static const char *const folders[] = {"../lib/moekit", "../../lib/moekit", "../../../lib/moekit"};
+    char program[4096], path[4096 + 128];
+    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+    program[length > 0 ? length : 0] = '\0';
+    char *slash = strrchr(program, '/');
+    if (slash)
+        *slash = '\0';
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        snprintf(path, sizeof path, "%s/%s/%s", program, folders[i], file);
+        if (access(path, R_OK))
+            continue;
+        void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        if (!library)
+            err_set(err, ERR_INPUT, "%s; build it anew", dlerror());
+        return library;
+    }
+    err_set(err, ERR_INPUT, "this build has no %s; build where nvcc is, or fetch it with make deps-cuda", file);
+    return NULL;
+}
+
+static int told(const struct cuda_plugin *plugin, int error, const char *what, struct err *err)
+{
+    return err_set(err, error == 2 ? ERR_MEMORY : ERR_IO, "%s: %s (CUDA error %d)", what, plugin->error_text(error), error);
+}
+
+static void cuda_close(struct device *device)
+{
+    struct cuda_device *cuda = cuda_of(device);
+    struct cuda_context *context = context_of(device);
+    cuda->plugin->close(&context);
+    dlclose(cuda->library);
+    mem_free(&cuda);
+}
+
+static int cuda_alloc(struct device *device, size_t bytes, struct buffer *out, struct err *err)
+{
+    void *memory = NULL;
+    int error = cuda_of(device)->plugin->alloc(context_of(device), bytes, &memory);
+    if (error == 2)
+        return err_set(err, ERR_MEMORY, "device %s: %zu MiB do not fit any more; use a smaller model or a shorter context",
+                       device->info.name, bytes >> 20);
+    if (error)
+        return told(cuda_of(device)->plugin, error, "memory", err);
+    *out = (struct buffer){(uint64_t)(uintptr_t)memory, bytes};
+    return 0;
+}
+
+static void keep(struct device *device, int error)
+{
+    if (!cuda_of(device)->failed)
+        cuda_of(device)->failed = error;
+}
+
+static void cuda_free(struct device *device, struct buffer buffer)
+{
+    keep(device, cuda_of(device)->plugin->free(context_of(device), (void *)(uintptr_t)buffer.address));
+}
+
+static void cuda_upload(struct device *device, struct buffer to, const void *data, size_t bytes)
+{
+    keep(device, cuda_of(device)->plugin->upload(context_of(device), (void *)(uintptr_t)to.address, data, bytes));
+}
+
+static void cuda_download(struct device *device, void *data, struct buffer from, size_t bytes)
+{
+    keep(device, cuda_of(device)->plugin->download(context_of(device), data, (const void *)(uintptr_t)from.address, bytes));
+}
+
+static int cuda_wait(struct device *device, struct err *err)
+{
+    struct cuda_device *cuda = cuda_of(device);
+    keep(device, cuda->plugin->wait(context_of(device)));
+    int error = cuda->failed;
+    cuda->failed = 0;
+    return error ? told(cuda->plugin, error, device->info.name, err) : 0;
+}
+
+static double cuda_read_bandwidth(struct device *device, size_t bytes, double seconds, struct err *err)
+{
+    const struct cuda_plugin *plugin = cuda_of(device)->plugin;
+    double speed = 0;
+    int error = plugin->copy_bandwidth(context_of(device), bytes, seconds, &speed);
+    if (error) {
+        told(plugin, error, "copying within the device", err);
+        return -1;
+    }
+    return speed;
+}
+
+/* The number behind the colon of "cuda:N"; 0 without one, -1 for anything else. */
+static int number_of(const char *name)
+{
+    const char *colon = strchr(name, ':');
+    if (!colon)
+        return 0;
+    char *end;
+    long n = strtol(colon + 1, &end, 10);
+    return colon[1] >= '0' && colon[1] <= '9' && !*end && n <= 1023 ? (int)n : -1;
+}
+
+static int open_plugin(struct cuda_device *cuda, const char *name, const char *file, struct err *err)
+{
+    cuda->library = load(file, err);
+    if (!cuda->library)
+        return -1;
+    const struct cuda_plugin *(*entry)(void) = NULL;
+    void *symbol = dlsym(cuda->library, CUDA_PLUGIN_SYMBOL);
+    memcpy(&entry, &symbol, sizeof entry);
+    cuda->plugin = entry ? entry() : NULL;
+    if (!cuda->plugin || cuda->plugin->version != CUDA_PLUGIN_VERSION)
+        return err_set(err, ERR_INPUT, "%s is of another version; build it anew", file);
+    int devices = 0, error = cuda->plugin->count(&devices), number = number_of(name);
+    if (error == ERROR_NO_DRIVER || error == ERROR_NO_DEVICE || (!error && devices == 0))
+        return err_set(err, ERR_INPUT, "there is no GPU here, or no driver for it (%s); choose auto or host",
+                       error ? cuda->plugin->error_text(error) : "no devices");
+    if (error)
+        return told(cuda->plugin, error, "looking for devices", err);
+    if (number < 0 || number >= devices)
+        return err_set(err, ERR_INPUT, "there are %d devices, counted from 0", devices);
+    struct cuda_context *context = NULL;
+    char what[48];
+    error = cuda->plugin->open(&context, number, what, sizeof what);
+    if (error)
+        return told(cuda->plugin, error, "opening it", err);
+    cuda->base.queue.state = context;
+    snprintf(cuda->base.info.name, sizeof cuda->base.info.name, "%.10s %.48s", name, what);
+    return 0;
+}
+
+int device_open_cuda(struct device **out, const struct device_setup *setup, struct err *err)
+{
+    static const struct device_class class = {
+        .close = cuda_close, .alloc = cuda_alloc, .free = cuda_free, .upload = cuda_upload, .download = cuda_download,
+        .wait = cuda_wait, .read_bandwidth = cuda_read_bandwidth,
+    };
+    char file[64];
+    struct cuda_device *cuda = mem_alloc(1, sizeof *cuda, err);
+    if (!cuda)
+        return -1;
+    snprintf(file, sizeof file, "moe-%.*s.so", (int)strcspn(setup->name, ":"), setup->name);
+    if (open_plugin(cuda, setup->name, file, err)) {
+        if (cuda->library)
+            dlclose(cuda->library);
+        mem_free(&cuda);
+        return err_at(err, "device %s", setup->name);
+    }
+    cuda->base.class = &class;
+    cuda->base.ops = *cuda->plugin->ops;
+    cuda->base.info.threads = 1;
+    *out = &cuda->base;
+    return 0;
+}

@@ -1,0 +1,135 @@
+/* Devices, memory and the queue, behind the table that common/tensor/device_cuda.c opens. */
+#include "kernels/cuda/plugin.h"
+
+#include <new>
+
+#include "kernels/cuda/context.h"
+#include "kernels/cuda/cuda.h"
+
+static const size_t SCRATCH = (size_t)256 << 10;             /* bytes a processor */
+
+struct plugin_device : cuda_context {
+    struct dev_properties properties;
+    int failed;                                              /* the first error since the last wait; 0: none */
+};
+
+static struct plugin_device *device_of(struct cuda_context *context) { return static_cast<struct plugin_device *>(context); }
+
+static void plugin_close(struct cuda_context **context)
+{
+    if (*context) {
+        struct plugin_device *device = device_of(*context);
+        dev_use(device->device);
+        if (device->stream)
+            dev_wait(device->stream);
+        dev_free((void *)(uintptr_t)device->scratch.address);
+        if (device->stream)
+            dev_stream_free(device->stream);
+        delete device;
+    }
+    *context = nullptr;
+}
+
+static int plugin_open(struct cuda_context **out, int number, char *name, size_t room)
+{
+    struct plugin_device *device = new (std::nothrow) struct plugin_device();
+    if (!device)
+        return 2;
+    void *scratch = nullptr;
+    device->device = number;
+    int error = dev_use(number);
+    if (!error)
+        error = dev_properties_of(number, &device->properties);
+    if (!error)
+        error = dev_stream_new(&device->stream);
+    size_t bytes = SCRATCH * (size_t)device->properties.processors;
+    if (!error)
+        error = dev_alloc(&scratch, bytes);
+    if (error) {
+        struct cuda_context *failed = device;
+        plugin_close(&failed);
+        return error;
+    }
+    device->scratch = buffer{(uint64_t)(uintptr_t)scratch, bytes};
+    snprintf(name, room, "%s", device->properties.name);
+    *out = device;
+    return 0;
+}
+
+static int plugin_alloc(struct cuda_context *context, size_t bytes, void **out)
+{
+    int error = dev_use(context->device);
+    return error ? error : dev_alloc(out, bytes);
+}
+
+static int plugin_free(struct cuda_context *context, void *memory)
+{
+    int error = dev_use(context->device);
+    return error ? error : dev_free(memory);
+}
+
+static int keep(struct cuda_context *context, int error)
+{
+    struct plugin_device *device = device_of(context);
+    if (!device->failed)
+        device->failed = error;
+    return error;
+}
+
+static int plugin_upload(struct cuda_context *context, void *to, const void *from, size_t bytes)
+{
+    dev_use(context->device);
+    return keep(context, dev_upload(to, from, bytes, context->stream));
+}
+
+static int plugin_download(struct cuda_context *context, void *to, const void *from, size_t bytes)
+{
+    dev_use(context->device);
+    return keep(context, dev_download(to, from, bytes, context->stream));
+}
+
+static int plugin_wait(struct cuda_context *context)
+{
+    struct plugin_device *device = device_of(context);
+    dev_use(context->device);
+    keep(context, dev_wait(context->stream));
+    int error = device->failed;
+    device->failed = 0;
+    return error;
+}
+
+/* Copies within the device; each byte is read and written once, and both count. The first round touches new memory. */
+static int plugin_copy_bandwidth(struct cuda_context *context, size_t bytes, double seconds, double *bytes_per_second)
+{
+    const int copies = 8;
+    void *from = nullptr, *to = nullptr;
+    int error = plugin_alloc(context, bytes, &from);
+    if (!error)
+        error = plugin_alloc(context, bytes, &to);
+    if (!error)
+        error = dev_fill(from, 1, bytes, context->stream);
+    double best = 0, all = 0;
+    for (int round = 0; !error && (round < 3 || all < seconds); round++) {
+        double start = dev_seconds();
+        for (int i = 0; i < copies && !error; i++)
+            error = dev_copy(to, from, bytes, context->stream);
+        if (!error)
+            error = dev_wait(context->stream);
+        double took = dev_seconds() - start, speed = 2.0 * copies * (double)bytes / took;
+        best = round && speed > best ? speed : best;
+        all += took;
+    }
+    plugin_free(context, from);
+    plugin_free(context, to);
+    *bytes_per_second = best;
+    return error;
+}
+
+extern "C" const struct cuda_plugin *moe_cuda_plugin(void)
+{
+    static const struct cuda_plugin plugin = {
+        CUDA_PLUGIN_VERSION, &cuda_ops, dev_count, plugin_open, plugin_close, plugin_alloc, plugin_free, plugin_upload,
+        plugin_download, plugin_wait, plugin_copy_bandwidth, dev_error_text,
+    };
+    return &plugin;
+}

@@ -1,0 +1,100 @@
+#!/usr/bin/env bats
+# Devices as they are named: a GPU that is not there is one line and no silent fall-back; and every family on the emulated GPU
+# (--device emu): the kernels of kernels/cuda through the real commands, close to transformers, in the same bits with drafts,
+# trees and races looked for.
+
+load common
+
+setup_file() {
+    load common
+    export GOLDEN="$BATS_TEST_DIRNAME/../golden/families" WORK="$BATS_FILE_TMPDIR"
+    cd "$WORK"
+    ln -s "$MOE_POCKET" pocket.moe
+    (cd "$GOLDEN" && ls -d */ | tr -d /) > families
+    # Under sanitisers every third family: the kernels see all of them without.
+    [ -z "$MOE_SANITIZED" ] || { awk 'NR % 3 == 1' families > some && mv some families; }
+    echo '[[0], [1], [0,0], [0,1], [1,0], [0,0,0]]' > tree.json
+    for family in $(cat families); do
+        moe-convert -q "$GOLDEN/$family/model" -o $family.moe
+        jq -c '{id: "one", tokens: .prompt}' "$GOLDEN/$family/golden.json" > $family.jsonl
+    done
+}
+
+setup() { cd "$WORK"; }
+
+# The largest difference of a logit to transformers': FAMILY and options of moe-profile.
+distance() {
+    local family=$1
+    shift
+    moe-profile -q -m $family.moe --record logits "$@" $family.jsonl | moe-view --json |
+        jq -s --slurpfile golden "$GOLDEN/$family/golden.json" '
+            [.[] | select(.type == "route") | .logits[]] as $got | $golden[0].logits as $want |
+            if ($got | length) != ($want | length) or ($got[0] | length) != ($want[0] | length) then "other shapes" else
+            [range($want | length) as $t | range($want[0] | length) as $v | $got[$t][$v] - $want[$t][$v] | fabs] | max end'
+}
+
+@test "a GPU that is not there is trouble, and auto takes the host then" {
+    moe-decode -q -m pocket.moe --device cuda -p x -n 1 > /dev/null 2>&1 && skip "there is a GPU"
+    for device in cuda cuda:0 cuda:7; do
+        run moe-decode -q -m pocket.moe --device $device -p x -n 1
+        assert_trouble moe-decode
+        [[ $output == *"device $device: "* ]]
+    done
+    moe-decode -q -m pocket.moe --device auto -p x -n 1 -o text --stream auto.moes
+    moe-view --json auto.moes | head -n 1 | jq -e '.device | startswith("host")'
+}
+
+@test "names that are none, and devices that the emulator has not" {
+    for device in gpu cudax host:0 ref:1 emu:1 emu:x emu: emu-race:0x0; do
+        run moe-decode -q -m pocket.moe --device "$device" -p x -n 1
+        assert_trouble moe-decode
+        [[ $output == *"device $device: "* ]]
+    done
+}
+
+@test "the emulated GPU: every family gives the logits of transformers" {
+    for family in $(cat families); do
+        d=$(distance $family --device emu)
+        echo "$family: $d"
+        jq -n -e --argjson d "$d" '$d < 2e-4'
+    done
+}
+
+# FAMILY, the length, and options: the tokens.
+tokens() {
+    local family=$1 n=$2
+    shift 2
+    moe-decode -q -m $family.moe -n $n --ignore-eos "$@" --json $family.jsonl | jq -c .tokens
+}
+
+@test "the emulated GPU: the same text without drafts, with chains and with trees, at temperature 0 and above" {
+    for family in $(cat families); do
+        for sampling in '' '--temperature 0.8 --seed 3'; do
+            echo "$family $sampling"
+            tokens $family 10 --device emu $sampling > none
+            [ "$(jq length none)" = 10 ]
+            tokens $family 10 --device emu $sampling -d ngram -K 3 | cmp - none
+            # The model drafts for itself: a branch of each tree is right, the others are not.
+            tokens $family 10 --device emu $sampling -d model:file=$family.moe --tree static:file=tree.json | cmp - none
+        done
+    done
+}
+
+@test "the emulated GPU: no races, and the same bits where they are looked for" {
+    [ -z "$MOE_SANITIZED" ] || skip "the kernels that look for races are in the build without sanitisers"
+    for family in $(cat families); do
+        echo "$family"
+        tokens $family 3 --device emu > none
+        tokens $family 3 --device emu-race -d model:file=$family.moe --tree static:file=tree.json | cmp - none
+    done
+}
+
+@test "the emulated GPU: the pocket model's answer is the host's, drafted in chains and trees" {
+    [ -z "$MOE_SANITIZED" ] || skip "takes minutes there"
+    head -n 1 "$MOE_MODELS/pocket/heldout.jsonl" > one.jsonl
+    for sampling in '' '--temperature 0.8 --seed 5'; do
+        moe-decode -q -m pocket.moe -n 16 $sampling one.jsonl > host
+        moe-decode -q -m pocket.moe -n 16 $sampling --device emu one.jsonl | cmp - host
+        moe-decode -q -m pocket.moe -n 16 $sampling --device emu -d ngram --tree dynamic one.jsonl | cmp - host
+    done
+}
