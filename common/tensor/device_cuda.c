@@ -1,7 +1,8 @@
-/* A GPU, through the plug-in that nvcc made of kernels/cuda (plugin.h), opened at run time: the same commands run where there
- * is neither plug-in nor driver, and say so. The plug-in of the emulator, which test builds have, is opened in the same way.
+/* A GPU, through the plug-in that nvcc made of kernels/cuda (kernels/plugin.h), opened at run time: the same commands run
+ * where there is neither plug-in nor driver, and say so. The plug-in of the emulator, which test builds have, is opened in the
+ * same way.
  *
- * A plug-in lies in lib/moekit beside the folder of the running program; in a build folder, tests stand one folder lower. */
+ * A plug-in lies in lib/moekit beside the folder of the running program; in a build folder, tests stand deeper. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
@@ -11,7 +12,7 @@
 
 #include "common/base/mem.h"
 #include "common/tensor/device_class.h"
-#include "kernels/cuda/plugin.h"
+#include "kernels/plugin.h"
 
 #define ERROR_NO_DRIVER 35                       /* cudaErrorInsufficientDriver */
 #define ERROR_NO_DEVICE 100                      /* cudaErrorNoDevice */
@@ -185,6 +186,7 @@ int device_open_cuda(struct device **out, const struct device_setup *setup, stru
     cuda->base.class = &class;
     cuda->base.ops = *cuda->plugin->ops;
     cuda->base.info.threads = 1;
+    cuda->base.info.narrow_cache = true;
     *out = &cuda->base;
     return 0;
 }

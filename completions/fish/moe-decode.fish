@@ -1,6 +1,6 @@
 # Made by `make completions` from the option table of moe-decode; not edited by hand.
 complete -c moe-decode -s m -l model -r -F -d 'the model FILE (.moe)'
-complete -c moe-decode -l device -x -a 'auto host ref' -d 'compute there'
+complete -c moe-decode -l device -x -a 'auto host cuda ref' -d 'compute there'
 complete -c moe-decode -s j -l threads -x -d 'work with N threads; all processors if not given'
 complete -c moe-decode -l isa -x -d 'use the instruction set NAME: avx512vnni, avx512, avx2 or plain'
 complete -c moe-decode -s c -l context -x -d 'let prompt and answer have at most N tokens'

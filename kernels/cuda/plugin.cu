@@ -1,5 +1,5 @@
 /* Devices, memory and the queue, behind the table that common/tensor/device_cuda.c opens. */
-#include "kernels/cuda/plugin.h"
+#include "kernels/plugin.h"
 
 #include <new>
 

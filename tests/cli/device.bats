@@ -11,8 +11,9 @@ setup_file() {
     cd "$WORK"
     ln -s "$MOE_POCKET" pocket.moe
     (cd "$GOLDEN" && ls -d */ | tr -d /) > families
-    # Under sanitisers every third family: the kernels see all of them without.
-    [ -z "$MOE_SANITIZED" ] || { awk 'NR % 3 == 1' families > some && mv some families; }
+    # The emulator is slow: in `make check` every fourth family does what takes long, under sanitisers nothing else is done.
+    if [ -n "$MOE_LONG" ]; then cp families some; else awk 'NR % 4 == 1' families > some; fi
+    [ -z "$MOE_SANITIZED" ] || cp some families
     echo '[[0], [1], [0,0], [0,1], [1,0], [0,0,0]]' > tree.json
     for family in $(cat families); do
         moe-convert -q "$GOLDEN/$family/model" -o $family.moe
@@ -68,7 +69,7 @@ tokens() {
 }
 
 @test "the emulated GPU: the same text without drafts, with chains and with trees, at temperature 0 and above" {
-    for family in $(cat families); do
+    for family in $(cat some); do
         for sampling in '' '--temperature 0.8 --seed 3'; do
             echo "$family $sampling"
             tokens $family 10 --device emu $sampling > none
@@ -82,7 +83,7 @@ tokens() {
 
 @test "the emulated GPU: no races, and the same bits where they are looked for" {
     [ -z "$MOE_SANITIZED" ] || skip "the kernels that look for races are in the build without sanitisers"
-    for family in $(cat families); do
+    for family in $(cat some); do
         echo "$family"
         tokens $family 3 --device emu > none
         tokens $family 3 --device emu-race -d model:file=$family.moe --tree static:file=tree.json | cmp - none
@@ -93,8 +94,8 @@ tokens() {
     [ -z "$MOE_SANITIZED" ] || skip "takes minutes there"
     head -n 1 "$MOE_MODELS/pocket/heldout.jsonl" > one.jsonl
     for sampling in '' '--temperature 0.8 --seed 5'; do
-        moe-decode -q -m pocket.moe -n 16 $sampling one.jsonl > host
-        moe-decode -q -m pocket.moe -n 16 $sampling --device emu one.jsonl | cmp - host
-        moe-decode -q -m pocket.moe -n 16 $sampling --device emu -d ngram --tree dynamic one.jsonl | cmp - host
+        moe-decode -q -m pocket.moe -n 8 $sampling one.jsonl > host
+        moe-decode -q -m pocket.moe -n 8 $sampling --device emu one.jsonl | cmp - host
+        moe-decode -q -m pocket.moe -n 8 $sampling --device emu -d ngram --tree dynamic one.jsonl | cmp - host
     done
 }

@@ -2,8 +2,8 @@
  * symbol. There are two of the kind, made from the same sources: moe-cuda.so by nvcc, moe-emu.so with the emulator (tests).
  *
  * Error numbers are the CUDA runtime's; 0 is none. error_text tells what one means. */
-#ifndef MOE_KERNELS_CUDA_PLUGIN_H
-#define MOE_KERNELS_CUDA_PLUGIN_H
+#ifndef MOE_KERNELS_PLUGIN_H
+#define MOE_KERNELS_PLUGIN_H
 
 #include <stddef.h>
 
