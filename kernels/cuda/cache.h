@@ -10,7 +10,7 @@ DEVICE float cache_at(enum cache_format format, const void *cache, int64_t at)
     if (format == CACHE_F32)
         return ((const float *)cache)[at];
     uint16_t half = ((const uint16_t *)cache)[at];
-    return format == CACHE_F16 ? f16_to_f32(half) : bf16_to_f32(half);
+    return format == CACHE_F16 ? widen_f16(half) : bf16_to_f32(half);
 }
 
 DEVICE void cache_put(enum cache_format format, void *cache, int64_t at, float value)

@@ -139,6 +139,14 @@ static __device__ __forceinline__ void pdl_trigger(void)
 #endif
 }
 
+/* An f16's value, exactly. */
+static __device__ __forceinline__ float widen_f16(uint16_t half)
+{
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
+    return value;
+}
+
 /* Two floats to bf16, to nearest, ties to even. */
 static __device__ __forceinline__ uint32_t narrow_bf16(float low, float high)
 {

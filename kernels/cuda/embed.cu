@@ -10,7 +10,7 @@ DEVICE uint32_t bytes_at(const unsigned char *at, int bytes)
     return value;
 }
 
-DEVICE float half_at(const unsigned char *at) { return f16_to_f32((uint16_t)bytes_at(at, 2)); }
+DEVICE float half_at(const unsigned char *at) { return widen_f16((uint16_t)bytes_at(at, 2)); }
 
 DEVICE float q4_k_at(const unsigned char *unit, int o, int k)
 {

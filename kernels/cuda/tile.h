@@ -187,7 +187,7 @@ template <int FORMAT> struct tile_integers {
             __syncthreads();
             for (int i = 0; i < TILE_WARPS * TILE_BLOCKS && round + i < count && token < in.count; i++) {
                 const unsigned char *at = unit + (size_t)(round + i) * blocks<FORMAT>::BYTES + blocks<FORMAT>::SCALES;
-                float scale = f16_to_f32(((const uint16_t *)at)[o]);
+                float scale = widen_f16(((const uint16_t *)at)[o]);
                 total = fmaf(terms[(i * 8 + token) * UNIT_OUTPUTS + o],
                              scale * in.quantised[(int64_t)row[token] * count + round + i].scale, total);
             }

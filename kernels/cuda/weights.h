@@ -89,8 +89,8 @@ template <> struct weights<FORMAT_F16> {
     DEVICE int input(int s, int half, int t) { return 16 * s + 8 * half + 2 * t; }
     DEVICE uint32_t pair(const raw &r, int s, int half, int j, int piece)
     {
-        float low = f16_to_f32((uint16_t)half_of(r.even[2 * s + half], j));
-        float high = f16_to_f32((uint16_t)half_of(r.odd[2 * s + half], j));
+        float low = widen_f16((uint16_t)half_of(r.even[2 * s + half], j));
+        float high = widen_f16((uint16_t)half_of(r.odd[2 * s + half], j));
         return pair_of_floats(piece_of(low, piece), piece_of(high, piece));
     }
 };
@@ -160,8 +160,8 @@ template <> struct weights<FORMAT_Q4_K> {
                 uint32_t x = word_of(a, j) >> shift, y = word_of(b, j) >> shift, z = word_of(c, j) >> shift;
                 uint32_t scale = low ? x & 63u : (z & 15u) | (x >> 6 & 3u) << 4;
                 uint32_t least = low ? y & 63u : (z >> 4 & 15u) | (y >> 6 & 3u) << 4;
-                r.factor[i][j] = f16_to_f32((uint16_t)half_of(d, j)) * (float)scale;
-                r.less[i][j] = -(f16_to_f32((uint16_t)half_of(minimum, j)) * (float)least);
+                r.factor[i][j] = widen_f16((uint16_t)half_of(d, j)) * (float)scale;
+                r.less[i][j] = -(widen_f16((uint16_t)half_of(minimum, j)) * (float)least);
             }
         }
     }
@@ -189,7 +189,7 @@ template <> struct weights<FORMAT_Q6_K> {
         r.b = ld128(at + GROUP_BYTES);
         r.c = ld128(at + 2 * GROUP_BYTES);
         UNROLL for (int j = 0; j < 4; j++)
-            r.factor[j] = f16_to_f32((uint16_t)half_of(d, j)) * (float)(int8_t)(scale >> (8 * j) & 0xffu);
+            r.factor[j] = widen_f16((uint16_t)half_of(d, j)) * (float)(int8_t)(scale >> (8 * j) & 0xffu);
     }
     DEVICE int input(int s, int half, int t) { return 16 * t + 4 * s + 2 * half; }
     DEVICE float value(const raw &r, int i, int j)

@@ -294,6 +294,7 @@ static inline void mma16816(float (&d)[4], const uint32_t (&a)[4], const uint32_
 static inline void pdl_wait(void) { emu::early_wait(); }
 static inline void pdl_trigger(void) {}
 uint32_t narrow_bf16(float low, float high);
+float widen_f16(uint16_t half);
 
 /* Launches: run to their end at once. */
 

@@ -176,6 +176,7 @@ void device_check(void)
 }
 
 void emu_move(void *to, const void *from, size_t bytes) { memcpy(to, from, bytes); }
+float widen_f16(uint16_t half) { return f16_to_f32(half); }
 uint32_t narrow_bf16(float low, float high) { return (uint32_t)f32_to_bf16(high) << 16 | f32_to_bf16(low); }
 
 int dev_alloc(void **out, size_t bytes)
