@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cmd/bench-grade.h"
 #include "cmd/bench-judge.h"
 #include "cmd/bench-replay.h"
 #include "cmd/bench-sweep.h"
@@ -213,6 +214,9 @@ static const struct subcommand subcommands[] = {
       .run = bench_compare },
     { .name = "gate", .summary = "say whether what was measured is within the limits of a suite", .options = gate_options,
       .operands = gate_operands, .args_bytes = sizeof(struct gate_args), .defaults = &gate_defaults, .run = bench_gate },
+    { .name = "grade", .summary = "grade the texts of a saved stream against the answers of its prompts",
+      .options = grade_options, .operands = grade_operands, .args_bytes = sizeof(struct grade_args),
+      .defaults = &grade_defaults, .run = bench_grade_texts },
     { .name = "identity", .summary = "say whether all settings of a suite give the same bytes", .options = identity_options,
       .operands = identity_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct identity_args),
       .defaults = &identity_defaults, .run = identity },

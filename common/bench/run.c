@@ -120,12 +120,13 @@ static int put_grade(struct bench *bench, const struct decode_settings *settings
     enum grade_rule rule = (enum grade_rule)suite_grade_rule(bench->suite, prompt->task);
     struct text found = {0};
     bool correct = false;
+    double score = NAN;
     bool forced = settings->force_routes || settings->force_accept;        /* says nothing of the model */
     if (!prompt->answer || !result->text || rule == GRADE_NONE || forced)
         return 0;
-    int rc = grade_answer(rule, result->text, prompt->answer, &correct, &found, err);
+    int rc = grade_answer(rule, result->text, prompt->answer, &correct, &score, &found, err);
     const struct bench_grade record = {.sequence = bench->recorder.sequence, .correct = correct, .rule = grade_rule_names[rule],
-                                       .expected = prompt->answer, .answer = found.data};
+                                       .score = score, .expected = prompt->answer, .answer = found.data};
     rc = rc || writer_record(bench->writer, &bench_grade_kind, &record, err) ? -1 : 0;
     text_free(&found);
     return rc;

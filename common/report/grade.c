@@ -8,8 +8,9 @@
 #include <jansson.h>
 
 #include "common/base/json.h"
+#include "common/report/rouge.h"
 
-const char *const grade_rule_names[] = {"none", "number", "exact", "json", "code", NULL};
+const char *const grade_rule_names[] = {"none", "number", "exact", "json", "code", "rouge", NULL};
 
 enum grade_rule grade_rule_of_task(const char *task)
 {
@@ -200,8 +201,8 @@ static int put_plain(enum grade_rule rule, struct text *out, const char *text, s
     return rule == GRADE_CODE ? put_code(out, text, err) : put_trimmed(out, text, err);
 }
 
-int grade_answer(enum grade_rule rule, const char *text, const char *expected, bool *correct, struct text *found,
-                 struct err *err)
+static int compare(enum grade_rule rule, const char *text, const char *expected, bool *correct, struct text *found,
+                   struct err *err)
 {
     struct text want = {0};
     bool has = true, wanted = true;
@@ -219,4 +220,19 @@ int grade_answer(enum grade_rule rule, const char *text, const char *expected, b
 done:
     text_free(&want);
     return rc;
+}
+
+int grade_answer(enum grade_rule rule, const char *text, const char *expected, bool *correct, double *score,
+                 struct text *found, struct err *err)
+{
+    if (rule == GRADE_ROUGE) {
+        if (rouge_l(text, expected, score, err) || put_trimmed(found, text, err))
+            return -1;
+        *correct = *score >= GRADE_ROUGE_RIGHT;
+        return 0;
+    }
+    if (compare(rule, text, expected, correct, found, err))
+        return -1;
+    *score = *correct;
+    return 0;
 }

@@ -26,9 +26,10 @@ struct bench_sample {
 struct bench_grade {
     int64_t sequence;
     bool correct;
-    const char *rule;               /* as in report/grade.h */
+    const char *rule;               /* as in report/grade.h, or "command" */
     const char *expected;           /* the prompt's answer */
     const char *answer;             /* NULL: none found */
+    double score;                   /* 0 to 1; NaN: not recorded */
 };
 
 extern const struct record_kind bench_setting_kind, bench_sample_kind, bench_grade_kind;

@@ -83,6 +83,44 @@ SUITE
     grep -qxF -f <(head -n 1 decoded) benched
 }
 
+@test "texts of saved streams are graded anew, by rules and by commands" {
+    answers="$MOE_MODELS/pocket/heldout.jsonl"
+    moe-bench grade -p "$answers" --rule extract=json --rule code=code --json bench.moes > graded.jsonl
+    moe-view --json bench.moes | jq -s '[.[] | select(.type == "grade" and .correct)] | length' > then
+    [ "$(jq -s '[.[] | select(.type == "row")] | map(.correct) | add' graded.jsonl)" = \
+      "$(jq -s '[.[] | select(.type == "answer" and .correct)] | length' graded.jsonl)" ]
+    moe-bench grade -p "$answers" bench.moes > graded
+    grep -q '^none .*math ' graded
+    # a command that says what the rule says, one that says yes, one that hangs, and one that fails
+    moe-bench grade -p "$answers" --rule math=exact --json bench.moes | jq -c 'select(.type == "row" and .task == "math")' > rule
+    moe-bench grade -p "$answers" --command 'math=jq -e "(.text | sub(\"^\\\\s+\"; \"\") | sub(\"\\\\s+$\"; \"\")) == .expected"' \
+        --json bench.moes | jq -c 'select(.type == "row" and .task == "math")' | cmp - rule
+    moe-bench grade -p "$answers" --command math=true --json bench.moes |
+        jq -s -e '[.[] | select(.type == "row" and .task == "math")] | all(.correct == .graded and .graded > 0)'
+    moe-bench grade -p "$answers" --command 'math=sleep 100' --seconds 0.02 --json bench.moes |
+        jq -s -e '[.[] | select(.type == "row" and .task == "math")] | all(.correct == 0 and .graded > 0)'
+    run moe-bench grade -p "$answers" --command 'math=exit 7' bench.moes
+    assert_trouble moe-bench
+    [[ $output == *"exit status 7"* ]]
+    # grades go into a stream of their own, and into its report
+    moe-bench grade -p "$answers" --command math=true bench.moes --stream anew.moes > /dev/null
+    moe-view --verify anew.moes
+    moe-bench report --json anew.moes |
+        jq -s -e '[.[] | select(.type == "row" and .task == "math")] | all(.correct == .graded and .graded > 0)'
+    for part in anew bench; do moe-view --json $part.moes | jq -c 'select(.type != "grade" and .type != "end")' > $part; done
+    cmp anew bench
+    # a stream of moe-decode, and what cannot be graded
+    moe-decode -q -m pocket.moe -n 24 prompts.jsonl --stream decode.moes > /dev/null
+    moe-bench grade -p "$answers" decode.moes | grep -q math
+    echo '{"id": "else", "answer": "5"}' > else.jsonl
+    for words in "-p else.jsonl bench.moes" "bench.moes" "-p $answers --rule math=luck bench.moes" "-p bench.moes bench.moes" \
+                 "-p $answers --command true bench.moes" "-p $answers decode.moes --stream no.moes"; do
+        run moe-bench grade $words
+        assert_trouble moe-bench
+    done
+    [ ! -e no.moes ]
+}
+
 @test "every figure can be had again from the stream" {
     moe-bench report --json bench.moes > report.jsonl
     python=$(python_with_numpy)

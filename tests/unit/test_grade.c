@@ -2,8 +2,10 @@
 #include "tests/unit/unit.h"
 
 #include <jansson.h>
+#include <math.h>
 
 #include "common/report/grade.h"
+#include "common/report/rouge.h"
 
 static void check_number(const char *text, const char *expected)
 {
@@ -47,8 +49,9 @@ static bool correct(enum grade_rule rule, const char *text, const char *expected
 {
     struct err err = {0};
     struct text found = {0};
+    double score = -1;
     bool is = false;
-    assert_int_equal(grade_answer(rule, text, expected, &is, &found, &err), 0);
+    assert_int_equal(grade_answer(rule, text, expected, &is, &score, &found, &err), 0);
     text_free(&found);
     return is;
 }
@@ -137,6 +140,28 @@ static void code_is_compared_by_line(void **state)
     assert_false(correct(GRADE_CODE, "", want));
 }
 
+static void check_rouge(const char *text, const char *expected, double f1)
+{
+    struct err err = {0};
+    double score = -1;
+    assert_int_equal(rouge_l(text, expected, &score, &err), 0);
+    assert_true(fabs(score - f1) < 1e-12);
+}
+
+/* The police example is Lin's; the others are worked out: 2 x common / (words + words). */
+static void summaries_are_compared_by_sequence(void **state)
+{
+    (void)state;
+    check_rouge("police kill the gunman", "police killed the gunman", 0.75);
+    check_rouge("the gunman kill police", "police killed the gunman", 0.5);
+    check_rouge("The CAT, sat!", "the cat sat", 1);
+    check_rouge("a b c d e", "b d", 2 * 2 / 7.0);
+    check_rouge("", "b d", 0);
+    check_rouge("...", "", 0);
+    assert_true(correct(GRADE_ROUGE, "the gunman kill police", "police killed the gunman"));
+    assert_false(correct(GRADE_ROUGE, "no gunman", "police killed the gunman"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -144,6 +169,7 @@ int main(void)
         cmocka_unit_test(rules_differ),
         cmocka_unit_test(json_is_compared_by_field),
         cmocka_unit_test(code_is_compared_by_line),
+        cmocka_unit_test(summaries_are_compared_by_sequence),
         cmocka_unit_test(golden_answers_are_graded_alike),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

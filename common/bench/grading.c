@@ -1,0 +1,333 @@
+#include "common/bench/grading.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/json.h"
+#include "common/base/mem.h"
+#include "common/base/version.h"
+#include "common/bench/judge.h"
+#include "common/report/grade.h"
+#include "common/report/table.h"
+#include "common/stream/bench.h"
+#include "common/stream/decode.h"
+#include "common/stream/reader.h"
+#include "common/stream/writer.h"
+
+enum { SETTINGS_MAX = 256 };
+
+/* A text that is not done yet. */
+struct open_text {
+    int64_t sequence;
+    int setting;
+    char *task, *id;
+};
+
+struct work {
+    const struct grading_options *options;
+    struct grading *grading;
+    struct text *out;
+    struct writer *writer;              /* NULL: no stream is wanted */
+    char *settings[SETTINGS_MAX];
+    int setting_count, next_setting;    /* next_setting: of the sequence that begins next */
+    struct open_text *open;
+    size_t open_count, open_room;
+    struct text found;
+};
+
+/* What stands behind "task=" in the last of the list that is for it; NULL: none is. */
+static const char *for_task(const char *const *list, int count, const char *task)
+{
+    size_t bytes = strlen(task);
+    for (int i = count - 1; i >= 0; i--)
+        if (!strncmp(list[i], task, bytes) && list[i][bytes] == '=')
+            return list[i] + bytes + 1;
+    return NULL;
+}
+
+static int rule_named(const char *name)
+{
+    for (int i = 0; grade_rule_names[i]; i++)
+        if (!strcmp(grade_rule_names[i], name))
+            return i;
+    return -1;
+}
+
+static int check_options(const struct grading_options *options, struct err *err)
+{
+    for (int i = 0; i < options->rule_count; i++) {
+        const char *equals = strchr(options->rules[i], '=');
+        if (!equals || rule_named(equals + 1) < 0)
+            return err_set(err, ERR_INPUT, "--rule: '%s' is not TASK=number, exact, json, code, rouge or none",
+                           options->rules[i]);
+    }
+    for (int i = 0; i < options->command_count; i++)
+        if (!strchr(options->commands[i], '='))
+            return err_set(err, ERR_INPUT, "--command: '%s' is not TASK=COMMAND", options->commands[i]);
+    return 0;
+}
+
+static int by_task(const void *a, const void *b)
+{
+    const struct graded_row *x = a, *y = b;
+    return x->task_number != y->task_number ? x->task_number - y->task_number : x->setting_number - y->setting_number;
+}
+
+static int row_of(struct work *work, int number, const char *task, struct graded_row **out, struct err *err)
+{
+    struct grading *grading = work->grading;
+    const char *setting = work->settings[number];
+    int task_number = 0;
+    bool known = false;
+    for (size_t i = 0; i < grading->count; i++) {
+        struct graded_row *row = &grading->rows[i];
+        bool same = !strcmp(row->task, task);
+        if (same && row->setting_number == number) {
+            *out = row;
+            return 0;
+        }
+        if (same)
+            task_number = row->task_number;
+        else if (!known && row->task_number >= task_number)
+            task_number = row->task_number + 1;
+        known |= same;
+    }
+    if (mem_grow(&grading->rows, &grading->room, grading->count + 1, sizeof *grading->rows, err))
+        return -1;
+    struct graded_row *row = &grading->rows[grading->count++];
+    *row = (struct graded_row){ .setting_number = number, .task_number = task_number };
+    *out = row;
+    return (row->setting = mem_string(setting, err)) && (row->task = mem_string(task, err)) ? 0 : -1;
+}
+
+static int put_json(struct text *out, json_t *object, struct err *err)
+{
+    char *line = object ? json_text(object, JSON_COMPACT | JSON_PRESERVE_ORDER, err) : NULL;
+    json_decref(object);
+    if (!line)
+        return err_memory(err);
+    int rc = text_puts(out, line, err) || text_putc(out, '\n', err) ? -1 : 0;
+    mem_free(&line);
+    return rc;
+}
+
+static int ask(const struct work *work, const char *command, const struct reference *reference, const char *text,
+               bool *correct, struct err *err)
+{
+    struct text input = {0};
+    int rc = put_json(&input, json_pack("{s:s, s:s, s:s, s:s}", "id", reference->id, "task", reference->task, "text", text,
+                                        "expected", reference->answer), err) ||
+             judge_ask(command, input.data, work->options->seconds, work->options->folder, correct, err) ? -1 : 0;
+    text_free(&input);
+    return rc;
+}
+
+static int grade(struct work *work, const struct open_text *open, const char *text, struct err *err)
+{
+    const struct grading_options *options = work->options;
+    const struct reference *reference = references_find(options->references, open->task, open->id);
+    const char *command = for_task(options->commands, options->command_count, open->task);
+    const char *rule = for_task(options->rules, options->rule_count, open->task);
+    const char *setting = work->settings[open->setting];
+    struct graded_row *row;
+    bool correct = false;
+    double score;
+    enum grade_rule by = rule ? (enum grade_rule)rule_named(rule) : grade_rule_of_task(open->task);
+    if (by == GRADE_NONE && !command)
+        return 0;
+    if (row_of(work, open->setting, open->task, &row, err))
+        return -1;
+    if (!reference || !text) {
+        row->lacking++;
+        return 0;
+    }
+    text_clear(&work->found);
+    if (command ? ask(work, command, reference, text, &correct, err)
+                : grade_answer(by, text, reference->answer, &correct, &score, &work->found, err))
+        return err_at(err, "task '%s', prompt '%s'", open->task, open->id);
+    score = command ? correct : score;
+    row->graded++;
+    row->correct += correct;
+    row->score += score;
+    const struct bench_grade record = { .sequence = open->sequence, .correct = correct, .score = score,
+                                        .rule = command ? "command" : grade_rule_names[by], .expected = reference->answer,
+                                        .answer = command ? NULL : work->found.length ? work->found.data : "" };
+    if (work->writer && writer_record(work->writer, &bench_grade_kind, &record, err))
+        return -1;
+    if (!options->lines)
+        return 0;
+    return put_json(work->out, json_pack("{s:s, s:s, s:s, s:s, s:b, s:f, s:s, s:s, s:s?}", "type", "answer", "setting", setting,
+                                         "task", open->task, "id", open->id, "correct", correct, "score", score, "rule",
+                                         record.rule, "expected", record.expected, "answer", record.answer), err);
+}
+
+static int take_begin(struct work *work, const struct decode_begin *begin, struct err *err)
+{
+    if (mem_grow(&work->open, &work->open_room, work->open_count + 1, sizeof *work->open, err))
+        return -1;
+    struct open_text *open = &work->open[work->open_count++];
+    *open = (struct open_text){ .sequence = begin->sequence, .setting = work->next_setting };
+    return (open->task = mem_string(begin->task ? begin->task : "", err)) &&
+           (open->id = mem_string(begin->id ? begin->id : "", err)) ? 0 : -1;
+}
+
+static int take_done(struct work *work, const struct decode_done *done, struct err *err)
+{
+    for (size_t i = work->open_count; i-- > 0; )
+        if (work->open[i].sequence == done->sequence) {
+            struct open_text open = work->open[i];
+            work->open[i] = work->open[--work->open_count];
+            int rc = done->finish_reason == FINISH_ABORT ? 0 : grade(work, &open, done->text, err);
+            mem_free(&open.task);
+            mem_free(&open.id);
+            return rc;
+        }
+    return 0;                           /* the reader has refused a text that was not begun */
+}
+
+static int add_setting(struct work *work, const char *name, struct err *err)
+{
+    if (work->setting_count == SETTINGS_MAX)
+        return err_set(err, ERR_INPUT, "more than %d settings", SETTINGS_MAX);
+    if (!(work->settings[work->setting_count] = mem_string(name, err)))
+        return -1;
+    work->setting_count++;
+    return 0;
+}
+
+static int take_sample(struct work *work, const struct bench_sample *sample, struct err *err)
+{
+    if (sample->setting >= work->setting_count)
+        return err_set(err, ERR_INPUT, "setting %d was not announced; the stream is damaged", sample->setting);
+    work->next_setting = sample->setting;
+    return 0;
+}
+
+/* Old grades go, new ones come behind their texts; all else stays as it was. */
+static int take(struct work *work, const struct record *record, struct err *err)
+{
+    if (record->kind == &bench_grade_kind)
+        return 0;
+    if (work->writer && writer_copy(work->writer, record, err))
+        return -1;
+    if (record->kind == &bench_setting_kind)
+        return add_setting(work, ((const struct bench_setting *)record->body)->name, err);
+    if (record->kind == &bench_sample_kind)
+        return take_sample(work, record->body, err);
+    if (record->kind == &decode_begin_kind)
+        return take_begin(work, record->body, err);
+    return record->kind == &decode_done_kind ? take_done(work, record->body, err) : 0;
+}
+
+static void work_free(struct work *work)
+{
+    for (int i = 0; i < work->setting_count; i++)
+        mem_free(&work->settings[i]);
+    for (size_t i = 0; i < work->open_count; i++) {
+        mem_free(&work->open[i].task);
+        mem_free(&work->open[i].id);
+    }
+    mem_free(&work->open);
+    text_free(&work->found);
+}
+
+static int open_stream(struct work *work, const struct reader *in, struct err *err)
+{
+    const struct header *source = reader_header(in);
+    if (source->kind != STREAM_BENCH && source->kind != STREAM_DECODE)
+        return err_set(err, ERR_INPUT, "%s: a %s stream, but a decode or bench stream is wanted", reader_name(in),
+                       source->kind_name);
+    if (source->kind == STREAM_DECODE && work->options->stream)
+        return err_set(err, ERR_INPUT, "%s: a decode stream has no place for grades; --stream is for bench streams",
+                       reader_name(in));
+    if (source->kind == STREAM_DECODE && add_setting(work, reader_name(in), err))
+        return -1;
+    return work->options->stream ? writer_open(&work->writer, work->options->stream, source, err) : 0;
+}
+
+int grading_run(struct grading *grading, const char *path, const struct grading_options *options, struct text *out,
+                struct err *err)
+{
+    static const struct reader_options all = { .ancillary = true };
+    struct grading made = {0};
+    struct work work = { .options = options, .grading = &made, .out = out };
+    struct reader *in = NULL;
+    const struct record *record;
+    int rc = -1, more, graded = 0;
+    if (check_options(options, err) || reader_open(&in, path, STREAM_ANY, &all, err) || open_stream(&work, in, err))
+        goto done;
+    while ((more = reader_next(in, &record, err)) > 0)
+        if (take(&work, record, err)) {
+            record_error_at(record, err);
+            goto done;
+        }
+    if (more < 0)
+        goto done;
+    for (size_t i = 0; i < made.count; i++)
+        graded += made.rows[i].graded;
+    if (!graded) {
+        err_set(err, ERR_INPUT, "%s: no text has an answer to be compared with; give the files that its prompts are from",
+                reader_name(in));
+        goto done;
+    }
+    if (work.writer && writer_close(&work.writer, err))
+        goto done;
+    qsort(made.rows, made.count, sizeof *made.rows, by_task);
+    *grading = made;
+    made = (struct grading){0};
+    rc = 0;
+done:
+    writer_abort(&work.writer, err);
+    reader_close(&in);
+    work_free(&work);
+    grading_free(&made);
+    return rc;
+}
+
+void grading_free(struct grading *grading)
+{
+    for (size_t i = 0; i < grading->count; i++) {
+        mem_free(&grading->rows[i].setting);
+        mem_free(&grading->rows[i].task);
+    }
+    mem_free(&grading->rows);
+    *grading = (struct grading){0};
+}
+
+int grading_text(struct text *out, const struct grading *grading, struct err *err)
+{
+    static const char *const titles[] = { "setting", "task", "correct", "of", "share", "score", "without answer" };
+    struct table table;
+    int rc = -1;
+    table_start(&table, titles, "llrrrrr");
+    for (size_t i = 0; i < grading->count; i++) {
+        const struct graded_row *row = &grading->rows[i];
+        double of = row->graded ? row->graded : 1;
+        if (table_cell(&table, err, "%s", row->setting) || table_cell(&table, err, "%s", row->task) ||
+            table_cell(&table, err, "%d", row->correct) || table_cell(&table, err, "%d", row->graded) ||
+            table_cell(&table, err, "%.1f %%", 100 * row->correct / of) || table_cell(&table, err, "%.3f", row->score / of) ||
+            (row->lacking ? table_cell(&table, err, "%d", row->lacking) : table_cell(&table, err, "%s", "")))
+            goto done;
+    }
+    rc = table_write(&table, TABLE_TEXT, out, err);
+    for (size_t i = 0; i < out->length; i++)            /* names come from streams; they must not move a terminal's cursor */
+        if (((unsigned char)out->data[i] < ' ' && out->data[i] != '\n') || out->data[i] == 0x7f)
+            out->data[i] = '?';
+done:
+    table_free(&table);
+    return rc;
+}
+
+int grading_json(struct text *out, const struct grading *grading, struct err *err)
+{
+    for (size_t i = 0; i < grading->count; i++) {
+        const struct graded_row *row = &grading->rows[i];
+        json_t *score = row->graded ? json_real(row->score / row->graded) : json_null();
+        if (put_json(out, json_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:o}", "type", "row", "setting", row->setting, "task",
+                                    row->task, "graded", row->graded, "correct", row->correct, "without_answer", row->lacking,
+                                    "score", score), err))
+            return -1;
+    }
+    return 0;
+}

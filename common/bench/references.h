@@ -1,0 +1,26 @@
+/* The right answers of prompts: id, task and answer of files of JSON lines, as decode/prompts.h reads them, without need for a
+ * model. Lines without an answer are counted, not kept. An id that is missing is the number of the line's prompt, from 0 over
+ * all files. Errors name file and line. */
+#ifndef MOE_BENCH_REFERENCES_H
+#define MOE_BENCH_REFERENCES_H
+
+#include <stddef.h>
+
+#include "common/base/err.h"
+
+struct reference {
+    char *task, *id, *answer;           /* task: "" for none */
+};
+
+struct references {
+    struct reference *items;            /* sorted by task and id */
+    size_t count, room;
+};
+
+int references_read(struct references *out, const char *const *paths, int count, struct err *err);
+void references_free(struct references *references);        /* and back to {0} */
+
+/* NULL: none. task may be NULL. Of several with the same task and id any. */
+const struct reference *references_find(const struct references *references, const char *task, const char *id);
+
+#endif
