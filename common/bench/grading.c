@@ -30,6 +30,7 @@ struct work {
     struct text *out;
     struct writer *writer;              /* NULL: no stream is wanted */
     char *settings[SETTINGS_MAX];
+    bool forced[SETTINGS_MAX];          /* its routes or texts are not the model's: nothing of it is graded */
     int setting_count, next_setting;    /* next_setting: of the sequence that begins next */
     struct open_text *open;
     size_t open_count, open_room;
@@ -134,7 +135,7 @@ static int grade(struct work *work, const struct open_text *open, const char *te
     bool correct = false;
     double score;
     enum grade_rule by = rule ? (enum grade_rule)rule_named(rule) : grade_rule_of_task(open->task);
-    if (by == GRADE_NONE && !command)
+    if ((by == GRADE_NONE && !command) || work->forced[open->setting])
         return 0;
     if (row_of(work, open->setting, open->task, &row, err))
         return -1;
@@ -186,13 +187,13 @@ static int take_done(struct work *work, const struct decode_done *done, struct e
     return 0;                           /* the reader has refused a text that was not begun */
 }
 
-static int add_setting(struct work *work, const char *name, struct err *err)
+static int add_setting(struct work *work, const char *name, bool forced, struct err *err)
 {
     if (work->setting_count == SETTINGS_MAX)
         return err_set(err, ERR_INPUT, "more than %d settings", SETTINGS_MAX);
     if (!(work->settings[work->setting_count] = mem_string(name, err)))
         return -1;
-    work->setting_count++;
+    work->forced[work->setting_count++] = forced;
     return 0;
 }
 
@@ -211,8 +212,10 @@ static int take(struct work *work, const struct record *record, struct err *err)
         return 0;
     if (work->writer && writer_copy(work->writer, record, err))
         return -1;
-    if (record->kind == &bench_setting_kind)
-        return add_setting(work, ((const struct bench_setting *)record->body)->name, err);
+    if (record->kind == &bench_setting_kind) {
+        const struct bench_setting *setting = record->body;
+        return add_setting(work, setting->name, setting->label && strstr(setting->label, "forced:"), err);
+    }
     if (record->kind == &bench_sample_kind)
         return take_sample(work, record->body, err);
     if (record->kind == &decode_begin_kind)
@@ -235,13 +238,16 @@ static void work_free(struct work *work)
 static int open_stream(struct work *work, const struct reader *in, struct err *err)
 {
     const struct header *source = reader_header(in);
+    bool forced = false;
     if (source->kind != STREAM_BENCH && source->kind != STREAM_DECODE)
         return err_set(err, ERR_INPUT, "%s: a %s stream, but a decode or bench stream is wanted", reader_name(in),
                        source->kind_name);
     if (source->kind == STREAM_DECODE && work->options->stream)
         return err_set(err, ERR_INPUT, "%s: a decode stream has no place for grades; --stream is for bench streams",
                        reader_name(in));
-    if (source->kind == STREAM_DECODE && add_setting(work, reader_name(in), err))
+    for (int i = 0; i < source->label_count; i++)
+        forced |= !strcmp(source->labels[i].key, "forced");
+    if (source->kind == STREAM_DECODE && add_setting(work, reader_name(in), forced, err))
         return -1;
     return work->options->stream ? writer_open(&work->writer, work->options->stream, source, err) : 0;
 }
@@ -267,7 +273,8 @@ int grading_run(struct grading *grading, const char *path, const struct grading_
     for (size_t i = 0; i < made.count; i++)
         graded += made.rows[i].graded;
     if (!graded) {
-        err_set(err, ERR_INPUT, "%s: no text has an answer to be compared with; give the files that its prompts are from",
+        err_set(err, ERR_INPUT, "%s: no text has an answer to be compared with; give the files that its prompts are from (what "
+                "was forced is not graded)",
                 reader_name(in));
         goto done;
     }
