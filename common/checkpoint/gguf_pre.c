@@ -6,6 +6,7 @@
 #define CONTRACTION "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 #define REST "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 #define SIGNS "| ?[^\\s\\p{L}\\p{N}]+"
+#define THREE_DIGITS CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}" SIGNS "[\\r\\n]*" REST
 #define CASES(end) \
     "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+" end \
     "|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*" end
@@ -37,7 +38,8 @@ static const struct pre_tokenizer PRE_TOKENIZERS[] = {
     {.names = {"command-r"}, .composed = true, .digits = true, .words = true},
     {.names = {"falcon"}, .punctuation = true, .words = true, .behind = "[0-9][0-9][0-9]"},
     {.names = {"llama-bpe", "llama3", "llama-v3", "smaug-bpe"}, .whole_words = true, .begins = true,
-     .patterns = {CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}" SIGNS "[\\r\\n]*" REST}},
+     .patterns = {THREE_DIGITS}},
+    {.names = {"glm4"}, .patterns = {THREE_DIGITS}},
     {.names = {"qwen2"}, .composed = true,
      .patterns = {CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}" SIGNS "[\\r\\n]*" REST}},
     {.names = {"qwen35"},

@@ -92,7 +92,7 @@ static void test_pre_names(void **state)
 {
     static const char *const names[] = {
         "gpt-2", "jais", "phi-2", "mpt", "olmo", "starcoder", "refact", "smollm", "codeshell", "command-r", "falcon",
-        "llama-bpe", "llama3", "llama-v3", "smaug-bpe", "qwen2", "qwen35", "gpt-4o", "llama4", "tekken", "deepseek-llm",
+        "llama-bpe", "llama3", "llama-v3", "smaug-bpe", "glm4", "qwen2", "qwen35", "gpt-4o", "llama4", "tekken", "deepseek-llm",
         "deepseek-coder", "deepseek-v3"};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
