@@ -256,58 +256,6 @@ int checkpoint_settle(struct checkpoint *cp, struct err *err)
     return checkpoint_sort(cp, err) || check_index(cp, err) ? -1 : 0;
 }
 
-/* ---- digests of whole files, one file a thread ---- */
-
-struct digest_job {
-    struct checkpoint *checkpoint;
-    struct err errs[TEAM_MAX];
-};
-
-static int digest_file(struct source_file *file, struct err *err)
-{
-    enum { STEP = 1 << 20 };
-    struct sha256_stream *stream = NULL;
-    void *data = mem_alloc(STEP, 1, err);
-    int rc = -1;
-    if (!data || sha256_stream_new(&stream, err))
-        goto done;
-    for (uint64_t at = 0; at < file->bytes;) {
-        size_t bytes = file->bytes - at < STEP ? (size_t)(file->bytes - at) : STEP;
-        if (read_at(file, at, data, bytes, err) || sha256_stream_put(stream, data, bytes, err))
-            goto done;
-        at += bytes;
-    }
-    rc = sha256_stream_end(&stream, &file->digest, err);
-    file->digested = rc == 0;
-done:
-    sha256_stream_free(&stream);
-    mem_free(&data);
-    return rc;
-}
-
-static void digest_some(void *argument, int member, int members)
-{
-    struct digest_job *job = argument;
-    for (size_t i = (size_t)member; i < job->checkpoint->file_count; i += (size_t)members)
-        if (!job->checkpoint->files[i].digested && digest_file(&job->checkpoint->files[i], &job->errs[member]))
-            return;
-}
-
-int checkpoint_digest(struct checkpoint *cp, struct team *team, struct err *err)
-{
-    struct digest_job *job = mem_alloc(1, sizeof *job, err);
-    int rc = 0;
-    if (!job)
-        return -1;
-    job->checkpoint = cp;
-    team_run(team, digest_some, job);
-    for (int i = 0; i < team_size(team) && !rc; i++)
-        if (job->errs[i].code)
-            rc = err_set(err, job->errs[i].code, "%s: %s", cp->path, job->errs[i].text);
-    mem_free(&job);
-    return rc;
-}
-
 /* ---- opening ---- */
 
 /* The last part of a path, without the given ending, as a model's name. */

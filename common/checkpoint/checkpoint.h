@@ -16,7 +16,6 @@
 
 #include "common/base/err.h"
 #include "common/base/hash.h"
-#include "common/base/team.h"
 #include "common/base/text.h"
 #include "common/checkpoint/coding.h"
 
@@ -74,9 +73,6 @@ void checkpoint_close(struct checkpoint **checkpoint);
 struct source_tensor *checkpoint_find(const struct checkpoint *checkpoint, const char *name);      /* NULL: none */
 int checkpoint_read(const struct checkpoint *checkpoint, const struct source_tensor *tensor, uint64_t offset, void *data,
                     size_t bytes, struct err *err);
-
-/* SHA-256 of every file not digested so far. */
-int checkpoint_digest(struct checkpoint *checkpoint, struct team *team, struct err *err);
 
 /* ---- for the readers of folders and archives ---- */
 

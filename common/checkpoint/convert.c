@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/checkpoint/digest.h"
 #include "common/checkpoint/coding_gguf.h"
 #include "common/model/tokenizer.h"
 #include "common/model/tokenizer_config.h"
@@ -481,18 +482,21 @@ static int take_sources(struct model_facts *facts, const struct checkpoint *cp, 
 int conversion_write(struct conversion *c, const char *path, struct team *team, struct progress *bar, struct err *err)
 {
     struct model_writer *writer = NULL;
+    struct digester *digester = NULL;
     struct maker *maker = mem_alloc(1, sizeof *maker, err);
     int rc = -1;
-    if (!maker || model_writer_open(&writer, path, &c->layout, err))
+    if (!maker || model_writer_open(&writer, path, &c->layout, err) ||
+        digester_start(&digester, c->checkpoint, team_size(team) > 1, err))
         goto done;
     maker->conversion = c;
     if (bar)
         bar->total = model_writer_bytes(writer);
     if (model_writer_fill(writer, &(struct block_maker){make_block, maker}, team, bar, &c->facts.source, err) ||
-        checkpoint_digest(c->checkpoint, team, err) || take_sources(&c->facts, c->checkpoint, err))
+        digester_end(&digester, team, err) || take_sources(&c->facts, c->checkpoint, err))
         goto done;
     rc = model_writer_commit(&writer, &c->facts, err);
 done:
+    digester_stop(&digester);
     model_writer_discard(&writer);
     for (int i = 0; maker && i < TEAM_MAX; i++) {
         source_reading_free(&maker->scratch[i].reading);

@@ -1,5 +1,6 @@
 #include "common/model/model_write.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include "common/base/file.h"
@@ -68,93 +69,131 @@ static int write_block(struct model_writer *writer, const struct block_job *job,
     return 0;
 }
 
+/* Blocks that are made, or were made and wait to be written. */
 struct batch {
-    const struct block_maker *maker;
     struct block_job jobs[TEAM_MAX];
     struct err errs[TEAM_MAX];
     size_t rooms[TEAM_MAX];
     int failed[TEAM_MAX], count;
+    uint64_t bytes;
+    atomic_int next;            /* the block that is made next */
 };
 
-/* The next blocks in canonical order: as many as there are members, as long as they are small. */
-static int batch_take(struct batch *batch, const struct model_writer *writer, int members, struct err *err)
+/* While one batch is written, the next one is made. */
+struct filling {
+    struct model_writer *writer;
+    const struct block_maker *maker;
+    struct progress *bar;
+    struct sha256_stream *source;
+    struct batch batches[2], *making, *writing;
+    int tensor, block;          /* the next one to be made */
+    int failed;                 /* to write */
+    struct err err;
+};
+
+/* Room of zeros for a block. What a larger one left is given back, and more than a little is not kept for a smaller one. */
+static int batch_room(struct batch *batch, int i, size_t bytes, struct err *err)
 {
-    int tensor = writer->tensor, block = writer->block;
-    uint64_t bytes = 0;
-    batch->count = 0;
-    while (tensor < writer->layout.count && batch->count < members) {
-        const struct tensor *t = &writer->layout.tensors[tensor];
-        int i = batch->count;
-        if (i && bytes + t->stride > BATCH_BYTES)
-            break;
-        void *packed = batch->jobs[i].packed;
-        if (batch->rooms[i] < t->stride || batch->rooms[i] > t->stride + BATCH_BYTES / TEAM_MAX) {
-            mem_free(&packed);
-            batch->rooms[i] = 0;
-            batch->jobs[i].packed = packed = mem_alloc_aligned(t->stride, 1, err);
-            if (!packed)
-                return -1;
-            batch->rooms[i] = t->stride;
-        } else {
-            memset(packed, 0, t->stride);
-        }
-        batch->jobs[i] = (struct block_job){.tensor = t, .block = block, .packed = packed};
-        batch->count++;
-        bytes += t->stride;
-        if (++block == t->count) {
-            block = 0;
-            tensor++;
-        }
+    void *packed = batch->jobs[i].packed;
+    if (packed && batch->rooms[i] >= bytes && batch->rooms[i] <= bytes + BATCH_BYTES / TEAM_MAX) {
+        memset(packed, 0, bytes);
+        return 0;
     }
+    mem_free(&packed);
+    batch->rooms[i] = 0;
+    batch->jobs[i].packed = packed = mem_alloc_aligned(bytes, 1, err);
+    if (!packed)
+        return -1;
+    batch->rooms[i] = bytes;
     return 0;
 }
 
-static void batch_make(void *argument, int member, int members)
+/* The next blocks in canonical order: as many as there are members, as long as they and those that wait are small. None, when
+ * the next one is large and others wait. */
+static int batch_take(struct filling *f, int members, struct err *err)
 {
-    struct batch *batch = argument;
-    (void)members;
-    if (member >= batch->count)
-        return;
-    batch->failed[member] = batch->maker->make(batch->maker->context, member, &batch->jobs[member], &batch->errs[member]);
+    struct batch *batch = f->making;
+    const struct model_writer *writer = f->writer;
+    batch->count = 0;
+    batch->bytes = 0;
+    atomic_store(&batch->next, 0);
+    while (f->tensor < writer->layout.count && batch->count < members) {
+        const struct tensor *t = &writer->layout.tensors[f->tensor];
+        const int i = batch->count;
+        if ((i || f->writing->count) && f->writing->bytes + batch->bytes + t->stride > BATCH_BYTES)
+            break;
+        if (batch_room(batch, i, t->stride, err))
+            return -1;
+        batch->jobs[i] = (struct block_job){.tensor = t, .block = f->block, .packed = batch->jobs[i].packed};
+        batch->count++;
+        batch->bytes += t->stride;
+        if (++f->block == t->count) {
+            f->block = 0;
+            f->tensor++;
+        }
+    }
+    for (int i = batch->count; i < TEAM_MAX; i++)
+        mem_free(&batch->jobs[i].packed);
+    return 0;
 }
 
-static int batch_write(struct batch *batch, struct model_writer *writer, struct progress *bar, struct sha256_stream *source,
-                       struct err *err)
+static int batch_write(struct filling *f, struct err *err)
 {
+    struct batch *batch = f->writing;
     for (int i = 0; i < batch->count; i++) {
         const struct block_job *job = &batch->jobs[i];
         if (batch->failed[i])
             return err_set(err, batch->errs[i].code, "%s", batch->errs[i].text);
-        if (write_block(writer, job, err) || sha256_stream_put(source, &job->digest, sizeof job->digest, err))
+        if (write_block(f->writer, job, err) || sha256_stream_put(f->source, &job->digest, sizeof job->digest, err))
             return -1;
-        if (bar)
-            progress_step(bar, job->tensor->stride);
+        if (f->bar)
+            progress_step(f->bar, job->tensor->stride);
     }
     return 0;
+}
+
+static void fill_step(void *argument, int member, int members)
+{
+    struct filling *f = argument;
+    struct batch *batch = f->making;
+    (void)members;
+    if (member == 0)
+        f->failed = batch_write(f, &f->err);
+    for (int i; (i = atomic_fetch_add(&batch->next, 1)) < batch->count;)
+        batch->failed[i] = f->maker->make(f->maker->context, member, &batch->jobs[i], &batch->errs[i]);
 }
 
 int model_writer_fill(struct model_writer *writer, const struct block_maker *maker, struct team *team, struct progress *bar,
                       struct sha256 *source, struct err *err)
 {
-    struct sha256_stream *stream = NULL;
-    struct batch *batch = mem_alloc(1, sizeof *batch, err);
+    struct filling *f = mem_alloc(1, sizeof *f, err);
     int rc = -1;
-    if (!batch || sha256_stream_new(&stream, err))
+    if (!f || sha256_stream_new(&f->source, err))
         goto done;
-    batch->maker = maker;
-    while (writer->tensor < writer->layout.count) {
-        if (batch_take(batch, writer, team_size(team), err))
+    f->writer = writer;
+    f->maker = maker;
+    f->bar = bar;
+    f->making = &f->batches[0];
+    f->writing = &f->batches[1];
+    while (f->tensor < writer->layout.count || f->writing->count) {
+        struct batch *made = f->making;
+        if (batch_take(f, team_size(team), err))
             goto done;
-        team_run(team, batch_make, batch);
-        if (batch_write(batch, writer, bar, stream, err))
+        team_run(team, fill_step, f);
+        if (f->failed) {
+            err_set(err, f->err.code, "%s", f->err.text);
             goto done;
+        }
+        f->making = f->writing;
+        f->writing = made;
     }
-    rc = sha256_stream_end(&stream, source, err);
+    rc = sha256_stream_end(&f->source, source, err);
 done:
-    sha256_stream_free(&stream);
-    for (int i = 0; batch && i < TEAM_MAX; i++)
-        mem_free(&batch->jobs[i].packed);
-    mem_free(&batch);
+    if (f)
+        sha256_stream_free(&f->source);
+    for (int i = 0; f && i < 2 * TEAM_MAX; i++)
+        mem_free(&f->batches[i / TEAM_MAX].jobs[i % TEAM_MAX].packed);
+    mem_free(&f);
     return rc;
 }
 

@@ -26,7 +26,7 @@ struct block_job {
 };
 
 struct block_maker {
-    int (*make)(void *context, int member, struct block_job *job, struct err *err);      /* called from any member */
+    int (*make)(void *context, int member, struct block_job *job, struct err *err);      /* called from any member, one at a time */
     void *context;
 };
 
