@@ -26,7 +26,8 @@ struct block_job {
 };
 
 struct block_maker {
-    int (*make)(void *context, int member, struct block_job *job, struct err *err);      /* called from any member, one at a time */
+    /* Called from any member, by one at a time with its number. */
+    int (*make)(void *context, int member, struct block_job *job, struct err *err);
     void *context;
 };
 
