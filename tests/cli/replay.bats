@@ -121,3 +121,25 @@ setup_file() {
         [ ! -e "$BATS_TEST_TMPDIR/x.moes" ]
     done
 }
+
+# The suites of the Cascade paper as they stand in tests/bench, with one prompt a task and without the weight.
+@test "the suites of the Cascade paper run" {
+    cd "$BATS_TEST_TMPDIR"
+    mkdir -p tests/models build/bench
+    cp -r "$BATS_TEST_DIRNAME/../bench" tests/bench
+    ln -s "$MOE_MODELS/pocket" tests/models/pocket
+    ln -s "$MOE_POCKET" build/bench/pocket.moe
+    ln -s "$MOE_POCKET" build/bench/pocket-inflated.moe
+    ln -s "$(dirname "$MOE_POCKET")/draft.moe" build/bench/draft.moe
+    for suite in tests/bench/cascade-*.json; do
+        sed -i 's/"prompts-per-task": 10/"prompts-per-task": 1, "max-tokens": 40/' "$suite"
+        moe-bench run -q "$suite" -o run.moes
+        moe-bench report --csv run.moes > report.csv
+        settings=$(jq '.settings | length' "$suite")
+        tasks=$(jq '(.tasks // [1, 2, 3, 4]) | length' "$suite")
+        # Every setting emits what the first one does, whatever it drafts.
+        moe-view --json run.moes | jq -e -s --argjson settings "$settings" --argjson tasks "$tasks" '
+            [.[] | select(.type == "done")] | length == $settings * $tasks and
+            (group_by(.id) | all(.[]; [.[] | .tokens] | unique | length == 1))' || { echo "$suite"; false; }
+    done
+}
