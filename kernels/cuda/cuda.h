@@ -10,6 +10,7 @@
 #ifndef MOE_KERNELS_CUDA_CUDA_H
 #define MOE_KERNELS_CUDA_CUDA_H
 
+#include "kernels/choose.h"
 #include "kernels/cuda/context.h"
 #include "kernels/ops.h"
 
@@ -33,6 +34,8 @@ void cuda_route_score(struct queue *, const struct route_score_args *);
 void cuda_route_shortlist(struct queue *, const struct route_shortlist_args *);
 void cuda_route_select(struct queue *, const struct route_select_args *);
 void cuda_expert_ffn(struct queue *, const struct expert_ffn_args *);
+void cuda_choose(struct queue *, const struct choose_args *);
+void cuda_accept(struct queue *, const struct accept_args *);
 
 /* Rows of floats as integers for products with q8 and q4 (formats.h); rows with expert[row] < 0 are left out (none: no row). */
 void cuda_quantise(struct queue *, struct buffer in, int stride, int rows, int inputs, struct buffer expert, struct buffer out);

@@ -63,7 +63,6 @@ DEVICE void keep_groups(const struct route_select_args &a, const uint8_t *mask, 
         m->kept[g] = 0;
         m->group[g] = best < 0 ? 0 : a.group_rank > 1 && second >= 0 ? m->value[best] + m->value[second] : m->value[best];
     }
-    __syncwarp();
     for (int i = 0; i < a.groups_kept; i++) {
         int g = take_best(m->group, m->some, a.groups);
         if (g >= 0 && lane_id() == 0)
@@ -80,7 +79,6 @@ DEVICE int choose(const struct route_select_args &a, const uint8_t *mask, struct
         keep_groups(a, mask, m);
     for (int e = lane_id(); e < a.experts; e += WARP)
         m->left[e] = (!mask || mask[e]) && (a.groups <= 1 || m->kept[e / size]);
-    __syncwarp();
     for (; found < a.top_k; found++) {
         int best = take_best(m->value, m->left, a.experts);
         if (best < 0)
@@ -88,7 +86,6 @@ DEVICE int choose(const struct route_select_args &a, const uint8_t *mask, struct
         if (lane_id() == 0)
             index[found] = best;
     }
-    __syncwarp();
     return found;
 }
 

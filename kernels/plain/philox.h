@@ -7,6 +7,11 @@
 
 struct philox { uint32_t word[4]; };
 
+#ifdef __cplusplus                              /* where a function that is named as its struct is worth a warning */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+#endif
+
 PLAIN struct philox philox(struct philox counter, uint64_t key)
 {
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
@@ -21,6 +26,10 @@ PLAIN struct philox philox(struct philox counter, uint64_t key)
     }
     return c;
 }
+
+#ifdef __cplusplus
+#pragma GCC diagnostic pop
+#endif
 
 /* Strictly between 0 and 1: the middle of one of 2^52 equal parts. Exact, so every machine agrees. */
 PLAIN double philox_uniform(uint32_t high, uint32_t low)
