@@ -13,6 +13,7 @@
 #include "cmd/bench-sweep.h"
 #include "common/base/file.h"
 #include "common/bench/identity.h"
+#include "common/bench/machine.h"
 #include "common/bench/roofline.h"
 #include "common/bench/run.h"
 #include "common/bench/suite.h"
@@ -202,6 +203,30 @@ static int roofline(const void *arguments, const struct console *console, struct
     return rc;
 }
 
+static const struct opt machine_options[] = {
+    OPT_FLOAT(0, "seconds", struct roofline_args, seconds, 0, 600, "S",
+              "measure how fast memory is read for S seconds with all threads, and with one; 0: do not"),
+    OPT_FLAG(0, "json", struct roofline_args, json, "write a JSON line"),
+    OPT_END };
+
+static const struct roofline_args machine_defaults = { .size = ROOFLINE_BYTES, .seconds = 0.5 };
+
+static int machine(const void *arguments, const struct console *console, struct err *err)
+{
+    const struct roofline_args *args = arguments;
+    const struct device_setup device = { .name = "host" };
+    struct roofline measured, *shown = args->seconds > 0 ? &measured : NULL;
+    struct machine found;
+    struct text body = {0};
+    (void)console;
+    if (machine_find(&found, "", err) || (shown && roofline_make(&device, ROOFLINE_BYTES, args->seconds, &measured, err)))
+        return -1;
+    int rc = (args->json ? machine_json(&body, &found, shown, err) : machine_text(&body, &found, shown, err)) ||
+             bench_write("-", &body, err) ? -1 : 0;
+    text_free(&body);
+    return rc;
+}
+
 static const struct subcommand subcommands[] = {
     { .name = "run", .summary = "run a suite: every prompt under every setting", .options = run_options,
       .operands = run_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct run_args),
@@ -223,6 +248,8 @@ static const struct subcommand subcommands[] = {
     { .name = "replay", .summary = "say what policies would have done with recorded drafts, without a model",
       .options = replay_options, .operands = replay_operands, .args_bytes = sizeof(struct replay_args),
       .defaults = &replay_defaults, .run = bench_replay },
+    { .name = "machine", .summary = "say what this machine is: processor, caches, memory and its bandwidth, GPUs",
+      .options = machine_options, .args_bytes = sizeof(struct roofline_args), .defaults = &machine_defaults, .run = machine },
     { .name = "roofline", .summary = "measure how fast memory can be read", .options = roofline_options,
       .args_bytes = sizeof(struct roofline_args), .defaults = &roofline_defaults, .run = roofline },
     { .name = "sweep", .summary = "measure what a forward of several tokens costs beside one of one", .options = sweep_options,

@@ -189,6 +189,16 @@ SUITE
     [ -z "$(ls -A tmp)" ]
 }
 
+@test "machine" {
+    moe-bench machine --seconds 0 > machine
+    grep -q "^processor .*" machine
+    ! grep -q "^reads" machine
+    moe-bench machine --seconds 0.05 --json |
+        jq -e '.read_bandwidth > 1e8 and .threads == '"$(nproc --all)"' and .memory > .available and .available > 0'
+    run moe-bench machine here
+    assert_trouble moe-bench
+}
+
 @test "roofline" {
     run moe-bench roofline --size 1024G --seconds 0.05
     assert_trouble moe-bench
