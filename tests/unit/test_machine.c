@@ -25,7 +25,8 @@ static void test_two_sockets(void **unused)
     struct machine found;
     struct text out = {0};
     struct err err = {0};
-    put(root, "/proc/cpuinfo", "processor\t: 0\nmodel name\t: Some CPU \033[1m@ 2 GHz  \n\nprocessor\t: 1\nmodel name\t: Some CPU\n");
+    put(root, "/proc/cpuinfo", "processor\t: 0\nmodel name\t: Some CPU \033[1m@ 2 GHz  \n\nprocessor\t: 1\n"
+        "model name\t: Some CPU\n");
     put(root, "/proc/meminfo", "MemTotal:       1024 kB\nMemFree: 1 kB\nMemAvailable:    512 kB\n");
     put(root, "/proc/sys/kernel/osrelease", "6.1.0\n");
     for (int i = 0; i < 8; i++) {           /* two sockets of two cores with two threads */
