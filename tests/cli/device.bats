@@ -69,8 +69,10 @@ tokens() {
 }
 
 @test "the emulated GPU: the same text without drafts, with chains and with trees, at temperature 0 and above" {
+    local samplings=('' '--temperature 0.8 --seed 3')
+    [ -z "$MOE_SANITIZED" ] || samplings=('--temperature 0.8 --seed 3')
     for family in $(cat some); do
-        for sampling in '' '--temperature 0.8 --seed 3'; do
+        for sampling in "${samplings[@]}"; do
             echo "$family $sampling"
             tokens $family 10 --device emu $sampling > none
             [ "$(jq length none)" = 10 ]
