@@ -282,7 +282,8 @@ static int add_shards(struct checkpoint *cp, struct unpacking *u, const char *ro
     for (size_t i = 0; i < count; i++) {
         const struct member *m = find_member(u, root, names[i]);
         if (!m) {
-            err_set(err, ERR_INPUT, "%s is missing, though %s names it", names[i], source_text_kinds[checkpoint_index(cp)].name);
+            err_set(err, ERR_INPUT, "%s is missing, though %s names it", names[i],
+                    source_text_kinds[checkpoint_index(cp)].name);
             goto done;
         }
         if (add_weights(cp, u, m, err))

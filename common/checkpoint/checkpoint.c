@@ -265,7 +265,8 @@ static void name_after(char out[64], const char *path)
     const char *full = realpath(path, resolved) ? resolved : path, *slash = strrchr(full, '/');
     int number, count, cut = gguf_split_name(full, &number, &count) ? (int)strlen("-00001-of-00001.gguf") : 0;
     snprintf(out, 64, "%.*s", (int)strlen(slash ? slash + 1 : full) - cut, slash ? slash + 1 : full);
-    static const char *const endings[] = {".safetensors", ".bin", ".gguf", ".zip", ".gz", ".zst", ".xz", ".bz2", ".tgz", ".tar"};
+    static const char *const endings[] = {
+        ".safetensors", ".bin", ".gguf", ".zip", ".gz", ".zst", ".xz", ".bz2", ".tgz", ".tar"};
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
         size_t length = strlen(out), ending = strlen(endings[i]);
         if (length > ending && strcmp(out + length - ending, endings[i]) == 0)

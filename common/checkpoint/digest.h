@@ -1,7 +1,7 @@
 /* SHA-256 of the files of a checkpoint, one file a thread.
  *
- * It takes about as long as converting does, so that it can begin beside it, on a thread of its own; the team takes what is left
- * when it is asked for the end. Start with NULL: it is ended or given up by address. */
+ * It takes about as long as converting does, so that it can begin beside it, on a thread of its own; the team takes what is
+ * left when it is asked for the end. Start with NULL: it is ended or given up by address. */
 #ifndef MOE_CHECKPOINT_DIGEST_H
 #define MOE_CHECKPOINT_DIGEST_H
 

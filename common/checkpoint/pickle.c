@@ -10,7 +10,8 @@ const struct pickle_known pickle_globals[] = {
     [GLOBAL_PARAMETER] = {"torch._utils", "_rebuild_parameter", NULL, 0},
     [GLOBAL_STORAGES] = {"torch", "FloatStorage", "F32", 4},
     [GLOBAL_FLOAT16] = {"torch", "HalfStorage", "F16", 2}, [GLOBAL_BFLOAT16] = {"torch", "BFloat16Storage", "BF16", 2},
-    {"torch", "DoubleStorage", "F64", 8}, {"torch", "LongStorage", "I64", 8}, {"torch", "IntStorage", "I32", 4}, {"torch", "ShortStorage", "I16", 2},
+    {"torch", "DoubleStorage", "F64", 8}, {"torch", "LongStorage", "I64", 8}, {"torch", "IntStorage", "I32", 4},
+    {"torch", "ShortStorage", "I16", 2},
     {"torch", "CharStorage", "I8", 1}, {"torch", "ByteStorage", "U8", 1}, {"torch", "BoolStorage", "BOOL", 1},
 };
 enum { GLOBALS = sizeof pickle_globals / sizeof *pickle_globals, MEMO_MAX = PICKLE_VALUES_MAX, ITEMS_MAX = 1 << 22,
@@ -20,8 +21,8 @@ enum { GLOBALS = sizeof pickle_globals / sizeof *pickle_globals, MEMO_MAX = PICK
 enum {
     PROTO = 0x80, STOP = '.', MARK = '(', NONE = 'N', NEWTRUE = 0x88, NEWFALSE = 0x89, BININT = 'J', BININT1 = 'K',
     BININT2 = 'M', LONG1 = 0x8a, BINUNICODE = 'X', GLOBAL = 'c', BINPERSID = 'Q', REDUCE = 'R', BUILD = 'b', EMPTY_TUPLE = ')',
-    TUPLE = 't', TUPLE1 = 0x85, TUPLE2 = 0x86, TUPLE3 = 0x87, EMPTY_LIST = ']', APPEND = 'a', APPENDS = 'e', EMPTY_DICT = '}', SETITEM = 's',
-    SETITEMS = 'u', BINPUT = 'q', LONG_BINPUT = 'r', BINGET = 'h', LONG_BINGET = 'j'
+    TUPLE = 't', TUPLE1 = 0x85, TUPLE2 = 0x86, TUPLE3 = 0x87, EMPTY_LIST = ']', APPEND = 'a', APPENDS = 'e', EMPTY_DICT = '}',
+    SETITEM = 's', SETITEMS = 'u', BINPUT = 'q', LONG_BINPUT = 'r', BINGET = 'h', LONG_BINGET = 'j'
 };
 
 /* The state of a pickle that is being read. */

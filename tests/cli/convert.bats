@@ -217,3 +217,53 @@ JSON
     tar cf - big | gzip -1 > big.tar.gz
     refuses "unpacks to more than 200 times its size" moe-convert big.tar.gz -o x.moe
 }
+
+# A folder `huge`: an OLMoE of 8 layers and 64 experts in bf16, 6.6 GiB of zeros that take no room on the disk.
+huge_checkpoint() {
+    mkdir huge
+    echo '{"model_type":"olmoe","hidden_size":2048,"intermediate_size":1024,"num_hidden_layers":8,"num_attention_heads":16,
+        "num_key_value_heads":16,"num_experts":64,"num_experts_per_tok":2,"norm_topk_prob":false,"rms_norm_eps":1e-5,
+        "rope_theta":10000.0,"max_position_embeddings":64,"vocab_size":32000,"eos_token_id":1,"tie_word_embeddings":false,
+        "torch_dtype":"bfloat16"}' > huge/config.json
+    awk 'function add(name, rows, columns) {
+            bytes = rows * (columns ? columns : 1) * 2
+            printf "%s\"%s\":{\"dtype\":\"BF16\",\"shape\":[%d%s],\"data_offsets\":[%.0f,%.0f]}", at ? "," : "{", name, rows,
+                columns ? "," columns : "", at, at + bytes
+            at += bytes
+        }
+        BEGIN {
+            add("model.embed_tokens.weight", 32000, 2048); add("lm_head.weight", 32000, 2048); add("model.norm.weight", 2048)
+            for (l = 0; l < 8; l++) {
+                layer = "model.layers." l "."
+                split("q k v o", parts, " ")
+                for (i = 1; i <= 4; i++) add(layer "self_attn." parts[i] "_proj.weight", 2048, 2048)
+                add(layer "self_attn.q_norm.weight", 2048); add(layer "self_attn.k_norm.weight", 2048)
+                add(layer "input_layernorm.weight", 2048); add(layer "post_attention_layernorm.weight", 2048)
+                add(layer "mlp.gate.weight", 64, 2048)
+                for (e = 0; e < 64; e++) {
+                    expert = layer "mlp.experts." e "."
+                    add(expert "gate_proj.weight", 1024, 2048); add(expert "up_proj.weight", 1024, 2048)
+                    add(expert "down_proj.weight", 2048, 1024)
+                }
+            }
+            printf "}"
+            printf "%.0f", at > "data-bytes"
+        }' > header
+    local length=$(wc -c < header) i
+    for ((i = 0; i < 8; i++)); do printf "\\x$(printf %x $((length >> 8 * i & 255)))"; done > huge/model.safetensors
+    cat header >> huge/model.safetensors
+    truncate -s $((8 + length + $(cat data-bytes))) huge/model.safetensors
+}
+
+@test "a checkpoint of more than 6 GiB converts within 1 GiB of memory" {
+    [ -n "$MOE_LONG" ] && [ -z "$MOE_SANITIZED" ] || skip "only in the long check"
+    huge_checkpoint
+    [ $(($(wc -c < huge/model.safetensors) >> 30)) -ge 6 ]
+    (ulimit -d $((1 << 20)) && moe-convert -q huge -o kept.moe)
+    [ $(($(wc -c < kept.moe) >> 30)) -ge 6 ]
+    rm kept.moe
+    # The largest tensor has 125 MiB: with 256 MiB more, and what threads reserve, half of that is enough; 64 MiB is not.
+    (ulimit -d $((512 << 10)) && moe-convert -q -j 2 --dtype q4 huge -o small.moe)
+    ! (ulimit -d $((64 << 10)) && moe-convert -q -j 2 --dtype q4 huge -o small.moe) 2> said
+    grep "memory" said
+}
