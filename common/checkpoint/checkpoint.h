@@ -1,9 +1,9 @@
 /* A checkpoint as others wrote it: a few JSON texts, and tensors by name that can be read row by row.
  *
  * In:   a Hugging Face folder, one .safetensors or pytorch_model.bin file (its texts beside it), an index of such files, a
- *       .gguf file or a folder of one, or a tar or zip of such a folder, as a file or on standard input ("-"), where a GGUF file
- *       may also come alone or compressed. Archives are read once, from front to back, and never extracted by name: tensor data goes to an
- *       unnamed file, texts to memory.
+ *       .gguf file or a folder of one, or a tar or zip of such a folder, as a file or on standard input ("-"), where a GGUF
+ *       file may also come alone or compressed. Archives are read once, from front to back, and never extracted by name:
+ *       tensor data goes to an unnamed file, texts to memory.
  * Out:  the texts, and source tensors sorted by name. Nothing was trusted: names, shapes, dtypes, offsets and sizes agree with
  *       each other and with the files.
  * Reading is by pread, from any thread: a file that shrinks is an error, not a signal. */
