@@ -26,5 +26,7 @@ struct device {
 int device_open_host(struct device **out, const struct device_setup *setup, struct err *err);
 int device_open_ref(struct device **out, const struct device_setup *setup, struct err *err);
 int device_open_cuda(struct device **out, const struct device_setup *setup, struct err *err);
+/* Whether the machine seems to have a driver, without loading the plug-in and CUDA's library in it. */
+bool device_cuda_likely(void);
 
 #endif

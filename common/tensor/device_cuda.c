@@ -137,6 +137,12 @@ static int number_of(const char *name)
     return colon[1] >= '0' && colon[1] <= '9' && !*end && n <= 1023 ? (int)n : -1;
 }
 
+/* Linux's own driver, or Windows' behind WSL. */
+bool device_cuda_likely(void)
+{
+    return !access("/dev/nvidiactl", F_OK) || !access("/dev/dxg", F_OK);
+}
+
 static int open_plugin(struct cuda_device *cuda, const char *name, const char *file, struct err *err)
 {
     cuda->library = load(file, err);
