@@ -1,0 +1,110 @@
+/* Streams with drafts, whole and contradicting themselves: what is read, and what is refused. */
+#include "tests/unit/unit.h"
+
+#include <math.h>
+#include <unistd.h>
+
+#include "common/policy/recording.h"
+#include "common/stream/decode.h"
+#include "common/stream/writer.h"
+
+/* One answer of four tokens, 10 11 12 13, behind a prompt of two; what a test changes of it. */
+struct change { int place, pos, left, token, accepted, skip, emitted, n; };
+
+static void write_stream(const char *path, const struct change *change)
+{
+    static const int32_t prompt[] = {1, 2}, answer[] = {10, 11, 12, 13};
+    const double us[] = {0, 1, 2};
+    const int64_t bytes[] = {100, 110, 120};
+    const int32_t experts[] = {0, 0, 0};
+    struct header header = {0};
+    struct writer *out = NULL;
+    struct err err = {0};
+    assert_int_equal(header_init(&header, STREAM_DECODE, "test", "1", 0, NULL, &err), 0);
+    header.has_model = true;
+    header.model = (struct stream_model){.layers = 1, .vocab = 100, .hidden = 8};
+    if (writer_open(&out, path, &header, &err))
+        fail_msg("%s", err.text);
+    const struct decode_begin begin = {.prompt_tokens = 2, .task = "code", .prompt = prompt};
+    const struct decode_iter iter = {.K = 2, .nodes = 3, .drafted = 2, .accepted = 1, .emitted = change->emitted, .draft_us = 1,
+                                     .verify_us = 50, .accept_us = 2, .other_us = 1, .bytes = 130, .draft_bytes = -1,
+                                     .flips = -1};
+    const struct decode_iter last = {.nodes = 1, .emitted = 1, .verify_us = 40, .bytes = 100, .draft_bytes = -1, .flips = -1};
+    assert_int_equal(writer_record(out, &decode_begin_kind, &begin, &err), 0);
+    assert_int_equal(writer_record(out, &decode_iter_kind, &iter, &err), 0);
+    assert_int_equal(writer_record(out, &decode_iter_kind, &last, &err), 0);
+    for (int at = 0; at < 3; at++) {
+        bool here = change->place == at;
+        int32_t token[] = {answer[at], at < 3 ? answer[at + 1] : 0, 77};
+        if (here && change->token)
+            token[1] = change->token;
+        const struct decode_draft draft = {
+            .pos = here && change->pos ? change->pos : 2 + at, .left = here && change->left ? change->left : 3 - at, .room = 5,
+            .K = 2, .n = 3, .accepted = here && change->accepted ? change->accepted : 1, .tokens = token, .draft_us = us,
+            .verify_us = us, .bytes = bytes, .experts_loaded = experts};
+        if (!(here && change->skip))
+            assert_int_equal(writer_record(out, &decode_draft_kind, &draft, &err), 0);
+    }
+    const struct decode_done done = {.n = change->n, .tokens = answer};
+    if (writer_record(out, &decode_done_kind, &done, &err) || writer_close(&out, &err))
+        fail_msg("%s", err.text);
+    header_free(&header);
+}
+
+static void a_whole_stream_is_read(void **state)
+{
+    char *folder = unit_folder();
+    const char *path = unit_path(folder, "whole.moes");
+    struct recording *all = NULL;
+    struct err err = {0};
+    (void)state;
+    write_stream(path, &(struct change){.place = -1, .emitted = 2, .n = 4});
+    if (recording_read(&all, path, &err))
+        fail_msg("%s", err.text);
+    assert_int_equal(all->texts, 1);
+    assert_int_equal(all->places, 3);
+    assert_int_equal(all->length, 2);
+    assert_string_equal(all->text[0].task, "code");
+    assert_int_equal(all->text[0].iterations, 2);
+    assert_int_equal(all->place[0].nodes, 3);
+    assert_true(all->place[0].iteration_us == 54 && all->place[0].bytes == 130);
+    assert_int_equal(all->place[1].nodes, 0);
+    assert_int_equal(all->place[2].nodes, 1);
+    assert_int_equal(all->token[all->place[1].row + 1], 12);
+    recording_free(&all);
+    assert_null(all);
+    unit_remove(folder);
+}
+
+static void contradictions_are_refused(void **state)
+{
+    static const struct { struct change change; const char *part; } wrong[] = {
+        {{.place = 0, .emitted = 2, .n = 4, .pos = 3}, "the next place"},
+        {{.place = 1, .emitted = 2, .n = 4, .left = 9}, "tokens are left"},
+        {{.place = 1, .emitted = 2, .n = 4, .left = 1 << 30}, "tokens are left"},
+        {{.place = 0, .emitted = 2, .n = 4, .token = 55}, "not what the text has"},
+        {{.place = 0, .emitted = 2, .n = 4, .accepted = 2}, "not what the text has"},
+        {{.place = 2, .emitted = 2, .n = 4, .skip = 1}, "--record drafts"},
+        {{.place = -1, .emitted = 1, .n = 4}, "--record drafts"},
+        {{.place = -1, .emitted = 2, .n = 3}, "--record drafts"},
+    };
+    char *folder = unit_folder();
+    const char *path = unit_path(folder, "wrong.moes");
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct recording *all = NULL;
+        struct err err = {0};
+        write_stream(path, &wrong[i].change);
+        assert_int_equal(recording_read(&all, path, &err), -1);
+        assert_null(all);
+        if (!strstr(err.text, wrong[i].part))
+            fail_msg("%d: %s", (int)i, err.text);
+    }
+    unit_remove(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_whole_stream_is_read), cmocka_unit_test(contradictions_are_refused)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
