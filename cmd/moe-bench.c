@@ -27,7 +27,7 @@
 struct run_args {
     const char *suite, *output;
     struct session_options session;
-    bool text, force;
+    bool text, resume, force;
 };
 
 static const struct opt run_options[] = {
@@ -38,6 +38,7 @@ static const struct opt run_options[] = {
                "use the instruction set NAME: avx512vnni, avx512, avx2 or plain"),
     OPT_COUNT('c', "context", struct run_args, session.context, 2, 1 << 24, "let prompt and answer have at most N tokens"),
     OPT_CHOICE(0, "kv-dtype", struct run_args, session.cache, session_cache_words, "keep keys and values in this format"),
+    OPT_FLAG(0, "resume", struct run_args, resume, "go on with what a run into the same file did before it was killed"),
     OPT_FLAG(0, "text", struct run_args, text, "write the report in place of the stream, as on a terminal"),
     OPT_FLAG(0, "force", struct run_args, force, "take a rank stream of a model with another tokenizer or vocabulary"),
     OPT_END };
@@ -111,10 +112,12 @@ static int run(const void *arguments, const struct console *console, struct err 
 {
     const struct run_args *args = arguments;
     struct suite *suite = NULL;
+    if (args->resume && args->text)
+        return err_set(err, ERR_INPUT, "--resume and --text exclude each other; give one");
     if (suite_read(&suite, args->suite, err))
         return -1;
-    struct bench_setup setup = { .suite = suite, .session = args->session, .output = args->output, .force = args->force,
-                                 .console = console };
+    struct bench_setup setup = { .suite = suite, .session = args->session, .output = args->output,
+                                 .resume = args->resume, .force = args->force, .console = console };
     bool text = args->text || (!strcmp(args->output, "-") && isatty(STDOUT_FILENO));
     int rc = text ? run_and_report(&setup, args->output, err) : bench_run(&setup, err);
     suite_free(&suite);

@@ -7,6 +7,7 @@
 #include "common/base/json.h"
 #include "common/base/mem.h"
 #include "common/bench/lane.h"
+#include "common/bench/resume.h"
 #include "common/bench/roofline.h"
 #include "common/decode/record.h"
 #include "common/report/grade.h"
@@ -24,6 +25,8 @@ struct bench {
     struct decode_recorder recorder;
     const struct prompt *prompt;        /* now being decoded */
     struct progress bar;
+    struct resume *resume;              /* NULL: nothing is taken over */
+    struct text plan;
 };
 
 static int open_models(struct bench *bench, struct err *err)
@@ -75,7 +78,8 @@ static int put_settings(struct bench *bench, struct err *err)
             rc = text_printf(&label, err, "%s%s: %s", label.length ? "; " : "", key, why.data);
         record.label = label.length ? label.data : NULL;
         if (!rc)
-            rc = writer_record(bench->writer, &bench_setting_kind, &record, err);
+            rc = writer_record(bench->writer, &bench_setting_kind, &record, err) ||
+                 resume_plan_setting(&bench->plan, record.name, record.model, record.options, record.label, err) ? -1 : 0;
         text_free(&label);
         text_free(&why);
         free(options);
@@ -98,7 +102,8 @@ static int put_machine(struct bench *bench, struct err *err)
                                           .isa = *measured.isa ? measured.isa : NULL,
                                           .kv_dtype = session_cache_words[engine_made_from(session->engine)->cache],
                                           .read_bandwidth = measured.bytes_per_second};
-    return writer_record(bench->writer, &decode_machine_kind, &record, err);
+    return writer_record(bench->writer, &decode_machine_kind, &record, err) ||
+           resume_plan_machine(&bench->plan, record.device, record.isa, record.threads, err) ? -1 : 0;
 }
 
 static int sink_begin(void *context, double prefill_s, struct err *err)
@@ -141,6 +146,11 @@ static int run_sample(struct bench *bench, size_t number, int setting, int repea
     const struct bench_sample record = {.sequence = bench->recorder.sequence, .setting = setting, .repeat = repeat};
     struct decode_result result;
     bench->prompt = &model->prompts[number];
+    if (resume_samples(bench->resume)) {
+        bench->recorder.sequence++;
+        progress_step(&bench->bar, 1);
+        return resume_sample(bench->resume, setting, repeat, bench->prompt, bench->writer, err);
+    }
     const struct decode_prompt prompt = {.token = bench->prompt->tokens.ids, .tokens = bench->prompt->tokens.n,
                                          .max_tokens = bench->prompt->max_tokens,
                                          .sample = bench->suite->draws == SUITE_FRESH ? repeat : 0,
@@ -151,7 +161,8 @@ static int run_sample(struct bench *bench, size_t number, int setting, int repea
     if (decoder_run(decoder, &prompt, &sink, &result, err))
         return err_at(err, "%s: setting '%s'", bench->prompt->place, bench->suite->settings[setting].name);
     if (decode_record_done(&bench->recorder, bench->prompt, &result, err) ||
-        put_grade(bench, &bench->lanes[setting].settings, &result, err))
+        put_grade(bench, &bench->lanes[setting].settings, &result, err) ||
+        writer_flush(bench->writer, err))
         return -1;
     bench->recorder.sequence++;
     progress_step(&bench->bar, 1);
@@ -229,22 +240,28 @@ int bench_run(const struct bench_setup *setup, struct err *err)
     struct bench bench = {.setup = setup, .suite = setup->suite};
     struct header header = {0};
     int rc = -1;
-    if (check_settings(bench.suite, err) || open_models(&bench, err) || check_prompts(&bench, err) || open_lanes(&bench, err) ||
+    if (setup->resume && !strcmp(setup->output, "-"))
+        return err_set(err, ERR_INPUT, "--resume: needs a file that the stream goes to; give -o FILE");
+    if ((setup->resume && resume_open(&bench.resume, setup->output, err)) || check_settings(bench.suite, err) || open_models(&bench, err) || check_prompts(&bench, err) || open_lanes(&bench, err) ||
         session_header(bench.models[0].session, STREAM_BENCH, setup->console, bench.lanes[0].settings.seed, &header, err) ||
         writer_open(&bench.writer, setup->output, &header, err))
         goto done;
     bench.recorder.writer = bench.writer;
     console_progress(setup->console, &bench.bar, "runs",
                      bench.models[0].count * (size_t)(bench.suite->setting_count * bench.suite->repetitions));
-    if (put_settings(&bench, err) || put_machine(&bench, err) || warm_up(&bench, err) || run_samples(&bench, err) ||
+    if (put_settings(&bench, err) || put_machine(&bench, err) ||
+        (bench.resume && resume_check(bench.resume, &bench.plan, err)) || warm_up(&bench, err) || run_samples(&bench, err) ||
         put_machine(&bench, err)) {
         progress_end(&bench.bar);
         goto done;
     }
     progress_end(&bench.bar);
     rc = writer_close(&bench.writer, err);
+    resume_close(&bench.resume, !rc);
 done:
     writer_abort(&bench.writer, err);
+    resume_close(&bench.resume, false);
+    text_free(&bench.plan);
     header_free(&header);
     bench_close(&bench);
     return rc;

@@ -6,6 +6,7 @@ complete -c moe-bench -n '__fish_seen_subcommand_from run' -s j -l threads -x -d
 complete -c moe-bench -n '__fish_seen_subcommand_from run' -l isa -x -d 'use the instruction set NAME: avx512vnni, avx512, avx2 or plain'
 complete -c moe-bench -n '__fish_seen_subcommand_from run' -s c -l context -x -d 'let prompt and answer have at most N tokens'
 complete -c moe-bench -n '__fish_seen_subcommand_from run' -l kv-dtype -x -a 'f32 f16 bf16' -d 'keep keys and values in this format'
+complete -c moe-bench -n '__fish_seen_subcommand_from run' -l resume -d 'go on with what a run into the same file did before it was killed'
 complete -c moe-bench -n '__fish_seen_subcommand_from run' -l text -d 'write the report in place of the stream, as on a terminal'
 complete -c moe-bench -n '__fish_seen_subcommand_from run' -l force -d 'take a rank stream of a model with another tokenizer or vocabulary'
 complete -c moe-bench -n '__fish_seen_subcommand_from run' -s q -l quiet -d 'print no notes'

@@ -189,6 +189,43 @@ SUITE
     [ -z "$(ls -A tmp)" ]
 }
 
+@test "a run that was killed goes on where it was" {
+    cat > long.json <<SUITE
+{"model": "pocket.moe", "prompts": "$MOE_MODELS/pocket/heldout.jsonl", "options": {"max-tokens": 40}, "repetitions": 2,
+ "settings": [{"name": "none"}, {"name": "K4", "draft": "ngram", "draft-length": 4}], "limits": {"prompts-per-task": 20}}
+SUITE
+    rm -f long.moes*
+    moe-bench run -q long.json -o long.moes &
+    pid=$!
+    for ((i = 0; i < 600; i++)); do
+        [ "$(stat -c %s long.moes.tmp.$pid 2> /dev/null || echo 0)" -gt 200000 ] && break
+        sleep 0.05
+    done
+    kill -9 $pid
+    wait $pid || true
+    [ -e long.moes.tmp.$pid ] && [ ! -e long.moes ]
+    cp long.moes.tmp.$pid left
+    # another suite is not mixed with it
+    for change in 's/"draft-length": 4/"draft-length": 3/' 's/"max-tokens": 40/"max-tokens": 41/' 's/-task": 20/-task": 19/'; do
+        sed "$change" long.json > other.json
+        run moe-bench run -q --resume other.json -o long.moes
+        assert_trouble moe-bench
+        cmp left long.moes.tmp.$pid
+    done
+    moe-bench run -q --resume long.json -o long.moes
+    [ ! -e long.moes.tmp.$pid ]
+    moe-view --verify long.moes
+    moe-view --json long.moes > long.jsonl
+    [ "$(jq -s '[.[] | select(.type == "sample") | .sequence] == [range(320)]' long.jsonl)" = true ]
+    moe-bench report --json long.moes | jq -s -e '[.[] | select(.type == "row" and .task == null)] |
+        all(.samples == 160 and .identical == .compared)'
+    # what was taken over is as it was
+    moe-view --json left 2> /dev/null | jq -c 'select(.type == "done")' | head -n 20 > before
+    jq -c 'select(.type == "done")' long.jsonl | head -n 20 | cmp - before
+    run moe-bench run --resume long.json
+    assert_trouble moe-bench
+}
+
 @test "machine" {
     moe-bench machine --seconds 0 > machine
     grep -q "^processor .*" machine
