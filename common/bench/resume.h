@@ -1,5 +1,5 @@
-/* What a run left behind that was killed: the stream it was writing, under its temporary name beside the output, without an end.
- * Whole samples are taken over from it, in the order of the run; the last one that was begun is not.
+/* What a run left behind that was killed: the stream it was writing, under its temporary name beside the output and without
+ * an end. Whole samples are taken over from it, in the order of the run; the last one that was begun is not.
  *
  * It is taken only if it was to be the same: settings, models and options, device and threads (resume_check), and for each
  * sample setting, repetition, and the prompt's id, task and number of tokens (resume_sample). */

@@ -242,7 +242,8 @@ int bench_run(const struct bench_setup *setup, struct err *err)
     int rc = -1;
     if (setup->resume && !strcmp(setup->output, "-"))
         return err_set(err, ERR_INPUT, "--resume: needs a file that the stream goes to; give -o FILE");
-    if ((setup->resume && resume_open(&bench.resume, setup->output, err)) || check_settings(bench.suite, err) || open_models(&bench, err) || check_prompts(&bench, err) || open_lanes(&bench, err) ||
+    if ((setup->resume && resume_open(&bench.resume, setup->output, err)) || check_settings(bench.suite, err) ||
+        open_models(&bench, err) || check_prompts(&bench, err) || open_lanes(&bench, err) ||
         session_header(bench.models[0].session, STREAM_BENCH, setup->console, bench.lanes[0].settings.seed, &header, err) ||
         writer_open(&bench.writer, setup->output, &header, err))
         goto done;
