@@ -106,6 +106,8 @@ int file_map_open(struct file_map *map, const char *path, struct err *err)
             goto done;
         }
     }
+    if (data)
+        madvise(data, (size_t)status.st_size, MADV_HUGEPAGE);       /* a wish: where it cannot be had, all works the same */
     map->data = data;
     map->bytes = (size_t)status.st_size;
     rc = 0;

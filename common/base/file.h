@@ -18,7 +18,9 @@ int file_read_some(int fd, const char *name, void *data, size_t room, size_t *go
 /* A file without a name in `folder`, open for reading and writing, gone when it is closed. */
 int file_nameless(int *fd, const char *folder, struct err *err);
 
-/* A regular file mapped read-only. */
+/* A regular file mapped read-only. Huge pages are asked for: where the system has them for files, what is not yet in its page
+ * cache is then read 2 MiB at a time and mapped so. Nothing is read before it is touched, so that files larger than memory
+ * work, and opening one takes no longer than a small one. */
 struct file_map {
     const uint8_t *data;
     size_t bytes;

@@ -261,6 +261,43 @@ static void places_are_given_back(void **state)
     assert_int_equal(count_entries(f->folder), 0);
 }
 
+/* The flags of the mapping that begins at `data`, as the kernel tells them. */
+static bool mapping_has_flag(const void *data, const char *flag)
+{
+    FILE *maps = fopen("/proc/self/smaps", "r");
+    char line[512], begin[32];
+    bool here = false, has = false;
+    snprintf(begin, sizeof begin, "%lx-", (unsigned long)(uintptr_t)data);
+    while (maps && fgets(line, sizeof line, maps)) {
+        if (strchr(line, '-') && strspn(line, "0123456789abcdef") == (size_t)(strchr(line, '-') - line))
+            here = strncmp(line, begin, strlen(begin)) == 0;
+        else if (here && strncmp(line, "VmFlags:", 8) == 0)
+            has = strstr(line, flag);
+    }
+    if (maps)
+        fclose(maps);
+    return has;
+}
+
+static void maps_ask_for_huge_pages(void **state)
+{
+    struct fixture *f = *state;
+    char path[PATH_MAX];
+    struct file_map map = {0};
+    if (access("/sys/kernel/mm/transparent_hugepage/enabled", R_OK))
+        skip();
+    snprintf(path, sizeof path, "%s/huge", f->folder);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, 4 << 20, SEEK_SET), 0);
+    assert_int_not_equal(fputc('x', file), EOF);
+    fclose(file);
+    assert_int_equal(file_map_open(&map, path, &f->err), 0);
+    assert_true(mapping_has_flag(map.data, " hg"));
+    file_map_close(&map);
+    unlink(path);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -268,6 +305,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(reading_appends_up_to_the_limit),
         TEST(maps_show_the_file),
+        TEST(maps_ask_for_huge_pages),
         TEST(an_output_appears_at_commit),
         TEST(a_discarded_output_leaves_what_was_there),
         TEST(large_writes_keep_their_order),
