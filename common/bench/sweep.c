@@ -169,7 +169,8 @@ int sweep_json(struct text *out, const struct sweep *sweep, const char *label, s
     json_t *cost = json_array();
     json_t *object = json_pack("{s:s, s:s, s:s, s:i, s:o, s:i, s:i, s:s?, s:o}", "type", "sweep", "device", machine->device,
                                "isa", machine->isa, "threads", machine->threads, "read_bandwidth",
-                               number(machine->bytes_per_second), "rounds", sweep->rounds, "prefix", sweep->prefix, "label", label, "cost", cost);
+                               number(machine->bytes_per_second), "rounds", sweep->rounds, "prefix", sweep->prefix, "label",
+                               label, "cost", cost);
     bool failed = !object;
     for (int i = 0; !failed && i < sweep->points; i++) {
         const struct sweep_point *p = &sweep->point[i];

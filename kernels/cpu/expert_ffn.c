@@ -66,12 +66,12 @@ static void ffn_share(struct ffn *f, struct queue *queue, int units, size_t unit
     f->task_units = step < (size_t)units ? (int)step : units;
     f->tasks = (units + f->task_units - 1) / f->task_units;
     for (int w = 0; w < f->wanted_count; w++)
-        passes += (size_t)pass_count(f->start[f->wanted[w] + 1] - f->start[f->wanted[w]]);
+        passes += (size_t)work_passes(f->start[f->wanted[w] + 1] - f->start[f->wanted[w]]);
     f->bytes = passes * unit * (size_t)units;
     int members = work_members(queue, f->bytes), member = 0;
     uint32_t first = 0, task = 0;
     for (int w = 0; w < f->wanted_count; w++) {
-        size_t weight = (size_t)pass_count(f->start[f->wanted[w] + 1] - f->start[f->wanted[w]]);
+        size_t weight = (size_t)work_passes(f->start[f->wanted[w] + 1] - f->start[f->wanted[w]]);
         for (int t = 0; t < f->tasks; t++, task++, seen += weight)
             if (seen * (size_t)members >= passes * (size_t)f->tasks * ((size_t)member + 1)) {
                 work_give(&f->work, member++, first, task);
@@ -128,12 +128,12 @@ static void gate_up(void *argument, int member, int members)
     const size_t unit = unit_bytes(a->format, a->hidden), width = (size_t)a->inner_width;
     struct ffn_task task;
     while (ffn_next(f, member, members, &task)) {
-        int passes = pass_count(task.rows);
+        int passes = pass_count(a->format, task.rows);
         for (int u = task.first; u < task.end; u++)
             for (int p = 0; p < passes; p++) {
                 int first = pass_first(task.rows, passes, p), rows = pass_first(task.rows, passes, p + 1) - first;
-                _Alignas(64) float product[PASS_ROWS * UNIT_OUTPUTS];
-                const void *in[PASS_ROWS];
+                _Alignas(64) float product[MOST_ROWS * UNIT_OUTPUTS];
+                const void *in[MOST_ROWS];
                 for (int r = 0; r < rows; r++)
                     in[r] = product_row(&f->in, (size_t)(task.place[first + r] / a->slots));
                 unit_product(a->format, task.block + unit * (size_t)u, a->hidden, rows, in, product);
@@ -156,12 +156,12 @@ static void down(void *argument, int member, int members)
     const size_t offset = expert_down_offset(a->format, a->hidden, a->inner_width);
     struct ffn_task task;
     while (ffn_next(f, member, members, &task)) {
-        int passes = pass_count(task.rows);
+        int passes = pass_count(a->down_format, task.rows);
         for (int u = task.first; u < task.end; u++)
             for (int p = 0; p < passes; p++) {
                 int first = pass_first(task.rows, passes, p), rows = pass_first(task.rows, passes, p + 1) - first;
-                _Alignas(64) float product[PASS_ROWS * UNIT_OUTPUTS];
-                const void *in[PASS_ROWS];
+                _Alignas(64) float product[MOST_ROWS * UNIT_OUTPUTS];
+                const void *in[MOST_ROWS];
                 for (int r = 0; r < rows; r++)
                     in[r] = product_row(&f->in, (size_t)task.place[first + r]);
                 unit_product(a->down_format, task.block + offset + unit * (size_t)u, a->inner_width, rows, in, product);

@@ -45,12 +45,12 @@ static void linear_units(void *argument, int member, int members)
     for (int64_t task; (task = work_take(&l->work, member, members)) >= 0;) {
         int begin = (int)task * l->task_units, end = l->units - begin < l->task_units ? l->units : begin + l->task_units;
         for (int block = 0; block < a->rows; block += BLOCK_ROWS) {
-            int count = a->rows - block < BLOCK_ROWS ? a->rows - block : BLOCK_ROWS, passes = pass_count(count);
+            int count = a->rows - block < BLOCK_ROWS ? a->rows - block : BLOCK_ROWS, passes = pass_count(a->format, count);
             for (int u = begin; u < end; u++)
                 for (int p = 0; p < passes; p++) {
                     int first = block + pass_first(count, passes, p), rows = block + pass_first(count, passes, p + 1) - first;
-                    _Alignas(64) float product[PASS_ROWS * UNIT_OUTPUTS];
-                    const void *in[PASS_ROWS];
+                    _Alignas(64) float product[MOST_ROWS * UNIT_OUTPUTS];
+                    const void *in[MOST_ROWS];
                     for (int r = 0; r < rows; r++)
                         in[r] = product_row(&l->in, (size_t)(first + r));
                     unit_product(a->format, weight + bytes * (size_t)u, a->inputs, rows, in, product);
@@ -74,7 +74,7 @@ void cpu_linear(struct queue *queue, const struct linear_args *args)
     }
     l.units = (args->outputs + UNIT_OUTPUTS - 1) / UNIT_OUTPUTS;
     l.task_units = step < (size_t)l.units ? (int)step : l.units;
-    size_t bytes = unit * (size_t)l.units * (size_t)pass_count(args->rows);
+    size_t bytes = unit * (size_t)l.units * (size_t)work_passes(args->rows);
     work_give_evenly(&l.work, work_members(queue, bytes), (uint32_t)((l.units + l.task_units - 1) / l.task_units));
     work_run(queue, bytes, linear_units, &l);
 }

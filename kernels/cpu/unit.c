@@ -11,6 +11,10 @@
 /* The two chains of every row: [even, odd][row][output]. */
 enum { CHAINS = 2 * PASS_ROWS * UNIT_OUTPUTS, ODD = PASS_ROWS * UNIT_OUTPUTS };
 
+/* Many rows of weights that must be decoded: pass by pass over each decoded chunk, whose sums wait in memory meanwhile. */
+static void unit_product_bulk(enum weight_format format, const unsigned char *unit, int inputs, int rows,
+                              const void *const *in, float *out);
+
 #if defined(ISA_AVX512) || defined(ISA_AVX2)
 
 /* Where one strip has all outputs, its loads are followed at this distance. Otherwise inputs go in blocks that stay in the
@@ -136,9 +140,28 @@ typedef void product_function(const unsigned char *unit, int inputs, const void 
 static product_function *const PRODUCT_TABLE[][PASS_ROWS] = {PRODUCT_NAMES(FORMAT_F32), PRODUCT_NAMES(FORMAT_F16),
                                                              PRODUCT_NAMES(FORMAT_BF16)};
 
+#define BULK(rows) \
+    static void bulk_##rows(const float *unit, int inputs, const float *const *in, float *chains) \
+    { \
+        for (int lane = 0; lane < UNIT_OUTPUTS; lane += STRIP_VECTORS(rows) * LANES) \
+            strip(FORMAT_F32, rows, STRIP_VECTORS(rows), (const void *)unit, lane, 0, inputs / 2, in, chains); \
+    }
+
+BULK(1) BULK(2) BULK(3) BULK(4) BULK(5) BULK(6)
+
+/* inputs: an even number. */
+static void bulk(const float *unit, int inputs, int rows, const float *const *in, float *chains)
+{
+    static void (*const table[BULK_ROWS])(const float *, int, const float *const *, float *) = {
+        bulk_1, bulk_2, bulk_3, bulk_4, bulk_5, bulk_6};
+    table[rows - 1](unit, inputs, in, chains);
+}
+
 void unit_product(enum weight_format format, const void *unit, int inputs, int rows, const void *const *in, float *out)
 {
-    if (format_quantised(format))
+    if (rows > PASS_ROWS)
+        unit_product_bulk(format, unit, inputs, rows, in, out);
+    else if (format_quantised(format))
         unit_product_quantised(format, unit, inputs, rows, in, out);
     else if (format_scaled(format))
         unit_product_coded(format, unit, inputs, rows, in, out);
@@ -163,9 +186,24 @@ static void input_weights(enum weight_format format, const unsigned char *unit, 
         weight[o] = format == FORMAT_F16 ? f16_to_f32(halves[odd * UNIT_OUTPUTS + o]) : bf16_to_f32(halves[2 * o + odd]);
 }
 
+/* inputs: an even number. */
+static void bulk(const float *unit, int inputs, int rows, const float *const *in, float *chains)
+{
+    for (int k = 0; k < inputs; k++)
+        for (int r = 0; r < rows; r++) {
+            float *sum = chains + k % 2 * ODD + r * UNIT_OUTPUTS;
+            for (int o = 0; o < UNIT_OUTPUTS; o++)
+                sum[o] = __builtin_fmaf(unit[k * UNIT_OUTPUTS + o], in[r][k], sum[o]);
+        }
+}
+
 void unit_product(enum weight_format format, const void *unit, int inputs, int rows, const void *const *in, float *out)
 {
     float chains[CHAINS], weight[UNIT_OUTPUTS];
+    if (rows > PASS_ROWS) {
+        unit_product_bulk(format, unit, inputs, rows, in, out);
+        return;
+    }
     if (format_quantised(format)) {
         unit_product_quantised(format, unit, inputs, rows, in, out);
         return;
@@ -188,3 +226,40 @@ void unit_product(enum weight_format format, const void *unit, int inputs, int r
 }
 
 #endif
+
+enum { BULK_INPUTS = 256, MOST_PASSES = (MOST_ROWS + BULK_ROWS - 1) / BULK_ROWS };
+
+static void unit_product_bulk(enum weight_format format, const unsigned char *unit, int inputs, int rows,
+                              const void *const *in, float *out)
+{
+    _Alignas(64) float weight[BULK_INPUTS * UNIT_OUTPUTS], chains[MOST_PASSES][CHAINS], rest[BULK_ROWS][BLOCK_INPUTS];
+    const int passes = work_passes(rows), odd = inputs % BLOCK_INPUTS, whole = inputs - odd;
+    for (int p = 0; p < passes; p++)
+        memset(chains[p], 0, sizeof chains[p]);
+    for (int k = 0; k < inputs; k += BULK_INPUTS) {
+        const int left = inputs - k < BULK_INPUTS ? inputs - k : BULK_INPUTS, even = left / BLOCK_INPUTS * BLOCK_INPUTS;
+        unit_decode(format, unit + (size_t)(k / BULK_INPUTS) * unit_chunk_bytes(format),
+                    (left + BLOCK_INPUTS - 1) / BLOCK_INPUTS * BLOCK_INPUTS, weight);
+        for (int p = 0; p < passes; p++) {
+            const int first = pass_first(rows, passes, p), count = pass_first(rows, passes, p + 1) - first;
+            const float *x[BULK_ROWS];
+            for (int r = 0; r < count; r++)
+                x[r] = (const float *)in[first + r] + k;
+            if (even)
+                bulk(weight, even, count, x, chains[p]);
+            if (even == left)
+                continue;
+            for (int r = 0; r < count; r++) {
+                memset(rest[r], 0, sizeof rest[r]);
+                memcpy(rest[r], (const float *)in[first + r] + whole, (size_t)odd * sizeof(float));
+                x[r] = rest[r];
+            }
+            bulk(weight + (size_t)even * UNIT_OUTPUTS, BLOCK_INPUTS, count, x, chains[p]);
+        }
+    }
+    for (int p = 0; p < passes; p++) {
+        const int first = pass_first(rows, passes, p), count = pass_first(rows, passes, p + 1) - first;
+        for (int i = 0; i < count * UNIT_OUTPUTS; i++)
+            out[first * UNIT_OUTPUTS + i] = chains[p][i] + chains[p][ODD + i];
+    }
+}

@@ -1,10 +1,11 @@
-/* The product of one unit of weights (32 outputs, formats.h) with up to 8 rows: what linear and expert_ffn are made of.
+/* The product of one unit of weights (32 outputs, formats.h) with some rows: what linear and expert_ffn are made of.
  *
  *   out[r][o] = sum over k of weight[o][k] * in[r][k], as linear.h orders it
  *
  * unit    unit_bytes(format, inputs), read forward once, prefetched 4 KiB ahead (past its end: the next unit's beginning)
  * in      one pointer a row to `inputs` floats, of any alignment; floats behind them are not read. q8 and q4: to the row's
  *         blocks, struct quantised [quantised_blocks(inputs)]
+ * rows    up to 8; where weights must be decoded, up to 64: then each chunk of 256 inputs is decoded once for all of them
  * out     [rows][32]; outputs of zero weights are zero */
 #ifndef MOE_KERNELS_CPU_UNIT_H
 #define MOE_KERNELS_CPU_UNIT_H
@@ -14,7 +15,7 @@
 
 /* The most rows of a pass, and of each when there must be several: 8 rows read weights from memory once where 6 and 2 would
  * not, but up to 6 rows of all 32 outputs fit into the registers of AVX-512, which is faster on what is in a cache already. */
-enum { PASS_ROWS = 8, BULK_ROWS = 6 };
+enum { PASS_ROWS = 8, BULK_ROWS = 6, MOST_ROWS = 64 };
 
 #define unit_product ISA_NAME(unit_product)
 
@@ -31,8 +32,30 @@ void unit_product_quantised(enum weight_format format, const void *unit, int inp
 
 void unit_product_coded(enum weight_format format, const void *unit, int inputs, int rows, const void *const *in, float *out);
 
-/* How rows are cut into passes: of sizes that differ by at most one. */
-static inline int pass_count(int rows) { return rows <= PASS_ROWS ? rows > 0 : (rows + BULK_ROWS - 1) / BULK_ROWS; }
+/* A chunk of a unit of such weights, `inputs` of them (a multiple of 32, up to 256), as a unit of f32. */
+#define unit_decode ISA_NAME(unit_decode)
+
+void unit_decode(enum weight_format format, const void *chunk, int inputs, float *out);
+
+/* The bytes of a chunk, which is one of 256 inputs; 0 of a format that is not decoded. */
+static inline size_t unit_chunk_bytes(enum weight_format format)
+{
+    switch (format) {
+    case FORMAT_FP8: return 2 * FP8_BLOCK_BYTES;
+    case FORMAT_MXFP4: return 4 * MXFP4_PAIR_BYTES;
+    case FORMAT_Q4_K: return Q4_K_BLOCK_BYTES;
+    case FORMAT_Q6_K: return Q6_K_BLOCK_BYTES;
+    default: return 0;
+    }
+}
+
+/* How rows are cut into passes: of sizes that differ by at most one. The work of a pass that decodes for many rows is that of
+ * so many passes that do not. */
+static inline int work_passes(int rows) { return rows <= PASS_ROWS ? rows > 0 : (rows + BULK_ROWS - 1) / BULK_ROWS; }
+static inline int pass_count(enum weight_format format, int rows)
+{
+    return unit_chunk_bytes(format) ? (rows + MOST_ROWS - 1) / MOST_ROWS : work_passes(rows);
+}
 static inline int pass_first(int rows, int passes, int pass) { return (int)((long)rows * pass / passes); }
 
 #endif

@@ -16,16 +16,6 @@
 enum { SPAN = 32, CHUNK_SPANS = SUPERBLOCK_INPUTS / SPAN };
 enum { CHAINS = 2 * PASS_ROWS * UNIT_OUTPUTS, ODD = PASS_ROWS * UNIT_OUTPUTS };
 
-INLINE size_t chunk_bytes(enum weight_format format)
-{
-    switch (format) {
-    case FORMAT_FP8: return 2 * FP8_BLOCK_BYTES;
-    case FORMAT_MXFP4: return 4 * MXFP4_PAIR_BYTES;
-    case FORMAT_Q4_K: return Q4_K_BLOCK_BYTES;
-    default: return Q6_K_BLOCK_BYTES;
-    }
-}
-
 /* The last inputs of rows whose number is no multiple of 32, filled up with zeros. */
 INLINE void take_rest(int rows, int inputs, const void *const *in, float (*room)[SPAN], const float **rest)
 {
@@ -156,11 +146,17 @@ INLINE void codes_floats(int width, const unsigned char *at, vector *even, vecto
 /* `rows` and `width` (vectors of outputs) are constants where this is used, so that the arrays are registers. */
 struct sums {
     vector even[PASS_ROWS][2], odd[PASS_ROWS][2];
+    float *decoded;                     /* with 0 rows: where weights go, as a unit of f32, from the strip's outputs on */
 };
 
 INLINE void multiply(struct sums *sums, int rows, int width, const vector *even, const vector *odd, const float *const *in,
                      int k)
 {
+#pragma GCC unroll 2
+    for (int v = 0; v < width && !rows; v++) {
+        vector_store(sums->decoded + (size_t)k * UNIT_OUTPUTS + v * LANES, even[v]);
+        vector_store(sums->decoded + (size_t)(k + 1) * UNIT_OUTPUTS + v * LANES, odd[v]);
+    }
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++) {
         vector x = vector_all(in[r][k]), y = vector_all(in[r][k + 1]);
@@ -303,13 +299,51 @@ INLINE void span_q6_k(struct sums *sums, int rows, int width, const unsigned cha
 
 /* ---- strips, chunks, units ---- */
 
+INLINE void span_of(enum weight_format format, struct sums *sums, int rows, int width, const unsigned char *chunk, int lane,
+                    int span, const float *const *in, int k)
+{
+    if (format == FORMAT_FP8)
+        span_fp8(sums, rows, width, chunk, lane, span, in, k);
+    else if (format == FORMAT_MXFP4)
+        span_mxfp4(sums, rows, width, chunk, lane, span, in, k);
+    else if (format == FORMAT_Q4_K)
+        span_q4_k(sums, rows, width, chunk, lane, span, in, k);
+    else
+        span_q6_k(sums, rows, width, chunk, lane, span, in, k);
+}
+
+INLINE void decode(enum weight_format format, const unsigned char *chunk, int inputs, float *out)
+{
+    enum { WIDTH = LANES == 16 ? 2 : 1 };
+    for (int span = 0; span < inputs / SPAN; span++)
+        for (int lane = 0; lane < UNIT_OUTPUTS; lane += WIDTH * LANES) {
+            struct sums sums = {.decoded = out + lane};
+            span_of(format, &sums, 0, WIDTH, chunk, lane, span, NULL, span * SPAN);
+        }
+}
+
+void unit_decode(enum weight_format format, const void *chunk, int inputs, float *out)
+{
+    const size_t bytes = unit_chunk_bytes(format);
+    for (size_t line = 0; line < bytes; line += 64)             /* the next chunk, while this one is decoded and used */
+        __builtin_prefetch((const void *)((uintptr_t)chunk + bytes + line));
+    if (format == FORMAT_FP8)
+        decode(FORMAT_FP8, chunk, inputs, out);
+    else if (format == FORMAT_MXFP4)
+        decode(FORMAT_MXFP4, chunk, inputs, out);
+    else if (format == FORMAT_Q4_K)
+        decode(FORMAT_Q4_K, chunk, inputs, out);
+    else
+        decode(FORMAT_Q6_K, chunk, inputs, out);
+}
+
 /* Spans `from` .. `to` of a chunk, whose first input is in[r][0], for the outputs `lane` .. of `width` vectors. */
 INLINE void strip(enum weight_format format, int rows, int width, const unsigned char *chunk, int lane, int from, int to,
                   const float *const *in, float *chains)
 {
-    const size_t span_bytes = chunk_bytes(format) / CHUNK_SPANS;
+    const size_t span_bytes = unit_chunk_bytes(format) / CHUNK_SPANS;
     const int strips = UNIT_OUTPUTS / (width * LANES);
-    const uintptr_t ahead = strips == 1 ? PREFETCH_BYTES : chunk_bytes(format);
+    const uintptr_t ahead = strips == 1 ? PREFETCH_BYTES : unit_chunk_bytes(format);
     struct sums sums;
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
@@ -324,14 +358,7 @@ INLINE void strip(enum weight_format format, int rows, int width, const unsigned
         for (size_t line = (size_t)(lane / (width * LANES)); line * 64 < span_bytes; line += (size_t)strips)
             __builtin_prefetch((const void *)(next + line * 64));
         const int k = (span - from) * SPAN;
-        if (format == FORMAT_FP8)
-            span_fp8(&sums, rows, width, chunk, lane, span, in, k);
-        else if (format == FORMAT_MXFP4)
-            span_mxfp4(&sums, rows, width, chunk, lane, span, in, k);
-        else if (format == FORMAT_Q4_K)
-            span_q4_k(&sums, rows, width, chunk, lane, span, in, k);
-        else
-            span_q6_k(&sums, rows, width, chunk, lane, span, in, k);
+        span_of(format, &sums, rows, width, chunk, lane, span, in, k);
     }
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
@@ -353,7 +380,7 @@ INLINE void product(enum weight_format format, int rows, const unsigned char *un
         memset(chains + ODD + r * UNIT_OUTPUTS, 0, UNIT_OUTPUTS * sizeof *chains);
     }
     for (int span = 0; span < whole; span += CHUNK_SPANS) {
-        const unsigned char *chunk = unit + (size_t)(span / CHUNK_SPANS) * chunk_bytes(format);
+        const unsigned char *chunk = unit + (size_t)(span / CHUNK_SPANS) * unit_chunk_bytes(format);
         int count = whole - span < CHUNK_SPANS ? whole - span : CHUNK_SPANS;
         for (int r = 0; r < rows; r++)
             x[r] = (const float *)in[r] + span * SPAN;
@@ -361,7 +388,7 @@ INLINE void product(enum weight_format format, int rows, const unsigned char *un
             strip(format, rows, width, chunk, lane, 0, count, x, chains);
     }
     if (inputs % SPAN) {
-        const unsigned char *chunk = unit + (size_t)(whole / CHUNK_SPANS) * chunk_bytes(format);
+        const unsigned char *chunk = unit + (size_t)(whole / CHUNK_SPANS) * unit_chunk_bytes(format);
         float room[PASS_ROWS][SPAN];
         take_rest(rows, inputs, in, room, x);
         for (int lane = 0; lane < UNIT_OUTPUTS; lane += width * LANES)
@@ -471,6 +498,24 @@ static void weights_q6_k(const unsigned char *chunk, int span, float (*weight)[U
     }
 }
 
+static void span_weights(enum weight_format format, const unsigned char *chunk, int span, float (*weight)[UNIT_OUTPUTS])
+{
+    if (format == FORMAT_FP8)
+        weights_fp8(chunk, span, weight);
+    else if (format == FORMAT_MXFP4)
+        weights_mxfp4(chunk, span, weight);
+    else if (format == FORMAT_Q4_K)
+        weights_q4_k(chunk, span, weight);
+    else
+        weights_q6_k(chunk, span, weight);
+}
+
+void unit_decode(enum weight_format format, const void *chunk, int inputs, float *out)
+{
+    for (int k = 0; k < inputs; k += SPAN)
+        span_weights(format, chunk, k / SPAN, (float (*)[UNIT_OUTPUTS])(out + (size_t)k * UNIT_OUTPUTS));
+}
+
 void unit_product_coded(enum weight_format format, const void *unit, int inputs, int rows, const void *const *in, float *out)
 {
     float chains[CHAINS], weight[SPAN][UNIT_OUTPUTS], room[PASS_ROWS][SPAN];
@@ -478,16 +523,9 @@ void unit_product_coded(enum weight_format format, const void *unit, int inputs,
     memset(chains, 0, sizeof chains);
     take_rest(rows, inputs, in, room, rest);
     for (int k = 0; k < inputs; k += SPAN) {
-        const unsigned char *chunk = (const unsigned char *)unit + (size_t)(k / SUPERBLOCK_INPUTS) * chunk_bytes(format);
+        const unsigned char *chunk = (const unsigned char *)unit + (size_t)(k / SUPERBLOCK_INPUTS) * unit_chunk_bytes(format);
         const int span = k / SPAN % CHUNK_SPANS;
-        if (format == FORMAT_FP8)
-            weights_fp8(chunk, span, weight);
-        else if (format == FORMAT_MXFP4)
-            weights_mxfp4(chunk, span, weight);
-        else if (format == FORMAT_Q4_K)
-            weights_q4_k(chunk, span, weight);
-        else
-            weights_q6_k(chunk, span, weight);
+        span_weights(format, chunk, span, weight);
         for (int r = 0; r < rows; r++) {
             const float *x = inputs - k < SPAN ? rest[r] : (const float *)in[r] + k;
             for (int i = 0; i < SPAN; i++) {
