@@ -7,10 +7,14 @@
 #include "common/bench/sweep.h"
 #include "common/cli/number.h"
 
+enum { LOGITS_ALL, LOGITS_LAST };
+static const char *const logit_words[] = { "all", "last", NULL };
+
 const struct opt sweep_options[] = {
     SESSION_OPTIONS(struct sweep_args, session),
     OPT_STRING(0, "rows", struct sweep_args, rows, "M,M,...", "time forwards of so many tokens; 1 always is among them"),
     OPT_COUNT(0, "prefix", struct sweep_args, prefix, 0, 1 << 24, "behind N tokens"),
+    OPT_CHOICE(0, "logits", struct sweep_args, logits, logit_words, "compute logits of all tokens, or of the last"),
     OPT_FLOAT(0, "seconds", struct sweep_args, seconds, 0, 3600, "S", "measure for S seconds"),
     OPT_SEED(struct sweep_args, seed),
     OPT_FLAG(0, "json", struct sweep_args, json, "write a JSON object, which is a cost table for replay"),
@@ -53,7 +57,8 @@ int bench_sweep(const void *arguments, const struct console *console, struct err
     if (read_rows(args->rows, rows, &points, err) || session_open(&session, &args->session, 0, rows[points - 1], err))
         goto done;
     const struct sweep_setup setup = { .rows = rows, .points = points, .prefix = args->prefix, .rounds_least = ROUNDS_LEAST,
-                                       .seconds = args->seconds, .seed = args->seed };
+                                       .last_logits = args->logits == LOGITS_LAST, .seconds = args->seconds,
+                                       .seed = args->seed };
     const struct model_identity *identity = model_identity(session->model);
     const char *label = identity->synthetic ? "synthetic" : identity->inflated_from ? "inflated" : NULL;
     if (args->prefix + rows[points - 1] > engine_max_positions(session->engine)) {

@@ -36,7 +36,9 @@ static void draw_tokens(struct trials *t, int count)
 static int run_trial(struct trials *t, int rows, struct trial *out, struct err *err)
 {
     struct forward forward;
-    const struct batch batch = {.rows = rows, .token = t->token, .logit_rows = rows};
+    const int32_t last = rows - 1;
+    const struct batch batch = {.rows = rows, .token = t->token, .logit_row = t->setup->last_logits ? &last : NULL,
+                                .logit_rows = t->setup->last_logits ? 1 : rows};
     double experts = 0;
     draw_tokens(t, rows);
     double begin = clock_seconds();

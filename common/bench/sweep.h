@@ -2,7 +2,7 @@
  *
  * After a prompt of random tokens, forwards of each of the row counts take turns, each time with new random tokens, so that
  * where one token is routed says little about the next: the worst case, independent routing. A forward's nodes are a chain
- * and all its logits are computed; then it is dropped. */
+ * whose logits are computed, all or the last one's; then it is dropped. */
 #ifndef MOE_BENCH_SWEEP_H
 #define MOE_BENCH_SWEEP_H
 
@@ -17,6 +17,7 @@ struct sweep_setup {
     int points;
     int prefix;                         /* tokens in front */
     int rounds_least;                   /* at least so many forwards of each, then more until the time is over */
+    bool last_logits;                   /* compute those of a forward's last token alone */
     double seconds;
     uint64_t seed;
 };

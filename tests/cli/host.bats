@@ -60,6 +60,9 @@ decode() { moe-decode -q -m pocket.moe -n 24 "$@" prompts.jsonl; }
     [ "$status" -eq 0 ]
     [[ "${lines[0]}" == *"5 rounds behind 64 tokens"* ]]
     [ "${#lines[@]}" -eq 5 ]
+    moe-bench sweep -m pocket.moe --seconds 0 --rows 64 --logits last --json |
+        jq -e --argjson all "$(moe-bench sweep -m pocket.moe --seconds 0 --rows 64 --json | jq '.cost[1].experts')" \
+            '(.cost[1].experts - $all) | fabs < 1e-9'
     [ "$(awk 'NR > 2 { print $1 }' <<< "$output" | tr '\n' ' ')" = "1 4 64 " ]
 }
 
