@@ -131,11 +131,11 @@ static int make_texts(const struct gguf *g, struct checkpoint *cp, struct err *e
     return 0;
 }
 
-/* Messages begin with the path. */
+/* Messages begin with the path, where there is one. */
 static bool is_named(const char *path, const char *name)
 {
-    const char *slash = strrchr(path, '/');
-    return strcmp(slash ? slash + 1 : path, name) == 0;
+    const char *slash = path ? strrchr(path, '/') : NULL;
+    return path && strcmp(slash ? slash + 1 : path, name) == 0;
 }
 
 int gguf_read_files(struct checkpoint *cp, size_t first, struct err *err)
