@@ -275,16 +275,18 @@ static int filter_indent(struct render *r, const struct value *self, const struc
     if (width < 0 || width > 64)
         return render_fail(r, "an indent of 0 to 64 is expected");
     const struct string *s = text.as.string;
-    for (size_t begin = 0, end; begin < s->bytes; begin = end) {
-        for (end = begin; end < s->bytes && s->data[end] != '\n'; end++)
-            ;
-        bool wanted = (begin || (first && value_true(first))) && (end > begin || (blank && value_true(blank)));
+    for (size_t begin = 0, end, next; begin == 0 || begin <= s->bytes; begin = next) {
+        end = text_line_end(s, begin, &next);
+        bool wanted = begin ? end > begin || (blank && value_true(blank)) : first && value_true(first);
+        if (begin && builder_puts(r, &builder, "\n"))
+            return -1;
         for (int64_t i = 0; wanted && i < width; i++)
             if (builder_puts(r, &builder, " "))
                 return -1;
-        end += end < s->bytes;
         if (value_part(r, s, begin, end, &part) || builder_put_string(r, &builder, part.as.string))
             return -1;
+        if (end == next)
+            break;
     }
     return builder_end(r, &builder, out);
 }

@@ -167,6 +167,12 @@ static int method_items(struct render *r, const struct value *self, const struct
     return dict_items(r, self->as.dict, out);
 }
 
+static int method_splitlines(struct render *r, const struct value *self, const struct args *args, struct value *out)
+{
+    (void)args;
+    return text_lines(r, self->as.string, out);
+}
+
 static const struct function string_methods[] = {
     { "upper", method_upper, 0, 0, NULL },           { "lower", method_lower, 0, 0, NULL },
     { "title", method_title, 0, 0, NULL },           { "capitalize", method_capitalize, 0, 0, NULL },
@@ -175,6 +181,7 @@ static const struct function string_methods[] = {
     { "replace", method_replace, 2, 3, "count" },    { "startswith", method_startswith, 1, 1, NULL },
     { "endswith", method_endswith, 1, 1, NULL },     { "find", method_find, 1, 1, NULL },
     { "count", method_count, 1, 1, NULL },           { "join", method_join, 1, 1, NULL },
+    { "splitlines", method_splitlines, 0, 0, NULL },
 };
 
 static const struct function dict_methods[] = {

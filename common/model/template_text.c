@@ -121,6 +121,41 @@ int text_split(struct render *r, const struct string *s, const struct string *se
     return part_put(r, s, begin, s->bytes, out);
 }
 
+/* Bytes of the line end that stands at `at`; 0: none does. */
+static size_t line_end_bytes(const struct string *s, size_t at)
+{
+    const unsigned char *p = (const unsigned char *)s->data + at;
+    size_t left = s->bytes - at;
+    if (p[0] == '\r')
+        return left > 1 && p[1] == '\n' ? 2 : 1;
+    if ((p[0] >= '\n' && p[0] <= '\f') || (p[0] >= 0x1c && p[0] <= 0x1e))
+        return 1;
+    if (left > 1 && p[0] == 0xc2 && p[1] == 0x85)
+        return 2;
+    return left > 2 && p[0] == 0xe2 && p[1] == 0x80 && (p[2] == 0xa8 || p[2] == 0xa9) ? 3 : 0;
+}
+
+size_t text_line_end(const struct string *s, size_t begin, size_t *next)
+{
+    size_t end = begin, bytes = 0;
+    while (end < s->bytes && !(bytes = line_end_bytes(s, end)))
+        end++;
+    *next = end + bytes;
+    return end;
+}
+
+int text_lines(struct render *r, const struct string *s, struct value *out)
+{
+    if (value_list(r, out) || render_charge(r, s->bytes))
+        return -1;
+    for (size_t begin = 0, next; begin < s->bytes; begin = next) {
+        size_t end = text_line_end(s, begin, &next);
+        if (part_put(r, s, begin, end, out))
+            return -1;
+    }
+    return 0;
+}
+
 static int put_part(struct render *r, struct builder *builder, const struct string *s, size_t begin, size_t end)
 {
     struct string part = *s;
