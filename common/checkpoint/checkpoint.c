@@ -86,6 +86,25 @@ struct source_file *checkpoint_add_file(struct checkpoint *cp, const char *name,
     return file;
 }
 
+int checkpoint_add_opened(struct checkpoint *cp, const char *path, const char *name, struct err *err)
+{
+    struct stat status;
+    struct source_file *file = checkpoint_add_file(cp, name, err);
+    if (!file)
+        return -1;
+    file->fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (file->fd < 0 || fstat(file->fd, &status)) {
+        err_errno(err, "cannot be read");
+        return err_at(err, "%s", name);
+    }
+    if (!S_ISREG(status.st_mode)) {
+        err_set(err, ERR_INPUT, "is not a regular file");
+        return err_at(err, "%s", name);
+    }
+    file->bytes = (uint64_t)status.st_size;
+    return 0;
+}
+
 int checkpoint_add_text(struct checkpoint *cp, enum source_text which, const char *text, size_t bytes, struct err *err)
 {
     struct source_file *file = checkpoint_add_file(cp, source_text_kinds[which].name, err);

@@ -98,6 +98,8 @@ int source_text_of(const char *name);
 void checkpoint_drop_text(struct checkpoint *checkpoint, enum source_text which);
 
 struct source_file *checkpoint_add_file(struct checkpoint *checkpoint, const char *name, struct err *err);
+/* The same, opened for reading at `path`, which must be a regular file. */
+int checkpoint_add_opened(struct checkpoint *checkpoint, const char *path, const char *name, struct err *err);
 int checkpoint_add_text(struct checkpoint *checkpoint, enum source_text which, const char *text, size_t bytes, struct err *err);
 
 /* By name; one that is there twice is refused. */

@@ -3,12 +3,10 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/file.h"
@@ -45,20 +43,8 @@ static int read_texts(struct checkpoint *cp, const char *folder, struct err *err
 static int add_weights(struct checkpoint *cp, const char *folder, const char *name, struct err *err)
 {
     char path[PATH_MAX];
-    struct stat status;
-    struct source_file *file = checkpoint_add_file(cp, name, err);
-    if (!file || join(path, folder, name, err))
+    if (join(path, folder, name, err) || checkpoint_add_opened(cp, path, name, err))
         return -1;
-    file->fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (file->fd < 0 || fstat(file->fd, &status)) {
-        err_errno(err, "cannot be read");
-        return err_at(err, "%s", name);
-    }
-    if (!S_ISREG(status.st_mode)) {
-        err_set(err, ERR_INPUT, "is not a regular file");
-        return err_at(err, "%s", name);
-    }
-    file->bytes = (uint64_t)status.st_size;
     return checkpoint_read_header(cp, (int)cp->file_count - 1, err) ? err_at(err, "%s", name) : 0;
 }
 

@@ -1,11 +1,9 @@
 /* Which files are one GGUF checkpoint. Large ones are cut: NAME-00001-of-00003.gguf and so on, metadata in the first. */
 #include <dirent.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/mem.h"
@@ -24,23 +22,9 @@ bool gguf_split_name(const char *name, int *number, int *count)
 static int add_file(struct checkpoint *cp, const char *folder, const char *name, struct err *err)
 {
     char path[PATH_MAX];
-    struct stat status;
-    struct source_file *file = checkpoint_add_file(cp, name, err);
-    if (!file)
-        return -1;
     if (snprintf(path, sizeof path, "%s%s", folder, name) >= PATH_MAX)
         return err_set(err, ERR_INPUT, "the name of %.100s is too long", name);
-    file->fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (file->fd < 0 || fstat(file->fd, &status)) {
-        err_errno(err, "cannot be read");
-        return err_at(err, "%s", name);
-    }
-    if (!S_ISREG(status.st_mode)) {
-        err_set(err, ERR_INPUT, "is not a regular file");
-        return err_at(err, "%s", name);
-    }
-    file->bytes = (uint64_t)status.st_size;
-    return 0;
+    return checkpoint_add_opened(cp, path, name, err);
 }
 
 int checkpoint_open_gguf(struct checkpoint *cp, const char *path, struct err *err)

@@ -180,6 +180,8 @@ static int open_parts(struct decoder *decoder, struct err *err)
         draft_tree_init(&decoder->tree, decoder->shape->room, err) ||
         (settings->overlap && overlap_init(&decoder->overlap, &filter, decoder->vocab, decoder->shape->nodes, err)))
         return -1;
+    if (settings->force_accept && settings->accept)
+        return err_set(err, ERR_INPUT, "--accept: what is kept follows from the text that is forced; leave one of the two out");
     if (decoder->forced && decoder->setup.budget)
         return err_set(err, ERR_INPUT, "--budget: routes or text are forced, of which a budget would change nothing");
     if (decoder->setup.budget && open_plan(decoder, err))
@@ -581,7 +583,8 @@ static int iterate(struct decoder *decoder, const struct decode_sink *sink, stru
         return -1;
     if (decoder->setup.settings->overlap)
         iteration.overlap = overlap_measure(&decoder->overlap, &decoder->tree, decoder->kept, decoder->draws, forward.logits);
-    reach_observe(&decoder->reach, &decoder->tree, decoder->kept);
+    if (ranks_by_path(decoder))
+        reach_observe(&decoder->reach, &decoder->tree, decoder->kept);
     if (decoder->probed && iteration.n_emitted)
         judge(decoder, &forward, iteration.n_emitted);
     forward.bytes += decoder->probe_bytes;
