@@ -27,13 +27,19 @@ static int share_cell(struct table *table, double part, double whole, struct err
     return whole > 0 ? table_cell(table, err, "%.0f/%.0f", part, whole) : table_cell(table, err, "%s", "");
 }
 
-static int row_cells(struct table *table, const struct measurements *all, const struct summary_row *row, struct err *err)
+/* One of the report's tables: its heading, the rows that are in it (NULL: all), and what it has of them behind task and
+ * setting. A table without rows is left out. */
+struct section {
+    const char *titles[16], *align, *heading;
+    bool (*has)(const struct summary_row *row);
+    int (*cells)(struct table *table, const struct measurements *all, const struct summary_row *row, struct err *err);
+};
+
+static int main_cells(struct table *table, const struct measurements *all, const struct summary_row *row, struct err *err)
 {
-    if (table_cell(table, err, "%s", task_name(all, row)) || table_cell(table, err, "%s", all->settings[row->setting].name) ||
-        number_cell(table, row->tokens_per_s, 1, err) || number_cell(table, row->ratio, 2, err))
-        return -1;
     bool interval = !isnan(row->ratio_low) && all->settings[row->setting].reference != row->setting;
-    if (interval ? table_cell(table, err, "%.2f-%.2f", row->ratio_low, row->ratio_high) : table_cell(table, err, "%s", ""))
+    if (number_cell(table, row->tokens_per_s, 1, err) || number_cell(table, row->ratio, 2, err) ||
+        (interval ? table_cell(table, err, "%.2f-%.2f", row->ratio_low, row->ratio_high) : table_cell(table, err, "%s", "")))
         return -1;
     if (number_cell(table, row->ceiling, 2, err) || number_cell(table, row->best_ratio, 2, err) ||
         number_cell(table, row->acceptance_length, 2, err) ||
@@ -46,122 +52,49 @@ static int row_cells(struct table *table, const struct measurements *all, const 
     return share_cell(table, row->identical, row->compared, err) || share_cell(table, row->correct, row->graded, err) ? -1 : 0;
 }
 
-static int write_main_table(const struct measurements *all, const struct summary *summary, enum table_form form,
-                            struct text *out, struct err *err)
-{
-    static const char *const titles[] = {"task", "setting", "tok/s", "ratio", "95 %", "ceiling", "of best", "accept",
-                                         "tok/step", "experts", "MB/step", "bandwidth", "same", "correct"};
-    struct table table;
-    int rc = -1;
-    table_start(&table, titles, "llrrrrrrrrrrrr");
-    for (size_t i = 0; i < summary->count; i++)
-        if (row_cells(&table, all, &summary->rows[i], err))
-            goto done;
-    rc = table_write(&table, form, out, err);
-done:
-    table_free(&table);
-    return rc;
-}
-
 /* Times that a reader waits. */
-static int write_times(const struct measurements *all, const struct summary *summary, enum table_form form, struct text *out,
-                       struct err *err)
+static int time_cells(struct table *table, const struct measurements *all, const struct summary_row *row, struct err *err)
 {
-    static const char *const titles[] = {"task", "setting", "TTFT", "median", "p99", "TPOT", "median", "p99", "ITL", "median",
-                                         "p99"};
-    struct table table;
-    int rc = -1;
-    table_start(&table, titles, "llrrrrrrrrr");
-    for (size_t i = 0; i < summary->count; i++) {
-        const struct summary_row *row = &summary->rows[i];
-        const double times[] = {row->ttft_ms_mean, row->ttft_ms_median, row->ttft_ms_p99, row->tpot_ms_mean,
-                                row->tpot_ms_median, row->tpot_ms_p99, row->itl_ms_mean, row->itl_ms_median, row->itl_ms_p99};
-        if (table_cell(&table, err, "%s", task_name(all, row)) ||
-            table_cell(&table, err, "%s", all->settings[row->setting].name))
-            goto done;
-        for (size_t t = 0; t < sizeof times / sizeof *times; t++)
-            if (number_cell(&table, times[t], times[t] < 10 ? 3 : 1, err))
-                goto done;
-    }
-    rc = text_puts(out, "\nMilliseconds, mean, median and 99th percentile: to the first token (TTFT), of iterations a token "
-                        "(TPOT),\nof an iteration (ITL)\n\n", err) ||
-         table_write(&table, form, out, err) ? -1 : 0;
-done:
-    table_free(&table);
-    return rc;
+    const double times[] = {row->ttft_ms_mean, row->ttft_ms_median, row->ttft_ms_p99, row->tpot_ms_mean, row->tpot_ms_median,
+                            row->tpot_ms_p99, row->itl_ms_mean, row->itl_ms_median, row->itl_ms_p99};
+    (void)all;
+    for (size_t t = 0; t < sizeof times / sizeof *times; t++)
+        if (number_cell(table, times[t], times[t] < 10 ? 3 : 1, err))
+            return -1;
+    return 0;
 }
 
-enum { ACCEPT_POSITIONS = 8 };
+enum { ACCEPT_POSITIONS = 8, TRIAL_POSITIONS = 4 };
 
-/* The share of drafts of which so many tokens were accepted, where there were drafts. */
-static int write_positions(const struct measurements *all, const struct summary *summary, enum table_form form,
-                           struct text *out, struct err *err)
+static bool has_drafts(const struct summary_row *row) { return row->drafts > 0; }
+static bool has_trials(const struct summary_row *row) { return row->trials > 0; }
+static bool has_changes(const struct summary_row *row) { return !isnan(row->divergence) || !isnan(row->reconstruction); }
+
+/* The share of drafts of which so many tokens were accepted. */
+static int position_cells(struct table *table, const struct measurements *all, const struct summary_row *row, struct err *err)
 {
-    static const char *const titles[] = {"task", "setting", "drafts", "drafted", "1st", "2nd", "3rd", "4th", "5th", "6th",
-                                         "7th", "8th"};
-    struct table table;
-    bool any = false;
-    int rc = -1;
-    table_start(&table, titles, "llrrrrrrrrrr");
-    for (size_t i = 0; i < summary->count; i++) {
-        const struct summary_row *row = &summary->rows[i];
-        if (!(row->drafts > 0))
-            continue;
-        any = true;
-        if (table_cell(&table, err, "%s", task_name(all, row)) ||
-            table_cell(&table, err, "%s", all->settings[row->setting].name) || number_cell(&table, row->drafts, 0, err) ||
-            number_cell(&table, row->draft_tokens / row->drafts, 1, err))
-            goto done;
-        for (int p = 0; p < ACCEPT_POSITIONS; p++)
-            if (number_cell(&table, p < row->positions ? row->accepted_per_pos[p] : NAN, 3, err))
-                goto done;
-    }
-    if (any && (text_puts(out, "\nIterations with a draft, tokens in it, and the share of drafts accepted up to each position"
-                               "\n\n", err) ||
-                table_write(&table, form, out, err)))
-        goto done;
-    rc = 0;
-done:
-    table_free(&table);
-    return rc;
+    (void)all;
+    if (number_cell(table, row->drafts, 0, err) || number_cell(table, row->draft_tokens / row->drafts, 1, err))
+        return -1;
+    for (int p = 0; p < ACCEPT_POSITIONS; p++)
+        if (number_cell(table, p < row->positions ? row->accepted_per_pos[p] : NAN, 3, err))
+            return -1;
+    return 0;
 }
 
-enum { TRIAL_POSITIONS = 4 };
-
-/* Acceptance beside its bound, where it was recorded. */
-static int write_trials(const struct measurements *all, const struct summary *summary, enum table_form form, struct text *out,
-                        struct err *err)
+/* Acceptance beside its bound. */
+static int trial_cells(struct table *table, const struct measurements *all, const struct summary_row *row, struct err *err)
 {
-    static const char *const titles[] = {"task", "setting", "tried", "kept", "at most", "common noise", "1st", "2nd", "3rd",
-                                         "4th"};
-    struct table table;
-    int rc = -1;
-    bool any = false;
-    table_start(&table, titles, "llrrrrrrrr");
-    for (size_t i = 0; i < summary->count; i++) {
-        const struct summary_row *row = &summary->rows[i];
-        if (!(row->trials > 0))
-            continue;
-        any = true;
-        if (table_cell(&table, err, "%s", task_name(all, row)) ||
-            table_cell(&table, err, "%s", all->settings[row->setting].name) || number_cell(&table, row->trials, 0, err) ||
-            number_cell(&table, row->trials_kept, 3, err) || number_cell(&table, row->bound, 3, err) ||
-            number_cell(&table, row->bound_common_noise, 3, err))
-            goto done;
-        for (int p = 0; p < TRIAL_POSITIONS; p++)
-            if (p < row->positions && row->trials_per_pos[p] > 0
-                    ? table_cell(&table, err, "%.2f/%.2f", row->kept_per_pos[p], row->bound_per_pos[p])
-                    : table_cell(&table, err, "%s", ""))
-                goto done;
-    }
-    if (any && (text_puts(out, "\nDrafted tokens that were kept, and what any rule that keeps the target's distribution keeps "
-                               "at most\n(1 - total variation), common noise at least; by position kept/at most\n\n", err) ||
-                table_write(&table, form, out, err)))
-        goto done;
-    rc = 0;
-done:
-    table_free(&table);
-    return rc;
+    (void)all;
+    if (number_cell(table, row->trials, 0, err) || number_cell(table, row->trials_kept, 3, err) ||
+        number_cell(table, row->bound, 3, err) || number_cell(table, row->bound_common_noise, 3, err))
+        return -1;
+    for (int p = 0; p < TRIAL_POSITIONS; p++)
+        if (p < row->positions && row->trials_per_pos[p] > 0
+                ? table_cell(table, err, "%.2f/%.2f", row->kept_per_pos[p], row->bound_per_pos[p])
+                : table_cell(table, err, "%s", ""))
+            return -1;
+    return 0;
 }
 
 /* The share of right answers in percent, with its deviation over repetitions. */
@@ -172,35 +105,53 @@ static int grade_cell(struct table *table, const struct summary_row *row, struct
     return table_cell(table, err, "%.1f+-%.1f", 100 * row->correct_share, 100 * row->correct_deviation);
 }
 
-/* What budgets changed, where it was recorded. */
-static int write_changes(const struct measurements *all, const struct summary *summary, enum table_form form, struct text *out,
-                         struct err *err)
+/* What budgets changed. */
+static int change_cells(struct table *table, const struct measurements *all, const struct summary_row *row, struct err *err)
 {
-    static const char *const titles[] = {"task", "setting", "KL", "95 %", "flips %", "95 %", "error %", "correct %"};
+    (void)all;
+    return number_cell(table, row->divergence, 4, err) ||
+           (isnan(row->divergence_low) ? table_cell(table, err, "%s", "")
+                : table_cell(table, err, "%.4f-%.4f", row->divergence_low, row->divergence_high)) ||
+           number_cell(table, 100 * row->flips, 2, err) ||
+           (isnan(row->flips_low) ? table_cell(table, err, "%s", "")
+                : table_cell(table, err, "%.2f-%.2f", 100 * row->flips_low, 100 * row->flips_high)) ||
+           number_cell(table, 100 * row->reconstruction, 2, err) || grade_cell(table, row, err) ? -1 : 0;
+}
+
+static const struct section sections[] = {
+    {{"task", "setting", "tok/s", "ratio", "95 %", "ceiling", "of best", "accept", "tok/step", "experts", "MB/step",
+      "bandwidth", "same", "correct"}, "llrrrrrrrrrrrr", "", NULL, main_cells},
+    {{"task", "setting", "TTFT", "median", "p99", "TPOT", "median", "p99", "ITL", "median", "p99"}, "llrrrrrrrrr",
+     "\nMilliseconds, mean, median and 99th percentile: to the first token (TTFT), of iterations a token (TPOT),\n"
+     "of an iteration (ITL)\n\n", NULL, time_cells},
+    {{"task", "setting", "drafts", "drafted", "1st", "2nd", "3rd", "4th", "5th", "6th", "7th", "8th"}, "llrrrrrrrrrr",
+     "\nIterations with a draft, tokens in it, and the share of drafts accepted up to each position\n\n", has_drafts,
+     position_cells},
+    {{"task", "setting", "tried", "kept", "at most", "common noise", "1st", "2nd", "3rd", "4th"}, "llrrrrrrrr",
+     "\nDrafted tokens that were kept, and what any rule that keeps the target's distribution keeps at most\n"
+     "(1 - total variation), common noise at least; by position kept/at most\n\n", has_trials, trial_cells},
+    {{"task", "setting", "KL", "95 %", "flips %", "95 %", "error %", "correct %"}, "llrrrrrr",
+     "\nWhat a budget changes: divergence from the reference in nats a token, likeliest tokens that are others,\n"
+     "squared error of what experts add\n\n", has_changes, change_cells},
+};
+
+static int write_section(const struct section *section, const struct measurements *all, const struct summary *summary,
+                         enum table_form form, struct text *out, struct err *err)
+{
     struct table table;
-    int rc = -1;
     bool any = false;
-    table_start(&table, titles, "llrrrrrr");
+    int rc = -1;
+    table_start(&table, section->titles, section->align);
     for (size_t i = 0; i < summary->count; i++) {
         const struct summary_row *row = &summary->rows[i];
-        if (isnan(row->divergence) && isnan(row->reconstruction))
+        if (section->has && !section->has(row))
             continue;
         any = true;
         if (table_cell(&table, err, "%s", task_name(all, row)) ||
-            table_cell(&table, err, "%s", all->settings[row->setting].name) || number_cell(&table, row->divergence, 4, err) ||
-            (isnan(row->divergence_low) ? table_cell(&table, err, "%s", "")
-                 : table_cell(&table, err, "%.4f-%.4f", row->divergence_low, row->divergence_high)) ||
-            number_cell(&table, 100 * row->flips, 2, err) ||
-            (isnan(row->flips_low) ? table_cell(&table, err, "%s", "")
-                 : table_cell(&table, err, "%.2f-%.2f", 100 * row->flips_low, 100 * row->flips_high)) ||
-            number_cell(&table, 100 * row->reconstruction, 2, err) || grade_cell(&table, row, err))
+            table_cell(&table, err, "%s", all->settings[row->setting].name) || section->cells(&table, all, row, err))
             goto done;
     }
-    if (any && (text_puts(out, "\nWhat a budget changes: divergence from the reference in nats a token, likeliest tokens that "
-                               "are others,\nsquared error of what experts add\n\n", err) ||
-                table_write(&table, form, out, err)))
-        goto done;
-    rc = 0;
+    rc = any && (text_puts(out, section->heading, err) || table_write(&table, form, out, err)) ? -1 : 0;
 done:
     table_free(&table);
     return rc;
@@ -382,13 +333,11 @@ int report_write(const struct measurements *all, const struct summary *summary, 
     if (form == REPORT_CSV)
         return write_csv(all, summary, out, err);
     bool markdown = form == REPORT_MARKDOWN;
-    if (write_preface(all, markdown ? "- " : "", out, err) ||
-        write_main_table(all, summary, markdown ? TABLE_MARKDOWN : TABLE_TEXT, out, err) ||
-        write_times(all, summary, markdown ? TABLE_MARKDOWN : TABLE_TEXT, out, err) ||
-        write_positions(all, summary, markdown ? TABLE_MARKDOWN : TABLE_TEXT, out, err) ||
-        write_trials(all, summary, markdown ? TABLE_MARKDOWN : TABLE_TEXT, out, err) ||
-        write_changes(all, summary, markdown ? TABLE_MARKDOWN : TABLE_TEXT, out, err))
+    if (write_preface(all, markdown ? "- " : "", out, err))
         return -1;
+    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
+        if (write_section(&sections[i], all, summary, markdown ? TABLE_MARKDOWN : TABLE_TEXT, out, err))
+            return -1;
     make_printable(out);
     return write_legend(all, out, err);
 }
