@@ -34,17 +34,39 @@ struct work {
     int setting_count, next_setting;    /* next_setting: of the sequence that begins next */
     struct open_text *open;
     size_t open_count, open_room;
+    bool *rule_used, *command_used;     /* [rule_count], [command_count]: a text has its task */
     struct text found;
 };
+
+static bool is_for(const char *option, const char *task)
+{
+    size_t bytes = strlen(task);
+    return !strncmp(option, task, bytes) && option[bytes] == '=';
+}
 
 /* What stands behind "task=" in the last of the list that is for it; NULL: none is. */
 static const char *for_task(const char *const *list, int count, const char *task)
 {
-    size_t bytes = strlen(task);
     for (int i = count - 1; i >= 0; i--)
-        if (!strncmp(list[i], task, bytes) && list[i][bytes] == '=')
-            return list[i] + bytes + 1;
+        if (is_for(list[i], task))
+            return strchr(list[i], '=') + 1;
     return NULL;
+}
+
+static void note_used(bool *used, const char *const *list, int count, const char *task)
+{
+    for (int i = 0; i < count; i++)
+        used[i] |= is_for(list[i], task);
+}
+
+static int check_used(const bool *used, const char *const *list, int count, const char *option, const char *stream,
+                      struct err *err)
+{
+    for (int i = 0; i < count; i++)
+        if (!used[i])
+            return err_set(err, ERR_INPUT, "%s: no text of %s has the task '%.*s'; moe-bench report lists its tasks", option,
+                           stream, (int)strcspn(list[i], "="), list[i]);
+    return 0;
 }
 
 static int rule_named(const char *name)
@@ -171,6 +193,8 @@ static int take_begin(struct work *work, const struct decode_begin *begin, struc
         return -1;
     struct open_text *open = &work->open[work->open_count++];
     *open = (struct open_text){ .sequence = begin->sequence, .setting = work->next_setting };
+    note_used(work->rule_used, work->options->rules, work->options->rule_count, begin->task ? begin->task : "");
+    note_used(work->command_used, work->options->commands, work->options->command_count, begin->task ? begin->task : "");
     return (open->task = mem_string(begin->task ? begin->task : "", err)) &&
            (open->id = mem_string(begin->id ? begin->id : "", err)) ? 0 : -1;
 }
@@ -234,6 +258,8 @@ static void work_free(struct work *work)
         mem_free(&work->open[i].id);
     }
     mem_free(&work->open);
+    mem_free(&work->rule_used);
+    mem_free(&work->command_used);
     text_free(&work->found);
 }
 
@@ -250,6 +276,9 @@ static int open_stream(struct work *work, const struct reader *in, struct err *e
     for (int i = 0; i < source->label_count; i++)
         forced |= !strcmp(source->labels[i].key, "forced");
     if (source->kind == STREAM_DECODE && add_setting(work, reader_name(in), forced, err))
+        return -1;
+    if (!(work->rule_used = mem_alloc((size_t)work->options->rule_count, sizeof *work->rule_used, err)) ||
+        !(work->command_used = mem_alloc((size_t)work->options->command_count, sizeof *work->command_used, err)))
         return -1;
     return work->options->stream ? writer_open(&work->writer, work->options->stream, source, err) : 0;
 }
@@ -270,7 +299,9 @@ int grading_run(struct grading *grading, const char *path, const struct grading_
             record_error_at(record, err);
             goto done;
         }
-    if (more < 0)
+    if (more < 0 ||
+        check_used(work.rule_used, options->rules, options->rule_count, "--rule", reader_name(in), err) ||
+        check_used(work.command_used, options->commands, options->command_count, "--command", reader_name(in), err))
         goto done;
     for (size_t i = 0; i < made.count; i++)
         graded += made.rows[i].graded;

@@ -39,7 +39,7 @@ struct grading {
 };
 
 /* Appends JSON lines to *out where they are wanted. Errors: a stream that is not whole or of another kind; no text with a
- * reference; a rule or command that is none. */
+ * reference; a rule or command that is none, or of a task that no text has. */
 int grading_run(struct grading *grading, const char *path, const struct grading_options *options, struct text *out,
                 struct err *err);
 void grading_free(struct grading *grading);                 /* and back to {0} */

@@ -23,18 +23,41 @@ static int put_input(int fd, const char *input, struct err *err)
     return lseek(fd, 0, SEEK_SET) < 0 ? err_errno(err, "the temporary folder (TMPDIR)") : 0;
 }
 
-/* In the child; only what may be called between fork and exec. Its output is no part of ours. */
-static void become(const char *command, int input)
+/* Of the signals that end this process, those that it does not ignore. */
+static void find_ending_signals(sigset_t *set)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    sigemptyset(set);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        struct sigaction action;
+        if (!sigaction(numbers[i], NULL, &action) && action.sa_handler != SIG_IGN)
+            sigaddset(set, numbers[i]);
+    }
+}
+
+static bool is_pending(const sigset_t *set)
+{
+    sigset_t pending, both;
+    return !sigpending(&pending) && !sigandset(&both, &pending, set) && !sigisemptyset(&both);
+}
+
+/* In the child; only what may be called between fork and exec. Its output is no part of ours, nor are our signal handlers,
+ * which would remove our files. */
+static void become(const char *command, int input, const sigset_t *ending, const sigset_t *mask)
 {
     int nowhere = open("/dev/null", O_WRONLY);
     setpgid(0, 0);
+    for (int number = 1; number < NSIG; number++)
+        if (sigismember(ending, number) == 1)
+            signal(number, SIG_DFL);
+    sigprocmask(SIG_SETMASK, mask, NULL);
     if (dup2(input, STDIN_FILENO) >= 0 && (nowhere < 0 || dup2(nowhere, STDOUT_FILENO) >= 0))
         execl("/bin/sh", "sh", "-c", command, (char *)NULL);
     _exit(127);
 }
 
-/* Waits up to `seconds`; false: it is still running. */
-static bool ended(pid_t child, double seconds, int *status)
+/* Waits up to `seconds`, or until one of these signals is there; false: it is still running. */
+static bool ended(pid_t child, double seconds, const sigset_t *ending, int *status)
 {
     double until = clock_seconds() + seconds;
     struct timespec pause = { 0, 200000 };
@@ -42,7 +65,7 @@ static bool ended(pid_t child, double seconds, int *status)
         pid_t got = waitpid(child, status, WNOHANG);
         if (got == child || (got < 0 && errno != EINTR))
             return true;
-        if (clock_seconds() > until)
+        if (clock_seconds() > until || is_pending(ending))
             return false;
         nanosleep(&pause, NULL);
         if (pause.tv_nsec < 20000000)
@@ -50,25 +73,36 @@ static bool ended(pid_t child, double seconds, int *status)
     }
 }
 
+/* Runs the command to its end, which no signal to this process outruns: signals wait until nothing of the command is left. */
+static int run(const char *command, int input, double seconds, int *status, struct err *err)
+{
+    sigset_t ending, mask;
+    int rc = 0;
+    find_ending_signals(&ending);
+    sigprocmask(SIG_BLOCK, &ending, &mask);
+    pid_t child = fork();
+    if (!child)
+        become(command, input, &ending, &mask);
+    if (child < 0) {
+        rc = err_errno(err, "starting the command");
+    } else {
+        setpgid(child, child);          /* whoever comes first */
+        if (!ended(child, seconds, &ending, status)) {
+            kill(-child, SIGKILL);
+            waitpid(child, status, 0);
+            *status = 1 << 8;           /* as if it had said no */
+        }
+        kill(-child, SIGKILL);          /* what it left behind */
+    }
+    sigprocmask(SIG_SETMASK, &mask, NULL);
+    return rc;
+}
+
 int judge_ask(const char *command, const char *input, double seconds, const char *folder, bool *right, struct err *err)
 {
     int fd = -1, status = 0, rc = -1;
-    if (file_nameless(&fd, folder, err) || put_input(fd, input, err))
+    if (file_nameless(&fd, folder, err) || put_input(fd, input, err) || run(command, fd, seconds, &status, err))
         goto done;
-    pid_t child = fork();
-    if (child < 0) {
-        err_errno(err, "starting the command");
-        goto done;
-    }
-    if (!child)
-        become(command, fd);
-    setpgid(child, child);              /* whoever comes first */
-    if (!ended(child, seconds, &status)) {
-        kill(-child, SIGKILL);
-        waitpid(child, &status, 0);
-        status = 1 << 8;                /* as if it had said no */
-    }
-    kill(-child, SIGKILL);              /* what it left behind */
     if (!WIFEXITED(status) || WEXITSTATUS(status) > 1) {
         err_set(err, ERR_INPUT, "the command '%s' ended with %s %d; it must exit with 0 for a right answer and 1 for a "
                 "wrong one", command, WIFEXITED(status) ? "exit status" : "signal",

@@ -115,11 +115,42 @@ SUITE
     echo '{"id": "else", "answer": "5"}' > else.jsonl
     for words in "-p else.jsonl bench.moes" "bench.moes" "-p $answers --rule math=luck bench.moes" "-p bench.moes bench.moes" \
                  "-p $answers --command true bench.moes" "-p $answers --command math= bench.moes" \
+                 "-p $answers --rule nosuch=number bench.moes" "-p $answers --command nosuch=true bench.moes" \
                  "-p $answers decode.moes --stream no.moes"; do
         run moe-bench grade $words
         assert_trouble moe-bench
     done
     [ ! -e no.moes ]
+    run moe-bench grade -p "$answers" --rule math=number --rule maths=number bench.moes
+    [[ $output == *"--rule: "*"bench.moes"*"'maths'"* ]]
+}
+
+# Waits until a file has something in it.
+await() { for _ in $(seq 500); do [ -s "$1" ] && return; sleep 0.02; done; return 1; }
+
+@test "a command that grades ends with the moe-bench that called it, and all that it started" {
+    for signal in TERM INT; do
+        rm -f inner outer
+        # A shell's & makes SIGINT ignored; env takes it back.
+        env --default-signal=INT moe-bench grade -p "$MOE_MODELS/pocket/heldout.jsonl" --seconds 60 bench.moes --stream killed.moes \
+            --command 'math=echo $$ > outer; sleep 60 & echo $! > inner; wait' > /dev/null &
+        pid=$!
+        await inner
+        kill -$signal $pid
+        code=0
+        wait $pid || code=$?
+        [ $code = $((128 + $(kill -l $signal))) ]
+        # Whoever adopts what is left may need a moment to see that it has ended.
+        for name in outer inner; do
+            for _ in $(seq 100); do [ -e "/proc/$(cat $name)/cwd" ] || break; sleep 0.02; done
+            [ ! -e "/proc/$(cat $name)/cwd" ]
+        done
+        [ -z "$(find . -name 'killed.moes*')" ]
+    done
+    # What it was made to ignore ends neither.
+    (trap '' INT; exec moe-bench grade -p "$MOE_MODELS/pocket/heldout.jsonl" bench.moes --json \
+        --command 'math=kill -INT $PPID; sleep 0.05') |
+        jq -s -e '[.[] | select(.type == "row" and .task == "math")] | all(.correct == .graded and .graded > 0)'
 }
 
 @test "every figure can be had again from the stream" {
