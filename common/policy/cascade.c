@@ -7,10 +7,10 @@
  *
  *   test   trials of `trial` iterations, each at one K, up to `trials` of them. The first is at the K of the highest utility in
  *          recent memory (section 5.3), or at 1 after a set phase without drafts (5.4). From there K climbs towards higher
- *          utility (5.6). A test phase ends early when utility has fallen twice running, when two trials running differ by at
- *          most `close`, when K = 1 does not pay, or when there is nowhere left to go.
+ *          utility (5.6). A test phase ends early when utility has fallen `falls` times running, when two trials running differ
+ *          by at most `close`, when K = 1 does not pay, or when there is nowhere left to go, as is always so after two falls.
  *   set    `set` iterations at the best K of the test phase; at 0 when that does not pay (utility below 1). Each time it comes
- *          to 0 the next set phases are twice as long (5.5).
+ *          to 0 the next set phases are `backoff` times as long (5.5).
  *
  * After `refresh` iterations with a draft and none without, one without is measured again.
  *

@@ -74,6 +74,8 @@ static void wrong_words_are_refused(void **state)
         {"static:K", NONE, "K"}, {"static", DRAFT_LENGTH_AUTO, "for policies that choose"},
         {"off", DRAFT_LENGTH_AUTO, "for policies that choose"}, {"cascade", 0, "nothing to choose"},
         {"cascade:most=65", NONE, "most"}, {"cascade:first=8", NONE, "first"}, {"cascade:set=9,longest=8", NONE, "longest"},
+        {"cascade:falls=0", NONE, "falls"}, {"cascade:falls=65", NONE, "falls"}, {"cascade:backoff=0", NONE, "backoff"},
+        {"cascade:backoff=65", NONE, "backoff"},
         {"tiers:lengths=3/1", NONE, "lengths"}, {"tiers:lengths=", NONE, "lengths"}, {"tiers:lengths=1/", NONE, "lengths"},
         {"tiers:lengths=1/99", NONE, "lengths"}, {"tiers:lengths=1/7", 4, "lengths"}, {"table", NONE, "which one"},
         {"table:rows=0:4/0:5", NONE, "rows"}, {"table:rows=5", NONE, "rows"}, {"table:rows=0:99", NONE, "rows"},
@@ -162,6 +164,7 @@ static void cascade_turns_round(void **state)
     const struct world world = {between, up_to_two};
     runs_as("cascade", NONE, &world, FOUR("0") FOUR("3") FOUR("4") FOUR("2") FOUR("1") SIXTEEN("2")
             FOUR("2") FOUR("3") FOUR("1") SIXTEEN("2"));
+    runs_as("cascade:falls=1", NONE, &world, FOUR("0") FOUR("3") FOUR("4") SIXTEEN("3") FOUR("3") FOUR("4") SIXTEEN("3"));
 }
 
 /* Below 1 everywhere: down to 1 and then none, tested after 16, 32, 64, ... iterations at K = 1 alone. */
@@ -173,6 +176,10 @@ static void cascade_backs_off(void **state)
             FOUR("1") FOUR(SIXTEEN("0")) FOUR("1") FOUR(SIXTEEN("0")) FOUR(SIXTEEN("0")) FOUR("1"));
     runs_as("cascade:longest=16", NONE, &world, FOUR("0") FOUR("3") FOUR("2") FOUR("1") SIXTEEN("0") FOUR("1") SIXTEEN("0")
             FOUR("1") SIXTEEN("0") FOUR("1"));
+    runs_as("cascade:backoff=1", NONE, &world, FOUR("0") FOUR("3") FOUR("2") FOUR("1") SIXTEEN("0") FOUR("1") SIXTEEN("0")
+            FOUR("1") SIXTEEN("0") FOUR("1"));
+    runs_as("cascade:backoff=3,longest=64", NONE, &world, FOUR("0") FOUR("3") FOUR("2") FOUR("1") SIXTEEN("0") FOUR("1")
+            SIXTEEN("0") SIXTEEN("0") SIXTEEN("0") FOUR("1") FOUR(SIXTEEN("0")) FOUR("1") FOUR(SIXTEEN("0")) FOUR("1"));
 }
 
 static void cascade_comes_back_when_drafts_pay_again(void **state)
