@@ -7,8 +7,8 @@
 #
 # Takes about an hour on two processors that nothing else uses, 4.3 GB of disk and as much memory. MOE_BENCH_PROMPTS=N takes N
 # prompts a task (5) and N / 2 long ones, MOE_BENCH_TOKENS=N cuts answers; time is in proportion. MOE_BENCH_WIDTH is the inner
-# width of the inflated experts (9216 in bf16, and twice as much in q8), MOE_BENCH_THREADS limits the threads. A run that was
-# killed goes on where it was; what is complete is not run again: remove its folder in build/bench. To try all of it in a minute:
+# width of the inflated experts (9216 in bf16, and twice as much in q8). A run that was killed goes on where it was; what is
+# complete is not run again: remove its folder in build/bench. To try all of it in a minute:
 # MOE_BENCH_PROMPTS=1 MOE_BENCH_TOKENS=12 MOE_BENCH_WIDTH=128
 #
 #     figure-4        tokens an iteration and speed against K, prompt lookup (also what figures 1c and 5 show, K = 1 to 3)
@@ -20,22 +20,16 @@
 #     long            answers of up to 1,000 tokens; a draft model that is always right (the model itself without its weight),
 #                     and one that never is (the draft model with its weights shuffled)
 #     replay          hard bounds: all policies and the oracle, costs in bytes
-set -e
-cd "$(dirname "$0")/.."
-out=build/bench
-pocket=tests/models/pocket
+# shellcheck source=tests/bench/common.sh
+. "$(dirname "$0")/bench/common.sh"
 wanted=" $* "
 prompts=${MOE_BENCH_PROMPTS:-5}
 width=${MOE_BENCH_WIDTH:-9216}
-threads=${MOE_BENCH_THREADS:+-j $MOE_BENCH_THREADS}
 tokens=$MOE_BENCH_TOKENS
 suites=$out/cascade-$width-$prompts${tokens:+-$tokens}
 mkdir -p "$suites"
 
-say() { printf '\n== %s\n' "$1"; }
 wants() { [ "$wanted" = "  " ] || case "$wanted" in *" $1 "*) ;; *) return 1 ;; esac; }
-# once FILE COMMAND...: makes a file that is not there yet, whole or not at all.
-once() { [ -e "$1" ] || { file=$1; shift; "$@" -o "$file.part" && mv "$file.part" "$file"; }; }
 
 say "models"
 once "$out/pocket.moe" moe-convert "$pocket/model"

@@ -1,16 +1,12 @@
 #!/bin/sh
 # Whether accepted tokens of prompt lookup become the speed that their bytes predict: the pocket model with experts of about 1.1 GB
 # in each format, drafts of several lengths. `make bench-drafts` calls it; it takes about ten minutes. Streams and reports stay in
-# build/bench. MOE_BENCH_THREADS limits the threads; FORMATS and PROMPTS (a task) may be given.
+# build/bench. FORMATS and PROMPTS (a task) may be given.
 #
 # Prints a Markdown table: ratio, the median over prompts of seconds a token without drafts over seconds with them, each pair
 # decoded in turns; ceiling, bytes a token without drafts over bytes with them; and the one over the other.
-set -e
-cd "$(dirname "$0")/.."
-out=build/bench
-pocket=tests/models/pocket
-threads=${MOE_BENCH_THREADS:+-j $MOE_BENCH_THREADS}
-mkdir -p "$out"
+# shellcheck source=tests/bench/common.sh
+. "$(dirname "$0")/bench/common.sh"
 
 # The width that makes experts of a format as heavy as those of bf16 with 5120.
 width() {
@@ -26,10 +22,8 @@ echo "| format | drafts | tok/s | ratio | 95 % | ceiling | ratio / ceiling |"
 echo "|---|---|---|---|---|---|---|"
 for format in ${FORMATS:-bf16 q8 q4}; do
     name=drafts-$format
-    if [ ! -e "$out/$name.moe" ]; then
-        moe-convert -q "$pocket/model" --expert-dtype "$format" -o "$out/$name-thin.moe"
-        moe-convert inflate -q "$out/$name-thin.moe" --expert-ffn "$(width "$format")" -o "$out/$name.moe"
-    fi
+    once "$out/$name-thin.moe" moe-convert -q "$pocket/model" --expert-dtype "$format"
+    once "$out/$name.moe" moe-convert inflate -q "$out/$name-thin.moe" --expert-ffn "$(width "$format")"
     cat > "$out/$name.json" <<END
 {
   "models": {"inflated": "$name.moe"},

@@ -2,19 +2,16 @@
 # Tables and figures of "MoE-Spec: Expert Budgeting" in small, each named after the one it repeats: with the pocket model, for
 # quality and experts, and with the same model made as heavy as a large one, for speed. `make bench-moe-spec` calls it; streams,
 # tables and pictures stay in build/bench/papers. With names behind it, only those: tests/bench-moe-spec.sh figure-5a figure-7
-set -e
-cd "$(dirname "$0")/.."
-out=build/bench
-pocket=tests/models/pocket
+# shellcheck source=tests/bench/common.sh
+. "$(dirname "$0")/bench/common.sh"
 papers=$out/papers
 wanted=" $* "
-threads=${MOE_BENCH_THREADS:+-j $MOE_BENCH_THREADS}
 mkdir -p "$papers"
 
 # wants NAME: it was asked for, or nothing was. Says so.
 wants() {
     [ "$wanted" = "  " ] || case "$wanted" in *" $1 "*) ;; *) return 1 ;; esac
-    printf '\n== MoE-Spec, %s\n' "$1"
+    say "MoE-Spec, $1"
 }
 
 suite() {
@@ -23,11 +20,11 @@ suite() {
     moe-bench report --svg "$papers/moe-spec-$1.moes" -o "$papers/moe-spec-$1.svg"
 }
 
-[ -e "$out/pocket.moe" ] || moe-convert "$pocket/model" -o "$out/pocket.moe"
-[ -e "$out/draft.moe" ] || moe-convert "$pocket/draft" -o "$out/draft.moe"
-[ -e "$out/pocket-inflated.moe" ] || moe-convert inflate "$out/pocket.moe" --expert-ffn 5120 -o "$out/pocket-inflated.moe"
-[ -e "$out/pocket.rank.moes" ] ||
-    moe-profile $threads -m "$out/pocket.moe" -n 128 "$pocket/calib.jsonl" | moe-coact rank-experts -o "$out/pocket.rank.moes"
+once "$out/pocket.moe" moe-convert "$pocket/model"
+once "$out/draft.moe" moe-convert "$pocket/draft"
+once "$out/pocket-inflated.moe" moe-convert inflate "$out/pocket.moe" --expert-ffn 5120
+[ -e "$out/moe-spec.rank.moes" ] ||
+    moe-profile $threads -m "$out/pocket.moe" -n 128 "$pocket/calib.jsonl" | moe-coact rank-experts -o "$out/moe-spec.rank.moes"
 
 # Routes of verified trees, by task.
 for task in math code extract summ; do

@@ -1,22 +1,16 @@
 #!/bin/sh
 # Speed on this machine: read bandwidth, then the pocket model with experts as heavy as a large model's (1.1 GB), under
 # drafts of several lengths and under budgets; then the budgets' answers on all held-out prompts, without the weight.
-# `make bench` calls it. Streams and reports stay in build/bench. MOE_BENCH_THREADS limits the threads.
-set -e
-cd "$(dirname "$0")/.."
-out=build/bench
-pocket=tests/models/pocket
-threads=${MOE_BENCH_THREADS:+-j $MOE_BENCH_THREADS}
-mkdir -p "$out"
-
-say() { printf '\n== %s\n' "$1"; }
+# `make bench` calls it. Streams and reports stay in build/bench.
+# shellcheck source=tests/bench/common.sh
+. "$(dirname "$0")/bench/common.sh"
 
 say "how fast memory can be read"
 moe-bench roofline $threads
 
 say "models and ranking"
-[ -e "$out/pocket.moe" ] || moe-convert "$pocket/model" -o "$out/pocket.moe"
-[ -e "$out/pocket-inflated.moe" ] || moe-convert inflate "$out/pocket.moe" --expert-ffn 5120 -o "$out/pocket-inflated.moe"
+once "$out/pocket.moe" moe-convert "$pocket/model"
+once "$out/pocket-inflated.moe" moe-convert inflate "$out/pocket.moe" --expert-ffn 5120
 moe-profile $threads -m "$out/pocket.moe" "$pocket/calib.jsonl" | moe-coact rank-experts --by mass -o "$out/pocket.rank.moes"
 ls -lh "$out"/*.moe
 
