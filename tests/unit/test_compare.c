@@ -1,26 +1,9 @@
 /* Comparisons: how often a program seems to differ from itself, whether a real loss is found, and what is said of each. */
-#include "tests/unit/unit.h"
-
-#include <math.h>
-#include <stdio.h>
+#include "tests/unit/run_times.h"
 
 #include "common/report/compare.h"
-#include "kernels/plain/philox.h"
 
-enum { COMPARISONS = 200, DIFFERENCES_MOST = 17, PROMPTS_MOST = 64, REPEATS_MOST = 32 };
-
-/* Uniform in (0, 1), a new one each time. */
-static double uniform(uint32_t *counter)
-{
-    struct philox random = philox((struct philox){{(*counter)++, 0, 0, 0}}, 77);
-    return (random.word[0] + 0.5) / 4294967296.0;
-}
-
-static double normal(uint32_t *counter)
-{
-    double radius = sqrt(-2 * log(uniform(counter)));
-    return radius * cos(2 * acos(-1) * uniform(counter));
-}
+enum { COMPARISONS = 200, DIFFERENCES_MOST = 17 };
 
 /* Seconds of a run: noise that mostly slows down, now and then much. */
 static double noisy(double seconds, uint32_t *counter)
@@ -65,41 +48,13 @@ static void itself_seldom_differs(void **state)
     }
 }
 
-struct times {
-    double tokens[PROMPTS_MOST][REPEATS_MOST], us[PROMPTS_MOST][REPEATS_MOST];
-    int prompts, repeats;
-};
-
-static void read_times(struct times *times)
-{
-    char line[256];
-    FILE *file = fopen("tests/bench/itself.txt", "r");
-    assert_non_null(file);
-    while (fgets(line, sizeof line, file)) {
-        int prompt, repeat;
-        double tokens, us;
-        if (*line == '#')
-            continue;
-        assert_int_equal(sscanf(line, "%d %d %lf %lf", &prompt, &repeat, &tokens, &us), 4);
-        assert_in_range(prompt, 0, PROMPTS_MOST - 1);
-        assert_in_range(repeat, 0, REPEATS_MOST - 1);
-        times->tokens[prompt][repeat] = tokens;
-        times->us[prompt][repeat] = us;
-        times->prompts = prompt + 1 > times->prompts ? prompt + 1 : times->prompts;
-        times->repeats = repeat + 1 > times->repeats ? repeat + 1 : times->repeats;
-    }
-    fclose(file);
-}
-
 /* Each side gets another repetition of each prompt, as if it had been the only one. */
 static void a_real_run_seldom_differs_from_itself(void **state)
 {
-    static struct times times;
+    static struct run_times times;
     static const int subsets[] = {1, 2, 4};
     (void)state;
-    read_times(&times);
-    assert_int_equal(times.prompts, 32);
-    assert_int_equal(times.repeats, 16);
+    run_times_read(&times);
     for (size_t k = 0; k < sizeof subsets / sizeof *subsets; k++) {
         uint32_t counter = 0;
         int differences = 0, count = times.prompts / subsets[k];
