@@ -198,6 +198,7 @@ int decoder_open(struct decoder **out, const struct decoder_setup *setup, struct
     }
     if (setup->on_device && device_info(engine_made_from(setup->engine)->device)->loops) {
         const char *obstacle = decoder_obstacle(decoder);
+        decoder->by_device = !obstacle;
         snprintf(decoder->place, sizeof decoder->place, obstacle ? "host: %s" : "device", obstacle);
     }
     *out = decoder;
@@ -353,7 +354,7 @@ int decoder_run(struct decoder *decoder, const struct decode_prompt *prompt, con
     if (check_prompt(decoder, prompt, err) || read_prompt(decoder, prompt, sink, err))
         return -1;
     result->total_s = result->prefill_s;
-    if (!decoder->ending.ended && !strcmp(decoder->place, "device") && decoder_iterate_on_device(decoder, sink, err))
+    if (!decoder->ending.ended && decoder->by_device && decoder_iterate_on_device(decoder, sink, err))
         return -1;
     while (!decoder->ending.ended)
         if (decoder_iterate(decoder, sink, err))

@@ -40,6 +40,7 @@ struct decoder {
     struct budgeting *budgeting;
     struct overlap_watch overlap;
     struct divergence *divergence;
+    bool by_device;                     /* the device iterates */
     char place[64];                     /* decoder_place's */
     struct ending ending;
     size_t text_given;                  /* bytes of the text that the sink has */

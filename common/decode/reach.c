@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+/* What an observation weighs when the next one comes. A text gives some hundreds: the last hundred count, so that each of the
+ * calibration's bins has some, and a text that changes its kind is followed. */
 static const double memory = 0.99;
 
 void reach_begin(struct reach *reach)
