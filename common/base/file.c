@@ -14,7 +14,7 @@
 
 #include "common/base/mem.h"
 
-enum { READ_STEP = 64 * 1024, BUFFER_BYTES = 64 * 1024 };
+enum { READ_STEP = 64 * 1024, BUFFER_BYTES = 64 * 1024, WRITEBACK_BYTES = 8 << 20 };
 
 static bool is_standard(const char *path) { return strcmp(path, "-") == 0; }
 
@@ -155,6 +155,7 @@ struct output {
     char *target;           /* where a link at `path` leads; the name that appears at commit */
     uint8_t *buffer;
     size_t used;
+    uint64_t behind;        /* output_write_at has asked the disk for all that lies before */
     int fd, slot;           /* slot: of the temporary name, -1 when written in place */
 };
 
@@ -313,11 +314,21 @@ static int check_range(const struct output *out, uint64_t offset, size_t bytes, 
     return 0;
 }
 
+/* The disk begins with what was written up to `end`, so that the commit waits for little. That it does not is no fault. */
+static void start_writeback(struct output *out, uint64_t end)
+{
+    if (end < out->behind + WRITEBACK_BYTES)
+        return;
+    (void)!sync_file_range(out->fd, (off_t)out->behind, (off_t)(end - out->behind), SYNC_FILE_RANGE_WRITE);
+    out->behind = end;
+}
+
 int output_write_at(struct output *out, uint64_t offset, const void *data, size_t bytes, struct err *err)
 {
-    if (check_range(out, offset, bytes, err) || output_flush(out, err))
+    if (check_range(out, offset, bytes, err) || output_flush(out, err) || write_all(out, data, bytes, (off_t)offset, err))
         return -1;
-    return write_all(out, data, bytes, (off_t)offset, err);
+    start_writeback(out, offset + bytes);
+    return 0;
 }
 
 /* The folder is synced so that the new name survives a crash; a file system that cannot do that is not an error. */

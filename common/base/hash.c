@@ -7,6 +7,16 @@
 #include <stdio.h>
 #include <xxhash.h>
 
+/* The library is built for the smallest processor; it may have a twin beside, of the same digests, that uses what there is. */
+#if defined(__x86_64__) && __has_include(<xxh_x86dispatch.h>)
+#define HAS_DISPATCH 1
+#define XXH_DISPATCH_DISABLE_REPLACE
+#include <xxh_x86dispatch.h>
+#pragma weak XXH3_128bits_update_dispatch
+#else
+#define HAS_DISPATCH 0
+#endif
+
 #include "common/base/mem.h"
 
 struct xxh3_stream { XXH3_state_t *state; };
@@ -36,10 +46,19 @@ int xxh3_stream_new(struct xxh3_stream **out, struct err *err)
     return 0;
 }
 
+static XXH_errorcode update(XXH3_state_t *state, const void *data, size_t bytes)
+{
+#if HAS_DISPATCH
+    if (XXH3_128bits_update_dispatch)
+        return XXH3_128bits_update_dispatch(state, data, bytes);
+#endif
+    return XXH3_128bits_update(state, data, bytes);
+}
+
 void xxh3_stream_put(struct xxh3_stream *stream, const void *data, size_t bytes)
 {
     if (bytes)
-        XXH3_128bits_update(stream->state, data, bytes);
+        update(stream->state, data, bytes);
 }
 
 struct digest128 xxh3_stream_digest(const struct xxh3_stream *stream)

@@ -1,12 +1,13 @@
 #include "common/model/model_write.h"
 
-#include <stdatomic.h>
+#include <pthread.h>
+#include <stdbool.h>
 
 #include "common/base/file.h"
 #include "common/base/mem.h"
 
-/* Blocks in the making at once may take this much beyond the first of them. */
-enum { BATCH_BYTES = 192 << 20 };
+/* Blocks on their way at once may take this much together, or one alone whatever it needs. */
+enum { ROOM_BYTES = 192 << 20 };
 
 struct model_writer {
     struct output *output;
@@ -68,129 +69,148 @@ static int write_block(struct model_writer *writer, const struct block_job *job,
     return 0;
 }
 
-/* Blocks that are made, or were made and wait to be written. */
-struct batch {
-    struct block_job jobs[TEAM_MAX];
-    struct err errs[TEAM_MAX];
-    size_t rooms[TEAM_MAX];
-    int failed[TEAM_MAX], count;
-    uint64_t bytes;
-    atomic_int next;            /* the block that is made next */
+/* A block on its way: made by one member; written, when it is the next in order, by whichever member finds it so. */
+struct slot {
+    enum { SLOT_FREE, SLOT_MAKING, SLOT_MADE } state;
+    uint64_t turn;              /* which block of the file it is */
+    size_t room;                /* bytes at job.packed, which stay with a free slot for a block of that size */
+    struct block_job job;
+    struct err err;
+    bool failed;
 };
 
-/* While one batch is written, the next one is made. */
+/* Members make blocks in canonical order and write them in that order, one at a time, while others make the next ones. All
+ * but the making and the writing itself happens under the lock. */
 struct filling {
     struct model_writer *writer;
     const struct block_maker *maker;
     struct progress *bar;
     struct sha256_stream *source;
-    struct batch batches[2], *making, *writing;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct slot *slots;
+    int slot_count;
+    uint64_t blocks, held;      /* of the file; bytes of all slots */
+    uint64_t making, writing;   /* turns: of the next block to be made, and of the next to be written */
     int tensor, block;          /* the next one to be made */
-    int failed;                 /* to write */
+    bool busy, failed;          /* a member writes; nothing more is to be done */
     struct err err;
 };
 
-/* Room for a block. What a larger one left is given back, and more than a little is not kept for a smaller one. */
-static int batch_room(struct batch *batch, int i, size_t bytes, struct err *err)
+static void slot_empty(struct filling *f, struct slot *slot)
 {
-    void *packed = batch->jobs[i].packed;
-    if (packed && batch->rooms[i] >= bytes && batch->rooms[i] <= bytes + BATCH_BYTES / TEAM_MAX)
-        return 0;
-    mem_free(&packed);
-    batch->rooms[i] = 0;
-    batch->jobs[i].packed = packed = mem_alloc_aligned(bytes, 1, err);
-    if (!packed)
-        return -1;
-    batch->rooms[i] = bytes;
-    return 0;
+    mem_free(&slot->job.packed);
+    f->held -= slot->room;
+    slot->room = 0;
 }
 
-/* The next blocks in canonical order: as many as there are members, as long as they and those that wait are small. None, when
- * the next one is large and others wait. */
-static int batch_take(struct filling *f, int members, struct err *err)
+/* A free slot with the room of a block of so many bytes or, as far as memory allows, to be given it; NULL: not now. */
+static struct slot *slot_find(struct filling *f, size_t bytes)
 {
-    struct batch *batch = f->making;
-    const struct model_writer *writer = f->writer;
-    batch->count = 0;
-    batch->bytes = 0;
-    atomic_store(&batch->next, 0);
-    while (f->tensor < writer->layout.count && batch->count < members) {
-        const struct tensor *t = &writer->layout.tensors[f->tensor];
-        const int i = batch->count;
-        if ((i || f->writing->count) && f->writing->bytes + batch->bytes + t->stride > BATCH_BYTES)
-            break;
-        if (batch_room(batch, i, t->stride, err))
-            return -1;
-        batch->jobs[i] = (struct block_job){.tensor = t, .block = f->block, .packed = batch->jobs[i].packed};
-        batch->count++;
-        batch->bytes += t->stride;
-        if (++f->block == t->count) {
-            f->block = 0;
-            f->tensor++;
-        }
+    struct slot *any = NULL;
+    for (int i = 0; i < f->slot_count; i++) {
+        struct slot *slot = &f->slots[i];
+        if (slot->state != SLOT_FREE)
+            continue;
+        if (slot->room >= bytes && slot->room / 2 <= bytes)
+            return slot;
+        any = slot;
     }
-    for (int i = batch->count; i < TEAM_MAX; i++)
-        mem_free(&batch->jobs[i].packed);
-    return 0;
+    if (!any)
+        return NULL;
+    slot_empty(f, any);
+    for (int i = 0; i < f->slot_count && f->held + bytes > ROOM_BYTES; i++)
+        if (f->slots[i].state == SLOT_FREE)
+            slot_empty(f, &f->slots[i]);
+    return f->held && f->held + bytes > ROOM_BYTES ? NULL : any;
 }
 
-static int batch_write(struct filling *f, struct err *err)
+/* Takes the next block in canonical order and makes it; false: there is none, or no room for it yet. */
+static bool fill_make(struct filling *f, int member)
 {
-    struct batch *batch = f->writing;
-    for (int i = 0; i < batch->count; i++) {
-        const struct block_job *job = &batch->jobs[i];
-        if (batch->failed[i])
-            return err_set(err, batch->errs[i].code, "%s", batch->errs[i].text);
-        if (write_block(f->writer, job, err) || sha256_stream_put(f->source, &job->digest, sizeof job->digest, err))
-            return -1;
-        if (f->bar)
-            progress_step(f->bar, job->tensor->stride);
+    const struct layout *layout = &f->writer->layout;
+    const struct tensor *t = &layout->tensors[f->tensor];
+    struct slot *slot = f->tensor < layout->count ? slot_find(f, t->stride) : NULL;
+    if (!slot)
+        return false;
+    slot->state = SLOT_MAKING;
+    slot->turn = f->making++;
+    slot->job = (struct block_job){.tensor = t, .block = f->block, .packed = slot->job.packed};
+    if (!slot->room)
+        f->held += slot->room = t->stride;
+    if (++f->block == t->count) {
+        f->block = 0;
+        f->tensor++;
     }
-    return 0;
+    pthread_mutex_unlock(&f->lock);
+    slot->failed = (!slot->job.packed && !(slot->job.packed = mem_alloc_aligned(slot->room, 1, &slot->err))) ||
+                   f->maker->make(f->maker->context, member, &slot->job, &slot->err);
+    pthread_mutex_lock(&f->lock);
+    slot->state = SLOT_MADE;
+    return true;
+}
+
+/* Writes the block whose turn it is; false: it is not made, or a member writes already. */
+static bool fill_write(struct filling *f)
+{
+    struct slot *slot = NULL;
+    for (int i = 0; i < f->slot_count && !f->busy; i++)
+        if (f->slots[i].state == SLOT_MADE && f->slots[i].turn == f->writing)
+            slot = &f->slots[i];
+    if (!slot)
+        return false;
+    f->busy = true;
+    pthread_mutex_unlock(&f->lock);
+    const struct block_job *job = &slot->job;
+    bool failed = slot->failed;
+    if (failed)
+        f->err = slot->err;
+    else
+        failed = write_block(f->writer, job, &f->err) ||
+                 sha256_stream_put(f->source, &job->digest, sizeof job->digest, &f->err);
+    if (f->bar && !failed)
+        progress_step(f->bar, job->tensor->stride);
+    pthread_mutex_lock(&f->lock);
+    slot->state = SLOT_FREE;
+    f->busy = false;
+    f->failed = failed;
+    f->writing++;
+    return true;
 }
 
 static void fill_step(void *argument, int member, int members)
 {
     struct filling *f = argument;
-    struct batch *batch = f->making;
     (void)members;
-    if (member == 0)
-        f->failed = batch_write(f, &f->err);
-    for (int i; (i = atomic_fetch_add(&batch->next, 1)) < batch->count;)
-        batch->failed[i] = f->maker->make(f->maker->context, member, &batch->jobs[i], &batch->errs[i]);
+    pthread_mutex_lock(&f->lock);
+    while (!f->failed && f->writing < f->blocks)
+        if (fill_write(f) || fill_make(f, member))
+            pthread_cond_broadcast(&f->changed);
+        else
+            pthread_cond_wait(&f->changed, &f->lock);
+    pthread_mutex_unlock(&f->lock);
 }
 
 int model_writer_fill(struct model_writer *writer, const struct block_maker *maker, struct team *team, struct progress *bar,
                       struct sha256 *source, struct err *err)
 {
-    struct filling *f = mem_alloc(1, sizeof *f, err);
+    struct filling f = {.writer = writer, .maker = maker, .bar = bar, .slot_count = 2 * team_size(team)};
     int rc = -1;
-    if (!f || sha256_stream_new(&f->source, err))
+    if (sha256_stream_new(&f.source, err) || !(f.slots = mem_alloc((size_t)f.slot_count, sizeof *f.slots, err)))
         goto done;
-    f->writer = writer;
-    f->maker = maker;
-    f->bar = bar;
-    f->making = &f->batches[0];
-    f->writing = &f->batches[1];
-    while (f->tensor < writer->layout.count || f->writing->count) {
-        struct batch *made = f->making;
-        if (batch_take(f, team_size(team), err))
-            goto done;
-        team_run(team, fill_step, f);
-        if (f->failed) {
-            err_set(err, f->err.code, "%s", f->err.text);
-            goto done;
-        }
-        f->making = f->writing;
-        f->writing = made;
-    }
-    rc = sha256_stream_end(&f->source, source, err);
+    for (int i = 0; i < writer->layout.count; i++)
+        f.blocks += (uint64_t)writer->layout.tensors[i].count;
+    pthread_mutex_init(&f.lock, NULL);
+    pthread_cond_init(&f.changed, NULL);
+    team_run(team, fill_step, &f);
+    pthread_cond_destroy(&f.changed);
+    pthread_mutex_destroy(&f.lock);
+    rc = f.failed ? err_set(err, f.err.code, "%s", f.err.text) : sha256_stream_end(&f.source, source, err);
 done:
-    if (f)
-        sha256_stream_free(&f->source);
-    for (int i = 0; f && i < 2 * TEAM_MAX; i++)
-        mem_free(&f->batches[i / TEAM_MAX].jobs[i % TEAM_MAX].packed);
-    mem_free(&f);
+    sha256_stream_free(&f.source);
+    for (int i = 0; f.slots && i < f.slot_count; i++)
+        mem_free(&f.slots[i].job.packed);
+    mem_free(&f.slots);
     return rc;
 }
 

@@ -1,10 +1,12 @@
 /* Model files: what is written is read back, from any number of threads; what is cut, flipped or contradicts itself is refused;
  * inflating changes nothing but the width. */
 #include <fcntl.h>
+#include <limits.h>
 #include <math.h>
 
 #include "common/arch/arch.h"
 #include "common/base/file.h"
+#include "common/model/model_write.h"
 #include "common/model/synthetic.h"
 #include "tests/unit/checkpoint.h"
 
@@ -138,6 +140,50 @@ static void threads_do_not_show(void **state)
 }
 
 /* Changes one byte in place, asks, and puts it back. */
+/* The earlier a block is, the later it is ready; those from *context on fail. */
+static int make_late(void *context, int member, struct block_job *job, struct err *err)
+{
+    (void)member;
+    usleep((useconds_t)(job->tensor->count - job->block) * 300);
+    memset(job->packed, job->block + 1, job->tensor->stride);
+    job->digest = hash_xxh3(&job->block, sizeof job->block);
+    return job->block < *(int *)context ? 0 : err_set(err, ERR_INPUT, "%s, block %d", job->tensor->name, job->block);
+}
+
+static int write_late(const char *path, int threads, int failing, struct err *err)
+{
+    struct model_facts facts = {.shape = shape, .name = "tiny", .producer = "test"};
+    struct layout layout = {0};
+    struct model_writer *writer = NULL;
+    struct team *team = NULL;
+    assert_int_equal(layout_make(&layout, &shape, err), 0);
+    assert_int_equal(team_new(&team, threads, err), 0);
+    assert_int_equal(model_writer_open(&writer, path, &layout, err), 0);
+    int rc = model_writer_fill(writer, &(struct block_maker){make_late, &failing}, team, NULL, &facts.source, err);
+    if (!rc)
+        rc = model_writer_commit(&writer, &facts, err);
+    model_writer_discard(&writer);
+    team_free(&team);
+    return rc;
+}
+
+/* The file is the same, and the first block that cannot be made is the one that is told. */
+static void blocks_that_are_ready_early_wait_for_their_turn(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    assert_int_equal(write_late(unit_path(folder, "one.moe"), 1, INT_MAX, &err), 0);
+    assert_int_equal(write_late(unit_path(folder, "six.moe"), 6, INT_MAX, &err), 0);
+    struct text one = read_file(unit_path(folder, "one.moe")), six = read_file(unit_path(folder, "six.moe"));
+    assert_int_equal(one.length, six.length);
+    assert_memory_equal(one.data, six.data, one.length);
+    text_free(&one);
+    text_free(&six);
+    assert_int_equal(write_late(unit_path(folder, "bad.moe"), 6, 2, &err), -1);
+    assert_string_equal(err.text, "layers.0.experts, block 2");
+    assert_int_not_equal(access(unit_path(folder, "bad.moe"), F_OK), 0);
+}
+
 static void flip(int fd, size_t at, unsigned char mask)
 {
     unsigned char byte;
@@ -563,6 +609,7 @@ int main(void)
         cmocka_unit_test(reads_back_what_was_written),
         cmocka_unit_test(random_values_are_spread_as_promised),
         cmocka_unit_test(threads_do_not_show),
+        cmocka_unit_test(blocks_that_are_ready_early_wait_for_their_turn),
         cmocka_unit_test(a_flip_in_head_or_index_is_refused),
         cmocka_unit_test(a_flip_in_the_data_is_noticed),
         cmocka_unit_test(a_cut_file_is_refused),
