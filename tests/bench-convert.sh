@@ -3,8 +3,9 @@
 #
 # usage: tests/bench-convert.sh [PAIRS [FOLDER...]]    needs moe-convert in PATH; `make bench-convert` calls it
 # Makes checkpoints of random weights in bf16, f16 (1.1 GB) and f32 (2.2 GB), an OLMoE of one layer, in build/bench. Into each
-# FOLDER (build/bench and /dev/shm) PAIRS times (10) in turns: cp of the weights, moe-convert. Prints medians: seconds, processor
-# seconds (user and system), and cp's time by moe-convert's in a pair. moe-convert syncs what it wrote, cp does not.
+# FOLDER (build/bench and /dev/shm) PAIRS times (10) in turns: cp of the weights, sync of the copy, moe-convert. Prints medians:
+# seconds, processor seconds (user and system), and cp's time by moe-convert's in a pair, without sync and with it: moe-convert
+# syncs what it wrote, so on a disk the second is the fair one.
 set -e
 export LC_ALL=C
 cd "$(dirname "$0")/.."
@@ -25,8 +26,8 @@ checkpoint() {
     awk -v dtype="$dtype" -v size="$size" -v all="$work/bytes" '
         function add(name, rows, columns) {
             bytes = rows * (columns ? columns : 1) * size
-            printf "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%d%s],\"data_offsets\":[%.0f,%.0f]}", (at ? "," : "{"), name, dtype, rows,
-                (columns ? "," columns : ""), at, at + bytes
+            printf "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%d%s],\"data_offsets\":[%.0f,%.0f]}", (at ? "," : "{"), name, dtype,
+                rows, (columns ? "," columns : ""), at, at + bytes
             at += bytes
         }
         BEGIN {
@@ -59,7 +60,7 @@ timed() {
 
 median() { sort -n | awk '{ value[NR] = $1 } END { print (value[int((NR + 1) / 2)] + value[int(NR / 2) + 1]) / 2 }'; }
 
-printf '%-5s %-14s %8s %8s %9s %9s %7s\n' dtype into 'cp s' 'cp cpu' 'convert s' 'conv. cpu' ratio
+printf '%-5s %-14s %8s %8s %8s %9s %9s %7s %9s\n' dtype into 'cp s' 'cp cpu' 'sync s' 'convert s' 'conv. cpu' ratio 'with sync'
 for dtype in BF16 F16 F32; do
     source=$work/$dtype
     [ -e "$source/model.safetensors" ] || checkpoint "$source" $dtype "$([ $dtype = F32 ] && echo 4 || echo 2)"
@@ -68,15 +69,16 @@ for dtype in BF16 F16 F32; do
         : > "$work/times"
         for ((i = 0; i < pairs; i++)); do
             copied=$(timed cp "$source/model.safetensors" "$folder/moe-bench-convert.bin")
+            synced=$(timed sync "$folder/moe-bench-convert.bin")
             rm -f "$folder/moe-bench-convert.bin"
             made=$(timed moe-convert -q "$source" -o "$folder/moe-bench-convert.moe")
             [ -s "$folder/moe-bench-convert.moe" ] || { cat "$work/said"; exit 1; }
             rm -f "$folder/moe-bench-convert.moe"
-            echo "$copied $made" >> "$work/times"
+            echo "$copied $synced $made" >> "$work/times"
         done
-        column() { awk -v k="$1" '{ print $k }' "$work/times" | median; }
-        printf '%-5s %-14s %8.2f %8.2f %9.2f %9.2f %7.2f\n' $dtype "$folder" "$(column 1)" "$(column 2)" "$(column 3)" \
-            "$(column 4)" "$(awk '{ print $1 / $3 }' "$work/times" | median)"
+        column() { awk "{ print $1 }" "$work/times" | median; }
+        printf '%-5s %-14s %8.2f %8.2f %8.2f %9.2f %9.2f %7.2f %9.2f\n' $dtype "$folder" "$(column '$1')" "$(column '$2')" \
+            "$(column '$3')" "$(column '$5')" "$(column '$6')" "$(column '$1 / $5')" "$(column '($1 + $3) / $5')"
     done
     rm -f "$source/model.safetensors" "$work/said"
 done
