@@ -20,7 +20,7 @@ CUDA_SOURCES := $(wildcard kernels/cuda/*.cu)
 # A sanitiser's flavour is of the host and of the emulator.
 CUDA_PLUGIN := $(if $(filter-out no,$(CUDA)),$(if $(NVCC),$(if $(SAN)$(if $(CUDA_SOURCES),,none),,$O/lib/moekit/moe-cuda.so)))
 
-ifeq ($(origin CXX),default)
+ifneq ($(filter default undefined,$(origin CXX)),)
 CXX := $(if $(findstring clang,$(CC)),clang++,g++)
 endif
 CXXFLAGS ?= -O1 -g
