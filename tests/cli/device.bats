@@ -58,7 +58,7 @@ distance() {
 }
 
 @test "names that are none, and devices that the emulator has not" {
-    for device in gpu cudax host:0 ref:1 emu:1 emu:x emu: emu-race:0x0; do
+    for device in gpu cudax host:0 ref:1 emu:4 emu:x emu: emu-race:0x0; do
         run moe-decode -q -m pocket.moe --device "$device" -p x -n 1
         assert_trouble moe-decode
         [[ $output == *"device $device: "* ]]
@@ -95,12 +95,54 @@ tokens() {
     done
 }
 
+# What a launch has to itself depends on the number of processors: here, whether attention's chunks are blocks of their own.
+@test "the emulated GPU: the same bits with 1, 4, 7 and 132 processors" {
+    [ -z "$MOE_SANITIZED" ] || skip "takes minutes there"
+    jq -nc '{id: "long", tokens: [range(100) | (. * 37 + . * . * 11) % 2000 + 5]}' > long.jsonl
+    for number in 0 1 2 3; do
+        moe-profile -q -m pocket.moe --record logits -c 2048 --device emu:$number long.jsonl -o logits.moes
+        moe-view --json logits.moes | jq -c 'select(.type == "route")' > $number
+        jq -s -e 'map(.logits[]) | length == 100' $number
+        cmp $number 0
+    done
+}
+
+@test "the emulated GPU: budgets keep the experts that they keep on the host, and are as far from the model without" {
+    [ -z "$MOE_SANITIZED" ] || skip "takes minutes there"
+    for family in $(cat some); do
+        moe-profile -q --device host -m $family.moe $family.jsonl | moe-coact rank-experts --by mass -o rank.moes || continue
+        jq -c '.tokens += .tokens' $family.jsonl > twice.jsonl
+        for options in '-B 3' '-B 4 --rank path -K 3' '-B 4 --rank rank.moes -K 2' '-B 3 --budget-mode truncate'; do
+            echo "$family $options"
+            for device in host emu; do
+                moe-decode -q -m $family.moe -n 6 --ignore-eos --device $device -d ngram --reference self $options \
+                    --stream iterations.moes -o text twice.jsonl
+                moe-view --json iterations.moes | jq -c 'select(.type == "iter" or .type == "done") |
+                    del(.t_us, .draft_us, .verify_us, .accept_us, .other_us, .overlap)' > $device
+            done
+            jq -c 'del(.divergence)' host > want
+            jq -c 'del(.divergence)' emu | cmp - want
+            jq -n -e --slurpfile a host --slurpfile b emu '[$a, $b | map(.divergence // []) | flatten] | transpose |
+                all((.[0] - .[1] | fabs) <= 1e-5 * (1 + .[0]))'
+            cat host >> budgets
+        done
+    done
+    jq -s -e 'map(.divergence // []) | flatten | map(select(. > 1e-3)) | length > 10' budgets
+}
+
+@test "a make below another one finds the same compilers" {
+    run env -u CC -u CXX "${MAKE:-make}" -s -R -C "$top" CUDA=no --eval='compilers:; @echo $(CC) $(CXX)' compilers
+    [ "$status" = 0 ]
+    [ "$output" = 'gcc g++' ]
+}
+
 @test "the emulated GPU: no races, and the same bits where they are looked for" {
     [ -z "$MOE_SANITIZED" ] || skip "the kernels that look for races are in the build without sanitisers"
     for family in $(cat some); do
         echo "$family"
         tokens $family 3 --device emu > none
         tokens $family 3 --device emu-race -d model:file=$family.moe --tree static:file=tree.json | cmp - none
+        tokens $family 3 --device emu-race -d ngram -K 2 | cmp - none           # iterations that the device takes by itself
     done
 }
 
