@@ -1,6 +1,6 @@
-/* The tokens that a forward's logits choose, and how far a draft followed them: for loops that run on the device.
+/* The tokens that a forward's logits choose: for loops that run on the device.
  *
- * The specification is in kernels/plain: sample_token of sample.h, accept_walk of accept.h. */
+ * The specification is sample_token of kernels/plain/sample.h. */
 #ifndef MOE_KERNELS_CHOOSE_H
 #define MOE_KERNELS_CHOOSE_H
 
@@ -22,13 +22,6 @@ struct choose_args {
     uint64_t key;
     uint32_t ordinal, sample;
     int rows, vocab;
-};
-
-/* accepted[0] = accept_walk(token, parent, nodes, choice, path).
- * token, parent [nodes] i32;  choice [nodes + 1] i32;  path [nodes] i32, the first accepted[0] written;  accepted [1] i32 */
-struct accept_args {
-    struct buffer token, parent, choice, path, accepted;
-    int nodes;
 };
 
 #endif

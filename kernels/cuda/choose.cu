@@ -5,7 +5,6 @@
 #include "kernels/choose.h"
 
 #include "kernels/cuda/cuda.h"
-#include "kernels/plain/accept.h"
 
 enum { CHOOSE_THREADS = 256, DIGITS = 256 };
 
@@ -151,17 +150,4 @@ void cuda_choose(struct queue *queue, const struct choose_args *args)
     if (args->rows > 0)
         LAUNCH(choose_kernel, dim3((unsigned)args->rows), dim3(CHOOSE_THREADS), 0, cuda_stream(queue), *args,
                cuda_live(queue));
-}
-
-/* A draft's path is short, and each step of it waits for the one before: one thread. */
-__global__ void accept_kernel(struct accept_args a)
-{
-    device_pointer<int32_t>(a.accepted)[0] =
-        accept_walk(device_pointer<int32_t>(a.token), device_pointer<int32_t>(a.parent), a.nodes,
-                    device_pointer<int32_t>(a.choice), device_pointer<int32_t>(a.path));
-}
-
-void cuda_accept(struct queue *queue, const struct accept_args *args)
-{
-    LAUNCH(accept_kernel, dim3(1), dim3(1), 0, cuda_stream(queue), *args);
 }

@@ -43,7 +43,6 @@ void cuda_route_shortlist(struct queue *, const struct route_shortlist_args *);
 void cuda_route_select(struct queue *, const struct route_select_args *);
 void cuda_expert_ffn(struct queue *, const struct expert_ffn_args *);
 void cuda_choose(struct queue *, const struct choose_args *);
-void cuda_accept(struct queue *, const struct accept_args *);
 void cuda_loop_draft(struct queue *, const struct loop_args *);
 void cuda_loop_facts(struct queue *, const struct loop_args *);
 void cuda_loop_settle(struct queue *, const struct loop_args *);

@@ -64,7 +64,6 @@ __global__ void __launch_bounds__(LOOP_THREADS, 1) loop_facts_kernel(struct loop
         count_distinct(device_pointer<int32_t>(which ? a.expert : a.wanted) + first, places, mark, count);
         if (threadIdx.x == 0)
             device_pointer<int32_t>(a.counts)[which * a.moe_layers + layer] = *count;
-        __syncthreads();
     }
     if (layer == 0 && threadIdx.x == 0)
         loop_stamp(state, LOOP_VERIFY, device_clock());

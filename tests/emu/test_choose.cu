@@ -1,4 +1,4 @@
-/* Choosing tokens and following drafts on the device: what kernels/plain says, over shapes, filters and schedules. */
+/* Choosing tokens on the device: what kernels/plain says, over shapes, filters and schedules. */
 extern "C" {
 #include <setjmp.h>
 #include <stdarg.h>
@@ -7,7 +7,6 @@ extern "C" {
 #include <cmocka.h>
 }
 #include "kernels/cuda/cuda.h"
-#include "kernels/plain/accept.h"
 
 template <typename T> static T *take(size_t n)
 {
@@ -141,48 +140,11 @@ static void draws_cover_what_is_kept(void **state)
     dev_free(choice);
 }
 
-static void drafts_are_followed_as_the_specification_does(void **state)
-{
-    (void)state;
-    enum { NODES = 40 };
-    struct cuda_context context = {};
-    struct queue queue = {&context};
-    int32_t *memory = take<int32_t>(5 * (NODES + 1)), want[NODES];
-    int32_t *token = memory, *parent = token + NODES, *choice = parent + NODES, *path = choice + NODES + 1;
-    int32_t *accepted = path + NODES;
-    uint64_t seed = 4;
-    int longest = 0;
-    for (int turn = 0; turn < 60; turn++) {
-        int nodes = turn % (NODES + 1);
-        for (int i = 0; i < nodes; i++) {
-            token[i] = (int32_t)(draw(&seed) % 3);
-            parent[i] = i ? (int32_t)(draw(&seed) % (uint32_t)(i + 1)) - 1 : -1;
-        }
-        for (int i = 0; i <= nodes; i++)
-            choice[i] = (int32_t)(draw(&seed) % 3);
-        struct accept_args args = {};
-        args.token = buffer_of(token, NODES * 4);
-        args.parent = buffer_of(parent, NODES * 4);
-        args.choice = buffer_of(choice, (NODES + 1) * 4);
-        args.path = buffer_of(path, NODES * 4);
-        args.accepted = buffer_of(accepted, 4);
-        args.nodes = nodes;
-        cuda_accept(&queue, &args);
-        int count = accept_walk(token, parent, nodes, choice, want);
-        assert_int_equal(accepted[0], count);
-        assert_memory_equal(path, want, (size_t)count * sizeof *want);
-        longest = count > longest ? count : longest;
-    }
-    assert_true(longest > 2);
-    dev_free(memory);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(choices_are_those_of_the_specification),
         cmocka_unit_test(draws_cover_what_is_kept),
-        cmocka_unit_test(drafts_are_followed_as_the_specification_does),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
