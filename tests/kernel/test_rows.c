@@ -79,11 +79,11 @@ static void norm_agrees_with_the_reference(void **state)
                     first = arena_copy(&arena, args.out);
                 assert_true(same_bits(first, args.out));
             }
-        /* Each row alone. */
+        /* Each row alone; on a device each takes its whole piece there and back. */
         struct norm_args one = args;
         one.rows = 1;
         copy_into(args.in, in);
-        for (int r = 0; r < args.rows; r++) {
+        for (int r = 0; r < args.rows; r += SPARSE > 1 ? 1 + args.rows / 16 : 1) {
             size_t bytes = (size_t)used * sizeof(float), from = (size_t)r * (size_t)args.in_stride * sizeof(float);
             size_t to = (size_t)r * (size_t)args.out_stride * sizeof(float);
             one.in = buffer_part(args.in, from, bytes);
