@@ -139,7 +139,7 @@ static int prepare(struct run *run, struct err *err)
         goto done;
     for (int i = 0; i < suite->setting_count; i++)
         if (find_machine(run, i, err) ||
-            lane_open(&lanes[i], suite, i, &run->machines[run->machine_of[i]].opened, setup->force, &note, err))
+            lane_open(&lanes[i], suite, i, &run->machines[run->machine_of[i]].opened, setup->force, false, &note, err))
             goto done;
     for (int i = 0; i < suite->setting_count; i++) {
         struct identity_row *row = &run->identity->rows[i];
@@ -337,7 +337,7 @@ static int run_setting(struct run *run, int number, struct err *err)
     struct text note = {0};
     int rc = -1;
     if ((keep && !(run->kept[number] = mem_alloc(run->prompts, sizeof *run->kept[number], err))) ||
-        lane_open(&lane, suite, number, model, run->setup->force, &note, err))
+        lane_open(&lane, suite, number, model, run->setup->force, false, &note, err))
         goto done;
     set_walk(run, &suite->settings[number]);
     for (size_t i = 0; i < run->prompts; i++) {

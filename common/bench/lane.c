@@ -116,7 +116,7 @@ void bench_model_close(struct bench_model *model)
 }
 
 static int open_parts(struct lane *lane, const struct suite *suite, int setting, const struct session *session, bool force,
-                      struct text *note, struct err *err)
+                      bool on_device, struct text *note, struct err *err)
 {
     struct stream_model model;
     int limit = suite->limit_tokens;
@@ -129,14 +129,14 @@ static int open_parts(struct lane *lane, const struct suite *suite, int setting,
     if (budget_open(&lane->budget, &budget, &model, note, err))
         return -1;
     const struct decoder_setup decoder = {.engine = session->engine, .tokenizer = session->tokenizer,
-                                          .settings = &lane->settings, .budget = lane->budget};
+                                          .settings = &lane->settings, .budget = lane->budget, .on_device = on_device};
     return decoder_open(&lane->decoder, &decoder, err);
 }
 
 int lane_open(struct lane *lane, const struct suite *suite, int setting, const struct bench_model *model, bool force,
-              struct text *note, struct err *err)
+              bool on_device, struct text *note, struct err *err)
 {
-    if (open_parts(lane, suite, setting, model->session, force, note, err))
+    if (open_parts(lane, suite, setting, model->session, force, on_device, note, err))
         return err_at(err, "setting '%s'", suite->settings[setting].name);
     return 0;
 }

@@ -34,9 +34,10 @@ struct lane {
     struct decoder *decoder;
 };
 
-/* As above. Decodes on the model's session, which stays open longer. force: see budget.h. Notes, one a line, are appended. */
+/* As above. Decodes on the model's session, which stays open longer. force: see budget.h; on_device: see decoder_setup. Notes,
+ * one a line, are appended. */
 int lane_open(struct lane *lane, const struct suite *suite, int setting, const struct bench_model *model, bool force,
-              struct text *note, struct err *err);
+              bool on_device, struct text *note, struct err *err);
 void lane_close(struct lane *lane);
 
 /* Prints each line of a text as a note. */

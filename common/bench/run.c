@@ -50,7 +50,8 @@ static int open_lanes(struct bench *bench, struct err *err)
         !(bench->turn = mem_alloc(count, sizeof *bench->turn, err)))
         return -1;
     for (int i = 0; i < suite->setting_count; i++)
-        if (lane_open(&bench->lanes[i], suite, i, &bench->models[suite->settings[i].model], bench->setup->force, &note, err))
+        if (lane_open(&bench->lanes[i], suite, i, &bench->models[suite->settings[i].model], bench->setup->force, true,
+                      &note, err))
             goto done;
     lane_notes(bench->setup->console, &note);
     rc = 0;
@@ -70,7 +71,7 @@ static int put_settings(struct bench *bench, struct err *err)
         char *options = json_text(setting->options, JSON_COMPACT | JSON_SORT_KEYS, err);
         struct bench_setting record = {.setting = i, .name = setting->name, .model = bench->suite->models[setting->model].path,
                                        .options = options, .moe_layers = identity->moe_layers, .experts = identity->experts,
-                                       .reference = setting->reference};
+                                       .reference = setting->reference, .loop = decoder_place(bench->lanes[i].decoder)};
         int rc = options ? text_puts(&label, model->label, err) : err_memory(err);
         if (!rc)
             rc = decode_departure(&bench->lanes[i].settings, bench->lanes[i].budget, &key, &why, err);

@@ -9,6 +9,7 @@ static const struct field setting_fields[] = {
     FIELD(bench_setting, moe_layers, false, "layers with experts in its model"),
     FIELD(bench_setting, experts, false, "experts in each of them"),
     FIELD(bench_setting, reference, true, "number of the setting that it is compared with"),
+    FIELD(bench_setting, loop, true, "where its iterations ran: device, or host: and why not there"),
 };
 
 static const struct field sample_fields[] = {

@@ -17,6 +17,7 @@ struct bench_setting {
     const char *label;              /* NULL: nothing to say */
     int moe_layers, experts;        /* of its model */
     int reference;                  /* the setting it is compared with; -1: none */
+    const char *loop;               /* NULL: not told */
 };
 
 struct bench_sample {

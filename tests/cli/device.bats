@@ -188,6 +188,20 @@ place() { moe-view --json iterations.moes | jq -r 'select(.type == "machine").lo
     [ "$(jq -s 'map(.nodes // 1 | . - 1) | add' all)" -gt 10 ]
 }
 
+@test "the emulated GPU iterates by itself in a suite: each setting says where, and texts are the host's" {
+    family=$(head -n 1 some)
+    jq -c '{id: "one", tokens: (.prompt + .prompt)}' "$GOLDEN/$family/golden.json" > repeated.jsonl
+    echo '{"model": "'$family.moe'", "prompts": "repeated.jsonl", "options": {"max-tokens": 6, "ignore-eos": true},
+           "measure-seconds": 0, "warm-up": 0, "settings": [{"name": "none"}, {"name": "K3", "draft": "ngram", "draft-length": 3},
+           {"name": "tree", "draft": "ngram", "tree": "dynamic"}]}' > places.json
+    moe-bench run -q --device emu places.json -o places.moes
+    [ "$(moe-view --json places.moes | jq -r 'select(.type == "setting").loop' | paste -sd '|')" = \
+      'device|device|host: drafts are trees' ]
+    [ "$(moe-view --json places.moes | jq -c 'select(.type == "done").tokens' | sort -u | wc -l)" = 1 ]
+    moe-bench run -q places.json -o host.moes
+    [ "$(moe-view --json host.moes | jq -r 'select(.type == "setting").loop' | sort -u)" = null ]
+}
+
 @test "what keeps iterations on the host is told, and nothing is told where there is no other way" {
     family=$(head -n 1 families)
     cp $family.jsonl twice.jsonl

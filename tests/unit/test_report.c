@@ -81,8 +81,8 @@ static const char *bench_stream(void)
     const char *path = unit_path(folder, "bench.moes");
     small_header(&header, STREAM_BENCH);
     assert_int_equal(writer_open(&out, path, &header, &err), 0);
-    const struct bench_setting none = {0, "none", "m.moe", "{}", NULL, 2, 4, 0}, k = {1, "K1", "m.moe", "{\"draft-length\":1}",
-                                                                                   "inflated: 64 to 2048", 2, 4, 0};
+    const struct bench_setting none = {0, "none", "m.moe", "{}", NULL, 2, 4, 0, NULL},
+                               k = {1, "K1", "m.moe", "{\"draft-length\":1}", "inflated: 64 to 2048", 2, 4, 0, NULL};
     put(out, &bench_setting_kind, &none);
     put(out, &bench_setting_kind, &k);
     put_machine(out, 4e7);
@@ -350,7 +350,7 @@ static void check_fault(void (*faulty)(struct writer *), const char *says)
     header_free(&header);
 }
 
-static const struct bench_setting lonely = {0, "none", "m.moe", "{}", NULL, 2, 4, -1};
+static const struct bench_setting lonely = {0, "none", "m.moe", "{}", NULL, 2, 4, -1, NULL};
 
 static void no_setting(struct writer *out) { put_sample(out, &samples[0], true); }
 static void no_sample(struct writer *out) { put_sample(out, &samples[0], false); }
