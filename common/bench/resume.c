@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <glob.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,9 +56,10 @@ done:
 static off_t left_bytes(const char *path, const char *output)
 {
     struct stat status;
-    long pid = strtol(path + strlen(output) + strlen(".tmp."), NULL, 10);
-    bool alive = pid < 1 || !kill((pid_t)pid, 0) || errno == EPERM;
-    return alive || stat(path, &status) || !S_ISREG(status.st_mode) ? -1 : status.st_size;
+    char *end;
+    long pid = strtol(path + strlen(output) + strlen(".tmp."), &end, 10);
+    bool gone = !*end && pid > 0 && pid <= INT_MAX && kill((pid_t)pid, 0) && errno == ESRCH;
+    return gone && !stat(path, &status) && S_ISREG(status.st_mode) ? status.st_size : -1;
 }
 
 /* The largest, which has come furthest. */

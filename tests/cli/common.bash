@@ -21,6 +21,9 @@ python_with_numpy() {
     return 1
 }
 
+# The command must fail. A plain `! command` is no check: a test ends only where a simple command fails.
+refute() { ! "$@"; }
+
 # What `run` caught is one line on stderr that begins with the command's name, and the exit status is 2.
 assert_trouble() {
     [ "$status" -eq 2 ] || { echo "exit status $status: $output"; return 1; }
