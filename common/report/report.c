@@ -267,7 +267,7 @@ static int put_bandwidth(const struct measured_stream *stream, struct text *out,
     if (text_printf(out, err, ", reads %.1f GB/s", 1e-9 * fmax(first, last)))
         return -1;
     return first == last || isnan(first) || isnan(last)
-               ? 0 : text_printf(out, err, " (%.1f at the begin, %.1f at the end)", 1e-9 * first, 1e-9 * last);
+               ? 0 : text_printf(out, err, " (%.1f at the beginning, %.1f at the end)", 1e-9 * first, 1e-9 * last);
 }
 
 static int write_preface(const struct measurements *all, const char *bullet, struct text *out, struct err *err)

@@ -241,7 +241,7 @@ static void forms_hold_the_same_rows(void **state)
     put_report(&markdown, REPORT_MARKDOWN);
     put_report(&csv, REPORT_CSV);
     put_report(&json, REPORT_JSON);
-    assert_non_null(strstr(text.data, "reads 0.0 GB/s (0.0 at the begin, 0.0 at the end)"));
+    assert_non_null(strstr(text.data, "reads 0.0 GB/s (0.0 at the beginning, 0.0 at the end)"));
     assert_non_null(strstr(text.data, "K1: m.moe, {\"draft-length\":1} [inflated: 64 to 2048]\n"));
     assert_non_null(strstr(text.data, "math  K1       16666.7   2.50  "));
     assert_non_null(strstr(text.data, "  1/2\n"));
