@@ -42,7 +42,7 @@ tree='--tree dynamic:total=12,depth=4,topk=3'
     decode > none.txt
     decode -B 3 --budget-phase verify | cmp - none.txt
     decode -B 3 -d ngram --budget-phase verify --stream verify.moes -o verify.txt
-    ! cmp -s verify.txt none.txt
+    refute cmp -s verify.txt none.txt
     moe-view --json verify.moes | head -n 1 | jq -e '.labels["not lossless"] | test("with drafts only")'
     iterations verify.moes | jq -s -e 'all(.[]; .nodes == 1 or .experts_loaded <= 18) and
                                        any(.[]; .nodes == 1 and .experts_loaded > 18)'

@@ -88,7 +88,9 @@ mean_of() {
     all=$(moe-coact union --json routes.moes | jq -s '.[0].tokens')
     prompt=$(moe-coact union --json --phase prompt routes.moes | jq -s '.[0].tokens')
     decode=$(moe-coact union --json --phase decode routes.moes | jq -s '.[0].tokens')
-    [ $((prompt + decode)) = "$all" ] && [ "$prompt" -gt 0 ] && [ "$decode" -gt 0 ]
+    [ $((prompt + decode)) = "$all" ]
+    [ "$prompt" -gt 0 ]
+    [ "$decode" -gt 0 ]
 }
 
 @test "recommended budgets: one for all, one a layer, or what keeps a share" {

@@ -268,7 +268,7 @@ huge_checkpoint() {
     rm kept.moe
     # The largest tensor has 125 MiB: with 256 MiB more, and what threads reserve, half of that is enough; 64 MiB is not.
     (ulimit -d $((512 << 10)) && moe-convert -q -j 2 --dtype q4 huge -o small.moe)
-    ! (ulimit -d $((64 << 10)) && moe-convert -q -j 2 --dtype q4 huge -o small.moe) 2> said
+    if (ulimit -d $((64 << 10)) && moe-convert -q -j 2 --dtype q4 huge -o small.moe) 2> said; then return 1; fi
     grep "memory" said
 }
 
@@ -308,6 +308,6 @@ huge_checkpoint() {
     local limit=$((2 * $(wc -c < words/tokenizer.json) / 1024 + (64 << 10)))
     (ulimit -d $limit && moe-convert --dry-run words > plan)
     grep "1048576" plan
-    ! (ulimit -d $((limit / 2)) && moe-convert --dry-run words > plan) 2> said
+    if (ulimit -d $((limit / 2)) && moe-convert --dry-run words > plan) 2> said; then return 1; fi
     grep "memory" said
 }

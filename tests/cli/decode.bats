@@ -318,7 +318,8 @@ WRONG
     run moe-decode -q -m pocket.moe -n 4 -o out.txt --stream out.moes bad.jsonl
     assert_trouble moe-decode
     [[ $output == *"bad.jsonl:2"* ]]
-    [ ! -e out.txt ] && [ ! -e out.moes ]
+    [ ! -e out.txt ]
+    [ ! -e out.moes ]
     printf '{"tokens": [1, 2048]}\n' > bad.jsonl
     run moe-decode -q -m pocket.moe -n 4 bad.jsonl
     assert_trouble moe-decode

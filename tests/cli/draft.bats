@@ -77,9 +77,9 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
         moe-view --json ${rule%%:*}.moes | head -n 1 | jq -c .labels > ${rule%%:*}.labels
     done
     jq -s -c 'map(.[1])' none.jsonl | cmp - coupled.ids
-    ! cmp -s coupled.ids rejection.ids
-    ! cmp -s coupled.ids typical.ids
-    ! grep -q acceptance coupled.labels
+    refute cmp -s coupled.ids rejection.ids
+    refute cmp -s coupled.ids typical.ids
+    refute grep -q acceptance coupled.labels
     grep -q '"not the same text":"rejection acceptance"' rejection.labels
     grep -q '"not lossless":"typical acceptance"' typical.labels
 }

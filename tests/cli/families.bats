@@ -98,7 +98,7 @@ off() {
         within "$(distance llama-dynamic wrong.moe)" 2e-4
         moe-decode -q -m wrong.moe -n 24 --json llama-dynamic.jsonl | jq -c .tokens > got
         [ "$(jq length got)" -eq 24 ]
-        ! jq -c .tokens "$GOLDEN/llama-dynamic/golden.json" | cmp - got
+        refute cmp <(jq -c .tokens "$GOLDEN/llama-dynamic/golden.json") got
     done
 }
 

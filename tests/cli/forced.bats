@@ -50,7 +50,7 @@ without_last() { jq -s -c 'group_by(.[0]) | map(.[:-1]) | .[]'; }
     moe-view --json routes.moes | head -n 1 | jq -e '.labels.forced == "routes of rec.moes"'
     moe-decode -q -m random.moe --force-accept rec.moes -K 4 -n 30 --stream accept.moes -o /dev/null ids.jsonl
     tokens accept.moes | cmp - <(tokens rec.moes)
-    ! cmp -s <(did accept.moes) <(did rec.moes)         # its own routes
+    refute cmp -s <(did accept.moes) <(did rec.moes)         # its own routes
 }
 
 @test "forced answers are not graded, and say what they are in reports" {

@@ -136,7 +136,8 @@ setup() { cd "$WORK"; }
     moe-coact rank-experts cut.moes 2> ranker |
         moe-decode -q -m pocket.moe --budget 12 --rank - prompts.jsonl 2> decoder > text && return 1
     [ ! -s text ]
-    [ "$(wc -l < ranker)" = 1 ] && [ "$(wc -l < decoder)" = 1 ]
+    [ "$(wc -l < ranker)" = 1 ]
+    [ "$(wc -l < decoder)" = 1 ]
     { cat calib.jsonl; echo "not JSON"; } > bad.jsonl
     moe-profile -q -m pocket.moe bad.jsonl 2> profiler | moe-coact rank-experts 2> ranker |
         moe-decode -q -m pocket.moe --budget 12 --rank - prompts.jsonl 2> decoder > text && return 1

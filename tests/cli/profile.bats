@@ -238,7 +238,8 @@ digest() {
         run moe-profile -q -m dense.moe -p 'One two' $refused
         assert_trouble moe-profile
         [[ $output == *"has no experts"*"--record logits or --record hidden" ]]
-        [ ! -e x.moes ] && [ ! -e x ]
+        [ ! -e x.moes ]
+        [ ! -e x ]
     done
     run moe-coact rank-experts dense.moes
     assert_trouble moe-coact
