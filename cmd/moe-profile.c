@@ -104,7 +104,7 @@ static int run(const void *arguments, const struct console *console, struct err 
     struct profile *profile = NULL;
     int rows, rc = -1;
     if (!args->session.model) {
-        err_set(err, ERR_INPUT, "--model: which model? give -m FILE.moe");
+        err_set(err, ERR_INPUT, "no model is given; name one with -m FILE");
         goto done;
     }
     if (args->settings.rank && !strcmp(args->settings.rank, "-") && !args->inputs.count && !args->prompts.text) {
