@@ -103,10 +103,6 @@ static int run(const void *arguments, const struct console *console, struct err 
     struct writer *writer = NULL;
     struct profile *profile = NULL;
     int rows, rc = -1;
-    if (!args->session.model) {
-        err_set(err, ERR_INPUT, "no model is given; name one with -m FILE");
-        goto done;
-    }
     if (args->settings.rank && !strcmp(args->settings.rank, "-") && !args->inputs.count && !args->prompts.text) {
         err_set(err, ERR_INPUT, "--rank -: standard input holds the ranking, not the prompts, too; name a file of prompts");
         goto done;

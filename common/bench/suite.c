@@ -472,7 +472,8 @@ int suite_read(struct suite **out, const char *path, struct err *err)
         return -1;
     if (!(root = json_read(text.data ? text.data : "", text.length, JSON_REJECT_DUPLICATES, &fault))) {
         (void)(json_no_memory(&fault) ? err_memory(err)
-                   : err_set(err, ERR_INPUT, "%s:%d: not valid JSON: %s; a suite is one JSON object", path, fault.line, fault.text));
+                   : err_set(err, ERR_INPUT, "%s:%d: not valid JSON: %s; a suite is one JSON object", path, fault.line,
+                             fault.text));
         goto done;
     }
     if (!(suite = mem_alloc(1, sizeof *suite, err)) || !(folder = folder_of(path, err)))
