@@ -7,6 +7,7 @@
 #include "common/base/mem.h"
 #include "common/decode/grow.h"
 #include "common/policy/shape.h"
+#include "common/route/counts.h"
 #include "kernels/plain/accept.h"
 
 enum { LENGTH_MAX = 64 };
@@ -26,7 +27,7 @@ struct run {
     struct draft_tree tree;
     struct draft_leaf *leaf;            /* [tree.capacity + 1] */
     struct recorded_drafter drafter;
-    uint8_t *seen;                      /* scratch: [moe_layers][experts] */
+    uint8_t *seen;                      /* [moe_layers][experts] scratch for trees; NULL: none are recorded, or no experts */
     struct replay_result result;
     const struct recorded_text *text;
     const struct recorded_place *place;
@@ -120,7 +121,8 @@ static void weigh_tree(const struct run *run, struct outcome *out)
     const struct recorded_place *place = run->place;
     const struct stream_model *model = &all->header.model;
     const size_t same = place->row + (size_t)run->tree.nodes, experts = (size_t)model->experts;
-    memset(run->seen, 0, all->width * experts);
+    if (all->width)
+        memset(run->seen, 0, (size_t)model->moe_layers * experts);
     out->experts_loaded = 0;
     for (int node = -1; all->width && node < run->tree.nodes; node++) {
         int at = recorded_token(&run->drafter, &run->tree, node);
@@ -131,7 +133,9 @@ static void weigh_tree(const struct run *run, struct outcome *out)
             *seen |= expert[slot] >= 0;
         }
     }
-    out->bytes = all->bytes[same] + (out->experts_loaded - all->experts_loaded[same]) * place->expert_bytes;
+    double bytes = (double)all->bytes[same] +
+                   (double)(out->experts_loaded - all->experts_loaded[same]) * (double)place->expert_bytes;
+    out->bytes = (int64_t)fmax(0, fmin(bytes, 0x1p62));         /* a stream may say what cannot be */
     out->verify_s = all->verify_us[same] / 1e6 * (all->bytes[same] > 0 ? (double)out->bytes / (double)all->bytes[same] : 1);
 }
 
@@ -249,6 +253,12 @@ static int replay(struct run *run, const struct recorded_text *text, replay_func
     return 0;
 }
 
+static int open_seen(struct run *run, const struct stream_model *model, struct err *err)
+{
+    return !route_model_check(model, err) &&
+           (run->seen = mem_alloc((size_t)model->moe_layers * (size_t)model->experts, sizeof *run->seen, err)) ? 0 : -1;
+}
+
 int replay_run(struct replay_result *out, const struct replay_setup *setup, replay_function *each, void *context,
                struct err *err)
 {
@@ -264,10 +274,10 @@ int replay_run(struct replay_result *out, const struct replay_setup *setup, repl
                                                         : "chains are recorded; leave --tree out");
         goto done;
     }
-    run.leaf = mem_alloc((size_t)run.shape->room + 1, sizeof *run.leaf, err);
-    run.seen = mem_alloc(setup->recording->width * (size_t)model->experts + 1, sizeof *run.seen, err);
     run.drafter = (struct recorded_drafter){.base.class = &recorded_class, .all = setup->recording};
-    if (!run.leaf || !run.seen || draft_tree_init(&run.tree, run.shape->room, err))
+    if (!(run.leaf = mem_alloc((size_t)run.shape->room + 1, sizeof *run.leaf, err)) ||
+        draft_tree_init(&run.tree, run.shape->room, err) ||
+        (setup->recording->trees && setup->recording->width && open_seen(&run, model, err)))
         goto done;
     const struct policy_setup policy = {
         .drafters = 1, .draft_length = setup->draft_length, .max_length = LENGTH_MAX, .shape = run.shape,

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <unistd.h>
 
+#include "common/bench/replay.h"
 #include "common/policy/recording.h"
 #include "common/stream/decode.h"
 #include "common/stream/writer.h"
@@ -172,9 +173,54 @@ static void trees_are_read_and_checked(void **state)
     unit_remove(folder);
 }
 
+static int keep_bytes(void *context, const struct replay_iteration *iteration, struct err *err)
+{
+    (void)err;
+    *(int64_t *)context = iteration->outcome.bytes;
+    return 0;
+}
+
+/* What a tree of two nodes costs, its forward being recorded with `loaded` experts of `each` bytes and 120 bytes in all; none
+ * of its nodes has an expert. */
+static int64_t bytes_of_tree(const char *path, int32_t loaded, int64_t each)
+{
+    struct recording *all = NULL;
+    struct replay_result result = {0};
+    struct err err = {0};
+    int64_t bytes = -1;
+    if (recording_read(&all, path, &err))
+        fail_msg("%s", err.text);
+    all->experts_loaded[2] = loaded;
+    all->place[0].expert_bytes = each;
+    const struct replay_setup setup = {.recording = all, .tree = "dynamic:total=3,depth=1,topk=2", .draft_length = 1,
+                                       .cost = REPLAY_BYTES};
+    if (replay_run(&result, &setup, keep_bytes, &bytes, &err))
+        fail_msg("%s", err.text);
+    assert_true(result.seconds >= 0);
+    replay_result_free(&result);
+    recording_free(&all);
+    return bytes;
+}
+
+static void bytes_of_trees_are_a_number_whatever_the_stream_says(void **state)
+{
+    static const struct tree tree = {{-1, 0, 0, 2}, {2, 0, 1, 0}, {2, 3}, 2, false};
+    char *folder = unit_folder();
+    const char *path = unit_path(folder, "tree.moes");
+    struct err err = {0};
+    (void)state;
+    assert_int_equal(write_tree(path, &tree, &err), 0);
+    assert_int_equal(bytes_of_tree(path, 0, 0), 120);
+    assert_int_equal(bytes_of_tree(path, 2, 10), 100);
+    assert_int_equal(bytes_of_tree(path, 3, 50), 0);
+    assert_int_equal(bytes_of_tree(path, INT32_MAX, INT64_MAX), 0);
+    unit_remove(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_whole_stream_is_read), cmocka_unit_test(contradictions_are_refused),
-                                       cmocka_unit_test(trees_are_read_and_checked)};
+                                       cmocka_unit_test(trees_are_read_and_checked),
+                                       cmocka_unit_test(bytes_of_trees_are_a_number_whatever_the_stream_says)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
