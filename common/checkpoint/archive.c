@@ -7,6 +7,7 @@
 #include "common/checkpoint/archive.h"
 
 #include <archive_entry.h>
+#include <errno.h>
 #include <locale.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,13 +48,15 @@ static const char ALONE[] = "model.gguf";       /* what stands for the name of a
 static int fault(const struct unpacking *u, struct err *err)
 {
     const char *text = archive_error_string(u->archive);
+    if (text && archive_errno(u->archive) == ENOMEM)
+        return err_set(err, ERR_INPUT, "%s", text);
     return err_set(err, ERR_INPUT, "%s; the archive is damaged, cut off or of a kind not supported (tar and zip are)",
                    text ? text : "cannot be read as an archive");
 }
 
 static int check_ratio(struct unpacking *u, size_t more, struct err *err)
 {
-    uint64_t unpacked = (uint64_t)archive_filter_bytes(u->archive, 0), packed = (uint64_t)archive_filter_bytes(u->archive, -1);
+    uint64_t unpacked = (uint64_t)archive_filter_bytes(u->archive, 0), packed = archive_input_packed(&u->input, u->archive);
     u->produced += more;
     if (unpacked < u->produced)
         unpacked = u->produced;
@@ -359,7 +362,6 @@ static int start(struct unpacking *u, int fd, const char *beside, struct err *er
         return err_memory(err);
     archive_read_support_filter_gzip(u->archive);
     archive_read_support_filter_bzip2(u->archive);
-    archive_read_support_filter_xz(u->archive);
     archive_read_support_filter_zstd(u->archive);
     archive_read_support_format_tar(u->archive);
     archive_read_support_format_raw(u->archive);

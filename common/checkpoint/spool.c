@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <lzma.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -10,6 +11,41 @@
 
 #include "common/base/file.h"
 #include "common/base/mem.h"
+
+struct xz_input {
+    lzma_stream stream;
+    bool ended;                     /* the last byte was unpacked */
+    uint8_t plain[INPUT_STEP];
+};
+
+static int open_xz(struct archive_input *input, struct err *err)
+{
+    struct xz_input *xz = input->xz = mem_alloc(1, sizeof *xz, err);
+    if (!xz)
+        return -1;
+    xz->stream = (lzma_stream)LZMA_STREAM_INIT;
+    return lzma_stream_decoder(&xz->stream, lzma_easy_decoder_memusage(9), LZMA_CONCATENATED) == LZMA_OK ? 0 : err_memory(err);
+}
+
+/* The first bytes, which are kept for the reading; of a file they are read again. */
+static int look_at_first(struct archive_input *input, struct err *err)
+{
+    static const uint8_t magic[] = {0xfd, '7', 'z', 'X', 'Z', 0};
+    while (input->ahead < sizeof magic) {
+        ssize_t got = read(input->fd, input->step + input->ahead, INPUT_STEP - input->ahead);
+        if (got < 0 && errno != EINTR)
+            return err_errno(err, "cannot be read");
+        if (got == 0)
+            break;
+        input->ahead += got > 0 ? (size_t)got : 0;
+    }
+    if (input->ahead >= sizeof magic && memcmp(input->step, magic, sizeof magic) == 0)
+        return open_xz(input, err);
+    if (input->seekable && lseek(input->fd, -(off_t)input->ahead, SEEK_CUR) < 0)
+        return err_errno(err, "cannot be read");
+    input->ahead = input->seekable ? 0 : input->ahead;
+    return 0;
+}
 
 int archive_input_open(struct archive_input *input, int fd, struct err *err)
 {
@@ -20,22 +56,25 @@ int archive_input_open(struct archive_input *input, int fd, struct err *err)
     input->seekable = S_ISREG(status.st_mode);
     input->step = mem_alloc(INPUT_STEP, 1, err);
     input->tail = mem_alloc(TAIL_BYTES, 1, err);
-    return input->step && input->tail ? 0 : -1;
+    return input->step && input->tail ? look_at_first(input, err) : -1;
 }
 
 void archive_input_close(struct archive_input *input)
 {
+    if (input->xz)
+        lzma_end(&input->xz->stream);
+    mem_free(&input->xz);
     mem_free(&input->step);
     mem_free(&input->tail);
 }
 
-/* The next bytes of a pipe; 0 at its end. */
+/* The next bytes of a pipe or an .xz; 0 at its end. */
 static ssize_t next_bytes(struct archive_input *input)
 {
-    ssize_t got;
-    do
-        got = read(input->fd, input->step, INPUT_STEP);
-    while (got < 0 && errno == EINTR);
+    ssize_t got = (ssize_t)input->ahead;
+    input->ahead = 0;
+    while (!got && (got = read(input->fd, input->step, INPUT_STEP)) < 0 && errno == EINTR)
+        got = 0;
     if (got < 0)
         input->failed = errno;
     for (ssize_t i = 0; i < got;) {
@@ -58,10 +97,63 @@ static la_ssize_t on_read(struct archive *archive, void *context, const void **d
     return got;
 }
 
+static la_ssize_t xz_fault(struct archive *archive, const lzma_stream *stream, lzma_ret ret)
+{
+    if (ret == LZMA_MEMLIMIT_ERROR)
+        archive_set_error(archive, ENOMEM, "its .xz needs %ju MiB to be unpacked, more than the %ju of xz -9; pack it with "
+                          "that or less", (uintmax_t)(lzma_memusage(stream) >> 20),
+                          (uintmax_t)(lzma_memlimit_get(stream) >> 20));
+    else if (ret == LZMA_MEM_ERROR)
+        archive_set_error(archive, ENOMEM, "not enough memory to unpack its .xz");
+    else
+        archive_set_error(archive, EINVAL, ret == LZMA_BUF_ERROR ? "its .xz ends too early" : "its .xz is damaged");
+    return ARCHIVE_FATAL;
+}
+
+static la_ssize_t on_read_xz(struct archive *archive, void *context, const void **data)
+{
+    struct archive_input *input = context;
+    struct xz_input *xz = input->xz;
+    lzma_stream *stream = &xz->stream;
+    size_t made = 0;
+    for (lzma_action action = LZMA_RUN; !made && !xz->ended;) {
+        if (!stream->avail_in) {
+            const void *more;
+            const la_ssize_t got = on_read(archive, context, &more);
+            if (got < 0)
+                return got;
+            stream->next_in = more;
+            stream->avail_in = (size_t)got;
+            action = got ? LZMA_RUN : LZMA_FINISH;
+        }
+        stream->next_out = xz->plain;
+        stream->avail_out = INPUT_STEP;
+        const lzma_ret ret = lzma_code(stream, action);
+        made = INPUT_STEP - stream->avail_out;
+        xz->ended = ret == LZMA_STREAM_END;
+        if (ret != LZMA_OK && !xz->ended)
+            return xz_fault(archive, stream, ret);
+    }
+    *data = xz->plain;
+    return (la_ssize_t)made;
+}
+
 int archive_input_attach(struct archive_input *input, struct archive *archive)
 {
+    if (input->xz)
+        return archive_read_open(archive, input, NULL, on_read_xz, NULL);
     return input->seekable ? archive_read_open_fd(archive, input->fd, INPUT_STEP)
                            : archive_read_open(archive, input, NULL, on_read, NULL);
+}
+
+uint64_t archive_input_packed(const struct archive_input *input, struct archive *archive)
+{
+    return input->xz ? input->total : (uint64_t)archive_filter_bytes(archive, -1);
+}
+
+bool archive_input_plain(const struct archive_input *input, struct archive *archive)
+{
+    return !input->xz && archive_filter_code(archive, 0) == ARCHIVE_FILTER_NONE;
 }
 
 /* The last `bytes` bytes in `out`; fewer when there are not so many. */
@@ -112,7 +204,7 @@ static bool tar_ends(const struct archive_input *input)
 int archive_input_check_end(struct archive_input *input, struct archive *archive, uint64_t members, struct err *err)
 {
     int base = archive_format(archive) & ARCHIVE_FORMAT_BASE_MASK;
-    bool plain = archive_filter_code(archive, 0) == ARCHIVE_FILTER_NONE, whole = true;
+    bool plain = archive_input_plain(input, archive), whole = true;
     if (!input->seekable)
         while (next_bytes(input) > 0)
             ;

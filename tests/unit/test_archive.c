@@ -3,6 +3,7 @@
 #include <archive.h>
 #include <archive_entry.h>
 #include <fcntl.h>
+#include <lzma.h>
 #include <pthread.h>
 #include <signal.h>
 
@@ -321,6 +322,40 @@ static void odd_archives_are_refused(void **state)
     text_free(&junk);
 }
 
+/* From an .xz whose one block asks for another dictionary: 2 or 3, shifted by code / 2 + 11. */
+static int convert_with_dictionary(unsigned char code, struct text *model, struct err *err)
+{
+    enum { HEADER = 12, BYTES = 12 };
+    const struct member members[] = {{"config.json", config.data, config.length, NULL},
+                                     {"model.safetensors", weights.data, weights.length, NULL}};
+    struct text xz = pack(ARCHIVE_FORMAT_TAR_USTAR, ARCHIVE_FILTER_XZ, NULL, members, 2);
+    unsigned char *block = (unsigned char *)xz.data + HEADER;
+    assert_memory_equal(block, "\2\0\x21\1", 4);                /* so long, one filter, LZMA2 */
+    block[4] = code;
+    const uint32_t sum = lzma_crc32(block, BYTES - 4, 0);
+    for (int i = 0; i < 4; i++)
+        block[BYTES - 4 + i] = (unsigned char)(sum >> 8 * i);
+    unit_write(unit_path(folder, "a.tar.xz"), xz.data, xz.length);
+    text_free(&xz);
+    return convert(unit_path(folder, "a.tar.xz"), model, err);
+}
+
+static void a_large_dictionary_is_refused(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct text model = {0};
+    assert_int_equal(convert_with_dictionary(28, &model, &err), 0);        /* 64 MiB */
+    assert_int_equal(model.length, plain.length);
+    assert_memory_equal(model.data, plain.data, plain.length);
+    text_free(&model);
+    for (unsigned char code = 29; code <= 40; code++) {
+        assert_int_equal(convert_with_dictionary(code, NULL, &err), -1);
+        assert_non_null(strstr(err.text, "MiB to be unpacked, more than the 64 of xz -9; pack it with that or less"));
+        assert_true(code > 29 || strstr(err.text, "a.tar.xz: its .xz needs 96 MiB"));
+    }
+}
+
 static void one_file_of_any_name_will_do(void **state)
 {
     (void)state;
@@ -366,6 +401,7 @@ int main(void)
         cmocka_unit_test(a_lost_end_is_noticed),
         cmocka_unit_test(bad_sums_are_noticed),
         cmocka_unit_test(odd_archives_are_refused),
+        cmocka_unit_test(a_large_dictionary_is_refused),
         cmocka_unit_test(one_file_of_any_name_will_do),
         cmocka_unit_test(headers_alone_make_a_plan),
     };
