@@ -3,10 +3,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-static void say(const struct console *console, const char *kind, const char *format, va_list args)
+static void say(const struct console *console, const char *format, va_list args)
 {
     fflush(stdout);
-    fprintf(stderr, "%s: %s", console->program, kind);
+    fprintf(stderr, "%s: ", console->program);
     vfprintf(stderr, format, args);
     fputc('\n', stderr);
 }
@@ -17,7 +17,7 @@ void console_note(const struct console *console, const char *format, ...)
         return;
     va_list args;
     va_start(args, format);
-    say(console, "", format, args);
+    say(console, format, args);
     va_end(args);
 }
 
@@ -27,15 +27,7 @@ void console_detail(const struct console *console, const char *format, ...)
         return;
     va_list args;
     va_start(args, format);
-    say(console, "", format, args);
-    va_end(args);
-}
-
-void console_warn(const struct console *console, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    say(console, "warning: ", format, args);
+    say(console, format, args);
     va_end(args);
 }
 

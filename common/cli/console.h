@@ -16,10 +16,9 @@ struct console {
     bool version;
 };
 
-/* One line on stderr behind the program's name: notes unless -q, details only under -v, warnings always. */
+/* One line on stderr behind the program's name: notes unless -q, details only under -v. */
 void console_note(const struct console *console, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void console_detail(const struct console *console, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void console_warn(const struct console *console, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Starts a bar on stderr in the mode that was asked for; -q means none. */
 void console_progress(const struct console *console, struct progress *bar, const char *unit, uint64_t total);

@@ -24,8 +24,6 @@ void spec_free(struct spec **spec)
     mem_free(spec);
 }
 
-const char *spec_kind(const struct spec *spec) { return spec->kind; }
-
 /* Ends the word at *at where `stop` or a NUL stands, takes backslashes out, and moves *at behind it. */
 static char *take_word(char **at, const char *stops, char *stopped)
 {
@@ -104,16 +102,6 @@ int spec_int(struct spec *spec, const char *key, int otherwise, int least, int m
     const char *value = ask(spec, key);
     if (value)
         return at_key(spec, key, number_int(value, least, most, out, err), err);
-    *out = otherwise;
-    return 0;
-}
-
-int spec_size(struct spec *spec, const char *key, uint64_t otherwise, uint64_t least, uint64_t most, uint64_t *out,
-              struct err *err)
-{
-    const char *value = ask(spec, key);
-    if (value)
-        return at_key(spec, key, number_size(value, least, most, out, err), err);
     *out = otherwise;
     return 0;
 }

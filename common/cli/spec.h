@@ -19,12 +19,9 @@ struct spec;
 
 int spec_parse(struct spec **out, const char *text, struct err *err);
 void spec_free(struct spec **spec);
-const char *spec_kind(const struct spec *spec);
 
 /* *out is the value of the key, or `otherwise` when it was not given. Text stays valid until spec_free. */
 int spec_int(struct spec *spec, const char *key, int otherwise, int least, int most, int *out, struct err *err);
-int spec_size(struct spec *spec, const char *key, uint64_t otherwise, uint64_t least, uint64_t most, uint64_t *out,
-              struct err *err);
 int spec_float(struct spec *spec, const char *key, double otherwise, double least, double most, double *out, struct err *err);
 int spec_choice(struct spec *spec, const char *key, int otherwise, const char *const *choices, int *out, struct err *err);
 int spec_text(struct spec *spec, const char *key, const char *otherwise, const char **out, struct err *err);

@@ -343,11 +343,6 @@ static struct node *parse_unary(struct parser *p, bool filters)
     return node;
 }
 
-struct node *parse_primary_postfix(struct parser *p)
-{
-    return parse_postfix(p, parse_primary(p));
-}
-
 /* Levels of left-associative operators, loosest first. */
 static const struct { const char *token; int level; enum operator operator; } binary[] = {
     { "+", 0, OP_ADD }, { "-", 0, OP_SUBTRACT }, { "~", 1, OP_CONCAT }, { "*", 2, OP_MULTIPLY }, { "/", 2, OP_DIVIDE },

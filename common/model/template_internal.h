@@ -131,7 +131,6 @@ struct node *node_new(struct parser *p, enum node_kind kind);
 int node_put(struct parser *p, struct node *node, struct node *item);
 struct node *parse_expression(struct parser *p, bool with_condition);  /* with_condition: x if y else z allowed */
 struct node *parse_tuple(struct parser *p);                    /* an expression, or several with commas: a list */
-struct node *parse_primary_postfix(struct parser *p);
 struct node *parse_template(struct parser *p);
 
 /* ---- rendering ---- */

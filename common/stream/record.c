@@ -273,11 +273,6 @@ int record_int_if_any(const struct record *record, const char *key, int64_t *out
     return record_has(record, key) ? record_int(record, key, out, err) : 0;
 }
 
-int record_real_if_any(const struct record *record, const char *key, double *out, struct err *err)
-{
-    return record_has(record, key) ? record_real(record, key, out, err) : 0;
-}
-
 int record_text_if_any(const struct record *record, const char *key, const char **out, struct err *err)
 {
     return record_has(record, key) ? record_text(record, key, out, err) : 0;

@@ -65,7 +65,6 @@ int record_array(const struct record *record, const char *key, enum dtype dtype,
 bool record_has(const struct record *record, const char *key);
 
 int record_int_if_any(const struct record *record, const char *key, int64_t *out, struct err *err);
-int record_real_if_any(const struct record *record, const char *key, double *out, struct err *err);
 int record_text_if_any(const struct record *record, const char *key, const char **out, struct err *err);
 
 int record_error_at(const struct record *record, struct err *err);      /* puts file, record and type in front */

@@ -276,14 +276,11 @@ static void settings_are_read_by_type(void **state)
     struct err err = {0};
     int n, k, shape;
     double share;
-    uint64_t room;
     const char *file, *none;
-    assert_int_equal(spec_parse(&spec, "model:file=a\\,b=c.moe,n=4,share=.5,room=2K,shape=tree", &err), 0);
-    assert_string_equal(spec_kind(spec), "model");
+    assert_int_equal(spec_parse(&spec, "model:file=a\\,b=c.moe,n=4,share=.5,shape=tree", &err), 0);
     assert_int_equal(spec_int(spec, "n", 1, 1, 64, &n, &err), 0);
     assert_int_equal(spec_int(spec, "k", 8, 1, 64, &k, &err), 0);
     assert_int_equal(spec_float(spec, "share", 1, 0, 1, &share, &err), 0);
-    assert_int_equal(spec_size(spec, "room", 1, 0, 4096, &room, &err), 0);
     assert_int_equal(spec_choice(spec, "shape", 0, shapes, &shape, &err), 0);
     assert_int_equal(spec_text(spec, "file", NULL, &file, &err), 0);
     assert_int_equal(spec_text(spec, "none", NULL, &none, &err), 0);
@@ -291,7 +288,6 @@ static void settings_are_read_by_type(void **state)
     assert_int_equal(n, 4);
     assert_int_equal(k, 8);
     assert_true(share == 0.5);
-    assert_int_equal(room, 2048);
     assert_int_equal(shape, 1);
     assert_string_equal(file, "a,b=c.moe");
     assert_null(none);

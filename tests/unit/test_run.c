@@ -29,7 +29,6 @@ static int act(const void *arguments, const struct console *console, struct err 
     const struct args *args = arguments;
     struct output *out = NULL;
     console_note(console, "started");
-    console_warn(console, "careful");
     console_detail(console, "exactly");
     if (args->print)
         printf("text\n");
@@ -158,10 +157,10 @@ static void errors_become_exit_codes(void **state)
     struct outcome done = run(&with_implied, PLAIN, "--print -q");
     assert_exit(done, 0);
     assert_string_equal(done.out, "text\n");
-    assert_string_equal(done.err, "moe-test: warning: careful\n");
+    assert_string_equal(done.err, "");
     struct outcome no = run(&with_implied, PLAIN, "--code 6 -q");
     assert_exit(no, 1);
-    assert_string_equal(no.err, "moe-test: warning: careful\nmoe-test: a.moe: it is so\n");
+    assert_string_equal(no.err, "moe-test: a.moe: it is so\n");
     static const char *const troubles[] = {"--code 1", "--code 2", "--code 3"};
     for (int i = 0; i < 3; i++)
         assert_exit(run(&with_implied, PLAIN, troubles[i]), 2);
@@ -170,9 +169,9 @@ static void errors_become_exit_codes(void **state)
 static void notes_follow_quiet_and_verbose(void **state)
 {
     (void)state;
-    assert_string_equal(run(&with_implied, PLAIN, "").err, "moe-test: started\nmoe-test: warning: careful\n");
+    assert_string_equal(run(&with_implied, PLAIN, "").err, "moe-test: started\n");
     assert_string_equal(run(&with_implied, PLAIN, "-v").err,
-                        "moe-test: started\nmoe-test: warning: careful\nmoe-test: exactly\n");
+                        "moe-test: started\nmoe-test: exactly\n");
 }
 
 static void subcommands_are_picked(void **state)
@@ -247,7 +246,7 @@ static void a_closed_pipe_ends_quietly(void **state)
             struct outcome outcome = run(&with_implied, preparations[p], lines[i]);
             assert_true(WIFSIGNALED(outcome.status));
             assert_int_equal(WTERMSIG(outcome.status), SIGPIPE);
-            assert_string_equal(outcome.err, i == 2 ? "" : "moe-test: warning: careful\n");
+            assert_string_equal(outcome.err, "");
         }
 }
 
