@@ -30,6 +30,7 @@ struct emu_options {
     uint64_t seed;                       /* EMU_RANDOM */
     int tensor_core;                     /* whose sums mma16816 gives: 80 (and 89), or 90 (and 100) */
     bool collect;                        /* keep findings for emu_findings; otherwise the first one is printed and aborts */
+    int fail;                            /* the next copy or wait does nothing but answer with this error; 0: none */
 };
 
 extern struct emu_options emu_options;   /* at first: forward, 90, abort */

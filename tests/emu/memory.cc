@@ -214,8 +214,17 @@ int dev_free(void *memory)
     return 0;
 }
 
+static int failing(void)
+{
+    int error = emu_options.fail;
+    emu_options.fail = 0;
+    return error;
+}
+
 int dev_upload(void *to, const void *from, size_t bytes, dev_stream)
 {
+    if (int error = failing())
+        return error;
     emu::race_stream_waits();
     memcpy(to, from, bytes);
     return 0;
@@ -223,6 +232,8 @@ int dev_upload(void *to, const void *from, size_t bytes, dev_stream)
 
 int dev_download(void *to, const void *from, size_t bytes, dev_stream)
 {
+    if (int error = failing())
+        return error;
     emu::race_stream_waits();
     memcpy(to, from, bytes);
     return 0;
@@ -230,6 +241,8 @@ int dev_download(void *to, const void *from, size_t bytes, dev_stream)
 
 int dev_copy(void *to, const void *from, size_t bytes, dev_stream)
 {
+    if (int error = failing())
+        return error;
     emu::race_stream_waits();
     memmove(to, from, bytes);
     return 0;
@@ -237,6 +250,8 @@ int dev_copy(void *to, const void *from, size_t bytes, dev_stream)
 
 int dev_fill(void *to, int byte, size_t bytes, dev_stream)
 {
+    if (int error = failing())
+        return error;
     emu::race_stream_waits();
     memset(to, byte, bytes);
     return 0;
@@ -244,6 +259,8 @@ int dev_fill(void *to, int byte, size_t bytes, dev_stream)
 
 int dev_wait(dev_stream)
 {
+    if (int error = failing())
+        return error;
     emu::race_stream_waits();
     return 0;
 }

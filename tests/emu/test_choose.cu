@@ -31,7 +31,7 @@ static void way(int n)
 
 static const struct sample_filter FILTERS[] = {
     {0, 1, 0, 0}, {0.8, 1, 0, 0}, {1, 1, 0, 5}, {0.7, 0.9, 0, 0}, {1.3, 1, 0.2, 0}, {1, 0.5, 0.01, 20}, {0.05, 0.99, 0, 1},
-    {2, 1e-9, 0, 0}, {100, 0.999, 0, 100000}, {1, 0.3, 0, 3},
+    {2, 1e-9, 0, 0}, {100, 0.999, 0, 100000}, {1, 0.3, 0, 3}, {0.5, 1, 1, 0},
 };
 static const int FILTER_COUNT = (int)(sizeof FILTERS / sizeof *FILTERS);
 

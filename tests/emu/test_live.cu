@@ -1,5 +1,5 @@
 /* Operations whose number of rows only the device knows (cuda_context.live): the live rows get the bits that they get alone,
- * and of the others nothing is read or written. */
+ * and of the others nothing is read or written. And attention, whose way the scratch of the context decides. */
 extern "C" {
 #include <setjmp.h>
 #include <stdarg.h>
@@ -311,8 +311,32 @@ static void live_rows_alone_are_treated(void **state)
     give_back(0);
 }
 
+/* Chunks are blocks of their own where what they leave fits into the scratch, to the byte; the bits are the same. */
+static void attention_keeps_to_its_scratch(void **state)
+{
+    (void)state;
+    const size_t parts = ROWS * HEADS * ((CAPACITY + ATTENTION_CHUNK - 1) / ATTENTION_CHUNK) * (HEAD_DIM + 2) * sizeof(float);
+    const int kept = taken_count;
+    struct cuda_context none = {}, some = {};
+    struct queue alone = {&none}, beside = {&some};
+    seed = 7;
+    struct made want = attention(&alone, ROWS, ROWS);
+    const size_t short_of[] = {0, sizeof(float), parts / 2};
+    for (size_t less : short_of) {
+        some.scratch = take(parts - less);
+        seed = 7;
+        struct made got = attention(&beside, ROWS, ROWS);
+        assert_memory_equal(at<char>(got.out), at<char>(want.out), (size_t)(ROWS * want.width) * 4);
+        assert_true((*at<uint32_t>(some.scratch) == 0xffffffffu) == (less > 0));
+    }
+    give_back(kept);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(live_rows_alone_are_treated)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(live_rows_alone_are_treated),
+        cmocka_unit_test(attention_keeps_to_its_scratch),
+    };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

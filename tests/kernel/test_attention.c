@@ -356,9 +356,12 @@ static void qkv_is_its_parts_in_turn(void **state)
 {
     (void)state;
     static const struct qkv_shape {
-        int rows, heads, kv_heads, head_dim, rotary, norm, limit;       /* norm 1: of each head, 2: of all */
-    } shapes[] = {{1, 1, 1, 2, 2, 0, 0}, {3, 4, 2, 16, 16, 1, 0}, {9, 6, 3, 33, 10, 1, 0}, {17, 4, 1, 128, 128, 1, 0},
-                  {5, 2, 2, 200, 64, 0, 0}, {4, 4, 2, 24, 24, 2, 0}, {4, 4, 2, 24, 24, 1, 1}};
+        int rows, heads, kv_heads, head_dim, rotary;
+        int norm, limit;                /* norm 1: of each head, 2: of all, 3: of each, centered */
+        int fixed;                      /* of a key's rotary floats; 0: as of a query's */
+    } shapes[] = {{1, 1, 1, 2, 2, 0, 0, 0}, {3, 4, 2, 16, 16, 1, 0, 0}, {9, 6, 3, 33, 10, 1, 0, 0},
+                  {17, 4, 1, 128, 128, 1, 0, 0}, {5, 2, 2, 200, 64, 0, 0, 0}, {4, 4, 2, 24, 24, 2, 0, 0},
+                  {4, 4, 2, 24, 24, 1, 1, 0}, {4, 4, 2, 24, 24, 3, 0, 0}, {4, 4, 2, 24, 24, 0, 0, 8}};
     for (int i = 0; i < CACHE_FORMATS * LENGTH(shapes); i++) {
         const struct qkv_shape *shape = &shapes[i / CACHE_FORMATS];
         const int rows = shape->rows, heads = shape->heads, kv_heads = shape->kv_heads;
@@ -378,8 +381,10 @@ static void qkv_is_its_parts_in_turn(void **state)
         struct buffer table = draw_floats(&arena, (size_t)(rows + 4) * (size_t)half * 2, 1, &seed);
         struct buffer positions = take_integers(&arena, place, (size_t)rows);
         struct buffer q_weight = draw_floats(&arena, (size_t)(heads * width), 1, &seed), none = {0, 0};
+        struct buffer k_weight = draw_floats(&arena, (size_t)(kv_heads * width), 1, &seed);
         struct qkv_args args = {
             .q_norm = {.in = x, .out = x, .weight = shape->norm ? q_weight : none, .epsilon = 1e-6f, .rows = rows,
+                       .bias = shape->norm == 3 ? k_weight : none, .center = shape->norm == 3,
                        .parts = whole ? 1 : heads, .width = whole ? heads * width : width, .in_stride = stride,
                        .out_stride = stride},
             .clamp = {.x = x, .limit = 0.5f * (float)shape->limit, .rows = rows, .width = stride, .stride = stride},
@@ -389,11 +394,13 @@ static void qkv_is_its_parts_in_turn(void **state)
                       .kv_heads = kv_heads, .head_dim = width, .value_dim = width, .capacity = capacity, .stride = stride}};
         args.k_norm = args.q_norm;
         args.k_norm.in = args.k_norm.out = k;
+        args.k_norm.weight = shape->norm ? k_weight : none;
         args.k_norm.parts = whole ? 1 : kv_heads;
         args.k_norm.width = whole ? kv_heads * width : width;
         args.k_norm.epsilon = 1e-2f;
         args.k_rope = args.q_rope;
         args.k_rope.x = k;
+        args.k_rope.rotary -= shape->fixed;
         args.k_rope.heads = kv_heads;
         args.write.k = arena_take(&arena, numbers * size);
         args.write.v = arena_take(&arena, numbers * size);

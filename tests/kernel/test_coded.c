@@ -132,7 +132,8 @@ static void plain_rows_are_packed_alike(void **state)
                 }
 }
 
-/* Activations with a single 1 bring every weight out as it is, from every instruction set and number of rows. */
+/* Activations with a single 1 bring every weight out as it is, from every instruction set and number of rows; so do rows of a
+ * table of tokens. */
 static void kernels_see_these_weights(void **state)
 {
     (void)state;
@@ -176,6 +177,18 @@ static void kernels_see_these_weights(void **state)
                                      i % OUTPUTS, k + i / OUTPUTS, (double)((float *)at(args.out))[i], (double)want);
                     }
                 }
+        int32_t token[OUTPUTS];
+        for (int o = 0; o < OUTPUTS; o++)
+            token[o] = OUTPUTS - 1 - o;
+        struct embed_args embed = {.table = args.weight, .token = take_integers(&arena, token, OUTPUTS), .out = args.out,
+                                   .format = format, .rows = OUTPUTS, .vocab = OUTPUTS, .hidden = INPUTS};
+        FOR_EACH_ISA(isa) {
+            struct queue queue = queue_of(1);
+            poison(args.out);
+            isa->ops.embed(&queue, &embed);
+            for (int i = 0; i < OUTPUTS * INPUTS; i++)
+                assert_true(((float *)at(args.out))[i] == coded_weight(format, coded[token[i / INPUTS]], INPUTS, i % INPUTS));
+        }
         for (int o = 0; o < OUTPUTS; o++)
             free(coded[o]);
         arena_close(&arena);

@@ -1,0 +1,80 @@
+/* The plug-in's table (kernels/plugin.h): devices by number, and errors that are told once, the first one first. */
+extern "C" {
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+}
+#include "kernels/cuda/cuda.h"
+#include "kernels/plugin.h"
+
+static void devices_have_numbers(void **state)
+{
+    (void)state;
+    const struct cuda_plugin *plugin = moe_cuda_plugin();
+    struct cuda_context *context = nullptr;
+    char name[32];
+    int devices = 0;
+    size_t scratch = 0;
+    assert_int_equal(plugin->count(&devices), 0);
+    assert_true(devices > 1);
+    for (int number = 0; number < devices; number++) {
+        struct dev_properties properties;
+        assert_int_equal(plugin->open(&context, number, name, sizeof name), 0);
+        assert_int_equal(dev_properties_of(number, &properties), 0);
+        assert_string_equal(name, properties.name);
+        assert_int_equal(context->device, number);
+        if (number == 1)                    /* of one processor */
+            scratch = context->scratch.bytes;
+        assert_true(!scratch || context->scratch.bytes == scratch * (size_t)properties.processors);
+        memset((void *)(uintptr_t)context->scratch.address, 0, context->scratch.bytes);
+        plugin->close(&context);
+        assert_null(context);
+    }
+    const int others[] = {-1, devices};
+    for (int number : others) {
+        assert_int_equal(plugin->open(&context, number, name, sizeof name), 101);
+        assert_null(context);
+    }
+    plugin->close(&context);
+}
+
+static void the_first_error_is_told_once(void **state)
+{
+    (void)state;
+    const struct cuda_plugin *plugin = moe_cuda_plugin();
+    struct cuda_context *context = nullptr;
+    char name[32], here[8] = "seven", back[8] = "";
+    void *memory = nullptr;
+    assert_int_equal(plugin->open(&context, 0, name, sizeof name), 0);
+    assert_int_equal(plugin->alloc(context, sizeof here, &memory), 0);
+    for (int turn = 0; turn < 3; turn++) {
+        emu_options.fail = 700;
+        if (turn == 0)
+            assert_int_equal(plugin->upload(context, memory, here, sizeof here), 700);
+        else if (turn == 1)
+            assert_int_equal(plugin->download(context, back, memory, sizeof back), 700);
+        if (turn < 2) {
+            emu_options.fail = 1;
+            assert_int_equal(plugin->upload(context, memory, here, sizeof here), 1);
+        }
+        assert_int_equal(plugin->upload(context, memory, here, sizeof here), turn < 2 ? 0 : 700);
+        assert_int_equal(plugin->wait(context), 700);
+        assert_int_equal(plugin->wait(context), 0);
+    }
+    assert_int_equal(plugin->download(context, back, memory, sizeof back), 0);
+    assert_int_equal(plugin->wait(context), 0);
+    assert_string_equal(back, here);
+    assert_int_equal(plugin->free(context, memory), 0);
+    plugin->close(&context);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(devices_have_numbers),
+        cmocka_unit_test(the_first_error_is_told_once),
+    };
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
