@@ -12,6 +12,7 @@
 
 #include "kernels/cpu/parts.h"
 #include "kernels/cpu/quantise.h"
+#include "kernels/formats.h"
 
 #if defined(ISA_AMX)
 enum { TILES = 1 };
@@ -19,8 +20,11 @@ enum { TILES = 1 };
 enum { TILES = 0 };
 #endif
 
-/* Products with such weights are made by matrix tiles. */
-static inline bool format_tiled(enum weight_format format) { return TILES && format == FORMAT_BF16; }
+/* Products with such weights may be made by matrix tiles, which take rows that lie one behind the other. */
+static inline bool format_tiled(enum weight_format format)
+{
+    return TILES && (format == FORMAT_BF16 || format_quantised(format));
+}
 
 struct operand_rows {
     const float *in;                    /* [rows] of `stride` floats, the first `inputs` used */
@@ -33,27 +37,35 @@ struct operand_rows {
     int places, slots;
 };
 
-/* Where row r, or for parts of given places the i-th of them, begins: data + r * stride. */
+/* What becomes of the rows in scratch: for tiles the places', in their order, else the rows themselves. */
+static inline size_t operand_count(const struct operand_rows *rows)
+{
+    return (size_t)(TILES && rows->place ? rows->places : rows->rows);
+}
+
+/* The row that the i-th of them is made of; NULL: none, as nobody wants it. */
+static inline const float *operand_source(const struct operand_rows *rows, size_t i)
+{
+    size_t row = TILES && rows->place ? (size_t)(rows->place[i] / rows->slots) : i;
+    return rows->expert && rows->expert[row] < 0 ? NULL : rows->in + row * rows->stride;
+}
+
+/* Where row r, or of given places the i-th, begins: data + r * stride. */
 struct operand {
     const unsigned char *data;
     size_t stride;
     bool by_place;
 };
 
-static inline struct operand operand_make(struct queue *queue, enum weight_format format, const struct operand_rows *rows)
+static inline struct operand operand_make(struct queue *queue, enum weight_format format, struct operand_rows *rows)
 {
-    if (format_quantised(format)) {
-        cpu_quantise(queue, &(struct quantise_job){.in = rows->in, .expert = rows->expert, .out = rows->scratch,
-                                                   .stride = rows->stride, .rows = rows->rows, .inputs = rows->inputs});
-        return (struct operand){rows->scratch, operand_bytes(format, rows->inputs), false};
-    }
-    if (format_tiled(format)) {
-        cpu_parts(queue, &(struct parts_job){.in = rows->in, .place = rows->place, .out = rows->scratch, .stride = rows->stride,
-                                             .rows = rows->place ? rows->places : rows->rows, .slots = rows->slots,
-                                             .inputs = rows->inputs});
-        return (struct operand){rows->scratch, operand_bytes(format, rows->inputs), rows->place != NULL};
-    }
-    return (struct operand){(const unsigned char *)rows->in, rows->stride * sizeof *rows->in, false};
+    if (format_quantised(format))
+        cpu_quantise(queue, rows);
+    else if (format_tiled(format))
+        cpu_parts(queue, rows);
+    else
+        return (struct operand){(const unsigned char *)rows->in, rows->stride * sizeof *rows->in, false};
+    return (struct operand){rows->scratch, operand_bytes(format, rows->inputs), TILES && rows->place};
 }
 
 static inline const void *operand_at(const struct operand *operand, size_t row)

@@ -1,7 +1,6 @@
-#include "kernels/cpu/parts.h"
-
 #include <string.h>
 
+#include "kernels/cpu/operand.h"
 #include "kernels/cpu/work.h"
 
 /* One step: written so that a compiler may use vectors. */
@@ -35,17 +34,18 @@ static void split_row(const float *in, int inputs, unsigned char *out)
 
 static void split_rows(void *argument, int member, int members)
 {
-    const struct parts_job *job = argument;
-    const size_t bytes = operand_bytes(FORMAT_BF16, job->inputs);
+    const struct operand_rows *rows = argument;
+    const size_t bytes = operand_bytes(FORMAT_BF16, rows->inputs);
     size_t begin, end;
-    team_part((size_t)job->rows, member, members, &begin, &end);
+    team_part(operand_count(rows), member, members, &begin, &end);
     for (size_t i = begin; i < end; i++) {
-        size_t row = job->place ? (size_t)(job->place[i] / job->slots) : i;
-        split_row(job->in + row * job->stride, job->inputs, job->out + i * bytes);
+        const float *in = operand_source(rows, i);
+        if (in)
+            split_row(in, rows->inputs, (unsigned char *)rows->scratch + i * bytes);
     }
 }
 
-void cpu_parts(struct queue *queue, struct parts_job *job)
+void cpu_parts(struct queue *queue, struct operand_rows *rows)
 {
-    work_run(queue, (size_t)job->rows * operand_bytes(FORMAT_BF16, job->inputs), split_rows, job);
+    work_run(queue, operand_count(rows) * operand_bytes(FORMAT_BF16, rows->inputs), split_rows, rows);
 }

@@ -7,20 +7,13 @@
 #define MOE_KERNELS_CPU_PARTS_H
 
 #include "kernels/cpu/isa.h"
-#include "kernels/formats.h"
 #include "kernels/ops.h"
 
-struct parts_job {
-    const float *in;                    /* rows of `stride` floats, the first `inputs` used */
-    const int32_t *place;               /* [rows]: row i of the parts is row place[i] / slots of in; NULL: row i */
-    unsigned char *out;                 /* [rows] of operand_bytes, aligned to a line */
-    size_t stride;
-    int rows, slots, inputs;
-};
+struct operand_rows;
 
 #define cpu_parts ISA_NAME(cpu_parts)
 
-/* A step of the queue's team. */
-void cpu_parts(struct queue *queue, struct parts_job *job);
+/* A step of the queue's team: rows of operand_bytes, aligned to a line, into the scratch. */
+void cpu_parts(struct queue *queue, struct operand_rows *rows);
 
 #endif

@@ -185,11 +185,22 @@ static void bulk(const float *unit, int inputs, int rows, const float *const *in
     table[rows - 1](unit, inputs, in, chains);
 }
 
+/* Up to so many rows of q8 and q4 the vector unit is faster than tiles. */
+enum { VECTOR_ROWS = 8 };
+
 void unit_product(enum weight_format format, const void *unit, int inputs, int rows, const void *const *in, float *out)
 {
-    if (format_tiled(format))
+#if defined(ISA_AMX)
+    if (format == FORMAT_BF16) {
         unit_product_tiles(unit, inputs, rows, in[0], out);
-    else if (rows > PASS_ROWS)
+        return;
+    }
+    if (format_quantised(format) && rows > VECTOR_ROWS) {
+        unit_product_tiles_quantised(format, unit, inputs, rows, in[0], out);
+        return;
+    }
+#endif
+    if (rows > PASS_ROWS)
         unit_product_bulk(format, unit, inputs, rows, in, out);
     else if (format_quantised(format))
         unit_product_quantised(format, unit, inputs, rows, in, out);

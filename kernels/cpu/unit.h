@@ -13,11 +13,12 @@
 
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/operand.h"
+#include "kernels/cpu/tiles.h"
 #include "kernels/formats.h"
 
 /* The most rows of a pass, and of each when there must be several: 8 rows read weights from memory once where 6 and 2 would
  * not, but up to 6 rows of all 32 outputs fit into the registers of AVX-512, which is faster on what is in a cache already. */
-enum { PASS_ROWS = 8, BULK_ROWS = 6, MOST_ROWS = 64, TILE_ROWS = 16 };
+enum { PASS_ROWS = 8, BULK_ROWS = 6, MOST_ROWS = 64 };
 
 #define unit_product ISA_NAME(unit_product)
 
@@ -29,10 +30,12 @@ void unit_product(enum weight_format format, const void *unit, int inputs, int r
 void unit_product_quantised(enum weight_format format, const void *unit, int inputs, int rows, const void *const *in,
                             float *out);
 
-/* Its part for weights whose products are made by tiles. parts: [rows] of operand_bytes. */
+/* Its parts for products by tiles, of up to 64 rows of operand_bytes, one behind the other. */
 #define unit_product_tiles ISA_NAME(unit_product_tiles)
+#define unit_product_tiles_quantised ISA_NAME(unit_product_tiles_quantised)
 
 void unit_product_tiles(const void *unit, int inputs, int rows, const void *parts, float *out);
+void unit_product_tiles_quantised(enum weight_format format, const void *unit, int inputs, int rows, const void *in, float *out);
 
 /* Its part for fp8, mxfp4, q4_k and q6_k. */
 #define unit_product_coded ISA_NAME(unit_product_coded)

@@ -1,59 +1,39 @@
 /* Products with bf16 weights by matrix tiles (AMX). A unit's pairs of inputs lie as a tile wants them, so weights go from the
  * file's mapping into tiles: 16 pairs by 16 outputs each. A pass is one walk over the unit with up to 16 rows, and each of
  * the three parts of these rows has sums of its own: tiles 0, 2 and 4 for outputs 0..15, 1, 3 and 5 for outputs 16..31. */
-#include "kernels/cpu/operand.h"
-#include "kernels/cpu/unit.h"
-
 #if defined(ISA_AMX)
 
 #include <immintrin.h>
-#include <string.h>
 
-/* Compilers order neither tiles nor these instructions with the memory that they use. */
-#define TILE_ZERO(tile) __asm__ volatile("tilezero %%tmm" #tile ::)
-#define TILE_LOAD(tile, at, stride) \
-    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #tile ::"r"(at), "r"((size_t)(stride)) : "memory")
-#define TILE_STORE(tile, at, stride) \
-    __asm__ volatile("tilestored %%tmm" #tile ", (%0,%1,1)" ::"r"(at), "r"((size_t)(stride)) : "memory")
-#define TILE_MULTIPLY(sums, in, weights) __asm__ volatile("tdpbf16ps %%tmm" #weights ", %%tmm" #in ", %%tmm" #sums ::)
+#include "kernels/cpu/tiles.h"
+#include "kernels/cpu/unit.h"
 
-enum { STEP_INPUTS = BLOCK_INPUTS, STEP_BYTES = STEP_INPUTS / 2 * UNIT_STEP_BYTES, AHEAD_BYTES = 3072,
-       STRIP_BYTES = UNIT_STEP_BYTES / 2, TILE_OUTPUTS = 16, OUT_BYTES = UNIT_OUTPUTS * 4 };
+enum { STEP_INPUTS = BLOCK_INPUTS, STEP_BYTES = STEP_INPUTS / 2 * UNIT_STEP_BYTES, AHEAD_BYTES = 3072, VECTOR_AHEAD_BYTES = 4096,
+       STRIPS = UNIT_OUTPUTS / TILE_OUTPUTS, OUT_BYTES = UNIT_OUTPUTS * 4 };
 
-/* Intel 64 and IA-32 Architectures, volume 1, table 18-1. */
-struct tile_shapes {
-    uint8_t palette, start_row, reserved[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
-};
-
-static void shape_tiles(int rows)
+static void shape(int rows)
 {
-    struct tile_shapes shapes;
-    memset(&shapes, 0, sizeof shapes);
-    shapes.palette = 1;
-    for (int tile = 0; tile < 8; tile++) {
-        shapes.row_bytes[tile] = 64;
-        shapes.rows[tile] = (uint8_t)(tile < 7 ? rows : TILE_OUTPUTS);
-    }
-    __asm__ volatile("ldtilecfg %0" ::"m"(shapes));
+    struct tile_shapes shapes = {0};
+    for (int tile = 0; tile < TILES_THERE; tile++)
+        tile_shape(&shapes, tile, tile < 7 ? rows : STEP_INPUTS / 2, TILE_BYTES);
+    tiles_begin(&shapes);
 }
 
 static inline void step(const unsigned char *weights, const unsigned char *in, size_t stride)
 {
     TILE_LOAD(7, weights, UNIT_STEP_BYTES);
     TILE_LOAD(6, in, stride);
-    TILE_MULTIPLY(0, 6, 7);
+    TILE_MULTIPLY_BF16(0, 6, 7);
     TILE_LOAD(6, in + PARTS_LINE, stride);
-    TILE_MULTIPLY(2, 6, 7);
+    TILE_MULTIPLY_BF16(2, 6, 7);
     TILE_LOAD(6, in + 2 * PARTS_LINE, stride);
-    TILE_MULTIPLY(4, 6, 7);
-    TILE_LOAD(7, weights + STRIP_BYTES, UNIT_STEP_BYTES);
-    TILE_MULTIPLY(5, 6, 7);
+    TILE_MULTIPLY_BF16(4, 6, 7);
+    TILE_LOAD(7, weights + TILE_BYTES, UNIT_STEP_BYTES);
+    TILE_MULTIPLY_BF16(5, 6, 7);
     TILE_LOAD(6, in + PARTS_LINE, stride);
-    TILE_MULTIPLY(3, 6, 7);
+    TILE_MULTIPLY_BF16(3, 6, 7);
     TILE_LOAD(6, in, stride);
-    TILE_MULTIPLY(1, 6, 7);
+    TILE_MULTIPLY_BF16(1, 6, 7);
 }
 
 /* Asks for what comes AHEAD_BYTES behind, and loads the next step's lines in their order: tiles load every other line, which
@@ -104,28 +84,85 @@ static inline __attribute__((always_inline)) void pass(const unsigned char *unit
         out[i] = sums[0][i] + (sums[1][i] + sums[2][i]);
 }
 
+/* Every input's even and odd half of a pair, as tiles sum them, for 32 inputs of one row. */
+static inline __attribute__((always_inline)) void one_row_step(const unsigned char *weights, const unsigned char *in,
+                                                               __m512 zero, __m512 (*sum)[STRIPS])
+{
+    const __m512i upper = _mm512_set1_epi32((int)0xffff0000u);
+    _Alignas(64) float x[2][PARTS][STEP_INPUTS / 2];
+    __m512 half[2][PARTS][STRIPS];
+#pragma GCC unroll 3
+    for (int p = 0; p < PARTS; p++) {
+        const __m512i pairs = _mm512_loadu_si512((const void *)(in + p * PARTS_LINE));
+        _mm512_store_si512((void *)x[0][p], _mm512_slli_epi32(pairs, 16));
+        _mm512_store_si512((void *)x[1][p], _mm512_and_si512(pairs, upper));
+        half[0][p][0] = half[0][p][1] = half[1][p][0] = half[1][p][1] = zero;
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < STEP_INPUTS / 2; i++)
+#pragma GCC unroll 2
+        for (int s = 0; s < STRIPS; s++, weights += TILE_BYTES) {
+            __builtin_prefetch((const void *)((uintptr_t)weights + VECTOR_AHEAD_BYTES));
+            const __m512i pairs = _mm512_loadu_si512((const void *)weights);
+            const __m512 even = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
+            const __m512 odd = _mm512_castsi512_ps(_mm512_and_si512(pairs, upper));
+#pragma GCC unroll 3
+            for (int p = 0; p < PARTS; p++) {
+                half[0][p][s] = _mm512_fmadd_ps(even, _mm512_set1_ps(x[0][p][i]), half[0][p][s]);
+                half[1][p][s] = _mm512_fmadd_ps(odd, _mm512_set1_ps(x[1][p][i]), half[1][p][s]);
+            }
+        }
+#pragma GCC unroll 3
+    for (int p = 0; p < PARTS; p++)
+#pragma GCC unroll 2
+        for (int s = 0; s < STRIPS; s++)
+            sum[p][s] = _mm512_add_ps(sum[p][s], _mm512_add_ps(half[0][p][s], half[1][p][s]));
+}
+
+/* One row, whose weights the vector unit reads faster than tiles do, in the order of tiles: what is too small for a normal
+ * number is zero for as long as sums are formed. */
+static void one_row(const unsigned char *unit, int inputs, const unsigned char *in, float *out)
+{
+    const unsigned control = _mm_getcsr();
+    _mm_setcsr(control | _MM_FLUSH_ZERO_ON | _MM_DENORMALS_ZERO_ON);
+    __m512 zero = _mm512_setzero_ps(), sum[PARTS][STRIPS];
+    __asm__ volatile("" : "+v"(zero));              /* no sum is formed before the control word is set */
+    for (int p = 0; p < PARTS; p++)
+        sum[p][0] = sum[p][1] = zero;
+    for (int k = 0; k < inputs; k += STEP_INPUTS, unit += STEP_BYTES, in += PARTS_STEP) {
+        _Alignas(64) unsigned char last[STEP_BYTES];
+        const unsigned char *weights = unit;
+        if (inputs - k < STEP_INPUTS) {
+            memset(last, 0, sizeof last);
+            weights = memcpy(last, unit, unit_bytes(FORMAT_BF16, inputs - k));
+        }
+        one_row_step(weights, in, zero, sum);
+    }
+    for (int p = 0; p < PARTS; p++)
+        __asm__ volatile("" : "+v"(sum[p][0]), "+v"(sum[p][1]));
+    _mm_setcsr(control);
+    for (int s = 0; s < STRIPS; s++)
+        _mm512_storeu_ps(out + s * TILE_OUTPUTS, _mm512_add_ps(sum[0][s], _mm512_add_ps(sum[1][s], sum[2][s])));
+}
+
 void unit_product_tiles(const void *unit, int inputs, int rows, const void *parts, float *out)
 {
     const size_t stride = operand_bytes(FORMAT_BF16, inputs);
     int shaped = 0;
+    if (rows == 1) {
+        one_row(unit, inputs, parts, out);
+        return;
+    }
     for (int first = 0; first < rows; first += TILE_ROWS) {
         const int count = rows - first < TILE_ROWS ? rows - first : TILE_ROWS;
         if (count != shaped)
-            shape_tiles(shaped = count);
+            shape(shaped = count);
         if (first == 0)
             pass(unit, inputs, count, parts, true, out);
         else
             pass(unit, inputs, count, (const unsigned char *)parts + (size_t)first * stride, false, out + first * UNIT_OUTPUTS);
     }
-    __asm__ volatile("tilerelease" ::);
-}
-
-#else
-
-/* operand.h's format_tiled is never true here. */
-void unit_product_tiles(const void *unit, int inputs, int rows, const void *parts, float *out)
-{
-    (void)unit, (void)inputs, (void)rows, (void)parts, (void)out;
+    tiles_end();
 }
 
 #endif

@@ -1,0 +1,164 @@
+/* Products with q8 and q4 weights by matrix tiles (AMX), for more rows than the vector unit multiplies in one pass. Integers of
+ * a block are exact in any order, so the bits are those of unit_quantised.c.
+ *
+ * Inputs go in chunks that stay in the first-level cache: a chunk's weights become signed bytes as tiles want them, once for
+ * all rows; then up to 16 rows at a time go over 16 outputs, whose sums are registers. One product of tiles makes a block's
+ * integers, which come back through memory. Meanwhile the next chunk is asked for. */
+#if defined(ISA_AMX)
+
+#include <immintrin.h>
+
+#include "kernels/cpu/tiles.h"
+#include "kernels/cpu/unit.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum { CHUNK_BLOCKS = 8, STRIPS = UNIT_OUTPUTS / TILE_OUTPUTS, GROUPS = BLOCK_INPUTS / 4, STRIP_BYTES = GROUPS * TILE_BYTES };
+
+struct chunk {
+    _Alignas(64) unsigned char weights[CHUNK_BLOCKS][STRIPS][STRIP_BYTES];
+    const unsigned char *packed;            /* the weights as they are stored */
+    int blocks;
+    bool fetch;                             /* the next chunk is asked for */
+};
+
+/* Rows of activations: the first row's first block in the chunk, and bytes from row to row. */
+struct rows {
+    const unsigned char *first;
+    size_t stride;
+};
+
+INLINE size_t block_bytes(enum weight_format format) { return format == FORMAT_Q8 ? Q8_BLOCK_BYTES : Q4_BLOCK_BYTES; }
+
+INLINE void unpack_block(enum weight_format format, struct chunk *chunk, int number)
+{
+    const __m512i bias = _mm512_set1_epi8(format == FORMAT_Q8 ? -128 : 8), mask = _mm512_set1_epi8(15);
+    const unsigned char *stored = chunk->packed + (size_t)number * block_bytes(format);
+#pragma GCC unroll 8
+    for (int g = 0; g < GROUPS; g += format == FORMAT_Q8 ? 1 : 2)
+#pragma GCC unroll 2
+        for (int s = 0; s < STRIPS; s++, stored += TILE_BYTES) {
+            unsigned char *out = chunk->weights[number][s] + g * TILE_BYTES;
+            __m512i bytes = _mm512_loadu_si512((const void *)stored);
+            if (format == FORMAT_Q4) {
+                const __m512i second = _mm512_and_si512(_mm512_srli_epi16(bytes, 4), mask);
+                _mm512_store_si512((void *)(out + TILE_BYTES), _mm512_sub_epi8(second, bias));
+                bytes = _mm512_and_si512(bytes, mask);
+            }
+            _mm512_store_si512((void *)out, _mm512_sub_epi8(bytes, bias));
+        }
+}
+
+/* The scales of the rows' activations, block after block. */
+INLINE void rows_scales(int count, int blocks, const struct rows *rows, float (*scale)[TILE_ROWS])
+{
+    const unsigned char *at = rows->first + offsetof(struct quantised, scale);
+    for (int b = 0; b < blocks; b++, at += sizeof(struct quantised))
+#pragma GCC unroll 16
+        for (int r = 0; r < count; r++)
+            memcpy(&scale[b][r], at + (size_t)r * rows->stride, sizeof scale[b][r]);
+}
+
+/* Asks for the strip's half of the block that lies a chunk behind. */
+INLINE void fetch_block(enum weight_format format, const unsigned char *block, int strip)
+{
+    const size_t bytes = block_bytes(format);
+#pragma GCC unroll 9
+    for (size_t line = (size_t)strip * TILE_BYTES; line < bytes; line += STRIPS * TILE_BYTES)
+        __builtin_prefetch((const void *)((uintptr_t)block + CHUNK_BLOCKS * bytes + line));
+}
+
+/* count is a constant where this is used. out: [count][32], sums so far. */
+INLINE void strip(enum weight_format format, int count, int strip, const struct chunk *chunk, const struct rows *rows,
+                  float (*in_scale)[TILE_ROWS], float *out)
+{
+    _Alignas(64) int32_t integers[2][TILE_ROWS][TILE_OUTPUTS];
+    __m512 sum[TILE_ROWS];
+    out += strip * TILE_OUTPUTS;
+#pragma GCC unroll 16
+    for (int r = 0; r < count; r++)
+        sum[r] = _mm512_loadu_ps(out + r * UNIT_OUTPUTS);
+    for (int b = 0; b < chunk->blocks; b++) {
+        const unsigned char *block = chunk->packed + (size_t)b * block_bytes(format);
+        const unsigned char *scale = block + block_bytes(format) - BLOCK_SCALE_BYTES + strip * TILE_OUTPUTS * 2;
+        if (chunk->fetch)
+            fetch_block(format, block, strip);
+        TILE_ZERO(0);
+        TILE_LOAD(1, rows->first + (size_t)b * sizeof(struct quantised), rows->stride);
+        TILE_LOAD(2, chunk->weights[b][strip], TILE_BYTES);
+        TILE_MULTIPLY_BYTES(0, 1, 2);
+        TILE_STORE(0, integers[b % 2], TILE_BYTES);
+        const __m512 weight = _mm512_cvtph_ps(_mm256_loadu_si256((const void *)scale));
+#pragma GCC unroll 16
+        for (int r = 0; r < count; r++)
+            sum[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_load_si512(integers[b % 2][r])),
+                                     _mm512_mul_ps(weight, _mm512_set1_ps(in_scale[b][r])), sum[r]);
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < count; r++)
+        _mm512_storeu_ps(out + r * UNIT_OUTPUTS, sum[r]);
+}
+
+#define ROWS(format, count) \
+    static void rows_##format##_##count(const struct chunk *chunk, const struct rows *rows, float *out) \
+    { \
+        _Alignas(64) float scale[CHUNK_BLOCKS][TILE_ROWS]; \
+        rows_scales(count, chunk->blocks, rows, scale); \
+        for (int s = 0; s < STRIPS; s++) \
+            strip(format, count, s, chunk, rows, scale, out); \
+    }
+#define ALL_ROWS(format) \
+    ROWS(format, 1) ROWS(format, 2) ROWS(format, 3) ROWS(format, 4) ROWS(format, 5) ROWS(format, 6) ROWS(format, 7) \
+    ROWS(format, 8) ROWS(format, 9) ROWS(format, 10) ROWS(format, 11) ROWS(format, 12) ROWS(format, 13) ROWS(format, 14) \
+    ROWS(format, 15) ROWS(format, 16)
+#define ROWS_NAMES(format) \
+    {rows_##format##_1, rows_##format##_2, rows_##format##_3, rows_##format##_4, rows_##format##_5, rows_##format##_6, \
+     rows_##format##_7, rows_##format##_8, rows_##format##_9, rows_##format##_10, rows_##format##_11, rows_##format##_12, \
+     rows_##format##_13, rows_##format##_14, rows_##format##_15, rows_##format##_16}
+
+ALL_ROWS(FORMAT_Q8)
+ALL_ROWS(FORMAT_Q4)
+
+typedef void rows_function(const struct chunk *chunk, const struct rows *rows, float *out);
+
+static rows_function *const ROWS_TABLE[][TILE_ROWS] = {ROWS_NAMES(FORMAT_Q8), ROWS_NAMES(FORMAT_Q4)};
+
+/* Tile 0: sums, 1: inputs, 2: weights. */
+static void shape(int rows)
+{
+    struct tile_shapes shapes = {0};
+    tile_shape(&shapes, 0, rows, TILE_BYTES);
+    tile_shape(&shapes, 1, rows, BLOCK_INPUTS);
+    tile_shape(&shapes, 2, GROUPS, TILE_BYTES);
+    tiles_begin(&shapes);
+}
+
+void unit_product_tiles_quantised(enum weight_format format, const void *unit, int inputs, int rows, const void *in, float *out)
+{
+    const int blocks = quantised_blocks(inputs);
+    const size_t stride = operand_bytes(format, inputs);
+    int shaped = 0;
+    struct chunk chunk;
+    memset(out, 0, (size_t)rows * UNIT_OUTPUTS * sizeof *out);
+    for (int block = 0; block < blocks; block += CHUNK_BLOCKS) {
+        chunk.blocks = blocks - block < CHUNK_BLOCKS ? blocks - block : CHUNK_BLOCKS;
+        chunk.packed = (const unsigned char *)unit + (size_t)block * block_bytes(format);
+        for (int b = 0; b < chunk.blocks; b++)
+            if (format == FORMAT_Q8)
+                unpack_block(FORMAT_Q8, &chunk, b);
+            else
+                unpack_block(FORMAT_Q4, &chunk, b);
+        for (int first = 0; first < rows; first += TILE_ROWS) {
+            const int count = rows - first < TILE_ROWS ? rows - first : TILE_ROWS;
+            const size_t from = (size_t)first * stride + (size_t)block * sizeof(struct quantised);
+            if (count != shaped)
+                shape(shaped = count);
+            chunk.fetch = first == 0;
+            ROWS_TABLE[format - FORMAT_Q8][count - 1](&chunk, &(struct rows){(const unsigned char *)in + from, stride},
+                                                      out + first * UNIT_OUTPUTS);
+        }
+    }
+    tiles_end();
+}
+
+#endif
