@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/float.h"
+#include "kernels/cpu/fetch.h"
 #include "kernels/cpu/vector.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -17,9 +18,9 @@ static void unit_product_bulk(enum weight_format format, const unsigned char *un
 
 #if defined(ISA_AVX512) || defined(ISA_AVX2)
 
-/* Where one strip has all sums, its loads are followed at this distance. Otherwise inputs go in blocks that stay in the
+/* Where one strip has all sums, weights are one stream (fetch.h). Otherwise inputs go in blocks that stay in the
  * first-level cache while strip after strip goes over them, and each strip fetches its share of the next block. */
-enum { PREFETCH_BYTES = 4096, BLOCK_BYTES = 8192 };
+enum { BLOCK_BYTES = 8192 };
 
 /* The sums that a strip keeps in registers: of so many of the rows and vectors of outputs, in both chains or in one after the
  * other. An activation that is loaded should meet two vectors where it can: loads bind as soon as products. */
@@ -48,7 +49,6 @@ INLINE void strip(enum weight_format format, int rows, int width, int chain, int
 {
     const size_t pair_bytes = unit_pair_bytes(format);
     const int lane_bytes = format == FORMAT_F16 ? 2 : 4;
-    const uintptr_t ahead = strips == 1 ? PREFETCH_BYTES : BLOCK_BYTES;
     vector sum[2][PASS_ROWS][4], weight[2][4];
 #pragma GCC unroll 2
     for (int c = chain; c < chain + count; c++)
@@ -61,7 +61,10 @@ INLINE void strip(enum weight_format format, int rows, int width, int chain, int
         const unsigned char *at = unit + (size_t)pair * pair_bytes;
 #pragma GCC unroll 4
         for (size_t line = (size_t)number; line < pair_bytes / 64; line += (size_t)strips)
-            __builtin_prefetch((const void *)((uintptr_t)at + ahead + line * 64));
+            if (strips == 1)
+                fetch_ahead(at + line * 64);
+            else
+                __builtin_prefetch((const void *)((uintptr_t)at + BLOCK_BYTES + line * 64));
 #pragma GCC unroll 4
         for (int v = 0; v < width; v++)
             vector_pair(format, at + (lane + v * LANES) * lane_bytes, &weight[0][v], &weight[1][v]);

@@ -2,9 +2,10 @@
  *
  *   out[r][o] = sum over k of weight[o][k] * in[r][k], as linear.h orders it
  *
- * unit    unit_bytes(format, inputs), read forward once, prefetched 1 to 4 KiB ahead (past its end: the next unit's beginning)
+ * unit    unit_bytes(format, inputs), read forward once, asked for ahead (fetch.h; past its end: the next unit's beginning)
  * in      one pointer a row to `inputs` floats, of any alignment; floats behind them are not read. q8 and q4: to the row's
- *         blocks, struct quantised [quantised_blocks(inputs)]; with tiles: to its parts, rows one behind the other
+ *         blocks, struct quantised [quantised_blocks(inputs)]. bf16 with tiles: to its parts. With tiles both lie
+ *         one row behind the other
  * rows    up to 8; where weights must be decoded, up to 64: then each chunk of 256 inputs is decoded once for all of them;
  *         with tiles up to 64, too
  * out     [rows][32]; outputs of zero weights are zero */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/float.h"
+#include "kernels/cpu/fetch.h"
 #include "kernels/cpu/unit.h"
 #include "kernels/cpu/vector.h"
 #include "kernels/formats_coded.h"
@@ -28,8 +29,6 @@ INLINE void take_rest(int rows, int inputs, const void *const *in, float (*room)
 }
 
 #if defined(ISA_AVX512) || defined(ISA_AVX2)
-
-enum { PREFETCH_BYTES = 2048 };
 
 /* The chains of a strip: with many rows the registers hold the sums of one alone, and another strip takes the other. */
 enum chains { EVEN_CHAIN = 1, ODD_CHAIN = 2, BOTH_CHAINS = 3 };
@@ -350,7 +349,6 @@ INLINE void strip(enum weight_format format, int rows, int width, enum chains pa
                   const unsigned char *chunk, int lane, int from, int to, const float *const *in, float *chains)
 {
     const size_t span_bytes = unit_chunk_bytes(format) / CHUNK_SPANS;
-    const uintptr_t ahead = strips == 1 ? PREFETCH_BYTES : unit_chunk_bytes(format);
     struct sums sums;
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
@@ -362,10 +360,13 @@ INLINE void strip(enum weight_format format, int rows, int width, enum chains pa
                 sums.odd[r][v] = vector_load(chains + ODD + r * UNIT_OUTPUTS + lane + v * LANES);
         }
     for (int span = from; span < to; span++) {
-        const uintptr_t next = (uintptr_t)chunk + (size_t)span * span_bytes + ahead;
+        const unsigned char *at = chunk + (size_t)span * span_bytes;
 #pragma GCC unroll 17
         for (size_t line = (size_t)number; line * 64 < span_bytes; line += (size_t)strips)
-            __builtin_prefetch((const void *)(next + line * 64));
+            if (strips == 1)
+                fetch_ahead(at + line * 64);
+            else
+                __builtin_prefetch((const void *)((uintptr_t)at + unit_chunk_bytes(format) + line * 64));
         const int k = (span - from) * SPAN;
         span_of(format, &sums, rows, width, parts, chunk, lane, span, in, k);
     }

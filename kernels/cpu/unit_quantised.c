@@ -1,10 +1,11 @@
-/* Products with q8 and q4 (formats.h). The weights are the unsigned side, q + 128 or q + 8, so that a block's sum is too large
+/* Products with q8 and q4 (formats.h), of up to 8 rows. The weights are the unsigned side, q + 128 or q + 8, so that a block's sum is too large
  * by 128 or 8 times the sum of its activations, which they bring with them. AVX-512 without VNNI takes the form of AVX2: its
  * own 16-bit products have no signed form. */
 #include <stdint.h>
 #include <string.h>
 
 #include "common/base/float.h"
+#include "kernels/cpu/fetch.h"
 #include "kernels/cpu/unit.h"
 #include "kernels/cpu/vector.h"
 
@@ -16,9 +17,6 @@ INLINE size_t block_bytes(enum weight_format format) { return format == FORMAT_Q
 INLINE int weight_bias(enum weight_format format) { return format == FORMAT_Q8 ? 128 : 8; }
 
 #if defined(ISA_AVX512) || defined(ISA_AVX2)
-
-/* At 4096 q4 reads a tenth slower, q8 a little (BENCHMARKS.md). */
-enum { PREFETCH_BYTES = 2048 };
 
 /* Four activations, to be multiplied with the four weights of every output. */
 INLINE int32_t four(const struct quantised *in, int group)
@@ -173,7 +171,7 @@ INLINE void product(enum weight_format format, int rows, const unsigned char *un
     for (int b = 0; b < blocks; b++, unit += block_bytes(format)) {
 #pragma GCC unroll 17
         for (size_t line = 0; line < block_bytes(format); line += 64)
-            __builtin_prefetch((const void *)((uintptr_t)unit + PREFETCH_BYTES + line));
+            fetch_ahead(unit + line);
 #pragma GCC unroll 4
         for (int first = 0; first < rows; first += TOGETHER(rows))
             block_product(format, rows - first < TOGETHER(rows) ? rows - first : TOGETHER(rows), first, unit, b, in, sum);

@@ -5,11 +5,11 @@
 
 #include <immintrin.h>
 
+#include "kernels/cpu/fetch.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/cpu/unit.h"
 
-enum { STEP_INPUTS = BLOCK_INPUTS, STEP_BYTES = STEP_INPUTS / 2 * UNIT_STEP_BYTES, AHEAD_BYTES = 3072, VECTOR_AHEAD_BYTES = 4096,
-       STRIPS = UNIT_OUTPUTS / TILE_OUTPUTS, OUT_BYTES = UNIT_OUTPUTS * 4 };
+enum { STEP_INPUTS = BLOCK_INPUTS, STEP_BYTES = STEP_INPUTS / 2 * UNIT_STEP_BYTES, STRIPS = UNIT_OUTPUTS / TILE_OUTPUTS, OUT_BYTES = UNIT_OUTPUTS * 4 };
 
 static void shape(int rows)
 {
@@ -36,13 +36,13 @@ static inline void step(const unsigned char *weights, const unsigned char *in, s
     TILE_MULTIPLY_BF16(1, 6, 7);
 }
 
-/* Asks for what comes AHEAD_BYTES behind, and loads the next step's lines in their order: tiles load every other line, which
+/* Asks for what comes behind, and loads the next step's lines in their order: tiles load every other line, which
  * keeps the processor's own prefetching from finding the stream (BENCHMARKS.md). */
 static inline __attribute__((always_inline)) void fetch_step(const unsigned char *weights, bool more)
 {
 #pragma GCC unroll 32
     for (int line = 0; line < STEP_BYTES; line += 64)
-        __builtin_prefetch((const void *)((uintptr_t)weights + AHEAD_BYTES + (size_t)line));
+        fetch_ahead(weights + line);
     if (!more)
         return;
 #pragma GCC unroll 32
@@ -102,7 +102,7 @@ static inline __attribute__((always_inline)) void one_row_step(const unsigned ch
     for (int i = 0; i < STEP_INPUTS / 2; i++)
 #pragma GCC unroll 2
         for (int s = 0; s < STRIPS; s++, weights += TILE_BYTES) {
-            __builtin_prefetch((const void *)((uintptr_t)weights + VECTOR_AHEAD_BYTES));
+            fetch_ahead(weights);
             const __m512i pairs = _mm512_loadu_si512((const void *)weights);
             const __m512 even = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
             const __m512 odd = _mm512_castsi512_ps(_mm512_and_si512(pairs, upper));

@@ -37,7 +37,7 @@ static void order_is_that_of_the_contract(void **state)
     (void)state;
     static const struct { int rows, inputs, outputs; float size; } shapes[] = {
         {1, 32, 32, 1}, {3, 1, 5, 1}, {5, 95, 40, 1}, {16, 64, 32, 1e-36f}, {17, 322, 33, 1}, {40, 2051, 64, 1e3f},
-        {2, 130, 70, 1e-30f}};
+        {2, 130, 70, 1e-30f}, {1, 322, 33, 1e-36f}, {1, 95, 40, 1e3f}};
     for (int i = 0; i < LENGTH(shapes); i++) {
         struct arena arena;
         uint64_t seed = 7 + (uint64_t)i;
