@@ -9,7 +9,8 @@
 #include "kernels/cpu/tiles.h"
 #include "kernels/cpu/unit.h"
 
-enum { STEP_INPUTS = BLOCK_INPUTS, STEP_BYTES = STEP_INPUTS / 2 * UNIT_STEP_BYTES, STRIPS = UNIT_OUTPUTS / TILE_OUTPUTS, OUT_BYTES = UNIT_OUTPUTS * 4 };
+enum { STEP_INPUTS = BLOCK_INPUTS, STEP_BYTES = STEP_INPUTS / 2 * UNIT_STEP_BYTES, STRIPS = UNIT_OUTPUTS / TILE_OUTPUTS,
+       OUT_BYTES = UNIT_OUTPUTS * 4 };
 
 static void shape(int rows)
 {
