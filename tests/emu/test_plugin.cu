@@ -1,4 +1,4 @@
-/* The plug-in's table (kernels/plugin.h): devices by number, and errors that are told once, the first one first. */
+/* The plug-in's table (kernels/plugin.h): devices by number, and errors that are told once, the first one first; loops. */
 extern "C" {
 #include <setjmp.h>
 #include <stdarg.h>
@@ -70,11 +70,52 @@ static void the_first_error_is_told_once(void **state)
     plugin->close(&context);
 }
 
+struct put {
+    struct cuda_context *context;
+    const int32_t *live;
+    int calls;
+};
+
+static void note_live(void *context)
+{
+    struct put *put = static_cast<struct put *>(context);
+    put->live = put->context->live;
+    put->calls++;
+}
+
+/* While operations of a loop are put, they learn where the number of rows stands; those in front and behind do not. */
+static void operations_of_a_loop_know_their_rows(void **state)
+{
+    (void)state;
+    const struct cuda_plugin *plugin = moe_cuda_plugin();
+    struct cuda_context *context = nullptr;
+    struct cuda_loop *loop = nullptr;
+    int32_t rows = 3, more = 0;
+    int busy = 1;
+    char name[32];
+    assert_int_equal(plugin->open(&context, 0, name, sizeof name), 0);
+    struct put put = {context, nullptr, 0};
+    const struct cuda_loop_body body = {note_live, &put, &rows, &more};
+    assert_int_equal(plugin->loop_open(context, &body, &loop), 0);
+    for (int turn = 1; turn <= 2; turn++) {
+        assert_int_equal(plugin->loop_go(loop), 0);
+        assert_int_equal(put.calls, turn);
+        assert_ptr_equal(put.live, &rows);
+        assert_null(context->live);
+        assert_int_equal(plugin->loop_busy(loop, &busy), 0);
+        assert_int_equal(busy, 0);
+    }
+    assert_int_equal(plugin->loop_close(&loop), 0);
+    assert_null(loop);
+    plugin->close(&context);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(devices_have_numbers),
         cmocka_unit_test(the_first_error_is_told_once),
+        cmocka_unit_test(operations_of_a_loop_know_their_rows),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
