@@ -24,9 +24,12 @@
  * Order:  each product as in linear.h, a bias added to the whole sum; glu as in kernels/plain/glu.h; partial = the product
  *         with Wdown and its bias; out = fma(weight times scale, partial, out) in slot order. A row's bits depend on nothing
  *         but that row: not on rows, their order, threads, or what others route to.
+ * Slab:   as in linear.h; a row's bits may then depend on all rows of its slab and on what they are routed to.
  * Cost:   each wanted expert's block is read once, whole, zeros included. Cannot fail: shapes were checked before. */
 #ifndef MOE_KERNELS_EXPERT_FFN_H
 #define MOE_KERNELS_EXPERT_FFN_H
+
+#include <stdbool.h>
 
 #include "kernels/buffer.h"
 #include "kernels/formats.h"
@@ -36,6 +39,7 @@ struct expert_ffn_args {
     enum weight_format format, down_format;
     float scale;                         /* 0: none */
     float limit, alpha;                  /* of glu */
+    bool slab;                           /* rows are a slab */
     int rows, slots, experts, hidden, inner_width;
 };
 

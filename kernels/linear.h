@@ -16,6 +16,11 @@
  *         (cpu/parts.h). Each part has a sum of its own, from 0: for each 32 inputs in turn two chains from 0 of fused
  *         multiply-adds, over the even and the odd of them, and sum = sum + (even + odd); zeros stand for subnormal parts and
  *         results. Then upper + (middle + lower).
+ * Slab:   rows of a SLAB are a stretch of a prompt that is whole: of a fixed length, at a multiple of that length from the
+ *         prompt's beginning (engine_prompt of common/engine/engine.h). A device may sum their products in an order that it
+ *         chooses for many rows, within the tolerance of tests/kernel/tolerance.h; a row's bits may then depend on all rows
+ *         of its slab, on their number, and on nothing else. Who sets it sees to it that a token's rows are always in the
+ *         same slab, or always in none. CUDA does so (cuda/slab.h); the host and the reference take no notice.
  * Cost:   each weight is read once for up to 512 rows (in passes that keep a unit in cache). */
 #ifndef MOE_KERNELS_LINEAR_H
 #define MOE_KERNELS_LINEAR_H
@@ -29,6 +34,7 @@ struct linear_args {
     struct buffer in, weight, bias, out, quantised;
     enum weight_format format;
     bool add;                            /* add to out instead of replacing it */
+    bool slab;                           /* rows are a slab */
     float scale;                         /* 0: none */
     int rows, inputs, outputs, in_stride, out_stride;
 };

@@ -10,7 +10,7 @@
 
 #include "kernels/ops.h"
 
-#define CUDA_PLUGIN_VERSION 4
+#define CUDA_PLUGIN_VERSION 5
 #define CUDA_PLUGIN_SYMBOL "moe_cuda_plugin"
 
 struct cuda_context;                         /* one device in use: kernels/cuda/context.h */
@@ -27,7 +27,8 @@ struct cuda_plugin {
     int version;                             /* CUDA_PLUGIN_VERSION, else nothing below may be used */
     const struct device_ops *ops;            /* queue.state is the struct cuda_context */
     int (*count)(int *devices);              /* without a driver: error 35; without a device: error 100 */
-    int (*open)(struct cuda_context **out, int device, char *name, size_t room);
+    /* no_slabs: "", or why the device takes no slabs (kernels/linear.h). */
+    int (*open)(struct cuda_context **out, int device, char *name, size_t room, char *no_slabs, size_t no_slabs_room);
     void (*close)(struct cuda_context **context);
     int (*alloc)(struct cuda_context *context, size_t bytes, void **out);
     int (*free)(struct cuda_context *context, void *memory);

@@ -66,7 +66,7 @@ int session_open(struct session **out, const struct session_options *options, in
         goto failed;
     const struct engine_setup engine = {
         .model = session->model, .device = session->device, .experts = session->experts, .max_positions = options->context,
-        .cache = (enum cache_format)options->cache,
+        .cache = (enum cache_format)options->cache, .slab_rows = ENGINE_SLAB_ROWS,
         .max_rows = rows ? rows : ENGINE_ROWS_MAX, .max_logit_rows = logit_rows ? logit_rows : DECODE_ROWS_MAX};
     if (engine_open(&session->engine, &engine, err)) {
         err_at(err, "%s", options->model);

@@ -138,6 +138,8 @@ int engine_open(struct engine **out, const struct engine_setup *setup, struct er
         setup->max_logit_rows > setup->max_rows)
         return err_set(err, ERR_INPUT, "an engine for %d rows and logits of %d: 1 to %d are possible", setup->max_rows,
                        setup->max_logit_rows, ENGINE_ROWS_MAX);
+    if (setup->slab_rows < 0 || setup->slab_rows > ENGINE_SLAB_MAX)
+        return err_set(err, ERR_INPUT, "slabs of %d rows: 0 to %d are possible", setup->slab_rows, ENGINE_SLAB_MAX);
     if (hparams_moe_layers(shape) && !setup->experts)
         return err_set(err, ERR_INPUT, "%s: the model has experts, but no expert source is open", model_path(setup->model));
     if (setup->cache != CACHE_F32 && !device_info(setup->device)->narrow_cache)
@@ -146,6 +148,10 @@ int engine_open(struct engine **out, const struct engine_setup *setup, struct er
     if (!engine)
         return -1;
     engine->setup = *setup;
+    engine->piece_rows = setup->max_rows;
+    engine->slab_rows = device_info(setup->device)->slabs ? setup->slab_rows : 0;
+    if (engine->slab_rows > engine->setup.max_rows)
+        engine->setup.max_rows = engine->slab_rows;
     engine->shape = shape;
     engine->device = setup->device;
     engine->ops = device_ops(setup->device);

@@ -5,8 +5,10 @@
  * pending node, or -1: the last committed token. Its position is its parent's plus one. It attends to the committed tokens
  * and to its own ancestors. sequence_commit keeps one path of pending nodes and drops the others.
  *
- * A node's results depend on its own path alone: not on siblings, order, chunking, threads, or where other tokens route. The
- * one exception are plans that go by the scores of a forward. */
+ * A node's results depend on its own path alone: not on siblings, order, chunking, threads, or where other tokens route. There
+ * are two exceptions. Plans may go by the scores of a forward. And a token of a prompt may be in a SLAB: then its results
+ * depend on the tokens of that slab and of all before it, on its place in the slab, and on the slab's length; see
+ * engine_prompt. */
 #ifndef MOE_ENGINE_ENGINE_H
 #define MOE_ENGINE_ENGINE_H
 
@@ -19,7 +21,7 @@
 #include "common/store/expert_source.h"
 #include "common/tensor/device.h"
 
-enum { ENGINE_ROWS_MAX = 512, ENGINE_EVERY_ROW = -1 };
+enum { ENGINE_ROWS_MAX = 512, ENGINE_SLAB_ROWS = 1024, ENGINE_SLAB_MAX = 2048, ENGINE_EVERY_ROW = -1 };
 
 struct engine;
 struct sequence;
@@ -32,6 +34,9 @@ struct engine_setup {
     int max_logit_rows;                  /* rows of one forward whose logits may be asked for */
     int max_positions;                   /* longest sequence; 0: the model's own limit */
     enum cache_format cache;             /* what keys and values are kept in */
+    /* A slab of a prompt, on devices that take them (info.slabs), 1 .. 2048 rows; 0: none. Everything that is to have the same
+     * bits must have the same here: ENGINE_SLAB_ROWS in all commands, with and without drafts. */
+    int slab_rows;
 };
 
 int engine_open(struct engine **out, const struct engine_setup *setup, struct err *err);
@@ -89,7 +94,15 @@ int engine_forward(struct engine *engine, struct sequence *sequence, const struc
                    struct err *err);
 
 /* Commits a prompt (or the next part of one), cut into pieces at multiples of a fixed size from position 0: max_rows, or
- * max_logit_rows with logits of every row. There must be no pending nodes. Of options (may be NULL) plan, want_scores and
+ * max_logit_rows with logits of every row.
+ *
+ * On a device that takes slabs (setup.slab_rows, without logits of every row) a piece is a slab when it can be: positions
+ * slab_rows * i .. slab_rows * (i + 1) - 1, all in this part of the prompt. So which tokens are in slabs, and in which, follows
+ * from where the part begins and ends: not from drafts, from max_rows or from what comes behind the prompt. Whoever keeps keys
+ * and values of a prompt for another one that begins alike gets the bits of computing it anew if both are cut at the same
+ * slabs: keep whole slabs only, or none. Nodes of engine_forward are in no slab.
+ *
+ * There must be no pending nodes. Of options (may be NULL) plan, want_scores and
  * want_hidden count, and logit_rows: ENGINE_EVERY_ROW asks for the logits of all tokens, else *out has those of the last token
  * alone. each (may be NULL) sees every piece's forward and the position of its first row; less than 0 stops. */
 typedef int engine_piece_function(void *context, const struct forward *piece, int position, struct err *err);

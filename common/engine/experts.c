@@ -181,7 +181,8 @@ int experts_ffn(const struct pass *pass, int n, int moe, struct err *err)
         .gate_up_bias = at.weights->gate_up_bias, .down_bias = at.weights->down_bias, .limit = shape->glu_limit,
         .alpha = shape->glu_alpha, .table = table, .inner = engine->inner, .partial = engine->partial, .group = engine->group,
         .quantised = engine->quantised, .format = at.weights->experts_format, .down_format = at.weights->experts_down_format,
-        .scale = shape->residual_scale, .rows = pass->rows, .slots = shape->router.top_k, .experts = shape->router.experts,
+        .scale = shape->residual_scale, .slab = pass->slab, .rows = pass->rows, .slots = shape->router.top_k,
+        .experts = shape->router.experts,
         .hidden = shape->hidden, .inner_width = shape->expert_inner});
     experts_release(&at, count);
     return 0;
@@ -196,7 +197,7 @@ void dense_ffn(const struct pass *pass, int n, int inner, struct buffer weight)
         .in = engine->normed, .out = engine->x, .weight = weight, .table = layer->dense_table, .inner = engine->inner,
         .partial = engine->partial, .group = engine->group, .quantised = engine->quantised, .format = layer->dense_format,
         .down_format = layer->dense_down_format,
-        .scale = engine->shape->residual_scale, .rows = pass->rows, .slots = 1, .experts = 1,
+        .scale = engine->shape->residual_scale, .slab = pass->slab, .rows = pass->rows, .slots = 1, .experts = 1,
         .hidden = engine->shape->hidden, .inner_width = inner});
 }
 

@@ -26,7 +26,7 @@ static void project(const struct pass *pass, struct buffer in, int in_stride, co
     struct engine *engine = pass->engine;
     engine->ops->linear(engine->queue, &(struct linear_args){
         .in = in, .weight = matrix->data, .bias = bias, .out = out, .quantised = engine->quantised, .format = matrix->format,
-        .rows = pass->rows, .inputs = matrix->inputs, .outputs = matrix->outputs, .in_stride = in_stride,
+        .slab = pass->slab, .rows = pass->rows, .inputs = matrix->inputs, .outputs = matrix->outputs, .in_stride = in_stride,
         .out_stride = out_stride});
 }
 
@@ -134,7 +134,8 @@ static void attention(const struct pass *pass, int n)
     engine->ops->linear(engine->queue, &(struct linear_args){
         .in = engine->attended, .weight = layer->out.data, .bias = layer->out_bias, .out = engine->x,
         .quantised = engine->quantised, .format = layer->out.format, .add = true, .scale = shape->residual_scale,
-        .rows = pass->rows, .inputs = heads * value_dim, .outputs = shape->hidden, .in_stride = heads * value_dim,
+        .slab = pass->slab, .rows = pass->rows, .inputs = heads * value_dim, .outputs = shape->hidden,
+        .in_stride = heads * value_dim,
         .out_stride = shape->hidden});
 }
 
@@ -197,11 +198,11 @@ int forward_put(const struct pass *pass, struct err *err)
     return 0;
 }
 
-int engine_forward(struct engine *engine, struct sequence *sequence, const struct batch *batch, struct forward *out,
-                   struct err *err)
+static int run(struct engine *engine, struct sequence *sequence, const struct batch *batch, bool slab, struct forward *out,
+               struct err *err)
 {
     int pending = sequence->pending;
-    struct pass pass = {engine, sequence, batch, batch->rows};
+    struct pass pass = {engine, sequence, batch, batch->rows, slab};
     if (batch->plan && (batch->plan->moe_layers != engine->moe_layers || batch->plan->experts != engine->shape->router.experts))
         return err_set(err, ERR_INPUT, "the expert plan is for %d layers of %d experts, the model has %d of %d",
                        batch->plan->moe_layers, batch->plan->experts, engine->moe_layers, engine->shape->router.experts);
@@ -218,8 +219,14 @@ int engine_forward(struct engine *engine, struct sequence *sequence, const struc
     return 0;
 }
 
+int engine_forward(struct engine *engine, struct sequence *sequence, const struct batch *batch, struct forward *out,
+                   struct err *err)
+{
+    return run(engine, sequence, batch, false, out, err);
+}
+
 /* One piece of a prompt: a chain behind the committed tokens, committed at once. */
-static int piece(struct engine *engine, struct sequence *sequence, const struct batch *batch, struct forward *out,
+static int piece(struct engine *engine, struct sequence *sequence, const struct batch *batch, bool slab, struct forward *out,
                  struct err *err)
 {
     int32_t *node = mem_alloc((size_t)batch->rows, sizeof *node, err);
@@ -228,18 +235,30 @@ static int piece(struct engine *engine, struct sequence *sequence, const struct 
         return -1;
     for (int i = 0; i < batch->rows; i++)
         node[i] = i;
-    if (!engine_forward(engine, sequence, batch, out, err))
+    if (!run(engine, sequence, batch, slab, out, err))
         rc = sequence_commit(sequence, node, batch->rows, err);
     mem_free(&node);
     return rc;
+}
+
+/* Rows of the piece that begins at `position` of a part of a prompt that ends before `end`. */
+static int piece_rows(const struct engine *engine, bool every, int position, int end, bool *slab)
+{
+    int size = every ? engine->setup.max_logit_rows : engine->piece_rows, rows = size - position % size;
+    int whole = every ? 0 : engine->slab_rows, next = whole ? position - position % whole + whole : 0;
+    *slab = whole && position % whole == 0 && next <= end;
+    if (*slab)
+        return whole;
+    if (whole && next < position + rows && next + whole <= end)
+        rows = next - position;
+    return rows < end - position ? rows : end - position;
 }
 
 int engine_prompt(struct engine *engine, struct sequence *sequence, const int32_t *token, int count,
                   const struct batch *options, engine_piece_function *each, void *context, struct forward *out, struct err *err)
 {
     struct batch batch = options ? *options : (struct batch){0};
-    bool every = batch.logit_rows == ENGINE_EVERY_ROW;
-    int size = every ? engine->setup.max_logit_rows : engine->setup.max_rows;
+    bool every = batch.logit_rows == ENGINE_EVERY_ROW, slab;
     if (sequence->pending)
         return err_set(err, ERR_INPUT, "a prompt cannot be added to a sequence with %d pending nodes", sequence->pending);
     if (count < 1)
@@ -247,15 +266,13 @@ int engine_prompt(struct engine *engine, struct sequence *sequence, const int32_
     for (int done = 0; done < count; done += batch.rows) {
         int position = sequence->length;
         int32_t last;
-        batch.rows = size - position % size;
-        if (batch.rows > count - done)
-            batch.rows = count - done;
+        batch.rows = piece_rows(engine, every, position, position + count - done, &slab);
         last = batch.rows - 1;
         batch.token = token + done;
         batch.parent = NULL;
         batch.logit_row = every ? NULL : &last;
         batch.logit_rows = every ? batch.rows : done + batch.rows == count;
-        if (piece(engine, sequence, &batch, out, err) || (each && each(context, out, position, err)))
+        if (piece(engine, sequence, &batch, slab, out, err) || (each && each(context, out, position, err)))
             return -1;
     }
     return 0;

@@ -12,6 +12,7 @@ struct engine {
     const struct device_ops *ops;
     struct queue *queue;
     struct weights *weights;
+    int piece_rows, slab_rows;                       /* of engine_prompt, no slabs: 0; setup.max_rows has room for both */
     int moe_layers, qkv_width, spread_width, max_positions;      /* qkv_width: with latents that of q alone */
 
     /* On the device. Activations are [rows][...] f32. */
@@ -56,6 +57,7 @@ struct pass {
     struct sequence *sequence;
     const struct batch *batch;
     int rows;
+    bool slab;                                       /* its rows are one (kernels/linear.h) */
 };
 
 /* experts.c: an expert layer at work; all buffers are its own parts of the engine's. */

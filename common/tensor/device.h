@@ -30,6 +30,8 @@ struct device_info {
     bool host_memory;                /* buffers can be made of host memory in place (device_map) */
     bool narrow_cache;               /* attention reads keys and values of 16 bits, too */
     bool loops;                      /* it can decode by itself: loop_start, and the last operations of kernels/ops.h */
+    bool slabs;                      /* whole slabs of a prompt have products of their own (kernels/linear.h) */
+    char no_slabs[256];              /* why not, on a device that could; "": nothing to tell */
     bool splits;                     /* products with bf16 weights take scratch, too (operand_bytes of kernels/formats.h) */
     int threads;
 };

@@ -238,11 +238,15 @@ static int open_plugin(struct cuda_device *cuda, const char *name, const char *f
     if (number < 0 || number >= devices)
         return err_set(err, ERR_INPUT, "there are %d devices, counted from 0", devices);
     struct cuda_context *context = NULL;
-    char what[48];
-    error = cuda->plugin->open(&context, number, what, sizeof what);
+    char what[48], why[192] = "";
+    error = cuda->plugin->open(&context, number, what, sizeof what, why, sizeof why);
     if (error)
         return told(cuda->plugin, error, "opening it", err);
     cuda->base.queue.state = context;
+    cuda->base.info.slabs = !why[0];
+    if (why[0])
+        snprintf(cuda->base.info.no_slabs, sizeof cuda->base.info.no_slabs,
+                 "device %.10s: %s: long prompts are computed like short ones, more slowly", name, why);
     snprintf(cuda->base.info.name, sizeof cuda->base.info.name, "%.10s %.48s", name, what);
     return 0;
 }

@@ -4,7 +4,8 @@
  * contracts name every rounding, and it is kept to. Products with bf16, f16, fp8, mxfp4, q4_k and q6_k run on tensor cores
  * (tile.h) and meet the contract within the tolerances of tests/kernel/tolerance.h. Everywhere a row's bits depend on that row
  * alone: not on how many rows there are, the tree, the grid, or the processor's size; they are promised within one
- * architecture, as the instruction's sums differ between them.
+ * architecture, as the instruction's sums differ between them. The one exception is a slab of a prompt
+ * (kernels/linear.h), whose bits depend on the whole slab (slab.h), on one kind of GPU with one version of cuBLAS.
  *
  * A queue's state is a struct cuda_context. Launches cannot fail by themselves; what a device notices is told by dev_wait. */
 #ifndef MOE_KERNELS_CUDA_CUDA_H
@@ -46,6 +47,9 @@ void cuda_choose(struct queue *, const struct choose_args *);
 void cuda_loop_draft(struct queue *, const struct loop_args *);
 void cuda_loop_facts(struct queue *, const struct loop_args *);
 void cuda_loop_settle(struct queue *, const struct loop_args *);
+
+/* The last part of expert_ffn: what the slots of each row add to out, from `partial`. */
+void cuda_expert_sum(struct queue *, const struct expert_ffn_args *);
 
 /* Rows of floats as integers for products with q8 and q4 (formats.h); rows with expert[row] < 0 are left out (none: no row).
  * `each` of them belong to a row of the forward. */

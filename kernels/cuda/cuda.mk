@@ -31,7 +31,8 @@ EMU_FLAGS := -std=c++17 -D_GNU_SOURCE -ffp-contract=off $(EMU_FMA) -fno-exceptio
 COMPILE_EMU = $(CXX) $(EMU_FLAGS) $(CXXFLAGS) $(SAN_FLAGS) $(if $(WERROR),-Werror)
 
 EMU_SOURCES  := $(filter-out tests/emu/test_%,$(wildcard tests/emu/*.cc))
-EMU_OBJECTS  := $(EMU_SOURCES:%.cc=$O/emu/%.o) $(CUDA_SOURCES:%.cu=$O/emu/%.o)
+# gemm.cu is cuBLAS; the emulator has its own.
+EMU_OBJECTS  := $(EMU_SOURCES:%.cc=$O/emu/%.o) $(patsubst %.cu,$O/emu/%.o,$(filter-out %/gemm.cu,$(CUDA_SOURCES)))
 EMU_TESTS    := $(patsubst %.cc,$O/%,$(wildcard tests/emu/test_*.cc)) $(patsubst %.cu,$O/%,$(wildcard tests/emu/test_*.cu))
 ifneq ($(filter thread,$(subst $(comma), ,$(SAN))),)
 EMU_TESTS    :=                 # libtsan cannot follow fibers; the emulator looks for races itself
@@ -56,7 +57,7 @@ $O/cuda/%.o: %.cu $O/cuda/flags
 $O/lib/moekit/moe-cuda.so: $(CUDA_OBJECTS)
 	@mkdir -p $(@D)
 	@echo "  link moe-cuda.so"
-	@$(NVCC) -shared -o $@ $(CUDA_OBJECTS)
+	@$(NVCC) -shared -o $@ $(CUDA_OBJECTS) -ldl
 $O/cuda/flags: FORCE
 	@mkdir -p $(@D)
 	@echo '$(NVCC) $(CUDA_FLAGS)' | cmp -s - $@ || echo '$(NVCC) $(CUDA_FLAGS)' > $@
@@ -89,7 +90,7 @@ $O/emu/%.o: %.cc $O/emu/flags
 	$(call compile_emu,,$<)
 $O/emu/%.o: %.cu $O/emu/flags
 	$(call compile_emu,-x c++,$<)
-$O/emu/tests/emu/mma.o $O/race/tests/emu/mma.o: private CXXFLAGS += -O3
+$O/emu/tests/emu/mma.o $O/race/tests/emu/mma.o $O/emu/tests/emu/gemm.o $O/race/tests/emu/gemm.o: private CXXFLAGS += -O3
 $O/emu/flags: FORCE
 	@mkdir -p $(@D)
 	@echo '$(COMPILE_EMU)' | cmp -s - $@ || echo '$(COMPILE_EMU)' > $@
@@ -125,6 +126,9 @@ $O/lib/moekit/moe-emu-race.so: $(RACE_OBJECTS)
 	@echo "  link moe-emu-race.so"
 	@$(CXX) -shared $(CXXFLAGS) -pthread $(LDFLAGS) -o $@ $^ -ldl
 
+# A unit test that opens one.
+$O/tests/unit/test_slab: | $(EMU_PLUGINS)
+
 $(EMU_TESTS): $O/tests/%: $O/emu/tests/%.o $O/libemu.a $O/libmoe.a
 	@mkdir -p $(@D)
 	@echo "  link tests/$*"
@@ -136,7 +140,7 @@ $(RACE_TESTS): $O/race/%: $O/race/%.o $O/libemu-race.a $O/libmoe.a
 	@$(CXX) $(CXXFLAGS) -pthread $(LDFLAGS) -o $@ $^ @$O/libs -lcmocka -lm -ldl
 
 # The tests of tests/kernel once more, with kernels/cuda on the emulator in place of the host's instruction sets.
-EMU_KERNELS       := linear expert_ffn attention rows route coded
+EMU_KERNELS       := linear expert_ffn slab attention rows route coded
 EMU_KERNEL_TESTS  := $(if $(EMU_TESTS),$(EMU_KERNELS:%=$O/tests/emu/kernel_%))
 RACE_KERNEL_TESTS := $(if $(RACE_TESTS),$(EMU_KERNELS:%=$O/race/tests/emu/kernel_%))
 $O/emu/tests/kernel/%.o: tests/kernel/%.c $O/flags | $O/libs

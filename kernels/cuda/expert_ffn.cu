@@ -1,10 +1,10 @@
 /* kernels/expert_ffn.h in four launches: grouping; gate and up with their activation; down; the sum over slots. With q8 and q4
- * one goes before each product, which quantises what it takes.
+ * one goes before each product, which quantises what it takes. Slabs go another way (slab_expert_ffn.cu).
  *
  * An ITEM is up to 16 places (row * slots + slot) that want the same expert: a block's rows. Scratch `group` holds start
  * [experts + 1], then the places in the order of their experts, ascending within one, then the items: where in that order each
  * begins, -1 behind the last. Who stands in an item with whom changes no bit (tile.h). */
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/slab.h"
 #include "kernels/cuda/tile.h"
 #include "kernels/plain/glu.h"
 
@@ -147,6 +147,12 @@ __global__ void expert_sum_kernel(struct expert_ffn_args a, const int32_t *live)
     *out = sum;
 }
 
+void cuda_expert_sum(struct queue *queue, const struct expert_ffn_args *a)
+{
+    LAUNCH_PDL(expert_sum_kernel, dim3(blocks_for(a->hidden, 256), (unsigned)a->rows), dim3(256), 0, cuda_stream(queue), *a,
+               cuda_live(queue));
+}
+
 void cuda_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
 {
     int gate_rows = tile_rows(a->format, a->rows), down_rows = tile_rows(a->down_format, a->rows);
@@ -160,6 +166,10 @@ void cuda_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
     size_t offset = unit_bytes_of(a->format, a->hidden) * blocks_for(a->inner_width, UNIT_INNER);
     if (a->rows < 1)
         return;
+    if (slab_takes(queue, a->slab, a->format) && slab_takes(queue, a->slab, a->down_format)) {
+        slab_expert_ffn(queue, a);
+        return;
+    }
     LAUNCH_PDL(expert_group_kernel, dim3(1), dim3(GROUP_THREADS), 0, stream, *a, tokens, cuda_live(queue));
     if (format_quantised(a->format))
         cuda_quantise(queue, in, a->hidden, a->rows, 1, a->hidden, none, a->quantised);
@@ -167,6 +177,5 @@ void cuda_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
     if (format_quantised(a->down_format))
         cuda_quantise(queue, a->inner, a->inner_width, places, a->slots, a->inner_width, a->expert, a->quantised);
     TILE_LAUNCH(expert_down_kernel, a->down_format, tokens, deep, stream, *a, tokens, offset);
-    LAUNCH_PDL(expert_sum_kernel, dim3(blocks_for(a->hidden, 256), (unsigned)a->rows), dim3(256), 0, stream, *a,
-           cuda_live(queue));
+    cuda_expert_sum(queue, a);
 }

@@ -1,7 +1,7 @@
 /* kernels/linear.h. A block takes a unit of 32 outputs and up to 16 rows (tile.h): grid (units, passes over the rows). The
  * weights of a unit are read once a pass; passes run side by side and share them in the second-level cache, into which the
- * first one calls them while the launch in front still runs. */
-#include "kernels/cuda/cuda.h"
+ * first one calls them while the launch in front still runs. Slabs go another way (slab_linear.cu). */
+#include "kernels/cuda/slab.h"
 #include "kernels/cuda/tile.h"
 
 template <int FORMAT, int T>
@@ -41,6 +41,10 @@ void cuda_linear(struct queue *queue, const struct linear_args *args)
     dim3 grid(blocks_for(args->outputs, UNIT_OUTPUTS), blocks_for(args->rows, tokens));
     if (args->rows < 1)
         return;
+    if (slab_takes(queue, args->slab, args->format)) {
+        slab_linear(queue, args);
+        return;
+    }
     if (format_quantised(args->format))
         cuda_quantise(queue, args->in, args->in_stride, args->rows, 1, args->inputs, (struct buffer){0, 0},
                       args->quantised);

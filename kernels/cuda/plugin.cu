@@ -5,8 +5,10 @@
 
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/slab.h"
 
 static const size_t SCRATCH = (size_t)256 << 10;             /* bytes a processor */
+static const size_t SLAB_ROOM = (size_t)256 << 20;
 
 struct plugin_device : cuda_context {
     struct dev_properties properties;
@@ -22,6 +24,7 @@ static void plugin_close(struct cuda_context **context)
         dev_use(device->device);
         if (device->stream)
             dev_wait(device->stream);
+        slab_close(&device->slab);
         dev_free((void *)(uintptr_t)device->scratch.address);
         if (device->stream)
             dev_stream_free(device->stream);
@@ -30,7 +33,7 @@ static void plugin_close(struct cuda_context **context)
     *context = nullptr;
 }
 
-static int plugin_open(struct cuda_context **out, int number, char *name, size_t room)
+static int plugin_open(struct cuda_context **out, int number, char *name, size_t room, char *why, size_t why_room)
 {
     struct plugin_device *device = new (std::nothrow) struct plugin_device();
     if (!device)
@@ -50,6 +53,9 @@ static int plugin_open(struct cuda_context **out, int number, char *name, size_t
         plugin_close(&failed);
         return error;
     }
+    device->slab = slab_open(device->stream, SLAB_ROOM, why, why_room);
+    if (device->slab)
+        why[0] = '\0';
     device->scratch = buffer{(uint64_t)(uintptr_t)scratch, bytes};
     snprintf(name, room, "%s", device->properties.name);
     *out = device;

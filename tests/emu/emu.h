@@ -371,6 +371,7 @@ int dev_download(void *to, const void *from, size_t bytes, dev_stream stream);
 int dev_copy(void *to, const void *from, size_t bytes, dev_stream stream);
 int dev_fill(void *to, int byte, size_t bytes, dev_stream stream);
 int dev_wait(dev_stream stream);
+void dev_launched(dev_stream stream, int error, const char *what, const char *file, int line);   /* aborts */
 void dev_blame(dev_stream stream, char *text, size_t room);
 const char *dev_error_text(int error);
 const char *dev_error_name(int error);

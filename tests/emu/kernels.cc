@@ -1,6 +1,6 @@
 #include "tests/emu/kernels.h"
 
-#include "kernels/cuda/context.h"
+#include "kernels/cuda/slab.h"
 #include "tests/emu/inside.h"
 
 void emu_region(const void *memory, size_t bytes) { emu::race_region(memory, bytes, false); }
@@ -8,7 +8,7 @@ void emu_region_end(const void *memory) { emu::race_region_end(memory); }
 
 void *emu_queue(int way)
 {
-    enum { SCRATCH = 1 << 22 };
+    enum { SCRATCH = 1 << 22, SLAB_ROOM = 1 << 15 };
     static struct cuda_context contexts[2];
     static uint64_t seed;
     if (!contexts[1].scratch.address) {
@@ -17,6 +17,9 @@ void *emu_queue(int way)
             abort();
         contexts[1].scratch.address = (uint64_t)(uintptr_t)scratch;
         contexts[1].scratch.bytes = SCRATCH;
+        char why[8];
+        for (struct cuda_context &one : contexts)
+            one.slab = slab_open(nullptr, &one == contexts ? SLAB_ROOM : SLAB_ROOM << 4, why, sizeof why);
     }
     emu_options.schedule = way == 1 ? EMU_FORWARD : way == 2 ? EMU_REVERSE : EMU_RANDOM;
     emu_options.seed = ++seed;

@@ -265,6 +265,14 @@ int dev_wait(dev_stream)
     return 0;
 }
 
+void dev_launched(dev_stream, int error, const char *what, const char *file, int line)
+{
+    if (error) {
+        fprintf(stderr, "%s:%d: %s: %s\n", file, line, what, dev_error_text(error));
+        abort();
+    }
+}
+
 void dev_blame(dev_stream, char *text, size_t room) { snprintf(text, room, "%s", ""); }
 
 /* Processors of each device: what depends on their number changes no bit, which tests see by asking several. */

@@ -1,0 +1,125 @@
+/* gemm.h by cuBLAS, which is opened at run time: the plug-in is loaded, and decodes, where there is none. For the emulator this
+ * is tests/emu/gemm.cc. */
+#include "kernels/cuda/gemm.h"
+
+#include <dlfcn.h>
+
+#include <new>
+
+#include "kernels/cuda/gemm_cublas.h"
+
+static const size_t WORKSPACE = (size_t)32 << 20;        /* what cuBLAS asks for on Hopper and later; enough before */
+
+struct gemm {
+    void *library, *handle, *workspace;
+    dev_stream stream;
+    struct gemm_cublas call;
+};
+
+/* The library of the toolkit's own generation, wherever the loader looks, and where toolkits are installed. */
+static void *open_library(char *why, size_t room)
+{
+    static const char *const folders[] = {"", "/usr/local/cuda/lib64/"};
+    char name[96], first[256] = "";
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        snprintf(name, sizeof name, "%slibcublas.so.%d", folders[i], CUDART_VERSION / 1000);
+        void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+        if (library)
+            return library;
+        if (!i)
+            snprintf(first, sizeof first, "%s", dlerror());
+    }
+    snprintf(why, room, "%s", first);
+    return nullptr;
+}
+
+template <typename F> static bool look_up(void *library, const char *name, F *out)
+{
+    void *symbol = dlsym(library, name);
+    memcpy(out, &symbol, sizeof symbol);
+    return symbol != nullptr;
+}
+
+static const char *missing(struct gemm *gemm)
+{
+    struct gemm_cublas *call = &gemm->call;
+    void *from = gemm->library;
+    return !look_up(from, "cublasCreate_v2", &call->create)               ? "cublasCreate_v2"
+           : !look_up(from, "cublasDestroy_v2", &call->destroy)           ? "cublasDestroy_v2"
+           : !look_up(from, "cublasSetStream_v2", &call->set_stream)      ? "cublasSetStream_v2"
+           : !look_up(from, "cublasSetWorkspace_v2", &call->set_workspace) ? "cublasSetWorkspace_v2"
+           : !look_up(from, "cublasSetMathMode", &call->set_math)         ? "cublasSetMathMode"
+           : !look_up(from, "cublasSetAtomicsMode", &call->set_atomics)   ? "cublasSetAtomicsMode"
+           : !look_up(from, "cublasGetStatusName", &call->status_name)    ? "cublasGetStatusName"
+           : !look_up(from, "cublasGemmEx", &call->one)                   ? "cublasGemmEx"
+           : !look_up(from, "cublasGemmBatchedEx", &call->each)           ? "cublasGemmBatchedEx"
+                                                                          : nullptr;
+}
+
+/* Setting a stream forgets the workspace, so that comes after it. */
+static int prepare(struct gemm *gemm)
+{
+    struct gemm_cublas *call = &gemm->call;
+    int status = call->create(&gemm->handle);
+    if (!status)
+        status = call->set_stream(gemm->handle, dev_stream_of(gemm->stream));
+    if (!status)
+        status = call->set_workspace(gemm->handle, gemm->workspace, WORKSPACE);
+    if (!status)
+        status = call->set_math(gemm->handle, GEMM_NO_NARROW_SUMS);
+    if (!status)
+        status = call->set_atomics(gemm->handle, GEMM_NO_ATOMICS);
+    return status;
+}
+
+struct gemm *gemm_open(dev_stream stream, char *why, size_t room)
+{
+    struct gemm *gemm = new (std::nothrow) struct gemm();
+    if (!gemm || dev_alloc(&gemm->workspace, WORKSPACE)) {
+        snprintf(why, room, "there is no memory for cuBLAS");
+        gemm_close(&gemm);
+        return nullptr;
+    }
+    gemm->stream = stream;
+    gemm->library = open_library(why, room);
+    const char *name = gemm->library ? missing(gemm) : nullptr;
+    int status = gemm->library && !name ? prepare(gemm) : 0;
+    if (name)
+        snprintf(why, room, "libcublas.so.%d has no %s", CUDART_VERSION / 1000, name);
+    else if (status)
+        snprintf(why, room, "cuBLAS does not start (%s)", gemm->call.status_name(status));
+    if (!gemm->library || name || status)
+        gemm_close(&gemm);
+    return gemm;
+}
+
+void gemm_close(struct gemm **gemm)
+{
+    if (*gemm) {
+        if ((*gemm)->handle)
+            (*gemm)->call.destroy((*gemm)->handle);
+        dev_free((*gemm)->workspace);
+        if ((*gemm)->library)
+            dlclose((*gemm)->library);
+        delete *gemm;
+    }
+    *gemm = nullptr;
+}
+
+/* cuBLAS counts by columns: what is [rows][k] here is k x rows there. */
+void gemm_run(struct gemm *gemm, const struct gemm_args *a)
+{
+    const float one = 1, zero = 0, *beta = a->add ? &one : &zero;
+    int status;
+    if (a->count > 0)
+        status = gemm->call.each(gemm->handle, GEMM_TRANSPOSED, GEMM_PLAIN, a->outputs, a->rows, a->inputs, &one,
+                                 (const void *const *)a->weight, CUDA_R_16BF, a->inputs, (const void *const *)a->in,
+                                 CUDA_R_16BF, a->inputs, beta, (void *const *)a->out, CUDA_R_32F, a->outputs, a->count,
+                                 GEMM_SUMS_F32, GEMM_DEFAULT_ALGORITHM);
+    else
+        status = gemm->call.one(gemm->handle, GEMM_TRANSPOSED, GEMM_PLAIN, a->outputs, a->rows, a->inputs, &one, a->weight,
+                                CUDA_R_16BF, a->inputs, a->in, CUDA_R_16BF, a->inputs, beta, a->out, CUDA_R_32F, a->outputs,
+                                GEMM_SUMS_F32, GEMM_DEFAULT_ALGORITHM);
+    dev_launched(gemm->stream, status ? cudaErrorUnknown : cudaSuccess,
+                 status ? gemm->call.status_name(status) : "a product of cuBLAS", __FILE__, __LINE__);
+}

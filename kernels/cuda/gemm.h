@@ -1,0 +1,36 @@
+/* Matrix products over many rows, by a library: all that a slab (kernels/linear.h) needs of one.
+ *
+ *     out[r][o] = [out[r][o] +] sum over k of in[r][k] * weight[o][k]      bf16 times bf16, summed in f32
+ *
+ * in      [rows][inputs] bf16, weight [outputs][inputs] bf16, out [rows][outputs] f32: without gaps, on the device, 16-byte
+ *         aligned; inputs and outputs are multiples of 8
+ *
+ * Bits:   a function of the arguments' numbers and of what the matrices hold, from run to run, on one kind of GPU with one
+ *         version of the library: sums have an order that the library chooses by the numbers, and nothing else. So two calls
+ *         have the same bits only if all of rows, count, inputs and outputs are the same. To hold it there: one stream with a
+ *         workspace of its own, f32 sums without narrower steps between, no atomics.
+ *
+ * On a GPU that is cuBLAS, opened when it is wanted (gemm.cu). On the emulator it is one chain of fused multiply-adds an output
+ * (tests/emu/gemm.cc). */
+#ifndef MOE_KERNELS_CUDA_GEMM_H
+#define MOE_KERNELS_CUDA_GEMM_H
+
+#include "kernels/cuda/dev.h"
+
+struct gemm;
+
+struct gemm_args {
+    const void *in, *weight;             /* matrices; with `count` > 0 lists of so many pointers to them, on the device: each */
+    void *out;                           /* product is one of these three */
+    int count, rows, inputs, outputs;
+    bool add;
+};
+
+/* NULL, and why in one line, where there is no library. */
+struct gemm *gemm_open(dev_stream stream, char *why, size_t room);
+void gemm_close(struct gemm **gemm);     /* when the stream is idle */
+
+/* On the stream. What fails is told by dev_wait, like a launch. */
+void gemm_run(struct gemm *gemm, const struct gemm_args *args);
+
+#endif

@@ -1,0 +1,247 @@
+/* kernels/expert_ffn.h for a slab. The host reads how its rows are routed, once a layer, and groups them: a library wants to be
+ * told sizes. (Its products of groups take sizes from the host as well, and their sums in bf16 alone.)
+ *
+ * An ITEM is SLAB_ITEM places (row * slots + slot) that want the same expert, in ascending order, the last of an expert filled
+ * up with rows of zeros; where there is one expert, all places. Items are all alike, so one call of the library multiplies
+ * those of many experts. A BATCH is as many items in a row as fit into the slab's memory, with the experts that they want:
+ * their gate and up are unpacked and multiplied, then their down. */
+#include <stdlib.h>
+
+#include "kernels/cuda/slab.h"
+#include "kernels/cuda/weights.h"
+#include "kernels/plain/glu.h"
+
+enum { SLAB_ITEM = 64, BATCH_ITEMS = 512, JOIN_THREADS = 128 };
+
+/* inner = glu(gate, up) of a place: a thread an inner width. */
+__global__ void slab_gate_up_kernel(struct expert_ffn_args a, const float *sums, int outputs, const int32_t *places)
+{
+    in_turn();
+    int i = (int)(blockIdx.x * blockDim.x + threadIdx.x), row = (int)blockIdx.y, place = places[row];
+    if (i >= a.inner_width || place < 0)
+        return;
+    const float *sum = sums + (size_t)row * SLAB_PARTS * (size_t)outputs + i / UNIT_INNER * UNIT_OUTPUTS + i % UNIT_INNER;
+    float gate = sum[0] + sum[outputs], up = sum[UNIT_INNER] + sum[outputs + UNIT_INNER];
+    if (a.gate_up_bias.address) {
+        int64_t e = a.expert.address ? device_pointer<int32_t>(a.expert)[place] : 0;
+        const float *bias = device_pointer<float>(a.gate_up_bias) + e * 2 * a.inner_width;
+        gate = gate + bias[i];
+        up = up + bias[a.inner_width + i];
+    }
+    device_pointer<float>(a.inner)[(int64_t)place * a.inner_width + i] = plain_glu(gate, up, a.limit, a.alpha);
+}
+
+/* partial of a place: a thread an output. */
+__global__ void slab_down_kernel(struct expert_ffn_args a, const float *sums, int outputs, const int32_t *places)
+{
+    in_turn();
+    int o = (int)(blockIdx.x * blockDim.x + threadIdx.x), row = (int)blockIdx.y, place = places[row];
+    if (o >= a.hidden || place < 0)
+        return;
+    const float *sum = sums + (size_t)row * SLAB_PARTS * (size_t)outputs + o;
+    float y = sum[0] + sum[outputs];
+    if (a.down_bias.address)
+        y = y + device_pointer<float>(a.down_bias)[(a.expert.address ? device_pointer<int32_t>(a.expert)[place] : 0) *
+                                                       (int64_t)a.hidden + o];
+    device_pointer<float>(a.partial)[(int64_t)place * a.hidden + o] = y;
+}
+
+/* One of the two products of all items. */
+struct half {
+    enum weight_format format;
+    int units, inputs, width, outputs;
+};
+
+/* Where on the device each list begins: pointers of items into their batch for both halves, then who they are. */
+struct grouping {
+    int items, rows, experts;            /* rows of an item; experts that are wanted */
+    uint64_t *pointer[2][3];             /* [items] each: in, weight, sums */
+    int32_t *place;                      /* [items][rows], -1: none */
+    int32_t *expert;                     /* [experts] ascending */
+    int32_t *own;                        /* [items] index in expert; on the host only */
+    void *memory;
+    size_t bytes;                        /* of what goes to the device */
+};
+
+static struct half half_of(enum weight_format format, int units, int inputs)
+{
+    return {format, units, inputs, slab_width(inputs), units * UNIT_OUTPUTS};
+}
+
+static size_t matrix_size(const struct half *half) { return (size_t)half->outputs * (size_t)half->width * sizeof(uint16_t); }
+static size_t in_size(const struct half *half, int rows)
+{
+    return (size_t)rows * SLAB_PARTS * (size_t)half->width * sizeof(uint16_t);
+}
+
+static size_t sums_size(const struct half *half, int rows)
+{
+    return (size_t)rows * SLAB_PARTS * (size_t)half->outputs * sizeof(float);
+}
+
+/* Counts of places that want each expert; `wanted` [places] is the host's copy, NULL: all want expert 0. */
+static int count_items(const struct expert_ffn_args *a, const int32_t *wanted, int rows, int *count, int *experts)
+{
+    int items = 0;
+    *experts = 0;
+    for (int e = 0; e < a->experts; e++)
+        count[e] = wanted ? 0 : a->rows;
+    for (int i = 0; wanted && i < a->rows * a->slots; i++)
+        if (wanted[i] >= 0)
+            count[wanted[i]]++;
+    for (int e = 0; e < a->experts; e++) {
+        items += (count[e] + rows - 1) / rows;
+        *experts += count[e] > 0;
+    }
+    return items;
+}
+
+/* Sorts places by their experts into items. */
+static bool group(const struct expert_ffn_args *a, const int32_t *wanted, struct grouping *to)
+{
+    int count[ROUTE_EXPERTS_MAX], next[ROUTE_EXPERTS_MAX], item = 0, index = 0;
+    to->rows = a->experts == 1 ? a->rows : SLAB_ITEM;
+    to->items = count_items(a, wanted, to->rows, count, &to->experts);
+    size_t items = (size_t)to->items, places = items * (size_t)to->rows;
+    to->bytes = 6 * items * sizeof(uint64_t) + (places + (size_t)to->experts) * sizeof(int32_t);
+    to->memory = malloc(to->bytes + items * sizeof(int32_t) + 1);
+    if (!to->memory)
+        return false;
+    for (int i = 0; i < 6; i++)
+        to->pointer[i / 3][i % 3] = (uint64_t *)to->memory + (size_t)i * items;
+    to->place = (int32_t *)((uint64_t *)to->memory + 6 * items);
+    to->expert = to->place + places;
+    to->own = to->expert + to->experts;
+    for (size_t i = 0; i < places; i++)
+        to->place[i] = -1;
+    for (int e = 0; e < a->experts; e++) {
+        next[e] = item * to->rows;
+        for (int i = 0; i < count[e]; i += to->rows)
+            to->own[item++] = index;
+        if (count[e])
+            to->expert[index++] = e;
+    }
+    for (int i = 0; i < a->rows * a->slots; i++) {
+        int e = wanted ? wanted[i] : 0;
+        if (e >= 0)
+            to->place[next[e]++] = i;
+    }
+    return true;
+}
+
+/* Items of the batch that begins at `first`: those that fit, and whose experts do. */
+static int batch_items(const struct grouping *all, const struct half *half, size_t room, int first)
+{
+    size_t wide = sums_size(&half[0], all->rows), deep = sums_size(&half[1], all->rows);
+    size_t matrix = matrix_size(&half[0]) > matrix_size(&half[1]) ? matrix_size(&half[0]) : matrix_size(&half[1]);
+    size_t most = room / (wide > deep ? wide : deep), experts = room / matrix ? room / matrix : 1;
+    int items = 1;
+    while (first + items < all->items && items < BATCH_ITEMS && (size_t)items < most &&
+           (size_t)(all->own[first + items] - all->own[first]) < experts)
+        items++;
+    return items;
+}
+
+/* Memory for the largest batch, and where in it each item's matrices are. */
+static bool place_items(struct queue *queue, const struct grouping *all, const struct half *half)
+{
+    struct slab *slab = ((struct cuda_context *)queue->state)->slab;
+    for (int first = 0, items; first < all->items; first += items) {
+        items = batch_items(all, half, slab->room, first);
+        int experts = all->own[first + items - 1] - all->own[first] + 1;
+        for (int h = 0; h < 2; h++)
+            if (!slab_need(queue, &slab->weights, (size_t)experts * matrix_size(&half[h])) ||
+                !slab_need(queue, &slab->in, (size_t)items * in_size(&half[h], all->rows)) ||
+                !slab_need(queue, &slab->sums, (size_t)items * sums_size(&half[h], all->rows)))
+                return false;
+    }
+    for (int first = 0, items; first < all->items; first += items) {
+        items = batch_items(all, half, slab->room, first);
+        for (int i = first; i < first + items; i++)
+            for (int h = 0; h < 2; h++) {
+                all->pointer[h][0][i] = slab->in.address + (size_t)(i - first) * in_size(&half[h], all->rows);
+                all->pointer[h][1][i] = slab->weights.address + (size_t)(all->own[i] - all->own[first]) * matrix_size(&half[h]);
+                all->pointer[h][2][i] = slab->sums.address + (size_t)(i - first) * sums_size(&half[h], all->rows);
+            }
+    }
+    return true;
+}
+
+/* A host address within the grouping, on the device. */
+template <typename T> static const T *there(const struct slab *slab, const struct grouping *all, const T *here)
+{
+    return (const T *)(uintptr_t)(slab->lists.address + (uint64_t)((const char *)here - (const char *)all->memory));
+}
+
+static void run_half(struct queue *queue, const struct expert_ffn_args *a, const struct grouping *all, const struct half *half,
+                     int h, int first, int items)
+{
+    struct slab *slab = ((struct cuda_context *)queue->state)->slab;
+    int experts = all->own[first + items - 1] - all->own[first] + 1, rows = items * all->rows;
+    const int32_t *places = there(slab, all, all->place) + (size_t)first * (size_t)all->rows;
+    const struct slab_matrices matrices = {
+        0, device_pointer<uint64_t>(a->table), there(slab, all, all->expert) + all->own[first],
+        h ? unit_bytes_of(a->format, a->hidden) * blocks_for(a->inner_width, UNIT_INNER) : 0, experts, half->units,
+        half->inputs};
+    const struct slab_rows in = {device_pointer<float>(h ? a->inner : a->in), half->inputs, places, h ? 1 : a->slots, rows,
+                                 half->inputs};
+    struct gemm_args product = {there(slab, all, all->pointer[h][0]) + first, there(slab, all, all->pointer[h][1]) + first,
+                                (void *)(there(slab, all, all->pointer[h][2]) + first), items, all->rows * SLAB_PARTS,
+                                half->width, half->outputs, false};
+    slab_split(queue, &in, slab->in);
+    for (int piece = 0; piece < slab_pieces(half->format); piece++) {
+        slab_unpack(queue, half->format, piece, &matrices, slab->weights);
+        product.add = piece > 0;
+        gemm_run(slab->gemm, &product);
+    }
+    dim3 grid(blocks_for(h ? a->hidden : a->inner_width, JOIN_THREADS), (unsigned)rows), threads(JOIN_THREADS);
+    const float *sums = device_pointer<float>(slab->sums);
+    if (h)
+        LAUNCH_PDL(slab_down_kernel, grid, threads, 0, cuda_stream(queue), *a, sums, half->outputs, places);
+    else
+        LAUNCH_PDL(slab_gate_up_kernel, grid, threads, 0, cuda_stream(queue), *a, sums, half->outputs, places);
+}
+
+/* The host's copy of the routing; NULL: there is none, or it could not be had, and then `error` says so. */
+static int32_t *routing(struct queue *queue, const struct expert_ffn_args *a, int *error)
+{
+    size_t bytes = (size_t)a->rows * (size_t)a->slots * sizeof(int32_t);
+    *error = 0;
+    if (!a->expert.address)
+        return nullptr;
+    int32_t *wanted = (int32_t *)malloc(bytes);
+    *error = wanted ? dev_download(wanted, device_pointer<void>(a->expert), bytes, cuda_stream(queue)) : 2;
+    if (!*error)
+        *error = dev_wait(cuda_stream(queue));
+    if (*error) {
+        free(wanted);
+        wanted = nullptr;
+    }
+    return wanted;
+}
+
+void slab_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
+{
+    struct slab *slab = ((struct cuda_context *)queue->state)->slab;
+    const struct half half[2] = {
+        half_of(a->format, (int)blocks_for(a->inner_width, UNIT_INNER), a->hidden),
+        half_of(a->down_format, (int)blocks_for(a->hidden, UNIT_OUTPUTS), a->inner_width)};
+    struct grouping all = {};
+    int error;
+    int32_t *wanted = routing(queue, a, &error);
+    if (!error && !group(a, wanted, &all))
+        error = 2;
+    if (!error && all.items && place_items(queue, &all, half) && slab_need(queue, &slab->lists, all.bytes)) {
+        error = dev_upload(device_pointer<void>(slab->lists), all.memory, all.bytes, cuda_stream(queue));
+        for (int first = 0, items; !error && first < all.items; first += items) {
+            items = batch_items(&all, half, slab->room, first);
+            for (int h = 0; h < 2; h++)
+                run_half(queue, a, &all, &half[h], h, first, items);
+        }
+        cuda_expert_sum(queue, a);
+    }
+    if (error)
+        dev_launched(cuda_stream(queue), error, "the experts of a slab", __FILE__, __LINE__);
+    free(wanted);
+    free(all.memory);
+}

@@ -1,0 +1,222 @@
+/* Slabs of prompts (engine_prompt) on a device that has products of their own for them: the emulated GPU, or $MOE_TEST_DEVICE.
+ * Logits behind a long prompt are the host's within tolerance; their bits depend on the cut alone, and the cut on nothing that
+ * has to do with drafts. */
+#include "tests/unit/unit.h"
+
+#include <math.h>
+
+#include "common/engine/engine.h"
+#include "tests/unit/tiny.h"
+
+enum { SLAB = 16, PROMPT = 3 * SLAB + 7, BEHIND = 10, MODELS = 9 };
+
+/* Rounding alone; with quantised weights a rounding may become a step of an activation's integer. */
+static const float NEAR = 4e-4f, NEAR_QUANTISED = 3e-2f;
+
+struct rig {
+    struct model *model;
+    struct device *device;
+    struct expert_source *experts;
+    struct engine *engine;
+    struct sequence *sequence;
+    struct err err;
+    int32_t token[PROMPT + BEHIND];
+};
+
+static void must(int rc, const struct err *err)
+{
+    if (rc)
+        fail_msg("%s", err->text);
+}
+
+static const char *device_name(void)
+{
+    const char *name = getenv("MOE_TEST_DEVICE");
+    return name && *name ? name : "emu";
+}
+
+static void rig_open(struct rig *rig, const char *path, const char *device)
+{
+    struct chance chance = {5};
+    memset(rig, 0, sizeof *rig);
+    must(model_open(&rig->model, path, &rig->err), &rig->err);
+    must(device_open(&rig->device, &(struct device_setup){.name = device}, &rig->err), &rig->err);
+    if (hparams_moe_layers(model_hparams(rig->model)))
+        must(expert_source_open(&rig->experts, rig->model, rig->device, &rig->err), &rig->err);
+    for (int i = 0; i < PROMPT + BEHIND; i++)
+        rig->token[i] = chance_range(&chance, 0, model_hparams(rig->model)->vocab - 1);
+}
+
+/* An engine as a command makes it that verifies `logit_rows` rows at once. */
+static void rig_engine(struct rig *rig, int slab, int max_rows, int logit_rows)
+{
+    sequence_close(&rig->sequence);
+    engine_close(&rig->engine);
+    const struct engine_setup setup = {.model = rig->model, .device = rig->device, .experts = rig->experts,
+                                       .max_rows = max_rows, .max_logit_rows = logit_rows, .slab_rows = slab};
+    must(engine_open(&rig->engine, &setup, &rig->err), &rig->err);
+    must(sequence_open(&rig->sequence, rig->engine, PROMPT + 2 * BEHIND, &rig->err), &rig->err);
+}
+
+static void rig_close(struct rig *rig)
+{
+    sequence_close(&rig->sequence);
+    engine_close(&rig->engine);
+    expert_source_close(&rig->experts);
+    device_close(&rig->device);
+    model_close(&rig->model);
+}
+
+static size_t logits_size(const struct rig *rig) { return (size_t)model_hparams(rig->model)->vocab * sizeof(float); }
+
+/* Logits of the prompt's last token; the prompt comes in parts that end at `cut` and at its end. */
+static void prompt(struct rig *rig, int cut, float *logits)
+{
+    struct forward out;
+    if (cut)
+        must(engine_prompt(rig->engine, rig->sequence, rig->token, cut, NULL, NULL, NULL, &out, &rig->err), &rig->err);
+    must(engine_prompt(rig->engine, rig->sequence, rig->token + cut, PROMPT - cut, NULL, NULL, NULL, &out, &rig->err),
+         &rig->err);
+    memcpy(logits, out.logits, logits_size(rig));
+}
+
+static float distance(const struct rig *rig, const float *got, const float *want)
+{
+    float worst = 0;
+    for (size_t i = 0; i < logits_size(rig) / sizeof *got; i++) {
+        float far = fabsf(got[i] - want[i]) / (1 + fabsf(want[i]));
+        worst = !(far <= worst) ? far : worst;
+    }
+    return worst;
+}
+
+typedef void body(struct rig *rig, enum weight_format format, float *a, float *b);
+
+/* Something for random models of every kind of weights, with room for two rows of logits. */
+static void for_models(int models, body *each)
+{
+    char *folder = unit_folder();
+    const char *path = unit_path(folder, "tiny.moe");
+    for (uint64_t seed = 1; seed <= (uint64_t)models; seed++) {
+        struct chance chance = {seed};
+        struct hparams shape = tiny_shape(&chance);
+        enum weight_format format = (enum weight_format)((seed + 1) % FORMAT_COUNT);
+        struct err err = {0};
+        struct rig rig;
+        must(tiny_write_mixed(path, &shape, format, format, seed, &err), &err);
+        rig_open(&rig, path, device_name());
+        float *rows = malloc(2 * logits_size(&rig));
+        assert_non_null(rows);
+        each(&rig, format, rows, rows + logits_size(&rig) / sizeof *rows);
+        free(rows);
+        rig_close(&rig);
+        unlink(path);
+    }
+    unit_remove(folder);
+}
+
+/* Where slabs have products of their own, they show in bits, so that the tests below see which rows were in slabs. */
+static void near_host(struct rig *rig, enum weight_format format, float *got, float *other)
+{
+    struct rig host;
+    rig_engine(rig, SLAB, 64, 8);
+    prompt(rig, 0, got);
+    rig_engine(rig, 0, 64, 8);
+    prompt(rig, 0, other);
+    if (memcmp(got, other, logits_size(rig)) == 0 && format != FORMAT_F32 && !format_quantised(format) &&
+        device_info(rig->device)->slabs)
+        fail_msg("%s: slabs or none, the bits are the same", format_name(format));
+    rig_open(&host, model_path(rig->model), "host");
+    rig_engine(&host, SLAB, 64, 8);
+    prompt(&host, 0, other);
+    float worst = distance(rig, got, other), limit = format_quantised(format) ? NEAR_QUANTISED : NEAR;
+    print_message("# %s: %.1e\n", format_name(format), (double)worst);
+    if (!(worst <= limit))
+        fail_msg("%s: %.2e from the host, more than %.0e", format_name(format), (double)worst, (double)limit);
+    rig_close(&host);
+}
+
+static void a_prompt_in_slabs_is_near_the_host(void **state)
+{
+    (void)state;
+    for_models(MODELS, near_host);
+}
+
+static void same_cut(struct rig *rig, enum weight_format format, float *want, float *got)
+{
+    static const struct { int max_rows, logit_rows, cut; } ways[] = {
+        {64, 1, 0}, {64, 33, 0}, {40, 9, 0}, {9, 2, 0}, {64, 8, SLAB}, {64, 8, 3 * SLAB + 2}};
+    for (int i = 0; i < (int)(sizeof ways / sizeof *ways); i++) {
+        rig_engine(rig, SLAB, ways[i].max_rows, ways[i].logit_rows);
+        prompt(rig, ways[i].cut, i ? got : want);
+        if (i && memcmp(got, want, logits_size(rig)))
+            fail_msg("%s: other bits in an engine for %d rows and logits of %d, parts cut at %d", format_name(format),
+                     ways[i].max_rows, ways[i].logit_rows, ways[i].cut);
+    }
+}
+
+static void drafts_do_not_move_the_cut(void **state)
+{
+    (void)state;
+    for_models(3, same_cut);
+}
+
+/* Tokens behind a prompt, verified `K` drafts at a time of which some are taken: the bits of one token a forward. */
+static void same_decoding(struct rig *rig, enum weight_format format, float *first, float *unused)
+{
+    size_t size = logits_size(rig), vocab = size / sizeof(float);
+    float *alone = malloc((BEHIND + 1) * size);
+    struct forward out;
+    assert_non_null(alone);
+    (void)unused;
+    rig_engine(rig, SLAB, 64, 1);
+    prompt(rig, 0, alone);
+    for (int i = 0; i < BEHIND; i++) {
+        const int32_t node = 0;
+        struct batch one = {.rows = 1, .token = rig->token + PROMPT + i, .logit_rows = 1};
+        must(engine_forward(rig->engine, rig->sequence, &one, &out, &rig->err), &rig->err);
+        must(sequence_commit(rig->sequence, &node, 1, &rig->err), &rig->err);
+        memcpy(alone + (size_t)(i + 1) * vocab, out.logits, size);
+    }
+    for (int K = 3; K <= 8; K += 5) {
+        rig_engine(rig, SLAB, 64, 1 + K);
+        prompt(rig, 0, first);
+        assert_memory_equal(first, alone, size);
+        for (int i = 0, kept; i < BEHIND; i += kept) {
+            int32_t node[] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
+            int rows = BEHIND - i < 1 + K ? BEHIND - i : 1 + K;
+            struct batch batch = {.rows = rows, .token = rig->token + PROMPT + i, .logit_rows = rows};
+            kept = (rows + 1) / 2;
+            must(engine_forward(rig->engine, rig->sequence, &batch, &out, &rig->err), &rig->err);
+            if (memcmp(out.logits, alone + (size_t)(i + 1) * vocab, (size_t)rows * size))
+                fail_msg("%s: other bits with %d drafts, %d tokens behind the prompt", format_name(format), K, i);
+            must(sequence_commit(rig->sequence, node, kept, &rig->err), &rig->err);
+        }
+    }
+    free(alone);
+}
+
+static void decoding_behind_slabs_is_the_same_with_drafts(void **state)
+{
+    (void)state;
+    for_models(3, same_decoding);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_prompt_in_slabs_is_near_the_host),
+        cmocka_unit_test(drafts_do_not_move_the_cut),
+        cmocka_unit_test(decoding_behind_slabs_is_the_same_with_drafts),
+    };
+    struct device *device = NULL;
+    struct err err = {0};
+    if (device_open(&device, &(struct device_setup){.name = device_name()}, &err)) {
+        printf("1..0 # skip %s\n", err.text);
+        return getenv("MOE_TEST_DEVICE") ? 125 : 0;
+    }
+    if (device_info(device)->no_slabs[0])
+        printf("# %s\n", device_info(device)->no_slabs);
+    device_close(&device);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
