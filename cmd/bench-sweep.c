@@ -53,9 +53,9 @@ int bench_sweep(const void *arguments, const struct console *console, struct err
     struct sweep sweep;
     struct text body = {0};
     int rows[SWEEP_POINTS], points, rc = -1;
-    (void)console;
     if (read_rows(args->rows, rows, &points, err) || session_open(&session, &args->session, 0, rows[points - 1], err))
         goto done;
+    session_tell(session, console);
     const struct sweep_setup setup = { .rows = rows, .points = points, .prefix = args->prefix, .rounds_least = ROUNDS_LEAST,
                                        .last_logits = args->logits == LOGITS_LAST, .seconds = args->seconds,
                                        .seed = args->seed };

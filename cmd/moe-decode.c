@@ -219,6 +219,7 @@ static int open_model(struct run *run, struct err *err)
     if (decode_rows(&args->settings, args->record == RECORD_DRAFTS, &rows, err) ||
         session_open(&run->session, &args->session, 0, rows, err))
         return -1;
+    session_tell(run->session, run->console);
     if (run->session->chat_fault.code)
         console_note(run->console, "%s: no chat: %s", args->session.model, run->session->chat_fault.text);
     session_stream_model(run->session, &model);

@@ -112,6 +112,7 @@ static int run(const void *arguments, const struct console *console, struct err 
         open_budget(&budget, session, args, console, err) ||
         session_open_prompts(&prompts, session, &args->prompts, &args->inputs, err))
         goto done;
+    session_tell(session, console);
     setup.session = session;
     setup.budget = budget;
     if (!table && open_writer(&writer, session, budget, args, console, path, err))

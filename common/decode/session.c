@@ -94,6 +94,13 @@ void session_close(struct session **session)
     mem_free(session);
 }
 
+void session_tell(const struct session *session, const struct console *console)
+{
+    const struct device_info *info = device_info(session->device);
+    if (info->no_slabs[0])
+        console_note(console, "%s", info->no_slabs);
+}
+
 int session_open_prompts(struct prompts **out, const struct session *session, const struct session_prompts *options,
                          const struct strings *files, struct err *err)
 {

@@ -68,6 +68,9 @@ struct session {
 int session_open(struct session **out, const struct session_options *options, int rows, int logit_rows, struct err *err);
 void session_close(struct session **session);
 
+/* Notes on what its device lacks, if there is something to tell. */
+void session_tell(const struct session *session, const struct console *console);
+
 int session_open_prompts(struct prompts **out, const struct session *session, const struct session_prompts *options,
                          const struct strings *files, struct err *err);
 

@@ -157,7 +157,7 @@ $(RACE_KERNEL_TESTS): $O/race/tests/emu/kernel_%: $O/emu/tests/kernel/test_%.o $
 # The tests of tests/kernel once more, on the device that $MOE_TEST_DEVICE names (tests/device/mirror.h): every shape, and
 # (small_NAME) few of them. And those of tests/device. tests/gpu/check runs them.
 DEVICE_TESTS := $(EMU_KERNELS:%=$O/tests/device/kernel_%) $(EMU_KERNELS:%=$O/tests/device/small_%) \
-                $O/tests/device/test_twin $O/tests/device/test_forward $O/tests/device/mma_emu \
+                $O/tests/device/test_twin $O/tests/device/test_forward $O/tests/unit/test_slab $O/tests/device/mma_emu \
                 $(if $(CUDA_PLUGIN),$O/tests/device/mma_cuda)
 device-tests: $(DEVICE_TESTS) $(EMU_PLUGINS)
 $O/device/full/%.o: tests/kernel/%.c $O/flags | $O/libs

@@ -3,6 +3,7 @@
  *
  * usage: bench_device kernels DEVICE OUT.moes tiny|full FORMAT     operations alone, with the shapes below
  *        bench_device forwards DEVICE OUT.moes SECONDS MODEL.moe   forwards of 1 .. 64 tokens, logits of the last
+ *        bench_device prompt DEVICE OUT.moes TOKENS MODEL.moe      a prompt of so many tokens, by tiles and in slabs
  *        bench_device join OUT.moes STREAM.moes...                 one stream of all their records
  *
  * Writes a bench stream with `timing` records, and Markdown to standard output. A kernel is called many times in a row on
@@ -425,6 +426,75 @@ static int forwards(struct bench *b, char **argv, int argc)
     return writer_close(&b->writer, &b->err);
 }
 
+/* Seconds of a prompt in slabs of so many rows (0: none), the median of a few; the first run warms up. */
+static double time_prompt(struct bench *b, struct engine *engine, const int32_t *token, int count)
+{
+    enum { RUNS = 4 };
+    struct sequence *sequence = NULL;
+    struct forward out;
+    double seconds[RUNS];
+    must(b, sequence_open(&sequence, engine, count, &b->err));
+    for (int run = 0; run < RUNS; run++) {
+        double start = clock_seconds();
+        must(b, engine_prompt(engine, sequence, token, count, NULL, NULL, NULL, &out, &b->err));
+        seconds[run] = clock_seconds() - start;
+        must(b, sequence_truncate(sequence, 0, &b->err));
+    }
+    sequence_close(&sequence);
+    qsort(seconds + 1, RUNS - 1, sizeof *seconds, compare);
+    return seconds[RUNS / 2];
+}
+
+static int prompt(struct bench *b, char **argv, int argc)
+{
+    enum { WAYS = 4 };
+    int count = atoi(argv[4]);
+    const int slabs[WAYS] = {0, count / 4, count / 2, count};
+    struct model *model = NULL;
+    struct expert_source *experts = NULL;
+    must(b, model_open(&model, argv[5], &b->err) || device_open(&b->device, &(struct device_setup){.name = argv[2]}, &b->err) ||
+            expert_source_open(&experts, model, b->device, &b->err));
+    const struct device_info *info = device_info(b->device);
+    const struct hparams *shape = model_hparams(model);
+    const char *name = model_identity(model)->name, *format = "mixed";
+    int32_t *token = calloc((size_t)count, sizeof *token);
+    double seconds[WAYS];
+    for (int i = 0; token && i < count; i++)
+        token[i] = (int32_t)(draw(b) % (uint32_t)shape->vocab);
+    for (int i = 0; i < model_tensor_count(model); i++)
+        if (model_tensor_at(model, i)->kind == TENSOR_EXPERTS)
+            format = format_name(model_tensor_at(model, i)->format);
+    stream_open(b, argv[3], info->name, argv, argc);
+    printf("\n%s, %s, %d layers, a prompt of %d tokens%s%s\n\n| |", name, format, shape->layers, count,
+           info->no_slabs[0] ? "; " : "", info->no_slabs);
+    for (int way = 0; way < WAYS; way++)
+        slabs[way] ? printf(" slabs of %d |", slabs[way]) : printf(" tiles |");
+    printf("\n|---|---|---|---|---|\n| ms |");
+    for (int way = 0; token && way < WAYS; way++) {
+        struct engine *engine = NULL;
+        const struct engine_setup setup = {.model = model, .device = b->device, .experts = experts, .max_rows = ENGINE_ROWS_MAX,
+                                           .max_logit_rows = 1, .max_positions = count, .slab_rows = slabs[way]};
+        if (slabs[way] && !info->slabs) {
+            printf(" |");
+            continue;
+        }
+        must(b, engine_open(&engine, &setup, &b->err));
+        seconds[way] = time_prompt(b, engine, token, count);
+        engine_close(&engine);
+        record(b, &(struct bench_timing){.what = slabs[way] ? "prompt in slabs" : "prompt", .shape = name, .format = format,
+                                         .rows = slabs[way] ? slabs[way] : count, .calls = 3, .seconds = seconds[way],
+                                         .bytes = 0, .copy = NAN});
+        printf(" %.1f |", 1e3 * seconds[way]);
+        fflush(stdout);
+    }
+    printf("\n");
+    free(token);
+    expert_source_close(&experts);
+    device_close(&b->device);
+    model_close(&model);
+    return writer_close(&b->writer, &b->err);
+}
+
 static int join(struct bench *b, char **argv, int argc)
 {
     struct header header = {0};
@@ -456,10 +526,12 @@ int main(int argc, char **argv)
         must(&b, kernels(&b, argv, argc));
     else if (argc == 6 && !strcmp(argv[1], "forwards"))
         must(&b, forwards(&b, argv, argc));
+    else if (argc == 6 && !strcmp(argv[1], "prompt"))
+        must(&b, prompt(&b, argv, argc));
     else if (argc > 3 && !strcmp(argv[1], "join"))
         must(&b, join(&b, argv, argc));
     else {
-        fprintf(stderr, "usage: bench_device kernels|forwards|join ...: see tests/gpu/bench_device.c\n");
+        fprintf(stderr, "usage: bench_device kernels|forwards|prompt|join ...: see tests/gpu/bench_device.c\n");
         return 2;
     }
     return 0;

@@ -18,9 +18,9 @@ static const struct tolerance TOLERANCE_LINEAR = {3e-6f, 3e-6f};
 /* Two products in a row, and exp (1.1 units) between them. */
 static const struct tolerance TOLERANCE_EXPERT_FFN = {4e-6f, 4e-6f};
 
-/* Slabs (kernels/linear.h): activations and weights of 16 bits and more, rounded to 2^-18 of them, 2e-6 of a sum; and chains as
- * long as the inputs, of which a tensor core cuts up to a unit (1.2e-7) for each 16: 8e-6 at K = 2048 and half a unit. No GPU has
- * shown this yet; the emulator's chains are fused multiply-adds. */
+/* Slabs (kernels/linear.h): activations and weights of 16 bits and more, rounded to 2^-18 of them, 2e-6 of a sum; and chains
+ * as long as the inputs, of which a tensor core cuts up to a unit (1.2e-7) for each 16: 8e-6 at K = 2048 and half a unit. No
+ * GPU has shown this yet; the emulator's chains are fused multiply-adds. */
 static const struct tolerance TOLERANCE_SLAB = {1.5e-5f, 1.5e-5f};
 static const struct tolerance TOLERANCE_SLAB_EXPERT_FFN = {3e-5f, 3e-5f};
 
