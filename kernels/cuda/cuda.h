@@ -24,7 +24,10 @@ static inline const int32_t *cuda_live(const struct queue *queue) { return ((con
 DEVICE int live_rows(const int32_t *live, int rows) { return live ? *live : rows; }
 DEVICE bool not_live(const int32_t *live, int64_t row) { return live && row >= *live; }
 
-template <typename V> DEVICE V *device_pointer(struct buffer buffer) { return (V *)(uintptr_t)buffer.address; }
+template <typename V> static __host__ __device__ __forceinline__ V *device_pointer(struct buffer buffer)
+{
+    return (V *)(uintptr_t)buffer.address;
+}
 
 /* Blocks that hold `count` things, `width` each. */
 static inline unsigned blocks_for(int64_t count, int width) { return (unsigned)((count + width - 1) / width); }

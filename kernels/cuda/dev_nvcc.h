@@ -26,10 +26,10 @@ typedef struct dev_queue *dev_stream;
 
 static inline cudaStream_t dev_stream_of(dev_stream stream) { return stream ? stream->stream : nullptr; }
 
-static inline void dev_launched(dev_stream stream, cudaError_t error, const char *kernel, const char *file, int line)
+static inline void dev_launched(dev_stream stream, int error, const char *kernel, const char *file, int line)
 {
     if (stream && stream->failed == cudaSuccess)
-        *stream = dev_queue{stream->stream, error, kernel, file, line};
+        *stream = dev_queue{stream->stream, (cudaError_t)error, kernel, file, line};
 }
 
 /* Whether the device can start a launch before the one in front of it has ended. */
