@@ -156,6 +156,21 @@ tokens() {
     done
 }
 
+@test "the emulated GPU: a prompt with a slab of 1,024 tokens in it, answered alike with drafts" {
+    [ -n "$MOE_LONG" ] || skip "takes a minute"
+    [ -z "$MOE_SANITIZED" ] || skip "takes minutes there"
+    echo '{"model_type": "qwen3_moe", "hidden_size": 32, "intermediate_size": 16, "moe_intermediate_size": 16,
+           "num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 16, "num_experts": 4,
+           "num_experts_per_tok": 2, "norm_topk_prob": true, "vocab_size": 64, "max_position_embeddings": 2048,
+           "rms_norm_eps": 1e-6, "rope_theta": 10000, "tie_word_embeddings": false, "hidden_act": "silu"}' > slab.json
+    moe-convert synthetic -q --like slab.json -l 1 --dtype bf16 -o slab.moe
+    jq -nc '{id: "long", tokens: [range(1030) | (. * 37 + 11 * . * .) % 64]}' > slab.jsonl
+    tokens slab 8 --device emu --temperature 0.9 --seed 3 > none
+    [ "$(jq length none)" = 8 ]
+    tokens slab 8 --device emu --temperature 0.9 --seed 3 -d ngram -K 3 | cmp - none
+    tokens slab 8 --device emu --temperature 0.9 --seed 3 -d model:file=slab.moe --tree static:file=tree.json | cmp - none
+}
+
 # FAMILY and options of moe-decode: the records of the iterations but for times, the text behind them.
 records() {
     local family=$1

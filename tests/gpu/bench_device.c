@@ -3,7 +3,7 @@
  *
  * usage: bench_device kernels DEVICE OUT.moes tiny|full FORMAT     operations alone, with the shapes below
  *        bench_device forwards DEVICE OUT.moes SECONDS MODEL.moe   forwards of 1 .. 64 tokens, logits of the last
- *        bench_device prompt DEVICE OUT.moes TOKENS MODEL.moe      a prompt of so many tokens, by tiles and in slabs
+ *        bench_device prompt DEVICE OUT.moes TOKENS MODEL.moe      a prompt by tiles, and in slabs of so many `rows`
  *        bench_device join OUT.moes STREAM.moes...                 one stream of all their records
  *
  * Writes a bench stream with `timing` records, and Markdown to standard output. A kernel is called many times in a row on
