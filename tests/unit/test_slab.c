@@ -92,7 +92,7 @@ static float distance(const struct rig *rig, const float *got, const float *want
 
 typedef void body(struct rig *rig, enum weight_format format, float *a, float *b);
 
-/* Something for random models of every kind of weights, with room for two rows of logits. Sanitisers are slow: two are enough. */
+/* Something for random models of every kind of weights, with room for two rows of logits; under sanitisers for two of them. */
 static void for_models(int models, body *each)
 {
     models = getenv("MOE_SANITIZED") && models > 2 ? 2 : models;
