@@ -311,3 +311,38 @@ huge_checkpoint() {
     if (ulimit -d $((limit / 2)) && moe-convert --dry-run words > plan) 2> said; then return 1; fi
     grep "memory" said
 }
+
+# TEXT REPEATED TIMES
+many() { awk -v text="$1" -v times="$2" 'BEGIN { for (i = 0; i < times; i++) printf "%s", text }'; }
+
+@test "texts of a checkpoint take twice their size and 64 MiB, whatever they hold" {
+    [ -z "$MOE_SANITIZED" ] || skip "a sanitised build needs more"
+    # FILE and what is said, with standard input as the file
+    holds() {
+        rm -rf texts
+        cp -R pocket texts
+        cat > "texts/$1"
+        local limit=$((2 * $(wc -c < "texts/$1") / 1024 + (64 << 10)))
+        status=0
+        (ulimit -d $limit && ulimit -t 20 && moe-convert --dry-run texts > plan) 2> said || status=$?
+        [ -z "$2" ] && [ $status = 0 ] || { [ $status = 2 ] && grep -F "$2" said && [ "$(wc -l < said)" = 1 ]; }
+    }
+    local config=$(jq -c . pocket/config.json)
+    { echo "${config%?},\"x\":["; many '{},' 1300000; echo '1]}'; } | holds config.json "too many values"
+    { echo "${config%?},\"x\":["; many '1,' 1900000; echo '1]}'; } | holds config.json "too many values"
+    { echo "${config%?},\"x\":\""; } | tr -d '\n' > start
+    { cat start; many 'aaaaaaaa' 500000; echo '"}'; } | holds config.json
+    { many '[' 2000000; } | holds config.json "depth"
+    { echo '{"x":['; many '{},' 2700000; echo '1]}'; } | holds tokenizer_config.json "too many values"
+    { echo '{"x":['; many '1,' 4000000; echo '1]}'; } | holds tokenizer_config.json "too many values"
+    { echo '{'; many '"a":1,' 1300000; echo '"a":1}'; } | holds tokenizer_config.json "duplicate object key"
+    { awk 'BEGIN { printf "{\"added_tokens_decoder\":{"
+            for (i = 0; i < 6400; i++)
+                printf "%s\"%d\":{\"content\":\"<unused%d>\",\"lstrip\":false,\"normalized\":false,\"rstrip\":false," \
+                    "\"single_word\":false,\"special\":true}", i ? "," : "", i, i
+            print "}}" }'; } | holds tokenizer_config.json
+    { echo '{"x":['; many '{},' 340000; echo '1]}'; } | holds generation_config.json "too many values"
+    { awk 'BEGIN { printf "{\"weight_map\":{"
+            for (i = 0; i < 1000000; i++) printf "%s\"layers.%d.weight\":\"model.safetensors\"", i ? "," : "", i
+            print "}}" }'; } | holds model.safetensors.index.json "tensor layers.0.weight should be in model.safetensors"
+}

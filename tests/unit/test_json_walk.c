@@ -134,6 +134,34 @@ static void trees_stay_small(void **state)
     text_free(&text);
 }
 
+/* Objects without members are what takes most; what is read next has room again. */
+static void a_tree_takes_no_more_than_its_share(void **state)
+{
+    (void)state;
+    enum { MANY = 400000, FEW = 50000 };
+    json_error_t fault;
+    struct text list = {0};
+    assert_int_equal(text_puts(&list, "[", NULL), 0);
+    for (int i = 1; i < MANY; i++) {
+        assert_int_equal(text_puts(&list, "{},", NULL), 0);
+        if (i != FEW)
+            continue;
+        assert_int_equal(text_puts(&list, "{}]", NULL), 0);
+        json_t *few = json_read(list.data, list.length, 0, &fault);
+        assert_int_equal(json_array_size(few), FEW + 1);
+        json_decref(few);
+        list.data[list.length - 1] = ',';
+    }
+    assert_int_equal(text_puts(&list, "{}]", NULL), 0);
+    assert_null(json_read(list.data, list.length, 0, &fault));
+    assert_non_null(strstr(fault.text, "they take more than 26 MiB"));
+    assert_false(json_no_memory(&fault));
+    json_t *next = json_read("[{}]", 4, 0, &fault);
+    assert_non_null(next);
+    json_decref(next);
+    text_free(&list);
+}
+
 static void integers_are_those_of_64_bits(void **state)
 {
     (void)state;
@@ -157,6 +185,7 @@ int main(void)
         cmocka_unit_test(faults_have_their_place),
         cmocka_unit_test(objects_are_split),
         cmocka_unit_test(trees_stay_small),
+        cmocka_unit_test(a_tree_takes_no_more_than_its_share),
         cmocka_unit_test(integers_are_those_of_64_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
