@@ -1,5 +1,6 @@
-/* kernels/cuda/gemm.h without a library: one chain of fused multiply-adds an output, from 0 or from what is there, ascending.
- * Tiles do not have this order, so tests see which of the two computed a row. */
+/* kernels/cuda/gemm.h without a library: one chain of fused multiply-adds an output, from 0 or from what is there. Where among
+ * the inputs it begins depends on the number of rows, as a library's order does: so tests see whether a row was computed by
+ * tiles or here, and in what company. */
 #include "kernels/cuda/gemm.h"
 
 struct gemm {
@@ -28,8 +29,10 @@ static void product(const struct gemm_args *a, const uint16_t *in, const uint16_
         for (int o = 0; o < a->outputs; o++) {
             const uint16_t *x = in + (size_t)r * (size_t)a->inputs, *w = weight + (size_t)o * (size_t)a->inputs;
             float *to = out + (size_t)r * (size_t)a->outputs + o, sum = a->add ? *to : 0;
-            for (int k = 0; k < a->inputs; k++)
+            for (int i = 0; i < a->inputs; i++) {
+                int k = (i + a->rows) % a->inputs;
                 sum = fmaf(widened(x[k]), widened(w[k]), sum);
+            }
             *to = sum;
         }
 }
