@@ -36,7 +36,8 @@ void unit_product_quantised(enum weight_format format, const void *unit, int inp
 #define unit_product_tiles_quantised ISA_NAME(unit_product_tiles_quantised)
 
 void unit_product_tiles(const void *unit, int inputs, int rows, const void *parts, float *out);
-void unit_product_tiles_quantised(enum weight_format format, const void *unit, int inputs, int rows, const void *in, float *out);
+void unit_product_tiles_quantised(enum weight_format format, const void *unit, int inputs, int rows, const void *in,
+                                  float *out);
 
 /* Its part for fp8, mxfp4, q4_k and q6_k. */
 #define unit_product_coded ISA_NAME(unit_product_coded)

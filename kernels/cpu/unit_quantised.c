@@ -1,6 +1,6 @@
-/* Products with q8 and q4 (formats.h), of up to 8 rows. The weights are the unsigned side, q + 128 or q + 8, so that a block's sum is too large
- * by 128 or 8 times the sum of its activations, which they bring with them. AVX-512 without VNNI takes the form of AVX2: its
- * own 16-bit products have no signed form. */
+/* Products with q8 and q4 (formats.h), of up to 8 rows. The weights are the unsigned side, q + 128 or q + 8, so that a block's
+ * sum is too large by 128 or 8 times the sum of its activations, which they bring with them. AVX-512 without VNNI takes the
+ * form of AVX2: its own 16-bit products have no signed form. */
 #include <stdint.h>
 #include <string.h>
 

@@ -133,7 +133,8 @@ static void shape(int rows)
     tiles_begin(&shapes);
 }
 
-void unit_product_tiles_quantised(enum weight_format format, const void *unit, int inputs, int rows, const void *in, float *out)
+void unit_product_tiles_quantised(enum weight_format format, const void *unit, int inputs, int rows, const void *in,
+                                  float *out)
 {
     const int blocks = quantised_blocks(inputs);
     const size_t stride = operand_bytes(format, inputs);
