@@ -6,8 +6,8 @@ Writes random weights of OLMoE-1B-7B's shape, cut to some layers, into WORK as a
 package make the other files of it. Every pair is one burst of moekit (moe-bench sweep) and one of each peer, for forwards of
 1, 2, 4, 8, 16 and 64 tokens behind 64 others with logits of all, and for a prompt of 512 with logits of the last: medians of
 a burst, and the median of the pairs' ratios (peer's time over moekit's) with its 95 % interval; also what moekit's sweep says
-of itself, share of the read bandwidth and excess over the ratio of bytes. Tokens are random, so that routing is nearly
-independent. Prints a Markdown table a format and peer. 30 pairs of 4 layers take about 15 minutes a format and peer on two
+of itself, share of the read bandwidth and excess over the ratio of bytes. Tokens are random, and embeddings so large that they
+outweigh what layers add: so routing is nearly independent. Prints a Markdown table a format and peer. 30 pairs of 4 layers take about 15 minutes a format and peer on two
 cores, and 12 GB of disk. Needs moe-convert and moe-bench in PATH, and numpy, gguf and llama_cpp or transformers."""
 import argparse
 import ctypes
@@ -58,12 +58,12 @@ def tensors_of(c):
     return plain, experts
 
 
-def draw(rng, shape):
-    """Norms of one, matrices with a standard deviation of 1/sqrt(inputs), rounded to bf16: the bits."""
+def draw(rng, shape, spread=0):
+    """Norms of one, matrices with a standard deviation of 1/sqrt(inputs) or the one given, rounded to bf16: the bits."""
     values = np.ones(shape, np.float32)
     if len(shape) == 2:
         values = rng.random(shape, np.float32) * np.float32(2 * 3 ** 0.5) - np.float32(3 ** 0.5)
-        values *= np.float32(shape[1] ** -0.5)
+        values *= np.float32(spread or shape[1] ** -0.5)
     bits = values.view(np.uint32)
     return ((bits + 0x7fff + (bits >> 16 & 1)) >> 16).astype(np.uint16)
 
@@ -229,7 +229,7 @@ def prepare(work, args, config):
     plain, experts = tensors_of(config)
     rng, tensors = np.random.default_rng(1), {}
     for name, _, shape in plain:
-        tensors[name] = draw(rng, shape)
+        tensors[name] = draw(rng, shape, 1 if 'embed' in name else 0)
     for name, _, shape in experts:
         for e in range(config['num_experts']):
             tensors[name % e] = draw(rng, shape)
