@@ -9,19 +9,30 @@ extern "C" {
 #include "kernels/cuda/cuda.h"
 #include "kernels/plugin.h"
 
+enum { NAME_ROOM = 32 };
+
+/* Every emulated device takes slabs. */
+static int open_device(struct cuda_context **context, int number, char *name)
+{
+    char no_slabs[64] = "";
+    int error = moe_cuda_plugin()->open(context, number, name, NAME_ROOM, no_slabs, sizeof no_slabs);
+    assert_string_equal(no_slabs, "");
+    return error;
+}
+
 static void devices_have_numbers(void **state)
 {
     (void)state;
     const struct cuda_plugin *plugin = moe_cuda_plugin();
     struct cuda_context *context = nullptr;
-    char name[32];
+    char name[NAME_ROOM];
     int devices = 0;
     size_t scratch = 0;
     assert_int_equal(plugin->count(&devices), 0);
     assert_true(devices > 1);
     for (int number = 0; number < devices; number++) {
         struct dev_properties properties;
-        assert_int_equal(plugin->open(&context, number, name, sizeof name), 0);
+        assert_int_equal(open_device(&context, number, name), 0);
         assert_int_equal(dev_properties_of(number, &properties), 0);
         assert_string_equal(name, properties.name);
         assert_int_equal(context->device, number);
@@ -34,7 +45,7 @@ static void devices_have_numbers(void **state)
     }
     const int others[] = {-1, devices};
     for (int number : others) {
-        assert_int_equal(plugin->open(&context, number, name, sizeof name), 101);
+        assert_int_equal(open_device(&context, number, name), 101);
         assert_null(context);
     }
     plugin->close(&context);
@@ -45,9 +56,9 @@ static void the_first_error_is_told_once(void **state)
     (void)state;
     const struct cuda_plugin *plugin = moe_cuda_plugin();
     struct cuda_context *context = nullptr;
-    char name[32], here[8] = "seven", back[8] = "";
+    char name[NAME_ROOM], here[8] = "seven", back[8] = "";
     void *memory = nullptr;
-    assert_int_equal(plugin->open(&context, 0, name, sizeof name), 0);
+    assert_int_equal(open_device(&context, 0, name), 0);
     assert_int_equal(plugin->alloc(context, sizeof here, &memory), 0);
     for (int turn = 0; turn < 3; turn++) {
         emu_options.fail = 700;
@@ -92,8 +103,8 @@ static void operations_of_a_loop_know_their_rows(void **state)
     struct cuda_loop *loop = nullptr;
     int32_t rows = 3, more = 0;
     int busy = 1;
-    char name[32];
-    assert_int_equal(plugin->open(&context, 0, name, sizeof name), 0);
+    char name[NAME_ROOM];
+    assert_int_equal(open_device(&context, 0, name), 0);
     struct put put = {context, nullptr, 0};
     const struct cuda_loop_body body = {note_live, &put, &rows, &more};
     assert_int_equal(plugin->loop_open(context, &body, &loop), 0);
