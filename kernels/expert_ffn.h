@@ -19,7 +19,7 @@
  * inner    [rows*slots][inner]   f32   scratch
  * partial  [rows*slots][hidden]  f32   scratch
  * group    [experts + 1 + 2*rows*slots] i32   scratch: rows grouped by expert
- * quantised [rows*slots] scratch, each the larger of operand_bytes(format, hidden) and operand_bytes(down_format, inner)
+ * operand  [rows*slots] scratch, each the larger of operand_bytes(format, hidden) and operand_bytes(down_format, inner)
  *
  * Order:  each product as in linear.h, a bias added to the whole sum; glu as in kernels/plain/glu.h; partial = the product
  *         with Wdown and its bias; out = fma(weight times scale, partial, out) in slot order. A row's bits depend on nothing
@@ -35,7 +35,7 @@
 #include "kernels/formats.h"
 
 struct expert_ffn_args {
-    struct buffer in, out, expert, weight, gate_up_bias, down_bias, table, inner, partial, group, quantised;
+    struct buffer in, out, expert, weight, gate_up_bias, down_bias, table, inner, partial, group, operand;
     enum weight_format format, down_format;
     float scale;                         /* 0: none */
     float limit, alpha;                  /* of glu */

@@ -6,7 +6,7 @@
  * weight  MATRIX [outputs][inputs] in any format of formats.h
  * bias    [outputs] f32, or none
  * out     [rows] of out_stride floats, the first `outputs` written; must not overlap in
- * quantised [rows] scratch of operand_bytes(format, inputs)
+ * operand [rows] scratch of operand_bytes(format, inputs)
  *
  * Order:  two chains of fused multiply-adds in f32 from 0, one over even k and one over odd k, each ascending; their sum
  *         (even + odd); q8 and q4: as formats.h has it. Then + bias; then times scale, rounded; then added to out. So a row's
@@ -31,7 +31,7 @@
 #include "kernels/formats.h"
 
 struct linear_args {
-    struct buffer in, weight, bias, out, quantised;
+    struct buffer in, weight, bias, out, operand;
     enum weight_format format;
     bool add;                            /* add to out instead of replacing it */
     bool slab;                           /* rows are a slab */

@@ -69,7 +69,7 @@ static int alloc_operand(struct engine *engine, struct err *err)
             if (formats[f] != FORMAT_BF16 || device_info(engine->device)->splits)
                 most = larger(most, operand_most(engine, formats[f]));
     }
-    return most ? alloc(engine, &engine->quantised, engine->setup.max_rows, (int64_t)most, 1, err) : 0;
+    return most ? alloc(engine, &engine->operand, engine->setup.max_rows, (int64_t)most, 1, err) : 0;
 }
 
 static int alloc_ffn(struct engine *engine, struct err *err)
@@ -183,7 +183,7 @@ void engine_close(struct engine **engine)
     struct buffer *buffers[] = {
         &e->rope, &e->x, &e->normed, &e->qkv, &e->attended, &e->last, &e->logits, &e->inner, &e->partial, &e->group, &e->token,
         &e->position, &e->slot, &e->prefix, &e->path_start, &e->path, &e->logit_row, &e->every_row, &e->score, &e->wanted,
-        &e->expert, &e->weight, &e->router_logits, &e->shared, &e->mask, &e->row_weight, &e->hidden, &e->quantised,
+        &e->expert, &e->weight, &e->router_logits, &e->shared, &e->mask, &e->row_weight, &e->hidden, &e->operand,
         &e->latent_q, &e->latent_kv, &e->spread, &e->apart_in, &e->apart_out, &e->apart_row};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         device_free(e->device, buffers[i]);

@@ -95,7 +95,7 @@ static void score_experts(const struct expert_layer *at)
     const struct matrix *router = &at->weights->router;
     engine->ops->linear(engine->queue, &(struct linear_args){
         .in = engine->normed, .weight = router->data, .bias = at->weights->router_bias, .out = at->logits,
-        .quantised = engine->quantised, .format = router->format, .rows = at->pass->rows, .inputs = shape->hidden,
+        .operand = engine->operand, .format = router->format, .rows = at->pass->rows, .inputs = shape->hidden,
         .outputs = shape->router.experts, .in_stride = shape->hidden, .out_stride = shape->router.experts});
     engine->ops->route_score(engine->queue, &(struct route_score_args){
         .logits = at->logits, .score = at->score, .kind = shape->router.kind, .rows = at->pass->rows,
@@ -180,7 +180,7 @@ int experts_ffn(const struct pass *pass, int n, int moe, struct err *err)
         .in = engine->normed, .out = engine->x, .expert = at.expert, .weight = at.weight,
         .gate_up_bias = at.weights->gate_up_bias, .down_bias = at.weights->down_bias, .limit = shape->glu_limit,
         .alpha = shape->glu_alpha, .table = table, .inner = engine->inner, .partial = engine->partial, .group = engine->group,
-        .quantised = engine->quantised, .format = at.weights->experts_format, .down_format = at.weights->experts_down_format,
+        .operand = engine->operand, .format = at.weights->experts_format, .down_format = at.weights->experts_down_format,
         .scale = shape->residual_scale, .slab = pass->slab, .rows = pass->rows, .slots = shape->router.top_k,
         .experts = shape->router.experts,
         .hidden = shape->hidden, .inner_width = shape->expert_inner});
@@ -195,7 +195,7 @@ void dense_ffn(const struct pass *pass, int n, int inner, struct buffer weight)
     const struct layer_weights *layer = &engine->weights->layer[n];
     engine->ops->expert_ffn(engine->queue, &(struct expert_ffn_args){
         .in = engine->normed, .out = engine->x, .weight = weight, .table = layer->dense_table, .inner = engine->inner,
-        .partial = engine->partial, .group = engine->group, .quantised = engine->quantised, .format = layer->dense_format,
+        .partial = engine->partial, .group = engine->group, .operand = engine->operand, .format = layer->dense_format,
         .down_format = layer->dense_down_format,
         .scale = engine->shape->residual_scale, .slab = pass->slab, .rows = pass->rows, .slots = 1, .experts = 1,
         .hidden = engine->shape->hidden, .inner_width = inner});
@@ -209,7 +209,7 @@ void shared_ffn(const struct pass *pass, int n)
     const struct matrix *gate = &engine->weights->layer[n].shared_gate;
     if (shape->shared_gate) {
         engine->ops->linear(engine->queue, &(struct linear_args){
-            .in = engine->normed, .weight = gate->data, .out = engine->shared, .quantised = engine->quantised,
+            .in = engine->normed, .weight = gate->data, .out = engine->shared, .operand = engine->operand,
             .format = gate->format, .rows = pass->rows, .inputs = shape->hidden, .outputs = 1, .in_stride = shape->hidden,
             .out_stride = 1});
         engine->ops->route_score(engine->queue, &(struct route_score_args){

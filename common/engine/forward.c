@@ -25,7 +25,7 @@ static void project(const struct pass *pass, struct buffer in, int in_stride, co
 {
     struct engine *engine = pass->engine;
     engine->ops->linear(engine->queue, &(struct linear_args){
-        .in = in, .weight = matrix->data, .bias = bias, .out = out, .quantised = engine->quantised, .format = matrix->format,
+        .in = in, .weight = matrix->data, .bias = bias, .out = out, .operand = engine->operand, .format = matrix->format,
         .slab = pass->slab, .rows = pass->rows, .inputs = matrix->inputs, .outputs = matrix->outputs, .in_stride = in_stride,
         .out_stride = out_stride});
 }
@@ -133,7 +133,7 @@ static void attention(const struct pass *pass, int n)
         .capacity = sequence->capacity, .stride = engine->qkv_width, .window = shape->layer[n].window});
     engine->ops->linear(engine->queue, &(struct linear_args){
         .in = engine->attended, .weight = layer->out.data, .bias = layer->out_bias, .out = engine->x,
-        .quantised = engine->quantised, .format = layer->out.format, .add = true, .scale = shape->residual_scale,
+        .operand = engine->operand, .format = layer->out.format, .add = true, .scale = shape->residual_scale,
         .slab = pass->slab, .rows = pass->rows, .inputs = heads * value_dim, .outputs = shape->hidden,
         .in_stride = heads * value_dim,
         .out_stride = shape->hidden});
@@ -164,7 +164,7 @@ static void head(const struct pass *pass)
     norm(pass, engine->last, engine->weights->final_norm, engine->weights->final_norm_bias, engine->last, rows);
     engine->ops->linear(engine->queue, &(struct linear_args){
         .in = engine->last, .weight = matrix->data, .bias = engine->weights->head_bias, .out = engine->logits,
-        .quantised = engine->quantised,
+        .operand = engine->operand,
         .scale = engine->shape->logit_divisor != 0 ? 1 / engine->shape->logit_divisor : 0, .format = matrix->format,
         .rows = rows, .inputs = hidden, .outputs = engine->shape->vocab, .in_stride = hidden,
         .out_stride = engine->shape->vocab});

@@ -21,7 +21,7 @@ struct engine {
     struct buffer x, normed, qkv, attended, last, logits;
     struct buffer latent_q, latent_kv, spread;       /* [rows][q_rank], [kv_rank + rotary], [what kv_b makes] */
     struct buffer inner, partial, group;             /* scratch of expert_ffn */
-    struct buffer quantised;                         /* scratch: rows as products take them (operand_bytes) */
+    struct buffer operand;                           /* scratch: rows as products take them (operand_bytes) */
     struct buffer token, position, slot, prefix, path_start, path, logit_row, every_row;     /* i32 */
     struct buffer score, wanted, expert, weight;     /* [moe][max_rows][...] */
     struct buffer router_logits;                     /* [rows][experts] of the layer at work, for a sparsemixer */

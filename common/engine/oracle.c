@@ -147,7 +147,7 @@ static int compute_apart(const struct expert_layer *at, float *out, struct err *
         .in = engine->apart_in, .out = engine->apart_out, .expert = at->expert, .weight = at->weight,
         .gate_up_bias = at->weights->gate_up_bias, .down_bias = at->weights->down_bias, .limit = shape->glu_limit,
         .alpha = shape->glu_alpha, .table = table, .inner = engine->inner, .partial = engine->partial, .group = engine->group,
-        .quantised = engine->quantised, .format = at->weights->experts_format,
+        .operand = engine->operand, .format = at->weights->experts_format,
         .down_format = at->weights->experts_down_format, .rows = places, .slots = 1, .experts = shape->router.experts,
         .hidden = shape->hidden, .inner_width = shape->expert_inner});
     queue_download(engine->device, out, engine->apart_out, bytes);

@@ -227,7 +227,7 @@ void cpu_expert_ffn(struct queue *queue, const struct expert_ffn_args *args)
     f.wanted = f.place + (size_t)args->rows * (size_t)args->slots;
     ffn_group(&f);
     struct operand_rows rows = {.in = work_pointer(args->in), .stride = (size_t)args->hidden, .rows = args->rows,
-                                .inputs = args->hidden, .scratch = work_pointer(args->quantised), .place = f.place,
+                                .inputs = args->hidden, .scratch = work_pointer(args->operand), .place = f.place,
                                 .places = f.start[f.expert ? args->experts : 1], .slots = args->slots};
     f.in = operand_make(queue, args->format, &rows);
     ffn_share(&f, queue, args->format, (args->inner_width + UNIT_INNER - 1) / UNIT_INNER,

@@ -67,7 +67,7 @@ void cpu_linear(struct queue *queue, const struct linear_args *args)
     l.args = args;
     l.in = operand_make(queue, args->format, &(struct operand_rows){
         .in = work_pointer(args->in), .stride = (size_t)args->in_stride, .rows = args->rows, .inputs = args->inputs,
-        .scratch = work_pointer(args->quantised)});
+        .scratch = work_pointer(args->operand)});
     l.units = (args->outputs + UNIT_OUTPUTS - 1) / UNIT_OUTPUTS;
     l.task_units = step < (size_t)l.units ? (int)step : l.units;
     size_t bytes = unit * (size_t)l.units * (size_t)work_passes(args->format, args->rows);

@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(TILE_THREADS, 1) expert_gate_up_kernel(struct 
         memory->row[threadIdx.x] = place[threadIdx.x] / a.slots;
     }
     __syncthreads();
-    struct tile_in in = {device_pointer<float>(a.in), device_pointer<struct quantised>(a.quantised), a.hidden, a.hidden, count};
+    struct tile_in in = {device_pointer<float>(a.in), device_pointer<struct quantised>(a.operand), a.hidden, a.hidden, count};
     tile_product<FORMAT, T>::run(block + bytes * (size_t)unit, in, memory);
     int token = (int)threadIdx.x / UNIT_INNER, i = (int)threadIdx.x % UNIT_INNER, at = unit * UNIT_INNER + i;
     if (token >= count || at >= a.inner_width)
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(TILE_THREADS, 1) expert_down_kernel(struct exp
     size_t bytes = unit_bytes_of(FORMAT, a.inner_width);
     const unsigned char *block = (const unsigned char *)(uintptr_t)device_pointer<uint64_t>(a.table)[e] + offset;
     tile_prefetch(block + bytes * (size_t)unit, bytes);
-    struct tile_in in = {device_pointer<float>(a.inner), device_pointer<struct quantised>(a.quantised), a.inner_width,
+    struct tile_in in = {device_pointer<float>(a.inner), device_pointer<struct quantised>(a.operand), a.inner_width,
                          a.inner_width, count};
     tile_product<FORMAT, T>::run(block + bytes * (size_t)unit, in, memory);
     for (int token = warp_id(); token < count && o < a.hidden; token += TILE_WARPS) {
@@ -172,10 +172,10 @@ void cuda_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
     }
     LAUNCH_PDL(expert_group_kernel, dim3(1), dim3(GROUP_THREADS), 0, stream, *a, tokens, cuda_live(queue));
     if (format_quantised(a->format))
-        cuda_quantise(queue, in, a->hidden, a->rows, 1, a->hidden, none, a->quantised);
+        cuda_quantise(queue, in, a->hidden, a->rows, 1, a->hidden, none, a->operand);
     TILE_LAUNCH(expert_gate_up_kernel, a->format, tokens, wide, stream, *a, tokens);
     if (format_quantised(a->down_format))
-        cuda_quantise(queue, a->inner, a->inner_width, places, a->slots, a->inner_width, a->expert, a->quantised);
+        cuda_quantise(queue, a->inner, a->inner_width, places, a->slots, a->inner_width, a->expert, a->operand);
     TILE_LAUNCH(expert_down_kernel, a->down_format, tokens, deep, stream, *a, tokens, offset);
     cuda_expert_sum(queue, a);
 }

@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(TILE_THREADS, 1) linear_kernel(struct linear_a
     in_turn();
     int unit = (int)blockIdx.x, first = (int)blockIdx.y * tokens, left = live_rows(live, a.rows) - first;
     int o = unit * UNIT_OUTPUTS + lane_id();
-    struct tile_in in = {device_pointer<float>(a.in), device_pointer<struct quantised>(a.quantised), a.in_stride, a.inputs,
+    struct tile_in in = {device_pointer<float>(a.in), device_pointer<struct quantised>(a.operand), a.in_stride, a.inputs,
                          left < tokens ? left : tokens};
     if (left < 1)
         return;
@@ -47,7 +47,7 @@ void cuda_linear(struct queue *queue, const struct linear_args *args)
     }
     if (format_quantised(args->format))
         cuda_quantise(queue, args->in, args->in_stride, args->rows, 1, args->inputs, (struct buffer){0, 0},
-                      args->quantised);
+                      args->operand);
     TILE_LAUNCH(linear_kernel, args->format, tokens, grid, cuda_stream(queue), *args, tokens,
                 cuda_live(queue));
 }

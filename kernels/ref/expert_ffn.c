@@ -83,7 +83,7 @@ void ref_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
     int64_t wide = format_quantised(a->format) ? (int64_t)a->rows * quantised_blocks(a->hidden) : 0;
     int64_t deep = format_quantised(a->down_format) ? places * quantised_blocks(a->inner_width) : 0;
     if (wide || deep)
-        x = ref_bytes(queue, a->quantised, (uint64_t)(wide > deep ? wide : deep) * sizeof *x);
+        x = ref_bytes(queue, a->operand, (uint64_t)(wide > deep ? wide : deep) * sizeof *x);
     matrix_bytes(a->down_format, a->hidden, a->inner_width, &bytes);
     bytes += offset;
     for (int64_t place = 0; place < places; place++) {

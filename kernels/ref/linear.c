@@ -5,7 +5,7 @@ static void linear_quantised(struct queue *queue, const struct linear_args *a, c
                              const float *bias, float *out)
 {
     int64_t blocks = quantised_blocks(a->inputs);
-    struct quantised *x = ref_bytes(queue, a->quantised, (uint64_t)(a->rows * blocks) * sizeof *x);
+    struct quantised *x = ref_bytes(queue, a->operand, (uint64_t)(a->rows * blocks) * sizeof *x);
     for (int r = 0; r < a->rows; r++) {
         ref_quantise(in + (int64_t)r * a->in_stride, a->inputs, x + r * blocks);
         for (int o = 0; o < a->outputs; o++) {

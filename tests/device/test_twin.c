@@ -36,7 +36,7 @@ static void linear_is_the_emulators(void **state)
             args.in = draw_floats(&arena, (size_t)args.rows * 417, 1, &seed);
             args.weight = draw_matrix(&arena, format, args.outputs, args.inputs, &seed);
             args.out = arena_take(&arena, (size_t)args.rows * 70 * sizeof(float));
-            args.quantised = take_operand(&arena, format, (size_t)args.rows, args.inputs);
+            args.operand = take_operand(&arena, format, (size_t)args.rows, args.inputs);
             struct buffer before = arena_copy(&arena, args.out);
             SAME_ON_BOTH(linear, &arena, args, before, "%s, %d rows", format_name(format), args.rows);
             arena_close(&arena);
@@ -68,7 +68,7 @@ static void experts_are_the_emulators(void **state)
             args.inner = arena_take(&arena, places * INNER * sizeof(float));
             args.partial = arena_take(&arena, places * HIDDEN * sizeof(float));
             args.group = arena_take(&arena, (EXPERTS + 1 + 2 * places) * sizeof(int32_t));
-            args.quantised = take_operand(&arena, format, places, HIDDEN > INNER ? HIDDEN : INNER);
+            args.operand = take_operand(&arena, format, places, HIDDEN > INNER ? HIDDEN : INNER);
             struct buffer before = arena_copy(&arena, args.out);
             SAME_ON_BOTH(expert_ffn, &arena, args, before, "%s, %d rows", format_name(format), args.rows);
             arena_close(&arena);

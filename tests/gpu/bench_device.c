@@ -52,7 +52,7 @@ struct bench {
     bool tiny;
     double copy, nominal;                       /* 0: unknown */
     uint64_t seed;
-    struct buffer pool, in, out, qkv, inner, partial, group, quantised, weight, expert, table, prefix, path_start, path;
+    struct buffer pool, in, out, qkv, inner, partial, group, operand, weight, expert, table, prefix, path_start, path;
     struct err err;
 };
 
@@ -182,7 +182,7 @@ static void call_linear(struct bench *b, const struct cell *c, uint64_t place)
     size_t rows = (size_t)c->rows;
     device_ops(b->device)->linear(device_queue(b->device), &(struct linear_args){
         .in = part(b->in, rows * (size_t)c->inputs * 4), .weight = buffer_part(b->pool, place, c->bytes),
-        .out = part(b->out, rows * (size_t)c->outputs * 4), .quantised = b->quantised, .format = b->format, .rows = c->rows,
+        .out = part(b->out, rows * (size_t)c->outputs * 4), .operand = b->operand, .format = b->format, .rows = c->rows,
         .inputs = c->inputs, .outputs = c->outputs, .in_stride = c->inputs, .out_stride = c->outputs});
 }
 
@@ -195,7 +195,7 @@ static void call_experts(struct bench *b, const struct cell *c, uint64_t place)
         .in = part(b->in, rows * (size_t)s->hidden * 4), .out = part(b->out, rows * (size_t)s->hidden * 4),
         .expert = part(b->expert, places * 4), .weight = part(b->weight, places * 4),
         .table = part(b->table, (size_t)s->experts * 8), .inner = b->inner, .partial = b->partial, .group = b->group,
-        .quantised = b->quantised, .format = b->format, .down_format = b->format, .rows = c->rows, .slots = s->slots,
+        .operand = b->operand, .format = b->format, .down_format = b->format, .rows = c->rows, .slots = s->slots,
         .experts = s->experts, .hidden = s->hidden, .inner_width = s->inner});
 }
 
@@ -332,7 +332,7 @@ static void take_memory(struct bench *b)
     b->inner = take(b, rows * slots * 4);
     b->partial = take(b, rows * slots * 4);
     b->group = take(b, (EXPERTS_MOST + 1 + 2 * rows * 8) * 4);
-    b->quantised = take(b, rows * slots / 32 * sizeof(struct quantised));
+    b->operand = take(b, rows * slots / 32 * sizeof(struct quantised));
     b->table = take(b, EXPERTS_MOST * 8);
     b->expert = take(b, rows * 8 * 4);
     b->prefix = take(b, sizeof prefix);
@@ -346,7 +346,7 @@ static void take_memory(struct bench *b)
 
 static void close_memory(struct bench *b)
 {
-    struct buffer *all[] = {&b->pool, &b->in, &b->out, &b->inner, &b->partial, &b->group, &b->quantised, &b->weight,
+    struct buffer *all[] = {&b->pool, &b->in, &b->out, &b->inner, &b->partial, &b->group, &b->operand, &b->weight,
                             &b->expert, &b->table, &b->prefix, &b->path_start, &b->path};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         device_free(b->device, all[i]);

@@ -32,7 +32,7 @@ struct bench {
     double peak[2];                     /* products a second of f32 and of integers; 0: unknown */
     float *in, *out, *inner, *partial, *weight;
     int32_t *expert, *group;
-    void *quantised;
+    void *operand;
 };
 
 static struct buffer buffer_of(const void *data, size_t bytes) { return (struct buffer){(uint64_t)(uintptr_t)data, bytes}; }
@@ -294,7 +294,7 @@ static void bench_experts(struct bench *b, enum weight_format format)
                 .table = buffer_of(table, sizeof table), .inner = buffer_of(b->inner, places * INNER * 4),
                 .partial = buffer_of(b->partial, places * HIDDEN * 4),
                 .group = buffer_of(b->group, (EXPERTS + 1 + 2 * places) * 4),
-                .quantised = buffer_of(b->quantised, places * operand_bytes(FORMAT_BF16, HIDDEN)),
+                .operand = buffer_of(b->operand, places * operand_bytes(FORMAT_BF16, HIDDEN)),
                 .format = format, .down_format = format, .rows = rows, .slots = SLOTS, .experts = EXPERTS, .hidden = HIDDEN,
                 .inner_width = INNER};
             double start = clock_seconds();
@@ -327,7 +327,7 @@ static void bench_linear(struct bench *b, enum weight_format format)
             size_t place = (size_t)draw(b) % (b->pool_bytes / bytes) * bytes;
             struct linear_args args = {
                 .in = buffer_of(b->in, used), .weight = buffer_of(b->pool + place, bytes), .out = buffer_of(b->out, used),
-                .quantised = buffer_of(b->quantised, (size_t)rows * operand_bytes(FORMAT_BF16, HIDDEN)),
+                .operand = buffer_of(b->operand, (size_t)rows * operand_bytes(FORMAT_BF16, HIDDEN)),
                 .format = format, .rows = rows, .inputs = HIDDEN, .outputs = HIDDEN, .in_stride = HIDDEN,
                 .out_stride = HIDDEN};
             double start = clock_seconds();
@@ -461,7 +461,7 @@ int main(int argc, char **argv)
     b.weight = pages((size_t)ROWS * SLOTS * 4);
     b.expert = pages((size_t)ROWS * SLOTS * 4);
     b.group = pages((EXPERTS + 1 + 2 * (size_t)ROWS * SLOTS) * 4);
-    b.quantised = pages((size_t)ROWS * SLOTS * operand_bytes(FORMAT_BF16, HIDDEN));       /* the largest */
+    b.operand = pages((size_t)ROWS * SLOTS * operand_bytes(FORMAT_BF16, HIDDEN));       /* the largest */
     for (size_t i = 0; i < (size_t)ROWS * HIDDEN; i++)
         b.in[i] = (float)draw(&b) * 0x1p-30f - 1;
     bool found = false;

@@ -78,7 +78,7 @@ static void call_open(struct call *call, const struct shape *s, enum weight_form
     a->inner = arena_take(&call->arena, places * (size_t)s->inner * sizeof(float));
     a->partial = arena_take(&call->arena, places * (size_t)s->hidden * sizeof(float));
     a->group = arena_take(&call->arena, ((size_t)s->experts + 1 + 2 * places) * sizeof(int32_t));
-    a->quantised = scratch(&call->arena, a);
+    a->operand = scratch(&call->arena, a);
 }
 
 /* Runs it from the same start, scratch poisoned. */
@@ -88,7 +88,7 @@ static void run(struct call *call, const struct device_ops *ops, struct queue qu
     poison(call->args.inner);
     poison(call->args.partial);
     poison_integers(call->args.group);
-    poison(call->args.quantised);
+    poison(call->args.operand);
     ops->expert_ffn(&queue, &call->args);
     arena_check(&call->arena);
 }
@@ -165,7 +165,7 @@ static void run_rows(struct call *all, const int *index, int rows, const int32_t
     part.inner = arena_take(&arena, places * (size_t)a->inner_width * sizeof(float));
     part.partial = arena_take(&arena, places * hidden * sizeof(float));
     part.group = arena_take(&arena, ((size_t)a->experts + 1 + 2 * places) * sizeof(int32_t));
-    part.quantised = scratch(&arena, &part);
+    part.operand = scratch(&arena, &part);
     for (size_t r = 0; r < (size_t)rows; r++) {
         size_t from = (size_t)index[r];
         memcpy((float *)at(part.in) + r * hidden, (float *)at(a->in) + from * hidden, hidden * sizeof(float));

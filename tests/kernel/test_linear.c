@@ -29,13 +29,13 @@ static void call_open(struct call *call, const struct shape *s, enum weight_form
         for (int r = 0; r < s->rows; r++)
             memset((float *)at(call->before) + (size_t)r * (size_t)a->out_stride, 0xff, (size_t)s->outputs * sizeof(float));
     a->out = arena_copy(&call->arena, call->before);
-    a->quantised = take_operand(&call->arena, format, (size_t)s->rows, s->inputs);
+    a->operand = take_operand(&call->arena, format, (size_t)s->rows, s->inputs);
 }
 
 static void run(struct call *call, const struct device_ops *ops, struct queue queue)
 {
     copy_into(call->args.out, call->before);
-    poison(call->args.quantised);
+    poison(call->args.operand);
     ops->linear(&queue, &call->args);
     arena_check(&call->arena);
 }

@@ -226,7 +226,7 @@ static void broken_activations_spread(void **state)
         ((float *)at(in))[40] = INFINITY;
         struct linear_args args = {.in = in, .weight = draw_matrix(&arena, FORMATS[f], 33, 70, &seed),
                                    .out = arena_take(&arena, 2 * 33 * sizeof(float)),
-                                   .quantised = take_operand(&arena, FORMATS[f], 2, 70),
+                                   .operand = take_operand(&arena, FORMATS[f], 2, 70),
                                    .format = FORMATS[f], .rows = 2, .inputs = 70, .outputs = 33, .in_stride = 70,
                                    .out_stride = 33};
         FOR_EACH_ISA(isa) {

@@ -21,7 +21,7 @@ static void linear_slab(int rows, int inputs, int outputs, enum weight_format fo
     a.bias = odd ? draw_floats(&arena, (size_t)outputs, 1, &seed) : (struct buffer){0, 0};
     struct buffer before = draw_floats(&arena, (size_t)rows * (size_t)a.out_stride, 1, &seed), first = {0, 0};
     a.out = arena_copy(&arena, before);
-    a.quantised = take_operand(&arena, format, (size_t)rows, inputs);
+    a.operand = take_operand(&arena, format, (size_t)rows, inputs);
     struct queue queue = queue_of_ref(&arena);
     ref_ops.linear(&queue, &a);
     struct buffer expected = arena_copy(&arena, a.out);
@@ -107,7 +107,7 @@ static void call_open(struct call *call, const struct shape *s, enum weight_form
     a->partial = arena_take(&call->arena, places * (size_t)s->hidden * sizeof(float));
     a->group = arena_take(&call->arena, ((size_t)s->experts + 1 + 2 * places) * sizeof(int32_t));
     size_t wide = operand_bytes(format, s->hidden), deep = operand_bytes(a->down_format, s->inner);
-    a->quantised = wide + deep ? arena_take(&call->arena, places * (wide > deep ? wide : deep)) : (struct buffer){0, 0};
+    a->operand = wide + deep ? arena_take(&call->arena, places * (wide > deep ? wide : deep)) : (struct buffer){0, 0};
 }
 
 static void run(struct call *call, const struct device_ops *ops, struct queue queue)
@@ -116,7 +116,7 @@ static void run(struct call *call, const struct device_ops *ops, struct queue qu
     poison(call->args.inner);
     poison(call->args.partial);
     poison_integers(call->args.group);
-    poison(call->args.quantised);
+    poison(call->args.operand);
     ops->expert_ffn(&queue, &call->args);
     arena_check(&call->arena);
 }

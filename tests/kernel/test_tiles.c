@@ -46,7 +46,7 @@ static void order_is_that_of_the_contract(void **state)
         struct linear_args args = {.in = draw_floats(&arena, rows * inputs, shapes[i].size, &seed),
                                    .weight = draw_matrix(&arena, FORMAT_BF16, shapes[i].outputs, shapes[i].inputs, &seed),
                                    .out = arena_take(&arena, rows * outputs * sizeof(float)),
-                                   .quantised = take_operand(&arena, FORMAT_BF16, rows, shapes[i].inputs),
+                                   .operand = take_operand(&arena, FORMAT_BF16, rows, shapes[i].inputs),
                                    .format = FORMAT_BF16, .rows = shapes[i].rows, .inputs = shapes[i].inputs,
                                    .outputs = shapes[i].outputs, .in_stride = shapes[i].inputs,
                                    .out_stride = shapes[i].outputs};
