@@ -70,9 +70,10 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
         done
         answers --accept $rule -d ngram --tree dynamic | cmp - none.jsonl
     done
-    answers --temperature 1 > none.jsonl
+    local sampling='--temperature 2 -n 60'          # so hot that few prompts tell rules apart
+    answers $sampling > none.jsonl
     for rule in coupled rejection typical:epsilon=0.2,delta=0.4; do
-        decode --accept $rule -d model:file=draft.moe --temperature 1 --stream ${rule%%:*}.moes prompts.jsonl > ${rule%%:*}.txt
+        decode $sampling --accept $rule -d model:file=draft.moe --stream ${rule%%:*}.moes prompts.jsonl > ${rule%%:*}.txt
         moe-view --json ${rule%%:*}.moes | jq -s -c 'map(select(.type == "done") | .tokens)' > ${rule%%:*}.ids
         moe-view --json ${rule%%:*}.moes | head -n 1 | jq -c .labels > ${rule%%:*}.labels
     done
