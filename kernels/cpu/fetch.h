@@ -1,6 +1,5 @@
 /* Weights are asked for twice on their way: from memory into the second-level cache, and from there into the first. Asked for
- * once, into the first, they come 5 to 15 % slower where a block of them is multiplied with several rows (BENCHMARKS.md): such
- * requests are few at a time, and each waits for memory. */
+ * once, into the first, they come up to 15 % slower (BENCHMARKS.md). */
 #ifndef MOE_KERNELS_CPU_FETCH_H
 #define MOE_KERNELS_CPU_FETCH_H
 
