@@ -1,5 +1,5 @@
 /* Weights are asked for twice on their way: from memory into the second-level cache, and from there into the first. Asked for
- * once, into the first, they come up to 15 % slower (BENCHMARKS.md). */
+ * once, into the first, they come up to a fifth slower (BENCHMARKS.md). */
 #ifndef MOE_KERNELS_CPU_FETCH_H
 #define MOE_KERNELS_CPU_FETCH_H
 

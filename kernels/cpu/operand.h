@@ -20,6 +20,9 @@ enum { TILES = 1 };
 enum { TILES = 0 };
 #endif
 
+/* Up to so many rows of q8 and q4 the vector unit is faster than tiles. */
+enum { VECTOR_ROWS = 8 };
+
 /* Products with such weights may be made by matrix tiles, which take rows that lie one behind the other. */
 static inline bool format_tiled(enum weight_format format)
 {
@@ -37,16 +40,16 @@ struct operand_rows {
     int places, slots;
 };
 
-/* What becomes of the rows in scratch: for tiles the places', in their order, else the rows themselves. */
+/* What becomes of the rows in scratch: the places', in their order, if these are given, else the rows themselves. */
 static inline size_t operand_count(const struct operand_rows *rows)
 {
-    return (size_t)(TILES && rows->place ? rows->places : rows->rows);
+    return (size_t)(rows->place ? rows->places : rows->rows);
 }
 
 /* The row that the i-th of them is made of; NULL: none, as nobody wants it. */
 static inline const float *operand_source(const struct operand_rows *rows, size_t i)
 {
-    size_t row = TILES && rows->place ? (size_t)(rows->place[i] / rows->slots) : i;
+    size_t row = rows->place ? (size_t)(rows->place[i] / rows->slots) : i;
     return rows->expert && rows->expert[row] < 0 ? NULL : rows->in + row * rows->stride;
 }
 
@@ -57,15 +60,20 @@ struct operand {
     bool by_place;
 };
 
-static inline struct operand operand_make(struct queue *queue, enum weight_format format, struct operand_rows *rows)
+/* Only tiles want rows in the order of places; where no expert can have enough of them for tiles, a row is made once for all
+ * of its places. */
+static inline struct operand operand_make(struct queue *queue, enum weight_format format, const struct operand_rows *wanted)
 {
+    struct operand_rows rows = *wanted;
+    if (!format_tiled(format) || (format_quantised(format) && rows.rows <= VECTOR_ROWS))
+        rows.place = NULL;
     if (format_quantised(format))
-        cpu_quantise(queue, rows);
+        cpu_quantise(queue, &rows);
     else if (format_tiled(format))
-        cpu_parts(queue, rows);
+        cpu_parts(queue, &rows);
     else
-        return (struct operand){(const unsigned char *)rows->in, rows->stride * sizeof *rows->in, false};
-    return (struct operand){rows->scratch, operand_bytes(format, rows->inputs), TILES && rows->place};
+        return (struct operand){(const unsigned char *)rows.in, rows.stride * sizeof *rows.in, false};
+    return (struct operand){rows.scratch, operand_bytes(format, rows.inputs), rows.place != NULL};
 }
 
 static inline const void *operand_at(const struct operand *operand, size_t row)

@@ -188,9 +188,6 @@ static void bulk(const float *unit, int inputs, int rows, const float *const *in
     table[rows - 1](unit, inputs, in, chains);
 }
 
-/* Up to so many rows of q8 and q4 the vector unit is faster than tiles. */
-enum { VECTOR_ROWS = 8 };
-
 void unit_product(enum weight_format format, const void *unit, int inputs, int rows, const void *const *in, float *out)
 {
 #if defined(ISA_AMX)
