@@ -4,55 +4,17 @@
 
 #include <math.h>
 
-#include "common/engine/engine.h"
-#include "tests/unit/tiny.h"
+#include "tests/unit/rig.h"
 
 enum { NODES = 24, BEFORE = 70, MODELS = 36 };
 
 /* Rounding alone; with quantised weights a rounding may become a step of an activation's integer. */
 static const float NEAR = 2e-4f, NEAR_QUANTISED = 3e-2f;
 
-struct rig {
-    struct model *model;
-    struct device *device;
-    struct expert_source *experts;
-    struct engine *engine;
-    struct sequence *sequence;
-    struct err err;
-};
-
-static void must(int rc, const struct err *err)
+static void forward_open(struct rig *rig, const char *path, const char *device)
 {
-    if (rc)
-        fail_msg("%s", err->text);
-}
-
-static const char *device_name(void)
-{
-    const char *name = getenv("MOE_TEST_DEVICE");
-    return name && *name ? name : "cuda";
-}
-
-static void rig_open(struct rig *rig, const char *path, const char *device)
-{
-    memset(rig, 0, sizeof *rig);
-    struct err *err = &rig->err;
-    must(model_open(&rig->model, path, err), err);
-    must(device_open(&rig->device, &(struct device_setup){.name = device}, err), err);
-    if (hparams_moe_layers(model_hparams(rig->model)))
-        must(expert_source_open(&rig->experts, rig->model, rig->device, err), err);
-    const struct engine_setup setup = {rig->model, rig->device, rig->experts, 64, 64, 0, CACHE_F32};
-    must(engine_open(&rig->engine, &setup, err), err);
-    must(sequence_open(&rig->sequence, rig->engine, BEFORE + NODES, err), err);
-}
-
-static void rig_close(struct rig *rig)
-{
-    sequence_close(&rig->sequence);
-    engine_close(&rig->engine);
-    expert_source_close(&rig->experts);
-    device_close(&rig->device);
-    model_close(&rig->model);
+    rig_open(rig, path, device);
+    rig_engine(rig, (struct engine_setup){.max_rows = 64, .max_logit_rows = 64, .cache = CACHE_F32}, BEFORE + NODES);
 }
 
 struct passage {
@@ -109,8 +71,8 @@ static void path_has_bits_of_tree(struct rig *rig, const struct passage *text, i
 static void one_model(const char *path, uint64_t seed, float limit, int step, const char *what)
 {
     struct rig host, device;
-    rig_open(&host, path, "host");
-    rig_open(&device, path, device_name());
+    forward_open(&host, path, "host");
+    forward_open(&device, path, device_name("cuda"));
     size_t vocab = (size_t)engine_hparams(host.engine)->vocab;
     struct passage text = random_text(seed, (int)vocab);
     float *want = tree_logits(&host, &text), *got = tree_logits(&device, &text), worst = 0;
@@ -164,7 +126,7 @@ int main(void)
     };
     struct device *device = NULL;
     struct err err = {0};
-    if (device_open(&device, &(struct device_setup){.name = device_name()}, &err)) {
+    if (device_open(&device, &(struct device_setup){.name = device_name("cuda")}, &err)) {
         printf("cannot judge: %s\n", err.text);
         return 125;
     }

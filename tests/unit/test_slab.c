@@ -5,66 +5,19 @@
 
 #include <math.h>
 
-#include "common/engine/engine.h"
-#include "tests/unit/tiny.h"
+#include "tests/unit/rig.h"
 
 enum { SLAB = 16, PROMPT = 3 * SLAB + 7, BEHIND = 10, MODELS = 9 };
+_Static_assert(PROMPT + BEHIND <= RIG_TOKENS, "a rig has tokens for it");
 
 /* Rounding alone; with quantised weights a rounding may become a step of an activation's integer. */
 static const float NEAR = 4e-4f, NEAR_QUANTISED = 3e-2f;
 
-struct rig {
-    struct model *model;
-    struct device *device;
-    struct expert_source *experts;
-    struct engine *engine;
-    struct sequence *sequence;
-    struct err err;
-    int32_t token[PROMPT + BEHIND];
-};
-
-static void must(int rc, const struct err *err)
-{
-    if (rc)
-        fail_msg("%s", err->text);
-}
-
-static const char *device_name(void)
-{
-    const char *name = getenv("MOE_TEST_DEVICE");
-    return name && *name ? name : "emu";
-}
-
-static void rig_open(struct rig *rig, const char *path, const char *device)
-{
-    struct chance chance = {5};
-    memset(rig, 0, sizeof *rig);
-    must(model_open(&rig->model, path, &rig->err), &rig->err);
-    must(device_open(&rig->device, &(struct device_setup){.name = device}, &rig->err), &rig->err);
-    if (hparams_moe_layers(model_hparams(rig->model)))
-        must(expert_source_open(&rig->experts, rig->model, rig->device, &rig->err), &rig->err);
-    for (int i = 0; i < PROMPT + BEHIND; i++)
-        rig->token[i] = chance_range(&chance, 0, model_hparams(rig->model)->vocab - 1);
-}
-
 /* An engine as a command makes it that verifies `logit_rows` rows at once. */
-static void rig_engine(struct rig *rig, int slab, int max_rows, int logit_rows)
+static void slab_engine(struct rig *rig, int slab, int max_rows, int logit_rows)
 {
-    sequence_close(&rig->sequence);
-    engine_close(&rig->engine);
-    const struct engine_setup setup = {.model = rig->model, .device = rig->device, .experts = rig->experts,
-                                       .max_rows = max_rows, .max_logit_rows = logit_rows, .slab_rows = slab};
-    must(engine_open(&rig->engine, &setup, &rig->err), &rig->err);
-    must(sequence_open(&rig->sequence, rig->engine, PROMPT + 2 * BEHIND, &rig->err), &rig->err);
-}
-
-static void rig_close(struct rig *rig)
-{
-    sequence_close(&rig->sequence);
-    engine_close(&rig->engine);
-    expert_source_close(&rig->experts);
-    device_close(&rig->device);
-    model_close(&rig->model);
+    rig_engine(rig, (struct engine_setup){.max_rows = max_rows, .max_logit_rows = logit_rows, .slab_rows = slab},
+               PROMPT + 2 * BEHIND);
 }
 
 static size_t logits_size(const struct rig *rig) { return (size_t)model_hparams(rig->model)->vocab * sizeof(float); }
@@ -105,7 +58,7 @@ static void for_models(int models, body *each)
         struct err err = {0};
         struct rig rig;
         must(tiny_write_mixed(path, &shape, format, format, seed, &err), &err);
-        rig_open(&rig, path, device_name());
+        rig_open(&rig, path, device_name("emu"));
         float *rows = malloc(2 * logits_size(&rig));
         assert_non_null(rows);
         each(&rig, format, rows, rows + logits_size(&rig) / sizeof *rows);
@@ -120,15 +73,15 @@ static void for_models(int models, body *each)
 static void near_host(struct rig *rig, enum weight_format format, float *got, float *other)
 {
     struct rig host;
-    rig_engine(rig, SLAB, 64, 8);
+    slab_engine(rig, SLAB, 64, 8);
     prompt(rig, 0, got);
-    rig_engine(rig, 0, 64, 8);
+    slab_engine(rig, 0, 64, 8);
     prompt(rig, 0, other);
     if (memcmp(got, other, logits_size(rig)) == 0 && format != FORMAT_F32 && !format_quantised(format) &&
         device_info(rig->device)->slabs)
         fail_msg("%s: slabs or none, the bits are the same", format_name(format));
     rig_open(&host, model_path(rig->model), "host");
-    rig_engine(&host, SLAB, 64, 8);
+    slab_engine(&host, SLAB, 64, 8);
     prompt(&host, 0, other);
     float worst = distance(rig, got, other), limit = format_quantised(format) ? NEAR_QUANTISED : NEAR;
     print_message("# %s: %.1e\n", format_name(format), (double)worst);
@@ -148,7 +101,7 @@ static void same_cut(struct rig *rig, enum weight_format format, float *want, fl
     static const struct { int max_rows, logit_rows, cut; } ways[] = {
         {64, 1, 0}, {64, 33, 0}, {40, 9, 0}, {9, 2, 0}, {64, 8, SLAB}, {64, 8, 3 * SLAB + 2}};
     for (int i = 0; i < (int)(sizeof ways / sizeof *ways); i++) {
-        rig_engine(rig, SLAB, ways[i].max_rows, ways[i].logit_rows);
+        slab_engine(rig, SLAB, ways[i].max_rows, ways[i].logit_rows);
         prompt(rig, ways[i].cut, i ? got : want);
         if (i && memcmp(got, want, logits_size(rig)))
             fail_msg("%s: other bits in an engine for %d rows and logits of %d, parts cut at %d", format_name(format),
@@ -170,7 +123,7 @@ static void same_decoding(struct rig *rig, enum weight_format format, float *fir
     struct forward out;
     assert_non_null(alone);
     (void)unused;
-    rig_engine(rig, SLAB, 64, 1);
+    slab_engine(rig, SLAB, 64, 1);
     prompt(rig, 0, alone);
     for (int i = 0; i < BEHIND; i++) {
         const int32_t node = 0;
@@ -180,7 +133,7 @@ static void same_decoding(struct rig *rig, enum weight_format format, float *fir
         memcpy(alone + (size_t)(i + 1) * vocab, out.logits, size);
     }
     for (int K = 3; K <= 8; K += 5) {
-        rig_engine(rig, SLAB, 64, 1 + K);
+        slab_engine(rig, SLAB, 64, 1 + K);
         prompt(rig, 0, first);
         assert_memory_equal(first, alone, size);
         for (int i = 0, kept; i < BEHIND; i += kept) {
@@ -212,7 +165,7 @@ int main(void)
     };
     struct device *device = NULL;
     struct err err = {0};
-    if (device_open(&device, &(struct device_setup){.name = device_name()}, &err)) {
+    if (device_open(&device, &(struct device_setup){.name = device_name("emu")}, &err)) {
         printf("1..0 # skip %s\n", err.text);
         return getenv("MOE_TEST_DEVICE") ? 125 : 0;
     }

@@ -1,0 +1,67 @@
+/* A model's file on a device, with an engine and a sequence: what tests of whole forwards work on. A failure ends the test. */
+#ifndef MOE_TESTS_UNIT_RIG_H
+#define MOE_TESTS_UNIT_RIG_H
+
+#include "common/engine/engine.h"
+#include "tests/unit/tiny.h"
+#include "tests/unit/unit.h"
+
+enum { RIG_TOKENS = 96 };
+
+struct rig {
+    struct model *model;
+    struct device *device;
+    struct expert_source *experts;
+    struct engine *engine;
+    struct sequence *sequence;
+    struct err err;
+    int32_t token[RIG_TOKENS];          /* random ones of its vocabulary, the same each time */
+};
+
+static void must(int rc, const struct err *err)
+{
+    if (rc)
+        fail_msg("%s", err->text);
+}
+
+/* $MOE_TEST_DEVICE, or the one that is named. */
+static const char *device_name(const char *otherwise)
+{
+    const char *name = getenv("MOE_TEST_DEVICE");
+    return name && *name ? name : otherwise;
+}
+
+static void rig_open(struct rig *rig, const char *path, const char *device)
+{
+    struct chance chance = {5};
+    memset(rig, 0, sizeof *rig);
+    must(model_open(&rig->model, path, &rig->err), &rig->err);
+    must(device_open(&rig->device, &(struct device_setup){.name = device}, &rig->err), &rig->err);
+    if (hparams_moe_layers(model_hparams(rig->model)))
+        must(expert_source_open(&rig->experts, rig->model, rig->device, &rig->err), &rig->err);
+    for (int i = 0; i < RIG_TOKENS; i++)
+        rig->token[i] = chance_range(&chance, 0, model_hparams(rig->model)->vocab - 1);
+}
+
+/* In place of an engine before it, one with this setup but for the model and where it is; the sequence has `room` tokens. */
+static void rig_engine(struct rig *rig, struct engine_setup setup, int room)
+{
+    sequence_close(&rig->sequence);
+    engine_close(&rig->engine);
+    setup.model = rig->model;
+    setup.device = rig->device;
+    setup.experts = rig->experts;
+    must(engine_open(&rig->engine, &setup, &rig->err), &rig->err);
+    must(sequence_open(&rig->sequence, rig->engine, room, &rig->err), &rig->err);
+}
+
+static void rig_close(struct rig *rig)
+{
+    sequence_close(&rig->sequence);
+    engine_close(&rig->engine);
+    expert_source_close(&rig->experts);
+    device_close(&rig->device);
+    model_close(&rig->model);
+}
+
+#endif
