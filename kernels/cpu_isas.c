@@ -35,10 +35,10 @@ static int has_vnni(void) { return has_avx512() && __builtin_cpu_supports("avx51
 /* Linux lets a process use the registers of tiles when it has asked once; its threads inherit that. */
 static int has_amx(void)
 {
-    enum { REQUEST = 0x1023, TILE_DATA = 18, BF16_TILE_INT8 = 1 << 22 | 1 << 24 | 1 << 25 };
+    enum { REQUEST = 0x1023, TILE_DATA = 18, BF16_TILE_INT8 = 1 << 22 | 1 << 24 | 1 << 25, GFNI = 1 << 8 };
     unsigned eax, ebx, ecx, edx = 0;
     return has_vnni() && __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (edx & BF16_TILE_INT8) == BF16_TILE_INT8 &&
-           !syscall(SYS_arch_prctl, REQUEST, TILE_DATA);
+           (ecx & GFNI) && !syscall(SYS_arch_prctl, REQUEST, TILE_DATA);
 }
 
 const struct cpu_isa *const *cpu_isas(void)

@@ -50,7 +50,7 @@
  *
  * Products of q8 and q4 take activations as integers too. A row of f32 becomes, for each block of 32 inputs (missing ones
  * are 0), a struct quantised: with m = max|x| of the block
- *     scale = m / 127, q = round(x * (127 / m)), -127 .. 127, sum = sum of q
+ *     scale = m / 127, q = round(x * (127 / m)), -127 .. 127, start = -8 * sum of q
  * in f32, round to nearest, ties to even. If m < 2^-100 the scale and all q are 0; if m is not finite the scale is a NaN and
  * all q are 0. Then, per output and row, from 0, over the blocks in ascending order:
  *     y = fma((float)(sum of q of weight * q of input, an exact integer), scale of weight * scale of input, y)
@@ -108,7 +108,7 @@ float format_limit(enum weight_format format);
 struct quantised {
     int8_t q[BLOCK_INPUTS];
     float scale;
-    int32_t sum;
+    int32_t start;          /* of a sum with unsigned weights q + 8, which q4 has; 16 times as much with q + 128, as of q8 */
 };
 
 /* Bytes of scratch that a row of activations takes on its way into products with such weights: integers for q8 and q4; for

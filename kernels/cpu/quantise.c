@@ -9,9 +9,9 @@ static void quantise_row(const float *in, int inputs, struct quantised *out)
 {
     const int whole = inputs / BLOCK_INPUTS * BLOCK_INPUTS;
     for (int k = 0; k < whole; k += BLOCK_INPUTS, out++)
-        plain_quantise(in + k, BLOCK_INPUTS, out->q, &out->scale, &out->sum);
+        plain_quantise(in + k, BLOCK_INPUTS, out->q, &out->scale, &out->start);
     if (whole < inputs)
-        plain_quantise(in + whole, inputs - whole, out->q, &out->scale, &out->sum);
+        plain_quantise(in + whole, inputs - whole, out->q, &out->scale, &out->start);
 }
 
 static void quantise_rows(void *argument, int member, int members)

@@ -19,7 +19,7 @@ static void unit_product_bulk(enum weight_format format, const unsigned char *un
 #if defined(ISA_AVX512) || defined(ISA_AVX2)
 
 /* Where one strip has all sums, weights are one stream (fetch.h). Otherwise inputs go in blocks that stay in the
- * first-level cache while strip after strip goes over them, and each strip fetches its share of the next block. */
+ * first-level cache while strip after strip goes over them, and each strip asks for its share of the blocks behind. */
 enum { BLOCK_BYTES = 8192 };
 
 /* The sums that a strip keeps in registers: of so many of the rows and vectors of outputs, in both chains or in one after the
@@ -42,13 +42,15 @@ INLINE size_t unit_pair_bytes(enum weight_format format)
 }
 
 /* Pairs of inputs `from` .. `to` for the outputs `lane` .. of `width` vectors, in `count` chains from `chain` on (0: even): the
- * strip `number` of `strips`. rows, width, chain and count are constants where this is used, so that the arrays are
- * registers. */
+ * strip `number` of `strips` (0: the weights are in a cache). rows, width, chain and count are constants where this is used, so
+ * that the arrays are registers. */
 INLINE void strip(enum weight_format format, int rows, int width, int chain, int count, int number, int strips,
                   const unsigned char *unit, int lane, int from, int to, const float *const *in, float *chains)
 {
     const size_t pair_bytes = unit_pair_bytes(format);
     const int lane_bytes = format == FORMAT_F16 ? 2 : 4;
+    const size_t share = strips ? pair_bytes / (size_t)strips : 0;
+    const unsigned char *share_at = unit + (size_t)from * pair_bytes + (size_t)((to - from) * number) * share;
     vector sum[2][PASS_ROWS][4], weight[2][4];
 #pragma GCC unroll 2
     for (int c = chain; c < chain + count; c++)
@@ -60,11 +62,12 @@ INLINE void strip(enum weight_format format, int rows, int width, int chain, int
     for (int pair = from; pair < to; pair++) {
         const unsigned char *at = unit + (size_t)pair * pair_bytes;
 #pragma GCC unroll 4
-        for (size_t line = (size_t)number; line < pair_bytes / 64; line += (size_t)strips)
+        for (size_t line = 0; line < share; line += 64)
             if (strips == 1)
-                fetch_ahead(at + line * 64);
+                fetch_ahead(at + line);
             else
-                __builtin_prefetch((const void *)((uintptr_t)at + BLOCK_BYTES + line * 64));
+                fetch_behind(share_at + line, BLOCK_BYTES, 2 * BLOCK_BYTES);
+        share_at += share;
 #pragma GCC unroll 4
         for (int v = 0; v < width; v++)
             vector_pair(format, at + (lane + v * LANES) * lane_bytes, &weight[0][v], &weight[1][v]);
@@ -91,10 +94,10 @@ INLINE void strip(enum weight_format format, int rows, int width, int chain, int
 }
 
 /* All sums, strip after strip. */
-INLINE void strips(enum weight_format format, int rows, const unsigned char *unit, int from, int to, const float *const *in,
-                   float *chains)
+INLINE void strips(enum weight_format format, int rows, bool fetch, const unsigned char *unit, int from, int to,
+                   const float *const *in, float *chains)
 {
-    const int width = STRIP_VECTORS(rows), all = STRIPS(rows);
+    const int width = STRIP_VECTORS(rows), all = fetch ? STRIPS(rows) : 0;
     int number = 0;
 #pragma GCC unroll 2
     for (int first = 0; first < rows; first += STRIP_ROWS(rows)) {
@@ -140,7 +143,7 @@ INLINE void product(enum weight_format format, int rows, const unsigned char *un
     }
     for (int from = 0; from < pairs; from += block) {
         int to = pairs - from < block ? pairs : from + block;
-        strips(format, rows, unit, from, to, in, chains);
+        strips(format, rows, true, unit, from, to, in, chains);
     }
     if (inputs % 2)
         last_input(format, rows, unit + unit_bytes(format, inputs - 1), inputs - 1, in, chains);
@@ -175,7 +178,7 @@ static product_function *const PRODUCT_TABLE[][PASS_ROWS] = {PRODUCT_NAMES(FORMA
 #define BULK(rows) \
     static void bulk_##rows(const float *unit, int inputs, const float *const *in, float *chains) \
     { \
-        strips(FORMAT_F32, rows, (const void *)unit, 0, inputs / 2, in, chains); \
+        strips(FORMAT_F32, rows, false, (const void *)unit, 0, inputs / 2, in, chains); \
     }
 
 BULK(1) BULK(2) BULK(3) BULK(4) BULK(5) BULK(6)

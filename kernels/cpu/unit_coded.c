@@ -151,7 +151,17 @@ INLINE void codes_floats(int width, const unsigned char *at, vector *even, vecto
 struct sums {
     vector even[PASS_ROWS][2], odd[PASS_ROWS][2];
     float *decoded;                     /* with 0 rows: where weights go, as a unit of f32, from the strip's outputs on */
+    bool stream;                        /* the strip is the only one: what it reads is one stream (fetch.h) */
 };
+
+/* Asks for what lies behind so many bytes of the stream. */
+INLINE void fetch_stream(const struct sums *sums, const unsigned char *at, int bytes)
+{
+#pragma GCC unroll 8
+    for (int line = 0; line < bytes; line += 64)
+        if (sums->stream)
+            fetch_ahead(at + line);
+}
 
 INLINE void multiply(struct sums *sums, int rows, int width, enum chains chains, const vector *even, const vector *odd,
                      const float *const *in, int k)
@@ -180,11 +190,14 @@ INLINE void span_fp8(struct sums *sums, int rows, int width, enum chains chains,
     const unsigned char *block = chunk + (size_t)(span / 4) * FP8_BLOCK_BYTES;
     const unsigned char *at = block + FP8_CODES + span % 4 * (SPAN / 2) * FP8_PAIR_BYTES + lane * 2;
     vector scale[2], even[2], odd[2];
+    if (span % 4 == 0)
+        fetch_stream(sums, block, FP8_CODES);
 #pragma GCC unroll 2
     for (int v = 0; v < width; v++)
         scale[v] = vector_times(vector_load((const float *)(const void *)block + lane + v * LANES), vector_all(256));
 #pragma GCC unroll 4
     for (int i = 0; i < SPAN; i += 2, at += FP8_PAIR_BYTES) {
+        fetch_stream(sums, at, FP8_PAIR_BYTES);
         codes_floats(width, at, even, odd);
 #pragma GCC unroll 2
         for (int v = 0; v < width; v++) {
@@ -202,11 +215,14 @@ INLINE void span_mxfp4(struct sums *sums, int rows, int width, enum chains chain
     const unsigned char *at = pair + MXFP4_GROUPS + span % 2 * (SPAN / GROUP_INPUTS) * GROUP_BYTES + lane * 4;
     vector scale[2], even[2], odd[2];
     words group[2];
+    if (span % 2 == 0)
+        fetch_stream(sums, pair, MXFP4_GROUPS);
 #pragma GCC unroll 2
     for (int v = 0; v < width; v++)                         /* 2^-127 is subnormal */
         scale[v] = words_floats(words_most(words_left(words_bytes(pair + span % 2 * UNIT_OUTPUTS + lane + v * LANES), 23),
                                            0x00400000));
     for (int g = 0; g < SPAN; g += GROUP_INPUTS, at += GROUP_BYTES) {
+        fetch_stream(sums, at, GROUP_BYTES);
 #pragma GCC unroll 2
         for (int v = 0; v < width; v++)
             group[v] = words_load(at + v * LANES * 4);
@@ -244,10 +260,12 @@ INLINE void span_q4_k(struct sums *sums, int rows, int width, enum chains chains
     const unsigned char *at = chunk + Q4_K_GROUPS + span * (SPAN / GROUP_INPUTS) * GROUP_BYTES + lane * 4;
     vector factor[2], less[2], even[2], odd[2];
     words group[2];
+    fetch_stream(sums, chunk + span * (Q4_K_GROUPS / CHUNK_SPANS), Q4_K_GROUPS / CHUNK_SPANS);
 #pragma GCC unroll 2
     for (int v = 0; v < width; v++)
         scales_q4_k(chunk, lane + v * LANES, span, &factor[v], &less[v]);
     for (int g = 0; g < SPAN; g += GROUP_INPUTS, at += GROUP_BYTES) {
+        fetch_stream(sums, at, GROUP_BYTES);
 #pragma GCC unroll 2
         for (int v = 0; v < width; v++)
             group[v] = words_load(at + v * LANES * 4);
@@ -279,9 +297,11 @@ INLINE void span_q6_k(struct sums *sums, int rows, int width, enum chains chains
 {
     vector factor[2], less[2], even[2], odd[2];
     words a[2], b[2], c[2];
+    fetch_stream(sums, chunk + span * (Q6_K_GROUPS / CHUNK_SPANS), Q6_K_GROUPS / CHUNK_SPANS);
     for (int g = 0; g < SPAN; g += Q6_K_GROUP_INPUTS) {
         const int number = (span * SPAN + g) / Q6_K_GROUP_INPUTS;
         const unsigned char *at = chunk + Q6_K_GROUPS + number * Q6_K_GROUP_BYTES + lane * 4;
+        fetch_stream(sums, at, Q6_K_GROUP_BYTES);
 #pragma GCC unroll 2
         for (int v = 0; v < width; v++) {
             const unsigned char *scale = chunk + Q6_K_SCALES + number * UNIT_OUTPUTS + lane + v * LANES;
@@ -321,18 +341,19 @@ INLINE void span_of(enum weight_format format, struct sums *sums, int rows, int 
 INLINE void decode(enum weight_format format, const unsigned char *chunk, int inputs, float *out)
 {
     enum { WIDTH = LANES == 16 ? 2 : 1 };
-    for (int span = 0; span < inputs / SPAN; span++)
+    const size_t bytes = unit_chunk_bytes(format);
+    for (int span = 0; span < inputs / SPAN; span++) {
+        for (size_t line = 0; line < bytes / CHUNK_SPANS; line += 64)
+            fetch_behind(chunk + (size_t)span * (bytes / CHUNK_SPANS) + line, bytes, 2 * bytes);
         for (int lane = 0; lane < UNIT_OUTPUTS; lane += WIDTH * LANES) {
             struct sums sums = {.decoded = out + lane};
             span_of(format, &sums, 0, WIDTH, BOTH_CHAINS, chunk, lane, span, NULL, span * SPAN);
         }
+    }
 }
 
 void unit_decode(enum weight_format format, const void *chunk, int inputs, float *out)
 {
-    const size_t bytes = unit_chunk_bytes(format);
-    for (size_t line = 0; line < bytes; line += 64)             /* the next chunk, while this one is decoded and used */
-        __builtin_prefetch((const void *)((uintptr_t)chunk + bytes + line));
     if (format == FORMAT_FP8)
         decode(FORMAT_FP8, chunk, inputs, out);
     else if (format == FORMAT_MXFP4)
@@ -349,7 +370,7 @@ INLINE void strip(enum weight_format format, int rows, int width, enum chains pa
                   const unsigned char *chunk, int lane, int from, int to, const float *const *in, float *chains)
 {
     const size_t span_bytes = unit_chunk_bytes(format) / CHUNK_SPANS;
-    struct sums sums;
+    struct sums sums = {.stream = strips == 1};
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 2
@@ -361,12 +382,9 @@ INLINE void strip(enum weight_format format, int rows, int width, enum chains pa
         }
     for (int span = from; span < to; span++) {
         const unsigned char *at = chunk + (size_t)span * span_bytes;
-#pragma GCC unroll 17
-        for (size_t line = (size_t)number; line * 64 < span_bytes; line += (size_t)strips)
-            if (strips == 1)
-                fetch_ahead(at + line * 64);
-            else
-                __builtin_prefetch((const void *)((uintptr_t)at + unit_chunk_bytes(format) + line * 64));
+#pragma GCC unroll 9
+        for (size_t line = strips > 1 ? (size_t)number : span_bytes; line * 64 < span_bytes; line += (size_t)strips)
+            fetch_behind(at + line * 64, unit_chunk_bytes(format), 2 * unit_chunk_bytes(format));
         const int k = (span - from) * SPAN;
         span_of(format, &sums, rows, width, parts, chunk, lane, span, in, k);
     }

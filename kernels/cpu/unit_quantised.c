@@ -14,7 +14,6 @@
 enum { GROUPS = BLOCK_INPUTS / 4 };
 
 INLINE size_t block_bytes(enum weight_format format) { return format == FORMAT_Q8 ? Q8_BLOCK_BYTES : Q4_BLOCK_BYTES; }
-INLINE int weight_bias(enum weight_format format) { return format == FORMAT_Q8 ? 128 : 8; }
 
 #if defined(ISA_AVX512) || defined(ISA_AVX2)
 
@@ -26,10 +25,20 @@ INLINE int32_t four(const struct quantised *in, int group)
     return value;
 }
 
+/* The two lines of a step that a group of inputs is in: of q8 at its one group, of q4 one at each of its two. */
+INLINE void fetch_group(enum weight_format format, int group, const unsigned char *step)
+{
+    if (format == FORMAT_Q8 || group % 2 == 0)
+        fetch_ahead(step);
+    if (format == FORMAT_Q8 || group % 2)
+        fetch_ahead(step + 64);
+}
+
+/* Rows that go through a block together, so many that with what they are multiplied by they fit into the registers; on AVX-512
+ * sums of 7 and 8 rows wait in memory, which costs less than decoding weights again. */
 #if defined(ISA_VNNI)
 
-/* Rows that go through a block together: their sums and integers are registers. */
-#define TOGETHER(rows) ((rows) <= 6 ? (rows) : 4)
+#define TOGETHER(rows) (rows)
 
 enum { WIDTH = 16 };
 typedef __m512 floats;
@@ -45,26 +54,40 @@ INLINE floats floats_block(integers count, floats weight, float in, floats sum)
     return _mm512_fmadd_ps(_mm512_cvtepi32_ps(count), _mm512_mul_ps(weight, _mm512_set1_ps(in)), sum);
 }
 
-INLINE void block_counts(enum weight_format format, int rows, const unsigned char *block, const struct quantised *const *in,
-                         integers (*count)[UNIT_OUTPUTS / WIDTH])
+/* The lower half of every byte, or the upper one. */
+INLINE integers halves(integers bytes, bool upper)
+{
+    const integers mask = _mm512_set1_epi8(15);
+#if defined(__GFNI__)
+    if (upper)
+        return _mm512_gf2p8affine_epi64_epi8(bytes, _mm512_set1_epi64(0x1020408000000000), 0);
+#endif
+    return _mm512_and_si512(upper ? _mm512_srli_epi16(bytes, 4) : bytes, mask);
+}
+
+INLINE void block_counts(enum weight_format format, int rows, bool fetch, const unsigned char *block,
+                         const struct quantised *const *in, integers (*count)[UNIT_OUTPUTS / WIDTH])
 {
 #pragma GCC unroll 8
-    for (int r = 0; r < rows; r++)
-        count[r][0] = count[r][1] = _mm512_set1_epi32(-weight_bias(format) * in[r]->sum);
+    for (int r = 0; r < rows; r++) {
+        integers start = _mm512_set1_epi32(in[r]->start);
+        count[r][0] = count[r][1] = format == FORMAT_Q8 ? _mm512_slli_epi32(start, 4) : start;
+    }
 #pragma GCC unroll 8
     for (int g = 0; g < GROUPS; g++) {
         const unsigned char *at = block + (format == FORMAT_Q8 ? g : g / 2) * UNIT_STEP_BYTES;
-        integers low = _mm512_loadu_si512((const void *)at), high = _mm512_loadu_si512((const void *)(at + 64));
+        integers first = _mm512_loadu_si512((const void *)at), second = _mm512_loadu_si512((const void *)(at + 64));
         if (format == FORMAT_Q4) {
-            const integers mask = _mm512_set1_epi8(15);
-            low = _mm512_and_si512(g % 2 ? _mm512_srli_epi16(low, 4) : low, mask);
-            high = _mm512_and_si512(g % 2 ? _mm512_srli_epi16(high, 4) : high, mask);
+            first = halves(first, g % 2);
+            second = halves(second, g % 2);
         }
+        if (fetch)
+            fetch_group(format, g, at);
 #pragma GCC unroll 8
         for (int r = 0; r < rows; r++) {
             integers x = _mm512_set1_epi32(four(in[r], g));
-            count[r][0] = _mm512_dpbusd_epi32(count[r][0], low, x);
-            count[r][1] = _mm512_dpbusd_epi32(count[r][1], high, x);
+            count[r][0] = _mm512_dpbusd_epi32(count[r][0], first, x);
+            count[r][1] = _mm512_dpbusd_epi32(count[r][1], second, x);
         }
     }
 }
@@ -88,8 +111,8 @@ INLINE floats floats_block(integers count, floats weight, float in, floats sum)
 
 /* q8: |w| * (x with w's sign), as the 16-bit sums of two products would overflow with q + 128: |w| <= 128 and |x| <= 127 give
  * 32512. q4: all 8 sums of a block fit into 16 bits: 8 * 2 * 15 * 127 = 30480. */
-INLINE void block_counts(enum weight_format format, int rows, const unsigned char *block, const struct quantised *const *in,
-                         integers (*count)[UNIT_OUTPUTS / WIDTH])
+INLINE void block_counts(enum weight_format format, int rows, bool fetch, const unsigned char *block,
+                         const struct quantised *const *in, integers (*count)[UNIT_OUTPUTS / WIDTH])
 {
     const integers ones = _mm256_set1_epi16(1), mask = _mm256_set1_epi8(15), sign = _mm256_set1_epi8(-128);
 #pragma GCC unroll 2
@@ -101,6 +124,8 @@ INLINE void block_counts(enum weight_format format, int rows, const unsigned cha
     for (int g = 0; g < GROUPS; g++) {
         const unsigned char *at = block + (format == FORMAT_Q8 ? g : g / 2) * UNIT_STEP_BYTES;
         integers x[2];
+        if (fetch)
+            fetch_group(format, g, at);
 #pragma GCC unroll 2
         for (int r = 0; r < rows; r++)
             x[r] = _mm256_set1_epi32(four(in[r], g));
@@ -126,10 +151,10 @@ INLINE void block_counts(enum weight_format format, int rows, const unsigned cha
     if (format == FORMAT_Q4)
 #pragma GCC unroll 2
         for (int r = 0; r < rows; r++) {
-            integers excess = _mm256_set1_epi32(weight_bias(format) * in[r]->sum);
+            integers start = _mm256_set1_epi32(in[r]->start);
 #pragma GCC unroll 4
             for (int v = 0; v < UNIT_OUTPUTS / WIDTH; v++)
-                count[r][v] = _mm256_sub_epi32(_mm256_madd_epi16(count[r][v], ones), excess);
+                count[r][v] = _mm256_add_epi32(_mm256_madd_epi16(count[r][v], ones), start);
         }
 }
 
@@ -147,7 +172,9 @@ INLINE void block_product(enum weight_format format, int rows, int first, const 
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
         x[r] = (const struct quantised *)in[first + r] + number;
-    block_counts(format, rows, block, x, count);
+    block_counts(format, rows, first == 0, block, x, count);
+    if (first == 0)
+        fetch_ahead(scale);
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; v++) {
         floats weight = floats_halves(scale + v * WIDTH * 2);
@@ -168,14 +195,10 @@ INLINE void product(enum weight_format format, int rows, const unsigned char *un
 #pragma GCC unroll 4
         for (int v = 0; v < VECTORS; v++)
             sum[r][v] = floats_zero();
-    for (int b = 0; b < blocks; b++, unit += block_bytes(format)) {
-#pragma GCC unroll 17
-        for (size_t line = 0; line < block_bytes(format); line += 64)
-            fetch_ahead(unit + line);
+    for (int b = 0; b < blocks; b++, unit += block_bytes(format))
 #pragma GCC unroll 4
         for (int first = 0; first < rows; first += TOGETHER(rows))
             block_product(format, rows - first < TOGETHER(rows) ? rows - first : TOGETHER(rows), first, unit, b, in, sum);
-    }
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
@@ -231,7 +254,7 @@ void unit_product_quantised(enum weight_format format, const void *unit, int inp
     for (int b = 0; b < quantised_blocks(inputs); b++, block += block_bytes(format)) {
         for (int r = 0; r < rows; r++)
             for (int o = 0; o < UNIT_OUTPUTS; o++)
-                count[r][o] = -weight_bias(format) * ((const struct quantised *)in[r] + b)->sum;
+                count[r][o] = ((const struct quantised *)in[r] + b)->start * (format == FORMAT_Q8 ? 16 : 1);
         for (int g = 0; g < GROUPS; g++) {
             const unsigned char *weight = group_weights(format, block, g, room);
             for (int r = 0; r < rows; r++) {

@@ -9,6 +9,8 @@
 #include "kernels/cpu/tiles.h"
 #include "kernels/cpu/unit.h"
 
+#define INLINE static inline __attribute__((always_inline))
+
 enum { STEP_INPUTS = BLOCK_INPUTS, STEP_BYTES = STEP_INPUTS / 2 * UNIT_STEP_BYTES, STRIPS = UNIT_OUTPUTS / TILE_OUTPUTS,
        OUT_BYTES = UNIT_OUTPUTS * 4 };
 
@@ -20,40 +22,43 @@ static void shape(int rows)
     tiles_begin(&shapes);
 }
 
-static inline void step(const unsigned char *weights, const unsigned char *in, size_t stride)
+/* Asks for the `number`-th sixth of the lines that lie behind a step's. Tiles load every other line, which keeps the
+ * processor's own prefetching from finding the stream (BENCHMARKS.md). */
+INLINE void fetch_sixth(bool fetch, const unsigned char *weights, int number)
+{
+    enum { LINES = STEP_BYTES / 64 };
+    if (!fetch)
+        return;
+#pragma GCC unroll 6
+    for (int line = number * LINES / 6; line < (number + 1) * LINES / 6; line++)
+        fetch_ahead(weights + line * 64);
+}
+
+INLINE void step(const unsigned char *weights, const unsigned char *in, size_t stride, bool fetch)
 {
     TILE_LOAD(7, weights, UNIT_STEP_BYTES);
     TILE_LOAD(6, in, stride);
     TILE_MULTIPLY_BF16(0, 6, 7);
+    fetch_sixth(fetch, weights, 0);
     TILE_LOAD(6, in + PARTS_LINE, stride);
     TILE_MULTIPLY_BF16(2, 6, 7);
+    fetch_sixth(fetch, weights, 1);
     TILE_LOAD(6, in + 2 * PARTS_LINE, stride);
     TILE_MULTIPLY_BF16(4, 6, 7);
+    fetch_sixth(fetch, weights, 2);
     TILE_LOAD(7, weights + TILE_BYTES, UNIT_STEP_BYTES);
     TILE_MULTIPLY_BF16(5, 6, 7);
+    fetch_sixth(fetch, weights, 3);
     TILE_LOAD(6, in + PARTS_LINE, stride);
     TILE_MULTIPLY_BF16(3, 6, 7);
+    fetch_sixth(fetch, weights, 4);
     TILE_LOAD(6, in, stride);
     TILE_MULTIPLY_BF16(1, 6, 7);
-}
-
-/* Asks for what comes behind, and loads the next step's lines in their order: tiles load every other line, which
- * keeps the processor's own prefetching from finding the stream (BENCHMARKS.md). */
-static inline __attribute__((always_inline)) void fetch_step(const unsigned char *weights, bool more)
-{
-#pragma GCC unroll 32
-    for (int line = 0; line < STEP_BYTES; line += 64)
-        fetch_ahead(weights + line);
-    if (!more)
-        return;
-#pragma GCC unroll 32
-    for (int line = 0; line < STEP_BYTES; line += 64)
-        __asm__ volatile("" ::"v"(_mm512_loadu_si512(weights + STEP_BYTES + line)));
+    fetch_sixth(fetch, weights, 5);
 }
 
 /* Up to 16 rows. `fetch`: the unit's next bytes are asked for early; passes that follow find it in a cache. */
-static inline __attribute__((always_inline)) void pass(const unsigned char *unit, int inputs, int rows, const unsigned char *in,
-                                                       bool fetch, float *out)
+INLINE void pass(const unsigned char *unit, int inputs, int rows, const unsigned char *in, bool fetch, float *out)
 {
     const size_t stride = operand_bytes(FORMAT_BF16, inputs);
     const unsigned char *weights = unit;
@@ -65,15 +70,12 @@ static inline __attribute__((always_inline)) void pass(const unsigned char *unit
     TILE_ZERO(4);
     TILE_ZERO(5);
     const int whole = inputs / STEP_INPUTS;
-    for (int k = 0; k < whole; k++, weights += STEP_BYTES, in += PARTS_STEP) {
-        if (fetch)
-            fetch_step(weights, k + 1 < whole);
-        step(weights, in, stride);
-    }
+    for (int k = 0; k < whole; k++, weights += STEP_BYTES, in += PARTS_STEP)
+        step(weights, in, stride, fetch);
     if (inputs % STEP_INPUTS) {
         _Alignas(64) unsigned char last[STEP_BYTES] = {0};
         memcpy(last, weights, unit_bytes(FORMAT_BF16, inputs % STEP_INPUTS));
-        step(last, in, stride);
+        step(last, in, stride, false);
     }
     TILE_STORE(0, sums[0], OUT_BYTES);
     TILE_STORE(1, sums[0] + TILE_OUTPUTS, OUT_BYTES);
@@ -86,8 +88,7 @@ static inline __attribute__((always_inline)) void pass(const unsigned char *unit
 }
 
 /* Every input's even and odd half of a pair, as tiles sum them, for 32 inputs of one row. */
-static inline __attribute__((always_inline)) void one_row_step(const unsigned char *weights, const unsigned char *in,
-                                                               __m512 zero, __m512 (*sum)[STRIPS])
+INLINE void one_row_step(const unsigned char *weights, const unsigned char *in, __m512 zero, __m512 (*sum)[STRIPS])
 {
     const __m512i upper = _mm512_set1_epi32((int)0xffff0000u);
     _Alignas(64) float x[2][PARTS][STEP_INPUTS / 2];

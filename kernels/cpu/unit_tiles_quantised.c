@@ -8,6 +8,7 @@
 
 #include <immintrin.h>
 
+#include "kernels/cpu/fetch.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/cpu/unit.h"
 
@@ -59,18 +60,19 @@ INLINE void rows_scales(int count, int blocks, const struct rows *rows, float (*
             memcpy(&scale[b][r], at + (size_t)r * rows->stride, sizeof scale[b][r]);
 }
 
-/* Asks for the strip's half of the block that lies a chunk behind. */
-INLINE void fetch_block(enum weight_format format, const unsigned char *block, int strip)
+/* Asks for a line of the blocks that lie one chunk and two behind, which the strip does at every row: the first pass has more
+ * rows than a strip's half of a block has lines. */
+INLINE void fetch_line(enum weight_format format, const unsigned char *block, int strip, int row)
 {
-    const size_t bytes = block_bytes(format);
-#pragma GCC unroll 9
-    for (size_t line = (size_t)strip * TILE_BYTES; line < bytes; line += STRIPS * TILE_BYTES)
-        __builtin_prefetch((const void *)((uintptr_t)block + CHUNK_BLOCKS * bytes + line));
+    const size_t bytes = block_bytes(format), line = (size_t)(row * STRIPS + strip) * TILE_BYTES;
+    if (line >= bytes)
+        return;
+    fetch_behind(block + line, CHUNK_BLOCKS * bytes, 2 * CHUNK_BLOCKS * bytes);
 }
 
 /* count is a constant where this is used. out: [count][32], sums so far. */
-INLINE void strip(enum weight_format format, int count, int strip, const struct chunk *chunk, const struct rows *rows,
-                  float (*in_scale)[TILE_ROWS], float *out)
+INLINE void strip(enum weight_format format, int count, int strip, bool fetch, const struct chunk *chunk,
+                  const struct rows *rows, float (*in_scale)[TILE_ROWS], float *out)
 {
     _Alignas(64) int32_t integers[2][TILE_ROWS][TILE_OUTPUTS];
     __m512 sum[TILE_ROWS];
@@ -81,8 +83,6 @@ INLINE void strip(enum weight_format format, int count, int strip, const struct 
     for (int b = 0; b < chunk->blocks; b++) {
         const unsigned char *block = chunk->packed + (size_t)b * block_bytes(format);
         const unsigned char *scale = block + block_bytes(format) - BLOCK_SCALE_BYTES + strip * TILE_OUTPUTS * 2;
-        if (chunk->fetch)
-            fetch_block(format, block, strip);
         TILE_ZERO(0);
         TILE_LOAD(1, rows->first + (size_t)b * sizeof(struct quantised), rows->stride);
         TILE_LOAD(2, chunk->weights[b][strip], TILE_BYTES);
@@ -90,9 +90,12 @@ INLINE void strip(enum weight_format format, int count, int strip, const struct 
         TILE_STORE(0, integers[b % 2], TILE_BYTES);
         const __m512 weight = _mm512_cvtph_ps(_mm256_loadu_si256((const void *)scale));
 #pragma GCC unroll 16
-        for (int r = 0; r < count; r++)
+        for (int r = 0; r < count; r++) {
             sum[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_load_si512(integers[b % 2][r])),
                                      _mm512_mul_ps(weight, _mm512_set1_ps(in_scale[b][r])), sum[r]);
+            if (fetch)
+                fetch_line(format, block, strip, r);
+        }
     }
 #pragma GCC unroll 16
     for (int r = 0; r < count; r++)
@@ -105,7 +108,10 @@ INLINE void strip(enum weight_format format, int count, int strip, const struct 
         _Alignas(64) float scale[CHUNK_BLOCKS][TILE_ROWS]; \
         rows_scales(count, chunk->blocks, rows, scale); \
         for (int s = 0; s < STRIPS; s++) \
-            strip(format, count, s, chunk, rows, scale, out); \
+            if (chunk->fetch) \
+                strip(format, count, s, true, chunk, rows, scale, out); \
+            else \
+                strip(format, count, s, false, chunk, rows, scale, out); \
     }
 #define ALL_ROWS(format) \
     ROWS(format, 1) ROWS(format, 2) ROWS(format, 3) ROWS(format, 4) ROWS(format, 5) ROWS(format, 6) ROWS(format, 7) \

@@ -1,6 +1,6 @@
 /* Activations as integers, as formats.h defines them: a warp a block of 32 inputs, a lane an input, eight warps a thread
- * block. Every step but the maximum is one lane's own, so the bits are those of kernels/plain/quantise.h. The sum, which only
- * the host's products use, is not made. */
+ * block. Every step but the maximum is one lane's own, so the bits are those of kernels/plain/quantise.h. The start of
+ * sums, which only the host's products use, is not made. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/weights.h"
 

@@ -8,7 +8,7 @@
 enum { PLAIN_BLOCK = 32 };
 
 /* One block: `count` inputs, 1 to 32, of a row; the others are zeros. q has 32 elements. */
-PLAIN void plain_quantise(const float *in, int count, int8_t *q, float *scale, int32_t *sum)
+PLAIN void plain_quantise(const float *in, int count, int8_t *q, float *scale, int32_t *start)
 {
     const float magic = 12582912.0f;                            /* 1.5 * 2^23: adding it rounds to an integer */
     float x[PLAIN_BLOCK] = {0};
@@ -21,7 +21,7 @@ PLAIN void plain_quantise(const float *in, int count, int8_t *q, float *scale, i
     float m = plain_from_bits((uint32_t)most);
     if (!(m >= 0x1p-100f && most < 0x7f800000)) {
         memset(q, 0, PLAIN_BLOCK);
-        *sum = 0;
+        *start = 0;
         *scale = most < 0x7f800000 ? 0 : plain_from_bits(0x7fc00000u);
         return;
     }
@@ -32,7 +32,7 @@ PLAIN void plain_quantise(const float *in, int count, int8_t *q, float *scale, i
         total += integer;
     }
     *scale = m / 127;
-    *sum = total;
+    *start = -8 * total;
 }
 
 #endif

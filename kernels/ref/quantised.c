@@ -15,7 +15,7 @@ void ref_quantise(const float *in, int inputs, struct quantised *out)
             continue;
         for (int i = 0; i < count; i++) {
             out[b].q[i] = (int8_t)rintf(in[first + i] * (127 / m));
-            out[b].sum += out[b].q[i];
+            out[b].start -= 8 * out[b].q[i];
         }
     }
 }

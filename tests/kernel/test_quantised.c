@@ -153,7 +153,7 @@ static void packing_again_changes_nothing(void **state)
 static void quantise(const float *in, int count, struct quantised *out)
 {
     struct quantised reference;
-    plain_quantise(in, count, out->q, &out->scale, &out->sum);
+    plain_quantise(in, count, out->q, &out->scale, &out->start);
     ref_quantise(in, count, &reference);
     if (isnan(out->scale) && isnan(reference.scale))
         out->scale = reference.scale = 0.0f;
@@ -177,7 +177,7 @@ static void activations_become_what_the_header_says(void **state)
             sum += out.q[i];
             most = abs(out.q[i]) > most ? abs(out.q[i]) : most;
         }
-        assert_int_equal(out.sum, sum);
+        assert_int_equal(out.start, -8 * sum);
         assert_int_equal(most, 127);
     }
 }
@@ -206,7 +206,7 @@ static void odd_blocks_of_activations(void **state)
     quantise(edge, 3, &out);
     assert_true(out.q[0] == -127 && out.q[1] == 64 && out.q[2] == 0 && out.scale == 0x1p-100f / 127);
     for (int i = 0; i < LENGTH(broken); i++) {
-        plain_quantise(broken[i], 2, out.q, &out.scale, &out.sum);
+        plain_quantise(broken[i], 2, out.q, &out.scale, &out.start);
         assert_true(isnan(out.scale));
         out.scale = 0;
         assert_memory_equal(&out, &zeros, sizeof out);
