@@ -16,6 +16,10 @@
 
 enum { READ_STEP = 64 * 1024, BUFFER_BYTES = 64 * 1024, WRITEBACK_BYTES = 8 << 20 };
 
+/* The page cache keeps in one piece what it is given in one, if it is aligned so; who maps the file then has a page of this
+ * size, and reads it that much faster (BENCHMARKS.md). */
+enum { WINDOW_BYTES = 2 << 20 };
+
 static bool is_standard(const char *path) { return strcmp(path, "-") == 0; }
 
 int file_read(struct text *out, const char *path, size_t limit, struct err *err)
@@ -155,7 +159,12 @@ struct output {
     char *target;           /* where a link at `path` leads; the name that appears at commit */
     uint8_t *buffer;
     size_t used;
-    uint64_t behind;        /* output_write_at has asked the disk for all that lies before */
+    struct window {         /* what output_write_at was given and did not write yet, up to a multiple of WINDOW_BYTES */
+        uint8_t *data;      /* [WINDOW_BYTES], or NULL while nothing had to wait */
+        uint64_t start;
+        size_t used;
+    } window;
+    uint64_t behind;        /* the disk was asked to begin with all that lies before */
     int fd, slot;           /* slot: of the temporary name, -1 when written in place */
 };
 
@@ -180,6 +189,7 @@ static void output_free(struct output **address)
             unlink(slots[out->slot].name);
         atomic_store(&slots[out->slot].state, SLOT_FREE);
     }
+    mem_free(&out->window.data);
     mem_free(&out->buffer);
     mem_free(&out->target);
     mem_free(&out->path);
@@ -286,16 +296,48 @@ static int write_all(struct output *out, const uint8_t *data, size_t bytes, off_
     return 0;
 }
 
-int output_flush(struct output *out, struct err *err)
+/* What could not be written once is not tried again. */
+static int buffer_flush(struct output *out, struct err *err)
 {
     size_t used = out->used;
-    out->used = 0;                      /* also on failure: what could not be written once is not tried again */
+    out->used = 0;
     return write_all(out, out->buffer, used, -1, err);
+}
+
+/* The disk begins with what was written up to `end`, so that the commit waits for little. That it does not is no fault. */
+static void start_writeback(struct output *out, uint64_t end)
+{
+    if (end < out->behind + WRITEBACK_BYTES)
+        return;
+    (void)!sync_file_range(out->fd, (off_t)out->behind, (off_t)(end - out->behind), SYNC_FILE_RANGE_WRITE);
+    out->behind = end;
+}
+
+static int write_at(struct output *out, uint64_t offset, const uint8_t *data, size_t bytes, struct err *err)
+{
+    if (write_all(out, data, bytes, (off_t)offset, err))
+        return -1;
+    start_writeback(out, offset + bytes);
+    return 0;
+}
+
+static int window_flush(struct output *out, struct err *err)
+{
+    size_t used = out->window.used;
+    out->window.used = 0;
+    return used ? write_at(out, out->window.start, out->window.data, used, err) : 0;
+}
+
+int output_flush(struct output *out, struct err *err)
+{
+    return buffer_flush(out, err) || window_flush(out, err) ? -1 : 0;
 }
 
 int output_write(struct output *out, const void *data, size_t bytes, struct err *err)
 {
-    if (bytes > BUFFER_BYTES - out->used && output_flush(out, err))
+    if (window_flush(out, err))
+        return -1;
+    if (bytes > BUFFER_BYTES - out->used && buffer_flush(out, err))
         return -1;
     if (bytes >= BUFFER_BYTES)
         return write_all(out, data, bytes, -1, err);
@@ -314,20 +356,33 @@ static int check_range(const struct output *out, uint64_t offset, size_t bytes, 
     return 0;
 }
 
-/* The disk begins with what was written up to `end`, so that the commit waits for little. That it does not is no fault. */
-static void start_writeback(struct output *out, uint64_t end)
+/* Takes what belongs to the current window, whose end writes it. */
+static int window_fill(struct output *out, uint64_t offset, const uint8_t *data, size_t bytes, struct err *err)
 {
-    if (end < out->behind + WRITEBACK_BYTES)
-        return;
-    (void)!sync_file_range(out->fd, (off_t)out->behind, (off_t)(end - out->behind), SYNC_FILE_RANGE_WRITE);
-    out->behind = end;
+    struct window *window = &out->window;
+    if (!window->data && !(window->data = mem_alloc(WINDOW_BYTES, 1, err)))
+        return -1;
+    if (!window->used)
+        window->start = offset;
+    memcpy(window->data + window->used, data, bytes);
+    window->used += bytes;
+    return (offset + bytes) % WINDOW_BYTES ? 0 : window_flush(out, err);
 }
 
 int output_write_at(struct output *out, uint64_t offset, const void *data, size_t bytes, struct err *err)
 {
-    if (check_range(out, offset, bytes, err) || output_flush(out, err) || write_all(out, data, bytes, (off_t)offset, err))
+    const uint8_t *from = data;
+    if (check_range(out, offset, bytes, err) || buffer_flush(out, err))
         return -1;
-    start_writeback(out, offset + bytes);
+    if (offset != out->window.start + out->window.used && window_flush(out, err))
+        return -1;
+    for (size_t step; bytes; offset += step, from += step, bytes -= step) {
+        size_t left = WINDOW_BYTES - (size_t)(offset % WINDOW_BYTES);
+        bool whole = left == WINDOW_BYTES && bytes >= WINDOW_BYTES;
+        step = whole ? bytes / WINDOW_BYTES * WINDOW_BYTES : bytes < left ? bytes : left;
+        if (whole ? write_at(out, offset, from, step, err) : window_fill(out, offset, from, step, err))
+            return -1;
+    }
     return 0;
 }
 

@@ -12,10 +12,9 @@
 #include "common/base/clock.h"
 #include "common/base/mem.h"
 
-/* How long to spin, in seconds, before sleeping. Members wait for the next job, which may never come; the caller waits
- * for parts of the job it has just done its own part of, which are about to end. */
-#define MEMBER_SPIN 5e-6
-#define CALLER_SPIN 20e-6
+/* How long to spin, in seconds, before sleeping: longer than what lies between two jobs of a forward, as waking a thread takes
+ * tens of microseconds, and not so long that others miss the processor (BENCHMARKS.md). */
+#define SPIN 20e-6
 
 /* A job is published by raising `generation`; each member counts `pending` down when it is done. Who sleeps says so in
  * `sleepers` or `caller_sleeps` before it looks a last time, and who changes the state looks at these afterwards, all in
@@ -69,7 +68,7 @@ static void *member_main(void *argument)
     struct team *team = self->team;
     unsigned seen = 0;
     for (;;) {
-        if (!spin_until_changed(&team->generation, seen, MEMBER_SPIN)) {
+        if (!spin_until_changed(&team->generation, seen, SPIN)) {
             pthread_mutex_lock(&team->lock);
             atomic_fetch_add(&team->sleepers, 1);
             while (atomic_load(&team->generation) == seen)
@@ -101,7 +100,7 @@ static void publish(struct team *team)
 
 static void wait_for_members(struct team *team)
 {
-    double end = clock_seconds() + CALLER_SPIN;
+    double end = clock_seconds() + SPIN;
     do
         for (int i = 0; i < 16; i++) {
             if (atomic_load(&team->pending) == 0)

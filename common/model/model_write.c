@@ -14,6 +14,7 @@ struct model_writer {
     struct layout layout;
     uint64_t data_end;
     int tensor, block;          /* the next one to be written */
+    uint64_t end;               /* of what was written */
     struct xxh3_stream *digest; /* of the tensor that is being written */
 };
 
@@ -28,6 +29,7 @@ int model_writer_open(struct model_writer **out, const char *path, struct layout
         return -1;
     }
     writer->layout = *layout;
+    writer->end = MODEL_PAGE;
     *layout = (struct layout){0};
     *out = writer;
     return 0;
@@ -57,9 +59,13 @@ static int write_block(struct model_writer *writer, const struct block_job *job,
     struct tensor *t = &writer->layout.tensors[writer->tensor];
     if (!writer->digest && xxh3_stream_new(&writer->digest, err))
         return -1;
+    static const uint8_t zeros[MODEL_PAGE];
+    const uint64_t offset = t->offset + t->stride * (uint64_t)job->block;
     xxh3_stream_put(writer->digest, job->packed, t->stride);
-    if (output_write_at(writer->output, t->offset + t->stride * (uint64_t)job->block, job->packed, t->stride, err))
+    if (output_write_at(writer->output, writer->end, zeros, (size_t)(offset - writer->end), err) ||
+        output_write_at(writer->output, offset, job->packed, t->stride, err))
         return -1;
+    writer->end = offset + t->stride;
     if (++writer->block < t->count)
         return 0;
     t->digest = xxh3_stream_digest(writer->digest);

@@ -114,6 +114,45 @@ static void an_output_appears_at_commit(void **state)
     assert_int_equal(count_entries(f->folder), 1);
 }
 
+static size_t draw(uint64_t *seed, size_t end)
+{
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return (size_t)(*seed >> 33) % end;
+}
+
+/* Streams of pieces of all sizes that now and then go on elsewhere, also over what was written before. */
+static void pieces_land_where_they_belong(void **state)
+{
+    enum { BYTES = 12 << 20, PIECES = 60 };
+    static const size_t sizes[] = {0, 1, 4095, 4096, 70000, 2 << 20, (2 << 20) + 1, 5 << 20};
+    struct fixture *f = *state;
+    struct output *out = NULL;
+    const char *path = unit_path(f->folder, "a");
+    uint8_t *want = calloc(BYTES, 1), *piece = malloc(BYTES);
+    uint64_t seed = 5;
+    size_t at = 4096;
+    assert_int_equal(output_open(&out, path, &f->err), 0);
+    for (int i = 0; i < PIECES; i++) {
+        size_t size = sizes[draw(&seed, sizeof sizes / sizeof *sizes)];
+        if (draw(&seed, 4) == 0 || at + size > BYTES)
+            at = draw(&seed, 6) * ((1 << 20) - 4096 * draw(&seed, 2));
+        memset(piece, i + 1, size);
+        memset(want + at, i + 1, size);
+        assert_int_equal(output_write_at(out, at, piece, size, &f->err), 0);
+        at += size;
+    }
+    assert_int_equal(output_write_at(out, BYTES - 1, "", 1, &f->err), 0);
+    assert_int_equal(output_commit(&out, &f->err), 0);
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    assert_int_equal(fread(piece, 1, BYTES, file), BYTES);
+    assert_int_equal(fgetc(file), EOF);
+    fclose(file);
+    assert_memory_equal(piece, want, BYTES);
+    free(piece);
+    free(want);
+}
+
 static void a_discarded_output_leaves_what_was_there(void **state)
 {
     struct fixture *f = *state;
@@ -324,6 +363,7 @@ int main(void)
         TEST(maps_show_the_file),
         TEST(maps_ask_for_huge_pages),
         TEST(an_output_appears_at_commit),
+        TEST(pieces_land_where_they_belong),
         TEST(a_discarded_output_leaves_what_was_there),
         TEST(large_writes_keep_their_order),
         TEST(links_modes_and_pipes_are_kept),
