@@ -2,8 +2,8 @@
  * a block are exact in any order, so the bits are those of unit_quantised.c.
  *
  * Inputs go in chunks that stay in the first-level cache: a chunk's weights become signed bytes as tiles want them, once for
- * all rows; then up to 16 rows at a time go over 16 outputs, whose sums are registers. One product of tiles makes a block's
- * integers, which come back through memory. Meanwhile the next chunk is asked for. */
+ * all rows; then up to 16 rows at a time go over 16 outputs: a product of tiles makes the integers of each block, which come
+ * back through memory and meet their scales in sums that are registers. Meanwhile the chunks behind are asked for. */
 #if defined(ISA_AMX)
 
 #include <immintrin.h>
@@ -70,12 +70,37 @@ INLINE void fetch_line(enum weight_format format, const unsigned char *block, in
     fetch_behind(block + line, CHUNK_BLOCKS * bytes, 2 * CHUNK_BLOCKS * bytes);
 }
 
-/* count is a constant where this is used. out: [count][32], sums so far. */
+/* The products of a strip with the chunk's blocks, two at a time, so that one is stored while the other is made. */
+INLINE void strip_integers(int strip, const struct chunk *chunk, const struct rows *rows,
+                           int32_t (*out)[TILE_ROWS][TILE_OUTPUTS])
+{
+    for (int b = 0; b < chunk->blocks; b += 2) {
+        const unsigned char *in = rows->first + (size_t)b * sizeof(struct quantised);
+        const bool both = b + 1 < chunk->blocks;
+        TILE_ZERO(0);
+        TILE_LOAD(1, in, rows->stride);
+        TILE_LOAD(2, chunk->weights[b][strip], TILE_BYTES);
+        TILE_MULTIPLY_BYTES(0, 1, 2);
+        if (both) {
+            TILE_ZERO(3);
+            TILE_LOAD(4, in + sizeof(struct quantised), rows->stride);
+            TILE_LOAD(5, chunk->weights[b + 1][strip], TILE_BYTES);
+            TILE_MULTIPLY_BYTES(3, 4, 5);
+        }
+        TILE_STORE(0, out[b], TILE_BYTES);
+        if (both)
+            TILE_STORE(3, out[b + 1], TILE_BYTES);
+    }
+}
+
+/* count is a constant where this is used. out: [count][32], sums so far. All products come first: beside loads and stores of
+ * tiles the vector unit works at half its speed (BENCHMARKS.md). */
 INLINE void strip(enum weight_format format, int count, int strip, bool fetch, const struct chunk *chunk,
                   const struct rows *rows, float (*in_scale)[TILE_ROWS], float *out)
 {
-    _Alignas(64) int32_t integers[2][TILE_ROWS][TILE_OUTPUTS];
+    _Alignas(64) int32_t integers[CHUNK_BLOCKS][TILE_ROWS][TILE_OUTPUTS];
     __m512 sum[TILE_ROWS];
+    strip_integers(strip, chunk, rows, integers);
     out += strip * TILE_OUTPUTS;
 #pragma GCC unroll 16
     for (int r = 0; r < count; r++)
@@ -83,15 +108,10 @@ INLINE void strip(enum weight_format format, int count, int strip, bool fetch, c
     for (int b = 0; b < chunk->blocks; b++) {
         const unsigned char *block = chunk->packed + (size_t)b * block_bytes(format);
         const unsigned char *scale = block + block_bytes(format) - BLOCK_SCALE_BYTES + strip * TILE_OUTPUTS * 2;
-        TILE_ZERO(0);
-        TILE_LOAD(1, rows->first + (size_t)b * sizeof(struct quantised), rows->stride);
-        TILE_LOAD(2, chunk->weights[b][strip], TILE_BYTES);
-        TILE_MULTIPLY_BYTES(0, 1, 2);
-        TILE_STORE(0, integers[b % 2], TILE_BYTES);
         const __m512 weight = _mm512_cvtph_ps(_mm256_loadu_si256((const void *)scale));
 #pragma GCC unroll 16
         for (int r = 0; r < count; r++) {
-            sum[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_load_si512(integers[b % 2][r])),
+            sum[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_load_si512(integers[b][r])),
                                      _mm512_mul_ps(weight, _mm512_set1_ps(in_scale[b][r])), sum[r]);
             if (fetch)
                 fetch_line(format, block, strip, r);
@@ -129,13 +149,15 @@ typedef void rows_function(const struct chunk *chunk, const struct rows *rows, f
 
 static rows_function *const ROWS_TABLE[][TILE_ROWS] = {ROWS_NAMES(FORMAT_Q8), ROWS_NAMES(FORMAT_Q4)};
 
-/* Tile 0: sums, 1: inputs, 2: weights. */
+/* Tile 0: sums, 1: inputs, 2: weights; 3, 4 and 5 as well. */
 static void shape(int rows)
 {
     struct tile_shapes shapes = {0};
-    tile_shape(&shapes, 0, rows, TILE_BYTES);
-    tile_shape(&shapes, 1, rows, BLOCK_INPUTS);
-    tile_shape(&shapes, 2, GROUPS, TILE_BYTES);
+    for (int tile = 0; tile < 6; tile += 3) {
+        tile_shape(&shapes, tile, rows, TILE_BYTES);
+        tile_shape(&shapes, tile + 1, rows, BLOCK_INPUTS);
+        tile_shape(&shapes, tile + 2, GROUPS, TILE_BYTES);
+    }
     tiles_begin(&shapes);
 }
 
