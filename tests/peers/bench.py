@@ -226,6 +226,12 @@ class Transformers:
 
 
 def prepare(work, args, config):
+    """Writes the models, unless an earlier run has left the same ones."""
+    made = work / 'made.json'
+    what = json.dumps([config, args.formats, 'llama' in args.peers])
+    if made.exists() and made.read_text() == what:
+        return
+    made.unlink(missing_ok=True)
     plain, experts = tensors_of(config)
     rng, tensors = np.random.default_rng(1), {}
     for name, _, shape in plain:
@@ -238,6 +244,7 @@ def prepare(work, args, config):
         subprocess.run(['moe-convert', '-q', str(work / 'hf'), '--dtype', form, '-o', str(work / f'{form}.moe')], check=True)
         if 'llama' in args.peers:
             write_gguf(work / f'{form}.gguf', config, tensors, form)
+    made.write_text(what)
 
 
 def interval(values):
