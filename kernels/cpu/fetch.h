@@ -17,9 +17,9 @@ enum { FETCH_FAR = 5120, FETCH_NEAR = 2048 };
 /* The lines that lie so many bytes behind this one; beyond the weights' end they are addresses that are only asked for. */
 FETCH_INLINE void fetch_behind(const void *line, size_t near, size_t far)
 {
-    const void *first = (const void *)((uintptr_t)line + near), *second = (const void *)((uintptr_t)line + far);
+    const char *first = (const char *)((uintptr_t)line + near), *second = (const char *)((uintptr_t)line + far);
 #if defined(__x86_64__)
-    __asm__ volatile("prefetcht0 %a0\n\tprefetcht1 %a1" ::"p"(first), "p"(second));
+    __asm__ volatile("prefetcht0 %0\n\tprefetcht1 %1" ::"m"(*first), "m"(*second));
 #else
     __builtin_prefetch(first, 0, 3);
     __builtin_prefetch(second, 0, 2);
