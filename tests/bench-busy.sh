@@ -30,7 +30,7 @@ for format in ${FORMATS:-bf16 q4}; do
         burner=$!
         sweep "$format" busy "$pair"
         kill "$burner"
-        wait "$burner" || :
+        wait "$burner" 2> /dev/null || :
         burner=
     done | awk -v format="$format" '
         # The value at a share of a sorted list.
