@@ -34,7 +34,8 @@ void file_map_close(struct file_map *map);
 struct output;
 int output_open(struct output **out, const char *path, struct err *err);
 int output_write(struct output *out, const void *data, size_t bytes, struct err *err);
-int output_write_at(struct output *out, uint64_t offset, const void *data, size_t bytes, struct err *err);  /* files only */
+/* Files only. What continues the last call may wait for more; later calls and the commit write it, and tell what fails. */
+int output_write_at(struct output *out, uint64_t offset, const void *data, size_t bytes, struct err *err);
 int output_flush(struct output *out, struct err *err);              /* what was written so far reaches the reader */
 bool output_is_terminal(const struct output *out);
 bool output_in_place(const struct output *out);                     /* stdout, a pipe, a device: it has no temporary name */

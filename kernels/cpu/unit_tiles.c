@@ -22,8 +22,7 @@ static void shape(int rows)
     tiles_begin(&shapes);
 }
 
-/* Asks for the `number`-th sixth of the lines that lie behind a step's. Tiles load every other line, which keeps the
- * processor's own prefetching from finding the stream (BENCHMARKS.md). */
+/* Asks for the `number`-th sixth of the lines that lie behind a step's. */
 INLINE void fetch_sixth(bool fetch, const unsigned char *weights, int number)
 {
     enum { LINES = STEP_BYTES / 64 };
