@@ -80,14 +80,17 @@ static int fetch_hidden(struct engine *engine, const struct batch *batch, struct
     return 0;
 }
 
-int64_t nominal_bytes(const struct engine *engine, int64_t cached, bool with_head)
+int64_t nominal_bytes(const struct engine *engine, int64_t cached, int rows, bool with_head)
 {
     const struct hparams *shape = engine->shape;
-    int width = shape->attention.kv_heads * (shape->attention.head_dim + shape->attention.value_dim);
-    int64_t kv = cached * shape->layers * width * (int64_t)cache_size(engine->setup.cache);
-    int64_t bytes = engine->weights->layer_bytes + kv + (with_head ? engine->weights->head_bytes : 0);
-    for (int layer = 0; layer < engine->moe_layers; layer++)
-        bytes += engine->distinct_loaded[layer] * engine->weights->expert_bytes;
+    int width = shape->attention.kv_heads * (shape->attention.head_dim + shape->attention.value_dim), experts_at = 0;
+    int64_t bytes = engine->weights->layer_bytes + (with_head ? engine->weights->head_bytes : 0);
+    for (int n = 0; n < shape->layers; n++) {
+        int64_t seen = (int64_t)shape->layer[n].window + rows - 1;
+        bytes += (shape->layer[n].window && seen < cached ? seen : cached) * width * (int64_t)cache_size(engine->setup.cache);
+        if (shape->layer[n].ffn != FFN_DENSE)
+            bytes += engine->distinct_loaded[experts_at++] * engine->weights->layer[n].expert_bytes;
+    }
     return bytes;
 }
 
@@ -106,7 +109,7 @@ int facts_collect(struct engine *engine, const struct sequence *sequence, const 
         fetch_hidden(engine, batch, &facts, err))
         return -1;
     facts.expert_bytes = engine->weights->expert_bytes;
-    facts.bytes = nominal_bytes(engine, sequence->length + sequence->pending, batch->logit_rows > 0);
+    facts.bytes = nominal_bytes(engine, sequence->length + sequence->pending, batch->rows, batch->logit_rows > 0);
     *out = facts;
     return 0;
 }

@@ -91,8 +91,8 @@ int tree_append(struct engine *engine, struct sequence *sequence, const struct b
 /* forward.c: puts the operations of a forward on the queue, tokens, positions and slots being there. */
 int forward_put(const struct pass *pass, struct err *err);
 
-/* facts.c: the bytes of a forward with `cached` tokens and nodes behind it and engine->distinct_loaded. */
-int64_t nominal_bytes(const struct engine *engine, int64_t cached, bool with_head);
+/* facts.c: the bytes of a forward of so many rows, with `cached` tokens and nodes in all and engine->distinct_loaded. */
+int64_t nominal_bytes(const struct engine *engine, int64_t cached, int rows, bool with_head);
 
 /* facts.c: fetches what the forward computed and fills *out. */
 int facts_collect(struct engine *engine, const struct sequence *sequence, const struct batch *batch, struct forward *out,

@@ -204,7 +204,8 @@ int engine_loop_next(struct engine_loop *loop, struct engine_iteration *out, str
                     .top_k = shape->router.top_k, .vocab = shape->vocab, .layers = shape->layers, .hidden_size = shape->hidden,
                     .distinct_wanted = engine->distinct_wanted, .distinct_loaded = engine->distinct_loaded,
                     .expert_bytes = engine->weights->expert_bytes}};
-    out->forward.bytes = nominal_bytes(engine, (int64_t)loop->record->position + loop->record->rows, true);
+    out->forward.bytes = nominal_bytes(engine, (int64_t)loop->record->position + loop->record->rows, loop->record->rows,
+                                       true);
     loop->setup.sequence->length = loop->record->position + 1 + loop->record->accepted;
     return 0;
 }
