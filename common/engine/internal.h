@@ -57,6 +57,7 @@ struct pass {
     struct sequence *sequence;
     const struct batch *batch;
     int rows;
+    int longest;                                     /* positions that a row may see; 0: the device alone knows */
     bool slab;                                       /* its rows are one (kernels/linear.h) */
 };
 
