@@ -85,7 +85,7 @@ static int alloc_ffn(struct engine *engine, struct err *err)
         inner = shape->shared_inner;
     if (alloc(engine, &engine->inner, rows, inner, sizeof(float), err) ||
         alloc(engine, &engine->partial, rows * slots, shape->hidden, sizeof(float), err) ||
-        alloc(engine, &engine->group, (moe ? experts : 1) + 1 + 2 * rows * slots, 1, sizeof(int32_t), err))
+        alloc(engine, &engine->group, expert_group_numbers(moe ? experts : 1, rows * slots), 1, sizeof(int32_t), err))
         return -1;
     if (!moe)
         return 0;

@@ -243,7 +243,7 @@ static struct made expert_ffn(struct queue *queue, int rows, int filled)
         at<uint64_t>(a.table)[e] = e < 3 ? weights.address + (uint64_t)(e * each) * sizeof(float) : 0;
     a.inner = floats(ROWS * TOP_K * INNER, 0);
     a.partial = floats(ROWS * TOP_K * WIDTH, 1);
-    a.group = numbers(EXPERTS + 1 + 2 * ROWS * TOP_K, 0, 1);
+    a.group = numbers((int)expert_group_numbers(EXPERTS, ROWS * TOP_K), 0, 1);
     a.format = a.down_format = FORMAT_F32;
     a.rows = rows;
     a.slots = TOP_K;

@@ -331,7 +331,7 @@ static void take_memory(struct bench *b)
     b->out = take(b, rows * wide * 4);
     b->inner = take(b, rows * slots * 4);
     b->partial = take(b, rows * slots * 4);
-    b->group = take(b, (EXPERTS_MOST + 1 + 2 * rows * 8) * 4);
+    b->group = take(b, expert_group_numbers(EXPERTS_MOST, rows * 8) * 4);
     b->operand = take(b, rows * slots / 32 * sizeof(struct quantised));
     b->table = take(b, EXPERTS_MOST * 8);
     b->expert = take(b, rows * 8 * 4);
