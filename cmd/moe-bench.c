@@ -119,6 +119,7 @@ static int run(const void *arguments, const struct console *console, struct err 
     struct bench_setup setup = { .suite = suite, .session = args->session, .output = args->output,
                                  .resume = args->resume, .force = args->force, .console = console };
     bool text = args->text || (!strcmp(args->output, "-") && isatty(STDOUT_FILENO));
+    setup.keep = !text;
     int rc = text ? run_and_report(&setup, args->output, err) : bench_run(&setup, err);
     suite_free(&suite);
     return rc;

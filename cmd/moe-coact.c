@@ -166,13 +166,6 @@ static int emit(const struct finding *finding, const struct routes_args *args, s
     }
 }
 
-static void print_notes(const struct console *console, const struct text *note)
-{
-    const char *end;
-    for (const char *at = note->data; at && (end = strchr(at, '\n')); at = end + 1)
-        console_note(console, "%.*s", (int)(end - at), at);
-}
-
 /* Reads all routes into the consumer, and begins the header of what is made of them. */
 static int read_routes(const struct route_consumer *consumer, const struct routes_args *args, const struct console *console,
                        enum stream_kind kind, struct header *header, struct err *err)
@@ -188,7 +181,7 @@ static int read_routes(const struct route_consumer *consumer, const struct route
     int rc = header_init(header, kind, console->program, MOE_VERSION, console->argc, console->argv, err) ||
              route_input_read(&input, consumer, header, &note, err) ? -1 : 0;
     progress_end(&bar);
-    print_notes(console, &note);
+    console_notes(console, &note);
     text_free(&note);
     return rc;
 }
@@ -294,7 +287,7 @@ static int coverage_ranking(struct ranking **out, const struct routes_args *args
         ranking_read(out, in, err) || header_derive(header, reader_header(in), err) ||
         (note.length && text_putc(&note, '\n', err)))
         goto done;
-    print_notes(console, &note);
+    console_notes(console, &note);
     rc = 0;
 done:
     reader_close(&in);
@@ -588,7 +581,7 @@ static int merge(const void *arguments, const struct console *console, struct er
                            .force = args->force, .tool = console->program, .version = MOE_VERSION, .argc = console->argc,
                            .argv = console->argv };
     int rc = streams_merge(&merge, &note, err);
-    print_notes(console, &note);
+    console_notes(console, &note);
     text_free(&note);
     return rc;
 }

@@ -45,7 +45,7 @@ static const struct opt options[] = {
     OPT_OUTPUT(0, "stream", struct decode_args, stream, "write the decode stream to FILE; - is standard output, without text"),
     OPT_CHOICE(0, "record", struct decode_args, record, record_words, "put this, too, into the stream's iterations"),
     OPT_COUNT(0, "record-length", struct decode_args, record_length, 1, DRAFT_LENGTH_MAX,
-              "record drafts of up to N tokens; 8, or -K, if not given"),
+              "record drafts of up to N tokens, -K at least; 8, or -K where that is more"),
     OPT_FLAG(0, "force", struct decode_args, force, "use a ranking of a model with another tokenizer or vocabulary"),
     OPT_END};
 
@@ -193,20 +193,12 @@ static int decode_prompts(struct run *run, struct err *err)
     return rc;
 }
 
-static void tell_notes(const struct run *run, const struct text *note)
-{
-    for (size_t at = 0; at < note->length;) {
-        size_t bytes = strcspn(note->data + at, "\n");
-        console_note(run->console, "%.*s", (int)bytes, note->data + at);
-        at += bytes + 1;
-    }
-}
-
-/* Of the longest drafts that are recorded. */
+/* Of the longest drafts that are recorded: the policy of the run must be one that can be replayed over them. */
 static int record_length(const struct decode_args *args)
 {
-    int length = args->record_length ? args->record_length : PROBE_LENGTH_DEFAULT;
-    return length < args->settings.draft_length ? args->settings.draft_length : length;
+    if (args->record_length)
+        return args->record_length;
+    return args->settings.draft_length > PROBE_LENGTH_DEFAULT ? args->settings.draft_length : PROBE_LENGTH_DEFAULT;
 }
 
 static int open_model(struct run *run, struct err *err)
@@ -224,7 +216,7 @@ static int open_model(struct run *run, struct err *err)
         console_note(run->console, "%s: no chat: %s", args->session.model, run->session->chat_fault.text);
     session_stream_model(run->session, &model);
     int rc = budget_open(&run->budget, &options_of_budget, &model, &note, err);
-    tell_notes(run, &note);
+    console_notes(run->console, &note);
     text_free(&note);
     if (rc || decode_departure(&args->settings, run->budget, &run->departure, &run->why, err))
         return -1;
@@ -269,6 +261,11 @@ static int check_args(const struct decode_args *args, const struct console *cons
         return err_set(err, ERR_INPUT, "--record: there is no stream to put it into; add --stream FILE");
     if (args->record_length && args->record != RECORD_DRAFTS)
         return err_set(err, ERR_INPUT, "--record-length: no drafts are recorded; add --record drafts");
+    if (args->record_length && args->settings.tree)
+        return err_set(err, ERR_INPUT, "--record-length: trees are recorded in the shape that --tree gives; leave it out");
+    if (args->record_length && args->record_length < args->settings.draft_length)
+        return err_set(err, ERR_INPUT, "--record-length %d: the run itself drafts up to %d tokens (-K); record as many",
+                       args->record_length, args->settings.draft_length);
     if (from_input && args->settings.rank && strcmp(args->settings.rank, "-") == 0)
         return err_set(err, ERR_INPUT, "--rank: standard input holds the ranking; give prompts as a file or with -p");
     if (from_input && isatty(STDIN_FILENO))

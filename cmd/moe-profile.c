@@ -84,8 +84,7 @@ static int open_budget(struct budget **out, const struct session *session, const
     struct text note = {0};
     session_stream_model(session, &model);
     int rc = budget_open(out, &options, &model, &note, err);
-    if (note.length)
-        console_note(console, "%s", note.data);
+    console_notes(console, &note);
     text_free(&note);
     return rc;
 }

@@ -69,6 +69,7 @@ struct kv_move_args {
  * sink        [heads] f32: a score of each head that is one more in the softmax and has no value; address 0: none
  * prefix      [rows] i32;   path_start [rows+1] i32;   path i32 (see above)
  * window      0: every j is visible; else only j > own position - window
+ * longest     no row's sequence has more positions; 0: it is only known that they fit into the capacity
  *
  * Order:  logical positions are cut into chunks of 64 from position 0. In a chunk, over its visible positions ascending:
  *         score s_j = scale * dot(q, k_j); m = max s_j; p_j = exp(s_j - m); l = sum of p_j: 16 partial sums (the j-th visible
@@ -82,7 +83,7 @@ struct attention_args {
     struct buffer q, k, v, sink, prefix, path_start, path, out;
     float scale;
     enum cache_format format;
-    int rows, heads, kv_heads, head_dim, value_dim, capacity, stride, window;
+    int rows, heads, kv_heads, head_dim, value_dim, capacity, stride, window, longest;
 };
 
 #endif

@@ -18,7 +18,7 @@
  *                                gate and up are in `format`, down, which follows them, in `down_format`
  * inner    [rows*slots][inner]   f32   scratch
  * partial  [rows*slots][hidden]  f32   scratch
- * group    [experts + 1 + 2*rows*slots] i32   scratch: rows grouped by expert
+ * group    [expert_group_numbers(experts, rows*slots)] i32   scratch, aligned to 16 bytes: rows grouped by expert
  * operand  [rows*slots] scratch, each the larger of operand_bytes(format, hidden) and operand_bytes(down_format, inner)
  *
  * Order:  each product as in linear.h, a bias added to the whole sum; glu as in kernels/plain/glu.h; partial = the product
@@ -33,6 +33,9 @@
 
 #include "kernels/buffer.h"
 #include "kernels/formats.h"
+
+/* On the host bounds of experts and lists of places; on a GPU a place, and 16 bytes for an item that may hold it alone. */
+static inline size_t expert_group_numbers(size_t experts, size_t places) { return experts + 1 + 5 * places; }
 
 struct expert_ffn_args {
     struct buffer in, out, expert, weight, gate_up_bias, down_bias, table, inner, partial, group, operand;

@@ -47,8 +47,6 @@ struct cuda_plugin {
     int (*loop_busy)(struct cuda_loop *loop, int *busy);
     int (*loop_go)(struct cuda_loop *loop);          /* only while it is not busy: begins at least one iteration */
     int (*loop_close)(struct cuda_loop **loop);      /* waits for what is at work */
-    /* See device_time of common/tensor/device.h. */
-    int (*time)(struct cuda_context *context, void (*put)(void *put_context), void *put_context, double *seconds);
 };
 
 #ifdef __cplusplus

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -157,6 +158,7 @@ void output_discard_all_unsafe(void)
 struct output {
     char *path;             /* as the user wrote it */
     char *target;           /* where a link at `path` leads; the name that appears at commit */
+    char *left;             /* what an earlier process left of it; NULL: nothing */
     uint8_t *buffer;
     size_t used;
     struct window {         /* what output_write_at was given and did not write yet, up to a multiple of WINDOW_BYTES */
@@ -192,31 +194,77 @@ static void output_free(struct output **address)
     mem_free(&out->window.data);
     mem_free(&out->buffer);
     mem_free(&out->target);
+    mem_free(&out->left);
     mem_free(&out->path);
     mem_free(address);
 }
 
-static int open_temporary(struct output *out, mode_t mode, struct err *err)
+/* Creates the file that the slot names. Named before it exists: a signal in between must not leave the file behind. */
+static bool create_named(struct output *out)
 {
-    out->slot = slot_take();
-    if (out->slot < 0)
-        return err_set(err, ERR_IO, "%s: more than %d outputs are open at once", out->path, SLOTS);
+    atomic_store(&slots[out->slot].state, SLOT_NAMED);
+    out->fd = open(slots[out->slot].name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (out->fd < 0)
+        atomic_store(&slots[out->slot].state, SLOT_TAKEN);
+    return out->fd >= 0;
+}
+
+static int open_temporary(struct output *out, struct err *err)
+{
     char *name = slots[out->slot].name;
     for (int attempt = 0; attempt < 100; attempt++) {
         int length = attempt ? snprintf(name, PATH_MAX, "%s.tmp.%ld.%d", out->target, (long)getpid(), attempt)
                              : snprintf(name, PATH_MAX, "%s.tmp.%ld", out->target, (long)getpid());
         if (length >= PATH_MAX)
             return err_set(err, ERR_IO, "%s: the name is too long", out->path);
-        /* Named before it exists: a signal in between must not leave the file behind. */
-        atomic_store(&slots[out->slot].state, SLOT_NAMED);
-        out->fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-        if (out->fd >= 0)
+        if (create_named(out))
             return 0;
-        atomic_store(&slots[out->slot].state, SLOT_TAKEN);
         if (errno != EEXIST)
             break;
     }
     return err_errno(err, "%s: cannot write into its folder", out->path);
+}
+
+static off_t file_bytes(const char *path)
+{
+    struct stat status;
+    return !stat(path, &status) && S_ISREG(status.st_mode) ? status.st_size : -1;
+}
+
+/* What an earlier process left as PATH.part becomes PATH.part.old, unless that is longer: then it came less far, and goes. A
+ * lock, not a process number, tells whether it is still being written: numbers come again. */
+static int move_left(struct output *out, const char *part, struct err *err)
+{
+    int rc = -1, fd = open(part, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT ? 0 : err_errno(err, "%s", part);
+    if (flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
+        err_set(err, ERR_INPUT, "%s: another process is writing it; wait for that, or name another output", part);
+    else if (file_bytes(part) > file_bytes(out->left) ? rename(part, out->left) : unlink(part))
+        err_errno(err, "%s", part);
+    else
+        rc = 0;
+    close(fd);
+    return rc;
+}
+
+static int open_part(struct output *out, struct err *err)
+{
+    char *name = slots[out->slot].name;
+    struct text left = {0};
+    if (snprintf(name, PATH_MAX, "%s.part", out->target) >= PATH_MAX)
+        return err_set(err, ERR_IO, "%s: the name is too long", out->path);
+    if (text_printf(&left, err, "%s.old", name))
+        return -1;
+    out->left = left.data;
+    if (move_left(out, name, err))
+        return -1;
+    if (file_bytes(out->left) < 0)
+        mem_free(&out->left);
+    if (!create_named(out))
+        return err_errno(err, "%s: cannot be written", name);
+    (void)!flock(out->fd, LOCK_EX | LOCK_NB);           /* where the file system has no locks, it goes without */
+    return 0;
 }
 
 static bool starts_with(const char *text, const char *start) { return strncmp(text, start, strlen(start)) == 0; }
@@ -229,7 +277,7 @@ static bool written_in_place(const char *path, const struct stat *status)
            starts_with(path, "/proc/");
 }
 
-static int output_begin(struct output *out, struct err *err)
+static int output_begin(struct output *out, bool kept, struct err *err)
 {
     struct stat status;
     if (is_standard(out->path)) {
@@ -251,14 +299,17 @@ static int output_begin(struct output *out, struct err *err)
     out->target = target ? target : mem_string(out->path, err);
     if (!out->target)
         return -1;
-    if (open_temporary(out, 0666, err))
+    out->slot = slot_take();
+    if (out->slot < 0)
+        return err_set(err, ERR_IO, "%s: more than %d outputs are open at once", out->path, SLOTS);
+    if (kept ? open_part(out, err) : open_temporary(out, err))
         return -1;
     if (exists)
         (void)!fchmod(out->fd, status.st_mode & 0777);          /* as a plain overwrite would have left it */
     return 0;
 }
 
-int output_open(struct output **address, const char *path, struct err *err)
+static int open_output(struct output **address, const char *path, bool kept, struct err *err)
 {
     struct output *out = mem_alloc(1, sizeof *out, err);
     if (!out)
@@ -266,12 +317,25 @@ int output_open(struct output **address, const char *path, struct err *err)
     out->fd = out->slot = -1;
     out->path = mem_string(path, err);
     out->buffer = mem_alloc(BUFFER_BYTES, 1, err);
-    if (!out->path || !out->buffer || output_begin(out, err)) {
+    if (!out->path || !out->buffer || output_begin(out, kept, err)) {
         output_free(&out);
         return -1;
     }
     *address = out;
     return 0;
+}
+
+int output_open(struct output **address, const char *path, struct err *err) { return open_output(address, path, false, err); }
+
+int output_open_kept(struct output **address, const char *path, struct err *err) { return open_output(address, path, true,
+                                                                                                      err); }
+
+const char *output_left(const struct output *out) { return out->left; }
+
+void output_keep(struct output *out)
+{
+    if (out->slot >= 0)
+        atomic_store(&slots[out->slot].state, SLOT_TAKEN);
 }
 
 /* Writes all of it; at `offset` unless that is negative. A descriptor that does not block is waited for. */
@@ -416,6 +480,8 @@ static int output_finish(struct output *out, struct err *err)
     if (rename(slots[out->slot].name, out->target))
         return err_errno(err, "%s", out->path);
     atomic_store(&slots[out->slot].state, SLOT_TAKEN);          /* the temporary name is gone */
+    if (out->left)
+        unlink(out->left);
     sync_folder(out->target);
     return 0;
 }

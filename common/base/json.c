@@ -1,6 +1,7 @@
 #include "common/base/json.h"
 
 #include <malloc.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -60,3 +61,14 @@ char *json_text(const json_t *value, size_t flags, struct err *err)
     err_memory(err);
     return NULL;
 }
+
+int json_line(struct text *out, json_t *object, struct err *err)
+{
+    char *line = object ? json_text(object, JSON_COMPACT, err) : NULL;
+    int rc = line ? text_printf(out, err, "%s\n", line) : err_memory(err);
+    mem_free(&line);
+    json_decref(object);
+    return rc;
+}
+
+json_t *json_finite(double value) { return isfinite(value) ? json_real(value) : json_null(); }

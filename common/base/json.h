@@ -8,6 +8,7 @@
 #include <jansson.h>
 
 #include "common/base/err.h"
+#include "common/base/text.h"
 
 /* As json_loadb, but a tree may take no more than twice the bytes of its text and this: {} alone takes 200 bytes. */
 enum { JSON_TREE_ROOM = 24 << 20 };
@@ -18,5 +19,10 @@ bool json_no_memory(const json_error_t *fault);
 
 /* The value as text, to be freed with mem_free; NULL: no memory. */
 char *json_text(const json_t *value, size_t flags, struct err *err);
+
+/* The object, which is taken over, as a line of its own. */
+int json_line(struct text *out, json_t *object, struct err *err);
+
+json_t *json_finite(double value);      /* null where it is no number, or infinite */
 
 #endif

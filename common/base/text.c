@@ -47,6 +47,13 @@ int text_printf(struct text *text, struct err *err, const char *format, ...)
     return 0;
 }
 
+void text_make_printable(struct text *text)
+{
+    for (size_t i = 0; i < text->length; i++)
+        if (((unsigned char)text->data[i] < ' ' && text->data[i] != '\n') || text->data[i] == 0x7f)
+            text->data[i] = '?';
+}
+
 void text_clear(struct text *text)
 {
     text->length = 0;

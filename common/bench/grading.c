@@ -15,8 +15,6 @@
 #include "common/stream/reader.h"
 #include "common/stream/writer.h"
 
-enum { SETTINGS_MAX = 256 };
-
 /* A text that is not done yet. */
 struct open_text {
     int64_t sequence;
@@ -29,8 +27,8 @@ struct work {
     struct grading *grading;
     struct text *out;
     struct writer *writer;              /* NULL: no stream is wanted */
-    char *settings[SETTINGS_MAX];
-    bool forced[SETTINGS_MAX];          /* its routes or texts are not the model's: nothing of it is graded */
+    char *settings[BENCH_SETTINGS_MAX];
+    bool forced[BENCH_SETTINGS_MAX];          /* its routes or texts are not the model's: nothing of it is graded */
     int setting_count, next_setting;    /* next_setting: of the sequence that begins next */
     struct open_text *open;
     size_t open_count, open_room;
@@ -126,22 +124,11 @@ static int row_of(struct work *work, int number, const char *task, struct graded
     return (row->setting = mem_string(setting, err)) && (row->task = mem_string(task, err)) ? 0 : -1;
 }
 
-static int put_json(struct text *out, json_t *object, struct err *err)
-{
-    char *line = object ? json_text(object, JSON_COMPACT | JSON_PRESERVE_ORDER, err) : NULL;
-    json_decref(object);
-    if (!line)
-        return err_memory(err);
-    int rc = text_puts(out, line, err) || text_putc(out, '\n', err) ? -1 : 0;
-    mem_free(&line);
-    return rc;
-}
-
 static int ask(const struct work *work, const char *command, const struct reference *reference, const char *text,
                bool *correct, struct err *err)
 {
     struct text input = {0};
-    int rc = put_json(&input, json_pack("{s:s, s:s, s:s, s:s}", "id", reference->id, "task", reference->task, "text", text,
+    int rc = json_line(&input, json_pack("{s:s, s:s, s:s, s:s}", "id", reference->id, "task", reference->task, "text", text,
                                         "expected", reference->answer), err) ||
              judge_ask(command, input.data, work->options->seconds, work->options->folder, correct, err) ? -1 : 0;
     text_free(&input);
@@ -182,7 +169,8 @@ static int grade(struct work *work, const struct open_text *open, const char *te
         return -1;
     if (!options->lines)
         return 0;
-    return put_json(work->out, json_pack("{s:s, s:s, s:s, s:s, s:b, s:f, s:s, s:s, s:s?}", "type", "answer", "setting", setting,
+    return json_line(work->out, json_pack("{s:s, s:s, s:s, s:s, s:b, s:f, s:s, s:s, s:s?}", "type", "answer", "setting",
+                                          setting,
                                          "task", open->task, "id", open->id, "correct", correct, "score", score, "rule",
                                          record.rule, "expected", record.expected, "answer", record.answer), err);
 }
@@ -215,8 +203,8 @@ static int take_done(struct work *work, const struct decode_done *done, struct e
 
 static int add_setting(struct work *work, const char *name, bool forced, struct err *err)
 {
-    if (work->setting_count == SETTINGS_MAX)
-        return err_set(err, ERR_INPUT, "more than %d settings", SETTINGS_MAX);
+    if (work->setting_count == BENCH_SETTINGS_MAX)
+        return err_set(err, ERR_INPUT, "more than %d settings", BENCH_SETTINGS_MAX);
     if (!(work->settings[work->setting_count] = mem_string(name, err)))
         return -1;
     work->forced[work->setting_count++] = forced;
@@ -364,7 +352,7 @@ int grading_json(struct text *out, const struct grading *grading, struct err *er
     for (size_t i = 0; i < grading->count; i++) {
         const struct graded_row *row = &grading->rows[i];
         json_t *score = row->graded ? json_real(row->score / row->graded) : json_null();
-        if (put_json(out, json_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:o}", "type", "row", "setting", row->setting, "task",
+        if (json_line(out, json_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:o}", "type", "row", "setting", row->setting, "task",
                                     row->task, "graded", row->graded, "correct", row->correct, "without_answer", row->lacking,
                                     "score", score), err))
             return -1;

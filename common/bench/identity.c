@@ -156,7 +156,7 @@ static int prepare(struct run *run, struct err *err)
             goto done;
         }
     }
-    lane_notes(setup->console, &note);
+    console_notes(setup->console, &note);
     rc = compared ? 0 : err_set(err, ERR_INPUT, "there is nothing to compare: the settings are references, or may differ; add "
                                                 "one that drafts, or use --strict");
 done:

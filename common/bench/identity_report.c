@@ -56,29 +56,17 @@ done:
     return rc;
 }
 
-static json_t *number_or_null(double value) { return isnan(value) ? json_null() : json_real(value); }
-
 static json_t *token_object(const struct identity_token *token)
 {
     if (token->id < 0)
         return json_null();
     json_t *text = token->text ? json_loads(token->text, JSON_DECODE_ANY, NULL) : json_null();
-    return json_pack("{s:i, s:o, s:o}", "id", (int)token->id, "text", text, "margin", number_or_null(token->margin));
-}
-
-/* Takes the object over. */
-static int put_line(struct text *out, json_t *object, struct err *err)
-{
-    char *line = object ? json_text(object, JSON_COMPACT | JSON_REAL_PRECISION(17), err) : NULL;
-    int rc = line ? text_printf(out, err, "%s\n", line) : err_memory(err);
-    free(line);
-    json_decref(object);
-    return rc;
+    return json_pack("{s:i, s:o, s:o}", "id", (int)token->id, "text", text, "margin", json_finite(token->margin));
 }
 
 static int put_setting(struct text *out, const struct identity *identity, const struct identity_row *row, struct err *err)
 {
-    return put_line(out, json_pack("{s:s, s:s, s:s, s:b, s:s?, s:i, s:I, s:I}", "type", "setting",
+    return json_line(out, json_pack("{s:s, s:s, s:s, s:b, s:s?, s:i, s:I, s:I}", "type", "setting",
                                    "setting", name_of(identity, row->setting), "reference", name_of(identity, row->reference),
                                    "lossless", row->apart == NULL, "note", row->apart, "prompts", row->prompts,
                                    "tokens", (json_int_t)row->tokens, "differences", (json_int_t)row->count), err);
@@ -87,7 +75,7 @@ static int put_setting(struct text *out, const struct identity *identity, const 
 static int put_difference(struct text *out, const struct identity *identity, const struct identity_row *row,
                           const struct identity_difference *difference, struct err *err)
 {
-    return put_line(out, json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:o, s:o}", "type", "difference",
+    return json_line(out, json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:o, s:o}", "type", "difference",
                                    "setting", name_of(identity, row->setting), "reference", name_of(identity, row->reference),
                                    "prompt", difference->prompt, "index", difference->index, "position", difference->position,
                                    "token", token_object(&difference->here),
@@ -107,7 +95,7 @@ int identity_json(struct text *out, const struct identity *identity, struct err 
         differences += (int64_t)row->count;
         tokens += row->tokens;
     }
-    return put_line(out, json_pack("{s:s, s:b, s:i, s:I, s:I}", "type", "verdict", "agree", identity->agree,
+    return json_line(out, json_pack("{s:s, s:b, s:i, s:I, s:I}", "type", "verdict", "agree", identity->agree,
                                    "settings", identity->suite->setting_count, "tokens", (json_int_t)tokens,
                                    "differences", (json_int_t)differences), err);
 }

@@ -56,17 +56,19 @@ static void become(const char *command, int input, const sigset_t *ending, const
     _exit(127);
 }
 
-/* Waits up to `seconds`, or until one of these signals is there; false: it is still running. */
-static bool ended(pid_t child, double seconds, const sigset_t *ending, int *status)
+/* Waits up to `seconds`, or until one of these signals is there: 1, or 0: it is still running; -1: nobody can tell. */
+static int ended(pid_t child, double seconds, const sigset_t *ending, int *status)
 {
     double until = clock_seconds() + seconds;
     struct timespec pause = { 0, 200000 };
     for (;;) {
         pid_t got = waitpid(child, status, WNOHANG);
-        if (got == child || (got < 0 && errno != EINTR))
-            return true;
+        if (got == child)
+            return 1;
+        if (got < 0 && errno != EINTR)
+            return -1;
         if (clock_seconds() > until || is_pending(ending))
-            return false;
+            return 0;
         nanosleep(&pause, NULL);
         if (pause.tv_nsec < 20000000)
             pause.tv_nsec *= 2;
@@ -77,7 +79,9 @@ static bool ended(pid_t child, double seconds, const sigset_t *ending, int *stat
 static int run(const char *command, int input, double seconds, int *status, struct err *err)
 {
     sigset_t ending, mask;
+    struct sigaction usual = {.sa_handler = SIG_DFL}, before;
     int rc = 0;
+    sigaction(SIGCHLD, &usual, &before);            /* ignored, as some daemons leave it, a child has no exit status */
     find_ending_signals(&ending);
     sigprocmask(SIG_BLOCK, &ending, &mask);
     pid_t child = fork();
@@ -87,7 +91,10 @@ static int run(const char *command, int input, double seconds, int *status, stru
         rc = err_errno(err, "starting the command");
     } else {
         setpgid(child, child);          /* whoever comes first */
-        if (!ended(child, seconds, &ending, status)) {
+        int over = ended(child, seconds, &ending, status);
+        if (over < 0)
+            rc = err_errno(err, "waiting for the command");
+        if (!over) {
             kill(-child, SIGKILL);
             waitpid(child, status, 0);
             *status = 1 << 8;           /* as if it had said no */
@@ -95,6 +102,7 @@ static int run(const char *command, int input, double seconds, int *status, stru
         kill(-child, SIGKILL);          /* what it left behind */
     }
     sigprocmask(SIG_SETMASK, &mask, NULL);
+    sigaction(SIGCHLD, &before, NULL);
     return rc;
 }
 

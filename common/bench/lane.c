@@ -149,9 +149,3 @@ void lane_close(struct lane *lane)
     decode_settings_free(&lane->store);
     *lane = (struct lane){0};
 }
-
-void lane_notes(const struct console *console, const struct text *note)
-{
-    for (char *line = note->data, *end; line && (end = strchr(line, '\n')); line = end + 1)
-        console_note(console, "%.*s", (int)(end - line), line);
-}

@@ -40,7 +40,4 @@ int lane_open(struct lane *lane, const struct suite *suite, int setting, const s
               bool on_device, struct text *note, struct err *err);
 void lane_close(struct lane *lane);
 
-/* Prints each line of a text as a note. */
-void lane_notes(const struct console *console, const struct text *note);
-
 #endif

@@ -213,8 +213,6 @@ int machine_text(struct text *out, const struct machine *machine, const struct r
                                        measured->device, measured->isa);
 }
 
-static json_t *number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
-
 int machine_json(struct text *out, const struct machine *machine, const struct roofline *measured, struct err *err)
 {
     json_t *caches = json_array(), *gpus = json_array(), *object = NULL;
@@ -235,8 +233,8 @@ int machine_json(struct text *out, const struct machine *machine, const struct r
         failed |= json_object_set_new(object, "device", json_string(measured->device));
         failed |= json_object_set_new(object, "isa", json_string(measured->isa));
         failed |= json_object_set_new(object, "read_threads", json_integer(measured->threads));
-        failed |= json_object_set_new(object, "read_bandwidth", number(measured->bytes_per_second));
-        failed |= json_object_set_new(object, "read_bandwidth_one_thread", number(measured->one_thread));
+        failed |= json_object_set_new(object, "read_bandwidth", json_finite(measured->bytes_per_second));
+        failed |= json_object_set_new(object, "read_bandwidth_one_thread", json_finite(measured->one_thread));
     }
     if (failed || !object)
         err_memory(err);

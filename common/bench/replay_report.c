@@ -48,15 +48,6 @@ done:
     return rc;
 }
 
-static int put_line(struct text *out, json_t *object, struct err *err)
-{
-    char *line = object ? json_text(object, JSON_COMPACT | JSON_PRESERVE_ORDER, err) : NULL;
-    int rc = line ? text_printf(out, err, "%s\n", line) : err_memory(err);
-    mem_free(&line);
-    json_decref(object);
-    return rc;
-}
-
 int replay_json(struct text *out, const struct replay_table *all, struct err *err)
 {
     const struct replay_result *best = best_static(all);
@@ -69,7 +60,7 @@ int replay_json(struct text *out, const struct replay_table *all, struct err *er
             "accepted_tokens", (json_int_t)it->accepted, "ratio_to_none", rate(it) / rate(&all->result[0]),
             "ratio_to_best_static", rate(it) / rate(best), "live_iterations", (json_int_t)it->live, "same_as_live",
             (json_int_t)it->same);
-        if (put_line(out, object, err))
+        if (json_line(out, object, err))
             return -1;
     }
     return 0;
@@ -100,5 +91,5 @@ int replay_iteration_json(struct text *out, const struct replay_iteration *itera
                                         "nodes", 1 + outcome->drafted, "accepted", outcome->accepted, "emitted",
                                         outcome->emitted, "seconds", outcome->iteration_s, "draft_seconds", outcome->draft_s,
                                         "policy", policy) : NULL;
-    return put_line(out, object, err);
+    return json_line(out, object, err);
 }

@@ -1,13 +1,6 @@
 #include "common/bench/resume.h"
 
-#include <errno.h>
-#include <glob.h>
-#include <limits.h>
-#include <signal.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "common/base/mem.h"
 #include "common/stream/bench.h"
@@ -22,86 +15,27 @@ struct resume {
     const struct record *next;          /* the sample record that begins the next one */
 };
 
-int resume_plan_setting(struct text *plan, const char *name, const char *model, const char *options, const char *label,
-                        struct err *err)
+int resume_plan_setting(struct text *plan, const struct bench_setting *of, struct err *err)
 {
-    return text_printf(plan, err, "setting %s: %s %s [%s]\n", name, model, options, label ? label : "");
+    return text_printf(plan, err, "setting %s: %s %s %s [%s] %d tokens of %d, %s draws\n", of->name, of->model,
+                       of->index_sha256 ? of->index_sha256 : "", of->options, of->label ? of->label : "", of->max_tokens,
+                       of->context, of->draws ? of->draws : "");
 }
 
-int resume_plan_machine(struct text *plan, const char *device, const char *isa, int threads, struct err *err)
+int resume_plan_machine(struct text *plan, const struct decode_machine *of, struct err *err)
 {
-    return text_printf(plan, err, "machine: %s %s, %d threads\n", device, isa ? isa : "", threads);
-}
-
-/* The files "output.tmp.PID"; *found is for globfree, also after a failure. */
-static int find_temporary(glob_t *found, const char *output, struct err *err)
-{
-    struct text pattern = {0};
-    int rc = -1;
-    *found = (glob_t){0};
-    for (const char *at = output; *at; at++)
-        if ((strchr("*?[\\", *at) && text_putc(&pattern, '\\', err)) || text_putc(&pattern, *at, err))
-            goto done;
-    if (text_puts(&pattern, ".tmp.*", err))
-        goto done;
-    if (glob(pattern.data, 0, NULL, found))
-        found->gl_pathc = 0;
-    rc = 0;
-done:
-    text_free(&pattern);
-    return rc;
-}
-
-/* The bytes of a file whose process is gone; -1: not such a file. */
-static off_t left_bytes(const char *path, const char *output)
-{
-    struct stat status;
-    char *end;
-    long pid = strtol(path + strlen(output) + strlen(".tmp."), &end, 10);
-    bool gone = !*end && pid > 0 && pid <= INT_MAX && kill((pid_t)pid, 0) && errno == ESRCH;
-    return gone && !stat(path, &status) && S_ISREG(status.st_mode) ? status.st_size : -1;
-}
-
-/* The largest, which has come furthest. */
-static int find_left(char **path, const char *output, struct err *err)
-{
-    glob_t found;
-    off_t most = -1;
-    int rc = find_temporary(&found, output, err);
-    for (size_t i = 0; !rc && i < found.gl_pathc; i++) {
-        off_t bytes = left_bytes(found.gl_pathv[i], output);
-        if (bytes <= most)
-            continue;
-        most = bytes;
-        mem_free(path);
-        if (!(*path = mem_string(found.gl_pathv[i], err)))
-            rc = -1;
-    }
-    globfree(&found);
-    return rc;
-}
-
-void resume_clean(const char *output)
-{
-    glob_t found;
-    if (!find_temporary(&found, output, NULL))
-        for (size_t i = 0; i < found.gl_pathc; i++)
-            if (left_bytes(found.gl_pathv[i], output) >= 0)
-                unlink(found.gl_pathv[i]);
-    globfree(&found);
+    return text_printf(plan, err, "machine: %s %s, %d threads, %s cache\n", of->device, of->isa ? of->isa : "", of->threads,
+                       of->kv_dtype ? of->kv_dtype : "");
 }
 
 static int take_plan(struct resume *resume, const struct record *record, bool *machine, struct err *err)
 {
-    if (record->kind == &bench_setting_kind) {
-        const struct bench_setting *of = record->body;
-        return resume_plan_setting(&resume->plan, of->name, of->model, of->options, of->label, err);
-    }
+    if (record->kind == &bench_setting_kind)
+        return resume_plan_setting(&resume->plan, record->body, err);
     if (record->kind != &decode_machine_kind || *machine)
         return 0;
-    const struct decode_machine *of = record->body;
     *machine = true;
-    return resume_plan_machine(&resume->plan, of->device, of->isa, of->threads, err);
+    return resume_plan_machine(&resume->plan, record->body, err);
 }
 
 /* Counts the samples behind which another one begins. The stream has no end, so that reading it fails at last: at the place
@@ -129,33 +63,39 @@ done:
     return rc;
 }
 
-/* On to the next sample record, or to the end of what is whole. */
-static int advance(struct resume *resume, struct writer *writer, struct err *err)
+static int other_run(const struct resume *resume, const char *what, struct err *err)
+{
+    return err_set(err, ERR_INPUT, "%s: was left by a run with other %s; remove it, or run without --resume", resume->path,
+                   what);
+}
+
+/* On to the next sample record, or to the end of what is whole. rule: by which the sample passed over must have been graded. */
+static int advance(struct resume *resume, struct writer *writer, const char *rule, struct err *err)
 {
     int more;
     while ((more = reader_next(resume->in, &resume->next, err)) > 0) {
         if (resume->next->kind == &bench_sample_kind)
             return 0;
+        if (writer && resume->next->kind == &bench_grade_kind &&
+            strcmp(((const struct bench_grade *)resume->next->body)->rule, rule))
+            return other_run(resume, "rules of grading", err);
         if (writer && writer_copy(writer, resume->next, err))
             return -1;
     }
     return more < 0 ? -1 : err_set(err, ERR_INPUT, "%s: has changed while it was read", resume->path);
 }
 
-int resume_open(struct resume **out, const char *output, struct err *err)
+int resume_open(struct resume **out, const char *left, struct err *err)
 {
-    struct resume *resume = mem_alloc(1, sizeof *resume, err);
+    struct resume *resume;
     int rc = -1;
     *out = NULL;
-    if (!resume || find_left(&resume->path, output, err))
+    if (!left)
+        return 0;
+    if (!(resume = mem_alloc(1, sizeof *resume, err)) || !(resume->path = mem_string(left, err)) || count_samples(resume, err))
         goto done;
-    if (!resume->path) {
-        rc = 0;
-        goto done;
-    }
-    if (count_samples(resume, err))
-        goto done;
-    if (resume->samples && (reader_open(&resume->in, resume->path, STREAM_BENCH, NULL, err) || advance(resume, NULL, err)))
+    if (resume->samples && (reader_open(&resume->in, resume->path, STREAM_BENCH, NULL, err) ||
+                            advance(resume, NULL, NULL, err)))
         goto done;
     if (resume->samples) {
         *out = resume;
@@ -184,12 +124,11 @@ int resume_check(const struct resume *resume, const struct text *plan, struct er
 {
     if (plan->length == resume->plan.length && !memcmp(plan->data, resume->plan.data, plan->length))
         return 0;
-    return err_set(err, ERR_INPUT, "%s: was left behind by a run with other settings or on another machine; remove it, or run "
-                   "without --resume", resume->path);
+    return other_run(resume, "settings or models, or on another machine", err);
 }
 
-int resume_sample(struct resume *resume, int setting, int repeat, const struct prompt *prompt, struct writer *writer,
-                  struct err *err)
+int resume_sample(struct resume *resume, int setting, int repeat, const struct prompt *prompt, const char *rule,
+                  struct writer *writer, struct err *err)
 {
     const struct bench_sample *sample = resume->next->body;
     bool same = sample->setting == setting && sample->repeat == repeat;
@@ -203,9 +142,8 @@ int resume_sample(struct resume *resume, int setting, int repeat, const struct p
         same = false;
     }
     if (!same)
-        return err_set(err, ERR_INPUT, "%s: was left behind by a run with other prompts or in another order; remove it, or run "
-                       "without --resume", resume->path);
-    if (writer_copy(writer, resume->next, err) || advance(resume, writer, err))
+        return other_run(resume, "prompts, or in another order", err);
+    if (writer_copy(writer, resume->next, err) || advance(resume, writer, rule, err))
         return -1;
     resume->samples--;
     return 0;

@@ -53,7 +53,7 @@ static int open_lanes(struct bench *bench, struct err *err)
         if (lane_open(&bench->lanes[i], suite, i, &bench->models[suite->settings[i].model], bench->setup->force, true,
                       &note, err))
             goto done;
-    lane_notes(bench->setup->console, &note);
+    console_notes(bench->setup->console, &note);
     rc = 0;
 done:
     text_free(&note);
@@ -68,10 +68,15 @@ static int put_settings(struct bench *bench, struct err *err)
         const struct model_identity *identity = model_identity(model->session->model);
         struct text label = {0}, why = {0};
         const char *key;
+        char index[65];
+        sha256_hex(&identity->index, index);
         char *options = json_text(setting->options, JSON_COMPACT | JSON_SORT_KEYS, err);
         struct bench_setting record = {.setting = i, .name = setting->name, .model = bench->suite->models[setting->model].path,
                                        .options = options, .moe_layers = identity->moe_layers, .experts = identity->experts,
-                                       .reference = setting->reference, .loop = decoder_place(bench->lanes[i].decoder)};
+                                       .reference = setting->reference, .loop = decoder_place(bench->lanes[i].decoder),
+                                       .index_sha256 = index, .max_tokens = bench->lanes[i].settings.max_tokens,
+                                       .context = engine_max_positions(model->session->engine),
+                                       .draws = suite_draw_words[bench->suite->draws]};
         int rc = options ? text_puts(&label, model->label, err) : err_memory(err);
         if (!rc)
             rc = decode_departure(&bench->lanes[i].settings, bench->lanes[i].budget, &key, &why, err);
@@ -80,7 +85,7 @@ static int put_settings(struct bench *bench, struct err *err)
         record.label = label.length ? label.data : NULL;
         if (!rc)
             rc = writer_record(bench->writer, &bench_setting_kind, &record, err) ||
-                 resume_plan_setting(&bench->plan, record.name, record.model, record.options, record.label, err) ? -1 : 0;
+                 resume_plan_setting(&bench->plan, &record, err) ? -1 : 0;
         text_free(&label);
         text_free(&why);
         free(options);
@@ -104,7 +109,7 @@ static int put_machine(struct bench *bench, struct err *err)
                                           .kv_dtype = session_cache_words[engine_made_from(session->engine)->cache],
                                           .read_bandwidth = measured.bytes_per_second};
     return writer_record(bench->writer, &decode_machine_kind, &record, err) ||
-           resume_plan_machine(&bench->plan, record.device, record.isa, record.threads, err) ? -1 : 0;
+           resume_plan_machine(&bench->plan, &record, err) ? -1 : 0;
 }
 
 static int sink_begin(void *context, double prefill_s, struct err *err)
@@ -124,16 +129,19 @@ static int put_grade(struct bench *bench, const struct decode_settings *settings
 {
     const struct prompt *prompt = bench->prompt;
     enum grade_rule rule = (enum grade_rule)suite_grade_rule(bench->suite, prompt->task);
-    struct text found = {0};
+    struct text found = {0}, room = {0};
+    const char *text;
     bool correct = false;
     double score = NAN;
     bool forced = settings->force_routes || settings->force_accept;        /* says nothing of the model */
     if (!prompt->answer || !result->text || rule == GRADE_NONE || forced)
         return 0;
-    int rc = grade_answer(rule, result->text, prompt->answer, &correct, &score, &found, err);
+    int rc = decode_record_text(&text, &room, result, err) || grade_answer(rule, text, prompt->answer, &correct, &score, &found,
+                                                                           err);
     const struct bench_grade record = {.sequence = bench->recorder.sequence, .correct = correct, .rule = grade_rule_names[rule],
                                        .score = score, .expected = prompt->answer, .answer = found.data};
     rc = rc || writer_record(bench->writer, &bench_grade_kind, &record, err) ? -1 : 0;
+    text_free(&room);
     text_free(&found);
     return rc;
 }
@@ -148,9 +156,11 @@ static int run_sample(struct bench *bench, size_t number, int setting, int repea
     struct decode_result result;
     bench->prompt = &model->prompts[number];
     if (resume_samples(bench->resume)) {
+        const char *rule = grade_rule_names[suite_grade_rule(bench->suite, bench->prompt->task)];
         bench->recorder.sequence++;
         progress_step(&bench->bar, 1);
-        return resume_sample(bench->resume, setting, repeat, bench->prompt, bench->writer, err);
+        return resume_sample(bench->resume, setting, repeat, bench->prompt, rule, bench->writer, err) ||
+               writer_keep(bench->writer, err) ? -1 : 0;
     }
     const struct decode_prompt prompt = {.token = bench->prompt->tokens.ids, .tokens = bench->prompt->tokens.n,
                                          .max_tokens = bench->prompt->max_tokens,
@@ -163,7 +173,7 @@ static int run_sample(struct bench *bench, size_t number, int setting, int repea
         return err_at(err, "%s: setting '%s'", bench->prompt->place, bench->suite->settings[setting].name);
     if (decode_record_done(&bench->recorder, bench->prompt, &result, err) ||
         put_grade(bench, &bench->lanes[setting].settings, &result, err) ||
-        writer_flush(bench->writer, err))
+        writer_keep(bench->writer, err))
         return -1;
     bench->recorder.sequence++;
     progress_step(&bench->bar, 1);
@@ -203,8 +213,26 @@ static int run_samples(struct bench *bench, struct err *err)
     return 0;
 }
 
+static int check_lengths(const struct bench *bench, int setting, struct err *err)
+{
+    const struct suite_setting *of = &bench->suite->settings[setting];
+    const struct bench_model *model = &bench->models[of->model];
+    for (size_t i = 0; i < model->count; i++) {
+        const struct prompt *from = &model->prompts[i];
+        const struct decode_prompt prompt = {.token = from->tokens.ids, .tokens = from->tokens.n,
+                                             .max_tokens = from->max_tokens};
+        if (decoder_check(bench->lanes[setting].decoder, &prompt, err))
+            return err_at(err, "%s: setting '%s'", from->place, of->name);
+    }
+    return 0;
+}
+
+/* Before hours go into those that come first. */
 static int check_prompts(const struct bench *bench, struct err *err)
 {
+    for (int i = 0; i < bench->suite->setting_count; i++)
+        if (check_lengths(bench, i, err))
+            return -1;
     for (int i = 1; i < bench->suite->model_count; i++)
         if (bench->models[i].count != bench->models[0].count)
             return err_set(err, ERR_INPUT, "model %s has %zu prompts, model %s %zu; all must have the same",
@@ -236,6 +264,24 @@ static int check_settings(const struct suite *suite, struct err *err)
     return 0;
 }
 
+static int open_resume(struct bench *bench, struct err *err)
+{
+    const char *left = writer_left(bench->writer);
+    const struct console *console = bench->setup->console;
+    if (!bench->setup->resume) {
+        if (left)
+            console_note(console, "%s: left by a run that did not end; --resume goes on from it", left);
+        return 0;
+    }
+    if (resume_open(&bench->resume, left, err) || (bench->resume && resume_check(bench->resume, &bench->plan, err)))
+        return -1;
+    if (bench->resume)
+        console_note(console, "%s: %d finished samples are taken over", left, resume_samples(bench->resume));
+    else
+        console_note(console, "%s: no run left any finished sample of it; all are run", bench->setup->output);
+    return 0;
+}
+
 int bench_run(const struct bench_setup *setup, struct err *err)
 {
     struct bench bench = {.setup = setup, .suite = setup->suite};
@@ -243,24 +289,22 @@ int bench_run(const struct bench_setup *setup, struct err *err)
     int rc = -1;
     if (setup->resume && !strcmp(setup->output, "-"))
         return err_set(err, ERR_INPUT, "--resume: needs a file that the stream goes to; give -o FILE");
-    if ((setup->resume && resume_open(&bench.resume, setup->output, err)) || check_settings(bench.suite, err) ||
-        open_models(&bench, err) || check_prompts(&bench, err) || open_lanes(&bench, err) ||
+    if (check_settings(bench.suite, err) || open_models(&bench, err) || open_lanes(&bench, err) ||
+        check_prompts(&bench, err) ||
         session_header(bench.models[0].session, STREAM_BENCH, setup->console, bench.lanes[0].settings.seed, &header, err) ||
-        writer_open(&bench.writer, setup->output, &header, err))
+        (setup->keep ? writer_open_kept : writer_open)(&bench.writer, setup->output, &header, err))
         goto done;
     bench.recorder.writer = bench.writer;
     console_progress(setup->console, &bench.bar, "runs",
                      bench.models[0].count * (size_t)(bench.suite->setting_count * bench.suite->repetitions));
     if (put_settings(&bench, err) || put_machine(&bench, err) ||
-        (bench.resume && resume_check(bench.resume, &bench.plan, err)) || warm_up(&bench, err) || run_samples(&bench, err) ||
+        open_resume(&bench, err) || warm_up(&bench, err) || run_samples(&bench, err) ||
         put_machine(&bench, err)) {
         progress_end(&bench.bar);
         goto done;
     }
     progress_end(&bench.bar);
     rc = writer_close(&bench.writer, err);
-    if (!rc && setup->resume)
-        resume_clean(setup->output);
 done:
     writer_abort(&bench.writer, err);
     resume_close(&bench.resume);

@@ -14,7 +14,8 @@ struct bench_setup {
     const struct suite *suite;
     struct session_options session;         /* its model is not looked at: the suite names them */
     const char *output;                     /* "-": standard output */
-    bool resume;                            /* take over what a run of this output left behind that was killed */
+    bool keep;                              /* what is finished survives signals and failures, beside the output */
+    bool resume;                            /* take over what a run of this output left so; keep, too, then */
     bool force;                             /* take rank streams of a model with another shape or tokenizer */
     const struct console *console;
 };

@@ -15,7 +15,7 @@
 #include "kernels/plain/philox.h"
 
 static const char *const order_words[] = {"interleaved", "random", "blocked", NULL};
-static const char *const draw_words[] = {"same", "fresh", NULL};
+const char *const suite_draw_words[] = {"same", "fresh", NULL};
 
 /* The suite while it is read: where errors are, and where relative names begin. */
 struct parse {
@@ -158,15 +158,16 @@ static int set_text(json_t *options, const char *key, const char *text, struct e
     return json_object_set_new(options, key, json_string(text)) ? err_memory(err) : 0;
 }
 
-/* In "model:file=F,..." the name of the file, relative to the suite's folder, is made one that can be opened. */
-static int resolve_spec(struct parse *parse, json_t *options, const char *key, struct err *err)
+/* In "model:file=F,..." the name of the file that `is` ("file=") stands before, relative to the suite's folder, is made one
+ * that can be opened. */
+static int resolve_spec(struct parse *parse, json_t *options, const char *key, const char *is, struct err *err)
 {
-    const char *spec = json_string_value(json_object_get(options, key)), *name = spec ? strstr(spec, "file=") : NULL;
+    const char *spec = json_string_value(json_object_get(options, key)), *name = spec ? strstr(spec, is) : NULL;
     struct text text = {0};
     int rc = -1;
-    if (!name || name == spec || (name[-1] != ':' && name[-1] != ',') || name[5] == '/')
+    if (!name || name == spec || (name[-1] != ':' && name[-1] != ',') || name[strlen(is)] == '/')
         return 0;
-    name += 5;
+    name += strlen(is);
     if (text_put(&text, spec, (size_t)(name - spec), err))
         goto done;
     for (const char *at = parse->folder; *at; at++)
@@ -206,7 +207,11 @@ static int merge_options(struct parse *parse, const json_t *map, struct suite_se
         return err_memory(err);
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         json_object_del(setting->options, own[i]);
-    if (resolve_spec(parse, setting->options, "draft", err) || resolve_spec(parse, setting->options, "tree", err))
+    const char *policy = json_string_value(json_object_get(setting->options, "policy"));
+    bool costs = policy && !strncmp(policy, "cascade-cost:", 13);           /* elsewhere `cost' is a word */
+    if (resolve_spec(parse, setting->options, "draft", "file=", err) ||
+        resolve_spec(parse, setting->options, "tree", "file=", err) ||
+        resolve_spec(parse, setting->options, "policy", costs ? "cost=" : "file=", err))
         return -1;
     static const char *const rankings[] = {"router", "path", "oracle", NULL}, *const references[] = {"self", NULL};
     return resolve_file(parse, setting->options, "rank", rankings, err) ||
@@ -266,7 +271,10 @@ static int get_setting(struct parse *parse, const struct suite_variant *variant,
 bool suite_plain(const struct suite_setting *setting)
 {
     const char *draft = json_string_value(json_object_get(setting->options, "draft"));
-    return (!draft || !strcmp(draft, "none")) && !json_object_get(setting->options, "budget");
+    const json_t *length = json_object_get(setting->options, "draft-length");
+    bool none = json_is_integer(length) && !json_integer_value(length);
+    bool drafts = draft ? strcmp(draft, "none") != 0 : json_object_get(setting->options, "force-accept") && !none;
+    return !drafts && !json_object_get(setting->options, "budget");
 }
 
 /* The first setting that can be the reference of this one, -1: none. */
@@ -421,7 +429,7 @@ static int get_how(struct parse *parse, struct err *err)
     if (get_int(parse->root, "repetitions", 1, 1, 10000, &suite->repetitions, err) ||
         get_int(parse->root, "warm-up", 1, 0, 1000, &suite->warm_up, err) ||
         (order && get_word(order, "order", order_words, &suite->order, err)) ||
-        (draws && get_word(draws, "draws", draw_words, &suite->draws, err)))
+        (draws && get_word(draws, "draws", suite_draw_words, &suite->draws, err)))
         return -1;
     if (chat && !json_is_boolean(chat))
         return wrong(err, "chat", "must be true or false");

@@ -31,6 +31,7 @@
 #include <jansson.h>
 
 #include "common/base/err.h"
+#include "common/stream/bench.h"
 
 enum suite_order {
     SUITE_INTERLEAVED,          /* every prompt under all settings, in an order that is turned by one from prompt to prompt */
@@ -38,12 +39,13 @@ enum suite_order {
     SUITE_BLOCKED               /* all prompts under one setting, then under the next */
 };
 
-/* In which order one setting takes the prompts, where that may differ from setting to setting. */
-enum suite_draws { SUITE_SAME, SUITE_FRESH };
+enum suite_draws { SUITE_SAME, SUITE_FRESH };           /* random numbers of repetitions */
+extern const char *const suite_draw_words[];            /* "same", "fresh", NULL */
 
+/* In which order one setting takes the prompts, where that may differ from setting to setting. */
 enum suite_walk { SUITE_GIVEN, SUITE_REVERSED, SUITE_SHUFFLED };
 
-enum { SUITE_SETTINGS_MAX = 1024, SUITE_MODELS_MAX = 64, SUITE_FILES_MAX = 1024 };
+enum { SUITE_SETTINGS_MAX = BENCH_SETTINGS_MAX, SUITE_MODELS_MAX = 64, SUITE_FILES_MAX = 1024 };
 
 struct suite_model { char *name, *path; };
 

@@ -162,24 +162,21 @@ int sweep_text(struct text *out, const struct sweep *sweep, const char *label, s
     return 0;
 }
 
-/* null where there is no number. */
-static json_t *number(double value) { return isnan(value) ? json_null() : json_real(value); }
-
 int sweep_json(struct text *out, const struct sweep *sweep, const char *label, struct err *err)
 {
     const struct roofline *machine = &sweep->machine;
     json_t *cost = json_array();
     json_t *object = json_pack("{s:s, s:s, s:s, s:i, s:o, s:i, s:i, s:s?, s:o}", "type", "sweep", "device", machine->device,
                                "isa", machine->isa, "threads", machine->threads, "read_bandwidth",
-                               number(machine->bytes_per_second), "rounds", sweep->rounds, "prefix", sweep->prefix, "label",
-                               label, "cost", cost);
+                               json_finite(machine->bytes_per_second), "rounds", sweep->rounds, "prefix", sweep->prefix,
+                               "label", label, "cost", cost);
     bool failed = !object;
     for (int i = 0; !failed && i < sweep->points; i++) {
         const struct sweep_point *p = &sweep->point[i];
         failed = json_array_append_new(cost, json_pack(
             "{s:i, s:f, s:f, s:f, s:o, s:f, s:f, s:f, s:f, s:o}", "m", p->rows, "seconds", p->seconds, "low", p->low, "high",
-            p->high, "experts", number(p->experts), "bytes", p->bytes, "ratio", p->cost, "bytes_ratio", p->bytes_ratio,
-            "excess", p->excess, "share", number(p->share)));
+            p->high, "experts", json_finite(p->experts), "bytes", p->bytes, "ratio", p->cost, "bytes_ratio", p->bytes_ratio,
+            "excess", p->excess, "share", json_finite(p->share)));
     }
     char *line = failed ? NULL : json_text(object, JSON_COMPACT, err);
     int rc = line ? text_printf(out, err, "%s\n", line) : failed ? err_memory(err) : -1;

@@ -22,7 +22,7 @@ struct sweep_setup {
     uint64_t seed;
 };
 
-/* Medians over rounds; ratios are of two forwards of one round. Times in seconds, bytes nominal. */
+/* Medians over rounds, but for `experts`, a mean; ratios are of two forwards of one round. Times in seconds, bytes nominal. */
 struct sweep_point {
     int rows;
     double seconds, low, high;          /* low, high: quartiles */

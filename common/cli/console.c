@@ -2,6 +2,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 static void say(const struct console *console, const char *format, va_list args)
 {
@@ -19,6 +20,13 @@ void console_note(const struct console *console, const char *format, ...)
     va_start(args, format);
     say(console, format, args);
     va_end(args);
+}
+
+void console_notes(const struct console *console, const struct text *notes)
+{
+    const char *line = notes->data;
+    for (const char *end; line && (end = strchr(line, '\n')); line = end + 1)
+        console_note(console, "%.*s", (int)(end - line), line);
 }
 
 void console_detail(const struct console *console, const char *format, ...)

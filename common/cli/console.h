@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "common/base/progress.h"
+#include "common/base/text.h"
 
 struct console {
     const char *program;            /* "moe-decode" */
@@ -18,6 +19,7 @@ struct console {
 
 /* One line on stderr behind the program's name: notes unless -q, details only under -v. */
 void console_note(const struct console *console, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void console_notes(const struct console *console, const struct text *notes);        /* each line of them */
 void console_detail(const struct console *console, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Starts a bar on stderr in the mode that was asked for; -q means none. */

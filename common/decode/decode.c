@@ -262,14 +262,23 @@ static int prepare_sequence(struct decoder *decoder, int tokens, struct err *err
     return sequence_open(&decoder->sequence, decoder->setup.engine, (room < tokens ? tokens : room) + nodes, err);
 }
 
-static int check_prompt(const struct decoder *decoder, const struct decode_prompt *prompt, struct err *err)
+/* New tokens that the prompt or the settings ask for. */
+static int tokens_wanted(const struct decoder *decoder, const struct decode_prompt *prompt)
+{
+    int given = decoder->setup.settings->max_tokens;
+    if (prompt->max_tokens && (given < 0 || prompt->max_tokens < given))
+        return prompt->max_tokens;
+    return given >= 0 ? given : DECODE_TOKENS_DEFAULT;
+}
+
+int decoder_check(const struct decoder *decoder, const struct decode_prompt *prompt, struct err *err)
 {
     int most = engine_max_positions(decoder->setup.engine);
     if (prompt->tokens < 1)
         return err_set(err, ERR_INPUT, "the prompt has no tokens; give at least one");
-    if (prompt->tokens >= most)
-        return err_set(err, ERR_INPUT, "the prompt has %d tokens; prompt and answer together can have %d",
-                       prompt->tokens, most);
+    if (prompt->tokens > most || (prompt->tokens == most && tokens_wanted(decoder, prompt)))
+        return err_set(err, ERR_INPUT, "the prompt has %d tokens; prompt and answer together can have %d: shorten it, or raise "
+                       "--context, as far as the model reaches", prompt->tokens, most);
     for (int i = 0; i < prompt->tokens; i++)
         if (prompt->token[i] < 0 || prompt->token[i] >= decoder->vocab)
             return err_set(err, ERR_INPUT, "token %d is not in the vocabulary of %d", (int)prompt->token[i], decoder->vocab);
@@ -279,10 +288,7 @@ static int check_prompt(const struct decoder *decoder, const struct decode_promp
 /* New tokens that this prompt may get: what it or the settings say, as far as the context reaches. */
 static int token_limit(const struct decoder *decoder, const struct decode_prompt *prompt)
 {
-    int given = decoder->setup.settings->max_tokens, room = engine_max_positions(decoder->setup.engine) - prompt->tokens;
-    int limit = given >= 0 ? given : DECODE_TOKENS_DEFAULT;
-    if (prompt->max_tokens && (given < 0 || prompt->max_tokens < given))
-        limit = prompt->max_tokens;
+    int room = engine_max_positions(decoder->setup.engine) - prompt->tokens, limit = tokens_wanted(decoder, prompt);
     int forced = decoder->forced ? forced_tokens(decoder->forced) : -1;
     limit = forced >= 0 && forced < limit ? forced : limit;
     return limit < room ? limit : room;
@@ -296,13 +302,16 @@ static int begin_draft(struct decoder *decoder, const struct decode_prompt *prom
            drafter->class->commit(drafter, prompt->token, prompt->tokens, err) ? -1 : 0;
 }
 
+/* The clock stands still meanwhile. */
 static int begin_watches(struct decoder *decoder, const struct decode_prompt *prompt, int limit, struct err *err)
 {
+    double start = clock_seconds();
     for (int i = 0; i < decoder->watches.count; i++) {
         struct watch *watch = decoder->watches.item[i];
         if (watch->class->begin && watch->class->begin(watch, prompt, limit, err))
             return -1;
     }
+    decoder->began += clock_seconds() - start;
     return 0;
 }
 
@@ -351,7 +360,8 @@ int decoder_run(struct decoder *decoder, const struct decode_prompt *prompt, con
     struct decode_result *result = &decoder->result;
     decoder->began = clock_seconds();
     *result = (struct decode_result){0};
-    if (check_prompt(decoder, prompt, err) || read_prompt(decoder, prompt, sink, err))
+    decoder->learning_s = 0;
+    if (decoder_check(decoder, prompt, err) || read_prompt(decoder, prompt, sink, err))
         return -1;
     result->total_s = result->prefill_s;
     if (!decoder->ending.ended && decoder->by_device && decoder_iterate_on_device(decoder, sink, err))

@@ -121,6 +121,7 @@ const char *decoder_place(const struct decoder *decoder);
 int decoder_run(struct decoder *decoder, const struct decode_prompt *prompt, const struct decode_sink *sink,
                 struct decode_result *out, struct err *err);
 void decoder_forget(struct decoder *decoder);
+int decoder_check(const struct decoder *decoder, const struct decode_prompt *prompt, struct err *err);  /* could it be run? */
 
 /* What the text of the last run was made with, for those who look at it again (probe.h): random numbers, the rule of
  * acceptance, the KV cache, the tokens that it could have had; and another drafter like the decoder's own. */

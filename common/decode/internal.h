@@ -50,6 +50,7 @@ struct decoder {
     int length;
     struct decode_result result;
     double began;                       /* clock_seconds */
+    double learning_s;                  /* the policy, from the iteration before */
     int32_t token[ROWS_MAX], parent[ROWS_MAX], path[ROWS_MAX], emitted[ROWS_MAX];
     uint8_t kept[ROWS_MAX];
 };

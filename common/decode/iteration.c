@@ -137,8 +137,10 @@ static void decide(struct decoder *decoder, const struct decode_iteration *itera
         .iteration_s = (iteration->draft_us + iteration->verify_us + iteration->accept_us + iteration->other_us) / 1e6};
     for (int layer = 0; layer < forward->moe_layers; layer++)
         outcome.experts_loaded += forward->distinct_loaded[layer];
+    double start = clock_seconds();
     if (decoder->policy->class->observe)
         decoder->policy->class->observe(decoder->policy, &outcome);
+    decoder->learning_s = clock_seconds() - start;
 }
 
 static int record(struct decoder *decoder, const struct decode_iteration *iteration, const struct decode_sink *sink,
@@ -208,7 +210,7 @@ int decoder_iterate(struct decoder *decoder, const struct decode_sink *sink, str
     iteration.draft_us = 1e6 * (drafted - start);
     iteration.verify_us = 1e6 * (verified - drafted);
     iteration.accept_us = 1e6 * (accepted - verified);
-    iteration.other_us = 1e6 * (end - accepted);
+    iteration.other_us = 1e6 * (end - accepted + decoder->learning_s);      /* what it learned was not over when that ended */
     if (watch_aside(decoder, &iteration, err))
         return -1;
     return decoder_conclude(decoder, &iteration, sink, err);

@@ -67,12 +67,30 @@ int decode_record_draft(struct decode_recorder *recorder, const struct decode_dr
     return put(recorder, &decode_draft_kind, &body, err);
 }
 
+int decode_record_text(const char **out, struct text *room, const struct decode_result *result, struct err *err)
+{
+    const char *at = result->text, *end = at ? at + result->text_bytes : NULL;
+    *out = at;
+    if (!at || !memchr(at, '\0', result->text_bytes))
+        return 0;
+    for (const char *stop; (stop = memchr(at, '\0', (size_t)(end - at))); at = stop + 1)
+        if (text_put(room, at, (size_t)(stop - at), err) || text_puts(room, "\xef\xbf\xbd", err))
+            return -1;
+    if (text_put(room, at, (size_t)(end - at), err))
+        return -1;
+    *out = room->data;
+    return 0;
+}
+
 int decode_record_done(struct decode_recorder *recorder, const struct prompt *prompt, const struct decode_result *result,
                        struct err *err)
 {
+    struct text room = {0};
     struct decode_done done = {
-        .sequence = recorder->sequence, .id = prompt->id, .n = result->tokens, .tokens = result->token, .text = result->text,
+        .sequence = recorder->sequence, .id = prompt->id, .n = result->tokens, .tokens = result->token,
         .finish_reason = result->finish, .num_drafts = result->drafts, .num_draft_tokens = result->draft_tokens,
         .num_accepted_tokens = result->accepted_tokens};
-    return put(recorder, &decode_done_kind, &done, err);
+    int rc = decode_record_text(&done.text, &room, result, err) || put(recorder, &decode_done_kind, &done, err) ? -1 : 0;
+    text_free(&room);
+    return rc;
 }

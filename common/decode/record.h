@@ -25,4 +25,8 @@ int decode_record_draft(struct decode_recorder *recorder, const struct decode_dr
 int decode_record_done(struct decode_recorder *recorder, const struct prompt *prompt, const struct decode_result *result,
                        struct err *err);
 
+/* The text of a result as records have it, with U+FFFD for each NUL, which texts of records cannot hold: its own, or one put
+ * into *room. */
+int decode_record_text(const char **out, struct text *room, const struct decode_result *result, struct err *err);
+
 #endif

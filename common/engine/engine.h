@@ -85,8 +85,8 @@ struct forward {
     const float *reconstruction;
     const int32_t *distinct_wanted;      /* [moe] distinct experts of all rows */
     const int32_t *distinct_loaded;      /* [moe] */
-    int64_t expert_bytes;                /* of one routed expert */
-    int64_t bytes;                       /* nominal: distinct experts loaded, dense tensors, KV read */
+    int64_t expert_bytes;                /* of one routed expert, on average over layers */
+    int64_t bytes;                       /* nominal: distinct experts loaded, dense tensors, KV in windows */
 };
 
 /* On failure the sequence is as before. */

@@ -130,7 +130,8 @@ static void attention(const struct pass *pass, int n)
         .path_start = engine->path_start, .path = engine->path, .out = engine->attended, .scale = shape->attention.scale,
         .format = engine->setup.cache, .rows = pass->rows, .heads = heads,
         .kv_heads = shape->attention.kv_heads, .head_dim = shape->attention.head_dim, .value_dim = value_dim,
-        .capacity = sequence->capacity, .stride = engine->qkv_width, .window = shape->layer[n].window});
+        .capacity = sequence->capacity, .stride = engine->qkv_width, .window = shape->layer[n].window,
+        .longest = pass->longest});
     engine->ops->linear(engine->queue, &(struct linear_args){
         .in = engine->attended, .weight = layer->out.data, .bias = layer->out_bias, .out = engine->x,
         .operand = engine->operand, .format = layer->out.format, .add = true, .scale = shape->residual_scale,
@@ -143,10 +144,8 @@ static void attention(const struct pass *pass, int n)
 static int keep_hidden(const struct pass *pass, int n, struct err *err)
 {
     struct engine *engine = pass->engine;
-    uint64_t row = (uint64_t)engine->shape->hidden * sizeof(float), bytes = (uint64_t)pass->rows * row;
-    if (!engine->hidden.address &&
-        device_alloc(engine->device, (uint64_t)engine->setup.max_rows * (uint64_t)engine->shape->layers * row,
-                     &engine->hidden, err))
+    uint64_t bytes = (uint64_t)engine->setup.max_rows * (uint64_t)engine->shape->hidden * sizeof(float);
+    if (!engine->hidden.address && device_alloc(engine->device, bytes * (uint64_t)engine->shape->layers, &engine->hidden, err))
         return -1;
     engine->ops->gather(engine->queue, &(struct gather_args){
         .in = engine->x, .index = engine->every_row, .out = buffer_part(engine->hidden, (uint64_t)n * bytes, bytes),
@@ -204,7 +203,7 @@ static int run(struct engine *engine, struct sequence *sequence, const struct ba
                struct err *err)
 {
     int pending = sequence->pending;
-    struct pass pass = {engine, sequence, batch, batch->rows, slab};
+    struct pass pass = {.engine = engine, .sequence = sequence, .batch = batch, .rows = batch->rows, .slab = slab};
     if (batch->plan && (batch->plan->moe_layers != engine->moe_layers || batch->plan->experts != engine->shape->router.experts))
         return err_set(err, ERR_INPUT, "the expert plan is for %d layers of %d experts, the model has %d of %d",
                        batch->plan->moe_layers, batch->plan->experts, engine->moe_layers, engine->shape->router.experts);
@@ -214,6 +213,7 @@ static int run(struct engine *engine, struct sequence *sequence, const struct ba
         engine->reconstruction[moe] = 0;
     if (tree_append(engine, sequence, batch, err))
         return -1;
+    pass.longest = sequence->length + sequence->pending;
     if (forward_put(&pass, err) || facts_collect(engine, sequence, batch, out, err)) {
         sequence->pending = pending;
         return -1;

@@ -23,22 +23,21 @@ struct engine {
     struct buffer inner, partial, group;             /* scratch of expert_ffn */
     struct buffer operand;                           /* scratch: rows as products take them (operand_bytes) */
     struct buffer token, position, slot, prefix, path_start, path, logit_row, every_row;     /* i32 */
-    struct buffer score, wanted, expert, weight;     /* [moe][rows of the forward][...] */
+    struct buffer score, wanted, expert, weight;     /* [moe][max_rows][...] */
     struct buffer router_logits;                     /* [rows][experts] of the layer at work, for a sparsemixer */
     struct buffer shared;                            /* [rows] weight of the shared experts, when they have a gate */
     struct buffer mask;                              /* [moe][experts] u8 */
     struct buffer row_weight;                        /* [rows] f32, of a plan that goes by paths */
-    struct buffer hidden;                            /* [layers][rows of the forward][hidden], made when first asked for */
+    struct buffer hidden;                            /* [layers][max_rows][hidden], made when first asked for */
     struct buffer apart_in, apart_out, apart_row;    /* oracle.c: [rows * top_k][...], made when first asked for */
 
     /* On the host: what struct forward points to, and scratch. */
-    struct buffer landing;                           /* shared: logits, and other arrays as they come (facts.c) */
-    float *out_score, *out_weight, *out_hidden;
+    float *out_logits, *out_score, *out_weight, *out_hidden;
     int32_t *out_wanted, *out_expert, *distinct_wanted, *distinct_loaded;
     int32_t *indices;                                /* [max_rows + 1], several uses */
     int32_t *path_list;
     size_t path_room;
-    void *by_slot;                                   /* [max_rows][top_k] of 4 bytes, several uses */
+    void *transpose;                                 /* one layer's array of the largest kind */
     uint8_t *mark;                                   /* [experts] */
     float *gold, *apart;                             /* oracle.c: [rows][top_k][hidden] */
     float *reconstruction;                           /* [moe] */
@@ -58,6 +57,7 @@ struct pass {
     struct sequence *sequence;
     const struct batch *batch;
     int rows;
+    int longest;                                     /* positions that a row may see; 0: the device alone knows */
     bool slab;                                       /* its rows are one (kernels/linear.h) */
 };
 
@@ -92,8 +92,8 @@ int tree_append(struct engine *engine, struct sequence *sequence, const struct b
 /* forward.c: puts the operations of a forward on the queue, tokens, positions and slots being there. */
 int forward_put(const struct pass *pass, struct err *err);
 
-/* facts.c: the bytes of a forward with `cached` tokens and nodes behind it and engine->distinct_loaded. */
-int64_t nominal_bytes(const struct engine *engine, int64_t cached, bool with_head);
+/* facts.c: the bytes of a forward of so many rows, with `cached` tokens and nodes in all and engine->distinct_loaded. */
+int64_t nominal_bytes(const struct engine *engine, int64_t cached, int rows, bool with_head);
 
 /* facts.c: fetches what the forward computed and fills *out. */
 int facts_collect(struct engine *engine, const struct sequence *sequence, const struct batch *batch, struct forward *out,

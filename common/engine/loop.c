@@ -163,8 +163,9 @@ int engine_loop_open(struct engine_loop **out, struct engine *engine, const stru
     *loop = (struct engine_loop){.engine = engine, .setup = *setup, .batch = {.rows = rows, .logit_rows = rows}};
     loop->args = (struct loop_args){
         .token = engine->token, .position = engine->position, .slot = engine->slot, .prefix = engine->prefix,
-        .wanted = engine->wanted, .expert = engine->expert, .rows_most = rows, .moe_layers = engine->moe_layers,
-        .experts = engine->shape->router.experts, .top_k = engine->shape->router.top_k, .ring_records = RECORDS};
+        .wanted = engine->wanted, .expert = engine->expert, .rows_most = rows, .max_rows = engine->setup.max_rows,
+        .moe_layers = engine->moe_layers, .experts = engine->shape->router.experts, .top_k = engine->shape->router.top_k,
+        .ring_records = RECORDS};
     if (alloc_arrays(loop, err))
         goto failed;
     upload_chain(engine, rows);
@@ -203,7 +204,8 @@ int engine_loop_next(struct engine_loop *loop, struct engine_iteration *out, str
                     .top_k = shape->router.top_k, .vocab = shape->vocab, .layers = shape->layers, .hidden_size = shape->hidden,
                     .distinct_wanted = engine->distinct_wanted, .distinct_loaded = engine->distinct_loaded,
                     .expert_bytes = engine->weights->expert_bytes}};
-    out->forward.bytes = nominal_bytes(engine, (int64_t)loop->record->position + loop->record->rows, true);
+    out->forward.bytes = nominal_bytes(engine, (int64_t)loop->record->position + loop->record->rows, loop->record->rows,
+                                       true);
     loop->setup.sequence->length = loop->record->position + 1 + loop->record->accepted;
     return 0;
 }

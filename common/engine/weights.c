@@ -141,7 +141,7 @@ static int take_ffn(struct weights *weights, const struct model *model, int n, s
         return -1;
     layer->experts_format = tensor->format;
     layer->experts_down_format = tensor_last_format(tensor);
-    weights->expert_bytes = (int64_t)tensor->bytes / tensor->count;
+    layer->expert_bytes = (int64_t)tensor->bytes / tensor->count;
     if (shape->shared_inner && take_block(weights, model, "layers.%d.shared", n, err))
         return -1;
     return shape->shared_gate ? take_matrix(weights, model, "layers.%d.shared_gate", n, &layer->shared_gate, err) : 0;
@@ -161,9 +161,12 @@ static int take_all(struct weights *weights, const struct model *model, struct e
         return -1;
     weights->head_bytes = (int64_t)weights->head.data.bytes;
     weights->layer_bytes = 0;
-    for (int n = 0; n < shape->layers; n++)
+    for (int n = 0; n < shape->layers; n++) {
         if (take_attention(weights, model, n, err) || take_ffn(weights, model, n, err))
             return -1;
+        weights->expert_bytes += weights->layer[n].expert_bytes;
+    }
+    weights->expert_bytes /= hparams_moe_layers(shape) ? hparams_moe_layers(shape) : 1;
     return queue_wait(weights->device, err);
 }
 

@@ -26,6 +26,7 @@ struct layer_weights {
                                               * one address */
     enum weight_format dense_format, experts_format;
     enum weight_format dense_down_format, experts_down_format;
+    int64_t expert_bytes;                    /* one of its routed experts; 0: none */
 };
 
 struct weights {
@@ -37,7 +38,7 @@ struct weights {
     struct layer_weights *layer;             /* [layers] */
     int64_t layer_bytes;                     /* of all layers but their routed experts: what every forward reads */
     int64_t head_bytes;
-    int64_t expert_bytes;                    /* one routed expert; 0: none */
+    int64_t expert_bytes;                    /* one routed expert, on average over layers; 0: none */
 };
 
 int weights_open(struct weights **out, const struct model *model, struct device *device, struct err *err);

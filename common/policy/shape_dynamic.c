@@ -117,7 +117,7 @@ static struct step dynamic_next(struct shape *shape, const struct draft_view *vi
     set_values(dynamic, tree);
     if (tree->nodes > shape->nodes)
         return keep_best(dynamic, tree);
-    if (dynamic->level == depth || dynamic->level == view->room)
+    if (dynamic->level == depth || dynamic->level == shape->depth || dynamic->level == view->room)
         return (struct step){.kind = STEP_STOP};
     if (dynamic->level) {
         leaves = rank_nodes(dynamic, tree, dynamic->level);

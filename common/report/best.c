@@ -10,10 +10,10 @@ static bool one_static(const char *key, const char *value)
     if (!strcmp(key, "draft-length"))
         return strcmp(value, "auto") != 0;
     if (!strcmp(key, "accept"))
-        return strcmp(value, "typical") != 0;
+        return strncmp(value, "typical", 7) != 0;
     if (!strcmp(key, "tree"))
         return strncmp(value, "dynamic", 7) != 0;
-    return strcmp(key, "budget") != 0;
+    return strcmp(key, "budget") && strcmp(key, "force-accept");
 }
 
 static bool json_is_static(json_t *options)
@@ -32,6 +32,7 @@ static const char *option_of(const char *word, size_t length, const char **value
     static const struct { const char *text, *key; bool letter; } options[] = {
         { "--policy", "policy", false }, { "--draft-length", "draft-length", false }, { "-K", "draft-length", true },
         { "--accept", "accept", false }, { "--tree", "tree", false }, { "--budget", "budget", false },
+        { "-B", "budget", true }, { "--force-accept", "force-accept", false },
     };
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         size_t bytes = strlen(options[i].text);
@@ -57,7 +58,7 @@ static bool words_are_static(const char *at)
             value = word;
         else
             key = option_of(word, length, &value);
-        if (!key || (!value && strcmp(key, "budget")))
+        if (!key || (!value && strcmp(key, "budget") && strcmp(key, "force-accept")))
             continue;
         size_t bytes = value ? strcspn(value, " ") : 0;
         bytes = bytes < sizeof text ? bytes : sizeof text - 1;

@@ -72,6 +72,7 @@ static int fill_row(struct compare_row *row, const struct measurements *all, str
     row->tokens_per_s = row->prompts ? sum.tokens / sum.seconds : NAN;
     row->base_tokens_per_s = row->prompts ? sum.base_tokens / sum.base_seconds : NAN;
     row->high_together = wide.high;
+    summary_outputs(all, row->now, row->base, &row->compared, &row->identical);
     row->verdict = compare_judge(&row->ratio, row->high_together, row->prompts, limit);
     return 0;
 }
@@ -111,21 +112,31 @@ void comparison_free(struct comparison *comparison)
     *comparison = (struct comparison){0};
 }
 
-static int number_cell(struct table *table, double value, int decimals, struct err *err)
-{
-    return isnan(value) ? table_cell(table, err, "%s", "") : table_cell(table, err, "%.*f", decimals, value);
-}
-
 static int row_cells(struct table *table, const struct measurements *all, const struct compare_row *row, struct err *err)
 {
     if (table_cell(table, err, "%s", all->settings[row->base].name) || table_cell(table, err, "%zu", row->prompts) ||
-        number_cell(table, row->base_tokens_per_s, 1, err) || number_cell(table, row->tokens_per_s, 1, err) ||
-        number_cell(table, row->ratio.ratio, 3, err))
+        table_number(table, row->base_tokens_per_s, 1, err) || table_number(table, row->tokens_per_s, 1, err) ||
+        table_number(table, row->ratio.ratio, 3, err))
         return -1;
     if (isnan(row->ratio.low) ? table_cell(table, err, "%s", "")
                               : table_cell(table, err, "%.3f-%.3f", row->ratio.low, row->ratio.high))
         return -1;
     return table_cell(table, err, "%s", verdicts[row->verdict]);
+}
+
+static int put_row_differences(struct text *out, const struct measurements *all, const struct compare_row *row,
+                               struct err *err)
+{
+    const struct measured_setting *base = &all->settings[row->base], *now = &all->settings[row->now];
+    if (strcmp(base->options, now->options) &&
+        text_printf(out, err, "%s: the options differ: %s before, %s now\n", base->name, base->options, now->options))
+        return -1;
+    if (*base->index_sha256 && *now->index_sha256 && strcmp(base->index_sha256, now->index_sha256) &&
+        text_printf(out, err, "%s: the model files differ: %s (%.12s) before, %s (%.12s) now\n", base->name, base->model,
+                    base->index_sha256, now->model, now->index_sha256))
+        return -1;
+    return row->identical < row->compared ? text_printf(out, err, "%s: %zu of %zu texts differ\n", base->name,
+                                                        row->compared - row->identical, row->compared) : 0;
 }
 
 /* What makes the two hard to compare. */
@@ -144,23 +155,11 @@ static int put_differences(struct text *out, const struct measurements *all, con
         text_printf(out, err, "memory read %.1f GB/s before and %.1f now: the machine itself has changed\n", 1e-9 * before,
                     1e-9 * after))
         return -1;
-    for (size_t i = 0; i < comparison->count; i++) {
-        const struct compare_row *row = &comparison->rows[i];
-        if (strcmp(all->settings[row->base].options, all->settings[row->now].options) &&
-            text_printf(out, err, "%s: the options differ: %s before, %s now\n", all->settings[row->base].name,
-                        all->settings[row->base].options, all->settings[row->now].options))
+    for (size_t i = 0; i < comparison->count; i++)
+        if (put_row_differences(out, all, &comparison->rows[i], err))
             return -1;
-    }
     return comparison->alone ? text_printf(out, err, "%d setting%s only one of the two\n", comparison->alone,
                                            comparison->alone == 1 ? " is in" : "s are in") : 0;
-}
-
-/* Names come from streams; they must not move a terminal's cursor. */
-static void make_printable(struct text *out)
-{
-    for (size_t i = 0; i < out->length; i++)
-        if (((unsigned char)out->data[i] < ' ' && out->data[i] != '\n') || out->data[i] == 0x7f)
-            out->data[i] = '?';
 }
 
 int comparison_text(struct text *out, const struct measurements *all, const struct comparison *comparison, struct err *err)
@@ -174,7 +173,7 @@ int comparison_text(struct text *out, const struct measurements *all, const stru
             goto done;
     if (table_write(&table, TABLE_TEXT, out, err) || put_differences(out, all, comparison, err))
         goto done;
-    make_printable(out);
+    text_make_printable(out);
     rc = text_printf(out, err, "before, now: tokens a second; ratio: now over before; limit: %.4g %%\n",
                      100 * comparison->limit);
 done:
@@ -182,32 +181,21 @@ done:
     return rc;
 }
 
-static json_t *number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
-
-/* Takes the object over. */
-static int put_line(struct text *out, json_t *object, struct err *err)
-{
-    char *line = object ? json_text(object, JSON_COMPACT | JSON_PRESERVE_ORDER, err) : NULL;
-    int rc = line ? text_printf(out, err, "%s\n", line) : err_memory(err);
-    free(line);
-    json_decref(object);
-    return rc;
-}
-
 int comparison_json(struct text *out, const struct measurements *all, const struct comparison *comparison, struct err *err)
 {
     for (size_t i = 0; i < comparison->count; i++) {
         const struct compare_row *row = &comparison->rows[i];
-        json_t *object = json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:s}", "type", "row", "setting",
-                                   all->settings[row->base].name, "prompts", (json_int_t)row->prompts, "base_tokens_per_s",
-                                   number(row->base_tokens_per_s), "tokens_per_s", number(row->tokens_per_s), "ratio",
-                                   number(row->ratio.ratio), "ratio_low", number(row->ratio.low), "ratio_high",
-                                   number(row->ratio.high), "ratio_high_together", number(row->high_together), "verdict",
-                                   verdicts[row->verdict]);
-        if (put_line(out, object, err))
+        json_t *object = json_pack("{s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:s}", "type", "row",
+                                   "setting", all->settings[row->base].name, "prompts", (json_int_t)row->prompts, "compared",
+                                   (json_int_t)row->compared, "identical", (json_int_t)row->identical, "base_tokens_per_s",
+                                   json_finite(row->base_tokens_per_s), "tokens_per_s", json_finite(row->tokens_per_s), "ratio",
+                                   json_finite(row->ratio.ratio), "ratio_low", json_finite(row->ratio.low), "ratio_high",
+                                   json_finite(row->ratio.high), "ratio_high_together", json_finite(row->high_together),
+                                   "verdict", verdicts[row->verdict]);
+        if (json_line(out, object, err))
             return -1;
     }
-    return put_line(out, json_pack("{s:s, s:s, s:f, s:i, s:i}", "type", "verdict", "verdict", verdicts[comparison->verdict],
+    return json_line(out, json_pack("{s:s, s:s, s:f, s:i, s:i}", "type", "verdict", "verdict", verdicts[comparison->verdict],
                                    "limit", comparison->limit, "settings", (int)comparison->count, "alone",
                                    comparison->alone), err);
 }

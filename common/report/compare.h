@@ -10,7 +10,7 @@
  *   unclear   neither; or fewer than COMPARE_PROMPTS prompts in common
  *
  * Altogether it is slower when one setting is, holds when all do, and is unclear otherwise. Two streams of different machines
- * are compared all the same: what differs is said. */
+ * are compared all the same: what differs, of machine, model, options and texts, is said. */
 #ifndef MOE_REPORT_COMPARE_H
 #define MOE_REPORT_COMPARE_H
 
@@ -29,6 +29,7 @@ enum compare_verdict { COMPARE_HOLDS, COMPARE_SLOWER, COMPARE_UNCLEAR };
 struct compare_row {
     int base, now;                      /* of measurements.settings */
     size_t prompts;                     /* in common */
+    size_t compared, identical;         /* samples of these, and those whose token ids and text are as before */
     double base_tokens_per_s, tokens_per_s;
     struct stats_ratio ratio;           /* with the 95 % interval */
     double high_together;               /* upper end of the interval of all settings together */

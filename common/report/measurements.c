@@ -10,7 +10,7 @@
 #include "common/stream/decode.h"
 #include "common/stream/record.h"
 
-enum { TASKS_MAX = 1000, SETTINGS_MAX = 256, LOOK_BACK = 4096 };
+enum { TASKS_MAX = 1000, LOOK_BACK = 4096 };
 
 /* One stream while it is read. */
 struct intake {
@@ -41,8 +41,8 @@ static int add_setting(struct intake *intake, const char *name, const char *mode
                        const struct bench_setting *shape, struct err *err)
 {
     struct measurements *all = intake->all;
-    if (all->setting_count == SETTINGS_MAX)
-        return err_set(err, ERR_INPUT, "more than %d settings", SETTINGS_MAX);
+    if (all->setting_count == BENCH_SETTINGS_MAX)
+        return err_set(err, ERR_INPUT, "more than %d settings; give fewer streams", BENCH_SETTINGS_MAX);
     if (!*label || mem_grow(&all->settings, &all->setting_room, all->setting_count + 1, sizeof *all->settings, err))
         return -1;
     struct measured_setting *setting = &all->settings[all->setting_count];
@@ -52,7 +52,8 @@ static int add_setting(struct intake *intake, const char *name, const char *mode
         setting->reference = (int)intake->first_setting + shape->reference;
     all->setting_count++;
     if (!(setting->name = copy_or_empty(name, err)) || !(setting->model = copy_or_empty(model, err)) ||
-        !(setting->options = copy_or_empty(options, err)))
+        !(setting->options = copy_or_empty(options, err)) ||
+        !(setting->index_sha256 = copy_or_empty(shape->index_sha256, err)))
         return -1;
     setting->label = *label;
     *label = NULL;
@@ -75,7 +76,8 @@ static int decode_setting(struct intake *intake, struct err *err)
     struct text options = {0};
     char name[128], *label = NULL;
     int rc = -1;
-    struct bench_setting shape = {.moe_layers = header->model.moe_layers, .experts = header->model.experts, .reference = -1};
+    const struct bench_setting shape = {.moe_layers = header->model.moe_layers, .experts = header->model.experts,
+                                        .reference = -1, .index_sha256 = header->model.index_sha256};
     plain_name(reader_name(intake->in), name, sizeof name);
     for (int i = 1; i < header->argc; i++)
         if (text_printf(&options, err, "%s%s", i > 1 ? " " : "", header->argv[i]))
@@ -512,6 +514,7 @@ void measurements_free(struct measurements *all)
         mem_free(&all->settings[i].model);
         mem_free(&all->settings[i].options);
         mem_free(&all->settings[i].label);
+        mem_free(&all->settings[i].index_sha256);
     }
     for (size_t i = 0; i < all->sample_count; i++)
         mem_free(&all->samples[i].id);

@@ -17,6 +17,7 @@
 
 struct measured_setting {
     char *name, *model, *options, *label;   /* label: "" when there is nothing to say */
+    char *index_sha256;                     /* of its model file; "": not told */
     int moe_layers, experts;                /* of its model; 0: dense */
     int reference;                          /* the setting it is compared with; -1: none */
     int stream;                             /* of measurements.streams */

@@ -16,12 +16,6 @@ static const char *task_name(const struct measurements *all, const struct summar
     return row->task < 0 ? "all" : all->tasks[row->task];
 }
 
-/* A cell with a number, empty when it cannot be had. */
-static int number_cell(struct table *table, double value, int decimals, struct err *err)
-{
-    return isnan(value) ? table_cell(table, err, "%s", "") : table_cell(table, err, "%.*f", decimals, value);
-}
-
 static int share_cell(struct table *table, double part, double whole, struct err *err)
 {
     return whole > 0 ? table_cell(table, err, "%.0f/%.0f", part, whole) : table_cell(table, err, "%s", "");
@@ -38,13 +32,13 @@ struct section {
 static int main_cells(struct table *table, const struct measurements *all, const struct summary_row *row, struct err *err)
 {
     bool interval = !isnan(row->ratio_low) && all->settings[row->setting].reference != row->setting;
-    if (number_cell(table, row->tokens_per_s, 1, err) || number_cell(table, row->ratio, 2, err) ||
+    if (table_number(table, row->tokens_per_s, 1, err) || table_number(table, row->ratio, 2, err) ||
         (interval ? table_cell(table, err, "%.2f-%.2f", row->ratio_low, row->ratio_high) : table_cell(table, err, "%s", "")))
         return -1;
-    if (number_cell(table, row->ceiling, 2, err) || number_cell(table, row->best_ratio, 2, err) ||
-        number_cell(table, row->acceptance_length, 2, err) ||
-        number_cell(table, row->tokens_per_step, 2, err) || number_cell(table, row->experts_per_layer, 1, err) ||
-        number_cell(table, 1e-6 * row->bytes_per_step, 1, err))
+    if (table_number(table, row->ceiling, 2, err) || table_number(table, row->best_ratio, 2, err) ||
+        table_number(table, row->acceptance_length, 2, err) ||
+        table_number(table, row->tokens_per_step, 2, err) || table_number(table, row->experts_per_layer, 1, err) ||
+        table_number(table, 1e-6 * row->bytes_per_step, 1, err))
         return -1;
     if (isnan(row->bandwidth_share) ? table_cell(table, err, "%s", "")
                                     : table_cell(table, err, "%.0f %%", 100 * row->bandwidth_share))
@@ -59,7 +53,7 @@ static int time_cells(struct table *table, const struct measurements *all, const
                             row->tpot_ms_p99, row->itl_ms_mean, row->itl_ms_median, row->itl_ms_p99};
     (void)all;
     for (size_t t = 0; t < sizeof times / sizeof *times; t++)
-        if (number_cell(table, times[t], times[t] < 10 ? 3 : 1, err))
+        if (table_number(table, times[t], times[t] < 10 ? 3 : 1, err))
             return -1;
     return 0;
 }
@@ -74,10 +68,10 @@ static bool has_changes(const struct summary_row *row) { return !isnan(row->dive
 static int position_cells(struct table *table, const struct measurements *all, const struct summary_row *row, struct err *err)
 {
     (void)all;
-    if (number_cell(table, row->drafts, 0, err) || number_cell(table, row->draft_tokens / row->drafts, 1, err))
+    if (table_number(table, row->drafts, 0, err) || table_number(table, row->draft_tokens / row->drafts, 1, err))
         return -1;
     for (int p = 0; p < ACCEPT_POSITIONS; p++)
-        if (number_cell(table, p < row->positions ? row->accepted_per_pos[p] : NAN, 3, err))
+        if (table_number(table, p < row->positions ? row->accepted_per_pos[p] : NAN, 3, err))
             return -1;
     return 0;
 }
@@ -86,8 +80,8 @@ static int position_cells(struct table *table, const struct measurements *all, c
 static int trial_cells(struct table *table, const struct measurements *all, const struct summary_row *row, struct err *err)
 {
     (void)all;
-    if (number_cell(table, row->trials, 0, err) || number_cell(table, row->trials_kept, 3, err) ||
-        number_cell(table, row->bound, 3, err) || number_cell(table, row->bound_common_noise, 3, err))
+    if (table_number(table, row->trials, 0, err) || table_number(table, row->trials_kept, 3, err) ||
+        table_number(table, row->bound, 3, err) || table_number(table, row->bound_common_noise, 3, err))
         return -1;
     for (int p = 0; p < TRIAL_POSITIONS; p++)
         if (p < row->positions && row->trials_per_pos[p] > 0
@@ -101,7 +95,7 @@ static int trial_cells(struct table *table, const struct measurements *all, cons
 static int grade_cell(struct table *table, const struct summary_row *row, struct err *err)
 {
     if (isnan(row->correct_deviation))
-        return number_cell(table, 100 * row->correct_share, 1, err);
+        return table_number(table, 100 * row->correct_share, 1, err);
     return table_cell(table, err, "%.1f+-%.1f", 100 * row->correct_share, 100 * row->correct_deviation);
 }
 
@@ -109,13 +103,13 @@ static int grade_cell(struct table *table, const struct summary_row *row, struct
 static int change_cells(struct table *table, const struct measurements *all, const struct summary_row *row, struct err *err)
 {
     (void)all;
-    return number_cell(table, row->divergence, 4, err) ||
+    return table_number(table, row->divergence, 4, err) ||
            (isnan(row->divergence_low) ? table_cell(table, err, "%s", "")
                 : table_cell(table, err, "%.4f-%.4f", row->divergence_low, row->divergence_high)) ||
-           number_cell(table, 100 * row->flips, 2, err) ||
+           table_number(table, 100 * row->flips, 2, err) ||
            (isnan(row->flips_low) ? table_cell(table, err, "%s", "")
                 : table_cell(table, err, "%.2f-%.2f", 100 * row->flips_low, 100 * row->flips_high)) ||
-           number_cell(table, 100 * row->reconstruction, 2, err) || grade_cell(table, row, err) ? -1 : 0;
+           table_number(table, 100 * row->reconstruction, 2, err) || grade_cell(table, row, err) ? -1 : 0;
 }
 
 static const struct section sections[] = {
@@ -185,24 +179,11 @@ done:
     return rc;
 }
 
-static int put_json(struct text *out, json_t *object, struct err *err)
-{
-    char *line = object ? json_text(object, JSON_COMPACT | JSON_PRESERVE_ORDER, err) : NULL;
-    json_decref(object);
-    if (!line)
-        return err_memory(err);
-    int rc = text_puts(out, line, err) || text_putc(out, '\n', err) ? -1 : 0;
-    free(line);
-    return rc;
-}
-
-static json_t *number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
-
 static json_t *machine_json(const struct measured_stream *stream)
 {
     return json_pack("{s:s, s:s, s:s?, s:s?, s:i, s:[o, o]}", "type", "machine", "stream", stream->name, "device",
                      stream->device, "isa", stream->isa, "threads", stream->threads, "read_bandwidth",
-                     number(stream->read_bandwidth[0]), number(stream->read_bandwidth[1]));
+                     json_finite(stream->read_bandwidth[0]), json_finite(stream->read_bandwidth[1]));
 }
 
 static json_t *setting_json(const struct measurements *all, const struct measured_setting *setting)
@@ -218,7 +199,7 @@ static json_t *positions_json(const double *values, int count)
 {
     json_t *list = json_array();
     for (int p = 0; p < count; p++)
-        if (json_array_append_new(list, number(values[p])))
+        if (json_array_append_new(list, json_finite(values[p])))
             break;
     if (list && json_array_size(list) == (size_t)count)
         return list;
@@ -231,7 +212,7 @@ static json_t *row_json(const struct measurements *all, const struct summary_row
     json_t *object = json_pack("{s:s, s:s}", "type", "row", "setting", all->settings[row->setting].name);
     int rc = json_object_set_new(object, "task", row->task < 0 ? json_null() : json_string(all->tasks[row->task]));
     for (const struct summary_column *column = summary_columns; column->key; column++)
-        rc |= json_object_set_new(object, column->key, number(summary_value(row, column)));
+        rc |= json_object_set_new(object, column->key, json_finite(summary_value(row, column)));
     rc |= json_object_set_new(object, "best_static", row->best_static < 0 ? json_null()
                                                      : json_string(all->settings[row->best_static].name));
     rc |= json_object_set_new(object, "accepted_per_pos", positions_json(row->accepted_per_pos, row->positions));
@@ -248,13 +229,13 @@ static json_t *row_json(const struct measurements *all, const struct summary_row
 static int write_json(const struct measurements *all, const struct summary *summary, struct text *out, struct err *err)
 {
     for (size_t i = 0; i < all->stream_count; i++)
-        if (put_json(out, machine_json(&all->streams[i]), err))
+        if (json_line(out, machine_json(&all->streams[i]), err))
             return -1;
     for (size_t i = 0; i < all->setting_count; i++)
-        if (put_json(out, setting_json(all, &all->settings[i]), err))
+        if (json_line(out, setting_json(all, &all->settings[i]), err))
             return -1;
     for (size_t i = 0; i < summary->count; i++)
-        if (put_json(out, row_json(all, &summary->rows[i]), err))
+        if (json_line(out, row_json(all, &summary->rows[i]), err))
             return -1;
     return 0;
 }
@@ -317,14 +298,6 @@ static int write_legend(const struct measurements *all, struct text *out, struct
                        several ? "its reference" : all->settings[reference].name);
 }
 
-/* Names come from streams; they must not move a terminal's cursor. */
-static void make_printable(struct text *out)
-{
-    for (size_t i = 0; i < out->length; i++)
-        if (((unsigned char)out->data[i] < ' ' && out->data[i] != '\n') || out->data[i] == 0x7f)
-            out->data[i] = '?';
-}
-
 int report_write(const struct measurements *all, const struct summary *summary, enum report_form form, struct text *out,
                  struct err *err)
 {
@@ -338,6 +311,6 @@ int report_write(const struct measurements *all, const struct summary *summary, 
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
         if (write_section(&sections[i], all, summary, markdown ? TABLE_MARKDOWN : TABLE_TEXT, out, err))
             return -1;
-    make_printable(out);
+    text_make_printable(out);
     return write_legend(all, out, err);
 }

@@ -207,6 +207,29 @@ static int compare_speed(const struct work *work, struct summary_row *row, struc
     return 0;
 }
 
+static bool same_output(const struct measured_sample *sample, const struct run *base)
+{
+    const struct measured_sample *other = base->begin;
+    while (other < base->end && other->repeat != sample->repeat)
+        other++;
+    other = other == base->end ? base->begin : other;
+    return sample->output.low == other->output.low && sample->output.high == other->output.high;
+}
+
+void summary_outputs(const struct measurements *all, int setting, int reference, size_t *compared, size_t *identical)
+{
+    const struct work work = {.all = all, .begin = all->samples, .end = all->samples + all->sample_count};
+    *compared = *identical = 0;
+    for (const struct measured_sample *at = work.begin, *next; at < work.end; at = next) {
+        next = prompt_end(&work, at);
+        struct run run = find_run(at, next, setting), base = find_run(at, next, reference);
+        for (const struct measured_sample *sample = run.begin; base.begin < base.end && sample < run.end; sample++) {
+            ++*compared;
+            *identical += same_output(sample, &base);
+        }
+    }
+}
+
 static void compare_outputs(const struct work *work, struct summary_row *row)
 {
     for (const struct measured_sample *at = work->begin, *next; at < work->end; at = next) {
@@ -217,15 +240,11 @@ static void compare_outputs(const struct work *work, struct summary_row *row)
             row->graded++;
             row->correct += run.begin->correct;
         }
-        if (work->reference < 0 || base.begin == base.end)
+        if (work->reference < 0)
             continue;
-        for (const struct measured_sample *sample = run.begin; sample < run.end; sample++) {
-            const struct measured_sample *other = base.begin;
-            while (other < base.end && other->repeat != sample->repeat)
-                other++;
-            other = other == base.end ? base.begin : other;
+        for (const struct measured_sample *sample = run.begin; base.begin < base.end && sample < run.end; sample++) {
             row->compared++;
-            row->identical += sample->output.low == other->output.low && sample->output.high == other->output.high;
+            row->identical += same_output(sample, &base);
         }
     }
 }

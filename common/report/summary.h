@@ -57,4 +57,7 @@ void summary_free(struct summary *summary);
 int summary_pairs(const struct measurements *all, int setting, int reference, struct stats_pair *pairs, size_t *count,
                   struct err *err);
 
+/* Samples of a setting whose prompt ran under the reference, too, and those whose token ids and text equal the reference's. */
+void summary_outputs(const struct measurements *all, int setting, int reference, size_t *compared, size_t *identical);
+
 #endif

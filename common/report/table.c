@@ -1,5 +1,6 @@
 #include "common/report/table.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -34,6 +35,11 @@ int table_cell(struct table *table, struct err *err, const char *format, ...)
             *at = '?';
     table->cells[table->count++] = cell;
     return 0;
+}
+
+int table_number(struct table *table, double value, int decimals, struct err *err)
+{
+    return isnan(value) ? table_cell(table, err, "%s", "") : table_cell(table, err, "%.*f", decimals, value);
 }
 
 void table_free(struct table *table)

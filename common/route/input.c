@@ -41,9 +41,7 @@ static int accept_model(const struct route_input *input, const struct route_cons
         return -1;
     if (first)
         return consumer->open ? consumer->open(consumer->context, &header->model, err) : 0;
-    size_t before = note->length;
-    return header_same_model(&source->model, &header->model, "the stream", input->force, note, err) ||
-           (note->length > before && text_putc(note, '\n', err)) ? -1 : 0;
+    return header_same_model(&source->model, &header->model, "the stream", input->force, note, err);
 }
 
 static int read_stream(const struct route_input *input, const struct route_consumer *consumer, const char *path, bool first,

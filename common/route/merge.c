@@ -98,11 +98,10 @@ static int open_inputs(struct reader **inputs, const struct merge *merge, struct
             return err_set(err, ERR_INPUT, "%s: one stream names its model and the other does not; merge streams of one model",
                            reader_name(inputs[i]));
         }
-        size_t before = note->length;
         if (i && source->has_model &&
             header_same_model(&source->model, &header->model, reader_name(inputs[i]), merge->force, note, err))
             return -1;
-        if ((note->length > before && text_putc(note, '\n', err)) || header_derive(header, source, err))
+        if (header_derive(header, source, err))
             return -1;
     }
     return 0;

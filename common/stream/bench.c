@@ -10,6 +10,10 @@ static const struct field setting_fields[] = {
     FIELD(bench_setting, experts, false, "experts in each of them"),
     FIELD(bench_setting, reference, true, "number of the setting that it is compared with"),
     FIELD(bench_setting, loop, true, "where its iterations ran: device, or host: and why not there"),
+    FIELD(bench_setting, index_sha256, true, "of its model file's index: which file that was"),
+    FIELD(bench_setting, max_tokens, true, "limit of an answer that its options or the suite set"),
+    FIELD(bench_setting, context, true, "limit of prompt and answer together"),
+    FIELD(bench_setting, draws, true, "random numbers of repetitions: same, or fresh"),
 };
 
 static const struct field sample_fields[] = {
@@ -28,7 +32,7 @@ static const struct field grade_fields[] = {
 };
 
 static const struct field timing_fields[] = {
-    FIELD(bench_timing, what, false, "an operation of kernels/ops.h, or forward, decode or prompt, and by what"),
+    FIELD(bench_timing, what, false, "an operation of kernels/ops.h, or forward"),
     FIELD(bench_timing, shape, false, "the model whose shape it has"),
     FIELD(bench_timing, format, false, "of its weights, or of the cache"),
     FIELD(bench_timing, rows, false, "tokens of a call"),

@@ -11,6 +11,8 @@
 
 #include "common/stream/field.h"
 
+enum { BENCH_SETTINGS_MAX = 1024 };         /* of a stream; who reads several takes as many of all together */
+
 struct bench_setting {
     int setting;
     const char *name, *model, *options;
@@ -18,6 +20,9 @@ struct bench_setting {
     int moe_layers, experts;        /* of its model */
     int reference;                  /* the setting it is compared with; -1: none */
     const char *loop;               /* NULL: not told */
+    const char *index_sha256;       /* of its model file, in hex; NULL: not told */
+    int max_tokens, context;        /* limits in effect; -1: none, or not told */
+    const char *draws;              /* NULL: not told */
 };
 
 struct bench_sample {

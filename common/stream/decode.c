@@ -34,10 +34,10 @@ static const struct field iter_fields[] = {
     FIELD(decode_iter, draft_us, false, "time of drafting"),
     FIELD(decode_iter, verify_us, false, "time of the target's forward"),
     FIELD(decode_iter, accept_us, false, "time of sampling and accepting"),
-    FIELD(decode_iter, other_us, false, "the rest of the iteration"),
+    FIELD(decode_iter, other_us, false, "the rest of the iteration, and what the policy took to learn from the one before"),
     FIELD(decode_iter, experts_wanted, false, "distinct experts that routers chose, summed over layers"),
     FIELD(decode_iter, experts_loaded, false, "distinct experts that were computed, summed over layers"),
-    FIELD(decode_iter, bytes, false, "nominal bytes: distinct experts, dense weights and KV read"),
+    FIELD(decode_iter, bytes, false, "nominal bytes: distinct experts, dense weights, and keys and values in reach"),
     FIELD(decode_iter, draft_bytes, true, "the same of drafting: what a draft model's forwards read"),
     FIELD(decode_iter, catch_up, true, "tokens of the text that a drafter with a state of its own had to read before it "
           "drafted, more than one after iterations without a draft"),
@@ -82,7 +82,7 @@ static const struct field draft_fields[] = {
     FIELD_ARRAY_OF(decode_draft, bytes, "[n]", false, "and of that forward"),
     FIELD_ARRAY_OF(decode_draft, experts_loaded, "[n]", false, "distinct experts of that forward, summed over layers"),
     FIELD_ARRAY_OF(decode_draft, experts, "[n][moe_layers][top_k]", true, "experts of each token; absent: the model has none"),
-    FIELD(decode_draft, expert_bytes, true, "nominal bytes of one expert"),
+    FIELD(decode_draft, expert_bytes, true, "nominal bytes of one expert, on average over layers"),
 };
 
 static const struct field done_fields[] = {
@@ -90,7 +90,8 @@ static const struct field done_fields[] = {
     FIELD(decode_done, id, true, "the prompt's id"),
     FIELD(decode_done, n, false, "tokens decoded"),
     FIELD_ARRAY_OF(decode_done, tokens, "[n]", false, "their ids"),
-    FIELD(decode_done, text, true, "the text they make; absent without a tokenizer"),
+    FIELD(decode_done, text, true, "the text they make, with U+FFFD for what is not UTF-8 and for NUL; absent without "
+          "a tokenizer"),
     FIELD_WORD(decode_done, finish_reason, reasons, "stop: an end token or a stop string; length: the token limit; abort: "
                "interrupted"),
     FIELD(decode_done, num_drafts, false, "iterations that had a draft"),

@@ -62,7 +62,7 @@ int header_derive(struct header *header, const struct header *source, struct err
 
 /* May `data` (a stream's model) be used with `model`? Another shape is an error; another tokenizer or
  * vocabulary is one, too, or with force a note; another file of the same weights, or other weights of that shape, is a note.
- * Notes, one line without a newline, are appended to *note. `what` names the data in messages. */
+ * A note, one line, is appended to *note. `what` names the data in messages. */
 int header_same_model(const struct stream_model *data, const struct stream_model *model, const char *what, bool force,
                       struct text *note, struct err *err);
 

@@ -78,14 +78,14 @@ done:
     return rc;
 }
 
-int writer_open(struct writer **out, const char *path, const struct header *header, struct err *err)
+static int open_writer(struct writer **out, const char *path, bool kept, const struct header *header, struct err *err)
 {
     struct writer *writer = mem_alloc(1, sizeof *writer, err);
     if (!writer)
         return -1;
     msgpack_packer_init(&writer->packer, &writer->body, wire_sink_put);
     if (header_copy(&writer->header, header, err) || xxh3_stream_new(&writer->digest, err) ||
-        output_open(&writer->out, path, err))
+        (kept ? output_open_kept(&writer->out, path, err) : output_open(&writer->out, path, err)))
         goto failed;
     writer->schema = stream_schema(header->kind);
     if (output_is_terminal(writer->out)) {
@@ -100,6 +100,26 @@ int writer_open(struct writer **out, const char *path, const struct header *head
 failed:
     writer_free(&writer);
     return -1;
+}
+
+int writer_open(struct writer **out, const char *path, const struct header *header, struct err *err)
+{
+    return open_writer(out, path, false, header, err);
+}
+
+int writer_open_kept(struct writer **out, const char *path, const struct header *header, struct err *err)
+{
+    return open_writer(out, path, true, header, err);
+}
+
+const char *writer_left(const struct writer *writer) { return output_left(writer->out); }
+
+int writer_keep(struct writer *writer, struct err *err)
+{
+    if (output_flush(writer->out, err))
+        return -1;
+    output_keep(writer->out);
+    return 0;
 }
 
 static void pack_text(struct writer *writer, const char *text, size_t bytes)

@@ -26,6 +26,12 @@ struct writer;
 /* "-" is standard output; a terminal is refused. The header is copied and written at once. */
 int writer_open(struct writer **out, const char *path, const struct header *header, struct err *err);
 
+/* The same for a run that takes hours (output_open_kept): what writer_keep has seen survives signals and failures, as PATH.part
+ * without an end, for a later run to go on from: it finds it at writer_left (NULL: there is none). */
+int writer_open_kept(struct writer **out, const char *path, const struct header *header, struct err *err);
+const char *writer_left(const struct writer *writer);
+int writer_keep(struct writer *writer, struct err *err);
+
 /* One record of a kind that the stream's schema has, from its C struct: checked as a reader checks it, and committed. */
 int writer_record(struct writer *writer, const struct record_kind *kind, const void *body, struct err *err);
 

@@ -1,18 +1,33 @@
 /* kernels/attention.h: attention. Every rounding is the contract's, so the bits are the host's; the chunks lie at logical
  * positions, so a node of a tree has the bits of its path decoded alone.
  *
- * A block of 128 threads takes the heads of one kv head for one row: its keys and values are read once for all of them. In a
- * chunk of 64 positions a half-warp makes the dot products of a key (its 16 lanes are the 16 partial sums), a warp the shares
- * of a head, a thread the weighted sum of one float of the values; four heads at a time, so that a key or value once loaded
- * serves four.
+ * A block of 128 threads takes the heads of one kv head for one row: its keys and values are read once for all of them. It asks
+ * for all keys and all values of a chunk of 64 positions before it waits for the first, by copies that need no registers: with
+ * heads of 128 numbers of 16 bits, 32 KB in flight; the values still come while the keys are at work. Then a half-warp makes
+ * the dot products of keys (its 16 lanes are the 16 partial sums), four keys by four heads at a time, a warp the shares of a
+ * head, a thread the weighted sum of one float of the values for four heads. What is too long for that comes in pieces: some
+ * of the keys, some floats of all values; which pieces shows in no bit.
  *
- * Two ways, the same arithmetic. Few rows: a block a chunk, which leaves maximum, sum and values in scratch, and a second
- * launch joins them ascending. Many rows, or no scratch: a block walks the chunks and joins as it goes. */
+ * Two ways, the same arithmetic. As a rule a block takes a chunk and leaves maximum, sum and values in scratch, and a second
+ * launch joins them ascending; both as often as the scratch's room for rows asks. Where it has none, a block walks the chunks
+ * and joins as it goes. */
 #include "kernels/cuda/cache.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/plain/math.h"
 
-enum { ATTENTION_THREADS = 128, ATTENTION_WARPS = 4, ATTENTION_CHAINS = 16, ATTENTION_HEADS = 4, ATTENTION_SPLIT_ROWS = 64 };
+enum { ATTENTION_THREADS = 128, ATTENTION_WARPS = 4, ATTENTION_CHAINS = 16, ATTENTION_HEADS = 4, ATTENTION_KEYS = 4 };
+enum { ATTENTION_HALVES = ATTENTION_THREADS / ATTENTION_CHAINS };
+
+/* Bytes of shared memory: for pieces of keys, and of values; and for a block in all, as far as that can be kept: so many the
+ * smallest processors give, and larger ones have room for two and more blocks. */
+static const size_t ATTENTION_PIECE = 36 << 10, ATTENTION_ROOM = 96 << 10;
+
+/* Pieces of a chunk in shared memory: `keys` keys, `wide` numbers of each value, and from one to the next so many numbers.
+ * Neighbouring keys begin in other banks, as neighbouring half-warps read them at a time. */
+struct attention_pieces {
+    int keys, key_pitch, wide;
+    bool by_16;                         /* all keys and values in the cache begin at multiples of 16 bytes and are such */
+};
 
 /* What a row sees. */
 struct attention_view {
@@ -28,25 +43,33 @@ DEVICE struct attention_view view_of(const struct attention_args &a, int row)
     return {device_pointer<int32_t>(a.path) + start[row], prefix, first, length};
 }
 
-/* A block's shared memory. M, L, A: what its chunks have come to. */
+/* A block's shared memory: the pieces; q; shares; then maximum, sum and values of the chunk and of all so far. */
 struct attention_memory {
-    float *q, *share, *chunk_most, *chunk_sum, *most, *sum, *before, *now, *value;
+    unsigned char *keys, *values;
+    float *share, *q, *most, *sum, *before, *now, *value;
 };
 
 static inline size_t attention_floats(const struct attention_args *a)
 {
     size_t group = (size_t)(a->heads / a->kv_heads);
-    return group * (size_t)(a->head_dim + ATTENTION_CHUNK + 6 + a->value_dim);
+    return group * (size_t)(ATTENTION_CHUNK + a->head_dim + 4 + a->value_dim);
 }
 
-DEVICE struct attention_memory memory_of(const struct attention_args &a, int group, float *at)
+static __host__ __device__ inline size_t piece_bytes(const struct attention_pieces &p, size_t number, bool keys)
+{
+    return number * (size_t)(keys ? p.keys * p.key_pitch : ATTENTION_CHUNK * p.wide);
+}
+
+DEVICE struct attention_memory memory_of(const struct attention_args &a, const struct attention_pieces &p, size_t number,
+                                         unsigned char *at)
 {
     struct attention_memory m;
-    m.q = at;
-    m.share = m.q + group * a.head_dim;
-    m.chunk_most = m.share + group * ATTENTION_CHUNK;
-    m.chunk_sum = m.chunk_most + group;
-    m.most = m.chunk_sum + group;
+    int group = a.heads / a.kv_heads;
+    m.keys = at;
+    m.values = m.keys + piece_bytes(p, number, true);
+    m.share = (float *)(m.values + piece_bytes(p, number, false));
+    m.q = m.share + group * ATTENTION_CHUNK;
+    m.most = m.q + group * a.head_dim;
     m.sum = m.most + group;
     m.before = m.sum + group;
     m.now = m.before + group;
@@ -61,32 +84,78 @@ DEVICE float sum_of_chains(float value)
     return value;
 }
 
-/* share[head][j] = scale * q . k for the chunk's visible positions, -inf for the rest. */
+/* A lane keeps half of 2 * STEP values, and gives the others to the lane that keeps those. */
+template <int STEP> DEVICE void chains_meet(float (&value)[ATTENTION_CHAINS])
+{
+    bool upper = lane_id() & STEP;
+    UNROLL for (int i = 0; i < STEP; i++) {
+        float kept = upper ? value[i + STEP] : value[i], given = upper ? value[i] : value[i + STEP];
+        value[i] = kept + __shfl_xor_sync(FULL_MASK, given, STEP);
+    }
+}
+
+/* sum_of_chains of 16 values at once: lane n of a half-warp gets that of value n. */
+DEVICE float sums_of_chains(float (&value)[ATTENTION_CHAINS])
+{
+    chains_meet<8>(value);
+    chains_meet<4>(value);
+    chains_meet<2>(value);
+    chains_meet<1>(value);
+    return value[0];
+}
+
+/* Asks for the first `wide` numbers of rows slot[0 .. rows-1] of a cache, which has rows of `stride`; a half-warp a row. */
 template <int FORMAT>
-DEVICE void chunk_scores(const struct attention_args &a, int group, const int *slot, int visible, int kv_head,
+DEVICE void fetch(unsigned char *piece, int pitch, const typename cache_of<FORMAT>::number *from, int stride, int wide,
+                  const int *slot, int rows, bool by_16)
+{
+    typedef typename cache_of<FORMAT>::number number;
+    constexpr int EACH = 16 / sizeof(number);
+    int lane = (int)threadIdx.x % ATTENTION_CHAINS;
+    for (int j = (int)threadIdx.x / ATTENTION_CHAINS; j < rows; j += ATTENTION_HALVES) {
+        const number *row = from + (int64_t)slot[j] * stride;
+        number *to = (number *)piece + j * pitch;
+        if (by_16)
+            for (int i = lane * EACH; i < wide; i += ATTENTION_CHAINS * EACH)
+                cp_async16(to + i, row + i);
+        else
+            for (int i = lane; i < wide; i += ATTENTION_CHAINS)
+                to[i] = row[i];
+    }
+    cp_async_commit();
+}
+
+/* share[head][first + j] = scale * q . k for the `rows` keys that are there. */
+template <int FORMAT>
+DEVICE void piece_scores(const struct attention_args &a, const struct attention_pieces &p, int group, int first, int rows,
                          const struct attention_memory &m)
 {
     int half = (int)threadIdx.x / ATTENTION_CHAINS, chain = (int)threadIdx.x % ATTENTION_CHAINS;
-    const void *k = device_pointer<void>(a.k);
-    for (int j = half; j - half < visible; j += ATTENTION_THREADS / ATTENTION_CHAINS) {
-        int64_t key = ((int64_t)kv_head * a.capacity + slot[j < visible ? j : 0]) * a.head_dim;
+    for (int j = half; j - half < rows; j += ATTENTION_KEYS * ATTENTION_HALVES)
         for (int h = 0; h < group; h += ATTENTION_HEADS) {
-            float dot[ATTENTION_HEADS] = {0, 0, 0, 0};
+            float dot[ATTENTION_KEYS * ATTENTION_HEADS];
+            int key[ATTENTION_KEYS], head[ATTENTION_HEADS];
+            UNROLL for (int n = 0; n < ATTENTION_KEYS * ATTENTION_HEADS; n++)
+                dot[n] = 0;
+            UNROLL for (int n = 0; n < ATTENTION_KEYS; n++)
+                key[n] = (j + n * ATTENTION_HALVES < rows ? j + n * ATTENTION_HALVES : 0) * p.key_pitch;
+            UNROLL for (int n = 0; n < ATTENTION_HEADS; n++)
+                head[n] = (h + n < group ? h + n : h) * a.head_dim;
             for (int i = chain; i < a.head_dim; i += ATTENTION_CHAINS) {
-                float x = cache_at((enum cache_format)FORMAT, k, key + i);
+                float q[ATTENTION_HEADS];
                 UNROLL for (int n = 0; n < ATTENTION_HEADS; n++)
-                    dot[n] = fmaf(m.q[(h + n < group ? h + n : h) * a.head_dim + i], x, dot[n]);
+                    q[n] = m.q[head[n] + i];
+                UNROLL for (int k = 0; k < ATTENTION_KEYS; k++) {
+                    float x = cache_at((enum cache_format)FORMAT, m.keys, key[k] + i);
+                    UNROLL for (int n = 0; n < ATTENTION_HEADS; n++)
+                        dot[k * ATTENTION_HEADS + n] = fmaf(q[n], x, dot[k * ATTENTION_HEADS + n]);
+                }
             }
-            UNROLL for (int n = 0; n < ATTENTION_HEADS; n++) {
-                float score = sum_of_chains(dot[n]) * a.scale;
-                if (chain == 0 && h + n < group && j < visible)
-                    m.share[(h + n) * ATTENTION_CHUNK + j] = score;
-            }
+            float score = sums_of_chains(dot) * a.scale;
+            int own = j + chain / ATTENTION_HEADS * ATTENTION_HALVES, n = h + chain % ATTENTION_HEADS;
+            if (own < rows && n < group)
+                m.share[n * ATTENTION_CHUNK + first + own] = score;
         }
-    }
-    for (int i = (int)threadIdx.x; i < group * ATTENTION_CHUNK; i += ATTENTION_THREADS)
-        if (i % ATTENTION_CHUNK >= visible)
-            m.share[i] = -INFINITY;
 }
 
 /* Scores become shares; the chunk's maximum and sum join those of the chunks before, unless it is the first. */
@@ -102,8 +171,6 @@ DEVICE void chunk_shares(int group, bool begun, const struct attention_memory &m
         __syncwarp();
         float sum = sum_of_chains(((share[chain] + share[chain + 16]) + share[chain + 32]) + share[chain + 48]);
         if (lane == 0) {
-            m.chunk_most[h] = most;
-            m.chunk_sum[h] = sum;
             if (!begun) {
                 m.most[h] = most;
                 m.sum[h] = sum;
@@ -118,52 +185,91 @@ DEVICE void chunk_shares(int group, bool begun, const struct attention_memory &m
     }
 }
 
+/* What the visible positions add to floats first .. first + wide - 1 of all heads. */
 template <int FORMAT>
-DEVICE void chunk_values(const struct attention_args &a, int group, bool begun, const int *slot, int visible, int kv_head,
-                         const struct attention_memory &m)
+DEVICE void piece_values(const struct attention_args &a, const struct attention_pieces &p, int group, bool begun, int first,
+                         int wide, int visible, const struct attention_memory &m)
 {
-    const void *v = device_pointer<void>(a.v);
-    int64_t first = (int64_t)kv_head * a.capacity;
-    for (int i = (int)threadIdx.x; i < a.value_dim; i += ATTENTION_THREADS)
-        for (int h = 0; h < group; h += ATTENTION_HEADS) {
-            float sum[ATTENTION_HEADS] = {0, 0, 0, 0};
-            for (int j = 0; j < visible; j++) {
-                float x = cache_at((enum cache_format)FORMAT, v, (first + slot[j]) * a.value_dim + i);
-                UNROLL for (int n = 0; n < ATTENTION_HEADS; n++)
-                    sum[n] = fmaf(m.share[(h + n < group ? h + n : h) * ATTENTION_CHUNK + j], x, sum[n]);
-            }
-            UNROLL for (int n = 0; n < ATTENTION_HEADS; n++)
-                if (h + n < group) {
-                    float *value = m.value + (h + n) * a.value_dim + i;
-                    *value = begun ? fmaf(*value, m.before[h + n], sum[n] * m.now[h + n]) : sum[n];
-                }
+    int fours = (group + ATTENTION_HEADS - 1) / ATTENTION_HEADS;
+    for (int u = (int)threadIdx.x; u < fours * wide; u += ATTENTION_THREADS) {
+        int h = u / wide * ATTENTION_HEADS, i = u % wide, j = 0;
+        const float *share[ATTENTION_HEADS];
+        float sum[ATTENTION_HEADS];
+        UNROLL for (int n = 0; n < ATTENTION_HEADS; n++) {
+            share[n] = m.share + (h + n < group ? h + n : h) * ATTENTION_CHUNK;
+            sum[n] = 0;
         }
+        for (; j + 4 <= visible; j += 4) {
+            float x[4];
+            UNROLL for (int k = 0; k < 4; k++)
+                x[k] = cache_at((enum cache_format)FORMAT, m.values, (j + k) * p.wide + i);
+            UNROLL for (int n = 0; n < ATTENTION_HEADS; n++) {
+                float4 by = *(const float4 *)(share[n] + j);
+                sum[n] = fmaf(by.w, x[3], fmaf(by.z, x[2], fmaf(by.y, x[1], fmaf(by.x, x[0], sum[n]))));
+            }
+        }
+        for (; j < visible; j++) {
+            float x = cache_at((enum cache_format)FORMAT, m.values, j * p.wide + i);
+            UNROLL for (int n = 0; n < ATTENTION_HEADS; n++)
+                sum[n] = fmaf(share[n][j], x, sum[n]);
+        }
+        UNROLL for (int n = 0; n < ATTENTION_HEADS; n++)
+            if (h + n < group) {
+                float *value = m.value + (h + n) * a.value_dim + first + i;
+                *value = begun ? fmaf(*value, m.before[h + n], sum[n] * m.now[h + n]) : sum[n];
+            }
+    }
 }
 
-/* Chunks first .. end-1 of a row for the heads of one kv head; at least one position of them is visible. */
+/* Chunks first .. end-1 of a row for the heads of one kv head; at least one position of each is visible. */
 template <int FORMAT>
-DEVICE void walk(const struct attention_args &a, const struct attention_view &view, int row, int kv_head, int first, int end,
-                 const struct attention_memory &m)
+DEVICE void walk(const struct attention_args &a, const struct attention_pieces &p, const struct attention_view &view, int row,
+                 int kv_head, int first, int end, const struct attention_memory &m)
 {
+    typedef typename cache_of<FORMAT>::number number;
     SHARED(int, slot, ATTENTION_CHUNK);
-    int group = a.heads / a.kv_heads;
+    int group = a.heads / a.kv_heads, thread = (int)threadIdx.x;
+    const number *keys = device_pointer<number>(a.k) + (int64_t)kv_head * a.capacity * a.head_dim;
+    const number *values = device_pointer<number>(a.v) + (int64_t)kv_head * a.capacity * a.value_dim;
     const float *q = device_pointer<float>(a.q) + (int64_t)row * a.stride + (int64_t)kv_head * group * a.head_dim;
-    for (int i = (int)threadIdx.x; i < group * a.head_dim; i += ATTENTION_THREADS)
-        m.q[i] = q[i];
     for (int chunk = first; chunk < end; chunk++) {
         int low = chunk * ATTENTION_CHUNK, high = low + ATTENTION_CHUNK;
         low = low > view.first ? low : view.first;
         high = high < view.length ? high : view.length;
-        if ((int)threadIdx.x < high - low) {
-            int j = low + (int)threadIdx.x;
-            slot[threadIdx.x] = j < view.prefix ? j : view.path[j - view.prefix];
+        int visible = high - low;
+        if (thread < visible)
+            slot[thread] = low + thread < view.prefix ? low + thread : view.path[low + thread - view.prefix];
+        __syncthreads();
+        fetch<FORMAT>(m.keys, p.key_pitch, keys, a.head_dim, a.head_dim, slot, min(p.keys, visible), p.by_16);
+        fetch<FORMAT>(m.values, p.wide, values, a.value_dim, min(p.wide, a.value_dim), slot, visible, p.by_16);
+        for (int i = thread; i < group * a.head_dim && chunk == first; i += ATTENTION_THREADS)
+            m.q[i] = q[i];
+        for (int i = thread; i < group * ATTENTION_CHUNK; i += ATTENTION_THREADS)
+            if (i % ATTENTION_CHUNK >= visible)
+                m.share[i] = -INFINITY;
+        for (int j = 0; j < visible; j += p.keys) {
+            if (j == 0) {
+                cp_async_wait<1>();
+            } else {
+                __syncthreads();
+                fetch<FORMAT>(m.keys, p.key_pitch, keys, a.head_dim, a.head_dim, slot + j, min(p.keys, visible - j), p.by_16);
+                cp_async_wait<0>();
+            }
+            __syncthreads();
+            piece_scores<FORMAT>(a, p, group, j, min(p.keys, visible - j), m);
         }
         __syncthreads();
-        chunk_scores<FORMAT>(a, group, slot, high - low, kv_head, m);
-        __syncthreads();
         chunk_shares(group, chunk > first, m);
-        __syncthreads();
-        chunk_values<FORMAT>(a, group, chunk > first, slot, high - low, kv_head, m);
+        for (int i = 0; i < a.value_dim; i += p.wide) {
+            int wide = min(p.wide, a.value_dim - i);
+            if (i > 0) {
+                __syncthreads();
+                fetch<FORMAT>(m.values, p.wide, values + i, a.value_dim, wide, slot, visible, p.by_16);
+            }
+            cp_async_wait<0>();
+            __syncthreads();
+            piece_values<FORMAT>(a, p, group, chunk > first, i, wide, visible, m);
+        }
         __syncthreads();
     }
 }
@@ -182,45 +288,56 @@ DEVICE float given_out(const struct attention_args &a, int head, float most, flo
 
 /* Grid (kv heads, rows): a block walks all chunks. */
 template <int FORMAT>
-__global__ void __launch_bounds__(ATTENTION_THREADS, 1) attention_kernel(struct attention_args a, const int32_t *live)
+__global__ void __launch_bounds__(ATTENTION_THREADS, 1) attention_kernel(struct attention_args a, struct attention_pieces p,
+                                                                           const int32_t *live)
 {
     in_turn();
     if (not_live(live, blockIdx.y))
         return;
-    SHARED_DYN(float, floats);
+    SHARED_DYN(unsigned char, bytes);
     int kv_head = (int)blockIdx.x, row = (int)blockIdx.y, group = a.heads / a.kv_heads;
-    struct attention_memory m = memory_of(a, group, floats);
+    struct attention_memory m = memory_of(a, p, sizeof(typename cache_of<FORMAT>::number), bytes);
     struct attention_view view = view_of(a, row);
-    walk<FORMAT>(a, view, row, kv_head, view.first / ATTENTION_CHUNK, (view.length + ATTENTION_CHUNK - 1) / ATTENTION_CHUNK, m);
+    walk<FORMAT>(a, p, view, row, kv_head, view.first / ATTENTION_CHUNK, (view.length + ATTENTION_CHUNK - 1) / ATTENTION_CHUNK,
+                 m);
     float *out = device_pointer<float>(a.out) + ((int64_t)row * a.heads + kv_head * group) * a.value_dim;
     for (int h = 0; h < group; h++)
         for (int i = (int)threadIdx.x; i < a.value_dim; i += ATTENTION_THREADS)
             out[h * a.value_dim + i] = given_out(a, kv_head * group + h, m.most[h], m.sum[h], m.value[h * a.value_dim + i]);
 }
 
-/* Of a chunk of a head of a row in scratch: maximum, sum, values. */
-DEVICE float *part_of(const struct attention_args &a, struct buffer scratch, int chunks, int row, int head, int chunk)
+/* Rows that go through the scratch together: the first of them, and how many chunks each may have. */
+struct attention_rows {
+    struct buffer scratch;
+    int first, chunks;
+};
+
+/* Of a chunk of a head of a row in scratch: maximum, sum, values. Row and chunk count from the first of these rows, and from
+ * the first that the row sees. */
+DEVICE float *part_of(const struct attention_args &a, const struct attention_rows &to, int row, int head, int chunk)
 {
-    return device_pointer<float>(scratch) + (((int64_t)row * a.heads + head) * chunks + chunk) * (a.value_dim + 2);
+    return device_pointer<float>(to.scratch) + (((int64_t)row * a.heads + head) * to.chunks + chunk) * (a.value_dim + 2);
 }
 
-/* Grid (chunks, kv heads, rows): a block a chunk; those that a row does not see end at once. */
+/* Grid (chunks, kv heads, rows): a block a chunk; those that a row does not have end at once. */
 template <int FORMAT>
-__global__ void __launch_bounds__(ATTENTION_THREADS, 1) attention_part_kernel(struct attention_args a, struct buffer scratch,
-                                                                                const int32_t *live)
+__global__ void __launch_bounds__(ATTENTION_THREADS, 4) attention_part_kernel(struct attention_args a,
+                                                                                struct attention_pieces p,
+                                                                                struct attention_rows to, const int32_t *live)
 {
     in_turn();
-    if (not_live(live, blockIdx.z))
+    SHARED_DYN(unsigned char, bytes);
+    int kv_head = (int)blockIdx.y, row = to.first + (int)blockIdx.z, group = a.heads / a.kv_heads;
+    if (not_live(live, row))
         return;
-    SHARED_DYN(float, floats);
-    int chunk = (int)blockIdx.x, kv_head = (int)blockIdx.y, row = (int)blockIdx.z, group = a.heads / a.kv_heads;
-    struct attention_memory m = memory_of(a, group, floats);
+    struct attention_memory m = memory_of(a, p, sizeof(typename cache_of<FORMAT>::number), bytes);
     struct attention_view view = view_of(a, row);
-    if (chunk < view.first / ATTENTION_CHUNK || chunk * ATTENTION_CHUNK >= view.length)
+    int chunk = view.first / ATTENTION_CHUNK + (int)blockIdx.x;
+    if (chunk * ATTENTION_CHUNK >= view.length)
         return;
-    walk<FORMAT>(a, view, row, kv_head, chunk, chunk + 1, m);
+    walk<FORMAT>(a, p, view, row, kv_head, chunk, chunk + 1, m);
     for (int h = 0; h < group; h++) {
-        float *part = part_of(a, scratch, (int)gridDim.x, row, kv_head * group + h, chunk);
+        float *part = part_of(a, to, (int)blockIdx.z, kv_head * group + h, (int)blockIdx.x);
         if (threadIdx.x == 0) {
             part[0] = m.most[h];
             part[1] = m.sum[h];
@@ -230,45 +347,91 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, 1) attention_part_kernel(st
     }
 }
 
-/* Grid (heads, rows): joins the parts. Each thread makes maximum and sum anew, so that none waits for another. */
-__global__ void attention_join_kernel(struct attention_args a, struct buffer scratch, int chunks, const int32_t *live)
+/* Grid (heads, rows): joins the parts, a lane a float of the values. A warp takes 32 parts at a time, all of them in flight
+ * before the first is used; each lane finds by how much one of them weighs, and before it all earlier ones. So no warp waits
+ * for another. A sum of values begins with -0, to which adding changes nothing. */
+__global__ void __launch_bounds__(ATTENTION_THREADS) attention_join_kernel(struct attention_args a, struct attention_rows to,
+                                                                            const int32_t *live)
 {
     in_turn();
-    if (not_live(live, blockIdx.y))
+    int head = (int)blockIdx.x, row = to.first + (int)blockIdx.y, lane = lane_id();
+    if (not_live(live, row))
         return;
-    int head = (int)blockIdx.x, row = (int)blockIdx.y;
     struct attention_view view = view_of(a, row);
-    int first = view.first / ATTENTION_CHUNK, end = (view.length + ATTENTION_CHUNK - 1) / ATTENTION_CHUNK;
-    for (int i = (int)threadIdx.x; i < a.value_dim; i += ATTENTION_THREADS) {
-        const float *part = part_of(a, scratch, chunks, row, head, first);
-        float most = part[0], sum = part[1], value = part[2 + i];
-        for (int chunk = first + 1; chunk < end; chunk++) {
-            part += a.value_dim + 2;
-            float now = most > part[0] ? most : part[0], f = plain_exp(most - now), g = plain_exp(part[0] - now);
-            sum = fmaf(sum, f, part[1] * g);
-            value = fmaf(value, f, part[2 + i] * g);
-            most = now;
+    int chunks = (view.length + ATTENTION_CHUNK - 1) / ATTENTION_CHUNK - view.first / ATTENTION_CHUNK;
+    for (int first = (int)threadIdx.x - lane; first < a.value_dim; first += ATTENTION_THREADS) {
+        int i = first + lane < a.value_dim ? first + lane : first;
+        float most = -INFINITY, sum = 0, value = -0.0f;
+        for (int chunk = 0; chunk < chunks; chunk += WARP) {
+            const float *part = part_of(a, to, (int)blockIdx.y, head, chunk), *own = part + lane * (a.value_dim + 2);
+            bool there = chunk + lane < chunks;
+            float peak = there ? own[0] : -INFINITY, total = there ? own[1] : 0, x[WARP];
+            UNROLL for (int n = 0; n < WARP; n++)
+                x[n] = chunk + n < chunks ? part[n * (a.value_dim + 2) + 2 + i] : 0;
+            float now = fmaxf(peak, most);
+            for (int step = 1; step < WARP; step *= 2)
+                now = fmaxf(now, __shfl_up_sync(FULL_MASK, now, (unsigned)step));
+            float last = __shfl_up_sync(FULL_MASK, now, 1);
+            float f = plain_exp((lane ? last : most) - now), g = plain_exp(peak - now);
+            UNROLL for (int n = 0; n < WARP; n++) {
+                float before = __shfl_sync(FULL_MASK, f, n), by = __shfl_sync(FULL_MASK, g, n);
+                float more = __shfl_sync(FULL_MASK, total, n);
+                if (chunk + n < chunks) {
+                    sum = fmaf(sum, before, more * by);
+                    value = fmaf(value, before, x[n] * by);
+                }
+            }
+            most = __shfl_sync(FULL_MASK, now, WARP - 1);
         }
-        device_pointer<float>(a.out)[((int64_t)row * a.heads + head) * a.value_dim + i] = given_out(a, head, most, sum, value);
+        if (first + lane < a.value_dim)
+            device_pointer<float>(a.out)[((int64_t)row * a.heads + head) * a.value_dim + i] =
+                given_out(a, head, most, sum, value);
     }
+}
+
+static struct attention_pieces pieces_of(const struct attention_args *a)
+{
+    size_t number = cache_size(a->format), key = (size_t)a->head_dim * number, value = (size_t)a->value_dim * number;
+    size_t pitch = (key + 127) / 128 * 128 + ATTENTION_CHAINS * number, rest = attention_floats(a) * sizeof(float);
+    size_t room = rest < ATTENTION_ROOM ? (ATTENTION_ROOM - rest) / 2 : 0;
+    room = room < ATTENTION_PIECE ? room : ATTENTION_PIECE;
+    int keys = (int)(room / pitch) / ATTENTION_HALVES * ATTENTION_HALVES;
+    keys = min(keys, (int)ATTENTION_CHUNK);
+    size_t wide = room / ATTENTION_CHUNK / 16 * 16, all = (value + 15) / 16 * 16;
+    wide = wide < all ? wide : all;
+    return {keys ? keys : (int)ATTENTION_HALVES, (int)(pitch / number), (int)((wide ? wide : 16) / number),
+            (a->k.address | a->v.address | key | value) % 16 == 0};
+}
+
+/* Chunks that a row can have. */
+static int chunks_of(const struct attention_args *a)
+{
+    int chunks = (int)blocks_for(a->longest ? a->longest : a->capacity, ATTENTION_CHUNK);
+    int within = a->window / ATTENTION_CHUNK + 2;
+    return a->window && within < chunks ? within : chunks;
 }
 
 template <int FORMAT> static void attention_launch(struct queue *queue, const struct attention_args *a)
 {
-    struct buffer scratch = ((const struct cuda_context *)queue->state)->scratch;
-    size_t bytes = attention_floats(a) * sizeof(float);
-    unsigned chunks = blocks_for(a->capacity, ATTENTION_CHUNK), rows = (unsigned)a->rows, kv_heads = (unsigned)a->kv_heads;
-    uint64_t parts = (uint64_t)rows * (unsigned)a->heads * chunks * (uint64_t)(a->value_dim + 2) * sizeof(float);
+    struct attention_pieces p = pieces_of(a);
+    struct attention_rows to = {((const struct cuda_context *)queue->state)->scratch, 0, chunks_of(a)};
+    size_t number = cache_size(a->format), rest = attention_floats(a) * sizeof(float);
+    size_t bytes = piece_bytes(p, number, true) + piece_bytes(p, number, false) + rest;
+    uint64_t row = (uint64_t)a->heads * (unsigned)to.chunks * (uint64_t)(a->value_dim + 2) * sizeof(float);
+    uint64_t fit = to.scratch.bytes / row;
+    unsigned kv_heads = (unsigned)a->kv_heads, left = (unsigned)a->rows;
     dev_stream stream = cuda_stream(queue);
     dim3 threads(ATTENTION_THREADS);
-    if (a->rows > ATTENTION_SPLIT_ROWS || parts > scratch.bytes) {
-        LAUNCH_PDL((attention_kernel<FORMAT>), dim3(kv_heads, rows), threads, bytes, stream, *a, cuda_live(queue));
+    if (fit < 1) {
+        LAUNCH_PDL((attention_kernel<FORMAT>), dim3(kv_heads, left), threads, bytes, stream, *a, p, cuda_live(queue));
         return;
     }
-    LAUNCH_PDL((attention_part_kernel<FORMAT>), dim3(chunks, kv_heads, rows), threads, bytes, stream, *a, scratch,
-           cuda_live(queue));
-    LAUNCH_PDL(attention_join_kernel, dim3((unsigned)a->heads, rows), threads, 0, stream, *a, scratch, (int)chunks,
-           cuda_live(queue));
+    for (unsigned rows; left; left -= rows, to.first += (int)rows) {
+        rows = fit < left ? (unsigned)fit : left;
+        LAUNCH_PDL((attention_part_kernel<FORMAT>), dim3((unsigned)to.chunks, kv_heads, rows), threads, bytes, stream, *a, p,
+                   to, cuda_live(queue));
+        LAUNCH_PDL(attention_join_kernel, dim3((unsigned)a->heads, rows), threads, 0, stream, *a, to, cuda_live(queue));
+    }
 }
 
 void cuda_attention(struct queue *queue, const struct attention_args *a)

@@ -5,6 +5,10 @@
 #include "kernels/attention.h"
 #include "kernels/cuda/dev.h"
 
+/* What a number is in memory. */
+template <int FORMAT> struct cache_of { typedef uint16_t number; };
+template <> struct cache_of<CACHE_F32> { typedef float number; };
+
 DEVICE float cache_at(enum cache_format format, const void *cache, int64_t at)
 {
     if (format == CACHE_F32)

@@ -10,11 +10,11 @@ struct slab;
 struct cuda_context {
     int device;
     dev_stream stream;
-    struct buffer scratch;          /* for attention split by chunks; where it is too small or none, a block walks them all */
+    struct buffer scratch;          /* for attention split by chunks, of as many rows at a time as it holds; where it does not
+                                     * hold one, or there is none, a block walks them all */
     const int32_t *live;            /* on the device: how many of an operation's rows are treated, 1 or more; NULL: all of them.
                                      * Grids are those of all rows; blocks without one end at once */
     struct slab *slab;              /* slab.h; NULL: products of slabs go by tiles, like all others */
-    void *kept;                     /* repeat.cu: the executable graph of the last loop; NULL: none */
 };
 
 #endif

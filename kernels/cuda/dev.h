@@ -76,6 +76,14 @@ DEVICE void in_turn(void)
     pdl_wait();
 }
 
+/* Asks for `count` floats that no launch writes, as far as they lie between multiples of 16 bytes. */
+DEVICE void prefetch_floats(const float *from, int count)
+{
+    uintptr_t first = ((uintptr_t)from + 15) / 16 * 16, end = (uintptr_t)(from + count) / 16 * 16;
+    if (first < end)
+        prefetch((const void *)first, end - first);
+}
+
 DEVICE int lane_id(void) { return (int)(threadIdx.x % WARP); }          /* blocks of one dimension */
 DEVICE int warp_id(void) { return (int)(threadIdx.x / WARP); }
 

@@ -1,103 +1,145 @@
 /* kernels/expert_ffn.h in four launches: grouping; gate and up with their activation; down; the sum over slots. With q8 and q4
  * one goes before each product, which quantises what it takes. Slabs go another way (slab_expert_ffn.cu).
  *
- * An ITEM is up to 16 places (row * slots + slot) that want the same expert: a block's rows. Scratch `group` holds start
- * [experts + 1], then the places in the order of their experts, ascending within one, then the items: where in that order each
- * begins, -1 behind the last. Who stands in an item with whom changes no bit (tile.h). */
+ * An ITEM is up to 16 places (row * slots + slot) that want the same expert: a block's rows. Scratch `group` holds the items,
+ * as one 16-byte load each, and then the places in the order of their experts, ascending within one. Who stands in an item with
+ * whom changes no bit (tile.h). */
 #include "kernels/cuda/slab.h"
 #include "kernels/cuda/tile.h"
 #include "kernels/plain/glu.h"
 
-enum { GROUP_THREADS = 256 };
+enum { GROUP_THREADS = 256, GROUP_WARPS = GROUP_THREADS / WARP };
 
-struct expert_scratch {
-    int32_t *start, *place, *item;
+/* The places first .. first + count - 1 of those in order, and where their expert's block is. No places: no item. */
+struct expert_item {
+    const unsigned char *block;
+    int first, expert, count;
 };
 
-DEVICE struct expert_scratch scratch_of(const struct expert_ffn_args &a)
+DEVICE uint4 *items_of(const struct expert_ffn_args &a) { return device_pointer<uint4>(a.group); }
+DEVICE int32_t *places_of(const struct expert_ffn_args &a) { return (int32_t *)(items_of(a) + (int64_t)a.rows * a.slots); }
+
+DEVICE uint4 item_put(uint64_t block, int first, int expert, int count)
 {
-    int32_t *start = device_pointer<int32_t>(a.group), *place = start + a.experts + 1;
-    return {start, place, place + (int64_t)a.rows * a.slots};
+    return make_uint4((uint32_t)block, (uint32_t)(block >> 32), (uint32_t)first, (uint32_t)expert << 16 | (uint32_t)count);
 }
 
-/* One block: a thread an expert counts its places, sums those of all before it, and puts its own in ascending order. */
-__global__ void expert_group_kernel(struct expert_ffn_args a, int tokens, const int32_t *live)
+DEVICE struct expert_item item_at(const struct expert_ffn_args &a, int item)
+{
+    uint4 raw = items_of(a)[item];
+    const unsigned char *block = (const unsigned char *)(uintptr_t)((uint64_t)raw.y << 32 | raw.x);
+    return {block, (int)raw.z, (int)(raw.w >> 16), (int)(raw.w & 0xffffu)};
+}
+
+/* The expert that a place wants, -1: none, as where there is no such place. Which of the warp's other lanes want it, too. */
+DEVICE int wanted_at(const struct expert_ffn_args &a, int place, int end, unsigned *alike)
+{
+    const int32_t *expert = device_pointer<int32_t>(a.expert);
+    int e = place >= end ? -1 : expert ? expert[place] : 0;
+    *alike = __match_any_sync(FULL_MASK, (unsigned)e);
+    return e;
+}
+
+/* Makes the counts in next [GROUP_WARPS][experts] the first place of each warp with each expert, in the order of experts, then
+ * of warps, and writes the items. Returns how many there are. A thread an expert at a time; sums hold items in their upper
+ * half, places in their lower. */
+DEVICE int put_items(const struct expert_ffn_args &a, int tokens, int *next)
+{
+    SHARED(uint64_t, of_warp, GROUP_WARPS);
+    uint64_t before = 0;
+    for (int round = 0; round < a.experts; round += GROUP_THREADS) {
+        int e = round + (int)threadIdx.x, count = 0;
+        for (int w = 0; w < GROUP_WARPS && e < a.experts; w++)
+            count += next[w * a.experts + e];
+        uint64_t own = (uint64_t)((count + tokens - 1) / tokens) << 32 | (unsigned)count, sum = own, all = before;
+        for (int step = 1; step < WARP; step *= 2) {
+            uint64_t lower = __shfl_up_sync(FULL_MASK, sum, (unsigned)step);
+            sum += lane_id() < step ? 0 : lower;
+        }
+        if (lane_id() == WARP - 1)
+            of_warp[warp_id()] = sum;
+        __syncthreads();
+        sum += before - own;
+        for (int w = 0; w < GROUP_WARPS; w++) {
+            sum += w < warp_id() ? of_warp[w] : 0;
+            all += of_warp[w];
+        }
+        int place = (int)(uint32_t)sum, item = (int)(sum >> 32);
+        uint64_t block = count ? device_pointer<uint64_t>(a.table)[e] : 0;
+        for (int i = 0; i < count; i += tokens)
+            items_of(a)[item++] = item_put(block, place + i, e, min(tokens, count - i));
+        for (int w = 0; w < GROUP_WARPS && e < a.experts; w++) {
+            int first = place;
+            place += next[w * a.experts + e];
+            next[w * a.experts + e] = first;
+        }
+        before = all;
+        __syncthreads();
+    }
+    return (int)(before >> 32);
+}
+
+/* One block. Each warp has a run of the places, and goes over it twice, 32 at a time: it counts those that want each expert;
+ * then, when the counts have become first places, it puts them there. */
+__global__ void __launch_bounds__(GROUP_THREADS) expert_group_kernel(struct expert_ffn_args a, int tokens, int items,
+                                                                       const int32_t *live)
 {
     in_turn();
-    SHARED(int, count, ROUTE_EXPERTS_MAX);
-    struct expert_scratch to = scratch_of(a);
-    const int32_t *expert = device_pointer<int32_t>(a.expert);
-    int places = live_rows(live, a.rows) * a.slots;
-    for (int i = (int)threadIdx.x; i < a.rows * a.slots; i += GROUP_THREADS)
-        to.item[i] = -1;
-    for (int e = (int)threadIdx.x; e < a.experts; e += GROUP_THREADS) {
-        int mine = 0;
-        for (int i = 0; i < places; i++)
-            mine += (expert ? expert[i] : 0) == e;
-        count[e] = mine;
+    SHARED_DYN(int, next);
+    int places = live_rows(live, a.rows) * a.slots, lane = lane_id();
+    int each = (places + GROUP_THREADS - 1) / GROUP_THREADS * WARP, first = each * warp_id(), end = min(first + each, places);
+    int *own = next + warp_id() * a.experts;
+    unsigned alike;
+    for (int i = (int)threadIdx.x; i < GROUP_WARPS * a.experts; i += GROUP_THREADS)
+        next[i] = 0;
+    __syncthreads();
+    for (int i = first; i < end; i += WARP) {
+        int e = wanted_at(a, i + lane, end, &alike);
+        if (e >= 0 && lane == __ffs((int)alike) - 1)
+            own[e] += __popc(alike);
+        __syncwarp();
     }
     __syncthreads();
-    for (int e = (int)threadIdx.x; e < a.experts; e += GROUP_THREADS) {
-        int before = 0, items = 0;
-        for (int other = 0; other < e; other++) {
-            before += count[other];
-            items += (count[other] + tokens - 1) / tokens;
-        }
-        to.start[e] = before;
-        if (e == a.experts - 1)
-            to.start[a.experts] = before + count[e];
-        for (int i = 0; i < count[e]; i += tokens)
-            to.item[items++] = before + i;
-        for (int i = 0; i < places && count[e] > 0; i++)
-            if ((expert ? expert[i] : 0) == e)
-                to.place[before++] = i;
+    for (int i = put_items(a, tokens, next) + (int)threadIdx.x; i < items; i += GROUP_THREADS)
+        items_of(a)[i] = item_put(0, 0, 0, 0);
+    for (int i = first; i < end; i += WARP) {
+        int e = wanted_at(a, i + lane, end, &alike), rank = __popc(alike & ((1u << lane) - 1));
+        if (e >= 0)
+            places_of(a)[own[e] + rank] = i + lane;
+        __syncwarp();
+        if (e >= 0 && rank == 0)
+            own[e] += __popc(alike);
+        __syncwarp();
     }
-}
-
-/* The block's item: its expert and, in memory->row, its places; -1: none. */
-template <int FORMAT, int T>
-DEVICE int take_item(const struct expert_ffn_args &a, int tokens, tile_memory<FORMAT, T> *memory, int *count)
-{
-    struct expert_scratch from = scratch_of(a);
-    int first = from.item[blockIdx.y];
-    if (first < 0)
-        return -1;
-    int e = a.expert.address ? device_pointer<int32_t>(a.expert)[from.place[first]] : 0;
-    int left = from.start[e + 1] - first;
-    *count = left < tokens ? left : tokens;
-    if ((int)threadIdx.x < *count)
-        memory->row[threadIdx.x] = from.place[first + (int)threadIdx.x];
-    __syncthreads();
-    return e;
 }
 
 /* inner = glu(gate, up): grid (units of 16 inner widths, items). A unit holds gate and up of the same widths. */
 template <int FORMAT, int T>
-__global__ void __launch_bounds__(TILE_THREADS, 1) expert_gate_up_kernel(struct expert_ffn_args a, int tokens)
+__global__ void __launch_bounds__(TILE_THREADS, 1) expert_gate_up_kernel(struct expert_ffn_args a)
 {
     in_turn();
     typedef tile_memory<FORMAT, T> memory_type;
     SHARED_DYN(memory_type, memory);
     SHARED(int, place, TILE_TOKENS_MAX);
-    int count, unit = (int)blockIdx.x, e = take_item<FORMAT, T>(a, tokens, memory, &count);
-    if (e < 0)
+    struct expert_item item = item_at(a, (int)blockIdx.y);
+    if (item.count < 1)
         return;
-    size_t bytes = unit_bytes_of(FORMAT, a.hidden);
-    const unsigned char *block = (const unsigned char *)(uintptr_t)device_pointer<uint64_t>(a.table)[e];
-    tile_prefetch(block + bytes * (size_t)unit, bytes);
-    if ((int)threadIdx.x < count) {
-        place[threadIdx.x] = memory->row[threadIdx.x];
+    const unsigned char *weight = item.block + unit_bytes_of(FORMAT, a.hidden) * (size_t)blockIdx.x;
+    tile_prefetch<FORMAT>(weight, a.hidden);
+    if ((int)threadIdx.x < item.count) {
+        place[threadIdx.x] = places_of(a)[item.first + (int)threadIdx.x];
         memory->row[threadIdx.x] = place[threadIdx.x] / a.slots;
     }
     __syncthreads();
-    struct tile_in in = {device_pointer<float>(a.in), device_pointer<struct quantised>(a.operand), a.hidden, a.hidden, count};
-    tile_product<FORMAT, T>::run(block + bytes * (size_t)unit, in, memory);
-    int token = (int)threadIdx.x / UNIT_INNER, i = (int)threadIdx.x % UNIT_INNER, at = unit * UNIT_INNER + i;
-    if (token >= count || at >= a.inner_width)
+    struct tile_in in = {device_pointer<float>(a.in), device_pointer<struct quantised>(a.operand), a.hidden, a.hidden,
+                         item.count, true};
+    tile_product<FORMAT, T>::run(weight, in, memory);
+    int token = (int)threadIdx.x / UNIT_INNER, i = (int)threadIdx.x % UNIT_INNER, at = (int)blockIdx.x * UNIT_INNER + i;
+    if (token >= item.count || at >= a.inner_width)
         return;
     float gate = memory->sums[token * UNIT_OUTPUTS + i], up = memory->sums[token * UNIT_OUTPUTS + UNIT_INNER + i];
     if (a.gate_up_bias.address) {
-        const float *bias = device_pointer<float>(a.gate_up_bias) + (int64_t)e * 2 * a.inner_width;
+        const float *bias = device_pointer<float>(a.gate_up_bias) + (int64_t)item.expert * 2 * a.inner_width;
         gate = gate + bias[at];
         up = up + bias[a.inner_width + at];
     }
@@ -106,24 +148,27 @@ __global__ void __launch_bounds__(TILE_THREADS, 1) expert_gate_up_kernel(struct 
 
 /* partial = down(inner): grid (units of 32 outputs, items). `offset`: of down in an expert's block. */
 template <int FORMAT, int T>
-__global__ void __launch_bounds__(TILE_THREADS, 1) expert_down_kernel(struct expert_ffn_args a, int tokens, size_t offset)
+__global__ void __launch_bounds__(TILE_THREADS, 1) expert_down_kernel(struct expert_ffn_args a, size_t offset)
 {
     in_turn();
     typedef tile_memory<FORMAT, T> memory_type;
     SHARED_DYN(memory_type, memory);
-    int count, unit = (int)blockIdx.x, o = unit * UNIT_OUTPUTS + lane_id(), e = take_item<FORMAT, T>(a, tokens, memory, &count);
-    if (e < 0)
+    struct expert_item item = item_at(a, (int)blockIdx.y);
+    if (item.count < 1)
         return;
-    size_t bytes = unit_bytes_of(FORMAT, a.inner_width);
-    const unsigned char *block = (const unsigned char *)(uintptr_t)device_pointer<uint64_t>(a.table)[e] + offset;
-    tile_prefetch(block + bytes * (size_t)unit, bytes);
+    const unsigned char *weight = item.block + offset + unit_bytes_of(FORMAT, a.inner_width) * (size_t)blockIdx.x;
+    tile_prefetch<FORMAT>(weight, a.inner_width);
+    if ((int)threadIdx.x < item.count)
+        memory->row[threadIdx.x] = places_of(a)[item.first + (int)threadIdx.x];
+    __syncthreads();
     struct tile_in in = {device_pointer<float>(a.inner), device_pointer<struct quantised>(a.operand), a.inner_width,
-                         a.inner_width, count};
-    tile_product<FORMAT, T>::run(block + bytes * (size_t)unit, in, memory);
-    for (int token = warp_id(); token < count && o < a.hidden; token += TILE_WARPS) {
+                         a.inner_width, item.count, true};
+    tile_product<FORMAT, T>::run(weight, in, memory);
+    int o = (int)blockIdx.x * UNIT_OUTPUTS + lane_id();
+    for (int token = warp_id(); token < item.count && o < a.hidden; token += TILE_WARPS) {
         float y = memory->sums[token * UNIT_OUTPUTS + lane_id()];
         if (a.down_bias.address)
-            y = y + device_pointer<float>(a.down_bias)[(int64_t)e * a.hidden + o];
+            y = y + device_pointer<float>(a.down_bias)[(int64_t)item.expert * a.hidden + o];
         device_pointer<float>(a.partial)[(int64_t)memory->row[token] * a.hidden + o] = y;
     }
 }
@@ -170,12 +215,13 @@ void cuda_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
         slab_expert_ffn(queue, a);
         return;
     }
-    LAUNCH_PDL(expert_group_kernel, dim3(1), dim3(GROUP_THREADS), 0, stream, *a, tokens, cuda_live(queue));
+    LAUNCH_PDL(expert_group_kernel, dim3(1), dim3(GROUP_THREADS), (size_t)(GROUP_WARPS * a->experts) * sizeof(int), stream, *a,
+               tokens, items, cuda_live(queue));
     if (format_quantised(a->format))
         cuda_quantise(queue, in, a->hidden, a->rows, 1, a->hidden, none, a->operand);
-    TILE_LAUNCH(expert_gate_up_kernel, a->format, tokens, wide, stream, *a, tokens);
+    TILE_LAUNCH(expert_gate_up_kernel, a->format, tokens, wide, stream, *a);
     if (format_quantised(a->down_format))
         cuda_quantise(queue, a->inner, a->inner_width, places, a->slots, a->inner_width, a->expert, a->operand);
-    TILE_LAUNCH(expert_down_kernel, a->down_format, tokens, deep, stream, *a, tokens, offset);
+    TILE_LAUNCH(expert_down_kernel, a->down_format, tokens, deep, stream, *a, offset);
     cuda_expert_sum(queue, a);
 }

@@ -1,6 +1,6 @@
 /* kernels/linear.h. A block takes a unit of 32 outputs and up to 16 rows (tile.h): grid (units, passes over the rows). The
  * weights of a unit are read once a pass; passes run side by side and share them in the second-level cache, into which the
- * first one calls them while the launch in front still runs. Slabs go another way (slab_linear.cu). */
+ * first one calls them, beginning while the launch in front still runs. Slabs go another way (slab_linear.cu). */
 #include "kernels/cuda/slab.h"
 #include "kernels/cuda/tile.h"
 
@@ -9,15 +9,15 @@ __global__ void __launch_bounds__(TILE_THREADS, 1) linear_kernel(struct linear_a
 {
     typedef tile_memory<FORMAT, T> memory_type;
     SHARED_DYN(memory_type, memory);
-    size_t bytes = unit_bytes_of(FORMAT, a.inputs);
-    const unsigned char *weight = device_pointer<unsigned char>(a.weight) + bytes * (size_t)blockIdx.x;
+    const unsigned char *weight = device_pointer<unsigned char>(a.weight);
+    weight += unit_bytes_of(FORMAT, a.inputs) * (size_t)blockIdx.x;
     if (blockIdx.y == 0)
-        tile_prefetch(weight, bytes);
+        tile_prefetch<FORMAT>(weight, a.inputs);
     in_turn();
     int unit = (int)blockIdx.x, first = (int)blockIdx.y * tokens, left = live_rows(live, a.rows) - first;
     int o = unit * UNIT_OUTPUTS + lane_id();
     struct tile_in in = {device_pointer<float>(a.in), device_pointer<struct quantised>(a.operand), a.in_stride, a.inputs,
-                         left < tokens ? left : tokens};
+                         left < tokens ? left : tokens, blockIdx.y == 0};
     if (left < 1)
         return;
     if (threadIdx.x < TILE_TOKENS_MAX)

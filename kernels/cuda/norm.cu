@@ -1,13 +1,18 @@
 /* kernels/rows.h: norm. A block of 128 threads takes one part of one row into shared memory; sixteen lanes sum it in the
- * contract's order, and all scale it. One shape for any number of rows. */
+ * contract's order, and all scale it. One shape for any number of rows. The weights, which come last, are asked for first,
+ * while the launch in front still runs. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/norm.h"
 
 __global__ void norm_kernel(struct norm_args a, const int32_t *live)
 {
-    in_turn();
     SHARED_DYN(float, x);
     SHARED(float, sum, 2);
+    if (threadIdx.x == 0 && blockIdx.x == 0 && blockIdx.y == 0) {
+        prefetch_floats(device_pointer<float>(a.weight), a.width);
+        prefetch_floats(device_pointer<float>(a.bias), a.center ? a.width : 0);
+    }
+    in_turn();
     int64_t row = blockIdx.y, part = blockIdx.x;
     int chain = lane_id() % NORM_CHAINS;
     const float *in = device_pointer<float>(a.in) + row * a.in_stride + part * a.width;

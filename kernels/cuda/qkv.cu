@@ -1,6 +1,7 @@
 /* kernels/attention.h: qkv. A block of 128 threads takes a head of a row, of q or k (and then of v) into shared memory, norms
- * it as norm.cu does, rotates it, and puts it back or into the cache: five launches in one. Every rounding is that of the
- * operations in turn. What has another shape than a norm of each head, no limit and keys of their own goes through those. */
+ * it as norm.cu does, rotates it, and puts it back or into the cache: five launches in one. The weights of norms are asked for
+ * while the launch in front still runs. Every rounding is that of the operations in turn. What has another shape than a norm of
+ * each head, no limit and keys of their own goes through those. */
 #include "kernels/cuda/cache.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/norm.h"
@@ -19,15 +20,17 @@ __global__ void __launch_bounds__(NORM_THREADS) qkv_kernel(struct qkv_args a, co
 {
     SHARED_DYN(float, x);
     SHARED(float, factor, 1);
+    bool query = (int)blockIdx.x < a.q_rope.heads, first = blockIdx.x == 0 || (int)blockIdx.x == a.q_rope.heads;
+    const float *weight = device_pointer<float>(query ? a.q_norm.weight : a.k_norm.weight);
+    if (first && blockIdx.y == 0 && threadIdx.x == 0 && weight)
+        prefetch_floats(weight, a.write.head_dim);
     in_turn();
     if (not_live(live, blockIdx.y))
         return;
-    bool query = (int)blockIdx.x < a.q_rope.heads;
     int64_t head = query ? (int)blockIdx.x : (int)blockIdx.x - a.q_rope.heads, row = blockIdx.y;
     int width = a.write.head_dim, half = a.q_rope.rotary / 2, wide = query ? 0 : a.write.value_dim;
     int64_t place = query ? 0 : head * a.write.capacity + device_pointer<int32_t>(a.write.slot)[row];
     float *in = device_pointer<float>(query ? a.q_rope.x : a.k_rope.x) + row * a.write.stride + head * width;
-    const float *weight = device_pointer<float>(query ? a.q_norm.weight : a.k_norm.weight);
     const float *v = device_pointer<float>(a.write.in_v) + row * a.write.stride + head * wide;
     const float *turn = device_pointer<float>(a.q_rope.table);
     turn += (int64_t)device_pointer<int32_t>(a.q_rope.position)[row] * 2 * half;

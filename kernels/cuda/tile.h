@@ -2,7 +2,8 @@
  *
  *     sums[i][o] = sum over k of weight[o][k] * x[row[i]][k],  o < 32, i < count
  *
- * BLOCK of 256 threads, a unit each: 8 warps with 4 KB of bf16 weights each in flight. Rows are at most tile_tokens<F, T>().
+ * BLOCK of 256 threads, a unit each: 8 warps with 4 KB of bf16 weights each on their way into registers (a STEP), and behind
+ *     them the two steps after it on their way into the second-level cache. Rows are at most tile_tokens<F, T>().
  *
  * bf16, f16, fp8, mxfp4, q4_k, q6_k: tensor cores. An activation is the sum of three bf16 (its first, second and third 8 bits:
  *     exact), and each of them is a COLUMN of its own: 3i, 3i + 1, 3i + 2 of T tiles of 8. So f32 activations meet the weights
@@ -50,15 +51,8 @@ struct tile_in {
     const struct quantised *quantised;  /* rows of quantised_blocks(inputs) */
     int64_t stride;
     int inputs, count;                  /* rows of this tile */
+    bool asks;                          /* for weights ahead; false: another block does */
 };
-
-/* Asks for a whole unit at once: a warp an eighth. So all of it is on its way, not only what the registers have room for. */
-DEVICE void tile_prefetch(const unsigned char *unit, size_t bytes)
-{
-    size_t each = (bytes / TILE_WARPS + 15) / 16 * 16, first = each * (size_t)warp_id();
-    if (lane_id() == 0 && first < bytes)
-        prefetch(unit + first, each < bytes - first ? each : bytes - first);
-}
 
 /* Inputs of a slice: about an eighth of all, so that the warps of a block share them. */
 template <int FORMAT> DEVICE int slice_inputs(int inputs)
@@ -69,6 +63,35 @@ template <int FORMAT> DEVICE int slice_inputs(int inputs)
     return (each < 4 ? each : 4) * STEP_INPUTS_MMA;
 }
 
+/* Inputs of a warp's step. */
+template <int FORMAT> __host__ __device__ constexpr int tile_step(void)
+{
+    return FORMAT == FORMAT_F32 ? BLOCK_INPUTS : tile_quantised(FORMAT) ? TILE_BLOCKS * BLOCK_INPUTS : STEP_INPUTS_MMA;
+}
+
+/* Where the warp's first step begins. */
+template <int FORMAT> DEVICE int tile_first(int inputs)
+{
+    bool slices = FORMAT != FORMAT_F32 && !tile_quantised(FORMAT);
+    return warp_id() * (slices ? slice_inputs<FORMAT>(inputs) : tile_step<FORMAT>());
+}
+
+/* A warp asks for the weights of its step that begins at `first`, if there is one, to come into the second-level cache. */
+template <int FORMAT> DEVICE void tile_ask(const unsigned char *unit, int inputs, int first)
+{
+    int end = first + tile_step<FORMAT>() < inputs ? first + tile_step<FORMAT>() : inputs;
+    size_t from = unit_bytes_of(FORMAT, first), to = unit_bytes_of(FORMAT, end);
+    if (lane_id() == 0 && first < inputs && from < to)
+        prefetch(unit + from, to - from);
+}
+
+/* The first step of each warp, as early as weights are known: 32 KB a block, so that all blocks of a processor together leave
+ * room in the cache for what they ask for later. */
+template <int FORMAT> DEVICE void tile_prefetch(const unsigned char *unit, int inputs)
+{
+    tile_ask<FORMAT>(unit, inputs, tile_first<FORMAT>(inputs));
+}
+
 /* Puts a warp's product, for outputs 4g .. 4g+3 and columns 2t and 2t + 1 of a tile, into terms [column][32]. */
 DEVICE void put_terms(float *terms, const float (&acc)[2][4], int g, int t)
 {
@@ -77,9 +100,9 @@ DEVICE void put_terms(float *terms, const float (&acc)[2][4], int g, int t)
     *odd = make_float4(acc[0][1], acc[0][3], acc[1][1], acc[1][3]);
 }
 
-/* The chain of one slice, first .. end-1. */
+/* The chain of one slice, first .. end-1. `next`: where the warp's next slice begins. */
 template <int FORMAT, int T>
-DEVICE void tile_slice(const unsigned char *unit, const struct tile_in &in, const int *row, int first, int end,
+DEVICE void tile_slice(const unsigned char *unit, const struct tile_in &in, const int *row, int first, int end, int next,
                        float (&acc)[T][2][4])
 {
     int g = lane_id() / 4, t = lane_id() % 4, tiles = (in.count * TILE_PARTS + 7) / 8;
@@ -92,6 +115,9 @@ DEVICE void tile_slice(const unsigned char *unit, const struct tile_in &in, cons
     }
     for (int k = first; k < end; k += STEP_INPUTS_MMA) {
         typename weights<FORMAT>::raw raw;
+        int ahead = k + 2 * STEP_INPUTS_MMA;
+        if (in.asks)
+            tile_ask<FORMAT>(unit, in.inputs, ahead < end ? ahead : ahead - end + next);
         weights<FORMAT>::load(raw, unit, in.inputs, k, g, t);
         UNROLL for (int s = 0; s < STEP_PRODUCTS; s++) {
             uint32_t a[weights<FORMAT>::PIECES][2][4];
@@ -122,6 +148,8 @@ template <int FORMAT, int T> struct tile_product {
         int width = slice_inputs<FORMAT>(in.inputs), slices = (in.inputs + width - 1) / width;
         int g = lane_id() / 4, t = lane_id() % 4, o = lane_id();
         float total[EACH];
+        if (in.asks)
+            tile_ask<FORMAT>(unit, in.inputs, tile_first<FORMAT>(in.inputs) + STEP_INPUTS_MMA);
         UNROLL for (int i = 0; i < EACH; i++)
             total[i] = 0;
         for (int round = 0; round < slices; round += TILE_WARPS) {
@@ -129,7 +157,7 @@ template <int FORMAT, int T> struct tile_product {
             if (slice < slices) {
                 float acc[T][2][4];
                 int end = (slice + 1) * width < in.inputs ? (slice + 1) * width : in.inputs;
-                tile_slice<FORMAT, T>(unit, in, memory->row, slice * width, end, acc);
+                tile_slice<FORMAT, T>(unit, in, memory->row, slice * width, end, (slice + TILE_WARPS) * width, acc);
                 UNROLL for (int n = 0; n < T; n++)
                     put_terms(memory->terms + (warp_id() * COLUMNS + 8 * n) * UNIT_OUTPUTS, acc[n], g, t);
             }
@@ -187,8 +215,12 @@ template <int FORMAT> struct tile_integers {
     {
         int count = input_blocks(in.inputs), o = lane_id(), token = warp_id();
         float total = 0;
+        if (in.asks)
+            tile_ask<FORMAT>(unit, in.inputs, tile_first<FORMAT>(in.inputs) + TILE_WARPS * tile_step<FORMAT>());
         for (int round = 0; round < count; round += TILE_WARPS * TILE_BLOCKS) {
             int first = round + warp_id() * TILE_BLOCKS;
+            if (in.asks)
+                tile_ask<FORMAT>(unit, in.inputs, first * BLOCK_INPUTS + 2 * TILE_WARPS * tile_step<FORMAT>());
             UNROLL for (int i = 0; i < TILE_BLOCKS; i++)
                 if (first + i < count)
                     block(unit, in, row, first + i, terms + (warp_id() * TILE_BLOCKS + i) * 8 * UNIT_OUTPUTS);

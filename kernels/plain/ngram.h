@@ -92,8 +92,8 @@ struct ngram_candidate {
  * count, so the cost has a bound. Returns their number.
  *
  * Probabilities are those of prediction by partial match with exclusion (Cleary and Witten 1984; escape method C, Moffat
- * 1990): of n places that d different tokens followed, a token that followed c of them has c / (n + d), and d / (n + d) is
- * left to shorter suffixes, for tokens not seen yet. */
+ * 1990): of n places that d of the candidates followed, a token that followed c of them has c / (n + d), and d / (n + d) is
+ * left to shorter suffixes, for tokens not seen yet. Tokens beyond `most` count as places alone. */
 PLAIN int ngram_candidates(const struct ngram_index *index, const int32_t *text, const int32_t *tail, int count, int shortest,
                            int longest, int most, struct ngram_candidate *out)
 {

@@ -195,7 +195,8 @@ def static(setting):
     """Is the draft fixed beforehand, and the text sure to be the same?"""
     options = json.loads(setting["options"])
     return (str(options.get("policy", "static")).startswith("static") and options.get("draft-length") != "auto" and
-            "budget" not in options and options.get("accept") != "typical" and
+            "budget" not in options and "force-accept" not in options and
+            not str(options.get("accept", "")).startswith("typical") and
             not str(options.get("tree", "")).startswith("dynamic"))
 
 

@@ -42,6 +42,25 @@ setup() { cd "$WORK"; }
     [ "$status" = 0 ]
 }
 
+@test "other models and other texts are said" {
+    mkdir q8
+    moe-convert -q "$MOE_MODELS/pocket/model" --dtype q8 -o q8/pocket.moe
+    sed 's/"max-tokens": 4/"max-tokens": 40/' ci.json > q8/ci.json
+    cp prompts.jsonl q8
+    moe-bench run -q q8/ci.json -o q8.moes
+    sed 's/"max-tokens": 4/"max-tokens": 40/' ci.json > long.json
+    moe-bench run -q long.json -o long.moes
+    moe-bench compare --limit 99% long.moes q8.moes > said
+    grep -q '^none: the model files differ: ' said
+    grep -q '^K2: [1-9] of 9 texts differ$' said
+    moe-bench compare --limit 99% --json long.moes q8.moes |
+        jq -se '.[0] | .compared == 9 and .identical < 9'
+    moe-bench compare --limit 99% long.moes long.moes > said
+    refute grep -q differ said
+    moe-bench compare --limit 99% base.moes long.moes > said
+    grep -q '^none: the options differ: ' said
+}
+
 @test "the pipeline runs as written" {
     run bash -c 'moe-bench run -q ci.json -o now.moes && moe-bench compare --limit 99.9% base.moes now.moes'
     [ "$status" = 0 ]

@@ -99,6 +99,8 @@ SUITE
         jq -s -e '[.[] | select(.type == "row" and .task == "math")] | all(.correct == .graded and .graded > 0)'
     moe-bench grade -p "$answers" --command 'math=sleep 100' --seconds 0.02 --json bench.moes |
         jq -s -e '[.[] | select(.type == "row" and .task == "math")] | all(.correct == 0 and .graded > 0)'
+    env --ignore-signal=CHLD moe-bench grade -p "$answers" --command math=false --json bench.moes |
+        jq -s -e '[.[] | select(.type == "row" and .task == "math")] | all(.correct == 0 and .graded > 0)'
     run moe-bench grade -p "$answers" --command 'math=exit 7' bench.moes
     assert_trouble moe-bench
     [[ $output == *"exit status 7"* ]]
@@ -221,7 +223,16 @@ await() { for _ in $(seq 500); do [ -s "$1" ] && return; sleep 0.02; done; retur
     [ -z "$(ls -A tmp)" ]
 }
 
-@test "a run that was killed goes on where it was" {
+# Waits until a file has so many bytes.
+grown() {
+    for ((i = 0; i < 600; i++)); do
+        [ "$(stat -c %s "$1" 2> /dev/null || echo 0)" -gt "$2" ] && return
+        sleep 0.05
+    done
+    return 1
+}
+
+@test "a run that was ended goes on where it was" {
     cat > long.json <<SUITE
 {"model": "pocket.moe", "prompts": "$MOE_MODELS/pocket/heldout.jsonl", "options": {"max-tokens": 40}, "repetitions": 2,
  "settings": [{"name": "none"}, {"name": "K4", "draft": "ngram", "draft-length": 4}], "limits": {"prompts-per-task": 20}}
@@ -229,26 +240,39 @@ SUITE
     rm -f long.moes*
     moe-bench run -q long.json -o long.moes &
     pid=$!
-    for ((i = 0; i < 600; i++)); do
-        [ "$(stat -c %s long.moes.tmp.$pid 2> /dev/null || echo 0)" -gt 200000 ] && break
-        sleep 0.05
-    done
+    grown long.moes.part 100000
+    run moe-bench run -q --resume long.json -o long.moes
+    assert_trouble moe-bench
+    [[ $output == *"another process is writing it"* ]]
+    # no signal takes away what was finished
+    kill -TERM $pid
+    wait $pid || true
+    [ ! -e long.moes ]
+    moe-bench run --progress never --resume long.json -o long.moes 2> note &
+    pid=$!
+    grown long.moes.part 200000
     kill -9 $pid
     wait $pid || true
-    [ -e long.moes.tmp.$pid ]
+    grep -q 'long.moes.part.old: [0-9]* finished samples are taken over' note
     [ ! -e long.moes ]
-    cp long.moes.tmp.$pid left
+    cp long.moes.part left
     # another suite is not mixed with it
-    for change in 's/"draft-length": 4/"draft-length": 3/' 's/"max-tokens": 40/"max-tokens": 41/' 's/heldout/calib/'; do
+    for change in 's/"draft-length": 4/"draft-length": 3/' 's/"max-tokens": 40/"max-tokens": 41/' 's/heldout/calib/' \
+                  's/"limits": {/&"max-tokens": 39, /' 's/"repetitions": 2/&, "draws": "fresh"/' \
+                  's/"repetitions": 2/&, "grade": {"math": "exact"}/'; do
         sed "$change" long.json > other.json
         run moe-bench run -q --resume other.json -o long.moes
         assert_trouble moe-bench
-        cmp left long.moes.tmp.$pid
+        cmp left long.moes.part.old
     done
-    head -c 9000 left > long.moes.tmp.$(sh -c 'echo $$')      # of a run killed before it
-    cp left long.moes.tmp.$pid.kept                            # and what is not of a run
+    run moe-bench run -q --resume --kv-dtype f16 long.json -o long.moes
+    assert_trouble moe-bench
+    run moe-bench run -q --resume --context 500 long.json -o long.moes
+    assert_trouble moe-bench
+    cmp left long.moes.part.old
+    head -c 9000 left > long.moes.part         # of a run ended before it
     moe-bench run -q --resume long.json -o long.moes
-    [ "$(echo long.moes.tmp.*)" = long.moes.tmp.$pid.kept ]
+    [ ! -e long.moes.part ] && [ ! -e long.moes.part.old ]
     moe-view --verify long.moes
     moe-view --json long.moes > long.jsonl
     [ "$(jq -s '[.[] | select(.type == "sample") | .sequence] == [range(320)]' long.jsonl)" = true ]
@@ -259,6 +283,17 @@ SUITE
     jq -c 'select(.type == "done")' long.jsonl | head -n 20 | cmp - before
     run moe-bench run --resume long.json
     assert_trouble moe-bench
+}
+
+@test "a prompt that cannot fit is told before any is run" {
+    moe-bench run -q --context 20 suite.json -o x.moes 2> said && return 1
+    grep -q "prompt and answer together can have 20: shorten it, or raise --context" said
+    [ ! -e x.moes ] && [ ! -e x.moes.part ]
+    # one that fits without an answer is read
+    echo '{"id": "a", "tokens": [1, 2, 3]}' > three.jsonl
+    moe-decode -q -m pocket.moe -c 3 -n 0 three.jsonl
+    run moe-decode -q -m pocket.moe -c 3 -n 1 three.jsonl
+    assert_trouble moe-decode
 }
 
 @test "machine" {
@@ -315,10 +350,13 @@ refused() {
     refused moe-bench run suite.json -o /nowhere/x.moes "/nowhere"
 }
 
-@test "an interrupted run leaves nothing" {
+@test "an interrupted run leaves what it finished" {
     sed 's/"repetitions": 2/"repetitions": 1000/' suite.json > long.json
     timeout -s INT 1 moe-bench run -q long.json -o interrupted.moes || true
-    [ -z "$(ls | grep interrupted)" ]
+    [ "$(ls | grep interrupted)" = interrupted.moes.part ]
+    run moe-bench report interrupted.moes.part
+    assert_trouble moe-bench
+    [ ! -e x.moes.part ]
 }
 
 @test "the page's examples run" {

@@ -128,3 +128,10 @@ off() {
     off qwen3_moe '.num_experts_per_tok = 2'
     off qwen3_moe '.rope_parameters.rope_theta = 20000'
 }
+
+@test "a window bounds the keys and values that are counted" {
+    # one of two layers sees 9 tokens: only the other one's 2 heads of 16 + 16 floats come to a token's bytes
+    moe-decode -q -m gpt_oss.moe -n 12 --ignore-eos --stream w.moes -o /dev/null gpt_oss.jsonl
+    moe-view --json w.moes | jq -s -e '[.[] | select(.type == "iter") | .bytes] as $b |
+        ($b | length) == 11 and all(range(10); $b[. + 1] - $b[.] == 2 * 32 * 4)'
+}

@@ -67,7 +67,7 @@ static void experts_are_the_emulators(void **state)
                 ((uint64_t *)at(args.table))[e] = draw_expert(&arena, format, HIDDEN, INNER, &seed).address;
             args.inner = arena_take(&arena, places * INNER * sizeof(float));
             args.partial = arena_take(&arena, places * HIDDEN * sizeof(float));
-            args.group = arena_take(&arena, (EXPERTS + 1 + 2 * places) * sizeof(int32_t));
+            args.group = arena_take(&arena, expert_group_numbers(EXPERTS, places) * sizeof(int32_t));
             args.operand = take_operand(&arena, format, places, HIDDEN > INNER ? HIDDEN : INNER);
             struct buffer before = arena_copy(&arena, args.out);
             SAME_ON_BOTH(expert_ffn, &arena, args, before, "%s, %d rows", format_name(format), args.rows);

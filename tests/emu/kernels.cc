@@ -8,22 +8,21 @@ void emu_region_end(const void *memory) { emu::race_region_end(memory); }
 
 void *emu_queue(int way)
 {
-    enum { SCRATCH = 1 << 22, SLAB_ROOM = 1 << 15 };
-    static struct cuda_context contexts[2];
+    static const size_t SCRATCH[] = {0, 1 << 22, 1 << 15}, SLAB_ROOM[] = {1 << 15, 1 << 19, 1 << 19};
+    enum { WAYS = sizeof SCRATCH / sizeof *SCRATCH };
+    static struct cuda_context contexts[WAYS];
     static uint64_t seed;
-    if (!contexts[1].scratch.address) {
+    for (int i = 0; i < WAYS && !contexts[i].slab; i++) {
         void *scratch = nullptr;
-        if (dev_alloc(&scratch, SCRATCH))
-            abort();
-        contexts[1].scratch.address = (uint64_t)(uintptr_t)scratch;
-        contexts[1].scratch.bytes = SCRATCH;
         char why[8];
-        for (struct cuda_context &one : contexts)
-            one.slab = slab_open(nullptr, &one == contexts ? SLAB_ROOM : SLAB_ROOM << 4, why, sizeof why);
+        if (SCRATCH[i] && dev_alloc(&scratch, SCRATCH[i]))
+            abort();
+        contexts[i].scratch = buffer{(uint64_t)(uintptr_t)scratch, SCRATCH[i]};
+        contexts[i].slab = slab_open(nullptr, SLAB_ROOM[i], why, sizeof why);
     }
     emu_options.schedule = way == 1 ? EMU_FORWARD : way == 2 ? EMU_REVERSE : EMU_RANDOM;
     emu_options.seed = ++seed;
     emu_options.tensor_core = emu_races_seen() ? 80 : 90;
     dev_wait(nullptr);
-    return &contexts[way != 1];
+    return &contexts[way - 1];
 }

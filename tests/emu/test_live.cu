@@ -12,6 +12,10 @@ extern "C" {
 enum { ROWS = 7, LIVE = 3, WIDTH = 48, HEADS = 2, HEAD_DIM = 24, EXPERTS = 6, TOP_K = 2, CAPACITY = 32, VOCAB = 33,
     INNER = 20 };
 
+/* Of attention's scratch. */
+enum { CHUNKS = (CAPACITY + ATTENTION_CHUNK - 1) / ATTENTION_CHUNK };
+static const size_t PARTS_OF_A_ROW = HEADS * CHUNKS * (HEAD_DIM + 2) * sizeof(float);
+
 static uint64_t seed;
 
 static uint32_t draw(void)
@@ -239,7 +243,7 @@ static struct made expert_ffn(struct queue *queue, int rows, int filled)
         at<uint64_t>(a.table)[e] = e < 3 ? weights.address + (uint64_t)(e * each) * sizeof(float) : 0;
     a.inner = floats(ROWS * TOP_K * INNER, 0);
     a.partial = floats(ROWS * TOP_K * WIDTH, 1);
-    a.group = numbers(EXPERTS + 1 + 2 * ROWS * TOP_K, 0, 1);
+    a.group = numbers((int)expert_group_numbers(EXPERTS, ROWS * TOP_K), 0, 1);
     a.format = a.down_format = FORMAT_F32;
     a.rows = rows;
     a.slots = TOP_K;
@@ -284,8 +288,9 @@ static void live_rows_alone_are_treated(void **state)
         {"embed", embed}, {"norm", norm}, {"clamp", clamp}, {"gather", gather}, {"linear", linear}, {"rope", rope},
         {"kv_write", kv_write}, {"attention", attention}, {"route_score", score}, {"route_select", select},
         {"expert_ffn", expert_ffn}, {"choose", choose}, {"quantise", quantise}, {"attention in parts", attention},
+        {"attention, some rows in parts", attention},
     };
-    struct buffer live = numbers(1, 0, 1), scratch = take(1 << 20);
+    struct buffer live = numbers(1, 0, 1), scratch = take(1 << 20), some = take(2 * PARTS_OF_A_ROW);
     *at<int32_t>(live) = LIVE;
     const int kept = taken_count;
     int schedule = 0;
@@ -294,7 +299,7 @@ static void live_rows_alone_are_treated(void **state)
         struct queue few = {&known}, many = {&device};
         device.live = at<int32_t>(live);
         if (strstr(op.name, "parts"))
-            known.scratch = device.scratch = scratch;
+            known.scratch = device.scratch = strstr(op.name, "some") ? some : scratch;
         emu_options.schedule = schedule % 3 == 0 ? EMU_FORWARD : schedule % 3 == 1 ? EMU_REVERSE : EMU_RANDOM;
         emu_options.seed = (uint64_t)++schedule;
         seed = 7;
@@ -311,24 +316,26 @@ static void live_rows_alone_are_treated(void **state)
     give_back(0);
 }
 
-/* Chunks are blocks of their own where what they leave fits into the scratch, to the byte; the bits are the same. */
+/* As many rows as the scratch holds have chunks as blocks of their own, to the byte; the others come after them, and where not
+ * one row fits it is left alone. The bits are the same. */
 static void attention_keeps_to_its_scratch(void **state)
 {
     (void)state;
-    const size_t parts = ROWS * HEADS * ((CAPACITY + ATTENTION_CHUNK - 1) / ATTENTION_CHUNK) * (HEAD_DIM + 2) * sizeof(float);
     const int kept = taken_count;
     struct cuda_context none = {}, some = {};
     struct queue alone = {&none}, beside = {&some};
     seed = 7;
     struct made want = attention(&alone, ROWS, ROWS);
-    const size_t short_of[] = {0, sizeof(float), parts / 2};
-    for (size_t less : short_of) {
-        some.scratch = take(parts - less);
-        seed = 7;
-        struct made got = attention(&beside, ROWS, ROWS);
-        assert_memory_equal(at<char>(got.out), at<char>(want.out), (size_t)(ROWS * want.width) * 4);
-        assert_true((*at<uint32_t>(some.scratch) == 0xffffffffu) == (less > 0));
-    }
+    const size_t rows[] = {ROWS, ROWS - 1, 3, 1, 0};
+    for (size_t fit : rows)
+        for (size_t more = 0; more < PARTS_OF_A_ROW; more += PARTS_OF_A_ROW - sizeof(float)) {
+            some.scratch = take(fit * PARTS_OF_A_ROW + more);
+            seed = 7;
+            struct made got = attention(&beside, ROWS, ROWS);
+            assert_memory_equal(at<char>(got.out), at<char>(want.out), (size_t)(ROWS * want.width) * 4);
+            for (size_t i = 0; i < some.scratch.bytes / 4; i++)
+                assert_true((at<uint32_t>(some.scratch)[i] == 0xffffffffu) == (i * 4 >= fit * PARTS_OF_A_ROW));
+        }
     give_back(kept);
 }
 

@@ -293,7 +293,7 @@ static void bench_experts(struct bench *b, enum weight_format format)
                 .expert = buffer_of(b->expert, places * 4), .weight = buffer_of(b->weight, places * 4),
                 .table = buffer_of(table, sizeof table), .inner = buffer_of(b->inner, places * INNER * 4),
                 .partial = buffer_of(b->partial, places * HIDDEN * 4),
-                .group = buffer_of(b->group, (EXPERTS + 1 + 2 * places) * 4),
+                .group = buffer_of(b->group, expert_group_numbers(EXPERTS, places) * 4),
                 .operand = buffer_of(b->operand, places * operand_bytes(FORMAT_BF16, HIDDEN)),
                 .format = format, .down_format = format, .rows = rows, .slots = SLOTS, .experts = EXPERTS, .hidden = HIDDEN,
                 .inner_width = INNER};
@@ -460,7 +460,7 @@ int main(int argc, char **argv)
     b.partial = pages((size_t)ROWS * SLOTS * HIDDEN * 4);
     b.weight = pages((size_t)ROWS * SLOTS * 4);
     b.expert = pages((size_t)ROWS * SLOTS * 4);
-    b.group = pages((EXPERTS + 1 + 2 * (size_t)ROWS * SLOTS) * 4);
+    b.group = pages(expert_group_numbers(EXPERTS, (size_t)ROWS * SLOTS) * 4);
     b.operand = pages((size_t)ROWS * SLOTS * operand_bytes(FORMAT_BF16, HIDDEN));       /* the largest */
     for (size_t i = 0; i < (size_t)ROWS * HIDDEN; i++)
         b.in[i] = (float)draw(&b) * 0x1p-30f - 1;

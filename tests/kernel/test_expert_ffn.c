@@ -77,7 +77,7 @@ static void call_open(struct call *call, const struct shape *s, enum weight_form
     }
     a->inner = arena_take(&call->arena, places * (size_t)s->inner * sizeof(float));
     a->partial = arena_take(&call->arena, places * (size_t)s->hidden * sizeof(float));
-    a->group = arena_take(&call->arena, ((size_t)s->experts + 1 + 2 * places) * sizeof(int32_t));
+    a->group = arena_take(&call->arena, expert_group_numbers((size_t)s->experts, places) * sizeof(int32_t));
     a->operand = scratch(&call->arena, a);
 }
 
@@ -164,7 +164,7 @@ static void run_rows(struct call *all, const int *index, int rows, const int32_t
     part.weight = arena_take(&arena, places * sizeof(float));
     part.inner = arena_take(&arena, places * (size_t)a->inner_width * sizeof(float));
     part.partial = arena_take(&arena, places * hidden * sizeof(float));
-    part.group = arena_take(&arena, ((size_t)a->experts + 1 + 2 * places) * sizeof(int32_t));
+    part.group = arena_take(&arena, expert_group_numbers((size_t)a->experts, places) * sizeof(int32_t));
     part.operand = scratch(&arena, &part);
     for (size_t r = 0; r < (size_t)rows; r++) {
         size_t from = (size_t)index[r];

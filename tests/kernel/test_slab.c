@@ -105,7 +105,7 @@ static void call_open(struct call *call, const struct shape *s, enum weight_form
     }
     a->inner = arena_take(&call->arena, places * (size_t)s->inner * sizeof(float));
     a->partial = arena_take(&call->arena, places * (size_t)s->hidden * sizeof(float));
-    a->group = arena_take(&call->arena, ((size_t)s->experts + 1 + 2 * places) * sizeof(int32_t));
+    a->group = arena_take(&call->arena, expert_group_numbers((size_t)s->experts, places) * sizeof(int32_t));
     size_t wide = operand_bytes(format, s->hidden), deep = operand_bytes(a->down_format, s->inner);
     a->operand = wide + deep ? arena_take(&call->arena, places * (wide > deep ? wide : deep)) : (struct buffer){0, 0};
 }

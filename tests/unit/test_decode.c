@@ -6,6 +6,7 @@
 #include "common/base/utf8.h"
 #include "common/decode/decode.h"
 #include "common/decode/ending.h"
+#include "common/decode/record.h"
 #include "common/sample/sampler.h"
 #include "tests/unit/tiny.h"
 
@@ -475,6 +476,21 @@ static void a_suite_sets_what_a_command_line_sets(void **state)
     json_decref(map);
 }
 
+static void a_record_has_no_nul(void **state)
+{
+    (void)state;
+    struct text room = {0};
+    const char *text;
+    const struct decode_result plain = {.text = "ab", .text_bytes = 2}, none = {0}, holed = {.text = "a\0\0b", .text_bytes = 4};
+    assert_int_equal(decode_record_text(&text, &room, &plain, NULL), 0);
+    assert_ptr_equal(text, plain.text);
+    assert_int_equal(decode_record_text(&text, &room, &none, NULL), 0);
+    assert_null(text);
+    assert_int_equal(decode_record_text(&text, &room, &holed, NULL), 0);
+    assert_string_equal(text, "a\xef\xbf\xbd\xef\xbf\xbd" "b");
+    text_free(&room);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -484,6 +500,7 @@ int main(void)
         cmocka_unit_test(text_is_certain_when_it_is_given),
         cmocka_unit_test(bad_prompts_and_settings_are_refused),
         cmocka_unit_test(a_suite_sets_what_a_command_line_sets),
+        cmocka_unit_test(a_record_has_no_nul),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

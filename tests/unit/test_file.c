@@ -299,6 +299,38 @@ static void a_signal_handler_can_remove_what_is_unfinished(void **state)
     output_discard(&third);
 }
 
+static void what_is_kept_survives_and_makes_room(void **state)
+{
+    struct fixture *f = *state;
+    const char *path = unit_path(f->folder, "long"), *part = unit_path(f->folder, "long.part");
+    const char *old = unit_path(f->folder, "long.part.old");
+    struct output *out = NULL, *other = NULL;
+    assert_int_equal(output_open_kept(&out, path, &f->err), 0);
+    assert_null(output_left(out));
+    assert_int_equal(output_write(out, "12", 2, &f->err), 0);
+    output_discard(&out);                       /* nothing of it was worth keeping */
+    assert_int_equal(count_entries(f->folder), 0);
+    for (int turn = 0; turn < 3; turn++) {      /* of several that ended so the longest stays */
+        assert_int_equal(output_open_kept(&out, path, &f->err), 0);
+        assert_int_equal(output_write(out, "12345", turn == 1 ? 5 : 3, &f->err), 0);
+        assert_int_equal(output_flush(out, &f->err), 0);
+        output_keep(out);
+        assert_int_equal(output_open_kept(&other, path, &f->err), -1);
+        assert_non_null(strstr(f->err.text, "another process is writing it"));
+        output_discard_all_unsafe();
+        output_discard(&out);
+        assert_content(part, turn == 1 ? "12345" : "123");
+    }
+    f->err = (struct err){0};
+    assert_int_equal(output_open_kept(&out, path, &f->err), 0);
+    assert_string_equal(output_left(out), old);
+    assert_content(old, "12345");
+    assert_int_equal(output_write(out, "all", 3, &f->err), 0);
+    assert_int_equal(output_commit(&out, &f->err), 0);
+    assert_content(path, "all");
+    assert_int_equal(count_entries(f->folder), 1);
+}
+
 static void places_are_given_back(void **state)
 {
     struct fixture *f = *state;
@@ -371,6 +403,7 @@ int main(void)
         TEST(files_in_shared_memory_are_files),
         TEST(a_closed_pipe_is_its_own_kind_of_error),
         TEST(a_signal_handler_can_remove_what_is_unfinished),
+        TEST(what_is_kept_survives_and_makes_room),
         TEST(places_are_given_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

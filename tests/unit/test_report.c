@@ -130,7 +130,9 @@ static void static_settings_are_told(void **state)
                                       "--policy cascade",
                                       "--policy=tiers -K 4", "-K auto", "-Kauto", "--draft-length auto", "--accept typical",
                                       "--budget 8", "--budget=8", "--tree dynamic:total=9", "{\"tree\":\"dynamic:total=9\"}",
-                                      "{\"accept\":\"typical\"}" };
+                                      "{\"accept\":\"typical\"}", "{\"accept\":\"typical:epsilon=0.2\"}",
+                                      "--accept typical:delta=0.4", "-B 8", "-B8", "-d ngram --force-accept rec.moes",
+                                      "{\"force-accept\":\"rec.moes\",\"draft-length\":4}" };
     for (size_t i = 0; i < sizeof yes / sizeof *yes; i++)
         if (!options_are_static(yes[i]))
             fail_msg("%s", yes[i]);

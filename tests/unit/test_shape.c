@@ -187,6 +187,8 @@ static void a_dynamic_tree_takes_what_there_is(void **state)
     shape->class->state(shape, &values);
     assert_int_equal(values_number(&values, "total", -1), 9);
     assert_int_equal(values_number(&values, "topk", -1), 3);
+    grow(shape, &tree, 1, 7, 100, 1);                           /* no deeper than it says, whatever the policy would have */
+    assert_int_equal(tree.nodes, 4);
     draft_tree_free(&tree);
     shape_close(&shape);
 }

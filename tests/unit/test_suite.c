@@ -211,6 +211,50 @@ static void variants_are_written_out(void **state)
     suite_free(&suite);
 }
 
+/* Drafts that were recorded are drafts, too, unless there are to be none. */
+static void a_setting_without_drafts_is_the_reference(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct suite *suite = NULL;
+    assert_int_equal(read_text(&suite,
+        "{\"model\": \"m\", \"prompts\": \"p\", \"options\": {\"force-routes\": \"r\", \"force-accept\": \"r\"}, \"settings\": ["
+        " {\"name\": \"recorded\"}, {\"name\": \"K4\", \"draft\": \"ngram\"}, {\"name\": \"none\", \"draft\": \"none\"}]}",
+            &err), 0);
+    assert_int_equal(suite->settings[0].reference, 2);
+    suite_free(&suite);
+    assert_int_equal(read_text(&suite,
+        "{\"model\": \"m\", \"prompts\": \"p\", \"options\": {\"force-accept\": \"r\"}, \"settings\": ["
+        " {\"name\": \"recorded\"}, {\"name\": \"0\", \"draft-length\": 0}]}", &err), 0);
+    assert_int_equal(suite->settings[0].reference, 1);
+    suite_free(&suite);
+}
+
+static void assert_policy(const struct suite *suite, int setting, const char *format)
+{
+    char expected[1300];
+    snprintf(expected, sizeof expected, format, folder);
+    assert_string_equal(json_string_value(json_object_get(suite->settings[setting].options, "policy")), expected);
+}
+
+static void files_of_policies_lie_beside_the_suite(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct suite *suite = NULL;
+    assert_int_equal(read_text(&suite,
+        "{\"model\": \"m\", \"prompts\": \"p\", \"settings\": ["
+        " {\"name\": \"a\", \"policy\": \"oracle:file=rec.moes,cost=bytes\"},"
+        " {\"name\": \"b\", \"policy\": \"cascade-cost:most=4,cost=cost.json\"},"
+        " {\"name\": \"c\", \"policy\": \"cascade-cost:cost=/cost.json\"}, {\"name\": \"d\", \"policy\": \"cascade\"}]}", &err),
+            0);
+    assert_policy(suite, 0, "oracle:file=%s/rec.moes,cost=bytes");
+    assert_policy(suite, 1, "cascade-cost:most=4,cost=%s/cost.json");
+    assert_policy(suite, 2, "cascade-cost:cost=/cost.json");
+    assert_policy(suite, 3, "cascade");
+    suite_free(&suite);
+}
+
 static int make_folder(void **state)
 {
     (void)state;
@@ -231,6 +275,8 @@ int main(void)
         cmocka_unit_test(a_whole_suite),
         cmocka_unit_test(what_is_wrong_is_said),
         cmocka_unit_test(variants_are_written_out),
+        cmocka_unit_test(a_setting_without_drafts_is_the_reference),
+        cmocka_unit_test(files_of_policies_lie_beside_the_suite),
         cmocka_unit_test(every_setting_has_every_place),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
