@@ -4,8 +4,10 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/mem.h"
+#include "common/base/text.h"
 
 static _Thread_local bool failed;               /* an allocation of jansson's, since this was cleared */
 static _Thread_local bool reading, too_much;    /* a text is read; its tree would take more than `room`, and gets no more */
@@ -29,7 +31,39 @@ static void watched_free(void *block)
 
 __attribute__((constructor)) static void watch(void) { json_set_alloc_funcs(watched_malloc, watched_free); }
 
-json_t *json_read(const char *text, size_t bytes, size_t flags, json_error_t *fault)
+static bool beyond_64_bits(const char *integer, size_t bytes)
+{
+    const bool negative = *integer == '-';
+    const char *most = negative ? "9223372036854775808" : "9223372036854775807";
+    const size_t digits = bytes - negative;
+    return digits != strlen(most) ? digits > strlen(most) : memcmp(integer + negative, most, digits) > 0;
+}
+
+/* Behind each integer beyond 64 bits "e0", which makes a real of it. */
+static int put_reals(struct text *out, const char *text, size_t bytes)
+{
+    const char *end = text + bytes, *from = text, *at = text;
+    bool quoted = false;
+    while (at < end) {
+        if (quoted || !memchr("-0123456789", *at, 11)) {
+            quoted ^= *at == '"';
+            at += quoted && *at == '\\' && at + 1 < end ? 2 : 1;
+            continue;
+        }
+        const char *number = at;
+        bool integer = true;
+        for (; at < end && memchr("+-.eE0123456789", *at, 15); at++)
+            integer &= !memchr(".eE", *at, 3);
+        if (!integer || !beyond_64_bits(number, (size_t)(at - number)))
+            continue;
+        if (text_put(out, from, (size_t)(at - from), NULL) || text_puts(out, "e0", NULL))
+            return -1;
+        from = at;
+    }
+    return text_put(out, from, (size_t)(end - from), NULL);
+}
+
+static json_t *read_tree(const char *text, size_t bytes, size_t flags, json_error_t *fault)
 {
     held = 0;
     room = bytes < (SIZE_MAX - JSON_TREE_ROOM) / 2 ? 2 * bytes + JSON_TREE_ROOM : SIZE_MAX;
@@ -46,6 +80,20 @@ json_t *json_read(const char *text, size_t bytes, size_t flags, json_error_t *fa
                  room >> 20);
     too_much = false;
     return NULL;
+}
+
+json_t *json_read(const char *text, size_t bytes, size_t flags, json_error_t *fault)
+{
+    struct text reals = {0};
+    json_t *value = read_tree(text, bytes, flags, fault);
+    if (value || json_error_code(fault) != json_error_numeric_overflow)
+        return value;
+    if (put_reals(&reals, text, bytes))
+        *fault = (json_error_t){.line = 1, .column = 1};
+    else
+        value = read_tree(reals.data, reals.length, flags, fault);
+    text_free(&reals);
+    return value;
 }
 
 bool json_no_memory(const json_error_t *fault) { return !*fault->text || json_error_code(fault) == json_error_out_of_memory; }

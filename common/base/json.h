@@ -10,7 +10,8 @@
 #include "common/base/err.h"
 #include "common/base/text.h"
 
-/* As json_loadb, but a tree may take no more than twice the bytes of its text and this: {} alone takes 200 bytes. */
+/* As json_loadb, but a tree may take no more than twice the bytes of its text and this: {} alone takes 200 bytes. An integer
+ * beyond 64 bits becomes a real: tokenizers without a longest text have "model_max_length": 1000000000000000019884624838656. */
 enum { JSON_TREE_ROOM = 24 << 20 };
 json_t *json_read(const char *text, size_t bytes, size_t flags, json_error_t *fault);
 
