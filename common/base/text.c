@@ -66,3 +66,11 @@ void text_free(struct text *text)
     mem_free(&text->data);
     text->length = text->room = 0;
 }
+
+bool bytes_end(const char *bytes, size_t count, const char *end)
+{
+    const size_t length = strlen(end);
+    return count >= length && !memcmp(bytes + count - length, end, length);
+}
+
+bool text_ends(const char *string, const char *end) { return bytes_end(string, strlen(string), end); }

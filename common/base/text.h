@@ -3,6 +3,7 @@
 #ifndef MOE_BASE_TEXT_H
 #define MOE_BASE_TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "common/base/err.h"
@@ -19,5 +20,8 @@ int text_printf(struct text *text, struct err *err, const char *format, ...) __a
 void text_make_printable(struct text *text);     /* what could move a terminal's cursor becomes '?'; newlines stay */
 void text_clear(struct text *text);      /* length 0, memory kept */
 void text_free(struct text *text);
+
+bool text_ends(const char *string, const char *end);
+bool bytes_end(const char *bytes, size_t count, const char *end);       /* the same where there may be no NUL */
 
 #endif

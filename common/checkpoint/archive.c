@@ -91,17 +91,12 @@ static int take_text(struct unpacking *u, struct member *m, struct err *err)
     return 0;
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    return strlen(text) >= strlen(end) && strcmp(text + strlen(text) - strlen(end), end) == 0;
-}
-
 /* How much of weights is needed for their header, from their first bytes; with GGUF, how much at most. */
 static int header_end(const struct member *m, const uint8_t *data, size_t bytes, uint64_t *end, struct err *err)
 {
     size_t header;
-    if (ends_with(m->name, ".gguf") || torch_is_weights(m->name)) {
-        *end = ends_with(m->name, ".gguf") ? GGUF_HEADER_MAX : 0;
+    if (text_ends(m->name, ".gguf") || torch_is_weights(m->name)) {
+        *end = text_ends(m->name, ".gguf") ? GGUF_HEADER_MAX : 0;
         return 0;
     }
     if (bytes < SAFETENSORS_PREFIX || safetensors_header_bytes(data, UINT64_MAX, &header, err))
@@ -180,7 +175,7 @@ static int take_member(struct unpacking *u, struct archive_entry *entry, struct 
         path += 2;
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     int which = source_text_of(name);
-    if (which < 0 && (name[0] == '.' || !(ends_with(name, ".safetensors") || ends_with(name, ".gguf") ||
+    if (which < 0 && (name[0] == '.' || !(text_ends(name, ".safetensors") || text_ends(name, ".gguf") ||
                                                 torch_is_weights(name))))
         return pass_over(u, err);
     if (u->count == 4096)
@@ -221,7 +216,7 @@ static void find_nearest(const struct unpacking *u, bool gguf, const struct memb
     const struct member *best = NULL, *equal = NULL;
     for (size_t i = 0; i < u->count; i++) {
         const struct member *m = &u->members[i];
-        if (gguf ? !ends_with(m->name, ".gguf") || (best && strcmp(m->folder, best->folder) == 0) : m->which != TEXT_CONFIG)
+        if (gguf ? !text_ends(m->name, ".gguf") || (best && strcmp(m->folder, best->folder) == 0) : m->which != TEXT_CONFIG)
             continue;
         if (!best || depth(m->folder) < depth(best->folder)) {
             best = m;
@@ -306,7 +301,7 @@ static int add_gguf(struct checkpoint *cp, struct unpacking *u, const char *root
     checkpoint_drop_text(cp, TEXT_CONFIG);
     const size_t first = cp->file_count;
     for (size_t i = 0; i < u->count; i++)
-        if (strcmp(u->members[i].folder, root) == 0 && ends_with(u->members[i].name, ".gguf") &&
+        if (strcmp(u->members[i].folder, root) == 0 && text_ends(u->members[i].name, ".gguf") &&
             add_spooled(cp, u, &u->members[i], err))
             return -1;
     if (cp->file_count == first)
@@ -333,9 +328,9 @@ static int choose(struct checkpoint *cp, struct unpacking *u, struct err *err)
     }
     weights = find_member(u, root, "model.safetensors");
     for (size_t i = 0; i < u->count && !weights; i++)
-        others += ends_with(u->members[i].name, ".safetensors") && strcmp(u->members[i].folder, root) == 0;
+        others += text_ends(u->members[i].name, ".safetensors") && strcmp(u->members[i].folder, root) == 0;
     for (size_t i = 0; i < u->count && !weights && others == 1; i++)
-        if (ends_with(u->members[i].name, ".safetensors") && strcmp(u->members[i].folder, root) == 0)
+        if (text_ends(u->members[i].name, ".safetensors") && strcmp(u->members[i].folder, root) == 0)
             weights = &u->members[i];
     cp->torch = !cp->texts[TEXT_INDEX].length && !weights && !others;
     checkpoint_drop_text(cp, cp->torch ? TEXT_INDEX : TEXT_TORCH_INDEX);

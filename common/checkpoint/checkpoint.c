@@ -125,11 +125,6 @@ void checkpoint_drop_text(struct checkpoint *cp, enum source_text which)
 
 /* ---- reading ---- */
 
-static bool ends_with(const char *text, const char *end)
-{
-    return strlen(text) >= strlen(end) && strcmp(text + strlen(text) - strlen(end), end) == 0;
-}
-
 static int read_at(const struct source_file *file, uint64_t offset, void *data, size_t bytes, struct err *err)
 {
     for (size_t done = 0; done < bytes;) {
@@ -161,7 +156,7 @@ int checkpoint_read_header(struct checkpoint *cp, int index, struct err *err)
     size_t bytes;
     int rc = -1;
     char *header = NULL;
-    if (!ends_with(file->name, ".safetensors"))
+    if (!text_ends(file->name, ".safetensors"))
         return torch_read_header(cp, index, err);
     if ((file->bytes >= sizeof prefix && checkpoint_read(cp, &whole, 0, prefix, sizeof prefix, err)) ||
         safetensors_header_bytes(prefix, file->bytes, &bytes, err) || !(header = mem_alloc(bytes, 1, err)) ||
@@ -345,17 +340,17 @@ static int open_named(struct checkpoint *cp, const char *path, const char *besid
     name_after(cp->name, path);
     if (S_ISDIR(status.st_mode))
         return checkpoint_open_folder(cp, path, err);
-    cp->torch = ends_with(path, source_text_kinds[TEXT_TORCH_INDEX].name);
-    if (cp->torch || ends_with(path, source_text_kinds[TEXT_INDEX].name)) {
+    cp->torch = text_ends(path, source_text_kinds[TEXT_TORCH_INDEX].name);
+    if (cp->torch || text_ends(path, source_text_kinds[TEXT_INDEX].name)) {
         char folder[PATH_MAX];
         const char *slash = strrchr(path, '/');
         snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
         name_after(cp->name, folder);
         return checkpoint_open_folder(cp, folder, err);
     }
-    if (ends_with(path, ".safetensors"))
+    if (text_ends(path, ".safetensors"))
         return checkpoint_open_weights(cp, path, err);
-    if (ends_with(path, ".gguf"))
+    if (text_ends(path, ".gguf"))
         return checkpoint_open_gguf(cp, path, err);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)

@@ -72,7 +72,7 @@ static int find_weights(const char *folder, char found[SOURCE_NAME], struct err 
     found[0] = '\0';
     for (struct dirent *entry; (entry = readdir(dir));) {
         size_t length = strlen(entry->d_name);
-        if (length < 12 || length >= SOURCE_NAME || strcmp(entry->d_name + length - 12, ".safetensors"))
+        if (length >= SOURCE_NAME || !text_ends(entry->d_name, ".safetensors"))
             continue;
         bool usual = strcmp(entry->d_name, "model.safetensors") == 0;
         count++;

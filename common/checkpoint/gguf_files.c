@@ -9,7 +9,7 @@
 #include "common/base/mem.h"
 #include "common/checkpoint/gguf.h"
 
-enum { ENDING = 5, CUT_ENDING = 20, SPLITS_MAX = 4096 };      /* ".gguf", "-00001-of-00003.gguf" */
+enum { CUT_ENDING = 20, SPLITS_MAX = 4096 };      /* "-00001-of-00003.gguf" */
 
 bool gguf_split_name(const char *name, int *number, int *count)
 {
@@ -57,8 +57,7 @@ int gguf_find_file(const char *folder, char found[SOURCE_NAME], struct err *err)
     for (struct dirent *entry; (entry = readdir(dir));) {
         size_t length = strlen(entry->d_name);
         int number = 1, count;
-        if (length <= ENDING || length >= SOURCE_NAME || entry->d_name[0] == '.' ||
-            strcmp(entry->d_name + length - ENDING, ".gguf"))
+        if (length >= SOURCE_NAME || entry->d_name[0] == '.' || !text_ends(entry->d_name, ".gguf"))
             continue;
         if (gguf_split_name(entry->d_name, &number, &count) && number > 1)
             continue;

@@ -9,12 +9,6 @@
 #include "common/checkpoint/coding_scaled.h"
 #include "common/checkpoint/quantisation.h"
 
-static bool ends_in(const char *name, const char *end)
-{
-    size_t length = strlen(name), tail = strlen(end);
-    return length > tail && strcmp(name + length - tail, end) == 0;
-}
-
 /* The tensor named like `name`, its last `cut` bytes replaced by `end`. */
 static struct source_tensor *sibling(const struct checkpoint *cp, const char *name, size_t cut, const char *end)
 {
@@ -97,7 +91,7 @@ static bool of_activations(const struct quantisation *q, const char *name)
 {
     bool found = false;
     for (size_t i = 0; i < sizeof ACTIVATIONS / sizeof *ACTIVATIONS; i++)
-        found |= ends_in(name, ACTIVATIONS[i]);
+        found |= text_ends(name, ACTIVATIONS[i]);
     return found && q->method != QUANTISED_NOT;
 }
 
@@ -296,14 +290,15 @@ static int join(const struct checkpoint *cp, const struct quantisation *q, struc
     bool scaled = strcmp(t->dtype_name, "F8_E4M3") == 0 || strcmp(t->dtype_name, "I8") == 0;
     const char *codes = q->packed ? PACKINGS[q->method].codes : NULL;
     if (codes && t->dim_count == 3 && strcmp(t->dtype_name, "I32") == 0 &&
-        (ends_in(t->name, codes) || ends_in(t->name, "_packed")))
+        (text_ends(t->name, codes) || text_ends(t->name, "_packed")))
         return err_set(err, ERR_INPUT, "%s: tensor %s has the packed weights of all experts in one; supported are matrices, so "
                        "save each expert's apart", cp->files[t->file].name, t->name);
-    if (codes && ends_in(t->name, codes) && t->name[strlen(t->name) - strlen(codes) - 1] == '.')
+    if (codes && text_ends(t->name, codes) && strlen(t->name) > strlen(codes) &&
+        t->name[strlen(t->name) - strlen(codes) - 1] == '.')
         return join_packed(cp, q, t, err);
     if (scaled)
         return join_scaled(cp, q, t, err);
-    return ends_in(t->name, "_blocks") ? join_blocks(cp, t, err) : 0;
+    return text_ends(t->name, "_blocks") ? join_blocks(cp, t, err) : 0;
 }
 
 int checkpoint_join(struct checkpoint *cp, struct err *err)

@@ -38,10 +38,8 @@ static int damaged(struct err *err, const char *what)
 
 bool torch_is_weights(const char *name)
 {
-    static const char begin[] = "pytorch_model", end[] = ".bin";
-    size_t length = strlen(name);
-    return strncmp(name, begin, sizeof begin - 1) == 0 && length >= sizeof end &&
-           strcmp(name + length + 1 - sizeof end, end) == 0;
+    static const char begin[] = "pytorch_model";
+    return strncmp(name, begin, sizeof begin - 1) == 0 && text_ends(name, ".bin");
 }
 
 /* A zip file whose first member is data.pkl in a folder, as torch.save writes it; or the old form's first pickle. */
@@ -214,12 +212,6 @@ static int add_tensors(struct reader *r, struct err *err)
 
 /* ---- the zip form ---- */
 
-static bool ends_in(const struct torch_member *m, const char *end)
-{
-    size_t length = strlen(end);
-    return m->length >= length && memcmp(m->name + m->length - length, end, length) == 0;
-}
-
 static int check_order(const struct reader *r, const struct torch_member *m, struct err *err)
 {
     const struct source_tensor whole = {.file = r->file};
@@ -242,9 +234,10 @@ static int read_zip(struct reader *r, uint8_t **data, struct err *err)
         return -1;
     for (size_t i = 0; i < r->zip.count; i++) {
         const struct torch_member *m = &r->zip.members[i];
-        if (ends_in(m, "/data.pkl") && memchr(m->name, '/', m->length) == m->name + m->length - sizeof pickle)
+        if (bytes_end(m->name, m->length, "/data.pkl") &&
+            memchr(m->name, '/', m->length) == m->name + m->length - sizeof pickle)
             found = m;
-        if (ends_in(m, "/constants.pkl"))
+        if (bytes_end(m->name, m->length, "/constants.pkl"))
             return err_set(err, ERR_INPUT, "is a TorchScript program, not weights alone; save its state_dict");
     }
     if (!found)
@@ -252,7 +245,8 @@ static int read_zip(struct reader *r, uint8_t **data, struct err *err)
     r->prefix = found->length + 1 - sizeof pickle;
     r->prefix_name = found->name;
     for (size_t i = 0; i < r->zip.count; i++)
-        if (r->zip.members[i].length == r->prefix + sizeof byteorder - 1 && ends_in(&r->zip.members[i], "/byteorder"))
+        if (r->zip.members[i].length == r->prefix + sizeof byteorder - 1 &&
+            bytes_end(r->zip.members[i].name, r->zip.members[i].length, "/byteorder"))
             order = &r->zip.members[i];
     if (order && check_order(r, order, err))
         return -1;
