@@ -8,6 +8,7 @@
 #include "common/base/mem.h"
 #include "common/checkpoint/digest.h"
 #include "common/checkpoint/coding_gguf.h"
+#include "common/checkpoint/frame.h"
 #include "common/model/tokenizer.h"
 #include "common/model/tokenizer_config.h"
 
@@ -134,11 +135,8 @@ static int compare_tied(const struct conversion *c, const struct source_tensor *
 /* Some quantisers give each module a bias, of zeros where the model has none. */
 static int find_zero_bias(const struct conversion *c, const struct source_tensor *t, bool *zero, struct err *err)
 {
-    static const char end[] = ".bias";
     struct source_reading reading = {0};
-    size_t length = strlen(t->name);
-    bool bias = length >= sizeof end && strcmp(t->name + length + 1 - sizeof end, end) == 0 && t->coding && t->dim_count == 1 &&
-                t->dims[0] <= WIDTH_MAX;
+    bool bias = text_ends(t->name, ".bias") && t->coding && t->dim_count == 1 && t->dims[0] <= WIDTH_MAX;
     float *values = bias ? mem_alloc((size_t)t->dims[0] + 1, sizeof *values, err) : NULL;
     int rc = 0;
     *zero = bias;
@@ -206,35 +204,56 @@ done:
     return rc;
 }
 
-/* A tokenizer.model counts where there is no tokenizer.json. The tokenizer is loaded once here, so that a model file never
- * holds one that no command can use. */
+static int hash_tokenizer(const struct text *json, struct sha256 *out, char **frame, const struct tokenizer_config *config,
+                          struct err *err)
+{
+    struct tokenizer *tokenizer = NULL;
+    int rc = tokenizer_new(&tokenizer, json->data, json->length, err);
+    if (!rc) {
+        tokenizer_hash(tokenizer, out);
+        rc = frame ? frame_make(frame, tokenizer, config, err) : 0;
+    }
+    tokenizer_free(&tokenizer);
+    return rc;
+}
+
+/* A tokenizer.model counts where there is no tokenizer.json. The tokenizer is loaded here, so that a model file never holds one
+ * that no command can use; before its text is copied, as both may be large. */
+static int take_tokenizer(struct model_facts *facts, const struct checkpoint *cp, const struct tokenizer_config *config,
+                          struct err *err)
+{
+    const enum source_text which = cp->texts[TEXT_TOKENIZER].length ? TEXT_TOKENIZER : TEXT_TOKENIZER_MODEL;
+    const struct text *source = &cp->texts[which];
+    struct text *json = &facts->tokenizer_json;
+    char *frame = NULL;
+    if (!source->length)
+        return 0;
+    int rc = hash_tokenizer(source, &facts->tokenizer, which == TEXT_TOKENIZER ? &frame : NULL, config, err);
+    if (!rc && frame)
+        rc = frame_put(json, source, frame, err) || hash_tokenizer(json, &facts->tokenizer, NULL, NULL, err) ? -1 : 0;
+    else if (!rc)
+        rc = text_put(json, source->data, source->length, err);
+    mem_free(&frame);
+    return rc ? err_at(err, "%s", source_text_kinds[which].name) : 0;
+}
+
 static int take_texts(struct model_facts *facts, const struct checkpoint *cp, struct err *err)
 {
-    const struct text *json = &cp->texts[TEXT_TOKENIZER], *config = &cp->texts[TEXT_TOKENIZER_CONFIG];
-    const struct text *jinja = &cp->texts[TEXT_CHAT_TEMPLATE];
-    struct tokenizer *tokenizer = NULL;
-    struct tokenizer_config read = {0};
-    enum source_text which = json->length ? TEXT_TOKENIZER : TEXT_TOKENIZER_MODEL;
-    json = &cp->texts[which];
-    if (json->length) {
-        if (tokenizer_new(&tokenizer, json->data, json->length, err))
-            return err_at(err, "%s", source_text_kinds[which].name);
-        tokenizer_hash(tokenizer, &facts->tokenizer);
-        tokenizer_free(&tokenizer);
-        if (text_put(&facts->tokenizer_json, json->data, json->length, err))
-            return -1;
-    }
-    if (config->length) {
-        if (tokenizer_config_read(&read, config->data, config->length, err))
-            return err_at(err, "tokenizer_config.json");
-        int rc = text_put(&facts->tokenizer_config, config->data, config->length, err);
-        if (!rc && read.chat_template && !jinja->length)
-            rc = text_puts(&facts->chat_template, read.chat_template, err);
-        tokenizer_config_free(&read);
-        if (rc)
-            return -1;
-    }
-    return jinja->length ? text_put(&facts->chat_template, jinja->data, jinja->length, err) : 0;
+    const struct text *source = &cp->texts[TEXT_TOKENIZER_CONFIG], *jinja = &cp->texts[TEXT_CHAT_TEMPLATE];
+    struct tokenizer_config config = {0};
+    int rc = -1;
+    if (source->length && tokenizer_config_read(&config, source->data, source->length, err))
+        return err_at(err, "tokenizer_config.json");
+    if (take_tokenizer(facts, cp, &config, err) ||
+        (source->length && text_put(&facts->tokenizer_config, source->data, source->length, err)))
+        goto done;
+    if (jinja->length)
+        rc = text_put(&facts->chat_template, jinja->data, jinja->length, err);
+    else
+        rc = config.chat_template ? text_puts(&facts->chat_template, config.chat_template, err) : 0;
+done:
+    tokenizer_config_free(&config);
+    return rc;
 }
 
 int conversion_plan(struct conversion *out, struct checkpoint *checkpoint, const struct convert_options *options,

@@ -57,6 +57,8 @@ int tokenizer_config_read(struct tokenizer_config *out, const char *json, size_t
     }
     if (json_is_string(chat) && !(made.chat_template = mem_copy(json_string_value(chat), json_string_length(chat), err)))
         goto done;
+    made.add_bos = json_is_true(json_object_get(root, "add_bos_token"));
+    made.add_eos = json_is_true(json_object_get(root, "add_eos_token"));
     made.tokens = json_object();
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const json_t *text = token_text(json_object_get(root, names[i]));
