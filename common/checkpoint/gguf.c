@@ -453,6 +453,16 @@ int gguf_integer(const struct gguf *g, const char *key, bool required, int64_t *
     return 0;
 }
 
+int gguf_token_id(const struct gguf *g, const char *key, int64_t vocab, int64_t *out, struct err *err)
+{
+    const struct gguf_entry *entry = gguf_find(g, key);
+    if (entry && (!is_integer(entry->type) || entry->count != 1))
+        return refuse(g, key, "must be an integer", err);
+    int64_t id = entry ? gguf_integer_at(g, entry, 0) : -1;
+    *out = id >= 0 && id < vocab ? id : -1;
+    return 0;
+}
+
 int gguf_real(const struct gguf *g, const char *key, bool required, double *out, struct err *err)
 {
     const struct gguf_entry *entry = gguf_find(g, key);

@@ -17,6 +17,7 @@
 #define MOE_CHECKPOINT_GGUF_H
 
 #include "common/checkpoint/checkpoint.h"
+#include "common/model/hparams.h"
 
 enum { GGUF_MAGIC_BYTES = 4, GGUF_HEADER_MAX = 128 << 20 };
 extern const char gguf_magic[GGUF_MAGIC_BYTES];
@@ -60,6 +61,10 @@ int gguf_bool(const struct gguf *gguf, const char *key, bool *out, struct err *e
 int gguf_text(const struct gguf *gguf, const char *key, bool required, struct gguf_string *out, struct err *err);
 bool gguf_same(struct gguf_string string, const char *text);
 
+/* A token by its id; -1: the key is not there, or what stands there is not below `vocab`, as files write -1, its bits, or the
+ * vocabulary's size for "none". */
+int gguf_token_id(const struct gguf *gguf, const char *key, int64_t vocab, int64_t *out, struct err *err);
+
 /* An array of the given type; NULL, with err set, when it is of another. Absent: NULL without an error. */
 const struct gguf_entry *gguf_array(const struct gguf *gguf, const char *key, enum gguf_type type, struct err *err);
 
@@ -71,6 +76,10 @@ double gguf_real_at(const struct gguf *gguf, const struct gguf_entry *entry, siz
 /* The texts, where the checkpoint has none: of the model, and of its tokenizer (a file may have a vocabulary alone). */
 int gguf_make_config(const struct gguf *gguf, struct checkpoint *cp, struct err *err);
 int gguf_make_tokenizer(const struct gguf *gguf, struct checkpoint *cp, struct err *err);
+
+/* The tokens at which generation ends: those that keys name, and special ones that are known by their text, as llama.cpp knows
+ * them: files name one where chats need two. Ids below `vocab`, at most EOS_MAX, those of keys first. */
+int gguf_ends(const struct gguf *gguf, int64_t vocab, int64_t ids[EOS_MAX], int *count, struct err *err);
 
 /* Opens a file and those that it was cut into together with. */
 int checkpoint_open_gguf(struct checkpoint *cp, const char *path, struct err *err);

@@ -343,26 +343,22 @@ static const char *find_family(struct maker *m)
     return type;
 }
 
-/* Ids beyond the vocabulary stand for none. */
 static int put_ids(struct maker *m, int64_t vocab)
 {
-    static const char *const ends[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
-                                       "tokenizer.ggml.eom_token_id"};
-    int64_t bos = -1, pad = -1;
-    json_t *list = json_array();
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
-        int64_t id = -1;
-        if (integer(m, ends[i], false, NULL, &id)) {
-            json_decref(list);
-            return -1;
-        }
-        if (id >= 0 && id < vocab && list && json_array_append_new(list, json_integer(id)))
-            list = NULL;
-    }
-    if (put(m, m->config, "eos_token_id", list))
+    int64_t ends[EOS_MAX], bos, pad;
+    int count;
+    if (gguf_ends(m->gguf, vocab, ends, &count, m->err) ||
+        gguf_token_id(m->gguf, "tokenizer.ggml.bos_token_id", vocab, &bos, m->err) ||
+        gguf_token_id(m->gguf, "tokenizer.ggml.padding_token_id", vocab, &pad, m->err))
         return -1;
-    return integer(m, "tokenizer.ggml.bos_token_id", false, "bos_token_id", &bos) ||
-           integer(m, "tokenizer.ggml.padding_token_id", false, "pad_token_id", &pad) ? -1 : 0;
+    json_t *list = json_array();
+    for (int i = 0; i < count && list; i++)
+        if (json_array_append_new(list, json_integer(ends[i]))) {
+            json_decref(list);
+            list = NULL;
+        }
+    return put(m, m->config, "eos_token_id", list) || put_integer(m, "bos_token_id", bos) ||
+           put_integer(m, "pad_token_id", pad) ? -1 : 0;
 }
 
 static int put_all(struct maker *m)

@@ -19,16 +19,6 @@ struct vocabulary {
     bool add_bos, add_eos;
 };
 
-static int special_id(const struct vocabulary *v, const char *key, int64_t *out, struct err *err)
-{
-    *out = -1;
-    if (gguf_integer(v->gguf, key, false, out, err))
-        return -1;
-    if (*out < 0 || *out >= (int64_t)v->tokens->count)          /* old files write -1, or the vocabulary's size, for "none" */
-        *out = -1;
-    return 0;
-}
-
 static int read_vocabulary(struct vocabulary *v, bool bytes, const struct pre_tokenizer *pre, struct err *err)
 {
     const struct gguf *g = v->gguf;
@@ -50,10 +40,11 @@ static int read_vocabulary(struct vocabulary *v, bool bytes, const struct pre_to
                        v->tokens->count > TOKENS_MAX ? "tokens" : "merges",
                        v->tokens->count > TOKENS_MAX ? TOKENS_MAX : MERGES_MAX);
     v->add_bos = bytes ? pre->begins : true;
-    return special_id(v, "tokenizer.ggml.bos_token_id", &v->bos, err) ||
-           special_id(v, "tokenizer.ggml.eos_token_id", &v->eos, err) ||
-           special_id(v, "tokenizer.ggml.padding_token_id", &v->pad, err) ||
-           special_id(v, "tokenizer.ggml.unknown_token_id", &v->unk, err) ||
+    const int64_t count = (int64_t)v->tokens->count;
+    return gguf_token_id(g, "tokenizer.ggml.bos_token_id", count, &v->bos, err) ||
+           gguf_token_id(g, "tokenizer.ggml.eos_token_id", count, &v->eos, err) ||
+           gguf_token_id(g, "tokenizer.ggml.padding_token_id", count, &v->pad, err) ||
+           gguf_token_id(g, "tokenizer.ggml.unknown_token_id", count, &v->unk, err) ||
            gguf_bool(g, "tokenizer.ggml.add_bos_token", &v->add_bos, err) ||
            gguf_bool(g, "tokenizer.ggml.add_eos_token", &v->add_eos, err) ? -1 : 0;
 }
@@ -68,6 +59,63 @@ static int type_of(const struct vocabulary *v, size_t id)
     if (type == PIECE_UNKNOWN && v->unk >= 0)
         return PIECE_CONTROL;
     return type < PIECE_NORMAL || type > PIECE_BYTE ? PIECE_NORMAL : (int)type;
+}
+
+/* ---- ends ---- */
+
+/* Where "<|return|>" and "<|call|>" end (gpt-oss), "<|end|>" ends a message and the next one follows. */
+enum { END, RETURN, CALL };
+static const char *const ENDS[] = {
+    [END] = "<|end|>", [RETURN] = "<|return|>", [CALL] = "<|call|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>",
+    "<|im_end|>", "<|endoftext|>", "<end_of_turn>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "</s>", "<eos>",
+    "<\xEF\xBD\x9C" "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>"};
+enum { END_COUNT = sizeof ENDS / sizeof *ENDS };
+
+/* Lists that do not fit each other are the tokenizer's to refuse. */
+static void find_ends(const struct gguf *g, int64_t vocab, int64_t found[END_COUNT])
+{
+    const struct gguf_entry *tokens = gguf_array(g, "tokenizer.ggml.tokens", GGUF_STRING, NULL);
+    const struct gguf_entry *types = gguf_array(g, "tokenizer.ggml.token_type", GGUF_I32, NULL);
+    for (int i = 0; i < END_COUNT; i++)
+        found[i] = -1;
+    if (!tokens || !types || types->count != tokens->count)
+        return;
+    size_t at = tokens->at;
+    for (size_t id = 0; id < tokens->count && (int64_t)id < vocab; id++) {
+        const struct gguf_string token = gguf_next_string(g, &at);
+        const int64_t type = gguf_integer_at(g, types, id);
+        for (int i = 0; (type == PIECE_CONTROL || type == PIECE_USER_DEFINED) && i < END_COUNT; i++)
+            if (gguf_same(token, ENDS[i]))
+                found[i] = (int64_t)id;
+    }
+    if (found[RETURN] >= 0 && found[CALL] >= 0)
+        found[END] = -1;
+}
+
+static void add_end(int64_t ids[EOS_MAX], int *count, int64_t id)
+{
+    for (int i = 0; i < *count; i++)
+        if (ids[i] == id)
+            return;
+    if (id >= 0 && *count < EOS_MAX)
+        ids[(*count)++] = id;
+}
+
+int gguf_ends(const struct gguf *g, int64_t vocab, int64_t ids[EOS_MAX], int *count, struct err *err)
+{
+    static const char *const keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                                       "tokenizer.ggml.eom_token_id"};
+    int64_t id, found[END_COUNT];
+    *count = 0;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        if (gguf_token_id(g, keys[i], vocab, &id, err))
+            return -1;
+        add_end(ids, count, id);
+    }
+    find_ends(g, vocab, found);
+    for (int i = 0; i < END_COUNT; i++)
+        add_end(ids, count, found[i]);
+    return 0;
 }
 
 /* ---- JSON ---- */

@@ -610,6 +610,66 @@ static void test_twice(void **state)
     expect_bad(&file, "general.alignment is 48; it must be a power of two");
 }
 
+/* The config.json of a file with these tokens of these types, and 4294967295, which old files write for none, as pad. */
+static json_t *config_of_tokens(const char *const *tokens, const int *types, size_t count, int eos)
+{
+    static const int sizes[2] = {HIDDEN, VOCAB};
+    static float zeros[HIDDEN * VOCAB];
+    struct gguf_file g = {{0}};
+    struct checkpoint *cp = NULL;
+    struct err err = {0};
+    const char *merges[] = {"a b"};
+    put_shape(&g, "llama", HEADS, KV_HEADS);
+    gguf_put_text(&g, "tokenizer.ggml.model", "gpt2");
+    gguf_put_text(&g, "tokenizer.ggml.pre", "gpt-2");
+    gguf_put_texts(&g, "tokenizer.ggml.tokens", tokens, count);
+    gguf_put_ints(&g, "tokenizer.ggml.token_type", types, count);
+    gguf_put_texts(&g, "tokenizer.ggml.merges", merges, 0);
+    gguf_put_int(&g, "tokenizer.ggml.eos_token_id", (uint32_t)eos);
+    gguf_put_int(&g, "tokenizer.ggml.bos_token_id", (uint32_t)count - 1);
+    gguf_put_int(&g, "tokenizer.ggml.padding_token_id", UINT32_MAX);
+    gguf_put_tensor(&g, "token_embd.weight", 0, 2, sizes, zeros, sizeof zeros);
+    gguf_write(&g, unit_path(folder, "ends.gguf"));
+    if (checkpoint_open(&cp, unit_path(folder, "ends.gguf"), NULL, &err))
+        fail_msg("%s", err.text);
+    json_t *config = json_loads(cp->texts[TEXT_CONFIG].data, 0, NULL);
+    assert_non_null(config);
+    checkpoint_close(&cp);
+    return config;
+}
+
+static void check_ends(const char *const *tokens, const int *types, size_t count, int eos, const char *expected)
+{
+    json_t *config = config_of_tokens(tokens, types, count, eos), *wanted = json_loads(expected, 0, NULL);
+    if (!json_equal(json_object_get(config, "eos_token_id"), wanted))
+        fail_msg("not %s", expected);
+    assert_int_equal(json_integer_value(json_object_get(config, "bos_token_id")), (int)count - 1);
+    assert_int_equal(json_integer_value(json_object_get(config, "pad_token_id")), -1);
+    json_decref(config);
+    json_decref(wanted);
+}
+
+/* Ends are those that keys name, and control tokens known by their text; "<|end|>" is none where "<|return|>" and "<|call|>"
+ * are. */
+static void test_ends(void **state)
+{
+    static const char *const qwen[] = {"a", "<|endoftext|>", "<|im_start|>", "<|im_end|>", "</s>", "x"};
+    static const char *const gpt_oss[] = {"<|return|>", "<|end|>", "<|call|>", "<|endoftext|>", "<|channel|>"};
+    static const char *const phi[] = {"<|end|>", "<|return|>", "<|endoftext|>"};
+    static const char *const many[] = {"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|im_end|>", "<|endoftext|>", "<EOT>",
+                                       "[EOT]", "[EOS]", "</s>", "<eos>"};
+    static const int kinds[] = {1, 3, 3, 4, 1, 1}, control[] = {3, 3, 3, 3, 3, 3, 3, 3, 3, 3};
+    (void)state;
+    check_ends(qwen, kinds, 6, 3, "[3,1]");
+    check_ends(qwen, kinds, 6, 1, "[1,3]");
+    check_ends(qwen, kinds, 6, 5, "[5,3,1]");
+    check_ends(qwen, kinds, 6, VOCAB, "[3,1]");
+    check_ends(qwen, kinds, 6, -1, "[3,1]");
+    check_ends(gpt_oss, control, 5, 0, "[0,2,3]");
+    check_ends(phi, control, 3, 2, "[2,0,1]");
+    check_ends(many, control, 10, 9, "[9,0,1,2,3,4,5,6]");
+}
+
 static void expect_no_model(struct gguf_file *g, const char *name, const char *part)
 {
     struct checkpoint *cp = NULL;
@@ -653,6 +713,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_olmoe), cmocka_unit_test(test_llama), cmocka_unit_test(test_deepseek),
         cmocka_unit_test(test_gpt_oss), cmocka_unit_test(test_glm), cmocka_unit_test(test_blocks),
-        cmocka_unit_test(test_damaged), cmocka_unit_test(test_twice), cmocka_unit_test(test_refused_models)};
+        cmocka_unit_test(test_damaged), cmocka_unit_test(test_twice), cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_refused_models)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
