@@ -54,7 +54,8 @@ static int read_key(const json_t *config, const struct config_key *key, struct h
 static const struct arch *find(const char *model_type)
 {
     for (int i = 0; i < FAMILY_COUNT; i++)
-        if (strcmp(FAMILIES[i]->model_type, model_type) == 0)
+        if (strcmp(FAMILIES[i]->model_type, model_type) == 0 ||
+            (FAMILIES[i]->also && strcmp(FAMILIES[i]->also, model_type) == 0))
             return FAMILIES[i];
     return NULL;
 }
@@ -63,7 +64,8 @@ static int refuse_family(const json_t *config, struct err *err)
 {
     char known[512] = "";
     for (int i = 0; i < FAMILY_COUNT; i++)
-        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", FAMILIES[i]->model_type);
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s%s%s", i ? ", " : "", FAMILIES[i]->model_type,
+                 FAMILIES[i]->also ? ", " : "", FAMILIES[i]->also ? FAMILIES[i]->also : "");
     return config_refuse(config, "model_type", err, "supported are %s", known);
 }
 
@@ -159,20 +161,32 @@ static int set_rotary(const json_t *object, const struct arch *arch, double part
     return 0;
 }
 
-/* arXiv 2309.00071. The amplitude is that of the paper, or a quotient of two where both are given (DeepSeek-V2). */
-static int read_yarn(const json_t *rope, struct rope_shape *s, struct err *err)
+/* A rope stretched for `factor` times the original positions goes so far, where the published limit is not that of the
+ * stretched rope: linear of vicuna-16k and yarn of Qwen2.5's card leave max_position_embeddings as it was. */
+static void reach(struct hparams *s, int original, double factor)
 {
+    const double most = original * factor;
+    if (most > s->max_positions)
+        s->max_positions = most < INT32_MAX ? (int)most : INT32_MAX;
+}
+
+/* arXiv 2309.00071. The amplitude is that of the paper, or a quotient of two where both are given (DeepSeek-V2). */
+static int read_yarn(const json_t *rope, struct hparams *shape, struct err *err)
+{
+    struct rope_shape *s = &shape->rope;
     double scale = 0, all = 0;
     s->kind = ROPE_YARN;
     s->beta_fast = 32;
     s->beta_slow = 1;
     s->truncate = true;
+    s->original_positions = shape->max_positions;
     if (config_real(rope, "factor", true, &s->factor, err) || config_real(rope, "beta_fast", false, &s->beta_fast, err) ||
         config_real(rope, "beta_slow", false, &s->beta_slow, err) || config_bool(rope, "truncate", false, &s->truncate, err) ||
-        config_int(rope, "original_max_position_embeddings", true, &s->original_positions, err) ||
+        config_int(rope, "original_max_position_embeddings", false, &s->original_positions, err) ||
         config_real(rope, "mscale", false, &scale, err) || config_real(rope, "mscale_all_dim", false, &all, err) ||
         config_real(rope, "attention_factor", false, &s->amplitude, err))
         return -1;
+    reach(shape, s->original_positions, s->factor);
     if (config_get(rope, "attention_factor"))
         return 0;
     double growth = s->factor > 1 ? 0.1 * log(s->factor) : 0;
@@ -223,7 +237,7 @@ static int read_dynamic(const json_t *rope, struct hparams *s, struct err *err)
     s->rope.kind = ROPE_DYNAMIC;
     s->rope.factor = factor;
     s->rope.original_positions = s->max_positions;
-    s->max_positions = s->max_positions * factor < INT32_MAX ? (int)(s->max_positions * factor) : INT32_MAX;
+    reach(s, s->max_positions, factor);
     return 0;
 }
 
@@ -235,7 +249,7 @@ static int read_rope_kind(const json_t *config, const json_t *rope, const struct
     if (strcmp(kind, "dynamic") == 0)
         return read_dynamic(rope, s, err);
     if (strcmp(kind, "yarn") == 0)
-        return read_yarn(rope, &s->rope, err);
+        return read_yarn(rope, s, err);
     if (strcmp(kind, "stretched") == 0)
         return read_stretch(rope, "stretch", &s->rope, err);           /* from a GGUF file, which has no rule for them */
     if (arch->longrope && (strcmp(kind, "longrope") == 0 || strcmp(kind, "su") == 0))
@@ -244,11 +258,15 @@ static int read_rope_kind(const json_t *config, const json_t *rope, const struct
     if (s->rope.kind == ROPE_DEFAULT)
         return config_refuse(rope, key, err, "supported are default, dynamic, linear, llama3%s and yarn",
                              arch->longrope ? ", longrope" : "");
-    return config_real(rope, "factor", true, &s->rope.factor, err) ||
-           (s->rope.kind == ROPE_LLAMA3 &&
-            (config_real(rope, "low_freq_factor", true, &s->rope.low_factor, err) ||
-             config_real(rope, "high_freq_factor", true, &s->rope.high_factor, err) ||
-             config_int(rope, "original_max_position_embeddings", true, &s->rope.original_positions, err))) ? -1 : 0;
+    if (config_real(rope, "factor", true, &s->rope.factor, err))
+        return -1;
+    if (s->rope.kind == ROPE_LINEAR) {
+        reach(s, s->max_positions, s->rope.factor);
+        return 0;
+    }
+    return config_real(rope, "low_freq_factor", true, &s->rope.low_factor, err) ||
+           config_real(rope, "high_freq_factor", true, &s->rope.high_factor, err) ||
+           config_int(rope, "original_max_position_embeddings", true, &s->rope.original_positions, err) ? -1 : 0;
 }
 
 /* transformers 4 has rope_theta beside rope_scaling (or null), 5 has both in rope_parameters. */

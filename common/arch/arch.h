@@ -97,6 +97,7 @@ enum group_rule {
 
 struct arch {
     const char *model_type;
+    const char *also;               /* another model_type that means the same, with other numbers; NULL: none */
     const char *summary;            /* for moe-convert list */
     struct config_key keys[12];      /* beside those that all families share (arch.c) */
     const char *refused[4];         /* keys that must be absent, null, false or 0 */

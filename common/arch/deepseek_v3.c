@@ -1,6 +1,6 @@
 /* DeepSeek-V3 and R1 (deepseek-ai/DeepSeek-V3): latent attention, dense layers first, sigmoid router with a correction that
- * counts for choosing alone, groups ranked by their two best experts, shared experts. Reference: transformers
- * models/deepseek_v3, and arXiv 2412.19437 section 2.1. */
+ * counts for choosing alone, groups ranked by their two best experts, shared experts. Kimi K2 (moonshotai/Kimi-K2-Instruct) has
+ * the same code under another name. Reference: transformers models/deepseek_v3, and arXiv 2412.19437 section 2.1. */
 #include "common/arch/arch.h"
 
 #define MORE LATENT_NAMES, SHARED_NAMES("shared_experts"), DENSE_NAMES, \
@@ -12,7 +12,8 @@ static const struct naming fused = {.slot = {LLAMA_NAMES, FUSED_NAMES, MORE}};
 
 const struct arch arch_deepseek_v3 = {
     .model_type = "deepseek_v3",
-    .summary = "DeepSeek-V3, V3.1, R1",
+    .also = "kimi_k2",
+    .summary = "DeepSeek-V3, V3.1, R1; Kimi K2",
     .keys = {INT_ALSO("n_routed_experts", "num_local_experts", router.experts),
              INT("num_experts_per_tok", router.top_k),
              INT("moe_intermediate_size", expert_inner),

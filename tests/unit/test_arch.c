@@ -117,6 +117,20 @@ static void families_say_what_they_are(void **state)
     assert_int_equal(shape.dense_inner, 0);
 }
 
+/* Kimi K2 is DeepSeek-V3 with more experts, in one group. */
+static void families_have_other_names(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    const char *kimi = "{\"model_type\":\"kimi_k2\",\"n_routed_experts\":384,\"n_group\":1,\"topk_group\":1,\"rope_scaling\":{"
+                       "\"type\":\"yarn\",\"factor\":32,\"beta_fast\":1,\"beta_slow\":1,\"mscale\":1,\"mscale_all_dim\":1,"
+                       "\"original_max_position_embeddings\":4096}}";
+    assert_int_equal(read_config(known_shape("deepseek-v3"), kimi, NULL, &err), 0);
+    assert_string_equal(shape.family, "deepseek_v3");
+    assert_int_equal(shape.router.experts, 384);
+    assert_int_equal(shape.router.kind, ROUTER_SIGMOID);
+}
+
 static void both_forms_of_rope_mean_the_same(void **state)
 {
     (void)state;
@@ -145,8 +159,8 @@ static void both_forms_of_rope_mean_the_same(void **state)
 
 /* base, keys that are changed, what the error says */
 static const struct { const char *base, *keys, *says; } REFUSED[] = {
-    {LLAMA, "{\"model_type\":\"gpt2\"}", "model_type is \"gpt2\"; supported are deepseek, deepseek_v2, deepseek_v3, glm4_moe, "
-     "gpt_oss, granitemoe, llama, "
+    {LLAMA, "{\"model_type\":\"gpt2\"}", "model_type is \"gpt2\"; supported are deepseek, deepseek_v2, deepseek_v3, kimi_k2, "
+     "glm4_moe, gpt_oss, granitemoe, llama, "
      "mistral, mixtral, olmoe, phimoe, qwen2, qwen2_moe, qwen3, qwen3_moe"},
     {LLAMA, "{\"model_type\":null}", "model_type is null"},
     {LLAMA, "{\"mlp_bias\":true}", "mlp_bias is true; this is not supported for llama"},
@@ -337,6 +351,16 @@ static void yarn_and_longrope_are_read(void **state)
                                         "\"original_max_position_embeddings\":64,\"truncate\":false}}", NULL, &err), 0);
     assert_float_equal(shape.rope.amplitude, 1.3465736, 1e-7);
     assert_false(shape.rope.truncate);
+    assert_int_equal(shape.max_positions, 32 * 64);
+    assert_int_equal(read_config(LLAMA, "{\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4}}", NULL, &err), 0);
+    assert_int_equal(shape.rope.original_positions, 128);
+    assert_int_equal(shape.max_positions, 4 * 128);
+    assert_int_equal(read_config(LLAMA, "{\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2,"
+                                        "\"original_max_position_embeddings\":32}}", NULL, &err), 0);
+    assert_int_equal(shape.max_positions, 128);                 /* what is published is more */
+    assert_int_equal(read_config(LLAMA, "{\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.5}}", NULL, &err), 0);
+    assert_int_equal(shape.max_positions, 320);
+    assert_int_equal(read_config(LLAMA, "{\"rope_scaling\":{\"type\":\"linear\",\"factor\":1e9}}", NULL, &err), -1);
     assert_int_equal(read_config(LLAMA, "{\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2.5}}", NULL, &err), 0);
     assert_int_equal(shape.rope.kind, ROPE_DYNAMIC);
     assert_int_equal(shape.rope.original_positions, 128);
@@ -500,6 +524,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(families_say_what_they_are),
+        cmocka_unit_test(families_have_other_names),
         cmocka_unit_test(both_forms_of_rope_mean_the_same),
         cmocka_unit_test(latents_are_read),
         cmocka_unit_test(what_is_not_supported_is_named),
