@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/model/tokenizer.h"
 #include "common/store/expert_source.h"
 
 struct companion {
@@ -11,13 +12,37 @@ struct companion {
     struct engine *engine;
 };
 
+static int load_tokenizer(struct tokenizer **out, const struct model *model, struct err *err)
+{
+    size_t bytes = 0;
+    const char *text = model_tokenizer_json(model, &bytes);
+    return text && tokenizer_new(out, text, bytes, err) ? err_at(err, "%s: tokenizer", model_path(model)) : 0;
+}
+
+/* Tokenizers that are described in other words will do when their tokens are the same, each under its id: what cuts a text is
+ * the target's alone. */
+static int compare_tokens(const struct model *own, const struct model *target, struct err *err)
+{
+    struct tokenizer *mine = NULL, *its = NULL;
+    int rc = load_tokenizer(&mine, own, err) || load_tokenizer(&its, target, err) ? -1 : 0;
+    int32_t other = !rc && mine && its ? tokenizer_compare(mine, its) : -1;
+    if (!rc && (!mine || !its))
+        rc = err_set(err, ERR_INPUT, "%s: its tokenizer is not that of %s: one has none; take a model that has the same",
+                     model_path(own), model_path(target));
+    else if (other >= 0)
+        rc = err_set(err, ERR_INPUT, "%s: its tokenizer is not that of %s: token %d is another one; take a model that has the "
+                     "same", model_path(own), model_path(target), (int)other);
+    tokenizer_free(&mine);
+    tokenizer_free(&its);
+    return rc;
+}
+
 static int check_tokenizer(const struct model *own, const struct model *target, struct err *err)
 {
     const struct model_identity *mine = model_identity(own), *its = model_identity(target);
     static const struct sha256 none;
     if (memcmp(&mine->tokenizer, &its->tokenizer, sizeof none) != 0)
-        return err_set(err, ERR_INPUT, "%s: its tokenizer is not that of %s; take a model that has the same", model_path(own),
-                       model_path(target));
+        return compare_tokens(own, target, err);
     if (memcmp(&mine->tokenizer, &none, sizeof none) == 0 && mine->vocab != its->vocab)
         return err_set(err, ERR_INPUT, "%s: its vocabulary has %d tokens, that of %s %d, and neither has a tokenizer; "
                        "take a model that has the same", model_path(own), mine->vocab, model_path(target), its->vocab);

@@ -1,5 +1,5 @@
-/* A second engine beside the target's, on its device: of another model with the same tokenizer (one that drafts, one to compare
- * with), or of the target's own model, whose weights and experts are then shared. */
+/* A second engine beside the target's, on its device: of another model with the same tokens, each under the same id (one that
+ * drafts, one to compare with), or of the target's own model, whose weights and experts are then shared. */
 #ifndef MOE_ENGINE_COMPANION_H
 #define MOE_ENGINE_COMPANION_H
 

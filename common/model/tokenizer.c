@@ -50,6 +50,20 @@ void tokenizer_hash(const struct tokenizer *tokenizer, struct sha256 *out)
     *out = tokenizer->hash;
 }
 
+int32_t tokenizer_compare(const struct tokenizer *a, const struct tokenizer *b)
+{
+    const int size = a->bpe.size > b->bpe.size ? a->bpe.size : b->bpe.size;
+    static const struct vocab_entry absent;
+    for (int32_t id = 0; id < size; id++) {
+        const struct vocab_entry *mine = id < a->bpe.size ? &a->bpe.entries[id] : &absent;
+        const struct vocab_entry *its = id < b->bpe.size ? &b->bpe.entries[id] : &absent;
+        if (mine->used != its->used || (mine->used && (mine->bytes != its->bytes ||
+            memcmp(a->bpe.strings.data + mine->offset, b->bpe.strings.data + its->offset, mine->bytes))))
+            return id;
+    }
+    return -1;
+}
+
 const uint8_t *tokenizer_token_bytes(const struct tokenizer *t, int32_t id, size_t *bytes)
 {
     if (id < 0 || id >= t->bpe.size || !t->bpe.entries[id].used)

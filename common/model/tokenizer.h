@@ -34,9 +34,13 @@ void tokenizer_free(struct tokenizer **tokenizer);
 
 int tokenizer_vocab_size(const struct tokenizer *tokenizer);             /* highest id + 1 */
 
-/* SHA-256 over what determines ids: every token, the merges in order, the flags of added tokens and the descriptions of the
- * other elements. White space and the two spellings of merges do not matter. */
+/* SHA-256 over what the file says of ids and texts: every token, the merges in order, the flags of added tokens and the
+ * descriptions of the other elements, decoders included. White space and the two spellings of merges do not matter; two ways to
+ * describe one tokenizer (a folder, a GGUF file) have two hashes. */
 void tokenizer_hash(const struct tokenizer *tokenizer, struct sha256 *out);
+
+/* The first id that is not the same token in both, as it is written in their files; -1: there is none. */
+int32_t tokenizer_compare(const struct tokenizer *a, const struct tokenizer *b);
 
 /* The bytes that token `id` stands for (borrowed; special tokens: their content). NULL when there is no such token. */
 const uint8_t *tokenizer_token_bytes(const struct tokenizer *tokenizer, int32_t id, size_t *bytes);

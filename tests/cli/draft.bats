@@ -107,6 +107,19 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     done
 }
 
+@test "a draft model's tokenizer may be described in other words" {
+    cp -rL "$MOE_MODELS/pocket/draft" worded
+    jq '.decoder = {type: "Sequence", decoders: [.decoder]} | .model.merges = .model.merges[:-1]' \
+        "$MOE_MODELS/pocket/draft/tokenizer.json" > worded/tokenizer.json
+    moe-convert -q worded -o worded.moe
+    refute [ "$(moe-view --json --type model worded.moe | grep tokenizer_sha256)" = \
+             "$(moe-view --json --type model draft.moe | grep tokenizer_sha256)" ]
+    decode --json -d model:file=draft.moe prompts.jsonl > plain.jsonl
+    decode --json -d model:file=worded.moe prompts.jsonl > worded.jsonl
+    [ "$(total num_accepted_tokens plain.jsonl)" -gt 0 ]
+    [ "$(total num_accepted_tokens plain.jsonl)" = "$(total num_accepted_tokens worded.jsonl)" ]
+}
+
 @test "what does not fit is refused in one line" {
     refuse() {
         local part=$1

@@ -508,13 +508,17 @@ static void the_hash_sees_what_matters_alone(void **state)
         PRE "{\"id\":3,\"content\":\"x\",\"special\":false}" MID LEVEL MODEL,
         PRE MID "null" MODEL,
     };
+    static const int32_t first_other[] = {0, -1, 3, 3, -1};     /* merges and decoders are no matter of tokens */
+    struct tokenizer *reference = NULL;
     struct sha256 seen[8];
     size_t n = 0;
     (void)state;
+    assert_int_equal(tokenizer_new(&reference, same[0], strlen(same[0]), NULL), 0);
     for (size_t i = 0; i < 2; i++) {
         struct tokenizer *t = NULL;
         assert_int_equal(tokenizer_new(&t, same[i], strlen(same[i]), NULL), 0);
         tokenizer_hash(t, &seen[n++]);
+        assert_int_equal(tokenizer_compare(reference, t), -1);
         tokenizer_free(&t);
     }
     assert_memory_equal(&seen[0], &seen[1], sizeof *seen);
@@ -522,11 +526,14 @@ static void the_hash_sees_what_matters_alone(void **state)
         struct tokenizer *t = NULL;
         assert_int_equal(tokenizer_new(&t, other[i], strlen(other[i]), NULL), 0);
         tokenizer_hash(t, &seen[n]);
+        assert_int_equal(tokenizer_compare(reference, t), first_other[i]);
+        assert_int_equal(tokenizer_compare(t, reference), first_other[i]);
         tokenizer_free(&t);
         for (size_t k = 0; k < n; k++)
             assert_memory_not_equal(&seen[k], &seen[n], sizeof *seen);
         n++;
     }
+    tokenizer_free(&reference);
 }
 
 int main(void)
