@@ -4,10 +4,11 @@
 #include <string.h>
 
 #include "common/arch/config.h"
+#include "common/base/json_walk.h"
 #include "common/base/mem.h"
 
-/* The format's own limit on the text; and one on the values in it, so that parsing stays within some 200 MB. */
-enum { HEADER_MAX = 100000000, HEADER_VALUES_MAX = 2000000 };
+/* The format's own limit on the text; and one on the tensors in it, so that they take no more than some 100 MB. */
+enum { HEADER_MAX = 100000000, TENSORS_MAX = 1 << 18 };
 
 static const struct { const char *name; int bytes; const struct source_coding *coding; } DTYPES[] = {
     {"F32", 4, &coding_f32}, {"F16", 2, &coding_f16}, {"BF16", 2, &coding_bf16},
@@ -116,51 +117,50 @@ static int check_order(struct source_tensor *tensors, size_t count, uint64_t *en
     return 0;
 }
 
-static bool too_many_values(const char *header, size_t bytes)
+static int add_tensor(struct checkpoint *checkpoint, int file, const char *name, struct json_part part, struct err *err)
 {
-    size_t marks = 0;
-    for (size_t i = 0; i < bytes; i++)
-        marks += header[i] == ',' || header[i] == '[' || header[i] == '{';
-    return marks > HEADER_VALUES_MAX;
+    if (mem_grow(&checkpoint->tensors, &checkpoint->tensor_room, checkpoint->tensor_count + 1, sizeof *checkpoint->tensors,
+                 err))
+        return -1;
+    struct source_tensor *t = &checkpoint->tensors[checkpoint->tensor_count];
+    *t = (struct source_tensor){.file = file};
+    json_t *entry = json_part_read(part, err);
+    int rc = entry ? read_tensor(t, entry, err) : -1;
+    json_decref(entry);
+    if (rc || !(t->name = mem_string(name, err)))
+        return err_at(err, "tensor %.200s", name);
+    checkpoint->tensor_count++;
+    return 0;
 }
 
-static int add_tensors(struct checkpoint *checkpoint, int file, json_t *root, struct err *err)
+static int add_tensors(struct checkpoint *checkpoint, int file, struct json_part whole, struct err *err)
 {
-    const char *name;
-    json_t *entry;
-    json_object_foreach(root, name, entry) {
-        if (strcmp(name, "__metadata__") == 0)
-            continue;
-        if (mem_grow(&checkpoint->tensors, &checkpoint->tensor_room, checkpoint->tensor_count + 1, sizeof *checkpoint->tensors,
-                     err))
-            return -1;
-        struct source_tensor *t = &checkpoint->tensors[checkpoint->tensor_count];
-        *t = (struct source_tensor){.file = file};
-        if (read_tensor(t, entry, err))
-            return err_at(err, "tensor %.200s", name);
-        t->name = mem_string(name, err);
-        if (!t->name)
-            return -1;
-        checkpoint->tensor_count++;
-    }
-    return 0;
+    struct json_walk walk;
+    struct text name = {0};
+    size_t count = 0;
+    int more = 1;
+    for (json_walk_start(&walk, whole); more > 0 && (more = json_walk_next(&walk, err)) > 0;)
+        if (json_part_string(walk.key, &name, err))
+            more = -1;
+        else if (strcmp(name.data, "__metadata__") && count++ == TENSORS_MAX)
+            more = err_set(err, ERR_INPUT, "has more than %d tensors; no model needs so many in one file", TENSORS_MAX);
+        else if (strcmp(name.data, "__metadata__") && add_tensor(checkpoint, file, name.data, walk.value, err))
+            more = -1;
+    text_free(&name);
+    return more;
 }
 
 int safetensors_parse(struct checkpoint *checkpoint, int file, const char *header, size_t bytes, uint64_t *data_bytes,
                       struct err *err)
 {
     size_t before = checkpoint->tensor_count;
-    json_t *root = NULL;
+    struct json_part whole;
     int rc = -1;
     if (!bytes || header[0] != '{') {
         err_set(err, ERR_INPUT, "does not begin with '{'; it is damaged or not safetensors");
         goto done;
     }
-    if (too_many_values(header, bytes)) {
-        err_set(err, ERR_INPUT, "has more than %d values; no model needs so many", HEADER_VALUES_MAX);
-        goto done;
-    }
-    if (config_parse(&root, header, bytes, err) || add_tensors(checkpoint, file, root, err))
+    if (json_whole(&whole, header, bytes, err) || add_tensors(checkpoint, file, whole, err))
         goto done;
     size_t added = checkpoint->tensor_count - before;           /* there may be no tensors at all, and no memory for them */
     if (check_order(added ? checkpoint->tensors + before : NULL, added, data_bytes, err))
@@ -169,6 +169,5 @@ int safetensors_parse(struct checkpoint *checkpoint, int file, const char *heade
         checkpoint->tensors[i].offset += SAFETENSORS_PREFIX + bytes;
     rc = 0;
 done:
-    json_decref(root);
     return rc ? err_at(err, "header") : 0;
 }

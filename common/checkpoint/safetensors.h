@@ -1,8 +1,8 @@
 /* The header of a .safetensors file: 8 bytes of length, then a JSON object of tensors, then their data without gaps.
  *
- * Trusted is nothing: the length is at most 100 MB and within the file, the text begins with '{' and has no duplicate keys,
- * shapes times dtype are the bytes claimed, and the data of all tensors together fill the file exactly, in order, without
- * holes or overlaps. */
+ * Trusted is nothing: the length is at most 100 MB and within the file, the text begins with '{', shapes times dtype are the
+ * bytes claimed, and the data of all tensors together fill the file exactly, in order, without holes or overlaps. A tensor
+ * that is there twice is found when those of all files are sorted. */
 #ifndef MOE_CHECKPOINT_SAFETENSORS_H
 #define MOE_CHECKPOINT_SAFETENSORS_H
 
