@@ -150,12 +150,14 @@ static void show_wire(struct show *show, const char *key, struct cursor *cursor)
 static void show_wire_pairs(struct show *show, struct cursor *cursor, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
+        const struct cursor start = *cursor;
         struct wire_value key;
         char name[64];
         if (cursor_next(cursor, &key))
             return;
-        if (key.type != WIRE_TEXT) {            /* nothing that these commands write */
-            cursor_skip(&(struct cursor){cursor->at, cursor->end});
+        if (key.type != WIRE_TEXT) {            /* nothing that these commands write; it may be a list or a map */
+            *cursor = start;
+            cursor_skip(cursor);
             snprintf(name, sizeof name, "key %lu", (unsigned long)i);
         } else {
             snprintf(name, sizeof name, "%.*s", (int)(key.bytes < 60 ? key.bytes : 60), (const char *)key.data);

@@ -6,6 +6,7 @@
 
 #include "common/stream/bench.h"
 #include "common/stream/coact.h"
+#include "common/stream/show.h"
 
 static void a_route_stream_comes_back(void **state)
 {
@@ -663,6 +664,31 @@ static void another_kind_is_refused(void **state)
     text_free(&bytes);
 }
 
+/* Of maps whose keys are no texts, what is behind such a key shows, too. */
+static void keys_of_any_type_show(void **state)
+{
+    (void)state;
+    static const char payload[] = "\x82\xa1x\x84\x92\x01\x02\x07\x81\xa1z\x03\x05\x04\x06\xa1" "b\x08\xa1y\x09";
+    struct record_memory memory = {0};
+    struct record record = {.type = "foo", .file = "r.moes", .payload = (const uint8_t *)payload,
+                            .payload_end = (const uint8_t *)payload + sizeof payload - 1, .memory = &memory};
+    const struct show_filter all = {NULL, -1, -1};
+    struct show *show = NULL;
+    struct text shown = {0};
+    struct err err = {0};
+    char *folder = unit_folder();
+    assert_int_equal(record_index(&record, &err), 0);
+    assert_int_equal(show_open(&show, unit_path(folder, "shown"), SHOW_JSON, &err), 0);
+    assert_int_equal(show_record(show, &record, &all, &err), 0);
+    assert_int_equal(show_close(&show, &err), 0);
+    assert_int_equal(file_read(&shown, unit_path(folder, "shown"), 1000, &err), 0);
+    if (!strstr(shown.data, "\"x\": {\"key 0\": 7, \"key 1\": 5, \"key 2\": 6, \"b\": 8}, \"y\": 9}"))
+        fail_msg("%s", shown.data);
+    text_free(&shown);
+    record_memory_free(&memory);
+    unit_remove(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -684,6 +710,7 @@ int main(void)
         cmocka_unit_test(terminals_are_spared),
         cmocka_unit_test(the_bytes_are_as_ever),
         cmocka_unit_test(another_kind_is_refused),
+        cmocka_unit_test(keys_of_any_type_show),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
