@@ -212,7 +212,7 @@ static int open_model(struct run *run, struct err *err)
         session_open(&run->session, &args->session, 0, rows, err))
         return -1;
     session_tell(run->session, run->console);
-    if (run->session->chat_fault.code)
+    if (run->session->chat_fault.code && !args->prompts.chat_template)
         console_note(run->console, "%s: no chat: %s", args->session.model, run->session->chat_fault.text);
     session_stream_model(run->session, &model);
     int rc = budget_open(&run->budget, &options_of_budget, &model, &note, err);

@@ -426,6 +426,7 @@ static int get_how(struct parse *parse, struct err *err)
     const json_t *order = json_object_get(parse->root, "order"), *chat = json_object_get(parse->root, "chat");
     const json_t *field = json_object_get(parse->root, "field"), *reference = json_object_get(parse->root, "reference");
     const json_t *seconds = json_object_get(parse->root, "measure-seconds"), *draws = json_object_get(parse->root, "draws");
+    const json_t *source = json_object_get(parse->root, "chat-template");
     if (get_int(parse->root, "repetitions", 1, 1, 10000, &suite->repetitions, err) ||
         get_int(parse->root, "warm-up", 1, 0, 1000, &suite->warm_up, err) ||
         (order && get_word(order, "order", order_words, &suite->order, err)) ||
@@ -435,6 +436,8 @@ static int get_how(struct parse *parse, struct err *err)
         return wrong(err, "chat", "must be true or false");
     if (field && !json_is_string(field))
         return wrong(err, "field", "must be the name of a field");
+    if (source && !json_is_string(source))
+        return wrong(err, "chat-template", "must be the name of a file");
     if (reference && !json_is_string(reference))
         return wrong(err, "reference", "must be the name of a setting");
     if (seconds && (!json_is_number(seconds) || json_number_value(seconds) < 0 || json_number_value(seconds) > 600))
@@ -442,14 +445,15 @@ static int get_how(struct parse *parse, struct err *err)
     suite->measure_seconds = seconds ? json_number_value(seconds) : 1;
     suite->chat = json_is_true(chat);
     parse->reference = json_string_value(reference);
-    return field && !(suite->field = mem_string(json_string_value(field), err)) ? -1 : 0;
+    return (field && !(suite->field = mem_string(json_string_value(field), err))) ||
+           (source && !(suite->chat_template = resolved(parse, json_string_value(source), err))) ? -1 : 0;
 }
 
 static int parse_suite(struct parse *parse, struct err *err)
 {
     static const char *const keys[] = {"model", "models", "prompts", "settings", "options", "reference", "repetitions", "order",
                                        "warm-up", "limits", "tasks", "grade", "gate", "draws", "chat", "field",
-                                       "measure-seconds", "vary", NULL};
+                                       "chat-template", "measure-seconds", "vary", NULL};
     struct suite *suite = parse->suite;
     if (!json_is_object(parse->root))
         return err_set(err, ERR_INPUT, "a suite is a map: {\"model\": ..., \"prompts\": ..., \"settings\": [...]}");
@@ -536,6 +540,7 @@ void suite_free(struct suite **suite)
     mem_free(&old->grades);
     mem_free(&old->gates);
     mem_free(&old->field);
+    mem_free(&old->chat_template);
     free_texts(&old->prompts, old->prompt_count);
     free_texts(&old->tasks, old->task_count);
     mem_free(suite);

@@ -12,7 +12,7 @@
  *     "tasks":       ["math", ...]                     only these
  *     "grade":       {"math": "number", "code": "exact", "long": "none"}
  *     "gate": [{"setting": "K4", "task": "math", "figure": "ratio_low", "least": 1}]      see gate.h
- *     "chat": true, "field": "text", "measure-seconds": 1
+ *     "chat": true, "chat-template": "vicuna.jinja", "field": "text", "measure-seconds": 1
  *     "vary":        {"temperature": [0, 1]}           see suite_vary.h
  *   }
  *
@@ -74,7 +74,7 @@ struct suite {
     struct suite_grade *grades;
     struct suite_gate *gates;
     char **prompts, **tasks;
-    char *field;                                        /* NULL: not given */
+    char *field, *chat_template;                        /* NULL: not given */
     int model_count, setting_count, grade_count, gate_count, prompt_count, task_count;
     int repetitions, order, draws, warm_up;             /* warm_up: prompts that are run first and not recorded */
     int limit_prompts, limit_task_prompts, limit_tokens;        /* 0: no limit */

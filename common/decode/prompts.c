@@ -12,7 +12,7 @@
 #include "common/base/mem.h"
 #include "common/base/utf8.h"
 
-enum { CHUNK_BYTES = 65536 };
+enum { CHUNK_BYTES = 65536, TEMPLATE_BYTES = 4 << 20 };
 static const size_t default_line_limit = (size_t)64 << 20;
 
 struct prompts {
@@ -20,6 +20,7 @@ struct prompts {
     const struct tokenizer *tokenizer;
     const char *const *files;
     size_t n_files, next_file;         /* next_file: the one to be opened next */
+    struct template *own;              /* the chat template of options.template_file */
     json_t *args;                      /* of the template */
     bool text_due, from_stdin;
     int file;                          /* -1: none is open */
@@ -85,6 +86,17 @@ static int put_now(json_t *args)
     return json_object_set_new(args, "now", json_string(text));
 }
 
+static int read_template(struct prompts *p, const char *path, struct err *err)
+{
+    struct text source = {0};
+    if (file_read(&source, path, TEMPLATE_BYTES, err))
+        return -1;
+    int rc = template_new(&p->own, source.data ? source.data : "", source.length, err);
+    text_free(&source);
+    p->options.chat_template = p->own;
+    return rc ? err_at(err, "%s", path) : 0;
+}
+
 int prompts_open(struct prompts **out, const struct prompts_options *options, const char *const *files, size_t n_files,
                  const struct tokenizer *tokenizer, struct err *err)
 {
@@ -111,7 +123,7 @@ int prompts_open(struct prompts **out, const struct prompts_options *options, co
     for (size_t i = 0; i < options->n_template_args; i++)
         if (parse_arg(p->args, options->template_args[i], err))
             goto done;
-    if (check_files(files, n_files, err))
+    if (check_files(files, n_files, err) || (options->template_file && read_template(p, options->template_file, err)))
         goto done;
     *out = p;
     p = NULL;
@@ -133,6 +145,7 @@ void prompts_close(struct prompts **prompts)
     if (!*prompts)
         return;
     close_file(*prompts);
+    template_free(&(*prompts)->own);
     json_decref((*prompts)->args);
     text_free(&(*prompts)->line);
     mem_free(prompts);
@@ -153,12 +166,6 @@ void prompt_free(struct prompt *prompt)
 
 /* ---- lines ---- */
 
-static bool ends_in(const char *name, const char *ending)
-{
-    size_t length = strlen(name), wanted = strlen(ending);
-    return length >= wanted && !strcmp(name + length - wanted, ending);
-}
-
 static int open_next(struct prompts *p, struct err *err)
 {
     const char *path = p->from_stdin ? "-" : p->files[p->next_file];
@@ -168,7 +175,7 @@ static int open_next(struct prompts *p, struct err *err)
     if (p->file < 0)
         return err_errno(err, "%s: cannot be opened", path);
     p->from_stdin = false;
-    p->plain = ends_in(path, ".txt") || (is_stdin && p->options.whole);
+    p->plain = text_ends(path, ".txt") || (is_stdin && p->options.whole);
     p->next_file += p->next_file < p->n_files;
     p->line_number = 0;
     p->chunk_begin = p->chunk_end = 0;
@@ -249,7 +256,8 @@ static int use_raw(const struct prompts *p, struct prompt *prompt, const char *t
     return set_text(prompt, text, bytes, err);
 }
 
-/* Renders prompt->messages and replaces text and tokens. */
+/* Renders prompt->messages and replaces text and tokens. Templates of some models ask whether tools and documents are none, not
+ * whether they are defined: transformers always hands them over. */
 static int use_chat(const struct prompts *p, struct prompt *prompt, struct err *err)
 {
     struct template_output rendered = {0};
@@ -257,14 +265,17 @@ static int use_chat(const struct prompts *p, struct prompt *prompt, struct err *
     int rc = -1;
     json_t *values = json_object();
     if (!values || json_object_set(values, "messages", prompt->messages) ||
-        json_object_set_new(values, "add_generation_prompt", json_true()) || json_object_update(values, p->args)) {
+        json_object_set_new(values, "add_generation_prompt", json_true()) ||
+        json_object_set_new(values, "tools", json_null()) ||
+        json_object_set_new(values, "documents", json_null()) || json_object_update(values, p->args)) {
         err_memory(err);
         goto done;
     }
     if (need_tokenizer(p, err))
         goto done;
     if (!p->options.chat_template) {
-        err_set(err, ERR_INPUT, "the model has no chat template; give the text as \"prompt\"");
+        err_set(err, ERR_INPUT, "the model has no chat template; name a file that has one with --chat-template, or give the "
+                "text as \"prompt\"");
         goto done;
     }
     if (template_render(p->options.chat_template, values, p->options.trusted, &rendered, err) ||

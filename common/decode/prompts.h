@@ -32,7 +32,8 @@ struct prompts_options {
     bool whole;                        /* .txt: one prompt a file */
     bool parse_special;                /* special tokens are honoured everywhere, in content too */
     const char *text;                  /* one prompt given directly; comes before the files */
-    const struct template *chat_template;   /* borrowed; NULL: chat is an error */
+    const struct template *chat_template;   /* borrowed; NULL: chat is an error, unless there is template_file */
+    const char *template_file;         /* a chat template to take instead; NULL: none */
     const json_t *trusted;             /* borrowed; bos_token, eos_token, ... for the template; may be NULL */
     const char *const *template_args;  /* "name=value"; value is JSON if it parses as such, else a string */
     size_t n_template_args;

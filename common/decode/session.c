@@ -106,7 +106,8 @@ int session_open_prompts(struct prompts **out, const struct session *session, co
 {
     const struct prompts_options prompts = {
         .field = options->field, .chat = options->chat, .whole = options->whole, .parse_special = options->parse_special,
-        .text = options->text, .chat_template = session->chat, .trusted = session->trusted,
+        .text = options->text, .chat_template = session->chat, .template_file = options->chat_template,
+        .trusted = session->trusted,
         .template_args = options->template_args.items, .n_template_args = (size_t)options->template_args.count,
         .vocab = model_hparams(session->model)->vocab};
     return prompts_open(out, &prompts, files->items, (size_t)files->count, session->tokenizer, err);

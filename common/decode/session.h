@@ -40,7 +40,7 @@ extern const char *const session_cache_words[];
 
 /* How prompts are read. */
 struct session_prompts {
-    const char *text, *field;
+    const char *text, *field, *chat_template;
     bool chat, whole, parse_special;
     struct strings template_args;
 };
@@ -51,6 +51,7 @@ struct session_prompts {
     OPT_FLAG(0, "chat", args, prompts.chat, "take a text as a message of a user"), \
     OPT_FLAG(0, "whole", args, prompts.whole, "take a .txt file as one prompt, not each of its lines"), \
     OPT_FLAG(0, "parse-special", args, prompts.parse_special, "let special tokens count in prompts, too"), \
+    OPT_INPUT(0, "chat-template", args, prompts.chat_template, "take the chat template in FILE, not the model's"), \
     OPT_STRINGS(0, "template-arg", args, prompts.template_args, "NAME=VALUE", "hand VALUE to the chat template as NAME")
 
 struct session {

@@ -11,6 +11,7 @@ complete -c moe-decode -l field -x -d 'the text of a prompt stands in the field 
 complete -c moe-decode -l chat -d 'take a text as a message of a user'
 complete -c moe-decode -l whole -d 'take a .txt file as one prompt, not each of its lines'
 complete -c moe-decode -l parse-special -d 'let special tokens count in prompts, too'
+complete -c moe-decode -l chat-template -r -F -d 'take the chat template in FILE, not the model\'s'
 complete -c moe-decode -l template-arg -x -d 'hand VALUE to the chat template as NAME'
 complete -c moe-decode -s n -l max-tokens -x -d 'make at most N new tokens a prompt; its own max_tokens, or 256, if not given'
 complete -c moe-decode -l overlap -d 'record how likely any rule could keep each drafted token tried'

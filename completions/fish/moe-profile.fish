@@ -30,6 +30,7 @@ complete -c moe-profile -l field -x -d 'the text of a prompt stands in the field
 complete -c moe-profile -l chat -d 'take a text as a message of a user'
 complete -c moe-profile -l whole -d 'take a .txt file as one prompt, not each of its lines'
 complete -c moe-profile -l parse-special -d 'let special tokens count in prompts, too'
+complete -c moe-profile -l chat-template -r -F -d 'take the chat template in FILE, not the model\'s'
 complete -c moe-profile -l template-arg -x -d 'hand VALUE to the chat template as NAME'
 complete -c moe-profile -l text -d 'write a table, as on a terminal, not the stream'
 complete -c moe-profile -s o -l output -r -F -d 'write the stream to FILE, not standard output'

@@ -245,6 +245,26 @@ STOPS
     jq -s -e 'length == 2 and .[0].turn == 0 and .[1].turn == 1 and .[1].prompt_tokens > .[0].prompt_tokens' turns.out
 }
 
+@test "a model without a chat template takes one from a file" {
+    cp -R "$MOE_MODELS/pocket/model" bare
+    jq -r .chat_template bare/tokenizer_config.json > chat.jinja
+    jq 'del(.chat_template)' "$MOE_MODELS/pocket/model/tokenizer_config.json" > bare/tokenizer_config.json
+    moe-convert -q bare -o bare.moe
+    run moe-decode -q -m bare.moe --chat -n 8 -p NAME
+    assert_trouble moe-decode
+    [[ $output == *"--chat-template"* ]]
+    decode --chat -n 8 -p NAME > chat.txt
+    moe-decode -q -m bare.moe --chat --chat-template chat.jinja -n 8 -p NAME | cmp - chat.txt
+    echo '{{ messages[0].content }}' > raw.jinja
+    decode --chat --chat-template raw.jinja -n 8 -p NAME > raw.txt
+    decode -n 8 -p NAME | cmp - raw.txt
+    moe-profile -q -n 0 -m bare.moe --chat --chat-template chat.jinja -p NAME | moe-view --json |
+        jq -c 'select(.type == "begin")' > begun
+    [ "$(jq .prompt_tokens begun)" -gt 4 ]
+    run moe-decode -q -m bare.moe --chat --chat-template missing.jinja -n 8 -p NAME
+    assert_trouble moe-decode
+}
+
 @test "text reaches a reader while more is being made" {
     mkfifo pipe
     moe-decode -q -m pocket.moe --device ref --ignore-eos -n 1900 -p NAME > pipe &

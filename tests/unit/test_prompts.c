@@ -158,6 +158,34 @@ static void arguments_reach_the_template(void **state)
     template_free(&t);
 }
 
+/* A template of a file goes before the model's; tools and documents are none unless arguments give them. */
+static void a_template_may_come_from_a_file(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const args[] = { "tools=[1]" };
+    struct prompts *p = NULL;
+    struct err err = {0};
+    f->options.chat = true;
+    f->options.text = "hi";
+    f->options.template_file = strdup(file(f, "chat.jinja",
+                                           "{{ messages[0].content }}{% if tools is not none %} with {{ tools }}"
+                                           "{% endif %}{% if documents is none %}!{% endif %}"));
+    expect(f, NULL, "0:hi!|");
+    f->options.template_args = args;
+    f->options.n_template_args = 1;
+    expect(f, NULL, "0:hi with [1]!|");
+    f->options.chat_template = NULL;
+    expect(f, NULL, "0:hi with [1]!|");
+    file(f, "chat.jinja", "{% if %}");
+    assert_int_equal(prompts_open(&p, &f->options, NULL, 0, f->tokenizer, &err), -1);
+    assert_non_null(strstr(err.text, "chat.jinja: "));
+    free((char *)(uintptr_t)f->options.template_file);
+    f->options.template_file = "/nowhere/chat.jinja";
+    err_clear(&err);
+    assert_int_equal(prompts_open(&p, &f->options, NULL, 0, f->tokenizer, &err), -1);
+    assert_non_null(strstr(err.text, "/nowhere/chat.jinja"));
+}
+
 static void the_day_is_today_or_an_argument(void **state)
 {
     struct fixture *f = *state;
@@ -315,6 +343,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(pocket_prompts_give_the_golden_ids, setup, teardown),
         cmocka_unit_test_setup_teardown(every_form_is_read, setup, teardown),
         cmocka_unit_test_setup_teardown(arguments_reach_the_template, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_template_may_come_from_a_file, setup, teardown),
         cmocka_unit_test_setup_teardown(the_day_is_today_or_an_argument, setup, teardown),
         cmocka_unit_test_setup_teardown(special_tokens_in_content_are_text_unless_asked, setup, teardown),
         cmocka_unit_test_setup_teardown(turns_go_on_with_the_answer, setup, teardown),

@@ -29,6 +29,7 @@ static void a_whole_suite(void **state)
         " {\"name\": \"e\", \"budget\": 3, \"rank\": \"oracle\", \"reference\": \"f.moe\"}],"
         " \"repetitions\": 3, \"draws\": \"fresh\", \"order\": \"random\","
         " \"warm-up\": 0, \"limits\": {\"prompts\": 9, \"max-tokens\": 7},"
+        " \"chat-template\": \"c.jinja\","
         " \"tasks\": \"math\", \"grade\": {\"math\": \"exact\", \"code\": \"none\"}, \"measure-seconds\": 0.5}", &err), 0);
     char expected[1300];
     assert_int_equal(suite->model_count, 2);
@@ -37,6 +38,8 @@ static void a_whole_suite(void **state)
     assert_string_equal(suite->models[1].path, "/x/b.moe");
     snprintf(expected, sizeof expected, "%s/../q.jsonl", folder);
     assert_string_equal(suite->prompts[1], expected);
+    snprintf(expected, sizeof expected, "%s/c.jinja", folder);
+    assert_string_equal(suite->chat_template, expected);
     assert_int_equal(suite->setting_count, 7);
     assert_int_equal(suite->settings[0].reference, 1);
     assert_int_equal(suite->settings[2].reference, 2);
@@ -103,6 +106,7 @@ static void what_is_wrong_is_said(void **state)
         {"{\"model\": \"m\", \"prompts\": \"p\", \"options\": 3, \"settings\": [{\"name\": \"a\"}]}",
          "\"options\": must be a map"},
         {"{\"model\": \"m\", \"measure-seconds\": -1}", "\"measure-seconds\""},
+        {"{\"model\": \"m\", \"chat-template\": true}", "\"chat-template\": must be the name of a file"},
         {ONE("\"vary\": 3"), "setting 'a': \"vary\": must be a map"},
         {ONE("\"vary\": {\"seed\": 3}"), "setting 'a': \"vary\": \"seed\": must be a list"},
         {ONE("\"vary\": {\"seed\": []}"), "setting 'a': \"vary\": \"seed\": must be a list"},
