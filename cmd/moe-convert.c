@@ -103,6 +103,8 @@ static int build(const void *arguments, const struct console *console, struct er
         console_note(console, "%zu tensors from %s on become f32: their parts have different dtypes, rows that are no whole "
                      "blocks, or integers that no format here holds; --dtype bf16 halves them", plan.widened,
                      plan.widened_first);
+    if (!plan.facts.tokenizer_json.length)
+        console_note(console, "no tokenizer.json or tokenizer.model was found: the model takes and gives token ids alone");
     if (args->dry_run) {
         rc = print_plan(&plan.layout, &plan.facts.shape, err);
         goto done;

@@ -59,6 +59,39 @@ PYTHON
     cmp folder.moe pipe.moe
 }
 
+@test "numbers beyond 64 bits in a checkpoint's texts are no obstacle" {
+    local file long='"long": 1000000000000000019884624838656,'
+    moe-convert pocket -o plain.moe
+    for file in config.json generation_config.json tokenizer.json; do
+        sed -i "0,/{/s//{$long/" pocket/$file
+    done
+    sed -i 's/"model_max_length": 2048/"model_max_length": 1000000000000000019884624838656/' pocket/tokenizer_config.json
+    moe-convert pocket -o long.moe
+    shows long.moe '"experts": 32,'
+    moe-decode -q -m plain.moe -p 'The sum of 2 and 3' -n 8 > plain
+    moe-decode -q -m long.moe -p 'The sum of 2 and 3' -n 8 | cmp plain -
+}
+
+@test "a bos that only tokenizer_config.json asks for is put in front" {
+    jq '.bos_token = "<|endoftext|>" | .add_bos_token = true' pocket/tokenizer_config.json > made
+    jq -e '[.added_tokens[].content] | index("<|endoftext|>")' pocket/tokenizer.json > place
+    moe-convert pocket -o plain.moe
+    mv made pocket/tokenizer_config.json
+    moe-convert pocket -o bos.moe
+    moe-profile -q -m plain.moe -p 'a sum' | moe-view --json | jq -c 'select(.type == "route") | .tokens' > plain
+    moe-profile -q -m bos.moe -p 'a sum' | moe-view --json | jq -c 'select(.type == "route") | .tokens' > bos
+    [ "$(jq -c '.[1:]' bos)" = "$(cat plain)" ]
+    [ "$(jq '.[0]' bos)" = "$(jq '.added_tokens[] | select(.content == "<|endoftext|>").id' pocket/tokenizer.json)" ]
+}
+
+@test "a checkpoint without a tokenizer converts with a note" {
+    rm pocket/tokenizer.json
+    run moe-convert pocket -o mute.moe
+    [ "$status" -eq 0 ]
+    [[ $output == *"no tokenizer.json or tokenizer.model was found"* ]]
+    [ "$(moe-convert "$pocket" -o model.moe 2>&1)" = "" ]
+}
+
 @test "both pocket models convert to what they are" {
     moe-convert "$pocket" -o m.moe
     moe-view --verify m.moe
