@@ -10,7 +10,7 @@
 
 #include "kernels/ops.h"
 
-#define CUDA_PLUGIN_VERSION 6
+#define CUDA_PLUGIN_VERSION 7
 #define CUDA_PLUGIN_SYMBOL "moe_cuda_plugin"
 
 struct cuda_context;                         /* one device in use: kernels/cuda/context.h */
@@ -47,6 +47,8 @@ struct cuda_plugin {
     int (*loop_busy)(struct cuda_loop *loop, int *busy);
     int (*loop_go)(struct cuda_loop *loop);          /* only while it is not busy: begins at least one iteration */
     int (*loop_close)(struct cuda_loop **loop);      /* waits for what is at work */
+    /* See device_time of common/tensor/device.h. */
+    int (*time)(struct cuda_context *context, void (*put)(void *put_context), void *put_context, double *seconds);
 };
 
 #ifdef __cplusplus

@@ -107,8 +107,6 @@ static int alloc_host(struct engine *engine, struct err *err)
     const struct hparams *shape = engine->shape;
     size_t rows = (size_t)engine->setup.max_rows, moe = (size_t)engine->moe_layers, experts = (size_t)shape->router.experts;
     size_t routed = rows * moe * (size_t)shape->router.top_k;
-    size_t widest = experts > (size_t)shape->hidden ? experts : (size_t)shape->hidden;
-    engine->out_logits = mem_alloc((size_t)engine->setup.max_logit_rows * (size_t)shape->vocab, sizeof(float), err);
     engine->out_score = mem_alloc(rows * moe * experts, sizeof(float), err);
     engine->out_weight = mem_alloc(routed, sizeof(float), err);
     engine->out_wanted = mem_alloc(routed, sizeof(int32_t), err);
@@ -116,13 +114,13 @@ static int alloc_host(struct engine *engine, struct err *err)
     engine->distinct_wanted = mem_alloc(moe, sizeof(int32_t), err);
     engine->distinct_loaded = mem_alloc(moe, sizeof(int32_t), err);
     engine->indices = mem_alloc(rows + 1, sizeof(int32_t), err);
-    engine->transpose = mem_alloc(rows * widest, sizeof(float), err);
+    engine->by_slot = mem_alloc(rows * (size_t)shape->router.top_k, sizeof(float), err);
     engine->mark = mem_alloc(experts, 1, err);
     engine->reconstruction = mem_alloc(moe, sizeof(float), err);
     engine->layer_experts = mem_alloc(experts, sizeof(int32_t), err);
-    if (!engine->out_logits || !engine->out_score || !engine->out_weight || !engine->out_wanted || !engine->out_expert ||
-        !engine->distinct_wanted || !engine->distinct_loaded || !engine->indices || !engine->transpose || !engine->mark ||
-        !engine->reconstruction || !engine->layer_experts)
+    if (!engine->out_score || !engine->out_weight || !engine->out_wanted || !engine->out_expert || !engine->distinct_wanted ||
+        !engine->distinct_loaded || !engine->indices || !engine->by_slot || !engine->mark || !engine->reconstruction ||
+        !engine->layer_experts)
         return -1;
     for (int row = 0; row < engine->setup.max_rows; row++)
         engine->indices[row] = row;
@@ -187,8 +185,8 @@ void engine_close(struct engine **engine)
         &e->latent_q, &e->latent_kv, &e->spread, &e->apart_in, &e->apart_out, &e->apart_row};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         device_free(e->device, buffers[i]);
+    device_free_shared(e->device, &e->landing);
     weights_close(&e->weights);
-    mem_free(&e->out_logits);
     mem_free(&e->out_score);
     mem_free(&e->out_weight);
     mem_free(&e->out_hidden);
@@ -198,7 +196,7 @@ void engine_close(struct engine **engine)
     mem_free(&e->distinct_loaded);
     mem_free(&e->indices);
     mem_free(&e->path_list);
-    mem_free(&e->transpose);
+    mem_free(&e->by_slot);
     mem_free(&e->mark);
     mem_free(&e->gold);
     mem_free(&e->apart);

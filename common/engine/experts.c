@@ -25,10 +25,10 @@ int plan_begin(const struct pass *pass, struct err *err)
     return 0;
 }
 
-/* The part of a buffer [moe][max_rows][width] that belongs to one expert layer. */
-static struct buffer of_layer(const struct engine *engine, struct buffer all, int moe, int width, size_t size)
+/* The part of a buffer [moe][rows][width] that belongs to one expert layer. */
+static struct buffer of_layer(const struct pass *pass, struct buffer all, int moe, int width, size_t size)
 {
-    uint64_t bytes = (uint64_t)engine->setup.max_rows * (uint64_t)width * size;
+    uint64_t bytes = (uint64_t)pass->rows * (uint64_t)width * size;
     return buffer_part(all, (uint64_t)moe * bytes, bytes);
 }
 
@@ -37,7 +37,7 @@ static int distinct_experts(const struct pass *pass, struct buffer expert, struc
 {
     struct engine *engine = pass->engine;
     int count = 0, experts = engine->shape->router.experts, used = pass->rows * engine->shape->router.top_k;
-    int32_t *ids = engine->transpose;
+    int32_t *ids = engine->by_slot;
     queue_download(engine->device, ids, expert, (size_t)used * sizeof *ids);
     if (queue_wait(engine->device, err))
         return -1;
@@ -79,10 +79,10 @@ static struct expert_layer layer_at(const struct pass *pass, int n, int moe)
     int experts = engine->shape->router.experts, top_k = engine->shape->router.top_k;
     struct expert_layer at = {
         .pass = pass, .weights = &engine->weights->layer[n], .n = n, .moe = moe,
-        .score = of_layer(engine, engine->score, moe, experts, sizeof(float)),
-        .wanted = of_layer(engine, engine->wanted, moe, top_k, sizeof(int32_t)),
-        .expert = of_layer(engine, engine->expert, moe, top_k, sizeof(int32_t)),
-        .weight = of_layer(engine, engine->weight, moe, top_k, sizeof(float)),
+        .score = of_layer(pass, engine->score, moe, experts, sizeof(float)),
+        .wanted = of_layer(pass, engine->wanted, moe, top_k, sizeof(int32_t)),
+        .expert = of_layer(pass, engine->expert, moe, top_k, sizeof(int32_t)),
+        .weight = of_layer(pass, engine->weight, moe, top_k, sizeof(float)),
         .mask = buffer_part(engine->mask, (uint64_t)moe * (uint64_t)experts, (uint64_t)experts)};
     at.logits = engine->shape->router.kind == ROUTER_SPARSEMIXER ? engine->router_logits : at.score;
     return at;
@@ -138,7 +138,7 @@ static int force_experts(const struct expert_layer *at, struct err *err)
     struct engine *engine = at->pass->engine;
     size_t slots = (size_t)at->pass->rows * (size_t)engine->shape->router.top_k, bytes = slots * sizeof(int32_t);
     const int32_t *expert = at->pass->batch->forced + (size_t)at->moe * slots;
-    float *weight = engine->transpose;
+    float *weight = engine->by_slot;
     for (size_t i = 0; i < slots; i++) {
         if (expert[i] < -1 || expert[i] >= engine->shape->router.experts)
             return err_set(err, ERR_INPUT, "layer %d: expert %d of %d is forced", at->n, (int)expert[i],

@@ -4,18 +4,60 @@
 #include "common/base/mem.h"
 #include "common/engine/internal.h"
 
-/* From [layers][max_rows][width] on the device to [rows][layers][width] at `out`; elements are 4 bytes. */
-static int fetch(struct engine *engine, struct buffer from, int layers, int rows, int width, void *out, struct err *err)
+/* An array of a forward: [layers][rows][width] on the device, and so it lands; [rows][layers][width] at `out`. Elements are 4
+ * bytes. */
+struct fetched {
+    struct buffer from;
+    int layers, width;
+    void *out;
+};
+
+enum { FETCHED_MOST = 5 };
+
+static size_t fetched_bytes(const struct fetched *array, int rows)
 {
-    size_t row_bytes = (size_t)width * 4, stride = (size_t)engine->setup.max_rows * row_bytes;
-    for (int layer = 0; layer < layers; layer++) {
-        queue_download(engine->device, engine->transpose, buffer_part(from, (size_t)layer * stride, stride),
-                       (size_t)rows * row_bytes);
-        if (queue_wait(engine->device, err))
-            return -1;
-        for (int row = 0; row < rows; row++)
-            memcpy((char *)out + ((size_t)row * (size_t)layers + (size_t)layer) * row_bytes,
-                   (const char *)engine->transpose + (size_t)row * row_bytes, row_bytes);
+    return (size_t)array->layers * (size_t)rows * (size_t)array->width * 4;
+}
+
+static void turn(const struct fetched *array, int rows, const char *landed)
+{
+    size_t row_bytes = (size_t)array->width * 4, layers = (size_t)array->layers;
+    for (size_t layer = 0; layer < layers; layer++)
+        for (size_t row = 0; row < (size_t)rows; row++)
+            memcpy((char *)array->out + (row * layers + layer) * row_bytes,
+                   landed + (layer * (size_t)rows + row) * row_bytes, row_bytes);
+}
+
+/* Makes room for so many bytes to land; what landed before is gone. */
+static int make_landing(struct engine *engine, size_t bytes, struct err *err)
+{
+    size_t room = 2 * (size_t)engine->landing.bytes;
+    if (bytes <= engine->landing.bytes)
+        return 0;
+    device_free_shared(engine->device, &engine->landing);
+    return device_alloc_shared(engine->device, bytes > room ? bytes : room, &engine->landing, err);
+}
+
+/* All copies are on their way before the one wait: the logits, which stay where they land, and behind them the arrays. */
+static int fetch(struct engine *engine, const struct batch *batch, const struct fetched *array, int count, struct err *err)
+{
+    size_t logits = (size_t)batch->logit_rows * (size_t)engine->shape->vocab * sizeof(float), bytes = logits;
+    for (int i = 0; i < count; i++)
+        bytes += fetched_bytes(&array[i], batch->rows);
+    if (make_landing(engine, bytes, err))
+        return -1;
+    char *first = (char *)(uintptr_t)engine->landing.address, *at = first + logits;
+    queue_download(engine->device, first, engine->logits, logits);
+    for (int i = 0; i < count; i++) {
+        queue_download(engine->device, at, array[i].from, fetched_bytes(&array[i], batch->rows));
+        at += fetched_bytes(&array[i], batch->rows);
+    }
+    if (queue_wait(engine->device, err))
+        return -1;
+    at = first + logits;
+    for (int i = 0; i < count; i++) {
+        turn(&array[i], batch->rows, at);
+        at += fetched_bytes(&array[i], batch->rows);
     }
     return 0;
 }
@@ -38,46 +80,28 @@ static void count_distinct(struct engine *engine, const int32_t *expert, int row
     }
 }
 
-static int fetch_routing(struct engine *engine, const struct batch *batch, struct forward *out, struct err *err)
+static void tell_routing(struct engine *engine, const struct batch *batch, struct forward *out)
 {
-    int moe = engine->moe_layers, top_k = engine->shape->router.top_k, rows = batch->rows;
-    if (!moe)
-        return 0;
-    if (fetch(engine, engine->expert, moe, rows, top_k, engine->out_expert, err) ||
-        fetch(engine, engine->weight, moe, rows, top_k, engine->out_weight, err) ||
-        fetch(engine, engine->wanted, moe, rows, top_k, engine->out_wanted, err))
-        return -1;
-    count_distinct(engine, engine->out_wanted, rows, engine->distinct_wanted);
-    count_distinct(engine, engine->out_expert, rows, engine->distinct_loaded);
+    if (!engine->moe_layers)
+        return;
+    count_distinct(engine, engine->out_wanted, batch->rows, engine->distinct_wanted);
+    count_distinct(engine, engine->out_expert, batch->rows, engine->distinct_loaded);
     out->expert = engine->out_expert;
     out->weight = engine->out_weight;
     out->wanted = engine->out_wanted;
     out->distinct_wanted = engine->distinct_wanted;
     out->distinct_loaded = engine->distinct_loaded;
     out->reconstruction = batch->want_reconstruction ? engine->reconstruction : NULL;
-    if (batch->want_scores) {
-        if (fetch(engine, engine->score, moe, rows, engine->shape->router.experts, engine->out_score, err))
-            return -1;
-        out->score = engine->out_score;
-    }
-    return 0;
+    out->score = batch->want_scores ? engine->out_score : NULL;
 }
 
-static int fetch_hidden(struct engine *engine, const struct batch *batch, struct forward *out, struct err *err)
+static int alloc_hidden(struct engine *engine, struct err *err)
 {
     const struct hparams *shape = engine->shape;
-    if (!batch->want_hidden)
-        return 0;
-    if (!engine->out_hidden) {
-        size_t floats = (size_t)engine->setup.max_rows * (size_t)shape->layers * (size_t)shape->hidden;
+    size_t floats = (size_t)engine->setup.max_rows * (size_t)shape->layers * (size_t)shape->hidden;
+    if (!engine->out_hidden)
         engine->out_hidden = mem_alloc(floats, sizeof(float), err);
-        if (!engine->out_hidden)
-            return -1;
-    }
-    if (fetch(engine, engine->hidden, shape->layers, batch->rows, shape->hidden, engine->out_hidden, err))
-        return -1;
-    out->hidden = engine->out_hidden;
-    return 0;
+    return engine->out_hidden ? 0 : -1;
 }
 
 int64_t nominal_bytes(const struct engine *engine, int64_t cached, int rows, bool with_head)
@@ -98,16 +122,29 @@ int facts_collect(struct engine *engine, const struct sequence *sequence, const 
                   struct err *err)
 {
     const struct hparams *shape = engine->shape;
+    const int moe = engine->moe_layers, top_k = shape->router.top_k;
     struct forward facts = {
-        .rows = batch->rows, .logit_rows = batch->logit_rows, .moe_layers = engine->moe_layers,
-        .experts = shape->router.experts, .top_k = shape->router.top_k, .vocab = shape->vocab, .layers = shape->layers,
-        .hidden_size = shape->hidden, .logits = engine->out_logits,
+        .rows = batch->rows, .logit_rows = batch->logit_rows, .moe_layers = moe, .experts = shape->router.experts,
+        .top_k = top_k, .vocab = shape->vocab, .layers = shape->layers, .hidden_size = shape->hidden,
     };
-    queue_download(engine->device, engine->out_logits, engine->logits,
-                   (size_t)batch->logit_rows * (size_t)shape->vocab * sizeof(float));
-    if (queue_wait(engine->device, err) || fetch_routing(engine, batch, &facts, err) ||
-        fetch_hidden(engine, batch, &facts, err))
+    struct fetched array[FETCHED_MOST];
+    int count = 0;
+    if (batch->want_hidden && alloc_hidden(engine, err))
         return -1;
+    if (moe) {
+        array[count++] = (struct fetched){engine->expert, moe, top_k, engine->out_expert};
+        array[count++] = (struct fetched){engine->weight, moe, top_k, engine->out_weight};
+        array[count++] = (struct fetched){engine->wanted, moe, top_k, engine->out_wanted};
+    }
+    if (moe && batch->want_scores)
+        array[count++] = (struct fetched){engine->score, moe, shape->router.experts, engine->out_score};
+    if (batch->want_hidden)
+        array[count++] = (struct fetched){engine->hidden, shape->layers, shape->hidden, engine->out_hidden};
+    if (fetch(engine, batch, array, count, err))
+        return -1;
+    facts.logits = (const float *)(uintptr_t)engine->landing.address;
+    facts.hidden = batch->want_hidden ? engine->out_hidden : NULL;
+    tell_routing(engine, batch, &facts);
     facts.expert_bytes = engine->weights->expert_bytes;
     facts.bytes = nominal_bytes(engine, sequence->length + sequence->pending, batch->rows, batch->logit_rows > 0);
     *out = facts;

@@ -144,8 +144,10 @@ static void attention(const struct pass *pass, int n)
 static int keep_hidden(const struct pass *pass, int n, struct err *err)
 {
     struct engine *engine = pass->engine;
-    uint64_t bytes = (uint64_t)engine->setup.max_rows * (uint64_t)engine->shape->hidden * sizeof(float);
-    if (!engine->hidden.address && device_alloc(engine->device, bytes * (uint64_t)engine->shape->layers, &engine->hidden, err))
+    uint64_t row = (uint64_t)engine->shape->hidden * sizeof(float), bytes = (uint64_t)pass->rows * row;
+    if (!engine->hidden.address &&
+        device_alloc(engine->device, (uint64_t)engine->setup.max_rows * (uint64_t)engine->shape->layers * row,
+                     &engine->hidden, err))
         return -1;
     engine->ops->gather(engine->queue, &(struct gather_args){
         .in = engine->x, .index = engine->every_row, .out = buffer_part(engine->hidden, (uint64_t)n * bytes, bytes),

@@ -23,21 +23,22 @@ struct engine {
     struct buffer inner, partial, group;             /* scratch of expert_ffn */
     struct buffer operand;                           /* scratch: rows as products take them (operand_bytes) */
     struct buffer token, position, slot, prefix, path_start, path, logit_row, every_row;     /* i32 */
-    struct buffer score, wanted, expert, weight;     /* [moe][max_rows][...] */
+    struct buffer score, wanted, expert, weight;     /* [moe][rows of the forward][...] */
     struct buffer router_logits;                     /* [rows][experts] of the layer at work, for a sparsemixer */
     struct buffer shared;                            /* [rows] weight of the shared experts, when they have a gate */
     struct buffer mask;                              /* [moe][experts] u8 */
     struct buffer row_weight;                        /* [rows] f32, of a plan that goes by paths */
-    struct buffer hidden;                            /* [layers][max_rows][hidden], made when first asked for */
+    struct buffer hidden;                            /* [layers][rows of the forward][hidden], made when first asked for */
     struct buffer apart_in, apart_out, apart_row;    /* oracle.c: [rows * top_k][...], made when first asked for */
 
     /* On the host: what struct forward points to, and scratch. */
-    float *out_logits, *out_score, *out_weight, *out_hidden;
+    struct buffer landing;                           /* shared: logits, and other arrays as they come (facts.c) */
+    float *out_score, *out_weight, *out_hidden;
     int32_t *out_wanted, *out_expert, *distinct_wanted, *distinct_loaded;
     int32_t *indices;                                /* [max_rows + 1], several uses */
     int32_t *path_list;
     size_t path_room;
-    void *transpose;                                 /* one layer's array of the largest kind */
+    void *by_slot;                                   /* [max_rows][top_k] of 4 bytes, several uses */
     uint8_t *mark;                                   /* [experts] */
     float *gold, *apart;                             /* oracle.c: [rows][top_k][hidden] */
     float *reconstruction;                           /* [moe] */

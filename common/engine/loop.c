@@ -163,9 +163,8 @@ int engine_loop_open(struct engine_loop **out, struct engine *engine, const stru
     *loop = (struct engine_loop){.engine = engine, .setup = *setup, .batch = {.rows = rows, .logit_rows = rows}};
     loop->args = (struct loop_args){
         .token = engine->token, .position = engine->position, .slot = engine->slot, .prefix = engine->prefix,
-        .wanted = engine->wanted, .expert = engine->expert, .rows_most = rows, .max_rows = engine->setup.max_rows,
-        .moe_layers = engine->moe_layers, .experts = engine->shape->router.experts, .top_k = engine->shape->router.top_k,
-        .ring_records = RECORDS};
+        .wanted = engine->wanted, .expert = engine->expert, .rows_most = rows, .moe_layers = engine->moe_layers,
+        .experts = engine->shape->router.experts, .top_k = engine->shape->router.top_k, .ring_records = RECORDS};
     if (alloc_arrays(loop, err))
         goto failed;
     upload_chain(engine, rows);

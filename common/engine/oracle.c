@@ -166,7 +166,7 @@ int oracle_mask(const struct expert_layer *at, int budget, struct err *err)
 {
     struct engine *engine = at->pass->engine;
     const struct hparams *shape = engine->shape;
-    int32_t *expert = engine->transpose;
+    int32_t *expert = engine->by_slot;
     queue_download(engine->device, expert, at->expert,
                    (size_t)at->pass->rows * (size_t)shape->router.top_k * sizeof *expert);
     if (queue_wait(engine->device, err) ||

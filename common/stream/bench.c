@@ -32,7 +32,7 @@ static const struct field grade_fields[] = {
 };
 
 static const struct field timing_fields[] = {
-    FIELD(bench_timing, what, false, "an operation of kernels/ops.h, or forward"),
+    FIELD(bench_timing, what, false, "an operation of kernels/ops.h, or forward, decode or prompt, and by what"),
     FIELD(bench_timing, shape, false, "the model whose shape it has"),
     FIELD(bench_timing, format, false, "of its weights, or of the cache"),
     FIELD(bench_timing, rows, false, "tokens of a call"),

@@ -3,6 +3,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "common/base/clock.h"
+#include "common/base/mem.h"
 #include "common/tensor/device_class.h"
 
 static const struct {
@@ -101,12 +103,21 @@ int queue_wait(struct device *device, struct err *err)
 
 int device_alloc_shared(struct device *device, size_t bytes, struct buffer *out, struct err *err)
 {
-    return device->class->alloc_shared(device, bytes ? bytes : 1, out, err);
+    if (device->class->alloc_shared)
+        return device->class->alloc_shared(device, bytes ? bytes : 1, out, err);
+    void *memory = mem_alloc(bytes, 1, err);
+    if (!memory)
+        return -1;
+    *out = (struct buffer){(uint64_t)(uintptr_t)memory, bytes};
+    return 0;
 }
 
 void device_free_shared(struct device *device, struct buffer *buffer)
 {
-    if (buffer->address)
+    void *memory = (void *)(uintptr_t)buffer->address;
+    if (!device->class->free_shared)
+        mem_free(&memory);
+    else if (memory)
         device->class->free_shared(device, *buffer);
     *buffer = (struct buffer){0, 0};
 }
@@ -124,6 +135,18 @@ int loop_drain(struct loop *loop, const void **record, struct err *err)
 int loop_end(struct loop **loop, struct err *err)
 {
     return *loop ? (*loop)->device->class->loop_end(loop, err) : 0;
+}
+
+int device_time(struct device *device, void (*put)(void *context), void *context, double *seconds, struct err *err)
+{
+    if (device->class->time)
+        return device->class->time(device, put, context, seconds, err);
+    double start = clock_seconds();
+    put(context);
+    if (queue_wait(device, err))
+        return -1;
+    *seconds = clock_seconds() - start;
+    return 0;
 }
 
 double device_read_bandwidth(struct device *device, size_t bytes, double seconds, struct err *err)

@@ -55,6 +55,11 @@ void queue_upload(struct device *device, struct buffer to, const void *data, siz
 void queue_download(struct device *device, void *data, struct buffer from, size_t bytes);
 int queue_wait(struct device *device, struct err *err);
 
+/* Memory of the host, at the host's address, 16-byte aligned, contents undefined: downloads into it are not waited for one by
+ * one, and what a device with info.loops repeats by itself reads and writes it, too. */
+int device_alloc_shared(struct device *device, size_t bytes, struct buffer *out, struct err *err);
+void device_free_shared(struct device *device, struct buffer *buffer);
+
 /* Iterations that the device repeats by itself (info.loops). loop_start has `put` called, once or for each iteration, to put
  * the operations of one on the queue; nothing else may be on it until loop_end. Meanwhile operations are given the most rows
  * there can be, and treat as many as `rows` says when they run. The last one of an iteration writes a record into a ring, to
@@ -75,11 +80,14 @@ struct loop_setup {
     int records;                     /* of the ring */
 };
 
-int device_alloc_shared(struct device *device, size_t bytes, struct buffer *out, struct err *err);   /* the host's address */
-void device_free_shared(struct device *device, struct buffer *buffer);
 int loop_start(struct loop **out, struct device *device, const struct loop_setup *setup, struct err *err);
 int loop_drain(struct loop *loop, const void **record, struct err *err);
 int loop_end(struct loop **loop, struct err *err);                   /* waits for what is at work */
+
+/* Seconds that the device itself takes for the operations that `put` puts on the queue, called once: on a GPU they are one
+ * graph, and its clock is read in front of them and behind, so that the rate at which a host launches is not in it. Nothing
+ * that waits may be among them. */
+int device_time(struct device *device, void (*put)(void *context), void *context, double *seconds, struct err *err);
 
 /* Best of several ways to read `bytes` bytes of memory with the device's threads, in bytes a second: the yardstick of every
  * report. Takes about `seconds`. Zero when the device has no such measure (ref); negative on failure. */

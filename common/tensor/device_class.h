@@ -11,12 +11,15 @@ struct device_class {
     void (*upload)(struct device *device, struct buffer to, const void *data, size_t bytes);
     void (*download)(struct device *device, void *data, struct buffer from, size_t bytes);
     int (*wait)(struct device *device, struct err *err);
-    /* NULL without info.loops: see device.h. */
+    /* NULL: any memory of the host will do. */
     int (*alloc_shared)(struct device *device, size_t bytes, struct buffer *out, struct err *err);
     void (*free_shared)(struct device *device, struct buffer buffer);
+    /* NULL without info.loops: see device.h. */
     int (*loop_start)(struct loop **out, struct device *device, const struct loop_setup *setup, struct err *err);
     int (*loop_drain)(struct loop *loop, const void **record, struct err *err);
     int (*loop_end)(struct loop **loop, struct err *err);
+    /* NULL: the host's clock will do. */
+    int (*time)(struct device *device, void (*put)(void *context), void *context, double *seconds, struct err *err);
     /* NULL: no such measure. */
     double (*read_bandwidth)(struct device *device, size_t bytes, double seconds, struct err *err);
 };

@@ -34,7 +34,8 @@ static struct cuda_context *context_of(struct device *device)
     return device->queue.state;
 }
 
-/* `file` in the folder of plug-ins, loaded; NULL and why otherwise. */
+/* `file` in the folder of plug-ins, loaded; NULL and why otherwise. It stays when it is closed: it holds CUDA's runtime, which
+ * the driver calls at the end of the process. */
 static void *load(const char *file, struct err *err)
 {
     static const char *const folders[] = {"../lib/moekit", "../../lib/moekit", "../../../lib/moekit"};
@@ -48,7 +49,7 @@ static void *load(const char *file, struct err *err)
         snprintf(path, sizeof path, "%s/%s/%s", program, folders[i], file);
         if (access(path, R_OK))
             continue;
-        void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
         if (!library)
             err_set(err, ERR_INPUT, "%s; build it anew", dlerror());
         return library;
@@ -189,6 +190,17 @@ static int cuda_loop_end(struct loop **base, struct err *err)
     return error ? told(plugin, error, "an iteration", err) : 0;
 }
 
+static int cuda_time(struct device *device, void (*put)(void *context), void *context, double *seconds, struct err *err)
+{
+    const struct cuda_plugin *plugin = cuda_of(device)->plugin;
+    double took = 0;
+    int error = plugin->time(context_of(device), put, context, &took);
+    if (error)
+        return told(plugin, error, "timing operations", err);
+    *seconds = took;
+    return 0;
+}
+
 static double cuda_read_bandwidth(struct device *device, size_t bytes, double seconds, struct err *err)
 {
     const struct cuda_plugin *plugin = cuda_of(device)->plugin;
@@ -256,7 +268,7 @@ int device_open_cuda(struct device **out, const struct device_setup *setup, stru
     static const struct device_class class = {
         .close = cuda_close, .alloc = cuda_alloc, .free = cuda_free, .upload = cuda_upload, .download = cuda_download,
         .wait = cuda_wait, .alloc_shared = cuda_alloc_shared, .free_shared = cuda_free_shared, .loop_start = cuda_loop_start,
-        .loop_drain = cuda_loop_drain, .loop_end = cuda_loop_end, .read_bandwidth = cuda_read_bandwidth,
+        .loop_drain = cuda_loop_drain, .loop_end = cuda_loop_end, .time = cuda_time, .read_bandwidth = cuda_read_bandwidth,
     };
     char file[64];
     struct cuda_device *cuda = mem_alloc(1, sizeof *cuda, err);

@@ -15,6 +15,7 @@ struct cuda_context {
     const int32_t *live;            /* on the device: how many of an operation's rows are treated, 1 or more; NULL: all of them.
                                      * Grids are those of all rows; blocks without one end at once */
     struct slab *slab;              /* slab.h; NULL: products of slabs go by tiles, like all others */
+    void *kept;                     /* repeat.cu: the executable graph of the last loop; NULL: none */
 };
 
 #endif

@@ -54,6 +54,8 @@ $O/cuda/%.o: %.cu $O/cuda/flags
 	@$(NVCC_BY) $(NVCC) $(CUDA_FLAGS) $(if $(WERROR),-Werror all-warnings) -MMD -MP -MF $(@:.o=.d) -c -o $@ $< \
 	    2> $(@:.o=.ptxas) || { cat $(@:.o=.ptxas); exit 1; }
 	@grep -v -e '^ptxas info' -e 'bytes stack frame' -e '^$$' $(@:.o=.ptxas) || true
+# Where the compiler lies, cuBLAS may lie, too.
+$O/cuda/kernels/cuda/gemm.o: private CUDA_FLAGS += -DGEMM_NVCC='"$(realpath $(NVCC))"'
 $O/lib/moekit/moe-cuda.so: $(CUDA_OBJECTS)
 	@mkdir -p $(@D)
 	@echo "  link moe-cuda.so"

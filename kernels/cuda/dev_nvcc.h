@@ -14,6 +14,17 @@
     extern __shared__ __align__(16) unsigned char dev_dynamic[];   \
     T *const name = reinterpret_cast<T *>(dev_dynamic)
 
+/* What these functions answer. An error that is told is no longer the thread's last one, where libraries would take it for
+ * theirs, or a later call for its own. */
+static inline int dev_told(cudaError_t error)
+{
+    if (error != cudaSuccess)
+        cudaGetLastError();
+    return error;
+}
+
+enum { DEV_KERNELS = 256, DEV_SMEM_FREE = 32 * 1024 };       /* more than 48 KB with static arrays must be asked for */
+
 /* A stream, and what was launched on it: the first launch that failed, else the latest. With CUDA_LAUNCH_BLOCKING=1 in the
  * environment a launch ends with its kernel, and what a kernel does wrong is a failure of its launch. */
 struct dev_queue {
@@ -21,6 +32,12 @@ struct dev_queue {
     cudaError_t failed;
     const char *kernel, *file;
     int line;
+    bool early;                      /* its device can start a launch before the one in front of it has ended */
+    bool direct;                     /* its device reads pageable memory of the host itself, when a copy's turn comes */
+    struct {
+        const void *kernel;
+        size_t smem;
+    } ready[DEV_KERNELS];            /* kernels that were prepared, by their address, and for how much memory */
 };
 typedef struct dev_queue *dev_stream;
 
@@ -28,26 +45,42 @@ static inline cudaStream_t dev_stream_of(dev_stream stream) { return stream ? st
 
 static inline void dev_launched(dev_stream stream, int error, const char *kernel, const char *file, int line)
 {
-    if (stream && stream->failed == cudaSuccess)
-        *stream = dev_queue{stream->stream, (cudaError_t)error, kernel, file, line};
+    if (!stream || stream->failed != cudaSuccess)
+        return;
+    stream->failed = (cudaError_t)error;
+    stream->kernel = kernel;
+    stream->file = file;
+    stream->line = line;
 }
 
-/* Whether the device can start a launch before the one in front of it has ended. */
-static inline bool dev_early(void)
+/* Once a kernel, and when it wants more memory than before. All of them want the same division between shared memory and
+ * first-level cache: a processor must run empty before that can change, and no launch in front of it is early then. */
+static inline void dev_prepare(dev_stream stream, const void *kernel, size_t smem)
 {
-    int device = 0, major = 0;
-    return cudaGetDevice(&device) == cudaSuccess &&
-           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major >= 9;
+    size_t slot = ((uintptr_t)kernel >> 4) % DEV_KERNELS, tried = 0;
+    while (stream && tried < DEV_KERNELS && stream->ready[slot].kernel && stream->ready[slot].kernel != kernel) {
+        slot = (slot + 1) % DEV_KERNELS;
+        tried++;
+    }
+    bool known = stream && tried < DEV_KERNELS;
+    if (known && stream->ready[slot].kernel && smem <= stream->ready[slot].smem)
+        return;
+    dev_told(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
+    if (smem > DEV_SMEM_FREE)        /* what is too much is told by the launch */
+        dev_told(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem));
+    if (known) {
+        stream->ready[slot].kernel = kernel;
+        stream->ready[slot].smem = smem > DEV_SMEM_FREE ? smem : DEV_SMEM_FREE;
+    }
 }
 
 template <typename... P, typename... A>
 static inline void dev_launch(bool early, const char *name, const char *file, int line, void (*kernel)(P...), dim3 grid,
                               dim3 block, size_t smem, dev_stream stream, A... given)
 {
-    if (smem > 32 * 1024)            /* more than 48 KB with static arrays must be asked for */
-        cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
     cudaLaunchConfig_t config = {};
     cudaLaunchAttribute attribute = {};
+    dev_prepare(stream, (const void *)kernel, smem);
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
     config.gridDim = grid;
@@ -55,72 +88,88 @@ static inline void dev_launch(bool early, const char *name, const char *file, in
     config.dynamicSmemBytes = smem;
     config.stream = dev_stream_of(stream);
     config.attrs = &attribute;
-    config.numAttrs = early && dev_early() ? 1 : 0;
+    config.numAttrs = early && stream && stream->early ? 1 : 0;
     dev_launched(stream, cudaLaunchKernelEx(&config, kernel, static_cast<P>(given)...), name, file, line);
 }
 
 #define LAUNCH(kernel, ...) dev_launch(false, #kernel, __FILE__, __LINE__, kernel, __VA_ARGS__)
 #define LAUNCH_PDL(kernel, ...) dev_launch(true, #kernel, __FILE__, __LINE__, kernel, __VA_ARGS__)
 
-static inline int dev_count(int *devices) { return cudaGetDeviceCount(devices); }
+static inline int dev_count(int *devices) { return dev_told(cudaGetDeviceCount(devices)); }
 static inline int dev_use(int device)
 {
     int current = -1;
-    return cudaGetDevice(&current) == cudaSuccess && current == device ? 0 : cudaSetDevice(device);
+    return cudaGetDevice(&current) == cudaSuccess && current == device ? 0 : dev_told(cudaSetDevice(device));
 }
 static inline int dev_properties_of(int device, struct dev_properties *out)
 {
     cudaDeviceProp all;
     cudaError_t error = cudaGetDeviceProperties(&all, device);
     if (error != cudaSuccess)
-        return error;
+        return dev_told(error);
     snprintf(out->name, sizeof out->name, "%s", all.name);
     out->architecture = all.major * 10 + all.minor;
     out->processors = all.multiProcessorCount;
     out->memory = all.totalGlobalMem;
     return 0;
 }
+/* Of the device in use; 0 where that cannot be told. */
+static inline int dev_attribute(cudaDeviceAttr which)
+{
+    int device = 0, value = 0;
+    return !dev_told(cudaGetDevice(&device)) && !dev_told(cudaDeviceGetAttribute(&value, which, device)) ? value : 0;
+}
 static inline int dev_stream_new(dev_stream *out)
 {
     dev_stream made = (dev_stream)calloc(1, sizeof *made);
     cudaError_t error = made ? cudaStreamCreateWithFlags(&made->stream, cudaStreamNonBlocking) : cudaErrorMemoryAllocation;
-    if (error != cudaSuccess)
+    if (error != cudaSuccess) {
         free(made);
-    else
-        *out = made;
-    return error;
+        return dev_told(error);
+    }
+    made->early = dev_attribute(cudaDevAttrComputeCapabilityMajor) >= 9;
+    made->direct = dev_attribute(cudaDevAttrPageableMemoryAccessUsesHostPageTables);
+    *out = made;
+    return 0;
 }
 static inline int dev_stream_free(dev_stream stream)
 {
     cudaError_t error = cudaStreamDestroy(stream->stream);
     free(stream);
-    return error;
+    return dev_told(error);
 }
-static inline int dev_alloc(void **out, size_t bytes) { return cudaMalloc(out, bytes); }
-static inline int dev_free(void *memory) { return cudaFree(memory); }
-static inline int dev_alloc_shared(void **out, size_t bytes) { return cudaHostAlloc(out, bytes, cudaHostAllocMapped); }
-static inline int dev_free_shared(void *memory) { return cudaFreeHost(memory); }
+static inline int dev_alloc(void **out, size_t bytes) { return dev_told(cudaMalloc(out, bytes)); }
+static inline int dev_free(void *memory) { return dev_told(cudaFree(memory)); }
+static inline int dev_alloc_shared(void **out, size_t bytes)
+{
+    return dev_told(cudaHostAlloc(out, bytes, cudaHostAllocMapped));
+}
+static inline int dev_free_shared(void *memory) { return dev_told(cudaFreeHost(memory)); }
+/* `from` is read when it returns: the runtime copies pageable memory aside, but not for a device that reads it itself. */
 static inline int dev_upload(void *to, const void *from, size_t bytes, dev_stream stream)
 {
-    return cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, dev_stream_of(stream));
+    cudaError_t error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, dev_stream_of(stream));
+    if (error == cudaSuccess && stream && stream->direct)
+        error = cudaStreamSynchronize(stream->stream);
+    return dev_told(error);
 }
 static inline int dev_download(void *to, const void *from, size_t bytes, dev_stream stream)
 {
-    return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, dev_stream_of(stream));
+    return dev_told(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, dev_stream_of(stream)));
 }
 static inline int dev_copy(void *to, const void *from, size_t bytes, dev_stream stream)
 {
-    return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, dev_stream_of(stream));
+    return dev_told(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, dev_stream_of(stream)));
 }
 static inline int dev_fill(void *to, int byte, size_t bytes, dev_stream stream)
 {
-    return cudaMemsetAsync(to, byte, bytes, dev_stream_of(stream));
+    return dev_told(cudaMemsetAsync(to, byte, bytes, dev_stream_of(stream)));
 }
-/* Also tells of launches that failed since the last call. */
+/* Also tells of launches that failed since the last call. Those without a stream of their own left the thread's last error. */
 static inline int dev_wait(dev_stream stream)
 {
     cudaError_t late = cudaStreamSynchronize(dev_stream_of(stream)), last = cudaGetLastError();
-    return stream && stream->failed != cudaSuccess ? stream->failed : late != cudaSuccess ? late : last;
+    return stream && stream->failed != cudaSuccess ? stream->failed : late != cudaSuccess || stream ? late : last;
 }
 /* Which launch an error of dev_wait is about, as far as it is known; then the stream forgets it. "" when nothing was
  * launched. */

@@ -7,23 +7,31 @@
 #include <new>
 
 #include "kernels/cuda/gemm_cublas.h"
+#include "kernels/cuda/gemm_path.h"
+
+/* The compiler that this is made by; the build says where it lies. */
+#ifndef GEMM_NVCC
+#define GEMM_NVCC ""
+#endif
 
 static const size_t WORKSPACE = (size_t)32 << 20;        /* what cuBLAS asks for on Hopper and later; enough before */
 
 struct gemm {
     void *library, *handle, *workspace;
+    bool ready;                          /* the handle is as gemm.h promises */
     dev_stream stream;
     struct gemm_cublas call;
 };
 
-/* The library of the toolkit's own generation, wherever the loader looks, and where toolkits are installed. */
+/* The library of the toolkit's own generation. It stays when it is closed, as it holds CUDA's runtime (device_cuda.c). */
 static void *open_library(char *why, size_t room)
 {
-    static const char *const folders[] = {"", "/usr/local/cuda/lib64/"};
-    char name[96], first[256] = "";
-    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
-        snprintf(name, sizeof name, "%slibcublas.so.%d", folders[i], CUDART_VERSION / 1000);
-        void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    char name[32], path[GEMM_PATH], first[256] = "";
+    Dl_info own;
+    bool known = dladdr((const void *)open_library, &own) && own.dli_fname;
+    snprintf(name, sizeof name, "libcublas.so.%d", CUDART_VERSION / 1000);
+    for (int i = 0; gemm_path(i, known ? own.dli_fname : nullptr, GEMM_NVCC, name, path); i++) {
+        void *library = path[0] ? dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE) : nullptr;
         if (library)
             return library;
         if (!i)
@@ -56,11 +64,19 @@ static const char *missing(struct gemm *gemm)
                                                                           : nullptr;
 }
 
-/* Setting a stream forgets the workspace, so that comes after it. */
-static int prepare(struct gemm *gemm)
+/* At the first product: what a handle takes of memory and time is not for those who never have a slab. Setting a stream forgets
+ * the workspace, so that comes after it. */
+static bool prepare(struct gemm *gemm)
 {
     struct gemm_cublas *call = &gemm->call;
-    int status = call->create(&gemm->handle);
+    if (gemm->ready)
+        return true;
+    int error = gemm->workspace ? 0 : dev_alloc(&gemm->workspace, WORKSPACE);
+    if (error) {
+        dev_launched(gemm->stream, error, "memory for cuBLAS", __FILE__, __LINE__);
+        return false;
+    }
+    int status = gemm->handle ? 0 : call->create(&gemm->handle);
     if (!status)
         status = call->set_stream(gemm->handle, dev_stream_of(gemm->stream));
     if (!status)
@@ -69,26 +85,25 @@ static int prepare(struct gemm *gemm)
         status = call->set_math(gemm->handle, GEMM_NO_NARROW_SUMS);
     if (!status)
         status = call->set_atomics(gemm->handle, GEMM_NO_ATOMICS);
-    return status;
+    if (status)
+        dev_launched(gemm->stream, dev_told(cudaErrorUnknown), call->status_name(status), __FILE__, __LINE__);
+    gemm->ready = !status;
+    return gemm->ready;
 }
 
 struct gemm *gemm_open(dev_stream stream, char *why, size_t room)
 {
     struct gemm *gemm = new (std::nothrow) struct gemm();
-    if (!gemm || dev_alloc(&gemm->workspace, WORKSPACE)) {
+    if (!gemm) {
         snprintf(why, room, "there is no memory for cuBLAS");
-        gemm_close(&gemm);
         return nullptr;
     }
     gemm->stream = stream;
     gemm->library = open_library(why, room);
     const char *name = gemm->library ? missing(gemm) : nullptr;
-    int status = gemm->library && !name ? prepare(gemm) : 0;
     if (name)
         snprintf(why, room, "libcublas.so.%d has no %s", CUDART_VERSION / 1000, name);
-    else if (status)
-        snprintf(why, room, "cuBLAS does not start (%s)", gemm->call.status_name(status));
-    if (!gemm->library || name || status)
+    if (!gemm->library || name)
         gemm_close(&gemm);
     return gemm;
 }
@@ -98,7 +113,7 @@ void gemm_close(struct gemm **gemm)
     if (*gemm) {
         if ((*gemm)->handle)
             (*gemm)->call.destroy((*gemm)->handle);
-        dev_free((*gemm)->workspace);
+        dev_free((*gemm)->workspace);    /* NULL is no memory */
         if ((*gemm)->library)
             dlclose((*gemm)->library);
         delete *gemm;
@@ -111,6 +126,8 @@ void gemm_run(struct gemm *gemm, const struct gemm_args *a)
 {
     const float one = 1, zero = 0, *beta = a->add ? &one : &zero;
     int status;
+    if (!prepare(gemm))
+        return;
     if (a->count > 0)
         status = gemm->call.each(gemm->handle, GEMM_TRANSPOSED, GEMM_PLAIN, a->outputs, a->rows, a->inputs, &one,
                                  (const void *const *)a->weight, CUDA_R_16BF, a->inputs, (const void *const *)a->in,

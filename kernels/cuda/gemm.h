@@ -10,8 +10,8 @@
  *         have the same bits only if all of rows, count, inputs and outputs are the same. To hold it there: one stream with a
  *         workspace of its own, f32 sums without narrower steps between, no atomics.
  *
- * On a GPU that is cuBLAS, opened when it is wanted (gemm.cu). On the emulator it is one chain of fused multiply-adds an output
- * (tests/emu/gemm.cc). */
+ * On a GPU that is cuBLAS: its library is opened with the device, and starts with the first product (gemm.cu). On the emulator
+ * it is one chain of fused multiply-adds an output (tests/emu/gemm.cc). */
 #ifndef MOE_KERNELS_CUDA_GEMM_H
 #define MOE_KERNELS_CUDA_GEMM_H
 

@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(LOOP_THREADS, 1) loop_facts_kernel(struct loop
     SHARED(int, count, 1);
     struct loop_state *state = device_pointer<struct loop_state>(a.state);
     int layer = (int)blockIdx.x, places = *device_pointer<int32_t>(a.rows) * a.top_k;
-    int64_t first = (int64_t)layer * a.max_rows * a.top_k;
+    int64_t first = (int64_t)layer * a.rows_most * a.top_k;
     for (int which = 0; which < 2 && layer < a.moe_layers; which++) {
         count_distinct(device_pointer<int32_t>(which ? a.expert : a.wanted) + first, places, mark, count);
         if (threadIdx.x == 0)

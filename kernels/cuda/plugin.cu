@@ -24,6 +24,7 @@ static void plugin_close(struct cuda_context **context)
         dev_use(device->device);
         if (device->stream)
             dev_wait(device->stream);
+        cuda_loop_forget(device);
         slab_close(&device->slab);
         dev_free((void *)(uintptr_t)device->scratch.address);
         if (device->stream)
@@ -150,7 +151,7 @@ extern "C" const struct cuda_plugin *moe_cuda_plugin(void)
     static const struct cuda_plugin plugin = {
         CUDA_PLUGIN_VERSION, &cuda_ops, dev_count, plugin_open, plugin_close, plugin_alloc, plugin_free, plugin_upload,
         plugin_download, plugin_wait, plugin_copy_bandwidth, dev_error_text, dev_error_name, plugin_blame, plugin_alloc_shared,
-        plugin_free_shared, cuda_loop_open, cuda_loop_busy, cuda_loop_go, cuda_loop_close,
+        plugin_free_shared, cuda_loop_open, cuda_loop_busy, cuda_loop_go, cuda_loop_close, cuda_time,
     };
     return &plugin;
 }

@@ -1,11 +1,13 @@
-/* Operations that the device repeats by itself.
+/* Operations that the device repeats by itself, or once while its clock runs.
  *
- * On a GPU they are captured once. With a toolkit that has conditional nodes (CUDA 12.4) they are the body of a WHILE node,
- * whose last kernel looks at `more`: one launch then runs until that is 0, and the host only reads what comes out. With an
- * older one the captured graph is launched for each iteration. The emulator has no graphs: there the host puts the operations
- * on the queue anew for each iteration, which runs the same kernels.
+ * On a GPU they are captured once. With a toolkit and a driver that have conditional nodes (CUDA 12.4) they are the body of a
+ * WHILE node, whose last kernel looks at `more`: one launch then runs until that is 0, and the host only reads what comes out.
+ * With older ones the captured graph is launched for each iteration. Making a graph executable takes longer than capturing it,
+ * so that of the last loop is kept (cuda_context.kept), and the next one's operations are put into it, where they are of the
+ * same kind. The emulator has no graphs: there the host puts the operations of each iteration on the queue, which runs the
+ * same kernels.
  *
- * While operations are put, cuda_context.live says where the number of rows will stand. */
+ * While operations of a loop are put, cuda_context.live says where the number of rows will stand. */
 #include <new>
 
 #include "kernels/cuda/cuda.h"
@@ -28,12 +30,25 @@ struct cuda_loop {
 #endif
 };
 
-static void put_body(struct cuda_loop *loop)
+static void put_body(void *of)
 {
+    struct cuda_loop *loop = static_cast<struct cuda_loop *>(of);
     const int32_t *before = loop->context->live;
     loop->context->live = loop->body.rows;
     loop->body.put(loop->body.context);
     loop->context->live = before;
+}
+
+#if REPEAT_GRAPH
+
+/* What `put` puts on the stream, as a graph. */
+static cudaError_t capture(dev_stream stream, void (*put)(void *), void *context, cudaGraph_t *graph)
+{
+    cudaError_t error = cudaStreamBeginCapture(dev_stream_of(stream), cudaStreamCaptureModeThreadLocal);
+    if (error)
+        return error;
+    put(context);
+    return cudaStreamEndCapture(dev_stream_of(stream), graph);
 }
 
 #if REPEAT_WHILE
@@ -43,8 +58,15 @@ __global__ void repeat_kernel(cudaGraphConditionalHandle handle, const int32_t *
     cudaGraphSetConditional(handle, *more != 0);
 }
 
+/* A toolkit also runs on drivers that are older than itself, which know no conditional nodes. */
+static bool driver_has_while(void)
+{
+    int version = 0;
+    return cudaDriverGetVersion(&version) == cudaSuccess && version >= 12040;
+}
+
 /* loop->graph with one WHILE node, and the operations in its body. */
-static int capture(struct cuda_loop *loop)
+static cudaError_t capture_while(struct cuda_loop *loop)
 {
     dev_stream stream = loop->context->stream;
     cudaGraphConditionalHandle handle;
@@ -75,18 +97,44 @@ static int capture(struct cuda_loop *loop)
     return cudaStreamEndCapture(dev_stream_of(stream), &body);
 }
 
-#elif REPEAT_GRAPH
+#endif
 
-static int capture(struct cuda_loop *loop)
+static cudaError_t capture_loop(struct cuda_loop *loop)
 {
-    cudaError_t error = cudaStreamBeginCapture(dev_stream_of(loop->context->stream), cudaStreamCaptureModeThreadLocal);
-    if (error)
-        return error;
-    put_body(loop);
-    return cudaStreamEndCapture(dev_stream_of(loop->context->stream), &loop->graph);
+#if REPEAT_WHILE
+    if (driver_has_while())
+        return capture_while(loop);
+#endif
+    return capture(loop->context->stream, put_body, loop, &loop->graph);
+}
+
+/* The kept graph with the loop's operations in it, else a new one. */
+static cudaError_t make_runnable(struct cuda_loop *loop)
+{
+    cudaGraphExec_t kept = (cudaGraphExec_t)loop->context->kept;
+    cudaGraphExecUpdateResultInfo info;
+    loop->context->kept = nullptr;
+    if (kept && cudaGraphExecUpdate(kept, loop->graph, &info) == cudaSuccess) {
+        loop->runnable = kept;
+        return cudaSuccess;
+    }
+    if (kept) {
+        cudaGetLastError();              /* another kind of operations is no error */
+        cudaGraphExecDestroy(kept);
+    }
+    return cudaGraphInstantiate(&loop->runnable, loop->graph, 0);
 }
 
 #endif
+
+void cuda_loop_forget(struct cuda_context *context)
+{
+#if REPEAT_GRAPH
+    if (context->kept)
+        cudaGraphExecDestroy((cudaGraphExec_t)context->kept);
+#endif
+    context->kept = nullptr;
+}
 
 int cuda_loop_open(struct cuda_context *context, const struct cuda_loop_body *body, struct cuda_loop **out)
 {
@@ -98,9 +146,9 @@ int cuda_loop_open(struct cuda_context *context, const struct cuda_loop_body *bo
 #if REPEAT_GRAPH
     int error = dev_use(context->device);
     if (!error)
-        error = capture(loop);
+        error = dev_told(capture_loop(loop));
     if (!error)
-        error = cudaGraphInstantiate(&loop->runnable, loop->graph, 0);
+        error = dev_told(make_runnable(loop));
     if (error) {
         cuda_loop_close(&loop);
         return error;
@@ -113,7 +161,7 @@ int cuda_loop_open(struct cuda_context *context, const struct cuda_loop_body *bo
 int cuda_loop_busy(struct cuda_loop *loop, int *busy)
 {
 #if REPEAT_GRAPH
-    cudaError_t state = cudaStreamQuery(dev_stream_of(loop->context->stream));
+    int state = dev_told(cudaStreamQuery(dev_stream_of(loop->context->stream)));
     *busy = state == cudaErrorNotReady;
     return *busy ? 0 : state;
 #else
@@ -127,7 +175,7 @@ int cuda_loop_go(struct cuda_loop *loop)
 {
 #if REPEAT_GRAPH
     int error = dev_use(loop->context->device);
-    return error ? error : cudaGraphLaunch(loop->runnable, dev_stream_of(loop->context->stream));
+    return error ? error : dev_told(cudaGraphLaunch(loop->runnable, dev_stream_of(loop->context->stream)));
 #else
     put_body(loop);
     return dev_wait(loop->context->stream);
@@ -142,13 +190,83 @@ int cuda_loop_close(struct cuda_loop **loop)
         if (!error)
             error = dev_wait((*loop)->context->stream);
 #if REPEAT_GRAPH
-        if ((*loop)->runnable)
-            cudaGraphExecDestroy((*loop)->runnable);
+        if ((*loop)->runnable) {
+            cuda_loop_forget((*loop)->context);
+            (*loop)->context->kept = (*loop)->runnable;
+        }
         if ((*loop)->graph)
             cudaGraphDestroy((*loop)->graph);
 #endif
         delete *loop;
     }
     *loop = nullptr;
+    return error;
+}
+
+/* ---- once, between two looks at the device's clock ---- */
+
+struct timed {
+    struct cuda_context *context;
+    void (*put)(void *);
+    void *put_context;
+    uint64_t *stamp;                     /* [2] on the device */
+};
+
+__global__ void stamp_kernel(uint64_t *stamp)
+{
+    *stamp = device_clock();
+}
+
+static void put_timed(void *of)
+{
+    struct timed *timed = static_cast<struct timed *>(of);
+    dev_stream stream = timed->context->stream;
+    LAUNCH(stamp_kernel, dim3(1), dim3(1), 0, stream, timed->stamp);
+    timed->put(timed->put_context);
+    LAUNCH(stamp_kernel, dim3(1), dim3(1), 0, stream, timed->stamp + 1);
+}
+
+static int run_timed(struct timed *timed)
+{
+#if REPEAT_GRAPH
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t runnable = nullptr;
+    dev_stream stream = timed->context->stream;
+    cudaError_t error = capture(stream, put_timed, timed, &graph);
+    if (!error)
+        error = cudaGraphInstantiate(&runnable, graph, 0);
+    if (!error)
+        error = cudaGraphUpload(runnable, dev_stream_of(stream));
+    if (!error)
+        error = cudaGraphLaunch(runnable, dev_stream_of(stream));
+    int late = dev_wait(stream);
+    if (runnable)
+        cudaGraphExecDestroy(runnable);
+    if (graph)
+        cudaGraphDestroy(graph);
+    return error ? dev_told(error) : late;
+#else
+    put_timed(timed);
+    return dev_wait(timed->context->stream);
+#endif
+}
+
+int cuda_time(struct cuda_context *context, void (*put)(void *), void *put_context, double *seconds)
+{
+    void *stamps = nullptr;
+    uint64_t at[2] = {0, 0};
+    int error = dev_use(context->device);
+    if (!error)
+        error = dev_alloc(&stamps, sizeof at);
+    if (error)
+        return error;
+    struct timed timed = {context, put, put_context, static_cast<uint64_t *>(stamps)};
+    error = run_timed(&timed);
+    if (!error)
+        error = dev_download(at, stamps, sizeof at, context->stream);
+    if (!error)
+        error = dev_wait(context->stream);
+    dev_free(stamps);
+    *seconds = 1e-9 * (double)(at[1] - at[0]);
     return error;
 }

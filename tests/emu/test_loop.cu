@@ -9,7 +9,7 @@ extern "C" {
 }
 #include "kernels/cuda/cuda.h"
 
-enum { ROWS = 9, LAYERS = 3, EXPERTS = ROUTE_EXPERTS_MAX, FEW = 20, TOP_K = 4, MAX_ROWS = 11, PROMPT = 12, LIMIT = 90, RING = 5,
+enum { ROWS = 9, LAYERS = 3, EXPERTS = ROUTE_EXPERTS_MAX, FEW = 20, TOP_K = 4, PROMPT = 12, LIMIT = 90, RING = 5,
     SLOTS = 1024 };
 
 template <typename T> static struct buffer take(size_t n)
@@ -54,15 +54,14 @@ static struct loop_args make_args(int layers)
         *one = take<int32_t>(ROWS);
     for (int i = 0; i < ROWS; i++)
         at<int32_t>(a.parent)[i] = i - 1;
-    a.wanted = take<int32_t>(LAYERS * MAX_ROWS * TOP_K);
-    a.expert = take<int32_t>(LAYERS * MAX_ROWS * TOP_K);
+    a.wanted = take<int32_t>(LAYERS * ROWS * TOP_K);
+    a.expert = take<int32_t>(LAYERS * ROWS * TOP_K);
     a.counts = take<int32_t>(2 * LAYERS);
     a.ring = take<char>(RING * (size_t)loop_record_bytes(ROWS, LAYERS));
     a.head = take<int32_t>(1);
     a.more = take<int32_t>(1);
     a.ngram_slots = SLOTS;
     a.rows_most = ROWS;
-    a.max_rows = MAX_ROWS;
     a.moe_layers = layers;
     a.experts = EXPERTS;
     a.top_k = TOP_K;
@@ -123,8 +122,8 @@ static int distinct(const int32_t *expert, int places)
 
 static void route(const struct loop_args *a, uint64_t *seed)
 {
-    for (int i = 0; i < LAYERS * MAX_ROWS * TOP_K; i++) {
-        uint32_t experts = i < MAX_ROWS * TOP_K ? EXPERTS : FEW;
+    for (int i = 0; i < LAYERS * ROWS * TOP_K; i++) {
+        uint32_t experts = i < ROWS * TOP_K ? EXPERTS : FEW;
         at<int32_t>(a->wanted)[i] = (int32_t)(draw(seed) % experts);
         at<int32_t>(a->expert)[i] = (int32_t)(draw(seed) % (experts + 1)) - 1;
     }
@@ -167,7 +166,7 @@ static void iterate(struct loop_args *a, const struct loop_rules *rules, const s
     for (int which = 0; which < 2; which++)
         for (int layer = 0; layer < a->moe_layers; layer++)
             assert_int_equal(loop_record_experts(got, ROWS)[which * a->moe_layers + layer],
-                             distinct(at<int32_t>(which ? a->expert : a->wanted) + layer * MAX_ROWS * TOP_K, rows * TOP_K));
+                             distinct(at<int32_t>(which ? a->expert : a->wanted) + layer * ROWS * TOP_K, rows * TOP_K));
     assert_memory_equal(at<void>(a->text), twin->text, (size_t)twin->state.length * 4);
     assert_int_equal(at<struct loop_state>(a->state)->K, twin->state.K);
 }

@@ -7,6 +7,7 @@ extern "C" {
 #include <cmocka.h>
 }
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/gemm_path.h"
 #include "kernels/plugin.h"
 
 enum { NAME_ROOM = 32 };
@@ -121,12 +122,90 @@ static void operations_of_a_loop_know_their_rows(void **state)
     plugin->close(&context);
 }
 
+__global__ void count_kernel(int *count)
+{
+    atomicAdd(count, 1);
+}
+
+struct counted {
+    struct cuda_context *context;
+    int *count;
+    int calls;
+};
+
+static void put_counts(void *of)
+{
+    struct counted *counted = static_cast<struct counted *>(of);
+    counted->calls++;
+    for (int i = 0; i < 3; i++)
+        LAUNCH(count_kernel, dim3(2), dim3(4), 0, counted->context->stream, counted->count);
+}
+
+/* What is put runs once, and the device's clock goes forward over it. An error is told, and no time. */
+static void operations_are_timed_once(void **state)
+{
+    (void)state;
+    const struct cuda_plugin *plugin = moe_cuda_plugin();
+    struct cuda_context *context = nullptr;
+    int zero = 0, count = 0;
+    char name[NAME_ROOM];
+    void *memory = nullptr;
+    double seconds = -1;
+    assert_int_equal(open_device(&context, 0, name), 0);
+    assert_int_equal(plugin->alloc(context, sizeof zero, &memory), 0);
+    assert_int_equal(plugin->upload(context, memory, &zero, sizeof zero), 0);
+    struct counted counted = {context, static_cast<int *>(memory), 0};
+    assert_int_equal(plugin->time(context, put_counts, &counted, &seconds), 0);
+    assert_int_equal(counted.calls, 1);
+    assert_true(seconds > 0 && seconds < 60);
+    assert_int_equal(plugin->download(context, &count, memory, sizeof count), 0);
+    assert_int_equal(plugin->wait(context), 0);
+    assert_int_equal(count, 3 * 2 * 4);
+    emu_options.fail = 700;
+    assert_int_equal(plugin->time(context, put_counts, &counted, &seconds), 700);
+    assert_int_equal(plugin->free(context, memory), 0);
+    plugin->close(&context);
+}
+
+/* Where cuBLAS is looked for: each way in which toolkits come, beside its own compiler. */
+static void libraries_lie_beside_the_compiler(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *plugin, *nvcc, *path;
+    } want[] = {
+        {nullptr, nullptr, "lib.so.1"},
+        {nullptr, "", "/usr/local/cuda/lib64/lib.so.1"},
+        {"/opt/lib/moekit/moe-cuda.so", "", "/opt/lib/moekit/lib.so.1"},
+        {"moe-cuda.so", "/opt/cuda/bin/nvcc", "/opt/cuda/bin/../lib64/lib.so.1"},
+        {"", "/venv/nvidia/cu13/bin/nvcc", "/venv/nvidia/cu13/bin/../lib/lib.so.1"},
+        {"", "/venv/nvidia/cuda_nvcc/bin/nvcc", "/venv/nvidia/cuda_nvcc/bin/../../cublas/lib/lib.so.1"},
+        {"", "/conda/bin/nvcc", "/conda/bin/../targets/x86_64-linux/lib/lib.so.1"},
+    };
+    static char deep[2 * GEMM_PATH];
+    char path[GEMM_PATH];
+    for (const auto &one : want) {
+        int found = 0;
+        for (int i = 0; gemm_path(i, one.plugin, one.nvcc, "lib.so.1", path); i++) {
+            found += !strcmp(path, one.path);
+            assert_true(i > 0 || !strcmp(path, "lib.so.1"));
+            assert_true(!path[0] || !strcmp(path + strlen(path) - 8, "lib.so.1"));
+        }
+        assert_int_equal(found, 1);
+    }
+    memset(deep, '/', sizeof deep - 1);
+    for (int i = 0; gemm_path(i, deep, deep, "lib.so.1", path); i++)
+        assert_true(!path[0] || strlen(path) < 40);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(devices_have_numbers),
         cmocka_unit_test(the_first_error_is_told_once),
         cmocka_unit_test(operations_of_a_loop_know_their_rows),
+        cmocka_unit_test(operations_are_timed_once),
+        cmocka_unit_test(libraries_lie_beside_the_compiler),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -3,11 +3,16 @@
  *
  * usage: bench_device kernels DEVICE OUT.moes tiny|full FORMAT     operations alone, with the shapes below
  *        bench_device forwards DEVICE OUT.moes SECONDS MODEL.moe   forwards of 1 .. 64 tokens, logits of the last
+ *        bench_device decode DEVICE OUT.moes TOKENS MODEL.moe      token after token: by the device's loop, by the host's
  *        bench_device prompt DEVICE OUT.moes TOKENS MODEL.moe      a prompt by tiles, and in slabs of so many `rows`
  *        bench_device join OUT.moes STREAM.moes...                 one stream of all their records
  *
  * Writes a bench stream with `timing` records, and Markdown to standard output. A kernel is called many times in a row on
- * weights from all over a pool that no cache holds; what is timed is the queue: a call is its share of that, launches included.
+ * weights from all over a pool that no cache holds: what a call reads comes again only after COLD_BYTES of others at least. The
+ * device's own clock times them as one graph (device_time), so that a call's share has in it what lies between two kernels
+ * there, and nothing of the rate at which a host launches. Forwards, prompts and decoding are timed by the host's clock, with
+ * all that the host does for them.
+ *
  * `share` is bytes / time over the speed of a copy within the device (read and written bytes), measured just before, and
  * `nominal` over what the vendor says of the memory, where the device's name is known; `excess` is time(M) / time(1) over
  * bytes(M) / bytes(1). */
@@ -19,14 +24,17 @@
 #include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "common/bench/sweep.h"
+#include "common/engine/loop.h"
 #include "common/stream/bench.h"
 #include "common/stream/reader.h"
 #include "common/stream/writer.h"
 
-enum { ROUNDS = 7, POSITIONS = 4096, HEAD_DIM = 128, EXPERTS_MOST = 128 };
+enum { ROUNDS = 7, POSITIONS = 4096, HEAD_DIM = 128, EXPERTS_MOST = 128, TABLES_MOST = 64, CALLS_MOST = 256, PREFIX = 64 };
 static const int ROWS[] = {1, 2, 4, 8, 16, 32, 64};
 enum { COLUMNS = sizeof ROWS / sizeof *ROWS, ROWS_MOST = 64 };
-static const double CELL_SECONDS = 0.02;
+static const double CELL_SECONDS = 0.01;
+/* Four times the second-level cache of the largest GPU so far (a B200's 126 MB). */
+static const size_t COLD_BYTES = (size_t)512 << 20;
 
 struct shape {
     const char *name;
@@ -104,33 +112,56 @@ static int compare(const void *a, const void *b)
 /* --- one cell --- */
 
 struct cell {
-    void (*call)(struct bench *b, const struct cell *cell, uint64_t place);
+    void (*call)(struct bench *b, const struct cell *cell, uint64_t turn);
     const struct shape *shape;
     const char *what, *format;
     int rows, inputs, outputs;
     enum cache_format cache;
     size_t bytes;                               /* of weights or of keys and values that a call reads */
-    size_t span;                                /* that it chooses from: `bytes`, or all experts */
+    size_t span;                                /* of the pool, from one call to the next */
+    int tables;                                 /* of experts: each call takes the next one */
 };
 
-/* Seconds of a call: the median of rounds of as many calls as fill CELL_SECONDS. */
+/* Where in the pool the weights of a call lie. */
+static uint64_t place_of(const struct bench *b, const struct cell *cell, uint64_t turn)
+{
+    return turn % (b->pool.bytes / cell->span) * cell->span / 256 * 256;
+}
+
+/* Calls in a row. */
+struct burst {
+    struct bench *b;
+    const struct cell *cell;
+    uint64_t turn;                              /* of the first */
+    int calls;
+};
+
+static void put_calls(void *of)
+{
+    const struct burst *burst = of;
+    for (int i = 0; i < burst->calls; i++)
+        burst->cell->call(burst->b, burst->cell, burst->turn + (uint64_t)i);
+}
+
+/* Seconds of a call: the median of rounds of as many calls as fill CELL_SECONDS. The first call of all loads its kernels. */
 static double time_cell(struct bench *b, const struct cell *cell, int64_t *calls)
 {
     double seconds[ROUNDS], limit = b->tiny ? 0 : CELL_SECONDS;
-    uint64_t places = b->pool.bytes / cell->span, at = 0;
-    int each = 1, round = 0;
+    struct burst burst = {b, cell, 0, 1};
+    int round = 0;
+    put_calls(&burst);
+    must(b, queue_wait(b->device, &b->err));
+    burst.turn++;
     for (*calls = 0; round < (b->tiny ? 2 : ROUNDS);) {
-        double start = clock_seconds();
-        for (int i = 0; i < each; i++)
-            cell->call(b, cell, at++ % places * cell->span / 256 * 256);
-        must(b, queue_wait(b->device, &b->err));
-        double took = clock_seconds() - start;
-        if (took < limit && each < 1 << 14) {
-            each *= 2;
+        double took;
+        must(b, device_time(b->device, put_calls, &burst, &took, &b->err));
+        burst.turn += (uint64_t)burst.calls;
+        if (took < limit && burst.calls < CALLS_MOST) {
+            burst.calls *= 2;
             continue;
         }
-        seconds[round++] = took / each;
-        *calls += each;
+        seconds[round++] = took / burst.calls;
+        *calls += burst.calls;
     }
     qsort(seconds, (size_t)round, sizeof *seconds, compare);
     return seconds[round / 2];
@@ -177,32 +208,32 @@ static void record(struct bench *b, const struct bench_timing *timing)
 
 /* --- operations --- */
 
-static void call_linear(struct bench *b, const struct cell *c, uint64_t place)
+static void call_linear(struct bench *b, const struct cell *c, uint64_t turn)
 {
     size_t rows = (size_t)c->rows;
     device_ops(b->device)->linear(device_queue(b->device), &(struct linear_args){
-        .in = part(b->in, rows * (size_t)c->inputs * 4), .weight = buffer_part(b->pool, place, c->bytes),
+        .in = part(b->in, rows * (size_t)c->inputs * 4), .weight = buffer_part(b->pool, place_of(b, c, turn), c->bytes),
         .out = part(b->out, rows * (size_t)c->outputs * 4), .operand = b->operand, .format = b->format, .rows = c->rows,
         .inputs = c->inputs, .outputs = c->outputs, .in_stride = c->inputs, .out_stride = c->outputs});
 }
 
-static void call_experts(struct bench *b, const struct cell *c, uint64_t place)
+static void call_experts(struct bench *b, const struct cell *c, uint64_t turn)
 {
     const struct shape *s = c->shape;
-    size_t rows = (size_t)c->rows, places = rows * (size_t)s->slots;
-    (void)place;
+    size_t rows = (size_t)c->rows, places = rows * (size_t)s->slots, table = (size_t)s->experts * sizeof(uint64_t);
     device_ops(b->device)->expert_ffn(device_queue(b->device), &(struct expert_ffn_args){
         .in = part(b->in, rows * (size_t)s->hidden * 4), .out = part(b->out, rows * (size_t)s->hidden * 4),
         .expert = part(b->expert, places * 4), .weight = part(b->weight, places * 4),
-        .table = part(b->table, (size_t)s->experts * 8), .inner = b->inner, .partial = b->partial, .group = b->group,
-        .operand = b->operand, .format = b->format, .down_format = b->format, .rows = c->rows, .slots = s->slots,
-        .experts = s->experts, .hidden = s->hidden, .inner_width = s->inner});
+        .table = buffer_part(b->table, turn % (uint64_t)c->tables * table, table), .inner = b->inner, .partial = b->partial,
+        .group = b->group, .operand = b->operand, .format = b->format, .down_format = b->format, .rows = c->rows,
+        .slots = s->slots, .experts = s->experts, .hidden = s->hidden, .inner_width = s->inner});
 }
 
-static void call_attention(struct bench *b, const struct cell *c, uint64_t place)
+static void call_attention(struct bench *b, const struct cell *c, uint64_t turn)
 {
     const struct shape *s = c->shape;
     size_t rows = (size_t)c->rows, half = c->bytes / 2;
+    uint64_t place = place_of(b, c, turn);
     int positions = b->tiny ? 100 : POSITIONS;
     device_ops(b->device)->attention(device_queue(b->device), &(struct attention_args){
         .q = part(b->in, rows * (size_t)s->heads * HEAD_DIM * 4), .k = buffer_part(b->pool, place, half),
@@ -213,35 +244,35 @@ static void call_attention(struct bench *b, const struct cell *c, uint64_t place
         .stride = s->heads * HEAD_DIM});
 }
 
-static void call_norm(struct bench *b, const struct cell *c, uint64_t place)
+static void call_norm(struct bench *b, const struct cell *c, uint64_t turn)
 {
     int hidden = c->shape->hidden;
     size_t bytes = (size_t)c->rows * (size_t)hidden * 4;
-    (void)place;
+    (void)turn;
     device_ops(b->device)->norm(device_queue(b->device), &(struct norm_args){
         .in = part(b->in, bytes), .weight = part(b->pool, (size_t)hidden * 4), .out = part(b->out, bytes), .epsilon = 1e-5f,
         .rows = c->rows, .parts = 1, .width = hidden, .in_stride = hidden, .out_stride = hidden});
 }
 
-static void call_select(struct bench *b, const struct cell *c, uint64_t place)
+static void call_select(struct bench *b, const struct cell *c, uint64_t turn)
 {
     const struct shape *s = c->shape;
     size_t rows = (size_t)c->rows, places = rows * (size_t)s->slots;
-    (void)place;
+    (void)turn;
     device_ops(b->device)->route_select(device_queue(b->device), &(struct route_select_args){
         .score = part(b->in, rows * (size_t)s->experts * 4), .wanted = part(b->partial, places * 4),
         .expert = part(b->inner, places * 4), .weight = part(b->out, places * 4), .scale = 1, .rows = c->rows,
         .experts = s->experts, .top_k = s->slots});
 }
 
-/* Independent routing of ROWS_MOST rows, and experts from anywhere in the pool. Answers the distinct experts of `rows`. */
-static int draw_routes(struct bench *b, const struct shape *s, int rows, size_t bytes)
+/* Independent routing of `rows` rows. Answers the distinct experts; named[e]: how many of them come before e, -1: nobody wants
+ * it. */
+static int draw_routes(struct bench *b, const struct shape *s, int rows, int *named)
 {
-    int32_t expert[ROWS_MOST * 8], distinct = 0;
-    uint64_t table[EXPERTS_MOST], places = b->pool.bytes / bytes;
-    bool seen[EXPERTS_MOST] = {false};
+    int32_t expert[ROWS_MOST * 8];
+    int distinct = 0;
     for (int e = 0; e < s->experts; e++)
-        table[e] = b->pool.address + draw(b) % places * bytes / 256 * 256;
+        named[e] = -1;
     for (int r = 0; r < rows; r++)
         for (int i = 0; i < s->slots; i++) {
             int32_t *own = expert + r * s->slots;
@@ -251,13 +282,42 @@ static int draw_routes(struct bench *b, const struct shape *s, int rows, size_t 
                 for (int j = 0; j < i; j++)
                     again |= own[j] == own[i];
             }
-            distinct += !seen[own[i]];
-            seen[own[i]] = true;
+            if (named[own[i]] < 0)
+                named[own[i]] = distinct++;
         }
-    queue_upload(b->device, b->table, table, (size_t)s->experts * sizeof *table);
     queue_upload(b->device, b->expert, expert, (size_t)(rows * s->slots) * sizeof *expert);
-    must(b, queue_wait(b->device, &b->err));
     return distinct;
+}
+
+/* Routes, and tables that give the experts they name places all over the pool, each place once while there are enough of them:
+ * as many tables as reach over COLD_BYTES. Answers the bytes of the distinct places of one. */
+static size_t draw_tables(struct bench *b, struct cell *cell)
+{
+    int named[EXPERTS_MOST];
+    const size_t experts = (size_t)cell->shape->experts, places = b->pool.bytes / cell->bytes;
+    size_t distinct = (size_t)draw_routes(b, cell->shape, cell->rows, named);
+    distinct = distinct < places ? distinct : places;
+    size_t tables = (COLD_BYTES + distinct * cell->bytes - 1) / (distinct * cell->bytes);
+    tables = tables < places / distinct ? tables : places / distinct;
+    tables = tables < TABLES_MOST ? tables : TABLES_MOST;
+    uint64_t *table = mem_alloc(tables * experts, sizeof *table, &b->err);
+    uint64_t *place = mem_alloc(places, sizeof *place, &b->err);
+    must(b, table && place ? 0 : -1);
+    for (size_t i = 0; i < places; i++) {
+        size_t from = draw(b) % (i + 1);
+        place[i] = place[from];
+        place[from] = b->pool.address + i * cell->bytes / 256 * 256;
+    }
+    for (size_t i = 0; i < tables * experts; i++) {
+        int own = named[i % experts];
+        table[i] = place[own < 0 ? 0 : i / experts * distinct + (size_t)own % distinct];
+    }
+    queue_upload(b->device, b->table, table, tables * experts * sizeof *table);
+    must(b, queue_wait(b->device, &b->err));
+    mem_free(&table);
+    mem_free(&place);
+    cell->tables = (int)tables;
+    return distinct * cell->bytes;
 }
 
 /* A row of a table: the cell for each number of rows. */
@@ -267,9 +327,7 @@ static void line(struct bench *b, struct cell cell, const char *name)
     for (int i = 0; i < COLUMNS; i++) {
         int64_t calls;
         cell.rows = ROWS[i];
-        bytes[i] = (double)cell.bytes;
-        if (cell.call == call_experts)
-            bytes[i] *= draw_routes(b, cell.shape, ROWS[i], cell.bytes);
+        bytes[i] = (double)(cell.call == call_experts ? draw_tables(b, &cell) : cell.bytes);
         seconds[i] = time_cell(b, &cell, &calls);
         record(b, &(struct bench_timing){.what = cell.what, .shape = cell.shape->name, .format = cell.format, .rows = ROWS[i],
                                          .calls = calls, .seconds = seconds[i], .bytes = bytes[i],
@@ -333,7 +391,7 @@ static void take_memory(struct bench *b)
     b->partial = take(b, rows * slots * 4);
     b->group = take(b, expert_group_numbers(EXPERTS_MOST, rows * 8) * 4);
     b->operand = take(b, rows * slots / 32 * sizeof(struct quantised));
-    b->table = take(b, EXPERTS_MOST * 8);
+    b->table = take(b, TABLES_MOST * EXPERTS_MOST * 8);
     b->expert = take(b, rows * 8 * 4);
     b->prefix = take(b, sizeof prefix);
     b->path_start = take(b, sizeof start);
@@ -382,12 +440,22 @@ static int kernels(struct bench *b, char **argv, int argc)
     b->copy = device_read_bandwidth(b->device, (size_t)(b->tiny ? 1 : 1024) << 20, b->tiny ? 0.01 : 0.3, &b->err);
     must(b, b->copy < 0);
     printf("%s: a copy within the device moves %.2f TB/s, read and written\n", name, b->copy * 1e-12);
+    printf("us: a call among many in a row, all as one graph, by the device's clock; weights come from memory\n");
     take_memory(b);
     for (size_t i = 0; i < (b->tiny ? sizeof TINY : sizeof SHAPES) / sizeof *SHAPES; i++)
         bench_shape(b, b->tiny ? &TINY[i] : &SHAPES[i]);
     close_memory(b);
     device_close(&b->device);
     return writer_close(&b->writer, &b->err);
+}
+
+/* Of the experts of a model. */
+static const char *experts_format(const struct model *model)
+{
+    for (int i = 0; i < model_tensor_count(model); i++)
+        if (model_tensor_at(model, i)->kind == TENSOR_EXPERTS)
+            return format_name(model_tensor_at(model, i)->format);
+    return "mixed";
 }
 
 static int forwards(struct bench *b, char **argv, int argc)
@@ -398,11 +466,8 @@ static int forwards(struct bench *b, char **argv, int argc)
     const struct session_options options = {.model = argv[5], .device = argv[2], .context = 2048};
     must(b, session_open(&session, &options, 0, ROWS_MOST, &b->err));
     const char *name = device_info(session->device)->name, *model = model_identity(session->model)->name;
+    const char *format = experts_format(session->model);
     const struct hparams *shape = model_hparams(session->model);
-    const char *format = "mixed";
-    for (int i = 0; i < model_tensor_count(session->model); i++)
-        if (model_tensor_at(session->model, i)->kind == TENSOR_EXPERTS)
-            format = format_name(model_tensor_at(session->model, i)->format);
     stream_open(b, argv[3], name, argv, argc);
     know_device(b, name);
     const struct sweep_setup setup = {.rows = ROWS, .points = COLUMNS, .prefix = 64, .rounds_least = 3, .last_logits = true,
@@ -422,6 +487,109 @@ static int forwards(struct bench *b, char **argv, int argc)
     say_head(b, path.data, "tokens of a forward");
     say_rows(b, "forward", seconds, bytes);
     text_free(&path);
+    session_close(&session);
+    return writer_close(&b->writer, &b->err);
+}
+
+/* What decoding of one text has. */
+struct decoding {
+    struct engine *engine;
+    struct sequence *sequence;                  /* with the prompt but its last token */
+    int32_t *text;                              /* [PREFIX + count] the prompt, then room for the answer */
+    int count;
+    double bytes;                               /* of the last forward */
+};
+
+static double decode_on_host(struct bench *b, struct decoding *d)
+{
+    const int32_t root = 0;
+    struct forward out;
+    double start = clock_seconds();
+    for (int i = 0; i < d->count; i++) {
+        const struct batch batch = {.rows = 1, .token = d->text + PREFIX - 1 + i, .logit_rows = 1};
+        must(b, engine_forward(d->engine, d->sequence, &batch, &out, &b->err) ||
+                sequence_commit(d->sequence, &root, 1, &b->err));
+        d->text[PREFIX + i] = sample_best(out.logits, out.vocab);
+    }
+    d->bytes = (double)out.bytes;
+    return clock_seconds() - start;
+}
+
+/* `opening`: seconds until the loop is there. */
+static double decode_on_device(struct bench *b, struct decoding *d, double *opening)
+{
+    const struct engine_loop_setup setup = {.sequence = d->sequence, .text = d->text, .length = PREFIX,
+                                            .rules = {.prompt = PREFIX, .limit = d->count}, .filter = {.top_p = 1}};
+    struct engine_loop *loop = NULL;
+    struct engine_iteration out;
+    double start = clock_seconds();
+    must(b, engine_loop_open(&loop, d->engine, &setup, &b->err));
+    *opening = clock_seconds() - start;
+    start = clock_seconds();
+    int length = PREFIX;
+    do {
+        must(b, engine_loop_next(loop, &out, &b->err));
+        for (int i = 0; i < out.record->emitted; i++)
+            d->text[length++] = out.emitted[i];
+    } while (out.record->end == LOOP_GOES_ON);
+    double took = clock_seconds() - start;
+    must(b, engine_loop_close(&loop, &b->err));
+    return took;
+}
+
+static void say_decoding(struct bench *b, const char *what, const struct decoding *d, double seconds)
+{
+    double speed = d->bytes * d->count / seconds;
+    printf("| %s | %.1f |", what, d->count / seconds);
+    b->copy > 0 ? printf(" %.3f |", speed / b->copy) : printf(" |");
+    b->nominal ? printf(" %.3f |", speed / b->nominal) : printf(" |");
+}
+
+/* The same text by both loops in turn; the first turn of each warms up, and the last counts. */
+static int decode(struct bench *b, char **argv, int argc)
+{
+    enum { HOST, DEVICE, WAYS, TURNS = 3 };
+    struct session *session = NULL;
+    struct forward forward;
+    struct decoding d = {.count = atoi(argv[4])};
+    double seconds[WAYS] = {0}, opening[TURNS] = {0};
+    const struct session_options options = {.model = argv[5], .device = argv[2], .context = PREFIX + d.count};
+    must(b, session_open(&session, &options, PREFIX, 1, &b->err));
+    const char *model = model_identity(session->model)->name, *format = experts_format(session->model);
+    const bool loops = engine_loops(session->engine);
+    b->device = session->device;
+    stream_open(b, argv[3], device_info(b->device)->name, argv, argc);
+    know_device(b, device_info(b->device)->name);
+    must(b, roofline_measure(b->device, ROOFLINE_BYTES, 0.3, &b->copy, &b->err));
+    d.engine = session->engine;
+    int32_t *texts = mem_alloc((size_t)WAYS * (size_t)(PREFIX + d.count), sizeof *texts, &b->err);
+    must(b, texts && d.count > 0 ? sequence_open(&d.sequence, d.engine, PREFIX + d.count, &b->err) : -1);
+    for (int turn = 0; turn < TURNS; turn++)
+        for (int way = HOST; way < WAYS - !loops; way++) {
+            d.text = texts + way * (PREFIX + d.count);
+            for (int i = 0; i < PREFIX; i++)
+                d.text[i] = i % engine_hparams(d.engine)->vocab;
+            must(b, sequence_truncate(d.sequence, 0, &b->err) ||
+                    engine_prompt(d.engine, d.sequence, d.text, PREFIX - 1, NULL, NULL, NULL, &forward, &b->err));
+            seconds[way] = way == HOST ? decode_on_host(b, &d) : decode_on_device(b, &d, &opening[turn]);
+        }
+    if (loops && memcmp(texts + HOST * (PREFIX + d.count), texts + DEVICE * (PREFIX + d.count),
+                        (size_t)(PREFIX + d.count) * sizeof *texts))
+        must(b, err_set(&b->err, ERR_INPUT, "the device's loop and the host's give other texts"));
+    printf("\n%s, %s, %d layers, %d tokens behind %d, one by one\n\n", model, format, engine_hparams(d.engine)->layers, d.count,
+           PREFIX);
+    printf("| | tokens/s at batch 1 | share | nominal |\n|---|---|---|---|\n");
+    for (int way = HOST; way < WAYS - !loops; way++) {
+        say_decoding(b, way == HOST ? "the host's loop" : "the device's loop", &d, seconds[way]);
+        printf("\n");
+        record(b, &(struct bench_timing){.what = way == HOST ? "decode by the host" : "decode by the device", .shape = model,
+                                         .format = format, .rows = 1, .calls = d.count, .seconds = seconds[way] / d.count,
+                                         .bytes = d.bytes, .copy = b->copy > 0 ? b->copy : NAN});
+    }
+    if (loops)
+        printf("\nThe device's loop was made in %.1f ms, the next ones in %.1f.\n", 1e3 * opening[0], 1e3 * opening[TURNS - 1]);
+    mem_free(&texts);
+    sequence_close(&d.sequence);
     session_close(&session);
     return writer_close(&b->writer, &b->err);
 }
@@ -456,14 +624,11 @@ static int prompt(struct bench *b, char **argv, int argc)
             expert_source_open(&experts, model, b->device, &b->err));
     const struct device_info *info = device_info(b->device);
     const struct hparams *shape = model_hparams(model);
-    const char *name = model_identity(model)->name, *format = "mixed";
+    const char *name = model_identity(model)->name, *format = experts_format(model);
     int32_t *token = calloc((size_t)count, sizeof *token);
     double seconds[WAYS];
     for (int i = 0; token && i < count; i++)
         token[i] = (int32_t)(draw(b) % (uint32_t)shape->vocab);
-    for (int i = 0; i < model_tensor_count(model); i++)
-        if (model_tensor_at(model, i)->kind == TENSOR_EXPERTS)
-            format = format_name(model_tensor_at(model, i)->format);
     stream_open(b, argv[3], info->name, argv, argc);
     printf("\n%s, %s, %d layers, a prompt of %d tokens%s%s\n\n| |", name, format, shape->layers, count,
            info->no_slabs[0] ? "; " : "", info->no_slabs);
@@ -526,12 +691,14 @@ int main(int argc, char **argv)
         must(&b, kernels(&b, argv, argc));
     else if (argc == 6 && !strcmp(argv[1], "forwards"))
         must(&b, forwards(&b, argv, argc));
+    else if (argc == 6 && !strcmp(argv[1], "decode"))
+        must(&b, decode(&b, argv, argc));
     else if (argc == 6 && !strcmp(argv[1], "prompt"))
         must(&b, prompt(&b, argv, argc));
     else if (argc > 3 && !strcmp(argv[1], "join"))
         must(&b, join(&b, argv, argc));
     else {
-        fprintf(stderr, "usage: bench_device kernels|forwards|prompt|join ...: see tests/gpu/bench_device.c\n");
+        fprintf(stderr, "usage: bench_device kernels|forwards|decode|prompt|join ...: see tests/gpu/bench_device.c\n");
         return 2;
     }
     return 0;

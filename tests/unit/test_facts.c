@@ -1,0 +1,180 @@
+/* What a forward leaves on the host (common/engine/facts.c): by row, whatever shares the forward, and for one wait. And what a
+ * device has for that: memory that downloads reach, and its own time. */
+#include "tests/unit/unit.h"
+
+#include "common/tensor/device_class.h"
+#include "tests/unit/rig.h"
+
+enum { ROWS = 7, MODELS = 4 };
+
+static void *copied(const void *from, size_t bytes)
+{
+    void *copy = malloc(bytes ? bytes : 1);
+    assert_non_null(copy);
+    return memcpy(copy, from, bytes);
+}
+
+static struct batch everything(const struct rig *rig, int first, int rows)
+{
+    return (struct batch){.rows = rows, .token = rig->token + first, .logit_rows = rows, .want_scores = true,
+                          .want_hidden = true};
+}
+
+/* Row `row` of an array by rows of the forward of all, and the array of that row alone. */
+static void same_row(const void *all, int row, const void *alone, size_t bytes, const char *what)
+{
+    if (bytes && memcmp((const char *)all + (size_t)row * bytes, alone, bytes))
+        fail_msg("%s of row %d differ from those of the row alone", what, row);
+}
+
+static void rows_are_what_they_are_alone(void **state)
+{
+    (void)state;
+    char *folder = unit_folder();
+    const char *path = unit_path(folder, "tiny.moe");
+    for (uint64_t seed = 1; seed <= MODELS; seed++) {
+        struct chance chance = {seed};
+        struct hparams shape = tiny_shape(&chance);
+        struct rig rig;
+        struct forward out;
+        struct err err = {0};
+        must(tiny_write(path, &shape, FORMAT_F32, seed, &err), &err);
+        rig_open(&rig, path, device_name("host"));
+        rig_engine(&rig, (struct engine_setup){.max_rows = ROWS + 2, .max_logit_rows = ROWS}, ROWS + 1);
+        const size_t moe = (size_t)hparams_moe_layers(&shape), slots = moe * (size_t)shape.router.top_k * 4;
+        const size_t scores = moe * (size_t)shape.router.experts * 4, logits = (size_t)shape.vocab * 4;
+        const size_t hidden = (size_t)shape.layers * (size_t)shape.hidden * 4;
+        struct batch batch = everything(&rig, 0, 1);         /* what comes behind it needs more room */
+        must(engine_forward(rig.engine, rig.sequence, &batch, &out, &rig.err), &rig.err);
+        sequence_rollback(rig.sequence);
+        batch = everything(&rig, 0, ROWS);
+        must(engine_forward(rig.engine, rig.sequence, &batch, &out, &rig.err), &rig.err);
+        struct forward all = out;
+        all.logits = copied(out.logits, ROWS * logits);
+        all.hidden = copied(out.hidden, ROWS * hidden);
+        if (moe) {
+            all.expert = copied(out.expert, ROWS * slots);
+            all.weight = copied(out.weight, ROWS * slots);
+            all.wanted = copied(out.wanted, ROWS * slots);
+            all.score = copied(out.score, ROWS * scores);
+        }
+        sequence_rollback(rig.sequence);
+        for (int row = 0; row < ROWS; row++) {
+            batch = everything(&rig, row, 1);
+            must(engine_forward(rig.engine, rig.sequence, &batch, &out, &rig.err), &rig.err);
+            same_row(all.logits, row, out.logits, logits, "logits");
+            same_row(all.hidden, row, out.hidden, hidden, "hidden states");
+            same_row(all.expert, row, out.expert, slots, "experts");
+            same_row(all.weight, row, out.weight, slots, "weights");
+            same_row(all.wanted, row, out.wanted, slots, "wanted experts");
+            same_row(all.score, row, out.score, scores, "scores");
+        }
+        const void *copies[] = {all.logits, all.hidden, moe ? all.expert : NULL, moe ? all.weight : NULL,
+                                moe ? all.wanted : NULL, moe ? all.score : NULL};
+        for (size_t i = 0; i < sizeof copies / sizeof *copies; i++)
+            free((void *)(uintptr_t)copies[i]);
+        rig_close(&rig);
+    }
+    unit_remove(folder);
+}
+
+/* A class like the device's own that counts. */
+static const struct device_class *own;
+static int waits, unfinished;
+
+static int counted_wait(struct device *device, struct err *err)
+{
+    waits++;
+    unfinished = 0;
+    return own->wait(device, err);
+}
+
+static void counted_download(struct device *device, void *data, struct buffer from, size_t bytes)
+{
+    unfinished++;
+    own->download(device, data, from, bytes);
+}
+
+static void a_forward_is_waited_for_once(void **state)
+{
+    (void)state;
+    char *folder = unit_folder();
+    const char *path = unit_path(folder, "tiny.moe");
+    for (uint64_t seed = 1; seed <= MODELS; seed++) {
+        struct chance chance = {seed};
+        struct hparams shape = tiny_shape(&chance);
+        struct rig rig;
+        struct forward out;
+        struct err err = {0};
+        must(tiny_write(path, &shape, FORMAT_F32, seed, &err), &err);
+        rig_open(&rig, path, device_name("host"));
+        rig_engine(&rig, (struct engine_setup){.max_rows = ROWS, .max_logit_rows = ROWS}, ROWS);
+        struct device_class counting = *rig.device->class;
+        own = rig.device->class;
+        counting.wait = counted_wait;
+        counting.download = counted_download;
+        rig.device->class = &counting;
+        const struct batch batch = everything(&rig, 0, ROWS);
+        waits = unfinished = 0;
+        must(engine_forward(rig.engine, rig.sequence, &batch, &out, &rig.err), &rig.err);
+        assert_int_equal(waits, 1);
+        assert_int_equal(unfinished, 0);
+        rig.device->class = own;
+        rig_close(&rig);
+    }
+    unit_remove(folder);
+}
+
+struct put {
+    struct device *device;
+    struct buffer from, to;
+    int calls;
+};
+
+static void put_gather(void *of)
+{
+    struct put *put = of;
+    put->calls++;
+    device_ops(put->device)->gather(device_queue(put->device), &(struct gather_args){
+        .in = put->from, .index = buffer_part(put->from, 0, 4), .out = put->to, .rows = 1, .count = 1, .width = 4});
+}
+
+/* On every device: what is put runs once, takes time, and has run; its result lands in shared memory. */
+static void devices_tell_their_time(void **state)
+{
+    (void)state;
+    const char *const names[] = {"host", "ref", getenv("MOE_TEST_DEVICE")};
+    for (size_t i = 0; i < sizeof names / sizeof *names && names[i]; i++) {
+        const float row[4] = {0, 1, 2, 3};              /* the first is index 0, too */
+        struct put put = {0};
+        struct buffer shared;
+        struct err err = {0};
+        double seconds = -1;
+        must(device_open(&put.device, &(struct device_setup){.name = names[i]}, &err), &err);
+        must(device_alloc(put.device, sizeof row, &put.from, &err) || device_alloc(put.device, sizeof row, &put.to, &err) ||
+                 device_alloc_shared(put.device, sizeof row, &shared, &err), &err);
+        assert_int_equal(shared.address % 16, 0);
+        queue_upload(put.device, put.from, row, sizeof row);
+        must(device_time(put.device, put_gather, &put, &seconds, &err), &err);
+        assert_int_equal(put.calls, 1);
+        assert_true(seconds > 0 && seconds < 60);
+        queue_download(put.device, (void *)(uintptr_t)shared.address, put.to, sizeof row);
+        must(queue_wait(put.device, &err), &err);
+        assert_memory_equal((void *)(uintptr_t)shared.address, row, sizeof row);
+        device_free_shared(put.device, &shared);
+        assert_int_equal(shared.address, 0);
+        device_free(put.device, &put.from);
+        device_free(put.device, &put.to);
+        device_close(&put.device);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_are_what_they_are_alone),
+        cmocka_unit_test(a_forward_is_waited_for_once),
+        cmocka_unit_test(devices_tell_their_time),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
