@@ -51,12 +51,20 @@ static int read_key(const json_t *config, const struct config_key *key, struct h
     }
 }
 
-static const struct arch *find(const char *model_type)
+const struct arch *arch_find(const char *model_type)
 {
     for (int i = 0; i < FAMILY_COUNT; i++)
         if (strcmp(FAMILIES[i]->model_type, model_type) == 0 ||
             (FAMILIES[i]->also && strcmp(FAMILIES[i]->also, model_type) == 0))
             return FAMILIES[i];
+    return NULL;
+}
+
+const char *arch_key(const struct arch *arch, size_t member)
+{
+    for (int i = 0; i < ARCH_KEYS && arch->keys[i].key; i++)
+        if (arch->keys[i].offset == member)
+            return arch->keys[i].key;
     return NULL;
 }
 
@@ -467,7 +475,7 @@ static int read_config(const json_t *config, const struct arch *arch, struct hpa
     for (size_t i = 0; i < sizeof SHARED / sizeof *SHARED; i++)
         if (read_key(config, &SHARED[i], shape, err))
             return -1;
-    for (int i = 0; i < 12 && arch->keys[i].key; i++)
+    for (int i = 0; i < ARCH_KEYS && arch->keys[i].key; i++)
         if (read_key(config, &arch->keys[i], shape, err))
             return -1;
     if (shape->layers < 1 || shape->layers > LAYERS_MAX)
@@ -484,7 +492,7 @@ int arch_read(const json_t *config, const json_t *generation, struct hparams *ou
     struct hparams shape;
     if (config_text(config, "model_type", true, &model_type, err))
         return err_at(err, "config.json");
-    const struct arch *family = find(model_type);
+    const struct arch *family = arch_find(model_type);
     if (!family) {
         refuse_family(config, err);
         return err_at(err, "config.json");

@@ -95,11 +95,13 @@ enum group_rule {
     GROUPS_IF_LIMITED               /* n_group and topk_group, where topk_method is group_limited_greedy; it may be greedy */
 };
 
+enum { ARCH_KEYS = 12 };
+
 struct arch {
     const char *model_type;
     const char *also;               /* another model_type that means the same, with other numbers; NULL: none */
     const char *summary;            /* for moe-convert list */
-    struct config_key keys[12];      /* beside those that all families share (arch.c) */
+    struct config_key keys[ARCH_KEYS];  /* beside those that all families share (arch.c) */
     const char *refused[4];         /* keys that must be absent, null, false or 0 */
     enum bias_rule bias;
     const char *qk_norm_key;        /* NULL: fixed.attention.qk_norm holds always, else where this key is true */
@@ -114,6 +116,8 @@ struct arch {
     struct hparams fixed;           /* rope.theta is the default of the family */
     const struct naming *naming[2];
     bool gguf_paired;               /* GGUF files of the family have q and k paired */
+    bool gguf_renormalise;          /* they do not say that the weights of experts are renormalised */
+    bool gguf_unrounded;            /* nor that the ends of YaRN's ramp are not rounded */
 };
 
 extern const struct arch arch_deepseek, arch_deepseek_v2, arch_deepseek_v3, arch_glm4_moe, arch_gpt_oss, arch_granitemoe,
@@ -121,6 +125,11 @@ extern const struct arch arch_deepseek, arch_deepseek_v2, arch_deepseek_v3, arch
 
 /* All families; NULL ends the list. */
 const struct arch *arch_at(int index);
+
+const struct arch *arch_find(const char *model_type);       /* NULL: there is none */
+
+/* The key of config.json that fills a member of struct hparams, given by its offset; NULL: the family reads none. */
+const char *arch_key(const struct arch *arch, size_t member);
 
 /* generation may be NULL. */
 int arch_read(const json_t *config, const json_t *generation, struct hparams *shape, const struct arch **arch, struct err *err);

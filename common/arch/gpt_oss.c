@@ -39,4 +39,5 @@ const struct arch arch_gpt_oss = {
     .fixed = {.attention.sinks = true, .router.kind = ROUTER_SOFTMAX_TOPK, .router.renormalise = true, .router.scale = 1,
               .router.bias = true, .expert_bias = true, .rope.theta = 150000},
     .naming = {&plain, &blocks},
+    .gguf_unrounded = true,
 };

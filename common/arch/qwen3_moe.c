@@ -18,4 +18,5 @@ const struct arch arch_qwen3_moe = {
     .window = WINDOW_ALL_IF_USED,
     .fixed = {.attention.qk_norm = QK_NORM_HEAD, .router.kind = ROUTER_SOFTMAX_TOPK, .router.scale = 1, .rope.theta = 10000},
     .naming = {&published, &fused},
+    .gguf_renormalise = true,
 };

@@ -1,29 +1,36 @@
-/* The config.json that a GGUF file's metadata amount to. What the architecture alone implies there, config.json must say. */
+/* The config.json that a GGUF file's metadata amount to. What the architecture alone implies there, config.json must say; what
+ * its keys are called, and what the family has at all, common/arch knows. */
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/arch/arch.h"
 #include "common/base/json.h"
 #include "common/checkpoint/gguf.h"
 #include "common/model/hparams.h"
 
 struct maker {
     const struct gguf *gguf;
+    const struct arch *arch;
     struct checkpoint *cp;
     json_t *config;
     struct err *err;
 };
 
+/* What config.json calls a member of struct hparams. */
+#define NAME_OF(m, member) arch_key((m)->arch, offsetof(struct hparams, member))
+
 /* general.architecture, and the model_type it is: without experts, with them, and with a sigmoid router. */
 static const struct family {
     const char *arch, *dense, *experts, *sigmoid;
+    bool of_chosen;                 /* the softmax is of the chosen experts' logits, which is that of all, renormalised */
 } FAMILIES[] = {
-    {"llama", "llama", "mixtral", NULL}, {"qwen2", "qwen2", NULL, NULL}, {"qwen3", "qwen3", NULL, NULL},
-    {"qwen2moe", NULL, "qwen2_moe", NULL}, {"qwen3moe", NULL, "qwen3_moe", NULL}, {"olmoe", NULL, "olmoe", NULL},
-    {"deepseek", NULL, "deepseek", NULL}, {"deepseek2", NULL, "deepseek_v2", "deepseek_v3"},
-    {"glm4moe", NULL, NULL, "glm4_moe"},
-    {"gpt-oss", NULL, "gpt_oss", NULL}, {"granitemoe", NULL, "granitemoe", NULL},
+    {"llama", "llama", "mixtral", NULL, false}, {"qwen2", "qwen2", NULL, NULL, false}, {"qwen3", "qwen3", NULL, NULL, false},
+    {"qwen2moe", NULL, "qwen2_moe", NULL, false}, {"qwen3moe", NULL, "qwen3_moe", NULL, false},
+    {"olmoe", NULL, "olmoe", NULL, false}, {"deepseek", NULL, "deepseek", NULL, false},
+    {"deepseek2", NULL, "deepseek_v2", "deepseek_v3", false}, {"glm4moe", NULL, NULL, "glm4_moe", false},
+    {"gpt-oss", NULL, "gpt_oss", NULL, true}, {"granitemoe", NULL, "granitemoe", NULL, false},
 };
 
 /* ---- putting ---- */
@@ -115,11 +122,10 @@ done:
 
 /* The amplitude of cos and sin that a file gives goes on top of that of the paper; the one that it gives as a multiple of the
  * logarithm is of scores, and for latents alone. */
-static int put_yarn(struct maker *m, json_t *rope, double factor, bool latent)
+static int put_yarn(struct maker *m, json_t *rope, double factor)
 {
     double times = 1, logarithm = 0, fast = 32, slow = 1;
     int64_t positions = 0;
-    const bool truncated = strcmp(m->gguf->arch, "gpt-oss") != 0;
     if (integer(m, "{}.context_length", true, NULL, &positions) ||
         integer(m, "{}.rope.scaling.original_context_length", false, NULL, &positions) ||
         gguf_real(m->gguf, "{}.rope.scaling.attn_factor", false, &times, m->err) ||
@@ -131,9 +137,9 @@ static int put_yarn(struct maker *m, json_t *rope, double factor, bool latent)
     if (put(m, rope, "rope_type", json_string("yarn")) || put(m, rope, "factor", json_real(factor)) ||
         put(m, rope, "original_max_position_embeddings", json_integer(positions)) ||
         put(m, rope, "beta_fast", json_real(fast)) || put(m, rope, "beta_slow", json_real(slow)) ||
-        put(m, rope, "truncate", json_boolean(truncated)))
+        put(m, rope, "truncate", json_boolean(!m->arch->gguf_unrounded)))
         return -1;
-    if (latent && logarithm != 0)
+    if (m->arch->latent && logarithm != 0)
         return put(m, rope, "mscale", json_real(10 * logarithm)) ||
                put(m, rope, "mscale_all_dim", json_real(10 * logarithm)) ? -1 : 0;
     if (times == 1)
@@ -141,7 +147,7 @@ static int put_yarn(struct maker *m, json_t *rope, double factor, bool latent)
     return put(m, rope, "attention_factor", json_real(times * (factor > 1 ? 0.1 * log(factor) + 1 : 1)));
 }
 
-static int put_rope_kind(struct maker *m, json_t *rope, bool latent)
+static int put_rope_kind(struct maker *m, json_t *rope)
 {
     struct gguf_string kind = {"none", 4};
     double factor = 0;
@@ -154,7 +160,7 @@ static int put_rope_kind(struct maker *m, json_t *rope, bool latent)
     if (stretch && !m->cp->headers_only)
         return put_stretch(m, rope, stretch);
     if (gguf_same(kind, "yarn"))
-        return put_yarn(m, rope, factor, latent);
+        return put_yarn(m, rope, factor);
     if (linear && factor != 0 && factor != 1)
         return put(m, rope, "rope_type", json_string("linear")) || put(m, rope, "factor", json_real(factor)) ? -1 : 0;
     if (!gguf_same(kind, "none") && !linear)
@@ -163,7 +169,7 @@ static int put_rope_kind(struct maker *m, json_t *rope, bool latent)
     return put(m, rope, "rope_type", json_string("default"));
 }
 
-static int put_rope(struct maker *m, bool latent)
+static int put_rope(struct maker *m)
 {
     json_t *rope = json_object();
     double theta = 10000;
@@ -171,7 +177,7 @@ static int put_rope(struct maker *m, bool latent)
     if (!rope)
         return err_memory(m->err);
     if (gguf_real(m->gguf, "{}.rope.freq_base", false, &theta, m->err) || put(m, rope, "rope_theta", json_real(theta)) ||
-        put_rope_kind(m, rope, latent))
+        put_rope_kind(m, rope))
         goto done;
     rc = put(m, m->config, "rope_parameters", json_incref(rope));
 done:
@@ -191,7 +197,7 @@ static int put_heads(struct maker *m, int64_t hidden, int64_t heads)
     if (integer(m, "{}.attention.value_length", false, NULL, &value_dim) ||
         integer(m, "{}.rope.dimension_count", false, NULL, &rotary))
         return -1;
-    const bool partial = strcmp(m->gguf->arch, "glm4moe") == 0;
+    const bool partial = m->arch->partial_rotary != 0;
     if (partial && head_dim > 0 && put(m, m->config, "partial_rotary_factor", json_real((double)rotary / (double)head_dim)))
         return -1;
     if (value_dim != head_dim || (rotary != head_dim && !partial))
@@ -232,74 +238,70 @@ static int put_dense_layers(struct maker *m, int64_t layers)
     return put(m, m->config, "mlp_only_layers", list);
 }
 
-/* The shared expert of Qwen2 MoE; those of DeepSeek, each as wide as a routed one; and where its layers begin. */
-static int put_beside(struct maker *m, const char *family, int64_t layers)
+/* Shared experts, as a width or as a number of them; and which layers have experts. */
+static int put_beside(struct maker *m, int64_t layers)
 {
+    const char *name = NAME_OF(m, shared_inner);
     int64_t shared = 0, first = 0;
-    if (strncmp(family, "qwen", 4) == 0) {
-        if (strcmp(family, "qwen2_moe") == 0 &&
-            (width(m, "{}.expert_shared_feed_forward_length", layers, "ffn_gate_shexp.weight", 0, &shared) ||
-             put_integer(m, "shared_expert_intermediate_size", shared)))
+    if (m->arch->expert_layers == EXPERTS_BY_STEP) {
+        if (name && (width(m, "{}.expert_shared_feed_forward_length", layers, "ffn_gate_shexp.weight", 0, &shared) ||
+                     put_integer(m, name, shared)))
             return -1;
         return put_dense_layers(m, layers);
     }
-    if (strncmp(family, "deepseek", 8) && strcmp(family, "glm4_moe"))
+    if (m->arch->expert_layers != EXPERTS_AFTER_DENSE)
         return 0;
-    return integer(m, "{}.expert_shared_count", false, "n_shared_experts", &shared) ||
+    return integer(m, "{}.expert_shared_count", false, name, &shared) ||
            integer(m, "{}.leading_dense_block_count", false, "first_k_dense_replace", &first) ? -1 : 0;
 }
 
-static int put_groups(struct maker *m, bool sigmoid)
+static int put_groups(struct maker *m)
 {
     int64_t groups = 1, kept = 1;
+    if (m->arch->groups != GROUPS_IF_LIMITED && !NAME_OF(m, router.groups))
+        return 0;
     if (integer(m, "{}.expert_group_count", false, "n_group", &groups) ||
         integer(m, "{}.expert_group_used_count", false, "topk_group", &kept))
         return -1;
-    return put(m, m->config, "topk_method",
-               json_string(sigmoid ? "noaux_tc" : groups > 1 ? "group_limited_greedy" : "greedy"));
+    return put(m, m->config, "topk_method", json_string(groups > 1 ? "group_limited_greedy" : "greedy"));
 }
 
-static int put_experts(struct maker *m, const char *family, int64_t layers)
+/* A family without a width of its own for dense layers has one for all. */
+static int put_experts(struct maker *m, int64_t layers)
 {
-    static const char *const renormalising[] = {"mixtral", "qwen3_moe", "gpt_oss"};
-    const bool sigmoid = strcmp(family, "deepseek_v3") == 0 || strcmp(family, "glm4_moe") == 0;
-    const bool deepseek = strncmp(family, "deepseek", 8) == 0 || sigmoid, olmoe = strcmp(family, "olmoe") == 0;
-    const bool local = strcmp(family, "mixtral") == 0 || strcmp(family, "gpt_oss") == 0 || strcmp(family, "granitemoe") == 0;
-    const bool one_width = local || olmoe;
-    const char *count = deepseek ? "n_routed_experts" : local ? "num_local_experts" : "num_experts";
-    bool renormalise = false;
+    const char *dense_name = NAME_OF(m, dense_inner), *scale_name = NAME_OF(m, router.scale);
+    bool renormalise = m->arch->fixed.router.renormalise || m->arch->gguf_renormalise;
     double scale = 1;
     int64_t inner = 0, dense = 0;
-    for (size_t i = 0; i < sizeof renormalising / sizeof *renormalising; i++)
-        renormalise |= strcmp(family, renormalising[i]) == 0;
-    if (copy_integer(m, "{}.expert_count", count) || copy_integer(m, "{}.expert_used_count", "num_experts_per_tok") ||
+    if (copy_integer(m, "{}.expert_count", NAME_OF(m, router.experts)) ||
+        copy_integer(m, "{}.expert_used_count", NAME_OF(m, router.top_k)) ||
         gguf_bool(m->gguf, "{}.expert_weights_norm", &renormalise, m->err) ||
         gguf_real(m->gguf, "{}.expert_weights_scale", false, &scale, m->err) ||
         put(m, m->config, "norm_topk_prob", json_boolean(renormalise)) ||
-        width(m, one_width && !gguf_find(m->gguf, "{}.expert_feed_forward_length") ? "{}.feed_forward_length"
+        width(m, !dense_name && !gguf_find(m->gguf, "{}.expert_feed_forward_length") ? "{}.feed_forward_length"
               : "{}.expert_feed_forward_length", layers, "ffn_gate_exps.weight", 1, &inner) ||
-        put_integer(m, one_width ? "intermediate_size" : "moe_intermediate_size", inner))
+        put_integer(m, NAME_OF(m, expert_inner), inner))
         return -1;
-    if (!one_width && integer(m, "{}.feed_forward_length", false, "intermediate_size", &dense))
+    if (dense_name && integer(m, "{}.feed_forward_length", false, dense_name, &dense))
         return -1;
-    if (scale != 0 && scale != 1 && !deepseek)
+    if (scale != 0 && scale != 1 && !scale_name)
         return err_set(m->err, ERR_INPUT, "%s.expert_weights_scale is %g; that is not supported", m->gguf->arch,
                        scale);
-    if (put(m, m->config, "routed_scaling_factor", json_real(scale == 0 ? 1 : scale)))
+    if (scale_name && put(m, m->config, scale_name, json_real(scale == 0 ? 1 : scale)))
         return -1;
-    if (deepseek && put_groups(m, sigmoid))
-        return -1;
-    return put_beside(m, family, layers);
+    return put_groups(m) || put_beside(m, layers) ? -1 : 0;
 }
 
-/* Factors of Granite, which GGUF has under names of its own. */
+/* Factors that some families have, where GGUF has them. */
 static int put_factors(struct maker *m)
 {
-    static const struct { const char *key, *name; } factors[] = {
-        {"{}.embedding_scale", "embedding_multiplier"}, {"{}.residual_scale", "residual_multiplier"},
-        {"{}.attention.scale", "attention_multiplier"}, {"{}.logit_scale", "logits_scaling"}};
+    const struct { const char *key, *name; } factors[] = {
+        {"{}.embedding_scale", NAME_OF(m, embed_scale)}, {"{}.residual_scale", NAME_OF(m, residual_scale)},
+        {"{}.attention.scale", NAME_OF(m, attention.scale)}, {"{}.logit_scale", NAME_OF(m, logit_divisor)},
+        {"{}.attention.clamp_kqv", NAME_OF(m, attention.clip_qkv)}};
     for (size_t i = 0; i < sizeof factors / sizeof *factors; i++)
-        if (gguf_find(m->gguf, factors[i].key) && copy_real(m, factors[i].key, true, 0, factors[i].name))
+        if (factors[i].name && gguf_find(m->gguf, factors[i].key) &&
+            copy_real(m, factors[i].key, true, 0, factors[i].name))
             return -1;
     return 0;
 }
@@ -327,13 +329,9 @@ static const char *find_family(struct maker *m)
         gating = family->sigmoid ? 2 : 0;
     if (integer(m, "{}.expert_count", false, NULL, &experts) || integer(m, "{}.expert_gating_func", false, NULL, &gating))
         return NULL;
-    if (gating < 0 || gating > 2 || (gating == 2 && !family->sigmoid)) {
-        /* gpt-oss takes the softmax of the chosen experts' logits, which is that of all, renormalised */
-        if (strcmp(family->arch, "gpt-oss") || gating != 3) {
-            err_set(m->err, ERR_INPUT, "%s.expert_gating_func is %lld, which is not supported", g->arch, (long long)gating);
-            return NULL;
-        }
-        gating = 0;
+    if (gating < 0 || gating > 3 || (gating == 2 && !family->sigmoid) || (gating == 3 && !family->of_chosen)) {
+        err_set(m->err, ERR_INPUT, "%s.expert_gating_func is %lld, which is not supported", g->arch, (long long)gating);
+        return NULL;
     }
     if (strcmp(g->arch, "llama") == 0 && !experts && gguf_find(g, "{}.attention.sliding_window"))
         return "mistral";
@@ -371,34 +369,31 @@ static int put_all(struct maker *m)
     if (!embedding)
         return err_set(m->err, ERR_INPUT, "tensor token_embd.weight is missing; the file has %s",
                        m->cp->tensor_count ? "not all of a model" : "a vocabulary alone, and no model");
-    const bool latent = strcmp(m->gguf->arch, "deepseek2") == 0;
+    m->arch = arch_find(family);
     if (put(m, m->config, "model_type", json_string(family)) || put_integer(m, "vocab_size", embedding->dims[0]) ||
         put(m, m->config, "tie_word_embeddings", json_boolean(!tensor(m, -1, "output.weight"))) ||
         integer(m, "{}.embedding_length", true, "hidden_size", &hidden) ||
         integer(m, "{}.block_count", true, NULL, &layers) || integer(m, "{}.nextn_predict_layers", false, NULL, &ahead) ||
         integer(m, "{}.attention.head_count", true, "num_attention_heads", &heads) ||
         copy_integer(m, "{}.context_length", "max_position_embeddings") ||
-        copy_real(m, "{}.attention.layer_norm_rms_epsilon", true, 0, "rms_norm_eps") ||
-        (strcmp(family, "granitemoe") == 0 && put_factors(m)) ||
-        (gguf_find(m->gguf, "{}.attention.clamp_kqv") && copy_real(m, "{}.attention.clamp_kqv", false, 0, "clip_qkv")))
+        copy_real(m, "{}.attention.layer_norm_rms_epsilon", true, 0, "rms_norm_eps") || put_factors(m))
         return -1;
     layers -= ahead;
     if (layers < 1 || layers > LAYERS_MAX)
         return err_set(m->err, ERR_INPUT, "%s.block_count makes %lld layers; 1 to %d are supported", m->gguf->arch,
                        (long long)layers, LAYERS_MAX);
     if (put_integer(m, "num_hidden_layers", layers) || put_ids(m, embedding->dims[0]) ||
-        (latent ? put_latents(m) : put_heads(m, hidden, heads)) || put_rope(m, latent))
+        (m->arch->latent ? put_latents(m) : put_heads(m, hidden, heads)) || put_rope(m))
         return -1;
-    if (integer(m, "{}.attention.sliding_window", strcmp(family, "gpt_oss") == 0, "sliding_window", &window))
+    if (integer(m, "{}.attention.sliding_window", m->arch->window == WINDOW_ALTERNATING, "sliding_window", &window))
         return -1;
-    if (strcmp(family, "llama") && strcmp(family, "mistral") && strcmp(family, "qwen2") && strcmp(family, "qwen3"))
-        return put_experts(m, family, layers);
-    return copy_integer(m, "{}.feed_forward_length", "intermediate_size");
+    return m->arch->expert_layers == EXPERTS_NOWHERE
+        ? copy_integer(m, "{}.feed_forward_length", NAME_OF(m, dense_inner)) : put_experts(m, layers);
 }
 
 int gguf_make_config(const struct gguf *gguf, struct checkpoint *cp, struct err *err)
 {
-    struct maker m = {gguf, cp, json_object(), err};
+    struct maker m = {.gguf = gguf, .cp = cp, .config = json_object(), .err = err};
     char *text = NULL;
     int rc = -1;
     if (!m.config) {

@@ -610,14 +610,27 @@ static void test_twice(void **state)
     expect_bad(&file, "general.alignment is 48; it must be a power of two");
 }
 
-/* The config.json of a file with these tokens of these types, and 4294967295, which old files write for none, as pad. */
-static json_t *config_of_tokens(const char *const *tokens, const int *types, size_t count, int eos)
+/* The config.json that a file with an embedding besides what was put is read as. */
+static json_t *config_of(struct gguf_file *g)
 {
     static const int sizes[2] = {HIDDEN, VOCAB};
     static float zeros[HIDDEN * VOCAB];
-    struct gguf_file g = {{0}};
     struct checkpoint *cp = NULL;
     struct err err = {0};
+    gguf_put_tensor(g, "token_embd.weight", 0, 2, sizes, zeros, sizeof zeros);
+    gguf_write(g, unit_path(folder, "config.gguf"));
+    if (checkpoint_open(&cp, unit_path(folder, "config.gguf"), NULL, &err))
+        fail_msg("%s", err.text);
+    json_t *config = json_loads(cp->texts[TEXT_CONFIG].data, 0, NULL);
+    assert_non_null(config);
+    checkpoint_close(&cp);
+    return config;
+}
+
+/* Of a file with these tokens of these types, and 4294967295, which old files write for none, as pad. */
+static json_t *config_of_tokens(const char *const *tokens, const int *types, size_t count, int eos)
+{
+    struct gguf_file g = {{0}};
     const char *merges[] = {"a b"};
     put_shape(&g, "llama", HEADS, KV_HEADS);
     gguf_put_text(&g, "tokenizer.ggml.model", "gpt2");
@@ -628,14 +641,33 @@ static json_t *config_of_tokens(const char *const *tokens, const int *types, siz
     gguf_put_int(&g, "tokenizer.ggml.eos_token_id", (uint32_t)eos);
     gguf_put_int(&g, "tokenizer.ggml.bos_token_id", (uint32_t)count - 1);
     gguf_put_int(&g, "tokenizer.ggml.padding_token_id", UINT32_MAX);
-    gguf_put_tensor(&g, "token_embd.weight", 0, 2, sizes, zeros, sizeof zeros);
-    gguf_write(&g, unit_path(folder, "ends.gguf"));
-    if (checkpoint_open(&cp, unit_path(folder, "ends.gguf"), NULL, &err))
-        fail_msg("%s", err.text);
-    json_t *config = json_loads(cp->texts[TEXT_CONFIG].data, 0, NULL);
-    assert_non_null(config);
-    checkpoint_close(&cp);
-    return config;
+    return config_of(&g);
+}
+
+/* Whether weights of experts are renormalised, files of Qwen3 MoE do not say. */
+static void test_renormalising(void **state)
+{
+    static const struct { const char *arch; bool renormalises; } families[] = {
+        {"qwen2moe", false}, {"qwen3moe", true}, {"olmoe", false}, {"granitemoe", true}};
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof families / sizeof *families; i++) {
+        const char *arch = families[i / 2].arch;
+        const bool said = i % 2;                                /* and where a file says it, it counts */
+        struct gguf_file g = {{0}};
+        put_shape(&g, arch, HEADS, KV_HEADS);
+        put_number(&g, arch, "expert_count", EXPERTS);
+        put_number(&g, arch, "expert_used_count", 2);
+        put_number(&g, arch, "expert_feed_forward_length", INNER);
+        put_number(&g, arch, "expert_shared_feed_forward_length", INNER);
+        if (said) {
+            char key[96];
+            snprintf(key, sizeof key, "%s.expert_weights_norm", arch);
+            gguf_put_bool(&g, key, !families[i / 2].renormalises);
+        }
+        json_t *config = config_of(&g);
+        assert_int_equal(json_is_true(json_object_get(config, "norm_topk_prob")), families[i / 2].renormalises != said);
+        json_decref(config);
+    }
 }
 
 static void check_ends(const char *const *tokens, const int *types, size_t count, int eos, const char *expected)
@@ -714,6 +746,6 @@ int main(void)
         cmocka_unit_test(test_olmoe), cmocka_unit_test(test_llama), cmocka_unit_test(test_deepseek),
         cmocka_unit_test(test_gpt_oss), cmocka_unit_test(test_glm), cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_damaged), cmocka_unit_test(test_twice), cmocka_unit_test(test_ends),
-        cmocka_unit_test(test_refused_models)};
+        cmocka_unit_test(test_renormalising), cmocka_unit_test(test_refused_models)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
