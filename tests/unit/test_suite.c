@@ -223,7 +223,8 @@ static void a_setting_without_drafts_is_the_reference(void **state)
     struct suite *suite = NULL;
     assert_int_equal(read_text(&suite,
         "{\"model\": \"m\", \"prompts\": \"p\", \"options\": {\"force-routes\": \"r\", \"force-accept\": \"r\"},"
-        " \"settings\": [{\"name\": \"recorded\"}, {\"name\": \"K4\", \"draft\": \"ngram\"}, {\"name\": \"none\", \"draft\": \"none\"}]}",
+        " \"settings\": [{\"name\": \"recorded\"},"
+        " {\"name\": \"K4\", \"draft\": \"ngram\"}, {\"name\": \"none\", \"draft\": \"none\"}]}",
             &err), 0);
     assert_int_equal(suite->settings[0].reference, 2);
     suite_free(&suite);
