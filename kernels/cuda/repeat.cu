@@ -41,10 +41,13 @@ static void put_body(void *of)
 
 #if REPEAT_GRAPH
 
+/* A kernel's first launch loads it, also while operations are captured: this mode forbids nothing that may want. */
+static const cudaStreamCaptureMode CAPTURE_MODE = cudaStreamCaptureModeRelaxed;
+
 /* What `put` puts on the stream, as a graph. */
 static cudaError_t capture(dev_stream stream, void (*put)(void *), void *context, cudaGraph_t *graph)
 {
-    cudaError_t error = cudaStreamBeginCapture(dev_stream_of(stream), cudaStreamCaptureModeThreadLocal);
+    cudaError_t error = cudaStreamBeginCapture(dev_stream_of(stream), CAPTURE_MODE);
     if (error)
         return error;
     put(context);
@@ -88,7 +91,7 @@ static cudaError_t capture_while(struct cuda_loop *loop)
 #endif
     if (!error)
         error = cudaStreamBeginCaptureToGraph(dev_stream_of(stream), node.conditional.phGraph_out[0], nullptr, nullptr, 0,
-                                              cudaStreamCaptureModeThreadLocal);
+                                              CAPTURE_MODE);
     if (error)
         return error;
     put_body(loop);
