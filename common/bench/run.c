@@ -270,7 +270,8 @@ static int open_resume(struct bench *bench, struct err *err)
     const struct console *console = bench->setup->console;
     if (!bench->setup->resume) {
         if (left)
-            console_note(console, "%s: left by a run that did not end; --resume goes on from it", left);
+            console_note(console, "%s: left by a run that did not end; this one begins anew, --resume would go on from it",
+                         left);
         return 0;
     }
     if (resume_open(&bench->resume, left, err) || (bench->resume && resume_check(bench->resume, &bench->plan, err)))
