@@ -352,7 +352,10 @@ refused() {
 
 @test "an interrupted run leaves what it finished" {
     sed 's/"repetitions": 2/"repetitions": 1000/' suite.json > long.json
-    timeout -s INT 1 moe-bench run -q long.json -o interrupted.moes || true
+    env --default-signal=INT moe-bench run -q long.json -o interrupted.moes &
+    grown interrupted.moes.part 30000
+    kill -INT $!
+    wait $! || true
     [ "$(ls | grep interrupted)" = interrupted.moes.part ]
     run moe-bench report interrupted.moes.part
     assert_trouble moe-bench
