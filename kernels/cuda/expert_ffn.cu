@@ -115,7 +115,8 @@ __global__ void __launch_bounds__(GROUP_THREADS) expert_group_kernel(struct expe
 
 /* inner = glu(gate, up): grid (units of 16 inner widths, items). A unit holds gate and up of the same widths. */
 template <int FORMAT, int T>
-__global__ void __launch_bounds__(TILE_THREADS, 1) expert_gate_up_kernel(struct expert_ffn_args a)
+__global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT, T>())
+    expert_gate_up_kernel(struct expert_ffn_args a)
 {
     in_turn();
     typedef tile_memory<FORMAT, T> memory_type;
@@ -148,7 +149,8 @@ __global__ void __launch_bounds__(TILE_THREADS, 1) expert_gate_up_kernel(struct 
 
 /* partial = down(inner): grid (units of 32 outputs, items). `offset`: of down in an expert's block. */
 template <int FORMAT, int T>
-__global__ void __launch_bounds__(TILE_THREADS, 1) expert_down_kernel(struct expert_ffn_args a, size_t offset)
+__global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT, T>())
+    expert_down_kernel(struct expert_ffn_args a, size_t offset)
 {
     in_turn();
     typedef tile_memory<FORMAT, T> memory_type;
@@ -167,8 +169,8 @@ __global__ void __launch_bounds__(TILE_THREADS, 1) expert_down_kernel(struct exp
     int o = (int)blockIdx.x * UNIT_OUTPUTS + lane_id();
     for (int token = warp_id(); token < item.count && o < a.hidden; token += TILE_WARPS) {
         float y = memory->sums[token * UNIT_OUTPUTS + lane_id()];
-        if (a.down_bias.address)
-            y = y + device_pointer<float>(a.down_bias)[(int64_t)item.expert * a.hidden + o];
+        if (a.down_bias.address)                 /* the expert is read anew: a register less for the product */
+            y = y + device_pointer<float>(a.down_bias)[(int64_t)item_at(a, (int)blockIdx.y).expert * a.hidden + o];
         device_pointer<float>(a.partial)[(int64_t)memory->row[token] * a.hidden + o] = y;
     }
 }

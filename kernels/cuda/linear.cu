@@ -5,7 +5,8 @@
 #include "kernels/cuda/tile.h"
 
 template <int FORMAT, int T>
-__global__ void __launch_bounds__(TILE_THREADS, 1) linear_kernel(struct linear_args a, int tokens, const int32_t *live)
+__global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT, T>())
+    linear_kernel(struct linear_args a, int tokens, const int32_t *live)
 {
     typedef tile_memory<FORMAT, T> memory_type;
     SHARED_DYN(memory_type, memory);

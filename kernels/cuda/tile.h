@@ -39,6 +39,13 @@ template <int FORMAT, int T> __host__ __device__ constexpr int tile_terms(void)
                                          : TILE_WARPS * 8 * T * UNIT_OUTPUTS;
 }
 
+/* Blocks that a processor has room for at least: as many as all processors' registers allow without spills. */
+template <int FORMAT, int T> __host__ __device__ constexpr int tile_resident(void)
+{
+    bool wide = FORMAT == FORMAT_F16 || FORMAT == FORMAT_Q4_K || FORMAT == FORMAT_Q6_K;
+    return T == 6 ? 1 : T == 3 || wide ? 2 : 3;
+}
+
 /* What a kernel keeps in its shared memory. */
 template <int FORMAT, int T> struct tile_memory {
     float terms[tile_terms<FORMAT, T>() + 4];
@@ -100,9 +107,9 @@ DEVICE void put_terms(float *terms, const float (&acc)[2][4], int g, int t)
     *odd = make_float4(acc[0][1], acc[0][3], acc[1][1], acc[1][3]);
 }
 
-/* The chain of one slice, first .. end-1. `next`: where the warp's next slice begins. */
+/* The chain of one slice, first .. end-1. */
 template <int FORMAT, int T>
-DEVICE void tile_slice(const unsigned char *unit, const struct tile_in &in, const int *row, int first, int end, int next,
+DEVICE void tile_slice(const unsigned char *unit, const struct tile_in &in, const int *row, int first, int end,
                        float (&acc)[T][2][4])
 {
     int g = lane_id() / 4, t = lane_id() % 4, tiles = (in.count * TILE_PARTS + 7) / 8;
@@ -116,8 +123,10 @@ DEVICE void tile_slice(const unsigned char *unit, const struct tile_in &in, cons
     for (int k = first; k < end; k += STEP_INPUTS_MMA) {
         typename weights<FORMAT>::raw raw;
         int ahead = k + 2 * STEP_INPUTS_MMA;
+        if (ahead >= end)                        /* in the warp's next slice */
+            ahead += (TILE_WARPS - 1) * slice_inputs<FORMAT>(in.inputs);
         if (in.asks)
-            tile_ask<FORMAT>(unit, in.inputs, ahead < end ? ahead : ahead - end + next);
+            tile_ask<FORMAT>(unit, in.inputs, ahead);
         weights<FORMAT>::load(raw, unit, in.inputs, k, g, t);
         UNROLL for (int s = 0; s < STEP_PRODUCTS; s++) {
             uint32_t a[weights<FORMAT>::PIECES][2][4];
@@ -157,7 +166,7 @@ template <int FORMAT, int T> struct tile_product {
             if (slice < slices) {
                 float acc[T][2][4];
                 int end = (slice + 1) * width < in.inputs ? (slice + 1) * width : in.inputs;
-                tile_slice<FORMAT, T>(unit, in, memory->row, slice * width, end, (slice + TILE_WARPS) * width, acc);
+                tile_slice<FORMAT, T>(unit, in, memory->row, slice * width, end, acc);
                 UNROLL for (int n = 0; n < T; n++)
                     put_terms(memory->terms + (warp_id() * COLUMNS + 8 * n) * UNIT_OUTPUTS, acc[n], g, t);
             }
