@@ -23,7 +23,8 @@ static inline int dev_told(cudaError_t error)
     return error;
 }
 
-enum { DEV_KERNELS = 256, DEV_SMEM_FREE = 32 * 1024 };       /* more than 48 KB with static arrays must be asked for */
+enum { DEV_KERNELS = 256 };
+static const size_t DEV_SMEM_FREE = 32 * 1024;              /* more than 48 KB with static arrays must be asked for */
 
 /* A stream, and what was launched on it: the first launch that failed, else the latest. With CUDA_LAUNCH_BLOCKING=1 in the
  * environment a launch ends with its kernel, and what a kernel does wrong is a failure of its launch. */
