@@ -173,7 +173,7 @@ done:
 }
 
 struct roofline_args {
-    const char *device, *isa;
+    const char *device, *isa, *file;
     int threads;
     uint64_t size;
     double seconds;
@@ -185,6 +185,7 @@ static const struct opt roofline_options[] = {
     OPT_THREADS(struct roofline_args, threads),
     OPT_STRING(0, "isa", struct roofline_args, isa, "NAME",
                "use the instruction set NAME: amx, avx512vnni, avx512, avx2 or plain"),
+    OPT_STRING(0, "file", struct roofline_args, file, "FILE", "read FILE, mapped as a model is, in place of memory"),
     OPT_SIZE(0, "size", struct roofline_args, size, 1 << 20, (double)((uint64_t)1 << 40), "read SIZE bytes over and over"),
     OPT_FLOAT(0, "seconds", struct roofline_args, seconds, 0, 600, "S", "measure for S seconds with all threads, and with one"),
     OPT_FLAG(0, "json", struct roofline_args, json, "write a JSON line"),
@@ -196,13 +197,12 @@ static int roofline(const void *arguments, const struct console *console, struct
 {
     const struct roofline_args *args = arguments;
     const struct device_setup device = { args->device ? args->device : "auto", args->threads, args->isa };
-    size_t bytes = (size_t)args->size;
     struct roofline measured;
     struct text body = {0};
     (void)console;
-    if (roofline_make(&device, bytes, args->seconds, &measured, err))
+    if (roofline_make(&device, args->file, (size_t)args->size, args->seconds, &measured, err))
         return -1;
-    int rc = (args->json ? roofline_json(&body, &measured, bytes, err) : roofline_text(&body, &measured, bytes, err)) ||
+    int rc = (args->json ? roofline_json(&body, &measured, err) : roofline_text(&body, &measured, err)) ||
              bench_write("-", &body, err) ? -1 : 0;
     text_free(&body);
     return rc;
@@ -224,7 +224,7 @@ static int machine(const void *arguments, const struct console *console, struct 
     struct machine found;
     struct text body = {0};
     (void)console;
-    if (machine_find(&found, "", err) || (shown && roofline_make(&device, ROOFLINE_BYTES, args->seconds, &measured, err)))
+    if (machine_find(&found, "", err) || (shown && roofline_make(&device, NULL, ROOFLINE_BYTES, args->seconds, &measured, err)))
         return -1;
     int rc = (args->json ? machine_json(&body, &found, shown, err) : machine_text(&body, &found, shown, err)) ||
              bench_write("-", &body, err) ? -1 : 0;

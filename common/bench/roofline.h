@@ -15,6 +15,7 @@ struct roofline {
     int threads;
     double bytes_per_second;                    /* with all threads; NaN: the device has no such measure */
     double one_thread;                          /* with one; NaN: not measured */
+    size_t bytes;                               /* that were read over and over; 0: not told */
 };
 
 /* Device, instruction set and threads; the measures are left alone. */
@@ -23,10 +24,12 @@ void roofline_describe(const struct device *device, struct roofline *out);
 /* Reads `bytes` of memory with the device's threads for about `seconds`; the best of several readers. */
 int roofline_measure(struct device *device, size_t bytes, double seconds, double *bytes_per_second, struct err *err);
 
-/* With all threads, and with one. A device without such a measure is an error. */
-int roofline_make(const struct device_setup *setup, size_t bytes, double seconds, struct roofline *out, struct err *err);
+/* With all threads, and with one. file: it is mapped as a model is, and read whole in place of `bytes` of memory; NULL: none.
+ * A device without such a measure is an error. */
+int roofline_make(const struct device_setup *setup, const char *file, size_t bytes, double seconds, struct roofline *out,
+                  struct err *err);
 
-int roofline_text(struct text *out, const struct roofline *roofline, size_t bytes, struct err *err);
-int roofline_json(struct text *out, const struct roofline *roofline, size_t bytes, struct err *err);
+int roofline_text(struct text *out, const struct roofline *roofline, struct err *err);
+int roofline_json(struct text *out, const struct roofline *roofline, struct err *err);
 
 #endif

@@ -149,7 +149,7 @@ int device_time(struct device *device, void (*put)(void *context), void *context
     return 0;
 }
 
-double device_read_bandwidth(struct device *device, size_t bytes, double seconds, struct err *err)
+double device_read_bandwidth(struct device *device, const void *data, size_t bytes, double seconds, struct err *err)
 {
-    return device->class->read_bandwidth ? device->class->read_bandwidth(device, bytes, seconds, err) : 0;
+    return device->class->read_bandwidth ? device->class->read_bandwidth(device, data, bytes, seconds, err) : 0;
 }

@@ -90,7 +90,8 @@ int loop_end(struct loop **loop, struct err *err);                   /* waits fo
 int device_time(struct device *device, void (*put)(void *context), void *context, double *seconds, struct err *err);
 
 /* Best of several ways to read `bytes` bytes of memory with the device's threads, in bytes a second: the yardstick of every
- * report. Takes about `seconds`. Zero when the device has no such measure (ref); negative on failure. */
-double device_read_bandwidth(struct device *device, size_t bytes, double seconds, struct err *err);
+ * report. `data`: memory of the host that is read, 64-byte aligned, as a mapped file; NULL: memory of the device, taken for
+ * this. Takes about `seconds`. Zero when the device has no such measure; negative on failure. */
+double device_read_bandwidth(struct device *device, const void *data, size_t bytes, double seconds, struct err *err);
 
 #endif

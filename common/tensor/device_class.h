@@ -21,7 +21,7 @@ struct device_class {
     /* NULL: the host's clock will do. */
     int (*time)(struct device *device, void (*put)(void *context), void *context, double *seconds, struct err *err);
     /* NULL: no such measure. */
-    double (*read_bandwidth)(struct device *device, size_t bytes, double seconds, struct err *err);
+    double (*read_bandwidth)(struct device *device, const void *data, size_t bytes, double seconds, struct err *err);
 };
 
 /* What every loop begins with. */

@@ -201,10 +201,12 @@ static int cuda_time(struct device *device, void (*put)(void *context), void *co
     return 0;
 }
 
-static double cuda_read_bandwidth(struct device *device, size_t bytes, double seconds, struct err *err)
+static double cuda_read_bandwidth(struct device *device, const void *data, size_t bytes, double seconds, struct err *err)
 {
     const struct cuda_plugin *plugin = cuda_of(device)->plugin;
     double speed = 0;
+    if (data)
+        return 0;
     int error = plugin->copy_bandwidth(context_of(device), bytes, seconds, &speed);
     if (error) {
         told(plugin, error, "copying within the device", err);

@@ -80,30 +80,13 @@ static void read_part(void *argument, int member, int members)
 
 /* The best of readers with 1, 2 and 4 streams a thread, in turn until the time is over: one reader alone flatters what is
  * measured against it by up to 7 %. */
-static double host_read_bandwidth(struct device *device, size_t bytes, double seconds, struct err *err)
+static double best_reader(const struct host_device *host, const void *data, size_t bytes, double seconds, struct err *err)
 {
-    struct host_device *host = host_of(device);
-    size_t members = (size_t)team_size(host->team), step = members * 4 * 4096;
-    size_t memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
-    double best = 0;
-    bytes = bytes < step ? step : bytes / step * step;
-    if (bytes > memory / 2) {               /* such a mapping may be granted, and the process killed when it is filled */
-        err_set(err, ERR_INPUT, "reading %zu MiB takes as much memory, and the machine has %zu MiB; read less", bytes >> 20,
-                memory >> 20);
-        return -1;
-    }
+    size_t members = (size_t)team_size(host->team);
     uint64_t *sink = mem_alloc_aligned(8 * members, sizeof *sink, err);
-    unsigned char *data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (!sink || data == MAP_FAILED) {
-        mem_free(&sink);
-        if (data != MAP_FAILED)
-            munmap(data, bytes);
-        err_memory(err);
+    double end = clock_seconds() + seconds, best = 0;
+    if (!sink)
         return -1;
-    }
-    madvise(data, bytes, MADV_HUGEPAGE);
-    memset(data, 1, bytes);
-    double end = clock_seconds() + seconds;
     do {
         for (int streams = 1; streams <= 4; streams *= 2) {
             struct read_job job = {host->isa, data, bytes / members, streams, sink};
@@ -113,8 +96,36 @@ static double host_read_bandwidth(struct device *device, size_t bytes, double se
             best = speed > best ? speed : best;
         }
     } while (clock_seconds() < end);
-    munmap(data, bytes);
     mem_free(&sink);
+    return best;
+}
+
+static double host_read_bandwidth(struct device *device, const void *data, size_t bytes, double seconds, struct err *err)
+{
+    const struct host_device *host = host_of(device);
+    size_t step = (size_t)team_size(host->team) * 4 * 4096;
+    size_t memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    if (data && bytes < step) {
+        err_set(err, ERR_INPUT, "has %zu bytes; it takes %zu to measure with so many threads", bytes, step);
+        return -1;
+    }
+    bytes = bytes < step ? step : bytes / step * step;
+    if (data)
+        return best_reader(host, data, bytes, seconds, err);
+    if (bytes > memory / 2) {               /* such a mapping may be granted, and the process killed when it is filled */
+        err_set(err, ERR_INPUT, "reading %zu MiB takes as much memory, and the machine has %zu MiB; read less", bytes >> 20,
+                memory >> 20);
+        return -1;
+    }
+    void *own = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (own == MAP_FAILED) {
+        err_memory(err);
+        return -1;
+    }
+    madvise(own, bytes, MADV_HUGEPAGE);
+    memset(own, 1, bytes);
+    double best = best_reader(host, own, bytes, seconds, err);
+    munmap(own, bytes);
     return best;
 }
 

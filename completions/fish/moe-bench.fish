@@ -76,6 +76,7 @@ complete -c moe-bench -n __fish_is_first_token -a roofline -d 'measure how fast 
 complete -c moe-bench -n '__fish_seen_subcommand_from roofline' -l device -x -a 'auto host cuda ref' -d 'compute there'
 complete -c moe-bench -n '__fish_seen_subcommand_from roofline' -s j -l threads -x -d 'work with N threads; all processors if not given'
 complete -c moe-bench -n '__fish_seen_subcommand_from roofline' -l isa -x -d 'use the instruction set NAME: amx, avx512vnni, avx512, avx2 or plain'
+complete -c moe-bench -n '__fish_seen_subcommand_from roofline' -l file -r -F -d 'read FILE, mapped as a model is, in place of memory'
 complete -c moe-bench -n '__fish_seen_subcommand_from roofline' -l size -x -d 'read SIZE bytes over and over'
 complete -c moe-bench -n '__fish_seen_subcommand_from roofline' -l seconds -x -d 'measure for S seconds with all threads, and with one'
 complete -c moe-bench -n '__fish_seen_subcommand_from roofline' -l json -d 'write a JSON line'

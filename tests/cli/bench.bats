@@ -314,6 +314,17 @@ SUITE
     [ "$status" = 0 ]
     [[ "$output" == *"  2 threads"*"GB/s"* ]]
     moe-bench roofline --size 32M --seconds 0.05 --json | jq -e '.read_bandwidth > 1e8 and .bytes == 33554432'
+    moe-bench roofline --file pocket.moe --seconds 0.05 --json |
+        jq -e '.read_bandwidth > 1e8 and .bytes == '"$(stat -c %s pocket.moe)"
+    : > empty
+    head -c 5000 pocket.moe > short
+    for file in empty short missing .; do
+        run moe-bench roofline --file $file
+        assert_trouble moe-bench
+        [[ "$output" == "moe-bench: $file: "* ]]
+    done
+    run moe-bench roofline --device ref --file pocket.moe
+    [ "$status" = 2 ]
     run moe-bench roofline --device ref
     [ "$status" = 2 ]
     [[ "$output" == "moe-bench: device ref: "* ]]

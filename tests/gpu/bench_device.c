@@ -437,7 +437,7 @@ static int kernels(struct bench *b, char **argv, int argc)
     const char *name = device_info(b->device)->name;
     stream_open(b, argv[3], name, argv, argc);
     know_device(b, name);
-    b->copy = device_read_bandwidth(b->device, (size_t)(b->tiny ? 1 : 1024) << 20, b->tiny ? 0.01 : 0.3, &b->err);
+    b->copy = device_read_bandwidth(b->device, NULL, (size_t)(b->tiny ? 1 : 1024) << 20, b->tiny ? 0.01 : 0.3, &b->err);
     must(b, b->copy < 0);
     printf("%s: a copy within the device moves %.2f TB/s, read and written\n", name, b->copy * 1e-12);
     printf("us: a call among many in a row, all as one graph, by the device's clock; weights come from memory\n");
