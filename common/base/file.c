@@ -327,8 +327,10 @@ static int open_output(struct output **address, const char *path, bool kept, str
 
 int output_open(struct output **address, const char *path, struct err *err) { return open_output(address, path, false, err); }
 
-int output_open_kept(struct output **address, const char *path, struct err *err) { return open_output(address, path, true,
-                                                                                                      err); }
+int output_open_kept(struct output **address, const char *path, struct err *err)
+{
+    return open_output(address, path, true, err);
+}
 
 const char *output_left(const struct output *out) { return out->left; }
 

@@ -28,7 +28,7 @@ struct work {
     struct text *out;
     struct writer *writer;              /* NULL: no stream is wanted */
     char *settings[BENCH_SETTINGS_MAX];
-    bool forced[BENCH_SETTINGS_MAX];          /* its routes or texts are not the model's: nothing of it is graded */
+    bool forced[BENCH_SETTINGS_MAX];    /* its routes or texts are not the model's: nothing of it is graded */
     int setting_count, next_setting;    /* next_setting: of the sequence that begins next */
     struct open_text *open;
     size_t open_count, open_room;

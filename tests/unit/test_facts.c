@@ -20,6 +20,17 @@ static struct batch everything(const struct rig *rig, int first, int rows)
                           .want_hidden = true};
 }
 
+/* A random small model, written to `path`, on an engine for `rows` rows. */
+static void open_tiny(struct rig *rig, const char *path, uint64_t seed, int rows, int logit_rows, struct hparams *shape)
+{
+    struct chance chance = {seed};
+    struct err err = {0};
+    *shape = tiny_shape(&chance);
+    must(tiny_write(path, shape, FORMAT_F32, seed, &err), &err);
+    rig_open(rig, path, device_name("host"));
+    rig_engine(rig, (struct engine_setup){.max_rows = rows, .max_logit_rows = logit_rows}, logit_rows + 1);
+}
+
 /* Row `row` of an array by rows of the forward of all, and the array of that row alone. */
 static void same_row(const void *all, int row, const void *alone, size_t bytes, const char *what)
 {
@@ -33,14 +44,10 @@ static void rows_are_what_they_are_alone(void **state)
     char *folder = unit_folder();
     const char *path = unit_path(folder, "tiny.moe");
     for (uint64_t seed = 1; seed <= MODELS; seed++) {
-        struct chance chance = {seed};
-        struct hparams shape = tiny_shape(&chance);
+        struct hparams shape;
         struct rig rig;
         struct forward out;
-        struct err err = {0};
-        must(tiny_write(path, &shape, FORMAT_F32, seed, &err), &err);
-        rig_open(&rig, path, device_name("host"));
-        rig_engine(&rig, (struct engine_setup){.max_rows = ROWS + 2, .max_logit_rows = ROWS}, ROWS + 1);
+        open_tiny(&rig, path, seed, ROWS + 2, ROWS, &shape);
         const size_t moe = (size_t)hparams_moe_layers(&shape), slots = moe * (size_t)shape.router.top_k * 4;
         const size_t scores = moe * (size_t)shape.router.experts * 4, logits = (size_t)shape.vocab * 4;
         const size_t hidden = (size_t)shape.layers * (size_t)shape.hidden * 4;
@@ -101,14 +108,10 @@ static void a_forward_is_waited_for_once(void **state)
     char *folder = unit_folder();
     const char *path = unit_path(folder, "tiny.moe");
     for (uint64_t seed = 1; seed <= MODELS; seed++) {
-        struct chance chance = {seed};
-        struct hparams shape = tiny_shape(&chance);
+        struct hparams shape;
         struct rig rig;
         struct forward out;
-        struct err err = {0};
-        must(tiny_write(path, &shape, FORMAT_F32, seed, &err), &err);
-        rig_open(&rig, path, device_name("host"));
-        rig_engine(&rig, (struct engine_setup){.max_rows = ROWS, .max_logit_rows = ROWS}, ROWS);
+        open_tiny(&rig, path, seed, ROWS, ROWS, &shape);
         struct device_class counting = *rig.device->class;
         own = rig.device->class;
         counting.wait = counted_wait;
