@@ -20,6 +20,7 @@
 #include "common/route/merge.h"
 #include "common/route/neighbours.h"
 #include "common/route/ranking.h"
+#include "common/route/shortlist.h"
 #include "common/route/skew.h"
 #include "common/route/trees.h"
 #include "common/stream/reader.h"
@@ -40,7 +41,7 @@ struct routes_args {
 
 #define ROUTES_OPTIONS \
     OPT_CHOICE(0, "phase", struct routes_args, phase, route_phase_words, \
-               "count these tokens: of the prompt, decoded, or all"), \
+               "count these tokens: of the prompt, decoded, both; or verify: all nodes of drafts, rejected ones, too"), \
     OPT_FLAG(0, "text", struct routes_args, text, "write a table, as on a terminal"), \
     OPT_FLAG(0, "json", struct routes_args, json, "write JSON lines"), \
     OPT_FLAG(0, "csv", struct routes_args, csv, "write CSV")
@@ -65,7 +66,7 @@ static const struct opt rank_options[] = {
 
 static const struct opt coverage_options[] = {
     OPT_CHOICE('b', "by", struct routes_args, by, coverage_orders,
-               "keep experts in this order, as of rank-experts; router: those of each verified draft that weigh most in it"),
+               "keep experts in this order, as of rank-experts; router: those that each forward's own router ranks first"),
     OPT_INPUT(0, "rank", struct routes_args, rank,
               "keep experts in the order of the rank stream FILE, not in these routes' own"),
     LAYER_OPTION, ROUTES_OPTIONS, SVG_OPTION("write curves as SVG"), COMMON_OPTIONS(struct routes_args), OPT_END };
@@ -86,6 +87,7 @@ static const struct opt stats_options[] = { LAYER_OPTION, ROUTES_OPTIONS, COMMON
 static const struct operand routes_operands[] = { OPERAND_ANY("ROUTES", struct routes_args, inputs), OPERAND_END };
 
 static const struct routes_args routes_defaults = { .by = RANKING_MASS, .layer = -1, .keep = -1 };
+static const struct routes_args pairs_defaults = { .phase = ROUTE_VERIFY, .layer = -1 };     /* as in MoE-Spec appendix D */
 
 enum form { FORM_STREAM, FORM_TEXT, FORM_JSON, FORM_CSV, FORM_SVG };
 
@@ -208,6 +210,15 @@ static int gather_tokens(void *context, const struct route_tokens *record, struc
     return route_counts_add(g->counts, record, err) || (g->spool && route_spool_add(g->spool, record, err)) ? -1 : 0;
 }
 
+static int gather_routes(struct gathered *g, const struct routes_args *args, const struct console *console,
+                         enum stream_kind kind, struct header *header, struct err *err)
+{
+    const struct route_consumer consumer = { .context = g, .open = gather_open, .tokens = gather_tokens };
+    if (read_routes(&consumer, args, console, kind, header, err))
+        return -1;
+    return g->counts->tokens || args->phase != ROUTE_VERIFY ? 0 : route_phase_lacks(args->phase, err);
+}
+
 static void gather_close(struct gathered *g)
 {
     route_counts_free(&g->counts);
@@ -254,13 +265,12 @@ static int rank_experts(const void *arguments, const struct console *console, st
 {
     const struct routes_args *args = arguments;
     struct gathered g = { .spooled = args->by == RANKING_COVERAGE || args->by == RANKING_PAIRS };
-    struct route_consumer consumer = { .context = &g, .open = gather_open, .tokens = gather_tokens };
     struct header header = {0};
     struct ranking *ranking = NULL;
     int rc = -1;
     if ((args->budget != NULL) + (args->keep >= 0) + (args->total > 0) > 1)
         return err_set(err, ERR_INPUT, "--budget, --keep and --total exclude each other; give one");
-    if (read_routes(&consumer, args, console, STREAM_RANK, &header, err) ||
+    if (gather_routes(&g, args, console, STREAM_RANK, &header, err) ||
         make_ranking(&ranking, &g, args->by, console, err) || recommend(ranking, args, err))
         goto done;
     const struct finding found = { .what = ranking, .layers = ranking->moe_layers, .layer = -1, .tokens = g.counts->tokens,
@@ -318,33 +328,33 @@ static int emit_coverage(const struct coverage *covered, const struct routes_arg
     return emit(&found, args, err);
 }
 
-/* Forwards that verify, for coverage by router and for union --trees. */
-static int open_trees(void *context, const struct stream_model *model, struct err *err)
+static int open_shortlist(void *context, const struct stream_model *model, struct err *err)
 {
-    return trees_open(context, model, err);
+    return shortlist_open(context, model, err);
 }
 
-static int add_tree(void *context, const struct route_tokens *record, struct err *err)
+static void begin_shortlist(void *context, const struct route_begin *begin)
 {
-    return trees_add(*(struct trees **)context, record, err);
+    shortlist_begin(*(struct shortlist **)context, begin);
 }
 
-static int add_iteration(void *context, const struct decode_iter *iter, struct err *err)
+static int add_to_shortlist(void *context, const struct route_tokens *record, struct err *err)
 {
-    return trees_add_iteration(*(struct trees **)context, iter, err);
+    return shortlist_add(*(struct shortlist **)context, record, err);
 }
 
 static int coverage_by_router(const struct routes_args *args, const struct console *console, struct err *err)
 {
-    struct trees *trees = NULL;
-    struct route_consumer consumer = { .context = &trees, .open = open_trees, .tokens = add_tree };
+    struct shortlist *shortlist = NULL;
+    struct route_consumer consumer = { .context = &shortlist, .open = open_shortlist, .begin = begin_shortlist,
+                                       .tokens = add_to_shortlist };
     struct header header = {0};
     struct coverage *covered = NULL;
     int rc = args->rank ? err_set(err, ERR_INPUT, "--rank and --by router exclude each other; give one")
                         : read_routes(&consumer, args, console, STREAM_COACT, &header, err) ||
-                          trees_coverage(&covered, trees, err) || emit_coverage(covered, args, &header, err) ? -1 : 0;
+                          shortlist_coverage(&covered, shortlist, err) || emit_coverage(covered, args, &header, err) ? -1 : 0;
     coverage_free(&covered);
-    trees_free(&trees);
+    shortlist_free(&shortlist);
     header_free(&header);
     return rc;
 }
@@ -355,12 +365,11 @@ static int coverage(const void *arguments, const struct console *console, struct
     if (args->by == BY_ROUTER)
         return coverage_by_router(args, console, err);
     struct gathered g = { .spooled = true };
-    struct route_consumer consumer = { .context = &g, .open = gather_open, .tokens = gather_tokens };
     struct header header = {0};
     struct ranking *ranking = NULL;
     struct coverage *covered = NULL;
     int rc = -1;
-    if (read_routes(&consumer, args, console, STREAM_COACT, &header, err) ||
+    if (gather_routes(&g, args, console, STREAM_COACT, &header, err) ||
         coverage_ranking(&ranking, args, &g, &header, console, err) ||
         coverage_make(&covered, g.counts, g.spool, ranking, err))
         goto done;
@@ -390,6 +399,22 @@ static int end_neighbours(void *context, int64_t sequence, struct err *err)
     return 0;
 }
 
+/* Forwards that verify, for union --trees. */
+static int open_trees(void *context, const struct stream_model *model, struct err *err)
+{
+    return trees_open(context, model, err);
+}
+
+static int add_tree(void *context, const struct route_tokens *record, struct err *err)
+{
+    return trees_add(*(struct trees **)context, record, err);
+}
+
+static int add_iteration(void *context, const struct decode_iter *iter, struct err *err)
+{
+    return trees_add_iteration(*(struct trees **)context, iter, err);
+}
+
 /* union and locality differ in what they show of the same measurement. */
 static int measure_neighbours(const struct routes_args *args, const struct console *console, struct finding found,
                               struct err *err)
@@ -399,10 +424,13 @@ static int measure_neighbours(const struct routes_args *args, const struct conso
                                        .end = end_neighbours };
     struct header header = {0};
     int rc = -1;
+    if (args->phase == ROUTE_VERIFY)
+        return err_set(err, ERR_INPUT, "--phase verify: nodes that were rejected stand next to none in a text; give --phase "
+                       "decode, or measure drafts with union --trees");
     if (read_routes(&consumer, args, console, STREAM_COACT, &header, err))
         goto done;
     if (!neighbours_tokens(neighbours)) {
-        err_set(err, ERR_INPUT, "the routes have no tokens of this phase; profile prompts, and answers with -n");
+        route_phase_lacks(args->phase, err);
         goto done;
     }
     found.what = neighbours;
@@ -526,12 +554,11 @@ static int text_stats(const struct finding *f, struct text *out, struct err *err
 static int measure_pairs(const struct routes_args *args, const struct console *console, bool whole, struct err *err)
 {
     struct gathered g = { .spooled = true };
-    struct route_consumer consumer = { .context = &g, .open = gather_open, .tokens = gather_tokens };
     struct header header = {0};
     struct matrix *matrix = NULL;
     struct skew *skew = NULL;
     int rc = -1;
-    if (read_routes(&consumer, args, console, STREAM_COACT, &header, err) ||
+    if (gather_routes(&g, args, console, STREAM_COACT, &header, err) ||
         (whole ? matrix_make(&matrix, g.counts, g.spool, args->layer, err) : skew_make(&skew, g.counts, g.spool, err)))
         goto done;
     struct finding found = { .layers = g.counts->moe_layers, .layer = args->layer, .header = &header };
@@ -586,18 +613,20 @@ static int merge(const void *arguments, const struct console *console, struct er
     return rc;
 }
 
-#define ANALYSIS(word, about, table, function) \
+#define ANALYSIS_BUT(word, about, table, function, values) \
     { .name = word, .summary = about, .options = table, .operands = routes_operands, \
       .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct routes_args), \
-      .defaults = &routes_defaults, .run = function }
+      .defaults = values, .run = function }
+#define ANALYSIS(word, about, table, function) ANALYSIS_BUT(word, about, table, function, &routes_defaults)
 
 static const struct subcommand subcommands[] = {
     ANALYSIS("rank-experts", "say in which order to keep each layer's experts", rank_options, rank_experts),
     ANALYSIS("coverage", "say what is kept when only B experts a layer may be loaded", coverage_options, coverage),
-    ANALYSIS("matrix", "say how often two experts are selected by the same token", matrix_options, matrix),
+    ANALYSIS_BUT("matrix", "say how often two experts are selected by the same token", matrix_options, matrix,
+                 &pairs_defaults),
     ANALYSIS("union", "say how many distinct experts tokens need that are verified together", union_options, unions),
     ANALYSIS("locality", "say how many experts tokens near each other have in common", locality_options, locality),
-    ANALYSIS("stats", "say how unevenly each layer uses its experts", stats_options, stats),
+    ANALYSIS_BUT("stats", "say how unevenly each layer uses its experts", stats_options, stats, &pairs_defaults),
     { .name = "merge", .summary = "make one stream of several of one kind and one model", .options = merge_options,
       .operands = merge_operands, .console = CONSOLE_QUIET, .args_bytes = sizeof(struct merge_args), .run = merge },
     { .run = NULL },

@@ -14,6 +14,7 @@ struct profile {
     struct route_counts *counts;        /* NULL: the model has no experts; so below */
     int16_t *experts;                   /* [RECORD_ROWS][moe_layers][top_k] */
     double *mass;                       /* [moe_layers][experts] */
+    float *correction;                  /* [moe_layers][experts], NULL: none is recorded */
     const int32_t *prompt;              /* tokens of the prompt now being read */
     int64_t sequence;                   /* texts so far; the number of the one at work is one less */
 };
@@ -85,11 +86,34 @@ static int put_iteration(void *context, const struct decode_iteration *iteration
     return put_rows(context, iteration->forward, 0, &record, err);
 }
 
+/* The router's corrections, without which probabilities do not say what it chose by. */
+static int take_corrections(struct profile *profile, const struct model *model, struct err *err)
+{
+    const struct hparams *shape = model_hparams(model);
+    size_t experts = (size_t)shape->router.experts;
+    if (!shape->router.correction || !profile->setup.probs)
+        return 0;
+    if (!(profile->correction = mem_alloc((size_t)hparams_moe_layers(shape) * experts, sizeof *profile->correction, err)))
+        return -1;
+    float *to = profile->correction;
+    for (int n = 0; n < shape->layers; n++) {
+        if (shape->layer[n].ffn != FFN_EXPERTS)
+            continue;
+        const struct tensor *tensor = model_tensor(model, err, "layers.%d.router_correction", n);
+        if (!tensor)
+            return -1;
+        memcpy(to, model_data(model, tensor), experts * sizeof *to);
+        to += experts;
+    }
+    return 0;
+}
+
 /* What counts routes, and the room for those of a record. */
 static int open_routes(struct profile *profile, const struct stream_model *model, struct err *err)
 {
     size_t layers = (size_t)model->moe_layers;
     return route_counts_open(&profile->counts, model, err) ||
+           take_corrections(profile, profile->setup.session->model, err) ||
            !(profile->experts = mem_alloc(RECORD_ROWS * layers, (size_t)model->top_k * sizeof *profile->experts, err)) ||
            !(profile->mass = mem_alloc(layers * (size_t)model->experts, sizeof *profile->mass, err)) ? -1 : 0;
 }
@@ -125,6 +149,7 @@ void profile_close(struct profile **profile)
     route_counts_free(&(*profile)->counts);
     mem_free(&(*profile)->experts);
     mem_free(&(*profile)->mass);
+    mem_free(&(*profile)->correction);
     mem_free(profile);
 }
 
@@ -138,7 +163,7 @@ static int run_text(struct profile *profile, const struct prompt *prompt, struct
                                         .sequence = profile->sequence, .task = prompt->task };
     struct writer *writer = profile->setup.writer;
     struct route_begin begin = { .sequence = profile->sequence, .id = prompt->id, .task = prompt->task,
-                                 .prompt_tokens = text.tokens };
+                                 .prompt_tokens = text.tokens, .correction = profile->correction };
     struct route_end end = { .sequence = profile->sequence };
     sink.context = profile;
     profile->prompt = text.token;

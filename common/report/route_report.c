@@ -87,8 +87,10 @@ static int coverage_table(struct text *out, const struct coverage *coverage, con
 
 int coverage_text(struct text *out, const struct coverage *coverage, int layer, struct err *err)
 {
-    return text_printf(out, err, "%lld tokens, %d experts of which %d serve a token, kept in the order of their %s\n",
-                       (long long)coverage->tokens, coverage->experts, coverage->top_k, coverage->method) ||
+    bool router = !strcmp(coverage->method, "router");
+    return text_printf(out, err, "%lld %s, %d experts of which %d serve a token, kept in the order %s%s\n",
+                       (long long)coverage->tokens, router ? "nodes of forwards" : "tokens", coverage->experts,
+                       coverage->top_k, router ? "of each forward's own " : "of their ", coverage->method) ||
            coverage_table(out, coverage, coverage->mass, "share of the routing mass that falls on the B experts kept", layer,
                           err) ||
            coverage_table(out, coverage, coverage->served, "share of tokens whose selected experts are all among the B kept",

@@ -3,11 +3,40 @@
 #include "common/route/counts.h"
 #include "common/stream/reader.h"
 
-const char *const route_phase_words[] = { "all", "prompt", "decode", NULL };
+const char *const route_phase_words[] = { "all", "prompt", "decode", "verify", NULL };
 
-static bool wanted(const struct route_input *input, const struct route_tokens *record)
+int route_phase_lacks(int phases, struct err *err)
 {
-    return input->phases == ROUTE_ALL || (input->phases == ROUTE_PROMPT) == (record->phase == PHASE_PROMPT);
+    if (phases == ROUTE_VERIFY)
+        return err_set(err, ERR_INPUT, "the routes have no verified drafts; profile answers with -n and --draft, or count the "
+                       "tokens of texts with --phase all");
+    return err_set(err, ERR_INPUT, "the routes have no tokens of this phase; profile prompts, and answers with -n");
+}
+
+static int hand_on(const struct route_input *input, const struct route_consumer *consumer, const struct route_tokens *record,
+                   struct err *err)
+{
+    struct route_tokens whole = *record;
+    switch (input->phases) {
+    case ROUTE_ALL:
+        break;
+    case ROUTE_VERIFY:
+        if (record->phase != PHASE_VERIFY)
+            return 0;
+        if (route_tokens_kept(record) < record->n)
+            whole.mass = NULL;
+        whole.accepted = NULL;
+        break;
+    default:
+        if ((input->phases == ROUTE_PROMPT) != (record->phase == PHASE_PROMPT))
+            return 0;
+    }
+    return consumer->tokens(consumer->context, &whole, err);
+}
+
+static bool wanted_iteration(const struct route_input *input, const struct decode_iter *iter)
+{
+    return input->phases == ROUTE_VERIFY ? iter->nodes > 1 : input->phases != ROUTE_PROMPT;
 }
 
 static int consume(const struct route_input *input, const struct route_consumer *consumer, const struct record *record,
@@ -17,14 +46,16 @@ static int consume(const struct route_input *input, const struct route_consumer 
         const struct route_tokens *tokens = record->body;
         if (input->bar)
             progress_step(input->bar, (uint64_t)tokens->n);
-        return consumer->tokens && wanted(input, tokens) ? consumer->tokens(consumer->context, tokens, err) : 0;
+        return consumer->tokens ? hand_on(input, consumer, tokens, err) : 0;
     }
-    if (record->kind == &decode_iter_kind && consumer->iteration && input->phases != ROUTE_PROMPT) {
+    if (record->kind == &decode_iter_kind && consumer->iteration) {
         const struct decode_iter *iter = record->body;
         if (input->bar)
             progress_step(input->bar, (uint64_t)iter->emitted);
-        return consumer->iteration(consumer->context, iter, err);
+        return wanted_iteration(input, iter) ? consumer->iteration(consumer->context, iter, err) : 0;
     }
+    if (record->kind == &route_begin_kind && consumer->begin)
+        consumer->begin(consumer->context, record->body);
     if (record->kind == &route_end_kind && consumer->end)
         return consumer->end(consumer->context, ((const struct route_end *)record->body)->sequence, err);
     return 0;

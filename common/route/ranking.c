@@ -62,7 +62,8 @@ int ranking_make(struct ranking **out, const struct route_counts *counts, enum r
         return err_set(err, ERR_INPUT, "the routes have no tokens of this phase, so there is nothing to rank by; profile "
                        "prompts, and answers with -n");
     if (method == RANKING_MASS && counts->lacks_mass)
-        return err_set(err, ERR_INPUT, "routing mass was not recorded; rank by frequency, or make the routes with moe-profile");
+        return err_set(err, ERR_INPUT, "routing mass of these tokens was not recorded; rank by frequency, or record it with "
+                       "moe-profile --record route,probs");
     struct ranking *ranking = NULL;
     struct candidate *list = NULL;
     int rc = -1;

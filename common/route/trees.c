@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/route/counts.h"
 #include "common/stream/coact.h"
 
 /* Forwards of one number of nodes. */
@@ -14,20 +15,13 @@ struct size_class {
     int64_t *distinct;          /* [moe_layers], summed over them */
 };
 
-struct weight {
-    double sum;
-    int32_t expert;
-};
-
 struct trees {
     int moe_layers, experts, top_k;
-    int64_t count, nodes, weighed;      /* weighed: forwards with selections, which shares are means over */
+    int64_t count, nodes, selecting;    /* selecting: forwards whose selections are known */
     struct size_class *sizes;           /* ascending */
     size_t size_count, size_room;
     int64_t *selected;                  /* [moe_layers][experts] by all nodes */
-    int64_t *mass, *served;             /* [moe_layers][experts], in steps of 2^-30, and in nodes */
-    struct weight *weights;             /* [experts] */
-    int32_t *place;                     /* [experts] */
+    uint8_t *seen;                      /* [experts] */
 };
 
 int trees_open(struct trees **out, const struct stream_model *model, struct err *err)
@@ -41,10 +35,8 @@ int trees_open(struct trees **out, const struct stream_model *model, struct err 
     t->moe_layers = model->moe_layers;
     t->experts = model->experts;
     t->top_k = model->top_k;
-    if (!(t->selected = mem_alloc(cells, sizeof *t->selected, err)) || !(t->mass = mem_alloc(cells, sizeof *t->mass, err)) ||
-        !(t->served = mem_alloc(cells, sizeof *t->served, err)) ||
-        !(t->weights = mem_alloc((size_t)model->experts, sizeof *t->weights, err)) ||
-        !(t->place = mem_alloc((size_t)model->experts, sizeof *t->place, err))) {
+    if (!(t->selected = mem_alloc(cells, sizeof *t->selected, err)) ||
+        !(t->seen = mem_alloc((size_t)model->experts, 1, err))) {
         trees_free(&t);
         return -1;
     }
@@ -61,10 +53,7 @@ void trees_free(struct trees **trees)
         mem_free(&t->sizes[i].distinct);
     mem_free(&t->sizes);
     mem_free(&t->selected);
-    mem_free(&t->mass);
-    mem_free(&t->served);
-    mem_free(&t->weights);
-    mem_free(&t->place);
+    mem_free(&t->seen);
     mem_free(trees);
 }
 
@@ -92,55 +81,22 @@ static struct size_class *size_of(struct trees *t, int nodes, struct err *err)
     return &t->sizes[at];
 }
 
-static int heaviest_first(const void *a, const void *b)
+/* The distinct experts of this layer; counts how many nodes selected each. */
+static int count_layer(struct trees *t, const struct route_tokens *record, int layer)
 {
-    const struct weight *x = a, *y = b;
-    return x->sum > y->sum ? -1 : x->sum < y->sum ? 1 : x->expert < y->expert ? -1 : 1;
-}
-
-/* Adds what the forward's own best B experts keep of this layer, for every B. Returns the distinct experts. */
-static int weigh_layer(struct trees *t, const struct route_tokens *record, int layer)
-{
-    size_t at = (size_t)layer * (size_t)t->experts, row = (size_t)t->moe_layers * (size_t)t->top_k;
-    size_t first = (size_t)layer * (size_t)t->top_k;
-    int64_t *mass = t->mass + at, *served = t->served + at;
+    size_t row = (size_t)t->moe_layers * (size_t)t->top_k, first = (size_t)layer * (size_t)t->top_k;
+    int64_t *selected = t->selected + (size_t)layer * (size_t)t->experts;
     int distinct = 0;
-    double all = 0, kept = 0;
-    for (int e = 0; e < t->experts; e++)
-        t->place[e] = -1;
+    memset(t->seen, 0, (size_t)t->experts);
     for (int i = 0; i < record->n; i++)
         for (int s = 0; s < t->top_k; s++) {
             int e = record->experts[(size_t)i * row + first + (size_t)s];
-            double w = (double)record->weights[(size_t)i * row + first + (size_t)s];
             if (e < 0)
                 continue;
-            if (t->place[e] < 0) {
-                t->place[e] = distinct;
-                t->weights[distinct++] = (struct weight){ 0, e };
-            }
-            t->weights[t->place[e]].sum += w > 0 && w < 1e6 ? w : 0;
-            t->selected[at + (size_t)e]++;
+            distinct += !t->seen[e];
+            t->seen[e] = 1;
+            selected[e]++;
         }
-    qsort(t->weights, (size_t)distinct, sizeof *t->weights, heaviest_first);
-    for (int i = 0; i < distinct; i++) {
-        all += t->weights[i].sum;
-        t->place[t->weights[i].expert] = i;
-    }
-    for (int i = 0; i < distinct; i++) {
-        kept += t->weights[i].sum;
-        mass[i] += (int64_t)rint((all > 0 ? kept / all : 1) * ROUTE_MASS_STEPS);
-    }
-    for (int i = distinct; i < t->experts; i++)
-        mass[i] += (int64_t)ROUTE_MASS_STEPS;
-    for (int i = 0; i < record->n; i++) {
-        int last = 0;
-        for (int s = 0; s < t->top_k; s++) {
-            int e = record->experts[(size_t)i * row + first + (size_t)s];
-            if (e >= 0 && t->place[e] > last)
-                last = t->place[e];
-        }
-        served[last]++;
-    }
     return distinct;
 }
 
@@ -152,10 +108,10 @@ int trees_add(struct trees *t, const struct route_tokens *record, struct err *er
     if (!size)
         return -1;
     for (int layer = 0; layer < t->moe_layers; layer++)
-        size->distinct[layer] += weigh_layer(t, record, layer);
+        size->distinct[layer] += count_layer(t, record, layer);
     size->trees++;
     t->count++;
-    t->weighed++;
+    t->selecting++;
     t->nodes += record->n;
     return 0;
 }
@@ -189,7 +145,7 @@ static double independent(const struct trees *t, int layer, int nodes)
 {
     const int64_t *selected = t->selected + (size_t)layer * (size_t)t->experts;
     double sum = 0;
-    if (t->weighed < t->count)
+    if (t->selecting < t->count)
         return NAN;
     for (int e = 0; e < t->experts; e++)
         sum += 1 - pow(1 - (double)selected[e] / (double)t->nodes, nodes);
@@ -238,27 +194,4 @@ int trees_put_union(const struct trees *t, record_put *put, void *context, struc
     mem_free(&windows);
     mem_free(&values);
     return rc;
-}
-
-int trees_coverage(struct coverage **out, const struct trees *t, struct err *err)
-{
-    struct coverage *coverage = NULL;
-    if (!t->weighed)
-        return err_set(err, ERR_INPUT, "the routes have no forwards that decode or verify; profile answers with -n, and drafts "
-                       "with --draft");
-    if (coverage_open(&coverage, "router", t->moe_layers, t->experts, err))
-        return -1;
-    coverage->top_k = t->top_k;
-    coverage->tokens = t->nodes;
-    for (int layer = 0; layer < t->moe_layers; layer++) {
-        size_t at = (size_t)layer * (size_t)t->experts;
-        int64_t served = 0;
-        for (size_t i = at; i < at + (size_t)t->experts; i++) {
-            served += t->served[i];
-            coverage->mass[i] = (double)t->mass[i] / ROUTE_MASS_STEPS / (double)t->weighed;
-            coverage->served[i] = (double)served / (double)t->nodes;
-        }
-    }
-    *out = coverage;
-    return 0;
 }

@@ -1,23 +1,18 @@
 /* What forwards need that verify drafts: all their nodes together, rejected ones included, layer by layer.
  *
  *   distinct[l]       by number of nodes: experts that at least one node selects, mean over such forwards (MoE-Spec eq. 3)
- *   mass[l][B-1]      share of the weight of all nodes' selections that falls on the forward's own best B experts, on average
- *                     over forwards (MoE-Spec section 4.6, figure 7): what a budget by router keeps
- *   served[l][B-1]    share of nodes whose selected experts are all among those B
  *
  * Forwards are records of the phases decode (one node) and verify; prompts are none. A decode stream's iterations have no
  * selections but experts_wanted_layer: they give distinct only. What independence would give is as in neighbours.h, from the
  * selections of all nodes.
  *
- * Shares are rounded to 2^-30 before they are summed: the same forwards give the same figures in any order. Memory is that
- * of a table a number of nodes that came. */
+ * Memory is that of a table a number of nodes that came. */
 #ifndef MOE_ROUTE_TREES_H
 #define MOE_ROUTE_TREES_H
 
 #include <stdint.h>
 
 #include "common/base/err.h"
-#include "common/route/coverage.h"
 #include "common/route/put.h"
 #include "common/stream/decode.h"
 #include "common/stream/route.h"
@@ -50,8 +45,5 @@ void trees_layer(const struct trees *trees, int layer, struct tree_size *out);
 
 /* A `union` record a layer. */
 int trees_put_union(const struct trees *trees, record_put *put, void *context, struct err *err);
-
-/* Tokens of it are nodes. Errors: no forwards with selections. */
-int trees_coverage(struct coverage **out, const struct trees *trees, struct err *err);
 
 #endif

@@ -7,6 +7,8 @@ static const struct field begin_fields[] = {
     FIELD(route_begin, id, true, "the prompt's id"),
     FIELD(route_begin, task, true, "the prompt's task"),
     FIELD(route_begin, prompt_tokens, false, "tokens in the prompt"),
+    FIELD_ARRAY_OF(route_begin, correction, "[moe_layers][experts]", true, "what the router adds to probs for choosing "
+                   "experts, and a budget by router for ranking them; absent: nothing, or no probs are recorded"),
 };
 
 static const struct field tokens_fields[] = {
@@ -22,9 +24,9 @@ static const struct field tokens_fields[] = {
                    "by a budget; absent: the model has none"),
     FIELD_ARRAY_OF(route_tokens, weights, "[n][moe_layers][top_k]", true, "their weights as applied; absent: the model has no "
                    "experts"),
-    FIELD_ARRAY_OF(route_tokens, mass, "[moe_layers][experts]", true, "full softmax probabilities, summed over the accepted "
-                   "tokens"),
-    FIELD_ARRAY_OF(route_tokens, probs, "[n][moe_layers][experts]", true, "full softmax probabilities"),
+    FIELD_ARRAY_OF(route_tokens, mass, "[moe_layers][experts]", true, "probs summed over the accepted tokens"),
+    FIELD_ARRAY_OF(route_tokens, probs, "[n][moe_layers][experts]", true, "what the router gives each expert: probabilities by "
+                   "softmax over all of them, or a sigmoid of each where the family has that"),
     FIELD_ARRAY_OF(route_tokens, logits, "[n][vocab]", true, "logits before any filter"),
     FIELD_ARRAY_OF(route_tokens, hidden, "[n][layers][hidden]", true, "residual stream after each layer, "
                    "before the final norm"),

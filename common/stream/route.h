@@ -14,6 +14,7 @@ struct route_begin {
     int64_t sequence;
     const char *id, *task;
     int prompt_tokens;
+    const float *correction;        /* [moe_layers][experts], NULL: the router has none, or probs were not recorded */
 };
 
 enum route_phase { PHASE_PROMPT, PHASE_DECODE, PHASE_VERIFY };

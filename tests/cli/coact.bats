@@ -9,7 +9,7 @@ setup_file() {
     ln -s "$MOE_POCKET" "$WORK/pocket.moe"
     cd "$WORK"
     head -n 6 "$MOE_MODELS/pocket/heldout.jsonl" > prompts.jsonl
-    moe-profile -q -m pocket.moe -n 16 prompts.jsonl -o routes.moes
+    moe-profile -q -m pocket.moe -n 16 --record route,probs prompts.jsonl -o routes.moes
     moe-profile -q -m pocket.moe -p "A short one." -o short.moes
     # a model that differs in one number, and one that differs in its tokenizer
     mkdir other renamed
@@ -72,8 +72,8 @@ mean_of() {
 }
 
 @test "what is shown is what the stream holds" {
-    for analysis in "rank-experts --budget 7" "rank-experts --by pairs --total 99" "coverage" "coverage --by router" "matrix" \
-                    "union" "union --trees" "locality --phase prompt" "stats"; do
+    for analysis in "rank-experts --budget 7" "rank-experts --by pairs --total 99" "coverage" "coverage --by router" "matrix --phase all" \
+                    "union" "union --trees" "locality --phase prompt" "stats --phase all"; do
         moe-coact $analysis routes.moes -o made.moes
         moe-view --verify made.moes
         moe-view --json made.moes | jq -c 'select(.type != "header" and .type != "end")' > viewed
@@ -121,7 +121,7 @@ mean_of() {
         python3 -c 'import xml.dom.minidom as m; m.parse("coverage.svg")'
     fi
     [ "$(grep -c '<path fill="none"' coverage.svg)" = 16 ]      # two panels of six layers, their mean, and all alike
-    for figure in "coverage --by router" "matrix" "matrix -l 3" "union" "union -l 0" "union --trees" "locality"; do
+    for figure in "coverage --by router" "matrix --phase all" "matrix --phase all -l 3" "union" "union -l 0" "union --trees" "locality"; do
         moe-coact $figure --svg routes.moes > figure.svg
         python3 -c 'import xml.dom.minidom as m; m.parse("figure.svg")'
     done
@@ -159,12 +159,13 @@ mean_of() {
 | group_by(.) | map({key: .[0], value: length}) | from_entries
 JQ
     moe-view --json routes.moes | jq -sS -f pairs.jq > counted
-    moe-coact matrix --json -l 2 routes.moes |
+    moe-coact matrix --phase all --json -l 2 routes.moes |
         jq -S '. as $m | [range(.points) | select($m.count[.] > 0) | {key: "\($m.first[.]) \($m.second[.])", value: $m.count[.]}]
                | from_entries' | cmp - counted
-    [ "$(moe-coact matrix --json routes.moes | jq -sc '[.[] | .first[range(0; 1024; 32)]] | length')" = 192 ]
-    for i in 1 2 3; do moe-profile -q -m pocket.moe -n 16 --shard $i/3 prompts.jsonl -o shard$i.moes; done
-    for words in "matrix" "stats" "union" "union --trees" "coverage --by router" "rank-experts --by coverage"; do
+    [ "$(moe-coact matrix --phase all --json routes.moes | jq -sc '[.[] | .first[range(0; 1024; 32)]] | length')" = 192 ]
+    for i in 1 2 3; do moe-profile -q -m pocket.moe -n 16 --record route,probs --shard $i/3 prompts.jsonl -o shard$i.moes; done
+    for words in "matrix --phase all" "stats --phase all" "union" "union --trees" "coverage --by router" \
+                 "rank-experts --by coverage"; do
         moe-coact $words --json shard3.moes shard1.moes shard2.moes > shards
         moe-coact $words --json routes.moes | cmp - shards
     done
@@ -212,7 +213,7 @@ JQ
 @test "what does not belong together is refused" {
     moe-coact rank-experts routes.moes -o rank.moes
     for pair in "routes.moes other.moes" "routes.moes renamed.moes"; do
-        for command in rank-experts coverage matrix union "union --trees" locality stats merge; do
+        for command in rank-experts coverage "matrix --phase all" union "union --trees" locality "stats --phase all" merge; do
             run moe-coact $command $pair -o no.moes
             assert_trouble moe-coact
         done
@@ -289,7 +290,7 @@ JQ
 
 @test "options are checked before the work" {
     for words in "rank-experts --json --csv" "coverage --svg --text" "coverage -l 6 --csv" "coverage -l 0" "union -l 9 --json" \
-                 "rank-experts --by luck" "rank-experts --by router" "matrix -l 6 --csv" "stats --svg" "rank-experts --phase both" "rank-experts --keep 1.5" "merge" "rank" \
+                 "rank-experts --by luck" "rank-experts --by router" "matrix --phase all -l 6 --csv" "stats --svg" "rank-experts --phase both" "rank-experts --keep 1.5" "merge" "rank" \
                  "rank-experts --sgv"; do
         run moe-coact $words routes.moes -o no.moes
         [ "$words" = merge ] || assert_trouble moe-coact
@@ -321,7 +322,7 @@ JQ
     head -n 2 "$MOE_MODELS/pocket/heldout.jsonl" > prompts.jsonl
     awk '/^\.Sh EXAMPLES/ { inside = 1 } /^\.Sh SEE/ { inside = 0 } inside && /^\.Bd/ { code = 1; next }
          /^\.Ed/ { if (code) print "##"; code = 0 } code' "$top/man/moe-coact.1" | sed 's/\\e/\\/g; s/\\-/-/g' > examples.txt
-    [ "$(grep -c '^##' examples.txt)" = 7 ]
+    [ "$(grep -c '^##' examples.txt)" = 8 ]
     sed 's/^##$//' examples.txt > examples.sh
     bash -e -o pipefail examples.sh > printed
     [ -s printed ]

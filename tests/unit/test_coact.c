@@ -248,13 +248,9 @@ static void test_spread(void **unused)
 /* One forward of `n` nodes from token `from` on, and what must be found of it. */
 static void add_tree(struct trees *trees, const struct world *world, int from, int n, int phase)
 {
-    float weights[8 * LAYERS * TOP_K];
     uint8_t accepted[8] = {1};
     struct err err = {0};
-    for (int i = 0; i < n * LAYERS * TOP_K; i++)
-        weights[i] = 0.5f / (float)(1 + i % TOP_K);
-    struct route_tokens record = { .n = n, .phase = phase, .accepted = accepted, .experts = world->expert[from][0],
-                                   .weights = weights };
+    struct route_tokens record = { .n = n, .phase = phase, .accepted = accepted, .experts = world->expert[from][0] };
     assert_int_equal(trees_add(trees, &record, &err), 0);
 }
 
@@ -265,49 +261,31 @@ static void test_trees(void **unused)
     struct world world;
     struct trees *trees = NULL;
     struct tree_size of[3];
-    struct coverage *coverage = NULL;
     struct err err = {0};
-    double distinct[9][LAYERS] = {{0}}, mass[LAYERS][EXPERTS + 1] = {{0}}, nodes = 0;
+    double distinct[9][LAYERS] = {{0}};
     world_open(&world, 3, false);
     assert_int_equal(trees_open(&trees, &model, &err), 0);
     add_tree(trees, &world, 0, 4, PHASE_PROMPT);
     for (int t = 0, from = 0; t < 6; from += sizes[t++]) {
         add_tree(trees, &world, from, sizes[t], sizes[t] > 1 ? PHASE_VERIFY : PHASE_DECODE);
-        nodes += sizes[t];
         for (int l = 0; l < LAYERS; l++) {
-            double weight[EXPERTS] = {0}, kept = 0, all = 0;
+            bool seen[EXPERTS] = {0};
             for (int i = from; i < from + sizes[t]; i++)
                 for (int s = 0; s < TOP_K; s++)
-                    weight[world.expert[i][l][s]] += 0.5f / (float)(1 + s);
-            for (int e = 0; e < EXPERTS; e++) {
-                distinct[sizes[t]][l] += weight[e] > 0;
-                all += weight[e];
-            }
-            for (int b = 1; b <= EXPERTS; b++) {
-                int best = 0;
-                for (int e = 0; e < EXPERTS; e++)
-                    best = weight[e] > weight[best] ? e : best;
-                kept += weight[best];
-                weight[best] = 0;
-                mass[l][b] += kept / all / 6;
-            }
+                    seen[world.expert[i][l][s]] = true;
+            for (int e = 0; e < EXPERTS; e++)
+                distinct[sizes[t]][l] += seen[e];
         }
     }
     assert_int_equal(trees_count(trees), 6);
     assert_int_equal(trees_sizes(trees), 3);
-    assert_int_equal(trees_coverage(&coverage, trees, &err), 0);
     for (int l = 0; l < LAYERS; l++) {
         trees_layer(trees, l, of);
         assert_true(of[0].nodes == 1 && of[0].trees == 2 && of[1].nodes == 5 && of[1].trees == 3 && of[2].nodes == 8);
         assert_true(fabs(of[0].distinct - TOP_K) < 1e-12 && fabs(of[1].distinct - distinct[5][l] / 3) < 1e-12);
         assert_true(fabs(of[2].distinct - distinct[8][l]) < 1e-12);
         assert_true(fabs(of[0].independent - TOP_K) < 1e-9 && fabs(of[0].alike - TOP_K) < 1e-9);
-        for (int b = 1; b <= EXPERTS; b++)
-            assert_true(fabs(coverage->mass[l * EXPERTS + b - 1] - mass[l][b]) < 1e-6);
-        assert_true(coverage->served[l * EXPERTS + EXPERTS - 1] == 1);
     }
-    assert_int_equal(coverage->tokens, nodes);
-    coverage_free(&coverage);
 
     const int32_t wanted[LAYERS] = { 4, 6 }, bad[LAYERS] = { 4, EXPERTS + 1 };
     struct decode_iter iter = { .nodes = 5, .experts_wanted_layer = wanted };

@@ -1,0 +1,155 @@
+#include "common/route/shortlist.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+
+struct candidate {
+    float sum;                          /* what the engine ranks by */
+    int32_t expert;
+    double mass;
+};
+
+struct shortlist {
+    int moe_layers, experts, top_k;
+    int64_t forwards, nodes;
+    bool corrected;
+    float *correction;                  /* [moe_layers][experts] of the latest text that began */
+    int64_t *mass, *served;             /* [moe_layers][experts], in steps of 2^-30, and in nodes */
+    struct candidate *candidate;        /* [experts] */
+    int32_t *rank;                      /* [experts], 0 for the first */
+};
+
+int shortlist_open(struct shortlist **out, const struct stream_model *model, struct err *err)
+{
+    if (route_model_check(model, err))
+        return -1;
+    size_t experts = (size_t)model->experts, cells = (size_t)model->moe_layers * experts;
+    struct shortlist *s = mem_alloc(1, sizeof *s, err);
+    if (!s)
+        return -1;
+    s->moe_layers = model->moe_layers;
+    s->experts = model->experts;
+    s->top_k = model->top_k;
+    if (!(s->correction = mem_alloc(cells, sizeof *s->correction, err)) ||
+        !(s->mass = mem_alloc(cells, sizeof *s->mass, err)) || !(s->served = mem_alloc(cells, sizeof *s->served, err)) ||
+        !(s->candidate = mem_alloc(experts, sizeof *s->candidate, err)) ||
+        !(s->rank = mem_alloc(experts, sizeof *s->rank, err))) {
+        shortlist_free(&s);
+        return -1;
+    }
+    *out = s;
+    return 0;
+}
+
+void shortlist_free(struct shortlist **shortlist)
+{
+    if (!*shortlist)
+        return;
+    mem_free(&(*shortlist)->correction);
+    mem_free(&(*shortlist)->mass);
+    mem_free(&(*shortlist)->served);
+    mem_free(&(*shortlist)->candidate);
+    mem_free(&(*shortlist)->rank);
+    mem_free(shortlist);
+}
+
+void shortlist_begin(struct shortlist *s, const struct route_begin *begin)
+{
+    s->corrected = begin->correction != NULL;
+    if (s->corrected)
+        memcpy(s->correction, begin->correction, (size_t)s->moe_layers * (size_t)s->experts * sizeof *s->correction);
+}
+
+static int largest_first(const void *a, const void *b)
+{
+    const struct candidate *x = a, *y = b;
+    return x->sum > y->sum ? -1 : x->sum < y->sum ? 1 : x->expert < y->expert ? -1 : 1;
+}
+
+/* Ranks the layer's experts for this forward. */
+static int rank_layer(struct shortlist *s, const struct route_tokens *record, int layer, struct err *err)
+{
+    size_t experts = (size_t)s->experts, at = (size_t)layer * experts, row = (size_t)s->moe_layers * experts;
+    const float *correction = s->corrected ? s->correction + at : NULL;
+    for (size_t e = 0; e < experts; e++)
+        s->candidate[e] = (struct candidate){ .expert = (int32_t)e };
+    for (int i = 0; i < record->n; i++) {
+        const float *probs = record->probs + (size_t)i * row + at;
+        for (size_t e = 0; e < experts; e++) {
+            float value = correction ? probs[e] + correction[e] : probs[e];
+            if (!(probs[e] >= 0 && probs[e] <= 1.001f) || isnan(value))
+                return err_set(err, ERR_INPUT, "token %d, layer %d: a routing probability of %g; the stream is damaged", i,
+                               layer, (double)probs[e]);
+            s->candidate[e].sum += value;
+            s->candidate[e].mass += (double)probs[e];
+        }
+    }
+    qsort(s->candidate, experts, sizeof *s->candidate, largest_first);
+    for (size_t i = 0; i < experts; i++)
+        s->rank[s->candidate[i].expert] = (int32_t)i;
+    return 0;
+}
+
+/* Adds what the first B of the ranking keep of this forward, for every B. */
+static void cover_layer(struct shortlist *s, const struct route_tokens *record, int layer)
+{
+    size_t at = (size_t)layer * (size_t)s->experts, row = (size_t)s->moe_layers * (size_t)s->top_k;
+    double all = 0, kept = 0;
+    for (int e = 0; e < s->experts; e++)
+        all += s->candidate[e].mass;
+    for (int e = 0; e < s->experts; e++) {
+        kept += s->candidate[e].mass;
+        s->mass[at + (size_t)e] += (int64_t)rint((all > 0 ? kept / all : 1) * ROUTE_MASS_STEPS);
+    }
+    for (int i = 0; i < record->n; i++) {
+        const int16_t *expert = record->experts + (size_t)i * row + (size_t)layer * (size_t)s->top_k;
+        int32_t last = 0;
+        for (int slot = 0; slot < s->top_k; slot++)
+            if (expert[slot] >= 0 && s->rank[expert[slot]] > last)
+                last = s->rank[expert[slot]];
+        s->served[at + (size_t)last]++;
+    }
+}
+
+int shortlist_add(struct shortlist *s, const struct route_tokens *record, struct err *err)
+{
+    if (record->phase == PHASE_PROMPT)
+        return 0;
+    if (!record->probs)
+        return err_set(err, ERR_INPUT, "a budget by router ranks by the probabilities of all experts, which the routes lack; "
+                       "record them with moe-profile --record route,probs");
+    for (int layer = 0; layer < s->moe_layers; layer++) {
+        if (rank_layer(s, record, layer, err))
+            return -1;
+        cover_layer(s, record, layer);
+    }
+    s->forwards++;
+    s->nodes += record->n;
+    return 0;
+}
+
+int shortlist_coverage(struct coverage **out, const struct shortlist *s, struct err *err)
+{
+    struct coverage *coverage = NULL;
+    if (!s->forwards)
+        return err_set(err, ERR_INPUT, "the routes have no forwards that decode or verify; profile answers with -n, and drafts "
+                       "with --draft");
+    if (coverage_open(&coverage, "router", s->moe_layers, s->experts, err))
+        return -1;
+    coverage->top_k = s->top_k;
+    coverage->tokens = s->nodes;
+    for (int layer = 0; layer < s->moe_layers; layer++) {
+        size_t at = (size_t)layer * (size_t)s->experts;
+        int64_t served = 0;
+        for (size_t i = at; i < at + (size_t)s->experts; i++) {
+            served += s->served[i];
+            coverage->mass[i] = (double)s->mass[i] / ROUTE_MASS_STEPS / (double)s->forwards;
+            coverage->served[i] = (double)served / (double)s->nodes;
+        }
+    }
+    *out = coverage;
+    return 0;
+}
