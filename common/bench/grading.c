@@ -160,6 +160,7 @@ static int grade(struct work *work, const struct open_text *open, const char *te
         return err_at(err, "task '%s', prompt '%s'", open->task, open->id);
     score = command ? correct : score;
     row->graded++;
+    row->scored = grade_scores(command ? "command" : grade_rule_names[by]);
     row->correct += correct;
     row->score += score;
     const struct bench_grade record = { .sequence = open->sequence, .correct = correct, .score = score,
@@ -169,10 +170,10 @@ static int grade(struct work *work, const struct open_text *open, const char *te
         return -1;
     if (!options->lines)
         return 0;
-    return json_line(work->out, json_pack("{s:s, s:s, s:s, s:s, s:b, s:f, s:s, s:s, s:s?}", "type", "answer", "setting",
-                                          setting,
-                                         "task", open->task, "id", open->id, "correct", correct, "score", score, "rule",
-                                         record.rule, "expected", record.expected, "answer", record.answer), err);
+    return json_line(work->out, json_pack("{s:s, s:s, s:s, s:s, s:o, s:f, s:s, s:s, s:s?}", "type", "answer", "setting",
+                                          setting, "task", open->task, "id", open->id, "correct",
+                                          row->scored ? json_null() : json_boolean(correct), "score", score, "rule",
+                                          record.rule, "expected", record.expected, "answer", record.answer), err);
 }
 
 static int take_begin(struct work *work, const struct decode_begin *begin, struct err *err)
@@ -333,8 +334,10 @@ int grading_text(struct text *out, const struct grading *grading, struct err *er
         const struct graded_row *row = &grading->rows[i];
         double of = row->graded ? row->graded : 1;
         if (table_cell(&table, err, "%s", row->setting) || table_cell(&table, err, "%s", row->task) ||
-            table_cell(&table, err, "%d", row->correct) || table_cell(&table, err, "%d", row->graded) ||
-            table_cell(&table, err, "%.1f %%", 100 * row->correct / of) || table_cell(&table, err, "%.3f", row->score / of) ||
+            (row->scored ? table_cell(&table, err, "%s", "") : table_cell(&table, err, "%d", row->correct)) ||
+            table_cell(&table, err, "%d", row->graded) ||
+            (row->scored ? table_cell(&table, err, "%s", "") : table_cell(&table, err, "%.1f %%", 100 * row->correct / of)) ||
+            table_cell(&table, err, "%.3f", row->score / of) ||
             (row->lacking ? table_cell(&table, err, "%d", row->lacking) : table_cell(&table, err, "%s", "")))
             goto done;
     }
@@ -352,8 +355,9 @@ int grading_json(struct text *out, const struct grading *grading, struct err *er
     for (size_t i = 0; i < grading->count; i++) {
         const struct graded_row *row = &grading->rows[i];
         json_t *score = row->graded ? json_real(row->score / row->graded) : json_null();
-        if (json_line(out, json_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:o}", "type", "row", "setting", row->setting, "task",
-                                    row->task, "graded", row->graded, "correct", row->correct, "without_answer", row->lacking,
+        json_t *correct = row->scored ? json_null() : json_integer(row->correct);
+        if (json_line(out, json_pack("{s:s, s:s, s:s, s:i, s:o, s:i, s:o}", "type", "row", "setting", row->setting, "task",
+                                    row->task, "graded", row->graded, "correct", correct, "without_answer", row->lacking,
                                     "score", score), err))
             return -1;
     }

@@ -30,6 +30,7 @@ struct graded_row {
     char *setting, *task;
     int setting_number, task_number;    /* in order of appearance */
     int graded, correct, lacking;       /* lacking: texts without a reference */
+    bool scored;                        /* by a rule that scores: none is right or wrong */
     double score;                       /* summed over the graded */
 };
 

@@ -96,7 +96,10 @@ static int put_numbers(struct text *out, const struct summary_row *row, double y
     number(text[5], 100 * row->bandwidth_share, 0);
     if (isfinite(row->bandwidth_share))
         strcat(text[5], " %");
-    snprintf(text[6], sizeof text[6], row->graded > 0 ? "%.0f/%.0f" : "-", row->correct, row->graded);
+    if (row->graded > 0)
+        snprintf(text[6], sizeof text[6], "%.0f/%.0f", row->correct, row->graded);
+    else
+        number(text[6], row->score, 3);
     for (size_t c = 0; c < sizeof columns / sizeof *columns; c++)
         if (svg_text(out, COLUMN_LEFT + ((double)c + 1) * COLUMN_W, y + 4, "end", 11, "", text[c], err))
             return -1;

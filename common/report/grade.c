@@ -14,12 +14,19 @@ const char *const grade_rule_names[] = {"none", "number", "exact", "json", "code
 
 enum grade_rule grade_rule_of_task(const char *task)
 {
-    static const char *const mathematics[] = {"math", "maths", "gsm8k", "math_reasoning", "aime", "svamp", "multiarith"};
-    for (size_t i = 0; task && i < sizeof mathematics / sizeof *mathematics; i++)
-        if (!strcasecmp(task, mathematics[i]))
-            return GRADE_NUMBER;
+    static const struct { const char *task; enum grade_rule rule; } known[] = {
+        {"math", GRADE_NUMBER}, {"maths", GRADE_NUMBER}, {"gsm8k", GRADE_NUMBER}, {"math_reasoning", GRADE_NUMBER},
+        {"aime", GRADE_NUMBER}, {"svamp", GRADE_NUMBER}, {"multiarith", GRADE_NUMBER}, {"summ", GRADE_ROUGE},
+        {"summary", GRADE_ROUGE}, {"summarization", GRADE_ROUGE}, {"summarisation", GRADE_ROUGE}, {"cnn_dm", GRADE_ROUGE},
+        {"cnndm", GRADE_ROUGE}, {"cnn_dailymail", GRADE_ROUGE}, {"xsum", GRADE_ROUGE},
+    };
+    for (size_t i = 0; task && i < sizeof known / sizeof *known; i++)
+        if (!strcasecmp(task, known[i].task))
+            return known[i].rule;
     return GRADE_EXACT;
 }
+
+bool grade_scores(const char *rule) { return !strcmp(rule, grade_rule_names[GRADE_ROUGE]); }
 
 static bool digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -228,7 +235,7 @@ int grade_answer(enum grade_rule rule, const char *text, const char *expected, b
     if (rule == GRADE_ROUGE) {
         if (rouge_l(text, expected, score, err) || put_trimmed(found, text, err))
             return -1;
-        *correct = *score >= GRADE_ROUGE_RIGHT;
+        *correct = false;
         return 0;
     }
     if (compare(rule, text, expected, correct, found, err))

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/report/grade.h"
 #include "common/stream/bench.h"
 #include "common/stream/decode.h"
 #include "common/stream/record.h"
@@ -134,7 +135,8 @@ static int add_sample(struct intake *intake, int64_t sequence, int setting, int 
     if (mem_grow(&all->samples, &all->sample_room, all->sample_count + 1, sizeof *all->samples, err))
         return -1;
     all->samples[all->sample_count++] = (struct measured_sample){
-        .sequence = sequence, .setting = (int)intake->first_setting + setting, .repeat = repeat, .stream = intake->stream};
+        .sequence = sequence, .setting = (int)intake->first_setting + setting, .repeat = repeat, .stream = intake->stream,
+        .score = NAN};
     return 0;
 }
 
@@ -267,6 +269,12 @@ static int take_grade(struct intake *intake, const struct bench_grade *record, s
     struct measured_sample *sample = find_sample(intake, record->sequence, err);
     if (!sample)
         return -1;
+    if (grade_scores(record->rule)) {
+        if (!(record->score >= 0 && record->score <= 1))
+            return err_set(err, ERR_INPUT, "a grade by %s without a score from 0 to 1; the stream is damaged", record->rule);
+        sample->score = record->score;
+        return 0;
+    }
     sample->graded = true;
     sample->correct = record->correct;
     return 0;

@@ -53,7 +53,8 @@ struct measured_sample {
     double prefill_us;
     size_t first_step, steps;               /* of measurements.steps, once arranged */
     struct digest128 output;                /* of token ids and text */
-    bool done, aborted, graded, correct;
+    bool done, aborted, graded, correct;    /* graded: as right or wrong */
+    double score;                           /* by a rule that scores; NaN: not graded by one */
 };
 
 struct measured_stream {

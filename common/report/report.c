@@ -21,6 +21,13 @@ static int share_cell(struct table *table, double part, double whole, struct err
     return whole > 0 ? table_cell(table, err, "%.0f/%.0f", part, whole) : table_cell(table, err, "%s", "");
 }
 
+/* Right answers of how many; of answers that have a score alone its mean. */
+static int answer_cell(struct table *table, const struct summary_row *row, struct err *err)
+{
+    return row->graded > 0 || !(row->scored > 0) ? share_cell(table, row->correct, row->graded, err)
+                                                 : table_number(table, row->score, 3, err);
+}
+
 /* One of the report's tables: its heading, the rows that are in it (NULL: all), and what it has of them behind task and
  * setting. A table without rows is left out. */
 struct section {
@@ -43,7 +50,7 @@ static int main_cells(struct table *table, const struct measurements *all, const
     if (isnan(row->bandwidth_share) ? table_cell(table, err, "%s", "")
                                     : table_cell(table, err, "%.0f %%", 100 * row->bandwidth_share))
         return -1;
-    return share_cell(table, row->identical, row->compared, err) || share_cell(table, row->correct, row->graded, err) ? -1 : 0;
+    return share_cell(table, row->identical, row->compared, err) || answer_cell(table, row, err) ? -1 : 0;
 }
 
 /* Times that a reader waits. */
@@ -91,12 +98,14 @@ static int trial_cells(struct table *table, const struct measurements *all, cons
     return 0;
 }
 
-/* The share of right answers in percent, with its deviation over repetitions. */
+/* The share of right answers, or the mean score, in percent, with its deviation over repetitions. */
 static int grade_cell(struct table *table, const struct summary_row *row, struct err *err)
 {
-    if (isnan(row->correct_deviation))
-        return table_number(table, 100 * row->correct_share, 1, err);
-    return table_cell(table, err, "%.1f+-%.1f", 100 * row->correct_share, 100 * row->correct_deviation);
+    bool scored = isnan(row->correct_share);
+    double mean = scored ? row->score : row->correct_share, deviation = scored ? row->score_deviation : row->correct_deviation;
+    if (isnan(deviation))
+        return table_number(table, 100 * mean, 1, err);
+    return table_cell(table, err, "%.1f+-%.1f", 100 * mean, 100 * deviation);
 }
 
 /* What budgets changed. */
@@ -274,10 +283,12 @@ static int write_preface(const struct measurements *all, const char *bullet, str
     return text_putc(out, '\n', err);
 }
 
-static int write_legend(const struct measurements *all, struct text *out, struct err *err)
+static int write_legend(const struct measurements *all, const struct summary *summary, struct text *out, struct err *err)
 {
     int reference = -1;
-    bool several = false, measured = false;
+    bool several = false, measured = false, scored = false;
+    for (size_t i = 0; i < summary->count; i++)
+        scored |= summary->rows[i].scored > 0;
     for (size_t i = 0; i < all->stream_count; i++)
         measured |= !isnan(all->streams[i].read_bandwidth[0]);
     for (size_t i = 0; i < all->setting_count; i++) {
@@ -287,7 +298,8 @@ static int write_legend(const struct measurements *all, struct text *out, struct
     }
     if (text_printf(out, err, "\naccept: tokens of an iteration that had a draft, bonus token included; tok/step: of all "
                     "iterations.\nexperts: distinct ones a layer in an iteration%s.\n",
-                    measured ? "; bandwidth: nominal bytes a second, of what memory gives" : ""))
+                    measured ? "; bandwidth: nominal bytes a second, of what memory gives" : "") ||
+        (scored && text_puts(out, "correct: right answers of how many; of summaries the mean ROUGE-L F1, from 0 to 1.\n", err)))
         return -1;
     if (reference < 0)
         return 0;
@@ -312,5 +324,5 @@ int report_write(const struct measurements *all, const struct summary *summary, 
         if (write_section(&sections[i], all, summary, markdown ? TABLE_MARKDOWN : TABLE_TEXT, out, err))
             return -1;
     text_make_printable(out);
-    return write_legend(all, out, err);
+    return write_legend(all, summary, out, err);
 }

@@ -1,5 +1,6 @@
-/* ROUGE-L of a summary (Lin 2004): the F1 of the longest common subsequence of words. Words are runs of ASCII letters and
- * digits and of bytes above them, in lower case as far as ASCII goes, not stemmed: what rouge_score gives for English text.
+/* ROUGE-L of a summary (Lin 2004): the F1 of the longest common subsequence of words. Words are runs of a to z and 0 to 9 after
+ * all was made lower case, and not stemmed; everything else stands between them, letters beyond ASCII, too. So it is what
+ * rouge-score gives (rougeL, without stemmer), and by it what papers report; texts without Latin letters score 0.
  * From 0 to 1; 0 when either has no words. Of a text longer than ROUGE_WORDS the first ones count. */
 #ifndef MOE_REPORT_ROUGE_H
 #define MOE_REPORT_ROUGE_H

@@ -53,9 +53,12 @@ const struct summary_column summary_columns[] = {
     COLUMN(identical, "samples whose token ids and text equal the reference's"),
     COLUMN(compared, "samples that could be compared"),
     COLUMN(correct, "prompts answered right, in their first repetition"),
-    COLUMN(graded, "prompts whose answer was graded"),
-    COLUMN(correct_share, "share of graded answers that are right, mean over repetitions"),
+    COLUMN(graded, "prompts whose answer was graded as right or wrong"),
+    COLUMN(correct_share, "share of these answers that are right, mean over repetitions"),
     COLUMN(correct_deviation, "standard deviation of that share over repetitions, which differ when draws are fresh"),
+    COLUMN(scored, "prompts whose answer was graded by a score: ROUGE-L F1 of summaries"),
+    COLUMN(score, "mean of these scores, mean over repetitions"),
+    COLUMN(score_deviation, "standard deviation of that mean over repetitions"),
     COLUMN(divergence, "KL(reference || model) in nats, mean over the emitted tokens that were compared"),
     COLUMN(divergence_low, "lower end of its 95 % interval (bootstrap over prompts)"),
     COLUMN(divergence_high, "upper end of it"),
@@ -236,9 +239,10 @@ static void compare_outputs(const struct work *work, struct summary_row *row)
         next = prompt_end(work, at);
         struct run run = find_run(at, next, work->setting), base = find_run(at, next, work->reference);
         row->prompts += run.begin < run.end;
-        if (run.begin < run.end && run.begin->graded) {
-            row->graded++;
+        if (run.begin < run.end) {
+            row->graded += run.begin->graded;
             row->correct += run.begin->correct;
+            row->scored += !isnan(run.begin->score);
         }
         if (work->reference < 0)
             continue;
@@ -249,31 +253,42 @@ static void compare_outputs(const struct work *work, struct summary_row *row)
     }
 }
 
-/* Over repetitions: the share of right answers, and how far it scatters. */
-static void summarise_grades(const struct work *work, struct summary_row *row)
+/* Of what `value` gives of samples, NaN of those that do not count: the mean of each repetition, then the mean of these and how
+ * far they scatter. */
+static void over_repetitions(const struct work *work, double (*value)(const struct measured_sample *), double *mean,
+                             double *deviation)
 {
-    size_t shares = 0;
+    size_t means = 0;
     bool any = true;
     double square = 0;
     for (int repeat = 0; any; repeat++) {
-        double graded = 0, correct = 0;
+        double count = 0, sum = 0;
         any = false;
         for (const struct measured_sample *sample = work->begin; sample < work->end; sample++) {
             if (sample->setting != work->setting || sample->repeat < repeat)
                 continue;
             any = true;
-            if (sample->repeat > repeat || !sample->graded)
+            if (sample->repeat > repeat || isnan(value(sample)))
                 continue;
-            graded++;
-            correct += sample->correct;
+            count++;
+            sum += value(sample);
         }
-        if (graded > 0)
-            work->values[shares++] = correct / graded;
+        if (count > 0)
+            work->values[means++] = sum / count;
     }
-    row->correct_share = stats_mean(work->values, shares);
-    for (size_t i = 0; i < shares; i++)
-        square += (work->values[i] - row->correct_share) * (work->values[i] - row->correct_share);
-    row->correct_deviation = shares > 1 ? sqrt(square / (double)(shares - 1)) : NAN;
+    *mean = stats_mean(work->values, means);
+    for (size_t i = 0; i < means; i++)
+        square += (work->values[i] - *mean) * (work->values[i] - *mean);
+    *deviation = means > 1 ? sqrt(square / (double)(means - 1)) : NAN;
+}
+
+static double sample_correct(const struct measured_sample *sample) { return sample->graded ? sample->correct : NAN; }
+static double sample_score(const struct measured_sample *sample) { return sample->score; }
+
+static void summarise_grades(const struct work *work, struct summary_row *row)
+{
+    over_repetitions(work, sample_correct, &row->correct_share, &row->correct_deviation);
+    over_repetitions(work, sample_score, &row->score, &row->score_deviation);
 }
 
 static struct totals task_totals(const struct work *work, int setting)

@@ -27,7 +27,7 @@ struct summary_row {
     double itl_ms_mean, itl_ms_median, itl_ms_p99;
     double experts_wanted_per_step, experts_loaded_per_step, experts_per_layer;
     double bytes_per_step, bytes_per_token, bandwidth, bandwidth_share;
-    double identical, compared, correct, graded, correct_share, correct_deviation;
+    double identical, compared, correct, graded, correct_share, correct_deviation, scored, score, score_deviation;
     double trials, trials_kept, bound, bound_common_noise;
     double divergence, divergence_low, divergence_high, flips, flips_low, flips_high, reconstruction;
     int positions;                      /* of the arrays below in use */

@@ -88,7 +88,7 @@ def trials(iters):
 
 class Sample:
     def __init__(self, setting, repeat):
-        self.setting, self.repeat, self.iters, self.grade = setting, repeat, [], None
+        self.setting, self.repeat, self.iters, self.grade, self.score = setting, repeat, [], None, None
 
     def us(self):
         return [i["draft_us"] + i["verify_us"] + i["accept_us"] + i["other_us"] for i in self.iters]
@@ -121,7 +121,10 @@ def gather(path):
         elif kind == "done":
             samples[body["sequence"]].done = body
         elif kind == "grade":
-            samples[body["sequence"]].grade = body["correct"]
+            if body["rule"] == "rouge":             # a score alone
+                samples[body["sequence"]].score = body["score"]
+            else:
+                samples[body["sequence"]].grade = body["correct"]
     return settings, list(samples.values()), max((b for b in bandwidth if not math.isnan(b)), default=math.nan)
 
 
@@ -270,12 +273,15 @@ def figures(settings, samples, bandwidth, number, task):
     first = [min(r, key=lambda s: s.repeat) for r in runs.values()]
     row["graded"] = sum(s.grade is not None for s in first)
     row["correct"] = sum(s.grade is True for s in first)
-    grades = [[s.grade for s in mine if s.repeat == repeat and s.grade is not None] for repeat in sorted({s.repeat for s in mine})]
-    shares = [np.mean(each) for each in grades if each]
-    if shares:
-        row["correct_share"] = np.mean(shares)
-    if len(shares) > 1:
-        row["correct_deviation"] = np.std(shares, ddof=1)
+    row["scored"] = sum(s.score is not None for s in first)
+    for mean, deviation, of in (("correct_share", "correct_deviation", lambda s: s.grade),
+                                ("score", "score_deviation", lambda s: s.score)):
+        each = [[of(s) for s in mine if s.repeat == repeat and of(s) is not None] for repeat in sorted({s.repeat for s in mine})]
+        means = [np.mean(values) for values in each if values]
+        if means:
+            row[mean] = np.mean(means)
+        if len(means) > 1:
+            row[deviation] = np.std(means, ddof=1)
     return row
 
 
@@ -317,7 +323,8 @@ def main_table(row, is_reference):
             fixed(get("ceiling"), 2), fixed(get("best_ratio"), 2), fixed(get("acceptance_length"), 2),
             fixed(get("tokens_per_step"), 2), fixed(get("experts_per_layer"), 1), fixed(1e-6 * get("bytes_per_step"), 1),
             percent(row, "bandwidth_share", 0) and percent(row, "bandwidth_share", 0) + " %",
-            share(row["identical"], row["compared"]), share(row["correct"], row["graded"])]
+            share(row["identical"], row["compared"]),
+            fixed(get("score"), 3) if row["scored"] and not row["graded"] else share(row["correct"], row["graded"])]
 
 
 def time_table(row, _):
@@ -340,9 +347,10 @@ def trial_table(row, _):
 
 def change_table(row, _):
     if "divergence" in row or "reconstruction" in row:
-        correct = percent(row, "correct_share", 1)
-        if "correct_deviation" in row:
-            correct += "+-" + percent(row, "correct_deviation", 1)
+        mean, deviation = ("correct_share", "correct_deviation") if "correct_share" in row else ("score", "score_deviation")
+        correct = percent(row, mean, 1)
+        if deviation in row:
+            correct += "+-" + percent(row, deviation, 1)
         return [fixed(row.get("divergence", math.nan), 4), fixed_range(row, "divergence", 4), percent(row, "flips", 2),
                 fixed_range(row, "flips", 2, 100), percent(row, "reconstruction", 2), correct]
 

@@ -52,6 +52,23 @@ setup() { cd "$WORK"; }
     [ "$(grep -c '<skipped ' junit.xml)" = 2 ]
 }
 
+@test "summaries are judged by their mean score" {
+    grep '"task": "summ"' "$MOE_MODELS/pocket/heldout.jsonl" | head -n 3 > summaries.jsonl
+    for least in 0.1 0.99; do
+        suite '{"setting": "none", "task": "summ", "figure": "score", "least": '$least'}' |
+            sed 's/"prompts.jsonl"/"summaries.jsonl"/; s/"max-tokens": 8/"max-tokens": 48/' > summaries-$least.json
+    done
+    moe-bench run -q summaries-0.1.json -o summaries.moes
+    moe-bench report --json summaries.moes | jq -s -e '[.[] | select(.type == "row" and .setting == "none" and .task == "summ")][0] |
+        .scored == 3 and .graded == 0 and .correct_share == null and .score > 0.1 and .score < 0.99'
+    moe-bench gate summaries-0.1.json summaries.moes
+    run moe-bench gate summaries-0.99.json summaries.moes
+    [ "$status" = 1 ]
+    sed 's/"score"/"correct_share"/' summaries-0.1.json > shares.json
+    run moe-bench gate shares.json summaries.moes
+    [ "$status" = 125 ]
+}
+
 @test "names are escaped in XML" {
     suite '{"setting": "none", "task": "a<b & \"c\"", "figure": "tokens", "least": 1}' > names.json
     run moe-bench gate names.json now.moes --junit junit.xml

@@ -91,6 +91,12 @@ SUITE
       "$(jq -s '[.[] | select(.type == "answer" and .correct)] | length' graded.jsonl)" ]
     moe-bench grade -p "$answers" bench.moes > graded
     grep -q '^none .*math ' graded
+    # summaries have a mean score, and none is right or wrong
+    jq -s -e '[.[] | select(.type == "answer" and .task == "summ" and .setting == "none")] as $answers |
+              [.[] | select(.type == "row" and .task == "summ" and .setting == "none")][0] as $row |
+              ($answers | map(.correct) | unique) == [null] and $row.correct == null and $row.graded == ($answers | length) and
+              ($row.score - ($answers | map(.score) | add / length) | fabs) < 1e-12 and $row.score > 0 and $row.score < 1' graded.jsonl
+    grep -Eq '^none +summ +- +[0-9]+ +- +0\.[0-9]{3}' graded
     # a command that says what the rule says, one that says yes, one that hangs, and one that fails
     moe-bench grade -p "$answers" --rule math=exact --json bench.moes | jq -c 'select(.type == "row" and .task == "math")' > rule
     moe-bench grade -p "$answers" --command 'math=jq -e "(.text | sub(\"^\\\\s+\"; \"\") | sub(\"\\\\s+$\"; \"\")) == .expected"' \

@@ -377,6 +377,81 @@ static void twice(struct writer *out)
     put_sample(out, &samples[0], false);
 }
 
+/* One setting and prompts of two tasks, twice each: math right, then wrong; two summaries of the scores given. */
+static const char *scored_stream(const double scores[4])
+{
+    static const struct sample runs[] = {
+        {0, 0, 0, "m", "math", 2, 1, 100, 8, 1000, 9, 1}, {1, 0, 1, "m", "math", 2, 1, 100, 8, 1000, 9, 0},
+        {2, 0, 0, "s", "summ", 2, 1, 100, 8, 1000, 9, -1}, {3, 0, 0, "t", "summ", 2, 1, 100, 8, 1000, 9, -1},
+        {4, 0, 1, "s", "summ", 2, 1, 100, 8, 1000, 9, -1}, {5, 0, 1, "t", "summ", 2, 1, 100, 8, 1000, 9, -1},
+    };
+    const struct bench_setting setting = {0, "one", "m.moe", "{}", NULL, 2, 4, 0, NULL};
+    struct err err = {0};
+    struct header header = {0};
+    struct writer *out = NULL;
+    const char *path = unit_path(folder, "scored.moes");
+    small_header(&header, STREAM_BENCH);
+    assert_int_equal(writer_open(&out, path, &header, &err), 0);
+    put(out, &bench_setting_kind, &setting);
+    put_machine(out, NAN);
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        const struct bench_grade grade = {.sequence = runs[i].sequence, .rule = "rouge", .expected = "x",
+                                          .score = i < 2 ? 0 : scores[i - 2]};
+        put_sample(out, &runs[i], true);
+        if (i >= 2)
+            put(out, &bench_grade_kind, &grade);
+    }
+    if (writer_close(&out, &err))
+        fail_msg("%s", err.text);
+    header_free(&header);
+    return path;
+}
+
+static void summaries_have_a_mean_score(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct measurements all = {0};
+    struct summary summary = {0};
+    struct text text = {0}, figure = {0};
+    gather(&all, scored_stream((const double[]){0.25, 0.5, 0.5, 1}));
+    assert_int_equal(measurements_arrange(&all, &err), 0);
+    assert_int_equal(summary_make(&summary, &all, &err), 0);
+    const struct summary_row *math = row_of(&summary, 0, 0), *summ = row_of(&summary, 1, 0), *both = row_of(&summary, -1, 0);
+    assert_true(summ->graded == 0 && summ->correct == 0 && isnan(summ->correct_share));
+    near(summ->scored, 2);
+    near(summ->score, (0.375 + 0.75) / 2);
+    near(summ->score_deviation, 0.375 / sqrt(2));
+    assert_true(math->graded == 1 && math->correct == 1 && math->scored == 0 && isnan(math->score));
+    near(math->correct_share, 0.5);
+    assert_true(both->graded == 1 && both->correct == 1 && both->scored == 2);
+    near(both->score, summ->score);
+    near(both->correct_deviation, sqrt(0.5));
+    assert_int_equal(report_write(&all, &summary, REPORT_TEXT, &text, &err), 0);
+    assert_non_null(strstr(text.data, "\nmath  one      10000.0     1.00      1.00      4.0      0.0      1/1\n"
+                                      "summ  one      10000.0     1.00      1.00      4.0      0.0    0.562\n"
+                                      "all   one      10000.0     1.00      1.00      4.0      0.0      1/1\n"));
+    assert_non_null(strstr(text.data, "mean ROUGE-L F1"));
+    assert_int_equal(bench_figure(&figure, &all, &summary, &err), 0);
+    assert_non_null(strstr(figure.data, ">0.562<"));
+    assert_non_null(strstr(figure.data, ">1/1<"));
+    text_free(&text);
+    text_free(&figure);
+    summary_free(&summary);
+    measurements_free(&all);
+
+    static const double bad[] = {NAN, -0.5, 1.5};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct reader *in = NULL;
+        err_clear(&err);
+        assert_int_equal(reader_open(&in, scored_stream((const double[]){0, 0, 0, bad[i]}), STREAM_ANY, NULL, &err), 0);
+        assert_int_equal(measurements_read(&all, in, &err), -1);
+        assert_non_null(strstr(err.text, "score"));
+        reader_close(&in);
+        measurements_free(&all);
+    }
+}
+
 static void damaged_streams_are_refused(void **state)
 {
     (void)state;
@@ -456,6 +531,7 @@ int main(void)
         cmocka_unit_test(forms_hold_the_same_rows),
         cmocka_unit_test(decode_streams_are_compared_with_the_first),
         cmocka_unit_test(one_setting_alone_has_no_ratio),
+        cmocka_unit_test(summaries_have_a_mean_score),
         cmocka_unit_test(damaged_streams_are_refused),
         cmocka_unit_test(tables_are_aligned_and_quoted),
     };
