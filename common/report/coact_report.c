@@ -114,7 +114,10 @@ int matrix_svg(struct text *out, const struct matrix *matrix, int layer, const c
             continue;
         if (!(values[count] = shades(matrix, &matrix->layers[l], err)))
             goto done;
-        snprintf(titles[count], sizeof titles[count], "layer %d: %.1f\xc3\x97", l, matrix->layers[l].stats.concentration);
+        double concentration = matrix->layers[l].stats.concentration;         /* NaN: tokens select one expert only */
+        int used = snprintf(titles[count], sizeof titles[count], "layer %d", l);
+        if (!isnan(concentration))
+            snprintf(titles[count] + used, sizeof titles[count] - (size_t)used, ": %.1f\xc3\x97", concentration);
         maps[count] = (struct svg_heat){ .title = titles[count], .side = matrix->experts, .value = values[count] };
         count++;
     }

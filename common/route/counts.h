@@ -1,7 +1,8 @@
 /* What routes add up to: for each layer with a router, how often each expert was selected, and how much routing mass it got.
  *
  *   selected[l][e]   tokens whose selected experts in layer l include e       (MoE-Spec eq. 4)
- *   mass[l][e]       sum over tokens of the full softmax probability of e, whatever the family does to selected weights
+ *   mass[l][e]       sum over tokens of what the router gives e (probs in stream/route.h): the probability of a softmax over
+ *                    all experts, or a sigmoid where the family has that, whatever it does to selected weights
  *
  * Tokens are those that are part of the text: prompt tokens, decoded ones, and of a verified draft the accepted ones. So
  * the counts of a text do not depend on how it was drafted.

@@ -118,18 +118,18 @@ int trees_add(struct trees *t, const struct route_tokens *record, struct err *er
 
 int trees_add_iteration(struct trees *t, const struct decode_iter *iter, struct err *err)
 {
-    if (!iter->experts_wanted_layer)
-        return err_set(err, ERR_INPUT, "the iteration does not say how many experts each layer wanted; record routes with "
-                       "moe-profile --draft");
+    if (!iter->experts_loaded_layer)
+        return err_set(err, ERR_INPUT, "the iteration does not say how many experts each layer loaded; record it with "
+                       "moe-decode --record route");
     struct size_class *size = size_of(t, iter->nodes, err);
     if (!size)
         return -1;
     for (int layer = 0; layer < t->moe_layers; layer++) {
-        int wanted = iter->experts_wanted_layer[layer];
-        if (wanted < 0 || wanted > t->experts)
-            return err_set(err, ERR_INPUT, "layer %d wanted %d of %d experts; the stream is damaged", layer, wanted,
+        int loaded = iter->experts_loaded_layer[layer];
+        if (loaded < 0 || loaded > t->experts)
+            return err_set(err, ERR_INPUT, "layer %d loaded %d of %d experts; the stream is damaged", layer, loaded,
                            t->experts);
-        size->distinct[layer] += wanted;
+        size->distinct[layer] += loaded;
     }
     size->trees++;
     t->count++;

@@ -1,9 +1,10 @@
 /* What forwards need that verify drafts: all their nodes together, rejected ones included, layer by layer.
  *
- *   distinct[l]       by number of nodes: experts that at least one node selects, mean over such forwards (MoE-Spec eq. 3)
+ *   distinct[l]       by number of nodes: experts that at least one node selects, mean over such forwards (MoE-Spec eq. 3);
+ *                     under a budget those that it left
  *
  * Forwards are records of the phases decode (one node) and verify; prompts are none. A decode stream's iterations have no
- * selections but experts_wanted_layer: they give distinct only. What independence would give is as in neighbours.h, from the
+ * selections but experts_loaded_layer: they give distinct only. What independence would give is as in neighbours.h, from the
  * selections of all nodes.
  *
  * Memory is that of a table a number of nodes that came. */
@@ -27,7 +28,7 @@ void trees_free(struct trees **trees);
 /* Records of prompts are passed over. Experts must be in range. */
 int trees_add(struct trees *trees, const struct route_tokens *record, struct err *err);
 
-/* Errors: the iteration does not say what each layer wanted. */
+/* Errors: the iteration does not say what each layer loaded. */
 int trees_add_iteration(struct trees *trees, const struct decode_iter *iter, struct err *err);
 
 int64_t trees_count(const struct trees *trees);             /* forwards */

@@ -173,19 +173,27 @@ JQ
 
 @test "unions of real drafts, from routes and from the stream of decoding" {
     moe-profile -q -m pocket.moe -n 24 --draft ngram -K 4 prompts.jsonl -o drafted.moes
-    moe-decode -q -m pocket.moe -n 24 --draft ngram -K 4 prompts.jsonl --stream decoded.moes > /dev/null
     moe-coact union --trees --json drafted.moes > routes.jsonl
     moe-view --json drafted.moes | jq -s '[.[] | select(.type == "route" and .phase != "prompt" and .n == 5) | .experts |
         [.[][1][]] | unique | length] | {trees: length, mean: (add / length)}' > mean.json
     [ "$(jq -s '.[1] | .windows[.width | index(5)]' routes.jsonl)" = "$(jq .trees mean.json)" ]
     near "$(jq -s '.[1] | .distinct[.width | index(5)]' routes.jsonl)" "$(jq .mean mean.json)" 1e-9
-    if moe-view --json decoded.moes | grep -q experts_wanted_layer; then
+    # what a budget leaves out need not be loaded, whichever stream says so
+    for budget in "" "--budget 6"; do
+        moe-profile -q -m pocket.moe -n 24 --draft ngram -K 4 $budget prompts.jsonl | moe-coact union --trees --json > routes.jsonl
+        moe-decode -q -m pocket.moe -n 24 --draft ngram -K 4 $budget prompts.jsonl --record route --stream decoded.moes > /dev/null
         moe-coact union --trees --json decoded.moes > decoded.jsonl
-        [ "$(jq -c .width decoded.jsonl | sort -u)" = "$(jq -c .width routes.jsonl | sort -u)" ]
+        jq -c '[.width, .windows, .distinct, .alike]' routes.jsonl > expected
+        jq -c '[.width, .windows, .distinct, .alike]' decoded.jsonl | cmp - expected
         [ "$(jq -c '.independent | unique' decoded.jsonl | sort -u)" = "[null]" ]
-    fi
+    done
+    moe-coact union --trees --phase verify --json decoded.moes | jq -s -e 'all(.width[0] > 1)'
     run moe-coact union decoded.moes
     assert_trouble moe-coact
+    moe-decode -q -m pocket.moe -n 4 --draft ngram prompts.jsonl --stream bare.moes > /dev/null
+    run moe-coact union --trees bare.moes
+    assert_trouble moe-coact
+    [[ $output == *"moe-decode --record route"* ]]
     run moe-coact union --trees short.moes
     assert_trouble moe-coact
     run moe-coact union --trees --phase prompt routes.moes

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "common/base/mem.h"
+#include "common/report/coact_report.h"
 #include "common/report/svg.h"
 #include "common/route/cluster.h"
 #include "common/route/elimination.h"
@@ -287,15 +288,15 @@ static void test_trees(void **unused)
         assert_true(fabs(of[0].independent - TOP_K) < 1e-9 && fabs(of[0].alike - TOP_K) < 1e-9);
     }
 
-    const int32_t wanted[LAYERS] = { 4, 6 }, bad[LAYERS] = { 4, EXPERTS + 1 };
-    struct decode_iter iter = { .nodes = 5, .experts_wanted_layer = wanted };
+    const int32_t loaded[LAYERS] = { 4, 6 }, bad[LAYERS] = { 4, EXPERTS + 1 };
+    struct decode_iter iter = { .nodes = 5, .experts_loaded_layer = loaded };
     assert_int_equal(trees_add_iteration(trees, &iter, &err), 0);
     trees_layer(trees, 1, of);
     assert_true(of[1].trees == 4 && fabs(of[1].distinct - (distinct[5][1] + 6) / 4) < 1e-12 && isnan(of[1].independent));
-    iter.experts_wanted_layer = bad;
+    iter.experts_loaded_layer = bad;
     assert_int_equal(trees_add_iteration(trees, &iter, &err), -1);
     err_clear(&err);
-    iter.experts_wanted_layer = NULL;
+    iter.experts_loaded_layer = NULL;
     assert_int_equal(trees_add_iteration(trees, &iter, &err), -1);
     trees_free(&trees);
     world_close(&world);
@@ -318,6 +319,32 @@ static void test_heat_maps(void **unused)
     assert_non_null(strstr(out.data, "M0 95h96v1h-96z"));
     assert_null(strstr(out.data, "nan"));
     text_free(&out);
+}
+
+/* A token that selects one expert has no pairs, and the matrix no concentration. */
+static void test_one_expert_a_token(void **unused)
+{
+    (void)unused;
+    static const struct stream_model single = { .layers = 1, .moe_layers = 1, .experts = 3, .top_k = 1, .vocab = 9 };
+    static const int16_t experts[] = { 2, 0, 2 };
+    const struct route_tokens record = { .n = 3, .experts = experts };
+    struct world world = { .folder = unit_folder() };
+    struct matrix *matrix = NULL;
+    struct text svg = {0}, table = {0};
+    struct err err = {0};
+    assert_int_equal(route_counts_open(&world.counts, &single, &err), 0);
+    assert_int_equal(route_spool_open(&world.spool, &single, SPOOL_MEMORY, world.folder, &err), 0);
+    assert_int_equal(route_counts_add(world.counts, &record, &err), 0);
+    assert_int_equal(route_spool_add(world.spool, &record, &err), 0);
+    assert_int_equal(matrix_make(&matrix, world.counts, world.spool, -1, &err), 0);
+    assert_int_equal(matrix_svg(&svg, matrix, -1, "single", &err), 0);
+    assert_int_equal(matrix_text(&table, matrix, -1, &err), 0);
+    assert_null(strstr(svg.data, "nan"));
+    assert_null(strstr(table.data, "nan"));
+    text_free(&svg);
+    text_free(&table);
+    matrix_free(&matrix);
+    world_close(&world);
 }
 
 static void test_refusals(void **unused)
@@ -349,7 +376,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_elimination), cmocka_unit_test(test_matrix), cmocka_unit_test(test_cluster),
         cmocka_unit_test(test_spread), cmocka_unit_test(test_trees), cmocka_unit_test(test_heat_maps),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_one_expert_a_token), cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
