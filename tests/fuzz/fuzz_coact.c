@@ -18,8 +18,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         { "union", "-o", "/dev/null", path },        { "locality", "--text", "-o", "/dev/null", path },
         { "rank-experts", "--by=coverage", "--total=12", "-o", "/dev/null", path },
         { "rank-experts", "--by=pairs", "--text", "-o", "/dev/null", path },
-        { "matrix", "--svg", "-o", "/dev/null", path },     { "matrix", "-o", "/dev/null", path },
-        { "stats", "--text", "-o", "/dev/null", path },     { "union", "--trees", "--svg", "-o", "/dev/null", path },
+        { "matrix", "--phase=all", "--svg", "-o", "/dev/null", path }, { "matrix", "-o", "/dev/null", path },
+        { "stats", "--phase=all", "--text", "-o", "/dev/null", path }, { "union", "--trees", "--svg", "-o", "/dev/null", path },
         { "coverage", "--by=router", "--text", "-o", "/dev/null", path },
         { "merge", "-o", "/dev/null", path, path },
     };
