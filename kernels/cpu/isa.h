@@ -1,12 +1,20 @@
 /* One source, several instruction sets: every function that crosses a file of kernels/cpu has the set's name behind its own,
  * as in unit_product_avx2. The makefile gives ISA (the name) and one of ISA_AVX512, ISA_AVX2, ISA_PLAIN;
- * with ISA_AVX512 also ISA_VNNI where its integer products may be used, and with both ISA_AMX where tiles may. */
+ * with ISA_AVX512 also ISA_VNNI where its integer products may be used, and with both ISA_AMX where tiles may.
+ *
+ * What needs neither is one for all sets with ISA_AVX512: it is compiled for avx512 alone and has that name (ISA_VECTOR_NAME;
+ * VECTOR_SOURCES in the makefile). */
 #ifndef MOE_KERNELS_CPU_ISA_H
 #define MOE_KERNELS_CPU_ISA_H
 
 #define ISA_PASTE(name, isa) name##_##isa
 #define ISA_EXPAND(name, isa) ISA_PASTE(name, isa)
 #define ISA_NAME(name) ISA_EXPAND(name, ISA)
+#if defined(ISA_AVX512)
+#define ISA_VECTOR_NAME(name) name##_avx512
+#else
+#define ISA_VECTOR_NAME(name) ISA_NAME(name)
+#endif
 #define ISA_TEXT_OF(isa) #isa
 #define ISA_TEXT_EXPAND(isa) ISA_TEXT_OF(isa)
 #define ISA_TEXT ISA_TEXT_EXPAND(ISA)

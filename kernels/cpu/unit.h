@@ -40,12 +40,12 @@ void unit_product_tiles_quantised(enum weight_format format, const void *unit, i
                                   float *out);
 
 /* Its part for fp8, mxfp4, q4_k and q6_k. */
-#define unit_product_coded ISA_NAME(unit_product_coded)
+#define unit_product_coded ISA_VECTOR_NAME(unit_product_coded)
 
 void unit_product_coded(enum weight_format format, const void *unit, int inputs, int rows, const void *const *in, float *out);
 
 /* A chunk of a unit of such weights, `inputs` of them (a multiple of 32, up to 256), as a unit of f32. */
-#define unit_decode ISA_NAME(unit_decode)
+#define unit_decode ISA_VECTOR_NAME(unit_decode)
 
 void unit_decode(enum weight_format format, const void *chunk, int inputs, float *out);
 
