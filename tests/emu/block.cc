@@ -12,6 +12,16 @@ place *here;
 static std::vector<thread> threads;
 static std::vector<uint64_t> ready;              /* a bit a thread */
 static int ended, at_barrier, counted, launch_stops;
+
+/* Lanes of a warp that wait in a meeting, and those that have ended; all that wait are at one call. */
+struct warp {
+    unsigned waiting, ended;
+    bool alike;
+    kind what;
+    unsigned mask;
+    int line;
+};
+static std::vector<warp> warps;
 static thread_body *body;
 static const void *arguments;
 static uint64_t random_state;
@@ -132,6 +142,23 @@ void yield(void)
     wait_for_turn(false);
 }
 
+/* A lane comes to a meeting: every lane of its mask that waits must wait for the same, and none may have ended. */
+static void compare_lanes(int first, kind what, unsigned mask, int line)
+{
+    for (unsigned rest = mask; rest; rest &= rest - 1) {
+        int other = first + __builtin_ctz(rest);
+        thread *o = &now.thread_of[other];
+        if (o->at == ENDED)
+            found(line, "waits for lane %d, which has ended", other % 32);
+        if (o->at != AT_MEETING)
+            continue;
+        if (o->mask != mask)
+            found(line, "mask %08x, but lane %d gives %08x at line %d", mask, other % 32, o->mask, o->line);
+        if (o->what != what || o->line != line)
+            found(line, "lane %d is at another call, at line %d", other % 32, o->line);
+    }
+}
+
 void meet(kind what, unsigned mask, int line, int argument, const void *in, void *out, size_t bytes)
 {
     thread *t = self();
@@ -153,22 +180,17 @@ void meet(kind what, unsigned mask, int line, int argument, const void *in, void
     t->bytes = bytes;
     if (bytes)
         memcpy(t->in, in, bytes);
-    bool all = true;
-    for (unsigned rest = mask; rest; rest &= rest - 1) {
-        int other = first + __builtin_ctz(rest);
-        thread *o = &now.thread_of[other];
-        if (o->at == ENDED)
-            found(line, "waits for lane %d, which has ended", other % 32);
-        if (o->at != AT_MEETING) {
-            all = false;
-            continue;
-        }
-        if (o->mask != mask)
-            found(line, "mask %08x, but lane %d gives %08x at line %d", mask, other % 32, o->mask, o->line);
-        if (o->what != what || o->line != line)
-            found(line, "lane %d is at another call, at line %d", other % 32, o->line);
-    }
-    if (all) {
+    /* As a rule all lanes are at one call, and nothing need be looked at one by one. */
+    warp *w = &warps[(size_t)first / 32];
+    if (!w->waiting)
+        w->alike = true, w->what = what, w->mask = mask, w->line = line;
+    else if (w->what != what || w->mask != mask || w->line != line)
+        w->alike = false;
+    w->waiting |= 1u << lane;
+    if (!w->alike || w->ended & mask)
+        compare_lanes(first, what, mask, line);
+    if ((w->waiting & mask) == mask) {
+        w->waiting &= ~mask;
         warp_finish(first, mask);
         for (unsigned rest = mask; rest; rest &= rest - 1)
             thread_ready(first + __builtin_ctz(rest));
@@ -177,7 +199,6 @@ void meet(kind what, unsigned mask, int line, int argument, const void *in, void
     if (out)
         memcpy(out, t->out, what == MMA ? 16 : bytes);
 }
-
 static void thread_start(int index)
 {
     (void)index;
@@ -186,6 +207,7 @@ static void thread_start(int index)
     ended++;
     unsigned lane = 1u << now.self % 32;
     int first = now.self / 32 * 32;
+    warps[(size_t)first / 32].ended |= lane;
     for (int i = first; i < std::min(first + 32, now.threads); i++) {
         thread *t = &now.thread_of[i];
         if (t->at == AT_MEETING && t->mask & lane)
@@ -228,6 +250,7 @@ static void run_block(int index)
     const dim3 &b = now.block, &g = now.grid;
     unsigned n = (unsigned)index;
     std::fill(ready.begin(), ready.end(), 0);
+    std::fill(warps.begin(), warps.end(), warp());
     for (int i = 0; i < now.threads; i++) {
         thread *t = &now.thread_of[i];
         unsigned k = (unsigned)i;
@@ -293,6 +316,7 @@ void launch(const char *name, bool early, dim3 grid, dim3 block, size_t smem, th
     if ((int)threads.size() < now.threads)
         threads.resize((size_t)now.threads);
     ready.assign((size_t)(now.threads + 63) / 64, 0);
+    warps.resize((size_t)(now.threads + 31) / 32);
     now.thread_of = threads.data();
     random_state = emu_options.seed * 1000003u + (uint64_t)launch_stops++;
     race_launch();
