@@ -3,7 +3,9 @@
 # kernels/cuda is compiled twice: by nvcc, where it is, into a plug-in that commands open at run time (lib/moekit/moe-cuda.so);
 # and by a C++ compiler, always, for the emulator (tests/emu): a library for tests, and plug-ins of the same kind.
 #
-#     CUDA=auto   the plug-in where nvcc is, and a word where it is not     CUDA=yes   nvcc must be there     CUDA=no   without
+#     CUDA=auto   the plug-in for the GPUs of this machine; without a GPU or nvcc none, and a word that says so
+#     CUDA=yes    the plug-in for A100, H100 and B200, or CUDA_ARCH='90a ...'; nvcc must be there
+#     CUDA=no     without
 
 CUDA ?= auto
 CUDA_TOOLKIT := build/cuda-toolkit
@@ -17,13 +19,18 @@ ifeq ($(CUDA)$(NVCC),yes)
 $(error moekit: CUDA=yes, but there is no nvcc: `make deps-cuda` fetches it)
 endif
 CUDA_SOURCES := $(wildcard kernels/cuda/*.cu)
+# What this machine's GPUs are, as nvcc names them: 9.0 is 90a, others have no `a' that is used here.
+CUDA_HERE := $(if $(filter auto,$(CUDA)),$(if $(NVCC),$(if $(wildcard /dev/nvidiactl /dev/dxg),$(shell nvidia-smi --query-gpu=compute_cap \
+               --format=csv,noheader 2>/dev/null | tr -d '. ' | sed 's/^90$$/90a/' | sort -u))))
+CUDA_ARCH ?= $(CUDA_HERE)
 # A sanitiser's flavour is of the host and of the emulator.
-CUDA_PLUGIN := $(if $(filter-out no,$(CUDA)),$(if $(NVCC),$(if $(SAN)$(if $(CUDA_SOURCES),,none),,$O/lib/moekit/moe-cuda.so)))
+CUDA_WANTED := $(if $(filter auto,$(CUDA)),$(CUDA_ARCH),$(filter yes,$(CUDA)))
+CUDA_PLUGIN := $(if $(and $(CUDA_WANTED),$(NVCC),$(CUDA_SOURCES)),$(if $(SAN),,$O/lib/moekit/moe-cuda.so))
 
 ifneq ($(filter default undefined,$(origin CXX)),)
 CXX := $(if $(findstring clang,$(CC)),clang++,g++)
 endif
-CXXFLAGS ?= -O1 -g
+CXXFLAGS ?= -O2 -g1
 # With the instruction that fmaf is; without it the C library computes the same bits, slowly.
 EMU_FMA   := $(shell grep -qsw avx2 /proc/cpuinfo && echo -mfma -mavx2)
 EMU_WARNINGS := -Wall -Wextra -Wshadow -Wundef -Wformat=2 -Wno-missing-field-initializers
@@ -33,18 +40,17 @@ COMPILE_EMU = $(CXX) $(EMU_FLAGS) $(CXXFLAGS) $(SAN_FLAGS) $(if $(WERROR),-Werro
 EMU_SOURCES  := $(filter-out tests/emu/test_%,$(wildcard tests/emu/*.cc))
 # gemm.cu is cuBLAS; the emulator has its own.
 EMU_OBJECTS  := $(EMU_SOURCES:%.cc=$O/emu/%.o) $(patsubst %.cu,$O/emu/%.o,$(filter-out %/gemm.cu,$(CUDA_SOURCES)))
-EMU_TESTS    := $(patsubst %.cc,$O/%,$(wildcard tests/emu/test_*.cc)) $(patsubst %.cu,$O/%,$(wildcard tests/emu/test_*.cu))
-ifneq ($(filter thread,$(subst $(comma), ,$(SAN))),)
-EMU_TESTS    :=                 # libtsan cannot follow fibers; the emulator looks for races itself
-endif
+# The files of tests/emu, and those of tests/kernel with kernels/cuda on the emulator in place of the host's instruction sets.
+# libtsan cannot follow fibers; the emulator looks for races itself, in a flavour without sanitisers.
+EMU_KERNELS  := linear expert_ffn slab attention rows route coded
+EMU_FILES    := $(if $(filter thread,$(subst $(comma), ,$(SAN))),,$(patsubst tests/emu/test_%.cu,%,$(wildcard tests/emu/test_*.cu)))
+EMU_TESTS    := $(if $(EMU_FILES),$O/tests/emu/run)
+RACE_TESTS   := $(if $(SAN),,$(if $(EMU_FILES),$O/race/tests/emu/run))
 
-# One binary for A100, H100 and B200 (and their smaller kin), and PTX for what comes later. Contraction is off: where a kernel
-# means a fused multiply-add it says fmaf, on a GPU as on the emulator. What ptxas says is kept for tests/check/cuda.sh.
-# CUDA_ARCH=90a: for that processor alone, in a third of the time.
-CUDA_ARCH    ?=
-CUDA_TARGETS := $(if $(CUDA_ARCH),-gencode arch=compute_$(CUDA_ARCH)$(comma)code=sm_$(CUDA_ARCH),\
-                -gencode arch=compute_80$(comma)code=sm_80 -gencode arch=compute_90a$(comma)code=sm_90a \
-                -gencode arch=compute_100$(comma)code=[sm_100$(comma)compute_100])
+# CUDA=yes: one binary for A100, H100 and B200 (and their smaller kin), and PTX for what comes later. Contraction is off: where a
+# kernel means a fused multiply-add it says fmaf, on a GPU as on the emulator. What ptxas says is kept for tests/check/cuda.sh.
+CUDA_PROCESSORS := $(or $(strip $(CUDA_ARCH)),80 90a 100)
+CUDA_TARGETS := $(foreach arch,$(CUDA_PROCESSORS),-gencode arch=compute_$(arch)$(comma)code=$(if $(CUDA_ARCH),sm_$(arch),$(if $(filter 100,$(arch)),[sm_100$(comma)compute_100],sm_$(arch))))
 CUDA_FLAGS   := -std=c++17 -O3 -lineinfo --fmad=false -I. $(KIT:%=-I%/include) -Xcompiler -fPIC,-fvisibility=hidden -Xptxas -v $(CUDA_TARGETS)
 CUDA_OBJECTS := $(CUDA_SOURCES:%.cu=$O/cuda/%.o)
 
@@ -56,19 +62,20 @@ $O/cuda/%.o: %.cu $O/cuda/flags
 	@grep -v -e '^ptxas info' -e 'bytes stack frame' -e '^$$' $(@:.o=.ptxas) || true
 # Where the compiler lies, cuBLAS may lie, too.
 $O/cuda/kernels/cuda/gemm.o: private CUDA_FLAGS += -DGEMM_NVCC='"$(realpath $(NVCC))"'
-$O/lib/moekit/moe-cuda.so: $(CUDA_OBJECTS)
+$O/lib/moekit/moe-cuda.so: $(CUDA_OBJECTS) $O/cuda/flags
 	@mkdir -p $(@D)
 	@echo "  link moe-cuda.so"
 	@$(NVCC) -shared -o $@ $(CUDA_OBJECTS) -ldl
+	@echo $(CUDA_PROCESSORS) > $O/cuda/processors
 $O/cuda/flags: FORCE
 	@mkdir -p $(@D)
 	@echo '$(NVCC) $(CUDA_FLAGS)' | cmp -s - $@ || echo '$(NVCC) $(CUDA_FLAGS)' > $@
 
-ifeq ($(CUDA)$(NVCC),auto)
+ifeq ($(CUDA)$(CUDA_PLUGIN)$(SAN),auto)
 all: cuda-left-out
 endif
 cuda-left-out:
-	@echo 'moekit: there is no nvcc, so CUDA is LEFT OUT (`make deps-cuda` fetches it; CUDA=no says that this is meant)' >&2
+	@echo 'moekit: there is no $(if $(NVCC),GPU here,nvcc), so CUDA is LEFT OUT ($(if $(NVCC),CUDA=yes builds it all the same,`make deps-cuda` fetches it); CUDA=no says that this is meant)' >&2
 all: $(CUDA_PLUGIN)
 
 # The compiler for GPUs from the Python package index, 100 MB, pinned; into the build folder, where it is looked for.
@@ -101,14 +108,12 @@ $O/libemu.a: $(EMU_OBJECTS)
 	@rm -f $@
 	@$(AR) rcs $@ $^
 
-# Once more for the race detector, which is in the emulator: kernels call it at each access, libtsan is not linked. Only in the
-# flavour without sanitisers.
+# Once more for the race detector, which is in the emulator: kernels call it at each access, libtsan is not linked.
 RACE_OBJECTS := $(EMU_OBJECTS:$O/emu/%=$O/race/%)
-RACE_TESTS   := $(if $(SAN),,$(EMU_TESTS:$O/tests/%=$O/race/tests/%))
+$O/emu/tests/emu/test_%.o: tests/emu/test_%.cu $O/emu/flags
+	$(call compile_emu,-x c++ -Dmain=test_$*_main,$<)
 $O/race/tests/emu/test_%.o: tests/emu/test_%.cu $O/emu/flags
-	$(call compile_emu,-x c++ -fsanitize=thread,$< for races)
-$O/race/tests/emu/test_%.o: tests/emu/test_%.cc $O/emu/flags
-	$(call compile_emu,-fsanitize=thread,$< for races)
+	$(call compile_emu,-x c++ -fsanitize=thread -Dmain=test_$*_main,$< for races)
 $O/race/%.o: %.cc $O/emu/flags
 	$(call compile_emu,-DEMU_RACE=1,$< for races)
 $O/race/%.o: %.cu $O/emu/flags
@@ -118,7 +123,7 @@ $O/libemu-race.a: $(RACE_OBJECTS)
 	@$(AR) rcs $@ $^
 
 # Plug-ins that are emulators: --device emu and emu-race, for command tests.
-EMU_PLUGINS := $(if $(EMU_TESTS),$O/lib/moekit/moe-emu.so $(if $(SAN),,$O/lib/moekit/moe-emu-race.so))
+EMU_PLUGINS := $(if $(EMU_FILES),$O/lib/moekit/moe-emu.so $(if $(SAN),,$O/lib/moekit/moe-emu-race.so))
 $O/lib/moekit/moe-emu.so: $(EMU_OBJECTS)
 	@mkdir -p $(@D)
 	@echo "  link moe-emu.so"
@@ -128,38 +133,24 @@ $O/lib/moekit/moe-emu-race.so: $(RACE_OBJECTS)
 	@echo "  link moe-emu-race.so"
 	@$(CXX) -shared $(CXXFLAGS) -pthread $(LDFLAGS) -o $@ $^ -ldl
 
-# A unit test that opens one.
-$O/tests/unit/test_slab: | $(EMU_PLUGINS)
-
-$(EMU_TESTS): $O/tests/%: $O/emu/tests/%.o $O/libemu.a $O/libmoe.a
+EMU_TEST_OBJECTS := $(EMU_FILES:%=$O/emu/tests/emu/test_%.o) $O/emu/tests/runner.o $(EMU_KERNELS:%=$O/emu/tests/kernel/test_%.o)
+$O/emu/tests/kernel/test_%.o: tests/kernel/test_%.c $O/flags | $O/libs
+	$(call compile,-DMOE_EMU=1 -Dmain=kernel_$*_main -Wno-missing-prototypes)
+$O/emu/tests/runner.o: tests/runner.c $O/emu/flags $(wildcard tests/emu/test_*)
+	$(call compile_emu,-x c++ -DTEST_FILES='$(patsubst %,TEST(%),$(EMU_FILES)) $(patsubst %,KERNEL(%),$(EMU_KERNELS))',$<)
+$O/tests/emu/run: $(EMU_TEST_OBJECTS) $O/libemu.a $O/libmoe.a
 	@mkdir -p $(@D)
-	@echo "  link tests/$*"
+	@echo "  link tests/emu/run"
 	@$(CXX) $(CXXFLAGS) $(SAN_FLAGS) -pthread $(LDFLAGS) -o $@ $^ @$O/libs -lcmocka -lm
-
-$(RACE_TESTS): $O/race/%: $O/race/%.o $O/libemu-race.a $O/libmoe.a
+$O/race/tests/emu/run: $(EMU_TEST_OBJECTS:$O/emu/tests/emu/%=$O/race/tests/emu/%) $O/libemu-race.a $O/libmoe.a
 	@mkdir -p $(@D)
-	@echo "  link race/$*"
-	@$(CXX) $(CXXFLAGS) -pthread $(LDFLAGS) -o $@ $^ @$O/libs -lcmocka -lm -ldl
-
-# The tests of tests/kernel once more, with kernels/cuda on the emulator in place of the host's instruction sets.
-EMU_KERNELS       := linear expert_ffn slab attention rows route coded
-EMU_KERNEL_TESTS  := $(if $(EMU_TESTS),$(EMU_KERNELS:%=$O/tests/emu/kernel_%))
-RACE_KERNEL_TESTS := $(if $(RACE_TESTS),$(EMU_KERNELS:%=$O/race/tests/emu/kernel_%))
-$O/emu/tests/kernel/%.o: tests/kernel/%.c $O/flags | $O/libs
-	$(call compile,-DMOE_EMU=1)
-$(EMU_KERNEL_TESTS): $O/tests/emu/kernel_%: $O/emu/tests/kernel/test_%.o $O/libemu.a $O/libmoe.a
-	@mkdir -p $(@D)
-	@echo "  link tests/emu/kernel_$*"
-	@$(CXX) $(CXXFLAGS) $(SAN_FLAGS) -pthread $(LDFLAGS) -o $@ $^ @$O/libs -lcmocka -lm
-$(RACE_KERNEL_TESTS): $O/race/tests/emu/kernel_%: $O/emu/tests/kernel/test_%.o $O/libemu-race.a $O/libmoe.a
-	@mkdir -p $(@D)
-	@echo "  link race/tests/emu/kernel_$*"
+	@echo "  link race/tests/emu/run"
 	@$(CXX) $(CXXFLAGS) -pthread $(LDFLAGS) -o $@ $^ @$O/libs -lcmocka -lm -ldl
 
 # The tests of tests/kernel once more, on the device that $MOE_TEST_DEVICE names (tests/device/mirror.h): every shape, and
 # (small_NAME) few of them. And those of tests/device. tests/gpu/check runs them.
 DEVICE_TESTS := $(EMU_KERNELS:%=$O/tests/device/kernel_%) $(EMU_KERNELS:%=$O/tests/device/small_%) \
-                $O/tests/device/test_twin $O/tests/device/test_forward $O/tests/unit/test_slab $O/tests/device/mma_emu \
+                $O/tests/device/test_twin $O/tests/device/test_forward $O/tests/unit/run $O/tests/device/mma_emu \
                 $(if $(CUDA_PLUGIN),$O/tests/device/mma_cuda)
 device-tests: $(DEVICE_TESTS) $(EMU_PLUGINS)
 $O/device/full/%.o: tests/kernel/%.c $O/flags | $O/libs
@@ -198,8 +189,7 @@ gpu-bench:
 	@DEVICE='$(DEVICE)' tests/gpu/bench
 .PHONY: gpu-kit gpu-check gpu-bench
 
--include $(EMU_OBJECTS:.o=.d) $(EMU_TESTS:$O/%=$O/emu/%.d) $(RACE_OBJECTS:.o=.d) $(RACE_TESTS:=.d) \
-         $(EMU_KERNELS:%=$O/emu/tests/kernel/test_%.d) $(CUDA_OBJECTS:.o=.d) \
-         $(EMU_KERNELS:%=$O/device/full/test_%.d) $(EMU_KERNELS:%=$O/device/small/test_%.d) $O/emu/tests/device/mma.d \
-         $O/cuda/tests/device/mma.d $O/tests/device/mirror.d $O/tests/device/test_twin.d $O/tests/device/test_forward.d \
-         $O/tests/gpu/bench_device.d
+-include $(EMU_OBJECTS:.o=.d) $(EMU_TEST_OBJECTS:.o=.d) $(RACE_OBJECTS:.o=.d) $(EMU_FILES:%=$O/race/tests/emu/test_%.d) \
+         $(CUDA_OBJECTS:.o=.d) $(EMU_KERNELS:%=$O/device/full/test_%.d) $(EMU_KERNELS:%=$O/device/small/test_%.d) \
+         $O/emu/tests/device/mma.d $O/cuda/tests/device/mma.d $O/tests/device/mirror.d $O/tests/device/test_twin.d \
+         $O/tests/device/test_forward.d $O/tests/gpu/bench_device.d

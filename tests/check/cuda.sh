@@ -1,7 +1,7 @@
 #!/bin/sh
 # Kernels for GPUs keep what they have in registers: no spill, no stack frame, in what ptxas said of each when the plug-in was
-# built; and there is code for each processor. Where there is no nvcc there is nothing to look at. Besides, nothing outside
-# kernels/cuda includes a header of CUDA.
+# built; and there is code for each processor that it was built for. Where there is no nvcc there is nothing to look at.
+# Besides, nothing outside kernels/cuda includes a header of CUDA.
 cd "$(dirname "$0")/../.." || exit 2
 build=${MOE_BIN:-build/normal/bin}/..
 bad=0
@@ -14,17 +14,23 @@ if [ ! -e "$build/lib/moekit/moe-cuda.so" ]; then
     echo "no moe-cuda.so: CUDA was left out of this build"
     exit $bad
 fi
+first= processors=
+for number in $(cat "$build/cuda/processors"); do
+    first=${first:-sm_$number} processors=$((processors + 1))
+done
 for source in kernels/cuda/*.cu; do
     said=$build/cuda/${source%.cu}.ptxas
     [ -e "$said" ] || { echo "$source: nothing of ptxas"; bad=1; continue; }
-    awk -v source="$source" '
+    awk -v source="$source" -v first="$first" -v processors="$processors" '
         /Compiling entry function/ { split($0, part, "\047"); kernel = part[2]; processor = part[4]; seen[processor]++ }
         /bytes stack frame/ && !/ 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads/ {
             print source ": " kernel " for " processor ":" $0; bad = 1
         }
         END {
-            for (p in seen) if (seen[p] != seen["sm_80"]) { print source ": not every kernel is there for " p; bad = 1 }
-            if (length(seen) != 0 && length(seen) != 3) { print source ": code for " length(seen) " processors, not 3"; bad = 1 }
+            for (p in seen) if (seen[p] != seen[first]) { print source ": not every kernel is there for " p; bad = 1 }
+            if (length(seen) != 0 && length(seen) != processors) {
+                print source ": code for " length(seen) " processors, not " processors; bad = 1
+            }
             exit bad
         }' "$said" || bad=1
 done

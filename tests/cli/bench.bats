@@ -256,6 +256,7 @@ SUITE
     [ ! -e long.moes ]
     moe-bench run --progress never --resume long.json -o long.moes 2> note &
     pid=$!
+    for _ in $(seq 1200); do grep -q 'taken over' note && break; sleep 0.05; done
     grown long.moes.part 200000
     kill -9 $pid
     wait $pid || true

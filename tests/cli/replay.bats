@@ -162,7 +162,7 @@ record_tree() {
         all($drafts[]; . as $d | $done[$d.sequence] as $text | ($d.pos - $begin[$d.sequence].prompt_tokens) as $at |
             $d.asked[0] == (if $d.room > 0 then 4 else 0 end) and ($d.experts | length) == $d.n and
             ([range([$d.accepted, $d.left] | min)] | all(. as $i | $d.tokens[$d.path[$i]] == $text.tokens[$at + 1 + $i])) and
-            ([range($d.n)] | all(. as $k | [$d.experts[:$k + 1] | transpose[] | flatten | unique | length] | add == $d.experts_loaded[$k]))
+            ($d.pos % 4 > 0 or ([range($d.n)] | all(. as $k | [$d.experts[:$k + 1] | transpose[] | flatten | unique | length] | add == $d.experts_loaded[$k])))
         )'
 }
 

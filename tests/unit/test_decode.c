@@ -213,7 +213,7 @@ static void tokens_do_not_depend_on_drafts_or_threads(void **state)
     static const int lengths[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 64};
     int accepted = 0, refused = 0, sampled = 0;
     (void)state;
-    for (uint64_t seed = 1; seed <= 6; seed++)
+    for (uint64_t seed = 1; seed <= (unit_brief() ? 1 : 6); seed++)
         for (int threads = 1; threads <= 2; threads++) {
             struct rig rig;
             int32_t prompt[64], token[TOKENS], expected[4][TOKENS];
@@ -245,8 +245,8 @@ static void tokens_do_not_depend_on_drafts_or_threads(void **state)
             sampled += memcmp(expected[0], expected[1], sizeof token) != 0;     /* a model may be sure of every token */
             rig_close(&rig);
         }
-    assert_true(sampled >= 8);
-    assert_true(accepted > 500 && refused > 500);
+    assert_true(unit_brief() || sampled >= 8);
+    assert_true(unit_brief() || (accepted > 500 && refused > 500));
 }
 
 /* Limit, end token and context cut the run where it would have ended, also amid accepted tokens. */
@@ -255,7 +255,7 @@ static void ends_are_where_they_would_be(void **state)
     static const uint64_t seeds[] = {1, 4, 5, 10};
     int amid = 0;
     (void)state;
-    for (int s = 0; s < 4; s++) {
+    for (int s = 0; s < (unit_brief() ? 2 : 4); s++) {
         uint64_t seed = seeds[s];
         struct rig rig;
         int32_t prompt[64 + TOKENS], whole[TOKENS], token[TOKENS];
@@ -303,7 +303,7 @@ static void ends_are_where_they_would_be(void **state)
             rig_close(&rig);
         }
     }
-    assert_true(amid >= 1);
+    assert_true(unit_brief() || amid >= 1);
 }
 
 static struct tokenizer *open_tokenizer(void)

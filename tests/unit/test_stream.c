@@ -239,7 +239,7 @@ static void every_changed_byte_is_noticed(void **state)
         for (int flip = 1; flip < 256; flip++) {
             struct err why = {0};
             bool framing = at < 32 || at + 120 > bytes.length;
-            if (!framing && (flip & (flip - 1)))
+            if ((!framing || unit_brief()) && (flip & (flip - 1)))
                 continue;                       /* one bit at a time where the digest decides, every value elsewhere */
             bytes.data[at] = (char)(bytes.data[at] ^ flip);
             if (read_bytes(bytes.data, bytes.length, &why) != -1 || !why.text[0])

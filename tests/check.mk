@@ -1,0 +1,67 @@
+# What `make check` runs, included by GNUmakefile: a job a file of tests, each a target that knows what must be built first, so
+# that one pool of processes builds and tests at once, in every flavour (tests/run-checks).
+#
+#     make check                    all that must be green
+#     make check-long               with what takes longer: CONTRIBUTING.md has the table
+#     make check ONLY='asan/cli/*'  jobs by name; ONLY=? lists them
+#
+# The names of jobs are FLAVOUR/FOLDER/FILE. run-job gives a job its environment and one processor, unless it is one of THREADED.
+
+check: $(AFTER_DEPS)
+	@WERROR='$(WERROR)' CUDA='$(CUDA)' ONLY='$(ONLY)' tests/run-checks
+check-long: $(AFTER_DEPS)
+	@WERROR='$(WERROR)' CUDA='$(CUDA)' ONLY='$(ONLY)' tests/run-checks --long
+
+LONG  ?=
+LABEL := $(if $(findstring address,$(SAN)),asan,$(if $(SAN),tsan,normal))
+# $(call when,normal asan,WORDS): words for these flavours alone
+when   = $(if $(filter $(LABEL),$(1)),$(2))
+always = $(if $(LONG),normal asan,normal)
+
+GATES    := $(patsubst tests/check/%.sh,%,$(wildcard tests/check/*.sh))
+SUITES   := $(patsubst tests/cli/%.bats,%,$(wildcard tests/cli/*.bats))
+FUZZED   := $(FUZZ_SOURCES:tests/fuzz/fuzz_%.c=%)
+TORTURED  = $(shell tests/torture/calls --list)
+# Under sanitisers: what reads damaged input, and every command once, as man pages show it; all but what wants the emulator.
+SANITISED_SUITES := $(if $(LONG),$(SUITES),examples damaged)
+SANITISED_FILES   = $(filter-out $(if $(LONG),,slab),$(call files,tests/unit))
+
+JOBS  = $(call when,normal,$(GATES:%=gate/%)) \
+        $(addprefix $(LABEL)/, \
+          $(patsubst %,unit/%,$(if $(SAN),$(SANITISED_FILES),$(call files,tests/unit))) \
+          $(patsubst %,kernel/%,$(call files,tests/kernel)) \
+          $(if $(LONG),$(call when,normal,$(patsubst %,long/%,$(call files,tests/long)))) \
+          $(call when,$(always),$(EMU_FILES:%=emu/%) $(EMU_KERNELS:%=emu/kernel_%)) \
+          $(call when,normal,$(EMU_FILES:%=races/%) $(EMU_KERNELS:%=races/kernel_%)) \
+          $(call when,normal asan,$(FUZZED:%=fuzz/%)) \
+          $(call when,$(always),$(TORTURED:%=torture/%)) \
+          $(call when,normal,torture/kills $(SUITES:%=cli/%) $(if $(LONG),built)) \
+          $(call when,asan,$(SANITISED_SUITES:%=cli/%)))
+# In these threads are what is tested.
+THREADED := %/unit/team %/unit/engine %/unit/facts %/unit/slab %/cli/identity %/cli/host %/cli/decode %/cli/bench-gate
+
+list-jobs: ; @printf '%s\n' $(JOBS)
+# RUN: those to run, in the order in which they should begin.
+check-jobs: $(RUN:%=build/check/%.job)
+
+# $(call job,NAME PATTERN,WHAT MUST BE THERE,COMMAND): `%' of the pattern is $* in the command.
+define job
+build/check/$(1).job: $(2) FORCE
+	@O='$O' tests/run-job $$(if $$(filter $(THREADED),$$(@:build/check/%.job=%)),--threads) '$$(@:build/check/%.job=%)' $(3)
+endef
+PROGRAMS := $(BINARIES) $O/pocket.moe $O/draft.moe
+EMULATOR := $(if $(SAN),$(if $(LONG),$(EMU_PLUGINS)),$(EMU_PLUGINS))
+$(eval $(call job,gate/%,$(BINARIES) $(CUDA_PLUGIN),tests/check/$$*.sh))
+$(eval $(call job,$(LABEL)/unit/%,$O/tests/unit/run $(EMULATOR),$O/tests/unit/run $$*))
+$(eval $(call job,$(LABEL)/kernel/%,$O/tests/kernel/run,$O/tests/kernel/run $$*))
+$(eval $(call job,$(LABEL)/long/%,$O/tests/long/run,$O/tests/long/run $$*))
+$(eval $(call job,$(LABEL)/emu/%,$O/tests/emu/run,$O/tests/emu/run $$*))
+$(eval $(call job,$(LABEL)/races/%,$O/race/tests/emu/run,$O/race/tests/emu/run $$*))
+$(eval $(call job,$(LABEL)/fuzz/%,$O/tests/fuzz/fuzz_%,$O/tests/fuzz/fuzz_$$* -n $(if $(LONG),10000,$(if $(SAN),150,300)) -t $(if $(LONG),100,60) tests/fuzz/corpus/$$*))
+$(eval $(call job,$(LABEL)/torture/kills,$(PROGRAMS),tests/torture/kills $O --moments $(if $(LONG),50,5)))
+$(eval $(call job,$(LABEL)/torture/%,$(PROGRAMS) $O/tests/torture/fail.so,tests/torture/calls $O --command $$* $(if $(LONG),,--most 40)))
+# What only other machines run.
+$(eval $(call job,$(LABEL)/built,$(DEVICE_TESTS) $O/tests/gpu/bench_device $O/tests/peers/tokenize $O/tests/bench/routes $(BENCHES),echo 1..1 && echo ok 1 - programs for GPUs$(comma) peers and speed))
+$(eval $(call job,$(LABEL)/cli/%,$(PROGRAMS) $(EMULATOR),bats --tap tests/cli/$$*.bats))
+
+.PHONY: check check-long check-jobs list-jobs
