@@ -114,13 +114,12 @@ __global__ void __launch_bounds__(GROUP_THREADS) expert_group_kernel(struct expe
 }
 
 /* inner = glu(gate, up): grid (units of 16 inner widths, items). A unit holds gate and up of the same widths. */
-template <int FORMAT, int T>
-__global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT, T>())
-    expert_gate_up_kernel(struct expert_ffn_args a)
+template <int FORMAT>
+__global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT>())
+    expert_gate_up_kernel(struct expert_ffn_args a, int tokens)
 {
     in_turn();
-    typedef tile_memory<FORMAT, T> memory_type;
-    SHARED_DYN(memory_type, memory);
+    SHARED_DYN(struct tile_memory, memory);
     SHARED(int, place, TILE_TOKENS_MAX);
     struct expert_item item = item_at(a, (int)blockIdx.y);
     if (item.count < 1)
@@ -133,8 +132,8 @@ __global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT, T>())
     }
     __syncthreads();
     struct tile_in in = {device_pointer<float>(a.in), device_pointer<struct quantised>(a.operand), a.hidden, a.hidden,
-                         item.count, true};
-    tile_product<FORMAT, T>::run(weight, in, memory);
+                         item.count, tokens, true};
+    tile_product<FORMAT>::run(weight, in, memory);
     int token = (int)threadIdx.x / UNIT_INNER, i = (int)threadIdx.x % UNIT_INNER, at = (int)blockIdx.x * UNIT_INNER + i;
     if (token >= item.count || at >= a.inner_width)
         return;
@@ -148,13 +147,12 @@ __global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT, T>())
 }
 
 /* partial = down(inner): grid (units of 32 outputs, items). `offset`: of down in an expert's block. */
-template <int FORMAT, int T>
-__global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT, T>())
-    expert_down_kernel(struct expert_ffn_args a, size_t offset)
+template <int FORMAT>
+__global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT>())
+    expert_down_kernel(struct expert_ffn_args a, int tokens, size_t offset)
 {
     in_turn();
-    typedef tile_memory<FORMAT, T> memory_type;
-    SHARED_DYN(memory_type, memory);
+    SHARED_DYN(struct tile_memory, memory);
     struct expert_item item = item_at(a, (int)blockIdx.y);
     if (item.count < 1)
         return;
@@ -164,8 +162,8 @@ __global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT, T>())
         memory->row[threadIdx.x] = places_of(a)[item.first + (int)threadIdx.x];
     __syncthreads();
     struct tile_in in = {device_pointer<float>(a.inner), device_pointer<struct quantised>(a.operand), a.inner_width,
-                         a.inner_width, item.count, true};
-    tile_product<FORMAT, T>::run(weight, in, memory);
+                         a.inner_width, item.count, tokens, true};
+    tile_product<FORMAT>::run(weight, in, memory);
     int o = (int)blockIdx.x * UNIT_OUTPUTS + lane_id();
     for (int token = warp_id(); token < item.count && o < a.hidden; token += TILE_WARPS) {
         float y = memory->sums[token * UNIT_OUTPUTS + lane_id()];
@@ -221,9 +219,9 @@ void cuda_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
                tokens, items, cuda_live(queue));
     if (format_quantised(a->format))
         cuda_quantise(queue, in, a->hidden, a->rows, 1, a->hidden, none, a->operand);
-    TILE_LAUNCH(expert_gate_up_kernel, a->format, tokens, wide, stream, *a);
+    TILE_LAUNCH(expert_gate_up_kernel, a->format, tokens, wide, stream, *a, tokens);
     if (format_quantised(a->down_format))
         cuda_quantise(queue, a->inner, a->inner_width, places, a->slots, a->inner_width, a->expert, a->operand);
-    TILE_LAUNCH(expert_down_kernel, a->down_format, tokens, deep, stream, *a, offset);
+    TILE_LAUNCH(expert_down_kernel, a->down_format, tokens, deep, stream, *a, tokens, offset);
     cuda_expert_sum(queue, a);
 }

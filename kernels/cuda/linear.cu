@@ -4,12 +4,11 @@
 #include "kernels/cuda/slab.h"
 #include "kernels/cuda/tile.h"
 
-template <int FORMAT, int T>
-__global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT, T>())
+template <int FORMAT>
+__global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT>())
     linear_kernel(struct linear_args a, int tokens, const int32_t *live)
 {
-    typedef tile_memory<FORMAT, T> memory_type;
-    SHARED_DYN(memory_type, memory);
+    SHARED_DYN(struct tile_memory, memory);
     const unsigned char *weight = device_pointer<unsigned char>(a.weight);
     weight += unit_bytes_of(FORMAT, a.inputs) * (size_t)blockIdx.x;
     if (blockIdx.y == 0)
@@ -18,13 +17,13 @@ __global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT, T>())
     int unit = (int)blockIdx.x, first = (int)blockIdx.y * tokens, left = live_rows(live, a.rows) - first;
     int o = unit * UNIT_OUTPUTS + lane_id();
     struct tile_in in = {device_pointer<float>(a.in), device_pointer<struct quantised>(a.operand), a.in_stride, a.inputs,
-                         left < tokens ? left : tokens, blockIdx.y == 0};
+                         left < tokens ? left : tokens, tokens, blockIdx.y == 0};
     if (left < 1)
         return;
     if (threadIdx.x < TILE_TOKENS_MAX)
         memory->row[threadIdx.x] = first + (int)threadIdx.x;
     __syncthreads();
-    tile_product<FORMAT, T>::run(weight, in, memory);
+    tile_product<FORMAT>::run(weight, in, memory);
     for (int token = warp_id(); token < in.count && o < a.outputs; token += TILE_WARPS) {
         float *out = device_pointer<float>(a.out) + (int64_t)(first + token) * a.out_stride + o;
         float y = memory->sums[token * UNIT_OUTPUTS + lane_id()];

@@ -3,15 +3,18 @@
  *     sums[i][o] = sum over k of weight[o][k] * x[row[i]][k],  o < 32, i < count
  *
  * BLOCK of 256 threads, a unit each: 8 warps with 4 KB of bf16 weights each on their way into registers (a STEP), and behind
- *     them the two steps after it on their way into the second-level cache. Rows are at most tile_tokens<F, T>().
+ *     them the two steps after it on their way into the second-level cache. Rows are at most TILE_TOKENS_MAX; how many there
+ *     are is known when the kernel runs, and decides there how much is computed: one kernel serves 1 row, 2, 8 and 16.
  *
  * bf16, f16, fp8, mxfp4, q4_k, q6_k: tensor cores. An activation is the sum of three bf16 (its first, second and third 8 bits:
- *     exact), and each of them is a COLUMN of its own: 3i, 3i + 1, 3i + 2 of T tiles of 8. So f32 activations meet the weights
+ *     exact), and each of them is a COLUMN of its own: 3i, 3i + 1, 3i + 2 of tiles of 8. So f32 activations meet the weights
  *     unrounded, and one token needs no more products than a tile has room for. Inputs are cut into SLICES at borders that the
  *     shape alone fixes; a slice is one warp's chain of products from 0, ascending, whose three columns are added as
  *     first + (second + third); slices are added ascending (fp8: by fma with the scale of the 128 inputs that a slice is).
  *     A column's sums depend on that column and on the weights only, so neither the tile a row stands in nor its neighbours
  *     show in its bits. Slices are short because the tensor core cuts where an fma would round.
+ *     A warp asks for the activations of a step before it asks for the weights, two neighbours a lane, and lays their columns
+ *     out in its part of shared memory while the weights come: behind the weights there is nothing but products.
  * q8, q4: tensor cores on integers, which is exact: a block of 32 inputs is a sum of products of integers below 2^24. Blocks
  *     are joined one by one as formats.h has it: so the host's bits.
  * f32: fused multiply-adds in the order of linear.h, a lane an output: the host's bits. Such models are for checking, not for
@@ -21,43 +24,50 @@
 
 #include "kernels/cuda/weights.h"
 
-enum { TILE_THREADS = 256, TILE_WARPS = 8, TILE_BLOCKS = 4, TILE_PARTS = 3, TILE_TOKENS_MAX = 16 };
+enum { TILE_THREADS = 256, TILE_WARPS = 8, TILE_BLOCKS = 4, TILE_PARTS = 3, TILE_TOKENS_MAX = 16, TILE_FEW = 2, TILE_SOME = 8,
+       TILE_TILES = TILE_TOKENS_MAX * TILE_PARTS / 8 };
+
+/* Words from a column to the next where a warp lays activations out: the pairs of inputs of a step, and two more, so that lanes
+ * that read together read from all banks. */
+enum { TILE_PITCH = STEP_INPUTS_MMA / 2 + 2 };
 
 __host__ __device__ constexpr bool tile_quantised(int format) { return format == FORMAT_Q8 || format == FORMAT_Q4; }
 
-/* Rows that fit. */
-template <int FORMAT, int T> __host__ __device__ constexpr int tile_tokens(void)
+/* Columns that are computed for so many rows: of the tiles 0, of 0 .. 2, or of all. */
+__host__ __device__ constexpr int tile_columns(int rows)
 {
-    return FORMAT == FORMAT_F32 ? TILE_TOKENS_MAX : tile_quantised(FORMAT) ? 8 : 8 * T / TILE_PARTS;
+    return rows <= TILE_FEW ? 8 : rows <= TILE_SOME ? 24 : 8 * TILE_TILES;
 }
 
-/* Floats of shared memory for terms. */
-template <int FORMAT, int T> __host__ __device__ constexpr int tile_terms(void)
-{
-    return FORMAT == FORMAT_F32          ? 0
-           : tile_quantised(FORMAT) ? TILE_WARPS * TILE_BLOCKS * 8 * UNIT_OUTPUTS
-                                         : TILE_WARPS * 8 * T * UNIT_OUTPUTS;
-}
-
-/* Blocks that a processor has room for at least: as many as all processors' registers allow without spills. */
-template <int FORMAT, int T> __host__ __device__ constexpr int tile_resident(void)
-{
-    bool wide = FORMAT == FORMAT_F16 || FORMAT == FORMAT_Q4_K || FORMAT == FORMAT_Q6_K;
-    return T == 6 ? 1 : T == 3 || wide ? 2 : 3;
-}
-
-/* What a kernel keeps in its shared memory. */
-template <int FORMAT, int T> struct tile_memory {
-    float terms[tile_terms<FORMAT, T>() + 4];
+/* What a kernel keeps in its shared memory; terms come after it, of each warp as many as tile_terms. */
+struct tile_memory {
     float sums[TILE_TOKENS_MAX * UNIT_OUTPUTS];
     int row[TILE_TOKENS_MAX];
 };
+
+/* Floats of shared memory for what a warp computes and from what, when no item has more than `rows` rows. */
+__host__ __device__ constexpr int tile_terms(int format, int rows)
+{
+    return format == FORMAT_F32 ? 0 : tile_quantised(format) ? TILE_BLOCKS * 8 * UNIT_OUTPUTS : tile_columns(rows) * TILE_PITCH;
+}
+
+static inline size_t tile_bytes(int format, int rows)
+{
+    return sizeof(struct tile_memory) + (size_t)(TILE_WARPS * tile_terms(format, rows)) * sizeof(float);
+}
+
+/* Blocks that a processor has room for at least: as many as all processors' registers allow without spills. */
+template <int FORMAT> __host__ __device__ constexpr int tile_resident(void)
+{
+    return FORMAT == FORMAT_F32 || tile_quantised(FORMAT) ? 3 : 2;
+}
 
 struct tile_in {
     const float *x;                     /* rows of stride floats; not for q8 and q4 */
     const struct quantised *quantised;  /* rows of quantised_blocks(inputs) */
     int64_t stride;
     int inputs, count;                  /* rows of this tile */
+    int rows;                           /* that a tile of this launch can have: what tile_terms was given */
     bool asks;                          /* for weights ahead; false: another block does */
 };
 
@@ -107,56 +117,98 @@ DEVICE void put_terms(float *terms, const float (&acc)[2][4], int g, int t)
     *odd = make_float4(acc[0][1], acc[0][3], acc[1][1], acc[1][3]);
 }
 
-/* The chain of one slice, first .. end-1. */
-template <int FORMAT, int T>
-DEVICE void tile_slice(const unsigned char *unit, const struct tile_in &in, const int *row, int first, int end,
-                       float (&acc)[T][2][4])
+/* What a lane has of a step's activations: two neighbours of each row, zeros behind the last input. `left`: inputs from the
+ * first of them on. */
+DEVICE void tile_pair(const float *x, int left, float (&pair)[2])
 {
-    int g = lane_id() / 4, t = lane_id() % 4, tiles = (in.count * TILE_PARTS + 7) / 8;
-    const float *x[T];
-    UNROLL for (int n = 0; n < T; n++) {
-        int token = (8 * n + g) / TILE_PARTS;
-        x[n] = token < in.count ? in.x + row[token] * in.stride : nullptr;
-        UNROLL for (int i = 0; i < 4; i++)
-            acc[n][0][i] = acc[n][1][i] = 0;
-    }
-    for (int k = first; k < end; k += STEP_INPUTS_MMA) {
-        typename weights<FORMAT>::raw raw;
-        int ahead = k + 2 * STEP_INPUTS_MMA;
-        if (ahead >= end)                        /* in the warp's next slice */
-            ahead += (TILE_WARPS - 1) * slice_inputs<FORMAT>(in.inputs);
-        if (in.asks)
-            tile_ask<FORMAT>(unit, in.inputs, ahead);
-        weights<FORMAT>::load(raw, unit, in.inputs, k, g, t);
-        UNROLL for (int s = 0; s < STEP_PRODUCTS; s++) {
-            uint32_t a[weights<FORMAT>::PIECES][2][4];
-            UNROLL for (int piece = 0; piece < weights<FORMAT>::PIECES; piece++)
-                weight_fragments<FORMAT>(raw, s, piece, a[piece]);
-            UNROLL for (int n = 0; n < T; n++)
-                if (n < tiles) {
-                    uint32_t b[2];
-                    int part = (8 * n + g) % TILE_PARTS;
-                    UNROLL for (int half = 0; half < 2; half++) {
-                        int i = k + weights<FORMAT>::input(s, half, t);
-                        float low = x[n] && i < in.inputs ? x[n][i] : 0, high = x[n] && i + 1 < in.inputs ? x[n][i + 1] : 0;
-                        b[half] = pair_of_floats(piece_of(low, part), piece_of(high, part));
-                    }
-                    UNROLL for (int piece = 0; piece < weights<FORMAT>::PIECES; piece++) {
-                        mma16816(acc[n][0], a[piece][0], b);
-                        mma16816(acc[n][1], a[piece][1], b);
-                    }
-                }
+    pair[0] = left > 0 ? x[0] : 0;
+    pair[1] = left > 1 ? x[1] : 0;
+}
+
+/* Puts the columns of N rows, as far as there are so many, where the products' lanes look for them: `word` is the lane's of the
+ * first row's first column. */
+template <int N> DEVICE void tile_put(float *word, int count, const float (&pair)[N][2])
+{
+    UNROLL for (int n = 0; n < N; n++)
+        UNROLL for (int part = 0; part < TILE_PARTS; part++)
+            if (n < count)
+                word[(n * TILE_PARTS + part) * TILE_PITCH] =
+                    float_from_bits(pair_of_floats(piece_of(pair[n][0], part), piece_of(pair[n][1], part)));
+}
+
+/* The products of one part of a step with the columns of tiles first .. end-1. */
+template <int PIECES, int FIRST, int END>
+DEVICE void tile_multiply(const uint32_t (&a)[PIECES][2][4], const float *from, float (&acc)[TILE_TILES][2][4])
+{
+    UNROLL for (int n = FIRST; n < END; n++) {
+        float2 two = *(const float2 *)(from + 8 * n * TILE_PITCH);
+        uint32_t b[2] = {float_to_bits(two.x), float_to_bits(two.y)};
+        UNROLL for (int piece = 0; piece < PIECES; piece++) {
+            mma16816(acc[n][0], a[piece][0], b);
+            mma16816(acc[n][1], a[piece][1], b);
         }
     }
 }
 
-template <int FORMAT, int T> struct tile_product {
-    DEVICE void run(const unsigned char *unit, const struct tile_in &in, tile_memory<FORMAT, T> *memory)
+/* The chain of one slice, first .. end-1, with the warp's part of shared memory. Lane l lays out the word that lane l / 8 of
+ * four wants as its l % 8th. */
+template <int FORMAT>
+DEVICE void tile_slice(const unsigned char *unit, const struct tile_in &in, const int *row, int first, int end, float *part,
+                       float (&acc)[TILE_TILES][2][4])
+{
+    constexpr int PIECES = weights<FORMAT>::PIECES, MORE = PIECES > 2 ? 3 : 6;        /* as registers allow */
+    int lane = lane_id(), g = lane / 4, t = lane % 4, own = weights<FORMAT>::input(lane % 8 / 2, lane % 2, lane / 8);
+    const float *near = in.x + own + row[0] * in.stride;
+    float *word = part + lane;
+    UNROLL for (int n = 0; n < TILE_TILES; n++)
+        UNROLL for (int i = 0; i < 4; i++)
+            acc[n][0][i] = acc[n][1][i] = 0;
+    for (int column = TILE_PARTS * in.count; column < tile_columns(in.count); column++)
+        word[column * TILE_PITCH] = 0;
+    for (int k = first; k < end; k += STEP_INPUTS_MMA) {
+        typename weights<FORMAT>::raw raw;
+        float pair[TILE_FEW][2], more[MORE][2];
+        const float *x = in.x + own + k;
+        int left = in.inputs - own - k, ahead = k + 2 * STEP_INPUTS_MMA;
+        tile_pair(near + k, left, pair[0]);
+        if (in.count > 1)
+            tile_pair(x + row[1] * in.stride, left, pair[1]);
+        weights<FORMAT>::load(raw, unit, in.inputs, k, g, t);
+        if (ahead >= end)                        /* in the warp's next slice */
+            ahead += (TILE_WARPS - 1) * slice_inputs<FORMAT>(in.inputs);
+        if (in.asks)
+            tile_ask<FORMAT>(unit, in.inputs, ahead);
+        __syncwarp();
+        tile_put(word, in.count, pair);
+        for (int n = TILE_FEW; n < in.count; n += MORE) {
+            UNROLL for (int i = 0; i < MORE; i++)
+                if (n + i < in.count)
+                    tile_pair(x + row[n + i] * in.stride, left, more[i]);
+            tile_put(word + n * TILE_PARTS * TILE_PITCH, in.count - n, more);
+        }
+        __syncwarp();
+        UNROLL for (int s = 0; s < STEP_PRODUCTS; s++) {
+            const float *from = part + g * TILE_PITCH + t * 8 + 2 * s;
+            uint32_t a[PIECES][2][4];
+            UNROLL for (int piece = 0; piece < PIECES; piece++)
+                weight_fragments<FORMAT>(raw, s, piece, a[piece]);
+            tile_multiply<PIECES, 0, 1>(a, from, acc);
+            if (in.count > TILE_FEW)
+                tile_multiply<PIECES, 1, 3>(a, from, acc);
+            if (in.count > TILE_SOME)
+                tile_multiply<PIECES, 3, TILE_TILES>(a, from, acc);
+        }
+    }
+    __syncwarp();
+}
+
+template <int FORMAT> struct tile_product {
+    DEVICE void run(const unsigned char *unit, const struct tile_in &in, struct tile_memory *memory)
     {
-        constexpr int COLUMNS = 8 * T, EACH = (tile_tokens<FORMAT, T>() * UNIT_OUTPUTS + TILE_THREADS - 1) / TILE_THREADS;
+        constexpr int EACH = TILE_TOKENS_MAX / TILE_WARPS;
         int width = slice_inputs<FORMAT>(in.inputs), slices = (in.inputs + width - 1) / width;
-        int g = lane_id() / 4, t = lane_id() % 4, o = lane_id();
-        float total[EACH];
+        int g = lane_id() / 4, t = lane_id() % 4, o = lane_id(), room = tile_terms(FORMAT, in.rows);
+        float *terms = (float *)(memory + 1), total[EACH];
         if (in.asks)
             tile_ask<FORMAT>(unit, in.inputs, tile_first<FORMAT>(in.inputs) + STEP_INPUTS_MMA);
         UNROLL for (int i = 0; i < EACH; i++)
@@ -164,17 +216,18 @@ template <int FORMAT, int T> struct tile_product {
         for (int round = 0; round < slices; round += TILE_WARPS) {
             int slice = round + warp_id();
             if (slice < slices) {
-                float acc[T][2][4];
+                float acc[TILE_TILES][2][4], *part = terms + warp_id() * room;
                 int end = (slice + 1) * width < in.inputs ? (slice + 1) * width : in.inputs;
-                tile_slice<FORMAT, T>(unit, in, memory->row, slice * width, end, acc);
-                UNROLL for (int n = 0; n < T; n++)
-                    put_terms(memory->terms + (warp_id() * COLUMNS + 8 * n) * UNIT_OUTPUTS, acc[n], g, t);
+                tile_slice<FORMAT>(unit, in, memory->row, slice * width, end, part, acc);
+                UNROLL for (int n = 0; n < TILE_TILES; n++)
+                    if (8 * n < tile_columns(in.count))
+                        put_terms(part + 8 * n * UNIT_OUTPUTS, acc[n], g, t);
             }
             __syncthreads();
             UNROLL for (int i = 0; i < EACH; i++) {
                 int token = warp_id() + TILE_WARPS * i;
                 for (int w = 0; w < TILE_WARPS && round + w < slices && token < in.count; w++) {
-                    const float *term = memory->terms + (w * COLUMNS + TILE_PARTS * token) * UNIT_OUTPUTS + o;
+                    const float *term = terms + w * room + TILE_PARTS * token * UNIT_OUTPUTS + o;
                     float sum = term[0] + (term[UNIT_OUTPUTS] + term[2 * UNIT_OUTPUTS]);
                     if (FORMAT == FORMAT_FP8) {
                         float scale = ((const float *)(unit + (size_t)(round + w) * FP8_BLOCK_BYTES))[o];
@@ -220,10 +273,11 @@ template <int FORMAT> struct tile_integers {
         put_terms(terms, acc, g, t);
     }
 
-    DEVICE void run(const unsigned char *unit, const struct tile_in &in, float *terms, float *sums, const int *row)
+    DEVICE void run(const unsigned char *unit, const struct tile_in &in, struct tile_memory *memory)
     {
+        const int *row = memory->row;
         int count = input_blocks(in.inputs), o = lane_id(), token = warp_id();
-        float total = 0;
+        float *terms = (float *)(memory + 1), total = 0;
         if (in.asks)
             tile_ask<FORMAT>(unit, in.inputs, tile_first<FORMAT>(in.inputs) + TILE_WARPS * tile_step<FORMAT>());
         for (int round = 0; round < count; round += TILE_WARPS * TILE_BLOCKS) {
@@ -243,27 +297,16 @@ template <int FORMAT> struct tile_integers {
             __syncthreads();
         }
         if (token < in.count)
-            sums[token * UNIT_OUTPUTS + o] = total;
+            memory->sums[token * UNIT_OUTPUTS + o] = total;
         __syncthreads();
     }
 };
 
-template <int T> struct tile_product<FORMAT_Q8, T> {
-    DEVICE void run(const unsigned char *unit, const struct tile_in &in, tile_memory<FORMAT_Q8, T> *memory)
-    {
-        tile_integers<FORMAT_Q8>::run(unit, in, memory->terms, memory->sums, memory->row);
-    }
-};
+template <> struct tile_product<FORMAT_Q8> : tile_integers<FORMAT_Q8> {};
+template <> struct tile_product<FORMAT_Q4> : tile_integers<FORMAT_Q4> {};
 
-template <int T> struct tile_product<FORMAT_Q4, T> {
-    DEVICE void run(const unsigned char *unit, const struct tile_in &in, tile_memory<FORMAT_Q4, T> *memory)
-    {
-        tile_integers<FORMAT_Q4>::run(unit, in, memory->terms, memory->sums, memory->row);
-    }
-};
-
-template <int T> struct tile_product<FORMAT_F32, T> {
-    DEVICE void run(const unsigned char *unit, const struct tile_in &in, tile_memory<FORMAT_F32, T> *memory)
+template <> struct tile_product<FORMAT_F32> {
+    DEVICE void run(const unsigned char *unit, const struct tile_in &in, struct tile_memory *memory)
     {
         const float *weight = (const float *)unit + lane_id();
         for (int token = warp_id(); token < in.count; token += TILE_WARPS) {
@@ -282,39 +325,31 @@ template <int T> struct tile_product<FORMAT_F32, T> {
     }
 };
 
-/* TILE_LAUNCH(kernel, format, tokens, grid, stream, args...): kernel<FORMAT, T> for a format and a number of rows of one tile
- * that are known when it is called. */
-#define TILE_LAUNCH_AS(kernel, F, T, grid, stream, ...) \
-    LAUNCH_PDL((kernel<F, T>), grid, dim3(TILE_THREADS), sizeof(tile_memory<F, T>), stream, __VA_ARGS__)
-#define TILE_LAUNCH_TENSOR(kernel, F, tokens, grid, stream, ...)               \
-    do {                                                                       \
-        if ((tokens) <= 2)                                                     \
-            TILE_LAUNCH_AS(kernel, F, 1, grid, stream, __VA_ARGS__);           \
-        else if ((tokens) <= 8)                                                \
-            TILE_LAUNCH_AS(kernel, F, 3, grid, stream, __VA_ARGS__);           \
-        else                                                                   \
-            TILE_LAUNCH_AS(kernel, F, 6, grid, stream, __VA_ARGS__);           \
-    } while (0)
-#define TILE_LAUNCH(kernel, format, tokens, grid, stream, ...)                                                 \
-    do {                                                                                                       \
-        switch (format) {                                                                                      \
-        case FORMAT_F32: TILE_LAUNCH_AS(kernel, FORMAT_F32, 1, grid, stream, __VA_ARGS__); break;              \
-        case FORMAT_Q8: TILE_LAUNCH_AS(kernel, FORMAT_Q8, 1, grid, stream, __VA_ARGS__); break;                \
-        case FORMAT_Q4: TILE_LAUNCH_AS(kernel, FORMAT_Q4, 1, grid, stream, __VA_ARGS__); break;                \
-        case FORMAT_F16: TILE_LAUNCH_TENSOR(kernel, FORMAT_F16, tokens, grid, stream, __VA_ARGS__); break;     \
-        case FORMAT_BF16: TILE_LAUNCH_TENSOR(kernel, FORMAT_BF16, tokens, grid, stream, __VA_ARGS__); break;   \
-        case FORMAT_FP8: TILE_LAUNCH_TENSOR(kernel, FORMAT_FP8, tokens, grid, stream, __VA_ARGS__); break;     \
-        case FORMAT_MXFP4: TILE_LAUNCH_TENSOR(kernel, FORMAT_MXFP4, tokens, grid, stream, __VA_ARGS__); break; \
-        case FORMAT_Q4_K: TILE_LAUNCH_TENSOR(kernel, FORMAT_Q4_K, tokens, grid, stream, __VA_ARGS__); break;   \
-        default: TILE_LAUNCH_TENSOR(kernel, FORMAT_Q6_K, tokens, grid, stream, __VA_ARGS__); break;            \
-        }                                                                                                      \
+/* TILE_LAUNCH(kernel, format, rows, grid, stream, args...): kernel<FORMAT> for a format and a most of rows of one tile that are
+ * known when it is called. */
+#define TILE_LAUNCH_AS(kernel, F, rows, grid, stream, ...) \
+    case F: LAUNCH_PDL((kernel<F>), grid, dim3(TILE_THREADS), tile_bytes(F, rows), stream, __VA_ARGS__); break
+#define TILE_LAUNCH(kernel, format, rows, grid, stream, ...)                     \
+    do {                                                                         \
+        switch (format) {                                                        \
+            TILE_LAUNCH_AS(kernel, FORMAT_F32, rows, grid, stream, __VA_ARGS__);   \
+            TILE_LAUNCH_AS(kernel, FORMAT_F16, rows, grid, stream, __VA_ARGS__);   \
+            TILE_LAUNCH_AS(kernel, FORMAT_BF16, rows, grid, stream, __VA_ARGS__);  \
+            TILE_LAUNCH_AS(kernel, FORMAT_FP8, rows, grid, stream, __VA_ARGS__);   \
+            TILE_LAUNCH_AS(kernel, FORMAT_Q8, rows, grid, stream, __VA_ARGS__);    \
+            TILE_LAUNCH_AS(kernel, FORMAT_Q4, rows, grid, stream, __VA_ARGS__);    \
+            TILE_LAUNCH_AS(kernel, FORMAT_MXFP4, rows, grid, stream, __VA_ARGS__); \
+            TILE_LAUNCH_AS(kernel, FORMAT_Q4_K, rows, grid, stream, __VA_ARGS__);  \
+            TILE_LAUNCH_AS(kernel, FORMAT_Q6_K, rows, grid, stream, __VA_ARGS__);  \
+        default: break;                                                          \
+        }                                                                        \
     } while (0)
 
-/* Rows of one tile when there are `rows` in all: as many as fit, of the smallest kernel that takes them. */
+/* Rows of one tile when there are `rows` in all: as many as fit, in the least memory that takes them. */
 static inline int tile_rows(enum weight_format format, int rows)
 {
-    int most = format_quantised(format) ? 8 : TILE_TOKENS_MAX;
-    return rows <= 2 ? 2 : rows <= 8 ? 8 : most;
+    int most = format_quantised(format) ? TILE_SOME : TILE_TOKENS_MAX;
+    return rows <= TILE_FEW ? TILE_FEW : rows <= TILE_SOME ? TILE_SOME : most;
 }
 
 #endif

@@ -64,10 +64,9 @@ template <> struct weights<FORMAT_BF16> {
     struct raw { uint4 w[8]; };
     DEVICE void load(raw &r, const unsigned char *unit, int inputs, int first, int g, int t)
     {
-        UNROLL for (int i = 0; i < 8; i++) {
-            int pair = first / 2 + 4 * i + t;
-            r.w[i] = 2 * pair < inputs ? ld128(unit + (size_t)pair * UNIT_STEP_BYTES + g * 16) : make_uint4(0, 0, 0, 0);
-        }
+        const unsigned char *at = unit + (size_t)(first / 2 + t) * UNIT_STEP_BYTES + g * 16;
+        UNROLL for (int i = 0; i < 8; i++)
+            r.w[i] = first + 2 * t + 8 * i < inputs ? ld128(at + 4 * i * UNIT_STEP_BYTES) : make_uint4(0, 0, 0, 0);
     }
     DEVICE int input(int s, int half, int t) { return 16 * s + 8 * half + 2 * t; }
     DEVICE uint32_t pair(const raw &r, int s, int half, int j, int) { return word_of(r.w[2 * s + half], j); }
@@ -78,12 +77,11 @@ template <> struct weights<FORMAT_F16> {
     struct raw { uint2 even[8], odd[8]; };
     DEVICE void load(raw &r, const unsigned char *unit, int inputs, int first, int g, int t)
     {
+        const unsigned char *at = unit + (size_t)(first / 2 + t) * UNIT_STEP_BYTES + g * 8;
         UNROLL for (int i = 0; i < 8; i++) {
-            int pair = first / 2 + 4 * i + t;
-            const unsigned char *at = unit + (size_t)pair * UNIT_STEP_BYTES + g * 8;
-            bool there = 2 * pair < inputs;
-            r.even[i] = there ? ld64(at) : make_uint2(0, 0);
-            r.odd[i] = there ? ld64(at + UNIT_STEP_BYTES / 2) : make_uint2(0, 0);
+            bool there = first + 2 * t + 8 * i < inputs;
+            r.even[i] = there ? ld64(at + 4 * i * UNIT_STEP_BYTES) : make_uint2(0, 0);
+            r.odd[i] = there ? ld64(at + 4 * i * UNIT_STEP_BYTES + UNIT_STEP_BYTES / 2) : make_uint2(0, 0);
         }
     }
     DEVICE int input(int s, int half, int t) { return 16 * s + 8 * half + 2 * t; }
