@@ -7,11 +7,15 @@
 
 struct slab;
 
+enum { CONTEXT_TICKETS = 256 };
+
 struct cuda_context {
     int device;
     dev_stream stream;
     struct buffer scratch;          /* for attention split by chunks, of as many rows at a time as it holds; where it does not
-                                     * hold one, or there is none, a block walks them all */
+                                     * hold one, or there is none, a block walks them all. For products of narrow matrices, too,
+                                     * which take no more blocks than units where it is too small */
+    unsigned *tickets;              /* on the device, CONTEXT_TICKETS zeros, for them; NULL: as if scratch were too small */
     const int32_t *live;            /* on the device: how many of an operation's rows are treated, 1 or more; NULL: all of them.
                                      * Grids are those of all rows; blocks without one end at once */
     struct slab *slab;              /* slab.h; NULL: products of slabs go by tiles, like all others */

@@ -2,15 +2,22 @@
  * one goes before each product, which quantises what it takes. Slabs go another way (slab_expert_ffn.cu).
  *
  * An ITEM is up to 16 places (row * slots + slot) that want the same expert: a block's rows. Scratch `group` holds the items,
- * as one 16-byte load each, and then the places in the order of their experts, ascending within one. Who stands in an item with
- * whom changes no bit (tile.h). */
+ * as one 16-byte load each, then the places in the order of their experts, ascending within one, then how many items there are.
+ * Who stands in an item with whom changes no bit (tile.h).
+ *
+ * How many items there are is known on the device alone: rows may be far fewer than the most there can be, and rows share
+ * experts. So grids are as wide as one row's items need and as fills a GPU, and blocks take item after item. */
 #include "kernels/cuda/slab.h"
 #include "kernels/cuda/tile.h"
 #include "kernels/plain/glu.h"
 
 enum { GROUP_THREADS = 256, GROUP_WARPS = GROUP_THREADS / WARP };
 
-/* The places first .. first + count - 1 of those in order, and where their expert's block is. No places: no item. */
+/* Blocks in all that a product of experts has at least, if there can be items for them: two for each that the processors of a
+ * large GPU have room for. */
+enum { EXPERT_BLOCKS = 512 };
+
+/* The places first .. first + count - 1 of those in order, and where their expert's block is. */
 struct expert_item {
     const unsigned char *block;
     int first, expert, count;
@@ -18,6 +25,8 @@ struct expert_item {
 
 DEVICE uint4 *items_of(const struct expert_ffn_args &a) { return device_pointer<uint4>(a.group); }
 DEVICE int32_t *places_of(const struct expert_ffn_args &a) { return (int32_t *)(items_of(a) + (int64_t)a.rows * a.slots); }
+
+DEVICE int32_t *item_count(const struct expert_ffn_args &a) { return places_of(a) + (int64_t)a.rows * a.slots; }
 
 DEVICE uint4 item_put(uint64_t block, int first, int expert, int count)
 {
@@ -81,7 +90,7 @@ DEVICE int put_items(const struct expert_ffn_args &a, int tokens, int *next)
 
 /* One block. Each warp has a run of the places, and goes over it twice, 32 at a time: it counts those that want each expert;
  * then, when the counts have become first places, it puts them there. */
-__global__ void __launch_bounds__(GROUP_THREADS) expert_group_kernel(struct expert_ffn_args a, int tokens, int items,
+__global__ void __launch_bounds__(GROUP_THREADS) expert_group_kernel(struct expert_ffn_args a, int tokens,
                                                                        const int32_t *live)
 {
     in_turn();
@@ -100,8 +109,9 @@ __global__ void __launch_bounds__(GROUP_THREADS) expert_group_kernel(struct expe
         __syncwarp();
     }
     __syncthreads();
-    for (int i = put_items(a, tokens, next) + (int)threadIdx.x; i < items; i += GROUP_THREADS)
-        items_of(a)[i] = item_put(0, 0, 0, 0);
+    int items = put_items(a, tokens, next);
+    if (threadIdx.x == 0)
+        *item_count(a) = items;
     for (int i = first; i < end; i += WARP) {
         int e = wanted_at(a, i + lane, end, &alike), rank = __popc(alike & ((1u << lane) - 1));
         if (e >= 0)
@@ -113,27 +123,22 @@ __global__ void __launch_bounds__(GROUP_THREADS) expert_group_kernel(struct expe
     }
 }
 
-/* inner = glu(gate, up): grid (units of 16 inner widths, items). A unit holds gate and up of the same widths. */
+/* inner = glu(gate, up) of an item, for 16 inner widths: a unit holds gate and up of the same. */
 template <int FORMAT>
-__global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT>())
-    expert_gate_up_kernel(struct expert_ffn_args a, int tokens)
+DEVICE void gate_up_item(const struct expert_ffn_args &a, const struct tile_cut &cut, const struct expert_item &item,
+                         struct tile_memory *memory)
 {
-    in_turn();
-    SHARED_DYN(struct tile_memory, memory);
     SHARED(int, place, TILE_TOKENS_MAX);
-    struct expert_item item = item_at(a, (int)blockIdx.y);
-    if (item.count < 1)
-        return;
     const unsigned char *weight = item.block + unit_bytes_of(FORMAT, a.hidden) * (size_t)blockIdx.x;
-    tile_prefetch<FORMAT>(weight, a.hidden);
+    tile_prefetch<FORMAT>(weight, a.hidden, cut, 0);
     if ((int)threadIdx.x < item.count) {
         place[threadIdx.x] = places_of(a)[item.first + (int)threadIdx.x];
         memory->row[threadIdx.x] = place[threadIdx.x] / a.slots;
     }
     __syncthreads();
     struct tile_in in = {device_pointer<float>(a.in), device_pointer<struct quantised>(a.operand), a.hidden, a.hidden,
-                         item.count, tokens, true};
-    tile_product<FORMAT>::run(weight, in, memory);
+                         item.count, true};
+    tile_product<FORMAT, false>::run(weight, in, cut, memory);
     int token = (int)threadIdx.x / UNIT_INNER, i = (int)threadIdx.x % UNIT_INNER, at = (int)blockIdx.x * UNIT_INNER + i;
     if (token >= item.count || at >= a.inner_width)
         return;
@@ -146,30 +151,50 @@ __global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT>())
     device_pointer<float>(a.inner)[(int64_t)place[token] * a.inner_width + at] = plain_glu(gate, up, a.limit, a.alpha);
 }
 
-/* partial = down(inner): grid (units of 32 outputs, items). `offset`: of down in an expert's block. */
+/* partial = down(inner) of an item, for 32 outputs. `offset`: of down in an expert's block. */
 template <int FORMAT>
-__global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT>())
-    expert_down_kernel(struct expert_ffn_args a, int tokens, size_t offset)
+DEVICE void down_item(const struct expert_ffn_args &a, const struct tile_cut &cut, const struct expert_item &item,
+                      size_t offset, struct tile_memory *memory)
 {
-    in_turn();
-    SHARED_DYN(struct tile_memory, memory);
-    struct expert_item item = item_at(a, (int)blockIdx.y);
-    if (item.count < 1)
-        return;
     const unsigned char *weight = item.block + offset + unit_bytes_of(FORMAT, a.inner_width) * (size_t)blockIdx.x;
-    tile_prefetch<FORMAT>(weight, a.inner_width);
+    tile_prefetch<FORMAT>(weight, a.inner_width, cut, 0);
     if ((int)threadIdx.x < item.count)
         memory->row[threadIdx.x] = places_of(a)[item.first + (int)threadIdx.x];
     __syncthreads();
     struct tile_in in = {device_pointer<float>(a.inner), device_pointer<struct quantised>(a.operand), a.inner_width,
-                         a.inner_width, item.count, tokens, true};
-    tile_product<FORMAT>::run(weight, in, memory);
+                         a.inner_width, item.count, true};
+    tile_product<FORMAT, false>::run(weight, in, cut, memory);
     int o = (int)blockIdx.x * UNIT_OUTPUTS + lane_id();
     for (int token = warp_id(); token < item.count && o < a.hidden; token += TILE_WARPS) {
         float y = memory->sums[token * UNIT_OUTPUTS + lane_id()];
-        if (a.down_bias.address)                 /* the expert is read anew: a register less for the product */
-            y = y + device_pointer<float>(a.down_bias)[(int64_t)item_at(a, (int)blockIdx.y).expert * a.hidden + o];
+        if (a.down_bias.address)
+            y = y + device_pointer<float>(a.down_bias)[(int64_t)item.expert * a.hidden + o];
         device_pointer<float>(a.partial)[(int64_t)memory->row[token] * a.hidden + o] = y;
+    }
+}
+
+/* Both: grid (units, items at a time). */
+template <int FORMAT>
+__global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT>())
+    expert_gate_up_kernel(struct expert_ffn_args a, struct tile_cut cut)
+{
+    in_turn();
+    SHARED_DYN(struct tile_memory, memory);
+    for (int i = (int)blockIdx.y; i < *item_count(a); i += (int)gridDim.y) {
+        gate_up_item<FORMAT>(a, cut, item_at(a, i), memory);
+        __syncthreads();
+    }
+}
+
+template <int FORMAT>
+__global__ void __launch_bounds__(TILE_THREADS, tile_resident<FORMAT>())
+    expert_down_kernel(struct expert_ffn_args a, struct tile_cut cut, size_t offset)
+{
+    in_turn();
+    SHARED_DYN(struct tile_memory, memory);
+    for (int i = (int)blockIdx.y; i < *item_count(a); i += (int)gridDim.y) {
+        down_item<FORMAT>(a, cut, item_at(a, i), offset, memory);
+        __syncthreads();
     }
 }
 
@@ -198,14 +223,22 @@ void cuda_expert_sum(struct queue *queue, const struct expert_ffn_args *a)
                cuda_live(queue));
 }
 
+/* As many items at a time as a row has, or more, until there are EXPERT_BLOCKS; and not more than there can be. */
+static dim3 expert_grid(const struct expert_ffn_args *a, unsigned units, int items)
+{
+    int wanted = (int)blocks_for(EXPERT_BLOCKS, (int)units);
+    wanted = wanted < a->slots ? a->slots : wanted;
+    return dim3(units, (unsigned)(wanted < items ? wanted : items));
+}
+
 void cuda_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
 {
     int gate_rows = tile_rows(a->format, a->rows), down_rows = tile_rows(a->down_format, a->rows);
     int tokens = gate_rows < down_rows ? gate_rows : down_rows, places = a->rows * a->slots;
     /* Each item but the last of an expert is full. */
     int items = a->experts + places / tokens < places ? a->experts + places / tokens : places;
-    dim3 wide(blocks_for(a->inner_width, UNIT_INNER), (unsigned)items);
-    dim3 deep(blocks_for(a->hidden, UNIT_OUTPUTS), (unsigned)items);
+    dim3 wide = expert_grid(a, blocks_for(a->inner_width, UNIT_INNER), items);
+    dim3 deep = expert_grid(a, blocks_for(a->hidden, UNIT_OUTPUTS), items);
     dev_stream stream = cuda_stream(queue);
     struct buffer in = {a->in.address, a->in.bytes}, none = {0, 0};
     size_t offset = unit_bytes_of(a->format, a->hidden) * blocks_for(a->inner_width, UNIT_INNER);
@@ -216,12 +249,13 @@ void cuda_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
         return;
     }
     LAUNCH_PDL(expert_group_kernel, dim3(1), dim3(GROUP_THREADS), (size_t)(GROUP_WARPS * a->experts) * sizeof(int), stream, *a,
-               tokens, items, cuda_live(queue));
+               tokens, cuda_live(queue));
     if (format_quantised(a->format))
         cuda_quantise(queue, in, a->hidden, a->rows, 1, a->hidden, none, a->operand);
-    TILE_LAUNCH(expert_gate_up_kernel, a->format, tokens, wide, stream, *a, tokens);
+    TILE_LAUNCH(expert_gate_up_kernel, a->format, tokens, wide, stream, *a, tile_whole(a->format, a->hidden, tokens));
     if (format_quantised(a->down_format))
         cuda_quantise(queue, a->inner, a->inner_width, places, a->slots, a->inner_width, a->expert, a->operand);
-    TILE_LAUNCH(expert_down_kernel, a->down_format, tokens, deep, stream, *a, tokens, offset);
+    TILE_LAUNCH(expert_down_kernel, a->down_format, tokens, deep, stream, *a,
+                tile_whole(a->down_format, a->inner_width, tokens), offset);
     cuda_expert_sum(queue, a);
 }

@@ -27,6 +27,7 @@ static void plugin_close(struct cuda_context **context)
         cuda_loop_forget(device);
         slab_close(&device->slab);
         dev_free((void *)(uintptr_t)device->scratch.address);
+        dev_free(device->tickets);
         if (device->stream)
             dev_stream_free(device->stream);
         delete device;
@@ -39,7 +40,7 @@ static int plugin_open(struct cuda_context **out, int number, char *name, size_t
     struct plugin_device *device = new (std::nothrow) struct plugin_device();
     if (!device)
         return 2;
-    void *scratch = nullptr;
+    void *scratch = nullptr, *tickets = nullptr;
     device->device = number;
     int error = dev_use(number);
     if (!error)
@@ -49,6 +50,12 @@ static int plugin_open(struct cuda_context **out, int number, char *name, size_t
     size_t bytes = SCRATCH * (size_t)device->properties.processors;
     if (!error)
         error = dev_alloc(&scratch, bytes);
+    device->scratch = buffer{(uint64_t)(uintptr_t)scratch, bytes};
+    if (!error)
+        error = dev_alloc(&tickets, CONTEXT_TICKETS * sizeof *device->tickets);
+    device->tickets = (unsigned *)tickets;
+    if (!error)
+        error = dev_fill(tickets, 0, CONTEXT_TICKETS * sizeof *device->tickets, device->stream);
     if (error) {
         struct cuda_context *failed = device;
         plugin_close(&failed);
@@ -57,7 +64,6 @@ static int plugin_open(struct cuda_context **out, int number, char *name, size_t
     device->slab = slab_open(device->stream, SLAB_ROOM, why, why_room);
     if (device->slab)
         why[0] = '\0';
-    device->scratch = buffer{(uint64_t)(uintptr_t)scratch, bytes};
     snprintf(name, room, "%s", device->properties.name);
     *out = device;
     return 0;

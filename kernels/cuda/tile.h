@@ -11,6 +11,8 @@
  *     unrounded, and one token needs no more products than a tile has room for. Inputs are cut into SLICES at borders that the
  *     shape alone fixes; a slice is one warp's chain of products from 0, ascending, whose three columns are added as
  *     first + (second + third); slices are added ascending (fp8: by fma with the scale of the 128 inputs that a slice is).
+ *     A unit's slices may be spread over several blocks (linear.cu): each leaves the sums of its slices in device memory, and
+ *     the one that ends last adds them all, in the same order: how many blocks there are shows in no bit.
  *     A column's sums depend on that column and on the weights only, so neither the tile a row stands in nor its neighbours
  *     show in its bits. Slices are short because the tensor core cuts where an fma would round.
  *     A warp asks for the activations of a step before it asks for the weights, two neighbours a lane, and lays their columns
@@ -62,23 +64,39 @@ template <int FORMAT> __host__ __device__ constexpr int tile_resident(void)
     return FORMAT == FORMAT_F32 || tile_quantised(FORMAT) ? 3 : 2;
 }
 
+/* How the products of a launch are cut. */
+struct tile_cut {
+    int rows;                           /* that a tile can have: what tile_bytes was given */
+    int width, slices;                  /* inputs of a slice; slices of a block: all of a unit's, or so many rounds of warps */
+    float *parts;                       /* the sums of slices, [unit of a tile][slice][row][32 outputs]; NULL: not spread */
+    unsigned *tickets;                  /* [unit of a tile], of blocks that are done; zeros before and after a launch */
+};
+
+/* A narrow matrix has fewer units than a GPU wants blocks: its slices are made shorter, for more blocks to share them. */
+enum { TILE_NARROW = 256 };
+
+static inline int tile_width(int format, int inputs, int units)
+{
+    int steps = (inputs + STEP_INPUTS_MMA - 1) / STEP_INPUTS_MMA, each = (steps + TILE_WARPS - 1) / TILE_WARPS;
+    each = each < 4 ? each : 4;
+    while (each > 1 && units * ((steps + TILE_WARPS * each - 1) / (TILE_WARPS * each)) < TILE_NARROW)
+        each = (each + 1) / 2;
+    return format == FORMAT_FP8 ? FP8_BLOCK_INPUTS : each * STEP_INPUTS_MMA;
+}
+
+/* A block has all slices of a unit. */
+static inline struct tile_cut tile_whole(int format, int inputs, int rows)
+{
+    return {rows, tile_width(format, inputs, TILE_NARROW), inputs, nullptr, nullptr};
+}
+
 struct tile_in {
     const float *x;                     /* rows of stride floats; not for q8 and q4 */
     const struct quantised *quantised;  /* rows of quantised_blocks(inputs) */
     int64_t stride;
     int inputs, count;                  /* rows of this tile */
-    int rows;                           /* that a tile of this launch can have: what tile_terms was given */
     bool asks;                          /* for weights ahead; false: another block does */
 };
-
-/* Inputs of a slice: about an eighth of all, so that the warps of a block share them. */
-template <int FORMAT> DEVICE int slice_inputs(int inputs)
-{
-    if (FORMAT == FORMAT_FP8)
-        return FP8_BLOCK_INPUTS;
-    int each = (inputs + TILE_WARPS * STEP_INPUTS_MMA - 1) / (TILE_WARPS * STEP_INPUTS_MMA);
-    return (each < 4 ? each : 4) * STEP_INPUTS_MMA;
-}
 
 /* Inputs of a warp's step. */
 template <int FORMAT> __host__ __device__ constexpr int tile_step(void)
@@ -86,11 +104,10 @@ template <int FORMAT> __host__ __device__ constexpr int tile_step(void)
     return FORMAT == FORMAT_F32 ? BLOCK_INPUTS : tile_quantised(FORMAT) ? TILE_BLOCKS * BLOCK_INPUTS : STEP_INPUTS_MMA;
 }
 
-/* Where the warp's first step begins. */
-template <int FORMAT> DEVICE int tile_first(int inputs)
+/* Where the warp's first step begins, in a block whose first slice this is. */
+template <int FORMAT> DEVICE int tile_first(const struct tile_cut &cut, int slice)
 {
-    bool slices = FORMAT != FORMAT_F32 && !tile_quantised(FORMAT);
-    return warp_id() * (slices ? slice_inputs<FORMAT>(inputs) : tile_step<FORMAT>());
+    return FORMAT == FORMAT_F32 || tile_quantised(FORMAT) ? warp_id() * tile_step<FORMAT>() : (slice + warp_id()) * cut.width;
 }
 
 /* A warp asks for the weights of its step that begins at `first`, if there is one, to come into the second-level cache. */
@@ -104,9 +121,9 @@ template <int FORMAT> DEVICE void tile_ask(const unsigned char *unit, int inputs
 
 /* The first step of each warp, as early as weights are known: 32 KB a block, so that all blocks of a processor together leave
  * room in the cache for what they ask for later. */
-template <int FORMAT> DEVICE void tile_prefetch(const unsigned char *unit, int inputs)
+template <int FORMAT> DEVICE void tile_prefetch(const unsigned char *unit, int inputs, const struct tile_cut &cut, int slice)
 {
-    tile_ask<FORMAT>(unit, inputs, tile_first<FORMAT>(inputs));
+    tile_ask<FORMAT>(unit, inputs, tile_first<FORMAT>(cut, slice));
 }
 
 /* Puts a warp's product, for outputs 4g .. 4g+3 and columns 2t and 2t + 1 of a tile, into terms [column][32]. */
@@ -153,12 +170,12 @@ DEVICE void tile_multiply(const uint32_t (&a)[PIECES][2][4], const float *from, 
 /* The chain of one slice, first .. end-1, with the warp's part of shared memory. Lane l lays out the word that lane l / 8 of
  * four wants as its l % 8th. */
 template <int FORMAT>
-DEVICE void tile_slice(const unsigned char *unit, const struct tile_in &in, const int *row, int first, int end, float *part,
-                       float (&acc)[TILE_TILES][2][4])
+DEVICE void tile_slice(const unsigned char *unit, const struct tile_in &in, int width, const int *row, int first, int end,
+                       float *part, float (&acc)[TILE_TILES][2][4])
 {
-    constexpr int PIECES = weights<FORMAT>::PIECES, MORE = PIECES > 2 ? 3 : 6;        /* as registers allow */
+    constexpr int PIECES = weights<FORMAT>::PIECES;
+    constexpr int MORE = PIECES > 2 || FORMAT == FORMAT_MXFP4 ? 3 : 6;    /* rows asked for at a time, as registers allow */
     int lane = lane_id(), g = lane / 4, t = lane % 4, own = weights<FORMAT>::input(lane % 8 / 2, lane % 2, lane / 8);
-    const float *near = in.x + own + row[0] * in.stride;
     float *word = part + lane;
     UNROLL for (int n = 0; n < TILE_TILES; n++)
         UNROLL for (int i = 0; i < 4; i++)
@@ -170,12 +187,12 @@ DEVICE void tile_slice(const unsigned char *unit, const struct tile_in &in, cons
         float pair[TILE_FEW][2], more[MORE][2];
         const float *x = in.x + own + k;
         int left = in.inputs - own - k, ahead = k + 2 * STEP_INPUTS_MMA;
-        tile_pair(near + k, left, pair[0]);
+        tile_pair(x + row[0] * in.stride, left, pair[0]);
         if (in.count > 1)
             tile_pair(x + row[1] * in.stride, left, pair[1]);
         weights<FORMAT>::load(raw, unit, in.inputs, k, g, t);
         if (ahead >= end)                        /* in the warp's next slice */
-            ahead += (TILE_WARPS - 1) * slice_inputs<FORMAT>(in.inputs);
+            ahead += (TILE_WARPS - 1) * width;
         if (in.asks)
             tile_ask<FORMAT>(unit, in.inputs, ahead);
         __syncwarp();
@@ -202,47 +219,99 @@ DEVICE void tile_slice(const unsigned char *unit, const struct tile_in &in, cons
     __syncwarp();
 }
 
-template <int FORMAT> struct tile_product {
-    DEVICE void run(const unsigned char *unit, const struct tile_in &in, struct tile_memory *memory)
+/* What a slice adds to a total. */
+template <int FORMAT> DEVICE float tile_add(const unsigned char *unit, int slice, float sum, float total)
+{
+    if (FORMAT != FORMAT_FP8)
+        return total + sum;
+    return fmaf(((const float *)(unit + (size_t)slice * FP8_BLOCK_BYTES))[lane_id()], sum, total);
+}
+
+/* In grids (units, tiles, blocks of a unit): the block's first slice, and where it stands in parts and tickets. Computed where
+ * they are wanted, as registers are short. */
+DEVICE int spread_slice(const struct tile_cut &cut) { return (int)blockIdx.z * cut.slices; }
+DEVICE int64_t spread_tile(void) { return (int64_t)blockIdx.y * gridDim.x + blockIdx.x; }
+DEVICE float *spread_parts(const struct tile_cut &cut, int slices)
+{
+    return cut.parts + spread_tile() * slices * cut.rows * UNIT_OUTPUTS;
+}
+
+/* Whether this block is the last of its unit's; then it sees what the others have left. All threads get it. */
+DEVICE bool spread_last(unsigned *ticket)
+{
+    SHARED(int, last, 1);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        last[0] = atomicInc(ticket, gridDim.z - 1) == gridDim.z - 1;
+        __threadfence();
+    }
+    __syncthreads();
+    return last[0];
+}
+
+/* memory->sums from `slices` parts [count][32] each, by way of shared memory, into which all threads bring as many as fit. */
+template <int FORMAT>
+DEVICE void spread_join(const unsigned char *unit, const float *parts, int slices, int count, int room,
+                        struct tile_memory *memory)
+{
+    float *held = (float *)(memory + 1);
+    int each = count * UNIT_OUTPUTS, most = TILE_WARPS * room / each;
+    for (int first = 0; first < slices; first += most) {
+        int many = min(most, slices - first);
+        for (int i = (int)threadIdx.x; i < many * each; i += TILE_THREADS)
+            held[i] = parts[first * each + i];
+        __syncthreads();
+        for (int i = (int)threadIdx.x; i < each; i += TILE_THREADS) {
+            float total = first ? memory->sums[i] : 0;
+            for (int slice = 0; slice < many; slice++)
+                total = tile_add<FORMAT>(unit, first + slice, held[slice * each + i], total);
+            memory->sums[i] = total;
+        }
+        __syncthreads();
+    }
+}
+
+/* run: memory->sums of the tile's rows; false: they are left to another block. SPREAD: units may be, which cut.parts tells. */
+template <int FORMAT, bool SPREAD> struct tile_product {
+    DEVICE bool run(const unsigned char *unit, const struct tile_in &in, const struct tile_cut &cut, struct tile_memory *memory)
     {
-        constexpr int EACH = TILE_TOKENS_MAX / TILE_WARPS;
-        int width = slice_inputs<FORMAT>(in.inputs), slices = (in.inputs + width - 1) / width;
-        int g = lane_id() / 4, t = lane_id() % 4, o = lane_id(), room = tile_terms(FORMAT, in.rows);
-        float *terms = (float *)(memory + 1), total[EACH];
+        int slices = (in.inputs + cut.width - 1) / cut.width, begin = SPREAD ? spread_slice(cut) : 0;
+        int end = SPREAD ? min(begin + cut.slices, slices) : slices;
+        int room = tile_terms(FORMAT, cut.rows), o = lane_id();
+        float *terms = (float *)(memory + 1);
         if (in.asks)
-            tile_ask<FORMAT>(unit, in.inputs, tile_first<FORMAT>(in.inputs) + STEP_INPUTS_MMA);
-        UNROLL for (int i = 0; i < EACH; i++)
-            total[i] = 0;
-        for (int round = 0; round < slices; round += TILE_WARPS) {
-            int slice = round + warp_id();
-            if (slice < slices) {
+            tile_ask<FORMAT>(unit, in.inputs, tile_first<FORMAT>(cut, begin) + STEP_INPUTS_MMA);
+        for (int round = begin; round < end; round += TILE_WARPS) {
+            int first = (round + warp_id()) * cut.width;
+            if (round + warp_id() < end) {
                 float acc[TILE_TILES][2][4], *part = terms + warp_id() * room;
-                int end = (slice + 1) * width < in.inputs ? (slice + 1) * width : in.inputs;
-                tile_slice<FORMAT>(unit, in, memory->row, slice * width, end, part, acc);
+                tile_slice<FORMAT>(unit, in, cut.width, memory->row, first, min(first + cut.width, in.inputs), part, acc);
                 UNROLL for (int n = 0; n < TILE_TILES; n++)
                     if (8 * n < tile_columns(in.count))
-                        put_terms(part + 8 * n * UNIT_OUTPUTS, acc[n], g, t);
+                        put_terms(part + 8 * n * UNIT_OUTPUTS, acc[n], o / 4, o % 4);
             }
             __syncthreads();
-            UNROLL for (int i = 0; i < EACH; i++) {
-                int token = warp_id() + TILE_WARPS * i;
-                for (int w = 0; w < TILE_WARPS && round + w < slices && token < in.count; w++) {
+            for (int token = warp_id(); token < in.count; token += TILE_WARPS) {
+                float total = round > begin ? memory->sums[token * UNIT_OUTPUTS + o] : 0;
+                for (int w = 0; w < TILE_WARPS && round + w < end; w++) {
                     const float *term = terms + w * room + TILE_PARTS * token * UNIT_OUTPUTS + o;
                     float sum = term[0] + (term[UNIT_OUTPUTS] + term[2 * UNIT_OUTPUTS]);
-                    if (FORMAT == FORMAT_FP8) {
-                        float scale = ((const float *)(unit + (size_t)(round + w) * FP8_BLOCK_BYTES))[o];
-                        total[i] = fmaf(scale, sum, total[i]);
-                    } else {
-                        total[i] = total[i] + sum;
-                    }
+                    if (SPREAD && cut.parts)
+                        spread_parts(cut, slices)[((round + w) * in.count + token) * UNIT_OUTPUTS + o] = sum;
+                    else
+                        total = tile_add<FORMAT>(unit, round + w, sum, total);
                 }
+                memory->sums[token * UNIT_OUTPUTS + o] = total;
             }
             __syncthreads();
         }
-        UNROLL for (int i = 0; i < EACH; i++)
-            if (warp_id() + TILE_WARPS * i < in.count)
-                memory->sums[(warp_id() + TILE_WARPS * i) * UNIT_OUTPUTS + o] = total[i];
-        __syncthreads();
+        if (SPREAD && cut.parts) {
+            if (!spread_last(cut.tickets + spread_tile()))
+                return false;
+            spread_join<FORMAT>(unit, spread_parts(cut, slices), slices, in.count, room, memory);
+        }
+        return true;
     }
 };
 
@@ -273,13 +342,13 @@ template <int FORMAT> struct tile_integers {
         put_terms(terms, acc, g, t);
     }
 
-    DEVICE void run(const unsigned char *unit, const struct tile_in &in, struct tile_memory *memory)
+    DEVICE bool run(const unsigned char *unit, const struct tile_in &in, const struct tile_cut &cut, struct tile_memory *memory)
     {
         const int *row = memory->row;
         int count = input_blocks(in.inputs), o = lane_id(), token = warp_id();
         float *terms = (float *)(memory + 1), total = 0;
         if (in.asks)
-            tile_ask<FORMAT>(unit, in.inputs, tile_first<FORMAT>(in.inputs) + TILE_WARPS * tile_step<FORMAT>());
+            tile_ask<FORMAT>(unit, in.inputs, tile_first<FORMAT>(cut, 0) + TILE_WARPS * tile_step<FORMAT>());
         for (int round = 0; round < count; round += TILE_WARPS * TILE_BLOCKS) {
             int first = round + warp_id() * TILE_BLOCKS;
             if (in.asks)
@@ -299,14 +368,15 @@ template <int FORMAT> struct tile_integers {
         if (token < in.count)
             memory->sums[token * UNIT_OUTPUTS + o] = total;
         __syncthreads();
+        return true;
     }
 };
 
-template <> struct tile_product<FORMAT_Q8> : tile_integers<FORMAT_Q8> {};
-template <> struct tile_product<FORMAT_Q4> : tile_integers<FORMAT_Q4> {};
+template <bool SPREAD> struct tile_product<FORMAT_Q8, SPREAD> : tile_integers<FORMAT_Q8> {};
+template <bool SPREAD> struct tile_product<FORMAT_Q4, SPREAD> : tile_integers<FORMAT_Q4> {};
 
-template <> struct tile_product<FORMAT_F32> {
-    DEVICE void run(const unsigned char *unit, const struct tile_in &in, struct tile_memory *memory)
+template <bool SPREAD> struct tile_product<FORMAT_F32, SPREAD> {
+    DEVICE bool run(const unsigned char *unit, const struct tile_in &in, const struct tile_cut &, struct tile_memory *memory)
     {
         const float *weight = (const float *)unit + lane_id();
         for (int token = warp_id(); token < in.count; token += TILE_WARPS) {
@@ -322,6 +392,7 @@ template <> struct tile_product<FORMAT_F32> {
             memory->sums[token * UNIT_OUTPUTS + lane_id()] = even + odd;
         }
         __syncthreads();
+        return true;
     }
 };
 

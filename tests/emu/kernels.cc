@@ -13,10 +13,13 @@ void *emu_queue(int way)
     static struct cuda_context contexts[WAYS];
     static uint64_t seed;
     for (int i = 0; i < WAYS && !contexts[i].slab; i++) {
-        void *scratch = nullptr;
+        void *scratch = nullptr, *tickets = nullptr;
+        const size_t bytes = CONTEXT_TICKETS * sizeof(unsigned);
         char why[8];
-        if (SCRATCH[i] && dev_alloc(&scratch, SCRATCH[i]))
+        if (SCRATCH[i] &&
+            (dev_alloc(&scratch, SCRATCH[i]) || dev_alloc(&tickets, bytes) || dev_fill(tickets, 0, bytes, nullptr)))
             abort();
+        contexts[i].tickets = (unsigned *)tickets;
         contexts[i].scratch = buffer{(uint64_t)(uintptr_t)scratch, SCRATCH[i]};
         contexts[i].slab = slab_open(nullptr, SLAB_ROOM[i], why, sizeof why);
     }
