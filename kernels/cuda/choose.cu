@@ -1,114 +1,256 @@
-/* kernels/choose.h. A block of 256 threads a row. The best token and the winner of the draw are maxima, ties to the lower id,
- * which no order changes. Filters find the last token in rank order that is kept, by a key that ranks as sample_above does:
- * digit after digit, from the highest, a histogram of what is left says where the limit lies. It counts tokens for top-k and
- * adds whole multiples of 2^-40 for top-p, integers both, so the order of atomics changes nothing either. */
+/* kernels/choose.h. Blocks of 256 threads, 2048 tokens of a row each; in every launch the last block of a row that ends joins
+ * what all of them have left in the context's scratch. So at temperature 0 there is one launch; above it one more draws, and
+ * each filter puts five in between.
+ *
+ * The best token and the winner of the draw are maxima, ties to the lower id, which no order changes. Filters find the last
+ * token in rank order that is kept, by a key that ranks as sample_above does: digit after digit, from the highest, a histogram
+ * of what is left says where the limit lies. It counts tokens for top-k and adds whole multiples of 2^-40 for top-p, integers
+ * both, so the order of atomics changes nothing either. */
 #include "kernels/choose.h"
+
+#include <assert.h>
 
 #include "kernels/cuda/cuda.h"
 
-enum { CHOOSE_THREADS = 256, DIGITS = 256 };
+enum { CHOOSE_THREADS = 256, CHOOSE_TOKENS = 2048, CHOOSE_BLOCKS = CHOOSE_VOCAB_MAX / CHOOSE_TOKENS, TOKEN_BITS = 20 };
+enum { BINS = 2048, BINS_EACH = BINS / CHOOSE_THREADS };
 
-struct choose_memory {
-    unsigned long long histogram[DIGITS];
-    double value[CHOOSE_THREADS];
-    int token[CHOOSE_THREADS];
-    unsigned long long prefix, left;
+static_assert(1 << TOKEN_BITS == CHOOSE_VOCAB_MAX, "a key has room for every token");
+
+/* The digits of a key, from the highest: 32 bits of the logit, then those of the token. */
+static const struct { int shift, bits; } DIGITS[] = {{41, 11}, {30, 11}, {20, 10}, {10, 10}, {0, 10}};
+
+typedef unsigned long long count_type;
+
+/* Of a row, in scratch. */
+struct choose_state {
+    count_type best, least;              /* keys: of the best token, 0: none that is finite; and the smallest that is kept */
+    count_type prefix, left;             /* of the limit: its digits so far, and what of the measure is left to reach there */
+    count_type histogram[BINS];
+    count_type key[CHOOSE_BLOCKS];       /* of each block */
+    double value[CHOOSE_BLOCKS];
+    int token[CHOOSE_BLOCKS];
 };
 
-DEVICE uint64_t rank_key(float logit, int token)
+/* What all launches are given: the states and tickets of rows first .. */
+struct choose_rows {
+    struct choose_state *state;
+    unsigned *tickets;
+    int first;
+};
+
+/* In a launch of a filter: which digit of which limit. */
+struct choose_digit {
+    int shift, bits;
+    bool first, last, mass;              /* first, last: of the filter's digits */
+};
+
+/* A block's place: grid (shares of the vocabulary, rows). */
+struct choose_share {
+    struct choose_state *state;
+    const float *logit;
+    int row, begin, end;
+};
+
+DEVICE struct choose_share share_of(const struct choose_args &a, const struct choose_rows &rows)
 {
-    return (uint64_t)float_key(logit == 0 ? 0.0f : logit) << 32 | (0xffffffffu - (uint32_t)token);
+    int row = rows.first + (int)blockIdx.y, begin = (int)blockIdx.x * CHOOSE_TOKENS;
+    return {rows.state + blockIdx.y, device_pointer<float>(a.logits) + (int64_t)row * a.vocab, row, begin,
+            min(begin + CHOOSE_TOKENS, a.vocab)};
 }
 
-/* The token of largest value[] among those >= 0 in token[], ties to the lower one; -1: none. All threads get it. */
-DEVICE int best_of_block(struct choose_memory *m)
+DEVICE count_type rank_key(float logit, int token)
 {
-    for (int step = CHOOSE_THREADS / 2; step > 0; step /= 2) {
-        __syncthreads();
-        int i = (int)threadIdx.x, other = i + step;
-        if (i < step && m->token[other] >= 0 &&
-            (m->token[i] < 0 || m->value[other] > m->value[i] ||
-             (m->value[other] == m->value[i] && m->token[other] < m->token[i]))) {
-            m->value[i] = m->value[other];
-            m->token[i] = m->token[other];
-        }
+    return (count_type)float_key(logit == 0 ? 0.0f : logit) << TOKEN_BITS | (unsigned)(CHOOSE_VOCAB_MAX - 1 - token);
+}
+
+DEVICE int token_of(count_type key) { return CHOOSE_VOCAB_MAX - 1 - (int)(key & (CHOOSE_VOCAB_MAX - 1)); }
+
+/* Whether this block is the row's last; then it sees what the others have left. All threads get it. */
+DEVICE bool last_of_row(unsigned *ticket)
+{
+    SHARED(int, last, 1);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        last[0] = atomicInc(ticket, gridDim.x - 1) == gridDim.x - 1;
+        __threadfence();
     }
     __syncthreads();
-    int best = m->token[0];
-    __syncthreads();
-    return best;
+    return last[0];
 }
 
-DEVICE int best_token(const float *logit, int vocab, struct choose_memory *m)
+/* The largest of all threads' keys; the first thread gets it. */
+DEVICE count_type largest_key(count_type key)
 {
-    int best = -1;
-    for (int token = (int)threadIdx.x; token < vocab; token += CHOOSE_THREADS)
-        if (best < 0 ? logit[token] == logit[token] : logit[token] > logit[best])
-            best = token;
-    m->token[threadIdx.x] = best;
-    m->value[threadIdx.x] = best >= 0 ? (double)logit[best] : 0;
-    best = best_of_block(m);
-    return best >= 0 && logit[best] - logit[best] == 0 ? best : -1;
+    SHARED(count_type, most, CHOOSE_THREADS);
+    most[threadIdx.x] = key;
+    for (int step = CHOOSE_THREADS / 2; step > 0; step /= 2) {
+        __syncthreads();
+        int i = (int)threadIdx.x;
+        if (i < step && most[i + step] > most[i])
+            most[i] = most[i + step];
+    }
+    __syncthreads();
+    return most[0];
+}
+
+/* The best token, which is the choice without a temperature; and what the row's other launches begin with. */
+__global__ void __launch_bounds__(CHOOSE_THREADS, 1) choose_best_kernel(struct choose_args a, struct choose_rows rows,
+                                                                        const int32_t *live)
+{
+    in_turn();
+    struct choose_share s = share_of(a, rows);
+    count_type best = 0;
+    if (not_live(live, s.row))
+        return;
+    UNROLL for (int i = 0; i < CHOOSE_TOKENS / CHOOSE_THREADS; i++) {
+        int token = s.begin + i * CHOOSE_THREADS + (int)threadIdx.x;
+        float logit = token < s.end ? s.logit[token] : NAN;
+        count_type key = logit == logit ? rank_key(logit, token) : 0;
+        best = key > best ? key : best;
+    }
+    best = largest_key(best);
+    if (threadIdx.x == 0)
+        s.state->key[blockIdx.x] = best;
+    if (!last_of_row(rows.tickets + blockIdx.y))
+        return;
+    best = 0;
+    for (int i = (int)threadIdx.x; i < (int)gridDim.x; i += CHOOSE_THREADS)
+        best = s.state->key[i] > best ? s.state->key[i] : best;
+    best = largest_key(best);
+    for (int i = (int)threadIdx.x; i < BINS; i += CHOOSE_THREADS)
+        s.state->histogram[i] = 0;
+    if (threadIdx.x == 0) {
+        float logit = best ? s.logit[token_of(best)] : NAN;
+        bool finite = logit - logit == 0;
+        s.state->best = finite ? best : 0;
+        s.state->least = 0;
+        device_pointer<int32_t>(a.choice)[s.row] = finite ? token_of(best) : -1;
+    }
 }
 
 /* What a token adds to a histogram: 1, or its weight. */
-DEVICE unsigned long long measure(const struct choose_args &a, float logit, float best, bool mass)
+DEVICE count_type measure(const struct choose_args &a, float logit, float best, bool mass)
 {
-    return mass ? (unsigned long long)(exp(((double)logit - (double)best) / a.filter.temperature) * 0x1p40) : 1;
+    return mass ? (count_type)(exp(((double)logit - (double)best) / a.filter.temperature) * 0x1p40) : 1;
 }
 
-/* The smallest key that is kept when, from the best on, as many are kept as it takes to reach `share` of the measure of all
- * that have at least the key `least` (share 0: to reach `count`). */
-DEVICE uint64_t limit_key(const struct choose_args &a, const float *logit, float best, uint64_t least, bool mass, double share,
-                          unsigned long long count, struct choose_memory *m)
+/* all[i] becomes the sum of all[i .. ]. */
+DEVICE void sum_from_above(count_type *all)
 {
-    if (threadIdx.x == 0) {
-        m->prefix = 0;
-        m->left = count;
+    for (int step = 1; step < CHOOSE_THREADS; step *= 2) {
+        int i = (int)threadIdx.x;
+        __syncthreads();
+        count_type above = i + step < CHOOSE_THREADS ? all[i + step] : 0;
+        __syncthreads();
+        all[i] += above;
     }
-    for (int shift = 56; shift >= 0; shift -= 8) {
-        m->histogram[threadIdx.x] = 0;
-        __syncthreads();
-        for (int token = (int)threadIdx.x; token < a.vocab; token += CHOOSE_THREADS) {
-            uint64_t key = rank_key(logit[token], token);
-            if (logit[token] > -INFINITY && key >= least && (shift == 56 || key >> (shift + 8) == m->prefix))
-                atomicAdd(&m->histogram[key >> shift & 255], measure(a, logit[token], best, mass));
-        }
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            unsigned long long all = 0, sum = 0;
-            int last = 0;
-            for (int digit = DIGITS - 1; digit >= 0 && shift == 56 && share > 0; digit--)
-                all += m->histogram[digit];
-            if (shift == 56 && share > 0)
-                m->left = (unsigned long long)((double)all * share);
-            for (int digit = DIGITS - 1; digit >= 0; digit--) {
-                if (!m->histogram[digit])
-                    continue;
-                last = digit;
-                if (sum + m->histogram[digit] >= m->left)
-                    break;
-                sum += m->histogram[digit];
-            }
-            m->left = m->left > sum ? m->left - sum : 0;
-            m->prefix = m->prefix << 8 | (unsigned)last;
-        }
-        __syncthreads();
-    }
-    uint64_t key = m->prefix;
     __syncthreads();
-    return key;
 }
 
-DEVICE int draw_token(const struct choose_args &a, const float *logit, float best, uint64_t least, uint32_t position,
-                      struct choose_memory *m)
+/* One block looks for the limit's digit: from the highest bin on, the first with anything in it where as much has come together
+ * as is left to reach; if that is more than all, the lowest with anything in it. A thread has eight neighbouring bins. */
+DEVICE void find_digit(const struct choose_args &a, struct choose_state *state, const struct choose_digit &digit)
 {
+    SHARED(count_type, all, CHOOSE_THREADS);
+    int i = (int)threadIdx.x;
+    count_type bin[BINS_EACH], own = 0;
+    UNROLL for (int n = 0; n < BINS_EACH; n++) {
+        bin[n] = state->histogram[i * BINS_EACH + n];
+        state->histogram[i * BINS_EACH + n] = 0;
+        own += bin[n];
+    }
+    all[i] = own;
+    sum_from_above(all);
+    count_type total = all[0], sum = all[i] - own, left = state->left, prefix = digit.first ? 0 : state->prefix;
+    if (digit.first)
+        left = digit.mass ? (count_type)((double)total * a.filter.top_p) : (count_type)a.filter.top_k;
+    bool reached = sum + own >= left && (sum == 0 || sum < left), lowest = total < left && sum + own == total;
+    __syncthreads();
+    if (own == 0 || !(reached || lowest))
+        return;
+    int found = -1;
+    UNROLL for (int n = BINS_EACH - 1; n >= 0; n--)
+        if (bin[n] && (found < 0 || sum < left)) {
+            found = i * BINS_EACH + n;
+            if (sum + bin[n] >= left)
+                break;
+            sum += bin[n];
+        }
+    state->left = left > sum ? left - sum : 0;
+    state->prefix = prefix << digit.bits | (unsigned)found;
+    if (digit.last)
+        state->least = state->prefix;
+}
+
+__global__ void __launch_bounds__(CHOOSE_THREADS, 1) choose_digit_kernel(struct choose_args a, struct choose_rows rows,
+                                                                         struct choose_digit digit, const int32_t *live)
+{
+    in_turn();
+    SHARED(count_type, histogram, BINS);
+    struct choose_share s = share_of(a, rows);
+    if (not_live(live, s.row) || !s.state->best)
+        return;
+    count_type least = s.state->least, prefix = digit.first ? 0 : s.state->prefix;
+    float best = s.logit[token_of(s.state->best)];
+    for (int i = (int)threadIdx.x; i < BINS; i += CHOOSE_THREADS)
+        histogram[i] = 0;
+    __syncthreads();
+    for (int token = s.begin + (int)threadIdx.x; token < s.end; token += CHOOSE_THREADS) {
+        float logit = s.logit[token];
+        count_type key = logit > -INFINITY ? rank_key(logit, token) : 0;
+        if (key && key >= least && key >> (digit.shift + digit.bits) == prefix)
+            atomicAdd(&histogram[key >> digit.shift & ((1u << digit.bits) - 1)], measure(a, logit, best, digit.mass));
+    }
+    __syncthreads();
+    for (int i = (int)threadIdx.x; i < BINS; i += CHOOSE_THREADS)
+        if (histogram[i])
+            atomicAdd(&s.state->histogram[i], histogram[i]);
+    if (last_of_row(rows.tickets + blockIdx.y))
+        find_digit(a, s.state, digit);
+}
+
+/* The token of largest value among those >= 0, ties to the lower one; -1: none. The first thread gets it, and its value. */
+DEVICE int best_of_block(double *value, int token)
+{
+    SHARED(double, most, CHOOSE_THREADS);
+    SHARED(int, of, CHOOSE_THREADS);
+    int i = (int)threadIdx.x;
+    most[i] = *value;
+    of[i] = token;
+    for (int step = CHOOSE_THREADS / 2; step > 0; step /= 2) {
+        __syncthreads();
+        int other = i + step;
+        if (i < step && of[other] >= 0 &&
+            (of[i] < 0 || most[other] > most[i] || (most[other] == most[i] && of[other] < of[i]))) {
+            most[i] = most[other];
+            of[i] = of[other];
+        }
+    }
+    __syncthreads();
+    *value = most[0];
+    token = of[0];
+    __syncthreads();
+    return token;
+}
+
+__global__ void __launch_bounds__(CHOOSE_THREADS, 1) choose_draw_kernel(struct choose_args a, struct choose_rows rows,
+                                                                        const int32_t *live)
+{
+    in_turn();
+    struct choose_share s = share_of(a, rows);
+    if (not_live(live, s.row) || !s.state->best)
+        return;
+    uint32_t position = (uint32_t)device_pointer<int32_t>(a.position)[s.row];
+    count_type least = s.state->least;
+    float best = s.logit[token_of(s.state->best)];
     int winner = -1;
     double most = 0;
-    for (int token = (int)threadIdx.x; token < a.vocab; token += CHOOSE_THREADS) {
-        double z = ((double)logit[token] - (double)best) / a.filter.temperature;
-        if (!(logit[token] > -INFINITY) || rank_key(logit[token], token) < least ||
-            (a.filter.min_p > 0 && !(exp(z) >= a.filter.min_p)))
+    for (int token = s.begin + (int)threadIdx.x; token < s.end; token += CHOOSE_THREADS) {
+        float logit = s.logit[token];
+        double z = ((double)logit - (double)best) / a.filter.temperature;
+        if (!(logit > -INFINITY) || rank_key(logit, token) < least || (a.filter.min_p > 0 && !(exp(z) >= a.filter.min_p)))
             continue;
         struct philox counter = {{(uint32_t)token >> 1, position, a.ordinal, a.sample}};
         struct philox bits = philox(counter, a.key);
@@ -119,35 +261,54 @@ DEVICE int draw_token(const struct choose_args &a, const float *logit, float bes
             most = value;
         }
     }
-    m->token[threadIdx.x] = winner;
-    m->value[threadIdx.x] = most;
-    return best_of_block(m);
-}
-
-__global__ void __launch_bounds__(CHOOSE_THREADS, 1) choose_kernel(struct choose_args a, const int32_t *live)
-{
-    SHARED(struct choose_memory, m, 1);
-    const float *logit = device_pointer<float>(a.logits) + (int64_t)blockIdx.x * a.vocab;
-    if (not_live(live, blockIdx.x))
-        return;
-    uint32_t position = (uint32_t)device_pointer<int32_t>(a.position)[blockIdx.x];
-    int choice = best_token(logit, a.vocab, m);
-    uint64_t least = 0;
-    if (choice >= 0 && a.filter.temperature > 0) {
-        float best = logit[choice];
-        if (a.filter.top_k > 0 && a.filter.top_k < a.vocab)
-            least = limit_key(a, logit, best, least, false, 0, (unsigned long long)a.filter.top_k, m);
-        if (a.filter.top_p < 1)
-            least = limit_key(a, logit, best, least, true, a.filter.top_p, 0, m);
-        choice = draw_token(a, logit, best, least, position, m);
+    winner = best_of_block(&most, winner);
+    if (threadIdx.x == 0) {
+        s.state->token[blockIdx.x] = winner;
+        s.state->value[blockIdx.x] = most;
     }
+    if (!last_of_row(rows.tickets + blockIdx.y))
+        return;
+    winner = -1;
+    most = 0;
+    for (int i = (int)threadIdx.x; i < (int)gridDim.x; i += CHOOSE_THREADS)       /* ascending: ties stay with the first */
+        if (s.state->token[i] >= 0 && (winner < 0 || s.state->value[i] > most)) {
+            winner = s.state->token[i];
+            most = s.state->value[i];
+        }
+    winner = best_of_block(&most, winner);
     if (threadIdx.x == 0)
-        device_pointer<int32_t>(a.choice)[blockIdx.x] = choice;
+        device_pointer<int32_t>(a.choice)[s.row] = winner;
 }
 
-void cuda_choose(struct queue *queue, const struct choose_args *args)
+/* Finds the smallest key that is kept, after what earlier filters have left. */
+static void put_filter(dev_stream stream, dim3 grid, const struct choose_args *a, const struct choose_rows &rows, bool mass,
+                       const int32_t *live)
 {
-    if (args->rows > 0)
-        LAUNCH(choose_kernel, dim3((unsigned)args->rows), dim3(CHOOSE_THREADS), 0, cuda_stream(queue), *args,
-               cuda_live(queue));
+    const int digits = (int)(sizeof DIGITS / sizeof *DIGITS);
+    for (int i = 0; i < digits; i++) {
+        struct choose_digit digit = {DIGITS[i].shift, DIGITS[i].bits, i == 0, i == digits - 1, mass};
+        LAUNCH_PDL(choose_digit_kernel, grid, dim3(CHOOSE_THREADS), 0, stream, *a, rows, digit, live);
+    }
+}
+
+/* As many rows at a time as the scratch has room for, and tickets. */
+void cuda_choose(struct queue *queue, const struct choose_args *a)
+{
+    const struct cuda_context *context = (const struct cuda_context *)queue->state;
+    struct choose_rows rows = {device_pointer<struct choose_state>(context->scratch), context->tickets, 0};
+    int fit = (int)min((long long)(context->scratch.bytes / sizeof(struct choose_state)), (long long)CONTEXT_TICKETS);
+    dev_stream stream = cuda_stream(queue);
+    const int32_t *live = cuda_live(queue);
+    assert(fit > 0 && rows.tickets);                 /* the plug-in sees to that */
+    for (; rows.first < a->rows; rows.first += fit) {
+        dim3 grid(blocks_for(a->vocab, CHOOSE_TOKENS), (unsigned)min(fit, a->rows - rows.first));
+        LAUNCH_PDL(choose_best_kernel, grid, dim3(CHOOSE_THREADS), 0, stream, *a, rows, live);
+        if (!(a->filter.temperature > 0))
+            continue;
+        if (a->filter.top_k > 0 && a->filter.top_k < a->vocab)
+            put_filter(stream, grid, a, rows, false, live);
+        if (a->filter.top_p < 1)
+            put_filter(stream, grid, a, rows, true, live);
+        LAUNCH_PDL(choose_draw_kernel, grid, dim3(CHOOSE_THREADS), 0, stream, *a, rows, live);
+    }
 }

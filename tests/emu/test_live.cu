@@ -291,6 +291,8 @@ static void live_rows_alone_are_treated(void **state)
         {"attention, some rows in parts", attention},
     };
     struct buffer live = numbers(1, 0, 1), scratch = take(1 << 20), some = take(2 * PARTS_OF_A_ROW);
+    struct buffer tickets = take(CONTEXT_TICKETS * sizeof(unsigned));
+    memset(at<char>(tickets), 0, tickets.bytes);
     *at<int32_t>(live) = LIVE;
     const int kept = taken_count;
     int schedule = 0;
@@ -298,7 +300,8 @@ static void live_rows_alone_are_treated(void **state)
         struct cuda_context known = {}, device = {};
         struct queue few = {&known}, many = {&device};
         device.live = at<int32_t>(live);
-        if (strstr(op.name, "parts"))
+        known.tickets = device.tickets = at<unsigned>(tickets);
+        if (strstr(op.name, "parts") || op.run == choose)
             known.scratch = device.scratch = strstr(op.name, "some") ? some : scratch;
         emu_options.schedule = schedule % 3 == 0 ? EMU_FORWARD : schedule % 3 == 1 ? EMU_REVERSE : EMU_RANDOM;
         emu_options.seed = (uint64_t)++schedule;
