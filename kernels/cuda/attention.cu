@@ -8,15 +8,21 @@
  * head, a thread the weighted sum of one float of the values for four heads. What is too long for that comes in pieces: some
  * of the keys, some floats of all values; which pieces shows in no bit.
  *
- * Two ways, the same arithmetic. As a rule a block takes a chunk and leaves maximum, sum and values in scratch, and a second
- * launch joins them ascending; both as often as the scratch's room for rows asks. Where it has none, a block walks the chunks
- * and joins as it goes. */
+ * A block takes a chunk, leaves maximum, sum and values in scratch, and takes another chunk; a second launch joins them
+ * ascending. There are as many blocks for a row as fill a GPU, for how long the row is may be known on the device alone. Both
+ * launches come as often as the scratch's room asks: for so many rows at a time; or, where one row has more chunks than fit,
+ * for so many chunks at a time, and what is joined of a head so far stays in the scratch until the next ones come. */
+#include <assert.h>
+
 #include "kernels/cuda/cache.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/plain/math.h"
 
 enum { ATTENTION_THREADS = 128, ATTENTION_WARPS = 4, ATTENTION_CHAINS = 16, ATTENTION_HEADS = 4, ATTENTION_KEYS = 4 };
 enum { ATTENTION_HALVES = ATTENTION_THREADS / ATTENTION_CHAINS };
+
+/* Blocks that a row has, if it is long enough: as many as a large GPU has room for. */
+enum { ATTENTION_BLOCKS = 512 };
 
 /* Bytes of shared memory: for pieces of keys, and of values; and for a block in all, as far as that can be kept: so many the
  * smallest processors give, and larger ones have room for two and more blocks. */
@@ -43,16 +49,16 @@ DEVICE struct attention_view view_of(const struct attention_args &a, int row)
     return {device_pointer<int32_t>(a.path) + start[row], prefix, first, length};
 }
 
-/* A block's shared memory: the pieces; q; shares; then maximum, sum and values of the chunk and of all so far. */
+/* A block's shared memory: the pieces; q; shares; then maximum, sum and values of the chunk. */
 struct attention_memory {
     unsigned char *keys, *values;
-    float *share, *q, *most, *sum, *before, *now, *value;
+    float *share, *q, *most, *sum, *value;
 };
 
 static inline size_t attention_floats(const struct attention_args *a)
 {
     size_t group = (size_t)(a->heads / a->kv_heads);
-    return group * (size_t)(ATTENTION_CHUNK + a->head_dim + 4 + a->value_dim);
+    return group * (size_t)(ATTENTION_CHUNK + a->head_dim + 2 + a->value_dim);
 }
 
 static __host__ __device__ inline size_t piece_bytes(const struct attention_pieces &p, size_t number, bool keys)
@@ -71,9 +77,7 @@ DEVICE struct attention_memory memory_of(const struct attention_args &a, const s
     m.q = m.share + group * ATTENTION_CHUNK;
     m.most = m.q + group * a.head_dim;
     m.sum = m.most + group;
-    m.before = m.sum + group;
-    m.now = m.before + group;
-    m.value = m.now + group;
+    m.value = m.sum + group;
     return m;
 }
 
@@ -158,8 +162,8 @@ DEVICE void piece_scores(const struct attention_args &a, const struct attention_
         }
 }
 
-/* Scores become shares; the chunk's maximum and sum join those of the chunks before, unless it is the first. */
-DEVICE void chunk_shares(int group, bool begun, const struct attention_memory &m)
+/* Scores become shares. */
+DEVICE void chunk_shares(int group, const struct attention_memory &m)
 {
     int lane = lane_id(), chain = lane % ATTENTION_CHAINS;
     for (int h = warp_id(); h < group; h += ATTENTION_WARPS) {
@@ -171,24 +175,16 @@ DEVICE void chunk_shares(int group, bool begun, const struct attention_memory &m
         __syncwarp();
         float sum = sum_of_chains(((share[chain] + share[chain + 16]) + share[chain + 32]) + share[chain + 48]);
         if (lane == 0) {
-            if (!begun) {
-                m.most[h] = most;
-                m.sum[h] = sum;
-            } else {
-                float now = m.most[h] > most ? m.most[h] : most, f = plain_exp(m.most[h] - now), g = plain_exp(most - now);
-                m.sum[h] = fmaf(m.sum[h], f, sum * g);
-                m.most[h] = now;
-                m.before[h] = f;
-                m.now[h] = g;
-            }
+            m.most[h] = most;
+            m.sum[h] = sum;
         }
     }
 }
 
 /* What the visible positions add to floats first .. first + wide - 1 of all heads. */
 template <int FORMAT>
-DEVICE void piece_values(const struct attention_args &a, const struct attention_pieces &p, int group, bool begun, int first,
-                         int wide, int visible, const struct attention_memory &m)
+DEVICE void piece_values(const struct attention_args &a, const struct attention_pieces &p, int group, int first, int wide,
+                         int visible, const struct attention_memory &m)
 {
     int fours = (group + ATTENTION_HEADS - 1) / ATTENTION_HEADS;
     for (int u = (int)threadIdx.x; u < fours * wide; u += ATTENTION_THREADS) {
@@ -214,17 +210,15 @@ DEVICE void piece_values(const struct attention_args &a, const struct attention_
                 sum[n] = fmaf(share[n][j], x, sum[n]);
         }
         UNROLL for (int n = 0; n < ATTENTION_HEADS; n++)
-            if (h + n < group) {
-                float *value = m.value + (h + n) * a.value_dim + first + i;
-                *value = begun ? fmaf(*value, m.before[h + n], sum[n] * m.now[h + n]) : sum[n];
-            }
+            if (h + n < group)
+                m.value[(h + n) * a.value_dim + first + i] = sum[n];
     }
 }
 
-/* Chunks first .. end-1 of a row for the heads of one kv head; at least one position of each is visible. */
+/* A chunk of a row for the heads of one kv head; at least one position of it is visible. */
 template <int FORMAT>
-DEVICE void walk(const struct attention_args &a, const struct attention_pieces &p, const struct attention_view &view, int row,
-                 int kv_head, int first, int end, const struct attention_memory &m)
+DEVICE void take_chunk(const struct attention_args &a, const struct attention_pieces &p, const struct attention_view &view,
+                       int row, int kv_head, int chunk, const struct attention_memory &m)
 {
     typedef typename cache_of<FORMAT>::number number;
     SHARED(int, slot, ATTENTION_CHUNK);
@@ -232,46 +226,44 @@ DEVICE void walk(const struct attention_args &a, const struct attention_pieces &
     const number *keys = device_pointer<number>(a.k) + (int64_t)kv_head * a.capacity * a.head_dim;
     const number *values = device_pointer<number>(a.v) + (int64_t)kv_head * a.capacity * a.value_dim;
     const float *q = device_pointer<float>(a.q) + (int64_t)row * a.stride + (int64_t)kv_head * group * a.head_dim;
-    for (int chunk = first; chunk < end; chunk++) {
-        int low = chunk * ATTENTION_CHUNK, high = low + ATTENTION_CHUNK;
-        low = low > view.first ? low : view.first;
-        high = high < view.length ? high : view.length;
-        int visible = high - low;
-        if (thread < visible)
-            slot[thread] = low + thread < view.prefix ? low + thread : view.path[low + thread - view.prefix];
-        __syncthreads();
-        fetch<FORMAT>(m.keys, p.key_pitch, keys, a.head_dim, a.head_dim, slot, min(p.keys, visible), p.by_16);
-        fetch<FORMAT>(m.values, p.wide, values, a.value_dim, min(p.wide, a.value_dim), slot, visible, p.by_16);
-        for (int i = thread; i < group * a.head_dim && chunk == first; i += ATTENTION_THREADS)
-            m.q[i] = q[i];
-        for (int i = thread; i < group * ATTENTION_CHUNK; i += ATTENTION_THREADS)
-            if (i % ATTENTION_CHUNK >= visible)
-                m.share[i] = -INFINITY;
-        for (int j = 0; j < visible; j += p.keys) {
-            if (j == 0) {
-                cp_async_wait<1>();
-            } else {
-                __syncthreads();
-                fetch<FORMAT>(m.keys, p.key_pitch, keys, a.head_dim, a.head_dim, slot + j, min(p.keys, visible - j), p.by_16);
-                cp_async_wait<0>();
-            }
+    int low = chunk * ATTENTION_CHUNK, high = low + ATTENTION_CHUNK;
+    low = low > view.first ? low : view.first;
+    high = high < view.length ? high : view.length;
+    int visible = high - low;
+    if (thread < visible)
+        slot[thread] = low + thread < view.prefix ? low + thread : view.path[low + thread - view.prefix];
+    __syncthreads();
+    fetch<FORMAT>(m.keys, p.key_pitch, keys, a.head_dim, a.head_dim, slot, min(p.keys, visible), p.by_16);
+    fetch<FORMAT>(m.values, p.wide, values, a.value_dim, min(p.wide, a.value_dim), slot, visible, p.by_16);
+    for (int i = thread; i < group * a.head_dim; i += ATTENTION_THREADS)
+        m.q[i] = q[i];
+    for (int i = thread; i < group * ATTENTION_CHUNK; i += ATTENTION_THREADS)
+        if (i % ATTENTION_CHUNK >= visible)
+            m.share[i] = -INFINITY;
+    for (int j = 0; j < visible; j += p.keys) {
+        if (j == 0) {
+            cp_async_wait<1>();
+        } else {
             __syncthreads();
-            piece_scores<FORMAT>(a, p, group, j, min(p.keys, visible - j), m);
-        }
-        __syncthreads();
-        chunk_shares(group, chunk > first, m);
-        for (int i = 0; i < a.value_dim; i += p.wide) {
-            int wide = min(p.wide, a.value_dim - i);
-            if (i > 0) {
-                __syncthreads();
-                fetch<FORMAT>(m.values, p.wide, values + i, a.value_dim, wide, slot, visible, p.by_16);
-            }
+            fetch<FORMAT>(m.keys, p.key_pitch, keys, a.head_dim, a.head_dim, slot + j, min(p.keys, visible - j), p.by_16);
             cp_async_wait<0>();
-            __syncthreads();
-            piece_values<FORMAT>(a, p, group, chunk > first, i, wide, visible, m);
         }
         __syncthreads();
+        piece_scores<FORMAT>(a, p, group, j, min(p.keys, visible - j), m);
     }
+    __syncthreads();
+    chunk_shares(group, m);
+    for (int i = 0; i < a.value_dim; i += p.wide) {
+        int wide = min(p.wide, a.value_dim - i);
+        if (i > 0) {
+            __syncthreads();
+            fetch<FORMAT>(m.values, p.wide, values + i, a.value_dim, wide, slot, visible, p.by_16);
+        }
+        cp_async_wait<0>();
+        __syncthreads();
+        piece_values<FORMAT>(a, p, group, i, wide, visible, m);
+    }
+    __syncthreads();
 }
 
 /* A sink takes its share, and a float of a head is given out. */
@@ -286,84 +278,78 @@ DEVICE float given_out(const struct attention_args &a, int head, float most, flo
     return value * before / sum;
 }
 
-/* Grid (kv heads, rows): a block walks all chunks. */
-template <int FORMAT>
-__global__ void __launch_bounds__(ATTENTION_THREADS, 1) attention_kernel(struct attention_args a, struct attention_pieces p,
-                                                                           const int32_t *live)
-{
-    in_turn();
-    if (not_live(live, blockIdx.y))
-        return;
-    SHARED_DYN(unsigned char, bytes);
-    int kv_head = (int)blockIdx.x, row = (int)blockIdx.y, group = a.heads / a.kv_heads;
-    struct attention_memory m = memory_of(a, p, sizeof(typename cache_of<FORMAT>::number), bytes);
-    struct attention_view view = view_of(a, row);
-    walk<FORMAT>(a, p, view, row, kv_head, view.first / ATTENTION_CHUNK, (view.length + ATTENTION_CHUNK - 1) / ATTENTION_CHUNK,
-                 m);
-    float *out = device_pointer<float>(a.out) + ((int64_t)row * a.heads + kv_head * group) * a.value_dim;
-    for (int h = 0; h < group; h++)
-        for (int i = (int)threadIdx.x; i < a.value_dim; i += ATTENTION_THREADS)
-            out[h * a.value_dim + i] = given_out(a, kv_head * group + h, m.most[h], m.sum[h], m.value[h * a.value_dim + i]);
-}
-
-/* Rows that go through the scratch together: the first of them, and how many chunks each may have. */
-struct attention_rows {
+/* What goes through the scratch together: so many chunks of rows first .. on, the chunks counted from the first that a row
+ * sees: begin .. begin + chunks - 1. */
+struct attention_batch {
     struct buffer scratch;
-    int first, chunks;
+    int first, begin, chunks;
 };
 
-/* Of a chunk of a head of a row in scratch: maximum, sum, values. Row and chunk count from the first of these rows, and from
- * the first that the row sees. */
-DEVICE float *part_of(const struct attention_args &a, const struct attention_rows &to, int row, int head, int chunk)
+/* Chunks that a row has in all. */
+DEVICE int chunks_seen(const struct attention_view &view)
 {
-    return device_pointer<float>(to.scratch) + (((int64_t)row * a.heads + head) * to.chunks + chunk) * (a.value_dim + 2);
+    return (view.length + ATTENTION_CHUNK - 1) / ATTENTION_CHUNK - view.first / ATTENTION_CHUNK;
 }
 
-/* Grid (chunks, kv heads, rows): a block a chunk; those that a row does not have end at once. */
+/* Of a chunk of a head of a row in scratch: maximum, sum, values. Row and chunk count from the batch's first. Chunk -1 is all
+ * that was joined before. */
+DEVICE float *part_of(const struct attention_args &a, const struct attention_batch &batch, int row, int head, int chunk)
+{
+    int64_t at = ((int64_t)row * a.heads + head) * (batch.chunks + 1) + chunk + 1;
+    return device_pointer<float>(batch.scratch) + at * (a.value_dim + 2);
+}
+
+/* Grid (chunks at a time, kv heads, rows). */
 template <int FORMAT>
 __global__ void __launch_bounds__(ATTENTION_THREADS, 4) attention_part_kernel(struct attention_args a,
                                                                                 struct attention_pieces p,
-                                                                                struct attention_rows to, const int32_t *live)
+                                                                                struct attention_batch batch,
+                                                                                const int32_t *live)
 {
     in_turn();
     SHARED_DYN(unsigned char, bytes);
-    int kv_head = (int)blockIdx.y, row = to.first + (int)blockIdx.z, group = a.heads / a.kv_heads;
+    int kv_head = (int)blockIdx.y, row = batch.first + (int)blockIdx.z, group = a.heads / a.kv_heads;
     if (not_live(live, row))
         return;
     struct attention_memory m = memory_of(a, p, sizeof(typename cache_of<FORMAT>::number), bytes);
     struct attention_view view = view_of(a, row);
-    int chunk = view.first / ATTENTION_CHUNK + (int)blockIdx.x;
-    if (chunk * ATTENTION_CHUNK >= view.length)
-        return;
-    walk<FORMAT>(a, p, view, row, kv_head, chunk, chunk + 1, m);
-    for (int h = 0; h < group; h++) {
-        float *part = part_of(a, to, (int)blockIdx.z, kv_head * group + h, (int)blockIdx.x);
-        if (threadIdx.x == 0) {
-            part[0] = m.most[h];
-            part[1] = m.sum[h];
+    int end = min(chunks_seen(view) - batch.begin, batch.chunks);
+    for (int chunk = (int)blockIdx.x; chunk < end; chunk += (int)gridDim.x) {
+        take_chunk<FORMAT>(a, p, view, row, kv_head, view.first / ATTENTION_CHUNK + batch.begin + chunk, m);
+        for (int h = 0; h < group; h++) {
+            float *part = part_of(a, batch, (int)blockIdx.z, kv_head * group + h, chunk);
+            if (threadIdx.x == 0) {
+                part[0] = m.most[h];
+                part[1] = m.sum[h];
+            }
+            for (int i = (int)threadIdx.x; i < a.value_dim; i += ATTENTION_THREADS)
+                part[2 + i] = m.value[h * a.value_dim + i];
         }
-        for (int i = (int)threadIdx.x; i < a.value_dim; i += ATTENTION_THREADS)
-            part[2 + i] = m.value[h * a.value_dim + i];
+        __syncthreads();
     }
 }
 
 /* Grid (heads, rows): joins the parts, a lane a float of the values. A warp takes 32 parts at a time, all of them in flight
  * before the first is used; each lane finds by how much one of them weighs, and before it all earlier ones. So no warp waits
  * for another. A sum of values begins with -0, to which adding changes nothing. */
-__global__ void __launch_bounds__(ATTENTION_THREADS) attention_join_kernel(struct attention_args a, struct attention_rows to,
-                                                                            const int32_t *live)
+__global__ void __launch_bounds__(ATTENTION_THREADS) attention_join_kernel(struct attention_args a,
+                                                                            struct attention_batch batch, const int32_t *live)
 {
     in_turn();
-    int head = (int)blockIdx.x, row = to.first + (int)blockIdx.y, lane = lane_id();
+    int head = (int)blockIdx.x, row = batch.first + (int)blockIdx.y, lane = lane_id();
     if (not_live(live, row))
         return;
-    struct attention_view view = view_of(a, row);
-    int chunks = (view.length + ATTENTION_CHUNK - 1) / ATTENTION_CHUNK - view.first / ATTENTION_CHUNK;
+    int left = chunks_seen(view_of(a, row)) - batch.begin, chunks = min(left, batch.chunks);
+    float *so_far = part_of(a, batch, (int)blockIdx.y, head, -1);
+    if (chunks < 1)
+        return;
+    float before_most = batch.begin ? so_far[0] : -INFINITY, before_sum = batch.begin ? so_far[1] : 0;
+    __syncthreads();
     for (int first = (int)threadIdx.x - lane; first < a.value_dim; first += ATTENTION_THREADS) {
         int i = first + lane < a.value_dim ? first + lane : first;
-        float most = -INFINITY, sum = 0, value = -0.0f;
+        float most = before_most, sum = before_sum, value = batch.begin && first + lane == i ? so_far[2 + i] : -0.0f;
         for (int chunk = 0; chunk < chunks; chunk += WARP) {
-            const float *part = part_of(a, to, (int)blockIdx.y, head, chunk), *own = part + lane * (a.value_dim + 2);
+            const float *part = part_of(a, batch, (int)blockIdx.y, head, chunk), *own = part + lane * (a.value_dim + 2);
             bool there = chunk + lane < chunks;
             float peak = there ? own[0] : -INFINITY, total = there ? own[1] : 0, x[WARP];
             UNROLL for (int n = 0; n < WARP; n++)
@@ -383,9 +369,17 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_join_kernel(struc
             }
             most = __shfl_sync(FULL_MASK, now, WARP - 1);
         }
-        if (first + lane < a.value_dim)
-            device_pointer<float>(a.out)[((int64_t)row * a.heads + head) * a.value_dim + i] =
-                given_out(a, head, most, sum, value);
+        if (left > chunks && threadIdx.x == 0 && first == 0) {
+            so_far[0] = most;
+            so_far[1] = sum;
+        }
+        if (first + lane < a.value_dim) {
+            if (left > chunks)
+                so_far[2 + i] = value;
+            else
+                device_pointer<float>(a.out)[((int64_t)row * a.heads + head) * a.value_dim + i] =
+                    given_out(a, head, most, sum, value);
+        }
     }
 }
 
@@ -411,27 +405,35 @@ static int chunks_of(const struct attention_args *a)
     return a->window && within < chunks ? within : chunks;
 }
 
+/* Rows that fit into the scratch at a time, and chunks of them: all, or what fits of one row. */
+static int batch_of(const struct attention_args *a, struct attention_batch *batch)
+{
+    uint64_t part = (uint64_t)a->heads * (uint64_t)(a->value_dim + 2) * sizeof(float), fit = batch->scratch.bytes / part;
+    uint64_t rows = fit / (unsigned)(batch->chunks + 1);
+    assert(fit >= 2);                               /* the plug-in sees to that */
+    if (rows < 1)
+        batch->chunks = (int)fit - 1;
+    return rows < 1 ? 1 : rows < (unsigned)a->rows ? (int)rows : a->rows;
+}
+
 template <int FORMAT> static void attention_launch(struct queue *queue, const struct attention_args *a)
 {
     struct attention_pieces p = pieces_of(a);
-    struct attention_rows to = {((const struct cuda_context *)queue->state)->scratch, 0, chunks_of(a)};
+    const int chunks = chunks_of(a);
+    struct attention_batch batch = {((const struct cuda_context *)queue->state)->scratch, 0, 0, chunks};
     size_t number = cache_size(a->format), rest = attention_floats(a) * sizeof(float);
     size_t bytes = piece_bytes(p, number, true) + piece_bytes(p, number, false) + rest;
-    uint64_t row = (uint64_t)a->heads * (unsigned)to.chunks * (uint64_t)(a->value_dim + 2) * sizeof(float);
-    uint64_t fit = to.scratch.bytes / row;
-    unsigned kv_heads = (unsigned)a->kv_heads, left = (unsigned)a->rows;
+    const int fit = batch_of(a, &batch);
+    unsigned wide = (unsigned)min((int)blocks_for(ATTENTION_BLOCKS, a->kv_heads), batch.chunks);
     dev_stream stream = cuda_stream(queue);
-    dim3 threads(ATTENTION_THREADS);
-    if (fit < 1) {
-        LAUNCH_PDL((attention_kernel<FORMAT>), dim3(kv_heads, left), threads, bytes, stream, *a, p, cuda_live(queue));
-        return;
-    }
-    for (unsigned rows; left; left -= rows, to.first += (int)rows) {
-        rows = fit < left ? (unsigned)fit : left;
-        LAUNCH_PDL((attention_part_kernel<FORMAT>), dim3((unsigned)to.chunks, kv_heads, rows), threads, bytes, stream, *a, p,
-                   to, cuda_live(queue));
-        LAUNCH_PDL(attention_join_kernel, dim3((unsigned)a->heads, rows), threads, 0, stream, *a, to, cuda_live(queue));
-    }
+    for (; batch.first < a->rows; batch.first += fit)
+        for (batch.begin = 0; batch.begin < chunks; batch.begin += batch.chunks) {
+            unsigned rows = (unsigned)min(fit, a->rows - batch.first);
+            LAUNCH_PDL((attention_part_kernel<FORMAT>), dim3(wide, (unsigned)a->kv_heads, rows), dim3(ATTENTION_THREADS), bytes,
+                       stream, *a, p, batch, cuda_live(queue));
+            LAUNCH_PDL(attention_join_kernel, dim3((unsigned)a->heads, rows), dim3(ATTENTION_THREADS), 0, stream, *a, batch,
+                       cuda_live(queue));
+        }
 }
 
 void cuda_attention(struct queue *queue, const struct attention_args *a)

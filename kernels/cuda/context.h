@@ -12,9 +12,9 @@ enum { CONTEXT_TICKETS = 256 };
 struct cuda_context {
     int device;
     dev_stream stream;
-    struct buffer scratch;          /* for attention split by chunks, of as many rows at a time as it holds; where it does not
-                                     * hold one, or there is none, a block walks them all. For products of narrow matrices, too,
-                                     * which take no more blocks than units where it is too small */
+    struct buffer scratch;          /* for what several blocks do together: attention, of which it must hold two chunks of a
+                                     * row, and the more it holds the fewer are the launches; the choice of tokens (choose.cu),
+                                     * of one row at least; products of narrow matrices, which do without if it is too small */
     unsigned *tickets;              /* on the device, CONTEXT_TICKETS zeros, for them; NULL: as if scratch were too small */
     const int32_t *live;            /* on the device: how many of an operation's rows are treated, 1 or more; NULL: all of them.
                                      * Grids are those of all rows; blocks without one end at once */

@@ -7,7 +7,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/slab.h"
 
-static const size_t SCRATCH = (size_t)256 << 10;             /* bytes a processor */
+static const size_t SCRATCH = (size_t)256 << 10, SCRATCH_PART = 512;     /* bytes a processor, or a part of the memory */
 static const size_t SLAB_ROOM = (size_t)256 << 20;
 
 struct plugin_device : cuda_context {
@@ -47,7 +47,8 @@ static int plugin_open(struct cuda_context **out, int number, char *name, size_t
         error = dev_properties_of(number, &device->properties);
     if (!error)
         error = dev_stream_new(&device->stream);
-    size_t bytes = SCRATCH * (size_t)device->properties.processors;
+    size_t bytes = SCRATCH * (size_t)device->properties.processors, part = device->properties.memory / SCRATCH_PART;
+    bytes = bytes > part ? bytes : part / 256 * 256;
     if (!error)
         error = dev_alloc(&scratch, bytes);
     device->scratch = buffer{(uint64_t)(uintptr_t)scratch, bytes};

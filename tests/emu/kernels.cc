@@ -8,7 +8,7 @@ void emu_region_end(const void *memory) { emu::race_region_end(memory); }
 
 void *emu_queue(int way)
 {
-    static const size_t SCRATCH[] = {0, 1 << 22, 1 << 15}, SLAB_ROOM[] = {1 << 15, 1 << 19, 1 << 19};
+    static const size_t SCRATCH[] = {1 << 14, 1 << 22, 1 << 15}, SLAB_ROOM[] = {1 << 15, 1 << 19, 1 << 19};
     enum { WAYS = sizeof SCRATCH / sizeof *SCRATCH };
     static struct cuda_context contexts[WAYS];
     static uint64_t seed;
@@ -16,10 +16,9 @@ void *emu_queue(int way)
         void *scratch = nullptr, *tickets = nullptr;
         const size_t bytes = CONTEXT_TICKETS * sizeof(unsigned);
         char why[8];
-        if (SCRATCH[i] &&
-            (dev_alloc(&scratch, SCRATCH[i]) || dev_alloc(&tickets, bytes) || dev_fill(tickets, 0, bytes, nullptr)))
+        if (dev_alloc(&scratch, SCRATCH[i]) || dev_alloc(&tickets, bytes) || dev_fill(tickets, 0, bytes, nullptr))
             abort();
-        contexts[i].tickets = (unsigned *)tickets;
+        contexts[i].tickets = i ? (unsigned *)tickets : nullptr;
         contexts[i].scratch = buffer{(uint64_t)(uintptr_t)scratch, SCRATCH[i]};
         contexts[i].slab = slab_open(nullptr, SLAB_ROOM[i], why, sizeof why);
     }

@@ -1,7 +1,8 @@
 /* The kernels of kernels/cuda as tests/kernel sees an instruction set: the same tests, on the emulator. A queue of n "threads"
- * is one of three ways to run them, which must give the same bits: 1, forward, attention's chunks and the inputs of a product
- * in one block; 2, reverse, chunks and parts of inputs in blocks of their own; 3, a random order, another for each queue, the
- * chunks of a few rows at a time, and the inputs of small products in several blocks. Included by tests/kernel/support.h. */
+ * is one of three ways to run them, which must give the same bits: 1, forward, all inputs of a product in one block, and
+ * attention through the least scratch; 2, reverse, parts of inputs and all chunks of attention in blocks of their own; 3,
+ * a random order, another for each queue, the chunks of a few rows at a time, and the inputs of small products in several
+ * blocks. Included by tests/kernel/support.h. */
 #ifndef MOE_TESTS_EMU_KERNELS_H
 #define MOE_TESTS_EMU_KERNELS_H
 

@@ -296,7 +296,7 @@ int dev_properties_of(int device, struct dev_properties *out)
     snprintf(out->name, sizeof out->name, "emulated%s", emu_races_seen() ? ", races" : "");
     out->architecture = emu_options.tensor_core;
     out->processors = processors[device];
-    out->memory = (size_t)1 << 34;
+    out->memory = (size_t)1 << (device == 2 ? 31 : 27);
     return 0;
 }
 

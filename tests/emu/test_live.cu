@@ -9,12 +9,12 @@ extern "C" {
 }
 #include "kernels/cuda/cuda.h"
 
-enum { ROWS = 7, LIVE = 3, WIDTH = 48, HEADS = 2, HEAD_DIM = 24, EXPERTS = 6, TOP_K = 2, CAPACITY = 32, VOCAB = 33,
+enum { ROWS = 7, LIVE = 3, WIDTH = 48, HEADS = 2, HEAD_DIM = 24, EXPERTS = 6, TOP_K = 2, CAPACITY = 300, VOCAB = 33,
     INNER = 20 };
 
-/* Of attention's scratch. */
+/* Of attention's scratch: a chunk of a row in all heads, and a row with what is joined of it so far. */
 enum { CHUNKS = (CAPACITY + ATTENTION_CHUNK - 1) / ATTENTION_CHUNK };
-static const size_t PARTS_OF_A_ROW = HEADS * CHUNKS * (HEAD_DIM + 2) * sizeof(float);
+static const size_t PART = HEADS * (HEAD_DIM + 2) * sizeof(float), PARTS_OF_A_ROW = (CHUNKS + 1) * PART;
 
 static uint64_t seed;
 
@@ -287,10 +287,11 @@ static void live_rows_alone_are_treated(void **state)
     } operations[] = {
         {"embed", embed}, {"norm", norm}, {"clamp", clamp}, {"gather", gather}, {"linear", linear}, {"rope", rope},
         {"kv_write", kv_write}, {"attention", attention}, {"route_score", score}, {"route_select", select},
-        {"expert_ffn", expert_ffn}, {"choose", choose}, {"quantise", quantise}, {"attention in parts", attention},
-        {"attention, some rows in parts", attention},
+        {"expert_ffn", expert_ffn}, {"choose", choose}, {"quantise", quantise},
+        {"attention, some rows at a time", attention}, {"attention, few chunks at a time", attention},
     };
-    struct buffer live = numbers(1, 0, 1), scratch = take(1 << 20), some = take(2 * PARTS_OF_A_ROW);
+    struct buffer live = numbers(1, 0, 1), scratch = take(1 << 20);
+    struct buffer some = take(2 * PARTS_OF_A_ROW), few_chunks = take(3 * PART);
     struct buffer tickets = take(CONTEXT_TICKETS * sizeof(unsigned));
     memset(at<char>(tickets), 0, tickets.bytes);
     *at<int32_t>(live) = LIVE;
@@ -301,8 +302,8 @@ static void live_rows_alone_are_treated(void **state)
         struct queue few = {&known}, many = {&device};
         device.live = at<int32_t>(live);
         known.tickets = device.tickets = at<unsigned>(tickets);
-        if (strstr(op.name, "parts") || op.run == choose)
-            known.scratch = device.scratch = strstr(op.name, "some") ? some : scratch;
+        known.scratch = scratch;
+        device.scratch = strstr(op.name, "some rows") ? some : strstr(op.name, "few chunks") ? few_chunks : scratch;
         emu_options.schedule = schedule % 3 == 0 ? EMU_FORWARD : schedule % 3 == 1 ? EMU_REVERSE : EMU_RANDOM;
         emu_options.seed = (uint64_t)++schedule;
         seed = 7;
@@ -319,25 +320,32 @@ static void live_rows_alone_are_treated(void **state)
     give_back(0);
 }
 
-/* As many rows as the scratch holds have chunks as blocks of their own, to the byte; the others come after them, and where not
- * one row fits it is left alone. The bits are the same. */
+/* As many rows as the scratch holds go through it at a time, else as many chunks of one, to the byte. The bits are the same. */
 static void attention_keeps_to_its_scratch(void **state)
 {
     (void)state;
     const int kept = taken_count;
-    struct cuda_context none = {}, some = {};
-    struct queue alone = {&none}, beside = {&some};
+    struct cuda_context all = {}, some = {};
+    struct queue whole = {&all}, pieces = {&some};
+    all.scratch = take(ROWS * PARTS_OF_A_ROW);
     seed = 7;
-    struct made want = attention(&alone, ROWS, ROWS);
-    const size_t rows[] = {ROWS, ROWS - 1, 3, 1, 0};
-    for (size_t fit : rows)
-        for (size_t more = 0; more < PARTS_OF_A_ROW; more += PARTS_OF_A_ROW - sizeof(float)) {
-            some.scratch = take(fit * PARTS_OF_A_ROW + more);
+    struct made want = attention(&whole, ROWS, ROWS);
+    const size_t parts[] = {2, 3, 4, CHUNKS, CHUNKS + 1, 3 * (CHUNKS + 1), ROWS * (CHUNKS + 1)};
+    for (size_t fit : parts)
+        for (size_t more = 0; more < PART; more += PART - sizeof(float)) {
+            some.scratch = take(fit * PART + more + sizeof(float));
+            some.scratch.bytes -= sizeof(float);
+            emu_options.schedule = more ? EMU_REVERSE : EMU_RANDOM;
             seed = 7;
-            struct made got = attention(&beside, ROWS, ROWS);
+            struct made got = attention(&pieces, ROWS, ROWS);
             assert_memory_equal(at<char>(got.out), at<char>(want.out), (size_t)(ROWS * want.width) * 4);
-            for (size_t i = 0; i < some.scratch.bytes / 4; i++)
-                assert_true((at<uint32_t>(some.scratch)[i] == 0xffffffffu) == (i * 4 >= fit * PARTS_OF_A_ROW));
+            size_t written = 0, last = 0;
+            for (size_t i = 0; i <= some.scratch.bytes / 4; i++)
+                if (at<uint32_t>(some.scratch)[i] != 0xffffffffu) {
+                    written++;
+                    last = i;
+                }
+            assert_true(written > 0 && last * 4 < fit * PART);
         }
     give_back(kept);
 }

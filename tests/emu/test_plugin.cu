@@ -27,7 +27,7 @@ static void devices_have_numbers(void **state)
     const struct cuda_plugin *plugin = moe_cuda_plugin();
     struct cuda_context *context = nullptr;
     char name[NAME_ROOM];
-    int devices = 0;
+    int devices = 0, few = 0, many = 0;
     size_t scratch = 0;
     assert_int_equal(plugin->count(&devices), 0);
     assert_true(devices > 1);
@@ -39,11 +39,17 @@ static void devices_have_numbers(void **state)
         assert_int_equal(context->device, number);
         if (number == 1)                    /* of one processor */
             scratch = context->scratch.bytes;
-        assert_true(!scratch || context->scratch.bytes == scratch * (size_t)properties.processors);
+        size_t each = scratch * (size_t)properties.processors, part = properties.memory / 512;
+        assert_true(!scratch || context->scratch.bytes == (each > part ? each : part));
+        few += each > part;
+        many += scratch && part > each;
+        for (int i = 0; i < CONTEXT_TICKETS; i++)
+            assert_int_equal(context->tickets[i], 0);
         memset((void *)(uintptr_t)context->scratch.address, 0, context->scratch.bytes);
         plugin->close(&context);
         assert_null(context);
     }
+    assert_true(few && many);
     const int others[] = {-1, devices};
     for (int number : others) {
         assert_int_equal(open_device(&context, number, name), 101);
