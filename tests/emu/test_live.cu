@@ -350,6 +350,47 @@ static void attention_keeps_to_its_scratch(void **state)
     give_back(kept);
 }
 
+/* With many kv heads a row has fewer blocks than chunks, and each takes several: as each head alone, a block a chunk. */
+static void blocks_take_chunk_after_chunk(void **state)
+{
+    (void)state;
+    enum { MANY = 64, DIM = 8, LENGTH = 700 };
+    const int kept = taken_count;
+    struct cuda_context context = {};
+    struct queue queue = {&context};
+    struct attention_args a = {};
+    seed = 11;
+    context.scratch = take(1 << 20);
+    a.q = floats(MANY * DIM, MANY * DIM);
+    a.k = floats(MANY * LENGTH * DIM, MANY * LENGTH * DIM);
+    a.v = floats(MANY * LENGTH * DIM, MANY * LENGTH * DIM);
+    a.prefix = numbers(1, 1, 1);
+    a.path_start = numbers(2, 2, 1);
+    a.path = numbers(1, 0, 1);
+    *at<int32_t>(a.prefix) = LENGTH;
+    a.out = floats(MANY * DIM, 0);
+    a.scale = 0.3f;
+    a.format = CACHE_F32;
+    a.rows = 1;
+    a.heads = a.kv_heads = MANY;
+    a.head_dim = a.value_dim = DIM;
+    a.capacity = LENGTH;
+    a.stride = MANY * DIM;
+    cuda_attention(&queue, &a);
+    for (int head = 0; head < MANY; head += 21) {
+        struct attention_args one = a;
+        const uint64_t cache = (uint64_t)(head * LENGTH * DIM) * sizeof(float), own = (uint64_t)(head * DIM) * sizeof(float);
+        one.q.address += own;
+        one.k.address += cache;
+        one.v.address += cache;
+        one.out = floats(DIM, 0);
+        one.heads = one.kv_heads = 1;
+        cuda_attention(&queue, &one);
+        assert_memory_equal(at<float>(a.out) + head * DIM, at<float>(one.out), DIM * sizeof(float));
+    }
+    give_back(kept);
+}
+
 /* More experts than the grouping block has threads, and more places than it takes at a time: as if equal ones were one. */
 static void many_experts_are_grouped(void **state)
 {
@@ -391,6 +432,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(live_rows_alone_are_treated),
         cmocka_unit_test(attention_keeps_to_its_scratch),
+        cmocka_unit_test(blocks_take_chunk_after_chunk),
         cmocka_unit_test(many_experts_are_grouped),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
