@@ -51,10 +51,12 @@ LIST
 
 # Every consumer of $1 streams refuses the file bad.moes, by name and through a pipe, and says $2.
 all_refuse() {
-    local kind command said
+    local kind command said sources='bad.moes -'
+    # Sanitisers look for what a damaged byte does, whichever way it came.
+    [ -z "$MOE_SANITIZED" ] || [ -n "$MOE_LONG" ] || sources=-
     while read -r kind command; do
         [ "$kind" = "$1" ] || continue
-        for source in bad.moes -; do
+        for source in $sources; do
             rm -f out
             said=0
             ${command/IN/$source} < bad.moes > printed 2> said || said=$?
