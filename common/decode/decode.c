@@ -52,16 +52,17 @@ static bool ranks_by_path(const struct decoder *decoder)
     return decoder->setup.budget && decoder->setup.budget->plan.ranking == PLAN_PATH;
 }
 
-/* How a drafter should pick children. A tree that is cut for what was drawn cannot say what its tokens were drawn from. */
+/* How a drafter should pick children. A draft that is cut for what was drawn cannot say what its tokens were drawn from. */
 static void choose_drafting(const struct decoder *decoder, struct drafter_setup *setup)
 {
     const struct acceptance_class *rule = decoder->acceptance->class;
     const struct budget *budget = decoder->setup.budget;
     const struct decode_settings *settings = decoder->setup.settings;
-    bool whole = !decoder->shape->class->trims;
-    setup->choice = rule == &acceptance_coupled || (rule->wants_proposals && whole) ? DRAFT_COUPLED : DRAFT_BEST;
+    const struct policy_class *policy = policy_find(settings->policy, settings->draft_length);
+    bool whole = !decoder->shape->class->trims && !(policy && policy->drops);
+    setup->choice = rule == &acceptance_coupled ? DRAFT_COUPLED : rule->wants_proposals && whole ? DRAFT_DRAWN : DRAFT_BEST;
     setup->proposals = whole && (rule->wants_proposals || settings->overlap);
-    setup->probabilities = !whole || ranks_by_path(decoder) || policy_looks(settings->policy, settings->draft_length);
+    setup->probabilities = !whole || ranks_by_path(decoder) || (policy && policy->looks);
     setup->plan = budget && budget->drafts ? &budget->plan : NULL;
 }
 
@@ -118,7 +119,7 @@ static int open_overlap(struct decoder *decoder, const struct sample_filter *fil
     static const struct watch_class class = {.after = measure_overlap};
     decoder->overlap.watch.class = &class;
     decoder->overlap.draws = decoder->drafter && decoder->drafter->class->draws &&
-        decoder->drafting.choice == DRAFT_COUPLED && filter->temperature > 0;
+        decoder->drafting.choice != DRAFT_BEST && filter->temperature > 0;
     return overlap_init(&decoder->overlap.overlap, filter, decoder->vocab, decoder->shape->nodes, err);
 }
 

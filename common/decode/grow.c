@@ -17,6 +17,20 @@ static int extend(struct draft_tree *tree, struct drafter *drafter, const struct
     return leaves && tokens > 0 ? drafter->class->propose(drafter, tree, leaf, leaves, tokens, err) : 0;
 }
 
+/* Drops what the policy does not keep. */
+static int keep(struct draft_tree *tree, const struct step *step, struct err *err)
+{
+    for (int node = 0, at = 0; node < tree->nodes; node++) {
+        bool kept = at < step->kept && step->keep[at] == node;
+        at += kept;
+        if (!kept && tree->proposal[node])
+            return err_set(err, ERR_INPUT, "the policy drops tokens that were drawn, which would change the distribution; it "
+                           "must say so beforehand");
+    }
+    return draft_tree_keep(tree, step->keep, step->kept)
+        ? err_set(err, ERR_INPUT, "the policy keeps nodes without their parents") : 0;
+}
+
 int draft_grow(struct draft_tree *tree, struct policy *policy, struct drafter *drafter, struct draft_leaf *leaf, int room,
                struct err *err)
 {
@@ -29,8 +43,8 @@ int draft_grow(struct draft_tree *tree, struct policy *policy, struct drafter *d
         if (step.kind == STEP_STOP)
             break;
         if (step.kind == STEP_KEEP) {
-            if (draft_tree_keep(tree, step.keep, step.kept))
-                return err_set(err, ERR_INPUT, "the policy keeps nodes without their parents");
+            if (keep(tree, &step, err))
+                return -1;
             continue;
         }
         view.added = extend(tree, drafter, &step, leaf, room, err);

@@ -8,8 +8,10 @@
  * How a drafter with probabilities picks the children of a node: DRAFT_BEST takes the likeliest tokens. DRAFT_COUPLED takes
  * the ones most likely to be the target's choice, knowing the random numbers that the target will use there: the tokens of
  * the largest logit / T + g, after the target's filter (kernels/plain/sample.h). So a drafter that knows the target's logits
- * guesses all of its choices. Each child of a node is thus drawn from the drafter's distribution without the earlier ones;
- * with `proposals` that distribution is in tree->proposal, for acceptance by rejection. At temperature 0 both are one. */
+ * guesses all of its choices. Each child of a node is thus drawn from the drafter's distribution without the earlier ones.
+ * DRAFT_DRAWN draws them so with random numbers of their own, new for each node of each draft: no decision that rests on what
+ * was seen before can know them. With `proposals` the distribution is in tree->proposal, for acceptance by rejection: then a
+ * drafter gives every token that it drew. At temperature 0 all are one. */
 #ifndef MOE_DRAFT_DRAFTER_H
 #define MOE_DRAFT_DRAFTER_H
 
@@ -24,7 +26,7 @@
 struct engine;
 struct expert_plan;
 
-enum draft_choice { DRAFT_COUPLED, DRAFT_BEST };
+enum draft_choice { DRAFT_COUPLED, DRAFT_BEST, DRAFT_DRAWN };
 
 struct drafter_setup {
     int vocab;                          /* proposals are below */
@@ -33,7 +35,7 @@ struct drafter_setup {
     const struct engine *target;        /* whose device a drafter with a model of its own shares; open as long as the drafter */
     const struct expert_plan *plan;     /* for forwards of the drafter's own; NULL: none */
     enum draft_choice choice;
-    bool proposals;                     /* of DRAFT_COUPLED: the distributions that children were drawn from are wanted */
+    bool proposals;                     /* the distributions that children were drawn from are wanted */
     bool probabilities;                 /* are looked at; a drafter that can give them only with effort may leave them NaN */
     struct sample_filter filter;        /* the target's */
 };
@@ -57,7 +59,7 @@ struct drafter_class {
     const char *name, *summary;
     const char *settings;               /* what may stand behind the colon: "n=N,min=N"; NULL: nothing */
     bool plans;                         /* follows setup.plan; else there must be none */
-    bool draws;                         /* under DRAFT_COUPLED children are drawn; else they are what they are, noise or not */
+    bool draws;                         /* but under DRAFT_BEST children are drawn; else they are what they are, noise or not */
     int (*open)(struct drafter **out, struct spec *spec, const struct drafter_setup *setup, struct err *err);
     /* Gives each leaf up to leaf->siblings children, best first, and goes on below each of these with one child a node down
      * to `tokens` levels. Returns the number of nodes added, or -1 on failure. */

@@ -14,6 +14,7 @@
 #include "common/engine/companion.h"
 #include "kernels/plain/propose.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { ROWS_MAX = 1 + ENGINE_ROWS_MAX, CHILDREN_MAX = 64, ASKED_MAX = 64 };
@@ -22,6 +23,7 @@ struct row {
     int32_t token;
     int parent, child, sibling;         /* rows; child: the newest, sibling: the one before it; 0: none */
     int depth;                          /* the root's is 0 */
+    uint64_t key;                       /* of the random numbers that its children are drawn with, under DRAFT_DRAWN */
     int asked, found;                   /* children: asked for, 0: no logits were wanted; and what there is of them */
     int32_t best[CHILDREN_MAX];
     float log_probability[CHILDREN_MAX];
@@ -89,7 +91,7 @@ static int model_open_drafter(struct drafter **out, struct spec *spec, const str
     mine->setup = *setup;
     if (setup->filter.temperature <= 0)
         mine->setup.choice = DRAFT_BEST;
-    mine->setup.proposals = setup->proposals && mine->setup.choice == DRAFT_COUPLED;
+    mine->setup.proposals = mine->setup.choice == DRAFT_DRAWN || (setup->proposals && mine->setup.choice == DRAFT_COUPLED);
     if (companion_open(&mine->companion, file, setup->target, ENGINE_ROWS_MAX, ASKED_MAX, err))
         goto failed;
     mine->engine = companion_engine(mine->companion);
@@ -171,29 +173,39 @@ static int count_bytes(void *context, const struct forward *piece, int position,
     return 0;
 }
 
-/* From the logits behind a row to its children, as many as were asked for. */
-static int rank_children(struct model_drafter *mine, int at, const float *logits, struct err *err)
+/* Writes down what the children of a row are drawn from; with noise of their own, that is also how likely they are. */
+static int keep_proposal(struct model_drafter *mine, int at, const float *logits, struct err *err)
 {
     struct row *row = &mine->row[at];
-    struct sample_draw draw = mine->text.draw;
-    const struct sample_filter *filter = &mine->setup.filter;
-    draw.position = (uint32_t)(mine->length + row->depth);
-    row->found = propose_tokens(logits, mine->vocab, filter, mine->setup.choice == DRAFT_BEST ? NULL : &draw, row->asked,
-                                mine->kept, mine->value, row->best, mine->setup.probabilities ? row->log_probability : NULL);
-    if (!row->found)
-        return err_set(err, ERR_INPUT, "%s: logits are not finite; the draft model's weights are damaged",
-                       model_path(engine_made_from(mine->engine)->model));
-    if (!mine->setup.proposals)
-        return 0;
     if (!mine->proposal[at]) {
         mine->proposal[at] = mem_alloc((size_t)mine->setup.vocab, sizeof **mine->proposal, err);
         if (!mine->proposal[at])
             return -1;
     }
-    sample_probabilities(logits, mine->vocab, filter, mine->kept, mine->value);
+    sample_probabilities(logits, mine->vocab, &mine->setup.filter, mine->kept, mine->value);
     for (int token = 0; token < mine->vocab; token++)
         mine->proposal[at][token] = (float)mine->value[token];
+    for (int child = 0; mine->setup.choice == DRAFT_DRAWN && child < row->found; child++)
+        row->log_probability[child] = (float)log(mine->value[row->best[child]]);
     return 0;
+}
+
+/* From the logits behind a row to its children, as many as were asked for. */
+static int rank_children(struct model_drafter *mine, int at, const float *logits, struct err *err)
+{
+    struct row *row = &mine->row[at];
+    const bool drawn = mine->setup.choice == DRAFT_DRAWN;
+    struct sample_draw draw = mine->text.draw;
+    draw.position = (uint32_t)(mine->length + row->depth);
+    if (drawn)
+        draw.key = row->key;
+    row->found = propose_tokens(logits, mine->vocab, &mine->setup.filter, mine->setup.choice == DRAFT_BEST ? NULL : &draw,
+                                row->asked, mine->kept, mine->value, row->best,
+                                mine->setup.probabilities && !drawn ? row->log_probability : NULL);
+    if (!row->found)
+        return err_set(err, ERR_INPUT, "%s: logits are not finite; the draft model's weights are damaged",
+                       model_path(engine_made_from(mine->engine)->model));
+    return mine->setup.proposals ? keep_proposal(mine, at, logits, err) : 0;
 }
 
 /* Reads what came since the last draft; the root is row 0 then. */
@@ -208,7 +220,9 @@ static int catch_up(struct model_drafter *mine, struct err *err)
         return -1;
     memcpy(mine->root, forward.logits + (size_t)(forward.logit_rows - 1) * (size_t)forward.vocab,
            (size_t)mine->vocab * sizeof *mine->root);
-    mine->row[0] = (struct row){.token = mine->token[mine->length - 1]};
+    const struct sample_draw here = propose_apart(&mine->text.draw, (uint32_t)mine->length);
+    mine->row[0] = (struct row){.token = mine->token[mine->length - 1],
+                                .key = propose_apart(&here, (uint32_t)mine->base.number).key};
     mine->rows = 1;
     mine->base.read += mine->length - cached;
     mine->base.read_s += clock_seconds() - began;
@@ -223,6 +237,7 @@ static int add_row(struct model_drafter *mine, int parent, int32_t token)
     row->child = row->asked = row->found = 0;
     row->sibling = mine->row[parent].child;
     row->depth = mine->row[parent].depth + 1;
+    row->key = propose_apart(&(struct sample_draw){.key = mine->row[parent].key}, (uint32_t)token).key;
     mine->row[parent].child = mine->rows;
     mine->batch_token[mine->batch_rows] = token;
     mine->batch_parent[mine->batch_rows++] = parent - 1;

@@ -308,6 +308,7 @@ const struct policy_class policy_cascade_cost = {
     .summary = "the draft length that pays, by costs known beforehand",
     .settings = "most=N,cost=FILE,shadow=X,hope=X,memory=X",
     .looks = true,
+    .drops = true,
     .open = cascade_cost_open,
     .begin = cascade_cost_begin,
     .next = cascade_cost_next,

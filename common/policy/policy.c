@@ -18,14 +18,14 @@ static int pick(struct spec **spec, const char *text, int draft_length, int *whi
     return spec_parse(spec, text ? text : otherwise, err) || spec_pick(*spec, "a policy", names, POLICIES, which, err) ? -1 : 0;
 }
 
-bool policy_looks(const char *text, int draft_length)
+const struct policy_class *policy_find(const char *text, int draft_length)
 {
     struct spec *spec = NULL;
     struct err err = {0};
     int which;
-    bool looks = !pick(&spec, text, draft_length, &which, &err) && policy_classes[which]->looks;
+    const struct policy_class *found = pick(&spec, text, draft_length, &which, &err) ? NULL : policy_classes[which];
     spec_free(&spec);
-    return looks;
+    return found;
 }
 
 int policy_open(struct policy **out, const char *text, const struct policy_setup *setup, struct err *err)

@@ -1,6 +1,11 @@
 /* Decides how a draft grows. One file a policy, one line in the table of policy.c. No tensor, no clock: measurements in,
  * decisions out, so that a saved stream can be replayed through a policy without a model.
  *
+ * What is drawn is verified: acceptance by rejection keeps the target's distribution only if whether a token is drafted was
+ * settled before it was drawn. So a policy may look at all that it is shown, and at what it remembers, to decide what is
+ * drawn next; but one that drops nodes says so (`drops`), and its drafts are then not drawn where that matters. A drawn node
+ * that is dropped all the same is an error of the loop (decode/grow.h).
+ *
  * next() is asked until it says stop: static K answers once, a cascade of drafters or a growing tree many times. observe()
  * is told what really happened; state() lays open what the decisions of this iteration rested on, for the iteration's
  * record. Sources are named in each policy's file by paper section. */
@@ -75,6 +80,7 @@ struct policy_class {
     const char *name, *summary;
     const char *settings;               /* what may stand behind the colon: "K=N"; NULL: nothing */
     bool looks;                         /* at what drafters say of their tokens' probabilities */
+    bool drops;                         /* drafted nodes again, for what they hold (STEP_KEEP) */
     int (*open)(struct policy **out, struct spec *spec, const struct policy_setup *setup, struct err *err);
     void (*begin)(struct policy *policy, const struct policy_text *text);      /* a new text; NULL: all the same to it */
     struct step (*next)(struct policy *policy, const struct draft_view *view);
@@ -93,9 +99,9 @@ extern const struct policy_class *const policy_classes[];       /* all, NULL beh
 int policy_open(struct policy **out, const char *text, const struct policy_setup *setup, struct err *err);
 void policy_close(struct policy **policy);
 
-/* Does the policy that `text` names look at the probabilities of drafted tokens? Known before it is opened, as drafters are
- * opened first; false for what policy_open would refuse. */
-bool policy_looks(const char *text, int draft_length);
+/* The class of the policy that `text` names, known before it is opened, as drafters are opened first; NULL: policy_open would
+ * refuse the name. */
+const struct policy_class *policy_find(const char *text, int draft_length);
 
 /* Of policy_cascade, what a device needs to decide as it does (kernels/plain/cascade.h); NULL for others. */
 struct cascade_settings;

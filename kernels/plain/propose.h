@@ -5,7 +5,10 @@
  *
  * A token's probability is the softmax of these values. Without a draw that is what the drafter gives it. With one it is
  * the probability that the target, whose values differ from these by independent Gumbel noise, has its largest there: how
- * certain the drafter is, knowing the noise. At temperature 0 T is 1. */
+ * certain the drafter is, knowing the noise. At temperature 0 T is 1.
+ *
+ * Where a drafted token is judged by the distribution it was drawn from (reject.h), the noise is not the target's:
+ * propose_apart gives each node some of its own. */
 #ifndef MOE_KERNELS_PLAIN_PROPOSE_H
 #define MOE_KERNELS_PLAIN_PROPOSE_H
 
@@ -68,6 +71,17 @@ PLAIN int propose_tokens(const float *logit, int vocab, const struct sample_filt
         token[at] = kept[token[at]];
     }
     return found;
+}
+
+/* Another draw, apart from this one and from those of all other `which`: random numbers of a node's own. A drafter goes from
+ * the text's draw to the draft's by the length of the text, to its own by its number, and then to each node's by the tokens on
+ * the way. The position is still to be set. */
+PLAIN struct sample_draw propose_apart(const struct sample_draw *draw, uint32_t which)
+{
+    struct philox counter = {{0x40000000u, which, draw->ordinal, draw->sample}};       /* tokens count below, reject.h above */
+    struct philox block = philox(counter, draw->key);
+    struct sample_draw apart = {(uint64_t)block.word[0] << 32 | block.word[1], 0, draw->ordinal, draw->sample};
+    return apart;
 }
 
 #endif

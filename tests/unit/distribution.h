@@ -29,7 +29,7 @@ enum origin {
     COUPLED         /* drawn with the noise of the target */
 };
 
-struct shape {
+struct drawing {
     const char *name;
     enum origin origin;
     int width[LEVELS];                  /* children of a node at each depth */
@@ -79,7 +79,7 @@ struct cell {
     const struct acceptance *rule;      /* NULL: the plain version here, of `family`, with its mistake */
     char family;                        /* 'r'ejection, 'c'oupled, 't'ypical */
     enum mistake mistake;
-    struct shape shape;
+    struct drawing shape;
     struct sample_filter filter;
     double epsilon, delta;
     const struct world *world;
@@ -497,14 +497,15 @@ struct tally {
     long tried, accepted;       /* drafted first tokens */
 };
 
-/* Wilson and Hilferty, 1931: (X / n)^(1/3) is close to normal. Outcomes that are expected less than eight times are one. */
-static inline void tally_compare(const struct cell *cell, const long *seen, long samples, struct tally *tally)
+/* Wilson and Hilferty, 1931: (X / n)^(1/3) is close to normal. Outcomes that are expected less than eight times are one. Keeps
+ * the worst of several comparisons. */
+static inline void tally_compare(const double *chance, const long *seen, int outcomes, long samples, struct tally *tally)
 {
-    double sum = 0, rare = 0, rarely = 0;
+    double sum = 0, rare = 0, rarely = 0, z = 0;
     int bins = 0;
-    for (int code = 0; code < OUTCOMES; code++) {
-        double expected = cell->expected[code] * (double)samples;
-        if (cell->expected[code] < 1e-15)
+    for (int code = 0; code < outcomes; code++) {
+        double expected = chance[code] * (double)samples;
+        if (chance[code] < 1e-15)
             tally->impossible += seen[code];
         else if (expected < 8) {
             rare += expected;
@@ -518,10 +519,13 @@ static inline void tally_compare(const struct cell *cell, const long *seen, long
         sum += (rarely - rare) * (rarely - rare) / (rare > 8 ? rare : 8);
         bins++;
     }
-    tally->freedom = bins - 1;
-    double k = tally->freedom;
+    double k = bins - 1;
     if (bins > 1)                       /* else what differs from the one outcome is impossible */
-        tally->z = (cbrt(sum / k) - (1 - 2 / (9 * k))) / sqrt(2 / (9 * k));
+        z = (cbrt(sum / k) - (1 - 2 / (9 * k))) / sqrt(2 / (9 * k));
+    if (!tally->freedom || z > tally->z) {
+        tally->freedom = bins - 1;
+        tally->z = z;
+    }
 }
 
 static inline int cell_accept(struct cell *cell, struct draft *draft, int place, int32_t *emitted)
@@ -568,7 +572,7 @@ static inline void cell_run(struct cell *cell, long samples, struct tally *tally
         if (cell->family == 'c' && cell->mistake == NONE)
             tally->other += code != cell_alone(cell);
     }
-    tally_compare(cell, seen, samples, tally);
+    tally_compare(cell->expected, seen, OUTCOMES, samples, tally);
 }
 
 /* ---- the grid ---- */
@@ -579,7 +583,7 @@ struct grid_place {
     int shape, temperature, filter;     /* places in the tables below */
 };
 
-static const struct shape grid_shapes[] = {
+static const struct drawing grid_shapes[] = {
     {"chain, drawn", DRAWN, {1, 1}, {1.2, 1, 0, 5}},
     {"tree, drawn", DRAWN, {3, 2}, {1.2, 1, 0, 0}},
     {"all children, drawn", DRAWN, {V, 2}, {1, 1, 0, 0}},

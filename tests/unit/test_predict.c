@@ -205,8 +205,11 @@ static void drafting_stops_where_the_drafter_doubts(void **state)
     struct policy *policy = open_policy("cascade-cost", &shape);
     double seconds;
     (void)state;
-    assert_true(policy_looks("cascade-cost:most=4", DRAFT_LENGTH_NONE) && !policy_looks("cascade", DRAFT_LENGTH_NONE) &&
-                !policy_looks(NULL, DRAFT_LENGTH_AUTO) && !policy_looks("no-such", DRAFT_LENGTH_NONE));
+    assert_ptr_equal(policy_find("cascade-cost:most=4", DRAFT_LENGTH_NONE), &policy_cascade_cost);
+    assert_true(policy_cascade_cost.looks && policy_cascade_cost.drops && !policy_cascade.looks && !policy_cascade.drops);
+    assert_ptr_equal(policy_find(NULL, DRAFT_LENGTH_AUTO), &policy_cascade);
+    assert_ptr_equal(policy_find(NULL, DRAFT_LENGTH_NONE), &policy_static);
+    assert_null(policy_find("no-such", DRAFT_LENGTH_NONE));
     assert_int_equal(play(policy, &certain, 100, &seconds), 8);
     assert_int_equal(play(policy, &lost, 1, &seconds), 3);
     near(seconds, (4 * 0.1 + 1.9) / 4, 1e-9);

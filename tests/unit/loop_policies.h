@@ -1,0 +1,235 @@
+/* Policies and drafters of tests only, for the loop of loop.h: ones that may look at all they like, as they decide only what is
+ * drawn next, and must pass; and ones that undo what was drawn for what it is, which must be seen. A twist puts them into an
+ * open decoder. */
+#ifndef MOE_TESTS_LOOP_POLICIES_H
+#define MOE_TESTS_LOOP_POLICIES_H
+
+#include "tests/unit/loop.h"
+
+struct loop_policy {
+    struct policy base;
+    int32_t token[2];               /* of the last draft, its first two */
+    int tokens, accepted;           /* what there was of it, and what became of it */
+    struct draft_leaf leaf;
+    int32_t keep[DRAFT_MOST];
+};
+
+static inline struct step loop_stop(void) { return (struct step){.kind = STEP_STOP}; }
+
+static inline struct step loop_extend(struct loop_policy *mine, int node, int siblings, int tokens)
+{
+    mine->leaf = (struct draft_leaf){node, siblings};
+    return (struct step){.kind = STEP_EXTEND, .tokens = tokens, .leaf = &mine->leaf, .leaves = 1};
+}
+
+static inline float loop_said(const struct draft_view *view, int node) { return expf(view->tree->log_probability[node]); }
+
+/* Goes on while its drafter is sure of what it drew last. */
+static inline struct step loop_next_doubting(struct policy *policy, const struct draft_view *view)
+{
+    int last = view->tree->nodes - 1;
+    return (!view->steps || (view->added && loop_said(view, last) > 0.5f)) && last < 2
+        ? loop_extend((struct loop_policy *)policy, last, 1, 1) : loop_stop();
+}
+
+/* Drafts nothing after a refusal if the second token of what was refused has an odd number. */
+static inline struct step loop_next_remembering(struct policy *policy, const struct draft_view *view)
+{
+    struct loop_policy *mine = (struct loop_policy *)policy;
+    bool rests = mine->tokens == 2 && !mine->accepted && mine->token[1] % 2;
+    if (view->steps) {
+        mine->tokens = view->tree->nodes < 2 ? view->tree->nodes : 2;
+        memcpy(mine->token, view->tree->token, (size_t)mine->tokens * sizeof *mine->token);
+        return loop_stop();
+    }
+    mine->tokens = 0;
+    return rests ? loop_stop() : loop_extend(mine, -1, 1, 3);
+}
+
+/* Two children of the root; one below the second, and below the first only if that one has an odd number. */
+static inline struct step loop_next_branching(struct policy *policy, const struct draft_view *view)
+{
+    struct loop_policy *mine = (struct loop_policy *)policy;
+    const struct draft_tree *tree = view->tree;
+    if (!view->steps)
+        return loop_extend(mine, -1, 2, 1);
+    if (view->steps == 1)
+        return tree->nodes == 2 ? loop_extend(mine, 1, 1, 1) : loop_stop();
+    return view->steps == 2 && tree->nodes == 3 && tree->token[2] % 2 ? loop_extend(mine, 0, 1, 1) : loop_stop();
+}
+
+/* How many of the first tokens of a chain are to stay: those before one that its drafter finds unlikely. */
+static inline int loop_likely(const struct draft_view *view)
+{
+    int likely = 0;
+    while (likely < view->tree->nodes && loop_said(view, likely) > 0.35f)
+        likely++;
+    return likely;
+}
+
+/* Drops what its drafter finds unlikely, as policies do. */
+static inline struct step loop_next_dropping(struct policy *policy, const struct draft_view *view)
+{
+    struct loop_policy *mine = (struct loop_policy *)policy;
+    if (view->steps != 1)
+        return view->steps ? loop_stop() : loop_extend(mine, -1, 1, 3);
+    for (int node = 0; node < view->tree->nodes; node++)
+        mine->keep[node] = node;
+    return (struct step){.kind = STEP_KEEP, .keep = mine->keep, .kept = loop_likely(view)};
+}
+
+/* The same in secret. */
+static inline struct step loop_next_cutting(struct policy *policy, const struct draft_view *view)
+{
+    if (view->steps)
+        ((struct draft_tree *)(uintptr_t)view->tree)->nodes = loop_likely(view);
+    return view->steps ? loop_stop() : loop_extend((struct loop_policy *)policy, -1, 1, 3);
+}
+
+static inline int loop_length(const struct policy *policy) { return (void)policy, 3; }
+
+static inline void loop_observe(struct policy *policy, const struct outcome *outcome)
+{
+    ((struct loop_policy *)policy)->accepted = outcome->accepted;
+}
+
+static inline void loop_state(const struct policy *policy, struct values *out)
+{
+    values_text(out, "name", policy->class->name);
+}
+
+static inline void loop_free(struct policy *policy) { free(policy); }
+
+#define LOOP_POLICY(what) \
+    {.name = #what, .next = loop_next_##what, .length = loop_length, .observe = loop_observe, .state = loop_state, \
+     .free = loop_free}
+
+static const struct policy_class loop_doubting = LOOP_POLICY(doubting), loop_remembering = LOOP_POLICY(remembering),
+                                 loop_branching = LOOP_POLICY(branching), loop_dropping = LOOP_POLICY(dropping),
+                                 loop_cutting = LOOP_POLICY(cutting);
+
+/* In place of the decoder's own policy, and with a drafter that says how likely its tokens are. */
+static inline int loop_take(struct decoder *decoder, const struct policy_class *class)
+{
+    struct err err = {0};
+    struct loop_policy *mine = calloc(1, sizeof *mine);
+    mine->base.class = class;
+    policy_close(&decoder->policy);
+    decoder->policy = &mine->base;
+    drafter_close(&decoder->drafter);
+    loop_must(decoder_open_drafter(decoder, true, &decoder->drafter, &err), &err);
+    return 0;
+}
+
+/* A drafter that keeps to itself what it drew and finds unlikely. */
+struct loop_withholding {
+    struct drafter base;
+    struct drafter *inner;
+};
+
+static inline int loop_withhold(struct drafter *drafter, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves,
+                                int tokens, struct err *err)
+{
+    struct drafter *inner = ((struct loop_withholding *)drafter)->inner;
+    int before = tree->nodes, added = inner->class->propose(inner, tree, leaf, leaves, tokens, err);
+    struct draft_view view = {.tree = tree};
+    if (added > 0)
+        tree->nodes = loop_likely(&view);
+    return added < 0 ? -1 : tree->nodes - before;
+}
+
+static inline int loop_withholding_commit(struct drafter *drafter, const int32_t *token, int count, struct err *err)
+{
+    struct drafter *inner = ((struct loop_withholding *)drafter)->inner;
+    return inner->class->commit(inner, token, count, err);
+}
+
+static inline int loop_withholding_begin(struct drafter *drafter, const struct draft_text *text, struct err *err)
+{
+    struct drafter *inner = ((struct loop_withholding *)drafter)->inner;
+    return inner->class->begin(inner, text, err);
+}
+
+static inline void loop_withholding_free(struct drafter *drafter)
+{
+    drafter_close(&((struct loop_withholding *)drafter)->inner);
+    free(drafter);
+}
+
+static const struct drafter_class loop_withholding = {
+    .name = "withholding", .propose = loop_withhold, .commit = loop_withholding_commit, .begin = loop_withholding_begin,
+    .free = loop_withholding_free, .draws = true};
+
+/* ---- twists ---- */
+
+static inline int loop_doubts(struct decoder *decoder) { return loop_take(decoder, &loop_doubting); }
+static inline int loop_remembers(struct decoder *decoder) { return loop_take(decoder, &loop_remembering); }
+static inline int loop_branches(struct decoder *decoder) { return loop_take(decoder, &loop_branching); }
+static inline int loop_drops(struct decoder *decoder) { return loop_take(decoder, &loop_dropping); }
+static inline int loop_cuts(struct decoder *decoder) { return loop_take(decoder, &loop_cutting); }
+
+static inline int loop_withholds(struct decoder *decoder)
+{
+    struct loop_withholding *mine = calloc(1, sizeof *mine);
+    struct err err = {0};
+    mine->base.class = &loop_withholding;
+    loop_must(decoder_open_drafter(decoder, true, &mine->inner, &err), &err);
+    drafter_close(&decoder->drafter);
+    decoder->drafter = &mine->base;
+    return 0;
+}
+
+/* The decoder's own policy, or one of the above, over drafts that have the noise of positions: the target's, and the same again
+ * when a position is drafted once more. */
+static inline int loop_same_noise(struct decoder *decoder)
+{
+    struct err err = {0};
+    decoder->drafting.choice = DRAFT_COUPLED;
+    drafter_close(&decoder->drafter);
+    loop_must(decoder_open_drafter(decoder, true, &decoder->drafter, &err), &err);
+    return 0;
+}
+
+static inline int loop_remembers_noise(struct decoder *decoder)
+{
+    return loop_same_noise(decoder) || loop_take(decoder, &loop_remembering);
+}
+
+static inline int loop_branches_noise(struct decoder *decoder)
+{
+    return loop_same_noise(decoder) || loop_take(decoder, &loop_branching);
+}
+
+/* Under rejection, with a draft model. Those that are right come with what they need; each mistake is seen. */
+struct loop_twist {
+    const char *name;
+    int policy;                         /* in settings: 0 static, 1 one that drops, 2 the oracle */
+    int (*twist)(struct decoder *decoder);
+    int thousands;                      /* of texts that are enough to see it */
+};
+
+static const struct loop_twist loop_right[] = {
+    {"a policy that goes on while its drafter is sure", 0, loop_doubts, 2},
+    {"a policy that remembers what was refused", 0, loop_remembers, 12},
+    {"a policy that grows one branch as another one turned out", 0, loop_branches, 8},
+    {"a policy that drops what its drafter finds unlikely, and says so", 1, loop_drops, 2},
+}, loop_wrong[] = {
+    {"a policy that drops what its drafter finds unlikely, and does not say so", 0, loop_cuts, 2},
+    {"a drafter that withholds what it finds unlikely", 0, loop_withholds, 2},
+    {"a policy that remembers, and random numbers that come back", 0, loop_remembers_noise, 12},
+    {"a policy that sees the random numbers of one branch in another", 0, loop_branches_noise, 8},
+    {"a policy that knows the random numbers", 2, loop_same_noise, 16},         /* for the long test: recordings take time */
+};
+
+static inline int loop_twist_run(const struct loop_twist *twist, const struct loop_world *world, const struct loop_law *law,
+                                 const struct loop_rig *rig, long samples, struct loop_tally *out)
+{
+    static const struct policy_class *const classes[] = {&policy_static, &policy_cascade_cost, &policy_oracle};
+    char room[1400];
+    struct loop_cell cell = {.accept = "rejection", .draft = "model", .temperature = law->filter.temperature, .seed = 77,
+                             .twist = twist->twist};
+    cell.policy = loop_policy(classes[twist->policy], world, rig, room, sizeof room);
+    return loop_run(&cell, world, law, rig, samples, out);
+}
+
+#endif

@@ -1,0 +1,123 @@
+/* Every policy with every rule of acceptance, drafter and shape, through the whole loop: texts are distributed as the target's,
+ * or are what they must be. tests/long/test_texts.c has the same with a million texts. */
+#include "tests/unit/loop_policies.h"
+
+enum { CHAINS = 800, TREES = 300, CERTAIN = 80, THOUSANDS = 12 };
+
+/* Texts of a cell: of those that go by chance more; what is looked at for its memory takes few. */
+static int texts(const struct loop_cell *cell)
+{
+    int count = strcmp(cell->accept, "rejection") ? CERTAIN : cell->tree ? TREES : CHAINS;
+    return getenv("MOE_SANITIZED") ? count / 20 : count;
+}
+
+static struct loop_world world;
+static struct loop_rig rig;
+static struct loop_law laws[LOOP_SAMPLINGS];
+
+static int make_world(void **state)
+{
+    (void)state;
+    loop_world_open(&world);
+    loop_rig_open(&rig, &world, 1);
+    for (int i = 0; i < LOOP_SAMPLINGS; i++) {
+        struct sample_filter filter = grid_filters[loop_samplings[i].filter];
+        filter.temperature = loop_samplings[i].temperature;
+        loop_law_make(&laws[i], &world, &filter);
+    }
+    return 0;
+}
+
+static int drop_world(void **state)
+{
+    (void)state;
+    loop_rig_close(&rig);
+    loop_world_close(&world);
+    return 0;
+}
+
+static void every_pair_gives_its_law(void **state)
+{
+    (void)state;
+    for (int number = 0; number < loop_places(); number++) {
+        const struct loop_place place = loop_place(number);
+        const int sampling = number % LOOP_SAMPLINGS;
+        char policy[1400], fault[3000];
+        struct loop_tally tally;
+        struct loop_cell cell;
+        loop_cell(&cell, &place, sampling, &world, &rig, policy, sizeof policy);
+        int rc = loop_run(&cell, &world, &laws[sampling], &rig, texts(&cell), &tally);
+        tally.drafted += getenv("MOE_SANITIZED") != NULL;       /* too few texts for all that a policy does */
+        if (loop_fault(&cell, rc, &tally, fault, sizeof fault))
+            fail_msg("%s", fault);
+    }
+}
+
+/* At temperature 0 there is one text. */
+static void at_temperature_0_all_pairs_give_one_text(void **state)
+{
+    struct loop_law law = {.filter = {0, 1, 0, 0}};
+    (void)state;
+    for (int number = 0; number < loop_places(); number++) {
+        const struct loop_place place = loop_place(number);
+        char policy[1400], fault[3000];
+        struct loop_tally tally;
+        struct loop_cell cell;
+        loop_cell(&cell, &place, 0, &world, &rig, policy, sizeof policy);
+        cell.temperature = 0;
+        int rc = loop_run(&cell, &world, &law, &rig, 4, &tally);
+        tally.drafted += 1;                 /* nothing need be dropped here */
+        if (loop_fault(&cell, rc, &tally, fault, sizeof fault))
+            fail_msg("%s", fault);
+    }
+}
+
+static void policies_may_look_to_decide_what_comes_next(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof loop_right / sizeof *loop_right; i++) {
+        struct loop_tally tally;
+        if (loop_twist_run(&loop_right[i], &world, &laws[3], &rig, 1000 * loop_right[i].thousands, &tally))
+            fail_msg("%s: %s", loop_right[i].name, tally.err.text);
+        if (loop_sees(&tally))
+            fail_msg("%s: z %.2f, %ld impossible", loop_right[i].name, tally.tally.z, tally.tally.impossible);
+        assert_true(tally.verified > 1000);
+    }
+}
+
+static void known_mistakes_are_seen(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof loop_wrong / sizeof *loop_wrong; i++) {
+        struct loop_tally tally;
+        if (loop_wrong[i].thousands > THOUSANDS || getenv("MOE_SANITIZED"))
+            continue;
+        if (loop_twist_run(&loop_wrong[i], &world, &laws[3], &rig, 1000 * loop_wrong[i].thousands, &tally))
+            fail_msg("%s: %s", loop_wrong[i].name, tally.err.text);
+        if (!loop_sees(&tally))
+            fail_msg("%s: not seen, z %.2f", loop_wrong[i].name, tally.tally.z);
+    }
+}
+
+/* A policy that forgot to say that it drops is no bias but an error, at the first drawn token that it drops. */
+static void what_was_drawn_cannot_be_dropped(void **state)
+{
+    const struct loop_twist drops = {"", 0, loop_drops, 0};
+    struct loop_tally tally;
+    (void)state;
+    assert_int_equal(loop_twist_run(&drops, &world, &laws[3], &rig, 100, &tally), -1);
+    assert_int_equal(tally.err.code, ERR_INPUT);
+    assert_non_null(strstr(tally.err.text, "the policy drops tokens that were drawn"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_pair_gives_its_law),
+        cmocka_unit_test(at_temperature_0_all_pairs_give_one_text),
+        cmocka_unit_test(policies_may_look_to_decide_what_comes_next),
+        cmocka_unit_test(known_mistakes_are_seen),
+        cmocka_unit_test(what_was_drawn_cannot_be_dropped),
+    };
+    return cmocka_run_group_tests(tests, make_world, drop_world);
+}
