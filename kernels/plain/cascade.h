@@ -90,7 +90,7 @@ PLAIN void cascade_end_test(const struct cascade_settings *s, struct cascade_sta
     if (K)
         c->set_length = s->set;
     else
-        c->set_length = c->set_length < s->longest / s->backoff ? c->set_length * s->backoff : s->longest;
+        c->set_length = c->set_length * s->backoff < s->longest ? c->set_length * s->backoff : s->longest;
 }
 
 /* Where the climb goes on, 0: nowhere. */
@@ -164,7 +164,7 @@ PLAIN void cascade_observe(const struct cascade_settings *s, struct cascade_stat
     c->seconds += seconds;
     if (--c->left <= 0)
         cascade_end_phase(s, c);
-    if (c->phase == CASCADE_SET && c->since_baseline >= s->refresh) {
+    if (c->phase == CASCADE_SET && c->K && c->since_baseline >= s->refresh) {
         c->held = c->K;
         c->phase = CASCADE_REFRESH;
         c->K = 0;
