@@ -210,8 +210,8 @@ struct loop_twist {
 
 static const struct loop_twist loop_right[] = {
     {"a policy that goes on while its drafter is sure", 0, loop_doubts, 2},
-    {"a policy that remembers what was refused", 0, loop_remembers, 12},
-    {"a policy that grows one branch as another one turned out", 0, loop_branches, 8},
+    {"a policy that remembers what was refused", 0, loop_remembers, 8},
+    {"a policy that grows one branch as another one turned out", 0, loop_branches, 6},
     {"a policy that drops what its drafter finds unlikely, and says so", 1, loop_drops, 2},
 }, loop_wrong[] = {
     {"a policy that drops what its drafter finds unlikely, and does not say so", 0, loop_cuts, 2},

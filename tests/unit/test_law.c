@@ -2,7 +2,7 @@
  * or are what they must be. tests/long/test_texts.c has the same with a million texts. */
 #include "tests/unit/loop_policies.h"
 
-enum { CHAINS = 800, TREES = 300, CERTAIN = 80, THOUSANDS = 12 };
+enum { CHAINS = 600, TREES = 300, CERTAIN = 80, THOUSANDS = 12 };
 
 /* Texts of a cell: of those that go by chance more; what is looked at for its memory takes few. */
 static int texts(const struct loop_cell *cell)
@@ -77,11 +77,12 @@ static void policies_may_look_to_decide_what_comes_next(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof loop_right / sizeof *loop_right; i++) {
         struct loop_tally tally;
-        if (loop_twist_run(&loop_right[i], &world, &laws[3], &rig, 1000 * loop_right[i].thousands, &tally))
+        int samples = (getenv("MOE_SANITIZED") ? 50 : 1000) * loop_right[i].thousands;
+        if (loop_twist_run(&loop_right[i], &world, &laws[3], &rig, samples, &tally))
             fail_msg("%s: %s", loop_right[i].name, tally.err.text);
         if (loop_sees(&tally))
             fail_msg("%s: z %.2f, %ld impossible", loop_right[i].name, tally.tally.z, tally.tally.impossible);
-        assert_true(tally.verified > 1000);
+        assert_true(tally.verified > samples / 2);
     }
 }
 

@@ -1,0 +1,278 @@
+/* The choices of cascade-cost against a second telling of them: the K of the largest G(K) - rate C(K), what is drafted to
+ * learn, when a draft goes on and where it is cut, over worlds of chance. What predictors say is taken from predictors that are
+ * told the same (test_predict.c has them); how the policy weighs it is written here once more. */
+#include "tests/unit/unit.h"
+
+#include <math.h>
+
+#include "common/policy/shape.h"
+#include "common/predict/price.h"
+#include "common/predict/survival.h"
+#include "common/predict/union.h"
+
+enum { MOST = 8, LAYERS = 2, EXPERTS = 16, TOP_K = 2, TASKS = 3, ITERATIONS = 60, TEXTS = 5 };
+
+static double uniform(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return ((double)(*state >> 40) + 0.5) * 0x1p-24;
+}
+
+/* Of a task: what is known. */
+struct task { bool known; struct survival survival; double tokens, cost; };
+
+struct teller {
+    uint64_t chance;
+    bool table, speaks, warm, timed, heard;     /* heard: that the drafter speaks */
+    int cap;
+    double seconds[MOST + 2], keep, draft, shadow, hope;
+    struct task task[TASKS], *now;
+    struct price price;
+    struct union_predictor experts;
+    double each, allowance, rate, gain, cost;   /* each: seconds of a drafted token, as it is known */
+    int asked;
+};
+
+static double growth(const struct teller *t, int M)
+{
+    if (t->table)
+        return t->seconds[M] / t->seconds[1] - 1;
+    return union_of(&t->experts, M) / union_of(&t->experts, 1) - 1 + 0.02 * (M - 1);
+}
+
+static double drafting(const struct teller *t) { return price_level(&t->price) > 0 ? t->each / price_level(&t->price) : 0; }
+
+/* The best K up to `most`, of which the first ones are drafted. */
+static int choose(struct teller *t, int most, const struct draft_tree *tree)
+{
+    double value[MOST + 1], G[MOST + 1] = {1}, C[MOST + 1] = {1}, way = 1;
+    int best = 0;
+    value[0] = 1 - t->rate;
+    for (int K = 1; K <= most; K++) {
+        bool there = K <= tree->nodes;
+        way *= there ? survival_of(&t->now->survival, tree, K) : survival_at(&t->now->survival, K);
+        G[K] = G[K - 1] + way;
+        C[K] = 1 + price_steepness(&t->price) * exp(-t->hope * price_doubt(&t->price)) * growth(t, K + 1) +
+               (there ? 0 : (K - tree->nodes) * drafting(t));
+        value[K] = G[K] - t->rate * C[K];
+    }
+    for (int K = 1; K <= most; K++)
+        best = value[K] > value[best] + 1e-13 ? K : best;
+    t->gain = G[best];
+    t->cost = C[best];
+    return best;
+}
+
+static bool knows(const struct teller *t) { return t->now->survival.all.tried >= 1; }
+
+/* Tokens to draft before the first look. */
+static int first_ask(struct teller *t, int most, const struct draft_tree *tree)
+{
+    int learn = most < 2 ? most : 2;
+    if (!t->timed)
+        return t->price.begun ? 1 : 0;
+    if (drafting(t) * t->cap <= t->shadow)
+        return most;
+    int K = knows(t) ? choose(t, most, tree) : 0;
+    if (K)
+        return t->heard ? 1 : K;
+    return t->allowance >= drafting(t) * learn ? learn : 0;
+}
+
+static void near(double got, double want, const char *what, int iteration)
+{
+    if (!(fabs(got - want) <= 1e-9 * fmax(1, fabs(want))))
+        fail_msg("iteration %d: %s %.12g, not %.12g", iteration, what, got, want);
+}
+
+/* Up to `count` tokens of the drafter: right ones as often as `keep` says; 1000 and above are wrong. */
+static int propose(struct teller *t, struct draft_tree *tree, int text, int count)
+{
+    int before = tree->nodes;
+    for (int i = 0; i < count && tree->nodes < tree->capacity; i++) {
+        double sure = uniform(&t->chance), right = uniform(&t->chance);
+        bool says = t->speaks || !tree->nodes;
+        draft_tree_add(tree, tree->nodes - 1, (right < t->keep * (0.5 + 0.5 * sure) ? 0 : 1000) + text + tree->nodes,
+                       says ? (float)log(sure) : NAN, 0);
+    }
+    return tree->nodes - before;
+}
+
+/* Returns the tokens that came. */
+static int learn(struct teller *t, struct policy *policy, const struct draft_tree *tree, int made, int text)
+{
+    int32_t emitted[MOST + 1], expert[MOST + 1][LAYERS][TOP_K];
+    int K = tree->nodes, kept = 0;
+    while (kept < K && tree->token[kept] == text + kept)
+        kept++;
+    for (int i = 0; i <= kept; i++) {
+        emitted[i] = text + i;
+        for (int layer = 0; layer < LAYERS; layer++)
+            for (int at = 0; at < TOP_K; at++)
+                expert[i][layer][at] = 2 * (int)(uniform(&t->chance) * (EXPERTS / 2)) + at;
+    }
+    double draft_s = made * t->draft + (made && !t->warm ? 0.003 : 0);
+    double verify_s = t->seconds[K + 1] * (1 + 0.1 * (uniform(&t->chance) - 0.5));
+    const struct outcome outcome = {
+        .drafted = K, .accepted = kept, .emitted = kept + 1, .token = emitted, .expert = &expert[0][0][0],
+        .moe_layers = LAYERS, .top_k = TOP_K, .draft_s = draft_s, .verify_s = verify_s, .iteration_s = draft_s + verify_s};
+    policy->class->observe(policy, &outcome);
+    price_observe(&t->price, growth(t, K + 1), verify_s + draft_s - draft_s);
+    if (made) {                         /* the first draft after a rest reads the text, too: only while there is no other one */
+        double each = draft_s / made;
+        if (!t->warm)
+            t->each = t->each > 0 ? fmin(t->each, each) : each;
+        else
+            t->each = t->timed ? 0.9 * t->each + 0.1 * each : each;
+        t->timed = t->timed || t->warm;
+    }
+    t->warm = t->asked > 0;
+    double spent = draft_s / price_level(&t->price);
+    t->allowance = fmin(1, t->allowance + t->shadow - (K ? 0 : spent));
+    t->now->tokens = 0.98 * t->now->tokens + kept + 1;
+    t->now->cost = 0.98 * t->now->cost + 1 + price_steepness(&t->price) * growth(t, K + 1) + spent;
+    survival_text(&t->now->survival, emitted, kept + 1);
+    union_learn(&t->experts, outcome.expert, kept + 1, LAYERS);
+    return kept + 1;
+}
+
+/* One iteration; returns the tokens that came. */
+static int iterate(struct teller *t, struct policy *policy, struct draft_tree *tree, int text, int room, int iteration)
+{
+    struct draft_view view = {.tree = tree, .room = room};
+    const int most = t->cap < room ? t->cap : room;
+    int made = 0, K = 0;
+    draft_tree_clear(tree);
+    t->rate = t->now->cost > 0 ? fmax(1, t->now->tokens / t->now->cost) : 1;
+    t->gain = t->cost = 1;
+    t->asked = most < 1 ? 0 : first_ask(t, most, tree);
+    for (int ask = t->asked; ask; view.steps++) {
+        struct step step = policy->class->next(policy, &view);
+        assert_int_equal(step.kind, STEP_EXTEND);
+        assert_int_equal(step.tokens, ask);
+        assert_int_equal(step.leaf[0].node, tree->nodes - 1);
+        view.added = propose(t, tree, text, ask);
+        made += view.added;
+        bool on = t->heard && t->timed && knows(t) && view.added && tree->nodes < most && t->asked < t->cap &&
+                  choose(t, most, tree) > tree->nodes;
+        ask = on;
+        t->asked += on;
+    }
+    struct step step = policy->class->next(policy, &view);
+    if (t->asked) {
+        if (made > 1)
+            t->heard = t->speaks;
+        t->gain = t->cost = 1;
+        K = knows(t) ? choose(t, tree->nodes, tree) : 0;
+        survival_draft(&t->now->survival, tree);
+        assert_int_equal(step.kind, STEP_KEEP);
+        assert_int_equal(step.kept, K);
+        assert_int_equal(draft_tree_keep(tree, step.keep, step.kept), 0);
+        view.steps++;
+        step = policy->class->next(policy, &view);
+    }
+    assert_int_equal(step.kind, STEP_STOP);
+    struct values state = {0};
+    policy->class->state(policy, &state);
+    assert_int_equal(policy->class->length(policy), K);
+    assert_int_equal(values_number(&state, "asked", -1), t->asked);
+    near(values_number(&state, "rate", NAN), t->rate, "rate", iteration);
+    near(values_number(&state, "gain", NAN), t->gain, "gain", iteration);
+    near(values_number(&state, "cost", NAN), t->cost, "cost", iteration);
+    near(values_number(&state, "allowance", NAN), t->allowance, "allowance", iteration);
+    near(values_number(&state, "draft_us", NAN), 1e6 * t->each, "drafting", iteration);
+    near(values_number(&state, "tried", NAN), t->now->survival.all.tried, "observations", iteration);
+    return learn(t, policy, tree, made, text);
+}
+
+/* A task that is new begins with a quarter of what the one before it knows. */
+static void begin(struct teller *t, struct policy *policy, int task)
+{
+    static const char *const names[TASKS] = {"", "math", "code"};
+    struct task *now = &t->task[task];
+    if (!now->known) {
+        now->known = true;
+        now->survival = t->now->survival;
+        survival_fade(&now->survival, 0.25);
+        now->tokens = t->now->tokens / 4;
+        now->cost = t->now->cost / 4;
+    }
+    t->now = now;
+    t->warm = false;
+    survival_begin(&now->survival);
+    union_begin(&t->experts);
+    policy->class->begin(policy, &(struct policy_text){.task = names[task]});
+}
+
+static struct policy *open_both(struct teller *t, uint64_t seed, const char *folder, struct shape **shape)
+{
+    const char *path = unit_path(folder, "costs.json");
+    char text[1400], costs[600];
+    struct policy *policy = NULL;
+    struct err err = {0};
+    *t = (struct teller){.chance = seed * 7919, .table = seed % 2, .speaks = seed / 2 % 2, .allowance = 1};
+    uniform(&t->chance);
+    t->cap = 1 + (int)(uniform(&t->chance) * MOST);
+    t->keep = uniform(&t->chance);
+    t->draft = seed / 4 % 3 ? 0.002 * uniform(&t->chance) : 1e-7;
+    t->shadow = 0.02 * uniform(&t->chance);
+    t->hope = 2 * uniform(&t->chance);
+    t->seconds[1] = 0.01;
+    for (int M = 2; M <= MOST + 1; M++)
+        t->seconds[M] = t->seconds[M - 1] + 0.004 * uniform(&t->chance);
+    size_t used = (size_t)snprintf(costs, sizeof costs, "{\"cost\": [");
+    for (int M = 1; M <= MOST + 1; M++)
+        used += (size_t)snprintf(costs + used, sizeof costs - used, "%s{\"m\": %d, \"seconds\": %.17g}", M > 1 ? ", " : "", M,
+                                 t->seconds[M]);
+    snprintf(costs + used, sizeof costs - used, "]}");
+    unit_write(path, costs, strlen(costs));
+    snprintf(text, sizeof text, "cascade-cost:shadow=%.17g,hope=%.17g,memory=0.95%s%s", t->shadow, t->hope,
+             t->table ? ",cost=" : "", t->table ? path : "");
+    assert_int_equal(shape_open(shape, NULL, &err), 0);
+    const struct policy_setup setup = {.drafters = 1, .draft_length = t->cap, .max_length = 64, .shape = *shape,
+                                       .experts = EXPERTS, .top_k = TOP_K};
+    if (policy_open(&policy, text, &setup, &err))
+        fail_msg("%s: %s", text, err.text);
+    survival_init(&t->task[0].survival, 0.95);
+    t->task[0].known = true;
+    t->now = &t->task[0];
+    assert_int_equal(union_init(&t->experts, t->cap + 1, EXPERTS, TOP_K, &err), 0);
+    price_init(&t->price, t->table ? 1 : 0.8, t->table ? 0.2 : 0.3);
+    return policy;
+}
+
+static void choices_are_those_of_the_second_telling(void **state)
+{
+    static struct teller t;
+    char *folder = unit_folder();
+    long drafts = 0, cut = 0, none = 0;
+    (void)state;
+    for (uint64_t seed = 1; seed <= 96; seed++) {
+        struct shape *shape = NULL;
+        struct policy *policy = open_both(&t, seed, folder, &shape);
+        struct draft_tree tree;
+        assert_int_equal(draft_tree_init(&tree, MOST, NULL), 0);
+        for (int text = 0, at = 1; text < TEXTS; text++) {
+            begin(&t, policy, text % TASKS);
+            for (int i = 0; i < ITERATIONS; i++) {
+                int room = text % 2 && i + 5 > ITERATIONS ? ITERATIONS - 1 - i : MOST;      /* else it ends at a word */
+                at += iterate(&t, policy, &tree, at, room, i);
+                drafts += tree.nodes > 0;
+                cut += t.asked > tree.nodes;
+                none += !t.asked;
+            }
+        }
+        draft_tree_free(&tree);
+        union_free(&t.experts);
+        policy_close(&policy);
+        shape_close(&shape);
+    }
+    assert_true(drafts > 1000 && cut > 1000 && none > 1000);
+    unit_remove(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(choices_are_those_of_the_second_telling)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
