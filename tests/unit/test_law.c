@@ -8,7 +8,7 @@ enum { CHAINS = 600, TREES = 300, CERTAIN = 80, THOUSANDS = 12 };
 static int texts(const struct loop_cell *cell)
 {
     int count = strcmp(cell->accept, "rejection") ? CERTAIN : cell->tree ? TREES : CHAINS;
-    return getenv("MOE_SANITIZED") ? count / 20 : count;
+    return unit_brief() ? count / 20 : count;
 }
 
 static struct loop_world world;
@@ -47,7 +47,7 @@ static void every_pair_gives_its_law(void **state)
         struct loop_cell cell;
         loop_cell(&cell, &place, sampling, &world, &rig, policy, sizeof policy);
         int rc = loop_run(&cell, &world, &laws[sampling], &rig, texts(&cell), &tally);
-        tally.drafted += getenv("MOE_SANITIZED") != NULL;       /* too few texts for all that a policy does */
+        tally.drafted += unit_brief();       /* too few texts for all that a policy does */
         if (loop_fault(&cell, rc, &tally, fault, sizeof fault))
             fail_msg("%s", fault);
     }
@@ -77,7 +77,7 @@ static void policies_may_look_to_decide_what_comes_next(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof loop_right / sizeof *loop_right; i++) {
         struct loop_tally tally;
-        int samples = (getenv("MOE_SANITIZED") ? 50 : 1000) * loop_right[i].thousands;
+        int samples = (unit_brief() ? 50 : 1000) * loop_right[i].thousands;
         if (loop_twist_run(&loop_right[i], &world, &laws[3], &rig, samples, &tally))
             fail_msg("%s: %s", loop_right[i].name, tally.err.text);
         if (loop_sees(&tally))
@@ -91,7 +91,7 @@ static void known_mistakes_are_seen(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof loop_wrong / sizeof *loop_wrong; i++) {
         struct loop_tally tally;
-        if (loop_wrong[i].thousands > THOUSANDS || getenv("MOE_SANITIZED"))
+        if (loop_wrong[i].thousands > THOUSANDS || unit_brief())
             continue;
         if (loop_twist_run(&loop_wrong[i], &world, &laws[3], &rig, 1000 * loop_wrong[i].thousands, &tally))
             fail_msg("%s: %s", loop_wrong[i].name, tally.err.text);
