@@ -46,7 +46,7 @@ static int open_governor(struct budget *budget, const char *text, const struct s
     static const char *const names[] = {"auto"};
     int which, rc = -1;
     if (spec_parse(&spec, text, err) || spec_pick(spec, "a budget", names, 1, &which, err) ||
-        governor_init(&budget->governor, spec, model->experts, model->top_k, err) || spec_end(spec, err))
+        governor_init(&budget->governor, spec, model->experts, model->top_k, model->moe_layers, err) || spec_end(spec, err))
         goto done;
     for (int layer = 0; layer < model->moe_layers; layer++)
         budget->size[layer] = model->experts;

@@ -2,8 +2,9 @@
 
 #include <string.h>
 
+#include "common/base/clock.h"
 #include "common/base/mem.h"
-#include "common/decode/divergence.h"
+#include "common/decode/meter.h"
 #include "common/decode/reach.h"
 
 struct budgeting {
@@ -13,10 +14,9 @@ struct budgeting {
     struct expert_plan plan;
     struct governor governor;           /* of an automatic budget, with the plan's numbers [moe_layers] that it sets */
     int32_t *size;                      /* NULL: the budget is not automatic */
-    int nodes;
-    int probed;                         /* the budget that this iteration probes; 0: none */
-    int64_t probe_bytes;                /* that the probe's forward read */
-    float *probe;                       /* [1 + nodes][vocab] its logits, made when first needed */
+    struct meter *meter;                /* of an automatic budget */
+    const struct sequence *sequence;    /* of this iteration */
+    int tried, waited;                  /* tokens of governor_observe, and iterations, since the last probe */
     struct reach reach;
     float *weight;                      /* [1 + nodes] of rows, by reach */
 };
@@ -25,33 +25,19 @@ static struct budgeting *budgeting_of(struct watch *watch) { return (struct budg
 
 static bool by_path(const struct budgeting *budgeting) { return budgeting->plan.ranking == PLAN_PATH; }
 
-static int begin(struct watch *watch, const struct decode_prompt *prompt, int limit, struct err *err)
+static bool holds(const struct budgeting *budgeting, const struct decode_iteration *iteration)
 {
-    (void)prompt, (void)limit, (void)err;
-    reach_begin(&budgeting_of(watch)->reach);
-    return 0;
+    return iteration->tree->nodes ? budgeting->budget->verifies : budgeting->budget->decodes;
 }
 
-/* Sets the numbers of an automatic budget. A probe keeps the logits that the budget gives, and leaves the batch without one. */
-static int govern(struct budgeting *budgeting, struct sequence *sequence, struct batch *batch, struct err *err)
+static int begin(struct watch *watch, const struct decode_prompt *prompt, int limit, struct err *err)
 {
-    bool probe;
-    int budget = governor_next(&budgeting->governor, &probe);
-    size_t vocab = (size_t)engine_hparams(budgeting->engine)->vocab, rows = 1 + (size_t)budgeting->nodes;
-    struct forward forward;
-    for (int layer = 0; layer < budgeting->plan.moe_layers; layer++)
-        budgeting->size[layer] = budget;
-    if (!probe)
-        return 0;
-    if (!budgeting->probe && !(budgeting->probe = mem_alloc(rows * vocab, sizeof *budgeting->probe, err)))
-        return -1;
-    if (engine_forward(budgeting->engine, sequence, batch, &forward, err))
-        return -1;
-    memcpy(budgeting->probe, forward.logits, (size_t)batch->rows * vocab * sizeof *budgeting->probe);
-    sequence_rollback(sequence);
-    budgeting->probed = budget;
-    budgeting->probe_bytes = forward.bytes;
-    batch->plan = NULL;
+    struct budgeting *budgeting = budgeting_of(watch);
+    (void)err;
+    reach_begin(&budgeting->reach);
+    if (budgeting->meter)
+        meter_begin(budgeting->meter, prompt->tokens + limit);
+    budgeting->tried = budgeting->waited = 0;
     return 0;
 }
 
@@ -59,48 +45,81 @@ static int before(struct watch *watch, struct sequence *sequence, struct batch *
                   struct err *err)
 {
     struct budgeting *budgeting = budgeting_of(watch);
-    bool holds = iteration->tree->nodes ? budgeting->budget->verifies : budgeting->budget->decodes;
-    budgeting->probed = 0;
-    budgeting->probe_bytes = 0;
+    bool held = holds(budgeting, iteration);
+    (void)err;
+    budgeting->sequence = sequence;
     if (budgeting->size)
-        governor_state(&budgeting->governor, &iteration->policy);
-    if (!holds)
+        governor_state(&budgeting->governor, held, &iteration->policy);
+    if (!held)
         return 0;
+    for (int layer = 0; budgeting->size && layer < budgeting->plan.moe_layers; layer++)
+        budgeting->size[layer] = governor_budget(&budgeting->governor, layer);
     batch->plan = &budgeting->plan;
     if (by_path(budgeting)) {
         reach_weights(&budgeting->reach, iteration->tree, budgeting->weight);
         batch->row_weight = budgeting->weight;
     }
-    return budgeting->size ? govern(budgeting, sequence, batch, err) : 0;
+    return 0;
 }
 
-/* Tells the governor what the probe has shown of the tokens that were emitted. */
-static void judge(struct budgeting *budgeting, const struct decode_iteration *iteration)
+/* Whether a row that is kept was computed by other experts than its router's. Else its bits are those without a budget. */
+static bool is_touched(const struct decode_iteration *iteration)
 {
     const struct forward *forward = iteration->forward;
-    size_t vocab = (size_t)forward->vocab;
-    double sum = 0, loaded = 0;
-    for (int i = 0; i < iteration->n_emitted; i++) {
-        size_t row = (size_t)iteration->path[i];
-        sum += divergence_between(forward->logits + row * vocab, budgeting->probe + row * vocab, forward->vocab);
+    const size_t width = (size_t)forward->moe_layers * (size_t)forward->top_k;
+    for (int i = 0; i <= iteration->accepted; i++) {
+        const size_t at = (size_t)iteration->path[i] * width;
+        if (memcmp(forward->expert + at, forward->wanted + at, width * sizeof *forward->expert) != 0)
+            return true;
     }
-    for (int layer = 0; layer < forward->moe_layers; layer++)
-        loaded += forward->distinct_wanted[layer];
-    double expert = (double)forward->expert_bytes;
-    governor_observe(&budgeting->governor, budgeting->probed, sum / iteration->n_emitted, forward->distinct_wanted,
-                     forward->moe_layers, expert, (double)forward->bytes - loaded * expert);
+    return false;
+}
+
+/* Whether a smaller budget could have changed what a token is. By router, path and oracle a token that is alone in its forward
+ * has its experts whatever the budget. */
+static bool is_tried(const struct budgeting *budgeting, const struct decode_iteration *iteration)
+{
+    return holds(budgeting, iteration) && (iteration->tree->nodes || budgeting->plan.ranking == PLAN_STATIC);
+}
+
+static int probe(struct budgeting *budgeting, struct decode_iteration *iteration, struct err *err)
+{
+    double start = clock_seconds();
+    struct meter_reading reading;
+    if (meter_read(budgeting->meter, budgeting->sequence, &reading, err))
+        return err_at(err, "--budget auto");
+    governor_observe(&budgeting->governor, reading.tokens, budgeting->tried, reading.divergence);
+    budgeting->tried = budgeting->waited = 0;
+    iteration->probe = reading.tokens;
+    iteration->probe_bytes = reading.bytes;
+    iteration->bytes += reading.bytes;
+    iteration->probe_us = 1e6 * (clock_seconds() - start);
+    return 0;
+}
+
+/* Tokens that no budget has touched are known to be those of the model without; all others wait for a probe. */
+static int measure(struct budgeting *budgeting, struct decode_iteration *iteration, struct err *err)
+{
+    struct meter *meter = budgeting->meter;
+    const int tried = is_tried(budgeting, iteration) ? iteration->n_emitted : 0;
+    if (!meter_is_running(meter) && !is_touched(iteration)) {
+        governor_observe(&budgeting->governor, iteration->n_emitted, tried, 0);
+        return 0;
+    }
+    meter_put(meter, iteration);
+    budgeting->tried += tried;
+    budgeting->waited++;
+    if (!iteration->ends && !governor_is_due(&budgeting->governor, budgeting->waited, meter_waiting(meter)) && meter_has_room(meter))
+        return 0;
+    return probe(budgeting, iteration, err);
 }
 
 static int after(struct watch *watch, struct decode_iteration *iteration, struct err *err)
 {
     struct budgeting *budgeting = budgeting_of(watch);
-    (void)err;
     if (by_path(budgeting))
         reach_observe(&budgeting->reach, iteration->tree, iteration->kept);
-    if (budgeting->probed && iteration->n_emitted)
-        judge(budgeting, iteration);
-    iteration->bytes += budgeting->probe_bytes;
-    return 0;
+    return budgeting->meter ? measure(budgeting, iteration, err) : 0;
 }
 
 int budgeting_open(struct budgeting **out, const struct budget *budget, struct engine *engine, int nodes, struct err *err)
@@ -111,15 +130,18 @@ int budgeting_open(struct budgeting **out, const struct budget *budget, struct e
     if (!budgeting)
         return -1;
     *budgeting = (struct budgeting){.watch = {&class}, .budget = budget, .engine = engine, .plan = budget->plan,
-                                    .governor = budget->governor, .nodes = nodes};
+                                    .governor = budget->governor};
     budgeting->weight = mem_alloc(1 + (size_t)nodes, sizeof *budgeting->weight, err);
     if (!budgeting->weight || (budget->automatic && !(budgeting->size = mem_alloc(layers, sizeof *budgeting->size, err)))) {
         budgeting_close(&budgeting);
         return -1;
     }
     if (budgeting->size) {
-        memcpy(budgeting->size, budget->plan.budget, layers * sizeof *budgeting->size);
         budgeting->plan.budget = budgeting->size;
+        if (meter_open(&budgeting->meter, engine, 1 + nodes, err)) {
+            budgeting_close(&budgeting);
+            return -1;
+        }
     }
     *out = budgeting;
     return 0;
@@ -129,7 +151,7 @@ void budgeting_close(struct budgeting **budgeting)
 {
     if (*budgeting) {
         mem_free(&(*budgeting)->size);
-        mem_free(&(*budgeting)->probe);
+        meter_close(&(*budgeting)->meter);
         mem_free(&(*budgeting)->weight);
     }
     mem_free(budgeting);

@@ -62,7 +62,11 @@ struct decode_iteration {
     double end_us;                      /* since the prompt began, to the end of the iteration */
     double draft_us, verify_us, accept_us, other_us;
     const struct forward *forward;      /* with the logits of all rows */
-    int64_t bytes;                      /* read by the target's forwards, nominal */
+    int64_t bytes;                      /* read by the target's forwards, nominal; and by a probe */
+    int probe;                          /* tokens of an automatic budget's probe (budgeting.h) after this iteration; 0: none */
+    double probe_us;                    /* and its time, part of other_us */
+    int64_t probe_bytes;                /* part of bytes */
+    bool ends;                          /* the text is at its end */
     struct values policy;               /* what the policy went by */
 };
 

@@ -119,12 +119,14 @@ static int accept(struct decoder *decoder, struct decode_iteration *iteration, s
 static int commit(struct decoder *decoder, struct decode_iteration *iteration, struct err *err)
 {
     iteration->n_emitted = decoder_emit(decoder, decoder->emitted, iteration->accepted + 1, err);
+    iteration->ends = decoder->ending.ended;
     iteration->draft_bytes = decoder->drafter ? decoder->drafter->bytes : 0;
     iteration->catch_up = decoder->drafter ? decoder->drafter->read : 0;
     iteration->catch_up_us = decoder->drafter ? 1e6 * decoder->drafter->read_s : 0;
     return iteration->n_emitted < 0 ? -1 : 0;
 }
 
+/* A probe comes when it is due, whatever was drafted: a policy that saw its time and bytes would learn something else. */
 static void decide(struct decoder *decoder, const struct decode_iteration *iteration)
 {
     const struct forward *forward = iteration->forward;
@@ -133,8 +135,9 @@ static void decide(struct decoder *decoder, const struct decode_iteration *itera
         .token = iteration->emitted, .draft_s = iteration->draft_us / 1e6, .verify_s = iteration->verify_us / 1e6,
         .expert = forward->moe_layers && decoder_drafts_chains(decoder) ? forward->expert : NULL,
         .moe_layers = forward->moe_layers, .top_k = forward->top_k,
-        .bytes = iteration->bytes, .draft_bytes = iteration->draft_bytes,
-        .iteration_s = (iteration->draft_us + iteration->verify_us + iteration->accept_us + iteration->other_us) / 1e6};
+        .bytes = iteration->bytes - iteration->probe_bytes, .draft_bytes = iteration->draft_bytes,
+        .iteration_s = (iteration->draft_us + iteration->verify_us + iteration->accept_us + iteration->other_us -
+                        iteration->probe_us) / 1e6};
     for (int layer = 0; layer < forward->moe_layers; layer++)
         outcome.experts_loaded += forward->distinct_loaded[layer];
     double start = clock_seconds();

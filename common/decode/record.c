@@ -46,6 +46,8 @@ int decode_record_iteration(struct decode_recorder *recorder, const struct decod
         .draft_bytes = iteration->draft_bytes ? iteration->draft_bytes : -1,
         .catch_up = iteration->catch_up ? iteration->catch_up : -1,
         .catch_up_us = iteration->catch_up ? iteration->catch_up_us : NAN,
+        .probe = iteration->probe ? iteration->probe : -1, .probe_us = iteration->probe ? iteration->probe_us : NAN,
+        .probe_bytes = iteration->probe ? iteration->probe_bytes : -1,
         .overlap = iteration->overlap, .node_tokens = iteration->token, .node_parents = iteration->parent,
         .tokens = iteration->emitted, .divergence = iteration->divergence, .flips = iteration->flips,
         .reconstruction = forward->reconstruction, .policy = iteration->policy};

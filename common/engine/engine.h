@@ -57,6 +57,10 @@ int sequence_commit(struct sequence *sequence, const int32_t *node, int count, s
 void sequence_rollback(struct sequence *sequence);             /* drops all pending nodes */
 int sequence_truncate(struct sequence *sequence, int length, struct err *err);    /* and committed tokens from `length` on */
 
+/* Makes the first `length` committed tokens of `from` all that `to` has, bit for bit. Their engines, which may be two, are of
+ * one model, on one device, with one format of the cache. */
+int sequence_copy(struct sequence *to, const struct sequence *from, int length, struct err *err);
+
 struct batch {
     int rows;
     const int32_t *token;                /* [rows] */

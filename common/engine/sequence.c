@@ -126,3 +126,42 @@ int sequence_truncate(struct sequence *sequence, int length, struct err *err)
     sequence->pending = 0;
     return 0;
 }
+
+/* The part of each head, [heads][capacity][width], that the first `length` tokens fill; by way of `room` on the host. */
+static int copy_heads(const struct sequence *to, struct buffer into, const struct sequence *from, struct buffer out, int width,
+                      int length, void *room, struct err *err)
+{
+    struct device *device = to->engine->device;
+    const uint64_t token = (uint64_t)width * cache_size(to->engine->setup.cache), bytes = (uint64_t)length * token;
+    for (int head = 0; head < to->engine->shape->attention.kv_heads; head++) {
+        queue_download(device, room, buffer_part(out, (uint64_t)head * (uint64_t)from->capacity * token, bytes), bytes);
+        if (queue_wait(device, err))
+            return -1;
+        queue_upload(device, buffer_part(into, (uint64_t)head * (uint64_t)to->capacity * token, bytes), room, bytes);
+    }
+    return 0;
+}
+
+int sequence_copy(struct sequence *to, const struct sequence *from, int length, struct err *err)
+{
+    const struct engine_setup *own = &to->engine->setup, *its = &from->engine->setup;
+    const struct hparams *shape = to->engine->shape;
+    const int width = shape->attention.head_dim > shape->attention.value_dim ? shape->attention.head_dim
+                                                                             : shape->attention.value_dim;
+    if (own->model != its->model || own->device != its->device || own->cache != its->cache)
+        return err_set(err, ERR_INPUT, "a sequence cannot be copied from another model, device or format of the cache");
+    if (length < 0 || length > from->length || length > to->capacity)
+        return err_set(err, ERR_INPUT, "%d tokens cannot be copied from a sequence of %d to one with room for %d", length,
+                       from->length, to->capacity);
+    void *room = mem_alloc((size_t)(length ? length : 1), (size_t)width * cache_size(own->cache), err);
+    int rc = room ? 0 : -1;
+    for (int layer = 0; !rc && length && layer < shape->layers; layer++)
+        rc = copy_heads(to, to->k[layer], from, from->k[layer], shape->attention.head_dim, length, room, err) ||
+             copy_heads(to, to->v[layer], from, from->v[layer], shape->attention.value_dim, length, room, err) ? -1 : 0;
+    mem_free(&room);
+    if (rc)
+        return -1;
+    to->length = length;
+    to->pending = 0;
+    return 0;
+}

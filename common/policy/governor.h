@@ -1,13 +1,17 @@
-/* Chooses an expert budget while decoding: the smallest that keeps the divergence from the model without a budget under a
- * bound, as far as a smaller one saves bytes. Pure, like a policy: it sees measurements and answers decisions.
+/* Chooses an expert budget while decoding: the smallest that keeps the mean divergence from the model without a budget under a
+ * bound. Pure, like a policy: it sees measurements and answers decisions.
  *
- * There are LEVELS: all experts, then seven eighths of them, three quarters, and so on down to one eighth, not below top_k. In
- * every `every`-th iteration the level in force or the next smaller one, by turns, is probed: the same tokens go through the
- * model with that budget and without, behind the same KV cache, and what is emitted is what the model without says. So the
- * divergence that is bounded is that of a token given what is before it, and a probe costs time but no quality. A level is
- * taken when the mean of at least PROBES_LEAST of its last PROBES_MOST probes and twice its standard error are below the bound;
- * it is left, upwards, when the mean alone is above the bound. Levels that would read less than 2 % less than the one in force
- * are passed over. What was learned is kept from text to text. */
+ * It keeps an ACCOUNT in nats. Each token pays in GOVERNOR_AIM of the bound, and takes out what it diverged by. That is known at
+ * once of a token that no budget has touched, 0; of all others when they have been probed, and none is left out. So the mean
+ * over all tokens stays below the bound but for what the last tokens before a probe take out at once. Divergence comes in lumps:
+ * one token of hundreds can have most of it. That is why the aim is below the bound, and why an account that was overdrawn
+ * earns its way back without a budget, however many texts that takes. A probe is due after `every` iterations, and sooner while
+ * little is known: when a sixteenth of all tokens wait for it.
+ *
+ * What is chosen is how many experts are left out over all layers, evenly, the last layers first: a step is one expert of one
+ * layer. REACH is how many that is while the account holds what 32 tokens pay in; below, it is less in proportion, and none at
+ * 0. While the account is full, reach grows, e-fold in the time in which 2 nats are paid in; when it is overdrawn, reach is
+ * halved. Nothing is paid in beyond 512 tokens' worth. All of this is kept from text to text. */
 #ifndef MOE_POLICY_GOVERNOR_H
 #define MOE_POLICY_GOVERNOR_H
 
@@ -18,34 +22,31 @@
 #include "common/cli/spec.h"
 #include "common/stream/values.h"
 
-enum { GOVERNOR_LEVELS = 8, PROBES_LEAST = 4, PROBES_MOST = 32 };
-
-struct governor_level {
-    int budget;
-    double probe[PROBES_MOST];          /* divergences of the last probes, a ring */
-    int64_t probes;
-    double bytes;                       /* that those without a budget would have read with it, a running mean */
-};
+static const double GOVERNOR_AIM = 0.7;
 
 struct governor {
     double bound;                       /* nats a token */
-    int every, top_k;
-    struct governor_level level[GOVERNOR_LEVELS];
-    int levels, at;                     /* at: the level in force; 0: no budget */
-    int since, turn;                    /* iterations since the last probe; which level is next */
+    int every;                          /* iterations between probes, at most */
+    int experts, top_k, layers;
+    double account, reach;
+    double divergence;                  /* of all tokens that are known, and how many these are */
+    int64_t tokens;
 };
 
 /* "auto:kl=0.02,every=16", both optional, for a model with so many experts of which a token takes top_k. */
-int governor_init(struct governor *governor, struct spec *spec, int experts, int top_k, struct err *err);
+int governor_init(struct governor *governor, struct spec *spec, int experts, int top_k, int layers, struct err *err);
 
-/* The budget of this iteration; *probe: it is to be tried beside the model without, whose tokens count. */
-int governor_next(struct governor *governor, bool *probe);
+/* The experts that a layer may load now, top_k .. experts. */
+int governor_budget(const struct governor *governor, int layer);
 
-/* What a probe of `budget` has shown: mean divergence of the emitted tokens, distinct experts wanted [layers] without a budget,
- * bytes of one expert and of all else that the forward has read. */
-void governor_observe(struct governor *governor, int budget, double divergence, const int32_t *wanted, int layers,
-                      double expert_bytes, double other_bytes);
+/* Whether it is time for a probe: so many iterations and tokens wait for one. */
+bool governor_is_due(const struct governor *governor, int iterations, int tokens);
 
-void governor_state(const struct governor *governor, struct values *out);
+/* Tokens of which it has become known by how much they diverge, in all. tried: those of them from forwards that a smaller budget
+ * could have changed; only these let it grow. */
+void governor_observe(struct governor *governor, int tokens, int tried, double divergence);
+
+/* budget: mean over layers; all experts where it does not hold. kl: mean divergence so far, of the tokens that are known. */
+void governor_state(const struct governor *governor, bool holds, struct values *out);
 
 #endif

@@ -42,7 +42,8 @@ static int begin(struct state *state, const struct decode_begin *record, struct 
 static int iterate(struct state *state, const struct decode_iter *record, struct err *err)
 {
     size_t count = (size_t)state->text->iterations;
-    double us = record->draft_us + record->verify_us + record->accept_us + record->other_us;
+    const bool probed = record->probe >= 0;         /* which says nothing of the draft: decide (decode/iteration.c) */
+    double us = record->draft_us + record->verify_us + record->accept_us + record->other_us - (probed ? record->probe_us : 0);
     if (record->emitted < 1 || !isfinite(us))
         return err_set(err, ERR_INPUT, "an iteration that emits %d tokens in %g microseconds", record->emitted, us);
     if (mem_grow(&state->live, &state->live_room, count + 1, sizeof *state->live, err) ||
@@ -50,7 +51,8 @@ static int iterate(struct state *state, const struct decode_iter *record, struct
         return -1;
     state->live[count] = (struct recorded_place){
         .nodes = record->nodes, .K = record->K, .drafted = record->drafted, .experts_loaded = record->experts_loaded,
-        .draft_us = record->draft_us, .verify_us = record->verify_us, .iteration_us = us, .bytes = record->bytes,
+        .draft_us = record->draft_us, .verify_us = record->verify_us, .iteration_us = us,
+        .bytes = record->bytes - (probed ? record->probe_bytes : 0),
         .draft_bytes = record->draft_bytes < 0 ? 0 : record->draft_bytes};
     if (record->node_tokens && record->node_parents)
         state->live[count].tree = recording_tree(record->node_tokens, record->node_parents, record->nodes);

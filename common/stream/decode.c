@@ -34,7 +34,8 @@ static const struct field iter_fields[] = {
     FIELD(decode_iter, draft_us, false, "time of drafting"),
     FIELD(decode_iter, verify_us, false, "time of the target's forward"),
     FIELD(decode_iter, accept_us, false, "time of sampling and accepting"),
-    FIELD(decode_iter, other_us, false, "the rest of the iteration, and what the policy took to learn from the one before"),
+    FIELD(decode_iter, other_us, false, "the rest of the iteration, a probe included, and what the policy took to learn from the one "
+          "before"),
     FIELD(decode_iter, experts_wanted, false, "distinct experts that routers chose, summed over layers"),
     FIELD(decode_iter, experts_loaded, false, "distinct experts that were computed, summed over layers"),
     FIELD(decode_iter, bytes, false, "nominal bytes: distinct experts, dense weights, and keys and values in reach"),
@@ -42,6 +43,10 @@ static const struct field iter_fields[] = {
     FIELD(decode_iter, catch_up, true, "tokens of the text that a drafter with a state of its own had to read before it "
           "drafted, more than one after iterations without a draft"),
     FIELD(decode_iter, catch_up_us, true, "time of that, part of draft_us"),
+    FIELD(decode_iter, probe, true, "tokens that the model without a budget read, to hold the bound of an automatic one: all "
+          "since its last probe"),
+    FIELD(decode_iter, probe_us, true, "time of that, part of other_us"),
+    FIELD(decode_iter, probe_bytes, true, "what it read, part of bytes"),
     FIELD_ARRAY_OF(decode_iter, node_tokens, "[nodes]", true, "token ids of the verifying forward, the root first"),
     FIELD_ARRAY_OF(decode_iter, node_parents, "[nodes]", true, "each node's parent, -1 for the root"),
     FIELD_ARRAY_OF(decode_iter, tokens, "[emitted]", true, "token ids added to the text"),

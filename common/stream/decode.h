@@ -35,6 +35,9 @@ struct decode_iter {
     int64_t bytes, draft_bytes;
     int catch_up;                           /* -1: nothing */
     double catch_up_us;
+    int probe;                              /* -1: none */
+    double probe_us;
+    int64_t probe_bytes;
     const int32_t *node_tokens;             /* [nodes]; this and what follows: NULL when not recorded */
     const int32_t *node_parents;            /* [nodes] */
     const int32_t *tokens;                  /* [emitted] */

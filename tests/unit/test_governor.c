@@ -1,128 +1,166 @@
-/* An automatic budget without a model: which levels it tries, takes and leaves. */
+/* An automatic budget without a model: what it allows, when it looks, and whether it holds its bound. */
 #include "tests/unit/unit.h"
 
 #include <math.h>
 
 #include "common/policy/governor.h"
+#include "tests/unit/tiny.h"
 
-static void open_governor(struct governor *governor, const char *text, int experts, int top_k)
+enum { LAYERS = 6, EXPERTS = 32, TOP_K = 4 };
+
+static void open_governor(struct governor *governor, const char *text, int experts, int top_k, int layers)
 {
     struct spec *spec = NULL;
     struct err err = {0};
-    if (spec_parse(&spec, text, &err) || governor_init(governor, spec, experts, top_k, &err) || spec_end(spec, &err))
+    if (spec_parse(&spec, text, &err) || governor_init(governor, spec, experts, top_k, layers, &err) || spec_end(spec, &err))
         fail_msg("%s", err.text);
     spec_free(&spec);
 }
 
-/* A world in which a budget of b experts diverges by divergence(b) and 30 of 32 experts are wanted in both layers. */
-static int run(struct governor *governor, double (*divergence)(int budget), int iterations, int *probes)
+static int left_out(const struct governor *governor)
 {
-    static const int32_t wanted[] = {30, 30};
-    *probes = 0;
+    int sum = 0;
+    for (int layer = 0; layer < governor->layers; layer++)
+        sum += governor->experts - governor_budget(governor, layer);
+    return sum;
+}
+
+/* A world in which a token diverges, with a chance that grows with what is left out, by a lump. */
+struct world {
+    struct chance chance;
+    double lump, share;                 /* share: of tokens that have one, for each expert left out */
+    int tokens;                         /* of an iteration */
+    double divergence;
+    int64_t total, probes, budgeted;
+};
+
+static void run(struct world *world, struct governor *governor, int iterations)
+{
+    int waited = 0, waiting = 0;
+    double hidden = 0;
     for (int i = 0; i < iterations; i++) {
-        bool probe;
-        int budget = governor_next(governor, &probe);
-        *probes += probe;
-        if (probe)
-            governor_observe(governor, budget, divergence(budget), wanted, 2, 10, 100);
-        else
-            assert_int_equal(budget, governor->level[governor->at].budget);
+        int left = left_out(governor);
+        world->budgeted += left > 0;
+        for (int token = 0; token < world->tokens; token++)
+            if (chance_range(&world->chance, 0, 999999) < 1e6 * world->share * left)
+                hidden += world->lump;
+        waiting += world->tokens;
+        waited++;
+        if (!governor_is_due(governor, waited, waiting))
+            continue;
+        governor_observe(governor, waiting, waiting, hidden);
+        world->divergence += hidden;
+        world->total += waiting;
+        world->probes++;
+        waited = waiting = 0;
+        hidden = 0;
     }
-    return governor->level[governor->at].budget;
 }
 
-static double steep(int budget) { return budget >= 16 ? 0.001 : 0.5; }
-static double none(int budget) { (void)budget; return 0; }
-static double much(int budget) { (void)budget; return 1; }
+static double mean_of(const struct world *world) { return world->divergence / (double)world->total; }
 
-static void levels_go_down_to_what_a_token_takes(void **state)
+static void the_bound_holds_and_is_used(void **state)
+{
+    (void)state;
+    static const double bounds[] = {0.005, 0.02, 0.05, 0.1};
+    static const double shares[] = {0.01, 0.001, 1e-4};
+    for (size_t b = 0; b < sizeof bounds / sizeof *bounds; b++)
+        for (size_t s = 0; s < sizeof shares / sizeof *shares; s++) {
+            char text[64];
+            double sum = 0;
+            snprintf(text, sizeof text, "auto:kl=%g,every=16", bounds[b]);
+            for (uint64_t seed = 1; seed <= 20; seed++) {
+                struct world world = {.chance = {seed}, .lump = 1, .share = shares[s], .tokens = 3};
+                struct governor governor;
+                open_governor(&governor, text, EXPERTS, TOP_K, LAYERS);
+                run(&world, &governor, 4000);
+                sum += mean_of(&world) / 20;
+                assert_true(mean_of(&world) < 1.1 * bounds[b]);
+            }
+            if (shares[s] * LAYERS * (EXPERTS - TOP_K) > 2 * bounds[b])       /* the most that can be lost */
+                assert_true(sum > 0.4 * bounds[b]);
+            assert_true(sum < bounds[b]);
+        }
+}
+
+/* By hand: 0.7 x 0.1 a token; 32 tokens fill the account; 6 x 32 / 64 experts are left out at first. */
+static void the_account_says_what_is_left_out(void **state)
 {
     (void)state;
     struct governor governor;
-    static const int want[] = {32, 28, 24, 20, 16, 12, 8, 4};
-    open_governor(&governor, "auto", 32, 4);
-    assert_int_equal(governor.levels, 8);
-    for (int i = 0; i < 8; i++)
-        assert_int_equal(governor.level[i].budget, want[i]);
-    open_governor(&governor, "auto", 32, 10);
-    assert_int_equal(governor.levels, 7);
-    assert_int_equal(governor.level[6].budget, 10);
-    open_governor(&governor, "auto", 2, 2);
-    assert_int_equal(governor.levels, 1);
-    int probes;
-    assert_int_equal(run(&governor, none, 100, &probes), 2);
-    assert_int_equal(probes, 0);
-}
-
-static void it_takes_the_smallest_that_stays_close(void **state)
-{
-    (void)state;
-    struct governor governor;
-    int probes;
-    open_governor(&governor, "auto:kl=0.02,every=10", 32, 4);
-    assert_int_equal(run(&governor, steep, 2000, &probes), 16);
-    assert_int_equal(probes, 200);
+    open_governor(&governor, "auto:kl=0.1", EXPERTS, TOP_K, LAYERS);
+    assert_int_equal(left_out(&governor), 0);
+    governor_observe(&governor, 16, 16, 0);
+    assert_int_equal(left_out(&governor), 1);
+    assert_int_equal(governor_budget(&governor, LAYERS - 1), EXPERTS - 1);
+    assert_int_equal(governor_budget(&governor, 0), EXPERTS);
+    governor_observe(&governor, 16, 16, 0);
+    assert_int_equal(left_out(&governor), 3);
+    assert_float_equal(governor.account, 2.24, 1e-12);
+    governor_observe(&governor, 10, 10, 0);         /* it was full: reach grows by 10 x 0.07 / 2 */
+    assert_float_equal(governor.reach, 3 * 1.35, 1e-12);
+    governor_observe(&governor, 10, 0, 0);          /* of forwards that no budget can change: it does not */
+    assert_float_equal(governor.reach, 3 * 1.35, 1e-12);
+    governor_observe(&governor, 10, 10, 5);         /* overdrawn */
+    assert_float_equal(governor.account, 62 * 0.07 - 5, 1e-12);
+    assert_float_equal(governor.reach, 1.5 * 1.35, 1e-12);
+    assert_int_equal(left_out(&governor), 0);
+    governor_observe(&governor, 1, 1, 0.01);        /* still, but not once more */
+    assert_float_equal(governor.reach, 1.5 * 1.35, 1e-12);
     struct values values = {0};
-    governor_state(&governor, &values);
-    assert_int_equal(values_number(&values, "budget", -1), 16);
-    assert_float_equal(values_number(&values, "kl", -1), 0.001, 1e-9);
-    assert_float_equal(values_number(&values, "kl_below", -1), 0.5, 1e-9);
-    open_governor(&governor, "auto:kl=0.02,every=10", 32, 4);
-    assert_int_equal(run(&governor, none, 2000, &probes), 4);
-    open_governor(&governor, "auto:kl=0.02,every=10", 32, 4);
-    assert_int_equal(run(&governor, much, 2000, &probes), 32);
-    assert_int_equal(run(&governor, none, 2000, &probes), 4);       /* what was far is forgotten after 32 probes */
+    governor_state(&governor, true, &values);
+    assert_float_equal(values_number(&values, "budget", -1), EXPERTS, 0);
+    assert_float_equal(values_number(&values, "kl", -1), 5.01 / 63, 1e-12);
+    governor_observe(&governor, 100000, 0, 0);
+    assert_float_equal(governor.account, 512 * 0.07, 1e-12);
+    assert_int_equal(left_out(&governor), 2);
+    struct values full = {0}, nowhere = {0};
+    governor_state(&governor, true, &full);
+    governor_state(&governor, false, &nowhere);
+    assert_float_equal(values_number(&full, "budget", -1), EXPERTS - 2.0 / 6, 1e-12);
+    assert_float_equal(values_number(&nowhere, "budget", -1), EXPERTS, 0);
 }
 
-static void it_goes_back_when_the_text_changes(void **state)
+static void what_does_not_diverge_goes_down_to_what_a_token_takes(void **state)
 {
     (void)state;
     struct governor governor;
-    int probes;
-    open_governor(&governor, "auto:every=1", 32, 4);
-    assert_int_equal(run(&governor, none, 100, &probes), 4);
-    assert_int_equal(run(&governor, steep, 2000, &probes), 16);
+    struct world world = {.chance = {1}, .tokens = 3};
+    open_governor(&governor, "auto", EXPERTS, TOP_K, LAYERS);
+    run(&world, &governor, 4000);
+    for (int layer = 0; layer < LAYERS; layer++)
+        assert_int_equal(governor_budget(&governor, layer), TOP_K);
+    open_governor(&governor, "auto", 2, 2, 1);
+    run(&world, &governor, 1000);
+    assert_int_equal(governor_budget(&governor, 0), 2);
+    open_governor(&governor, "auto", 3, 2, 1);
+    run(&world, &governor, 1000);
+    assert_int_equal(governor_budget(&governor, 0), 2);
 }
 
-/* Divergences that scatter: a mean below the bound is not enough. */
-static int turn;
-static double uneven(int budget) { return budget < 32 && turn++ % 2 ? 0.03 : 0; }
-
-static void chance_is_allowed_for(void **state)
+static void probes_come_early_at_first(void **state)
 {
     (void)state;
     struct governor governor;
-    int probes;
-    open_governor(&governor, "auto:kl=0.02,every=1", 32, 4);
-    run(&governor, uneven, 5, &probes);
-    assert_int_equal(governor.at, 0);           /* .015 + 2 x .0087 after four */
-    run(&governor, uneven, 40, &probes);
-    assert_true(governor.at > 0);
-}
-
-/* 28 of 32 experts read as much as all when a forward wants 4. */
-static void what_saves_nothing_is_not_taken(void **state)
-{
-    (void)state;
-    static const int32_t wanted[] = {4, 4};
-    struct governor governor;
-    bool probe;
-    open_governor(&governor, "auto:every=1", 32, 4);
-    for (int i = 0; i < 200; i++) {
-        int budget = governor_next(&governor, &probe);
-        governor_observe(&governor, budget, 0, wanted, 2, 10, 100);
-    }
-    assert_int_equal(governor.at, 0);
+    open_governor(&governor, "auto:every=16", EXPERTS, TOP_K, LAYERS);
+    assert_true(governor_is_due(&governor, 1, 1));
+    governor_observe(&governor, 320, 0, 0);
+    assert_false(governor_is_due(&governor, 10, 19));
+    assert_true(governor_is_due(&governor, 10, 20));
+    assert_true(governor_is_due(&governor, 16, 16));
+    struct world world = {.chance = {1}, .tokens = 1};
+    open_governor(&governor, "auto:every=16", EXPERTS, TOP_K, LAYERS);
+    run(&world, &governor, 16000);
+    assert_in_range(world.probes, 1000, 1070);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(levels_go_down_to_what_a_token_takes),
-        cmocka_unit_test(it_takes_the_smallest_that_stays_close),
-        cmocka_unit_test(it_goes_back_when_the_text_changes),
-        cmocka_unit_test(chance_is_allowed_for),
-        cmocka_unit_test(what_saves_nothing_is_not_taken),
+        cmocka_unit_test(the_bound_holds_and_is_used),
+        cmocka_unit_test(the_account_says_what_is_left_out),
+        cmocka_unit_test(what_does_not_diverge_goes_down_to_what_a_token_takes),
+        cmocka_unit_test(probes_come_early_at_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,108 @@
+#include "common/decode/meter.h"
+
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/decode/divergence.h"
+#include "common/engine/companion.h"
+
+enum { WAITING_MOST = 64 };             /* tokens, and those of one more iteration: their logits are kept */
+
+struct meter {
+    struct companion *companion;        /* the target's own model */
+    struct engine *engine;              /* the companion's */
+    struct sequence *sequence;          /* NULL: of no text yet */
+    int capacity;                       /* that this text needs */
+    int untouched;                      /* tokens that no budget has touched; -1: all so far */
+    bool copied;                        /* they are in the sequence */
+    int rows, room, waiting;            /* room: rows of the arrays */
+    int32_t *node, *token;              /* [room] 0, 1, ...; what was read */
+    float *logits;                      /* [room][vocab] the decoder's */
+    size_t vocab;
+};
+
+int meter_open(struct meter **out, const struct engine *target, int rows, struct err *err)
+{
+    struct meter *meter = mem_alloc(1, sizeof *meter, err);
+    if (!meter)
+        return -1;
+    meter->rows = rows;
+    meter->room = rows + WAITING_MOST < ENGINE_ROWS_MAX ? rows + WAITING_MOST : ENGINE_ROWS_MAX;
+    meter->vocab = (size_t)engine_hparams(target)->vocab;
+    meter->untouched = -1;
+    if (companion_open(&meter->companion, NULL, target, meter->room, meter->room, err) ||
+        !(meter->node = mem_alloc((size_t)meter->room, sizeof *meter->node, err)) ||
+        !(meter->token = mem_alloc((size_t)meter->room, sizeof *meter->token, err)) ||
+        !(meter->logits = mem_alloc((size_t)meter->room * meter->vocab, sizeof *meter->logits, err))) {
+        meter_close(&meter);
+        return -1;
+    }
+    meter->engine = companion_engine(meter->companion);
+    for (int i = 0; i < meter->room; i++)
+        meter->node[i] = i;
+    *out = meter;
+    return 0;
+}
+
+void meter_close(struct meter **meter)
+{
+    if (!*meter)
+        return;
+    sequence_close(&(*meter)->sequence);
+    companion_close(&(*meter)->companion);
+    mem_free(&(*meter)->node);
+    mem_free(&(*meter)->token);
+    mem_free(&(*meter)->logits);
+    mem_free(meter);
+}
+
+void meter_begin(struct meter *meter, int capacity)
+{
+    meter->capacity = capacity;
+    meter->untouched = -1;
+    meter->copied = false;
+    meter->waiting = 0;
+}
+
+bool meter_is_running(const struct meter *meter) { return meter->untouched >= 0; }
+int meter_waiting(const struct meter *meter) { return meter->waiting; }
+bool meter_has_room(const struct meter *meter) { return meter->waiting + meter->rows <= meter->room; }
+
+void meter_put(struct meter *meter, const struct decode_iteration *iteration)
+{
+    if (meter->untouched < 0)
+        meter->untouched = iteration->position;
+    for (int i = 0; i < iteration->n_emitted; i++, meter->waiting++) {
+        const size_t row = (size_t)iteration->path[i];
+        meter->token[meter->waiting] = iteration->token[row];
+        memcpy(meter->logits + (size_t)meter->waiting * meter->vocab, iteration->forward->logits + row * meter->vocab,
+               meter->vocab * sizeof *meter->logits);
+    }
+}
+
+static int begin_sequence(struct meter *meter, const struct sequence *own, struct err *err)
+{
+    if (meter->sequence && sequence_capacity(meter->sequence) < meter->capacity)
+        sequence_close(&meter->sequence);
+    if ((!meter->sequence && sequence_open(&meter->sequence, meter->engine, meter->capacity, err)) ||
+        sequence_copy(meter->sequence, own, meter->untouched, err))
+        return -1;
+    meter->copied = true;
+    return 0;
+}
+
+int meter_read(struct meter *meter, const struct sequence *own, struct meter_reading *out, struct err *err)
+{
+    const struct batch batch = {.rows = meter->waiting, .token = meter->token, .logit_rows = meter->waiting};
+    struct forward forward;
+    if ((!meter->copied && begin_sequence(meter, own, err)) ||
+        engine_forward(meter->engine, meter->sequence, &batch, &forward, err) ||
+        sequence_commit(meter->sequence, meter->node, meter->waiting, err))
+        return -1;
+    *out = (struct meter_reading){.tokens = meter->waiting, .bytes = forward.bytes};
+    for (size_t i = 0; i < (size_t)meter->waiting; i++)
+        out->divergence += divergence_between(forward.logits + i * meter->vocab, meter->logits + i * meter->vocab,
+                                              (int)meter->vocab);
+    meter->waiting = 0;
+    return 0;
+}
