@@ -213,7 +213,8 @@ static int merge_options(struct parse *parse, const json_t *map, struct suite_se
         resolve_spec(parse, setting->options, "tree", "file=", err) ||
         resolve_spec(parse, setting->options, "policy", costs ? "cost=" : "file=", err))
         return -1;
-    static const char *const rankings[] = {"router", "path", "oracle", NULL}, *const references[] = {"self", NULL};
+    static const char *const rankings[] = {"router", "path", "oracle", "oracle:as=routed", "oracle:as=printed", NULL};
+    static const char *const references[] = {"self", NULL};
     return resolve_file(parse, setting->options, "rank", rankings, err) ||
            resolve_file(parse, setting->options, "reference", references, err) ||
            resolve_file(parse, setting->options, "force-routes", references + 1, err) ||

@@ -82,7 +82,7 @@ static int set_phases(struct budget *budget, const char *phase, struct err *err)
 static void set_label(struct budget *budget, const struct ranking *ranking)
 {
     static const char *const rankings[] = {[PLAN_STATIC] = "static by ", [PLAN_ROUTER] = "router", [PLAN_PATH] = "path",
-                                           [PLAN_ORACLE] = "oracle"};
+                                           [PLAN_ORACLE] = "oracle", [PLAN_PRINTED] = "oracle as printed"};
     const struct expert_plan *plan = &budget->plan;
     int least = plan->budget[0], most = plan->budget[0];
     for (int layer = 1; layer < plan->moe_layers; layer++) {
@@ -103,10 +103,27 @@ static void set_label(struct budget *budget, const struct ranking *ranking)
              budget->decodes ? "" : ", with drafts only");
 }
 
-static enum plan_ranking plan_ranking(const char *rank)
+/* oracle, and how it takes the equation */
+static int read_oracle(enum plan_ranking *out, const char *rank, struct err *err)
 {
-    return !rank || !strcmp(rank, "router") ? PLAN_ROUTER : !strcmp(rank, "path") ? PLAN_PATH
-         : !strcmp(rank, "oracle") ? PLAN_ORACLE : PLAN_STATIC;
+    static const char *const names[] = {"oracle"}, *const readings[] = {"routed", "printed", NULL};
+    struct spec *spec = NULL;
+    int which, as, rc = -1;
+    if (!spec_parse(&spec, rank, err) && !spec_pick(spec, "a ranking", names, 1, &which, err) &&
+        !spec_choice(spec, "as", 0, readings, &as, err) && !spec_end(spec, err)) {
+        *out = as ? PLAN_PRINTED : PLAN_ORACLE;
+        rc = 0;
+    }
+    spec_free(&spec);
+    return rc ? err_at(err, "--rank") : 0;
+}
+
+static int read_rank(enum plan_ranking *out, const char *rank, struct err *err)
+{
+    if (rank && (!strcmp(rank, "oracle") || !strncmp(rank, "oracle:", 7)))
+        return read_oracle(out, rank, err);
+    *out = !rank || !strcmp(rank, "router") ? PLAN_ROUTER : !strcmp(rank, "path") ? PLAN_PATH : PLAN_STATIC;
+    return 0;
 }
 
 int budget_open(struct budget **out, const struct budget_options *options, const struct stream_model *model,
@@ -121,7 +138,9 @@ int budget_open(struct budget **out, const struct budget_options *options, const
     }
     if (model->moe_layers < 1 || model->experts < 1)
         return err_set(err, ERR_INPUT, "--budget: the model has no experts; leave the option out");
-    enum plan_ranking by = plan_ranking(options->rank);
+    enum plan_ranking by;
+    if (read_rank(&by, options->rank, err))
+        return -1;
     struct budget *budget = mem_alloc(1, sizeof *budget, err);
     struct ranking *ranking = NULL;
     int rc = -1;

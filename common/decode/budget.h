@@ -7,7 +7,8 @@
  *            "auto"       one number for all layers that follows what is measured (policy/governor.h)
  *   rank     "router"     this forward's own scores choose (the default, as in the paper)
  *            "path"       the same, each drafted token counting as it is likely to be kept
- *            "oracle"     what the experts add chooses: an upper bound, as it computes all of them
+ *            "oracle"     what the experts add chooses: an upper bound, as it computes all of them; "oracle:as=routed"
+ *            "oracle:as=printed"  the same by the equation as it is printed (engine/oracle.h)
  *            FILE or "-"  a rank stream chooses, once and for all
  *   phase    "decode"     it holds in every forward behind the prompt (the default)
  *            "verify"     in those that verify a draft

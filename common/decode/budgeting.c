@@ -76,10 +76,11 @@ static bool is_touched(const struct decode_iteration *iteration)
 }
 
 /* Whether a smaller budget could have changed what a token is. By router, path and oracle a token that is alone in its forward
- * has its experts whatever the budget. */
+ * has its experts whatever the budget; but not by an oracle as printed. */
 static bool is_tried(const struct budgeting *budgeting, const struct decode_iteration *iteration)
 {
-    return holds(budgeting, iteration) && (iteration->tree->nodes || budgeting->plan.ranking == PLAN_STATIC);
+    const enum plan_ranking ranking = budgeting->plan.ranking;
+    return holds(budgeting, iteration) && (iteration->tree->nodes || ranking == PLAN_STATIC || ranking == PLAN_PRINTED);
 }
 
 static int probe(struct budgeting *budgeting, struct decode_iteration *iteration, struct err *err)
@@ -109,9 +110,10 @@ static int measure(struct budgeting *budgeting, struct decode_iteration *iterati
     meter_put(meter, iteration);
     budgeting->tried += tried;
     budgeting->waited++;
-    if (!iteration->ends && !governor_is_due(&budgeting->governor, budgeting->waited, meter_waiting(meter)) && meter_has_room(meter))
-        return 0;
-    return probe(budgeting, iteration, err);
+    if (iteration->ends || !meter_has_room(meter) ||
+        governor_is_due(&budgeting->governor, budgeting->waited, meter_waiting(meter)))
+        return probe(budgeting, iteration, err);
+    return 0;
 }
 
 static int after(struct watch *watch, struct decode_iteration *iteration, struct err *err)

@@ -1,9 +1,9 @@
 /* An expert budget (budget.h) at work: which plan the forward of each iteration follows.
  *
- * With an automatic budget a governor sets the plan's numbers from iteration to iteration. A PROBE is a second forward over the
- * same tokens: the budget's logits are kept, then the model without one says what is emitted, and the governor is told how far
- * the two were apart. What a probe has read counts among the iteration's bytes. Rankings by path are told how likely each node
- * is to be kept (reach.h). */
+ * With an automatic budget a governor sets the plan's numbers from iteration to iteration, and is told what each token diverged
+ * by: 0 as long as no row that was kept had other experts than its router's; then what a meter (meter.h) finds. A PROBE is
+ * what the meter reads, in the time after an iteration: its time and bytes count among the iteration's. Rankings by path are
+ * told how likely each node is to be kept (reach.h). */
 #ifndef MOE_DECODE_BUDGETING_H
 #define MOE_DECODE_BUDGETING_H
 

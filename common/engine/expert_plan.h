@@ -11,7 +11,8 @@ enum plan_ranking {
     PLAN_STATIC,         /* order[] says which; a token's result depends on that token alone */
     PLAN_ROUTER,         /* the scores of this forward say which; a token's result depends on its neighbours, here and below */
     PLAN_PATH,           /* the same, each row's scores counting as batch.row_weight says (AcceptMoE, arXiv 2608.02989) */
-    PLAN_ORACLE          /* what the experts of the natural routing add says which (MoE-Spec eq. 6): all of them are computed */
+    PLAN_ORACLE,         /* what the experts of the natural routing add says which (MoE-Spec eq. 6): all of them are computed */
+    PLAN_PRINTED         /* the same as the equation is printed: all experts add to all rows (engine/oracle.h) */
 };
 
 struct expert_plan {

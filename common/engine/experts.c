@@ -124,6 +124,8 @@ static int make_mask(const struct expert_layer *at, const struct expert_plan *pl
     struct buffer none = {0, 0};
     if (plan->ranking == PLAN_ORACLE)
         return oracle_mask(at, plan->budget[at->moe], err);
+    if (plan->ranking == PLAN_PRINTED)
+        return oracle_mask_printed(at, plan->budget[at->moe], err);
     if (plan->ranking != PLAN_STATIC)
         engine->ops->route_shortlist(engine->queue, &(struct route_shortlist_args){
             .score = at->score, .bias = at->weights->router_correction,
@@ -162,11 +164,11 @@ int experts_ffn(const struct pass *pass, int n, int moe, struct err *err)
     int count;
 
     score_experts(&at);
-    if (measured || (limited && plan->ranking == PLAN_ORACLE)) {
+    const bool looks = measured || (limited && plan->ranking == PLAN_ORACLE);
+    if (looks || (limited && plan->ranking == PLAN_PRINTED))
         select_experts(&at, (struct buffer){0, 0});
-        if (oracle_look(&at, err))
-            return -1;
-    }
+    if (looks && oracle_look(&at, err))
+        return -1;
     if (limited && make_mask(&at, plan, err))
         return -1;
     select_experts(&at, limited ? at.mask : (struct buffer){0, 0});

@@ -83,6 +83,21 @@ int oracle_look(const struct expert_layer *at, struct err *err);
 int oracle_mask(const struct expert_layer *at, int budget, struct err *err);
 int oracle_compare(const struct expert_layer *at, float *error, struct err *err);
 
+/* oracle_printed.c: the same as oracle_mask, of all experts by the scores of this forward, with no need of oracle_look. */
+int oracle_mask_printed(const struct expert_layer *at, int budget, struct err *err);
+
+/* What both use: out [count][hidden] = weight[i] times what expert[i] makes of row[i], experts being in place. At most
+ * oracle_places at once, for which oracle_alloc makes room. */
+struct apart_rows {
+    struct buffer row, expert, weight;               /* [count] i32, i32, f32 */
+    int count;
+};
+
+size_t oracle_places(const struct engine *engine);
+int oracle_alloc(struct engine *engine, struct err *err);
+int oracle_compute(const struct expert_layer *at, const struct apart_rows *apart, struct buffer table, float *out,
+                   struct err *err);
+
 /* Grows the table of rotations to `positions`. */
 int engine_rope_cover(struct engine *engine, int positions, struct err *err);
 

@@ -35,7 +35,8 @@ static void multiply_out(struct rebuild *rebuild)
             for (size_t b = 0; b < slots; b++) {
                 bool any = oracle->expert[row * slots + a] >= 0 && oracle->expert[row * slots + b] >= 0;
                 product[a * slots + b] = any ? dot(own + a * hidden, own + b * hidden, oracle->hidden) : 0;
-                rebuild->left[row * slots + a] += product[a * slots + b];
+                if (!oracle->routed || oracle->routed[row * slots + b])
+                    rebuild->left[row * slots + a] += product[a * slots + b];
             }
     }
 }
@@ -97,15 +98,15 @@ done:
     return rc;
 }
 
-static size_t places_of(const struct engine *engine)
+size_t oracle_places(const struct engine *engine)
 {
     return (size_t)engine->setup.max_rows * (size_t)engine->shape->router.top_k;
 }
 
-static int alloc_apart(struct engine *engine, struct err *err)
+int oracle_alloc(struct engine *engine, struct err *err)
 {
     const struct hparams *shape = engine->shape;
-    size_t places = places_of(engine), row = (size_t)shape->hidden * sizeof(float);
+    size_t places = oracle_places(engine), row = (size_t)shape->hidden * sizeof(float);
     if (engine->apart)
         return 0;
     device_free(engine->device, &engine->apart_in);     /* what a failed attempt has left */
@@ -128,30 +129,39 @@ static int alloc_apart(struct engine *engine, struct err *err)
     return rc;
 }
 
-/* out [rows][top_k][hidden] = what each expert of the layer's routing adds: a forward in which each slot is a row. */
-static int compute_apart(const struct expert_layer *at, float *out, struct err *err)
+int oracle_compute(const struct expert_layer *at, const struct apart_rows *apart, struct buffer table, float *out,
+                   struct err *err)
 {
     struct engine *engine = at->pass->engine;
     const struct hparams *shape = engine->shape;
-    int places = at->pass->rows * shape->router.top_k, count;
-    size_t bytes = (size_t)places * (size_t)shape->hidden * sizeof(float);
-    struct buffer table;
-    if (experts_acquire(at, &table, &count, err))
-        return -1;
+    size_t bytes = (size_t)apart->count * (size_t)shape->hidden * sizeof(float);
     memset(out, 0, bytes);
     queue_upload(engine->device, engine->apart_out, out, bytes);
     engine->ops->gather(engine->queue, &(struct gather_args){
-        .in = engine->normed, .index = engine->apart_row, .out = engine->apart_in, .rows = at->pass->rows, .count = places,
+        .in = engine->normed, .index = apart->row, .out = engine->apart_in, .rows = at->pass->rows, .count = apart->count,
         .width = shape->hidden});
     engine->ops->expert_ffn(engine->queue, &(struct expert_ffn_args){
-        .in = engine->apart_in, .out = engine->apart_out, .expert = at->expert, .weight = at->weight,
+        .in = engine->apart_in, .out = engine->apart_out, .expert = apart->expert, .weight = apart->weight,
         .gate_up_bias = at->weights->gate_up_bias, .down_bias = at->weights->down_bias, .limit = shape->glu_limit,
         .alpha = shape->glu_alpha, .table = table, .inner = engine->inner, .partial = engine->partial, .group = engine->group,
         .operand = engine->operand, .format = at->weights->experts_format,
-        .down_format = at->weights->experts_down_format, .rows = places, .slots = 1, .experts = shape->router.experts,
+        .down_format = at->weights->experts_down_format, .rows = apart->count, .slots = 1, .experts = shape->router.experts,
         .hidden = shape->hidden, .inner_width = shape->expert_inner});
     queue_download(engine->device, out, engine->apart_out, bytes);
-    int rc = queue_wait(engine->device, err);
+    return queue_wait(engine->device, err);
+}
+
+/* out [rows][top_k][hidden] = what each expert of the layer's routing adds: a forward in which each slot is a row. */
+static int compute_apart(const struct expert_layer *at, float *out, struct err *err)
+{
+    const struct engine *engine = at->pass->engine;
+    const struct apart_rows apart = {engine->apart_row, at->expert, at->weight,
+                                     at->pass->rows * engine->shape->router.top_k};
+    struct buffer table;
+    int count;
+    if (experts_acquire(at, &table, &count, err))
+        return -1;
+    int rc = oracle_compute(at, &apart, table, out, err);
     experts_release(at, count);
     return rc;
 }
@@ -159,7 +169,7 @@ static int compute_apart(const struct expert_layer *at, float *out, struct err *
 int oracle_look(const struct expert_layer *at, struct err *err)
 {
     struct engine *engine = at->pass->engine;
-    return alloc_apart(engine, err) || compute_apart(at, engine->gold, err) ? -1 : 0;
+    return oracle_alloc(engine, err) || compute_apart(at, engine->gold, err) ? -1 : 0;
 }
 
 int oracle_mask(const struct expert_layer *at, int budget, struct err *err)
@@ -170,7 +180,7 @@ int oracle_mask(const struct expert_layer *at, int budget, struct err *err)
     queue_download(engine->device, expert, at->expert,
                    (size_t)at->pass->rows * (size_t)shape->router.top_k * sizeof *expert);
     if (queue_wait(engine->device, err) ||
-        oracle_choose(&(struct oracle){engine->gold, expert, at->pass->rows, shape->router.top_k, shape->hidden,
+        oracle_choose(&(struct oracle){engine->gold, expert, NULL, at->pass->rows, shape->router.top_k, shape->hidden,
                                        shape->router.experts, budget}, engine->mark, err))
         return -1;
     queue_upload(engine->device, at->mask, engine->mark, (size_t)shape->router.experts);

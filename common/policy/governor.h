@@ -1,12 +1,12 @@
 /* Chooses an expert budget while decoding: the smallest that keeps the mean divergence from the model without a budget under a
  * bound. Pure, like a policy: it sees measurements and answers decisions.
  *
- * It keeps an ACCOUNT in nats. Each token pays in GOVERNOR_AIM of the bound, and takes out what it diverged by. That is known at
- * once of a token that no budget has touched, 0; of all others when they have been probed, and none is left out. So the mean
- * over all tokens stays below the bound but for what the last tokens before a probe take out at once. Divergence comes in lumps:
- * one token of hundreds can have most of it. That is why the aim is below the bound, and why an account that was overdrawn
- * earns its way back without a budget, however many texts that takes. A probe is due after `every` iterations, and sooner while
- * little is known: when a sixteenth of all tokens wait for it.
+ * It keeps an ACCOUNT in nats. Each token pays in GOVERNOR_AIM of the bound, and takes out what it diverged by. That is known
+ * at once of a token that no budget has touched, 0; of all others when they have been probed, and none is left out. So the mean
+ * over all tokens stays below the bound but for what the last tokens before a probe take out at once. Divergence comes in
+ * lumps: one token of hundreds can have most of it. That is why the aim is below the bound, and why an account that was
+ * overdrawn earns its way back without a budget, however many texts that takes. A probe is due after `every` iterations, and
+ * sooner while little is known: when a sixteenth of all tokens wait for it.
  *
  * What is chosen is how many experts are left out over all layers, evenly, the last layers first: a step is one expert of one
  * layer. REACH is how many that is while the account holds what 32 tokens pay in; below, it is less in proportion, and none at
@@ -42,8 +42,8 @@ int governor_budget(const struct governor *governor, int layer);
 /* Whether it is time for a probe: so many iterations and tokens wait for one. */
 bool governor_is_due(const struct governor *governor, int iterations, int tokens);
 
-/* Tokens of which it has become known by how much they diverge, in all. tried: those of them from forwards that a smaller budget
- * could have changed; only these let it grow. */
+/* Tokens of which it has become known by how much they diverge, in all. tried: those of them from forwards that a smaller
+ * budget could have changed; only these let reach grow. */
 void governor_observe(struct governor *governor, int tokens, int tried, double divergence);
 
 /* budget: mean over layers; all experts where it does not hold. kl: mean divergence so far, of the tokens that are known. */

@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include "common/base/mem.h"
 #include "common/engine/engine.h"
 #include "kernels/cpu/cpu.h"
 #include "tests/unit/tiny.h"
@@ -655,6 +656,60 @@ static void quantised_rows_have_room(void **state)
     }
 }
 
+/* A copy of the first tokens of a sequence, in an engine of its own and with another capacity, goes on with the same bits as one
+ * that has read these tokens itself; whatever it held before, and without a change to where it came from. */
+static void a_copied_sequence_goes_on_like_its_own(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 500; seed < 524; seed++) {
+        struct hparams shape;
+        const char *path = tiny_file(seed, FORMAT_F32, &shape);
+        const size_t bytes = (size_t)shape.vocab * sizeof(float);
+        struct rig rig;
+        struct engine *other = NULL;
+        struct sequence *from = NULL, *to = NULL;
+        struct forward out;
+        int32_t text[12];
+        for (int i = 0; i < 12; i++)
+            text[i] = (int32_t)((seed + 5) * (uint64_t)(i + 3) % (uint64_t)shape.vocab);
+        rig_open_cached(&rig, path, seed % 2 ? "ref" : "host", NULL, 2, 16, (enum cache_format)(seed % CACHE_FORMATS));
+        struct engine_setup setup = *engine_made_from(rig.engine);
+        must(engine_open(&other, &setup, &rig.err), &rig.err);
+        must(sequence_open(&from, rig.engine, 20, &rig.err), &rig.err);
+        must(sequence_open(&to, other, 12, &rig.err), &rig.err);
+        prompt(&rig, from, text, 10);
+        float *want = mem_alloc((size_t)shape.vocab * 3, sizeof *want, &rig.err);
+        assert_non_null(want);
+        decode_alone(&rig, text, 7, text + 7, 3, want);
+        struct batch batch = {.rows = 5, .token = text + 4, .logit_rows = 5};
+        must(engine_forward(other, to, &batch, &out, &rig.err), &rig.err);
+        must(sequence_commit(to, (int32_t[]){0, 1, 2, 3, 4}, 5, &rig.err), &rig.err);
+        must(sequence_copy(to, from, 7, &rig.err), &rig.err);
+        assert_int_equal(sequence_length(to), 7);
+        assert_int_equal(sequence_pending(to), 0);
+        batch = (struct batch){.rows = 3, .token = text + 7, .logit_rows = 3};
+        must(engine_forward(other, to, &batch, &out, &rig.err), &rig.err);
+        assert_memory_equal(out.logits, want, 3 * bytes);
+        must(sequence_truncate(from, 7, &rig.err), &rig.err);
+        must(engine_forward(rig.engine, from, &batch, &out, &rig.err), &rig.err);
+        assert_memory_equal(out.logits, want, 3 * bytes);
+        assert_int_equal(sequence_copy(to, from, 8, &rig.err), -1);
+        assert_int_equal(sequence_copy(to, from, -1, &rig.err), -1);
+        sequence_rollback(from);
+        sequence_close(&to);
+        must(sequence_open(&to, other, 6, &rig.err), &rig.err);
+        assert_int_equal(sequence_copy(to, from, 7, &rig.err), -1);
+        must(sequence_copy(to, from, 0, &rig.err), &rig.err);
+        assert_int_equal(sequence_length(to), 0);
+        mem_free(&want);
+        sequence_close(&to);
+        sequence_close(&from);
+        engine_close(&other);
+        rig_close(&rig);
+        unlink(path);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -669,6 +724,7 @@ int main(void)
         cmocka_unit_test(host_agrees_with_ref),
         cmocka_unit_test(last_parts_have_formats_of_their_own),
         cmocka_unit_test(quantised_rows_have_room),
+        cmocka_unit_test(a_copied_sequence_goes_on_like_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -64,7 +64,8 @@ static void the_choice_is_that_of_equation_6(void **state)
         float contribution[ROWS_MAX * SLOTS_MAX * HIDDEN_MAX];
         int32_t expert[ROWS_MAX * SLOTS_MAX];
         uint8_t got[TRIED_MAX] = {9}, want[TRIED_MAX];
-        struct oracle oracle = {contribution, expert, chance_range(&chance, 1, ROWS_MAX), chance_range(&chance, 1, SLOTS_MAX),
+        struct oracle oracle = {contribution, expert, NULL,
+                                chance_range(&chance, 1, ROWS_MAX), chance_range(&chance, 1, SLOTS_MAX),
                                 chance_range(&chance, 1, HIDDEN_MAX), chance_range(&chance, SLOTS_MAX, TRIED_MAX), 0};
         for (int row = 0; row < oracle.rows; row++)
             for (int s = 0, first = chance_range(&chance, 0, oracle.experts - 1); s < oracle.slots; s++) {
@@ -92,7 +93,7 @@ static void experts_that_cancel_are_not_taken_first(void **state)
     (void)state;
     static const float contribution[] = {5, 0, -5, 0.5f, 0, 1};
     static const int32_t expert[] = {0, 1, 2};
-    struct oracle oracle = {contribution, expert, 1, 3, 2, 4, 1};
+    struct oracle oracle = {contribution, expert, NULL, 1, 3, 2, 4, 1};
     struct err err = {0};
     uint8_t mask[4];
     assert_int_equal(oracle_choose(&oracle, mask, &err), 0);

@@ -1,0 +1,100 @@
+/* MoE-Spec's oracle with equation 6 as it is printed: every expert is computed for every row, weighed by the row's score of it
+ * (eq. 1: the softmax over all experts, before anything is renormalised), and all of them take part in the choice. */
+#include "common/base/mem.h"
+#include "common/engine/internal.h"
+#include "common/engine/oracle.h"
+
+/* Every pair of a row and an expert, row by row; a part of them at a time on the device. */
+struct pairs {
+    struct buffer row, expert, weight;               /* [oracle_places] */
+    int32_t *index, *id;                             /* [rows * experts] */
+    float *score, *contribution;                     /* [rows * experts], and [hidden] of each */
+    uint8_t *routed;                                 /* [rows * experts] */
+    int32_t *chosen;                                 /* [rows][top_k] the natural routing */
+};
+
+static void pairs_free(struct pairs *pairs, struct device *device)
+{
+    device_free(device, &pairs->row);
+    device_free(device, &pairs->expert);
+    device_free(device, &pairs->weight);
+    mem_free(&pairs->index);
+    mem_free(&pairs->id);
+    mem_free(&pairs->score);
+    mem_free(&pairs->contribution);
+    mem_free(&pairs->routed);
+    mem_free(&pairs->chosen);
+}
+
+static int pairs_make(struct pairs *pairs, const struct expert_layer *at, struct err *err)
+{
+    struct engine *engine = at->pass->engine;
+    const struct hparams *shape = engine->shape;
+    const size_t experts = (size_t)shape->router.experts, top_k = (size_t)shape->router.top_k;
+    const size_t rows = (size_t)at->pass->rows, count = rows * experts, part = oracle_places(engine) * sizeof(int32_t);
+    if (!(pairs->index = mem_alloc(count, sizeof *pairs->index, err)) ||
+        !(pairs->id = mem_alloc(count, sizeof *pairs->id, err)) ||
+        !(pairs->score = mem_alloc(count, sizeof *pairs->score, err)) ||
+        !(pairs->contribution = mem_alloc(count * (size_t)shape->hidden, sizeof *pairs->contribution, err)) ||
+        !(pairs->routed = mem_alloc(count, 1, err)) ||
+        !(pairs->chosen = mem_alloc(rows * top_k, sizeof *pairs->chosen, err)) ||
+        device_alloc(engine->device, part, &pairs->row, err) || device_alloc(engine->device, part, &pairs->expert, err) ||
+        device_alloc(engine->device, part, &pairs->weight, err))
+        return -1;
+    queue_download(engine->device, pairs->score, at->score, count * sizeof *pairs->score);
+    queue_download(engine->device, pairs->chosen, at->expert, rows * top_k * sizeof *pairs->chosen);
+    if (queue_wait(engine->device, err))
+        return -1;
+    for (size_t i = 0; i < count; i++) {
+        pairs->index[i] = (int32_t)(i / experts);
+        pairs->id[i] = (int32_t)(i % experts);
+    }
+    for (size_t i = 0; i < rows * top_k; i++)
+        if (pairs->chosen[i] >= 0)
+            pairs->routed[i / top_k * experts + (size_t)pairs->chosen[i]] = 1;
+    return 0;
+}
+
+static int compute_pairs(struct pairs *pairs, const struct expert_layer *at, struct buffer table, struct err *err)
+{
+    struct engine *engine = at->pass->engine;
+    const size_t count = (size_t)at->pass->rows * (size_t)engine->shape->router.experts, most = oracle_places(engine);
+    for (size_t first = 0; first < count; first += most) {
+        const size_t part = count - first < most ? count - first : most, bytes = part * sizeof(int32_t);
+        const struct apart_rows apart = {pairs->row, pairs->expert, pairs->weight, (int)part};
+        queue_upload(engine->device, pairs->row, pairs->index + first, bytes);
+        queue_upload(engine->device, pairs->expert, pairs->id + first, bytes);
+        queue_upload(engine->device, pairs->weight, pairs->score + first, bytes);
+        if (oracle_compute(at, &apart, table, pairs->contribution + first * (size_t)engine->shape->hidden, err))
+            return -1;
+    }
+    return 0;
+}
+
+/* The ids of the first row are those of all experts. */
+static int choose(struct pairs *pairs, const struct expert_layer *at, int budget, struct err *err)
+{
+    struct engine *engine = at->pass->engine;
+    struct expert_source *source = engine->setup.experts;
+    const int experts = engine->shape->router.experts;
+    const int32_t *all = source->class->fixed ? NULL : pairs->id;
+    struct buffer table;
+    if (source->class->acquire(source, at->n, all, experts, &table, err))
+        return err_at(err, "layer %d", at->n);
+    int rc = compute_pairs(pairs, at, table, err);
+    source->class->release(source, at->n, all, experts);
+    if (rc || oracle_choose(&(struct oracle){pairs->contribution, pairs->id, pairs->routed, at->pass->rows, experts,
+                                             engine->shape->hidden, experts, budget}, engine->mark, err))
+        return -1;
+    queue_upload(engine->device, at->mask, engine->mark, (size_t)experts);
+    return 0;
+}
+
+int oracle_mask_printed(const struct expert_layer *at, int budget, struct err *err)
+{
+    struct engine *engine = at->pass->engine;
+    struct pairs pairs = {.index = NULL};
+    int rc = oracle_alloc(engine, err) || pairs_make(&pairs, at, err) || choose(&pairs, at, budget, err) ? -1 : 0;
+    pairs_free(&pairs, engine->device);
+    return rc;
+}
