@@ -34,8 +34,8 @@ static const struct field iter_fields[] = {
     FIELD(decode_iter, draft_us, false, "time of drafting"),
     FIELD(decode_iter, verify_us, false, "time of the target's forward"),
     FIELD(decode_iter, accept_us, false, "time of sampling and accepting"),
-    FIELD(decode_iter, other_us, false, "the rest of the iteration, a probe included, and what the policy took to learn from the one "
-          "before"),
+    FIELD(decode_iter, other_us, false, "the rest of the iteration, a probe included, and what the policy took to learn from "
+          "the one before"),
     FIELD(decode_iter, experts_wanted, false, "distinct experts that routers chose, summed over layers"),
     FIELD(decode_iter, experts_loaded, false, "distinct experts that were computed, summed over layers"),
     FIELD(decode_iter, bytes, false, "nominal bytes: distinct experts, dense weights, and keys and values in reach"),

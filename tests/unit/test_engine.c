@@ -656,8 +656,8 @@ static void quantised_rows_have_room(void **state)
     }
 }
 
-/* A copy of the first tokens of a sequence, in an engine of its own and with another capacity, goes on with the same bits as one
- * that has read these tokens itself; whatever it held before, and without a change to where it came from. */
+/* A copy of the first tokens of a sequence, in an engine of its own and with another capacity, goes on with the same bits as
+ * one that has read these tokens itself; whatever it held before, and without a change to where it came from. */
 static void a_copied_sequence_goes_on_like_its_own(void **state)
 {
     (void)state;
