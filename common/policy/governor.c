@@ -4,7 +4,7 @@
 
 enum { SPAN = 32, SAVED = 512, KNOWN = 16 };     /* tokens, tokens, a share */
 
-static const double LUMP = 2, GROWS_MOST = 1.5;         /* nats; at once */
+static const double LUMP = 2, RISK = 0.05, GROWS_MOST = 1.5;    /* nats, nats a token; at once */
 
 int governor_init(struct governor *governor, struct spec *spec, int experts, int top_k, int layers, struct err *err)
 {
@@ -33,7 +33,8 @@ int governor_budget(const struct governor *governor, int layer)
 
 bool governor_is_due(const struct governor *governor, int iterations, int tokens)
 {
-    return iterations >= governor->every || (int64_t)tokens * KNOWN >= governor->tokens;
+    return iterations >= governor->every || (int64_t)tokens * KNOWN >= governor->tokens ||
+           (left_out(governor) && tokens * RISK >= governor->account);
 }
 
 void governor_observe(struct governor *governor, int tokens, int tried, double divergence)

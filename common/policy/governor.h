@@ -6,7 +6,8 @@
  * over all tokens stays below the bound but for what the last tokens before a probe take out at once. Divergence comes in
  * lumps: one token of hundreds can have most of it. That is why the aim is below the bound, and why an account that was
  * overdrawn earns its way back without a budget, however many texts that takes. A probe is due after `every` iterations, and
- * sooner while little is known: when a sixteenth of all tokens wait for it.
+ * sooner while little is known, when a sixteenth of all tokens wait for it, or while little is in the account and experts are
+ * left out: when what waits could overdraw it at 0.05 nats a token.
  *
  * What is chosen is how many experts are left out over all layers, evenly, the last layers first: a step is one expert of one
  * layer. REACH is how many that is while the account holds what 32 tokens pay in; below, it is less in proportion, and none at
@@ -22,7 +23,7 @@
 #include "common/cli/spec.h"
 #include "common/stream/values.h"
 
-static const double GOVERNOR_AIM = 0.7;
+static const double GOVERNOR_AIM = 0.6;
 
 struct governor {
     double bound;                       /* nats a token */
