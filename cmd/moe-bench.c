@@ -31,7 +31,7 @@ struct run_args {
 };
 
 static const struct opt run_options[] = {
-    OPT_OUTPUT('o', "output", struct run_args, output, "write the bench stream to FILE, not standard output"),
+    OPT_OUTPUT_KEPT('o', "output", struct run_args, output, "write the bench stream to FILE, not standard output"),
     OPT_DEVICE(struct run_args, session.device),
     OPT_THREADS(struct run_args, session.threads),
     OPT_STRING(0, "isa", struct run_args, session.isa, "NAME",
@@ -89,6 +89,22 @@ done:
     return rc;
 }
 
+static int see_input(void *context, const char *name, const char *path, struct err *err)
+{
+    return console_reads(context, name, path, err);
+}
+
+/* The suite, of whose files none may be written. */
+static int read_suite(struct suite **out, const char *path, const struct console *console, struct err *err)
+{
+    if (suite_read(out, path, err))
+        return -1;
+    if (!suite_inputs(*out, see_input, (void *)(uintptr_t)console, err))
+        return 0;
+    suite_free(out);
+    return err_at(err, "%s", path);
+}
+
 /* Runs, with the stream in a temporary file, and reports on that. */
 static int run_and_report(struct bench_setup *setup, const char *output, struct err *err)
 {
@@ -114,7 +130,7 @@ static int run(const void *arguments, const struct console *console, struct err 
     struct suite *suite = NULL;
     if (args->resume && args->text)
         return err_set(err, ERR_INPUT, "--resume and --text exclude each other; give one");
-    if (suite_read(&suite, args->suite, err))
+    if (read_suite(&suite, args->suite, console, err))
         return -1;
     struct bench_setup setup = { .suite = suite, .session = args->session, .output = args->output,
                                  .resume = args->resume, .force = args->force, .console = console };
@@ -156,7 +172,7 @@ static int identity(const void *arguments, const struct console *console, struct
     struct identity *found = NULL;
     struct text body = {0};
     int rc = -1;
-    if (suite_read(&suite, args->suite, err))
+    if (read_suite(&suite, args->suite, console, err))
         return -1;
     const struct identity_setup setup = { .suite = suite, .session = args->session, .force = args->force,
                                           .strict = args->strict, .console = console };

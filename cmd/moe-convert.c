@@ -72,6 +72,17 @@ static int check_output(const char *output, bool dry_run, struct err *err)
     return 0;
 }
 
+/* A folder's files are known once it is open. */
+static int check_sources(const struct checkpoint *checkpoint, const struct console *console, struct err *err)
+{
+    for (size_t i = 0; i < checkpoint->file_count; i++) {
+        const struct source_file *file = &checkpoint->files[i];
+        if (claims_identity(&console->claims, "SOURCE", file->name, &file->identity, err))
+            return -1;
+    }
+    return 0;
+}
+
 static int start_team(struct team **team, int threads, struct err *err)
 {
     return team_new(team, threads ? threads : team_cores(), err);
@@ -97,6 +108,7 @@ static int build(const void *arguments, const struct console *console, struct er
     int rc = -1;
     if (check_output(args->output, args->dry_run, err) ||
         checkpoint_open(&checkpoint, args->source, args->dry_run ? NULL : args->output, err) ||
+        (!args->dry_run && check_sources(checkpoint, console, err)) ||
         conversion_plan(&plan, checkpoint, &options, err))
         goto done;
     if (plan.widened)

@@ -68,6 +68,28 @@ int file_read_some(int fd, const char *name, void *data, size_t room, size_t *go
     }
 }
 
+static struct file_identity identity(const struct stat *status)
+{
+    return (struct file_identity){S_ISREG(status->st_mode), status->st_dev, status->st_ino};
+}
+
+struct file_identity file_identify(const char *path)
+{
+    struct stat status;
+    return stat(path, &status) ? (struct file_identity){0} : identity(&status);
+}
+
+struct file_identity file_identify_descriptor(int fd)
+{
+    struct stat status;
+    return fstat(fd, &status) ? (struct file_identity){0} : identity(&status);
+}
+
+bool file_same(const struct file_identity *a, const struct file_identity *b)
+{
+    return a->known && b->known && a->device == b->device && a->inode == b->inode;
+}
+
 int file_nameless(int *fd, const char *folder, struct err *err)
 {
     struct text path = {0};

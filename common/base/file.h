@@ -15,6 +15,16 @@ int file_read(struct text *out, const char *path, size_t limit, struct err *err)
 /* What is there to read, up to `room` bytes; *got 0 is the end. Waits, also where the descriptor was set not to block. */
 int file_read_some(int fd, const char *name, void *data, size_t room, size_t *got, struct err *err);
 
+/* Which file a name leads to, whatever the name and the links on the way: regular files alone, since devices and pipes can be
+ * shared. Not known: there is none. */
+struct file_identity {
+    bool known;
+    uint64_t device, inode;
+};
+struct file_identity file_identify(const char *path);
+struct file_identity file_identify_descriptor(int fd);
+bool file_same(const struct file_identity *a, const struct file_identity *b);       /* false where one is not known */
+
 /* A file without a name in `folder`, open for reading and writing, gone when it is closed. */
 int file_nameless(int *fd, const char *folder, struct err *err);
 

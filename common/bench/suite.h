@@ -31,6 +31,7 @@
 #include <jansson.h>
 
 #include "common/base/err.h"
+#include "common/cli/opt.h"
 #include "common/stream/bench.h"
 
 enum suite_order {
@@ -86,6 +87,9 @@ struct suite {
 /* Reads path ("-": standard input, relative names are then as they are). Errors name the file and the place in it. */
 int suite_read(struct suite **out, const char *path, struct err *err);
 void suite_free(struct suite **suite);
+
+/* Hands each file that a run of the suite reads to `see`: models, prompts, the chat template, what settings name. */
+int suite_inputs(const struct suite *suite, opt_see_input *see, void *context, struct err *err);
 
 /* Neither drafts nor keeps a budget. */
 bool suite_plain(const struct suite_setting *setting);

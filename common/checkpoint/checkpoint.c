@@ -19,13 +19,15 @@
 
 enum { SHARDS_MAX = 4096 };
 
+/* Empty is what is left of a file when a disk was full or a download was cut. Taken for a text that is not there, it would cost
+ * the model its tokenizer. A template may really have nothing in it; config.json is asked for where it counts. */
 const struct source_text_kind source_text_kinds[TEXT_COUNT] = {
-    [TEXT_CONFIG] = {"config.json", 4u << 20},
+    [TEXT_CONFIG] = {"config.json", 4u << 20, true},
     [TEXT_GENERATION] = {"generation_config.json", 1u << 20},
     [TEXT_TOKENIZER] = {"tokenizer.json", 128u << 20},
     [TEXT_TOKENIZER_MODEL] = {"tokenizer.model", 64u << 20},
     [TEXT_TOKENIZER_CONFIG] = {"tokenizer_config.json", 8u << 20},
-    [TEXT_CHAT_TEMPLATE] = {"chat_template.jinja", 4u << 20},
+    [TEXT_CHAT_TEMPLATE] = {"chat_template.jinja", 4u << 20, true},
     [TEXT_INDEX] = {"model.safetensors.index.json", 64u << 20},
     [TEXT_TORCH_INDEX] = {"pytorch_model.bin.index.json", 64u << 20},
 };
@@ -102,11 +104,15 @@ int checkpoint_add_opened(struct checkpoint *cp, const char *path, const char *n
         return err_at(err, "%s", name);
     }
     file->bytes = (uint64_t)status.st_size;
+    file->identity = file_identify_descriptor(file->fd);
     return 0;
 }
 
 int checkpoint_add_text(struct checkpoint *cp, enum source_text which, const char *text, size_t bytes, struct err *err)
 {
+    if (!bytes && !source_text_kinds[which].may_be_empty)
+        return err_set(err, ERR_INPUT, "%s is empty; get it again, or remove it if the checkpoint has none",
+                       source_text_kinds[which].name);
     struct source_file *file = checkpoint_add_file(cp, source_text_kinds[which].name, err);
     if (!file || text_put(&cp->texts[which], text, bytes, err) || hash_sha256(text, bytes, &file->digest, err))
         return -1;

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
+#include "common/base/file.h"
 #include "common/base/hash.h"
 #include "common/base/text.h"
 #include "common/checkpoint/coding.h"
@@ -39,6 +40,7 @@ struct source_tensor {
 struct source_file {
     char name[SOURCE_NAME];         /* without folder */
     int fd;                         /* several files of an archive share one; -1: a text, held in memory */
+    struct file_identity identity;  /* not known: in an archive */
     uint64_t base, bytes;           /* where it lies in fd */
     bool digested;
     struct sha256 digest;
@@ -50,7 +52,7 @@ enum source_text {
     TEXT_TORCH_INDEX,
     TEXT_COUNT
 };
-extern const struct source_text_kind { const char *name; size_t limit; } source_text_kinds[TEXT_COUNT];
+extern const struct source_text_kind { const char *name; size_t limit; bool may_be_empty; } source_text_kinds[TEXT_COUNT];
 
 struct checkpoint {
     char *path;                     /* as the user wrote it; "standard input" */

@@ -33,6 +33,8 @@ static int read_texts(struct checkpoint *cp, const char *folder, struct err *err
         int rc = file_read(&text, path, source_text_kinds[i].limit, err);
         if (!rc)
             rc = checkpoint_add_text(cp, (enum source_text)i, text.data, text.length, err);
+        if (!rc)
+            cp->files[cp->file_count - 1].identity = file_identify(path);
         text_free(&text);
         if (rc)
             return -1;

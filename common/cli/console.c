@@ -39,6 +39,11 @@ void console_detail(const struct console *console, const char *format, ...)
     va_end(args);
 }
 
+int console_reads(const struct console *console, const char *name, const char *path, struct err *err)
+{
+    return claims_input(&console->claims, name, path, err);
+}
+
 void console_progress(const struct console *console, struct progress *bar, const char *unit, uint64_t total)
 {
     progress_start(bar, console->quiet ? PROGRESS_NEVER : (enum progress_mode)console->progress, stderr, unit, total);

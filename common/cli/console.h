@@ -6,6 +6,7 @@
 
 #include "common/base/progress.h"
 #include "common/base/text.h"
+#include "common/cli/claims.h"
 
 struct console {
     const char *program;            /* "moe-decode" */
@@ -15,12 +16,16 @@ struct console {
     int progress;                   /* enum progress_mode */
     int help;                       /* see opt_parse */
     bool version;
+    struct claims claims;           /* what the command writes; see opt_parse */
 };
 
 /* One line on stderr behind the program's name: notes unless -q, details only under -v. */
 void console_note(const struct console *console, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void console_notes(const struct console *console, const struct text *notes);        /* each line of them */
 void console_detail(const struct console *console, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Asked before a file is read that no option names, but an input does: an error when the command writes that file. */
+int console_reads(const struct console *console, const char *name, const char *path, struct err *err);
 
 /* Starts a bar on stderr in the mode that was asked for; -q means none. */
 void console_progress(const struct console *console, struct progress *bar, const char *unit, uint64_t total);

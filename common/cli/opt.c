@@ -254,31 +254,36 @@ static const char *file_of(const struct walk *walk, const struct opt *option)
     return *(const char **)((char *)walk->args + option->offset);
 }
 
-/* What is written must not be another option's file, too: one would replace the other. Devices can be shared. */
-static int claim_name(const struct walk *walk, const struct opt *option, const char *value, struct err *err)
-{
-    if (strcmp(value, "-") == 0 || strncmp(value, "/dev/", 5) == 0)
-        return 0;
-    for (const struct opt *other = own_options(walk->subcommand); other < option; other++) {
-        const char *name = file_of(walk, other);
-        if (name && strcmp(name, value) == 0 && (other->kind == OPT_KIND_OUTPUT || option->kind == OPT_KIND_OUTPUT))
-            return err_set(err, ERR_INPUT, "%s is named twice, by %s and by %s; an output needs a file of its own", value,
-                           other->name, option->name);
-    }
-    return 0;
-}
-
 static int claim_files(struct walk *walk, struct err *err)
 {
     for (const struct opt *option = own_options(walk->subcommand); option->kind; option++) {
         const char *value = file_of(walk, option);
         bool input = option->kind == OPT_KIND_INPUT;
-        if (value && (claim_name(walk, option, value, err) ||
-                      claim_standard(input ? &walk->input : &walk->output, input ? "input" : "output", option->name, value,
-                                     err)))
+        if (value && claim_standard(input ? &walk->input : &walk->output, input ? "input" : "output", option->name, value, err))
             return -1;
     }
     return 0;
+}
+
+static int claim_input(void *claims, const char *name, const char *path, struct err *err)
+{
+    return claims_input(claims, name, path, err);
+}
+
+/* No output may be an input, or another output. Standard input counts also when nobody named it. */
+static int claim_outputs(struct walk *walk, struct err *err)
+{
+    struct claims *claims = &walk->console->claims;
+    *claims = (struct claims){0};
+    if (claims_standard_output(claims, err))
+        return -1;
+    for (const struct opt *option = own_options(walk->subcommand); option->kind; option++) {
+        const char *value = option->kind == OPT_KIND_OUTPUT ? file_of(walk, option) : NULL;
+        if (value && claims_output(claims, option->name, value, option->least > 0, err))
+            return -1;
+    }
+    return opt_inputs(walk->subcommand, walk->args, claim_input, claims, err) ||
+           claims_input(claims, "standard input", "-", err) ? -1 : 0;
 }
 
 int opt_parse(const struct subcommand *subcommand, int argc, char **argv, void *args, struct console *console, struct err *err)
@@ -289,7 +294,7 @@ int opt_parse(const struct subcommand *subcommand, int argc, char **argv, void *
         return -1;
     int rc = take_words(&walk, err);
     if (!rc && !console->help && !console->version)
-        rc = claim_files(&walk, err) || place_operands(&walk, err) ? -1 : 0;
+        rc = claim_files(&walk, err) || place_operands(&walk, err) || claim_outputs(&walk, err) ? -1 : 0;
     mem_free(&walk.operands);
     return rc;
 }

@@ -10,9 +10,10 @@
  *         OPT_END };
  *
  * A letter of 0 means no short form. The field must have the type that the kind needs, or the table does not compile.
- * In the placeholder of a string, words in lower case between | are ones that can be typed as they are, and FILE is a file:
- * completions offer them. Strings point into argv. Help shows a default when the value that the arguments start with is one the
- * option takes: a count of -1 for "not given" is outside 1 .. 4096 and shows none. */
+ * In the placeholder of a string, words in lower case between | are ones that can be typed as they are, and FILE is a file that
+ * is read, as a whole or behind a key: completions offer them, and no output may be that file (claims.h). Strings point into
+ * argv. Help shows a default when the value that the arguments start with is one the option takes: a count of -1 for "not
+ * given" is outside 1 .. 4096 and shows none. */
 #ifndef MOE_CLI_OPT_H
 #define MOE_CLI_OPT_H
 
@@ -50,7 +51,7 @@ struct opt {
     char letter;
     const char *name, *argument, *help;
     size_t offset;
-    double least, most;             /* every int and every size below 2^53 is exact in a double */
+    double least, most;             /* every int and every size below 2^53 is exact in a double; output: least 1: kept */
     const char *const *choices;     /* ends with NULL */
 };
 
@@ -80,6 +81,9 @@ struct opt {
     {OPT_KIND_INPUT, letter, name, "FILE", help, OPT_FIELD(const char *, args, field), 0, 0, NULL}
 #define OPT_OUTPUT(letter, name, args, field, help) \
     {OPT_KIND_OUTPUT, letter, name, "FILE", help, OPT_FIELD(const char *, args, field), 0, 0, NULL}
+/* An output that output_open_kept writes. */
+#define OPT_OUTPUT_KEPT(letter, name, args, field, help) \
+    {OPT_KIND_OUTPUT, letter, name, "FILE", help, OPT_FIELD(const char *, args, field), 1, 0, NULL}
 #define OPT_END {OPT_KIND_END, 0, NULL, NULL, NULL, 0, 0, 0, NULL}
 
 /* Options that several commands have, worded alike everywhere. */
@@ -118,6 +122,10 @@ struct console;
  * also after a failure. */
 int opt_parse(const struct subcommand *subcommand, int argc, char **argv, void *args, struct console *console, struct err *err);
 void opt_free(const struct subcommand *subcommand, void *args);
+
+/* Hands each file that the arguments name to be read to `see`, with the option's or operand's name; a failure ends it. */
+typedef int opt_see_input(void *context, const char *name, const char *path, struct err *err);
+int opt_inputs(const struct subcommand *subcommand, const void *args, opt_see_input *see, void *context, struct err *err);
 
 /* The option of that long name (`length` bytes) or letter among those of the subcommand and of the console, or NULL. */
 const struct opt *opt_find(const struct subcommand *subcommand, const char *name, size_t length);

@@ -133,6 +133,8 @@ int spec_text(struct spec *spec, const char *key, const char *otherwise, const c
     return 0;
 }
 
+const char *spec_value(const struct spec *spec, int n) { return n < spec->givens ? spec->given[n].value : NULL; }
+
 static int append(struct err *err, const char *first, const char *second)
 {
     size_t used = err ? strlen(err->text) : 0;

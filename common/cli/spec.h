@@ -26,6 +26,9 @@ int spec_float(struct spec *spec, const char *key, double otherwise, double leas
 int spec_choice(struct spec *spec, const char *key, int otherwise, const char *const *choices, int *out, struct err *err);
 int spec_text(struct spec *spec, const char *key, const char *otherwise, const char **out, struct err *err);
 
+/* The value of the n-th setting given, whatever its key; NULL: there are fewer. */
+const char *spec_value(const struct spec *spec, int n);
+
 /* Which of names[count] the kind is: *out is its place. `what` says what kinds they are, "a policy". */
 int spec_pick(const struct spec *spec, const char *what, const char *const *names, int count, int *out, struct err *err);
 

@@ -69,7 +69,7 @@ extern const char *const budget_mode_words[];
                    "draft up to N tokens behind one another; 4, or as deep as the tree, if not given; `auto': as they pay"), \
     OPT_STRING(0, "tree", args, settings.tree, "chain|static:file=FILE|dynamic:total=N,depth=N,topk=N", \
                "draft in this shape"), \
-    OPT_STRING(0, "policy", args, settings.policy, "static|cascade|cascade-cost|tiers|table|off|oracle[:...]", \
+    OPT_STRING(0, "policy", args, settings.policy, "static|cascade|cascade-cost|tiers|table|off|oracle:file=FILE[,...]", \
                "let this decide how much to draft"), \
     OPT_STRING(0, "accept", args, settings.accept, "coupled|rejection|typical:epsilon=P,delta=P", \
                "keep of a draft what this rule says"), \
@@ -86,6 +86,9 @@ extern const char *const budget_mode_words[];
 struct decode_settings_store;
 int decode_settings_from_json(struct decode_settings *out, struct decode_settings_store **store, const json_t *map,
                               struct err *err);
+
+/* The files that they name to be read. */
+int decode_settings_inputs(const struct decode_settings_store *store, opt_see_input *see, void *context, struct err *err);
 void decode_settings_free(struct decode_settings_store **store);
 
 #endif

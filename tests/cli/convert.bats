@@ -84,6 +84,26 @@ PYTHON
     [ "$(jq '.[0]' bos)" = "$(jq '.added_tokens[] | select(.content == "<|endoftext|>").id' pocket/tokenizer.json)" ]
 }
 
+@test "an empty tokenizer is an error, not a checkpoint without one" {
+    for name in tokenizer.json tokenizer.model tokenizer_config.json generation_config.json; do
+        [ ! -e pocket/$name ] || cp pocket/$name kept
+        : > pocket/$name
+        tar cf empty.tar pocket
+        for source in pocket pocket/model.safetensors empty.tar; do
+            run moe-convert $source -o empty.moe
+            assert_trouble moe-convert
+            [[ $output == *"$name is empty; get it again, or remove it if the checkpoint has none" ]]
+        done
+        [ ! -e empty.moe ]
+        rm pocket/$name
+        [ ! -e kept ] || mv kept pocket/$name
+    done
+    printf ' \n' > pocket/tokenizer.json
+    run moe-convert pocket -o empty.moe
+    assert_trouble moe-convert
+    [[ $output == *"tokenizer.json"* ]]
+}
+
 @test "a checkpoint without a tokenizer converts with a note" {
     rm pocket/tokenizer.json
     run moe-convert pocket -o mute.moe

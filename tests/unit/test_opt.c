@@ -151,6 +151,8 @@ static void mistakes_are_named(void **state)
         {"--rank - -", "standard input is named twice, by rank and by SOURCE; give one of them a file"},
         {"a - -", "standard input is named twice; it can be read once"},
         {"-o x --stream x", "x is named twice, by output and by stream; an output needs a file of its own"},
+        {"-o x --stream ./x",
+         "x, named by output, is the same file as ./x, named by stream; an output needs a file of its own"},
         {"-o m.moe -m m.moe", "m.moe is named twice, by model and by output; an output needs a file of its own"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

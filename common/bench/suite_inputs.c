@@ -1,0 +1,30 @@
+/* Which files a suite names: its own, and those that the options of its settings do. */
+#include "common/bench/suite.h"
+#include "common/decode/settings.h"
+
+static int see_setting(const struct suite_setting *setting, opt_see_input *see, void *context, struct err *err)
+{
+    struct decode_settings settings;
+    struct decode_settings_store *store = NULL;
+    if (decode_settings_from_json(&settings, &store, setting->options, err))
+        return -1;
+    int rc = decode_settings_inputs(store, see, context, err);
+    decode_settings_free(&store);
+    return rc;
+}
+
+int suite_inputs(const struct suite *suite, opt_see_input *see, void *context, struct err *err)
+{
+    for (int i = 0; i < suite->model_count; i++)
+        if (see(context, "model", suite->models[i].path, err))
+            return -1;
+    for (int i = 0; i < suite->prompt_count; i++)
+        if (see(context, "prompts", suite->prompts[i], err))
+            return -1;
+    if (suite->chat_template && see(context, "chat-template", suite->chat_template, err))
+        return -1;
+    for (int i = 0; i < suite->setting_count; i++)
+        if (see_setting(&suite->settings[i], see, context, err))
+            return err_at(err, "setting '%s'", suite->settings[i].name);
+    return 0;
+}

@@ -1,0 +1,118 @@
+#include "common/cli/claims.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char *last_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static struct file_identity folder_of(const char *path)
+{
+    struct stat status;
+    char folder[PATH_MAX];
+    int bytes = (int)(last_name(path) - path);
+    if (snprintf(folder, sizeof folder, "%.*s", bytes ? bytes : 1, bytes ? path : ".") >= PATH_MAX || stat(folder, &status))
+        return (struct file_identity){0};
+    return (struct file_identity){true, status.st_dev, status.st_ino};
+}
+
+/* Names of descriptors stand for what is open, whatever folder they are in. */
+static bool in_devices(const char *path) { return !strncmp(path, "/dev/", 5) || !strncmp(path, "/proc/", 6); }
+
+static bool same_output(const struct claim *a, const struct claim *b)
+{
+    if (!a->path || !b->path)                   /* a name like /dev/stdout may well mean it */
+        return false;
+    if (file_same(&a->file, &b->file))
+        return true;
+    if (a->file.known != b->file.known || in_devices(a->path) || in_devices(b->path))
+        return false;
+    if (!file_same(&a->folder, &b->folder))
+        return false;
+    const char *x = last_name(a->path), *y = last_name(b->path);
+    size_t x_bytes = strlen(x), y_bytes = strlen(y);
+    char first[PATH_MAX], second[PATH_MAX];
+    if (x_bytes + strlen(a->ending) >= PATH_MAX || y_bytes + strlen(b->ending) >= PATH_MAX)
+        return false;
+    snprintf(first, sizeof first, "%s%s", x, a->ending);
+    snprintf(second, sizeof second, "%s%s", y, b->ending);
+    return !strcmp(first, second);
+}
+
+static int refuse(const struct claim *claim, const char *name, const char *path, struct err *err)
+{
+    if (!claim->path)
+        return err_set(err, ERR_INPUT, "%s, named by %s, is the file that standard output goes to; an output needs a file of "
+                       "its own", path, name);
+    if (!*claim->ending && !strcmp(claim->path, path))
+        return err_set(err, ERR_INPUT, "%s is named twice, by %s and by %s; an output needs a file of its own", path, name,
+                       claim->name);
+    return err_set(err, ERR_INPUT, "%s, named by %s, is the same file as %s%s, %s by %s; an output needs a file of its own",
+                   path, name, claim->path, claim->ending, *claim->ending ? "used" : "named", claim->name);
+}
+
+static int add(struct claims *claims, const struct claim *made, struct err *err)
+{
+    for (int i = 0; i < claims->count; i++)
+        if (same_output(&claims->item[i], made))
+            return refuse(made, claims->item[i].name, claims->item[i].path, err);
+    if (claims->count == CLAIMS_MAX)
+        return err_set(err, ERR_INPUT, "more than %d files are written", CLAIMS_MAX);
+    claims->item[claims->count++] = *made;
+    return 0;
+}
+
+int claims_standard_output(struct claims *claims, struct err *err)
+{
+    const struct claim made = {.name = "standard output", .ending = "", .file = file_identify_descriptor(STDOUT_FILENO)};
+    return add(claims, &made, err);
+}
+
+int claims_output(struct claims *claims, const char *name, const char *path, bool kept, struct err *err)
+{
+    static const char *const endings[] = {"", ".part", ".part.old"};
+    if (!strcmp(path, "-"))
+        return 0;
+    for (int i = 0; i < (kept ? 3 : 1); i++) {
+        char full[PATH_MAX];
+        struct claim made = {.name = name, .path = path, .ending = endings[i], .folder = folder_of(path)};
+        if (snprintf(full, sizeof full, "%s%s", path, endings[i]) < PATH_MAX)
+            made.file = file_identify(full);
+        if (add(claims, &made, err))
+            return -1;
+    }
+    return 0;
+}
+
+int claims_identity(const struct claims *claims, const char *name, const char *path, const struct file_identity *file,
+                    struct err *err)
+{
+    for (int i = 0; i < claims->count; i++)
+        if (file_same(&claims->item[i].file, file))
+            return refuse(&claims->item[i], name, path, err);
+    return 0;
+}
+
+/* What is not there can only be an input by mistake; when the output appears, it would be both. */
+static int check_missing(const struct claims *claims, const char *name, const char *path, struct err *err)
+{
+    for (int i = 0; i < claims->count; i++)
+        if (claims->item[i].path && !strcmp(claims->item[i].path, path) && access(path, F_OK))
+            return refuse(&claims->item[i], name, path, err);
+    return 0;
+}
+
+int claims_input(const struct claims *claims, const char *name, const char *path, struct err *err)
+{
+    const bool standard = !strcmp(path, "-");
+    const struct file_identity file = standard ? file_identify_descriptor(STDIN_FILENO) : file_identify(path);
+    if (!standard && check_missing(claims, name, path, err))
+        return -1;
+    return claims_identity(claims, name, standard ? "standard input" : path, &file, err);
+}
