@@ -256,7 +256,7 @@ done:
 
 static int check_args(const struct decode_args *args, const struct console *console, struct err *err)
 {
-    bool from_input = !args->files.count && !args->prompts.text;
+    bool from_input = !args->files.count && !args->prompts.texts.count;
     if (args->record && !args->stream)
         return err_set(err, ERR_INPUT, "--record: there is no stream to put it into; add --stream FILE");
     if (args->record_length && args->record != RECORD_DRAFTS)
@@ -269,7 +269,7 @@ static int check_args(const struct decode_args *args, const struct console *cons
     if (from_input && args->settings.rank && strcmp(args->settings.rank, "-") == 0)
         return err_set(err, ERR_INPUT, "--rank: standard input holds the ranking; give prompts as a file or with -p");
     if (from_input && isatty(STDIN_FILENO))
-        console_note(console, "reading prompts, JSON lines, from the terminal; -p TEXT gives one");
+        console_note(console, "reading prompts from the terminal, JSON lines or one text, up to Ctrl-D; -p TEXT gives one");
     return 0;
 }
 
@@ -280,7 +280,7 @@ static int decode(const void *arguments, const struct console *console, struct e
     bool stream_only = args->stream && strcmp(args->stream, "-") == 0 && !args->output;
     int rc = -1;
     if (check_args(args, console, err) || open_model(&run, err) ||
-        session_open_prompts(&run.prompts, run.session, &args->prompts, &args->files, err) ||
+        session_open_prompts(&run.prompts, run.session, &args->prompts, &args->files, NULL, err) ||
         (args->stream && open_stream(&run, err)) ||
         (!stream_only && output_open(&run.text, args->output ? args->output : "-", err)) || decode_prompts(&run, err))
         goto done;

@@ -102,14 +102,14 @@ static int run(const void *arguments, const struct console *console, struct err 
     struct writer *writer = NULL;
     struct profile *profile = NULL;
     int rows, rc = -1;
-    if (args->settings.rank && !strcmp(args->settings.rank, "-") && !args->inputs.count && !args->prompts.text) {
+    if (args->settings.rank && !strcmp(args->settings.rank, "-") && !args->inputs.count && !args->prompts.texts.count) {
         err_set(err, ERR_INPUT, "--rank -: standard input holds the ranking, not the prompts, too; name a file of prompts");
         goto done;
     }
     if (profile_parse_record(&setup, args->record, err) || (args->shard && profile_parse_shard(&setup, args->shard, err)) ||
         decode_rows(&args->settings, false, &rows, err) || session_open(&session, &args->session, 0, rows, err) ||
         open_budget(&budget, session, args, console, err) ||
-        session_open_prompts(&prompts, session, &args->prompts, &args->inputs, err))
+        session_open_prompts(&prompts, session, &args->prompts, &args->inputs, NULL, err))
         goto done;
     session_tell(session, console);
     setup.session = session;

@@ -28,7 +28,7 @@ static int read_prompts(const struct suite *suite, struct bench_model *model, st
     struct prompts *prompts = NULL;
     struct prompt prompt;
     int more = 0, rc = -1;
-    if (session_open_prompts(&prompts, model->session, &options, &files, err))
+    if (session_open_prompts(&prompts, model->session, &options, &files, NULL, err))
         return -1;
     while (!full(suite, model) && (more = prompts_next(prompts, &prompt, err)) > 0) {
         if (!wanted(suite, model, &prompt)) {

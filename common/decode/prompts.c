@@ -1,6 +1,5 @@
 #include "common/decode/prompts.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,25 +10,21 @@
 #include "common/base/json.h"
 #include "common/base/mem.h"
 #include "common/base/utf8.h"
+#include "common/decode/prompt_lines.h"
 
-enum { CHUNK_BYTES = 65536, TEMPLATE_BYTES = 4 << 20 };
+enum { TEMPLATE_BYTES = 4 << 20 };
 static const size_t default_line_limit = (size_t)64 << 20;
 
 struct prompts {
     struct prompts_options options;
     const struct tokenizer *tokenizer;
-    const char *const *files;
-    size_t n_files, next_file;         /* next_file: the one to be opened next */
+    struct prompt_lines *lines;
+    struct prompt_line line;           /* the one at hand */
     struct template *own;              /* the chat template of options.template_file */
     json_t *args;                      /* of the template */
-    bool text_due, from_stdin;
-    int file;                          /* -1: none is open */
-    const char *name;                  /* of the open file, for messages */
-    bool plain;                        /* text rather than JSON lines */
-    struct text line;
-    char chunk[CHUNK_BYTES];
-    size_t chunk_begin, chunk_end;
-    int64_t line_number, ordinal;
+    size_t next_text;                  /* of options.texts */
+    int64_t ordinal;
+    struct prompts_fault fault;
 };
 
 /* ---- opening ---- */
@@ -110,11 +105,6 @@ int prompts_open(struct prompts **out, const struct prompts_options *options, co
     if (!p->options.vocab && tokenizer)
         p->options.vocab = tokenizer_vocab_size(tokenizer);
     p->tokenizer = tokenizer;
-    p->file = -1;
-    p->files = files;
-    p->n_files = n_files;
-    p->text_due = options->text != NULL;
-    p->from_stdin = !n_files && !options->text;
     p->args = json_object();
     if (!p->args || put_now(p->args)) {
         err_memory(err);
@@ -123,7 +113,10 @@ int prompts_open(struct prompts **out, const struct prompts_options *options, co
     for (size_t i = 0; i < options->n_template_args; i++)
         if (parse_arg(p->args, options->template_args[i], err))
             goto done;
-    if (check_files(files, n_files, err) || (options->template_file && read_template(p, options->template_file, err)))
+    if (check_files(files, n_files, err) ||
+        prompt_lines_open(&p->lines, files, n_files, !n_files && !options->n_texts, options->whole, p->options.line_limit,
+                          options->stop, err) ||
+        (options->template_file && read_template(p, options->template_file, err)))
         goto done;
     *out = p;
     p = NULL;
@@ -133,21 +126,15 @@ done:
     return rc;
 }
 
-static void close_file(struct prompts *p)
-{
-    if (p->file >= 0 && p->file != STDIN_FILENO)
-        close(p->file);
-    p->file = -1;
-}
-
 void prompts_close(struct prompts **prompts)
 {
     if (!*prompts)
         return;
-    close_file(*prompts);
+    prompt_lines_close(&(*prompts)->lines);
     template_free(&(*prompts)->own);
     json_decref((*prompts)->args);
-    text_free(&(*prompts)->line);
+    mem_free(&(*prompts)->fault.id);
+    mem_free(&(*prompts)->fault.place);
     mem_free(prompts);
 }
 
@@ -162,70 +149,6 @@ void prompt_free(struct prompt *prompt)
     json_decref(prompt->messages);
     json_decref(prompt->rest);
     *prompt = (struct prompt){0};
-}
-
-/* ---- lines ---- */
-
-static int open_next(struct prompts *p, struct err *err)
-{
-    const char *path = p->from_stdin ? "-" : p->files[p->next_file];
-    bool is_stdin = !strcmp(path, "-");
-    p->name = is_stdin ? "standard input" : path;
-    p->file = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
-    if (p->file < 0)
-        return err_errno(err, "%s: cannot be opened", path);
-    p->from_stdin = false;
-    p->plain = text_ends(path, ".txt") || (is_stdin && p->options.whole);
-    p->next_file += p->next_file < p->n_files;
-    p->line_number = 0;
-    p->chunk_begin = p->chunk_end = 0;
-    return 0;
-}
-
-/* Takes what is there: a prompt that has come through a pipe is not kept waiting for the next one. */
-static int refill(struct prompts *p, struct err *err)
-{
-    p->chunk_begin = p->chunk_end = 0;
-    return file_read_some(p->file, p->name, p->chunk, sizeof p->chunk, &p->chunk_end, err);
-}
-
-/* The next line, or the whole rest of the file, into p->line, without its newline. 1, 0 at the end of the file, -1. */
-static int read_line(struct prompts *p, bool whole, struct err *err)
-{
-    bool any = false;
-    text_clear(&p->line);
-    p->line_number++;
-    for (;;) {
-        if (p->chunk_begin == p->chunk_end && refill(p, err))
-            return -1;
-        if (!p->chunk_end)
-            break;
-        const char *begin = p->chunk + p->chunk_begin;
-        size_t bytes = p->chunk_end - p->chunk_begin;
-        const char *newline = whole ? NULL : memchr(begin, '\n', bytes);
-        size_t take = newline ? (size_t)(newline - begin) : bytes;
-        if (take > p->options.line_limit - p->line.length)
-            return err_set(err, ERR_INPUT, "%s:%lld: longer than %zu bytes; split the prompt", p->name,
-                           (long long)p->line_number, p->options.line_limit);
-        if (text_put(&p->line, begin, take, err))
-            return -1;
-        any = true;
-        p->chunk_begin += take + (newline != NULL);
-        if (newline)
-            break;
-    }
-    if (p->line_number == 1 && p->line.length >= 3 && !memcmp(p->line.data, "\xEF\xBB\xBF", 3)) {
-        p->line.length -= 3;                                   /* a byte order mark */
-        memmove(p->line.data, p->line.data + 3, p->line.length + 1);
-    }
-    if (!whole && p->line.length && p->line.data[p->line.length - 1] == '\r')
-        p->line.data[--p->line.length] = '\0';
-    return any;
-}
-
-static bool is_blank(const struct text *line)
-{
-    return !line->length || strspn(line->data, " \t") == line->length;
 }
 
 /* ---- prompts ---- */
@@ -428,23 +351,33 @@ static int use_object(const struct prompts *p, struct prompt *prompt, json_t *ob
     return use_text(p, prompt, json_string_value(text), json_string_length(text), err);
 }
 
+/* What to do with a text that is read as JSON lines. */
+static const char *way_out(const struct prompts *p)
+{
+    return p->line.standard ? "--whole takes standard input as text"
+                            : "a text is a file .txt or .md, or comes through standard input or -p";
+}
+
 static int use_line(const struct prompts *p, struct prompt *prompt, struct err *err)
 {
+    const struct text *line = p->line.text;
+    const char *bytes = line->data ? line->data : "";
     json_error_t where;
     int rc = -1;
-    size_t fault = utf8_fault(p->line.data, p->line.length);
-    if (fault < p->line.length)
+    size_t fault = utf8_fault(bytes, line->length);
+    if (fault < line->length)
         return err_set(err, ERR_INPUT, "byte %zu of the line (0x%02x) is not valid UTF-8; convert the file to UTF-8", fault,
-                       (unsigned)(unsigned char)p->line.data[fault]);
-    if (p->plain)
-        return use_text(p, prompt, p->line.data, p->line.length, err);
-    json_t *object = json_read(p->line.data, p->line.length, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &where);
+                       (unsigned)(unsigned char)bytes[fault]);
+    if (p->line.plain)
+        return use_text(p, prompt, bytes, line->length, err);
+    json_t *object = json_read(bytes, line->length, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &where);
     if (!object && json_no_memory(&where))
         err_memory(err);
     else if (!object)
-        err_set(err, ERR_INPUT, "column %d: not valid JSON: %s; one object a line is expected", where.column, where.text);
+        err_set(err, ERR_INPUT, "column %d: not valid JSON: %s; one object a line is expected (%s)", where.column, where.text,
+                way_out(p));
     else if (!json_is_object(object))
-        err_set(err, ERR_INPUT, "one JSON object a line is expected");
+        err_set(err, ERR_INPUT, "one JSON object a line is expected (%s)", way_out(p));
     else
         rc = use_object(p, prompt, object, err);
     json_decref(object);
@@ -460,61 +393,98 @@ static int finish(struct prompts *p, struct prompt *made, struct prompt *out, st
         return err_set(err, ERR_INPUT, "the prompt is empty");
     if (!made->id && !(made->id = mem_string(ordinal, err)))
         return -1;
-    made->ordinal = p->ordinal++;
+    made->ordinal = p->ordinal;
     *out = *made;
     *made = (struct prompt){0};
     return 0;
 }
 
-static int next_given(struct prompts *p, struct prompt *out, struct err *err)
+/* Remembers which prompt it was that is no good. */
+static int note_fault(struct prompts *p, struct prompt *made, const char *place, struct err *err)
+{
+    char ordinal[32];
+    snprintf(ordinal, sizeof ordinal, "%lld", (long long)p->ordinal);
+    mem_free(&p->fault.id);
+    mem_free(&p->fault.place);
+    p->fault.ordinal = p->ordinal;
+    p->fault.id = made->id;
+    made->id = NULL;
+    if (!p->fault.id)
+        p->fault.id = mem_string(ordinal, NULL);
+    p->fault.place = mem_string(place, NULL);
+    return err_at(err, "%s", place);
+}
+
+/* One prompt that `use` makes; it counts also when it is no good. */
+static int next_made(struct prompts *p, int (*use)(const struct prompts *, struct prompt *, struct err *), const char *place,
+                     struct prompt *out, struct err *err)
 {
     struct prompt made = { .turns = 1 };
-    const char *text = p->options.text;
-    p->text_due = false;
-    int rc = (made.place = mem_string("-p", err)) && !use_text(p, &made, text, strlen(text), err) &&
-             !finish(p, &made, out, err) ? 1 : err_at(err, "-p");
+    int rc = (made.place = mem_string(place, err)) && !use(p, &made, err) && !finish(p, &made, out, err)
+                 ? 1 : note_fault(p, &made, place, err);
+    p->ordinal++;
     prompt_free(&made);
     return rc;
 }
 
-static int next_line(struct prompts *p, struct prompt *out, struct err *err)
+static int use_given(const struct prompts *p, struct prompt *prompt, struct err *err)
 {
-    struct prompt made = { .turns = 1 };
-    struct text place = {0};
-    int rc = -1;
-    if (text_printf(&place, err, "%s:%lld", p->name, (long long)p->line_number))
-        goto done;
-    if (!(made.place = mem_string(place.data, err)) || use_line(p, &made, err) || finish(p, &made, out, err)) {
-        err_at(err, "%s", place.data);
-        goto done;
-    }
-    rc = 1;
-done:
-    text_free(&place);
-    prompt_free(&made);
-    return rc;
+    const char *text = p->options.texts[p->next_text - 1];
+    return use_text(p, prompt, text, strlen(text), err);
+}
+
+static int next_given(struct prompts *p, struct prompt *out, struct err *err)
+{
+    char place[32] = "-p";
+    p->next_text++;
+    if (p->options.n_texts > 1)
+        snprintf(place, sizeof place, "-p:%zu", p->next_text);
+    return next_made(p, use_given, place, out, err);
+}
+
+static int too_long(const struct prompts *p, struct prompt *prompt, struct err *err)
+{
+    (void)p, (void)prompt, (void)err;
+    return -1;
 }
 
 int prompts_next(struct prompts *p, struct prompt *out, struct err *err)
 {
-    if (p->text_due)
+    struct text place = {0};
+    if (p->next_text < p->options.n_texts)
         return next_given(p, out, err);
-    for (;;) {
-        if (p->file < 0) {
-            if (!p->from_stdin && p->next_file == p->n_files)
-                return 0;
-            if (open_next(p, err))
-                return -1;
-        }
-        bool whole = p->plain && p->options.whole;
-        int rc = read_line(p, whole, err);
-        if (rc < 0)
+    int rc = prompt_lines_next(p->lines, &p->line, err);
+    if (!rc || (rc < 0 && (!err || err->code != ERR_INPUT)))
+        return rc;
+    if (text_printf(&place, err, "%s:%lld", p->line.name, (long long)p->line.number))
+        return -1;
+    rc = next_made(p, rc > 0 ? use_line : too_long, place.data, out, err);
+    text_free(&place);
+    return rc;
+}
+
+const struct prompts_fault *prompts_fault(const struct prompts *p) { return &p->fault; }
+
+static bool rewind_prompts(struct prompts *p, bool twice)
+{
+    p->next_text = 0;
+    p->ordinal = 0;
+    return prompt_lines_rewind(p->lines, twice);
+}
+
+int prompts_check(struct prompts *p, prompts_judge *judge, void *context, bool *all, struct err *err)
+{
+    struct prompt prompt = {0};
+    int more;
+    *all = rewind_prompts(p, true);
+    while ((more = prompts_next(p, &prompt, err)) > 0) {
+        int rc = judge(context, &prompt, err) ? err_at(err, "%s", prompt.place) : 0;
+        prompt_free(&prompt);
+        if (rc)
             return -1;
-        if (!rc)
-            close_file(p);
-        else if (whole || !is_blank(&p->line))
-            return next_line(p, out, err);
     }
+    rewind_prompts(p, false);
+    return more;
 }
 
 int prompt_next_turn(struct prompts *p, struct prompt *prompt, const char *answer, size_t bytes, struct err *err)

@@ -6,7 +6,7 @@
  *   turns     chat: user turns as strings; each next one is asked after the answer to the one before it
  *   tokens    ids, taken as they are
  * and optional id (string or number), task, answer (strings), max_tokens. Other keys are ignored; blank lines are skipped.
- * A .txt file is one prompt a line, or one prompt a file; `-` is standard input, read as JSON lines (with whole: as text).
+ * Text is a prompt, too: prompt_lines.h says where; `-` is standard input.
  *
  * Errors are ERR_INPUT and name file and line. A line longer than the limit, invalid UTF-8, JSON with duplicate keys are
  * refused. */
@@ -20,6 +20,7 @@
 #include <jansson.h>
 
 #include "common/base/err.h"
+#include "common/base/stop.h"
 #include "common/base/text.h"
 #include "common/model/template.h"
 #include "common/model/tokenizer.h"
@@ -29,15 +30,17 @@ struct prompts;
 struct prompts_options {
     const char *field;                 /* name of the text field; NULL: "prompt" */
     bool chat;                         /* a text is one user message */
-    bool whole;                        /* .txt: one prompt a file */
+    bool whole;                        /* text: one prompt a file, as it is */
     bool parse_special;                /* special tokens are honoured everywhere, in content too */
-    const char *text;                  /* one prompt given directly; comes before the files */
+    const char *const *texts;          /* prompts given directly, in this order; they come before the files */
+    size_t n_texts;
     const struct template *chat_template;   /* borrowed; NULL: chat is an error, unless there is template_file */
     const char *template_file;         /* a chat template to take instead; NULL: none */
     const json_t *trusted;             /* borrowed; bos_token, eos_token, ... for the template; may be NULL */
     const char *const *template_args;  /* "name=value"; value is JSON if it parses as such, else a string */
     size_t n_template_args;
     size_t line_limit;                 /* bytes; 0: 64 MiB */
+    const struct stop *stop;           /* borrowed; when it is asked for, waiting for input ends: ERR_SIGNAL; NULL: none */
     int vocab;                         /* ids of `tokens` prompts must be below; 0: the tokenizer's size, if there is one */
 };
 
@@ -54,14 +57,26 @@ struct prompt {
     json_t *messages, *rest;           /* the chat so far, and all turns; NULL where there are none */
 };
 
-/* files: paths; none and no options->text: standard input. The arrays, the tokenizer, the template and `trusted` are
+/* files: paths; none and no options->texts: standard input. The arrays, the tokenizer, the template and `trusted` are
  * borrowed until prompts_close. tokenizer may be NULL: then only `tokens` prompts are accepted. */
 int prompts_open(struct prompts **out, const struct prompts_options *options, const char *const *files, size_t n_files,
                  const struct tokenizer *tokenizer, struct err *err);
 void prompts_close(struct prompts **prompts);
 
-/* 1: *out is set, to be freed by prompt_free; 0: no more; -1: error. */
+/* 1: *out is set, to be freed by prompt_free; 0: no more; -1: error. After ERR_INPUT prompts_fault says which prompt is no
+ * good, and the next call goes on behind it. */
 int prompts_next(struct prompts *prompts, struct prompt *out, struct err *err);
+
+struct prompts_fault {
+    int64_t ordinal;
+    char *id, *place;                  /* id: as a prompt has it, where that could be read; "file:line"; NULL: no memory */
+};
+const struct prompts_fault *prompts_fault(const struct prompts *prompts);
+
+/* Before the first prompt is taken: hands every prompt to `judge`, whose failure is one of the prompt; then all begins anew.
+ * What cannot be read twice is passed over: then *all is false. */
+typedef int prompts_judge(void *context, const struct prompt *prompt, struct err *err);
+int prompts_check(struct prompts *prompts, prompts_judge *judge, void *context, bool *all, struct err *err);
 void prompt_free(struct prompt *prompt);
 
 /* After the answer to the turn in `tokens`: appends it and the next user turn to the chat and rebuilds text and tokens.

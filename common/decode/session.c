@@ -102,11 +102,12 @@ void session_tell(const struct session *session, const struct console *console)
 }
 
 int session_open_prompts(struct prompts **out, const struct session *session, const struct session_prompts *options,
-                         const struct strings *files, struct err *err)
+                         const struct strings *files, const struct stop *stop, struct err *err)
 {
     const struct prompts_options prompts = {
         .field = options->field, .chat = options->chat, .whole = options->whole, .parse_special = options->parse_special,
-        .text = options->text, .chat_template = session->chat, .template_file = options->chat_template,
+        .texts = options->texts.items, .n_texts = (size_t)options->texts.count, .stop = stop,
+        .chat_template = session->chat, .template_file = options->chat_template,
         .trusted = session->trusted,
         .template_args = options->template_args.items, .n_template_args = (size_t)options->template_args.count,
         .vocab = model_hparams(session->model)->vocab};

@@ -40,16 +40,18 @@ extern const char *const session_cache_words[];
 
 /* How prompts are read. */
 struct session_prompts {
-    const char *text, *field, *chat_template;
+    struct strings texts;
+    const char *field, *chat_template;
     bool chat, whole, parse_special;
     struct strings template_args;
 };
 
 #define SESSION_PROMPT_OPTIONS(args, prompts) \
-    OPT_STRING('p', "prompt", args, prompts.text, "TEXT", "take TEXT as a prompt, before those of files"), \
+    OPT_STRINGS('p', "prompt", args, prompts.texts, "TEXT", \
+                "take TEXT as a prompt, before those of files; may be given several times"), \
     OPT_STRING(0, "field", args, prompts.field, "NAME", "the text of a prompt stands in the field NAME"), \
     OPT_FLAG(0, "chat", args, prompts.chat, "take a text as a message of a user"), \
-    OPT_FLAG(0, "whole", args, prompts.whole, "take a .txt file as one prompt, not each of its lines"), \
+    OPT_FLAG(0, "whole", args, prompts.whole, "take a text file, or standard input, as one prompt, not each of its lines"), \
     OPT_FLAG(0, "parse-special", args, prompts.parse_special, "let special tokens count in prompts, too"), \
     OPT_INPUT(0, "chat-template", args, prompts.chat_template, "take the chat template in FILE, not the model's"), \
     OPT_STRINGS(0, "template-arg", args, prompts.template_args, "NAME=VALUE", "hand VALUE to the chat template as NAME")
@@ -72,8 +74,9 @@ void session_close(struct session **session);
 /* Notes on what its device lacks, if there is something to tell. */
 void session_tell(const struct session *session, const struct console *console);
 
+/* stop: see prompts.h. */
 int session_open_prompts(struct prompts **out, const struct session *session, const struct session_prompts *options,
-                         const struct strings *files, struct err *err);
+                         const struct strings *files, const struct stop *stop, struct err *err);
 
 /* The model as headers of streams name it; and a header for a stream of this kind, with device, dtype, seed and what is
  * to be known of the model (synthetic, inflated). */

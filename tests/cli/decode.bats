@@ -120,6 +120,35 @@ timeless() {
     [ "$(jq -s 'map(.iterations) | add' ngram.jsonl)" -lt "$(jq -s 'map(.iterations) | add' none.jsonl)" ]
 }
 
+@test "prompts of -p come in order, before those of files; plain text comes through standard input" {
+    head -n 1 prompts.jsonl > first.jsonl
+    decode -n 6 -p 'NAME OF' > one.txt
+    decode -n 6 -p 'Once upon' > two.txt
+    decode -n 6 first.jsonl > file.txt
+    decode -n 6 -p 'NAME OF' --prompt='Once upon' first.jsonl | cmp - <(cat one.txt two.txt file.txt)
+    [ "$(decode --json -n 1 -p a -p b first.jsonl | jq -r .id | paste -sd,)" = "0,1,$(jq -r .id first.jsonl)" ]
+    run decode -n 6 -p '' -p a first.jsonl
+    assert_trouble moe-decode
+    [[ $output == "moe-decode: -p:1: the prompt is empty" ]]
+    echo 'NAME OF' | decode -n 6 | cmp - one.txt
+    echo 'NAME OF' | decode -n 6 - first.jsonl | cmp - <(cat one.txt file.txt)
+    echo 'NAME OF' > note.md
+    decode -n 6 note.md | cmp - one.txt
+    decode -n 6 - < note.md | cmp - one.txt
+    printf 'NAME OF\nOnce upon\n' > lines.TXT
+    decode -n 6 lines.TXT | cmp - <(cat one.txt two.txt)
+    moe-profile -q -m pocket.moe -p 'NAME OF' -p 'Once upon' -o of-p.moes
+    moe-profile -q -m pocket.moe lines.TXT -o of-lines.moes
+    cmp <(timeless of-p.moes | tail -n +2) <(timeless of-lines.moes | tail -n +2)
+    run sh -c 'echo "{NAME" | moe-decode -q -m pocket.moe'
+    assert_trouble moe-decode
+    [[ $output == *"(--whole takes standard input as text)" ]]
+    echo '{NAME' | decode -n 6 --whole > braces.txt
+    run sh -c 'cp note.md note; moe-decode -q -m pocket.moe note'
+    assert_trouble moe-decode
+    [[ $output == *"(a text is a file .txt or .md, or comes through standard input or -p)" ]]
+}
+
 @test "a token limit cuts the same tokens, also amid accepted ones" {
     head -n 3 prompts.jsonl > few.jsonl
     decode --json few.jsonl > whole.jsonl

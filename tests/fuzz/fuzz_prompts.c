@@ -1,4 +1,4 @@
-/* Any bytes as a prompt file, with a small tokenizer and template. */
+/* Any bytes as a prompt file, or as standard input, with a small tokenizer and template. */
 #include "common/decode/prompts.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -25,9 +25,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     const char *files[] = { path };
     struct prompts_options options = { .chat_template = t, .line_limit = 4096, .chat = bytes % 2,
       .parse_special = bytes % 3 == 0 };
-    if (!prompts_open(&prompts, &options, files, 1, tokenizer, NULL))
-        while (prompts_next(prompts, &prompt, NULL) > 0) {
-            while (prompt_next_turn(prompts, &prompt, "answer", 6, NULL) > 0)
+    bool standard = bytes % 5 < 2;
+    if (standard && dup2(fd, STDIN_FILENO) < 0)
+        abort();
+    if (!prompts_open(&prompts, &options, files, !standard, tokenizer, NULL))
+        for (;;) {
+            struct err err = {0};
+            int rc = prompts_next(prompts, &prompt, &err);
+            if (!rc || (rc < 0 && err.code != ERR_INPUT))
+                break;
+            while (rc > 0 && prompt_next_turn(prompts, &prompt, "answer", 6, NULL) > 0)
                 ;
             prompt_free(&prompt);
         }

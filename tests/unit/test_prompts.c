@@ -1,11 +1,15 @@
 /* Prompt files: every form, the pocket model's ids, places in errors, bounded lines, several turns. */
 #include "tests/unit/unit.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "common/base/file.h"
 #include "common/decode/prompts.h"
 #include "common/model/tokenizer_config.h"
+
+static const char *const hi[] = { "hi" };
 
 struct fixture {
     char *folder;
@@ -131,12 +135,175 @@ static void every_form_is_read(void **state)
     f->options.whole = true;
     expect(f, path, "0:one\n\ntwo {\r\n|");
     f->options.chat = true;
-    f->options.text = "hello";
+    static const char *const texts[] = { "hello", "bye" };
+    f->options.texts = texts;
+    f->options.n_texts = 1;
     expect(f, NULL, "0:<|user|>\nhello<|assistant|>\n|");
+    f->options.chat = false;
+    f->options.n_texts = 2;
+    expect(f, NULL, "0:hello|1:bye|");
+    expect(f, path, "0:hello|1:bye|2:one\n\ntwo {\r\n|");
+    f->options.chat = true;
     f->options.field = "question";
-    f->options.text = NULL;
+    f->options.texts = NULL;
+    f->options.n_texts = 0;
     expect(f, file(f, "c.jsonl", "{\"question\":\"q\",\"prompt\":5,\"turns\":\"x\",\"answer\":4}\n"),
       "0:<|user|>\nq<|assistant|>\n|");
+}
+
+/* Reads all prompts that come through standard input when these bytes are it, from a file or through a pipe. */
+static void expect_input(struct fixture *f, const char *bytes, const char *expected)
+{
+    for (int piped = 0; piped < 2; piped++) {
+        int pair[2], kept = dup(STDIN_FILENO), input;
+        if (piped) {
+            assert_int_equal(pipe(pair), 0);
+            assert_int_equal(write(pair[1], bytes, strlen(bytes)), strlen(bytes));
+            close(pair[1]);
+            input = pair[0];
+        } else {
+            input = open(file(f, "input", bytes), O_RDONLY);
+        }
+        assert_true(input >= 0 && kept >= 0);
+        dup2(input, STDIN_FILENO);
+        char *seen = read_all(f, NULL, f->tokenizer);
+        dup2(kept, STDIN_FILENO);
+        close(kept);
+        close(input);
+        if (strcmp(seen, expected) && !(strstr(seen, "error: ") && *expected && strstr(seen, expected)))
+            fail_msg("%s\n gives \"%s\", not \"%s\"", bytes, seen, expected);
+        free(seen);
+    }
+}
+
+/* The rule of prompt_lines.h, case by case. */
+static void what_cannot_be_json_is_one_text(void **state)
+{
+    struct fixture *f = *state;
+    expect_input(f, "Tell me.\n", "0:Tell me.|");
+    expect_input(f, "Tell me.", "0:Tell me.|");
+    expect_input(f, "\xEF\xBB\xBFTell\n\nme {\n\n", "0:Tell\n\nme {\n|");
+    expect_input(f, " \n\tindented\r\n", "0: \n\tindented|");
+    expect_input(f, "[1] is a reference\n", "0:[1] is a reference|");
+    expect_input(f, "\"Yes\", she said", "0:\"Yes\", she said|");
+    expect_input(f, "", "");
+    expect_input(f, " \n\n", "");
+    expect_input(f, "\n  {\"prompt\":\"a\"}\n\n{\"prompt\":\"b\"}", "0:a|1:b|");
+    expect_input(f, "\n\n{\"prompt\":\"a\"}\n{x", "error: standard input:4: column 2: not valid JSON");
+    expect_input(f, "{x", "(--whole takes standard input as text)");
+    expect_input(f, "{x}", "error: standard input:1: ");
+    expect_input(f, "[{\"prompt\":\"a\"}]", "error: standard input:1: one JSON object a line is expected");
+    expect_input(f, "[\n{\"prompt\":\"a\"}\n]", "error: standard input:1: column 1: not valid JSON");
+    expect_input(f, "[ \"a\" ]", "error: standard input:1: one JSON object a line is expected");
+    f->options.whole = true;
+    expect_input(f, "{x\n", "0:{x\n|");
+    expect_input(f, "Tell me.\n", "0:Tell me.\n|");
+    f->options.whole = false;
+    expect(f, file(f, "a.TXT", "one\ntwo\n"), "0:one|1:two|");
+    expect(f, file(f, "a.md", "# one\n\ntwo\n"), "0:# one\n\ntwo|");
+    expect(f, file(f, "a.MD", "{\"prompt\":\"a\"}"), "0:{\"prompt\":\"a\"}|");
+    expect_error(f, "plain\n", "e.jsonl:1", "(a text is a file .txt or .md, or comes through standard input or -p)");
+}
+
+/* More white space, and a longer text, than are read at once. */
+static void long_input_is_one_text(void **state)
+{
+    struct fixture *f = *state;
+    const size_t bytes = 200000;
+    char *text = malloc(bytes + 100), *expected = malloc(bytes + 100);
+    const char *path;
+    for (int ends = 0; ends < 3; ends++) {
+        memset(text, ' ', bytes);
+        text[bytes] = '\0';
+        text[ends ? 65536 - ends : 131072] = ends == 1 ? '[' : 'x';
+        sprintf(expected, "0:%s|", text);
+        path = file(f, "long", text);
+        int input = open(path, O_RDONLY), kept = dup(STDIN_FILENO);
+        dup2(input, STDIN_FILENO);
+        char *seen = read_all(f, NULL, f->tokenizer);
+        dup2(kept, STDIN_FILENO);
+        close(input);
+        close(kept);
+        assert_string_equal(seen, expected);
+        free(seen);
+    }
+    free(text);
+    free(expected);
+}
+
+static void prompts_go_on_behind_one_that_is_no_good(void **state)
+{
+    struct fixture *f = *state;
+    struct prompts *p = NULL;
+    struct prompt prompt = {0};
+    struct text seen = {0};
+    const char *files[] = { file(f, "a.jsonl", "{\"prompt\":\"a\"}\n{\"prompt\n{\"prompt\":\"b\"}\n"
+                                  "{\"prompt\":\"\",\"id\":\"c\"}\n"
+                                  "{\"prompt\":\"ddddddddddddddddddddddddddddddd\"}\n{\"prompt\":\"e\"}\n") };
+    int rc;
+    f->options.line_limit = 30;
+    f->options.texts = hi;
+    f->options.n_texts = 1;
+    assert_int_equal(prompts_open(&p, &f->options, files, 1, f->tokenizer, NULL), 0);
+    do {
+        struct err err = {0};
+        rc = prompts_next(p, &prompt, &err);
+        if (rc > 0)
+            text_printf(&seen, NULL, "%s:%s|", prompt.id, prompt.text);
+        else if (rc < 0)
+            text_printf(&seen, NULL, "%s at %s|", prompts_fault(p)->id, strrchr(prompts_fault(p)->place, '/') + 1);
+        if (rc > 0)
+            prompt_free(&prompt);
+    } while (rc);
+    assert_string_equal(seen.data, "0:hi|1:a|2 at a.jsonl:2|3:b|c at a.jsonl:4|5 at a.jsonl:5|6:e|");
+    prompts_close(&p);
+    text_free(&seen);
+}
+
+static int judge(void *context, const struct prompt *prompt, struct err *err)
+{
+    int *left = context;
+    assert_true(prompt->tokens.n > 0);
+    return --*left ? 0 : err_set(err, ERR_INPUT, "no good");
+}
+
+/* Checked is what can be read twice; then all of it comes. */
+static void prompts_are_checked_before_the_first(void **state)
+{
+    struct fixture *f = *state;
+    struct prompts *p = NULL;
+    struct prompt prompt = {0};
+    struct err err = {0};
+    char *fifo = strdup(unit_path(f->folder, "fifo"));
+    char *name = strdup(file(f, "a.jsonl", "{\"prompt\":\"a\"}\n{\"prompt\":\"b\"}\n"));
+    const char *files[] = { name, fifo };
+    int left = 3, count = 0;
+    bool all;
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    f->options.texts = hi;
+    f->options.n_texts = 1;
+    assert_int_equal(prompts_open(&p, &f->options, files, 1, f->tokenizer, NULL), 0);
+    assert_int_equal(prompts_check(p, judge, &left, &all, &err), -1);
+    assert_non_null(strstr(err.text, "a.jsonl:2: no good"));
+    prompts_close(&p);
+    err_clear(&err);
+    left = 100;
+    assert_int_equal(prompts_open(&p, &f->options, files, 2, f->tokenizer, NULL), 0);
+    assert_int_equal(prompts_check(p, judge, &left, &all, &err), 0);        /* and nobody waits for the pipe */
+    assert_false(all);
+    assert_int_equal(left, 97);
+    prompts_close(&p);
+    assert_int_equal(prompts_open(&p, &f->options, files, 1, f->tokenizer, NULL), 0);
+    assert_int_equal(prompts_check(p, judge, &left, &all, &err), 0);
+    assert_true(all);
+    for (; prompts_next(p, &prompt, &err) > 0; count++) {
+        assert_int_equal(prompt.ordinal, count);
+        prompt_free(&prompt);
+    }
+    assert_int_equal(count, 3);
+    prompts_close(&p);
+    free(fifo);
+    free(name);
 }
 
 static void arguments_reach_the_template(void **state)
@@ -148,7 +315,8 @@ static void arguments_reach_the_template(void **state)
     struct prompts *p = NULL;
     struct err err = {0};
     assert_int_equal(template_new(&t, source, strlen(source), NULL), 0);
-    f->options = (struct prompts_options){ .chat = true, .text = "hi", .chat_template = t, .trusted = f->config.tokens,
+    f->options = (struct prompts_options){ .chat = true, .texts = hi, .n_texts = 1, .chat_template = t,
+                                           .trusted = f->config.tokens,
                                            .template_args = args, .n_template_args = 3 };
     expect(f, NULL, "0:hi5x=yTrue<|end|>|");
     f->options.template_args = faulty;
@@ -166,7 +334,8 @@ static void a_template_may_come_from_a_file(void **state)
     struct prompts *p = NULL;
     struct err err = {0};
     f->options.chat = true;
-    f->options.text = "hi";
+    f->options.texts = hi;
+    f->options.n_texts = 1;
     f->options.template_file = strdup(file(f, "chat.jinja",
                                            "{{ messages[0].content }}{% if tools is not none %} with {{ tools }}"
                                            "{% endif %}{% if documents is none %}!{% endif %}"));
@@ -194,7 +363,7 @@ static void the_day_is_today_or_an_argument(void **state)
     struct template *t = NULL;
     time_t now = time(NULL);
     assert_int_equal(template_new(&t, "{{ strftime_now('%d %b %Y') }}", 30, NULL), 0);
-    f->options = (struct prompts_options){ .chat = true, .text = "hi", .chat_template = t };
+    f->options = (struct prompts_options){ .chat = true, .texts = hi, .n_texts = 1, .chat_template = t };
     strftime(before, sizeof before, "0:%d %b %Y|", localtime(&now));
     got = read_all(f, NULL, f->tokenizer);
     now = time(NULL);
@@ -342,6 +511,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(pocket_prompts_give_the_golden_ids, setup, teardown),
         cmocka_unit_test_setup_teardown(every_form_is_read, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_cannot_be_json_is_one_text, setup, teardown),
+        cmocka_unit_test_setup_teardown(long_input_is_one_text, setup, teardown),
+        cmocka_unit_test_setup_teardown(prompts_go_on_behind_one_that_is_no_good, setup, teardown),
+        cmocka_unit_test_setup_teardown(prompts_are_checked_before_the_first, setup, teardown),
         cmocka_unit_test_setup_teardown(arguments_reach_the_template, setup, teardown),
         cmocka_unit_test_setup_teardown(a_template_may_come_from_a_file, setup, teardown),
         cmocka_unit_test_setup_teardown(the_day_is_today_or_an_argument, setup, teardown),
