@@ -1,8 +1,9 @@
 /* moe-decode: decodes prompts, with drafts that make it faster and leave the text as it is.
  *
- * Reads:  a model; prompts (files, -p, or standard input); a rank stream when a budget asks for one
+ * Reads:  a model; prompts (files, -p, or standard input); a rank stream when a budget asks for one; a decode stream to go on
+ *         from
  * Writes: text, or JSON lines with --json; a decode stream with --stream
- * Exit:   0 done, 2 trouble */
+ * Exit:   0 done, 1 some prompts were passed over (--keep-going), 2 trouble */
 #include <string.h>
 #include <unistd.h>
 
@@ -14,11 +15,13 @@
 #include "common/base/progress.h"
 #include "common/base/text.h"
 #include "common/cli/command.h"
+#include "common/cli/signals.h"
 #include "common/decode/budget.h"
 #include "common/decode/decode.h"
 #include "common/decode/probe.h"
 #include "common/decode/prompts.h"
 #include "common/decode/record.h"
+#include "common/decode/resume.h"
 #include "common/decode/session.h"
 #include "common/decode/settings.h"
 #include "common/stream/writer.h"
@@ -27,9 +30,9 @@ struct decode_args {
     struct session_options session;
     struct session_prompts prompts;
     struct decode_settings settings;
-    const char *output, *stream;
+    const char *output, *stream, *resume;
     int record, record_length;
-    bool json, force;
+    bool json, keep_going, force;
     struct strings files;
 };
 
@@ -42,10 +45,14 @@ static const struct opt options[] = {
     DECODE_OPTIONS(struct decode_args, settings),
     OPT_OUTPUT('o', "output", struct decode_args, output, "write the text to FILE"),
     OPT_FLAG(0, "json", struct decode_args, json, "write one JSON object a prompt in place of text"),
-    OPT_OUTPUT(0, "stream", struct decode_args, stream, "write the decode stream to FILE; - is standard output, without text"),
+    OPT_OUTPUT_KEPT(0, "stream", struct decode_args, stream,
+                    "write the decode stream to FILE; - is standard output, without text"),
     OPT_CHOICE(0, "record", struct decode_args, record, record_words, "put this, too, into the stream's iterations"),
     OPT_COUNT(0, "record-length", struct decode_args, record_length, 1, DRAFT_LENGTH_MAX,
               "record drafts of up to N tokens, -K at least; 8, or -K where that is more"),
+    OPT_FLAG(0, "keep-going", struct decode_args, keep_going, "pass over prompts that are no good, and go on with the next"),
+    OPT_INPUT(0, "resume", struct decode_args, resume,
+              "take finished texts from the decode stream FILE of a run that did not end, and decode the rest"),
     OPT_FLAG(0, "force", struct decode_args, force, "use a ranking of a model with another tokenizer or vocabulary"),
     OPT_END};
 
@@ -68,6 +75,11 @@ struct run {
     struct decode_recorder recorder;        /* without a writer: no stream was asked for */
     struct progress bar;
     struct prompt prompt;
+    struct text options;                    /* decode_options */
+    struct decode_described machine;
+    struct decode_resume *resume;           /* NULL: none */
+    const struct stop *stop;
+    int texts, failed;                      /* finished texts; prompts that were passed over */
 };
 
 static int see_begin(void *context, double prefill_s, struct err *err)
@@ -141,51 +153,148 @@ static int write_ids(struct run *run, const struct decode_result *result, struct
 
 static int see_draft(void *context, const struct decode_draft *draft, struct err *err)
 {
+    if (stop_asked(((struct run *)context)->stop))
+        return err_set(err, ERR_SIGNAL, "interrupted");
     return decode_record_draft(&((struct run *)context)->recorder, draft, err);
 }
 
-/* What comes when an answer is complete. */
-static int finish(struct run *run, const struct decode_prompt *prompt, const struct decode_result *result, struct err *err)
+/* A text as it goes to standard output or its file, with its newline; what was already written of it is left out. */
+static int write_answer(struct run *run, const struct decode_result *result, bool written, struct err *err)
 {
-    if (run->probe && probe_run(run->probe, prompt, result, see_draft, run, err))
-        return -1;
-    if (run->recorder.writer && decode_record_done(&run->recorder, &run->prompt, result, err))
-        return -1;
-    run->recorder.sequence++;
+    int rc = 0;
     if (!run->text)
         return 0;
-    if ((run->args->json && write_json(run, result, err)) || (!run->args->json && !result->text && write_ids(run, result, err)))
-        return -1;
-    return output_write(run->text, "\n", 1, err) || output_flush(run->text, err) ? -1 : 0;
+    if (run->args->json)
+        rc = write_json(run, result, err);
+    else if (!result->text)
+        rc = write_ids(run, result, err);
+    else if (!written)
+        rc = output_write(run->text, result->text, result->text_bytes, err);
+    return rc || output_write(run->text, "\n", 1, err) || output_flush(run->text, err) ? -1 : 0;
 }
 
-/* All turns of one prompt. */
-static int decode_prompt(struct run *run, struct err *err)
+/* What comes when an answer is complete, or was ended before that. */
+static int finish(struct run *run, const struct decode_prompt *prompt, const struct decode_result *result, struct err *err)
+{
+    struct decode_result told = *result;
+    struct err fault = {0};
+    if (run->probe && result->finish != FINISH_ABORT && probe_run(run->probe, prompt, result, see_draft, run, &fault)) {
+        if (fault.code != ERR_SIGNAL) {
+            *err = fault;
+            return -1;
+        }
+        told.finish = FINISH_ABORT;             /* without all its drafts the text is not done, as far as the stream goes */
+    }
+    if (run->recorder.writer && (decode_record_done(&run->recorder, &run->prompt, &told, err) ||
+                                 (told.finish != FINISH_ABORT && writer_keep(run->recorder.writer, err))))
+        return -1;
+    run->recorder.sequence++;
+    run->texts += told.finish != FINISH_ABORT;
+    return write_answer(run, result, true, err);
+}
+
+static struct decode_prompt text_of(const struct run *run)
+{
+    return (struct decode_prompt){.token = run->prompt.tokens.ids, .tokens = run->prompt.tokens.n,
+                                  .max_tokens = run->prompt.max_tokens, .sequence = run->recorder.sequence,
+                                  .task = run->prompt.task};
+}
+
+static int decode_text(struct run *run, struct decode_result *result, struct err *err)
 {
     const struct decode_sink sink = {.context = run, .begin = see_begin, .iteration = see_iteration, .text = see_text};
+    const struct decode_prompt prompt = text_of(run);
+    if (decoder_run(run->decoder, &prompt, &sink, result, err))
+        return err->code == ERR_INPUT ? err_at(err, "%s", run->prompt.place) : -1;
+    return finish(run, &prompt, result, err);
+}
+
+/* A text that the stream of an earlier run has. */
+static int take_text(struct run *run, struct decode_result *result, struct err *err)
+{
+    const struct decode_prompt prompt = text_of(run);
+    struct decode_taken taken;
+    bool flush = run->recorder.flush;
+    run->recorder.flush = false;
+    if (decode_resume_take(run->resume, &run->prompt, &run->recorder, &taken, err))
+        return -1;
+    run->recorder.flush = flush;
+    if (decoder_replay(run->decoder, &prompt, taken.token, taken.tokens, result, err))
+        return err_at(err, "%s: %s", run->args->resume, run->prompt.place);
+    result->iterations = taken.iterations;
+    result->drafts = taken.drafts;
+    result->draft_tokens = taken.draft_tokens;
+    result->accepted_tokens = taken.accepted_tokens;
+    run->recorder.sequence++;
+    run->texts++;
+    if (run->recorder.writer && writer_keep(run->recorder.writer, err))
+        return -1;
+    return write_answer(run, result, false, err);
+}
+
+/* A prompt that is no good, or a turn of one: an error, or passed over. */
+static int pass_over(struct run *run, const char *id, struct err *err)
+{
+    if (!run->args->keep_going || err->code != ERR_INPUT)
+        return -1;
+    const struct err fault = *err;
+    err_clear(err);
+    run->failed++;
+    console_fault(run->console, &fault);
+    if (run->recorder.writer && decode_record_failed(&run->recorder, id, fault.text, err))
+        return -1;
+    if (!run->text || !run->args->json)
+        return 0;
+    char *line = json_text(json_pack("{s:s*, s:s, s:s}", "id", id, "finish_reason", "error", "error", fault.text),
+                           JSON_COMPACT, err);
+    int rc = line ? output_write(run->text, line, strlen(line), err) || output_write(run->text, "\n", 1, err) ||
+                    output_flush(run->text, err) : -1;
+    mem_free(&line);
+    return rc ? -1 : 0;
+}
+
+/* All turns of one prompt; ended: the run is to end before the last of them. */
+static int decode_prompt(struct run *run, bool *ended, struct err *err)
+{
     struct decode_result result;
     int more;
     do {
-        const struct decode_prompt prompt = {.token = run->prompt.tokens.ids, .tokens = run->prompt.tokens.n,
-                                             .max_tokens = run->prompt.max_tokens, .sequence = run->recorder.sequence,
-                                             .task = run->prompt.task};
-        if (decoder_run(run->decoder, &prompt, &sink, &result, err))
-            return err->code == ERR_INPUT ? err_at(err, "%s", run->prompt.place) : -1;
-        if (finish(run, &prompt, &result, err))
+        const struct decode_prompt prompt = text_of(run);
+        bool has = false;
+        if (decoder_check(run->decoder, &prompt, err)) {
+            err_at(err, "%s", run->prompt.place);
+            return pass_over(run, run->prompt.id, err);
+        }
+        if ((run->resume && decode_resume_has(run->resume, &run->prompt, &has, err)) ||
+            (has ? take_text : decode_text)(run, &result, err))
             return -1;
+        if ((*ended = result.finish == FINISH_ABORT))
+            return 0;
         more = result.text ? prompt_next_turn(run->prompts, &run->prompt, result.text, result.text_bytes, err) : 0;
+        if ((*ended = more > 0 && stop_asked(run->stop)))
+            return 0;
     } while (more > 0);
-    return more;
+    return more ? pass_over(run, run->prompt.id, err) : 0;
 }
 
-static int decode_prompts(struct run *run, struct err *err)
+/* Until there are no more prompts, or the run is to end: then *ended. */
+static int decode_prompts(struct run *run, bool *ended, struct err *err)
 {
     bool terminal = run->text && output_is_terminal(run->text);
-    int more, rc = 0;
+    int more = 1, rc = 0;
+    *ended = false;
     if (!terminal || run->console->progress == PROGRESS_ALWAYS)
         console_progress(run->console, &run->bar, "tokens", 0);
-    while (!rc && (more = prompts_next(run->prompts, &run->prompt, err)) != 0) {
-        rc = more < 0 || decode_prompt(run, err) ? -1 : 0;
+    while (!rc && more && !*ended) {
+        more = prompts_next(run->prompts, &run->prompt, err);
+        if (more > 0 && stop_asked(run->stop))
+            *ended = true;
+        else if (more > 0)
+            rc = decode_prompt(run, ended, err);
+        else if (more < 0 && err->code == ERR_SIGNAL)
+            *ended = true;
+        else if (more < 0)
+            rc = pass_over(run, prompts_fault(run->prompts)->id, err);
         if (more > 0)
             prompt_free(&run->prompt);
     }
@@ -224,7 +333,7 @@ static int open_model(struct run *run, struct err *err)
         console_note(run->console, "%s: %s", run->departure, run->why.data);
     const struct decoder_setup setup = {.engine = run->session->engine, .tokenizer = run->session->tokenizer,
                                         .settings = &args->settings, .budget = run->budget,
-                                        .on_device = true,
+                                        .on_device = true, .stop = run->stop,
                                         .want_drafts = args->record == RECORD_DRAFTS};
     if (decoder_open(&run->decoder, &setup, err))
         return -1;
@@ -235,20 +344,72 @@ static int open_model(struct run *run, struct err *err)
     return 0;
 }
 
-static int open_stream(struct run *run, struct err *err)
+/* How far the stream of an earlier run is of use here. */
+static int open_resume(struct run *run, const struct header *header, struct err *err)
 {
-    struct header header = {0};
-    int rc = -1;
-    if (session_header(run->session, STREAM_DECODE, run->console, run->args->settings.seed, &header, err))
+    const char *path = run->args->resume;
+    if (decode_resume_open(&run->resume, path, header, &run->machine.machine, err))
         return -1;
-    if ((run->budget && run->budget->source.kind != STREAM_ANY && header_derive(&header, &run->budget->source, err)) ||
-        (run->departure && header_label(&header, run->departure, run->why.data, err)))
-        goto done;
-    if (writer_open(&run->recorder.writer, run->args->stream, &header, err))
-        goto done;
+    console_note(run->console, "%s: %d finished texts are taken over", path, decode_resume_count(run->resume));
+    return 0;
+}
+
+static int judge(void *context, const struct prompt *prompt, struct err *err)
+{
+    struct run *run = context;
+    const struct decode_prompt text = {.token = prompt->tokens.ids, .tokens = prompt->tokens.n,
+                                       .max_tokens = prompt->max_tokens};
+    if (run->resume && decode_resume_foresee(run->resume, prompt, err))
+        return -1;
+    return decoder_check(run->decoder, &text, err);
+}
+
+/* Before hours go into the first ones. With --keep-going they are judged as they come. */
+static int check_prompts(struct run *run, struct err *err)
+{
+    bool all;
+    if (run->args->keep_going)
+        return 0;
+    if (prompts_check(run->prompts, judge, run, &all, err))
+        return -1;
+    return all && run->resume ? decode_resume_checked(run->resume, err) : 0;
+}
+
+static int open_stream(struct run *run, const struct header *header, struct err *err)
+{
+    if (writer_open_kept(&run->recorder.writer, run->args->stream, header, err))
+        return -1;
+    const char *left = writer_left(run->recorder.writer);
+    if (left)
+        console_note(run->console, "%s: left by a run that did not end; --resume %s would go on from it", left, left);
     run->recorder.routes = run->args->record == RECORD_ROUTE;
     run->recorder.flush = true;
-    rc = decode_record_machine(&run->recorder, run->session, run->decoder, err);
+    return decode_record_machine(&run->recorder, &run->machine, err);
+}
+
+/* What this run is, as its stream says it; what an earlier one left; prompts; outputs. */
+static int open_flows(struct run *run, struct err *err)
+{
+    const struct decode_args *args = run->args;
+    bool stream_only = args->stream && strcmp(args->stream, "-") == 0 && !args->output;
+    struct header header = {0};
+    int rc = -1;
+    if (decode_options(&run->options, &args->settings, engine_max_positions(run->session->engine), run->departure != NULL,
+                       record_words[args->record], args->record == RECORD_DRAFTS ? record_length(args) : 0, err))
+        return -1;
+    decode_describe(&run->machine, run->session, run->decoder, run->options.data);
+    if (session_header(run->session, STREAM_DECODE, run->console, args->settings.seed, &header, err))
+        return -1;
+    if ((run->budget && run->budget->source.kind != STREAM_ANY && header_derive(&header, &run->budget->source, err)) ||
+        (run->departure && header_label(&header, run->departure, run->why.data, err)) ||
+        (args->resume && open_resume(run, &header, err)) ||
+        (run->resume && decode_resume_header(run->resume) &&
+         header_derive(&header, decode_resume_header(run->resume), err)) ||
+        session_open_prompts(&run->prompts, run->session, &args->prompts, &args->files, run->stop, err) ||
+        check_prompts(run, err) || (args->stream && open_stream(run, &header, err)) ||
+        (!stream_only && output_open(&run->text, args->output ? args->output : "-", err)))
+        goto done;
+    rc = 0;
 done:
     header_free(&header);
     return rc;
@@ -266,6 +427,8 @@ static int check_args(const struct decode_args *args, const struct console *cons
     if (args->record_length && args->record_length < args->settings.draft_length)
         return err_set(err, ERR_INPUT, "--record-length %d: the run itself drafts up to %d tokens (-K); record as many",
                        args->record_length, args->settings.draft_length);
+    if (args->resume && strcmp(args->resume, "-") == 0)
+        return err_set(err, ERR_INPUT, "--resume: a stream is read twice; name a file");
     if (from_input && args->settings.rank && strcmp(args->settings.rank, "-") == 0)
         return err_set(err, ERR_INPUT, "--rank: standard input holds the ranking; give prompts as a file or with -p");
     if (from_input && isatty(STDIN_FILENO))
@@ -273,27 +436,56 @@ static int check_args(const struct decode_args *args, const struct console *cons
     return 0;
 }
 
+/* All prompts were decoded or passed over. */
+static int close_outputs(struct run *run, struct err *err)
+{
+    if ((run->recorder.writer && writer_close(&run->recorder.writer, err)) || (run->text && output_commit(&run->text, err)))
+        return -1;
+    if (run->resume && decode_resume_left(run->resume))
+        console_note(run->console, "%s: %d of its texts were not among those of these prompts, or not in this order",
+                     run->args->resume, decode_resume_left(run->resume));
+    return run->failed ? err_set(err, ERR_ANSWER_NO, "%d prompts were passed over, %d texts are there", run->failed, run->texts)
+                       : 0;
+}
+
+/* A signal came: what there is stays, and says that it is not all. */
+static int close_early(struct run *run, struct err *err)
+{
+    const char *stream = run->args->stream;
+    bool file = run->recorder.writer && strcmp(stream, "-");
+    struct err told = {0};
+    err_clear(err);
+    err_set(&told, ERR_SIGNAL, "ended by %s after %d texts%s%s%s", signals_name(), run->texts, file ? "; --resume " : "",
+            file ? stream : "", file ? " goes on from there" : "");
+    if ((run->recorder.writer && writer_close_early(&run->recorder.writer, told.text, err)) ||
+        (run->text && output_commit(&run->text, err)))
+        return -1;
+    *err = told;
+    return -1;
+}
+
 static int decode(const void *arguments, const struct console *console, struct err *err)
 {
     const struct decode_args *args = arguments;
-    struct run run = {.args = args, .console = console};
-    bool stream_only = args->stream && strcmp(args->stream, "-") == 0 && !args->output;
+    struct run run = {.args = args, .console = console, .stop = signals_stop()};
+    bool ended;
     int rc = -1;
-    if (check_args(args, console, err) || open_model(&run, err) ||
-        session_open_prompts(&run.prompts, run.session, &args->prompts, &args->files, NULL, err) ||
-        (args->stream && open_stream(&run, err)) ||
-        (!stream_only && output_open(&run.text, args->output ? args->output : "-", err)) || decode_prompts(&run, err))
+    if (check_args(args, console, err) || open_model(&run, err) || open_flows(&run, err))
         goto done;
-    if ((run.recorder.writer && writer_close(&run.recorder.writer, err)) || (run.text && output_commit(&run.text, err)))
-        goto done;
-    rc = 0;
+    signals_gentle();
+    rc = decode_prompts(&run, &ended, err) ? -1 : ended ? close_early(&run, err) : close_outputs(&run, err);
 done:
+    signals_harsh();
+    if (rc && run.recorder.writer && run.texts && strcmp(args->stream, "-"))
+        console_note(console, "%s.part has the %d texts that were finished; --resume goes on from it", args->stream, run.texts);
     writer_abort(&run.recorder.writer, err);
     output_discard(&run.text);
+    decode_resume_close(&run.resume);
     prompts_close(&run.prompts);
     probe_close(&run.probe);
     decoder_close(&run.decoder);
     budget_close(&run.budget);
+    text_free(&run.options);
     text_free(&run.why);
     session_close(&run.session);
     return rc;

@@ -8,6 +8,7 @@
 
 #include "common/base/file.h"
 #include "common/cli/command.h"
+#include "common/cli/signals.h"
 #include "common/decode/budget.h"
 #include "common/decode/profile.h"
 #include "common/report/route_report.h"
@@ -89,18 +90,31 @@ static int open_budget(struct budget **out, const struct session *session, const
     return rc;
 }
 
+/* A signal came: what was recorded, or counted, stays. */
+static int close_early(struct writer **writer, const struct profile *profile, const char *path, struct err *err)
+{
+    struct err told = {0};
+    err_clear(err);
+    err_set(&told, ERR_SIGNAL, "ended by %s amid text %d", signals_name(), profile_texts(profile));
+    if (*writer ? writer_close_early(writer, told.text, err) : write_table(profile, path, err))
+        return -1;
+    *err = told;
+    return -1;
+}
+
 static int run(const void *arguments, const struct console *console, struct err *err)
 {
     const struct profile_args *args = arguments;
     const char *path = args->output ? args->output : "-";
     bool table = args->text || (!strcmp(path, "-") && isatty(STDOUT_FILENO));
     struct progress bar = {0};
-    struct profile_setup setup = { .settings = &args->settings, .shard = 1, .shards = 1, .bar = &bar };
+    struct profile_setup setup = { .settings = &args->settings, .shard = 1, .shards = 1, .bar = &bar, .stop = signals_stop() };
     struct session *session = NULL;
     struct budget *budget = NULL;
     struct prompts *prompts = NULL;
     struct writer *writer = NULL;
     struct profile *profile = NULL;
+    bool ended;
     int rows, rc = -1;
     if (args->settings.rank && !strcmp(args->settings.rank, "-") && !args->inputs.count && !args->prompts.texts.count) {
         err_set(err, ERR_INPUT, "--rank -: standard input holds the ranking, not the prompts, too; name a file of prompts");
@@ -109,7 +123,7 @@ static int run(const void *arguments, const struct console *console, struct err 
     if (profile_parse_record(&setup, args->record, err) || (args->shard && profile_parse_shard(&setup, args->shard, err)) ||
         decode_rows(&args->settings, false, &rows, err) || session_open(&session, &args->session, 0, rows, err) ||
         open_budget(&budget, session, args, console, err) ||
-        session_open_prompts(&prompts, session, &args->prompts, &args->inputs, NULL, err))
+        session_open_prompts(&prompts, session, &args->prompts, &args->inputs, setup.stop, err))
         goto done;
     session_tell(session, console);
     setup.session = session;
@@ -118,11 +132,16 @@ static int run(const void *arguments, const struct console *console, struct err 
         goto done;
     setup.writer = writer;
     console_progress(console, &bar, "tokens", 0);
-    if (profile_open(&profile, &setup, err) || profile_run(profile, prompts, err))
+    if (profile_open(&profile, &setup, err) || profile_check(profile, prompts, err))
+        goto done;
+    signals_gentle();
+    if (profile_run(profile, prompts, &ended, err))
         goto done;
     progress_end(&bar);
-    rc = table ? write_table(profile, path, err) : writer_close(&writer, err);
+    rc = ended ? close_early(&writer, profile, path, err)
+       : table ? write_table(profile, path, err) : writer_close(&writer, err);
 done:
+    signals_harsh();
     progress_end(&bar);
     writer_abort(&writer, err);
     profile_close(&profile);

@@ -26,7 +26,8 @@ static const struct opt view_options[] = {
     OPT_FLAG(0, "verify", struct view_args, verify, "say whether all is whole: every record, digest and weight; print no more"),
     OPT_FLAG(0, "json", struct view_args, json, "write JSON lines"),
     OPT_FLAG(0, "csv", struct view_args, csv, "write a table of one type of record as CSV"),
-    OPT_STRING('t', "type", struct view_args, type, "TYPE", "only records of TYPE; also header and end, or model and tensor"),
+    OPT_STRING('t', "type", struct view_args, type, "TYPE",
+               "only records of TYPE; also header, end and abort, or model and tensor"),
     OPT_COUNT('s', "sequence", struct view_args, sequence, 0, 2147483647, "only records of sequence N"),
     OPT_COUNT('l', "layer", struct view_args, layer, 0, 65535, "only layer N, counted among those with a router; of a model "
               "file, among all"),
@@ -54,7 +55,8 @@ static int check_type(const struct stream_schema *schema, const struct view_args
     if (args->csv && !args->type && schema->records[1])
         return err_set(err, ERR_INPUT, "--csv writes one table; choose it with --type: %s", names);
     if (args->type && !args->csv)
-        known = known || !strcmp(args->type, "header") || !strcmp(args->type, "end") || frame_is_ancillary(args->type);
+        known = known || !strcmp(args->type, "header") || !strcmp(args->type, "end") || !strcmp(args->type, "abort") ||
+                frame_is_ancillary(args->type);
     if (!known)
         return err_set(err, ERR_INPUT, "--type %.40s: %s streams have the types %s", args->type, schema->name, names);
     *type = args->type ? args->type : args->csv ? schema->records[0]->type : NULL;
@@ -71,6 +73,17 @@ static int show_stream_end(struct show *show, const struct reader *in, struct er
     show_map_end(show);
     show_uint(show, "bytes", reader_bytes(in));
     return show_end(show, err);
+}
+
+/* A stream that its producer gave up says so as its last record, too; it is still no whole one. */
+static void show_abort(struct show *show, const struct reader *in)
+{
+    const char *message = reader_abort_message(in);
+    if (!message || show_form(show) == SHOW_CSV)
+        return;
+    show_begin(show, "abort", -1);
+    show_text(show, "message", message, strlen(message));
+    show_end(show, NULL);
 }
 
 static int verify_stream(struct show *show, struct reader *in, struct err *err)
@@ -104,6 +117,8 @@ static int view_stream(struct show *show, struct reader *in, const struct view_a
     while ((more = reader_next(in, &record, err)) > 0)
         if (show_record(show, record, &filter, err) || (live && show_flush(show, err)))
             return -1;
+    if (more < 0 && (!filter.type || !strcmp(filter.type, "abort")))
+        show_abort(show, in);
     if (more < 0)
         return -1;
     return end ? show_stream_end(show, in, err) : 0;

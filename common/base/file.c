@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/mem.h"
 
 enum { READ_STEP = 64 * 1024, BUFFER_BYTES = 64 * 1024, WRITEBACK_BYTES = 8 << 20 };
@@ -190,6 +191,8 @@ struct output {
     } window;
     uint64_t behind;        /* the disk was asked to begin with all that lies before */
     int fd, slot;           /* slot: of the temporary name, -1 when written in place */
+    bool kept;
+    double synced;          /* clock_seconds */
 };
 
 static const char *output_name(const struct output *out) { return is_standard(out->path) ? "standard output" : out->path; }
@@ -356,11 +359,36 @@ int output_open_kept(struct output **address, const char *path, struct err *err)
 
 const char *output_left(const struct output *out) { return out->left; }
 
+/* The folder is synced so that the new name survives a crash; a file system that cannot do that is not an error. */
+static void sync_folder(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char folder[PATH_MAX];
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    int fd = open(*folder ? folder : "/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    fsync(fd);
+    close(fd);
+}
+
+/* When the machine goes down, what is not on the disk is lost, and perhaps what is behind it. A second of work is little; to
+ * wait for the disk after each piece might be much. */
 void output_keep(struct output *out)
 {
-    if (out->slot >= 0)
-        atomic_store(&slots[out->slot].state, SLOT_TAKEN);
+    if (out->slot < 0)
+        return;
+    atomic_store(&slots[out->slot].state, SLOT_TAKEN);
+    if (!out->kept)
+        sync_folder(out->target);
+    if (!out->kept || clock_seconds() - out->synced >= 1) {
+        fdatasync(out->fd);
+        out->synced = clock_seconds();
+    }
+    out->kept = true;
 }
+
+bool output_is_kept(const struct output *out) { return out->kept; }
 
 /* Writes all of it; at `offset` unless that is negative. A descriptor that does not block is waited for. */
 static int write_all(struct output *out, const uint8_t *data, size_t bytes, off_t offset, struct err *err)
@@ -472,19 +500,6 @@ int output_write_at(struct output *out, uint64_t offset, const void *data, size_
             return -1;
     }
     return 0;
-}
-
-/* The folder is synced so that the new name survives a crash; a file system that cannot do that is not an error. */
-static void sync_folder(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    char folder[PATH_MAX];
-    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
-    int fd = open(*folder ? folder : "/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return;
-    fsync(fd);
-    close(fd);
 }
 
 static int output_finish(struct output *out, struct err *err)

@@ -46,10 +46,11 @@ int output_open(struct output **out, const char *path, struct err *err);
 
 /* The same for what takes hours: written as PATH.part, and after output_keep neither signals nor failures remove that. What an
  * earlier process left so lies at output_left (PATH.part.old, the longest there was; NULL: none) until the commit removes it.
- * That another process is writing PATH.part is an error. */
+ * That another process is writing PATH.part is an error. output_keep sees that all is on the disk, once a second at most. */
 int output_open_kept(struct output **out, const char *path, struct err *err);
 const char *output_left(const struct output *out);
 void output_keep(struct output *out);
+bool output_is_kept(const struct output *out);
 
 int output_write(struct output *out, const void *data, size_t bytes, struct err *err);
 /* Files only. What continues the last call may wait for more; later calls and the commit write it, and tell what fails. */

@@ -5,6 +5,7 @@
 #include "common/base/mem.h"
 #include "common/stream/bench.h"
 #include "common/stream/decode.h"
+#include "common/stream/leftover.h"
 #include "common/stream/reader.h"
 
 struct resume {
@@ -38,29 +39,30 @@ static int take_plan(struct resume *resume, const struct record *record, bool *m
     return resume_plan_machine(&resume->plan, record->body, err);
 }
 
-/* Counts the samples behind which another one begins. The stream has no end, so that reading it fails at last: at the place
- * where it was cut, or, when a machine went down, where it was damaged. */
+/* What is counted when the stream is first read. */
+struct counted {
+    struct resume *resume;
+    int begun;
+    bool machine;
+};
+
+static int count(void *context, const struct reader *in, const struct record *record, struct err *err)
+{
+    struct counted *counted = context;
+    (void)in;
+    counted->begun += record->kind == &bench_sample_kind;
+    return take_plan(counted->resume, record, &counted->machine, err);
+}
+
+/* Counts the samples behind which another one begins. */
 static int count_samples(struct resume *resume, struct err *err)
 {
-    struct reader *in = NULL;
-    const struct record *record;
-    struct err fault = {0};
-    bool machine = false;
-    int begun = 0, more, rc = -1;
-    if (reader_open(&in, resume->path, STREAM_BENCH, NULL, &fault)) {
-        reader_close(&in);
-        return 0;
-    }
-    while ((more = reader_next(in, &record, &fault)) > 0) {
-        begun += record->kind == &bench_sample_kind;
-        if (take_plan(resume, record, &machine, err))
-            goto done;
-    }
-    resume->samples = begun > 0 ? begun - 1 : 0;
-    rc = 0;
-done:
-    reader_close(&in);
-    return rc;
+    struct counted counted = { .resume = resume };
+    bool begun;
+    if (leftover_read(resume->path, STREAM_BENCH, count, &counted, &begun, NULL, err))
+        return -1;
+    resume->samples = counted.begun > 0 ? counted.begun - 1 : 0;
+    return 0;
 }
 
 static int other_run(const struct resume *resume, const char *what, struct err *err)

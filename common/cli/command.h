@@ -3,7 +3,8 @@
  *     int main(int argc, char **argv) { return cli_main(argc, argv, &moe_coact); }
  *
  * Exit codes: 0 done; 1 the answer is no (ERR_ANSWER_NO); 2 trouble. An error is one line on stderr that begins with the
- * command's name. SIGINT, SIGTERM and SIGHUP remove unfinished output files and end the process as the signal would have.
+ * command's name. SIGINT, SIGTERM and SIGHUP remove unfinished output files and end the process as the signal would have; a run
+ * that can end by itself before (signals.h) fails with ERR_SIGNAL, and then the process ends so, too.
  * A reader that went away (SIGPIPE, or ERR_PIPE where that signal was blocked) ends it the same way, without a word. */
 #ifndef MOE_CLI_COMMAND_H
 #define MOE_CLI_COMMAND_H

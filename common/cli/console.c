@@ -22,6 +22,12 @@ void console_note(const struct console *console, const char *format, ...)
     va_end(args);
 }
 
+void console_fault(const struct console *console, const struct err *err)
+{
+    fflush(stdout);
+    fprintf(stderr, "%s: %s\n", console->program, err->text);
+}
+
 void console_notes(const struct console *console, const struct text *notes)
 {
     const char *line = notes->data;

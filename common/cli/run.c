@@ -13,6 +13,7 @@
 #include "common/base/text.h"
 #include "common/base/version.h"
 #include "common/cli/nearest.h"
+#include "common/cli/signals.h"
 
 /* A descriptor that was closed would be given to the next file opened, and then printed into. Opened the wrong way
  * round, every use of it fails instead. */
@@ -21,31 +22,6 @@ static void keep_standard_descriptors(void)
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
             (void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
-}
-
-/* Ends the process as the signal would have, once this returns: until then it is held back. A second signal (timeout(1)
- * sends two) that another thread takes meanwhile discards the same files before it ends the process. */
-static void end_by_signal(int number)
-{
-    output_discard_all_unsafe();
-    signal(number, SIG_DFL);
-    raise(number);
-}
-
-static void catch_signals(void)
-{
-    static const int caught[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
-    for (size_t i = 0; i < sizeof caught / sizeof *caught; i++) {
-        struct sigaction action = {.sa_handler = end_by_signal}, before;
-        sigfillset(&action.sa_mask);
-        /* What nohup or a shell's & made ignored stays so; but a closed pipe always ends a command. */
-        if (caught[i] == SIGPIPE || sigaction(caught[i], NULL, &before) || before.sa_handler != SIG_IGN)
-            sigaction(caught[i], &action, NULL);
-    }
-    sigset_t pipe;
-    sigemptyset(&pipe);
-    sigaddset(&pipe, SIGPIPE);
-    sigprocmask(SIG_UNBLOCK, &pipe, NULL);
 }
 
 /* Picks the subcommand that the first word names; *used: that word belongs to the subcommand. */
@@ -154,6 +130,8 @@ static int judge(const struct command *command, int rc, struct err *err)
     }
     fflush(stdout);
     fprintf(stderr, "%s: %s\n", command->name, err->code ? err->text : "failed without saying why");
+    if (err->code == ERR_SIGNAL)
+        signals_end();
     return err->code == ERR_ANSWER_NO ? 1 : err->code == ERR_NO_ANSWER ? 125 : 2;
 }
 
@@ -164,7 +142,7 @@ int cli_main(int argc, char **argv, const struct command *command)
     const struct subcommand *sub = NULL;
     bool named = false;
     keep_standard_descriptors();
-    catch_signals();
+    signals_catch();
     int rc = pick_subcommand(command, argc, argv, &sub, &named, &err);
     if (!rc)
         rc = sub ? run_subcommand(command, sub, named, &console, &err) : run_command(command, argv[1], &err);

@@ -355,6 +355,48 @@ static int read_prompt(struct decoder *decoder, const struct decode_prompt *prom
     return decoder_give_text(decoder, sink, err);
 }
 
+/* The text that there is. */
+static void answer(struct decoder *decoder)
+{
+    struct decode_result *result = &decoder->result;
+    struct ending *ending = &decoder->ending;
+    if (!ending->ended && ending->text.data) {                  /* what the sink has seen, and no more */
+        ending->text.length = ending->certain;
+        ending->text.data[ending->certain] = '\0';
+    }
+    result->token = decoder->text + decoder->prompt_tokens;
+    result->tokens = decoder->length - decoder->prompt_tokens;
+    result->text = !decoder->setup.tokenizer ? NULL : ending->text.data ? ending->text.data : "";
+    result->text_bytes = ending->text.length;
+    result->finish = ending->ended ? ending->reason : FINISH_ABORT;
+}
+
+int decoder_replay(struct decoder *decoder, const struct decode_prompt *prompt, const int32_t *token, int tokens,
+                   struct decode_result *out, struct err *err)
+{
+    decoder->result = (struct decode_result){0};
+    if (decoder_check(decoder, prompt, err) ||
+        (decoder->forced && forced_begin(decoder->forced, prompt->token, prompt->tokens, err)) ||
+        sampler_begin(decoder->sampler, prompt->token, prompt->tokens, prompt->sample, err) ||
+        mem_grow(&decoder->text, &decoder->text_room, (size_t)prompt->tokens, sizeof *decoder->text, err))
+        return -1;
+    for (int i = 0; i < tokens; i++)
+        if (token[i] < 0 || token[i] >= decoder->vocab)
+            return err_set(err, ERR_INPUT, "its token %d is not in the vocabulary of %d", (int)token[i], decoder->vocab);
+    memcpy(decoder->text, prompt->token, (size_t)prompt->tokens * sizeof *decoder->text);
+    decoder->length = decoder->prompt_tokens = prompt->tokens;
+    ending_begin(&decoder->ending, token_limit(decoder, prompt));
+    int put = decoder_append(decoder, token, tokens, err);
+    if (put < 0)
+        return -1;
+    if (put != tokens || !decoder->ending.ended)
+        return err_set(err, ERR_INPUT, "its text has %d tokens, but these settings end it %s", tokens,
+                       decoder->ending.ended ? "before" : "later");
+    answer(decoder);
+    *out = decoder->result;
+    return 0;
+}
+
 int decoder_run(struct decoder *decoder, const struct decode_prompt *prompt, const struct decode_sink *sink,
                 struct decode_result *out, struct err *err)
 {
@@ -367,14 +409,10 @@ int decoder_run(struct decoder *decoder, const struct decode_prompt *prompt, con
     result->total_s = result->prefill_s;
     if (!decoder->ending.ended && decoder->by_device && decoder_iterate_on_device(decoder, sink, err))
         return -1;
-    while (!decoder->ending.ended)
+    while (!decoder->ending.ended && !stop_asked(decoder->setup.stop))
         if (decoder_iterate(decoder, sink, err))
             return -1;
-    result->token = decoder->text + decoder->prompt_tokens;
-    result->tokens = decoder->length - decoder->prompt_tokens;
-    result->text = !decoder->setup.tokenizer ? NULL : decoder->ending.text.data ? decoder->ending.text.data : "";
-    result->text_bytes = decoder->ending.text.length;
-    result->finish = decoder->ending.reason;
+    answer(decoder);
     *out = *result;
     return 0;
 }

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
+#include "common/base/stop.h"
 #include "common/decode/budget.h"
 #include "common/decode/settings.h"
 #include "common/draft/tree.h"
@@ -36,6 +37,7 @@ struct decoder_setup {
     bool want_scores, want_hidden;              /* of all rows, for the sink */
     bool want_prompt_logits;                    /* of all rows of the prompt; iterations have all logits anyway */
     bool on_device;                             /* may iterate there (decoder_place); forwards then have no logits, no routes */
+    const struct stop *stop;                    /* when it is asked for, a text ends after its current iteration; NULL: none */
     bool want_drafts;                           /* a probe will look at whole drafts, with what is dropped of them */
 };
 
@@ -88,7 +90,7 @@ struct decode_result {
     int tokens;
     const char *text;                   /* without it, cut before a stop string; NULL: no tokenizer */
     size_t text_bytes;
-    enum finish_reason finish;
+    enum finish_reason finish;          /* FINISH_ABORT: the stop was asked for; the text is as far as it was certain */
     int iterations;
     int drafts, draft_tokens, accepted_tokens;      /* vLLM's num_drafts, num_draft_tokens, num_accepted_tokens */
     double prefill_s, total_s;
@@ -137,6 +139,11 @@ struct sequence *decoder_sequence(struct decoder *decoder);
 int decoder_limit(const struct decoder *decoder);
 bool decoder_drafts_chains(const struct decoder *decoder);
 int decoder_open_drafter(const struct decoder *decoder, bool probabilities, struct drafter **out, struct err *err);
+
+/* What decoder_run would answer for this prompt if these are the tokens that it decodes, an error when they end elsewhere than
+ * these settings do. Counts the prompt as seen; iterations and drafts are 0. */
+int decoder_replay(struct decoder *decoder, const struct decode_prompt *prompt, const int32_t *token, int tokens,
+                   struct decode_result *out, struct err *err);
 
 /* Counts the prompt as seen without decoding it: someone else does (a shard of the prompts). */
 int decoder_skip(struct decoder *decoder, const struct decode_prompt *prompt, struct err *err);

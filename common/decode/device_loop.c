@@ -105,7 +105,7 @@ int decoder_iterate_on_device(struct decoder *decoder, const struct decode_sink 
     if (engine_loop_open(&loop, decoder->setup.engine, &setup, err))
         return -1;
     double began = 1e6 * (clock_seconds() - decoder->began);        /* of the first iteration; then the device's clock counts */
-    while (!decoder->ending.ended) {
+    while (!decoder->ending.ended && !stop_asked(decoder->setup.stop)) {
         if (engine_loop_next(loop, &from, err) || take(decoder, &from, &iteration, err))
             goto done;
         first = iteration.number ? first : from.record->start;

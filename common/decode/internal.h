@@ -68,7 +68,8 @@ const char *decoder_obstacle(const struct decoder *decoder);
 int decoder_conclude(struct decoder *decoder, const struct decode_iteration *iteration, const struct decode_sink *sink,
                      struct err *err);
 
-/* Adds tokens to text and answer until it ends; returns how many. */
+/* Adds tokens to text and answer until it ends; returns how many. The drafter learns of them, or (append) does not. */
+int decoder_append(struct decoder *decoder, const int32_t *token, int count, struct err *err);
 int decoder_emit(struct decoder *decoder, const int32_t *token, int count, struct err *err);
 
 /* Hands over what of the text has become certain. */

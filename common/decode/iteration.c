@@ -17,7 +17,7 @@
 #include "common/decode/grow.h"
 #include "common/decode/internal.h"
 
-int decoder_emit(struct decoder *decoder, const int32_t *token, int count, struct err *err)
+int decoder_append(struct decoder *decoder, const int32_t *token, int count, struct err *err)
 {
     int emitted = 0;
     if (mem_grow(&decoder->text, &decoder->text_room, (size_t)(decoder->length + count), sizeof *decoder->text, err))
@@ -27,7 +27,13 @@ int decoder_emit(struct decoder *decoder, const int32_t *token, int count, struc
         if (ending_put(&decoder->ending, token[emitted++], err))
             return -1;
     }
-    if (decoder->drafter && decoder->drafter->class->commit(decoder->drafter, token, emitted, err))
+    return emitted;
+}
+
+int decoder_emit(struct decoder *decoder, const int32_t *token, int count, struct err *err)
+{
+    int emitted = decoder_append(decoder, token, count, err);
+    if (emitted >= 0 && decoder->drafter && decoder->drafter->class->commit(decoder->drafter, token, emitted, err))
         return -1;
     return emitted;
 }

@@ -131,7 +131,8 @@ int profile_open(struct profile **out, const struct profile_setup *setup, struct
     const struct decoder_setup decoding = { .engine = setup->session->engine, .tokenizer = setup->session->tokenizer,
                                             .settings = setup->settings, .budget = setup->budget,
                                             .want_scores = model.moe_layers > 0,
-                                            .want_hidden = setup->hidden, .want_prompt_logits = setup->logits };
+                                            .stop = setup->stop, .want_hidden = setup->hidden,
+                                            .want_prompt_logits = setup->logits };
     profile->setup = *setup;
     if ((model.moe_layers && open_routes(profile, &model, err)) || decoder_open(&profile->decoder, &decoding, err)) {
         profile_close(&profile);
@@ -175,31 +176,55 @@ static int run_text(struct profile *profile, const struct prompt *prompt, struct
     return writer ? writer_record(writer, &route_end_kind, &end, err) : 0;
 }
 
-int profile_run(struct profile *profile, struct prompts *prompts, struct err *err)
+static int judge(void *context, const struct prompt *prompt, struct err *err)
+{
+    const struct profile *profile = context;
+    const struct decode_prompt text = { .token = prompt->tokens.ids, .tokens = prompt->tokens.n,
+                                        .max_tokens = prompt->max_tokens };
+    return decoder_check(profile->decoder, &text, err);
+}
+
+int profile_check(struct profile *profile, struct prompts *prompts, struct err *err)
+{
+    bool all;
+    return prompts_check(prompts, judge, profile, &all, err);
+}
+
+/* All turns of a prompt, if it is one of this shard. */
+static int run_prompt(struct profile *profile, struct prompts *prompts, struct prompt *prompt, bool *ended, struct err *err)
 {
     const struct profile_setup *setup = &profile->setup;
-    struct prompt prompt = {0};
+    const struct decode_prompt skipped = { .token = prompt->tokens.ids, .tokens = prompt->tokens.n };
     struct decode_result result;
-    int rc = -1, more;
-    while ((more = prompts_next(prompts, &prompt, err)) > 0) {
-        bool mine = prompt.ordinal % setup->shards == setup->shard - 1;
-        const struct decode_prompt skipped = { .token = prompt.tokens.ids, .tokens = prompt.tokens.n };
-        int turn = 1;
-        if (!mine && decoder_skip(profile->decoder, &skipped, err))
-            goto done;
-        while (mine && turn > 0) {
-            if (run_text(profile, &prompt, &result, err))
-                goto done;
-            /* without an answer there is nothing that the next turn could follow */
-            turn = setup->settings->max_tokens ? prompt_next_turn(prompts, &prompt, result.text, result.text_bytes, err) : 0;
-            if (turn < 0)
-                goto done;
-        }
-        prompt_free(&prompt);
+    int turn = 1;
+    if (prompt->ordinal % setup->shards != setup->shard - 1)
+        return decoder_skip(profile->decoder, &skipped, err);
+    while (turn > 0 && !*ended) {
+        if (run_text(profile, prompt, &result, err))
+            return -1;
+        *ended = result.finish == FINISH_ABORT;
+        /* without an answer there is nothing that the next turn could follow */
+        turn = setup->settings->max_tokens && !*ended
+                   ? prompt_next_turn(prompts, prompt, result.text, result.text_bytes, err) : 0;
     }
-    rc = more;
-done:
-    prompt_free(&prompt);
+    return turn;
+}
+
+int profile_run(struct profile *profile, struct prompts *prompts, bool *ended, struct err *err)
+{
+    struct prompt prompt = {0};
+    int more, rc = 0;
+    *ended = false;
+    while (!rc && !*ended && (more = prompts_next(prompts, &prompt, err)) != 0) {
+        if (more < 0 && err->code != ERR_SIGNAL)
+            return -1;
+        if (more < 0 || stop_asked(profile->setup.stop))
+            *ended = true;
+        else
+            rc = run_prompt(profile, prompts, &prompt, ended, err);
+        if (more > 0)
+            prompt_free(&prompt);
+    }
     return rc;
 }
 

@@ -25,13 +25,19 @@ struct profile_setup {
     bool probs, logits, hidden;                 /* record these, too */
     int shard, shards;                          /* takes the prompts number shard, shard + shards, ..., from 1; 1, 1: all */
     struct progress *bar;                       /* steps by tokens; may be NULL */
+    const struct stop *stop;                    /* NULL: none */
 };
 
 struct profile;
 
 /* Of a model without experts only logits and hidden states can be recorded; anything else is an error. */
 int profile_open(struct profile **out, const struct profile_setup *setup, struct err *err);
-int profile_run(struct profile *profile, struct prompts *prompts, struct err *err);
+
+/* Are the prompts good, as far as they can be read twice? */
+int profile_check(struct profile *profile, struct prompts *prompts, struct err *err);
+
+/* *ended: the stop was asked for before the last token of the last prompt. */
+int profile_run(struct profile *profile, struct prompts *prompts, bool *ended, struct err *err);
 const struct route_counts *profile_counts(const struct profile *profile);       /* NULL: the model has no experts */
 int profile_texts(const struct profile *profile);          /* prompts, each turn of a chat by itself */
 void profile_close(struct profile **profile);

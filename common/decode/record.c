@@ -12,19 +12,22 @@ static int put(struct decode_recorder *recorder, const struct record_kind *kind,
     return recorder->flush ? writer_flush(recorder->writer, err) : 0;
 }
 
-int decode_record_machine(struct decode_recorder *recorder, const struct session *session, const struct decoder *decoder,
-                          struct err *err)
+void decode_describe(struct decode_described *out, const struct session *session, const struct decoder *decoder,
+                     const char *options)
 {
     const struct device_info *info = device_info(session->device);
-    char name[sizeof info->name];
-    memcpy(name, info->name, sizeof name);
-    char *isa = strchr(name, ' ');              /* "host avx512" */
+    memcpy(out->device, info->name, sizeof out->device);
+    char *isa = strchr(out->device, ' ');              /* "host avx512" */
     if (isa)
         *isa++ = '\0';
-    struct decode_machine machine = {.threads = info->threads, .device = name, .isa = isa,
-                                     .kv_dtype = session_cache_words[engine_made_from(session->engine)->cache],
-                                     .loop = decoder_place(decoder), .read_bandwidth = NAN};
-    return put(recorder, &decode_machine_kind, &machine, err);
+    out->machine = (struct decode_machine){.threads = info->threads, .device = out->device, .isa = isa,
+                                           .kv_dtype = session_cache_words[engine_made_from(session->engine)->cache],
+                                           .loop = decoder_place(decoder), .options = options, .read_bandwidth = NAN};
+}
+
+int decode_record_machine(struct decode_recorder *recorder, const struct decode_described *described, struct err *err)
+{
+    return put(recorder, &decode_machine_kind, &described->machine, err);
 }
 
 int decode_record_begin(struct decode_recorder *recorder, const struct prompt *prompt, double prefill_s, struct err *err)
@@ -60,6 +63,12 @@ int decode_record_iteration(struct decode_recorder *recorder, const struct decod
         iter.experts_loaded_layer = forward->distinct_loaded;
     }
     return put(recorder, &decode_iter_kind, &iter, err);
+}
+
+int decode_record_failed(struct decode_recorder *recorder, const char *id, const char *message, struct err *err)
+{
+    const struct decode_failed failed = {.id = id, .message = message};
+    return put(recorder, &decode_failed_kind, &failed, err);
 }
 
 int decode_record_draft(struct decode_recorder *recorder, const struct decode_draft *draft, struct err *err)

@@ -17,10 +17,17 @@ struct decode_recorder {
     bool flush;                 /* after every record, for a reader that follows */
 };
 
-int decode_record_machine(struct decode_recorder *recorder, const struct session *session, const struct decoder *decoder,
-                          struct err *err);
+/* What a machine record says of these; options: as resume.h makes them, borrowed; NULL: none. */
+struct decode_described {
+    struct decode_machine machine;
+    char device[sizeof ((struct device_info *)0)->name];        /* to which machine points */
+};
+void decode_describe(struct decode_described *out, const struct session *session, const struct decoder *decoder,
+                     const char *options);
+int decode_record_machine(struct decode_recorder *recorder, const struct decode_described *described, struct err *err);
 int decode_record_begin(struct decode_recorder *recorder, const struct prompt *prompt, double prefill_s, struct err *err);
 int decode_record_iteration(struct decode_recorder *recorder, const struct decode_iteration *iteration, struct err *err);
+int decode_record_failed(struct decode_recorder *recorder, const char *id, const char *message, struct err *err);
 int decode_record_draft(struct decode_recorder *recorder, const struct decode_draft *draft, struct err *err);
 int decode_record_done(struct decode_recorder *recorder, const struct prompt *prompt, const struct decode_result *result,
                        struct err *err);

@@ -11,6 +11,7 @@ static const struct field machine_fields[] = {
     FIELD(decode_machine, gpu, true, "name of the GPU"),
     FIELD(decode_machine, kv_dtype, true, "what keys and values were kept in: f32, f16, bf16"),
     FIELD(decode_machine, loop, true, "where iterations ran: device, or host: and why not there"),
+    FIELD(decode_machine, options, true, "what the texts depend on beside model and prompts, as JSON"),
     FIELD(decode_machine, read_bandwidth, true, "measured bytes a second that memory gives"),
 };
 
@@ -102,6 +103,11 @@ static const struct field done_fields[] = {
     FIELD(decode_done, num_drafts, false, "iterations that had a draft"),
     FIELD(decode_done, num_draft_tokens, false, "drafted tokens that were verified"),
     FIELD(decode_done, num_accepted_tokens, false, "those of them that were accepted"),
+};
+
+static const struct field failed_fields[] = {
+    FIELD(decode_failed, id, true, "the prompt's id"),
+    FIELD(decode_failed, message, false, "where it stands, and what is wrong with it"),
 };
 
 static int check_begin(const void *body, const struct header *header, struct sequences *open, struct err *err)
@@ -206,6 +212,9 @@ const struct record_kind decode_iter_kind = {
 };
 const struct record_kind decode_draft_kind = {
     RECORD_KIND("draft", "what drafts of each length would do at a place", decode_draft, draft_fields, check_draft)
+};
+const struct record_kind decode_failed_kind = {
+    RECORD_KIND("failed", "a prompt could not be decoded, and was passed over", decode_failed, failed_fields, NULL)
 };
 const struct record_kind decode_done_kind = {
     RECORD_KIND("done", "a text is complete", decode_done, done_fields, check_done)

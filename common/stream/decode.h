@@ -14,6 +14,7 @@ struct decode_machine {
     const char *isa, *gpu;          /* one of them, the other NULL */
     const char *kv_dtype;           /* NULL: not known */
     const char *loop;               /* NULL: not told */
+    const char *options;            /* NULL: not recorded */
     double read_bandwidth;          /* bytes per second, NaN: not measured */
 };
 
@@ -79,6 +80,12 @@ struct decode_done {
     int num_drafts, num_draft_tokens, num_accepted_tokens;
 };
 
+/* A prompt that could not be decoded, in a run that went on. */
+struct decode_failed {
+    const char *id, *message;
+};
+
+extern const struct record_kind decode_failed_kind;
 extern const struct record_kind decode_machine_kind, decode_begin_kind, decode_iter_kind, decode_draft_kind,
                                 decode_done_kind;
 

@@ -14,7 +14,8 @@ static const struct record_kind *const rank_records[] = {&rank_layer_kind, NULL}
 static const struct record_kind *const coact_records[] = {&coact_coverage_kind, &coact_matrix_kind, &coact_union_kind,
                                                           &coact_locality_kind, &coact_stats_kind, NULL};
 static const struct record_kind *const decode_records[] = {&decode_machine_kind, &decode_begin_kind, &decode_iter_kind,
-                                                           &decode_draft_kind, &decode_done_kind, NULL};
+                                                           &decode_draft_kind, &decode_done_kind,
+                                                           &decode_failed_kind, NULL};
 static const struct record_kind *const bench_records[] = {&decode_machine_kind, &bench_setting_kind, &bench_sample_kind,
                                                           &decode_begin_kind, &decode_iter_kind, &decode_done_kind,
                                                           &bench_grade_kind, &bench_timing_kind, NULL};

@@ -33,6 +33,7 @@ struct reader {
     struct record record;
     struct record_memory memory;
     void *body;
+    const char *abort_message;          /* NULL: no abort record came */
 };
 
 /* More bytes from the input, as many as are there: 1, or 0 at its end. The buffer doubles only when it is full of bytes
@@ -194,6 +195,8 @@ int reader_open(struct reader **out, const char *path, enum stream_kind kind, co
 const struct header *reader_header(const struct reader *reader) { return &reader->header; }
 const char *reader_name(const struct reader *reader) { return reader->name; }
 
+const char *reader_abort_message(const struct reader *reader) { return reader->abort_message; }
+
 const struct frame_counts *reader_counts(const struct reader *reader) { return &reader->counts; }
 uint64_t reader_bytes(const struct reader *reader) { return reader->offset + reader->object; }
 
@@ -247,6 +250,7 @@ static int aborted(struct reader *reader, struct err *err)
         return record_error_at(&reader->record, err);
     if (record_text_if_any(&reader->record, "message", &message, err))
         return -1;
+    reader->abort_message = message;
     return err_set(err, ERR_INPUT, "%s: its producer, %s, gave up: %s", reader->name, reader->header.tool, message);
 }
 

@@ -44,6 +44,10 @@ const char *reader_name(const struct reader *reader);           /* the path, or 
 /* 1: *record is the next one, valid until the next call; 0: the stream ended, whole; -1: err says why. */
 int reader_next(struct reader *reader, const struct record **record, struct err *err);
 
+/* The message of the abort record that the last answer, -1, was about; NULL: it was about something else. Valid until the
+ * reader is closed. */
+const char *reader_abort_message(const struct reader *reader);
+
 /* What came so far: records by type, and bytes. */
 const struct frame_counts *reader_counts(const struct reader *reader);
 uint64_t reader_bytes(const struct reader *reader);

@@ -375,19 +375,32 @@ int writer_close(struct writer **writer, struct err *err)
     return rc;
 }
 
+static int put_abort(struct writer *writer, const char *why, struct err *err)
+{
+    struct text abort = {0}, message = {0};
+    int rc = repair(&message, why, strlen(why)) ? err_memory(err) : 0;
+    if (!rc)
+        rc = frame_abort_encode(writer->index, message.data ? message.data : "", &abort, err) ||
+             output_write(writer->out, abort.data, abort.length, err) || output_flush(writer->out, err) ? -1 : 0;
+    text_free(&abort);
+    text_free(&message);
+    return rc;
+}
+
+int writer_close_early(struct writer **writer, const char *message, struct err *err)
+{
+    int rc = put_abort(*writer, message, err) || output_commit(&(*writer)->out, err) ? -1 : 0;
+    writer_free(writer);
+    return rc;
+}
+
 void writer_abort(struct writer **address, const struct err *err)
 {
     struct writer *writer = *address;
-    struct text abort = {0}, message = {0};
     if (!writer)
         return;
-    if (writer->out && output_in_place(writer->out) && writer->fault.code != ERR_IO && writer->fault.code != ERR_PIPE) {
-        const char *why = err && err->code ? err->text : "stopped";
-        if (!repair(&message, why, strlen(why)) && !frame_abort_encode(writer->index, message.data, &abort, NULL) &&
-            !output_write(writer->out, abort.data, abort.length, NULL))
-            output_flush(writer->out, NULL);
-    }
-    text_free(&abort);
-    text_free(&message);
+    if (writer->out && (output_in_place(writer->out) || output_is_kept(writer->out)) && writer->fault.code != ERR_IO &&
+        writer->fault.code != ERR_PIPE)
+        put_abort(writer, err && err->code ? err->text : "stopped", NULL);
     writer_free(address);
 }

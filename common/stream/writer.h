@@ -55,7 +55,12 @@ int writer_flush(struct writer *writer, struct err *err);       /* what was comm
 /* The end record; then the file gets its name. Frees the writer, also on failure (then a file does not appear). */
 int writer_close(struct writer **writer, struct err *err);
 
-/* Gives up: a pipe gets an abort record with err's text, a file disappears. NULL inside is fine, so it may always follow. */
+/* The same with an abort record in the end's place: for a run that was ended early, and whose records are of use. Sequences may
+ * be open. */
+int writer_close_early(struct writer **writer, const char *message, struct err *err);
+
+/* Gives up: a pipe gets an abort record with err's text, and so does what writer_keep has seen of a file, which stays; any
+ * other file disappears. NULL inside is fine, so it may always follow. */
 void writer_abort(struct writer **writer, const struct err *err);
 
 #endif

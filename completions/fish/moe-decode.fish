@@ -40,6 +40,8 @@ complete -c moe-decode -l json -d 'write one JSON object a prompt in place of te
 complete -c moe-decode -l stream -r -F -d 'write the decode stream to FILE; - is standard output, without text'
 complete -c moe-decode -l record -x -a 'none route drafts' -d 'put this, too, into the stream\'s iterations'
 complete -c moe-decode -l record-length -x -d 'record drafts of up to N tokens, -K at least; 8, or -K where that is more'
+complete -c moe-decode -l keep-going -d 'pass over prompts that are no good, and go on with the next'
+complete -c moe-decode -l resume -r -F -d 'take finished texts from the decode stream FILE of a run that did not end, and decode the rest'
 complete -c moe-decode -l force -d 'use a ranking of a model with another tokenizer or vocabulary'
 complete -c moe-decode -s q -l quiet -d 'print no notes'
 complete -c moe-decode -s v -l verbose -d 'print more of what is done'

@@ -1,0 +1,92 @@
+#include "common/cli/signals.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/file.h"
+
+enum { SAME_NS = 100000000 };           /* a second signal that comes so soon is the first one, sent twice */
+
+static struct {
+    atomic_bool gentle;
+    struct stop stop;
+    int bell;                           /* what is written there can be read at stop.wake; -1: no pipe */
+    struct timespec when;               /* the first signal came; written before stop.signal */
+} state = {.stop = {.wake = -1}, .bell = -1};
+
+static bool sent_twice(int number)
+{
+    struct timespec now;
+    if (atomic_load(&state.stop.signal) != number || clock_gettime(CLOCK_MONOTONIC, &now))
+        return false;
+    return (now.tv_sec - state.when.tv_sec) * 1000000000LL + (now.tv_nsec - state.when.tv_nsec) < SAME_NS;
+}
+
+/* Ends the process as the signal would have, once this returns: until then it is held back. A second signal that another
+ * thread takes meanwhile discards the same files before it ends the process. */
+static void end_by_signal(int number)
+{
+    output_discard_all_unsafe();
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+static void handle(int number)
+{
+    int kept = errno, none = 0;
+    bool wish = atomic_load(&state.gentle) && (number == SIGINT || number == SIGTERM);
+    if (wish && !atomic_load(&state.stop.signal)) {
+        clock_gettime(CLOCK_MONOTONIC, &state.when);
+        if (atomic_compare_exchange_strong(&state.stop.signal, &none, number) && state.bell >= 0)
+            (void)!write(state.bell, "", 1);
+    } else if (!wish || !sent_twice(number)) {
+        end_by_signal(number);
+    }
+    errno = kept;
+}
+
+void signals_catch(void)
+{
+    static const int caught[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
+    for (size_t i = 0; i < sizeof caught / sizeof *caught; i++) {
+        struct sigaction action = {.sa_handler = handle}, before;
+        sigfillset(&action.sa_mask);
+        /* What nohup or a shell's & made ignored stays so; but a closed pipe always ends a command. */
+        if (caught[i] == SIGPIPE || sigaction(caught[i], NULL, &before) || before.sa_handler != SIG_IGN)
+            sigaction(caught[i], &action, NULL);
+    }
+    sigset_t pipe;
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    sigprocmask(SIG_UNBLOCK, &pipe, NULL);
+}
+
+const struct stop *signals_stop(void)
+{
+    int ends[2];
+    if (state.bell < 0 && !pipe2(ends, O_CLOEXEC | O_NONBLOCK)) {       /* without one a second signal is needed at worst */
+        state.stop.wake = ends[0];
+        state.bell = ends[1];
+    }
+    return &state.stop;
+}
+
+void signals_gentle(void) { atomic_store(&state.gentle, true); }
+
+void signals_harsh(void) { atomic_store(&state.gentle, false); }
+
+const char *signals_name(void)
+{
+    int number = atomic_load(&state.stop.signal);
+    return number == SIGINT ? "SIGINT" : number == SIGTERM ? "SIGTERM" : NULL;
+}
+
+void signals_end(void)
+{
+    int number = atomic_load(&state.stop.signal);
+    if (number)
+        end_by_signal(number);
+}

@@ -1,0 +1,203 @@
+#!/usr/bin/env bats
+# Batches of moe-decode: killed and gone on with, ended by signals, with prompts that are no good.
+
+load common
+
+# Some texts come twice or three times, so that what is drawn depends on how often; one is a chat of two turns.
+setup_file() {
+    export WORK="$BATS_FILE_TMPDIR"
+    local pocket="${MOE_MODELS:-$BATS_TEST_DIRNAME/../models}/pocket"
+    cd "$WORK"
+    ln -s "$MOE_POCKET" pocket.moe
+    awk 'NR % 40 == 1' "$pocket/heldout.jsonl" > some.jsonl
+    { cat some.jsonl; head -n 3 some.jsonl; echo '{"id": "chat", "turns": ["Hello.", "And then?"]}'; head -n 2 some.jsonl; } |
+        jq -c '.max_tokens = 24' > p.jsonl
+    local form
+    for form in '' --json; do
+        decode $form --stream full.moes p.jsonl > full$form
+    done
+}
+
+setup() { cd "$WORK"; rm -rf run; mkdir run; }
+
+# Above temperature 0, with drafts: their counts are part of what --json says.
+settings='-q -m pocket.moe --temperature 0.9 --seed 5 -d ngram'
+decode() { moe-decode $settings "$@"; }
+
+# The records of a stream but for their times.
+timeless() {
+    moe-view --json "$1" | jq -c 'select(.type | test("begin|iter|draft|done")) |
+        with_entries(select(.key | test("_us$|bytes") | not))'
+}
+
+# Waits for a run in the background to have written so many bytes of a file.
+wait_for() {
+    local i
+    for i in $(seq 600); do
+        [ ! -e "$1" ] || [ "$(stat -c %s "$1")" -lt "$2" ] || return 0
+        sleep 0.02
+    done
+    return 1
+}
+
+@test "a stream that was cut anywhere is gone on with to the same texts, counts and records" {
+    local bytes at
+    bytes=$(stat -c %s full.moes)
+    for at in 0 7 200 $((bytes / 9)) $((bytes / 3)) $((bytes * 2 / 3)) $((bytes - 40)) $((bytes - 1)) "$bytes"; do
+        head -c $at full.moes > run/old
+        decode --resume run/old --stream run/new.moes p.jsonl | cmp - full
+        cmp <(timeless run/new.moes) <(timeless full.moes)
+    done
+    # A machine that went down may leave zeros behind what was written.
+    { head -c $((bytes / 2)) full.moes; head -c 5000 /dev/zero; } > run/old
+    decode --json --resume run/old p.jsonl | cmp - full--json
+    # Other drafts and threads give the same text; the resumed stream can be resumed.
+    head -c $((bytes / 2)) run/new.moes > run/newer
+    moe-decode -q -m pocket.moe --temperature 0.9 --seed 5 -j 1 --resume run/newer p.jsonl | cmp - full
+    moe-view --json run/new.moes | head -n 1 | jq -e '.sources[0].kind == "decode"'
+}
+
+@test "killed, and killed again, it still comes to the same text" {
+    local old= new pid k
+    for k in 0 1 2; do
+        new=run/$k.moes
+        mkfifo run/out$k
+        moe-decode $settings --json ${old:+--resume $old} --stream $new p.jsonl > run/out$k &
+        pid=$!
+        { for _ in $(seq $((2 + 2 * k))); do read -r line; done; kill -9 $pid; cat; } < run/out$k > /dev/null
+        wait $pid || [ $? = 137 ]
+        [ ! -e $new ]
+        old=$new.part
+        moe-view $old > /dev/null 2> run/said && false
+        grep -q 'truncated' run/said
+    done
+    decode --json --resume $old --stream run/end.moes p.jsonl | cmp - full--json
+    moe-view --verify run/end.moes
+    # A run of the same name tells of what another one left, and keeps it until it is over.
+    moe-decode -m pocket.moe -n 1 --stream run/0.moes -p x 2> run/said
+    grep -q 'run/0.moes.part.old: left by a run that did not end; --resume run/0.moes.part.old would go on from it' run/said
+    [ ! -e run/0.moes.part.old ]
+}
+
+@test "a signal ends it after a token: texts and stream stay, and can be gone on with" {
+    local signal number
+    for signal in INT TERM; do
+        number=$(kill -l $signal)
+        env --default-signal=INT moe-decode $settings --json --ignore-eos -n 400 some.jsonl --stream run/old.moes \
+            -o run/old.json 2> run/said &
+        wait_for run/old.moes.part 30000
+        kill -$signal $!
+        code=0
+        wait $! || code=$?
+        [ $code = $((128 + number)) ]
+        grep -q "^moe-decode: ended by SIG$signal after [0-9] texts; --resume run/old.moes goes on from there\$" run/said
+        [ "$(wc -l < run/said)" = 1 ]
+        [ "$(ls run)" = "$(printf 'old.json\nold.moes\nsaid')" ]
+        # The text at work is there as far as it came, and says so.
+        [ "$(tail -n 1 run/old.json | jq -r .finish_reason)" = abort ]
+        run moe-view --json run/old.moes
+        [ "$status" -eq 2 ]
+        [[ ${lines[-1]} == "moe-view: run/old.moes: its producer, moe-decode, gave up: ended by SIG$signal"* ]]
+        echo "${lines[-2]}" | jq -e '.type == "abort" and (.message | test("^ended by SIG"))'
+        [ "$(moe-view --json --type abort run/old.moes 2> /dev/null | wc -l)" = 1 ]
+        run moe-bench report run/old.moes
+        [ "$status" -eq 2 ]
+        decode --json --ignore-eos -n 400 some.jsonl --resume run/old.moes -o run/new.json
+        decode --json --ignore-eos -n 400 some.jsonl | cmp - run/new.json
+        head -n 1 run/new.json | cmp - <(head -n 1 run/old.json) || [ "$(wc -l < run/old.json)" = 1 ]
+        rm run/*
+    done
+}
+
+@test "a second signal ends it at once, and one that comes while input is waited for is enough" {
+    local pid
+    echo "{\"tokens\": [$(seq -s, 1 1800)]}" > run/long.jsonl
+    moe-decode -q -m pocket.moe --device ref -n 1 run/long.jsonl -o run/x.txt &
+    pid=$!
+    for _ in $(seq 200); do [ -z "$(ls run | grep tmp)" ] || break; sleep 0.02; done
+    sleep 0.1
+    kill -TERM $pid
+    kill -TERM $pid
+    sleep 0.2
+    kill -TERM $pid                             # it reads the prompt still: two at once were one
+    wait $pid || [ $? = 143 ]
+    [ "$(ls run)" = long.jsonl ]
+    mkfifo run/in
+    moe-decode $settings -n 4 - --stream run/x.moes < run/in > run/x.txt &
+    pid=$!
+    exec 7> run/in
+    echo '{"prompt": "NAME"}' >&7
+    wait_for run/x.txt 2
+    kill -TERM $pid
+    wait $pid || [ $? = 143 ]
+    exec 7>&-
+    run moe-view run/x.moes
+    [[ $output == *"gave up: ended by SIGTERM after 1 texts"* ]]
+}
+
+@test "what does not fit a stream is refused before anything is decoded" {
+    local wrong
+    echo '{"prompt": "none of them"}' > other.jsonl
+    tac p.jsonl > reversed.jsonl
+    head -c 60000 full.moes > run/old
+    while IFS='|' read -r words part; do
+        run decode $words
+        assert_trouble moe-decode
+        [[ $output == *"$part"* ]] || { echo "$words: $output"; false; }
+    done <<'WRONG'
+--resume run/old --temperature 0.8 p.jsonl|run/old: was made with another temperature, 0.90000000000000002, not 0.80000000000000004
+--resume run/old --seed 6 p.jsonl|run/old: was made with another seed, 5, not 6
+--resume run/old --kv-dtype bf16 p.jsonl|run/old: was made with another kv-dtype, f32, not bf16
+--resume run/old --isa plain p.jsonl|run/old: was made with another isa
+--resume run/old -n 5 p.jsonl|run/old: was made with another max-tokens, -1, not 5
+--resume run/old --stop x p.jsonl|run/old: was made with another stop, [], not ["x"]
+--resume run/old -B 4 p.jsonl|run/old: was made with
+--resume run/old --accept rejection p.jsonl|run/old: was made with
+--resume run/old --record route --stream run/new p.jsonl|run/old: was made with another record
+--resume run/old other.jsonl|is of none of the prompts
+--resume run/old reversed.jsonl|is of none of the prompts
+--resume other.jsonl p.jsonl|other.jsonl: not a stream of these commands
+--resume - p.jsonl|--resume: a stream is read twice; name a file
+--resume run/old --stream run/old p.jsonl|an output needs a file of its own
+WRONG
+}
+
+@test "a stream is not gone on with into itself, or into what it is written as" {
+    head -c 60000 full.moes > run/x.moes.part
+    cp run/x.moes.part run/x.moes.part.old
+    for name in run/x.moes.part run/x.moes.part.old; do
+        run decode --resume $name --stream run/x.moes p.jsonl
+        assert_trouble moe-decode
+        [[ $output == *"an output needs a file of its own" ]]
+    done
+    cmp run/x.moes.part run/x.moes.part.old
+    cmp run/x.moes.part <(head -c 60000 full.moes)
+}
+
+@test "prompts are checked before the first one; --keep-going passes over those that are no good" {
+    { head -n 2 p.jsonl; echo '{"prompt": '; sed -n 3p p.jsonl; echo '{"id": "long", "tokens": ['$(seq -s, 1 2000)',1]}'
+      echo '{"id": "empty", "prompt": ""}'; tail -n +4 p.jsonl; } > bad.jsonl
+    for input in 'bad.jsonl' '- < bad.jsonl'; do
+        run sh -c "moe-decode -q -m pocket.moe $input"
+        assert_trouble moe-decode
+        [[ $output == *":3: column 11: not valid JSON"* ]]
+    done
+    head -n 2 p.jsonl > run/good.jsonl
+    run sh -c 'cat bad.jsonl | moe-decode -q -m pocket.moe | wc -l'
+    [ "${lines[-1]}" -ge 2 ]                     # what comes through a pipe cannot be read twice
+    code=0
+    decode -c 512 --keep-going --stream run/old.moes bad.jsonl > run/text 2> run/said || code=$?
+    [ $code = 1 ]
+    cmp run/text full
+    [ "$(sed 's/^moe-decode: //; s/: .*//' run/said | paste -sd' ')" = "bad.jsonl:3 bad.jsonl:5 bad.jsonl:6 3 prompts were passed over, $(jq -s length full--json) texts are there" ]
+    moe-view --json run/old.moes | jq -c 'select(.type == "failed") | [.id, .message]' > run/failed
+    [ "$(jq -r '.[0]' run/failed | paste -sd,)" = 2,long,empty ]
+    jq -r '.[1]' run/failed | sed 's/^/moe-decode: /' | cmp - <(head -n 3 run/said)
+    decode -c 512 --keep-going --json bad.jsonl > run/json 2> /dev/null || true
+    [ "$(jq -r 'select(.finish_reason == "error") | .id' run/json | paste -sd,)" = 2,long,empty ]
+    # Mended, they are decoded where they stand; equal prompts count as they would have.
+    sed '3s/.*/{"prompt": "NAME", "max_tokens": 9}/; 5d; 6s/""/"NAME"/' bad.jsonl > mended.jsonl
+    decode -c 512 mended.jsonl > run/want
+    decode -c 512 --resume run/old.moes --stream run/new.moes mended.jsonl | cmp - run/want
+    moe-view --verify run/new.moes
+}
