@@ -265,9 +265,12 @@ static int decode_prompt(struct run *run, bool *ended, struct err *err)
             err_at(err, "%s", run->prompt.place);
             return pass_over(run, run->prompt.id, err);
         }
-        if ((run->resume && decode_resume_has(run->resume, &run->prompt, &has, err)) ||
-            (has ? take_text : decode_text)(run, &result, err))
+        if (run->resume && decode_resume_has(run->resume, &run->prompt, &has, err))
             return -1;
+        if ((has ? take_text : decode_text)(run, &result, err)) {
+            *ended = err->code == ERR_SIGNAL;           /* amid the prompt */
+            return *ended ? 0 : -1;
+        }
         if ((*ended = result.finish == FINISH_ABORT))
             return 0;
         more = result.text ? prompt_next_turn(run->prompts, &run->prompt, result.text, result.text_bytes, err) : 0;

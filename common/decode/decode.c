@@ -316,6 +316,20 @@ static int begin_watches(struct decoder *decoder, const struct decode_prompt *pr
     return 0;
 }
 
+/* A piece of the prompt is in. */
+struct piece_seen {
+    const struct decode_sink *sink;
+    const struct stop *stop;
+};
+
+static int see_piece(void *context, const struct forward *piece, int position, struct err *err)
+{
+    const struct piece_seen *seen = context;
+    if (seen->sink->prompt && seen->sink->prompt(seen->sink->context, piece, position, err))
+        return -1;
+    return stop_asked(seen->stop) ? err_set(err, ERR_SIGNAL, "interrupted") : 0;
+}
+
 static int read_prompt(struct decoder *decoder, const struct decode_prompt *prompt, const struct decode_sink *sink,
                        struct err *err)
 {
@@ -323,6 +337,7 @@ static int read_prompt(struct decoder *decoder, const struct decode_prompt *prom
     const struct batch options = {.logit_rows = setup->want_prompt_logits ? ENGINE_EVERY_ROW : 0,
                                   .want_scores = setup->want_scores, .want_hidden = setup->want_hidden};
     const struct policy_text about = {prompt->sequence, prompt->task, prompt->token, prompt->tokens};
+    struct piece_seen seen = {sink, setup->stop};
     struct forward forward;
     if (decoder->forced && forced_begin(decoder->forced, prompt->token, prompt->tokens, err))
         return -1;
@@ -337,8 +352,8 @@ static int read_prompt(struct decoder *decoder, const struct decode_prompt *prom
         sampler_begin(decoder->sampler, prompt->token, prompt->tokens, prompt->sample, err) ||
         (decoder->drafter && begin_draft(decoder, prompt, limit, err)) ||
         prepare_sequence(decoder, prompt->tokens + limit, err) ||
-        engine_prompt(setup->engine, decoder->sequence, prompt->token, prompt->tokens, &options, sink->prompt, sink->context,
-                      &forward, err))
+        engine_prompt(setup->engine, decoder->sequence, prompt->token, prompt->tokens, &options, see_piece, &seen, &forward,
+                      err))
         return -1;
     memcpy(decoder->text, prompt->token, (size_t)prompt->tokens * sizeof *decoder->text);
     decoder->length = decoder->prompt_tokens = prompt->tokens;

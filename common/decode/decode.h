@@ -37,7 +37,8 @@ struct decoder_setup {
     bool want_scores, want_hidden;              /* of all rows, for the sink */
     bool want_prompt_logits;                    /* of all rows of the prompt; iterations have all logits anyway */
     bool on_device;                             /* may iterate there (decoder_place); forwards then have no logits, no routes */
-    const struct stop *stop;                    /* when it is asked for, a text ends after its current iteration; NULL: none */
+    const struct stop *stop;                    /* when it is asked for, a text ends after its current iteration, a prompt after
+                                                   its current piece: that run fails with ERR_SIGNAL; NULL: none */
     bool want_drafts;                           /* a probe will look at whole drafts, with what is dropped of them */
 };
 

@@ -200,8 +200,10 @@ static int run_prompt(struct profile *profile, struct prompts *prompts, struct p
     if (prompt->ordinal % setup->shards != setup->shard - 1)
         return decoder_skip(profile->decoder, &skipped, err);
     while (turn > 0 && !*ended) {
-        if (run_text(profile, prompt, &result, err))
-            return -1;
+        if (run_text(profile, prompt, &result, err)) {
+            *ended = err->code == ERR_SIGNAL;
+            return *ended ? 0 : -1;
+        }
         *ended = result.finish == FINISH_ABORT;
         /* without an answer there is nothing that the next turn could follow */
         turn = setup->settings->max_tokens && !*ended

@@ -400,7 +400,7 @@ WRONG
     [ -n "$(ls interrupted)" ]
     kill -TERM $pid
     sleep 0.2
-    kill -TERM $pid
+    kill -TERM $pid || true
     wait $pid || [ $? = 143 ]
     [ -z "$(ls interrupted | grep -v '^x\.\(moes\|txt\)$')" ]
 }

@@ -195,16 +195,36 @@ digest() {
     [ ! -e no.moes ]
 }
 
-@test "a profile that is ended early leaves nothing behind" {
+@test "a profile that a signal ends says so, and has what came before" {
     mkdir stopped
-    moe-profile -q -m pocket.moe -n 400 --ignore-eos "$HELDOUT" -o stopped/routes.moes 3>&- &
+    moe-profile -q -m pocket.moe -n 400 --ignore-eos "$HELDOUT" -o stopped/routes.moes 3>&- 2> said &
     pid=$!
-    for ((i = 0; i < 100; i++)); do [ "$(ls -A stopped)" ] && break; sleep 0.1; done
-    [ "$(ls -A stopped)" ]
+    for ((i = 0; i < 300; i++)); do [ "$(cat stopped/* 2> /dev/null | head -c 70000 | wc -c)" = 70000 ] && break; sleep 0.02; done
     kill -TERM $pid
     wait $pid || status=$?
     [ "$status" = 143 ]
-    [ -z "$(ls -A stopped)" ]
+    [[ $(cat said) =~ ^"moe-profile: ended by SIGTERM amid text "[0-9]+$ ]]
+    [ "$(ls -A stopped)" = routes.moes ]
+    run moe-view --json stopped/routes.moes
+    [ "$status" -eq 2 ]
+    [[ ${lines[-1]} == *"its producer, moe-profile, gave up: ended by SIGTERM amid text "* ]]
+    echo "${lines[-2]}" | jq -e '.type == "abort"'
+    echo "${lines[-3]}" | jq -e '.type == "end_sequence"'
+    # What it has is what the whole would have begun with.
+    moe-view --json stopped/routes.moes 2> /dev/null | jq -c 'select(.type == "route") | [.sequence, .tokens, .experts]' |
+        head -n -1 > came
+    moe-profile -q -m pocket.moe -n 400 --ignore-eos <(head -n $(($(jq -s 'last[0]' came) + 1)) "$HELDOUT") | moe-view --json |
+        jq -c 'select(.type == "route") | [.sequence, .tokens, .experts]' | head -n $(wc -l < came) | cmp - came
+    run moe-coact rank-experts stopped/routes.moes
+    assert_trouble moe-coact
+    moe-profile -q -m pocket.moe -n 400 --ignore-eos --text "$HELDOUT" > table 2> said 3>&- &
+    pid=$!
+    sleep 1
+    kill -TERM $pid
+    status=0
+    wait $pid || status=$?
+    [ "$status" = 143 ]
+    [ ! -s said ] || [[ $(head -n 1 table) =~ ^[0-9]+" texts, " ]]
 }
 
 @test "the examples of the man page run" {

@@ -117,11 +117,28 @@ wait_for() {
     for _ in $(seq 200); do [ -z "$(ls run | grep tmp)" ] || break; sleep 0.02; done
     sleep 0.1
     kill -TERM $pid
+    kill -TERM $pid                             # two at once are one; and a long prompt is not waited for
+    wait $pid || [ $? = 143 ]
+    [ "$(ls run)" = "$(printf 'long.jsonl\nx.txt')" ]
+    [ ! -s run/x.txt ]
+    # A reader that takes nothing holds it up: the first signal waits for that, the second does not.
+    mkfifo run/full
+    moe-decode $settings --ignore-eos -n 1900 -p NAME --stream - > run/full &
+    pid=$!
+    exec 8< run/full
+    local before= now=-
+    while [ "$before" != "$now" ]; do
+        before=$now
+        sleep 0.3
+        now=$(cut -d' ' -f14,15 /proc/$pid/stat)
+    done
     kill -TERM $pid
     sleep 0.2
-    kill -TERM $pid                             # it reads the prompt still: two at once were one
-    wait $pid || [ $? = 143 ]
-    [ "$(ls run)" = long.jsonl ]
+    kill -TERM $pid
+    code=0
+    wait $pid || code=$?
+    exec 8<&-
+    [ $code = 143 ]
     mkfifo run/in
     moe-decode $settings -n 4 - --stream run/x.moes < run/in > run/x.txt &
     pid=$!
