@@ -388,6 +388,8 @@ void output_keep(struct output *out)
     out->kept = true;
 }
 
+void output_spare_left(struct output *out) { mem_free(&out->left); }
+
 bool output_is_kept(const struct output *out) { return out->kept; }
 
 /* Writes all of it; at `offset` unless that is negative. A descriptor that does not block is waited for. */

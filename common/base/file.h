@@ -51,6 +51,7 @@ int output_open_kept(struct output **out, const char *path, struct err *err);
 const char *output_left(const struct output *out);
 void output_keep(struct output *out);
 bool output_is_kept(const struct output *out);
+void output_spare_left(struct output *out);                         /* what is left of another run stays, also at the commit */
 
 int output_write(struct output *out, const void *data, size_t bytes, struct err *err);
 /* Files only. What continues the last call may wait for more; later calls and the commit write it, and tell what fails. */

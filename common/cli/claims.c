@@ -2,9 +2,12 @@
 
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "common/base/mem.h"
 
 static const char *last_name(const char *path)
 {
@@ -79,15 +82,17 @@ int claims_output(struct claims *claims, const char *name, const char *path, boo
     static const char *const endings[] = {"", ".part", ".part.old"};
     if (!strcmp(path, "-"))
         return 0;
-    for (int i = 0; i < (kept ? 3 : 1); i++) {
+    char *real = kept ? realpath(path, NULL) : NULL;        /* where links lead is where the other two lie */
+    int rc = 0;
+    for (int i = 0; !rc && i < (kept ? 3 : 1); i++) {
         char full[PATH_MAX];
         struct claim made = {.name = name, .path = path, .ending = endings[i], .folder = folder_of(path)};
-        if (snprintf(full, sizeof full, "%s%s", path, endings[i]) < PATH_MAX)
+        if (snprintf(full, sizeof full, "%s%s", real ? real : path, endings[i]) < PATH_MAX)
             made.file = file_identify(full);
-        if (add(claims, &made, err))
-            return -1;
+        rc = add(claims, &made, err);
     }
-    return 0;
+    mem_free(&real);
+    return rc;
 }
 
 int claims_identity(const struct claims *claims, const char *name, const char *path, const struct file_identity *file,

@@ -389,6 +389,7 @@ static int put_abort(struct writer *writer, const char *why, struct err *err)
 
 int writer_close_early(struct writer **writer, const char *message, struct err *err)
 {
+    output_spare_left((*writer)->out);
     int rc = put_abort(*writer, message, err) || output_commit(&(*writer)->out, err) ? -1 : 0;
     writer_free(writer);
     return rc;

@@ -73,9 +73,20 @@ wait_for() {
     done
     decode --json --resume $old --stream run/end.moes p.jsonl | cmp - full--json
     moe-view --verify run/end.moes
-    # A run of the same name tells of what another one left, and keeps it until it is over.
-    moe-decode -m pocket.moe -n 1 --stream run/0.moes -p x 2> run/said
+    # A run of the same name tells of what another one left, and keeps it until it is over; when it is ended early, longer.
+    mkfifo run/in
+    moe-decode -m pocket.moe -n 1 --stream run/0.moes < run/in > run/x.txt 2> run/said &
+    pid=$!
+    exec 7> run/in
+    echo '{"prompt": "x"}' >&7
+    wait_for run/x.txt 2
+    kill -TERM $pid
+    wait $pid || [ $? = 143 ]
+    exec 7>&-
     grep -q 'run/0.moes.part.old: left by a run that did not end; --resume run/0.moes.part.old would go on from it' run/said
+    decode --json --resume run/0.moes.part.old p.jsonl | cmp - full--json
+    moe-decode -m pocket.moe -n 1 --stream run/0.moes -p x 2> run/said
+    grep -q '/0.moes.part.old would go on from it$' run/said
     [ ! -e run/0.moes.part.old ]
 }
 
@@ -187,6 +198,11 @@ WRONG
         assert_trouble moe-decode
         [[ $output == *"an output needs a file of its own" ]]
     done
+    ln -s x.moes run/link
+    echo old > run/x.moes
+    run decode --resume run/x.moes.part --stream run/link p.jsonl
+    assert_trouble moe-decode
+    [[ $output == *"an output needs a file of its own" ]]
     cmp run/x.moes.part run/x.moes.part.old
     cmp run/x.moes.part <(head -c 60000 full.moes)
 }
