@@ -9,9 +9,11 @@ setup_file() {
     local pocket="${MOE_MODELS:-$BATS_TEST_DIRNAME/../models}/pocket"
     cd "$WORK"
     ln -s "$MOE_POCKET" pocket.moe
-    awk 'NR % 40 == 1' "$pocket/heldout.jsonl" > some.jsonl
+    local step=40
+    [ -z "$MOE_SANITIZED" ] || step=100
+    awk -v step=$step 'NR % step == 1' "$pocket/heldout.jsonl" > some.jsonl
     { cat some.jsonl; head -n 3 some.jsonl; echo '{"id": "chat", "turns": ["Hello.", "And then?"]}'; head -n 2 some.jsonl; } |
-        jq -c '.max_tokens = 24' > p.jsonl
+        jq -c '.max_tokens = 12' > p.jsonl
     local form
     for form in '' --json; do
         decode $form --stream full.moes p.jsonl > full$form
@@ -43,7 +45,9 @@ wait_for() {
 @test "a stream that was cut anywhere is gone on with to the same texts, counts and records" {
     local bytes at
     bytes=$(stat -c %s full.moes)
-    for at in 0 7 200 $((bytes / 9)) $((bytes / 3)) $((bytes * 2 / 3)) $((bytes - 40)) $((bytes - 1)) "$bytes"; do
+    local places="0 7 200 $((bytes / 3)) $((bytes * 2 / 3)) $((bytes - 1)) $bytes"
+    [ -z "$MOE_SANITIZED" ] || places="200 $((bytes / 3))"
+    for at in $places; do
         head -c $at full.moes > run/old
         decode --resume run/old --stream run/new.moes p.jsonl | cmp - full
         cmp <(timeless run/new.moes) <(timeless full.moes)
@@ -167,7 +171,7 @@ wait_for() {
     local wrong
     echo '{"prompt": "none of them"}' > other.jsonl
     tac p.jsonl > reversed.jsonl
-    head -c 60000 full.moes > run/old
+    head -c $(($(stat -c %s full.moes) * 2 / 3)) full.moes > run/old
     while IFS='|' read -r words part; do
         run decode $words
         assert_trouble moe-decode
