@@ -245,12 +245,11 @@ static int pass_over(struct run *run, const char *id, struct err *err)
         return -1;
     if (!run->text || !run->args->json)
         return 0;
-    char *line = json_text(json_pack("{s:s*, s:s, s:s}", "id", id, "finish_reason", "error", "error", fault.text),
-                           JSON_COMPACT, err);
-    int rc = line ? output_write(run->text, line, strlen(line), err) || output_write(run->text, "\n", 1, err) ||
-                    output_flush(run->text, err) : -1;
-    mem_free(&line);
-    return rc ? -1 : 0;
+    struct text line = {0};
+    int rc = json_line(&line, json_pack("{s:s*, s:s, s:s}", "id", id, "finish_reason", "error", "error", fault.text), err) ||
+             output_write(run->text, line.data, line.length, err) || output_flush(run->text, err) ? -1 : 0;
+    text_free(&line);
+    return rc;
 }
 
 /* All turns of one prompt; ended: the run is to end before the last of them. */

@@ -191,8 +191,8 @@ struct output {
     } window;
     uint64_t behind;        /* the disk was asked to begin with all that lies before */
     int fd, slot;           /* slot: of the temporary name, -1 when written in place */
-    bool kept;
-    double synced;          /* clock_seconds */
+    bool kept, folder_synced;
+    double synced;          /* clock_seconds; at first when it was opened */
 };
 
 static const char *output_name(const struct output *out) { return is_standard(out->path) ? "standard output" : out->path; }
@@ -340,6 +340,7 @@ static int open_output(struct output **address, const char *path, bool kept, str
     if (!out)
         return -1;
     out->fd = out->slot = -1;
+    out->synced = clock_seconds();
     out->path = mem_string(path, err);
     out->buffer = mem_alloc(BUFFER_BYTES, 1, err);
     if (!out->path || !out->buffer || output_begin(out, kept, err)) {
@@ -379,13 +380,14 @@ void output_keep(struct output *out)
     if (out->slot < 0)
         return;
     atomic_store(&slots[out->slot].state, SLOT_TAKEN);
-    if (!out->kept)
-        sync_folder(out->target);
-    if (!out->kept || clock_seconds() - out->synced >= 1) {
-        fdatasync(out->fd);
-        out->synced = clock_seconds();
-    }
     out->kept = true;
+    if (clock_seconds() - out->synced < 1)
+        return;
+    fdatasync(out->fd);
+    if (!out->folder_synced)
+        sync_folder(out->target);
+    out->folder_synced = true;
+    out->synced = clock_seconds();
 }
 
 void output_spare_left(struct output *out) { mem_free(&out->left); }
