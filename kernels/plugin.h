@@ -10,7 +10,7 @@
 
 #include "kernels/ops.h"
 
-#define CUDA_PLUGIN_VERSION 7
+#define CUDA_PLUGIN_VERSION 8
 #define CUDA_PLUGIN_SYMBOL "moe_cuda_plugin"
 
 struct cuda_context;                         /* one device in use: kernels/cuda/context.h */
@@ -21,6 +21,7 @@ struct cuda_loop_body {
     void (*put)(void *context);              /* puts one iteration's operations on the queue */
     void *context;
     const int32_t *rows, *more;              /* on the device */
+    int turns_max;                           /* that there can be until `more` is 0 */
 };
 
 struct cuda_plugin {
@@ -38,7 +39,7 @@ struct cuda_plugin {
     int (*copy_bandwidth)(struct cuda_context *context, size_t bytes, double seconds, double *bytes_per_second);
     const char *(*error_text)(int error);
     const char *(*error_name)(int error);
-    /* Which kernel, launched where, the error that wait has just told came from, as far as it is known; else "". */
+    /* Which kernel, launched where, the error that was just told came from, as far as it is known; else "". */
     void (*blame)(struct cuda_context *context, char *text, size_t room);
     /* Memory of the host at the same address for the device. */
     int (*alloc_shared)(struct cuda_context *context, size_t bytes, void **out);
@@ -46,7 +47,7 @@ struct cuda_plugin {
     int (*loop_open)(struct cuda_context *context, const struct cuda_loop_body *body, struct cuda_loop **out);
     int (*loop_busy)(struct cuda_loop *loop, int *busy);
     int (*loop_go)(struct cuda_loop *loop);          /* only while it is not busy: begins at least one iteration */
-    int (*loop_close)(struct cuda_loop **loop);      /* waits for what is at work */
+    int (*loop_close)(struct cuda_loop **loop);      /* waits for what is at work, and tells what failed, as wait does */
     /* See device_time of common/tensor/device.h. */
     int (*time)(struct cuda_context *context, void (*put)(void *put_context), void *put_context, double *seconds);
 };

@@ -60,15 +60,15 @@ int queue_wait(struct device *device, struct err *err);
 int device_alloc_shared(struct device *device, size_t bytes, struct buffer *out, struct err *err);
 void device_free_shared(struct device *device, struct buffer *buffer);
 
-/* Iterations that the device repeats by itself (info.loops). loop_start has `put` called, once or for each iteration, to put
- * the operations of one on the queue; nothing else may be on it until loop_end. Meanwhile operations are given the most rows
- * there can be, and treat as many as `rows` says when they run. The last one of an iteration writes a record into a ring, to
- * which the device and the host have access (device_alloc_shared), then their number so far to `head`, then to `more` whether
- * the device may go on before the host has read: 0 at the latest when the ring is full.
+/* Iterations that the device repeats by itself (info.loops). loop_start has `put` called, once or twice, to put the
+ * operations of one on the queue, which keeps them; nothing else may be on it until loop_end. Meanwhile operations are given
+ * the most rows there can be, and treat as many as `rows` says when they run. The last one of an iteration writes a record
+ * into a ring, to which the device and the host have access (device_alloc_shared), then to `more` whether the device may go
+ * on before the host has read, 0 at the latest when the ring is full, then the number of records so far to `head`.
  *
  * loop_drain waits for the next record and tells where it lies; it stays until the next call. Only the record tells the end:
- * behind the last one there is no next. A GPU runs ahead as far as the ring reaches; the emulated one does what is waited for.
- * */
+ * after the last one there is no next, and to ask for it is an error, as is an iteration that leaves none. The device runs
+ * ahead as far as the ring reaches. */
 struct loop;
 
 struct loop_setup {

@@ -64,6 +64,16 @@ static int told(const struct cuda_plugin *plugin, int error, const char *what, s
                    plugin->error_name(error));
 }
 
+/* The same, with the launch that it came from. */
+static int told_where(struct device *device, int error, const char *what, struct err *err)
+{
+    const struct cuda_plugin *plugin = cuda_of(device)->plugin;
+    char launch[512];
+    plugin->blame(context_of(device), launch, sizeof launch);
+    told(plugin, error, what, err);
+    return launch[0] ? err_at(err, "%s", launch) : -1;
+}
+
 static void cuda_close(struct device *device)
 {
     struct cuda_device *cuda = cuda_of(device);
@@ -113,12 +123,7 @@ static int cuda_wait(struct device *device, struct err *err)
     keep(device, cuda->plugin->wait(context_of(device)));
     int error = cuda->failed;
     cuda->failed = 0;
-    if (!error)
-        return 0;
-    char kernel[512];
-    cuda->plugin->blame(context_of(device), kernel, sizeof kernel);
-    told(cuda->plugin, error, device->info.name, err);
-    return kernel[0] ? err_at(err, "%s", kernel) : -1;
+    return error ? told_where(device, error, device->info.name, err) : 0;
 }
 
 static int cuda_alloc_shared(struct device *device, size_t bytes, struct buffer *out, struct err *err)
@@ -141,27 +146,29 @@ struct repeated {
     struct loop_setup setup;
     struct cuda_loop *loop;
     int taken;                                   /* records that were handed out */
+    int taken_at_go;                             /* when the device was last set going; -1: it was not yet */
 };
 
 static int cuda_loop_start(struct loop **out, struct device *device, const struct loop_setup *setup, struct err *err)
 {
     const struct cuda_plugin *plugin = cuda_of(device)->plugin;
     const struct cuda_loop_body body = {setup->put, setup->context, (const int32_t *)(uintptr_t)setup->rows.address,
-                                        (const int32_t *)(uintptr_t)setup->more.address};
+                                        (const int32_t *)(uintptr_t)setup->more.address, setup->records};
     struct repeated *loop = mem_alloc(1, sizeof *loop, err);
     if (!loop)
         return -1;
-    *loop = (struct repeated){.base = {device}, .setup = *setup};
+    *loop = (struct repeated){.base = {device}, .setup = *setup, .taken_at_go = -1};
     int error = plugin->loop_open(context_of(device), &body, &loop->loop);
     if (error) {
         mem_free(&loop);
-        return told(plugin, error, "recording an iteration", err);
+        return told_where(device, error, "recording an iteration", err);
     }
     *out = &loop->base;
     return 0;
 }
 
-/* A device that was idle before the ring was found empty has nothing more to come, and is set going. */
+/* A device that was idle before the ring was found empty has nothing more to come, and is set going; once, for then it must
+ * bring a record. */
 static int cuda_loop_drain(struct loop *base, const void **record, struct err *err)
 {
     struct repeated *loop = (struct repeated *)base;
@@ -174,20 +181,26 @@ static int cuda_loop_drain(struct loop *base, const void **record, struct err *e
             *record = (const char *)(uintptr_t)loop->setup.ring.address + at * loop->setup.record_bytes;
             return 0;
         }
-        if (!busy && (error = plugin->loop_go(loop->loop)) != 0)
+        if (busy)
+            continue;
+        if (loop->taken_at_go == loop->taken)
+            return err_set(err, ERR_IO, "%s: an iteration ended without a record", base->device->info.name);
+        loop->taken_at_go = loop->taken;
+        if ((error = plugin->loop_go(loop->loop)) != 0)
             break;
     }
-    return told(plugin, error, base->device->info.name, err);
+    return told_where(base->device, error, base->device->info.name, err);
 }
 
 static int cuda_loop_end(struct loop **base, struct err *err)
 {
     struct repeated *loop = (struct repeated *)*base;
     const struct cuda_plugin *plugin = cuda_of((*base)->device)->plugin;
+    struct device *device = (*base)->device;
     int error = plugin->loop_close(&loop->loop);
     mem_free(&loop);
     *base = NULL;
-    return error ? told(plugin, error, "an iteration", err) : 0;
+    return error ? told_where(device, error, "an iteration", err) : 0;
 }
 
 static int cuda_time(struct device *device, void (*put)(void *context), void *context, double *seconds, struct err *err)

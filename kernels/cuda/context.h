@@ -6,6 +6,7 @@
 #include "kernels/cuda/dev.h"
 
 struct slab;
+struct cuda_kept;
 
 enum { CONTEXT_TICKETS = 256 };
 
@@ -19,7 +20,8 @@ struct cuda_context {
     const int32_t *live;            /* on the device: how many of an operation's rows are treated, 1 or more; NULL: all of them.
                                      * Grids are those of all rows; blocks without one end at once */
     struct slab *slab;              /* slab.h; NULL: products of slabs go by tiles, like all others */
-    void *kept;                     /* repeat.cu: the executable graph of the last loop; NULL: none */
+    struct cuda_kept *kept;         /* repeat.cu: what the last loop left for the next one; NULL: nothing */
+    int32_t *ran_on;                /* repeat.cu: shared with the host; 1: a loop went on after its end. NULL: there was none */
 };
 
 #endif

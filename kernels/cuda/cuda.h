@@ -59,14 +59,14 @@ void cuda_expert_sum(struct queue *, const struct expert_ffn_args *);
 void cuda_quantise(struct queue *, struct buffer in, int stride, int rows, int each, int inputs, struct buffer expert,
                    struct buffer out);
 
-/* repeat.cu: loops and the clock of the plug-in (kernels/plugin.h). */
+/* repeat.cu and clock.cu: loops and the clock of the plug-in (kernels/plugin.h). */
 struct cuda_loop;
 struct cuda_loop_body;
 int cuda_loop_open(struct cuda_context *context, const struct cuda_loop_body *body, struct cuda_loop **out);
 int cuda_loop_busy(struct cuda_loop *loop, int *busy);
 int cuda_loop_go(struct cuda_loop *loop);
 int cuda_loop_close(struct cuda_loop **loop);
-void cuda_loop_forget(struct cuda_context *context);     /* what is kept for the next one */
+void cuda_loop_forget(struct cuda_context *context);     /* what is kept for the next one, at the end */
 int cuda_time(struct cuda_context *context, void (*put)(void *context), void *put_context, double *seconds);
 
 extern "C" const struct device_ops cuda_ops;

@@ -24,8 +24,9 @@
  *     fmaf written out (contraction is off); expf, rsqrtf, ... without fast variants
  * Arrays in registers are indexed by constants only (unrolled loops); other indices put them into a stack frame.
  *
- * For host code: dev_stream, dev_alloc, dev_free, dev_upload, dev_download, dev_copy, dev_fill, dev_wait, dev_count, dev_use.
- * They return 0 or an error number; dev_error_text and dev_error_name say which, dev_blame which launch it came from. */
+ * For host code: dev_stream, dev_alloc, dev_free, dev_upload, dev_download, dev_copy, dev_fill, dev_wait, dev_busy, dev_count,
+ * dev_use; and graphs, which dev_graph.h describes. They return 0 or an error number; dev_error_text and dev_error_name say
+ * which, dev_blame which launch it came from. */
 #ifndef MOE_KERNELS_CUDA_DEV_H
 #define MOE_KERNELS_CUDA_DEV_H
 
@@ -42,6 +43,23 @@ struct dev_properties {
     size_t memory;
 };
 
+/* What was launched on a stream: the first launch that failed and was not told yet, else the latest. */
+struct dev_launches {
+    int failed;                          /* its error number; 0: none failed */
+    bool told;                           /* its failure was the last error that was told */
+    const char *kernel, *file;
+    int line;
+};
+
+/* The failure that was not told yet, which is told by this; 0: none. */
+static inline int dev_launches_tell(struct dev_launches *launches)
+{
+    int error = launches->failed;
+    launches->failed = 0;
+    launches->told = error != 0;
+    return error;
+}
+
 #ifdef __CUDACC__
 #include "kernels/cuda/dev_nvcc.h"
 #else
@@ -49,6 +67,7 @@ struct dev_properties {
 #endif
 
 #include "common/base/float.h"
+#include "kernels/cuda/dev_graph.h"
 
 #define WARP 32
 #define FULL_MASK 0xffffffffu
@@ -61,6 +80,48 @@ struct dev_properties {
 #else
 #define UNROLL
 #endif
+
+/* A launch without a stream tells its failure by dev_wait. */
+static inline void dev_launched(dev_stream stream, int error, const char *kernel, const char *file, int line)
+{
+    struct dev_launches *launches = dev_launches_of(stream);
+    if (launches && !launches->failed)
+        *launches = {error, false, kernel, file, line};
+}
+
+/* The failure of a launch that was not told yet, which is told by this; 0: none. */
+static inline int dev_failure(dev_stream stream)
+{
+    struct dev_launches *launches = dev_launches_of(stream);
+    return launches ? dev_launches_tell(launches) : 0;
+}
+
+/* Which launch the last error that was told is about, as far as it is known. "" when nothing was launched. */
+static inline void dev_blame(dev_stream stream, char *text, size_t room)
+{
+    const struct dev_launches *launches = dev_launches_of(stream);
+    if (room)
+        text[0] = '\0';
+    if (launches && launches->kernel && launches->told)
+        snprintf(text, room, "%s at %s:%d", launches->kernel, launches->file, launches->line);
+    else if (launches && launches->kernel)
+        snprintf(text, room, "seen after %s at %s:%d; CUDA_LAUNCH_BLOCKING=1 tells which kernel it was", launches->kernel,
+                 launches->file, launches->line);
+}
+
+/* A stream belongs to one device, and a thread may have several devices open. */
+template <typename... P, typename... A>
+static inline void dev_launch(bool early, const char *name, const char *file, int line, void (*kernel)(P...), dim3 grid,
+                              dim3 block, size_t smem, dev_stream stream, A... given)
+{
+    int error = stream ? dev_use(dev_device_of(stream)) : 0;
+    if (!error)
+        error = dev_start(early, name, kernel, grid, block, smem, stream, given...);
+    dev_launched(stream, error, name, file, line);
+}
+
+#define LAUNCH(kernel, ...) dev_launch(false, #kernel, __FILE__, __LINE__, kernel, __VA_ARGS__)
+#define LAUNCH_PDL(kernel, ...) dev_launch(true, #kernel, __FILE__, __LINE__, kernel, __VA_ARGS__)
 
 static inline double dev_seconds(void)
 {

@@ -26,13 +26,12 @@ static inline int dev_told(cudaError_t error)
 enum { DEV_KERNELS = 256 };
 static const size_t DEV_SMEM_FREE = 32 * 1024;              /* more than 48 KB with static arrays must be asked for */
 
-/* A stream, and what was launched on it: the first launch that failed, else the latest. With CUDA_LAUNCH_BLOCKING=1 in the
- * environment a launch ends with its kernel, and what a kernel does wrong is a failure of its launch. */
+/* A stream, and what was launched on it. With CUDA_LAUNCH_BLOCKING=1 in the environment a launch ends with its kernel, and what
+ * a kernel does wrong is a failure of its launch. */
 struct dev_queue {
     cudaStream_t stream;
-    cudaError_t failed;
-    const char *kernel, *file;
-    int line;
+    int device;                      /* whose it is */
+    struct dev_launches launches;
     bool early;                      /* its device can start a launch before the one in front of it has ended */
     bool direct;                     /* its device reads pageable memory of the host itself, when a copy's turn comes */
     struct {
@@ -44,15 +43,8 @@ typedef struct dev_queue *dev_stream;
 
 static inline cudaStream_t dev_stream_of(dev_stream stream) { return stream ? stream->stream : nullptr; }
 
-static inline void dev_launched(dev_stream stream, int error, const char *kernel, const char *file, int line)
-{
-    if (!stream || stream->failed != cudaSuccess)
-        return;
-    stream->failed = (cudaError_t)error;
-    stream->kernel = kernel;
-    stream->file = file;
-    stream->line = line;
-}
+static inline struct dev_launches *dev_launches_of(dev_stream stream) { return stream ? &stream->launches : nullptr; }
+static inline int dev_device_of(dev_stream stream) { return stream->device; }
 
 /* Once a kernel, and when it wants more memory than before. All of them want the same division between shared memory and
  * first-level cache: a processor must run empty before that can change, and no launch in front of it is early then. */
@@ -76,8 +68,8 @@ static inline void dev_prepare(dev_stream stream, const void *kernel, size_t sme
 }
 
 template <typename... P, typename... A>
-static inline void dev_launch(bool early, const char *name, const char *file, int line, void (*kernel)(P...), dim3 grid,
-                              dim3 block, size_t smem, dev_stream stream, A... given)
+static inline int dev_start(bool early, const char *, void (*kernel)(P...), dim3 grid, dim3 block, size_t smem,
+                            dev_stream stream, A... given)
 {
     cudaLaunchConfig_t config = {};
     cudaLaunchAttribute attribute = {};
@@ -90,11 +82,9 @@ static inline void dev_launch(bool early, const char *name, const char *file, in
     config.stream = dev_stream_of(stream);
     config.attrs = &attribute;
     config.numAttrs = early && stream && stream->early ? 1 : 0;
-    dev_launched(stream, cudaLaunchKernelEx(&config, kernel, static_cast<P>(given)...), name, file, line);
+    cudaError_t error = cudaLaunchKernelEx(&config, kernel, static_cast<P>(given)...);
+    return stream ? dev_told(error) : error;         /* without a stream it stays the thread's last error, for dev_wait */
 }
-
-#define LAUNCH(kernel, ...) dev_launch(false, #kernel, __FILE__, __LINE__, kernel, __VA_ARGS__)
-#define LAUNCH_PDL(kernel, ...) dev_launch(true, #kernel, __FILE__, __LINE__, kernel, __VA_ARGS__)
 
 static inline int dev_count(int *devices) { return dev_told(cudaGetDeviceCount(devices)); }
 static inline int dev_use(int device)
@@ -128,6 +118,7 @@ static inline int dev_stream_new(dev_stream *out)
         free(made);
         return dev_told(error);
     }
+    dev_told(cudaGetDevice(&made->device));
     made->early = dev_attribute(cudaDevAttrComputeCapabilityMajor) >= 9;
     made->direct = dev_attribute(cudaDevAttrPageableMemoryAccessUsesHostPageTables);
     *out = made;
@@ -170,22 +161,15 @@ static inline int dev_fill(void *to, int byte, size_t bytes, dev_stream stream)
 static inline int dev_wait(dev_stream stream)
 {
     cudaError_t late = cudaStreamSynchronize(dev_stream_of(stream)), last = cudaGetLastError();
-    return stream && stream->failed != cudaSuccess ? stream->failed : late != cudaSuccess || stream ? late : last;
+    int failed = stream ? dev_launches_tell(&stream->launches) : 0;
+    return failed ? failed : late != cudaSuccess || stream ? late : last;
 }
-/* Which launch an error of dev_wait is about, as far as it is known; then the stream forgets it. "" when nothing was
- * launched. */
-static inline void dev_blame(dev_stream stream, char *text, size_t room)
+/* Whether work is left on the stream. */
+static inline int dev_busy(dev_stream stream, int *busy)
 {
-    if (room)
-        text[0] = '\0';
-    if (!stream || !stream->kernel)
-        return;
-    if (stream->failed != cudaSuccess)
-        snprintf(text, room, "%s at %s:%d", stream->kernel, stream->file, stream->line);
-    else
-        snprintf(text, room, "seen behind %s at %s:%d; CUDA_LAUNCH_BLOCKING=1 tells which kernel it was", stream->kernel,
-                 stream->file, stream->line);
-    stream->failed = cudaSuccess;
+    int state = dev_told(cudaStreamQuery(dev_stream_of(stream)));
+    *busy = state == cudaErrorNotReady;
+    return *busy ? 0 : state;
 }
 static inline const char *dev_error_text(int error) { return cudaGetErrorString((cudaError_t)error); }
 static inline const char *dev_error_name(int error) { return cudaGetErrorName((cudaError_t)error); }

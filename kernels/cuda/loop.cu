@@ -1,5 +1,7 @@
 /* kernels/loop.h. Each step of a draft's way waits for the one before, so one thread drafts and one settles, through the
- * functions of kernels/plain/loop.h; the copies around them are a block's. Experts are counted by a block a layer. */
+ * functions of kernels/plain/loop.h; the copies around them are a block's. Experts are counted by a block a layer. What the
+ * block of loop_settle wrote comes before its barrier, so one thread's fence after it, before `head`, orders all of it for the
+ * host. */
 #include "kernels/cuda/cuda.h"
 
 enum { LOOP_THREADS = 128 };
@@ -13,6 +15,7 @@ DEVICE struct ngram_index index_of(const struct loop_args &a)
 
 __global__ void __launch_bounds__(LOOP_THREADS, 1) loop_draft_kernel(struct loop_args a)
 {
+    in_turn();
     struct loop_state *state = device_pointer<struct loop_state>(a.state);
     int32_t *token = device_pointer<int32_t>(a.token);
     if (threadIdx.x == 0) {
@@ -36,7 +39,7 @@ __global__ void __launch_bounds__(LOOP_THREADS, 1) loop_draft_kernel(struct loop
 
 void cuda_loop_draft(struct queue *queue, const struct loop_args *args)
 {
-    LAUNCH(loop_draft_kernel, dim3(1), dim3(LOOP_THREADS), 0, cuda_stream(queue), *args);
+    LAUNCH_PDL(loop_draft_kernel, dim3(1), dim3(LOOP_THREADS), 0, cuda_stream(queue), *args);
 }
 
 DEVICE void count_distinct(const int32_t *expert, int places, uint32_t *mark, int *count)
@@ -57,6 +60,7 @@ __global__ void __launch_bounds__(LOOP_THREADS, 1) loop_facts_kernel(struct loop
 {
     SHARED(uint32_t, mark, ROUTE_EXPERTS_MAX / 32);
     SHARED(int, count, 1);
+    in_turn();
     struct loop_state *state = device_pointer<struct loop_state>(a.state);
     int layer = (int)blockIdx.x, places = *device_pointer<int32_t>(a.rows) * a.top_k;
     int64_t first = (int64_t)layer * a.rows_most * a.top_k;
@@ -72,11 +76,12 @@ __global__ void __launch_bounds__(LOOP_THREADS, 1) loop_facts_kernel(struct loop
 void cuda_loop_facts(struct queue *queue, const struct loop_args *args)
 {
     unsigned blocks = args->moe_layers ? (unsigned)args->moe_layers : 1;
-    LAUNCH(loop_facts_kernel, dim3(blocks), dim3(LOOP_THREADS), 0, cuda_stream(queue), *args);
+    LAUNCH_PDL(loop_facts_kernel, dim3(blocks), dim3(LOOP_THREADS), 0, cuda_stream(queue), *args);
 }
 
 __global__ void __launch_bounds__(LOOP_THREADS, 1) loop_settle_kernel(struct loop_args a)
 {
+    in_turn();
     struct loop_state *state = device_pointer<struct loop_state>(a.state);
     const struct loop_rules *rules = device_pointer<struct loop_rules>(a.rules);
     int64_t bytes = loop_record_bytes(a.rows_most, a.moe_layers);
@@ -88,7 +93,6 @@ __global__ void __launch_bounds__(LOOP_THREADS, 1) loop_settle_kernel(struct loo
         loop_record_tokens(record)[row] = token[row];
     for (int i = (int)threadIdx.x; i < 2 * a.moe_layers; i += LOOP_THREADS)
         experts[i] = counts[i];
-    __threadfence_system();
     __syncthreads();
     if (threadIdx.x != 0)
         return;
@@ -106,5 +110,5 @@ __global__ void __launch_bounds__(LOOP_THREADS, 1) loop_settle_kernel(struct loo
 
 void cuda_loop_settle(struct queue *queue, const struct loop_args *args)
 {
-    LAUNCH(loop_settle_kernel, dim3(1), dim3(LOOP_THREADS), 0, cuda_stream(queue), *args);
+    LAUNCH_PDL(loop_settle_kernel, dim3(1), dim3(LOOP_THREADS), 0, cuda_stream(queue), *args);
 }

@@ -112,7 +112,13 @@ static int plugin_wait(struct cuda_context *context)
     return error;
 }
 
-static void plugin_blame(struct cuda_context *context, char *text, size_t room) { dev_blame(context->stream, text, room); }
+static void plugin_blame(struct cuda_context *context, char *text, size_t room)
+{
+    if (context->ran_on && *(const volatile int32_t *)context->ran_on)
+        snprintf(text, room, "the graph of the loop went on after its end (repeat_kernel)");
+    else
+        dev_blame(context->stream, text, room);
+}
 
 /* Copies within the device; each byte is read and written once, and both count. The first round touches new memory. */
 static int plugin_copy_bandwidth(struct cuda_context *context, size_t bytes, double seconds, double *bytes_per_second)

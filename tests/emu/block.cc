@@ -294,25 +294,27 @@ static bool launch_allowed(const char *name, dim3 grid, dim3 block, size_t smem)
 
 void early_wait(void) { self()->early_waited = true; }
 
-void launch(const char *name, bool early, dim3 grid, dim3 block, size_t smem, thread_body *run, const void *given)
+bool launch(const call &call)
 {
+    const dim3 &grid = call.grid, &block = call.block;
+    const bool early = call.early;
     if (now.kernel) {
-        finding_add("%s is launched by a kernel", name);
-        return;
+        finding_add("%s is launched by a kernel", call.name);
+        return false;
     }
-    if (!launch_allowed(name, grid, block, smem))
-        return;
-    now.kernel = name;
+    if (!launch_allowed(call.name, grid, block, call.smem))
+        return false;
+    now.kernel = call.name;
     now.grid = grid;
     now.block = block;
-    now.smem = smem;
+    now.smem = call.smem;
     now.threads = (int)(block.x * block.y * block.z);
     now.given_up = false;
     now.early = early;
     if (!early)
         race_stream_waits();
-    body = run;
-    arguments = given;
+    body = call.body;
+    arguments = call.arguments;
     if ((int)threads.size() < now.threads)
         threads.resize((size_t)now.threads);
     ready.assign((size_t)(now.threads + 63) / 64, 0);
@@ -338,6 +340,7 @@ void launch(const char *name, bool early, dim3 grid, dim3 block, size_t smem, th
     shared_begin();                              /* gives the last block's arrays back */
     device_check();
     now.kernel = nullptr;
+    return !now.given_up;
 }
 
 }

@@ -6,7 +6,8 @@
  *
  *   - threads that wait where others cannot come: ended, at another barrier, in another collective, a lane outside the mask
  *   - writes behind the end of a shared array or of device memory (by their poisoned tails; ASan tells the line)
- *   - launches that no GPU takes; 16-byte accesses at other addresses
+ *   - launches that no GPU takes; 16-byte accesses at other addresses; launches on a stream of a device that is not in use
+ *   - graphs whose WHILE node does not end, or that no GPU would take (graph.cc)
  *   - where kernels were compiled for it (race.cc): races between threads of a block and between blocks, reads of shared memory
  *     that nobody wrote, and what a launch that may be early does before pdl_wait other than read what no launch wrote
  *
@@ -23,6 +24,8 @@
 #include <string.h>
 #include <time.h>
 
+#include <type_traits>
+
 enum emu_schedule { EMU_FORWARD, EMU_REVERSE, EMU_RANDOM };
 
 struct emu_options {
@@ -31,6 +34,8 @@ struct emu_options {
     int tensor_core;                     /* whose sums mma16816 gives: 80 (and 89), or 90 (and 100) */
     bool collect;                        /* keep findings for emu_findings; otherwise the first one is printed and aborts */
     int fail;                            /* the next copy or wait does nothing but answer with this error; 0: none */
+    int fail_launch;                     /* the same of the next launch */
+    bool old_driver;                     /* graphs have no WHILE nodes */
 };
 
 extern struct emu_options emu_options;   /* at first: forward, 90, abort */
@@ -39,6 +44,7 @@ extern struct emu_options emu_options;   /* at first: forward, 90, abort */
 const char *emu_findings(void);
 void emu_clear(void);
 bool emu_races_seen(void);               /* whether this build looks for races */
+int emu_runnables_made(void);            /* of all graphs so far */
 
 #define __global__
 #define __device__
@@ -61,6 +67,8 @@ static inline uint2 make_uint2(unsigned x, unsigned y) { return uint2{x, y}; }
 static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return uint4{x, y, z, w}; }
 static inline float2 make_float2(float x, float y) { return float2{x, y}; }
 static inline float4 make_float4(float x, float y, float z, float w) { return float4{x, y, z, w}; }
+
+typedef struct emu_stream *dev_stream;
 
 namespace emu {
 
@@ -90,7 +98,18 @@ void atomic(const void *address, size_t bytes);      /* announces one, for the o
 void early_wait(void);
 
 typedef void thread_body(const void *arguments);
-void launch(const char *name, bool early, dim3 grid, dim3 block, size_t smem, thread_body *body, const void *arguments);
+
+/* A kernel with its arguments, which are copied where the launch is captured. */
+struct call {
+    const char *name;
+    bool early;
+    dim3 grid, block;
+    size_t smem;
+    thread_body *body;
+    const void *arguments;
+    size_t bytes;
+};
+int submit(dev_stream stream, const call &call);
 
 template <typename T> static inline T shuffle(unsigned mask, T value, int source, int line)
 {
@@ -309,9 +328,7 @@ static inline void pdl_trigger(void) {}
 uint32_t narrow_bf16(float low, float high);
 float widen_f16(uint16_t half);
 
-/* Launches: run to their end at once. */
-
-typedef struct emu_stream *dev_stream;
+/* Launches: run to their end at once, or are captured (graph.cc). */
 
 namespace emu {
 
@@ -342,21 +359,24 @@ template <typename... P> struct kernel_call {
     }
 };
 
+}
+
 template <typename... P, typename... A>
-static inline void start(const char *name, bool early, void (*kernel)(P...), dim3 grid, dim3 block, size_t smem,
-                         dev_stream, A... given)
+static inline int dev_start(bool early, const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t smem,
+                            dev_stream stream, A... given)
 {
+    typedef emu::kernel_call<P...> call;
     static_assert(sizeof...(P) == sizeof...(A), "a launch gives as many arguments as the kernel has");
-    kernel_call<P...> c = {kernel, make_pack((pack<P...> *)nullptr, given...)};
-    launch(name, early, grid, block, smem, kernel_call<P...>::body, &c);
+    static_assert(std::is_trivially_copyable<call>::value, "arguments of kernels are copied as bytes");
+    static_assert(alignof(call) <= 16, "arguments of kernels lie at multiples of 16");
+    const call c = {kernel, emu::make_pack((emu::pack<P...> *)nullptr, given...)};
+    return emu::submit(stream, {name, early, grid, block, smem, call::body, &c, sizeof c});
 }
-
-}
-
-#define LAUNCH(kernel, ...) emu::start(#kernel, false, kernel, __VA_ARGS__)
-#define LAUNCH_PDL(kernel, ...) emu::start(#kernel, true, kernel, __VA_ARGS__)
 
 struct dev_properties;
+struct dev_launches;
+struct dev_launches *dev_launches_of(dev_stream stream);
+int dev_device_of(dev_stream stream);
 int dev_count(int *devices);
 int dev_use(int device);
 int dev_properties_of(int device, struct dev_properties *out);
@@ -371,8 +391,7 @@ int dev_download(void *to, const void *from, size_t bytes, dev_stream stream);
 int dev_copy(void *to, const void *from, size_t bytes, dev_stream stream);
 int dev_fill(void *to, int byte, size_t bytes, dev_stream stream);
 int dev_wait(dev_stream stream);
-void dev_launched(dev_stream stream, int error, const char *what, const char *file, int line);   /* aborts */
-void dev_blame(dev_stream stream, char *text, size_t room);
+int dev_busy(dev_stream stream, int *busy);
 const char *dev_error_text(int error);
 const char *dev_error_name(int error);
 

@@ -221,8 +221,10 @@ static int failing(void)
     return error;
 }
 
-int dev_upload(void *to, const void *from, size_t bytes, dev_stream)
+int dev_upload(void *to, const void *from, size_t bytes, dev_stream stream)
 {
+    if (emu::stream_captures(stream))
+        return emu::capture_wrong(stream, "an upload");
     if (int error = failing())
         return error;
     emu::race_stream_waits();
@@ -230,8 +232,10 @@ int dev_upload(void *to, const void *from, size_t bytes, dev_stream)
     return 0;
 }
 
-int dev_download(void *to, const void *from, size_t bytes, dev_stream)
+int dev_download(void *to, const void *from, size_t bytes, dev_stream stream)
 {
+    if (emu::stream_captures(stream))
+        return emu::capture_wrong(stream, "a download");
     if (int error = failing())
         return error;
     emu::race_stream_waits();
@@ -239,8 +243,10 @@ int dev_download(void *to, const void *from, size_t bytes, dev_stream)
     return 0;
 }
 
-int dev_copy(void *to, const void *from, size_t bytes, dev_stream)
+int dev_copy(void *to, const void *from, size_t bytes, dev_stream stream)
 {
+    if (emu::stream_captures(stream))
+        return emu::capture_copy(stream, to, from, bytes);
     if (int error = failing())
         return error;
     emu::race_stream_waits();
@@ -248,8 +254,10 @@ int dev_copy(void *to, const void *from, size_t bytes, dev_stream)
     return 0;
 }
 
-int dev_fill(void *to, int byte, size_t bytes, dev_stream)
+int dev_fill(void *to, int byte, size_t bytes, dev_stream stream)
 {
+    if (emu::stream_captures(stream))
+        return emu::capture_fill(stream, to, byte, bytes);
     if (int error = failing())
         return error;
     emu::race_stream_waits();
@@ -257,31 +265,38 @@ int dev_fill(void *to, int byte, size_t bytes, dev_stream)
     return 0;
 }
 
-int dev_wait(dev_stream)
+int dev_wait(dev_stream stream)
 {
-    if (int error = failing())
-        return error;
-    emu::race_stream_waits();
-    return 0;
+    if (emu::stream_captures(stream))
+        return emu::capture_wrong(stream, "a wait");
+    int error = failing();
+    if (!error)
+        emu::race_stream_waits();
+    int failed = stream ? dev_launches_tell(dev_launches_of(stream)) : 0, broken = emu::stream_failing(stream);
+    return failed ? failed : error ? error : broken;
 }
 
-void dev_launched(dev_stream, int error, const char *what, const char *file, int line)
+int dev_busy(dev_stream stream, int *busy)
 {
-    if (error) {
-        fprintf(stderr, "%s:%d: %s: %s\n", file, line, what, dev_error_text(error));
-        abort();
-    }
+    *busy = 0;
+    return emu::stream_failing(stream);
 }
-
-void dev_blame(dev_stream, char *text, size_t room) { snprintf(text, room, "%s", ""); }
 
 /* Processors of each device: what depends on their number changes no bit, which tests see by asking several. */
 static const int processors[] = {4, 1, 7, 132};
 enum { DEVICES = sizeof processors / sizeof *processors };
 
-int dev_use(int device) { return device >= 0 && device < DEVICES ? 0 : 101; }
-int dev_stream_new(dev_stream *out) { *out = nullptr; return 0; }
-int dev_stream_free(dev_stream) { return 0; }
+static int in_use;
+
+int emu::device_in_use(void) { return in_use; }
+
+int dev_use(int device)
+{
+    if (device < 0 || device >= DEVICES)
+        return 101;
+    in_use = device;
+    return 0;
+}
 
 int dev_count(int *devices)
 {
@@ -291,7 +306,7 @@ int dev_count(int *devices)
 
 int dev_properties_of(int device, struct dev_properties *out)
 {
-    if (dev_use(device))
+    if (device < 0 || device >= DEVICES)
         return 101;
     snprintf(out->name, sizeof out->name, "emulated%s", emu_races_seen() ? ", races" : "");
     out->architecture = emu_options.tensor_core;
@@ -303,11 +318,11 @@ int dev_properties_of(int device, struct dev_properties *out)
 const char *dev_error_text(int error)
 {
     return error == 0 ? "no error" : error == 1 ? "invalid value" : error == 2 ? "out of memory"
-           : error == 101 ? "invalid device ordinal" : "unknown error";
+           : error == 101 ? "invalid device ordinal" : error == 719 ? "unspecified launch failure" : "unknown error";
 }
 
 const char *dev_error_name(int error)
 {
     return error == 0 ? "cudaSuccess" : error == 1 ? "cudaErrorInvalidValue" : error == 2 ? "cudaErrorMemoryAllocation"
-           : error == 101 ? "cudaErrorInvalidDevice" : "cudaErrorUnknown";
+           : error == 101 ? "cudaErrorInvalidDevice" : error == 719 ? "cudaErrorLaunchFailure" : "cudaErrorUnknown";
 }

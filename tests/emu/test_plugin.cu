@@ -108,23 +108,29 @@ static void operations_of_a_loop_know_their_rows(void **state)
     const struct cuda_plugin *plugin = moe_cuda_plugin();
     struct cuda_context *context = nullptr;
     struct cuda_loop *loop = nullptr;
-    int32_t rows = 3, more = 0;
+    void *memory = nullptr;
     int busy = 1;
     char name[NAME_ROOM];
+    const int32_t rows_and_more[2] = {3, 0};
     assert_int_equal(open_device(&context, 0, name), 0);
+    assert_int_equal(plugin->alloc(context, sizeof rows_and_more, &memory), 0);
+    assert_int_equal(plugin->upload(context, memory, rows_and_more, sizeof rows_and_more), 0);
+    const int32_t *rows = static_cast<int32_t *>(memory);
     struct put put = {context, nullptr, 0};
-    const struct cuda_loop_body body = {note_live, &put, &rows, &more};
+    const struct cuda_loop_body body = {note_live, &put, rows, rows + 1, 4};
     assert_int_equal(plugin->loop_open(context, &body, &loop), 0);
+    assert_int_equal(put.calls, 1);
+    assert_ptr_equal(put.live, rows);
     for (int turn = 1; turn <= 2; turn++) {
-        assert_int_equal(plugin->loop_go(loop), 0);
-        assert_int_equal(put.calls, turn);
-        assert_ptr_equal(put.live, &rows);
         assert_null(context->live);
+        assert_int_equal(plugin->loop_go(loop), 0);
+        assert_int_equal(put.calls, 1);
         assert_int_equal(plugin->loop_busy(loop, &busy), 0);
         assert_int_equal(busy, 0);
     }
     assert_int_equal(plugin->loop_close(&loop), 0);
     assert_null(loop);
+    assert_int_equal(plugin->free(context, memory), 0);
     plugin->close(&context);
 }
 
@@ -204,6 +210,91 @@ static void libraries_lie_beside_the_compiler(void **state)
         assert_true(!path[0] || strlen(path) < 40);
 }
 
+/* What a launch could not do is told by the call that ends it, and by no later one. */
+static void launches_that_fail_are_told_once(void **state)
+{
+    (void)state;
+    const struct cuda_plugin *plugin = moe_cuda_plugin();
+    struct cuda_context *context = nullptr;
+    struct cuda_loop *loop = nullptr;
+    int zero = 0;
+    char name[NAME_ROOM], text[256];
+    void *memory = nullptr;
+    double seconds;
+    assert_int_equal(open_device(&context, 0, name), 0);
+    assert_int_equal(plugin->alloc(context, sizeof zero, &memory), 0);
+    assert_int_equal(plugin->upload(context, memory, &zero, sizeof zero), 0);
+    struct counted counted = {context, static_cast<int *>(memory), 0};
+    const struct cuda_loop_body body = {put_counts, &counted, counted.count, counted.count, 4};
+    for (int way = 0; way < 3; way++) {
+        emu_options.fail_launch = 1;
+        if (way == 0) {
+            put_counts(&counted);
+            assert_int_equal(plugin->wait(context), 1);
+        } else if (way == 1) {
+            assert_int_equal(plugin->loop_open(context, &body, &loop), 1);
+            assert_null(loop);
+        } else {
+            assert_int_equal(plugin->time(context, put_counts, &counted, &seconds), 1);
+        }
+        plugin->blame(context, text, sizeof text);
+        assert_ptr_equal(strstr(text, way < 2 ? "count_kernel at tests/emu/test_plugin.cu:"
+                                              : "stamp_kernel at kernels/cuda/clock.cu:"), text);
+        assert_int_equal(plugin->wait(context), 0);
+        assert_int_equal(plugin->loop_open(context, &body, &loop), 0);
+        assert_int_equal(plugin->loop_close(&loop), 0);
+    }
+    /* While a loop is open, operations that fail are told where it is closed. */
+    assert_int_equal(plugin->loop_open(context, &body, &loop), 0);
+    emu_options.fail_launch = 700;
+    put_counts(&counted);
+    assert_int_equal(plugin->loop_close(&loop), 700);
+    assert_int_equal(plugin->wait(context), 0);
+    assert_int_equal(plugin->free(context, memory), 0);
+    plugin->close(&context);
+}
+
+/* Two devices open in one thread: each operation runs on its own, whichever was used last. */
+static void devices_take_turns(void **state)
+{
+    (void)state;
+    const struct cuda_plugin *plugin = moe_cuda_plugin();
+    struct cuda_context *context[2] = {nullptr, nullptr};
+    char name[NAME_ROOM];
+    int32_t row[2] = {0, 1};
+    float value[2][2] = {{1, 2}, {3, 4}}, out[2];
+    void *memory[2][3];
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(open_device(&context[i], i, name), 0);
+    for (int i = 0; i < 2; i++) {
+        for (void *&one : memory[i])
+            assert_int_equal(plugin->alloc(context[i], sizeof value, &one), 0);
+        assert_int_equal(plugin->upload(context[i], memory[i][0], value, sizeof value), 0);
+        assert_int_equal(plugin->upload(context[i], memory[i][1], row, sizeof row), 0);
+    }
+    for (int turn = 0; turn < 4; turn++) {
+        int i = turn % 2;
+        struct queue queue = {context[i]};
+        struct gather_args args = {};
+        args.in = buffer{(uint64_t)(uintptr_t)memory[i][0], sizeof value};
+        args.index = buffer{(uint64_t)(uintptr_t)memory[i][1] + 4 * (turn / 2), 4};
+        args.out = buffer{(uint64_t)(uintptr_t)memory[i][2], sizeof out};
+        args.count = 1;
+        args.width = 2;
+        plugin->ops->gather(&queue, &args);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(plugin->download(context[i], out, memory[i][2], sizeof out), 0);
+        assert_int_equal(plugin->wait(context[i]), 0);
+        assert_memory_equal(out, value[1], sizeof out);
+    }
+    for (int i = 0; i < 2; i++) {
+        for (void *one : memory[i])
+            assert_int_equal(plugin->free(context[i], one), 0);
+        plugin->close(&context[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -211,6 +302,8 @@ int main(void)
         cmocka_unit_test(the_first_error_is_told_once),
         cmocka_unit_test(operations_of_a_loop_know_their_rows),
         cmocka_unit_test(operations_are_timed_once),
+        cmocka_unit_test(launches_that_fail_are_told_once),
+        cmocka_unit_test(devices_take_turns),
         cmocka_unit_test(libraries_lie_beside_the_compiler),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

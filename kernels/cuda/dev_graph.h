@@ -1,0 +1,171 @@
+/* Graphs of launches: what host code captures on a stream once, and launches as a whole. Included by dev.h; tests/emu/graph.cc
+ * has the same on the emulator.
+ *
+ *     dev_graph_new(&graph), dev_graph_free(&graph)
+ *     dev_while_new(graph, &condition, &body)      a WHILE node, the graph's first and only one; its `body` is a graph that
+ *                                  belongs to it, and runs again and again while `condition` is set, which it is whenever
+ *                                  `graph` begins
+ *     dev_has_while(&has)          whether toolkit and driver know such nodes (CUDA 12.4)
+ *     dev_capture_begin(stream, into), dev_capture_end(stream, &graph)     what is put on the stream between them does not
+ *                                  run, but becomes nodes of `into`, an empty graph; NULL: of a new one, `graph`
+ *     dev_graph_clear(graph)       removes its nodes
+ *     dev_runnable_new(&runnable, graph)           takes milliseconds; of a graph with a WHILE node there may be one at a time
+ *     dev_runnable_update(runnable, graph)         gives it the nodes of a graph of the same form, in a hundredth of the time;
+ *                                  an error when the form is another, and then it is as before
+ *     dev_runnable_upload, dev_runnable_launch(runnable, stream), dev_runnable_free(&runnable)
+ *     set_condition(condition, on)                 in a kernel: one thread's, once in a turn
+ *
+ * A condition belongs to the graph it was made in. What it does to a runnable that was made of another graph, or of one that is
+ * no more, nobody promises: cudaGraphExecUpdate gives a runnable the flags and first value of a new graph's condition, not its
+ * handle. On the emulator it does nothing then. So whoever keeps a runnable with a WHILE node keeps its graph, too, and
+ * changes what is in the body. */
+#ifndef MOE_KERNELS_CUDA_DEV_GRAPH_H
+#define MOE_KERNELS_CUDA_DEV_GRAPH_H
+
+#include "kernels/cuda/dev.h"
+
+#ifdef __CUDACC__
+
+#define DEV_WHILE (CUDART_VERSION >= 12040)
+
+typedef cudaGraph_t dev_graph;
+typedef cudaGraphExec_t dev_runnable;
+typedef unsigned long long dev_condition;        /* cudaGraphConditionalHandle, where there is one */
+
+/* A kernel's first launch loads it, also while operations are captured: this mode forbids nothing that may want. */
+static const cudaStreamCaptureMode DEV_CAPTURE = cudaStreamCaptureModeRelaxed;
+
+/* A toolkit also runs on drivers that are older than itself. */
+static inline int dev_has_while(bool *has)
+{
+    int version = 0, error = dev_told(cudaDriverGetVersion(&version));
+    *has = DEV_WHILE && version >= 12040;
+    return error;
+}
+
+static inline int dev_graph_new(dev_graph *out) { return dev_told(cudaGraphCreate(out, 0)); }
+
+static inline int dev_graph_free(dev_graph *graph)
+{
+    int error = *graph ? dev_told(cudaGraphDestroy(*graph)) : 0;
+    *graph = nullptr;
+    return error;
+}
+
+static inline int dev_while_new(dev_graph graph, dev_condition *condition, dev_graph *body)
+{
+#if DEV_WHILE
+    cudaGraphNodeParams node = {};
+    cudaGraphNode_t made;
+    cudaError_t error = cudaGraphConditionalHandleCreate(condition, graph, 1, cudaGraphCondAssignDefault);
+    if (error != cudaSuccess)
+        return dev_told(error);
+    node.type = cudaGraphNodeTypeConditional;
+    node.conditional.handle = *condition;
+    node.conditional.type = cudaGraphCondTypeWhile;
+    node.conditional.size = 1;
+#if CUDART_VERSION >= 13000
+    error = cudaGraphAddNode(&made, graph, nullptr, nullptr, 0, &node);
+#else
+    error = cudaGraphAddNode(&made, graph, nullptr, 0, &node);
+#endif
+    *body = error == cudaSuccess ? node.conditional.phGraph_out[0] : nullptr;
+    return dev_told(error);
+#else
+    (void)graph, (void)condition, (void)body;
+    return cudaErrorNotSupported;
+#endif
+}
+
+static inline int dev_graph_clear(dev_graph graph)
+{
+    size_t count = 0;
+    int error = dev_told(cudaGraphGetNodes(graph, nullptr, &count));
+    cudaGraphNode_t *nodes = !error && count ? (cudaGraphNode_t *)malloc(count * sizeof *nodes) : nullptr;
+    if (!error && count)
+        error = nodes ? dev_told(cudaGraphGetNodes(graph, nodes, &count)) : cudaErrorMemoryAllocation;
+    for (size_t i = 0; i < count && !error; i++)
+        error = dev_told(cudaGraphDestroyNode(nodes[i]));
+    free(nodes);
+    return error;
+}
+
+static inline int dev_capture_begin(dev_stream stream, dev_graph into)
+{
+    if (!into)
+        return dev_told(cudaStreamBeginCapture(dev_stream_of(stream), DEV_CAPTURE));
+#if DEV_WHILE
+    return dev_told(cudaStreamBeginCaptureToGraph(dev_stream_of(stream), into, nullptr, nullptr, 0, DEV_CAPTURE));
+#else
+    return cudaErrorNotSupported;
+#endif
+}
+
+static inline int dev_capture_end(dev_stream stream, dev_graph *graph)
+{
+    return dev_told(cudaStreamEndCapture(dev_stream_of(stream), graph));
+}
+
+static inline int dev_runnable_new(dev_runnable *out, dev_graph graph)
+{
+    return dev_told(cudaGraphInstantiate(out, graph, 0));
+}
+
+static inline int dev_runnable_free(dev_runnable *runnable)
+{
+    int error = *runnable ? dev_told(cudaGraphExecDestroy(*runnable)) : 0;
+    *runnable = nullptr;
+    return error;
+}
+
+static inline int dev_runnable_update(dev_runnable runnable, dev_graph graph)
+{
+    cudaGraphExecUpdateResultInfo info;
+    return dev_told(cudaGraphExecUpdate(runnable, graph, &info));
+}
+
+static inline int dev_runnable_upload(dev_runnable runnable, dev_stream stream)
+{
+    return dev_told(cudaGraphUpload(runnable, dev_stream_of(stream)));
+}
+
+static inline int dev_runnable_launch(dev_runnable runnable, dev_stream stream)
+{
+    int error = dev_use(dev_device_of(stream));
+    return error ? error : dev_told(cudaGraphLaunch(runnable, dev_stream_of(stream)));
+}
+
+static __device__ __forceinline__ void set_condition(dev_condition condition, bool on)
+{
+#if DEV_WHILE
+    cudaGraphSetConditional(condition, on);
+#else
+    (void)condition, (void)on;
+#endif
+}
+
+#else
+
+struct emu_graph;
+struct emu_runnable;
+typedef struct emu_graph *dev_graph;
+typedef struct emu_runnable *dev_runnable;
+typedef uint64_t dev_condition;
+
+int dev_has_while(bool *has);
+int dev_graph_new(dev_graph *out);
+int dev_graph_free(dev_graph *graph);
+int dev_while_new(dev_graph graph, dev_condition *condition, dev_graph *body);
+int dev_graph_clear(dev_graph graph);
+int dev_capture_begin(dev_stream stream, dev_graph into);
+int dev_capture_end(dev_stream stream, dev_graph *graph);
+int dev_runnable_new(dev_runnable *out, dev_graph graph);
+int dev_runnable_free(dev_runnable *runnable);
+int dev_runnable_update(dev_runnable runnable, dev_graph graph);
+int dev_runnable_upload(dev_runnable runnable, dev_stream stream);
+int dev_runnable_launch(dev_runnable runnable, dev_stream stream);
+void set_condition(dev_condition condition, bool on);
+
+#endif
+
+#endif

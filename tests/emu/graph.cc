@@ -1,0 +1,336 @@
+/* Streams, what is captured on them, and graphs: kernels/cuda/dev_graph.h.
+ *
+ * A runnable runs its nodes one after another, and the body of its WHILE node as long as its condition is set. A condition has
+ * an effect only as far as CUDA's documentation goes: on what was made of the graph it belongs to, while that graph lives. An
+ * update does not change which condition that is. */
+#include <algorithm>
+#include <vector>
+
+#include "kernels/cuda/dev.h"
+#include "tests/emu/inside.h"
+
+namespace emu {
+
+enum { CAPTURING = 900, WRONG_FORM = 910, BROKEN = 719, NOT_SUPPORTED = 801, TURNS_MAX = 100000 };
+
+struct alignas(16) piece {
+    unsigned char byte[16];
+};
+
+struct node {
+    enum { KERNEL, COPY, FILL, LOOP } kind;
+    emu::call call;                      /* its arguments are the node's */
+    std::vector<piece> arguments;
+    void *to;
+    const void *from;
+    int byte;
+    size_t bytes;
+    dev_condition condition;
+    std::vector<node> turn;              /* of a runnable's LOOP */
+    dev_graph body;                      /* of a graph's */
+};
+
+static dev_condition conditions;         /* made so far: each has a number of its own */
+static int runnables;
+static dev_runnable running;
+
+}
+
+struct emu_stream {
+    int device;
+    struct dev_launches launches;
+    dev_graph capture;                   /* what is put becomes nodes of it */
+    int failing;                         /* of a launch that trapped */
+};
+
+struct emu_graph {
+    std::vector<emu::node> nodes;
+    dev_graph in;                        /* of a body: whose WHILE node */
+    dev_runnable made;                   /* with a WHILE node: what lives of it */
+};
+
+struct emu_runnable {
+    std::vector<emu::node> nodes;
+    dev_graph graph;                     /* with a WHILE node: what it was made of; NULL: it is no more */
+    bool condition;
+};
+
+int emu_runnables_made(void) { return emu::runnables; }
+
+int dev_stream_new(dev_stream *out)
+{
+    *out = new emu_stream();
+    (*out)->device = emu::device_in_use();
+    return 0;
+}
+
+int dev_stream_free(dev_stream stream)
+{
+    delete stream;
+    return 0;
+}
+
+struct dev_launches *dev_launches_of(dev_stream stream) { return stream ? &stream->launches : nullptr; }
+int dev_device_of(dev_stream stream) { return stream->device; }
+
+namespace emu {
+
+bool stream_captures(dev_stream stream) { return stream && stream->capture; }
+
+int stream_failing(dev_stream stream)
+{
+    int error = stream ? stream->failing : 0;
+    if (stream)
+        stream->failing = 0;
+    return error;
+}
+
+int capture_wrong(dev_stream, const char *what)
+{
+    finding_add("%s is put on a stream whose operations are captured", what);
+    return CAPTURING;
+}
+
+int capture_copy(dev_stream stream, void *to, const void *from, size_t bytes)
+{
+    node n = {};
+    n.kind = node::COPY;
+    n.to = to;
+    n.from = from;
+    n.bytes = bytes;
+    stream->capture->nodes.push_back(n);
+    return 0;
+}
+
+int capture_fill(dev_stream stream, void *to, int byte, size_t bytes)
+{
+    node n = {};
+    n.kind = node::FILL;
+    n.to = to;
+    n.byte = byte;
+    n.bytes = bytes;
+    stream->capture->nodes.push_back(n);
+    return 0;
+}
+
+static int capture_call(dev_graph graph, const call &call)
+{
+    node n = {};
+    n.kind = node::KERNEL;
+    n.call = call;
+    n.arguments.resize((call.bytes + sizeof(piece) - 1) / sizeof(piece));
+    memcpy(n.arguments.data(), call.arguments, call.bytes);
+    graph->nodes.push_back(n);
+    return 0;
+}
+
+static bool right_device(dev_stream stream, const char *what)
+{
+    if (!stream || stream->device == device_in_use())
+        return true;
+    finding_add("%s goes to a stream of device %d while device %d is in use", what, stream->device, device_in_use());
+    return false;
+}
+
+int submit(dev_stream stream, const call &call)
+{
+    int error = emu_options.fail_launch;
+    emu_options.fail_launch = 0;
+    if (error || !right_device(stream, call.name))
+        return error ? error : 400;
+    if (stream_captures(stream))
+        return capture_call(stream->capture, call);
+    launch(call);
+    return 0;
+}
+
+/* What is made of a graph has copies of its nodes, and of its bodies'. */
+static std::vector<node> copies(const std::vector<node> &nodes)
+{
+    std::vector<node> out = nodes;
+    for (node &n : out)
+        if (n.kind == node::LOOP) {
+            n.turn = copies(n.body->nodes);
+            n.body = nullptr;
+        }
+    return out;
+}
+
+static bool same_form(const std::vector<node> &made, const std::vector<node> &graph)
+{
+    if (made.size() != graph.size())
+        return false;
+    for (size_t i = 0; i < made.size(); i++) {
+        const node &a = made[i], &b = graph[i];
+        if (a.kind != b.kind || (i && a.kind == node::KERNEL && a.call.early != b.call.early) ||
+            (a.kind == node::LOOP && !same_form(a.turn, b.body->nodes)))
+            return false;
+    }
+    return true;
+}
+
+static bool has_loop(const std::vector<node> &nodes)
+{
+    return std::any_of(nodes.begin(), nodes.end(), [](const node &n) { return n.kind == node::LOOP; });
+}
+
+static bool run(const std::vector<node> &nodes, dev_stream stream);
+
+static bool run_loop(const node &n, dev_stream stream)
+{
+    int turns = 0;
+    for (running->condition = true; running->condition; turns++) {
+        if (turns == TURNS_MAX) {
+            finding_add("a WHILE node had %d turns without an end", turns);
+            return false;
+        }
+        if (!run(n.turn, stream))
+            return false;
+    }
+    return true;
+}
+
+/* False: a kernel trapped, or something else was found, and the rest does not run. */
+static bool run(const std::vector<node> &nodes, dev_stream stream)
+{
+    for (const node &n : nodes) {
+        call c = n.call;
+        c.arguments = n.arguments.data();
+        bool good = n.kind == node::KERNEL ? launch(c) : n.kind == node::LOOP ? run_loop(n, stream) : true;
+        if (n.kind == node::COPY || n.kind == node::FILL)
+            race_stream_waits();
+        if (n.kind == node::COPY)
+            memmove(n.to, n.from, n.bytes);
+        if (n.kind == node::FILL)
+            memset(n.to, n.byte, n.bytes);
+        if (!good)
+            return false;
+    }
+    return true;
+}
+
+}
+
+int dev_has_while(bool *has)
+{
+    *has = !emu_options.old_driver;
+    return 0;
+}
+
+int dev_graph_new(dev_graph *out)
+{
+    *out = new emu_graph();
+    return 0;
+}
+
+int dev_graph_free(dev_graph *graph)
+{
+    if (*graph) {
+        for (emu::node &n : (*graph)->nodes)
+            delete n.body;
+        if ((*graph)->made)
+            (*graph)->made->graph = nullptr;
+        delete *graph;
+    }
+    *graph = nullptr;
+    return 0;
+}
+
+int dev_while_new(dev_graph graph, dev_condition *condition, dev_graph *body)
+{
+    emu::node n = {};
+    if (emu_options.old_driver)
+        return emu::NOT_SUPPORTED;
+    n.kind = emu::node::LOOP;
+    n.condition = *condition = ++emu::conditions;
+    n.body = *body = new emu_graph();
+    n.body->in = graph;
+    graph->nodes.push_back(n);
+    return 0;
+}
+
+int dev_graph_clear(dev_graph graph)
+{
+    for (emu::node &n : graph->nodes)
+        delete n.body;
+    graph->nodes.clear();
+    return 0;
+}
+
+int dev_capture_begin(dev_stream stream, dev_graph into)
+{
+    if (emu::stream_captures(stream))
+        return emu::capture_wrong(stream, "a second capture");
+    if (into && emu_options.old_driver)
+        return emu::NOT_SUPPORTED;
+    stream->capture = into ? into : new emu_graph();
+    return 0;
+}
+
+int dev_capture_end(dev_stream stream, dev_graph *graph)
+{
+    *graph = stream->capture;
+    stream->capture = nullptr;
+    return 0;
+}
+
+int dev_runnable_new(dev_runnable *out, dev_graph graph)
+{
+    if (graph->made || graph->in) {
+        emu::finding_add("a graph with a WHILE node is made runnable twice, or a part of one");
+        return 1;
+    }
+    emu::runnables++;
+    *out = new emu_runnable();
+    (*out)->nodes = emu::copies(graph->nodes);
+    if (emu::has_loop(graph->nodes)) {
+        (*out)->graph = graph;
+        graph->made = *out;
+    }
+    return 0;
+}
+
+int dev_runnable_free(dev_runnable *runnable)
+{
+    if (*runnable && (*runnable)->graph)
+        (*runnable)->graph->made = nullptr;
+    delete *runnable;
+    *runnable = nullptr;
+    return 0;
+}
+
+int dev_runnable_update(dev_runnable runnable, dev_graph graph)
+{
+    if (!emu::same_form(runnable->nodes, graph->nodes))
+        return emu::WRONG_FORM;
+    std::vector<emu::node> nodes = emu::copies(graph->nodes);
+    for (size_t i = 0; i < nodes.size(); i++)
+        nodes[i].condition = runnable->nodes[i].condition;
+    runnable->nodes = nodes;
+    return 0;
+}
+
+int dev_runnable_upload(dev_runnable, dev_stream) { return 0; }
+
+int dev_runnable_launch(dev_runnable runnable, dev_stream stream)
+{
+    int error = dev_use(stream->device);
+    if (error)
+        return error;
+    if (emu::stream_captures(stream))
+        return emu::capture_wrong(stream, "a graph");
+    emu::race_stream_waits();
+    emu::running = runnable;
+    if (!emu::run(runnable->nodes, stream))
+        stream->failing = emu::BROKEN;
+    emu::running = nullptr;
+    return 0;
+}
+
+void set_condition(dev_condition condition, bool on)
+{
+    if (emu::running && emu::running->graph)
+        for (const emu::node &n : emu::running->nodes)
+            if (n.kind == emu::node::LOOP && n.condition == condition)
+                emu::running->condition = on;
+}
