@@ -26,14 +26,14 @@ struct gemm {
 /* The library of the toolkit's own generation. It stays when it is closed, as it holds CUDA's runtime (device_cuda.c). */
 static void *open_library(char *why, size_t room)
 {
-    char name[32], path[GEMM_PATH], first[256] = "";
+    char name[32], path[GEMM_PATH], file[GEMM_PATH], first[256] = "";
     Dl_info own;
     bool known = dladdr((const void *)open_library, &own) && own.dli_fname;
     snprintf(name, sizeof name, "libcublas.so.%d", CUDART_VERSION / 1000);
     for (int i = 0; gemm_path(i, known ? own.dli_fname : nullptr, GEMM_NVCC, name, path); i++) {
-        void *library = path[0] ? dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE) : nullptr;
-        if (library)
-            return library;
+        for (int n = 0; gemm_file(path, n, file); n++)
+            if (void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE))
+                return library;
         if (!i)
             snprintf(first, sizeof first, "%s", dlerror());
     }

@@ -193,6 +193,8 @@ static void libraries_lie_beside_the_compiler(void **state)
         {"", "/venv/nvidia/cu13/bin/nvcc", "/venv/nvidia/cu13/bin/../lib/lib.so.1"},
         {"", "/venv/nvidia/cuda_nvcc/bin/nvcc", "/venv/nvidia/cuda_nvcc/bin/../../cublas/lib/lib.so.1"},
         {"", "/conda/bin/nvcc", "/conda/bin/../targets/x86_64-linux/lib/lib.so.1"},
+        {"", "/venv/bin/nvcc", "/venv/bin/../lib/python3*/site-packages/nvidia/*/lib/lib.so.1"},
+        {"", "", "/usr/local/lib/python3*/dist-packages/nvidia/*/lib/lib.so.1"},
     };
     static char deep[2 * GEMM_PATH];
     char path[GEMM_PATH];
@@ -207,7 +209,7 @@ static void libraries_lie_beside_the_compiler(void **state)
     }
     memset(deep, '/', sizeof deep - 1);
     for (int i = 0; gemm_path(i, deep, deep, "lib.so.1", path); i++)
-        assert_true(!path[0] || strlen(path) < 40);
+        assert_true(!path[0] || strlen(path) < 80);
 }
 
 /* What a launch could not do is told by the call that ends it, and by no later one. */
@@ -295,6 +297,28 @@ static void devices_take_turns(void **state)
     }
 }
 
+/* A wheel's folder has Python's version and the part's name in it. */
+static void libraries_lie_in_wheels(void **state)
+{
+    (void)state;
+    char top[] = "/tmp/moekit-wheel-XXXXXX", nvcc[128], path[GEMM_PATH], file[GEMM_PATH], want[256], command[1024];
+    int found = 0;
+    assert_non_null(mkdtemp(top));
+    snprintf(nvcc, sizeof nvcc, "%s/bin/nvcc", top);
+    snprintf(want, sizeof want, "%s/bin/../lib/python3.12/site-packages/nvidia/cublas/lib/lib.so.1", top);
+    snprintf(command, sizeof command, "mkdir -p %s/bin %s/lib/python3.12/site-packages/nvidia/cublas/lib "
+             "%s/lib/python3.12/site-packages/nvidia/nccl/lib && : > %s", top, top, top, want);
+    assert_int_equal(system(command), 0);
+    for (int i = 0; gemm_path(i, "", nvcc, "lib.so.1", path); i++)
+        for (int n = 0; gemm_file(path, n, file); n++) {
+            found += !strcmp(file, want);
+            assert_true(n < 8 && !strchr(file, '*'));
+        }
+    assert_int_equal(found, 1);
+    snprintf(command, sizeof command, "rm -r %s", top);
+    assert_int_equal(system(command), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -305,6 +329,7 @@ int main(void)
         cmocka_unit_test(launches_that_fail_are_told_once),
         cmocka_unit_test(devices_take_turns),
         cmocka_unit_test(libraries_lie_beside_the_compiler),
+        cmocka_unit_test(libraries_lie_in_wheels),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

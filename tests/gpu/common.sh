@@ -26,6 +26,14 @@ cuda | cuda:*)
 *) echo "$self: DEVICE=$DEVICE is neither cuda, cuda:N nor emu" >&2; exit 2 ;;
 esac
 
+# cuBLAS as a wheel of the python3 in use, where nothing that the plug-in asks (kernels/cuda/gemm_path.h) would find it: in a
+# virtual environment of its own. At the end of the loader's list, so that no other library of the wheels takes another's part.
+wheels=$(python3 -c 'import glob, sys
+for top in sys.path:
+    for file in sorted(glob.glob(top + "/nvidia/*/lib/libcublas.so.*") if top else []):
+        print(file.rsplit("/", 1)[0])' 2> /dev/null | awk '!seen[$0]++' | paste -sd :)
+[ -z "$wheels" ] || export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$wheels"
+
 # Libraries: the kit, where it was brought along; else the system's.
 kit=
 [ -e build/gpu-kit/libs ] && kit=build/gpu-kit
