@@ -40,6 +40,7 @@ static const struct field timing_fields[] = {
     FIELD(bench_timing, seconds, false, "of one call: the median"),
     FIELD(bench_timing, bytes, false, "that a call must read: weights of distinct experts, keys and values"),
     FIELD(bench_timing, copy, true, "bytes a second of a copy within the device, read and written, in the same run"),
+    FIELD(bench_timing, layers, true, "of the model whose forward, decode or prompt it is"),
 };
 
 const struct record_kind bench_setting_kind = {

@@ -45,6 +45,7 @@ struct bench_timing {
     int64_t calls;
     double seconds, bytes;
     double copy;                    /* NaN: not measured */
+    int layers;                     /* -1: not of a whole model */
 };
 
 extern const struct record_kind bench_setting_kind, bench_sample_kind, bench_grade_kind, bench_timing_kind;

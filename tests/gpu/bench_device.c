@@ -5,6 +5,8 @@
  *        bench_device forwards DEVICE OUT.moes SECONDS MODEL.moe   forwards of 1 .. 64 tokens, logits of the last
  *        bench_device decode DEVICE OUT.moes TOKENS MODEL.moe      token after token: by the device's loop, by the host's
  *        bench_device prompt DEVICE OUT.moes TOKENS MODEL.moe      a prompt by tiles, and in slabs of so many `rows`
+ *        bench_device deep LAYERS STREAM.moes STREAM.moes          from forwards, or decoding, of one model with few and with
+ *                                                                  more layers: what it is with LAYERS
  *        bench_device join OUT.moes STREAM.moes...                 one stream of all their records
  *
  * Writes a bench stream with `timing` records, and Markdown to standard output. A kernel is called many times in a row on
@@ -331,7 +333,7 @@ static void line(struct bench *b, struct cell cell, const char *name)
         seconds[i] = time_cell(b, &cell, &calls);
         record(b, &(struct bench_timing){.what = cell.what, .shape = cell.shape->name, .format = cell.format, .rows = ROWS[i],
                                          .calls = calls, .seconds = seconds[i], .bytes = bytes[i],
-                                         .copy = b->copy > 0 ? b->copy : NAN});
+                                         .copy = b->copy > 0 ? b->copy : NAN, .layers = -1});
     }
     say_rows(b, name, seconds, bytes);
 }
@@ -480,7 +482,7 @@ static int forwards(struct bench *b, char **argv, int argc)
         bytes[i] = sweep.point[i].bytes;
         record(b, &(struct bench_timing){.what = "forward", .shape = model, .format = format, .rows = ROWS[i],
                                          .calls = sweep.rounds, .seconds = seconds[i], .bytes = bytes[i],
-                                         .copy = b->copy > 0 ? b->copy : NAN});
+                                         .copy = b->copy > 0 ? b->copy : NAN, .layers = shape->layers});
     }
     must(b, text_printf(&path, &b->err, "%s, %s, %d layers: %.1f tokens/s at batch 1; ", model, format, shape->layers,
                         1 / seconds[0]));
@@ -584,7 +586,8 @@ static int decode(struct bench *b, char **argv, int argc)
         printf("\n");
         record(b, &(struct bench_timing){.what = way == HOST ? "decode by the host" : "decode by the device", .shape = model,
                                          .format = format, .rows = 1, .calls = d.count, .seconds = seconds[way] / d.count,
-                                         .bytes = d.bytes, .copy = b->copy > 0 ? b->copy : NAN});
+                                         .bytes = d.bytes, .copy = b->copy > 0 ? b->copy : NAN,
+                                         .layers = engine_hparams(d.engine)->layers});
     }
     if (loops)
         printf("\nThe device's loop was made in %.1f ms, the next ones in %.1f.\n", 1e3 * opening[0], 1e3 * opening[TURNS - 1]);
@@ -648,7 +651,7 @@ static int prompt(struct bench *b, char **argv, int argc)
         engine_close(&engine);
         record(b, &(struct bench_timing){.what = slabs[way] ? "prompt in slabs" : "prompt", .shape = name, .format = format,
                                          .rows = slabs[way] ? slabs[way] : count, .calls = 3, .seconds = seconds[way],
-                                         .bytes = 0, .copy = NAN});
+                                         .bytes = 0, .copy = NAN, .layers = shape->layers});
         printf(" %.1f |", 1e3 * seconds[way]);
         fflush(stdout);
     }
@@ -658,6 +661,83 @@ static int prompt(struct bench *b, char **argv, int argc)
     device_close(&b->device);
     model_close(&model);
     return writer_close(&b->writer, &b->err);
+}
+
+/* --- models deeper than those that were timed --- */
+
+/* What a stream has of whole models; other operations by other `what`. */
+struct depth {
+    int count, layers;
+    struct { char what[32]; int rows; double seconds, bytes; } at[COLUMNS];
+    char title[96];                             /* the model and its format */
+    double copy;
+};
+
+static void read_depth(struct bench *b, const char *path, struct depth *out)
+{
+    struct reader *in = NULL;
+    const struct record *record;
+    int more;
+    *out = (struct depth){0};
+    must(b, reader_open(&in, path, STREAM_BENCH, NULL, &b->err));
+    know_device(b, reader_header(in)->device);
+    while ((more = reader_next(in, &record, &b->err)) > 0) {
+        const struct bench_timing *t = record->body;
+        if (record->kind != &bench_timing_kind || t->layers < 1)
+            continue;
+        if (out->count == COLUMNS || (out->count && t->layers != out->layers))
+            must(b, err_set(&b->err, ERR_INPUT, "%s: not one model by one way", path));
+        snprintf(out->at[out->count].what, sizeof out->at->what, "%s", t->what);
+        snprintf(out->title, sizeof out->title, "%s, %s", t->shape, t->format);
+        out->at[out->count].rows = t->rows;
+        out->at[out->count].seconds = t->seconds;
+        out->at[out->count++].bytes = t->bytes;
+        out->layers = t->layers;
+        out->copy = t->copy;
+    }
+    must(b, more);
+    reader_close(&in);
+}
+
+/* Time and bytes are those of what every model has once, and of each layer: what lies between two depths is layers alone. The
+ * head has a large part in a model of few layers, and a small one in the real model. */
+static int deep(struct bench *b, char **argv, int argc)
+{
+    struct depth few, more;
+    double seconds[COLUMNS], bytes[COLUMNS], layer[COLUMNS];
+    const int layers = atoi(argv[2]);
+    (void)argc;
+    read_depth(b, argv[3], &few);
+    read_depth(b, argv[4], &more);
+    if (few.layers >= more.layers || few.count != more.count || strcmp(few.title, more.title) || layers < 1)
+        return err_set(&b->err, ERR_INPUT, "%s and %s: not one model with few and with more layers", argv[3], argv[4]);
+    b->copy = more.copy;
+    const double far = (double)(layers - few.layers) / (more.layers - few.layers);
+    for (int i = 0; i < few.count; i++) {
+        const double slope = more.at[i].seconds - few.at[i].seconds;
+        if (strcmp(few.at[i].what, more.at[i].what) || few.at[i].rows != more.at[i].rows)
+            return err_set(&b->err, ERR_INPUT, "%s and %s: other timings", argv[3], argv[4]);
+        layer[i] = slope > 0 ? slope / (more.layers - few.layers) : NAN;
+        seconds[i] = slope > 0 ? few.at[i].seconds + slope * far : NAN;
+        bytes[i] = few.at[i].bytes + (more.at[i].bytes - few.at[i].bytes) * far;
+    }
+    printf("\n%s, with %d layers, from %d and %d", more.title, layers, few.layers, more.layers);
+    if (!strcmp(few.at[0].what, "forward") && few.count == COLUMNS) {
+        say_head(b, ": ", "tokens of a forward");
+        say_rows(b, "forward", seconds, bytes);
+        printf("| a layer, us |");
+        for (int i = 0; i < COLUMNS; i++)
+            isnan(layer[i]) ? printf(" |") : printf(" %.1f |", 1e6 * layer[i]);
+        printf("\n");
+    } else {
+        printf("\n\n| | tokens/s at batch 1 | a layer, us | share | nominal |\n|---|---|---|---|---|\n");
+        for (int i = 0; i < few.count; i++) {
+            printf("| %s | %.1f | %.1f |", few.at[i].what, few.at[i].rows / seconds[i], 1e6 * layer[i]);
+            b->copy > 0 ? printf(" %.3f |", bytes[i] / seconds[i] / b->copy) : printf(" |");
+            b->nominal ? printf(" %.3f |\n", bytes[i] / seconds[i] / b->nominal) : printf(" |\n");
+        }
+    }
+    return 0;
 }
 
 static int join(struct bench *b, char **argv, int argc)
@@ -695,10 +775,12 @@ int main(int argc, char **argv)
         must(&b, decode(&b, argv, argc));
     else if (argc == 6 && !strcmp(argv[1], "prompt"))
         must(&b, prompt(&b, argv, argc));
+    else if (argc == 5 && !strcmp(argv[1], "deep"))
+        must(&b, deep(&b, argv, argc));
     else if (argc > 3 && !strcmp(argv[1], "join"))
         must(&b, join(&b, argv, argc));
     else {
-        fprintf(stderr, "usage: bench_device kernels|forwards|decode|prompt|join ...: see tests/gpu/bench_device.c\n");
+        fprintf(stderr, "usage: bench_device kernels|forwards|decode|prompt|deep|join ...: see tests/gpu/bench_device.c\n");
         return 2;
     }
     return 0;

@@ -1,0 +1,52 @@
+#!/usr/bin/env bats
+# What tests/gpu/check and tests/gpu/bench are made of, where it can be seen without a GPU.
+
+load common
+
+gpu=$BATS_TEST_DIRNAME/../gpu
+
+setup() { cd "$BATS_TEST_TMPDIR"; }
+
+@test "models go into the first folder that has room for them" {
+    mkdir here
+    [ "$("$gpu/room" 1 /dev/null/none here)" = here ]
+    [ "$("$gpu/room" 1 new here)" = new ]
+    # /dev/shm of a container has 64 MiB: it can be written to, and does not do.
+    free=$(df -Pk here | awk 'END { print $4 }')
+    run "$gpu/room" $((free + (1 << 30))) here
+    [ "$status" = 1 ]
+    [ -z "$output" ]
+    if [ -w /dev/shm ] && shm=$(df -Pk /dev/shm | awk 'END { print $4 }') && [ "$free" -gt "$((shm + (1 << 20)))" ]; then
+        [ "$("$gpu/room" $((shm + (1 << 10))) /dev/shm here)" = here ]
+    fi
+}
+
+@test "a model's time with all its layers follows from two with few" {
+    device=$MOE_BIN/../tests/gpu/bench_device
+    [ -x "$device" ] || skip "this build has no bench_device"
+    echo '{"model_type": "qwen3_moe", "hidden_size": 64, "intermediate_size": 32, "moe_intermediate_size": 32,
+           "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32, "num_experts": 4,
+           "num_experts_per_tok": 2, "norm_topk_prob": true, "vocab_size": 256, "max_position_embeddings": 512,
+           "rms_norm_eps": 1e-6, "rope_theta": 10000, "tie_word_embeddings": false, "hidden_act": "silu"}' > tiny.json
+    for try in 1 2 3 4 5; do                # a busy machine may take longer for fewer layers
+        for layers in 1 9; do
+            moe-convert synthetic -q --like tiny.json -l $layers --dtype bf16 -o model.moe
+            "$device" decode host $layers.moes 300 model.moe
+            moe-view --json $layers.moes | jq -c 'select(.type == "timing")' > $layers.jsonl
+            jq -s -e "length == 1 and .[0].layers == $layers and .[0].bytes > 0" $layers.jsonl
+        done
+        jq -s -e '.[1].seconds > .[0].seconds' 1.jsonl 9.jsonl && break
+    done
+    "$device" deep 48 1.moes 9.moes | tee deep
+    grep -q 'with 48 layers, from 1 and 9' deep
+    # tokens/s, microseconds a layer, share of the copy: layers alone lie between the two.
+    jq -n -r --slurpfile few 1.jsonl --slurpfile more 9.jsonl '$few[0] as $a | $more[0] as $b |
+        (($b.seconds - $a.seconds) / 8) as $layer | ($b.seconds + 39 * $layer) as $s |
+        ($b.bytes + 39 * ($b.bytes - $a.bytes) / 8) as $bytes | [1 / $s, 1e6 * $layer, $bytes / $s / $b.copy] | @tsv' > want
+    awk -F'|' '/decode by the host/ { print $3 + 0, $4 + 0, $5 + 0 }' deep > got
+    paste -d' ' want got | tr '\t' ' ' | awk '
+        function near(a, b, by) { return a - b < by && b - a < by }
+        { exit !(NF == 6 && near($1, $4, .051) && near($2, $5, .051) && near($3, $6, .00051)) }'
+    run "$device" deep 48 9.moes 1.moes
+    [ "$status" = 2 ]
+}
