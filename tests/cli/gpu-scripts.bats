@@ -50,3 +50,17 @@ setup() { cd "$BATS_TEST_TMPDIR"; }
     run "$device" deep 48 9.moes 1.moes
     [ "$status" = 2 ]
 }
+
+@test "what gpu-kit brings along asks no newer libc than 2.35 has" {
+    [ -z "$MOE_SANITIZED" ] || skip "the same without sanitisers"
+    "$gpu/kit" "$PWD/kit"
+    [ -s kit/libs ]
+    nm -u kit/lib/*.a 2> errors | awk '$1 == "U" { print $2 }' | sort -u > wanted
+    nm -g --defined-only kit/lib/*.a 2> errors | awk 'NF == 3 { print $3 }' | sort -u > brought
+    objdump -T "$(gcc -print-file-name=libc.so.6)" | awk '/ [(]?GLIBC_2\.(3[6-9]|[4-9][0-9])/ { print $NF }' | sort -u > newer
+    comm -12 wanted newer | comm -23 - brought > missing
+    [ "$(wc -l < wanted)" -gt 100 ]
+    [ ! -s missing ]
+    # Shared ones name the versions themselves.
+    [ -z "$(objdump -T kit/lib/*.so* | grep -E 'GLIBC_2\.(3[6-9]|[4-9][0-9])')" ]
+}
