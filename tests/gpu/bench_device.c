@@ -732,6 +732,10 @@ static int deep(struct bench *b, char **argv, int argc)
     } else {
         printf("\n\n| | tokens/s at batch 1 | a layer, us | share | nominal |\n|---|---|---|---|---|\n");
         for (int i = 0; i < few.count; i++) {
+            if (isnan(layer[i])) {
+                printf("| %s | more layers took no longer | | | |\n", few.at[i].what);
+                continue;
+            }
             printf("| %s | %.1f | %.1f |", few.at[i].what, few.at[i].rows / seconds[i], 1e6 * layer[i]);
             b->copy > 0 ? printf(" %.3f |", bytes[i] / seconds[i] / b->copy) : printf(" |");
             b->nominal ? printf(" %.3f |\n", bytes[i] / seconds[i] / b->nominal) : printf(" |\n");
