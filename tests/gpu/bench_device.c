@@ -721,16 +721,17 @@ static int deep(struct bench *b, char **argv, int argc)
         seconds[i] = slope > 0 ? few.at[i].seconds + slope * far : NAN;
         bytes[i] = few.at[i].bytes + (more.at[i].bytes - few.at[i].bytes) * far;
     }
-    printf("\n%s, with %d layers, from %d and %d", more.title, layers, few.layers, more.layers);
+    char title[192];
+    snprintf(title, sizeof title, "%s, with %d layers, from %d and %d", more.title, layers, few.layers, more.layers);
     if (!strcmp(few.at[0].what, "forward") && few.count == COLUMNS) {
-        say_head(b, ": ", "tokens of a forward");
+        say_head(b, title, "; tokens of a forward");
         say_rows(b, "forward", seconds, bytes);
         printf("| a layer, us |");
         for (int i = 0; i < COLUMNS; i++)
             isnan(layer[i]) ? printf(" |") : printf(" %.1f |", 1e6 * layer[i]);
         printf("\n");
     } else {
-        printf("\n\n| | tokens/s at batch 1 | a layer, us | share | nominal |\n|---|---|---|---|---|\n");
+        printf("\n%s\n\n| | tokens/s at batch 1 | a layer, us | share | nominal |\n|---|---|---|---|---|\n", title);
         for (int i = 0; i < few.count; i++) {
             if (isnan(layer[i])) {
                 printf("| %s | more layers took no longer | | | |\n", few.at[i].what);
