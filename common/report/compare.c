@@ -30,12 +30,13 @@ static int settings_of(const struct measurements *all, int stream)
     return count;
 }
 
-/* The second stream's setting that pairs with this one of the first; -1: none. */
-static int partner_of(const struct measurements *all, size_t base)
+/* The other stream's setting that pairs with this one; -1: none. */
+static int partner_of(const struct measurements *all, size_t setting)
 {
+    const struct measured_setting *mine = &all->settings[setting];
     bool lone = settings_of(all, 0) == 1 && settings_of(all, 1) == 1;
     for (size_t i = 0; i < all->setting_count; i++)
-        if (all->settings[i].stream == 1 && (lone || !strcmp(all->settings[i].name, all->settings[base].name)))
+        if (all->settings[i].stream != mine->stream && (lone || !strcmp(all->settings[i].name, mine->name)))
             return (int)i;
     return -1;
 }
@@ -43,20 +44,52 @@ static int partner_of(const struct measurements *all, size_t base)
 static int pair_settings(struct comparison *out, const struct measurements *all, struct err *err)
 {
     for (size_t i = 0; i < all->setting_count; i++) {
-        int partner = all->settings[i].stream == 0 ? partner_of(all, i) : -1;
-        if (partner < 0)
+        int partner = partner_of(all, i);
+        if (partner < 0 && !out->alone++)
+            out->first_alone = (int)i;
+        if (partner < 0 || all->settings[i].stream == 1)
             continue;
         if (mem_grow(&out->rows, &out->room, out->count + 1, sizeof *out->rows, err))
             return -1;
         out->rows[out->count++] = (struct compare_row){.base = (int)i, .now = partner};
     }
-    out->alone = (int)all->setting_count - 2 * (int)out->count;
     return 0;
 }
 
-static int fill_row(struct compare_row *row, const struct measurements *all, struct stats_pair *pairs, size_t together,
-                    double limit, struct err *err)
+static double highest_bandwidth(const struct measured_stream *stream)
 {
+    return fmax(stream->read_bandwidth[0], stream->read_bandwidth[1]);      /* of a number and NaN: the number */
+}
+
+static bool memory_changed(const struct comparison *comparison)
+{
+    return fabs(comparison->memory - 1) > fmax(comparison->limit, 0.02);        /* false of NaN */
+}
+
+static void compare_machines(struct comparison *out, const struct measurements *all)
+{
+    const struct measured_stream *base = &all->streams[0], *now = &all->streams[1];
+    out->other_machine = base->device && now->device && (strcmp(base->device, now->device) || strcmp(base->isa, now->isa) ||
+                                                         base->threads != now->threads);
+    out->memory = highest_bandwidth(now) / highest_bandwidth(base);
+    out->machine_changed = out->other_machine || memory_changed(out);
+}
+
+/* The verdict on one machine, as far as it is one on a machine that changed. */
+static enum compare_verdict judge_across(const struct comparison *comparison, const struct stats_ratio *ratio,
+                                         enum compare_verdict verdict)
+{
+    if (!comparison->machine_changed)
+        return verdict;
+    bool holds = verdict == COMPARE_HOLDS && !comparison->other_machine &&
+                 ratio->low >= (1 - comparison->limit) * fmax(1, comparison->memory);
+    return holds ? COMPARE_HOLDS : COMPARE_UNCLEAR;
+}
+
+static int fill_row(struct compare_row *row, const struct comparison *comparison, const struct measurements *all,
+                    struct stats_pair *pairs, struct err *err)
+{
+    size_t together = comparison->count;
     struct stats_ratio wide;
     struct stats_pair sum = {0};
     if (summary_pairs(all, row->now, row->base, pairs, &row->prompts, err) ||
@@ -73,13 +106,14 @@ static int fill_row(struct compare_row *row, const struct measurements *all, str
     row->base_tokens_per_s = row->prompts ? sum.base_tokens / sum.base_seconds : NAN;
     row->high_together = wide.high;
     summary_outputs(all, row->now, row->base, &row->compared, &row->identical);
-    row->verdict = compare_judge(&row->ratio, row->high_together, row->prompts, limit);
+    row->verdict = judge_across(comparison, &row->ratio,
+                                compare_judge(&row->ratio, row->high_together, row->prompts, comparison->limit));
     return 0;
 }
 
 int comparison_make(struct comparison *out, const struct measurements *all, double limit, struct err *err)
 {
-    struct comparison made = {.limit = limit, .verdict = COMPARE_UNCLEAR};
+    struct comparison made = {.limit = limit, .verdict = COMPARE_UNCLEAR, .first_alone = -1};
     struct stats_pair *pairs = NULL;
     size_t holds = 0;
     int rc = -1;
@@ -88,14 +122,15 @@ int comparison_make(struct comparison *out, const struct measurements *all, doub
                        all->stream_count);
     if (pair_settings(&made, all, err) || !(pairs = mem_alloc((size_t)all->prompts, sizeof *pairs, err)))
         goto done;
+    compare_machines(&made, all);
     for (size_t i = 0; i < made.count; i++) {
-        if (fill_row(&made.rows[i], all, pairs, made.count, limit, err))
+        if (fill_row(&made.rows[i], &made, all, pairs, err))
             goto done;
         holds += made.rows[i].verdict == COMPARE_HOLDS;
         if (made.rows[i].verdict == COMPARE_SLOWER)
             made.verdict = COMPARE_SLOWER;
     }
-    if (made.count && holds == made.count)
+    if (made.count && holds == made.count && !made.alone)
         made.verdict = COMPARE_HOLDS;
     *out = made;
     made = (struct comparison){0};
@@ -144,16 +179,13 @@ static int put_differences(struct text *out, const struct measurements *all, con
                            struct err *err)
 {
     const struct measured_stream *base = &all->streams[0], *now = &all->streams[1];
-    double before = fmax(base->read_bandwidth[0], base->read_bandwidth[1]);
-    double after = fmax(now->read_bandwidth[0], now->read_bandwidth[1]);
-    if (base->device && now->device &&
-        (strcmp(base->device, now->device) || strcmp(base->isa, now->isa) || base->threads != now->threads) &&
+    if (comparison->other_machine &&
         text_printf(out, err, "the machines differ: %s %s with %d threads before, %s %s with %d now\n", base->device, base->isa,
                     base->threads, now->device, now->isa, now->threads))
         return -1;
-    if (fabs(after / before - 1) > fmax(comparison->limit, 0.02) &&
-        text_printf(out, err, "memory read %.1f GB/s before and %.1f now: the machine itself has changed\n", 1e-9 * before,
-                    1e-9 * after))
+    if (memory_changed(comparison) &&
+        text_printf(out, err, "memory read %.1f GB/s before and %.1f now: the machine itself has changed\n",
+                    1e-9 * highest_bandwidth(base), 1e-9 * highest_bandwidth(now)))
         return -1;
     for (size_t i = 0; i < comparison->count; i++)
         if (put_row_differences(out, all, &comparison->rows[i], err))
@@ -195,9 +227,35 @@ int comparison_json(struct text *out, const struct measurements *all, const stru
         if (json_line(out, object, err))
             return -1;
     }
-    return json_line(out, json_pack("{s:s, s:s, s:f, s:i, s:i}", "type", "verdict", "verdict", verdicts[comparison->verdict],
-                                   "limit", comparison->limit, "settings", (int)comparison->count, "alone",
-                                   comparison->alone), err);
+    struct err answer = {0};
+    bool judged = !comparison_answer(all, comparison, &answer);
+    return json_line(out, json_pack("{s:s, s:s, s:f, s:i, s:i, s:b, s:o, s:s?}", "type", "verdict", "verdict",
+                                   verdicts[comparison->verdict], "limit", comparison->limit, "settings",
+                                   (int)comparison->count, "alone", comparison->alone, "machine_changed",
+                                   comparison->machine_changed, "memory", json_finite(comparison->memory), "reason",
+                                   judged ? NULL : answer.text), err);
+}
+
+/* Why nothing can be said where enough prompts were measured. */
+static int refuse_to_judge(const struct measurements *all, const struct comparison *comparison, struct err *err)
+{
+    size_t holds = 0;
+    for (size_t i = 0; i < comparison->count; i++)
+        holds += comparison->rows[i].verdict == COMPARE_HOLDS;
+    if (holds == comparison->count) {
+        const struct measured_setting *alone = &all->settings[comparison->first_alone];
+        return err_set(err, ERR_NO_ANSWER, "%d setting%s without a partner, the first is '%s' of the stream measured %s; what "
+                       "both have holds", comparison->alone, comparison->alone == 1 ? " is" : "s are", alone->name,
+                       alone->stream ? "now" : "before");
+    }
+    if (comparison->other_machine)
+        return err_set(err, ERR_NO_ANSWER, "the machines differ, so a difference in speed may be theirs; measure both on one "
+                       "machine");
+    if (comparison->machine_changed)
+        return err_set(err, ERR_NO_ANSWER, "memory is read at %.2f times the speed before, so a difference may be the "
+                       "machine's; measure before and now in a row, on a quiet machine", comparison->memory);
+    return err_set(err, ERR_NO_ANSWER, "too noisy to say whether the speed holds within %.4g %%; take more prompts or "
+                   "repetitions, or a quieter machine", 100 * comparison->limit);
 }
 
 int comparison_answer(const struct measurements *all, const struct comparison *comparison, struct err *err)
@@ -217,6 +275,5 @@ int comparison_answer(const struct measurements *all, const struct comparison *c
     if (most < COMPARE_PROMPTS)
         return err_set(err, ERR_NO_ANSWER, "settings have at most %zu prompts in common; it takes %d to judge", most,
                        COMPARE_PROMPTS);
-    return err_set(err, ERR_NO_ANSWER, "too noisy to say whether the speed holds within %.4g %%; take more prompts or "
-                   "repetitions, or a quieter machine", 100 * comparison->limit);
+    return refuse_to_judge(all, comparison, err);
 }

@@ -9,8 +9,11 @@
  *             has an error of 5 % / n, so that a suite of many does not cry wolf more often than one of few
  *   unclear   neither; or fewer than COMPARE_PROMPTS prompts in common
  *
- * Altogether it is slower when one setting is, holds when all do, and is unclear otherwise. Two streams of different machines
- * are compared all the same: what differs, of machine, model, options and texts, is said. */
+ * Altogether it is slower when one setting is, holds when all do and both streams have the same settings, and is unclear
+ * otherwise. Where the machine is known to have changed (another device, instruction set or number of threads, or memory whose
+ * highest measured read bandwidth differs by more than the limit and 2 %), nothing is slower, for that may be the machine; and
+ * only what holds whatever the change does holds: on the same device, with memory that is slower now, or by more than the
+ * memory gained. What else differs, of model, options and texts, is said. */
 #ifndef MOE_REPORT_COMPARE_H
 #define MOE_REPORT_COMPARE_H
 
@@ -41,6 +44,10 @@ struct comparison {
     struct compare_row *rows;           /* in the order of the first stream */
     size_t count, room;
     int alone;                          /* settings that only one of the streams has */
+    int first_alone;                    /* one of them, of measurements.settings; -1: none */
+    bool other_machine;                 /* device, instruction set or threads differ */
+    double memory;                      /* read bandwidth now over before; NaN: not measured in both */
+    bool machine_changed;               /* other_machine, or memory differs by more than the limit */
     int verdict;                        /* enum compare_verdict; with no row it is unclear */
 };
 

@@ -308,7 +308,7 @@ static int add_stream(struct intake *intake, struct err *err)
         return -1;
     struct measured_stream *stream = &all->streams[all->stream_count];
     intake->stream = (int)all->stream_count++;
-    *stream = (struct measured_stream){.read_bandwidth = {NAN, NAN}};
+    *stream = (struct measured_stream){.decode = !intake->bench, .read_bandwidth = {NAN, NAN}};
     return (stream->name = mem_string(reader_name(intake->in), err)) ? 0 : -1;
 }
 

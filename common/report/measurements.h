@@ -60,6 +60,7 @@ struct measured_sample {
 struct measured_stream {
     char *name, *device, *isa;
     int threads;
+    bool decode;                            /* a decode stream: one setting */
     double read_bandwidth[2];               /* bytes a second, first and last measured; NaN: not measured */
 };
 

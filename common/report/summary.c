@@ -454,20 +454,49 @@ static int summarise_changes(const struct work *work, struct summary_row *row, s
     return 0;
 }
 
-/* The fastest setting that is static and lossless, of the same stream and model, among the rows of one task. */
-static int best_static(const struct measurements *all, const struct summary_row *rows, size_t count, int setting)
+static bool same_text(const char *a, const char *b) { return !strcmp(a ? a : "", b ? b : ""); }
+
+static bool same_model(const struct measured_setting *a, const struct measured_setting *b)
 {
-    const struct measured_setting *mine = &all->settings[setting];
+    return *a->index_sha256 && *b->index_sha256 ? !strcmp(a->index_sha256, b->index_sha256) : !strcmp(a->model, b->model);
+}
+
+/* Did some prompt run under both? */
+static bool share_a_prompt(const struct work *work, int one, int other)
+{
+    for (const struct measured_sample *at = work->begin, *next; at < work->end; at = next) {
+        next = prompt_end(work, at);
+        struct run run = find_run(at, next, one), base = find_run(at, next, other);
+        if (run.begin < run.end && base.begin < base.end)
+            return true;
+    }
+    return false;
+}
+
+/* May a setting be set against this one? Within a stream, if the model is the same. A decode stream has one setting only: it is
+ * set against those of other streams, of the same model on the same machine, that decoded one of its prompts. */
+static bool comparable(const struct work *work, int setting, int candidate)
+{
+    const struct measured_setting *mine = &work->all->settings[setting], *other = &work->all->settings[candidate];
+    const struct measured_stream *own = &work->all->streams[mine->stream], *its = &work->all->streams[other->stream];
+    if (!same_model(mine, other))
+        return false;
+    return mine->stream == other->stream ||
+           (own->decode && same_text(own->device, its->device) && same_text(own->isa, its->isa) &&
+            own->threads == its->threads && share_a_prompt(work, setting, candidate));
+}
+
+/* The fastest setting that is static and lossless, among the rows of one task; of equal ones the first. */
+static int best_static(const struct work *work, const struct summary_row *rows, size_t count, int setting)
+{
     int best = -1;
     double speed = 0;
-    for (size_t i = 0; i < count; i++) {
-        const struct measured_setting *other = &all->settings[rows[i].setting];
-        if (other->stream == mine->stream && !strcmp(other->model, mine->model) && rows[i].tokens_per_s > speed &&
-            options_are_static(other->options)) {
+    for (size_t i = 0; i < count; i++)
+        if (rows[i].tokens_per_s > speed && options_are_static(work->all->settings[rows[i].setting].options) &&
+            comparable(work, setting, rows[i].setting)) {
             best = rows[i].setting;
             speed = rows[i].tokens_per_s;
         }
-    }
     return best;
 }
 
@@ -478,7 +507,7 @@ static int compare_with_best(struct work *work, struct summary_row *rows, size_t
         size_t pairs = 0;
         double tokens, seconds;
         work->setting = rows[i].setting;
-        work->reference = rows[i].best_static = best_static(work->all, rows, count, rows[i].setting);
+        work->reference = rows[i].best_static = best_static(work, rows, count, rows[i].setting);
         if (collect_pairs(work, &pairs, &tokens, &seconds, err) || stats_ratio(work->pairs, pairs, 0.05, &ratio, err))
             return -1;
         rows[i].best_ratio = ratio.ratio;

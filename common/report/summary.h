@@ -19,7 +19,7 @@ struct summary_row {
     int setting;
     double prompts, samples, tokens, steps;
     double tokens_per_s, ratio, ratio_low, ratio_high, ratio_median, ceiling;
-    int best_static;                    /* fastest of the task's static, lossless settings of this stream and model; -1: none */
+    int best_static;                    /* fastest of the static, lossless settings that this one is set against; -1: none */
     double best_ratio, best_ratio_low, best_ratio_high;
     double acceptance_length, acceptance_rate, tokens_per_step, drafts, draft_tokens, accepted_tokens;
     double ttft_ms_mean, ttft_ms_median, ttft_ms_p99;

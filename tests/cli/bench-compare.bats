@@ -14,11 +14,14 @@ setup_file() {
     cat > ci.json <<'SUITE'
 {
   "model": "pocket.moe", "prompts": "prompts.jsonl", "settings": [{"name": "none"}, {"name": "K2", "draft": "ngram", "draft-length": 2}],
-  "options": {"max-tokens": 4}, "measure-seconds": 0.02
+  "options": {"max-tokens": 4}, "measure-seconds": 0
 }
 SUITE
     moe-bench run -q ci.json -o base.moes
-    moe-bench run -q --device ref ci.json -o slow.moes       # the reference kernels are many times slower
+    moe-bench run -q --device ref ci.json -o other.moes
+    moe-convert inflate -q pocket.moe --expert-ffn 2560 -o heavy.moe         # many times slower
+    sed 's/"pocket.moe"/"heavy.moe"/' ci.json > heavy.json
+    moe-bench run -q heavy.json -o slow.moes
     sed 's/"none"/"other"/; s/"K2"/"K3"/' ci.json > names.json
     moe-bench run -q names.json -o names.moes
     sed 's/"settings"/"limits": {"prompts": 3}, "settings"/' ci.json > few.json
@@ -36,10 +39,31 @@ setup() { cd "$WORK"; }
 @test "what is slower is told from what is faster" {
     run moe-bench compare --limit 2% base.moes slow.moes
     [ "$status" = 1 ]
-    [[ "$output" == *"the machines differ: host "*" before, ref "* ]]
     [[ "${lines[-1]}" == "moe-bench: setting 'none' is slower: 0."* ]]
     run moe-bench compare slow.moes base.moes
     [ "$status" = 0 ]
+}
+
+@test "streams of two machines are no answer" {
+    for pair in "base.moes other.moes" "other.moes base.moes"; do
+        run moe-bench compare --limit 50% $pair
+        [ "$status" = 125 ]
+        [[ "$output" == *"the machines differ: "*" before, "* ]]
+        [[ "${lines[-1]}" == "moe-bench: the machines differ"* ]]
+        moe-bench compare --json $pair > across.jsonl || [ $? = 125 ]
+        tail -n 1 across.jsonl | jq -e '.verdict == "unclear" and .machine_changed and (.reason | startswith("the machines differ"))'
+    done
+}
+
+@test "settings that only one stream has are no yes" {
+    sed 's/"K2"/"K3"/' ci.json > half.json
+    moe-bench run -q half.json -o half.moes
+    run moe-bench compare --limit 99% base.moes half.moes
+    [ "$status" = 125 ]
+    [[ "$output" == *"2 settings are in only one of the two"* ]]
+    [[ "${lines[-1]}" == "moe-bench: 2 settings are without a partner, the first is 'K2' of the stream measured before"* ]]
+    moe-bench compare --limit 99% --json base.moes half.moes > half.jsonl || [ $? = 125 ]
+    jq -se '.[0].verdict == "holds" and .[-1].verdict == "unclear" and .[-1].alone == 2' half.jsonl
 }
 
 @test "other models and other texts are said" {

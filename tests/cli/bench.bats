@@ -195,6 +195,10 @@ await() { for _ in $(seq 500); do [ -s "$1" ] && return; sleep 0.02; done; retur
     moe-decode -q -m pocket.moe -n 16 --draft ngram prompts.jsonl --stream - | moe-bench report | grep -q 'standard input'
     run rows base.moes draft.moes
     [ "$(echo "$output" | jq -s '.[] | select(.setting == "draft" and .task == null) | .identical == 12 and .compared == 12')" = true ]
+    moe-decode -q -m pocket.moe -n 16 --draft ngram --policy cascade prompts.jsonl --stream adaptive.moes > /dev/null
+    run rows base.moes draft.moes adaptive.moes
+    [ "$(echo "$output" | jq -s 'map(select(.task == null)) | (map(select(.setting != "adaptive")) | max_by(.tokens_per_s).setting) as $best |
+        map(select(.setting == "adaptive"))[0] | .best_static == $best and .best_ratio > 0')" = true ]
 }
 
 @test "one file given twice is two settings with names of their own" {

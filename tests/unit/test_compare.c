@@ -106,11 +106,133 @@ static void verdicts_follow_the_interval(void **state)
     assert_int_equal(compare_judge(&faster, faster.high, COMPARE_PROMPTS - 1, 0), COMPARE_UNCLEAR);
 }
 
+/* Two streams of one setting each and eight prompts; the second takes `factor` times as long. */
+enum { JUDGED_PROMPTS = 8 };
+
+struct judged {
+    struct measured_stream streams[2];
+    struct measured_setting settings[3];
+    struct measured_sample samples[2 * JUDGED_PROMPTS];
+    struct measured_step steps[2 * JUDGED_PROMPTS];
+    struct measurements all;
+};
+
+static void make_judged(struct judged *out, double factor)
+{
+    static char name[] = "s", other[] = "t", none[] = "", host[] = "host", isa[] = "avx2";
+    *out = (struct judged){0};
+    for (int i = 0; i < 3; i++)
+        out->settings[i] = (struct measured_setting){.name = i < 2 ? name : other, .model = none, .options = none,
+                                                     .label = none, .index_sha256 = none, .reference = -1, .stream = i > 0};
+    for (int i = 0; i < 2; i++)
+        out->streams[i] = (struct measured_stream){.name = name, .device = host, .isa = isa, .threads = 2,
+                                                   .read_bandwidth = {30e9, 30e9}};
+    for (int i = 0; i < 2 * JUDGED_PROMPTS; i++) {
+        size_t step = (size_t)i;
+        out->samples[i] = (struct measured_sample){.setting = i % 2, .stream = i % 2, .id = none, .prompt = i / 2,
+                                                   .first_step = step, .steps = 1, .done = true};
+        out->steps[i] = (struct measured_step){.sample = step, .us = i % 2 ? 100 * factor : 100, .nodes = 1, .emitted = 1};
+    }
+    out->all = (struct measurements){.streams = out->streams, .settings = out->settings, .samples = out->samples,
+                                     .steps = out->steps, .stream_count = 2, .setting_count = 2,
+                                     .sample_count = 2 * JUDGED_PROMPTS, .step_count = 2 * JUDGED_PROMPTS,
+                                     .prompts = JUDGED_PROMPTS};
+}
+
+/* The verdict on them, and what is answered: 0, or why not. Table and JSON must agree with it. */
+static int judge(const struct judged *judged, struct err *answer)
+{
+    static const char *const words[] = {"holds", "slower", "unclear"};
+    struct comparison comparison = {0};
+    struct text json = {0};
+    char last[64];
+    *answer = (struct err){0};
+    if (comparison_make(&comparison, &judged->all, 0.02, answer))
+        fail_msg("%s", answer->text);
+    int verdict = comparison.verdict;
+    assert_int_equal(comparison_json(&json, &judged->all, &comparison, answer), 0);
+    snprintf(last, sizeof last, "{\"type\":\"verdict\",\"verdict\":\"%s\",", words[verdict]);
+    if (!strstr(json.data, last))
+        fail_msg("%s is not in %s", last, json.data);
+    int rc = comparison_answer(&judged->all, &comparison, answer);
+    assert_int_equal(rc == 0, verdict == COMPARE_HOLDS);
+    if (rc)
+        assert_int_equal(answer->code, verdict == COMPARE_SLOWER ? ERR_ANSWER_NO : ERR_NO_ANSWER);
+    if (rc && !strstr(json.data, "\"reason\":\""))
+        fail_msg("no reason in %s", json.data);
+    text_free(&json);
+    comparison_free(&comparison);
+    return verdict;
+}
+
+static void nothing_is_judged_across_machines(void **state)
+{
+    static char ref[] = "ref";
+    struct judged judged;
+    struct err err;
+    (void)state;
+    make_judged(&judged, 1);
+    assert_int_equal(judge(&judged, &err), COMPARE_HOLDS);
+    make_judged(&judged, 1.5);
+    assert_int_equal(judge(&judged, &err), COMPARE_SLOWER);
+    for (int what = 0; what < 3; what++)
+        for (int faster = 0; faster < 2; faster++) {
+            make_judged(&judged, faster ? 0.5 : 2);
+            judged.streams[1].threads += what == 0;
+            judged.streams[1].device = what == 1 ? ref : judged.streams[1].device;
+            judged.streams[1].isa = what == 2 ? ref : judged.streams[1].isa;
+            assert_int_equal(judge(&judged, &err), COMPARE_UNCLEAR);
+            assert_non_null(strstr(err.text, "machine"));
+        }
+}
+
+/* The machine is slower or faster by a half: a loss is not the program's for sure, and a gain may hide one. */
+static void memory_that_changed_is_no_answer(void **state)
+{
+    static const struct { double before[2], now[2], factor; int verdict; } cases[] = {
+        {{30e9, 29e9}, {15e9, 14e9}, 1.5, COMPARE_UNCLEAR}, {{30e9, 29e9}, {45e9, 44e9}, 1.5, COMPARE_UNCLEAR},
+        {{30e9, 29e9}, {45e9, 44e9}, 1.0, COMPARE_UNCLEAR}, {{30e9, 29e9}, {45e9, 44e9}, 0.8, COMPARE_UNCLEAR},
+        {{30e9, 29e9}, {45e9, 44e9}, 0.6, COMPARE_HOLDS},   {{30e9, 29e9}, {15e9, 14e9}, 1.0, COMPARE_HOLDS},
+        {{30e9, 20e9}, {20e9, 30e9}, 1.5, COMPARE_SLOWER},  {{30e9, 29e9}, {NAN, NAN}, 1.5, COMPARE_SLOWER},
+        {{NAN, 30e9}, {NAN, 15e9}, 1.5, COMPARE_UNCLEAR},   {{30e9, 30e9}, {30.5e9, 30e9}, 1.5, COMPARE_SLOWER},
+        {{30e9, 30e9}, {30.5e9, 30e9}, 1.0, COMPARE_HOLDS},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct judged judged;
+        struct err err;
+        make_judged(&judged, cases[i].factor);
+        memcpy(judged.streams[0].read_bandwidth, cases[i].before, sizeof cases[i].before);
+        memcpy(judged.streams[1].read_bandwidth, cases[i].now, sizeof cases[i].now);
+        int verdict = judge(&judged, &err);
+        if (verdict != cases[i].verdict)
+            fail_msg("case %zu: %d", i, verdict);
+        if (verdict == COMPARE_UNCLEAR)
+            assert_non_null(strstr(err.text, "memory"));
+    }
+}
+
+static void settings_without_a_partner_are_no_yes(void **state)
+{
+    struct judged judged;
+    struct err err;
+    (void)state;
+    make_judged(&judged, 1);
+    judged.all.setting_count = 3;
+    assert_int_equal(judge(&judged, &err), COMPARE_UNCLEAR);
+    assert_non_null(strstr(err.text, "'t'"));
+    make_judged(&judged, 2);                    /* what is slower is slower, whatever else there is */
+    judged.all.setting_count = 3;
+    assert_int_equal(judge(&judged, &err), COMPARE_SLOWER);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(itself_seldom_differs),      cmocka_unit_test(a_real_run_seldom_differs_from_itself),
         cmocka_unit_test(a_loss_is_found),            cmocka_unit_test(verdicts_follow_the_interval),
+        cmocka_unit_test(nothing_is_judged_across_machines), cmocka_unit_test(memory_that_changed_is_no_answer),
+        cmocka_unit_test(settings_without_a_partner_are_no_yes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -260,15 +260,20 @@ static void forms_hold_the_same_rows(void **state)
     text_free(&json);
 }
 
-static const char *decode_stream(const char *name, double us, int emitted)
+/* A decode stream of two prompts. option: the last word of its command line; index: a digit of its model's digest. */
+static const char *decode_stream_of(const char *name, double us, int emitted, const char *option, char index, int threads)
 {
     struct err err = {0};
     struct header header = {0};
     struct writer *out = NULL;
     const char *path = unit_path(folder, name);
+    const struct decode_machine machine = {.threads = threads, .device = "host", .isa = "avx2", .read_bandwidth = NAN};
     small_header(&header, STREAM_DECODE);
+    memset(header.model.index_sha256, index, 64);
+    mem_free(&header.argv[2]);
+    assert_non_null(header.argv[2] = mem_string(option, &err));
     assert_int_equal(writer_open(&out, path, &header, &err), 0);
-    put_machine(out, NAN);
+    put(out, &decode_machine_kind, &machine);
     /* Two prompts of the same id: the first of one run belongs to the first of another. */
     struct sample first = {0, 0, 0, "p", NULL, 6 / emitted, emitted, us, 8, 1000, 9, -1}, second = first;
     second.sequence = 1;
@@ -279,6 +284,37 @@ static const char *decode_stream(const char *name, double us, int emitted)
         fail_msg("%s", err.text);
     header_free(&header);
     return path;
+}
+
+static const char *decode_stream(const char *name, double us, int emitted)
+{
+    return decode_stream_of(name, us, emitted, "a b", 'a', 2);
+}
+
+/* Each is a stream of its own, and all of them together are what an adaptive one is compared with: of the same model and the
+ * same machine. */
+static void decode_streams_share_the_best_static_one(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct measurements all = {0};
+    struct summary summary = {0};
+    gather(&all, decode_stream("base.moes", 100, 1));
+    gather(&all, decode_stream("k2.moes", 100, 2));
+    gather(&all, decode_stream_of("cascade.moes", 80, 2, "--policy=cascade", 'a', 2));
+    gather(&all, decode_stream_of("model.moes", 50, 2, "a b", 'd', 2));
+    gather(&all, decode_stream_of("machine.moes", 60, 2, "a b", 'a', 4));
+    assert_int_equal(measurements_arrange(&all, &err), 0);
+    assert_int_equal(summary_make(&summary, &all, &err), 0);
+    assert_int_equal(summary.count, 5);
+    static const int best[] = {1, 1, 1, 3, 4};
+    static const double ratio[] = {0.5, 1, 100.0 / 80, 1, 1};
+    for (int s = 0; s < 5; s++) {
+        assert_int_equal(row_of(&summary, 0, s)->best_static, best[s]);
+        near(row_of(&summary, 0, s)->best_ratio, ratio[s]);
+    }
+    summary_free(&summary);
+    measurements_free(&all);
 }
 
 static void decode_streams_are_compared_with_the_first(void **state)
@@ -529,6 +565,7 @@ int main(void)
         cmocka_unit_test(static_settings_are_told),
         cmocka_unit_test(figures_are_those_worked_out),
         cmocka_unit_test(forms_hold_the_same_rows),
+        cmocka_unit_test(decode_streams_share_the_best_static_one),
         cmocka_unit_test(decode_streams_are_compared_with_the_first),
         cmocka_unit_test(one_setting_alone_has_no_ratio),
         cmocka_unit_test(summaries_have_a_mean_score),
