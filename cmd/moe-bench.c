@@ -39,7 +39,7 @@ static const struct opt run_options[] = {
     OPT_COUNT('c', "context", struct run_args, session.context, 2, 1 << 24, "let prompt and answer have at most N tokens"),
     OPT_CHOICE(0, "kv-dtype", struct run_args, session.cache, session_cache_words, "keep keys and values in this format"),
     OPT_FLAG(0, "resume", struct run_args, resume, "go on with what a run into the same file did before it was killed"),
-    OPT_FLAG(0, "text", struct run_args, text, "write the report in place of the stream, as on a terminal"),
+    OPT_FLAG(0, "text", struct run_args, text, "write the report in place of the stream, which is not kept"),
     OPT_FLAG(0, "force", struct run_args, force, "take a rank stream of a model with another tokenizer or vocabulary"),
     OPT_END };
 
@@ -124,6 +124,98 @@ done:
     return rc;
 }
 
+/* A word as a shell takes it. */
+static int put_word(struct text *out, const char *word, struct err *err)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:=,@%+-";
+    if (*word && !word[strspn(word, plain)])
+        return text_puts(out, word, err);
+    if (text_putc(out, '\'', err))
+        return -1;
+    for (; *word; word++)
+        if (*word == '\'' ? text_puts(out, "'\\''", err) : text_putc(out, *word, err))
+            return -1;
+    return text_putc(out, '\'', err);
+}
+
+/* The command line that goes on with this run: its own, with --resume and the output. */
+static int put_farewell(struct text *out, const struct console *console, const char *output, struct err *err)
+{
+    bool resumed = false;
+    if (text_printf(out, err, "%s%s: ended; what is finished is kept, this goes on with it:\n  %s run",
+                    isatty(STDERR_FILENO) ? "\n" : "", console->program, console->program))
+        return -1;
+    for (int i = 2; i < console->argc; i++)
+        resumed |= !strcmp(console->argv[i], "--resume");
+    if (!resumed && text_puts(out, " --resume", err))
+        return -1;
+    for (int i = 2; i < console->argc; i++)
+        if (text_putc(out, ' ', err) || put_word(out, console->argv[i], err))
+            return -1;
+    return (output && (text_puts(out, " -o ", err) || put_word(out, output, err))) || text_putc(out, '\n', err) ? -1 : 0;
+}
+
+static bool taken(const char *path, const char *suffix)
+{
+    struct text name = {0};
+    struct err err = {0};
+    bool exists = text_printf(&name, &err, "%s%s", path, suffix) || access(name.data, F_OK) == 0;
+    text_free(&name);
+    return exists;
+}
+
+/* Where a run at a terminal keeps its stream: SUITE.moes, or SUITE-2.moes and so on, in this folder or, where that takes no
+ * files, the one for temporary files. Neither a stream that is there nor what is left of one is written over. */
+static int name_stream(struct text *out, const char *suite, struct err *err)
+{
+    const char *folder = getenv("TMPDIR"), *slash = strrchr(suite, '/');
+    const char *base = !strcmp(suite, "-") ? "suite" : slash ? slash + 1 : suite, *dot = strrchr(base, '.');
+    int length = (int)(dot && dot > base ? (size_t)(dot - base) : strlen(base));
+    bool here = access(".", W_OK) == 0;
+    for (int number = 1; number < 1000000; number++) {
+        text_free(out);
+        if (text_printf(out, err, "%s%s%.*s", here ? "" : folder && *folder ? folder : "/tmp", here ? "" : "/", length, base) ||
+            (number > 1 && text_printf(out, err, "-%d", number)) || text_puts(out, ".moes", err))
+            return -1;
+        if (!taken(out->data, "") && !taken(out->data, ".part") && !taken(out->data, ".part.old"))
+            break;
+    }
+    return 0;
+}
+
+/* At a terminal: the stream goes to a file, and what it shows to the terminal. */
+static int run_at_terminal(struct bench_setup *setup, const char *suite, struct err *err)
+{
+    struct text path = {0}, farewell = {0};
+    int rc = -1;
+    if (name_stream(&path, suite, err) || put_farewell(&farewell, setup->console, path.data, err))
+        goto done;
+    const char *kept = setup->output = path.data;
+    setup->farewell = setup->console->quiet ? NULL : farewell.data;
+    if (bench_run(setup, err))
+        goto done;
+    struct report_args args = { .inputs = { &kept, 1 }, .output = "-" };
+    if (report(&args, setup->console, err))
+        goto done;
+    console_note(setup->console, "the stream is kept as %s", path.data);
+    rc = 0;
+done:
+    text_free(&path);
+    text_free(&farewell);
+    return rc;
+}
+
+static int run_into(struct bench_setup *setup, struct err *err)
+{
+    struct text farewell = {0};
+    if (put_farewell(&farewell, setup->console, NULL, err))
+        return -1;
+    setup->farewell = setup->console->quiet ? NULL : farewell.data;
+    int rc = bench_run(setup, err);
+    text_free(&farewell);
+    return rc;
+}
+
 static int run(const void *arguments, const struct console *console, struct err *err)
 {
     const struct run_args *args = arguments;
@@ -132,11 +224,11 @@ static int run(const void *arguments, const struct console *console, struct err 
         return err_set(err, ERR_INPUT, "--resume and --text exclude each other; give one");
     if (read_suite(&suite, args->suite, console, err))
         return -1;
-    struct bench_setup setup = { .suite = suite, .session = args->session, .output = args->output,
+    struct bench_setup setup = { .suite = suite, .session = args->session, .output = args->output, .keep = !args->text,
                                  .resume = args->resume, .force = args->force, .console = console };
-    bool text = args->text || (!strcmp(args->output, "-") && isatty(STDOUT_FILENO));
-    setup.keep = !text;
-    int rc = text ? run_and_report(&setup, args->output, err) : bench_run(&setup, err);
+    bool terminal = !args->resume && !strcmp(args->output, "-") && isatty(STDOUT_FILENO);
+    int rc = args->text ? run_and_report(&setup, args->output, err)
+             : terminal ? run_at_terminal(&setup, args->suite, err) : run_into(&setup, err);
     suite_free(&suite);
     return rc;
 }

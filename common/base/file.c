@@ -153,29 +153,36 @@ void file_map_close(struct file_map *map)
 }
 
 /* The names a signal handler has to remove. They lie in fixed memory, because the handler may run while another thread
- * closes an output: it must never follow a pointer that is being freed. A name is only read in state SLOT_NAMED. */
-enum { SLOTS = 32 };
-enum slot_state { SLOT_FREE, SLOT_TAKEN, SLOT_NAMED };
+ * closes an output: it must never follow a pointer that is being freed. A name is only read in state SLOT_NAMED, a farewell in
+ * state SLOT_KEPT. */
+enum { SLOTS = 32, FAREWELL_BYTES = 4096 };
+enum slot_state { SLOT_FREE, SLOT_TAKEN, SLOT_NAMED, SLOT_KEPT };
 static struct {
     atomic_int state;
-    char name[PATH_MAX];
+    char name[PATH_MAX], farewell[FAREWELL_BYTES];
 } slots[SLOTS];
 
 static int slot_take(void)
 {
     for (int i = 0; i < SLOTS; i++) {
         int expected = SLOT_FREE;
-        if (atomic_compare_exchange_strong(&slots[i].state, &expected, SLOT_TAKEN))
+        if (atomic_compare_exchange_strong(&slots[i].state, &expected, SLOT_TAKEN)) {
+            *slots[i].farewell = '\0';
             return i;
+        }
     }
     return -1;
 }
 
 void output_discard_all_unsafe(void)
 {
-    for (int i = 0; i < SLOTS; i++)
-        if (atomic_load(&slots[i].state) == SLOT_NAMED)
+    for (int i = 0; i < SLOTS; i++) {
+        int state = atomic_load(&slots[i].state);
+        if (state == SLOT_NAMED)
             unlink(slots[i].name);
+        if (state == SLOT_KEPT)
+            (void)!write(STDERR_FILENO, slots[i].farewell, strnlen(slots[i].farewell, FAREWELL_BYTES));
+    }
 }
 
 struct output {
@@ -379,7 +386,7 @@ void output_keep(struct output *out)
 {
     if (out->slot < 0)
         return;
-    atomic_store(&slots[out->slot].state, SLOT_TAKEN);
+    atomic_store(&slots[out->slot].state, SLOT_KEPT);
     out->kept = true;
     if (clock_seconds() - out->synced < 1)
         return;
@@ -388,6 +395,12 @@ void output_keep(struct output *out)
         sync_folder(out->target);
     out->folder_synced = true;
     out->synced = clock_seconds();
+}
+
+void output_farewell(struct output *out, const char *text)
+{
+    if (out->slot >= 0 && strlen(text) < FAREWELL_BYTES)
+        memcpy(slots[out->slot].farewell, text, strlen(text) + 1);
 }
 
 void output_spare_left(struct output *out) { mem_free(&out->left); }

@@ -46,10 +46,13 @@ int output_open(struct output **out, const char *path, struct err *err);
 
 /* The same for what takes hours: written as PATH.part, and after output_keep neither signals nor failures remove that. What an
  * earlier process left so lies at output_left (PATH.part.old, the longest there was; NULL: none) until the commit removes it.
- * That another process is writing PATH.part is an error. output_keep sees that all is on the disk, once a second at most. */
+ * That another process is writing PATH.part is an error. output_keep sees that all is on the disk, once a second at most. A
+ * farewell, given before the first output_keep, is what a signal that ends the process writes on stderr where something is kept;
+ * one of 4 KiB or more is left out. */
 int output_open_kept(struct output **out, const char *path, struct err *err);
 const char *output_left(const struct output *out);
 void output_keep(struct output *out);
+void output_farewell(struct output *out, const char *text);
 bool output_is_kept(const struct output *out);
 void output_spare_left(struct output *out);                         /* what is left of another run stays, also at the commit */
 
@@ -63,7 +66,8 @@ const char *output_path(const struct output *out);
 int output_commit(struct output **out, struct err *err);            /* frees, also on failure */
 void output_discard(struct output **out);                           /* NULL is allowed */
 
-/* Removes the temporary files of all open outputs; async-signal-safe, for a handler that is about to end the process. */
+/* Removes the temporary files of all open outputs and says their farewells; async-signal-safe, for a handler that is about to
+ * end the process. */
 void output_discard_all_unsafe(void);
 
 #endif

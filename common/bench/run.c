@@ -296,6 +296,8 @@ int bench_run(const struct bench_setup *setup, struct err *err)
         (setup->keep ? writer_open_kept : writer_open)(&bench.writer, setup->output, &header, err))
         goto done;
     bench.recorder.writer = bench.writer;
+    if (setup->farewell)
+        writer_farewell(bench.writer, setup->farewell);
     console_progress(setup->console, &bench.bar, "runs",
                      bench.models[0].count * (size_t)(bench.suite->setting_count * bench.suite->repetitions));
     if (put_settings(&bench, err) || put_machine(&bench, err) ||

@@ -15,6 +15,7 @@ struct bench_setup {
     struct session_options session;         /* its model is not looked at: the suite names them */
     const char *output;                     /* "-": standard output */
     bool keep;                              /* what is finished survives signals and failures, beside the output */
+    const char *farewell;                   /* said when a signal ends a run of which something is kept; NULL: nothing */
     bool resume;                            /* take over what a run of this output left so; keep, too, then */
     bool force;                             /* take rank streams of a model with another shape or tokenizer */
     const struct console *console;

@@ -114,6 +114,8 @@ int writer_open_kept(struct writer **out, const char *path, const struct header 
 
 const char *writer_left(const struct writer *writer) { return output_left(writer->out); }
 
+void writer_farewell(struct writer *writer, const char *text) { output_farewell(writer->out, text); }
+
 int writer_keep(struct writer *writer, struct err *err)
 {
     if (output_flush(writer->out, err))

@@ -30,6 +30,7 @@ int writer_open(struct writer **out, const char *path, const struct header *head
  * without an end, for a later run to go on from: it finds it at writer_left (NULL: there is none). */
 int writer_open_kept(struct writer **out, const char *path, const struct header *header, struct err *err);
 const char *writer_left(const struct writer *writer);
+void writer_farewell(struct writer *writer, const char *text);         /* output_farewell */
 int writer_keep(struct writer *writer, struct err *err);
 
 /* One record of a kind that the stream's schema has, from its C struct: checked as a reader checks it, and committed. */

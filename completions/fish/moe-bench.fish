@@ -7,7 +7,7 @@ complete -c moe-bench -n '__fish_seen_subcommand_from run' -l isa -x -d 'use the
 complete -c moe-bench -n '__fish_seen_subcommand_from run' -s c -l context -x -d 'let prompt and answer have at most N tokens'
 complete -c moe-bench -n '__fish_seen_subcommand_from run' -l kv-dtype -x -a 'f32 f16 bf16' -d 'keep keys and values in this format'
 complete -c moe-bench -n '__fish_seen_subcommand_from run' -l resume -d 'go on with what a run into the same file did before it was killed'
-complete -c moe-bench -n '__fish_seen_subcommand_from run' -l text -d 'write the report in place of the stream, as on a terminal'
+complete -c moe-bench -n '__fish_seen_subcommand_from run' -l text -d 'write the report in place of the stream, which is not kept'
 complete -c moe-bench -n '__fish_seen_subcommand_from run' -l force -d 'take a rank stream of a model with another tokenizer or vocabulary'
 complete -c moe-bench -n '__fish_seen_subcommand_from run' -s q -l quiet -d 'print no notes'
 complete -c moe-bench -n '__fish_seen_subcommand_from run' -l progress -x -a 'auto always never' -d 'draw a bar on standard error'

@@ -229,8 +229,65 @@ await() { for _ in $(seq 500); do [ -s "$1" ] && return; sleep 0.02; done; retur
     TMPDIR=$PWD/tmp moe-bench run -q short.json --text > text
     grep -q '^math *K4 ' text
     [ -z "$(ls -A tmp)" ]
-    script -qec "TMPDIR=$PWD/tmp moe-bench run -q short.json" /dev/null | grep -q '^math *K4 '
-    [ -z "$(ls -A tmp)" ]
+}
+
+# A command at a terminal of its own.
+at_terminal() { "$BATS_TEST_DIRNAME/at-terminal.py" "$@" | tr -d '\r'; return "${PIPESTATUS[0]}"; }
+
+@test "a run at a terminal keeps its stream and names it" {
+    mkdir kept && cd kept
+    sed 's/"repetitions": 2/"repetitions": 1/; s/"prompts-per-task": 2/"prompts": 1/; s,"pocket.moe","../pocket.moe",
+         s,"prompts.jsonl","../prompts.jsonl",; s,"rank.moes","../rank.moes",' ../suite.json > short.json
+    at_terminal -- moe-bench run --progress never short.json > shown
+    grep -q '^math *K4 ' shown
+    [ "$(tail -n 1 shown)" = "moe-bench: the stream is kept as short.moes" ]
+    moe-view --verify short.moes
+    moe-bench report short.moes > again                 # the same report can be had from it
+    grep -v '^moe-bench: ' shown | cmp - again
+    # nothing that is there already is written over, be it whole or a part
+    touch short-2.moes.part short-3.moes.part.old
+    cp short.moes before
+    at_terminal -- moe-bench run -q short.json > shown
+    refute grep -q '^moe-bench: ' shown
+    moe-view --verify short-4.moes
+    cmp short.moes before
+    [ "$(ls | wc -l)" = 8 ]
+    # a pipe gets the stream
+    moe-bench run -q short.json | moe-view --verify
+    # where the folder takes no files, the folder of temporary files does
+    if [ "$(id -u)" != 0 ]; then
+        mkdir closed tmp
+        cp short.json closed
+        sed -i 's,"\.\./,"../../,' closed/short.json
+        chmod a-w closed
+        (cd closed && TMPDIR=$WORK/kept/tmp at_terminal -- moe-bench run --progress never short.json > ../shown)
+        [ "$(tail -n 1 shown)" = "moe-bench: the stream is kept as $WORK/kept/tmp/short.moes" ]
+        moe-view --verify tmp/short.moes
+    fi
+}
+
+@test "Ctrl-C says how to go on, and that goes on" {
+    mkdir "it's here" && cd "it's here"
+    cat > "my suite.json" <<SUITE
+{"model": "../pocket.moe", "prompts": "../prompts.jsonl", "options": {"max-tokens": 40}, "repetitions": 12,
+ "settings": [{"name": "none"}], "measure-seconds": 0}
+SUITE
+    run at_terminal "my suite.moes.part" 20000 -- moe-bench run -j 1 "my suite.json"
+    [ "$status" = 130 ]
+    [ "${lines[-2]}" = "moe-bench: ended; what is finished is kept, this goes on with it:" ]
+    [ "${lines[-1]}" = "  moe-bench run --resume -j 1 'my suite.json' -o 'my suite.moes'" ]
+    [ -e "my suite.moes.part" ] && [ ! -e "my suite.moes" ]
+    eval "${lines[-1]}" 2> note
+    grep -q 'finished samples are taken over' note
+    moe-view --verify "my suite.moes"
+    [ "$(moe-view --json "my suite.moes" | jq -c 'select(.type == "done")' | wc -l)" = 144 ]
+    # a file that was named, and one run that went on already
+    run at_terminal "../it's here/x.moes.part" 20000 -- moe-bench run --resume "my suite.json" "-ox.moes"
+    [ "$status" = 130 ]
+    [ "${lines[-1]}" = "  moe-bench run --resume 'my suite.json' -ox.moes" ]
+    # nothing is said where nothing is kept, or under -q
+    run at_terminal y.moes.part 1 -- moe-bench run -q "my suite.json" -o y.moes
+    [[ $output != *--resume* ]]
 }
 
 # Waits until a file has so many bytes.
