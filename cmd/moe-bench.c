@@ -19,6 +19,7 @@
 #include "common/bench/suite.h"
 #include "common/cli/command.h"
 #include "common/report/bench_figure.h"
+#include "common/report/figure.h"
 #include "common/report/measurements.h"
 #include "common/report/report.h"
 #include "common/report/summary.h"
@@ -50,8 +51,12 @@ static const struct run_args run_defaults = { .output = "-" };
 struct report_args {
     struct strings inputs;
     const char *output;
+    int figure, cost, window;
     bool text, markdown, csv, json, svg;
 };
+
+enum { COST_TIME, COST_BYTES };
+static const char *const cost_words[] = { "time", "bytes", NULL };
 
 static const struct opt report_options[] = {
     OPT_FLAG(0, "text", struct report_args, text, "write a table for people, as if nothing is said"),
@@ -59,12 +64,26 @@ static const struct opt report_options[] = {
     OPT_FLAG(0, "json", struct report_args, json, "write JSON lines with all figures"),
     OPT_FLAG(0, "csv", struct report_args, csv, "write CSV with all figures"),
     OPT_FLAG(0, "svg", struct report_args, svg, "write a page of figures as SVG"),
+    OPT_CHOICE(0, "figure", struct report_args, figure, figure_words, "write this figure in place of the report, in any form"),
+    OPT_CHOICE(0, "cost", struct report_args, cost, cost_words, "of a figure: let iterations cost their time or their bytes"),
+    OPT_COUNT(0, "window", struct report_args, window, 1, 1 << 20, "of --figure utility: average over N iterations"),
     OPT_OUTPUT('o', "output", struct report_args, output, "write to FILE, not standard output"),
     OPT_END };
 
 static const struct operand report_operands[] = { OPERAND_ANY("STREAM", struct report_args, inputs), OPERAND_END };
 
-static const struct report_args report_defaults = { .output = "-" };
+static const struct report_args report_defaults = { .output = "-", .window = FIGURE_WINDOW };
+
+static int put_figure(struct text *out, const struct report_args *args, enum report_form form, const struct measurements *all,
+                      const struct summary *summary, struct err *err)
+{
+    const struct figure_setup setup = { (enum figure_kind)args->figure, args->cost == COST_BYTES, args->window };
+    struct figure figure = {0};
+    int rc = figure_make(&figure, &setup, all, summary, err) ||
+             (args->svg ? figure_svg(&figure, out, err) : figure_write(&figure, form, out, err)) ? -1 : 0;
+    figure_free(&figure);
+    return rc;
+}
 
 static int report(const void *arguments, const struct console *console, struct err *err)
 {
@@ -78,7 +97,8 @@ static int report(const void *arguments, const struct console *console, struct e
     if (args->text + args->markdown + args->csv + args->json + args->svg > 1)
         return err_set(err, ERR_INPUT, "--text, --markdown, --csv, --json and --svg exclude each other; give one");
     if (bench_gather(&all, &args->inputs, err) || measurements_tell_apart(&all, err) || summary_make(&summary, &all, err) ||
-        (args->svg ? bench_figure(&body, &all, &summary, err) : report_write(&all, &summary, form, &body, err)) ||
+        (args->figure ? put_figure(&body, args, form, &all, &summary, err)
+         : args->svg ? bench_figure(&body, &all, &summary, err) : report_write(&all, &summary, form, &body, err)) ||
         bench_write(args->output, &body, err))
         goto done;
     rc = 0;

@@ -238,7 +238,7 @@ static int take_iter(struct intake *intake, const struct decode_iter *record, st
         .sample = (size_t)(sample - all->samples),
         .us = record->draft_us + record->verify_us + record->accept_us + record->other_us,
         .bytes = record->bytes + (record->draft_bytes > 0 ? record->draft_bytes : 0),
-        .draft_us = record->draft_us, .verify_us = record->verify_us, .nodes = record->nodes,
+        .draft_us = record->draft_us, .verify_us = record->verify_us, .accept_us = record->accept_us, .nodes = record->nodes,
         .levels = count_levels(record),
         .drafted = record->drafted, .accepted = record->accepted, .emitted = record->emitted,
         .experts_wanted = record->experts_wanted, .experts_loaded = record->experts_loaded};

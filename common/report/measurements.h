@@ -25,7 +25,7 @@ struct measured_setting {
 
 struct measured_step {                      /* one iteration */
     size_t sample;
-    double us, draft_us, verify_us;
+    double us, draft_us, verify_us, accept_us;      /* us: all of it */
     int64_t bytes;
     int levels;                             /* of the draft: a chain has as many as drafted nodes */
     int nodes, drafted, accepted, emitted, experts_wanted, experts_loaded;

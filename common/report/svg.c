@@ -89,15 +89,45 @@ static int put_axes(struct text *out, const struct svg_panel *panel, double left
            svg_text(out, -(TOP + FRAME_H / 2.0), left - 48, "middle", 12, label, panel->y_label, err) ? -1 : 0;
 }
 
+static double within(double share) { return share < 0 ? 0 : share > 1 ? 1 : share; }
+
+/* Dots and bars of a curve's points. */
+static int put_marks(struct text *out, const struct svg_panel *panel, const struct svg_curve *curve, double left,
+                     struct err *err)
+{
+    int points = curve->x ? curve->points : panel->points;
+    for (int i = 0; i < points; i++) {
+        double x = left + FRAME_W * within((curve->x ? curve->x : panel->x)[i] / panel->x_most), y = curve->y[i];
+        double error = curve->error ? curve->error[i] : NAN;
+        if (!isfinite(x) || !isfinite(y))
+            continue;
+        if (isfinite(error) &&
+            text_printf(out, err, "<path d=\"M%.1f %.1fV%.1f\" stroke=\"#000\" stroke-width=\"0.8\"/>\n", x,
+                        TOP + FRAME_H * (1 - within((y - error) / panel->y_most)),
+                        TOP + FRAME_H * (1 - within((y + error) / panel->y_most))))
+            return -1;
+        if (curve->dots &&
+            text_printf(out, err, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.6\" fill=\"%s\" stroke=\"#000\"/>\n", x,
+                        TOP + FRAME_H * (1 - within(y / panel->y_most)), curve->stroke < SVG_THIN ? "#000" : "#fff"))
+            return -1;
+    }
+    return 0;
+}
+
 /* A line through the points that are numbers; a single one is a short bar. */
 static int put_curve(struct text *out, const struct svg_panel *panel, const struct svg_curve *curve, double left,
                      struct err *err)
 {
-    int drawn = 0;
+    int drawn = 0, points = curve->x ? curve->points : panel->points;
+    const double *at = curve->x ? curve->x : panel->x;
+    if ((curve->dots || curve->error) && put_marks(out, panel, curve, left, err))
+        return -1;
+    if (curve->bare)
+        return 0;
     if (text_puts(out, "<path fill=\"none\" ", err) || put_stroke(out, curve->stroke, err) || text_puts(out, " d=\"", err))
         return -1;
-    for (int i = 0; i < panel->points; i++) {
-        double x = panel->x[i] / panel->x_most, y = curve->y[i] / panel->y_most;
+    for (int i = 0; i < points; i++) {
+        double x = at[i] / panel->x_most, y = curve->y[i] / panel->y_most;
         if (!isfinite(x) || !isfinite(y))
             continue;
         y = y < 0 ? 0 : y > 1 ? 1 : y;

@@ -23,6 +23,11 @@ struct svg_curve {
     const char *label;          /* in the legend; NULL: not there */
     int stroke;                 /* enum svg_stroke */
     const double *y;            /* [points] */
+    const double *x;            /* [points] its own; NULL: the panel's */
+    int points;                 /* with an x of its own */
+    const double *error;        /* [points] a bar from y - error to y + error; NULL: none */
+    bool dots;                  /* a dot at each point */
+    bool bare;                  /* no line between them */
 };
 
 struct svg_panel {

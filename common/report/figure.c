@@ -1,0 +1,242 @@
+#include "common/report/figure_internal.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "common/base/json.h"
+#include "common/base/mem.h"
+#include "common/report/table.h"
+
+/* One file draws what it computed; the order is that of enum figure_kind. */
+static const struct {
+    const char *title;
+    int (*make)(const struct figure_work *work, struct err *err);
+    int (*draw)(const struct figure *figure, struct figure_page *page, struct err *err);
+} kinds[] = {
+    {NULL, NULL, NULL},
+    {"Utility by iteration", figure_utility, figure_utility_svg},
+    {"What utility predicts", figure_prediction, figure_prediction_svg},
+    {"Where an iteration's time goes", figure_times, figure_times_svg},
+    {"Quality against speed, by budget", figure_quality, figure_quality_svg},
+    {"Experts and speed against the nodes of a forward", figure_nodes, figure_nodes_svg},
+};
+
+const char *const figure_words[] = {"none", "utility", "prediction", "times", "quality", "nodes", NULL};
+
+struct figure_row *figure_row_add(struct figure_table *table, const char *a, const char *b, const char *c, struct err *err)
+{
+    if (mem_grow(&table->rows, &table->room, table->count + 1, sizeof *table->rows, err))
+        return NULL;
+    struct figure_row *row = &table->rows[table->count++];
+    *row = (struct figure_row){.text = {a, b, c}};
+    for (int v = 0; v < FIGURE_VALUES; v++)
+        row->value[v] = NAN;
+    return row;
+}
+
+const char *figure_task(const struct measurements *all, int task) { return task < 0 ? "all" : all->tasks[task]; }
+
+double figure_cost(const struct figure_work *work, const struct measured_step *step)
+{
+    return work->setup->bytes ? (double)step->bytes : 1e-6 * step->us;
+}
+
+/* Options without these keys, and the model: equal for settings of one series. */
+static int series_key(struct text *out, const struct measured_setting *setting, const char *const *keys, struct err *err)
+{
+    json_t *options = *setting->options == '{' ? json_loads(setting->options, 0, NULL) : NULL;
+    char *rest = NULL;
+    int rc = -1;
+    for (int k = 0; options && keys[k]; k++)
+        json_object_del(options, keys[k]);
+    if (options && !(rest = json_text(options, JSON_COMPACT | JSON_SORT_KEYS, err)))
+        goto done;
+    rc = text_printf(out, err, "%d %s %s", setting->stream, setting->model, rest ? rest : setting->options);
+done:
+    mem_free(&rest);
+    json_decref(options);
+    return rc;
+}
+
+/* The setting's name without what "vary" has put behind it for these keys: "router, budget 8" is "router". */
+static int series_name(struct text *out, const char *name, const char *const *keys, struct err *err)
+{
+    for (const char *at = name, *end; *at; at = end) {
+        bool left_out = false;
+        end = strstr(at + (*at == ','), ", ");
+        end = end ? end : at + strlen(at);
+        for (int k = 0; keys[k] && !left_out; k++) {
+            size_t length = strlen(keys[k]);
+            left_out = at != name && !strncmp(at + 2, keys[k], length) && at[2 + length] == ' ';
+        }
+        if (!left_out && text_put(out, at, (size_t)(end - at), err))
+            return -1;
+    }
+    return 0;
+}
+
+const char *figure_series(const struct figure_work *work, int setting, const char *const *keys, struct err *err)
+{
+    struct figure *figure = work->figure;
+    const struct measured_setting *of = &work->all->settings[setting];
+    struct text key = {0}, name = {0};
+    const char *found = NULL;
+    bool taken = false;
+    if (series_key(&key, of, keys, err) || series_name(&name, of->name, keys, err))
+        goto done;
+    for (size_t i = 0; i < figure->series_count && !found; i++) {
+        if (figure->series[i].keys != keys)
+            continue;
+        if (!strcmp(figure->series[i].key, key.data))
+            found = figure->series[i].name;
+        taken |= !strcmp(figure->series[i].name, name.data);
+    }
+    if (found || mem_grow(&figure->series, &figure->series_room, figure->series_count + 1, sizeof *figure->series, err))
+        goto done;
+    struct figure_series *made = &figure->series[figure->series_count];
+    *made = (struct figure_series){keys, mem_string(key.data, err), mem_string(taken ? of->name : name.data, err)};
+    figure->series_count++;                     /* freed with the figure, whole or not */
+    found = made->key ? made->name : NULL;
+done:
+    text_free(&key);
+    text_free(&name);
+    return found;
+}
+
+int figure_make(struct figure *out, const struct figure_setup *setup, const struct measurements *all,
+                const struct summary *summary, struct err *err)
+{
+    struct figure made = {.kind = setup->kind, .bytes = setup->bytes};
+    const struct figure_work work = {.figure = &made, .setup = setup, .all = all, .summary = summary};
+    int rc = kinds[setup->kind].make(&work, err);
+    if (!rc && !made.table[0].count)
+        rc = err_set(err, ERR_INPUT, "there is nothing to make figure '%s' of; moe-bench(1) says what it takes",
+                     figure_words[setup->kind]);
+    if (rc)
+        figure_free(&made);
+    else
+        *out = made;
+    return rc;
+}
+
+void figure_free(struct figure *figure)
+{
+    for (size_t i = 0; i < figure->series_count; i++) {
+        mem_free(&figure->series[i].key);
+        mem_free(&figure->series[i].name);
+    }
+    mem_free(&figure->series);
+    for (int t = 0; t < figure->tables; t++)
+        mem_free(&figure->table[t].rows);
+    *figure = (struct figure){0};
+}
+
+static int put_cells(struct table *cells, const struct figure_table *table, const struct figure_row *row, bool exact,
+                     struct err *err)
+{
+    int texts = 0, values = 0;
+    for (const struct figure_column *column = table->columns; column->key; column++) {
+        if (column->decimals == FIGURE_WORD) {
+            if (table_cell(cells, err, "%s", row->text[texts++]))
+                return -1;
+            continue;
+        }
+        double value = row->value[values++];
+        if (exact && isfinite(value) ? table_cell(cells, err, "%.17g", value)
+                                     : table_number(cells, isfinite(value) ? value : NAN, column->decimals, err))
+            return -1;
+    }
+    return 0;
+}
+
+static int write_table(const struct figure_table *table, enum table_form form, struct text *out, struct err *err)
+{
+    const char *titles[FIGURE_TEXTS + FIGURE_VALUES];
+    char align[FIGURE_TEXTS + FIGURE_VALUES + 1] = "";
+    struct table cells;
+    int columns = 0, rc = -1;
+    for (; table->columns[columns].key; columns++) {
+        titles[columns] = table->columns[columns].key;
+        align[columns] = table->columns[columns].decimals == FIGURE_WORD ? 'l' : 'r';
+    }
+    align[columns] = '\0';
+    table_start(&cells, titles, align);
+    for (size_t i = 0; i < table->count; i++)
+        if (put_cells(&cells, table, &table->rows[i], form == TABLE_CSV, err))
+            goto done;
+    rc = table_write(&cells, form, out, err);
+done:
+    table_free(&cells);
+    return rc;
+}
+
+static int write_json(const struct figure_table *table, struct text *out, struct err *err)
+{
+    for (size_t i = 0; i < table->count; i++) {
+        json_t *object = json_pack("{s:s}", "type", table->type);
+        int texts = 0, values = 0, rc = 0;
+        for (const struct figure_column *column = table->columns; object && column->key; column++)
+            rc |= json_object_set_new(object, column->key, column->decimals == FIGURE_WORD
+                                          ? json_string(table->rows[i].text[texts++])
+                                          : json_finite(table->rows[i].value[values++]));
+        if (rc) {
+            json_decref(object);
+            object = NULL;
+        }
+        if (json_line(out, object, err))
+            return -1;
+    }
+    return 0;
+}
+
+int figure_write(const struct figure *figure, enum report_form form, struct text *out, struct err *err)
+{
+    if (form == REPORT_CSV)
+        return write_table(&figure->table[0], TABLE_CSV, out, err);
+    for (int t = 0; t < figure->tables; t++) {
+        const struct figure_table *table = &figure->table[t];
+        if (form == REPORT_JSON ? write_json(table, out, err)
+            : table->heading && table->count &&
+                  (text_printf(out, err, "%s%s\n\n", out->length ? "\n" : "", table->heading) ||
+                   write_table(table, form == REPORT_MARKDOWN ? TABLE_MARKDOWN : TABLE_TEXT, out, err)))
+            return -1;
+    }
+    if (form != REPORT_JSON)
+        text_make_printable(out);
+    return 0;
+}
+
+void figure_page_break(struct figure_page *page)
+{
+    page->height += page->row_height;
+    page->left = page->row_height = 0;
+}
+
+int figure_page_panel(struct figure_page *page, const struct svg_panel *panel, struct err *err)
+{
+    enum { PANEL_WIDTH = 444, IN_A_ROW = 4 };
+    if (page->left == IN_A_ROW * PANEL_WIDTH)
+        figure_page_break(page);
+    if (text_printf(&page->body, err, "<g transform=\"translate(%d %d)\">\n", page->left, page->height) ||
+        svg_figure(&page->body, "", NULL, panel, 1, err) || text_puts(&page->body, "</g>\n", err))
+        return -1;
+    int height = svg_height(panel, 1);
+    page->row_height = height > page->row_height ? height : page->row_height;
+    page->left += PANEL_WIDTH;
+    page->width = page->left > page->width ? page->left : page->width;
+    return 0;
+}
+
+int figure_svg(const struct figure *figure, struct text *out, struct err *err)
+{
+    struct figure_page page = {0};
+    int rc = kinds[figure->kind].draw(figure, &page, err) ||
+             svg_head(out, page.width, page.height + page.row_height + 8, kinds[figure->kind].title,
+                      figure->bytes ? "costs are nominal bytes" : "costs are measured seconds", err) ||
+             text_put(out, page.body.data, page.body.length, err) || text_puts(out, "</svg>\n", err) ? -1 : 0;
+    text_free(&page.body);
+    return rc;
+}

@@ -1,0 +1,72 @@
+/* The figures of the two papers that a row of a report cannot show, computed from measurements: as tables, JSON lines or CSV of
+ * their points, and as a page of SVG that is drawn from the same points.
+ *
+ *   utility      Cascade, figures 6, 7, 15 and 16: utility (equation 3) over windows of iterations, text by text
+ *   prediction   Cascade, figure 8: what static lengths gained, against their utility, with R^2
+ *   times        Cascade, figure 4: where an iteration's time goes, beside one of the reference
+ *   quality      MoE-Spec, figures 3, 9 and 10: share of right answers against speed, by budget, and the best budget
+ *   nodes        MoE-Spec, figure 4: experts and speed against the nodes of a forward
+ *
+ * Costs are seconds, or bytes: then speed is what the bytes allow, and nothing depends on the machine. */
+#ifndef MOE_REPORT_FIGURE_H
+#define MOE_REPORT_FIGURE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "common/base/err.h"
+#include "common/base/text.h"
+#include "common/report/measurements.h"
+#include "common/report/report.h"
+#include "common/report/summary.h"
+
+enum figure_kind { FIGURE_NONE, FIGURE_UTILITY, FIGURE_PREDICTION, FIGURE_TIMES, FIGURE_QUALITY, FIGURE_NODES };
+extern const char *const figure_words[];        /* by kind, "none" first; NULL behind the last */
+
+enum { FIGURE_TABLES = 3, FIGURE_TEXTS = 3, FIGURE_VALUES = 12, FIGURE_WINDOW = 16 };
+
+struct figure_column {
+    const char *key;
+    int decimals;                       /* for people; FIGURE_WORD: a text, and texts come first */
+};
+enum { FIGURE_WORD = -1 };
+
+struct figure_row {
+    const char *text[FIGURE_TEXTS];     /* of measurements, which stay open longer */
+    double value[FIGURE_VALUES];        /* NaN: cannot be had */
+};
+
+struct figure_table {
+    const char *type;                   /* of its JSON lines */
+    const char *heading;                /* NULL: too long for people, for JSON alone; or CSV when it is the first table */
+    const struct figure_column *columns;        /* key NULL behind the last */
+    struct figure_row *rows;
+    size_t count, room;
+};
+
+struct figure {
+    enum figure_kind kind;
+    bool bytes;
+    struct figure_table table[FIGURE_TABLES];
+    int tables;
+    struct figure_series {
+        const char *const *keys;        /* under which its settings may differ */
+        char *key, *name;               /* what they have in common, and what it is called */
+    } *series;
+    size_t series_count, series_room;
+};
+
+struct figure_setup {
+    enum figure_kind kind;              /* not FIGURE_NONE */
+    bool bytes;                         /* costs are bytes; not for FIGURE_TIMES */
+    int window;                         /* iterations, FIGURE_WINDOW if in doubt */
+};
+
+int figure_make(struct figure *out, const struct figure_setup *setup, const struct measurements *all,
+                const struct summary *summary, struct err *err);
+void figure_free(struct figure *figure);        /* and back to {0} */
+
+int figure_write(const struct figure *figure, enum report_form form, struct text *out, struct err *err);
+int figure_svg(const struct figure *figure, struct text *out, struct err *err);
+
+#endif

@@ -1,0 +1,151 @@
+/* Figure 8 of Cascade: the speed-up of static draft lengths against their utility (equation 3), one point a task and setting.
+ *
+ * As the paper has it, the cost of an iteration is the time of drafting, verifying and accepting, and the speed-up that of
+ * tokens a second, all of an iteration's time included; so the two are measured apart. The reference itself, whose point
+ * is (1, 1), is left out. R^2 is given about the line speed-up = utility, which the paper's theorem says, and about the line
+ * of least squares. */
+#include "common/report/figure_internal.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "common/base/mem.h"
+#include "common/report/best.h"
+
+static const struct figure_column point_columns[] = {
+    {"task", FIGURE_WORD}, {"setting", FIGURE_WORD}, {"prompts", 0}, {"tokens", 3}, {"cost", 3}, {"utility", 3}, {"ratio", 3},
+    {NULL, 0},
+};
+enum { PROMPTS, TOKENS, COST, UTILITY, RATIO };
+
+static const struct figure_column fit_columns[] = {
+    {"points", 0}, {"r2", 4}, {"r2_fit", 4}, {"slope", 3}, {"intercept", 3}, {"greatest_error", 3}, {NULL, 0},
+};
+enum { POINTS, R2, R2_FIT, SLOPE, INTERCEPT, GREATEST_ERROR };
+
+struct sums {
+    double tokens, iterations, cost, prompts;
+};
+
+static double cost_of(const struct figure_work *work, const struct measured_step *step)
+{
+    return work->setup->bytes ? (double)step->bytes : 1e-6 * (step->draft_us + step->verify_us + step->accept_us);
+}
+
+/* Over the samples of a setting, of one task (-1: of all), whose prompts ran under the other setting, too. */
+static struct sums sum_up(const struct figure_work *work, int task, int setting, int other)
+{
+    const struct measurements *all = work->all;
+    struct sums sums = {0};
+    for (size_t i = 0, next; i < all->sample_count; i = next) {
+        bool mine = false, theirs = false;
+        for (next = i; next < all->sample_count && all->samples[next].prompt == all->samples[i].prompt; next++) {
+            mine |= all->samples[next].setting == setting;
+            theirs |= all->samples[next].setting == other;
+        }
+        if (!mine || !theirs || (task >= 0 && all->samples[i].task != task))
+            continue;
+        sums.prompts++;
+        for (size_t s = i; s < next; s++)
+            for (size_t k = 0; all->samples[s].setting == setting && k < all->samples[s].steps; k++) {
+                const struct measured_step *step = &all->steps[all->samples[s].first_step + k];
+                sums.tokens += step->emitted;
+                sums.cost += cost_of(work, step);
+                sums.iterations++;
+            }
+    }
+    return sums;
+}
+
+static void fit(const struct figure_table *points, struct figure_row *out)
+{
+    double n = 0, x = 0, y = 0, xx = 0, xy = 0, yy = 0, error = 0, greatest = 0;
+    for (size_t i = 0; i < points->count; i++) {
+        double u = points->rows[i].value[UTILITY], r = points->rows[i].value[RATIO];
+        n++;
+        x += u;
+        y += r;
+        xx += u * u;
+        xy += u * r;
+        yy += r * r;
+        error += (r - u) * (r - u);
+        greatest = fmax(greatest, fabs(r / u - 1));
+    }
+    double spread_x = xx - x * x / n, spread_y = yy - y * y / n, both = xy - x * y / n;
+    out->value[POINTS] = n;
+    out->value[GREATEST_ERROR] = greatest;
+    if (n < 3 || !(spread_x > 0) || !(spread_y > 0))
+        return;
+    out->value[R2] = 1 - error / spread_y;
+    out->value[R2_FIT] = both * both / (spread_x * spread_y);
+    out->value[SLOPE] = both / spread_x;
+    out->value[INTERCEPT] = (y - both / spread_x * x) / n;
+}
+
+int figure_prediction(const struct figure_work *work, struct err *err)
+{
+    struct figure *figure = work->figure;
+    const struct measurements *all = work->all;
+    figure->tables = 2;
+    figure->table[0] = (struct figure_table){
+        .type = "point", .columns = point_columns,
+        .heading = "Static settings: tokens an iteration over its cost, that of the reference being 1, and the ratio of speeds"};
+    figure->table[1] = (struct figure_table){
+        .type = "fit", .columns = fit_columns,
+        .heading = "How well utility predicts: r2 about the line ratio = utility, r2_fit about that of least squares"};
+    for (size_t i = 0; i < work->summary->count; i++) {
+        const struct summary_row *row = &work->summary->rows[i];
+        int reference = all->settings[row->setting].reference;
+        if (row->task < 0 || reference < 0 || reference == row->setting ||
+            !options_are_static(all->settings[row->setting].options))
+            continue;
+        const struct sums mine = sum_up(work, row->task, row->setting, reference),
+                          base = sum_up(work, row->task, reference, row->setting);
+        double cost = mine.cost / mine.iterations / (base.cost / base.iterations);
+        if (!isfinite(cost) || !(cost > 0) || !isfinite(row->ratio))
+            continue;
+        struct figure_row *point = figure_row_add(&figure->table[0], figure_task(all, row->task),
+                                                  all->settings[row->setting].name, NULL, err);
+        if (!point)
+            return -1;
+        point->value[PROMPTS] = mine.prompts;
+        point->value[TOKENS] = mine.tokens / mine.iterations;
+        point->value[COST] = cost;
+        point->value[UTILITY] = point->value[TOKENS] / cost;
+        point->value[RATIO] = row->ratio;
+    }
+    if (!figure->table[0].count)
+        return 0;
+    struct figure_row *line = figure_row_add(&figure->table[1], NULL, NULL, NULL, err);
+    if (!line)
+        return -1;
+    fit(&figure->table[0], line);
+    return 0;
+}
+
+int figure_prediction_svg(const struct figure *figure, struct figure_page *page, struct err *err)
+{
+    const struct figure_table *points = &figure->table[0];
+    double most = 1.2, *x = mem_alloc(points->count, sizeof *x, err), *y = mem_alloc(points->count, sizeof *y, err);
+    int rc = -1;
+    if (!x || !y)
+        goto done;
+    for (size_t i = 0; i < points->count; i++) {
+        x[i] = points->rows[i].value[UTILITY];
+        y[i] = points->rows[i].value[RATIO];
+        most = fmax(most, 1.05 * fmax(x[i], y[i]));
+    }
+    const double ends[] = {0, most};
+    const struct svg_curve curves[] = {
+        {.label = "speed-up = utility", .stroke = SVG_DASHED, .x = ends, .y = ends, .points = 2},
+        {.stroke = SVG_BOLD, .x = x, .y = y, .points = (int)points->count, .dots = true, .bare = true}};
+    char title[64];
+    snprintf(title, sizeof title, "%zu points, R\xc2\xb2 = %.3f", points->count, figure->table[1].rows[0].value[R2]);
+    const struct svg_panel panel = {.title = title, .x_label = "utility", .y_label = "ratio to the reference", .x_most = most,
+                                    .y_most = most, .curves = curves, .count = 2};
+    rc = figure_page_panel(page, &panel, err);
+done:
+    mem_free(&x);
+    mem_free(&y);
+    return rc;
+}

@@ -1,0 +1,311 @@
+/* Figures whose points lie on curves: settings that differ in one thing alone, the budget or the size of drafts. */
+#include "common/report/figure_internal.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "common/base/mem.h"
+
+/* The panel of a task's rows: a curve a series, with dots, and bars where `error` (-1: none) is told. */
+struct chart {
+    const char *title, *x_label, *y_label;
+    int x, y, error;                    /* of figure_row.value */
+    bool percent;
+};
+
+static void add_curve(struct svg_curve *curve, int number, const char *name, const double *x, const double *y,
+                      const double *error, int points)
+{
+    *curve = (struct svg_curve){.label = name, .stroke = number < SVG_THIN ? number : SVG_THIN + (number - SVG_THIN) % SVG_PATTERNS,
+                                .x = x, .y = y, .error = error, .points = points, .dots = true};
+}
+
+static bool first_of_series(const struct figure_table *table, size_t at, const char *task)
+{
+    for (size_t i = 0; i < at; i++)
+        if (!strcmp(table->rows[i].text[0], task) && !strcmp(table->rows[i].text[2], table->rows[at].text[2]))
+            return false;
+    return true;
+}
+
+static int draw_chart(const struct figure_table *table, const char *task, const struct chart *chart, struct figure_page *page,
+                      struct err *err)
+{
+    double x_most = 1, y_most = chart->percent ? 1 : 1e-9, *cells = mem_alloc(3 * table->count, sizeof *cells, err);
+    struct svg_curve *curves = mem_alloc(table->count, sizeof *curves, err);
+    int count = 0, rc = -1;
+    size_t used = 0;
+    if (!cells || !curves)
+        goto done;
+    double *x = cells, *y = cells + table->count, *error = cells + 2 * table->count;
+    for (size_t s = 0; s < table->count; s++) {
+        size_t begin = used;
+        if (strcmp(table->rows[s].text[0], task) || !first_of_series(table, s, task))
+            continue;
+        for (size_t i = s; i < table->count; i++) {
+            const struct figure_row *row = &table->rows[i];
+            if (strcmp(row->text[0], task) || strcmp(row->text[2], table->rows[s].text[2]))
+                continue;
+            x[used] = row->value[chart->x];
+            y[used] = row->value[chart->y];
+            error[used] = chart->error < 0 ? NAN : row->value[chart->error];
+            x_most = fmax(x_most, 1.05 * x[used]);
+            y_most = fmax(y_most, 1.05 * (y[used] + (isfinite(error[used]) ? error[used] : 0)));
+            used++;
+        }
+        add_curve(&curves[count], count, table->rows[s].text[2], x + begin, y + begin, error + begin, (int)(used - begin));
+        count++;
+    }
+    const struct svg_panel panel = {.title = chart->title, .x_label = chart->x_label, .y_label = chart->y_label,
+                                    .x_most = x_most, .y_most = y_most, .percent = chart->percent, .curves = curves,
+                                    .count = count};
+    rc = figure_page_panel(page, &panel, err);
+done:
+    mem_free(&cells);
+    mem_free(&curves);
+    return rc;
+}
+
+/* Quality */
+
+static const struct figure_column quality_columns[] = {
+    {"task", FIGURE_WORD}, {"setting", FIGURE_WORD}, {"series", FIGURE_WORD}, {"budget", 0}, {"quality", 3}, {"deviation", 3},
+    {"normalised", 3}, {"normalised_deviation", 3}, {"speed", 3}, {"experts", 1}, {"within", 0}, {"best", 0}, {NULL, 0},
+};
+enum { BUDGET, QUALITY, DEVIATION, NORMALISED, NORMALISED_DEVIATION, SPEED, EXPERTS, WITHIN, BEST };
+
+static const struct figure_column mean_columns[] = {
+    {"task", FIGURE_WORD}, {"setting", FIGURE_WORD}, {"series", FIGURE_WORD}, {"budget", 0}, {"tasks", 0}, {"normalised", 3},
+    {"deviation", 3}, {"speed", 3}, {NULL, 0},
+};
+enum { MEAN_BUDGET, MEAN_TASKS, MEAN_NORMALISED, MEAN_DEVIATION, MEAN_SPEED };
+
+static const char *const budget_keys[] = {"budget", NULL};
+static const char *const budget_family[] = {"budget", "budget-mode", "rank", "reconstruction", NULL};
+
+/* The number of experts of a setting's budget; NaN: there is none, or no single one. */
+static double budget_of(const struct measured_setting *setting)
+{
+    json_t *options = *setting->options == '{' ? json_loads(setting->options, 0, NULL) : NULL;
+    json_t *value = json_object_get(options, "budget");
+    double budget = json_is_integer(value) ? (double)json_integer_value(value) : NAN;
+    if (json_is_string(value)) {
+        char *end;
+        const char *text = json_string_value(value);
+        double number = strtod(text, &end);
+        budget = *text && !*end ? number : NAN;
+    }
+    json_decref(options);
+    return budget;
+}
+
+static const struct summary_row *row_of(const struct summary *summary, int task, int setting)
+{
+    for (size_t i = 0; i < summary->count; i++)
+        if (summary->rows[i].task == task && summary->rows[i].setting == setting)
+            return &summary->rows[i];
+    return NULL;
+}
+
+/* What the paper calls the share of quality: that of right answers, mean over repetitions, which are its seeds. */
+static double quality_of(const struct summary_row *row) { return row ? row->correct_share : NAN; }
+static double deviation_of(const struct summary_row *row) { return row ? row->correct_deviation : NAN; }
+
+static double speed_of(const struct figure_work *work, const struct summary_row *row)
+{
+    bool itself = work->all->settings[row->setting].reference == row->setting;
+    return itself ? 1 : work->setup->bytes ? row->ceiling : row->ratio;
+}
+
+/* The setting without a budget that is this one else; NULL: it did not run. families: each setting's options but those of
+ * budgets. */
+static const struct summary_row *without_budget(const struct figure_work *work, const char *const *families,
+                                                const double *budgets, const struct summary_row *of)
+{
+    for (size_t s = 0; s < work->all->setting_count; s++)
+        if (isnan(budgets[s]) && families[s] == families[of->setting])
+            return row_of(work->summary, of->task, (int)s);
+    return NULL;
+}
+
+static int add_quality(const struct figure_work *work, const char *const *families, const double *budgets,
+                       const struct summary_row *row, struct err *err)
+{
+    const struct measurements *all = work->all;
+    const struct measured_setting *setting = &all->settings[row->setting];
+    bool budgeted = !isnan(budgets[row->setting]);
+    const char *series = budgeted ? figure_series(work, row->setting, budget_keys, err) : setting->name;
+    struct figure_row *out = series ? figure_row_add(&work->figure->table[0], figure_task(all, row->task), setting->name,
+                                                     series, err) : NULL;
+    if (!out)
+        return -1;
+    double base = quality_of(setting->reference < 0 ? NULL : row_of(work->summary, row->task, setting->reference));
+    const struct summary_row *lossless = budgeted ? without_budget(work, families, budgets, row) : NULL;
+    out->value[BUDGET] = budgets[row->setting];
+    out->value[QUALITY] = quality_of(row);
+    out->value[DEVIATION] = deviation_of(row);
+    out->value[NORMALISED] = base > 0 ? quality_of(row) / base : NAN;
+    out->value[NORMALISED_DEVIATION] = base > 0 ? deviation_of(row) / base : NAN;
+    out->value[SPEED] = speed_of(work, row);
+    out->value[EXPERTS] = row->experts_per_layer;
+    if (isfinite(deviation_of(lossless)))
+        out->value[WITHIN] = quality_of(row) >= quality_of(lossless) - deviation_of(lossless) - 1e-12;
+    return 0;
+}
+
+/* Of each task and series the fastest budget that is within one standard deviation of no budget. */
+static void mark_best(struct figure_table *table)
+{
+    for (size_t i = 0; i < table->count; i++) {
+        struct figure_row *row = &table->rows[i];
+        bool best = row->value[WITHIN] > 0;
+        for (size_t j = 0; j < table->count; j++) {
+            const struct figure_row *other = &table->rows[j];
+            if (other->text[0] == row->text[0] && other->text[2] == row->text[2] && other->value[WITHIN] > 0 &&
+                (other->value[SPEED] > row->value[SPEED] || (j < i && other->value[SPEED] >= row->value[SPEED])))
+                best = false;
+        }
+        if (isfinite(row->value[WITHIN]))
+            row->value[BEST] = best;
+    }
+}
+
+/* Over tasks: means of what is normalised, and the deviation that tasks and seeds together make. */
+static int add_mean(const struct figure_work *work, int setting, struct err *err)
+{
+    const struct figure_table *points = &work->figure->table[0];
+    const struct figure_row *first = NULL;
+    double tasks = 0, sum = 0, squares = 0, seeds = 0, speed = 0;
+    for (size_t i = 0; i < points->count; i++) {
+        const struct figure_row *row = &points->rows[i];
+        double seed = row->value[NORMALISED_DEVIATION];
+        if (row->text[1] != work->all->settings[setting].name || !isfinite(row->value[NORMALISED]) ||
+            !isfinite(row->value[SPEED]))
+            continue;
+        first = first ? first : row;
+        tasks++;
+        sum += row->value[NORMALISED];
+        squares += row->value[NORMALISED] * row->value[NORMALISED];
+        seeds += isfinite(seed) ? seed * seed : 0;
+        speed += row->value[SPEED];
+    }
+    if (!first)
+        return 0;
+    struct figure_row *out = figure_row_add(&work->figure->table[1], "all", first->text[1], first->text[2], err);
+    if (!out)
+        return -1;
+    double between = tasks > 1 ? fmax(0, (squares - sum * sum / tasks) / (tasks - 1)) : 0;
+    out->value[MEAN_BUDGET] = first->value[BUDGET];
+    out->value[MEAN_TASKS] = tasks;
+    out->value[MEAN_NORMALISED] = sum / tasks;
+    out->value[MEAN_DEVIATION] = sqrt(between + seeds / tasks);
+    out->value[MEAN_SPEED] = speed / tasks;
+    return 0;
+}
+
+static int fill_quality(const struct figure_work *work, const char **families, double *budgets, struct err *err)
+{
+    for (size_t s = 0; s < work->all->setting_count; s++) {
+        budgets[s] = budget_of(&work->all->settings[s]);
+        if (!(families[s] = figure_series(work, (int)s, budget_family, err)))
+            return -1;
+    }
+    for (size_t i = 0; i < work->summary->count; i++)
+        if (work->summary->rows[i].task >= 0 && isfinite(quality_of(&work->summary->rows[i])) &&
+            add_quality(work, families, budgets, &work->summary->rows[i], err))
+            return -1;
+    mark_best(&work->figure->table[0]);
+    for (size_t s = 0; s < work->all->setting_count; s++)
+        if (add_mean(work, (int)s, err))
+            return -1;
+    return 0;
+}
+
+int figure_quality(const struct figure_work *work, struct err *err)
+{
+    const char **families = mem_alloc(work->all->setting_count, sizeof *families, err);
+    double *budgets = mem_alloc(work->all->setting_count, sizeof *budgets, err);
+    struct figure *figure = work->figure;
+    figure->tables = 2;
+    figure->table[0] = (struct figure_table){
+        .type = "quality", .columns = quality_columns,
+        .heading = "Share of right answers, mean and standard deviation over repetitions, and over that of the reference;\n"
+                   "within: one deviation of the same without a budget, best: the fastest budget that is"};
+    figure->table[1] = (struct figure_table){
+        .type = "mean", .columns = mean_columns,
+        .heading = "Means over tasks; deviation: of tasks and repetitions together"};
+    int rc = families && budgets ? fill_quality(work, families, budgets, err) : -1;
+    mem_free(&families);
+    mem_free(&budgets);
+    return rc;
+}
+
+int figure_quality_svg(const struct figure *figure, struct figure_page *page, struct err *err)
+{
+    const char *speed = figure->bytes ? "speed that bytes allow" : "ratio to the reference";
+    const struct chart mean = {"all tasks, normalised", speed, "quality over the reference's", MEAN_SPEED, MEAN_NORMALISED,
+                               MEAN_DEVIATION, true};
+    if (figure->table[1].count && draw_chart(&figure->table[1], "all", &mean, page, err))
+        return -1;
+    for (size_t i = 0; i < figure->table[0].count; i++) {
+        const char *task = figure->table[0].rows[i].text[0];
+        const struct chart own = {*task ? task : "prompts", speed, "right answers", SPEED, QUALITY, DEVIATION, true};
+        if ((!i || figure->table[0].rows[i - 1].text[0] != task) && draw_chart(&figure->table[0], task, &own, page, err))
+            return -1;
+    }
+    return 0;
+}
+
+/* Nodes */
+
+static const struct figure_column node_columns[] = {
+    {"task", FIGURE_WORD}, {"setting", FIGURE_WORD}, {"series", FIGURE_WORD}, {"nodes", 1}, {"experts", 1}, {"tokens", 2},
+    {"speed", 3}, {NULL, 0},
+};
+enum { NODES, NODE_EXPERTS, NODE_TOKENS, NODE_SPEED };
+
+static const char *const size_keys[] = {"tree", "draft-length", NULL};
+
+int figure_nodes(const struct figure_work *work, struct err *err)
+{
+    struct figure_table *table = &work->figure->table[0];
+    work->figure->tables = 1;
+    *table = (struct figure_table){
+        .type = "nodes", .columns = node_columns,
+        .heading = "Nodes of a forward, distinct experts a layer, tokens it emits, and speed over the reference's"};
+    for (size_t i = 0; i < work->summary->count; i++) {
+        const struct summary_row *row = &work->summary->rows[i];
+        const struct measured_setting *setting = &work->all->settings[row->setting];
+        if (!(row->steps > 0))
+            continue;
+        const char *series = row->drafts > 0 ? figure_series(work, row->setting, size_keys, err) : setting->name;
+        struct figure_row *out = series ? figure_row_add(table, figure_task(work->all, row->task), setting->name, series, err)
+                                        : NULL;
+        if (!out)
+            return -1;
+        out->value[NODES] = 1 + row->draft_tokens / row->steps;
+        out->value[NODE_EXPERTS] = row->experts_per_layer;
+        out->value[NODE_TOKENS] = row->tokens_per_step;
+        out->value[NODE_SPEED] = speed_of(work, row);
+    }
+    return 0;
+}
+
+int figure_nodes_svg(const struct figure *figure, struct figure_page *page, struct err *err)
+{
+    const struct figure_table *table = &figure->table[0];
+    const char *task = table->rows[table->count - 1].text[0];   /* all of them, where there are several */
+    const char *speed = figure->bytes ? "speed that bytes allow" : "ratio to the reference";
+    const struct chart charts[] = {
+        {"(a) experts", "nodes of a forward", "distinct experts a layer", NODES, NODE_EXPERTS, -1, false},
+        {"(b) speed", "nodes of a forward", speed, NODES, NODE_SPEED, -1, false},
+        {"(c) speed by experts", "distinct experts a layer", speed, NODE_EXPERTS, NODE_SPEED, -1, false}};
+    for (size_t c = 0; c < sizeof charts / sizeof *charts; c++)
+        if (draw_chart(table, task, &charts[c], page, err))
+            return -1;
+    return 0;
+}

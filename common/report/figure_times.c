@@ -1,0 +1,107 @@
+/* Figure 4 of Cascade, below: the parts of an iteration, beside an iteration of the reference on the same prompts. */
+#include "common/report/figure_internal.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct figure_column part_columns[] = {
+    {"task", FIGURE_WORD}, {"setting", FIGURE_WORD}, {"iterations", 0}, {"draft_ms", 4}, {"verify_ms", 4}, {"accept_ms", 4},
+    {"other_ms", 4}, {"total_ms", 4}, {"relative", 3}, {"draft", 3}, {"verify", 3}, {"accept", 3}, {"other", 3}, {NULL, 0},
+};
+enum { ITERATIONS, DRAFT_MS, VERIFY_MS, ACCEPT_MS, OTHER_MS, TOTAL_MS, RELATIVE, DRAFT, VERIFY, ACCEPT, OTHER, PARTS = 4 };
+
+/* Means over the iterations of a task's samples (-1: of all). */
+static void mean_parts(const struct figure_work *work, int task, int setting, double *iterations, double ms[PARTS + 1])
+{
+    const struct measurements *all = work->all;
+    double sums[PARTS + 1] = {0};
+    *iterations = 0;
+    for (size_t i = 0; i < all->sample_count; i++) {
+        const struct measured_sample *sample = &all->samples[i];
+        if (sample->setting != setting || (task >= 0 && sample->task != task))
+            continue;
+        for (size_t k = 0; k < sample->steps; k++, ++*iterations) {
+            const struct measured_step *step = &all->steps[sample->first_step + k];
+            const double parts[] = {step->draft_us, step->verify_us, step->accept_us,
+                                    step->us - step->draft_us - step->verify_us - step->accept_us, step->us};
+            for (int p = 0; p <= PARTS; p++)
+                sums[p] += 1e-3 * parts[p];
+        }
+    }
+    for (int p = 0; p <= PARTS; p++)
+        ms[p] = sums[p] / *iterations;
+}
+
+int figure_times(const struct figure_work *work, struct err *err)
+{
+    struct figure_table *table = &work->figure->table[0];
+    if (work->setup->bytes)
+        return err_set(err, ERR_INPUT, "figure 'times' is of seconds; give no --cost bytes");
+    work->figure->tables = 1;
+    *table = (struct figure_table){
+        .type = "parts", .columns = part_columns,
+        .heading = "Milliseconds of an iteration, and its parts over a whole iteration of the reference"};
+    for (size_t i = 0; i < work->summary->count; i++) {
+        const struct summary_row *row = &work->summary->rows[i];
+        const struct measured_setting *setting = &work->all->settings[row->setting];
+        double ms[PARTS + 1], base[PARTS + 1], iterations, its;
+        struct figure_row *out = figure_row_add(table, figure_task(work->all, row->task), setting->name, NULL, err);
+        if (!out)
+            return -1;
+        mean_parts(work, row->task, row->setting, &iterations, ms);
+        mean_parts(work, row->task, setting->reference < 0 ? row->setting : setting->reference, &its, base);
+        out->value[ITERATIONS] = iterations;
+        for (int p = 0; p <= PARTS; p++) {
+            out->value[DRAFT_MS + p] = ms[p];
+            out->value[p < PARTS ? DRAFT + p : RELATIVE] = ms[p] / base[PARTS];
+        }
+    }
+    return 0;
+}
+
+enum { WIDTH = 760, NAMES = 250, BAR_LEFT = 260, BAR_WIDTH = 420, ROW = 20, TOP = 90 };
+
+static const char *const part_names[] = {"drafting", "verifying", "accepting", "other"};
+static const char *const shades[] = {"#000", "#bbb", "#666", "#fff"};
+
+static int put_bar(struct text *out, const struct figure_row *row, double most, double y, struct err *err)
+{
+    char text[320];
+    double left = BAR_LEFT;
+    snprintf(text, sizeof text, "%s, %s", *row->text[0] ? row->text[0] : "prompts", row->text[1]);
+    if (svg_text(out, NAMES, y + 13, "end", svg_fitting(text, NAMES - 10, 11), "", text, err))
+        return -1;
+    for (int p = 0; p < PARTS; p++) {
+        double width = BAR_WIDTH * row->value[DRAFT + p] / most;
+        if (!(width > 0))
+            continue;
+        if (text_printf(out, err, "<rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"14\" fill=\"%s\" stroke=\"#000\" "
+                        "stroke-width=\"0.5\"/>\n", left, y + 2, width, shades[p]))
+            return -1;
+        left += width;
+    }
+    snprintf(text, sizeof text, "%.2f", row->value[RELATIVE]);
+    return svg_text(out, left + 6, y + 13, "start", 11, "", text, err);
+}
+
+int figure_times_svg(const struct figure *figure, struct figure_page *page, struct err *err)
+{
+    const struct figure_table *table = &figure->table[0];
+    double most = 1;
+    for (size_t i = 0; i < table->count; i++)
+        most = fmax(most, table->rows[i].value[RELATIVE]);
+    for (int p = 0; p < PARTS; p++)
+        if (text_printf(&page->body, err, "<rect x=\"%d\" y=\"60\" width=\"14\" height=\"12\" fill=\"%s\" stroke=\"#000\"/>\n",
+                        BAR_LEFT + 100 * p, shades[p]) ||
+            svg_text(&page->body, BAR_LEFT + 100 * p + 20, 70, "start", 11, "", part_names[p], err))
+            return -1;
+    for (size_t i = 0; i < table->count; i++)
+        if (put_bar(&page->body, &table->rows[i], most, TOP + ROW * (double)i, err))
+            return -1;
+    double x = BAR_LEFT + BAR_WIDTH / most;
+    page->width = WIDTH;
+    page->height = TOP + ROW * (int)table->count + 10;
+    return text_printf(&page->body, err, "<path d=\"M%.1f %dV%d\" stroke=\"#000\" stroke-dasharray=\"4 3\"/>\n", x, TOP - 4,
+                       page->height - 6);
+}

@@ -1,0 +1,366 @@
+/* Figures of utility (Cascade, equation 3): through a text, and as a prediction of what a setting gains. */
+#include "common/report/figure_internal.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/report/best.h"
+#include "common/report/stats.h"
+
+/* By iteration */
+
+static const struct figure_column window_columns[] = {
+    {"task", FIGURE_WORD}, {"setting", FIGURE_WORD}, {"id", FIGURE_WORD}, {"sequence", 0}, {"repeat", 0}, {"iteration", 0},
+    {"run_iteration", 0}, {"tokens", 3}, {"cost", 3}, {"utility", 3}, {NULL, 0},
+};
+enum { SEQUENCE, REPEAT, ITERATION, RUN_ITERATION, TOKENS, COST, UTILITY };
+
+static const struct figure_column mean_columns[] = {
+    {"task", FIGURE_WORD}, {"setting", FIGURE_WORD}, {"iteration", 0}, {"texts", 0}, {"utility", 3}, {NULL, 0},
+};
+enum { MEAN_ITERATION, MEAN_TEXTS, MEAN_UTILITY };
+
+static const struct figure_column variation_columns[] = {
+    {"task", FIGURE_WORD}, {"setting", FIGURE_WORD}, {"texts", 0}, {"windows", 0}, {"tokens", 3}, {"cost", 3}, {"utility", 3},
+    {"least", 3}, {"p10", 3}, {"median", 3}, {"p90", 3}, {"greatest", 3}, {"below_1", 3}, {NULL, 0},
+};
+enum { TEXTS, WINDOWS, ALL_TOKENS, ALL_COST, HARMONIC, LEAST, P10, MEDIAN, P90, GREATEST, BELOW };
+
+/* The mean cost of an iteration of the reference on this sample's prompt; NaN: it did not run there. */
+static double baseline(const struct figure_work *work, const struct measured_sample *sample)
+{
+    const struct measurements *all = work->all;
+    const struct measured_sample *begin = sample, *last = all->samples + all->sample_count;
+    int reference = all->settings[sample->setting].reference;
+    double sum = 0, count = 0;
+    while (begin > all->samples && begin[-1].prompt == sample->prompt)
+        begin--;
+    for (; begin < last && begin->prompt == sample->prompt; begin++)
+        for (size_t i = 0; begin->setting == reference && i < begin->steps; i++, count++)
+            sum += figure_cost(work, &all->steps[begin->first_step + i]);
+    return count > 0 ? sum / count : NAN;
+}
+
+static int add_windows(const struct figure_work *work, const struct measured_sample *sample, size_t before, struct err *err)
+{
+    const struct measurements *all = work->all;
+    double base = baseline(work, sample), tokens = 0, cost = 0;
+    size_t window = (size_t)work->setup->window;
+    for (size_t i = 0; base > 0 && i < sample->steps; i++) {
+        const struct measured_step *step = &all->steps[sample->first_step + i];
+        tokens += step->emitted;
+        cost += figure_cost(work, step);
+        if (i >= window) {
+            tokens -= step[-(ptrdiff_t)window].emitted;
+            cost -= figure_cost(work, step - window);
+        }
+        if (i + 1 < window)
+            continue;
+        struct figure_row *row = figure_row_add(&work->figure->table[0], figure_task(all, sample->task),
+                                                all->settings[sample->setting].name, sample->id, err);
+        if (!row)
+            return -1;
+        row->value[SEQUENCE] = (double)sample->sequence;
+        row->value[REPEAT] = sample->repeat;
+        row->value[ITERATION] = (double)i + 1;
+        row->value[RUN_ITERATION] = (double)(before + i + 1);
+        row->value[TOKENS] = tokens / (double)window;
+        row->value[COST] = cost / (double)window / base;
+        row->value[UTILITY] = row->value[TOKENS] / row->value[COST];
+    }
+    return 0;
+}
+
+static int by_sequence(const void *a, const void *b)
+{
+    const struct measured_sample *x = *(const struct measured_sample *const *)a, *y = *(const struct measured_sample *const *)b;
+    return x->sequence < y->sequence ? -1 : x->sequence > y->sequence;
+}
+
+/* A setting's texts in the order in which they ran. */
+static int add_run(const struct figure_work *work, int setting, const struct measured_sample **order, struct err *err)
+{
+    size_t count = 0, before = 0;
+    for (size_t i = 0; i < work->all->sample_count; i++)
+        if (work->all->samples[i].setting == setting)
+            order[count++] = &work->all->samples[i];
+    qsort(order, count, sizeof *order, by_sequence);
+    for (size_t i = 0; i < count; i++) {
+        if (add_windows(work, order[i], before, err))
+            return -1;
+        before += order[i]->steps;
+    }
+    return 0;
+}
+
+static bool of_task(const struct figure_row *row, const char *task) { return !task || row->text[0] == task; }
+
+/* What the windows from `first` on say together: of one task, or of all (NULL). `values` has room for all of them. */
+static int add_variation(const struct figure_work *work, size_t first, const char *task, double *values, struct err *err)
+{
+    const struct figure_table *windows = &work->figure->table[0];
+    double tokens = 0, cost = 0, inverse = 0, below = 0, texts = 0, last = NAN;
+    size_t count = 0;
+    for (size_t i = first; i < windows->count; i++) {
+        const double *value = windows->rows[i].value;
+        if (!of_task(&windows->rows[i], task))
+            continue;
+        texts += isnan(last) || value[SEQUENCE] < last || value[SEQUENCE] > last;
+        last = value[SEQUENCE];
+        tokens += value[TOKENS];
+        cost += value[COST];
+        inverse += 1 / value[UTILITY];
+        below += value[UTILITY] < 1;
+        values[count++] = value[UTILITY];
+    }
+    if (!count)
+        return 0;
+    struct figure_row *row = figure_row_add(&work->figure->table[2], task ? task : "all", windows->rows[first].text[1], NULL, err);
+    if (!row)
+        return -1;
+    row->value[TEXTS] = texts;
+    row->value[WINDOWS] = (double)count;
+    row->value[ALL_TOKENS] = tokens / (double)count;
+    row->value[ALL_COST] = cost / (double)count;
+    row->value[HARMONIC] = (double)count / inverse;
+    row->value[LEAST] = stats_quantile(values, count, 0);
+    row->value[P10] = stats_quantile(values, count, 0.1);
+    row->value[MEDIAN] = stats_quantile(values, count, 0.5);
+    row->value[P90] = stats_quantile(values, count, 0.9);
+    row->value[GREATEST] = stats_quantile(values, count, 1);
+    row->value[BELOW] = below / (double)count;
+    return 0;
+}
+
+/* The harmonic mean over texts, iteration by iteration. */
+static int add_means(const struct figure_work *work, size_t first, const char *task, struct err *err)
+{
+    const struct figure_table *windows = &work->figure->table[0];
+    double most = 0, *inverse = NULL, *texts = NULL;
+    int rc = -1;
+    for (size_t i = first; i < windows->count; i++)
+        most = fmax(most, of_task(&windows->rows[i], task) ? windows->rows[i].value[ITERATION] : 0);
+    size_t count = (size_t)most + 1;
+    if (!(inverse = mem_alloc(count, sizeof *inverse, err)) || !(texts = mem_alloc(count, sizeof *texts, err)))
+        goto done;
+    for (size_t i = first; i < windows->count; i++)
+        if (of_task(&windows->rows[i], task)) {
+            inverse[(size_t)windows->rows[i].value[ITERATION]] += 1 / windows->rows[i].value[UTILITY];
+            texts[(size_t)windows->rows[i].value[ITERATION]]++;
+        }
+    for (size_t i = 0; i < count; i++) {
+        struct figure_row *row;
+        if (!(texts[i] > 0))
+            continue;
+        if (!(row = figure_row_add(&work->figure->table[1], task ? task : "all", windows->rows[first].text[1], NULL, err)))
+            goto done;
+        row->value[MEAN_ITERATION] = (double)i;
+        row->value[MEAN_TEXTS] = texts[i];
+        row->value[MEAN_UTILITY] = texts[i] / inverse[i];
+    }
+    rc = 0;
+done:
+    mem_free(&inverse);
+    mem_free(&texts);
+    return rc;
+}
+
+/* Tasks that ran under the setting whose windows these are, and behind them all together. */
+static int add_tasks(const struct figure_work *work, size_t first, struct err *err)
+{
+    const struct figure_table *windows = &work->figure->table[0];
+    double *values = mem_alloc(windows->count - first + 1, sizeof *values, err);
+    int tasks = 0, rc = -1;
+    if (!values)
+        return -1;
+    for (size_t t = 0; t < work->all->task_count; t++) {
+        size_t before = work->figure->table[2].count;
+        if (add_variation(work, first, work->all->tasks[t], values, err))
+            goto done;
+        if (work->figure->table[2].count > before && ++tasks && add_means(work, first, work->all->tasks[t], err))
+            goto done;
+    }
+    rc = tasks > 1 && (add_variation(work, first, NULL, values, err) || add_means(work, first, NULL, err)) ? -1 : 0;
+done:
+    mem_free(&values);
+    return rc;
+}
+
+int figure_utility(const struct figure_work *work, struct err *err)
+{
+    struct figure *figure = work->figure;
+    const struct measured_sample **order = mem_alloc(work->all->sample_count, sizeof *order, err);
+    int rc = -1;
+    figure->tables = 3;
+    figure->table[0] = (struct figure_table){.type = "window", .columns = window_columns};
+    figure->table[1] = (struct figure_table){.type = "mean", .columns = mean_columns};
+    figure->table[2] = (struct figure_table){
+        .type = "variation", .columns = variation_columns,
+        .heading = "Utility of windows of iterations: tokens an iteration over its cost, that of the reference being 1;\n"
+                   "utility: harmonic mean, below_1: share of windows"};
+    if (!order)
+        return -1;
+    for (size_t s = 0; s < work->all->setting_count; s++) {
+        size_t first = figure->table[0].count;
+        int reference = work->all->settings[s].reference;
+        if (reference < 0 || reference == (int)s)
+            continue;
+        if (add_run(work, (int)s, order, err) || (figure->table[0].count > first && add_tasks(work, first, err)))
+            goto done;
+    }
+    rc = 0;
+done:
+    mem_free(&order);
+    return rc;
+}
+
+/* The columns of the windows as arrays, and room for the curves of a panel. */
+struct drawing {
+    double *iteration, *run, *tokens, *cost, *utility, *mean_x, *mean_y;
+    struct svg_curve *curves;
+};
+
+static void drawing_free(struct drawing *drawing)
+{
+    mem_free(&drawing->iteration);
+    mem_free(&drawing->run);
+    mem_free(&drawing->tokens);
+    mem_free(&drawing->cost);
+    mem_free(&drawing->utility);
+    mem_free(&drawing->mean_x);
+    mem_free(&drawing->mean_y);
+    mem_free(&drawing->curves);
+}
+
+static int drawing_make(struct drawing *out, const struct figure *figure, struct err *err)
+{
+    const struct figure_table *windows = &figure->table[0], *means = &figure->table[1];
+    double **columns[] = {&out->iteration, &out->run, &out->tokens, &out->cost, &out->utility};
+    static const int from[] = {ITERATION, RUN_ITERATION, TOKENS, COST, UTILITY};
+    for (size_t c = 0; c < sizeof from / sizeof *from; c++) {
+        if (!(*columns[c] = mem_alloc(windows->count, sizeof(double), err)))
+            return -1;
+        for (size_t i = 0; i < windows->count; i++)
+            (*columns[c])[i] = windows->rows[i].value[from[c]];
+    }
+    if (!(out->mean_x = mem_alloc(means->count, sizeof(double), err)) ||
+        !(out->mean_y = mem_alloc(means->count, sizeof(double), err)) ||
+        !(out->curves = mem_alloc(windows->count + 2, sizeof *out->curves, err)))
+        return -1;
+    for (size_t i = 0; i < means->count; i++) {
+        out->mean_x[i] = means->rows[i].value[MEAN_ITERATION];
+        out->mean_y[i] = means->rows[i].value[MEAN_UTILITY];
+    }
+    return 0;
+}
+
+/* The end of the text that begins with window `at`. */
+static size_t text_end(const struct figure_table *windows, size_t at, size_t end)
+{
+    size_t next = at;
+    while (next < end && !(windows->rows[next].value[SEQUENCE] < windows->rows[at].value[SEQUENCE]) &&
+           !(windows->rows[next].value[SEQUENCE] > windows->rows[at].value[SEQUENCE]))
+        next++;
+    return next;
+}
+
+/* One panel: the texts of a task (NULL: of all), each a thin line over x, and their mean where there is one. */
+static int draw_texts(const struct figure *figure, const struct drawing *drawing, const double *x, const char *task,
+                      const char *title, size_t first, size_t end, struct figure_page *page, struct err *err)
+{
+    static const double ones[] = {1, 1};
+    const struct figure_table *windows = &figure->table[0], *means = &figure->table[1];
+    double line[] = {0, 1}, y_most = 1.5;
+    bool run = x == drawing->run;
+    int count = 0;
+    for (size_t i = first, next; i < end; i = next) {
+        next = text_end(windows, i, end);
+        if (!of_task(&windows->rows[i], task))
+            continue;
+        drawing->curves[count++] = (struct svg_curve){.stroke = SVG_THIN, .x = x + i, .y = drawing->utility + i,
+                                                      .points = (int)(next - i)};
+        for (; i < next; i++) {
+            line[1] = fmax(line[1], x[i]);
+            y_most = fmax(y_most, 1.05 * drawing->utility[i]);
+        }
+    }
+    for (size_t i = 0, next; i < means->count && !run; i = next) {
+        for (next = i; next < means->count && means->rows[next].text[0] == means->rows[i].text[0] &&
+                       means->rows[next].text[1] == means->rows[i].text[1];)
+            next++;
+        if (means->rows[i].text[1] == windows->rows[first].text[1] && of_task(&means->rows[i], task))
+            drawing->curves[count++] = (struct svg_curve){.label = "harmonic mean of texts", .stroke = SVG_DOTTED,
+                                                          .x = drawing->mean_x + i, .y = drawing->mean_y + i,
+                                                          .points = (int)(next - i)};
+    }
+    drawing->curves[count++] = (struct svg_curve){.stroke = SVG_THIN + 1, .label = "no gain", .x = line, .y = ones, .points = 2};
+    const struct svg_panel panel = {.title = title, .x_label = run ? "iteration of the run" : "iteration of the text",
+                                    .y_label = "utility", .x_most = line[1], .y_most = y_most, .curves = drawing->curves,
+                                    .count = count};
+    return figure_page_panel(page, &panel, err);
+}
+
+/* Tokens and cost of the text with the most windows (figure 6). */
+static int draw_longest(const struct figure *figure, const struct drawing *drawing, size_t first, size_t end,
+                        struct figure_page *page, struct err *err)
+{
+    const struct figure_table *windows = &figure->table[0];
+    size_t at = first, length = 0;
+    double most = 1.5;
+    char title[256];
+    for (size_t i = first, next; i < end; i = next) {
+        next = text_end(windows, i, end);
+        if (next - i > length) {
+            at = i;
+            length = next - i;
+        }
+    }
+    for (size_t i = at; i < at + length; i++)
+        most = fmax(most, 1.05 * fmax(drawing->tokens[i], drawing->cost[i]));
+    snprintf(title, sizeof title, "%s, %s", windows->rows[first].text[1], windows->rows[at].text[2]);
+    const struct svg_curve curves[] = {{.label = "tokens an iteration", .stroke = SVG_BOLD, .y = drawing->tokens + at},
+                                       {.label = "its cost", .stroke = SVG_DASHED, .y = drawing->cost + at}};
+    const struct svg_panel panel = {.title = title, .x_label = "iteration of the text", .y_label = "over the reference's",
+                                    .points = (int)length, .x = drawing->iteration + at,
+                                    .x_most = drawing->iteration[at + length - 1], .y_most = most, .curves = curves, .count = 2};
+    return figure_page_panel(page, &panel, err);
+}
+
+int figure_utility_svg(const struct figure *figure, struct figure_page *page, struct err *err)
+{
+    const struct figure_table *windows = &figure->table[0], *variation = &figure->table[2];
+    struct drawing drawing = {0};
+    size_t first = 0, end;
+    int rc = -1;
+    if (drawing_make(&drawing, figure, err))
+        goto done;
+    for (; first < windows->count; first = end) {
+        const char *setting = windows->rows[first].text[1];
+        char title[256];
+        for (end = first; end < windows->count && windows->rows[end].text[1] == setting;)
+            end++;
+        for (size_t v = 0; v < variation->count; v++) {
+            const char *task = variation->rows[v].text[0];
+            bool own = false;                   /* a task, not all of them */
+            for (size_t i = first; i < end && !own; i++)
+                own = windows->rows[i].text[0] == task;
+            if (variation->rows[v].text[1] != setting || !own)
+                continue;
+            snprintf(title, sizeof title, "%s, %s", setting, *task ? task : "prompts");
+            if (draw_texts(figure, &drawing, drawing.iteration, task, title, first, end, page, err))
+                goto done;
+        }
+        snprintf(title, sizeof title, "%s, as it ran", setting);
+        if (draw_texts(figure, &drawing, drawing.run, NULL, title, first, end, page, err) ||
+            draw_longest(figure, &drawing, first, end, page, err))
+            goto done;
+        figure_page_break(page);
+    }
+    rc = 0;
+done:
+    drawing_free(&drawing);
+    return rc;
+}
