@@ -89,7 +89,7 @@ int figure_prediction(const struct figure_work *work, struct err *err)
     figure->tables = 2;
     figure->table[0] = (struct figure_table){
         .type = "point", .columns = point_columns,
-        .heading = "Static settings: tokens an iteration over its cost, that of the reference being 1, and the ratio of speeds"};
+        .heading = "Static settings: tokens an iteration over its cost, the reference's being 1, and the ratio of speeds"};
     figure->table[1] = (struct figure_table){
         .type = "fit", .columns = fit_columns,
         .heading = "How well utility predicts: r2 about the line ratio = utility, r2_fit about that of least squares"};

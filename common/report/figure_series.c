@@ -20,8 +20,9 @@ struct chart {
 static void add_curve(struct svg_curve *curve, int number, const char *name, const double *x, const double *y,
                       const double *error, int points)
 {
-    *curve = (struct svg_curve){.label = name, .stroke = number < SVG_THIN ? number : SVG_THIN + (number - SVG_THIN) % SVG_PATTERNS,
-                                .x = x, .y = y, .error = error, .points = points, .dots = true};
+    int stroke = number < SVG_THIN ? number : SVG_THIN + (number - SVG_THIN) % SVG_PATTERNS;
+    *curve = (struct svg_curve){.label = name, .stroke = stroke, .x = x, .y = y, .error = error, .points = points,
+                                .dots = true};
 }
 
 static bool first_of_series(const struct figure_table *table, size_t at, const char *task)

@@ -118,7 +118,8 @@ static int add_variation(const struct figure_work *work, size_t first, const cha
     }
     if (!count)
         return 0;
-    struct figure_row *row = figure_row_add(&work->figure->table[2], task ? task : "all", windows->rows[first].text[1], NULL, err);
+    struct figure_row *row = figure_row_add(&work->figure->table[2], task ? task : "all", windows->rows[first].text[1], NULL,
+                                            err);
     if (!row)
         return -1;
     row->value[TEXTS] = texts;
@@ -296,7 +297,8 @@ static int draw_texts(const struct figure *figure, const struct drawing *drawing
                                                           .x = drawing->mean_x + i, .y = drawing->mean_y + i,
                                                           .points = (int)(next - i)};
     }
-    drawing->curves[count++] = (struct svg_curve){.stroke = SVG_THIN + 1, .label = "no gain", .x = line, .y = ones, .points = 2};
+    drawing->curves[count++] = (struct svg_curve){.stroke = SVG_THIN + 1, .label = "no gain", .x = line, .y = ones,
+                                                  .points = 2};
     const struct svg_panel panel = {.title = title, .x_label = run ? "iteration of the run" : "iteration of the text",
                                     .y_label = "utility", .x_most = line[1], .y_most = y_most, .curves = drawing->curves,
                                     .count = count};
@@ -325,7 +327,8 @@ static int draw_longest(const struct figure *figure, const struct drawing *drawi
                                        {.label = "its cost", .stroke = SVG_DASHED, .y = drawing->cost + at}};
     const struct svg_panel panel = {.title = title, .x_label = "iteration of the text", .y_label = "over the reference's",
                                     .points = (int)length, .x = drawing->iteration + at,
-                                    .x_most = drawing->iteration[at + length - 1], .y_most = most, .curves = curves, .count = 2};
+                                    .x_most = drawing->iteration[at + length - 1], .y_most = most, .curves = curves,
+                                    .count = 2};
     return figure_page_panel(page, &panel, err);
 }
 

@@ -87,3 +87,48 @@ SUITE
 SUITE
     again one.moes
 }
+
+@test "the papers' figures" {
+    suite figures.moes <<'SUITE'
+{ "model": "pocket.moe", "prompts": "prompts.jsonl", "options": {"max-tokens": 40, "temperature": 1, "seed": 2},
+  "measure-seconds": 0, "repetitions": 2, "draws": "fresh", "grade": {"extract": "json", "code": "code"},
+  "settings": [
+    {"name": "none"}, {"name": "K", "draft": "ngram", "vary": {"draft-length": [1, 3]}},
+    {"name": "cascade", "draft": "ngram", "policy": "cascade"},
+    {"name": "tree", "draft": "model:file=draft.moe",
+     "vary": {"tree": ["dynamic:total=6,depth=3,topk=3", "dynamic:total=12,depth=4,topk=3"]}},
+    {"name": "tree", "draft": "model:file=draft.moe", "tree": "dynamic:total=12,depth=4,topk=3", "vary": {"budget": [8, 16]}},
+    {"name": "path", "draft": "model:file=draft.moe", "rank": "path",
+     "vary": {"tree": ["dynamic:total=6,depth=3,topk=3", "dynamic:total=12,depth=4,topk=3"], "budget": [8, 16, 24]}}
+  ] }
+SUITE
+    again() { "$PYTHON" "$BATS_TEST_DIRNAME/../bench/refigure.py" 5 figures.moes "$@"; }
+    files=
+    for figure in utility:time prediction:time times:time quality:bytes nodes:bytes; do
+        kind=${figure%:*}
+        moe-bench report --figure $kind --cost ${figure#*:} --window 5 --json figures.moes > $kind.jsonl
+        files="$files $figure:$kind.jsonl"
+    done
+    again $files
+    moe-bench report --figure utility --cost bytes --window 5 --json figures.moes > bytes.jsonl
+    # a value that is wrong is noticed, and a point that is missing
+    sed '$s/\([0-9]\)\.\([0-9]\)/\1.9\2/' nodes.jsonl > wrong.jsonl
+    sed '1d' nodes.jsonl > missing.jsonl
+    refute again utility:bytes:bytes.jsonl nodes:bytes:wrong.jsonl nodes:bytes:missing.jsonl > said
+    grep -q '^utility: .* 0 wrong values, 0 missing' said
+    grep -q '^nodes: .* [1-9] wrong values, 0 missing' said
+    grep -q '^nodes: .* 0 wrong values, 1 missing' said
+    # the other forms have the same points
+    for kind in utility prediction times quality nodes; do
+        moe-bench report --figure $kind --window 5 --csv figures.moes > figure.csv
+        first=$(head -n 1 $kind.jsonl | jq -r .type)
+        [ "$(($(wc -l < figure.csv) - 1))" = "$(grep -c "\"type\":\"$first\"" $kind.jsonl)" ]
+        moe-bench report --figure $kind --window 5 --svg figures.moes > $kind.svg
+    done
+    "$PYTHON" -c 'import sys, xml.dom.minidom as m; [m.parse(f) for f in sys.argv[1:]]' ./*.svg
+    moe-bench report --figure quality --markdown figures.moes | grep -q '^| task'
+    run moe-bench report --figure times --cost bytes figures.moes
+    assert_trouble moe-bench
+    run moe-bench report --figure utility --window 1000 figures.moes
+    assert_trouble moe-bench
+}

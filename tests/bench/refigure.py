@@ -1,0 +1,232 @@
+#!/usr/bin/python3
+"""Computes every point of `moe-bench report --figure KIND --json` once more from the saved bench stream, knowing nothing of the C
+code.
+
+usage: refigure.py WINDOW STREAM.moes KIND:COST:REPORT.jsonl..., COST being time or bytes; exit 1 if any value differs."""
+import collections
+import json
+import math
+import sys
+
+import numpy as np
+
+sys.dont_write_bytecode = True
+import recompute
+
+
+def ratio_alone(pairs):
+    """In place of recompute.interval: no figure has an interval, and they take long."""
+    sums = pairs.sum(0)
+    return (sums[0] / sums[1] / (sums[2] / sums[3]) if len(pairs) else math.nan), math.nan, math.nan
+
+
+recompute.interval = ratio_alone
+
+
+def us(i):
+    return i["draft_us"] + i["verify_us"] + i["accept_us"] + i["other_us"]
+
+
+def size(i):
+    return i["bytes"] + i.get("draft_bytes", 0)
+
+
+def number_in_run(samples):
+    """The order in which samples ran is that of their sequences; a stream has them so."""
+    for number, sample in enumerate(samples):
+        sample.sequence = number
+        sample.key = sample.begin["task"], sample.begin["id"]
+
+
+def tasks_of(samples):
+    return list(dict.fromkeys(s.begin["task"] for s in samples))
+
+
+def utility(settings, samples, cost, window, _):
+    rows = []
+    for number, setting in enumerate(settings):
+        reference = setting.get("reference")
+        if reference is None or reference == number:
+            continue
+        mine, ran = [], 0
+        for s in (s for s in samples if s.setting == number):
+            base = [cost(i) for b in samples if b.setting == reference and b.key == s.key for i in b.iters]
+            for end in range(window, len(s.iters) + 1) if base else ():
+                part = s.iters[end - window:end]
+                tokens, price = np.mean([i["emitted"] for i in part]), np.mean([cost(i) for i in part]) / np.mean(base)
+                mine.append({"type": "window", "task": s.key[0], "setting": setting["name"], "id": s.key[1], "sequence": s.sequence,
+                             "repeat": s.repeat, "iteration": end, "run_iteration": ran + end, "tokens": tokens, "cost": price,
+                             "utility": tokens / price})
+            ran += len(s.iters)
+        rows += mine
+        tasks = [t for t in tasks_of(samples) if any(w["task"] == t for w in mine)]
+        for task in tasks + ["all"] * (len(tasks) > 1):
+            own = [w for w in mine if task in ("all", w["task"])]
+            at = collections.defaultdict(list)
+            for w in own:
+                at[w["iteration"]].append(w["utility"])
+            rows += [{"type": "mean", "task": task, "setting": setting["name"], "iteration": i, "texts": len(u),
+                      "utility": len(u) / sum(1 / x for x in u)} for i, u in at.items()]
+            u = np.array([w["utility"] for w in own])
+            rows.append({"type": "variation", "task": task, "setting": setting["name"], "texts": len({w["sequence"] for w in own}),
+                         "windows": len(own), "tokens": np.mean([w["tokens"] for w in own]),
+                         "cost": np.mean([w["cost"] for w in own]), "utility": 1 / np.mean(1 / u), "least": u.min(),
+                         "p10": np.quantile(u, .1), "median": np.median(u), "p90": np.quantile(u, .9), "greatest": u.max(),
+                         "below_1": np.mean(u < 1)})
+    return rows
+
+
+def prediction(settings, samples, cost, _, figures):
+    rows = []
+    paid = cost if cost is size else lambda i: i["draft_us"] + i["verify_us"] + i["accept_us"]
+    for task in tasks_of(samples):
+        for number, setting in enumerate(settings):
+            reference = setting.get("reference")
+            if reference is None or reference == number or not recompute.static(setting):
+                continue
+            keys = [{s.key for s in samples if s.setting == n and s.key[0] == task} for n in (number, reference)]
+            both = keys[0] & keys[1]
+            iters = [[i for s in samples if s.setting == n and s.key in both for i in s.iters] for n in (number, reference)]
+            tokens = np.mean([i["emitted"] for i in iters[0]])
+            price = np.mean([paid(i) for i in iters[0]]) / np.mean([paid(i) for i in iters[1]])
+            rows.append({"type": "point", "task": task, "setting": setting["name"], "prompts": len(both), "tokens": tokens,
+                         "cost": price, "utility": tokens / price, "ratio": figures(number, task)["ratio"]})
+    x, y = (np.array([r[k] for r in rows]) for k in ("utility", "ratio"))
+    slope, intercept = np.polyfit(x, y, 1) if len(rows) > 2 else (math.nan, math.nan)
+    spread = ((y - y.mean()) ** 2).sum()
+    rows.append({"type": "fit", "points": len(x), "r2": 1 - ((y - x) ** 2).sum() / spread if len(x) > 2 else None,
+                 "r2_fit": 1 - ((y - slope * x - intercept) ** 2).sum() / spread if len(x) > 2 else None,
+                 "slope": slope, "intercept": intercept, "greatest_error": abs(y / x - 1).max()})
+    return rows
+
+
+def each_task(samples):
+    tasks = tasks_of(samples)
+    return [(t, t) for t in tasks] + [(None, "all")] * (len(tasks) > 1)
+
+
+def times(settings, samples, *_):
+    rows = []
+    parts = {"draft": "draft_us", "verify": "verify_us", "accept": "accept_us", "other": "other_us"}
+    for task, name in each_task(samples):
+        iters = [[i for s in samples if s.setting == n and task in (None, s.key[0]) for i in s.iters] for n in range(len(settings))]
+        for number, setting in enumerate(settings):
+            base = np.mean([us(i) for i in iters[setting.get("reference", number)]])
+            row = {"type": "parts", "task": name, "setting": setting["name"], "iterations": len(iters[number]),
+                   "total_ms": np.mean([us(i) for i in iters[number]]) / 1e3}
+            row["relative"] = row["total_ms"] * 1e3 / base
+            for key, field in parts.items():
+                mean = np.mean([i[field] for i in iters[number]])
+                row[key + "_ms"], row[key] = mean / 1e3, mean / base
+            rows.append(row)
+    return rows
+
+
+def without(setting, *keys):
+    options = {k: v for k, v in json.loads(setting["options"]).items() if k not in keys}
+    return setting["model"], json.dumps(options, sort_keys=True)
+
+
+def plain_name(setting, *keys):
+    parts = setting["name"].split(", ")
+    return ", ".join([parts[0]] + [p for p in parts[1:] if p.split(" ")[0] not in keys])
+
+
+def speed(row, number, setting, cost):
+    return 1 if setting.get("reference") == number else row["ceiling" if cost is size else "ratio"]
+
+
+def quality(settings, samples, cost, _, figures):
+    rows, family = [], ("budget", "budget-mode", "rank", "reconstruction")
+    budgets = [json.loads(s["options"]).get("budget") for s in settings]
+    for task in tasks_of(samples):
+        of = [figures(n, task) for n in range(len(settings))]
+        own = []
+        for number, setting in enumerate(settings):
+            if "correct_share" not in of[number]:
+                continue
+            share, spread = of[number]["correct_share"], of[number].get("correct_deviation", math.nan)
+            base = of[setting["reference"]]["correct_share"]
+            plain = [of[n] for n, s in enumerate(settings) if budgets[n] is None and without(s, *family) == without(setting, *family)]
+            row = {"type": "quality", "task": task, "setting": setting["name"], "budget": budgets[number],
+                   "series": plain_name(setting, "budget") if budgets[number] else setting["name"], "quality": share,
+                   "deviation": spread, "normalised": share / base if base else None,
+                   "normalised_deviation": spread / base if base else None, "speed": speed(of[number], number, setting, cost),
+                   "experts": of[number]["experts_per_layer"], "within": None, "best": None}
+            if budgets[number] and plain and "correct_deviation" in plain[0]:
+                row["within"] = float(share >= plain[0]["correct_share"] - plain[0]["correct_deviation"] - 1e-12)
+            own.append(row)
+        for row in own:
+            rivals = [r for r in own if r["series"] == row["series"] and r["within"]]
+            if row["within"] is not None:
+                row["best"] = float(bool(rivals) and row is max(rivals, key=lambda r: r["speed"]))
+        rows += own
+    for setting in settings:
+        own = [r for r in rows if r["type"] == "quality" and r["setting"] == setting["name"] and r["normalised"] is not None]
+        if own:
+            seeds = [0 if math.isnan(r["normalised_deviation"]) else r["normalised_deviation"] ** 2 for r in own]
+            between = np.var([r["normalised"] for r in own], ddof=1) if len(own) > 1 else 0
+            rows.append({"type": "mean", "task": "all", "setting": setting["name"], "series": own[0]["series"],
+                         "budget": own[0]["budget"], "tasks": len(own), "normalised": np.mean([r["normalised"] for r in own]),
+                         "deviation": math.sqrt(between + np.mean(seeds)), "speed": np.mean([r["speed"] for r in own])})
+    return rows
+
+
+def nodes(settings, samples, cost, _, figures):
+    rows = []
+    for task, name in each_task(samples):
+        for number, setting in enumerate(settings):
+            row = figures(number, task)
+            rows.append({"type": "nodes", "task": name, "setting": setting["name"],
+                         "series": plain_name(setting, "tree", "draft-length") if row["drafts"] else setting["name"],
+                         "nodes": 1 + row["draft_tokens"] / row["steps"], "experts": row["experts_per_layer"],
+                         "tokens": row["tokens_per_step"], "speed": speed(row, number, setting, cost)})
+    return rows
+
+
+def same(a, b):
+    if isinstance(a, str) or isinstance(b, str):
+        return a == b
+    missing = lambda x: x is None or math.isnan(x)
+    if missing(a) or missing(b):
+        return missing(a) and missing(b)
+    return abs(a - b) <= 1e-7 * max(abs(a), abs(b), 1e-3)
+
+
+def check(kind, wanted, path):
+    with open(path) as lines:
+        found = [json.loads(line) for line in lines]
+    word = lambda value: value if isinstance(value, str) else "" if value is None else f"{value:.0f}"
+    name = lambda r: tuple(word(r.get(k)) for k in ("type", "task", "setting", "id", "sequence", "iteration"))
+    wanted, wrong = {name(r): r for r in wanted}, 0
+    for row in found:
+        again = wanted.pop(name(row), {})
+        for key in set(row) | set(again):
+            if not same(again.get(key), row.get(key)):
+                print(f"{name(row)}: {key} is {row.get(key)}, but {again.get(key)} from the stream")
+                wrong += 1
+    for missing in wanted:
+        print(f"{missing} is missing")
+    print(f"{kind}: {len(found)} points, {wrong} wrong values, {len(wanted)} missing")
+    return found and not wrong and not wanted
+
+
+def main():
+    settings, samples, bandwidth = recompute.gather(sys.argv[2])
+    number_in_run(samples)
+    made = {}
+
+    def figures(number, task):
+        if (number, task) not in made:
+            made[number, task] = recompute.figures(settings, samples, bandwidth, number, task)
+        return made[number, task]
+
+    right = True
+    for kind, cost, path in (word.split(":", 2) for word in sys.argv[3:]):
+        wanted = globals()[kind](settings, samples, size if cost == "bytes" else us, int(sys.argv[1]), figures)
+        right = check(kind, wanted, path) and right
+    return 0 if right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
