@@ -11,15 +11,18 @@
 # was killed goes on where it was; what is complete is not run again: remove its folder in build/bench. To try all of it in a minute:
 # MOE_BENCH_PROMPTS=1 MOE_BENCH_TOKENS=12 MOE_BENCH_WIDTH=128
 #
-#     figure-4        tokens an iteration and speed against K, prompt lookup (also what figures 1c and 5 show, K = 1 to 3)
+#     figure-4        tokens an iteration and speed against K, prompt lookup (also what figures 1c and 5 show, K = 1 to 3); where
+#                     the time of iterations goes; and figure 8, speed against utility
 #     figure-13       static lengths, cascade, and its competitors; the four tasks and (all) a mixed stream of them
-#     figure-15       math alone: the utility of each iteration stands in the records (moe-view --type iter)
+#     mixes           the same for figure 13's other streams: math and code, math and extract, code and extract, all three
+#     figure-15       math alone: utility by iteration, also of figure 7, and figure 6 for the longest text
+#     figure-16       math, code and extract mixed: utility as it goes through the run
 #     figure-17       the same as 13 with a draft model in EAGLE's place
 #     figure-18       what switching off, backing off and climbing add
 #     sensitivity     t and S (section 7.5)
 #     long            answers of up to 1,000 tokens; a draft model that is always right (the model itself without its weight),
 #                     and one that never is (the draft model with its weights shuffled)
-#     replay          hard bounds: all policies and the oracle, costs in bytes
+#     replay          hard bounds: all policies and the oracle, costs in bytes; and for figure 13's mixes
 # shellcheck source=tests/bench/common.sh
 . "$(dirname "$0")/bench/common.sh"
 wanted=" $* "
@@ -47,30 +50,59 @@ ls -lLh "$out"/cascade-*.moe
 awk -F'"task": "' '{ split($2, task, "\""); printf "%d\t%s\n", seen[task[1]]++, $0 }' "$pocket/heldout.jsonl" |
     sort -s -n -k1,1 | cut -f2- > "$out/cascade-mixed.jsonl"
 
-for suite in tests/bench/cascade-*.json; do
-    name=$(basename "$suite" .json)
-    wants "${name#cascade-}" || continue
-    say "$name"
-    # The suite with the number of prompts that was asked for, from a folder as deep as its own.
+# suite NAME FILE FILTER: runs a suite with the number of prompts that was asked for, changed by jq's FILTER, from a folder as deep as
+# its own.
+suite() {
+    say "$1"
     jq --argjson n "$prompts" --argjson tokens "${tokens:-null}" '.prompts |= sub("^../models"; "../../tests/models") |
         if .limits.prompts then .limits.prompts = (($n + 1) / 2 | floor) else .limits["prompts-per-task"] = $n end |
-        if $tokens then .limits["max-tokens"] = $tokens | .["measure-seconds"] = 0.05 else . end' \
-        "$suite" > "$out/$name.json"
-    moe-bench run --resume $threads "$out/$name.json" -o "$suites/$name.moes"
-    moe-bench report "$suites/$name.moes" | tee "$suites/$name.txt"
-    moe-bench report --svg "$suites/$name.moes" -o "$suites/$name.svg"
+        if $tokens then .limits["max-tokens"] = $tokens | .["measure-seconds"] = 0.05 else . end |'" $3" "$2" > "$out/cascade-$1.json"
+    moe-bench run --resume $threads "$out/cascade-$1.json" -o "$suites/cascade-$1.moes"
+    moe-bench report "$suites/cascade-$1.moes" | tee "$suites/cascade-$1.txt"
+    moe-bench report --svg "$suites/cascade-$1.moes" -o "$suites/cascade-$1.svg"
+}
+
+# figure NAME KIND [OPTION...]: a figure of a suite that ran, as a table and a page.
+figure() {
+    stream=$suites/cascade-$1.moes kind=$2
+    shift 2
+    say "$(basename "$stream" .moes), $kind $*"
+    moe-bench report --figure "$kind" "$@" "$stream" | tee "${stream%.moes}-$kind.txt"
+    moe-bench report --figure "$kind" "$@" --svg "$stream" -o "${stream%.moes}-$kind.svg"
+}
+
+for file in tests/bench/cascade-*.json; do
+    name=$(basename "$file" .json)
+    name=${name#cascade-}
+    wants "$name" || continue
+    suite "$name" "$file" .
+    case $name in
+    figure-4) figure "$name" times; figure "$name" prediction ;;
+    figure-15 | figure-16) figure "$name" utility --cost bytes; figure "$name" utility ;;
+    esac
 done
 
+# Figure 13's streams of two and of three tasks.
+if wants mixes; then
+    for mix in math,code math,extract code,extract math,code,extract; do
+        suite "mix-$mix" tests/bench/cascade-figure-13.json ".tasks = (\"$mix\" | split(\",\"))"
+    done
+fi
+
 wants replay || exit 0
-for draft in ngram "model:file=$out/draft.moe"; do
-    recorded=$suites/replay-${draft%%:*}.moes
-    say "policies over recorded drafts, costs in bytes: ${draft%%:*}"
+# replay DRAFT MIX: records drafts over the mixed prompts of these tasks, and lets policies decide.
+replay() {
+    recorded=$suites/replay-${1%%:*}-$2.moes
+    say "policies over recorded drafts, costs in bytes: ${1%%:*}, $2"
     [ -e "$recorded" ] || {
-        head -n $((4 * prompts)) "$out/cascade-mixed.jsonl" |
-            moe-decode $threads -m "$out/cascade-bf16.moe" ${tokens:+-n $tokens} -d "$draft" -K 0 --record drafts \
+        head -n $((4 * prompts)) "$out/cascade-mixed.jsonl" | grep -E "\"task\": \"($(echo "$2" | tr , '|'))\"" |
+            moe-decode $threads -m "$out/cascade-bf16.moe" ${tokens:+-n $tokens} -d "$1" -K 0 --record drafts \
                 --stream "$recorded.part" -o /dev/null
         mv "$recorded.part" "$recorded"
     }
     moe-bench replay "$recorded" --cost bytes --policy cascade --policy cascade-cost --policy tiers --policy off \
         --policy "oracle:file=$recorded,cost=bytes" | tee "${recorded%.moes}.txt"
+}
+for draft in ngram "model:file=$out/draft.moe"; do
+    for mix in math,code,extract,summ math,code math,extract code,extract math,code,extract; do replay "$draft" "$mix"; done
 done

@@ -1,8 +1,8 @@
 /* How fast the host's kernels are, beside how fast this machine reads memory at the same moment and multiplies in registers:
  * Markdown tables, for BENCHMARKS.md.
  *
- * usage: bench_kernels [THREADS [ISA|all [PART]]]    2 threads, the best instruction set, all of experts, linear, attention
- *        and the names of formats, all if it names none
+ * usage: bench_kernels [THREADS [ISA|all [PART]]]    2 threads, the best instruction set, all of experts, linear, attention,
+ *        select and the names of formats, all if it names none
  *
  * Shapes of OLMoE-1B-7B: hidden 2048, inner 1024, 64 experts, 8 a token; independent routing anew in every call. A column is
  * a number of rows. `share` is bytes of the distinct experts / time / speed of the best reader just before and just after
@@ -395,6 +395,63 @@ static void bench_attention(struct bench *b)
     }
 }
 
+/* --- what an expert budget adds to a layer's routing: microseconds, the best of many calls --- */
+
+enum { SELECT_CALLS = 400, SELECT_EXPERTS = 128 };
+
+struct selection {
+    int rows, experts, top_k, budget;
+    float score[ROWS * SELECT_EXPERTS], weight[ROWS * SLOTS];
+    int32_t wanted[ROWS * SLOTS], expert[ROWS * SLOTS];
+    uint8_t mask[SELECT_EXPERTS];
+};
+
+static void select_once(struct bench *b, struct selection *s, bool budget)
+{
+    const size_t scores = (size_t)s->rows * (size_t)s->experts * 4, slots = (size_t)s->rows * (size_t)s->top_k * 4;
+    struct buffer mask = budget ? buffer_of(s->mask, (size_t)s->experts) : (struct buffer){0, 0};
+    if (budget)
+        b->isa->ops.route_shortlist(&b->queue, &(struct route_shortlist_args){
+            .score = buffer_of(s->score, scores), .mask = mask, .rows = s->rows, .experts = s->experts, .budget = s->budget});
+    b->isa->ops.route_select(&b->queue, &(struct route_select_args){
+        .score = buffer_of(s->score, scores), .logits = buffer_of(s->score, scores), .mask = mask,
+        .wanted = buffer_of(s->wanted, slots), .expert = buffer_of(s->expert, slots), .weight = buffer_of(s->weight, slots),
+        .kind = ROUTER_SOFTMAX_TOPK, .mode = BUDGET_SUBSTITUTE, .scale = 1, .rows = s->rows, .experts = s->experts,
+        .top_k = s->top_k, .groups = 1, .groups_kept = 1, .group_rank = 1});
+}
+
+static double select_best(struct bench *b, struct selection *s, bool budget)
+{
+    double best = 1e9;
+    for (int call = 0; call < SELECT_CALLS; call++) {
+        double start = clock_seconds();
+        select_once(b, s, budget);
+        double seconds = clock_seconds() - start;
+        best = seconds < best ? seconds : best;
+    }
+    return 1e6 * best;
+}
+
+static void bench_select(struct bench *b)
+{
+    static const struct { int experts, top_k; } shapes[] = {{32, 4}, {64, 8}, {128, 8}};
+    static const int rows[] = {1, 16, 32, 64};
+    static struct selection s;
+    printf("\n| choosing experts, us a layer | nodes | without a budget | with half of them | added |\n"
+           "|---|---|---|---|---|\n");
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+            s.rows = rows[k];
+            s.experts = shapes[i].experts;
+            s.top_k = shapes[i].top_k;
+            s.budget = s.experts / 2;
+            for (int e = 0; e < s.rows * s.experts; e++)
+                s.score[e] = (float)draw(b) * 0x1p-31f;
+            double plain = select_best(b, &s, false), budget = select_best(b, &s, true);
+            printf("| %d of %d | %d | %.1f | %.1f | %.1f |\n", s.top_k, s.experts, s.rows, plain, budget, budget - plain);
+        }
+}
+
 /* Whether a list of words has this one. */
 static bool has_word(const char *list, const char *word)
 {
@@ -441,6 +498,8 @@ static void bench_isa(struct bench *b, const char *part)
     }
     if (has_word(part, "attention"))
         bench_attention(b);
+    if (has_word(part, "select"))
+        bench_select(b);
 }
 
 int main(int argc, char **argv)
@@ -468,7 +527,7 @@ int main(int argc, char **argv)
     for (int i = 0; cpu_isas()[i]; i++)
         if (!strcmp(cpu_isas()[i]->name, wanted) || !strcmp(wanted, "all")) {
             b.isa = cpu_isas()[i];
-            bench_isa(&b, argc > 3 ? argv[3] : "experts linear attention");
+            bench_isa(&b, argc > 3 ? argv[3] : "experts linear attention select");
             found = true;
         }
     if (!found)
