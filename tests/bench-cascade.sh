@@ -84,8 +84,8 @@ done
 
 # Figure 13's streams of two and of three tasks.
 if wants mixes; then
-    for mix in math,code math,extract code,extract math,code,extract; do
-        suite "mix-$mix" tests/bench/cascade-figure-13.json ".tasks = (\"$mix\" | split(\",\"))"
+    for mix in math-code math-extract code-extract math-code-extract; do
+        suite "mix-$mix" tests/bench/cascade-figure-13.json ".tasks = (\"$mix\" | split(\"-\"))"
     done
 fi
 
@@ -95,7 +95,7 @@ replay() {
     recorded=$suites/replay-${1%%:*}-$2.moes
     say "policies over recorded drafts, costs in bytes: ${1%%:*}, $2"
     [ -e "$recorded" ] || {
-        head -n $((4 * prompts)) "$out/cascade-mixed.jsonl" | grep -E "\"task\": \"($(echo "$2" | tr , '|'))\"" |
+        head -n $((4 * prompts)) "$out/cascade-mixed.jsonl" | grep -E "\"task\": \"($(echo "$2" | tr - "|"))\"" |
             moe-decode $threads -m "$out/cascade-bf16.moe" ${tokens:+-n $tokens} -d "$1" -K 0 --record drafts \
                 --stream "$recorded.part" -o /dev/null
         mv "$recorded.part" "$recorded"
@@ -104,5 +104,5 @@ replay() {
         --policy "oracle:file=$recorded,cost=bytes" | tee "${recorded%.moes}.txt"
 }
 for draft in ngram "model:file=$out/draft.moe"; do
-    for mix in math,code,extract,summ math,code math,extract code,extract math,code,extract; do replay "$draft" "$mix"; done
+    for mix in math-code-extract-summ math-code math-extract code-extract math-code-extract; do replay "$draft" "$mix"; done
 done

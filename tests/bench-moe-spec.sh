@@ -15,9 +15,17 @@ wants() {
 }
 
 suite() {
-    moe-bench run $threads "tests/bench/moe-spec-$1.json" -o "$papers/moe-spec-$1.moes"
+    [ -e "$papers/moe-spec-$1.moes" ] || moe-bench run --resume $threads "tests/bench/moe-spec-$1.json" -o "$papers/moe-spec-$1.moes"
     moe-bench report "$papers/moe-spec-$1.moes" | tee "$papers/moe-spec-$1.txt"
     moe-bench report --svg "$papers/moe-spec-$1.moes" -o "$papers/moe-spec-$1.svg"
+}
+
+# figure NAME KIND [OPTION...]: a figure of a suite that ran, as a table and a page.
+figure() {
+    stream=$papers/moe-spec-$1.moes kind=$2
+    shift 2
+    moe-bench report --figure "$kind" "$@" "$stream" | tee "${stream%.moes}-$kind.txt"
+    moe-bench report --figure "$kind" "$@" --svg "$stream" -o "${stream%.moes}-$kind.svg"
 }
 
 once "$out/pocket.moe" moe-convert "$pocket/model"
@@ -49,8 +57,9 @@ if wants figure-2; then             # distinct experts against tokens verified t
     moe-coact coverage --by router --svg $trees -o "$papers/moe-spec-figure-2c.svg"
 fi
 if wants table-1; then suite table-1; fi
-if wants figure-3; then suite figure-3; fi
-if wants figure-4; then suite figure-4; fi
+if wants figure-3; then suite figure-3; figure figure-3 quality --cost bytes; fi   # and 10: temperature 1, five seeds
+if wants figure-4; then suite figure-4; figure figure-4 nodes; fi
+if wants figure-9; then suite budgets; figure budgets quality --cost bytes; fi     # temperature 0: no deviation, so no best budget
 if wants figure-5a; then suite figure-5a; fi       # figure 6, the error of reconstruction, is in it
 if wants figure-5b; then suite figure-5b; fi
 if wants figure-7; then             # coverage by budget, for each task
@@ -60,6 +69,9 @@ if wants figure-7; then             # coverage by budget, for each task
         moe-coact coverage --by router --svg "$papers/trees-$task.moes" -o "$papers/moe-spec-figure-7-$task.svg"
     done
 fi
+if wants budgets; then suite budgets; fi           # B, ranking, mode, nodes and drafter: KL, flips, bytes, grades
+if wants time; then suite time; fi                 # the same at 31 nodes, timed, on the heavy model
+if wants table-4; then make bench-kernels PART=select; fi          # what choosing experts costs
 if wants figure-8; then             # which experts are selected together
     moe-coact matrix --svg $trees -o "$papers/moe-spec-figure-8.svg"
     moe-coact stats --text $trees
