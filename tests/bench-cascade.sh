@@ -50,8 +50,8 @@ ls -lLh "$out"/cascade-*.moe
 awk -F'"task": "' '{ split($2, task, "\""); printf "%d\t%s\n", seen[task[1]]++, $0 }' "$pocket/heldout.jsonl" |
     sort -s -n -k1,1 | cut -f2- > "$out/cascade-mixed.jsonl"
 
-# suite NAME FILE FILTER: runs a suite with the number of prompts that was asked for, changed by jq's FILTER, from a folder as deep as
-# its own.
+# suite NAME FILE FILTER: runs a suite with the number of prompts that was asked for, changed by jq's FILTER, from a folder as
+# deep as its own.
 suite() {
     say "$1"
     jq --argjson n "$prompts" --argjson tokens "${tokens:-null}" '.prompts |= sub("^../models"; "../../tests/models") |

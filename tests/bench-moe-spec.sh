@@ -15,7 +15,8 @@ wants() {
 }
 
 suite() {
-    [ -e "$papers/moe-spec-$1.moes" ] || moe-bench run --resume $threads "tests/bench/moe-spec-$1.json" -o "$papers/moe-spec-$1.moes"
+    [ -e "$papers/moe-spec-$1.moes" ] ||
+        moe-bench run --resume $threads "tests/bench/moe-spec-$1.json" -o "$papers/moe-spec-$1.moes"
     moe-bench report "$papers/moe-spec-$1.moes" | tee "$papers/moe-spec-$1.txt"
     moe-bench report --svg "$papers/moe-spec-$1.moes" -o "$papers/moe-spec-$1.svg"
 }
@@ -59,7 +60,7 @@ fi
 if wants table-1; then suite table-1; fi
 if wants figure-3; then suite figure-3; figure figure-3 quality --cost bytes; fi   # and 10: temperature 1, five seeds
 if wants figure-4; then suite figure-4; figure figure-4 nodes; fi
-if wants figure-9; then suite budgets; figure budgets quality --cost bytes; fi     # temperature 0: no deviation, so no best budget
+if wants figure-9; then suite budgets; figure budgets quality --cost bytes; fi     # temperature 0: no deviation, so no best
 if wants figure-5a; then suite figure-5a; fi       # figure 6, the error of reconstruction, is in it
 if wants figure-5b; then suite figure-5b; fi
 if wants figure-7; then             # coverage by budget, for each task

@@ -139,8 +139,9 @@ int figure_prediction_svg(const struct figure *figure, struct figure_page *page,
     const struct svg_curve curves[] = {
         {.label = "speed-up = utility", .stroke = SVG_DASHED, .x = ends, .y = ends, .points = 2},
         {.stroke = SVG_BOLD, .x = x, .y = y, .points = (int)points->count, .dots = true, .bare = true}};
+    double r2 = figure->table[1].rows[0].value[R2];
     char title[64];
-    snprintf(title, sizeof title, "%zu points, R\xc2\xb2 = %.3f", points->count, figure->table[1].rows[0].value[R2]);
+    snprintf(title, sizeof title, isfinite(r2) ? "%zu points, R\xc2\xb2 = %.3f" : "%zu points", points->count, r2);
     const struct svg_panel panel = {.title = title, .x_label = "utility", .y_label = "ratio to the reference", .x_most = most,
                                     .y_most = most, .curves = curves, .count = 2};
     rc = figure_page_panel(page, &panel, err);
