@@ -4,7 +4,7 @@
  *   utility      Cascade, figures 6, 7, 15 and 16: utility (equation 3) over windows of iterations, text by text
  *   prediction   Cascade, figure 8: what static lengths gained, against their utility, with R^2
  *   times        Cascade, figure 4: where an iteration's time goes, beside one of the reference
- *   quality      MoE-Spec, figures 3, 9 and 10: share of right answers against speed, by budget, and the best budget
+ *   quality      MoE-Spec, figures 3, 9 and 10: right answers, or scores, against speed, by budget, and the best budget
  *   nodes        MoE-Spec, figure 4: experts and speed against the nodes of a forward
  *
  * Costs are seconds, or bytes: then speed is what the bytes allow, and nothing depends on the machine. */

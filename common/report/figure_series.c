@@ -112,9 +112,16 @@ static const struct summary_row *row_of(const struct summary *summary, int task,
     return NULL;
 }
 
-/* What the paper calls the share of quality: that of right answers, mean over repetitions, which are its seeds. */
-static double quality_of(const struct summary_row *row) { return row ? row->correct_share : NAN; }
-static double deviation_of(const struct summary_row *row) { return row ? row->correct_deviation : NAN; }
+/* The share of right answers, or the mean score of what is neither right nor wrong: mean over repetitions, the seeds. */
+static double quality_of(const struct summary_row *row)
+{
+    return !row ? NAN : isnan(row->correct_share) ? row->score : row->correct_share;
+}
+
+static double deviation_of(const struct summary_row *row)
+{
+    return !row ? NAN : isnan(row->correct_share) ? row->score_deviation : row->correct_deviation;
+}
 
 static double speed_of(const struct figure_work *work, const struct summary_row *row)
 {
@@ -234,7 +241,7 @@ int figure_quality(const struct figure_work *work, struct err *err)
     figure->tables = 2;
     figure->table[0] = (struct figure_table){
         .type = "quality", .columns = quality_columns,
-        .heading = "Share of right answers, mean and standard deviation over repetitions, and over that of the reference;\n"
+        .heading = "Share of right answers, or mean score: mean and deviation over repetitions, over the reference's;\n"
                    "within: one deviation of the same without a budget, best: the fastest budget that is"};
     figure->table[1] = (struct figure_table){
         .type = "mean", .columns = mean_columns,
@@ -254,7 +261,7 @@ int figure_quality_svg(const struct figure *figure, struct figure_page *page, st
         return -1;
     for (size_t i = 0; i < figure->table[0].count; i++) {
         const char *task = figure->table[0].rows[i].text[0];
-        const struct chart own = {*task ? task : "prompts", speed, "right answers", SPEED, QUALITY, DEVIATION, true};
+        const struct chart own = {*task ? task : "prompts", speed, "quality", SPEED, QUALITY, DEVIATION, true};
         if ((!i || figure->table[0].rows[i - 1].text[0] != task) && draw_chart(&figure->table[0], task, &own, page, err))
             return -1;
     }

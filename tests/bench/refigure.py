@@ -143,18 +143,20 @@ def quality(settings, samples, cost, _, figures):
         of = [figures(n, task) for n in range(len(settings))]
         own = []
         for number, setting in enumerate(settings):
-            if "correct_share" not in of[number]:
+            rule = "correct_share" if "correct_share" in of[number] else "score"
+            scatter = rule.split("_")[0] + "_deviation"
+            if rule not in of[number]:
                 continue
-            share, spread = of[number]["correct_share"], of[number].get("correct_deviation", math.nan)
-            base = of[setting["reference"]]["correct_share"]
+            share, spread = of[number][rule], of[number].get(scatter, math.nan)
+            base = of[setting["reference"]][rule]
             plain = [of[n] for n, s in enumerate(settings) if budgets[n] is None and without(s, *family) == without(setting, *family)]
             row = {"type": "quality", "task": task, "setting": setting["name"], "budget": budgets[number],
                    "series": plain_name(setting, "budget") if budgets[number] else setting["name"], "quality": share,
                    "deviation": spread, "normalised": share / base if base else None,
                    "normalised_deviation": spread / base if base else None, "speed": speed(of[number], number, setting, cost),
                    "experts": of[number]["experts_per_layer"], "within": None, "best": None}
-            if budgets[number] and plain and "correct_deviation" in plain[0]:
-                row["within"] = float(share >= plain[0]["correct_share"] - plain[0]["correct_deviation"] - 1e-12)
+            if budgets[number] and plain and scatter in plain[0]:
+                row["within"] = float(share >= plain[0][rule] - plain[0][scatter] - 1e-12)
             own.append(row)
         for row in own:
             rivals = [r for r in own if r["series"] == row["series"] and r["within"]]

@@ -91,7 +91,7 @@ SUITE
 @test "the papers' figures" {
     suite figures.moes <<'SUITE'
 { "model": "pocket.moe", "prompts": "prompts.jsonl", "options": {"max-tokens": 40, "temperature": 1, "seed": 2},
-  "measure-seconds": 0, "repetitions": 2, "draws": "fresh", "grade": {"extract": "json", "code": "code"},
+  "measure-seconds": 0, "repetitions": 2, "draws": "fresh", "grade": {"extract": "json", "code": "code", "summ": "rouge"},
   "settings": [
     {"name": "none"}, {"name": "K", "draft": "ngram", "vary": {"draft-length": [1, 3]}},
     {"name": "cascade", "draft": "ngram", "policy": "cascade"},

@@ -130,7 +130,7 @@ static void make_judged(struct judged *out, double factor)
     for (int i = 0; i < 2 * JUDGED_PROMPTS; i++) {
         size_t step = (size_t)i;
         out->samples[i] = (struct measured_sample){.setting = i % 2, .stream = i % 2, .id = none, .prompt = i / 2,
-                                                   .first_step = step, .steps = 1, .done = true};
+                                                   .first_step = step, .steps = 1, .done = true, .score = NAN};
         out->steps[i] = (struct measured_step){.sample = step, .us = i % 2 ? 100 * factor : 100, .nodes = 1, .emitted = 1};
     }
     out->all = (struct measurements){.streams = out->streams, .settings = out->settings, .samples = out->samples,

@@ -37,7 +37,7 @@ static void make(struct made *out)
     for (int i = 0; i < SAMPLES; i++) {
         out->samples[i] = (struct measured_sample){.sequence = i, .setting = settings[i], .id = prompts[i] ? other : id,
                                                    .prompt = prompts[i], .first_step = first, .steps = (size_t)steps[i],
-                                                   .done = true, .graded = true, .correct = i != 2};
+                                                   .done = true, .graded = true, .correct = i != 2, .score = NAN};
         first += (size_t)steps[i];
     }
     assert_int_equal(first, STEPS);
