@@ -232,7 +232,7 @@ int figure_page_panel(struct figure_page *page, const struct svg_panel *panel, s
 
 int figure_svg(const struct figure *figure, struct text *out, struct err *err)
 {
-    struct figure_page page = {0};
+    struct figure_page page = {.height = 52};           /* below title and note */
     int rc = kinds[figure->kind].draw(figure, &page, err) ||
              svg_head(out, page.width, page.height + page.row_height + 8, kinds[figure->kind].title,
                       figure->bytes ? "costs are nominal bytes" : "costs are measured seconds", err) ||

@@ -69,6 +69,9 @@ static void figure_of(struct figure *out, const struct made *made, enum figure_k
     assert_memory_equal(drawn.data, "<svg ", 5);
     assert_null(strstr(drawn.data, "nan"));
     assert_null(strstr(drawn.data, "inf"));
+    const char *first = strstr(drawn.data, "translate(0 ");     /* a panel, on white: below the title and the note */
+    if (first)
+        assert_in_range(atoi(first + strlen("translate(0 ")), 50, 60);
     text_free(&drawn);
 }
 
