@@ -29,6 +29,8 @@ wanted=" $* "
 prompts=${MOE_BENCH_PROMPTS:-5}
 width=${MOE_BENCH_WIDTH:-9216}
 tokens=$MOE_BENCH_TOKENS
+# Utility is that of 16 iterations, which short answers do not have.
+window=$([ "${tokens:-256}" -gt 16 ] || echo "--window 4")
 suites=$out/cascade-$width-$prompts${tokens:+-$tokens}
 mkdir -p "$suites"
 
@@ -78,7 +80,7 @@ for file in tests/bench/cascade-*.json; do
     suite "$name" "$file" .
     case $name in
     figure-4) figure "$name" times; figure "$name" prediction ;;
-    figure-15 | figure-16) figure "$name" utility --cost bytes; figure "$name" utility ;;
+    figure-15 | figure-16) figure "$name" utility $window --cost bytes; figure "$name" utility $window ;;
     esac
 done
 

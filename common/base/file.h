@@ -46,9 +46,9 @@ int output_open(struct output **out, const char *path, struct err *err);
 
 /* The same for what takes hours: written as PATH.part, and after output_keep neither signals nor failures remove that. What an
  * earlier process left so lies at output_left (PATH.part.old, the longest there was; NULL: none) until the commit removes it.
- * That another process is writing PATH.part is an error. output_keep sees that all is on the disk, once a second at most. A
- * farewell, given before the first output_keep, is what a signal that ends the process writes on stderr where something is kept;
- * one of 4 KiB or more is left out. */
+ * That another process is writing PATH.part is an error. output_keep sees that all is on the disk, once a second at most.
+ * A farewell, given before the first output_keep, is what a signal that ends the process writes on stderr where something is
+ * kept; one of 4 KiB or more is left out. */
 int output_open_kept(struct output **out, const char *path, struct err *err);
 const char *output_left(const struct output *out);
 void output_keep(struct output *out);

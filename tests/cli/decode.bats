@@ -303,6 +303,7 @@ STOPS
     read -r -n 12 -t 60 beginning <&8
     kill -0 $pid
     kill -TERM $pid
+    cat <&8 > rest                              # it ends after the token at hand, and must be able to write it
     exec 8<&-
     wait $pid || [ $? = 143 ]
 }
