@@ -36,6 +36,12 @@ sandbox() {
     for task in code extract; do        # in all as many as moe-bench compare asks for
         grep "\"task\": \"$task\"" "$MOE_MODELS/pocket/heldout.jsonl" | head -n 2 >> prompts.jsonl
     done
+    if [ -n "$MOE_SANITIZED" ] && [ -z "$MOE_LONG" ]; then      # slow there: as many, the shortest
+        for task in math code extract; do
+            grep "\"task\": \"$task\"" "$MOE_MODELS/pocket/heldout.jsonl" | awk '{ print length($0) "\t" $0 }' | sort -n | head -n 2 | cut -f2-
+        done > prompts.jsonl
+        head -n 2 prompts.jsonl > calib.jsonl
+    fi
 }
 
 setup_file() {
