@@ -298,7 +298,7 @@ static int token_limit(const struct decoder *decoder, const struct decode_prompt
 static int begin_draft(struct decoder *decoder, const struct decode_prompt *prompt, int limit, struct err *err)
 {
     struct drafter *drafter = decoder->drafter;
-    const struct draft_text text = {prompt->tokens + limit, *sampler_draw(decoder->sampler)};
+    const struct draft_text text = {decoder->sequence, prompt->tokens + limit, *sampler_draw(decoder->sampler)};
     return drafter->class->begin(drafter, &text, err) ||
            drafter->class->commit(drafter, prompt->token, prompt->tokens, err) ? -1 : 0;
 }
@@ -350,8 +350,8 @@ static int read_prompt(struct decoder *decoder, const struct decode_prompt *prom
     if (mem_grow(&decoder->text, &decoder->text_room, (size_t)prompt->tokens, sizeof *decoder->text, err) ||
         begin_watches(decoder, prompt, limit, err) ||
         sampler_begin(decoder->sampler, prompt->token, prompt->tokens, prompt->sample, err) ||
-        (decoder->drafter && begin_draft(decoder, prompt, limit, err)) ||
         prepare_sequence(decoder, prompt->tokens + limit, err) ||
+        (decoder->drafter && begin_draft(decoder, prompt, limit, err)) ||
         engine_prompt(setup->engine, decoder->sequence, prompt->token, prompt->tokens, &options, see_piece, &seen, &forward,
                       err))
         return -1;

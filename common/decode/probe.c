@@ -302,7 +302,7 @@ int probe_run(struct probe *probe, const struct decode_prompt *prompt, const str
 {
     const struct drafter_class *class = probe->drafter->class;
     const int limit = decoder_limit(probe->decoder);
-    const struct draft_text text = {prompt->tokens + limit, *decoder_draw(probe->decoder)};
+    const struct draft_text text = {decoder_sequence(probe->decoder), prompt->tokens + limit, *decoder_draw(probe->decoder)};
     if (result->tokens < 2)
         return 0;
     if (class->begin(probe->drafter, &text, err) || class->commit(probe->drafter, prompt->token, prompt->tokens, err) ||

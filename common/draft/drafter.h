@@ -11,7 +11,15 @@
  * guesses all of its choices. Each child of a node is thus drawn from the drafter's distribution without the earlier ones.
  * DRAFT_DRAWN draws them so with random numbers of their own, new for each node of each draft: no decision that rests on what
  * was seen before can know them. With `proposals` the distribution is in tree->proposal, for acceptance by rejection: then a
- * drafter gives every token that it drew. At temperature 0 all are one. */
+ * drafter gives every token that it drew. At temperature 0 all are one.
+ *
+ * Several drafters may be in use, each with its number; a tree tells who added a node (tree->drafter) and who reviewed it.
+ * A drafter goes on below nodes of others as it does below its own.
+ *
+ * A drafter that works with what the target computes says which of it (`features`) and is shown it (`see`): each piece of the
+ * prompt, then each verification with the rows that were kept. It stays on the device. A drafter may run parts of the target
+ * itself on the target's own KV cache (draft_text.target): what it appends there is pending, and gone when the target verifies;
+ * only of one that stops the target's own forward on its way (engine.h) the rows are gone on from. */
 #ifndef MOE_DRAFT_DRAFTER_H
 #define MOE_DRAFT_DRAFTER_H
 
@@ -20,18 +28,23 @@
 
 #include "common/base/err.h"
 #include "common/cli/spec.h"
+#include "common/draft/share.h"
 #include "common/draft/tree.h"
 #include "kernels/plain/sample.h"
 
 struct engine;
 struct expert_plan;
+struct forward;
+struct sequence;
 
 enum draft_choice { DRAFT_COUPLED, DRAFT_BEST, DRAFT_DRAWN };
+
+enum { DRAFTERS_MAX = 8, FEATURES_MAX = 8 };
 
 struct drafter_setup {
     int vocab;                          /* proposals are below */
     int positions;                      /* longest text */
-    int number;                         /* its place among the drafters in use: what it writes into tree->drafter */
+    int number;                         /* its own among the drafters in use: what it writes into tree->drafter */
     const struct engine *target;        /* whose device a drafter with a model of its own shares; open as long as the drafter */
     const struct expert_plan *plan;     /* for forwards of the drafter's own; NULL: none */
     enum draft_choice choice;
@@ -40,9 +53,36 @@ struct drafter_setup {
     struct sample_filter filter;        /* the target's */
 };
 
+/* What of the target a drafter wants to see, all on the device: the residual stream after some layers, or after the final
+ * norm (layer[] == the number of layers), one row a token. */
+struct feature_request {
+    int count;                          /* 0: nothing */
+    int layer[FEATURES_MAX];
+};
+
+/* A forward of the target that has been read. Valid during the call; all arrays but features are the host's. */
+struct target_view {
+    const struct forward *forward;      /* with what was asked for: features [count][rows][hidden], logits of a verification */
+    int position;                       /* of row 0 */
+    const int32_t *token;               /* [forward->rows] */
+    const int32_t *kept;                /* [kept_rows] rows that are part of the text now, in its order */
+    int kept_rows;
+    bool prompt;                        /* a piece of it: all rows are kept */
+};
+
+/* Rows that a drafter adds to a verification for itself (Lookahead's window): read with it, their logits given back, never
+ * accepted. */
+struct rider_rows {
+    int rows;
+    const int32_t *token;               /* [rows] */
+    const int32_t *parent;              /* [rows] 0: the root, 1 + i: node i, 1 + nodes + j: its own earlier row j */
+};
+
 struct drafter {                        /* what all drafters begin with */
     const struct drafter_class *class;
     int number;
+    struct feature_request features;    /* set by open */
+    int riders;                         /* rows that it adds to a verification, at most; set by open */
     /* Count up, and whoever looks sets them back: weights and KV read, nominal; tokens of the text that a drafter with a state
      * of its own had to read before it could draft, and how long that took. */
     int64_t bytes;
@@ -51,6 +91,7 @@ struct drafter {                        /* what all drafters begin with */
 };
 
 struct draft_text {
+    struct sequence *target;            /* the target's KV cache: committed, at any time, all of the text but its last token */
     int tokens;                         /* the most it will have */
     struct sample_draw draw;            /* the target's, but for the position */
 };
@@ -60,11 +101,22 @@ struct drafter_class {
     const char *settings;               /* what may stand behind the colon: "n=N,min=N"; NULL: nothing */
     bool plans;                         /* follows setup.plan; else there must be none */
     bool draws;                         /* but under DRAFT_BEST children are drawn; else they are what they are, noise or not */
+    bool looks_up;                      /* its tokens come from text, at next to no cost; else from a model */
     int (*open)(struct drafter **out, struct spec *spec, const struct drafter_setup *setup, struct err *err);
     /* Gives each leaf up to leaf->siblings children, best first, and goes on below each of these with one child a node down
      * to `tokens` levels. Returns the number of nodes added, or -1 on failure. */
     int (*propose)(struct drafter *drafter, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves, int tokens,
                    struct err *err);
+    /* Follows its own choice through the nodes below `leaf` (-1: the root), which it reads in one forward: the child that
+     * carries its token is gone on to, what else stands below the leaf is dropped, and where there is none its token is added.
+     * Nodes that it kept carry its number as reviewer and its log-probability. *agreed: how many; returns the nodes added, 0 or
+     * 1. NULL: it cannot review. */
+    int (*review)(struct drafter *drafter, struct draft_tree *tree, int leaf, int *agreed, struct err *err);
+    /* The rows that it adds to the verification of this tree, and afterwards their logits [rows][vocab]; NULL: none. */
+    int (*ride)(struct drafter *drafter, const struct draft_tree *tree, struct rider_rows *out, struct err *err);
+    int (*rode)(struct drafter *drafter, const float *logits, struct err *err);
+    /* See target_view; NULL: it does not look. Comes before the commit of the tokens that the forward emitted. */
+    int (*see)(struct drafter *drafter, const struct target_view *view, struct err *err);
     /* The text has grown by these tokens; the last one is the root of the next draft. */
     int (*commit)(struct drafter *drafter, const int32_t *token, int count, struct err *err);
     int (*begin)(struct drafter *drafter, const struct draft_text *text, struct err *err);     /* a new text, yet empty */

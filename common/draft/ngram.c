@@ -136,6 +136,7 @@ const struct drafter_class drafter_ngram = {
     .name = "ngram",
     .summary = "what followed the last tokens when they stood in the text before",
     .settings = "n=N,min=N",
+    .looks_up = true,
     .open = ngram_open,
     .propose = ngram_propose,
     .commit = ngram_commit,

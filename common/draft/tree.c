@@ -11,8 +11,11 @@ int draft_tree_init(struct draft_tree *tree, int capacity, struct err *err)
     made.depth = mem_alloc(room, sizeof *made.depth, err);
     made.log_probability = mem_alloc(room, sizeof *made.log_probability, err);
     made.drafter = mem_alloc(room, sizeof *made.drafter, err);
+    made.reviewer = mem_alloc(room, sizeof *made.reviewer, err);
+    made.match = mem_alloc(room, sizeof *made.match, err);
     made.proposal = mem_alloc(room, sizeof *made.proposal, err);
-    if (!made.token || !made.parent || !made.depth || !made.log_probability || !made.drafter || !made.proposal) {
+    if (!made.token || !made.parent || !made.depth || !made.log_probability || !made.drafter || !made.reviewer || !made.match ||
+        !made.proposal) {
         draft_tree_free(&made);
         return -1;
     }
@@ -27,6 +30,8 @@ void draft_tree_free(struct draft_tree *tree)
     mem_free(&tree->depth);
     mem_free(&tree->log_probability);
     mem_free(&tree->drafter);
+    mem_free(&tree->reviewer);
+    mem_free(&tree->match);
     mem_free(&tree->proposal);
     tree->nodes = tree->capacity = 0;
 }
@@ -49,6 +54,8 @@ int draft_tree_add(struct draft_tree *tree, int parent, int32_t token, float log
     tree->depth[node] = parent < 0 ? 1 : tree->depth[parent] + 1;
     tree->log_probability[node] = log_probability;
     tree->drafter[node] = drafter;
+    tree->reviewer[node] = -1;
+    tree->match[node] = 0;
     tree->proposal[node] = NULL;
     return tree->nodes++;
 }
@@ -80,6 +87,8 @@ int draft_tree_keep(struct draft_tree *tree, const int32_t *node, int count)
         tree->depth[at] = tree->depth[from];
         tree->log_probability[at] = tree->log_probability[from];
         tree->drafter[at] = tree->drafter[from];
+        tree->reviewer[at] = tree->reviewer[from];
+        tree->match[at] = tree->match[from];
         tree->proposal[at] = tree->proposal[from];
     }
     tree->nodes = count;

@@ -17,7 +17,9 @@ struct draft_tree {
     int32_t *parent;            /* [nodes] an earlier node, or -1 */
     int32_t *depth;             /* [nodes] 1: a child of the root */
     float *log_probability;     /* [nodes] of the token after its parent, as its drafter sees it; NaN: it cannot say */
-    int32_t *drafter;           /* [nodes] place of its drafter among those in use */
+    int32_t *drafter;           /* [nodes] number of its drafter among those in use */
+    int32_t *reviewer;          /* [nodes] number of the drafter that reviewed it last and kept it; -1: none */
+    int32_t *match;             /* [nodes] tokens before it that its drafter found in a text, which went on with it; 0: none */
     const float **proposal;     /* [nodes] the distribution [vocab] that the token was drawn from; NULL: it was not drawn */
 };
 

@@ -17,6 +17,7 @@
 
 #include "common/base/err.h"
 #include "common/cli/spec.h"
+#include "common/draft/share.h"
 #include "common/draft/tree.h"
 #include "common/stream/values.h"
 
@@ -24,8 +25,15 @@ struct shape;
 
 enum { DRAFT_LENGTH_AUTO = -1, DRAFT_LENGTH_NONE = -2 };       /* -K auto; not given */
 
+struct policy_drafter {         /* what is known of a drafter beforehand */
+    const char *name;           /* as it was asked for: "self:skip=0.6" */
+    bool reviews;               /* STEP_REVIEW is possible */
+    bool looks_up;              /* its tokens come from text, at next to no cost; else from a model */
+};
+
 struct policy_setup {
     int drafters;               /* in use; 0: there is nothing to draft with */
+    const struct policy_drafter *drafter;       /* [drafters] best first; they stay as long as the policy */
     int draft_length;           /* -K: static's own, others' cap; or one of the above */
     int max_length;             /* the largest K */
     struct shape *shape;        /* of the draft (shape.h); stays open as long as the policy */
@@ -43,16 +51,20 @@ struct draft_view {
     const struct draft_tree *tree;
     int steps;                  /* next() was asked so often in this iteration */
     int added;                  /* nodes that the step before has added; 0 at the first one */
+    int agreed;                 /* nodes that it reviewed and kept; they and its own follow one another below its leaf */
     int room;                   /* tokens that could still be of use: a draft reaches no deeper */
 };
 
-enum step_kind { STEP_STOP, STEP_EXTEND, STEP_KEEP };
+/* EXTEND: a drafter adds to the tree. KEEP: nodes are dropped. REVIEW: a drafter reads all that stands below one leaf, in one
+ * forward, follows its own choice through it, drops what is not on that way and adds its own token at the end (CS-Drafting,
+ * arXiv 2312.11462, the vertical cascade). What is left of a tree is numbered anew, as by KEEP. */
+enum step_kind { STEP_STOP, STEP_EXTEND, STEP_KEEP, STEP_REVIEW };
 
 /* Arrays are the policy's and stay until it is asked again. */
 struct step {
     enum step_kind kind;
-    int drafter, tokens;                /* EXTEND: see drafter.h */
-    const struct draft_leaf *leaf;      /* [leaves] */
+    int drafter, tokens;                /* EXTEND: see drafter.h; REVIEW: the drafter */
+    const struct draft_leaf *leaf;      /* [leaves]; REVIEW: one */
     int leaves;
     const int32_t *keep;                /* KEEP: these nodes, ascending, with the parents of all; the others are dropped */
     int kept;
@@ -70,6 +82,9 @@ struct outcome {
     int experts_loaded;         /* distinct (layer, expert) pairs */
     int64_t bytes;              /* weights and KV read by the target */
     int64_t draft_bytes;        /* and by drafters */
+    const struct draft_tree *tree;              /* what was verified */
+    const uint8_t *kept;                        /* [1 + tree->nodes] 1: the root, and nodes accepted */
+    const struct draft_share *share;            /* [drafters] */
 };
 
 struct policy {                 /* what all policies begin with */

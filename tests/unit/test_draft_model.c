@@ -187,7 +187,7 @@ static void proposals_are_those_of_reading_everything_anew(void **state)
         must(draft_tree_init(&tree, NODES, &rig.err), &rig.err);
         for (int text_number = 0; text_number < 3; text_number++) {
             int32_t text[2 * TOKENS];
-            struct draft_text about = {2 * TOKENS, {.key = seed, .ordinal = (uint32_t)text_number}};
+            struct draft_text about = {NULL, 2 * TOKENS, {.key = seed, .ordinal = (uint32_t)text_number}};
             int length = chance_range(&chance, 1, 30), vocab = engine_hparams(rig.engine[0])->vocab;
             for (int i = 0; i < length; i++)
                 text[i] = chance_range(&chance, 0, vocab - 1);
@@ -231,7 +231,7 @@ static void proposals_are_those_of_reading_everything_anew(void **state)
 static void more_children_can_be_asked_for(void **state)
 {
     static const struct sample_filter filter = {0, 1, 0, 0};
-    const struct draft_text about = {TOKENS, {.key = 1}};
+    const struct draft_text about = {NULL, TOKENS, {.key = 1}};
     const int32_t text[] = {3, 1, 4, 1, 5};
     struct rig rig;
     struct draft_tree tree = {0};
@@ -293,7 +293,7 @@ static void what_was_accepted_is_not_read_again(void **state)
 {
     static const struct sample_filter filter = {0, 1, 0, 0};
     static const struct draft_leaf root = {-1, 1}, two = {-1, 2}, below[2] = {{0, 1}, {1, 1}};
-    const struct draft_text about = {TOKENS, {.key = 1}};
+    const struct draft_text about = {NULL, TOKENS, {.key = 1}};
     int told = 0;
     (void)state;
     for (uint64_t seed = 1; seed <= 60; seed++) {
