@@ -579,8 +579,9 @@ static inline const char *loop_fault(const struct loop_cell *cell, int rc, const
     bytes -= (size_t)used;
     if (rc && cell->tree && strstr(tally->err.text, "leave --tree out"))
         return NULL;
+    const struct err said = tally->err;                         /* a copy: room may lie in what holds the tally */
     if (rc)
-        snprintf(room, bytes, "%s", tally->err.text);
+        snprintf(room, bytes, "%s", said.text);
     else if (loop_sees(tally))
         snprintf(room, bytes, "z %.2f, %ld impossible, %ld other than they must be", tally->tally.z, tally->tally.impossible,
                  tally->tally.other);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/float.h"
 #include "common/base/mem.h"
 #include "common/model/model_write.h"
 #include "tests/kernel/coded.h"
@@ -26,7 +27,7 @@ static inline int chance_range(struct chance *chance, int low, int high)        
 
 static inline float chance_signed(struct chance *chance)                         /* -1 .. 1 */
 {
-    return (float)chance_bits(chance) / 2147483648.0f - 1.0f;
+    return (float)chance_bits(chance) / 1073741824.0f - 1.0f;
 }
 
 /* Keys and values from latents. */
@@ -130,16 +131,23 @@ static inline struct hparams tiny_shape(struct chance *chance)
     return shape;
 }
 
-struct tiny_maker { uint64_t seed; };
+struct tiny_maker {
+    uint64_t seed;
+    bool halves;                        /* v and down, in whatever floats, hold what f16 would keep of them */
+};
 
-/* Puts one row of `inputs` weights of up to `size`, from floats of -1 .. 1 or as a coded row: into a matrix (part -1), or gate
- * (0) or up (1) of an expert. */
-static inline void tiny_row(enum weight_format format, void *packed, int inputs, int part, int row, float size, float *room,
-                            struct chance *chance)
+enum { TINY_LAST = -2, TINY_WHOLE, TINY_GATE, TINY_UP };        /* parts: v or down; the rest of a matrix; of an expert */
+
+/* Puts one row of `inputs` weights of up to `size` into a part, from floats of -1 .. 1 or as a coded row. */
+static inline void tiny_row(enum weight_format format, bool halves, void *packed, int inputs, int part, int row, float size,
+                            float *room, struct chance *chance)
 {
     if (format_from_floats(format)) {
-        for (int i = 0; i < inputs; i++)
+        for (int i = 0; i < inputs; i++) {
             room[i] = size * chance_signed(chance);
+            if (halves && part == TINY_LAST)
+                room[i] = f16_to_f32(f32_to_f16(room[i]));
+        }
         if (part < 0)
             matrix_pack(format, packed, inputs, row, 1, room);
         else
@@ -158,7 +166,8 @@ static inline void tiny_row(enum weight_format format, void *packed, int inputs,
 static inline int tiny_make(void *context, int member, struct block_job *job, struct err *err)
 {
     const struct tensor *t = job->tensor;
-    struct chance chance = {((struct tiny_maker *)context)->seed + (uint64_t)(job->block * 977)};
+    const struct tiny_maker *maker = context;
+    struct chance chance = {maker->seed + (uint64_t)(job->block * 977)};
     (void)member, (void)err;
     for (const char *c = t->name; *c; c++)
         chance.state = chance.state * 131 + (unsigned char)*c;
@@ -174,31 +183,31 @@ static inline int tiny_make(void *context, int member, struct block_job *job, st
             ((float *)job->packed)[i] = (norm ? 1.0f : 0.0f) + 0.3f * chance_signed(&chance);
     } else if (t->kind == TENSOR_MATRIX) {
         float size = strcmp(t->name, "embed") ? 2.5f / sqrtf((float)t->inputs) : 2.5f;
-        int first = t->mixed ? t->outputs - t->last : t->outputs;
+        int first = t->outputs - t->last, begin = t->mixed ? first : 0;
+        char *last = (char *)job->packed + (t->mixed ? tensor_last_offset(t) : 0);
         for (int r = 0; r < first; r++)
-            tiny_row(t->format, job->packed, t->inputs, -1, r, size, row, &chance);
+            tiny_row(t->format, maker->halves, job->packed, t->inputs, TINY_WHOLE, r, size, row, &chance);
         for (int r = first; r < t->outputs; r++)
-            tiny_row(t->last_format, (char *)job->packed + tensor_last_offset(t), t->inputs, -1, r - first, size, row, &chance);
+            tiny_row(tensor_last_format(t), maker->halves, last, t->inputs, TINY_LAST, r - begin, size, row, &chance);
     } else {
         for (int r = 0; r < 2 * t->inputs; r++)
-            tiny_row(t->format, job->packed, t->outputs, r % 2, r / 2, 3.0f / sqrtf((float)t->outputs), row, &chance);
+            tiny_row(t->format, maker->halves, job->packed, t->outputs, TINY_GATE + r % 2, r / 2,
+                     3.0f / sqrtf((float)t->outputs), row, &chance);
         for (int r = 0; r < t->outputs; r++)
-            tiny_row(tensor_last_format(t), (char *)job->packed + tensor_last_offset(t), t->inputs, -1, r,
+            tiny_row(tensor_last_format(t), maker->halves, (char *)job->packed + tensor_last_offset(t), t->inputs, TINY_LAST, r,
                      3.0f / sqrtf((float)t->inputs), row, &chance);
     }
     mem_free(&row);
     return 0;
 }
 
-/* Writes the model to `path`, v and down in a format of their own; 0 on success. */
-static inline int tiny_write_mixed(const char *path, const struct hparams *shape, enum weight_format format,
-                                   enum weight_format last, uint64_t seed, struct err *err)
+static inline int tiny_write_by(struct tiny_maker maker, const char *path, const struct hparams *shape,
+                                enum weight_format format, enum weight_format last, struct err *err)
 {
-    struct model_facts facts = {.shape = *shape, .name = "tiny", .producer = "test", .synthetic = true, .seed = seed};
+    struct model_facts facts = {.shape = *shape, .name = "tiny", .producer = "test", .synthetic = true, .seed = maker.seed};
     struct layout layout = {0};
     struct model_writer *writer = NULL;
     struct team *team = NULL;
-    struct tiny_maker maker = {seed};
     int rc = -1;
     if (hparams_check(shape, err) || layout_make(&layout, shape, err) || team_new(&team, 1, err))
         goto done;
@@ -218,6 +227,19 @@ done:
     layout_free(&layout);
     team_free(&team);
     return rc;
+}
+
+/* Writes the model to `path`, v and down in a format of their own; 0 on success. */
+static inline int tiny_write_mixed(const char *path, const struct hparams *shape, enum weight_format format,
+                                   enum weight_format last, uint64_t seed, struct err *err)
+{
+    return tiny_write_by((struct tiny_maker){.seed = seed}, path, shape, format, last, err);
+}
+
+/* In f32, the very numbers that tiny_write_mixed puts into a file with v and down in f16. */
+static inline int tiny_write_halves(const char *path, const struct hparams *shape, uint64_t seed, struct err *err)
+{
+    return tiny_write_by((struct tiny_maker){seed, true}, path, shape, FORMAT_F32, FORMAT_F32, err);
 }
 
 static inline int tiny_write(const char *path, const struct hparams *shape, enum weight_format format, uint64_t seed,
