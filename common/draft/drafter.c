@@ -2,7 +2,11 @@
 
 #include <stddef.h>
 
-const struct drafter_class *const drafter_classes[] = {&drafter_ngram, &drafter_model, NULL};
+const struct drafter_class *const drafter_classes[] = {
+    &drafter_ngram,
+    &drafter_pld,
+    &drafter_model,
+    NULL};
 
 enum { DRAFTERS = sizeof drafter_classes / sizeof *drafter_classes - 1 };
 

@@ -123,7 +123,7 @@ struct drafter_class {
     void (*free)(struct drafter *drafter);
 };
 
-extern const struct drafter_class drafter_ngram, drafter_model;
+extern const struct drafter_class drafter_ngram, drafter_pld, drafter_model;
 
 /* All drafters, NULL behind the last. `none` is not among them: it means that there is none. */
 extern const struct drafter_class *const drafter_classes[];

@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "common/base/mem.h"
+#include "common/draft/history.h"
 #include "kernels/plain/ngram.h"
 
 enum { NGRAM_DEFAULT = 4, SLOTS_FIRST = 1024, NGRAM_CHILDREN = 64 };
@@ -13,16 +14,15 @@ enum { NGRAM_DEFAULT = 4, SLOTS_FIRST = 1024, NGRAM_CHILDREN = 64 };
 struct ngram {
     struct drafter base;
     int shortest, longest;
-    int32_t *text;
-    size_t text_room, earlier_room;
-    int length;
+    struct draft_history history;
     struct ngram_index index;
+    size_t earlier_room;
 };
 
 static void ngram_free(struct drafter *drafter)
 {
     struct ngram *ngram = (struct ngram *)drafter;
-    mem_free(&ngram->text);
+    draft_history_free(&ngram->history);
     mem_free(&ngram->index.slot);
     mem_free(&ngram->index.earlier);
     mem_free(&ngram);
@@ -34,8 +34,8 @@ static int resize_index(struct ngram *ngram, uint32_t slots, struct err *err)
         .slots = slots, .slot = mem_alloc(slots, sizeof *index.slot, err), .earlier = ngram->index.earlier};
     if (!index.slot)
         return -1;
-    for (int last = 1; last < ngram->length; last++)
-        ngram_enter(&index, ngram->text, last, ngram->shortest, ngram->longest);
+    for (int last = 1; last < ngram->history.length; last++)
+        ngram_enter(&index, ngram->history.token, last, ngram->shortest, ngram->longest);
     mem_free(&ngram->index.slot);
     ngram->index = index;
     return 0;
@@ -59,52 +59,44 @@ static int ngram_open(struct drafter **out, struct spec *spec, const struct draf
 static int ngram_commit(struct drafter *drafter, const int32_t *token, int count, struct err *err)
 {
     struct ngram *ngram = (struct ngram *)drafter;
-    size_t need = (size_t)ngram->length + (size_t)count, sizes = (size_t)(ngram->longest - ngram->shortest + 1);
-    if (mem_grow(&ngram->text, &ngram->text_room, need, sizeof *ngram->text, err) ||
-        mem_grow(&ngram->index.earlier, &ngram->earlier_room, need, sizes * sizeof *ngram->index.earlier, err))
+    struct draft_history *history = &ngram->history;
+    size_t need = (size_t)history->length + (size_t)count, sizes = (size_t)(ngram->longest - ngram->shortest + 1);
+    if (mem_grow(&ngram->index.earlier, &ngram->earlier_room, need, sizes * sizeof *ngram->index.earlier, err))
         return -1;
     for (int at = 0; at < count; at++) {
         uint32_t slots = 2 * (ngram->index.used + (uint32_t)ngram->longest);
-        if (slots > ngram->index.slots && resize_index(ngram, 2 * ngram->index.slots, err))
+        if ((slots > ngram->index.slots && resize_index(ngram, 2 * ngram->index.slots, err)) ||
+            draft_history_put(history, token + at, 1, err))
             return -1;
-        ngram->text[ngram->length] = token[at];
-        ngram_enter(&ngram->index, ngram->text, ngram->length++, ngram->shortest, ngram->longest);
+        ngram_enter(&ngram->index, history->token, history->length - 1, ngram->shortest, ngram->longest);
     }
     return 0;
-}
-
-/* The last tokens of the text with those on the way to `leaf`; returns how many, at most the longest n-gram. */
-static int read_tail(const struct ngram *ngram, const struct draft_tree *tree, int leaf, int32_t tail[NGRAM_LONGEST])
-{
-    int32_t path[NGRAM_LONGEST];
-    int drafted = draft_tree_path(tree, leaf, path, ngram->longest);
-    int kept = ngram->longest - drafted < ngram->length ? ngram->longest - drafted : ngram->length;
-    for (int at = 0; at < kept; at++)
-        tail[at] = ngram->text[ngram->length - kept + at];
-    for (int at = 0; at < drafted; at++)
-        tail[kept + at] = path[at];
-    return kept + drafted;
 }
 
 static int ngram_propose(struct drafter *drafter, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves,
                          int tokens, struct err *err)
 {
     struct ngram *ngram = (struct ngram *)drafter;
+    const struct draft_history *history = &ngram->history;
     struct ngram_candidate found[NGRAM_CHILDREN];
     int32_t tail[NGRAM_LONGEST];
     int before = tree->nodes;
     (void)err;
     for (int which = 0; which < leaves && tokens > 0; which++) {
         int most = leaf[which].siblings < NGRAM_CHILDREN ? leaf[which].siblings : NGRAM_CHILDREN;
-        int count = read_tail(ngram, tree, leaf[which].node, tail);
-        int children = ngram_candidates(&ngram->index, ngram->text, tail, count, ngram->shortest, ngram->longest, most, found);
+        int count = draft_history_tail(history, tree, leaf[which].node, tail, ngram->longest);
+        int children = ngram_candidates(&ngram->index, history->token, tail, count, ngram->shortest, ngram->longest, most,
+                                        found);
         for (int child = 0; child < children; child++) {
             int node = leaf[which].node, next = found[child].next;
             for (int at = 0; at < tokens; at++) {
-                int32_t token = ngram_continued(ngram->text, ngram->length, next, at);
+                int32_t token = ngram_continued(history->token, history->length, next, at);
+                int nodes = tree->nodes;
                 node = draft_tree_add(tree, node, token, at ? NAN : (float)log(found[child].probability), ngram->base.number);
                 if (node < 0)
                     return tree->nodes - before;
+                if (node == nodes)
+                    tree->match[node] = found[child].n + at;
             }
         }
     }
@@ -115,7 +107,7 @@ static int ngram_begin(struct drafter *drafter, const struct draft_text *text, s
 {
     struct ngram *ngram = (struct ngram *)drafter;
     (void)text, (void)err;
-    ngram->length = 0;
+    ngram->history.length = 0;
     ngram->index.used = 0;
     for (uint32_t at = 0; at < ngram->index.slots; at++)
         ngram->index.slot[at] = (struct ngram_slot){0, 0};

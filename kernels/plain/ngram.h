@@ -81,9 +81,9 @@ PLAIN int32_t ngram_continued(const int32_t *text, int length, int32_t next, int
     return text[next + at % (length - next)];
 }
 
-/* What may come next: the token at text[next], and how likely that is. */
+/* What may come next: the token at text[next], the length of the suffix that it followed, and how likely that is. */
 struct ngram_candidate {
-    int32_t next;
+    int32_t next, n;
     double probability;
 };
 
@@ -114,6 +114,7 @@ PLAIN int ngram_candidates(const struct ngram_index *index, const int32_t *text,
                 out[same].probability++;
             } else if (found < most) {
                 out[found].next = next;
+                out[found].n = n;
                 out[found++].probability = 1;
             }
         }

@@ -1,0 +1,125 @@
+/* Drafters that propose from text, against plain Python over the same texts (tests/golden/draft/make.py). */
+#include "tests/unit/unit.h"
+
+#include <jansson.h>
+#include <math.h>
+
+#include "common/draft/drafter.h"
+
+enum { VOCAB = 100, NODES = 128, MINE = 3 };
+
+static struct drafter *open_drafter(const char *text)
+{
+    const struct drafter_setup setup = {.vocab = VOCAB, .positions = 4096, .number = MINE};
+    struct drafter *drafter = NULL;
+    struct err err = {0};
+    if (drafter_open(&drafter, text, &setup, &err))
+        fail_msg("%s", err.text);
+    return drafter;
+}
+
+static int number(const json_t *object, const char *key)
+{
+    return (int)json_integer_value(json_object_get(object, key));
+}
+
+static int numbers(const json_t *object, const char *key, int32_t *out, int room)
+{
+    const json_t *list = json_object_get(object, key);
+    int count = (int)json_array_size(list);
+    assert_true(count <= room);
+    for (int at = 0; at < count; at++)
+        out[at] = (int32_t)json_integer_value(json_array_get(list, (size_t)at));
+    return count;
+}
+
+/* One draft: below the root, or below the tokens of `path` that another drafter has drafted. */
+static void check_draft(struct drafter *drafter, const json_t *ask, const char *draft)
+{
+    int32_t path[16], token[NODES], parent[NODES], match[NODES];
+    int deep = numbers(ask, "path", path, 16), nodes = numbers(ask, "token", token, NODES);
+    const json_t *logs = json_object_get(ask, "log");
+    struct draft_tree tree = {0};
+    numbers(ask, "parent", parent, NODES);
+    numbers(ask, "match", match, NODES);
+    assert_int_equal(draft_tree_init(&tree, NODES, NULL), 0);
+    for (int at = 0; at < deep; at++)
+        assert_int_equal(draft_tree_add(&tree, at - 1, path[at], NAN, MINE + 1), at);
+    const struct draft_leaf leaf = {deep - 1, number(ask, "siblings")};
+    int added = drafter->class->propose(drafter, &tree, &leaf, 1, number(ask, "tokens"), NULL);
+    if (added != nodes)
+        fail_msg("%s, after %d tokens: %d nodes, not %d", draft, number(ask, "length"), added, nodes);
+    for (int at = 0; at < nodes; at++) {
+        if (tree.token[deep + at] != token[at] || tree.parent[deep + at] != (parent[at] < 0 ? deep - 1 : deep + parent[at]))
+            fail_msg("%s, after %d tokens: node %d is %d below %d, not %d below %d", draft, number(ask, "length"), at,
+                     (int)tree.token[deep + at], (int)tree.parent[deep + at], (int)token[at], (int)parent[at]);
+        assert_int_equal(tree.match[deep + at], match[at]);
+        assert_int_equal(tree.drafter[deep + at], MINE);
+        double log = (double)tree.log_probability[deep + at];
+        if (logs)
+            assert_true(fabs(log - json_number_value(json_array_get(logs, (size_t)at))) < 1e-6);
+        else
+            assert_true(isnan(log));
+    }
+    draft_tree_free(&tree);
+}
+
+static void drafts_are_those_of_plain_python(void **state)
+{
+    FILE *file = fopen("tests/golden/draft/cases.jsonl", "r");
+    json_t *item;
+    int cases = 0, drafted = 0, silent = 0;
+    (void)state;
+    assert_non_null(file);
+    while ((item = json_loadf(file, JSON_DISABLE_EOF_CHECK, NULL))) {
+        const char *draft = json_string_value(json_object_get(item, "draft"));
+        const json_t *asks = json_object_get(item, "asks"), *ask;
+        int32_t text[1024];
+        int length = 0, tokens = numbers(item, "text", text, 1024);
+        struct drafter *drafter = open_drafter(draft);
+        size_t at;
+        for (int round = 0; round < 2; round++) {           /* a second text finds nothing of the first */
+            assert_int_equal(drafter->class->begin(drafter, &(struct draft_text){.tokens = tokens}, NULL), 0);
+            length = 0;
+            json_array_foreach((json_t *)(uintptr_t)asks, at, ask) {
+                int next = number(ask, "length");
+                if (next > length)
+                    assert_int_equal(drafter->class->commit(drafter, text + length, next - length, NULL), 0);
+                length = next;
+                check_draft(drafter, ask, draft);
+                drafted += json_array_size(json_object_get(ask, "token")) > 0;
+                silent += json_array_size(json_object_get(ask, "token")) == 0;
+            }
+        }
+        drafter_close(&drafter);
+        json_decref(item);
+        cases++;
+    }
+    fclose(file);
+    assert_true(cases >= 5 && drafted > 100 && silent >= 20);
+}
+
+static void settings_out_of_range_are_refused(void **state)
+{
+    static const struct { const char *text, *part; } wrong[] = {
+        {"pld:n=0", "n"}, {"pld:n=17", "n"}, {"pld:tokens=0", "tokens"}, {"pld:tokens=65", "tokens"}, {"pld:min=1", "min"},
+    };
+    const struct drafter_setup setup = {.vocab = VOCAB, .positions = 10};
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct drafter *drafter = NULL;
+        struct err err = {0};
+        assert_int_equal(drafter_open(&drafter, wrong[i].text, &setup, &err), -1);
+        assert_null(drafter);
+        assert_non_null(strstr(err.text, wrong[i].part));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(drafts_are_those_of_plain_python),
+        cmocka_unit_test(settings_out_of_range_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
