@@ -42,10 +42,10 @@ def pld(text, n, tokens):
 
 
 def pld_cases():
-    for n, tokens, alphabet in ((3, 10, 6), (3, 10, 95), (1, 4, 8), (5, 3, 3), (2, 1, 5)):
+    for n, tokens, alphabet in ((3, 10, 6), (3, 10, 95), (1, 4, 8), (5, 3, 3), (2, 1, 2), (4, 3, 2)):
         text = make_text(240, alphabet)
         asks = []
-        for length in sorted(chance.sample(range(1, len(text) + 1), 25)):
+        for length in sorted(chance.sample(range(1, 16), 8) + chance.sample(range(16, len(text) + 1), 17)):
             wanted = chance.choice((1, 4, 64))
             found, size = pld(text[:length], n, tokens)
             asks.append({'length': length, 'siblings': 1, 'tokens': wanted, **chain(found[:wanted], size)})
