@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/file.h"
 #include "common/base/mem.h"
 #include "common/base/text.h"
 
@@ -97,6 +98,22 @@ json_t *json_read(const char *text, size_t bytes, size_t flags, json_error_t *fa
 }
 
 bool json_no_memory(const json_error_t *fault) { return !*fault->text || json_error_code(fault) == json_error_out_of_memory; }
+
+json_t *json_file(const char *path, size_t limit, const char *what, struct err *err)
+{
+    struct text text = {0};
+    json_error_t fault;
+    json_t *value = NULL;
+    if (file_read(&text, path, limit, err))
+        return NULL;
+    value = json_read(text.data ? text.data : "", text.length, JSON_REJECT_DUPLICATES, &fault);
+    if (!value && json_no_memory(&fault))
+        err_memory(err);
+    else if (!value)
+        err_set(err, ERR_INPUT, "%s:%d: not JSON: %s; %s is expected", path, fault.line < 1 ? 1 : fault.line, fault.text, what);
+    text_free(&text);
+    return value;
+}
 
 char *json_text(const json_t *value, size_t flags, struct err *err)
 {

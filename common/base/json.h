@@ -4,6 +4,7 @@
 #define MOE_BASE_JSON_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include <jansson.h>
 
@@ -17,6 +18,10 @@ json_t *json_read(const char *text, size_t bytes, size_t flags, json_error_t *fa
 
 /* Did that fail for want of memory? Then `fault` has no words for it. */
 bool json_no_memory(const json_error_t *fault);
+
+/* A whole small file of at most `limit` bytes ("-" is standard input); no key may be there twice. NULL with err set, which
+ * says `what` is expected: "a cost table". */
+json_t *json_file(const char *path, size_t limit, const char *what, struct err *err);
 
 /* The value as text, to be freed with mem_free; NULL: no memory. */
 char *json_text(const json_t *value, size_t flags, struct err *err);

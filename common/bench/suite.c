@@ -8,6 +8,7 @@
 #include "common/base/json.h"
 #include "common/base/mem.h"
 #include "common/bench/suite_vary.h"
+#include "common/cli/keys.h"
 #include "common/cli/nearest.h"
 #include "common/cli/number.h"
 #include "common/report/grade.h"
@@ -28,36 +29,6 @@ struct parse {
 static int wrong(struct err *err, const char *key, const char *what)
 {
     return err_set(err, ERR_INPUT, "\"%s\": %s", key, what);
-}
-
-static int known_keys(const json_t *object, const char *const *keys, const char *place, struct err *err)
-{
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)object, key, value) {
-        int i = 0;
-        struct nearest nearest = {.word = key};
-        for (; keys[i] && strcmp(keys[i], key); i++)
-            nearest_offer(&nearest, keys[i]);
-        if (keys[i])
-            continue;
-        err_set(err, ERR_INPUT, "\"%s\" is not known here%s%s%s", key, nearest.best ? "; did you mean \"" : "",
-                nearest.best ? nearest.best : "", nearest.best ? "\"?" : "");
-        return place ? err_at(err, "%s", place) : -1;
-    }
-    return 0;
-}
-
-static int get_int(const json_t *object, const char *key, int otherwise, int least, int most, int *out, struct err *err)
-{
-    const json_t *value = json_object_get(object, key);
-    *out = otherwise;
-    if (!value)
-        return 0;
-    if (!json_is_integer(value) || json_integer_value(value) < least || json_integer_value(value) > most)
-        return err_set(err, ERR_INPUT, "\"%s\": must be a whole number from %d to %d", key, least, most);
-    *out = (int)json_integer_value(value);
-    return 0;
 }
 
 /* A word that stands for one of `words`. */
@@ -261,7 +232,7 @@ static int get_setting(struct parse *parse, const struct suite_variant *variant,
         return err_set(err, ERR_INPUT, "setting '%s': \"model\": must be one of the names in \"models\"", name);
     if (!(setting->name = mem_string(name, err)))
         return -1;
-    if (get_int(variant->map, "threads", 0, 1, 4096, &setting->threads, err) ||
+    if (keys_int(variant->map, "threads", 0, 1, 4096, &setting->threads, err) ||
         get_machine_text(variant->map, "device", &setting->device, err) ||
         get_machine_text(variant->map, "isa", &setting->isa, err) || get_walk(variant->map, setting, err) ||
         merge_options(parse, variant->map, setting, err))
@@ -375,7 +346,7 @@ static int get_gate(struct parse *parse, const json_t *map, struct suite_gate *g
     const json_t *task = json_object_get(map, "task");
     if (!json_is_object(map))
         return err_set(err, ERR_INPUT, "must be a map");
-    if (known_keys(map, keys, NULL, err) || get_figure(json_object_get(map, "figure"), &gate->figure, err) ||
+    if (keys_known(map, keys, err) || get_figure(json_object_get(map, "figure"), &gate->figure, err) ||
         get_bound(map, "least", -INFINITY, &gate->least, err) || get_bound(map, "most", INFINITY, &gate->most, err))
         return -1;
     if (isinf(gate->least) && isinf(gate->most))
@@ -414,10 +385,10 @@ static int get_limits(struct parse *parse, struct err *err)
         return 0;
     if (!json_is_object(map))
         return wrong(err, "limits", "must be a map");
-    if (known_keys(map, keys, "\"limits\"", err) || get_int(map, keys[0], 0, 1, INT_MAX, &suite->limit_prompts, err) ||
-        get_int(map, keys[1], 0, 1, INT_MAX, &suite->limit_task_prompts, err) ||
-        get_int(map, keys[2], 0, 1, 1 << 24, &suite->limit_tokens, err))
-        return -1;
+    if (keys_known(map, keys, err) || keys_int(map, keys[0], 0, 1, INT_MAX, &suite->limit_prompts, err) ||
+        keys_int(map, keys[1], 0, 1, INT_MAX, &suite->limit_task_prompts, err) ||
+        keys_int(map, keys[2], 0, 1, 1 << 24, &suite->limit_tokens, err))
+        return err_at(err, "\"limits\"");
     return 0;
 }
 
@@ -428,8 +399,8 @@ static int get_how(struct parse *parse, struct err *err)
     const json_t *field = json_object_get(parse->root, "field"), *reference = json_object_get(parse->root, "reference");
     const json_t *seconds = json_object_get(parse->root, "measure-seconds"), *draws = json_object_get(parse->root, "draws");
     const json_t *source = json_object_get(parse->root, "chat-template");
-    if (get_int(parse->root, "repetitions", 1, 1, 10000, &suite->repetitions, err) ||
-        get_int(parse->root, "warm-up", 1, 0, 1000, &suite->warm_up, err) ||
+    if (keys_int(parse->root, "repetitions", 1, 1, 10000, &suite->repetitions, err) ||
+        keys_int(parse->root, "warm-up", 1, 0, 1000, &suite->warm_up, err) ||
         (order && get_word(order, "order", order_words, &suite->order, err)) ||
         (draws && get_word(draws, "draws", suite_draw_words, &suite->draws, err)))
         return -1;
@@ -458,7 +429,7 @@ static int parse_suite(struct parse *parse, struct err *err)
     struct suite *suite = parse->suite;
     if (!json_is_object(parse->root))
         return err_set(err, ERR_INPUT, "a suite is a map: {\"model\": ..., \"prompts\": ..., \"settings\": [...]}");
-    if (known_keys(parse->root, keys, NULL, err) || get_how(parse, err) || get_models(parse, err) ||
+    if (keys_known(parse->root, keys, err) || get_how(parse, err) || get_models(parse, err) ||
         get_texts(parse, "prompts", true, &suite->prompts, &suite->prompt_count, err) ||
         get_texts(parse, "tasks", false, &suite->tasks, &suite->task_count, err) || get_limits(parse, err) ||
         get_grades(parse, err) || get_settings(parse, err) || get_gates(parse, err))
@@ -475,20 +446,12 @@ static char *folder_of(const char *path, struct err *err)
 
 int suite_read(struct suite **out, const char *path, struct err *err)
 {
-    struct text text = {0};
+    json_t *root = json_file(path, (size_t)16 << 20, "one JSON object, a suite", err);
     struct suite *suite = NULL;
-    json_t *root = NULL;
-    json_error_t fault;
     char *folder = NULL;
     int rc = -1;
-    if (file_read(&text, path, (size_t)16 << 20, err))
+    if (!root)
         return -1;
-    if (!(root = json_read(text.data ? text.data : "", text.length, JSON_REJECT_DUPLICATES, &fault))) {
-        (void)(json_no_memory(&fault) ? err_memory(err)
-                   : err_set(err, ERR_INPUT, "%s:%d: not valid JSON: %s; a suite is one JSON object", path, fault.line,
-                             fault.text));
-        goto done;
-    }
     if (!(suite = mem_alloc(1, sizeof *suite, err)) || !(folder = folder_of(path, err)))
         goto done;
     struct parse parse = {.suite = suite, .folder = folder, .root = root};
@@ -503,7 +466,6 @@ done:
     suite_free(&suite);
     json_decref(root);
     mem_free(&folder);
-    text_free(&text);
     return rc;
 }
 

@@ -1,10 +1,10 @@
 #include "common/policy/cost.h"
 
 #include <math.h>
+#include <stdint.h>
 
 #include <jansson.h>
 
-#include "common/base/file.h"
 #include "common/base/json.h"
 
 enum { FILE_LIMIT = 1 << 20 };
@@ -59,24 +59,12 @@ static int read_table(struct cost_table *table, const json_t *map, struct err *e
 int cost_table_read(struct cost_table *out, const char *path, struct err *err)
 {
     struct cost_table table = {{0}, 0};
-    struct text text = {0};
-    json_error_t fault;
-    json_t *map = NULL;
-    int rc = file_read(&text, path, FILE_LIMIT, err);
-    if (rc)
-        goto done;
-    map = json_read(text.data ? text.data : "", text.length, JSON_REJECT_DUPLICATES, &fault);
-    if (!map && json_no_memory(&fault))
-        rc = err_memory(err);
-    else if (!map)
-        rc = err_set(err, ERR_INPUT, "%s:%d: not JSON: %s; a cost table is expected", path, fault.line < 1 ? 1 : fault.line,
-                     fault.text);
-    else if (read_table(&table, map, err))
-        rc = err_at(err, "%s", path);
-    else
+    json_t *map = json_file(path, FILE_LIMIT, "a cost table", err);
+    if (!map)
+        return -1;
+    int rc = read_table(&table, map, err) ? err_at(err, "%s", path) : 0;
+    if (!rc)
         *out = table;
-done:
     json_decref(map);
-    text_free(&text);
     return rc;
 }

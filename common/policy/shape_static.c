@@ -127,8 +127,6 @@ done:
 static int static_tree_open(struct shape **out, struct spec *spec, struct err *err)
 {
     struct static_tree *tree = NULL;
-    struct text text = {0};
-    json_error_t fault;
     json_t *list = NULL;
     const char *file;
     int rc = -1;
@@ -137,21 +135,11 @@ static int static_tree_open(struct shape **out, struct spec *spec, struct err *e
     if (!file)
         return err_set(err, ERR_INPUT, "static: which tree? write static:file=FILE");
     tree = mem_alloc(1, sizeof *tree, err);
-    if (!tree || file_read(&text, file, FILE_LIMIT, err))
+    if (!tree || !(list = json_file(file, FILE_LIMIT, "a list of paths, such as [[0],[0,0],[1]],", err)))
         goto done;
-    list = json_read(text.data ? text.data : "", text.length, JSON_REJECT_DUPLICATES, &fault);
-    if (!list && json_no_memory(&fault))
-        err_memory(err);
-    else if (!list)
-        err_set(err, ERR_INPUT, "%s:%d: not JSON: %s; a list of paths is expected, such as [[0],[0,0],[1]]", file,
-                fault.line < 1 ? 1 : fault.line, fault.text);
-    else if (read_tree(tree, list, err))
-        err_at(err, "%s", file);
-    else
-        rc = 0;
+    rc = read_tree(tree, list, err) ? err_at(err, "%s", file) : 0;
 done:
     json_decref(list);
-    text_free(&text);
     if (!rc)
         *out = &tree->base;
     else if (tree)
