@@ -27,6 +27,7 @@ struct run {
     struct draft_tree tree;
     struct draft_leaf *leaf;            /* [tree.capacity + 1] */
     struct recorded_drafter drafter;
+    struct draft_share share;
     uint8_t *seen;                      /* [moe_layers][experts] scratch for trees; NULL: none are recorded, or no experts */
     struct replay_result result;
     const struct recorded_text *text;
@@ -105,9 +106,11 @@ static const struct drafter_class recorded_class = {.name = "recorded", .propose
 
 static int draft(struct run *run, struct err *err)
 {
+    struct drafters drafters = {{&run->drafter.base}, 1};
+    const struct growth growth = {&run->tree, run->leaf, run->policy, &drafters, &run->share};
     run->drafter.place = run->place;
     run->drafter.last = 0;
-    run->drafted = draft_grow(&run->tree, run->policy, &run->drafter.base, run->leaf, run->place->room, err);
+    run->drafted = draft_grow(&growth, run->place->room, err);
     if (run->tree.nodes > run->shape->nodes)
         return err_set(err, ERR_INPUT, "a draft of %d tokens, of at most %d", run->tree.nodes, run->shape->nodes);
     return run->drafted < 0 ? -1 : 0;

@@ -130,12 +130,13 @@ static int set_text(json_t *options, const char *key, const char *text, struct e
 }
 
 /* In "model:file=F,..." the name of the file that `is` ("file=") stands before, relative to the suite's folder, is made one
- * that can be opened. */
-static int resolve_spec(struct parse *parse, json_t *options, const char *key, const char *is, struct err *err)
+ * that can be opened. *out: the new text, NULL: it stays as it is. */
+static int resolve_spec(struct parse *parse, const char *spec, const char *is, char **out, struct err *err)
 {
-    const char *spec = json_string_value(json_object_get(options, key)), *name = spec ? strstr(spec, is) : NULL;
+    const char *name = spec ? strstr(spec, is) : NULL;
     struct text text = {0};
     int rc = -1;
+    *out = NULL;
     if (!name || name == spec || (name[-1] != ':' && name[-1] != ',') || name[strlen(is)] == '/')
         return 0;
     name += strlen(is);
@@ -144,10 +145,42 @@ static int resolve_spec(struct parse *parse, json_t *options, const char *key, c
     for (const char *at = parse->folder; *at; at++)
         if ((strchr(",\\", *at) && text_putc(&text, '\\', err)) || text_putc(&text, *at, err))
             goto done;
-    rc = text_puts(&text, name, err) || set_text(options, key, text.data, err) ? -1 : 0;
+    rc = text_puts(&text, name, err) || !(*out = mem_string(text.data, err)) ? -1 : 0;
 done:
     text_free(&text);
     return rc;
+}
+
+static int resolve_option(struct parse *parse, json_t *options, const char *key, const char *is, struct err *err)
+{
+    char *made;
+    if (resolve_spec(parse, json_string_value(json_object_get(options, key)), is, &made, err))
+        return -1;
+    int rc = made ? set_text(options, key, made, err) : 0;
+    mem_free(&made);
+    return rc;
+}
+
+/* One drafter, or a list of them. */
+static int resolve_drafters(struct parse *parse, json_t *options, struct err *err)
+{
+    json_t *list = json_object_get(options, "draft"), *item;
+    char *made;
+    size_t at;
+    if (!json_is_array(list))
+        return resolve_option(parse, options, "draft", "file=", err);
+    if (!(list = json_deep_copy(list)) || json_object_set_new(options, "draft", list))
+        return err_memory(err);
+    json_array_foreach(list, at, item) {
+        if (resolve_spec(parse, json_string_value(item), "file=", &made, err))
+            return -1;
+        if (made && json_array_set_new(list, at, json_string(made))) {
+            mem_free(&made);
+            return err_memory(err);
+        }
+        mem_free(&made);
+    }
+    return 0;
 }
 
 /* An option whose value is a file, or one of the words. */
@@ -180,9 +213,8 @@ static int merge_options(struct parse *parse, const json_t *map, struct suite_se
         json_object_del(setting->options, own[i]);
     const char *policy = json_string_value(json_object_get(setting->options, "policy"));
     bool costs = policy && !strncmp(policy, "cascade-cost:", 13);           /* elsewhere `cost' is a word */
-    if (resolve_spec(parse, setting->options, "draft", "file=", err) ||
-        resolve_spec(parse, setting->options, "tree", "file=", err) ||
-        resolve_spec(parse, setting->options, "policy", costs ? "cost=" : "file=", err))
+    if (resolve_drafters(parse, setting->options, err) || resolve_option(parse, setting->options, "tree", "file=", err) ||
+        resolve_option(parse, setting->options, "policy", costs ? "cost=" : "file=", err))
         return -1;
     static const char *const rankings[] = {"router", "path", "oracle", "oracle:as=routed", "oracle:as=printed", NULL};
     static const char *const references[] = {"self", NULL};
@@ -242,7 +274,8 @@ static int get_setting(struct parse *parse, const struct suite_variant *variant,
 
 bool suite_plain(const struct suite_setting *setting)
 {
-    const char *draft = json_string_value(json_object_get(setting->options, "draft"));
+    const json_t *given = json_object_get(setting->options, "draft");
+    const char *draft = json_string_value(json_is_array(given) ? json_array_get(given, 0) : given);
     const json_t *length = json_object_get(setting->options, "draft-length");
     bool none = json_is_integer(length) && !json_integer_value(length);
     bool drafts = draft ? strcmp(draft, "none") != 0 : json_object_get(setting->options, "force-accept") && !none;

@@ -3,6 +3,14 @@
 #include "common/base/mem.h"
 #include "common/base/text.h"
 
+static bool is_texts(const json_t *list)
+{
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (!json_is_string(json_array_get(list, i)))
+            return false;
+    return json_array_size(list) > 0;
+}
+
 static int check_vary(const json_t *vary, struct err *err)
 {
     const char *key;
@@ -14,8 +22,9 @@ static int check_vary(const json_t *vary, struct err *err)
         if (!json_array_size(list))
             return err_set(err, ERR_INPUT, "\"vary\": \"%s\": must be a list of values", key);
         json_array_foreach(list, at, value)
-            if (!json_is_string(value) && !json_is_number(value) && !json_is_boolean(value))
-                return err_set(err, ERR_INPUT, "\"vary\": \"%s\": a value is a number, a text, true or false", key);
+            if (!json_is_string(value) && !json_is_number(value) && !json_is_boolean(value) && !is_texts(value))
+                return err_set(err, ERR_INPUT, "\"vary\": \"%s\": a value is a number, a text, a list of texts, true or false",
+                               key);
     }
     return 0;
 }
@@ -27,11 +36,17 @@ static int set_value(struct suite_variant *variant, const char *key, json_t *val
     struct text text = {0};
     char written[64] = "";
     int rc = -1;
-    if (!json_is_string(value)) {
+    if (text_printf(&text, err, "%s, %s", name, key))
+        goto done;
+    for (size_t i = 0; i < json_array_size(value); i++)
+        if (text_printf(&text, err, "%s%s", i ? " + " : " ", json_string_value(json_array_get(value, i))))
+            goto done;
+    if (!json_is_string(value) && !json_is_array(value)) {
         size_t used = json_dumpb(value, written, sizeof written - 1, JSON_ENCODE_ANY | JSON_REAL_PRECISION(10));
         written[used < sizeof written ? used : 0] = '\0';
     }
-    if (text_printf(&text, err, "%s, %s %s", name, key, json_is_string(value) ? json_string_value(value) : written))
+    if (!json_is_array(value) &&
+        text_printf(&text, err, " %s", json_is_string(value) ? json_string_value(value) : written))
         goto done;
     if (json_object_set_new(variant->map, "name", json_string(text.data)) || json_object_set(variant->map, key, value)) {
         err_memory(err);

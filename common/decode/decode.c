@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/base/json.h"
 #include "common/base/mem.h"
 #include "common/decode/budgeting.h"
 #include "common/decode/divergence.h"
@@ -13,12 +14,17 @@ int decode_rows(const struct decode_settings *settings, bool whole, int *rows, s
     struct shape *shape = NULL;
     if (shape_open(&shape, settings->tree, err))
         return err_at(err, "--tree");
-    int nodes = whole ? shape->added : shape->nodes;
+    int nodes = whole ? shape->added : shape->nodes, riders = 0;
     shape_close(&shape);
+    for (int i = 0; i < settings->draft.count; i++) {
+        const struct drafter_class *class = drafter_find(settings->draft.items[i]);
+        riders += class && class->ride ? RIDERS_MAX : 0;
+    }
     if (nodes > SHAPE_NODES_MAX)
         return err_set(err, ERR_INPUT, "--tree: up to %d tokens are drafted before this tree is cut, and at most %d can be "
                        "recorded; take a smaller depth or topk", nodes, SHAPE_NODES_MAX);
-    *rows = nodes < DRAFT_LENGTH_MAX ? DECODE_ROWS_MAX : 1 + nodes;
+    nodes = riders + (nodes < DRAFT_LENGTH_MAX ? DRAFT_LENGTH_MAX : nodes);
+    *rows = nodes < ENGINE_ROWS_MAX ? 1 + nodes : ENGINE_ROWS_MAX;
     return 0;
 }
 
@@ -66,14 +72,58 @@ static void choose_drafting(const struct decoder *decoder, struct drafter_setup 
     setup->plan = budget && budget->drafts ? &budget->plan : NULL;
 }
 
-int decoder_open_drafter(const struct decoder *decoder, bool probabilities, struct drafter **out, struct err *err)
+int decoder_open_drafters(const struct decoder *decoder, bool probabilities, struct drafters *out, struct err *err)
 {
-    const char *draft = decoder->setup.settings->draft;
+    const struct decode_settings *settings = decoder->setup.settings;
     struct drafter_setup setup = decoder->drafting;
     setup.probabilities |= probabilities;
-    if (!draft && decoder->setup.settings->force_accept)
-        return forced_drafter(decoder->forced, out, err);
-    return drafter_open(out, draft ? draft : "none", &setup, err) ? err_at(err, "--draft") : 0;
+    if (!settings->draft.count && settings->force_accept) {
+        struct drafters forced = {.count = 1};
+        if (forced_drafter(decoder->forced, &forced.item[0], err))
+            return -1;
+        *out = forced;
+        return 0;
+    }
+    return drafters_open(out, settings->draft.items, settings->draft.count, &setup, err) ? err_at(err, "--draft") : 0;
+}
+
+/* Rows of drafters' own go through the forward that verifies; what chooses experts by what a forward holds would go by them. */
+static int check_riders(struct decoder *decoder, struct err *err)
+{
+    const struct engine_setup *engine = engine_made_from(decoder->setup.engine);
+    const struct budget *budget = decoder->setup.budget;
+    decoder->riders = drafters_riders(&decoder->drafters);
+    if (!decoder->riders)
+        return 0;
+    if (engine->max_logit_rows < 1 + decoder->nodes + decoder->riders ||
+        engine->max_rows < 1 + decoder->nodes + decoder->riders)
+        return err_set(err, ERR_INPUT, "--draft: drafts of up to %d tokens and %d rows of drafters' own, but a forward has at "
+                       "most %d; take a smaller tree", decoder->nodes, decoder->riders, engine->max_logit_rows);
+    if (budget && budget->verifies && budget->plan.ranking != PLAN_STATIC)
+        return err_set(err, ERR_INPUT, "--budget: experts would be chosen for rows that a drafter adds for itself, too; rank "
+                       "by a rank stream, or leave that drafter out");
+    if (decoder->setup.settings->reconstruction)
+        return err_set(err, ERR_INPUT, "--reconstruction: would count rows that a drafter adds for itself; leave one of the "
+                       "two out");
+    return 0;
+}
+
+/* What policies, and streams, know of the drafters beforehand. */
+static int describe_drafters(struct decoder *decoder, struct err *err)
+{
+    const struct strings *names = &decoder->setup.settings->draft;
+    json_t *list = json_array();
+    for (int i = 0; i < decoder->drafters.count; i++) {
+        const struct drafter_class *class = decoder->drafters.item[i]->class;
+        decoder->about[i] = (struct policy_drafter){
+            .name = names->count ? names->items[i] : class->name, .reviews = class->review != NULL,
+            .looks_up = class->looks_up};
+        json_array_append_new(list, json_string(decoder->about[i].name));
+    }
+    if (decoder->drafters.count > 1)
+        decoder->named = json_text(list, JSON_COMPACT, err);
+    json_decref(list);
+    return decoder->drafters.count > 1 && !decoder->named ? -1 : 0;
 }
 
 static int open_drafting(struct decoder *decoder, const struct sample_filter *filter, struct err *err)
@@ -93,13 +143,15 @@ static int open_drafting(struct decoder *decoder, const struct sample_filter *fi
         .vocab = decoder->vocab, .positions = engine_max_positions(decoder->setup.engine), .target = decoder->setup.engine,
         .filter = *filter};
     choose_drafting(decoder, &decoder->drafting);
-    if (decoder_open_drafter(decoder, false, &decoder->drafter, err))
+    if (decoder_open_drafters(decoder, false, &decoder->drafters, err) || check_riders(decoder, err) ||
+        describe_drafters(decoder, err))
         return -1;
-    if (!decoder->drafter && decoder->drafting.plan)
+    if (!decoder->drafters.count && decoder->drafting.plan)
         return err_set(err, ERR_INPUT, "--budget-phase: there is nothing to draft with; add --draft model:file=FILE");
     const struct hparams *shape = engine_hparams(decoder->setup.engine);
     const struct policy_setup policy = {
-        .drafters = decoder->drafter ? 1 : 0, .draft_length = settings->draft_length, .max_length = DRAFT_LENGTH_MAX,
+        .drafters = decoder->drafters.count, .drafter = decoder->about, .draft_length = settings->draft_length,
+        .max_length = DRAFT_LENGTH_MAX,
         .shape = decoder->shape, .experts = hparams_moe_layers(shape) ? shape->router.experts : 0,
         .top_k = hparams_moe_layers(shape) ? shape->router.top_k : 0};
     return policy_open(&decoder->policy, settings->policy, &policy, err) ? err_at(err, "--policy") : 0;
@@ -118,8 +170,9 @@ static int open_overlap(struct decoder *decoder, const struct sample_filter *fil
 {
     static const struct watch_class class = {.after = measure_overlap};
     decoder->overlap.watch.class = &class;
-    decoder->overlap.draws = decoder->drafter && decoder->drafter->class->draws &&
-        decoder->drafting.choice != DRAFT_BEST && filter->temperature > 0;
+    for (int i = 0; i < decoder->drafters.count; i++)
+        decoder->overlap.draws[i] = decoder->drafters.item[i]->class->draws && decoder->drafting.choice != DRAFT_BEST &&
+                                    filter->temperature > 0;
     return overlap_init(&decoder->overlap.overlap, filter, decoder->vocab, decoder->shape->nodes, err);
 }
 
@@ -157,9 +210,9 @@ static int open_parts(struct decoder *decoder, struct err *err)
     const struct sample_filter filter = {settings->temperature, settings->top_p, settings->min_p, settings->top_k};
     if (ending_check(&settings->stop, decoder->setup.tokenizer, err))
         return err_at(err, "--stop");
-    bool recorded = !settings->draft && settings->force_accept;
+    bool recorded = !settings->draft.count && settings->force_accept;
     bool length = settings->draft_length > 0 || settings->draft_length == DRAFT_LENGTH_AUTO;
-    if (!settings->draft && !recorded && (length || settings->tree || settings->policy))
+    if (!settings->draft.count && !recorded && (length || settings->tree || settings->policy))
         return err_set(err, ERR_INPUT, "--%s: there is nothing to draft with; add --draft ngram",
                        settings->tree ? "tree" : length ? "draft-length" : "policy");
     if ((settings->force_routes || settings->force_accept) &&
@@ -198,9 +251,9 @@ int decoder_open(struct decoder **out, const struct decoder_setup *setup, struct
         return -1;
     }
     if (setup->on_device && device_info(engine_made_from(setup->engine)->device)->loops) {
-        const char *obstacle = decoder_obstacle(decoder);
-        decoder->by_device = !obstacle;
-        snprintf(decoder->place, sizeof decoder->place, obstacle ? "host: %s" : "device", obstacle);
+        char why[sizeof decoder->place - sizeof "host: "];
+        decoder->by_device = !decoder_obstacle(decoder, why, sizeof why);
+        snprintf(decoder->place, sizeof decoder->place, decoder->by_device ? "device" : "host: %s", why);
     }
     *out = decoder;
     return 0;
@@ -213,7 +266,7 @@ void decoder_close(struct decoder **decoder)
         return;
     sequence_close(&d->sequence);
     sampler_close(&d->sampler);
-    drafter_close(&d->drafter);
+    drafters_close(&d->drafters);
     policy_close(&d->policy);
     shape_close(&d->shape);
     acceptance_close(&d->acceptance);
@@ -225,6 +278,7 @@ void decoder_close(struct decoder **decoder)
     mem_free(&d->leaf);
     ending_free(&d->ending);
     mem_free(&d->text);
+    mem_free(&d->named);
     mem_free(decoder);
 }
 
@@ -232,6 +286,8 @@ const char *decoder_place(const struct decoder *decoder)
 {
     return decoder->place[0] ? decoder->place : NULL;
 }
+
+const char *decoder_drafters(const struct decoder *decoder) { return decoder->named; }
 
 void decoder_forget(struct decoder *decoder)
 {
@@ -252,7 +308,8 @@ int decoder_skip(struct decoder *decoder, const struct decode_prompt *prompt, st
 /* An empty sequence with room for this many tokens and the draft nodes beyond them. */
 static int prepare_sequence(struct decoder *decoder, int tokens, struct err *err)
 {
-    int most = engine_max_positions(decoder->setup.engine), old = 0, nodes = decoder->nodes;
+    int most = engine_max_positions(decoder->setup.engine), old = 0, nodes = decoder->nodes + decoder->riders;
+    nodes = nodes < decoder->shape->room ? decoder->shape->room : nodes;        /* drafters may read theirs there, too */
     if (decoder->sequence) {
         old = sequence_capacity(decoder->sequence);
         if (old >= tokens + nodes)
@@ -295,14 +352,6 @@ static int token_limit(const struct decoder *decoder, const struct decode_prompt
     return limit < room ? limit : room;
 }
 
-static int begin_draft(struct decoder *decoder, const struct decode_prompt *prompt, int limit, struct err *err)
-{
-    struct drafter *drafter = decoder->drafter;
-    const struct draft_text text = {decoder->sequence, prompt->tokens + limit, *sampler_draw(decoder->sampler)};
-    return drafter->class->begin(drafter, &text, err) ||
-           drafter->class->commit(drafter, prompt->token, prompt->tokens, err) ? -1 : 0;
-}
-
 /* The clock stands still meanwhile. */
 static int begin_watches(struct decoder *decoder, const struct decode_prompt *prompt, int limit, struct err *err)
 {
@@ -318,16 +367,32 @@ static int begin_watches(struct decoder *decoder, const struct decode_prompt *pr
 
 /* A piece of the prompt is in. */
 struct piece_seen {
+    struct decoder *decoder;
+    const struct decode_prompt *prompt;
     const struct decode_sink *sink;
-    const struct stop *stop;
+    int32_t row[ENGINE_SLAB_MAX];       /* 0, 1, ... */
 };
+
+_Static_assert((int)ENGINE_SLAB_MAX >= (int)ENGINE_ROWS_MAX, "rows of a piece");
 
 static int see_piece(void *context, const struct forward *piece, int position, struct err *err)
 {
-    const struct piece_seen *seen = context;
-    if (seen->sink->prompt && seen->sink->prompt(seen->sink->context, piece, position, err))
+    struct piece_seen *seen = context;
+    const struct target_view view = {.forward = piece, .position = position, .token = seen->prompt->token + position,
+                                     .kept = seen->row, .kept_rows = piece->rows, .prompt = true};
+    for (int row = 0; row < piece->rows; row++)
+        seen->row[row] = row;
+    if ((seen->sink->prompt && seen->sink->prompt(seen->sink->context, piece, position, err)) ||
+        drafters_see(&seen->decoder->drafters, &view, err))
         return -1;
-    return stop_asked(seen->stop) ? err_set(err, ERR_SIGNAL, "interrupted") : 0;
+    return stop_asked(seen->decoder->setup.stop) ? err_set(err, ERR_SIGNAL, "interrupted") : 0;
+}
+
+/* Drafters know the prompt before the target has read it, and see each piece as it is read. */
+static int begin_drafters(struct decoder *decoder, const struct decode_prompt *prompt, int limit, struct err *err)
+{
+    const struct draft_text text = {decoder->sequence, prompt->tokens + limit, *sampler_draw(decoder->sampler)};
+    return drafters_begin(&decoder->drafters, &text, prompt->token, prompt->tokens, err);
 }
 
 static int read_prompt(struct decoder *decoder, const struct decode_prompt *prompt, const struct decode_sink *sink,
@@ -337,7 +402,7 @@ static int read_prompt(struct decoder *decoder, const struct decode_prompt *prom
     const struct batch options = {.logit_rows = setup->want_prompt_logits ? ENGINE_EVERY_ROW : 0,
                                   .want_scores = setup->want_scores, .want_hidden = setup->want_hidden};
     const struct policy_text about = {prompt->sequence, prompt->task, prompt->token, prompt->tokens};
-    struct piece_seen seen = {sink, setup->stop};
+    struct piece_seen seen = {.decoder = decoder, .prompt = prompt, .sink = sink};
     struct forward forward;
     if (decoder->forced && forced_begin(decoder->forced, prompt->token, prompt->tokens, err))
         return -1;
@@ -351,7 +416,7 @@ static int read_prompt(struct decoder *decoder, const struct decode_prompt *prom
         begin_watches(decoder, prompt, limit, err) ||
         sampler_begin(decoder->sampler, prompt->token, prompt->tokens, prompt->sample, err) ||
         prepare_sequence(decoder, prompt->tokens + limit, err) ||
-        (decoder->drafter && begin_draft(decoder, prompt, limit, err)) ||
+        begin_drafters(decoder, prompt, limit, err) ||
         engine_prompt(setup->engine, decoder->sequence, prompt->token, prompt->tokens, &options, see_piece, &seen, &forward,
                       err))
         return -1;

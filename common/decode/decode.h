@@ -19,6 +19,7 @@
 #include "common/base/stop.h"
 #include "common/decode/budget.h"
 #include "common/decode/settings.h"
+#include "common/draft/share.h"
 #include "common/draft/tree.h"
 #include "common/engine/engine.h"
 #include "common/model/tokenizer.h"
@@ -52,8 +53,11 @@ struct decode_iteration {
     int64_t draft_bytes;                /* read by the drafter's forwards, nominal */
     int catch_up;                       /* tokens of the text that the drafter had to read first */
     double catch_up_us;                 /* and that time, part of draft_us */
-    int rows;                           /* 1 + tree->nodes */
-    const int32_t *token, *parent;      /* [rows] as the forward saw them: root first, parent[0] = -1, node i is row i + 1 */
+    int drafters;                       /* in use */
+    const struct draft_share *share;    /* [drafters] */
+    int rows, riders;                   /* 1 + tree->nodes; and behind them those that drafters add for themselves */
+    const int32_t *token, *parent;      /* [rows + riders] as the forward saw them: root first, parent[0] = -1, node i is row
+                                           i + 1 */
     const uint8_t *kept;                /* [rows] 1: root, or accepted */
     const int32_t *path;                /* [1 + accepted] these rows, the root first */
     int accepted;                       /* nodes */
@@ -64,7 +68,7 @@ struct decode_iteration {
     int flips;                          /* emitted tokens where the reference's likeliest token is another; -1: not asked for */
     double end_us;                      /* since the prompt began, to the end of the iteration */
     double draft_us, verify_us, accept_us, other_us;
-    const struct forward *forward;      /* with the logits of all rows */
+    const struct forward *forward;      /* with the logits of all rows, riders among them */
     int64_t bytes;                      /* read by the target's forwards, nominal; and by a probe */
     int probe;                          /* tokens of an automatic budget's probe (budgeting.h) after this iteration; 0: none */
     double probe_us;                    /* and its time, part of other_us */
@@ -123,6 +127,9 @@ void decoder_close(struct decoder **decoder);
  * "host: drafter model". NULL: the device, or whoever opened the decoder, knows of no other way. */
 const char *decoder_place(const struct decoder *decoder);
 
+/* The drafters in use, best first, as a list in JSON; NULL: there are not several. */
+const char *decoder_drafters(const struct decoder *decoder);
+
 /* Equal prompts are told apart by how often this decoder has seen them (decoder_forget begins anew), so that asking the
  * same thing twice gives two samples while the order of different prompts does not matter. */
 int decoder_run(struct decoder *decoder, const struct decode_prompt *prompt, const struct decode_sink *sink,
@@ -131,15 +138,15 @@ void decoder_forget(struct decoder *decoder);
 int decoder_check(const struct decoder *decoder, const struct decode_prompt *prompt, struct err *err);  /* could it be run? */
 
 /* What the text of the last run was made with, for those who look at it again (probe.h): random numbers, the rule of
- * acceptance, the KV cache, the tokens that it could have had; and another drafter like the decoder's own. */
+ * acceptance, the KV cache, the tokens that it could have had; and other drafters like the decoder's own. */
 struct acceptance;
-struct drafter;
+struct drafters;
 const struct sample_draw *decoder_draw(const struct decoder *decoder);
 const struct acceptance *decoder_acceptance(const struct decoder *decoder);
 struct sequence *decoder_sequence(struct decoder *decoder);
 int decoder_limit(const struct decoder *decoder);
 bool decoder_drafts_chains(const struct decoder *decoder);
-int decoder_open_drafter(const struct decoder *decoder, bool probabilities, struct drafter **out, struct err *err);
+int decoder_open_drafters(const struct decoder *decoder, bool probabilities, struct drafters *out, struct err *err);
 
 /* What decoder_run would answer for this prompt if these are the tokens that it decodes, an error when they end elsewhere than
  * these settings do. Counts the prompt as seen; iterations and drafts are 0. */

@@ -1,19 +1,32 @@
 /* The iterations of a text where the device decodes by itself (engine/loop.h). Their records come from its ring; the policy is
  * told what they say, so that it knows at each one what the device went by, and must agree with what the device did. */
 #include <math.h>
+#include <stdio.h>
 
 #include "common/base/clock.h"
+#include "common/decode/grow.h"
 #include "common/decode/internal.h"
 #include "common/engine/loop.h"
 
 _Static_assert((int)LOOP_EOS_MAX >= (int)EOS_MAX, "end tokens of a model");
 _Static_assert((int)LOOP_ROWS_MAX >= 1 + (int)DRAFT_LENGTH_MAX, "rows of a chain");
 
-const char *decoder_obstacle(const struct decoder *decoder)
+static bool set_rules(const struct decoder *decoder, struct loop_rules *rules)
+{
+    const struct drafter *drafter = decoder->drafters.item[0];
+    const struct policy *policy = decoder->policy;
+    *rules = (struct loop_rules){
+        .K = drafter ? policy->class->length(policy) : 0, .prompt = decoder->prompt_tokens, .limit = decoder->ending.limit,
+        .eos_count = decoder->ending.eos_count};
+    for (int i = 0; i < rules->eos_count; i++)
+        rules->eos[i] = decoder->ending.eos[i];
+    return !drafter || (policy->class->device(policy, rules) && drafter->class->device(drafter, rules));
+}
+
+/* What of the settings a device does not do. */
+static const char *obstacle(const struct decoder *decoder)
 {
     const struct decoder_setup *setup = &decoder->setup;
-    const struct policy_class *policy = decoder->policy->class;
-    int shortest, longest;
     if (!engine_loops(setup->engine))
         return "experts or vocabulary do not fit the device";
     if (decoder->watches.count || decoder->forced || setup->want_scores || setup->want_hidden)
@@ -24,23 +37,26 @@ const char *decoder_obstacle(const struct decoder *decoder)
         return "acceptance is not coupled";
     if (decoder->shape->class != &shape_chain)
         return "drafts are trees";
-    if (decoder->drafter && !drafter_ngram_sizes(decoder->drafter, &shortest, &longest))
-        return "the drafter is not ngram";
-    return policy == &policy_static || policy == &policy_cascade ? NULL : "the policy is not static or cascade";
+    return decoder->drafters.count > 1 ? "several drafters" : NULL;
 }
 
-static void set_rules(const struct decoder *decoder, struct loop_rules *rules)
+bool decoder_obstacle(const struct decoder *decoder, char *why, size_t bytes)
 {
-    const struct cascade_settings *cascade = policy_cascade_settings(decoder->policy);
-    *rules = (struct loop_rules){
-        .adapts = decoder->drafter && cascade, .K = decoder->drafter ? decoder->policy->class->length(decoder->policy) : 0,
-        .prompt = decoder->prompt_tokens, .limit = decoder->ending.limit, .eos_count = decoder->ending.eos_count};
-    if (decoder->drafter)
-        drafter_ngram_sizes(decoder->drafter, &rules->shortest, &rules->longest);
-    if (cascade)
-        rules->cascade = *cascade;
-    for (int i = 0; i < rules->eos_count; i++)
-        rules->eos[i] = decoder->ending.eos[i];
+    const struct drafter *drafter = decoder->drafters.item[0];
+    const struct policy *policy = decoder->policy;
+    const char *what = obstacle(decoder);
+    struct loop_rules rules;
+    if (what)
+        snprintf(why, bytes, "%s", what);
+    else if (drafter && !drafter->class->device)
+        snprintf(why, bytes, "drafter %s", drafter->class->name);
+    else if (!policy->class->device)
+        snprintf(why, bytes, "policy %s", policy->class->name);
+    else if (!set_rules(decoder, &rules))
+        snprintf(why, bytes, "settings of drafter %s or policy %s", drafter->class->name, policy->class->name);
+    else
+        return false;
+    return true;
 }
 
 /* The tokens of an iteration as the host's own steps would have left them. */
@@ -66,7 +82,7 @@ static int take(struct decoder *decoder, const struct engine_iteration *from, st
                 struct err *err)
 {
     const struct loop_record *record = from->record;
-    const int K = decoder->drafter ? decoder->policy->class->length(decoder->policy) : 0;
+    const int K = decoder->drafters.count ? decoder->policy->class->length(decoder->policy) : 0;
     if (record->end == LOOP_DAMAGED)
         return err_set(err, ERR_INPUT, "the logits at position %d are not finite; the model's weights are damaged",
                        record->position + 1 + record->emitted);
@@ -77,13 +93,17 @@ static int take(struct decoder *decoder, const struct engine_iteration *from, st
     if (take_rows(decoder, from, err))
         return -1;
     *iteration = (struct decode_iteration){
-        .number = record->number, .position = record->position, .K = K, .tree = &decoder->tree, .drafted = record->rows - 1,
+        .number = record->number, .position = record->position, .K = K, .tree = &decoder->tree,
+        .drafters = decoder->drafters.count, .share = decoder->share, .drafted = record->rows - 1,
         .rows = record->rows, .token = decoder->token, .parent = decoder->parent, .kept = decoder->kept, .path = decoder->path,
         .accepted = record->accepted, .emitted = decoder->emitted, .flips = -1, .forward = &from->forward,
         .bytes = from->forward.bytes, .draft_us = (double)record->part[LOOP_DRAFT] / 1e3,
         .verify_us = (double)record->part[LOOP_VERIFY] / 1e3, .accept_us = (double)record->part[LOOP_ACCEPT] / 1e3,
         .other_us = (double)record->part[LOOP_OTHER] / 1e3};
     decoder->policy->class->state(decoder->policy, &iteration->policy);
+    decoder->share[0] = (struct draft_share){.steps = K > 0, .levels = K, .proposed = record->rows - 1,
+                                             .seconds = iteration->draft_us / 1e6};
+    draft_settle(&decoder->tree, decoder->kept, decoder->share);
     iteration->n_emitted = decoder_emit(decoder, decoder->emitted, record->emitted, err);
     if (iteration->n_emitted < 0)
         return -1;
@@ -101,7 +121,8 @@ int decoder_iterate_on_device(struct decoder *decoder, const struct decode_sink 
     struct decode_iteration iteration;
     uint64_t first = 0;
     int rc = -1;
-    set_rules(decoder, &setup.rules);
+    if (!set_rules(decoder, &setup.rules))
+        return err_set(err, ERR_INPUT, "a loop that the device cannot run");
     if (engine_loop_open(&loop, decoder->setup.engine, &setup, err))
         return -1;
     double began = 1e6 * (clock_seconds() - decoder->began);        /* of the first iteration; then the device's clock counts */

@@ -121,7 +121,10 @@ static int before(struct watch *watch, struct sequence *sequence, struct batch *
     if (mem_grow(&forced->expert, &forced->room, (size_t)forced->moe_layers * rows * top_k, sizeof *forced->expert, err))
         return -1;
     for (size_t row = 0; row < rows; row++) {
-        const int32_t *experts = experts_at(&forced->routes, at, row ? iteration->tree->depth[row - 1] : 0);
+        int depth = 0;
+        for (int above = iteration->parent[row]; above >= 0; above = iteration->parent[above])
+            depth++;
+        const int32_t *experts = experts_at(&forced->routes, at, depth);
         for (size_t layer = 0; layer < (size_t)forced->moe_layers; layer++)
             memcpy(forced->expert + (layer * rows + row) * top_k, experts + layer * top_k, top_k * sizeof *experts);
     }

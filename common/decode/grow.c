@@ -1,20 +1,41 @@
 #include "common/decode/grow.h"
 
+#include "common/base/clock.h"
+
 enum { STEPS_MAX = 256 };               /* of a policy in one iteration */
 
-/* Lets the drafter grow the tree. A token deeper than the answer can still get would be no use. */
-static int extend(struct draft_tree *tree, struct drafter *drafter, const struct step *step, struct draft_leaf *leaf, int room,
-                  struct err *err)
+static bool is_below(const struct draft_tree *tree, int node, int leaf)
 {
+    while (node >= 0 && node != leaf)
+        node = tree->parent[node];
+    return node == leaf;
+}
+
+static int depth_of(const struct draft_tree *tree, int node) { return node < 0 ? 0 : tree->depth[node]; }
+
+/* Lets a drafter grow the tree. A token deeper than the answer can still get would be no use. */
+static int extend(const struct growth *growth, const struct step *step, int room, struct err *err)
+{
+    struct draft_tree *tree = growth->tree;
+    struct drafter *drafter = growth->drafters->item[step->drafter];
+    struct draft_share *share = &growth->share[step->drafter];
     int leaves = 0, tokens = step->tokens;
     for (int at = 0; at < step->leaves; at++) {
-        int depth = step->leaf[at].node < 0 ? 0 : tree->depth[step->leaf[at].node];
+        int depth = depth_of(tree, step->leaf[at].node);
         if (depth < room && leaves <= tree->capacity) {
-            leaf[leaves++] = step->leaf[at];
+            growth->leaf[leaves++] = step->leaf[at];
             tokens = tokens < room - depth ? tokens : room - depth;
         }
     }
-    return leaves && tokens > 0 ? drafter->class->propose(drafter, tree, leaf, leaves, tokens, err) : 0;
+    if (!leaves || tokens <= 0)
+        return 0;
+    double began = clock_seconds();
+    int added = drafter->class->propose(drafter, tree, growth->leaf, leaves, tokens, err);
+    share->seconds += clock_seconds() - began;
+    share->steps++;
+    share->levels += tokens;
+    share->proposed += added > 0 ? added : 0;
+    return added;
 }
 
 /* Drops what the policy does not keep. */
@@ -31,26 +52,75 @@ static int keep(struct draft_tree *tree, const struct step *step, struct err *er
         ? err_set(err, ERR_INPUT, "the policy keeps nodes without their parents") : 0;
 }
 
-int draft_grow(struct draft_tree *tree, struct policy *policy, struct drafter *drafter, struct draft_leaf *leaf, int room,
-               struct err *err)
+/* Lets a drafter read what stands below a leaf. Returns the nodes that it added. */
+static int review(const struct growth *growth, const struct step *step, int room, int *agreed, struct err *err)
 {
-    struct draft_view view = {.tree = tree, .room = room};
+    struct draft_tree *tree = growth->tree;
+    struct drafter *drafter = growth->drafters->item[step->drafter];
+    struct draft_share *share = &growth->share[step->drafter];
+    const int leaf = step->leaves == 1 ? step->leaf->node : tree->nodes, before = tree->nodes;
+    bool drawn = false;
+    if (!drafter->class->review)
+        return err_set(err, ERR_INPUT, "the policy lets %s review, which it cannot", drafter->class->name);
+    if (leaf < -1 || leaf >= before)
+        return err_set(err, ERR_INPUT, "the policy wants a review below one leaf, which there is not");
+    if (depth_of(tree, leaf) >= room)
+        return 0;
+    for (int node = leaf + 1; node < before; node++)
+        if (is_below(tree, node, leaf)) {
+            share->reviewed += tree->drafter[node] != drafter->number;
+            drawn |= tree->proposal[node] != NULL;
+        }
+    double began = clock_seconds();
+    int added = drafter->class->review(drafter, tree, leaf, agreed, err);
+    share->seconds += clock_seconds() - began;
+    share->steps++;
+    share->levels++;
+    share->proposed += added > 0 ? added : 0;
+    for (int node = leaf + 1; added >= 0 && drawn && node < tree->nodes; node++)
+        if (is_below(tree, node, leaf) && !tree->proposal[node])
+            return err_set(err, ERR_INPUT, "%s reviews tokens that were drawn and does not say what it drew, which would "
+                           "change the distribution", drafter->class->name);
+    if (added > 0 && tree->depth[tree->nodes - 1] > room)       /* of no use, whatever it is */
+        tree->nodes--;
+    return added;
+}
+
+int draft_grow(const struct growth *growth, int room, struct err *err)
+{
+    struct draft_view view = {.tree = growth->tree, .room = room};
+    const int drafters = growth->drafters->count;
     int drafted = 0;
-    draft_tree_clear(tree);
+    draft_tree_clear(growth->tree);
+    drafters_reset(growth->drafters);
+    for (int i = 0; i < drafters; i++)
+        growth->share[i] = (struct draft_share){.steps = 0};
     for (; view.steps < STEPS_MAX; view.steps++) {
-        struct step step = policy->class->next(policy, &view);
-        view.added = 0;
+        struct step step = growth->policy->class->next(growth->policy, &view);
+        view.added = view.agreed = 0;
         if (step.kind == STEP_STOP)
             break;
         if (step.kind == STEP_KEEP) {
-            if (keep(tree, &step, err))
+            if (keep(growth->tree, &step, err))
                 return -1;
             continue;
         }
-        view.added = extend(tree, drafter, &step, leaf, room, err);
+        if (step.drafter < 0 || step.drafter >= drafters)
+            return err_set(err, ERR_INPUT, "the policy asks drafter number %d, of %d", step.drafter, drafters);
+        view.added = step.kind == STEP_REVIEW ? review(growth, &step, room, &view.agreed, err)
+                                              : extend(growth, &step, room, err);
         if (view.added < 0)
             return -1;
         drafted += view.added;
     }
+    drafters_collect(growth->drafters, growth->share);
     return drafted;
+}
+
+void draft_settle(const struct draft_tree *tree, const uint8_t *kept, struct draft_share *share)
+{
+    for (int node = 0; node < tree->nodes; node++) {
+        share[tree->drafter[node]].verified++;
+        share[tree->drafter[node]].accepted += kept[1 + node];
+    }
 }

@@ -1,18 +1,29 @@
-/* One draft: a policy says where the tree is to grow and what is dropped again, a drafter lets it. The same for decoding, for
- * recording drafts and for replay. */
+/* One draft: a policy says which drafter adds to the tree and where, which reviews it, and what is dropped again. The same for
+ * decoding, for recording drafts and for replay. */
 #ifndef MOE_DECODE_GROW_H
 #define MOE_DECODE_GROW_H
 
-#include "common/draft/drafter.h"
+#include "common/draft/drafters.h"
 #include "common/policy/policy.h"
 
-/* The tree, which is cleared first, has room for what the policy's shape needs; leaf[tree->capacity + 1] is scratch. room:
- * tokens that could still be of use; a deeper one is not drafted. Returns how many tokens were drafted, also those that were
- * dropped, or -1.
+struct growth {
+    struct draft_tree *tree;            /* cleared first; has room for what the policy's shape needs */
+    struct draft_leaf *leaf;            /* scratch: [tree->capacity + 1] */
+    struct policy *policy;
+    struct drafters *drafters;          /* one at least */
+    struct draft_share *share;          /* [drafters->count] set anew, but for what is known after the verification */
+};
+
+/* room: tokens that could still be of use; a deeper one is not drafted. Returns how many tokens were drafted, also those that
+ * were dropped, or -1.
  *
  * A node with a proposal is never dropped: a policy that tries to is an error. Such a node is judged as drawn from that
- * distribution, and what is left when some are taken away for what they are was drawn from another one. */
-int draft_grow(struct draft_tree *tree, struct policy *policy, struct drafter *drafter, struct draft_leaf *leaf, int room,
-               struct err *err);
+ * distribution, and what is left when some are taken away for what they are was drawn from another one. A review may drop
+ * them, since all that it leaves below its leaf is as its own drafter drew it: a node there without that distribution is an
+ * error, too. */
+int draft_grow(const struct growth *growth, int room, struct err *err);
+
+/* Counts what of the tree was verified and kept ([1 + tree->nodes], the root first) for the drafters of the nodes. */
+void draft_settle(const struct draft_tree *tree, const uint8_t *kept, struct draft_share *share);
 
 #endif

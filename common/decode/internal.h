@@ -5,13 +5,15 @@
 #include "common/decode/decode.h"
 #include "common/decode/ending.h"
 #include "common/decode/watch.h"
-#include "common/draft/drafter.h"
+#include "common/draft/drafters.h"
 #include "common/policy/shape.h"
 #include "common/sample/sampler.h"
 #include "common/verify/acceptance.h"
 #include "common/verify/overlap.h"
 
-enum { ROWS_MAX = 1 + SHAPE_NODES_MAX };
+enum { ROWS_MAX = ENGINE_ROWS_MAX };
+
+_Static_assert((int)ROWS_MAX >= 1 + (int)SHAPE_NODES_MAX, "rows of a tree");
 
 struct budgeting;
 struct divergence;
@@ -20,17 +22,21 @@ struct forced;
 struct overlap_watch {
     struct watch watch;
     struct overlap overlap;
-    bool draws;                         /* the drafter draws its tokens, and does not just know them */
+    bool draws[DRAFTERS_MAX];           /* the drafter draws its tokens, and does not just know them */
 };
 
 struct decoder {
     struct decoder_setup setup;
     struct sampler *sampler;
     struct acceptance *acceptance;
-    struct drafter *drafter;            /* NULL: none */
+    struct drafters drafters;
     struct drafter_setup drafting;
+    struct policy_drafter about[DRAFTERS_MAX];
+    char *named;                        /* decoder_drafters' */
+    struct draft_share share[DRAFTERS_MAX];             /* of this iteration */
+    int riding[DRAFTERS_MAX];           /* rows that each has in this iteration's forward */
     struct shape *shape;
-    int nodes;                          /* of the largest forward behind the prompt */
+    int nodes, riders;                  /* of the largest forward behind the prompt: of its draft, and rows of drafters' own */
     struct policy *policy;
     struct sequence *sequence;          /* NULL before the first prompt */
     struct draft_tree tree;
@@ -61,14 +67,18 @@ int decoder_iterate(struct decoder *decoder, const struct decode_sink *sink, str
 /* The same for all iterations of a text, on the device (device_loop.c). */
 int decoder_iterate_on_device(struct decoder *decoder, const struct decode_sink *sink, struct err *err);
 
-/* Why the device cannot; NULL: it can. */
-const char *decoder_obstacle(const struct decoder *decoder);
+/* Whether the device cannot, and why. */
+bool decoder_obstacle(const struct decoder *decoder, char *why, size_t bytes);
+
+/* Rows of drafters' own (riders.c): put behind those of the draft, and their logits given back. */
+int decoder_add_riders(struct decoder *decoder, struct decode_iteration *iteration, struct err *err);
+int decoder_return_riders(struct decoder *decoder, const struct decode_iteration *iteration, struct err *err);
 
 /* The last two steps of an iteration, its record being complete: the policy learns of it, and the caller sees it. */
 int decoder_conclude(struct decoder *decoder, const struct decode_iteration *iteration, const struct decode_sink *sink,
                      struct err *err);
 
-/* Adds tokens to text and answer until it ends; returns how many. The drafter learns of them, or (append) does not. */
+/* Adds tokens to text and answer until it ends; returns how many. Drafters learn of them, or (append) do not. */
 int decoder_append(struct decoder *decoder, const int32_t *token, int count, struct err *err);
 int decoder_emit(struct decoder *decoder, const int32_t *token, int count, struct err *err);
 

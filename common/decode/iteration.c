@@ -1,9 +1,10 @@
 /* An iteration in steps, each of which leaves its results in the iteration's record or in plain arrays of the decoder:
  *
- *     propose    the policy and the drafter grow a tree
- *     forward    the target reads root and tree
+ *     propose    the policy and the drafters grow a tree; drafters that ride add rows of their own
+ *     forward    the target reads root, tree and riders
  *     accept     the tree is followed; path and emitted say how far
- *     commit     the KV cache, the text and the drafter keep what was emitted
+ *     show       drafters see what was computed and kept
+ *     commit     the KV cache, the text and the drafters keep what was emitted
  *     decide     the policy learns what came of it
  *     record     the caller sees it all
  *
@@ -33,9 +34,7 @@ int decoder_append(struct decoder *decoder, const int32_t *token, int count, str
 int decoder_emit(struct decoder *decoder, const int32_t *token, int count, struct err *err)
 {
     int emitted = decoder_append(decoder, token, count, err);
-    if (emitted >= 0 && decoder->drafter && decoder->drafter->class->commit(decoder->drafter, token, emitted, err))
-        return -1;
-    return emitted;
+    return emitted >= 0 && drafters_commit(&decoder->drafters, token, emitted, err) ? -1 : emitted;
 }
 
 int decoder_give_text(struct decoder *decoder, const struct decode_sink *sink, struct err *err)
@@ -57,14 +56,10 @@ static int propose(struct decoder *decoder, struct decode_iteration *iteration, 
 {
     struct draft_tree *tree = &decoder->tree;
     const int room = decoder->ending.limit - decoder->ending.tokens - 1;
+    const struct growth growth = {tree, decoder->leaf, decoder->policy, &decoder->drafters, decoder->share};
     draft_tree_clear(tree);
-    if (decoder->drafter) {
-        decoder->drafter->bytes = decoder->drafter->read = 0;
-        decoder->drafter->read_s = 0;
-        iteration->drafted = draft_grow(tree, decoder->policy, decoder->drafter, decoder->leaf, room, err);
-        if (iteration->drafted < 0)
-            return -1;
-    }
+    if (decoder->drafters.count && (iteration->drafted = draft_grow(&growth, room, err)) < 0)
+        return -1;
     if (tree->nodes > decoder->shape->nodes)
         return err_set(err, ERR_INPUT, "a draft of %d tokens, of at most %d", tree->nodes, decoder->shape->nodes);
     decoder->token[0] = decoder->text[decoder->length - 1];
@@ -74,18 +69,20 @@ static int propose(struct decoder *decoder, struct decode_iteration *iteration, 
         decoder->parent[1 + node] = 1 + tree->parent[node];
     }
     iteration->rows = 1 + tree->nodes;
-    iteration->K = decoder->drafter ? decoder->policy->class->length(decoder->policy) : 0;
+    iteration->K = decoder->drafters.count ? decoder->policy->class->length(decoder->policy) : 0;
     decoder->policy->class->state(decoder->policy, &iteration->policy);
-    return 0;
+    return decoder_add_riders(decoder, iteration, err);
 }
 
-/* The forward over root and draft. */
+/* The forward over root and draft. What drafters have read on the target's cache is gone by then. */
 static int forward(struct decoder *decoder, struct decode_iteration *iteration, struct forward *out, struct err *err)
 {
     const struct decoder_setup *setup = &decoder->setup;
-    struct batch batch = {.rows = iteration->rows, .token = decoder->token, .parent = decoder->parent,
-                          .logit_rows = iteration->rows, .want_reconstruction = setup->settings->reconstruction,
+    const int rows = iteration->rows + iteration->riders;
+    struct batch batch = {.rows = rows, .token = decoder->token, .parent = decoder->parent, .logit_rows = rows,
+                          .want_reconstruction = setup->settings->reconstruction,
                           .want_scores = setup->want_scores, .want_hidden = setup->want_hidden};
+    sequence_rollback(decoder->sequence);
     for (int i = 0; i < decoder->watches.count; i++) {
         struct watch *watch = decoder->watches.item[i];
         if (watch->class->before && watch->class->before(watch, decoder->sequence, &batch, iteration, err))
@@ -122,13 +119,27 @@ static int accept(struct decoder *decoder, struct decode_iteration *iteration, s
     return 0;
 }
 
+/* Drafters get what they rode for, and see what was kept. */
+static int show(struct decoder *decoder, const struct decode_iteration *iteration, struct err *err)
+{
+    const struct target_view view = {.forward = iteration->forward, .position = iteration->position, .token = decoder->token,
+                                     .kept = decoder->path, .kept_rows = 1 + iteration->accepted};
+    return decoder_return_riders(decoder, iteration, err) || drafters_see(&decoder->drafters, &view, err) ? -1 : 0;
+}
+
 static int commit(struct decoder *decoder, struct decode_iteration *iteration, struct err *err)
 {
+    double catch_up_s = 0;
     iteration->n_emitted = decoder_emit(decoder, decoder->emitted, iteration->accepted + 1, err);
     iteration->ends = decoder->ending.ended;
-    iteration->draft_bytes = decoder->drafter ? decoder->drafter->bytes : 0;
-    iteration->catch_up = decoder->drafter ? decoder->drafter->read : 0;
-    iteration->catch_up_us = decoder->drafter ? 1e6 * decoder->drafter->read_s : 0;
+    drafters_collect(&decoder->drafters, decoder->share);
+    draft_settle(&decoder->tree, decoder->kept, decoder->share);
+    for (int i = 0; i < decoder->drafters.count; i++) {
+        iteration->draft_bytes += decoder->share[i].bytes;
+        iteration->catch_up += decoder->share[i].caught_up;
+        catch_up_s += decoder->share[i].caught_up_s;
+    }
+    iteration->catch_up_us = 1e6 * catch_up_s;
     return iteration->n_emitted < 0 ? -1 : 0;
 }
 
@@ -136,6 +147,12 @@ static int commit(struct decoder *decoder, struct decode_iteration *iteration, s
 static void decide(struct decoder *decoder, const struct decode_iteration *iteration)
 {
     const struct forward *forward = iteration->forward;
+    struct draft_share share[DRAFTERS_MAX];
+    for (int i = 0; i < iteration->drafters; i++) {
+        share[i] = iteration->share[i];
+        share[i].seconds = 1e6 * share[i].seconds / 1e6;        /* a millionth of what the record has */
+        share[i].caught_up_s = 1e6 * share[i].caught_up_s / 1e6;
+    }
     struct outcome outcome = {
         .drafted = iteration->tree->nodes, .accepted = iteration->accepted, .emitted = iteration->n_emitted,
         .token = iteration->emitted, .draft_s = iteration->draft_us / 1e6, .verify_s = iteration->verify_us / 1e6,
@@ -143,7 +160,8 @@ static void decide(struct decoder *decoder, const struct decode_iteration *itera
         .moe_layers = forward->moe_layers, .top_k = forward->top_k,
         .bytes = iteration->bytes - iteration->probe_bytes, .draft_bytes = iteration->draft_bytes,
         .iteration_s = (iteration->draft_us + iteration->verify_us + iteration->accept_us + iteration->other_us -
-                        iteration->probe_us) / 1e6};
+                        iteration->probe_us) / 1e6,
+        .tree = iteration->tree, .kept = iteration->kept, .share = share};
     for (int layer = 0; layer < forward->moe_layers; layer++)
         outcome.experts_loaded += forward->distinct_loaded[layer];
     double start = clock_seconds();
@@ -200,7 +218,8 @@ int decoder_iterate(struct decoder *decoder, const struct decode_sink *sink, str
 {
     struct forward facts;
     struct decode_iteration iteration = {
-        .number = decoder->result.iterations, .position = decoder->length - 1, .tree = &decoder->tree, .token = decoder->token,
+        .number = decoder->result.iterations, .position = decoder->length - 1, .tree = &decoder->tree,
+        .drafters = decoder->drafters.count, .share = decoder->share, .token = decoder->token,
         .parent = decoder->parent, .kept = decoder->kept, .path = decoder->path, .emitted = decoder->emitted, .flips = -1};
     double start = clock_seconds(), drafted, verified, accepted, end;
     if (propose(decoder, &iteration, err))
@@ -209,7 +228,8 @@ int decoder_iterate(struct decoder *decoder, const struct decode_sink *sink, str
     if (forward(decoder, &iteration, &facts, err))
         return -1;
     verified = clock_seconds();
-    if (accept(decoder, &iteration, err) || sequence_commit(decoder->sequence, decoder->path, 1 + iteration.accepted, err))
+    if (accept(decoder, &iteration, err) || show(decoder, &iteration, err) ||
+        sequence_commit(decoder->sequence, decoder->path, 1 + iteration.accepted, err))
         return -1;
     accepted = clock_seconds();
     if (commit(decoder, &iteration, err) || watch_after(decoder, &iteration, err))

@@ -23,7 +23,7 @@ struct probe {
     struct decoder_setup setup;
     int length;                         /* of chains, or levels of trees */
     bool chains;
-    struct drafter *drafter;
+    struct drafters drafters;           /* one */
     struct draft_tree tree;             /* all that was drafted at a place */
     struct policy *policy;              /* of trees: the shape with all its levels, */
     struct shape *shape;
@@ -42,8 +42,11 @@ struct probe {
 static int check(const struct decoder *decoder, const struct decoder_setup *setup, struct err *err)
 {
     const struct budget *budget = setup->budget;
-    if (!setup->settings->draft || !strcmp(setup->settings->draft, "none"))
+    const struct strings *draft = &setup->settings->draft;
+    if (!draft->count || !strcmp(draft->items[0], "none"))
         return err_set(err, ERR_INPUT, "there is nothing to draft with; add --draft ngram");
+    if (draft->count > 1)
+        return err_set(err, ERR_INPUT, "drafts of one drafter are recorded; leave the others out");
     if (!decoder_acceptance(decoder)->class->same_text)
         return err_set(err, ERR_INPUT, "the text must not depend on drafts; leave --accept out");
     if (budget && !budget->lossless && (budget->plan.ranking != PLAN_STATIC || !budget->decodes || !budget->verifies))
@@ -77,7 +80,7 @@ int probe_open(struct probe **out, struct decoder *decoder, const struct decoder
     if (check(decoder, setup, err) || !(probe = mem_alloc(1, sizeof *probe, err)))
         return -1;
     *probe = (struct probe){.decoder = decoder, .setup = *setup, .length = length, .chains = decoder_drafts_chains(decoder)};
-    if (decoder_open_drafter(decoder, true, &probe->drafter, err) ||
+    if (decoder_open_drafters(decoder, true, &probe->drafters, err) ||
         (probe->chains ? draft_tree_init(&probe->tree, length, err) : open_tree(probe, err))) {
         probe_close(&probe);
         return -1;
@@ -90,7 +93,7 @@ void probe_close(struct probe **probe)
 {
     struct probe *mine = *probe;
     if (mine) {
-        drafter_close(&mine->drafter);
+        drafters_close(&mine->drafters);
         policy_close(&mine->policy);
         shape_close(&mine->shape);
         draft_tree_free(&mine->tree);
@@ -106,10 +109,11 @@ static int propose(struct probe *probe, int k, struct err *err)
 {
     const struct draft_leaf root = {-1, 1};
     struct draft_tree *tree = &probe->tree;
+    struct drafter *drafter = probe->drafters.item[0];
     double began = clock_seconds(), us;
     draft_tree_clear(tree);
-    probe->drafter->bytes = 0;
-    if (probe->drafter->class->propose(probe->drafter, tree, &root, 1, k, err) < 0)
+    drafter->bytes = 0;
+    if (drafter->class->propose(drafter, tree, &root, 1, k, err) < 0)
         return -1;
     us = 1e6 * (clock_seconds() - began);
     for (int node = 0; node < tree->nodes && node < probe->drafted; node++)
@@ -120,7 +124,7 @@ static int propose(struct probe *probe, int k, struct err *err)
     probe->drafted = k;
     probe->token[k] = tree->token[k - 1];
     probe->log_probability[k] = tree->log_probability[k - 1];
-    probe->draft_bytes[k] = probe->draft_bytes[k - 1] + probe->drafter->bytes;
+    probe->draft_bytes[k] = probe->draft_bytes[k - 1] + drafter->bytes;
     probe->draft_us[k] = us + (probe->draft_bytes[k] ? probe->draft_us[k - 1] : 0);
     return 0;
 }
@@ -148,18 +152,19 @@ static int recorded_node(const struct probe *probe, int node)
 }
 
 /* One level of a tree: as the other drafter says, and written down with its time. */
-static int tape_propose(struct drafter *drafter, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves, int tokens,
+static int tape_propose(struct drafter *tape, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves, int tokens,
                         struct err *err)
 {
-    struct probe *probe = ((struct tape *)drafter)->probe;
+    struct probe *probe = ((struct tape *)tape)->probe;
+    struct drafter *drafter = probe->drafters.item[0];
     struct draft_tree *all = &probe->tree;
     int before = tree->nodes, last = all->nodes;
     double began = clock_seconds();
-    probe->drafter->bytes = 0;
-    if (probe->drafter->class->propose(probe->drafter, tree, leaf, leaves, tokens, err) < 0)
+    drafter->bytes = 0;
+    if (drafter->class->propose(drafter, tree, leaf, leaves, tokens, err) < 0)
         return -1;
     double us = probe->draft_us[last] + 1e6 * (clock_seconds() - began);
-    int64_t bytes = probe->draft_bytes[last] + probe->drafter->bytes;
+    int64_t bytes = probe->draft_bytes[last] + drafter->bytes;
     for (int at = 0; at < leaves; at++)
         probe->asked[1 + recorded_node(probe, leaf[at].node)] = leaf[at].siblings;
     for (int node = before; node < tree->nodes; node++) {
@@ -180,7 +185,10 @@ static int draft_tree(struct probe *probe, int room, struct err *err)
 {
     draft_tree_clear(&probe->tree);
     probe->asked[0] = 0;
-    if (draft_grow(&probe->growing, probe->policy, &probe->tape.base, probe->leaf, room, err) < 0)
+    struct drafters tape = {{&probe->tape.base}, 1};
+    struct draft_share share;
+    const struct growth growth = {&probe->growing, probe->leaf, probe->policy, &tape, &share};
+    if (draft_grow(&growth, room, err) < 0)
         return -1;
     probe->drafted = probe->tree.nodes;
     for (int node = 0; node < probe->drafted; node++) {
@@ -294,19 +302,18 @@ static int look(struct probe *probe, int position, int32_t next, int left, int r
         found.expert_bytes = forward.moe_layers ? probe->expert_bytes : -1;
     }
     return put(context, &found, err) || sequence_commit(decoder_sequence(probe->decoder), &root, 1, err) ||
-           probe->drafter->class->commit(probe->drafter, &next, 1, err) ? -1 : 0;
+           drafters_commit(&probe->drafters, &next, 1, err) ? -1 : 0;
 }
 
 int probe_run(struct probe *probe, const struct decode_prompt *prompt, const struct decode_result *result, probe_function *put,
               void *context, struct err *err)
 {
-    const struct drafter_class *class = probe->drafter->class;
     const int limit = decoder_limit(probe->decoder);
     const struct draft_text text = {decoder_sequence(probe->decoder), prompt->tokens + limit, *decoder_draw(probe->decoder)};
     if (result->tokens < 2)
         return 0;
-    if (class->begin(probe->drafter, &text, err) || class->commit(probe->drafter, prompt->token, prompt->tokens, err) ||
-        class->commit(probe->drafter, result->token, 1, err) ||
+    if (drafters_begin(&probe->drafters, &text, prompt->token, prompt->tokens, err) ||
+        drafters_commit(&probe->drafters, result->token, 1, err) ||
         sequence_truncate(decoder_sequence(probe->decoder), prompt->tokens, err))
         return -1;
     for (int i = 0; i + 1 < result->tokens; i++) {

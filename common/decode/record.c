@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "common/draft/drafter.h"
+
 static double microseconds(double seconds) { return 1e6 * seconds; }
 
 static int put(struct decode_recorder *recorder, const struct record_kind *kind, const void *body, struct err *err)
@@ -22,7 +24,8 @@ void decode_describe(struct decode_described *out, const struct session *session
         *isa++ = '\0';
     out->machine = (struct decode_machine){.threads = info->threads, .device = out->device, .isa = isa,
                                            .kv_dtype = session_cache_words[engine_made_from(session->engine)->cache],
-                                           .loop = decoder_place(decoder), .options = options, .read_bandwidth = NAN};
+                                           .loop = decoder_place(decoder), .drafters = decoder_drafters(decoder),
+                                           .options = options, .read_bandwidth = NAN};
 }
 
 int decode_record_machine(struct decode_recorder *recorder, const struct decode_described *described, struct err *err)
@@ -36,6 +39,51 @@ int decode_record_begin(struct decode_recorder *recorder, const struct prompt *p
         .sequence = recorder->sequence, .id = prompt->id, .task = prompt->task, .prompt_tokens = prompt->tokens.n,
         .prefill_us = microseconds(prefill_s), .prompt = prompt->tokens.ids};
     return put(recorder, &decode_begin_kind, &begin, err);
+}
+
+/* What stands in a record by drafter. */
+struct by_drafter {
+    int32_t node_drafters[ENGINE_ROWS_MAX], node_reviewers[ENGINE_ROWS_MAX];
+    int32_t steps[DRAFTERS_MAX], levels[DRAFTERS_MAX], reviewed[DRAFTERS_MAX], proposed[DRAFTERS_MAX], verified[DRAFTERS_MAX],
+            accepted[DRAFTERS_MAX], catch_up[DRAFTERS_MAX];
+    int64_t bytes[DRAFTERS_MAX];
+    double us[DRAFTERS_MAX], catch_up_us[DRAFTERS_MAX];
+};
+
+static void put_drafters(struct decode_iter *iter, const struct decode_iteration *iteration, struct by_drafter *room)
+{
+    const struct draft_tree *tree = iteration->tree;
+    room->node_drafters[0] = room->node_reviewers[0] = -1;
+    for (int node = 0; node < tree->nodes; node++) {
+        room->node_drafters[1 + node] = tree->drafter[node];
+        room->node_reviewers[1 + node] = tree->reviewer[node];
+    }
+    for (int i = 0; i < iteration->drafters; i++) {
+        const struct draft_share *share = &iteration->share[i];
+        room->steps[i] = share->steps;
+        room->levels[i] = share->levels;
+        room->reviewed[i] = share->reviewed;
+        room->proposed[i] = share->proposed;
+        room->verified[i] = share->verified;
+        room->accepted[i] = share->accepted;
+        room->catch_up[i] = share->caught_up;
+        room->bytes[i] = share->bytes;
+        room->us[i] = microseconds(share->seconds);
+        room->catch_up_us[i] = microseconds(share->caught_up_s);
+    }
+    iter->drafters = iteration->drafters;
+    iter->node_drafters = room->node_drafters;
+    iter->node_reviewers = room->node_reviewers;
+    iter->drafter_steps = room->steps;
+    iter->drafter_levels = room->levels;
+    iter->drafter_reviewed = room->reviewed;
+    iter->drafter_proposed = room->proposed;
+    iter->drafter_verified = room->verified;
+    iter->drafter_accepted = room->accepted;
+    iter->drafter_bytes = room->bytes;
+    iter->drafter_us = room->us;
+    iter->drafter_catch_up = room->catch_up;
+    iter->drafter_catch_up_us = room->catch_up_us;
 }
 
 int decode_record_iteration(struct decode_recorder *recorder, const struct decode_iteration *iteration, struct err *err)
@@ -53,7 +101,11 @@ int decode_record_iteration(struct decode_recorder *recorder, const struct decod
         .probe_bytes = iteration->probe ? iteration->probe_bytes : -1,
         .overlap = iteration->overlap, .node_tokens = iteration->token, .node_parents = iteration->parent,
         .tokens = iteration->emitted, .divergence = iteration->divergence, .flips = iteration->flips,
+        .riders = iteration->riders ? iteration->riders : -1, .drafters = -1,
         .reconstruction = forward->reconstruction, .policy = iteration->policy};
+    struct by_drafter room;
+    if (iteration->drafters > 1)
+        put_drafters(&iter, iteration, &room);
     for (int layer = 0; layer < forward->moe_layers; layer++) {
         iter.experts_wanted += forward->distinct_wanted[layer];
         iter.experts_loaded += forward->distinct_loaded[layer];

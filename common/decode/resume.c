@@ -38,6 +38,15 @@ struct decode_resume {
     size_t tokens, token_room;
 };
 
+/* One by its name, several as a list, best first. */
+static json_t *drafters_named(const struct strings *draft)
+{
+    json_t *all = draft->count > 1 ? json_array() : NULL;
+    for (int i = 0; all && i < draft->count; i++)
+        json_array_append_new(all, json_string(draft->items[i]));
+    return all ? all : draft->count ? json_string(draft->items[0]) : NULL;
+}
+
 int decode_options(struct text *out, const struct decode_settings *s, int context, bool departs, const char *record,
                    int record_length, struct err *err)
 {
@@ -50,11 +59,11 @@ int decode_options(struct text *out, const struct decode_settings *s, int contex
     int failed = !all;
     for (int i = 0; !failed && i < s->stop.count; i++)
         failed = json_array_append_new(stop, json_string(s->stop.items[i]));
-    json_t *drafts = departs ? json_pack("{s:s?, s:i, s:s?, s:s?, s:s?, s:s?, s:s?, s:s?, s:i, s:s?, s:s?}", "draft", s->draft,
-                                         "draft-length", s->draft_length, "tree", s->tree, "policy", s->policy, "accept",
-                                         s->accept, "budget", s->budget, "rank", s->rank, "budget-phase", s->budget_phase,
-                                         "budget-mode", s->budget_mode, "force-routes", s->force_routes, "force-accept",
-                                         s->force_accept)
+    json_t *drafts = departs ? json_pack("{s:o?, s:i, s:s?, s:s?, s:s?, s:s?, s:s?, s:s?, s:i, s:s?, s:s?}", "draft",
+                                         drafters_named(&s->draft), "draft-length", s->draft_length, "tree", s->tree,
+                                         "policy", s->policy, "accept", s->accept, "budget", s->budget,
+                                         "rank", s->rank, "budget-phase", s->budget_phase, "budget-mode", s->budget_mode,
+                                         "force-routes", s->force_routes, "force-accept", s->force_accept)
                              : NULL;
     failed = failed || (departs && (!drafts || json_object_update(all, drafts)));
     char *line = failed ? NULL : json_text(all, JSON_COMPACT | JSON_SORT_KEYS, err);

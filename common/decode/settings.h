@@ -25,7 +25,7 @@ struct decode_settings {
     uint64_t seed;
     struct strings stop;
     bool ignore_eos;
-    const char *draft;          /* "ngram:n=4"; NULL: none */
+    struct strings draft;       /* "ngram:n=4", ..., best first; count 0: not given */
     int draft_length;           /* or DRAFT_LENGTH_AUTO; DRAFT_LENGTH_NONE: not given */
     const char *tree;           /* shape of drafts; NULL: a chain */
     const char *policy;         /* NULL: not given */
@@ -64,7 +64,8 @@ extern const char *const budget_mode_words[];
     OPT_SEED(args, settings.seed), \
     OPT_STRINGS(0, "stop", args, settings.stop, "TEXT", "end before TEXT; may be given several times"), \
     OPT_FLAG(0, "ignore-eos", args, settings.ignore_eos, "go on behind an end-of-sequence token"), \
-    OPT_STRING('d', "draft", args, settings.draft, "none|ngram:n=N,min=N|model:file=FILE", "guess tokens ahead"), \
+    OPT_STRINGS('d', "draft", args, settings.draft, "none|ngram:n=N,min=N|model:file=FILE", \
+                "guess tokens ahead; may be given several times, the best first"), \
     OPT_COUNT_AUTO('K', "draft-length", args, settings.draft_length, 0, DRAFT_LENGTH_MAX, \
                    "draft up to N tokens behind one another; 4, or as deep as the tree, if not given; `auto': as they pay"), \
     OPT_STRING(0, "tree", args, settings.tree, "chain|static:file=FILE|dynamic:total=N,depth=N,topk=N", \

@@ -18,22 +18,47 @@ static int check_setup(const struct drafter_class *class, const struct drafter_s
     return 0;
 }
 
-int drafter_open(struct drafter **out, const char *text, const struct drafter_setup *setup, struct err *err)
+/* The drafter that `text` names: its spec, and its class; NULL: none. */
+static int pick(struct spec **spec, const char *text, const struct drafter_class **class, struct err *err)
 {
     const char *names[DRAFTERS + 1] = {"none"};
-    struct drafter *drafter = NULL;
-    struct spec *spec = NULL;
-    int which, rc = -1;
+    int which;
     for (int i = 0; i < DRAFTERS; i++)
         names[i + 1] = drafter_classes[i]->name;
-    if (spec_parse(&spec, text, err) || spec_pick(spec, "a drafter", names, DRAFTERS + 1, &which, err))
+    if (spec_parse(spec, text, err) || spec_pick(*spec, "a drafter", names, DRAFTERS + 1, &which, err))
+        return -1;
+    *class = which ? drafter_classes[which - 1] : NULL;
+    return 0;
+}
+
+const struct drafter_class *drafter_find(const char *text)
+{
+    const struct drafter_class *class = NULL;
+    struct spec *spec = NULL;
+    struct err err = {0};
+    int rc = pick(&spec, text, &class, &err);
+    spec_free(&spec);
+    return rc ? NULL : class;
+}
+
+int drafter_open(struct drafter **out, const char *text, const struct drafter_setup *setup, struct err *err)
+{
+    const struct drafter_class *class;
+    struct drafter *drafter = NULL;
+    struct spec *spec = NULL;
+    int rc = -1;
+    if (pick(&spec, text, &class, err))
         goto done;
-    if (which > 0) {
-        const struct drafter_class *class = drafter_classes[which - 1];
+    if (class) {
         if (check_setup(class, setup, err) || class->open(&drafter, spec, setup, err))
             goto done;
         drafter->class = class;
         drafter->number = setup->number;
+        if (drafter->riders > RIDERS_MAX) {
+            err_set(err, ERR_INPUT, "%s: %d rows of its own in a verification, of at most %d", class->name, drafter->riders,
+                    RIDERS_MAX);
+            goto done;
+        }
     }
     if (spec_end(spec, err))
         goto done;

@@ -35,11 +35,12 @@
 struct engine;
 struct expert_plan;
 struct forward;
+struct loop_rules;
 struct sequence;
 
 enum draft_choice { DRAFT_COUPLED, DRAFT_BEST, DRAFT_DRAWN };
 
-enum { DRAFTERS_MAX = 8, FEATURES_MAX = 8 };
+enum { DRAFTERS_MAX = 8, FEATURES_MAX = 8, RIDERS_MAX = 128 };
 
 struct drafter_setup {
     int vocab;                          /* proposals are below */
@@ -82,7 +83,7 @@ struct drafter {                        /* what all drafters begin with */
     const struct drafter_class *class;
     int number;
     struct feature_request features;    /* set by open */
-    int riders;                         /* rows that it adds to a verification, at most; set by open */
+    int riders;                         /* rows that it adds to a verification, at most, of RIDERS_MAX; set by open */
     /* Count up, and whoever looks sets them back: weights and KV read, nominal; tokens of the text that a drafter with a state
      * of its own had to read before it could draft, and how long that took. */
     int64_t bytes;
@@ -109,8 +110,8 @@ struct drafter_class {
                    struct err *err);
     /* Follows its own choice through the nodes below `leaf` (-1: the root), which it reads in one forward: the child that
      * carries its token is gone on to, what else stands below the leaf is dropped, and where there is none its token is added.
-     * Nodes that it kept carry its number as reviewer and its log-probability. *agreed: how many; returns the nodes added, 0 or
-     * 1. NULL: it cannot review. */
+     * Nodes that it kept carry its number as reviewer, its log-probability and, with `proposals`, what it drew them from: they
+     * are drawn as if it had drafted them. *agreed: how many; returns the nodes added, 0 or 1. NULL: it cannot review. */
     int (*review)(struct drafter *drafter, struct draft_tree *tree, int leaf, int *agreed, struct err *err);
     /* The rows that it adds to the verification of this tree, and afterwards their logits [rows][vocab]; NULL: none. */
     int (*ride)(struct drafter *drafter, const struct draft_tree *tree, struct rider_rows *out, struct err *err);
@@ -120,6 +121,9 @@ struct drafter_class {
     /* The text has grown by these tokens; the last one is the root of the next draft. */
     int (*commit)(struct drafter *drafter, const int32_t *token, int count, struct err *err);
     int (*begin)(struct drafter *drafter, const struct draft_text *text, struct err *err);     /* a new text, yet empty */
+    /* Writes into the rules of a loop on a device (kernels/plain/loop.h) how it drafts. False: a device cannot draft so; NULL:
+     * never. */
+    bool (*device)(const struct drafter *drafter, struct loop_rules *rules);
     void (*free)(struct drafter *drafter);
 };
 
@@ -132,8 +136,7 @@ extern const struct drafter_class *const drafter_classes[];
 int drafter_open(struct drafter **out, const char *text, const struct drafter_setup *setup, struct err *err);
 void drafter_close(struct drafter **drafter);
 
-/* Of drafter_ngram, the lengths of its n-grams, with which a device drafts as it does (kernels/plain/ngram.h); false for
- * others. */
-bool drafter_ngram_sizes(const struct drafter *drafter, int *shortest, int *longest);
+/* The class of the drafter that `text` names, known before it is opened; NULL: none, or drafter_open would refuse the name. */
+const struct drafter_class *drafter_find(const char *text);
 
 #endif

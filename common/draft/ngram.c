@@ -7,7 +7,7 @@
 
 #include "common/base/mem.h"
 #include "common/draft/history.h"
-#include "kernels/plain/ngram.h"
+#include "kernels/plain/loop.h"
 
 enum { NGRAM_DEFAULT = 4, SLOTS_FIRST = 1024, NGRAM_CHILDREN = 64 };
 
@@ -114,13 +114,11 @@ static int ngram_begin(struct drafter *drafter, const struct draft_text *text, s
     return 0;
 }
 
-bool drafter_ngram_sizes(const struct drafter *drafter, int *shortest, int *longest)
+static bool ngram_device(const struct drafter *drafter, struct loop_rules *rules)
 {
     const struct ngram *ngram = (const struct ngram *)drafter;
-    if (drafter->class != &drafter_ngram)
-        return false;
-    *shortest = ngram->shortest;
-    *longest = ngram->longest;
+    rules->shortest = ngram->shortest;
+    rules->longest = ngram->longest;
     return true;
 }
 
@@ -133,5 +131,6 @@ const struct drafter_class drafter_ngram = {
     .propose = ngram_propose,
     .commit = ngram_commit,
     .begin = ngram_begin,
+    .device = ngram_device,
     .free = ngram_free,
 };

@@ -23,7 +23,7 @@
 
 #include "common/base/mem.h"
 #include "common/policy/shape.h"
-#include "kernels/plain/cascade.h"
+#include "kernels/plain/loop.h"
 
 static const char *const phase_words[] = {"baseline", "test", "set", "refresh"};
 
@@ -76,7 +76,7 @@ static int cascade_open(struct policy **out, struct spec *spec, const struct pol
 static struct step cascade_next(struct policy *policy, const struct draft_view *view)
 {
     struct cascade *c = (struct cascade *)policy;
-    return c->state.K ? c->shape->class->next(c->shape, view, c->state.K) : (struct step){.kind = STEP_STOP};
+    return c->state.K ? shape_next(c->shape, view, c->state.K) : (struct step){.kind = STEP_STOP};
 }
 
 static int cascade_length(const struct policy *policy) { return ((const struct cascade *)policy)->state.K; }
@@ -104,9 +104,11 @@ static void show_state(const struct policy *policy, struct values *out)
 
 static void cascade_free(struct policy *policy) { mem_free(&policy); }
 
-const struct cascade_settings *policy_cascade_settings(const struct policy *policy)
+static bool cascade_device(const struct policy *policy, struct loop_rules *rules)
 {
-    return policy->class == &policy_cascade ? &((const struct cascade *)policy)->settings : NULL;
+    rules->adapts = 1;
+    rules->cascade = ((const struct cascade *)policy)->settings;
+    return true;
 }
 
 const struct policy_class policy_cascade = {
@@ -119,5 +121,6 @@ const struct policy_class policy_cascade = {
     .length = cascade_length,
     .observe = observe,
     .state = show_state,
+    .device = cascade_device,
     .free = cascade_free,
 };

@@ -50,7 +50,7 @@ static struct step off_next(struct policy *policy, const struct draft_view *view
 {
     struct off *off = (struct off *)policy;
     int K = off_length(policy);
-    return K ? off->shape->class->next(off->shape, view, K) : (struct step){.kind = STEP_STOP};
+    return K ? shape_next(off->shape, view, K) : (struct step){.kind = STEP_STOP};
 }
 
 static double mean_length(const struct off *off)

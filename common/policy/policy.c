@@ -2,6 +2,8 @@
 
 #include <stddef.h>
 
+#include "common/policy/shape.h"
+
 const struct policy_class *const policy_classes[] = {
     &policy_static, &policy_cascade, &policy_cascade_cost, &policy_tiers, &policy_table, &policy_off,
     &policy_oracle, NULL};
@@ -36,6 +38,8 @@ int policy_open(struct policy **out, const char *text, const struct policy_setup
     if (pick(&spec, text, setup->draft_length, &which, err) || policy_classes[which]->open(&policy, spec, setup, err))
         goto done;
     policy->class = policy_classes[which];
+    if (setup->shape)
+        setup->shape->drafters = setup->drafters;
     if (policy->class->begin)
         policy->class->begin(policy, &(struct policy_text){0});
     if (spec_end(spec, err))

@@ -21,6 +21,7 @@
 #include "common/draft/tree.h"
 #include "common/stream/values.h"
 
+struct loop_rules;
 struct shape;
 
 enum { DRAFT_LENGTH_AUTO = -1, DRAFT_LENGTH_NONE = -2 };       /* -K auto; not given */
@@ -102,6 +103,9 @@ struct policy_class {
     int (*length)(const struct policy *policy);                         /* the K in force, for the record */
     void (*observe)(struct policy *policy, const struct outcome *outcome);     /* NULL: it does not look */
     void (*state)(const struct policy *policy, struct values *out);
+    /* Writes into the rules of a loop on a device (kernels/plain/loop.h) how it decides. False: a device cannot decide so;
+     * NULL: never. */
+    bool (*device)(const struct policy *policy, struct loop_rules *rules);
     void (*free)(struct policy *policy);
 };
 
@@ -117,9 +121,5 @@ void policy_close(struct policy **policy);
 /* The class of the policy that `text` names, known before it is opened, as drafters are opened first; NULL: policy_open would
  * refuse the name. */
 const struct policy_class *policy_find(const char *text, int draft_length);
-
-/* Of policy_cascade, what a device needs to decide as it does (kernels/plain/cascade.h); NULL for others. */
-struct cascade_settings;
-const struct cascade_settings *policy_cascade_settings(const struct policy *policy);
 
 #endif

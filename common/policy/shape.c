@@ -38,6 +38,21 @@ void shape_close(struct shape **shape)
     *shape = NULL;
 }
 
+struct step shape_next(struct shape *shape, const struct draft_view *view, int depth)
+{
+    struct draft_view mine = *view;
+    if (!view->steps) {
+        shape->drafter = shape->since = 0;
+    } else if (!view->added && view->steps == shape->since + 1 && shape->drafter + 1 < shape->drafters) {
+        shape->drafter++;
+        shape->since = view->steps;
+    }
+    mine.steps -= shape->since;
+    struct step step = shape->class->next(shape, &mine, depth);
+    step.drafter = shape->drafter;
+    return step;
+}
+
 /* A chain: one step below the root, and all tokens in it. */
 
 enum { CHAIN_DEFAULT = 4 };

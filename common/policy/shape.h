@@ -20,6 +20,8 @@ struct shape {                          /* what all shapes begin with */
     int nodes;                          /* of a draft when it is done, at most */
     int room;                           /* and in between: what a tree must hold */
     int added;                          /* in all, with those that are dropped again */
+    int drafters;                       /* in use; of shape_next, which of them is asked, and since which step */
+    int drafter, since;
 };
 
 struct shape_class {
@@ -39,5 +41,9 @@ extern const struct shape_class *const shape_classes[];         /* all, NULL beh
 /* Opens the shape that `text` ("dynamic:total=60") names; NULL: a chain. */
 int shape_open(struct shape **out, const char *text, struct err *err);
 void shape_close(struct shape **shape);
+
+/* The shape's next step, by the first drafter that proposes anything: one that adds nothing to an empty draft hands it to the
+ * one after it. */
+struct step shape_next(struct shape *shape, const struct draft_view *view, int depth);
 
 #endif

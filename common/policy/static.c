@@ -1,8 +1,9 @@
-/* Static: the first drafter drafts the same shape in every iteration: a chain of K tokens, or a tree of at most K levels.
- * K = 0 drafts nothing. */
+/* Static: the same shape in every iteration: a chain of K tokens, or a tree of at most K levels, by the first drafter that
+ * proposes anything (shape_next). K = 0 drafts nothing. */
 #include "common/policy/shape.h"
 
 #include "common/base/mem.h"
+#include "kernels/plain/loop.h"
 
 struct static_policy {
     struct policy base;
@@ -32,7 +33,7 @@ static int static_open(struct policy **out, struct spec *spec, const struct poli
 static struct step static_next(struct policy *policy, const struct draft_view *view)
 {
     struct static_policy *mine = (struct static_policy *)policy;
-    return mine->K ? mine->shape->class->next(mine->shape, view, mine->K) : (struct step){.kind = STEP_STOP};
+    return mine->K ? shape_next(mine->shape, view, mine->K) : (struct step){.kind = STEP_STOP};
 }
 
 static int static_length(const struct policy *policy)
@@ -52,6 +53,13 @@ static void static_state(const struct policy *policy, struct values *out)
         shape->class->state(shape, out);
 }
 
+static bool static_device(const struct policy *policy, struct loop_rules *rules)
+{
+    (void)policy;
+    rules->adapts = 0;
+    return true;
+}
+
 static void static_free(struct policy *policy)
 {
     mem_free(&policy);
@@ -65,5 +73,6 @@ const struct policy_class policy_static = {
     .next = static_next,
     .length = static_length,
     .state = static_state,
+    .device = static_device,
     .free = static_free,
 };

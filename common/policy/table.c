@@ -74,7 +74,7 @@ static struct step table_next(struct policy *policy, const struct draft_view *vi
 {
     struct table_policy *table = (struct table_policy *)policy;
     int K = table_length(policy);
-    return K ? table->shape->class->next(table->shape, view, K) : (struct step){.kind = STEP_STOP};
+    return K ? shape_next(table->shape, view, K) : (struct step){.kind = STEP_STOP};
 }
 
 static void table_observe(struct policy *policy, const struct outcome *outcome)

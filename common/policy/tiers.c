@@ -68,7 +68,7 @@ static struct step tiers_next(struct policy *policy, const struct draft_view *vi
 {
     struct tiers *tiers = (struct tiers *)policy;
     int K = tiers->length[tiers->at];
-    return K ? tiers->shape->class->next(tiers->shape, view, K) : (struct step){.kind = STEP_STOP};
+    return K ? shape_next(tiers->shape, view, K) : (struct step){.kind = STEP_STOP};
 }
 
 static int tiers_length(const struct policy *policy)

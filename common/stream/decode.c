@@ -11,6 +11,7 @@ static const struct field machine_fields[] = {
     FIELD(decode_machine, gpu, true, "name of the GPU"),
     FIELD(decode_machine, kv_dtype, true, "what keys and values were kept in: f32, f16, bf16"),
     FIELD(decode_machine, loop, true, "where iterations ran: device, or host: and why not there"),
+    FIELD(decode_machine, drafters, true, "the drafters in use, best first, where there are several, as a list in JSON"),
     FIELD(decode_machine, options, true, "what the texts depend on beside model and prompts, as JSON"),
     FIELD(decode_machine, read_bandwidth, true, "measured bytes a second that memory gives"),
 };
@@ -50,6 +51,24 @@ static const struct field iter_fields[] = {
     FIELD(decode_iter, probe_bytes, true, "what it read, part of bytes"),
     FIELD_ARRAY_OF(decode_iter, node_tokens, "[nodes]", true, "token ids of the verifying forward, the root first"),
     FIELD_ARRAY_OF(decode_iter, node_parents, "[nodes]", true, "each node's parent, -1 for the root"),
+    FIELD(decode_iter, riders, true, "further tokens of that forward, which drafters read for themselves and which are never "
+          "accepted"),
+    FIELD(decode_iter, drafters, true, "drafters in use, where there are several; they have numbers from 0, and what follows "
+          "is of each"),
+    FIELD_ARRAY_OF(decode_iter, node_drafters, "[nodes]", true, "number of each node's drafter, -1 for the root"),
+    FIELD_ARRAY_OF(decode_iter, node_reviewers, "[nodes]", true, "number of the drafter that reviewed each node last and kept "
+                   "it, -1: none"),
+    FIELD_ARRAY_OF(decode_iter, drafter_steps, "[drafters]", true, "how often it was asked, to draft or to review"),
+    FIELD_ARRAY_OF(decode_iter, drafter_levels, "[drafters]", true, "tokens behind one another that it was asked for, over all "
+                   "steps; a review is one"),
+    FIELD_ARRAY_OF(decode_iter, drafter_reviewed, "[drafters]", true, "tokens of other drafters that it read"),
+    FIELD_ARRAY_OF(decode_iter, drafter_proposed, "[drafters]", true, "tokens that it proposed, before any were trimmed"),
+    FIELD_ARRAY_OF(decode_iter, drafter_verified, "[drafters]", true, "tokens of its own in the verifying forward"),
+    FIELD_ARRAY_OF(decode_iter, drafter_accepted, "[drafters]", true, "those of them that were accepted"),
+    FIELD_ARRAY_OF(decode_iter, drafter_bytes, "[drafters]", true, "nominal bytes that it read, part of draft_bytes"),
+    FIELD_ARRAY_OF(decode_iter, drafter_us, "[drafters]", true, "time that it took, part of draft_us"),
+    FIELD_ARRAY_OF(decode_iter, drafter_catch_up, "[drafters]", true, "its part of catch_up"),
+    FIELD_ARRAY_OF(decode_iter, drafter_catch_up_us, "[drafters]", true, "its part of catch_up_us"),
     FIELD_ARRAY_OF(decode_iter, tokens, "[emitted]", true, "token ids added to the text"),
     FIELD_ARRAY_OF(decode_iter, overlap, "[nodes]", true, "the most likely that any rule which keeps the target's distribution "
                    "could keep a node that was tried: sum of min(p, q) over tokens, p the target's distribution and q the "
@@ -116,6 +135,43 @@ static int check_begin(const void *body, const struct header *header, struct seq
     return sequences_begin(open, ((const struct decode_begin *)body)->sequence, err);
 }
 
+/* What an iteration says by drafter, where several are in use. */
+static int check_drafters(const struct decode_iter *iter, struct err *err)
+{
+    int64_t verified = 0, accepted = 0;
+    for (int i = 0; i < iter->nodes; i++) {
+        const int least = i ? 0 : -1, most = i ? iter->drafters : 0;
+        if (iter->node_drafters && (iter->node_drafters[i] < least || iter->node_drafters[i] >= most))
+            return err_set(err, ERR_INPUT, "node %d is of drafter %d, of %d", i, iter->node_drafters[i], iter->drafters);
+        if (iter->node_reviewers && (iter->node_reviewers[i] < -1 || iter->node_reviewers[i] >= most))
+            return err_set(err, ERR_INPUT, "node %d was reviewed by drafter %d, of %d", i, iter->node_reviewers[i],
+                           iter->drafters);
+    }
+    const int32_t *const counts[] = {iter->drafter_steps, iter->drafter_levels, iter->drafter_reviewed, iter->drafter_proposed,
+                                     iter->drafter_verified, iter->drafter_accepted, iter->drafter_catch_up};
+    const double *const times[] = {iter->drafter_us, iter->drafter_catch_up_us};
+    for (int drafter = 0; drafter < iter->drafters; drafter++) {
+        for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+            if (counts[i] && counts[i][drafter] < 0)
+                return err_set(err, ERR_INPUT, "a count of drafter %d is negative", drafter);
+        for (size_t i = 0; i < sizeof times / sizeof *times; i++)
+            if (times[i] && !(times[i][drafter] >= 0 && isfinite(times[i][drafter])))
+                return err_set(err, ERR_INPUT, "drafter %d takes %g microseconds", drafter, times[i][drafter]);
+        if (iter->drafter_bytes && iter->drafter_bytes[drafter] < 0)
+            return err_set(err, ERR_INPUT, "drafter %d reads a negative number of bytes", drafter);
+        if (iter->drafter_proposed && iter->drafter_verified &&
+            iter->drafter_verified[drafter] > iter->drafter_proposed[drafter])
+            return err_set(err, ERR_INPUT, "%d tokens of drafter %d were verified but only %d proposed",
+                           iter->drafter_verified[drafter], drafter, iter->drafter_proposed[drafter]);
+        verified += iter->drafter_verified ? iter->drafter_verified[drafter] : 0;
+        accepted += iter->drafter_accepted ? iter->drafter_accepted[drafter] : 0;
+    }
+    if ((iter->drafter_verified && verified != iter->nodes - 1) || (iter->drafter_accepted && accepted != iter->accepted))
+        return err_set(err, ERR_INPUT, "%d tokens were verified and %d accepted, but by drafters %lld and %lld",
+                       iter->nodes - 1, iter->accepted, (long long)verified, (long long)accepted);
+    return 0;
+}
+
 static int check_iter(const void *body, const struct header *header, struct sequences *open, struct err *err)
 {
     const struct decode_iter *iter = body;
@@ -141,7 +197,7 @@ static int check_iter(const void *body, const struct header *header, struct sequ
     for (int i = 0; iter->overlap && i < iter->nodes; i++)
         if (iter->overlap[i] < 0 || iter->overlap[i] > 1.001f)
             return err_set(err, ERR_INPUT, "node %d has an overlap of %g", i, (double)iter->overlap[i]);
-    return 0;
+    return check_drafters(iter, err);
 }
 
 /* What a tree has beside a chain. */

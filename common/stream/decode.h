@@ -14,6 +14,7 @@ struct decode_machine {
     const char *isa, *gpu;          /* one of them, the other NULL */
     const char *kv_dtype;           /* NULL: not known */
     const char *loop;               /* NULL: not told */
+    const char *drafters;           /* NULL: there are not several */
     const char *options;            /* NULL: not recorded */
     double read_bandwidth;          /* bytes per second, NaN: not measured */
 };
@@ -41,6 +42,13 @@ struct decode_iter {
     int64_t probe_bytes;
     const int32_t *node_tokens;             /* [nodes]; this and what follows: NULL when not recorded */
     const int32_t *node_parents;            /* [nodes] */
+    int riders, drafters;                   /* -1: none; not several */
+    const int32_t *node_drafters, *node_reviewers;          /* [nodes] */
+    const int32_t *drafter_steps, *drafter_levels, *drafter_reviewed, *drafter_proposed, *drafter_verified, *drafter_accepted;
+    const int64_t *drafter_bytes;           /* these and those before: [drafters] */
+    const double *drafter_us;
+    const int32_t *drafter_catch_up;
+    const double *drafter_catch_up_us;
     const int32_t *tokens;                  /* [emitted] */
     const float *overlap;                   /* [nodes] NaN: that of a node which was not tried, or cannot be told */
     const float *divergence;                /* [emitted] */

@@ -24,7 +24,7 @@ void overlap_free(struct overlap *overlap)
     *overlap = (struct overlap){0};
 }
 
-const float *overlap_measure(struct overlap *overlap, const struct draft_tree *tree, const uint8_t *kept, bool draws,
+const float *overlap_measure(struct overlap *overlap, const struct draft_tree *tree, const uint8_t *kept, const bool *draws,
                              const float *logits)
 {
     for (int row = 0; row <= tree->nodes; row++) {
@@ -36,7 +36,7 @@ const float *overlap_measure(struct overlap *overlap, const struct draft_tree *t
     for (int node = 0; node < tree->nodes; node++) {
         const int above = 1 + tree->parent[node];
         const float *proposal = tree->proposal[node];
-        if (!kept[above] || overlap->children[above] != 1 || (draws && !proposal))
+        if (!kept[above] || overlap->children[above] != 1 || (draws[tree->drafter[node]] && !proposal))
             continue;
         sample_probabilities(logits + (size_t)above * (size_t)overlap->vocab, overlap->vocab, &overlap->filter, overlap->token,
                              overlap->probability);

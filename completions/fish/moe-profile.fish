@@ -16,7 +16,7 @@ complete -c moe-profile -l min-p -x -d 'keep tokens at least P times as likely a
 complete -c moe-profile -l seed -x -d 'start the random numbers from N'
 complete -c moe-profile -l stop -x -d 'end before TEXT; may be given several times'
 complete -c moe-profile -l ignore-eos -d 'go on behind an end-of-sequence token'
-complete -c moe-profile -s d -l draft -x -a 'none' -d 'guess tokens ahead'
+complete -c moe-profile -s d -l draft -x -a 'none' -d 'guess tokens ahead; may be given several times, the best first'
 complete -c moe-profile -s K -l draft-length -x -a 'auto' -d 'draft up to N tokens behind one another; 4, or as deep as the tree, if not given; `auto\': as they pay'
 complete -c moe-profile -l tree -x -a 'chain' -d 'draft in this shape'
 complete -c moe-profile -l policy -x -a 'static cascade cascade-cost tiers table off' -d 'let this decide how much to draft'

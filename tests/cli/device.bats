@@ -222,11 +222,13 @@ place() { moe-view --json iterations.moes | jq -r 'select(.type == "machine").lo
     family=$(head -n 1 families)
     cp $family.jsonl twice.jsonl
     records $family -d model:file=$family.moe > /dev/null
-    [ "$(place)" = 'host: the drafter is not ngram' ]
+    [ "$(place)" = 'host: drafter model' ]
     records $family -d ngram --tree static:file=tree.json > /dev/null
     [ "$(place)" = 'host: drafts are trees' ]
     records $family -d ngram --policy tiers > /dev/null
-    [ "$(place)" = 'host: the policy is not static or cascade' ]
+    [ "$(place)" = 'host: policy tiers' ]
+    records $family -d ngram -d ngram:n=2 > /dev/null
+    [ "$(place)" = 'host: several drafters' ]
     records $family -d ngram --accept rejection > /dev/null
     [ "$(place)" = 'host: acceptance is not coupled' ]
     records $family --device host > /dev/null

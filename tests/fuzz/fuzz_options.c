@@ -6,7 +6,7 @@
 #include "common/decode/budget.h"
 #include "common/decode/session.h"
 #include "common/decode/settings.h"
-#include "common/draft/drafter.h"
+#include "common/draft/drafters.h"
 #include "common/policy/policy.h"
 #include "common/policy/shape.h"
 #include "tests/fuzz/fuzz.h"
@@ -50,13 +50,16 @@ static void open_settings(const struct decode_settings *s)
     struct policy_setup policy_setup = { .draft_length = s->draft_length };
     struct err err = {0};
     struct budget *budget = NULL;
-    struct drafter *drafter = NULL;
+    struct drafters drafters = {{NULL}, 0};
+    bool files = false;
     struct policy *policy = NULL;
     struct shape *shape = NULL;
     struct text note = {0};
     check_fault(budget_open(&budget, &budget_options, &model, &note, &err), &err);
-    if (s->draft && !strstr(s->draft, "file="))
-        check_fault(drafter_open(&drafter, s->draft, &drafter_setup, &err), &err);
+    for (int i = 0; i < s->draft.count; i++)
+        files |= strstr(s->draft.items[i], "file=") != NULL;
+    if (!files)
+        check_fault(drafters_open(&drafters, s->draft.items, s->draft.count, &drafter_setup, &err), &err);
     if (!s->tree || !strstr(s->tree, "file="))
         check_fault(shape_open(&shape, s->tree, &err), &err);
     policy_setup.shape = shape;
@@ -64,7 +67,7 @@ static void open_settings(const struct decode_settings *s)
         check_fault(policy_open(&policy, s->policy, &policy_setup, &err), &err);
     policy_close(&policy);
     shape_close(&shape);
-    drafter_close(&drafter);
+    drafters_close(&drafters);
     budget_close(&budget);
     text_free(&note);
 }

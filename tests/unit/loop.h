@@ -37,6 +37,7 @@ static inline int loop_row(int tokens, int code)
 struct loop_world {
     char *folder;
     char target[1200], model[1300], tree[1300], costs[1300];    /* a file, and what stands in settings */
+    const char *named[3];           /* ngram, the model, ngram: one or several of them running */
     float (*logits)[V];             /* [LOOP_ROWS] of the target behind prompt and prefix */
 };
 
@@ -190,6 +191,8 @@ static inline void loop_world_open(struct loop_world *world)
     *world = (struct loop_world){.folder = unit_folder()};
     snprintf(world->target, sizeof world->target, "%s/target.moe", world->folder);
     snprintf(world->model, sizeof world->model, "model:file=%s/draft.moe", world->folder);
+    world->named[0] = world->named[2] = "ngram:n=2";
+    world->named[1] = world->model;
     snprintf(world->tree, sizeof world->tree, "static:file=%s/tree.json", world->folder);
     snprintf(world->costs, sizeof world->costs, "%s/costs.json", world->folder);
     loop_write(world->target, 2, 1);
@@ -401,7 +404,8 @@ static inline struct decode_settings loop_settings(const struct loop_cell *cell,
     settings.top_p = filter.top_p;
     settings.min_p = filter.min_p;
     settings.seed = seed;
-    settings.draft = !strcmp(cell->draft, "model") ? world->model : cell->draft;
+    const bool starts = !strncmp(cell->draft, "model", 5), several = strchr(cell->draft, '+') != NULL;
+    settings.draft = (struct strings){(const char **)(uintptr_t)&world->named[starts], several ? 2 : 1};
     settings.tree = cell->tree && !strcmp(cell->tree, "static") ? world->tree : cell->tree;
     settings.policy = cell->policy;
     settings.accept = cell->accept;
@@ -422,8 +426,8 @@ static inline int loop_put_iteration(void *context, const struct decode_iteratio
 static inline void loop_record(const struct loop_cell *cell, const struct loop_world *world, const struct loop_rig *rig,
                                int texts, uint64_t seed)
 {
-    const struct loop_cell coupled = {.draft = cell->draft, .policy = "static:K=3", .temperature = cell->temperature,
-                                      .filter = cell->filter};
+    const struct loop_cell coupled = {.draft = strchr(cell->draft, '+') ? "model" : cell->draft, .policy = "static:K=3",
+                                      .temperature = cell->temperature, .filter = cell->filter};
     const struct decode_settings settings = loop_settings(&coupled, world, seed);
     const struct decoder_setup setup = {.engine = rig->engine, .settings = &settings, .want_drafts = true};
     struct prompt prompt = {.tokens = {.ids = (int32_t *)(uintptr_t)loop_prompt, .n = LOOP_PROMPT}, .id = (char[]){"0"}};
@@ -534,11 +538,11 @@ static inline int loop_run(const struct loop_cell *cell, const struct loop_world
 /* ---- the grid ---- */
 
 static const char *const loop_rules[] = {"coupled", "rejection", "typical"};
-static const char *const loop_drafts[] = {"model", "ngram:n=2"};
+static const char *const loop_drafts[] = {"model", "ngram:n=2", "ngram:n=2+model"};
 static const char *const loop_trees[] = {NULL, "static", "dynamic:total=6,depth=3,topk=2"};
 static const struct { double temperature; int filter; } loop_samplings[] = {
     {0.7, NO_FILTER}, {1.5, TOP_K}, {1, TOP_P}, {1.5, NO_FILTER}, {1.2, MIN_P}};
-enum { LOOP_RULES = 3, LOOP_DRAFTS = 2, LOOP_TREES = 3, LOOP_SAMPLINGS = 5 };
+enum { LOOP_RULES = 3, LOOP_DRAFTS = 3, LOOP_TREES = 3, LOOP_SAMPLINGS = 5 };
 
 /* All policies there are, with all rules, drafters and shapes; a policy that is new is among them. */
 struct loop_place { int rule, policy, draft, tree; };

@@ -116,8 +116,8 @@ static inline int loop_take(struct decoder *decoder, const struct policy_class *
     mine->base.class = class;
     policy_close(&decoder->policy);
     decoder->policy = &mine->base;
-    drafter_close(&decoder->drafter);
-    loop_must(decoder_open_drafter(decoder, true, &decoder->drafter, &err), &err);
+    drafters_close(&decoder->drafters);
+    loop_must(decoder_open_drafters(decoder, true, &decoder->drafters, &err), &err);
     return 0;
 }
 
@@ -173,9 +173,10 @@ static inline int loop_withholds(struct decoder *decoder)
     struct loop_withholding *mine = calloc(1, sizeof *mine);
     struct err err = {0};
     mine->base.class = &loop_withholding;
-    loop_must(decoder_open_drafter(decoder, true, &mine->inner, &err), &err);
-    drafter_close(&decoder->drafter);
-    decoder->drafter = &mine->base;
+    drafters_close(&decoder->drafters);
+    loop_must(decoder_open_drafters(decoder, true, &decoder->drafters, &err), &err);
+    mine->inner = decoder->drafters.item[0];
+    decoder->drafters.item[0] = &mine->base;
     return 0;
 }
 
@@ -185,8 +186,8 @@ static inline int loop_same_noise(struct decoder *decoder)
 {
     struct err err = {0};
     decoder->drafting.choice = DRAFT_COUPLED;
-    drafter_close(&decoder->drafter);
-    loop_must(decoder_open_drafter(decoder, true, &decoder->drafter, &err), &err);
+    drafters_close(&decoder->drafters);
+    loop_must(decoder_open_drafters(decoder, true, &decoder->drafters, &err), &err);
     return 0;
 }
 

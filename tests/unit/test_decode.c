@@ -12,6 +12,8 @@
 
 enum { TOKENS = 60, VOCAB_LEAST = 20 };
 
+static const char *ngram[] = {"ngram", "ngram:n=2"};
+
 struct rig {
     struct model *model;
     struct device *device;
@@ -230,7 +232,7 @@ static void tokens_do_not_depend_on_drafts_or_threads(void **state)
                     settings.top_k = samplings[s].top_k;
                     settings.max_tokens = TOKENS;
                     settings.seed = seed;
-                    settings.draft = k ? "ngram" : NULL;
+                    settings.draft = (struct strings){ngram, k != 0};
                     settings.draft_length = k ? lengths[k] : DRAFT_LENGTH_NONE;
                     struct seen seen = {.logits = logits};
                     if (!k)
@@ -268,7 +270,7 @@ static void ends_are_where_they_would_be(void **state)
         /* The answer becomes part of the prompt, so that drafts foresee what is yet to come for the first time. */
         count += run(&rig, &settings, NULL, prompt, count, &result, NULL, prompt + count);
         run(&rig, &settings, NULL, prompt, count, &result, NULL, whole);
-        settings.draft = "ngram";
+        settings.draft = (struct strings){ngram, 1};
         settings.draft_length = 8;
         for (int limit = 0; limit < TOKENS; limit += 1 + limit / 9) {
             settings.max_tokens = limit;
@@ -344,7 +346,7 @@ static void stop_strings_cut_the_same_text(void **state)
             int tokens[2];
             for (int drafting = 0; drafting < 2; drafting++) {
                 settings.stop = (struct strings){stops, 2};
-                settings.draft = drafting ? "ngram:n=2" : NULL;
+                settings.draft = (struct strings){ngram + 1, drafting};
                 settings.draft_length = drafting ? 6 : DRAFT_LENGTH_NONE;
                 seen = (struct seen){0};
                 tokens[drafting] = run(&rig, &settings, tokenizer, prompt, count, &result, &seen, token);
@@ -457,7 +459,8 @@ static void a_suite_sets_what_a_command_line_sets(void **state)
     json_object_del(map, "force-nothing");
     must(decode_settings_from_json(&settings, &store, map, &err), &err);
     json_decref(map);
-    assert_string_equal(settings.draft, "ngram:n=3");
+    assert_int_equal(settings.draft.count, 1);
+    assert_string_equal(settings.draft.items[0], "ngram:n=3");
     assert_int_equal(settings.draft_length, 6);
     assert_true(settings.temperature == 0.7 && settings.top_p == 1 && settings.ignore_eos);
     assert_int_equal(settings.stop.count, 2);

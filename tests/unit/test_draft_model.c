@@ -19,6 +19,7 @@ struct rig {
     struct device *device;
     struct err err;
     char *folder, *path[2], draft[300];
+    const char *named[1];
 };
 
 static void must(int rc, const struct err *err)
@@ -404,7 +405,8 @@ static void set(struct decode_settings *settings, struct rig *rig, size_t number
     settings->temperature = temperature;
     settings->top_k = temperature == 1 ? 9 : 0;
     settings->seed = 3;
-    settings->draft = rig->draft;
+    rig->named[0] = rig->draft;
+    settings->draft = (struct strings){rig->named, 1};
     settings->tree = drafts[number].tree;
     settings->draft_length = drafts[number].K;
     if (settings->tree && strcmp(settings->tree, "static") == 0) {
@@ -438,7 +440,7 @@ static void every_draft_gives_the_same_text(void **state)
                 char spec[400];
                 set(&settings, &rig, d ? d - 1 : 0, temperatures[t], spec, sizeof spec);
                 if (!d) {
-                    settings.draft = NULL;
+                    settings.draft.count = 0;
                     settings.draft_length = DRAFT_LENGTH_NONE;
                 }
                 assert_int_equal(run(&rig, &settings, prompt, count, &seen, &result, d ? token : expected), TOKENS);

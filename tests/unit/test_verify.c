@@ -119,7 +119,7 @@ static void overlaps_are_those_of_the_definition(void **state)
             kept[1 + node] = kept[1 + tree.parent[node]] && below(3);
         }
         assert_int_equal(overlap_init(&overlap, &filter, VOCAB, NODES, NULL), 0);
-        const float *found = overlap_measure(&overlap, &tree, kept, draws, logits);
+        const float *found = overlap_measure(&overlap, &tree, kept, &draws, logits);
         assert_true(isnan(found[0]));
         for (int node = 0; node < tree.nodes; node++) {
             int32_t scratch[VOCAB];
