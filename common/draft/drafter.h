@@ -30,6 +30,7 @@
 #include "common/cli/spec.h"
 #include "common/draft/share.h"
 #include "common/draft/tree.h"
+#include "common/engine/feature.h"
 #include "kernels/plain/sample.h"
 
 struct engine;
@@ -40,7 +41,7 @@ struct sequence;
 
 enum draft_choice { DRAFT_COUPLED, DRAFT_BEST, DRAFT_DRAWN };
 
-enum { DRAFTERS_MAX = 8, FEATURES_MAX = 8, RIDERS_MAX = 128 };
+enum { DRAFTERS_MAX = 8, RIDERS_MAX = 128 };
 
 struct drafter_setup {
     int vocab;                          /* proposals are below */
@@ -52,13 +53,6 @@ struct drafter_setup {
     bool proposals;                     /* the distributions that children were drawn from are wanted */
     bool probabilities;                 /* are looked at; a drafter that can give them only with effort may leave them NaN */
     struct sample_filter filter;        /* the target's */
-};
-
-/* What of the target a drafter wants to see, all on the device: the residual stream after some layers, or after the final
- * norm (layer[] == the number of layers), one row a token. */
-struct feature_request {
-    int count;                          /* 0: nothing */
-    int layer[FEATURES_MAX];
 };
 
 /* A forward of the target that has been read. Valid during the call; all arrays but features are the host's. */

@@ -7,99 +7,36 @@
 
 static int alloc(struct engine *engine, struct buffer *out, int64_t a, int64_t b, size_t size, struct err *err)
 {
-    size_t count, bytes;
-    if (!size_mul((size_t)a, (size_t)b, &count) || !size_mul(count, size, &bytes))
-        return err_memory(err);
-    return device_alloc(engine->device, bytes, out, err);
+    return workspace_alloc(engine->device, out, a, b, size, err);
 }
 
 static int alloc_rows(struct engine *engine, struct err *err)
 {
     const struct hparams *shape = engine->shape;
+    struct layer_rows *row = &engine->row;
     int rows = engine->setup.max_rows, logit_rows = engine->setup.max_logit_rows;
     size_t f = sizeof(float), i = sizeof(int32_t);
-    if (alloc(engine, &engine->x, rows, shape->hidden, f, err) || alloc(engine, &engine->normed, rows, shape->hidden, f, err) ||
-        alloc(engine, &engine->qkv, rows, engine->qkv_width, f, err) ||
-        alloc(engine, &engine->attended, rows, shape->attention.heads * shape->attention.value_dim, f, err) ||
-        alloc(engine, &engine->last, logit_rows, shape->hidden, f, err) ||
-        alloc(engine, &engine->logits, logit_rows, shape->vocab, f, err) || alloc(engine, &engine->token, rows, 1, i, err) ||
-        alloc(engine, &engine->position, rows, 1, i, err) || alloc(engine, &engine->slot, rows, 1, i, err) ||
-        alloc(engine, &engine->prefix, rows, 1, i, err) || alloc(engine, &engine->path_start, rows + 1, 1, i, err) ||
-        alloc(engine, &engine->logit_row, logit_rows, 1, i, err) || alloc(engine, &engine->every_row, rows, 1, i, err))
-        return -1;
-    return 0;
+    return alloc(engine, &engine->last, logit_rows, shape->hidden, f, err) ||
+           alloc(engine, &engine->logits, logit_rows, shape->vocab, f, err) || alloc(engine, &engine->token, rows, 1, i, err) ||
+           alloc(engine, &row->position, rows, 1, i, err) || alloc(engine, &row->slot, rows, 1, i, err) ||
+           alloc(engine, &row->prefix, rows, 1, i, err) || alloc(engine, &row->path_start, rows + 1, 1, i, err) ||
+           alloc(engine, &engine->logit_row, logit_rows, 1, i, err) || alloc(engine, &engine->every_row, rows, 1, i, err) ||
+           alloc(engine, &engine->merge, rows, 1, i, err) ? -1 : 0;
 }
 
-/* With latents: they, and the keys and values made from them. */
-static int alloc_latents(struct engine *engine, struct err *err)
-{
-    const struct hparams *shape = engine->shape;
-    int rows = engine->setup.max_rows;
-    if (!shape->attention.kv_rank)
-        return 0;
-    return alloc(engine, &engine->latent_q, rows, shape->attention.q_rank, sizeof(float), err) ||
-           alloc(engine, &engine->latent_kv, rows, shape->attention.kv_rank + shape->rope.rotary, sizeof(float), err) ||
-           alloc(engine, &engine->spread, rows, engine->spread_width, sizeof(float), err) ? -1 : 0;
-}
-
-static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
-
-/* The scratch of the widest row of activations in products with weights of one format. */
-static size_t operand_most(const struct engine *engine, enum weight_format format)
-{
-    const struct hparams *shape = engine->shape;
-    const int width[] = {shape->attention.heads * shape->attention.value_dim, shape->hidden, shape->dense_inner,
-                         shape->shared_inner, shape->attention.q_rank, shape->attention.kv_rank};
-    size_t most = 0;
-    for (size_t i = 0; i < sizeof width / sizeof *width; i++)
-        most = larger(most, operand_bytes(format, width[i]));
-    size_t place = larger(operand_bytes(format, shape->hidden), operand_bytes(format, shape->expert_inner));
-    return larger(most, (size_t)shape->router.top_k * place);
-}
-
-/* Room for rows of activations as products take them, where any weights ask for that. */
-static int alloc_operand(struct engine *engine, struct err *err)
-{
-    const struct model *model = engine->setup.model;
-    size_t most = 0;
-    for (int i = 0; i < model_tensor_count(model); i++) {
-        const enum weight_format formats[] = {model_tensor_at(model, i)->format,
-                                              tensor_last_format(model_tensor_at(model, i))};
-        for (size_t f = 0; f < sizeof formats / sizeof *formats; f++)
-            if (formats[f] != FORMAT_BF16 || device_info(engine->device)->splits)
-                most = larger(most, operand_most(engine, formats[f]));
-    }
-    return most ? alloc(engine, &engine->operand, engine->setup.max_rows, (int64_t)most, 1, err) : 0;
-}
-
-static int alloc_ffn(struct engine *engine, struct err *err)
+static int alloc_routing(struct engine *engine, struct err *err)
 {
     const struct hparams *shape = engine->shape;
     int64_t rows = engine->setup.max_rows, moe = engine->moe_layers, experts = shape->router.experts,
         top_k = shape->router.top_k;
-    int64_t slots = moe ? top_k : 1;
-    int64_t inner = moe ? top_k * shape->expert_inner : 0;
-    if (shape->dense_inner > inner)
-        inner = shape->dense_inner;
-    if (shape->shared_inner > inner)
-        inner = shape->shared_inner;
-    if (alloc(engine, &engine->inner, rows, inner, sizeof(float), err) ||
-        alloc(engine, &engine->partial, rows * slots, shape->hidden, sizeof(float), err) ||
-        alloc(engine, &engine->group, expert_group_numbers(moe ? experts : 1, rows * slots), 1, sizeof(int32_t), err))
-        return -1;
     if (!moe)
         return 0;
-    if (shape->router.kind == ROUTER_SPARSEMIXER && alloc(engine, &engine->router_logits, rows, experts, sizeof(float), err))
-        return -1;
-    if (shape->shared_gate && alloc(engine, &engine->shared, rows, 1, sizeof(float), err))
-        return -1;
-    if (alloc(engine, &engine->score, moe * rows, experts, sizeof(float), err) ||
-        alloc(engine, &engine->wanted, moe * rows, top_k, sizeof(int32_t), err) ||
-        alloc(engine, &engine->expert, moe * rows, top_k, sizeof(int32_t), err) ||
-        alloc(engine, &engine->weight, moe * rows, top_k, sizeof(float), err) ||
-        alloc(engine, &engine->mask, moe, experts, 1, err) || alloc(engine, &engine->row_weight, rows, 1, sizeof(float), err))
-        return -1;
-    return 0;
+    return alloc(engine, &engine->score, moe * rows, experts, sizeof(float), err) ||
+           alloc(engine, &engine->wanted, moe * rows, top_k, sizeof(int32_t), err) ||
+           alloc(engine, &engine->expert, moe * rows, top_k, sizeof(int32_t), err) ||
+           alloc(engine, &engine->weight, moe * rows, top_k, sizeof(float), err) ||
+           alloc(engine, &engine->mask, moe, experts, 1, err) ||
+           alloc(engine, &engine->row_weight, rows, 1, sizeof(float), err) ? -1 : 0;
 }
 
 static int alloc_host(struct engine *engine, struct err *err)
@@ -114,13 +51,11 @@ static int alloc_host(struct engine *engine, struct err *err)
     engine->distinct_wanted = mem_alloc(moe, sizeof(int32_t), err);
     engine->distinct_loaded = mem_alloc(moe, sizeof(int32_t), err);
     engine->indices = mem_alloc(rows + 1, sizeof(int32_t), err);
-    engine->by_slot = mem_alloc(rows * (size_t)shape->router.top_k, sizeof(float), err);
-    engine->mark = mem_alloc(experts, 1, err);
+    engine->node = mem_alloc(rows, sizeof(int32_t), err);
+    engine->from = mem_alloc(rows, sizeof(int32_t), err);
     engine->reconstruction = mem_alloc(moe, sizeof(float), err);
-    engine->layer_experts = mem_alloc(experts, sizeof(int32_t), err);
     if (!engine->out_score || !engine->out_weight || !engine->out_wanted || !engine->out_expert || !engine->distinct_wanted ||
-        !engine->distinct_loaded || !engine->indices || !engine->by_slot || !engine->mark || !engine->reconstruction ||
-        !engine->layer_experts)
+        !engine->distinct_loaded || !engine->indices || !engine->node || !engine->from || !engine->reconstruction)
         return -1;
     for (int row = 0; row < engine->setup.max_rows; row++)
         engine->indices[row] = row;
@@ -155,17 +90,11 @@ int engine_open(struct engine **out, const struct engine_setup *setup, struct er
     engine->ops = device_ops(setup->device);
     engine->queue = device_queue(setup->device);
     engine->moe_layers = hparams_moe_layers(shape);
-    engine->qkv_width = (shape->attention.heads + 2 * shape->attention.kv_heads) * shape->attention.head_dim;
-    if (shape->attention.kv_rank) {
-        engine->qkv_width = shape->attention.heads * shape->attention.head_dim;
-        engine->spread_width = shape->attention.heads *
-                               (shape->attention.head_dim - shape->rope.rotary + shape->attention.value_dim);
-    }
     engine->max_positions = setup->max_positions && setup->max_positions < shape->max_positions ? setup->max_positions
         : shape->max_positions;
-    if (weights_open(&engine->weights, setup->model, setup->device, err) || alloc_rows(engine, err) ||
-        alloc_latents(engine, err) || alloc_ffn(engine, err) ||
-        alloc_operand(engine, err) || alloc_host(engine, err)) {
+    if (weights_open(&engine->weights, setup->model, setup->device, err) ||
+        workspace_make(&engine->space, setup->device, setup->model, engine->setup.max_rows, err) || alloc_rows(engine, err) ||
+        alloc_routing(engine, err) || alloc_host(engine, err)) {
         engine_close(&engine);
         return -1;
     }
@@ -179,13 +108,13 @@ void engine_close(struct engine **engine)
     if (!e)
         return;
     struct buffer *buffers[] = {
-        &e->rope, &e->x, &e->normed, &e->qkv, &e->attended, &e->last, &e->logits, &e->inner, &e->partial, &e->group, &e->token,
-        &e->position, &e->slot, &e->prefix, &e->path_start, &e->path, &e->logit_row, &e->every_row, &e->score, &e->wanted,
-        &e->expert, &e->weight, &e->router_logits, &e->shared, &e->mask, &e->row_weight, &e->hidden, &e->operand,
-        &e->latent_q, &e->latent_kv, &e->spread, &e->apart_in, &e->apart_out, &e->apart_row};
+        &e->rope, &e->last, &e->logits, &e->token, &e->row.position, &e->row.slot, &e->row.prefix, &e->row.path_start,
+        &e->row.path, &e->logit_row, &e->every_row, &e->merge, &e->score, &e->wanted, &e->expert, &e->weight, &e->mask,
+        &e->row_weight, &e->hidden, &e->features};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         device_free(e->device, buffers[i]);
     device_free_shared(e->device, &e->landing);
+    workspace_free(&e->space);
     weights_close(&e->weights);
     mem_free(&e->out_score);
     mem_free(&e->out_weight);
@@ -196,12 +125,9 @@ void engine_close(struct engine **engine)
     mem_free(&e->distinct_loaded);
     mem_free(&e->indices);
     mem_free(&e->path_list);
-    mem_free(&e->by_slot);
-    mem_free(&e->mark);
-    mem_free(&e->gold);
-    mem_free(&e->apart);
+    mem_free(&e->node);
+    mem_free(&e->from);
     mem_free(&e->reconstruction);
-    mem_free(&e->layer_experts);
     mem_free(engine);
 }
 

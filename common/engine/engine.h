@@ -17,6 +17,7 @@
 
 #include "common/base/err.h"
 #include "common/engine/expert_plan.h"
+#include "common/engine/feature.h"
 #include "common/model/model.h"
 #include "common/store/expert_source.h"
 #include "common/tensor/device.h"
@@ -61,6 +62,24 @@ int sequence_truncate(struct sequence *sequence, int length, struct err *err);  
  * one model, on one device, with one format of the cache. */
 int sequence_copy(struct sequence *to, const struct sequence *from, int length, struct err *err);
 
+/* The routed experts of another file, converted from the same weights as the engine's model and of its shape, but in formats
+ * of its own. */
+struct experts_copy;
+int experts_copy_open(struct experts_copy **out, struct engine *engine, const char *file, struct err *err);
+void experts_copy_close(struct experts_copy **copy);
+
+/* What a forward leaves out. The nodes that it appends have no keys and values where it left attention out, so they can be
+ * parents of nodes with the same part alone, which is told by its address: it must stay as it is as long as they are pending.
+ * Nodes of several parts may be pending at once, each with a copy of the root of its own. */
+struct forward_part {
+    const uint8_t *skip_attention, *skip_ffn;    /* [layers] 1: this half of the layer is left out; NULL: none is */
+    int top_k;                           /* experts a row, fewer than the model's; 0: its own number */
+    const struct experts_copy *experts;  /* read in place of the model's own; NULL: none */
+    /* It stops after so many layers, 0: it does not; logits are then of that point, through the final norm and the head. If
+     * it leaves nothing else out, its nodes can be gone on from (batch.resume). */
+    int layers;
+};
+
 struct batch {
     int rows;
     const int32_t *token;                /* [rows] */
@@ -73,27 +92,38 @@ struct batch {
     bool want_reconstruction;            /* what a plan costs in accuracy; computes the natural experts, too */
     bool want_scores;                    /* router scores of all experts */
     bool want_hidden;                    /* residual stream after each layer, before the final norm */
+    const struct feature_request *features;      /* of all rows, left on the device; NULL: none */
+    const struct forward_part *part;     /* what is left out; NULL: nothing */
+    /* Pending nodes are dropped, whether the forward succeeds or fails, but for those that were stopped on their way through
+     * all layers and are rows of this batch: same token, same tokens between the root and them. These rows go on from there,
+     * with the bits of a row that never stopped, unless what is asked of this batch wants all layers of them. Parents are
+     * rows of this batch then, or -1; forward.node tells the nodes. */
+    bool resume;
 };
 
 /* What a forward computed. Arrays are the engine's and stay until its next forward. moe = expert layers, in order. */
 struct forward {
     int rows, logit_rows, moe_layers, experts, top_k, vocab, layers, hidden_size;
     const float *logits;                 /* [logit_rows][vocab] */
-    const int32_t *expert;               /* [rows][moe][top_k] applied, best first, -1: dropped; NULL without expert layers */
+    /* [rows][moe][top_k] applied, best first, -1: dropped or left out; NULL without expert layers. Rows that were gone on from
+     * have their routing of the layers before that, too. */
+    const int32_t *expert;
     const float *weight;                 /* [rows][moe][top_k] */
     const int32_t *wanted;               /* [rows][moe][top_k] what the router chose before any budget */
     const float *score;                  /* [rows][moe][experts], with want_scores */
     const float *hidden;                 /* [rows][layers][hidden_size], with want_hidden */
+    const int32_t *node;                 /* [rows] the pending node that each is */
+    struct buffer features;              /* [count][rows][hidden_size] f32 on the device, as batch.features asked */
     /* [moe] with want_reconstruction: sum over rows of |O - O*|^2 over that of |O*|^2, O* what the experts of the natural
      * routing add and O those of the plan (MoE-Spec section 4.5); 0 where the plan leaves nothing out; NaN for 0 / 0. */
     const float *reconstruction;
     const int32_t *distinct_wanted;      /* [moe] distinct experts of all rows */
-    const int32_t *distinct_loaded;      /* [moe] */
+    const int32_t *distinct_loaded;      /* [moe] of those that this forward ran */
     int64_t expert_bytes;                /* of one routed expert, on average over layers */
     int64_t bytes;                       /* nominal: distinct experts loaded, dense tensors, KV in windows */
 };
 
-/* On failure the sequence is as before. */
+/* On failure the sequence is as before, but for pending nodes with batch.resume. */
 int engine_forward(struct engine *engine, struct sequence *sequence, const struct batch *batch, struct forward *out,
                    struct err *err);
 
@@ -106,9 +136,9 @@ int engine_forward(struct engine *engine, struct sequence *sequence, const struc
  * and values of a prompt for another one that begins alike gets the bits of computing it anew if both are cut at the same
  * slabs: keep whole slabs only, or none. Nodes of engine_forward are in no slab.
  *
- * There must be no pending nodes. Of options (may be NULL) plan, want_scores and
- * want_hidden count, and logit_rows: ENGINE_EVERY_ROW asks for the logits of all tokens, else *out has those of the last token
- * alone. each (may be NULL) sees every piece's forward and the position of its first row; less than 0 stops. */
+ * There must be no pending nodes. Of options (may be NULL) plan, want_scores, want_hidden, features and logit_rows count:
+ * ENGINE_EVERY_ROW asks for the logits of all tokens, else *out has those of the last token alone. each (may be NULL) sees
+ * every piece's forward and the position of its first row; less than 0 stops. */
 typedef int engine_piece_function(void *context, const struct forward *piece, int position, struct err *err);
 int engine_prompt(struct engine *engine, struct sequence *sequence, const int32_t *token, int count,
                   const struct batch *options, engine_piece_function *each, void *context, struct forward *out,

@@ -10,6 +10,9 @@ struct fetched {
     struct buffer from;
     int layers, width;
     void *out;
+    const void *stopped;         /* [STOPPED_MAX][layers][width] of layers that stopped nodes have gone through; NULL: none */
+    int absent;                  /* bytes of elements of layers that the forward left out */
+    bool every_layer;            /* and not those with experts alone */
 };
 
 enum { FETCHED_MOST = 5 };
@@ -19,13 +22,35 @@ static size_t fetched_bytes(const struct fetched *array, int rows)
     return (size_t)array->layers * (size_t)rows * (size_t)array->width * 4;
 }
 
-static void turn(const struct fetched *array, int rows, const char *landed)
+/* The number among all layers of an array's layer behind the one with number n. */
+static int next_layer(const struct pass *pass, const struct fetched *array, int n)
 {
-    size_t row_bytes = (size_t)array->width * 4, layers = (size_t)array->layers;
-    for (size_t layer = 0; layer < layers; layer++)
-        for (size_t row = 0; row < (size_t)rows; row++)
-            memcpy((char *)array->out + (row * layers + layer) * row_bytes,
-                   landed + (layer * (size_t)rows + row) * row_bytes, row_bytes);
+    do
+        n++;
+    while (!array->every_layer && pass->engine->shape->layer[n].ffn != FFN_EXPERTS);
+    return n;
+}
+
+/* Rows that join a pass later are not among those of the layers before. */
+static void turn(const struct pass *pass, const struct fetched *array, const char *landed)
+{
+    const size_t row_bytes = (size_t)array->width * 4, layers = (size_t)array->layers, rows = (size_t)pass->rows;
+    for (size_t layer = 0, n = (size_t)next_layer(pass, array, -1); layer < layers; layer++) {
+        const bool ran = array->every_layer ? (int)n < pass_layers(pass) : pass_feeds(pass, (int)n);
+        size_t at = layer * rows;
+        for (size_t row = 0; row < rows; row++) {
+            char *to = (char *)array->out + (row * layers + layer) * row_bytes;
+            if (resume_layer(pass, (int)row) > (int)n)
+                memcpy(to, (const char *)array->stopped + ((size_t)pass->engine->from[row] * layers + layer) * row_bytes,
+                       row_bytes);
+            else if (ran)
+                memcpy(to, landed + at++ * row_bytes, row_bytes);
+            else
+                memset(to, array->absent, row_bytes);
+        }
+        if (layer + 1 < layers)
+            n = (size_t)next_layer(pass, array, (int)n);
+    }
 }
 
 /* Makes room for so many bytes to land; what landed before is gone. */
@@ -39,8 +64,10 @@ static int make_landing(struct engine *engine, size_t bytes, struct err *err)
 }
 
 /* All copies are on their way before the one wait: the logits, which stay where they land, and behind them the arrays. */
-static int fetch(struct engine *engine, const struct batch *batch, const struct fetched *array, int count, struct err *err)
+static int fetch(const struct pass *pass, const struct fetched *array, int count, struct err *err)
 {
+    struct engine *engine = pass->engine;
+    const struct batch *batch = pass->batch;
     size_t logits = (size_t)batch->logit_rows * (size_t)engine->shape->vocab * sizeof(float), bytes = logits;
     for (int i = 0; i < count; i++)
         bytes += fetched_bytes(&array[i], batch->rows);
@@ -56,36 +83,43 @@ static int fetch(struct engine *engine, const struct batch *batch, const struct 
         return -1;
     at = first + logits;
     for (int i = 0; i < count; i++) {
-        turn(&array[i], batch->rows, at);
+        turn(pass, &array[i], at);
         at += fetched_bytes(&array[i], batch->rows);
     }
     return 0;
 }
 
-/* distinct[layer] = experts that occur in expert [rows][layers][top_k]. */
-static void count_distinct(struct engine *engine, const int32_t *expert, int rows, int32_t *distinct)
+/* distinct[layer] = experts that occur in expert [rows][layers][top_k]; `run`: in layers that this forward ran. */
+static void count_distinct(const struct pass *pass, const int32_t *expert, bool run, int32_t *distinct)
 {
-    int layers = engine->moe_layers, top_k = engine->shape->router.top_k, experts = engine->shape->router.experts;
-    for (int layer = 0; layer < layers; layer++) {
-        memset(engine->mark, 0, (size_t)experts);
+    const struct engine *engine = pass->engine;
+    const int layers = engine->moe_layers, top_k = pass_top_k(pass), experts = engine->shape->router.experts;
+    uint8_t *mark = engine->space.mark;
+    for (int n = 0, layer = 0; layer < layers; n++) {
+        if (engine->shape->layer[n].ffn != FFN_EXPERTS)
+            continue;
+        memset(mark, 0, (size_t)experts);
         distinct[layer] = 0;
-        for (int row = 0; row < rows; row++)
+        for (int row = 0; row < pass->rows; row++)
             for (int slot = 0; slot < top_k; slot++) {
                 int32_t e = expert[((size_t)row * (size_t)layers + (size_t)layer) * (size_t)top_k + (size_t)slot];
-                if (e >= 0 && !engine->mark[e]) {
-                    engine->mark[e] = 1;
+                if (e >= 0 && !mark[e] && (!run || resume_layer(pass, row) <= n)) {
+                    mark[e] = 1;
                     distinct[layer]++;
                 }
             }
+        layer++;
     }
 }
 
-static void tell_routing(struct engine *engine, const struct batch *batch, struct forward *out)
+static void tell_routing(const struct pass *pass, struct forward *out)
 {
+    struct engine *engine = pass->engine;
+    const struct batch *batch = pass->batch;
     if (!engine->moe_layers)
         return;
-    count_distinct(engine, engine->out_wanted, batch->rows, engine->distinct_wanted);
-    count_distinct(engine, engine->out_expert, batch->rows, engine->distinct_loaded);
+    count_distinct(pass, engine->out_wanted, false, engine->distinct_wanted);
+    count_distinct(pass, engine->out_expert, true, engine->distinct_loaded);
     out->expert = engine->out_expert;
     out->weight = engine->out_weight;
     out->wanted = engine->out_wanted;
@@ -93,6 +127,23 @@ static void tell_routing(struct engine *engine, const struct batch *batch, struc
     out->distinct_loaded = engine->distinct_loaded;
     out->reconstruction = batch->want_reconstruction ? engine->reconstruction : NULL;
     out->score = batch->want_scores ? engine->out_score : NULL;
+}
+
+/* What the rows of a stopped pass have of routing stays with their nodes. */
+static void keep_routing(const struct pass *pass)
+{
+    const struct engine *engine = pass->engine;
+    struct stopped *stopped = pass->sequence->stopped;
+    const size_t width = (size_t)engine->moe_layers * (size_t)engine->shape->router.top_k;
+    for (int row = pass->rows, i = stopped ? stopped->count : 0; i-- > 0 && row-- > 0;) {
+        while (row >= 0 && engine->node[row] != stopped->node[i])
+            row--;                              /* there was no room for it */
+        if (row < 0)
+            break;
+        memcpy(stopped->wanted + (size_t)i * width, engine->out_wanted + (size_t)row * width, width * sizeof *stopped->wanted);
+        memcpy(stopped->expert + (size_t)i * width, engine->out_expert + (size_t)row * width, width * sizeof *stopped->expert);
+        memcpy(stopped->weight + (size_t)i * width, engine->out_weight + (size_t)row * width, width * sizeof *stopped->weight);
+    }
 }
 
 static int alloc_hidden(struct engine *engine, struct err *err)
@@ -104,25 +155,37 @@ static int alloc_hidden(struct engine *engine, struct err *err)
     return engine->out_hidden ? 0 : -1;
 }
 
-int64_t nominal_bytes(const struct engine *engine, int64_t cached, int rows, bool with_head)
+/* A layer is read if any row runs it. */
+int64_t nominal_bytes(const struct pass *pass, int64_t cached)
 {
+    const struct engine *engine = pass->engine;
     const struct hparams *shape = engine->shape;
-    int width = shape->attention.kv_heads * (shape->attention.head_dim + shape->attention.value_dim), experts_at = 0;
-    int64_t bytes = engine->weights->layer_bytes + (with_head ? engine->weights->head_bytes : 0);
+    int width = shape->attention.kv_heads * (shape->attention.head_dim + shape->attention.value_dim);
+    int moe = 0, first = shape->layers;
+    int64_t bytes = pass->batch->logit_rows > 0 ? engine->weights->head_bytes : 0;
+    for (int row = 0; row < pass->rows; row++)
+        first = resume_layer(pass, row) < first ? resume_layer(pass, row) : first;
     for (int n = 0; n < shape->layers; n++) {
-        int64_t seen = (int64_t)shape->layer[n].window + rows - 1;
-        bytes += (shape->layer[n].window && seen < cached ? seen : cached) * width * (int64_t)cache_size(engine->setup.cache);
-        if (shape->layer[n].ffn != FFN_DENSE)
-            bytes += engine->distinct_loaded[experts_at++] * engine->weights->layer[n].expert_bytes;
+        const struct layer_weights *weights = &engine->weights->layer[n];
+        int64_t seen = (int64_t)shape->layer[n].window + pass->rows - 1;
+        if (n >= first && pass_attends(pass, n))
+            bytes += weights->attention_bytes + (shape->layer[n].window && seen < cached ? seen : cached) * width *
+                     (int64_t)cache_size(engine->setup.cache);
+        if (n >= first && pass_feeds(pass, n))
+            bytes += weights->ffn_bytes;
+        if (shape->layer[n].ffn == FFN_EXPERTS)
+            bytes += engine->distinct_loaded[moe++] * pass_experts(pass, n).bytes;
     }
     return bytes;
 }
 
-int facts_collect(struct engine *engine, const struct sequence *sequence, const struct batch *batch, struct forward *out,
-                  struct err *err)
+int facts_collect(const struct pass *pass, struct forward *out, struct err *err)
 {
+    struct engine *engine = pass->engine;
+    const struct batch *batch = pass->batch;
+    const struct stopped *stopped = pass->sequence->stopped;
     const struct hparams *shape = engine->shape;
-    const int moe = engine->moe_layers, top_k = shape->router.top_k;
+    const int moe = engine->moe_layers, top_k = pass_top_k(pass);
     struct forward facts = {
         .rows = batch->rows, .logit_rows = batch->logit_rows, .moe_layers = moe, .experts = shape->router.experts,
         .top_k = top_k, .vocab = shape->vocab, .layers = shape->layers, .hidden_size = shape->hidden,
@@ -132,21 +195,30 @@ int facts_collect(struct engine *engine, const struct sequence *sequence, const 
     if (batch->want_hidden && alloc_hidden(engine, err))
         return -1;
     if (moe) {
-        array[count++] = (struct fetched){engine->expert, moe, top_k, engine->out_expert};
-        array[count++] = (struct fetched){engine->weight, moe, top_k, engine->out_weight};
-        array[count++] = (struct fetched){engine->wanted, moe, top_k, engine->out_wanted};
+        array[count++] = (struct fetched){engine->expert, moe, top_k, engine->out_expert, stopped ? stopped->expert : NULL, -1,
+                                          false};
+        array[count++] = (struct fetched){engine->weight, moe, top_k, engine->out_weight, stopped ? stopped->weight : NULL, 0,
+                                          false};
+        array[count++] = (struct fetched){engine->wanted, moe, top_k, engine->out_wanted, stopped ? stopped->wanted : NULL, -1,
+                                          false};
     }
     if (moe && batch->want_scores)
-        array[count++] = (struct fetched){engine->score, moe, shape->router.experts, engine->out_score};
+        array[count++] = (struct fetched){engine->score, moe, shape->router.experts, engine->out_score, NULL, 0, false};
     if (batch->want_hidden)
-        array[count++] = (struct fetched){engine->hidden, shape->layers, shape->hidden, engine->out_hidden};
-    if (fetch(engine, batch, array, count, err))
+        array[count++] = (struct fetched){engine->hidden, shape->layers, shape->hidden, engine->out_hidden, NULL, 0, true};
+    if (fetch(pass, array, count, err))
         return -1;
     facts.logits = (const float *)(uintptr_t)engine->landing.address;
     facts.hidden = batch->want_hidden ? engine->out_hidden : NULL;
-    tell_routing(engine, batch, &facts);
-    facts.expert_bytes = engine->weights->expert_bytes;
-    facts.bytes = nominal_bytes(engine, sequence->length + sequence->pending, batch->rows, batch->logit_rows > 0);
+    facts.node = engine->node;
+    if (batch->features)
+        facts.features = engine->features;
+    tell_routing(pass, &facts);
+    if (pass_layers(pass) < shape->layers && pass_leaves_nothing_else_out(batch))
+        keep_routing(pass);
+    facts.expert_bytes = batch->part && batch->part->experts ? experts_copy_bytes(batch->part->experts)
+                                                             : engine->weights->expert_bytes;
+    facts.bytes = nominal_bytes(pass, pass->sequence->length + pass->sequence->pending);
     *out = facts;
     return 0;
 }

@@ -1,158 +1,157 @@
-/* One forward: embedding, then each layer's attention and feed-forward network, then logits of the rows that want them. */
+/* One forward: embedding, then the layers that are not left out, then logits of the rows that want them. */
 #include "common/base/mem.h"
 #include "common/engine/internal.h"
 
-static void norm(const struct pass *pass, struct buffer in, struct buffer weight, struct buffer bias, struct buffer out,
-                 int rows)
+static const struct forward_part *part_of(const struct pass *pass)
 {
-    struct engine *engine = pass->engine;
-    int hidden = engine->shape->hidden;
-    engine->ops->norm(engine->queue, &(struct norm_args){
-        .in = in, .weight = weight, .bias = bias, .out = out, .epsilon = engine->shape->norm_epsilon,
-        .center = engine->shape->layer_norm,
-        .rows = rows, .parts = 1, .width = hidden, .in_stride = hidden, .out_stride = hidden});
+    static const struct forward_part whole;
+    return pass->batch->part ? pass->batch->part : &whole;
 }
 
-/* The part of each row of a buffer from `first` float on, with the buffer's stride. */
-static struct buffer row_part(struct buffer rows, int first)
+int pass_layers(const struct pass *pass)
 {
-    uint64_t offset = (uint64_t)first * sizeof(float);
-    return buffer_part(rows, offset, rows.bytes - offset);
+    return part_of(pass)->layers ? part_of(pass)->layers : pass->engine->shape->layers;
 }
 
-static void project(const struct pass *pass, struct buffer in, int in_stride, const struct matrix *matrix, struct buffer bias,
-                    struct buffer out, int out_stride)
+int pass_top_k(const struct pass *pass)
 {
-    struct engine *engine = pass->engine;
-    engine->ops->linear(engine->queue, &(struct linear_args){
-        .in = in, .weight = matrix->data, .bias = bias, .out = out, .operand = engine->operand, .format = matrix->format,
-        .slab = pass->slab, .rows = pass->rows, .inputs = matrix->inputs, .outputs = matrix->outputs, .in_stride = in_stride,
-        .out_stride = out_stride});
+    return part_of(pass)->top_k ? part_of(pass)->top_k : pass->engine->shape->router.top_k;
 }
 
-/* Of each head of q or k, or of all at once. No weight: none. */
-static struct norm_args head_norm(const struct pass *pass, struct buffer x, struct buffer weight, int heads)
+bool pass_attends(const struct pass *pass, int n)
 {
-    struct engine *engine = pass->engine;
-    const struct hparams *shape = engine->shape;
-    bool whole = shape->attention.qk_norm == QK_NORM_WHOLE;
-    return (struct norm_args){
-        .in = x, .weight = shape->attention.qk_norm == QK_NORM_NONE ? (struct buffer){0, 0} : weight, .out = x,
-        .epsilon = shape->norm_epsilon, .rows = pass->rows, .parts = whole ? 1 : heads,
-        .width = whole ? heads * shape->attention.head_dim : shape->attention.head_dim,
-        .in_stride = engine->qkv_width, .out_stride = engine->qkv_width};
+    return n < pass_layers(pass) && !(part_of(pass)->skip_attention && part_of(pass)->skip_attention[n]);
 }
 
-static void latent_norm(const struct pass *pass, struct buffer x, struct buffer weight, int width, int stride)
+bool pass_feeds(const struct pass *pass, int n)
 {
-    struct engine *engine = pass->engine;
-    engine->ops->norm(engine->queue, &(struct norm_args){
-        .in = x, .weight = weight, .out = x, .epsilon = engine->shape->attention.latent_epsilon, .rows = pass->rows, .parts = 1,
-        .width = width, .in_stride = stride, .out_stride = stride});
+    return n < pass_layers(pass) && !(part_of(pass)->skip_ffn && part_of(pass)->skip_ffn[n]);
 }
 
-static struct rope_args rotation(const struct pass *pass, struct buffer x, int heads, int head_dim, int stride)
+bool pass_leaves_nothing_else_out(const struct batch *batch)
 {
-    struct engine *engine = pass->engine;
-    return (struct rope_args){
-        .x = x, .table = engine->rope, .position = engine->position, .rows = pass->rows, .heads = heads, .head_dim = head_dim,
-        .rotary = engine->shape->rope.rotary, .stride = stride};
+    const struct forward_part *part = batch->part;
+    return !batch->plan && !batch->forced &&
+           (!part || (!part->skip_attention && !part->skip_ffn && !part->top_k && !part->experts));
 }
 
-/* Queries into engine->qkv, keys and values into the cache. */
-static void make_qkv(const struct pass *pass, int n)
+struct layer_experts pass_experts(const struct pass *pass, int n)
 {
-    struct engine *engine = pass->engine;
-    const struct hparams *shape = engine->shape;
-    const struct layer_weights *layer = &engine->weights->layer[n];
-    int heads = shape->attention.heads, kv_heads = shape->attention.kv_heads, head_dim = shape->attention.head_dim;
-    struct buffer k = row_part(engine->qkv, heads * head_dim), v = row_part(engine->qkv, (heads + kv_heads) * head_dim);
-    struct sequence *sequence = pass->sequence;
-
-    project(pass, engine->normed, shape->hidden, &layer->qkv, layer->qkv_bias, engine->qkv, engine->qkv_width);
-    if (layer->v.data.address)
-        project(pass, engine->normed, shape->hidden, &layer->v, layer->v_bias, v, engine->qkv_width);
-    ops_qkv(engine->ops, engine->queue, &(struct qkv_args){
-        .q_norm = head_norm(pass, engine->qkv, layer->q_norm, heads), .k_norm = head_norm(pass, k, layer->k_norm, kv_heads),
-        .clamp = {.x = engine->qkv, .limit = shape->attention.clip_qkv, .rows = pass->rows, .width = engine->qkv_width,
-                  .stride = engine->qkv_width},
-        .q_rope = rotation(pass, engine->qkv, heads, head_dim, engine->qkv_width),
-        .k_rope = rotation(pass, k, kv_heads, head_dim, engine->qkv_width),
-        .write = {.in_k = k, .in_v = v, .k = sequence->k[n], .v = sequence->v[n], .slot = engine->slot,
-                  .format = engine->setup.cache, .rows = pass->rows, .kv_heads = kv_heads, .head_dim = head_dim,
-                  .value_dim = head_dim, .capacity = sequence->capacity, .stride = engine->qkv_width}});
+    const struct layer_weights *weights = &pass->engine->weights->layer[n];
+    if (part_of(pass)->experts)
+        return experts_copy_layer(part_of(pass)->experts, n);
+    return (struct layer_experts){pass->engine->setup.experts, weights->experts_format, weights->experts_down_format,
+                                  weights->expert_bytes};
 }
 
-/* The same through latents (model/hparams.h). */
-static void make_latent_qkv(const struct pass *pass, int n)
+/* Masks of a static ranking, for all layers at once; weights of the rows for one that goes by paths. */
+static int plan_begin(const struct pass *pass, struct err *err)
 {
     struct engine *engine = pass->engine;
-    const struct hparams *shape = engine->shape;
-    const struct layer_weights *layer = &engine->weights->layer[n];
-    int heads = shape->attention.heads, head_dim = shape->attention.head_dim, hidden = shape->hidden;
-    int q_rank = shape->attention.q_rank, kv_rank = shape->attention.kv_rank, rotary = shape->rope.rotary;
-    struct buffer none = {0, 0}, key = row_part(engine->latent_kv, kv_rank);
-    struct sequence *sequence = pass->sequence;
-
-    if (q_rank) {
-        project(pass, engine->normed, hidden, &layer->q_a, layer->q_a_bias, engine->latent_q, q_rank);
-        latent_norm(pass, engine->latent_q, layer->q_a_norm, q_rank, q_rank);
-    }
-    project(pass, q_rank ? engine->latent_q : engine->normed, q_rank ? q_rank : hidden, &layer->q, none, engine->qkv,
-            engine->qkv_width);
-    project(pass, engine->normed, hidden, &layer->kv_a, layer->kv_a_bias, engine->latent_kv, kv_rank + rotary);
-    latent_norm(pass, engine->latent_kv, layer->kv_a_norm, kv_rank, kv_rank + rotary);
-    project(pass, engine->latent_kv, kv_rank + rotary, &layer->kv_b, none, engine->spread, engine->spread_width);
-    struct rope_args q_rope = rotation(pass, engine->qkv, heads, head_dim, engine->qkv_width);
-    struct rope_args k_rope = rotation(pass, key, 1, rotary, kv_rank + rotary);
-    engine->ops->rope(engine->queue, &q_rope);
-    engine->ops->rope(engine->queue, &k_rope);
-    engine->ops->kv_write(engine->queue, &(struct kv_write_args){
-        .in_k = engine->spread, .in_v = row_part(engine->spread, heads * (head_dim - rotary)), .shared = key,
-        .k = sequence->k[n], .v = sequence->v[n], .slot = engine->slot, .format = engine->setup.cache,
-        .rows = pass->rows, .kv_heads = heads,
-        .head_dim = head_dim, .value_dim = shape->attention.value_dim, .capacity = sequence->capacity,
-        .stride = engine->spread_width, .shared_width = rotary, .shared_stride = kv_rank + rotary});
+    const struct expert_plan *plan = pass->batch->plan;
+    int experts = engine->shape->router.experts;
+    size_t bytes = (size_t)plan->moe_layers * (size_t)experts;
+    if (plan->ranking == PLAN_PATH)
+        queue_upload(engine->device, engine->row_weight, pass->batch->row_weight, (size_t)pass->rows * sizeof(float));
+    if (plan->ranking != PLAN_STATIC)
+        return 0;
+    uint8_t *mask = mem_alloc(bytes, 1, err);
+    if (!mask)
+        return -1;
+    for (int moe = 0; moe < plan->moe_layers; moe++)
+        for (int i = 0; i < plan->budget[moe] && i < experts; i++)
+            mask[moe * experts + plan->order[moe * experts + i]] = 1;
+    queue_upload(engine->device, engine->mask, mask, bytes);
+    mem_free(&mask);
+    return 0;
 }
 
-static void attention(const struct pass *pass, int n)
+/* The part of a buffer [parts][rows][width] that belongs to one of them. */
+static struct buffer part_at(const struct pass *pass, struct buffer all, int part, int width, size_t size)
 {
-    struct engine *engine = pass->engine;
-    const struct hparams *shape = engine->shape;
-    const struct layer_weights *layer = &engine->weights->layer[n];
-    int heads = shape->attention.heads, value_dim = shape->attention.value_dim;
-    struct sequence *sequence = pass->sequence;
-
-    norm(pass, engine->x, layer->attention_norm, layer->attention_norm_bias, engine->normed, pass->rows);
-    (shape->attention.kv_rank ? make_latent_qkv : make_qkv)(pass, n);
-    engine->ops->attention(engine->queue, &(struct attention_args){
-        .q = engine->qkv, .k = sequence->k[n], .v = sequence->v[n], .sink = layer->sinks, .prefix = engine->prefix,
-        .path_start = engine->path_start, .path = engine->path, .out = engine->attended, .scale = shape->attention.scale,
-        .format = engine->setup.cache, .rows = pass->rows, .heads = heads,
-        .kv_heads = shape->attention.kv_heads, .head_dim = shape->attention.head_dim, .value_dim = value_dim,
-        .capacity = sequence->capacity, .stride = engine->qkv_width, .window = shape->layer[n].window,
-        .longest = pass->longest});
-    engine->ops->linear(engine->queue, &(struct linear_args){
-        .in = engine->attended, .weight = layer->out.data, .bias = layer->out_bias, .out = engine->x,
-        .operand = engine->operand, .format = layer->out.format, .add = true, .scale = shape->residual_scale,
-        .slab = pass->slab, .rows = pass->rows, .inputs = heads * value_dim, .outputs = shape->hidden,
-        .in_stride = heads * value_dim,
-        .out_stride = shape->hidden});
+    uint64_t bytes = (uint64_t)pass->rows * (uint64_t)width * size;
+    return buffer_part(all, (uint64_t)part * bytes, bytes);
 }
 
-/* Keeps the residual stream after layer n for the caller. */
-static int keep_hidden(const struct pass *pass, int n, struct err *err)
+static struct layer_routing routing_at(const struct pass *pass, int moe)
+{
+    const struct engine *engine = pass->engine;
+    const int experts = engine->shape->router.experts, top_k = pass_top_k(pass);
+    return (struct layer_routing){
+        .top_k = top_k, .score = part_at(pass, engine->score, moe, experts, sizeof(float)),
+        .wanted = part_at(pass, engine->wanted, moe, top_k, sizeof(int32_t)),
+        .expert = part_at(pass, engine->expert, moe, top_k, sizeof(int32_t)),
+        .weight = part_at(pass, engine->weight, moe, top_k, sizeof(float)),
+        .mask = buffer_part(engine->mask, (uint64_t)moe * (uint64_t)experts, (uint64_t)experts)};
+}
+
+static struct layer layer_at(const struct pass *pass, const struct layer_rows *rows, int n, int moe)
 {
     struct engine *engine = pass->engine;
-    uint64_t row = (uint64_t)engine->shape->hidden * sizeof(float), bytes = (uint64_t)pass->rows * row;
-    if (!engine->hidden.address &&
+    const struct sequence *sequence = pass->sequence;
+    const struct batch *batch = pass->batch;
+    struct layer at = {
+        .space = &engine->space, .number = n, .weights = &engine->weights->layer[n], .rows = rows, .rope = engine->rope,
+        .cache = {sequence->k[n], sequence->v[n], sequence->capacity, engine->setup.cache}};
+    if (engine->shape->layer[n].ffn != FFN_EXPERTS)
+        return at;
+    at.experts = pass_experts(pass, n);
+    at.routing = routing_at(pass, moe);
+    at.plan = batch->plan;
+    at.moe = moe;
+    at.row_weight = engine->row_weight;
+    if (batch->forced)
+        at.forced = batch->forced + (size_t)moe * (size_t)pass->rows * (size_t)at.routing.top_k;
+    if (batch->want_reconstruction)
+        at.reconstruction = &engine->reconstruction[moe];
+    return at;
+}
+
+/* Copies the residual stream. */
+static void keep(const struct pass *pass, struct buffer all, int part)
+{
+    struct engine *engine = pass->engine;
+    engine->ops->gather(engine->queue, &(struct gather_args){
+        .in = engine->space.x, .index = engine->every_row,
+        .out = part_at(pass, all, part, engine->shape->hidden, sizeof(float)), .rows = pass->rows, .count = pass->rows, .width = engine->shape->hidden});
+}
+
+/* Room for what is asked for of the residual stream. */
+static int keep_begin(const struct pass *pass, struct err *err)
+{
+    struct engine *engine = pass->engine;
+    const struct feature_request *features = pass->batch->features;
+    uint64_t row = (uint64_t)engine->shape->hidden * sizeof(float);
+    uint64_t bytes = features ? (uint64_t)features->count * (uint64_t)engine->setup.max_rows * row : 0;
+    if (pass->batch->want_hidden && !engine->hidden.address &&
         device_alloc(engine->device, (uint64_t)engine->setup.max_rows * (uint64_t)engine->shape->layers * row,
                      &engine->hidden, err))
         return -1;
-    engine->ops->gather(engine->queue, &(struct gather_args){
-        .in = engine->x, .index = engine->every_row, .out = buffer_part(engine->hidden, (uint64_t)n * bytes, bytes),
-        .rows = pass->rows, .count = pass->rows, .width = engine->shape->hidden});
-    return 0;
+    if (bytes <= engine->features.bytes)
+        return 0;
+    device_free(engine->device, &engine->features);
+    return device_alloc(engine->device, bytes, &engine->features, err);
+}
+
+/* What is asked for of the residual stream after layer n. */
+static void keep_layer(const struct pass *pass, int n)
+{
+    const struct feature_request *features = pass->batch->features;
+    if (pass->batch->want_hidden)
+        keep(pass, pass->engine->hidden, n);
+    for (int i = 0; features && i < features->count; i++)
+        if (features->layer[i] == n)
+            keep(pass, pass->engine->features, i);
+}
+
+static void keep_final(const struct pass *pass)
+{
+    const struct engine *engine = pass->engine;
+    const struct feature_request *features = pass->batch->features;
+    for (int i = 0; features && i < features->count; i++)
+        if (features->layer[i] == engine->shape->layers)
+            layer_norm(&engine->space, engine->space.x, engine->weights->final_norm, engine->weights->final_norm_bias,
+                       part_at(pass, engine->features, i, engine->shape->hidden, sizeof(float)), pass->rows);
 }
 
 static void head(const struct pass *pass)
@@ -163,11 +162,12 @@ static void head(const struct pass *pass)
     if (!rows)
         return;
     engine->ops->gather(engine->queue, &(struct gather_args){
-        .in = engine->x, .index = engine->logit_row, .out = engine->last, .rows = pass->rows, .count = rows, .width = hidden});
-    norm(pass, engine->last, engine->weights->final_norm, engine->weights->final_norm_bias, engine->last, rows);
+        .in = engine->space.x, .index = engine->logit_row, .out = engine->last, .rows = pass->rows, .count = rows,
+        .width = hidden});
+    layer_norm(&engine->space, engine->last, engine->weights->final_norm, engine->weights->final_norm_bias, engine->last, rows);
     engine->ops->linear(engine->queue, &(struct linear_args){
         .in = engine->last, .weight = matrix->data, .bias = engine->weights->head_bias, .out = engine->logits,
-        .operand = engine->operand,
+        .operand = engine->space.operand,
         .scale = engine->shape->logit_divisor != 0 ? 1 / engine->shape->logit_divisor : 0, .format = matrix->format,
         .rows = rows, .inputs = hidden, .outputs = engine->shape->vocab, .in_stride = hidden,
         .out_stride = engine->shape->vocab});
@@ -177,50 +177,86 @@ int forward_put(const struct pass *pass, struct err *err)
 {
     struct engine *engine = pass->engine;
     const struct hparams *shape = engine->shape;
-    const struct expert_plan *plan = pass->batch->plan;
-    int moe = 0;
-    if (plan && plan_begin(pass, err))
+    struct layer_rows rows = engine->row;
+    rows.rows = pass->rows;
+    rows.longest = pass->longest;
+    rows.slab = pass->slab;
+    if ((pass->batch->plan && plan_begin(pass, err)) || keep_begin(pass, err) ||
+        (pass->resumes && resume_begin(pass, &rows, err)))
         return -1;
-    engine->ops->embed(engine->queue, &(struct embed_args){
-        .token = engine->token, .table = engine->weights->embed.data, .out = engine->x, .format = engine->weights->embed.format,
-        .scale = shape->embed_scale, .rows = pass->rows, .vocab = shape->vocab, .hidden = shape->hidden});
-    for (int n = 0; n < shape->layers; n++) {
-        attention(pass, n);
-        norm(pass, engine->x, engine->weights->layer[n].ffn_norm, engine->weights->layer[n].ffn_norm_bias, engine->normed,
-             pass->rows);
-        if (shape->layer[n].ffn == FFN_DENSE)
-            dense_ffn(pass, n, shape->dense_inner, (struct buffer){0, 0});
-        else if (experts_ffn(pass, n, moe++, err))
+    if (rows.rows)
+        engine->ops->embed(engine->queue, &(struct embed_args){
+            .token = engine->token, .table = engine->weights->embed.data, .out = engine->space.x,
+            .format = engine->weights->embed.format, .scale = shape->embed_scale, .rows = rows.rows, .vocab = shape->vocab,
+            .hidden = shape->hidden});
+    for (int n = 0, moe = 0; n < pass_layers(pass); moe += shape->layer[n++].ffn == FFN_EXPERTS) {
+        if (pass->resumes && resume_join(pass, n, &rows, err))
             return -1;
-        if (shape->layer[n].ffn == FFN_EXPERTS && shape->shared_inner)
-            shared_ffn(pass, n);
-        if (pass->batch->want_hidden && keep_hidden(pass, n, err))
+        const struct layer layer = layer_at(pass, &rows, n, moe);
+        if (rows.rows && pass_attends(pass, n))
+            layer_attention(&layer);
+        if (rows.rows && pass_feeds(pass, n) && layer_ffn(&layer, err))
             return -1;
+        if (rows.rows == pass->rows)
+            keep_layer(pass, n);
     }
+    keep_final(pass);
     head(pass);
+    return 0;
+}
+
+static int check_plan(const struct pass *pass, struct err *err)
+{
+    const struct engine *engine = pass->engine;
+    const struct expert_plan *plan = pass->batch->plan;
+    if (plan && (plan->moe_layers != engine->moe_layers || plan->experts != engine->shape->router.experts))
+        return err_set(err, ERR_INPUT, "the expert plan is for %d layers of %d experts, the model has %d of %d",
+                       plan->moe_layers, plan->experts, engine->moe_layers, engine->shape->router.experts);
+    if (plan && plan->ranking == PLAN_PATH && !pass->batch->row_weight)
+        return err_set(err, ERR_INPUT, "the expert plan goes by paths, but rows have no weights");
+    return 0;
+}
+
+static int check_part(const struct pass *pass, struct err *err)
+{
+    const struct hparams *shape = pass->engine->shape;
+    const struct forward_part *part = part_of(pass);
+    const struct feature_request *features = pass->batch->features;
+    if (part->layers < 0 || part->layers > shape->layers)
+        return err_set(err, ERR_INPUT, "a forward cannot stop after layer %d of %d", part->layers, shape->layers);
+    if (part->top_k < 0 || part->top_k > shape->router.top_k)
+        return err_set(err, ERR_INPUT, "%d experts a token: the model has %d", part->top_k, shape->router.top_k);
+    if (pass->batch->resume && pass->batch->part)
+        return err_set(err, ERR_INPUT, "a forward that leaves things out cannot go on from where another one stopped");
+    if (features && (features->count < 0 || features->count > FEATURES_MAX))
+        return err_set(err, ERR_INPUT, "features of %d layers: %d are possible", features->count, FEATURES_MAX);
+    for (int i = 0; features && i < features->count; i++)
+        if (features->layer[i] < 0 || features->layer[i] > shape->layers ||
+            (features->layer[i] >= pass_layers(pass) && pass_layers(pass) < shape->layers))
+            return err_set(err, ERR_INPUT, "features of layer %d: this forward has %d", features->layer[i], pass_layers(pass));
     return 0;
 }
 
 static int run(struct engine *engine, struct sequence *sequence, const struct batch *batch, bool slab, struct forward *out,
                struct err *err)
 {
-    int pending = sequence->pending;
+    const int pending = sequence->pending, stopped = sequence->stopped ? sequence->stopped->count : 0;
     struct pass pass = {.engine = engine, .sequence = sequence, .batch = batch, .rows = batch->rows, .slab = slab};
-    if (batch->plan && (batch->plan->moe_layers != engine->moe_layers || batch->plan->experts != engine->shape->router.experts))
-        return err_set(err, ERR_INPUT, "the expert plan is for %d layers of %d experts, the model has %d of %d",
-                       batch->plan->moe_layers, batch->plan->experts, engine->moe_layers, engine->shape->router.experts);
-    if (batch->plan && batch->plan->ranking == PLAN_PATH && !batch->row_weight)
-        return err_set(err, ERR_INPUT, "the expert plan goes by paths, but rows have no weights");
+    bool stops = batch->part && pass_layers(&pass) < engine->shape->layers && pass_leaves_nothing_else_out(batch);
+    if (check_plan(&pass, err) || check_part(&pass, err))
+        return -1;
     for (int moe = 0; moe < engine->moe_layers; moe++)
         engine->reconstruction[moe] = 0;
-    if (tree_append(engine, sequence, batch, err))
-        return -1;
+    int rc = tree_append(&pass, err);
     pass.longest = sequence->length + sequence->pending;
-    if (forward_put(&pass, err) || facts_collect(engine, sequence, batch, out, err)) {
-        sequence->pending = pending;
-        return -1;
-    }
-    return 0;
+    if (!rc && !forward_put(&pass, err) && (!stops || !resume_keep(&pass, err)) && !facts_collect(&pass, out, err))
+        return 0;
+    sequence->pending = pending;
+    if (sequence->stopped)
+        sequence->stopped->count = stopped;
+    if (batch->resume)
+        sequence_rollback(sequence);
+    return -1;
 }
 
 int engine_forward(struct engine *engine, struct sequence *sequence, const struct batch *batch, struct forward *out,
@@ -273,6 +309,8 @@ int engine_prompt(struct engine *engine, struct sequence *sequence, const int32_
         batch.rows = piece_rows(engine, every, position, position + count - done, &slab);
         last = batch.rows - 1;
         batch.token = token + done;
+        batch.part = NULL;
+        batch.resume = false;
         batch.parent = NULL;
         batch.logit_row = every ? NULL : &last;
         batch.logit_rows = every ? batch.rows : done + batch.rows == count;

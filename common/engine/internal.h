@@ -3,7 +3,7 @@
 #define MOE_ENGINE_INTERNAL_H
 
 #include "common/engine/engine.h"
-#include "common/engine/weights.h"
+#include "common/engine/layer.h"
 
 struct engine {
     struct engine_setup setup;
@@ -13,36 +13,44 @@ struct engine {
     struct queue *queue;
     struct weights *weights;
     int piece_rows, slab_rows;                       /* of engine_prompt, no slabs: 0; setup.max_rows has room for both */
-    int moe_layers, qkv_width, spread_width, max_positions;      /* qkv_width: with latents that of q alone */
+    int moe_layers, max_positions;
 
-    /* On the device. Activations are [rows][...] f32. */
+    /* On the device. */
+    struct workspace space;
     struct buffer rope;                              /* for rope_positions positions */
     int rope_positions;
-    struct buffer x, normed, qkv, attended, last, logits;
-    struct buffer latent_q, latent_kv, spread;       /* [rows][q_rank], [kv_rank + rotary], [what kv_b makes] */
-    struct buffer inner, partial, group;             /* scratch of expert_ffn */
-    struct buffer operand;                           /* scratch: rows as products take them (operand_bytes) */
-    struct buffer token, position, slot, prefix, path_start, path, logit_row, every_row;     /* i32 */
+    struct layer_rows row;                           /* buffers of max_rows */
+    struct buffer token, logit_row, every_row;       /* i32 */
+    struct buffer merge;                             /* [max_rows] i32, resume.c */
+    struct buffer last, logits;
     struct buffer score, wanted, expert, weight;     /* [moe][rows of the forward][...] */
-    struct buffer router_logits;                     /* [rows][experts] of the layer at work, for a sparsemixer */
-    struct buffer shared;                            /* [rows] weight of the shared experts, when they have a gate */
     struct buffer mask;                              /* [moe][experts] u8 */
     struct buffer row_weight;                        /* [rows] f32, of a plan that goes by paths */
     struct buffer hidden;                            /* [layers][rows of the forward][hidden], made when first asked for */
-    struct buffer apart_in, apart_out, apart_row;    /* oracle.c: [rows * top_k][...], made when first asked for */
+    struct buffer features;                          /* [count][rows of the forward][hidden], the same */
 
     /* On the host: what struct forward points to, and scratch. */
     struct buffer landing;                           /* shared: logits, and other arrays as they come (facts.c) */
     float *out_score, *out_weight, *out_hidden;
     int32_t *out_wanted, *out_expert, *distinct_wanted, *distinct_loaded;
+    int32_t *node;                                   /* [max_rows] of the forward */
+    int32_t *from;                                   /* [max_rows] stopped nodes that rows go on from, -1: none */
     int32_t *indices;                                /* [max_rows + 1], several uses */
     int32_t *path_list;
     size_t path_room;
-    void *by_slot;                                   /* [max_rows][top_k] of 4 bytes, several uses */
-    uint8_t *mark;                                   /* [experts] */
-    float *gold, *apart;                             /* oracle.c: [rows][top_k][hidden] */
     float *reconstruction;                           /* [moe] */
-    int32_t *layer_experts;                          /* [experts], for sources that are not fixed */
+};
+
+/* Pending nodes whose forward was stopped on its way, in the order in which that happened; at most STOPPED_MAX. */
+enum { STOPPED_MAX = 1 + ENGINE_ROWS_MAX };
+
+struct stopped {
+    int count;
+    int node[STOPPED_MAX], layers[STOPPED_MAX];      /* which, and the layers that it has gone through */
+    int32_t token[STOPPED_MAX];
+    struct buffer residual;                          /* [max_rows + STOPPED_MAX][hidden]: the first for merging, resume.c */
+    int32_t *wanted, *expert;                        /* [STOPPED_MAX][moe][top_k] what struct forward told of them */
+    float *weight;
 };
 
 struct sequence {
@@ -50,6 +58,8 @@ struct sequence {
     struct buffer *k, *v;                            /* [layers], each as kernels/attention.h says */
     int capacity, length, pending;
     int32_t *parent, *depth, *run;                   /* [capacity] by pending node; run: see node_append */
+    const struct forward_part **part;                /* [capacity] that it went through; NULL: whole */
+    struct stopped *stopped;                         /* made when first needed */
 };
 
 /* Where a forward stands: what all layers of it share. */
@@ -60,31 +70,32 @@ struct pass {
     int rows;
     int longest;                                     /* positions that a row may see; 0: the device alone knows */
     bool slab;                                       /* its rows are one (kernels/linear.h) */
+    bool resumes;                                    /* some rows go on from stopped nodes: engine->from */
 };
 
-/* experts.c: an expert layer at work; all buffers are its own parts of the engine's. */
-struct expert_layer {
-    const struct pass *pass;
-    const struct layer_weights *weights;
-    int n, moe;                                      /* among all layers, among those with experts */
-    struct buffer score, logits, wanted, expert, weight, mask;
-};
+/* forward.c. A forward of the pass runs `layers` layers with `top_k` experts; those halves of a layer that it does not skip. */
+int pass_layers(const struct pass *pass);
+int pass_top_k(const struct pass *pass);
+bool pass_attends(const struct pass *pass, int n);
+bool pass_feeds(const struct pass *pass, int n);
+bool pass_leaves_nothing_else_out(const struct batch *batch);        /* than layers behind the one where it stops */
+struct layer_experts pass_experts(const struct pass *pass, int n);
 
-int plan_begin(const struct pass *pass, struct err *err);
-int experts_ffn(const struct pass *pass, int n, int moe, struct err *err);
-void dense_ffn(const struct pass *pass, int n, int inner, struct buffer weight);
-void shared_ffn(const struct pass *pass, int n);
-int experts_acquire(const struct expert_layer *at, struct buffer *table, int *count, struct err *err);
-void experts_release(const struct expert_layer *at, int count);
+/* Puts the operations of a forward on the queue, tokens, positions and slots being there. */
+int forward_put(const struct pass *pass, struct err *err);
+
+/* experts.c */
+int experts_acquire(const struct layer *at, struct buffer *table, int *count, struct err *err);
+void experts_release(const struct layer *at, int count);
 
 /* oracle.c: what each routed expert adds to each row. _look keeps that of the natural routing, which is the layer's now; _mask
  * chooses from it; _compare sets it against the routing that is the layer's by then. */
-int oracle_look(const struct expert_layer *at, struct err *err);
-int oracle_mask(const struct expert_layer *at, int budget, struct err *err);
-int oracle_compare(const struct expert_layer *at, float *error, struct err *err);
+int oracle_look(const struct layer *at, struct err *err);
+int oracle_mask(const struct layer *at, int budget, struct err *err);
+int oracle_compare(const struct layer *at, float *error, struct err *err);
 
 /* oracle_printed.c: the same as oracle_mask, of all experts by the scores of this forward, with no need of oracle_look. */
-int oracle_mask_printed(const struct expert_layer *at, int budget, struct err *err);
+int oracle_mask_printed(const struct layer *at, int budget, struct err *err);
 
 /* What both use: out [count][hidden] = weight[i] times what expert[i] makes of row[i], experts being in place. At most
  * oracle_places at once, for which oracle_alloc makes room. */
@@ -93,26 +104,37 @@ struct apart_rows {
     int count;
 };
 
-size_t oracle_places(const struct engine *engine);
-int oracle_alloc(struct engine *engine, struct err *err);
-int oracle_compute(const struct expert_layer *at, const struct apart_rows *apart, struct buffer table, float *out,
-                   struct err *err);
+size_t oracle_places(const struct workspace *space);
+int oracle_alloc(struct workspace *space, struct err *err);
+int oracle_compute(const struct layer *at, const struct apart_rows *apart, struct buffer table, float *out, struct err *err);
 
 /* Grows the table of rotations to `positions`. */
 int engine_rope_cover(struct engine *engine, int positions, struct err *err);
 
-/* tree.c: the rows of a batch as pending nodes, with positions, slots and paths on the device. Nothing is changed on
- * failure. */
-int tree_append(struct engine *engine, struct sequence *sequence, const struct batch *batch, struct err *err);
+/* tree.c: the rows of a batch as pending nodes (engine->node), with positions, slots and paths on the device. Nothing is
+ * changed on failure, but what batch.resume drops. Sets pass->resumes. */
+int tree_append(struct pass *pass, struct err *err);
+/* Positions, slots and paths of these nodes. */
+int tree_upload(struct engine *engine, const struct sequence *sequence, const int32_t *node, int rows, struct err *err);
 
-/* forward.c: puts the operations of a forward on the queue, tokens, positions and slots being there. */
-int forward_put(const struct pass *pass, struct err *err);
+/* resume.c. resume_find: the stopped node from which a row with this token goes on, its parent being such a node or -1; -1:
+ * none. _begin and _join: rows that take part from the beginning, or from layer n on, with x for these; _keep: the nodes of a
+ * pass that stops can be gone on from. */
+int resume_find(const struct pass *pass, int parent, int32_t token);
+int resume_begin(const struct pass *pass, struct layer_rows *rows, struct err *err);
+int resume_join(const struct pass *pass, int n, struct layer_rows *rows, struct err *err);
+int resume_keep(const struct pass *pass, struct err *err);
+int resume_layer(const struct pass *pass, int row);          /* the first that the row runs */
+void stopped_free(struct sequence *sequence);
 
-/* facts.c: the bytes of a forward of so many rows, with `cached` tokens and nodes in all and engine->distinct_loaded. */
-int64_t nominal_bytes(const struct engine *engine, int64_t cached, int rows, bool with_head);
+/* facts.c: the bytes of a pass, with `cached` tokens and nodes in all and engine->distinct_loaded. */
+int64_t nominal_bytes(const struct pass *pass, int64_t cached);
 
 /* facts.c: fetches what the forward computed and fills *out. */
-int facts_collect(struct engine *engine, const struct sequence *sequence, const struct batch *batch, struct forward *out,
-                  struct err *err);
+int facts_collect(const struct pass *pass, struct forward *out, struct err *err);
+
+/* experts_copy.c */
+struct layer_experts experts_copy_layer(const struct experts_copy *copy, int n);
+int64_t experts_copy_bytes(const struct experts_copy *copy);         /* of one expert, on average over layers */
 
 #endif

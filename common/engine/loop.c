@@ -29,7 +29,8 @@ static void put(void *context)
 {
     struct engine_loop *loop = context;
     struct engine *engine = loop->engine;
-    const struct pass pass = {engine, loop->setup.sequence, &loop->batch, loop->batch.rows};
+    const struct pass pass = {.engine = engine, .sequence = loop->setup.sequence, .batch = &loop->batch,
+                              .rows = loop->batch.rows};
     engine->ops->loop_draft(engine->queue, &loop->args);
     if (forward_put(&pass, &loop->failed))
         return;
@@ -85,7 +86,7 @@ static void upload_chain(struct engine *engine, int rows)
 {
     for (int row = 0; row <= rows; row++)
         engine->indices[row] = 0;
-    queue_upload(engine->device, engine->path_start, engine->indices, (size_t)(rows + 1) * sizeof *engine->indices);
+    queue_upload(engine->device, engine->row.path_start, engine->indices, (size_t)(rows + 1) * sizeof *engine->indices);
     for (int row = 0; row < rows; row++)
         engine->indices[row] = row;
     queue_upload(engine->device, engine->logit_row, engine->indices, (size_t)rows * sizeof *engine->indices);
@@ -162,7 +163,7 @@ int engine_loop_open(struct engine_loop **out, struct engine *engine, const stru
         return -1;
     *loop = (struct engine_loop){.engine = engine, .setup = *setup, .batch = {.rows = rows, .logit_rows = rows}};
     loop->args = (struct loop_args){
-        .token = engine->token, .position = engine->position, .slot = engine->slot, .prefix = engine->prefix,
+        .token = engine->token, .position = engine->row.position, .slot = engine->row.slot, .prefix = engine->row.prefix,
         .wanted = engine->wanted, .expert = engine->expert, .rows_most = rows, .moe_layers = engine->moe_layers,
         .experts = engine->shape->router.experts, .top_k = engine->shape->router.top_k, .ring_records = RECORDS};
     if (alloc_arrays(loop, err))
@@ -203,8 +204,8 @@ int engine_loop_next(struct engine_loop *loop, struct engine_iteration *out, str
                     .top_k = shape->router.top_k, .vocab = shape->vocab, .layers = shape->layers, .hidden_size = shape->hidden,
                     .distinct_wanted = engine->distinct_wanted, .distinct_loaded = engine->distinct_loaded,
                     .expert_bytes = engine->weights->expert_bytes}};
-    out->forward.bytes = nominal_bytes(engine, (int64_t)loop->record->position + loop->record->rows, loop->record->rows,
-                                       true);
+    const struct pass counted = {.engine = engine, .batch = &loop->batch, .rows = loop->record->rows};
+    out->forward.bytes = nominal_bytes(&counted, (int64_t)loop->record->position + loop->record->rows);
     loop->setup.sequence->length = loop->record->position + 1 + loop->record->accepted;
     return 0;
 }

@@ -98,67 +98,63 @@ done:
     return rc;
 }
 
-size_t oracle_places(const struct engine *engine)
+size_t oracle_places(const struct workspace *space)
 {
-    return (size_t)engine->setup.max_rows * (size_t)engine->shape->router.top_k;
+    return (size_t)space->rows * (size_t)space->shape->router.top_k;
 }
 
-int oracle_alloc(struct engine *engine, struct err *err)
+int oracle_alloc(struct workspace *space, struct err *err)
 {
-    const struct hparams *shape = engine->shape;
-    size_t places = oracle_places(engine), row = (size_t)shape->hidden * sizeof(float);
-    if (engine->apart)
+    const struct hparams *shape = space->shape;
+    size_t places = oracle_places(space), row = (size_t)shape->hidden * sizeof(float);
+    if (space->apart)
         return 0;
-    device_free(engine->device, &engine->apart_in);     /* what a failed attempt has left */
-    device_free(engine->device, &engine->apart_out);
-    device_free(engine->device, &engine->apart_row);
-    mem_free(&engine->gold);
-    int32_t *index = mem_alloc(places, sizeof *index, err);
-    if (!index)
-        return -1;
-    for (size_t i = 0; i < places; i++)
-        index[i] = (int32_t)(i / (size_t)shape->router.top_k);
-    int rc = device_alloc(engine->device, places * row, &engine->apart_in, err) ||
-             device_alloc(engine->device, places * row, &engine->apart_out, err) ||
-             device_alloc(engine->device, places * sizeof *index, &engine->apart_row, err) ||
-             !(engine->gold = mem_alloc(places * (size_t)shape->hidden, sizeof(float), err)) ||
-             !(engine->apart = mem_alloc(places * (size_t)shape->hidden, sizeof(float), err)) ? -1 : 0;
-    if (!rc)
-        queue_upload(engine->device, engine->apart_row, index, places * sizeof *index);
-    mem_free(&index);
-    return rc;
+    device_free(space->device, &space->apart_in);     /* what a failed attempt has left */
+    device_free(space->device, &space->apart_out);
+    device_free(space->device, &space->apart_row);
+    mem_free(&space->apart_index);
+    mem_free(&space->gold);
+    return device_alloc(space->device, places * row, &space->apart_in, err) ||
+           device_alloc(space->device, places * row, &space->apart_out, err) ||
+           device_alloc(space->device, places * sizeof(int32_t), &space->apart_row, err) ||
+           !(space->apart_index = mem_alloc(places, sizeof *space->apart_index, err)) ||
+           !(space->gold = mem_alloc(places * (size_t)shape->hidden, sizeof(float), err)) ||
+           !(space->apart = mem_alloc(places * (size_t)shape->hidden, sizeof(float), err)) ? -1 : 0;
 }
 
-int oracle_compute(const struct expert_layer *at, const struct apart_rows *apart, struct buffer table, float *out,
+int oracle_compute(const struct layer *at, const struct apart_rows *apart, struct buffer table, float *out,
                    struct err *err)
 {
-    struct engine *engine = at->pass->engine;
-    const struct hparams *shape = engine->shape;
+    struct workspace *space = at->space;
+    const struct hparams *shape = space->shape;
     size_t bytes = (size_t)apart->count * (size_t)shape->hidden * sizeof(float);
     memset(out, 0, bytes);
-    queue_upload(engine->device, engine->apart_out, out, bytes);
-    engine->ops->gather(engine->queue, &(struct gather_args){
-        .in = engine->normed, .index = apart->row, .out = engine->apart_in, .rows = at->pass->rows, .count = apart->count,
+    queue_upload(space->device, space->apart_out, out, bytes);
+    space->ops->gather(space->queue, &(struct gather_args){
+        .in = space->normed, .index = apart->row, .out = space->apart_in, .rows = at->rows->rows, .count = apart->count,
         .width = shape->hidden});
-    engine->ops->expert_ffn(engine->queue, &(struct expert_ffn_args){
-        .in = engine->apart_in, .out = engine->apart_out, .expert = apart->expert, .weight = apart->weight,
+    space->ops->expert_ffn(space->queue, &(struct expert_ffn_args){
+        .in = space->apart_in, .out = space->apart_out, .expert = apart->expert, .weight = apart->weight,
         .gate_up_bias = at->weights->gate_up_bias, .down_bias = at->weights->down_bias, .limit = shape->glu_limit,
-        .alpha = shape->glu_alpha, .table = table, .inner = engine->inner, .partial = engine->partial, .group = engine->group,
-        .operand = engine->operand, .format = at->weights->experts_format,
-        .down_format = at->weights->experts_down_format, .rows = apart->count, .slots = 1, .experts = shape->router.experts,
+        .alpha = shape->glu_alpha, .table = table, .inner = space->inner, .partial = space->partial, .group = space->group,
+        .operand = space->operand, .format = at->experts.format,
+        .down_format = at->experts.down_format, .rows = apart->count, .slots = 1, .experts = shape->router.experts,
         .hidden = shape->hidden, .inner_width = shape->expert_inner});
-    queue_download(engine->device, out, engine->apart_out, bytes);
-    return queue_wait(engine->device, err);
+    queue_download(space->device, out, space->apart_out, bytes);
+    return queue_wait(space->device, err);
 }
 
 /* out [rows][top_k][hidden] = what each expert of the layer's routing adds: a forward in which each slot is a row. */
-static int compute_apart(const struct expert_layer *at, float *out, struct err *err)
+static int compute_apart(const struct layer *at, float *out, struct err *err)
 {
-    const struct engine *engine = at->pass->engine;
-    const struct apart_rows apart = {engine->apart_row, at->expert, at->weight,
-                                     at->pass->rows * engine->shape->router.top_k};
+    struct workspace *space = at->space;
+    const struct apart_rows apart = {space->apart_row, at->routing.expert, at->routing.weight,
+                                     at->rows->rows * at->routing.top_k};
     struct buffer table;
     int count;
+    for (int i = 0; i < apart.count; i++)
+        space->apart_index[i] = (int32_t)(i / at->routing.top_k);
+    queue_upload(space->device, space->apart_row, space->apart_index, (size_t)apart.count * sizeof *space->apart_index);
     if (experts_acquire(at, &table, &count, err))
         return -1;
     int rc = oracle_compute(at, &apart, table, out, err);
@@ -166,40 +162,40 @@ static int compute_apart(const struct expert_layer *at, float *out, struct err *
     return rc;
 }
 
-int oracle_look(const struct expert_layer *at, struct err *err)
+int oracle_look(const struct layer *at, struct err *err)
 {
-    struct engine *engine = at->pass->engine;
-    return oracle_alloc(engine, err) || compute_apart(at, engine->gold, err) ? -1 : 0;
+    struct workspace *space = at->space;
+    return oracle_alloc(space, err) || compute_apart(at, space->gold, err) ? -1 : 0;
 }
 
-int oracle_mask(const struct expert_layer *at, int budget, struct err *err)
+int oracle_mask(const struct layer *at, int budget, struct err *err)
 {
-    struct engine *engine = at->pass->engine;
-    const struct hparams *shape = engine->shape;
-    int32_t *expert = engine->by_slot;
-    queue_download(engine->device, expert, at->expert,
-                   (size_t)at->pass->rows * (size_t)shape->router.top_k * sizeof *expert);
-    if (queue_wait(engine->device, err) ||
-        oracle_choose(&(struct oracle){engine->gold, expert, NULL, at->pass->rows, shape->router.top_k, shape->hidden,
-                                       shape->router.experts, budget}, engine->mark, err))
+    struct workspace *space = at->space;
+    const struct hparams *shape = space->shape;
+    int32_t *expert = space->by_slot;
+    queue_download(space->device, expert, at->routing.expert,
+                   (size_t)at->rows->rows * (size_t)at->routing.top_k * sizeof *expert);
+    if (queue_wait(space->device, err) ||
+        oracle_choose(&(struct oracle){space->gold, expert, NULL, at->rows->rows, at->routing.top_k, shape->hidden,
+                                       shape->router.experts, budget}, space->mark, err))
         return -1;
-    queue_upload(engine->device, at->mask, engine->mark, (size_t)shape->router.experts);
+    queue_upload(space->device, at->routing.mask, space->mark, (size_t)shape->router.experts);
     return 0;
 }
 
-int oracle_compare(const struct expert_layer *at, float *error, struct err *err)
+int oracle_compare(const struct layer *at, float *error, struct err *err)
 {
-    struct engine *engine = at->pass->engine;
-    size_t slots = (size_t)engine->shape->router.top_k, hidden = (size_t)engine->shape->hidden;
+    struct workspace *space = at->space;
+    size_t slots = (size_t)at->routing.top_k, hidden = (size_t)space->shape->hidden;
     double off = 0, all = 0;
-    if (compute_apart(at, engine->apart, err))
+    if (compute_apart(at, space->apart, err))
         return -1;
-    for (size_t row = 0; row < (size_t)at->pass->rows; row++)
+    for (size_t row = 0; row < (size_t)at->rows->rows; row++)
         for (size_t i = 0; i < hidden; i++) {
             double gold = 0, made = 0;
             for (size_t s = 0; s < slots; s++) {
-                gold += (double)engine->gold[(row * slots + s) * hidden + i];
-                made += (double)engine->apart[(row * slots + s) * hidden + i];
+                gold += (double)space->gold[(row * slots + s) * hidden + i];
+                made += (double)space->apart[(row * slots + s) * hidden + i];
             }
             off += (made - gold) * (made - gold);
             all += gold * gold;

@@ -26,24 +26,24 @@ static void pairs_free(struct pairs *pairs, struct device *device)
     mem_free(&pairs->chosen);
 }
 
-static int pairs_make(struct pairs *pairs, const struct expert_layer *at, struct err *err)
+static int pairs_make(struct pairs *pairs, const struct layer *at, struct err *err)
 {
-    struct engine *engine = at->pass->engine;
-    const struct hparams *shape = engine->shape;
-    const size_t experts = (size_t)shape->router.experts, top_k = (size_t)shape->router.top_k;
-    const size_t rows = (size_t)at->pass->rows, count = rows * experts, part = oracle_places(engine) * sizeof(int32_t);
+    struct workspace *space = at->space;
+    const struct hparams *shape = space->shape;
+    const size_t experts = (size_t)shape->router.experts, top_k = (size_t)at->routing.top_k;
+    const size_t rows = (size_t)at->rows->rows, count = rows * experts, part = oracle_places(space) * sizeof(int32_t);
     if (!(pairs->index = mem_alloc(count, sizeof *pairs->index, err)) ||
         !(pairs->id = mem_alloc(count, sizeof *pairs->id, err)) ||
         !(pairs->score = mem_alloc(count, sizeof *pairs->score, err)) ||
         !(pairs->contribution = mem_alloc(count * (size_t)shape->hidden, sizeof *pairs->contribution, err)) ||
         !(pairs->routed = mem_alloc(count, 1, err)) ||
         !(pairs->chosen = mem_alloc(rows * top_k, sizeof *pairs->chosen, err)) ||
-        device_alloc(engine->device, part, &pairs->row, err) || device_alloc(engine->device, part, &pairs->expert, err) ||
-        device_alloc(engine->device, part, &pairs->weight, err))
+        device_alloc(space->device, part, &pairs->row, err) || device_alloc(space->device, part, &pairs->expert, err) ||
+        device_alloc(space->device, part, &pairs->weight, err))
         return -1;
-    queue_download(engine->device, pairs->score, at->score, count * sizeof *pairs->score);
-    queue_download(engine->device, pairs->chosen, at->expert, rows * top_k * sizeof *pairs->chosen);
-    if (queue_wait(engine->device, err))
+    queue_download(space->device, pairs->score, at->routing.score, count * sizeof *pairs->score);
+    queue_download(space->device, pairs->chosen, at->routing.expert, rows * top_k * sizeof *pairs->chosen);
+    if (queue_wait(space->device, err))
         return -1;
     for (size_t i = 0; i < count; i++) {
         pairs->index[i] = (int32_t)(i / experts);
@@ -55,46 +55,46 @@ static int pairs_make(struct pairs *pairs, const struct expert_layer *at, struct
     return 0;
 }
 
-static int compute_pairs(struct pairs *pairs, const struct expert_layer *at, struct buffer table, struct err *err)
+static int compute_pairs(struct pairs *pairs, const struct layer *at, struct buffer table, struct err *err)
 {
-    struct engine *engine = at->pass->engine;
-    const size_t count = (size_t)at->pass->rows * (size_t)engine->shape->router.experts, most = oracle_places(engine);
+    struct workspace *space = at->space;
+    const size_t count = (size_t)at->rows->rows * (size_t)space->shape->router.experts, most = oracle_places(space);
     for (size_t first = 0; first < count; first += most) {
         const size_t part = count - first < most ? count - first : most, bytes = part * sizeof(int32_t);
         const struct apart_rows apart = {pairs->row, pairs->expert, pairs->weight, (int)part};
-        queue_upload(engine->device, pairs->row, pairs->index + first, bytes);
-        queue_upload(engine->device, pairs->expert, pairs->id + first, bytes);
-        queue_upload(engine->device, pairs->weight, pairs->score + first, bytes);
-        if (oracle_compute(at, &apart, table, pairs->contribution + first * (size_t)engine->shape->hidden, err))
+        queue_upload(space->device, pairs->row, pairs->index + first, bytes);
+        queue_upload(space->device, pairs->expert, pairs->id + first, bytes);
+        queue_upload(space->device, pairs->weight, pairs->score + first, bytes);
+        if (oracle_compute(at, &apart, table, pairs->contribution + first * (size_t)space->shape->hidden, err))
             return -1;
     }
     return 0;
 }
 
 /* The ids of the first row are those of all experts. */
-static int choose(struct pairs *pairs, const struct expert_layer *at, int budget, struct err *err)
+static int choose(struct pairs *pairs, const struct layer *at, int budget, struct err *err)
 {
-    struct engine *engine = at->pass->engine;
-    struct expert_source *source = engine->setup.experts;
-    const int experts = engine->shape->router.experts;
+    struct workspace *space = at->space;
+    struct expert_source *source = at->experts.source;
+    const int experts = space->shape->router.experts;
     const int32_t *all = source->class->fixed ? NULL : pairs->id;
     struct buffer table;
-    if (source->class->acquire(source, at->n, all, experts, &table, err))
-        return err_at(err, "layer %d", at->n);
+    if (source->class->acquire(source, at->number, all, experts, &table, err))
+        return err_at(err, "layer %d", at->number);
     int rc = compute_pairs(pairs, at, table, err);
-    source->class->release(source, at->n, all, experts);
-    if (rc || oracle_choose(&(struct oracle){pairs->contribution, pairs->id, pairs->routed, at->pass->rows, experts,
-                                             engine->shape->hidden, experts, budget}, engine->mark, err))
+    source->class->release(source, at->number, all, experts);
+    if (rc || oracle_choose(&(struct oracle){pairs->contribution, pairs->id, pairs->routed, at->rows->rows, experts,
+                                             space->shape->hidden, experts, budget}, space->mark, err))
         return -1;
-    queue_upload(engine->device, at->mask, engine->mark, (size_t)experts);
+    queue_upload(space->device, at->routing.mask, space->mark, (size_t)experts);
     return 0;
 }
 
-int oracle_mask_printed(const struct expert_layer *at, int budget, struct err *err)
+int oracle_mask_printed(const struct layer *at, int budget, struct err *err)
 {
-    struct engine *engine = at->pass->engine;
+    struct workspace *space = at->space;
     struct pairs pairs = {.index = NULL};
-    int rc = oracle_alloc(engine, err) || pairs_make(&pairs, at, err) || choose(&pairs, at, budget, err) ? -1 : 0;
-    pairs_free(&pairs, engine->device);
+    int rc = oracle_alloc(space, err) || pairs_make(&pairs, at, err) || choose(&pairs, at, budget, err) ? -1 : 0;
+    pairs_free(&pairs, space->device);
     return rc;
 }

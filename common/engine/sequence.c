@@ -34,7 +34,9 @@ int sequence_open(struct sequence **out, struct engine *engine, int capacity, st
     sequence->parent = mem_alloc((size_t)capacity, sizeof *sequence->parent, err);
     sequence->depth = mem_alloc((size_t)capacity, sizeof *sequence->depth, err);
     sequence->run = mem_alloc((size_t)capacity, sizeof *sequence->run, err);
-    if (!sequence->k || !sequence->v || !sequence->parent || !sequence->depth || !sequence->run || alloc_cache(sequence, err)) {
+    sequence->part = mem_alloc((size_t)capacity, sizeof *sequence->part, err);
+    if (!sequence->k || !sequence->v || !sequence->parent || !sequence->depth || !sequence->run || !sequence->part ||
+        alloc_cache(sequence, err)) {
         sequence_close(&sequence);
         return -1;
     }
@@ -58,6 +60,8 @@ void sequence_close(struct sequence **sequence)
     mem_free(&s->parent);
     mem_free(&s->depth);
     mem_free(&s->run);
+    mem_free(&s->part);
+    stopped_free(s);
     mem_free(sequence);
 }
 
@@ -109,13 +113,15 @@ int sequence_commit(struct sequence *sequence, const int32_t *node, int count, s
     if (in_place < count && move_kept(sequence, node, in_place, count, err))
         return -1;
     sequence->length += count;
-    sequence->pending = 0;
+    sequence_rollback(sequence);
     return 0;
 }
 
 void sequence_rollback(struct sequence *sequence)
 {
     sequence->pending = 0;
+    if (sequence->stopped)
+        sequence->stopped->count = 0;
 }
 
 int sequence_truncate(struct sequence *sequence, int length, struct err *err)
@@ -123,7 +129,7 @@ int sequence_truncate(struct sequence *sequence, int length, struct err *err)
     if (length < 0 || length > sequence->length)
         return err_set(err, ERR_INPUT, "a sequence of %d tokens cannot be cut to %d", sequence->length, length);
     sequence->length = length;
-    sequence->pending = 0;
+    sequence_rollback(sequence);
     return 0;
 }
 
@@ -162,6 +168,6 @@ int sequence_copy(struct sequence *to, const struct sequence *from, int length, 
     if (rc)
         return -1;
     to->length = length;
-    to->pending = 0;
+    sequence_rollback(to);
     return 0;
 }

@@ -23,7 +23,7 @@ static int take_vector(struct weights *weights, const struct model *model, const
     const struct tensor *tensor = model_tensor(model, err, format, layer);
     if (!tensor || take(weights, model, tensor, out, err))
         return -1;
-    weights->layer_bytes += (int64_t)tensor->bytes;
+    weights->taken_bytes += (int64_t)tensor->bytes;
     return 0;
 }
 
@@ -37,7 +37,7 @@ static int take_matrix(struct weights *weights, const struct model *model, const
     out->format = tensor->format;
     out->outputs = tensor->outputs;
     out->inputs = tensor->inputs;
-    weights->layer_bytes += (int64_t)tensor->bytes;
+    weights->taken_bytes += (int64_t)tensor->bytes;
     return 0;
 }
 
@@ -114,7 +114,7 @@ static int take_block(struct weights *weights, const struct model *model, const 
         return -1;
     layer->dense_format = tensor->format;
     layer->dense_down_format = tensor_last_format(tensor);
-    weights->layer_bytes += (int64_t)tensor->bytes;
+    weights->taken_bytes += (int64_t)tensor->bytes;
     queue_upload(weights->device, layer->dense_table, &layer->dense.address, sizeof layer->dense.address);
     return 0;
 }
@@ -160,11 +160,16 @@ static int take_all(struct weights *weights, const struct model *model, struct e
     if (!shape->tied && take_matrix(weights, model, "head", 0, &weights->head, err))
         return -1;
     weights->head_bytes = (int64_t)weights->head.data.bytes;
-    weights->layer_bytes = 0;
     for (int n = 0; n < shape->layers; n++) {
-        if (take_attention(weights, model, n, err) || take_ffn(weights, model, n, err))
+        struct layer_weights *layer = &weights->layer[n];
+        weights->taken_bytes = 0;
+        if (take_attention(weights, model, n, err))
             return -1;
-        weights->expert_bytes += weights->layer[n].expert_bytes;
+        layer->attention_bytes = weights->taken_bytes;
+        if (take_ffn(weights, model, n, err))
+            return -1;
+        layer->ffn_bytes = weights->taken_bytes - layer->attention_bytes;
+        weights->expert_bytes += layer->expert_bytes;
     }
     weights->expert_bytes /= hparams_moe_layers(shape) ? hparams_moe_layers(shape) : 1;
     return queue_wait(weights->device, err);

@@ -26,6 +26,7 @@ struct layer_weights {
                                               * one address */
     enum weight_format dense_format, experts_format;
     enum weight_format dense_down_format, experts_down_format;
+    int64_t attention_bytes, ffn_bytes;      /* of its halves; routed experts are not among them */
     int64_t expert_bytes;                    /* one of its routed experts; 0: none */
 };
 
@@ -36,7 +37,7 @@ struct weights {
     struct buffer final_norm, final_norm_bias, head_bias;
     int layers;
     struct layer_weights *layer;             /* [layers] */
-    int64_t layer_bytes;                     /* of all layers but their routed experts: what every forward reads */
+    int64_t taken_bytes;                     /* counts while they are taken */
     int64_t head_bytes;
     int64_t expert_bytes;                    /* one routed expert, on average over layers; 0: none */
 };

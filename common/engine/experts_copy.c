@@ -1,0 +1,83 @@
+/* Routed experts of another file. */
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/engine/internal.h"
+
+struct experts_copy {
+    struct model *model;
+    struct expert_source *source;
+    struct layer_experts *layer;         /* [layers] */
+    int64_t bytes;
+};
+
+/* The same weights, and the same room for them. */
+static int check_copy(const struct model *copy, const struct model *model, struct err *err)
+{
+    const struct model_identity *mine = model_identity(copy), *its = model_identity(model);
+    const struct hparams *shape = model_hparams(copy), *like = model_hparams(model);
+    static const struct sha256 none;
+    if (memcmp(&mine->source, &its->source, sizeof none) != 0 || memcmp(&its->source, &none, sizeof none) == 0)
+        return err_set(err, ERR_INPUT, "%s: it is no copy of %s: it was made from other weights; convert the same ones into "
+                       "another format", model_path(copy), model_path(model));
+    bool same = shape->hidden == like->hidden && shape->layers == like->layers && shape->expert_inner == like->expert_inner &&
+                shape->router.experts == like->router.experts && mine->inflated_from == its->inflated_from;
+    for (int n = 0; same && n < shape->layers; n++)
+        same = shape->layer[n].ffn == like->layer[n].ffn;
+    if (!same)
+        return err_set(err, ERR_INPUT, "%s: its experts are not of the shape of those of %s; take a copy that is inflated "
+                       "alike", model_path(copy), model_path(model));
+    return 0;
+}
+
+static int open_parts(struct experts_copy *copy, struct engine *engine, const char *file, struct err *err)
+{
+    const struct hparams *shape = engine->shape;
+    if (model_open(&copy->model, file, err))
+        return -1;
+    if (!engine->moe_layers)
+        return err_set(err, ERR_INPUT, "%s: the model %s has no routed experts that it could stand in for", file,
+                       model_path(engine->setup.model));
+    if (check_copy(copy->model, engine->setup.model, err) || workspace_suit(&engine->space, copy->model, err) ||
+        !(copy->layer = mem_alloc((size_t)shape->layers, sizeof *copy->layer, err)) ||
+        expert_source_open(&copy->source, copy->model, engine->device, err))
+        return -1;
+    for (int n = 0; n < shape->layers; n++) {
+        if (shape->layer[n].ffn != FFN_EXPERTS)
+            continue;
+        const struct tensor *tensor = model_tensor(copy->model, err, "layers.%d.experts", n);
+        if (!tensor)
+            return -1;
+        copy->layer[n] = (struct layer_experts){copy->source, tensor->format, tensor_last_format(tensor),
+                                                (int64_t)tensor->bytes / tensor->count};
+        copy->bytes += copy->layer[n].bytes;
+    }
+    copy->bytes /= engine->moe_layers;
+    return 0;
+}
+
+int experts_copy_open(struct experts_copy **out, struct engine *engine, const char *file, struct err *err)
+{
+    struct experts_copy *copy = mem_alloc(1, sizeof *copy, err);
+    if (!copy)
+        return -1;
+    if (open_parts(copy, engine, file, err)) {
+        experts_copy_close(&copy);
+        return -1;
+    }
+    *out = copy;
+    return 0;
+}
+
+void experts_copy_close(struct experts_copy **copy)
+{
+    if (!*copy)
+        return;
+    expert_source_close(&(*copy)->source);
+    mem_free(&(*copy)->layer);
+    model_close(&(*copy)->model);
+    mem_free(copy);
+}
+
+struct layer_experts experts_copy_layer(const struct experts_copy *copy, int n) { return copy->layer[n]; }
+int64_t experts_copy_bytes(const struct experts_copy *copy) { return copy->bytes; }

@@ -1,0 +1,134 @@
+/* The attention half of a layer. Its other half is in experts.c. */
+#include "common/engine/layer.h"
+
+void layer_norm(const struct workspace *space, struct buffer in, struct buffer weight, struct buffer bias, struct buffer out,
+                int rows)
+{
+    const struct hparams *shape = space->shape;
+    space->ops->norm(space->queue, &(struct norm_args){
+        .in = in, .weight = weight, .bias = bias, .out = out, .epsilon = shape->norm_epsilon, .center = shape->layer_norm,
+        .rows = rows, .parts = 1, .width = shape->hidden, .in_stride = shape->hidden, .out_stride = shape->hidden});
+}
+
+/* The part of each row of a buffer from `first` float on, with the buffer's stride. */
+static struct buffer row_part(struct buffer rows, int first)
+{
+    uint64_t offset = (uint64_t)first * sizeof(float);
+    return buffer_part(rows, offset, rows.bytes - offset);
+}
+
+static void project(const struct layer *layer, struct buffer in, int in_stride, const struct matrix *matrix, struct buffer bias,
+                    struct buffer out, int out_stride)
+{
+    struct workspace *space = layer->space;
+    space->ops->linear(space->queue, &(struct linear_args){
+        .in = in, .weight = matrix->data, .bias = bias, .out = out, .operand = space->operand, .format = matrix->format,
+        .slab = layer->rows->slab, .rows = layer->rows->rows, .inputs = matrix->inputs, .outputs = matrix->outputs,
+        .in_stride = in_stride, .out_stride = out_stride});
+}
+
+/* Of each head of q or k, or of all at once. No weight: none. */
+static struct norm_args head_norm(const struct layer *layer, struct buffer x, struct buffer weight, int heads)
+{
+    struct workspace *space = layer->space;
+    const struct hparams *shape = space->shape;
+    bool whole = shape->attention.qk_norm == QK_NORM_WHOLE;
+    return (struct norm_args){
+        .in = x, .weight = shape->attention.qk_norm == QK_NORM_NONE ? (struct buffer){0, 0} : weight, .out = x,
+        .epsilon = shape->norm_epsilon, .rows = layer->rows->rows, .parts = whole ? 1 : heads,
+        .width = whole ? heads * shape->attention.head_dim : shape->attention.head_dim,
+        .in_stride = space->qkv_width, .out_stride = space->qkv_width};
+}
+
+static void latent_norm(const struct layer *layer, struct buffer x, struct buffer weight, int width, int stride)
+{
+    struct workspace *space = layer->space;
+    space->ops->norm(space->queue, &(struct norm_args){
+        .in = x, .weight = weight, .out = x, .epsilon = space->shape->attention.latent_epsilon,
+        .rows = layer->rows->rows, .parts = 1, .width = width, .in_stride = stride, .out_stride = stride});
+}
+
+static struct rope_args rotation(const struct layer *layer, struct buffer x, int heads, int head_dim, int stride)
+{
+    return (struct rope_args){
+        .x = x, .table = layer->rope, .position = layer->rows->position, .rows = layer->rows->rows, .heads = heads,
+        .head_dim = head_dim, .rotary = layer->space->shape->rope.rotary, .stride = stride};
+}
+
+/* Queries into space->qkv, keys and values into the cache. */
+static void make_qkv(const struct layer *layer)
+{
+    struct workspace *space = layer->space;
+    const struct hparams *shape = space->shape;
+    const struct layer_weights *weights = layer->weights;
+    int heads = shape->attention.heads, kv_heads = shape->attention.kv_heads, head_dim = shape->attention.head_dim;
+    struct buffer k = row_part(space->qkv, heads * head_dim), v = row_part(space->qkv, (heads + kv_heads) * head_dim);
+
+    project(layer, space->normed, shape->hidden, &weights->qkv, weights->qkv_bias, space->qkv, space->qkv_width);
+    if (weights->v.data.address)
+        project(layer, space->normed, shape->hidden, &weights->v, weights->v_bias, v, space->qkv_width);
+    ops_qkv(space->ops, space->queue, &(struct qkv_args){
+        .q_norm = head_norm(layer, space->qkv, weights->q_norm, heads),
+        .k_norm = head_norm(layer, k, weights->k_norm, kv_heads),
+        .clamp = {.x = space->qkv, .limit = shape->attention.clip_qkv, .rows = layer->rows->rows, .width = space->qkv_width,
+                  .stride = space->qkv_width},
+        .q_rope = rotation(layer, space->qkv, heads, head_dim, space->qkv_width),
+        .k_rope = rotation(layer, k, kv_heads, head_dim, space->qkv_width),
+        .write = {.in_k = k, .in_v = v, .k = layer->cache.k, .v = layer->cache.v, .slot = layer->rows->slot,
+                  .format = layer->cache.format, .rows = layer->rows->rows, .kv_heads = kv_heads, .head_dim = head_dim,
+                  .value_dim = head_dim, .capacity = layer->cache.capacity, .stride = space->qkv_width}});
+}
+
+/* The same through latents (model/hparams.h). */
+static void make_latent_qkv(const struct layer *layer)
+{
+    struct workspace *space = layer->space;
+    const struct hparams *shape = space->shape;
+    const struct layer_weights *weights = layer->weights;
+    int heads = shape->attention.heads, head_dim = shape->attention.head_dim, hidden = shape->hidden;
+    int q_rank = shape->attention.q_rank, kv_rank = shape->attention.kv_rank, rotary = shape->rope.rotary;
+    struct buffer none = {0, 0}, key = row_part(space->latent_kv, kv_rank);
+
+    if (q_rank) {
+        project(layer, space->normed, hidden, &weights->q_a, weights->q_a_bias, space->latent_q, q_rank);
+        latent_norm(layer, space->latent_q, weights->q_a_norm, q_rank, q_rank);
+    }
+    project(layer, q_rank ? space->latent_q : space->normed, q_rank ? q_rank : hidden, &weights->q, none, space->qkv,
+            space->qkv_width);
+    project(layer, space->normed, hidden, &weights->kv_a, weights->kv_a_bias, space->latent_kv, kv_rank + rotary);
+    latent_norm(layer, space->latent_kv, weights->kv_a_norm, kv_rank, kv_rank + rotary);
+    project(layer, space->latent_kv, kv_rank + rotary, &weights->kv_b, none, space->spread, space->spread_width);
+    struct rope_args q_rope = rotation(layer, space->qkv, heads, head_dim, space->qkv_width);
+    struct rope_args k_rope = rotation(layer, key, 1, rotary, kv_rank + rotary);
+    space->ops->rope(space->queue, &q_rope);
+    space->ops->rope(space->queue, &k_rope);
+    space->ops->kv_write(space->queue, &(struct kv_write_args){
+        .in_k = space->spread, .in_v = row_part(space->spread, heads * (head_dim - rotary)), .shared = key,
+        .k = layer->cache.k, .v = layer->cache.v, .slot = layer->rows->slot, .format = layer->cache.format,
+        .rows = layer->rows->rows, .kv_heads = heads, .head_dim = head_dim,
+        .value_dim = shape->attention.value_dim, .capacity = layer->cache.capacity,
+        .stride = space->spread_width, .shared_width = rotary, .shared_stride = kv_rank + rotary});
+}
+
+void layer_attention(const struct layer *layer)
+{
+    struct workspace *space = layer->space;
+    const struct hparams *shape = space->shape;
+    const struct layer_weights *weights = layer->weights;
+    int heads = shape->attention.heads, value_dim = shape->attention.value_dim;
+
+    layer_norm(space, space->x, weights->attention_norm, weights->attention_norm_bias, space->normed, layer->rows->rows);
+    (shape->attention.kv_rank ? make_latent_qkv : make_qkv)(layer);
+    space->ops->attention(space->queue, &(struct attention_args){
+        .q = space->qkv, .k = layer->cache.k, .v = layer->cache.v, .sink = weights->sinks, .prefix = layer->rows->prefix,
+        .path_start = layer->rows->path_start, .path = layer->rows->path, .out = space->attended,
+        .scale = shape->attention.scale, .format = layer->cache.format, .rows = layer->rows->rows, .heads = heads,
+        .kv_heads = shape->attention.kv_heads, .head_dim = shape->attention.head_dim, .value_dim = value_dim,
+        .capacity = layer->cache.capacity, .stride = space->qkv_width, .window = shape->layer[layer->number].window,
+        .longest = layer->rows->longest});
+    space->ops->linear(space->queue, &(struct linear_args){
+        .in = space->attended, .weight = weights->out.data, .bias = weights->out_bias, .out = space->x,
+        .operand = space->operand, .format = weights->out.format, .add = true, .scale = shape->residual_scale,
+        .slab = layer->rows->slab, .rows = layer->rows->rows, .inputs = heads * value_dim, .outputs = shape->hidden,
+        .in_stride = heads * value_dim, .out_stride = shape->hidden});
+}

@@ -1,0 +1,66 @@
+/* One layer of a transformer as one function: weights, keys and values, rows and working memory are arguments. The target, its
+ * cheaper selves and heads that draft are all made of it. */
+#ifndef MOE_ENGINE_LAYER_H
+#define MOE_ENGINE_LAYER_H
+
+#include "common/engine/expert_plan.h"
+#include "common/engine/weights.h"
+#include "common/engine/workspace.h"
+#include "common/store/expert_source.h"
+
+/* Keys and values of one layer, each as kernels/attention.h says. */
+struct layer_cache {
+    struct buffer k, v;
+    int capacity;
+    enum cache_format format;
+};
+
+/* Which rows: where they stand and what they see (kernels/attention.h). */
+struct layer_rows {
+    int rows;
+    struct buffer position, slot, prefix, path_start, path;      /* i32 */
+    int longest;                         /* positions that a row may see; 0: the device alone knows */
+    bool slab;                           /* they are one (kernels/linear.h) */
+};
+
+/* How the routed experts of a layer are reached, and what they are in. */
+struct layer_experts {
+    struct expert_source *source;
+    enum weight_format format, down_format;
+    int64_t bytes;                       /* of one */
+};
+
+/* The routing of a layer, on the device. */
+struct layer_routing {
+    int top_k;                           /* experts a row, at most the shape's */
+    struct buffer score;                 /* [rows][experts] f32 */
+    struct buffer wanted, expert;        /* [rows][top_k] i32: what the router chose, and what a plan made of it */
+    struct buffer weight;                /* [rows][top_k] f32 */
+    struct buffer mask;                  /* [experts] u8, for a plan; that of a static one is there already */
+};
+
+struct layer {
+    struct workspace *space;             /* its shape is the layer's; x goes in and comes out there */
+    int number;                          /* in shape->layer[], and for the source of its experts */
+    const struct layer_weights *weights;
+    struct layer_experts experts;        /* of a layer that has some */
+    struct layer_cache cache;
+    const struct layer_rows *rows;
+    struct buffer rope;                  /* rotations of all positions (rope.h) */
+    struct layer_routing routing;
+    const struct expert_plan *plan;      /* NULL: none */
+    int moe;                             /* its number in the plan */
+    struct buffer row_weight;            /* [rows] f32, of a plan that goes by paths */
+    const int32_t *forced;               /* [rows][top_k] in place of the router's choice; NULL: none */
+    float *reconstruction;               /* set to what the plan costs (struct forward); NULL: not asked for */
+};
+
+/* x += what attention makes of it; x += what the feed-forward network does. Each may be left out by itself. */
+void layer_attention(const struct layer *layer);
+int layer_ffn(const struct layer *layer, struct err *err);
+
+/* out = the norm of `rows` rows. */
+void layer_norm(const struct workspace *space, struct buffer in, struct buffer weight, struct buffer bias, struct buffer out,
+                int rows);
+
+#endif

@@ -1,0 +1,129 @@
+#include "common/engine/workspace.h"
+
+#include "common/base/mem.h"
+
+int workspace_alloc(struct device *device, struct buffer *out, int64_t a, int64_t b, size_t size, struct err *err)
+{
+    size_t count, bytes;
+    if (!size_mul((size_t)a, (size_t)b, &count) || !size_mul(count, size, &bytes))
+        return err_memory(err);
+    return device_alloc(device, bytes, out, err);
+}
+
+static int alloc(struct workspace *space, struct buffer *out, int64_t width, struct err *err)
+{
+    return workspace_alloc(space->device, out, space->rows, width, sizeof(float), err);
+}
+
+/* With latents: they, and the keys and values made from them. */
+static int alloc_attention(struct workspace *space, struct err *err)
+{
+    const struct hparams *shape = space->shape;
+    if (alloc(space, &space->x, shape->hidden, err) || alloc(space, &space->normed, shape->hidden, err) ||
+        alloc(space, &space->qkv, space->qkv_width, err) ||
+        alloc(space, &space->attended, shape->attention.heads * shape->attention.value_dim, err))
+        return -1;
+    if (!shape->attention.kv_rank)
+        return 0;
+    return alloc(space, &space->latent_q, shape->attention.q_rank, err) ||
+           alloc(space, &space->latent_kv, shape->attention.kv_rank + shape->rope.rotary, err) ||
+           alloc(space, &space->spread, space->spread_width, err) ? -1 : 0;
+}
+
+static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
+
+/* The scratch of the widest row of activations in products with weights of one format. */
+static size_t operand_most(const struct hparams *shape, enum weight_format format)
+{
+    const int width[] = {shape->attention.heads * shape->attention.value_dim, shape->hidden, shape->dense_inner,
+                         shape->shared_inner, shape->attention.q_rank, shape->attention.kv_rank};
+    size_t most = 0;
+    for (size_t i = 0; i < sizeof width / sizeof *width; i++)
+        most = larger(most, operand_bytes(format, width[i]));
+    size_t place = larger(operand_bytes(format, shape->hidden), operand_bytes(format, shape->expert_inner));
+    return larger(most, (size_t)shape->router.top_k * place);
+}
+
+/* Room for rows of activations as products take them, where any weights ask for that. */
+int workspace_suit(struct workspace *space, const struct model *model, struct err *err)
+{
+    struct buffer operand;
+    size_t most = 0;
+    for (int i = 0; i < model_tensor_count(model); i++) {
+        const enum weight_format formats[] = {model_tensor_at(model, i)->format,
+                                              tensor_last_format(model_tensor_at(model, i))};
+        for (size_t f = 0; f < sizeof formats / sizeof *formats; f++)
+            if (formats[f] != FORMAT_BF16 || device_info(space->device)->splits)
+                most = larger(most, operand_most(space->shape, formats[f]));
+    }
+    if (most <= space->operand_row)
+        return 0;
+    if (workspace_alloc(space->device, &operand, space->rows, (int64_t)most, 1, err))
+        return -1;
+    device_free(space->device, &space->operand);
+    space->operand = operand;
+    space->operand_row = most;
+    return 0;
+}
+
+static int alloc_ffn(struct workspace *space, struct err *err)
+{
+    const struct hparams *shape = space->shape;
+    const bool moe = hparams_moe_layers(shape) > 0;
+    int64_t rows = space->rows, experts = shape->router.experts, top_k = shape->router.top_k;
+    int64_t slots = moe ? top_k : 1;
+    int64_t inner = moe ? top_k * shape->expert_inner : 0;
+    if (shape->dense_inner > inner)
+        inner = shape->dense_inner;
+    if (shape->shared_inner > inner)
+        inner = shape->shared_inner;
+    if (alloc(space, &space->inner, inner, err) || alloc(space, &space->partial, slots * shape->hidden, err) ||
+        workspace_alloc(space->device, &space->group, expert_group_numbers(moe ? experts : 1, rows * slots), 1,
+                        sizeof(int32_t), err))
+        return -1;
+    if (!moe)
+        return 0;
+    if (shape->router.kind == ROUTER_SPARSEMIXER && alloc(space, &space->router_logits, experts, err))
+        return -1;
+    return shape->shared_gate ? alloc(space, &space->shared, 1, err) : 0;
+}
+
+static int alloc_host(struct workspace *space, struct err *err)
+{
+    size_t experts = (size_t)space->shape->router.experts;
+    space->by_slot = mem_alloc((size_t)space->rows * (size_t)space->shape->router.top_k, sizeof(float), err);
+    space->mark = mem_alloc(experts, 1, err);
+    space->layer_experts = mem_alloc(experts, sizeof(int32_t), err);
+    return space->by_slot && space->mark && space->layer_experts ? 0 : -1;
+}
+
+int workspace_make(struct workspace *space, struct device *device, const struct model *model, int rows, struct err *err)
+{
+    const struct hparams *shape = model_hparams(model);
+    *space = (struct workspace){.device = device, .ops = device_ops(device), .queue = device_queue(device), .shape = shape,
+                                .rows = rows};
+    space->qkv_width = (shape->attention.heads + 2 * shape->attention.kv_heads) * shape->attention.head_dim;
+    if (shape->attention.kv_rank) {
+        space->qkv_width = shape->attention.heads * shape->attention.head_dim;
+        space->spread_width = shape->attention.heads *
+                              (shape->attention.head_dim - shape->rope.rotary + shape->attention.value_dim);
+    }
+    return alloc_attention(space, err) || alloc_ffn(space, err) || workspace_suit(space, model, err) ||
+           alloc_host(space, err) ? -1 : 0;
+}
+
+void workspace_free(struct workspace *space)
+{
+    struct buffer *all[] = {
+        &space->x, &space->normed, &space->qkv, &space->attended, &space->latent_q, &space->latent_kv, &space->spread,
+        &space->inner, &space->partial, &space->group, &space->operand, &space->router_logits, &space->shared,
+        &space->apart_in, &space->apart_out, &space->apart_row};
+    for (size_t i = 0; space->device && i < sizeof all / sizeof *all; i++)
+        device_free(space->device, all[i]);
+    mem_free(&space->by_slot);
+    mem_free(&space->mark);
+    mem_free(&space->layer_experts);
+    mem_free(&space->gold);
+    mem_free(&space->apart);
+    mem_free(&space->apart_index);
+}

@@ -1,0 +1,43 @@
+/* Buffers that layers work in: activations of so many rows, and scratch. Whoever runs layers of one shape after one another
+ * needs one of them; nothing is kept in it from one forward to the next. Activations are [rows][...] f32 on the device. */
+#ifndef MOE_ENGINE_WORKSPACE_H
+#define MOE_ENGINE_WORKSPACE_H
+
+#include "common/model/model.h"
+#include "common/tensor/device.h"
+
+struct workspace {
+    struct device *device;
+    const struct device_ops *ops;
+    struct queue *queue;
+    const struct hparams *shape;
+    int rows;
+    int qkv_width, spread_width;                     /* qkv_width: with latents that of q alone */
+    struct buffer x;                                 /* the residual stream */
+    struct buffer normed, qkv, attended;
+    struct buffer latent_q, latent_kv, spread;       /* [rows][q_rank], [kv_rank + rotary], [what kv_b makes] */
+    struct buffer inner, partial, group;             /* scratch of expert_ffn */
+    struct buffer operand;                           /* scratch: rows as products take them (operand_bytes) */
+    size_t operand_row;                              /* bytes a row */
+    struct buffer router_logits;                     /* [rows][experts], for a sparsemixer */
+    struct buffer shared;                            /* [rows] weight of the shared experts, when they have a gate */
+    /* On the host, of the layer at work. */
+    void *by_slot;                                   /* [rows][top_k] of 4 bytes, several uses */
+    uint8_t *mark;                                   /* [experts] */
+    int32_t *layer_experts;                          /* [experts], for sources that are not fixed */
+    /* oracle.c: [rows * top_k][...], made when first asked for. */
+    struct buffer apart_in, apart_out, apart_row;
+    float *gold, *apart;                             /* [rows][top_k][hidden] */
+    int32_t *apart_index;                            /* [rows * top_k] */
+};
+
+/* For so many rows of this model's layers. Free it also when making it has failed. */
+int workspace_make(struct workspace *space, struct device *device, const struct model *model, int rows, struct err *err);
+/* And with these weights, too: another model's of the same shape. */
+int workspace_suit(struct workspace *space, const struct model *model, struct err *err);
+void workspace_free(struct workspace *space);
+
+/* A buffer of a * b elements. */
+int workspace_alloc(struct device *device, struct buffer *out, int64_t a, int64_t b, size_t size, struct err *err);
+
+#endif
