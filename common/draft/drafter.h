@@ -78,6 +78,7 @@ struct drafter {                        /* what all drafters begin with */
     int number;
     struct feature_request features;    /* set by open */
     int riders;                         /* rows that it adds to a verification, at most, of RIDERS_MAX; set by open */
+    char told[128];                     /* what opening it took, for -v; "": nothing. Set by open */
     /* Count up, and whoever looks sets them back: weights and KV read, nominal; tokens of the text that a drafter with a state
      * of its own had to read before it could draft, and how long that took. */
     int64_t bytes;
@@ -97,9 +98,10 @@ struct drafter_class {
     bool plans;                         /* follows setup.plan; else there must be none */
     bool draws;                         /* but under DRAFT_BEST children are drawn; else they are what they are, noise or not */
     bool looks_up;                      /* its tokens come from text, at next to no cost; else from a model */
+    bool own_trees;                     /* can give a leaf a tree of its own (DRAFT_OWN) */
     int (*open)(struct drafter **out, struct spec *spec, const struct drafter_setup *setup, struct err *err);
     /* Gives each leaf up to leaf->siblings children, best first, and goes on below each of these with one child a node down
-     * to `tokens` levels. Returns the number of nodes added, or -1 on failure. */
+     * to `tokens` levels. DRAFT_OWN siblings: a tree as the drafter has it, of as many levels at most. Returns the number of nodes added, or -1 on failure. */
     int (*propose)(struct drafter *drafter, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves, int tokens,
                    struct err *err);
     /* Follows its own choice through the nodes below `leaf` (-1: the root), which it reads in one forward: the child that
@@ -121,7 +123,7 @@ struct drafter_class {
     void (*free)(struct drafter *drafter);
 };
 
-extern const struct drafter_class drafter_ngram, drafter_pld, drafter_model;
+extern const struct drafter_class drafter_ngram, drafter_pld, drafter_suffix, drafter_model;
 
 /* All drafters, NULL behind the last. `none` is not among them: it means that there is none. */
 extern const struct drafter_class *const drafter_classes[];

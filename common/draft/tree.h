@@ -23,7 +23,9 @@ struct draft_tree {
     const float **proposal;     /* [nodes] the distribution [vocab] that the token was drawn from; NULL: it was not drawn */
 };
 
-/* Where a tree is to grow, and by how many children. */
+enum { DRAFT_OWN = 0 };
+
+/* Where a tree is to grow, and by how many children. DRAFT_OWN: by a tree that its drafter makes as it likes, if it does. */
 struct draft_leaf {
     int32_t node;               /* -1: the root */
     int32_t siblings;

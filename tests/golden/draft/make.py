@@ -52,6 +52,79 @@ def pld_cases():
         yield {'draft': 'pld:n=%d,tokens=%d' % (n, tokens), 'text': text, 'asks': asks}
 
 
+def followers(texts, pattern, depth):
+    """What followed the pattern: tokens by how often they did, of equals the one first seen last comes first."""
+    seen = {}
+    if not 0 < len(pattern) < depth:
+        return []
+    for t, text in enumerate(texts):
+        for at in range(len(text) - len(pattern)):
+            if text[at:at + len(pattern)] == pattern:
+                token = text[at + len(pattern)]
+                seen.setdefault(token, [0, t, at])[0] += 1
+    total = sum(count for count, _, _ in seen.values())
+    order = sorted(seen.items(), key=lambda item: (-item[1][0], [-x for x in item[1][1:]]))
+    return [(token, count / total) for token, (count, _, _) in order][:64]
+
+
+def suffix_draft(texts, pattern, depth, nodes, levels, first, below, least):
+    """The likeliest nodes behind the pattern, a probability at a time."""
+    waiting, draft, came = [], [], 0
+    def put(above, string, probability, parent, level, most):
+        nonlocal came
+        for token, share in followers(texts, above, depth)[:most]:
+            if probability * share >= least:
+                waiting.append((-probability * share, came, token, share, string + [token], parent, level))
+                came += 1
+    if levels:
+        put(pattern, pattern, 1.0, -1, 1, first)
+    while waiting and len(draft) < nodes:
+        waiting.sort()
+        value, _, token, share, string, parent, level = waiting.pop(0)
+        draft.append((token, parent, level, share, -value))
+        if level < levels:
+            put(string, string, -value, len(draft) - 1, level + 1, below)
+    return draft
+
+
+def suffix(text, path, corpus, depth, factor, least, total, levels, siblings):
+    """What is drafted already, the path, is no part of the text that is searched."""
+    best, score, match, whole = [], 0, 0, text + path
+    for texts in ([text], corpus):
+        for size in range(min(len(whole), depth), 0, -1):
+            draft = suffix_draft(texts, whole[-size:], depth, min(total, int(factor * size)), levels, siblings or 512,
+                                 1 if siblings else 512, least)
+            if sum(node[4] for node in draft) > score:
+                best, score, match = draft, sum(node[4] for node in draft), size
+    return {'token': [node[0] for node in best], 'parent': [node[1] for node in best],
+            'match': [match + node[2] - 1 for node in best], 'log': [round(math.log(node[3]), 9) for node in best]}
+
+
+def suffix_cases():
+    earlier = [make_text(60, 6) + [50, 51, 52], make_text(45, 6), make_text(2, 6)]
+    with open(os.path.join(here, 'corpus.jsonl'), 'w') as out:
+        for at, text in enumerate(earlier):
+            out.write(json.dumps({'tokens': text} if at else text, separators=(',', ':')) + '\n')
+    for depth, factor, least, total, alphabet, corpus in (
+            (64, 1, .1, 64, 6, []), (64, 2, .001, 20, 3, []), (6, 4, .05, 64, 6, earlier), (24, 1.5, .1, 64, 2, []),
+            (5, 3, .01, 9, 90, []), (64, 2, .02, 64, 6, earlier), (2, 4, .1, 64, 4, [])):
+        text = make_text(220, alphabet)
+        text[150:150] = [1] * 12 + [0, 1] * 9
+        text[185:185] = earlier[0][-3:] + earlier[1][-6:]           # behind which an earlier text ends
+        asks = []
+        for length in sorted(chance.sample(range(1, 10), 4) + chance.sample(range(10, len(text) + 1), 15) + [160, 168, 175, 188, 194]):
+            siblings, levels, path = chance.choice((0, 0, 1, 1, 3)), chance.choice((1, 4, 64)), []
+            if length != 188 and chance.random() < .3:
+                path = [chance.choice(text) for _ in range(chance.randrange(1, 4))]
+                at = chance.randrange(length)
+                path = text[at:at + 3] if chance.random() < .5 else path
+            asks.append({'length': length, 'siblings': siblings, 'tokens': levels, 'path': path,
+                         **suffix(text[:length], path, corpus, depth, factor, least, total, levels, siblings)})
+        yield {'draft': 'suffix:depth=%d,factor=%g,min=%g,total=%d%s' % (depth, factor, least, total,
+                ',corpus=tests/golden/draft/corpus.jsonl' if corpus else ''), 'text': text, 'asks': asks}
+
+
 with open(os.path.join(here, 'cases.jsonl'), 'w') as out:
-    for case in pld_cases():
-        out.write(json.dumps(case, separators=(',', ':')) + '\n')
+    for cases in (pld_cases, suffix_cases):
+        for case in cases():
+            out.write(json.dumps(case, separators=(',', ':')) + '\n')

@@ -1,0 +1,189 @@
+/* SuffixDecoding: Oliaro, Jia, Campos, Qiao, arXiv 2411.04975, with the defaults of its authors' ArcticInference.
+ *
+ * Two suffix trees (suffix_tree.h): of prompt and answer, and of a corpus of earlier answers. The last p tokens, for every p for
+ * which they occur, are gone on with by a draft of at most factor x p tokens, the likeliest ones: the probability of a token is
+ * the product, on the way to it, of its share among what followed there, and none below `min` is taken. The draft of the highest
+ * score counts, which is the sum of its probabilities, so the tokens that it expects to be right; of equals the one behind more
+ * tokens, and the answer's before the corpus'.
+ *
+ * What the paper leaves open: equals among children rank by age, the youngest first; at most 64 children of a node are looked
+ * at. ArcticInference divides by how often a string occurs, its last occurrence at the end of the text included, which nothing
+ * follows yet; here, as printed, by what followed.
+ *
+ * Where one leaf is asked for one child, the draft is a chain, each time the most frequent child: the paths are held against
+ * one another, not the trees. With several children, what the leaf gets is a tree with so many at the leaf and one below. A
+ * tree of its own (DRAFT_OWN) is the paper's. */
+#include "common/draft/drafter.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/draft/suffix_corpus.h"
+#include "common/draft/suffix_tree.h"
+#include "common/engine/engine.h"
+
+enum { DEPTH_DEFAULT = 64, TOTAL_DEFAULT = 64 };
+
+struct suffix {
+    struct drafter base;
+    double factor, least;
+    int total;
+    struct suffix_tree own;
+    struct suffix_corpus *corpus;       /* NULL: none */
+    int cursors;                        /* of the text in the corpus' tree */
+    struct suffix_cursor cursor[SUFFIX_DEPTH_MAX + 1], below[SUFFIX_DEPTH_MAX + 1];
+    struct suffix_draft draft[2];       /* the best by now, and the next one */
+};
+
+static void suffix_free(struct drafter *drafter)
+{
+    struct suffix *suffix = (struct suffix *)drafter;
+    suffix_tree_free(&suffix->own);
+    suffix_corpus_close(&suffix->corpus);
+    mem_free(&suffix);
+}
+
+static int open_corpus(struct suffix *suffix, const char *file, const char *save, const struct drafter_setup *setup,
+                       struct err *err)
+{
+    const struct suffix_corpus_setup corpus = {.model = setup->target ? engine_made_from(setup->target)->model : NULL,
+                                               .vocab = setup->vocab, .depth = suffix->own.depth};
+    if (!file)
+        return save ? err_set(err, ERR_INPUT, "suffix: save: there is no corpus; add corpus=FILE") : 0;
+    if (suffix_corpus_open(&suffix->corpus, file, &corpus, err) ||
+        (save && suffix_corpus_save(suffix->corpus, save, err)))
+        return err_at(err, "suffix");
+    suffix_corpus_tell(suffix->corpus, suffix->base.told, sizeof suffix->base.told);
+    return 0;
+}
+
+static int suffix_open(struct drafter **out, struct spec *spec, const struct drafter_setup *setup, struct err *err)
+{
+    struct suffix *suffix = mem_alloc(1, sizeof *suffix, err);
+    const char *file, *save;
+    int depth;
+    if (!suffix)
+        return -1;
+    if (spec_text(spec, "corpus", NULL, &file, err) || spec_text(spec, "save", NULL, &save, err) ||
+        spec_int(spec, "depth", DEPTH_DEFAULT, 2, SUFFIX_DEPTH_MAX, &depth, err) ||
+        spec_int(spec, "total", TOTAL_DEFAULT, 1, SUFFIX_DRAFT_MAX, &suffix->total, err) ||
+        spec_float(spec, "factor", 1, 0.1, 64, &suffix->factor, err) ||
+        spec_float(spec, "min", 0.1, SUFFIX_LEAST, 1, &suffix->least, err) ||
+        spec_end(spec, err) || suffix_tree_init(&suffix->own, depth, err) || open_corpus(suffix, file, save, setup, err)) {
+        suffix_free(&suffix->base);
+        return -1;
+    }
+    *out = &suffix->base;
+    return 0;
+}
+
+static int suffix_begin(struct drafter *drafter, const struct draft_text *text, struct err *err)
+{
+    struct suffix *suffix = (struct suffix *)drafter;
+    (void)text, (void)err;
+    suffix_tree_clear(&suffix->own);
+    suffix->cursors = 0;
+    return 0;
+}
+
+static int suffix_commit(struct drafter *drafter, const int32_t *token, int count, struct err *err)
+{
+    struct suffix *suffix = (struct suffix *)drafter;
+    for (int at = 0; at < count; at++) {
+        if (suffix_tree_put(&suffix->own, token[at], err))
+            return -1;
+        if (suffix->corpus)
+            suffix->cursors = suffix_tree_follow(suffix_corpus_tree(suffix->corpus), suffix->cursor, suffix->cursors, token[at]);
+    }
+    return 0;
+}
+
+/* Holds the drafts behind cursor[0 .. count), longest first, against the best by now; *match: behind how many tokens that is.
+ * A draft scores at most as much as it has tokens, and shorter strings get shorter drafts. */
+static void consider(struct suffix *suffix, const struct suffix_tree *tree, const struct suffix_cursor *cursor, int count,
+                     struct suffix_limits limits, int *best, int *match)
+{
+    const int most = limits.nodes;
+    for (int which = 0; which < count; which++) {
+        double wanted = suffix->factor * cursor[which].length;
+        struct suffix_draft *next = &suffix->draft[!*best];
+        limits.nodes = wanted < most ? (int)wanted : most;
+        if (limits.nodes <= suffix->draft[*best].score)
+            return;
+        suffix_tree_expand(tree, &cursor[which], &limits, next);
+        if (next->score > suffix->draft[*best].score) {
+            *best = !*best;
+            *match = cursor[which].length;
+        }
+    }
+}
+
+/* Where the text with the way to the leaf stands in the tree; written to suffix->below. */
+static int follow(struct suffix *suffix, const struct suffix_tree *tree, const struct suffix_cursor *cursor, int count,
+                  const int32_t *path, int deep)
+{
+    memcpy(suffix->below, cursor, (size_t)count * sizeof *cursor);
+    for (int at = 0; at < deep; at++)
+        count = suffix_tree_follow(tree, suffix->below, count, path[at]);
+    return count;
+}
+
+/* Adds a draft below a leaf; false: the tree is full. */
+static bool add(struct suffix *suffix, struct draft_tree *tree, int leaf, const struct suffix_draft *draft, int match)
+{
+    int32_t node[SUFFIX_DRAFT_MAX];
+    for (int at = 0; at < draft->nodes; at++) {
+        int nodes = tree->nodes;
+        node[at] = draft_tree_add(tree, draft->parent[at] < 0 ? leaf : node[draft->parent[at]], draft->token[at],
+                                  (float)log(draft->share[at]), suffix->base.number);
+        if (node[at] < 0)
+            return false;
+        if (node[at] == nodes)
+            tree->match[nodes] = match + draft->level[at] - 1;
+    }
+    return true;
+}
+
+static int suffix_propose(struct drafter *drafter, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves, int tokens,
+                          struct err *err)
+{
+    struct suffix *suffix = (struct suffix *)drafter;
+    const struct suffix_tree *corpus = suffix->corpus ? suffix_corpus_tree(suffix->corpus) : NULL;
+    const int before = tree->nodes;
+    int32_t path[SUFFIX_DEPTH_MAX];
+    (void)err;
+    for (int which = 0; which < leaves; which++) {
+        const int siblings = leaf[which].siblings, room = tree->capacity - tree->nodes;
+        const bool own = siblings == DRAFT_OWN;
+        const struct suffix_limits limits = {
+            .nodes = suffix->total < room ? suffix->total : room, .levels = tokens, .first = own ? SUFFIX_DRAFT_MAX : siblings,
+            .below = own ? SUFFIX_DRAFT_MAX : 1, .least = suffix->least};
+        int deep = draft_tree_path(tree, leaf[which].node, path, SUFFIX_DEPTH_MAX), best = 0, match = 0;
+        suffix->draft[0].nodes = 0;
+        suffix->draft[0].score = 0;
+        int count = follow(suffix, &suffix->own, suffix->own.cursor, suffix->own.cursors, path, deep);
+        consider(suffix, &suffix->own, suffix->below, count, limits, &best, &match);
+        if (corpus) {
+            count = follow(suffix, corpus, suffix->cursor, suffix->cursors, path, deep);
+            consider(suffix, corpus, suffix->below, count, limits, &best, &match);
+        }
+        if (!add(suffix, tree, leaf[which].node, &suffix->draft[best], match))
+            break;
+    }
+    return tree->nodes - before;
+}
+
+const struct drafter_class drafter_suffix = {
+    .name = "suffix",
+    .summary = "what often followed the last tokens, in the text and in earlier answers",
+    .settings = "corpus=FILE,save=FILE,depth=N,factor=X,min=P,total=N",
+    .looks_up = true,
+    .own_trees = true,
+    .open = suffix_open,
+    .propose = suffix_propose,
+    .commit = suffix_commit,
+    .begin = suffix_begin,
+    .free = suffix_free,
+};

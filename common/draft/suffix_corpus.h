@@ -1,0 +1,34 @@
+/* Earlier answers that the drafter suffix looks up in, and their index.
+ *
+ * A corpus is a file of one of these kinds, told apart by how it begins: an index (suffix_corpus_save); a decode stream, whose
+ * answers are taken; JSON lines, each a list of token ids, or an object with `tokens` or `text`, as moe-decode --json writes;
+ * or text, UTF-8, one text in all. A .txt file is text, however it begins.
+ *
+ * An index is a file of its own: head, tokens, nodes (struct suffix_node), all little-endian, with a digest over them. It names
+ * the tokenizer whose ids it has. It is mapped, and checked before it is used. */
+#ifndef MOE_DRAFT_SUFFIX_CORPUS_H
+#define MOE_DRAFT_SUFFIX_CORPUS_H
+
+#include <stddef.h>
+
+#include "common/draft/suffix_tree.h"
+
+struct model;
+struct suffix_corpus;
+
+struct suffix_corpus_setup {
+    const struct model *model;          /* whose tokenizer reads text, and must have made the ids; NULL: not known */
+    int vocab, depth;
+};
+
+int suffix_corpus_open(struct suffix_corpus **out, const char *path, const struct suffix_corpus_setup *setup, struct err *err);
+void suffix_corpus_close(struct suffix_corpus **corpus);
+const struct suffix_tree *suffix_corpus_tree(const struct suffix_corpus *corpus);
+
+/* Writes the index. A file that is there must be an index. */
+int suffix_corpus_save(const struct suffix_corpus *corpus, const char *path, struct err *err);
+
+/* In words: tokens, texts, how long it took and what memory. */
+void suffix_corpus_tell(const struct suffix_corpus *corpus, char *out, size_t room);
+
+#endif
