@@ -13,13 +13,13 @@
 
 enum { FILE_LIMIT = 1 << 20, FILE_VERSION = 1, COUNT_MAX = 1 << 30 };
 
-const char *const skip_endings[] = {"score", "patience", "iterations", "prompts", "interrupted", NULL};
+const char *const skip_endings[] = {"score", "patience", "iterations", "all", "interrupted", NULL};
 
 int skip_parts(int layers) { return layers > 2 ? 2 * (layers - 2) : 0; }
 
 int skip_count(int layers, double ratio) { return (int)(skip_parts(layers) * ratio); }
 
-static const bool *part_of(const struct skip_set *set, int part)
+static const uint8_t *part_of(const struct skip_set *set, int part)
 {
     int half = skip_parts(set->layers) / 2;
     return part < half ? &set->attention[1 + part] : &set->ffn[1 + part - half];
@@ -27,7 +27,7 @@ static const bool *part_of(const struct skip_set *set, int part)
 
 bool skip_part(const struct skip_set *set, int part) { return *part_of(set, part); }
 
-void skip_part_set(struct skip_set *set, int part, bool left_out) { *(bool *)(uintptr_t)part_of(set, part) = left_out; }
+void skip_part_set(struct skip_set *set, int part, bool left_out) { *(uint8_t *)(uintptr_t)part_of(set, part) = left_out; }
 
 /* Leaves out `parts` parts of layers first, first + 2, ..., of which there are `layers`: whole layers evenly spread, and of one
  * more the attention when `parts` is odd. */
@@ -36,7 +36,7 @@ static void spread(struct skip_set *set, int first, int layers, int parts)
     int chosen = (parts + 1) / 2;
     for (int i = 0; i < chosen; i++) {
         int layer = first + 2 * ((2 * i + 1) * layers / (2 * chosen));
-        set->attention[layer] = true;
+        set->attention[layer] = 1;
         set->ffn[layer] = 2 * i + 2 <= parts;
     }
 }
@@ -107,7 +107,7 @@ static int check_model(const json_t *map, const struct model_identity *model, st
     return 0;
 }
 
-static int get_layers(const json_t *map, const char *key, int layers, bool *out, struct err *err)
+static int get_layers(const json_t *map, const char *key, int layers, uint8_t *out, struct err *err)
 {
     const json_t *list = json_object_get(map, key), *item;
     int last = 0;
@@ -122,7 +122,7 @@ static int get_layers(const json_t *map, const char *key, int layers, bool *out,
             return wrong(err, key, layer ? "the last layer is never left out" : "layer 0 is never left out");
         if (layer <= last || layer >= layers)
             return err_set(err, ERR_INPUT, "\"%s\": layers from 1 to %d are expected, rising", key, layers - 2);
-        out[last = (int)layer] = true;
+        out[last = (int)layer] = 1;
     }
     return 0;
 }
@@ -210,7 +210,7 @@ int skip_set_open(struct skip_set *out, const char *text, const struct model_ide
     return skip_set_first(out, model->layers, ratio, err) ? err_at(err, "skip=%s", text) : 0;
 }
 
-static json_t *list_of(const bool *left_out, int layers)
+static json_t *list_of(const uint8_t *left_out, int layers)
 {
     json_t *list = json_array();
     for (int layer = 0; layer < layers; layer++)

@@ -23,7 +23,7 @@
 
 struct skip_set {
     int layers;                                         /* of the model */
-    bool attention[LAYERS_MAX], ffn[LAYERS_MAX];        /* left out */
+    uint8_t attention[LAYERS_MAX], ffn[LAYERS_MAX];     /* 1: left out */
 };
 
 /* How a set was found; all of it stands in the file, for people. */
@@ -33,7 +33,7 @@ struct skip_search_facts {
     int texts, candidates, bayesian, kept;              /* candidates scored; those by the Gaussian process; better ones */
     const char *ended;                                  /* what ended the search: one of skip_endings, NULL behind the last */
 };
-extern const char *const skip_endings[];
+extern const char *const skip_endings[];        /* "all": there was no other set of so many parts */
 
 struct skip_found {
     double matchness;                                   /* 0 .. 1 */
