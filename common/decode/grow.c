@@ -4,13 +4,6 @@
 
 enum { STEPS_MAX = 256 };               /* of a policy in one iteration */
 
-static bool is_below(const struct draft_tree *tree, int node, int leaf)
-{
-    while (node >= 0 && node != leaf)
-        node = tree->parent[node];
-    return node == leaf;
-}
-
 static int depth_of(const struct draft_tree *tree, int node) { return node < 0 ? 0 : tree->depth[node]; }
 
 /* Lets a drafter grow the tree. A token deeper than the answer can still get would be no use. */
@@ -67,7 +60,7 @@ static int review(const struct growth *growth, const struct step *step, int room
     if (depth_of(tree, leaf) >= room)
         return 0;
     for (int node = leaf + 1; node < before; node++)
-        if (is_below(tree, node, leaf)) {
+        if (draft_tree_is_below(tree, node, leaf)) {
             share->reviewed += tree->drafter[node] != drafter->number;
             drawn |= tree->proposal[node] != NULL;
         }
@@ -78,7 +71,7 @@ static int review(const struct growth *growth, const struct step *step, int room
     share->levels++;
     share->proposed += added > 0 ? added : 0;
     for (int node = leaf + 1; added >= 0 && drawn && node < tree->nodes; node++)
-        if (is_below(tree, node, leaf) && !tree->proposal[node])
+        if (draft_tree_is_below(tree, node, leaf) && !tree->proposal[node])
             return err_set(err, ERR_INPUT, "%s reviews tokens that were drawn and does not say what it drew, which would "
                            "change the distribution", drafter->class->name);
     if (added > 0 && tree->depth[tree->nodes - 1] > room)       /* of no use, whatever it is */

@@ -354,6 +354,88 @@ done:
     return rc;
 }
 
+/* What it would choose behind the leaf and every node below it: list[] says where, row[] which of its rows those are, -1: its
+ * context ends before. Returns how many. */
+static int read_below(struct model_drafter *mine, const struct draft_tree *tree, int leaf, struct draft_leaf *list, int *row,
+                      struct err *err)
+{
+    int count = 0;
+    list[count++] = (struct draft_leaf){leaf, 1};
+    for (int node = leaf + 1; node < tree->nodes; node++)
+        if (draft_tree_is_below(tree, node, leaf))
+            list[count++] = (struct draft_leaf){node, 1};
+    for (int from = 0; from < count; from += ASKED_MAX) {
+        for (int at = from; at < count && at < from + ASKED_MAX; at++)
+            row[at] = want_leaf(mine, tree, &list[at]);
+        if (rank_root(mine, err) || read_batch(mine, err))
+            return -1;
+    }
+    return count;
+}
+
+/* The child of a node that carries the token, in list[from ...]; -1: there is none. */
+static int listed_child(const struct draft_tree *tree, const struct draft_leaf *list, int from, int count, int32_t token)
+{
+    for (int at = from + 1; at < count; at++)
+        if (tree->parent[list[at].node] == list[from].node && tree->token[list[at].node] == token)
+            return at;
+    return -1;
+}
+
+/* Writes into a node that it is this drafter's choice behind a row. */
+static void mark(const struct model_drafter *mine, struct draft_tree *tree, int node, int row)
+{
+    tree->log_probability[node] = mine->setup.probabilities ? mine->row[row].log_probability[0] : NAN;
+    tree->proposal[node] = mine->setup.proposals ? mine->proposal[row] : NULL;
+}
+
+static int follow(struct model_drafter *mine, struct draft_tree *tree, int leaf, struct draft_leaf *list, int *row,
+                  int32_t *way, int *agreed, struct err *err)
+{
+    int count = read_below(mine, tree, leaf, list, row, err), at = 0, kept = 0, last;
+    if (count < 0)
+        return -1;
+    for (int next; row[at] >= 0 && mine->row[row[at]].found > 0; at = next) {
+        next = listed_child(tree, list, at, count, mine->row[row[at]].best[0]);
+        if (next < 0)
+            break;
+        mark(mine, tree, list[next].node, row[at]);
+        tree->reviewer[list[next].node] = mine->base.number;
+        way[kept++] = list[next].node;
+    }
+    if (draft_tree_follow(tree, leaf, way, kept, &last, err))
+        return -1;
+    *agreed = kept;
+    if (row[at] < 0 || mine->row[row[at]].found < 1)
+        return 0;
+    int node = draft_tree_add(tree, last, mine->row[row[at]].best[0], NAN, mine->base.number);
+    if (node < 0)
+        return 0;
+    mark(mine, tree, node, row[at]);
+    return 1;
+}
+
+static int model_review(struct drafter *drafter, struct draft_tree *tree, int leaf, int *agreed, struct err *err)
+{
+    struct model_drafter *mine = (struct model_drafter *)drafter;
+    const size_t nodes = (size_t)tree->nodes + 1;
+    struct draft_leaf *list = NULL;
+    int32_t *way = NULL;
+    int *row = NULL, rc = -1;
+    *agreed = 0;
+    if (mine->lost || mine->length < 1 || mine->length > engine_max_positions(mine->engine))
+        return 0;
+    list = mem_alloc(nodes, sizeof *list, err);
+    way = mem_alloc(nodes, sizeof *way, err);
+    row = mem_alloc(nodes, sizeof *row, err);
+    if (list && way && row && (mine->rows || !catch_up(mine, err)))
+        rc = follow(mine, tree, leaf, list, row, way, agreed, err);
+    mem_free(&list);
+    mem_free(&way);
+    mem_free(&row);
+    return rc;
+}
+
 const struct drafter_class drafter_model = {
     .name = "model",
     .summary = "a smaller model with the same tokenizer",
@@ -362,6 +444,7 @@ const struct drafter_class drafter_model = {
     .plans = true,
     .open = model_open_drafter,
     .propose = model_propose,
+    .review = model_review,
     .commit = model_commit,
     .begin = model_begin,
     .free = model_free_drafter,

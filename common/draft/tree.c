@@ -95,6 +95,35 @@ int draft_tree_keep(struct draft_tree *tree, const int32_t *node, int count)
     return 0;
 }
 
+bool draft_tree_is_below(const struct draft_tree *tree, int node, int leaf)
+{
+    int above = node;
+    while (above > leaf)
+        above = tree->parent[above];
+    return node != leaf && above == leaf;
+}
+
+int draft_tree_follow(struct draft_tree *tree, int leaf, const int32_t *way, int count, int *last, struct err *err)
+{
+    int32_t *kept = mem_alloc((size_t)tree->nodes + 1, sizeof *kept, err);
+    int keeps = 0, on = 0;
+    if (!kept)
+        return -1;
+    *last = leaf;
+    for (int node = 0; node < tree->nodes; node++) {
+        bool follows = on < count && way[on] == node;
+        if (!follows && draft_tree_is_below(tree, node, leaf))
+            continue;
+        if (follows)
+            *last = keeps;
+        on += follows;
+        kept[keeps++] = node;
+    }
+    int rc = draft_tree_keep(tree, kept, keeps);
+    mem_free(&kept);
+    return rc ? err_set(err, ERR_INPUT, "a way through a draft that is none") : 0;
+}
+
 int draft_tree_path(const struct draft_tree *tree, int node, int32_t *token, int room)
 {
     int depth = node < 0 ? 0 : tree->depth[node], count = depth < room ? depth : room;

@@ -7,6 +7,7 @@
 #ifndef MOE_DRAFT_TREE_H
 #define MOE_DRAFT_TREE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/err.h"
@@ -42,6 +43,10 @@ int draft_tree_add(struct draft_tree *tree, int parent, int32_t token, float log
  * as it was: they do not. */
 int draft_tree_keep(struct draft_tree *tree, const int32_t *node, int count);
 
+/* Drops what stands below `leaf` (-1: the root) but for way[0], a child of it, way[1], a child of that one, ... *last is the
+ * number that the last of these has then, or the leaf's for none of them. */
+int draft_tree_follow(struct draft_tree *tree, int leaf, const int32_t *way, int count, int *last, struct err *err);
+
 /* Writes the tokens on the way from the root (not included) to `node`, at most `room` of them and then the last ones;
  * returns their number. */
 int draft_tree_path(const struct draft_tree *tree, int node, int32_t *token, int room);
@@ -50,5 +55,6 @@ int draft_tree_path(const struct draft_tree *tree, int node, int32_t *token, int
 int draft_tree_find(const struct draft_tree *tree, const int32_t *token, int count);
 
 int draft_tree_depth(const struct draft_tree *tree);        /* of the deepest node; 0: empty */
+bool draft_tree_is_below(const struct draft_tree *tree, int node, int leaf);        /* at any depth */
 
 #endif

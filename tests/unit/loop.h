@@ -36,8 +36,8 @@ static inline int loop_row(int tokens, int code)
 
 struct loop_world {
     char *folder;
-    char target[1200], model[1300], tree[1300], costs[1300];    /* a file, and what stands in settings */
-    const char *named[3];           /* ngram, the model, ngram: one or several of them running */
+    char target[1200], model[1300], self[1300], tree[1300], costs[1300];        /* a file, and what stands in settings */
+    const char *named[4];           /* ngram, the model, the target itself, the model: one or several running */
     float (*logits)[V];             /* [LOOP_ROWS] of the target behind prompt and prefix */
 };
 
@@ -191,7 +191,10 @@ static inline void loop_world_open(struct loop_world *world)
     *world = (struct loop_world){.folder = unit_folder()};
     snprintf(world->target, sizeof world->target, "%s/target.moe", world->folder);
     snprintf(world->model, sizeof world->model, "model:file=%s/draft.moe", world->folder);
-    world->named[0] = world->named[2] = "ngram:n=2";
+    snprintf(world->self, sizeof world->self, "model:file=%s/target.moe", world->folder);
+    world->named[0] = "ngram:n=2";
+    world->named[2] = world->self;
+    world->named[3] = world->model;
     world->named[1] = world->model;
     snprintf(world->tree, sizeof world->tree, "static:file=%s/tree.json", world->folder);
     snprintf(world->costs, sizeof world->costs, "%s/costs.json", world->folder);
@@ -404,8 +407,8 @@ static inline struct decode_settings loop_settings(const struct loop_cell *cell,
     settings.top_p = filter.top_p;
     settings.min_p = filter.min_p;
     settings.seed = seed;
-    const bool starts = !strncmp(cell->draft, "model", 5), several = strchr(cell->draft, '+') != NULL;
-    settings.draft = (struct strings){(const char **)(uintptr_t)&world->named[starts], several ? 2 : 1};
+    const int first = *cell->draft == 's' ? 2 : *cell->draft == 'm', count = strchr(cell->draft, '+') ? 2 : 1;
+    settings.draft = (struct strings){(const char **)(uintptr_t)&world->named[first], count};
     settings.tree = cell->tree && !strcmp(cell->tree, "static") ? world->tree : cell->tree;
     settings.policy = cell->policy;
     settings.accept = cell->accept;

@@ -78,6 +78,31 @@ static inline struct step loop_next_dropping(struct policy *policy, const struct
     return (struct step){.kind = STEP_KEEP, .keep = mine->keep, .kept = loop_likely(view)};
 }
 
+/* Children of the root by two drafters, the second one's below one of the first, and the other way round. */
+static inline struct step loop_next_mixing(struct policy *policy, const struct draft_view *view)
+{
+    static const struct { int drafter, node, siblings; } steps[] = {{0, -1, 1}, {1, -1, 2}, {1, 0, 1}, {0, 1, 1}};
+    struct loop_policy *mine = (struct loop_policy *)policy;
+    if (view->steps >= 4 || view->tree->nodes <= steps[view->steps].node)
+        return loop_stop();
+    struct step step = loop_extend(mine, steps[view->steps].node, steps[view->steps].siblings, 1);
+    step.drafter = steps[view->steps].drafter;
+    return step;
+}
+
+/* Three tokens of one drafter, which another one reviews; behind what is left of them the first one again, if it was right. */
+static inline struct step loop_next_reviewing(struct policy *policy, const struct draft_view *view)
+{
+    struct loop_policy *mine = (struct loop_policy *)policy;
+    const int last = view->tree->nodes - 1;
+    if (view->steps > 2 || (view->steps == 2 && (!view->agreed || last < 0 || view->tree->depth[last] >= 3)))
+        return loop_stop();
+    struct step step = loop_extend(mine, view->steps == 2 ? last : -1, view->steps ? 1 : 2, view->steps ? 1 : 2);
+    step.kind = view->steps == 1 ? STEP_REVIEW : STEP_EXTEND;
+    step.drafter = view->steps == 1;
+    return step;
+}
+
 /* The same in secret. */
 static inline struct step loop_next_cutting(struct policy *policy, const struct draft_view *view)
 {
@@ -106,7 +131,8 @@ static inline void loop_free(struct policy *policy) { free(policy); }
 
 static const struct policy_class loop_doubting = LOOP_POLICY(doubting), loop_remembering = LOOP_POLICY(remembering),
                                  loop_branching = LOOP_POLICY(branching), loop_dropping = LOOP_POLICY(dropping),
-                                 loop_cutting = LOOP_POLICY(cutting);
+                                 loop_cutting = LOOP_POLICY(cutting), loop_mixing = LOOP_POLICY(mixing),
+                                 loop_reviewing = LOOP_POLICY(reviewing);
 
 /* In place of the decoder's own policy, and with a drafter that says how likely its tokens are. */
 static inline int loop_take(struct decoder *decoder, const struct policy_class *class)
@@ -167,6 +193,8 @@ static inline int loop_remembers(struct decoder *decoder) { return loop_take(dec
 static inline int loop_branches(struct decoder *decoder) { return loop_take(decoder, &loop_branching); }
 static inline int loop_drops(struct decoder *decoder) { return loop_take(decoder, &loop_dropping); }
 static inline int loop_cuts(struct decoder *decoder) { return loop_take(decoder, &loop_cutting); }
+static inline int loop_mixes(struct decoder *decoder) { return loop_take(decoder, &loop_mixing); }
+static inline int loop_reviews(struct decoder *decoder) { return loop_take(decoder, &loop_reviewing); }
 
 static inline int loop_withholds(struct decoder *decoder)
 {
@@ -207,6 +235,7 @@ struct loop_twist {
     int policy;                         /* in settings: 0 static, 1 one that drops, 2 the oracle */
     int (*twist)(struct decoder *decoder);
     int thousands;                      /* of texts that are enough to see it */
+    const char *draft;                  /* NULL: the model */
 };
 
 static const struct loop_twist loop_right[] = {
@@ -214,6 +243,9 @@ static const struct loop_twist loop_right[] = {
     {"a policy that remembers what was refused", 0, loop_remembers, 8},
     {"a policy that grows one branch as another one turned out", 0, loop_branches, 6},
     {"a policy that drops what its drafter finds unlikely, and says so", 1, loop_drops, 2},
+    {"two drafters beside and below one another", 0, loop_mixes, 2, "model+self"},
+    {"a drafter that reviews what another one drew", 0, loop_reviews, 3, "self+model"},
+    {"a drafter that reviews what another one knew", 0, loop_reviews, 1, "ngram+model"},
 }, loop_wrong[] = {
     {"a policy that drops what its drafter finds unlikely, and does not say so", 0, loop_cuts, 2},
     {"a drafter that withholds what it finds unlikely", 0, loop_withholds, 2},
@@ -227,8 +259,8 @@ static inline int loop_twist_run(const struct loop_twist *twist, const struct lo
 {
     static const struct policy_class *const classes[] = {&policy_static, &policy_cascade_cost, &policy_oracle};
     char room[1400];
-    struct loop_cell cell = {.accept = "rejection", .draft = "model", .temperature = law->filter.temperature, .seed = 77,
-                             .twist = twist->twist};
+    struct loop_cell cell = {.accept = "rejection", .draft = twist->draft ? twist->draft : "model",
+                             .temperature = law->filter.temperature, .seed = 77, .twist = twist->twist};
     cell.policy = loop_policy(classes[twist->policy], world, rig, room, sizeof room);
     return loop_run(&cell, world, law, rig, samples, out);
 }
