@@ -144,7 +144,7 @@ static int open_drafting(struct decoder *decoder, const struct sample_filter *fi
         .filter = *filter};
     choose_drafting(decoder, &decoder->drafting);
     if (decoder_open_drafters(decoder, false, &decoder->drafters, err) || check_riders(decoder, err) ||
-        describe_drafters(decoder, err))
+        drafters_features(&decoder->drafters, &decoder->features, err) || describe_drafters(decoder, err))
         return -1;
     if (!decoder->drafters.count && decoder->drafting.plan)
         return err_set(err, ERR_INPUT, "--budget-phase: there is nothing to draft with; add --draft model:file=FILE");
@@ -378,7 +378,8 @@ _Static_assert((int)ENGINE_SLAB_MAX >= (int)ENGINE_ROWS_MAX, "rows of a piece");
 static int see_piece(void *context, const struct forward *piece, int position, struct err *err)
 {
     struct piece_seen *seen = context;
-    const struct target_view view = {.forward = piece, .position = position, .token = seen->prompt->token + position,
+    const struct target_view view = {.forward = piece, .features = &seen->decoder->features, .position = position,
+                                     .token = seen->prompt->token + position,
                                      .kept = seen->row, .kept_rows = piece->rows, .prompt = true};
     for (int row = 0; row < piece->rows; row++)
         seen->row[row] = row;
@@ -395,12 +396,18 @@ static int begin_drafters(struct decoder *decoder, const struct decode_prompt *p
     return drafters_begin(&decoder->drafters, &text, prompt->token, prompt->tokens, err);
 }
 
+const struct feature_request *decoder_features(const struct decoder *decoder)
+{
+    return decoder->features.count ? &decoder->features : NULL;
+}
+
 static int read_prompt(struct decoder *decoder, const struct decode_prompt *prompt, const struct decode_sink *sink,
                        struct err *err)
 {
     const struct decoder_setup *setup = &decoder->setup;
     const struct batch options = {.logit_rows = setup->want_prompt_logits ? ENGINE_EVERY_ROW : 0,
-                                  .want_scores = setup->want_scores, .want_hidden = setup->want_hidden};
+                                  .want_scores = setup->want_scores, .want_hidden = setup->want_hidden,
+                                  .features = decoder_features(decoder)};
     const struct policy_text about = {prompt->sequence, prompt->task, prompt->token, prompt->tokens};
     struct piece_seen seen = {.decoder = decoder, .prompt = prompt, .sink = sink};
     struct forward forward;

@@ -34,6 +34,7 @@ struct decoder {
     struct policy_drafter about[DRAFTERS_MAX];
     char *named;                        /* decoder_drafters' */
     struct draft_share share[DRAFTERS_MAX];             /* of this iteration */
+    struct feature_request features;    /* that drafters want to see */
     int riding[DRAFTERS_MAX];           /* rows that each has in this iteration's forward */
     struct shape *shape;
     int nodes, riders;                  /* of the largest forward behind the prompt: of its draft, and rows of drafters' own */
@@ -84,6 +85,9 @@ int decoder_emit(struct decoder *decoder, const int32_t *token, int count, struc
 
 /* Hands over what of the text has become certain. */
 int decoder_give_text(struct decoder *decoder, const struct decode_sink *sink, struct err *err);
+
+/* What of the target drafters want to see of each forward; NULL: nothing. */
+const struct feature_request *decoder_features(const struct decoder *decoder);
 
 bool decoder_text_is_forced(const struct decoder *decoder);
 

@@ -74,15 +74,16 @@ static int propose(struct decoder *decoder, struct decode_iteration *iteration, 
     return decoder_add_riders(decoder, iteration, err);
 }
 
-/* The forward over root and draft. What drafters have read on the target's cache is gone by then. */
+/* The forward over root and draft. What drafters have read on the target's cache is gone by then, but for rows that they
+ * stopped on their way through all layers: those are gone on from. */
 static int forward(struct decoder *decoder, struct decode_iteration *iteration, struct forward *out, struct err *err)
 {
     const struct decoder_setup *setup = &decoder->setup;
     const int rows = iteration->rows + iteration->riders;
     struct batch batch = {.rows = rows, .token = decoder->token, .parent = decoder->parent, .logit_rows = rows,
                           .want_reconstruction = setup->settings->reconstruction,
-                          .want_scores = setup->want_scores, .want_hidden = setup->want_hidden};
-    sequence_rollback(decoder->sequence);
+                          .want_scores = setup->want_scores, .want_hidden = setup->want_hidden,
+                          .features = decoder_features(decoder), .resume = true};
     for (int i = 0; i < decoder->watches.count; i++) {
         struct watch *watch = decoder->watches.item[i];
         if (watch->class->before && watch->class->before(watch, decoder->sequence, &batch, iteration, err))
@@ -122,9 +123,19 @@ static int accept(struct decoder *decoder, struct decode_iteration *iteration, s
 /* Drafters get what they rode for, and see what was kept. */
 static int show(struct decoder *decoder, const struct decode_iteration *iteration, struct err *err)
 {
-    const struct target_view view = {.forward = iteration->forward, .position = iteration->position, .token = decoder->token,
+    const struct target_view view = {.forward = iteration->forward, .features = &decoder->features,
+                                     .position = iteration->position, .token = decoder->token,
                                      .kept = decoder->path, .kept_rows = 1 + iteration->accepted};
     return decoder_return_riders(decoder, iteration, err) || drafters_see(&decoder->drafters, &view, err) ? -1 : 0;
+}
+
+/* The KV cache keeps the nodes that the accepted rows are. */
+static int keep_rows(struct decoder *decoder, const struct decode_iteration *iteration, struct err *err)
+{
+    int32_t node[ROWS_MAX];
+    for (int i = 0; i <= iteration->accepted; i++)
+        node[i] = iteration->forward->node[iteration->path[i]];
+    return sequence_commit(decoder->sequence, node, 1 + iteration->accepted, err);
 }
 
 static int commit(struct decoder *decoder, struct decode_iteration *iteration, struct err *err)
@@ -229,7 +240,7 @@ int decoder_iterate(struct decoder *decoder, const struct decode_sink *sink, str
         return -1;
     verified = clock_seconds();
     if (accept(decoder, &iteration, err) || show(decoder, &iteration, err) ||
-        sequence_commit(decoder->sequence, decoder->path, 1 + iteration.accepted, err))
+        keep_rows(decoder, &iteration, err))
         return -1;
     accepted = clock_seconds();
     if (commit(decoder, &iteration, err) || watch_after(decoder, &iteration, err))

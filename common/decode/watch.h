@@ -17,8 +17,8 @@ struct watch {                          /* what all watches begin with */
 struct watch_class {
     /* A new text; it gets at most `limit` tokens behind its prompt. */
     int (*begin)(struct watch *watch, const struct decode_prompt *prompt, int limit, struct err *err);
-    /* A draft is to be verified: `batch` is what the forward will be, and may be changed. The sequence has no pending nodes,
-     * and is left without. */
+    /* A draft is to be verified: `batch` is what the forward will be, and may be changed. The sequence may have pending
+     * nodes of drafters, and keeps them. */
     int (*before)(struct watch *watch, struct sequence *sequence, struct batch *batch, struct decode_iteration *iteration,
                   struct err *err);
     /* Tokens were emitted. `after` is part of the iteration's time; for `aside` the clock stands still. */

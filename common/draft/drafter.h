@@ -57,7 +57,8 @@ struct drafter_setup {
 
 /* A forward of the target that has been read. Valid during the call; all arrays but features are the host's. */
 struct target_view {
-    const struct forward *forward;      /* with what was asked for: features [count][rows][hidden], logits of a verification */
+    const struct forward *forward;      /* with logits, where it is a verification, and features */
+    const struct feature_request *features;     /* those of all drafters: layers ascending, which forward->features has */
     int position;                       /* of row 0 */
     const int32_t *token;               /* [forward->rows] */
     const int32_t *kept;                /* [kept_rows] rows that are part of the text now, in its order */
