@@ -6,6 +6,7 @@ const struct drafter_class *const drafter_classes[] = {
     &drafter_ngram,
     &drafter_pld,
     &drafter_suffix,
+    &drafter_lookahead,
     &drafter_model,
     NULL};
 

@@ -102,7 +102,8 @@ struct drafter_class {
     bool own_trees;                     /* can give a leaf a tree of its own (DRAFT_OWN) */
     int (*open)(struct drafter **out, struct spec *spec, const struct drafter_setup *setup, struct err *err);
     /* Gives each leaf up to leaf->siblings children, best first, and goes on below each of these with one child a node down
-     * to `tokens` levels. DRAFT_OWN siblings: a tree as the drafter has it, of as many levels at most. Returns the number of nodes added, or -1 on failure. */
+     * to `tokens` levels. DRAFT_OWN siblings: a tree as the drafter has it, of as many levels at most. Returns the number of
+     * nodes added, or -1 on failure. */
     int (*propose)(struct drafter *drafter, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves, int tokens,
                    struct err *err);
     /* Follows its own choice through the nodes below `leaf` (-1: the root), which it reads in one forward: the child that
@@ -124,7 +125,7 @@ struct drafter_class {
     void (*free)(struct drafter *drafter);
 };
 
-extern const struct drafter_class drafter_ngram, drafter_pld, drafter_suffix, drafter_model;
+extern const struct drafter_class drafter_ngram, drafter_pld, drafter_suffix, drafter_lookahead, drafter_model;
 
 /* All drafters, NULL behind the last. `none` is not among them: it means that there is none. */
 extern const struct drafter_class *const drafter_classes[];

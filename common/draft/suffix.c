@@ -1,10 +1,10 @@
 /* SuffixDecoding: Oliaro, Jia, Campos, Qiao, arXiv 2411.04975, with the defaults of its authors' ArcticInference.
  *
- * Two suffix trees (suffix_tree.h): of prompt and answer, and of a corpus of earlier answers. The last p tokens, for every p for
- * which they occur, are gone on with by a draft of at most factor x p tokens, the likeliest ones: the probability of a token is
- * the product, on the way to it, of its share among what followed there, and none below `min` is taken. The draft of the highest
- * score counts, which is the sum of its probabilities, so the tokens that it expects to be right; of equals the one behind more
- * tokens, and the answer's before the corpus'.
+ * Two suffix trees (suffix_tree.h): of prompt and answer, and of a corpus of earlier answers. The last p tokens, for every p
+ * for which they occur, are gone on with by a draft of at most factor x p tokens, the likeliest ones: the probability of a
+ * token is the product, on the way to it, of its share among what followed there, and none below `min` is taken. The draft of
+ * the highest score counts, which is the sum of its probabilities, so the tokens that it expects to be right; of equals the one
+ * behind more tokens, and the answer's before the corpus'.
  *
  * What the paper leaves open: equals among children rank by age, the youngest first; at most 64 children of a node are looked
  * at. ArcticInference divides by how often a string occurs, its last occurrence at the end of the text included, which nothing
@@ -95,7 +95,8 @@ static int suffix_commit(struct drafter *drafter, const int32_t *token, int coun
         if (suffix_tree_put(&suffix->own, token[at], err))
             return -1;
         if (suffix->corpus)
-            suffix->cursors = suffix_tree_follow(suffix_corpus_tree(suffix->corpus), suffix->cursor, suffix->cursors, token[at]);
+            suffix->cursors = suffix_tree_follow(suffix_corpus_tree(suffix->corpus), suffix->cursor, suffix->cursors,
+                                                 token[at]);
     }
     return 0;
 }
@@ -146,8 +147,8 @@ static bool add(struct suffix *suffix, struct draft_tree *tree, int leaf, const 
     return true;
 }
 
-static int suffix_propose(struct drafter *drafter, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves, int tokens,
-                          struct err *err)
+static int suffix_propose(struct drafter *drafter, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves,
+                          int tokens, struct err *err)
 {
     struct suffix *suffix = (struct suffix *)drafter;
     const struct suffix_tree *corpus = suffix->corpus ? suffix_corpus_tree(suffix->corpus) : NULL;

@@ -117,8 +117,8 @@ static int add_line(struct suffix_corpus *corpus, const char *line, size_t bytes
     const json_t *tokens = json_is_array(item) ? item : json_object_get(item, "tokens"), *text = json_object_get(item, "text");
     int rc;
     if (!item)
-        rc = json_no_memory(&fault) ? err_memory(err)
-                                    : err_set(err, ERR_INPUT, "not JSON: %s; name a text .txt that begins like JSON", fault.text);
+        rc = json_no_memory(&fault)
+            ? err_memory(err) : err_set(err, ERR_INPUT, "not JSON: %s; name a text .txt that begins like JSON", fault.text);
     else if (json_is_array(tokens))
         rc = add_list(corpus, tokens, err);
     else if (json_is_string(text))
@@ -211,7 +211,8 @@ static bool is_index(const uint8_t *data, size_t bytes)
 int suffix_corpus_save(const struct suffix_corpus *corpus, const char *path, struct err *err)
 {
     const struct suffix_tree *tree = &corpus->tree;
-    const size_t token_bytes = (size_t)tree->tokens * sizeof *tree->token, node_bytes = (size_t)tree->nodes * sizeof *tree->node;
+    const size_t token_bytes = (size_t)tree->tokens * sizeof *tree->token;
+    const size_t node_bytes = (size_t)tree->nodes * sizeof *tree->node;
     struct index_head head = head_of(corpus);
     struct output *out = NULL;
     struct file_map old = {0};

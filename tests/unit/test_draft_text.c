@@ -6,7 +6,9 @@
 
 #include "common/draft/drafter.h"
 
-enum { VOCAB = 100, NODES = 128, MINE = 3 };
+enum { VOCAB = 100, NODES = 128, MINE = 3, CHOICES = 12 };
+
+static int32_t last_token;              /* of the text */
 
 static struct drafter *open_drafter(const char *text)
 {
@@ -31,6 +33,33 @@ static int numbers(const json_t *object, const char *key, int32_t *out, int room
     for (int at = 0; at < count; at++)
         out[at] = (int32_t)json_integer_value(json_array_get(list, (size_t)at));
     return count;
+}
+
+/* The scripted target's choice behind a row, by the last two tokens on the way there, the root among them. */
+static int chosen(int32_t before, int32_t last) { return (int)((3 * before + 5 * last + before * last + 7) % CHOICES); }
+
+/* The rows that ride, and then what the target would say of them. */
+static void check_ride(struct drafter *drafter, const struct draft_tree *tree, const json_t *ask)
+{
+    static float logits[RIDERS_MAX][VOCAB];
+    const char *tokens = json_string_value(json_object_get(ask, "ride"));
+    const char *depths = json_string_value(json_object_get(ask, "depth"));
+    struct rider_rows rows = {0};
+    int depth[RIDERS_MAX];
+    assert_int_equal(drafter->class->ride(drafter, tree, &rows, NULL), 0);
+    assert_int_equal(rows.rows, strlen(tokens));
+    assert_true(rows.rows <= drafter->riders);
+    memset(logits, 0, sizeof logits);
+    for (int row = 0; row < rows.rows; row++) {
+        char text[3] = {tokens[row]}, deep[3] = {depths[row]};
+        int parent = rows.parent[row] - 1 - tree->nodes;            /* another row, or the root */
+        assert_int_equal(rows.token[row], strtol(text, NULL, 16));
+        assert_true(rows.parent[row] == 0 || (parent >= 0 && parent < row));
+        depth[row] = rows.parent[row] ? depth[parent] + 1 : 1;
+        assert_int_equal(depth[row], strtol(deep, NULL, 16));
+        logits[row][chosen(rows.parent[row] ? rows.token[parent] : last_token, rows.token[row])] = 1;
+    }
+    assert_int_equal(drafter->class->rode(drafter, logits[0], NULL), 0);
 }
 
 /* One draft: below the root, or below the tokens of `path` that another drafter has drafted. */
@@ -61,6 +90,8 @@ static void check_draft(struct drafter *drafter, const json_t *ask, const char *
         else
             assert_true(isnan(log));
     }
+    if (json_object_get(ask, "ride"))
+        check_ride(drafter, &tree, ask);
     draft_tree_free(&tree);
 }
 
@@ -79,13 +110,18 @@ static void drafts_are_those_of_plain_python(void **state)
         struct drafter *drafter = open_drafter(draft);
         size_t at;
         for (int round = 0; round < 2; round++) {           /* a second text finds nothing of the first */
-            assert_int_equal(drafter->class->begin(drafter, &(struct draft_text){.tokens = tokens}, NULL), 0);
+            const char *key = json_string_value(json_object_get(item, "key"));
+            const struct draft_text begun = {.tokens = tokens, .draw = {
+                .key = key ? strtoull(key, NULL, 16) : 0, .ordinal = (uint32_t)number(item, "ordinal"),
+                .sample = (uint32_t)number(item, "sample")}};
+            assert_int_equal(drafter->class->begin(drafter, &begun, NULL), 0);
             length = 0;
             json_array_foreach((json_t *)(uintptr_t)asks, at, ask) {
                 int next = number(ask, "length");
                 if (next > length)
                     assert_int_equal(drafter->class->commit(drafter, text + length, next - length, NULL), 0);
                 length = next;
+                last_token = text[length - 1];
                 check_draft(drafter, ask, draft);
                 drafted += json_array_size(json_object_get(ask, "token")) > 0;
                 silent += json_array_size(json_object_get(ask, "token")) == 0;

@@ -124,7 +124,101 @@ def suffix_cases():
                 ',corpus=tests/golden/draft/corpus.jsonl' if corpus else ''), 'text': text, 'asks': asks}
 
 
+def philox(counter, key):
+    """Philox4x32-10, from the paper."""
+    k, c = [key & 0xffffffff, key >> 32], list(counter)
+    for _ in range(10):
+        a, b = 0xd2511f53 * c[0], 0xcd9e8d57 * c[2]
+        c = [b >> 32 ^ c[1] ^ k[0], b & 0xffffffff, a >> 32 ^ c[3] ^ k[1], a & 0xffffffff]
+        k = [(k[0] + 0x9e3779b9) & 0xffffffff, (k[1] + 0xbb67ae85) & 0xffffffff]
+    return c
+
+
+def chosen(way):
+    """The scripted target: its choice behind a row, by the last tokens on the way there."""
+    a, b = ([0] + way)[-2:]
+    return (3 * a + 5 * b + a * b + 7) % 12
+
+
+class Lookahead:
+    """The window and the pool of lookahead decoding, as lists and a dictionary."""
+    def __init__(self, level, window, guess, prompt, key, ordinal, sample):
+        self.N, self.W, self.G, self.prompt = level, window, guess, prompt
+        self.draw, self.text, self.pool, self.past = (key, ordinal, sample), [], {}, None
+
+    def note(self, gram):
+        seen = self.pool.setdefault(gram[0], [])
+        if gram[1:] in seen:
+            seen.remove(gram[1:])
+        seen.append(gram[1:])
+        del seen[:-self.G]
+
+    def commit(self, tokens):
+        for token in tokens:
+            self.text.append(token)
+            if self.prompt and len(self.text) >= self.N:
+                self.note(self.text[-self.N:])
+
+    def ride(self):
+        """Rows as the ways from the root (included) down to them; level by level."""
+        if self.past is None:
+            key, ordinal, sample = self.draw
+            apart = philox((0x40000000, 0x6c6f6f6b, ordinal, sample), key)
+            key = apart[0] << 32 | apart[1]
+            self.past = [[self.text[philox((i, 0, ordinal, sample), key)[0] * len(self.text) >> 32]
+                          for i in range(self.W + self.N - 3)]]
+        self.root = self.text[-1]
+        self.ways = [[[self.root] + self.past[0][:i + 1] for i in range(len(self.past[0]))]]
+        for level in range(1, len(self.past)):
+            self.ways.append([[self.root] + self.past[0][:i] + [self.past[l][i] for l in range(1, level + 1)]
+                              for i in range(len(self.past[level]))])
+        return [way for ways in self.ways for way in ways]
+
+    def rode(self):
+        new = [chosen(way) for way in self.ways[-1]]
+        if len(self.past) < self.N - 1:
+            self.past = [level[1:] for level in self.past] + [new[1:] if len(self.past) > 1 else new]
+            return
+        for i in range(self.W):
+            self.note([([self.root] + self.past[0])[i]] + [level[i] for level in self.past[1:]] + [new[i]])
+        self.past = [self.past[1][1:]] + self.past[2:] + [new]
+
+    def draft(self, path, siblings, levels):
+        nodes, first = [], []           # a node: its way from the leaf
+        for guess in reversed(self.pool.get((self.text + path)[-1], [])):
+            if siblings and (guess[0] in first or len(first) == siblings):
+                continue
+            first.append(guess[0])
+            for i in range(min(len(guess), levels)):
+                if guess[:i + 1] not in nodes:
+                    nodes.append(guess[:i + 1])
+        return {'token': [node[-1] for node in nodes], 'match': [len(node) for node in nodes],
+                'parent': [nodes.index(node[:-1]) if node[:-1] else -1 for node in nodes]}
+
+
+def lookahead_cases():
+    for level, window, guess, prompt in ((5, 7, 7, False), (5, 7, 7, True), (3, 4, 2, True), (4, 1, 3, False), (8, 3, 5, True)):
+        text, asks, at = make_text(130, 12), [], 0
+        key, ordinal, sample = chance.getrandbits(64), chance.randrange(5), chance.randrange(5)
+        mine = Lookahead(level, window, guess, prompt, key, ordinal, sample)
+        while at < len(text):
+            count = min(20 if not at else chance.randrange(1, 5), len(text) - at)
+            mine.commit(text[at:at + count])
+            at += count
+            siblings, levels = chance.choice((0, 0, 1, 3)), chance.choice((2, 64))
+            path = [chance.randrange(12)] if chance.random() < .2 else []
+            ask = {'length': at, 'siblings': siblings, 'tokens': levels, 'path': path, **mine.draft(path, siblings, levels)}
+            if chance.random() < .9:
+                ways = mine.ride()
+                ask['ride'] = ''.join('%x' % way[-1] for way in ways)
+                ask['depth'] = ''.join('%x' % (len(way) - 1) for way in ways)
+                mine.rode()
+            asks.append(ask)
+        yield {'draft': 'lookahead:level=%d,window=%d,guess=%d,prompt=%s' % (level, window, guess, 'yes' if prompt else 'no'),
+               'key': '%x' % key, 'ordinal': ordinal, 'sample': sample, 'text': text, 'asks': asks}
+
+
 with open(os.path.join(here, 'cases.jsonl'), 'w') as out:
-    for cases in (pld_cases, suffix_cases):
+    for cases in (pld_cases, suffix_cases, lookahead_cases):
         for case in cases():
             out.write(json.dumps(case, separators=(',', ':')) + '\n')
