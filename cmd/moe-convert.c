@@ -12,6 +12,8 @@
 #include "common/base/version.h"
 #include "common/checkpoint/convert.h"
 #include "common/cli/command.h"
+#include "common/cli/number.h"
+#include "common/model/step.h"
 #include "common/model/synthetic.h"
 
 static const char PRODUCER[] = "moe-convert " MOE_VERSION;
@@ -201,16 +203,50 @@ static int synthetic(const void *arguments, const struct console *console, struc
 }
 
 struct inflate_args {
-    const char *model, *output;
-    int expert_ffn, threads;
+    const char *model, *output, *share, *of;
+    int expert_ffn, dense_ffn, threads;
     bool dry_run;
 };
 
 static const struct opt inflate_options[] = {
     OPT_COUNT(0, "expert-ffn", struct inflate_args, expert_ffn, 1, WIDTH_MAX,
               "pad every expert with zeros to an inner width of N"),
+    OPT_COUNT(0, "dense-ffn", struct inflate_args, dense_ffn, 1, WIDTH_MAX,
+              "pad the layers of a model without experts with zeros to an inner width of N"),
+    OPT_STRING(0, "step", struct inflate_args, share, "SHARE",
+               "pad so that a token reads SHARE of the bytes that one of --of does, such as 3%"),
+    OPT_INPUT(0, "of", struct inflate_args, of, "compare with the model FILE, for --step"),
     WRITE_OPTIONS(struct inflate_args), OPT_END };
 static const struct operand inflate_operands[] = { OPERAND_ONE("MODEL", struct inflate_args, model), OPERAND_END };
+
+/* The inner width that was asked for, in one of three ways. */
+static int choose_width(const struct inflate_args *args, const struct model *model, int *inner, struct err *err)
+{
+    const bool experts = inflate_role(model_hparams(model)) == ROLE_EXPERTS;
+    struct step_bytes bytes;
+    struct model *other = NULL;
+    double share;
+    if (!args->expert_ffn + !args->dense_ffn + !args->share != 2)
+        return err_set(err, ERR_INPUT, args->expert_ffn || args->dense_ffn || args->share
+                       ? "--expert-ffn, --dense-ffn and --step each say how wide; give one of them"
+                       : "no --expert-ffn N, --dense-ffn N or --step SHARE; say how wide the experts or layers shall be");
+    if (!args->share != !args->of)
+        return err_set(err, ERR_INPUT, "--step SHARE and --of FILE belong together");
+    if (args->expert_ffn && !experts)
+        return err_set(err, ERR_INPUT, "%s: has no experts to inflate; --dense-ffn pads its layers", args->model);
+    if (args->dense_ffn && experts)
+        return err_set(err, ERR_INPUT, "%s: has experts; --expert-ffn pads them", args->model);
+    *inner = args->expert_ffn + args->dense_ffn;
+    if (!args->share)
+        return 0;
+    if (number_share(args->share, &share, err))
+        return err_at(err, "--step");
+    if (model_open(&other, args->of, err))
+        return -1;
+    step_bytes(&bytes, other);
+    model_close(&other);
+    return inflate_width(inner, model, (uint64_t)((double)step_bytes_all(&bytes) * share), err);
+}
 
 static int inflate(const void *arguments, const struct console *console, struct err *err)
 {
@@ -219,21 +255,20 @@ static int inflate(const void *arguments, const struct console *console, struct 
     struct layout layout = {0};
     struct team *team = NULL;
     struct progress bar;
-    int rc = -1;
-    if (!args->expert_ffn)
-        return err_set(err, ERR_INPUT, "no --expert-ffn N; say how wide the experts shall be");
-    if (check_output(args->output, args->dry_run, err) || model_open(&model, args->model, err))
+    int inner, rc = -1;
+    if (check_output(args->output, args->dry_run, err) || model_open(&model, args->model, err) ||
+        choose_width(args, model, &inner, err))
         goto done;
     if (args->dry_run) {
         struct hparams shape = *model_hparams(model);
-        shape.expert_inner = args->expert_ffn;
-        rc = inflate_plan(&layout, model, args->expert_ffn, err) || print_plan(&layout, &shape, err) ? -1 : 0;
+        *inflate_inner(&shape) = inner;
+        rc = inflate_plan(&layout, model, inner, err) || print_plan(&layout, &shape, err) ? -1 : 0;
         goto done;
     }
     if (start_team(&team, args->threads, err))
         goto done;
     console_progress(console, &bar, "bytes", 0);
-    rc = inflate_write(args->output, model, args->expert_ffn, PRODUCER, team, &bar, err);
+    rc = inflate_write(args->output, model, inner, PRODUCER, team, &bar, err);
     progress_end(&bar);
 done:
     team_free(&team);
@@ -274,7 +309,7 @@ static const struct subcommand subcommands[] = {
     { .name = "synthetic", .summary = "make random weights of a known shape", .options = synthetic_options,
       .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct synthetic_args), .defaults = &synthetic_defaults,
       .run = synthetic },
-    { .name = "inflate", .summary = "make a model's experts heavier without changing what it computes",
+    { .name = "inflate", .summary = "make a model heavier without changing what it computes",
       .options = inflate_options, .operands = inflate_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS,
       .args_bytes = sizeof(struct inflate_args), .run = inflate },
     { .name = "list", .summary = "print families, weight formats and known shapes", .options = list_options,

@@ -133,9 +133,10 @@ int session_header(const struct session *session, enum stream_kind kind, const s
 {
     const struct model_identity *identity = model_identity(session->model);
     struct header header = {0};
+    const struct hparams *shape = model_hparams(session->model);
     char inflated[64];
-    snprintf(inflated, sizeof inflated, "expert inner width %d to %d", identity->inflated_from,
-             model_hparams(session->model)->expert_inner);
+    snprintf(inflated, sizeof inflated, "%s inner width %d to %d", identity->moe_layers ? "expert" : "dense",
+             identity->inflated_from, identity->moe_layers ? shape->expert_inner : shape->dense_inner);
     if (header_init(&header, kind, console->program, MOE_VERSION, console->argc, console->argv, err) ||
         header_set_dtype(&header, identity->dtype, err) ||
         header_set_device(&header, device_info(session->device)->name, err) ||

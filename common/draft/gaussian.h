@@ -4,8 +4,8 @@
  *     k(x, x') = (1 + r + r^2 / 3) exp(-r),   r = sqrt(5) |x - x'| / length
  *
  * Scores are shifted and scaled to mean 0 and standard deviation 1 (where all are equal: shifted). `noise` is added to the
- * diagonal of the scaled scores' covariance. The length is the one of largest marginal likelihood between 1e-5 and 1e5: the best of a
- * grid, then refined between its neighbours. */
+ * diagonal of the scaled scores' covariance. The length is the one of largest marginal likelihood between 1e-5 and 1e5: the
+ * best of a grid, then refined between its neighbours. */
 #ifndef MOE_DRAFT_GAUSSIAN_H
 #define MOE_DRAFT_GAUSSIAN_H
 

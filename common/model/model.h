@@ -90,7 +90,7 @@ struct model_identity {
     char name[64];
     char dtype[32];                  /* "bf16", or "f32, experts bf16" */
     int layers, moe_layers, experts, top_k, vocab, hidden;
-    int inflated_from;               /* inner width of the experts before inflation; 0: not inflated */
+    int inflated_from;               /* inner width before inflation, of the experts, or without any of dense layers; 0: not */
     bool synthetic;                  /* random weights */
 };
 

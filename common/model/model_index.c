@@ -711,9 +711,11 @@ int model_index_read(struct model_facts *facts, struct layout *layout, const uin
         err_set(err, ERR_INPUT, "is not one whole object");
     if (whole != SCAN_WHOLE || scan.at != bytes || take_map(&r, index_name, INDEX_KEYS, INDEX_KEYS, take_index_key, err))
         goto failed;
-    if (read.inflated_from < 0 || (read.inflated_from && read.inflated_from > read.shape.expert_inner)) {
-        err_set(err, ERR_INPUT, "inflated_from %d is not below the experts' inner width %d", read.inflated_from,
-                read.shape.expert_inner);
+    const bool experts = hparams_moe_layers(&read.shape) > 0;
+    const int inner = experts ? read.shape.expert_inner : read.shape.dense_inner;
+    if (read.inflated_from < 0 || (read.inflated_from && read.inflated_from > inner)) {
+        err_set(err, ERR_INPUT, "inflated_from %d is not below the %s' inner width %d", read.inflated_from,
+                experts ? "experts" : "dense layers", inner);
         goto failed;
     }
     *facts = read;

@@ -5,6 +5,7 @@
 
 #include "common/base/hash.h"
 #include "common/model/model_index.h"
+#include "common/model/step.h"
 
 static void show_string(struct show *show, const char *key, const char *value) { show_text(show, key, value, strlen(value)); }
 
@@ -72,6 +73,39 @@ static void show_origin(struct show *show, const struct model_facts *facts)
     show_list_end(show);
 }
 
+static void show_step_line(struct show *show, const struct model *model)
+{
+    struct step_bytes bytes;
+    step_bytes(&bytes, model);
+    const struct { const char *name; uint64_t bytes; } part[] = {
+        {"attention", bytes.attention}, {"router", bytes.router}, {"experts", bytes.experts}, {"shared experts", bytes.shared},
+        {"dense networks", bytes.dense}, {"head", bytes.head}};
+    double all = (double)step_bytes_all(&bytes);
+    char line[256];
+    int length = snprintf(line, sizeof line, "    a token reads %.1f MB:", all / 1e6);
+    for (size_t i = 0, shown = 0; i < sizeof part / sizeof *part; i++)
+        if (part[i].bytes)
+            length += snprintf(line + length, sizeof line - (size_t)length, "%s %s %.1f %%", shown++ ? "," : "", part[i].name,
+                               100 * (double)part[i].bytes / all);
+    show_line(show, "%s", line);
+}
+
+static void show_step(struct show *show, const struct model *model)
+{
+    struct step_bytes bytes;
+    if (show_form(show) == SHOW_CSV)
+        return;
+    step_bytes(&bytes, model);
+    show_map_begin(show, "step_bytes");
+    show_uint(show, "attention", bytes.attention);
+    show_uint(show, "router", bytes.router);
+    show_uint(show, "experts", bytes.experts);
+    show_uint(show, "shared", bytes.shared);
+    show_uint(show, "dense", bytes.dense);
+    show_uint(show, "head", bytes.head);
+    show_map_end(show);
+}
+
 /* What a person asks first; --json has the rest. */
 static void show_lines(struct show *show, const struct model *model)
 {
@@ -97,7 +131,9 @@ static void show_lines(struct show *show, const struct model *model)
     if (shape->predictors)
         show_line(show, "    behind the last layer %d predictors of further tokens", shape->predictors);
     if (identity->inflated_from)
-        show_line(show, "    inflated: %d to %d", identity->inflated_from, shape->expert_inner);
+        show_line(show, "    inflated: %d to %d", identity->inflated_from,
+                  identity->moe_layers ? shape->expert_inner : shape->dense_inner);
+    show_step_line(show, model);
     if (identity->synthetic)
         show_line(show, "    synthetic: the weights are random");
     show_line(show, "    %s, %s", model_tokenizer_json(model, &bytes) ? "with a tokenizer" : "without a tokenizer",
@@ -136,6 +172,7 @@ static int show_whole(struct show *show, const struct model *model, struct err *
     show_digest(show, "source_sha256", &identity->source);
     show_digest(show, "tokenizer_sha256", &identity->tokenizer);
     show_string(show, "producer", facts->producer);
+    show_step(show, model);
     show_origin(show, facts);
     return show_end(show, err);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/model/step.h"
 
 enum { CHUNK_VALUES = 1 << 16 };
 
@@ -146,18 +147,24 @@ done:
 
 /* ---- inflating ---- */
 
+enum tensor_role inflate_role(const struct hparams *shape) { return hparams_moe_layers(shape) ? ROLE_EXPERTS : ROLE_DENSE; }
+
+int *inflate_inner(struct hparams *shape)
+{
+    return inflate_role(shape) == ROLE_EXPERTS ? &shape->expert_inner : &shape->dense_inner;
+}
+
 int inflate_plan(struct layout *out, const struct model *model, int inner, struct err *err)
 {
     struct hparams shape = *model_hparams(model);
     struct layout layout = {0};
-    if (!hparams_moe_layers(&shape))
-        return err_set(err, ERR_INPUT, "%s: has no experts to inflate", model_path(model));
+    int *width = inflate_inner(&shape);
     if (shape.expert_bias)
         return err_set(err, ERR_INPUT, "%s: its experts have biases; such ones cannot be inflated", model_path(model));
-    if (inner <= shape.expert_inner)
-        return err_set(err, ERR_INPUT, "%s: its experts have an inner width of %d already; inflate to more than that",
-                       model_path(model), shape.expert_inner);
-    shape.expert_inner = inner;
+    if (inner <= *width)
+        return err_set(err, ERR_INPUT, "%s: its %s have an inner width of %d already; inflate to more than that",
+                       model_path(model), inflate_role(&shape) == ROLE_EXPERTS ? "experts" : "dense layers", *width);
+    *width = inner;
     if (hparams_check(&shape, err) || layout_make(&layout, &shape, err))
         return err_at(err, "%s", model_path(model));
     for (int i = 0; i < layout.count; i++) {
@@ -167,6 +174,53 @@ int inflate_plan(struct layout *out, const struct model *model, int inner, struc
         layout.tensors[i].last_format = from->last_format;
     }
     *out = layout;
+    return 0;
+}
+
+/* What the padded tensors take in a layout. */
+static uint64_t padded_bytes(const struct layout *layout, const struct hparams *shape)
+{
+    enum tensor_role role = inflate_role(shape);
+    uint64_t bytes = 0;
+    for (int i = 0; i < layout->count; i++) {
+        const struct tensor *t = &layout->tensors[i];
+        if (t->role == role && t->layer < shape->layers)
+            bytes += t->stride * (uint64_t)(role == ROLE_EXPERTS ? shape->router.top_k : 1);
+    }
+    return bytes;
+}
+
+/* Bytes rise with the width: the last width below or at `bytes`, or the next one if it is nearer. */
+int inflate_width(int *inner, const struct model *model, uint64_t bytes, struct err *err)
+{
+    struct hparams shape = *model_hparams(model);
+    struct step_bytes now;
+    int low = *inflate_inner(&shape), high = WIDTH_MAX;
+    step_bytes(&now, model);
+    uint64_t rest = step_bytes_all(&now) - (inflate_role(&shape) == ROLE_EXPERTS ? now.experts : now.dense);
+    uint64_t below = 0, above = 0;
+    if (bytes <= step_bytes_all(&now))
+        return err_set(err, ERR_INPUT, "%s: a step of it reads %llu bytes already; ask for more than that", model_path(model),
+                       (unsigned long long)step_bytes_all(&now));
+    while (high - low > 1) {
+        struct layout layout = {0};
+        uint64_t end;
+        int middle = low + (high - low) / 2;
+        if (inflate_plan(&layout, model, middle, err) || layout_place(&layout, MODEL_PAGE, &end, err)) {
+            layout_free(&layout);
+            return -1;
+        }
+        uint64_t reached = rest + padded_bytes(&layout, &shape);
+        layout_free(&layout);
+        if (reached <= bytes) {
+            low = middle;
+            below = reached;
+        } else {
+            high = middle;
+            above = reached;
+        }
+    }
+    *inner = low > *inflate_inner(&shape) && (!above || bytes - below <= above - bytes) ? low : high;
     return 0;
 }
 
@@ -192,7 +246,7 @@ static int copy_block(void *context, int member, struct block_job *job, struct e
     if (!from)
         return -1;
     const unsigned char *old = (const unsigned char *)model_data(model, from) + from->stride * (uint64_t)job->block;
-    if (job->tensor->role == ROLE_EXPERTS)
+    if (job->tensor->role == inflate_role(model_hparams(model)))
         copy_expert(from, old, job->tensor, job->packed);
     else
         memcpy(job->packed, old, job->tensor->stride);
@@ -211,8 +265,8 @@ int inflate_write(const char *path, const struct model *model, int inner, const 
     if (inflate_plan(&layout, model, inner, err) || model_verify(model, err) || model_facts_copy(&facts, original, err))
         goto done;
     if (!facts.inflated_from)
-        facts.inflated_from = facts.shape.expert_inner;
-    facts.shape.expert_inner = inner;
+        facts.inflated_from = *inflate_inner(&facts.shape);
+    *inflate_inner(&facts.shape) = inner;
     snprintf(facts.producer, sizeof facts.producer, "%s", producer);
     rc = write_all(path, &layout, &facts, &(struct block_maker){copy_block, (void *)(uintptr_t)model}, &unused, team, bar, err);
 done:

@@ -199,10 +199,47 @@ JSON
         cmp a b
     done
     refuses "have an inner width of 64 already" moe-convert inflate m.moe --expert-ffn 64 -o x.moe
-    refuses "no --expert-ffn N" moe-convert inflate m.moe -o x.moe
+    refuses "no --expert-ffn N, --dense-ffn N or --step SHARE" moe-convert inflate m.moe -o x.moe
     refuses "not a model file" moe-convert inflate pocket/config.json --expert-ffn 80 -o x.moe
     moe-convert "$MOE_MODELS/pocket/draft" -o d.moe
-    refuses "has no experts" moe-convert inflate d.moe --expert-ffn 80 -o x.moe
+    refuses "has no experts to inflate; --dense-ffn pads" moe-convert inflate d.moe --expert-ffn 80 -o x.moe
+}
+
+@test "a draft model without experts is inflated, too, to a share of what a token of the target reads" {
+    moe-convert pocket -o m.moe
+    moe-convert "$MOE_MODELS/pocket/draft" -o d.moe
+    moe-convert inflate d.moe --dense-ffn 300 -o w.moe
+    moe-view --verify w.moe
+    shows w.moe '"inflated_from": 256' '"dense_inner": 300'
+    moe-view w.moe > lines
+    grep -q "inflated: 256 to 300" lines
+    for name in embed layers.1.attention.qkv final_norm; do
+        of_tensor d.moe $name digest > a
+        of_tensor w.moe $name digest > b
+        [ -s a ]
+        cmp a b
+    done
+    head -n 3 "$MOE_MODELS/pocket/heldout.jsonl" > p.jsonl
+    for model in d w; do moe-decode -m $model.moe -n 24 p.jsonl > $model.text 2> /dev/null; done
+    [ -s d.text ]
+    cmp d.text w.text
+    for share in 30 75; do
+        moe-convert inflate d.moe --step $share% --of m.moe -o s.moe
+        python3 - $share <<'END'
+import json, subprocess, sys
+read = lambda name: sum(json.loads(subprocess.run(["moe-view", "--json", "-t", "model", name], capture_output=True, check=True)
+                                   .stdout.splitlines()[0])["step_bytes"].values())
+share = read("s.moe") / read("m.moe")
+assert abs(share * 100 - int(sys.argv[1])) < 0.3, share
+END
+    done
+    refuses "bytes already; ask for more than that" moe-convert inflate d.moe --step 1% --of m.moe -o x.moe
+    refuses "have an inner width of 256 already" moe-convert inflate d.moe --dense-ffn 256 -o x.moe
+    refuses "has experts; --expert-ffn pads them" moe-convert inflate m.moe --dense-ffn 300 -o x.moe
+    refuses "give one of them" moe-convert inflate d.moe --dense-ffn 300 --expert-ffn 300 -o x.moe
+    refuses "belong together" moe-convert inflate d.moe --step 3% -o x.moe
+    refuses "belong together" moe-convert inflate d.moe --of m.moe --dense-ffn 300 -o x.moe
+    refuses "--step: 130 is not between" moe-convert inflate d.moe --step 130% --of m.moe -o x.moe
 }
 
 @test "outputs that are no file are refused" {

@@ -7,6 +7,7 @@
 #include "common/arch/arch.h"
 #include "common/base/file.h"
 #include "common/model/model_write.h"
+#include "common/model/step.h"
 #include "common/model/synthetic.h"
 #include "tests/unit/checkpoint.h"
 
@@ -490,11 +491,11 @@ static void inflate(const char *from, const char *to, int inner, int threads)
     model_close(&model);
 }
 
-static void compare_experts(const struct model *thin, const struct model *wide, int layer)
+__attribute__((format(printf, 3, 0)))
+static void compare_blocks(const struct model *thin, const struct model *wide, const char *name, int layer)
 {
     struct err err = {0};
-    const struct tensor *a = model_tensor(thin, &err, "layers.%d.experts", layer);
-    const struct tensor *b = model_tensor(wide, &err, "layers.%d.experts", layer);
+    const struct tensor *a = model_tensor(thin, &err, name, layer), *b = model_tensor(wide, &err, name, layer);
     assert_int_equal(a->format, b->format);
     for (int e = 0; e < a->count; e++) {
         const unsigned char *x = (const unsigned char *)model_data(thin, a) + (size_t)e * a->stride;
@@ -510,6 +511,47 @@ static void compare_experts(const struct model *thin, const struct model *wide, 
                 assert_true(expert_down_at(b->format, y, b->outputs, b->inputs, k, i) == down);
             }
     }
+}
+
+static const char DENSE[] =
+    "{\"model_type\":\"qwen3\",\"hidden_size\":72,\"intermediate_size\":19,\"num_hidden_layers\":2,\"num_attention_heads\":9,"
+    "\"num_key_value_heads\":3,\"rms_norm_eps\":1e-5,\"max_position_embeddings\":64,\"vocab_size\":37,\"head_dim\":8}";
+
+static void dense_layers_are_inflated_where_there_are_no_experts(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    struct hparams tiny = shape;
+    struct step_bytes bytes;
+    assert_int_equal(arch_read_text(DENSE, strlen(DENSE), 0, &shape, &err), 0);
+    write_model(unit_path(folder, "d.moe"), 1, FORMAT_BF16, FORMAT_BF16, 3);
+    inflate(unit_path(folder, "d.moe"), unit_path(folder, "e.moe"), 45, 2);
+    struct model *thin = open_model(unit_path(folder, "d.moe")), *wide = open_model(unit_path(folder, "e.moe"));
+    assert_int_equal(model_verify(wide, &err), 0);
+    assert_int_equal(model_identity(wide)->inflated_from, 19);
+    assert_int_equal(model_hparams(wide)->dense_inner, 45);
+    for (int layer = 0; layer < 2; layer++)
+        compare_blocks(thin, wide, "layers.%d.dense", layer);
+    for (int i = 0; i < model_tensor_count(thin); i++) {
+        const struct tensor *t = model_tensor_at(thin, i), *same = model_tensor_at(wide, i);
+        if (t->role != ROLE_DENSE)
+            assert_memory_equal(model_data(thin, t), model_data(wide, same), t->bytes);
+    }
+    /* Every width's bytes, and those nearest to what is asked for. */
+    step_bytes(&bytes, wide);
+    uint64_t wanted = step_bytes_all(&bytes);
+    int inner = 0;
+    assert_int_equal(inflate_width(&inner, thin, wanted + 100, &err), 0);
+    inflate(unit_path(folder, "d.moe"), unit_path(folder, "f.moe"), inner, 1);
+    struct model *again = open_model(unit_path(folder, "f.moe"));
+    step_bytes(&bytes, again);
+    assert_true(step_bytes_all(&bytes) == wanted);          /* blocks are whole pages, so several widths are as heavy */
+    assert_int_equal(inflate_width(&inner, wide, wanted, &err), -1);
+    assert_non_null(strstr(err.text, "bytes already"));
+    model_close(&thin);
+    model_close(&wide);
+    model_close(&again);
+    shape = tiny;
 }
 
 /* Wider than one unit of outputs, and not a multiple of one. */
@@ -541,7 +583,7 @@ static void inflating_adds_zeros_only(void **state)
         assert_memory_equal(&id->source, &model_identity(thin)->source, sizeof id->source);
         assert_memory_not_equal(&id->index, &model_identity(thin)->index, sizeof id->index);
         for (int layer = 0; layer < TINY_LAYERS; layer++)
-            compare_experts(thin, wide, layer);
+            compare_blocks(thin, wide, "layers.%d.experts", layer);
         for (int i = 0; i < model_tensor_count(thin); i++) {
             const struct tensor *t = model_tensor_at(thin, i), *same = model_tensor_at(wide, i);
             if (t->role != ROLE_EXPERTS)
@@ -620,6 +662,7 @@ int main(void)
         cmocka_unit_test(predictors_count_as_layers),
         cmocka_unit_test(random_norms_are_ones),
         cmocka_unit_test(inflating_adds_zeros_only),
+        cmocka_unit_test(dense_layers_are_inflated_where_there_are_no_experts),
         cmocka_unit_test(inflating_needs_a_larger_width),
         cmocka_unit_test(a_damaged_model_is_not_inflated),
         cmocka_unit_test(an_output_in_place_is_refused),

@@ -1,0 +1,49 @@
+#include "common/model/step.h"
+
+void step_bytes(struct step_bytes *out, const struct model *model)
+{
+    const struct hparams *shape = model_hparams(model);
+    struct step_bytes bytes = {0};
+    for (int i = 0; i < model_tensor_count(model); i++) {
+        const struct tensor *t = model_tensor_at(model, i);
+        if (t->layer >= shape->layers)
+            continue;                                   /* a predictor's */
+        switch (t->role) {
+        case ROLE_EXPERTS:
+            bytes.experts += t->bytes / (uint64_t)t->count * (uint64_t)shape->router.top_k;
+            break;
+        case ROLE_EXPERTS_GATE_UP_BIAS:
+        case ROLE_EXPERTS_DOWN_BIAS:
+            bytes.experts += t->bytes;
+            break;
+        case ROLE_SHARED:
+        case ROLE_SHARED_GATE:
+            bytes.shared += t->bytes;
+            break;
+        case ROLE_DENSE:
+            bytes.dense += t->bytes;
+            break;
+        case ROLE_ROUTER:
+        case ROLE_ROUTER_CORRECTION:
+        case ROLE_ROUTER_BIAS:
+        case ROLE_FFN_NORM:
+        case ROLE_FFN_NORM_BIAS:
+            bytes.router += t->bytes;
+            break;
+        case ROLE_HEAD:
+            bytes.head += t->bytes;
+            break;
+        case ROLE_EMBED:
+            bytes.head += shape->tied ? t->bytes : 0;
+            break;
+        default:
+            bytes.attention += t->layer >= 0 ? t->bytes : 0;
+        }
+    }
+    *out = bytes;
+}
+
+uint64_t step_bytes_all(const struct step_bytes *bytes)
+{
+    return bytes->attention + bytes->router + bytes->experts + bytes->shared + bytes->dense + bytes->head;
+}

@@ -1,0 +1,19 @@
+/* What decoding one token reads of a model's weights, by what it is for: the least that a forward can take, and what drafts of
+ * the model cost. Keys and values are not counted, nor the embedding's row and the final norm. */
+#ifndef MOE_MODEL_STEP_H
+#define MOE_MODEL_STEP_H
+
+#include "common/model/model.h"
+
+struct step_bytes {
+    uint64_t attention;         /* with its norm */
+    uint64_t router;            /* with the norm before it, or before a dense network */
+    uint64_t experts;           /* top_k of them a layer */
+    uint64_t shared, dense;
+    uint64_t head;
+};
+
+void step_bytes(struct step_bytes *out, const struct model *model);
+uint64_t step_bytes_all(const struct step_bytes *bytes);
+
+#endif
