@@ -309,7 +309,8 @@ int decoder_skip(struct decoder *decoder, const struct decode_prompt *prompt, st
 static int prepare_sequence(struct decoder *decoder, int tokens, struct err *err)
 {
     int most = engine_max_positions(decoder->setup.engine), old = 0, nodes = decoder->nodes + decoder->riders;
-    nodes = nodes < decoder->shape->room ? decoder->shape->room : nodes;        /* drafters may read theirs there, too */
+    for (int i = 0; i < decoder->drafters.count; i++)           /* their nodes may stay while the target verifies */
+        nodes += decoder->drafters.item[i]->class->pends ? 1 + decoder->shape->room : 0;
     if (decoder->sequence) {
         old = sequence_capacity(decoder->sequence);
         if (old >= tokens + nodes)

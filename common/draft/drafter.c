@@ -8,6 +8,7 @@ const struct drafter_class *const drafter_classes[] = {
     &drafter_suffix,
     &drafter_lookahead,
     &drafter_model,
+    &drafter_self,
     NULL};
 
 enum { DRAFTERS = sizeof drafter_classes / sizeof *drafter_classes - 1 };

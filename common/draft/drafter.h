@@ -47,7 +47,8 @@ struct drafter_setup {
     int vocab;                          /* proposals are below */
     int positions;                      /* longest text */
     int number;                         /* its own among the drafters in use: what it writes into tree->drafter */
-    const struct engine *target;        /* whose device a drafter with a model of its own shares; open as long as the drafter */
+    struct engine *target;              /* whose device a drafter with a model of its own shares, and of which another one runs
+                                         * parts; open as long as the drafter */
     const struct expert_plan *plan;     /* for forwards of the drafter's own; NULL: none */
     enum draft_choice choice;
     bool proposals;                     /* the distributions that children were drawn from are wanted */
@@ -100,6 +101,8 @@ struct drafter_class {
     bool draws;                         /* but under DRAFT_BEST children are drawn; else they are what they are, noise or not */
     bool looks_up;                      /* its tokens come from text, at next to no cost; else from a model */
     bool own_trees;                     /* can give a leaf a tree of its own (DRAFT_OWN) */
+    bool pends;                         /* appends nodes to draft_text.target: at most one for the root and each node of a tree,
+                                         * or what there is room for */
     int (*open)(struct drafter **out, struct spec *spec, const struct drafter_setup *setup, struct err *err);
     /* Gives each leaf up to leaf->siblings children, best first, and goes on below each of these with one child a node down
      * to `tokens` levels. DRAFT_OWN siblings: a tree as the drafter has it, of as many levels at most. Returns the number of
@@ -125,7 +128,7 @@ struct drafter_class {
     void (*free)(struct drafter *drafter);
 };
 
-extern const struct drafter_class drafter_ngram, drafter_pld, drafter_suffix, drafter_lookahead, drafter_model;
+extern const struct drafter_class drafter_ngram, drafter_pld, drafter_suffix, drafter_lookahead, drafter_model, drafter_self;
 
 /* All drafters, NULL behind the last. `none` is not among them: it means that there is none. */
 extern const struct drafter_class *const drafter_classes[];

@@ -1,0 +1,365 @@
+#include "common/draft/rows.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "kernels/plain/propose.h"
+
+int draft_rows_init(struct draft_rows *rows, struct drafter *drafter, const struct drafter_setup *setup, struct engine *engine,
+                    struct err *err)
+{
+    rows->drafter = drafter;
+    rows->setup = *setup;
+    rows->engine = engine;
+    if (setup->filter.temperature <= 0)
+        rows->setup.choice = DRAFT_BEST;
+    rows->setup.proposals = rows->setup.choice == DRAFT_DRAWN || (setup->proposals && rows->setup.choice == DRAFT_COUPLED);
+    rows->vocab = engine_hparams(engine)->vocab;
+    rows->vocab = rows->vocab < setup->vocab ? rows->vocab : setup->vocab;
+    rows->row = mem_alloc(DRAFT_ROWS_MAX, sizeof *rows->row, err);
+    rows->root = mem_alloc((size_t)rows->vocab, sizeof *rows->root, err);
+    rows->kept = mem_alloc((size_t)rows->vocab, sizeof *rows->kept, err);
+    rows->value = mem_alloc((size_t)setup->vocab, sizeof *rows->value, err);
+    return rows->row && rows->root && rows->kept && rows->value ? 0 : -1;
+}
+
+void draft_rows_free(struct draft_rows *rows)
+{
+    for (int row = 0; row < DRAFT_ROWS_MAX; row++)
+        mem_free(&rows->proposal[row]);
+    mem_free(&rows->row);
+    mem_free(&rows->root);
+    mem_free(&rows->kept);
+    mem_free(&rows->value);
+}
+
+void draft_rows_forget(struct draft_rows *rows)
+{
+    rows->rows = rows->batch_rows = rows->logit_rows = 0;
+}
+
+void draft_rows_root(struct draft_rows *rows, int32_t token, const float *logits)
+{
+    const struct sample_draw here = propose_apart(&rows->draw, (uint32_t)rows->length);
+    draft_rows_forget(rows);
+    rows->row[0] = (struct draft_row){.token = token, .node = -1,
+                                      .key = propose_apart(&here, (uint32_t)rows->drafter->number).key};
+    rows->rows = 1;
+    if (logits) {
+        memcpy(rows->root, logits, (size_t)rows->vocab * sizeof *rows->root);
+        return;
+    }
+    rows->row[0].node = sequence_pending(rows->sequence);
+    rows->batch_token[rows->batch_rows] = token;
+    rows->batch_parent[rows->batch_rows] = -1;
+    rows->logit_row[rows->logit_rows++] = rows->batch_rows++;
+}
+
+int draft_rows_child(const struct draft_rows *rows, int row, int32_t token)
+{
+    int child = rows->row[row].child;
+    while (child && rows->row[child].token != token)
+        child = rows->row[child].sibling;
+    return child;
+}
+
+/* Writes down what the children of a row are drawn from; with noise of their own, that is also how likely they are. */
+static int keep_proposal(struct draft_rows *rows, int at, const float *logits, struct err *err)
+{
+    struct draft_row *row = &rows->row[at];
+    if (!rows->proposal[at]) {
+        rows->proposal[at] = mem_alloc((size_t)rows->setup.vocab, sizeof **rows->proposal, err);
+        if (!rows->proposal[at])
+            return -1;
+    }
+    sample_probabilities(logits, rows->vocab, &rows->setup.filter, rows->kept, rows->value);
+    for (int token = 0; token < rows->vocab; token++)
+        rows->proposal[at][token] = (float)rows->value[token];
+    for (int child = 0; rows->setup.choice == DRAFT_DRAWN && child < row->found; child++)
+        row->log_probability[child] = (float)log(rows->value[row->best[child]]);
+    return 0;
+}
+
+/* SWIFT's rule asks the softmax of the logits themselves, whatever the temperature is. */
+static bool likeliest_below(const float *logits, int vocab, double limit)
+{
+    float most = -INFINITY;
+    double sum = 0;
+    for (int token = 0; token < vocab; token++)
+        most = logits[token] > most ? logits[token] : most;
+    for (int token = 0; token < vocab; token++)
+        sum += exp((double)logits[token] - (double)most);
+    return 1 / sum < limit;
+}
+
+/* From the logits behind a row to its children, as many as were asked for. */
+static int rank_children(struct draft_rows *rows, int at, const float *logits, struct err *err)
+{
+    struct draft_row *row = &rows->row[at];
+    const bool drawn = rows->setup.choice == DRAFT_DRAWN;
+    struct sample_draw draw = rows->draw;
+    draw.position = (uint32_t)(rows->length + row->depth);
+    if (drawn)
+        draw.key = row->key;
+    row->found = propose_tokens(logits, rows->vocab, &rows->setup.filter, rows->setup.choice == DRAFT_BEST ? NULL : &draw,
+                                row->asked, rows->kept, rows->value, row->best,
+                                rows->setup.probabilities && !drawn ? row->log_probability : NULL);
+    if (!row->found)
+        return err_set(err, ERR_INPUT, "%s: logits are not finite; the draft model's weights are damaged",
+                       model_path(engine_made_from(rows->engine)->model));
+    row->doubtful = rows->stop > 0 && likeliest_below(logits, rows->vocab, rows->stop);
+    return rows->setup.proposals ? keep_proposal(rows, at, logits, err) : 0;
+}
+
+static int add_row(struct draft_rows *rows, int parent, int32_t token)
+{
+    struct draft_row *row = &rows->row[rows->rows];
+    row->token = token;
+    row->parent = parent;
+    row->child = row->asked = row->found = 0;
+    row->doubtful = false;
+    row->sibling = rows->row[parent].child;
+    row->depth = rows->row[parent].depth + 1;
+    row->node = sequence_pending(rows->sequence) + rows->batch_rows;
+    row->key = propose_apart(&(struct sample_draw){.key = rows->row[parent].key}, (uint32_t)token).key;
+    rows->row[parent].child = rows->rows;
+    rows->batch_token[rows->batch_rows] = token;
+    rows->batch_parent[rows->batch_rows++] = rows->row[parent].node;
+    return rows->rows++;
+}
+
+/* Whether the rows on the way to a node have room: among the rows, in the sequence, in the context, and in one forward. */
+static bool has_room(const struct draft_rows *rows, int depth)
+{
+    const int used = sequence_length(rows->sequence) + sequence_pending(rows->sequence) + rows->batch_rows;
+    return rows->rows + depth <= DRAFT_ROWS_MAX && rows->length + depth <= engine_max_positions(rows->engine) &&
+           used + depth <= sequence_capacity(rows->sequence) &&
+           rows->batch_rows + depth <= engine_made_from(rows->engine)->max_rows;
+}
+
+/* The row of a leaf with its children ranked once the forward has run; -1: there is no room for it. Rows on the way that
+ * were not read yet (another drafter's nodes) come along. */
+static int want_leaf(struct draft_rows *rows, const struct draft_tree *tree, const struct draft_leaf *leaf)
+{
+    int32_t path[ENGINE_ROWS_MAX];
+    int depth = draft_tree_path(tree, leaf->node, path, ENGINE_ROWS_MAX), row = 0, next;
+    int asked = leaf->siblings < DRAFT_CHILDREN_MAX ? leaf->siblings : DRAFT_CHILDREN_MAX;
+    if (!has_room(rows, depth))
+        return -1;
+    for (int at = 0; at < depth; at++) {
+        next = draft_rows_child(rows, row, path[at]);
+        if (at == depth - 1 && next && rows->row[next].asked < asked)
+            next = 0;                   /* read, but its logits are gone: once more */
+        row = next ? next : add_row(rows, row, path[at]);
+    }
+    if (rows->row[row].asked < asked) {
+        rows->row[row].asked = asked;
+        if (row)
+            rows->logit_row[rows->logit_rows++] = rows->batch_rows - 1;
+    }
+    return row;
+}
+
+static int read_batch(struct draft_rows *rows, struct err *err)
+{
+    const struct batch batch = {.rows = rows->batch_rows, .token = rows->batch_token, .parent = rows->batch_parent,
+                                .logit_row = rows->logit_row, .logit_rows = rows->logit_rows, .plan = rows->setup.plan,
+                                .part = rows->part};
+    int first = rows->rows - rows->batch_rows;
+    struct forward forward;
+    rows->batch_rows = rows->logit_rows = 0;
+    if (batch.rows && engine_forward(rows->engine, rows->sequence, &batch, &forward, err))
+        return -1;
+    for (int at = 0; batch.rows && at < forward.logit_rows; at++) {
+        const float *logits = forward.logits + (size_t)at * (size_t)forward.vocab;
+        int row = first + rows->logit_row[at];
+        if (!row)
+            memcpy(rows->root, logits, (size_t)rows->vocab * sizeof *rows->root);
+        else if (rank_children(rows, row, logits, err))
+            return -1;
+    }
+    if (batch.rows)
+        rows->drafter->bytes += forward.bytes;
+    return rows->row[0].found < rows->row[0].asked ? rank_children(rows, 0, rows->root, err) : 0;
+}
+
+/* Reads leaves[count], of which there may be more than one forward takes; row[] tells where they are, -1: there was no room.
+ * Returns how many of them it has read now. */
+static int read_leaves(struct draft_rows *rows, const struct draft_tree *tree, const struct draft_leaf *leaf, int count, int *row,
+                       struct err *err)
+{
+    const struct engine_setup *engine = engine_made_from(rows->engine);
+    const int most = engine->max_logit_rows < DRAFT_ASKED_MAX ? engine->max_logit_rows : DRAFT_ASKED_MAX;
+    int done = 0;
+    if (rows->logit_rows == most && read_batch(rows, err))      /* the root alone */
+        return -1;
+    while (done < count && (!done || rows->logit_rows < most)) {
+        int depth = leaf[done].node < 0 ? 0 : tree->depth[leaf[done].node];
+        if (rows->batch_rows && rows->batch_rows + depth > engine->max_rows && done)
+            break;
+        row[done] = want_leaf(rows, tree, &leaf[done]);
+        done++;
+        if (rows->logit_rows == most)
+            break;
+    }
+    return read_batch(rows, err) ? -1 : done;
+}
+
+/* Adds the children of a leaf to the tree, and what should be continued to next[room]; returns how many that are. */
+static int add_children(const struct draft_rows *rows, struct draft_tree *tree, const struct draft_leaf *leaf, int at,
+                        struct draft_leaf *next, int room)
+{
+    const struct draft_row *row = &rows->row[at];
+    const bool known = rows->setup.probabilities;
+    int added = 0;
+    for (int child = 0; child < row->found && child < leaf->siblings && added < room; child++) {
+        int nodes = tree->nodes;
+        int node = draft_tree_add(tree, leaf->node, row->best[child], known ? row->log_probability[child] : NAN,
+                                  rows->drafter->number);
+        if (node < 0)
+            break;
+        if (node == nodes && rows->setup.proposals)
+            tree->proposal[node] = rows->proposal[at];
+        next[added++] = (struct draft_leaf){node, 1};
+    }
+    return added;
+}
+
+/* A leaf of its own below which it would not go on. */
+static bool ends_at(const struct draft_rows *rows, const struct draft_tree *tree, int node)
+{
+    int32_t path[ENGINE_ROWS_MAX];
+    int row = 0;
+    if (rows->stop <= 0 || node < 0 || tree->drafter[node] != rows->drafter->number)
+        return false;
+    int depth = draft_tree_path(tree, node, path, ENGINE_ROWS_MAX);
+    for (int at = 0; at < depth - 1; at++)
+        if (!(row = draft_rows_child(rows, row, path[at])))
+            return false;
+    return rows->row[row].found && rows->row[row].doubtful;
+}
+
+/* One level. Children go to next[], which has room for as many as the tree. */
+static int extend(struct draft_rows *rows, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves,
+                  struct draft_leaf *next, struct err *err)
+{
+    int row[DRAFT_ASKED_MAX], found = 0, count;
+    for (int from = 0; from < leaves; from += count) {
+        count = leaves - from < DRAFT_ASKED_MAX ? leaves - from : DRAFT_ASKED_MAX;
+        if (ends_at(rows, tree, leaf[from].node)) {
+            count = 1;
+            continue;
+        }
+        for (int at = 1; at < count; at++)
+            if (ends_at(rows, tree, leaf[from + at].node))
+                count = at;
+        if ((count = read_leaves(rows, tree, &leaf[from], count, row, err)) < 0)
+            return -1;
+        for (int at = 0; at < count; at++)
+            if (row[at] >= 0)
+                found += add_children(rows, tree, &leaf[from + at], row[at], next + found, tree->capacity - found);
+    }
+    return found;
+}
+
+int draft_rows_propose(struct draft_rows *rows, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves, int tokens,
+                       struct err *err)
+{
+    struct draft_leaf *list[2] = {NULL, NULL};
+    int before = tree->nodes, rc = -1;
+    for (int which = 0; which < 2; which++)
+        if (!(list[which] = mem_alloc((size_t)tree->capacity, sizeof **list, err)))
+            goto done;
+    for (int level = 0; level < tokens && leaves > 0; level++) {
+        leaves = extend(rows, tree, leaf, leaves, list[level & 1], err);
+        leaf = list[level & 1];
+    }
+    rc = leaves < 0 ? -1 : tree->nodes - before;
+done:
+    mem_free(&list[0]);
+    mem_free(&list[1]);
+    return rc;
+}
+
+/* What a review looks at: the leaf and all below it, and where each is read. */
+struct reviewed {
+    struct draft_leaf *leaf;            /* [1 + nodes] the first is the leaf itself */
+    int *row;                           /* [1 + nodes] -1: there is no room for it */
+    int32_t *way;                       /* [1 + nodes] of the tree, that it keeps */
+    int count;
+};
+
+static int reviewed_make(struct reviewed *reviewed, const struct draft_tree *tree, int leaf, struct err *err)
+{
+    const size_t room = 1 + (size_t)tree->nodes;
+    if (!(reviewed->leaf = mem_alloc(room, sizeof *reviewed->leaf, err)) ||
+        !(reviewed->row = mem_alloc(room, sizeof *reviewed->row, err)) ||
+        !(reviewed->way = mem_alloc(room, sizeof *reviewed->way, err)))
+        return -1;
+    reviewed->leaf[reviewed->count++] = (struct draft_leaf){leaf, 1};
+    for (int node = leaf + 1; node < tree->nodes; node++)
+        if (draft_tree_is_below(tree, node, leaf))
+            reviewed->leaf[reviewed->count++] = (struct draft_leaf){node, 1};
+    return 0;
+}
+
+static void reviewed_free(struct reviewed *reviewed)
+{
+    mem_free(&reviewed->leaf);
+    mem_free(&reviewed->row);
+    mem_free(&reviewed->way);
+}
+
+/* The child of a reviewed node that carries the token; -1: there is none. */
+static int reviewed_child(const struct reviewed *reviewed, const struct draft_tree *tree, int from, int32_t token)
+{
+    for (int at = from + 1; at < reviewed->count; at++)
+        if (tree->parent[reviewed->leaf[at].node] == reviewed->leaf[from].node && tree->token[reviewed->leaf[at].node] == token)
+            return at;
+    return -1;
+}
+
+/* Writes into a node that it is this drafter's choice behind a row. */
+static void mark(const struct draft_rows *rows, struct draft_tree *tree, int node, int row)
+{
+    tree->log_probability[node] = rows->setup.probabilities ? rows->row[row].log_probability[0] : NAN;
+    tree->proposal[node] = rows->setup.proposals ? rows->proposal[row] : NULL;
+}
+
+/* Follows its own choice, drops what it does not keep, and adds its token. */
+static int follow(const struct draft_rows *rows, struct draft_tree *tree, struct reviewed *reviewed, int *agreed,
+                  struct err *err)
+{
+    const int *row = reviewed->row;
+    int at = 0, last;
+    for (int next; row[at] >= 0; at = next) {
+        next = reviewed_child(reviewed, tree, at, rows->row[row[at]].best[0]);
+        if (next < 0)
+            break;
+        mark(rows, tree, reviewed->leaf[next].node, row[at]);
+        tree->reviewer[reviewed->leaf[next].node] = rows->drafter->number;
+        reviewed->way[(*agreed)++] = reviewed->leaf[next].node;
+    }
+    if (draft_tree_follow(tree, reviewed->leaf[0].node, reviewed->way, *agreed, &last, err))
+        return -1;
+    int node = row[at] < 0 ? -1 : draft_tree_add(tree, last, rows->row[row[at]].best[0], NAN, rows->drafter->number);
+    if (node < 0)
+        return 0;
+    mark(rows, tree, node, row[at]);
+    return 1;
+}
+
+int draft_rows_review(struct draft_rows *rows, struct draft_tree *tree, int leaf, int *agreed, struct err *err)
+{
+    struct reviewed reviewed = {.count = 0};
+    int rc = reviewed_make(&reviewed, tree, leaf, err);
+    *agreed = 0;
+    for (int done = 0, count; !rc && done < reviewed.count; done += count)
+        if ((count = read_leaves(rows, tree, reviewed.leaf + done, reviewed.count - done, reviewed.row + done, err)) < 0)
+            rc = -1;
+    if (!rc)
+        rc = follow(rows, tree, &reviewed, agreed, err);
+    reviewed_free(&reviewed);
+    return rc;
+}

@@ -1,0 +1,67 @@
+/* What a drafter that runs a model has read of drafts: ROWS behind a text, a tree by tokens, so that a row is found again
+ * whatever becomes of the draft's own nodes, and is read once. Row 0 is the root. Each row that was asked for its children
+ * has them ranked as the setup chooses (drafter.h). Leaves of a level are read in one forward.
+ *
+ * Every row but the root is a pending node of the sequence, and the root is, too, where the sequence has not read it
+ * (root_pends): whoever owns the sequence drops or commits them. */
+#ifndef MOE_DRAFT_ROWS_H
+#define MOE_DRAFT_ROWS_H
+
+#include "common/draft/drafter.h"
+#include "common/engine/engine.h"
+
+enum { DRAFT_ROWS_MAX = 1 + ENGINE_ROWS_MAX, DRAFT_CHILDREN_MAX = 64, DRAFT_ASKED_MAX = 64 };
+
+struct draft_row {
+    int32_t token;
+    int parent, child, sibling;         /* rows; child: the newest, sibling: the one before it; 0: none */
+    int depth;                          /* the root's is 0 */
+    int node;                           /* pending node of the sequence; -1: committed */
+    uint64_t key;                       /* of the random numbers that its children are drawn with, under DRAFT_DRAWN */
+    int asked, found;                   /* children: asked for, 0: no logits were wanted; and what there is of them */
+    bool doubtful;                      /* its likeliest token is less likely than `stop`; known with its children */
+    int32_t best[DRAFT_CHILDREN_MAX];
+    float log_probability[DRAFT_CHILDREN_MAX];
+};
+
+struct draft_rows {
+    struct drafter *drafter;            /* whose bytes are counted */
+    struct drafter_setup setup;
+    struct engine *engine;
+    const struct forward_part *part;    /* what its forwards leave out; NULL: nothing */
+    bool root_pends;
+    double stop;                        /* below a token that is less probable nothing is added; 0: goes on */
+    struct sequence *sequence;          /* of this text */
+    struct sample_draw draw;            /* the target's, but for the position */
+    int vocab;                          /* of target and draft the smaller */
+    int length;                         /* of the text, the root included */
+    struct draft_row *row;              /* [DRAFT_ROWS_MAX] */
+    int rows;                           /* 0: the root was not read yet */
+    float *proposal[DRAFT_ROWS_MAX];    /* each [setup.vocab], made when first needed; for setup.proposals */
+    float *root;                        /* [vocab] logits behind the root, in case it is asked again */
+    int32_t *kept;                      /* scratch: [vocab] */
+    double *value;                      /* [vocab], and proposals [setup.vocab] */
+    /* The forward that is being put together. */
+    int32_t batch_token[DRAFT_ROWS_MAX], batch_parent[DRAFT_ROWS_MAX], logit_row[DRAFT_ASKED_MAX];
+    int batch_rows, logit_rows;
+};
+
+/* The drafter, the engine, the part and what stands around them are set by the caller; free it also when this has failed. */
+int draft_rows_init(struct draft_rows *rows, struct drafter *drafter, const struct drafter_setup *setup, struct engine *engine,
+                    struct err *err);
+void draft_rows_free(struct draft_rows *rows);
+
+/* Row 0 is the token at the end of the text: its logits are these, and it is committed; or, with root_pends, NULL: they are
+ * read with the first leaves. */
+void draft_rows_root(struct draft_rows *rows, int32_t token, const float *logits);
+void draft_rows_forget(struct draft_rows *rows);                /* all rows; the text goes on */
+
+/* The child of a row that carries the token; 0: none was read. */
+int draft_rows_child(const struct draft_rows *rows, int row, int32_t token);
+
+/* As drafter_class.propose and .review say; there is a root. */
+int draft_rows_propose(struct draft_rows *rows, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves, int tokens,
+                       struct err *err);
+int draft_rows_review(struct draft_rows *rows, struct draft_tree *tree, int leaf, int *agreed, struct err *err);
+
+#endif

@@ -1,0 +1,179 @@
+/* The target drafts for itself, made cheaper: it leaves out halves of its layers (SWIFT, arXiv 2410.06916), takes fewer experts
+ * a token or those of a quantised copy of itself, or stops after a layer; and any of these together. It works behind the
+ * committed tokens of the target's own KV cache, on pending nodes, so no token of a text is read a second time: each draft
+ * begins with the root, a node of its own.
+ *
+ * Where it only stops, the target goes on from there when it verifies, and reads the first layers once (batch.resume). */
+#include "common/draft/drafter.h"
+
+#include "common/base/mem.h"
+#include "common/cli/number.h"
+#include "common/draft/rows.h"
+#include "common/draft/skip_file.h"
+
+static const char default_skip[] = "0.4";
+
+struct self_drafter {
+    struct drafter base;
+    struct draft_rows rows;             /* of the target's engine and sequence */
+    struct forward_part part;
+    struct skip_set skip;
+    struct experts_copy *experts;       /* NULL: its own */
+    int32_t last;                       /* token of the text: the root */
+};
+
+static void self_free_drafter(struct drafter *drafter)
+{
+    struct self_drafter *mine = (struct self_drafter *)drafter;
+    draft_rows_free(&mine->rows);
+    experts_copy_close(&mine->experts);
+    mem_free(&mine);
+}
+
+struct self_settings {
+    const char *skip, *experts;
+    int top_k, exit;
+    double stop;
+};
+
+static int read_settings(struct self_settings *out, struct spec *spec, const struct engine *target, struct err *err)
+{
+    const struct hparams *shape = engine_hparams(target);
+    const bool moe = hparams_moe_layers(shape) > 0;
+    if (spec_text(spec, "skip", NULL, &out->skip, err) || spec_int(spec, "topk", 0, 1, EXPERTS_MAX, &out->top_k, err) ||
+        spec_text(spec, "experts", NULL, &out->experts, err) || spec_int(spec, "exit", 0, 1, LAYERS_MAX, &out->exit, err) ||
+        spec_float(spec, "stop", 0, 0, 1, &out->stop, err) || spec_end(spec, err))
+        return -1;
+    if (out->exit >= shape->layers)
+        return err_set(err, ERR_INPUT, "self: exit=%d: the model has %d layers, so 1 to %d are before its end", out->exit,
+                       shape->layers, shape->layers - 1);
+    if ((out->top_k || out->experts) && !moe)
+        return err_set(err, ERR_INPUT, "self: %s: the model has no routed experts; leave it out", out->top_k ? "topk" : "experts");
+    if (out->top_k && out->top_k >= shape->router.top_k)
+        return err_set(err, ERR_INPUT, "self: topk=%d: the model takes %d experts a token itself; take fewer", out->top_k,
+                       shape->router.top_k);
+    if (!out->skip && !out->experts && !out->top_k && !out->exit)
+        out->skip = default_skip;
+    return 0;
+}
+
+/* Of a ratio with an exit, the layers before it are all there are. What a file says to skip must be among them, or the settings
+ * say something else than they do. */
+static int open_skip(struct self_drafter *mine, const struct self_settings *settings, const struct model *model,
+                     struct err *err)
+{
+    struct model_identity identity = *model_identity(model);
+    const struct skip_set *skip = &mine->skip;
+    struct err none = {0};
+    double ratio;
+    if (settings->exit && !number_float(settings->skip, 0, 1, &ratio, &none))
+        identity.layers = settings->exit;
+    if (skip_set_open(&mine->skip, settings->skip, &identity, err))
+        return err_at(err, "self");
+    for (int n = settings->exit; settings->exit && n < skip->layers; n++)
+        if (skip->attention[n] || skip->ffn[n])
+            return err_set(err, ERR_INPUT, "self: skip=%s: layer %d is to be skipped, but exit=%d ends before it; leave one of "
+                           "the two out", settings->skip, n, settings->exit);
+    mine->part.skip_attention = mine->skip.attention;
+    mine->part.skip_ffn = mine->skip.ffn;
+    return 0;
+}
+
+static int open_part(struct self_drafter *mine, const struct self_settings *settings, struct engine *target, struct err *err)
+{
+    const struct model *model = engine_made_from(target)->model;
+    mine->part = (struct forward_part){.top_k = settings->top_k, .layers = settings->exit};
+    if (settings->skip && open_skip(mine, settings, model, err))
+        return -1;
+    if (settings->experts && experts_copy_open(&mine->experts, target, settings->experts, err))
+        return err_at(err, "self: experts");
+    mine->part.experts = mine->experts;
+    return 0;
+}
+
+static int self_open_drafter(struct drafter **out, struct spec *spec, const struct drafter_setup *setup, struct err *err)
+{
+    struct self_settings settings;
+    if (read_settings(&settings, spec, setup->target, err))
+        return -1;
+    struct self_drafter *mine = mem_alloc(1, sizeof *mine, err);
+    if (!mine)
+        return -1;
+    if (open_part(mine, &settings, setup->target, err) ||
+        draft_rows_init(&mine->rows, &mine->base, setup, setup->target, err)) {
+        self_free_drafter(&mine->base);
+        return -1;
+    }
+    mine->rows.part = &mine->part;
+    mine->rows.root_pends = true;
+    mine->rows.stop = settings.stop;
+    *out = &mine->base;
+    return 0;
+}
+
+static int self_begin(struct drafter *drafter, const struct draft_text *text, struct err *err)
+{
+    struct draft_rows *rows = &((struct self_drafter *)drafter)->rows;
+    (void)err;
+    rows->sequence = text->target;
+    rows->draw = text->draw;
+    rows->length = 0;
+    draft_rows_forget(rows);
+    return 0;
+}
+
+/* Its nodes are gone with the verification. */
+static int self_commit(struct drafter *drafter, const int32_t *token, int count, struct err *err)
+{
+    struct self_drafter *mine = (struct self_drafter *)drafter;
+    (void)err;
+    draft_rows_forget(&mine->rows);
+    mine->rows.length += count;
+    mine->last = count ? token[count - 1] : mine->last;
+    return 0;
+}
+
+/* Whether there is room for the root at least. */
+static bool ready(struct self_drafter *mine)
+{
+    struct draft_rows *rows = &mine->rows;
+    const struct sequence *sequence = rows->sequence;
+    if (rows->length < 1 || rows->length > engine_max_positions(rows->engine))
+        return false;
+    if (rows->rows)
+        return true;
+    if (sequence_length(sequence) != rows->length - 1 ||
+        sequence_length(sequence) + sequence_pending(sequence) >= sequence_capacity(sequence))
+        return false;
+    draft_rows_root(rows, mine->last, NULL);
+    return true;
+}
+
+static int self_propose(struct drafter *drafter, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves, int tokens,
+                        struct err *err)
+{
+    struct self_drafter *mine = (struct self_drafter *)drafter;
+    return leaves < 1 || tokens < 1 || !ready(mine) ? 0 : draft_rows_propose(&mine->rows, tree, leaf, leaves, tokens, err);
+}
+
+static int self_review(struct drafter *drafter, struct draft_tree *tree, int leaf, int *agreed, struct err *err)
+{
+    struct self_drafter *mine = (struct self_drafter *)drafter;
+    *agreed = 0;
+    return ready(mine) ? draft_rows_review(&mine->rows, tree, leaf, agreed, err) : 0;
+}
+
+const struct drafter_class drafter_self = {
+    .name = "self",
+    .summary = "the model itself, with parts of it left out",
+    .settings = "skip=RATIO|FILE,topk=N,experts=FILE,exit=LAYER,stop=P",
+    .draws = true,
+    .plans = true,
+    .pends = true,
+    .open = self_open_drafter,
+    .propose = self_propose,
+    .review = self_review,
+    .commit = self_commit,
+    .begin = self_begin,
+    .free = self_free_drafter,
+};
