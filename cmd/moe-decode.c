@@ -341,6 +341,9 @@ static int open_model(struct run *run, struct err *err)
         return -1;
     if (decoder_place(run->decoder))
         console_detail(run->console, "iterations: %s", decoder_place(run->decoder));
+    for (int drafter = 0; drafter < args->settings.draft.count; drafter++)
+        if (decoder_told(run->decoder, drafter))
+            console_detail(run->console, "%s: %s", args->settings.draft.items[drafter], decoder_told(run->decoder, drafter));
     if (args->record == RECORD_DRAFTS && probe_open(&run->probe, run->decoder, &setup, record_length(args), err))
         return err_at(err, "--record drafts");
     return 0;

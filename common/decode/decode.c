@@ -9,10 +9,22 @@
 #include "common/decode/forced.h"
 #include "common/decode/internal.h"
 
+/* The shape of drafts: as it was asked for; else a chain, or what drafters make that have trees of their own, where nothing
+ * chooses or records lengths. */
+static const char *tree_of(const struct decode_settings *settings, bool whole)
+{
+    bool own = settings->draft.count > 0 && !whole && policy_find(settings->policy, settings->draft_length) == &policy_static;
+    for (int i = 0; own && i < settings->draft.count; i++) {
+        const struct drafter_class *class = drafter_find(settings->draft.items[i]);
+        own = class && class->own_trees;
+    }
+    return settings->tree || !own ? settings->tree : shape_own.name;
+}
+
 int decode_rows(const struct decode_settings *settings, bool whole, int *rows, struct err *err)
 {
     struct shape *shape = NULL;
-    if (shape_open(&shape, settings->tree, err))
+    if (shape_open(&shape, tree_of(settings, whole), err))
         return err_at(err, "--tree");
     int nodes = whole ? shape->added : shape->nodes, riders = 0;
     shape_close(&shape);
@@ -130,7 +142,7 @@ static int open_drafting(struct decoder *decoder, const struct sample_filter *fi
 {
     const struct decode_settings *settings = decoder->setup.settings;
     const struct engine_setup *engine = engine_made_from(decoder->setup.engine);
-    if (shape_open(&decoder->shape, settings->tree, err))
+    if (shape_open(&decoder->shape, tree_of(settings, decoder->setup.want_drafts), err))
         return err_at(err, "--tree");
     decoder->nodes = decoder->setup.want_drafts ? decoder->shape->added : decoder->shape->nodes;
     if (engine->max_logit_rows < 1 + decoder->nodes || engine->max_rows < 1 + decoder->nodes)
@@ -288,6 +300,12 @@ const char *decoder_place(const struct decoder *decoder)
 }
 
 const char *decoder_drafters(const struct decoder *decoder) { return decoder->named; }
+
+const char *decoder_told(const struct decoder *decoder, int drafter)
+{
+    bool said = drafter < decoder->drafters.count && decoder->drafters.item[drafter]->told[0];
+    return said ? decoder->drafters.item[drafter]->told : NULL;
+}
 
 void decoder_forget(struct decoder *decoder)
 {

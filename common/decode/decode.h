@@ -127,6 +127,9 @@ void decoder_close(struct decoder **decoder);
  * "host: drafter model". NULL: the device, or whoever opened the decoder, knows of no other way. */
 const char *decoder_place(const struct decoder *decoder);
 
+/* What opening the drafter of this number took, in words; NULL: nothing that is worth saying. */
+const char *decoder_told(const struct decoder *decoder, int drafter);
+
 /* The drafters in use, best first, as a list in JSON; NULL: there are not several. */
 const char *decoder_drafters(const struct decoder *decoder);
 

@@ -16,7 +16,10 @@ static int extend(const struct growth *growth, const struct step *step, int room
     for (int at = 0; at < step->leaves; at++) {
         int depth = depth_of(tree, step->leaf[at].node);
         if (depth < room && leaves <= tree->capacity) {
-            growth->leaf[leaves++] = step->leaf[at];
+            growth->leaf[leaves] = step->leaf[at];
+            if (step->leaf[at].siblings == DRAFT_OWN && !drafter->class->own_trees)
+                growth->leaf[leaves].siblings = 1;
+            leaves++;
             tokens = tokens < room - depth ? tokens : room - depth;
         }
     }

@@ -47,6 +47,10 @@ static int check(const struct decoder *decoder, const struct decoder_setup *setu
         return err_set(err, ERR_INPUT, "there is nothing to draft with; add --draft ngram");
     if (draft->count > 1)
         return err_set(err, ERR_INPUT, "drafts of one drafter are recorded; leave the others out");
+    const struct drafter_class *class = drafter_find(draft->items[0]);
+    if (class && class->ride)
+        return err_set(err, ERR_INPUT, "what %s drafts depends on the verifications of a run, and cannot be recorded for "
+                       "others", class->name);
     if (!decoder_acceptance(decoder)->class->same_text)
         return err_set(err, ERR_INPUT, "the text must not depend on drafts; leave --accept out");
     if (budget && !budget->lossless && (budget->plan.ranking != PLAN_STATIC || !budget->decodes || !budget->verifies))
@@ -63,6 +67,8 @@ static int open_tree(struct probe *probe, struct err *err)
     int experts = hparams_moe_layers(shape) ? shape->router.experts : 0;
     if (shape_open(&probe->shape, settings->tree, err))
         return -1;
+    if (probe->shape->class == &shape_own)
+        return err_set(err, ERR_INPUT, "a drafter's own tree has no parts that a policy could choose; take another --tree");
     probe->length = probe->shape->depth;
     const struct policy_setup policy = {.drafters = 1, .draft_length = probe->length, .max_length = DRAFT_LENGTH_MAX,
                                         .shape = probe->shape, .experts = experts, .top_k = shape->router.top_k};

@@ -1,9 +1,9 @@
 /* Lookahead decoding: Fu, Bailis, Stoica, Zhang, arXiv 2402.02057, with its reference (hao-ai-lab/LookaheadDecoding,
  * jacobi_greedy_search_multilevel, one worker). The target guesses ahead of itself, a window of W columns and N - 1 levels,
- * as Jacobi iteration does: each step the window rides on the verification, the likeliest token behind each row of its last level
- * becomes a level of its own, and the oldest level is dropped. Of each column that makes an n-gram of N tokens, which goes to a
- * pool: under its first token the other N - 1, for each token up to G of them, of which the one not seen for longest makes room.
- * All that the pool has under the last token of the text is verified, each a branch.
+ * as Jacobi iteration does: each step the window rides on the verification, the likeliest token behind each row of its last
+ * level becomes a level of its own, and the oldest level is dropped. Of each column that makes an n-gram of N tokens, which
+ * goes to a pool: under its first token the other N - 1, for each token up to G of them, of which the one not seen for longest
+ * makes room. All that the pool has under the last token of the text is verified, each a branch.
  *
  * Rows: level 0 is a chain of W - 1 tokens below the root; row j of level 1 stands behind the root and j tokens of that chain,
  * row j of a later level behind row j of the level before. Level 0 is copied at random from the text, W + N - 3 tokens of it,

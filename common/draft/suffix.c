@@ -10,9 +10,9 @@
  * at. ArcticInference divides by how often a string occurs, its last occurrence at the end of the text included, which nothing
  * follows yet; here, as printed, by what followed.
  *
- * Where one leaf is asked for one child, the draft is a chain, each time the most frequent child: the paths are held against
- * one another, not the trees. With several children, what the leaf gets is a tree with so many at the leaf and one below. A
- * tree of its own (DRAFT_OWN) is the paper's. */
+ * A tree of its own (DRAFT_OWN) is the paper's. A leaf that is asked for one child gets a chain, each time the most frequent
+ * child: chains are held against one another as long as they would be, and cut to what was asked for, so that a shorter one is
+ * how a longer one begins. With several children, what the leaf gets is a tree with so many at the leaf and one below. */
 #include "common/draft/drafter.h"
 
 #include <math.h>
@@ -131,11 +131,14 @@ static int follow(struct suffix *suffix, const struct suffix_tree *tree, const s
     return count;
 }
 
-/* Adds a draft below a leaf; false: the tree is full. */
-static bool add(struct suffix *suffix, struct draft_tree *tree, int leaf, const struct suffix_draft *draft, int match)
+/* Adds so many levels of a draft below a leaf; false: the tree is full. */
+static bool add(struct suffix *suffix, struct draft_tree *tree, int leaf, const struct suffix_draft *draft, int levels,
+                int match)
 {
     int32_t node[SUFFIX_DRAFT_MAX];
     for (int at = 0; at < draft->nodes; at++) {
+        if (draft->level[at] > levels)
+            continue;
         int nodes = tree->nodes;
         node[at] = draft_tree_add(tree, draft->parent[at] < 0 ? leaf : node[draft->parent[at]], draft->token[at],
                                   (float)log(draft->share[at]), suffix->base.number);
@@ -156,11 +159,11 @@ static int suffix_propose(struct drafter *drafter, struct draft_tree *tree, cons
     int32_t path[SUFFIX_DEPTH_MAX];
     (void)err;
     for (int which = 0; which < leaves; which++) {
-        const int siblings = leaf[which].siblings, room = tree->capacity - tree->nodes;
+        const int siblings = leaf[which].siblings;
         const bool own = siblings == DRAFT_OWN;
         const struct suffix_limits limits = {
-            .nodes = suffix->total < room ? suffix->total : room, .levels = tokens, .first = own ? SUFFIX_DRAFT_MAX : siblings,
-            .below = own ? SUFFIX_DRAFT_MAX : 1, .least = suffix->least};
+            .nodes = suffix->total, .levels = siblings == 1 ? suffix->total : tokens,
+            .first = own ? SUFFIX_DRAFT_MAX : siblings, .below = own ? SUFFIX_DRAFT_MAX : 1, .least = suffix->least};
         int deep = draft_tree_path(tree, leaf[which].node, path, SUFFIX_DEPTH_MAX), best = 0, match = 0;
         suffix->draft[0].nodes = 0;
         suffix->draft[0].score = 0;
@@ -170,7 +173,7 @@ static int suffix_propose(struct drafter *drafter, struct draft_tree *tree, cons
             count = follow(suffix, corpus, suffix->cursor, suffix->cursors, path, deep);
             consider(suffix, corpus, suffix->below, count, limits, &best, &match);
         }
-        if (!add(suffix, tree, leaf[which].node, &suffix->draft[best], match))
+        if (!add(suffix, tree, leaf[which].node, &suffix->draft[best], tokens, match))
             break;
     }
     return tree->nodes - before;

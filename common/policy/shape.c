@@ -4,7 +4,7 @@
 
 #include "common/base/mem.h"
 
-const struct shape_class *const shape_classes[] = {&shape_chain, &shape_static, &shape_dynamic, NULL};
+const struct shape_class *const shape_classes[] = {&shape_chain, &shape_static, &shape_dynamic, &shape_own, NULL};
 
 enum { SHAPES = sizeof shape_classes / sizeof *shape_classes - 1 };
 

@@ -34,7 +34,7 @@ struct shape_class {
     void (*free)(struct shape *shape);
 };
 
-extern const struct shape_class shape_chain, shape_static, shape_dynamic;
+extern const struct shape_class shape_chain, shape_static, shape_dynamic, shape_own;
 
 extern const struct shape_class *const shape_classes[];         /* all, NULL behind the last; the first is the default */
 

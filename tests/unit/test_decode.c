@@ -7,6 +7,7 @@
 #include "common/decode/decode.h"
 #include "common/decode/ending.h"
 #include "common/decode/record.h"
+#include "common/draft/drafter.h"
 #include "common/sample/sampler.h"
 #include "tests/unit/tiny.h"
 
@@ -45,7 +46,7 @@ static void rig_open(struct rig *rig, uint64_t seed, int eos, int context, int t
     must(device_open(&rig->device, &(struct device_setup){"host", threads, NULL}, err), err);
     if (hparams_moe_layers(model_hparams(rig->model)))
         must(expert_source_open(&rig->experts, rig->model, rig->device, err), err);
-    must(engine_open(&rig->engine, &(struct engine_setup){rig->model, rig->device, rig->experts, 128, DECODE_ROWS_MAX, context},
+    must(engine_open(&rig->engine, &(struct engine_setup){rig->model, rig->device, rig->experts, 256, 256, context},
                      err), err);
 }
 
@@ -104,12 +105,12 @@ static int see_iteration(void *context, const struct decode_iteration *it, struc
     assert_int_equal(it->number, seen->iterations++);
     assert_int_equal(it->position, seen->prompt->tokens + seen->answer_tokens - 1);
     assert_int_equal(it->rows, 1 + it->tree->nodes);
-    assert_int_equal(it->forward->rows, it->rows);
-    assert_int_equal(it->forward->logit_rows, it->rows);
+    assert_int_equal(it->forward->rows, it->rows + it->riders);
+    assert_int_equal(it->forward->logit_rows, it->rows + it->riders);
     assert_int_equal(it->parent[0], -1);
     if (seen->has_root)
         assert_int_equal(it->token[0], seen->root);
-    assert_true(it->tree->nodes <= it->K);
+    assert_true(draft_tree_depth(it->tree) <= it->K);
     for (int row = 0; row < it->rows; row++) {
         if (it->kept[row] && row) {
             assert_int_equal(it->parent[row], last);
@@ -249,6 +250,47 @@ static void tokens_do_not_depend_on_drafts_or_threads(void **state)
         }
     assert_true(unit_brief() || sampled >= 8);
     assert_true(unit_brief() || (accepted > 500 && refused > 500));
+}
+
+/* Every drafter that needs no file, in every shape: as chains, as trees of ranks and of its own, alone and before another; with
+ * what rides on verifications. The context is so short that a window reaches beyond its end. */
+static void every_drafter_leaves_the_text(void **state)
+{
+    static const char *trees[] = {NULL, "chain", "dynamic:total=16,depth=3,topk=3", "own:total=20"};
+    static const double temperatures[] = {0, 0.8};
+    static const int lengths[] = {DRAFT_LENGTH_NONE, 2, 64};
+    int accepted[8] = {0}, which = 0;
+    (void)state;
+    for (const struct drafter_class *const *class = drafter_classes; *class; class++) {
+        const char *names[] = {(*class)->name, "ngram"};
+        if (!(*class)->looks_up && !(*class)->ride)
+            continue;
+        for (int test = 0; test < (unit_brief() ? 6 : 48); test++) {
+            struct rig rig;
+            struct decode_settings settings = DECODE_DEFAULTS;
+            struct decode_result result;
+            int32_t prompt[64], token[TOKENS], expected[TOKENS];
+            struct digest128 logits[TOKENS];
+            uint64_t seed = (uint64_t)(1 + test % 5);
+            int count = make_prompt(seed, prompt);
+            settings.temperature = temperatures[test % 2];
+            settings.max_tokens = TOKENS;
+            settings.seed = seed;
+            rig_open(&rig, seed, -1, count + TOKENS, 1);
+            decode_alone(&rig, &settings, prompt, count, expected, logits);
+            settings.draft = (struct strings){names, 1 + test % 7 / 5};
+            settings.tree = trees[test % 4];
+            settings.draft_length = lengths[test % 3];
+            struct seen seen = {.logits = logits};
+            assert_int_equal(run(&rig, &settings, NULL, prompt, count, &result, &seen, token), TOKENS);
+            assert_memory_equal(token, expected, sizeof token);
+            accepted[which] += result.accepted_tokens;
+            rig_close(&rig);
+        }
+        if (accepted[which++] < (unit_brief() ? 1 : 40))
+            fail_msg("%s: %d tokens accepted", (*class)->name, accepted[which - 1]);
+    }
+    assert_true(which >= 4);
 }
 
 /* Limit, end token and context cut the run where it would have ended, also amid accepted tokens. */
@@ -498,6 +540,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tokens_do_not_depend_on_drafts_or_threads),
+        cmocka_unit_test(every_drafter_leaves_the_text),
         cmocka_unit_test(ends_are_where_they_would_be),
         cmocka_unit_test(stop_strings_cut_the_same_text),
         cmocka_unit_test(text_is_certain_when_it_is_given),

@@ -92,10 +92,12 @@ def suffix(text, path, corpus, depth, factor, least, total, levels, siblings):
     best, score, match, whole = [], 0, 0, text + path
     for texts in ([text], corpus):
         for size in range(min(len(whole), depth), 0, -1):
-            draft = suffix_draft(texts, whole[-size:], depth, min(total, int(factor * size)), levels, siblings or 512,
+            draft = suffix_draft(texts, whole[-size:], depth, min(total, int(factor * size)),
+                                 total if siblings == 1 else levels, siblings or 512,
                                  1 if siblings else 512, least)
             if sum(node[4] for node in draft) > score:
                 best, score, match = draft, sum(node[4] for node in draft), size
+    best = [node for node in best if node[2] <= levels]
     return {'token': [node[0] for node in best], 'parent': [node[1] for node in best],
             'match': [match + node[2] - 1 for node in best], 'log': [round(math.log(node[3]), 9) for node in best]}
 
