@@ -1,7 +1,7 @@
-/* moe-profile: which experts prompts and answers use.
+/* moe-profile: which experts prompts and answers use, and what a model may leave out when it drafts for itself.
  *
  * Reads:  model, prompts, and with --budget a rank stream
- * Writes: route stream; a table on a terminal or with --text
+ * Writes: route stream; a table on a terminal or with --text; of skip, a skip file
  * Exit:   0 done, 2 trouble */
 #include <string.h>
 #include <unistd.h>
@@ -11,6 +11,7 @@
 #include "common/cli/signals.h"
 #include "common/decode/budget.h"
 #include "common/decode/profile.h"
+#include "common/decode/skip.h"
 #include "common/report/route_report.h"
 
 struct profile_args {
@@ -151,10 +152,101 @@ done:
     return rc;
 }
 
+struct skip_args {
+    struct session_options session;
+    struct session_prompts prompts;
+    struct strings inputs;
+    struct skip_search_setup search;
+    double ratio;
+    int window;
+    const char *output;
+};
+
+static const struct opt skip_options[] = {
+    SESSION_OPTIONS(struct skip_args, session),
+    OPT_FLOAT(0, "ratio", struct skip_args, ratio, 0, 1, "R", "leave out R of the parts that may be left out"),
+    OPT_COUNT(0, "window", struct skip_args, window, 1, ENGINE_ROWS_MAX, "answer each prompt with N tokens, and count matches "
+              "among them"),
+    OPT_COUNT(0, "iterations", struct skip_args, search.iterations, 1, 100000, "end after N candidates"),
+    OPT_COUNT(0, "patience", struct skip_args, search.patience, 1, 100000, "end when N candidates in a row were no better"),
+    OPT_FLOAT(0, "max-score", struct skip_args, search.max_score, 0, 1, "S", "end when more than S of the tokens match"),
+    OPT_COUNT(0, "bayes-interval", struct skip_args, search.bayes_interval, 0, 100000,
+              "let each N-th candidate be the one of which most is hoped; 0: draw all at random"),
+    OPT_SEED(struct skip_args, search.seed),
+    SESSION_PROMPT_OPTIONS(struct skip_args, prompts),
+    OPT_OUTPUT('o', "output", struct skip_args, output, "write the skip file to FILE, not standard output"),
+    OPT_END };
+
+static const struct operand skip_operands[] = { OPERAND_ANY("PROMPTS", struct skip_args, inputs), OPERAND_END };
+
+static const struct skip_args skip_defaults = {.ratio = 0.45, .window = SKIP_WINDOW, .search = SKIP_SEARCH_SWIFT};
+
+static int search(struct skip_profile *profile, struct prompts *prompts, const struct console *console, int iterations,
+                  struct skip_set *best, struct skip_found *found, struct err *err)
+{
+    struct progress bar = {0};
+    console_progress(console, &bar, "prompts", 0);
+    int rc = skip_profile_read(profile, prompts, &bar, err);
+    progress_end(&bar);
+    if (rc)
+        return -1;
+    console_progress(console, &bar, "candidates", (uint64_t)iterations);
+    rc = skip_profile_search(profile, &bar, best, found, err);
+    progress_end(&bar);
+    return rc;
+}
+
+/* What the best set is, in a line. */
+static void tell_found(const struct console *console, const struct skip_set *best, const struct skip_found *found)
+{
+    int left_out = 0;
+    for (int part = 0; part < skip_parts(best->layers); part++)
+        left_out += skip_part(best, part);
+    console_note(console, "%d of %d parts left out match %.1f %% of the tokens of %d texts; %d candidates, %d of them hoped "
+                 "for, %d kept, ended by %s", left_out, skip_parts(best->layers), 100 * found->matchness, found->search.texts,
+                 found->search.candidates, found->search.bayesian, found->search.kept, found->search.ended);
+}
+
+static int run_skip(const void *arguments, const struct console *console, struct err *err)
+{
+    const struct skip_args *args = arguments;
+    struct skip_profile_setup setup = {
+        .search = args->search, .ratio = args->ratio, .window = args->window, .stop = signals_stop()};
+    struct session *session = NULL;
+    struct prompts *prompts = NULL;
+    struct skip_profile *profile = NULL;
+    struct skip_set best;
+    struct skip_found found;
+    int rows, rc = -1;
+    if (skip_profile_rows(args->window, &rows, err) || session_open(&session, &args->session, 0, rows, err) ||
+        session_open_prompts(&prompts, session, &args->prompts, &args->inputs, setup.stop, err))
+        goto done;
+    session_tell(session, console);
+    setup.session = session;
+    if (skip_profile_open(&profile, &setup, err))
+        goto done;
+    signals_gentle();
+    if (search(profile, prompts, console, args->search.iterations, &best, &found, err) ||
+        skip_file_write(args->output ? args->output : "-", &best, &found, model_identity(session->model), err))
+        goto done;
+    tell_found(console, &best, &found);
+    rc = signals_name() ? err_set(err, ERR_SIGNAL, "ended by %s after %d candidates", signals_name(),
+                                  found.search.candidates) : 0;
+done:
+    signals_harsh();
+    skip_profile_close(&profile);
+    prompts_close(&prompts);
+    session_close(&session);
+    return rc;
+}
+
 static const struct subcommand subcommands[] = {
-    { .summary = "record which experts prompts and answers use", .options = profile_options, .operands = profile_operands,
-      .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct profile_args), .defaults = &profile_defaults,
-      .run = run },
+    { .name = "record", .summary = "record which experts prompts and answers use", .options = profile_options,
+      .operands = profile_operands, .implied = true, .console = CONSOLE_QUIET | CONSOLE_PROGRESS,
+      .args_bytes = sizeof(struct profile_args), .defaults = &profile_defaults, .run = run },
+    { .name = "skip", .summary = "find what a model may leave out when it drafts for itself", .options = skip_options,
+      .operands = skip_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct skip_args),
+      .defaults = &skip_defaults, .run = run_skip },
     { .run = NULL },
 };
 

@@ -245,17 +245,15 @@ int skip_file_write(const char *path, const struct skip_set *set, const struct s
                             list_of(set->attention, set->layers), "ffn", list_of(set->ffn, set->layers), "matchness",
                             found->matchness, "window", found->window, "search", facts);
     struct output *out = NULL;
-    struct text line = {0};
+    char *line = NULL;
     int rc = -1;
-    if (!map || (search->ended && !facts)) {
-        json_decref(map);
+    if (!map || (search->ended && !facts))
         err_memory(err);
-        goto done;
-    }
-    rc = json_line(&line, map, err) || output_open(&out, path, err) || output_write(out, line.data, line.length, err) ||
-         output_commit(&out, err) ? -1 : 0;
-done:
+    else if ((line = json_text(map, JSON_COMPACT | JSON_REAL_PRECISION(9), err)) && !output_open(&out, path, err) &&
+             !output_write(out, line, strlen(line), err) && !output_write(out, "\n", 1, err))
+        rc = output_commit(&out, err);
     output_discard(&out);
-    text_free(&line);
+    json_decref(map);
+    mem_free(&line);
     return rc;
 }

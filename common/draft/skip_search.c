@@ -10,9 +10,6 @@
 enum { WARM_UP = 1000, STARTS = 10, ASCENT = 60, REDRAWS = 1000 };
 static const double noise = 1e-2, kappa = 2.5;
 
-const struct skip_search_setup skip_search_swift = {
-    .seed = 1, .bayes_interval = 25, .max_score = 0.93, .patience = 300, .iterations = 1000};
-
 struct skip_search {
     struct skip_search_setup setup;
     struct skip_set first, best, candidate;

@@ -35,7 +35,7 @@ struct skip_search_setup {
 };
 
 /* SWIFT's settings: 25, 0.93, 300, 1000; seed 1. Its window is 50 tokens. */
-extern const struct skip_search_setup skip_search_swift;
+#define SKIP_SEARCH_SWIFT {.seed = 1, .bayes_interval = 25, .max_score = 0.93, .patience = 300, .iterations = 1000}
 enum { SKIP_WINDOW = 50 };
 
 struct skip_search;

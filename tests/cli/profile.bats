@@ -265,3 +265,32 @@ digest() {
     assert_trouble moe-coact
     [[ $output == *"no experts"* ]]
 }
+
+@test "what may be left out is found among all sets, the same each time, and written for this model" {
+    head -n 3 prompts.jsonl > three.jsonl
+    moe-profile skip -m pocket.moe --ratio 0.13 --max-score 1 --window 12 three.jsonl > one.json 2> note
+    grep -q "1 of 8 parts left out match .* 3 texts; 8 candidates, .* ended by all" note
+    [ "$(jq -c '[.skip, .window, (.attention + .ffn | length), .search.candidates, .search.texts, .search.ended]' one.json)" = \
+      '[1,12,1,8,3,"all"]' ]
+    [ "$(jq -r .model.index one.json)" = "$(moe-view --json -t model pocket.moe | jq -r .index_sha256)" ]
+    [ "$(jq -r .model.source one.json)" = "$(moe-view --json -t model pocket.moe | jq -r .source_sha256)" ]
+    moe-profile skip -q -m pocket.moe --iterations 30 --max-score 1 --window 12 --bayes-interval 5 three.jsonl -o a.json
+    moe-profile skip -q -m pocket.moe --iterations 30 --max-score 1 --window 12 --bayes-interval 5 -j 2 three.jsonl -o b.json
+    cmp a.json b.json
+    [ "$(jq '.attention + .ffn | length' a.json)" = 3 ]
+    [ "$(jq '.attention + .ffn | min >= 1 and max <= 4' a.json)" = true ]
+    [ "$(jq '.matchness > 0.5 and .search.bayesian > 0' a.json)" = true ]
+}
+
+@test "a search that cannot be is refused in a line" {
+    head -n 1 prompts.jsonl > one.jsonl
+    run moe-profile skip -m pocket.moe --ratio 0.01 one.jsonl
+    assert_trouble moe-profile
+    [[ $output == *"--ratio: 0.01 of the 8 parts that may be left out of 6 layers is none of them"* ]]
+    : > none.jsonl
+    run moe-profile skip -m pocket.moe none.jsonl
+    assert_trouble moe-profile
+    [[ $output == *"no prompt was answered"* ]]
+    run moe-profile skip -m pocket.moe --draft ngram one.jsonl
+    assert_trouble moe-profile
+}

@@ -96,7 +96,7 @@ static void expects_what_scikit_learn_does(void **state)
 static void check_candidates(const json_t *line)
 {
     struct err err = {0};
-    struct skip_search_setup setup = skip_search_swift;
+    struct skip_search_setup setup = SKIP_SEARCH_SWIFT;
     struct skip_search *search = NULL;
     struct skip_set first, candidate;
     struct skip_found found = {0};
@@ -182,7 +182,7 @@ static int run(const struct skip_search_setup *setup, int layers, double ratio, 
 static void it_ends_by_its_rules(void **state)
 {
     (void)state;
-    struct skip_search_setup setup = skip_search_swift;
+    struct skip_search_setup setup = SKIP_SEARCH_SWIFT;
     double best;
     assert_int_equal(run(&setup, 14, 0.25, 0.93, "patience", &best), 301);       /* not more than max_score */
     assert_int_equal(run(&setup, 14, 0.25, 0.94, "score", &best), 1);

@@ -1,0 +1,69 @@
+#include "common/draft/matchness.h"
+
+#include <string.h>
+
+#include "common/base/mem.h"
+
+struct match_window {
+    struct engine *engine;
+    struct sequence *sequence;      /* the prompt but for its last token */
+    int32_t *token;                 /* [tokens + 1] from the prompt's last one on */
+    int tokens;
+};
+
+int match_window_open(struct match_window **out, struct engine *engine, const struct sequence *from, const int32_t *token,
+                      int prompt, int tokens, struct err *err)
+{
+    struct match_window *window = mem_alloc(1, sizeof *window, err);
+    if (!window)
+        return -1;
+    window->engine = engine;
+    window->tokens = tokens;
+    if (!(window->token = mem_copy(token + prompt - 1, ((size_t)tokens + 1) * sizeof *token, err)) ||
+        sequence_open(&window->sequence, engine, prompt - 1 + tokens, err) ||
+        sequence_copy(window->sequence, from, prompt - 1, err)) {
+        match_window_close(&window);
+        return -1;
+    }
+    *out = window;
+    return 0;
+}
+
+void match_window_close(struct match_window **window)
+{
+    if (!*window)
+        return;
+    sequence_close(&(*window)->sequence);
+    mem_free(&(*window)->token);
+    mem_free(window);
+}
+
+int match_window_tokens(const struct match_window *window) { return window->tokens; }
+
+static int likeliest(const float *logits, int vocab)
+{
+    int best = 0;
+    for (int token = 1; token < vocab; token++)
+        best = logits[token] > logits[best] ? token : best;
+    return best;
+}
+
+int match_window_count(struct match_window *window, const struct skip_set *left_out, int *matches, struct err *err)
+{
+    const struct engine_setup *made = engine_made_from(window->engine);
+    const struct forward_part part = {.skip_attention = left_out->attention, .skip_ffn = left_out->ffn};
+    int most = made->max_rows < made->max_logit_rows ? made->max_rows : made->max_logit_rows, found = 0, rc = 0;
+    for (int row = 0; row < window->tokens && !rc; row += most) {
+        int rows = window->tokens - row < most ? window->tokens - row : most;
+        const struct batch batch = {.rows = rows, .token = window->token + row, .logit_rows = rows, .part = &part};
+        struct forward forward;
+        rc = engine_forward(window->engine, window->sequence, &batch, &forward, err);
+        for (int i = 0; i < rows && !rc; i++)
+            found += likeliest(forward.logits + (size_t)i * (size_t)forward.vocab, forward.vocab) ==
+                     window->token[row + i + 1];
+    }
+    sequence_rollback(window->sequence);
+    if (!rc)
+        *matches = found;
+    return rc;
+}
