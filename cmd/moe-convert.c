@@ -1,4 +1,4 @@
-/* moe-convert: model files from checkpoints, from known shapes, and from other model files.
+/* moe-convert: model files from checkpoints, from known shapes, and from other model files; draft heads for them.
  *
  * Reads:  a Hugging Face folder, .safetensors, pytorch_model.bin, .gguf, or any of these in a tar or zip, also from standard
  *         input; a config.json; a .moe file
@@ -10,7 +10,7 @@
 #include "common/base/file.h"
 #include "common/base/mem.h"
 #include "common/base/version.h"
-#include "common/checkpoint/convert.h"
+#include "common/checkpoint/convert_head.h"
 #include "common/cli/command.h"
 #include "common/cli/number.h"
 #include "common/model/step.h"
@@ -44,13 +44,13 @@ static const struct operand build_operands[] = { OPERAND_ONE("SOURCE", struct bu
 static const struct build_args build_defaults = { .expert_dtype = NOT_GIVEN };
 
 /* What would be written goes to standard output, in place of the file. */
-static int print_plan(struct layout *layout, const struct hparams *shape, struct err *err)
+static int print_plan(struct layout *layout, const struct hparams *shape, const struct head_params *head, struct err *err)
 {
     struct output *out = NULL;
     struct text text = {0};
     uint64_t end;
     int rc = -1;
-    if (layout_place(layout, MODEL_PAGE, &end, err) || layout_print(&text, layout, shape, err) ||
+    if (layout_place(layout, MODEL_PAGE, &end, err) || layout_print(&text, layout, shape, head, err) ||
         output_open(&out, "-", err) || output_write(out, text.data, text.length, err))
         goto done;
     rc = output_commit(&out, err);
@@ -97,6 +97,32 @@ static struct format_choice choose(int choice)
     return (struct format_choice){.format = (enum weight_format)(choice - 1)};
 }
 
+static void note_widened(const struct conversion *plan, const struct console *console)
+{
+    if (plan->widened)
+        console_note(console, "%zu tensors from %s on become f32: their parts have different dtypes, rows that are no whole "
+                     "blocks, or integers that no format here holds; --dtype bf16 halves them", plan->widened,
+                     plan->widened_first);
+}
+
+/* What a plan says, if nothing shall be written; else the file. */
+static int carry_out(struct conversion *plan, const char *output, bool dry_run, int threads, const struct console *console,
+                     struct err *err)
+{
+    const struct head_params *head = plan->facts.head.kind != HEAD_NONE ? &plan->facts.head : NULL;
+    struct team *team = NULL;
+    struct progress bar;
+    if (dry_run)
+        return print_plan(&plan->layout, &plan->facts.shape, head, err);
+    if (start_team(&team, threads, err))
+        return -1;
+    console_progress(console, &bar, "bytes", 0);
+    int rc = conversion_write(plan, output, team, &bar, err);
+    progress_end(&bar);
+    team_free(&team);
+    return rc;
+}
+
 static int build(const void *arguments, const struct console *console, struct err *err)
 {
     const struct build_args *args = arguments;
@@ -105,33 +131,75 @@ static int build(const void *arguments, const struct console *console, struct er
         .name = args->name, .producer = PRODUCER};
     struct checkpoint *checkpoint = NULL;
     struct conversion plan = {0};
-    struct team *team = NULL;
-    struct progress bar;
     int rc = -1;
     if (check_output(args->output, args->dry_run, err) ||
         checkpoint_open(&checkpoint, args->source, args->dry_run ? NULL : args->output, err) ||
         (!args->dry_run && check_sources(checkpoint, console, err)) ||
         conversion_plan(&plan, checkpoint, &options, err))
         goto done;
-    if (plan.widened)
-        console_note(console, "%zu tensors from %s on become f32: their parts have different dtypes, rows that are no whole "
-                     "blocks, or integers that no format here holds; --dtype bf16 halves them", plan.widened,
-                     plan.widened_first);
+    note_widened(&plan, console);
     if (!plan.facts.tokenizer_json.length)
         console_note(console, "no tokenizer.json or tokenizer.model was found: the model takes and gives token ids alone");
-    if (args->dry_run) {
-        rc = print_plan(&plan.layout, &plan.facts.shape, err);
-        goto done;
-    }
-    if (start_team(&team, args->threads, err))
-        goto done;
-    console_progress(console, &bar, "bytes", 0);
-    rc = conversion_write(&plan, args->output, team, &bar, err);
-    progress_end(&bar);
+    rc = carry_out(&plan, args->output, args->dry_run, args->threads, console, err);
 done:
-    team_free(&team);
     conversion_free(&plan);
     checkpoint_close(&checkpoint);
+    return rc;
+}
+
+struct head_args {
+    const char *source, *target, *output, *name;
+    int kind, exit_layer, layer_ids, dtype, threads;
+    bool dry_run;
+};
+
+/* In the order of enum head_kind, which begins with none. EAGLE-2's heads are EAGLE-1's. */
+static const char *const head_kinds[] = {
+    "auto", "eagle1", "eagle3", "medusa", "hydra", "kangaroo", "jakiro", "jakiro_star", "eagle2", NULL};
+static const char *const layer_id_choices[] = {"auto", "output", "input", NULL};       /* enum layer_ids */
+
+static const struct opt head_options[] = {
+    OPT_INPUT(0, "target", struct head_args, target, "the model file that the head is for"),
+    OPT_CHOICE(0, "kind", struct head_args, kind, head_kinds, "the kind of draft head; told by its tensors under auto"),
+    OPT_COUNT(0, "exit-layer", struct head_args, exit_layer, 1, LAYERS_MAX,
+              "kangaroo: it reads the state after N layers; as its config.json says if not given"),
+    OPT_CHOICE(0, "layer-ids", struct head_args, layer_ids, layer_id_choices,
+               "eagle3: the layer ids of config.json are of states behind (output) or before (input) a layer; under auto input "
+               "for vLLM speculators, else output"),
+    OPT_CHOICE(0, "dtype", struct head_args, dtype, kept_formats,
+               "store matrices so; fp8, q8 and q4 keep embedding and router, and vectors are always f32"),
+    OPT_STRING(0, "name", struct head_args, name, "NAME", "call the head so; like its folder or file if not given"),
+    OPT_OUTPUT('o', "output", struct head_args, output, "write the head to FILE"),
+    OPT_FLAG(0, "dry-run", struct head_args, dry_run, "print what would be written, and write nothing"),
+    OPT_THREADS(struct head_args, threads), OPT_END };
+static const struct operand head_operands[] = { OPERAND_ONE("SOURCE", struct head_args, source), OPERAND_END };
+
+static int head(const void *arguments, const struct console *console, struct err *err)
+{
+    const struct head_args *args = arguments;
+    struct head_options options = {
+        .format = choose(args->dtype), .exit_layer = args->exit_layer, .layer_ids = (enum layer_ids)args->layer_ids,
+        .kind = args->kind < HEAD_KINDS ? (enum head_kind)args->kind : HEAD_EAGLE1, .name = args->name, .producer = PRODUCER};
+    struct checkpoint *checkpoint = NULL;
+    struct conversion plan = {0};
+    struct model *target = NULL;
+    struct text said = {0};
+    int rc = -1;
+    if (!args->target)
+        return err_set(err, ERR_INPUT, "no --target FILE; name the model file that the head is for");
+    if (check_output(args->output, args->dry_run, err) || model_open(&target, args->target, err) ||
+        checkpoint_open(&checkpoint, args->source, args->dry_run ? NULL : args->output, err) ||
+        (!args->dry_run && check_sources(checkpoint, console, err)) ||
+        conversion_plan_head(&plan, checkpoint, target, &options, &said, err))
+        goto done;
+    note_widened(&plan, console);
+    console_note(console, "%s: %s", head_kind_name(plan.facts.head.kind), said.length ? said.data : "all is its own");
+    rc = carry_out(&plan, args->output, args->dry_run, args->threads, console, err);
+done:
+    conversion_free(&plan);
+    checkpoint_close(&checkpoint);
+    model_close(&target);
+    text_free(&said);
     return rc;
 }
 
@@ -189,7 +257,7 @@ static int synthetic(const void *arguments, const struct console *console, struc
         return -1;
     options.name = args->name ? args->name : known_shape(args->like) ? args->like : shape.family;
     if (args->dry_run) {
-        rc = synthetic_plan(&layout, &shape, &options, err) || print_plan(&layout, &shape, err) ? -1 : 0;
+        rc = synthetic_plan(&layout, &shape, &options, err) || print_plan(&layout, &shape, NULL, err) ? -1 : 0;
         layout_free(&layout);
         return rc;
     }
@@ -262,7 +330,7 @@ static int inflate(const void *arguments, const struct console *console, struct 
     if (args->dry_run) {
         struct hparams shape = *model_hparams(model);
         *inflate_inner(&shape) = inner;
-        rc = inflate_plan(&layout, model, inner, err) || print_plan(&layout, &shape, err) ? -1 : 0;
+        rc = inflate_plan(&layout, model, inner, err) || print_plan(&layout, &shape, NULL, err) ? -1 : 0;
         goto done;
     }
     if (start_team(&team, args->threads, err))
@@ -306,6 +374,8 @@ static const struct subcommand subcommands[] = {
     { .name = "build", .summary = "convert a checkpoint", .options = build_options, .operands = build_operands,
       .implied = true, .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct build_args),
       .defaults = &build_defaults, .run = build },
+    { .name = "head", .summary = "convert a draft head for a model", .options = head_options, .operands = head_operands,
+      .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct head_args), .run = head },
     { .name = "synthetic", .summary = "make random weights of a known shape", .options = synthetic_options,
       .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct synthetic_args), .defaults = &synthetic_defaults,
       .run = synthetic },

@@ -27,7 +27,7 @@ static const struct opt view_options[] = {
     OPT_FLAG(0, "json", struct view_args, json, "write JSON lines"),
     OPT_FLAG(0, "csv", struct view_args, csv, "write a table of one type of record as CSV"),
     OPT_STRING('t', "type", struct view_args, type, "TYPE",
-               "only records of TYPE; also header, end and abort, or model and tensor"),
+               "only records of TYPE; also header, end and abort, or model, head and tensor"),
     OPT_COUNT('s', "sequence", struct view_args, sequence, 0, 2147483647, "only records of sequence N"),
     OPT_COUNT('l', "layer", struct view_args, layer, 0, 65535, "only layer N, counted among those with a router; of a model "
               "file, among all"),
@@ -132,12 +132,13 @@ static int view_model(struct show *show, const struct view_args *args, struct er
         return err_set(err, ERR_INPUT, "standard input: a model file is mapped and not streamed; give its name");
     if (args->sequence >= 0)
         return err_set(err, ERR_INPUT, "--sequence: %s is a model file, which has no sequences", args->file);
-    if (model_open(&model, args->file, err))
+    if (model_open_any(&model, args->file, err))
         return -1;
     if (!args->verify) {
         rc = model_show(show, model, args->type, args->layer, err);
     } else if (!model_verify(model, err)) {
-        show_line(show, "%s: whole: a model of %d tensors", args->file, model_tensor_count(model));
+        show_line(show, "%s: whole: a %s of %d tensors", args->file, model_head(model) ? "draft head" : "model",
+                  model_tensor_count(model));
         rc = 0;
     }
     model_close(&model);

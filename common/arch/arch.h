@@ -37,6 +37,9 @@ enum source_slot {
                                      * SLOT_KV_B */
     SLOT_PREDICT_EMBED, SLOT_PREDICT_HEAD, SLOT_PREDICT_NORM, SLOT_PREDICT_EMBED_NORM, SLOT_PREDICT_HIDDEN_NORM,
     SLOT_PREDICT_JOINT,             /* [hidden][2 hidden], embedding first; {n} goes on behind the last layer */
+    /* of draft heads (head.h): {n} is which of the heads, {e} which block, branch or state */
+    SLOT_JOINT, SLOT_JOINT_BIAS, SLOT_STATES_NORM, SLOT_STATE_NORM, SLOT_EMBED_NORM, SLOT_HIDDEN_NORM, SLOT_BRANCH_UP,
+    SLOT_BRANCH_DOWN, SLOT_BLOCK, SLOT_BLOCK_BIAS, SLOT_RESIDUAL, SLOT_RESIDUAL_BIAS, SLOT_OUTPUT, SLOT_OUTPUT_BIAS,
     SLOT_COUNT
 };
 
@@ -46,6 +49,7 @@ struct naming {
     bool transposed;                /* SLOT_EXPERTS_GATE_UP is [experts][hidden][2 inner], SLOT_EXPERTS_DOWN is
                                      * [experts][inner][hidden] */
     bool alternating;               /* of gate and up in one tensor: row 2 i is row i of gate, row 2 i + 1 of up */
+    bool spaced;                    /* a draft head's blocks have the numbers 1, 3, ...: a Dropout stands before each */
     bool paired;                    /* of each head in q and k: row 2 i is row i, row 2 i + 1 is row width / 2 + i */
 };
 

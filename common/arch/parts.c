@@ -26,9 +26,9 @@ static struct part matrix_part(const struct naming *naming, enum source_slot slo
     return part;
 }
 
-static struct part vector_part(const struct naming *naming, enum source_slot slot, int layer, int first, int rows)
+static struct part vector_part(const struct naming *naming, enum source_slot slot, int layer, int expert, int first, int rows)
 {
-    struct part part = matrix_part(naming, slot, layer, 0, PART_ROWS, first, rows, 1);
+    struct part part = matrix_part(naming, slot, layer, expert, PART_ROWS, first, rows, 1);
     part.dim_count = 1;
     return part;
 }
@@ -211,33 +211,42 @@ static int block_parts(const struct naming *n, const struct tensor *t, enum sour
 static int qkv_parts(const struct naming *n, const struct hparams *s, const struct tensor *t, struct part *parts)
 {
     int width = s->attention.head_dim, q = s->attention.heads * width, kv = s->attention.kv_heads * width, count;
+    const int inputs = t->inputs;
     if (t->kind == TENSOR_VECTOR) {
-        count = half_parts(n, vector_part(n, SLOT_Q_BIAS, t->layer, 0, q), width, 1, parts);
-        count += half_parts(n, vector_part(n, SLOT_K_BIAS, t->layer, q, kv), width, 1, parts + count);
-        parts[count] = vector_part(n, SLOT_V_BIAS, t->layer, q + kv, kv);
+        count = half_parts(n, vector_part(n, SLOT_Q_BIAS, t->layer, 0, 0, q), width, 1, parts);
+        count += half_parts(n, vector_part(n, SLOT_K_BIAS, t->layer, 0, q, kv), width, 1, parts + count);
+        parts[count] = vector_part(n, SLOT_V_BIAS, t->layer, 0, q + kv, kv);
         return count + 1;
     }
-    count = half_parts(n, matrix_part(n, SLOT_Q, t->layer, 0, PART_ROWS, 0, q, s->hidden), width, s->hidden, parts);
-    count += half_parts(n, matrix_part(n, SLOT_K, t->layer, 0, PART_ROWS, q, kv, s->hidden), width, s->hidden, parts + count);
-    parts[count] = matrix_part(n, SLOT_V, t->layer, 0, PART_ROWS, q + kv, kv, s->hidden);
+    count = half_parts(n, matrix_part(n, SLOT_Q, t->layer, 0, PART_ROWS, 0, q, inputs), width, inputs, parts);
+    count += half_parts(n, matrix_part(n, SLOT_K, t->layer, 0, PART_ROWS, q, kv, inputs), width, inputs, parts + count);
+    parts[count] = matrix_part(n, SLOT_V, t->layer, 0, PART_ROWS, q + kv, kv, inputs);
     return count + 1;
 }
 
+/* Tensors that are made of one of the source as a whole. */
+static const enum source_slot SINGLE[] = {
+    [ROLE_EMBED] = SLOT_EMBED, [ROLE_HEAD] = SLOT_HEAD, [ROLE_FINAL_NORM] = SLOT_FINAL_NORM,
+    [ROLE_ATTENTION_NORM] = SLOT_ATTENTION_NORM, [ROLE_Q_NORM] = SLOT_Q_NORM, [ROLE_K_NORM] = SLOT_K_NORM,
+    [ROLE_SHARED_GATE] = SLOT_SHARED_WEIGHT, [ROLE_OUT] = SLOT_OUT, [ROLE_OUT_BIAS] = SLOT_OUT_BIAS,
+    [ROLE_FFN_NORM] = SLOT_FFN_NORM, [ROLE_ROUTER] = SLOT_ROUTER,
+    [ROLE_ROUTER_CORRECTION] = SLOT_ROUTER_CORRECTION, [ROLE_HEAD_BIAS] = SLOT_HEAD_BIAS,
+    [ROLE_FINAL_NORM_BIAS] = SLOT_FINAL_NORM_BIAS, [ROLE_ATTENTION_NORM_BIAS] = SLOT_ATTENTION_NORM_BIAS,
+    [ROLE_FFN_NORM_BIAS] = SLOT_FFN_NORM_BIAS, [ROLE_Q_A] = SLOT_Q_A, [ROLE_Q_A_BIAS] = SLOT_Q_A_BIAS,
+    [ROLE_Q_A_NORM] = SLOT_Q_A_NORM, [ROLE_KV_A_NORM] = SLOT_KV_A_NORM, [ROLE_SINKS] = SLOT_SINKS,
+    [ROLE_ROUTER_BIAS] = SLOT_ROUTER_BIAS, [ROLE_PREDICT_EMBED] = SLOT_PREDICT_EMBED,
+    [ROLE_PREDICT_HEAD] = SLOT_PREDICT_HEAD, [ROLE_PREDICT_NORM] = SLOT_PREDICT_NORM,
+    [ROLE_PREDICT_EMBED_NORM] = SLOT_PREDICT_EMBED_NORM, [ROLE_PREDICT_HIDDEN_NORM] = SLOT_PREDICT_HIDDEN_NORM,
+    [ROLE_PREDICT_JOINT] = SLOT_PREDICT_JOINT, [ROLE_JOINT] = SLOT_JOINT, [ROLE_JOINT_BIAS] = SLOT_JOINT_BIAS,
+    [ROLE_STATES_NORM] = SLOT_STATES_NORM, [ROLE_STATE_NORM] = SLOT_STATE_NORM, [ROLE_EMBED_NORM] = SLOT_EMBED_NORM,
+    [ROLE_HIDDEN_NORM] = SLOT_HIDDEN_NORM, [ROLE_BRANCH_UP] = SLOT_BRANCH_UP, [ROLE_BRANCH_DOWN] = SLOT_BRANCH_DOWN,
+    [ROLE_BLOCK] = SLOT_BLOCK, [ROLE_BLOCK_BIAS] = SLOT_BLOCK_BIAS, [ROLE_RESIDUAL] = SLOT_RESIDUAL,
+    [ROLE_RESIDUAL_BIAS] = SLOT_RESIDUAL_BIAS, [ROLE_OUTPUT] = SLOT_OUTPUT, [ROLE_OUTPUT_BIAS] = SLOT_OUTPUT_BIAS,
+};
+
 int arch_parts(const struct naming *n, const struct hparams *s, const struct tensor *t, int block, struct part parts[PARTS_MAX])
 {
-    static const enum source_slot single[] = {
-        [ROLE_EMBED] = SLOT_EMBED, [ROLE_HEAD] = SLOT_HEAD, [ROLE_FINAL_NORM] = SLOT_FINAL_NORM,
-        [ROLE_ATTENTION_NORM] = SLOT_ATTENTION_NORM, [ROLE_Q_NORM] = SLOT_Q_NORM, [ROLE_K_NORM] = SLOT_K_NORM,
-        [ROLE_SHARED_GATE] = SLOT_SHARED_WEIGHT, [ROLE_OUT] = SLOT_OUT, [ROLE_OUT_BIAS] = SLOT_OUT_BIAS,
-        [ROLE_FFN_NORM] = SLOT_FFN_NORM, [ROLE_ROUTER] = SLOT_ROUTER,
-        [ROLE_ROUTER_CORRECTION] = SLOT_ROUTER_CORRECTION, [ROLE_HEAD_BIAS] = SLOT_HEAD_BIAS,
-        [ROLE_FINAL_NORM_BIAS] = SLOT_FINAL_NORM_BIAS, [ROLE_ATTENTION_NORM_BIAS] = SLOT_ATTENTION_NORM_BIAS,
-        [ROLE_FFN_NORM_BIAS] = SLOT_FFN_NORM_BIAS, [ROLE_Q_A] = SLOT_Q_A, [ROLE_Q_A_BIAS] = SLOT_Q_A_BIAS,
-        [ROLE_Q_A_NORM] = SLOT_Q_A_NORM, [ROLE_KV_A_NORM] = SLOT_KV_A_NORM, [ROLE_SINKS] = SLOT_SINKS,
-        [ROLE_ROUTER_BIAS] = SLOT_ROUTER_BIAS, [ROLE_PREDICT_EMBED] = SLOT_PREDICT_EMBED,
-        [ROLE_PREDICT_HEAD] = SLOT_PREDICT_HEAD, [ROLE_PREDICT_NORM] = SLOT_PREDICT_NORM,
-        [ROLE_PREDICT_EMBED_NORM] = SLOT_PREDICT_EMBED_NORM, [ROLE_PREDICT_HIDDEN_NORM] = SLOT_PREDICT_HIDDEN_NORM,
-        [ROLE_PREDICT_JOINT] = SLOT_PREDICT_JOINT};
+    const int stage = n->spaced ? 2 * t->stage + 1 : t->stage;
     switch (t->role) {
     case ROLE_QKV:
     case ROLE_QKV_BIAS:
@@ -250,7 +259,7 @@ int arch_parts(const struct naming *n, const struct hparams *s, const struct ten
         return latent_parts(matrix_part(n, SLOT_KV_A, t->layer, 0, PART_ROWS, 0, t->outputs, t->inputs),
                             s->attention.kv_rank, s->rope.rotary, t->inputs, parts);
     case ROLE_KV_A_BIAS:
-        return latent_parts(vector_part(n, SLOT_KV_A_BIAS, t->layer, 0, t->outputs), s->attention.kv_rank, s->rope.rotary, 1,
+        return latent_parts(vector_part(n, SLOT_KV_A_BIAS, t->layer, 0, 0, t->outputs), s->attention.kv_rank, s->rope.rotary, 1,
                             parts);
     case ROLE_KV_B:
         if (n->slot[SLOT_K_B])
@@ -267,8 +276,8 @@ int arch_parts(const struct naming *n, const struct hparams *s, const struct ten
     case ROLE_SHARED:
         return block_parts(n, t, SLOT_SHARED_GATE, parts);
     default:
-        parts[0] = t->kind == TENSOR_VECTOR ? vector_part(n, single[t->role], t->layer, 0, t->outputs)
-                                            : matrix_part(n, single[t->role], t->layer, 0, PART_ROWS, 0, t->outputs, t->inputs);
+        parts[0] = t->kind == TENSOR_VECTOR ? vector_part(n, SINGLE[t->role], t->layer, stage, 0, t->outputs)
+                                            : matrix_part(n, SINGLE[t->role], t->layer, stage, PART_ROWS, 0, t->outputs, t->inputs);
         return 1;
     }
 }

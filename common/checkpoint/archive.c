@@ -327,7 +327,11 @@ static int choose(struct checkpoint *cp, struct unpacking *u, struct err *err)
             return -1;
     }
     weights = find_member(u, root, "model.safetensors");
-    for (size_t i = 0; i < u->count && !weights; i++)
+    struct member *torch = NULL;
+    for (int i = 0; i < TORCH_NAMES && !torch; i++)
+        torch = find_member(u, root, torch_names[i]);
+    const bool usual = weights || torch || cp->texts[TEXT_TORCH_INDEX].length;      /* as in a folder */
+    for (size_t i = 0; i < u->count && !usual; i++)
         others += text_ends(u->members[i].name, ".safetensors") && strcmp(u->members[i].folder, root) == 0;
     for (size_t i = 0; i < u->count && !weights && others == 1; i++)
         if (text_ends(u->members[i].name, ".safetensors") && strcmp(u->members[i].folder, root) == 0)
@@ -336,7 +340,7 @@ static int choose(struct checkpoint *cp, struct unpacking *u, struct err *err)
     checkpoint_drop_text(cp, cp->torch ? TEXT_INDEX : TEXT_TORCH_INDEX);
     if (cp->texts[checkpoint_index(cp)].length)
         return add_shards(cp, u, root, err);
-    weights = cp->torch ? find_member(u, root, TORCH_NAME) : weights;
+    weights = cp->torch ? torch : weights;
     if (!weights && !others)
         return add_gguf(cp, u, root, err);
     if (!weights)

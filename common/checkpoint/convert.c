@@ -29,13 +29,22 @@ static void shape_text(char *out, size_t room, const int64_t *dims, int count)
 
 static const char *config_name(const struct checkpoint *cp) { return cp->config_name ? cp->config_name : "config.json"; }
 
+static bool is_head(const struct conversion *c) { return c->facts.head.kind != HEAD_NONE; }
+
+/* "olmoe model", or "draft head (eagle1)". */
+static const char *what_name(const struct conversion *c, char out[64])
+{
+    snprintf(out, 64, is_head(c) ? "draft head (%s)" : "%s model", c->facts.shape.family);
+    return out;
+}
+
 /* The source tensor of a part, checked. */
 static struct source_tensor *bind(const struct conversion *c, const struct tensor *t, const struct part *part, struct err *err)
 {
     struct source_tensor *source = checkpoint_find(c->checkpoint, part->name);
+    char what[64];
     if (!source) {
-        err_set(err, ERR_INPUT, "tensor %s is missing; a %s model needs it for %s", part->name, c->facts.shape.family,
-                t->name);
+        err_set(err, ERR_INPUT, "tensor %s is missing; a %s needs it for %s", part->name, what_name(c, what), t->name);
         return NULL;
     }
     const char *file = c->checkpoint->files[source->file].name;
@@ -45,7 +54,7 @@ static struct source_tensor *bind(const struct conversion *c, const struct tenso
         shape_text(is, sizeof is, source->dims, source->dim_count);
         shape_text(should, sizeof should, part->dims, part->dim_count);
         err_set(err, ERR_INPUT, "%s: tensor %s has shape %s; %s asks for %s", file, part->name, is,
-                config_name(c->checkpoint), should);
+                is_head(c) ? "config.json or the target" : config_name(c->checkpoint), should);
         return NULL;
     }
     if (!source->coding) {
@@ -66,7 +75,7 @@ static bool in_last(const struct tensor *t, const struct part *part)
 
 /* Binds all parts of a tensor and chooses its format: v and down may keep quantised dtypes of their own; other kept dtypes that
  * differ among its parts, or whose blocks its rows are not made of, meet in f32. */
-static int bind_tensor(struct conversion *c, struct tensor *t, const struct format_choice *choice, struct err *err)
+int conversion_bind(struct conversion *c, struct tensor *t, const struct format_choice *choice, struct err *err)
 {
     struct kept {
         bool seen, scaled, differs;
@@ -149,7 +158,7 @@ static int find_zero_bias(const struct conversion *c, const struct source_tensor
     return rc;
 }
 
-static int check_left_over(struct conversion *c, struct err *err)
+int conversion_check_left_over(struct conversion *c, struct err *err)
 {
     for (size_t i = 0; i < c->checkpoint->tensor_count; i++) {
         const struct source_tensor *source = &c->checkpoint->tensors[i];
@@ -168,9 +177,12 @@ static int check_left_over(struct conversion *c, struct err *err)
             return -1;
         if (ignored)
             continue;
+        const char *file = c->checkpoint->files[source->file].name;
+        if (is_head(c))
+            return err_set(err, ERR_INPUT, "%s: tensor %.200s has no place in a draft head (%s); it is of another kind, or has "
+                           "parts that are not supported", file, source->name, c->facts.shape.family);
         return err_set(err, ERR_INPUT, "%s: tensor %.200s has no place in a %s model of %d layers; %s is of another "
-                       "model, or this one has parts that are not supported", c->checkpoint->files[source->file].name,
-                       source->name, c->facts.shape.family, c->facts.shape.layers, config_name(c->checkpoint));
+                       "model, or this one has parts that are not supported", file, source->name, c->facts.shape.family, c->facts.shape.layers, config_name(c->checkpoint));
     }
     return 0;
 }
@@ -269,10 +281,10 @@ int conversion_plan(struct conversion *out, struct checkpoint *checkpoint, const
     for (int i = 0; i < c.layout.count; i++) {
         struct tensor *t = &c.layout.tensors[i];
         bool routed = t->role == ROLE_EXPERTS;
-        if (bind_tensor(&c, t, routed ? &options->experts : &options->dense, err))
+        if (conversion_bind(&c, t, routed ? &options->experts : &options->dense, err))
             goto failed;
     }
-    if (check_left_over(&c, err) || take_texts(&c.facts, checkpoint, err))
+    if (conversion_check_left_over(&c, err) || take_texts(&c.facts, checkpoint, err))
         goto failed;
     model_facts_name(&c.facts, options->name ? options->name : *checkpoint->name ? checkpoint->name : c.facts.shape.family);
     snprintf(c.facts.producer, sizeof c.facts.producer, "%s", options->producer);
@@ -517,6 +529,21 @@ static int take_sources(struct model_facts *facts, const struct checkpoint *cp, 
     return 0;
 }
 
+/* A vocabulary map is as much of the source as the weights are. */
+static int add_map(struct model_facts *facts, struct err *err)
+{
+    struct sha256_stream *stream = NULL;
+    int rc = sha256_stream_new(&stream, err) || sha256_stream_put(stream, &facts->source, sizeof facts->source, err) ? -1 : 0;
+    for (int i = 0; i < facts->head.draft_vocab && !rc; i++) {
+        const uint32_t id = (uint32_t)facts->head.target_id[i];
+        const uint8_t bytes[4] = {(uint8_t)id, (uint8_t)(id >> 8), (uint8_t)(id >> 16), (uint8_t)(id >> 24)};
+        rc = sha256_stream_put(stream, bytes, sizeof bytes, err);
+    }
+    rc = rc || sha256_stream_end(&stream, &facts->source, err) ? -1 : 0;
+    sha256_stream_free(&stream);
+    return rc;
+}
+
 int conversion_write(struct conversion *c, const char *path, struct team *team, struct progress *bar, struct err *err)
 {
     struct model_writer *writer = NULL;
@@ -530,7 +557,8 @@ int conversion_write(struct conversion *c, const char *path, struct team *team, 
     if (bar)
         bar->total = model_writer_bytes(writer);
     if (model_writer_fill(writer, &(struct block_maker){make_block, maker}, team, bar, &c->facts.source, err) ||
-        digester_end(&digester, team, err) || take_sources(&c->facts, c->checkpoint, err))
+        digester_end(&digester, team, err) || take_sources(&c->facts, c->checkpoint, err) ||
+        (c->facts.head.target_id && add_map(&c->facts, err)))
         goto done;
     rc = model_writer_commit(&writer, &c->facts, err);
 done:

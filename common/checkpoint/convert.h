@@ -40,6 +40,16 @@ int conversion_plan(struct conversion *out, struct checkpoint *checkpoint, const
                     struct err *err);
 void conversion_free(struct conversion *conversion);
 
+/* ---- for those that plan other files than models ---- */
+
+/* Binds all parts of a tensor of the layout and chooses its format. */
+int conversion_bind(struct conversion *conversion, struct tensor *tensor, const struct format_choice *choice, struct err *err);
+
+/* An error that names a tensor of the source that is neither bound nor known to be of no use. */
+int conversion_check_left_over(struct conversion *conversion, struct err *err);
+
+/* ---- */
+
 /* bar may be NULL; it steps by bytes written. The plan is spent afterwards, also on failure. */
 int conversion_write(struct conversion *conversion, const char *path, struct team *team, struct progress *bar, struct err *err);
 

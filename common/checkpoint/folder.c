@@ -64,8 +64,9 @@ static int add_shards(struct checkpoint *cp, const char *folder, struct err *err
     return rc;
 }
 
-/* The one file of weights in a folder without an index; empty: there is none. */
-static int find_weights(const char *folder, char found[SOURCE_NAME], struct err *err)
+/* The one .safetensors file in a folder without an index; empty: there is none. Where there are other weights, only the usual
+ * name counts. */
+static int find_weights(const char *folder, bool others, char found[SOURCE_NAME], struct err *err)
 {
     DIR *dir = opendir(folder);
     int count = 0;
@@ -77,6 +78,8 @@ static int find_weights(const char *folder, char found[SOURCE_NAME], struct err 
         if (length >= SOURCE_NAME || !text_ends(entry->d_name, ".safetensors"))
             continue;
         bool usual = strcmp(entry->d_name, "model.safetensors") == 0;
+        if (others && !usual)
+            continue;
         count++;
         memcpy(found, entry->d_name, length + 1);
         if (usual) {
@@ -104,22 +107,38 @@ static int open_gguf(struct checkpoint *cp, const char *folder, struct err *err)
     return join(path, folder, name, err) || checkpoint_open_gguf(cp, path, err) ? -1 : 0;
 }
 
+/* The first file of weights with one of torch's names; empty: there is none. */
+static int find_torch(const char *folder, char found[SOURCE_NAME], struct err *err)
+{
+    char path[PATH_MAX];
+    found[0] = '\0';
+    for (int i = 0; i < TORCH_NAMES && !*found; i++) {
+        if (join(path, folder, torch_names[i], err))
+            return -1;
+        if (access(path, F_OK) == 0)
+            memcpy(found, torch_names[i], strlen(torch_names[i]) + 1);
+    }
+    return 0;
+}
+
+/* Weights have usual names. One .safetensors file of another name is taken for them only where there are none of these: what
+ * lies beside a pytorch_model.bin is something else. */
 int checkpoint_open_folder(struct checkpoint *cp, const char *folder, struct err *err)
 {
-    char name[SOURCE_NAME] = "", path[PATH_MAX];
-    if (read_texts(cp, folder, err))
+    char name[SOURCE_NAME] = "", torch[SOURCE_NAME];
+    if (read_texts(cp, folder, err) || find_torch(folder, torch, err))
         return -1;
-    if (!cp->torch && !cp->texts[TEXT_INDEX].length && find_weights(folder, name, err))
-        return -1;
-    cp->torch |= !cp->texts[TEXT_INDEX].length && !*name;
+    if (!cp->torch && !cp->texts[TEXT_INDEX].length) {
+        if (find_weights(folder, *torch || cp->texts[TEXT_TORCH_INDEX].length, name, err))
+            return -1;
+        cp->torch = !*name;
+    }
     checkpoint_drop_text(cp, cp->torch ? TEXT_INDEX : TEXT_TORCH_INDEX);
     if (cp->texts[checkpoint_index(cp)].length)
         return add_shards(cp, folder, err);
     if (*name)
         return add_weights(cp, folder, name, err);
-    if (join(path, folder, TORCH_NAME, err))
-        return -1;
-    return access(path, F_OK) ? open_gguf(cp, folder, err) : add_weights(cp, folder, TORCH_NAME, err);
+    return *torch ? add_weights(cp, folder, torch, err) : open_gguf(cp, folder, err);
 }
 
 int checkpoint_open_weights(struct checkpoint *cp, const char *file, struct err *err)

@@ -36,9 +36,14 @@ static int damaged(struct err *err, const char *what)
     return err_set(err, ERR_INPUT, "%s; the file is damaged or not one of weights", what);
 }
 
+const char *const torch_names[TORCH_NAMES] = {TORCH_NAME, "medusa_lm_head.pt", "hydra_lm_head.pt"};
+
 bool torch_is_weights(const char *name)
 {
     static const char begin[] = "pytorch_model";
+    for (int i = 0; i < TORCH_NAMES; i++)
+        if (strcmp(name, torch_names[i]) == 0)
+            return true;
     return strncmp(name, begin, sizeof begin - 1) == 0 && text_ends(name, ".bin");
 }
 

@@ -13,10 +13,14 @@
 
 #define TORCH_NAME "pytorch_model.bin"
 
+/* What files of weights are called that are one alone: a model's, and those of draft heads. */
+enum { TORCH_NAMES = 3 };
+extern const char *const torch_names[TORCH_NAMES];
+
 /* Adds the tensors of cp->files[file]. */
 int torch_read_header(struct checkpoint *checkpoint, int file, struct err *err);
 
-/* A file of weights among others of a folder, by its name: pytorch_model.bin, or a part of it. */
+/* A file of weights among others of a folder, by its name: one of these, or a part of pytorch_model.bin. */
 bool torch_is_weights(const char *name);
 
 /* Whether these first bytes of a file are of either form. */

@@ -29,7 +29,10 @@ enum rope_kind {
                           * it turns a prompt that goes beyond them by the prompt's length instead */
 };
 
-enum ffn_kind { FFN_DENSE, FFN_EXPERTS };
+enum ffn_kind {
+    FFN_DENSE, FFN_EXPERTS,
+    FFN_NONE             /* attention alone: of a draft head, never of a model (head.h) */
+};
 
 struct rope_shape {
     enum rope_kind kind;

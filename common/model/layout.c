@@ -40,16 +40,14 @@ static void add_latent(struct layout *layout, const struct hparams *s, int layer
         "attention.kv_b");
 }
 
-static void add_layer(struct layout *layout, const struct hparams *s, int layer)
+/* All behind the norm, which reads `inputs`. */
+static void add_attention(struct layout *layout, const struct hparams *s, int layer, int inputs)
 {
     int head_dim = s->attention.head_dim, q = s->attention.heads * head_dim, kv = s->attention.kv_heads * head_dim;
-    add(layout, ROLE_ATTENTION_NORM, TENSOR_VECTOR, layer, s->hidden, 1, "attention.norm");
-    if (s->layer_norm)
-        add(layout, ROLE_ATTENTION_NORM_BIAS, TENSOR_VECTOR, layer, s->hidden, 1, "attention.norm_bias");
     if (s->attention.kv_rank) {
         add_latent(layout, s, layer);
     } else {
-        add(layout, ROLE_QKV, TENSOR_MATRIX, layer, q + 2 * kv, s->hidden, "attention.qkv");
+        add(layout, ROLE_QKV, TENSOR_MATRIX, layer, q + 2 * kv, inputs, "attention.qkv");
         layout->tensors[layout->count - 1].last = kv;
         if (s->attention.qkv_bias)
             add(layout, ROLE_QKV_BIAS, TENSOR_VECTOR, layer, q + 2 * kv, 1, "attention.qkv_bias");
@@ -65,6 +63,14 @@ static void add_layer(struct layout *layout, const struct hparams *s, int layer)
         "attention.out");
     if (s->attention.out_bias)
         add(layout, ROLE_OUT_BIAS, TENSOR_VECTOR, layer, s->hidden, 1, "attention.out_bias");
+}
+
+static void add_layer(struct layout *layout, const struct hparams *s, int layer)
+{
+    add(layout, ROLE_ATTENTION_NORM, TENSOR_VECTOR, layer, s->hidden, 1, "attention.norm");
+    if (s->layer_norm)
+        add(layout, ROLE_ATTENTION_NORM_BIAS, TENSOR_VECTOR, layer, s->hidden, 1, "attention.norm_bias");
+    add_attention(layout, s, layer, s->hidden);
     add(layout, ROLE_FFN_NORM, TENSOR_VECTOR, layer, s->hidden, 1, "ffn.norm");
     if (s->layer_norm)
         add(layout, ROLE_FFN_NORM_BIAS, TENSOR_VECTOR, layer, s->hidden, 1, "ffn.norm_bias");
@@ -127,6 +133,117 @@ int layout_make(struct layout *out, const struct hparams *shape, struct err *err
         add_layer(&layout, shape, i);
     for (int i = 0; i < shape->predictors; i++)
         add_predictor(&layout, shape, i);
+    *out = layout;
+    return 0;
+}
+
+/* The layer of a draft head: which norm comes first, what attention reads and what follows it differ by kind. */
+static void add_head_layer(struct layout *layout, const struct head_params *head, const struct hparams *s)
+{
+    const bool eagle3 = head->kind == HEAD_EAGLE3;
+    char name[NAME_ROOM];
+    if (eagle3) {
+        add(layout, ROLE_EMBED_NORM, TENSOR_VECTOR, -1, s->hidden, 1, "embed_norm");
+        add(layout, ROLE_HIDDEN_NORM, TENSOR_VECTOR, -1, s->hidden, 1, "hidden_norm");
+    }
+    if (head->kind == HEAD_KANGAROO || head->prefix)
+        add(layout, ROLE_ATTENTION_NORM, TENSOR_VECTOR, 0, s->hidden, 1, "attention.norm");
+    add_attention(layout, s, 0, eagle3 ? 2 * s->hidden : s->hidden);
+    if (s->layer[0].ffn == FFN_NONE)
+        return;
+    add(layout, ROLE_FFN_NORM, TENSOR_VECTOR, 0, s->hidden, 1, "ffn.norm");
+    if (s->layer[0].ffn == FFN_DENSE) {
+        add(layout, ROLE_DENSE, TENSOR_EXPERTS, 0, s->hidden, s->dense_inner, "dense");
+        return;
+    }
+    add(layout, ROLE_ROUTER, TENSOR_MATRIX, 0, head_router_rows(head, s), s->hidden, "router");
+    if (head->kind == HEAD_JAKIRO) {
+        add(layout, ROLE_EXPERTS, TENSOR_EXPERTS, 0, s->hidden, s->expert_inner, "experts");
+        layout->tensors[layout->count - 1].count = s->router.experts;
+        return;
+    }
+    for (int i = 0; i < s->router.experts; i++) {
+        snprintf(name, sizeof name, "branches.%d.up", i);
+        add(layout, ROLE_BRANCH_UP, TENSOR_MATRIX, 0, s->expert_inner, s->hidden, name);
+        layout->tensors[layout->count - 1].stage = i;
+        snprintf(name, sizeof name, "branches.%d.down", i);
+        add(layout, ROLE_BRANCH_DOWN, TENSOR_MATRIX, 0, s->hidden, s->expert_inner, name);
+        layout->tensors[layout->count - 1].stage = i;
+    }
+}
+
+/* One of the heads that guess a token each. */
+static void add_guess(struct layout *layout, const struct head_params *head, const struct hparams *s, int i)
+{
+    const bool hydra = head->kind == HEAD_HYDRA;
+    struct tensor *first = &layout->tensors[layout->count];
+    const int joined = hydra ? (i + 2) * s->hidden : s->hidden;
+    char name[NAME_ROOM];
+    for (int block = 0; block < head->blocks; block++) {
+        snprintf(name, sizeof name, "heads.%d.blocks.%d.linear", i, block);
+        add(layout, ROLE_BLOCK, TENSOR_MATRIX, -1, s->hidden, block ? s->hidden : joined, name);
+        snprintf(name, sizeof name, "heads.%d.blocks.%d.bias", i, block);
+        add(layout, ROLE_BLOCK_BIAS, TENSOR_VECTOR, -1, s->hidden, 1, name);
+        first[2 * block].stage = first[2 * block + 1].stage = block;
+    }
+    if (hydra) {
+        snprintf(name, sizeof name, "heads.%d.residual", i);
+        add(layout, ROLE_RESIDUAL, TENSOR_MATRIX, -1, s->hidden, joined, name);
+        snprintf(name, sizeof name, "heads.%d.residual_bias", i);
+        add(layout, ROLE_RESIDUAL_BIAS, TENSOR_VECTOR, -1, s->hidden, 1, name);
+    }
+    snprintf(name, sizeof name, "heads.%d.output", i);
+    add(layout, ROLE_OUTPUT, TENSOR_MATRIX, -1, s->vocab, s->hidden, name);
+    layout->tensors[layout->count - 1].stage = head->blocks;
+    if (hydra) {
+        snprintf(name, sizeof name, "heads.%d.output_bias", i);
+        add(layout, ROLE_OUTPUT_BIAS, TENSOR_VECTOR, -1, s->vocab, 1, name);
+    }
+    for (struct tensor *t = first; t < &layout->tensors[layout->count]; t++)
+        t->layer = i;
+}
+
+static void add_head(struct layout *layout, const struct head_params *head, const struct hparams *s)
+{
+    const bool eagle3 = head->kind == HEAD_EAGLE3;
+    const int states = head->states * head->target.hidden;
+    char name[NAME_ROOM];
+    if (head->embed)
+        add(layout, ROLE_EMBED, TENSOR_MATRIX, -1, s->vocab, s->hidden, "embed");
+    if (eagle3)
+        add(layout, ROLE_HEAD, TENSOR_MATRIX, -1, head->draft_vocab, s->hidden, "head");
+    if (eagle3 || head->kind == HEAD_KANGAROO || head->prefix)
+        add(layout, ROLE_FINAL_NORM, TENSOR_VECTOR, -1, s->hidden, 1, "final_norm");
+    if (head->states_norm)
+        add(layout, ROLE_STATES_NORM, TENSOR_VECTOR, -1, states, 1, "states_norm");
+    for (int i = 0; head->state_norms && i < head->states; i++) {
+        snprintf(name, sizeof name, "state_norms.%d", i);
+        add(layout, ROLE_STATE_NORM, TENSOR_VECTOR, -1, head->target.hidden, 1, name);
+        layout->tensors[layout->count - 1].stage = i;
+    }
+    if (head->kind == HEAD_EAGLE1 || eagle3 || head->kind == HEAD_JAKIRO || head->kind == HEAD_JAKIRO_STAR)
+        add(layout, ROLE_JOINT, TENSOR_MATRIX, -1, s->hidden, eagle3 ? states : 2 * s->hidden, "joint");
+    if (head->joint_bias)
+        add(layout, ROLE_JOINT_BIAS, TENSOR_VECTOR, -1, s->hidden, 1, "joint_bias");
+    if (s->layers)
+        add_head_layer(layout, head, s);
+    for (int i = 0; i < head->heads; i++)
+        add_guess(layout, head, s, i);
+}
+
+int layout_make_head(struct layout *out, const struct head_params *head, const struct hparams *shape, struct err *err)
+{
+    enum { OWN_TENSORS = 8, GUESS_TENSORS = 5 };
+    struct layout layout = {.layers = LAYERS_MAX};
+    const size_t room = (size_t)head->heads * (size_t)(2 * head->blocks + GUESS_TENSORS) + OWN_TENSORS + HEAD_STATES_MAX +
+                        LAYER_TENSORS;
+    layout.tensors = mem_alloc(room, sizeof *layout.tensors, err);
+    layout.names = mem_alloc(room, NAME_ROOM, err);
+    if (!layout.tensors || !layout.names) {
+        layout_free(&layout);
+        return -1;
+    }
+    add_head(&layout, head, shape);
     *out = layout;
     return 0;
 }
@@ -213,7 +330,8 @@ int layout_place(struct layout *layout, uint64_t begin, uint64_t *end, struct er
 
 static bool alike(const struct layout *layout, const struct tensor *a, const struct tensor *b)
 {
-    return a->role == b->role && a->format == b->format && tensor_last_format(a) == tensor_last_format(b) &&
+    return a->role == b->role && a->stage == b->stage && a->format == b->format &&
+           tensor_last_format(a) == tensor_last_format(b) &&
            a->outputs == b->outputs && a->inputs == b->inputs && a->count == b->count &&
            (a->layer < layout->layers) == (b->layer < layout->layers);
 }
@@ -240,7 +358,8 @@ static int print_line(struct text *out, const struct tensor *t, int tensors, uin
                        (unsigned long long)bytes);
 }
 
-int layout_print(struct text *out, const struct layout *layout, const struct hparams *shape, struct err *err)
+int layout_print(struct text *out, const struct layout *layout, const struct hparams *shape, const struct head_params *head,
+                 struct err *err)
 {
     uint64_t all = 0;
     double count = 0;
@@ -263,7 +382,9 @@ int layout_print(struct text *out, const struct layout *layout, const struct hpa
         if (print_line(out, t, tensors, bytes, err))
             return -1;
     }
-    if (text_printf(out, err, "%s: %d layers, ", shape->family, shape->layers) ||
+    if (head && text_printf(out, err, "draft head %s: ", head_kind_name(head->kind)))
+        return -1;
+    if ((!head && text_printf(out, err, "%s: %d layers, ", shape->family, shape->layers)) ||
         (shape->predictors && text_printf(out, err, "%d predictors behind them, ", shape->predictors)))
         return -1;
     return text_printf(out, err, "%.0f parameters, %d tensors, %llu bytes\n", count, layout->count, (unsigned long long)all);

@@ -23,6 +23,8 @@ struct layout {
 
 /* The shape must have passed hparams_check. */
 int layout_make(struct layout *out, const struct hparams *shape, struct err *err);
+/* The same for a draft head, after head_check. */
+int layout_make_head(struct layout *out, const struct head_params *head, const struct hparams *shape, struct err *err);
 void layout_free(struct layout *layout);
 
 /* Matrices that are never made into fp8, q8 or q4: embeddings, routers, and gates of shared experts. */
@@ -44,7 +46,8 @@ int tensor_measure(struct tensor *tensor, struct err *err);
 /* Measures all and places them one after the other from `begin` on, each at a page; *end is where the last one ends. */
 int layout_place(struct layout *layout, uint64_t begin, uint64_t *end, struct err *err);
 
-/* A table for people: tensors that differ in nothing but the layer stand on one line. */
-int layout_print(struct text *out, const struct layout *layout, const struct hparams *shape, struct err *err);
+/* A table for people: tensors that differ in nothing but the layer stand on one line. head: NULL for a model. */
+int layout_print(struct text *out, const struct layout *layout, const struct hparams *shape, const struct head_params *head,
+                 struct err *err);
 
 #endif

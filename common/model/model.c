@@ -44,7 +44,7 @@ static void identify(struct model *model, const struct sha256 *index)
     id->source = model->facts.source;
     id->tokenizer = model->facts.tokenizer;
     memcpy(id->name, model->facts.name, sizeof id->name);
-    if (strcmp(dense, experts))
+    if (bytes && strcmp(dense, experts))
         snprintf(id->dtype, sizeof id->dtype, "%s, experts %s", dense, experts);
     else
         snprintf(id->dtype, sizeof id->dtype, "%s", dense);
@@ -76,7 +76,7 @@ static int read_index(struct model *model, struct err *err)
     return 0;
 }
 
-int model_open(struct model **out, const char *path, struct err *err)
+int model_open_any(struct model **out, const char *path, struct err *err)
 {
     struct model *model = mem_alloc(1, sizeof *model, err);
     if (!model)
@@ -93,6 +93,27 @@ int model_open(struct model **out, const char *path, struct err *err)
     *out = model;
     return 0;
 }
+
+static int open_wanted(struct model **out, const char *path, bool head, struct err *err)
+{
+    struct model *model = NULL;
+    if (model_open_any(&model, path, err))
+        return -1;
+    if (head == (model_head(model) != NULL)) {
+        *out = model;
+        return 0;
+    }
+    if (head)
+        err_set(err, ERR_INPUT, "%s: is a model, not a draft head; make a head file with `moe-convert head`", path);
+    else
+        err_set(err, ERR_INPUT, "%s: is a draft head (%s) of %s, not a model; name a model file", path,
+                head_kind_name(model->facts.head.kind), model->facts.head.target.name);
+    model_close(&model);
+    return -1;
+}
+
+int model_open(struct model **out, const char *path, struct err *err) { return open_wanted(out, path, false, err); }
+int model_open_head(struct model **out, const char *path, struct err *err) { return open_wanted(out, path, true, err); }
 
 void model_close(struct model **address)
 {
@@ -134,6 +155,12 @@ int model_verify(const struct model *model, struct err *err)
 
 const char *model_path(const struct model *model) { return model->path; }
 const struct hparams *model_hparams(const struct model *model) { return &model->facts.shape; }
+
+const struct head_params *model_head(const struct model *model)
+{
+    return model->facts.head.kind != HEAD_NONE ? &model->facts.head : NULL;
+}
+
 const struct model_identity *model_identity(const struct model *model) { return &model->identity; }
 const struct model_facts *model_facts(const struct model *model) { return &model->facts; }
 int model_tensor_count(const struct model *model) { return model->layout.count; }

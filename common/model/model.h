@@ -1,6 +1,7 @@
 /* A model file (.moe): hparams, tokenizer and packed weights, mapped read-only. The format is told in moe-model(5).
  *
- * Canonical tensors, N the layer (shapes as [outputs][inputs]; a bias or norm is a VECTOR, the rest MATRIX or EXPERTS):
+ * Canonical tensors of a model, N the layer (shapes as [outputs][inputs]; a bias or norm is a VECTOR, the rest MATRIX or
+ * EXPERTS):
  *
  *     embed                      MATRIX  [vocab][hidden]
  *     head                       MATRIX  [vocab][hidden]         absent when tied
@@ -39,6 +40,26 @@
  *     predict.N.hidden_norm      VECTOR  [hidden]                of the hidden state
  *     predict.N.joint            MATRIX  [hidden][2 hidden]      of the normed embedding, then the normed hidden state
  *
+ * Canonical tensors of a draft head (head.h), hidden its own width, what is not said as above:
+ *
+ *     embed                      MATRIX  [vocab][hidden]         when embed
+ *     head                       MATRIX  [draft_vocab][hidden]   eagle3
+ *     final_norm                 VECTOR  [hidden]                eagle3, kangaroo, and with prefix
+ *     states_norm                VECTOR  [states target.hidden]  when states_norm
+ *     state_norms.S              VECTOR  [target.hidden]         when state_norms, for each of the states
+ *     joint                      MATRIX  [hidden][2 hidden]      eagle1, jakiro, jakiro_star: of the embedding, then the state
+ *                                        [hidden][states target.hidden]   eagle3
+ *     joint_bias                 VECTOR  [hidden]                when joint_bias
+ *     embed_norm, hidden_norm    VECTOR  [hidden]                eagle3
+ *     layers.0.attention.norm    VECTOR  [hidden]                kangaroo, and with prefix
+ *     layers.0.attention.qkv     MATRIX  [...][2 hidden]         eagle3: of the embedding, then the state; others [...][hidden]
+ *     layers.0.router            MATRIX  [4 or 2][hidden]        jakiro, jakiro_star
+ *     layers.0.branches.B.up     MATRIX  [expert_inner][hidden]  jakiro_star, for each expert; down [hidden][expert_inner]
+ *     heads.I.blocks.B.linear    MATRIX  [hidden][hidden]        medusa, hydra; hydra's block 0 [hidden][(I + 2) hidden]
+ *     heads.I.blocks.B.bias      VECTOR  [hidden]
+ *     heads.I.residual           MATRIX  as blocks.0.linear      hydra; residual_bias VECTOR
+ *     heads.I.output             MATRIX  [vocab][hidden]         medusa, hydra; output_bias VECTOR [vocab] of hydra
+ *
  * In checkpoints that are quantised with care v and down often have more bits than the rest: then they may have a format of
  * their own, and v begins in a new unit.
  *
@@ -51,7 +72,7 @@
 
 #include "common/base/err.h"
 #include "common/base/hash.h"
-#include "common/model/hparams.h"
+#include "common/model/head.h"
 #include "kernels/formats.h"
 
 enum tensor_kind { TENSOR_VECTOR, TENSOR_MATRIX, TENSOR_EXPERTS };
@@ -64,14 +85,18 @@ enum tensor_role {
     ROLE_Q_A, ROLE_Q_A_BIAS, ROLE_Q_A_NORM, ROLE_Q, ROLE_KV_A, ROLE_KV_A_BIAS, ROLE_KV_A_NORM, ROLE_KV_B,
     ROLE_SINKS, ROLE_ROUTER_BIAS, ROLE_EXPERTS_GATE_UP_BIAS, ROLE_EXPERTS_DOWN_BIAS,
     ROLE_PREDICT_EMBED, ROLE_PREDICT_HEAD, ROLE_PREDICT_NORM, ROLE_PREDICT_EMBED_NORM, ROLE_PREDICT_HIDDEN_NORM,
-    ROLE_PREDICT_JOINT
+    ROLE_PREDICT_JOINT,
+    /* of draft heads */
+    ROLE_JOINT, ROLE_JOINT_BIAS, ROLE_STATES_NORM, ROLE_STATE_NORM, ROLE_EMBED_NORM, ROLE_HIDDEN_NORM, ROLE_BRANCH_UP,
+    ROLE_BRANCH_DOWN, ROLE_BLOCK, ROLE_BLOCK_BIAS, ROLE_RESIDUAL, ROLE_RESIDUAL_BIAS, ROLE_OUTPUT, ROLE_OUTPUT_BIAS
 };
 
 struct tensor {
     const char *name;
     enum tensor_kind kind;
     enum tensor_role role;
-    int layer;                       /* -1: of none */
+    int layer;                       /* -1: of none; of a draft head's heads, which one */
+    int stage;                       /* of a draft head: which block, branch or state; else 0 */
     enum weight_format format;       /* VECTOR: FORMAT_F32 */
     bool mixed;                      /* its last part, v of qkv or down of EXPERTS, is a MATRIX of its own in last_format */
     enum weight_format last_format;
@@ -110,14 +135,17 @@ static inline size_t tensor_last_offset(const struct tensor *tensor)
 
 struct model;
 
-/* Opens and maps; checks magic, index digest, every size and offset against the file and against hparams. The data's
+/* Opens a model and maps it; checks magic, index digest, every size and offset against the file and against hparams. The data's
  * digests are checked by model_verify only. */
 int model_open(struct model **out, const char *path, struct err *err);
+int model_open_head(struct model **out, const char *path, struct err *err);     /* the same for the file of a draft head */
+int model_open_any(struct model **out, const char *path, struct err *err);      /* either */
 void model_close(struct model **model);
 int model_verify(const struct model *model, struct err *err);
 
 const char *model_path(const struct model *model);
 const struct hparams *model_hparams(const struct model *model);
+const struct head_params *model_head(const struct model *model);       /* NULL: it is a model */
 const struct model_identity *model_identity(const struct model *model);
 
 int model_tensor_count(const struct model *model);

@@ -2,12 +2,11 @@
 
 #include <float.h>
 #include <math.h>
-#include <msgpack.h>
 #include <stddef.h>
 #include <string.h>
 
 #include "common/base/mem.h"
-#include "common/base/wire.h"
+#include "common/model/index_values.h"
 
 enum field_type { FIELD_INT, FIELD_BOOL, FIELD_F32, FIELD_F64 };
 
@@ -132,6 +131,7 @@ void model_facts_free(struct model_facts *facts)
     text_free(&facts->tokenizer_json);
     text_free(&facts->tokenizer_config);
     text_free(&facts->chat_template);
+    head_free(&facts->head);
     mem_free(&facts->sources);
     facts->source_count = facts->source_room = 0;
 }
@@ -150,9 +150,11 @@ int model_facts_copy(struct model_facts *out, const struct model_facts *facts, s
     memset(&copy.tokenizer_json, 0, sizeof copy.tokenizer_json);
     memset(&copy.tokenizer_config, 0, sizeof copy.tokenizer_config);
     memset(&copy.chat_template, 0, sizeof copy.chat_template);
+    copy.head.target_id = NULL;
     copy.sources = NULL;
     copy.source_room = 0;
-    if (text_put(&copy.tokenizer_json, facts->tokenizer_json.data, facts->tokenizer_json.length, err) ||
+    if (head_copy(&copy.head, &facts->head, err) ||
+        text_put(&copy.tokenizer_json, facts->tokenizer_json.data, facts->tokenizer_json.length, err) ||
         text_put(&copy.tokenizer_config, facts->tokenizer_config.data, facts->tokenizer_config.length, err) ||
         text_put(&copy.chat_template, facts->chat_template.data, facts->chat_template.length, err) ||
         mem_grow(&copy.sources, &copy.source_room, facts->source_count, sizeof *copy.sources, err)) {
@@ -181,25 +183,12 @@ static int put_bytes(void *data, const char *bytes, size_t count)
     return sink->failed;
 }
 
-static void put_text(msgpack_packer *to, const char *text)
-{
-    msgpack_pack_str(to, strlen(text));
-    msgpack_pack_str_body(to, text, strlen(text));
-}
-
-static void put_blob(msgpack_packer *to, const void *data, size_t bytes)
-{
-    msgpack_pack_bin(to, bytes);
-    if (bytes)
-        msgpack_pack_bin_body(to, data, bytes);
-}
-
 /* Only where there are any: a model without is the same to readers that do not know them. */
 static void put_predictors(msgpack_packer *to, const struct hparams *shape)
 {
     if (!shape->predictors)
         return;
-    put_text(to, "predictors");
+    index_put_text(to, "predictors");
     msgpack_pack_array(to, (size_t)shape->predictors);
     for (int i = 0; i < shape->predictors; i++) {
         const struct layer_shape *layer = &shape->layer[shape->layers + i];
@@ -214,18 +203,18 @@ static void put_predictors(msgpack_packer *to, const struct hparams *shape)
 static void put_shape(msgpack_packer *to, const struct hparams *shape)
 {
     msgpack_pack_map(to, FIELD_COUNT + 4 + (shape->predictors > 0));
-    put_text(to, "family");
-    put_text(to, shape->family);
-    put_text(to, "eos");
+    index_put_text(to, "family");
+    index_put_text(to, shape->family);
+    index_put_text(to, "eos");
     msgpack_pack_array(to, (size_t)shape->eos_count);
     for (int i = 0; i < shape->eos_count; i++)
         msgpack_pack_int(to, shape->eos[i]);
     int pairs = shape->rope.kind == ROPE_STRETCHED ? shape->rope.rotary / 2 : 0;
-    put_text(to, "rope_stretch");
+    index_put_text(to, "rope_stretch");
     msgpack_pack_array(to, (size_t)pairs);
     for (int i = 0; i < pairs; i++)
         msgpack_pack_double(to, shape->rope.stretch[i]);
-    put_text(to, "layers");
+    index_put_text(to, "layers");
     msgpack_pack_array(to, (size_t)shape->layers);
     for (int i = 0; i < shape->layers; i++) {
         msgpack_pack_array(to, 2);
@@ -238,7 +227,7 @@ static void put_shape(msgpack_packer *to, const struct hparams *shape)
         int integer;
         float single;
         double real;
-        put_text(to, FIELDS[i].key);
+        index_put_text(to, FIELDS[i].key);
         switch (FIELDS[i].type) {
         case FIELD_INT:
             memcpy(&integer, at, sizeof integer);
@@ -264,9 +253,9 @@ static void put_sources(msgpack_packer *to, const struct model_facts *facts)
     msgpack_pack_array(to, facts->source_count);
     for (size_t i = 0; i < facts->source_count; i++) {
         msgpack_pack_array(to, 3);
-        put_text(to, facts->sources[i].name);
+        index_put_text(to, facts->sources[i].name);
         msgpack_pack_uint64(to, facts->sources[i].bytes);
-        put_blob(to, &facts->sources[i].digest, sizeof facts->sources[i].digest);
+        index_put_blob(to, &facts->sources[i].digest, sizeof facts->sources[i].digest);
     }
 }
 
@@ -281,51 +270,61 @@ static void put_tensors(msgpack_packer *to, const struct layout *layout)
         put_u64(digest, t->digest.low);
         put_u64(digest + 8, t->digest.high);
         msgpack_pack_array(to, 10);
-        put_text(to, t->name);
+        index_put_text(to, t->name);
         msgpack_pack_int(to, (int)t->kind);
-        put_text(to, format);
+        index_put_text(to, format);
         msgpack_pack_int(to, t->outputs);
         msgpack_pack_int(to, t->inputs);
         msgpack_pack_int(to, t->count);
         msgpack_pack_uint64(to, t->offset);
         msgpack_pack_uint64(to, t->stride);
         msgpack_pack_uint64(to, t->bytes);
-        put_blob(to, digest, sizeof digest);
+        index_put_blob(to, digest, sizeof digest);
     }
 }
+
+enum index_key {
+    INDEX_NAME, INDEX_PRODUCER, INDEX_SYNTHETIC, INDEX_SEED, INDEX_INFLATED, INDEX_SOURCE, INDEX_SOURCES, INDEX_HPARAMS,
+    INDEX_TENSORS, INDEX_TOKENIZER, INDEX_TOKENIZER_JSON, INDEX_TOKENIZER_CONFIG, INDEX_CHAT_TEMPLATE, INDEX_HEAD,
+    INDEX_KEYS, OPTIONAL_KEYS = 1         /* these are the last */
+};
 
 int model_index_write(struct text *out, const struct model_facts *facts, const struct layout *layout, struct err *err)
 {
     struct sink sink = {.err = err};
     msgpack_packer to;
     msgpack_packer_init(&to, &sink, put_bytes);
-    msgpack_pack_map(&to, 13);
-    put_text(&to, "name");
-    put_text(&to, facts->name);
-    put_text(&to, "producer");
-    put_text(&to, facts->producer);
-    put_text(&to, "synthetic");
+    msgpack_pack_map(&to, INDEX_KEYS - (facts->head.kind == HEAD_NONE));
+    index_put_text(&to, "name");
+    index_put_text(&to, facts->name);
+    index_put_text(&to, "producer");
+    index_put_text(&to, facts->producer);
+    index_put_text(&to, "synthetic");
     facts->synthetic ? msgpack_pack_true(&to) : msgpack_pack_false(&to);
-    put_text(&to, "seed");
+    index_put_text(&to, "seed");
     msgpack_pack_uint64(&to, facts->seed);
-    put_text(&to, "inflated_from");
+    index_put_text(&to, "inflated_from");
     msgpack_pack_int(&to, facts->inflated_from);
-    put_text(&to, "source");
-    put_blob(&to, &facts->source, sizeof facts->source);
-    put_text(&to, "sources");
+    index_put_text(&to, "source");
+    index_put_blob(&to, &facts->source, sizeof facts->source);
+    index_put_text(&to, "sources");
     put_sources(&to, facts);
-    put_text(&to, "hparams");
+    if (facts->head.kind != HEAD_NONE) {
+        index_put_text(&to, "head");
+        index_put_head(&to, &facts->head);
+    }
+    index_put_text(&to, "hparams");
     put_shape(&to, &facts->shape);
-    put_text(&to, "tensors");
+    index_put_text(&to, "tensors");
     put_tensors(&to, layout);
-    put_text(&to, "tokenizer");
-    put_blob(&to, &facts->tokenizer, sizeof facts->tokenizer);
-    put_text(&to, "tokenizer_json");
-    put_blob(&to, facts->tokenizer_json.data, facts->tokenizer_json.length);
-    put_text(&to, "tokenizer_config");
-    put_blob(&to, facts->tokenizer_config.data, facts->tokenizer_config.length);
-    put_text(&to, "chat_template");
-    put_blob(&to, facts->chat_template.data, facts->chat_template.length);
+    index_put_text(&to, "tokenizer");
+    index_put_blob(&to, &facts->tokenizer, sizeof facts->tokenizer);
+    index_put_text(&to, "tokenizer_json");
+    index_put_blob(&to, facts->tokenizer_json.data, facts->tokenizer_json.length);
+    index_put_text(&to, "tokenizer_config");
+    index_put_blob(&to, facts->tokenizer_config.data, facts->tokenizer_config.length);
+    index_put_text(&to, "chat_template");
+    index_put_blob(&to, facts->chat_template.data, facts->chat_template.length);
     int rc = sink.failed ? -1 : text_put(out, sink.text.data, sink.text.length, err);
     text_free(&sink.text);
     return rc;
@@ -342,96 +341,6 @@ struct index_reader {
     struct layer_shape further[PREDICTORS_MAX];     /* the predictors', until it is known where the layers end */
 };
 
-static int take(struct index_reader *r, enum wire_type type, struct wire_value *value, struct err *err)
-{
-    if (cursor_next(&r->cursor, value))
-        return err_set(err, ERR_INPUT, "ends too early");
-    if (value->type != type)
-        return err_set(err, ERR_INPUT, "is %s where %s must be", wire_type_name(value->type), wire_type_name(type));
-    return 0;
-}
-
-static int take_int(struct index_reader *r, int64_t least, int64_t most, int64_t *out, struct err *err)
-{
-    struct wire_value value;
-    int64_t integer;
-    if (take(r, WIRE_INT, &value, err))
-        return -1;
-    if (!wire_int64(&value, &integer) || integer < least || integer > most)
-        return err_set(err, ERR_INPUT, "is out of range");
-    *out = integer;
-    return 0;
-}
-
-static int take_int32(struct index_reader *r, int *out, struct err *err)
-{
-    int64_t integer;
-    if (take_int(r, INT32_MIN, INT32_MAX, &integer, err))
-        return -1;
-    *out = (int)integer;
-    return 0;
-}
-
-static int take_flag(struct index_reader *r, bool *out, struct err *err)
-{
-    struct wire_value value;
-    if (take(r, WIRE_FLAG, &value, err))
-        return -1;
-    *out = value.integer != 0;
-    return 0;
-}
-
-/* A text without NULs, shorter than room. */
-static int take_text(struct index_reader *r, char *out, size_t room, struct err *err)
-{
-    struct wire_value value;
-    if (take(r, WIRE_TEXT, &value, err))
-        return -1;
-    if (value.bytes >= room || memchr(value.data, 0, value.bytes))
-        return err_set(err, ERR_INPUT, "is not a text of less than %zu bytes", room);
-    memcpy(out, value.data, value.bytes);
-    out[value.bytes] = '\0';
-    return 0;
-}
-
-static int take_blob(struct index_reader *r, void *out, size_t bytes, struct err *err)
-{
-    struct wire_value value;
-    if (take(r, WIRE_BYTES, &value, err))
-        return -1;
-    if (value.bytes != bytes)
-        return err_set(err, ERR_INPUT, "has %zu bytes instead of %zu", value.bytes, bytes);
-    memcpy(out, value.data, bytes);
-    return 0;
-}
-
-static int take_long_text(struct index_reader *r, struct text *out, struct err *err)
-{
-    struct wire_value value;
-    if (take(r, WIRE_BYTES, &value, err))
-        return -1;
-    return value.bytes ? text_put(out, value.data, value.bytes, err) : 0;
-}
-
-static int take_count(struct index_reader *r, size_t most, size_t *out, struct err *err)
-{
-    struct wire_value value;
-    if (take(r, WIRE_ARRAY, &value, err))
-        return -1;
-    if (value.count > most)
-        return err_set(err, ERR_INPUT, "has %u elements; at most %zu can be", (unsigned)value.count, most);
-    *out = value.count;
-    return 0;
-}
-
-static int take_list_of(struct index_reader *r, size_t elements, struct err *err)
-{
-    size_t count;
-    if (take_count(r, elements, &count, err))
-        return -1;
-    return count == elements ? 0 : err_set(err, ERR_INPUT, "has %zu elements instead of %zu", count, elements);
-}
-
 static int take_field(struct index_reader *r, const struct field *field, struct err *err)
 {
     char *at = (char *)&r->facts->shape + field->offset;
@@ -440,17 +349,17 @@ static int take_field(struct index_reader *r, const struct field *field, struct 
     bool flag;
     switch (field->type) {
     case FIELD_INT:
-        if (take_int32(r, &integer, err))
+        if (index_int32(&r->cursor, &integer, err))
             return -1;
         memcpy(at, &integer, sizeof integer);
         return 0;
     case FIELD_BOOL:
-        if (take_flag(r, &flag, err))
+        if (index_flag(&r->cursor, &flag, err))
             return -1;
         memcpy(at, &flag, sizeof flag);
         return 0;
     default:
-        if (take(r, WIRE_REAL, &value, err))
+        if (index_take(&r->cursor, WIRE_REAL, &value, err))
             return -1;
         if (!isfinite(value.real) || fabs(value.real) > (double)FLT_MAX)
             return err_set(err, ERR_INPUT, "is not a finite number");
@@ -465,10 +374,10 @@ static int take_field(struct index_reader *r, const struct field *field, struct 
 static int take_eos(struct index_reader *r, struct err *err)
 {
     size_t count;
-    if (take_count(r, EOS_MAX, &count, err))
+    if (index_count(&r->cursor, EOS_MAX, &count, err))
         return -1;
     for (size_t i = 0; i < count; i++)
-        if (take_int32(r, &r->facts->shape.eos[i], err))
+        if (index_int32(&r->cursor, &r->facts->shape.eos[i], err))
             return -1;
     r->facts->shape.eos_count = (int)count;
     return 0;
@@ -477,12 +386,12 @@ static int take_eos(struct index_reader *r, struct err *err)
 static int take_layers(struct index_reader *r, struct err *err)
 {
     size_t count;
-    if (take_count(r, LAYERS_MAX, &count, err))
+    if (index_count(&r->cursor, LAYERS_MAX, &count, err))
         return -1;
     for (size_t i = 0; i < count; i++) {
         int64_t ffn;
-        if (take_list_of(r, 2, err) || take_int(r, 0, FFN_EXPERTS, &ffn, err) ||
-            take_int32(r, &r->facts->shape.layer[i].window, err))
+        if (index_list_of(&r->cursor, 2, err) || index_int(&r->cursor, 0, FFN_NONE, &ffn, err) ||
+            index_int32(&r->cursor, &r->facts->shape.layer[i].window, err))
             return -1;
         r->facts->shape.layer[i].ffn = (uint8_t)ffn;
     }
@@ -493,12 +402,13 @@ static int take_layers(struct index_reader *r, struct err *err)
 static int take_predictors(struct index_reader *r, struct err *err)
 {
     size_t count;
-    if (take_count(r, PREDICTORS_MAX, &count, err))
+    if (index_count(&r->cursor, PREDICTORS_MAX, &count, err))
         return -1;
     for (size_t i = 0; i < count; i++) {
         int64_t ffn, embed, head;
-        if (take_list_of(r, 4, err) || take_int(r, 0, FFN_EXPERTS, &ffn, err) || take_int32(r, &r->further[i].window, err) ||
-            take_int(r, 0, 1, &embed, err) || take_int(r, 0, 1, &head, err))
+        if (index_list_of(&r->cursor, 4, err) || index_int(&r->cursor, 0, FFN_EXPERTS, &ffn, err) ||
+            index_int32(&r->cursor, &r->further[i].window, err) ||
+            index_int(&r->cursor, 0, 1, &embed, err) || index_int(&r->cursor, 0, 1, &head, err))
             return -1;
         r->further[i].ffn = (uint8_t)ffn;
         r->facts->shape.predictor[i] = (struct predictor_shape){embed != 0, head != 0};
@@ -511,10 +421,10 @@ static int take_stretch(struct index_reader *r, struct err *err)
 {
     struct wire_value value;
     size_t count;
-    if (take_count(r, HEAD_DIM_MAX / 2, &count, err))
+    if (index_count(&r->cursor, HEAD_DIM_MAX / 2, &count, err))
         return -1;
     for (size_t i = 0; i < count; i++) {
-        if (take(r, WIRE_REAL, &value, err))
+        if (index_take(&r->cursor, WIRE_REAL, &value, err))
             return -1;
         r->facts->shape.rope.stretch[i] = value.real;
     }
@@ -523,39 +433,7 @@ static int take_stretch(struct index_reader *r, struct err *err)
 
 static int take_family(struct index_reader *r, struct err *err)
 {
-    return take_text(r, r->facts->shape.family, sizeof r->facts->shape.family, err);
-}
-
-/* A map whose first `required` of the known keys must be there once, the others at most; unknown ones are skipped. at() takes
- * the value of key number `key`. */
-static int take_map(struct index_reader *r, const char *(*name)(int key), int keys, int required,
-                    int (*at)(struct index_reader *, int key, struct err *), struct err *err)
-{
-    struct wire_value head, text;
-    uint64_t seen = 0;
-    if (take(r, WIRE_MAP, &head, err))
-        return -1;
-    for (uint32_t i = 0; i < head.count; i++) {
-        int key = 0;
-        if (take(r, WIRE_TEXT, &text, err))
-            return err_at(err, "a key");
-        while (key < keys && !wire_is(&text, name(key)))
-            key++;
-        if (key == keys) {
-            if (cursor_skip(&r->cursor))
-                return err_set(err, ERR_INPUT, "ends too early");
-            continue;
-        }
-        if (seen >> key & 1)
-            return err_set(err, ERR_INPUT, "%s is there twice", name(key));
-        seen |= (uint64_t)1 << key;
-        if (at(r, key, err))
-            return err_at(err, "%s", name(key));
-    }
-    for (int key = 0; key < required; key++)
-        if (!(seen >> key & 1))
-            return err_set(err, ERR_INPUT, "%s is missing", name(key));
-    return 0;
+    return index_text(&r->cursor, r->facts->shape.family, sizeof r->facts->shape.family, err);
 }
 
 static const struct shape_list { const char *key; int (*take)(struct index_reader *, struct err *); } SHAPE_LISTS[] = {
@@ -568,8 +446,9 @@ static const char *shape_key(int key)
     return key < FIELD_COUNT ? FIELDS[key].key : SHAPE_LISTS[key - FIELD_COUNT].key;
 }
 
-static int take_shape_key(struct index_reader *r, int key, struct err *err)
+static int take_shape_key(void *context, int key, struct err *err)
 {
+    struct index_reader *r = context;
     return key < FIELD_COUNT ? take_field(r, &FIELDS[key], err) : SHAPE_LISTS[key - FIELD_COUNT].take(r, err);
 }
 
@@ -577,27 +456,36 @@ static int take_shape(struct index_reader *r, struct err *err)
 {
     struct hparams *shape = &r->facts->shape;
     int keys = FIELD_COUNT + SHAPE_LIST_COUNT;
-    if (take_map(r, shape_key, keys, keys - OPTIONAL_LISTS, take_shape_key, err))
+    if (index_map(&r->cursor, shape_key, keys, keys - OPTIONAL_LISTS, take_shape_key, r, err))
         return -1;
     for (int i = 0; i < shape->predictors && shape->layers + i < LAYERS_MAX; i++)
         shape->layer[shape->layers + i] = r->further[i];
-    if (hparams_check(shape, err))
+    const struct head_params *head = r->facts->head.kind != HEAD_NONE ? &r->facts->head : NULL;
+    if (head ? head_check(head, shape, err) : hparams_check(shape, err))
         return -1;
     r->have_shape = true;
-    return layout_make(r->layout, &r->facts->shape, err);
+    return head ? layout_make_head(r->layout, head, shape, err) : layout_make(r->layout, shape, err);
+}
+
+static int take_head(struct index_reader *r, struct err *err)
+{
+    if (r->have_shape)
+        return err_set(err, ERR_INPUT, "stands behind hparams");
+    return index_take_head(&r->cursor, &r->facts->head, err);
 }
 
 static int take_sources(struct index_reader *r, struct err *err)
 {
     size_t count;
-    if (take_count(r, 100000, &count, err) ||
+    if (index_count(&r->cursor, 100000, &count, err) ||
         mem_grow(&r->facts->sources, &r->facts->source_room, count, sizeof *r->facts->sources, err))
         return -1;
     for (size_t i = 0; i < count; i++) {
         struct model_source *source = &r->facts->sources[i];
         int64_t bytes;
-        if (take_list_of(r, 3, err) || take_text(r, source->name, sizeof source->name, err) ||
-            take_int(r, 0, INT64_MAX, &bytes, err) || take_blob(r, &source->digest, sizeof source->digest, err))
+        if (index_list_of(&r->cursor, 3, err) || index_text(&r->cursor, source->name, sizeof source->name, err) ||
+            index_int(&r->cursor, 0, INT64_MAX, &bytes, err) ||
+            index_blob(&r->cursor, &source->digest, sizeof source->digest, err))
             return -1;
         source->bytes = (uint64_t)bytes;
     }
@@ -611,11 +499,12 @@ static int take_tensor(struct index_reader *r, struct tensor *t, uint64_t *data_
     char name[64], format[FORMAT_TEXT];
     uint8_t digest[16];
     int64_t kind, outputs, inputs, count, offset, stride, bytes;
-    if (take_list_of(r, 10, err) || take_text(r, name, sizeof name, err) || take_int(r, 0, TENSOR_EXPERTS, &kind, err) ||
-        take_text(r, format, sizeof format, err) || take_int(r, 0, INT32_MAX, &outputs, err) ||
-        take_int(r, 0, INT32_MAX, &inputs, err) || take_int(r, 0, INT32_MAX, &count, err) ||
-        take_int(r, 0, INT64_MAX, &offset, err) || take_int(r, 0, INT64_MAX, &stride, err) ||
-        take_int(r, 0, INT64_MAX, &bytes, err) || take_blob(r, digest, sizeof digest, err))
+    if (index_list_of(&r->cursor, 10, err) || index_text(&r->cursor, name, sizeof name, err) ||
+        index_int(&r->cursor, 0, TENSOR_EXPERTS, &kind, err) ||
+        index_text(&r->cursor, format, sizeof format, err) || index_int(&r->cursor, 0, INT32_MAX, &outputs, err) ||
+        index_int(&r->cursor, 0, INT32_MAX, &inputs, err) || index_int(&r->cursor, 0, INT32_MAX, &count, err) ||
+        index_int(&r->cursor, 0, INT64_MAX, &offset, err) || index_int(&r->cursor, 0, INT64_MAX, &stride, err) ||
+        index_int(&r->cursor, 0, INT64_MAX, &bytes, err) || index_blob(&r->cursor, digest, sizeof digest, err))
         return -1;
     if (strcmp(name, t->name))
         return err_set(err, ERR_INPUT, "the hparams demand %s here, not %s", t->name, name);
@@ -643,7 +532,7 @@ static int take_tensors(struct index_reader *r, struct err *err)
     uint64_t data_at = MODEL_PAGE;
     if (!r->have_shape)
         return err_set(err, ERR_INPUT, "stands before hparams");
-    if (take_list_of(r, (size_t)r->layout->count, err))
+    if (index_list_of(&r->cursor, (size_t)r->layout->count, err))
         return -1;
     for (int i = 0; i < r->layout->count; i++)
         if (take_tensor(r, &r->layout->tensors[i], &data_at, err))
@@ -651,50 +540,49 @@ static int take_tensors(struct index_reader *r, struct err *err)
     return 0;
 }
 
-enum index_key {
-    INDEX_NAME, INDEX_PRODUCER, INDEX_SYNTHETIC, INDEX_SEED, INDEX_INFLATED, INDEX_SOURCE, INDEX_SOURCES, INDEX_HPARAMS,
-    INDEX_TENSORS, INDEX_TOKENIZER, INDEX_TOKENIZER_JSON, INDEX_TOKENIZER_CONFIG, INDEX_CHAT_TEMPLATE, INDEX_KEYS
-};
 static const char *const INDEX_NAMES[INDEX_KEYS] = {
     "name", "producer", "synthetic", "seed", "inflated_from", "source", "sources", "hparams",
-    "tensors", "tokenizer", "tokenizer_json", "tokenizer_config", "chat_template"};
+    "tensors", "tokenizer", "tokenizer_json", "tokenizer_config", "chat_template", "head"};
 
 static const char *index_name(int key) { return INDEX_NAMES[key]; }
 
-static int take_index_key(struct index_reader *r, int key, struct err *err)
+static int take_index_key(void *context, int key, struct err *err)
 {
+    struct index_reader *r = context;
     struct model_facts *facts = r->facts;
     struct wire_value value;
     switch ((enum index_key)key) {
     case INDEX_NAME:
-        return take_text(r, facts->name, sizeof facts->name, err);
+        return index_text(&r->cursor, facts->name, sizeof facts->name, err);
     case INDEX_PRODUCER:
-        return take_text(r, facts->producer, sizeof facts->producer, err);
+        return index_text(&r->cursor, facts->producer, sizeof facts->producer, err);
     case INDEX_SYNTHETIC:
-        return take_flag(r, &facts->synthetic, err);
+        return index_flag(&r->cursor, &facts->synthetic, err);
     case INDEX_SEED:
-        if (take(r, WIRE_INT, &value, err))
+        if (index_take(&r->cursor, WIRE_INT, &value, err))
             return -1;
         facts->seed = value.integer;
         return value.negative ? err_set(err, ERR_INPUT, "is negative") : 0;
     case INDEX_INFLATED:
-        return take_int32(r, &facts->inflated_from, err);
+        return index_int32(&r->cursor, &facts->inflated_from, err);
     case INDEX_SOURCE:
-        return take_blob(r, &facts->source, sizeof facts->source, err);
+        return index_blob(&r->cursor, &facts->source, sizeof facts->source, err);
     case INDEX_SOURCES:
         return take_sources(r, err);
+    case INDEX_HEAD:
+        return take_head(r, err);
     case INDEX_HPARAMS:
         return take_shape(r, err);
     case INDEX_TENSORS:
         return take_tensors(r, err);
     case INDEX_TOKENIZER:
-        return take_blob(r, &facts->tokenizer, sizeof facts->tokenizer, err);
+        return index_blob(&r->cursor, &facts->tokenizer, sizeof facts->tokenizer, err);
     case INDEX_TOKENIZER_JSON:
-        return take_long_text(r, &facts->tokenizer_json, err);
+        return index_long_text(&r->cursor, &facts->tokenizer_json, err);
     case INDEX_TOKENIZER_CONFIG:
-        return take_long_text(r, &facts->tokenizer_config, err);
+        return index_long_text(&r->cursor, &facts->tokenizer_config, err);
     default:
-        return take_long_text(r, &facts->chat_template, err);
+        return index_long_text(&r->cursor, &facts->chat_template, err);
     }
 }
 
@@ -709,7 +597,8 @@ int model_index_read(struct model_facts *facts, struct layout *layout, const uin
     enum scan_result whole = scan_object(&scan, data, bytes, &limits, err);
     if (whole == SCAN_MORE || (whole == SCAN_WHOLE && scan.at != bytes))
         err_set(err, ERR_INPUT, "is not one whole object");
-    if (whole != SCAN_WHOLE || scan.at != bytes || take_map(&r, index_name, INDEX_KEYS, INDEX_KEYS, take_index_key, err))
+    if (whole != SCAN_WHOLE || scan.at != bytes ||
+        index_map(&r.cursor, index_name, INDEX_KEYS, INDEX_KEYS - OPTIONAL_KEYS, take_index_key, &r, err))
         goto failed;
     const bool experts = hparams_moe_layers(&read.shape) > 0;
     const int inner = experts ? read.shape.expert_inner : read.shape.dense_inner;

@@ -28,6 +28,7 @@ struct model_source {
 
 /* The index without the tensor table. Start with {0}; end with model_facts_free. */
 struct model_facts {
+    struct head_params head;        /* of a draft head; kind HEAD_NONE: it is a model */
     struct hparams shape;
     char name[64], producer[64];
     bool synthetic;

@@ -106,6 +106,16 @@ static void show_step(struct show *show, const struct model *model)
     show_map_end(show);
 }
 
+static void show_files(struct show *show, const struct model_facts *facts)
+{
+    char hex[65];
+    for (size_t i = 0; i < facts->source_count; i++) {
+        sha256_hex(&facts->sources[i].digest, hex);
+        show_line(show, "    from %s, %llu bytes, %.12s", facts->sources[i].name,
+                  (unsigned long long)facts->sources[i].bytes, hex);
+    }
+}
+
 /* What a person asks first; --json has the rest. */
 static void show_lines(struct show *show, const struct model *model)
 {
@@ -140,11 +150,105 @@ static void show_lines(struct show *show, const struct model *model)
               model_chat_template(model, &bytes) ? "with a chat template" : "without a chat template");
     sha256_hex(&identity->index, hex);
     show_line(show, "    model file %.12s", hex);
-    for (size_t i = 0; i < facts->source_count; i++) {
-        sha256_hex(&facts->sources[i].digest, hex);
-        show_line(show, "    from %s, %llu bytes, %.12s", facts->sources[i].name,
-                  (unsigned long long)facts->sources[i].bytes, hex);
+    show_files(show, facts);
+}
+
+static void show_states(struct text *out, const struct head_params *head)
+{
+    for (int i = 0; i < head->states; i++)
+        if (head->state[i] == head->target.layers)
+            text_puts(out, "the state after the final norm", NULL);
+        else
+            text_printf(out, NULL, "%s%d", i ? ", " : head->states > 1 ? "the states after layers " : "the state after layer ",
+                        head->state[i]);
+}
+
+/* The shape of the layer, of which a head may have none. */
+static void show_head_layer(struct show *show, const struct hparams *shape)
+{
+    if (!shape->layers)
+        return;
+    show_line(show, "    a layer with %d heads of %d, %d for keys and values, rope theta %g", shape->attention.heads,
+              shape->attention.head_dim, shape->attention.kv_heads, shape->rope.theta);
+    if (shape->layer[0].ffn == FFN_EXPERTS)
+        show_line(show, "    and %d experts of inner width %d", shape->router.experts, shape->expert_inner);
+    else if (shape->layer[0].ffn == FFN_DENSE)
+        show_line(show, "    and a dense network of inner width %d", shape->dense_inner);
+}
+
+static void show_head_lines(struct show *show, const struct model *model)
+{
+    const struct model_identity *identity = model_identity(model);
+    const struct model_facts *facts = model_facts(model);
+    const struct head_params *head = &facts->head;
+    struct text states = {0};
+    char hex[65];
+    show_states(&states, head);
+    sha256_hex(&head->target.source, hex);
+    show_line(show, "draft head %s (%s), weights in %s, by %s", identity->name, head_kind_name(head->kind), identity->dtype,
+              facts->producer);
+    show_line(show, "    for %s: %d layers, hidden %d, vocabulary %d, source %.12s", head->target.name, head->target.layers,
+              head->target.hidden, head->target.vocab, hex);
+    show_line(show, "    hidden %d, reads %s", facts->shape.hidden, states.length ? states.data : "");
+    show_head_layer(show, &facts->shape);
+    if (head->heads)
+        show_line(show, "    %d heads of %d residual blocks%s", head->heads, head->blocks,
+                  head->prefix ? ", behind the layer" : "");
+    if (head->target_id)
+        show_line(show, "    draft vocabulary %d, from id %d to id %d of the target's", head->draft_vocab, head->target_id[0],
+                  head->target_id[head->draft_vocab - 1]);
+    if (head->kind != HEAD_MEDUSA && head->kind != HEAD_KANGAROO)
+        show_line(show, "    %s", head->embed ? "with an embedding of its own" : "with the target's embedding");
+    sha256_hex(&identity->index, hex);
+    show_line(show, "    head file %.12s", hex);
+    show_files(show, facts);
+    text_free(&states);
+}
+
+static int show_head(struct show *show, const struct model *model, struct err *err)
+{
+    const struct model_identity *identity = model_identity(model);
+    const struct model_facts *facts = model_facts(model);
+    const struct head_params *head = &facts->head;
+    const struct array states = {.dtype = DTYPE_I32, .rank = 1, .shape = {(uint64_t)head->states},
+                                 .count = (size_t)head->states, .data = head->state};
+    const struct array ids = {.dtype = DTYPE_I32, .rank = 1, .shape = {(uint64_t)head->draft_vocab},
+                              .count = (size_t)head->draft_vocab, .data = head->target_id};
+    if (show_form(show) == SHOW_TEXT) {
+        show_head_lines(show, model);
+        return 0;
     }
+    show_begin(show, "head", -1);
+    show_string(show, "name", identity->name);
+    show_string(show, "kind", head_kind_name(head->kind));
+    show_string(show, "dtype", identity->dtype);
+    show_string(show, "target", head->target.name);
+    show_digest(show, "target_source_sha256", &head->target.source);
+    show_digest(show, "target_tokenizer_sha256", &head->target.tokenizer);
+    show_int(show, "target_layers", head->target.layers);
+    show_int(show, "target_hidden", head->target.hidden);
+    show_int(show, "target_vocab", head->target.vocab);
+    show_array(show, "states", &states);
+    show_flag(show, "embed", head->embed);
+    show_flag(show, "joint_bias", head->joint_bias);
+    show_flag(show, "states_norm", head->states_norm);
+    show_flag(show, "state_norms", head->state_norms);
+    show_flag(show, "normed_residual", head->normed_residual);
+    show_flag(show, "normed_output", head->normed_output);
+    show_int(show, "guessing_heads", head->heads);
+    show_int(show, "blocks", head->blocks);
+    show_flag(show, "prefix", head->prefix);
+    show_shape(show, &facts->shape);
+    show_int(show, "draft_vocab", head->draft_vocab);
+    if (head->target_id)
+        show_array(show, "target_ids", &ids);
+    else
+        show_absent(show, "target_ids");
+    show_digest(show, "index_sha256", &identity->index);
+    show_digest(show, "source_sha256", &identity->source);
+    show_string(show, "producer", facts->producer);
+    show_origin(show, facts);
+    return show_end(show, err);
 }
 
 static int show_whole(struct show *show, const struct model *model, struct err *err)
@@ -220,10 +324,12 @@ static int show_tensor(struct show *show, const struct tensor *tensor, struct er
 int model_show(struct show *show, const struct model *model, const char *type, int layer, struct err *err)
 {
     bool csv = show_form(show) == SHOW_CSV;
-    if (type && strcmp(type, "model") && strcmp(type, "tensor"))
-        return err_set(err, ERR_INPUT, "--type %.40s: a model file has the types model and tensor", type);
-    if (type ? !strcmp(type, "model") : !csv && layer < 0)
-        if (show_whole(show, model, err))
+    const bool head = model_head(model) != NULL;
+    const char *whole = head ? "head" : "model";
+    if (type && strcmp(type, whole) && strcmp(type, "tensor"))
+        return err_set(err, ERR_INPUT, "--type %.40s: a %s file has the types %s and tensor", type, whole, whole);
+    if (type ? !strcmp(type, whole) : !csv && layer < 0)
+        if ((head ? show_head : show_whole)(show, model, err))
             return -1;
     if (type && strcmp(type, "tensor"))
         return 0;

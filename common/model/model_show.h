@@ -1,4 +1,5 @@
-/* Shows a model file as streams are shown (stream/show.h): one object of type "model", then one of type "tensor" each. */
+/* Shows a model file as streams are shown (stream/show.h): one object of type "model", or "head" for a draft head, then one of
+ * type "tensor" each. */
 #ifndef MOE_MODEL_MODEL_SHOW_H
 #define MOE_MODEL_MODEL_SHOW_H
 
@@ -6,8 +7,8 @@
 #include "common/model/model.h"
 #include "common/stream/show.h"
 
-/* type: "model", "tensor" or NULL for both; layer: -1 for all. CSV is the table of tensors, or with type "model" of the
- * model's numbers. */
+/* type: "model" or "head", "tensor" or NULL for both; layer: -1 for all. CSV is the table of tensors, or with the first
+ * type of the numbers of the whole. */
 int model_show(struct show *show, const struct model *model, const char *type, int layer, struct err *err);
 
 #endif

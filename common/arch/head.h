@@ -1,0 +1,57 @@
+/* Draft heads as they are published: what their config.json means, and what their tensors are called.
+ *
+ * The kind is recognised by the tensors, and by config.json where these alone do not tell: a file that calls itself EAGLE-3 is
+ * read as one, and what it lacks is then missing. Published layouts, all from the authors' programs:
+ *
+ *     eagle1       fc, layers.0.*, embed_tokens if kept; "bias": false where fc has none (EAGLE, model/cnets1.py)
+ *     eagle3       fc, midlayer.*, norm, lm_head, d2t, t2d (EAGLE, model/cnets.py); layers.0.* for midlayer.* (vLLM speculators,
+ *                  SpecForge, NVIDIA), whose config.json may nest the layer's as transformer_layer_config and the rest as
+ *                  eagle_config; input_norm with norm_before_fc, fc_norm.S with fc_norm
+ *     medusa       I.B.linear, I.N.weight, N the number of blocks (medusa_lm_head.pt)
+ *     hydra        hydra_mlp.I.B.{linear,res_connection}, hydra_lm_head.I (hydra_lm_head.pt); where a Dropout stands before each
+ *                  block, numbers 1, 3, ... and hydra_lm_head.I.1; prefix_embeding_layer.*, spelt so
+ *     kangaroo     layers.0.{input_layernorm,self_attn}, norm; the layer it reads is not in its files
+ *     jakiro       as eagle1 with layers.0.mlp_moe.{gate,experts.E}; jakiro_star: experts.E.{fc,proj}
+ *
+ * What a file does not have is the target's, where it is in the original programs; `said` tells people of it. */
+#ifndef MOE_ARCH_HEAD_H
+#define MOE_ARCH_HEAD_H
+
+#include "common/arch/arch.h"
+#include "common/base/text.h"
+
+/* What the layer ids of EAGLE-3's config.json count. */
+enum layer_ids {
+    LAYER_IDS_AS_PUBLISHED,         /* inputs where speculators_model_type is there, else outputs */
+    LAYER_IDS_OUTPUT,               /* id N: the state after layer N (SpecForge, NVIDIA) */
+    LAYER_IDS_INPUT                 /* id N: the state before layer N (vLLM) */
+};
+
+/* Tensors by name. */
+struct head_tensors {
+    /* [*count] dims, valid while the tensors are; NULL: there is no such tensor. */
+    const int64_t *(*dims)(const void *context, const char *name, int *count);
+    const void *context;
+};
+
+struct head_request {
+    enum head_kind kind;            /* HEAD_NONE: to be recognised */
+    int exit_layer;                 /* kangaroo: it reads the state after so many layers; 0: as config.json says */
+    enum layer_ids layer_ids;
+    const json_t *config;           /* NULL: there is none */
+    struct head_tensors tensors;
+    const struct model *target;
+};
+
+struct head_reading {
+    struct head_params head;        /* without the vocabulary map, which is a tensor; so head_check has not seen it */
+    struct hparams shape;
+    const struct naming *naming;
+    struct text said;               /* for people: what is the target's, and what was taken for granted */
+};
+
+/* out: {0}; to be freed also after a failure. */
+int head_read(struct head_reading *out, const struct head_request *request, struct err *err);
+void head_reading_free(struct head_reading *reading);
+
+#endif

@@ -1,0 +1,84 @@
+/* What a draft head is: a small network that reads hidden states of a target and guesses further tokens. A head file (.moe) is a
+ * model file whose index has this description besides the shape; model.h opens it, moe-model(5) has its keys.
+ *
+ * A head belongs to a target: it reads that one's states and ids, and what it does not have itself (embedding, output head) is
+ * the target's. The shape (struct hparams) that stands beside the description is that of the head's own transformer layer:
+ *
+ *     vocab           of the target
+ *     hidden          width of the head's states
+ *     layers          1, or 0: there is no such layer (Medusa, Hydra's mlp)
+ *     layer[0].ffn    FFN_NONE: attention alone (Kangaroo); FFN_EXPERTS: Jakiro's, router.experts of them, all used by each token
+ *     attention, rope, norm_epsilon    of that layer; never the target's, but for Hydra's prefix layer
+ *
+ * Networks, with E(t) the embedding of token t, f its target state after the final norm, rms(x) a norm, [a; b] joined vectors:
+ *
+ *     eagle1       x = joint [E(t+1); f] + bias; the layer without its first norm; logits = target's output head
+ *                  (arXiv 2401.15077; EAGLE-2, 2406.16858, changes the tree and not the head)
+ *     eagle3       g = joint [states]; attention reads [embed_norm E(t+1); hidden_norm g], the residual is g; logits = own output
+ *                  head of final_norm, over draft_vocab words (arXiv 2503.01840)
+ *     medusa       head i: blocks x = x + silu(linear x), then its own output head (arXiv 2401.10774)
+ *     hydra        head i reads [f; E(t) .. E(t+i)]: residual v + silu(linear v), further blocks as Medusa's, then its own output
+ *                  head with a bias; prefix: one layer and final_norm make f first (arXiv 2402.05109)
+ *     kangaroo     the layer without a feed-forward network, over the state after an early layer; final_norm; target's output
+ *                  head (arXiv 2404.18911)
+ *     jakiro       eagle1 with two experts and a router of 4 rows: weights of the sum, then of the contrast (arXiv 2502.06282)
+ *     jakiro_star  eagle1 with two experts down gelu(up x) and a router of 2 rows, each expert a branch
+ *
+ * What these leave open, and what published files have, was read out of the authors' programs. */
+#ifndef MOE_MODEL_HEAD_H
+#define MOE_MODEL_HEAD_H
+
+#include "common/base/hash.h"
+#include "common/model/hparams.h"
+
+enum head_kind {
+    HEAD_NONE,                       /* a model */
+    HEAD_EAGLE1, HEAD_EAGLE3, HEAD_MEDUSA, HEAD_HYDRA, HEAD_KANGAROO, HEAD_JAKIRO, HEAD_JAKIRO_STAR,
+    HEAD_KINDS
+};
+
+enum { HEAD_STATES_MAX = 8, HEAD_HEADS_MAX = 64, HEAD_BLOCKS_MAX = 16 };
+
+/* The model that a head was made for. */
+struct head_target {
+    char name[64];
+    struct sha256 source;            /* of its weights, before any change of dtype (struct model_identity) */
+    struct sha256 tokenizer;         /* zeros: none */
+    int layers, hidden, vocab;
+};
+
+struct head_params {
+    enum head_kind kind;
+    struct head_target target;
+    int states;                      /* which of the target's states it reads, joined in this order: */
+    int state[HEAD_STATES_MAX];      /* N is the residual stream after layer N, the number of layers what the final norm makes */
+    bool embed;                      /* has an embedding of its own */
+    bool joint_bias;                 /* eagle1, jakiro, jakiro_star */
+    bool states_norm;                /* eagle3: the joined states are normed as one (norm_before_fc) */
+    bool state_norms;                /* eagle3: each of them is normed before (fc_norm) */
+    bool normed_residual;            /* eagle3: the residual is hidden_norm g (norm_before_residual) */
+    bool normed_output;              /* eagle3: what final_norm makes is the next row's g (norm_output) */
+    int draft_vocab;                 /* words that it knows; the target's vocab where it has no map */
+    int32_t *target_id;              /* [draft_vocab] the target's id of each, no two alike; NULL: the same */
+    int heads, blocks;               /* medusa, hydra: heads, and residual blocks of each; else 0 */
+    bool prefix;                     /* hydra: a layer of its own makes the state that heads read */
+};
+
+const char *head_kind_name(enum head_kind kind);
+bool head_kind_by_name(const char *name, enum head_kind *kind);     /* also eagle2, which is eagle1 */
+
+/* Rows of a router: a weight of each expert, and one for the contrast (jakiro); 0: none. */
+int head_router_rows(const struct head_params *head, const struct hparams *shape);
+
+/* All in range and consistent, or an error that names the value. */
+int head_check(const struct head_params *head, const struct hparams *shape, struct err *err);
+
+/* Is `target` the model that the head was made for? Not if layers, widths, vocabulary or tokenizer differ; nor, unless
+ * `force`, if its weights come from another source. */
+struct model_identity;
+int head_check_target(const struct head_params *head, const struct model_identity *target, bool force, struct err *err);
+
+int head_copy(struct head_params *out, const struct head_params *head, struct err *err);
+void head_free(struct head_params *head);
+
+#endif

@@ -1,0 +1,156 @@
+/* The description of a draft head in the index of its file. */
+#include "common/model/index_values.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+
+/* Flags and numbers of struct head_params that need no more than a row. */
+#define NUMBER(key, member) {key, offsetof(struct head_params, member), false}
+#define FLAG(key, member) {key, offsetof(struct head_params, member), true}
+static const struct member { const char *key; size_t offset; bool flag; } MEMBERS[] = {
+    NUMBER("target_layers", target.layers), NUMBER("target_hidden", target.hidden), NUMBER("target_vocab", target.vocab),
+    FLAG("embed", embed), FLAG("joint_bias", joint_bias), FLAG("states_norm", states_norm), FLAG("state_norms", state_norms),
+    FLAG("normed_residual", normed_residual), FLAG("normed_output", normed_output), NUMBER("draft_vocab", draft_vocab),
+    NUMBER("heads", heads), NUMBER("blocks", blocks), FLAG("prefix", prefix),
+};
+
+enum { MEMBER_COUNT = sizeof MEMBERS / sizeof *MEMBERS };
+enum other_key { KEY_KIND = MEMBER_COUNT, KEY_TARGET, KEY_SOURCE, KEY_TOKENIZER, KEY_STATES, KEY_TARGET_IDS, KEY_COUNT };
+static const char *const OTHERS[] = {"kind", "target", "target_source", "target_tokenizer", "states", "target_ids"};
+
+_Static_assert(KEY_COUNT - MEMBER_COUNT == sizeof OTHERS / sizeof *OTHERS, "a name for each key");
+
+static const char *key_name(int key) { return key < MEMBER_COUNT ? MEMBERS[key].key : OTHERS[key - MEMBER_COUNT]; }
+
+/* As bytes, little-endian: a list would cost a value each of what is read at once. */
+static void put_ids(msgpack_packer *to, const struct head_params *head)
+{
+    const size_t count = head->target_id ? (size_t)head->draft_vocab : 0;
+    msgpack_pack_bin(to, count * 4);
+    for (size_t i = 0; i < count; i++) {
+        const uint32_t id = (uint32_t)head->target_id[i];
+        const uint8_t bytes[4] = {(uint8_t)id, (uint8_t)(id >> 8), (uint8_t)(id >> 16), (uint8_t)(id >> 24)};
+        msgpack_pack_bin_body(to, bytes, sizeof bytes);
+    }
+}
+
+void index_put_head(msgpack_packer *to, const struct head_params *head)
+{
+    msgpack_pack_map(to, KEY_COUNT);
+    index_put_text(to, "kind");
+    index_put_text(to, head_kind_name(head->kind));
+    index_put_text(to, "target");
+    index_put_text(to, head->target.name);
+    index_put_text(to, "target_source");
+    index_put_blob(to, &head->target.source, sizeof head->target.source);
+    index_put_text(to, "target_tokenizer");
+    index_put_blob(to, &head->target.tokenizer, sizeof head->target.tokenizer);
+    for (int i = 0; i < MEMBER_COUNT; i++) {
+        const char *at = (const char *)head + MEMBERS[i].offset;
+        int number;
+        index_put_text(to, MEMBERS[i].key);
+        if (MEMBERS[i].flag) {
+            *at ? msgpack_pack_true(to) : msgpack_pack_false(to);
+            continue;
+        }
+        memcpy(&number, at, sizeof number);
+        msgpack_pack_int(to, number);
+    }
+    index_put_text(to, "states");
+    msgpack_pack_array(to, (size_t)head->states);
+    for (int i = 0; i < head->states; i++)
+        msgpack_pack_int(to, head->state[i]);
+    index_put_text(to, "target_ids");
+    put_ids(to, head);
+}
+
+struct head_reader {
+    struct cursor *cursor;
+    struct head_params *head;
+    size_t ids;
+};
+
+static int take_kind(struct head_reader *r, struct err *err)
+{
+    char name[32];
+    if (index_text(r->cursor, name, sizeof name, err))
+        return -1;
+    return head_kind_by_name(name, &r->head->kind) ? 0 : err_set(err, ERR_INPUT, "%s is not known here", name);
+}
+
+static int take_states(struct head_reader *r, struct err *err)
+{
+    size_t count;
+    if (index_count(r->cursor, HEAD_STATES_MAX, &count, err))
+        return -1;
+    for (size_t i = 0; i < count; i++)
+        if (index_int32(r->cursor, &r->head->state[i], err))
+            return -1;
+    r->head->states = (int)count;
+    return 0;
+}
+
+static int take_ids(struct head_reader *r, struct err *err)
+{
+    struct wire_value value;
+    if (index_take(r->cursor, WIRE_BYTES, &value, err))
+        return -1;
+    if (value.bytes % 4 || value.bytes / 4 > VOCAB_MAX)
+        return err_set(err, ERR_INPUT, "is no list of ids");
+    r->ids = value.bytes / 4;
+    if (!r->ids)
+        return 0;
+    if (!(r->head->target_id = mem_alloc(r->ids, sizeof *r->head->target_id, err)))
+        return -1;
+    const uint8_t *bytes = (const uint8_t *)value.data;
+    for (size_t i = 0; i < r->ids; i++, bytes += 4) {
+        const uint32_t id = (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
+        r->head->target_id[i] = id < VOCAB_MAX ? (int32_t)id : -1;
+    }
+    return 0;
+}
+
+static int take_key(void *context, int key, struct err *err)
+{
+    struct head_reader *r = context;
+    struct head_target *target = &r->head->target;
+    switch (key) {
+    case KEY_KIND:
+        return take_kind(r, err);
+    case KEY_TARGET:
+        return index_text(r->cursor, target->name, sizeof target->name, err);
+    case KEY_SOURCE:
+        return index_blob(r->cursor, &target->source, sizeof target->source, err);
+    case KEY_TOKENIZER:
+        return index_blob(r->cursor, &target->tokenizer, sizeof target->tokenizer, err);
+    case KEY_STATES:
+        return take_states(r, err);
+    case KEY_TARGET_IDS:
+        return take_ids(r, err);
+    default:
+        break;
+    }
+    char *at = (char *)r->head + MEMBERS[key].offset;
+    int number;
+    bool flag;
+    if (MEMBERS[key].flag ? index_flag(r->cursor, &flag, err) : index_int32(r->cursor, &number, err))
+        return -1;
+    if (MEMBERS[key].flag)
+        memcpy(at, &flag, sizeof flag);
+    else
+        memcpy(at, &number, sizeof number);
+    return 0;
+}
+
+int index_take_head(struct cursor *cursor, struct head_params *head, struct err *err)
+{
+    struct head_reader r = {.cursor = cursor, .head = head};
+    if (index_map(cursor, key_name, KEY_COUNT, KEY_COUNT, take_key, &r, err))
+        return -1;
+    if (r.ids && r.ids != (size_t)head->draft_vocab)
+        return err_set(err, ERR_INPUT, "the vocabulary map has %zu ids, the draft vocabulary %d words", r.ids,
+                       head->draft_vocab);
+    return 0;
+}

@@ -1,0 +1,139 @@
+#include "common/model/index_values.h"
+
+#include <string.h>
+
+/* ---- writing ---- */
+
+void index_put_text(msgpack_packer *to, const char *text)
+{
+    msgpack_pack_str(to, strlen(text));
+    msgpack_pack_str_body(to, text, strlen(text));
+}
+
+void index_put_blob(msgpack_packer *to, const void *data, size_t bytes)
+{
+    msgpack_pack_bin(to, bytes);
+    if (bytes)
+        msgpack_pack_bin_body(to, data, bytes);
+}
+
+/* ---- reading ---- */
+
+int index_take(struct cursor *cursor, enum wire_type type, struct wire_value *value, struct err *err)
+{
+    if (cursor_next(cursor, value))
+        return err_set(err, ERR_INPUT, "ends too early");
+    if (value->type != type)
+        return err_set(err, ERR_INPUT, "is %s where %s must be", wire_type_name(value->type), wire_type_name(type));
+    return 0;
+}
+
+int index_int(struct cursor *cursor, int64_t least, int64_t most, int64_t *out, struct err *err)
+{
+    struct wire_value value;
+    int64_t integer;
+    if (index_take(cursor, WIRE_INT, &value, err))
+        return -1;
+    if (!wire_int64(&value, &integer) || integer < least || integer > most)
+        return err_set(err, ERR_INPUT, "is out of range");
+    *out = integer;
+    return 0;
+}
+
+int index_int32(struct cursor *cursor, int *out, struct err *err)
+{
+    int64_t integer;
+    if (index_int(cursor, INT32_MIN, INT32_MAX, &integer, err))
+        return -1;
+    *out = (int)integer;
+    return 0;
+}
+
+int index_flag(struct cursor *cursor, bool *out, struct err *err)
+{
+    struct wire_value value;
+    if (index_take(cursor, WIRE_FLAG, &value, err))
+        return -1;
+    *out = value.integer != 0;
+    return 0;
+}
+
+int index_text(struct cursor *cursor, char *out, size_t room, struct err *err)
+{
+    struct wire_value value;
+    if (index_take(cursor, WIRE_TEXT, &value, err))
+        return -1;
+    if (value.bytes >= room || memchr(value.data, 0, value.bytes))
+        return err_set(err, ERR_INPUT, "is not a text of less than %zu bytes", room);
+    memcpy(out, value.data, value.bytes);
+    out[value.bytes] = '\0';
+    return 0;
+}
+
+int index_blob(struct cursor *cursor, void *out, size_t bytes, struct err *err)
+{
+    struct wire_value value;
+    if (index_take(cursor, WIRE_BYTES, &value, err))
+        return -1;
+    if (value.bytes != bytes)
+        return err_set(err, ERR_INPUT, "has %zu bytes instead of %zu", value.bytes, bytes);
+    memcpy(out, value.data, bytes);
+    return 0;
+}
+
+int index_long_text(struct cursor *cursor, struct text *out, struct err *err)
+{
+    struct wire_value value;
+    if (index_take(cursor, WIRE_BYTES, &value, err))
+        return -1;
+    return value.bytes ? text_put(out, value.data, value.bytes, err) : 0;
+}
+
+int index_count(struct cursor *cursor, size_t most, size_t *out, struct err *err)
+{
+    struct wire_value value;
+    if (index_take(cursor, WIRE_ARRAY, &value, err))
+        return -1;
+    if (value.count > most)
+        return err_set(err, ERR_INPUT, "has %u elements; at most %zu can be", (unsigned)value.count, most);
+    *out = value.count;
+    return 0;
+}
+
+int index_list_of(struct cursor *cursor, size_t elements, struct err *err)
+{
+    size_t count;
+    if (index_count(cursor, elements, &count, err))
+        return -1;
+    return count == elements ? 0 : err_set(err, ERR_INPUT, "has %zu elements instead of %zu", count, elements);
+}
+
+int index_map(struct cursor *cursor, const char *(*name)(int key), int keys, int required,
+              int (*at)(void *context, int key, struct err *err), void *context, struct err *err)
+{
+    struct wire_value head, text;
+    uint64_t seen = 0;
+    if (index_take(cursor, WIRE_MAP, &head, err))
+        return -1;
+    for (uint32_t i = 0; i < head.count; i++) {
+        int key = 0;
+        if (index_take(cursor, WIRE_TEXT, &text, err))
+            return err_at(err, "a key");
+        while (key < keys && !wire_is(&text, name(key)))
+            key++;
+        if (key == keys) {
+            if (cursor_skip(cursor))
+                return err_set(err, ERR_INPUT, "ends too early");
+            continue;
+        }
+        if (seen >> key & 1)
+            return err_set(err, ERR_INPUT, "%s is there twice", name(key));
+        seen |= (uint64_t)1 << key;
+        if (at(context, key, err))
+            return err_at(err, "%s", name(key));
+    }
+    for (int key = 0; key < required; key++)
+        if (!(seen >> key & 1))
+            return err_set(err, ERR_INPUT, "%s is missing", name(key));
+    return 0;
+}

@@ -1,0 +1,35 @@
+/* Values of a model file's index on their way into msgpack and out of it, for the files that know its maps. */
+#ifndef MOE_MODEL_INDEX_VALUES_H
+#define MOE_MODEL_INDEX_VALUES_H
+
+#include <msgpack.h>
+
+#include "common/base/text.h"
+#include "common/base/wire.h"
+#include "common/model/head.h"
+
+void index_put_text(msgpack_packer *to, const char *text);
+void index_put_blob(msgpack_packer *to, const void *data, size_t bytes);
+
+/* Each reads the next value, or fails for one of another type, or out of range. */
+int index_take(struct cursor *cursor, enum wire_type type, struct wire_value *value, struct err *err);
+int index_int(struct cursor *cursor, int64_t least, int64_t most, int64_t *out, struct err *err);
+int index_int32(struct cursor *cursor, int *out, struct err *err);
+int index_flag(struct cursor *cursor, bool *out, struct err *err);
+int index_text(struct cursor *cursor, char *out, size_t room, struct err *err);        /* without NULs, shorter than room */
+int index_blob(struct cursor *cursor, void *out, size_t bytes, struct err *err);       /* of just so many bytes */
+int index_long_text(struct cursor *cursor, struct text *out, struct err *err);
+int index_count(struct cursor *cursor, size_t most, size_t *out, struct err *err);     /* of a list's elements */
+int index_list_of(struct cursor *cursor, size_t elements, struct err *err);
+
+/* A map whose first `required` of the known keys must be there once, the others at most; unknown ones are skipped. at() takes
+ * the value of key number `key`. */
+int index_map(struct cursor *cursor, const char *(*name)(int key), int keys, int required,
+              int (*at)(void *context, int key, struct err *err), void *context, struct err *err);
+
+/* The description of a draft head (head_index.c). head: {0}, and to be freed also after a failure. What was read is whole, but
+ * head_check has not seen it. */
+void index_put_head(msgpack_packer *to, const struct head_params *head);
+int index_take_head(struct cursor *cursor, struct head_params *head, struct err *err);
+
+#endif
