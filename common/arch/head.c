@@ -322,7 +322,8 @@ static int read_states(const struct head_request *request, struct head_reading *
         for (int i = 0; i < 3; i++)
             head->state[i] = before[i] - 1;
         if (layers < 4)
-            return err_set(err, ERR_INPUT, "names no layers whose states it reads (%s), and the target has only %d", key, layers);
+            return err_set(err, ERR_INPUT, "names no layers whose states it reads (%s), and the target has only %d", key,
+                           layers);
         return say(out, err, "no layer ids in config.json: it reads the states after layers %d, %d and %d, by "
                    "EAGLE-3's rule", head->state[0], head->state[1], head->state[2]);
     }
@@ -354,8 +355,10 @@ static int read_eagle3(const struct head_request *request, struct head_reading *
     head->state_norms = has(request, "fc_norm.0.weight");
     head->draft_vocab = rows ? rows : head->target.vocab;
     if (read_layer(request, out, err) || read_states(request, out, err) ||
-        read_bool(request, "use_aux_hidden_state", &used, err) || read_int(request, "draft_vocab_size", &head->draft_vocab, err) ||
-        read_bool(request, "norm_before_fc", &head->states_norm, err) || read_bool(request, "fc_norm", &head->state_norms, err) ||
+        read_bool(request, "use_aux_hidden_state", &used, err) ||
+        read_int(request, "draft_vocab_size", &head->draft_vocab, err) ||
+        read_bool(request, "norm_before_fc", &head->states_norm, err) ||
+        read_bool(request, "fc_norm", &head->state_norms, err) ||
         read_bool(request, "norm_before_residual", &head->normed_residual, err) ||
         read_bool(request, "norm_output", &head->normed_output, err) ||
         read_int(request, "target_hidden_size", &width, err))
@@ -428,10 +431,10 @@ static int read_many(const struct head_request *request, struct head_reading *ou
         if (offset)
             return refuse(request, "hidden_state_offset", err, "only 0 is supported");
     }
-    if (count_named(request, out, format, false, is_hydra ? "hydra_num_heads" : "medusa_num_heads", HEAD_HEADS_MAX, &head->heads,
-                    err) ||
-        count_named(request, out, format, true, is_hydra ? "hydra_num_layers" : "medusa_num_layers", HEAD_BLOCKS_MAX,
-                    &head->blocks, err) ||
+    const char *heads = is_hydra ? "hydra_num_heads" : "medusa_num_heads";
+    const char *blocks = is_hydra ? "hydra_num_layers" : "medusa_num_layers";
+    if (count_named(request, out, format, false, heads, HEAD_HEADS_MAX, &head->heads, err) ||
+        count_named(request, out, format, true, blocks, HEAD_BLOCKS_MAX, &head->blocks, err) ||
         (head->prefix && read_layer(request, out, err)))
         return -1;
     if (!head->prefix) {

@@ -26,9 +26,9 @@ static struct part matrix_part(const struct naming *naming, enum source_slot slo
     return part;
 }
 
-static struct part vector_part(const struct naming *naming, enum source_slot slot, int layer, int expert, int first, int rows)
+static struct part vector_part(const struct naming *naming, enum source_slot slot, int layer, int first, int rows)
 {
-    struct part part = matrix_part(naming, slot, layer, expert, PART_ROWS, first, rows, 1);
+    struct part part = matrix_part(naming, slot, layer, 0, PART_ROWS, first, rows, 1);
     part.dim_count = 1;
     return part;
 }
@@ -213,9 +213,9 @@ static int qkv_parts(const struct naming *n, const struct hparams *s, const stru
     int width = s->attention.head_dim, q = s->attention.heads * width, kv = s->attention.kv_heads * width, count;
     const int inputs = t->inputs;
     if (t->kind == TENSOR_VECTOR) {
-        count = half_parts(n, vector_part(n, SLOT_Q_BIAS, t->layer, 0, 0, q), width, 1, parts);
-        count += half_parts(n, vector_part(n, SLOT_K_BIAS, t->layer, 0, q, kv), width, 1, parts + count);
-        parts[count] = vector_part(n, SLOT_V_BIAS, t->layer, 0, q + kv, kv);
+        count = half_parts(n, vector_part(n, SLOT_Q_BIAS, t->layer, 0, q), width, 1, parts);
+        count += half_parts(n, vector_part(n, SLOT_K_BIAS, t->layer, q, kv), width, 1, parts + count);
+        parts[count] = vector_part(n, SLOT_V_BIAS, t->layer, q + kv, kv);
         return count + 1;
     }
     count = half_parts(n, matrix_part(n, SLOT_Q, t->layer, 0, PART_ROWS, 0, q, inputs), width, inputs, parts);
@@ -259,7 +259,7 @@ int arch_parts(const struct naming *n, const struct hparams *s, const struct ten
         return latent_parts(matrix_part(n, SLOT_KV_A, t->layer, 0, PART_ROWS, 0, t->outputs, t->inputs),
                             s->attention.kv_rank, s->rope.rotary, t->inputs, parts);
     case ROLE_KV_A_BIAS:
-        return latent_parts(vector_part(n, SLOT_KV_A_BIAS, t->layer, 0, 0, t->outputs), s->attention.kv_rank, s->rope.rotary, 1,
+        return latent_parts(vector_part(n, SLOT_KV_A_BIAS, t->layer, 0, t->outputs), s->attention.kv_rank, s->rope.rotary, 1,
                             parts);
     case ROLE_KV_B:
         if (n->slot[SLOT_K_B])
@@ -276,8 +276,9 @@ int arch_parts(const struct naming *n, const struct hparams *s, const struct ten
     case ROLE_SHARED:
         return block_parts(n, t, SLOT_SHARED_GATE, parts);
     default:
-        parts[0] = t->kind == TENSOR_VECTOR ? vector_part(n, SINGLE[t->role], t->layer, stage, 0, t->outputs)
-                                            : matrix_part(n, SINGLE[t->role], t->layer, stage, PART_ROWS, 0, t->outputs, t->inputs);
+        parts[0] = matrix_part(n, SINGLE[t->role], t->layer, stage, PART_ROWS, 0, t->outputs, t->inputs);
+        if (t->kind == TENSOR_VECTOR)
+            parts[0].dim_count = 1;
         return 1;
     }
 }

@@ -182,7 +182,8 @@ int conversion_check_left_over(struct conversion *c, struct err *err)
             return err_set(err, ERR_INPUT, "%s: tensor %.200s has no place in a draft head (%s); it is of another kind, or has "
                            "parts that are not supported", file, source->name, c->facts.shape.family);
         return err_set(err, ERR_INPUT, "%s: tensor %.200s has no place in a %s model of %d layers; %s is of another "
-                       "model, or this one has parts that are not supported", file, source->name, c->facts.shape.family, c->facts.shape.layers, config_name(c->checkpoint));
+                       "model, or this one has parts that are not supported", file, source->name,
+                       c->facts.shape.family, c->facts.shape.layers, config_name(c->checkpoint));
     }
     return 0;
 }

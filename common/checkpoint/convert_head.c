@@ -115,8 +115,8 @@ static int read_map(struct head_params *head, const struct checkpoint *cp, struc
     if (cp->headers_only)
         return pass_over(head, offsets, marks, err);
     if (!offsets && !same)
-        return err_set(err, ERR_INPUT, "tensor d2t is missing; a draft head (eagle3) of %d words needs it, for the target has %d",
-                       head->draft_vocab, head->target.vocab);
+        return err_set(err, ERR_INPUT, "tensor d2t is missing; a draft head (eagle3) of %d words needs it, as the target has "
+                       "%d", head->draft_vocab, head->target.vocab);
     if (offsets && read_offsets(head, cp, offsets, err))
         return -1;
     for (int i = 0; head->target_id && same && i < head->draft_vocab; i++)

@@ -146,16 +146,16 @@ int head_check(const struct head_params *head, const struct hparams *shape, stru
     if (shape->hidden != head->target.hidden && !(eagle3 && head->embed))
         return err_set(err, ERR_INPUT, "hidden width is %d, the target's %d; %s", shape->hidden, head->target.hidden,
                        eagle3 ? "another width needs an embedding of its own" : "a head of this kind must have the same");
-    return check_range("width of what a matrix reads", (int64_t)(head->heads ? head->heads + 1 : 2) * shape->hidden, 1, WIDTH_MAX,
-                       err);
+    const int64_t widest = (int64_t)(head->heads ? head->heads + 1 : 2) * shape->hidden;
+    return check_range("width of what a matrix reads", widest, 1, WIDTH_MAX, err);
 }
 
 int head_check_target(const struct head_params *head, const struct model_identity *target, bool force, struct err *err)
 {
     const struct head_target *own = &head->target;
     if (own->layers != target->layers || own->hidden != target->hidden || own->vocab != target->vocab)
-        return err_set(err, ERR_INPUT, "is a head of %s (%d layers, hidden %d, vocabulary %d), but %s has %d layers, hidden %d, "
-                       "vocabulary %d; take a head made for this model", own->name, own->layers, own->hidden, own->vocab,
+        return err_set(err, ERR_INPUT, "is a head of %s (%d layers, hidden %d, vocabulary %d), but %s has %d layers, hidden "
+                       "%d, vocabulary %d; take a head made for this model", own->name, own->layers, own->hidden, own->vocab,
                        target->name, target->layers, target->hidden, target->vocab);
     if (memcmp(&own->tokenizer, &target->tokenizer, sizeof own->tokenizer))
         return err_set(err, ERR_INPUT, "is a head of %s, whose tokenizer is not that of %s; take a head made for this model",

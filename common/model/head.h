@@ -1,5 +1,5 @@
-/* What a draft head is: a small network that reads hidden states of a target and guesses further tokens. A head file (.moe) is a
- * model file whose index has this description besides the shape; model.h opens it, moe-model(5) has its keys.
+/* What a draft head is: a small network that reads hidden states of a target and guesses further tokens. A head file (.moe)
+ * is a model file whose index has this description besides the shape; model.h opens it, moe-model(5) has its keys.
  *
  * A head belongs to a target: it reads that one's states and ids, and what it does not have itself (embedding, output head) is
  * the target's. The shape (struct hparams) that stands beside the description is that of the head's own transformer layer:
@@ -7,18 +7,19 @@
  *     vocab           of the target
  *     hidden          width of the head's states
  *     layers          1, or 0: there is no such layer (Medusa, Hydra's mlp)
- *     layer[0].ffn    FFN_NONE: attention alone (Kangaroo); FFN_EXPERTS: Jakiro's, router.experts of them, all used by each token
+ *     layer[0].ffn    FFN_NONE: attention alone (Kangaroo); FFN_EXPERTS: Jakiro's, router.experts of them, all used by each
+ *                     token
  *     attention, rope, norm_epsilon    of that layer; never the target's, but for Hydra's prefix layer
  *
  * Networks, with E(t) the embedding of token t, f its target state after the final norm, rms(x) a norm, [a; b] joined vectors:
  *
  *     eagle1       x = joint [E(t+1); f] + bias; the layer without its first norm; logits = target's output head
  *                  (arXiv 2401.15077; EAGLE-2, 2406.16858, changes the tree and not the head)
- *     eagle3       g = joint [states]; attention reads [embed_norm E(t+1); hidden_norm g], the residual is g; logits = own output
- *                  head of final_norm, over draft_vocab words (arXiv 2503.01840)
+ *     eagle3       g = joint [states]; attention reads [embed_norm E(t+1); hidden_norm g], the residual is g; logits = own
+ *                  output head of final_norm, over draft_vocab words (arXiv 2503.01840)
  *     medusa       head i: blocks x = x + silu(linear x), then its own output head (arXiv 2401.10774)
- *     hydra        head i reads [f; E(t) .. E(t+i)]: residual v + silu(linear v), further blocks as Medusa's, then its own output
- *                  head with a bias; prefix: one layer and final_norm make f first (arXiv 2402.05109)
+ *     hydra        head i reads [f; E(t) .. E(t+i)]: residual v + silu(linear v), further blocks as Medusa's, then its own
+ *                  output head with a bias; prefix: one layer and final_norm make f first (arXiv 2402.05109)
  *     kangaroo     the layer without a feed-forward network, over the state after an early layer; final_norm; target's output
  *                  head (arXiv 2404.18911)
  *     jakiro       eagle1 with two experts and a router of 4 rows: weights of the sum, then of the contrast (arXiv 2502.06282)
@@ -51,7 +52,7 @@ struct head_params {
     enum head_kind kind;
     struct head_target target;
     int states;                      /* which of the target's states it reads, joined in this order: */
-    int state[HEAD_STATES_MAX];      /* N is the residual stream after layer N, the number of layers what the final norm makes */
+    int state[HEAD_STATES_MAX];      /* N: the residual stream after layer N; number of layers: after the final norm */
     bool embed;                      /* has an embedding of its own */
     bool joint_bias;                 /* eagle1, jakiro, jakiro_star */
     bool states_norm;                /* eagle3: the joined states are normed as one (norm_before_fc) */
