@@ -2,7 +2,7 @@
 complete -c moe-view -l verify -d 'say whether all is whole: every record, digest and weight; print no more'
 complete -c moe-view -l json -d 'write JSON lines'
 complete -c moe-view -l csv -d 'write a table of one type of record as CSV'
-complete -c moe-view -s t -l type -x -d 'only records of TYPE; also header, end and abort, or model and tensor'
+complete -c moe-view -s t -l type -x -d 'only records of TYPE; also header, end and abort, or model, head and tensor'
 complete -c moe-view -s s -l sequence -x -d 'only records of sequence N'
 complete -c moe-view -s l -l layer -x -d 'only layer N, counted among those with a router; of a model file, among all'
 complete -c moe-view -s o -l output -r -F -d 'write to FILE, not standard output'
