@@ -4,7 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <jansson.h>
+
 #include "common/base/mem.h"
+#include "common/bench/recorded.h"
 #include "common/decode/grow.h"
 #include "common/policy/shape.h"
 #include "common/route/counts.h"
@@ -12,208 +15,250 @@
 
 enum { LENGTH_MAX = 64 };
 
-/* The recorded drafts of a place, as a drafter. */
-struct recorded_drafter {
-    struct drafter base;
-    const struct recording *all;
-    const struct recorded_place *place;
-    int last;                           /* recorded tokens that were drafted by now, with all that came before or with them */
-};
-
 struct run {
     const struct replay_setup *setup;
     struct shape *shape;
     struct policy *policy;
     struct draft_tree tree;
     struct draft_leaf *leaf;            /* [tree.capacity + 1] */
-    struct recorded_drafter drafter;
-    struct draft_share share;
-    uint8_t *seen;                      /* [moe_layers][experts] scratch for trees; NULL: none are recorded, or no experts */
+    struct recorded_drafter drafter[DRAFTERS_MAX];
+    struct drafters drafters;
+    struct policy_drafter about[DRAFTERS_MAX];
+    json_t *named;
+    struct draft_share share[DRAFTERS_MAX];
+    uint8_t kept[1 + SHAPE_NODES_MAX];  /* root and nodes */
+    uint8_t *seen;                      /* [moe_layers][experts] scratch; NULL: no experts */
+    int32_t *expert;                    /* [1 + SHAPE_DEPTH_MAX][width] scratch; NULL: none are recorded */
     struct replay_result result;
     const struct recorded_text *text;
     const struct recorded_place *place;
     int drafted;                        /* tokens, also those dropped again */
 };
 
-/* Adds up to `tokens` of the recorded chain behind what is there already. */
-static int extend_chain(struct recorded_drafter *mine, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves,
-                        int tokens, struct err *err)
+static int place_number(const struct run *run)
 {
-    const struct recording *all = mine->all;
-    const struct recorded_place *place = mine->place;
-    int before = tree->nodes, most = before + tokens < place->room ? before + tokens : place->room;
-    if (leaves != 1 || leaf[0].node != before - 1 || leaf[0].siblings != 1)
-        return err_set(err, ERR_INPUT, "the policy does not draft a chain; only chains are recorded");
-    if (most > place->n - 1 && place->n - 1 == all->length)
-        return err_set(err, ERR_INPUT, "the policy drafts %d tokens, but only drafts of up to %d are recorded; record with "
-                       "--record-length %d, or set a cap with -K", most, all->length, most);
-    for (int k = before + 1; k <= most && k < place->n; k++)
-        draft_tree_add(tree, k - 2, all->token[place->row + (size_t)k], all->log_probability[place->row + (size_t)k], 0);
-    mine->last = tree->nodes > mine->last ? tree->nodes : mine->last;
-    return tree->nodes - before;
+    return (int)(run->place - run->setup->recording->place - run->text->place);
 }
-
-/* The recorded token that a node stands for, 0: the root. Whatever is in the tree was recorded. */
-static int recorded_token(const struct recorded_drafter *mine, const struct draft_tree *tree, int node)
-{
-    const struct recording *all = mine->all;
-    const size_t row = mine->place->row;
-    if (node < 0)
-        return 0;
-    int above = recorded_token(mine, tree, tree->parent[node]), at = above + 1;
-    while (all->parent[row + (size_t)at] != above || all->token[row + (size_t)at] != tree->token[node])
-        at++;
-    return at;
-}
-
-/* Adds the recorded children of each leaf, as many as are asked for. */
-static int extend_tree(struct recorded_drafter *mine, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves,
-                       int tokens, struct err *err)
-{
-    const struct recording *all = mine->all;
-    const struct recorded_place *place = mine->place;
-    int before = tree->nodes;
-    if (tokens != 1)
-        return err_set(err, ERR_INPUT, "the policy drafts a chain, but trees are recorded; add --tree as it was recorded with");
-    for (int at = 0; at < leaves; at++) {
-        int parent = recorded_token(mine, tree, leaf[at].node), asked = all->asked[place->row + (size_t)parent], found = 0;
-        for (int k = parent + 1; k < place->n && found < leaf[at].siblings; k++) {
-            if (all->parent[place->row + (size_t)k] != parent)
-                continue;
-            found++;
-            mine->last = k > mine->last ? k : mine->last;
-            if (draft_tree_add(tree, leaf[at].node, all->token[place->row + (size_t)k],
-                               all->log_probability[place->row + (size_t)k], 0) < 0)
-                return tree->nodes - before;
-        }
-        if (found < leaf[at].siblings && (!asked || (found == asked && asked < leaf[at].siblings)))
-            return err_set(err, ERR_INPUT, "the tree grows where it was not recorded (%d tokens behind one of depth %d, of "
-                           "which %d were asked for); record with a tree that is larger everywhere", leaf[at].siblings,
-                           leaf[at].node < 0 ? 0 : tree->depth[leaf[at].node], asked);
-    }
-    return tree->nodes - before;
-}
-
-static int recorded_propose(struct drafter *drafter, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves,
-                            int tokens, struct err *err)
-{
-    struct recorded_drafter *mine = (struct recorded_drafter *)drafter;
-    return mine->all->trees ? extend_tree(mine, tree, leaf, leaves, tokens, err)
-                            : extend_chain(mine, tree, leaf, leaves, tokens, err);
-}
-
-static const struct drafter_class recorded_class = {.name = "recorded", .propose = recorded_propose};
 
 static int draft(struct run *run, struct err *err)
 {
-    struct drafters drafters = {{&run->drafter.base}, 1};
-    const struct growth growth = {&run->tree, run->leaf, run->policy, &drafters, &run->share};
-    run->drafter.place = run->place;
-    run->drafter.last = 0;
+    const struct growth growth = {&run->tree, run->leaf, run->policy, &run->drafters, run->share};
+    for (int i = 0; i < run->drafters.count; i++)
+        recorded_begin(&run->drafter[i], run->text, place_number(run));
     run->drafted = draft_grow(&growth, run->place->room, err);
     if (run->tree.nodes > run->shape->nodes)
         return err_set(err, ERR_INPUT, "a draft of %d tokens, of at most %d", run->tree.nodes, run->shape->nodes);
+    for (int i = 0; i < run->drafters.count; i++) {
+        run->share[i].bytes = recorded_bytes(&run->drafter[i]);
+        run->share[i].seconds = recorded_us(&run->drafter[i]) / 1e6;
+    }
     return run->drafted < 0 ? -1 : 0;
 }
 
-/* Of a forward over a tree: distinct experts of just these nodes; bytes with these; the time of a forward over as many recorded
- * nodes, in proportion to bytes. */
-static void weigh_tree(const struct run *run, struct outcome *out)
+/* Distinct experts of root and nodes, each with those that its drafter's record has. */
+static int count_experts(const struct run *run)
 {
     const struct recording *all = run->setup->recording;
-    const struct recorded_place *place = run->place;
     const struct stream_model *model = &all->header.model;
-    const size_t same = place->row + (size_t)run->tree.nodes, experts = (size_t)model->experts;
-    if (all->width)
-        memset(run->seen, 0, (size_t)model->moe_layers * experts);
-    out->experts_loaded = 0;
-    for (int node = -1; all->width && node < run->tree.nodes; node++) {
-        int at = recorded_token(&run->drafter, &run->tree, node);
-        const int32_t *expert = all->expert + (place->row + (size_t)at) * all->width;
+    const size_t experts = (size_t)model->experts;
+    int count = 0;
+    if (!all->width)
+        return 0;
+    memset(run->seen, 0, (size_t)model->moe_layers * experts);
+    for (int node = -1; node < run->tree.nodes; node++) {
+        const int drafter = node < 0 ? 0 : run->tree.drafter[node];
+        const int32_t *expert = all->expert + recorded_row(&run->drafter[drafter], &run->tree, node) * all->width;
         for (size_t slot = 0; slot < all->width; slot++) {
             uint8_t *seen = &run->seen[slot / (size_t)model->top_k * experts + (size_t)(expert[slot] < 0 ? 0 : expert[slot])];
-            out->experts_loaded += expert[slot] >= 0 && !*seen;
+            count += expert[slot] >= 0 && !*seen;
             *seen |= expert[slot] >= 0;
         }
     }
-    double bytes = (double)all->bytes[same] +
-                   (double)(out->experts_loaded - all->experts_loaded[same]) * (double)place->expert_bytes;
-    out->bytes = (int64_t)fmax(0, fmin(bytes, 0x1p62));         /* a stream may say what cannot be */
-    out->verify_s = all->verify_us[same] / 1e6 * (all->bytes[same] > 0 ? (double)out->bytes / (double)all->bytes[same] : 1);
+    return count;
 }
 
-/* How many of a tree's nodes are accepted: the recorded way, as far as the tree has it. */
-static int accept_tree(const struct run *run)
+/* The recorded forward that is most like that of this draft: over the very same tokens (*same), or over as many. */
+static size_t like(const struct run *run, bool *same)
+{
+    const struct recording *all = run->setup->recording;
+    const size_t first = (size_t)(run->place - all->place) * (size_t)all->drafters;
+    const struct recorded_draft *best = &all->draft[first];
+    *same = false;
+    for (int i = 0; i < all->drafters; i++) {
+        const struct recorded_draft *draft = &all->draft[first + (size_t)i];
+        if (draft->n > run->tree.nodes && recorded_is_own(&run->drafter[i], &run->tree)) {
+            *same = true;
+            return draft->row + (size_t)run->tree.nodes;
+        }
+        if (best->n <= run->tree.nodes && draft->n > best->n)
+            best = draft;
+    }
+    return best->row + (size_t)(run->tree.nodes < best->n ? run->tree.nodes : best->n - 1);
+}
+
+/* What the forward over root and tree costs. One over other tokens than were recorded together has the distinct experts of just
+ * these, bytes with these, and the time of one over as many tokens, in proportion to bytes. */
+static void weigh(const struct run *run, struct outcome *out)
+{
+    const struct recording *all = run->setup->recording;
+    bool same;
+    const size_t row = like(run, &same);
+    out->experts_loaded = all->experts_loaded[row];
+    out->bytes = all->bytes[row];
+    out->verify_s = all->verify_us[row] / 1e6;
+    if (same && !all->trees)
+        return;
+    out->experts_loaded = count_experts(run);
+    double bytes = (double)all->bytes[row] +
+                   (double)(out->experts_loaded - all->experts_loaded[row]) * (double)run->place->expert_bytes;
+    out->bytes = (int64_t)fmax(0, fmin(bytes, 0x1p62));         /* a stream may say what cannot be */
+    out->verify_s *= all->bytes[row] > 0 ? (double)out->bytes / (double)all->bytes[row] : 1;
+}
+
+/* The token that follows the first `accepted` ones when all of the text's own are accepted; -1: that is not known. With one
+ * drafter its record knows more than the text: what was accepted beyond its end. */
+static int32_t next_accepted(const struct run *run, int accepted)
 {
     const struct recording *all = run->setup->recording;
     const struct recorded_place *place = run->place;
-    int accepted = 0;
-    for (int at = -1; accepted < place->accepted; accepted++) {
-        int32_t token = all->token[place->row + (size_t)all->path[place->row + (size_t)accepted]];
-        at = accept_child(run->tree.token, run->tree.parent, run->tree.nodes, at, token);
-        if (at < 0)
-            break;
-    }
-    return accepted;
+    if (all->drafters > 1)
+        return accepted < place->left ? run->text->token[place_number(run) + 1 + accepted] : -1;
+    if (accepted >= place->accepted)
+        return -1;
+    return all->token[place->row + (size_t)(all->trees ? all->path[place->row + (size_t)accepted] : accepted + 1)];
 }
 
-/* Did the live run verify this very draft here? */
+/* Marks what is accepted of the tree; returns how many nodes. */
+static int accept(struct run *run)
+{
+    int accepted = 0;
+    memset(run->kept, 0, sizeof run->kept);
+    run->kept[0] = 1;
+    for (int at = -1;; accepted++) {
+        int32_t token = next_accepted(run, accepted);
+        at = token < 0 ? -1 : accept_child(run->tree.token, run->tree.parent, run->tree.nodes, at, token);
+        if (at < 0)
+            return accepted;
+        run->kept[1 + at] = 1;
+    }
+}
+
+/* Experts of the root and the tokens accepted: those of the first drafter's record, or as the text has them. */
+static const int32_t *experts_of(const struct run *run, int accepted)
+{
+    const struct recording *all = run->setup->recording;
+    const int places = run->text->tokens - 1, at = place_number(run);
+    if (all->drafters == 1 || accepted <= run->place->accepted)
+        return all->expert + run->place->row * all->width;
+    for (int i = 0; i <= accepted; i++) {
+        const struct recorded_place *place = &all->place[run->text->place + (size_t)(at + i < places ? at + i : places - 1)];
+        memcpy(run->expert + (size_t)i * all->width, all->expert + place->row * all->width, all->width * sizeof *run->expert);
+    }
+    return run->expert;
+}
+
+static bool same_shares(const struct run *run)
+{
+    const struct recorded_place *place = run->place;
+    if (!place->share)
+        return false;
+    for (int i = 0; i < run->drafters.count; i++) {
+        const struct draft_share *live = &run->setup->recording->share[place->share - 1 + (size_t)i], *mine = &run->share[i];
+        if (live->steps != mine->steps || live->levels != mine->levels || live->reviewed != mine->reviewed ||
+            live->proposed != mine->proposed)
+            return false;
+    }
+    return true;
+}
+
+/* Did the live run verify this very draft here, made by the same steps? */
 static bool is_live(const struct run *run)
 {
     const struct recorded_place *place = run->place;
     const struct draft_tree *tree = &run->tree;
+    const bool several = run->drafters.count > 1;
     int32_t token[1 + SHAPE_NODES_MAX], parent[1 + SHAPE_NODES_MAX];
     if (place->nodes != 1 + tree->nodes || place->drafted != run->drafted)
         return false;
-    if (!run->setup->recording->trees || !place->tree)
+    if (!several && (!run->setup->recording->trees || !place->tree))
         return true;
-    token[0] = run->text->token[place - run->setup->recording->place - (ptrdiff_t)run->text->place];
+    token[0] = run->text->token[place_number(run)];
     parent[0] = -1;
     for (int node = 0; node < tree->nodes; node++) {
         token[1 + node] = tree->token[node];
         parent[1 + node] = 1 + tree->parent[node];
     }
-    return recording_tree(token, parent, 1 + tree->nodes) == place->tree;
+    if (recording_tree(token, parent, 1 + tree->nodes) != place->tree)
+        return false;
+    if (!several)
+        return true;
+    token[0] = -1;                      /* of drafters and reviewers */
+    for (int node = 0; node < tree->nodes; node++) {
+        token[1 + node] = tree->drafter[node];
+        parent[1 + node] = tree->reviewer[node];
+    }
+    return recording_tree(token, parent, 1 + tree->nodes) == place->makers && same_shares(run);
+}
+
+/* What the live run measured of this very draft. */
+static void take_live(struct run *run, struct outcome *out)
+{
+    const struct recorded_place *place = run->place;
+    out->draft_s = place->draft_us / 1e6;
+    out->verify_s = place->verify_us / 1e6;
+    out->iteration_s = place->iteration_us / 1e6;
+    out->experts_loaded = place->experts_loaded;
+    out->bytes = place->bytes;
+    out->draft_bytes = place->draft_bytes;
+    if (run->drafters.count > 1) {
+        out->accepted = place->kept;
+        memcpy(run->share, run->setup->recording->share + place->share - 1,
+               (size_t)run->drafters.count * sizeof *run->share);
+        return;
+    }
+    run->share[0].seconds = out->draft_s;
+    run->share[0].bytes = place->draft_bytes;
+    run->share[0].caught_up = place->catch_up;
+    run->share[0].caught_up_s = place->catch_up_us / 1e6;
+}
+
+/* Costs by another measure than time. */
+static void revalue(struct run *run, struct outcome *out)
+{
+    const struct replay_setup *setup = run->setup;
+    const bool bytes = setup->cost == REPLAY_BYTES;
+    out->draft_s = bytes ? (double)out->draft_bytes / 1e9 : run->drafted * setup->table->draft;
+    out->verify_s = bytes ? (double)out->bytes / 1e9 : setup->table->seconds[1 + run->tree.nodes];
+    out->iteration_s = out->draft_s + out->verify_s;
+    for (int i = 0; i < run->drafters.count; i++) {
+        struct draft_share *share = &run->share[i];
+        share->seconds = bytes ? (double)share->bytes / 1e9 : share->proposed * setup->table->draft;
+        share->caught_up_s = 0;
+    }
 }
 
 /* What this iteration gives and costs. */
-static struct outcome settle(const struct run *run)
+static struct outcome settle(struct run *run)
 {
     const struct recording *all = run->setup->recording;
-    const struct recorded_place *place = run->place;
-    const int at = (int)(place - all->place - run->text->place);
-    const size_t verified = place->row + (size_t)run->tree.nodes, drafted = place->row + (size_t)run->drafter.last;
     const struct stream_model *model = &all->header.model;
-    const bool chain = run->shape->class == &shape_chain;
     struct outcome out = {
-        .drafted = run->tree.nodes, .accepted = place->accepted < run->tree.nodes ? place->accepted : run->tree.nodes,
-        .token = run->text->token + at + 1, .expert = all->width && chain ? all->expert + place->row * all->width : NULL,
-        .moe_layers = model->moe_layers, .top_k = model->top_k, .draft_s = all->draft_us[drafted] / 1e6,
-        .verify_s = all->verify_us[verified] / 1e6, .experts_loaded = all->experts_loaded[verified],
-        .bytes = all->bytes[verified], .draft_bytes = all->draft_bytes[drafted]};
-    if (all->trees) {
-        out.accepted = accept_tree(run);
-        weigh_tree(run, &out);
+        .drafted = run->tree.nodes, .accepted = accept(run), .token = run->text->token + place_number(run) + 1,
+        .moe_layers = model->moe_layers, .top_k = model->top_k, .tree = &run->tree, .kept = run->kept, .share = run->share};
+    if (all->width && run->shape->class == &shape_chain)
+        out.expert = experts_of(run, out.accepted);
+    for (int i = 0; i < run->drafters.count; i++) {
+        out.draft_s += run->share[i].seconds;
+        out.draft_bytes += run->share[i].bytes;
     }
-    out.emitted = out.accepted + 1 < place->left ? out.accepted + 1 : place->left;
+    weigh(run, &out);
+    draft_settle(&run->tree, run->kept, run->share);
     out.iteration_s = out.draft_s + out.verify_s;
-    if (is_live(run)) {
-        out.draft_s = place->draft_us / 1e6;
-        out.verify_s = place->verify_us / 1e6;
-        out.iteration_s = place->iteration_us / 1e6;
-        out.experts_loaded = place->experts_loaded;
-        out.bytes = place->bytes;
-        out.draft_bytes = place->draft_bytes;
-    }
-    if (run->setup->cost == REPLAY_BYTES) {
-        out.draft_s = (double)out.draft_bytes / 1e9;
-        out.verify_s = (double)out.bytes / 1e9;
-    } else if (run->setup->cost == REPLAY_TABLE) {
-        out.draft_s = run->drafted * run->setup->table->draft;
-        out.verify_s = run->setup->table->seconds[1 + run->tree.nodes];
-    }
+    if (is_live(run))
+        take_live(run, &out);
+    out.emitted = out.accepted + 1 < run->place->left ? out.accepted + 1 : run->place->left;
     if (run->setup->cost != REPLAY_TIME)
-        out.iteration_s = out.draft_s + out.verify_s;
+        revalue(run, &out);
     return out;
 }
 
@@ -256,10 +301,34 @@ static int replay(struct run *run, const struct recorded_text *text, replay_func
     return 0;
 }
 
-static int open_seen(struct run *run, const struct stream_model *model, struct err *err)
+static int open_experts(struct run *run, struct err *err)
 {
-    return !route_model_check(model, err) &&
-           (run->seen = mem_alloc((size_t)model->moe_layers * (size_t)model->experts, sizeof *run->seen, err)) ? 0 : -1;
+    const struct recording *all = run->setup->recording;
+    const struct stream_model *model = &all->header.model;
+    if (!all->width)
+        return 0;
+    if (route_model_check(model, err))
+        return -1;
+    run->seen = mem_alloc((size_t)model->moe_layers * (size_t)model->experts, sizeof *run->seen, err);
+    run->expert = mem_alloc(1 + SHAPE_DEPTH_MAX, all->width * sizeof *run->expert, err);
+    return run->seen && run->expert ? 0 : -1;
+}
+
+/* The recorded drafters, and what a policy knows of them: what their names say. */
+static int open_drafters(struct run *run, struct err *err)
+{
+    const struct recording *all = run->setup->recording;
+    run->named = all->named ? json_loads(all->named, 0, NULL) : NULL;
+    for (int i = 0; i < all->drafters; i++) {
+        const char *name = json_string_value(json_array_get(run->named, (size_t)i));
+        const struct drafter_class *class = name ? drafter_find(name) : NULL;
+        recorded_open(&run->drafter[i], all, i);
+        run->drafters.item[i] = &run->drafter[i].base;
+        run->about[i] = (struct policy_drafter){name ? name : "recorded", !class || class->review, class && class->looks_up};
+    }
+    run->drafters.count = all->drafters;
+    return run->named && !json_is_array(run->named)
+        ? err_set(err, ERR_INPUT, "the names of its drafters are no list") : 0;
 }
 
 int replay_run(struct replay_result *out, const struct replay_setup *setup, replay_function *each, void *context,
@@ -277,13 +346,13 @@ int replay_run(struct replay_result *out, const struct replay_setup *setup, repl
                                                         : "chains are recorded; leave --tree out");
         goto done;
     }
-    run.drafter = (struct recorded_drafter){.base.class = &recorded_class, .all = setup->recording};
-    if (!(run.leaf = mem_alloc((size_t)run.shape->room + 1, sizeof *run.leaf, err)) ||
+    if (open_drafters(&run, err) || !(run.leaf = mem_alloc((size_t)run.shape->room + 1, sizeof *run.leaf, err)) ||
         draft_tree_init(&run.tree, run.shape->room, err) ||
-        (setup->recording->trees && setup->recording->width && open_seen(&run, model, err)))
+        open_experts(&run, err))
         goto done;
     const struct policy_setup policy = {
-        .drafters = 1, .draft_length = setup->draft_length, .max_length = LENGTH_MAX, .shape = run.shape,
+        .drafters = run.drafters.count, .drafter = run.about, .draft_length = setup->draft_length,
+        .max_length = LENGTH_MAX, .shape = run.shape,
         .experts = model->moe_layers ? model->experts : 0, .top_k = model->moe_layers ? model->top_k : 0};
     if (policy_open(&run.policy, setup->policy, &policy, err))
         goto done;
@@ -303,6 +372,8 @@ done:
     draft_tree_free(&run.tree);
     mem_free(&run.leaf);
     mem_free(&run.seen);
+    mem_free(&run.expert);
+    json_decref(run.named);
     return rc;
 }
 

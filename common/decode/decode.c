@@ -132,10 +132,10 @@ static int describe_drafters(struct decoder *decoder, struct err *err)
             .looks_up = class->looks_up};
         json_array_append_new(list, json_string(decoder->about[i].name));
     }
-    if (decoder->drafters.count > 1)
+    if (decoder->drafters.count)
         decoder->named = json_text(list, JSON_COMPACT, err);
     json_decref(list);
-    return decoder->drafters.count > 1 && !decoder->named ? -1 : 0;
+    return decoder->drafters.count && !decoder->named ? -1 : 0;
 }
 
 static int open_drafting(struct decoder *decoder, const struct sample_filter *filter, struct err *err)

@@ -130,7 +130,7 @@ const char *decoder_place(const struct decoder *decoder);
 /* What opening the drafter of this number took, in words; NULL: nothing that is worth saying. */
 const char *decoder_told(const struct decoder *decoder, int drafter);
 
-/* The drafters in use, best first, as a list in JSON; NULL: there are not several. */
+/* The drafters in use, best first, as a list in JSON; NULL: there are none. */
 const char *decoder_drafters(const struct decoder *decoder);
 
 /* Equal prompts are told apart by how often this decoder has seen them (decoder_forget begins anew), so that asking the

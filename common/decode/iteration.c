@@ -161,7 +161,8 @@ static void decide(struct decoder *decoder, const struct decode_iteration *itera
     struct draft_share share[DRAFTERS_MAX];
     for (int i = 0; i < iteration->drafters; i++) {
         share[i] = iteration->share[i];
-        share[i].seconds = 1e6 * share[i].seconds / 1e6;        /* a millionth of what the record has */
+        const bool only = iteration->drafters == 1;             /* a millionth of what the record has */
+        share[i].seconds = (only ? iteration->draft_us : 1e6 * share[i].seconds) / 1e6;
         share[i].caught_up_s = 1e6 * share[i].caught_up_s / 1e6;
     }
     struct outcome outcome = {

@@ -23,7 +23,8 @@ struct probe {
     struct decoder_setup setup;
     int length;                         /* of chains, or levels of trees */
     bool chains;
-    struct drafters drafters;           /* one */
+    struct drafters drafters;
+    struct drafter *drafter;            /* the one at work */
     struct draft_tree tree;             /* all that was drafted at a place */
     struct policy *policy;              /* of trees: the shape with all its levels, */
     struct shape *shape;
@@ -31,12 +32,14 @@ struct probe {
     struct draft_leaf *leaf;            /* [growing.capacity + 1] */
     struct tape tape;
     int32_t asked[ROWS_MAX], row_parent[ROWS_MAX];
+    int32_t match[ROWS_MAX];
     float log_probability[ROWS_MAX];
     double draft_us[ROWS_MAX], verify_us[ROWS_MAX];
     int64_t draft_bytes[ROWS_MAX], bytes[ROWS_MAX], expert_bytes;
     int32_t token[ROWS_MAX], loaded[ROWS_MAX], path[ROWS_MAX], chosen[ROWS_MAX];
     uint8_t *seen;                      /* scratch: [moe_layers][experts] */
     int drafted, accepted;
+    bool matches;                       /* any of match[] is not 0 */
 };
 
 static int check(const struct decoder *decoder, const struct decoder_setup *setup, struct err *err)
@@ -45,16 +48,21 @@ static int check(const struct decoder *decoder, const struct decoder_setup *setu
     const struct strings *draft = &setup->settings->draft;
     if (!draft->count || !strcmp(draft->items[0], "none"))
         return err_set(err, ERR_INPUT, "there is nothing to draft with; add --draft ngram");
-    if (draft->count > 1)
-        return err_set(err, ERR_INPUT, "drafts of one drafter are recorded; leave the others out");
-    const struct drafter_class *class = drafter_find(draft->items[0]);
-    if (class && class->ride)
-        return err_set(err, ERR_INPUT, "what %s drafts depends on the verifications of a run, and cannot be recorded for "
-                       "others", class->name);
     if (!decoder_acceptance(decoder)->class->same_text)
         return err_set(err, ERR_INPUT, "the text must not depend on drafts; leave --accept out");
     if (budget && !budget->lossless && (budget->plan.ranking != PLAN_STATIC || !budget->decodes || !budget->verifies))
         return err_set(err, ERR_INPUT, "under this budget the text depends on drafts; rank by a rank stream, in phase decode");
+    return 0;
+}
+
+static int check_drafters(const struct drafters *drafters, struct err *err)
+{
+    for (int i = 0; i < drafters->count; i++) {
+        const struct drafter *drafter = drafters->item[i];
+        if (drafter->riders || drafter->features.count)
+            return err_set(err, ERR_INPUT, "what %s drafts depends on the verifications of a run, and cannot be recorded for "
+                           "others", drafter->class->name);
+    }
     return 0;
 }
 
@@ -86,7 +94,7 @@ int probe_open(struct probe **out, struct decoder *decoder, const struct decoder
     if (check(decoder, setup, err) || !(probe = mem_alloc(1, sizeof *probe, err)))
         return -1;
     *probe = (struct probe){.decoder = decoder, .setup = *setup, .length = length, .chains = decoder_drafts_chains(decoder)};
-    if (decoder_open_drafters(decoder, true, &probe->drafters, err) ||
+    if (decoder_open_drafters(decoder, true, &probe->drafters, err) || check_drafters(&probe->drafters, err) ||
         (probe->chains ? draft_tree_init(&probe->tree, length, err) : open_tree(probe, err))) {
         probe_close(&probe);
         return -1;
@@ -115,7 +123,7 @@ static int propose(struct probe *probe, int k, struct err *err)
 {
     const struct draft_leaf root = {-1, 1};
     struct draft_tree *tree = &probe->tree;
-    struct drafter *drafter = probe->drafters.item[0];
+    struct drafter *drafter = probe->drafter;
     double began = clock_seconds(), us;
     draft_tree_clear(tree);
     drafter->bytes = 0;
@@ -130,6 +138,8 @@ static int propose(struct probe *probe, int k, struct err *err)
     probe->drafted = k;
     probe->token[k] = tree->token[k - 1];
     probe->log_probability[k] = tree->log_probability[k - 1];
+    probe->match[k] = tree->match[k - 1];
+    probe->matches |= probe->match[k] > 0;
     probe->draft_bytes[k] = probe->draft_bytes[k - 1] + drafter->bytes;
     probe->draft_us[k] = us + (probe->draft_bytes[k] ? probe->draft_us[k - 1] : 0);
     return 0;
@@ -162,7 +172,7 @@ static int tape_propose(struct drafter *tape, struct draft_tree *tree, const str
                         struct err *err)
 {
     struct probe *probe = ((struct tape *)tape)->probe;
-    struct drafter *drafter = probe->drafters.item[0];
+    struct drafter *drafter = probe->drafter;
     struct draft_tree *all = &probe->tree;
     int before = tree->nodes, last = all->nodes;
     double began = clock_seconds();
@@ -178,6 +188,7 @@ static int tape_propose(struct drafter *tape, struct draft_tree *tree, const str
         int made = draft_tree_add(all, parent, tree->token[node], tree->log_probability[node], 0);
         if (made < 0)
             return err_set(err, ERR_INPUT, "--record drafts: a tree of more than %d tokens", all->capacity);
+        all->match[made] = tree->match[node];
         probe->draft_us[1 + made] = us;
         probe->draft_bytes[1 + made] = bytes;
         probe->asked[1 + made] = 0;
@@ -200,6 +211,8 @@ static int draft_tree(struct probe *probe, int room, struct err *err)
     for (int node = 0; node < probe->drafted; node++) {
         probe->token[1 + node] = probe->tree.token[node];
         probe->log_probability[1 + node] = probe->tree.log_probability[node];
+        probe->match[1 + node] = probe->tree.match[node];
+        probe->matches |= probe->match[1 + node] > 0;
     }
     return 0;
 }
@@ -281,14 +294,16 @@ static int read_sizes(struct probe *probe, int position, int32_t next, struct fo
     return 0;
 }
 
-/* One place: `next` is the text's token behind the root. */
+/* One place with one drafter: `next` is the text's token behind the root. */
 static int look(struct probe *probe, int position, int32_t next, int left, int room, probe_function *put, void *context,
                 struct err *err)
 {
-    const int32_t root = 0;
+    const bool several = probe->drafters.count > 1;
     struct forward forward;
     probe->drafted = 0;
     probe->log_probability[0] = NAN;
+    probe->match[0] = 0;
+    probe->matches = false;
     probe->draft_us[0] = 0;
     probe->draft_bytes[0] = 0;
     if ((probe->chains ? draft_chain(probe, room, err) : draft_tree(probe, room, err)) ||
@@ -298,6 +313,7 @@ static int look(struct probe *probe, int position, int32_t next, int left, int r
         probe->path[i]++;
     struct decode_draft found = {
         .pos = position, .left = left, .room = room, .K = probe->length, .n = 1 + probe->drafted, .accepted = probe->accepted,
+        .drafter = several ? probe->drafter->number : -1, .match = probe->matches ? probe->match : NULL,
         .tokens = probe->token, .log_probability = probe->log_probability, .draft_us = probe->draft_us,
         .verify_us = probe->verify_us, .draft_bytes = probe->draft_bytes, .bytes = probe->bytes,
         .experts_loaded = probe->loaded, .experts = forward.moe_layers ? forward.expert : NULL, .expert_bytes = -1};
@@ -305,9 +321,23 @@ static int look(struct probe *probe, int position, int32_t next, int left, int r
         found.parents = probe->row_parent;
         found.asked = probe->asked;
         found.path = probe->path;
-        found.expert_bytes = forward.moe_layers ? probe->expert_bytes : -1;
     }
-    return put(context, &found, err) || sequence_commit(decoder_sequence(probe->decoder), &root, 1, err) ||
+    if (forward.moe_layers && (several || !probe->chains))
+        found.expert_bytes = probe->expert_bytes;
+    return put(context, &found, err);
+}
+
+/* One place with every drafter; the text then goes on. */
+static int look_with_all(struct probe *probe, int position, int32_t next, int left, int room, probe_function *put,
+                         void *context, struct err *err)
+{
+    const int32_t root = 0;
+    for (int i = 0; i < probe->drafters.count; i++) {
+        probe->drafter = probe->drafters.item[i];
+        if (look(probe, position, next, left, room, put, context, err))
+            return -1;
+    }
+    return sequence_commit(decoder_sequence(probe->decoder), &root, 1, err) ||
            drafters_commit(&probe->drafters, &next, 1, err) ? -1 : 0;
 }
 
@@ -325,7 +355,8 @@ int probe_run(struct probe *probe, const struct decode_prompt *prompt, const str
     for (int i = 0; i + 1 < result->tokens; i++) {
         probe->token[0] = result->token[i];
         probe->row_parent[0] = -1;
-        if (look(probe, prompt->tokens + i, result->token[i + 1], result->tokens - 1 - i, limit - i - 2, put, context, err))
+        if (look_with_all(probe, prompt->tokens + i, result->token[i + 1], result->tokens - 1 - i, limit - i - 2, put, context,
+                          err))
             return -1;
     }
     return 0;

@@ -2,7 +2,8 @@
  * under coupled acceptance the text does not depend on drafts.
  *
  * Runs when the text is complete, so that decoding is as it would be without. At each place that could have been the root of
- * an iteration another drafter like the decoder's own drafts, and the target reads the root and what was drafted:
+ * an iteration another drafter like the decoder's own drafts, and the target reads the root and what was drafted; of several
+ * drafters each does so by itself, in order:
  *
  *   a chain    of 0, 1, ... tokens, each length drafted and read by itself. A drafter with a model of its own goes on where a
  *              shorter draft ended: its times and bytes are sums.

@@ -41,7 +41,7 @@ struct sequence;
 
 enum draft_choice { DRAFT_COUPLED, DRAFT_BEST, DRAFT_DRAWN };
 
-enum { DRAFTERS_MAX = 8, RIDERS_MAX = 128 };
+enum { RIDERS_MAX = 128 };
 
 struct drafter_setup {
     int vocab;                          /* proposals are below */

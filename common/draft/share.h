@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+enum { DRAFTERS_MAX = 8 };                  /* in use together */
+
 struct draft_share {
     int steps;                  /* it was asked so often, to draft or to review */
     int levels;                 /* tokens that it was asked for below a leaf, over all steps; a review is one */

@@ -16,6 +16,8 @@ struct state {
     int *at;                            /* [iterations] the place that each began at */
     size_t live_room, at_room;
     int emitted;                        /* tokens of the answer by now; the first one is the prompt's */
+    int live_drafters;                  /* as the last iteration says; 0: it does not */
+    int number;                         /* drafters whose drafts the last place has */
 };
 
 static int begin(struct state *state, const struct decode_begin *record, struct err *err)
@@ -39,6 +41,35 @@ static int begin(struct state *state, const struct decode_begin *record, struct 
     return 0;
 }
 
+/* What an iteration says by drafter. */
+static int take_shares(struct state *state, struct recorded_place *live, const struct decode_iter *record, struct err *err)
+{
+    struct recording *all = state->recording;
+    const size_t drafters = (size_t)record->drafters;
+    if (state->text->iterations && state->live_drafters != record->drafters)
+        return err_set(err, ERR_INPUT, "iterations of %d and of %d drafters", state->live_drafters, record->drafters);
+    if (record->drafters > DRAFTERS_MAX)
+        return err_set(err, ERR_INPUT, "%d drafters, of at most %d", record->drafters, DRAFTERS_MAX);
+    state->live_drafters = record->drafters;
+    if (!record->node_drafters || !record->node_reviewers || !record->drafter_steps || !record->drafter_levels ||
+        !record->drafter_reviewed || !record->drafter_proposed || !record->drafter_verified || !record->drafter_accepted ||
+        !record->drafter_bytes || !record->drafter_us || !record->drafter_catch_up || !record->drafter_catch_up_us)
+        return 0;
+    if (mem_grow(&all->share, &all->share_room, all->shares + drafters, sizeof *all->share, err))
+        return -1;
+    for (size_t i = 0; i < drafters; i++)
+        all->share[all->shares + i] = (struct draft_share){
+            .steps = record->drafter_steps[i], .levels = record->drafter_levels[i], .reviewed = record->drafter_reviewed[i],
+            .proposed = record->drafter_proposed[i], .verified = record->drafter_verified[i],
+            .accepted = record->drafter_accepted[i], .bytes = record->drafter_bytes[i],
+            .seconds = record->drafter_us[i] / 1e6, .caught_up = record->drafter_catch_up[i],
+            .caught_up_s = record->drafter_catch_up_us[i] / 1e6};
+    all->shares += drafters;
+    live->share = all->shares - drafters + 1;
+    live->makers = recording_tree(record->node_drafters, record->node_reviewers, record->nodes);
+    return 0;
+}
+
 static int iterate(struct state *state, const struct decode_iter *record, struct err *err)
 {
     size_t count = (size_t)state->text->iterations;
@@ -51,11 +82,15 @@ static int iterate(struct state *state, const struct decode_iter *record, struct
         return -1;
     state->live[count] = (struct recorded_place){
         .nodes = record->nodes, .K = record->K, .drafted = record->drafted, .experts_loaded = record->experts_loaded,
-        .draft_us = record->draft_us, .verify_us = record->verify_us, .iteration_us = us,
+        .kept = record->accepted, .draft_us = record->draft_us, .verify_us = record->verify_us, .iteration_us = us,
         .bytes = record->bytes - (probed ? record->probe_bytes : 0),
-        .draft_bytes = record->draft_bytes < 0 ? 0 : record->draft_bytes};
+        .draft_bytes = record->draft_bytes < 0 ? 0 : record->draft_bytes,
+        .catch_up = record->catch_up < 0 ? 0 : record->catch_up,
+        .catch_up_us = record->catch_up < 0 ? 0 : record->catch_up_us};
     if (record->node_tokens && record->node_parents)
         state->live[count].tree = recording_tree(record->node_tokens, record->node_parents, record->nodes);
+    if (record->drafters > 1 && take_shares(state, &state->live[count], record, err))
+        return -1;
     state->at[count] = state->emitted - 1;
     if (record->emitted > (1 << 30) - state->emitted)
         return err_set(err, ERR_INPUT, "a text of too many tokens");
@@ -74,29 +109,24 @@ static int grow_rows(struct recording *all, size_t rows, struct err *err)
            mem_grow(&all->draft_bytes, &room[4], rows, sizeof *all->draft_bytes, err) ||
            mem_grow(&all->bytes, &room[5], rows, sizeof *all->bytes, err) ||
            mem_grow(&all->experts_loaded, &room[6], rows, sizeof *all->experts_loaded, err) ||
+           mem_grow(&all->match, &room[11], rows, sizeof *all->match, err) ||
            (all->trees && (mem_grow(&all->parent, &room[8], rows, sizeof *all->parent, err) ||
                            mem_grow(&all->asked, &room[9], rows, sizeof *all->asked, err) ||
                            mem_grow(&all->path, &room[10], rows, sizeof *all->path, err))) ||
            (all->width && mem_grow(&all->expert, &room[7], rows, all->width * sizeof *all->expert, err)) ? -1 : 0;
 }
 
-static int add_place(struct state *state, const struct decode_draft *record, struct err *err)
+/* Appends what a record says of each drafted token. */
+static int add_rows(struct recording *all, const struct decode_draft *record, struct err *err)
 {
-    struct recording *all = state->recording;
-    size_t n = (size_t)record->n, row = all->rows, at = all->places - state->text->place;
-    if (record->pos < state->text->prompt_tokens || (size_t)(record->pos - state->text->prompt_tokens) != at)
-        return err_set(err, ERR_INPUT, "position %d, but the next place without drafts is %zu", record->pos,
-                       at + (size_t)state->text->prompt_tokens);
-    if (all->places && all->trees != (record->parents != NULL))
+    size_t n = (size_t)record->n, row = all->rows;
+    if (row && all->trees != (record->parents != NULL))
         return err_set(err, ERR_INPUT, "chains and trees in one stream");
     all->trees = record->parents != NULL;
     if (all->width && !record->experts)
         return err_set(err, ERR_INPUT, "no experts are recorded");
-    if (mem_grow(&all->place, &all->place_room, all->places + 1, sizeof *all->place, err) || grow_rows(all, row + n, err))
+    if (grow_rows(all, row + n, err))
         return -1;
-    all->place[all->places++] = (struct recorded_place){
-        .n = record->n, .accepted = record->accepted, .left = record->left, .room = record->room, .row = row,
-        .expert_bytes = record->expert_bytes < 0 ? 0 : record->expert_bytes};
     all->rows += n;
     all->length = !all->length || record->K < all->length ? record->K : all->length;
     memcpy(all->token + row, record->tokens, n * sizeof *all->token);
@@ -115,25 +145,86 @@ static int add_place(struct state *state, const struct decode_draft *record, str
     for (size_t k = 0; k < n; k++) {
         all->log_probability[row + k] = record->log_probability ? record->log_probability[k] : NAN;
         all->draft_bytes[row + k] = record->draft_bytes ? record->draft_bytes[k] : 0;
+        all->match[row + k] = record->match ? record->match[k] : 0;
     }
     return 0;
 }
 
-/* The drafts of a place must say of the text what it is. */
-static int check_place(const struct recording *all, const struct recorded_text *text, int at, struct err *err)
+static int add_place(struct state *state, const struct decode_draft *record, struct err *err)
 {
-    const struct recorded_place *place = &all->place[text->place + (size_t)at];
-    int known = place->accepted < place->left ? place->accepted : place->left;
-    if (place->left != text->tokens - 1 - at)
-        return err_set(err, ERR_INPUT, "text %lld: place %d: %d tokens are left, not %d", (long long)text->sequence, at,
-                       text->tokens - 1 - at, place->left);
+    struct recording *all = state->recording;
+    size_t at = all->places - state->text->place;
+    if (record->pos < state->text->prompt_tokens || (size_t)(record->pos - state->text->prompt_tokens) != at)
+        return err_set(err, ERR_INPUT, "position %d, but the next place without drafts is %zu", record->pos,
+                       at + (size_t)state->text->prompt_tokens);
+    if (mem_grow(&all->place, &all->place_room, all->places + 1, sizeof *all->place, err))
+        return -1;
+    all->place[all->places++] = (struct recorded_place){
+        .n = record->n, .accepted = record->accepted, .left = record->left, .room = record->room, .row = all->rows,
+        .expert_bytes = record->expert_bytes < 0 ? 0 : record->expert_bytes};
+    return 0;
+}
+
+/* One drafter's draft: the first one's begins a place, the others' follow at the same place, in order. */
+static int add_draft(struct state *state, const struct decode_draft *record, struct err *err)
+{
+    struct recording *all = state->recording;
+    const int drafter = record->drafter < 0 ? 0 : record->drafter;
+    const bool whole = state->number == all->drafters;
+    if (drafter && !all->drafters)
+        state->number += drafter == state->number;          /* at the first place of all they are counted */
+    else if (drafter)
+        state->number += drafter == state->number && drafter < all->drafters;
+    else if (all->drafters && !whole)
+        return err_set(err, ERR_INPUT, "a place with drafts of %d drafters, of %d", state->number, all->drafters);
+    else if (all->places && !all->drafters)
+        all->drafters = state->number;
+    if ((drafter && state->number != drafter + 1) || drafter >= DRAFTERS_MAX)
+        return err_set(err, ERR_INPUT, "a draft of drafter %d is not where it belongs", drafter);
+    if (mem_grow(&all->draft, &all->draft_room, all->drafts + 1, sizeof *all->draft, err))
+        return -1;
+    if (!drafter) {
+        if (add_place(state, record, err))
+            return -1;
+        state->number = 1;
+    } else {
+        struct recorded_place *place = &all->place[all->places - 1];
+        if (place->left != record->left || place->room != record->room ||
+            record->pos != state->text->prompt_tokens + (int)(all->places - 1 - state->text->place))
+            return err_set(err, ERR_INPUT, "a draft of drafter %d is of another place", drafter);
+    }
+    all->draft[all->drafts] = (struct recorded_draft){record->n, record->accepted, all->rows};
+    if (add_rows(all, record, err))
+        return -1;
+    all->drafts++;
+    return 0;
+}
+
+/* The drafts of a place must say of the text what it is. */
+static int check_draft(const struct recording *all, const struct recorded_text *text, int at, int left,
+                       const struct recorded_draft *draft, struct err *err)
+{
+    int known = draft->accepted < left ? draft->accepted : left;
     for (int k = 0; k <= known; k++) {
-        size_t row = place->row + (size_t)(k && all->trees ? all->path[place->row + (size_t)k - 1] : k);
+        size_t row = draft->row + (size_t)(k && all->trees ? all->path[draft->row + (size_t)k - 1] : k);
         if (all->token[row] == text->token[at + k])
             continue;
         return err_set(err, ERR_INPUT, "text %lld: place %d: accepted token %d is not what the text has",
                        (long long)text->sequence, at, k);
     }
+    return 0;
+}
+
+static int check_place(const struct recording *all, const struct recorded_text *text, int at, struct err *err)
+{
+    const size_t number = text->place + (size_t)at, drafters = (size_t)all->drafters;
+    const struct recorded_place *place = &all->place[number];
+    if (place->left != text->tokens - 1 - at)
+        return err_set(err, ERR_INPUT, "text %lld: place %d: %d tokens are left, not %d", (long long)text->sequence, at,
+                       text->tokens - 1 - at, place->left);
+    for (size_t i = 0; i < drafters; i++)
+        if (check_draft(all, text, at, place->left, &all->draft[number * drafters + i], err))
+            return -1;
     return 0;
 }
 
@@ -145,6 +236,11 @@ static int done(struct state *state, const struct decode_done *record, struct er
     if (all->places - text->place != (size_t)places || (record->n > 0 && state->emitted != record->n))
         return err_set(err, ERR_INPUT, "text %lld: %d tokens, but drafts at %zu places; record it with --record drafts",
                        (long long)text->sequence, record->n, all->places - text->place);
+    if (all->places && !all->drafters)
+        all->drafters = state->number;
+    if (all->drafts != all->places * (size_t)all->drafters)
+        return err_set(err, ERR_INPUT, "text %lld: %zu drafts at %zu places, with %d drafters", (long long)text->sequence,
+                       all->drafts, all->places, all->drafters);
     text->tokens = record->n;
     text->token = mem_copy(record->tokens, (size_t)record->n * sizeof *record->tokens, err);
     if (!text->token)
@@ -163,21 +259,32 @@ static int done(struct state *state, const struct decode_done *record, struct er
         merged.room = place->room;
         merged.row = place->row;
         merged.expert_bytes = place->expert_bytes;
+        if (merged.share && state->live_drafters != all->drafters)
+            return err_set(err, ERR_INPUT, "text %lld: iterations of %d drafters, drafts of %d", (long long)text->sequence,
+                           state->live_drafters, all->drafters);
         *place = merged;
     }
     state->text = NULL;
     return 0;
 }
 
+static int name_drafters(struct recording *all, const char *named, struct err *err)
+{
+    mem_free(&all->named);
+    return named && !(all->named = mem_string(named, err)) ? -1 : 0;
+}
+
 static int take(struct state *state, const struct record *record, struct err *err)
 {
     int rc = 0;
-    if (record->kind == &decode_begin_kind)
+    if (record->kind == &decode_machine_kind)
+        rc = name_drafters(state->recording, ((const struct decode_machine *)record->body)->drafters, err);
+    else if (record->kind == &decode_begin_kind)
         rc = begin(state, record->body, err);
     else if (record->kind == &decode_iter_kind)
         rc = iterate(state, record->body, err);
     else if (record->kind == &decode_draft_kind)
-        rc = add_place(state, record->body, err);
+        rc = add_draft(state, record->body, err);
     else if (record->kind == &decode_done_kind)
         rc = done(state, record->body, err);
     return rc && err->code == ERR_INPUT ? record_error_at(record, err) : rc;
@@ -219,6 +326,11 @@ int recording_read_chains(struct recording **out, const char *path, struct err *
     struct recording *read = NULL;
     if (recording_read(&read, path, err))
         return -1;
+    if (read->drafters > 1) {
+        recording_free(&read);
+        return err_set(err, ERR_INPUT, "%s: records several drafters; drafts of one are needed, so record with one --draft",
+                       path);
+    }
     if (read->trees) {
         recording_free(&read);
         return err_set(err, ERR_INPUT, "%s: records trees; drafts that are chains are needed, so record without --tree", path);
@@ -257,6 +369,10 @@ void recording_free(struct recording **recording)
         mem_free(&all->parent);
         mem_free(&all->asked);
         mem_free(&all->path);
+        mem_free(&all->match);
+        mem_free(&all->draft);
+        mem_free(&all->share);
+        mem_free(&all->named);
         header_free(&all->header);
     }
     mem_free(recording);

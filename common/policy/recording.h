@@ -12,18 +12,29 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
+#include "common/draft/share.h"
 #include "common/stream/header.h"
 
-/* Drafts of 0 .. n - 1 tokens; arrays are the recording's, element k for k drafted tokens. */
+/* What one drafter drafts at a place: 0 .. n - 1 tokens; arrays are the recording's, element k for k drafted tokens. */
+struct recorded_draft {
+    int n, accepted;
+    size_t row;                         /* of the arrays by row */
+};
+
+/* n, accepted and row are the first drafter's. */
 struct recorded_place {
     int n, accepted, left, room;
-    size_t row;                         /* of the arrays by row */
+    size_t row;
     int nodes;                          /* what was verified in the iteration that began here, with the root; 0: none did */
     int K, drafted, experts_loaded;
-    double draft_us, verify_us, iteration_us;
+    double draft_us, verify_us, iteration_us, catch_up_us;
     int64_t bytes, draft_bytes;
+    int catch_up;
     uint64_t tree;                      /* recording_tree of what was verified */
-    int64_t expert_bytes;               /* of a tree: of one expert; 0: not known */
+    int kept;                           /* drafted tokens that were accepted then */
+    uint64_t makers;                    /* the same of its drafters and reviewers, with several drafters; 0: not known */
+    size_t share;                       /* one more than where its shares [drafters] begin; 0: not known */
+    int64_t expert_bytes;               /* of one expert; 0: not known */
 };
 
 struct recorded_text {
@@ -39,6 +50,10 @@ struct recorded_text {
 
 struct recording {
     struct header header;
+    int drafters;                       /* each with a draft at each place */
+    char *named;                        /* their names, a list in JSON; NULL: not told */
+    struct recorded_draft *draft;       /* [places][drafters] */
+    size_t drafts, draft_room;
     struct recorded_text *text;
     struct recorded_place *place;
     size_t texts, places, rows, text_room, place_room;
@@ -48,16 +63,19 @@ struct recording {
     bool trees;
     int32_t *parent, *asked, *path;     /* [rows] of trees: as in decode_draft; NULL: chains */
     float *log_probability;             /* [rows] */
+    int32_t *match;                     /* [rows] */
     double *draft_us, *verify_us;       /* [rows] */
     int64_t *draft_bytes, *bytes;       /* [rows] */
     int32_t *experts_loaded;            /* [rows] */
     int32_t *expert;                    /* [rows][width] or NULL */
-    size_t row_room[11];
+    size_t row_room[12];
+    struct draft_share *share;          /* of iterations of several drafters */
+    size_t shares, share_room;
 };
 
 int recording_read(struct recording **out, const char *path, struct err *err);
 
-/* For who can make no use of trees. */
+/* For who can make no use of trees, nor of several drafters. */
 int recording_read_chains(struct recording **out, const char *path, struct err *err);
 /* A digest of a tree, root first; never 0. */
 uint64_t recording_tree(const int32_t *token, const int32_t *parent, int rows);

@@ -11,7 +11,7 @@ static const struct field machine_fields[] = {
     FIELD(decode_machine, gpu, true, "name of the GPU"),
     FIELD(decode_machine, kv_dtype, true, "what keys and values were kept in: f32, f16, bf16"),
     FIELD(decode_machine, loop, true, "where iterations ran: device, or host: and why not there"),
-    FIELD(decode_machine, drafters, true, "the drafters in use, best first, where there are several, as a list in JSON"),
+    FIELD(decode_machine, drafters, true, "the drafters in use, best first, as a list in JSON"),
     FIELD(decode_machine, options, true, "what the texts depend on beside model and prompts, as JSON"),
     FIELD(decode_machine, read_bandwidth, true, "measured bytes a second that memory gives"),
 };
@@ -85,6 +85,8 @@ static const struct field iter_fields[] = {
 
 static const struct field draft_fields[] = {
     FIELD(decode_draft, sequence, false, "the text this place is in"),
+    FIELD(decode_draft, drafter, true, "number of the drafter, where there are several: each has a record at each place, in "
+          "order"),
     FIELD(decode_draft, pos, false, "position of the root, whose successor is wanted; 0 is the first token of the prompt"),
     FIELD(decode_draft, left, false, "tokens of the text behind the root"),
     FIELD(decode_draft, room, false, "drafted tokens that could be of use, as far as the token limit goes"),
@@ -98,6 +100,8 @@ static const struct field draft_fields[] = {
     FIELD_ARRAY_OF(decode_draft, path, "[accepted]", true, "which of them are accepted; absent: the first"),
     FIELD_ARRAY_OF(decode_draft, log_probability, "[n]", true, "of each, as its drafter sees it; NaN: it cannot say, and the "
                    "root"),
+    FIELD_ARRAY_OF(decode_draft, match, "[n]", true, "tokens before each that its drafter found in a text, which went on with "
+                   "it"),
     FIELD_ARRAY_OF(decode_draft, draft_us, "[n]", false, "time of drafting 0, 1, ... of these tokens; those "
                    "of a level of a tree come together"),
     FIELD_ARRAY_OF(decode_draft, verify_us, "[n]", false, "time of the target's forward over the root and so many of them, "
@@ -229,6 +233,9 @@ static int check_draft(const void *body, const struct header *header, struct seq
         return -1;
     if (draft->n < 1 || (!tree && draft->n > draft->K + 1))
         return err_set(err, ERR_INPUT, "a draft of %d tokens, of at most %d", draft->n - 1, draft->K);
+    for (int k = 0; draft->match && k < draft->n; k++)
+        if (draft->match[k] < 0)
+            return err_set(err, ERR_INPUT, "token %d matches %d tokens", k, draft->match[k]);
     if (draft->accepted >= draft->n)
         return err_set(err, ERR_INPUT, "%d tokens accepted of %d", draft->accepted, draft->n - 1);
     if (draft->left < 1)

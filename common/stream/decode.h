@@ -14,7 +14,7 @@ struct decode_machine {
     const char *isa, *gpu;          /* one of them, the other NULL */
     const char *kv_dtype;           /* NULL: not known */
     const char *loop;               /* NULL: not told */
-    const char *drafters;           /* NULL: there are not several */
+    const char *drafters;           /* NULL: none, or not told */
     const char *options;            /* NULL: not recorded */
     double read_bandwidth;          /* bytes per second, NaN: not measured */
 };
@@ -59,16 +59,18 @@ struct decode_iter {
     struct values policy;
 };
 
-/* What would have happened at a place of the text, for every length of a chain of drafted tokens: element k of an array is for
- * k drafted tokens, in a forward of k + 1. A tree has all nodes that were ever drafted, also those dropped before the forward,
- * in the order in which they came: the first k of them are a tree, and element k is for that. */
+/* What would have happened at a place of the text with one drafter, for every length of a chain of drafted tokens: element k of
+ * an array is for k drafted tokens, in a forward of k + 1. A tree has all nodes that were ever drafted, also those dropped
+ * before the forward, in the order in which they came: the first k of them are a tree, and element k is for that. */
 struct decode_draft {
     int64_t sequence;
     int pos, left, room, K, n, accepted;
+    int drafter;                            /* -1: the only one */
     const int32_t *tokens;                  /* [n] the root first */
     const int32_t *parents, *asked;         /* [n] NULL: a chain */
     const int32_t *path;                    /* [accepted] NULL: a chain */
     const float *log_probability;           /* [n] NaN: not known, and the root */
+    const int32_t *match;                   /* [n] NULL: none */
     const double *draft_us, *verify_us;     /* [n] */
     const int64_t *draft_bytes, *bytes;     /* [n] */
     const int32_t *experts_loaded;          /* [n] */

@@ -239,19 +239,19 @@ struct loop_twist {
 };
 
 static const struct loop_twist loop_right[] = {
-    {"a policy that goes on while its drafter is sure", 0, loop_doubts, 2},
-    {"a policy that remembers what was refused", 0, loop_remembers, 8},
-    {"a policy that grows one branch as another one turned out", 0, loop_branches, 6},
-    {"a policy that drops what its drafter finds unlikely, and says so", 1, loop_drops, 2},
+    {"a policy that goes on while its drafter is sure", 0, loop_doubts, 2, NULL},
+    {"a policy that remembers what was refused", 0, loop_remembers, 8, NULL},
+    {"a policy that grows one branch as another one turned out", 0, loop_branches, 6, NULL},
+    {"a policy that drops what its drafter finds unlikely, and says so", 1, loop_drops, 2, NULL},
     {"two drafters beside and below one another", 0, loop_mixes, 2, "model+self"},
     {"a drafter that reviews what another one drew", 0, loop_reviews, 3, "self+model"},
     {"a drafter that reviews what another one knew", 0, loop_reviews, 1, "ngram+model"},
 }, loop_wrong[] = {
-    {"a policy that drops what its drafter finds unlikely, and does not say so", 0, loop_cuts, 2},
-    {"a drafter that withholds what it finds unlikely", 0, loop_withholds, 2},
-    {"a policy that remembers, and random numbers that come back", 0, loop_remembers_noise, 12},
-    {"a policy that sees the random numbers of one branch in another", 0, loop_branches_noise, 8},
-    {"a policy that knows the random numbers", 2, loop_same_noise, 16},         /* for the long test: recordings take time */
+    {"a policy that drops what its drafter finds unlikely, and does not say so", 0, loop_cuts, 2, NULL},
+    {"a drafter that withholds what it finds unlikely", 0, loop_withholds, 2, NULL},
+    {"a policy that remembers, and random numbers that come back", 0, loop_remembers_noise, 12, NULL},
+    {"a policy that sees the random numbers of one branch in another", 0, loop_branches_noise, 8, NULL},
+    {"a policy that knows the random numbers", 2, loop_same_noise, 16, NULL},         /* for the long test: recordings take time */
 };
 
 static inline int loop_twist_run(const struct loop_twist *twist, const struct loop_world *world, const struct loop_law *law,

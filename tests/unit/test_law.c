@@ -103,7 +103,7 @@ static void known_mistakes_are_seen(void **state)
 /* A policy that forgot to say that it drops is no bias but an error, at the first drawn token that it drops. */
 static void what_was_drawn_cannot_be_dropped(void **state)
 {
-    const struct loop_twist drops = {"", 0, loop_drops, 0};
+    const struct loop_twist drops = {"", 0, loop_drops, 0, NULL};
     struct loop_tally tally;
     (void)state;
     assert_int_equal(loop_twist_run(&drops, &world, &laws[3], &rig, 100, &tally), -1);

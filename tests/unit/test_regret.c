@@ -85,6 +85,7 @@ static void fill_place(struct recording *all, struct recorded_place *place, cons
     int n = silent ? 1 : 1 + (LENGTH < room ? LENGTH : room);
     *place = (struct recorded_place){
         .n = n, .accepted = accepted < n ? accepted : n - 1, .left = left, .room = room, .row = all->rows};
+    all->draft[place - all->place] = (struct recorded_draft){n, place->accepted, place->row};
     for (int k = 0; k < n; k++) {
         size_t row = all->rows++;
         double noise = exp(world->noise * gauss(random));
@@ -102,6 +103,9 @@ static struct recording *new_recording(void)
     size_t places = (size_t)TEXTS * PLACES, rows = places * (LENGTH + 1);
     struct recording *all = mem_alloc(1, sizeof *all, NULL);
     all->length = LENGTH;
+    all->drafters = 1;
+    all->draft = mem_alloc(places, sizeof *all->draft, NULL);
+    all->match = mem_alloc(rows, sizeof *all->match, NULL);
     all->text = mem_alloc(TEXTS, sizeof *all->text, NULL);
     all->place = mem_alloc(places, sizeof *all->place, NULL);
     all->token = mem_alloc(rows, sizeof *all->token, NULL);
@@ -155,6 +159,7 @@ static void make_extreme(struct recording *all, bool right, double draft, float 
         int room = places - i - 1, n = 1 + (LENGTH < room ? LENGTH : room);
         all->place[i] = (struct recorded_place){
             .n = n, .accepted = right ? n - 1 : 0, .left = places - i, .room = room, .row = all->rows};
+        all->draft[i] = (struct recorded_draft){n, all->place[i].accepted, all->rows};
         for (int k = 0; k < n; k++, all->rows++) {
             all->token[all->rows] = right || !k ? i + k : -1 - k;
             all->log_probability[all->rows] = says;

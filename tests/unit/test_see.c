@@ -155,7 +155,8 @@ static int see(struct drafter *drafter, const struct target_view *view, struct e
         assert_int_equal(view->kept_rows, view->forward->rows);
     for (int i = 0; i < view->kept_rows && mine->seen < TEXT; i++) {
         assert_int_equal(view->token[view->kept[i]], mine->next[mine->seen]);
-        memcpy(mine->hidden + (size_t)mine->seen++ * hidden, features + (size_t)view->kept[i] * hidden, hidden * sizeof *features);
+        memcpy(mine->hidden + (size_t)mine->seen++ * hidden, features + (size_t)view->kept[i] * hidden,
+               hidden * sizeof *features);
     }
     mine->rows += view->forward->rows;
     mine->rejected += view->forward->rows - view->kept_rows;

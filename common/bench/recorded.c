@@ -1,0 +1,232 @@
+#include "common/bench/recorded.h"
+
+enum { WAY_MAX = 512 };
+
+/* Where a drafter's recordings have a node: token `at` of this recorded draft, 0: its root. */
+struct stand {
+    size_t draft;
+    int at;
+};
+
+static int recorded_propose(struct drafter *drafter, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves,
+                            int tokens, struct err *err);
+static int recorded_review(struct drafter *drafter, struct draft_tree *tree, int leaf, int *agreed, struct err *err);
+
+static const struct drafter_class recorded_class = {
+    .name = "recorded", .propose = recorded_propose, .review = recorded_review};
+
+void recorded_open(struct recorded_drafter *mine, const struct recording *all, int number)
+{
+    *mine = (struct recorded_drafter){.base = {.class = &recorded_class, .number = number}, .all = all};
+}
+
+static size_t draft_at(const struct recorded_drafter *mine, int place)
+{
+    return (mine->text->place + (size_t)place) * (size_t)mine->all->drafters + (size_t)mine->base.number;
+}
+
+void recorded_begin(struct recorded_drafter *mine, const struct recorded_text *text, int at)
+{
+    mine->text = text;
+    mine->at = at;
+    mine->from = draft_at(mine, at);
+    mine->first = mine->last = 0;
+    mine->closed_us = 0;
+    mine->closed_bytes = 0;
+}
+
+double recorded_us(const struct recorded_drafter *mine)
+{
+    const double *us = mine->all->draft_us + mine->all->draft[mine->from].row;
+    return mine->closed_us + (us[mine->last] - (mine->first ? us[mine->first] : 0));
+}
+
+int64_t recorded_bytes(const struct recorded_drafter *mine)
+{
+    const int64_t *bytes = mine->all->draft_bytes + mine->all->draft[mine->from].row;
+    return mine->closed_bytes + bytes[mine->last] - (mine->first ? bytes[mine->first] : 0);
+}
+
+/* Tokens of a recorded draft were drafted, up to `last`, behind token `first`. */
+static void charge(struct recorded_drafter *mine, size_t draft, int first, int last)
+{
+    if (draft != mine->from || first > mine->last) {
+        mine->closed_us = recorded_us(mine);
+        mine->closed_bytes = recorded_bytes(mine);
+        mine->from = draft;
+        mine->first = mine->last = first;
+    }
+    mine->last = last > mine->last ? last : mine->last;
+}
+
+/* The child of token `above` in a recorded draft that carries `token`, or (-1) the first one; 0: there is none. */
+static int child_of(const struct recording *all, const struct recorded_draft *draft, int above, int32_t token)
+{
+    for (int at = above + 1; at < draft->n; at++) {
+        int parent = all->trees ? all->parent[draft->row + (size_t)at] : at - 1;
+        if (parent == above && (token < 0 || all->token[draft->row + (size_t)at] == token))
+            return at;
+        if (!all->trees)
+            break;
+    }
+    return 0;
+}
+
+/* How many tokens of a way the text has, as far as there are places behind them. */
+static int known(const struct recorded_drafter *mine, const int32_t *way, int depth)
+{
+    int places = mine->text->tokens - 1, right = 0;
+    while (right < depth && mine->at + right + 1 < places && mine->text->token[mine->at + right + 1] == way[right])
+        right++;
+    return right;
+}
+
+/* Whether its draft at the place so many tokens on has the rest of the way. */
+static bool stands(const struct recorded_drafter *mine, const int32_t *way, int depth, int on, struct stand *out)
+{
+    *out = (struct stand){draft_at(mine, mine->at + on), 0};
+    for (int i = on; i < depth; i++)
+        if (!(out->at = child_of(mine->all, &mine->all->draft[out->draft], out->at, way[i])))
+            return false;
+    return true;
+}
+
+/* A leaf that is asked about anew is asked about at the newest place that it has: a longer draft that was asked for in one go
+ * may go on otherwise. Trees are asked leaf by leaf, so that one's own goes on as it was recorded, and has the costs of levels.
+ * Where neither is known, a place as many tokens on has to do. */
+static struct stand find(const struct recorded_drafter *mine, const struct draft_tree *tree, int node)
+{
+    int32_t way[WAY_MAX];
+    struct stand found;
+    const int depth = draft_tree_path(tree, node, way, WAY_MAX), right = known(mine, way, depth);
+    const bool own = mine->all->trees && node >= 0 && tree->drafter[node] == mine->base.number;
+    for (int i = 0; i <= right; i++)
+        if (stands(mine, way, depth, own ? i : right - i, &found))
+            return found;
+    const int places = mine->text->tokens - 1, on = mine->at + depth;
+    return (struct stand){draft_at(mine, on < places ? on : places - 1), 0};
+}
+
+size_t recorded_row(const struct recorded_drafter *mine, const struct draft_tree *tree, int node)
+{
+    struct stand stand = find(mine, tree, node);
+    return mine->all->draft[stand.draft].row + (size_t)stand.at;
+}
+
+bool recorded_is_own(const struct recorded_drafter *mine, const struct draft_tree *tree)
+{
+    for (int node = 0; node < tree->nodes; node++) {
+        int32_t way[WAY_MAX];
+        struct stand found;
+        if (!stands(mine, way, draft_tree_path(tree, node, way, WAY_MAX), 0, &found) || found.at != node + 1)
+            return false;
+    }
+    return true;
+}
+
+static int add(const struct recorded_drafter *mine, struct draft_tree *tree, int parent, size_t row)
+{
+    const struct recording *all = mine->all;
+    int before = tree->nodes;
+    int node = draft_tree_add(tree, parent, all->token[row], all->log_probability[row], mine->base.number);
+    if (node == before)
+        tree->match[node] = all->match[row];
+    return node;
+}
+
+/* Adds up to `tokens` of a recorded chain behind a node. */
+static int extend_chain(struct recorded_drafter *mine, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves,
+                        int tokens, struct err *err)
+{
+    const struct recording *all = mine->all;
+    int before = tree->nodes, node = leaf[0].node;
+    if (leaves != 1 || leaf[0].siblings != 1 || (all->drafters == 1 && node != before - 1))
+        return err_set(err, ERR_INPUT, "the policy does not draft a chain; only chains are recorded");
+    struct stand stand = find(mine, tree, node);
+    const struct recorded_draft *draft = &all->draft[stand.draft];
+    if (stand.at + tokens > draft->n - 1 && draft->n - 1 == all->length)
+        return err_set(err, ERR_INPUT, "the policy drafts %d tokens, but only drafts of up to %d are recorded; record with "
+                       "--record-length %d, or set a cap with -K", stand.at + tokens, all->length, stand.at + tokens);
+    int at = stand.at;
+    while (at < stand.at + tokens && at + 1 < draft->n) {
+        node = add(mine, tree, node, draft->row + (size_t)++at);
+        if (node < 0)
+            break;
+    }
+    charge(mine, stand.draft, stand.at, at);
+    return tree->nodes - before;
+}
+
+/* Adds the recorded children of a leaf, as many as are asked for. */
+static int extend_leaf(struct recorded_drafter *mine, struct draft_tree *tree, const struct draft_leaf *leaf, struct err *err)
+{
+    const struct recording *all = mine->all;
+    const struct stand stand = find(mine, tree, leaf->node);
+    const struct recorded_draft *draft = &all->draft[stand.draft];
+    int asked = all->asked[draft->row + (size_t)stand.at], found = 0;
+    for (int k = stand.at + 1; k < draft->n && found < leaf->siblings; k++) {
+        if (all->parent[draft->row + (size_t)k] != stand.at)
+            continue;
+        found++;
+        charge(mine, stand.draft, stand.at, k);
+        if (add(mine, tree, leaf->node, draft->row + (size_t)k) < 0)
+            return 0;
+    }
+    if (found < leaf->siblings && (!asked || (found == asked && asked < leaf->siblings)))
+        return err_set(err, ERR_INPUT, "the tree grows where it was not recorded (%d tokens behind one of depth %d, of "
+                       "which %d were asked for); record with a tree that is larger everywhere", leaf->siblings,
+                       leaf->node < 0 ? 0 : tree->depth[leaf->node], asked);
+    return 0;
+}
+
+static int recorded_propose(struct drafter *drafter, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves,
+                            int tokens, struct err *err)
+{
+    struct recorded_drafter *mine = (struct recorded_drafter *)drafter;
+    int before = tree->nodes;
+    if (!mine->all->trees)
+        return extend_chain(mine, tree, leaf, leaves, tokens, err);
+    if (tokens != 1)
+        return err_set(err, ERR_INPUT, "the policy drafts a chain, but trees are recorded; add --tree as it was recorded with");
+    for (int at = 0; at < leaves; at++)
+        if (extend_leaf(mine, tree, &leaf[at], err))
+            return -1;
+    return tree->nodes - before;
+}
+
+/* The child of a node that carries the token; -1: there is none. */
+static int child_with(const struct draft_tree *tree, int node, int32_t token)
+{
+    for (int child = node + 1; child < tree->nodes; child++)
+        if (tree->parent[child] == node && tree->token[child] == token)
+            return child;
+    return -1;
+}
+
+static int recorded_review(struct drafter *drafter, struct draft_tree *tree, int leaf, int *agreed, struct err *err)
+{
+    struct recorded_drafter *mine = (struct recorded_drafter *)drafter;
+    const struct recording *all = mine->all;
+    int32_t way[WAY_MAX];
+    int kept = 0, at = leaf, choice = 0, last;
+    size_t row = 0;
+    struct stand stand = find(mine, tree, leaf);
+    if ((choice = child_of(all, &all->draft[stand.draft], stand.at, -1)))
+        charge(mine, stand.draft, stand.at, choice);
+    while (choice && kept < WAY_MAX) {
+        row = all->draft[stand.draft].row + (size_t)choice;
+        int next = child_with(tree, at, all->token[row]);
+        if (next < 0)
+            break;
+        tree->reviewer[next] = mine->base.number;
+        tree->log_probability[next] = all->log_probability[row];
+        way[kept++] = next;
+        at = next;
+        stand = find(mine, tree, at);
+        choice = child_of(all, &all->draft[stand.draft], stand.at, -1);
+    }
+    *agreed = kept;
+    if (draft_tree_follow(tree, leaf, way, kept, &last, err))
+        return -1;
+    return choice && add(mine, tree, last, row) >= 0;
+}

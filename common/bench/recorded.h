@@ -1,0 +1,43 @@
+/* The drafters of a recording (policy/recording.h), so that drafts can grow as they did, or as another policy lets them.
+ *
+ * What a drafter proposes follows from the text alone, so behind tokens that the text has, it is what was recorded at the place
+ * where these end: exact, whoever drafted them. Behind a token that the text does not have it is exact where the drafter's own
+ * recorded draft has that token, too; elsewhere it is taken from the place as many tokens on in the text: nothing is accepted
+ * there any more, and only how many tokens come and what they cost is a guess. A review is the drafter's own first token at
+ * each place; its cost is that of drafting one token.
+ *
+ * Of a drafter that looks up text, what it proposes behind drafted tokens is close and not exact: at the later place it knows
+ * them as text, where they may be found again. */
+#ifndef MOE_BENCH_RECORDED_H
+#define MOE_BENCH_RECORDED_H
+
+#include "common/base/err.h"
+#include "common/draft/drafter.h"
+#include "common/policy/recording.h"
+
+struct recorded_drafter {
+    struct drafter base;
+    const struct recording *all;
+    const struct recorded_text *text;
+    int at;                             /* place of the root, of the text */
+    /* Of the draft that is growing: */
+    size_t from;                        /* the recorded draft that it continues, by number in all->draft */
+    int first, last;                    /* since this token of it, and how far it came */
+    double closed_us;                   /* what other recorded drafts have cost before */
+    int64_t closed_bytes;
+};
+
+void recorded_open(struct recorded_drafter *mine, const struct recording *all, int number);
+void recorded_begin(struct recorded_drafter *mine, const struct recorded_text *text, int at);       /* a new draft */
+
+/* What its part of the draft has cost. */
+double recorded_us(const struct recorded_drafter *mine);
+int64_t recorded_bytes(const struct recorded_drafter *mine);
+
+/* The row of the recording that says most of a node (-1: the root): which experts it wants. */
+size_t recorded_row(const struct recorded_drafter *mine, const struct draft_tree *tree, int node);
+
+/* Whether the whole tree is this drafter's own recorded draft at the root, or the beginning of it. */
+bool recorded_is_own(const struct recorded_drafter *mine, const struct draft_tree *tree);
+
+#endif
