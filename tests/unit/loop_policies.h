@@ -251,7 +251,7 @@ static const struct loop_twist loop_right[] = {
     {"a drafter that withholds what it finds unlikely", 0, loop_withholds, 2, NULL},
     {"a policy that remembers, and random numbers that come back", 0, loop_remembers_noise, 12, NULL},
     {"a policy that sees the random numbers of one branch in another", 0, loop_branches_noise, 8, NULL},
-    {"a policy that knows the random numbers", 2, loop_same_noise, 16, NULL},         /* for the long test: recordings take time */
+    {"a policy that knows the random numbers", 2, loop_same_noise, 16, NULL},     /* for the long test: recordings take time */
 };
 
 static inline int loop_twist_run(const struct loop_twist *twist, const struct loop_world *world, const struct loop_law *law,
