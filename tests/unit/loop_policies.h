@@ -244,6 +244,7 @@ static const struct loop_twist loop_right[] = {
     {"a policy that grows one branch as another one turned out", 0, loop_branches, 6, NULL},
     {"a policy that drops what its drafter finds unlikely, and says so", 1, loop_drops, 2, NULL},
     {"two drafters beside and below one another", 0, loop_mixes, 2, "model+self"},
+    {"a target that drafts for itself up to a layer, and goes on from there", 0, NULL, 2, "exit"},
     {"a drafter that reviews what another one drew", 0, loop_reviews, 3, "self+model"},
     {"a drafter that reviews what another one knew", 0, loop_reviews, 1, "ngram+model"},
 }, loop_wrong[] = {

@@ -448,7 +448,8 @@ static void bad_parts_are_refused(void **state)
     struct passage text = random_text(seed, shape.vocab);
     const uint8_t some[LAYERS] = {0, 1};
     const struct forward_part skips = {.skip_ffn = some}, stops = {.layers = 2};
-    const struct forward_part wrong[] = {{.layers = -1}, {.layers = LAYERS + 1}, {.top_k = -1}, {.top_k = shape.router.top_k + 1}};
+    const struct forward_part wrong[] = {{.layers = -1}, {.layers = LAYERS + 1}, {.top_k = -1},
+                                         {.top_k = shape.router.top_k + 1}};
     const struct feature_request third = {1, {2}}, beyond = {1, {LAYERS + 1}}, final = {1, {LAYERS}};
     struct rig rig;
     struct forward out;
@@ -505,8 +506,8 @@ static void features_are_the_residual_stream(void **state)
         must(model_open(&model, path, &rig.err), &rig.err);
         for (int pass = 0; pass < 2; pass++) {              /* fewer rows at first: then the buffer has room already */
             const int rows = pass ? NODES : 3;
-            struct batch batch = {.rows = rows, .token = text.token, .parent = text.parent, .features = pass ? &request : &early,
-                                  .want_hidden = true};
+            struct batch batch = {.rows = rows, .token = text.token, .parent = text.parent,
+                                  .features = pass ? &request : &early, .want_hidden = true};
             must(engine_forward(rig.engine, rig.sequence, &batch, &out, &rig.err), &rig.err);
             float *got = calloc(3 * (size_t)rows * width, sizeof *got);
             queue_download(rig.device, got, out.features, (pass ? 3 : 1) * (size_t)rows * width * sizeof *got);
@@ -519,7 +520,8 @@ static void features_are_the_residual_stream(void **state)
                 assert_memory_equal(own + (size_t)rows * width, hidden, width * sizeof *own);
                 const float *last = hidden + (LAYERS - 1) * width, *normed = own + 2 * (size_t)rows * width;
                 const float *weight = model_data(model, model_tensor(model, &rig.err, "final_norm"));
-                const float *bias = shape.layer_norm ? model_data(model, model_tensor(model, &rig.err, "final_norm_bias")) : NULL;
+                const float *bias = !shape.layer_norm ? NULL
+                    : model_data(model, model_tensor(model, &rig.err, "final_norm_bias"));
                 double mean = 0, square = 0;
                 for (size_t i = 0; bias && i < width; i++)
                     mean += (double)last[i] / (double)width;
