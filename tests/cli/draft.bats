@@ -22,6 +22,14 @@ decode() { moe-decode -q -m pocket.moe "$@"; }
 answers() { decode --json "$@" prompts.jsonl | jq -c '[.id, .tokens, .text, .finish_reason]'; }
 total() { jq -s "map(.$1) | add" "$2"; }
 
+refuse() {
+    local part=$1
+    shift
+    run moe-decode -m pocket.moe -p x "$@"
+    assert_trouble moe-decode
+    [[ $output == *"$part"* ]] || { echo "does not say '$part': $output"; return 1; }
+}
+
 shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
 
 @test "a draft model gives the same text in fewer iterations than prompt lookup" {
@@ -121,13 +129,6 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
 }
 
 @test "what does not fit is refused in one line" {
-    refuse() {
-        local part=$1
-        shift
-        run moe-decode -m pocket.moe -p x "$@"
-        assert_trouble moe-decode
-        [[ $output == *"$part"* ]] || { echo "does not say '$part': $output"; return 1; }
-    }
     refuse "model: which one" -d model
     refuse "none.moe" -d model:file=none.moe
     refuse "cut.moe" -d model:file=cut.moe
@@ -152,6 +153,82 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     # And a model that others cannot draft for drafts for itself.
     moe-decode -q -m other.moe -d model:file=other.moe -n 4 -p x > other.txt
     moe-decode -q -m other.moe -n 4 -p x | cmp - other.txt
+}
+
+@test "a corpus of earlier answers is ids, text, a stream or its index, and drafts the same from each" {
+    decode -n 40 --json prompts.jsonl > earlier.jsonl
+    decode -n 40 --stream earlier.moes prompts.jsonl > earlier.txt
+    jq -c .tokens earlier.jsonl > ids.jsonl
+    decode -n 40 --json -d suffix prompts.jsonl > alone.jsonl
+    moe-decode -v -m pocket.moe -n 40 --json -d suffix:corpus=earlier.jsonl,save=index prompts.jsonl > known.jsonl 2> told
+    grep -q "suffix:corpus=earlier.jsonl,save=index: [0-9]* tokens of $(wc -l < prompts.jsonl) texts, index of .* built" told
+    [ $((2 * $(total iterations known.jsonl))) -lt "$(total iterations alone.jsonl)" ]
+    for corpus in ids.jsonl earlier.moes index; do
+        decode -n 40 --json -d suffix:corpus=$corpus prompts.jsonl | cmp - known.jsonl
+    done
+    cp index first
+    decode -n 4 -d suffix:corpus=index,save=index prompts.jsonl > out
+    cmp index first
+    # Text is read by the model's tokenizer; that of an answer need not have the answer's ids, so less is asked for.
+    decode -n 40 --json -d suffix:corpus=earlier.txt prompts.jsonl > text.jsonl
+    [ "$(total iterations text.jsonl)" -lt "$(total iterations alone.jsonl)" ]
+    for file in alone known text; do
+        jq -c '[.id, .tokens, .text]' $file.jsonl | cmp - <(jq -c '[.id, .tokens, .text]' earlier.jsonl)
+    done
+}
+
+@test "a corpus that is none is refused" {
+    echo '[1, 2, 3, 1, 2, 3]' > small.jsonl
+    decode -n 1 -p x -d suffix:corpus=small.jsonl,save=small > out
+    : > empty
+    echo '[1, 2, 300000]' > large.jsonl
+    echo '{"answer": "x"}' > other.jsonl
+    head -c 100 small > short
+    head -c 60 small > shorter
+    head -c 3000 /dev/urandom | tr '
+' 'ÿ' > noise
+    decode -n 4 -p x -d suffix --stream cut.moes > out
+    truncate -s -10 cut.moes
+    cp small small.v2
+    printf "\x02" | dd of=small.v2 conv=notrunc bs=1 seek=8 2> /dev/null
+    refuse "empty: the corpus is empty" -d suffix:corpus=empty
+    refuse "nowhere" -d suffix:corpus=nowhere
+    refuse "large.jsonl: line 1: token 300000 is not in the vocabulary" -d suffix:corpus=large.jsonl
+    refuse "other.jsonl: line 1: neither a list" -d suffix:corpus=other.jsonl
+    refuse "noise: neither an index, a decode stream, token ids nor text" -d suffix:corpus=noise
+    refuse "cut.moes" -d suffix:corpus=cut.moes
+    refuse "pocket.moe" -d suffix:corpus=pocket.moe
+    refuse "short: the index is damaged: its sizes do not fit its 100 bytes" -d suffix:corpus=short
+    refuse "shorter: the index is cut off" -d suffix:corpus=shorter
+    refuse "small.v2: an index of version 2" -d suffix:corpus=small.v2
+    cp small bent
+    printf '' | dd of=bent conv=notrunc bs=1 seek=100 2> /dev/null
+    refuse "bent: the index is damaged: its digest" -d suffix:corpus=bent
+    refuse "prompts.jsonl: is there and no index" -d suffix:corpus=small.jsonl,save=prompts.jsonl
+    refuse "add corpus=FILE" -d suffix:save=index
+    cp -rL "$MOE_MODELS/pocket/draft" apart
+    jq '.model.vocab |= with_entries(if .value == 300 then .value = 301 elif .value == 301 then .value = 300 else . end)' \
+        "$MOE_MODELS/pocket/draft/tokenizer.json" > apart/tokenizer.json
+    moe-convert -q apart -o apart.moe
+    moe-decode -q -m apart.moe -n 1 -p x -d suffix:corpus=small.jsonl,save=foreign --stream foreign.moes > out
+    refuse "foreign: its tokens are of another tokenizer" -d suffix:corpus=foreign
+    refuse "foreign.moes: its tokens are of another tokenizer" -d suffix:corpus=foreign.moes
+    refuse "cannot be recorded" -d lookahead --record drafts --stream out.moes
+    refuse "take another --tree" -d suffix --tree own --record drafts --stream out.moes
+    decode -n 8 -d suffix --record drafts --stream chains.moes prompts.jsonl > out
+    moe-view --verify chains.moes
+}
+
+@test "suffix and lookahead draft their own trees, and chains where they are asked for" {
+    for draft in suffix lookahead; do
+        decode --json -d $draft --stream own.moes prompts.jsonl > own.jsonl
+        moe-view --json own.moes | jq -s -e 'map(select(.type == "iter").nodes) | any(. > 4) and all(. < 64)'
+        decode --json -d $draft --tree own:total=64 prompts.jsonl | cmp - own.jsonl
+        decode --json -d $draft --tree chain prompts.jsonl > chain.jsonl
+        jq -s -e 'all(.num_draft_tokens <= 4 * .num_drafts)' chain.jsonl
+        decode -d $draft -K 2 --stream deep.moes prompts.jsonl > out
+        moe-view --json deep.moes | jq -s -e 'map(select(.type == "iter")) | all(.K == 2) and any(.nodes > 2)'
+    done
 }
 
 # 240 answers are enough tokens to tell: rejection reaches the bound, common noise stays between its own and that, and a
