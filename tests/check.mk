@@ -61,7 +61,7 @@ $(eval $(call job,$(LABEL)/fuzz/%,$O/tests/fuzz/fuzz_%,$O/tests/fuzz/fuzz_$$* -n
 $(eval $(call job,$(LABEL)/torture/kills,$(PROGRAMS),tests/torture/kills $O --moments $(if $(LONG),50,5)))
 $(eval $(call job,$(LABEL)/torture/%,$(PROGRAMS) $O/tests/torture/fail.so,tests/torture/calls $O --command $$* $(if $(LONG),,--most 40)))
 # What only other machines run.
-$(eval $(call job,$(LABEL)/built,$(DEVICE_TESTS) $O/tests/gpu/bench_device $O/tests/peers/tokenize $O/tests/bench/routes $(BENCHES),echo 1..1 && echo ok 1 - programs for GPUs$(comma) peers and speed))
+$(eval $(call job,$(LABEL)/built,$(DEVICE_TESTS) $O/tests/gpu/bench_device $O/tests/peers/tokenize $O/tests/bench/routes $O/tests/bench/drafting $(BENCHES),echo 1..1 && echo ok 1 - programs for GPUs$(comma) peers and speed))
 $(eval $(call job,$(LABEL)/cli/%,$(PROGRAMS) $(EMULATOR),bats --tap tests/cli/$$*.bats))
 
 .PHONY: check check-long check-jobs list-jobs
