@@ -4,8 +4,8 @@
  *
  * A step is a draft and the commit of three tokens. Texts: like language (tokens as frequent as words are, a third of it
  * repeated from before), of two tokens by chance, and one phrase over and over. Each drafter is timed over the 2,000 steps
- * behind the first TOKENS tokens (8000) of a text, which are read at once; the corpus of suffix is one of CORPUS tokens (2500000, what 10 MB of English
- * are), and one of a hundredth. It is written to $TMPDIR and removed. */
+ * behind the first TOKENS tokens (8000) of a text, which are read at once; the corpus of suffix is one of CORPUS tokens
+ * (2500000, what 10 MB of English are), and one of a hundredth. It is written to $TMPDIR and removed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
