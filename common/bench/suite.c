@@ -161,18 +161,42 @@ static int resolve_option(struct parse *parse, json_t *options, const char *key,
     return rc;
 }
 
+/* The files that a drafter is asked for with. *out: the new words, NULL: they stay as they are. */
+static int resolve_drafter(struct parse *parse, const char *draft, char **out, struct err *err)
+{
+    static const char *const names[] = {"file=", "corpus=", "save=", "experts="};
+    *out = NULL;
+    for (size_t at = 0; at < sizeof names / sizeof *names; at++) {
+        char *made;
+        if (resolve_spec(parse, *out ? *out : draft, names[at], &made, err)) {
+            mem_free(out);
+            return -1;
+        }
+        if (made) {
+            mem_free(out);
+            *out = made;
+        }
+    }
+    return 0;
+}
+
 /* One drafter, or a list of them. */
 static int resolve_drafters(struct parse *parse, json_t *options, struct err *err)
 {
     json_t *list = json_object_get(options, "draft"), *item;
     char *made;
     size_t at;
-    if (!json_is_array(list))
-        return resolve_option(parse, options, "draft", "file=", err);
+    if (!json_is_array(list)) {
+        if (resolve_drafter(parse, json_string_value(list), &made, err))
+            return -1;
+        int rc = made ? set_text(options, "draft", made, err) : 0;
+        mem_free(&made);
+        return rc;
+    }
     if (!(list = json_deep_copy(list)) || json_object_set_new(options, "draft", list))
         return err_memory(err);
     json_array_foreach(list, at, item) {
-        if (resolve_spec(parse, json_string_value(item), "file=", &made, err))
+        if (resolve_drafter(parse, json_string_value(item), &made, err))
             return -1;
         if (made && json_array_set_new(list, at, json_string(made))) {
             mem_free(&made);

@@ -53,6 +53,27 @@ static void every_pair_gives_its_law(void **state)
     }
 }
 
+/* The drafters that the grid leaves out, as chains, in trees, and in those of their own. */
+static void what_proposes_from_text_gives_its_law(void **state)
+{
+    static const char *const drafts[] = {"pld:n=2,tokens=2", "suffix:factor=4,min=0.01",
+                                         "lookahead:level=3,window=3,guess=4,prompt=yes"};
+    static const char *const trees[] = {"own", "chain", "dynamic:total=6,depth=3,topk=2"};
+    (void)state;
+    for (int number = 0; number < 3 * 3 * LOOP_RULES; number++) {
+        const int sampling = number % LOOP_SAMPLINGS;
+        struct loop_tally tally;
+        char fault[3000];
+        struct loop_cell cell = {
+            .accept = loop_rules[number % LOOP_RULES], .draft = drafts[number / LOOP_RULES % 3],
+            .tree = trees[number / LOOP_RULES / 3], .policy = "static:K=3", .seed = 7000,
+            .temperature = loop_samplings[sampling].temperature, .filter = loop_samplings[sampling].filter};
+        int rc = loop_run(&cell, &world, &laws[sampling], &rig, texts(&cell), &tally);
+        if (loop_fault(&cell, rc, &tally, fault, sizeof fault))
+            fail_msg("%s", fault);
+    }
+}
+
 /* At temperature 0 there is one text. */
 static void at_temperature_0_all_pairs_give_one_text(void **state)
 {
@@ -115,6 +136,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_pair_gives_its_law),
+        cmocka_unit_test(what_proposes_from_text_gives_its_law),
         cmocka_unit_test(at_temperature_0_all_pairs_give_one_text),
         cmocka_unit_test(policies_may_look_to_decide_what_comes_next),
         cmocka_unit_test(known_mistakes_are_seen),

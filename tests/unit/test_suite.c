@@ -205,6 +205,12 @@ static void variants_are_written_out(void **state)
     assert_string_equal(json_string_value(json_object_get(last->options, "tree")), "static:file=/t");
     suite_free(&suite);
 
+    assert_int_equal(read_text(&suite, "{\"model\": \"m\", \"prompts\": \"p\", \"settings\": ["
+        "{\"name\": \"s\", \"draft\": [\"suffix:corpus=c,depth=9,save=s\", \"ngram\"]}]}", &err), 0);
+    snprintf(expected, sizeof expected, "suffix:corpus=%s/c,depth=9,save=%s/s", folder, folder);
+    assert_string_equal(json_string_value(json_array_get(json_object_get(suite->settings[0].options, "draft"), 0)), expected);
+    suite_free(&suite);
+
     /* The variants of the reference that is named, each for what has the same values. */
     assert_int_equal(read_text(&suite,
         "{\"model\": \"m\", \"prompts\": \"p\", \"reference\": \"b\", \"vary\": {\"seed\": [1, 2]},"
