@@ -124,10 +124,11 @@ int skip_profile_read(struct skip_profile *profile, struct prompts *prompts, str
 
 static int score(struct skip_profile *profile, const struct skip_set *candidate, struct err *err)
 {
+    const struct forward_part part = {.skip_attention = candidate->attention, .skip_ffn = candidate->ffn};
     int64_t all = 0;
     for (int text = 0; text < profile->texts; text++) {
         int matches;
-        if (match_window_count(profile->window[text], candidate, &matches, err))
+        if (match_window_count(profile->window[text], &part, &matches, err))
             return -1;
         all += matches;
     }

@@ -9,6 +9,7 @@ struct match_window {
     struct sequence *sequence;      /* the prompt but for its last token */
     int32_t *token;                 /* [tokens + 1] from the prompt's last one on */
     int tokens;
+    int64_t bytes;
 };
 
 int match_window_open(struct match_window **out, struct engine *engine, const struct sequence *from, const int32_t *token,
@@ -40,6 +41,8 @@ void match_window_close(struct match_window **window)
 
 int match_window_tokens(const struct match_window *window) { return window->tokens; }
 
+int64_t match_window_bytes(const struct match_window *window) { return window->bytes; }
+
 static int likeliest(const float *logits, int vocab)
 {
     int best = 0;
@@ -48,16 +51,17 @@ static int likeliest(const float *logits, int vocab)
     return best;
 }
 
-int match_window_count(struct match_window *window, const struct skip_set *left_out, int *matches, struct err *err)
+int match_window_count(struct match_window *window, const struct forward_part *left_out, int *matches, struct err *err)
 {
     const struct engine_setup *made = engine_made_from(window->engine);
-    const struct forward_part part = {.skip_attention = left_out->attention, .skip_ffn = left_out->ffn};
     int most = made->max_rows < made->max_logit_rows ? made->max_rows : made->max_logit_rows, found = 0, rc = 0;
     for (int row = 0; row < window->tokens && !rc; row += most) {
         int rows = window->tokens - row < most ? window->tokens - row : most;
-        const struct batch batch = {.rows = rows, .token = window->token + row, .logit_rows = rows, .part = &part};
+        const struct batch batch = {.rows = rows, .token = window->token + row, .logit_rows = rows, .part = left_out};
         struct forward forward;
         rc = engine_forward(window->engine, window->sequence, &batch, &forward, err);
+        if (!rc)
+            window->bytes += forward.bytes;
         for (int i = 0; i < rows && !rc; i++)
             found += likeliest(forward.logits + (size_t)i * (size_t)forward.vocab, forward.vocab) ==
                      window->token[row + i + 1];

@@ -4,7 +4,6 @@
 #ifndef MOE_DRAFT_MATCHNESS_H
 #define MOE_DRAFT_MATCHNESS_H
 
-#include "common/draft/skip_file.h"
 #include "common/engine/engine.h"
 
 struct match_window;
@@ -15,6 +14,7 @@ int match_window_open(struct match_window **out, struct engine *engine, const st
                       int prompt, int tokens, struct err *err);
 void match_window_close(struct match_window **window);
 int match_window_tokens(const struct match_window *window);
-int match_window_count(struct match_window *window, const struct skip_set *left_out, int *matches, struct err *err);
+int match_window_count(struct match_window *window, const struct forward_part *left_out, int *matches, struct err *err);
+int64_t match_window_bytes(const struct match_window *window);          /* nominal, of all its forwards so far */
 
 #endif
