@@ -193,8 +193,9 @@ static int head(const void *arguments, const struct console *console, struct err
         conversion_plan_head(&plan, checkpoint, target, &options, &said, err))
         goto done;
     note_widened(&plan, console);
-    console_note(console, "%s: %s", head_kind_name(plan.facts.head.kind), said.length ? said.data : "all is its own");
     rc = carry_out(&plan, args->output, args->dry_run, args->threads, console, err);
+    if (!rc)
+        console_note(console, "%s: %s", head_kind_name(plan.facts.head.kind), said.length ? said.data : "all is its own");
 done:
     conversion_free(&plan);
     checkpoint_close(&checkpoint);

@@ -401,6 +401,7 @@ static int count_named(const struct head_request *request, struct head_reading *
     if (read_int(request, key, &said, err))
         return -1;
     *count = found > said ? found : said;
+    *count += *count == 0;                              /* the first is then missing */
     if (*count < 1 || *count > largest)
         return err_set(err, ERR_INPUT, "%s: from 1 to %d are supported, not %d", key, largest, *count);
     if (said && found > said)
@@ -461,12 +462,14 @@ int head_read(struct head_reading *out, const struct head_request *request, stru
     head->draft_vocab = target->vocab;
     head->states = 1;
     head->state[0] = target->layers;
+    if (check_same(request, "vocab_size", target->vocab, err) ||
+        (kind != HEAD_EAGLE3 && check_same(request, "hidden_size", target->hidden, err)))
+        return err_at(err, "as %s", head_kind_name(kind));
     int rc = kind == HEAD_EAGLE3   ? read_eagle3(request, out, err)
            : kind == HEAD_KANGAROO ? read_kangaroo(request, out, err)
            : kind == HEAD_MEDUSA || kind == HEAD_HYDRA ? read_many(request, out, err)
                                    : read_joined(request, out, err);
-    if (rc || check_same(request, "vocab_size", target->vocab, err) ||
-        (kind != HEAD_EAGLE3 && check_same(request, "hidden_size", target->hidden, err)))
+    if (rc)
         return err_at(err, "as %s", head_kind_name(kind));
     snprintf(out->shape.family, sizeof out->shape.family, "%s", head_kind_name(kind));
     return 0;

@@ -1,0 +1,223 @@
+# moe-convert head: published draft heads become head files that hold what they held; others are refused, and named.
+
+load common
+
+setup_file() {
+    python=$(python_with_numpy) || skip "no python3 with msgpack and numpy"
+    export python WORK="$BATS_FILE_TMPDIR"
+    cd "$WORK"
+    moe-convert -q "$MOE_MODELS/pocket/model" --name pocket -o pocket.moe
+    "$python" "$BATS_TEST_DIRNAME/head.py" make all .
+}
+
+setup() { cd "$WORK"; }
+
+made() { "$python" "$BATS_TEST_DIRNAME/head.py" make "$@"; }
+compared() { "$python" "$BATS_TEST_DIRNAME/head.py" compare "$@"; }
+convert() { moe-convert head "$@" --target pocket.moe; }
+
+# Converting fails with one line that says $1, and leaves nothing.
+refuses() {
+    local words=$1
+    shift
+    run moe-convert head --target pocket.moe -o x.moe "$@"
+    assert_trouble moe-convert
+    [[ $output == *"$words"* ]] || { echo "'$output' does not say: $words"; return 1; }
+    [ -z "$(ls | grep '^x\.moe')" ] || { ls; return 1; }
+}
+
+# One made head that is refused: words, kind, and what head.py makes of it.
+refuses_made() {
+    local words=$1 kind=$2
+    shift 2
+    made "$kind" made "$@"
+    refuses "$words" made
+    rm -r made
+}
+
+@test "every published layout gives the values and the description that its files have" {
+    local kind pairs=()
+    for kind in eagle1 eagle1_bias eagle3 nvidia specforge speculators kangaroo jakiro jakiro_star medusa medusa_deep hydra \
+        hydra_prefix; do
+        convert $kind -o $kind.moe
+        moe-view --verify $kind.moe
+        pairs+=($kind $kind.moe)
+    done
+    compared "${pairs[@]}"
+}
+
+@test "the trained heads of the pocket model convert, and moe-view shows what they are" {
+    local kind pairs=()
+    for kind in eagle1 eagle3 jakiro kangaroo; do
+        convert "$MOE_MODELS/pocket/heads/$kind" -o trained-$kind.moe 2> said
+        grep -q "^moe-convert: $kind: .*the target's" said
+        pairs+=("$MOE_MODELS/pocket/heads/$kind" trained-$kind.moe)
+    done
+    compared "${pairs[@]}"
+    moe-view trained-eagle3.moe | grep -q 'reads the states after layers 0, 2, 4'
+    moe-view trained-eagle3.moe | grep -q 'draft vocabulary 1024, from id '
+    moe-view trained-kangaroo.moe | grep -q 'reads the state after layer 1$'
+    moe-view trained-jakiro.moe | grep -q '2 experts of inner width 192'
+    local source=$(moe-view --json -t model pocket.moe | jq -r .source_sha256)
+    moe-view --json --type head trained-eagle3.moe > shown
+    jq -e --arg source $source '.kind == "eagle3" and .target_source_sha256 == $source and .target_layers == 6 and
+        .states == [0, 2, 4] and (.target_ids | length) == 1024' shown
+    run moe-view --type model trained-eagle3.moe
+    assert_trouble moe-view
+}
+
+@test "with --dtype q8 values are near, and what is small stays exact" {
+    local kind pairs=()
+    for kind in eagle1 specforge jakiro jakiro_star hydra_prefix; do
+        convert $kind --dtype q8 -o $kind.q8.moe
+        pairs+=($kind $kind.q8.moe)
+    done
+    compared "${pairs[@]}"
+    [ "$(moe-view --json -t head jakiro.q8.moe | jq -r .dtype)" = q8 ]
+}
+
+@test "a folder, its one file, an archive and any number of threads give the same bytes" {
+    local kind file
+    made eagle3 eagle3_bin form=bin
+    for file in eagle1/model.safetensors jakiro/pytorch_model.bin hydra_prefix/hydra_lm_head.pt eagle3_bin/pytorch_model.bin; do
+        kind=${file%/*}
+        convert $kind --name same -o folder.moe -j 1
+        convert $file --name same -o file.moe -j 3
+        cmp folder.moe file.moe
+        tar cf - $kind | convert - --name same -o pipe.moe
+        cmp folder.moe pipe.moe
+    done
+    mkdir alone
+    cp medusa/medusa_lm_head.pt alone
+    convert alone/medusa_lm_head.pt -o alone.moe
+    compared alone/medusa_lm_head.pt alone.moe
+    cp eagle1/model.safetensors eagle3_bin/golden.safetensors       # as goldens lie beside heads
+    convert eagle3_bin --name same -o beside.moe
+    tar cf - eagle3_bin | convert - --name same -o pipe.moe
+    cmp beside.moe file.moe
+    cmp beside.moe pipe.moe
+}
+
+@test "a kind can be named; EAGLE-2's heads are EAGLE-1's" {
+    convert eagle1 --name same -o told.moe
+    convert eagle1 --name same --kind eagle2 -o named.moe
+    cmp told.moe named.moe
+    refuses "a draft head (medusa) needs it" eagle1 --kind medusa
+    refuses "tensor layers.0.mlp_moe.gate.weight is missing; a draft head (jakiro) needs it" eagle1 --kind jakiro
+}
+
+@test "layer ids are outputs but for vLLM's, and can be told to be either" {
+    states() { moe-view --json -t head "$1" | jq -c .states; }
+    convert nvidia -o ids.moe
+    [ "$(states ids.moe)" = "[1,3,4]" ]
+    convert nvidia --layer-ids input -o ids.moe
+    [ "$(states ids.moe)" = "[0,2,3]" ]
+    convert speculators -o ids.moe
+    [ "$(states ids.moe)" = "[0,2,5]" ]
+    refuses "--layer-ids says what ids count" speculators --layer-ids output
+    made eagle3 ids 'eagle_config={"eagle_aux_hidden_state_layer_ids": [0, 2, 4]}'
+    refuses "has the states before layers 1 to 6" ids --layer-ids input
+}
+
+@test "the layer that Kangaroo reads is told by config.json or an option" {
+    made kangaroo silent exit_layer=null
+    refuses "give --exit-layer N" silent
+    refuses "it must leave one" silent --exit-layer 6
+    convert silent --exit-layer 3 -o silent.moe
+    [ "$(moe-view --json -t head silent.moe | jq -c .states)" = "[2]" ]
+}
+
+@test "what Hydra's prefix layer does not say of itself is the target's" {
+    made hydra_prefix bare num_attention_heads=null num_key_value_heads=null rms_norm_eps=null rope_theta=null
+    run convert bare -o bare.moe
+    [[ $output == *"num_attention_heads, num_key_value_heads, head_dim, rms_norm_eps, rope of the prefix layer are the target's"* ]]
+    moe-view --json -t model pocket.moe | jq -c '{heads, kv_heads, head_dim, rope_theta, norm_epsilon}' > target
+    moe-view --json -t head bare.moe | jq -c '{heads, kv_heads, head_dim, rope_theta, norm_epsilon}' | cmp - target
+}
+
+@test "a tensor that is missing or too many is named" {
+    made eagle1 lacking drop=fc.weight
+    refuses "tensor fc.weight is missing; a draft head (eagle1) needs it for joint" lacking --kind eagle1
+    refuses_made "tensor fc.bias is missing" eagle1 bias=true
+    refuses_made "tensor midlayer.hidden_norm.weight is missing" eagle3 drop=midlayer.hidden_norm.weight
+    refuses_made "tensor lm_head.weight is missing" eagle3 drop=lm_head.weight
+    refuses_made "tensor d2t is missing" eagle3 drop=d2t
+    refuses_made "tensor input_norm.weight is missing" nvidia drop=input_norm.weight
+    refuses_made "tensor fc_norm.2.weight is missing" specforge drop=fc_norm.2.weight
+    refuses_made "tensor layers.0.mlp_moe.experts.1.up_proj.weight is missing" jakiro \
+        drop=layers.0.mlp_moe.experts.1.up_proj.weight
+    refuses_made "tensor 1.1.weight is missing" medusa drop=1.1.weight
+    refuses_made "tensor 2.0.linear.weight is missing" medusa medusa_num_heads=3
+    refuses_made "tensor hydra_mlp.1.0.res_connection.bias is missing" hydra drop=hydra_mlp.1.0.res_connection.bias
+    refuses_made "tensor fc_norm.0.weight has no place" specforge fc_norm=false
+    refuses_made "tensor lm_head.weight has no place in a draft head (eagle1)" eagle1 add=lm_head.weight
+    refuses_made "tensor layers.0.mlp.gate_proj.weight has no place in a draft head (jakiro)" jakiro \
+        add=layers.0.mlp.gate_proj.weight
+}
+
+@test "files that call themselves EAGLE-3 and are not are refused by what they lack" {
+    made eagle1 fake draft_vocab_size=128 drop=fc.weight add=embed_tokens.weight
+    refuses "tensor d2t is missing; a draft head (eagle3) of 128 words needs it" fake
+    made eagle1 fake 'architectures=["LlamaForCausalLMEagle3"]' drop=fc.weight
+    refuses "tensor lm_head.weight is missing; a draft head (eagle3) needs it for head" fake
+}
+
+@test "a head of another target, a map that leads out of it and numbers that are none are refused" {
+    refuses_made "hidden_size is 256; the target pocket has 192" eagle1 hidden_size=256
+    refuses_made "vocab_size is 32000; the target pocket has 2048" jakiro vocab_size=32000
+    refuses_made "tensor d2t sends word 127 by 2048, out of the target's vocabulary of 2048" eagle3 map=far
+    refuses_made "the vocabulary map sends two words to id" eagle3 map=twice
+    refuses_made "which t2d does not mark" eagle3 map=other
+    refuses_made "is not a finite number" eagle1 nan=layers.0.self_attn.k_proj.weight
+    refuses_made "is not a finite number" medusa nan=1.0.linear.bias
+    refuses_made "only heads of one layer are supported" eagle3 num_hidden_layers=2
+    refuses_made "supported are mlp and prefix-mlp" hydra 'hydra_head_arch="eagle-attn"'
+    refuses_made "only 2 is supported" jakiro num_local_experts=4
+    moe-convert -q "$MOE_MODELS/pocket/draft" -o draft.moe
+    run moe-convert head medusa --target draft.moe -o x.moe
+    assert_trouble moe-convert
+    [[ $output == *"tensor 0.0.linear.weight has shape [192][192]; config.json or the target asks for [96][96]"* ]]
+    refuses "has tensors of no kind of draft head known here" "$MOE_MODELS/pocket/model"
+    [ ! -e x.moe ]
+}
+
+@test "a head file is no model, a model no head, and neither target nor source is replaced" {
+    convert eagle1 -o h.moe
+    run moe-decode -m h.moe -p 'a' -n 1
+    assert_trouble moe-decode
+    [[ $output == *"is a draft head (eagle1) of pocket, not a model"* ]]
+    run moe-convert head medusa --target h.moe -o x.moe
+    assert_trouble moe-convert
+    run moe-convert inflate h.moe --expert-ffn 999 -o x.moe
+    assert_trouble moe-convert
+    run moe-convert head eagle1 --target pocket.moe -o pocket.moe
+    assert_trouble moe-convert
+    run moe-convert head eagle1 --target pocket.moe -o eagle1/model.safetensors
+    assert_trouble moe-convert
+    run moe-convert head eagle1 -o x.moe
+    assert_trouble moe-convert
+    [[ $output == *"no --target FILE"* ]]
+}
+
+@test "what would be written is shown before, also of an archive" {
+    made eagle3 plain
+    convert plain --dry-run > folder.txt 2> /dev/null
+    grep -q '^draft head eagle3: 350976 parameters, 9 tensors' folder.txt
+    (cd plain && tar cf ../plain.tar .)
+    convert plain.tar --dry-run 2> /dev/null | cmp - folder.txt
+}
+
+@test "a head file with any part damaged is refused, in one line" {
+    convert eagle3 -o whole.moe 2> /dev/null
+    local size=$(stat -c %s whole.moe) at
+    for at in 3 12 20 40 5000 $((size / 2)) $((size - 4000)) $((size - 9)); do
+        cp whole.moe hurt.moe
+        printf '\377' | dd of=hurt.moe bs=1 seek=$at conv=notrunc status=none
+        cmp -s whole.moe hurt.moe && continue
+        run moe-view --verify hurt.moe
+        assert_trouble moe-view
+    done
+    head -c $((size - 1)) whole.moe > hurt.moe
+    run moe-view hurt.moe
+    assert_trouble moe-view
+}
