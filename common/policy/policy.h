@@ -38,6 +38,7 @@ struct policy_setup {
     int draft_length;           /* -K: static's own, others' cap; or one of the above */
     int max_length;             /* the largest K */
     struct shape *shape;        /* of the draft (shape.h); stays open as long as the policy */
+    bool sampled;               /* at a temperature above 0 */
     int experts, top_k;         /* of a layer, and of a token there; 0: the model has none */
 };
 
@@ -97,6 +98,7 @@ struct policy_class {
     const char *settings;               /* what may stand behind the colon: "K=N"; NULL: nothing */
     bool looks;                         /* at what drafters say of their tokens' probabilities */
     bool drops;                         /* drafted nodes again, for what they hold (STEP_KEEP) */
+    bool trees;                         /* its drafts branch, whatever the shape */
     int (*open)(struct policy **out, struct spec *spec, const struct policy_setup *setup, struct err *err);
     void (*begin)(struct policy *policy, const struct policy_text *text);      /* a new text; NULL: all the same to it */
     struct step (*next)(struct policy *policy, const struct draft_view *view);
@@ -110,7 +112,8 @@ struct policy_class {
 };
 
 extern const struct policy_class policy_static, policy_cascade, policy_cascade_cost, policy_tiers, policy_table,
-                                 policy_off, policy_oracle;
+                                 policy_off, policy_oracle, policy_vertical, policy_horizontal, policy_cs_drafting,
+                                 policy_tr, policy_dytc, policy_dytc_verify;
 
 extern const struct policy_class *const policy_classes[];       /* all, NULL behind the last */
 

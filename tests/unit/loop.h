@@ -325,6 +325,9 @@ static inline const char *loop_policy(const struct policy_class *class, const st
         {&policy_tiers, "tiers:lengths=1/2/3,warmup=0,every=1,weight=0.5"},
         {&policy_table, "table:rows=0:3/3:1/4:2"},
         {&policy_off, "off:K=3,window=50,least=1.3"},
+        {&policy_vertical, "vertical"},
+        {&policy_dytc, "dytc:warmup=8,least=0.05"},
+        {&policy_dytc_verify, "dytc-verify:explore=1"},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (known[i].class == class)
@@ -573,9 +576,19 @@ static inline void loop_cell(struct loop_cell *out, const struct loop_place *pla
         .accept = loop_rules[place->rule], .draft = loop_drafts[place->draft], .tree = loop_trees[place->tree],
         .policy = loop_policy(policy_classes[place->policy], world, rig, room, bytes), .seed = 1000,
         .temperature = loop_samplings[sampling].temperature, .filter = loop_samplings[sampling].filter};
+    const struct policy_class *class = policy_classes[place->policy];
+    if ((class == &policy_vertical || class == &policy_cs_drafting) && strchr(out->draft, '+'))
+        out->draft = "model+ngram:n=2";         /* who reviews comes first */
 }
 
 static inline bool loop_sees(const struct loop_tally *tally) { return grid_sees(&tally->tally); }
+
+/* Reviews drop what another drafter wrote; SWIFT's tree what is too much, where its drafter has so much to offer. */
+static inline bool loop_can_drop(const struct policy_class *class, const struct loop_cell *cell)
+{
+    return class == &policy_vertical || class == &policy_cs_drafting ? strchr(cell->draft, '+') != NULL
+         : class != &policy_tr || !strcmp(cell->draft, "model");
+}
 
 /* What is wrong with a cell that ran, NULL: nothing. Settings may be refused only where a tree is none of the policy's. */
 static inline const char *loop_fault(const struct loop_cell *cell, int rc, const struct loop_tally *tally, char *room,
@@ -594,7 +607,7 @@ static inline const char *loop_fault(const struct loop_cell *cell, int rc, const
     else if (loop_sees(tally))
         snprintf(room, bytes, "z %.2f, %ld impossible, %ld other than they must be", tally->tally.z, tally->tally.impossible,
                  tally->tally.other);
-    else if (!tally->verified || (class->drops && tally->verified == tally->drafted))
+    else if (!tally->verified || (class->drops && loop_can_drop(class, cell) && tally->verified == tally->drafted))
         snprintf(room, bytes, "tests nothing: %ld tokens drafted, %ld verified", tally->drafted, tally->verified);
     else
         return NULL;

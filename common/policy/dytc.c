@@ -1,0 +1,307 @@
+/* DyTC as printed (CAS-Spec, arXiv 2510.26843): a tree is grown at its likeliest leaf, by the drafter s and the number of
+ * tokens k for which
+ *
+ *     T(s, k) = (a (1 - a^k) / (1 - a) + a^k a_n) / (c k + c_n)
+ *
+ * is largest: a is the acceptance of s and c its cost, a_n and c_n those of the cheapest drafter, the last one, whose one token
+ * stands for what comes later. Acceptance is a_new = lambda a_old + (1 - lambda) a_recent, with the mean over the last H tokens
+ * that came to a judgement. How likely a leaf is follows from its tokens: from the logits of their drafters, or the lengths of
+ * the matches they were found by. Siblings of the likeliest leaf are gone on with in the same step, as a forward over a few more
+ * tokens takes as long.
+ *
+ * Of the paper only a summary is known. What that leaves open, and what is done here:
+ * - bracket: the quotient is of the whole, as the text around it wants; `last` divides only the term of what comes later, which
+ *   is how it stands there.
+ * - c k is what predict/latency.h says of k tokens in one step. The target's time would divide all costs alike and change
+ *   nothing. There is no cost of verification in T: with `whole` the cheapest drafter has the largest T nearly always, and what
+ *   ends a draft is `least`: the chance of its likeliest leaf, under which it is not gone on with.
+ * - A match of m tokens stands for a chance of m / (m + 1); who says nothing, for his acceptance, and (1 - a) of it for each
+ *   sibling before him.
+ * - top-p: siblings, likeliest first, until the chances of the family that is gone on with are that share of all of them.
+ * - Each leaf gets `width` children, a tree `nodes` nodes, a step `steps` tokens at most.
+ * - During the first `warmup` iterations drafters take turns, with chains of 4. */
+#include "common/policy/dytc.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/policy/shape.h"
+#include "common/predict/latency.h"
+
+enum { DRAFTERS = 8, WINDOW_MAX = 256, NODES = SHAPE_DEPTH_MAX, WARM_TOKENS = 4 };
+enum { BRACKET_WHOLE, BRACKET_LAST };
+
+const char *const dytc_yes_no[] = {"no", "yes", NULL};
+
+struct recent {                         /* of a drafter */
+    double acceptance;
+    uint8_t kept[WINDOW_MAX];           /* a ring */
+    int64_t judged;
+    struct latency latency;
+};
+
+struct dytc {
+    struct policy base;
+    int drafters, most, nodes, width, steps, window, warmup, bracket, ahead;
+    double lambda, top_p, least;
+    double fixed[DRAFTERS];             /* NaN: learned */
+    struct recent recent[DRAFTERS];
+    int64_t iterations;
+    /* Of this iteration: */
+    bool dry[DRAFTERS];
+    int asked, K, first;
+    double value, leaf_chance;
+    double chance[NODES];               /* of each node, with all above it */
+    bool inner[NODES];                  /* it has children */
+    struct draft_leaf leaf[NODES];
+};
+
+int dytc_fixed(struct spec *spec, int drafters, double *out, struct err *err)
+{
+    const char *text;
+    for (int i = 0; i < DRAFTERS; i++)
+        out[i] = NAN;
+    if (spec_text(spec, "acceptance", NULL, &text, err))
+        return -1;
+    const char *at = text;
+    for (int i = 0; text && i < drafters; i++) {
+        char *end;
+        out[i] = strtod(at, &end);
+        if (end == at || !(out[i] >= 0 && out[i] < 1) || *end != (i + 1 < drafters ? '/' : '\0'))
+            return err_set(err, ERR_INPUT, "acceptance=%s: %d numbers from 0 to below 1 are expected, one for each drafter, with "
+                           "slashes between", text, drafters);
+        at = end + 1;
+    }
+    return 0;
+}
+
+static double acceptance(const struct dytc *d, int drafter)
+{
+    return isnan(d->fixed[drafter]) ? d->recent[drafter].acceptance : d->fixed[drafter];
+}
+
+static double objective(const struct dytc *d, int drafter, int k)
+{
+    const double a = fmin(0.999, acceptance(d, drafter)), power = pow(a, k);
+    const struct recent *last = &d->recent[d->drafters - 1];
+    double now = a * (1 - power) / (1 - a), later = d->ahead ? power * acceptance(d, d->drafters - 1) : 0;
+    double cost = fmax(1e-9, latency_of(&d->recent[drafter].latency, 1, k, k));
+    double cost_later = d->ahead ? fmax(1e-9, latency_of(&last->latency, 1, 1, 1)) : 0;
+    return d->bracket == BRACKET_WHOLE ? (now + later) / (cost + cost_later) : now + later / (cost + cost_later);
+}
+
+/* How likely a node is when all above it is accepted. */
+static double chance_of(const struct dytc *d, const struct draft_tree *tree, int node)
+{
+    double said = exp((double)tree->log_probability[node]), chance = acceptance(d, tree->drafter[node]);
+    if (!isnan(said))
+        return fmin(1, said);
+    if (tree->match[node] > 0)
+        return tree->match[node] / (tree->match[node] + 1.0);
+    for (int before = 0; before < node; before++)
+        chance *= tree->parent[before] == tree->parent[node] ? 1 - acceptance(d, tree->drafter[node]) : 1;
+    return chance;
+}
+
+static void look(struct dytc *d, const struct draft_tree *tree)
+{
+    memset(d->inner, 0, sizeof d->inner);
+    for (int node = 0; node < tree->nodes; node++) {
+        int parent = tree->parent[node];
+        d->chance[node] = chance_of(d, tree, node) * (parent < 0 ? 1 : d->chance[parent]);
+        if (parent >= 0)
+            d->inner[parent] = true;
+    }
+}
+
+/* The likeliest leaf and, behind it, those of its siblings that are gone on with; 0: there is none. */
+static int choose_leaves(struct dytc *d, const struct draft_tree *tree, int depth)
+{
+    int best = -1, leaves = 0;
+    double all = 0, taken = 0;
+    d->leaf_chance = 1;
+    if (!tree->nodes) {
+        d->leaf[0] = (struct draft_leaf){-1, d->width};
+        return 1;
+    }
+    for (int node = 0; node < tree->nodes; node++)
+        if (!d->inner[node] && tree->depth[node] < depth && (best < 0 || d->chance[node] > d->chance[best]))
+            best = node;
+    if (best < 0)
+        return 0;
+    d->leaf_chance = d->chance[best];
+    d->leaf[leaves++] = (struct draft_leaf){best, d->width};
+    for (int node = 0; node < tree->nodes; node++)
+        all += tree->parent[node] == tree->parent[best] ? d->chance[node] : 0;
+    for (taken = d->chance[best]; taken < d->top_p * all;) {
+        int next = -1;
+        for (int node = 0; node < tree->nodes; node++) {
+            bool mine = tree->parent[node] == tree->parent[best] && !d->inner[node];
+            for (int i = 0; i < leaves; i++)
+                mine &= d->leaf[i].node != node;
+            if (mine && (next < 0 || d->chance[node] > d->chance[next]))
+                next = node;
+        }
+        if (next < 0)
+            break;
+        d->leaf[leaves++] = (struct draft_leaf){next, 1};
+        taken += d->chance[next];
+    }
+    return leaves;
+}
+
+/* The drafter and its number of tokens; -1: nobody has anything, or there is no room. */
+static int choose_drafter(struct dytc *d, const struct draft_tree *tree, int leaves, int depth, int *tokens)
+{
+    int best = -1, above = d->leaf[0].node < 0 ? 0 : tree->depth[d->leaf[0].node];
+    for (int i = 0; i < d->drafters; i++)
+        for (int k = 1; !d->dry[i] && k <= d->steps && above + k <= depth; k++) {
+            double value = objective(d, i, k);
+            if (tree->nodes + d->width * k + (leaves - 1) * k > d->nodes || (best >= 0 && value <= d->value))
+                continue;
+            d->value = value;
+            *tokens = k;
+            best = i;
+        }
+    return best;
+}
+
+static struct step extend(struct dytc *d, int drafter, int leaves, int tokens)
+{
+    d->asked = drafter;
+    d->first = d->first < 0 ? drafter : d->first;
+    return (struct step){.kind = STEP_EXTEND, .drafter = drafter, .tokens = tokens, .leaf = d->leaf, .leaves = leaves};
+}
+
+static struct step dytc_next(struct policy *policy, const struct draft_view *view)
+{
+    struct dytc *d = (struct dytc *)policy;
+    const int depth = d->most < view->room ? d->most : view->room;
+    int tokens = 0, leaves;
+    if (!view->steps) {
+        memset(d->dry, 0, sizeof d->dry);
+        d->asked = d->first = -1;
+        d->value = 0;
+    } else if (d->asked >= 0) {
+        d->dry[d->asked] = !view->added;
+    }
+    d->K = view->tree->nodes;
+    if (depth < 1 || !d->drafters)
+        return (struct step){.kind = STEP_STOP};
+    if (d->iterations < d->warmup) {
+        d->leaf[0] = (struct draft_leaf){-1, 1};
+        return view->steps ? (struct step){.kind = STEP_STOP}
+                           : extend(d, (int)(d->iterations % d->drafters), 1, WARM_TOKENS < d->most ? WARM_TOKENS : d->most);
+    }
+    look(d, view->tree);
+    leaves = choose_leaves(d, view->tree, depth);
+    if (!leaves || d->leaf_chance < d->least)
+        return (struct step){.kind = STEP_STOP};
+    int drafter = choose_drafter(d, view->tree, leaves, depth, &tokens);
+    return drafter < 0 ? (struct step){.kind = STEP_STOP} : extend(d, drafter, leaves, tokens);
+}
+
+/* Of siblings by one drafter the first is its own choice, and counts. */
+static bool is_choice(const struct draft_tree *tree, int node)
+{
+    for (int before = 0; before < node; before++)
+        if (tree->parent[before] == tree->parent[node] && tree->drafter[before] == tree->drafter[node])
+            return false;
+    return true;
+}
+
+static void dytc_observe(struct policy *policy, const struct outcome *outcome)
+{
+    struct dytc *d = (struct dytc *)policy;
+    const struct draft_tree *tree = outcome->tree;
+    bool judged[DRAFTERS] = {false};
+    d->iterations++;
+    for (int i = 0; outcome->share && i < d->drafters; i++)
+        latency_observe(&d->recent[i].latency, &outcome->share[i]);
+    for (int node = 0; tree && outcome->kept && node < tree->nodes; node++) {
+        struct recent *recent = &d->recent[tree->drafter[node]];
+        if (!outcome->kept[1 + tree->parent[node]] || !is_choice(tree, node))
+            continue;
+        recent->kept[recent->judged++ % d->window] = outcome->kept[1 + node];
+        judged[tree->drafter[node]] = true;
+    }
+    for (int i = 0; i < d->drafters; i++) {
+        struct recent *recent = &d->recent[i];
+        int count = recent->judged < d->window ? (int)recent->judged : d->window, kept = 0;
+        for (int at = 0; at < count; at++)
+            kept += recent->kept[at];
+        if (judged[i])
+            recent->acceptance = d->lambda * recent->acceptance + (1 - d->lambda) * kept / count;
+    }
+}
+
+static int dytc_open(struct policy **out, struct spec *spec, const struct policy_setup *setup, struct err *err)
+{
+    static const char *const brackets[] = {[BRACKET_WHOLE] = "whole", [BRACKET_LAST] = "last", NULL};
+    int limit = setup->max_length < NODES ? setup->max_length : NODES;
+    int cap = setup->draft_length >= 0 ? setup->draft_length : 16;
+    if (setup->shape->class != &shape_chain)
+        return err_set(err, ERR_INPUT, "dytc: makes a tree of its own; leave --tree out");
+    struct dytc *d = mem_alloc(1, sizeof *d, err);
+    if (!d)
+        return -1;
+    d->drafters = setup->drafters;
+    if (spec_int(spec, "most", cap < limit ? cap : limit, 0, limit, &d->most, err) ||
+        spec_int(spec, "nodes", 32, 1, NODES, &d->nodes, err) || spec_int(spec, "width", 2, 1, 16, &d->width, err) ||
+        spec_int(spec, "steps", 5, 1, NODES, &d->steps, err) ||
+        spec_int(spec, "window", 20, 1, WINDOW_MAX, &d->window, err) ||
+        spec_int(spec, "warmup", 20, 0, 1 << 20, &d->warmup, err) ||
+        spec_float(spec, "lambda", 0.7, 0, 1, &d->lambda, err) || spec_float(spec, "top-p", 0.8, 0, 1, &d->top_p, err) ||
+        spec_float(spec, "least", 0.3, 0, 1, &d->least, err) ||
+        spec_choice(spec, "bracket", BRACKET_WHOLE, brackets, &d->bracket, err) ||
+        spec_choice(spec, "lookahead", 1, dytc_yes_no, &d->ahead, err) || dytc_fixed(spec, d->drafters, d->fixed, err)) {
+        mem_free(&d);
+        return -1;
+    }
+    for (int i = 0; i < DRAFTERS; i++) {
+        d->recent[i].acceptance = 0.5;
+        latency_init(&d->recent[i].latency, 0.98);
+    }
+    *out = &d->base;
+    return 0;
+}
+
+static int dytc_length(const struct policy *policy) { return ((const struct dytc *)policy)->K; }
+
+static void dytc_state(const struct policy *policy, struct values *out)
+{
+    const struct dytc *d = (const struct dytc *)policy;
+    values_text(out, "name", policy->class->name);
+    values_int(out, "K", d->K);
+    values_int(out, "first", d->first);
+    values_int(out, "warm", d->iterations >= d->warmup);
+    values_real(out, "objective", d->value);
+    values_real(out, "leaf_chance", d->leaf_chance);
+    for (int i = 0; i < d->drafters; i++) {
+        static const char *const chance[] = {"chance_0", "chance_1", "chance_2", "chance_3", "chance_4", "chance_5", "chance_6",
+                                             "chance_7"};
+        static const char *const draft[] = {"draft_us_0", "draft_us_1", "draft_us_2", "draft_us_3", "draft_us_4", "draft_us_5",
+                                            "draft_us_6", "draft_us_7"};
+        values_real(out, chance[i], acceptance(d, i));
+        values_real(out, draft[i], 1e6 * latency_of(&d->recent[i].latency, 1, 1, 1));
+    }
+}
+
+static void dytc_free(struct policy *policy) { mem_free(&policy); }
+
+const struct policy_class policy_dytc = {
+    .name = "dytc",
+    .summary = "a tree by several drafters, as DyTC prints it",
+    .settings = "most=N,nodes=N,width=N,steps=N,top-p=X,least=X,lambda=X,window=N,warmup=N,bracket=whole|last,lookahead=no,"
+                "acceptance=X/X/...",
+    .looks = true,
+    .trees = true,
+    .open = dytc_open,
+    .next = dytc_next,
+    .length = dytc_length,
+    .observe = dytc_observe,
+    .state = dytc_state,
+    .free = dytc_free,
+};

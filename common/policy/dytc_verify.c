@@ -1,0 +1,597 @@
+/* DyTC with the verification in its objective. DyTC (CAS-Spec, arXiv 2510.26843; dytc.c has it as printed) weighs drafted tokens
+ * against the cost of drafting alone, so the cheapest drafter always wins and no draft is ever too long. Here a draft gives the
+ * bonus token besides, and costs the forward that verifies it, which for an MoE knows the experts that so many tokens are
+ * predicted to load (predict/union.h). A draft is a chain; its plan (plan.h) is made anew after each step.
+ *
+ * - The chance of a token: what its drafter says of it, corrected by what became of others (predict/calibration.h); or by the
+ *   length of the match it was found by; or else by its depth (predict/chance.h).
+ * - Latency of drafters: predict/latency.h; of verification: predict/price.h.
+ * - Drafters that look tokens up are asked first, as that costs next to nothing, and what they found is cut to what pays. They
+ *   draw nothing, so what is dropped changes no distribution; how it would have fared teaches, too.
+ * - What is not known is tried when it would pay if it were as good as it may well be (`hope` standard deviations better), as
+ *   long as the loss that is expected of trying stays within the share `explore` of all time. A text's first iterations have
+ *   `warmup` forwards for it.
+ *
+ * What was learned stays, for each task, from text to text. */
+#include "common/policy/shape.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/policy/cost.h"
+#include "common/policy/dytc.h"
+#include "common/policy/plan.h"
+#include "common/predict/calibration.h"
+#include "common/predict/chance.h"
+#include "common/predict/latency.h"
+#include "common/predict/price.h"
+#include "common/predict/union.h"
+
+enum { DRAFTERS = PLAN_DRAFTERS_MAX, MOST_DEFAULT = 16, MOST = PLAN_TOKENS_MAX, TASKS = 16, TASK_BYTES = 64, MATCHES = 8 };
+
+/* What was saved for trials lets hope grow: a drafter that had bad luck at first is tried again. */
+static const double hope_saved = 0.4;
+static const double fading = 0.998;     /* of what is known, with each iteration */
+static const double text_memory = 0.3;  /* and with each text of which no task is known */
+
+struct cell { double kept, tried; };
+
+struct known {                          /* of a drafter, in a task */
+    struct chance all;
+    struct cell depth[PLAN_DEPTHS], match[MATCHES];
+    struct calibration said;
+    double offers;                      /* how often it proposes anything when it is asked, 0 .. 1 */
+};
+
+struct task {
+    char name[TASK_BYTES];
+    struct known drafter[DRAFTERS];
+    double tokens, cost;                /* recent sums, for the rate */
+    int64_t used;                       /* when, in texts */
+};
+
+struct dropped {                        /* what was looked up at the root and then dropped */
+    int drafter, tokens;
+    int32_t token[MOST], match[MOST];
+};
+
+struct dytc_verify {
+    struct policy base;
+    int drafters, most;
+    bool looks_up[DRAFTERS];
+    bool ahead;                         /* plans reach beyond the drafter that begins */
+    double fixed[DRAFTERS];             /* NaN: learned */
+    double explore, hope, memory;
+    bool has_table;
+    struct cost_table table;
+    struct price price;
+    struct latency latency[DRAFTERS];
+    struct union_predictor experts;
+    struct task task[TASKS], *now;
+    int64_t texts, iterations;
+    double allowance;
+    bool speaks[DRAFTERS];
+    /* Of this iteration: */
+    double rate, verify[MOST + 1];
+    double estimate[MOST];              /* of each token of the chain */
+    int nodes;                          /* of which that is known */
+    bool dry[DRAFTERS];                 /* it has nothing to add below the present leaf */
+    bool tries;                         /* something rests on hope */
+    int trial;                          /* the drafter that is yet to get a token for it; -1: none */
+    bool looked;                        /* the last step looked tokens up, which are yet to be cut */
+    int asked;                          /* the drafter of the last step; -1: it did not extend */
+    int first, K;                       /* the drafter that was asked first, -1: none */
+    double gain, cost;
+    struct dropped dropped[DRAFTERS];
+    int drops;
+    int32_t keep[MOST];
+    struct draft_leaf leaf;
+};
+
+/* By how much M tokens are predicted to exceed one, as price.h has it. */
+static double growth(const struct dytc_verify *d, int M)
+{
+    if (d->has_table)
+        return fmax(0, d->table.seconds[M] / d->table.seconds[1] - 1);
+    if (!d->experts.experts)
+        return 0.1 * (M - 1);
+    return union_of(&d->experts, M) / union_of(&d->experts, 1) - 1 + 0.02 * (M - 1);
+}
+
+static double level_seconds(const struct dytc_verify *d) { return price_level(&d->price); }
+
+static int match_group(int match) { return match <= 4 ? match - 1 : match <= 6 ? 4 : match <= 10 ? 5 : match <= 20 ? 6 : 7; }
+
+static double lean(const struct cell *cell, double weight, double otherwise)
+{
+    return (cell->kept + weight * otherwise) / (cell->tried + weight);
+}
+
+/* The chance of a drafter's token at a depth, 1 the first, before it is drafted. */
+static double chance_at(const struct dytc_verify *d, int drafter, int depth)
+{
+    const struct known *known = &d->now->drafter[drafter];
+    if (!isnan(d->fixed[drafter]))
+        return d->fixed[drafter];
+    return lean(&known->depth[depth < PLAN_DEPTHS ? depth - 1 : PLAN_DEPTHS - 1], 12, chance_of(&known->all));
+}
+
+/* And of one that is there. */
+static double chance_of_node(const struct dytc_verify *d, const struct draft_tree *tree, int node)
+{
+    int drafter = tree->drafter[node];
+    const struct known *known = &d->now->drafter[drafter];
+    double said = exp((double)tree->log_probability[node]);
+    if (!isnan(d->fixed[drafter]))
+        return d->fixed[drafter];
+    if (!isnan(said))
+        return calibration_of(&known->said, fmin(1, said));
+    double otherwise = chance_at(d, drafter, tree->depth[node]);
+    return tree->match[node] > 0 ? lean(&known->match[match_group(tree->match[node])], 6, otherwise) : otherwise;
+}
+
+/* What planning knows of the drafters; hoped: of which one is taken to be as good as it may be, -1: none. */
+static void describe(const struct dytc_verify *d, struct plan_drafter *out, int hoped)
+{
+    double level = level_seconds(d);
+    for (int i = 0; i < d->drafters; i++) {
+        const struct latency *latency = &d->latency[i];
+        double token = latency_of(latency, 0, 1, 1), step = latency_of(latency, 1, 0, 0);
+        double more = i == hoped && isnan(d->fixed[i]) ? (d->hope + hope_saved * d->allowance) * chance_doubt(&d->now->drafter[i].all) : 0;
+        out[i] = (struct plan_drafter){.out = d->dry[i]};
+        for (int depth = 1; depth <= PLAN_DEPTHS; depth++)
+            out[i].chance[depth - 1] = fmin(0.98, chance_at(d, i, depth) + more) *
+                                       (d->looks_up[i] ? d->now->drafter[i].offers : 1);
+        out[i].token = latency->begun && level > 0 ? token / level : 0.05;
+        out[i].step = latency->begun && level > 0 ? step / level : 0;
+    }
+}
+
+static void weigh_verification(struct dytc_verify *d, int room, bool hopeful)
+{
+    double steepness = price_steepness(&d->price) * (hopeful ? exp(-d->hope * price_doubt(&d->price)) : 1);
+    for (int K = 0; K <= room; K++)
+        d->verify[K] = 1 + steepness * growth(d, K + 1);
+}
+
+static int room_of(const struct dytc_verify *d, const struct draft_view *view)
+{
+    return d->most < view->room ? d->most : view->room;
+}
+
+static struct step extend(struct dytc_verify *d, const struct draft_view *view, int drafter, int tokens)
+{
+    d->asked = drafter;
+    d->first = d->first < 0 ? drafter : d->first;
+    d->leaf = (struct draft_leaf){view->tree->nodes - 1, 1};
+    return (struct step){.kind = STEP_EXTEND, .drafter = drafter, .tokens = tokens, .leaf = &d->leaf, .leaves = 1};
+}
+
+static struct step extend_by_trial(struct dytc_verify *d, const struct draft_view *view)
+{
+    int drafter = d->trial;
+    d->trial = -1;
+    return extend(d, view, drafter, 1);
+}
+
+static double survival(const struct dytc_verify *d, int nodes)
+{
+    double product = 1;
+    for (int node = 0; node < nodes; node++)
+        product *= d->estimate[node];
+    return product;
+}
+
+static void plan_from(struct dytc_verify *d, struct plan *out, int nodes, int most, const struct plan_drafter *drafter)
+{
+    const struct plan_setup setup = {d->drafters, drafter, nodes, most, survival(d, nodes), d->rate, d->verify};
+    struct plan_drafter one[DRAFTERS];
+    if (d->ahead) {
+        plan_find(out, &setup);
+        return;
+    }
+    for (int i = 0; i < (d->drafters ? d->drafters : 1); i++) {         /* each as if it had to write all that is left */
+        struct plan_setup alone = setup;
+        struct plan plan;
+        alone.drafter = one;
+        for (int other = 0; other < d->drafters; other++) {
+            one[other] = drafter[other];
+            one[other].out |= other != i;
+        }
+        plan_find(&plan, &alone);
+        if (!i || plan.value > out->value)
+            *out = plan;
+    }
+}
+
+/* What trying one token of a drafter loses in cost, for each time that it comes to a judgement: at the first place of the chain
+ * that is always so, but what is refused there takes the rest with it; at the end it is so when all before it is accepted. */
+static double loss_of_trial(const struct dytc_verify *d, const struct plan_drafter *drafter, int which, int most,
+                            const struct plan *plan, bool *last)
+{
+    const double chance = drafter[which].chance[0], asked = drafter[which].step + drafter[which].token;
+    const struct plan_setup behind = {d->drafters, drafter, 1, most, chance, d->rate, d->verify};
+    struct plan rest;
+    double first, reach = 1;
+    int length = 0;
+    plan_find(&rest, &behind);
+    first = (plan->value - (chance - d->rate * asked + rest.value)) / d->rate;
+    *last = false;
+    for (int i = 0; i < d->drafters; i++)
+        for (int n = 0; n < plan->count[i]; n++)
+            reach *= drafter[i].chance[++length < PLAN_DEPTHS ? length - 1 : PLAN_DEPTHS - 1];
+    if (!length || length >= most)
+        return first;
+    double end = (asked + d->verify[length + 1] - d->verify[length]) / reach - chance / d->rate;
+    *last = end < first;
+    return *last ? end : first;
+}
+
+/* A drafter that would pay if it were as good as it may be, -1: none. The loss that is to be expected of trying it is paid for;
+ * what promises most is saved for, as lesser hopes would use it all up. last: it gets the end of the chain. */
+static int choose_trial(struct dytc_verify *d, int most, const struct plan *plan, bool *last)
+{
+    struct plan_drafter drafter[DRAFTERS];
+    double gain = 1e-3;
+    int found = -1;
+    describe(d, drafter, -1);
+    for (int i = 0; i < d->drafters; i++) {
+        struct plan_drafter hoped[DRAFTERS];
+        struct plan hopeful;
+        if (d->dry[i] || !isnan(d->fixed[i]) || plan->first == i)
+            continue;
+        describe(d, hoped, i);
+        weigh_verification(d, most, true);
+        const struct plan_setup all = {d->drafters, hoped, 0, most, 1, d->rate, d->verify};
+        plan_find(&hopeful, &all);
+        weigh_verification(d, most, false);
+        if (hopeful.count[i] && hopeful.value - plan->value > gain) {
+            gain = hopeful.value - plan->value;
+            found = i;
+        }
+    }
+    if (found < 0)
+        return -1;
+    double loss = fmax(0, loss_of_trial(d, drafter, found, most, plan, last));
+    if (loss > d->allowance)
+        return -1;
+    d->allowance -= loss;
+    return found;
+}
+
+/* The chain's new tokens: how likely they are. */
+static void estimate(struct dytc_verify *d, const struct draft_tree *tree)
+{
+    for (; d->nodes < tree->nodes; d->nodes++)
+        d->estimate[d->nodes] = chance_of_node(d, tree, d->nodes);
+}
+
+static void begin_iteration(struct dytc_verify *d, int most)
+{
+    struct plan_drafter drafter[DRAFTERS];
+    memset(d->dry, 0, sizeof d->dry);
+    d->nodes = d->drops = d->K = 0;
+    d->tries = d->looked = false;
+    d->asked = d->first = d->trial = -1;
+    d->gain = d->cost = 1;
+    weigh_verification(d, most, false);
+    describe(d, drafter, -1);
+    const struct plan_setup setup = {d->drafters, drafter, 0, most, 1, 1, d->verify};
+    double foreseen = most > 0 ? plan_best_rate(&setup) : 1;
+    double reached = d->now->cost > 0 ? d->now->tokens / d->now->cost : 1;
+    d->rate = fmax(1, fmax(foreseen, fmin(reached, 1.3 * foreseen)));
+}
+
+/* Keeps in mind what was looked up at the root and is dropped. */
+static void drop(struct dytc_verify *d, const struct draft_tree *tree, int drafter)
+{
+    if (d->drops == DRAFTERS)
+        return;
+    struct dropped *dropped = &d->dropped[d->drops++];
+    dropped->drafter = drafter;
+    dropped->tokens = tree->nodes < MOST ? tree->nodes : MOST;
+    memcpy(dropped->token, tree->token, (size_t)dropped->tokens * sizeof *dropped->token);
+    memcpy(dropped->match, tree->match, (size_t)dropped->tokens * sizeof *dropped->match);
+}
+
+/* Cuts what was looked up to what pays, with the best plan behind it; false: all of it does. */
+static bool cut(struct dytc_verify *d, const struct draft_view *view, int asked, int most, struct step *step)
+{
+    const struct draft_tree *tree = view->tree;
+    struct plan_drafter drafter[DRAFTERS];
+    const int before = tree->nodes - view->added;
+    double gain = 0, best_value = -INFINITY, chance = survival(d, before);
+    int best = before;
+    describe(d, drafter, -1);
+    for (int nodes = before; nodes <= tree->nodes; nodes++) {
+        struct plan plan;
+        if (nodes > before)
+            gain += chance *= d->estimate[nodes - 1];
+        plan_from(d, &plan, nodes, most, drafter);
+        if (gain + plan.value > best_value) {
+            best_value = gain + plan.value;
+            best = nodes;
+        }
+    }
+    if (best == tree->nodes)
+        return false;
+    if (!best)
+        drop(d, tree, asked);
+    for (int node = 0; node < best; node++)
+        d->keep[node] = node;
+    d->nodes = best;
+    *step = (struct step){.kind = STEP_KEEP, .keep = d->keep, .kept = best};
+    return true;
+}
+
+static struct step stop(struct dytc_verify *d, const struct draft_tree *tree)
+{
+    double chance = 1;
+    d->K = tree->nodes;
+    d->gain = 1;
+    for (int node = 0; node < tree->nodes; node++)
+        d->gain += chance *= d->estimate[node];
+    d->cost = d->verify[tree->nodes];
+    return (struct step){.kind = STEP_STOP};
+}
+
+/* What the step before did: what is known of its tokens, and who has nothing more to add here. */
+static bool take_step(struct dytc_verify *d, const struct draft_view *view, int most, struct step *step)
+{
+    const int asked = d->asked;
+    if (asked < 0)
+        return false;
+    estimate(d, view->tree);
+    d->asked = -1;
+    if (d->looked) {
+        d->looked = false;
+        d->now->drafter[asked].offers += 0.05 * ((view->added > 0) - d->now->drafter[asked].offers);
+        d->dry[asked] = true;
+        return view->added && cut(d, view, asked, most, step);
+    }
+    for (int i = 0; i < d->drafters; i++)
+        d->dry[i] &= !view->added;
+    d->dry[asked] |= !view->added;
+    if (view->added)
+        d->speaks[asked] = !isnan(view->tree->log_probability[view->tree->nodes - 1]);
+    return false;
+}
+
+static struct step dytc_verify_next(struct policy *policy, const struct draft_view *view)
+{
+    struct dytc_verify *d = (struct dytc_verify *)policy;
+    struct plan_drafter drafter[DRAFTERS];
+    const int most = room_of(d, view);
+    bool last = false;
+    struct plan plan;
+    struct step step;
+    if (!view->steps)
+        begin_iteration(d, most);
+    if (take_step(d, view, most, &step))
+        return step;
+    if (view->tree->nodes >= most || !(level_seconds(d) > 0))
+        return stop(d, view->tree);
+    for (int i = 0; i < d->drafters; i++)
+        if (d->looks_up[i] && !d->dry[i]) {
+            d->looked = true;
+            return extend(d, view, i, most - view->tree->nodes);
+        }
+    describe(d, drafter, -1);
+    plan_from(d, &plan, view->tree->nodes, most, drafter);
+    if (!view->tree->nodes && !d->tries) {
+        d->trial = choose_trial(d, most, &plan, &last);
+        d->tries = d->trial >= 0;
+        if (d->tries && !last)
+            return extend_by_trial(d, view);
+    }
+    if (plan.first < 0)
+        return d->trial >= 0 ? extend_by_trial(d, view) : stop(d, view->tree);
+    return extend(d, view, plan.first, d->speaks[plan.first] ? 1 : plan.count[plan.first]);
+}
+
+static void count(struct cell *cell, double memory, bool kept)
+{
+    cell->tried = memory * cell->tried + 1;
+    cell->kept = memory * cell->kept + kept;
+}
+
+static void learn(struct dytc_verify *d, int drafter, int depth, int match, double said, bool kept)
+{
+    struct known *known = &d->now->drafter[drafter];
+    chance_observe(&known->all, kept);
+    count(&known->depth[depth < PLAN_DEPTHS ? depth - 1 : PLAN_DEPTHS - 1], d->memory, kept);
+    if (!isnan(said))
+        calibration_observe(&known->said, fmin(1, said), kept);
+    else if (match > 0)
+        count(&known->match[match_group(match)], d->memory, kept);
+}
+
+static void learn_chain(struct dytc_verify *d, const struct outcome *outcome)
+{
+    const struct draft_tree *tree = outcome->tree;
+    for (int node = 0; tree && outcome->kept && node < tree->nodes; node++) {
+        if (!outcome->kept[1 + tree->parent[node]])
+            break;
+        learn(d, tree->drafter[node], tree->depth[node], tree->match[node], exp((double)tree->log_probability[node]),
+              outcome->kept[1 + node]);
+    }
+    for (int i = 0; i < d->drops; i++) {
+        const struct dropped *dropped = &d->dropped[i];
+        bool kept = true;
+        for (int at = 0; kept && at < dropped->tokens && at < outcome->emitted; at++) {
+            kept = dropped->token[at] == outcome->token[at];
+            learn(d, dropped->drafter, at + 1, dropped->match[at], NAN, kept);
+        }
+    }
+}
+
+static void dytc_verify_observe(struct policy *policy, const struct outcome *outcome)
+{
+    struct dytc_verify *d = (struct dytc_verify *)policy;
+    d->iterations++;
+    price_observe(&d->price, growth(d, outcome->drafted + 1), outcome->iteration_s - outcome->draft_s);
+    for (int i = 0; outcome->share && i < d->drafters; i++)
+        latency_observe(&d->latency[i], &outcome->share[i]);
+    for (int i = 0; i < d->drafters; i++)
+        chance_fade(&d->now->drafter[i].all, fading);
+    learn_chain(d, outcome);
+    double level = level_seconds(d);
+    if (level > 0) {
+        double cost = 1 + price_steepness(&d->price) * growth(d, outcome->drafted + 1) + outcome->draft_s / level;
+        d->allowance = fmin(d->allowance + d->explore * cost, 12);
+        d->now->tokens = 0.98 * d->now->tokens + outcome->emitted;
+        d->now->cost = 0.98 * d->now->cost + cost;
+    }
+    union_learn(&d->experts, outcome->expert, outcome->emitted, outcome->moe_layers);
+}
+
+static void forget(struct task *task, double weight)
+{
+    task->tokens *= weight;
+    task->cost *= weight;
+    for (int i = 0; i < DRAFTERS; i++) {
+        struct known *known = &task->drafter[i];
+        chance_fade(&known->all, weight);
+        calibration_fade(&known->said, weight);
+        for (int at = 0; at < PLAN_DEPTHS; at++) {
+            known->depth[at].kept *= weight;
+            known->depth[at].tried *= weight;
+        }
+        for (int at = 0; at < MATCHES; at++) {
+            known->match[at].kept *= weight;
+            known->match[at].tried *= weight;
+        }
+    }
+}
+
+/* What is known of the task; for a new one, a quarter of what the one before it taught, in the place longest unused. */
+static struct task *find_task(struct dytc_verify *d, const char *name)
+{
+    struct task *oldest = &d->task[0];
+    for (int i = 0; i < TASKS; i++) {
+        if (d->task[i].used && !strncmp(d->task[i].name, name, TASK_BYTES - 1))
+            return &d->task[i];
+        if (d->task[i].used < oldest->used)
+            oldest = &d->task[i];
+    }
+    if (!d->now) {
+        for (int i = 0; i < DRAFTERS; i++) {
+            chance_init(&oldest->drafter[i].all, 0.6);
+            calibration_init(&oldest->drafter[i].said, d->memory);
+            oldest->drafter[i].offers = 1;
+        }
+    } else if (oldest != d->now) {
+        *oldest = *d->now;
+        forget(oldest, 0.25);
+    }
+    memset(oldest->name, 0, TASK_BYTES);
+    memcpy(oldest->name, name, strnlen(name, TASK_BYTES - 1));
+    return oldest;
+}
+
+static void dytc_verify_begin(struct policy *policy, const struct policy_text *text)
+{
+    struct dytc_verify *d = (struct dytc_verify *)policy;
+    d->now = find_task(d, text && text->task ? text->task : "");
+    d->now->used = ++d->texts;
+    if (!text || !text->task)           /* it may be of another kind */
+        forget(d->now, text_memory);
+    union_begin(&d->experts);
+}
+
+static void dytc_verify_free(struct policy *policy)
+{
+    struct dytc_verify *d = (struct dytc_verify *)policy;
+    union_free(&d->experts);
+    mem_free(&d);
+}
+
+static int read_settings(struct dytc_verify *d, struct spec *spec, const struct policy_setup *setup, struct err *err)
+{
+    int most = setup->max_length < MOST ? setup->max_length : MOST;
+    int cap = setup->draft_length >= 0 ? setup->draft_length : MOST_DEFAULT, ahead;
+    const char *file;
+    if (spec_int(spec, "most", cap < most ? cap : most, 0, most, &d->most, err) ||
+        spec_float(spec, "explore", 0.01, 0, 1, &d->explore, err) || spec_float(spec, "hope", 1.5, 0, 10, &d->hope, err) ||
+        spec_float(spec, "warmup", 8, 0, 1000, &d->allowance, err) ||
+        spec_float(spec, "memory", 0.99, 0, 0.9999, &d->memory, err) ||
+        spec_choice(spec, "lookahead", 1, dytc_yes_no, &ahead, err) || spec_text(spec, "cost", NULL, &file, err) ||
+        dytc_fixed(spec, d->drafters, d->fixed, err))
+        return -1;
+    if (file && cost_table_read(&d->table, file, err))
+        return err_at(err, "dytc-verify: cost");
+    d->has_table = file != NULL;
+    d->ahead = ahead;
+    return 0;
+}
+
+static int dytc_verify_open(struct policy **out, struct spec *spec, const struct policy_setup *setup, struct err *err)
+{
+    if (setup->shape->class != &shape_chain)
+        return err_set(err, ERR_INPUT, "dytc-verify: decides how long a chain is; leave --tree out");
+    struct dytc_verify *d = mem_alloc(1, sizeof *d, err);
+    if (!d)
+        return -1;
+    d->drafters = setup->drafters;
+    if (read_settings(d, spec, setup, err) || union_init(&d->experts, d->most + 1, setup->experts, setup->top_k, err)) {
+        dytc_verify_free(&d->base);
+        return -1;
+    }
+    for (int i = 0; i < DRAFTERS; i++)
+        latency_init(&d->latency[i], 0.98);
+    for (int i = 0; setup->drafter && i < d->drafters; i++)
+        d->looks_up[i] = setup->drafter[i].looks_up;
+    if (d->has_table)
+        price_init(&d->price, 1, 0.2);
+    else if (d->experts.experts)
+        price_init(&d->price, 0.8, 0.3);
+    else
+        price_init(&d->price, 0.5, 1);
+    dytc_verify_begin(&d->base, NULL);
+    *out = &d->base;
+    return 0;
+}
+
+static int dytc_verify_length(const struct policy *policy) { return ((const struct dytc_verify *)policy)->K; }
+
+static void dytc_verify_state(const struct policy *policy, struct values *out)
+{
+    const struct dytc_verify *d = (const struct dytc_verify *)policy;
+    values_text(out, "name", policy->class->name);
+    values_int(out, "K", d->K);
+    values_int(out, "first", d->first);
+    values_real(out, "gain", d->gain);
+    values_real(out, "cost", d->cost);
+    values_real(out, "rate", d->rate);
+    values_real(out, "allowance", d->allowance);
+    values_real(out, "level_us", 1e6 * level_seconds(d));
+    values_real(out, "steepness", price_steepness(&d->price));
+    values_real(out, "doubt", price_doubt(&d->price));
+    if (d->experts.experts)
+        values_real(out, "experts", union_of(&d->experts, d->K + 1));       /* a layer, predicted */
+    for (int i = 0; i < d->drafters; i++) {
+        char key[VALUES_KEY];
+        snprintf(key, sizeof key, "chance_%d", i);
+        values_real(out, key, chance_at(d, i, 1));
+        snprintf(key, sizeof key, "chance_doubt_%d", i);
+        values_real(out, key, chance_doubt(&d->now->drafter[i].all));
+        snprintf(key, sizeof key, "draft_us_%d", i);
+        values_real(out, key, 1e6 * latency_of(&d->latency[i], 1, 1, 1));
+    }
+}
+
+const struct policy_class policy_dytc_verify = {
+    .name = "dytc-verify",
+    .summary = "several drafters as they pay, verification included",
+    .settings = "most=N,cost=FILE,explore=X,hope=X,warmup=X,memory=X,lookahead=no,acceptance=X/X/...",
+    .looks = true,
+    .open = dytc_verify_open,
+    .begin = dytc_verify_begin,
+    .next = dytc_verify_next,
+    .length = dytc_verify_length,
+    .observe = dytc_verify_observe,
+    .state = dytc_verify_state,
+    .free = dytc_verify_free,
+};

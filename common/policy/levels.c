@@ -1,0 +1,221 @@
+/* Cascades of drafters of CS-Drafting (arXiv 2312.11462), in chains.
+ *
+ *   vertical     The cheapest drafts a few tokens, the next better one reviews them in one forward and adds its own; when that
+ *                level has its tokens the one above reviews them, and so on up to the best drafter, whose tokens the target
+ *                verifies. With lengths=N/N/..., best first: tokens that each level gathers before the next one takes them.
+ *   horizontal   The best writes the first tokens, which count most, and cheaper ones the later: lengths=N/N/..., best first.
+ *   cs-drafting  Both, the paper's algorithm 1: the target's draft is written horizontally, and what a drafter writes is
+ *                written for it in turn by those below it, `inner` tokens each, and reviewed by it.
+ *
+ * All are the paper's matrix of lengths: row 0 the target's, row 1 + t of drafter t, column i what drafter i writes for it. A
+ * row of zeros is of a drafter that writes by itself. A drafter that adds nothing is passed over. */
+#include "common/policy/shape.h"
+
+#include <stdlib.h>
+
+#include "common/base/mem.h"
+
+enum { DRAFTERS = 8 };
+
+struct part {                           /* a text that is being written for `of`, -1: the target */
+    int of, by;                         /* and by whom now */
+    int start, since;                   /* tokens before it, and before the part of who writes now */
+};
+
+struct levels {
+    struct policy base;
+    int drafters, most;
+    int length[1 + DRAFTERS][DRAFTERS];
+    struct part part[1 + DRAFTERS];     /* of this iteration, innermost last */
+    int parts, K, before;               /* before: tokens when the step before was asked for */
+    struct draft_leaf leaf;
+};
+
+static bool writes_alone(const struct levels *l, int drafter)
+{
+    for (int i = drafter + 1; i < l->drafters; i++)
+        if (l->length[1 + drafter][i])
+            return false;
+    return true;
+}
+
+static struct step stop(struct levels *l, const struct draft_view *view)
+{
+    l->K = view->tree->nodes;
+    return (struct step){.kind = STEP_STOP};
+}
+
+static struct step ask(struct levels *l, enum step_kind kind, int drafter, int node, int tokens)
+{
+    l->leaf = (struct draft_leaf){node, 1};
+    return (struct step){.kind = kind, .drafter = drafter, .tokens = tokens, .leaf = &l->leaf, .leaves = 1};
+}
+
+static struct step levels_next(struct policy *policy, const struct draft_view *view)
+{
+    struct levels *l = (struct levels *)policy;
+    const int nodes = view->tree->nodes, most = l->most < view->room ? l->most : view->room;
+    if (!view->steps) {
+        l->part[0] = (struct part){-1, 0, 0, 0};
+        l->parts = 1;
+    } else if (nodes <= l->before) {    /* who was asked last had nothing */
+        l->part[l->parts - 1].by++;
+        l->part[l->parts - 1].since = nodes;
+    }
+    while (l->parts && nodes < most) {
+        struct part *part = &l->part[l->parts - 1];
+        const int *row = l->length[1 + part->of];
+        if (part->by < l->drafters && nodes - part->since >= row[part->by]) {
+            part->by++;
+            part->since = nodes;
+        } else if (part->by < l->drafters && writes_alone(l, part->by)) {
+            int left = row[part->by] - (nodes - part->since);
+            l->before = nodes;
+            return ask(l, STEP_EXTEND, part->by, nodes - 1, left < most - nodes ? left : most - nodes);
+        } else if (part->by < l->drafters) {
+            l->part[l->parts++] = (struct part){part->by, part->by + 1, nodes, nodes};
+        } else if (part->of < 0) {
+            break;
+        } else {
+            l->parts--;
+            l->before = part->start;
+            if (nodes > part->start)
+                return ask(l, STEP_REVIEW, part->of, part->start - 1, 0);
+            return ask(l, STEP_EXTEND, part->of, nodes - 1, 1);
+        }
+    }
+    return stop(l, view);
+}
+
+/* Numbers with slashes between, one for each drafter. */
+static int parse(const char *what, const char *text, int count, int *out, struct err *err)
+{
+    const char *at = text;
+    for (int i = 0; i < count; i++) {
+        char *end;
+        long value = strtol(at, &end, 10);
+        if (end == at || value < 0 || value > SHAPE_DEPTH_MAX || *end != (i + 1 < count ? '/' : '\0'))
+            return err_set(err, ERR_INPUT, "%s=%s: %d numbers from 0 to %d are expected, one for each drafter, best first, with "
+                           "slashes between", what, text, count, SHAPE_DEPTH_MAX);
+        out[i] = (int)value;
+        at = end + 1;
+    }
+    return 0;
+}
+
+static int levels_new(struct levels **out, const char *name, struct spec *spec, const struct policy_setup *setup,
+                      const int *otherwise, int *length, struct err *err)
+{
+    int limit = setup->max_length < SHAPE_DEPTH_MAX ? setup->max_length : SHAPE_DEPTH_MAX;
+    const char *text;
+    if (setup->shape->class != &shape_chain)
+        return err_set(err, ERR_INPUT, "%s: drafts chains; leave --tree out", name);
+    for (int i = 0; i < DRAFTERS; i++)
+        length[i] = otherwise[i ? 1 : 0];
+    if (spec_text(spec, "lengths", NULL, &text, err) || (text && parse("lengths", text, setup->drafters, length, err)))
+        return -1;
+    struct levels *levels = mem_alloc(1, sizeof *levels, err);
+    if (!levels)
+        return -1;
+    levels->drafters = setup->drafters;
+    levels->most = setup->draft_length >= 0 && setup->draft_length < limit ? setup->draft_length : limit;
+    *out = levels;
+    return 0;
+}
+
+static bool reviews(const struct policy_setup *setup, int drafter)
+{
+    return setup->drafter && setup->drafter[drafter].reviews;
+}
+
+static int vertical_open(struct policy **out, struct spec *spec, const struct policy_setup *setup, struct err *err)
+{
+    static const int otherwise[] = {5, 3};
+    struct levels *levels;
+    int length[DRAFTERS];
+    for (int i = 0; i + 1 < setup->drafters; i++)
+        if (!reviews(setup, i))
+            return err_set(err, ERR_INPUT, "vertical: drafter '%s' cannot review what the ones behind it draft; give it last, or "
+                           "take --policy horizontal", setup->drafter ? setup->drafter[i].name : "?");
+    if (levels_new(&levels, "vertical", spec, setup, otherwise, length, err))
+        return -1;
+    for (int i = 0; i < levels->drafters; i++)
+        levels->length[i][i] = length[i];
+    *out = &levels->base;
+    return 0;
+}
+
+static int horizontal_open(struct policy **out, struct spec *spec, const struct policy_setup *setup, struct err *err)
+{
+    static const int otherwise[] = {3, 2};
+    struct levels *levels;
+    int length[DRAFTERS];
+    if (levels_new(&levels, "horizontal", spec, setup, otherwise, length, err))
+        return -1;
+    for (int i = 0; i < levels->drafters; i++)
+        levels->length[0][i] = length[i];
+    *out = &levels->base;
+    return 0;
+}
+
+static int cs_drafting_open(struct policy **out, struct spec *spec, const struct policy_setup *setup, struct err *err)
+{
+    static const int otherwise[] = {3, 2};
+    struct levels *levels;
+    int length[DRAFTERS], inner;
+    if (spec_int(spec, "inner", 2, 0, SHAPE_DEPTH_MAX, &inner, err) ||
+        levels_new(&levels, "cs-drafting", spec, setup, otherwise, length, err))
+        return -1;
+    for (int i = 0; i < levels->drafters; i++) {
+        levels->length[0][i] = length[i];
+        for (int by = i + 1; by < levels->drafters && reviews(setup, i); by++)
+            levels->length[1 + i][by] = inner;
+    }
+    *out = &levels->base;
+    return 0;
+}
+
+static int levels_length(const struct policy *policy) { return ((const struct levels *)policy)->K; }
+
+static void levels_state(const struct policy *policy, struct values *out)
+{
+    values_text(out, "name", policy->class->name);
+    values_int(out, "K", levels_length(policy));
+}
+
+static void levels_free(struct policy *policy) { mem_free(&policy); }
+
+const struct policy_class policy_vertical = {
+    .name = "vertical",
+    .summary = "each drafter reviews what the cheaper one behind it drafts",
+    .settings = "lengths=N/N/...",
+    .drops = true,
+    .open = vertical_open,
+    .next = levels_next,
+    .length = levels_length,
+    .state = levels_state,
+    .free = levels_free,
+};
+
+const struct policy_class policy_horizontal = {
+    .name = "horizontal",
+    .summary = "the best drafter writes the first tokens, cheaper ones the later",
+    .settings = "lengths=N/N/...",
+    .open = horizontal_open,
+    .next = levels_next,
+    .length = levels_length,
+    .state = levels_state,
+    .free = levels_free,
+};
+
+const struct policy_class policy_cs_drafting = {
+    .name = "cs-drafting",
+    .summary = "horizontal, and each drafter's tokens are written for it by cheaper ones",
+    .settings = "lengths=N/N/...,inner=N",
+    .drops = true,
+    .open = cs_drafting_open,
+    .next = levels_next,
+    .length = levels_length,
+    .state = levels_state,
+    .free = levels_free,
+};

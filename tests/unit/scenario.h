@@ -1,0 +1,585 @@
+/* Worlds drawn by a seed, in which policies draft with several drafters: a text, at each of whose places it is settled
+ * beforehand which drafter would be right there, what it would say of itself, and what a forward over so many tokens costs. A
+ * policy sees of it what a live loop shows: tokens, probabilities, matches, and the times and experts of what it chose. Fixed
+ * drafts are counted over the same places, so both have the same luck.
+ *
+ * Costs are in forwards over one token. A token that is not drafted from the text so far (one before it was wrong) is never
+ * right. Nothing here is shared with what the policies compute. */
+#ifndef MOE_TESTS_SCENARIO_H
+#define MOE_TESTS_SCENARIO_H
+
+#include "tests/unit/unit.h"
+
+#include <math.h>
+
+#include "common/policy/shape.h"
+
+enum {
+    WORLD_DRAFTERS = 4, WORLD_LENGTH = 8,       /* of fixed drafts */
+    WORLD_ROWS = 66, WORLD_LAYERS = 2, WORLD_TOP_K = 8, WORLD_VOCAB = 1000
+};
+
+struct world_drafter {
+    double from, to;                    /* chance to be right, at the beginning and, if it drifts, later */
+    double cost;
+    int drift;                          /* 0: none, 1: a line, 2: a wave, 3: steps */
+    bool looks_up, speaks;
+    uint8_t *right;                     /* [tokens] 1: its token for this place; 2: its second one is */
+    uint8_t *offers;                    /* [tokens] tokens that it has from this place on; 255: as many as are asked for */
+    float *said;                        /* [tokens] NaN: nothing */
+    int32_t *match;                     /* [tokens] */
+};
+
+struct world {
+    int tokens, drafters, texts;
+    int *begins;                        /* [texts + 1] the first place of each, and the end of all */
+    struct world_drafter drafter[WORLD_DRAFTERS];
+    struct policy_drafter known[WORLD_DRAFTERS];
+    int experts, top_k;                 /* 0: dense */
+    int32_t *expert;                    /* [tokens][WORLD_LAYERS][top_k] */
+    float *verify;                      /* [tokens][WORLD_ROWS] cost of a forward whose root stands before this place */
+    double noise;                       /* of times that are seen */
+    uint64_t seed;
+    const char **task;                  /* [texts] NULL: none is known of any */
+    char about[400];
+};
+
+static inline double world_unit(uint64_t seed, uint64_t a, uint64_t b)
+{
+    uint64_t x = seed * 0x9e3779b97f4a7c15u + a * 0xbf58476d1ce4e5b9u + b * 0x94d049bb133111ebu + 0x2545f4914f6cdd1du;
+    for (int i = 0; i < 3; i++) {
+        x ^= x >> 30;
+        x *= 0xbf58476d1ce4e5b9u;
+        x ^= x >> 27;
+        x *= 0x94d049bb133111ebu;
+        x ^= x >> 31;
+    }
+    return ((double)(x >> 11) + 0.5) / 9007199254740992.0;
+}
+
+struct world_random { uint64_t seed, at; };
+static inline double world_draw(struct world_random *r) { return world_unit(r->seed, 7, r->at++); }
+static inline double world_between(struct world_random *r, double low, double high) { return low + (high - low) * world_draw(r); }
+static inline double world_normal(struct world_random *r)
+{
+    double u = world_draw(r);
+    return sqrt(-2 * log(u)) * cos(2 * 3.14159265358979 * world_draw(r));
+}
+
+/* The x below which a normal variable is with probability p. */
+static inline double world_quantile(double p)
+{
+    double low = -8, high = 8;
+    for (int i = 0; i < 60; i++) {
+        double mid = (low + high) / 2;
+        *(0.5 * erfc(-mid / sqrt(2)) < p ? &low : &high) = mid;
+    }
+    return (low + high) / 2;
+}
+
+static inline double world_chance(const struct world *w, const struct world_drafter *d, int number, int at)
+{
+    double x = (double)at / w->tokens;
+    switch (d->drift) {
+    case 1: return d->from + (d->to - d->from) * x;
+    case 2: return d->from + (d->to - d->from) * 0.5 * (1 - cos(2 * 3.14159265358979 * 3 * x));
+    case 3: return world_unit(w->seed, 100 + (uint64_t)number, (uint64_t)(at / 700)) < 0.5 ? d->from : d->to;
+    default: return d->from;
+    }
+}
+
+static inline void world_alloc(struct world *w)
+{
+    size_t n = (size_t)w->tokens;
+    for (int i = 0; i < w->drafters; i++) {
+        struct world_drafter *d = &w->drafter[i];
+        d->right = calloc(n, 1);
+        d->offers = calloc(n, 1);
+        d->said = calloc(n, sizeof *d->said);
+        d->match = calloc(n, sizeof *d->match);
+    }
+    w->expert = calloc(n * WORLD_LAYERS * WORLD_TOP_K, sizeof *w->expert);
+    w->verify = calloc(n * WORLD_ROWS, sizeof *w->verify);
+}
+
+static inline void world_free(struct world *w)
+{
+    for (int i = 0; i < w->drafters; i++) {
+        free(w->drafter[i].right);
+        free(w->drafter[i].offers);
+        free(w->drafter[i].said);
+        free(w->drafter[i].match);
+    }
+    free(w->expert);
+    free(w->verify);
+    free(w->begins);
+    free(w->task);
+}
+
+/* Which drafter is right where. together: how far drafters are right at the same places; runs: how far neighbours are alike. */
+static inline void world_fill_drafters(struct world *w, struct world_random *r, double together, double runs,
+                                       const double (*by_text)[WORLD_DRAFTERS])
+{
+    double common = world_normal(r), own[WORLD_DRAFTERS] = {0};
+    for (int at = 0, text = 0; at < w->tokens; at++) {
+        while (at >= w->begins[text + 1])
+            text++;
+        common = runs * common + sqrt(1 - runs * runs) * world_normal(r);
+        for (int i = 0; i < w->drafters; i++) {
+            struct world_drafter *d = &w->drafter[i];
+            double chance = by_text ? by_text[text][i] : world_chance(w, d, i, at);
+            /* What the drafter can know of its chance here (common, own), and what it cannot. */
+            own[i] = world_normal(r);
+            double seen = sqrt(together) * common + sqrt((1 - together) * 0.5) * own[i];
+            double rest = (1 - together) * 0.5, threshold = world_quantile(chance);
+            d->right[at] = seen + sqrt(rest) * world_normal(r) < threshold;
+            double knows = 0.5 * erfc(-((threshold - seen) / sqrt(rest)) / sqrt(2));
+            if (!d->right[at] && world_draw(r) < 0.3)
+                d->right[at] = 2;
+            /* It is somewhat too sure of itself, and vague. */
+            double logit = log(knows / (1 - knows + 1e-12) + 1e-12) * 0.8 + 0.4 + 0.4 * world_normal(r);
+            d->said[at] = d->speaks ? (float)fmin(0.9999, fmax(1e-4, 1 / (1 + exp(-logit)))) : NAN;
+            d->match[at] = d->looks_up ? 1 + (int)fmin(30, 8 * knows * knows * world_draw(r) * 2) : 0;
+            d->offers[at] = d->looks_up && world_draw(r) < 0.35 * (1 - chance) + 0.05 ? 0 : 255;
+        }
+    }
+}
+
+/* Experts with some locality, and from them what forwards cost: experts take `share` of a forward over one token. */
+static inline void world_fill_verify(struct world *w, struct world_random *r, double share, double each, double local)
+{
+    for (int at = 0; at < w->tokens && w->experts; at++)
+        for (int layer = 0; layer < WORLD_LAYERS; layer++) {
+            int32_t *row = w->expert + ((size_t)at * WORLD_LAYERS + (size_t)layer) * (size_t)w->top_k;
+            const int32_t *before = row - WORLD_LAYERS * w->top_k;
+            for (int k = 0; k < w->top_k; k++) {
+                bool again;
+                row[k] = at && world_draw(r) < local ? before[k] : (int32_t)(w->experts * world_draw(r) * world_draw(r));
+                do {
+                    again = false;
+                    for (int j = 0; j < k; j++)
+                        again |= row[j] == row[k];
+                    row[k] = again ? (row[k] + 1) % w->experts : row[k];
+                } while (again);
+            }
+        }
+    for (int at = 0; at < w->tokens; at++) {
+        uint8_t seen[WORLD_LAYERS][256] = {{0}};
+        int distinct = 0;
+        for (int row = 0; row < WORLD_ROWS; row++) {
+            int from = at + row < w->tokens ? at + row : w->tokens - 1;
+            for (int slot = 0; slot < WORLD_LAYERS * w->top_k && w->experts; slot++) {
+                uint8_t *one = &seen[slot / w->top_k][w->expert[(size_t)from * (size_t)(WORLD_LAYERS * w->top_k) + (size_t)slot]];
+                distinct += !*one;
+                *one = 1;
+            }
+            double experts = w->experts ? (double)distinct / (WORLD_LAYERS * w->top_k) : 1;
+            w->verify[(size_t)at * WORLD_ROWS + (size_t)row] = (float)(1 - share + share * experts + each * row);
+        }
+    }
+}
+
+static inline void world_about(struct world *w, const char *text)
+{
+    size_t used = strlen(w->about);
+    snprintf(w->about + used, sizeof w->about - used, "%s", text);
+}
+
+static inline void world_kind(struct world *w, struct world_random *r)
+{
+    double share = 0, each = world_between(r, 0.005, 0.08), local = world_between(r, 0.1, 0.6);
+    char text[100];
+    if (world_draw(r) < 0.5) {
+        static const int experts[] = {8, 32, 64, 128}, top_k[] = {2, 4, 8, 8};
+        int shape = (int)(4 * world_draw(r));
+        w->experts = experts[shape];
+        w->top_k = top_k[shape];
+        share = world_between(r, 0.4, 0.9);
+        each = world_between(r, 0.002, 0.02);
+    }
+    world_fill_verify(w, r, share, each, local);
+    snprintf(text, sizeof text, "%s %d/%d share %.2f each %.3f; ", w->experts ? "moe" : "dense", w->experts, w->top_k, share, each);
+    world_about(w, text);
+}
+
+/* A scenario: 2 to 4 drafters, acceptance .2 to .95, cost .005 to .7, a third drifting. */
+static inline void world_scenario(struct world *w, uint64_t seed, int tokens)
+{
+    struct world_random r = {seed, 0};
+    *w = (struct world){.tokens = tokens, .texts = 1, .seed = seed, .drafters = 2 + (int)(3 * world_draw(&r))};
+    w->begins = calloc(2, sizeof *w->begins);
+    w->begins[1] = tokens;
+    w->noise = world_between(&r, 0, 0.05);
+    bool drifts = world_draw(&r) < 1.0 / 3, alike = world_draw(&r) < 0.5, plain = getenv("MOE_PLAIN") != NULL;
+    alike &= !plain;
+    world_alloc(w);
+    for (int i = 0; i < w->drafters; i++) {
+        struct world_drafter *d = &w->drafter[i];
+        d->from = world_between(&r, 0.2, 0.95);
+        d->to = world_between(&r, 0.2, 0.95);
+        d->cost = exp(world_between(&r, log(0.005), log(0.7)));
+        d->drift = drifts ? 1 + (int)(3 * world_draw(&r)) : 0;
+        d->looks_up = d->cost < 0.02 && world_draw(&r) < 0.5 && !plain;
+        d->speaks = !d->looks_up && world_draw(&r) < 0.5 && !plain;
+        w->known[i] = (struct policy_drafter){d->looks_up ? "looks up" : "model", true, d->looks_up};
+        char text[100];
+        snprintf(text, sizeof text, "[%.2f%s%.2f c %.3f%s%s] ", d->from, d->drift ? d->drift == 1 ? "/" : d->drift == 2 ? "~" : "|" : "=",
+                 d->drift ? d->to : d->from, d->cost, d->looks_up ? " looks up" : "", d->speaks ? " speaks" : "");
+        world_about(w, text);
+    }
+    world_kind(w, &r);
+    double together = alike ? world_between(&r, 0.2, 0.7) : 0, runs = alike && world_draw(&r) < 0.5 ? world_between(&r, 0.3, 0.9) : 0;
+    char text[60];
+    snprintf(text, sizeof text, "alike %.2f runs %.2f", together, runs);
+    world_about(w, text);
+    world_fill_drafters(w, &r, together, runs, NULL);
+}
+
+/* Texts of several tasks in turn, which different drafters are good at: nothing fixed is good for all. */
+static inline void world_mixed(struct world *w, uint64_t seed, int tokens, int texts, bool named)
+{
+    static const double tasks[][WORLD_DRAFTERS] = {{0.92, 0.75, 0.5, 0}, {0.25, 0.8, 0.6, 0}, {0.3, 0.4, 0.9, 0}, {0.2, 0.25, 0.3, 0}};
+    static const char *const names[] = {"copies", "code", "prose", "noise"};
+    struct world_random r = {seed, 0};
+    double (*by_text)[WORLD_DRAFTERS] = calloc((size_t)texts, sizeof *by_text);
+    *w = (struct world){.tokens = tokens, .texts = texts, .seed = seed, .drafters = 3, .noise = 0.02};
+    w->begins = calloc((size_t)texts + 1, sizeof *w->begins);
+    w->task = named ? calloc((size_t)texts, sizeof *w->task) : NULL;
+    static const double cost[] = {0.01, 0.12, 0.3};
+    world_alloc(w);
+    for (int i = 0; i < w->drafters; i++) {
+        w->drafter[i].cost = cost[i];
+        w->drafter[i].speaks = i == 2;
+        w->known[i] = (struct policy_drafter){"model", true, false};
+    }
+    for (int text = 0; text < texts; text++) {
+        int task = (int)(4 * world_draw(&r));
+        w->begins[text] = (int)((int64_t)tokens * text / texts);
+        memcpy(by_text[text], tasks[task], sizeof *by_text);
+        if (named)
+            w->task[text] = names[task];
+    }
+    w->begins[texts] = tokens;
+    world_about(w, "mixed: ");
+    world_kind(w, &r);
+    world_fill_drafters(w, &r, 0.2, 0, (const double (*)[WORLD_DRAFTERS])by_text);
+    free(by_text);
+}
+
+/* ---- fixed drafts ---- */
+
+struct world_fixed {
+    int order[WORLD_DRAFTERS], length[WORLD_DRAFTERS], stages;
+    double cost;
+};
+
+/* Tokens from a place on that each drafter has right in a row, at most 8; and which it can offer. */
+struct world_runs { uint8_t *run[WORLD_DRAFTERS]; };
+
+static inline void world_runs_make(struct world_runs *runs, const struct world *w)
+{
+    for (int i = 0; i < w->drafters; i++) {
+        runs->run[i] = calloc((size_t)w->tokens + WORLD_LENGTH + 1, 1);
+        for (int at = w->tokens - 1; at >= 0; at--)
+            runs->run[i][at] = w->drafter[i].right[at] == 1
+                ? (uint8_t)(runs->run[i][at + 1] < WORLD_LENGTH ? runs->run[i][at + 1] + 1 : WORLD_LENGTH) : 0;
+    }
+}
+
+/* All stages of one draft: each drafter in order is asked for its tokens behind what is there. */
+static inline double world_fixed_cost(const struct world *w, const struct world_runs *runs, const struct world_fixed *fixed)
+{
+    double cost = 0;
+    for (int text = 0; text < w->texts; text++) {
+        const int end = w->begins[text + 1];
+        for (int at = w->begins[text]; at < end;) {
+            int drafted = 0, accepted = 0, room = end - at - 1;
+            for (int stage = 0; stage < fixed->stages && drafted < room; stage++) {
+                const struct world_drafter *d = &w->drafter[fixed->order[stage]];
+                int wanted = fixed->length[stage] < room - drafted ? fixed->length[stage] : room - drafted;
+                cost += d->cost * (d->looks_up ? 1 : wanted);
+                if (!d->offers[at + drafted])
+                    continue;
+                if (accepted == drafted) {
+                    int right = runs->run[fixed->order[stage]][at + drafted];
+                    accepted += right < wanted ? right : wanted;
+                }
+                drafted += wanted;
+            }
+            cost += (double)w->verify[(size_t)at * WORLD_ROWS + (size_t)drafted];
+            at += 1 + accepted;
+        }
+    }
+    return cost;
+}
+
+struct world_best { struct world_fixed best; double none; long tried; };
+
+static inline void world_try(const struct world *w, const struct world_runs *runs, struct world_fixed *fixed, int left, int used,
+                             struct world_best *out)
+{
+    fixed->cost = world_fixed_cost(w, runs, fixed);
+    out->tried++;
+    if (!fixed->stages)
+        out->none = fixed->cost;
+    if (out->tried == 1 || fixed->cost < out->best.cost)
+        out->best = *fixed;
+    for (int i = 0; i < w->drafters && left; i++) {
+        if (used >> i & 1)
+            continue;
+        fixed->order[fixed->stages++] = i;
+        for (int n = 1; n <= left; n++) {
+            fixed->length[fixed->stages - 1] = n;
+            world_try(w, runs, fixed, left - n, used | 1 << i, out);
+        }
+        fixed->stages--;
+    }
+}
+
+/* The best of all orders and lengths up to 8 together, no drafts included; `most` less than 8 for a quick look. */
+static inline void world_best(const struct world *w, int most, struct world_best *out)
+{
+    struct world_runs runs = {{NULL}};
+    struct world_fixed fixed = {.stages = 0};
+    *out = (struct world_best){.tried = 0};
+    world_runs_make(&runs, w);
+    world_try(w, &runs, &fixed, most, 0, out);
+    for (int i = 0; i < w->drafters; i++)
+        free(runs.run[i]);
+}
+
+/* ---- the loop ---- */
+
+struct world_tally {
+    double cost, drafting;
+    long iterations, drafted, accepted, tokens;
+    long steps[WORLD_DRAFTERS], levels[WORLD_DRAFTERS], verified[WORLD_DRAFTERS];
+};
+
+struct world_loop {
+    const struct world *w;
+    struct policy *policy;
+    struct draft_tree tree;
+    bool on_way[SHAPE_NODES_MAX];       /* of a node: it and all above it are what the text has */
+    struct draft_share share[WORLD_DRAFTERS];
+    struct world_random noise;
+    int at, end;                        /* the place after the root, and where the text ends */
+    struct world_tally *out;
+};
+
+static inline int32_t world_token(const struct world *w, int at)
+{
+    return (int32_t)(WORLD_VOCAB * world_unit(w->seed, 3, (uint64_t)at));
+}
+
+/* The token that a drafter writes at a place, rank 0 its best. */
+static inline int32_t world_guess(const struct world_loop *loop, int drafter, int at, int rank, bool on_way, bool *right)
+{
+    int32_t token = world_token(loop->w, at);
+    *right = on_way && loop->w->drafter[drafter].right[at] == 1 + rank;
+    if (*right)
+        return token;
+    int32_t other = (int32_t)(WORLD_VOCAB * world_unit(loop->w->seed, 20 + (uint64_t)drafter % 2, (uint64_t)(at * 64 + rank)));
+    return other == token ? (other + 1) % WORLD_VOCAB : other;
+}
+
+static inline int world_extend_leaf(struct world_loop *loop, int drafter, int leaf, int siblings, int tokens)
+{
+    const struct world_drafter *d = &loop->w->drafter[drafter];
+    int depth = leaf < 0 ? 0 : loop->tree.depth[leaf], before = loop->tree.nodes;
+    bool way = leaf < 0 || loop->on_way[leaf];
+    if (loop->at + depth >= loop->end || !d->offers[loop->at + depth])
+        return 0;
+    for (int rank = 0; rank < siblings; rank++) {
+        int parent = leaf;
+        bool on_way = way;
+        for (int level = 0; level < tokens; level++) {
+            int at = loop->at + depth + level, nodes = loop->tree.nodes;
+            bool right;
+            int32_t token = world_guess(loop, drafter, at, level ? 0 : rank, on_way, &right);
+            float said = d->said[at] * (rank && !level ? 0.3f : 1);
+            parent = draft_tree_add(&loop->tree, parent, token, isnan(said) ? NAN : logf(said), drafter);
+            if (parent < 0)
+                return loop->tree.nodes - before;
+            if (loop->tree.nodes > nodes) {
+                loop->tree.match[parent] = d->match[at];
+                loop->on_way[parent] = right;
+            }
+            on_way = loop->on_way[parent];
+        }
+    }
+    return loop->tree.nodes - before;
+}
+
+static inline double world_seen(struct world_loop *loop, double cost)
+{
+    return 0.01 * cost * exp(loop->w->noise * world_normal(&loop->noise));
+}
+
+static inline int world_extend(struct world_loop *loop, const struct step *step)
+{
+    const struct world_drafter *d = &loop->w->drafter[step->drafter];
+    struct draft_share *share = &loop->share[step->drafter];
+    int added = 0, tokens = step->tokens, leaves = 0;
+    for (int i = 0; i < step->leaves; i++) {
+        int room = loop->end - loop->at - 1 - (step->leaf[i].node < 0 ? 0 : loop->tree.depth[step->leaf[i].node]);
+        leaves += room > 0;
+        tokens = room > 0 && room < tokens ? room : tokens;
+    }
+    if (!leaves || tokens < 1)
+        return 0;
+    for (int i = 0; i < step->leaves; i++)
+        if (loop->at + (step->leaf[i].node < 0 ? 0 : loop->tree.depth[step->leaf[i].node]) < loop->end - 1)
+            added += world_extend_leaf(loop, step->drafter, step->leaf[i].node, step->leaf[i].siblings, tokens);
+    double cost = d->cost * (d->looks_up ? 1 : tokens);
+    loop->out->cost += cost;
+    loop->out->drafting += cost;
+    share->steps++;
+    share->levels += tokens;
+    share->proposed += added;
+    share->seconds += world_seen(loop, cost);
+    return added;
+}
+
+static inline void world_keep(struct world_loop *loop, const int32_t *keep, int kept)
+{
+    bool on_way[SHAPE_NODES_MAX];
+    for (int i = 0; i < kept; i++)
+        on_way[i] = loop->on_way[keep[i]];
+    assert_int_equal(draft_tree_keep(&loop->tree, keep, kept), 0);
+    memcpy(loop->on_way, on_way, sizeof on_way);
+}
+
+/* The reviewer's way through what stands below a leaf: where it and what is there agree, it goes on. */
+static inline int world_review(struct world_loop *loop, const struct step *step, int *agreed)
+{
+    const struct world_drafter *d = &loop->w->drafter[step->drafter];
+    struct draft_share *share = &loop->share[step->drafter];
+    struct draft_tree *tree = &loop->tree;
+    int32_t keep[SHAPE_NODES_MAX];
+    int at = step->leaf[0].node, kept = 0, below = 0, added = 0, first = at + 1;
+    bool way[SHAPE_NODES_MAX] = {false}, under[SHAPE_NODES_MAX] = {false};
+    for (int node = first; node < tree->nodes; node++) {
+        under[node] = tree->parent[node] == step->leaf[0].node || (tree->parent[node] >= first && under[tree->parent[node]]);
+        below += under[node];
+    }
+    *agreed = 0;
+    for (bool more = true; more;) {
+        int depth = at < 0 ? 0 : tree->depth[at];
+        bool right;
+        int32_t token = world_guess(loop, step->drafter, loop->at + depth, 0, at < 0 || loop->on_way[at], &right);
+        more = false;
+        for (int node = first; node < tree->nodes && !more; node++)
+            if (tree->parent[node] == at && tree->token[node] == token) {
+                tree->reviewer[node] = step->drafter;
+                tree->log_probability[node] = logf(d->said[loop->at + depth]);
+                way[node] = more = true;
+                at = node;
+                ++*agreed;
+            }
+    }
+    for (int node = 0; node < tree->nodes; node++)
+        if (!under[node] || way[node]) {
+            at = node == at ? kept : at;
+            keep[kept++] = node;
+        }
+    world_keep(loop, keep, kept);
+    if (loop->at + (at < 0 ? 0 : tree->depth[at]) < loop->end - 1)
+        added = world_extend_leaf(loop, step->drafter, at, 1, 1);
+    loop->out->cost += d->cost;
+    loop->out->drafting += d->cost;
+    share->steps++;
+    share->levels++;
+    share->reviewed += below;
+    share->proposed += added;
+    share->seconds += world_seen(loop, d->cost);
+    return added;
+}
+
+static inline void world_draft(struct world_loop *loop)
+{
+    struct draft_view view = {.tree = &loop->tree, .room = loop->end - loop->at - 1};
+    draft_tree_clear(&loop->tree);
+    memset(loop->share, 0, sizeof loop->share);
+    for (; view.steps < 256; view.steps++) {
+        struct step step = loop->policy->class->next(loop->policy, &view);
+        view.added = view.agreed = 0;
+        if (step.kind == STEP_STOP)
+            break;
+        if (step.kind == STEP_KEEP) {
+            world_keep(loop, step.keep, step.kept);
+            continue;
+        }
+        assert_in_range(step.drafter, 0, loop->w->drafters - 1);
+        loop->out->steps[step.drafter]++;
+        loop->out->levels[step.drafter] += step.kind == STEP_REVIEW ? 1 : step.tokens;
+        view.added = step.kind == STEP_REVIEW ? world_review(loop, &step, &view.agreed) : world_extend(loop, &step);
+    }
+    assert_true(view.steps < 256);
+}
+
+static inline void world_iterate(struct world_loop *loop)
+{
+    const struct world *w = loop->w;
+    const struct draft_tree *tree = &loop->tree;
+    uint8_t kept[1 + SHAPE_NODES_MAX] = {1};
+    int32_t token[WORLD_ROWS];
+    int accepted = 0;
+    world_draft(loop);
+    for (int node = 0; node < tree->nodes; node++) {
+        kept[1 + node] = loop->on_way[node];
+        accepted += loop->on_way[node];
+        loop->share[tree->drafter[node]].verified++;
+        loop->share[tree->drafter[node]].accepted += loop->on_way[node];
+        loop->out->verified[tree->drafter[node]]++;
+    }
+    double verify = (double)w->verify[(size_t)loop->at * WORLD_ROWS + (size_t)tree->nodes];
+    struct outcome outcome = {.drafted = tree->nodes, .accepted = accepted, .emitted = accepted + 1, .token = token,
+                              .moe_layers = w->experts ? WORLD_LAYERS : 0, .top_k = w->top_k, .tree = tree, .kept = kept,
+                              .share = loop->share, .verify_s = world_seen(loop, verify)};
+    for (int i = 0; i <= accepted; i++)
+        token[i] = world_token(w, loop->at + i);
+    for (int i = 0; i < w->drafters; i++)
+        outcome.draft_s += loop->share[i].seconds;
+    outcome.iteration_s = outcome.draft_s + outcome.verify_s;
+    /* The experts of the root and of what was kept: place at - 1 is the root. */
+    int from = loop->at > 0 ? loop->at - 1 : 0;
+    if (w->experts)
+        outcome.expert = w->expert + (size_t)from * (size_t)(WORLD_LAYERS * w->top_k);
+    loop->out->cost += verify;
+    loop->out->iterations++;
+    loop->out->drafted += tree->nodes;
+    loop->out->accepted += accepted;
+    loop->out->tokens += accepted + 1;
+    if (loop->policy->class->observe)
+        loop->policy->class->observe(loop->policy, &outcome);
+    loop->at += accepted + 1;
+}
+
+static inline void world_run(const struct world *w, const char *name, struct world_tally *out)
+{
+    struct shape *shape = NULL;
+    struct world_loop loop = {.w = w, .noise = {w->seed + 12345, 0}, .out = out};
+    struct err err = {0};
+    *out = (struct world_tally){.cost = 0};
+    if (shape_open(&shape, NULL, &err) || draft_tree_init(&loop.tree, shape->room, &err))
+        fail_msg("%s", err.text);
+    const struct policy_setup setup = {.drafters = w->drafters, .drafter = w->known, .draft_length = DRAFT_LENGTH_NONE,
+                                       .max_length = 64, .shape = shape, .experts = w->experts, .top_k = w->top_k};
+    if (policy_open(&loop.policy, name, &setup, &err))
+        fail_msg("%s: %s", name, err.text);
+    for (int text = 0; text < w->texts; text++) {
+        if (loop.policy->class->begin)
+            loop.policy->class->begin(loop.policy, &(struct policy_text){.sequence = text, .task = w->task ? w->task[text] : NULL});
+        loop.at = w->begins[text];
+        loop.end = w->begins[text + 1];
+        while (loop.at < loop.end)
+            world_iterate(&loop);
+    }
+    assert_int_equal(out->tokens, w->tokens);
+    policy_close(&loop.policy);
+    shape_close(&shape);
+    draft_tree_free(&loop.tree);
+}
+
+#endif
