@@ -4,6 +4,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/mem.h"
+#include "common/decode/divergence.h"
 #include "common/decode/meter.h"
 #include "common/decode/reach.h"
 
@@ -17,6 +18,10 @@ struct budgeting {
     struct meter *meter;                /* of an automatic budget */
     const struct sequence *sequence;    /* of this iteration */
     int tried, waited;                  /* tokens of governor_observe, and iterations, since the last probe */
+    bool checked;                       /* this iteration, before its tokens were emitted */
+    double *divergence;                 /* [1 + nodes] then, of the rows of its path */
+    bool *restored;                     /* [1 + nodes] rows whose logits are those without a budget */
+    float *logits;                      /* [1 + nodes][vocab] the forward's, once a row is restored */
     struct reach reach;
     float *weight;                      /* [1 + nodes] of rows, by reach */
 };
@@ -38,6 +43,7 @@ static int begin(struct watch *watch, const struct decode_prompt *prompt, int li
     if (budgeting->meter)
         meter_begin(budgeting->meter, prompt->tokens + limit);
     budgeting->tried = budgeting->waited = 0;
+    budgeting->checked = false;
     return 0;
 }
 
@@ -83,19 +89,88 @@ static bool is_tried(const struct budgeting *budgeting, const struct decode_iter
     return holds(budgeting, iteration) && (iteration->tree->nodes || ranking == PLAN_STATIC || ranking == PLAN_PRINTED);
 }
 
+static void tell(struct budgeting *budgeting, const struct meter_reading *reading, struct decode_iteration *iteration)
+{
+    if (reading->tokens)
+        governor_observe(&budgeting->governor, reading->tokens, budgeting->tried, reading->divergence);
+    budgeting->tried = reading->tokens ? 0 : budgeting->tried;
+    budgeting->waited = 0;
+    iteration->probe += reading->tokens;
+    iteration->probe_bytes += reading->bytes;
+    iteration->bytes += reading->bytes;
+}
+
 static int probe(struct budgeting *budgeting, struct decode_iteration *iteration, struct err *err)
 {
-    double start = clock_seconds();
     struct meter_reading reading;
     if (meter_read(budgeting->meter, budgeting->sequence, &reading, err))
         return err_at(err, "--budget auto");
-    governor_observe(&budgeting->governor, reading.tokens, budgeting->tried, reading.divergence);
-    budgeting->tried = budgeting->waited = 0;
-    iteration->probe = reading.tokens;
-    iteration->probe_bytes = reading.bytes;
-    iteration->bytes += reading.bytes;
-    iteration->probe_us = 1e6 * (clock_seconds() - start);
+    tell(budgeting, &reading, iteration);
     return 0;
+}
+
+static void restore(struct budgeting *budgeting, struct forward *forward, size_t row, const float *logits)
+{
+    const size_t vocab = (size_t)forward->vocab;
+    if (forward->logits != budgeting->logits)
+        memcpy(budgeting->logits, forward->logits, (size_t)forward->logit_rows * vocab * sizeof *logits);
+    memcpy(budgeting->logits + row * vocab, logits, vocab * sizeof *logits);
+    forward->logits = budgeting->logits;
+    budgeting->restored[row] = true;
+    governor_restored(&budgeting->governor);
+}
+
+/* Restores every row of the path that the account does not allow. */
+static void settle(struct budgeting *budgeting, const struct decode_iteration *iteration, struct forward *forward,
+                   bool *changed)
+{
+    double sum = 0;
+    for (int i = 0; i <= iteration->accepted; i++) {
+        const size_t row = (size_t)iteration->path[i], vocab = (size_t)forward->vocab;
+        const float *own = meter_logits(budgeting->meter, i);
+        double divergence = divergence_between(own, forward->logits + row * vocab, forward->vocab);
+        if (!governor_allows(&budgeting->governor, i + 1, divergence, sum + divergence)) {
+            restore(budgeting, forward, row, own);
+            divergence = 0;
+            *changed = true;
+        }
+        sum += budgeting->divergence[i] = divergence;
+    }
+}
+
+static int check(struct watch *watch, struct decode_iteration *iteration, struct forward *forward, bool *changed,
+                 struct err *err)
+{
+    struct budgeting *budgeting = budgeting_of(watch);
+    struct meter *meter = budgeting->meter;
+    struct meter_reading reading;
+    if (!meter || (!meter_is_running(meter) && !is_touched(iteration)) ||
+        (!budgeting->checked && !governor_checks(&budgeting->governor, meter_waiting(meter) + 1 + iteration->accepted)))
+        return 0;
+    double start = clock_seconds();
+    if (!budgeting->checked)
+        memset(budgeting->restored, 0, (size_t)iteration->rows * sizeof *budgeting->restored);
+    budgeting->checked = true;
+    if (meter_look(meter, budgeting->sequence, iteration, &reading, err))
+        return err_at(err, "--budget auto");
+    tell(budgeting, &reading, iteration);
+    settle(budgeting, iteration, forward, changed);
+    iteration->probe_us += 1e6 * (clock_seconds() - start);
+    return 0;
+}
+
+/* What a check has found counts as far as it was emitted. */
+static int keep(struct budgeting *budgeting, struct decode_iteration *iteration, int tried, struct err *err)
+{
+    double sum = 0;
+    for (int i = 0; i < iteration->n_emitted; i++) {
+        sum += budgeting->divergence[i];
+        iteration->restored += budgeting->restored[iteration->path[i]];
+    }
+    budgeting->checked = false;
+    iteration->probe += iteration->n_emitted;
+    governor_observe(&budgeting->governor, iteration->n_emitted, tried, sum);
+    return meter_keep(budgeting->meter, iteration->n_emitted, err);
 }
 
 /* Tokens that no budget has touched are known to be those of the model without; all others wait for a probe. */
@@ -103,6 +178,8 @@ static int measure(struct budgeting *budgeting, struct decode_iteration *iterati
 {
     struct meter *meter = budgeting->meter;
     const int tried = is_tried(budgeting, iteration) ? iteration->n_emitted : 0;
+    if (budgeting->checked)
+        return keep(budgeting, iteration, tried, err);
     if (!meter_is_running(meter) && !is_touched(iteration)) {
         governor_observe(&budgeting->governor, iteration->n_emitted, tried, 0);
         return 0;
@@ -121,12 +198,29 @@ static int after(struct watch *watch, struct decode_iteration *iteration, struct
     struct budgeting *budgeting = budgeting_of(watch);
     if (by_path(budgeting))
         reach_observe(&budgeting->reach, iteration->tree, iteration->kept);
-    return budgeting->meter ? measure(budgeting, iteration, err) : 0;
+    if (!budgeting->meter)
+        return 0;
+    double start = clock_seconds();
+    int rc = measure(budgeting, iteration, err);
+    if (iteration->probe)
+        iteration->probe_us += 1e6 * (clock_seconds() - start);
+    return rc;
+}
+
+static int open_measuring(struct budgeting *budgeting, size_t rows, struct err *err)
+{
+    const size_t vocab = (size_t)engine_hparams(budgeting->engine)->vocab;
+    budgeting->plan.budget = budgeting->size;
+    if (!(budgeting->divergence = mem_alloc(rows, sizeof *budgeting->divergence, err)) ||
+        !(budgeting->restored = mem_alloc(rows, sizeof *budgeting->restored, err)) ||
+        !(budgeting->logits = mem_alloc(rows * vocab, sizeof *budgeting->logits, err)))
+        return -1;
+    return meter_open(&budgeting->meter, budgeting->engine, (int)rows, err);
 }
 
 int budgeting_open(struct budgeting **out, const struct budget *budget, struct engine *engine, int nodes, struct err *err)
 {
-    static const struct watch_class class = {.begin = begin, .before = before, .after = after};
+    static const struct watch_class class = {.begin = begin, .before = before, .check = check, .after = after};
     size_t layers = (size_t)budget->plan.moe_layers;
     struct budgeting *budgeting = mem_alloc(1, sizeof *budgeting, err);
     if (!budgeting)
@@ -138,12 +232,9 @@ int budgeting_open(struct budgeting **out, const struct budget *budget, struct e
         budgeting_close(&budgeting);
         return -1;
     }
-    if (budgeting->size) {
-        budgeting->plan.budget = budgeting->size;
-        if (meter_open(&budgeting->meter, engine, 1 + nodes, err)) {
-            budgeting_close(&budgeting);
-            return -1;
-        }
+    if (budgeting->size && open_measuring(budgeting, 1 + (size_t)nodes, err)) {
+        budgeting_close(&budgeting);
+        return -1;
     }
     *out = budgeting;
     return 0;
@@ -155,6 +246,9 @@ void budgeting_close(struct budgeting **budgeting)
         mem_free(&(*budgeting)->size);
         meter_close(&(*budgeting)->meter);
         mem_free(&(*budgeting)->weight);
+        mem_free(&(*budgeting)->divergence);
+        mem_free(&(*budgeting)->restored);
+        mem_free(&(*budgeting)->logits);
     }
     mem_free(budgeting);
 }

@@ -3,6 +3,7 @@
  *     propose    the policy and the drafters grow a tree; drafters that ride add rows of their own
  *     forward    the target reads root, tree and riders
  *     accept     the tree is followed; path and emitted say how far
+ *     check      watches may have tokens chosen anew
  *     show       drafters see what was computed and kept
  *     commit     the KV cache, the text and the drafters keep what was emitted
  *     decide     the policy learns what came of it
@@ -138,6 +139,37 @@ static int keep_rows(struct decoder *decoder, const struct decode_iteration *ite
     return sequence_commit(decoder->sequence, node, 1 + iteration->accepted, err);
 }
 
+static int watch_check(struct decoder *decoder, struct decode_iteration *iteration, struct forward *forward, bool *changed,
+                       struct err *err)
+{
+    *changed = false;
+    for (int i = 0; i < decoder->watches.count; i++) {
+        struct watch *watch = decoder->watches.item[i];
+        bool by_this = false;
+        if (watch->class->check && watch->class->check(watch, iteration, forward, &by_this, err))
+            return -1;
+        *changed |= by_this;
+    }
+    return 0;
+}
+
+/* Until no token is chosen from a row that was not checked: each round but the last leads to another branch of the draft. */
+static int check(struct decoder *decoder, struct decode_iteration *iteration, struct forward *forward, struct err *err)
+{
+    int32_t seen[ROWS_MAX];
+    bool changed, elsewhere;
+    do {
+        int accepted = iteration->accepted;
+        elsewhere = false;
+        memcpy(seen, decoder->path, (size_t)(1 + accepted) * sizeof *seen);
+        if (watch_check(decoder, iteration, forward, &changed, err) || (changed && accept(decoder, iteration, err)))
+            return -1;
+        for (int i = 0; changed && i <= iteration->accepted; i++)
+            elsewhere |= i > accepted || decoder->path[i] != seen[i];
+    } while (elsewhere);
+    return 0;
+}
+
 static int commit(struct decoder *decoder, struct decode_iteration *iteration, struct err *err)
 {
     double catch_up_s = 0;
@@ -233,15 +265,20 @@ int decoder_iterate(struct decoder *decoder, const struct decode_sink *sink, str
         .number = decoder->result.iterations, .position = decoder->length - 1, .tree = &decoder->tree,
         .drafters = decoder->drafters.count, .share = decoder->share, .token = decoder->token,
         .parent = decoder->parent, .kept = decoder->kept, .path = decoder->path, .emitted = decoder->emitted, .flips = -1};
-    double start = clock_seconds(), drafted, verified, accepted, end;
+    double start = clock_seconds(), drafted, verified, chosen, checked, accepted, end;
     if (propose(decoder, &iteration, err))
         return -1;
     drafted = clock_seconds();
     if (forward(decoder, &iteration, &facts, err))
         return -1;
     verified = clock_seconds();
-    if (accept(decoder, &iteration, err) || show(decoder, &iteration, err) ||
-        keep_rows(decoder, &iteration, err))
+    if (accept(decoder, &iteration, err))
+        return -1;
+    chosen = clock_seconds();
+    if (check(decoder, &iteration, &facts, err))
+        return -1;
+    checked = clock_seconds();
+    if (show(decoder, &iteration, err) || keep_rows(decoder, &iteration, err))
         return -1;
     accepted = clock_seconds();
     if (commit(decoder, &iteration, err) || watch_after(decoder, &iteration, err))
@@ -250,8 +287,9 @@ int decoder_iterate(struct decoder *decoder, const struct decode_sink *sink, str
     iteration.end_us = 1e6 * (end - decoder->began);
     iteration.draft_us = 1e6 * (drafted - start);
     iteration.verify_us = 1e6 * (verified - drafted);
-    iteration.accept_us = 1e6 * (accepted - verified);
-    iteration.other_us = 1e6 * (end - accepted + decoder->learning_s);      /* what it learned was not over when that ended */
+    iteration.accept_us = 1e6 * (chosen - verified + accepted - checked);
+    /* What the policy learned was not over when the iteration before ended. */
+    iteration.other_us = 1e6 * (checked - chosen + end - accepted + decoder->learning_s);
     if (watch_aside(decoder, &iteration, err))
         return -1;
     return decoder_conclude(decoder, &iteration, sink, err);

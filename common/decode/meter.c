@@ -15,7 +15,9 @@ struct meter {
     int capacity;                       /* that this text needs */
     int untouched;                      /* tokens that no budget has touched; -1: all so far */
     bool copied;                        /* they are in the sequence */
+    bool told;                          /* what those that wait diverge by */
     int rows, room, waiting;            /* room: rows of the arrays */
+    const float *read;                  /* [waiting and rows of a path][vocab] the engine's, of the last probe */
     int32_t *node, *token;              /* [room] 0, 1, ...; what was read */
     float *logits;                      /* [room][vocab] the decoder's */
     size_t vocab;
@@ -60,7 +62,7 @@ void meter_begin(struct meter *meter, int capacity)
 {
     meter->capacity = capacity;
     meter->untouched = -1;
-    meter->copied = false;
+    meter->copied = meter->told = false;
     meter->waiting = 0;
 }
 
@@ -68,10 +70,15 @@ bool meter_is_running(const struct meter *meter) { return meter->untouched >= 0;
 int meter_waiting(const struct meter *meter) { return meter->waiting; }
 bool meter_has_room(const struct meter *meter) { return meter->waiting + meter->rows <= meter->room; }
 
-void meter_put(struct meter *meter, const struct decode_iteration *iteration)
+static void begin_measuring(struct meter *meter, const struct decode_iteration *iteration)
 {
     if (meter->untouched < 0)
         meter->untouched = iteration->position;
+}
+
+void meter_put(struct meter *meter, const struct decode_iteration *iteration)
+{
+    begin_measuring(meter, iteration);
     for (int i = 0; i < iteration->n_emitted; i++, meter->waiting++) {
         const size_t row = (size_t)iteration->path[i];
         meter->token[meter->waiting] = iteration->token[row];
@@ -91,18 +98,49 @@ static int begin_sequence(struct meter *meter, const struct sequence *own, struc
     return 0;
 }
 
-int meter_read(struct meter *meter, const struct sequence *own, struct meter_reading *out, struct err *err)
+/* Has the model without a budget read what waits and `ahead` tokens behind it; nothing of it is kept yet. */
+static int read_pending(struct meter *meter, const struct sequence *own, int ahead, struct meter_reading *out, struct err *err)
 {
-    const struct batch batch = {.rows = meter->waiting, .token = meter->token, .logit_rows = meter->waiting};
+    const int rows = meter->waiting + ahead;
+    const struct batch batch = {.rows = rows, .token = meter->token, .logit_rows = rows};
     struct forward forward;
-    if ((!meter->copied && begin_sequence(meter, own, err)) ||
-        engine_forward(meter->engine, meter->sequence, &batch, &forward, err) ||
-        sequence_commit(meter->sequence, meter->node, meter->waiting, err))
+    if (!meter->copied && begin_sequence(meter, own, err))
         return -1;
-    *out = (struct meter_reading){.tokens = meter->waiting, .bytes = forward.bytes};
-    for (size_t i = 0; i < (size_t)meter->waiting; i++)
+    sequence_rollback(meter->sequence);
+    if (engine_forward(meter->engine, meter->sequence, &batch, &forward, err))
+        return -1;
+    meter->read = forward.logits;
+    *out = (struct meter_reading){.tokens = meter->told ? 0 : meter->waiting, .bytes = forward.bytes};
+    for (size_t i = 0; i < (size_t)out->tokens; i++)
         out->divergence += divergence_between(forward.logits + i * meter->vocab, meter->logits + i * meter->vocab,
                                               (int)meter->vocab);
-    meter->waiting = 0;
+    meter->told = true;
     return 0;
+}
+
+int meter_keep(struct meter *meter, int rows, struct err *err)
+{
+    int rc = sequence_commit(meter->sequence, meter->node, meter->waiting + rows, err);
+    meter->waiting = 0;
+    meter->told = false;
+    return rc;
+}
+
+int meter_read(struct meter *meter, const struct sequence *own, struct meter_reading *out, struct err *err)
+{
+    return read_pending(meter, own, 0, out, err) || meter_keep(meter, 0, err) ? -1 : 0;
+}
+
+int meter_look(struct meter *meter, const struct sequence *own, const struct decode_iteration *iteration,
+               struct meter_reading *out, struct err *err)
+{
+    begin_measuring(meter, iteration);
+    for (int i = 0; i <= iteration->accepted; i++)
+        meter->token[meter->waiting + i] = iteration->token[iteration->path[i]];
+    return read_pending(meter, own, 1 + iteration->accepted, out, err);
+}
+
+const float *meter_logits(const struct meter *meter, int row)
+{
+    return meter->read + (size_t)(meter->waiting + row) * meter->vocab;
 }

@@ -2,7 +2,7 @@
  * intervals. Beside the decoder's KV cache there is one that no budget has touched. It begins as a copy of the decoder's as far
  * as that was untouched; then a PROBE has the model without a budget read all tokens since the last one, in one forward, and
  * sets its logits against those that the decoder had. So a text that no budget touches costs nothing, and else each token is
- * read once more, many at a time. */
+ * read once more: many at a time, or, where that is asked for, before it is emitted, with all that wait. */
 #ifndef MOE_DECODE_METER_H
 #define MOE_DECODE_METER_H
 
@@ -13,7 +13,7 @@
 struct meter;
 
 struct meter_reading {
-    int tokens;
+    int tokens;                         /* that waited */
     double divergence;                  /* nats, summed over them */
     int64_t bytes;                      /* that the probe read, nominal */
 };
@@ -35,5 +35,12 @@ void meter_put(struct meter *meter, const struct decode_iteration *iteration);
 
 /* The probe. own: the decoder's sequence, of the same text. */
 int meter_read(struct meter *meter, const struct sequence *own, struct meter_reading *out, struct err *err);
+
+/* A probe of the rows of an iteration's path, too, whose tokens are not emitted yet; it has room for them. May be called again
+ * for another path; what waited is told once. */
+int meter_look(struct meter *meter, const struct sequence *own, const struct decode_iteration *iteration,
+               struct meter_reading *out, struct err *err);
+const float *meter_logits(const struct meter *meter, int row);          /* of the path, until the next probe */
+int meter_keep(struct meter *meter, int rows, struct err *err);         /* so many rows of it were emitted */
 
 #endif

@@ -99,6 +99,7 @@ int decode_record_iteration(struct decode_recorder *recorder, const struct decod
         .catch_up_us = iteration->catch_up ? iteration->catch_up_us : NAN,
         .probe = iteration->probe ? iteration->probe : -1, .probe_us = iteration->probe ? iteration->probe_us : NAN,
         .probe_bytes = iteration->probe ? iteration->probe_bytes : -1,
+        .restored = iteration->restored ? iteration->restored : -1,
         .overlap = iteration->overlap, .node_tokens = iteration->token, .node_parents = iteration->parent,
         .tokens = iteration->emitted, .divergence = iteration->divergence, .flips = iteration->flips,
         .riders = iteration->riders ? iteration->riders : -1, .drafters = -1,

@@ -76,7 +76,7 @@ extern const char *const budget_mode_words[];
                "let this decide how much to draft"), \
     OPT_STRING(0, "accept", args, settings.accept, "coupled|rejection|typical:epsilon=P,delta=P", \
                "keep of a draft what this rule says"), \
-    OPT_STRING('B', "budget", args, settings.budget, "B,...|rank|auto[:kl=X,every=N]", \
+    OPT_STRING('B', "budget", args, settings.budget, "B,...|rank|auto[:kl=X,every=N,check=0]", \
                "let a forward load at most B experts a layer, as many as the ranking says, or as few as keep the text close"), \
     OPT_INPUT(0, "rank", args, settings.rank, \
               "keep the experts that the rank stream FILE puts first, or by `router', `path' or `oracle'"), \

@@ -21,6 +21,11 @@ struct watch_class {
      * nodes of drafters, and keeps them. */
     int (*before)(struct watch *watch, struct sequence *sequence, struct batch *batch, struct decode_iteration *iteration,
                   struct err *err);
+    /* Tokens were chosen, as far as path and accepted of the iteration say, and none is emitted yet. May put other logits into
+     * the forward's place (*changed; valid until the iteration is over): then tokens are chosen anew, and it is called again if
+     * that leads to rows that it has not seen. Part of the iteration's other time. */
+    int (*check)(struct watch *watch, struct decode_iteration *iteration, struct forward *forward, bool *changed,
+                 struct err *err);
     /* Tokens were emitted. `after` is part of the iteration's time; for `aside` the clock stands still. */
     int (*after)(struct watch *watch, struct decode_iteration *iteration, struct err *err);
     int (*aside)(struct watch *watch, struct decode_iteration *iteration, struct err *err);

@@ -2,27 +2,31 @@
 
 #include <math.h>
 
-enum { SPAN = 32, SAVED = 512, KNOWN = 16 };     /* tokens, tokens, a share */
+enum { SPAN = 32, SAVED = 512, KNOWN = 16, CAREFREE = 32 };             /* tokens, tokens, a share, tokens */
 
-static const double LUMP = 2, RISK = 0.05, GROWS_MOST = 1.5;    /* nats, nats a token; at once */
+static const double LUMP = 2, RISK = 0.05, GROWS_MOST = 1.5, FALLS = 0.8;        /* nats, nats a token; at once */
 
 int governor_init(struct governor *governor, struct spec *spec, int experts, int top_k, int layers, struct err *err)
 {
     struct governor made = {.experts = experts, .top_k = top_k, .layers = layers};
-    if (spec_float(spec, "kl", 0.02, 1e-9, 1e3, &made.bound, err) || spec_int(spec, "every", 16, 1, 1 << 20, &made.every, err))
+    if (spec_float(spec, "kl", 0.02, 1e-9, 1e3, &made.bound, err) ||
+        spec_int(spec, "every", 16, 1, 1 << 20, &made.every, err) || spec_int(spec, "check", 1, 0, 1, &made.check, err))
         return -1;
-    made.reach = (double)layers * experts / 64;
+    made.reach[0] = made.reach[1] = (double)layers * experts / 64;
     *governor = made;
     return 0;
 }
 
 static double income(const struct governor *governor) { return GOVERNOR_AIM * governor->bound; }
 
+/* Which reach is in force. */
+static int mode(const struct governor *governor) { return governor_checks(governor, 0); }
+
 /* Experts that are left out, of all layers together. */
 static int left_out(const struct governor *governor)
 {
     double full = governor->account / (SPAN * income(governor));
-    return full > 0 ? (int)(governor->reach * fmin(full, 1)) : 0;
+    return full > 0 ? (int)(governor->reach[mode(governor)] * fmin(full, 1)) : 0;
 }
 
 int governor_budget(const struct governor *governor, int layer)
@@ -30,6 +34,19 @@ int governor_budget(const struct governor *governor, int layer)
     int left = left_out(governor), last = governor->layers - 1;
     return governor->experts - left / governor->layers - (last - layer < left % governor->layers);
 }
+
+bool governor_checks(const struct governor *governor, int tokens)
+{
+    const double unspent = governor->bound * (double)governor->tokens - governor->divergence;
+    return governor->check && unspent - tokens * RISK < GOVERNOR_RESERVE;
+}
+
+bool governor_allows(const struct governor *governor, int tokens, double divergence, double sum)
+{
+    return divergence <= income(governor) || governor->account + tokens * income(governor) >= sum;
+}
+
+void governor_restored(struct governor *governor) { governor->reach[1] *= FALLS; }
 
 bool governor_is_due(const struct governor *governor, int iterations, int tokens)
 {
@@ -40,22 +57,24 @@ bool governor_is_due(const struct governor *governor, int iterations, int tokens
 void governor_observe(struct governor *governor, int tokens, int tried, double divergence)
 {
     const double before = governor->account, most = (double)governor->layers * (governor->experts - governor->top_k);
-    bool full = before >= SPAN * income(governor);
+    const double full = SPAN * income(governor);
+    const int checked = mode(governor);
+    double reach = governor->reach[checked];
     governor->account = fmin(before + tokens * income(governor) - divergence, SAVED * income(governor));
     governor->divergence += divergence;
     governor->tokens += tokens;
-    if (full && governor->account >= SPAN * income(governor))
-        governor->reach *= fmin(1 + tried * income(governor) / LUMP, GROWS_MOST);
+    if (before >= full && governor->account >= full)
+        reach *= fmin(1 + tried * (checked ? 1.0 / CAREFREE : income(governor) / LUMP), GROWS_MOST);
     else if (before >= 0 && governor->account < 0)
-        governor->reach /= 2;
-    governor->reach = fmax(fmin(governor->reach, most), fmin(1, most));
+        reach /= 2;
+    governor->reach[checked] = fmax(fmin(reach, most), fmin(1, most));
 }
 
 void governor_state(const struct governor *governor, bool holds, struct values *out)
 {
     values_real(out, "budget", governor->experts - (holds ? (double)left_out(governor) / governor->layers : 0));
     values_real(out, "account", governor->account);
-    values_real(out, "reach", governor->reach);
+    values_real(out, "reach", governor->reach[mode(governor)]);
     if (governor->tokens)
         values_real(out, "kl", governor->divergence / (double)governor->tokens);
 }

@@ -49,6 +49,8 @@ static const struct field iter_fields[] = {
           "since its last probe"),
     FIELD(decode_iter, probe_us, true, "time of that, part of other_us"),
     FIELD(decode_iter, probe_bytes, true, "what it read, part of bytes"),
+    FIELD(decode_iter, restored, true, "emitted tokens that the model without a budget chose, for under the automatic one they "
+          "would have diverged by more than its bound then allowed"),
     FIELD_ARRAY_OF(decode_iter, node_tokens, "[nodes]", true, "token ids of the verifying forward, the root first"),
     FIELD_ARRAY_OF(decode_iter, node_parents, "[nodes]", true, "each node's parent, -1 for the root"),
     FIELD(decode_iter, riders, true, "further tokens of that forward, which drafters read for themselves and which are never "

@@ -40,6 +40,7 @@ struct decode_iter {
     int probe;                              /* -1: none */
     double probe_us;
     int64_t probe_bytes;
+    int restored;                           /* -1: none */
     const int32_t *node_tokens;             /* [nodes]; this and what follows: NULL when not recorded */
     const int32_t *node_parents;            /* [nodes] */
     int riders, drafters;                   /* -1: none; not several */

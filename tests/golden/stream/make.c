@@ -72,7 +72,7 @@ static void make_decode(void)
                                    .draft_us = 0.5, .verify_us = 90, .accept_us = 8, .other_us = 2, .experts_wanted = 7,
                                    .experts_loaded = 7, .bytes = 123456789012, .draft_bytes = -1,
                                    .catch_up = -1, .catch_up_us = NAN, .probe = -1, .probe_us = NAN, .probe_bytes = -1,
-                                   .node_tokens = nodes,
+                                   .restored = -1, .node_tokens = nodes,
                                    .node_parents = parents, .tokens = tokens, .experts_wanted_layer = layers,
                                    .experts_loaded_layer = layers};
         const struct decode_done done = {.sequence = i, .id = start.id, .n = 2, .tokens = tokens,
