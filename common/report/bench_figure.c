@@ -7,8 +7,8 @@
 #include "common/base/mem.h"
 #include "common/report/svg.h"
 
-/* Pixels, from left to right: names, the plot of ratios, columns of numbers. */
-enum { WIDTH = 1030, NAMES = 190, PLOT_LEFT = 200, PLOT_W = 330, PLOT_TOP = 96, ROW = 18, COLUMN_LEFT = 545, COLUMN_W = 67,
+/* Pixels, from left to right: names, which may need more, the plot of ratios, columns of numbers. */
+enum { WIDTH = 1030, NAMES = 190, NAMES_MOST = 340, NAME_SIZE = 11, PLOT_LEFT = 200, PLOT_W = 330, PLOT_TOP = 96, ROW = 18, COLUMN_LEFT = 545, COLUMN_W = 67,
        SETTING_BYTES = 48 };
 
 static const char *const columns[] = { "tok/s", "accept", "tok/step", "experts", "MB/step", "bandwidth", "correct" };
@@ -17,12 +17,14 @@ struct page {
     const struct measurements *all;
     const struct summary *summary;
     double most;                /* at the right end of the plot */
+    int wider;                  /* what names take more than NAMES; all that stands right of them moves */
+    int size;                   /* of all names alike */
 };
 
 static double ratio_x(const struct page *page, double ratio)
 {
     double share = ratio / page->most;
-    return PLOT_LEFT + PLOT_W * (share < 0 ? 0 : share > 1 ? 1 : share);
+    return PLOT_LEFT + page->wider + PLOT_W * (share < 0 ? 0 : share > 1 ? 1 : share);
 }
 
 static double greatest_ratio(const struct summary *summary)
@@ -53,10 +55,10 @@ static int put_ratio_axis(struct text *out, const struct page *page, double bott
                     ratio_x(page, 1), PLOT_TOP, bottom))
         return -1;
     for (size_t c = 0; c < sizeof columns / sizeof *columns; c++)
-        if (svg_text(out, COLUMN_LEFT + ((double)c + 1) * COLUMN_W, PLOT_TOP - 8, "end", 10, " font-weight=\"bold\"",
+        if (svg_text(out, COLUMN_LEFT + page->wider + ((double)c + 1) * COLUMN_W, PLOT_TOP - 8, "end", 10, " font-weight=\"bold\"",
                      columns[c], err))
             return -1;
-    return svg_text(out, PLOT_LEFT + PLOT_W / 2.0, PLOT_TOP - 8, "middle", 11, " font-weight=\"bold\"",
+    return svg_text(out, PLOT_LEFT + page->wider + PLOT_W / 2.0, PLOT_TOP - 8, "middle", 11, " font-weight=\"bold\"",
                     "ratio to the reference, 95 % interval; | ceiling of bytes", err);
 }
 
@@ -85,7 +87,7 @@ static void number(char text[24], double value, int decimals)
         snprintf(text, 24, "-");
 }
 
-static int put_numbers(struct text *out, const struct summary_row *row, double y, struct err *err)
+static int put_numbers(struct text *out, const struct page *page, const struct summary_row *row, double y, struct err *err)
 {
     char text[sizeof columns / sizeof *columns][24];
     number(text[0], row->tokens_per_s, 1);
@@ -101,9 +103,36 @@ static int put_numbers(struct text *out, const struct summary_row *row, double y
     else
         number(text[6], row->score, 3);
     for (size_t c = 0; c < sizeof columns / sizeof *columns; c++)
-        if (svg_text(out, COLUMN_LEFT + ((double)c + 1) * COLUMN_W, y + 4, "end", 11, "", text[c], err))
+        if (svg_text(out, COLUMN_LEFT + page->wider + ((double)c + 1) * COLUMN_W, y + 4, "end", 11, "", text[c], err))
             return -1;
     return 0;
+}
+
+/* A setting's name, cut where it is too long, but not within a character. */
+static void shown_name(const struct measurements *all, int setting, char name[SETTING_BYTES + 1])
+{
+    const char *whole = all->settings[setting].name;
+    size_t length = strlen(whole) < SETTING_BYTES ? strlen(whole) : SETTING_BYTES;
+    while (length && (whole[length] & 0xc0) == 0x80)
+        length--;
+    memcpy(name, whole, length);
+    name[length] = '\0';
+}
+
+/* As much room as the longest name wants, then one size at which all fit. */
+static void fit_names(struct page *page)
+{
+    page->size = NAME_SIZE;
+    for (int i = 0; i < (int)page->all->setting_count; i++) {
+        char name[SETTING_BYTES + 1];
+        shown_name(page->all, i, name);
+        int width = NAMES;
+        while (width < NAMES_MOST && svg_fitting(name, width - 10, NAME_SIZE) < NAME_SIZE)
+            width++;
+        int size = svg_fitting(name, width - 10, NAME_SIZE);
+        page->wider = width - NAMES > page->wider ? width - NAMES : page->wider;
+        page->size = size < page->size ? size : page->size;
+    }
 }
 
 static int put_rows(struct text *out, const struct page *page, double *bottom, struct err *err)
@@ -113,22 +142,18 @@ static int put_rows(struct text *out, const struct page *page, double *bottom, s
     for (size_t i = 0; i < page->summary->count; i++, y += ROW) {
         const struct summary_row *row = &page->summary->rows[i];
         const char *name = row->task < 0 ? "all tasks" : *page->all->tasks[row->task] ? page->all->tasks[row->task] : "prompts";
-        const char *whole = page->all->settings[row->setting].name;
-        size_t length = strlen(whole) < SETTING_BYTES ? strlen(whole) : SETTING_BYTES;
-        char setting[SETTING_BYTES + 1] = {0};
+        char setting[SETTING_BYTES + 1];
+        shown_name(page->all, row->setting, setting);
         if (row->task != task) {
             if (svg_text(out, 10, y + 4, "start", 12, " font-weight=\"bold\"", name, err) ||
                 (i && text_printf(out, err, "<path d=\"M10 %.1fH%d\" stroke=\"#aaa\" stroke-width=\"0.6\"/>\n", y - ROW / 2.0,
-                                  WIDTH - 10)))
+                                  WIDTH + page->wider - 10)))
                 return -1;
             task = row->task;
             y += ROW;
         }
-        while (length && (whole[length] & 0xc0) == 0x80)        /* not within a character */
-            length--;
-        memcpy(setting, whole, length);
-        if (svg_text(out, NAMES, y + 4, "end", svg_fitting(setting, NAMES - 10, 11), "", setting, err) ||
-            put_marks(out, page, row, y, err) || put_numbers(out, row, y, err))
+        if (svg_text(out, NAMES + page->wider, y + 4, "end", page->size, "", setting, err) ||
+            put_marks(out, page, row, y, err) || put_numbers(out, page, row, y, err))
             return -1;
     }
     *bottom = y - ROW / 2.0;
@@ -168,7 +193,7 @@ static int put_panels(struct text *out, const struct page *page, double top, int
     const struct svg_panel panel = { .title = "Drafts accepted up to each position", .x_label = "position in the draft",
                                      .y_label = "share of drafts", .points = positions + 1, .x = x, .x_most = positions,
                                      .y_most = 1, .percent = true, .curves = accepted, .count = curves };
-    rc = text_printf(out, err, "<g transform=\"translate(%d %.1f)\">\n", (WIDTH - 444) / 2, top) ||
+    rc = text_printf(out, err, "<g transform=\"translate(%d %.1f)\">\n", (WIDTH + page->wider - 444) / 2, top) ||
          svg_figure(out, "", NULL, &panel, 1, err) || text_puts(out, "</g>\n", err) ? -1 : 0;
     *height = svg_height(&panel, 1);
 done:
@@ -196,8 +221,9 @@ int bench_figure(struct text *out, const struct measurements *all, const struct 
         if (*all->settings[i].label && !strstr(note.data, all->settings[i].label) &&
             text_printf(&note, err, " [%s]", all->settings[i].label))
             goto done;
+    fit_names(&page);
     if (put_panels(&panels, &page, bottom + 20, &height, err) ||
-        svg_head(&body, WIDTH, (int)bottom + 40 + height, "Ways of decoding compared", note.data, err) ||
+        svg_head(&body, WIDTH + page.wider, (int)bottom + 40 + height, "Ways of decoding compared", note.data, err) ||
         put_ratio_axis(&body, &page, bottom, err) || put_rows(&body, &page, &bottom, err) ||
         text_put(&body, panels.data, panels.length, err) || text_puts(&body, "</svg>\n", err))
         goto done;

@@ -217,7 +217,7 @@ void figure_page_break(struct figure_page *page)
 
 int figure_page_panel(struct figure_page *page, const struct svg_panel *panel, struct err *err)
 {
-    enum { PANEL_WIDTH = 444, IN_A_ROW = 4 };
+    enum { PANEL_WIDTH = 444, IN_A_ROW = 6 };           /* the tasks of a setting, and what it has besides */
     if (page->left == IN_A_ROW * PANEL_WIDTH)
         figure_page_break(page);
     if (text_printf(&page->body, err, "<g transform=\"translate(%d %d)\">\n", page->left, page->height) ||

@@ -274,7 +274,7 @@ static int draw_texts(const struct figure *figure, const struct drawing *drawing
 {
     static const double ones[] = {1, 1};
     const struct figure_table *windows = &figure->table[0], *means = &figure->table[1];
-    double line[] = {0, 1}, y_most = 1.5;
+    double line[] = {INFINITY, -INFINITY}, y_most = 1.5;
     bool run = x == drawing->run;
     int count = 0;
     for (size_t i = first, next; i < end; i = next) {
@@ -284,6 +284,7 @@ static int draw_texts(const struct figure *figure, const struct drawing *drawing
         drawing->curves[count++] = (struct svg_curve){.stroke = SVG_THIN, .x = x + i, .y = drawing->utility + i,
                                                       .points = (int)(next - i)};
         for (; i < next; i++) {
+            line[0] = fmin(line[0], x[i]);              /* the first window ends after as many iterations as it has */
             line[1] = fmax(line[1], x[i]);
             y_most = fmax(y_most, 1.05 * drawing->utility[i]);
         }
@@ -299,9 +300,11 @@ static int draw_texts(const struct figure *figure, const struct drawing *drawing
     }
     drawing->curves[count++] = (struct svg_curve){.stroke = SVG_THIN + 1, .label = "no gain", .x = line, .y = ones,
                                                   .points = 2};
+    line[0] = run ? 0 : line[0];
+    line[1] = fmax(line[1], line[0] + 1);
     const struct svg_panel panel = {.title = title, .x_label = run ? "iteration of the run" : "iteration of the text",
-                                    .y_label = "utility", .x_most = line[1], .y_most = y_most, .curves = drawing->curves,
-                                    .count = count};
+                                    .y_label = "utility", .x_least = line[0], .x_most = line[1], .y_most = y_most,
+                                    .curves = drawing->curves, .count = count};
     return figure_page_panel(page, &panel, err);
 }
 
@@ -327,7 +330,8 @@ static int draw_longest(const struct figure *figure, const struct drawing *drawi
                                        {.label = "its cost", .stroke = SVG_DASHED, .y = drawing->cost + at}};
     const struct svg_panel panel = {.title = title, .x_label = "iteration of the text", .y_label = "over the reference's",
                                     .points = (int)length, .x = drawing->iteration + at,
-                                    .x_most = drawing->iteration[at + length - 1], .y_most = most, .curves = curves,
+                                    .x_least = drawing->iteration[at],
+                                    .x_most = fmax(drawing->iteration[at + length - 1], drawing->iteration[at] + 1), .y_most = most, .curves = curves,
                                     .count = 2};
     return figure_page_panel(page, &panel, err);
 }

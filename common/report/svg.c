@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* Pixels: a panel's frame and what stands around it. */
-enum { FRAME_W = 360, FRAME_H = 260, LEFT = 64, RIGHT = 20, TOP = 84, BELOW = 56, LEGEND_LINE = 18, LEGEND_COLUMN = 120,
+enum { FRAME_W = 360, FRAME_H = 260, LEFT = 64, RIGHT = 20, TOP = 84, UNTITLED = 32, BELOW = 56, LEGEND_LINE = 18, LEGEND_COLUMN = 120,
        LEGEND_MARK = 32 };
 
 /* An average letter's width, as a part of the size. */
@@ -60,9 +60,15 @@ static int put_stroke(struct text *out, int stroke, struct err *err)
     return *dashes ? text_printf(out, err, " stroke-dasharray=\"%s\"", dashes) : 0;
 }
 
+/* Where an x lies in the frame, 0 to 1 when it is within. */
+static double across(const struct svg_panel *panel, double x)
+{
+    return (x - panel->x_least) / (panel->x_most - panel->x_least);
+}
+
 static int put_axes(struct text *out, const struct svg_panel *panel, double left, struct err *err)
 {
-    double bottom = TOP + FRAME_H, x_step = svg_step(panel->x_most), y_step = svg_step(panel->y_most);
+    double bottom = TOP + FRAME_H, x_step = svg_step(panel->x_most - panel->x_least), y_step = svg_step(panel->y_most);
     char label[32];
     if (text_printf(out, err, "<rect x=\"%.1f\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"none\" stroke=\"#000\"/>\n", left,
                     TOP, FRAME_W, FRAME_H))
@@ -75,8 +81,8 @@ static int put_axes(struct text *out, const struct svg_panel *panel, double left
             svg_text(out, left - 6, y + 4, "end", 11, "", label, err))
             return -1;
     }
-    for (int i = 0; i * x_step <= panel->x_most * (1 + 1e-9); i++) {
-        double x = left + FRAME_W * i * x_step / panel->x_most;
+    for (int i = (int)ceil(panel->x_least / x_step * (1 - 1e-9)); i * x_step <= panel->x_most * (1 + 1e-9); i++) {
+        double x = left + FRAME_W * across(panel, i * x_step);
         snprintf(label, sizeof label, "%g", i * x_step);
         if (text_printf(out, err, "<path d=\"M%.1f %.1fv5\" stroke=\"#000\"/>\n", x, bottom) ||
             svg_text(out, x, bottom + 18, "middle", 11, "", label, err))
@@ -97,7 +103,7 @@ static int put_marks(struct text *out, const struct svg_panel *panel, const stru
 {
     int points = curve->x ? curve->points : panel->points;
     for (int i = 0; i < points; i++) {
-        double x = left + FRAME_W * within((curve->x ? curve->x : panel->x)[i] / panel->x_most), y = curve->y[i];
+        double x = left + FRAME_W * within(across(panel, (curve->x ? curve->x : panel->x)[i])), y = curve->y[i];
         double error = curve->error ? curve->error[i] : NAN;
         if (!isfinite(x) || !isfinite(y))
             continue;
@@ -127,7 +133,7 @@ static int put_curve(struct text *out, const struct svg_panel *panel, const stru
     if (text_puts(out, "<path fill=\"none\" ", err) || put_stroke(out, curve->stroke, err) || text_puts(out, " d=\"", err))
         return -1;
     for (int i = 0; i < points; i++) {
-        double x = at[i] / panel->x_most, y = curve->y[i] / panel->y_most;
+        double x = across(panel, at[i]), y = curve->y[i] / panel->y_most;
         if (!isfinite(x) || !isfinite(y))
             continue;
         y = y < 0 ? 0 : y > 1 ? 1 : y;
@@ -156,7 +162,7 @@ int svg_height(const struct svg_panel *panels, int count)
             named += panels[p].curves[i].label != NULL;
         most = (named + columns - 1) / columns > most ? (named + columns - 1) / columns : most;
     }
-    return TOP + FRAME_H + BELOW + most * LEGEND_LINE + 8;
+    return UNTITLED + FRAME_H + BELOW + most * LEGEND_LINE + 8;
 }
 
 static int put_legend(struct text *out, const struct svg_panel *panel, double left, struct err *err)
@@ -189,7 +195,8 @@ int svg_figure(struct text *out, const char *title, const char *note, const stru
                struct err *err)
 {
     struct text body = {0};
-    int rc = -1, width = count * (LEFT + FRAME_W + RIGHT);
+    const int lift = *title || note ? 0 : TOP - UNTITLED;
+    int rc = -1, width = count * (LEFT + FRAME_W + RIGHT), height = svg_height(panels, count) + TOP - UNTITLED - lift;
     for (int p = 0; p < count; p++) {
         double left = p * (LEFT + FRAME_W + RIGHT) + LEFT;
         if (put_axes(&body, &panels[p], left, err))
@@ -202,8 +209,9 @@ int svg_figure(struct text *out, const char *title, const char *note, const stru
         if (put_legend(&body, &panels[p], left, err))
             goto done;
     }
-    if (svg_head(out, width, svg_height(panels, count), title, note, err) ||
-        text_put(out, body.data, body.length, err) || text_puts(out, "</svg>\n", err))
+    if (svg_head(out, width, height, title, note, err) ||
+        (lift && text_printf(out, err, "<g transform=\"translate(0 -%d)\">\n", lift)) ||
+        text_put(out, body.data, body.length, err) || text_puts(out, lift ? "</g>\n</svg>\n" : "</svg>\n", err))
         goto done;
     rc = 0;
 done:

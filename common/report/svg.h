@@ -1,7 +1,7 @@
 /* Figures as SVG 1.1, line charts side by side or a grid of heat maps: text in, no library, readable in black and white
  * (curves differ by width and dashes, heat is grey, nothing is told by colour).
  *
- * Each panel draws curves over common x values, from 0 to x_most and from 0 to y_most; a value that is no number leaves a
+ * Each panel draws curves over common x values, from x_least to x_most and from 0 to y_most; a value that is no number leaves a
  * gap. Texts are escaped. The same input gives the same bytes. */
 #ifndef MOE_REPORT_SVG_H
 #define MOE_REPORT_SVG_H
@@ -34,16 +34,17 @@ struct svg_panel {
     const char *title, *x_label, *y_label;
     int points;
     const double *x;            /* [points], ascending */
-    double x_most, y_most;
+    double x_least, x_most, y_most;
     bool percent;               /* label y = 1 as 100 % */
     const struct svg_curve *curves;
     int count;
 };
 
-/* Appends the figure to *out. note (may be NULL) stands small below the title. */
+/* Appends the figure to *out. note (may be NULL) stands small below the title. A figure that has neither begins with its
+ * panels. */
 int svg_figure(struct text *out, const char *title, const char *note, const struct svg_panel *panels, int count,
                struct err *err);
-int svg_height(const struct svg_panel *panels, int count);      /* of the figure, in pixels */
+int svg_height(const struct svg_panel *panels, int count);      /* of a figure without title, in pixels */
 
 /* What figures of another kind are made of: the first tag and the title, a text (anchor: start, middle or end; more: further
  * attributes), and a step of 1, 2 or 5 times a power of ten that divides `most` into some five parts. "</svg>" is the

@@ -188,7 +188,7 @@ rank_statically() {
     rank_statically
     awk 'NR % 12 == 5' "$MOE_MODELS/pocket/heldout.jsonl" > twenty.jsonl
     wide='--tree dynamic:total=32,depth=6,topk=5'
-    for rank in router path oracle oracle:as=printed frequency.moes; do for drafts in "-d ngram" "-d model:file=draft.moe $wide" ""; do
+    for rank in router path oracle frequency.moes; do for drafts in "-d ngram" "-d model:file=draft.moe $wide" ""; do
         decode_twenty() {
             moe-decode -q -m pocket.moe -n 512 --ignore-eos --temperature 1 $drafts --rank $rank -B "$1" --reference self \
                 --stream long.moes -o long.txt twenty.jsonl
@@ -208,7 +208,7 @@ rank_statically() {
     rank_statically
     moe-profile -q -n 0 -m pocket.moe <(head -n 24 "$MOE_MODELS/pocket/calib.jsonl") |
         moe-coact rank-experts -q --by mass -o mass.moes
-    for rank in frequency.moes mass.moes router path; do for kl in 0.005 0.02 0.1; do for set in 0 1 2 3 4 5 6 7 8 9 10 11; do
+    for rank in frequency.moes mass.moes router path oracle oracle:as=printed; do for kl in 0.005 0.02 0.1; do for set in 0 2 4 6 8 10; do
         awk "NR % 12 == $set" "$MOE_MODELS/pocket/heldout.jsonl" | head -n 20 > some.jsonl
         decode_some() {
             moe-decode -q -m pocket.moe -n 64 -B "$1" --rank $rank -d model:file=draft.moe $tree --reference self \

@@ -47,6 +47,34 @@ static void test_figure(void **unused)
     text_free(&again);
 }
 
+/* An axis from 16 to 26 has 16 at its left and a tick every 2; without title the panel begins 52 higher. */
+static void test_axis_and_no_title(void **unused)
+{
+    (void)unused;
+    struct text out = {0}, bare = {0};
+    struct err err = {0};
+    const double x[] = {16, 21, 26}, line[] = {0, 0.5, 1};
+    const struct svg_curve curve = {.label = "one", .stroke = SVG_BOLD, .y = line};
+    const struct svg_panel panel = {.title = "P", .x_label = "x", .y_label = "y", .points = 3, .x = x, .x_least = 16,
+                                    .x_most = 26, .y_most = 1, .curves = &curve, .count = 1};
+    assert_int_equal(svg_figure(&out, "T", NULL, &panel, 1, &err), 0);
+    assert_non_null(strstr(out.data, "d=\"M64.0 344.0L244.0 214.0L424.0 84.0\""));
+    assert_non_null(strstr(out.data, "<text x=\"64.0\" y=\"362.0\" text-anchor=\"middle\" font-size=\"11\">16<"));
+    assert_non_null(strstr(out.data, "<text x=\"136.0\" y=\"362.0\" text-anchor=\"middle\" font-size=\"11\">18<"));
+    assert_non_null(strstr(out.data, "<text x=\"424.0\" y=\"362.0\" text-anchor=\"middle\" font-size=\"11\">26<"));
+    assert_null(strstr(out.data, ">14<"));
+    assert_null(strstr(out.data, "translate"));
+    assert_int_equal(svg_figure(&bare, "", NULL, &panel, 1, &err), 0);
+    assert_non_null(strstr(bare.data, "translate(0 -52)"));
+    char height[32];
+    snprintf(height, sizeof height, "height=\"%d\"", svg_height(&panel, 1));
+    assert_non_null(strstr(bare.data, height));
+    snprintf(height, sizeof height, "height=\"%d\"", svg_height(&panel, 1) + 52);
+    assert_non_null(strstr(out.data, height));
+    text_free(&out);
+    text_free(&bare);
+}
+
 /* Long names take smaller letters, and a legend of long names has fewer entries a line. */
 static void test_long_names(void **unused)
 {
@@ -148,7 +176,8 @@ static void test_record_report(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_figure), cmocka_unit_test(test_long_names), cmocka_unit_test(test_coverage_reports),
+        cmocka_unit_test(test_figure), cmocka_unit_test(test_axis_and_no_title),
+        cmocka_unit_test(test_long_names), cmocka_unit_test(test_coverage_reports),
         cmocka_unit_test(test_record_report),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
