@@ -8,8 +8,8 @@
 #include "common/report/svg.h"
 
 /* Pixels, from left to right: names, which may need more, the plot of ratios, columns of numbers. */
-enum { WIDTH = 1030, NAMES = 190, NAMES_MOST = 340, NAME_SIZE = 11, PLOT_LEFT = 200, PLOT_W = 330, PLOT_TOP = 96, ROW = 18, COLUMN_LEFT = 545, COLUMN_W = 67,
-       SETTING_BYTES = 48 };
+enum { WIDTH = 1030, NAMES = 190, NAMES_MOST = 340, NAME_SIZE = 11, PLOT_LEFT = 200, PLOT_W = 330, PLOT_TOP = 96,
+       ROW = 18, COLUMN_LEFT = 545, COLUMN_W = 67, SETTING_BYTES = 48 };
 
 static const char *const columns[] = { "tok/s", "accept", "tok/step", "experts", "MB/step", "bandwidth", "correct" };
 
@@ -55,8 +55,8 @@ static int put_ratio_axis(struct text *out, const struct page *page, double bott
                     ratio_x(page, 1), PLOT_TOP, bottom))
         return -1;
     for (size_t c = 0; c < sizeof columns / sizeof *columns; c++)
-        if (svg_text(out, COLUMN_LEFT + page->wider + ((double)c + 1) * COLUMN_W, PLOT_TOP - 8, "end", 10, " font-weight=\"bold\"",
-                     columns[c], err))
+        if (svg_text(out, COLUMN_LEFT + page->wider + ((double)c + 1) * COLUMN_W, PLOT_TOP - 8, "end", 10,
+                     " font-weight=\"bold\"", columns[c], err))
             return -1;
     return svg_text(out, PLOT_LEFT + page->wider + PLOT_W / 2.0, PLOT_TOP - 8, "middle", 11, " font-weight=\"bold\"",
                     "ratio to the reference, 95 % interval; | ceiling of bytes", err);

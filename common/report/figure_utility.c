@@ -331,8 +331,8 @@ static int draw_longest(const struct figure *figure, const struct drawing *drawi
     const struct svg_panel panel = {.title = title, .x_label = "iteration of the text", .y_label = "over the reference's",
                                     .points = (int)length, .x = drawing->iteration + at,
                                     .x_least = drawing->iteration[at],
-                                    .x_most = fmax(drawing->iteration[at + length - 1], drawing->iteration[at] + 1), .y_most = most, .curves = curves,
-                                    .count = 2};
+                                    .x_most = fmax(drawing->iteration[at + length - 1], drawing->iteration[at] + 1),
+                                    .y_most = most, .curves = curves, .count = 2};
     return figure_page_panel(page, &panel, err);
 }
 

@@ -5,8 +5,8 @@
 #include <string.h>
 
 /* Pixels: a panel's frame and what stands around it. */
-enum { FRAME_W = 360, FRAME_H = 260, LEFT = 64, RIGHT = 20, TOP = 84, UNTITLED = 32, BELOW = 56, LEGEND_LINE = 18, LEGEND_COLUMN = 120,
-       LEGEND_MARK = 32 };
+enum { FRAME_W = 360, FRAME_H = 260, LEFT = 64, RIGHT = 20, TOP = 84, UNTITLED = 32, BELOW = 56, LEGEND_LINE = 18,
+       LEGEND_COLUMN = 120, LEGEND_MARK = 32 };
 
 /* An average letter's width, as a part of the size. */
 #define LETTER 0.62

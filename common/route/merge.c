@@ -77,6 +77,29 @@ done:
     return rc;
 }
 
+/* Of each key what any of the streams up to `last` says, each value once: "8 of 32; 12 of 32". */
+static int merge_labels(struct header *header, struct reader *const *inputs, int last, struct err *err)
+{
+    const struct header *source = reader_header(inputs[last]);
+    for (int i = 0; i < source->label_count; i++) {
+        const char *key = source->labels[i].key, *value = source->labels[i].value, *before = header_label_of(header, key);
+        struct text joint = {0};
+        bool known = false;
+        for (int other = 0; other < last && !known; other++) {
+            const char *its = header_label_of(reader_header(inputs[other]), key);
+            known = its && !strcmp(its, value);
+        }
+        if (known)
+            continue;
+        int rc = text_printf(&joint, err, "%s%s%s", before ? before : "", before ? "; " : "", value) ||
+                 header_label(header, key, joint.data, err);
+        text_free(&joint);
+        if (rc)
+            return -1;
+    }
+    return 0;
+}
+
 static int open_inputs(struct reader **inputs, const struct merge *merge, struct header *header, struct text *note,
                        struct err *err)
 {
@@ -101,7 +124,7 @@ static int open_inputs(struct reader **inputs, const struct merge *merge, struct
         if (i && source->has_model &&
             header_same_model(&source->model, &header->model, reader_name(inputs[i]), merge->force, note, err))
             return -1;
-        if (header_derive(header, source, err))
+        if (header_derive(header, source, err) || (i && merge_labels(header, inputs, i, err)))
             return -1;
     }
     return 0;

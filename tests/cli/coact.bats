@@ -218,6 +218,21 @@ JQ
     moe-coact merge decode.moes decode.moes | moe-view --json | jq -s -e '[.[] | select(.type == "done")] | length == 12'
 }
 
+@test "a merged stream is labelled as each of its parts is" {
+    for budget in 8 12; do
+        moe-decode -q -m pocket.moe -n 4 -B $budget -d ngram prompts.jsonl --stream budget$budget.moes -o /dev/null
+    done
+    moe-decode -q -m pocket.moe -n 4 prompts.jsonl --stream whole.moes -o /dev/null
+    labels() { moe-view --json "$@" | head -n 1 | jq -r '.labels["not lossless"]'; }
+    eight=$(labels budget8.moes)
+    twelve=$(labels budget12.moes)
+    [[ $eight == "budget 8"* && $twelve == "budget 12"* ]]
+    moe-coact merge whole.moes budget8.moes budget8.moes whole.moes budget12.moes budget8.moes -o labels.moes
+    [ "$(labels labels.moes)" = "$eight; $twelve" ]
+    moe-coact merge budget8.moes whole.moes -o labels.moes
+    [ "$(labels labels.moes)" = "$eight" ]
+}
+
 @test "what does not belong together is refused" {
     moe-coact rank-experts routes.moes -o rank.moes
     for pair in "routes.moes other.moes" "routes.moes renamed.moes"; do
