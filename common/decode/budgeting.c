@@ -21,9 +21,9 @@ struct budgeting {
     bool checked;                       /* this iteration, before its tokens were emitted */
     double *divergence;                 /* [1 + nodes] then, of the rows of its path */
     bool *restored;                     /* [1 + nodes] rows whose logits are those without a budget */
-    float *logits;                      /* [1 + nodes][vocab] the forward's, once a row is restored */
+    float *logits;                      /* [1 + nodes + riders][vocab] the forward's, once a row is restored */
     struct reach reach;
-    float *weight;                      /* [1 + nodes] of rows, by reach */
+    float *weight;                      /* [1 + nodes + riders] of rows, by reach; no rider is kept */
 };
 
 static struct budgeting *budgeting_of(struct watch *watch) { return (struct budgeting *)watch; }
@@ -63,6 +63,8 @@ static int before(struct watch *watch, struct sequence *sequence, struct batch *
     batch->plan = &budgeting->plan;
     if (by_path(budgeting)) {
         reach_weights(&budgeting->reach, iteration->tree, budgeting->weight);
+        for (int i = 0; i < iteration->riders; i++)
+            budgeting->weight[iteration->rows + i] = 0;
         batch->row_weight = budgeting->weight;
     }
     return 0;
@@ -86,7 +88,7 @@ static bool is_touched(const struct decode_iteration *iteration)
 static bool is_tried(const struct budgeting *budgeting, const struct decode_iteration *iteration)
 {
     const enum plan_ranking ranking = budgeting->plan.ranking;
-    return holds(budgeting, iteration) && (iteration->tree->nodes || ranking == PLAN_STATIC || ranking == PLAN_PRINTED);
+    return holds(budgeting, iteration) && (iteration->tree->nodes || iteration->riders || ranking == PLAN_STATIC || ranking == PLAN_PRINTED);
 }
 
 static void tell(struct budgeting *budgeting, const struct meter_reading *reading, struct decode_iteration *iteration)
@@ -207,18 +209,19 @@ static int after(struct watch *watch, struct decode_iteration *iteration, struct
     return rc;
 }
 
-static int open_measuring(struct budgeting *budgeting, size_t rows, struct err *err)
+static int open_measuring(struct budgeting *budgeting, size_t rows, size_t riders, struct err *err)
 {
     const size_t vocab = (size_t)engine_hparams(budgeting->engine)->vocab;
     budgeting->plan.budget = budgeting->size;
     if (!(budgeting->divergence = mem_alloc(rows, sizeof *budgeting->divergence, err)) ||
         !(budgeting->restored = mem_alloc(rows, sizeof *budgeting->restored, err)) ||
-        !(budgeting->logits = mem_alloc(rows * vocab, sizeof *budgeting->logits, err)))
+        !(budgeting->logits = mem_alloc((rows + riders) * vocab, sizeof *budgeting->logits, err)))
         return -1;
     return meter_open(&budgeting->meter, budgeting->engine, (int)rows, err);
 }
 
-int budgeting_open(struct budgeting **out, const struct budget *budget, struct engine *engine, int nodes, struct err *err)
+int budgeting_open(struct budgeting **out, const struct budget *budget, struct engine *engine, int nodes, int riders,
+                   struct err *err)
 {
     static const struct watch_class class = {.begin = begin, .before = before, .check = check, .after = after};
     size_t layers = (size_t)budget->plan.moe_layers;
@@ -227,12 +230,12 @@ int budgeting_open(struct budgeting **out, const struct budget *budget, struct e
         return -1;
     *budgeting = (struct budgeting){.watch = {&class}, .budget = budget, .engine = engine, .plan = budget->plan,
                                     .governor = budget->governor};
-    budgeting->weight = mem_alloc(1 + (size_t)nodes, sizeof *budgeting->weight, err);
+    budgeting->weight = mem_alloc(1 + (size_t)nodes + (size_t)riders, sizeof *budgeting->weight, err);
     if (!budgeting->weight || (budget->automatic && !(budgeting->size = mem_alloc(layers, sizeof *budgeting->size, err)))) {
         budgeting_close(&budgeting);
         return -1;
     }
-    if (budgeting->size && open_measuring(budgeting, 1 + (size_t)nodes, err)) {
+    if (budgeting->size && open_measuring(budgeting, 1 + (size_t)nodes, (size_t)riders, err)) {
         budgeting_close(&budgeting);
         return -1;
     }

@@ -15,8 +15,9 @@
 
 struct budgeting;
 
-/* nodes: of the largest draft. Budget and engine stay open longer. */
-int budgeting_open(struct budgeting **out, const struct budget *budget, struct engine *engine, int nodes, struct err *err);
+/* nodes: of the largest draft. riders: rows that drafters add behind it, at most. Budget and engine stay open longer. */
+int budgeting_open(struct budgeting **out, const struct budget *budget, struct engine *engine, int nodes, int riders,
+                   struct err *err);
 void budgeting_close(struct budgeting **budgeting);
 struct watch *budgeting_watch(struct budgeting *budgeting);
 

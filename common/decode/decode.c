@@ -198,7 +198,7 @@ static int open_watches(struct decoder *decoder, const struct sample_filter *fil
     if (routes)
         watches_add(&decoder->watches, routes);
     if (budget) {
-        if (budgeting_open(&decoder->budgeting, budget, engine, decoder->shape->nodes, err))
+        if (budgeting_open(&decoder->budgeting, budget, engine, decoder->shape->nodes, decoder->riders, err))
             return -1;
         watches_add(&decoder->watches, budgeting_watch(decoder->budgeting));
     }
