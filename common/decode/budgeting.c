@@ -23,7 +23,7 @@ struct budgeting {
     bool *restored;                     /* [1 + nodes] rows whose logits are those without a budget */
     float *logits;                      /* [1 + nodes + riders][vocab] the forward's, once a row is restored */
     struct reach reach;
-    float *weight;                      /* [1 + nodes + riders] of rows, by reach; no rider is kept */
+    float *weight;                      /* [1 + nodes] of rows, by reach; riders are refused with it */
 };
 
 static struct budgeting *budgeting_of(struct watch *watch) { return (struct budgeting *)watch; }
@@ -63,8 +63,6 @@ static int before(struct watch *watch, struct sequence *sequence, struct batch *
     batch->plan = &budgeting->plan;
     if (by_path(budgeting)) {
         reach_weights(&budgeting->reach, iteration->tree, budgeting->weight);
-        for (int i = 0; i < iteration->riders; i++)
-            budgeting->weight[iteration->rows + i] = 0;
         batch->row_weight = budgeting->weight;
     }
     return 0;
@@ -88,7 +86,7 @@ static bool is_touched(const struct decode_iteration *iteration)
 static bool is_tried(const struct budgeting *budgeting, const struct decode_iteration *iteration)
 {
     const enum plan_ranking ranking = budgeting->plan.ranking;
-    return holds(budgeting, iteration) && (iteration->tree->nodes || iteration->riders || ranking == PLAN_STATIC || ranking == PLAN_PRINTED);
+    return holds(budgeting, iteration) && (iteration->tree->nodes || ranking == PLAN_STATIC || ranking == PLAN_PRINTED);
 }
 
 static void tell(struct budgeting *budgeting, const struct meter_reading *reading, struct decode_iteration *iteration)
@@ -230,7 +228,7 @@ int budgeting_open(struct budgeting **out, const struct budget *budget, struct e
         return -1;
     *budgeting = (struct budgeting){.watch = {&class}, .budget = budget, .engine = engine, .plan = budget->plan,
                                     .governor = budget->governor};
-    budgeting->weight = mem_alloc(1 + (size_t)nodes + (size_t)riders, sizeof *budgeting->weight, err);
+    budgeting->weight = mem_alloc(1 + (size_t)nodes, sizeof *budgeting->weight, err);
     if (!budgeting->weight || (budget->automatic && !(budgeting->size = mem_alloc(layers, sizeof *budgeting->size, err)))) {
         budgeting_close(&budgeting);
         return -1;
