@@ -41,6 +41,8 @@ int decode_record_begin(struct decode_recorder *recorder, const struct prompt *p
     return put(recorder, &decode_begin_kind, &begin, err);
 }
 
+_Static_assert((int)DECODE_DRAFTERS_MAX == (int)DRAFTERS_MAX, "drafters of a record");
+
 /* What stands in a record by drafter. */
 struct by_drafter {
     int32_t node_drafters[ENGINE_ROWS_MAX], node_reviewers[ENGINE_ROWS_MAX];

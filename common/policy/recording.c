@@ -48,8 +48,6 @@ static int take_shares(struct state *state, struct recorded_place *live, const s
     const size_t drafters = (size_t)record->drafters;
     if (state->text->iterations && state->live_drafters != record->drafters)
         return err_set(err, ERR_INPUT, "iterations of %d and of %d drafters", state->live_drafters, record->drafters);
-    if (record->drafters > DRAFTERS_MAX)
-        return err_set(err, ERR_INPUT, "%d drafters, of at most %d", record->drafters, DRAFTERS_MAX);
     state->live_drafters = record->drafters;
     if (!record->node_drafters || !record->node_reviewers || !record->drafter_steps || !record->drafter_levels ||
         !record->drafter_reviewed || !record->drafter_proposed || !record->drafter_verified || !record->drafter_accepted ||

@@ -228,6 +228,22 @@ static void take_changes(struct measured_step *step, const struct decode_iter *r
         }
 }
 
+static int take_shares(struct measurements *all, const struct decode_iter *record, struct err *err)
+{
+    struct measured_step *step = &all->steps[all->step_count - 1];
+    if (record->drafters < 2 || !record->drafter_steps || !record->drafter_verified || !record->drafter_accepted ||
+        !record->drafter_us)
+        return 0;
+    step->first_share = all->share_count;
+    step->drafters = record->drafters;
+    if (mem_grow(&all->shares, &all->share_room, all->share_count + (size_t)record->drafters, sizeof *all->shares, err))
+        return -1;
+    for (int i = 0; i < record->drafters; i++)
+        all->shares[all->share_count++] = (struct measured_share){
+            record->drafter_steps[i], record->drafter_verified[i], record->drafter_accepted[i], record->drafter_us[i]};
+    return 0;
+}
+
 static int take_iter(struct intake *intake, const struct decode_iter *record, struct err *err)
 {
     struct measurements *all = intake->all;
@@ -243,7 +259,7 @@ static int take_iter(struct intake *intake, const struct decode_iter *record, st
         .drafted = record->drafted, .accepted = record->accepted, .emitted = record->emitted,
         .experts_wanted = record->experts_wanted, .experts_loaded = record->experts_loaded};
     take_changes(&all->steps[all->step_count - 1], record, all->settings[sample->setting].moe_layers);
-    return take_trials(all, record, err);
+    return take_shares(all, record, err) || take_trials(all, record, err) ? -1 : 0;
 }
 
 static int take_done(struct intake *intake, const struct decode_done *record, struct err *err)
@@ -533,6 +549,7 @@ void measurements_free(struct measurements *all)
     mem_free(&all->samples);
     mem_free(&all->steps);
     mem_free(&all->trials);
+    mem_free(&all->shares);
     mem_free(&all->tasks);
     *all = (struct measurements){0};
 }

@@ -31,6 +31,8 @@ struct measured_step {                      /* one iteration */
     int nodes, drafted, accepted, emitted, experts_wanted, experts_loaded;
     size_t first_trial;                     /* of measurements.trials */
     int trials;
+    size_t first_share;                     /* of measurements.shares */
+    int drafters;                           /* 0: there are not several */
     int compared, flips;                    /* emitted tokens set against a reference, and those of another likeliest token */
     double divergence;                      /* sum over the compared */
     int rebuilt;                            /* layers whose error under a budget was recorded */
@@ -41,6 +43,11 @@ struct measured_trial {                     /* a drafted token that was tried, a
     float bound;
     int position;                           /* behind the root, from 1 */
     bool kept;
+};
+
+struct measured_share {                     /* what a drafter did in an iteration, where there are several */
+    int steps, verified, accepted;
+    double us;
 };
 
 struct measured_sample {
@@ -70,9 +77,10 @@ struct measurements {
     struct measured_sample *samples;
     struct measured_step *steps;
     struct measured_trial *trials;
+    struct measured_share *shares;
     char **tasks;                           /* in order of appearance; "" where prompts have none */
-    size_t stream_count, setting_count, sample_count, step_count, trial_count, task_count;
-    size_t stream_room, setting_room, sample_room, step_room, trial_room, task_room;
+    size_t stream_count, setting_count, sample_count, step_count, trial_count, share_count, task_count;
+    size_t stream_room, setting_room, sample_room, step_room, trial_room, share_room, task_room;
     size_t dropped;                         /* samples that were aborted */
     int prompts;                            /* distinct ones, once arranged */
 };

@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,6 +70,7 @@ enum { ACCEPT_POSITIONS = 8, TRIAL_POSITIONS = 4 };
 
 static bool has_drafts(const struct summary_row *row) { return row->drafts > 0; }
 static bool has_trials(const struct summary_row *row) { return row->trials > 0; }
+static bool has_drafters(const struct summary_row *row) { return row->drafters > 1; }
 static bool has_changes(const struct summary_row *row) { return !isnan(row->divergence) || !isnan(row->reconstruction); }
 
 /* The share of drafts of which so many tokens were accepted. */
@@ -80,6 +82,29 @@ static int position_cells(struct table *table, const struct measurements *all, c
     for (int p = 0; p < ACCEPT_POSITIONS; p++)
         if (table_number(table, p < row->positions ? row->accepted_per_pos[p] : NAN, 3, err))
             return -1;
+    return 0;
+}
+
+static void fraction(double value, int decimals, char *out, size_t bytes)
+{
+    if (isnan(value))
+        snprintf(out, bytes, "-");
+    else
+        snprintf(out, bytes, "%.*f", decimals, value);
+}
+
+/* What each of several drafters gave and cost. */
+static int drafter_cells(struct table *table, const struct measurements *all, const struct summary_row *row, struct err *err)
+{
+    (void)all;
+    for (int i = 0; i < DECODE_DRAFTERS_MAX; i++) {
+        char share[32], acceptance[32], us[32];
+        fraction(row->drafter_share[i], 2, share, sizeof share);
+        fraction(row->drafter_acceptance[i], 2, acceptance, sizeof acceptance);
+        fraction(row->drafter_us_per_step[i], 1, us, sizeof us);
+        if (i < row->drafters ? table_cell(table, err, "%s/%s/%s", share, acceptance, us) : table_cell(table, err, "%s", ""))
+            return -1;
+    }
     return 0;
 }
 
@@ -130,6 +155,9 @@ static const struct section sections[] = {
     {{"task", "setting", "drafts", "drafted", "1st", "2nd", "3rd", "4th", "5th", "6th", "7th", "8th"}, "llrrrrrrrrrr",
      "\nIterations with a draft, tokens in it, and the share of drafts accepted up to each position\n\n", has_drafts,
      position_cells},
+    {{"task", "setting", "1st", "2nd", "3rd", "4th", "5th", "6th", "7th", "8th"}, "llrrrrrrrr",
+     "\nOf each drafter, the best first: its share of the accepted tokens/share of its own verified tokens that were\n"
+     "accepted/microseconds each time that it was asked\n\n", has_drafters, drafter_cells},
     {{"task", "setting", "tried", "kept", "at most", "common noise", "1st", "2nd", "3rd", "4th"}, "llrrrrrrrr",
      "\nDrafted tokens that were kept, and what any rule that keeps the target's distribution keeps at most\n"
      "(1 - total variation), common noise at least; by position kept/at most\n\n", has_trials, trial_cells},
@@ -225,6 +253,12 @@ static json_t *row_json(const struct measurements *all, const struct summary_row
     rc |= json_object_set_new(object, "best_static", row->best_static < 0 ? json_null()
                                                      : json_string(all->settings[row->best_static].name));
     rc |= json_object_set_new(object, "accepted_per_pos", positions_json(row->accepted_per_pos, row->positions));
+    if (row->drafters > 1) {
+        rc |= json_object_set_new(object, "drafter_steps", positions_json(row->drafter_steps, row->drafters));
+        rc |= json_object_set_new(object, "drafter_share", positions_json(row->drafter_share, row->drafters));
+        rc |= json_object_set_new(object, "drafter_acceptance", positions_json(row->drafter_acceptance, row->drafters));
+        rc |= json_object_set_new(object, "drafter_us_per_step", positions_json(row->drafter_us_per_step, row->drafters));
+    }
     if (row->trials > 0) {
         rc |= json_object_set_new(object, "kept_per_pos", positions_json(row->kept_per_pos, row->positions));
         rc |= json_object_set_new(object, "bound_per_pos", positions_json(row->bound_per_pos, row->positions));

@@ -379,6 +379,30 @@ static void summarise_positions(const struct work *work, struct summary_row *row
         row->accepted_per_pos[p] = counts[p] / row->drafts;
 }
 
+static void summarise_drafters(const struct work *work, struct summary_row *row)
+{
+    double verified[DECODE_DRAFTERS_MAX] = {0}, accepted[DECODE_DRAFTERS_MAX] = {0}, us[DECODE_DRAFTERS_MAX] = {0}, all = 0;
+    row->drafters = 0;
+    for (const struct measured_sample *sample = work->begin; sample < work->end; sample++)
+        for (size_t i = 0; sample->setting == work->setting && i < sample->steps; i++) {
+            const struct measured_step *step = &work->all->steps[sample->first_step + i];
+            row->drafters = step->drafters > row->drafters ? step->drafters : row->drafters;
+            for (int d = 0; d < step->drafters; d++) {
+                const struct measured_share *share = &work->all->shares[step->first_share + (size_t)d];
+                row->drafter_steps[d] += share->steps;
+                verified[d] += share->verified;
+                accepted[d] += share->accepted;
+                us[d] += share->us;
+                all += share->accepted;
+            }
+        }
+    for (int d = 0; d < row->drafters; d++) {
+        row->drafter_share[d] = quotient(accepted[d], all);
+        row->drafter_acceptance[d] = quotient(accepted[d], verified[d]);
+        row->drafter_us_per_step[d] = quotient(us[d], row->drafter_steps[d]);
+    }
+}
+
 static void summarise_trials(const struct work *work, struct summary_row *row)
 {
     double bound = 0, common = 0, kept = 0;
@@ -544,6 +568,7 @@ static int add_rows(struct summary *out, struct work *work, int task, struct err
         summarise_times(work, row);
         summarise_cost(work, row);
         summarise_positions(work, row);
+        summarise_drafters(work, row);
         summarise_trials(work, row);
     }
     return compare_with_best(work, out->rows + first, out->count - first, err);

@@ -11,6 +11,7 @@
 #include "common/base/err.h"
 #include "common/report/measurements.h"
 #include "common/report/stats.h"
+#include "common/stream/decode.h"
 
 enum { SUMMARY_POSITIONS = 64 };
 
@@ -35,6 +36,11 @@ struct summary_row {
     double trials_per_pos[SUMMARY_POSITIONS];       /* tokens at this position that were tried and whose bound is known */
     double kept_per_pos[SUMMARY_POSITIONS];         /* share of them that was kept */
     double bound_per_pos[SUMMARY_POSITIONS];        /* and the mean of their bounds */
+    int drafters;                       /* of the arrays below in use; 0: there are not several */
+    double drafter_steps[DECODE_DRAFTERS_MAX];             /* how often each was asked */
+    double drafter_share[DECODE_DRAFTERS_MAX];             /* share of the accepted tokens that are its own */
+    double drafter_acceptance[DECODE_DRAFTERS_MAX];        /* share of its tokens verified that were accepted */
+    double drafter_us_per_step[DECODE_DRAFTERS_MAX];
 };
 
 struct summary_column {

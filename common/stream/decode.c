@@ -145,6 +145,8 @@ static int check_begin(const void *body, const struct header *header, struct seq
 static int check_drafters(const struct decode_iter *iter, struct err *err)
 {
     int64_t verified = 0, accepted = 0;
+    if (iter->drafters > DECODE_DRAFTERS_MAX)
+        return err_set(err, ERR_INPUT, "%d drafters, of at most %d", iter->drafters, DECODE_DRAFTERS_MAX);
     for (int i = 0; i < iter->nodes; i++) {
         const int least = i ? 0 : -1, most = i ? iter->drafters : 0;
         if (iter->node_drafters && (iter->node_drafters[i] < least || iter->node_drafters[i] >= most))

@@ -8,6 +8,8 @@
 
 #include "common/stream/field.h"
 
+enum { DECODE_DRAFTERS_MAX = 8 };           /* of an iteration */
+
 struct decode_machine {
     int threads;
     const char *device;

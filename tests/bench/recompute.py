@@ -204,6 +204,25 @@ def best_static(settings, samples, task):
     return {model: number for model, (_, number) in best.items()}
 
 
+def drafters(row, iters):
+    """Of several drafters: counted from the nodes' own numbers, where records have them."""
+    several = max((i.get("drafters", 0) for i in iters), default=0)
+    if several < 2:
+        return
+    kept, tried = [0] * several, [0] * several
+    for i in iters:
+        assert list(i["drafter_verified"]) == [sum(d == n for d in i["node_drafters"][1:]) for n in range(i["drafters"])]
+        assert sum(i["drafter_accepted"]) == i["accepted"]
+        for number in range(i["drafters"]):
+            kept[number] += int(i["drafter_accepted"][number])
+            tried[number] += sum(int(d) == number for d in i["node_drafters"])
+    asked = [sum(int(i["drafter_steps"][n]) for i in iters) for n in range(several)]
+    row["drafter_steps"] = asked
+    row["drafter_share"] = [ratio_of(k, sum(kept)) for k in kept]
+    row["drafter_acceptance"] = [ratio_of(k, t) for k, t in zip(kept, tried)]
+    row["drafter_us_per_step"] = [ratio_of(sum(float(i["drafter_us"][n]) for i in iters), asked[n]) for n in range(several)]
+
+
 def figures(settings, samples, bandwidth, number, task):
     setting, reference = settings[number], settings[number].get("reference")
     runs, base = collections.defaultdict(list), collections.defaultdict(list)
@@ -253,6 +272,7 @@ def figures(settings, samples, bandwidth, number, task):
         for key, which in ("kept_per_pos", 2), ("bound_per_pos", 1):
             at = [[t[which] for t in tried if t[0] == p + 1] for p in range(deepest)]
             row[key] = [float(np.mean(values)) if values else None for values in at]
+    drafters(row, iters)
     row["tokens_per_step"] = ratio_of(row["tokens"], row["steps"])
     changes(row, [runs[k] for k in order])
     spread(row, "ttft_ms", [1e-3 * s.begin["prefill_us"] for s in mine])
@@ -338,6 +358,14 @@ def position_table(row, _):
                 *(fixed(at_place(row, "accepted_per_pos", p), 3) for p in range(8))]
 
 
+def drafter_table(row, _):
+    if "drafter_share" in row:
+        cells = ["/".join(fixed(row[key][n], decimals) or "-" for key, decimals in
+                          (("drafter_share", 2), ("drafter_acceptance", 2), ("drafter_us_per_step", 1)))
+                 for n in range(len(row["drafter_share"]))]
+        return cells + [""] * (8 - len(cells))
+
+
 def trial_table(row, _):
     if row["trials"]:
         pairs = [(at_place(row, "kept_per_pos", p), at_place(row, "bound_per_pos", p)) for p in range(4)]
@@ -370,7 +398,7 @@ def printed(lines):
 def wrong_tables(rows, references, lines):
     """How many of the tables printed are not those of the rows."""
     wanted = [[cells for row, own in zip(rows, references) if (cells := table(row, own)) is not None]
-              for table in (main_table, time_table, position_table, trial_table, change_table)]
+              for table in (main_table, time_table, position_table, drafter_table, trial_table, change_table)]
     # A column without a value is left out, a cell without one is a dash.
     wanted = [[[cell or "-" for cell, column in zip(row, zip(*table)) if any(column)] for row in table] for table in wanted if table]
     found, wrong = printed(lines), 0

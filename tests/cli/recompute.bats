@@ -41,6 +41,7 @@ suite() {
      "reference": "self"},
     {"name": "oracle", "draft": "ngram", "draft-length": 3, "budget": 6, "rank": "oracle"},
     {"name": "cascade", "draft": "ngram", "policy": "cascade"},
+    {"name": "two", "draft": ["ngram", "model:file=draft.moe"]},
     {"name": "other", "model": "d"}, {"name": "other 3", "model": "d", "draft": "ngram", "draft-length": 3}
   ] }
 SUITE
