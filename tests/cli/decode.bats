@@ -346,6 +346,11 @@ STOPS
 -m pocket.moe -p x -d ngram:n=0|--draft: ngram: n
 -m pocket.moe -p x -d ngram:m=2|m
 -m pocket.moe -p x -d ngram -K 65|-K: 65
+-m pocket.moe -p x -d ngram -d none|none: stands for no drafter
+-m pocket.moe -p x -d ngram -d ngram -d ngram -d ngram -d ngram -d ngram -d ngram -d ngram -d ngram|9 drafters, of at most 8
+-m pocket.moe -p x -d ngram -d model:file=none.moe|none.moe
+-m pocket.moe -p x -d ngram -d lookahead -B 8|rows that a drafter adds for itself
+-m pocket.moe -p x -d ngram -d pld -B 8 --budget-phase draft|this drafter has no experts
 -m pocket.moe -p x -d ngram --policy greedy|--policy
 -m pocket.moe -p x -d ngram --policy static:K=2 -K 3|give it once
 -m pocket.moe -p x --stop ''|--stop

@@ -38,6 +38,38 @@ setup_file() {
         jq -e -s '.[-2].same_as_live == .[-2].live_iterations and .[-1].same_as_live < .[-1].live_iterations'
 }
 
+@test "several drafters are recorded one by one, and decide in replay what they decided live" {
+    local draft="model:file=$(dirname "$MOE_POCKET")/draft.moe" options policy
+    while IFS='|' read -r options policy; do
+        moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 60 -d ngram -d "$draft" $options \
+            --record drafts --stream "$BATS_TEST_TMPDIR/two.moes" -o "$BATS_TEST_TMPDIR/two.txt"
+        cmp "$BATS_TEST_TMPDIR/two.txt" "$folder/cascade.txt"
+        moe-view --json --type iter "$BATS_TEST_TMPDIR/two.moes" | jq -c 'select(.type == "iter") | [.sequence, .K, .nodes,
+            .accepted, .emitted, .policy, ((.draft_us + .verify_us + .accept_us + .other_us) / 1000000)]' > "$BATS_TEST_TMPDIR/live"
+        moe-bench replay "$BATS_TEST_TMPDIR/two.moes" $policy --iterations |
+            jq -c '[.sequence, .K, .nodes, .accepted, .emitted, .policy, .seconds]' > "$BATS_TEST_TMPDIR/replayed"
+        jq -e -n --slurpfile live "$BATS_TEST_TMPDIR/live" --slurpfile replayed "$BATS_TEST_TMPDIR/replayed" '
+            ($live | length) > 10 and ($live | map(.[:6])) == ($replayed | map(.[:6])) and
+            all(range($live | length); ($live[.][6] - $replayed[.][6] | fabs) < 1e-9)'
+        # Both drafted, each token has its drafter, and what they did adds up.
+        moe-view --json "$BATS_TEST_TMPDIR/two.moes" | jq -e -s '
+            [.[] | select(.type == "iter")] as $iters | [.[] | select(.type == "draft")] as $drafts |
+            (.[] | select(.type == "machine").drafters | fromjson | length) == 2 and
+            ([$drafts[].drafter] | group_by(.) | map(length) | .[0] == .[1]) and
+            all($iters[]; (.drafter_verified | add) == .nodes - 1 and (.drafter_accepted | add) == .accepted and
+                ([.node_drafters[1:][] | select(. == 1)] | length) == .drafter_verified[1] and .drafter_bytes[0] == 0 and
+                (.drafter_us | add) <= .draft_us) and
+            ([$iters[].drafter_accepted[0]] | add) > 0 and ([$iters[].drafter_accepted[1]] | add) > 0'
+    done <<'RUNS'
+|--policy static
+--tree dynamic:total=12,depth=3,topk=2|--policy static --tree dynamic:total=12,depth=3,topk=2
+--policy cascade:refresh=20|--policy cascade:refresh=20
+RUNS
+    run moe-decode -m "$MOE_POCKET" -p x -d ngram --policy "oracle:file=$BATS_TEST_TMPDIR/two.moes" -n 4
+    assert_trouble moe-decode
+    [[ $output == *"records several drafters"* ]]
+}
+
 @test "cascade-cost and the oracle are replayed as they ran" {
     echo '{"cost": [{"m": 1, "seconds": 0.001}, {"m": 9, "seconds": 0.002}]}' > "$BATS_TEST_TMPDIR/cost.json"
     for policy in "cascade-cost:cost=$BATS_TEST_TMPDIR/cost.json" cascade-cost "oracle:file=$folder/cascade.moes,cost=bytes"; do
