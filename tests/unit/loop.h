@@ -59,6 +59,7 @@ struct loop_law {
 
 struct loop_cell {
     const char *accept, *policy, *draft, *tree;         /* as in settings, but `model' and `static' without their files */
+    const char *alone;                                  /* one drafter, as in settings, in place of `draft'; NULL: that */
     double temperature;
     int filter;                                         /* of grid_filters */
     int (*twist)(struct decoder *decoder);              /* what a test does to the open decoder; NULL: nothing */
@@ -153,7 +154,7 @@ static inline void loop_rig_open(struct loop_rig *rig, const struct loop_world *
     loop_must(device_open(&rig->device, &(struct device_setup){.name = "host", .threads = 1}, &err), &err);
     loop_must(expert_source_open(&rig->experts, rig->model, rig->device, &err), &err);
     const struct engine_setup setup = {.model = rig->model, .device = rig->device, .experts = rig->experts, .max_rows = 128,
-                                       .max_logit_rows = DECODE_ROWS_MAX, .max_positions = 32};
+                                       .max_logit_rows = 128, .max_positions = 32};
     loop_must(engine_open(&rig->engine, &setup, &err), &err);
     snprintf(rig->recording, sizeof rig->recording, "%s/recording-%d.moes", world->folder, number);
 }
@@ -414,6 +415,8 @@ static inline struct decode_settings loop_settings(const struct loop_cell *cell,
     const int first = *cell->draft == 'e' ? 4 : *cell->draft == 's' ? 2 : *cell->draft == 'm';
     const int count = strchr(cell->draft, '+') ? 2 : 1;
     settings.draft = (struct strings){(const char **)(uintptr_t)&world->named[first], count};
+    if (cell->alone)
+        settings.draft = (struct strings){(const char **)(uintptr_t)&cell->alone, 1};
     settings.tree = cell->tree && !strcmp(cell->tree, "static") ? world->tree : cell->tree;
     settings.policy = cell->policy;
     settings.accept = cell->accept;

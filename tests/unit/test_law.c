@@ -65,9 +65,9 @@ static void what_proposes_from_text_gives_its_law(void **state)
         struct loop_tally tally;
         char fault[3000];
         struct loop_cell cell = {
-            .accept = loop_rules[number % LOOP_RULES], .draft = drafts[number / LOOP_RULES % 3],
-            .tree = trees[number / LOOP_RULES / 3], .policy = "static:K=3", .seed = 7000,
-            .temperature = loop_samplings[sampling].temperature, .filter = loop_samplings[sampling].filter};
+            .accept = loop_rules[number % LOOP_RULES], .alone = drafts[number / LOOP_RULES % 3],
+            .draft = drafts[number / LOOP_RULES % 3], .tree = trees[number / LOOP_RULES / 3], .policy = "static:K=3",
+            .seed = 7000, .temperature = loop_samplings[sampling].temperature, .filter = loop_samplings[sampling].filter};
         int rc = loop_run(&cell, &world, &laws[sampling], &rig, texts(&cell), &tally);
         if (loop_fault(&cell, rc, &tally, fault, sizeof fault))
             fail_msg("%s", fault);
