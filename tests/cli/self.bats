@@ -36,6 +36,27 @@ total() { moe-view --json "$1" | jq -s "map(select(.type == \"iter\") | $2) | ad
     [ "$(total near.moes .accepted)" -gt "$(total far.moes .accepted)" ]
 }
 
+@test "drafts are what an independent computation of the same layers gives" {
+    local golden="$MOE_MODELS/../golden/self/drafts.jsonl" draft
+    awk 'NR % 40 == 1' "$MOE_MODELS/pocket/heldout.jsonl" > some.jsonl
+    jq -r .draft "$golden" | sort -u > settings
+    while read -r draft; do
+        moe-decode -q -m pocket.moe -n 10 -K 5 -d "$draft" --stream drafts.moes -o drafts.txt some.jsonl
+        moe-view --json drafts.moes | jq -s -e --arg draft "$draft" --slurpfile golden "$golden" '
+            ($golden | map(select(.draft == $draft) | {(.id): .drafts}) | add) as $want
+            | (map(select(.type == "begin") | {(.sequence | tostring): .id}) | add) as $id
+            | map(select(.type == "iter")) | group_by(.sequence)
+            | map(reduce .[] as $it ({at: 0, same: 0, other: 0};
+                $want[$id[$it.sequence | tostring]][.at] as $drafted
+                | ([($drafted | length), ($it.node_tokens | length - 1)] | min) as $n
+                | (if $it.node_tokens[1:1 + $n] == $drafted[:$n] then .same += $n else .other += 1 end)
+                | .at += $it.emitted))
+            | (length == 6) and (map(.other) | add) == 0 and (map(.same) | add) > 40' > /dev/null ||
+            { echo "$draft"; return 1; }
+    done < settings
+    [ "$(wc -l < settings)" -eq 5 ]
+}
+
 @test "layers before an exit are read once, for draft and verification" {
     decode -d self:exit=4 -K 3 --stream exit.moes -o exit.txt
     decode -d self:exit=4,topk=3 -K 3 --stream again.moes -o again.txt        # leaves out more, so nothing is gone on from
