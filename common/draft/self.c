@@ -3,15 +3,19 @@
  * committed tokens of the target's own KV cache, on pending nodes, so no token of a text is read a second time: each draft
  * begins with the root, a node of its own.
  *
+ * With search=N what its layers leave out is searched for meanwhile (self_search.h), with a candidate each N-th draft.
+ *
  * Where it only stops, the target goes on from there when it verifies, and reads the first layers once (batch.resume). */
 #include "common/draft/drafter.h"
 
 #include "common/base/mem.h"
 #include "common/cli/number.h"
 #include "common/draft/rows.h"
+#include "common/draft/self_search.h"
 #include "common/draft/skip_file.h"
 
 static const char default_skip[] = "0.4";
+enum { SEARCH_MAX = 1 << 20, WINDOW_MAX = 4096 };
 
 struct self_drafter {
     struct drafter base;
@@ -19,6 +23,7 @@ struct self_drafter {
     struct forward_part part;
     struct skip_set skip;
     struct experts_copy *experts;       /* NULL: its own */
+    struct self_search *search;         /* NULL: none */
     int32_t last;                       /* token of the text: the root */
 };
 
@@ -27,12 +32,13 @@ static void self_free_drafter(struct drafter *drafter)
     struct self_drafter *mine = (struct self_drafter *)drafter;
     draft_rows_free(&mine->rows);
     experts_copy_close(&mine->experts);
+    self_search_close(&mine->search);
     mem_free(&mine);
 }
 
 struct self_settings {
     const char *skip, *experts;
-    int top_k, exit;
+    int top_k, exit, search, window;
     double stop;
 };
 
@@ -42,6 +48,8 @@ static int read_settings(struct self_settings *out, struct spec *spec, const str
     const bool moe = hparams_moe_layers(shape) > 0;
     if (spec_text(spec, "skip", NULL, &out->skip, err) || spec_int(spec, "topk", 0, 1, EXPERTS_MAX, &out->top_k, err) ||
         spec_text(spec, "experts", NULL, &out->experts, err) || spec_int(spec, "exit", 0, 1, LAYERS_MAX, &out->exit, err) ||
+        spec_int(spec, "search", 0, 1, SEARCH_MAX, &out->search, err) ||
+        spec_int(spec, "window", 0, 1, WINDOW_MAX, &out->window, err) ||
         spec_float(spec, "stop", 0, 0, 1, &out->stop, err) || spec_end(spec, err))
         return -1;
     if (out->exit >= shape->layers)
@@ -52,8 +60,10 @@ static int read_settings(struct self_settings *out, struct spec *spec, const str
     if (out->top_k && out->top_k >= shape->router.top_k)
         return err_set(err, ERR_INPUT, "self: topk=%d: the model takes %d experts a token itself; take fewer", out->top_k,
                        shape->router.top_k);
-    if (!out->skip && !out->experts && !out->top_k && !out->exit)
+    if (!out->skip && ((!out->experts && !out->top_k && !out->exit) || out->search))
         out->skip = default_skip;
+    if (out->window && !out->search)
+        return err_set(err, ERR_INPUT, "self: window=%d: it is the window of a search; say search=1 with it", out->window);
     return 0;
 }
 
@@ -88,7 +98,9 @@ static int open_part(struct self_drafter *mine, const struct self_settings *sett
     if (settings->experts && experts_copy_open(&mine->experts, target, settings->experts, err))
         return err_at(err, "self: experts");
     mine->part.experts = mine->experts;
-    return 0;
+    const struct skip_search_setup setup = SKIP_SEARCH_SWIFT;
+    return !settings->search ? 0 : self_search_open(&mine->search, &setup, &mine->skip, &mine->part, target,
+                                                    settings->window ? settings->window : SKIP_WINDOW, settings->search, err);
 }
 
 static int self_open_drafter(struct drafter **out, struct spec *spec, const struct drafter_setup *setup, struct err *err)
@@ -113,8 +125,11 @@ static int self_open_drafter(struct drafter **out, struct spec *spec, const stru
 
 static int self_begin(struct drafter *drafter, const struct draft_text *text, struct err *err)
 {
-    struct draft_rows *rows = &((struct self_drafter *)drafter)->rows;
+    struct self_drafter *mine = (struct self_drafter *)drafter;
+    struct draft_rows *rows = &mine->rows;
     (void)err;
+    if (mine->search)
+        self_search_begin(mine->search);
     rows->sequence = text->target;
     rows->draw = text->draw;
     rows->length = 0;
@@ -126,11 +141,10 @@ static int self_begin(struct drafter *drafter, const struct draft_text *text, st
 static int self_commit(struct drafter *drafter, const int32_t *token, int count, struct err *err)
 {
     struct self_drafter *mine = (struct self_drafter *)drafter;
-    (void)err;
     draft_rows_forget(&mine->rows);
     mine->rows.length += count;
     mine->last = count ? token[count - 1] : mine->last;
-    return 0;
+    return mine->search ? self_search_commit(mine->search, token, count, err) : 0;
 }
 
 /* Whether there is room for the root at least. */
@@ -149,10 +163,20 @@ static bool ready(struct self_drafter *mine)
     return true;
 }
 
+/* A candidate of the search, before the first node of a draft: those that there are hang on the part as it is. What it read is
+ * part of what drafting costs. */
+static int search_on(struct self_drafter *mine, struct err *err)
+{
+    bool better;
+    return mine->rows.rows ? 0 : self_search_step(mine->search, mine->rows.sequence, &mine->skip, &better, &mine->base.bytes, err);
+}
+
 static int self_propose(struct drafter *drafter, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves, int tokens,
                         struct err *err)
 {
     struct self_drafter *mine = (struct self_drafter *)drafter;
+    if (mine->search && search_on(mine, err))
+        return -1;
     return leaves < 1 || tokens < 1 || !ready(mine) ? 0 : draft_rows_propose(&mine->rows, tree, leaf, leaves, tokens, err);
 }
 
@@ -166,7 +190,7 @@ static int self_review(struct drafter *drafter, struct draft_tree *tree, int lea
 const struct drafter_class drafter_self = {
     .name = "self",
     .summary = "the model itself, with parts of it left out",
-    .settings = "skip=RATIO|FILE,topk=N,experts=FILE,exit=LAYER,stop=P",
+    .settings = "skip=RATIO|FILE,topk=N,experts=FILE,exit=LAYER,stop=P,search=N,window=N",
     .draws = true,
     .plans = true,
     .pends = true,

@@ -294,3 +294,40 @@ digest() {
     run moe-profile skip -m pocket.moe --draft ngram one.jsonl
     assert_trouble moe-profile
 }
+
+@test "a skip file is what moe-decode drafts with, of a quantised or inflated copy, too; the text does not change" {
+    head -n 3 prompts.jsonl > three.jsonl
+    moe-profile skip -q -m pocket.moe --ratio 0.3 --window 24 --iterations 20 --max-score 1 three.jsonl -o found.json
+    moe-decode -q -m pocket.moe -n 40 three.jsonl > alone
+    moe-decode -q -m pocket.moe -n 40 -d self:skip=found.json -K 4 three.jsonl --stream found.moes > found
+    cmp alone found
+    accepted() { moe-view --json "$1" | jq -s '[.[] | select(.type == "done")] | (map(.num_accepted_tokens) | add) / (map(.num_draft_tokens) | add)'; }
+    # In a draft's first token what is accepted is matchness, further ones follow tokens that were accepted.
+    [ "$(jq -n "$(accepted found.moes) >= $(jq .matchness found.json) - 0.15")" = true ]
+    moe-convert inflate -q pocket.moe --expert-ffn 80 -o wide.moe
+    moe-decode -q -m wide.moe -n 40 -d self:skip=found.json -K 4 three.jsonl > wide
+    cmp alone wide
+    jq -c '.attention = [1, 5]' found.json > last.json
+    run moe-decode -m pocket.moe -d self:skip=last.json -p Hello
+    assert_trouble moe-decode
+    [[ $output == *'last.json: "attention": the last layer is never left out'* ]]
+    run moe-decode -m "$MOE_POCKET" -d self:skip=prompts.jsonl -p Hello
+    assert_trouble moe-decode
+}
+
+@test "a search while decoding changes what is left out, never the text" {
+    head -n 3 prompts.jsonl > three.jsonl
+    moe-decode -q -m pocket.moe -n 60 three.jsonl > alone
+    for temperature in 0 0.7; do
+        moe-decode -q -m pocket.moe -n 60 --temperature $temperature three.jsonl > alone
+        for draft in self:skip=0.6 self:skip=0.6,search=1,window=8; do
+            moe-decode -q -m pocket.moe -n 60 --temperature $temperature -d $draft -K 4 three.jsonl --stream $draft.moes > text
+            cmp alone text
+        done
+    done
+    bytes() { moe-view --json "$1" | jq -s '[.[] | select(.type == "iter") | .draft_bytes // 0] | add'; }
+    [ "$(bytes self:skip=0.6,search=1,window=8.moes)" -gt "$(bytes self:skip=0.6.moes)" ]
+    run moe-decode -m pocket.moe -d self:window=8 -p Hello
+    assert_trouble moe-decode
+    [[ $output == *"it is the window of a search"* ]]
+}
