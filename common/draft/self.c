@@ -168,7 +168,8 @@ static bool ready(struct self_drafter *mine)
 static int search_on(struct self_drafter *mine, struct err *err)
 {
     bool better;
-    return mine->rows.rows ? 0 : self_search_step(mine->search, mine->rows.sequence, &mine->skip, &better, &mine->base.bytes, err);
+    return mine->rows.rows ? 0
+        : self_search_step(mine->search, mine->rows.sequence, &mine->skip, &better, &mine->base.bytes, err);
 }
 
 static int self_propose(struct drafter *drafter, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves, int tokens,
