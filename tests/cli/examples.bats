@@ -31,6 +31,7 @@ sandbox() {
     cp "$MOE_POCKET" olmoe.moe                          # no link: an example writes it anew
     cp -r "$MOE_MODELS/pocket/model" olmoe              # no link: tar would put that into its archive
     ln -s "$MOE_MODELS/pocket/draft" draft
+    ln -s "$MOE_MODELS/pocket/heads/eagle3" eagle3
     head -n 3 "$MOE_MODELS/pocket/calib.jsonl" > calib.jsonl
     head -n 2 "$MOE_MODELS/pocket/heldout.jsonl" > prompts.jsonl
     for task in code extract; do        # in all as many as moe-bench compare asks for
