@@ -130,7 +130,8 @@ refuses_made() {
 @test "what Hydra's prefix layer does not say of itself is the target's" {
     made hydra_prefix bare num_attention_heads=null num_key_value_heads=null rms_norm_eps=null rope_theta=null
     run convert bare -o bare.moe
-    [[ $output == *"num_attention_heads, num_key_value_heads, head_dim, rms_norm_eps, rope of the prefix layer are the target's"* ]]
+    local taken="num_attention_heads, num_key_value_heads, head_dim, rms_norm_eps, rope"
+    [[ $output == *"$taken of the prefix layer are the target's"* ]]
     moe-view --json -t model pocket.moe | jq -c '{heads, kv_heads, head_dim, rope_theta, norm_epsilon}' > target
     moe-view --json -t head bare.moe | jq -c '{heads, kv_heads, head_dim, rope_theta, norm_epsilon}' | cmp - target
 }

@@ -2,8 +2,8 @@
 """Draft heads, made and read without moekit's code: as moe-model(5) and the published layouts have them.
 
     head.py make KIND FOLDER [dtype=BF16] [form=bin|safetensors|pt] [seed=1] [KEY=JSON ...] [drop=NAME] [add=NAME] [nan=NAME]
-        a head for the pocket model (hidden 192, vocabulary 2048, 6 layers), in its authors' layout; KEY sets one of config.json,
-        and null takes it out
+        a head for the pocket model (hidden 192, vocabulary 2048, 6 layers), in its authors' layout; KEY sets one of
+        config.json, and null counts as absent
     head.py make all FOLDER
         one of each kind and layout in a folder of its name, in all dtypes and forms by turns
     head.py compare SOURCE H.moe [SOURCE H.moe ...]
@@ -157,7 +157,8 @@ class Comparison:
         heads = self.layer['num_attention_heads']
         self.same('heads', self.shape['heads'], heads)
         self.same('kv_heads', self.shape['kv_heads'], self.layer.get('num_key_value_heads', heads))
-        self.same('head_dim', self.shape['head_dim'], self.layer.get('head_dim', self.layer.get('hidden_size', HIDDEN) // heads))
+        width = self.layer.get('hidden_size', HIDDEN)
+        self.same('head_dim', self.shape['head_dim'], self.layer.get('head_dim', width // heads))
         self.same('rope_theta', self.shape['rope_theta'], self.layer.get('rope_theta', 10000.0))
         self.same('norm_epsilon', np.float32(self.shape['norm_epsilon']), np.float32(self.layer.get('rms_norm_eps', 1e-6)))
 
@@ -333,8 +334,8 @@ IDS = 'eagle_aux_hidden_state_layer_ids'
 NORMS = tuple((f'fc_norm.{i}.weight', (HIDDEN,)) for i in range(3))
 KINDS = {
     'eagle1': (dict(LLAMA, bias=False), lambda: [*layer_shapes('layers.0'), ('fc.weight', (HIDDEN, 2 * HIDDEN))]),
-    'eagle1_bias': (dict(LLAMA), lambda: [*layer_shapes('layers.0'), ('fc.weight', (HIDDEN, 2 * HIDDEN)), ('fc.bias', (HIDDEN,)),
-                                          ('embed_tokens.weight', (VOCAB, HIDDEN)),
+    'eagle1_bias': (dict(LLAMA), lambda: [*layer_shapes('layers.0'), ('fc.weight', (HIDDEN, 2 * HIDDEN)),
+                                          ('fc.bias', (HIDDEN,)), ('embed_tokens.weight', (VOCAB, HIDDEN)),
                                           *((f'layers.0.self_attn.{p}_proj.bias', (n,)) for p, n in
                                             (('q', HIDDEN), ('k', 64), ('v', 64)))]),
     'eagle3': (dict(LLAMA, draft_vocab_size=128), lambda: eagle3_shapes('midlayer')),
@@ -399,7 +400,8 @@ def write_torch(path, tensors):
     state = collections.OrderedDict()
     with zipfile.ZipFile(path, 'w', zipfile.ZIP_STORED) as archive:
         for i, (name, (dtype, shape, raw)) in enumerate(tensors.items()):
-            state[name] = Tensor(Storage('storage', getattr(torch, TORCH[dtype]), str(i), 'cpu', len(raw) // BYTES[dtype]), shape)
+            storage = Storage('storage', getattr(torch, TORCH[dtype]), str(i), 'cpu', len(raw) // BYTES[dtype])
+            state[name] = Tensor(storage, shape)
         with archive.open('archive/data.pkl', 'w') as file:
             Writer(file, 2).dump(state)
         archive.writestr('archive/byteorder', 'little')
@@ -428,7 +430,8 @@ def make(kind, folder, options):
     tensors = {}
     for name, shape in shapes.items():
         if name in ('d2t', 't2d'):
-            tensors[name] = ('I64', shape, bytes_of('I64', offsets)) if name == 'd2t' else ('BOOL', shape, bytes_of('BOOL', marks))
+            kind, values = ('I64', offsets) if name == 'd2t' else ('BOOL', marks)
+            tensors[name] = kind, shape, bytes_of(kind, values)
             continue
         values = random.normal(0, 0.1, shape).astype('<f4')
         if name == own['nan']:
