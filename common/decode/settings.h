@@ -65,8 +65,7 @@ extern const char *const budget_mode_words[];
     OPT_STRINGS(0, "stop", args, settings.stop, "TEXT", "end before TEXT; may be given several times"), \
     OPT_FLAG(0, "ignore-eos", args, settings.ignore_eos, "go on behind an end-of-sequence token"), \
     OPT_STRINGS('d', "draft", args, settings.draft, \
-                "none|ngram:n=N,min=N|pld:n=N,tokens=N|suffix:corpus=FILE,save=FILE[,...]|" \
-                "lookahead:level=N,window=N,guess=N[,...]|model:file=FILE|self:skip=FILE,experts=FILE[,...]", \
+                "none|ngram|pld|suffix:corpus=FILE|lookahead|model:file=FILE|self:skip=FILE[,...]", \
                 "guess tokens ahead; may be given several times, the best first"), \
     OPT_COUNT_AUTO('K', "draft-length", args, settings.draft_length, 0, DRAFT_LENGTH_MAX, \
                    "draft up to N tokens behind one another; 4, or as deep as the tree, if not given; `auto': as they pay"), \

@@ -17,7 +17,7 @@ complete -c moe-profile -n 'not __fish_seen_subcommand_from skip' -l min-p -x -d
 complete -c moe-profile -n 'not __fish_seen_subcommand_from skip' -l seed -x -d 'start the random numbers from N'
 complete -c moe-profile -n 'not __fish_seen_subcommand_from skip' -l stop -x -d 'end before TEXT; may be given several times'
 complete -c moe-profile -n 'not __fish_seen_subcommand_from skip' -l ignore-eos -d 'go on behind an end-of-sequence token'
-complete -c moe-profile -n 'not __fish_seen_subcommand_from skip' -s d -l draft -x -a 'none' -d 'guess tokens ahead; may be given several times, the best first'
+complete -c moe-profile -n 'not __fish_seen_subcommand_from skip' -s d -l draft -x -a 'none ngram pld lookahead' -d 'guess tokens ahead; may be given several times, the best first'
 complete -c moe-profile -n 'not __fish_seen_subcommand_from skip' -s K -l draft-length -x -a 'auto' -d 'draft up to N tokens behind one another; 4, or as deep as the tree, if not given; `auto\': as they pay'
 complete -c moe-profile -n 'not __fish_seen_subcommand_from skip' -l tree -x -a 'chain' -d 'draft in this shape'
 complete -c moe-profile -n 'not __fish_seen_subcommand_from skip' -l policy -x -a 'static cascade cascade-cost tiers table off' -d 'let this decide how much to draft'
