@@ -37,7 +37,7 @@ static inline int loop_row(int tokens, int code)
 struct loop_world {
     char *folder;
     char target[1200], model[1300], self[1300], tree[1300], costs[1300];        /* a file, and what stands in settings */
-    const char *named[5];           /* ngram, the model, the target as a model, the model, parts of the target: some running */
+    const char *named[6];           /* ngram, model, the target as a model, model, ngram, parts of the target: some running */
     float (*logits)[V];             /* [LOOP_ROWS] of the target behind prompt and prefix */
 };
 
@@ -196,7 +196,8 @@ static inline void loop_world_open(struct loop_world *world)
     world->named[0] = "ngram:n=2";
     world->named[2] = world->self;
     world->named[3] = world->model;
-    world->named[4] = "self:exit=1";
+    world->named[4] = world->named[0];
+    world->named[5] = "self:exit=1";
     world->named[1] = world->model;
     snprintf(world->tree, sizeof world->tree, "static:file=%s/tree.json", world->folder);
     snprintf(world->costs, sizeof world->costs, "%s/costs.json", world->folder);
@@ -412,7 +413,8 @@ static inline struct decode_settings loop_settings(const struct loop_cell *cell,
     settings.top_p = filter.top_p;
     settings.min_p = filter.min_p;
     settings.seed = seed;
-    const int first = *cell->draft == 'e' ? 4 : *cell->draft == 's' ? 2 : *cell->draft == 'm';
+    const int first = *cell->draft == 'e' ? 5 : *cell->draft == 's' ? 2 : strstr(cell->draft, "+ngram") ? 3
+                    : *cell->draft == 'm';
     const int count = strchr(cell->draft, '+') ? 2 : 1;
     settings.draft = (struct strings){(const char **)(uintptr_t)&world->named[first], count};
     if (cell->alone)
