@@ -200,7 +200,8 @@ static void decide(struct decoder *decoder, const struct decode_iteration *itera
     struct outcome outcome = {
         .drafted = iteration->tree->nodes, .accepted = iteration->accepted, .emitted = iteration->n_emitted,
         .token = iteration->emitted, .draft_s = iteration->draft_us / 1e6, .verify_s = iteration->verify_us / 1e6,
-        .expert = forward->moe_layers && decoder_drafts_chains(decoder) && !decoder->policy->class->trees ? forward->expert : NULL,
+        .expert = forward->moe_layers && decoder_drafts_chains(decoder) && !decoder->policy->class->trees
+            ? forward->expert : NULL,
         .moe_layers = forward->moe_layers, .top_k = forward->top_k,
         .bytes = iteration->bytes - iteration->probe_bytes, .draft_bytes = iteration->draft_bytes,
         .iteration_s = (iteration->draft_us + iteration->verify_us + iteration->accept_us + iteration->other_us -

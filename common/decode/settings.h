@@ -71,7 +71,8 @@ extern const char *const budget_mode_words[];
                    "draft up to N tokens behind one another; 4, or as deep as the tree, if not given; `auto': as they pay"), \
     OPT_STRING(0, "tree", args, settings.tree, "chain|static:file=FILE|dynamic:total=N,depth=N,topk=N|own:total=N,depth=N", \
                "draft in this shape"), \
-    OPT_STRING(0, "policy", args, settings.policy, "static|cascade|cascade-cost|tiers|table|off|oracle:file=FILE[,...]", \
+    OPT_STRING(0, "policy", args, settings.policy, "static|cascade|cascade-cost|tiers|table|off|oracle:file=FILE|" \
+               "vertical|horizontal|cs-drafting|tr|dytc|dytc-verify[,...]", \
                "let this decide how much to draft"), \
     OPT_STRING(0, "accept", args, settings.accept, "coupled|rejection|typical:epsilon=P,delta=P", \
                "keep of a draft what this rule says"), \

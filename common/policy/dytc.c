@@ -6,8 +6,8 @@
  * is largest: a is the acceptance of s and c its cost, a_n and c_n those of the cheapest drafter, the last one, whose one token
  * stands for what comes later. Acceptance is a_new = lambda a_old + (1 - lambda) a_recent, with the mean over the last H tokens
  * that came to a judgement. How likely a leaf is follows from its tokens: from the logits of their drafters, or the lengths of
- * the matches they were found by. Siblings of the likeliest leaf are gone on with in the same step, as a forward over a few more
- * tokens takes as long.
+ * the matches they were found by. Siblings of the likeliest leaf are gone on with in the same step, as a forward over a few
+ * more tokens takes as long.
  *
  * Of the paper only a summary is known. What that leaves open, and what is done here:
  * - bracket: the quotient is of the whole, as the text around it wants; `last` divides only the term of what comes later, which
@@ -70,8 +70,8 @@ int dytc_fixed(struct spec *spec, int drafters, double *out, struct err *err)
         char *end;
         out[i] = strtod(at, &end);
         if (end == at || !(out[i] >= 0 && out[i] < 1) || *end != (i + 1 < drafters ? '/' : '\0'))
-            return err_set(err, ERR_INPUT, "acceptance=%s: %d numbers from 0 to below 1 are expected, one for each drafter, with "
-                           "slashes between", text, drafters);
+            return err_set(err, ERR_INPUT, "acceptance=%s: %d numbers from 0 to below 1 are expected, one for each drafter, "
+                           "with slashes between", text, drafters);
         at = end + 1;
     }
     return 0;

@@ -1,7 +1,7 @@
-/* DyTC with the verification in its objective. DyTC (CAS-Spec, arXiv 2510.26843; dytc.c has it as printed) weighs drafted tokens
- * against the cost of drafting alone, so the cheapest drafter always wins and no draft is ever too long. Here a draft gives the
- * bonus token besides, and costs the forward that verifies it, which for an MoE knows the experts that so many tokens are
- * predicted to load (predict/union.h). A draft is a chain; its plan (plan.h) is made anew after each step.
+/* DyTC with the verification in its objective. DyTC (CAS-Spec, arXiv 2510.26843; dytc.c has it as printed) weighs drafted
+ * tokens against the cost of drafting alone, so the cheapest drafter always wins and no draft is ever too long. Here a draft
+ * gives the bonus token besides, and costs the forward that verifies it, which for an MoE knows the experts that so many
+ * tokens are predicted to load (predict/union.h). A draft is a chain; its plan (plan.h) is made anew after each step.
  *
  * - The chance of a token: what its drafter says of it, corrected by what became of others (predict/calibration.h); or by the
  *   length of the match it was found by; or else by its depth (predict/chance.h).
@@ -139,7 +139,8 @@ static void describe(const struct dytc_verify *d, struct plan_drafter *out, int 
     for (int i = 0; i < d->drafters; i++) {
         const struct latency *latency = &d->latency[i];
         double token = latency_of(latency, 0, 1, 1), step = latency_of(latency, 1, 0, 0);
-        double more = i == hoped && isnan(d->fixed[i]) ? (d->hope + hope_saved * d->allowance) * chance_doubt(&d->now->drafter[i].all) : 0;
+        double doubt = i == hoped && isnan(d->fixed[i]) ? chance_doubt(&d->now->drafter[i].all) : 0;
+        double more = (d->hope + hope_saved * d->allowance) * doubt;
         out[i] = (struct plan_drafter){.out = d->dry[i]};
         for (int depth = 1; depth <= PLAN_DEPTHS; depth++)
             out[i].chance[depth - 1] = fmin(0.98, chance_at(d, i, depth) + more) *

@@ -62,16 +62,16 @@ static struct step levels_next(struct policy *policy, const struct draft_view *v
         l->part[l->parts - 1].by++;
         l->part[l->parts - 1].since = nodes;
     }
-    while (l->parts && nodes < most) {
+    while (l->parts && most > 0) {
         struct part *part = &l->part[l->parts - 1];
-        const int *row = l->length[1 + part->of];
-        if (part->by < l->drafters && nodes - part->since >= row[part->by]) {
+        const int *row = l->length[1 + part->of], room = most - nodes - (l->parts - 1);     /* each reviewer's own token fits */
+        if (part->by < l->drafters && (nodes - part->since >= row[part->by] || room <= 0)) {
             part->by++;
             part->since = nodes;
         } else if (part->by < l->drafters && writes_alone(l, part->by)) {
             int left = row[part->by] - (nodes - part->since);
             l->before = nodes;
-            return ask(l, STEP_EXTEND, part->by, nodes - 1, left < most - nodes ? left : most - nodes);
+            return ask(l, STEP_EXTEND, part->by, nodes - 1, left < room ? left : room);
         } else if (part->by < l->drafters) {
             l->part[l->parts++] = (struct part){part->by, part->by + 1, nodes, nodes};
         } else if (part->of < 0) {
@@ -95,8 +95,8 @@ static int parse(const char *what, const char *text, int count, int *out, struct
         char *end;
         long value = strtol(at, &end, 10);
         if (end == at || value < 0 || value > SHAPE_DEPTH_MAX || *end != (i + 1 < count ? '/' : '\0'))
-            return err_set(err, ERR_INPUT, "%s=%s: %d numbers from 0 to %d are expected, one for each drafter, best first, with "
-                           "slashes between", what, text, count, SHAPE_DEPTH_MAX);
+            return err_set(err, ERR_INPUT, "%s=%s: %d numbers from 0 to %d are expected, one for each drafter, best first, "
+                           "with slashes between", what, text, count, SHAPE_DEPTH_MAX);
         out[i] = (int)value;
         at = end + 1;
     }
@@ -135,8 +135,8 @@ static int vertical_open(struct policy **out, struct spec *spec, const struct po
     int length[DRAFTERS];
     for (int i = 0; i + 1 < setup->drafters; i++)
         if (!reviews(setup, i))
-            return err_set(err, ERR_INPUT, "vertical: drafter '%s' cannot review what the ones behind it draft; give it last, or "
-                           "take --policy horizontal", setup->drafter ? setup->drafter[i].name : "?");
+            return err_set(err, ERR_INPUT, "vertical: drafter '%s' cannot review what the ones behind it draft; give it last, "
+                           "or take --policy horizontal", setup->drafter ? setup->drafter[i].name : "?");
     if (levels_new(&levels, "vertical", spec, setup, otherwise, length, err))
         return -1;
     for (int i = 0; i < levels->drafters; i++)

@@ -57,7 +57,8 @@ void latency_observe(struct latency *latency, const struct draft_share *share)
     const double x[LATENCY_FEATURES] = {share->steps, share->levels, share->proposed};
     const double seconds = share->seconds - share->caught_up_s;
     if (share->caught_up && share->caught_up_s >= 0 && isfinite(share->caught_up_s))
-        latency->caught_up_s += (latency->caught_up_s > 0 ? 1 - memory_catch_up : 1) * (share->caught_up_s - latency->caught_up_s);
+        latency->caught_up_s += (share->caught_up_s - latency->caught_up_s) *
+                                (latency->caught_up_s > 0 ? 1 - memory_catch_up : 1);
     if (!share->steps || !share->levels || !(seconds >= 0 && isfinite(seconds)))
         return;
     latency->begun = true;

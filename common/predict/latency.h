@@ -29,6 +29,7 @@ void latency_init(struct latency *latency, double memory);
 /* One iteration of one drafter; without a step nothing is learned. */
 void latency_observe(struct latency *latency, const struct draft_share *share);
 
-double latency_of(const struct latency *latency, int steps, int levels, int nodes);     /* seconds; 0 before anything was seen */
+/* Seconds; 0 before anything was seen. */
+double latency_of(const struct latency *latency, int steps, int levels, int nodes);
 
 #endif

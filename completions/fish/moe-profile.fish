@@ -20,7 +20,7 @@ complete -c moe-profile -n 'not __fish_seen_subcommand_from skip' -l ignore-eos 
 complete -c moe-profile -n 'not __fish_seen_subcommand_from skip' -s d -l draft -x -a 'none ngram pld lookahead' -d 'guess tokens ahead; may be given several times, the best first'
 complete -c moe-profile -n 'not __fish_seen_subcommand_from skip' -s K -l draft-length -x -a 'auto' -d 'draft up to N tokens behind one another; 4, or as deep as the tree, if not given; `auto\': as they pay'
 complete -c moe-profile -n 'not __fish_seen_subcommand_from skip' -l tree -x -a 'chain' -d 'draft in this shape'
-complete -c moe-profile -n 'not __fish_seen_subcommand_from skip' -l policy -x -a 'static cascade cascade-cost tiers table off' -d 'let this decide how much to draft'
+complete -c moe-profile -n 'not __fish_seen_subcommand_from skip' -l policy -x -a 'static cascade cascade-cost tiers table off vertical horizontal cs-drafting tr dytc' -d 'let this decide how much to draft'
 complete -c moe-profile -n 'not __fish_seen_subcommand_from skip' -l accept -x -a 'coupled rejection' -d 'keep of a draft what this rule says'
 complete -c moe-profile -n 'not __fish_seen_subcommand_from skip' -s B -l budget -x -a 'rank' -d 'let a forward load at most B experts a layer, as many as the ranking says, or as few as keep the text close'
 complete -c moe-profile -n 'not __fish_seen_subcommand_from skip' -l rank -r -F -d 'keep the experts that the rank stream FILE puts first, or by `router\', `path\' or `oracle\''

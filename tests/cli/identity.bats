@@ -42,7 +42,7 @@ grids() {
     grids
     [ -z "$MOE_SANITIZED" ] || sed -i 's/"prompts-per-task": 3/"prompts-per-task": 1/' tests/bench/identity-sample.json
     moe-bench identity --json tests/bench/identity-sample.json > sample.jsonl
-    jq -s -e 'map(select(.type == "setting")) | length == 69 and all(.[]; .differences == 0 and .tokens > 0 and .lossless)' \
+    jq -s -e 'map(select(.type == "setting")) | length == 87 and all(.[]; .differences == 0 and .tokens > 0 and .lossless)' \
         sample.jsonl
     jq -s -e 'last | .type == "verdict" and .agree and .differences == 0' sample.jsonl
     # Temperatures have texts of their own: a grid in which sampling did nothing would show less.
@@ -54,7 +54,7 @@ grids() {
     grids
     moe-bench identity tests/bench/identity-full.json > full.txt || { tail -n 4 full.txt; false; }
     [ "$(tail -n 1 full.txt)" = "all bytes agree" ]
-    [ "$(grep -c ' 240 ' full.txt)" = 144 ]
+    [ "$(grep -c ' 240 ' full.txt)" = 162 ]
 }
 
 @test "another model differs: exit 1, the first difference, and every prompt's under --json" {

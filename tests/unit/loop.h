@@ -588,11 +588,11 @@ static inline void loop_cell(struct loop_cell *out, const struct loop_place *pla
 
 static inline bool loop_sees(const struct loop_tally *tally) { return grid_sees(&tally->tally); }
 
-/* Reviews drop what another drafter wrote; SWIFT's tree what is too much, where its drafter has so much to offer. */
+/* Reviews drop what another drafter wrote; SWIFT's tree the leaves beyond the fifth, of which models this small have few. */
 static inline bool loop_can_drop(const struct policy_class *class, const struct loop_cell *cell)
 {
     return class == &policy_vertical || class == &policy_cs_drafting ? strchr(cell->draft, '+') != NULL
-         : class != &policy_tr || !strcmp(cell->draft, "model");
+         : class != &policy_tr;
 }
 
 /* What is wrong with a cell that ran, NULL: nothing. Settings may be refused only where a tree is none of the policy's. */

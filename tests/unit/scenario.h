@@ -59,7 +59,11 @@ static inline double world_unit(uint64_t seed, uint64_t a, uint64_t b)
 
 struct world_random { uint64_t seed, at; };
 static inline double world_draw(struct world_random *r) { return world_unit(r->seed, 7, r->at++); }
-static inline double world_between(struct world_random *r, double low, double high) { return low + (high - low) * world_draw(r); }
+static inline double world_between(struct world_random *r, double low, double high)
+{
+    return low + (high - low) * world_draw(r);
+}
+
 static inline double world_normal(struct world_random *r)
 {
     double u = world_draw(r);
@@ -169,7 +173,8 @@ static inline void world_fill_verify(struct world *w, struct world_random *r, do
         for (int row = 0; row < WORLD_ROWS; row++) {
             int from = at + row < w->tokens ? at + row : w->tokens - 1;
             for (int slot = 0; slot < WORLD_LAYERS * w->top_k && w->experts; slot++) {
-                uint8_t *one = &seen[slot / w->top_k][w->expert[(size_t)from * (size_t)(WORLD_LAYERS * w->top_k) + (size_t)slot]];
+                const int32_t *row_of = w->expert + (size_t)from * (size_t)(WORLD_LAYERS * w->top_k);
+                uint8_t *one = &seen[slot / w->top_k][row_of[slot]];
                 distinct += !*one;
                 *one = 1;
             }
@@ -198,20 +203,21 @@ static inline void world_kind(struct world *w, struct world_random *r)
         each = world_between(r, 0.002, 0.02);
     }
     world_fill_verify(w, r, share, each, local);
-    snprintf(text, sizeof text, "%s %d/%d share %.2f each %.3f; ", w->experts ? "moe" : "dense", w->experts, w->top_k, share, each);
+    snprintf(text, sizeof text, "%s %d/%d share %.2f each %.3f; ", w->experts ? "moe" : "dense", w->experts, w->top_k,
+             share, each);
     world_about(w, text);
 }
 
-/* A scenario: 2 to 4 drafters, acceptance .2 to .95, cost .005 to .7, a third drifting. */
-static inline void world_scenario(struct world *w, uint64_t seed, int tokens)
+/* A scenario: 2 to 4 drafters, acceptance .2 to .95, cost .005 to .7, a third drifting. Plain: nobody says anything of a token,
+ * and places are independent of each other. */
+static inline void world_scenario(struct world *w, uint64_t seed, int tokens, bool plain)
 {
     struct world_random r = {seed, 0};
     *w = (struct world){.tokens = tokens, .texts = 1, .seed = seed, .drafters = 2 + (int)(3 * world_draw(&r))};
     w->begins = calloc(2, sizeof *w->begins);
     w->begins[1] = tokens;
     w->noise = world_between(&r, 0, 0.05);
-    bool drifts = world_draw(&r) < 1.0 / 3, alike = world_draw(&r) < 0.5, plain = getenv("MOE_PLAIN") != NULL;
-    alike &= !plain;
+    bool drifts = world_draw(&r) < 1.0 / 3, alike = world_draw(&r) < 0.5 && !plain;
     world_alloc(w);
     for (int i = 0; i < w->drafters; i++) {
         struct world_drafter *d = &w->drafter[i];
@@ -222,13 +228,15 @@ static inline void world_scenario(struct world *w, uint64_t seed, int tokens)
         d->looks_up = d->cost < 0.02 && world_draw(&r) < 0.5 && !plain;
         d->speaks = !d->looks_up && world_draw(&r) < 0.5 && !plain;
         w->known[i] = (struct policy_drafter){d->looks_up ? "looks up" : "model", true, d->looks_up};
+        static const char *const drift[] = {"=", "/", "~", "|"};
         char text[100];
-        snprintf(text, sizeof text, "[%.2f%s%.2f c %.3f%s%s] ", d->from, d->drift ? d->drift == 1 ? "/" : d->drift == 2 ? "~" : "|" : "=",
-                 d->drift ? d->to : d->from, d->cost, d->looks_up ? " looks up" : "", d->speaks ? " speaks" : "");
+        snprintf(text, sizeof text, "[%.2f%s%.2f c %.3f%s%s] ", d->from, drift[d->drift], d->drift ? d->to : d->from, d->cost,
+                 d->looks_up ? " looks up" : "", d->speaks ? " speaks" : "");
         world_about(w, text);
     }
     world_kind(w, &r);
-    double together = alike ? world_between(&r, 0.2, 0.7) : 0, runs = alike && world_draw(&r) < 0.5 ? world_between(&r, 0.3, 0.9) : 0;
+    double together = alike ? world_between(&r, 0.2, 0.7) : 0;
+    double runs = alike && world_draw(&r) < 0.5 ? world_between(&r, 0.3, 0.9) : 0;
     char text[60];
     snprintf(text, sizeof text, "alike %.2f runs %.2f", together, runs);
     world_about(w, text);
@@ -238,7 +246,8 @@ static inline void world_scenario(struct world *w, uint64_t seed, int tokens)
 /* Texts of several tasks in turn, which different drafters are good at: nothing fixed is good for all. */
 static inline void world_mixed(struct world *w, uint64_t seed, int tokens, int texts, bool named)
 {
-    static const double tasks[][WORLD_DRAFTERS] = {{0.92, 0.75, 0.5, 0}, {0.25, 0.8, 0.6, 0}, {0.3, 0.4, 0.9, 0}, {0.2, 0.25, 0.3, 0}};
+    static const double tasks[][WORLD_DRAFTERS] = {
+        {0.92, 0.75, 0.5, 0}, {0.25, 0.8, 0.6, 0}, {0.3, 0.4, 0.9, 0}, {0.2, 0.25, 0.3, 0}};
     static const char *const names[] = {"copies", "code", "prose", "noise"};
     struct world_random r = {seed, 0};
     double (*by_text)[WORLD_DRAFTERS] = calloc((size_t)texts, sizeof *by_text);
@@ -264,6 +273,27 @@ static inline void world_mixed(struct world *w, uint64_t seed, int tokens, int t
     world_kind(w, &r);
     world_fill_drafters(w, &r, 0.2, 0, (const double (*)[WORLD_DRAFTERS])by_text);
     free(by_text);
+}
+
+/* A self-draft, which says what it thinks of its tokens, and a look-up behind it, or one of them alone; dense. */
+static inline void world_pair(struct world *w, uint64_t seed, int tokens, const double *chance, const double *cost, int first,
+                              int drafters)
+{
+    struct world_random r = {seed, 0};
+    *w = (struct world){.tokens = tokens, .texts = 1, .seed = seed, .drafters = drafters};
+    w->begins = calloc(2, sizeof *w->begins);
+    w->begins[1] = tokens;
+    world_alloc(w);
+    for (int i = 0; i < drafters; i++) {
+        struct world_drafter *d = &w->drafter[i];
+        d->looks_up = first + i == 1;
+        d->speaks = first + i == 0;
+        d->from = chance[first + i];
+        d->cost = cost[first + i];
+        w->known[i] = (struct policy_drafter){d->looks_up ? "look-up" : "self", !d->looks_up, d->looks_up};
+    }
+    world_fill_verify(w, &r, 0, 0.01, 0);
+    world_fill_drafters(w, &r, 0.4, 0.3, NULL);
 }
 
 /* ---- fixed drafts ---- */
@@ -315,8 +345,8 @@ static inline double world_fixed_cost(const struct world *w, const struct world_
 
 struct world_best { struct world_fixed best; double none; long tried; };
 
-static inline void world_try(const struct world *w, const struct world_runs *runs, struct world_fixed *fixed, int left, int used,
-                             struct world_best *out)
+static inline void world_try(const struct world *w, const struct world_runs *runs, struct world_fixed *fixed, int left,
+                             int used, struct world_best *out)
 {
     fixed->cost = world_fixed_cost(w, runs, fixed);
     out->tried++;
@@ -570,7 +600,8 @@ static inline void world_run(const struct world *w, const char *name, struct wor
         fail_msg("%s: %s", name, err.text);
     for (int text = 0; text < w->texts; text++) {
         if (loop.policy->class->begin)
-            loop.policy->class->begin(loop.policy, &(struct policy_text){.sequence = text, .task = w->task ? w->task[text] : NULL});
+            loop.policy->class->begin(loop.policy, &(struct policy_text){
+                .sequence = text, .task = w->task ? w->task[text] : NULL});
         loop.at = w->begins[text];
         loop.end = w->begins[text + 1];
         while (loop.at < loop.end)

@@ -81,6 +81,8 @@ static void levels_ask_as_cs_drafting_does(void **state)
         {"vertical:lengths=4/6/2", 3, -2, 99, 99, "e2*2@-1 r1@-1 e2*2@2 r1@2 r0@-1 ", 7},
         {"vertical:lengths=4/2/3", 3, -2, 99, 0, "e2*3@-1 r1@-1 e2*3@0 r1@0 r0@-1 e2*3@0 r1@0 e2*3@1 r1@1 r0@0 "
                                                 "e2*3@1 r1@1 e2*3@2 r1@2 r0@1 e2*3@2 r1@2 e2*3@3 r1@3 r0@2 ", 4},
+        {"vertical:lengths=8/6/3", 3, -2, 4, 99, "e2*2@-1 r1@-1 r0@-1 ", 4},
+        {"vertical:lengths=8/6/3", 3, 1, 99, 99, "e0*1@-1 ", 1},
         {"horizontal:lengths=3/2/4", 3, -2, 99, 99, "e0*3@-1 e1*2@2 e2*4@4 ", 9},
         {"horizontal:lengths=3/0/4", 3, -2, 5, 99, "e0*3@-1 e2*2@2 ", 5},
         {"horizontal:lengths=3/2/4", 3, 4, 99, 99, "e0*3@-1 e1*1@2 ", 4},
@@ -110,8 +112,10 @@ static void levels_need_reviewers(void **state)
     assert_int_equal(shape_open(&shape, NULL, &err), 0);
     const struct policy_setup setup = {.drafters = 2, .drafter = turned, .draft_length = -2, .max_length = 64, .shape = shape};
     static const char *const bad[][2] = {
-        {"vertical", "'ngram:n=3' cannot review"}, {"horizontal:lengths=3", "2 numbers"}, {"horizontal:lengths=3/x", "2 numbers"},
-        {"cs-drafting:lengths=3/2/1", "2 numbers"}, {"dytc:acceptance=0.5", "2 numbers"}, {"dytc-verify:acceptance=1/2", "2 num"},
+        {"vertical", "'ngram:n=3' cannot review"}, {"horizontal:lengths=3", "2 numbers"},
+        {"horizontal:lengths=3/x", "2 numbers"},
+        {"cs-drafting:lengths=3/2/1", "2 numbers"}, {"dytc:acceptance=0.5", "2 numbers"},
+        {"dytc-verify:acceptance=1/2", "2 numbers"},
         {"dytc:bracket=round", "bracket"}, {"tr:least=2", "least"}, {"dytc-verify:most=100", "most"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         err = (struct err){0};
@@ -281,7 +285,8 @@ static void plans_are_the_best_of_all_sequences(void **state)
         struct plan plan, again;
         for (int i = 0; i < 3; i++) {
             double chance = world_between(&r, 0.05, 0.97);
-            drafter[i] = (struct plan_drafter){false, {chance, chance, chance}, round % 2 ? 0.01 : 0, world_between(&r, 0, 0.3)};
+            drafter[i] = (struct plan_drafter){false, {chance, chance, chance}, round % 2 ? 0.01 : 0,
+                                               world_between(&r, 0, 0.3)};
         }
         for (int i = 1; i < 7; i++)
             verify[i] = verify[i - 1] + world_between(&r, 0, 0.3);
@@ -305,8 +310,8 @@ static void latencies_are_found(void **state)
     assert_true(latency_of(&latency, 1, 4, 8) == 0);
     for (int n = 0; n < 600; n++) {
         int steps = 1 + n % 3, levels = steps + (int)(6 * world_draw(&r)), nodes = levels + (int)(9 * world_draw(&r));
-        latency_observe(&latency, &(struct draft_share){.steps = steps, .levels = levels, .proposed = nodes, .caught_up = n == 3,
-            .caught_up_s = n == 3 ? 5 : 0,
+        latency_observe(&latency, &(struct draft_share){.steps = steps, .levels = levels, .proposed = nodes,
+            .caught_up = n == 3, .caught_up_s = n == 3 ? 5 : 0,
             .seconds = (0.2 * steps + 1.0 * levels + 0.05 * nodes) * exp(0.02 * world_normal(&r)) + (n == 3 ? 5 : 0)});
     }
     assert_true(fabs(latency_of(&latency, 1, 4, 8) - 4.6) < 0.06);
@@ -341,9 +346,52 @@ static void chances_settle_and_follow(void **state)
     assert_true(chance_doubt(&chance) > known && fabs(chance_of(&chance) - mean) < 1e-12);
 }
 
+/* The short form of tests/long/test_scenarios.c. */
+static void dytc_verify_is_near_the_best_fixed_draft(void **state)
+{
+    enum { WORLDS = 8, WORLDS_BRIEF = 1 };
+    double sum = 0;
+    (void)state;
+    for (int i = 0; i < (unit_brief() ? WORLDS_BRIEF : WORLDS); i++) {
+        struct world w;
+        struct world_best best;
+        struct world_tally tally;
+        world_scenario(&w, 1000 + (uint64_t)i, 5000, i % 2);
+        world_best(&w, 6, &best);
+        world_run(&w, "dytc-verify", &tally);
+        sum += tally.cost / best.best.cost - 1;
+        if (tally.cost > 1.1 * best.best.cost)
+            fail_msg("%s: %g, the best fixed %g", w.about, tally.cost, best.best.cost);
+        world_free(&w);
+    }
+    assert_true(sum < 0.02 * WORLDS);
+}
+
+/* All that the policies may do in worlds of all kinds, under a loop that checks each step. */
+static void all_get_through_worlds(void **state)
+{
+    static const char *const policies[] = {"vertical", "horizontal", "cs-drafting", "tr", "dytc", "dytc:bracket=last",
+        "dytc:width=4,top-p=1,nodes=64", "dytc-verify:lookahead=no", "dytc-verify:most=64,hope=4", "dytc-verify:most=1"};
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        struct world w;
+        struct world_tally tally;
+        world_scenario(&w, 500 + (uint64_t)i, 300, false);
+        for (int d = 0; d < w.drafters; d++)
+            w.known[d].reviews = true;
+        for (size_t p = 0; p < sizeof policies / sizeof *policies; p++) {
+            world_run(&w, policies[p], &tally);
+            assert_true(tally.drafted > 0);
+        }
+        world_free(&w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(dytc_verify_is_near_the_best_fixed_draft),
+        cmocka_unit_test(all_get_through_worlds),
         cmocka_unit_test(levels_ask_as_cs_drafting_does),
         cmocka_unit_test(levels_need_reviewers),
         cmocka_unit_test(the_tree_of_swift_has_leaves_by_certainty),
