@@ -186,8 +186,8 @@ static int read_batch(struct draft_rows *rows, struct err *err)
 
 /* Reads leaves[count], of which there may be more than one forward takes; row[] tells where they are, -1: there was no room.
  * Returns how many of them it has read now. */
-static int read_leaves(struct draft_rows *rows, const struct draft_tree *tree, const struct draft_leaf *leaf, int count, int *row,
-                       struct err *err)
+static int read_leaves(struct draft_rows *rows, const struct draft_tree *tree, const struct draft_leaf *leaf, int count,
+                       int *row, struct err *err)
 {
     const struct engine_setup *engine = engine_made_from(rows->engine);
     const int most = engine->max_logit_rows < DRAFT_ASKED_MAX ? engine->max_logit_rows : DRAFT_ASKED_MAX;

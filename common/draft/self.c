@@ -56,7 +56,8 @@ static int read_settings(struct self_settings *out, struct spec *spec, const str
         return err_set(err, ERR_INPUT, "self: exit=%d: the model has %d layers, so 1 to %d are before its end", out->exit,
                        shape->layers, shape->layers - 1);
     if ((out->top_k || out->experts) && !moe)
-        return err_set(err, ERR_INPUT, "self: %s: the model has no routed experts; leave it out", out->top_k ? "topk" : "experts");
+        return err_set(err, ERR_INPUT, "self: %s: the model has no routed experts; leave it out",
+                       out->top_k ? "topk" : "experts");
     if (out->top_k && out->top_k >= shape->router.top_k)
         return err_set(err, ERR_INPUT, "self: topk=%d: the model takes %d experts a token itself; take fewer", out->top_k,
                        shape->router.top_k);

@@ -113,7 +113,8 @@ static void keep(const struct pass *pass, struct buffer all, int part)
     struct engine *engine = pass->engine;
     engine->ops->gather(engine->queue, &(struct gather_args){
         .in = engine->space.x, .index = engine->every_row,
-        .out = part_at(pass, all, part, engine->shape->hidden, sizeof(float)), .rows = pass->rows, .count = pass->rows, .width = engine->shape->hidden});
+        .out = part_at(pass, all, part, engine->shape->hidden, sizeof(float)), .rows = pass->rows, .count = pass->rows,
+        .width = engine->shape->hidden});
 }
 
 /* Room for what is asked for of the residual stream. */
