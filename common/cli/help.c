@@ -6,7 +6,7 @@
 
 #include "common/base/text.h"
 
-enum { HELP_COLUMN = 28, HELP_WIDTH = 96 };
+enum { HELP_COLUMN = 28, HELP_WIDTH = 96, LEFT_INDENT = 12 };
 
 static const struct subcommand *implied_subcommand(const struct command *command)
 {
@@ -93,10 +93,26 @@ static int put_wrapped(struct text *out, const char *from, size_t column, struct
     return text_putc(out, '\n', err);
 }
 
+/* The left column; what is longer than a line goes on in the next one after a bar. */
+static int put_left(struct text *out, const char *from, struct err *err)
+{
+    for (size_t left = strlen(from), indent = 0; left; indent = LEFT_INDENT) {
+        size_t line = left + indent <= HELP_WIDTH ? left : HELP_WIDTH - indent;
+        while (line < left && line && from[line - 1] != '|')
+            line--;
+        line = line ? line : left;
+        if ((indent && text_printf(out, err, "\n%*s", (int)indent, "")) || text_put(out, from, line, err))
+            return -1;
+        from += line;
+        left -= line;
+    }
+    return 0;
+}
+
 /* `left` in the left column and `right` beside it, or below where it does not fit. */
 static int put_row(struct text *out, const struct text *left, const struct text *right, struct err *err)
 {
-    if (text_put(out, left->data, left->length, err))
+    if (put_left(out, left->data, err))
         return -1;
     int gap = left->length + 2 > HELP_COLUMN ? HELP_COLUMN : HELP_COLUMN - (int)left->length;
     if (gap == HELP_COLUMN && text_putc(out, '\n', err))
