@@ -59,9 +59,9 @@ static int check_drafters(const struct drafters *drafters, struct err *err)
 {
     for (int i = 0; i < drafters->count; i++) {
         const struct drafter *drafter = drafters->item[i];
-        if (drafter->riders || drafter->features.count)
-            return err_set(err, ERR_INPUT, "what %s drafts depends on the verifications of a run, and cannot be recorded for "
-                           "others", drafter->class->name);
+        if (drafter->learns || drafter->riders || drafter->features.count)
+            return err_set(err, ERR_INPUT, "what %s drafts depends on the iterations of a run, and cannot be recorded for "
+                           "others; leave it out", drafter->class->name);
     }
     return 0;
 }

@@ -120,6 +120,7 @@ static int self_open_drafter(struct drafter **out, struct spec *spec, const stru
     mine->rows.part = &mine->part;
     mine->rows.root_pends = true;
     mine->rows.stop = settings.stop;
+    mine->base.learns = mine->search;
     *out = &mine->base;
     return 0;
 }
