@@ -58,7 +58,7 @@ struct dytc {
     struct draft_leaf leaf[NODES];
 };
 
-int dytc_fixed(struct spec *spec, int drafters, double *out, struct err *err)
+int dytc_fixed(struct spec *spec, const char *name, int drafters, double *out, struct err *err)
 {
     const char *text;
     for (int i = 0; i < DRAFTERS; i++)
@@ -70,8 +70,8 @@ int dytc_fixed(struct spec *spec, int drafters, double *out, struct err *err)
         char *end;
         out[i] = strtod(at, &end);
         if (end == at || !(out[i] >= 0 && out[i] < 1) || *end != (i + 1 < drafters ? '/' : '\0'))
-            return err_set(err, ERR_INPUT, "acceptance=%s: %d numbers from 0 to below 1 are expected, one for each drafter, "
-                           "with slashes between", text, drafters);
+            return err_set(err, ERR_INPUT, "%s: acceptance=%s: %d numbers from 0 to below 1 are expected, one for each "
+                           "drafter, with slashes between", name, text, drafters);
         at = end + 1;
     }
     return 0;
@@ -256,7 +256,8 @@ static int dytc_open(struct policy **out, struct spec *spec, const struct policy
         spec_float(spec, "lambda", 0.7, 0, 1, &d->lambda, err) || spec_float(spec, "top-p", 0.8, 0, 1, &d->top_p, err) ||
         spec_float(spec, "least", 0.3, 0, 1, &d->least, err) ||
         spec_choice(spec, "bracket", BRACKET_WHOLE, brackets, &d->bracket, err) ||
-        spec_choice(spec, "lookahead", 1, dytc_yes_no, &d->ahead, err) || dytc_fixed(spec, d->drafters, d->fixed, err)) {
+        spec_choice(spec, "lookahead", 1, dytc_yes_no, &d->ahead, err) ||
+        dytc_fixed(spec, "dytc", d->drafters, d->fixed, err)) {
         mem_free(&d);
         return -1;
     }

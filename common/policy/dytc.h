@@ -7,6 +7,6 @@
 extern const char *const dytc_yes_no[];         /* "no", "yes", NULL */
 
 /* `acceptance=X/Y/...`, a chance for each drafter, in place of what is learned: out[drafters]; NaN: not given. */
-int dytc_fixed(struct spec *spec, int drafters, double *out, struct err *err);
+int dytc_fixed(struct spec *spec, const char *name, int drafters, double *out, struct err *err);
 
 #endif

@@ -519,7 +519,7 @@ static int read_settings(struct dytc_verify *d, struct spec *spec, const struct 
         spec_float(spec, "warmup", 8, 0, 1000, &d->allowance, err) ||
         spec_float(spec, "memory", 0.99, 0, 0.9999, &d->memory, err) ||
         spec_choice(spec, "lookahead", 1, dytc_yes_no, &ahead, err) || spec_text(spec, "cost", NULL, &file, err) ||
-        dytc_fixed(spec, d->drafters, d->fixed, err))
+        dytc_fixed(spec, "dytc-verify", d->drafters, d->fixed, err))
         return -1;
     if (file && cost_table_read(&d->table, file, err))
         return err_at(err, "dytc-verify: cost");

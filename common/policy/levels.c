@@ -88,15 +88,15 @@ static struct step levels_next(struct policy *policy, const struct draft_view *v
 }
 
 /* Numbers with slashes between, one for each drafter. */
-static int parse(const char *what, const char *text, int count, int *out, struct err *err)
+static int parse(const char *text, int count, int *out, struct err *err)
 {
     const char *at = text;
     for (int i = 0; i < count; i++) {
         char *end;
         long value = strtol(at, &end, 10);
         if (end == at || value < 0 || value > SHAPE_DEPTH_MAX || *end != (i + 1 < count ? '/' : '\0'))
-            return err_set(err, ERR_INPUT, "%s=%s: %d numbers from 0 to %d are expected, one for each drafter, best first, "
-                           "with slashes between", what, text, count, SHAPE_DEPTH_MAX);
+            return err_set(err, ERR_INPUT, "lengths=%s: %d numbers from 0 to %d are expected, one for each drafter, best "
+                           "first, with slashes between", text, count, SHAPE_DEPTH_MAX);
         out[i] = (int)value;
         at = end + 1;
     }
@@ -112,8 +112,10 @@ static int levels_new(struct levels **out, const char *name, struct spec *spec, 
         return err_set(err, ERR_INPUT, "%s: drafts chains; leave --tree out", name);
     for (int i = 0; i < DRAFTERS; i++)
         length[i] = otherwise[i ? 1 : 0];
-    if (spec_text(spec, "lengths", NULL, &text, err) || (text && parse("lengths", text, setup->drafters, length, err)))
+    if (spec_text(spec, "lengths", NULL, &text, err))
         return -1;
+    if (text && parse(text, setup->drafters, length, err))
+        return err_at(err, "%s", name);
     struct levels *levels = mem_alloc(1, sizeof *levels, err);
     if (!levels)
         return -1;
