@@ -173,7 +173,11 @@ static int get_file(struct skip_set *out, struct skip_found *found, const json_t
     if (check_model(json_object_get(map, "model"), model, err))
         return err_at(err, "\"model\"");
     if (get_layers(map, "attention", model->layers, out->attention, err) ||
-        get_layers(map, "ffn", model->layers, out->ffn, err) || get_share(map, "matchness", &found->matchness, err) ||
+        get_layers(map, "ffn", model->layers, out->ffn, err))
+        return -1;
+    if (!memchr(out->attention, 1, sizeof out->attention) && !memchr(out->ffn, 1, sizeof out->ffn))
+        return err_set(err, ERR_INPUT, "nothing is left out; make one with moe-profile skip");
+    if (get_share(map, "matchness", &found->matchness, err) ||
         keys_int(map, "window", 0, 1, COUNT_MAX, &found->window, err))
         return -1;
     if (json_object_get(map, "search") && get_search(json_object_get(map, "search"), &found->search, err))

@@ -113,6 +113,7 @@ static void for_which_models(void **state)
     struct model_identity model = identity(7), copy = model, deep = identity(8), other = model, words = model;
     struct skip_set set = {.layers = 7}, read;
     const char *path = unit_path(folder, "b.json");
+    skip_part_set(&set, 2, true);
     assert_int_equal(skip_file_write(path, &set, &found, &model, &err), 0);
     copy.index.bytes[3] ^= 1;                           /* quantised, or inflated: another file of the same weights */
     strcpy(copy.dtype, "q4");
@@ -166,6 +167,7 @@ static void what_is_refused(void **state)
         {FILE_WITH("[]", "[99999999999]", ""), "\"ffn\": layers from 1 to 5"},
         {FILE_WITH("[]", "[1.0]", ""), "\"ffn\": a list of layers is expected"},
         {FILE_WITH("[]", "3", ""), "\"ffn\": a list of layers is expected"},
+        {FILE_WITH("[]", "[]", ",\"matchness\":1,\"window\":9"), "nothing is left out"},
         {FILE_WITH("[1]", "[1]", ""), "\"matchness\": a number from 0 to 1"},
         {FILE_WITH("[1]", "[1]", ",\"matchness\":1.5"), "\"matchness\": a number from 0 to 1"},
         {FILE_WITH("[1]", "[1]", ",\"matchness\":1,\"window\":0"), "\"window\": must be a whole number"},
