@@ -185,8 +185,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     echo '{"answer": "x"}' > other.jsonl
     head -c 100 small > short
     head -c 60 small > shorter
-    head -c 3000 /dev/urandom | tr '
-' 'ÿ' > noise
+    { printf '\377'; head -c 3000 /dev/urandom; } > noise
     decode -n 4 -p x -d suffix --stream cut.moes > out
     truncate -s -10 cut.moes
     cp small small.v2
@@ -214,19 +213,23 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
     refuse "foreign: its tokens are of another tokenizer" -d suffix:corpus=foreign
     refuse "foreign.moes: its tokens are of another tokenizer" -d suffix:corpus=foreign.moes
     refuse "cannot be recorded" -d lookahead --record drafts --stream out.moes
+    refuse "cannot be recorded" -d ngram -d self:search=1,window=5 --record drafts --stream out.moes
     refuse "take another --tree" -d suffix --tree own --record drafts --stream out.moes
     decode -n 8 -d suffix --record drafts --stream chains.moes prompts.jsonl > out
     moe-view --verify chains.moes
 }
 
 @test "suffix and lookahead draft their own trees, and chains where they are asked for" {
+    # However few the prompts are, one repeats itself, so that there is much to look up.
+    local count='one two three four five six seven eight nine ten'
+    { cat prompts.jsonl; echo "{\"prompt\": \"$count $count one two\"}"; } > repeats.jsonl
     for draft in suffix lookahead; do
-        decode --json -d $draft --stream own.moes prompts.jsonl > own.jsonl
+        decode --json -d $draft --stream own.moes repeats.jsonl > own.jsonl
         moe-view --json own.moes | jq -s -e 'map(select(.type == "iter").nodes) | any(. > 4) and all(. < 64)'
-        decode --json -d $draft --tree own:total=64 prompts.jsonl | cmp - own.jsonl
-        decode --json -d $draft --tree chain prompts.jsonl > chain.jsonl
+        decode --json -d $draft --tree own:total=64 repeats.jsonl | cmp - own.jsonl
+        decode --json -d $draft --tree chain repeats.jsonl > chain.jsonl
         jq -s -e 'all(.num_draft_tokens <= 4 * .num_drafts)' chain.jsonl
-        decode -d $draft -K 2 --stream deep.moes prompts.jsonl > out
+        decode -d $draft -K 2 --stream deep.moes repeats.jsonl > out
         moe-view --json deep.moes | jq -s -e 'map(select(.type == "iter")) | all(.K == 2) and any(.nodes > 2)'
     done
 }
