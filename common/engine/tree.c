@@ -114,6 +114,16 @@ static bool find_stopped(struct pass *pass)
     return found > 0;
 }
 
+/* Whether the rows that go on from no stopped node fit behind the pending ones. */
+static bool fits_behind(const struct pass *pass)
+{
+    const struct sequence *sequence = pass->sequence;
+    int fresh = 0;
+    for (int row = 0; row < pass->rows; row++)
+        fresh += pass->engine->from[row] < 0;
+    return fresh <= sequence->capacity - sequence->length - sequence->pending;
+}
+
 /* The pending node that is a row's parent; those before the row have theirs. */
 static int parent_node(const struct pass *pass, int row)
 {
@@ -159,7 +169,7 @@ int tree_append(struct pass *pass, struct err *err)
     int fresh;
     if (check(engine, sequence, batch, err))
         return -1;
-    pass->resumes = batch->resume && find_stopped(pass);
+    pass->resumes = batch->resume && find_stopped(pass) && fits_behind(pass);
     if (batch->resume && !pass->resumes)
         sequence_rollback(sequence);
     fresh = append(pass, err);

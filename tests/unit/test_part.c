@@ -438,6 +438,39 @@ static void what_is_gone_on_from_is_not_read_again(void **state)
     unit_remove(folder);
 }
 
+/* Stopped nodes leave too little room for the rows that do not go on from them: all rows are read from the beginning then. */
+static void stopped_nodes_give_way_to_a_verification(void **state)
+{
+    (void)state;
+    char *folder = unit_folder();
+    const char *path = unit_path(folder, "a.moe");
+    uint64_t seed = 210;
+    struct hparams shape = five_layers(&seed, true);
+    struct passage text = random_text(seed, shape.vocab);
+    const struct forward_part stop = {.layers = 2};
+    struct rig rig;
+    struct forward got, want;
+    write_model(path, &shape, FORMAT_F32, FORMAT_F32, seed, 1);
+    open_rig(&rig, path, 0, &text);
+    struct batch batch = {.rows = 6, .token = text.token, .logit_rows = 6};
+    must(engine_forward(rig.engine, rig.sequence, &batch, &want, &rig.err), &rig.err);
+    const size_t logits = 6 * (size_t)want.vocab;
+    float *whole = copied(want.logits, logits);
+    for (int left = 6; left >= 0; left--) {
+        sequence_rollback(rig.sequence);
+        struct batch drafted = {.rows = 1, .token = text.token, .part = &stop};
+        while (BEFORE + sequence_pending(rig.sequence) < sequence_capacity(rig.sequence) - left)
+            must(engine_forward(rig.engine, rig.sequence, &drafted, &got, &rig.err), &rig.err);
+        batch.resume = true;
+        must(engine_forward(rig.engine, rig.sequence, &batch, &got, &rig.err), &rig.err);
+        assert_memory_equal(got.logits, whole, logits * sizeof *whole);
+        assert_int_equal(sequence_pending(rig.sequence), left >= 5 ? sequence_capacity(rig.sequence) - BEFORE - left + 5 : 6);
+    }
+    free(whole);
+    rig_close(&rig);
+    unit_remove(folder);
+}
+
 static void bad_parts_are_refused(void **state)
 {
     (void)state;
@@ -551,6 +584,7 @@ int main(void)
         cmocka_unit_test(experts_of_a_copy_are_those_of_a_mixed_file),
         cmocka_unit_test(going_on_has_the_bits_of_never_stopping),
         cmocka_unit_test(what_is_gone_on_from_is_not_read_again),
+        cmocka_unit_test(stopped_nodes_give_way_to_a_verification),
         cmocka_unit_test(bad_parts_are_refused),
         cmocka_unit_test(features_are_the_residual_stream),
     };
