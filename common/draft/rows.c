@@ -138,14 +138,23 @@ static bool has_room(const struct draft_rows *rows, int depth)
            rows->batch_rows + depth <= engine_made_from(rows->engine)->max_rows;
 }
 
-/* The row of a leaf with its children ranked once the forward has run; -1: there is no room for it. Rows on the way that
- * were not read yet (another drafter's nodes) come along. */
+/* Another drafter's tokens may be beyond the vocabulary of this engine. */
+static bool can_read(const struct draft_rows *rows, const int32_t *path, int depth)
+{
+    for (int at = 0; at < depth; at++)
+        if (path[at] >= engine_hparams(rows->engine)->vocab)
+            return false;
+    return true;
+}
+
+/* The row of a leaf with its children ranked once the forward has run; -1: there is no room for it, or it cannot be read. Rows
+ * on the way that were not read yet (another drafter's nodes) come along. */
 static int want_leaf(struct draft_rows *rows, const struct draft_tree *tree, const struct draft_leaf *leaf)
 {
     int32_t path[ENGINE_ROWS_MAX];
     int depth = draft_tree_path(tree, leaf->node, path, ENGINE_ROWS_MAX), row = 0, next;
     int asked = leaf->siblings < DRAFT_CHILDREN_MAX ? leaf->siblings : DRAFT_CHILDREN_MAX;
-    if (!has_room(rows, depth))
+    if (!has_room(rows, depth) || !can_read(rows, path, depth))
         return -1;
     for (int at = 0; at < depth; at++) {
         next = draft_rows_child(rows, row, path[at]);
@@ -184,7 +193,7 @@ static int read_batch(struct draft_rows *rows, struct err *err)
     return rows->row[0].found < rows->row[0].asked ? rank_children(rows, 0, rows->root, err) : 0;
 }
 
-/* Reads leaves[count], of which there may be more than one forward takes; row[] tells where they are, -1: there was no room.
+/* Reads leaves[count], of which there may be more than one forward takes; row[] tells where they are, -1: were not read.
  * Returns how many of them it has read now. */
 static int read_leaves(struct draft_rows *rows, const struct draft_tree *tree, const struct draft_leaf *leaf, int count,
                        int *row, struct err *err)

@@ -6,6 +6,7 @@
 
 #include "common/decode/decode.h"
 #include "common/draft/drafter.h"
+#include "common/draft/rows.h"
 #include "common/policy/shape.h"
 #include "kernels/plain/propose.h"
 #include "tests/unit/tiny.h"
@@ -486,6 +487,37 @@ static void models_that_do_not_fit_are_refused(void **state)
     rig_close(&rig);
 }
 
+/* A node of another drafter with a token that the draft model does not have is not read, nor what stands below it. */
+static void unknown_tokens_of_others_are_passed_over(void **state)
+{
+    struct rig rig;
+    struct drafter base = {.class = &drafter_model, .number = 1};
+    struct draft_rows rows = {.root_pends = true, .length = 1};
+    struct draft_tree tree;
+    int agreed;
+    (void)state;
+    rig_open(&rig, 1, 1, 1);
+    const int32_t known = engine_hparams(rig.engine[1])->vocab;
+    const struct drafter_setup setup = {.vocab = known + 3, .positions = 100, .number = 1, .choice = DRAFT_BEST};
+    must(draft_rows_init(&rows, &base, &setup, rig.engine[1], &rig.err), &rig.err);
+    must(sequence_open(&rows.sequence, rig.engine[1], 40, &rig.err), &rig.err);
+    must(draft_tree_init(&tree, 20, &rig.err), &rig.err);
+    draft_rows_root(&rows, 1, NULL);
+    int unknown = draft_tree_add(&tree, -1, known + 1, NAN, 0), below = draft_tree_add(&tree, unknown, 2, NAN, 0);
+    int other = draft_tree_add(&tree, -1, known - 1, NAN, 0);
+    const struct draft_leaf leaf[] = {{unknown, 1}, {below, 1}, {other, 1}};
+    assert_int_equal(draft_rows_propose(&rows, &tree, leaf, 3, 2, &rig.err), 2);
+    for (int node = 3; node < tree.nodes; node++)
+        assert_int_equal(tree.parent[node], node == 3 ? other : 3);
+    assert_int_equal(draft_rows_review(&rows, &tree, -1, &agreed, &rig.err) + agreed > 0, 1);
+    for (int node = 0; node < tree.nodes; node++)
+        assert_true(tree.token[node] < known);
+    draft_tree_free(&tree);
+    sequence_close(&rows.sequence);
+    draft_rows_free(&rows);
+    rig_close(&rig);
+}
+
 /* Where the draft model's context ends it is silent, and the text goes on. */
 static void a_short_context_ends_drafting_only(void **state)
 {
@@ -525,6 +557,7 @@ int main(void)
         cmocka_unit_test(what_was_accepted_is_not_read_again),
         cmocka_unit_test(every_draft_gives_the_same_text),
         cmocka_unit_test(models_that_do_not_fit_are_refused),
+        cmocka_unit_test(unknown_tokens_of_others_are_passed_over),
         cmocka_unit_test(a_short_context_ends_drafting_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
