@@ -24,6 +24,12 @@ void overlap_free(struct overlap *overlap)
     *overlap = (struct overlap){0};
 }
 
+/* A reviewer lets stand what it drew itself. */
+static bool is_drawn(const struct draft_tree *tree, int node, const bool *draws)
+{
+    return draws[tree->drafter[node]] || (tree->reviewer[node] >= 0 && draws[tree->reviewer[node]]);
+}
+
 const float *overlap_measure(struct overlap *overlap, const struct draft_tree *tree, const uint8_t *kept, const bool *draws,
                              const float *logits)
 {
@@ -36,7 +42,7 @@ const float *overlap_measure(struct overlap *overlap, const struct draft_tree *t
     for (int node = 0; node < tree->nodes; node++) {
         const int above = 1 + tree->parent[node];
         const float *proposal = tree->proposal[node];
-        if (!kept[above] || overlap->children[above] != 1 || (draws[tree->drafter[node]] && !proposal))
+        if (!kept[above] || overlap->children[above] != 1 || (is_drawn(tree, node, draws) && !proposal))
             continue;
         sample_probabilities(logits + (size_t)above * (size_t)overlap->vocab, overlap->vocab, &overlap->filter, overlap->token,
                              overlap->probability);

@@ -105,7 +105,7 @@ static void overlaps_are_those_of_the_definition(void **state)
         const struct sample_filter filter = {round % 4 * 0.5, 1, 0, round % 3 * 2};
         float logits[(NODES + 1) * VOCAB], proposal[NODES][VOCAB];
         uint8_t kept[NODES + 1] = {1};
-        bool draws = round % 2;
+        bool draws[2] = {round % 2, round / 2 % 2};             /* the drafter, and a reviewer */
         grow(&tree, below(12));
         for (int i = 0; i < (tree.nodes + 1) * VOCAB; i++)
             logits[i] = 0.5f * (float)below(8);
@@ -116,10 +116,11 @@ static void overlaps_are_those_of_the_definition(void **state)
             for (int v = 0; v < VOCAB; v++)
                 proposal[node][v] /= sum;
             tree.proposal[node] = below(3) ? proposal[node] : NULL;
+            tree.reviewer[node] = below(3) ? -1 : 1;
             kept[1 + node] = kept[1 + tree.parent[node]] && below(3);
         }
         assert_int_equal(overlap_init(&overlap, &filter, VOCAB, NODES, NULL), 0);
-        const float *found = overlap_measure(&overlap, &tree, kept, &draws, logits);
+        const float *found = overlap_measure(&overlap, &tree, kept, draws, logits);
         assert_true(isnan(found[0]));
         for (int node = 0; node < tree.nodes; node++) {
             int32_t scratch[VOCAB];
@@ -127,7 +128,8 @@ static void overlaps_are_those_of_the_definition(void **state)
             int siblings = 0;
             for (int other = 0; other < tree.nodes; other++)
                 siblings += tree.parent[other] == tree.parent[node];
-            if (!kept[1 + tree.parent[node]] || siblings > 1 || (!tree.proposal[node] && draws)) {
+            if (!kept[1 + tree.parent[node]] || siblings > 1 ||
+                (!tree.proposal[node] && (draws[0] || (draws[1] && tree.reviewer[node] == 1)))) {
                 assert_true(isnan(found[1 + node]));
                 unknown++;
                 continue;
