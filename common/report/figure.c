@@ -22,9 +22,10 @@ static const struct {
     {"Where an iteration's time goes", figure_times, figure_times_svg},
     {"Quality against speed, by budget", figure_quality, figure_quality_svg},
     {"Experts and speed against the nodes of a forward", figure_nodes, figure_nodes_svg},
+    {"Which drafters make a useful cascade", figure_boundary, figure_boundary_svg},
 };
 
-const char *const figure_words[] = {"none", "utility", "prediction", "times", "quality", "nodes", NULL};
+const char *const figure_words[] = {"none", "utility", "prediction", "times", "quality", "nodes", "boundary", NULL};
 
 struct figure_row *figure_row_add(struct figure_table *table, const char *a, const char *b, const char *c, struct err *err)
 {

@@ -1,4 +1,4 @@
-/* The figures of the two papers that a row of a report cannot show, computed from measurements: as tables, JSON lines or CSV of
+/* The figures of the papers that a row of a report cannot show, computed from measurements: as tables, JSON lines or CSV of
  * their points, and as a page of SVG that is drawn from the same points.
  *
  *   utility      Cascade, figures 6, 7, 15 and 16: utility (equation 3) over windows of iterations, text by text
@@ -6,6 +6,7 @@
  *   times        Cascade, figure 4: where an iteration's time goes, beside one of the reference
  *   quality      MoE-Spec, figures 3, 9 and 10: right answers, or scores, against speed, by budget, and the best budget
  *   nodes        MoE-Spec, figure 4: experts and speed against the nodes of a forward
+ *   boundary     CAS-Spec, figure 1: drafters by acceptance and cost, and the boundary of useful cascades
  *
  * Costs are seconds, or bytes: then speed is what the bytes allow, and nothing depends on the machine. */
 #ifndef MOE_REPORT_FIGURE_H
@@ -20,10 +21,12 @@
 #include "common/report/report.h"
 #include "common/report/summary.h"
 
-enum figure_kind { FIGURE_NONE, FIGURE_UTILITY, FIGURE_PREDICTION, FIGURE_TIMES, FIGURE_QUALITY, FIGURE_NODES };
+enum figure_kind {
+    FIGURE_NONE, FIGURE_UTILITY, FIGURE_PREDICTION, FIGURE_TIMES, FIGURE_QUALITY, FIGURE_NODES, FIGURE_BOUNDARY
+};
 extern const char *const figure_words[];        /* by kind, "none" first; NULL behind the last */
 
-enum { FIGURE_TABLES = 3, FIGURE_TEXTS = 3, FIGURE_VALUES = 12, FIGURE_WINDOW = 16 };
+enum { FIGURE_TABLES = 3, FIGURE_TEXTS = 4, FIGURE_VALUES = 12, FIGURE_WINDOW = 16 };
 
 struct figure_column {
     const char *key;

@@ -27,6 +27,7 @@ int figure_prediction(const struct figure_work *work, struct err *err);
 int figure_times(const struct figure_work *work, struct err *err);
 int figure_quality(const struct figure_work *work, struct err *err);
 int figure_nodes(const struct figure_work *work, struct err *err);
+int figure_boundary(const struct figure_work *work, struct err *err);
 
 /* Panels below a title, a few in a row. */
 struct figure_page {
@@ -41,5 +42,6 @@ int figure_prediction_svg(const struct figure *figure, struct figure_page *page,
 int figure_times_svg(const struct figure *figure, struct figure_page *page, struct err *err);
 int figure_quality_svg(const struct figure *figure, struct figure_page *page, struct err *err);
 int figure_nodes_svg(const struct figure *figure, struct figure_page *page, struct err *err);
+int figure_boundary_svg(const struct figure *figure, struct figure_page *page, struct err *err);
 
 #endif

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <jansson.h>
+
 #include "common/base/mem.h"
 #include "common/report/grade.h"
 #include "common/stream/bench.h"
@@ -36,6 +38,22 @@ static char *labels_text(const struct header *header, struct err *err)
     char *copy = copy_or_empty(text.data, err);
     text_free(&text);
     return copy;
+}
+
+/* From a list in JSON. Anything else tells nothing: what drafters are called is for people. */
+static int name_drafters(struct measured_setting *setting, const json_t *list, struct err *err)
+{
+    const size_t count = json_array_size(list);
+    if (setting->drafters || !count || count > DECODE_DRAFTERS_MAX)
+        return 0;
+    if (!(setting->drafters = mem_alloc(count, sizeof *setting->drafters, err)))
+        return -1;
+    for (size_t i = 0; i < count; i++, setting->drafter_count++) {
+        const char *name = json_string_value(json_array_get(list, i));
+        if (!(setting->drafters[i] = copy_or_empty(name, err)))
+            return -1;
+    }
+    return 0;
 }
 
 static int add_setting(struct intake *intake, const char *name, const char *model, const char *options, char **label,
@@ -96,7 +114,11 @@ static int take_setting(struct intake *intake, const struct bench_setting *recor
     if ((size_t)record->setting != intake->all->setting_count - intake->first_setting)
         return err_set(err, ERR_INPUT, "setting %d comes out of turn; the stream is damaged", record->setting);
     char *label = copy_or_empty(record->label, err);
-    int rc = add_setting(intake, record->name, record->model, record->options, &label, record, err);
+    json_t *options = json_loads(record->options ? record->options : "", 0, NULL);
+    int rc = add_setting(intake, record->name, record->model, record->options, &label, record, err) ||
+             name_drafters(&intake->all->settings[intake->all->setting_count - 1], json_object_get(options, "draft"), err)
+                 ? -1 : 0;
+    json_decref(options);
     mem_free(&label);
     return rc;
 }
@@ -112,7 +134,12 @@ static int take_machine(struct intake *intake, const struct decode_machine *reco
         stream->read_bandwidth[0] = record->read_bandwidth;
     }
     stream->read_bandwidth[1] = record->read_bandwidth;
-    return 0;
+    if (intake->bench)
+        return 0;
+    json_t *drafters = json_loads(record->drafters ? record->drafters : "", 0, NULL);
+    int rc = name_drafters(&intake->all->settings[intake->first_setting], drafters, err);
+    json_decref(drafters);
+    return rc;
 }
 
 static struct measured_sample *find_sample(struct intake *intake, int64_t sequence, struct err *err)
@@ -228,6 +255,51 @@ static void take_changes(struct measured_step *step, const struct decode_iter *r
         }
 }
 
+static int first_behind(const struct decode_iter *record, int parent)
+{
+    int node = parent + 1;
+    while (node < record->nodes && record->node_parents[node] != parent)
+        node++;
+    return node < record->nodes ? node : -1;
+}
+
+/* The node behind this one that the text went on with; -1: none. */
+static int kept_behind(const struct decode_iter *record, int parent, int32_t token)
+{
+    for (int node = parent + 1; node < record->nodes; node++)
+        if (record->node_parents[node] == parent && record->node_tokens[node] == token)
+            return node;
+    return -1;
+}
+
+/* See measurements_read. Behind the last emitted token nobody knows what was right. */
+static void take_tries(struct measured_share *shares, const struct decode_iter *record)
+{
+    if (!record->node_drafters || !record->node_reviewers || !record->node_parents || !record->node_tokens || !record->tokens)
+        return;
+    for (int at = 0, next, level = 0; at >= 0 && level <= record->accepted && level < record->emitted; at = next, level++) {
+        const int first = first_behind(record, at);
+        next = level < record->accepted ? kept_behind(record, at, record->tokens[level]) : -1;
+        if (first < 0)
+            return;
+        const int reviewer = record->node_reviewers[first];
+        struct measured_share *share = &shares[reviewer >= 0 ? reviewer : record->node_drafters[first]];
+        share->tried++;
+        share->kept += next == first;
+    }
+}
+
+/* Siblings are drafted together, so it had at most a run a level that it was asked for; in a chain that ended early as many as
+ * there are tokens; and one each time that it was asked. */
+static int runs_of(const struct decode_iter *record, int drafter)
+{
+    if (!record->drafter_levels || !record->drafter_proposed || !record->drafter_bytes)
+        return -1;
+    const int levels = record->drafter_levels[drafter], proposed = record->drafter_proposed[drafter];
+    const int steps = record->drafter_steps[drafter], least = proposed > steps ? proposed : steps;
+    return levels < least ? levels : least;
+}
+
 static int take_shares(struct measurements *all, const struct decode_iter *record, struct err *err)
 {
     struct measured_step *step = &all->steps[all->step_count - 1];
@@ -240,7 +312,10 @@ static int take_shares(struct measurements *all, const struct decode_iter *recor
         return -1;
     for (int i = 0; i < record->drafters; i++)
         all->shares[all->share_count++] = (struct measured_share){
-            record->drafter_steps[i], record->drafter_verified[i], record->drafter_accepted[i], record->drafter_us[i]};
+            .steps = record->drafter_steps[i], .verified = record->drafter_verified[i], .accepted = record->drafter_accepted[i],
+            .us = record->drafter_us[i], .bytes = record->drafter_bytes ? record->drafter_bytes[i] : 0,
+            .runs = runs_of(record, i)};
+    take_tries(&all->shares[step->first_share], record);
     return 0;
 }
 
@@ -254,6 +329,8 @@ static int take_iter(struct intake *intake, const struct decode_iter *record, st
         .sample = (size_t)(sample - all->samples),
         .us = record->draft_us + record->verify_us + record->accept_us + record->other_us,
         .bytes = record->bytes + (record->draft_bytes > 0 ? record->draft_bytes : 0),
+        .verify_bytes = record->bytes - (record->probe_bytes > 0 ? record->probe_bytes : 0),
+        .riders = record->riders > 0 ? record->riders : 0,
         .draft_us = record->draft_us, .verify_us = record->verify_us, .accept_us = record->accept_us, .nodes = record->nodes,
         .levels = count_levels(record),
         .drafted = record->drafted, .accepted = record->accepted, .emitted = record->emitted,
@@ -537,6 +614,9 @@ void measurements_free(struct measurements *all)
         mem_free(&all->settings[i].name);
         mem_free(&all->settings[i].model);
         mem_free(&all->settings[i].options);
+        for (int d = 0; d < all->settings[i].drafter_count; d++)
+            mem_free(&all->settings[i].drafters[d]);
+        mem_free(&all->settings[i].drafters);
         mem_free(&all->settings[i].label);
         mem_free(&all->settings[i].index_sha256);
     }

@@ -17,6 +17,8 @@
 
 struct measured_setting {
     char *name, *model, *options, *label;   /* label: "" when there is nothing to say */
+    char **drafters;                        /* [drafter_count] as -d or "draft" has them, best first; NULL: not told */
+    int drafter_count;
     char *index_sha256;                     /* of its model file; "": not told */
     int moe_layers, experts;                /* of its model; 0: dense */
     int reference;                          /* the setting it is compared with; -1: none */
@@ -26,7 +28,8 @@ struct measured_setting {
 struct measured_step {                      /* one iteration */
     size_t sample;
     double us, draft_us, verify_us, accept_us;      /* us: all of it */
-    int64_t bytes;
+    int64_t bytes, verify_bytes;            /* verify_bytes: of its forward alone */
+    int riders;                             /* further tokens of the forward, which nobody drafted */
     int levels;                             /* of the draft: a chain has as many as drafted nodes */
     int nodes, drafted, accepted, emitted, experts_wanted, experts_loaded;
     size_t first_trial;                     /* of measurements.trials */
@@ -48,6 +51,10 @@ struct measured_trial {                     /* a drafted token that was tried, a
 struct measured_share {                     /* what a drafter did in an iteration, where there are several */
     int steps, verified, accepted;
     double us;
+    int64_t bytes;
+    int runs;                               /* tokens behind one another that it drafted, and at least one each time
+                                             * that it was asked, a review, too; -1: these, or its bytes, were not told */
+    int tried, kept;                        /* measurements_read says what these are */
 };
 
 struct measured_sample {
@@ -85,7 +92,11 @@ struct measurements {
     int prompts;                            /* distinct ones, once arranged */
 };
 
-/* Reads a stream to its end. On failure measurements may hold a part and can only be freed. */
+/* Reads a stream to its end. What was tried of a drafter's tokens: a draft is followed along the accepted tokens, and where
+ * anything was drafted behind them the first node there is tried, kept if the text went on with its token; siblings of it are
+ * not counted. It counts for its drafter, or for the one that reviewed it last, whose choice it is then.
+ *
+ * On failure measurements may hold a part and can only be freed. */
 int measurements_read(struct measurements *all, struct reader *in, struct err *err);
 
 /* Once, after the last stream. No sample at all is an error. */

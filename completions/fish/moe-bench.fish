@@ -19,7 +19,7 @@ complete -c moe-bench -n '__fish_seen_subcommand_from report' -l markdown -d 'wr
 complete -c moe-bench -n '__fish_seen_subcommand_from report' -l json -d 'write JSON lines with all figures'
 complete -c moe-bench -n '__fish_seen_subcommand_from report' -l csv -d 'write CSV with all figures'
 complete -c moe-bench -n '__fish_seen_subcommand_from report' -l svg -d 'write a page of figures as SVG'
-complete -c moe-bench -n '__fish_seen_subcommand_from report' -l figure -x -a 'none utility prediction times quality nodes' -d 'write this figure in place of the report, in any form'
+complete -c moe-bench -n '__fish_seen_subcommand_from report' -l figure -x -a 'none utility prediction times quality nodes boundary' -d 'write this figure in place of the report, in any form'
 complete -c moe-bench -n '__fish_seen_subcommand_from report' -l cost -x -a 'time bytes' -d 'of a figure: let iterations cost their time or their bytes'
 complete -c moe-bench -n '__fish_seen_subcommand_from report' -l window -x -d 'of --figure utility: average over N iterations'
 complete -c moe-bench -n '__fish_seen_subcommand_from report' -s o -l output -r -F -d 'write to FILE, not standard output'

@@ -110,6 +110,8 @@ def gather(path):
             settings.append(body)
         elif kind == "machine":
             bandwidth.append(body.get("read_bandwidth", math.nan))
+            if not bench:
+                settings[0]["drafters"] = json.loads(body.get("drafters", "[]"))
         elif kind == "sample":
             samples[body["sequence"]] = Sample(body["setting"], body["repeat"])
         elif kind == "begin":

@@ -186,6 +186,114 @@ def nodes(settings, samples, cost, _, figures):
     return rows
 
 
+LENGTHS = [(length, below) for length in range(1, 9) for below in range(1, 9)]
+
+
+def tokens_vertical(chance, below, length, bottom_length):
+    """By the distribution of what `length` reviews give: each 1 to bottom_length + 1 tokens."""
+    review = np.zeros(bottom_length + 2)
+    review[1:] = below ** np.arange(bottom_length + 1)
+    review[1:-1] *= 1 - below
+    drafted = np.ones(1)
+    for _ in range(length):
+        drafted = np.convolve(drafted, review)
+    return drafted @ np.cumsum(chance ** np.arange(len(drafted)))
+
+
+def tokens_horizontal(chance, below, length, bottom_length):
+    """A token more for each place that is reached and right."""
+    return 1 + np.cumprod([chance] * length + [below] * bottom_length).sum()
+
+
+def cascade_factors(kind, chance, bottom, cost):
+    """Of all lengths, at this cost of the upper drafter."""
+    if (kind, chance, bottom) not in made_tokens:
+        tokens = tokens_vertical if kind == "vertical" else tokens_horizontal
+        made_tokens[kind, chance, bottom] = np.array([tokens(chance, bottom[0], *l) for l in LENGTHS])
+    forwards = np.array([l for l, _ in LENGTHS])
+    below = np.array([k * (l if kind == "vertical" else 1) for l, k in LENGTHS])
+    return made_tokens[kind, chance, bottom] / (1 + forwards * cost + below * bottom[1])
+
+
+made_tokens = {}
+
+
+def alone(chance, cost):
+    return max(sum(chance ** i for i in range(k + 1)) / (1 + k * cost) for k in range(9))
+
+
+def boundary_cost(kind, chance, bottom):
+    """By bisection."""
+    low, high, level = 0, 80, alone(*bottom)      # 73 tokens are the most there are
+    for _ in range(45):
+        middle = (low + high) / 2
+        low, high = (middle, high) if cascade_factors(kind, chance, bottom, middle).max() > level else (low, middle)
+    return low
+
+
+def tries(i):
+    """(drafter, was it right) for each place that was reached: the first token that was drafted there."""
+    at = 0
+    for reached, token in enumerate(i["tokens"]):
+        children = [n for n, parent in enumerate(i["node_parents"]) if parent == at]
+        if not children:
+            return
+        first, reviewer = children[0], i["node_reviewers"][children[0]]
+        right = [n for n in children if i["node_tokens"][n] == token] if reached < i["accepted"] else []
+        yield reviewer if reviewer >= 0 else i["node_drafters"][first], bool(right) and right[0] == first
+        if not right:
+            return
+        at = right[0]
+
+
+def boundary(settings, samples, cost, *_):
+    rows = []
+    bytes_count = cost is size
+    for task, name in each_task(samples):
+        iters = [[i for s in samples if s.setting == n and task in (None, s.key[0]) for i in s.iters] for n in range(len(settings))]
+        for number, setting in enumerate(settings):
+            count = max((i.get("drafters", 1) for i in iters[number]), default=1)
+            if count < 2:
+                continue
+            single = lambda n: [i["bytes"] if bytes_count else i["verify_us"] for i in iters[n] if i["nodes"] == 1 and "riders" not in i]
+            forwards = single(setting.get("reference", number)) or single(number)
+            if not forwards:
+                continue
+            mine = [i for i in iters[number] if "drafters" in i]
+            tried = [t for i in mine for t in tries(i)]
+            points, names = [], setting.get("drafters") or json.loads(setting["options"])["draft"]
+            for d in range(count):
+                own = [right for drafter, right in tried if drafter == d]
+                runs = sum(min(i["drafter_levels"][d], max(i["drafter_proposed"][d], i["drafter_steps"][d])) for i in mine)
+                spent = sum(i["drafter_bytes" if bytes_count else "drafter_us"][d] for i in mine)
+                chance = np.mean(own) if own else math.nan
+                price = spent / runs / np.mean(forwards) if runs else math.nan
+                points.append((chance, price))
+                rows.append({"type": "drafter", "task": name, "setting": setting["name"], "drafter": names[d], "tried": len(own),
+                             "acceptance": chance, "runs": runs, "cost": price, "forwards": len(forwards),
+                             "alone": alone(chance, price) if own and runs else None})
+            known = [p for p in points if not math.isnan(p[1])]
+            bottom = min(known, key=lambda p: (p[1], -p[0] if not math.isnan(p[0]) else 1)) if known else (math.nan, math.nan)
+            for point, row in zip(points, rows[-count:]):
+                row.update(dict.fromkeys(("vertical", "horizontal", "vertical_cost", "horizontal_cost")), lies="unknown")
+                if point is bottom:
+                    row["lies"] = "bottom"
+                elif not math.isnan(sum(point) + bottom[0]):
+                    inside = []
+                    for kind in "vertical", "horizontal":
+                        row[kind] = cascade_factors(kind, point[0], bottom, point[1]).max()
+                        row[kind + "_cost"] = boundary_cost(kind, point[0], bottom)
+                        inside += [kind] if point[1] < row[kind + "_cost"] else []
+                    row["lies"] = "outside" if not inside else "inside both" if len(inside) == 2 else "inside " + inside[0]
+            for kind in ("vertical", "horizontal") if not math.isnan(bottom[0]) else ():
+                for percent in range(2, 101, 2):
+                    price = boundary_cost(kind, percent / 100, bottom)
+                    if price > 1e-12:
+                        rows.append({"type": "boundary", "task": name, "setting": setting["name"], "cascade": kind,
+                                     "acceptance": percent / 100, "cost": price})
+    return rows
+
+
 def same(a, b):
     if isinstance(a, str) or isinstance(b, str):
         return a == b
@@ -199,7 +307,8 @@ def check(kind, wanted, path):
     with open(path) as lines:
         found = [json.loads(line) for line in lines]
     word = lambda value: value if isinstance(value, str) else "" if value is None else f"{value:.0f}"
-    name = lambda r: tuple(word(r.get(k)) for k in ("type", "task", "setting", "id", "sequence", "iteration"))
+    keys = "type", "task", "setting", "id", "sequence", "iteration", "drafter", "cascade"
+    name = lambda r: (*(word(r.get(k)) for k in keys), word(r["type"] == "boundary" and 100 * r["acceptance"]))
     wanted, wrong = {name(r): r for r in wanted}, 0
     for row in found:
         again = wanted.pop(name(row), {})

@@ -89,6 +89,45 @@ SUITE
     again one.moes
 }
 
+@test "the boundary of useful cascades" {
+    grep -e '"math"' -e '"summ"' prompts.jsonl > two.jsonl
+    suite cascades.moes <<'SUITE'
+{ "model": "pocket.moe", "prompts": "two.jsonl", "options": {"max-tokens": 24}, "measure-seconds": 0, "settings": [
+    {"name": "none"},
+    {"name": "horizontal", "draft": ["self:skip=0.4", "model:file=draft.moe", "pld"], "policy": "horizontal"},
+    {"name": "vertical", "draft": ["self:skip=0.4", "model:file=draft.moe"], "policy": "vertical"},
+    {"name": "trees", "draft": ["self:skip=0.6", "pld"], "policy": "dytc"},
+    {"name": "alone", "draft": "ngram"}
+  ] }
+SUITE
+    again() { "$PYTHON" "$BATS_TEST_DIRNAME/../bench/refigure.py" 1 "$@"; }
+    for cost in time bytes; do
+        moe-bench report --figure boundary --cost $cost --json cascades.moes > boundary-$cost.jsonl
+        again cascades.moes boundary:$cost:boundary-$cost.jsonl
+    done
+    for lies in bottom unknown outside 'inside both'; do
+        grep -q "\"lies\":\"$lies\"" boundary-*.jsonl
+    done
+    refute grep '"setting":"alone"' boundary-time.jsonl
+    # a value that is wrong is noticed
+    sed 's/"tried":\([1-9]\)/"tried":1\1/' boundary-bytes.jsonl > wrong.jsonl
+    refute again cascades.moes boundary:bytes:wrong.jsonl
+    # the other forms
+    moe-bench report --figure boundary --csv cascades.moes > figure.csv
+    [ "$(($(wc -l < figure.csv) - 1))" = "$(grep -c '"type":"drafter"' boundary-time.jsonl)" ]
+    moe-bench report --figure boundary --svg cascades.moes > boundary.svg
+    "$PYTHON" -c 'import sys, xml.dom.minidom as m; m.parse(sys.argv[1])' boundary.svg
+    # one decode stream
+    moe-decode -q -m pocket.moe -d model:file=draft.moe -d ngram --policy dytc-verify -n 24 --stream cascade.moes -o out.txt \
+        two.jsonl
+    moe-bench report --figure boundary --cost bytes --json cascade.moes > boundary.jsonl
+    again cascade.moes boundary:bytes:boundary.jsonl
+    # what has no several drafters, or no forward over one token, has no such figure
+    moe-decode -q -m pocket.moe -d ngram -n 8 --stream one.moes -o out.txt two.jsonl
+    run moe-bench report --figure boundary one.moes
+    assert_trouble moe-bench
+}
+
 @test "the papers' figures" {
     suite figures.moes <<'SUITE'
 { "model": "pocket.moe", "prompts": "prompts.jsonl", "options": {"max-tokens": 40, "temperature": 1, "seed": 2},

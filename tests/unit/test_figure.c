@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "common/report/ewif.h"
 #include "common/report/figure.h"
 
 enum { SETTINGS = 3, SAMPLES = 5, STEPS = 11 };
@@ -160,6 +161,110 @@ static void quality_and_nodes(void **state)
     summary_free(&made.summary);
 }
 
+/* Every course of a draft, with its chance: expected tokens by definition. `reviews` rounds in which the bottom drafts `below`
+ * tokens that the upper drafter keeps up to its first disagreement, and adds its own; then the target does the same. */
+static double tokens_of_reviews(double upper, double bottom, int reviews, int below, double chance, int drafted)
+{
+    double tokens = 0, kept = chance;
+    if (!reviews) {                         /* the target: its own token, and those before it that it accepts */
+        for (int i = 0; i <= drafted; i++)
+            tokens += pow(upper, i);
+        return chance * tokens;
+    }
+    for (int agreed = 0; agreed <= below; agreed++, kept *= bottom)
+        tokens += tokens_of_reviews(upper, bottom, reviews - 1, below, agreed < below ? kept * (1 - bottom) : kept,
+                                    drafted + agreed + 1);
+    return tokens;
+}
+
+static void expected_improvement(void **state)
+{
+    const struct ewif_drafter bottom = {.4, .01}, uppers[] = {{.8, .3}, {.6, .05}, {1, .5}, {0, .1}};
+    (void)state;
+    near(ewif_alone(uppers[0], 3), (1 + .8 + .64 + .512) / (1 + 3 * .3));
+    near(ewif_best_alone((struct ewif_drafter){.5, .9}), 1);
+    for (size_t u = 0; u < sizeof uppers / sizeof *uppers; u++) {
+        const struct ewif_drafter upper = uppers[u];
+        double best = 0;
+        for (int n = 1; n <= 4; n++)
+            for (int k = 1; k <= 4; k++) {
+                near(ewif_of_cascade(EWIF_VERTICAL, upper, n, bottom, k),
+                     tokens_of_reviews(upper.acceptance, bottom.acceptance, n, k, 1, 0) /
+                         (1 + n * upper.cost + n * k * bottom.cost));
+                double tokens = 1, reached = 1;
+                for (int i = 0; i < n + k; i++)
+                    tokens += reached *= i < n ? upper.acceptance : bottom.acceptance;
+                near(ewif_of_cascade(EWIF_HORIZONTAL, upper, n, bottom, k),
+                     tokens / (1 + n * upper.cost + k * bottom.cost));
+                best = fmax(best, ewif_of_cascade(EWIF_VERTICAL, upper, n, bottom, k));
+            }
+        assert_true(ewif_best_cascade(EWIF_VERTICAL, upper, bottom) >= best);
+        for (int c = 0; c < EWIF_CASCADES; c++) {
+            const double cost = ewif_boundary((enum ewif_cascade)c, upper.acceptance, bottom);
+            if (cost > 0)                   /* just as fast there */
+                near(ewif_best_cascade((enum ewif_cascade)c, (struct ewif_drafter){upper.acceptance, cost}, bottom),
+                     ewif_best_alone(bottom));
+            else
+                assert_true(ewif_best_cascade((enum ewif_cascade)c, (struct ewif_drafter){upper.acceptance, 0}, bottom) <=
+                            ewif_best_alone(bottom));
+        }
+    }
+    assert_true(ewif_boundary(EWIF_VERTICAL, .8, bottom) > 0 && !(ewif_boundary(EWIF_VERTICAL, 0, bottom) > 0));
+}
+
+static void drafters_lie_by_acceptance_and_cost(void **state)
+{
+    struct made made;
+    struct figure figure = {0};
+    struct measured_share shares[2 * STEPS];
+    char upper[] = "self", *names[] = {upper};
+    (void)state;
+    make(&made);
+    /* The reference's forwards take 60, 60 and 120 us, 2, 4 and 6 bytes. The setting has 6 iterations; drafter 1 reads none. */
+    for (int i = 0; i < STEPS; i++) {
+        made.steps[i].verify_bytes = 2 * (i + 1);
+        made.steps[i].first_share = 2 * (size_t)i;
+        made.steps[i].drafters = i < 3 ? 0 : 2;
+        shares[2 * i] = (struct measured_share){.us = 32, .bytes = 2, .runs = 2, .tried = 4, .kept = 3};
+        shares[2 * i + 1] = (struct measured_share){.us = 4, .runs = 5, .tried = 2, .kept = 1};
+    }
+    made.all.shares = shares;
+    made.settings[1].drafters = names;
+    made.settings[1].drafter_count = 1;
+    made.settings[1].reference = made.settings[2].reference = 0;
+    figure_of(&figure, &made, FIGURE_BOUNDARY, false, 1);
+    const struct figure_row *rows = figure.table[0].rows;
+    assert_string_equal(rows[0].text[2], "self");
+    assert_string_equal(rows[1].text[2], "drafter 1");
+    near(rows[0].value[0], 24);
+    near(rows[0].value[1], 0.75);
+    near(rows[0].value[3], 16 / 80.0);
+    near(rows[0].value[4], 3);
+    near(rows[1].value[3], 0.8 / 80);
+    near(rows[0].value[6], ewif_best_cascade(EWIF_VERTICAL, (struct ewif_drafter){.75, .2}, (struct ewif_drafter){.5, .01}));
+    assert_string_equal(rows[0].text[3], "inside both");
+    assert_string_equal(rows[1].text[3], "bottom");
+    figure_free(&figure);
+    figure_of(&figure, &made, FIGURE_BOUNDARY, true, 1);
+    near(figure.table[0].rows[0].value[3], 1 / 4.0);
+    assert_true(!(figure.table[0].rows[1].value[3] > 0));
+    figure_free(&figure);
+    for (int i = 0; i < STEPS; i++) {                   /* dearer than any gain, and one that nobody tried */
+        shares[2 * i].us = 160;
+        shares[2 * i + 1].tried = shares[2 * i + 1].kept = i < 7 ? 1 : 0;
+    }
+    figure_of(&figure, &made, FIGURE_BOUNDARY, false, 1);
+    assert_string_equal(figure.table[0].rows[0].text[3], "outside");
+    figure_free(&figure);
+    for (int i = 0; i < STEPS; i++)
+        shares[2 * i + 1].tried = shares[2 * i + 1].kept = 0;
+    figure_of(&figure, &made, FIGURE_BOUNDARY, false, 1);
+    assert_string_equal(figure.table[0].rows[0].text[3], "unknown");
+    assert_int_equal(figure.table[1].count, 0);
+    figure_free(&figure);
+    summary_free(&made.summary);
+}
+
 static void what_is_not_there_is_said(void **state)
 {
     struct made made;
@@ -170,6 +275,8 @@ static void what_is_not_there_is_said(void **state)
     struct figure_setup setup = {FIGURE_UTILITY, false, 5};
     assert_int_equal(figure_make(&figure, &setup, &made.all, &made.summary, &err), -1);
     assert_non_null(strstr(err.text, "figure 'utility'"));
+    setup = (struct figure_setup){FIGURE_BOUNDARY, false, 5};
+    assert_int_equal(figure_make(&figure, &setup, &made.all, &made.summary, &err), -1);
     setup = (struct figure_setup){FIGURE_TIMES, true, 5};
     assert_int_equal(figure_make(&figure, &setup, &made.all, &made.summary, &err), -1);
     summary_free(&made.summary);
@@ -179,7 +286,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(utility_is_that_of_windows), cmocka_unit_test(prediction_and_times),
-        cmocka_unit_test(quality_and_nodes), cmocka_unit_test(what_is_not_there_is_said),
+        cmocka_unit_test(quality_and_nodes), cmocka_unit_test(expected_improvement),
+        cmocka_unit_test(drafters_lie_by_acceptance_and_cost), cmocka_unit_test(what_is_not_there_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,242 @@
+/* Figure 1 (b, c) of CAS-Spec: acceptance against the cost of a drafted token, the boundary within which a cascade above
+ * the cheapest drafter gains anything over that drafter alone, and where the drafters in use lie.
+ *
+ * What was tried and kept of a drafter is measurements.h's; factors and boundaries are ewif.h's. A forward of the target over
+ * one token is measured where an iteration had no draft: of the reference, or else of the setting itself. */
+#include "common/report/figure_internal.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "common/base/mem.h"
+#include "common/report/ewif.h"
+#include "common/stream/decode.h"
+
+static const struct figure_column drafter_columns[] = {
+    {"task", FIGURE_WORD}, {"setting", FIGURE_WORD}, {"drafter", FIGURE_WORD}, {"lies", FIGURE_WORD}, {"tried", 0},
+    {"acceptance", 3}, {"runs", 0}, {"cost", 4}, {"forwards", 0}, {"alone", 3}, {"vertical", 3}, {"horizontal", 3},
+    {"vertical_cost", 4}, {"horizontal_cost", 4}, {NULL, 0},
+};
+enum { TRIED, ACCEPTANCE, RUNS, COST, FORWARDS, ALONE, FACTOR, BOUNDARY = FACTOR + EWIF_CASCADES };
+
+static const struct figure_column curve_columns[] = {
+    {"task", FIGURE_WORD}, {"setting", FIGURE_WORD}, {"cascade", FIGURE_WORD}, {"acceptance", 2}, {"cost", 4}, {NULL, 0},
+};
+enum { CURVE_ACCEPTANCE, CURVE_COST };
+
+static const char *const cascade_words[EWIF_CASCADES] = {"vertical", "horizontal"};
+static const char *const numbers[] = {"drafter 0", "drafter 1", "drafter 2", "drafter 3", "drafter 4", "drafter 5", "drafter 6",
+                                      "drafter 7"};
+_Static_assert(sizeof numbers / sizeof *numbers == DECODE_DRAFTERS_MAX, "a name for each drafter");
+
+struct totals {
+    double tried, kept, runs, cost;
+};
+
+/* Over the samples of a setting, of one task (-1: of all). */
+struct sums {
+    struct totals of[DECODE_DRAFTERS_MAX];
+    int drafters;
+    double forwards, forward_cost;      /* over one token */
+};
+
+static struct sums sum_up(const struct figure_work *work, int task, int setting)
+{
+    const struct measurements *all = work->all;
+    const bool bytes = work->setup->bytes;
+    struct sums sums = {0};
+    for (size_t i = 0; i < all->sample_count; i++) {
+        const struct measured_sample *sample = &all->samples[i];
+        if (sample->setting != setting || (task >= 0 && sample->task != task))
+            continue;
+        for (size_t k = 0; k < sample->steps; k++) {
+            const struct measured_step *step = &all->steps[sample->first_step + k];
+            sums.drafters = step->drafters > sums.drafters ? step->drafters : sums.drafters;
+            if (step->nodes == 1 && !step->riders) {
+                sums.forwards++;
+                sums.forward_cost += bytes ? (double)step->verify_bytes : step->verify_us;
+            }
+            for (int d = 0; d < step->drafters; d++) {
+                const struct measured_share *share = &all->shares[step->first_share + (size_t)d];
+                struct totals *of = &sums.of[d];
+                of->tried += share->tried;
+                of->kept += share->kept;
+                of->runs += share->runs < 0 ? NAN : share->runs;
+                of->cost += bytes ? (double)share->bytes : share->us;
+            }
+        }
+    }
+    return sums;
+}
+
+static double quotient(double part, double whole) { return whole > 0 ? part / whole : NAN; }
+
+/* The cheapest; of two that cost the same the one that is accepted more often. -1: no cost is known. */
+static int bottom_of(const struct ewif_drafter *drafters, int count)
+{
+    int bottom = -1;
+    for (int d = 0; d < count; d++) {
+        if (!isfinite(drafters[d].cost))
+            continue;
+        const struct ewif_drafter *best = &drafters[bottom < 0 ? d : bottom];
+        if (bottom < 0 || drafters[d].cost < best->cost ||
+            (!(drafters[d].cost > best->cost) && drafters[d].acceptance > best->acceptance))
+            bottom = d;
+    }
+    return bottom;
+}
+
+static const char *lies(const double factor[EWIF_CASCADES], double bottom_alone)
+{
+    if (isnan(factor[EWIF_VERTICAL]))
+        return "unknown";
+    const bool vertical = factor[EWIF_VERTICAL] > bottom_alone, horizontal = factor[EWIF_HORIZONTAL] > bottom_alone;
+    return vertical && horizontal ? "inside both" : vertical ? "inside vertical" : horizontal ? "inside horizontal" : "outside";
+}
+
+static void judge(struct figure_row *row, struct ewif_drafter drafter, struct ewif_drafter bottom)
+{
+    for (int c = 0; isfinite(drafter.cost + drafter.acceptance + bottom.acceptance) && c < EWIF_CASCADES; c++) {
+        row->value[FACTOR + c] = ewif_best_cascade((enum ewif_cascade)c, drafter, bottom);
+        row->value[BOUNDARY + c] = ewif_boundary((enum ewif_cascade)c, drafter.acceptance, bottom);
+    }
+    row->text[3] = lies(&row->value[FACTOR], ewif_best_alone(bottom));
+}
+
+static int put_curves(struct figure_table *table, const char *task, const char *setting, struct ewif_drafter bottom,
+                      struct err *err)
+{
+    for (int c = 0; c < EWIF_CASCADES; c++)
+        for (int percent = 2; percent <= 100; percent += 2) {
+            const double cost = ewif_boundary((enum ewif_cascade)c, 0.01 * percent, bottom);
+            if (!(cost > 0))
+                continue;
+            struct figure_row *row = figure_row_add(table, task, setting, cascade_words[c], err);
+            if (!row)
+                return -1;
+            row->value[CURVE_ACCEPTANCE] = 0.01 * percent;
+            row->value[CURVE_COST] = cost;
+        }
+    return 0;
+}
+
+static int put_setting(const struct figure_work *work, int task, int setting, struct err *err)
+{
+    const struct measured_setting *of = &work->all->settings[setting];
+    const struct sums mine = sum_up(work, task, setting);
+    struct ewif_drafter drafters[DECODE_DRAFTERS_MAX];
+    if (mine.drafters < 2)
+        return 0;
+    struct sums base = of->reference < 0 ? mine : sum_up(work, task, of->reference);
+    if (!(base.forwards > 0))
+        base = mine;
+    const double forward = quotient(base.forward_cost, base.forwards);
+    if (!(forward > 0))
+        return 0;
+    for (int d = 0; d < mine.drafters; d++)
+        drafters[d] = (struct ewif_drafter){quotient(mine.of[d].kept, mine.of[d].tried),
+                                            quotient(mine.of[d].cost, mine.of[d].runs) / forward};
+    const int bottom = bottom_of(drafters, mine.drafters);
+    for (int d = 0; d < mine.drafters; d++) {
+        const char *name = d < of->drafter_count ? of->drafters[d] : numbers[d];
+        struct figure_row *row = figure_row_add(&work->figure->table[0], figure_task(work->all, task), of->name, name, err);
+        if (!row)
+            return -1;
+        row->value[TRIED] = mine.of[d].tried;
+        row->value[ACCEPTANCE] = drafters[d].acceptance;
+        row->value[RUNS] = mine.of[d].runs;
+        row->value[COST] = drafters[d].cost;
+        row->value[FORWARDS] = base.forwards;
+        if (isfinite(drafters[d].cost + drafters[d].acceptance))
+            row->value[ALONE] = ewif_best_alone(drafters[d]);
+        if (d == bottom)
+            row->text[3] = "bottom";
+        else if (bottom >= 0)
+            judge(row, drafters[d], drafters[bottom]);
+        else
+            row->text[3] = "unknown";
+    }
+    if (bottom < 0 || isnan(drafters[bottom].acceptance))
+        return 0;
+    return put_curves(&work->figure->table[1], figure_task(work->all, task), of->name, drafters[bottom], err);
+}
+
+int figure_boundary(const struct figure_work *work, struct err *err)
+{
+    struct figure *figure = work->figure;
+    figure->tables = 2;
+    figure->table[0] = (struct figure_table){
+        .type = "drafter", .columns = drafter_columns,
+        .heading = "Each drafter's acceptance and cost, the improvement expected of it alone and above the bottom drafter,\n"
+                   "and the cost at which that is just what the bottom alone gives"};
+    figure->table[1] = (struct figure_table){.type = "boundary", .columns = curve_columns};
+    for (size_t i = 0; i < work->summary->count; i++)
+        if (put_setting(work, work->summary->rows[i].task, work->summary->rows[i].setting, err))
+            return -1;
+    return 0;
+}
+
+enum { CURVES_MAX = EWIF_CASCADES + DECODE_DRAFTERS_MAX, LABEL = 96 };
+
+/* The points of one of the two boundaries: rows of this task and setting. */
+static int gather(const struct figure_table *table, const struct figure_row *of, const char *cascade, double *cost,
+                  double *acceptance)
+{
+    int points = 0;
+    for (size_t i = 0; i < table->count; i++) {
+        const struct figure_row *row = &table->rows[i];
+        if (row->text[0] != of->text[0] || row->text[1] != of->text[1] || row->text[2] != cascade)
+            continue;
+        cost[points] = row->value[CURVE_COST];
+        acceptance[points++] = row->value[CURVE_ACCEPTANCE];
+    }
+    return points;
+}
+
+/* A panel of the drafters first to end - 1, which are of one task and setting. */
+static int draw(const struct figure *figure, size_t first, size_t end, struct figure_page *page, struct err *err)
+{
+    const struct figure_row *rows = figure->table[0].rows;
+    char labels[DECODE_DRAFTERS_MAX][LABEL], title[320];
+    struct svg_curve curves[CURVES_MAX] = {{0}};
+    int count = 0, rc = -1;
+    double most = 1, *points = mem_alloc(4 * figure->table[1].count, sizeof *points, err);
+    if (!points)
+        return -1;
+    for (size_t i = first; i < end; i++)
+        most = isfinite(rows[i].value[COST]) ? fmax(most, 1.05 * rows[i].value[COST]) : most;
+    for (int c = 0; c < EWIF_CASCADES; c++) {
+        double *x = points + (size_t)(2 * c) * figure->table[1].count, *y = x + figure->table[1].count;
+        const int n = gather(&figure->table[1], &rows[first], cascade_words[c], x, y);
+        for (int i = 0; i < n; i++)
+            x[i] = x[i] > most ? NAN : x[i];
+        curves[count++] = (struct svg_curve){.label = c == EWIF_VERTICAL ? "vertical gains above" : "horizontal gains above",
+                                             .stroke = c == EWIF_VERTICAL ? SVG_BOLD : SVG_DASHED, .x = x, .y = y, .points = n};
+    }
+    for (size_t i = first; i < end; i++) {
+        snprintf(labels[i - first], LABEL, "%s: %.2f at %.3f, %s", rows[i].text[2], rows[i].value[ACCEPTANCE],
+                 rows[i].value[COST], rows[i].text[3]);
+        if (isfinite(rows[i].value[COST] + rows[i].value[ACCEPTANCE]))
+            curves[count++] = (struct svg_curve){.label = labels[i - first], .stroke = SVG_THIN, .x = &rows[i].value[COST],
+                                                 .y = &rows[i].value[ACCEPTANCE], .points = 1, .dots = true, .bare = true};
+    }
+    snprintf(title, sizeof title, "%s, %s", *rows[first].text[0] ? rows[first].text[0] : "prompts", rows[first].text[1]);
+    const struct svg_panel panel = {.title = title, .x_label = "cost of a run, in forwards over one token",
+                                    .y_label = "acceptance", .x_most = most, .y_most = 1, .curves = curves, .count = count};
+    rc = figure_page_panel(page, &panel, err);
+    mem_free(&points);
+    return rc;
+}
+
+int figure_boundary_svg(const struct figure *figure, struct figure_page *page, struct err *err)
+{
+    const struct figure_table *drafters = &figure->table[0];
+    for (size_t first = 0, end; first < drafters->count; first = end) {
+        for (end = first; end < drafters->count && drafters->rows[end].text[0] == drafters->rows[first].text[0] &&
+                          drafters->rows[end].text[1] == drafters->rows[first].text[1];)
+            end++;
+        if (draw(figure, first, end, page, err))
+            return -1;
+    }
+    return 0;
+}
