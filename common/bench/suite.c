@@ -2,6 +2,7 @@
 
 #include <limits.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/file.h"
@@ -129,6 +130,14 @@ static int set_text(json_t *options, const char *key, const char *text, struct e
     return json_object_set_new(options, key, json_string(text)) ? err_memory(err) : 0;
 }
 
+/* A number stands here, up to the next setting: skip= takes a ratio, too. */
+static bool is_number(const char *value)
+{
+    char *end;
+    (void)strtod(value, &end);
+    return end > value && (!*end || *end == ',');
+}
+
 /* In "model:file=F,..." the name of the file that `is` ("file=") stands before, relative to the suite's folder, is made one
  * that can be opened. *out: the new text, NULL: it stays as it is. */
 static int resolve_spec(struct parse *parse, const char *spec, const char *is, char **out, struct err *err)
@@ -137,7 +146,8 @@ static int resolve_spec(struct parse *parse, const char *spec, const char *is, c
     struct text text = {0};
     int rc = -1;
     *out = NULL;
-    if (!name || name == spec || (name[-1] != ':' && name[-1] != ',') || name[strlen(is)] == '/')
+    if (!name || name == spec || (name[-1] != ':' && name[-1] != ',') || name[strlen(is)] == '/' ||
+        (!strcmp(is, "skip=") && is_number(name + strlen(is))))
         return 0;
     name += strlen(is);
     if (text_put(&text, spec, (size_t)(name - spec), err))
@@ -164,7 +174,7 @@ static int resolve_option(struct parse *parse, json_t *options, const char *key,
 /* The files that a drafter is asked for with. *out: the new words, NULL: they stay as they are. */
 static int resolve_drafter(struct parse *parse, const char *draft, char **out, struct err *err)
 {
-    static const char *const names[] = {"file=", "corpus=", "save=", "experts="};
+    static const char *const names[] = {"file=", "corpus=", "save=", "experts=", "skip="};
     *out = NULL;
     for (size_t at = 0; at < sizeof names / sizeof *names; at++) {
         char *made;
@@ -236,9 +246,9 @@ static int merge_options(struct parse *parse, const json_t *map, struct suite_se
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         json_object_del(setting->options, own[i]);
     const char *policy = json_string_value(json_object_get(setting->options, "policy"));
-    bool costs = policy && !strncmp(policy, "cascade-cost:", 13);           /* elsewhere `cost' is a word */
+    bool words = policy && !strncmp(policy, "oracle:", 7);          /* its `cost' is a word; others have a table there */
     if (resolve_drafters(parse, setting->options, err) || resolve_option(parse, setting->options, "tree", "file=", err) ||
-        resolve_option(parse, setting->options, "policy", costs ? "cost=" : "file=", err))
+        resolve_option(parse, setting->options, "policy", words ? "file=" : "cost=", err))
         return -1;
     static const char *const rankings[] = {"router", "path", "oracle", "oracle:as=routed", "oracle:as=printed", NULL};
     static const char *const references[] = {"self", NULL};
