@@ -19,6 +19,8 @@
  *   sibling before him.
  * - top-p: siblings, likeliest first, until the chances of the family that is gone on with are that share of all of them.
  * - Each leaf gets `width` children, a tree `nodes` nodes, a step `steps` tokens at most.
+ * - Who adds nothing below one leaf is not asked again in this draft. Asked again at each new leaf, what looks tokens up wins
+ *   nearly always, and is often wrong.
  * - During the first `warmup` iterations drafters take turns, with chains of 4. */
 #include "common/policy/dytc.h"
 
