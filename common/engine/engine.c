@@ -13,13 +13,11 @@ static int alloc(struct engine *engine, struct buffer *out, int64_t a, int64_t b
 static int alloc_rows(struct engine *engine, struct err *err)
 {
     const struct hparams *shape = engine->shape;
-    struct layer_rows *row = &engine->row;
     int rows = engine->setup.max_rows, logit_rows = engine->setup.max_logit_rows;
     size_t f = sizeof(float), i = sizeof(int32_t);
     return alloc(engine, &engine->last, logit_rows, shape->hidden, f, err) ||
            alloc(engine, &engine->logits, logit_rows, shape->vocab, f, err) || alloc(engine, &engine->token, rows, 1, i, err) ||
-           alloc(engine, &row->position, rows, 1, i, err) || alloc(engine, &row->slot, rows, 1, i, err) ||
-           alloc(engine, &row->prefix, rows, 1, i, err) || alloc(engine, &row->path_start, rows + 1, 1, i, err) ||
+           row_table_open(&engine->row, engine->device, rows, err) ||
            alloc(engine, &engine->logit_row, logit_rows, 1, i, err) || alloc(engine, &engine->every_row, rows, 1, i, err) ||
            alloc(engine, &engine->merge, rows, 1, i, err) ? -1 : 0;
 }
@@ -108,8 +106,7 @@ void engine_close(struct engine **engine)
     if (!e)
         return;
     struct buffer *buffers[] = {
-        &e->rope, &e->last, &e->logits, &e->token, &e->row.position, &e->row.slot, &e->row.prefix, &e->row.path_start,
-        &e->row.path, &e->logit_row, &e->every_row, &e->merge, &e->score, &e->wanted, &e->expert, &e->weight, &e->mask,
+        &e->rope.table, &e->last, &e->logits, &e->token, &e->logit_row, &e->every_row, &e->merge, &e->score, &e->wanted, &e->expert, &e->weight, &e->mask,
         &e->row_weight, &e->hidden, &e->features};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         device_free(e->device, buffers[i]);
@@ -124,39 +121,22 @@ void engine_close(struct engine **engine)
     mem_free(&e->distinct_wanted);
     mem_free(&e->distinct_loaded);
     mem_free(&e->indices);
-    mem_free(&e->path_list);
+    row_table_close(&e->row);
     mem_free(&e->node);
     mem_free(&e->from);
     mem_free(&e->reconstruction);
     mem_free(engine);
 }
 
-int engine_rope_cover(struct engine *engine, int positions, struct err *err)
-{
-    size_t pairs = (size_t)engine->shape->rope.rotary / 2, floats = 2 * pairs * (size_t)positions;
-    struct buffer larger;
-    if (positions <= engine->rope_positions)
-        return 0;
-    float *table = mem_alloc(floats, sizeof *table, err);
-    if (!table)
-        return -1;
-    rope_table(&engine->shape->rope, 0, positions, table);
-    if (device_alloc(engine->device, floats * sizeof *table, &larger, err)) {
-        mem_free(&table);
-        return -1;
-    }
-    queue_upload(engine->device, larger, table, floats * sizeof *table);
-    mem_free(&table);
-    if (queue_wait(engine->device, err)) {
-        device_free(engine->device, &larger);
-        return -1;
-    }
-    device_free(engine->device, &engine->rope);
-    engine->rope = larger;
-    engine->rope_positions = positions;
-    return 0;
-}
-
 const struct hparams *engine_hparams(const struct engine *engine) { return engine->shape; }
 const struct engine_setup *engine_made_from(const struct engine *engine) { return &engine->setup; }
 int engine_max_positions(const struct engine *engine) { return engine->max_positions; }
+
+struct engine_ends engine_ends(const struct engine *engine)
+{
+    const struct weights *weights = engine->weights;
+    return (struct engine_ends){
+        .embed = weights->embed.data, .head = weights->head.data, .head_bias = weights->head_bias,
+        .embed_format = weights->embed.format, .head_format = weights->head.format,
+        .scale = engine->shape->logit_divisor != 0 ? 1 / engine->shape->logit_divisor : 0};
+}

@@ -46,6 +46,15 @@ const struct hparams *engine_hparams(const struct engine *engine);
 const struct engine_setup *engine_made_from(const struct engine *engine);
 int engine_max_positions(const struct engine *engine);         /* of a sequence: the setup's or the model's own limit */
 
+/* Where tokens come in and logits go out, on the device, for draft heads that have no such matrices of their own. */
+struct engine_ends {
+    struct buffer embed, head, head_bias;        /* MATRIX [vocab][hidden]; head_bias [vocab] or none */
+    enum weight_format embed_format, head_format;
+    float scale;                                 /* of logits; 0: none */
+};
+
+struct engine_ends engine_ends(const struct engine *engine);
+
 /* A sequence for up to `capacity` tokens, committed and pending together. */
 int sequence_open(struct sequence **out, struct engine *engine, int capacity, struct err *err);
 void sequence_close(struct sequence **sequence);

@@ -218,7 +218,7 @@ int facts_collect(const struct pass *pass, struct forward *out, struct err *err)
         keep_routing(pass);
     facts.expert_bytes = batch->part && batch->part->experts ? experts_copy_bytes(batch->part->experts)
                                                              : engine->weights->expert_bytes;
-    facts.bytes = nominal_bytes(pass, pass->sequence->length + pass->sequence->pending);
+    facts.bytes = nominal_bytes(pass, pass->sequence->kv.length + pass->sequence->kv.pending);
     *out = facts;
     return 0;
 }

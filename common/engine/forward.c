@@ -91,8 +91,8 @@ static struct layer layer_at(const struct pass *pass, const struct layer_rows *r
     const struct sequence *sequence = pass->sequence;
     const struct batch *batch = pass->batch;
     struct layer at = {
-        .space = &engine->space, .number = n, .weights = &engine->weights->layer[n], .rows = rows, .rope = engine->rope,
-        .cache = {sequence->k[n], sequence->v[n], sequence->capacity, engine->setup.cache}};
+        .space = &engine->space, .number = n, .weights = &engine->weights->layer[n], .rows = rows, .rope = engine->rope.table,
+        .cache = kv_layer(&sequence->kv, n)};
     if (engine->shape->layer[n].ffn != FFN_EXPERTS)
         return at;
     at.experts = pass_experts(pass, n);
@@ -178,7 +178,7 @@ int forward_put(const struct pass *pass, struct err *err)
 {
     struct engine *engine = pass->engine;
     const struct hparams *shape = engine->shape;
-    struct layer_rows rows = engine->row;
+    struct layer_rows rows = engine->row.at;
     rows.rows = pass->rows;
     rows.longest = pass->longest;
     rows.slab = pass->slab;
@@ -241,7 +241,7 @@ static int check_part(const struct pass *pass, struct err *err)
 static int run(struct engine *engine, struct sequence *sequence, const struct batch *batch, bool slab, struct forward *out,
                struct err *err)
 {
-    const int pending = sequence->pending, stopped = sequence->stopped ? sequence->stopped->count : 0;
+    const int pending = sequence->kv.pending, stopped = sequence->stopped ? sequence->stopped->count : 0;
     struct pass pass = {.engine = engine, .sequence = sequence, .batch = batch, .rows = batch->rows, .slab = slab};
     bool stops = batch->part && pass_layers(&pass) < engine->shape->layers && pass_leaves_nothing_else_out(batch);
     if (check_plan(&pass, err) || check_part(&pass, err))
@@ -249,10 +249,10 @@ static int run(struct engine *engine, struct sequence *sequence, const struct ba
     for (int moe = 0; moe < engine->moe_layers; moe++)
         engine->reconstruction[moe] = 0;
     int rc = tree_append(&pass, err);
-    pass.longest = sequence->length + sequence->pending;
+    pass.longest = sequence->kv.length + sequence->kv.pending;
     if (!rc && !forward_put(&pass, err) && (!stops || !resume_keep(&pass, err)) && !facts_collect(&pass, out, err))
         return 0;
-    sequence->pending = pending;
+    sequence->kv.pending = pending;
     if (sequence->stopped)
         sequence->stopped->count = stopped;
     if (batch->resume)
@@ -300,12 +300,12 @@ int engine_prompt(struct engine *engine, struct sequence *sequence, const int32_
 {
     struct batch batch = options ? *options : (struct batch){0};
     bool every = batch.logit_rows == ENGINE_EVERY_ROW, slab;
-    if (sequence->pending)
-        return err_set(err, ERR_INPUT, "a prompt cannot be added to a sequence with %d pending nodes", sequence->pending);
+    if (sequence->kv.pending)
+        return err_set(err, ERR_INPUT, "a prompt cannot be added to a sequence with %d pending nodes", sequence->kv.pending);
     if (count < 1)
         return err_set(err, ERR_INPUT, "the prompt has no tokens; give at least one");
     for (int done = 0; done < count; done += batch.rows) {
-        int position = sequence->length;
+        int position = sequence->kv.length;
         int32_t last;
         batch.rows = piece_rows(engine, every, position, position + count - done, &slab);
         last = batch.rows - 1;

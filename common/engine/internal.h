@@ -4,6 +4,7 @@
 
 #include "common/engine/engine.h"
 #include "common/engine/layer.h"
+#include "common/engine/rope.h"
 
 struct engine {
     struct engine_setup setup;
@@ -17,9 +18,8 @@ struct engine {
 
     /* On the device. */
     struct workspace space;
-    struct buffer rope;                              /* for rope_positions positions */
-    int rope_positions;
-    struct layer_rows row;                           /* buffers of max_rows */
+    struct rope_positions rope;
+    struct row_table row;                            /* of max_rows */
     struct buffer token, logit_row, every_row;       /* i32 */
     struct buffer merge;                             /* [max_rows] i32, resume.c */
     struct buffer last, logits;
@@ -36,8 +36,6 @@ struct engine {
     int32_t *node;                                   /* [max_rows] of the forward */
     int32_t *from;                                   /* [max_rows] stopped nodes that rows go on from, -1: none */
     int32_t *indices;                                /* [max_rows + 1], several uses */
-    int32_t *path_list;
-    size_t path_room;
     float *reconstruction;                           /* [moe] */
 };
 
@@ -55,9 +53,7 @@ struct stopped {
 
 struct sequence {
     struct engine *engine;
-    struct buffer *k, *v;                            /* [layers], each as kernels/attention.h says */
-    int capacity, length, pending;
-    int32_t *parent, *depth, *run;                   /* [capacity] by pending node; run: see node_append */
+    struct kv kv;
     const struct forward_part **part;                /* [capacity] that it went through; NULL: whole */
     struct stopped *stopped;                         /* made when first needed */
 };
@@ -108,14 +104,9 @@ size_t oracle_places(const struct workspace *space);
 int oracle_alloc(struct workspace *space, struct err *err);
 int oracle_compute(const struct layer *at, const struct apart_rows *apart, struct buffer table, float *out, struct err *err);
 
-/* Grows the table of rotations to `positions`. */
-int engine_rope_cover(struct engine *engine, int positions, struct err *err);
-
 /* tree.c: the rows of a batch as pending nodes (engine->node), with positions, slots and paths on the device. Nothing is
  * changed on failure, but what batch.resume drops. Sets pass->resumes. */
 int tree_append(struct pass *pass, struct err *err);
-/* Positions, slots and paths of these nodes. */
-int tree_upload(struct engine *engine, const struct sequence *sequence, const int32_t *node, int rows, struct err *err);
 
 /* resume.c. resume_find: the stopped node from which a row with this token goes on, its parent being such a node or -1; -1:
  * none. _begin and _join: rows that take part from the beginning, or from layer n on, with x for these; _keep: the nodes of a

@@ -64,9 +64,10 @@ static void make_qkv(const struct layer *layer)
     int heads = shape->attention.heads, kv_heads = shape->attention.kv_heads, head_dim = shape->attention.head_dim;
     struct buffer k = row_part(space->qkv, heads * head_dim), v = row_part(space->qkv, (heads + kv_heads) * head_dim);
 
-    project(layer, space->normed, shape->hidden, &weights->qkv, weights->qkv_bias, space->qkv, space->qkv_width);
+    struct buffer in = layer->reads.address ? layer->reads : space->normed;
+    project(layer, in, weights->qkv.inputs, &weights->qkv, weights->qkv_bias, space->qkv, space->qkv_width);
     if (weights->v.data.address)
-        project(layer, space->normed, shape->hidden, &weights->v, weights->v_bias, v, space->qkv_width);
+        project(layer, in, weights->v.inputs, &weights->v, weights->v_bias, v, space->qkv_width);
     ops_qkv(space->ops, space->queue, &(struct qkv_args){
         .q_norm = head_norm(layer, space->qkv, weights->q_norm, heads),
         .k_norm = head_norm(layer, k, weights->k_norm, kv_heads),
@@ -117,7 +118,8 @@ void layer_attention(const struct layer *layer)
     const struct layer_weights *weights = layer->weights;
     int heads = shape->attention.heads, value_dim = shape->attention.value_dim;
 
-    layer_norm(space, space->x, weights->attention_norm, weights->attention_norm_bias, space->normed, layer->rows->rows);
+    if (!layer->reads.address)
+        layer_norm(space, space->x, weights->attention_norm, weights->attention_norm_bias, space->normed, layer->rows->rows);
     (shape->attention.kv_rank ? make_latent_qkv : make_qkv)(layer);
     space->ops->attention(space->queue, &(struct attention_args){
         .q = space->qkv, .k = layer->cache.k, .v = layer->cache.v, .sink = weights->sinks, .prefix = layer->rows->prefix,

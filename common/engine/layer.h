@@ -4,24 +4,10 @@
 #define MOE_ENGINE_LAYER_H
 
 #include "common/engine/expert_plan.h"
+#include "common/engine/kv.h"
 #include "common/engine/weights.h"
 #include "common/engine/workspace.h"
 #include "common/store/expert_source.h"
-
-/* Keys and values of one layer, each as kernels/attention.h says. */
-struct layer_cache {
-    struct buffer k, v;
-    int capacity;
-    enum cache_format format;
-};
-
-/* Which rows: where they stand and what they see (kernels/attention.h). */
-struct layer_rows {
-    int rows;
-    struct buffer position, slot, prefix, path_start, path;      /* i32 */
-    int longest;                         /* positions that a row may see; 0: the device alone knows */
-    bool slab;                           /* they are one (kernels/linear.h) */
-};
 
 /* How the routed experts of a layer are reached, and what they are in. */
 struct layer_experts {
@@ -44,6 +30,7 @@ struct layer {
     int number;                          /* in shape->layer[], and for the source of its experts */
     const struct layer_weights *weights;
     struct layer_experts experts;        /* of a layer that has some */
+    struct buffer reads;                 /* [rows][inputs of qkv] what attention reads; none: the norm of x */
     struct layer_cache cache;
     const struct layer_rows *rows;
     struct buffer rope;                  /* rotations of all positions (rope.h) */

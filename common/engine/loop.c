@@ -86,7 +86,7 @@ static void upload_chain(struct engine *engine, int rows)
 {
     for (int row = 0; row <= rows; row++)
         engine->indices[row] = 0;
-    queue_upload(engine->device, engine->row.path_start, engine->indices, (size_t)(rows + 1) * sizeof *engine->indices);
+    queue_upload(engine->device, engine->row.at.path_start, engine->indices, (size_t)(rows + 1) * sizeof *engine->indices);
     for (int row = 0; row < rows; row++)
         engine->indices[row] = row;
     queue_upload(engine->device, engine->logit_row, engine->indices, (size_t)rows * sizeof *engine->indices);
@@ -147,10 +147,10 @@ static int check(const struct engine *engine, const struct engine_loop_setup *se
     if (rows > LOOP_ROWS_MAX || rows > engine->setup.max_rows || rows > engine->setup.max_logit_rows)
         return err_set(err, ERR_INPUT, "drafts of up to %d tokens, but the engine was made for %d", rows - 1,
                        engine->setup.max_logit_rows - 1);
-    if (setup->sequence->pending || setup->sequence->length != setup->length - 1 || tokens > engine->max_positions ||
-        tokens > setup->sequence->capacity)
+    if (setup->sequence->kv.pending || setup->sequence->kv.length != setup->length - 1 || tokens > engine->max_positions ||
+        tokens > setup->sequence->kv.capacity)
         return err_set(err, ERR_INPUT, "a sequence of %d tokens and %d nodes, of %d, for a text of %d and up to %d",
-                       setup->sequence->length, setup->sequence->pending, setup->sequence->capacity, setup->length,
+                       setup->sequence->kv.length, setup->sequence->kv.pending, setup->sequence->kv.capacity, setup->length,
                        (int)tokens);
     return 0;
 }
@@ -163,7 +163,8 @@ int engine_loop_open(struct engine_loop **out, struct engine *engine, const stru
         return -1;
     *loop = (struct engine_loop){.engine = engine, .setup = *setup, .batch = {.rows = rows, .logit_rows = rows}};
     loop->args = (struct loop_args){
-        .token = engine->token, .position = engine->row.position, .slot = engine->row.slot, .prefix = engine->row.prefix,
+        .token = engine->token, .position = engine->row.at.position, .slot = engine->row.at.slot,
+        .prefix = engine->row.at.prefix,
         .wanted = engine->wanted, .expert = engine->expert, .rows_most = rows, .moe_layers = engine->moe_layers,
         .experts = engine->shape->router.experts, .top_k = engine->shape->router.top_k, .ring_records = RECORDS};
     if (alloc_arrays(loop, err))
@@ -206,7 +207,7 @@ int engine_loop_next(struct engine_loop *loop, struct engine_iteration *out, str
                     .expert_bytes = engine->weights->expert_bytes}};
     const struct pass counted = {.engine = engine, .batch = &loop->batch, .rows = loop->record->rows};
     out->forward.bytes = nominal_bytes(&counted, (int64_t)loop->record->position + loop->record->rows);
-    loop->setup.sequence->length = loop->record->position + 1 + loop->record->accepted;
+    loop->setup.sequence->kv.length = loop->record->position + 1 + loop->record->accepted;
     return 0;
 }
 

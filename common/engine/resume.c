@@ -31,7 +31,7 @@ int resume_find(const struct pass *pass, int parent, int32_t token)
     const struct stopped *stopped = pass->sequence->stopped;
     int best = -1;
     for (int i = 0; stopped && i < stopped->count; i++)
-        if (stopped->token[i] == token && pass->sequence->parent[stopped->node[i]] == parent &&
+        if (stopped->token[i] == token && pass->sequence->kv.parent[stopped->node[i]] == parent &&
             serves(pass, stopped->layers[i]) && (best < 0 || stopped->layers[i] > stopped->layers[best]))
             best = i;
     return best;
@@ -65,7 +65,7 @@ int resume_begin(const struct pass *pass, struct layer_rows *rows, struct err *e
         rc = 0;
         goto done;
     }
-    if (tree_upload(engine, pass->sequence, list, rows->rows, err))
+    if (row_table_fill(&engine->row, &pass->sequence->kv, list, rows->rows, err))
         goto done;
     for (int row = 0, count = 0; row < pass->rows; row++)
         if (resume_layer(pass, row) == 0)
@@ -95,7 +95,7 @@ int resume_join(const struct pass *pass, int n, struct layer_rows *rows, struct 
             .in = engine->space.x, .index = engine->every_row, .out = stopped->residual, .rows = rows->rows,
             .count = rows->rows, .width = hidden});
     rows->rows = gather_rows(pass, n, list, list + pass->rows);
-    int rc = tree_upload(engine, pass->sequence, list, rows->rows, err);
+    int rc = row_table_fill(&engine->row, &pass->sequence->kv, list, rows->rows, err);
     queue_upload(engine->device, engine->merge, list + pass->rows, (size_t)rows->rows * sizeof *list);
     engine->ops->gather(engine->queue, &(struct gather_args){
         .in = stopped->residual, .index = engine->merge, .out = engine->space.x, .rows = engine->setup.max_rows + STOPPED_MAX,

@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "common/base/mem.h"
+
 static const double two_pi = 6.283185307179586476925;
 
 /* The pair that makes so many turns within the original positions. */
@@ -73,4 +75,29 @@ void rope_table(const struct rope_shape *shape, int first, int positions, float 
             entry[1] = (float)sin((double)angle) * amplitude;
         }
     }
+}
+
+int rope_cover(struct rope_positions *rope, const struct rope_shape *shape, struct device *device, int positions,
+               struct err *err)
+{
+    const size_t floats = 2 * ((size_t)shape->rotary / 2) * (size_t)positions;
+    struct buffer larger;
+    int rc = -1;
+    if (positions <= rope->positions)
+        return 0;
+    float *table = mem_alloc(floats, sizeof *table, err);
+    if (!table || device_alloc(device, floats * sizeof *table, &larger, err))
+        goto done;
+    rope_table(shape, 0, positions, table);
+    queue_upload(device, larger, table, floats * sizeof *table);
+    rc = queue_wait(device, err);
+    if (rc) {
+        device_free(device, &larger);
+        goto done;
+    }
+    device_free(device, &rope->table);
+    *rope = (struct rope_positions){larger, positions};
+done:
+    mem_free(&table);
+    return rc;
 }

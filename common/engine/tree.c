@@ -1,29 +1,15 @@
-/* From a batch of tokens and parents to what the kernels need: positions, slots, and for each row the slots it sees.
- *
- * Node i of the pending ones has slot length + i and position length + depth. As long as index and depth agree along a path,
- * slot and logical position agree too, and that part of the path is simply a longer prefix: a chain needs no path at all. */
+/* From a batch of tokens and parents to pending nodes, and to what the kernels need of them (kv.h). */
 #include "common/base/mem.h"
 #include "common/engine/internal.h"
-
-/* Adds a node; `run` counts the nodes from the path's beginning whose index equals their depth. */
-static void node_append(struct sequence *sequence, int node, int parent, const struct forward_part *part)
-{
-    int depth = parent < 0 ? 0 : sequence->depth[parent] + 1;
-    int run = parent < 0 ? 0 : sequence->run[parent];
-    sequence->parent[node] = parent;
-    sequence->part[node] = part;
-    sequence->depth[node] = depth;
-    sequence->run[node] = run == depth && node == depth ? depth + 1 : run;
-}
 
 /* A parent that went through another part of the layers has not all keys and values that its child would look at. */
 static int check_parent(const struct sequence *sequence, const struct batch *batch, int row, struct err *err)
 {
-    const int newest = (batch->resume ? 0 : sequence->pending) + row - 1;
+    const int newest = (batch->resume ? 0 : sequence->kv.pending) + row - 1;
     const int parent = batch->parent ? (int)batch->parent[row] : newest;
     if (parent < -1 || parent > newest)
         return err_set(err, ERR_INPUT, "row %d: parent %d is not an earlier node", row, parent);
-    if (!batch->resume && parent >= 0 && parent < sequence->pending && sequence->part[parent] != batch->part)
+    if (!batch->resume && parent >= 0 && parent < sequence->kv.pending && sequence->part[parent] != batch->part)
         return err_set(err, ERR_INPUT, "row %d: its parent, node %d, has gone through other parts of the layers", row, parent);
     return 0;
 }
@@ -53,51 +39,6 @@ static void upload(struct engine *engine, struct buffer to, const int32_t *value
     queue_upload(engine->device, to, values, (size_t)count * sizeof *values);
 }
 
-/* Paths of all rows behind one another; indices[row] is where row's begins. */
-static int upload_paths(struct engine *engine, const struct sequence *sequence, const int32_t *nodes, int rows, struct err *err)
-{
-    size_t used = 0;
-    int32_t *start = engine->indices;
-    for (int row = 0; row < rows; row++) {
-        int node = nodes[row], steps = sequence->depth[node] + 1 - sequence->run[node];
-        start[row] = (int32_t)used;
-        if (mem_grow(&engine->path_list, &engine->path_room, used + (size_t)steps + 1, sizeof *engine->path_list, err))
-            return -1;
-        for (int i = steps - 1, at = node; i >= 0; i--, at = sequence->parent[at])
-            engine->path_list[used + (size_t)i] = sequence->length + at;
-        used += (size_t)steps;
-    }
-    start[rows] = (int32_t)used;
-    size_t bytes = (used ? used : 1) * sizeof *engine->path_list;
-    if (engine->row.path.bytes < bytes) {
-        struct buffer larger;
-        if (device_alloc(engine->device, 2 * bytes, &larger, err))
-            return -1;
-        device_free(engine->device, &engine->row.path);
-        engine->row.path = larger;
-    }
-    upload(engine, engine->row.path_start, start, rows + 1);
-    upload(engine, engine->row.path, engine->path_list, (int)used);
-    return 0;
-}
-
-int tree_upload(struct engine *engine, const struct sequence *sequence, const int32_t *node, int rows, struct err *err)
-{
-    int32_t *value = engine->indices;
-    if (upload_paths(engine, sequence, node, rows, err))
-        return -1;
-    for (int row = 0; row < rows; row++)
-        value[row] = sequence->length + sequence->depth[node[row]];
-    upload(engine, engine->row.position, value, rows);
-    for (int row = 0; row < rows; row++)
-        value[row] = sequence->length + node[row];
-    upload(engine, engine->row.slot, value, rows);
-    for (int row = 0; row < rows; row++)
-        value[row] = sequence->length + sequence->run[node[row]];
-    upload(engine, engine->row.prefix, value, rows);
-    return 0;
-}
-
 /* Which rows go on from stopped nodes: engine->from. True when any do. */
 static bool find_stopped(struct pass *pass)
 {
@@ -121,7 +62,7 @@ static bool fits_behind(const struct pass *pass)
     int fresh = 0;
     for (int row = 0; row < pass->rows; row++)
         fresh += pass->engine->from[row] < 0;
-    return fresh <= sequence->capacity - sequence->length - sequence->pending;
+    return fresh <= sequence->kv.capacity - sequence->kv.length - sequence->kv.pending;
 }
 
 /* The pending node that is a row's parent; those before the row have theirs. */
@@ -133,7 +74,7 @@ static int parent_node(const struct pass *pass, int row)
     int above = batch->parent ? (int)batch->parent[row] : row - 1;
     if (above >= 0)
         return (int)pass->engine->node[above];
-    return batch->resume ? -1 : pass->sequence->pending - 1;
+    return batch->resume ? -1 : pass->sequence->kv.pending - 1;
 }
 
 /* Adds the rows that are no nodes yet; engine->node tells all. Returns how many they are. */
@@ -148,13 +89,14 @@ static int append(const struct pass *pass, struct err *err)
             engine->node[row] = sequence->stopped->node[engine->from[row]];
             continue;
         }
-        engine->node[row] = node = sequence->pending + fresh++;
-        if (node >= sequence->capacity - sequence->length)
+        engine->node[row] = node = sequence->kv.pending + fresh++;
+        if (node >= sequence->kv.capacity - sequence->kv.length)
             return err_set(err, ERR_INPUT, "the sequence is full: %d tokens and %d nodes of %d, and %d more rows",
-                           sequence->length, sequence->pending, sequence->capacity, batch->rows);
-        node_append(sequence, node, parent_node(pass, row), batch->part);
-        if (sequence->length + sequence->depth[node] >= engine->max_positions)
-            return err_set(err, ERR_INPUT, "position %d: the model ends at %d", sequence->length + sequence->depth[node],
+                           sequence->kv.length, sequence->kv.pending, sequence->kv.capacity, batch->rows);
+        kv_append(&sequence->kv, node, parent_node(pass, row));
+        sequence->part[node] = batch->part;
+        if (sequence->kv.length + sequence->kv.depth[node] >= engine->max_positions)
+            return err_set(err, ERR_INPUT, "position %d: the model ends at %d", sequence->kv.length + sequence->kv.depth[node],
                            engine->max_positions);
     }
     return fresh;
@@ -173,7 +115,7 @@ int tree_append(struct pass *pass, struct err *err)
     if (batch->resume && !pass->resumes)
         sequence_rollback(sequence);
     fresh = append(pass, err);
-    if (fresh < 0 || tree_upload(engine, sequence, engine->node, pass->rows, err))
+    if (fresh < 0 || row_table_fill(&engine->row, &sequence->kv, engine->node, pass->rows, err))
         return -1;
     for (int row = 0; pass->resumes && row < pass->rows; row++)
         sequence->part[engine->node[row]] = NULL;
@@ -181,6 +123,6 @@ int tree_append(struct pass *pass, struct err *err)
         value[i] = batch->logit_row ? batch->logit_row[i] : i;
     upload(engine, engine->logit_row, value, batch->logit_rows);
     upload(engine, engine->token, batch->token, batch->rows);
-    sequence->pending += fresh;
+    sequence->kv.pending += fresh;
     return 0;
 }
