@@ -7,10 +7,11 @@ int sequence_open(struct sequence **out, struct engine *engine, int capacity, st
     const struct hparams *shape = engine->shape;
     const struct kv_shape kv = {shape->layers, shape->attention.kv_heads, shape->attention.head_dim, shape->attention.value_dim,
                                 engine->setup.cache};
+    const int positions = capacity < engine->max_positions ? capacity : engine->max_positions;
     struct sequence *sequence;
     if (capacity < 1)
         return err_set(err, ERR_INPUT, "a sequence of %d tokens: at least 1 is needed", capacity);
-    if (rope_cover(&engine->rope, &engine->shape->rope, engine->device, capacity < engine->max_positions ? capacity : engine->max_positions, err))
+    if (rope_cover(&engine->rope, &engine->shape->rope, engine->device, positions, err))
         return -1;
     sequence = mem_alloc(1, sizeof *sequence, err);
     if (!sequence)

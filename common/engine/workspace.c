@@ -32,30 +32,38 @@ static int alloc_attention(struct workspace *space, struct err *err)
 
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
-/* The scratch of the widest row of activations in products with weights of one format. */
-static size_t operand_most(const struct hparams *shape, enum weight_format format)
+static bool takes_operand(const struct workspace *space, enum weight_format format)
 {
-    const int width[] = {shape->attention.heads * shape->attention.value_dim, shape->hidden, shape->dense_inner,
-                         shape->shared_inner, shape->attention.q_rank, shape->attention.kv_rank};
-    size_t most = 0;
-    for (size_t i = 0; i < sizeof width / sizeof *width; i++)
-        most = larger(most, operand_bytes(format, width[i]));
-    size_t place = larger(operand_bytes(format, shape->hidden), operand_bytes(format, shape->expert_inner));
-    return larger(most, (size_t)shape->router.top_k * place);
+    return format != FORMAT_BF16 || device_info(space->device)->splits;
+}
+
+static size_t operand_of(const struct workspace *space, enum weight_format format, int inputs)
+{
+    return takes_operand(space, format) ? operand_bytes(format, inputs) : 0;
+}
+
+/* The scratch of a row in products with a tensor; experts take one for each that a row uses. */
+static size_t operand_most(const struct workspace *space, const struct tensor *t)
+{
+    const bool routed = t->role == ROLE_EXPERTS;
+    size_t bytes = t->kind == TENSOR_EXPERTS
+        ? larger(operand_of(space, t->format, t->outputs), operand_of(space, tensor_last_format(t), t->inputs))
+        : larger(operand_of(space, t->format, t->inputs), operand_of(space, tensor_last_format(t), t->inputs));
+    return t->kind == TENSOR_VECTOR ? 0 : routed ? (size_t)space->shape->router.top_k * bytes : bytes;
 }
 
 /* Room for rows of activations as products take them, where any weights ask for that. */
 int workspace_suit(struct workspace *space, const struct model *model, struct err *err)
 {
-    struct buffer operand;
     size_t most = 0;
-    for (int i = 0; i < model_tensor_count(model); i++) {
-        const enum weight_format formats[] = {model_tensor_at(model, i)->format,
-                                              tensor_last_format(model_tensor_at(model, i))};
-        for (size_t f = 0; f < sizeof formats / sizeof *formats; f++)
-            if (formats[f] != FORMAT_BF16 || device_info(space->device)->splits)
-                most = larger(most, operand_most(space->shape, formats[f]));
-    }
+    for (int i = 0; i < model_tensor_count(model); i++)
+        most = larger(most, operand_most(space, model_tensor_at(model, i)));
+    return workspace_reserve(space, most, err);
+}
+
+int workspace_reserve(struct workspace *space, size_t most, struct err *err)
+{
+    struct buffer operand;
     if (most <= space->operand_row)
         return 0;
     if (workspace_alloc(space->device, &operand, space->rows, (int64_t)most, 1, err))

@@ -35,6 +35,8 @@ struct workspace {
 int workspace_make(struct workspace *space, struct device *device, const struct model *model, int rows, struct err *err);
 /* And with these weights, too: another model's of the same shape. */
 int workspace_suit(struct workspace *space, const struct model *model, struct err *err);
+/* And with others, which take so much scratch a row (operand_bytes). */
+int workspace_reserve(struct workspace *space, size_t operand_row, struct err *err);
 void workspace_free(struct workspace *space);
 
 /* A buffer of a * b elements. */
