@@ -10,7 +10,7 @@
 
 #include "kernels/ops.h"
 
-#define CUDA_PLUGIN_VERSION 8
+#define CUDA_PLUGIN_VERSION 9
 #define CUDA_PLUGIN_SYMBOL "moe_cuda_plugin"
 
 struct cuda_context;                         /* one device in use: kernels/cuda/context.h */

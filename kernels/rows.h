@@ -9,13 +9,17 @@
 #include "kernels/buffer.h"
 #include "kernels/formats.h"
 
+/* The distance of neighbouring rows, where 0 says that they lie without a gap. */
+static inline int row_stride(int stride, int width) { return stride ? stride : width; }
+
 /* out[r][:] = table[token[r]][:], widened exactly, times scale (0: none).
- * token [rows] i32, each in 0 .. vocab-1; table a MATRIX [vocab][hidden]; out [rows][hidden] f32. */
+ * token [rows] i32, each in 0 .. vocab-1; table a MATRIX [vocab][hidden]; out [rows] of out_stride (0: hidden), the first
+ * `hidden` floats are written: so rows can be joined with others in one buffer. */
 struct embed_args {
     struct buffer token, table, out;
     enum weight_format format;
     float scale;
-    int rows, vocab, hidden;
+    int rows, vocab, hidden, out_stride;
 };
 
 /* Root-mean-square norm of `parts` neighbouring pieces of each row:
@@ -42,10 +46,11 @@ struct clamp_args {
     int rows, width, stride;
 };
 
-/* out[i][:] = in[index[i]][:]; index [count] i32 in 0 .. rows-1; in [rows][width], out [count][width], not overlapping. */
+/* out[i][:] = in[index[i]][:]; index [count] i32 in 0 .. rows-1; in [rows] of in_stride, out [count] of out_stride (0: width),
+ * of each the first `width` floats. Nothing that is written is read. */
 struct gather_args {
     struct buffer in, index, out;
-    int rows, count, width;
+    int rows, count, width, in_stride, out_stride;
 };
 
 #endif

@@ -40,10 +40,10 @@ static void embed_row(enum weight_format format, const unsigned char *table, int
 static void embed_rows(void *argument, int member, int members)
 {
     const struct embed_args *a = argument;
-    size_t begin, end;
+    size_t begin, end, stride = (size_t)row_stride(a->out_stride, a->hidden);
     team_part((size_t)a->rows, member, members, &begin, &end);
     for (size_t r = begin; r < end; r++) {
-        float *out = (float *)work_pointer(a->out) + r * (size_t)a->hidden;
+        float *out = (float *)work_pointer(a->out) + r * stride;
         embed_row(a->format, work_pointer(a->table), a->hidden, ((const int32_t *)work_pointer(a->token))[r], out);
         for (int i = 0; a->scale != 0 && i < a->hidden; i++)
             out[i] *= a->scale;
@@ -126,11 +126,11 @@ static void gather_rows(void *argument, int member, int members)
 {
     const struct gather_args *a = argument;
     const int32_t *index = work_pointer(a->index);
-    size_t begin, end, width = (size_t)a->width;
+    size_t begin, end, from = (size_t)row_stride(a->in_stride, a->width), to = (size_t)row_stride(a->out_stride, a->width);
     team_part((size_t)a->count, member, members, &begin, &end);
     for (size_t i = begin; i < end; i++)
-        memcpy((float *)work_pointer(a->out) + i * width, (const float *)work_pointer(a->in) + (size_t)index[i] * width,
-               width * sizeof(float));
+        memcpy((float *)work_pointer(a->out) + i * to, (const float *)work_pointer(a->in) + (size_t)index[i] * from,
+               (size_t)a->width * sizeof(float));
 }
 
 void cpu_gather(struct queue *queue, const struct gather_args *args)

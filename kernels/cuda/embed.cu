@@ -87,12 +87,14 @@ __global__ void embed_kernel(struct embed_args a, size_t unit_bytes, const int32
     if (k >= a.hidden)
         return;
     float value = weight_at(a.format, unit, token % UNIT_OUTPUTS, k);
-    device_pointer<float>(a.out)[(int64_t)blockIdx.y * a.hidden + k] = a.scale != 0 ? value * a.scale : value;
+    device_pointer<float>(a.out)[(int64_t)blockIdx.y * a.out_stride + k] = a.scale != 0 ? value * a.scale : value;
 }
 
 void cuda_embed(struct queue *queue, const struct embed_args *args)
 {
-    if (args->rows > 0)
-        LAUNCH_PDL(embed_kernel, dim3(blocks_for(args->hidden, 256), (unsigned)args->rows), dim3(256), 0, cuda_stream(queue),
-                   *args, unit_bytes_of(args->format, args->hidden), cuda_live(queue));
+    struct embed_args a = *args;
+    a.out_stride = row_stride(a.out_stride, a.hidden);
+    if (a.rows > 0)
+        LAUNCH_PDL(embed_kernel, dim3(blocks_for(a.hidden, 256), (unsigned)a.rows), dim3(256), 0, cuda_stream(queue), a,
+                   unit_bytes_of(a.format, a.hidden), cuda_live(queue));
 }

@@ -9,10 +9,11 @@ void ref_embed(struct queue *queue, const struct embed_args *a)
     matrix_bytes(a->format, a->vocab, a->hidden, &bytes);
     const int32_t *token = ref_integers(queue, a->token, a->rows);
     const void *table = ref_bytes(queue, a->table, bytes);
-    float *out = ref_floats(queue, a->out, (int64_t)a->rows * a->hidden);
+    const int stride = row_stride(a->out_stride, a->hidden);
+    float *out = ref_floats(queue, a->out, ref_span(a->rows, stride, a->hidden));
     for (int r = 0; r < a->rows; r++)
         for (int i = 0; i < a->hidden; i++)
-            out[(int64_t)r * a->hidden + i] =
+            out[(int64_t)r * stride + i] =
                 matrix_at(a->format, table, a->hidden, token[r], i) * (a->scale != 0 ? a->scale : 1);
 }
 
@@ -52,9 +53,10 @@ void ref_clamp(struct queue *queue, const struct clamp_args *a)
 
 void ref_gather(struct queue *queue, const struct gather_args *a)
 {
-    const float *in = ref_floats(queue, a->in, (int64_t)a->rows * a->width);
+    const int from = row_stride(a->in_stride, a->width), to = row_stride(a->out_stride, a->width);
+    const float *in = ref_floats(queue, a->in, ref_span(a->rows, from, a->width));
     const int32_t *index = ref_integers(queue, a->index, a->count);
-    float *out = ref_floats(queue, a->out, (int64_t)a->count * a->width);
+    float *out = ref_floats(queue, a->out, ref_span(a->count, to, a->width));
     for (int i = 0; i < a->count; i++)
-        memcpy(out + (int64_t)i * a->width, in + (int64_t)index[i] * a->width, (size_t)a->width * sizeof *out);
+        memcpy(out + (int64_t)i * to, in + (int64_t)index[i] * from, (size_t)a->width * sizeof *out);
 }

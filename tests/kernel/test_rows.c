@@ -1,32 +1,43 @@
 /* Operations that treat rows by themselves: embedding, norm, clamp, gathering. */
 #include "tests/kernel/support.h"
 
+/* What lies between rows is as arena_take leaves it. */
+static void assert_gaps_kept(struct buffer out, int rows, int width, int stride)
+{
+    const uint32_t *word = at(out);
+    for (int r = 0; r < rows - 1; r++)
+        for (int i = width; i < stride; i++)
+            assert_int_equal(word[r * stride + i], 0xffffffff);
+}
+
 static void embedding_gives_the_stored_values(void **state)
 {
     (void)state;
     static const struct {
-        int rows, vocab, hidden;
-    } shapes[] = {{1, 1, 1}, {3, 33, 7}, {17, 100, 130}, {512, 70, 192}};
+        int rows, vocab, hidden, stride;
+    } shapes[] = {{1, 1, 1, 0}, {3, 33, 7, 0}, {5, 40, 33, 70}, {17, 100, 130, 131}, {512, 70, 192, 0}};
     for (int format = 0; format < FORMAT_COUNT; format++)
         for (int i = 0; i < LENGTH(shapes); i++) {
             uint64_t seed = (uint64_t)i + 1;
             struct arena arena;
             arena_open(&arena);
             struct embed_args args = {.format = format, .scale = i % 2 ? 0.7f : 0, .rows = shapes[i].rows,
-                                      .vocab = shapes[i].vocab, .hidden = shapes[i].hidden};
+                                      .vocab = shapes[i].vocab, .hidden = shapes[i].hidden, .out_stride = shapes[i].stride};
             size_t rows = (size_t)args.rows, hidden = (size_t)args.hidden;
+            size_t stride = args.out_stride ? (size_t)args.out_stride : hidden;
             args.table = draw_matrix(&arena, format, args.vocab, args.hidden, &seed);
             args.token = arena_take(&arena, rows * sizeof(int32_t));
-            args.out = arena_take(&arena, rows * hidden * sizeof(float));
+            args.out = arena_take(&arena, ((rows - 1) * stride + hidden) * sizeof(float));
             for (size_t r = 0; r < rows; r++)
                 ((int32_t *)at(args.token))[r] = r ? draw_below(&seed, args.vocab) : args.vocab - 1;
             struct queue queue = queue_of_ref(&arena);
             ref_ops.embed(&queue, &args);
             struct buffer expected = arena_copy(&arena, args.out);
             for (size_t r = 0; r < rows; r++)
-                assert_true(((float *)at(expected))[r * hidden + hidden / 2] ==
+                assert_true(((float *)at(expected))[r * stride + hidden / 2] ==
                             matrix_at(format, at(args.table), args.hidden, ((int32_t *)at(args.token))[r],
                                       args.hidden / 2) * (i % 2 ? 0.7f : 1));
+            assert_gaps_kept(expected, args.rows, args.hidden, (int)stride);
             FOR_EACH_ISA(isa) {
                 queue = queue_of(2);
                 poison(args.out);
@@ -136,25 +147,30 @@ static void gather_copies_rows(void **state)
 {
     (void)state;
     static const struct {
-        int rows, count, width;
-    } shapes[] = {{1, 1, 1}, {7, 3, 33}, {512, 512, 300}};
+        int rows, count, width, in_stride, out_stride;
+    } shapes[] = {{1, 1, 1, 0, 0}, {7, 3, 33, 0, 0}, {7, 9, 33, 40, 0}, {4, 5, 17, 0, 34}, {9, 70, 130, 133, 390},
+                  {512, 512, 300, 0, 0}};
     for (int i = 0; i < LENGTH(shapes); i++) {
         uint64_t seed = 11;
         struct arena arena;
         arena_open(&arena);
-        struct gather_args args = {.rows = shapes[i].rows, .count = shapes[i].count, .width = shapes[i].width};
-        size_t bytes = (size_t)args.width * sizeof(float);
-        args.in = draw_floats(&arena, (size_t)args.rows * (size_t)args.width, 1, &seed);
+        struct gather_args args = {.rows = shapes[i].rows, .count = shapes[i].count, .width = shapes[i].width,
+                                   .in_stride = shapes[i].in_stride, .out_stride = shapes[i].out_stride};
+        const size_t bytes = (size_t)args.width * sizeof(float);
+        const size_t from = args.in_stride ? (size_t)args.in_stride * sizeof(float) : bytes;
+        const size_t to = args.out_stride ? (size_t)args.out_stride * sizeof(float) : bytes;
+        args.in = draw_floats(&arena, ((size_t)(args.rows - 1) * from + bytes) / sizeof(float), 1, &seed);
         args.index = arena_take(&arena, (size_t)args.count * sizeof(int32_t));
-        args.out = arena_take(&arena, (size_t)args.count * bytes);
+        args.out = arena_take(&arena, (size_t)(args.count - 1) * to + bytes);
         for (int j = 0; j < args.count; j++)
             ((int32_t *)at(args.index))[j] = draw_below(&seed, args.rows);
         struct queue queue = queue_of_ref(&arena);
         ref_ops.gather(&queue, &args);
         struct buffer expected = arena_copy(&arena, args.out);
         for (int j = 0; j < args.count; j++)
-            assert_memory_equal((char *)at(expected) + (size_t)j * bytes,
-                                (char *)at(args.in) + (size_t)((int32_t *)at(args.index))[j] * bytes, bytes);
+            assert_memory_equal((char *)at(expected) + (size_t)j * to,
+                                (char *)at(args.in) + (size_t)((int32_t *)at(args.index))[j] * from, bytes);
+        assert_gaps_kept(expected, args.count, args.width, (int)(to / sizeof(float)));
         FOR_EACH_ISA(isa) {
             queue = queue_of(2);
             poison(args.out);
