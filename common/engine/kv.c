@@ -118,7 +118,8 @@ int row_table_open(struct row_table *table, struct device *device, int max_rows,
     *table = (struct row_table){.device = device};
     table->index = mem_alloc((size_t)max_rows + 1, sizeof *table->index, err);
     return !table->index || alloc_index(device, &at->position, max_rows, err) ||
-           alloc_index(device, &at->slot, max_rows, err) || alloc_index(device, &at->prefix, max_rows, err) || alloc_index(device, &at->path_start, max_rows + 1, err) ? -1 : 0;
+           alloc_index(device, &at->slot, max_rows, err) || alloc_index(device, &at->prefix, max_rows, err) ||
+           alloc_index(device, &at->path_start, max_rows + 1, err) ? -1 : 0;
 }
 
 void row_table_close(struct row_table *table)

@@ -1,0 +1,332 @@
+/* A forward of a draft head: rows join the cache as nodes, the kind makes of embeddings and states what its layer reads, the
+ * layer runs, and logits of the branches go to the host. */
+#include "common/head/head.h"
+
+#include "common/base/mem.h"
+#include "common/head/internal.h"
+
+static const struct head_class *const classes[] = {&head_eagle1, &head_eagle3, NULL};
+
+static const struct head_class *find_class(enum head_kind kind)
+{
+    const struct head_class *const *class = classes;
+    while (*class && (*class)->kind != kind)
+        class++;
+    return *class;
+}
+
+struct buffer head_columns(struct buffer rows, int first)
+{
+    const uint64_t offset = (uint64_t)first * sizeof(float);
+    return buffer_part(rows, offset, rows.bytes - offset);
+}
+
+void head_embed(const struct head_pass *pass, struct buffer out, int out_stride)
+{
+    const struct head *head = pass->head;
+    const struct matrix *own = &head->weights.embed;
+    head->ops->embed(head->queue, &(struct embed_args){
+        .token = head->token, .table = own->data.address ? own->data : head->ends.embed, .out = out,
+        .format = own->data.address ? own->format : head->ends.embed_format, .rows = pass->rows->rows,
+        .vocab = head->shape->vocab, .hidden = head->shape->hidden, .out_stride = out_stride});
+}
+
+void head_gather(const struct head_pass *pass, struct buffer in, int in_rows, int in_stride, struct buffer index,
+                 struct buffer out, int out_stride, int width)
+{
+    pass->head->ops->gather(pass->head->queue, &(struct gather_args){
+        .in = in, .index = index, .out = out, .rows = in_rows, .count = pass->rows->rows, .width = width,
+        .in_stride = in_stride, .out_stride = out_stride});
+}
+
+void head_recycle(const struct head_pass *pass, struct buffer out, int out_stride)
+{
+    const int hidden = pass->head->shape->hidden;
+    head_gather(pass, pass->head->made, 1 + HEAD_NODES_MAX, hidden, pass->head->state_row, out, out_stride, hidden);
+}
+
+void head_linear(const struct head_pass *pass, struct buffer in, const struct matrix *matrix, struct buffer bias,
+                 struct buffer out, int out_stride, bool add)
+{
+    const struct head *head = pass->head;
+    head->ops->linear(head->queue, &(struct linear_args){
+        .in = in, .weight = matrix->data, .bias = bias, .out = out, .operand = head->space.operand, .format = matrix->format,
+        .add = add, .rows = pass->rows->rows, .inputs = matrix->inputs, .outputs = matrix->outputs,
+        .in_stride = matrix->inputs, .out_stride = out_stride});
+}
+
+void head_norm(const struct head_pass *pass, struct buffer in, int in_stride, struct buffer weight, struct buffer out,
+               int out_stride, int width)
+{
+    const struct head *head = pass->head;
+    head->ops->norm(head->queue, &(struct norm_args){
+        .in = in, .weight = weight, .out = out, .epsilon = head->shape->norm_epsilon, .rows = pass->rows->rows, .parts = 1,
+        .width = width, .in_stride = in_stride, .out_stride = out_stride});
+}
+
+static int alloc(struct head *head, struct buffer *out, int rows, int width, struct err *err)
+{
+    return workspace_alloc(head->device, out, rows, width, sizeof(float), err);
+}
+
+static int alloc_buffers(struct head *head, struct err *err)
+{
+    const int rows = head->setup.max_rows, hidden = head->shape->hidden, wanted = head->setup.max_logit_rows;
+    const int joined = head->params->states * head->params->target.hidden, branches = head->class->branches;
+    head->index = mem_alloc((size_t)rows, sizeof *head->index, err);
+    if (!head->index || alloc(head, &head->token, rows, 1, err) || alloc(head, &head->state_row, rows, 1, err) ||
+        alloc(head, &head->logit_row, rows, 1, err) || alloc(head, &head->every_row, rows, 1, err) ||
+        alloc(head, &head->embedded, rows, hidden, err) || alloc(head, &head->joined, rows, joined, err) ||
+        alloc(head, &head->pair, rows, 2 * hidden, err) || alloc(head, &head->made, 1 + HEAD_NODES_MAX, hidden, err) ||
+        alloc(head, &head->last, wanted, hidden, err) ||
+        workspace_alloc(head->device, &head->logits, (int64_t)branches * wanted, head->params->draft_vocab, sizeof(float), err))
+        return -1;
+    for (int row = 0; row < rows; row++)
+        head->index[row] = row;
+    queue_upload(head->device, head->every_row, head->index, (size_t)rows * sizeof *head->index);
+    return device_alloc_shared(head->device, head->logits.bytes, &head->landing, err);
+}
+
+/* The output head of logits: its own, or the target's. */
+static struct matrix output_of(const struct head *head)
+{
+    const struct matrix *own = &head->weights.output;
+    return own->data.address ? *own : (struct matrix){head->ends.head, head->ends.head_format, head->shape->vocab,
+                                                      head->shape->hidden};
+}
+
+static int make(struct head *head, struct err *err)
+{
+    const struct head_setup *setup = &head->setup;
+    const struct matrix output = output_of(head);
+    return head_weights_open(&head->weights, setup->model, head->device, err) ||
+           workspace_make(&head->space, head->device, setup->model, setup->max_rows, err) ||
+           workspace_reserve(&head->space, operand_bytes(output.format, output.inputs), err) ||
+           row_table_open(&head->table, head->device, setup->max_rows, err) || alloc_buffers(head, err) ? -1 : 0;
+}
+
+int head_open(struct head **out, const struct head_setup *setup, struct err *err)
+{
+    const struct engine_setup *target = engine_made_from(setup->target);
+    const struct head_params *params = model_head(setup->model);
+    const struct head_class *class = find_class(params->kind);
+    if (!class)
+        return err_set(err, ERR_INPUT, "%s: a head of kind %s cannot draft", model_path(setup->model),
+                       head_kind_name(params->kind));
+    struct head *head = mem_alloc(1, sizeof *head, err);
+    if (!head)
+        return -1;
+    head->class = class;
+    head->setup = *setup;
+    head->params = params;
+    head->shape = model_hparams(setup->model);
+    head->device = target->device;
+    head->ops = device_ops(target->device);
+    head->queue = device_queue(target->device);
+    head->ends = engine_ends(setup->target);
+    if (make(head, err)) {
+        head_close(&head);
+        return err_at(err, "%s", model_path(setup->model));
+    }
+    *out = head;
+    return 0;
+}
+
+void head_close(struct head **head)
+{
+    struct head *h = *head;
+    if (!h)
+        return;
+    struct buffer *all[] = {&h->token, &h->state_row, &h->logit_row, &h->every_row, &h->embedded, &h->joined, &h->pair,
+                            &h->made, &h->last, &h->logits, &h->rope.table};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        device_free(h->device, all[i]);
+    device_free_shared(h->device, &h->landing);
+    kv_close(&h->kv);
+    row_table_close(&h->table);
+    workspace_free(&h->space);
+    head_weights_close(&h->weights);
+    mem_free(&h->index);
+    mem_free(head);
+}
+
+const struct head_params *head_description(const struct head *head) { return head->params; }
+const struct hparams *head_shape(const struct head *head) { return head->shape; }
+int head_branches(const struct head *head) { return head->class->branches; }
+int head_length(const struct head *head) { return head->kv.length; }
+int head_pending(const struct head *head) { return head->kv.pending; }
+int head_capacity(const struct head *head) { return head->kv.capacity; }
+
+int head_begin(struct head *head, int tokens, struct err *err)
+{
+    const struct hparams *shape = head->shape;
+    const struct kv_shape kv = {shape->layers, shape->attention.kv_heads, shape->attention.head_dim,
+                                shape->attention.value_dim, engine_made_from(head->setup.target)->cache};
+    head->kv.length = head->kv.pending = 0;
+    if (head->kv.capacity >= tokens + HEAD_NODES_MAX)
+        return 0;
+    kv_close(&head->kv);
+    head->kv.capacity = 0;
+    return rope_cover(&head->rope, &shape->rope, head->device, tokens + HEAD_NODES_MAX, err) ||
+           kv_open(&head->kv, head->device, &kv, tokens + HEAD_NODES_MAX, err) ? -1 : 0;
+}
+
+/* A row that goes on from what the head made needs a parent of an earlier batch. */
+static int check_row(const struct head *head, const struct head_batch *batch, int row, struct err *err)
+{
+    const int pending = head->kv.pending, parent = batch->parent ? (int)batch->parent[row] : pending + row - 1;
+    if (batch->token && (batch->token[row] < 0 || batch->token[row] >= head->shape->vocab))
+        return err_set(err, ERR_INPUT, "token %d is not in the vocabulary of %d", (int)batch->token[row], head->shape->vocab);
+    if (parent < -1 || parent >= pending + row)
+        return err_set(err, ERR_INPUT, "row %d: parent %d is not an earlier node", row, parent);
+    if (!batch->state.address && (parent >= pending || (parent < 0 && !head->kv.length)))
+        return err_set(err, ERR_INPUT, "row %d: its parent has not been read yet", row);
+    if (batch->state.address && (batch->state_row[row] < 0 || batch->state_row[row] >= batch->state_rows))
+        return err_set(err, ERR_INPUT, "row %d: state %d of %d", row, (int)batch->state_row[row], batch->state_rows);
+    return 0;
+}
+
+static int check(const struct head *head, const struct head_batch *batch, struct err *err)
+{
+    if (batch->rows < 1 || batch->rows > head->setup.max_rows)
+        return err_set(err, ERR_INPUT, "a forward of %d rows: this head takes 1 to %d", batch->rows, head->setup.max_rows);
+    if (batch->logit_rows < 0 || batch->logit_rows > batch->rows || batch->logit_rows > head->setup.max_logit_rows ||
+        batch->branches < 0 || batch->branches > head->class->branches)
+        return err_set(err, ERR_INPUT, "logits of %d rows and %d branches: this head answers %d and %d", batch->logit_rows,
+                       batch->branches, head->setup.max_logit_rows, head->class->branches);
+    if (head->kv.pending + batch->rows > HEAD_NODES_MAX ||
+        head->kv.length + head->kv.pending + batch->rows > head->kv.capacity)
+        return err_set(err, ERR_INPUT, "the head's text is full: %d rows and %d nodes of %d, and %d more rows", head->kv.length,
+                       head->kv.pending, head->kv.capacity, batch->rows);
+    for (int row = 0; row < batch->rows; row++)
+        if (check_row(head, batch, row, err))
+            return -1;
+    for (int i = 0; batch->logit_row && i < batch->logit_rows; i++)
+        if (batch->logit_row[i] < 0 || batch->logit_row[i] >= batch->rows)
+            return err_set(err, ERR_INPUT, "logits of row %d: this forward has %d rows", (int)batch->logit_row[i], batch->rows);
+    return 0;
+}
+
+static void upload(struct head *head, struct buffer to, const int32_t *values, int count)
+{
+    queue_upload(head->device, to, values, (size_t)count * sizeof *values);
+}
+
+/* Rows as pending nodes, and what the device needs of them. */
+static int append(struct head *head, const struct head_batch *batch, struct err *err)
+{
+    const int first = head->kv.pending;
+    int32_t *index = head->index;
+    for (int row = 0; row < batch->rows; row++) {
+        kv_append(&head->kv, first + row, batch->parent ? (int)batch->parent[row] : first + row - 1);
+        index[row] = first + row;
+    }
+    if (row_table_fill(&head->table, &head->kv, index, batch->rows, err))
+        return -1;
+    if (batch->token)
+        upload(head, head->token, batch->token, batch->rows);
+    for (int row = 0; row < batch->rows; row++)
+        index[row] = batch->state.address ? batch->state_row[row] : 1 + head->kv.parent[first + row];
+    upload(head, head->state_row, index, batch->rows);
+    for (int i = 0; i < batch->logit_rows; i++)
+        index[i] = batch->logit_row ? batch->logit_row[i] : i;
+    upload(head, head->logit_row, index, batch->logit_rows);
+    head->table.at.longest = head->kv.length + first + batch->rows;
+    return 0;
+}
+
+/* Logits of a branch. */
+static void put_logits(const struct head_pass *pass, int branch, struct buffer out)
+{
+    const struct head *head = pass->head;
+    const struct matrix output = output_of(head);
+    const int rows = pass->batch->logit_rows, hidden = head->shape->hidden;
+    const bool own = head->weights.output.data.address != 0;
+    head->ops->gather(head->queue, &(struct gather_args){
+        .in = pass->branch[branch], .index = head->logit_row, .out = head->last, .rows = pass->rows->rows, .count = rows,
+        .width = hidden});
+    if (head->weights.final_norm.address && !head->params->normed_output)
+        layer_norm(&head->space, head->last, head->weights.final_norm, (struct buffer){0, 0}, head->last, rows);
+    head->ops->linear(head->queue, &(struct linear_args){
+        .in = head->last, .weight = output.data, .bias = own ? (struct buffer){0, 0} : head->ends.head_bias, .out = out,
+        .operand = head->space.operand, .scale = own ? 0 : head->ends.scale, .format = output.format, .rows = rows,
+        .inputs = hidden, .outputs = output.outputs, .in_stride = hidden, .out_stride = output.outputs});
+}
+
+static int put(struct head_pass *pass, int first, struct err *err)
+{
+    struct head *head = pass->head;
+    const uint64_t row = (uint64_t)head->shape->hidden * sizeof(float);
+    if (head->class->enter(pass, err))
+        return -1;
+    const struct layer layer = {
+        .space = &head->space, .weights = &head->weights.layer, .reads = pass->reads, .cache = kv_layer(&head->kv, 0),
+        .rows = pass->rows, .rope = head->rope.table};
+    layer_attention(&layer);
+    if (head->class->leave(pass, &layer, err))
+        return -1;
+    head_gather(pass, pass->branch[0], pass->rows->rows, head->shape->hidden, head->every_row,
+                buffer_part(head->made, (uint64_t)(1 + first) * row, (uint64_t)pass->rows->rows * row), head->shape->hidden,
+                head->shape->hidden);
+    return 0;
+}
+
+static int fetch(struct head_pass *pass, struct head_forward *out, struct err *err)
+{
+    struct head *head = pass->head;
+    const struct head_batch *batch = pass->batch;
+    const int branches = batch->branches ? batch->branches : 1;
+    const size_t bytes = (size_t)batch->logit_rows * (size_t)head->params->draft_vocab * sizeof(float);
+    for (int branch = 0; batch->logit_rows && branch < branches; branch++) {
+        struct buffer part = buffer_part(head->logits, (size_t)branch * bytes, bytes);
+        char *to = (char *)(uintptr_t)head->landing.address + (size_t)branch * bytes;
+        put_logits(pass, branch, part);
+        queue_download(head->device, to, part, bytes);
+        out->logits[branch] = (const float *)(const void *)to;
+    }
+    return queue_wait(head->device, err);
+}
+
+static int64_t nominal_bytes(const struct head_pass *pass)
+{
+    const struct head *head = pass->head;
+    const struct kv_shape *kv = &head->kv.shape;
+    const struct matrix output = output_of(head);
+    const int64_t cached = head->kv.length + head->kv.pending, width = kv->kv_heads * (kv->head_dim + kv->value_dim);
+    return head->weights.layer_bytes + cached * width * (int64_t)cache_size(kv->format) +
+           (pass->batch->logit_rows ? (int64_t)output.data.bytes : 0);
+}
+
+int head_run(struct head *head, const struct head_batch *batch, struct head_forward *out, struct err *err)
+{
+    const int first = head->kv.pending;
+    struct head_pass pass = {.head = head, .batch = batch, .rows = &head->table.at};
+    struct head_forward facts = {.rows = batch->rows, .logit_rows = batch->logit_rows, .vocab = head->params->draft_vocab,
+                                 .first_node = first};
+    if (check(head, batch, err) || append(head, batch, err) || put(&pass, first, err) || fetch(&pass, &facts, err))
+        return -1;
+    head->kv.pending += batch->rows;
+    facts.bytes = nominal_bytes(&pass);
+    *out = facts;
+    return 0;
+}
+
+int head_commit(struct head *head, const int32_t *node, int count, struct err *err)
+{
+    const uint64_t row = (uint64_t)head->shape->hidden * sizeof(float);
+    const int32_t last = count ? node[count - 1] : -1;
+    if (kv_commit(&head->kv, node, count, err))
+        return -1;
+    if (count) {
+        upload(head, head->state_row, &last, 1);
+        head->ops->gather(head->queue, &(struct gather_args){
+            .in = buffer_part(head->made, row, head->made.bytes - row), .index = head->state_row, .out = head->made,
+            .rows = HEAD_NODES_MAX, .count = 1, .width = head->shape->hidden});
+    }
+    return 0;
+}
+
+void head_rollback(struct head *head)
+{
+    head->kv.pending = 0;
+}
