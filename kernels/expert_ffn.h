@@ -8,7 +8,7 @@
  *             = (max(-limit, min(u, limit)) + 1) * g' * sigmoid(alpha * g')   else, g' = min(g, limit)
  *
  * in       [rows][hidden]  f32   after the layer's norm
- * out      [rows][hidden]  f32   the residual stream; must not overlap in
+ * out      [rows][hidden]  f32   the residual stream; must not overlap in; with `apart` not there
  * expert   [rows][slots]   i32   -1 marks a slot dropped by a budget; the experts of a row are distinct.
  *                                None: slots is 1 and every row uses expert 0
  * weight   [rows][slots]   f32   none: 1
@@ -17,7 +17,8 @@
  * table    [experts]       u64   device address of each expert's block (EXPERT in formats.h); read for wanted experts only;
  *                                gate and up are in `format`, down, which follows them, in `down_format`
  * inner    [rows*slots][inner]   f32   scratch
- * partial  [rows*slots][hidden]  f32   scratch
+ * partial  [rows*slots][hidden]  f32   scratch; with `apart` the result: Wdown[e] . glu(..) [+ bdown[e]] of each slot. It
+ *                                is not weighed, so weight and scale are not read; a dropped slot's row is not written
  * group    [expert_group_numbers(experts, rows*slots)] i32   scratch, aligned to 16 bytes: rows grouped by expert
  * operand  [rows*slots] scratch, each the larger of operand_bytes(format, hidden) and operand_bytes(down_format, inner)
  *
@@ -43,6 +44,7 @@ struct expert_ffn_args {
     float scale;                         /* 0: none */
     float limit, alpha;                  /* of glu */
     bool slab;                           /* rows are a slab */
+    bool apart;                          /* what each expert makes of a row is kept apart: partial is the result */
     int rows, slots, experts, hidden, inner_width;
 };
 

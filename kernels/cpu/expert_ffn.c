@@ -1,7 +1,7 @@
 /* Rows are grouped by expert, so that one pass over a wanted expert's weights serves all rows that want it. Three steps of
- * the team: gate and up (with silu in registers at a unit's end) into `inner`; down into `partial`; then every row adds its
- * partial results in the order of its slots. With q8 and q4 a step goes before each of the first two, which quantises what
- * the products take. */
+ * the team: gate and up (with silu in registers at a unit's end) into `inner`; down into `partial`, which is all for experts
+ * apart; then every row adds its partial results in the order of its slots. With q8 and q4 a step goes before each of the
+ * first two, which quantises what the products take. */
 #include <string.h>
 
 #include "kernels/cpu/operand.h"
@@ -243,5 +243,6 @@ void cpu_expert_ffn(struct queue *queue, const struct expert_ffn_args *args)
     ffn_share(&f, queue, args->down_format, (args->hidden + UNIT_OUTPUTS - 1) / UNIT_OUTPUTS,
               unit_bytes(args->down_format, args->inner_width));
     work_run(queue, f.bytes, down, &f);
-    work_run(queue, (size_t)args->rows * (size_t)args->slots * (size_t)args->hidden * sizeof(float), combine, &f);
+    if (!args->apart)
+        work_run(queue, (size_t)args->rows * (size_t)args->slots * (size_t)args->hidden * sizeof(float), combine, &f);
 }

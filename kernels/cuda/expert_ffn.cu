@@ -1,5 +1,6 @@
-/* kernels/expert_ffn.h in four launches: grouping; gate and up with their activation; down; the sum over slots. With q8 and q4
- * one goes before each product, which quantises what it takes. Slabs go another way (slab_expert_ffn.cu).
+/* kernels/expert_ffn.h in four launches: grouping; gate and up with their activation; down; the sum over slots, which experts
+ * apart do without. With q8 and q4 one goes before each product, which quantises what it takes. Slabs go another way
+ * (slab_expert_ffn.cu).
  *
  * An ITEM is up to 16 places (row * slots + slot) that want the same expert: a block's rows. Scratch `group` holds the items,
  * as one 16-byte load each, then the places in the order of their experts, ascending within one, then how many items there are.
@@ -257,5 +258,6 @@ void cuda_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
         cuda_quantise(queue, a->inner, a->inner_width, places, a->slots, a->inner_width, a->expert, a->operand);
     TILE_LAUNCH(expert_down_kernel, a->down_format, tokens, deep, stream, *a,
                 tile_whole(a->down_format, a->inner_width, tokens), offset);
-    cuda_expert_sum(queue, a);
+    if (!a->apart)
+        cuda_expert_sum(queue, a);
 }

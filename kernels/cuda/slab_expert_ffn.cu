@@ -238,7 +238,8 @@ void slab_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
             for (int h = 0; h < 2; h++)
                 run_half(queue, a, &all, &half[h], h, first, items);
         }
-        cuda_expert_sum(queue, a);
+        if (!a->apart)
+            cuda_expert_sum(queue, a);
     }
     if (error)
         dev_launched(cuda_stream(queue), error, "the experts of a slab", __FILE__, __LINE__);

@@ -45,7 +45,7 @@ static void run_gate_up(const struct expert_ffn_args *a, const struct expert *ex
     }
 }
 
-/* out += weight * down(inner) */
+/* out += weight * down(inner); apart: out = down(inner) */
 static void run_down(const struct expert_ffn_args *a, const struct expert *expert, const float *inner, float weight,
                      struct quantised *x, float *out)
 {
@@ -55,13 +55,14 @@ static void run_down(const struct expert_ffn_args *a, const struct expert *exper
     for (int o = 0; o < a->hidden; o++) {
         if (format_quantised(a->down_format)) {
             float sum = ref_quantised_product(a->down_format, expert->down, a->inner_width, o, x);
-            out[o] = fmaf(weight, bias ? sum + bias[o] : sum, out[o]);
+            sum = bias ? sum + bias[o] : sum;
+            out[o] = a->apart ? sum : fmaf(weight, sum, out[o]);
             continue;
         }
         double sum = bias ? (double)bias[o] : 0;
         for (int i = 0; i < a->inner_width; i++)
             sum += (double)matrix_at(a->down_format, expert->down, a->inner_width, o, i) * inner[i];
-        out[o] = (float)(out[o] + weight * sum);
+        out[o] = (float)(a->apart ? sum : out[o] + weight * sum);
     }
 }
 
@@ -69,9 +70,10 @@ void ref_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
 {
     int64_t places = (int64_t)a->rows * a->slots;
     const float *in = ref_floats(queue, a->in, (int64_t)a->rows * a->hidden);
-    float *out = ref_floats(queue, a->out, (int64_t)a->rows * a->hidden);
+    float *out = a->apart ? ref_floats(queue, a->partial, places * a->hidden)
+                          : ref_floats(queue, a->out, (int64_t)a->rows * a->hidden);
     const int32_t *expert = a->expert.address ? ref_integers(queue, a->expert, places) : NULL;
-    const float *weight = a->weight.address ? ref_floats(queue, a->weight, places) : NULL;
+    const float *weight = a->weight.address && !a->apart ? ref_floats(queue, a->weight, places) : NULL;
     const uint64_t *table = ref_bytes(queue, a->table, (uint64_t)a->experts * sizeof *table);
     const float *up_bias = a->gate_up_bias.address
                          ? ref_floats(queue, a->gate_up_bias, (int64_t)a->experts * 2 * a->inner_width) : NULL;
@@ -98,6 +100,6 @@ void ref_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
         float share = weight ? weight[place] : 1.0f, *own = inner + place * a->inner_width;
         share = a->scale != 0 ? share * a->scale : share;
         run_gate_up(a, &one, row, x, own);
-        run_down(a, &one, own, share, x, out + place / a->slots * a->hidden);
+        run_down(a, &one, own, share, x, out + (a->apart ? place : place / a->slots) * a->hidden);
     }
 }

@@ -273,6 +273,33 @@ static UNUSED void assert_close(const char *what, struct buffer device, struct b
         }
 }
 
+/* What the same call of expert_ffn makes apart, weighed and added to `before` as the contract orders it: the bits of `sums`,
+ * which it made in one. */
+static UNUSED void assert_apart_sums_up(const struct device_ops *ops, struct queue queue, const struct expert_ffn_args *args,
+                                        struct buffer before, struct buffer sums)
+{
+    struct expert_ffn_args a = *args;
+    const int32_t *expert = a.expert.address ? at(a.expert) : NULL;
+    const float *weight = a.weight.address ? at(a.weight) : NULL, *partial = at(a.partial);
+    a.apart = true;
+    a.out = a.weight = (struct buffer){0, 0};
+    poison(a.partial);
+    poison(a.inner);
+    ops->expert_ffn(&queue, &a);
+    for (int r = 0; r < a.rows; r++)
+        for (int i = 0; i < a.hidden; i++) {
+            float sum = ((float *)at(before))[r * a.hidden + i];
+            for (int place = r * a.slots; place < (r + 1) * a.slots; place++) {
+                float part = partial[place * a.hidden + i], share = weight ? weight[place] : 1;
+                if (expert && expert[place] < 0)
+                    assert_memory_equal(&part, &(uint32_t){0xffffffff}, sizeof part);
+                else
+                    sum = fmaf(a.scale != 0 ? share * a.scale : share, part, sum);
+            }
+            assert_memory_equal(&sum, (float *)at(sums) + r * a.hidden + i, sizeof sum);
+        }
+}
+
 /* --- devices --- */
 
 /* Under sanitisers accesses are what is looked for, and a part of the shapes has them all; the long check takes every shape. */

@@ -245,6 +245,36 @@ static void down_has_a_format_of_its_own(void **state)
     }
 }
 
+/* Against the reference, and alike in one call and in two. */
+static void experts_apart_are_what_is_added(void **state)
+{
+    (void)state;
+    static const struct shape shapes[] = {{9, 2, 2, 33, 16, 0}, {17, 2, 4, 192, 37, 0}, {3, 3, 8, 130, 100, FORMAT_Q8 + 1}};
+    for (int format = 0; format < FORMAT_COUNT; format++)
+        for (int i = 0; i <= LENGTH(shapes); i++) {
+            struct call call;
+            const struct shape dense = {5, 1, 1, 66, 45, 0}, *s = i < LENGTH(shapes) ? &shapes[i] : &dense;
+            call_open(&call, s, (enum weight_format)format, i < LENGTH(shapes) ? ROUTED : ALIKE, 20 + (uint64_t)i);
+            const bool exact = format_quantised((enum weight_format)format), down = format_quantised(call.args.down_format);
+            const struct tolerance far = exact && down ? TOLERANCE_EXACT : down ? (struct tolerance){0.02f, 0.02f}
+                                                                           : TOLERANCE_EXPERT_FFN;
+            call.args.apart = true;
+            run(&call, &ref_ops, queue_of_ref(&call.arena));
+            struct buffer expected = arena_copy(&call.arena, call.args.partial);
+            FOR_EACH_ISA(isa)
+                for (int threads = 1; threads <= 2; threads++) {
+                    call.args.apart = true;
+                    run(&call, &isa->ops, queue_of(threads));
+                    assert_true(same_bits(call.args.out, call.before));
+                    assert_close("apart", call.args.partial, expected, far);
+                    call.args.apart = false;
+                    run(&call, &isa->ops, queue_of(threads));
+                    assert_apart_sums_up(&isa->ops, queue_of(threads), &call.args, call.before, call.args.out);
+                }
+            arena_close(&call.arena);
+        }
+}
+
 static void hot_expert_and_threads_change_nothing(void **state)
 {
     (void)state;
@@ -291,6 +321,7 @@ int main(void)
         cmocka_unit_test(dense_network_is_one_expert),
         cmocka_unit_test(bits_of_a_row_depend_on_that_row_alone),
         cmocka_unit_test(down_has_a_format_of_its_own),
+        cmocka_unit_test(experts_apart_are_what_is_added),
         cmocka_unit_test(hot_expert_and_threads_change_nothing),
         cmocka_unit_test(rows_without_experts_stay),
     };

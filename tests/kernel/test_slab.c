@@ -138,6 +138,7 @@ static void expert_slab(const struct shape *s, enum weight_format format)
             if (!first.address || !EMULATED)
                 first = arena_copy(&call.arena, call.args.out);
             assert_true(same_bits(first, call.args.out));
+            assert_apart_sums_up(&isa->ops, queue_of(threads), &call.args, call.before, call.args.out);
         }
     arena_close(&call.arena);
 }
