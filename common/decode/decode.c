@@ -77,7 +77,7 @@ static void choose_drafting(const struct decoder *decoder, struct drafter_setup 
     const struct budget *budget = decoder->setup.budget;
     const struct decode_settings *settings = decoder->setup.settings;
     const struct policy_class *policy = policy_find(settings->policy, settings->draft_length);
-    bool whole = !decoder->shape->class->trims && !(policy && policy->drops);
+    bool whole = !decoder->shape->trims && !(policy && policy->drops);
     setup->choice = rule == &acceptance_coupled ? DRAFT_COUPLED : rule->wants_proposals && whole ? DRAFT_DRAWN : DRAFT_BEST;
     setup->proposals = whole && (rule->wants_proposals || settings->overlap);
     setup->probabilities = !whole || ranks_by_path(decoder) || (policy && policy->looks);

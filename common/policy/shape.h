@@ -20,6 +20,7 @@ struct shape {                          /* what all shapes begin with */
     int nodes;                          /* of a draft when it is done, at most */
     int room;                           /* and in between: what a tree must hold */
     int added;                          /* in all, with those that are dropped again */
+    bool trims;                         /* there are such: for what they are, so what is drafted cannot be drawn */
     int drafters;                       /* in use; of shape_next, which of them is asked, and since which step */
     int drafter, since;
 };
@@ -27,7 +28,6 @@ struct shape {                          /* what all shapes begin with */
 struct shape_class {
     const char *name, *summary;
     const char *settings;               /* what must or may stand behind the colon; NULL: nothing */
-    bool trims;                         /* drops nodes for what their drafter thinks of them */
     int (*open)(struct shape **out, struct spec *spec, struct err *err);
     struct step (*next)(struct shape *shape, const struct draft_view *view, int depth);    /* depth: levels, at most */
     void (*state)(const struct shape *shape, struct values *out);       /* NULL: the name says it all */

@@ -5,6 +5,8 @@
  * On each level the `topk` nodes of the level above that have the highest values get up to `topk` children each; `depth`
  * levels of it. In the end the nodes of highest value are kept, so many that the verifying forward has `total` tokens, the
  * root among them; equals rank by age. No child is worth more than its parent, which is older, so the kept ones are a tree.
+ * Values are floats as in the authors' code: a child that is nearly sure has its parent's value exactly, and the order of
+ * equals shows in what is kept.
  *
  * Nodes that fall behind the best total - 1 are dropped on the way: others only join, so they could not come back, nor could
  * what grows below them. The tree is the one that dropping at the end gives, and a drafter does no work for what is lost. */
@@ -17,12 +19,12 @@
 
 enum { TOTAL_DEFAULT = 60, DEPTH_DEFAULT = 5, TOPK_DEFAULT = 10 };
 
-struct rank { double value; int32_t node; };
+struct rank { float value; int32_t node; };
 
 struct dynamic {
     struct shape base;
     int topk, level;                    /* level: grown in this iteration */
-    double *value;                      /* [room] */
+    float *value;                       /* [room] */
     struct rank *rank;                  /* [room] */
     int32_t *keep;                      /* [room] */
     struct draft_leaf leaf[SHAPE_SIBLINGS_MAX];
@@ -49,7 +51,7 @@ static int dynamic_open(struct shape **out, struct spec *spec, struct err *err)
         return -1;
     int leaves = topk < total - 1 ? topk : total - 1;
     dynamic->base = (struct shape){.depth = depth, .nodes = total - 1, .room = total - 1 + topk * topk,
-                                   .added = topk + (depth - 1) * leaves * topk};
+                                   .added = topk + (depth - 1) * leaves * topk, .trims = true};
     dynamic->topk = topk;
     size_t room = (size_t)dynamic->base.room;
     dynamic->value = mem_alloc(room, sizeof *dynamic->value, err);
@@ -67,8 +69,8 @@ static int dynamic_open(struct shape **out, struct spec *spec, struct err *err)
 static void set_values(struct dynamic *dynamic, const struct draft_tree *tree)
 {
     for (int node = 0; node < tree->nodes; node++) {
-        double step = (double)tree->log_probability[node];
-        double above = tree->parent[node] < 0 ? 0 : dynamic->value[tree->parent[node]];
+        float step = tree->log_probability[node];
+        float above = tree->parent[node] < 0 ? 0 : dynamic->value[tree->parent[node]];
         dynamic->value[node] = isnan(step) ? -INFINITY : step < 0 ? above + step : above;
     }
 }
@@ -143,7 +145,6 @@ const struct shape_class shape_dynamic = {
     .name = "dynamic",
     .summary = "a tree that grows where its drafter is most certain",
     .settings = "total=N,depth=N,topk=N",
-    .trims = true,
     .open = dynamic_open,
     .next = dynamic_next,
     .state = dynamic_state,

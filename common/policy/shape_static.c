@@ -1,8 +1,9 @@
 /* A tree of ranks that is the same in every iteration, read from a file: a JSON list of paths, each a list of ranks from the
  * root down. [[0],[1],[0,0],[0,1]] asks for the two best tokens behind the root, and for the two best behind the first of
- * them. Medusa and EAGLE-1 write their trees so (Cai et al., arXiv 2401.10774, section 2.3.3).
+ * them. Medusa and EAGLE-1 write their trees so (Cai et al., arXiv 2401.10774, section 2.3.3; trees/ has the published ones).
  *
- * Every beginning of a path must be a path itself, and beside a rank all smaller ones must stand: the order does not matter. */
+ * Every beginning of a path must be a path itself; the order does not matter. A drafter gives the best tokens behind a node,
+ * so where the file leaves a rank out and has a larger one beside it, that rank is drafted and dropped again at once. */
 #include "common/policy/shape.h"
 
 #include <stdlib.h>
@@ -17,28 +18,34 @@
 enum { FILE_LIMIT = 1 << 20 };
 
 struct path {
-    int count, given;                   /* ranks; its place in the file */
+    int count, given;                   /* ranks; its number in the file */
     uint8_t rank[SHAPE_DEPTH_MAX];
 };
 
 /* Nodes level by level, those of a level in the order of their paths; so children stand together, in the order of ranks. */
 struct static_tree {
     struct shape base;
-    int32_t level[SHAPE_DEPTH_MAX + 2];     /* where each begins: level[1] is 0 */
+    int32_t first[SHAPE_DEPTH_MAX + 2];     /* of each level; first[1] is 0 */
     int32_t *parent;                        /* [nodes] or -1 */
-    int32_t *children;                      /* [nodes] */
+    int32_t *rank;                          /* [nodes] */
+    int32_t *children;                      /* [nodes] to be drafted: up to the largest rank wanted */
     int root_children;
+    int level;                              /* grown in this iteration */
+    bool found;                             /* node[] holds that level, too */
     int32_t *node;                          /* [nodes] what stands there in this iteration's draft, or -1 */
     struct draft_leaf *leaf;                /* [nodes] */
+    int32_t *keep;                          /* [room] */
 };
 
 static void static_tree_free(struct shape *shape)
 {
     struct static_tree *tree = (struct static_tree *)shape;
     mem_free(&tree->parent);
+    mem_free(&tree->rank);
     mem_free(&tree->children);
     mem_free(&tree->node);
     mem_free(&tree->leaf);
+    mem_free(&tree->keep);
     mem_free(&tree);
 }
 
@@ -67,7 +74,7 @@ static int read_path(const json_t *item, int given, struct path *out, struct err
     return 0;
 }
 
-/* The place in path[0 .. count) of the path that begins like `whole` and has `length` ranks, or -1. */
+/* The index in path[0 .. count) of the path that begins like `whole` and has `length` ranks, or -1. */
 static int find_path(const struct path *path, int count, const struct path *whole, int length)
 {
     struct path wanted = *whole;
@@ -81,21 +88,35 @@ static int link_paths(struct static_tree *tree, const struct path *path, int cou
 {
     for (int at = 0; at < count; at++) {
         int above = path[at].count > 1 ? find_path(path, at, &path[at], path[at].count - 1) : -1;
-        int last = path[at].rank[path[at].count - 1];
         int32_t *children = above < 0 ? &tree->root_children : &tree->children[above];
         if (path[at].count > 1 && above < 0)
             return err_set(err, ERR_INPUT, "path %d: the path to its parent is missing; list it, too", path[at].given);
-        if (last < *children)
-            return err_set(err, ERR_INPUT, "path %d stands there twice; list it once", path[at].given);
-        if (last > *children)
-            return err_set(err, ERR_INPUT, "path %d: its sibling of rank %d is missing; list it, too", path[at].given,
-                           (int)*children);
-        ++*children;
         tree->parent[at] = above;
+        tree->rank[at] = path[at].rank[path[at].count - 1];
+        if (tree->rank[at] < *children)
+            return err_set(err, ERR_INPUT, "path %d stands there twice; list it once", path[at].given);
+        *children = tree->rank[at] + 1;
         tree->base.depth = path[at].count;
-        tree->level[path[at].count + 1] = at + 1;
+        tree->first[path[at].count + 1] = at + 1;
     }
     return 0;
+}
+
+/* How large a draft gets: a level with all its ranks, those that are dropped at once among them. */
+static void measure(struct static_tree *tree, int count)
+{
+    struct shape *shape = &tree->base;
+    int level = 1, asked = tree->root_children;
+    shape->nodes = count;
+    for (; level <= shape->depth; level++) {
+        int kept = tree->first[level];
+        shape->room = kept + asked > shape->room ? kept + asked : shape->room;
+        shape->added += asked;
+        asked = 0;
+        for (int at = kept; at < tree->first[level + 1]; at++)
+            asked += tree->children[at];
+    }
+    shape->trims = shape->added > count;
 }
 
 static int read_tree(struct static_tree *tree, const json_t *list, struct err *err)
@@ -108,17 +129,21 @@ static int read_tree(struct static_tree *tree, const json_t *list, struct err *e
         return err_set(err, ERR_INPUT, "a list of 1 to %d paths is expected, such as [[0],[0,0],[1]]", SHAPE_NODES_MAX);
     path = mem_alloc(count, sizeof *path, err);
     tree->parent = mem_alloc(count, sizeof *tree->parent, err);
+    tree->rank = mem_alloc(count, sizeof *tree->rank, err);
     tree->children = mem_alloc(count, sizeof *tree->children, err);
     tree->node = mem_alloc(count, sizeof *tree->node, err);
     tree->leaf = mem_alloc(count, sizeof *tree->leaf, err);
-    if (!path || !tree->parent || !tree->children || !tree->node || !tree->leaf)
+    if (!path || !tree->parent || !tree->rank || !tree->children || !tree->node || !tree->leaf)
         goto done;
     json_array_foreach((json_t *)(uintptr_t)list, at, item)
         if (read_path(item, (int)at + 1, &path[at], err))
             goto done;
     qsort(path, count, sizeof *path, compare_paths);
-    tree->base.nodes = tree->base.room = tree->base.added = (int)count;
-    rc = link_paths(tree, path, (int)count, err);
+    if (link_paths(tree, path, (int)count, err))
+        goto done;
+    measure(tree, (int)count);
+    tree->keep = mem_alloc((size_t)tree->base.room, sizeof *tree->keep, err);
+    rc = tree->keep ? 0 : -1;
 done:
     mem_free(&path);
     return rc;
@@ -156,23 +181,50 @@ static int nth_child(const struct draft_tree *draft, int parent, int rank)
     return -1;
 }
 
+/* Finds the nodes of the level that was grown last, and drops what stands beside them; true: there is such. */
+static bool find_level(struct static_tree *tree, const struct draft_tree *draft, struct step *step)
+{
+    int kept = 0, wanted = 0;
+    for (int at = tree->first[tree->level]; at < tree->first[tree->level + 1]; at++) {
+        int above = tree->parent[at], parent = above < 0 ? -1 : tree->node[above];
+        tree->node[at] = above >= 0 && parent < 0 ? -1 : nth_child(draft, parent, tree->rank[at]);
+    }
+    tree->found = true;
+    for (int at = 0; at < tree->first[tree->level + 1]; at++)
+        wanted += tree->node[at] >= 0;
+    if (wanted == draft->nodes)
+        return false;
+    for (int node = 0; node < draft->nodes; node++)
+        for (int at = 0; at < tree->first[tree->level + 1]; at++)
+            if (tree->node[at] == node) {
+                tree->node[at] = kept;
+                tree->keep[kept++] = node;
+                break;
+            }
+    *step = (struct step){.kind = STEP_KEEP, .keep = tree->keep, .kept = kept};
+    return true;
+}
+
 static struct step static_tree_next(struct shape *shape, const struct draft_view *view, int depth)
 {
     struct static_tree *tree = (struct static_tree *)shape;
-    int level = view->steps, leaves = 0, rank = 0;
-    if (level == depth || level == shape->depth || level == view->room)
+    struct step step;
+    int leaves = 0;
+    if (!view->steps)
+        tree->level = tree->found = 0;
+    if (tree->level && !tree->found && find_level(tree, view->tree, &step))
+        return step;
+    if (tree->level == depth || tree->level == shape->depth || tree->level == view->room)
         return (struct step){.kind = STEP_STOP};
-    if (!level)
+    if (!tree->level)
         tree->leaf[leaves++] = (struct draft_leaf){-1, tree->root_children};
-    for (int at = level ? tree->level[level] : 0; level && at < tree->level[level + 1]; at++) {
-        int above = tree->parent[at], parent = above < 0 ? -1 : tree->node[above];
-        rank = at > tree->level[level] && tree->parent[at - 1] == above ? rank + 1 : 0;
-        tree->node[at] = above >= 0 && parent < 0 ? -1 : nth_child(view->tree, parent, rank);
+    for (int at = tree->level ? tree->first[tree->level] : 0; tree->level && at < tree->first[tree->level + 1]; at++)
         if (tree->node[at] >= 0 && tree->children[at])
             tree->leaf[leaves++] = (struct draft_leaf){tree->node[at], tree->children[at]};
-    }
     if (!leaves)
         return (struct step){.kind = STEP_STOP};
+    tree->level++;
+    tree->found = false;
     return (struct step){.kind = STEP_EXTEND, .tokens = 1, .leaf = tree->leaf, .leaves = leaves};
 }
 

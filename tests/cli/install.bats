@@ -7,7 +7,7 @@ setup() {
     unset MAKEFLAGS MAKELEVEL
 }
 
-@test "install puts every command, page and completion in place, uninstall takes them away" {
+@test "install puts every command, page, completion and tree in place, uninstall takes them away" {
     root=$BATS_TEST_TMPDIR/root
     run make -C "$top" -s install DESTDIR="$root" prefix=/usr
     [ "$status" -eq 0 ]
@@ -18,6 +18,9 @@ setup() {
         [ -s "$root/usr/share/bash-completion/completions/$name" ]
         [ -s "$root/usr/share/zsh/site-functions/_$name" ]
         [ -s "$root/usr/share/fish/vendor_completions.d/$name.fish" ]
+    done
+    for tree in "$top"/trees/*; do
+        cmp "$tree" "$root/usr/share/moekit/trees/${tree##*/}"
     done
     run make -C "$top" -s uninstall DESTDIR="$root" prefix=/usr
     [ "$status" -eq 0 ]

@@ -74,6 +74,28 @@ static void what_proposes_from_text_gives_its_law(void **state)
     }
 }
 
+/* What a static tree leaves out is drafted and dropped, so its tokens are not drawn. */
+static void a_tree_with_ranks_left_out_gives_its_law(void **state)
+{
+    static const char json[] = "[[0],[2],[0,1],[2,0],[0,1,0]]";
+    char tree[600];
+    (void)state;
+    unit_write(unit_path(world.folder, "gaps.json"), json, sizeof json - 1);
+    snprintf(tree, sizeof tree, "static:file=%s/gaps.json", world.folder);
+    for (int number = 0; number < LOOP_RULES * LOOP_SAMPLINGS; number++) {
+        const int sampling = number / LOOP_RULES;
+        struct loop_tally tally;
+        char fault[3000];
+        struct loop_cell cell = {
+            .accept = loop_rules[number % LOOP_RULES], .alone = world.model, .draft = world.model, .tree = tree,
+            .policy = "static:K=3", .seed = 8000, .temperature = loop_samplings[sampling].temperature,
+            .filter = loop_samplings[sampling].filter};
+        int rc = loop_run(&cell, &world, &laws[sampling], &rig, texts(&cell), &tally);
+        if (loop_fault(&cell, rc, &tally, fault, sizeof fault))
+            fail_msg("%s", fault);
+    }
+}
+
 /* At temperature 0 there is one text. */
 static void at_temperature_0_all_pairs_give_one_text(void **state)
 {
@@ -137,6 +159,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_pair_gives_its_law),
         cmocka_unit_test(what_proposes_from_text_gives_its_law),
+        cmocka_unit_test(a_tree_with_ranks_left_out_gives_its_law),
         cmocka_unit_test(at_temperature_0_all_pairs_give_one_text),
         cmocka_unit_test(policies_may_look_to_decide_what_comes_next),
         cmocka_unit_test(known_mistakes_are_seen),

@@ -19,7 +19,7 @@ static struct shape *open_shape(const char *text)
 }
 
 /* Log-probability of the child of this rank behind these ranks: the smaller the higher the rank. */
-static double made_up(unsigned seed, const uint8_t *path, int length, int rank)
+static float made_up(unsigned seed, const uint8_t *path, int length, int rank)
 {
     unsigned hash = seed * 2654435761u;
     double total = 0, chosen = 0;
@@ -31,8 +31,10 @@ static double made_up(unsigned seed, const uint8_t *path, int length, int rank)
         if (r == rank)
             chosen = weight;
     }
-    return log(chosen / total);
+    return (float)log(chosen / total);
 }
+
+static float (*log_probability_of)(unsigned seed, const uint8_t *path, int length, int rank) = made_up;
 
 static int path_of(const struct draft_tree *tree, int node, uint8_t *path)
 {
@@ -65,7 +67,7 @@ static int grow(struct shape *shape, struct draft_tree *tree, unsigned seed, int
             assert_true(length < depth && length < room);
             for (int rank = 0; rank < step.leaf[at].siblings && rank < width; rank++) {
                 int nodes = tree->nodes;
-                float value = (float)made_up(seed, path, length, rank);
+                float value = log_probability_of(seed, path, length, rank);
                 assert_int_equal(draft_tree_add(tree, step.leaf[at].node, rank, value, 0), nodes);
                 proposed++;
             }
@@ -77,7 +79,7 @@ static int grow(struct shape *shape, struct draft_tree *tree, unsigned seed, int
 struct candidate {
     uint8_t path[DEPTH];
     int length, age;
-    double value;
+    float value;
 };
 
 static int by_value(const void *a, const void *b)
@@ -99,7 +101,7 @@ static int naive(struct candidate *pool, unsigned seed, int total, int depth, in
                 struct candidate *made = &level[found];
                 *made = beam[b];
                 made->path[made->length] = (uint8_t)rank;
-                made->value += (double)(float)made_up(seed, beam[b].path, beam[b].length, rank);
+                made->value += made_up(seed, beam[b].path, beam[b].length, rank);
                 made->length++;
                 made->age = count + found++;
             }
@@ -193,6 +195,115 @@ static void a_dynamic_tree_takes_what_there_is(void **state)
     shape_close(&shape);
 }
 
+/* Log-probabilities in few steps, as trained heads have them: sure children (probability 1), exact ties. */
+static float scripted(unsigned seed, const uint8_t *path, int length, int rank)
+{
+    unsigned hash = seed * 2654435761u + 12345;
+    float value = 0;
+    for (int i = 0; i < length; i++)
+        hash = (hash ^ path[i]) * 16777619u + 97;
+    for (int r = 0; r <= rank; r++) {                                   /* best first */
+        hash = hash * 1664525u + 1013904223u;
+        static const float steps[] = {0, 0, 0, -0.25f, -0.5f, -1, -1e-9f, -3e-8f};
+        value += steps[hash >> 29] + (r ? -0.25f * (float)(hash >> 27 & 1) : 0);
+    }
+    return value;
+}
+
+struct pooled { float score; int32_t parent, token, depth; uint8_t path[DEPTH]; };
+
+/* EAGLE-2's tree as its authors' code has it, with no node dropped on the way: a pool of topk + levels x topk x topk nodes,
+ * row by row; scores are sums of floats; the beam is the best of the last iteration's children, equals by their order; what is
+ * chosen of the pool is sorted by where it stands there. Returns how many; parents are numbers among the chosen. */
+static int pool_tree(struct pooled *pool, unsigned seed, int total, int depth, int topk)
+{
+    int *order = calloc(POOL, sizeof *order), *number = calloc(POOL, sizeof *number);
+    int beam[WIDTH] = {-1}, beams = 1, count = 0;
+    for (int level = 1; level <= depth; level++) {
+        int first = count;
+        for (int row = 0; row < beams; row++)
+            for (int column = 0; column < topk; column++) {
+                const struct pooled *above = beam[row] < 0 ? &(struct pooled){.depth = 0} : &pool[beam[row]];
+                struct pooled *made = &pool[count++];
+                *made = *above;
+                made->score = above->score + scripted(seed, above->path, above->depth, column);
+                made->parent = beam[row];
+                made->token = made->path[above->depth] = (uint8_t)column;
+                made->depth = level;
+            }
+        beams = count - first < topk ? count - first : topk;
+        for (int i = 0; i < beams; i++) {
+            int best = -1;
+            for (int at = first; at < count; at++) {
+                bool taken = false;
+                for (int j = 0; j < i; j++)
+                    taken |= beam[j] == at;
+                if (!taken && (best < 0 || pool[at].score > pool[best].score))
+                    best = at;
+            }
+            beam[i] = best;
+        }
+    }
+    int chosen = 0;
+    while (chosen < total - 1 && chosen < count) {
+        int best = -1;
+        for (int at = 0; at < count; at++)
+            if (!order[at] && (best < 0 || pool[at].score > pool[best].score))
+                best = at;
+        order[best] = 1;
+        chosen++;
+    }
+    chosen = 0;
+    for (int at = 0; at < count; at++)
+        if (order[at]) {
+            number[at] = chosen;
+            pool[chosen] = pool[at];
+            pool[chosen].parent = pool[at].parent < 0 ? -1 : number[pool[at].parent];
+            chosen++;
+        }
+    free(order);
+    free(number);
+    return chosen;
+}
+
+static void a_dynamic_tree_is_that_of_eagle_with_its_order(void **state)
+{
+    struct pooled *pool = calloc(POOL, sizeof *pool);
+    int ties = 0, cut = 0;
+    (void)state;
+    srand(23);
+    for (int round = 0; round < 600; round++) {
+        /* The trees of the published heads, of which levels are one more than EAGLE's depth, then any. */
+        static const int known[][3] = {{25, 6, 4}, {60, 6, 10}, {60, 8, 10}};
+        int total = 2 + rand() % 90, depth = 1 + rand() % DEPTH, topk = 1 + rand() % 10;
+        if (round < 300) {
+            total = known[round % 3][0];
+            depth = known[round % 3][1];
+            topk = known[round % 3][2];
+        }
+        struct draft_tree tree = {0};
+        char text[80];
+        snprintf(text, sizeof text, "dynamic:total=%d,depth=%d,topk=%d", total, depth, topk);
+        struct shape *shape = open_shape(text);
+        assert_int_equal(draft_tree_init(&tree, shape->room, NULL), 0);
+        log_probability_of = scripted;
+        cut += grow(shape, &tree, (unsigned)round, depth, 100, WIDTH) > total - 1;
+        log_probability_of = made_up;
+        int want = pool_tree(pool, (unsigned)round, total, depth, topk);
+        assert_int_equal(tree.nodes, want);
+        for (int node = 0; node < want; node++) {
+            assert_int_equal(tree.parent[node], pool[node].parent);
+            assert_int_equal(tree.token[node], pool[node].token);
+            assert_int_equal(tree.depth[node], pool[node].depth);
+            ties += node && pool[node].score == pool[node - 1].score;
+        }
+        draft_tree_free(&tree);
+        shape_close(&shape);
+    }
+    assert_true(ties > 3000 && cut > 400);
+    free(pool);
+}
+
 static char *write_tree(const char *folder, const char *json)
 {
     static char spec[400];
@@ -230,6 +341,116 @@ static void a_static_tree_is_that_of_its_file(void **state)
     draft_tree_free(&tree);
     shape_close(&shape);
     unit_remove(folder);
+}
+
+/* A rank that the file leaves out is drafted, since a drafter gives the best first, and dropped before the next level.
+ * Against paths chosen at random, read by brute force. */
+static void ranks_left_out_are_dropped_again(void **state)
+{
+    char *folder = unit_folder();
+    struct text json = {0};
+    int trimmed = 0;
+    (void)state;
+    srand(11);
+    for (int round = 0; round < 200; round++) {
+        int wanted[60], nodes = 0, drafted = 0, most = 0, width = 1 + rand() % 6;      /* paths: ranks + 1, base 8 */
+        struct draft_tree tree = {0};
+        text_clear(&json);
+        for (int tries = 0; tries < 60; tries++) {
+            int above = nodes && rand() % 4 ? wanted[rand() % nodes] : 0, known = 0;
+            int path = above * 8 + 1 + rand() % (round % 4 ? 6 : 1);
+            for (int i = 0; i < nodes; i++)
+                known |= wanted[i] == path;
+            if (known || path >= 8 * 8 * 8 * 8)
+                continue;
+            wanted[nodes++] = path;
+            assert_int_equal(text_puts(&json, nodes > 1 ? ",[" : "[[", NULL), 0);
+            for (int unit = 512, begun = 0; unit; unit /= 8)
+                if (path / unit) {
+                    assert_int_equal(text_printf(&json, NULL, "%s%d", begun ? "," : "", path / unit % 8 - 1), 0);
+                    begun = 1;
+                }
+            assert_int_equal(text_putc(&json, ']', NULL), 0);
+        }
+        assert_int_equal(text_putc(&json, ']', NULL), 0);
+        struct shape *shape = open_shape(write_tree(folder, json.data));
+        assert_int_equal(shape->nodes, nodes);
+        for (int i = -1; i < nodes; i++) {              /* behind each: as many as its largest rank says */
+            int above = i < 0 ? 0 : wanted[i], largest = 0;
+            for (int j = 0; j < nodes; j++)
+                if (wanted[j] / 8 == above && wanted[j] % 8 > largest)
+                    largest = wanted[j] % 8;
+            drafted += largest;
+        }
+        assert_int_equal(shape->added, drafted);
+        assert_int_equal(shape->trims, drafted > nodes);
+        trimmed += shape->trims;
+        assert_int_equal(draft_tree_init(&tree, shape->room, NULL), 0);
+        grow(shape, &tree, 1, 8, 100, width);
+        for (int i = 0; i < nodes; i++) {
+            int reached = 1;
+            for (int path = wanted[i]; path; path /= 8)
+                reached &= path % 8 <= width;
+            most += reached;
+        }
+        assert_int_equal(tree.nodes, most);
+        for (int node = 0, before = 0; node < tree.nodes; node++) {
+            uint8_t ranks[DEPTH];
+            int length = path_of(&tree, node, ranks), path = 0, known = 0;
+            for (int i = 0; i < length; i++)
+                path = path * 8 + ranks[i] + 1;
+            for (int i = 0; i < nodes; i++)
+                known |= wanted[i] == path;
+            assert_true(known && path > before);        /* by length, then by ranks */
+            before = path;
+        }
+        if (width == 6)
+            assert_int_equal(grow(shape, &tree, 1, 8, 100, 6), drafted);
+        draft_tree_free(&tree);
+        shape_close(&shape);
+    }
+    assert_true(trimmed > 140 && trimmed <= 150);
+    text_free(&json);
+    unit_remove(folder);
+}
+
+/* The published lists that stand in trees/: nodes of each level, as counted in their sources. */
+static void published_trees_are_read(void **state)
+{
+    static const struct { const char *name; int levels[6]; } files[] = {
+        {"eagle-1", {4, 8, 8, 3, 2}}, {"jakiro-star", {4, 8, 8, 3, 2, 1}}, {"medusa-mc-sim-7b-63", {10, 28, 23, 2}},
+        {"medusa-vicuna-7b-stage1", {10, 32, 20, 1}}, {"medusa-vicuna-7b-stage1-ablation", {10, 21, 25, 7}},
+        {"medusa-vicuna-7b-stage2", {10, 23, 23, 7}}, {"medusa-vicuna-13b-stage1", {10, 29, 23, 1}},
+        {"medusa-vicuna-13b-stage2", {10, 19, 25, 9}}, {"medusa-vicuna-33b-stage1", {10, 34, 19}},
+        {"medusa-vicuna-33b-stage2", {10, 24, 24, 5}}, {"medusa-zephyr-stage2", {10, 27, 23, 3}},
+    };
+    static const char *const eagle[] = {"0", "1", "2", "3", "00", "01", "02", "10", "11", "20", "21", "30", "000", "001", "002",
+                                        "010", "011", "020", "021", "100", "0000", "0001", "0002", "00000", "00001"};
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct draft_tree tree = {0};
+        char text[200];
+        int levels[6] = {0}, nodes = 0;
+        snprintf(text, sizeof text, "static:file=trees/%s.json", files[i].name);
+        struct shape *shape = open_shape(text);
+        assert_int_equal(draft_tree_init(&tree, shape->room, NULL), 0);
+        nodes = grow(shape, &tree, 1, shape->depth, 100, WIDTH);
+        assert_int_equal(nodes, tree.nodes);
+        assert_int_equal(nodes, shape->nodes);
+        for (int node = 0; node < nodes; node++)
+            levels[tree.depth[node] - 1]++;
+        for (int level = 0; level < 6; level++)
+            assert_int_equal(levels[level], files[i].levels[level]);
+        for (int node = 0; !i && node < nodes; node++) {
+            uint8_t path[DEPTH];
+            int length = path_of(&tree, node, path);
+            assert_int_equal(strlen(eagle[node]), length);
+            for (int at = 0; at < length; at++)
+                assert_int_equal(eagle[node][at] - '0', path[at]);
+        }
+        draft_tree_free(&tree);
+        shape_close(&shape);
+    }
 }
 
 /* A chain of `depth` levels; and `nodes` nodes, 64 children a node in the order of nodes. */
@@ -293,8 +514,7 @@ static void bad_trees_and_settings_are_refused(void **state)
         {"[[0],[]]", "path 2: a list of"}, {"[[0],[-1]]", "path 2: a rank"},
         {"[[0],[64]]", "path 2: a rank is a whole number from 0 to 63"},
         {"[[0],[0.5]]", "path 2: a rank"}, {"[[0],[\"0\"]]", "path 2: a rank"}, {"[[0],[1],[0]]", "twice"},
-        {"[[0],[1,0]]", "path 2: the path to its parent"}, {"[[1]]", "path 1: its sibling of rank 0"},
-        {"[[0],[0,0],[0,2]]", "path 3: its sibling of rank 1"},
+        {"[[0],[1,0]]", "path 2: the path to its parent"}, {"[[2],[0],[2]]", "twice"},
         {"[[0],[0,0],[0,0,0],[0,0,1,0]]", "path 4: the path to its parent"},
     };
     static const struct { const char *text, *part; } texts[] = {
@@ -354,7 +574,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_dynamic_tree_is_the_best_of_all_candidates),
         cmocka_unit_test(a_dynamic_tree_takes_what_there_is),
+        cmocka_unit_test(a_dynamic_tree_is_that_of_eagle_with_its_order),
         cmocka_unit_test(a_static_tree_is_that_of_its_file),
+        cmocka_unit_test(ranks_left_out_are_dropped_again),
+        cmocka_unit_test(published_trees_are_read),
         cmocka_unit_test(the_largest_trees_are_taken_and_larger_ones_refused),
         cmocka_unit_test(bad_trees_and_settings_are_refused),
         cmocka_unit_test(trees_are_cut_to_trees_only),
