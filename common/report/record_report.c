@@ -9,8 +9,13 @@ static int array_of(const struct record_report *report, const struct record_kind
                     const void *body, struct array *out, struct err *err)
 {
     size_t bytes;
+    struct elements elements;
     *out = (struct array){ .dtype = field->dtype };
     memcpy(&out->data, member(body, field), sizeof out->data);
+    if (field->dtypes) {
+        memcpy(&elements, member(body, field), sizeof elements);
+        out->dtype = elements.dtype;
+    }
     return field_shape(kind, field, body, report->header, &out->rank, out->shape, err) ||
            array_measure(out->dtype, out->rank, out->shape, &out->count, &bytes, err) ? -1 : 0;
 }

@@ -30,6 +30,12 @@ struct array {
     const void *data;
 };
 
+/* Elements of one of several types, where a record leaves the choice. */
+struct elements {
+    const void *data;           /* NULL: absent */
+    enum dtype dtype;
+};
+
 /* Elements and bytes of a shape; -1 with err set when they do not fit into memory's terms. */
 int array_measure(enum dtype dtype, int rank, const uint64_t *shape, size_t *count, size_t *bytes, struct err *err);
 

@@ -30,6 +30,12 @@ static const void *get_array(const void *body, const struct field *field)
 
 static void set_array(void *at, const void *elements) { memcpy(at, &elements, sizeof elements); }
 
+/* The type of an array's elements; of some fields each record has its own. */
+static enum dtype get_dtype(const void *body, const struct field *field)
+{
+    return field->dtypes ? GET(struct elements, body, field).dtype : field->dtype;
+}
+
 static int model_extent(const struct header *header, const char *name, uint64_t *out, struct err *err)
 {
     const struct stream_model *model = &header->model;
@@ -182,9 +188,20 @@ static int read_array(const struct record_kind *kind, const struct field *field,
         return record_error_at(record, err);
     }
     const void *elements;
-    if (record_array(record, field->key, field->dtype, rank, shape, &elements, err))
+    struct array found = {.dtype = field->dtype};
+    if (field->dtypes && record_array_any(record, field->key, &found, err))
         return -1;
-    set_array(at, elements);
+    if (field->dtypes && !(field->dtypes >> found.dtype & 1)) {
+        err_set(err, ERR_INPUT, "key '%s' has elements of type %s; the stream is damaged or newer", field->key,
+                array_dtype_name(found.dtype));
+        return record_error_at(record, err);
+    }
+    if (record_array(record, field->key, found.dtype, rank, shape, &elements, err))
+        return -1;
+    if (field->dtypes)
+        *(struct elements *)at = (struct elements){elements, found.dtype};
+    else
+        set_array(at, elements);
     return 0;
 }
 
@@ -213,7 +230,7 @@ static int put_array(const struct record_kind *kind, const struct field *field, 
     uint64_t shape[ARRAY_RANK];
     if (field_shape(kind, field, body, header, &rank, shape, err))
         return err_at(err, "%s: key '%s'", kind->type, field->key);
-    writer_array(writer, field->key, field->dtype, rank, shape, get_array(body, field));
+    writer_array(writer, field->key, get_dtype(body, field), rank, shape, get_array(body, field));
     return 0;
 }
 

@@ -27,6 +27,8 @@ struct field {
     enum field_type type;
     bool optional;
     enum dtype dtype;                   /* ARRAY */
+    unsigned dtypes;                    /* ARRAY: bits 1 << dtype, any of which will do: the member is a struct elements; 0:
+                                         * dtype alone, and the member is a pointer */
     const char *shape;                  /* ARRAY */
     const char *const *choices;         /* CHOICE: words, NULL behind the last; the member is an int, the word's place */
     size_t offset;                      /* of the member in its struct */
@@ -49,6 +51,10 @@ struct field {
 #define FIELD_ARRAY_OF(s, member, dims, lacks, text) \
     { .key = #member, .type = FIELD_ARRAY, .dtype = FIELD_DTYPE_OF(FIELD_OF(s, member)), .shape = (dims), \
       .optional = (lacks), .offset = offsetof(struct s, member), .meaning = (text) }
+
+#define FIELD_ELEMENTS_OF(s, member, dims, types, text) \
+    { .key = #member, .type = FIELD_ARRAY, .dtypes = (types), .shape = (dims), \
+      .offset = offsetof(struct s, member) + 0 * sizeof FIELD_OF(s, member).dtype, .meaning = (text) }
 
 /* What a check needs beside the record: who was begun and not ended. */
 struct sequences {

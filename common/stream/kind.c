@@ -6,8 +6,10 @@
 #include "common/stream/bench.h"
 #include "common/stream/coact.h"
 #include "common/stream/decode.h"
+#include "common/stream/feature.h"
 #include "common/stream/rank.h"
 #include "common/stream/route.h"
+#include "common/stream/train.h"
 
 static const struct record_kind *const route_records[] = {&route_begin_kind, &route_tokens_kind, &route_end_kind, NULL};
 static const struct record_kind *const rank_records[] = {&rank_layer_kind, NULL};
@@ -19,6 +21,8 @@ static const struct record_kind *const decode_records[] = {&decode_machine_kind,
 static const struct record_kind *const bench_records[] = {&decode_machine_kind, &bench_setting_kind, &bench_sample_kind,
                                                           &decode_begin_kind, &decode_iter_kind, &decode_done_kind,
                                                           &bench_grade_kind, &bench_timing_kind, NULL};
+static const struct record_kind *const feature_records[] = {&feature_begin_kind, &feature_states_kind, &route_end_kind, NULL};
+static const struct record_kind *const train_records[] = {&train_run_kind, &train_step_kind, &train_eval_kind, NULL};
 
 static const struct stream_schema schemas[] = {
     {STREAM_ROUTE, "route", 1, "which experts each token asked for", route_records},
@@ -26,6 +30,8 @@ static const struct stream_schema schemas[] = {
     {STREAM_COACT, "coact", 1, "what analyses of routes found", coact_records},
     {STREAM_DECODE, "decode", 1, "what each iteration of decoding did and cost", decode_records},
     {STREAM_BENCH, "bench", 1, "decoding under several settings", bench_records},
+    {STREAM_FEATURE, "feature", 1, "texts and a model's states, for training", feature_records},
+    {STREAM_TRAIN, "train", 1, "how a draft head was trained", train_records},
 };
 
 const struct stream_schema *stream_schema(enum stream_kind kind)

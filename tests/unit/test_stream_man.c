@@ -11,6 +11,14 @@ static const char *type_text(const struct field *field, char *out, size_t room)
     case FIELD_TEXT:   return "text";
     case FIELD_VALUES: return "map of integers, numbers and text";
     case FIELD_ARRAY:
+        if (field->dtypes) {
+            for (int type = 0; type < DTYPE_COUNT; type++)
+                if (field->dtypes >> type & 1)
+                    used += (size_t)snprintf(out + used, room - used, "%s%s", used ? " or " : "",
+                                             array_dtype_name((enum dtype)type));
+            snprintf(out + used, room - used, " %s", field->shape);
+            return out;
+        }
         snprintf(out, room, "%s %s", array_dtype_name(field->dtype), field->shape);
         return out;
     case FIELD_CHOICE: break;

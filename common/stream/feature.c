@@ -1,0 +1,59 @@
+#include "common/stream/feature.h"
+
+static const struct field begin_fields[] = {
+    FIELD(feature_begin, sequence, false, "number of the text within the stream"),
+    FIELD(feature_begin, id, true, "the text's id"),
+    FIELD(feature_begin, task, true, "the text's task"),
+    FIELD(feature_begin, prompt_tokens, false, "tokens in front of the first answer"),
+    FIELD(feature_begin, text_tokens, false, "tokens of the text, which follow in records of type feature"),
+    FIELD(feature_begin, validation, false, "whether the text is kept apart, for validation"),
+};
+
+static const struct field states_fields[] = {
+    FIELD(feature_states, sequence, false, "the text these tokens belong to"),
+    FIELD(feature_states, pos, false, "position of the first token, 0 for the first of the text"),
+    FIELD(feature_states, n, false, "tokens in this record"),
+    FIELD_ARRAY_OF(feature_states, tokens, "[n]", false, "token ids"),
+    FIELD_ARRAY_OF(feature_states, mask, "[n]", false, "1 where the token is part of an answer, its end token included"),
+    FIELD(feature_states, points, false, "states of each token"),
+    FIELD_ARRAY_OF(feature_states, point, "[points]", false, "which they are, ascending: N for the residual stream after "
+                   "layer N, all layers counted from 0; as many as there are: after the final norm"),
+    FIELD_ELEMENTS_OF(feature_states, values, "[points][n][hidden]", 1u << DTYPE_F32 | 1u << DTYPE_BF16, "the states"),
+};
+
+static int check_begin(const void *body, const struct header *header, struct sequences *open, struct err *err)
+{
+    const struct feature_begin *begin = body;
+    (void)header;
+    if (!begin->text_tokens || begin->prompt_tokens > begin->text_tokens)
+        return err_set(err, ERR_INPUT, "a text of %d tokens has a prompt of %d", begin->text_tokens, begin->prompt_tokens);
+    return sequences_begin(open, begin->sequence, err);
+}
+
+static int check_states(const void *body, const struct header *header, struct sequences *open, struct err *err)
+{
+    const struct feature_states *states = body;
+    if (sequences_use(open, states->sequence, err))
+        return -1;
+    if (!states->n || !states->points)
+        return err_set(err, ERR_INPUT, "%d states of %d tokens: at least one of each is expected", states->points, states->n);
+    for (int i = 0; i < states->n; i++) {
+        if (states->tokens[i] < 0 || states->tokens[i] >= header->model.vocab)
+            return err_set(err, ERR_INPUT, "token %d is %d, beyond the vocabulary of %d", i, states->tokens[i],
+                           header->model.vocab);
+        if (states->mask[i] > 1)
+            return err_set(err, ERR_INPUT, "the mask of token %d is %d, must be 0 or 1", i, states->mask[i]);
+    }
+    for (int i = 0; i < states->points; i++)
+        if (states->point[i] < (i ? states->point[i - 1] + 1 : 0) || states->point[i] > header->model.layers)
+            return err_set(err, ERR_INPUT, "state %d is that of layer %d: layers must ascend, up to the model's number, %d", i,
+                           states->point[i], header->model.layers);
+    return 0;
+}
+
+const struct record_kind feature_begin_kind = {
+    RECORD_KIND("begin", "a text begins", feature_begin, begin_fields, check_begin)
+};
+const struct record_kind feature_states_kind = {
+    RECORD_KIND("feature", "a piece of a text and the model's states there", feature_states, states_fields, check_states)
+};
