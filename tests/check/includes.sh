@@ -16,7 +16,8 @@ kernels/cpu         common/base kernels kernels/plain
 kernels/cuda        common/base kernels kernels/plain tests/emu
 common/tensor       all kernels/*
 common/model        all kernels/*
-common/store        all kernels/* common/tensor common/model
+common/cache        all
+common/store        all kernels/* common/tensor common/model common/cache
 common/arch         all kernels/* common/model
 common/checkpoint   all kernels/* common/model common/arch
 common/engine       all kernels/* common/tensor common/model common/store
@@ -33,7 +34,7 @@ common/train        *
 common/bench        *
 cmd                 *
 '
-pure='common/stream common/route common/predict common/policy common/report'
+pure='common/stream common/cache common/route common/predict common/policy common/report'
 tensor='^(common/(tensor|engine|store|checkpoint|arch|head)|kernels|kernels/(cpu|ref|cuda))$'
 
 files=$(find common kernels cmd \( -name '*.[ch]' -o -name '*.cu' \) 2>/dev/null | sort)

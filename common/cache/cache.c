@@ -1,0 +1,334 @@
+#include "common/cache/cache.h"
+
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/cache/queue.h"
+
+const struct cache_policy_class *const cache_policy_classes[] = {&cache_lru, &cache_lfu, NULL};
+
+enum { POLICIES = sizeof cache_policy_classes / sizeof *cache_policy_classes - 1 };
+
+struct slot {
+    struct cache_value value;   /* as it stands in the heap */
+    int32_t key;                /* -1: empty */
+    int32_t held;               /* so often */
+    int32_t at;                 /* in the heap; -1: not there, as it is held or empty */
+    bool fetched;               /* came beforehand, and was not wanted yet */
+};
+
+struct cache {
+    struct cache_policy *policy;
+    int layers, experts, slots;
+    struct slot *slot;          /* [slots] */
+    int32_t *slot_of;           /* [layers * experts] -1: not resident */
+    int32_t *heap;              /* [slots] residents that nobody holds: the first goes next */
+    int heaped;
+    int32_t *empty;             /* [slots] a stack */
+    int empties;
+    struct cache_queue *queue;
+    struct cache_counts counts;
+};
+
+/* ---- heap of those who may go */
+
+static bool goes_before(const struct cache *c, int a, int b)
+{
+    const struct cache_value *x = &c->slot[a].value, *y = &c->slot[b].value;
+    if (x->first != y->first)
+        return x->first < y->first;
+    if (x->second != y->second)
+        return x->second < y->second;
+    return a < b;
+}
+
+static void heap_set(struct cache *c, int at, int slot)
+{
+    c->heap[at] = slot;
+    c->slot[slot].at = at;
+}
+
+static void heap_up(struct cache *c, int at)
+{
+    int slot = c->heap[at];
+    while (at && goes_before(c, slot, c->heap[(at - 1) / 2])) {
+        heap_set(c, at, c->heap[(at - 1) / 2]);
+        at = (at - 1) / 2;
+    }
+    heap_set(c, at, slot);
+}
+
+static void heap_down(struct cache *c, int at)
+{
+    int slot = c->heap[at];
+    for (int child; (child = 2 * at + 1) < c->heaped; at = child) {
+        child += child + 1 < c->heaped && goes_before(c, c->heap[child + 1], c->heap[child]);
+        if (!goes_before(c, c->heap[child], slot))
+            break;
+        heap_set(c, at, c->heap[child]);
+    }
+    heap_set(c, at, slot);
+}
+
+/* Its value has changed. */
+static void heap_move(struct cache *c, int slot)
+{
+    heap_up(c, c->slot[slot].at);
+    heap_down(c, c->slot[slot].at);
+}
+
+static void heap_add(struct cache *c, int slot)
+{
+    c->slot[slot].value = c->policy->class->value(c->policy, c->slot[slot].key);
+    heap_set(c, c->heaped++, slot);
+    heap_up(c, c->heaped - 1);
+}
+
+static void heap_remove(struct cache *c, int slot)
+{
+    int at = c->slot[slot].at, last = c->heap[--c->heaped];
+    c->slot[slot].at = -1;
+    if (last == slot)
+        return;
+    heap_set(c, at, last);
+    heap_move(c, last);
+}
+
+static void revalue(struct cache *c, int slot)
+{
+    if (slot < 0 || c->slot[slot].at < 0)
+        return;
+    struct cache_value now = c->policy->class->value(c->policy, c->slot[slot].key);
+    if (now.first == c->slot[slot].value.first && now.second == c->slot[slot].value.second)
+        return;
+    c->slot[slot].value = now;
+    heap_move(c, slot);
+}
+
+/* ---- open and close */
+
+static int pick(struct spec **spec, const char *text, int *which, struct err *err)
+{
+    const char *names[POLICIES];
+    for (int i = 0; i < POLICIES; i++)
+        names[i] = cache_policy_classes[i]->name;
+    return spec_parse(spec, text ? text : cache_lru.name, err) ||
+           spec_pick(*spec, "a cache policy", names, POLICIES, which, err) ? -1 : 0;
+}
+
+const struct cache_policy_class *cache_policy_find(const char *text)
+{
+    struct spec *spec = NULL;
+    struct err err = {0};
+    int which;
+    const struct cache_policy_class *found = pick(&spec, text, &which, &err) ? NULL : cache_policy_classes[which];
+    spec_free(&spec);
+    return found;
+}
+
+static int setup_check(const struct cache_setup *setup, struct err *err)
+{
+    if (setup->layers < 1 || setup->experts < 1 || setup->layers > CACHE_KEYS_MAX / setup->experts)
+        return err_set(err, ERR_INPUT, "a cache for %d layers of %d experts; at least one, and at most %d in all, can be",
+                       setup->layers, setup->experts, (int)CACHE_KEYS_MAX);
+    if (setup->top_k < 1 || setup->top_k > setup->experts)
+        return err_set(err, ERR_INPUT, "a token wants %d of %d experts", setup->top_k, setup->experts);
+    if (setup->slots < setup->top_k)
+        return err_set(err, ERR_INPUT, "a cache of %d experts is too small for one token's %d", setup->slots, setup->top_k);
+    for (int i = 0; i < setup->pinned; i++)
+        if (setup->pins[i] < 0 || setup->pins[i] >= setup->layers * setup->experts)
+            return err_set(err, ERR_INPUT, "a pin is expert %d of %d", setup->pins[i], setup->layers * setup->experts);
+    for (size_t i = 0; setup->future && i < setup->future->count; i++)
+        if (setup->future->key[i] < 0 || setup->future->key[i] >= setup->layers * setup->experts)
+            return err_set(err, ERR_INPUT, "the future wants expert %d of %d", setup->future->key[i],
+                           setup->layers * setup->experts);
+    return 0;
+}
+
+static int make_room(struct cache *c, const struct cache_setup *setup, struct err *err)
+{
+    int keys = setup->layers * setup->experts;
+    c->layers = setup->layers;
+    c->experts = setup->experts;
+    c->slots = setup->slots < keys ? setup->slots : keys;
+    c->slot = mem_alloc(c->slots, sizeof *c->slot, err);
+    c->heap = mem_alloc(c->slots, sizeof *c->heap, err);
+    c->empty = mem_alloc(c->slots, sizeof *c->empty, err);
+    c->slot_of = mem_alloc(keys, sizeof *c->slot_of, err);
+    if (!c->slot || !c->heap || !c->empty || !c->slot_of || cache_queue_open(&c->queue, keys, err))
+        return -1;
+    memset(c->slot_of, -1, keys * sizeof *c->slot_of);
+    for (int i = 0; i < c->slots; i++) {
+        c->slot[i].key = c->slot[i].at = -1;
+        c->empty[c->empties++] = c->slots - 1 - i;
+    }
+    return 0;
+}
+
+int cache_open(struct cache **out, const char *text, const struct cache_setup *setup, struct err *err)
+{
+    struct spec *spec = NULL;
+    struct cache *c = NULL;
+    int which, rc = -1;
+    if (setup_check(setup, err) || pick(&spec, text, &which, err) || !(c = mem_alloc(1, sizeof *c, err)) ||
+        make_room(c, setup, err) || cache_policy_classes[which]->open(&c->policy, spec, setup, err))
+        goto done;
+    c->policy->class = cache_policy_classes[which];
+    if (spec_end(spec, err))
+        goto done;
+    *out = c;
+    c = NULL;
+    rc = 0;
+done:
+    cache_close(&c);
+    spec_free(&spec);
+    return rc;
+}
+
+void cache_close(struct cache **cache)
+{
+    struct cache *c = *cache;
+    if (!c)
+        return;
+    if (c->policy)
+        c->policy->class->free(c->policy);
+    cache_queue_close(&c->queue);
+    mem_free(&c->slot);
+    mem_free(&c->heap);
+    mem_free(&c->empty);
+    mem_free(&c->slot_of);
+    mem_free(cache);
+}
+
+/* ---- what happens */
+
+void cache_begin(struct cache *c)
+{
+    if (c->policy->class->begin)
+        c->policy->class->begin(c->policy);
+}
+
+void cache_step(struct cache *c, int tokens, bool prompt)
+{
+    if (!c->policy->class->step || !c->policy->class->step(c->policy, tokens, prompt))
+        return;
+    for (int slot = 0; slot < c->slots; slot++)
+        revalue(c, slot);
+}
+
+void cache_want(struct cache *c, int layer, const int32_t *expert, const int32_t *tokens, int count)
+{
+    int first = layer * c->experts;
+    c->counts.wanted += count;
+    for (int i = 0; i < count; i++) {
+        int slot = c->slot_of[first + expert[i]];
+        if (slot < 0)
+            continue;
+        c->counts.hits++;
+        c->counts.useful += c->slot[slot].fetched;
+        c->slot[slot].fetched = false;
+    }
+    for (int e = 0; e < c->experts; e++)
+        cache_queue_remove(c->queue, first + e);
+    if (c->policy->class->want)
+        c->policy->class->want(c->policy, c, layer, expert, tokens, count);
+    for (int e = 0; e < c->experts; e++)
+        revalue(c, c->slot_of[first + e]);
+}
+
+int cache_find(const struct cache *c, int layer, int expert) { return c->slot_of[layer * c->experts + expert]; }
+
+int cache_key(const struct cache *c, int slot) { return c->slot[slot].key; }
+
+void cache_hold(struct cache *c, int slot)
+{
+    if (!c->slot[slot].held++)
+        heap_remove(c, slot);
+}
+
+void cache_release(struct cache *c, int slot)
+{
+    if (--c->slot[slot].held)
+        return;
+    if (c->policy->class->released)
+        c->policy->class->released(c->policy, c->slot[slot].key);
+    heap_add(c, slot);
+}
+
+static int place(struct cache *c, int key, enum cache_reason reason, int level, int *victim)
+{
+    const struct cache_policy_class *class = c->policy->class;
+    int slot;
+    *victim = -1;
+    if (c->empties)
+        slot = c->empty[--c->empties];
+    else {
+        if (!c->heaped || (class->gives && !class->gives(c->policy, c->slot[c->heap[0]].key, key, level)))
+            return -1;
+        slot = c->heap[0];
+        *victim = c->slot[slot].key;
+        c->counts.wasted += c->slot[slot].fetched;
+        c->slot_of[*victim] = -1;
+        heap_remove(c, slot);
+    }
+    cache_queue_remove(c->queue, key);
+    c->slot[slot] = (struct slot){.key = key, .held = 1, .at = -1, .fetched = reason == CACHE_PREFETCH};
+    c->slot_of[key] = slot;
+    if (reason == CACHE_PREFETCH)
+        c->counts.prefetched++;
+    else
+        c->counts.placed++;
+    if (class->placed)
+        class->placed(c->policy, key, level);
+    return slot;
+}
+
+int cache_place(struct cache *c, int layer, int expert, enum cache_reason reason, int *victim)
+{
+    return place(c, layer * c->experts + expert, reason, 0, victim);
+}
+
+void cache_drop(struct cache *c, int slot)
+{
+    c->slot_of[c->slot[slot].key] = -1;
+    c->slot[slot] = (struct slot){.key = -1, .at = -1};
+    c->empty[c->empties++] = slot;
+}
+
+void cache_ask(struct cache *c, int layer, int expert, int level)
+{
+    int key = layer * c->experts + expert;
+    if (c->slot_of[key] < 0)
+        cache_queue_add(c->queue, key, level < CACHE_LEVELS ? level : CACHE_LEVELS);
+}
+
+int cache_fetch(struct cache *c, int *key, int *victim)
+{
+    int level, first = cache_queue_first(c->queue, &level);
+    if (first < 0 || (c->policy->class->grants && !c->policy->class->grants(c->policy, level)))
+        return -1;
+    int slot = place(c, first, CACHE_PREFETCH, level, victim);
+    if (slot >= 0)
+        *key = first;
+    return slot;
+}
+
+void cache_threshold(struct cache *c, int tau)
+{
+    if (c->policy->class->threshold)
+        c->policy->class->threshold(c->policy, tau);
+}
+
+struct cache_counts cache_counts(const struct cache *c) { return c->counts; }
+
+void cache_state(const struct cache *c, struct values *out)
+{
+    values_text(out, "name", c->policy->class->name);
+    if (c->policy->class->state)
+        c->policy->class->state(c->policy, out);
+}
+
+bool cache_weights(const struct cache *c, double *weight)
+{
+    return c->policy->class->weights && c->policy->class->weights(c->policy, weight);
+}

@@ -1,0 +1,220 @@
+/* The bookkeeping of caches beside plain lists that are searched from end to end, and what holds whatever the policy. */
+#include "tests/unit/distribution.h"
+#include "tests/unit/unit.h"
+
+#include "common/cache/cache.h"
+
+enum { KEYS = 256 };
+
+static struct cache *open_cache(const char *text, const struct cache_setup *setup)
+{
+    struct cache *cache = NULL;
+    struct err err = {0};
+    if (cache_open(&cache, text, setup, &err))
+        fail_msg("%s", err.text);
+    return cache;
+}
+
+/* Who is resident, by key: when it was last wanted, and how often ever. */
+struct naive {
+    bool here[KEYS], held[KEYS];
+    long last[KEYS], often[KEYS], clock;
+    int residents, slots;
+    int64_t hits;
+    bool by_count;
+};
+
+static bool naive_before(const struct naive *n, int a, int b)
+{
+    if (n->by_count && n->often[a] != n->often[b])
+        return n->often[a] < n->often[b];
+    return n->last[a] < n->last[b];
+}
+
+/* The victim, -1: none was needed, -2: none may go. */
+static int naive_place(struct naive *n, int key)
+{
+    int victim = -1;
+    if (n->residents == n->slots) {
+        for (int k = 0; k < KEYS; k++)
+            if (n->here[k] && !n->held[k] && (victim < 0 || naive_before(n, k, victim)))
+                victim = k;
+        if (victim < 0)
+            return -2;
+        n->here[victim] = false;
+        n->residents--;
+    }
+    n->here[key] = n->held[key] = true;
+    n->residents++;
+    return victim;
+}
+
+/* Distinct experts, ascending. */
+static int draw_experts(struct random *random, int experts, int most, int32_t *expert, int32_t *tokens)
+{
+    int count = 0;
+    for (int e = 0; e < experts && count < most; e++)
+        if (random_word(random) % experts < (uint64_t)most / 2 + (e < experts / 4) * (uint64_t)experts / 3) {
+            expert[count] = e;
+            tokens[count++] = 1 + random_word(random) % 4;
+        }
+    return count;
+}
+
+static void layer_by_lists(struct cache *cache, struct naive *n, int layer, int experts, const int32_t *expert, int count)
+{
+    int slot[KEYS], victim;
+    for (int i = 0; i < count; i++) {
+        int key = layer * experts + expert[i];
+        n->last[key] = ++n->clock;
+        n->often[key]++;
+        n->held[key] = n->here[key];
+        n->hits += n->here[key];
+        slot[i] = cache_find(cache, layer, expert[i]);
+        assert_int_equal(slot[i] >= 0, n->here[key]);
+        if (slot[i] >= 0)
+            cache_hold(cache, slot[i]);
+    }
+    for (int i = 0; i < count; i++) {
+        int key = layer * experts + expert[i];
+        if (slot[i] >= 0)
+            continue;
+        int wanted = naive_place(n, key);
+        slot[i] = cache_place(cache, layer, expert[i], CACHE_DEMAND, &victim);
+        assert_int_equal(slot[i] < 0 ? -2 : victim, wanted);
+        if (slot[i] >= 0)
+            assert_int_equal(cache_key(cache, slot[i]), key);
+    }
+    for (int i = 0; i < count; i++)
+        if (slot[i] >= 0)
+            cache_release(cache, slot[i]);
+    memset(n->held, 0, sizeof n->held);
+}
+
+static void lists(const char *policy, uint64_t seed, bool by_count)
+{
+    struct random random = {seed};
+    int layers = 1 + random_word(&random) % 4, experts = 4 + random_word(&random) % 29, top_k = 1 + random_word(&random) % 3;
+    int slots = top_k + random_word(&random) % (layers * experts - top_k + 1);
+    struct cache_setup setup = {.layers = layers, .experts = experts, .slots = slots, .top_k = top_k, .draft_length = 4};
+    struct cache *cache = open_cache(policy, &setup);
+    struct naive *n = calloc(1, sizeof *n);
+    int64_t wanted = 0;
+    n->slots = slots;
+    n->by_count = by_count;
+    for (int step = 0; step < 50; step++) {
+        cache_step(cache, 4, false);
+        for (int layer = 0; layer < layers; layer++) {
+            int32_t expert[64], tokens[64];
+            int count = draw_experts(&random, experts, top_k * 4, expert, tokens);
+            cache_want(cache, layer, expert, tokens, count);
+            wanted += count;
+            layer_by_lists(cache, n, layer, experts, expert, count);
+        }
+    }
+    assert_int_equal(cache_counts(cache).wanted, wanted);
+    assert_int_equal(cache_counts(cache).hits, n->hits);
+    free(n);
+    cache_close(&cache);
+    assert_null(cache);
+}
+
+static void lru_is_what_a_list_of_last_uses_says(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < (unit_brief() ? 20 : 300); seed++)
+        lists("lru", seed, false);
+}
+
+static void lfu_is_what_a_list_of_counts_says(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < (unit_brief() ? 20 : 300); seed++)
+        lists("lfu", seed, true);
+}
+
+/* Levels from high to low, first in first out; one that is wanted in the meantime is not asked for any more. */
+static void requests_come_by_level_and_in_order(void **state)
+{
+    (void)state;
+    struct cache_setup setup = {.layers = 2, .experts = 8, .slots = 8, .top_k = 2, .draft_length = 4};
+    struct cache *cache = open_cache("lru", &setup);
+    int key, victim, slot;
+    cache_ask(cache, 1, 3, 1);
+    cache_ask(cache, 1, 4, 2);
+    cache_ask(cache, 1, 5, 2);
+    cache_ask(cache, 0, 6, 3);
+    cache_ask(cache, 0, 7, 1);
+    cache_ask(cache, 1, 3, 2);              /* from level 1 to the end of 2 */
+    cache_ask(cache, 1, 4, 2);              /* stays where it stands */
+    cache_want(cache, 0, (int32_t[]){1}, (int32_t[]){1}, 1);        /* layer 0 had its turn */
+    static const int order[] = {8 + 4, 8 + 5, 8 + 3};
+    for (int i = 0; i < 3; i++) {
+        slot = cache_fetch(cache, &key, &victim);
+        assert_true(slot >= 0);
+        assert_int_equal(key, order[i]);
+        assert_int_equal(victim, -1);
+        assert_int_equal(cache_find(cache, key / 8, key % 8), slot);
+        if (i == 0)
+            cache_drop(cache, slot);        /* its read failed */
+        else
+            cache_release(cache, slot);
+    }
+    assert_int_equal(cache_fetch(cache, &key, &victim), -1);
+    assert_int_equal(cache_find(cache, 1, 4), -1);
+    cache_want(cache, 1, (int32_t[]){3, 4}, (int32_t[]){1, 1}, 2);
+    struct cache_counts counts = cache_counts(cache);
+    assert_int_equal(counts.prefetched, 3);
+    assert_int_equal(counts.useful, 1);
+    assert_int_equal(counts.hits, 1);
+    assert_int_equal(counts.wasted, 0);
+    for (int i = 0; i < 8; i++) {           /* eight more drive out 5, which nobody wanted */
+        cache_want(cache, 0, (int32_t[]){i}, (int32_t[]){1}, 1);
+        slot = cache_place(cache, 0, i, CACHE_DEMAND, &victim);
+        cache_release(cache, slot);
+    }
+    assert_int_equal(cache_counts(cache).wasted, 1);
+    cache_close(&cache);
+}
+
+static void refuses(const char *text, struct cache_setup setup, const char *why)
+{
+    struct cache *cache = NULL;
+    struct err err = {0};
+    assert_int_equal(cache_open(&cache, text, &setup, &err), -1);
+    assert_null(cache);
+    assert_int_equal(err.code, ERR_INPUT);
+    if (!strstr(err.text, why))
+        fail_msg("'%s' does not say '%s'", err.text, why);
+}
+
+static void refuses_what_cannot_be(void **state)
+{
+    (void)state;
+    struct cache_setup good = {.layers = 2, .experts = 8, .slots = 4, .top_k = 2, .draft_length = 4}, bad = good;
+    refuses("nru", good, "nru");
+    refuses("lru:n=4", good, "n");
+    bad.slots = 1;
+    refuses("lru", bad, "too small for one token's 2");
+    bad = good;
+    bad.layers = CACHE_KEYS_MAX;
+    refuses("lru", bad, "at most");
+    bad = good;
+    bad.pins = (int32_t[]){16};
+    bad.pinned = 1;
+    refuses("lru", bad, "16 of 16");
+    assert_ptr_equal(cache_policy_find("lfu"), &cache_lfu);
+    assert_ptr_equal(cache_policy_find(NULL), &cache_lru);
+    assert_null(cache_policy_find("nru"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lru_is_what_a_list_of_last_uses_says),
+        cmocka_unit_test(lfu_is_what_a_list_of_counts_says),
+        cmocka_unit_test(requests_come_by_level_and_in_order),
+        cmocka_unit_test(refuses_what_cannot_be),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
