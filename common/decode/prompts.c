@@ -10,22 +10,10 @@
 #include "common/base/json.h"
 #include "common/base/mem.h"
 #include "common/base/utf8.h"
-#include "common/decode/prompt_lines.h"
+#include "common/decode/prompts_internal.h"
 
 enum { TEMPLATE_BYTES = 4 << 20 };
 static const size_t default_line_limit = (size_t)64 << 20;
-
-struct prompts {
-    struct prompts_options options;
-    const struct tokenizer *tokenizer;
-    struct prompt_lines *lines;
-    struct prompt_line line;           /* the one at hand */
-    struct template *own;              /* the chat template of options.template_file */
-    json_t *args;                      /* of the template */
-    size_t next_text;                  /* of options.texts */
-    int64_t ordinal;
-    struct prompts_fault fault;
-};
 
 /* ---- opening ---- */
 
@@ -145,6 +133,7 @@ void prompt_free(struct prompt *prompt)
     mem_free(&prompt->answer);
     mem_free(&prompt->text);
     mem_free(&prompt->place);
+    mem_free(&prompt->mask);
     tokens_free(&prompt->tokens);
     json_decref(prompt->messages);
     json_decref(prompt->rest);
@@ -153,7 +142,7 @@ void prompt_free(struct prompt *prompt)
 
 /* ---- prompts ---- */
 
-static int set_text(struct prompt *prompt, const char *text, size_t bytes, struct err *err)
+int prompts_set_text(struct prompt *prompt, const char *text, size_t bytes, struct err *err)
 {
     char *copy = mem_copy(text, bytes, err);
     if (!copy)
@@ -164,7 +153,7 @@ static int set_text(struct prompt *prompt, const char *text, size_t bytes, struc
     return 0;
 }
 
-static int need_tokenizer(const struct prompts *p, struct err *err)
+int prompts_need_tokenizer(const struct prompts *p, struct err *err)
 {
     if (p->tokenizer)
         return 0;
@@ -174,27 +163,27 @@ static int need_tokenizer(const struct prompts *p, struct err *err)
 static int use_raw(const struct prompts *p, struct prompt *prompt, const char *text, size_t bytes, struct err *err)
 {
     unsigned flags = TOKENIZER_FRAME | (p->options.parse_special ? TOKENIZER_PARSE_SPECIAL : 0);
-    if (need_tokenizer(p, err) || tokenizer_encode(p->tokenizer, text, bytes, flags, &prompt->tokens, err))
+    if (prompts_need_tokenizer(p, err) || tokenizer_encode(p->tokenizer, text, bytes, flags, &prompt->tokens, err))
         return -1;
-    return set_text(prompt, text, bytes, err);
+    return prompts_set_text(prompt, text, bytes, err);
 }
 
-/* Renders prompt->messages and replaces text and tokens. Templates of some models ask whether tools and documents are none, not
- * whether they are defined: transformers always hands them over. */
-static int use_chat(const struct prompts *p, struct prompt *prompt, struct err *err)
+/* Templates of some models ask whether tools and documents are none, not whether they are defined: transformers always hands
+ * them over. */
+int prompts_render(const struct prompts *p, json_t *messages, bool ask, struct tokens *out, struct text *text, struct err *err)
 {
     struct template_output rendered = {0};
     struct tokens tokens = {0};
     int rc = -1;
     json_t *values = json_object();
-    if (!values || json_object_set(values, "messages", prompt->messages) ||
-        json_object_set_new(values, "add_generation_prompt", json_true()) ||
+    if (!values || json_object_set(values, "messages", messages) ||
+        json_object_set_new(values, "add_generation_prompt", json_boolean(ask)) ||
         json_object_set_new(values, "tools", json_null()) ||
         json_object_set_new(values, "documents", json_null()) || json_object_update(values, p->args)) {
         err_memory(err);
         goto done;
     }
-    if (need_tokenizer(p, err))
+    if (prompts_need_tokenizer(p, err))
         goto done;
     if (!p->options.chat_template) {
         err_set(err, ERR_INPUT, "the model has no chat template; name a file that has one with --chat-template, or give the "
@@ -204,10 +193,9 @@ static int use_chat(const struct prompts *p, struct prompt *prompt, struct err *
     if (template_render(p->options.chat_template, values, p->options.trusted, &rendered, err) ||
         tokenizer_encode_segments(p->tokenizer, rendered.text.data, rendered.segments, rendered.n_segments,
                                   p->options.parse_special ? TOKENIZER_PARSE_SPECIAL : 0, &tokens, err) ||
-        set_text(prompt, rendered.text.data, rendered.text.length, err))
+        (text && text_put(text, rendered.text.data, rendered.text.length, err)))
         goto done;
-    tokens_free(&prompt->tokens);
-    prompt->tokens = tokens;
+    *out = tokens;
     tokens = (struct tokens){0};
     rc = 0;
 done:
@@ -217,7 +205,24 @@ done:
     return rc;
 }
 
-static int add_message(json_t *messages, const char *role, const char *text, size_t bytes, struct err *err)
+/* Renders prompt->messages and replaces text and tokens. */
+static int use_chat(const struct prompts *p, struct prompt *prompt, struct err *err)
+{
+    struct text text = {0};
+    struct tokens tokens = {0};
+    int rc = prompts_render(p, prompt->messages, true, &tokens, &text, err) ||
+             prompts_set_text(prompt, text.data ? text.data : "", text.length, err) ? -1 : 0;
+    if (!rc) {
+        tokens_free(&prompt->tokens);
+        prompt->tokens = tokens;
+        tokens = (struct tokens){0};
+    }
+    tokens_free(&tokens);
+    text_free(&text);
+    return rc;
+}
+
+int prompts_add_message(json_t *messages, const char *role, const char *text, size_t bytes, struct err *err)
 {
     size_t fault = utf8_fault(text, bytes);
     if (fault < bytes)
@@ -233,23 +238,67 @@ static int add_message(json_t *messages, const char *role, const char *text, siz
 
 static int use_text(const struct prompts *p, struct prompt *prompt, const char *text, size_t bytes, struct err *err)
 {
+    if (p->options.answers == PROMPTS_ANSWERED)
+        return prompt_answered(p, prompt, &(struct prompt_given){.text = text, .bytes = bytes}, err);
     if (!p->options.chat)
         return use_raw(p, prompt, text, bytes, err);
     prompt->messages = json_array();
     if (!prompt->messages)
         return err_memory(err);
-    return add_message(prompt->messages, "user", text, bytes, err) || use_chat(p, prompt, err) ? -1 : 0;
+    return prompts_add_message(prompt->messages, "user", text, bytes, err) || use_chat(p, prompt, err) ? -1 : 0;
 }
 
-static int use_messages(const struct prompts *p, struct prompt *prompt, json_t *messages, struct err *err)
+int prompts_check_messages(const json_t *messages, struct err *err)
 {
-    json_t *message;
+    const json_t *message;
     size_t i;
     if (!json_array_size(messages))
         return err_set(err, ERR_INPUT, "\"messages\" must be a list of at least one message");
     json_array_foreach(messages, i, message)
         if (!json_is_string(json_object_get(message, "role")))
             return err_set(err, ERR_INPUT, "\"messages\": message %zu must be an object with a string \"role\"", i);
+    return 0;
+}
+
+bool prompts_is_answer(const json_t *message)
+{
+    return !strcmp(json_string_value(json_object_get(message, "role")), "assistant");
+}
+
+/* Appends messages from number `from` on up to the next answer; *next: its number, or that of messages. */
+static int take_question(json_t *to, const json_t *messages, size_t from, size_t *next, struct err *err)
+{
+    size_t i = from;
+    for (; i < json_array_size(messages) && !prompts_is_answer(json_array_get(messages, i)); i++)
+        if (json_array_append(to, json_array_get(messages, i)))
+            return err_memory(err);
+    *next = i;
+    return 0;
+}
+
+/* A conversation whose answers are put aside: what stands before each of them is asked in turn. */
+static int use_questions(const struct prompts *p, struct prompt *prompt, json_t *messages, struct err *err)
+{
+    size_t next, count = json_array_size(messages);
+    prompt->rest = json_incref(messages);
+    if (!(prompt->messages = json_array()))
+        return err_memory(err);
+    if (take_question(prompt->messages, messages, 0, &next, err))
+        return -1;
+    if (!next)
+        return err_set(err, ERR_INPUT, "\"messages\": message 0 is the assistant's: nothing stands before it to be answered");
+    for (size_t i = next + 1; i < count; i++)           /* answers, and what follows the last one */
+        prompt->turns += !prompts_is_answer(json_array_get(messages, i)) &&
+                         prompts_is_answer(json_array_get(messages, i - 1));
+    return use_chat(p, prompt, err);
+}
+
+static int use_messages(const struct prompts *p, struct prompt *prompt, json_t *messages, struct err *err)
+{
+    if (prompts_check_messages(messages, err))
+        return -1;
+    if (p->options.answers == PROMPTS_ASK_AGAIN)
+        return use_questions(p, prompt, messages, err);
     prompt->messages = json_incref(messages);
     return use_chat(p, prompt, err);
 }
@@ -268,27 +317,25 @@ static int use_turns(const struct prompts *p, struct prompt *prompt, json_t *tur
     prompt->rest = json_incref(turns);
     if (!prompt->messages)
         return err_memory(err);
-    return add_message(prompt->messages, "user", json_string_value(first), json_string_length(first), err) ||
+    return prompts_add_message(prompt->messages, "user", json_string_value(first), json_string_length(first), err) ||
            use_chat(p, prompt, err) ? -1 : 0;
 }
 
-static int use_tokens(const struct prompts *p, struct prompt *prompt, const json_t *tokens, struct err *err)
+int prompts_ids(const struct prompts *p, const char *key, const json_t *list, struct tokens *out, struct err *err)
 {
-    size_t n = json_array_size(tokens), room = 0;
-    if (!json_is_array(tokens) || !n || n > INT32_MAX)
-        return err_set(err, ERR_INPUT, "\"tokens\" must be a list of at least one id");
-    if (mem_grow(&prompt->tokens.ids, &room, n, sizeof *prompt->tokens.ids, err))
+    size_t n = json_array_size(list);
+    if (!json_is_array(list) || !n || n > (size_t)(INT32_MAX - out->n))
+        return err_set(err, ERR_INPUT, "\"%s\" must be a list of at least one id", key);
+    if (mem_grow(&out->ids, &out->room, (size_t)out->n + n, sizeof *out->ids, err))
         return -1;
-    prompt->tokens.room = room;
     for (size_t i = 0; i < n; i++) {
-        const json_t *id = json_array_get(tokens, i);
+        const json_t *id = json_array_get(list, i);
         json_int_t value = json_integer_value(id);
         int limit = p->options.vocab ? p->options.vocab : INT32_MAX;
         if (!json_is_integer(id) || value < 0 || value >= limit)
-            return err_set(err, ERR_INPUT, "\"tokens\": item %zu must be an id from 0 to %d", i, limit - 1);
-        prompt->tokens.ids[i] = (int32_t)value;
+            return err_set(err, ERR_INPUT, "\"%s\": item %zu must be an id from 0 to %d", key, i, limit - 1);
+        out->ids[out->n++] = (int32_t)value;
     }
-    prompt->tokens.n = (int)n;
     return 0;
 }
 
@@ -340,14 +387,18 @@ static int use_object(const struct prompts *p, struct prompt *prompt, json_t *ob
     if (get_label(object, "id", &prompt->id, err) || get_label(object, "task", &prompt->task, err) ||
         get_label(object, "answer", &prompt->answer, err) || get_max_tokens(object, &prompt->max_tokens, err))
         return -1;
+    if (text && !json_is_string(text))
+        return err_set(err, ERR_INPUT, "\"%.60s\" must be a string", field);
+    if (p->options.answers == PROMPTS_ANSWERED)
+        return prompt_answered(p, prompt, &(struct prompt_given){
+            json_string_value(text), json_string_length(text), messages, turns, tokens,
+            json_object_get(object, "answer_tokens")}, err);
     if (messages)
         return use_messages(p, prompt, messages, err);
     if (turns)
         return use_turns(p, prompt, turns, err);
     if (tokens)
-        return use_tokens(p, prompt, tokens, err);
-    if (!json_is_string(text))
-        return err_set(err, ERR_INPUT, "\"%.60s\" must be a string", field);
+        return prompts_ids(p, "tokens", tokens, &prompt->tokens, err);
     return use_text(p, prompt, json_string_value(text), json_string_length(text), err);
 }
 
@@ -487,19 +538,34 @@ int prompts_check(struct prompts *p, prompts_judge *judge, void *context, bool *
     return more;
 }
 
+/* What comes behind the answer to the turn at hand: a user turn, or messages of a conversation up to the next answer. */
+static int add_next_turn(const struct prompt *prompt, json_t *messages, struct err *err)
+{
+    const json_t *next = json_array_get(prompt->rest, (size_t)prompt->turn + 1);
+    if (json_is_string(json_array_get(prompt->rest, 0)))
+        return prompts_add_message(messages, "user", json_string_value(next), json_string_length(next), err);
+    size_t at = 0, count = json_array_size(prompt->rest);
+    for (int turn = 0; turn <= prompt->turn; turn++) {
+        while (at < count && !prompts_is_answer(json_array_get(prompt->rest, at)))
+            at++;
+        while (at < count && prompts_is_answer(json_array_get(prompt->rest, at)))
+            at++;
+    }
+    return take_question(messages, prompt->rest, at, &at, err);
+}
+
 int prompt_next_turn(struct prompts *p, struct prompt *prompt, const char *answer, size_t bytes, struct err *err)
 {
     if (prompt->turn + 1 >= prompt->turns)
         return 0;
-    const json_t *next = json_array_get(prompt->rest, (size_t)prompt->turn + 1);
     json_t *before = prompt->messages, *messages = json_copy(before);
     int rc = -1;
     if (!messages) {
         err_memory(err);
         goto done;
     }
-    if (add_message(messages, "assistant", answer, bytes, err) ||
-        add_message(messages, "user", json_string_value(next), json_string_length(next), err))
+    if (prompts_add_message(messages, "assistant", answer, bytes, err) ||
+        add_next_turn(prompt, messages, err))
         goto done;
     prompt->messages = messages;
     if (use_chat(p, prompt, err)) {

@@ -5,7 +5,10 @@
  *   messages  chat: [{role, content}, ...], to which the chat template is applied with add_generation_prompt
  *   turns     chat: user turns as strings; each next one is asked after the answer to the one before it
  *   tokens    ids, taken as they are
- * and optional id (string or number), task, answer (strings), max_tokens. Other keys are ignored; blank lines are skipped.
+ * and optional id (string or number), task, answer (string or number), max_tokens. Other keys are ignored; blank lines are skipped.
+ * With PROMPTS_ANSWERED `answer` is what the assistant says to it, `answer_tokens` the same as ids behind `tokens`, and
+ * `messages` may have answers anywhere. Each is told from what it answers by its tokens: those of the prompt alone begin those of
+ * the joint text, or the text is refused.
  * Text is a prompt, too: prompt_lines.h says where; `-` is standard input.
  *
  * Errors are ERR_INPUT and name file and line. A line longer than the limit, invalid UTF-8, JSON with duplicate keys are
@@ -27,6 +30,14 @@
 
 struct prompts;
 
+/* What becomes of answers that the texts bring along. */
+enum prompts_answers {
+    PROMPTS_ASK,                       /* they are left alone: prompt.answer has them */
+    PROMPTS_ASK_AGAIN,                 /* what `messages` says of the assistant is left out, too: the questions before are
+                                          asked in turn, as those of `turns` are */
+    PROMPTS_ANSWERED                   /* they are part of the text, which `tokens` has as a whole, and `mask` tells where */
+};
+
 struct prompts_options {
     const char *field;                 /* name of the text field; NULL: "prompt" */
     bool chat;                         /* a text is one user message */
@@ -41,6 +52,10 @@ struct prompts_options {
     size_t n_template_args;
     size_t line_limit;                 /* bytes; 0: 64 MiB */
     const struct stop *stop;           /* borrowed; when it is asked for, waiting for input ends: ERR_SIGNAL; NULL: none */
+    enum prompts_answers answers;
+    bool unanswered;                   /* PROMPTS_ANSWERED: a text without an answer will do; its mask is all 0 */
+    const int *ends;                   /* [n_ends] borrowed; ids that end an answer: the first is put behind one that is raw text */
+    int n_ends;
     int vocab;                         /* ids of `tokens` prompts must be below; 0: the tokenizer's size, if there is one */
 };
 
@@ -50,6 +65,7 @@ struct prompt {
     char *text;                        /* what was tokenised (raw text or the template's output); NULL for ids */
     size_t text_bytes;
     struct tokens tokens;
+    uint8_t *mask;                     /* PROMPTS_ANSWERED: [tokens.n] 1: of an answer, its end token included; else NULL */
     int max_tokens;                    /* 0: not given */
     int64_t ordinal;                   /* 0, 1, ... over all files */
     int turn, turns;                   /* the user turn now in `tokens`, from 0; how many there are */

@@ -110,8 +110,8 @@ static int open_inputs(struct reader **inputs, const struct merge *merge, struct
         const struct header *source = reader_header(inputs[i]);
         if (i == 0) {
             if (source->kind != STREAM_ROUTE && source->kind != STREAM_DECODE && source->kind != STREAM_FEATURE)
-                return err_set(err, ERR_INPUT, "%s: a %s stream cannot be merged, only route, decode and feature streams can",
-                               reader_name(inputs[i]), source->kind_name);
+                return err_set(err, ERR_INPUT, "%s: a %s stream cannot be merged, only route, decode and feature streams "
+                               "can", reader_name(inputs[i]), source->kind_name);
             if (header_init(header, source->kind, merge->tool, merge->version, merge->argc, merge->argv, err))
                 return -1;
         } else if (source->kind != header->kind) {

@@ -1,8 +1,8 @@
 /* Several streams of one kind and one model as one: all records in the order of the files, sequences renumbered in the order
  * in which they begin, the headers of all as sources. Labels are those of all; where values differ, all of them.
  *
- * Route, decode and feature streams can be merged. Of rankings and analyses there is one a model, so two make no third; the settings
- * of one bench are not those of another.
+ * Route, decode and feature streams can be merged. Of rankings and analyses there is one a model, so two make no third; the
+ * settings of one bench are not those of another.
  * Memory is that of one record and of the sequences open at a time. The output is finished only when every input was
  * whole. */
 #ifndef MOE_ROUTE_MERGE_H
