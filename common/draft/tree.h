@@ -36,7 +36,11 @@ int draft_tree_init(struct draft_tree *tree, int capacity, struct err *err);    
 void draft_tree_free(struct draft_tree *tree);                                      /* and back to {0} */
 void draft_tree_clear(struct draft_tree *tree);
 
-/* The new node, or the one that already stands there (same parent and token); -1 when the tree is full. */
+/* The new node, or the one that already stands there (same parent and token), as it is; -1 when the tree is full.
+ *
+ * A token that two drafters drew stays as the first one drew it. Acceptance by rejection is exact so: it judges a drawn node
+ * by its proposal without the tokens of all its earlier siblings (kernels/plain/reject.h), and what the second one draws, when
+ * it does not stand there yet, has just that distribution. */
 int draft_tree_add(struct draft_tree *tree, int parent, int32_t token, float log_probability, int drafter);
 
 /* Keeps the nodes node[0] < node[1] < ..., which hold the parents of all of them; they are 0, 1, ... then. -1, with the tree

@@ -90,6 +90,27 @@ static inline struct step loop_next_mixing(struct policy *policy, const struct d
     return step;
 }
 
+/* Two drafters beside one another with two children each, more than there are tokens, and below what both drew once more. */
+static inline struct step loop_next_meeting(struct policy *policy, const struct draft_view *view)
+{
+    static const struct { int drafter, node, siblings; } steps[] = {{0, -1, 2}, {1, -1, 3}, {1, 0, 2}, {0, 0, 2}, {0, -1, 3}};
+    struct loop_policy *mine = (struct loop_policy *)policy;
+    if (view->steps >= 5)
+        return loop_stop();
+    struct step step = loop_extend(mine, steps[view->steps].node, steps[view->steps].siblings, 1);
+    step.drafter = steps[view->steps].drafter;
+    return step;
+}
+
+/* The same, and what both drew below the root is given as drawn from the second one's distribution. */
+static inline struct step loop_next_mistaking(struct policy *policy, const struct draft_view *view)
+{
+    struct draft_tree *tree = (struct draft_tree *)(uintptr_t)view->tree;
+    for (int node = 0; view->steps == 2 && view->added == 1 && node < tree->nodes - 1; node++)
+        tree->proposal[node] = tree->proposal[tree->nodes - 1];
+    return loop_next_meeting(policy, view);
+}
+
 /* Three tokens of one drafter, which another one reviews; behind what is left of them the first one again, if it was right. */
 static inline struct step loop_next_reviewing(struct policy *policy, const struct draft_view *view)
 {
@@ -132,7 +153,8 @@ static inline void loop_free(struct policy *policy) { free(policy); }
 static const struct policy_class loop_doubting = LOOP_POLICY(doubting), loop_remembering = LOOP_POLICY(remembering),
                                  loop_branching = LOOP_POLICY(branching), loop_dropping = LOOP_POLICY(dropping),
                                  loop_cutting = LOOP_POLICY(cutting), loop_mixing = LOOP_POLICY(mixing),
-                                 loop_reviewing = LOOP_POLICY(reviewing);
+                                 loop_reviewing = LOOP_POLICY(reviewing), loop_meeting = LOOP_POLICY(meeting),
+                                 loop_mistaking = LOOP_POLICY(mistaking);
 
 /* In place of the decoder's own policy, and with a drafter that says how likely its tokens are. */
 static inline int loop_take(struct decoder *decoder, const struct policy_class *class)
@@ -194,6 +216,8 @@ static inline int loop_branches(struct decoder *decoder) { return loop_take(deco
 static inline int loop_drops(struct decoder *decoder) { return loop_take(decoder, &loop_dropping); }
 static inline int loop_cuts(struct decoder *decoder) { return loop_take(decoder, &loop_cutting); }
 static inline int loop_mixes(struct decoder *decoder) { return loop_take(decoder, &loop_mixing); }
+static inline int loop_meets(struct decoder *decoder) { return loop_take(decoder, &loop_meeting); }
+static inline int loop_mistakes(struct decoder *decoder) { return loop_take(decoder, &loop_mistaking); }
 static inline int loop_reviews(struct decoder *decoder) { return loop_take(decoder, &loop_reviewing); }
 
 static inline int loop_withholds(struct decoder *decoder)
@@ -244,6 +268,7 @@ static const struct loop_twist loop_right[] = {
     {"a policy that grows one branch as another one turned out", 0, loop_branches, 6, NULL},
     {"a policy that drops what its drafter finds unlikely, and says so", 1, loop_drops, 2, NULL},
     {"two drafters beside and below one another", 0, loop_mixes, 2, "model+self"},
+    {"two drafters that draw the same tokens below one node", 0, loop_meets, 4, "model+self"},
     {"a target that drafts for itself up to a layer, and goes on from there", 0, NULL, 2, "exit"},
     {"a drafter that reviews what another one drew", 0, loop_reviews, 3, "self+model"},
     {"a drafter that reviews what another one knew", 0, loop_reviews, 1, "ngram+model"},
@@ -251,6 +276,7 @@ static const struct loop_twist loop_right[] = {
     {"a policy that drops what its drafter finds unlikely, and does not say so", 0, loop_cuts, 2, NULL},
     {"a drafter that withholds what it finds unlikely", 0, loop_withholds, 2, NULL},
     {"a policy that remembers, and random numbers that come back", 0, loop_remembers_noise, 12, NULL},
+    {"a token that two drafters drew, as if the second one alone had", 0, loop_mistakes, 4, "model+self"},
     {"a policy that sees the random numbers of one branch in another", 0, loop_branches_noise, 8, NULL},
     {"a policy that knows the random numbers", 2, loop_same_noise, 16, NULL},     /* for the long test: recordings take time */
 };

@@ -2,6 +2,7 @@
  * and what single steps promise. tests/long/test_distribution.c has the same grid with more samples. */
 #include "tests/unit/distribution.h"
 
+#include "common/draft/tree.h"
 #include "kernels/plain/overlap.h"
 #include "kernels/plain/typical.h"
 
@@ -51,6 +52,133 @@ static void known_mistakes_are_seen(void **state)
         if (seen < 2)
             fail_msg("%s: seen at %d of %d temperatures", grid_mistakes[number].name, seen, TEMPERATURES);
     }
+}
+
+/* Three distributions over FEW tokens: of the target, and of two drafters. */
+enum { FEW = 4 };
+struct mixture { float p[3][FEW]; };
+
+/* The distribution of the token that comes out of these children, exactly: the chance of a child is found by halving, and what
+ * is left of it goes on to the next one. */
+static void exact_outcome(const struct mixture *mixture, const struct draft_tree *tree, double *out, double weight)
+{
+    double residual[FEW], total = 1, alive = weight;
+    for (int v = 0; v < FEW; v++)
+        residual[v] = (double)mixture->p[0][v];
+    for (int node = 0; node < tree->nodes; node++) {
+        double low = 0, high = 1, copy[FEW], copied;
+        for (int i = 0; i < 50; i++) {
+            const double middle = (low + high) / 2;
+            memcpy(copy, residual, sizeof copy);
+            copied = total;
+            *(reject_child(copy, FEW, &copied, tree->token[node], tree->proposal[node], middle) ? &low : &high) = middle;
+        }
+        out[tree->token[node]] += alive * low;
+        alive *= 1 - low;
+        if (reject_child(residual, FEW, &total, tree->token[node], tree->proposal[node], 1))
+            return;
+    }
+    for (int v = 0; v < FEW; v++)
+        out[v] += residual[v] > 0 ? alive * residual[v] / total : 0;
+}
+
+struct draws { int token[3]; double weight; };
+
+/* Every way to draw `count` tokens without replacement. */
+static int every_draw(const float *p, int count, struct draws *out)
+{
+    int ways = 0;
+    for (int code = 0; code < FEW * FEW * FEW; code++) {
+        const int token[3] = {code % FEW, code / FEW % FEW, code / FEW / FEW};
+        double weight = 1, rest = 1;
+        for (int i = 0; i < count; i++) {
+            for (int j = 0; j < i; j++)
+                weight *= token[i] != token[j];
+            weight *= (double)p[token[i]] / rest;
+            rest -= (double)p[token[i]];
+        }
+        bool more = weight > 0;
+        for (int i = count; i < 3; i++)
+            more &= token[i] == 0;
+        if (more) {
+            memcpy(out[ways].token, token, sizeof token);
+            out[ways++].weight = weight;
+        }
+    }
+    return ways;
+}
+
+struct asked { int first, known, second; };         /* tokens of each; the known one itself, -1: none */
+
+/* The children of a node by one drafter, by one who draws nothing, by another one, and by the first, asked for all it has.
+ * last: a token that both drew is given as the second one's draw, which is wrong. */
+static void draw_children(struct draft_tree *tree, const struct mixture *mixture, const struct asked *asked, const int *first,
+                          const int *second, bool last)
+{
+    int token[1 + 3 * 3], drafter[1 + 3 * 3], count = 0;
+    for (int i = 0; i < asked->first; i++, count++) {
+        token[count] = first[i];
+        drafter[count] = 1;
+    }
+    token[count] = asked->known;
+    drafter[count++] = 0;
+    for (int i = 0; i < asked->second; i++, count++) {
+        token[count] = second[i];
+        drafter[count] = 2;
+    }
+    for (int i = 0; i < 3; i++, count++) {
+        token[count] = first[i];
+        drafter[count] = 1;
+    }
+    draft_tree_clear(tree);
+    for (int i = 0; i < count; i++) {
+        const int nodes = tree->nodes, node = token[i] < 0 ? -1 : draft_tree_add(tree, -1, token[i], 0, drafter[i]);
+        if (node >= 0 && drafter[i] && (node == nodes || (last && drafter[i] == 2)))
+            tree->proposal[node] = mixture->p[drafter[i]];
+    }
+}
+
+static void mixture_draw(struct mixture *mixture)
+{
+    for (int i = 0; i < 3; i++) {
+        float total = 0;
+        for (int v = 0; v < FEW; v++)
+            total += mixture->p[i][v] = (float)(1 + rand() % 9);
+        for (int v = 0; v < FEW; v++)
+            mixture->p[i][v] /= total;
+    }
+}
+
+/* What two drafters drew below one node is one child and stays as drawn from the first one's distribution: the second one's
+ * others are then drawn without it, as the rule has it. Judged over all ways to draw. */
+static void what_two_drafters_draw_below_one_node_is_judged_rightly(void **state)
+{
+    struct draws first[FEW * FEW * FEW], second[FEW * FEW * FEW];
+    struct draft_tree tree = {0};
+    double most_wrong = 0;
+    (void)state;
+    srand(3);
+    assert_int_equal(draft_tree_init(&tree, 16, NULL), 0);
+    for (int round = 0; round < 120; round++) {
+        const struct asked asked = {1 + rand() % 2, round % 3 ? -1 : rand() % FEW, 1 + rand() % 3};
+        const bool last = round % 2;
+        struct mixture mixture;
+        double out[FEW] = {0};
+        mixture_draw(&mixture);
+        const int ways = every_draw(mixture.p[1], 3, first), others = every_draw(mixture.p[2], asked.second, second);
+        for (int a = 0; a < ways; a++)
+            for (int b = 0; b < others; b++) {
+                draw_children(&tree, &mixture, &asked, first[a].token, second[b].token, last);
+                exact_outcome(&mixture, &tree, out, first[a].weight * second[b].weight);
+            }
+        for (int v = 0; v < FEW; v++) {
+            const double off = fabs(out[v] - (double)mixture.p[0][v]);
+            most_wrong = last && off > most_wrong ? off : most_wrong;
+            assert_true(last || off < 1e-6);
+        }
+    }
+    assert_true(most_wrong > 0.05);
+    draft_tree_free(&tree);
 }
 
 /* Whatever was cut away, children that are given without proposals are judged rightly. */
@@ -357,6 +485,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rule_gives_its_distribution),
         cmocka_unit_test(known_mistakes_are_seen),
+        cmocka_unit_test(what_two_drafters_draw_below_one_node_is_judged_rightly),
         cmocka_unit_test(any_choice_of_children_is_right_without_proposals),
         cmocka_unit_test(labels_say_what_is_lossless),
         cmocka_unit_test(at_temperature_0_every_rule_gives_the_best_tokens),
