@@ -5,7 +5,8 @@
 #include "common/base/mem.h"
 #include "common/cache/queue.h"
 
-const struct cache_policy_class *const cache_policy_classes[] = {&cache_lru, &cache_lfu, NULL};
+const struct cache_policy_class *const cache_policy_classes[] = {
+    &cache_lru, &cache_lfu, &cache_static, &cache_hot, &cache_belady, &cache_utility, &cache_utility_real, NULL};
 
 enum { POLICIES = sizeof cache_policy_classes / sizeof *cache_policy_classes - 1 };
 
@@ -176,6 +177,8 @@ int cache_open(struct cache **out, const char *text, const struct cache_setup *s
     c->policy->class = cache_policy_classes[which];
     if (spec_end(spec, err))
         goto done;
+    if (c->policy->class->start)
+        c->policy->class->start(c->policy, c);
     *out = c;
     c = NULL;
     rc = 0;
@@ -297,20 +300,28 @@ void cache_drop(struct cache *c, int slot)
 
 void cache_ask(struct cache *c, int layer, int expert, int level)
 {
-    int key = layer * c->experts + expert;
-    if (c->slot_of[key] < 0)
-        cache_queue_add(c->queue, key, level < CACHE_LEVELS ? level : CACHE_LEVELS);
+    cache_queue_add(c->queue, layer * c->experts + expert, level < CACHE_LEVELS ? level : CACHE_LEVELS);
 }
 
 int cache_fetch(struct cache *c, int *key, int *victim)
 {
-    int level, first = cache_queue_first(c->queue, &level);
-    if (first < 0 || (c->policy->class->grants && !c->policy->class->grants(c->policy, level)))
-        return -1;
-    int slot = place(c, first, CACHE_PREFETCH, level, victim);
-    if (slot >= 0)
-        *key = first;
-    return slot;
+    const struct cache_policy_class *class = c->policy->class;
+    for (int level, first; (first = cache_queue_first(c->queue, &level)) >= 0;) {
+        if (class->grants && !class->grants(c->policy, level))
+            return -1;
+        int slot = c->slot_of[first];
+        if (slot < 0) {
+            slot = place(c, first, CACHE_PREFETCH, level, victim);
+            if (slot >= 0)
+                *key = first;
+            return slot;
+        }
+        cache_queue_remove(c->queue, first);
+        if (class->placed)
+            class->placed(c->policy, first, level);
+        revalue(c, slot);
+    }
+    return -1;
 }
 
 void cache_threshold(struct cache *c, int tau)
@@ -318,6 +329,8 @@ void cache_threshold(struct cache *c, int tau)
     if (c->policy->class->threshold)
         c->policy->class->threshold(c->policy, tau);
 }
+
+const struct cache_policy *cache_policy_of(const struct cache *c) { return c->policy; }
 
 struct cache_counts cache_counts(const struct cache *c) { return c->counts; }
 

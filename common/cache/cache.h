@@ -44,6 +44,7 @@ struct cache_setup {
     int slots;                  /* of all layers together; at least top_k */
     int top_k;                  /* experts that a token wants in a layer */
     int draft_length;           /* the longest draft, gamma: a forward of decoding has at most gamma + 1 tokens */
+    bool elsewhere;             /* an expert without a slot can be computed elsewhere, so that a policy may keep it out */
     const int32_t *pins;        /* [pinned] keys, best first: of a rank stream or a hot set; NULL: none */
     const double *pin_weight;   /* [pinned] how much they were wanted before; NULL: not known */
     int pinned;
@@ -87,7 +88,8 @@ int cache_place(struct cache *cache, int layer, int expert, enum cache_reason re
 void cache_drop(struct cache *cache, int slot);
 
 /* Asks for an expert beforehand: levels from high to low, first in first out. One that is asked for already goes to the new
- * level; one that is resident is not asked for. Policies ask by themselves (utility), and others may (forecasts). */
+ * level; one that is resident by the time its turn comes is not placed again, but the policy hears of it (placed). Policies ask
+ * by themselves (utility, pins), and others may (forecasts). */
 void cache_ask(struct cache *cache, int layer, int expert, int level);
 
 /* Places the first request whose level the policy grants, as cache_place does; *key is who comes. -1: there is none, or no slot
@@ -118,12 +120,13 @@ struct cache_policy_class {
     const char *settings;       /* what may stand behind the colon; NULL: nothing */
     bool replays;               /* it must know the future, so it works in replay only */
     int (*open)(struct cache_policy **out, struct spec *spec, const struct cache_setup *setup, struct err *err);
-    void (*begin)(struct cache_policy *policy);                                         /* NULL: all the same to it; so below */
+    void (*start)(struct cache_policy *policy, struct cache *cache);    /* may ask (cache_ask). NULL: nothing; so below */
+    void (*begin)(struct cache_policy *policy);
     bool (*step)(struct cache_policy *policy, int tokens, bool prompt);                 /* true: values of all have changed */
     /* May ask (cache_ask). Values of this layer's experts may change here. */
     void (*want)(struct cache_policy *policy, struct cache *cache, int layer, const int32_t *expert, const int32_t *tokens,
                  int count);
-    void (*placed)(struct cache_policy *policy, int key, int level);    /* it got a slot; level as below */
+    void (*placed)(struct cache_policy *policy, int key, int level);    /* it got a slot, or had one; level as below */
     void (*released)(struct cache_policy *policy, int key);             /* nobody holds it any more: its value may change */
     struct cache_value (*value)(const struct cache_policy *policy, int key);            /* of a resident that nobody holds */
     /* May this resident, the lowest, go for that one? level: of the request, 0 on demand. NULL: always. */
@@ -135,7 +138,10 @@ struct cache_policy_class {
     void (*free)(struct cache_policy *policy);
 };
 
-extern const struct cache_policy_class cache_lru, cache_lfu;
+const struct cache_policy *cache_policy_of(const struct cache *cache);
+
+extern const struct cache_policy_class cache_lru, cache_lfu, cache_static, cache_hot, cache_belady, cache_utility,
+                                       cache_utility_real;
 
 extern const struct cache_policy_class *const cache_policy_classes[];       /* all, NULL behind the last */
 

@@ -1,0 +1,98 @@
+/* belady: the expert goes that will be wanted last (Belady 1966). It must know the future, so it works over recorded routes: no
+ * policy that places what is wanted has more hits. Where wants are not those that were foretold, it says so in its state
+ * (strayed) and is no bound. */
+#include "common/base/mem.h"
+#include "common/cache/cache.h"
+
+enum { NEVER = INT32_MAX };
+
+struct belady {
+    struct cache_policy base;
+    int experts;
+    bool strayed;
+    const struct cache_future *future;
+    int32_t *after;             /* [count] the next place of the same key; NEVER */
+    int32_t *next;              /* [keys] where it is wanted next; NEVER */
+    int32_t at;                 /* wants so far */
+};
+
+static void belady_free(struct cache_policy *policy)
+{
+    struct belady *b = (struct belady *)policy;
+    mem_free(&b->after);
+    mem_free(&b->next);
+    mem_free(&b);
+}
+
+static int belady_open(struct cache_policy **out, struct spec *spec, const struct cache_setup *setup, struct err *err)
+{
+    int keys = setup->layers * setup->experts;
+    (void)spec;
+    if (!setup->future)
+        return err_set(err, ERR_INPUT, "belady: it must know what will be wanted, so it works over recorded routes only");
+    if (setup->future->count >= NEVER)
+        return err_set(err, ERR_INPUT, "belady: a future of %zu wants; at most %d can be", setup->future->count, NEVER - 1);
+    struct belady *b = mem_alloc(1, sizeof *b, err);
+    if (!b)
+        return -1;
+    b->experts = setup->experts;
+    b->future = setup->future;
+    b->after = mem_alloc(setup->future->count, sizeof *b->after, err);
+    b->next = mem_alloc(keys, sizeof *b->next, err);
+    if (!b->after || !b->next) {
+        belady_free(&b->base);
+        return -1;
+    }
+    for (int key = 0; key < keys; key++)
+        b->next[key] = NEVER;
+    for (size_t i = setup->future->count; i--;) {
+        b->after[i] = b->next[setup->future->key[i]];
+        b->next[setup->future->key[i]] = (int32_t)i;
+    }
+    *out = &b->base;
+    return 0;
+}
+
+static void belady_want(struct cache_policy *policy, struct cache *cache, int layer, const int32_t *expert,
+                        const int32_t *tokens, int count)
+{
+    struct belady *b = (struct belady *)policy;
+    (void)cache, (void)tokens;
+    for (int i = 0; i < count; i++) {
+        int key = layer * b->experts + expert[i];
+        if (b->next[key] >= b->at + count)
+            b->strayed = true;
+        else
+            b->next[key] = b->after[b->next[key]];
+    }
+    b->at += b->strayed ? 0 : count;
+}
+
+static struct cache_value belady_value(const struct cache_policy *policy, int key)
+{
+    return (struct cache_value){-(int64_t)((const struct belady *)policy)->next[key], 0};
+}
+
+/* What is fetched beforehand drives out only what is wanted later. */
+static bool belady_gives(const struct cache_policy *policy, int victim, int key, int level)
+{
+    const struct belady *b = (const struct belady *)policy;
+    return !level || b->next[victim] > b->next[key];
+}
+
+static void belady_state(const struct cache_policy *policy, struct values *out)
+{
+    values_int(out, "strayed", ((const struct belady *)policy)->strayed);
+}
+
+const struct cache_policy_class cache_belady = {
+    .name = "belady",
+    .summary = "the expert goes that will be wanted last; replay only",
+    .replays = true,
+    .open = belady_open,
+    .want = belady_want,
+    .value = belady_value,
+    .gives = belady_gives,
+    .state = belady_state,
+    .free = belady_free,
+};

@@ -1,0 +1,118 @@
+/* hot: the expert goes that is wanted least often of late: each forward that wants it counts one, and what it counted halves
+ * every `half` forwards. It begins with what earlier runs have counted (pins with weights), fetches the best of that before
+ * anything is decoded, and hands its counts on (cache_weights), so that a hot set survives runs.
+ *
+ * Nothing is halved: what is added grows instead, and all is scaled back before it leaves the range of a double. */
+#include <math.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/cache/cache.h"
+
+#define SCALE_LIMIT 0x1p500
+
+struct hot {
+    struct cache_policy base;
+    int keys, experts, half, asked;
+    double one;                 /* what a forward counts now */
+    double *heat;               /* [keys] */
+    int32_t *first;             /* [asked] to be fetched at the start, best first */
+};
+
+static void hot_free(struct cache_policy *policy)
+{
+    struct hot *hot = (struct hot *)policy;
+    mem_free(&hot->heat);
+    mem_free(&hot->first);
+    mem_free(&hot);
+}
+
+static int hot_open(struct cache_policy **out, struct spec *spec, const struct cache_setup *setup, struct err *err)
+{
+    int half, keys = setup->layers * setup->experts;
+    if (spec_int(spec, "half", 1000, 1, 1 << 30, &half, err))
+        return -1;
+    struct hot *hot = mem_alloc(1, sizeof *hot, err);
+    if (!hot)
+        return -1;
+    *hot = (struct hot){.keys = keys, .experts = setup->experts, .half = half, .one = 1,
+                        .asked = setup->pinned < setup->slots ? setup->pinned : setup->slots};
+    hot->heat = mem_alloc(keys, sizeof *hot->heat, err);
+    hot->first = mem_alloc(hot->asked, sizeof *hot->first, err);
+    if (!hot->heat || !hot->first) {
+        hot_free(&hot->base);
+        return -1;
+    }
+    if (hot->asked)
+        memcpy(hot->first, setup->pins, hot->asked * sizeof *hot->first);
+    for (int i = 0; i < setup->pinned; i++)
+        hot->heat[setup->pins[i]] = setup->pin_weight ? setup->pin_weight[i] : 0;
+    *out = &hot->base;
+    return 0;
+}
+
+static void hot_start(struct cache_policy *policy, struct cache *cache)
+{
+    const struct hot *hot = (const struct hot *)policy;
+    for (int i = 0; i < hot->asked; i++)
+        cache_ask(cache, hot->first[i] / hot->experts, hot->first[i] % hot->experts, 1);
+}
+
+static bool hot_step(struct cache_policy *policy, int tokens, bool prompt)
+{
+    struct hot *hot = (struct hot *)policy;
+    (void)tokens, (void)prompt;
+    hot->one *= exp2(1.0 / hot->half);
+    if (hot->one < SCALE_LIMIT)
+        return false;
+    for (int key = 0; key < hot->keys; key++)
+        hot->heat[key] /= hot->one;
+    hot->one = 1;
+    return true;
+}
+
+static void hot_want(struct cache_policy *policy, struct cache *cache, int layer, const int32_t *expert,
+                     const int32_t *tokens, int count)
+{
+    struct hot *hot = (struct hot *)policy;
+    (void)cache, (void)tokens;
+    for (int i = 0; i < count; i++)
+        hot->heat[layer * hot->experts + expert[i]] += hot->one;
+}
+
+/* Doubles that are not negative have the order of their bits. */
+static struct cache_value hot_value(const struct cache_policy *policy, int key)
+{
+    int64_t bits;
+    memcpy(&bits, &((const struct hot *)policy)->heat[key], sizeof bits);
+    return (struct cache_value){bits, 0};
+}
+
+/* One that is fetched beforehand drives out only what is less hot: else a hot set larger than the cache would chase itself. */
+static bool hot_gives(const struct cache_policy *policy, int victim, int key, int level)
+{
+    const struct hot *hot = (const struct hot *)policy;
+    return !level || hot->heat[victim] < hot->heat[key];
+}
+
+static bool hot_weights(const struct cache_policy *policy, double *weight)
+{
+    const struct hot *hot = (const struct hot *)policy;
+    for (int key = 0; key < hot->keys; key++)
+        weight[key] = hot->heat[key] / hot->one;
+    return true;
+}
+
+const struct cache_policy_class cache_hot = {
+    .name = "hot",
+    .summary = "the expert goes that is wanted least often of late; begins with a hot set",
+    .settings = "half=N",
+    .open = hot_open,
+    .start = hot_start,
+    .step = hot_step,
+    .want = hot_want,
+    .value = hot_value,
+    .gives = hot_gives,
+    .weights = hot_weights,
+    .free = hot_free,
+};

@@ -1,0 +1,116 @@
+/* static: pins stay for ever, the best of a rank stream or of a hot set; the other slots are kept by last use. Pins are fetched
+ * beforehand, each layer's anew whenever the layer had its turn without them.
+ *
+ * With pins in all slots this is what llama.cpp does with experts that it leaves on one device ("--override-tensor" and
+ * "--n-cpu-moe"): a split once, before anything is known. */
+#include "common/base/mem.h"
+#include "common/cache/cache.h"
+
+struct pins {
+    struct cache_policy base;
+    int keys, experts, pinned;
+    int64_t clock;
+    int64_t *last;              /* [keys] */
+    bool *pin;                  /* [keys] */
+};
+
+static void pins_free(struct cache_policy *policy)
+{
+    struct pins *p = (struct pins *)policy;
+    mem_free(&p->last);
+    mem_free(&p->pin);
+    mem_free(&p);
+}
+
+/* Slots that are not for pins: where all that is wanted must have one, as many as the largest draft can want of a layer, but
+ * at most half. */
+static int reserve_of(const struct cache_setup *setup)
+{
+    int64_t most = (int64_t)(setup->draft_length + 1) * setup->top_k;
+    int half = setup->slots / 2 > setup->top_k ? setup->slots / 2 : setup->top_k;
+    if (setup->elsewhere)
+        return 0;
+    if (most > setup->experts)
+        most = setup->experts;
+    return most < half ? (int)most : half;
+}
+
+static int pins_open(struct cache_policy **out, struct spec *spec, const struct cache_setup *setup, struct err *err)
+{
+    int reserve, keys = setup->layers * setup->experts;
+    if (spec_int(spec, "reserve", reserve_of(setup), setup->elsewhere ? 0 : setup->top_k, setup->slots, &reserve, err))
+        return -1;
+    if (!setup->pinned)
+        return err_set(err, ERR_INPUT, "static: it pins the experts of a rank stream or a hot set; give one");
+    struct pins *p = mem_alloc(1, sizeof *p, err);
+    if (!p)
+        return -1;
+    p->keys = keys;
+    p->experts = setup->experts;
+    p->last = mem_alloc(keys, sizeof *p->last, err);
+    p->pin = mem_alloc(keys, sizeof *p->pin, err);
+    if (!p->last || !p->pin) {
+        pins_free(&p->base);
+        return -1;
+    }
+    for (int i = 0; i < setup->pinned && p->pinned < setup->slots - reserve; i++) {
+        p->pinned += !p->pin[setup->pins[i]];
+        p->pin[setup->pins[i]] = true;
+    }
+    *out = &p->base;
+    return 0;
+}
+
+static void ask_for_pins(const struct pins *p, struct cache *cache, int layer)
+{
+    for (int e = 0; e < p->experts; e++)
+        if (p->pin[layer * p->experts + e] && cache_find(cache, layer, e) < 0)
+            cache_ask(cache, layer, e, CACHE_LEVELS);
+}
+
+static void pins_start(struct cache_policy *policy, struct cache *cache)
+{
+    const struct pins *p = (const struct pins *)policy;
+    for (int layer = 0; layer < p->keys / p->experts; layer++)
+        ask_for_pins(p, cache, layer);
+}
+
+static void pins_want(struct cache_policy *policy, struct cache *cache, int layer, const int32_t *expert,
+                      const int32_t *tokens, int count)
+{
+    struct pins *p = (struct pins *)policy;
+    (void)tokens;
+    for (int i = 0; i < count; i++)
+        p->last[layer * p->experts + expert[i]] = ++p->clock;
+    ask_for_pins(p, cache, layer);
+}
+
+static struct cache_value pins_value(const struct cache_policy *policy, int key)
+{
+    const struct pins *p = (const struct pins *)policy;
+    return (struct cache_value){p->pin[key], p->last[key]};
+}
+
+static bool pins_give(const struct cache_policy *policy, int victim, int key, int level)
+{
+    (void)key, (void)level;
+    return !((const struct pins *)policy)->pin[victim];
+}
+
+static void pins_state(const struct cache_policy *policy, struct values *out)
+{
+    values_int(out, "pinned", ((const struct pins *)policy)->pinned);
+}
+
+const struct cache_policy_class cache_static = {
+    .name = "static",
+    .summary = "the best of a ranking stay; in other slots the last used",
+    .settings = "reserve=N",
+    .open = pins_open,
+    .start = pins_start,
+    .want = pins_want,
+    .value = pins_value,
+    .gives = pins_give,
+    .state = pins_state,
+    .free = pins_free,
+};

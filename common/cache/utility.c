@@ -1,0 +1,274 @@
+/* utility: experts are fetched and evicted by one number, which verification measures (MoE-SpAc, arXiv 2603.09983).
+ *
+ * After each verification Algorithm 1 gives every expert of the layer a level 0 .. K (utility_rule.h). Those above 0 are asked
+ * for: levels from K down to tau, first in first out (section 3.4). Residents are tagged with their level, and the lowest tag
+ * goes first; beforehand only tags below tau go. One in use counts as K + 1: it is held. Afterwards its tag is 0 (appendix D):
+ * it goes next, unless its own request, which finds it resident, comes first. tau is the balancer's (cache_threshold), or a
+ * setting.
+ *
+ * Prompts are not learned from: their tokens are no draft's.
+ *
+ * What is in the settings: the ablations of table 4 are K=1 (w/o SpecUE), boundaries=fixed (w/o AdaBC), tau=2 (w/o HetWB),
+ * prefetch=no (w/o SG-Prefetcher), evict=no (w/o SG-Evictor: residents stay until the cache is full, and then, too).
+ * signal=state with boundaries=fixed,up=5,down=1,K=5 is the released code.
+ *
+ * utility-real is ours: boundaries are real, a resident keeps its level after use, one of a lower level gives way to one of a
+ * higher one, and of equal levels the one goes that was wanted the longest time ago. */
+#include "common/cache/utility.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "common/base/mem.h"
+
+enum after { AFTER_ZERO, AFTER_LEVEL };
+enum gives { GIVES_COLD, GIVES_LOWER };
+enum ties { TIES_NUMBER, TIES_LAST };
+
+static const char *const boundary_words[] = {"floor", "real", "fixed", NULL};
+static const char *const signal_words[] = {"change", "state", NULL};
+static const char *const after_words[] = {"zero", "level", NULL};
+static const char *const gives_words[] = {"cold", "lower", NULL};
+static const char *const ties_words[] = {"number", "last", NULL};
+static const char *const yes_words[] = {"no", "yes", NULL};
+
+struct utility {
+    struct cache_policy base;
+    struct utility_rule rule;
+    int keys, experts;
+    int after, gives, ties, prefetch, evict;
+    int tau;
+    bool tau_given, prompt;
+    int64_t clock;
+    struct utility_expert *expert;              /* [keys] */
+    int32_t *frequency;                         /* [experts] of a layer, 0 in between */
+    uint8_t *tag;                               /* [keys] of residents */
+    bool *used;                                 /* [keys] wanted in the layer's last turn, and not given up since */
+    int64_t *last;                              /* [keys] when it was wanted */
+};
+
+static void utility_free(struct cache_policy *policy)
+{
+    struct utility *u = (struct utility *)policy;
+    mem_free(&u->expert);
+    mem_free(&u->frequency);
+    mem_free(&u->tag);
+    mem_free(&u->used);
+    mem_free(&u->last);
+    mem_free(&u);
+}
+
+static int read_settings(struct utility *u, struct spec *spec, const struct cache_setup *setup, bool ours, struct err *err)
+{
+    double lambda;
+    int boundaries, signal, start, up, down, half = setup->draft_length / 2;
+    if (spec_int(spec, "K", 4, 1, CACHE_LEVELS, &u->rule.K, err) ||
+        spec_float(spec, "lambda", 0.1, 0, 1, &lambda, err) ||
+        spec_choice(spec, "boundaries", ours ? UTILITY_REAL : UTILITY_FLOOR, boundary_words, &boundaries, err) ||
+        spec_int(spec, "start", half, 0, 1 << 20, &start, err) ||
+        spec_int(spec, "up", boundaries == UTILITY_FIXED ? 3 : start, 0, 1 << 20, &up, err) ||
+        spec_int(spec, "down", boundaries == UTILITY_FIXED ? 1 : start, 0, 1 << 20, &down, err) ||
+        spec_choice(spec, "signal", 0, signal_words, &signal, err) ||
+        spec_choice(spec, "after", ours ? AFTER_LEVEL : AFTER_ZERO, after_words, &u->after, err) ||
+        spec_choice(spec, "gives", ours ? GIVES_LOWER : GIVES_COLD, gives_words, &u->gives, err) ||
+        spec_choice(spec, "ties", ours ? TIES_LAST : TIES_NUMBER, ties_words, &u->ties, err) ||
+        spec_int(spec, "tau", 0, 0, u->rule.K, &u->tau, err) ||
+        spec_choice(spec, "prefetch", 1, yes_words, &u->prefetch, err) ||
+        spec_choice(spec, "evict", 1, yes_words, &u->evict, err))
+        return -1;
+    u->rule.lambda = (int)lround(1e6 * lambda);
+    u->rule.boundaries = boundaries;
+    u->rule.state_signal = signal;
+    u->tau_given = u->tau > 0;
+    u->tau += !u->tau_given;
+    u->keys = setup->layers * setup->experts;
+    u->experts = setup->experts;
+    if (!u->evict && !setup->elsewhere)
+        return err_set(err, ERR_INPUT, "evict=no: what is not resident could be computed nowhere, as all must come through the "
+                                       "cache");
+    u->expert = mem_alloc(u->keys, sizeof *u->expert, err);
+    u->frequency = mem_alloc(u->experts, sizeof *u->frequency, err);
+    u->tag = mem_alloc(u->keys, sizeof *u->tag, err);
+    u->used = mem_alloc(u->keys, sizeof *u->used, err);
+    u->last = mem_alloc(u->keys, sizeof *u->last, err);
+    if (!u->expert || !u->frequency || !u->tag || !u->used || !u->last)
+        return -1;
+    for (int key = 0; key < u->keys; key++) {
+        u->expert[key].up = up;
+        u->expert[key].down = down;
+    }
+    return 0;
+}
+
+static int open_as(struct cache_policy **out, struct spec *spec, const struct cache_setup *setup, bool ours, struct err *err)
+{
+    struct utility *u = mem_alloc(1, sizeof *u, err);
+    if (!u)
+        return -1;
+    if (read_settings(u, spec, setup, ours, err)) {
+        utility_free(&u->base);
+        return -1;
+    }
+    *out = &u->base;
+    return 0;
+}
+
+static int utility_open(struct cache_policy **out, struct spec *spec, const struct cache_setup *setup, struct err *err)
+{
+    return open_as(out, spec, setup, false, err);
+}
+
+static int utility_real_open(struct cache_policy **out, struct spec *spec, const struct cache_setup *setup, struct err *err)
+{
+    return open_as(out, spec, setup, true, err);
+}
+
+static bool utility_begin_step(struct cache_policy *policy, int tokens, bool prompt)
+{
+    (void)tokens;
+    ((struct utility *)policy)->prompt = prompt;
+    return false;
+}
+
+static void utility_want(struct cache_policy *policy, struct cache *cache, int layer, const int32_t *expert,
+                         const int32_t *tokens, int count)
+{
+    struct utility *u = (struct utility *)policy;
+    int first = layer * u->experts;
+    for (int i = 0; i < count; i++) {
+        u->frequency[expert[i]] = tokens[i];
+        u->used[first + expert[i]] = true;
+        u->last[first + expert[i]] = ++u->clock;
+    }
+    for (int e = 0; e < u->experts; e++) {
+        struct utility_expert *at = &u->expert[first + e];
+        if (!u->prompt)
+            utility_step(&u->rule, at, u->frequency[e]);
+        u->frequency[e] = 0;
+        u->tag[first + e] = (uint8_t)at->level;
+        if (at->level && u->prefetch)
+            cache_ask(cache, layer, e, at->level);
+    }
+}
+
+static void utility_placed(struct cache_policy *policy, int key, int level)
+{
+    struct utility *u = (struct utility *)policy;
+    u->tag[key] = (uint8_t)u->expert[key].level;
+    if (level)
+        u->used[key] = false;               /* since it was asked for nobody has used it */
+}
+
+static void utility_released(struct cache_policy *policy, int key)
+{
+    struct utility *u = (struct utility *)policy;
+    if (u->used[key] && u->after == AFTER_ZERO)
+        u->tag[key] = 0;
+    u->used[key] = false;
+}
+
+static struct cache_value utility_value(const struct cache_policy *policy, int key)
+{
+    const struct utility *u = (const struct utility *)policy;
+    return (struct cache_value){u->tag[key], u->ties == TIES_LAST ? u->last[key] : key};
+}
+
+/* On demand the lowest goes; beforehand a cold one, or one below what comes. */
+static bool utility_gives(const struct cache_policy *policy, int victim, int key, int level)
+{
+    const struct utility *u = (const struct utility *)policy;
+    (void)key;
+    if (!u->evict)
+        return false;
+    return !level || u->tag[victim] < u->tau || (u->gives == GIVES_LOWER && u->tag[victim] < level);
+}
+
+static bool utility_grants(const struct cache_policy *policy, int level)
+{
+    return level >= ((const struct utility *)policy)->tau;
+}
+
+static void utility_threshold(struct cache_policy *policy, int tau)
+{
+    struct utility *u = (struct utility *)policy;
+    if (!u->tau_given)
+        u->tau = tau < 1 ? 1 : tau > u->rule.K ? u->rule.K : tau;
+}
+
+static bool utility_weights(const struct cache_policy *policy, double *weight)
+{
+    const struct utility *u = (const struct utility *)policy;
+    for (int key = 0; key < u->keys; key++)
+        weight[key] = u->expert[key].level;
+    return true;
+}
+
+/* How many experts stand at each level, and where boundaries are on the mean. */
+static void utility_state(const struct cache_policy *policy, struct values *out)
+{
+    const struct utility *u = (const struct utility *)policy;
+    int64_t at[CACHE_LEVELS + 1] = {0};
+    double up = 0, down = 0;
+    for (int key = 0; key < u->keys; key++) {
+        at[u->expert[key].level]++;
+        up += u->expert[key].up;
+        down += u->expert[key].down;
+    }
+    values_int(out, "tau", u->tau);
+    values_real(out, "up", up / u->keys);
+    values_real(out, "down", down / u->keys);
+    for (int level = 0; level <= u->rule.K && level <= 32; level++) {
+        char name[VALUES_KEY];
+        snprintf(name, sizeof name, "level%d", level);
+        values_int(out, name, at[level]);
+    }
+}
+
+#define UTILITY_SETTINGS \
+    "K=N,lambda=X,boundaries=floor|real|fixed,start=N,up=N,down=N,signal=change|state,after=zero|level,gives=cold|lower," \
+    "ties=number|last,tau=N,prefetch=yes|no,evict=yes|no"
+
+const struct cache_policy_class cache_utility = {
+    .name = "utility",
+    .summary = "by how many tokens of verifications wanted an expert: MoE-SpAc's Algorithm 1 as printed",
+    .settings = UTILITY_SETTINGS,
+    .open = utility_open,
+    .step = utility_begin_step,
+    .want = utility_want,
+    .placed = utility_placed,
+    .released = utility_released,
+    .value = utility_value,
+    .gives = utility_gives,
+    .grants = utility_grants,
+    .threshold = utility_threshold,
+    .weights = utility_weights,
+    .state = utility_state,
+    .free = utility_free,
+};
+
+const struct cache_policy_class cache_utility_real = {
+    .name = "utility-real",
+    .summary = "utility with boundaries that adapt both ways, and residents that keep their level",
+    .settings = UTILITY_SETTINGS,
+    .open = utility_real_open,
+    .step = utility_begin_step,
+    .want = utility_want,
+    .placed = utility_placed,
+    .released = utility_released,
+    .value = utility_value,
+    .gives = utility_gives,
+    .grants = utility_grants,
+    .threshold = utility_threshold,
+    .weights = utility_weights,
+    .state = utility_state,
+    .free = utility_free,
+};
+
+const struct utility_expert *cache_utility_states(const struct cache *cache, int *K)
+{
+    const struct cache_policy *policy = cache_policy_of(cache);
+    if (policy->class != &cache_utility && policy->class != &cache_utility_real)
+        return NULL;
+    *K = ((const struct utility *)policy)->rule.K;
+    return ((const struct utility *)policy)->expert;
+}
