@@ -1,4 +1,5 @@
-/* moe-profile: which experts prompts and answers use, and what a model may leave out when it drafts for itself.
+/* moe-profile: which experts prompts and answers use, a model's states for training heads (profile-features.h), and what a
+ * model may leave out when it drafts for itself.
  *
  * Reads:  model, prompts, and with --budget a rank stream
  * Writes: route stream; a table on a terminal or with --text; of skip, a skip file
@@ -6,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cmd/profile-features.h"
 #include "common/base/file.h"
 #include "common/cli/command.h"
 #include "common/cli/signals.h"
@@ -121,7 +123,8 @@ static int run(const void *arguments, const struct console *console, struct err 
         err_set(err, ERR_INPUT, "--rank -: standard input holds the ranking, not the prompts, too; name a file of prompts");
         goto done;
     }
-    if (profile_parse_record(&setup, args->record, err) || (args->shard && profile_parse_shard(&setup, args->shard, err)) ||
+    if (profile_parse_record(&setup, args->record, err) ||
+        (args->shard && profile_parse_shard(args->shard, &setup.shard, &setup.shards, err)) ||
         decode_rows(&args->settings, false, &rows, err) || session_open(&session, &args->session, 0, rows, err) ||
         open_budget(&budget, session, args, console, err) ||
         session_open_prompts(&prompts, session, &args->prompts, &args->inputs, setup.stop, err))
@@ -244,6 +247,9 @@ static const struct subcommand subcommands[] = {
     { .name = "record", .summary = "record which experts prompts and answers use", .options = profile_options,
       .operands = profile_operands, .implied = true, .console = CONSOLE_QUIET | CONSOLE_PROGRESS,
       .args_bytes = sizeof(struct profile_args), .defaults = &profile_defaults, .run = run },
+    { .name = "features", .summary = "record texts with a model's states, for training draft heads",
+      .options = features_options, .operands = features_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS,
+      .args_bytes = sizeof(struct features_args), .defaults = &features_defaults, .run = profile_features },
     { .name = "skip", .summary = "find what a model may leave out when it drafts for itself", .options = skip_options,
       .operands = skip_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct skip_args),
       .defaults = &skip_defaults, .run = run_skip },

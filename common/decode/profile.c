@@ -255,15 +255,15 @@ int profile_parse_record(struct profile_setup *setup, const char *words, struct 
     }
 }
 
-int profile_parse_shard(struct profile_setup *setup, const char *text, struct err *err)
+int profile_parse_shard(const char *text, int *shard, int *shards, struct err *err)
 {
     char *end = NULL;
-    long shard = *text >= '0' && *text <= '9' ? strtol(text, &end, 10) : 0, shards = 0;
+    long number = *text >= '0' && *text <= '9' ? strtol(text, &end, 10) : 0, count = 0;
     if (end && *end == '/' && end[1] >= '0' && end[1] <= '9')
-        shards = strtol(end + 1, &end, 10);
-    if (!end || *end || shard < 1 || shard > shards || shards > 1 << 20)
+        count = strtol(end + 1, &end, 10);
+    if (!end || *end || number < 1 || number > count || count > 1 << 20)
         return err_set(err, ERR_INPUT, "--shard: '%s' is not I/N with I from 1 to N", text);
-    setup->shard = (int)shard;
-    setup->shards = (int)shards;
+    *shard = (int)number;
+    *shards = (int)count;
     return 0;
 }

@@ -44,6 +44,6 @@ void profile_close(struct profile **profile);
 
 /* "route,probs,hidden" into the setup's flags; "3/8" into shard and shards. */
 int profile_parse_record(struct profile_setup *setup, const char *words, struct err *err);
-int profile_parse_shard(struct profile_setup *setup, const char *text, struct err *err);
+int profile_parse_shard(const char *text, int *shard, int *shards, struct err *err);
 
 #endif

@@ -98,11 +98,11 @@ static int mark_message(const struct prompts *p, struct prompt *prompt, json_t *
     if (prompts_render(p, before, false, &said, NULL, err))
         goto done;
     if (!begins_with(&said, &asked) || said.n == asked.n)
-        err_set(err, ERR_INPUT, "the template does not write this answer behind the tokens that call for it, so where it begins "
-                "cannot be told; use another --chat-template, or \"prompt\" and \"answer\"");
+        err_set(err, ERR_INPUT, "the template does not write this answer behind the tokens that call for it, so where it "
+                "begins cannot be told; use another --chat-template, or \"prompt\" and \"answer\"");
     else if (!begins_with(&prompt->tokens, &said))
-        err_set(err, ERR_INPUT, "the template writes this answer otherwise when more messages follow, so what would be learnt is "
-                "not what is asked for; give each answer a line of its own that ends with it");
+        err_set(err, ERR_INPUT, "the template writes this answer otherwise when more messages follow, so what would be learnt "
+                "is not what is asked for; give each answer a line of its own that ends with it");
     else
         rc = 0;
     if (!rc)

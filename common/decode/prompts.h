@@ -5,10 +5,11 @@
  *   messages  chat: [{role, content}, ...], to which the chat template is applied with add_generation_prompt
  *   turns     chat: user turns as strings; each next one is asked after the answer to the one before it
  *   tokens    ids, taken as they are
- * and optional id (string or number), task, answer (string or number), max_tokens. Other keys are ignored; blank lines are skipped.
+ * and optional id (string or number), task, answer (string or number), max_tokens. Other keys are ignored; blank lines are
+ * skipped.
  * With PROMPTS_ANSWERED `answer` is what the assistant says to it, `answer_tokens` the same as ids behind `tokens`, and
- * `messages` may have answers anywhere. Each is told from what it answers by its tokens: those of the prompt alone begin those of
- * the joint text, or the text is refused.
+ * `messages` may have answers anywhere. Each is told from what it answers by its tokens: those of the prompt alone begin
+ * those of the joint text, or the text is refused.
  * Text is a prompt, too: prompt_lines.h says where; `-` is standard input.
  *
  * Errors are ERR_INPUT and name file and line. A line longer than the limit, invalid UTF-8, JSON with duplicate keys are
@@ -54,7 +55,7 @@ struct prompts_options {
     const struct stop *stop;           /* borrowed; when it is asked for, waiting for input ends: ERR_SIGNAL; NULL: none */
     enum prompts_answers answers;
     bool unanswered;                   /* PROMPTS_ANSWERED: a text without an answer will do; its mask is all 0 */
-    const int *ends;                   /* [n_ends] borrowed; ids that end an answer: the first is put behind one that is raw text */
+    const int *ends;                   /* [n_ends] borrowed; ids that end an answer: the first is put behind one of raw text */
     int n_ends;
     int vocab;                         /* ids of `tokens` prompts must be below; 0: the tokenizer's size, if there is one */
 };

@@ -104,13 +104,15 @@ void session_tell(const struct session *session, const struct console *console)
 int session_open_prompts(struct prompts **out, const struct session *session, const struct session_prompts *options,
                          const struct strings *files, const struct stop *stop, struct err *err)
 {
+    const struct hparams *shape = model_hparams(session->model);
     const struct prompts_options prompts = {
         .field = options->field, .chat = options->chat, .whole = options->whole, .parse_special = options->parse_special,
         .texts = options->texts.items, .n_texts = (size_t)options->texts.count, .stop = stop,
         .chat_template = session->chat, .template_file = options->chat_template,
         .trusted = session->trusted,
         .template_args = options->template_args.items, .n_template_args = (size_t)options->template_args.count,
-        .vocab = model_hparams(session->model)->vocab};
+        .answers = options->answers, .unanswered = options->unanswered, .ends = shape->eos, .n_ends = shape->eos_count,
+        .vocab = shape->vocab};
     return prompts_open(out, &prompts, files->items, (size_t)files->count, session->tokenizer, err);
 }
 

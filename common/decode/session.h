@@ -44,6 +44,8 @@ struct session_prompts {
     const char *field, *chat_template;
     bool chat, whole, parse_special;
     struct strings template_args;
+    enum prompts_answers answers;       /* no options: a command says what it wants of prompts.h */
+    bool unanswered;
 };
 
 #define SESSION_PROMPT_OPTIONS(args, prompts) \

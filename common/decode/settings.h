@@ -57,6 +57,19 @@ extern const char *const budget_mode_words[];
 
 /* For a command whose -n means something else when it is not given. */
 #define DECODE_OPTIONS_BUT_LENGTH(args, settings) \
+    DECODE_TEXT_OPTIONS(args, settings), \
+    OPT_STRING(0, "accept", args, settings.accept, "coupled|rejection|typical:epsilon=P,delta=P", \
+               "keep of a draft what this rule says"), \
+    OPT_STRING('B', "budget", args, settings.budget, "B,...|rank|auto[:kl=X,every=N,check=0]", \
+               "let a forward load at most B experts a layer, as many as the ranking says, or as few as keep the text close"), \
+    OPT_INPUT(0, "rank", args, settings.rank, \
+              "keep the experts that the rank stream FILE puts first, or by `router', `path' or `oracle'"), \
+    OPT_STRING(0, "budget-phase", args, settings.budget_phase, "decode|verify|draft|decode,draft|verify,draft", \
+               "hold the budget in these forwards; decode if not given"), \
+    OPT_CHOICE(0, "budget-mode", args, settings.budget_mode, budget_mode_words, "what becomes of an expert not kept")
+
+/* Those that say what the model's own text is, and how to get it sooner. */
+#define DECODE_TEXT_OPTIONS(args, settings) \
     OPT_FLOAT(0, "temperature", args, settings.temperature, 0, 100, "T", "divide logits by T; 0 takes the best token"), \
     OPT_COUNT(0, "top-k", args, settings.top_k, 0, 1 << 24, "keep the K best tokens; 0 keeps all"), \
     OPT_FLOAT(0, "top-p", args, settings.top_p, 0, 1, "P", "keep the fewest best tokens of total probability P"), \
@@ -73,16 +86,7 @@ extern const char *const budget_mode_words[];
                "draft in this shape"), \
     OPT_STRING(0, "policy", args, settings.policy, "static|cascade|cascade-cost|tiers|table|off|oracle:file=FILE|" \
                "vertical|horizontal|cs-drafting|tr|dytc|dytc-verify[,...]", \
-               "let this decide how much to draft"), \
-    OPT_STRING(0, "accept", args, settings.accept, "coupled|rejection|typical:epsilon=P,delta=P", \
-               "keep of a draft what this rule says"), \
-    OPT_STRING('B', "budget", args, settings.budget, "B,...|rank|auto[:kl=X,every=N,check=0]", \
-               "let a forward load at most B experts a layer, as many as the ranking says, or as few as keep the text close"), \
-    OPT_INPUT(0, "rank", args, settings.rank, \
-              "keep the experts that the rank stream FILE puts first, or by `router', `path' or `oracle'"), \
-    OPT_STRING(0, "budget-phase", args, settings.budget_phase, "decode|verify|draft|decode,draft|verify,draft", \
-               "hold the budget in these forwards; decode if not given"), \
-    OPT_CHOICE(0, "budget-mode", args, settings.budget_mode, budget_mode_words, "what becomes of an expert not kept")
+               "let this decide how much to draft")
 
 /* Reads a map of option names and values, {"draft": "ngram", "draft-length": 8, "ignore-eos": true, "stop": ["a", "b"]},
  * with the same table. The words live in *store, to be freed by decode_settings_free when the settings are no more needed. */

@@ -117,7 +117,7 @@ run_page() {
 moe-convert build synthetic inflate list
 moe-coact rank-experts coverage union locality merge
 moe-bench run report roofline
-moe-profile record skip
+moe-profile record features skip
 moe-decode
 moe-view
 NAMES

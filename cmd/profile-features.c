@@ -1,0 +1,190 @@
+#include "cmd/profile-features.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/file.h"
+#include "common/cli/signals.h"
+#include "common/decode/features.h"
+#include "common/decode/profile.h"
+
+static const char *const dtype_words[] = { "bf16", "f32", NULL };
+static const enum dtype dtypes[] = { DTYPE_BF16, DTYPE_F32 };
+
+enum { MASK_ANSWERS, MASK_ALL };
+static const char *const mask_words[] = { "answers", "all", NULL };
+
+const struct opt features_options[] = {
+    SESSION_OPTIONS(struct features_args, session),
+    OPT_STRING(0, "layers", struct features_args, layers, "N,...,final|KIND",
+               "record the states after these layers, and after the final norm, or those that a head of this kind learns from"),
+    OPT_INPUT(0, "for", struct features_args, head, "record the states that the draft head FILE learns from"),
+    OPT_CHOICE(0, "dtype", struct features_args, dtype, dtype_words, "write states in this format"),
+    OPT_COUNT('n', "max-tokens", struct features_args, settings.max_tokens, 0, 1 << 24,
+              "let the model answer each prompt with up to N tokens; answers of the texts are put aside"),
+    OPT_CHOICE(0, "mask", struct features_args, mask, mask_words, "what is to be learnt: the tokens of answers, or all"),
+    OPT_COUNT(0, "cut", struct features_args, cut, 1, 1 << 24, "take only the first N tokens of a text"),
+    OPT_FLOAT(0, "validation", struct features_args, validation, 0, 1, "SHARE",
+              "keep about SHARE of the prompts apart, to be judged by"),
+    OPT_STRING(0, "shard", struct features_args, shard, "I/N", "take every N-th prompt, beginning with number I"),
+    DECODE_TEXT_OPTIONS(struct features_args, settings),
+    SESSION_PROMPT_OPTIONS(struct features_args, prompts),
+    OPT_FLAG(0, "text", struct features_args, text, "say how much there is, as on a terminal, and compute no states"),
+    OPT_OUTPUT('o', "output", struct features_args, output, "write the stream to FILE, not standard output"),
+    OPT_FLAG(0, "force", struct features_args, force, "take a head that was made for other weights of this shape"),
+    OPT_END };
+
+const struct operand features_operands[] = { OPERAND_ANY("TEXTS", struct features_args, inputs), OPERAND_END };
+
+const struct features_args features_defaults = {.settings = {.top_p = 1, .draft_length = DRAFT_LENGTH_NONE}};
+
+/* The states that --layers or --for name. */
+static int choose_states(struct head_states *out, const struct features_args *args, const struct model *target,
+                         struct err *err)
+{
+    const int layers = model_hparams(target)->layers;
+    struct model *head = NULL;
+    if (args->layers && args->head)
+        return err_set(err, ERR_INPUT, "--layers and --for exclude each other; give one");
+    if (!args->head)
+        return head_states_parse(out, args->layers ? args->layers : "final", layers, err) ? err_at(err, "--layers") : 0;
+    if (model_open_head(&head, args->head, err))
+        return -1;
+    int rc = head_check_target(model_head(head), model_identity(target), args->force, err)
+                 ? err_at(err, "%s", args->head) : 0;
+    if (!rc)
+        head_states_of(out, model_head(head));
+    model_close(&head);
+    return rc;
+}
+
+/* "after layer 2 and the final norm". */
+static int put_totals(struct text *out, const struct feature_profile_setup *setup, const struct feature_totals *totals,
+                      struct err *err)
+{
+    const struct hparams *shape = model_hparams(setup->session->model);
+    const double bytes = (double)totals->tokens * setup->states.count * shape->hidden * (double)array_dtype_size(setup->dtype);
+    if (text_printf(out, err, "%lld text%s, %lld for validation, of %lld tokens, %lld to be learnt; states ",
+                    (long long)totals->texts, totals->texts == 1 ? "" : "s", (long long)totals->validation,
+                    (long long)totals->tokens, (long long)totals->learnt) ||
+        head_states_text(&setup->states, shape->layers, out, err) ||
+        text_printf(out, err, " in %s: %.1f MB", array_dtype_name(setup->dtype), bytes / 1e6))
+        return -1;
+    return totals->left_out ? text_printf(out, err, "; left out, as cut before anything to be learnt: %lld",
+                                          (long long)totals->left_out) : 0;
+}
+
+static int write_totals(const struct feature_profile_setup *setup, const struct feature_profile *profile, const char *path,
+                        struct err *err)
+{
+    struct output *out = NULL;
+    struct text body = {0};
+    int rc = put_totals(&body, setup, feature_profile_totals(profile), err) || text_putc(&body, '\n', err) ||
+             output_open(&out, path, err) || output_write(out, body.data, body.length, err) || output_commit(&out, err)
+                 ? -1 : 0;
+    output_discard(&out);
+    text_free(&body);
+    return rc;
+}
+
+static int tell_totals(const struct console *console, const struct feature_profile_setup *setup,
+                       const struct feature_profile *profile, struct err *err)
+{
+    struct text body = {0};
+    int rc = put_totals(&body, setup, feature_profile_totals(profile), err);
+    if (!rc)
+        console_note(console, "%s", body.data);
+    text_free(&body);
+    return rc;
+}
+
+static int open_writer(struct writer **out, const struct session *session, const struct features_args *args,
+                       const struct console *console, const char *path, struct err *err)
+{
+    struct header header = {0};
+    int rc = session_header(session, STREAM_FEATURE, console, args->settings.seed, &header, err) ||
+             writer_open(out, path, &header, err) ? -1 : 0;
+    header_free(&header);
+    return rc;
+}
+
+/* A signal came: whole texts, or what was counted, stay. */
+static int close_early(struct writer **writer, const struct feature_profile_setup *setup, const struct feature_profile *profile,
+                       const char *path, struct err *err)
+{
+    struct err told = {0};
+    err_clear(err);
+    err_set(&told, ERR_SIGNAL, "ended by %s after %lld texts", signals_name(),
+            (long long)feature_profile_totals(profile)->texts);
+    if (*writer ? writer_close_early(writer, told.text, err) : write_totals(setup, profile, path, err))
+        return -1;
+    *err = told;
+    return -1;
+}
+
+static int open_texts(struct prompts **out, const struct session *session, const struct features_args *args,
+                      const struct stop *stop, struct err *err)
+{
+    struct session_prompts options = args->prompts;
+    options.answers = args->settings.max_tokens ? PROMPTS_ASK_AGAIN : PROMPTS_ANSWERED;
+    options.unanswered = args->mask == MASK_ALL;
+    return session_open_prompts(out, session, &options, &args->inputs, stop, err);
+}
+
+/* Options that say how to answer, where nothing is answered. */
+static int check_answering(const struct features_args *args, struct err *err)
+{
+    const struct decode_settings *settings = &args->settings;
+    const bool sampled = settings->temperature > 0 || settings->top_k || settings->top_p < 1 || settings->min_p > 0;
+    const char *option = settings->draft.count ? "draft" : settings->stop.count ? "stop" : settings->ignore_eos ? "ignore-eos"
+                       : sampled ? "temperature, --top-k, --top-p and --min-p" : NULL;
+    if (settings->max_tokens || !option)
+        return 0;
+    return err_set(err, ERR_INPUT, "--%s: nothing is answered here; let the model answer with -n N", option);
+}
+
+int profile_features(const void *arguments, const struct console *console, struct err *err)
+{
+    const struct features_args *args = arguments;
+    const char *path = args->output ? args->output : "-";
+    bool told = args->text || (!strcmp(path, "-") && isatty(STDOUT_FILENO));
+    struct progress bar = {0};
+    struct feature_profile_setup setup = {.settings = &args->settings, .dtype = dtypes[args->dtype],
+                                          .all = args->mask == MASK_ALL, .cut = args->cut, .validation = args->validation,
+                                          .shard = 1, .shards = 1, .bar = &bar, .stop = signals_stop()};
+    struct session *session = NULL;
+    struct prompts *prompts = NULL;
+    struct writer *writer = NULL;
+    struct feature_profile *profile = NULL;
+    bool ended;
+    int rows, rc = -1;
+    if (check_answering(args, err) || (args->shard && profile_parse_shard(args->shard, &setup.shard, &setup.shards, err)) ||
+        decode_rows(&args->settings, false, &rows, err) || session_open(&session, &args->session, 0, rows, err) ||
+        choose_states(&setup.states, args, session->model, err) ||
+        open_texts(&prompts, session, args, setup.stop, err))
+        goto done;
+    session_tell(session, console);
+    setup.session = session;
+    if (!told && open_writer(&writer, session, args, console, path, err))
+        goto done;
+    setup.writer = writer;
+    console_progress(console, &bar, "tokens", 0);
+    if (feature_profile_open(&profile, &setup, err) || feature_profile_check(profile, prompts, err))
+        goto done;
+    signals_gentle();
+    if (feature_profile_run(profile, prompts, &ended, err))
+        goto done;
+    progress_end(&bar);
+    rc = ended ? close_early(&writer, &setup, profile, path, err)
+       : told ? write_totals(&setup, profile, path, err) : writer_close(&writer, err);
+    if (!rc && !told)
+        rc = tell_totals(console, &setup, profile, err);
+done:
+    signals_harsh();
+    progress_end(&bar);
+    writer_abort(&writer, err);
+    feature_profile_close(&profile);
+    prompts_close(&prompts);
+    session_close(&session);
+    return rc;
+}

@@ -1,0 +1,25 @@
+/* Which of a target's states the training of a head needs: those that it reads, and the one after the final norm, which the
+ * target's own probabilities come from. A state is a number as in head.h: N for the residual stream after layer N, the number
+ * of layers for the state after the final norm. */
+#ifndef MOE_MODEL_HEAD_STATES_H
+#define MOE_MODEL_HEAD_STATES_H
+
+#include "common/base/err.h"
+#include "common/base/text.h"
+#include "common/model/head.h"
+
+struct head_states {
+    int count;
+    int state[HEAD_STATES_MAX + 1];     /* ascending, no two alike */
+};
+
+void head_states_of(struct head_states *out, const struct head_params *head);
+
+/* By words: "0,2,4,final", or a kind of head with its settings: "eagle1", "eagle3" (the states that its authors' rule
+ * takes), "kangaroo:exit=2". layers: of the target. */
+int head_states_parse(struct head_states *out, const char *words, int layers, struct err *err);
+
+/* Appends "after layers 0, 2 and the final norm". */
+int head_states_text(const struct head_states *states, int layers, struct text *out, struct err *err);
+
+#endif
