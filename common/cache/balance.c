@@ -1,0 +1,70 @@
+#include "common/cache/balance.h"
+
+#include <math.h>
+
+void balance_learn(struct balance_shares *shares, int K, const int32_t *expert, const int32_t *tokens, int count,
+                   const int32_t *level, int stride)
+{
+    int64_t pairs[BALANCE_LEVELS + 1] = {0}, experts[BALANCE_LEVELS + 1] = {0}, below = 0, above = 0;
+    for (int i = 0; i < count; i++) {
+        int at = *(const int32_t *)(const void *)((const char *)level + (int64_t)expert[i] * stride);
+        at = at < 0 ? 0 : at > K ? K : at;
+        pairs[at] += tokens[i];
+        experts[at]++;
+        shares->pairs += tokens[i];
+    }
+    shares->experts += count;
+    for (int tau = 1; tau <= K; tau++)
+        shares->cold[tau] += below += pairs[tau - 1];
+    for (int tau = K; tau >= 1; tau--)
+        shares->hot[tau] += above += experts[tau];
+}
+
+double balance_cpu(const struct balance *b, int tau)
+{
+    double share = b->shares->pairs ? (double)b->shares->cold[tau] / b->shares->pairs : 1;
+    return share * b->draft_length * b->top_k * b->cpu_unit;
+}
+
+double balance_gpu(const struct balance *b, int tau)
+{
+    double share = b->shares->experts ? (double)b->shares->hot[tau] / b->shares->experts : 0;
+    return share * b->distinct * b->gpu_unit;
+}
+
+bool balance_feasible(const struct balance *b, int tau)
+{
+    double window = fmax(balance_cpu(b, tau), balance_gpu(b, tau)) + b->draft_length * b->draft_unit / b->layers;
+    return b->io_unit * b->fetches[tau] <= window && b->expert_bytes * b->fetches[tau] <= b->bytes_left;
+}
+
+static double difference(const struct balance *b, int tau) { return fabs(balance_cpu(b, tau) - balance_gpu(b, tau)); }
+
+int balance_tau(const struct balance *b)
+{
+    int best = 0;
+    for (int tau = 1; tau <= b->K; tau++)
+        if (balance_feasible(b, tau) && (!best || difference(b, tau) < difference(b, best)))
+            best = tau;
+    return best ? best : b->K;
+}
+
+int balance_tau_printed(const struct balance *b)
+{
+    int least = 0, most = 0, cross = 1, best = 0;
+    for (int tau = 1; tau <= b->K; tau++)
+        if (balance_feasible(b, tau)) {
+            least = least ? least : tau;
+            most = tau;
+        }
+    while (cross < b->K && balance_cpu(b, cross) < balance_gpu(b, cross))
+        cross++;
+    const int candidate[4] = {least, most, cross > 1 ? cross - 1 : 1, cross};
+    for (int i = 0; i < 4 && least; i++) {
+        int tau = candidate[i];
+        if (balance_feasible(b, tau) && (!best || difference(b, tau) < difference(b, best) ||
+                                         (difference(b, tau) == difference(b, best) && tau < best)))
+            best = tau;
+    }
+    return best ? best : b->K;
+}
