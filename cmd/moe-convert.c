@@ -205,11 +205,15 @@ done:
 }
 
 struct synthetic_args {
-    const char *like, *output, *name;
-    int layers, dtype, expert_dtype, threads;
+    const char *like, *output, *name, *target;
+    int layers, dtype, expert_dtype, threads, head;
     uint64_t seed;
     bool dry_run;
 };
+
+/* In the order of enum head_kind. */
+static const char *const synthetic_heads[] = {
+    "none", "eagle1", "eagle3", "medusa", "hydra", "kangaroo", "jakiro", "jakiro_star", NULL};
 
 static const struct opt synthetic_options[] = {
     OPT_STRING(0, "like", struct synthetic_args, like, "NAME|FILE", "take the shape of a known model, or of a config.json"),
@@ -219,6 +223,9 @@ static const struct opt synthetic_options[] = {
                "store matrices so; fp8, q8 and q4 keep embedding and router, and vectors are always f32"),
     OPT_CHOICE(0, "expert-dtype", struct synthetic_args, expert_dtype, plain_formats,
                "store the routed experts so; as --dtype says if not given"),
+    OPT_CHOICE(0, "head", struct synthetic_args, head, synthetic_heads,
+               "make a draft head of this kind for --target; --like is then its config.json, its usual shape if not given"),
+    OPT_INPUT(0, "target", struct synthetic_args, target, "the model file that the head is for"),
     OPT_STRING(0, "name", struct synthetic_args, name, "NAME", "call the model so; like the shape if not given"),
     OPT_SEED(struct synthetic_args, seed), WRITE_OPTIONS(struct synthetic_args), OPT_END };
 static const struct synthetic_args synthetic_defaults = { .dtype = FORMAT_BF16, .expert_dtype = NOT_GIVEN };
@@ -241,33 +248,63 @@ done:
     return rc;
 }
 
+/* What is to be made of nothing: a model's shape, or a draft head's, too. */
+static int read_invented(const struct synthetic_args *args, struct head_reading *out, struct err *err)
+{
+    struct model *target = NULL;
+    struct text text = {0};
+    json_t *config = NULL;
+    int rc = -1;
+    if (!args->head != !args->target)
+        return err_set(err, ERR_INPUT, "--head KIND and --target FILE belong together");
+    if (!args->head && !args->like)
+        return err_set(err, ERR_INPUT, "no --like NAME; `moe-convert list` has the known shapes");
+    if (!args->head)
+        return read_shape(args, &out->shape, err);
+    if (args->layers)
+        return err_set(err, ERR_INPUT, "--layers is of models; a draft head has one layer or none");
+    if (args->like && (file_read(&text, args->like, source_text_kinds[TEXT_CONFIG].limit, err) ||
+                       config_parse(&config, text.data, text.length, err)))
+        goto done;
+    if (model_open(&target, args->target, err) || head_invent(out, (enum head_kind)args->head, config, target, err))
+        goto done;
+    rc = 0;
+done:
+    json_decref(config);
+    model_close(&target);
+    text_free(&text);
+    return rc;
+}
+
 static int synthetic(const void *arguments, const struct console *console, struct err *err)
 {
     const struct synthetic_args *args = arguments;
     struct synthetic_options options = {
         .dense = (enum weight_format)args->dtype, .seed = args->seed, .producer = PRODUCER,
         .experts = (enum weight_format)(args->expert_dtype == NOT_GIVEN ? args->dtype : args->expert_dtype)};
-    struct hparams shape;
+    struct head_reading made = {0};
     struct layout layout = {0};
     struct team *team = NULL;
     struct progress bar;
     int rc = -1;
-    if (!args->like)
-        return err_set(err, ERR_INPUT, "no --like NAME; `moe-convert list` has the known shapes");
-    if (check_output(args->output, args->dry_run, err) || read_shape(args, &shape, err))
-        return -1;
-    options.name = args->name ? args->name : known_shape(args->like) ? args->like : shape.family;
+    if (check_output(args->output, args->dry_run, err) || read_invented(args, &made, err))
+        goto done;
+    options.head = args->head ? &made.head : NULL;
+    options.name = args->name ? args->name : args->like && known_shape(args->like) ? args->like : made.shape.family;
     if (args->dry_run) {
-        rc = synthetic_plan(&layout, &shape, &options, err) || print_plan(&layout, &shape, NULL, err) ? -1 : 0;
-        layout_free(&layout);
-        return rc;
+        rc = synthetic_plan(&layout, &made.shape, &options, err) ||
+             print_plan(&layout, &made.shape, options.head, err) ? -1 : 0;
+        goto done;
     }
     if (start_team(&team, args->threads, err))
-        return -1;
+        goto done;
     console_progress(console, &bar, "bytes", 0);
-    rc = synthetic_write(args->output, &shape, &options, team, &bar, err);
+    rc = synthetic_write(args->output, &made.shape, &options, team, &bar, err);
     progress_end(&bar);
+done:
     team_free(&team);
+    layout_free(&layout);
+    head_reading_free(&made);
     return rc;
 }
 
@@ -283,7 +320,8 @@ static const struct opt inflate_options[] = {
     OPT_COUNT(0, "dense-ffn", struct inflate_args, dense_ffn, 1, WIDTH_MAX,
               "pad the layers of a model without experts with zeros to an inner width of N"),
     OPT_STRING(0, "step", struct inflate_args, share, "SHARE",
-               "pad so that a token reads SHARE of the bytes that one of --of does, such as 3%"),
+               "pad so that a token reads SHARE of the bytes that one of --of does, such as 3%; of a draft head --of is its "
+               "target, whose output head is counted where the head uses it"),
     OPT_INPUT(0, "of", struct inflate_args, of, "compare with the model FILE, for --step"),
     WRITE_OPTIONS(struct inflate_args), OPT_END };
 static const struct operand inflate_operands[] = { OPERAND_ONE("MODEL", struct inflate_args, model), OPERAND_END };
@@ -292,6 +330,7 @@ static const struct operand inflate_operands[] = { OPERAND_ONE("MODEL", struct i
 static int choose_width(const struct inflate_args *args, const struct model *model, int *inner, struct err *err)
 {
     const bool experts = inflate_role(model_hparams(model)) == ROLE_EXPERTS;
+    const struct head_params *head = model_head(model);
     struct step_bytes bytes;
     struct model *other = NULL;
     double share;
@@ -314,7 +353,10 @@ static int choose_width(const struct inflate_args *args, const struct model *mod
         return -1;
     step_bytes(&bytes, other);
     model_close(&other);
-    return inflate_width(inner, model, (uint64_t)((double)step_bytes_all(&bytes) * share), err);
+    /* A head without an output head uses its target's. */
+    uint64_t rest = head && head->kind != HEAD_EAGLE3 ? bytes.head : 0;
+    uint64_t all = (uint64_t)((double)step_bytes_all(&bytes) * share);
+    return inflate_width(inner, model, all > rest ? all - rest : 0, err);
 }
 
 static int inflate(const void *arguments, const struct console *console, struct err *err)
@@ -325,13 +367,13 @@ static int inflate(const void *arguments, const struct console *console, struct 
     struct team *team = NULL;
     struct progress bar;
     int inner, rc = -1;
-    if (check_output(args->output, args->dry_run, err) || model_open(&model, args->model, err) ||
+    if (check_output(args->output, args->dry_run, err) || model_open_any(&model, args->model, err) ||
         choose_width(args, model, &inner, err))
         goto done;
     if (args->dry_run) {
         struct hparams shape = *model_hparams(model);
         *inflate_inner(&shape) = inner;
-        rc = inflate_plan(&layout, model, inner, err) || print_plan(&layout, &shape, NULL, err) ? -1 : 0;
+        rc = inflate_plan(&layout, model, inner, err) || print_plan(&layout, &shape, model_head(model), err) ? -1 : 0;
         goto done;
     }
     if (start_team(&team, args->threads, err))

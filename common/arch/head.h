@@ -54,4 +54,10 @@ struct head_reading {
 int head_read(struct head_reading *out, const struct head_request *request, struct err *err);
 void head_reading_free(struct head_reading *reading);
 
+/* A head of no checkpoint: as this config.json has it, or, NULL, as its authors shape it for such a target: a layer of the
+ * target's heads, its inner width 11 / 4 of the hidden one, 4 heads of one block, 32,000 words, the state after 2 layers.
+ * out: {0}; checked, with its vocabulary map; to be freed also after a failure. */
+int head_invent(struct head_reading *out, enum head_kind kind, const json_t *config, const struct model *target,
+                struct err *err);
+
 #endif

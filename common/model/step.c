@@ -6,7 +6,7 @@ void step_bytes(struct step_bytes *out, const struct model *model)
     struct step_bytes bytes = {0};
     for (int i = 0; i < model_tensor_count(model); i++) {
         const struct tensor *t = model_tensor_at(model, i);
-        if (t->layer >= shape->layers)
+        if (!model_head(model) && t->layer >= shape->layers)
             continue;                                   /* a predictor's */
         switch (t->role) {
         case ROLE_EXPERTS:
@@ -37,7 +37,7 @@ void step_bytes(struct step_bytes *out, const struct model *model)
             bytes.head += shape->tied ? t->bytes : 0;
             break;
         default:
-            bytes.attention += t->layer >= 0 ? t->bytes : 0;
+            bytes.attention += t->layer >= 0 || model_head(model) ? t->bytes : 0;
         }
     }
     *out = bytes;

@@ -1,5 +1,7 @@
 /* What decoding one token reads of a model's weights, by what it is for: the least that a forward can take, and what drafts of
- * the model cost. Keys and values are not counted, nor the embedding's row and the final norm. */
+ * the model cost. Keys and values are not counted, nor the embedding's row and the final norm.
+ *
+ * Of a draft head: one row of its layer, and its own output head; that of its target is not counted where it uses that. */
 #ifndef MOE_MODEL_STEP_H
 #define MOE_MODEL_STEP_H
 

@@ -69,7 +69,8 @@ static bool is_norm(enum tensor_role role)
 {
     return role == ROLE_FINAL_NORM || role == ROLE_ATTENTION_NORM || role == ROLE_FFN_NORM || role == ROLE_Q_NORM ||
            role == ROLE_K_NORM || role == ROLE_Q_A_NORM || role == ROLE_KV_A_NORM || role == ROLE_PREDICT_NORM ||
-           role == ROLE_PREDICT_EMBED_NORM || role == ROLE_PREDICT_HIDDEN_NORM;
+           role == ROLE_PREDICT_EMBED_NORM || role == ROLE_PREDICT_HIDDEN_NORM || role == ROLE_STATES_NORM ||
+           role == ROLE_STATE_NORM || role == ROLE_EMBED_NORM || role == ROLE_HIDDEN_NORM;
 }
 
 static int make_random(void *context, int member, struct block_job *job, struct err *err)
@@ -115,7 +116,7 @@ static int write_all(const char *path, struct layout *layout, struct model_facts
 
 int synthetic_plan(struct layout *out, const struct hparams *shape, const struct synthetic_options *options, struct err *err)
 {
-    if (layout_make(out, shape, err))
+    if (options->head ? layout_make_head(out, options->head, shape, err) : layout_make(out, shape, err))
         return -1;
     for (int i = 0; i < out->count; i++) {
         struct tensor *t = &out->tensors[i];
@@ -131,7 +132,7 @@ int synthetic_write(const char *path, const struct hparams *shape, const struct 
     struct generator *g = mem_alloc(1, sizeof *g, err);
     struct layout layout = {0};
     int rc = -1;
-    if (!g || synthetic_plan(&layout, shape, options, err))
+    if (!g || (options->head && head_copy(&facts.head, options->head, err)) || synthetic_plan(&layout, shape, options, err))
         goto done;
     model_facts_name(&facts, options->name);
     snprintf(facts.producer, sizeof facts.producer, "%s", options->producer);
@@ -142,6 +143,7 @@ done:
         mem_free(&g->values[i]);
     mem_free(&g);
     layout_free(&layout);
+    model_facts_free(&facts);
     return rc;
 }
 
@@ -157,15 +159,20 @@ int *inflate_inner(struct hparams *shape)
 int inflate_plan(struct layout *out, const struct model *model, int inner, struct err *err)
 {
     struct hparams shape = *model_hparams(model);
+    const struct head_params *head = model_head(model);
     struct layout layout = {0};
     int *width = inflate_inner(&shape);
+    if (head && (!*width || head->kind == HEAD_JAKIRO_STAR))
+        return err_set(err, ERR_INPUT, "%s: a head of kind %s has no layer that can be inflated", model_path(model),
+                       head_kind_name(head->kind));
     if (shape.expert_bias)
         return err_set(err, ERR_INPUT, "%s: its experts have biases; such ones cannot be inflated", model_path(model));
     if (inner <= *width)
         return err_set(err, ERR_INPUT, "%s: its %s have an inner width of %d already; inflate to more than that",
                        model_path(model), inflate_role(&shape) == ROLE_EXPERTS ? "experts" : "dense layers", *width);
     *width = inner;
-    if (hparams_check(&shape, err) || layout_make(&layout, &shape, err))
+    if (head ? head_check(head, &shape, err) || layout_make_head(&layout, head, &shape, err)
+             : hparams_check(&shape, err) || layout_make(&layout, &shape, err))
         return err_at(err, "%s", model_path(model));
     for (int i = 0; i < layout.count; i++) {
         const struct tensor *from = model_tensor_at(model, i);

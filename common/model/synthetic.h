@@ -4,10 +4,10 @@
  * activations stay near one through any number of layers. A value is a hash of seed, tensor, block, part, row and column: the
  * same for any number of threads; a format rounds it. Marked as synthetic.
  *
- * inflate: the inner width of every routed expert, or of the dense layers of a model without experts, grows to `inner`, the new
- * rows of gate and up and columns of down being zeros. act(0) * 0 is 0, so the model computes the same function with the same
- * routing, but has the weight of a larger one. All other tensors are copied byte by byte. Marked with the width it had. A
- * model that differs from its digests is refused. */
+ * inflate: the inner width of every routed expert, or of the dense layers of a model without experts, or of a draft head's
+ * layer, grows to `inner`, the new rows of gate and up and columns of down being zeros. act(0) * 0 is 0, so the model computes
+ * the same function with the same routing, but has the weight of a larger one. All other tensors are copied byte by byte.
+ * Marked with the width it had. A model that differs from its digests is refused. */
 #ifndef MOE_MODEL_SYNTHETIC_H
 #define MOE_MODEL_SYNTHETIC_H
 
@@ -17,6 +17,7 @@ struct synthetic_options {
     enum weight_format dense, experts;
     uint64_t seed;
     const char *name, *producer;
+    const struct head_params *head;     /* of a draft head, whose layer is the shape; NULL: it is a model */
 };
 
 /* bar may be NULL; its total is set here. */

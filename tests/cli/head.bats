@@ -222,3 +222,24 @@ refuses_made() {
     run moe-view hurt.moe
     assert_trouble moe-view
 }
+
+@test "random heads of every kind are made for a target, and heavier ones of those that can be" {
+    local kind
+    for kind in eagle1 eagle3 medusa hydra kangaroo jakiro jakiro_star; do
+        moe-convert synthetic --head $kind --target pocket.moe --seed 3 -o $kind.moe
+        moe-view --verify $kind.moe | grep -q ': whole: a draft head of'
+        moe-view $kind.moe | grep -q "draft head $kind ($kind)"
+    done
+    moe-convert inflate eagle3.moe --dense-ffn 3000 -o wide.moe
+    moe-view --verify wide.moe
+    moe-convert inflate jakiro.moe --expert-ffn 3000 -o wide.moe
+    moe-view --verify wide.moe
+    run moe-convert inflate kangaroo.moe --dense-ffn 3000 -o x.moe
+    assert_trouble moe-convert
+    run moe-convert synthetic --head eagle1 -o x.moe
+    assert_trouble moe-convert
+    run moe-convert synthetic --target pocket.moe -o x.moe
+    assert_trouble moe-convert
+    run moe-convert synthetic --head eagle1 --target eagle1.moe -o x.moe
+    assert_trouble moe-convert
+}
