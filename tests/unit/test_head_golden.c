@@ -1,0 +1,323 @@
+/* Networks of draft heads against what an independent program computed: all hidden states and logits of a text whose tokens are
+ * all known, and greedy chains, whose rows go on from what the head itself made. And each likely mistake that a description can
+ * be made to show is seen by them. */
+#include "tests/unit/heads.h"
+
+#include "common/engine/internal.h"
+#include "common/head/internal.h"
+
+enum { CHAIN = 5 };
+
+/* A head at work on the states of its target, and what a mistake changes of it. */
+struct work {
+    const struct heads_rig *rig;
+    struct head *head;
+    int shift;                          /* of the tokens beside the states: 1 */
+    struct sequence *sequence;
+    struct buffer state;                /* of the text: [states][tokens][hidden] */
+};
+
+static struct heads_rig rig;
+
+/* The target reads the text in one piece. */
+static void read_states(struct work *work, const struct heads_text *text)
+{
+    const struct head_params *params = head_description(work->head);
+    struct feature_request wanted = {.count = params->states};
+    struct forward forward;
+    struct err err = {0};
+    for (int i = 0; i < wanted.count; i++)
+        wanted.layer[i] = params->state[i];
+    const struct batch options = {.features = &wanted};
+    heads_must(sequence_truncate(work->sequence, 0, &err), &err);
+    heads_must(engine_prompt(work->rig->engine, work->sequence, text->token, text->tokens, &options, NULL, NULL, &forward,
+                             &err), &err);
+    assert_int_equal(forward.rows, text->tokens);
+    work->state = forward.features;
+}
+
+/* True rows first .. first + rows - 1, of which those in `wanted` answer logits. */
+static void run_true(struct work *work, const struct heads_text *text, int first, int rows, const int32_t *wanted, int count,
+                     struct head_forward *out)
+{
+    int32_t token[HEADS_TOKENS], state[HEADS_TOKENS], node[HEADS_TOKENS];
+    struct err err = {0};
+    for (int i = 0; i < rows; i++) {
+        token[i] = text->token[first + i + work->shift];
+        state[i] = first + i;
+        node[i] = i;
+    }
+    const struct head_batch batch = {.rows = rows, .token = token, .state = work->state, .state_rows = text->tokens,
+                                     .state_row = state, .logit_row = wanted, .logit_rows = count};
+    heads_must(head_run(work->head, &batch, out, &err), &err);
+    heads_must(head_commit(work->head, node, rows, &err), &err);
+}
+
+/* What a head made of each pending row. */
+static float *made_by(const struct head *head, int rows)
+{
+    const size_t bytes = (size_t)rows * (size_t)head->shape->hidden * sizeof(float);
+    float *out = malloc(bytes);
+    struct err err = {0};
+    queue_download(head->device, out, buffer_part(head->made, (uint64_t)head->shape->hidden * sizeof(float), bytes), bytes);
+    heads_must(queue_wait(head->device, &err), &err);
+    return out;
+}
+
+struct distance { double states, logits, log_probabilities; int chains; };    /* largest, states relative; chains other */
+
+static double largest_difference(const float *a, const float *b, size_t count)
+{
+    double most = 0;
+    for (size_t i = 0; i < count; i++) {
+        const double off = fabs((double)a[i] - (double)b[i]);
+        most = isnan(off) ? INFINITY : off > most ? off : most;
+    }
+    return most;
+}
+
+static double largest(const float *a, size_t count)
+{
+    double most = 0;
+    for (size_t i = 0; i < count; i++)
+        most = fmax(most, fabs((double)a[i]));
+    return most;
+}
+
+/* The first text, in two pieces of unlike lengths. */
+static void compare_rows(struct work *work, const char *name, struct distance *out)
+{
+    const struct heads_text *text = &work->rig->text[0];
+    const int hidden = work->head->shape->hidden, vocab = work->head->params->draft_vocab;
+    char path[200];
+    int rows, logit_rows;
+    snprintf(path, sizeof path, "%s/golden.safetensors", name);
+    struct heads_golden golden = heads_golden_open(heads_path("golden/heads", path));
+    float *states = heads_tensor(&golden, "out", &rows, hidden);
+    float *logits = heads_tensor(&golden, "logits_every4", &logit_rows, vocab);
+    struct err err = {0};
+    heads_must(head_begin(work->head, text->tokens, &err), &err);
+    read_states(work, text);
+    for (int first = 0, count; first < rows; first += count) {
+        int32_t wanted[HEADS_TOKENS];
+        struct head_forward forward;
+        int asked = 0;
+        count = first ? rows - first : 21;
+        for (int i = 0; i < count; i++)
+            if ((first + i) % 4 == 0)
+                wanted[asked++] = i;
+        run_true(work, text, first, count, wanted, asked, &forward);
+        assert_int_equal(forward.vocab, vocab);
+        for (int i = 0; i < asked; i++)
+            out->logits = fmax(out->logits, largest_difference(forward.logits[0] + (size_t)i * (size_t)vocab,
+                                                               logits + (size_t)((first + wanted[i]) / 4) * (size_t)vocab,
+                                                               (size_t)vocab));
+        float *made = made_by(work->head, count);
+        const size_t at = (size_t)first * (size_t)hidden, values = (size_t)count * (size_t)hidden;
+        out->states = fmax(out->states, largest_difference(made, states + at, values));
+        free(made);
+    }
+    out->states /= largest(states, (size_t)rows * (size_t)hidden);
+    free(states);
+    free(logits);
+    heads_golden_close(&golden);
+}
+
+static int best(const float *logits, int vocab, double *log_probability)
+{
+    int most = 0;
+    double sum = 0;
+    for (int v = 1; v < vocab; v++)
+        most = logits[v] > logits[most] ? v : most;
+    for (int v = 0; v < vocab; v++)
+        sum += exp((double)logits[v] - (double)logits[most]);
+    *log_probability = -log(sum);
+    return most;
+}
+
+/* A greedy chain: the text up to its length, then what the head says. */
+static void compare_chain(struct work *work, const json_t *chain, struct distance *out)
+{
+    const struct heads_text *text = heads_find_text(work->rig, json_string_value(json_object_get(chain, "text")));
+    const int length = (int)json_integer_value(json_object_get(chain, "length"));
+    const struct head_params *params = work->head->params;
+    int32_t token[CHAIN];
+    struct head_forward forward;
+    struct err err = {0};
+    const int tokens = heads_ints(json_object_get(chain, "tokens"), token, CHAIN);
+    const int32_t last = length - 2;
+    heads_must(head_begin(work->head, text->tokens, &err), &err);
+    run_true(work, text, 0, length - 1, &last, 1, &forward);
+    for (int at = 0; at < tokens; at++) {
+        double log_probability;
+        int32_t id = best(forward.logits[0], forward.vocab, &log_probability);
+        id = params->target_id ? params->target_id[id] : id;
+        const double said = json_number_value(json_array_get(json_object_get(chain, "logp"), (size_t)at));
+        out->log_probabilities = fmax(out->log_probabilities, fabs(log_probability - said));
+        if (id != token[at]) {
+            out->chains++;
+            return;
+        }
+        const struct head_batch batch = {.rows = 1, .token = &id, .parent = at ? NULL : (const int32_t[]){-1}, .logit_rows = 1};
+        if (at + 1 < tokens)
+            heads_must(head_run(work->head, &batch, &forward, &err), &err);
+    }
+}
+
+static void compare_chains(struct work *work, const char *name, int most, struct distance *out)
+{
+    char path[200], id[32] = "";
+    snprintf(path, sizeof path, "%s/golden.json", name);
+    json_t *golden = heads_json(heads_path("golden/heads", path)), *chains = json_object_get(golden, "chain");
+    for (size_t i = 0; i < json_array_size(chains) && i < (size_t)most; i++) {
+        const json_t *chain = json_array_get(chains, i);
+        const char *text = json_string_value(json_object_get(chain, "text"));
+        if (strcmp(id, text))
+            read_states(work, heads_find_text(work->rig, text));
+        snprintf(id, sizeof id, "%s", text);
+        compare_chain(work, chain, out);
+    }
+    json_decref(golden);
+}
+
+/* A mistake: what it makes of the description before the head is opened, and of the head then. */
+struct mistake {
+    const char *name, *kind;            /* a golden */
+    void (*describe)(struct head_params *params, struct hparams *shape);
+    void (*alter)(struct work *work);
+};
+
+static struct distance measure(const char *name, const struct mistake *mistake, int chains)
+{
+    struct work work = {.rig = &rig, .shift = 1};
+    struct distance out = {0, 0, 0, 0};
+    struct err err = {0};
+    struct model *model = heads_convert(&rig, heads_path("golden/heads", name), "head.moe");
+    if (mistake && mistake->describe)
+        mistake->describe((struct head_params *)(uintptr_t)model_head(model),
+                          (struct hparams *)(uintptr_t)model_hparams(model));
+    const struct head_setup setup = {.model = model, .target = rig.engine, .max_rows = 96, .max_logit_rows = 32};
+    heads_must(head_open(&work.head, &setup, &err), &err);
+    heads_must(sequence_open(&work.sequence, rig.engine, HEADS_TOKENS, &err), &err);
+    if (mistake && mistake->alter)
+        mistake->alter(&work);
+    compare_rows(&work, name, &out);
+    compare_chains(&work, name, chains, &out);
+    sequence_close(&work.sequence);
+    head_close(&work.head);
+    model_close(&model);
+    return out;
+}
+
+static void networks_compute_what_was_published(void **state)
+{
+    static const char *const names[] = {"eagle1", "eagle1_nobias", "eagle3", "eagle3_default"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const struct distance off = measure(names[i], NULL, 1000);
+        if (!(off.states < 1e-4 && off.logits < 1e-3 && off.log_probabilities < 1e-3) || off.chains)
+            fail_msg("%s: states off by %g of the largest, logits by %g, log-probabilities by %g, %d chains are others",
+                     names[i], off.states, off.logits, off.log_probabilities, off.chains);
+    }
+}
+
+static void prenorm_state(struct head_params *p, struct hparams *s) { (void)s; p->state[0] = p->target.layers - 1; }
+static void default_epsilon(struct head_params *p, struct hparams *s) { (void)p; s->norm_epsilon = 1e-6f; }
+static void default_theta(struct head_params *p, struct hparams *s) { (void)p; s->rope.theta = 10000; }
+static void theta_of_target(struct head_params *p, struct hparams *s) { (void)p; s->rope.theta = 1e6; }
+static void normed_residual(struct head_params *p, struct hparams *s) { (void)s; p->normed_residual = true; }
+static void normed_recycling(struct head_params *p, struct hparams *s) { (void)s; p->normed_output = true; }
+
+static void later_layers(struct head_params *p, struct hparams *s)
+{
+    (void)s;
+    for (int i = 0; i < p->states; i++)
+        p->state[i]++;
+}
+
+static void earlier_layers(struct head_params *p, struct hparams *s)
+{
+    (void)s;
+    for (int i = 0; i < p->states; i++)
+        p->state[i] -= p->state[i] > 0;
+}
+
+static void default_layers(struct head_params *p, struct hparams *s)
+{
+    (void)s;
+    p->state[0] = 1;
+    p->state[1] = p->state[2] = 2;
+}
+
+static void reversed_layers(struct head_params *p, struct hparams *s)
+{
+    const int first = p->state[0];
+    (void)s;
+    p->state[0] = p->state[2];
+    p->state[2] = first;
+}
+
+static void final_state(struct head_params *p, struct hparams *s) { (void)s; p->state[2] = p->target.layers; }
+
+static void same_token(struct work *work) { work->shift = 0; }
+static void no_bias(struct work *work) { work->head->weights.joint_bias = (struct buffer){0, 0}; }
+static void norm_before_logits(struct work *work) { work->head->weights.final_norm = work->rig->engine->weights->final_norm; }
+static void no_final_norm(struct work *work) { work->head->weights.final_norm = (struct buffer){0, 0}; }
+
+static void norms_swapped(struct work *work)
+{
+    struct head_weights *w = &work->head->weights;
+    const struct buffer first = w->embed_norm;
+    w->embed_norm = w->hidden_norm;
+    w->hidden_norm = first;
+}
+
+static const struct mistake MISTAKES[] = {
+    {"the state before the final norm", "eagle1", prenorm_state, NULL}, {"an epsilon of 1e-6", "eagle1", default_epsilon, NULL},
+    {"the token that goes with the state", "eagle1", NULL, same_token}, {"no bias", "eagle1", NULL, no_bias},
+    {"the target's final norm", "eagle1", NULL, norm_before_logits}, {"theta 1e6", "eagle1", theta_of_target, NULL},
+    {"theta 10000", "eagle1_nobias", default_theta, NULL}, {"theta 10000", "eagle3", default_theta, NULL},
+    {"theta 1e6", "eagle3_default", theta_of_target, NULL}, {"an epsilon of 1e-6", "eagle3", default_epsilon, NULL},
+    {"an epsilon of 1e-6", "eagle3_default", default_epsilon, NULL},
+    {"the token that goes with the state", "eagle3", NULL, same_token},
+    {"the normed state as residual", "eagle3", normed_residual, NULL}, {"norms swapped", "eagle3", NULL, norms_swapped},
+    {"layers one too late", "eagle3", later_layers, NULL}, {"layers one too early", "eagle3", earlier_layers, NULL},
+    {"layers by default", "eagle3", default_layers, NULL}, {"layers reversed", "eagle3", reversed_layers, NULL},
+    {"the final state for the third", "eagle3", final_state, NULL}, {"no norm before logits", "eagle3", NULL, no_final_norm},
+    {"layers one too late", "eagle3_default", later_layers, NULL},
+    {"what the norm makes goes on", "eagle3", normed_recycling, NULL},
+};
+
+/* All but the last move states or logits of known tokens; that one shows in chains alone. */
+static void likely_mistakes_are_seen(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof MISTAKES / sizeof *MISTAKES; i++) {
+        const struct distance off = measure(MISTAKES[i].kind, &MISTAKES[i], 4);
+        if (off.states < 1e-4 && off.logits < 1e-3 && off.log_probabilities < 1e-3 && !off.chains)
+            fail_msg("%s: %s: not seen", MISTAKES[i].kind, MISTAKES[i].name);
+    }
+}
+
+static int make_rig(void **state)
+{
+    (void)state;
+    heads_open(&rig);
+    return 0;
+}
+
+static int drop_rig(void **state)
+{
+    (void)state;
+    heads_close(&rig);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(networks_compute_what_was_published),
+        cmocka_unit_test(likely_mistakes_are_seen),
+    };
+    return cmocka_run_group_tests(tests, make_rig, drop_rig);
+}
