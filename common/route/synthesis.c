@@ -1,0 +1,210 @@
+#include "common/route/synthesis.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+
+const char *const synthesis_skews[] = {"flat", "mild", "steep", NULL};
+
+#define MILD_SHARES (0.118 / 0.0625)
+#define STEEP_FIRST 0.1
+#define STEEP_TAKES 0.8
+
+enum { TRIAL_TOKENS = 3000, TRIAL_LAYERS = 4, HALVINGS = 18, TRIES = 64 };
+
+struct synthesis {
+    struct synthesis_setup setup;
+    uint64_t state;
+    double exponent, keeping;
+    double *up_to;              /* [experts] weights of ranks summed up to this one, the last is 1 */
+    int16_t *expert_of;         /* [layers][experts] by rank */
+    int16_t *rank_of;           /* [layers][experts] by expert */
+    int32_t *taken;             /* [experts] who chose this expert last */
+    int32_t turn;
+};
+
+/* splitmix64 */
+static uint64_t word(struct synthesis *s)
+{
+    uint64_t z = s->state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+double synthesis_chance(struct synthesis *s) { return ((double)(word(s) >> 11) + 0.5) * 0x1p-53; }
+
+static int below(struct synthesis *s, int count) { return (int)((word(s) >> 32) * (uint64_t)count >> 32); }
+
+static void set_exponent(struct synthesis *s, double exponent)
+{
+    double sum = 0;
+    s->exponent = exponent;
+    for (int rank = 0; rank < s->setup.experts; rank++)
+        s->up_to[rank] = sum += pow(rank + 1, -exponent);
+    for (int rank = 0; rank < s->setup.experts; rank++)
+        s->up_to[rank] /= sum;
+}
+
+static int popular(struct synthesis *s)
+{
+    double chance = synthesis_chance(s);
+    int first = 0, last = s->setup.experts - 1;
+    while (first < last) {
+        int middle = (first + last) / 2;
+        if (s->up_to[middle] < chance)
+            first = middle + 1;
+        else
+            last = middle;
+    }
+    return first;
+}
+
+static int choose(struct synthesis *s, int layer, const int16_t *expert, const int16_t *before)
+{
+    const int16_t *expert_of = s->expert_of + (size_t)layer * s->setup.experts;
+    int top_k = s->setup.top_k, chosen;
+    if (before && synthesis_chance(s) < s->keeping)
+        chosen = before[(size_t)layer * top_k + below(s, top_k)];
+    else if (layer && synthesis_chance(s) < SYNTHESIS_LAYERS)
+        chosen = expert_of[s->rank_of[(size_t)(layer - 1) * s->setup.experts + expert[(layer - 1) * top_k + below(s, top_k)]]];
+    else
+        chosen = expert_of[popular(s)];
+    for (int tries = 0; s->taken[chosen] == s->turn && tries < TRIES; tries++)
+        chosen = expert_of[popular(s)];
+    for (int rank = 0; s->taken[chosen] == s->turn; rank++)
+        chosen = expert_of[rank];
+    s->taken[chosen] = s->turn;
+    return chosen;
+}
+
+static void draw_layers(struct synthesis *s, int16_t *expert, const int16_t *before, int layers)
+{
+    for (int layer = 0; layer < layers; layer++) {
+        if (s->turn++ == INT32_MAX - 1) {
+            memset(s->taken, 0, s->setup.experts * sizeof *s->taken);
+            s->turn = 1;
+        }
+        for (int slot = 0; slot < s->setup.top_k; slot++)
+            expert[layer * s->setup.top_k + slot] = (int16_t)choose(s, layer, expert, before);
+    }
+}
+
+void synthesis_draw(struct synthesis *s, int16_t *expert, const int16_t *before)
+{
+    draw_layers(s, expert, before, s->setup.layers);
+}
+
+/* What a trial shows: the share that the first `first` ranks take, and what neighbours have in common. */
+static void try_out(struct synthesis *s, int first, double *takes, double *shares, int16_t *expert)
+{
+    int layers = s->setup.layers < TRIAL_LAYERS ? s->setup.layers : TRIAL_LAYERS, slots = layers * s->setup.top_k;
+    int16_t *before = expert + slots;
+    int64_t took = 0, shared = 0;
+    s->state = 0x5eed;
+    for (int token = 0; token < TRIAL_TOKENS; token++) {
+        draw_layers(s, expert, token ? before : NULL, layers);
+        for (int i = 0; i < slots; i++) {
+            int layer = i / s->setup.top_k;
+            took += s->rank_of[(size_t)layer * s->setup.experts + expert[i]] < first;
+            for (int j = 0; token && j < s->setup.top_k; j++)
+                shared += before[layer * s->setup.top_k + j] == expert[i];
+        }
+        memcpy(before, expert, slots * sizeof *expert);
+    }
+    *takes = (double)took / TRIAL_TOKENS / slots;
+    *shares = (double)shared / (TRIAL_TOKENS - 1) / slots;
+}
+
+/* Both by halving: what they are found by rises with them. */
+static void find_parameters(struct synthesis *s, int16_t *expert)
+{
+    double low = 0, high = 8, takes, shares;
+    int first = (int)lround(STEEP_FIRST * s->setup.experts), top_k = s->setup.top_k;
+    first = first > 1 ? first : 1;
+    double could_take = first < top_k ? (double)first / top_k : 1, alike = (double)top_k / s->setup.experts;
+    set_exponent(s, 0);
+    for (int i = 0; i < HALVINGS && s->setup.skew != SYNTHESIS_FLAT; i++) {
+        set_exponent(s, (low + high) / 2);
+        try_out(s, first, &takes, &shares, expert);
+        bool less = s->setup.skew == SYNTHESIS_STEEP ? takes < STEEP_TAKES * could_take : shares < MILD_SHARES * alike;
+        *(less ? &low : &high) = s->exponent;
+    }
+    try_out(s, first, &takes, &shares, expert);
+    low = 0;
+    high = 1;
+    for (int i = 0; i < HALVINGS && shares < SYNTHESIS_SHARING; i++) {
+        double found;
+        s->keeping = (low + high) / 2;
+        try_out(s, first, &takes, &found, expert);
+        *(found < SYNTHESIS_SHARING ? &low : &high) = s->keeping;
+    }
+}
+
+/* Ranks are dealt out by the seed, layer by layer. */
+static void deal(struct synthesis *s)
+{
+    int experts = s->setup.experts;
+    s->state = s->setup.seed;
+    for (int layer = 0; layer < s->setup.layers; layer++) {
+        int16_t *expert_of = s->expert_of + (size_t)layer * experts, *rank_of = s->rank_of + (size_t)layer * experts;
+        for (int e = 0; e < experts; e++)
+            expert_of[e] = (int16_t)e;
+        for (int e = experts - 1; e > 0; e--) {
+            int other = below(s, e + 1);
+            int16_t kept = expert_of[e];
+            expert_of[e] = expert_of[other];
+            expert_of[other] = kept;
+        }
+        for (int rank = 0; rank < experts; rank++)
+            rank_of[expert_of[rank]] = (int16_t)rank;
+    }
+}
+
+int synthesis_open(struct synthesis **out, const struct synthesis_setup *setup, struct err *err)
+{
+    int16_t *trial = NULL;
+    if (setup->layers < 1 || setup->layers > 4096 || setup->top_k < 1 || setup->experts < 2 || setup->experts > 4096 ||
+        setup->top_k > setup->experts / 2)
+        return err_set(err, ERR_INPUT, "%d layers of %d experts, %d a token: routes are made for 1 to 4096 layers of 2 to 4096 "
+                                       "experts, of which a token takes at most half", setup->layers, setup->experts,
+                       setup->top_k);
+    struct synthesis *s = mem_alloc(1, sizeof *s, err);
+    if (!s)
+        return -1;
+    s->setup = *setup;
+    size_t cells = (size_t)setup->layers * setup->experts;
+    s->up_to = mem_alloc(setup->experts, sizeof *s->up_to, err);
+    s->expert_of = mem_alloc(cells, sizeof *s->expert_of, err);
+    s->rank_of = mem_alloc(cells, sizeof *s->rank_of, err);
+    s->taken = mem_alloc(setup->experts, sizeof *s->taken, err);
+    trial = mem_alloc(2 * (size_t)TRIAL_LAYERS * setup->top_k, sizeof *trial, err);
+    if (!s->up_to || !s->expert_of || !s->rank_of || !s->taken || !trial) {
+        mem_free(&trial);
+        synthesis_close(&s);
+        return -1;
+    }
+    deal(s);
+    find_parameters(s, trial);
+    mem_free(&trial);
+    s->state = setup->seed ^ 0xd1b54a32d192ed03u;
+    *out = s;
+    return 0;
+}
+
+void synthesis_close(struct synthesis **synthesis)
+{
+    struct synthesis *s = *synthesis;
+    if (!s)
+        return;
+    mem_free(&s->up_to);
+    mem_free(&s->expert_of);
+    mem_free(&s->rank_of);
+    mem_free(&s->taken);
+    mem_free(synthesis);
+}
+
+double synthesis_exponent(const struct synthesis *s) { return s->exponent; }
+double synthesis_keeping(const struct synthesis *s) { return s->keeping; }
