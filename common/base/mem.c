@@ -47,6 +47,17 @@ int mem_grow(void *array, size_t *room, size_t need, size_t size, struct err *er
     return 0;
 }
 
+int mem_resize(void *array, size_t count, size_t size, struct err *err)
+{
+    void *old, *data;
+    size_t bytes;
+    memcpy(&old, array, sizeof old);
+    if (!size_mul(count, size, &bytes) || !(data = realloc(old, bytes)))
+        return err_memory(err);
+    memcpy(array, &data, sizeof data);
+    return 0;
+}
+
 void *mem_copy(const void *data, size_t bytes, struct err *err)
 {
     char *copy = bytes < SIZE_MAX ? mem_alloc(bytes + 1, 1, err) : NULL;

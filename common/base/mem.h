@@ -41,6 +41,10 @@ void *mem_alloc_aligned(size_t count, size_t size, struct err *err);
  * that appending is linear. New elements are zero. On failure the array is untouched. */
 int mem_grow(void *array, size_t *room, size_t need, size_t size, struct err *err);
 
+/* Makes *array hold exactly so many elements, 1 or more; those that it had stay, new ones are undefined and take no memory
+ * before they are written. */
+int mem_resize(void *array, size_t count, size_t size, struct err *err);
+
 /* A copy of `bytes` bytes, or of a string, with a NUL behind it. */
 void *mem_copy(const void *data, size_t bytes, struct err *err);
 char *mem_string(const char *text, struct err *err);

@@ -1,7 +1,7 @@
 /* Feature streams: texts with the states of a model after some of its layers, for training draft heads.
  *
  * Written by moe-profile features; read by moe-draft-train. Each sequence is a text: it is begun, has records with pieces of it
- * in order, from its first token to its last, and is ended. Sequences may interleave. */
+ * in order, from its first token to its last, and is ended, before the next one begins. */
 #ifndef MOE_STREAM_FEATURE_H
 #define MOE_STREAM_FEATURE_H
 

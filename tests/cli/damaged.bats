@@ -18,6 +18,8 @@ setup_file() {
            "settings": [{"name": "none"}, {"name": "K", "draft": "ngram"}]}' > suite.json
     echo '{"prompt": "One."}' > p.jsonl
     moe-bench run suite.json -o bench.moes
+    moe-profile features -q -m pocket.moe --mask all -p "One." -o feature.moes
+    moe-profile features -q -m pocket.moe --mask all -p "Another one." -o feature2.moes
     # a model of another shape
     mkdir other
     cp "$MOE_MODELS"/pocket/model/* other
@@ -46,6 +48,8 @@ decode moe-view --json -o out IN
 decode moe-bench report -o out IN
 bench moe-view --json -o out IN
 bench moe-bench report --json -o out IN
+feature moe-view --json -o out IN
+feature moe-coact merge -o out feature2.moes IN
 LIST
 }
 
@@ -104,7 +108,7 @@ while at < len(data):
 PY
 }
 
-kinds="route rank coact decode bench"
+kinds="route rank coact decode bench feature"
 
 @test "each consumer takes the whole stream" {
     while read -r kind command; do

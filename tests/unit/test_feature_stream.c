@@ -128,6 +128,20 @@ static void nonsense_of_a_text_is_refused(void **state)
     }
 }
 
+static void texts_come_one_after_the_other(void **state)
+{
+    (void)state;
+    char *folder = unit_folder();
+    struct err err = {0};
+    struct writer *writer = begin(unit_path(folder, "f.moes"), STREAM_FEATURE);
+    put(writer, &feature_begin_kind, &(struct feature_begin){.sequence = 5, .prompt_tokens = 2, .text_tokens = 4});
+    assert_int_equal(writer_record(writer, &feature_begin_kind, &(struct feature_begin){.sequence = 6, .text_tokens = 4}, &err),
+                     -1);
+    assert_non_null(strstr(err.text, "sequence 6 begins before sequence 5 has ended"));
+    writer_abort(&writer, &err);
+    unit_remove(folder);
+}
+
 /* Elements of a type that the table does not allow, written by hand. */
 static void another_type_is_refused(void **state)
 {
@@ -206,7 +220,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(states_come_back_in_either_type), cmocka_unit_test(nonsense_of_a_text_is_refused),
-        cmocka_unit_test(another_type_is_refused), cmocka_unit_test(a_train_stream_comes_back),
+        cmocka_unit_test(texts_come_one_after_the_other), cmocka_unit_test(another_type_is_refused), cmocka_unit_test(a_train_stream_comes_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

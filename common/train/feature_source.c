@@ -1,0 +1,259 @@
+#include "common/train/feature_source.h"
+
+#include <string.h>
+
+#include "common/base/float.h"
+#include "common/base/mem.h"
+#include "common/stream/feature.h"
+#include "common/stream/reader.h"
+#include "common/stream/route.h"
+
+struct feature_source {
+    struct feature_source_setup setup;
+    struct reader *in;
+    int hidden;
+    int64_t ordinal;                    /* of the next text */
+    bool wanted;                        /* is the text at hand of the part? */
+    int all;                            /* tokens of the text at hand, and of these how many came */
+    int came;
+    struct feature_text text;
+    char *id, *task;
+    int32_t *token;
+    uint8_t *mask;
+    float *states;                      /* [states][stride][hidden] */
+    size_t token_room, mask_room;
+    size_t stride, stride_room;         /* rows of a state now, and the most there were */
+};
+
+int feature_source_open(struct feature_source **out, const struct feature_source_setup *setup, struct text *note,
+                        struct err *err)
+{
+    struct feature_source *source;
+    if (setup->states < 1)
+        return err_set(err, ERR_INPUT, "%s: no states are asked for", setup->path);
+    if (!(source = mem_alloc(1, sizeof *source, err)))
+        return -1;
+    source->setup = *setup;
+    source->hidden = setup->target->hidden;
+    if (reader_open(&source->in, setup->path, STREAM_FEATURE, NULL, err))
+        goto failed;
+    const struct header *header = reader_header(source->in);
+    if (!header->has_model) {
+        err_set(err, ERR_INPUT, "%s: it does not name the model whose states it has; make it with moe-profile features",
+                reader_name(source->in));
+        goto failed;
+    }
+    if (header_same_model(&header->model, setup->target, reader_name(source->in), setup->force, note, err))
+        goto failed;
+    *out = source;
+    return 0;
+failed:
+    feature_source_close(&source);
+    return -1;
+}
+
+void feature_source_close(struct feature_source **source)
+{
+    struct feature_source *s = *source;
+    if (!s)
+        return;
+    reader_close(&s->in);
+    mem_free(&s->id);
+    mem_free(&s->task);
+    mem_free(&s->token);
+    mem_free(&s->mask);
+    mem_free(&s->states);
+    mem_free(source);
+}
+
+const struct header *feature_source_header(const struct feature_source *source) { return reader_header(source->in); }
+
+/* Puts stream and text in front of a fault. */
+static int at_text(const struct feature_source *source, struct err *err)
+{
+    if (source->id)
+        err_at(err, "text %lld (%.80s)", (long long)source->text.ordinal, source->id);
+    else
+        err_at(err, "text %lld", (long long)source->text.ordinal);
+    return err_at(err, "%s", reader_name(source->in));
+}
+
+static int keep_label(char **kept, const char *label, struct err *err)
+{
+    mem_free(kept);
+    return label && !(*kept = mem_string(label, err)) ? -1 : 0;
+}
+
+static int begin(struct feature_source *source, const struct feature_begin *begin, struct err *err)
+{
+    const struct feature_source_setup *setup = &source->setup;
+    struct feature_text *text = &source->text;
+    const size_t hidden = (size_t)source->hidden;
+    *text = (struct feature_text){.ordinal = source->ordinal++, .prompt_tokens = begin->prompt_tokens,
+                                  .n = begin->text_tokens, .validation = begin->validation};
+    source->stride = 0;
+    source->all = begin->text_tokens;
+    source->came = 0;
+    source->wanted = setup->part == FEATURES_ALL || (setup->part == FEATURES_VALIDATION) == begin->validation;
+    if (setup->cut && text->n > setup->cut)
+        text->n = setup->cut;
+    if (keep_label(&source->id, begin->id, err) || keep_label(&source->task, begin->task, err))
+        return -1;
+    text->id = source->id;
+    text->task = source->task;
+    return hidden ? 0 : err_set(err, ERR_INPUT, "%s: its model has states of no width", reader_name(source->in));
+}
+
+/* Which of the record's states is `state`; -1: none. */
+static int find_state(const struct feature_states *record, int state)
+{
+    for (int i = 0; i < record->points; i++)
+        if (record->point[i] == state)
+            return i;
+    return -1;
+}
+
+static int lacks_state(const struct feature_source *source, const struct feature_states *record, int state, struct err *err)
+{
+    struct text has = {0};
+    const int layers = source->setup.target->layers;
+    for (int i = 0; i < record->points; i++)
+        if (record->point[i] == layers ? text_printf(&has, err, "%sfinal", i ? "," : "")
+                                       : text_printf(&has, err, "%s%d", i ? "," : "", record->point[i])) {
+            text_free(&has);
+            return -1;
+        }
+    if (state == layers)
+        err_set(err, ERR_INPUT, "it lacks the states after the final norm, which the head needs: it has --layers %s; make the "
+                "stream with these, too", has.data);
+    else
+        err_set(err, ERR_INPUT, "it lacks the states after layer %d, which the head needs: it has --layers %s; make the stream "
+                "with these, too", state, has.data);
+    text_free(&has);
+    return at_text(source, err);
+}
+
+/* `count` elements from element `from`, widened; false when one of them is not finite. */
+static bool take_states(float *to, const struct elements *values, size_t from, size_t count)
+{
+    uint32_t wrong = 0;
+    if (values->dtype == DTYPE_BF16) {
+        const uint16_t *at = (const uint16_t *)values->data + from;
+        for (size_t i = 0; i < count; i++) {
+            to[i] = bf16_to_f32(at[i]);
+            wrong |= (at[i] & 0x7f80u) == 0x7f80u;
+        }
+        return !wrong;
+    }
+    memcpy(to, (const float *)values->data + from, count * sizeof *to);
+    for (size_t i = 0; i < count; i++)
+        wrong |= (float_to_bits(to[i]) & 0x7f800000u) == 0x7f800000u;
+    return !wrong;
+}
+
+/* Room for so many tokens. It grows with what came, for a text may claim any length, and twofold, so that states move seldom;
+ * what is not yet written of it takes no memory. */
+static int make_room(struct feature_source *source, size_t rows, struct err *err)
+{
+    const size_t n = (size_t)source->text.n, hidden = (size_t)source->hidden, states = (size_t)source->setup.states;
+    size_t stride = rows > 2 * source->stride ? rows : 2 * source->stride, count;
+    if (mem_grow(&source->token, &source->token_room, rows, sizeof *source->token, err) ||
+        mem_grow(&source->mask, &source->mask_room, rows, 1, err))
+        return -1;
+    if (rows <= source->stride)
+        return 0;
+    stride = stride < source->stride_room ? source->stride_room : stride;
+    stride = stride < n ? stride : n;
+    if (stride > source->stride_room) {
+        if (!size_mul(stride, states * hidden, &count))
+            return err_memory(err);
+        if (mem_resize(&source->states, count, sizeof *source->states, err))
+            return -1;
+        source->stride_room = stride;
+    }
+    for (size_t i = states; i-- > 1;)
+        memmove(source->states + i * stride * hidden, source->states + i * source->stride * hidden,
+                (size_t)source->came * hidden * sizeof *source->states);
+    source->stride = stride;
+    return 0;
+}
+
+/* The first `take` tokens of a record, behind those that have come. */
+static int put_rows(struct feature_source *source, const struct feature_states *record, int take, struct err *err)
+{
+    const struct feature_source_setup *setup = &source->setup;
+    struct feature_text *text = &source->text;
+    const size_t hidden = (size_t)source->hidden, came = (size_t)source->came, rows = (size_t)take;
+    if (make_room(source, came + rows, err))
+        return -1;
+    memcpy(source->token + came, record->tokens, rows * sizeof *source->token);
+    memcpy(source->mask + came, record->mask, rows);
+    for (int i = 0; i < take; i++) {
+        text->learnt += record->mask[i];
+        if (record->tokens[i] >= setup->target->vocab) {
+            err_set(err, ERR_INPUT, "token %d is not in the vocabulary of %d", record->tokens[i], setup->target->vocab);
+            return at_text(source, err);
+        }
+    }
+    for (int i = 0; i < setup->states; i++) {
+        int at = find_state(record, setup->state[i]);
+        if (at < 0)
+            return lacks_state(source, record, setup->state[i], err);
+        if (!take_states(source->states + ((size_t)i * source->stride + came) * hidden, &record->values,
+                         (size_t)at * (size_t)record->n * hidden, rows * hidden)) {
+            err_set(err, ERR_INPUT, "tokens %d to %d have states that are not finite numbers; make the stream anew",
+                    record->pos, record->pos + take - 1);
+            return at_text(source, err);
+        }
+    }
+    return 0;
+}
+
+static int take_piece(struct feature_source *source, const struct feature_states *record, struct err *err)
+{
+    const int left = source->text.n - source->came;
+    if (record->pos != source->came || record->n > source->all - source->came) {
+        err_set(err, ERR_INPUT, "%d tokens from position %d follow %d of %d; the stream is damaged", record->n, record->pos,
+                source->came, source->all);
+        return at_text(source, err);
+    }
+    if (source->wanted && left > 0 && put_rows(source, record, left < record->n ? left : record->n, err))
+        return -1;
+    source->came += record->n;
+    return 0;
+}
+
+static int end(struct feature_source *source, struct err *err)
+{
+    struct feature_text *text = &source->text;
+    if (source->came != source->all) {
+        err_set(err, ERR_INPUT, "it ends after %d of %d tokens; the stream is damaged", source->came, source->all);
+        return at_text(source, err);
+    }
+    if (source->wanted && !text->learnt && text->n == source->all) {
+        err_set(err, ERR_INPUT, "its mask has no answer, so there is nothing to learn; make the stream with answers, or with "
+                "--mask all");
+        return at_text(source, err);
+    }
+    text->tokens = source->token;
+    text->mask = source->mask;
+    text->states = source->states;
+    return 0;
+}
+
+int feature_source_next(struct feature_source *source, const struct feature_text **text, struct err *err)
+{
+    const struct record *record;
+    int more;
+    while ((more = reader_next(source->in, &record, err)) > 0) {
+        if ((record->kind == &feature_begin_kind && begin(source, record->body, err)) ||
+            (record->kind == &feature_states_kind && take_piece(source, record->body, err)) ||
+            (record->kind == &route_end_kind && end(source, err)))
+            return -1;
+        if (record->kind == &route_end_kind && source->wanted) {
+            *text = &source->text;
+            return 1;
+        }
+    }
+    return more;
+}
