@@ -220,7 +220,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(states_come_back_in_either_type), cmocka_unit_test(nonsense_of_a_text_is_refused),
-        cmocka_unit_test(texts_come_one_after_the_other), cmocka_unit_test(another_type_is_refused), cmocka_unit_test(a_train_stream_comes_back),
+        cmocka_unit_test(texts_come_one_after_the_other), cmocka_unit_test(another_type_is_refused),
+        cmocka_unit_test(a_train_stream_comes_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
