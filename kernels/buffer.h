@@ -20,4 +20,7 @@ static inline struct buffer buffer_part(struct buffer whole, uint64_t offset, ui
     return (struct buffer){whole.address + offset, bytes};
 }
 
+/* The distance of neighbouring rows, where 0 says that they lie without a gap. */
+static inline int row_stride(int stride, int width) { return stride ? stride : width; }
+
 #endif

@@ -11,6 +11,7 @@
 #include "kernels/expert_ffn.h"
 #include "kernels/linear.h"
 #include "kernels/loop.h"
+#include "kernels/mix.h"
 #include "kernels/route.h"
 #include "kernels/rows.h"
 
@@ -34,6 +35,9 @@ struct device_ops {
     void (*route_shortlist)(struct queue *, const struct route_shortlist_args *);
     void (*route_select)(struct queue *, const struct route_select_args *);
     void (*expert_ffn)(struct queue *, const struct expert_ffn_args *);
+    void (*activate)(struct queue *, const struct activate_args *);
+    void (*blend)(struct queue *, const struct blend_args *);
+    void (*blend_weights)(struct queue *, const struct blend_weights_args *);
     /* Of devices that decode by themselves (loop_start of tensor/device.h); NULL: this one does not. */
     void (*choose)(struct queue *, const struct choose_args *);
     void (*loop_draft)(struct queue *, const struct loop_args *);

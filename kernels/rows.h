@@ -9,9 +9,6 @@
 #include "kernels/buffer.h"
 #include "kernels/formats.h"
 
-/* The distance of neighbouring rows, where 0 says that they lie without a gap. */
-static inline int row_stride(int stride, int width) { return stride ? stride : width; }
-
 /* out[r][:] = table[token[r]][:], widened exactly, times scale (0: none).
  * token [rows] i32, each in 0 .. vocab-1; table a MATRIX [vocab][hidden]; out [rows] of out_stride (0: hidden), the first
  * `hidden` floats are written: so rows can be joined with others in one buffer. */

@@ -19,4 +19,11 @@
 #define ISA_TEXT_EXPAND(isa) ISA_TEXT_OF(isa)
 #define ISA_TEXT ISA_TEXT_EXPAND(ISA)
 
+/* Iterations of the loop behind it do not need one another's results; clang finds out at run time. */
+#ifdef __clang__
+#define INDEPENDENT
+#else
+#define INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
 #endif

@@ -6,13 +6,6 @@
 #include "kernels/cpu/table.h"
 #include "kernels/cpu/work.h"
 
-/* Iterations of the loop behind it do not need one another's results; clang finds out at run time. */
-#ifdef __clang__
-#define INDEPENDENT
-#else
-#define INDEPENDENT _Pragma("GCC ivdep")
-#endif
-
 /* One output of a packed matrix as floats: its values lie a step (or half of one) apart. */
 static void embed_row(enum weight_format format, const unsigned char *table, int hidden, int token, float *out)
 {

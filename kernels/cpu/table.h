@@ -18,6 +18,9 @@
 #define cpu_route_shortlist ISA_NAME(cpu_route_shortlist)
 #define cpu_route_select ISA_NAME(cpu_route_select)
 #define cpu_expert_ffn ISA_NAME(cpu_expert_ffn)
+#define cpu_activate ISA_NAME(cpu_activate)
+#define cpu_blend ISA_NAME(cpu_blend)
+#define cpu_blend_weights ISA_NAME(cpu_blend_weights)
 
 void cpu_embed(struct queue *, const struct embed_args *);
 void cpu_norm(struct queue *, const struct norm_args *);
@@ -32,5 +35,8 @@ void cpu_route_score(struct queue *, const struct route_score_args *);
 void cpu_route_shortlist(struct queue *, const struct route_shortlist_args *);
 void cpu_route_select(struct queue *, const struct route_select_args *);
 void cpu_expert_ffn(struct queue *, const struct expert_ffn_args *);
+void cpu_activate(struct queue *, const struct activate_args *);
+void cpu_blend(struct queue *, const struct blend_args *);
+void cpu_blend_weights(struct queue *, const struct blend_weights_args *);
 
 #endif

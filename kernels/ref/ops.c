@@ -14,4 +14,7 @@ const struct device_ops ref_ops = {
     .route_shortlist = ref_route_shortlist,
     .route_select = ref_route_select,
     .expert_ffn = ref_expert_ffn,
+    .activate = ref_activate,
+    .blend = ref_blend,
+    .blend_weights = ref_blend_weights,
 };

@@ -166,6 +166,10 @@ static const size_t expert_ffn_buffers[BUFFERS] = {B(expert_ffn, in), B(expert_f
     B(expert_ffn, weight), B(expert_ffn, gate_up_bias), B(expert_ffn, down_bias), B(expert_ffn, table), B(expert_ffn, inner),
     B(expert_ffn, partial), B(expert_ffn, group), B(expert_ffn, operand), SIZE_MAX};
 
+static const size_t activate_buffers[BUFFERS] = {B(activate, in), B(activate, add), B(activate, out), SIZE_MAX};
+static const size_t blend_buffers[BUFFERS] = {B(blend, in), B(blend, part), B(blend, weight), B(blend, out), SIZE_MAX};
+static const size_t blend_weights_buffers[BUFFERS] = {B(blend_weights, logits), B(blend_weights, weight), SIZE_MAX};
+
 static void args_to_device(void *args, const size_t *offset)
 {
     for (int i = 0; offset[i] != SIZE_MAX; i++)
@@ -193,6 +197,9 @@ MIRROR(attention)
 MIRROR(route_score)
 MIRROR(route_shortlist)
 MIRROR(route_select)
+MIRROR(activate)
+MIRROR(blend)
+MIRROR(blend_weights)
 
 static void mirror_expert_ffn(struct queue *queue, const struct expert_ffn_args *given)
 {
@@ -210,7 +217,8 @@ const struct device_ops *mirror_ops(void)
         .embed = mirror_embed, .norm = mirror_norm, .clamp = mirror_clamp, .gather = mirror_gather, .linear = mirror_linear,
         .rope = mirror_rope, .kv_write = mirror_kv_write, .kv_move = mirror_kv_move, .attention = mirror_attention,
         .route_score = mirror_route_score, .route_shortlist = mirror_route_shortlist, .route_select = mirror_route_select,
-        .expert_ffn = mirror_expert_ffn,
+        .expert_ffn = mirror_expert_ffn, .activate = mirror_activate, .blend = mirror_blend,
+        .blend_weights = mirror_blend_weights,
     };
     opened();
     return &ops;

@@ -254,6 +254,45 @@ static struct made expert_ffn(struct queue *queue, int rows, int filled)
     return {a.out, WIDTH, true};
 }
 
+static struct made activate(struct queue *queue, int rows, int filled)
+{
+    struct activate_args a = {};
+    a.in = floats(ROWS * WIDTH, filled * WIDTH);
+    a.add = floats(ROWS * WIDTH, filled * WIDTH);
+    a.out = floats(ROWS * WIDTH, 0);
+    a.activation = ACTIVATION_GELU;
+    a.rows = rows;
+    a.width = WIDTH;
+    cuda_activate(queue, &a);
+    return {a.out, WIDTH, false};
+}
+
+static struct made blend(struct queue *queue, int rows, int filled)
+{
+    struct blend_args a = {};
+    a.in = floats(ROWS * WIDTH, filled * WIDTH);
+    a.part = floats(ROWS * TOP_K * WIDTH, filled * TOP_K * WIDTH);
+    a.weight = floats(ROWS * TOP_K, filled * TOP_K);
+    a.out = floats(ROWS * WIDTH, 0);
+    a.rows = rows;
+    a.slots = TOP_K;
+    a.width = WIDTH;
+    cuda_blend(queue, &a);
+    return {a.out, WIDTH, false};
+}
+
+static struct made blend_weights(struct queue *queue, int rows, int filled)
+{
+    struct blend_weights_args a = {};
+    a.logits = floats(ROWS * TOP_K, filled * TOP_K);
+    a.weight = floats(ROWS * TOP_K, 0);
+    a.rule = BLEND_CONTRAST;
+    a.rows = rows;
+    a.slots = TOP_K;
+    cuda_blend_weights(queue, &a);
+    return {a.weight, TOP_K, false};
+}
+
 static struct made choose(struct queue *queue, int rows, int filled)
 {
     struct choose_args a = {};
@@ -287,7 +326,8 @@ static void live_rows_alone_are_treated(void **state)
     } operations[] = {
         {"embed", embed}, {"norm", norm}, {"clamp", clamp}, {"gather", gather}, {"linear", linear}, {"rope", rope},
         {"kv_write", kv_write}, {"attention", attention}, {"route_score", score}, {"route_select", select},
-        {"expert_ffn", expert_ffn}, {"choose", choose}, {"quantise", quantise},
+        {"expert_ffn", expert_ffn}, {"activate", activate}, {"blend", blend}, {"blend_weights", blend_weights},
+        {"choose", choose}, {"quantise", quantise},
         {"attention, some rows at a time", attention}, {"attention, few chunks at a time", attention},
     };
     struct buffer live = numbers(1, 0, 1), scratch = take(1 << 20);

@@ -183,6 +183,50 @@ static void exp_is_close_everywhere(void **state)
     }
 }
 
+/* The same for plain_erf and plain_gelu, against the C library's in double. */
+static void erf_and_gelu_are_close_everywhere(void **state)
+{
+    (void)state;
+    enum { BLOCK = 2048 };
+    static float x[BLOCK], y[BLOCK], z[BLOCK];
+    for (uint64_t block = 0; block < (uint64_t)1 << 32; block += (uint64_t)1 << 22) {
+        for (int i = 0; i < BLOCK; i++)
+            x[i] = plain_from_bits((uint32_t)(block + (uint64_t)i * 2039));
+        for (int i = 0; i < BLOCK; i++) {
+            y[i] = plain_erf(x[i]);
+            z[i] = plain_gelu(x[i]);
+        }
+        for (int i = 0; i < BLOCK; i++) {
+            volatile float alone = x[i];
+            float again = plain_erf(alone), opposite = plain_erf(-alone);
+            assert_true(plain_to_bits(again) == plain_to_bits(y[i]));
+            if (isnan(x[i])) {
+                assert_true(isnan(y[i]) && isnan(z[i]));
+                continue;
+            }
+            assert_true(opposite == -y[i] && fabsf(y[i]) <= 1);
+            double exact = erf((double)x[i]), far = fabs((double)y[i] - exact);
+            assert_true(far <= 7e-8 && (fabs(exact) < 0x1p-126 || far <= 1.8 * ldexp(1, ilogb(exact) - 23)));
+            if (fabsf(x[i]) < 1e30f)
+                assert_true(fabs((double)z[i] - 0.5 * x[i] * erfc(-(double)x[i] / sqrt(2))) <=
+                            1.2e-7 * fabs((double)x[i]) + 0x1p-149);
+        }
+    }
+}
+
+static void erf_and_gelu_at_the_edges(void **state)
+{
+    (void)state;
+    assert_true(plain_erf(0.0f) == 0 && !signbit(plain_erf(0.0f)) && signbit(plain_erf(-0.0f)));
+    assert_true(plain_erf(INFINITY) == 1 && plain_erf(-INFINITY) == -1 && plain_erf(4.0f) == 1 && isnan(plain_erf(NAN)));
+    assert_true(fabsf(plain_erf(0.5f) - 0.52049988f) < 7e-8f && fabsf(plain_erf(1.0f) - 0.84270079f) < 7e-8f);
+    assert_true(plain_gelu(0.0f) == 0 && plain_gelu(10.0f) == 10 && plain_gelu(-10.0f) == 0);
+    assert_true(plain_gelu(INFINITY) == INFINITY);
+    assert_true(isnan(plain_gelu(-INFINITY)) && isnan(plain_gelu(NAN)));
+    /* The form with tanh would give 0.84119199 and -0.15880801. */
+    assert_true(fabsf(plain_gelu(1.0f) - 0.84134475f) < 1.2e-7f && fabsf(plain_gelu(-1.0f) + 0.15865525f) < 1.2e-7f);
+}
+
 static void exp_and_silu_at_the_edges(void **state)
 {
     (void)state;
@@ -206,6 +250,8 @@ int main(void)
         cmocka_unit_test(expert_gives_back_what_was_packed),
         cmocka_unit_test(exp_is_close_everywhere),
         cmocka_unit_test(exp_and_silu_at_the_edges),
+        cmocka_unit_test(erf_and_gelu_are_close_everywhere),
+        cmocka_unit_test(erf_and_gelu_at_the_edges),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -200,6 +200,9 @@ static void no_rows_are_nothing_to_do(void **state)
         ops->attention(&queue, &(struct attention_args){.scale = 1, .heads = 2, .kv_heads = 2, .head_dim = 8, .value_dim = 8,
                                                         .capacity = 9, .stride = 16});
         ops->route_score(&queue, &(struct route_score_args){.experts = 8});
+        ops->activate(&queue, &(struct activate_args){.width = 7});
+        ops->blend(&queue, &(struct blend_args){.slots = 2, .width = 7});
+        ops->blend_weights(&queue, &(struct blend_weights_args){.slots = 2});
         ops->route_select(&queue, &(struct route_select_args){.experts = 8, .top_k = 2, .scale = 1});
         for (int format = 0; format < FORMAT_COUNT; format++) {
             ops->linear(&queue, &(struct linear_args){.format = format, .inputs = 7, .outputs = 5, .in_stride = 7,

@@ -40,4 +40,13 @@ static const struct tolerance TOLERANCE_ATTENTION = {4e-6f, 1e-6f};
 /* exp of a difference of logits below 16 (their rounding is exact), 1.1 units; a sum of up to 1024 of one sign; a division. */
 static const struct tolerance TOLERANCE_SCORE = {1e-9f, 4e-6f};
 
+/* SiLU and GELU of -4 .. 4: GELU lies within 1.2e-7 of its argument, and a sum of up to 8 is rounded. */
+static const struct tolerance TOLERANCE_ACTIVATION = {1e-6f, 1e-6f};
+
+/* A few products below 2 in a chain of sums, each of which is rounded once. */
+static const struct tolerance TOLERANCE_BLEND = {2e-6f, 1e-6f};
+
+/* exp of differences below 16 whose rounding is exact or 1e-6 of them, a sum of few, a division. */
+static const struct tolerance TOLERANCE_BLEND_WEIGHTS = {1e-9f, 4e-6f};
+
 #endif

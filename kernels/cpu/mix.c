@@ -1,0 +1,87 @@
+#include <string.h>
+
+#include "kernels/cpu/table.h"
+#include "kernels/cpu/work.h"
+#include "kernels/plain/math.h"
+
+/* The activation and whether there is `add` are constants where this is called: each loop is vectorised for itself. */
+static inline __attribute__((always_inline)) void activate_row(enum activation activation, const float *in, const float *add,
+                                                               float *out, int width)
+{
+    INDEPENDENT                 /* out may be in or add, never a shifted one */
+    for (int i = 0; i < width; i++) {
+        float y = activation == ACTIVATION_GELU ? plain_gelu(in[i]) : plain_silu(in[i]);
+        out[i] = add ? add[i] + y : y;
+    }
+}
+
+static void activate_rows(void *argument, int member, int members)
+{
+    const struct activate_args *a = argument;
+    const size_t from = (size_t)row_stride(a->in_stride, a->width), more = (size_t)row_stride(a->add_stride, a->width);
+    const size_t to = (size_t)row_stride(a->out_stride, a->width);
+    size_t begin, end;
+    team_part((size_t)a->rows, member, members, &begin, &end);
+    for (size_t r = begin; r < end; r++) {
+        const float *in = (const float *)work_pointer(a->in) + r * from;
+        float *out = (float *)work_pointer(a->out) + r * to;
+        if (a->add.address) {
+            const float *add = (const float *)work_pointer(a->add) + r * more;
+            if (a->activation == ACTIVATION_GELU)
+                activate_row(ACTIVATION_GELU, in, add, out, a->width);
+            else
+                activate_row(ACTIVATION_SILU, in, add, out, a->width);
+        } else if (a->activation == ACTIVATION_GELU)
+            activate_row(ACTIVATION_GELU, in, NULL, out, a->width);
+        else
+            activate_row(ACTIVATION_SILU, in, NULL, out, a->width);
+    }
+}
+
+void cpu_activate(struct queue *queue, const struct activate_args *args)
+{
+    struct activate_args copy = *args;
+    /* A value takes about as long as reading 16 bytes of memory. */
+    work_run(queue, (size_t)args->rows * (size_t)args->width * 16, activate_rows, &copy);
+}
+
+/* A stretch of a row at a time, whose sums stay in the nearest cache. */
+static void blend_rows(void *argument, int member, int members)
+{
+    enum { STRETCH = 1024 };
+    const struct blend_args *a = argument;
+    const size_t from = (size_t)row_stride(a->in_stride, a->width), next = (size_t)row_stride(a->part_stride, a->width);
+    const size_t to = (size_t)row_stride(a->out_stride, a->width), slots = (size_t)a->slots, width = (size_t)a->width;
+    size_t begin, end;
+    team_part((size_t)a->rows, member, members, &begin, &end);
+    for (size_t r = begin; r < end; r++) {
+        const float *weight = (const float *)work_pointer(a->weight) + r * slots;
+        for (size_t first = 0; first < width; first += STRETCH) {
+            const size_t count = width - first < STRETCH ? width - first : STRETCH;
+            const float *in = (const float *)work_pointer(a->in) + r * from + first;
+            float *out = (float *)work_pointer(a->out) + r * to + first;
+            memmove(out, in, count * sizeof *out);
+            for (size_t s = 0; s < slots; s++) {
+                const float *restrict part = (const float *)work_pointer(a->part) + (r * slots + s) * next + first;
+                float *restrict sum = out;
+                for (size_t i = 0; i < count; i++)
+                    sum[i] = __builtin_fmaf(weight[s], part[i], sum[i]);
+            }
+        }
+    }
+}
+
+void cpu_blend(struct queue *queue, const struct blend_args *args)
+{
+    struct blend_args copy = *args;
+    work_run(queue, (size_t)args->rows * (size_t)(args->slots + 1) * (size_t)args->width * sizeof(float), blend_rows, &copy);
+}
+
+void cpu_blend_weights(struct queue *queue, const struct blend_weights_args *a)
+{
+    const size_t stride = (size_t)row_stride(a->logits_stride, a->slots);
+    (void)queue;                /* a few values: no team is worth waking */
+    for (size_t r = 0; r < (size_t)a->rows; r++)
+        plain_blend_weights(a->rule, (const float *)work_pointer(a->logits) + r * stride, a->slots,
+                            (float *)work_pointer(a->weight) + r * (size_t)a->slots);
+}

@@ -1,0 +1,19 @@
+/* kernels/mix.h: blend_weights. A thread a row, whose few slots it goes through as the host does. */
+#include "kernels/cuda/cuda.h"
+
+__global__ void blend_weights_kernel(struct blend_weights_args a, const int32_t *live)
+{
+    in_turn();
+    int64_t row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row < a.rows && !not_live(live, row))
+        plain_blend_weights(a.rule, device_pointer<float>(a.logits) + row * a.logits_stride, a.slots,
+                            device_pointer<float>(a.weight) + row * a.slots);
+}
+
+void cuda_blend_weights(struct queue *queue, const struct blend_weights_args *args)
+{
+    struct blend_weights_args a = *args;
+    a.logits_stride = row_stride(a.logits_stride, a.slots);
+    if (a.rows > 0)
+        LAUNCH_PDL(blend_weights_kernel, dim3(blocks_for(a.rows, 32)), dim3(32), 0, cuda_stream(queue), a, cuda_live(queue));
+}

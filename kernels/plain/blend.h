@@ -1,0 +1,38 @@
+/* The weights with which a row's experts are added, from logits that a head makes itself (kernels/mix.h). */
+#ifndef MOE_KERNELS_PLAIN_BLEND_H
+#define MOE_KERNELS_PLAIN_BLEND_H
+
+#include "kernels/plain/math.h"
+
+/* What becomes of a row's logits. The LARGEST is found from the left: a slot takes it over if its logit is not smaller than
+ * that of the slot which has it. So of equal ones the last has it; a NaN has it in slot 0 alone, and keeps it. */
+enum blend_rule {
+    BLEND_SOFTMAX,                       /* softmax over the slots */
+    BLEND_CONTRAST,                      /* the same, and all but the largest with the other sign: Jakiro's contrast */
+    BLEND_LARGEST,                       /* 1 for the largest, 0 for all others */
+    BLEND_OTHERS                         /* 0 for the largest, 1 for all others */
+};
+
+/* weight[s] = rule(logit[0 .. slots-1])[s]. Softmax: e[s] = plain_exp(logit[s] - the largest); their sum in slot order from
+ * e[0] on; weight[s] = e[s] / sum. */
+PLAIN void plain_blend_weights(enum blend_rule rule, const float *logit, int slots, float *weight)
+{
+    int largest = 0;
+    float sum = 0;
+    for (int s = 1; s < slots; s++)
+        largest = logit[s] >= logit[largest] ? s : largest;
+    for (int s = 0; s < slots; s++) {
+        if (rule == BLEND_LARGEST || rule == BLEND_OTHERS) {
+            weight[s] = (s == largest) == (rule == BLEND_LARGEST) ? 1.0f : 0.0f;
+        } else {
+            weight[s] = plain_exp(logit[s] - logit[largest]);
+            sum = s ? sum + weight[s] : weight[s];
+        }
+    }
+    for (int s = 0; s < slots && (rule == BLEND_SOFTMAX || rule == BLEND_CONTRAST); s++) {
+        float share = weight[s] / sum;
+        weight[s] = rule == BLEND_CONTRAST && s != largest ? -share : share;
+    }
+}
+
+#endif

@@ -1,0 +1,246 @@
+/* Activations without a gate, sums of weighed experts, and the weights of those: kernels/mix.h. */
+#include "tests/kernel/support.h"
+
+/* Bytes of `rows` rows from the first float to the last. */
+static size_t span(int rows, int stride, int width)
+{
+    return ((size_t)(rows - 1) * (size_t)(stride ? stride : width) + (size_t)width) * sizeof(float);
+}
+
+/* Row r of rows that lie `stride` floats apart. */
+static struct buffer row_of(struct buffer rows, int r, int stride, int width)
+{
+    return rows.address ? buffer_part(rows, (size_t)r * (size_t)(stride ? stride : width) * sizeof(float),
+                                      (size_t)width * sizeof(float)) : rows;
+}
+
+/* Which rows are looked at alone. */
+static int next_row(int r, int rows) { return r + (SPARSE > 1 ? 1 + rows / 8 : 1); }
+
+struct activated {
+    int rows, width, in_stride, add_stride, out_stride;
+    int with_add, in_place;                 /* in_place: out is in, or (2) add */
+};
+
+static void check_activate(const struct activated *s, enum activation activation)
+{
+    uint64_t seed = (uint64_t)(s->width * 8 + s->rows) * 2 + activation;
+    struct arena arena;
+    arena_open(&arena);
+    struct activate_args args = {.activation = activation, .rows = s->rows, .width = s->width, .in_stride = s->in_stride,
+                                 .add_stride = s->add_stride, .out_stride = s->out_stride};
+    struct buffer in = draw_floats(&arena, span(s->rows, s->in_stride, s->width) / sizeof(float), 4, &seed);
+    struct buffer add = draw_floats(&arena, span(s->rows, s->add_stride, s->width) / sizeof(float), 4, &seed), first = {0, 0};
+    args.in = arena_copy(&arena, in);
+    args.add = s->with_add ? arena_copy(&arena, add) : (struct buffer){0, 0};
+    args.out = s->in_place == 1 ? args.in : s->in_place == 2 ? args.add
+             : arena_take(&arena, span(s->rows, s->out_stride, s->width));
+    struct queue queue = queue_of_ref(&arena);
+    ref_ops.activate(&queue, &args);
+    struct buffer expected = arena_copy(&arena, args.out);
+    FOR_EACH_ISA(isa)
+        for (int threads = 1; threads <= TEAMS; threads++) {
+            queue = queue_of(threads);
+            poison(args.out);
+            copy_into(args.in, in);
+            if (s->with_add)
+                copy_into(args.add, add);
+            isa->ops.activate(&queue, &args);
+            assert_close("activate", args.out, expected, TOLERANCE_ACTIVATION);
+            if (EMULATED && !first.address) {
+                struct buffer kept = arena_copy(&arena, args.out);
+                queue = queue_of_host();
+                copy_into(args.in, in);
+                if (s->with_add)
+                    copy_into(args.add, add);
+                host_ops()->activate(&queue, &args);
+                assert_true(same_bits(kept, args.out));
+            }
+            if (!first.address)
+                first = arena_copy(&arena, args.out);
+            assert_true(same_bits(first, args.out));
+        }
+    struct activate_args one = args;
+    one.rows = 1;
+    one.out = arena_take(&arena, (size_t)s->width * sizeof(float));
+    for (int r = 0; r < s->rows; r = next_row(r, s->rows)) {
+        one.in = row_of(in, r, s->in_stride, s->width);
+        one.add = s->with_add ? row_of(add, r, s->add_stride, s->width) : args.add;
+        queue = queue_of(1);
+        cpu_isas()[0]->ops.activate(&queue, &one);
+        assert_true(same_bits(one.out, row_of(first, r, s->out_stride, s->width)));
+    }
+    arena_close(&arena);
+}
+
+static void activations_agree_with_the_reference(void **state)
+{
+    (void)state;
+    static const struct activated shapes[] = {
+        {1, 1, 0, 0, 0, 0, 0}, {3, 33, 0, 0, 0, 1, 0}, {5, 130, 131, 140, 260, 1, 0}, {2, 7, 9, 0, 9, 0, 1},
+        {9, 192, 200, 192, 192, 1, 2}, {60, 767, 0, 0, 0, 1, 1}, {512, 300, 0, 0, 301, 1, 0}, {4, 1024, 2048, 0, 1024, 0, 0},
+    };
+    for (int i = 0; i < LENGTH(shapes); i++) {
+        check_activate(&shapes[i], ACTIVATION_SILU);
+        check_activate(&shapes[i], ACTIVATION_GELU);
+    }
+}
+
+struct blended {
+    int rows, slots, width, in_stride, part_stride, out_stride, in_place;
+};
+
+static void check_blend(const struct blended *s)
+{
+    uint64_t seed = (uint64_t)(s->width * 8 + s->rows);
+    struct arena arena;
+    arena_open(&arena);
+    struct blend_args args = {.rows = s->rows, .slots = s->slots, .width = s->width, .in_stride = s->in_stride,
+                              .part_stride = s->part_stride, .out_stride = s->out_stride};
+    struct buffer in = draw_floats(&arena, span(s->rows, s->in_stride, s->width) / sizeof(float), 1, &seed), first = {0, 0};
+    args.in = arena_copy(&arena, in);
+    args.part = draw_floats(&arena, span(s->rows * s->slots, s->part_stride, s->width) / sizeof(float), 1, &seed);
+    args.weight = draw_floats(&arena, (size_t)s->rows * (size_t)s->slots, 1, &seed);
+    args.out = s->in_place ? args.in : arena_take(&arena, span(s->rows, s->out_stride, s->width));
+    struct queue queue = queue_of_ref(&arena);
+    ref_ops.blend(&queue, &args);
+    struct buffer expected = arena_copy(&arena, args.out);
+    FOR_EACH_ISA(isa)
+        for (int threads = 1; threads <= TEAMS; threads++) {
+            queue = queue_of(threads);
+            poison(args.out);
+            copy_into(args.in, in);
+            isa->ops.blend(&queue, &args);
+            assert_close("blend", args.out, expected, TOLERANCE_BLEND);
+            if (!first.address)
+                first = arena_copy(&arena, args.out);
+            assert_true(same_bits(first, args.out));
+        }
+    /* The order of the contract, on every device. */
+    for (int r = 0; r < s->rows; r++)
+        for (int i = 0; i < s->width; i++) {
+            float sum = ((float *)at(row_of(in, r, s->in_stride, s->width)))[i];
+            for (int slot = r * s->slots; slot < (r + 1) * s->slots; slot++)
+                sum = fmaf(((float *)at(args.weight))[slot],
+                           ((float *)at(row_of(args.part, slot, s->part_stride, s->width)))[i], sum);
+            assert_memory_equal(&sum, (float *)at(row_of(first, r, s->out_stride, s->width)) + i, sizeof sum);
+        }
+    arena_close(&arena);
+}
+
+static void sums_of_slots_have_the_order_of_the_contract(void **state)
+{
+    (void)state;
+    static const struct blended shapes[] = {
+        {1, 1, 1, 0, 0, 0, 0}, {3, 2, 33, 0, 0, 0, 1}, {7, 2, 130, 140, 131, 390, 0}, {60, 2, 192, 0, 0, 0, 0},
+        {5, 3, 2100, 0, 0, 0, 1}, {4, 5, 1025, 1025, 2048, 1030, 0}, {512, 2, 100, 0, 0, 0, 0},
+    };
+    for (int i = 0; i < LENGTH(shapes); i++)
+        check_blend(&shapes[i]);
+}
+
+static void check_weights(int rows, int slots, int stride, enum blend_rule rule, int ties)
+{
+    uint64_t seed = (uint64_t)(rows * 16 + slots) * 4 + rule;
+    struct arena arena;
+    arena_open(&arena);
+    struct blend_weights_args args = {.rule = rule, .rows = rows, .slots = slots, .logits_stride = stride};
+    args.logits = draw_floats(&arena, span(rows, stride, slots) / sizeof(float), 8, &seed);
+    for (size_t i = 0; ties && i < args.logits.bytes / sizeof(float); i++)
+        ((float *)at(args.logits))[i] = (float)draw_below(&seed, 3);
+    args.weight = arena_take(&arena, (size_t)rows * (size_t)slots * sizeof(float));
+    struct queue queue = queue_of_ref(&arena);
+    ref_ops.blend_weights(&queue, &args);
+    struct buffer expected = arena_copy(&arena, args.weight), first = {0, 0};
+    const bool exact = rule == BLEND_LARGEST || rule == BLEND_OTHERS;
+    if (EMULATED) {
+        queue = queue_of_host();
+        host_ops()->blend_weights(&queue, &args);
+        first = arena_copy(&arena, args.weight);
+    }
+    FOR_EACH_ISA(isa) {
+        queue = queue_of(2);
+        poison(args.weight);
+        isa->ops.blend_weights(&queue, &args);
+        assert_close("weights", args.weight, expected, exact ? TOLERANCE_EXACT : TOLERANCE_BLEND_WEIGHTS);
+        if (!first.address)
+            first = arena_copy(&arena, args.weight);
+        assert_true(same_bits(first, args.weight));
+    }
+    struct blend_weights_args one = args;
+    one.rows = 1;
+    one.weight = arena_take(&arena, (size_t)slots * sizeof(float));
+    for (int r = 0; r < rows; r = next_row(r, rows)) {
+        one.logits = row_of(args.logits, r, stride, slots);
+        cpu_isas()[0]->ops.blend_weights(&queue, &one);
+        assert_true(same_bits(one.weight, row_of(first, r, slots, slots)));
+    }
+    arena_close(&arena);
+}
+
+static void weights_agree_with_the_reference(void **state)
+{
+    (void)state;
+    static const struct {
+        int rows, slots, stride;
+    } shapes[] = {{1, 1, 0}, {3, 2, 0}, {60, 2, 4}, {33, 7, 9}, {512, 2, 4}};
+    for (int rule = BLEND_SOFTMAX; rule <= BLEND_OTHERS; rule++)
+        for (int i = 0; i < LENGTH(shapes); i++) {
+            check_weights(shapes[i].rows, shapes[i].slots, shapes[i].stride, (enum blend_rule)rule, 0);
+            check_weights(shapes[i].rows, shapes[i].slots, shapes[i].stride, (enum blend_rule)rule, 1);
+        }
+}
+
+/* By hand: logits of two experts, what each rule makes of them. Of equal ones the last is the largest. */
+static const struct {
+    float logit[2], weight[4][2];           /* by rule */
+} by_hand[] = {
+    {{1, 0}, {{0.731058579f, 0.268941421f}, {0.731058579f, -0.268941421f}, {1, 0}, {0, 1}}},
+    {{-2, 0}, {{0.119202922f, 0.880797078f}, {-0.119202922f, 0.880797078f}, {0, 1}, {1, 0}}},
+    {{3, 3}, {{0.5f, 0.5f}, {-0.5f, 0.5f}, {0, 1}, {1, 0}}},
+    {{NAN, 1}, {{NAN, NAN}, {NAN, NAN}, {1, 0}, {0, 1}}},
+    {{1, NAN}, {{NAN, NAN}, {NAN, NAN}, {1, 0}, {0, 1}}},
+    {{INFINITY, 1}, {{NAN, NAN}, {NAN, NAN}, {1, 0}, {0, 1}}},
+    {{-INFINITY, 1}, {{0, 1}, {-0.0f, 1}, {0, 1}, {1, 0}}},
+};
+
+static void check_by_hand(const char *who, const struct device_ops *ops, struct queue queue, struct blend_weights_args *args)
+{
+    for (int rule = BLEND_SOFTMAX; rule <= BLEND_OTHERS; rule++) {
+        args->rule = (enum blend_rule)rule;
+        poison(args->weight);
+        ops->blend_weights(&queue, args);
+        for (int i = 0; i < 2 * LENGTH(by_hand); i++) {
+            float got = ((float *)at(args->weight))[i], want = by_hand[i / 2].weight[rule][i % 2];
+            if (!(fabsf(got - want) <= 2e-7f) && !(isnan(got) && isnan(want)))
+                fail_msg("%s, rule %d, case %d: %.9g, not %.9g", who, rule, i / 2, (double)got, (double)want);
+        }
+    }
+}
+
+static void rules_by_hand(void **state)
+{
+    (void)state;
+    struct arena arena;
+    arena_open(&arena);
+    struct blend_weights_args args = {.rows = LENGTH(by_hand), .slots = 2};
+    args.logits = arena_take(&arena, sizeof(float) * 2 * LENGTH(by_hand));
+    args.weight = arena_take(&arena, sizeof(float) * 2 * LENGTH(by_hand));
+    for (int i = 0; i < LENGTH(by_hand); i++)
+        memcpy((float *)at(args.logits) + 2 * i, by_hand[i].logit, sizeof by_hand[i].logit);
+    check_by_hand("reference", &ref_ops, queue_of_ref(&arena), &args);
+    FOR_EACH_ISA(isa)
+        check_by_hand(isa->name, &isa->ops, queue_of(1), &args);
+    arena_close(&arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(activations_agree_with_the_reference),
+        cmocka_unit_test(sums_of_slots_have_the_order_of_the_contract),
+        cmocka_unit_test(weights_agree_with_the_reference),
+        cmocka_unit_test(rules_by_hand),
+    };
+    return cmocka_run_group_tests(tests, teams_open, teams_close);
+}
