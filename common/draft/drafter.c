@@ -9,6 +9,7 @@ const struct drafter_class *const drafter_classes[] = {
     &drafter_lookahead,
     &drafter_model,
     &drafter_self,
+    &drafter_head,
     NULL};
 
 enum { DRAFTERS = sizeof drafter_classes / sizeof *drafter_classes - 1 };

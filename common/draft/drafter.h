@@ -129,7 +129,8 @@ struct drafter_class {
     void (*free)(struct drafter *drafter);
 };
 
-extern const struct drafter_class drafter_ngram, drafter_pld, drafter_suffix, drafter_lookahead, drafter_model, drafter_self;
+extern const struct drafter_class drafter_ngram, drafter_pld, drafter_suffix, drafter_lookahead, drafter_model, drafter_self,
+                                  drafter_head;
 
 /* All drafters, NULL behind the last. `none` is not among them: it means that there is none. */
 extern const struct drafter_class *const drafter_classes[];

@@ -16,7 +16,8 @@
 struct model_drafter {
     struct drafter base;
     struct companion *companion;
-    struct draft_rows rows;             /* of the companion's engine; its sequence is NULL before the first text */
+    struct engine_source source;        /* the companion's; its sequence is NULL before the first text */
+    struct draft_rows rows;
     int32_t *token;                     /* the text, rows.length of it */
     size_t token_room;
     bool lost;                          /* the text has a token that the draft model does not know */
@@ -26,7 +27,7 @@ static void model_free_drafter(struct drafter *drafter)
 {
     struct model_drafter *mine = (struct model_drafter *)drafter;
     draft_rows_free(&mine->rows);
-    sequence_close(&mine->rows.sequence);
+    sequence_close(&mine->source.sequence);
     companion_close(&mine->companion);
     mem_free(&mine->token);
     mem_free(&mine);
@@ -56,7 +57,10 @@ static int model_open_drafter(struct drafter **out, struct spec *spec, const str
     if (companion_open(&mine->companion, file, setup->target, ENGINE_ROWS_MAX, DRAFT_ASKED_MAX, err))
         goto failed;
     struct engine *engine = companion_engine(mine->companion);
-    if (check_plan(setup->plan, engine, file, err) || draft_rows_init(&mine->rows, &mine->base, setup, engine, err))
+    engine_source_init(&mine->source, engine);
+    mine->source.plan = setup->plan;
+    if (check_plan(setup->plan, engine, file, err) ||
+        draft_rows_init(&mine->rows, &mine->base, setup, &mine->source.base, err))
         goto failed;
     *out = &mine->base;
     return 0;
@@ -69,24 +73,26 @@ static int model_begin(struct drafter *drafter, const struct draft_text *text, s
 {
     struct model_drafter *mine = (struct model_drafter *)drafter;
     struct draft_rows *rows = &mine->rows;
-    int most = engine_max_positions(rows->engine), tokens = text->tokens < most ? text->tokens : most, old = 0;
+    struct engine_source *source = &mine->source;
+    int most = source->base.positions, tokens = text->tokens < most ? text->tokens : most, old = 0;
     rows->draw = text->draw;
     rows->length = 0;
     draft_rows_forget(rows);
     mine->lost = false;
-    if (rows->sequence) {
-        old = sequence_capacity(rows->sequence) - ENGINE_ROWS_MAX;
+    if (source->sequence) {
+        old = sequence_capacity(source->sequence) - ENGINE_ROWS_MAX;
         if (old >= tokens)
-            return sequence_truncate(rows->sequence, 0, err);
+            return sequence_truncate(source->sequence, 0, err);
     }
     int room = old < most / 2 ? 2 * old : most;             /* so that growing prompts do not each cost a new one */
-    sequence_close(&rows->sequence);
-    return sequence_open(&rows->sequence, rows->engine, (room < tokens ? tokens : room) + ENGINE_ROWS_MAX, err);
+    sequence_close(&source->sequence);
+    return sequence_open(&source->sequence, source->engine, (room < tokens ? tokens : room) + ENGINE_ROWS_MAX, err);
 }
 
 /* What was drafted, read and accepted stays in the cache; but not the last token, whose logits the next draft wants. */
-static int keep_accepted(struct draft_rows *rows, const int32_t *token, int count, struct err *err)
+static int keep_accepted(struct model_drafter *mine, const int32_t *token, int count, struct err *err)
 {
+    struct draft_rows *rows = &mine->rows;
     int32_t path[ENGINE_ROWS_MAX];
     int kept = 0;
     for (int row = 0; kept < count - 1; kept++) {
@@ -96,7 +102,7 @@ static int keep_accepted(struct draft_rows *rows, const int32_t *token, int coun
         path[kept] = rows->row[row].node;
     }
     draft_rows_forget(rows);
-    return sequence_commit(rows->sequence, path, kept, err);
+    return sequence_commit(mine->source.sequence, path, kept, err);
 }
 
 static int model_commit(struct drafter *drafter, const int32_t *token, int count, struct err *err)
@@ -104,10 +110,10 @@ static int model_commit(struct drafter *drafter, const int32_t *token, int count
     struct model_drafter *mine = (struct model_drafter *)drafter;
     struct draft_rows *rows = &mine->rows;
     if (mem_grow(&mine->token, &mine->token_room, (size_t)rows->length + (size_t)count, sizeof *mine->token, err) ||
-        (rows->rows && count && keep_accepted(rows, token, count, err)))
+        (rows->rows && count && keep_accepted(mine, token, count, err)))
         return -1;
     for (int at = 0; at < count; at++) {
-        mine->lost |= token[at] >= engine_hparams(rows->engine)->vocab;
+        mine->lost |= token[at] >= mine->source.base.vocab;
         mine->token[rows->length++] = token[at];
     }
     return 0;
@@ -124,12 +130,12 @@ static int count_bytes(void *context, const struct forward *piece, int position,
 static int catch_up(struct model_drafter *mine, struct err *err)
 {
     struct draft_rows *rows = &mine->rows;
-    int cached = sequence_length(rows->sequence);
-    const struct batch options = {.plan = cached ? rows->setup.plan : NULL};     /* as with the target, not in the prompt */
+    int cached = sequence_length(mine->source.sequence);
+    const struct batch options = {.plan = cached ? mine->source.plan : NULL};     /* as with the target, not in the prompt */
     struct forward forward;
     double began = clock_seconds();
-    if (engine_prompt(rows->engine, rows->sequence, mine->token + cached, rows->length - cached, &options, count_bytes, mine,
-                      &forward, err))
+    if (engine_prompt(mine->source.engine, mine->source.sequence, mine->token + cached, rows->length - cached, &options,
+                      count_bytes, mine, &forward, err))
         return -1;
     draft_rows_root(rows, mine->token[rows->length - 1],
                     forward.logits + (size_t)(forward.logit_rows - 1) * (size_t)forward.vocab);
@@ -142,7 +148,7 @@ static int catch_up(struct model_drafter *mine, struct err *err)
 static int ready(struct model_drafter *mine, struct err *err)
 {
     const struct draft_rows *rows = &mine->rows;
-    if (mine->lost || rows->length < 1 || rows->length > engine_max_positions(rows->engine))
+    if (mine->lost || rows->length < 1 || rows->length > mine->source.base.positions)
         return 0;
     return !rows->rows && catch_up(mine, err) ? -1 : 1;
 }

@@ -6,17 +6,18 @@
 #include "common/base/mem.h"
 #include "kernels/plain/propose.h"
 
-int draft_rows_init(struct draft_rows *rows, struct drafter *drafter, const struct drafter_setup *setup, struct engine *engine,
-                    struct err *err)
+int draft_rows_init(struct draft_rows *rows, struct drafter *drafter, const struct drafter_setup *setup,
+                    struct draft_source *source, struct err *err)
 {
     rows->drafter = drafter;
     rows->setup = *setup;
-    rows->engine = engine;
+    rows->source = source;
     if (setup->filter.temperature <= 0)
         rows->setup.choice = DRAFT_BEST;
     rows->setup.proposals = rows->setup.choice == DRAFT_DRAWN || (setup->proposals && rows->setup.choice == DRAFT_COUPLED);
-    rows->vocab = engine_hparams(engine)->vocab;
-    rows->vocab = rows->vocab < setup->vocab ? rows->vocab : setup->vocab;
+    rows->vocab = source->target_id || source->logits > setup->vocab ? setup->vocab : source->logits;
+    if (source->target_id && !(rows->spread = mem_alloc((size_t)rows->vocab, sizeof *rows->spread, err)))
+        return -1;
     rows->row = mem_alloc(DRAFT_ROWS_MAX, sizeof *rows->row, err);
     rows->root = mem_alloc((size_t)rows->vocab, sizeof *rows->root, err);
     rows->kept = mem_alloc((size_t)rows->vocab, sizeof *rows->kept, err);
@@ -30,6 +31,7 @@ void draft_rows_free(struct draft_rows *rows)
         mem_free(&rows->proposal[row]);
     mem_free(&rows->row);
     mem_free(&rows->root);
+    mem_free(&rows->spread);
     mem_free(&rows->kept);
     mem_free(&rows->value);
 }
@@ -37,6 +39,24 @@ void draft_rows_free(struct draft_rows *rows)
 void draft_rows_forget(struct draft_rows *rows)
 {
     rows->rows = rows->batch_rows = rows->logit_rows = 0;
+}
+
+/* Logits of the target's tokens: of those that the source does not know none is likely at all. */
+static const float *in_order(struct draft_rows *rows, const float *logits)
+{
+    const struct draft_source *source = rows->source;
+    if (!source->target_id)
+        return logits;
+    for (int token = 0; token < rows->vocab; token++)
+        rows->spread[token] = -INFINITY;
+    for (int i = 0; i < source->logits; i++)
+        rows->spread[source->target_id[i]] = logits[i];
+    return rows->spread;
+}
+
+static void keep_root(struct draft_rows *rows, const float *logits)
+{
+    memcpy(rows->root, in_order(rows, logits), (size_t)rows->vocab * sizeof *rows->root);
 }
 
 void draft_rows_root(struct draft_rows *rows, int32_t token, const float *logits)
@@ -47,10 +67,10 @@ void draft_rows_root(struct draft_rows *rows, int32_t token, const float *logits
                                       .key = propose_apart(&here, (uint32_t)rows->drafter->number).key};
     rows->rows = 1;
     if (logits) {
-        memcpy(rows->root, logits, (size_t)rows->vocab * sizeof *rows->root);
+        keep_root(rows, logits);
         return;
     }
-    rows->row[0].node = sequence_pending(rows->sequence);
+    rows->row[0].node = rows->source->nodes(rows->source);
     rows->batch_token[rows->batch_rows] = token;
     rows->batch_parent[rows->batch_rows] = -1;
     rows->logit_row[rows->logit_rows++] = rows->batch_rows++;
@@ -106,8 +126,7 @@ static int rank_children(struct draft_rows *rows, int at, const float *logits, s
                                 row->asked, rows->kept, rows->value, row->best,
                                 rows->setup.probabilities && !drawn ? row->log_probability : NULL);
     if (!row->found)
-        return err_set(err, ERR_INPUT, "%s: logits are not finite; the draft model's weights are damaged",
-                       model_path(engine_made_from(rows->engine)->model));
+        return err_set(err, ERR_INPUT, "%s: logits are not finite; %s", rows->source->path, rows->source->fault);
     row->doubtful = rows->stop > 0 && likeliest_below(logits, rows->vocab, rows->stop);
     return rows->setup.proposals ? keep_proposal(rows, at, logits, err) : 0;
 }
@@ -121,7 +140,7 @@ static int add_row(struct draft_rows *rows, int parent, int32_t token)
     row->doubtful = false;
     row->sibling = rows->row[parent].child;
     row->depth = rows->row[parent].depth + 1;
-    row->node = sequence_pending(rows->sequence) + rows->batch_rows;
+    row->node = rows->source->nodes(rows->source) + rows->batch_rows;
     row->key = propose_apart(&(struct sample_draw){.key = rows->row[parent].key}, (uint32_t)token).key;
     rows->row[parent].child = rows->rows;
     rows->batch_token[rows->batch_rows] = token;
@@ -129,20 +148,19 @@ static int add_row(struct draft_rows *rows, int parent, int32_t token)
     return rows->rows++;
 }
 
-/* Whether the rows on the way to a node have room: among the rows, in the sequence, in the context, and in one forward. */
+/* Whether the rows on the way to a node have room: among the rows, in the source, in its context, and in one reading. */
 static bool has_room(const struct draft_rows *rows, int depth)
 {
-    const int used = sequence_length(rows->sequence) + sequence_pending(rows->sequence) + rows->batch_rows;
-    return rows->rows + depth <= DRAFT_ROWS_MAX && rows->length + depth <= engine_max_positions(rows->engine) &&
-           used + depth <= sequence_capacity(rows->sequence) &&
-           rows->batch_rows + depth <= engine_made_from(rows->engine)->max_rows;
+    const struct draft_source *source = rows->source;
+    return rows->rows + depth <= DRAFT_ROWS_MAX && rows->length + depth <= source->positions &&
+           rows->batch_rows + depth <= source->room(source) && rows->batch_rows + depth <= source->max_rows;
 }
 
-/* Another drafter's tokens may be beyond the vocabulary of this engine. */
+/* Another drafter's tokens may be beyond the vocabulary of this source. */
 static bool can_read(const struct draft_rows *rows, const int32_t *path, int depth)
 {
     for (int at = 0; at < depth; at++)
-        if (path[at] >= engine_hparams(rows->engine)->vocab)
+        if (path[at] >= rows->source->vocab)
             return false;
     return true;
 }
@@ -170,26 +188,28 @@ static int want_leaf(struct draft_rows *rows, const struct draft_tree *tree, con
     return row;
 }
 
+/* The logits of a row of the batch. */
+static int take_logits(void *context, int which, const float *const *logits, struct err *err)
+{
+    struct draft_rows *rows = context;
+    const int row = rows->rows - rows->batch_rows + rows->logit_row[which];
+    if (row)
+        return rank_children(rows, row, in_order(rows, logits[0]), err);
+    keep_root(rows, logits[0]);
+    return 0;
+}
+
 static int read_batch(struct draft_rows *rows, struct err *err)
 {
-    const struct batch batch = {.rows = rows->batch_rows, .token = rows->batch_token, .parent = rows->batch_parent,
-                                .logit_row = rows->logit_row, .logit_rows = rows->logit_rows, .plan = rows->setup.plan,
-                                .part = rows->part};
-    int first = rows->rows - rows->batch_rows;
-    struct forward forward;
+    const struct draft_reading reading = {.rows = rows->batch_rows, .token = rows->batch_token, .parent = rows->batch_parent,
+                                          .logit_row = rows->logit_row, .logit_rows = rows->logit_rows, .take = take_logits,
+                                          .context = rows};
+    int64_t bytes = 0;
+    int rc = reading.rows ? rows->source->read(rows->source, &reading, &bytes, err) : 0;
     rows->batch_rows = rows->logit_rows = 0;
-    if (batch.rows && engine_forward(rows->engine, rows->sequence, &batch, &forward, err))
+    rows->drafter->bytes += bytes;
+    if (rc)
         return -1;
-    for (int at = 0; batch.rows && at < forward.logit_rows; at++) {
-        const float *logits = forward.logits + (size_t)at * (size_t)forward.vocab;
-        int row = first + rows->logit_row[at];
-        if (!row)
-            memcpy(rows->root, logits, (size_t)rows->vocab * sizeof *rows->root);
-        else if (rank_children(rows, row, logits, err))
-            return -1;
-    }
-    if (batch.rows)
-        rows->drafter->bytes += forward.bytes;
     return rows->row[0].found < rows->row[0].asked ? rank_children(rows, 0, rows->root, err) : 0;
 }
 
@@ -198,14 +218,13 @@ static int read_batch(struct draft_rows *rows, struct err *err)
 static int read_leaves(struct draft_rows *rows, const struct draft_tree *tree, const struct draft_leaf *leaf, int count,
                        int *row, struct err *err)
 {
-    const struct engine_setup *engine = engine_made_from(rows->engine);
-    const int most = engine->max_logit_rows < DRAFT_ASKED_MAX ? engine->max_logit_rows : DRAFT_ASKED_MAX;
+    const int most = rows->source->max_logit_rows;
     int done = 0;
     if (rows->logit_rows == most && read_batch(rows, err))      /* the root alone */
         return -1;
     while (done < count && (!done || rows->logit_rows < most)) {
         int depth = leaf[done].node < 0 ? 0 : tree->depth[leaf[done].node];
-        if (rows->batch_rows && rows->batch_rows + depth > engine->max_rows && done)
+        if (rows->batch_rows && rows->batch_rows + depth > rows->source->max_rows && done)
             break;
         row[done] = want_leaf(rows, tree, &leaf[done]);
         done++;

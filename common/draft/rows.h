@@ -2,21 +2,21 @@
  * whatever becomes of the draft's own nodes, and is read once. Row 0 is the root. Each row that was asked for its children
  * has them ranked as the setup chooses (drafter.h). Leaves of a level are read in one forward.
  *
- * Every row but the root is a pending node of the sequence, and the root is, too, where the sequence has not read it
- * (root_pends): whoever owns the sequence drops or commits them. */
+ * Every row but the root is a node of the source, and the root is, too, where the source has not read it (root_pends):
+ * whoever owns the source drops or commits them. */
 #ifndef MOE_DRAFT_ROWS_H
 #define MOE_DRAFT_ROWS_H
 
 #include "common/draft/drafter.h"
-#include "common/engine/engine.h"
+#include "common/draft/source.h"
 
-enum { DRAFT_ROWS_MAX = 1 + ENGINE_ROWS_MAX, DRAFT_CHILDREN_MAX = 64, DRAFT_ASKED_MAX = 64 };
+enum { DRAFT_ROWS_MAX = 1 + ENGINE_ROWS_MAX, DRAFT_CHILDREN_MAX = 64 };
 
 struct draft_row {
     int32_t token;
     int parent, child, sibling;         /* rows; child: the newest, sibling: the one before it; 0: none */
     int depth;                          /* the root's is 0 */
-    int node;                           /* pending node of the sequence; -1: committed */
+    int node;                           /* of the source; -1: committed */
     uint64_t key;                       /* of the random numbers that its children are drawn with, under DRAFT_DRAWN */
     int asked, found;                   /* children: asked for, 0: no logits were wanted; and what there is of them */
     bool doubtful;                      /* its likeliest token is less likely than `stop`; known with its children */
@@ -27,18 +27,17 @@ struct draft_row {
 struct draft_rows {
     struct drafter *drafter;            /* whose bytes are counted */
     struct drafter_setup setup;
-    struct engine *engine;
-    const struct forward_part *part;    /* what its forwards leave out; NULL: nothing */
+    struct draft_source *source;
     bool root_pends;
     double stop;                        /* below a token that is less probable nothing is added; 0: goes on */
-    struct sequence *sequence;          /* of this text */
     struct sample_draw draw;            /* the target's, but for the position */
-    int vocab;                          /* of target and draft the smaller */
+    int vocab;                          /* of target and source the smaller; with a map of the source the target's */
     int length;                         /* of the text, the root included */
     struct draft_row *row;              /* [DRAFT_ROWS_MAX] */
     int rows;                           /* 0: the root was not read yet */
     float *proposal[DRAFT_ROWS_MAX];    /* each [setup.vocab], made when first needed; for setup.proposals */
     float *root;                        /* [vocab] logits behind the root, in case it is asked again */
+    float *spread;                      /* scratch: [vocab] logits in the target's order, for a source with a map */
     int32_t *kept;                      /* scratch: [vocab] */
     double *value;                      /* [vocab], and proposals [setup.vocab] */
     /* The forward that is being put together. */
@@ -46,13 +45,13 @@ struct draft_rows {
     int batch_rows, logit_rows;
 };
 
-/* The drafter, the engine, the part and what stands around them are set by the caller; free it also when this has failed. */
-int draft_rows_init(struct draft_rows *rows, struct drafter *drafter, const struct drafter_setup *setup, struct engine *engine,
-                    struct err *err);
+/* Free it also when this has failed. The source stays open as long as the rows. */
+int draft_rows_init(struct draft_rows *rows, struct drafter *drafter, const struct drafter_setup *setup,
+                    struct draft_source *source, struct err *err);
 void draft_rows_free(struct draft_rows *rows);
 
-/* Row 0 is the token at the end of the text: its logits are these, and it is committed; or, with root_pends, NULL: they are
- * read with the first leaves. */
+/* Row 0 is the token at the end of the text: its logits are these, as the source answers them, and it is committed; or, with
+ * root_pends, NULL: they are read with the first leaves. */
 void draft_rows_root(struct draft_rows *rows, int32_t token, const float *logits);
 void draft_rows_forget(struct draft_rows *rows);                /* all rows; the text goes on */
 

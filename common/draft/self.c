@@ -19,7 +19,8 @@ enum { SEARCH_MAX = 1 << 20, WINDOW_MAX = 4096 };
 
 struct self_drafter {
     struct drafter base;
-    struct draft_rows rows;             /* of the target's engine and sequence */
+    struct engine_source source;        /* the target's engine and sequence */
+    struct draft_rows rows;
     struct forward_part part;
     struct skip_set skip;
     struct experts_copy *experts;       /* NULL: its own */
@@ -112,12 +113,14 @@ static int self_open_drafter(struct drafter **out, struct spec *spec, const stru
     struct self_drafter *mine = mem_alloc(1, sizeof *mine, err);
     if (!mine)
         return -1;
+    engine_source_init(&mine->source, setup->target);
+    mine->source.part = &mine->part;
+    mine->source.plan = setup->plan;
     if (open_part(mine, &settings, setup->target, err) ||
-        draft_rows_init(&mine->rows, &mine->base, setup, setup->target, err)) {
+        draft_rows_init(&mine->rows, &mine->base, setup, &mine->source.base, err)) {
         self_free_drafter(&mine->base);
         return -1;
     }
-    mine->rows.part = &mine->part;
     mine->rows.root_pends = true;
     mine->rows.stop = settings.stop;
     mine->base.learns = mine->search;
@@ -132,7 +135,7 @@ static int self_begin(struct drafter *drafter, const struct draft_text *text, st
     (void)err;
     if (mine->search)
         self_search_begin(mine->search);
-    rows->sequence = text->target;
+    mine->source.sequence = text->target;
     rows->draw = text->draw;
     rows->length = 0;
     draft_rows_forget(rows);
@@ -153,8 +156,8 @@ static int self_commit(struct drafter *drafter, const int32_t *token, int count,
 static bool ready(struct self_drafter *mine)
 {
     struct draft_rows *rows = &mine->rows;
-    const struct sequence *sequence = rows->sequence;
-    if (rows->length < 1 || rows->length > engine_max_positions(rows->engine))
+    const struct sequence *sequence = mine->source.sequence;
+    if (rows->length < 1 || rows->length > mine->source.base.positions)
         return false;
     if (rows->rows)
         return true;
@@ -171,7 +174,7 @@ static int search_on(struct self_drafter *mine, struct err *err)
 {
     bool better;
     return mine->rows.rows ? 0
-        : self_search_step(mine->search, mine->rows.sequence, &mine->skip, &better, &mine->base.bytes, err);
+        : self_search_step(mine->search, mine->source.sequence, &mine->skip, &better, &mine->base.bytes, err);
 }
 
 static int self_propose(struct drafter *drafter, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves, int tokens,

@@ -493,14 +493,16 @@ static void unknown_tokens_of_others_are_passed_over(void **state)
     struct rig rig;
     struct drafter base = {.class = &drafter_model, .number = 1};
     struct draft_rows rows = {.root_pends = true, .length = 1};
+    struct engine_source source;
     struct draft_tree tree;
     int agreed;
     (void)state;
     rig_open(&rig, 1, 1, 1);
     const int32_t known = engine_hparams(rig.engine[1])->vocab;
     const struct drafter_setup setup = {.vocab = known + 3, .positions = 100, .number = 1, .choice = DRAFT_BEST};
-    must(draft_rows_init(&rows, &base, &setup, rig.engine[1], &rig.err), &rig.err);
-    must(sequence_open(&rows.sequence, rig.engine[1], 40, &rig.err), &rig.err);
+    engine_source_init(&source, rig.engine[1]);
+    must(draft_rows_init(&rows, &base, &setup, &source.base, &rig.err), &rig.err);
+    must(sequence_open(&source.sequence, rig.engine[1], 40, &rig.err), &rig.err);
     must(draft_tree_init(&tree, 20, &rig.err), &rig.err);
     draft_rows_root(&rows, 1, NULL);
     int unknown = draft_tree_add(&tree, -1, known + 1, NAN, 0), below = draft_tree_add(&tree, unknown, 2, NAN, 0);
@@ -513,7 +515,7 @@ static void unknown_tokens_of_others_are_passed_over(void **state)
     for (int node = 0; node < tree.nodes; node++)
         assert_true(tree.token[node] < known);
     draft_tree_free(&tree);
-    sequence_close(&rows.sequence);
+    sequence_close(&source.sequence);
     draft_rows_free(&rows);
     rig_close(&rig);
 }

@@ -1,0 +1,384 @@
+/* A draft head drafts: a small network over the target's own states (common/head). Before a draft it reads the true states of
+ * what came since the last one, in one forward whose last row stands for the root; then each level of a draft is one forward,
+ * in which the head goes on from what it has made itself. Those rows are dropped: once their tokens are part of the text, the
+ * target's states take their place. Of a prompt each piece is read when the target has read it.
+ *
+ * A head on early states (Kangaroo) has true ones of drafted tokens, too: these run through the target's first layers on the
+ * target's KV cache, from where the verification goes on, and what was accepted stays. */
+#include "common/draft/drafter.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/mem.h"
+#include "common/draft/rows.h"
+#include "common/draft/states.h"
+#include "common/head/head.h"
+
+struct head_drafter {
+    struct drafter base;
+    struct draft_source source;
+    struct model *model;
+    struct head *head;
+    const struct head_params *params;
+    struct engine *target;
+    struct sequence *sequence;          /* the target's, of this text */
+    struct states states;               /* from row head_length on */
+    struct draft_rows rows;
+    bool early;                         /* the head reads early states, and no tokens */
+    struct forward_part part;           /* with these, what comes before them */
+    int nodes;                          /* of the source: */
+    int32_t node[DRAFT_ROWS_MAX], target_node[DRAFT_ROWS_MAX];      /* which they are of the head's, and of the target's */
+    int32_t *token;                     /* the text, rows.length of it */
+    size_t token_room;
+};
+
+static struct head_drafter *drafter_of(const struct draft_source *source)
+{
+    return (struct head_drafter *)(uintptr_t)((const char *)source - offsetof(struct head_drafter, source));
+}
+
+static void head_free_drafter(struct drafter *drafter)
+{
+    struct head_drafter *mine = (struct head_drafter *)drafter;
+    draft_rows_free(&mine->rows);
+    states_close(&mine->states);
+    head_close(&mine->head);
+    model_close(&mine->model);
+    mem_free(&mine->token);
+    mem_free(&mine);
+}
+
+static int head_nodes(const struct draft_source *source) { return drafter_of(source)->nodes; }
+
+static int head_room(const struct draft_source *source)
+{
+    const struct head_drafter *mine = drafter_of(source);
+    const struct sequence *target = mine->sequence;
+    const int behind = head_capacity(mine->head) - head_length(mine->head) - head_pending(mine->head);
+    const int own = HEAD_NODES_MAX - head_pending(mine->head), room = behind < own ? behind : own;
+    const int there = sequence_capacity(target) - sequence_length(target) - sequence_pending(target);
+    return mine->early && there < room ? there : room;
+}
+
+/* Rows of one forward of the head: which of a reading. */
+struct wave {
+    int rows, logit_rows;
+    int32_t row[HEAD_ROWS_MAX];         /* of the reading */
+    int32_t token[HEAD_ROWS_MAX], parent[HEAD_ROWS_MAX];
+    int32_t logit_row[DRAFT_ASKED_MAX], which[DRAFT_ASKED_MAX];     /* of the wave, and of the reading */
+};
+
+static void wave_add(const struct head_drafter *mine, struct wave *wave, const struct draft_reading *reading, int row)
+{
+    const int parent = reading->parent[row];
+    for (int at = 0; at < reading->logit_rows; at++)
+        if (reading->logit_row[at] == row) {
+            wave->which[wave->logit_rows] = at;
+            wave->logit_row[wave->logit_rows++] = wave->rows;
+        }
+    wave->row[wave->rows] = row;
+    wave->token[wave->rows] = reading->token[row];
+    wave->parent[wave->rows++] = parent < 0 ? -1 : mine->node[parent];
+}
+
+/* `states` as head_batch has them, of all rows; address 0: none. */
+static int wave_run(struct head_drafter *mine, const struct wave *wave, const struct draft_reading *reading,
+                    struct buffer states, int64_t *bytes, struct err *err)
+{
+    const struct head_batch batch = {.rows = wave->rows, .token = mine->early ? NULL : wave->token, .parent = wave->parent,
+                                     .state = states, .state_rows = reading->rows, .state_row = wave->row,
+                                     .logit_row = wave->logit_row, .logit_rows = wave->logit_rows};
+    const int vocab = mine->params->draft_vocab;
+    struct head_forward forward;
+    if (head_run(mine->head, &batch, &forward, err))
+        return err_at(err, "%s", mine->source.path);
+    *bytes += forward.bytes;
+    for (int at = 0; at < wave->rows; at++)
+        mine->node[mine->nodes + wave->row[at]] = forward.first_node + at;
+    for (int at = 0; at < wave->logit_rows; at++) {
+        const float *logits[HEAD_BRANCHES_MAX] = {forward.logits[0] + (size_t)at * (size_t)vocab, NULL};
+        if (reading->take(reading->context, wave->which[at], logits, err))
+            return -1;
+    }
+    return 0;
+}
+
+/* A row that goes on from what the head made needs a parent of an earlier forward: of a reading in which another drafter's
+ * nodes come along each level is one. */
+static int read_levels(struct head_drafter *mine, const struct draft_reading *reading, int64_t *bytes, struct err *err)
+{
+    int level[DRAFT_ROWS_MAX], last = 0;
+    for (int row = 0; row < reading->rows; row++) {
+        const int above = reading->parent[row] - mine->nodes;
+        level[row] = above < 0 ? 0 : level[above] + 1;
+        last = level[row] > last ? level[row] : last;
+    }
+    for (int at = 0; at <= last; at++) {
+        struct wave wave = {.rows = 0};
+        for (int row = 0; row < reading->rows; row++)
+            if (level[row] == at)
+                wave_add(mine, &wave, reading, row);
+        if (wave_run(mine, &wave, reading, (struct buffer){0, 0}, bytes, err))
+            return -1;
+    }
+    return 0;
+}
+
+/* All rows run through the target's first layers, and then, with what these left, through the head. */
+static int read_early(struct head_drafter *mine, const struct draft_reading *reading, int64_t *bytes, struct err *err)
+{
+    int32_t parent[HEAD_ROWS_MAX];
+    struct wave wave = {.rows = 0};
+    struct forward forward;
+    for (int row = 0; row < reading->rows; row++)
+        parent[row] = reading->parent[row] < 0 ? -1 : mine->target_node[reading->parent[row]];
+    for (int row = 0; row < reading->rows; row++) {
+        mine->target_node[mine->nodes + row] = sequence_pending(mine->sequence) + row;
+        mine->node[mine->nodes + row] = head_pending(mine->head) + row;
+        parent[row] = reading->parent[row] < 0 ? -1 : mine->target_node[reading->parent[row]];
+        wave_add(mine, &wave, reading, row);
+    }
+    const struct batch batch = {.rows = reading->rows, .token = reading->token, .parent = parent,
+                                .features = &mine->base.features, .part = &mine->part};
+    if (engine_forward(mine->target, mine->sequence, &batch, &forward, err))
+        return -1;
+    *bytes += forward.bytes;
+    return wave_run(mine, &wave, reading, forward.features, bytes, err);
+}
+
+static int head_read_rows(struct draft_source *source, const struct draft_reading *reading, int64_t *bytes, struct err *err)
+{
+    struct head_drafter *mine = drafter_of(source);
+    if ((mine->early ? read_early : read_levels)(mine, reading, bytes, err))
+        return -1;
+    mine->nodes += reading->rows;
+    return 0;
+}
+
+/* Rows of the text whose states are there, and their tokens, too. */
+static int rows_known(const struct head_drafter *mine)
+{
+    const int known = mine->rows.length - head_length(mine->head) - !mine->early;
+    return known < mine->states.count ? known : mine->states.count;
+}
+
+/* The head reads these rows of the text, with the logits of the last one in *out, or NULL. */
+static int read_text(struct head_drafter *mine, int rows, struct head_forward *out, struct err *err)
+{
+    int32_t state[STATES_ROOM], node[STATES_ROOM];
+    const int32_t last = rows - 1;
+    struct head_forward forward;
+    if (rows < 1)
+        return 0;
+    for (int row = 0; row < rows; row++) {
+        state[row] = mine->states.first + row;
+        node[row] = row;
+    }
+    const struct head_batch batch = {
+        .rows = rows, .token = mine->early ? NULL : mine->token + head_length(mine->head) + 1, .state = mine->states.state,
+        .state_rows = STATES_ROOM, .state_row = state, .logit_row = &last, .logit_rows = out != NULL};
+    head_rollback(mine->head);
+    if (head_run(mine->head, &batch, &forward, err) || head_commit(mine->head, node, rows, err))
+        return err_at(err, "%s", mine->source.path);
+    mine->base.bytes += forward.bytes;
+    mine->base.read += rows;
+    states_drop(&mine->states, rows);
+    if (out)
+        *out = forward;
+    return 0;
+}
+
+/* What is shown waits for the next draft, which reads it together; but pieces of a prompt, and what there is no room for. */
+static int head_see(struct drafter *drafter, const struct target_view *view, struct err *err)
+{
+    struct head_drafter *mine = (struct head_drafter *)drafter;
+    struct states *states = &mine->states;
+    const double began = clock_seconds();
+    if (view->position != head_length(mine->head) + states->count)
+        return err_set(err, ERR_INPUT, "%s: was shown position %d, after %d", mine->source.path, view->position,
+                       head_length(mine->head) + states->count);
+    for (int done = 0, count; done < view->kept_rows; done += count) {
+        count = view->kept_rows - done;
+        if (count > states_room(states)) {
+            draft_rows_forget(&mine->rows);
+            mine->nodes = 0;
+            if (read_text(mine, rows_known(mine), NULL, err))
+                return -1;
+            count = count < states_room(states) ? count : states_room(states);
+        }
+        states_put(states, view, done, count);
+    }
+    if (view->prompt && read_text(mine, rows_known(mine), NULL, err))
+        return -1;
+    mine->base.read_s += clock_seconds() - began;
+    return 0;
+}
+
+static int head_begin_text(struct drafter *drafter, const struct draft_text *text, struct err *err)
+{
+    struct head_drafter *mine = (struct head_drafter *)drafter;
+    mine->sequence = text->target;
+    mine->rows.draw = text->draw;
+    mine->rows.length = 0;
+    draft_rows_forget(&mine->rows);
+    mine->nodes = 0;
+    states_clear(&mine->states);
+    return head_begin(mine->head, text->tokens, err) ? err_at(err, "%s", mine->source.path) : 0;
+}
+
+/* Rows of early states that were accepted are true: the root's and those on the way; the last token's was not read yet. */
+static int keep_accepted(struct head_drafter *mine, const int32_t *token, int count, struct err *err)
+{
+    int32_t path[DRAFT_ROWS_MAX];
+    int kept = 0, row = 0;
+    while (kept < count) {
+        path[kept] = mine->node[mine->rows.row[row].node];
+        kept++;
+        row = kept < count ? draft_rows_child(&mine->rows, row, token[kept - 1]) : 0;
+        if (!row)
+            break;
+    }
+    if (head_commit(mine->head, path, kept, err))
+        return err_at(err, "%s", mine->source.path);
+    states_drop(&mine->states, kept);
+    return 0;
+}
+
+static int head_commit_text(struct drafter *drafter, const int32_t *token, int count, struct err *err)
+{
+    struct head_drafter *mine = (struct head_drafter *)drafter;
+    struct draft_rows *rows = &mine->rows;
+    if (mem_grow(&mine->token, &mine->token_room, (size_t)rows->length + (size_t)count, sizeof *mine->token, err))
+        return -1;
+    if (mine->early && mine->nodes && count && keep_accepted(mine, token, count, err))
+        return -1;
+    head_rollback(mine->head);
+    draft_rows_forget(rows);
+    mine->nodes = 0;
+    memcpy(mine->token + rows->length, token, (size_t)count * sizeof *token);
+    rows->length += count;
+    return 0;
+}
+
+/* Reads what came since the last draft; row 0 is there then, or is read with the first leaves. */
+static int catch_up(struct head_drafter *mine, struct err *err)
+{
+    const double began = clock_seconds();
+    struct head_forward forward;
+    if (read_text(mine, rows_known(mine), mine->early ? NULL : &forward, err))
+        return -1;
+    if (head_length(mine->head) != mine->rows.length - 1)
+        return err_set(err, ERR_INPUT, "%s: has read %d of %d tokens, and was shown no more", mine->source.path,
+                       head_length(mine->head), mine->rows.length - 1);
+    mine->base.read_s += clock_seconds() - began;
+    draft_rows_root(&mine->rows, mine->token[mine->rows.length - 1], mine->early ? NULL : forward.logits[0]);
+    return 0;
+}
+
+/* Whether it can draft here; less than 0: a failure. */
+static int ready(struct head_drafter *mine, struct err *err)
+{
+    if (mine->rows.rows)
+        return 1;
+    if (mine->rows.length < 2 || mine->rows.length > mine->source.positions || head_room(&mine->source) < 1 ||
+        (mine->early && sequence_length(mine->sequence) != mine->rows.length - 1))
+        return 0;
+    return catch_up(mine, err) ? -1 : 1;
+}
+
+static int head_propose(struct drafter *drafter, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves, int tokens,
+                        struct err *err)
+{
+    struct head_drafter *mine = (struct head_drafter *)drafter;
+    int rc = leaves < 1 || tokens < 1 ? 0 : ready(mine, err);
+    return rc > 0 ? draft_rows_propose(&mine->rows, tree, leaf, leaves, tokens, err) : rc;
+}
+
+static int head_review(struct drafter *drafter, struct draft_tree *tree, int leaf, int *agreed, struct err *err)
+{
+    struct head_drafter *mine = (struct head_drafter *)drafter;
+    int rc = ready(mine, err);
+    *agreed = 0;
+    return rc > 0 ? draft_rows_review(&mine->rows, tree, leaf, agreed, err) : rc;
+}
+
+/* How opening went, for -v. */
+static void tell(struct head_drafter *mine, int64_t bytes)
+{
+    const struct feature_request *features = &mine->base.features;
+    size_t used;
+    snprintf(mine->base.told, sizeof mine->base.told, "%s, %.1f MB, reads states after %s", head_kind_name(mine->params->kind),
+             (double)bytes / 1e6, features->count == 1 && features->layer[0] == mine->params->target.layers
+             ? "the final norm" : features->count > 1 ? "layers" : "layer");
+    for (int i = 0; i < features->count && features->layer[i] < mine->params->target.layers; i++) {
+        used = strlen(mine->base.told);
+        snprintf(mine->base.told + used, sizeof mine->base.told - used, "%s %d", i ? "," : "", features->layer[i]);
+    }
+}
+
+static int open_head(struct head_drafter *mine, const char *file, const struct drafter_setup *setup, struct err *err)
+{
+    const struct engine_setup *target = engine_made_from(setup->target);
+    int64_t bytes = 0;
+    if (model_open_head(&mine->model, file, err))
+        return -1;
+    mine->params = model_head(mine->model);
+    if (head_check_target(mine->params, model_identity(target->model), false, err))
+        return err_at(err, "%s", file);
+    const struct head_setup head = {.model = mine->model, .target = setup->target, .max_rows = HEAD_ROWS_MAX,
+                                    .max_logit_rows = DRAFT_ASKED_MAX};
+    if (head_open(&mine->head, &head, err) ||
+        states_open(&mine->states, target->device, mine->params, &mine->base.features, err))
+        return -1;
+    for (int i = 0; i < model_tensor_count(mine->model); i++)
+        bytes += (int64_t)model_tensor_at(mine->model, i)->bytes;
+    mine->early = mine->params->kind == HEAD_KANGAROO;
+    mine->part.layers = mine->early ? mine->params->state[0] + 1 : 0;
+    const int rows = mine->early && target->max_rows < HEAD_ROWS_MAX ? target->max_rows : HEAD_ROWS_MAX;
+    mine->source = (struct draft_source){
+        .path = model_path(mine->model), .fault = "its weights, or the states of the target, are damaged",
+        .vocab = mine->params->target.vocab, .logits = mine->params->draft_vocab, .target_id = mine->params->target_id,
+        .branches = 1, .max_rows = rows, .max_logit_rows = DRAFT_ASKED_MAX, .positions = setup->positions,
+        .nodes = head_nodes, .room = head_room, .read = head_read_rows};
+    tell(mine, bytes);
+    return 0;
+}
+
+static int head_open_drafter(struct drafter **out, struct spec *spec, const struct drafter_setup *setup, struct err *err)
+{
+    const char *file;
+    double stop;
+    if (spec_text(spec, "file", NULL, &file, err) || spec_float(spec, "stop", 0, 0, 1, &stop, err) || spec_end(spec, err))
+        return -1;
+    if (!file)
+        return err_set(err, ERR_INPUT, "head: which one? write head:file=FILE");
+    struct head_drafter *mine = mem_alloc(1, sizeof *mine, err);
+    if (!mine)
+        return -1;
+    mine->target = setup->target;
+    if (open_head(mine, file, setup, err) || draft_rows_init(&mine->rows, &mine->base, setup, &mine->source, err)) {
+        head_free_drafter(&mine->base);
+        return -1;
+    }
+    mine->rows.stop = stop;
+    mine->rows.root_pends = mine->early;
+    *out = &mine->base;
+    return 0;
+}
+
+const struct drafter_class drafter_head = {
+    .name = "head",
+    .summary = "a small network that reads the model's states (EAGLE, Kangaroo)",
+    .settings = "file=FILE,stop=P",
+    .draws = true,
+    .pends = true,
+    .open = head_open_drafter,
+    .propose = head_propose,
+    .review = head_review,
+    .see = head_see,
+    .commit = head_commit_text,
+    .begin = head_begin_text,
+    .free = head_free_drafter,
+};

@@ -1,0 +1,52 @@
+/* What reads the rows of a draft (rows.h): an engine over a sequence, or a draft head. The rows that it has read since it last
+ * committed or dropped some are its NODES, numbered in the order in which they were given to it. */
+#ifndef MOE_DRAFT_SOURCE_H
+#define MOE_DRAFT_SOURCE_H
+
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/engine/engine.h"
+
+enum { DRAFT_ASKED_MAX = 64, DRAFT_BRANCHES_MAX = 2 };
+
+/* Logits [branches][source->logits] of a row that wanted some; `which` counts these. They stay for the call only. */
+typedef int draft_take_function(void *context, int which, const float *const *logits, struct err *err);
+
+struct draft_reading {
+    int rows;
+    const int32_t *token;               /* [rows] */
+    const int32_t *parent;              /* [rows] node, rows of this reading among them, or -1: the end of what is committed */
+    const int32_t *logit_row;           /* [logit_rows] ascending */
+    int logit_rows;
+    draft_take_function *take;
+    void *context;
+};
+
+struct draft_source {
+    const char *path;                   /* of its file, for people */
+    const char *fault;                  /* why logits may not be finite, for people */
+    int vocab;                          /* tokens that it can read are below */
+    int logits;                         /* how many it answers, and of which token each is; NULL: of the same number */
+    const int32_t *target_id;
+    int branches;                       /* distributions of a row; the first is of the token after it */
+    int max_rows, max_logit_rows;       /* of one reading; at most DRAFT_ASKED_MAX rows have logits */
+    int positions;                      /* longest text, a draft included */
+    int (*nodes)(const struct draft_source *source);
+    int (*room)(const struct draft_source *source);             /* for further nodes */
+    /* Adds rows as nodes; *bytes: weights and KV read, nominal. */
+    int (*read)(struct draft_source *source, const struct draft_reading *reading, int64_t *bytes, struct err *err);
+};
+
+/* A whole model, or a part of it. */
+struct engine_source {
+    struct draft_source base;
+    struct engine *engine;
+    struct sequence *sequence;          /* of this text */
+    const struct forward_part *part;    /* what its forwards leave out; NULL: nothing */
+    const struct expert_plan *plan;     /* NULL: none */
+};
+
+void engine_source_init(struct engine_source *source, struct engine *engine);
+
+#endif

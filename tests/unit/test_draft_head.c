@@ -1,0 +1,457 @@
+/* A drafter that is a draft head: its chains and trees are those of an independent program (tests/golden/heads), however the
+ * text came to be what it is; what it proposes anywhere is what its network gives that reads everything anew; and decoding
+ * with the trained heads takes as many iterations as that program counted. */
+#include "tests/unit/heads.h"
+
+#include "common/decode/decode.h"
+#include "common/decode/grow.h"
+#include "common/head/head.h"
+#include "common/policy/shape.h"
+#include "kernels/plain/propose.h"
+#include "tests/unit/tiny.h"
+
+enum { NODES = 120, VOCAB = 2048, NUMBER = 3 };
+
+static struct heads_rig rig;
+
+/* A drafter on a text that the target reads as it does when it decodes. */
+struct session {
+    struct drafters drafters;
+    struct sequence *sequence;
+    struct feature_request features;
+    struct draft_tree tree;
+    struct draft_leaf leaf[NODES + 1];
+    struct draft_share share[DRAFTERS_MAX];
+    int32_t text[HEADS_TOKENS];
+    int length;
+};
+
+static struct err err;
+
+static void session_open(struct session *session, const char *const *drafts, int count, enum draft_choice choice,
+                         bool proposals, const struct sample_filter *filter)
+{
+    const struct drafter_setup setup = {.vocab = VOCAB, .positions = 2048, .target = rig.engine, .choice = choice,
+                                        .proposals = proposals, .probabilities = true, .filter = *filter};
+    memset(session, 0, sizeof *session);
+    heads_must(drafters_open(&session->drafters, drafts, count, &setup, &err), &err);
+    heads_must(drafters_features(&session->drafters, &session->features, &err), &err);
+    heads_must(sequence_open(&session->sequence, rig.engine, 2 * HEADS_TOKENS, &err), &err);
+    heads_must(draft_tree_init(&session->tree, NODES, &err), &err);
+}
+
+static void session_close_all(struct session *session)
+{
+    draft_tree_free(&session->tree);
+    sequence_close(&session->sequence);
+    drafters_close(&session->drafters);
+}
+
+static int show_piece(void *context, const struct forward *piece, int position, struct err *fault)
+{
+    struct session *session = context;
+    int32_t row[HEADS_TOKENS];
+    const struct target_view view = {.forward = piece, .features = &session->features, .position = position,
+                                     .token = session->text + position, .kept = row, .kept_rows = piece->rows, .prompt = true};
+    for (int i = 0; i < piece->rows; i++)
+        row[i] = i;
+    return drafters_see(&session->drafters, &view, fault);
+}
+
+/* A new text of these tokens, all but the last a prompt. */
+static void session_begin(struct session *session, const int32_t *token, int count, uint64_t key)
+{
+    const struct draft_text text = {session->sequence, HEADS_TOKENS, {.key = key}};
+    const struct batch options = {.features = session->features.count ? &session->features : NULL};
+    struct forward forward;
+    memcpy(session->text, token, (size_t)count * sizeof *token);
+    session->length = count;
+    draft_tree_clear(&session->tree);
+    heads_must(sequence_truncate(session->sequence, 0, &err), &err);
+    heads_must(drafters_begin(&session->drafters, &text, token, count - 1, &err), &err);
+    heads_must(engine_prompt(rig.engine, session->sequence, token, count - 1, &options, show_piece, session, &forward, &err),
+               &err);
+    heads_must(drafters_commit(&session->drafters, token + count - 1, 1, &err), &err);
+}
+
+/* A verification that keeps the root and `accepted` of the next tokens, with others between them that are not kept. */
+static void session_go_on(struct session *session, const int32_t *next, int accepted, struct chance *chance)
+{
+    int32_t token[HEADS_TOKENS], parent[HEADS_TOKENS], kept[HEADS_TOKENS], node[HEADS_TOKENS];
+    int rows = 0, count = 0, last = -1;
+    struct forward forward;
+    for (int at = 0; at <= accepted; at++) {
+        for (int i = at ? chance_range(chance, 0, 2) : 0; i > 0; i--) {
+            token[rows] = chance_range(chance, 0, VOCAB - 1);
+            parent[rows++] = last;
+        }
+        token[rows] = at ? next[at - 1] : session->text[session->length - 1];
+        parent[rows] = last;
+        last = kept[count++] = rows++;
+    }
+    const struct batch batch = {.rows = rows, .token = token, .parent = parent, .logit_rows = rows, .resume = true,
+                                .features = session->features.count ? &session->features : NULL};
+    const struct target_view view = {.forward = &forward, .features = &session->features, .position = session->length - 1,
+                                     .token = token, .kept = kept, .kept_rows = count};
+    heads_must(engine_forward(rig.engine, session->sequence, &batch, &forward, &err), &err);
+    heads_must(drafters_see(&session->drafters, &view, &err), &err);
+    for (int i = 0; i < count; i++)
+        node[i] = forward.node[kept[i]];
+    heads_must(sequence_commit(session->sequence, node, count, &err), &err);
+    heads_must(drafters_commit(&session->drafters, next, accepted + 1, &err), &err);
+    for (int i = 0; i <= accepted; i++)
+        session->text[session->length++] = next[i];
+    draft_tree_clear(&session->tree);
+}
+
+static void draw_draft(struct session *session, const char *tree, int length)
+{
+    struct shape *shape = NULL;
+    struct policy *policy = NULL;
+    heads_must(shape_open(&shape, tree, &err), &err);
+    const struct policy_setup setup = {.drafters = 1, .draft_length = length, .max_length = DRAFT_LENGTH_MAX, .shape = shape,
+                                       .experts = 32, .top_k = 4};
+    heads_must(policy_open(&policy, "static", &setup, &err), &err);
+    const struct growth growth = {&session->tree, session->leaf, policy, &session->drafters, session->share};
+    if (draft_grow(&growth, 64, &err) < 0)
+        fail_msg("%s", err.text);
+    policy_close(&policy);
+    shape_close(&shape);
+}
+
+static void check_chain(const struct session *session, const json_t *chain)
+{
+    const json_t *tokens = json_object_get(chain, "tokens"), *logp = json_object_get(chain, "logp");
+    assert_int_equal(session->tree.nodes, json_array_size(tokens));
+    for (int at = 0; at < session->tree.nodes; at++) {
+        assert_int_equal(session->tree.parent[at], at - 1);
+        assert_int_equal(session->tree.token[at], json_integer_value(json_array_get(tokens, (size_t)at)));
+        assert_true(fabs((double)session->tree.log_probability[at] -
+                         json_number_value(json_array_get(logp, (size_t)at))) < 1e-3);
+    }
+}
+
+/* Every node of the golden stands in the tree, and nothing else; that of a dynamic tree in the same place. */
+static void check_tree(const struct session *session, const json_t *golden)
+{
+    const json_t *tokens = json_object_get(golden, "tokens"), *parents = json_object_get(golden, "parents");
+    const bool dynamic = !strcmp(json_string_value(json_object_get(golden, "kind")), "dynamic");
+    const int count = (int)json_array_size(tokens);
+    const struct draft_tree *tree = &session->tree;
+    int place[NODES + 1] = {-1};
+    double sum[NODES + 1] = {0};
+    assert_int_equal(tree->nodes, count);
+    for (int i = 0; i < count; i++) {
+        const int32_t token = (int32_t)json_integer_value(json_array_get(tokens, (size_t)i));
+        const int parent = (int)json_integer_value(json_array_get(parents, (size_t)i));
+        int node = 0;
+        while (node < count && (tree->parent[node] != place[parent] || tree->token[node] != token))
+            node++;
+        assert_true(node < count);
+        if (dynamic)
+            assert_int_equal(node, i);
+        place[1 + i] = node;
+        sum[1 + i] = sum[parent] + (double)tree->log_probability[node];
+        assert_true(fabs(sum[1 + i] - json_number_value(json_array_get(json_object_get(golden, "logp"), (size_t)i))) < 3e-3);
+    }
+}
+
+static const char *static_tree(const json_t *golden, char *room, size_t bytes)
+{
+    json_t *paths = json_object_get(golden, "static_paths");
+    snprintf(room, bytes, "static:file=%s", unit_path(rig.folder, "tree.json"));
+    assert_int_equal(paths ? json_dump_file(paths, unit_path(rig.folder, "tree.json"), 0) : 0, 0);
+    return room;
+}
+
+/* The text up to this length: read as a prompt, or by and by. */
+static void come_to(struct session *session, const json_t *golden, struct chance *chance)
+{
+    const struct heads_text *text = heads_find_text(&rig, json_string_value(json_object_get(golden, "text")));
+    const int length = (int)json_integer_value(json_object_get(golden, "length"));
+    if (!chance || session->length > length || session->length < text->prompt ||
+        memcmp(session->text, text->token, (size_t)session->length * sizeof *text->token))
+        session_begin(session, text->token, chance ? text->prompt + 1 : length, 1);
+    while (session->length < length) {
+        const int most = length - session->length - 1;
+        session_go_on(session, text->token + session->length, chance_range(chance, 0, most < 6 ? most : 6), chance);
+    }
+}
+
+/* As prompts (chance NULL), or text after text: then some drafts go before, of which nothing may be left. */
+static void check_goldens(const char *name, struct chance *chance)
+{
+    static const struct sample_filter greedy = {0, 1, 0, 0};
+    char path[1300], folder[200], room[1300];
+    snprintf(path, sizeof path, "head:file=%s", unit_path(rig.folder, "head.moe"));
+    snprintf(folder, sizeof folder, "%s/golden.json", name);
+    struct model *model = heads_convert(&rig, heads_path("golden/heads", name), "head.moe");
+    json_t *golden = heads_json(heads_path("golden/heads", folder)), *trees = json_object_get(golden, "tree");
+    const char *drafts[] = {path}, *paths = static_tree(golden, room, sizeof room);
+    const json_t *chains = json_object_get(golden, "chain");
+    struct session session;
+    session_open(&session, drafts, 1, DRAFT_BEST, false, &greedy);
+    for (size_t i = 0; i < json_array_size(chains); i++) {
+        const json_t *chain = json_array_get(chains, i);
+        come_to(&session, chain, chance);
+        if (chance && chance_range(chance, 0, 1))
+            draw_draft(&session, "dynamic:total=12,depth=3,topk=3", DRAFT_LENGTH_NONE);
+        draw_draft(&session, NULL, (int)json_array_size(json_object_get(chain, "tokens")));
+        check_chain(&session, chain);
+    }
+    for (size_t i = 0; i < json_array_size(trees); i++) {
+        const json_t *tree = json_array_get(trees, i);
+        const bool dynamic = !strcmp(json_string_value(json_object_get(tree, "kind")), "dynamic");
+        come_to(&session, tree, chance);
+        draw_draft(&session, dynamic ? "dynamic:total=25,depth=6,topk=4" : paths, DRAFT_LENGTH_NONE);
+        check_tree(&session, tree);
+    }
+    session_close_all(&session);
+    json_decref(golden);
+    model_close(&model);
+}
+
+static const char *const HEADS[] = {"eagle1", "eagle1_nobias", "eagle3", "eagle3_default"};
+
+static void chains_and_trees_are_those_that_were_published(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof HEADS / sizeof *HEADS; i++) {
+        struct chance chance = {i + 1};
+        check_goldens(HEADS[i], NULL);
+        check_goldens(HEADS[i], &chance);
+    }
+}
+
+/* ---- what it proposes anywhere ---- */
+
+/* The network reads text and path from the first token on: logits behind the last, in the target's order. */
+static void read_anew(struct head *head, const struct session *session, const struct draft_tree *tree, int node, float *logits)
+{
+    const struct head_params *params = head_description(head);
+    struct feature_request wanted = {.count = params->states};
+    struct sequence *sequence = NULL;
+    struct forward forward;
+    struct head_forward made;
+    int32_t way[NODES], index[HEADS_TOKENS];
+    const int depth = draft_tree_path(tree, node, way, NODES), rows = session->length - 1;
+    const int32_t last = rows - 1, root = -1;
+    for (int i = 0; i < wanted.count; i++)
+        wanted.layer[i] = params->state[i];
+    for (int i = 0; i < rows; i++)
+        index[i] = i;
+    heads_must(sequence_open(&sequence, rig.engine, HEADS_TOKENS, &err), &err);
+    heads_must(engine_prompt(rig.engine, sequence, session->text, rows, &(struct batch){.features = &wanted}, NULL, NULL,
+                             &forward, &err), &err);
+    heads_must(head_begin(head, HEADS_TOKENS, &err), &err);
+    const struct head_batch text = {.rows = rows, .token = session->text + 1, .state = forward.features, .state_rows = rows,
+                                    .state_row = index, .logit_row = &last, .logit_rows = 1};
+    heads_must(head_run(head, &text, &made, &err) || head_commit(head, index, rows, &err) ? -1 : 0, &err);
+    for (int at = 0; at < depth; at++) {
+        const struct head_batch one = {.rows = 1, .token = way + at, .parent = at ? NULL : &root, .logit_rows = 1};
+        heads_must(head_run(head, &one, &made, &err), &err);
+    }
+    for (int v = 0; v < VOCAB; v++)
+        logits[v] = params->target_id ? -INFINITY : made.logits[0][v];
+    for (int i = 0; params->target_id && i < params->draft_vocab; i++)
+        logits[params->target_id[i]] = made.logits[0][i];
+    sequence_close(&sequence);
+}
+
+/* The key of a node's own random numbers: of the text, of how long it is, of the drafter, and of the tokens on the way. */
+static uint64_t own_key(uint64_t key, int length, int number, const int32_t *way, int depth)
+{
+    for (int step = -2; step < depth; step++) {
+        const uint32_t which = (uint32_t)(step == -2 ? length : step == -1 ? number : way[step]);
+        const struct philox block = philox((struct philox){{1u << 30, which, 0, 0}}, key);
+        key = (uint64_t)block.word[0] << 32 | block.word[1];
+    }
+    return key;
+}
+
+/* Children of a node that this drafter gave it are the right ones, each in its order, with its probability. */
+static int check_children(struct head *head, const struct session *session, int number, int node, enum draft_choice choice,
+                          bool proposals, const struct sample_filter *filter, uint64_t key)
+{
+    static float logits[VOCAB], log_probability[8];
+    static double value[VOCAB];
+    static int32_t kept[VOCAB];
+    const struct draft_tree *tree = &session->tree;
+    int32_t way[NODES], token[8];
+    int children[8], count = 0;
+    for (int other = 0; other < tree->nodes; other++)
+        if (tree->parent[other] == node && tree->drafter[other] == number)
+            children[count++] = other;
+    if (!count)
+        return 0;
+    const int depth = draft_tree_path(tree, node, way, NODES);
+    struct sample_draw draw = {key, (uint32_t)(session->length + depth), 0, 0};
+    if (choice == DRAFT_DRAWN)
+        draw.key = own_key(key, session->length, number, way, depth);
+    read_anew(head, session, tree, node, logits);
+    const int found = propose_tokens(logits, VOCAB, filter, choice == DRAFT_BEST ? NULL : &draw, count, kept, value, token,
+                                     log_probability);
+    assert_int_equal(found, count);
+    if (proposals)
+        sample_probabilities(logits, VOCAB, filter, kept, value);
+    for (int i = 0; i < count; i++) {
+        const int child = children[i];
+        const double said = choice == DRAFT_DRAWN ? log(value[token[i]]) : (double)log_probability[i];
+        assert_int_equal(tree->token[child], token[i]);
+        assert_true(fabs((double)tree->log_probability[child] - said) < 1e-5);
+        assert_int_equal(tree->proposal[child] != NULL, proposals);
+        for (int v = 0; proposals && v < VOCAB; v++)
+            assert_true(tree->proposal[child][v] == (float)value[v] && (logits[v] > -INFINITY || value[v] == 0));
+    }
+    return count;
+}
+
+/* Nodes of nobody's head: what another drafter might have put there, one below the other. */
+static void add_strangers(struct session *session, struct chance *chance)
+{
+    for (int i = chance_range(chance, 0, 4), node = -1; i > 0; i--) {
+        const int32_t token = chance_range(chance, 0, VOCAB - 1);
+        int below = draft_tree_add(&session->tree, node, token, NAN, NUMBER);
+        node = chance_range(chance, 0, 3) ? below : node;
+    }
+}
+
+static void ask_anywhere(struct session *session, struct chance *chance)
+{
+    struct draft_leaf leaf[6];
+    struct drafter *drafter = session->drafters.item[0];
+    int leaves = 0;
+    for (int at = 0; at < 8 && leaves < 4; at++) {
+        const int node = chance_range(chance, -1, session->tree.nodes - 1);
+        bool taken = false;
+        for (int i = 0; i < session->tree.nodes; i++)
+            taken |= session->tree.parent[i] == node && session->tree.drafter[i] == drafter->number;
+        for (int i = 0; i < leaves; i++)
+            taken |= leaf[i].node == node;
+        for (int i = 0; i < session->tree.nodes; i++)           /* else a child may be there already, as another's */
+            taken |= session->tree.parent[i] == node;
+        if (!taken)
+            leaf[leaves++] = (struct draft_leaf){node, chance_range(chance, 1, 4)};
+    }
+    if (drafter->class->propose(drafter, &session->tree, leaf, leaves, chance_range(chance, 1, 2), &err) < 0)
+        fail_msg("%s", err.text);
+}
+
+static void what_is_proposed_anywhere_is_what_reading_anew_gives(void **state)
+{
+    static const struct { enum draft_choice choice; bool proposals; struct sample_filter filter; } cases[] = {
+        {DRAFT_BEST, false, {0, 1, 0, 0}}, {DRAFT_COUPLED, false, {0.8, 1, 0, 0}}, {DRAFT_COUPLED, true, {1, 0.9, 0, 30}},
+        {DRAFT_DRAWN, true, {1.3, 1, 0, 0}}};
+    int checked = 0;
+    (void)state;
+    for (int number = 0; number < (unit_brief() ? 2 : 8); number++) {
+        const char *name = number % 2 ? "eagle3" : "eagle1";
+        char path[1300];
+        struct chance chance = {(uint64_t)number + 40};
+        struct model *model = heads_convert(&rig, heads_path("golden/heads", name), "head.moe");
+        struct head *head = NULL;
+        struct session session;
+        snprintf(path, sizeof path, "head:file=%s", unit_path(rig.folder, "head.moe"));
+        const struct head_setup setup = {.model = model, .target = rig.engine, .max_rows = 128, .max_logit_rows = 4};
+        const struct sample_filter *filter = &cases[number / 2].filter;
+        const enum draft_choice choice = cases[number / 2].choice;
+        heads_must(head_open(&head, &setup, &err), &err);
+        session_open(&session, (const char *[]){path}, 1, choice, cases[number / 2].proposals, filter);
+        session_begin(&session, rig.text[number % 4].token, rig.text[number % 4].prompt, 9);
+        for (int step = 0; step < 4; step++) {
+            for (int ask = chance_range(&chance, 0, 3); ask > 0; ask--) {
+                add_strangers(&session, &chance);
+                ask_anywhere(&session, &chance);
+            }
+            for (int node = -1; node < session.tree.nodes; node++)
+                checked += check_children(head, &session, 0, node, choice, cases[number / 2].proposals, filter, 9);
+            session_go_on(&session, rig.text[number % 4].token + session.length, chance_range(&chance, 0, 4), &chance);
+        }
+        session_close_all(&session);
+        head_close(&head);
+        model_close(&model);
+    }
+    assert_true(unit_brief() || checked > 150);
+}
+
+/* ---- figures ---- */
+
+/* Iterations that decoding the held-out prompts takes, texts cut to 128 tokens; *tokens: those behind the first of each. */
+static int iterations_of(const char *draft, const char *tree, int length, int prompts, int *tokens)
+{
+    struct decode_settings settings = DECODE_DEFAULTS;
+    struct decoder *decoder = NULL;
+    char line[1 << 16];
+    int iterations = 0;
+    FILE *file = fopen(heads_path("models/pocket", "golden.jsonl"), "r");
+    assert_non_null(file);
+    settings.draft = (struct strings){&draft, 1};
+    settings.tree = tree;
+    settings.draft_length = length;
+    const struct decoder_setup setup = {.engine = rig.engine, .settings = &settings};
+    heads_must(decoder_open(&decoder, &setup, &err), &err);
+    *tokens = 0;
+    for (int i = 0; i < prompts && fgets(line, sizeof line, file); i++) {
+        int32_t prompt[HEADS_TOKENS], answer[1024];
+        json_t *json = json_loads(line, 0, NULL);
+        const int count = heads_ints(json_object_get(json, "prompt_tokens"), prompt, HEADS_TOKENS);
+        const int all = heads_ints(json_object_get(json, "tokens"), answer, 1024);
+        const struct decode_prompt asked = {.token = prompt, .tokens = count, .max_tokens = HEADS_TOKENS - count};
+        struct decode_result result;
+        heads_must(decoder_run(decoder, &asked, &(struct decode_sink){0}, &result, &err), &err);
+        assert_int_equal(result.tokens, all < HEADS_TOKENS - count ? all : HEADS_TOKENS - count);
+        assert_memory_equal(result.token, answer, (size_t)result.tokens * sizeof *answer);
+        iterations += result.iterations;
+        *tokens += result.tokens - 1;
+        json_decref(json);
+    }
+    fclose(file);
+    decoder_close(&decoder);
+    return iterations;
+}
+
+/* Iterations of all 240 prompts are an independent program's; those of the first eight are what this one then took. */
+static void trained_heads_take_as_many_iterations_as_they_should(void **state)
+{
+    static const struct { const char *name, *tree; int length, all, few; } figures[] = {
+        {"eagle1", NULL, 5, 2141, 88}, {"eagle1", "dynamic:total=25,depth=6,topk=4", DRAFT_LENGTH_NONE, 1671, 61},
+        {"eagle3", NULL, 5, 2376, 82}, {"eagle3", "dynamic:total=25,depth=6,topk=4", DRAFT_LENGTH_NONE, 1748, 58}};
+    const bool all = getenv("MOE_LONG") != NULL;
+    (void)state;
+    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
+        char path[1300], folder[100];
+        int tokens;
+        snprintf(folder, sizeof folder, "heads/%s", figures[i].name);
+        struct model *model = heads_convert(&rig, heads_path("models/pocket", folder), "head.moe");
+        snprintf(path, sizeof path, "head:file=%s", unit_path(rig.folder, "head.moe"));
+        const int took = iterations_of(path, figures[i].tree, figures[i].length, all ? 240 : 8, &tokens);
+        if (took != (all ? figures[i].all : figures[i].few))
+            fail_msg("%s, %s: %d tokens in %d iterations: %.4f", figures[i].name, figures[i].tree ? figures[i].tree : "chain",
+                     tokens, took, (double)tokens / took);
+        model_close(&model);
+    }
+}
+
+static int make_rig(void **state)
+{
+    (void)state;
+    heads_open(&rig);
+    return 0;
+}
+
+static int drop_rig(void **state)
+{
+    (void)state;
+    heads_close(&rig);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(chains_and_trees_are_those_that_were_published),
+        cmocka_unit_test(what_is_proposed_anywhere_is_what_reading_anew_gives),
+        cmocka_unit_test(trained_heads_take_as_many_iterations_as_they_should),
+    };
+    return cmocka_run_group_tests(tests, make_rig, drop_rig);
+}
