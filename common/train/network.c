@@ -1,0 +1,205 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/engine/rope.h"
+#include "common/train/network_internal.h"
+#include "common/train/product.h"
+
+const struct loss_settings loss_defaults = {
+    .token_weight = 0.1, .const_feature = 0.5, .const_token = 0.5, .steps = 7, .decay = 0.8};
+
+static bool guesses(const struct head_params *head) { return head->kind == HEAD_MEDUSA || head->kind == HEAD_HYDRA; }
+
+static int open_target(struct network *n, struct team *team, struct err *err)
+{
+    const struct hparams *shape = model_hparams(n->target);
+    const struct tensor *head;
+    const struct weight *own = weights_find(n->weights, ROLE_EMBED, WEIGHT_WHOLE, -1, 0);
+    if (!(n->embed = model_tensor(n->target, err, "embed")) ||
+        !(head = model_tensor(n->target, err, shape->tied ? "embed" : "head")))
+        return -1;
+    if (own)
+        n->own_embed = own->value;
+    if (guesses(n->head))
+        return 0;
+    n->target_head = (struct value){.rows = head->outputs, .width = head->inputs};
+    return tensor_values(&n->target_head.data, n->target, head, team, err);
+}
+
+static int open_rotations(struct network *n, int longest, struct err *err)
+{
+    const struct hparams *s = n->shape;
+    size_t floats;
+    if (!s->layers)
+        return 0;
+    if (s->rope.rotary != s->attention.head_dim || s->attention.value_dim != s->attention.head_dim || s->attention.qkv_bias ||
+        s->attention.out_bias || s->layer[0].window)
+        return err_set(err, ERR_INPUT, "a head whose attention has biases or a window, or turns in part, cannot be trained");
+    n->attention = (struct attention){s->attention.heads, s->attention.kv_heads, s->attention.head_dim, s->attention.scale,
+                                      NULL, longest + n->settings.steps};
+    if (!size_mul((size_t)n->attention.positions, (size_t)s->attention.head_dim, &floats))
+        return err_memory(err);
+    if (!(n->rotations = mem_alloc(floats, sizeof *n->rotations, err)))
+        return -1;
+    rope_table(&s->rope, 0, n->attention.positions, n->rotations);
+    n->attention.rotations = n->rotations;
+    return 0;
+}
+
+int network_open(struct network **out, struct weights *weights, const struct model *target,
+                 const struct loss_settings *settings, int longest, struct team *team, struct err *err)
+{
+    struct network *n = mem_alloc(1, sizeof *n, err);
+    if (!n)
+        return -1;
+    *n = (struct network){.weights = weights, .head = &weights->head, .shape = &weights->shape, .target = target,
+                          .settings = *settings};
+    product_open();
+    if (settings->steps > ATTENTION_STEPS_MAX - 1) {
+        err_set(err, ERR_INPUT, "%d steps are more than %d", settings->steps, ATTENTION_STEPS_MAX - 1);
+        goto failed;
+    }
+    if (n->head->states_norm || n->head->state_norms || n->head->normed_residual || n->head->normed_output) {
+        err_set(err, ERR_INPUT, "an EAGLE-3 head with further norms, or whose residual is normed, cannot be trained");
+        goto failed;
+    }
+    if (open_target(n, team, err) || open_rotations(n, longest, err))
+        goto failed;
+    *out = n;
+    return 0;
+failed:
+    network_close(&n);
+    return -1;
+}
+
+void network_close(struct network **network)
+{
+    if (*network) {
+        mem_free(&(*network)->target_head.data);
+        mem_free(&(*network)->rotations);
+    }
+    mem_free(network);
+}
+
+int network_loss(struct network *network, struct tape *tape, const struct train_batch *batch, struct losses *out,
+                 struct err *err)
+{
+    const struct pass pass = {network, tape, batch, out};
+    const enum head_kind kind = network->head->kind;
+    *out = (struct losses){.total = 0};
+    const int rc = kind == HEAD_EAGLE3 ? network_eagle3(&pass) : kind == HEAD_KANGAROO ? network_kangaroo(&pass)
+                   : guesses(network->head) ? network_guesses(&pass) : network_joined(&pass);
+    return rc ? tape_failed(tape, err) : 0;
+}
+
+/* ---- what they share ---- */
+
+struct value *pass_weight(const struct pass *pass, enum tensor_role role, int layer, int stage)
+{
+    struct weight *weight = weights_find(pass->network->weights, role, WEIGHT_WHOLE, layer, stage);
+    return weight ? &weight->value : NULL;
+}
+
+struct value *pass_expert(const struct pass *pass, enum tensor_role role, enum weight_part part, int expert)
+{
+    return &weights_find(pass->network->weights, role, part, 0, expert)->value;
+}
+
+struct embedding {
+    const struct pass *pass;
+    const int32_t *token;
+    struct value *out;
+};
+
+static void run_embedding(void *context, size_t begin, size_t end)
+{
+    const struct embedding *e = context;
+    const struct network *n = e->pass->network;
+    const size_t width = (size_t)e->out->width;
+    for (size_t row = begin; row < end; row++)
+        if (n->own_embed.data)
+            memcpy(e->out->data + row * width, n->own_embed.data + (size_t)e->token[row] * width, width * sizeof(float));
+        else
+            tensor_row(n->target, n->embed, e->token[row], e->out->data + row * width);
+}
+
+struct value *pass_embedding(const struct pass *pass, int shift)
+{
+    const struct train_batch *b = pass->batch;
+    int32_t *token = tape_memory(pass->tape, (size_t)b->rows, sizeof *token);
+    struct embedding e = {pass, token, tape_value(pass->tape, b->rows, pass->network->shape->hidden, false)};
+    if (!token || !e.out)
+        return NULL;
+    for (int text = 0; text < b->texts; text++)
+        for (int row = b->offset[text]; row < b->offset[text + 1]; row++)
+            token[row] = row + shift < b->offset[text + 1] ? b->token[row + shift] : 0;
+    tape_spread(pass->tape, (size_t)b->rows, (size_t)e.out->width * 4, run_embedding, &e);
+    return e.out;
+}
+
+struct value *pass_state(const struct pass *pass, int point)
+{
+    return op_constant(pass->tape, pass->batch->rows, pass->batch->hidden, pass->batch->state[point]);
+}
+
+struct value *pass_attention(const struct pass *pass, struct value *x, struct value **qkv, int steps)
+{
+    const struct attention *shape = &pass->network->attention;
+    struct value *plain = op_linear(pass->tape, x, pass_weight(pass, ROLE_QKV, 0, 0), NULL);
+    if (!(qkv[steps] = op_rotate(pass->tape, shape, pass->batch, plain, steps)))
+        return NULL;
+    return op_linear(pass->tape, op_attention(pass->tape, shape, pass->batch, qkv, steps), pass_weight(pass, ROLE_OUT, 0, 0),
+                     NULL);
+}
+
+struct value *pass_dense(const struct pass *pass, struct value *u)
+{
+    struct tape *tape = pass->tape;
+    struct value *y = op_norm(tape, u, pass_weight(pass, ROLE_FFN_NORM, 0, 0), pass->network->shape->norm_epsilon);
+    struct value *inner = op_gated(tape, op_linear(tape, y, pass_expert(pass, ROLE_DENSE, WEIGHT_GATE_UP, 0), NULL));
+    return op_add(tape, u, op_linear(tape, inner, pass_expert(pass, ROLE_DENSE, WEIGHT_DOWN, 0), NULL));
+}
+
+int pass_rows(const struct pass *pass, int mask_shift, int target_shift, struct rows_judged *out)
+{
+    const struct train_batch *b = pass->batch;
+    *out = (struct rows_judged){tape_memory(pass->tape, (size_t)b->rows, sizeof(int)),
+                                tape_memory(pass->tape, (size_t)b->rows, sizeof(float)), 0};
+    if (!out->target_row || !out->weight)
+        return -1;
+    for (int text = 0; text < b->texts; text++) {
+        const int end = b->offset[text + 1];
+        for (int row = b->offset[text]; row < end; row++) {
+            const bool counts = row + mask_shift < end - 1 && b->mask[row + mask_shift];
+            out->target_row[row] = counts ? row + target_shift : -1;
+            out->weight[row] = 1;
+            out->count += counts;
+        }
+    }
+    return 0;
+}
+
+void rows_weigh(const struct pass *pass, const struct rows_judged *rows, double each)
+{
+    for (int row = 0; row < pass->batch->rows; row++)
+        rows->weight[row] = (float)each;
+}
+
+double *pass_part(const struct pass *pass, const char *name, int number)
+{
+    struct losses *l = pass->losses;
+    if (number < 0)
+        snprintf(l->part[l->count].name, sizeof l->part[0].name, "%s", name);
+    else
+        snprintf(l->part[l->count].name, sizeof l->part[0].name, "%s%d", name, number);
+    l->part[l->count].value = 0;
+    return &l->part[l->count++].value;
+}
+
+struct soft_target pass_soft_target(const struct pass *pass)
+{
+    struct network *n = pass->network;
+    return (struct soft_target){.states = pass->batch->state[pass->batch->points - 1], .head = &n->target_head,
+                                .words = n->target_head.rows, .output = &n->target_head};
+}

@@ -1,0 +1,65 @@
+/* What the networks of the kinds of heads share. Private to train/. */
+#ifndef MOE_TRAIN_NETWORK_INTERNAL_H
+#define MOE_TRAIN_NETWORK_INTERNAL_H
+
+#include "common/train/loss.h"
+#include "common/train/network.h"
+
+struct network {
+    struct weights *weights;
+    const struct head_params *head;
+    const struct hparams *shape;
+    const struct model *target;
+    const struct tensor *embed;     /* of `embed_from` */
+    const struct model *embed_from;
+    struct value own_embed;         /* data NULL: the target's */
+    struct value target_head;       /* [vocab][hidden of the target]; data NULL: not needed */
+    float *rotations;
+    struct attention attention;
+    struct loss_settings settings;
+};
+
+/* One forward at work. */
+struct pass {
+    struct network *network;
+    struct tape *tape;
+    const struct train_batch *batch;
+    struct losses *losses;
+};
+
+struct value *pass_weight(const struct pass *pass, enum tensor_role role, int layer, int stage);
+struct value *pass_expert(const struct pass *pass, enum tensor_role role, enum weight_part part, int expert);
+
+/* [rows][hidden] the embedding of the token `shift` behind each row's; behind the text's end that of token 0, as padding has
+ * it. */
+struct value *pass_embedding(const struct pass *pass, int shift);
+/* The target's states at one of the points. */
+struct value *pass_state(const struct pass *pass, int point);
+/* Attention of the layer's own over x, and its output: turned queries, keys and values of this step are left in qkv[steps]. */
+struct value *pass_attention(const struct pass *pass, struct value *x, struct value **qkv, int steps);
+/* u + down(silu(gate) up) of norm u */
+struct value *pass_dense(const struct pass *pass, struct value *u);
+
+/* Rows and what they count: row i with mask of i + mask_shift is judged by the target's row i + target_shift, weight 1; the
+ * mask of a text's last token is 0. Returns how many there are; NULL arrays: no memory. */
+struct rows_judged {
+    int *target_row;
+    float *weight;
+    double count;
+};
+int pass_rows(const struct pass *pass, int mask_shift, int target_shift, struct rows_judged *out);
+void rows_weigh(const struct pass *pass, const struct rows_judged *rows, double each);
+
+/* A named part of the loss, 0 so far. */
+double *pass_part(const struct pass *pass, const char *name, int number);
+
+/* What the target's output head says of each row. */
+struct soft_target pass_soft_target(const struct pass *pass);
+
+/* The kinds. Each adds its parts and *total. */
+int network_joined(const struct pass *pass);       /* eagle1, jakiro, jakiro_star */
+int network_eagle3(const struct pass *pass);
+int network_kangaroo(const struct pass *pass);
+int network_guesses(const struct pass *pass);       /* medusa, hydra */
+
+#endif

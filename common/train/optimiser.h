@@ -1,0 +1,41 @@
+/* AdamW with decoupled weight decay on every trained tensor (arXiv 1711.05101, as torch.optim.AdamW computes it), after
+ * clipping, with a learning rate that rises and falls by the step. Sums have one order, whatever the number of threads. */
+#ifndef MOE_TRAIN_OPTIMISER_H
+#define MOE_TRAIN_OPTIMISER_H
+
+#include "common/train/weights.h"
+
+enum clipping {
+    CLIP_NONE,
+    CLIP_ELEMENT,       /* each element of the gradient to -bound .. bound */
+    CLIP_NORM           /* the whole gradient times min(1, bound / (norm + 1e-6)) */
+};
+enum schedule {
+    SCHEDULE_CONSTANT,
+    SCHEDULE_LINEAR,    /* rate (1 - x) */
+    SCHEDULE_COSINE     /* rate (1 + cos(pi x)) / 2; x from 0 behind the warm-up to 1 at the last step */
+};
+
+struct optimiser_settings {
+    double rate, beta1, beta2, epsilon, decay;
+    enum clipping clipping;
+    double bound;
+    enum schedule schedule;
+    int64_t warmup, steps;      /* the rate rises from 0 over the first `warmup` steps */
+};
+
+/* As the originals train heads of a kind; rate, warmup and steps are left 0. */
+void optimiser_defaults(struct optimiser_settings *out, enum head_kind kind);
+
+double optimiser_rate(const struct optimiser_settings *settings, int64_t step);     /* step from 0 on */
+
+struct optimiser_report {
+    double rate, norm;          /* norm of the gradient before clipping */
+    int64_t clipped;            /* elements that were cut, or all of them where the norm was */
+};
+
+/* Step number `step`, from 0 on, with the gradients that there are; these are 0 afterwards. */
+int optimiser_step(const struct optimiser_settings *settings, struct weights *weights, int64_t step, struct team *team,
+                   struct optimiser_report *out, struct err *err);
+
+#endif

@@ -1,0 +1,52 @@
+#include "common/train/product.h"
+
+#include <stdatomic.h>
+
+#include <cblas.h>
+
+/* Blocks of at most so many rows and columns: large enough that packing them costs little, small enough that two threads end
+ * together. */
+enum { BLOCK_ROWS = 256, BLOCK_COLUMNS = 512 };
+
+void product_open(void) { openblas_set_num_threads(1); }
+
+static void run_block(const struct product *p, int row, int rows, int column, int columns)
+{
+    const bool outer = p->kind == PRODUCT_OUTER, by_rows = p->kind == PRODUCT_ROWS;
+    const float *a = p->a.data + (outer ? (size_t)row : (size_t)row * (size_t)p->a.stride);
+    const float *b = p->b.data + (by_rows ? (size_t)column * (size_t)p->b.stride : (size_t)column);
+    cblas_sgemm(CblasRowMajor, outer ? CblasTrans : CblasNoTrans, by_rows ? CblasTrans : CblasNoTrans, rows, columns,
+                p->depth, 1, a, p->a.stride, b, p->b.stride, p->add ? 1 : 0,
+                p->c + (size_t)row * (size_t)p->stride + (size_t)column, p->stride);
+}
+
+void product_here(const struct product *product) { run_block(product, 0, product->rows, 0, product->columns); }
+
+struct blocks {
+    const struct product *product;
+    int down, count;
+    atomic_int next;
+};
+
+static void run_blocks(void *argument, int member, int members)
+{
+    struct blocks *blocks = argument;
+    const struct product *p = blocks->product;
+    (void)member, (void)members;
+    for (int i; (i = atomic_fetch_add(&blocks->next, 1)) < blocks->count;) {
+        /* Downwards first: the part of b that blocks below each other share is then still in a cache. */
+        const int row = i % blocks->down * BLOCK_ROWS, column = i / blocks->down * BLOCK_COLUMNS;
+        const int rows = p->rows - row, columns = p->columns - column;
+        run_block(p, row, rows < BLOCK_ROWS ? rows : BLOCK_ROWS, column, columns < BLOCK_COLUMNS ? columns : BLOCK_COLUMNS);
+    }
+}
+
+void product_run(struct team *team, const struct product *product)
+{
+    struct blocks blocks = {.product = product};
+    if (product->rows < 1 || product->columns < 1)
+        return;
+    blocks.down = (product->rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
+    blocks.count = blocks.down * ((product->columns + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS);
+    team_run(team, run_blocks, &blocks);
+}

@@ -1,0 +1,303 @@
+#include "common/train/weights.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/model/model_write.h"
+#include "kernels/plain/philox.h"
+
+enum { ALIGN = 16 };
+
+static size_t padded(const struct weight *weight)
+{
+    return size_align((size_t)weight->value.rows * (size_t)weight->value.width, ALIGN);
+}
+
+static bool frozen(const struct weight *weight) { return weight->tensor->role == ROLE_EMBED; }
+
+/* Lists what the layout has, without memory for it. */
+static void list_weights(struct weights *w)
+{
+    for (int i = 0; i < w->layout.count; i++) {
+        const struct tensor *t = &w->layout.tensors[i];
+        if (t->kind != TENSOR_EXPERTS) {
+            const bool vector = t->kind == TENSOR_VECTOR;
+            w->list[w->count++] = (struct weight){
+                .tensor = t, .value = {.rows = vector ? 1 : t->outputs, .width = vector ? t->outputs : t->inputs}};
+            continue;
+        }
+        for (int block = 0; block < t->count; block++) {
+            w->list[w->count++] = (struct weight){.tensor = t, .part = WEIGHT_GATE_UP, .block = block,
+                                                  .value = {.rows = 2 * t->inputs, .width = t->outputs}};
+            w->list[w->count++] = (struct weight){.tensor = t, .part = WEIGHT_DOWN, .block = block,
+                                                  .value = {.rows = t->outputs, .width = t->inputs}};
+        }
+    }
+}
+
+static int place_weights(struct weights *w, struct err *err)
+{
+    size_t at = 0, kept = 0;
+    for (int i = 0; i < w->count; i++)
+        *(frozen(&w->list[i]) ? &kept : &w->floats) += padded(&w->list[i]);
+    if (!(w->data = mem_alloc_aligned(w->floats, sizeof *w->data, err)) ||
+        !(w->gradient = mem_alloc_aligned(w->floats, sizeof *w->data, err)) ||
+        !(w->first = mem_alloc_aligned(w->floats, sizeof *w->data, err)) ||
+        !(w->second = mem_alloc_aligned(w->floats, sizeof *w->data, err)) ||
+        !(w->frozen = mem_alloc_aligned(kept, sizeof *w->data, err)))
+        return -1;
+    kept = 0;
+    for (int i = 0; i < w->count; i++) {
+        struct weight *weight = &w->list[i];
+        const bool is_frozen = frozen(weight);
+        weight->value.data = is_frozen ? w->frozen + kept : w->data + at;
+        weight->value.gradient = is_frozen ? NULL : w->gradient + at;
+        *(is_frozen ? &kept : &at) += padded(weight);
+    }
+    return 0;
+}
+
+int weights_make(struct weights **out, const struct head_params *head, const struct hparams *shape, struct err *err)
+{
+    struct weights *w = mem_alloc(1, sizeof *w, err);
+    size_t room = 0;
+    if (!w)
+        return -1;
+    w->shape = *shape;
+    if (head_copy(&w->head, head, err) || layout_make_head(&w->layout, head, shape, err))
+        goto failed;
+    for (int i = 0; i < w->layout.count; i++)
+        room += 2 * (size_t)w->layout.tensors[i].count;
+    if (!(w->list = mem_alloc(room, sizeof *w->list, err)))
+        goto failed;
+    list_weights(w);
+    if (place_weights(w, err))
+        goto failed;
+    *out = w;
+    return 0;
+failed:
+    weights_free(&w);
+    return -1;
+}
+
+void weights_free(struct weights **weights)
+{
+    struct weights *w = *weights;
+    if (!w)
+        return;
+    head_free(&w->head);
+    layout_free(&w->layout);
+    mem_free(&w->list);
+    mem_free(&w->data);
+    mem_free(&w->gradient);
+    mem_free(&w->first);
+    mem_free(&w->second);
+    mem_free(&w->frozen);
+    mem_free(weights);
+}
+
+struct weight *weights_find(struct weights *weights, enum tensor_role role, enum weight_part part, int layer, int stage)
+{
+    for (int i = 0; i < weights->count; i++) {
+        struct weight *weight = &weights->list[i];
+        const struct tensor *t = weight->tensor;
+        const bool expert = t->kind == TENSOR_EXPERTS;
+        if (t->role == role && weight->part == part && t->layer == layer && (expert ? weight->block : t->stage) == stage)
+            return weight;
+    }
+    return NULL;
+}
+
+/* ---- from files ---- */
+
+void tensor_row(const struct model *model, const struct tensor *tensor, int row, float *out)
+{
+    const char *data = model_data(model, tensor);
+    enum weight_format format = tensor->format;
+    if (tensor->mixed && row >= tensor->outputs - tensor->last) {
+        data += tensor_last_offset(tensor);
+        row -= tensor->outputs - tensor->last;
+        format = tensor->last_format;
+    }
+    for (int i = 0; i < tensor->inputs; i++)
+        out[i] = matrix_at(format, data, tensor->inputs, row, i);
+}
+
+struct unpacking {
+    const struct model *model;
+    const struct tensor *tensor;
+    float *out;
+};
+
+static void unpack_rows(void *argument, int member, int members)
+{
+    const struct unpacking *u = argument;
+    size_t begin, end;
+    team_part((size_t)u->tensor->outputs, member, members, &begin, &end);
+    for (size_t row = begin; row < end; row++)
+        tensor_row(u->model, u->tensor, (int)row, u->out + row * (size_t)u->tensor->inputs);
+}
+
+int tensor_values(float **out, const struct model *model, const struct tensor *tensor, struct team *team, struct err *err)
+{
+    size_t count;
+    float *values = NULL;
+    if (!size_mul((size_t)tensor->outputs, (size_t)tensor->inputs, &count))
+        return err_memory(err);
+    if (!(values = mem_alloc_aligned(count, sizeof *values, err)))
+        return -1;
+    team_run(team, unpack_rows, &(struct unpacking){model, tensor, values});
+    *out = values;
+    return 0;
+}
+
+static void read_expert(const struct weight *weight, const struct tensor *t, const char *packed)
+{
+    const int hidden = t->outputs, inner = t->inputs;
+    float *out = weight->value.data;
+    const char *down = packed + tensor_last_offset(t);
+    if (weight->part == WEIGHT_DOWN) {
+        for (int row = 0; row < hidden; row++)
+            for (int i = 0; i < inner; i++)
+                *out++ = matrix_at(tensor_last_format(t), down, inner, row, i);
+        return;
+    }
+    for (int row = 0; row < 2 * inner; row++)
+        for (int i = 0; i < hidden; i++)
+            *out++ = row < inner ? expert_gate_at(t->format, packed, hidden, inner, row, i)
+                                 : expert_up_at(t->format, packed, hidden, inner, row - inner, i);
+}
+
+void weights_read(struct weights *weights, const struct model *file)
+{
+    for (int i = 0; i < weights->count; i++) {
+        const struct weight *weight = &weights->list[i];
+        const struct tensor *t = model_tensor(file, NULL, "%s", weight->tensor->name);
+        const char *data = model_data(file, t);
+        if (t->kind == TENSOR_VECTOR)
+            memcpy(weight->value.data, data, (size_t)t->outputs * sizeof(float));
+        else if (t->kind == TENSOR_EXPERTS)
+            read_expert(weight, t, data + (size_t)weight->block * t->stride);
+        else
+            for (int row = 0; row < t->outputs; row++)
+                tensor_row(file, t, row, weight->value.data + (size_t)row * (size_t)t->inputs);
+    }
+}
+
+/* ---- how training begins ---- */
+
+/* Uniform in -bound .. bound; four numbers a block of bits, whose counter is the weight and the place in it. */
+static void draw(const struct weight *weight, int number, float bound, uint64_t seed)
+{
+    const size_t count = (size_t)weight->value.rows * (size_t)weight->value.width;
+    struct philox bits = {{0}};
+    for (size_t i = 0; i < count; i++) {
+        if (i % 4 == 0)
+            bits = philox((struct philox){{(uint32_t)(i / 4), (uint32_t)(i / 4 >> 32), (uint32_t)number, 0x57u}}, seed);
+        weight->value.data[i] = bound * ((float)(bits.word[i % 4] >> 8) * 0x1p-23f - 1 + 0x1p-24f);
+    }
+}
+
+static bool is_norm(enum tensor_role role)
+{
+    return role == ROLE_FINAL_NORM || role == ROLE_ATTENTION_NORM || role == ROLE_FFN_NORM || role == ROLE_EMBED_NORM ||
+           role == ROLE_HIDDEN_NORM || role == ROLE_STATES_NORM || role == ROLE_STATE_NORM;
+}
+
+/* What a bias is added to reads so many inputs. */
+static int inputs_of(const struct weights *weights, int number)
+{
+    const struct weight *weight = &weights->list[number];
+    return weight->tensor->kind == TENSOR_VECTOR ? weights->list[number - 1].value.width : weight->value.width;
+}
+
+static const struct tensor *target_head(const struct model *target, struct err *err)
+{
+    return model_tensor(target, err, model_hparams(target)->tied ? "embed" : "head");
+}
+
+int weights_start(struct weights *weights, const struct model *target, uint64_t seed, struct err *err)
+{
+    for (int i = 0; i < weights->count; i++) {
+        const struct weight *weight = &weights->list[i];
+        const enum tensor_role role = weight->tensor->role;
+        const size_t count = (size_t)weight->value.rows * (size_t)weight->value.width;
+        if (is_norm(role)) {
+            for (size_t k = 0; k < count; k++)
+                weight->value.data[k] = 1;
+        } else if (role == ROLE_OUTPUT || role == ROLE_EMBED) {
+            const struct tensor *from = role == ROLE_EMBED ? model_tensor(target, err, "embed") : target_head(target, err);
+            if (!from)
+                return -1;
+            for (int row = 0; row < from->outputs; row++)
+                tensor_row(target, from, row, weight->value.data + (size_t)row * (size_t)from->inputs);
+        } else if (role != ROLE_BLOCK) {
+            draw(weight, i, 1 / sqrtf((float)inputs_of(weights, i)), seed);
+        }
+    }
+    return 0;
+}
+
+/* ---- into a file ---- */
+
+struct packing {
+    const struct weights *weights;
+};
+
+/* The weight that a tensor's block begins with. */
+static const struct weight *weight_of(const struct weights *weights, const struct tensor *tensor, int block)
+{
+    for (int i = 0; i < weights->count; i++)
+        if (strcmp(weights->list[i].tensor->name, tensor->name) == 0 && weights->list[i].block == block)
+            return &weights->list[i];
+    return NULL;
+}
+
+static int pack_block(void *context, int member, struct block_job *job, struct err *err)
+{
+    const struct packing *packing = context;
+    const struct tensor *t = job->tensor;
+    const struct weight *weight = weight_of(packing->weights, t, job->block);
+    (void)member, (void)err;
+    memset(job->packed, 0, t->stride);
+    if (t->kind == TENSOR_VECTOR) {
+        memcpy(job->packed, weight->value.data, (size_t)t->outputs * sizeof(float));
+    } else if (t->kind == TENSOR_MATRIX) {
+        matrix_pack(t->format, job->packed, t->inputs, 0, t->outputs, weight->value.data);
+    } else {
+        const int hidden = t->outputs, inner = t->inputs;
+        expert_pack_gate_up(t->format, job->packed, hidden, 0, 0, inner, weight->value.data);
+        expert_pack_gate_up(t->format, job->packed, hidden, 1, 0, inner,
+                            weight->value.data + (size_t)inner * (size_t)hidden);
+        expert_pack_down(t->format, job->packed, hidden, inner, 0, hidden, weight[1].value.data);
+    }
+    job->digest = hash_xxh3(job->packed, t->stride);
+    return 0;
+}
+
+int weights_write(const struct weights *weights, const struct weights_file *file, struct team *team, struct err *err)
+{
+    struct packing packing = {weights};
+    const struct block_maker maker = {pack_block, &packing};
+    struct model_writer *writer = NULL;
+    struct model_facts facts = {.shape = weights->shape};
+    struct layout layout = {0};
+    int rc = -1;
+    if (head_copy(&facts.head, &weights->head, err) || layout_make_head(&layout, &weights->head, &weights->shape, err))
+        goto done;
+    for (int i = 0; i < layout.count; i++)
+        layout.tensors[i].format = tensor_format(&layout.tensors[i], file->format, FORMAT_F32);
+    model_facts_name(&facts, file->name);
+    snprintf(facts.producer, sizeof facts.producer, "%s", file->producer);
+    if (model_writer_open(&writer, file->path, &layout, err) ||
+        model_writer_fill(writer, &maker, team, NULL, &facts.source, err) || model_writer_commit(&writer, &facts, err))
+        goto done;
+    rc = 0;
+done:
+    model_writer_discard(&writer);
+    layout_free(&layout);
+    model_facts_free(&facts);
+    return rc;
+}
