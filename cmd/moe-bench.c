@@ -10,6 +10,7 @@
 #include "cmd/bench-grade.h"
 #include "cmd/bench-judge.h"
 #include "cmd/bench-replay.h"
+#include "cmd/bench-simulate.h"
 #include "cmd/bench-sweep.h"
 #include "common/base/file.h"
 #include "common/bench/identity.h"
@@ -381,6 +382,9 @@ static const struct subcommand subcommands[] = {
     { .name = "replay", .summary = "say what policies would have done with recorded drafts, without a model",
       .options = replay_options, .operands = replay_operands, .args_bytes = sizeof(struct replay_args),
       .defaults = &replay_defaults, .run = bench_replay },
+    { .name = "simulate", .summary = "say how fast a described machine would decode, by caches, drafts and routes; simulated",
+      .options = simulate_options, .operands = simulate_operands, .console = CONSOLE_QUIET,
+      .args_bytes = sizeof(struct simulate_args), .defaults = &simulate_defaults, .run = bench_simulate },
     { .name = "machine", .summary = "say what this machine is: processor, caches, memory and its bandwidth, GPUs",
       .options = machine_options, .args_bytes = sizeof(struct roofline_args), .defaults = &machine_defaults, .run = machine },
     { .name = "roofline", .summary = "measure how fast memory can be read", .options = roofline_options,

@@ -1,0 +1,94 @@
+#include "cmd/bench-simulate.h"
+
+#include "cmd/bench-judge.h"
+#include "common/bench/simulate.h"
+
+const struct opt simulate_options[] = {
+    OPT_INPUT(0, "machine", struct simulate_args, machine, "take the machine and the model that FILE describes"),
+    OPT_STRINGS(0, "system", struct simulate_args, systems, "NAME[:key=value,...]",
+                "simulate this one; may be given several times; all, if not given"),
+    OPT_CHOICE(0, "skew", struct simulate_args, skew, synthesis_skews, "make routes whose experts are so popular"),
+    OPT_COUNT(0, "texts", struct simulate_args, texts, 1, 1 << 16, "make routes of N texts"),
+    OPT_COUNT('n', "tokens", struct simulate_args, tokens, 1, 1 << 20, "make routes of N tokens a text"),
+    OPT_COUNT('K', "draft-length", struct simulate_args, draft_length, 0, 63,
+              "make routes with drafts of N tokens; what the machine's file says, if not given"),
+    OPT_FLOAT(0, "cached", struct simulate_args, cached, 0, 1, "SHARE",
+              "let fast memory hold this share of the experts; what the machine's file says, if not given"),
+    OPT_SEED(struct simulate_args, seed),
+    OPT_OUTPUT(0, "keep-routes", struct simulate_args, keep, "write the routes to FILE, for moe-coact"),
+    OPT_FLAG(0, "markdown", struct simulate_args, markdown, "write the table as Markdown"),
+    OPT_FLAG(0, "json", struct simulate_args, json, "write JSON lines with all figures"),
+    OPT_OUTPUT('o', "output", struct simulate_args, output, "write to FILE, not standard output"),
+    OPT_FLAG(0, "force", struct simulate_args, force, "take routes of models with another tokenizer or vocabulary together"),
+    OPT_END };
+
+const struct operand simulate_operands[] = { OPERAND_ANY("STREAM", struct simulate_args, inputs), OPERAND_END };
+
+const struct simulate_args simulate_defaults = { .output = "-", .texts = 4, .tokens = 512, .draft_length = -1, .cached = -1,
+                                                 .seed = 1 };
+
+static int get_routes(struct simulated_routes *out, const struct simulate_args *args, const struct simulated_machine *machine,
+                      const struct console *console, struct err *err)
+{
+    struct text note = {0};
+    if (args->inputs.count) {
+        int rc = simulated_routes_read(out, &args->inputs, args->force, &note, err);
+        if (!rc && note.length)
+            console_note(console, "%s", note.data);
+        text_free(&note);
+        return rc;
+    }
+    const struct simulated_texts texts = {
+        .shape = {machine->layers, machine->experts, machine->top_k, (enum synthesis_skew)args->skew, args->seed},
+        .texts = args->texts, .tokens = args->tokens, .draft_length = machine->draft_length,
+        .acceptance = machine->acceptance};
+    return simulated_routes_make(out, &texts, err);
+}
+
+static int simulate_all(struct text *body, const struct simulation *simulation, const struct simulate_args *args,
+                        struct err *err)
+{
+    const char *all[64];
+    int count = 0;
+    for (; simulated_systems[count].name; count++)
+        all[count] = simulated_systems[count].name;
+    struct simulated_table table = {0};
+    int rc = simulate_compare(&table, simulation, args->systems.count ? args->systems.items : all,
+                              args->systems.count ? args->systems.count : count, err);
+    if (!rc)
+        rc = args->json ? simulate_json(body, simulation, &table, err)
+                        : simulate_text(body, simulation, &table, args->markdown, err);
+    simulated_table_free(&table);
+    return rc;
+}
+
+int bench_simulate(const void *arguments, const struct console *console, struct err *err)
+{
+    const struct simulate_args *args = arguments;
+    struct simulated_machine machine;
+    struct simulated_routes drafted = {0}, undrafted = {0};
+    struct text body = {0};
+    int rc = -1;
+    if (args->json && args->markdown)
+        return err_set(err, ERR_INPUT, "--json and --markdown exclude each other; give one");
+    if (!args->machine)
+        return err_set(err, ERR_INPUT, "which machine? give --machine FILE");
+    if (simulated_machine_read(&machine, args->machine, err))
+        return -1;
+    if (args->draft_length >= 0)
+        machine.draft_length = args->draft_length;
+    if (args->cached >= 0)
+        machine.cached = args->cached;
+    if (get_routes(&drafted, args, &machine, console, err) || simulated_routes_undrafted(&undrafted, &drafted, err) ||
+        (args->keep && simulated_routes_write(&drafted, args->keep, console->argc, console->argv, err)))
+        goto done;
+    const struct simulation simulation = { .machine = &machine, .drafted = &drafted, .undrafted = &undrafted,
+                                           .seed = args->seed };
+    if (!simulate_all(&body, &simulation, args, err))
+        rc = bench_write(args->output, &body, err);
+done:
+    text_free(&body);
+    simulated_routes_free(&drafted);
+    simulated_routes_free(&undrafted);
+    return rc;
+}

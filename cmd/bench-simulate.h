@@ -1,0 +1,27 @@
+/* moe-bench simulate: decoding on a described machine in virtual time.
+ *
+ * Reads:  a machine's description; route streams
+ * Writes: a table or JSON lines, labelled simulated; a route stream
+ * Exit:   0 done, 2 trouble */
+#ifndef MOE_CMD_BENCH_SIMULATE_H
+#define MOE_CMD_BENCH_SIMULATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/cli/command.h"
+
+struct simulate_args {
+    const char *machine, *output, *keep;
+    struct strings inputs, systems;
+    int skew, texts, tokens, draft_length;
+    double cached;
+    uint64_t seed;
+    bool json, markdown, force;
+};
+extern const struct opt simulate_options[];
+extern const struct operand simulate_operands[];
+extern const struct simulate_args simulate_defaults;
+int bench_simulate(const void *arguments, const struct console *console, struct err *err);
+
+#endif

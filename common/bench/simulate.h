@@ -1,0 +1,81 @@
+/* Decoding in virtual time: cache policies as they are (common/cache) over routes, on a described machine. Nothing is measured,
+ * and all that comes out is labelled simulated.
+ *
+ * A SYSTEM is a way of having experts in two places: a cache policy, what happens to an expert that is not in fast memory, and
+ * what is fetched beforehand. The paper's own (MoE-SpAc, arXiv 2603.09983) and those that it is compared with are in
+ * simulate_systems.c, each with its source. One forward:
+ *
+ *   - its tokens but the first are drafted first, one after the other; the link goes on meanwhile
+ *   - each layer: all but experts; then the router is known. Residents are computed by the fast processor, one after the other.
+ *     SLOW     the others by the slow one, at the same time where the system can
+ *     FETCH    the others are fetched, on demand first, and computed as they come
+ *     GREEDY   each by whichever has it done sooner, most tokens first
+ *     WHOLE    a layer that is not resident is fetched with all its experts
+ *   - the link moves one expert after the other; what is fetched beforehand is decided when it is free. An expert on its way is
+ *     not there yet: SLOW computes it, others wait for it. */
+#ifndef MOE_BENCH_SIMULATE_H
+#define MOE_BENCH_SIMULATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/base/text.h"
+#include "common/bench/simulated_machine.h"
+#include "common/bench/simulated_routes.h"
+
+enum simulated_misses { MISSES_SLOW, MISSES_FETCH, MISSES_GREEDY, MISSES_WHOLE };
+enum simulated_pins { PINS_NONE, PINS_LAYERS, PINS_RANKED };            /* whole layers from the first; the most wanted */
+enum simulated_prefetch {
+    PREFETCH_NONE, PREFETCH_POLICY,     /* what the policy asks for */
+    PREFETCH_MISSED,                    /* what was missed, for the next time */
+    PREFETCH_NEXT_LAYER,                /* what the next layer's router says of this layer's state */
+    PREFETCH_DRAFT                      /* what the draft phase says of all layers */
+};
+
+struct simulated_system {
+    const char *name, *cache;           /* its policy */
+    const char *source;                 /* where it is described, and how it is taken here */
+    enum simulated_misses misses;
+    enum simulated_pins pins;
+    enum simulated_prefetch prefetch;
+    bool drafts, keeps, overlaps;       /* what is fetched on demand stays; processors and link work at the same time */
+    bool balances;                      /* tau by eq. 7 to 12 */
+};
+extern const struct simulated_system simulated_systems[];               /* name NULL behind the last */
+
+struct simulated_result {
+    char system[96];
+    const char *source;
+    double seconds, draft_s, stall_s, fast_s, slow_s;   /* stall: the fast processor waits for experts, or for the slow one */
+    int64_t forwards, tokens;
+    int64_t wanted, hits;               /* experts of a layer of a forward; there when it wanted them */
+    int64_t fetched, prefetched, wasted;                /* wasted: prefetched, and gone unused */
+    double decide_us;                   /* measured, of a forward: what deciding takes on this machine */
+};
+
+struct simulation {
+    const struct simulated_machine *machine;
+    const struct simulated_routes *drafted, *undrafted;
+    uint64_t seed;                      /* of what forecasts name wrongly */
+};
+
+/* `text` is the name of a system, and behind a colon settings of its cache policy. */
+int simulate_run(struct simulated_result *out, const struct simulation *simulation, const char *text, struct err *err);
+
+/* Hits that no policy surpasses which places all that is wanted; *wanted as above. */
+int simulate_belady(int64_t *hits, int64_t *wanted, const struct simulation *simulation, bool drafted, struct err *err);
+
+struct simulated_table {
+    struct simulated_result *result;    /* [count] */
+    int count, reference;               /* static-split-draft; -1: it is not among them */
+    double belady, belady_undrafted;    /* shares of hits */
+};
+int simulate_compare(struct simulated_table *out, const struct simulation *simulation, const char *const *systems, int count,
+                     struct err *err);
+void simulated_table_free(struct simulated_table *table);
+int simulate_text(struct text *out, const struct simulation *simulation, const struct simulated_table *table, bool markdown,
+                  struct err *err);
+int simulate_json(struct text *out, const struct simulation *simulation, const struct simulated_table *table, struct err *err);
+
+#endif

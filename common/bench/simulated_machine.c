@@ -1,0 +1,126 @@
+#include "common/bench/simulated_machine.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "common/base/json.h"
+#include "common/cli/keys.h"
+
+enum { FILE_LIMIT = 1 << 20 };
+
+static int number(const json_t *map, const char *key, double otherwise, double least, double most, double *out, struct err *err)
+{
+    const json_t *value = json_object_get(map, key);
+    *out = value ? json_number_value(value) : otherwise;
+    if ((value && !json_is_number(value)) || !(*out >= least && *out <= most))
+        return err_set(err, ERR_INPUT, "\"%s\": a number from %g to %g is expected", key, least, most);
+    return 0;
+}
+
+static int microseconds(const json_t *map, const char *key, double otherwise, double *out, struct err *err)
+{
+    if (number(map, key, otherwise, 0, 1e12, out, err))
+        return -1;
+    *out *= 1e-6;
+    return 0;
+}
+
+/* The map under a key, with no other keys than these. */
+static int inside(const json_t *map, const char *key, const char *const *keys, bool needed, const json_t **out, struct err *err)
+{
+    *out = json_object_get(map, key);
+    if (*out ? !json_is_object(*out) : needed)
+        return err_set(err, ERR_INPUT, "\"%s\": a map is expected", key);
+    return *out && keys_known(*out, keys, err) ? err_at(err, "\"%s\"", key) : 0;
+}
+
+static int get_text(const json_t *map, const char *key, char *out, size_t room, struct err *err)
+{
+    const char *text = json_string_value(json_object_get(map, key));
+    if (!text)
+        return err_set(err, ERR_INPUT, "\"%s\": a text is expected", key);
+    snprintf(out, room, "%s", text);
+    return 0;
+}
+
+static int get_model(struct simulated_machine *m, const json_t *map, struct err *err)
+{
+    static const char *const keys[] = {"name", "layers", "experts", "top_k", "expert_bytes", NULL};
+    const json_t *model;
+    if (inside(map, "model", keys, true, &model, err))
+        return -1;
+    if (get_text(model, "name", m->model, sizeof m->model, err) || keys_int(model, "layers", 0, 1, 4096, &m->layers, err) ||
+        keys_int(model, "experts", 0, 2, 4096, &m->experts, err) ||
+        keys_int(model, "top_k", 0, 1, m->experts / 2, &m->top_k, err) ||
+        number(model, "expert_bytes", 0, 1, 1e15, &m->expert_bytes, err))
+        return err_at(err, "\"model\"");
+    return 0;
+}
+
+static int get_processor(struct simulated_processor *p, const json_t *map, struct err *err)
+{
+    return microseconds(map, "expert_us", -1, &p->expert_s, err) || microseconds(map, "token_us", 0, &p->token_s, err) ||
+           microseconds(map, "join_us", 0, &p->join_s, err) ? -1 : 0;
+}
+
+static int get_parts(struct simulated_machine *m, const json_t *map, struct err *err)
+{
+    static const char *const draft_keys[] = {"length", "token_us", "acceptance", NULL};
+    static const char *const processor_keys[] = {"expert_us", "token_us", "join_us", NULL};
+    static const char *const link_keys[] = {"bytes_per_second", "latency_us", NULL};
+    static const char *const forecast_keys[] = {"next_layer", "draft", NULL};
+    const json_t *draft, *fast, *slow, *link, *forecast;
+    if (inside(map, "draft", draft_keys, true, &draft, err) || inside(map, "fast", processor_keys, true, &fast, err) ||
+        inside(map, "slow", processor_keys, false, &slow, err) || inside(map, "link", link_keys, true, &link, err) ||
+        inside(map, "forecast", forecast_keys, false, &forecast, err))
+        return -1;
+    if (keys_int(draft, "length", 0, 0, 63, &m->draft_length, err) ||
+        microseconds(draft, "token_us", 0, &m->draft_s, err) ||
+        number(draft, "acceptance", 0, 0, 1, &m->acceptance, err))
+        return err_at(err, "\"draft\"");
+    if (get_processor(&m->fast, fast, err))
+        return err_at(err, "\"fast\"");
+    m->has_slow = slow;
+    if (slow && get_processor(&m->slow, slow, err))
+        return err_at(err, "\"slow\"");
+    if (number(link, "bytes_per_second", 0, 1, 1e15, &m->bytes_per_second, err) ||
+        microseconds(link, "latency_us", 0, &m->latency_s, err))
+        return err_at(err, "\"link\"");
+    if (number(forecast, "next_layer", 0, 0, 1, &m->recall_next, err) ||
+        number(forecast, "draft", 0, 0, 1, &m->recall_draft, err))
+        return err_at(err, "\"forecast\"");
+    return 0;
+}
+
+static int get_machine(struct simulated_machine *m, const json_t *map, struct err *err)
+{
+    static const char *const keys[] = {"machine", "source", "model", "cached", "draft", "layer_us", "forward_us", "fast",
+                                       "slow", "link", "forecast", "notes", NULL};
+    char source[8];
+    if (!json_is_object(map))
+        return err_set(err, ERR_INPUT, "a map is expected, as man moe-bench shows it");
+    if (keys_known(map, keys, err) || get_text(map, "machine", m->name, sizeof m->name, err) ||
+        get_text(map, "source", source, sizeof source, err) || get_model(m, map, err) ||
+        number(map, "cached", -1, 0, 1, &m->cached, err) || microseconds(map, "layer_us", 0, &m->layer_s, err) ||
+        microseconds(map, "forward_us", 0, &m->forward_s, err) || get_parts(m, map, err))
+        return -1;
+    return 0;
+}
+
+int simulated_machine_read(struct simulated_machine *out, const char *path, struct err *err)
+{
+    struct simulated_machine machine = {.layers = 0};
+    json_t *map = json_file(path, FILE_LIMIT, "a machine's description", err);
+    if (!map)
+        return -1;
+    int rc = get_machine(&machine, map, err) ? err_at(err, "%s", path) : 0;
+    json_decref(map);
+    if (!rc)
+        *out = machine;
+    return rc;
+}
+
+int simulated_machine_slots(const struct simulated_machine *machine, int layers, int experts)
+{
+    return (int)lround(machine->cached * layers * experts);
+}

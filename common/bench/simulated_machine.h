@@ -1,0 +1,44 @@
+/* A machine and a model on it, described by a JSON file, so that decoding can be computed in virtual time: a fast processor
+ * whose memory holds some of the experts, a link over which the others come one after the other, and perhaps a slow processor
+ * that computes experts where they are. With a disk for a link and no slow processor it is a machine with a disk tier.
+ *
+ *     {"machine": "RTX 4090, PCIe 4.0", "source": "...",
+ *      "model": {"name": "Qwen3-30B-A3B", "layers": 48, "experts": 128, "top_k": 8, "expert_bytes": 9437184},
+ *      "cached": 0.17,                                         share of all experts that the fast memory holds
+ *      "draft": {"length": 8, "token_us": 5000, "acceptance": 0.8},
+ *      "layer_us": 60, "forward_us": 400,                      all but experts: each layer, and besides, each forward
+ *      "fast": {"expert_us": 11.0, "token_us": 0.4},           an expert and its first token; each further token of it
+ *      "slow": {"expert_us": 140, "token_us": 30, "join_us": 15},              join_us: states there and back, a layer
+ *      "link": {"bytes_per_second": 25e9, "latency_us": 10},
+ *      "forecast": {"next_layer": 0.716, "draft": 0.85},       share of what is wanted that such a forecast names
+ *      "notes": ["..."]}
+ *
+ * Errors: ERR_INPUT, one line with the file's name. */
+#ifndef MOE_BENCH_SIMULATED_MACHINE_H
+#define MOE_BENCH_SIMULATED_MACHINE_H
+
+#include <stdbool.h>
+
+#include "common/base/err.h"
+
+struct simulated_processor { double expert_s, token_s, join_s; };
+
+struct simulated_machine {
+    char name[128], model[128];
+    int layers, experts, top_k;
+    double expert_bytes, cached;
+    int draft_length;
+    double draft_s, acceptance;         /* a drafted token; the chance of acceptance where routes are made */
+    double layer_s, forward_s;
+    struct simulated_processor fast, slow;
+    bool has_slow;
+    double bytes_per_second, latency_s;
+    double recall_next, recall_draft;
+};
+
+int simulated_machine_read(struct simulated_machine *out, const char *path, struct err *err);
+
+/* Of this many experts of all layers together. */
+int simulated_machine_slots(const struct simulated_machine *machine, int layers, int experts);
+
+#endif

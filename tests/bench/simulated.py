@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""simulated.py MACHINE.json ROUTES.moes RESULT.jsonl: hits and times of moe-bench simulate had again from the routes by another
+program, which knows nothing of the C code: LRU, LFU and Belady by plain lists, splits and an LRU cache with their clock. Exits 1
+with what differs. Needs msgpack and numpy."""
+import json
+import sys
+
+from streams import records
+
+
+def forwards(path):
+    """(sequence, accepted flags, experts [tokens][layers][top_k]) of each forward behind the prompt, and the model."""
+    model, found = None, []
+    for kind, body in records(path):
+        if kind == "header":
+            model = body["model"]
+        if kind == "route" and body["phase"] != "prompt":
+            flags = body.get("accepted")
+            found.append(([1] * body["n"] if flags is None else list(flags), body["experts"]))
+    return model, found
+
+
+def undrafted(found):
+    return [([1], experts[i:i + 1]) for flags, experts in found for i in range(len(flags)) if flags[i]]
+
+
+def wants(found, layers):
+    """Each forward's layers as {expert: tokens}."""
+    for flags, experts in found:
+        turn = []
+        for layer in range(layers):
+            often = {}
+            for token in experts:
+                for e in token[layer]:
+                    if e >= 0:
+                        often[int(e)] = often.get(int(e), 0) + 1
+            turn.append(dict(sorted(often.items())))
+        yield flags, turn
+
+
+class Cache:
+    """Residents, and who goes: the one of the lowest value among those not wanted now."""
+
+    def __init__(self, slots, value):
+        self.slots, self.value, self.here, self.hits, self.wanted = slots, value, set(), 0, 0
+
+    def turn(self, keys, see):
+        """Whether each was there; `see` is told of each before."""
+        for key in keys:
+            see(key)
+        there = [key in self.here for key in keys]
+        self.hits += sum(there)
+        self.wanted += len(keys)
+        placed = {key for key, hit in zip(keys, there) if hit}
+        for key, hit in zip(keys, there):
+            if not hit:
+                if len(self.here) == self.slots:
+                    others = self.here - placed
+                    if not others:
+                        continue
+                    self.here.remove(min(others, key=self.value))
+                self.here.add(key)
+                placed.add(key)
+        return there
+
+
+def recency(slots, counts):
+    last, often = {}, {}
+
+    def see(key):
+        last[key] = see.clock = see.clock + 1
+        often[key] = often.get(key, 0) + 1
+    see.clock = 0
+    return Cache(slots, (lambda key: (often[key], last[key])) if counts else (lambda key: last[key])), see
+
+
+def belady(found, layers, slots):
+    turns = [[(layer, e) for e in turn[layer]] for _, turn in wants(found, layers) for layer in range(layers)]
+    future = {}
+    for at, keys in enumerate(turns):
+        for key in keys:
+            future.setdefault(key, []).append(at)
+    for uses in future.values():
+        uses.reverse()
+    cache = Cache(slots, lambda key: -(future[key][-1] if future[key] else 1 << 60))
+    for keys in turns:
+        cache.turn(keys, lambda key: future[key].pop())
+    return cache
+
+
+def seconds_of_split(found, layers, machine, experts, slots):
+    resident = slots // experts
+    now = 0.0
+    for flags, turn in wants(found, layers):
+        now += (len(flags) - 1) * machine["draft"]["token_us"] + machine.get("forward_us", 0)
+        for layer in range(layers):
+            where = machine["fast" if layer < resident else "slow"]
+            now += machine.get("layer_us", 0)
+            if turn[layer]:
+                now += sum(where["expert_us"] + (n - 1) * where.get("token_us", 0) for n in turn[layer].values())
+                now += where.get("join_us", 0) if layer >= resident else 0
+    return now * 1e-6
+
+
+def seconds_of_fetching(found, layers, machine, slots, counts):
+    cache, see = recency(slots, counts)
+    now = link = 0.0
+    transfer = machine["link"].get("latency_us", 0) + 1e6 * machine["model"]["expert_bytes"] / machine["link"]["bytes_per_second"]
+    for flags, turn in wants(found, layers):
+        now += (len(flags) - 1) * machine["draft"]["token_us"]
+        for layer in range(layers):
+            now += machine.get("layer_us", 0)
+            there = cache.turn([(layer, e) for e in turn[layer]], see)
+            work = [machine["fast"]["expert_us"] + (n - 1) * machine["fast"].get("token_us", 0) for n in turn[layer].values()]
+            end = now + sum(w for w, hit in zip(work, there) if hit)
+            for w, hit in zip(work, there):
+                if not hit:
+                    link = max(link, now) + transfer
+                    end = max(end, link) + w
+            now = end
+        now += machine.get("forward_us", 0)
+    return now * 1e-6, cache
+
+
+def main(machine_file, routes_file, result_file):
+    machine = json.load(open(machine_file))
+    model, found = forwards(routes_file)
+    result = {r["system"]: r for r in map(json.loads, open(result_file))}
+    layers, experts = model["moe_layers"], model["experts"]
+    slots = round(next(iter(result.values()))["cached"] * layers * experts)
+    wrong = []
+
+    def same(what, theirs, ours):
+        if abs(theirs - ours) > 1e-9 * max(1, abs(ours)):
+            wrong.append(f"{what}: {theirs}, not {ours}")
+
+    for drafted, name in ((True, "static-split-draft"), (False, "static-split")):
+        these = found if drafted else undrafted(found)
+        if name in result:
+            same(name, result[name]["seconds"], seconds_of_split(these, layers, machine, experts, slots))
+        same(f"tokens of {name}", result[name]["tokens"], sum(sum(flags) for flags, _ in found))
+        bound = belady(these, layers, slots)
+        same(f"belady, {name}", result[name]["belady_hits" if drafted else "belady_hits_undrafted"], bound.hits / bound.wanted)
+    for name, counts in (("lru-fetch", False), ("lfu-fetch", True)):
+        seconds, cache = seconds_of_fetching(found, layers, machine, slots, counts)
+        same(f"hits of {name}", result[name]["hits"], cache.hits)
+        same(f"wants of {name}", result[name]["wanted"], cache.wanted)
+        same(f"seconds of {name}", result[name]["seconds"], seconds)
+    print("\n".join(wrong) or f"{len(found)} forwards, {sum(len(f) for f, _ in found)} tokens: the same")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

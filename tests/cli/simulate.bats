@@ -1,0 +1,88 @@
+# moe-bench simulate: hits and times had again by another program, routes by moe-coact, and what it refuses.
+load common
+
+setup_file() {
+    load common
+    export folder=$BATS_FILE_TMPDIR PYTHON
+    PYTHON=$(python_with_numpy)
+    cat > "$folder/small.json" <<'MACHINE'
+{"machine": "none", "source": "made up", "cached": 0.3,
+ "model": {"name": "small", "layers": 6, "experts": 32, "top_k": 4, "expert_bytes": 1e6},
+ "draft": {"length": 5, "token_us": 300, "acceptance": 0.7}, "layer_us": 20, "forward_us": 77,
+ "fast": {"expert_us": 9, "token_us": 0.5}, "slow": {"expert_us": 90, "token_us": 11, "join_us": 7},
+ "link": {"bytes_per_second": 20e9, "latency_us": 3}, "forecast": {"next_layer": 0.7, "draft": 0.9}}
+MACHINE
+}
+
+simulate() { moe-bench simulate --machine "$folder/small.json" "$@"; }
+
+@test "hits and seconds are what another program has of the same routes" {
+    local skew
+    for skew in flat mild steep; do
+        simulate --skew $skew --texts 2 -n 60 --keep-routes "$BATS_TEST_TMPDIR/routes.moes" --json > "$BATS_TEST_TMPDIR/result.jsonl"
+        "$PYTHON" "$top/tests/bench/simulated.py" "$folder/small.json" "$BATS_TEST_TMPDIR/routes.moes" "$BATS_TEST_TMPDIR/result.jsonl"
+    done
+    jq -e -s 'all(.[]; .simulated and .type == "simulate" and .tokens == 120 and (.source | length) > 10) and
+        (map(.system) | index("utility") and index("fate") and index("static-split"))' "$BATS_TEST_TMPDIR/result.jsonl"
+}
+
+@test "recorded routes are simulated, too, and the kept ones are those" {
+    head -n 3 "$MOE_MODELS/pocket/heldout.jsonl" > "$BATS_TEST_TMPDIR/prompts.jsonl"
+    moe-profile -q -m "$MOE_POCKET" -n 30 -d ngram -K 5 "$BATS_TEST_TMPDIR/prompts.jsonl" -o "$BATS_TEST_TMPDIR/routes.moes"
+    simulate "$BATS_TEST_TMPDIR/routes.moes" --keep-routes "$BATS_TEST_TMPDIR/kept.moes" --json > "$BATS_TEST_TMPDIR/result.jsonl"
+    "$PYTHON" "$top/tests/bench/simulated.py" "$folder/small.json" "$BATS_TEST_TMPDIR/routes.moes" "$BATS_TEST_TMPDIR/result.jsonl"
+    simulate "$BATS_TEST_TMPDIR/kept.moes" --json > "$BATS_TEST_TMPDIR/again.jsonl"
+    diff <(jq -c 'del(.decide_us, .routes)' "$BATS_TEST_TMPDIR/result.jsonl") <(jq -c 'del(.decide_us, .routes)' "$BATS_TEST_TMPDIR/again.jsonl")
+    simulate "$BATS_TEST_TMPDIR/routes.moes" --system static-split | grep '^SIMULATED: .*; routes recorded from '
+}
+
+@test "made routes share what they are said to, as moe-coact counts them" {
+    simulate --skew mild --texts 3 -n 800 -K 0 --system static-split-draft --keep-routes "$BATS_TEST_TMPDIR/routes.moes" > /dev/null
+    moe-coact locality --json "$BATS_TEST_TMPDIR/routes.moes" | jq -e -s '[.[] | select(.type == "locality")] |
+        length == 6 and ([.[].common[0]] | add / length | . > 0.355 and . < 0.385) and
+        ([.[].common[4]] | add / length | . > 0.20 and . < 0.25)'
+}
+
+@test "the seed says which routes, and settings of a system reach its policy" {
+    simulate --texts 1 -n 40 --system utility --system utility:tau=4 --system utility:prefetch=no --json |
+        jq -e -s '.[0].prefetched > .[1].prefetched and .[2].prefetched == 0 and .[0].seconds != .[2].seconds'
+    simulate --texts 1 -n 40 --seed 7 --system lru > "$BATS_TEST_TMPDIR/one"
+    simulate --texts 1 -n 40 --seed 7 --system lru | cmp - "$BATS_TEST_TMPDIR/one"
+    refute cmp -s "$BATS_TEST_TMPDIR/one" <(simulate --texts 1 -n 40 --seed 8 --system lru)
+    simulate --cached 1 --system lru-fetch --texts 1 -n 200 --json | jq -e '.fetched < 6 * 32 + 1'
+    simulate --markdown --system lru | grep '^| system (simulated) |'
+}
+
+@test "what cannot be simulated is one line" {
+    local file=$BATS_TEST_TMPDIR/bad.json change
+    run moe-bench simulate
+    assert_trouble moe-bench
+    [[ $output == *'which machine'* ]]
+    run simulate --system nothing
+    assert_trouble moe-bench
+    [[ $output == *'nothing'* ]]
+    run simulate --system utility:tao=2
+    assert_trouble moe-bench
+    [[ $output == *'tao'* ]]
+    run simulate --cached 0.001
+    assert_trouble moe-bench
+    [[ $output == *'fast memory'* ]]
+    for change in 'del(.fast)' '.fast.expert_us = -1' '.model.layers = 0' '.link.bytes_per_second = "fast"' '.typo = 1' \
+        '.draft.length = 64' 'del(.source)' '.model.top_k = 17' 'del(.cached)' '[]'; do
+        jq "$change" "$folder/small.json" > "$file"
+        run moe-bench simulate --machine "$file"
+        assert_trouble "moe-bench: $file"
+    done
+    jq 'del(.slow)' "$folder/small.json" > "$file"
+    run moe-bench simulate --machine "$file" --system utility
+    assert_trouble moe-bench
+    [[ $output == *'slow processor'* ]]
+    moe-bench simulate --machine "$file" --system lru-fetch -n 20 > /dev/null
+}
+
+@test "the machines of the project can be simulated" {
+    local file
+    for file in "$top"/tests/bench/machines/*.json; do
+        moe-bench simulate --machine "$file" --texts 1 -n 8 --system utility --system static-split-draft | grep '^SIMULATED'
+    done
+}
