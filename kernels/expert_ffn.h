@@ -26,7 +26,11 @@
  *         with Wdown and its bias; out = fma(weight times scale, partial, out) in slot order. A row's bits depend on nothing
  *         but that row: not on rows, their order, threads, or what others route to.
  * Slab:   as in linear.h; a row's bits may then depend on all rows of its slab and on what they are routed to.
- * Cost:   each wanted expert's block is read once, whole, zeros included. Cannot fail: shapes were checked before. */
+ * Cost:   each wanted expert's block is read once, whole, zeros included. Cannot fail: shapes were checked before.
+ *
+ * expert_sum takes the same arguments and adds what was kept apart, in one call or in several, each with other experts dropped:
+ * out = fma(weight times scale, partial, out) in slot order, dropped slots left out. So out has the bits of one call that keeps
+ * nothing apart. Of the rest it reads nothing. */
 #ifndef MOE_KERNELS_EXPERT_FFN_H
 #define MOE_KERNELS_EXPERT_FFN_H
 

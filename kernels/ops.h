@@ -34,6 +34,7 @@ struct device_ops {
     void (*route_score)(struct queue *, const struct route_score_args *);
     void (*route_shortlist)(struct queue *, const struct route_shortlist_args *);
     void (*route_select)(struct queue *, const struct route_select_args *);
+    void (*expert_sum)(struct queue *, const struct expert_ffn_args *);
     void (*expert_ffn)(struct queue *, const struct expert_ffn_args *);
     void (*activate)(struct queue *, const struct activate_args *);
     void (*blend)(struct queue *, const struct blend_args *);

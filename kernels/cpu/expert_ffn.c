@@ -210,6 +210,13 @@ static void combine(void *argument, int member, int members)
         }
 }
 
+void cpu_expert_sum(struct queue *queue, const struct expert_ffn_args *args)
+{
+    struct ffn f = {.args = args, .weight = work_pointer(args->weight), .out = work_pointer(args->out),
+                    .partial = work_pointer(args->partial), .expert = work_pointer(args->expert)};
+    work_run(queue, (size_t)args->rows * (size_t)args->slots * (size_t)args->hidden * sizeof(float), combine, &f);
+}
+
 void cpu_expert_ffn(struct queue *queue, const struct expert_ffn_args *args)
 {
     struct ffn f;
@@ -244,5 +251,5 @@ void cpu_expert_ffn(struct queue *queue, const struct expert_ffn_args *args)
               unit_bytes(args->down_format, args->inner_width));
     work_run(queue, f.bytes, down, &f);
     if (!args->apart)
-        work_run(queue, (size_t)args->rows * (size_t)args->slots * (size_t)args->hidden * sizeof(float), combine, &f);
+        cpu_expert_sum(queue, args);
 }

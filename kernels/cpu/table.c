@@ -25,6 +25,7 @@ const struct cpu_isa cpu_isa_of = {
         .route_score = cpu_route_score,
         .route_shortlist = cpu_route_shortlist,
         .route_select = cpu_route_select,
+        .expert_sum = cpu_expert_sum,
         .expert_ffn = cpu_expert_ffn,
         .activate = cpu_activate,
         .blend = cpu_blend,

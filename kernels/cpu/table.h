@@ -17,6 +17,7 @@
 #define cpu_route_score ISA_NAME(cpu_route_score)
 #define cpu_route_shortlist ISA_NAME(cpu_route_shortlist)
 #define cpu_route_select ISA_NAME(cpu_route_select)
+#define cpu_expert_sum ISA_NAME(cpu_expert_sum)
 #define cpu_expert_ffn ISA_NAME(cpu_expert_ffn)
 #define cpu_activate ISA_NAME(cpu_activate)
 #define cpu_blend ISA_NAME(cpu_blend)
@@ -34,6 +35,7 @@ void cpu_attention(struct queue *, const struct attention_args *);
 void cpu_route_score(struct queue *, const struct route_score_args *);
 void cpu_route_shortlist(struct queue *, const struct route_shortlist_args *);
 void cpu_route_select(struct queue *, const struct route_select_args *);
+void cpu_expert_sum(struct queue *, const struct expert_ffn_args *);
 void cpu_expert_ffn(struct queue *, const struct expert_ffn_args *);
 void cpu_activate(struct queue *, const struct activate_args *);
 void cpu_blend(struct queue *, const struct blend_args *);

@@ -54,7 +54,7 @@ void cuda_loop_draft(struct queue *, const struct loop_args *);
 void cuda_loop_facts(struct queue *, const struct loop_args *);
 void cuda_loop_settle(struct queue *, const struct loop_args *);
 
-/* The last part of expert_ffn: what the slots of each row add to out, from `partial`. */
+/* Also the last part of expert_ffn. */
 void cuda_expert_sum(struct queue *, const struct expert_ffn_args *);
 
 /* Rows of floats as integers for products with q8 and q4 (formats.h); rows with expert[row] < 0 are left out (none: no row).

@@ -62,7 +62,7 @@ static void run_down(const struct expert_ffn_args *a, const struct expert *exper
         double sum = bias ? (double)bias[o] : 0;
         for (int i = 0; i < a->inner_width; i++)
             sum += (double)matrix_at(a->down_format, expert->down, a->inner_width, o, i) * inner[i];
-        out[o] = (float)(a->apart ? sum : out[o] + weight * sum);
+        out[o] = a->apart ? (float)sum : (float)(out[o] + (double)weight * (float)sum);
     }
 }
 
@@ -101,5 +101,23 @@ void ref_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
         share = a->scale != 0 ? share * a->scale : share;
         run_gate_up(a, &one, row, x, own);
         run_down(a, &one, own, share, x, out + (a->apart ? place : place / a->slots) * a->hidden);
+    }
+}
+
+void ref_expert_sum(struct queue *queue, const struct expert_ffn_args *a)
+{
+    const int64_t places = (int64_t)a->rows * a->slots;
+    const bool rounded = format_quantised(a->down_format);
+    const int32_t *expert = a->expert.address ? ref_integers(queue, a->expert, places) : NULL;
+    const float *weight = a->weight.address ? ref_floats(queue, a->weight, places) : NULL;
+    const float *partial = ref_floats(queue, a->partial, places * a->hidden);
+    float *out = ref_floats(queue, a->out, (int64_t)a->rows * a->hidden);
+    for (int64_t place = 0; place < places; place++) {
+        float share = weight ? weight[place] : 1.0f, *row = out + place / a->slots * a->hidden;
+        share = a->scale != 0 ? share * a->scale : share;
+        for (int o = 0; o < a->hidden && !(expert && expert[place] < 0); o++) {
+            const float part = partial[place * a->hidden + o];
+            row[o] = rounded ? fmaf(share, part, row[o]) : (float)(row[o] + (double)share * part);
+        }
     }
 }

@@ -13,6 +13,7 @@ const struct device_ops ref_ops = {
     .route_score = ref_route_score,
     .route_shortlist = ref_route_shortlist,
     .route_select = ref_route_select,
+    .expert_sum = ref_expert_sum,
     .expert_ffn = ref_expert_ffn,
     .activate = ref_activate,
     .blend = ref_blend,

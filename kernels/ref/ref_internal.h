@@ -43,6 +43,7 @@ void ref_attention(struct queue *, const struct attention_args *);
 void ref_route_score(struct queue *, const struct route_score_args *);
 void ref_route_shortlist(struct queue *, const struct route_shortlist_args *);
 void ref_route_select(struct queue *, const struct route_select_args *);
+void ref_expert_sum(struct queue *, const struct expert_ffn_args *);
 void ref_expert_ffn(struct queue *, const struct expert_ffn_args *);
 void ref_activate(struct queue *, const struct activate_args *);
 void ref_blend(struct queue *, const struct blend_args *);

@@ -211,13 +211,22 @@ static void mirror_expert_ffn(struct queue *queue, const struct expert_ffn_args 
     from_device(given->table);
 }
 
+static void mirror_expert_sum(struct queue *queue, const struct expert_ffn_args *given)
+{
+    struct expert_ffn_args args = *given;
+    (void)queue;
+    args_to_device(&args, expert_ffn_buffers);
+    device_ops(device)->expert_sum(device_queue(device), &args);
+    from_device((struct buffer){0, 0});
+}
+
 const struct device_ops *mirror_ops(void)
 {
     static const struct device_ops ops = {
         .embed = mirror_embed, .norm = mirror_norm, .clamp = mirror_clamp, .gather = mirror_gather, .linear = mirror_linear,
         .rope = mirror_rope, .kv_write = mirror_kv_write, .kv_move = mirror_kv_move, .attention = mirror_attention,
         .route_score = mirror_route_score, .route_shortlist = mirror_route_shortlist, .route_select = mirror_route_select,
-        .expert_ffn = mirror_expert_ffn, .activate = mirror_activate, .blend = mirror_blend,
+        .expert_sum = mirror_expert_sum, .expert_ffn = mirror_expert_ffn, .activate = mirror_activate, .blend = mirror_blend,
         .blend_weights = mirror_blend_weights,
     };
     opened();

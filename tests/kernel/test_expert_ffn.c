@@ -275,6 +275,43 @@ static void experts_apart_are_what_is_added(void **state)
         }
 }
 
+/* Even experts first, then odd ones, then the sum of all: the bits of one call. Its judge is that call alone. */
+static void experts_in_pieces_give_the_same_bits(void **state)
+{
+    (void)state;
+    static const struct shape shapes[] = {{9, 2, 4, 33, 16, 0}, {1, 4, 8, 130, 100, FORMAT_Q8 + 1}, {17, 3, 6, 70, 37, 0}};
+    for (int format = 0; format < FORMAT_COUNT; format++)
+        for (int i = 0; i < LENGTH(shapes); i++) {
+            struct call call;
+            call_open(&call, &shapes[i], (enum weight_format)format, ROUTED, 40 + (uint64_t)i);
+            const int places = shapes[i].rows * shapes[i].slots;
+            const struct buffer expert = call.args.expert, piece = arena_copy(&call.arena, expert);
+            call.args.scale = i % 2 ? 0.37f : 0;
+            FOR_EACH_ISA(isa) {
+                run(&call, &isa->ops, queue_of(1));
+                const struct buffer whole = arena_copy(&call.arena, call.args.out);
+                memcpy(at(call.args.out), at(call.before), call.args.out.bytes);
+                poison(call.args.partial);
+                call.args.apart = true;
+                for (int odd = 0; odd < 2; odd++) {
+                    struct queue queue = queue_of(2);
+                    for (int p = 0; p < places; p++) {
+                        int32_t own = ((int32_t *)at(expert))[p];
+                        ((int32_t *)at(piece))[p] = own >= 0 && own % 2 == odd ? own : -1;
+                    }
+                    call.args.expert = piece;
+                    isa->ops.expert_ffn(&queue, &call.args);
+                }
+                call.args.expert = expert;
+                struct queue queue = queue_of(2);
+                isa->ops.expert_sum(&queue, &call.args);
+                call.args.apart = false;
+                assert_true(same_bits(whole, call.args.out));
+            }
+            arena_close(&call.arena);
+        }
+}
+
 static void hot_expert_and_threads_change_nothing(void **state)
 {
     (void)state;
@@ -322,6 +359,7 @@ int main(void)
         cmocka_unit_test(bits_of_a_row_depend_on_that_row_alone),
         cmocka_unit_test(down_has_a_format_of_its_own),
         cmocka_unit_test(experts_apart_are_what_is_added),
+        cmocka_unit_test(experts_in_pieces_give_the_same_bits),
         cmocka_unit_test(hot_expert_and_threads_change_nothing),
         cmocka_unit_test(rows_without_experts_stay),
     };
