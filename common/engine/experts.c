@@ -1,47 +1,7 @@
 /* The feed-forward half of a layer: a dense block, or the router, the experts that it chooses (of all, or of those that a plan
  * allows) and the shared experts beside them. */
 #include "common/engine/internal.h"
-
-/* Distinct experts of one layer, for a source that must be told; answers how many. */
-static int distinct_experts(const struct layer *at, struct err *err)
-{
-    struct workspace *space = at->space;
-    int count = 0, experts = space->shape->router.experts, used = at->rows->rows * at->routing.top_k;
-    int32_t *ids = space->by_slot;
-    queue_download(space->device, ids, at->routing.expert, (size_t)used * sizeof *ids);
-    if (queue_wait(space->device, err))
-        return -1;
-    for (int e = 0; e < experts; e++)
-        space->mark[e] = 0;
-    for (int i = 0; i < used; i++)
-        if (ids[i] >= 0)
-            space->mark[ids[i]] = 1;
-    for (int e = 0; e < experts; e++)
-        if (space->mark[e])
-            space->layer_experts[count++] = e;
-    return count;
-}
-
-/* Puts the experts in place that the layer's routing names, all of a fixed source. */
-int experts_acquire(const struct layer *at, struct buffer *table, int *count, struct err *err)
-{
-    struct workspace *space = at->space;
-    struct expert_source *source = at->experts.source;
-    bool fixed = source->class->fixed;
-    *count = 0;
-    if (!fixed && (*count = distinct_experts(at, err)) < 0)
-        return -1;
-    if (source->class->acquire(source, at->number, fixed ? NULL : space->layer_experts, *count, table, err))
-        return err_at(err, "layer %d", at->number);
-    return 0;
-}
-
-void experts_release(const struct layer *at, int count)
-{
-    struct workspace *space = at->space;
-    struct expert_source *source = at->experts.source;
-    source->class->release(source, at->number, source->class->fixed ? NULL : space->layer_experts, count);
-}
+#include "common/engine/pieces.h"
 
 /* A sparsemixer needs them beside the scores; others have the scores in their place. */
 static struct buffer router_logits(const struct layer *at)
@@ -114,14 +74,48 @@ static int force_experts(const struct layer *at, struct err *err)
     return 0;
 }
 
+static struct expert_ffn_args expert_args(const struct layer *at)
+{
+    struct workspace *space = at->space;
+    const struct hparams *shape = space->shape;
+    return (struct expert_ffn_args){
+        .in = space->normed, .out = space->x, .expert = at->routing.expert, .weight = at->routing.weight,
+        .gate_up_bias = at->weights->gate_up_bias, .down_bias = at->weights->down_bias, .limit = shape->glu_limit,
+        .alpha = shape->glu_alpha, .inner = space->inner, .partial = space->partial,
+        .group = space->group, .operand = space->operand, .format = at->experts.format,
+        .down_format = at->experts.down_format, .scale = shape->residual_scale, .slab = at->rows->slab,
+        .rows = at->rows->rows, .slots = at->routing.top_k, .experts = shape->router.experts, .hidden = shape->hidden,
+        .inner_width = shape->expert_inner};
+}
+
+/* x += what the experts make of it: with several pieces when all have run, for a row's experts are added in one order. */
+static int run_experts(const struct layer *at, struct err *err)
+{
+    struct expert_ffn_args args = expert_args(at);
+    struct pieces pieces;
+    if (pieces_begin(&pieces, at, at->routing.expert, NULL, at->rows->rows * at->routing.top_k, err))
+        return -1;
+    while (pieces_left(&pieces)) {
+        if (pieces_next(&pieces, err))
+            return -1;
+        args.expert = pieces.expert;
+        args.table = pieces.table;
+        args.apart = !pieces.whole;
+        at->space->ops->expert_ffn(at->space->queue, &args);
+        pieces_release(&pieces);
+    }
+    args.expert = at->routing.expert;
+    if (args.apart)
+        at->space->ops->expert_sum(at->space->queue, &args);
+    return 0;
+}
+
 static int routed_ffn(const struct layer *at, struct err *err)
 {
     struct workspace *space = at->space;
     const struct hparams *shape = space->shape;
     const struct expert_plan *plan = at->plan;
     bool limited = plan && plan->budget[at->moe] < shape->router.experts, measured = limited && at->reconstruction;
-    struct buffer table;
-    int count;
 
     score_experts(at);
     const bool looks = measured || (limited && plan->ranking == PLAN_ORACLE);
@@ -136,17 +130,7 @@ static int routed_ffn(const struct layer *at, struct err *err)
         return -1;
     if (measured && oracle_compare(at, at->reconstruction, err))
         return -1;
-    if (experts_acquire(at, &table, &count, err))
-        return -1;
-    space->ops->expert_ffn(space->queue, &(struct expert_ffn_args){
-        .in = space->normed, .out = space->x, .expert = at->routing.expert, .weight = at->routing.weight,
-        .gate_up_bias = at->weights->gate_up_bias, .down_bias = at->weights->down_bias, .limit = shape->glu_limit,
-        .alpha = shape->glu_alpha, .table = table, .inner = space->inner, .partial = space->partial, .group = space->group,
-        .operand = space->operand, .format = at->experts.format, .down_format = at->experts.down_format,
-        .scale = shape->residual_scale, .slab = at->rows->slab, .rows = at->rows->rows, .slots = at->routing.top_k,
-        .experts = shape->router.experts, .hidden = shape->hidden, .inner_width = shape->expert_inner});
-    experts_release(at, count);
-    return 0;
+    return run_experts(at, err);
 }
 
 /* The block that every row uses: a dense layer's, or the shared experts'. No weight: 1. */

@@ -80,10 +80,6 @@ struct layer_experts pass_experts(const struct pass *pass, int n);
 /* Puts the operations of a forward on the queue, tokens, positions and slots being there. */
 int forward_put(const struct pass *pass, struct err *err);
 
-/* experts.c */
-int experts_acquire(const struct layer *at, struct buffer *table, int *count, struct err *err);
-void experts_release(const struct layer *at, int count);
-
 /* oracle.c: what each routed expert adds to each row. _look keeps that of the natural routing, which is the layer's now; _mask
  * chooses from it; _compare sets it against the routing that is the layer's by then. */
 int oracle_look(const struct layer *at, struct err *err);
@@ -93,16 +89,17 @@ int oracle_compare(const struct layer *at, float *error, struct err *err);
 /* oracle_printed.c: the same as oracle_mask, of all experts by the scores of this forward, with no need of oracle_look. */
 int oracle_mask_printed(const struct layer *at, int budget, struct err *err);
 
-/* What both use: out [count][hidden] = weight[i] times what expert[i] makes of row[i], experts being in place. At most
- * oracle_places at once, for which oracle_alloc makes room. */
+/* What both use: out [count][hidden] = weight[i] times what expert[i] makes of row[i]. At most oracle_places at once, for
+ * which oracle_alloc makes room. */
 struct apart_rows {
     struct buffer row, expert, weight;               /* [count] i32, i32, f32 */
+    const int32_t *ids;                              /* expert on the host; NULL: it is not there */
     int count;
 };
 
 size_t oracle_places(const struct workspace *space);
 int oracle_alloc(struct workspace *space, struct err *err);
-int oracle_compute(const struct layer *at, const struct apart_rows *apart, struct buffer table, float *out, struct err *err);
+int oracle_compute(const struct layer *at, const struct apart_rows *apart, float *out, struct err *err);
 
 /* tree.c: the rows of a batch as pending nodes (engine->node), with positions, slots and paths on the device. Nothing is
  * changed on failure, but what batch.resume drops. Sets pass->resumes. */

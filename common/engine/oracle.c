@@ -6,6 +6,7 @@
 
 #include "common/base/mem.h"
 #include "common/engine/internal.h"
+#include "common/engine/pieces.h"
 
 /* With R what is missing of a row's sum and c what an expert adds to it, taking the expert changes |R|^2 by |c|^2 - 2 R.c.
  * Both follow from the products of the contributions of one row with each other, which are computed once. */
@@ -122,24 +123,40 @@ int oracle_alloc(struct workspace *space, struct err *err)
            !(space->apart = mem_alloc(places * (size_t)shape->hidden, sizeof(float), err)) ? -1 : 0;
 }
 
-int oracle_compute(const struct layer *at, const struct apart_rows *apart, struct buffer table, float *out,
-                   struct err *err)
+/* Each row has one slot, to which a sum of 0 goes before: so its bits are the same, in whichever piece its expert is. */
+static void compute_piece(const struct apart_rows *apart, const struct pieces *pieces)
+{
+    const struct layer *at = pieces->at;
+    struct workspace *space = at->space;
+    const struct hparams *shape = space->shape;
+    space->ops->expert_ffn(space->queue, &(struct expert_ffn_args){
+        .in = space->apart_in, .out = space->apart_out, .expert = pieces->expert, .weight = apart->weight,
+        .gate_up_bias = at->weights->gate_up_bias, .down_bias = at->weights->down_bias, .limit = shape->glu_limit,
+        .alpha = shape->glu_alpha, .table = pieces->table, .inner = space->inner, .partial = space->partial,
+        .group = space->group, .operand = space->operand, .format = at->experts.format,
+        .down_format = at->experts.down_format, .rows = apart->count, .slots = 1, .experts = shape->router.experts,
+        .hidden = shape->hidden, .inner_width = shape->expert_inner});
+}
+
+int oracle_compute(const struct layer *at, const struct apart_rows *apart, float *out, struct err *err)
 {
     struct workspace *space = at->space;
     const struct hparams *shape = space->shape;
+    struct pieces pieces;
     size_t bytes = (size_t)apart->count * (size_t)shape->hidden * sizeof(float);
     memset(out, 0, bytes);
     queue_upload(space->device, space->apart_out, out, bytes);
     space->ops->gather(space->queue, &(struct gather_args){
         .in = space->normed, .index = apart->row, .out = space->apart_in, .rows = at->rows->rows, .count = apart->count,
         .width = shape->hidden});
-    space->ops->expert_ffn(space->queue, &(struct expert_ffn_args){
-        .in = space->apart_in, .out = space->apart_out, .expert = apart->expert, .weight = apart->weight,
-        .gate_up_bias = at->weights->gate_up_bias, .down_bias = at->weights->down_bias, .limit = shape->glu_limit,
-        .alpha = shape->glu_alpha, .table = table, .inner = space->inner, .partial = space->partial, .group = space->group,
-        .operand = space->operand, .format = at->experts.format,
-        .down_format = at->experts.down_format, .rows = apart->count, .slots = 1, .experts = shape->router.experts,
-        .hidden = shape->hidden, .inner_width = shape->expert_inner});
+    if (pieces_begin(&pieces, at, apart->expert, apart->ids, apart->count, err))
+        return -1;
+    while (pieces_left(&pieces)) {
+        if (pieces_next(&pieces, err))
+            return -1;
+        compute_piece(apart, &pieces);
+        pieces_release(&pieces);
+    }
     queue_download(space->device, out, space->apart_out, bytes);
     return queue_wait(space->device, err);
 }
@@ -148,18 +165,12 @@ int oracle_compute(const struct layer *at, const struct apart_rows *apart, struc
 static int compute_apart(const struct layer *at, float *out, struct err *err)
 {
     struct workspace *space = at->space;
-    const struct apart_rows apart = {space->apart_row, at->routing.expert, at->routing.weight,
+    const struct apart_rows apart = {space->apart_row, at->routing.expert, at->routing.weight, NULL,
                                      at->rows->rows * at->routing.top_k};
-    struct buffer table;
-    int count;
     for (int i = 0; i < apart.count; i++)
         space->apart_index[i] = (int32_t)(i / at->routing.top_k);
     queue_upload(space->device, space->apart_row, space->apart_index, (size_t)apart.count * sizeof *space->apart_index);
-    if (experts_acquire(at, &table, &count, err))
-        return -1;
-    int rc = oracle_compute(at, &apart, table, out, err);
-    experts_release(at, count);
-    return rc;
+    return oracle_compute(at, &apart, out, err);
 }
 
 int oracle_look(const struct layer *at, struct err *err)

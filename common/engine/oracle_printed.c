@@ -55,17 +55,17 @@ static int pairs_make(struct pairs *pairs, const struct layer *at, struct err *e
     return 0;
 }
 
-static int compute_pairs(struct pairs *pairs, const struct layer *at, struct buffer table, struct err *err)
+static int compute_pairs(struct pairs *pairs, const struct layer *at, struct err *err)
 {
     struct workspace *space = at->space;
     const size_t count = (size_t)at->rows->rows * (size_t)space->shape->router.experts, most = oracle_places(space);
     for (size_t first = 0; first < count; first += most) {
         const size_t part = count - first < most ? count - first : most, bytes = part * sizeof(int32_t);
-        const struct apart_rows apart = {pairs->row, pairs->expert, pairs->weight, (int)part};
+        const struct apart_rows apart = {pairs->row, pairs->expert, pairs->weight, pairs->id + first, (int)part};
         queue_upload(space->device, pairs->row, pairs->index + first, bytes);
         queue_upload(space->device, pairs->expert, pairs->id + first, bytes);
         queue_upload(space->device, pairs->weight, pairs->score + first, bytes);
-        if (oracle_compute(at, &apart, table, pairs->contribution + first * (size_t)space->shape->hidden, err))
+        if (oracle_compute(at, &apart, pairs->contribution + first * (size_t)space->shape->hidden, err))
             return -1;
     }
     return 0;
@@ -75,16 +75,10 @@ static int compute_pairs(struct pairs *pairs, const struct layer *at, struct buf
 static int choose(struct pairs *pairs, const struct layer *at, int budget, struct err *err)
 {
     struct workspace *space = at->space;
-    struct expert_source *source = at->experts.source;
     const int experts = space->shape->router.experts;
-    const int32_t *all = source->class->fixed ? NULL : pairs->id;
-    struct buffer table;
-    if (source->class->acquire(source, at->number, all, experts, &table, err))
-        return err_at(err, "layer %d", at->number);
-    int rc = compute_pairs(pairs, at, table, err);
-    source->class->release(source, at->number, all, experts);
-    if (rc || oracle_choose(&(struct oracle){pairs->contribution, pairs->id, pairs->routed, at->rows->rows, experts,
-                                             space->shape->hidden, experts, budget}, space->mark, err))
+    if (compute_pairs(pairs, at, err) ||
+        oracle_choose(&(struct oracle){pairs->contribution, pairs->id, pairs->routed, at->rows->rows, experts,
+                                       space->shape->hidden, experts, budget}, space->mark, err))
         return -1;
     queue_upload(space->device, at->routing.mask, space->mark, (size_t)experts);
     return 0;

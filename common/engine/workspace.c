@@ -102,7 +102,8 @@ static int alloc_host(struct workspace *space, struct err *err)
     space->by_slot = mem_alloc((size_t)space->rows * (size_t)space->shape->router.top_k, sizeof(float), err);
     space->mark = mem_alloc(experts, 1, err);
     space->layer_experts = mem_alloc(experts, sizeof(int32_t), err);
-    return space->by_slot && space->mark && space->layer_experts ? 0 : -1;
+    space->layer_tokens = mem_alloc(experts, sizeof(int32_t), err);
+    return space->by_slot && space->mark && space->layer_experts && space->layer_tokens ? 0 : -1;
 }
 
 int workspace_make(struct workspace *space, struct device *device, const struct model *model, int rows, struct err *err)
@@ -125,12 +126,14 @@ void workspace_free(struct workspace *space)
     struct buffer *all[] = {
         &space->x, &space->normed, &space->qkv, &space->attended, &space->latent_q, &space->latent_kv, &space->spread,
         &space->inner, &space->partial, &space->group, &space->operand, &space->router_logits, &space->shared,
-        &space->apart_in, &space->apart_out, &space->apart_row};
+        &space->apart_in, &space->apart_out, &space->apart_row, &space->piece_expert};
     for (size_t i = 0; space->device && i < sizeof all / sizeof *all; i++)
         device_free(space->device, all[i]);
     mem_free(&space->by_slot);
     mem_free(&space->mark);
     mem_free(&space->layer_experts);
+    mem_free(&space->layer_tokens);
+    mem_free(&space->piece_ids);
     mem_free(&space->gold);
     mem_free(&space->apart);
     mem_free(&space->apart_index);

@@ -24,7 +24,10 @@ struct workspace {
     /* On the host, of the layer at work. */
     void *by_slot;                                   /* [rows][top_k] of 4 bytes, several uses */
     uint8_t *mark;                                   /* [experts] */
-    int32_t *layer_experts;                          /* [experts], for sources that are not fixed */
+    /* For sources of experts that are not fixed: pieces.c. */
+    int32_t *layer_experts, *layer_tokens;           /* [experts] */
+    struct buffer piece_expert;                      /* [rows][top_k] i32, made when first needed */
+    int32_t *piece_ids;                              /* the same on the host */
     /* oracle.c: [rows * top_k][...], made when first asked for. */
     struct buffer apart_in, apart_out, apart_row;
     float *gold, *apart;                             /* [rows][top_k][hidden] */

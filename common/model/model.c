@@ -7,10 +7,12 @@
 #include "common/base/file.h"
 #include "common/base/mem.h"
 #include "common/model/model_index.h"
+#include "common/model/resident.h"
 
 struct model {
     char *path;
     struct file_map map;
+    struct resident resident;        /* what the map is when not the file itself is mapped */
     uint64_t data_end;
     struct model_facts facts;
     struct layout layout;
@@ -94,22 +96,81 @@ int model_open_any(struct model **out, const char *path, struct err *err)
     return 0;
 }
 
-static int open_wanted(struct model **out, const char *path, bool head, struct err *err)
+/* Everything but routed experts, neighbours in one read. */
+static int read_dense(struct model *model, struct err *err)
 {
-    struct model *model = NULL;
-    if (model_open_any(&model, path, err))
-        return -1;
-    if (head == (model_head(model) != NULL)) {
-        *out = model;
-        return 0;
+    uint64_t begin = 0, end = 0;
+    for (int i = 0; i < model->layout.count; i++) {
+        const struct tensor *tensor = &model->layout.tensors[i];
+        if (tensor->role == ROLE_EXPERTS)
+            continue;
+        if (tensor->offset >= end + MODEL_PAGE) {
+            if (resident_read(&model->resident, begin, end - begin, err))
+                return -1;
+            begin = tensor->offset;
+        }
+        end = tensor->offset + tensor->bytes;
     }
+    return resident_read(&model->resident, begin, end - begin, err);
+}
+
+static int read_parts(struct model *model, struct err *err)
+{
+    struct resident *resident = &model->resident;
+    struct model_head head;
+    if (resident_open(resident, model->path, err))
+        return -1;
+    model->map = (struct file_map){resident->data, resident->bytes};
+    if (resident_read(resident, 0, resident->bytes < MODEL_PAGE ? resident->bytes : MODEL_PAGE, err))
+        return -1;
+    if (model_head_read(&head, resident->data, resident->bytes, err))
+        return err_at(err, "%s", model->path);
+    if (resident_read(resident, head.index_offset, head.index_bytes, err))
+        return -1;
+    if (read_index(model, err))
+        return err_at(err, "%s", model->path);
+    resident_drop(resident, head.index_offset, head.index_bytes);
+    return read_dense(model, err);
+}
+
+/* Closes what is not of the kind that is wanted. */
+static int check_kind(struct model **address, const char *path, bool head, struct err *err)
+{
+    const struct model *model = *address;
+    if (head == (model_head(model) != NULL))
+        return 0;
     if (head)
         err_set(err, ERR_INPUT, "%s: is a model, not a draft head; make a head file with `moe-convert head`", path);
     else
         err_set(err, ERR_INPUT, "%s: is a draft head (%s) of %s, not a model; name a model file", path,
                 head_kind_name(model->facts.head.kind), model->facts.head.target.name);
-    model_close(&model);
+    model_close(address);
     return -1;
+}
+
+int model_open_dense(struct model **out, const char *path, struct err *err)
+{
+    struct model *model = mem_alloc(1, sizeof *model, err);
+    if (!model)
+        return -1;
+    model->path = mem_string(path, err);
+    if (!model->path || read_parts(model, err)) {
+        model_close(&model);
+        return -1;
+    }
+    if (check_kind(&model, path, false, err))
+        return -1;
+    *out = model;
+    return 0;
+}
+
+static int open_wanted(struct model **out, const char *path, bool head, struct err *err)
+{
+    struct model *model = NULL;
+    if (model_open_any(&model, path, err) || check_kind(&model, path, head, err))
+        return -1;
+    *out = model;
+    return 0;
 }
 
 int model_open(struct model **out, const char *path, struct err *err) { return open_wanted(out, path, false, err); }
@@ -119,7 +180,10 @@ void model_close(struct model **address)
 {
     struct model *model = *address;
     if (model) {
-        file_map_close(&model->map);
+        if (model->resident.file.path)
+            resident_close(&model->resident);
+        else
+            file_map_close(&model->map);
         layout_free(&model->layout);
         model_facts_free(&model->facts);
         mem_free(&model->path);
@@ -178,6 +242,11 @@ const struct tensor *model_tensor(const struct model *model, struct err *err, co
             return &model->layout.tensors[i];
     err_set(err, ERR_INPUT, "%s: has no tensor %s", model->path, name);
     return NULL;
+}
+
+const struct direct_file *model_file(const struct model *model)
+{
+    return model->resident.file.path ? &model->resident.file : NULL;
 }
 
 const void *model_data(const struct model *model, const struct tensor *tensor) { return model->map.data + tensor->offset; }

@@ -70,6 +70,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/direct.h"
 #include "common/base/err.h"
 #include "common/base/hash.h"
 #include "common/model/head.h"
@@ -140,8 +141,11 @@ struct model;
 int model_open(struct model **out, const char *path, struct err *err);
 int model_open_head(struct model **out, const char *path, struct err *err);     /* the same for the file of a draft head */
 int model_open_any(struct model **out, const char *path, struct err *err);      /* either */
+/* A model of which everything but the routed experts is read into memory, and nothing is mapped: model_file is for whoever
+ * reads experts, and model_data of these must not be touched. */
+int model_open_dense(struct model **out, const char *path, struct err *err);
 void model_close(struct model **model);
-int model_verify(const struct model *model, struct err *err);
+int model_verify(const struct model *model, struct err *err);           /* of a mapped one */
 
 const char *model_path(const struct model *model);
 const struct hparams *model_hparams(const struct model *model);
@@ -154,6 +158,7 @@ const struct tensor *model_tensor_at(const struct model *model, int index);
 const struct tensor *model_tensor(const struct model *model, struct err *err, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 const void *model_data(const struct model *model, const struct tensor *tensor);
+const struct direct_file *model_file(const struct model *model);       /* NULL: it is mapped */
 
 /* Texts of the checkpoint, NUL-terminated and valid while the model is open; NULL when the model has none. The chat template
  * is the one in force: chat_template.jinja, or what tokenizer_config.json has. */

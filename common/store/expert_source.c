@@ -12,3 +12,22 @@ void expert_source_close(struct expert_source **source)
         (*source)->class->free(*source);
     *source = NULL;
 }
+
+void expert_source_begin(struct expert_source *source, int tokens, bool prompt, bool text)
+{
+    if (source && source->class->begin)
+        source->class->begin(source, tokens, prompt, text);
+}
+
+int expert_source_prefetch(struct expert_source *source, int layer, const int32_t *expert, int count, struct err *err)
+{
+    return source->class->prefetch ? source->class->prefetch(source, layer, expert, count, err) : 0;
+}
+
+bool expert_source_facts(const struct expert_source *source, struct store_facts *out)
+{
+    if (!source || !source->class->facts)
+        return false;
+    source->class->facts(source, out);
+    return true;
+}

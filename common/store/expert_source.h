@@ -1,9 +1,10 @@
 /* Where the bytes of experts are, and how they get to where a device can read them. The engine reaches experts through this
- * alone: it acquires the ones a layer needs, computes, and releases them.
+ * alone: it says which ones a layer wants, gets them in one piece or in several, computes with each piece, and releases it.
  *
  * MAPPED: the model file as it lies in memory (devices that share the host's memory). UPLOADED: all experts copied to the
  * device once. Both are `fixed`: every expert is in place all the time, so that the engine need not wait to learn which ones
- * are wanted. */
+ * are wanted. CACHED: some of the experts, of all layers together, in slots of memory; the others are read from the model file
+ * when they are wanted, or before. */
 #ifndef MOE_STORE_EXPERT_SOURCE_H
 #define MOE_STORE_EXPERT_SOURCE_H
 
@@ -16,14 +17,45 @@
 
 struct expert_source;
 
+/* The distinct experts that a layer wants in a forward, and how far it has come with them. The caller sets the first four; the
+ * arrays are its own, stay until all are done, and are reordered. */
+struct expert_union {
+    int layer;                           /* of all layers of the model */
+    int32_t *expert;                     /* [count]; NULL: fixed sources are not told */
+    int32_t *tokens;                     /* [count] how many tokens of the forward want each */
+    int count;
+    int held, done;                      /* expert[done .. done + held) are in place; those before have been released */
+};
+
+/* What a source has done since it was opened. An expert is wanted once by a layer of a forward, however many tokens want it. */
+struct store_facts {
+    int64_t hits, misses;                /* wanted experts that were there or on their way, and those that were not */
+    int64_t bytes;                       /* read */
+    int64_t prefetched, wasted;          /* bytes of those read before they were wanted, and of those gone without being so */
+    double stall;                        /* seconds in which the engine had nothing to compute with */
+};
+
+/* What a cache of experts is asked to be. */
+struct expert_cache {
+    int64_t slots;                       /* experts of all layers together; not more than there are */
+    const char *policy;                  /* NULL: lru */
+    int draft_length;                    /* the longest draft, for policies that ask */
+    bool threads;                        /* reads are by threads, not by io_uring */
+};
+
 struct expert_source_class {
     const char *name;
     bool fixed;
-    /* Puts the `count` distinct experts of an expert layer in place. expert NULL: all of them (fixed sources only). *table is a
-     * device buffer of u64 [experts] addresses, right for these experts until they are released. */
-    int (*acquire)(struct expert_source *source, int layer, const int32_t *expert, int count, struct buffer *table,
-                   struct err *err);
-    void (*release)(struct expert_source *source, int layer, const int32_t *expert, int count);
+    /* A forward of so many tokens begins; `text`: and with it the prompt of another text. NULL: all the same to it. */
+    void (*begin)(struct expert_source *source, int tokens, bool prompt, bool text);
+    /* These experts of a layer are likely to be wanted soon. NULL: all the same to it. */
+    int (*prefetch)(struct expert_source *source, int layer, const int32_t *expert, int count, struct err *err);
+    /* Puts some of the experts in place that are not done, at least one, and all if they are all there; `held` says how many.
+     * *table is a device buffer of u64 [experts] addresses, right for these until they are released. */
+    int (*acquire)(struct expert_source *source, struct expert_union *wanted, struct buffer *table, struct err *err);
+    /* What is computed with those held stands on the device's queue. */
+    void (*release)(struct expert_source *source, struct expert_union *wanted);
+    void (*facts)(const struct expert_source *source, struct store_facts *out);          /* NULL: nothing to tell */
     void (*free)(struct expert_source *source);
 };
 
@@ -34,8 +66,19 @@ struct expert_source {
 
 int expert_source_mapped(struct expert_source **out, const struct model *model, struct device *device, struct err *err);
 int expert_source_uploaded(struct expert_source **out, const struct model *model, struct device *device, struct err *err);
-/* The one that fits the device. */
+/* The one of these two that fits the device. */
 int expert_source_open(struct expert_source **out, const struct model *model, struct device *device, struct err *err);
+/* The model must be open by model_open_dense. */
+int expert_source_cached(struct expert_source **out, const struct model *model, struct device *device,
+                         const struct expert_cache *setup, struct err *err);
 void expert_source_close(struct expert_source **source);
+
+/* These do nothing where the source has nothing to do. */
+void expert_source_begin(struct expert_source *source, int tokens, bool prompt, bool text);
+int expert_source_prefetch(struct expert_source *source, int layer, const int32_t *expert, int count, struct err *err);
+bool expert_source_facts(const struct expert_source *source, struct store_facts *out);   /* false: it has none */
+
+/* How a cached source reads: "io_uring, past the page cache"; NULL: it is another one. */
+const char *expert_source_way(const struct expert_source *source);
 
 #endif

@@ -55,17 +55,19 @@ int fixed_source_open(struct expert_source **out, const struct expert_source_cla
     return 0;
 }
 
-int fixed_acquire(struct expert_source *source, int layer, const int32_t *expert, int count, struct buffer *table,
-                  struct err *err)
+int fixed_acquire(struct expert_source *source, struct expert_union *wanted, struct buffer *table, struct err *err)
 {
-    (void)expert, (void)count, (void)err;
-    *table = ((struct fixed_source *)source)->table[layer];
+    (void)err;
+    wanted->held = wanted->count;
+    *table = ((struct fixed_source *)source)->table[wanted->layer];
     return 0;
 }
 
-void fixed_release(struct expert_source *source, int layer, const int32_t *expert, int count)
+void fixed_release(struct expert_source *source, struct expert_union *wanted)
 {
-    (void)source, (void)layer, (void)expert, (void)count;
+    (void)source;
+    wanted->done = wanted->held;
+    wanted->held = 0;
 }
 
 void fixed_free(struct expert_source *source)

@@ -17,9 +17,8 @@ struct fixed_source {
 /* Fills *out; `owned` says whether data is copied to the device or used in place. */
 int fixed_source_open(struct expert_source **out, const struct expert_source_class *class, bool owned,
                       const struct model *model, struct device *device, struct err *err);
-int fixed_acquire(struct expert_source *source, int layer, const int32_t *expert, int count, struct buffer *table,
-                  struct err *err);
-void fixed_release(struct expert_source *source, int layer, const int32_t *expert, int count);
+int fixed_acquire(struct expert_source *source, struct expert_union *wanted, struct buffer *table, struct err *err);
+void fixed_release(struct expert_source *source, struct expert_union *wanted);
 void fixed_free(struct expert_source *source);
 
 #endif

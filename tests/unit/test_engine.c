@@ -499,11 +499,12 @@ struct fetching {
     int acquired;
 };
 
-static int fetch(struct expert_source *source, int layer, const int32_t *expert, int count, struct buffer *table,
-                 struct err *err)
+static int fetch(struct expert_source *source, struct expert_union *wanted, struct buffer *table, struct err *err)
 {
     struct fetching *fetching = (struct fetching *)source;
-    const struct tensor *tensor = model_tensor(fetching->model, err, "layers.%d.experts", layer);
+    const struct tensor *tensor = model_tensor(fetching->model, err, "layers.%d.experts", wanted->layer);
+    const int32_t *expert = wanted->expert;
+    const int count = wanted->held = wanted->count;
     uint64_t address[64];
     memset(address, 0xff, sizeof address);
     for (int i = 0; i < count; i++) {
@@ -519,17 +520,17 @@ static int fetch(struct expert_source *source, int layer, const int32_t *expert,
     return 0;
 }
 
-static void let_go(struct expert_source *source, int layer, const int32_t *expert, int count)
+static void let_go(struct expert_source *source, struct expert_union *wanted)
 {
     struct fetching *fetching = (struct fetching *)source;
-    (void)layer;
-    for (int i = 0; i < count; i++)
-        device_free(fetching->device, &fetching->held[expert[i]]);
+    for (int i = 0; i < wanted->count; i++)
+        device_free(fetching->device, &fetching->held[wanted->expert[i]]);
+    wanted->done = wanted->count;
 }
 
 static void any_source_of_experts_gives_the_same(void **state)
 {
-    static const struct expert_source_class class = {"fetching", false, fetch, let_go, NULL};
+    static const struct expert_source_class class = {.name = "fetching", .acquire = fetch, .release = let_go};
     uint64_t seed = 200;
     struct hparams shape;
     const char *path = moe_file(&seed, &shape);

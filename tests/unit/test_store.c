@@ -1,0 +1,342 @@
+/* Experts in slots: the bits of a model that is in memory as a whole, for every number of slots, policy, way of reading and
+ * device; what is read is what an independent account says; and files that end too early are an error. */
+#include "tests/unit/unit.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include "common/base/mem.h"
+#include "common/engine/engine.h"
+#include "common/store/reads.h"
+#include "tests/unit/tiny.h"
+
+enum { TREE = 20, PROMPT = 40, ROWS = 16, FORWARDS = 4 };
+
+struct rig {
+    struct model *model;
+    struct device *device;
+    struct expert_source *experts;
+    struct engine *engine;
+    struct err err;
+};
+
+static void must(int rc, const struct err *err)
+{
+    if (rc)
+        fail_msg("%s", err->text);
+}
+
+/* cache NULL: the model is mapped. */
+static void rig_open(struct rig *rig, const char *path, const char *device, int threads, const struct expert_cache *cache)
+{
+    memset(rig, 0, sizeof *rig);
+    struct err *err = &rig->err;
+    must((cache ? model_open_dense : model_open)(&rig->model, path, err), err);
+    must(device_open(&rig->device, &(struct device_setup){.name = device, .threads = threads}, err), err);
+    must(cache ? expert_source_cached(&rig->experts, rig->model, rig->device, cache, err)
+               : expert_source_open(&rig->experts, rig->model, rig->device, err), err);
+    must(engine_open(&rig->engine, &(struct engine_setup){rig->model, rig->device, rig->experts, ROWS, ROWS}, err), err);
+}
+
+static void rig_close(struct rig *rig)
+{
+    engine_close(&rig->engine);
+    expert_source_close(&rig->experts);
+    device_close(&rig->device);
+    model_close(&rig->model);
+}
+
+/* A tiny model with experts; the first seed at or after `seed` that makes one. */
+static const char *moe_file(uint64_t seed, enum weight_format format, struct hparams *shape)
+{
+    static char path[64];
+    struct err err = {0};
+    snprintf(path, sizeof path, "/tmp/moe-test-store-%d.moe", (int)getpid());
+    do {
+        struct chance chance = {seed++};
+        *shape = tiny_shape(&chance);
+    } while (!hparams_moe_layers(shape));
+    must(tiny_write_mixed(path, shape, format, format, seed, &err), &err);
+    return path;
+}
+
+static size_t logits_of(const struct hparams *shape) { return (size_t)(FORWARDS * TREE) * (size_t)shape->vocab; }
+
+/* A prompt, and behind it trees of random rows, of which a path is kept: the logits of all nodes. */
+static void decode(struct rig *rig, uint64_t seed, float *got)
+{
+    const int vocab = engine_hparams(rig->engine)->vocab;
+    struct chance chance = {seed};
+    struct sequence *sequence = NULL;
+    struct forward out;
+    int32_t text[PROMPT], token[TREE], parent[TREE];
+    must(sequence_open(&sequence, rig->engine, PROMPT + 2 * FORWARDS * TREE, &rig->err), &rig->err);
+    for (int i = 0; i < PROMPT; i++)
+        text[i] = chance_range(&chance, 0, vocab - 1);
+    must(engine_prompt(rig->engine, sequence, text, PROMPT, NULL, NULL, NULL, &out, &rig->err), &rig->err);
+    for (int f = 0; f < FORWARDS; f++) {
+        for (int i = 0; i < TREE; i++) {
+            token[i] = chance_range(&chance, 0, vocab - 1);
+            parent[i] = chance_range(&chance, i < 4 ? -1 : i - 4, i - 1);
+        }
+        for (int done = 0, rows; done < TREE; done += rows) {
+            rows = chance_range(&chance, 1, TREE - done < ROWS ? TREE - done : ROWS);
+            struct batch batch = {.rows = rows, .token = token + done, .parent = parent + done, .logit_rows = rows};
+            must(engine_forward(rig->engine, sequence, &batch, &out, &rig->err), &rig->err);
+            memcpy(got, out.logits, (size_t)rows * (size_t)vocab * sizeof *got);
+            got += (size_t)rows * (size_t)vocab;
+        }
+        int32_t last = TREE - 1, path[TREE];
+        int count = 0;
+        for (int32_t at = last; at >= 0; at = parent[at])
+            path[count++] = at;
+        for (int i = 0; i < count / 2; i++) {
+            int32_t other = path[i];
+            path[i] = path[count - 1 - i];
+            path[count - 1 - i] = other;
+        }
+        must(sequence_commit(sequence, path, count, &rig->err), &rig->err);
+    }
+    sequence_close(&sequence);
+}
+
+static void any_number_of_slots_gives_the_same_bits(void **state)
+{
+    static const char *const policies[] = {NULL, "lfu"};
+    (void)state;
+    for (uint64_t seed = 1; seed <= (unit_brief() ? 3 : 6); seed++) {
+        struct hparams shape;
+        const char *path = moe_file(seed * 17, (enum weight_format)(seed % FORMAT_COUNT), &shape);
+        const char *device = seed % 3 ? "host" : "ref";
+        const int all = hparams_moe_layers(&shape) * shape.router.experts, top_k = shape.router.top_k;
+        const int slots[] = {top_k, top_k + 1, shape.router.experts - 1, all / 2, all - 1, all, 10 * all};
+        float *want = calloc(logits_of(&shape), sizeof *want), *got = calloc(logits_of(&shape), sizeof *got);
+        struct rig rig;
+        rig_open(&rig, path, device, 1, NULL);
+        decode(&rig, seed, want);
+        rig_close(&rig);
+        for (int i = 0; i < (int)(sizeof slots / sizeof *slots); i++) {
+            struct expert_cache cache = {.slots = slots[i] < top_k ? top_k : slots[i], .policy = policies[i % 2],
+                                         .threads = (seed + (uint64_t)i) % 2};
+            struct store_facts facts;
+            memset(got, 0, logits_of(&shape) * sizeof *got);
+            rig_open(&rig, path, device, 1 + i % 3, &cache);
+            decode(&rig, seed, got);
+            assert_memory_equal(want, got, logits_of(&shape) * sizeof *got);
+            assert_true(expert_source_facts(rig.experts, &facts));
+            assert_true(facts.misses > 0 && (cache.slots < all || facts.misses <= all));
+            rig_close(&rig);
+        }
+        free(want);
+        free(got);
+        unlink(path);
+    }
+}
+
+/* ---- reads */
+
+enum { PIECE = 3 * DIRECT_STEP, PIECES = 40 };
+
+static void write_pattern(const char *path, size_t bytes)
+{
+    unsigned char *data = malloc(bytes);
+    for (size_t i = 0; i < bytes; i++)
+        data[i] = (unsigned char)(i * 7 + i / 251);
+    unit_write(path, data, bytes);
+    free(data);
+}
+
+static void assert_pattern(const unsigned char *data, size_t offset, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        assert_int_equal(data[i], (unsigned char)((offset + i) * 7 + (offset + i) / 251));
+}
+
+/* Every read once, in an order of its own, as many at once as can be; the last one ends where the file does, within a page. */
+static void read_all(const char *path, bool threads)
+{
+    const size_t end = PIECE * PIECES - 1000;
+    struct err err = {0};
+    struct direct_file file;
+    struct reads *reads = NULL;
+    unsigned char *memory = aligned_alloc(DIRECT_STEP, PIECE * PIECES);
+    bool came[PIECES] = {false};
+    int tag, started = 0, ended = 0;
+    must(direct_open(&file, path, &err), &err);
+    assert_int_equal(file.bytes, end);
+    must(reads_open(&reads, &file, 7, threads, &err), &err);
+    assert_int_equal(reads_next(reads, true, &tag, &err), 0);
+    while (ended < PIECES) {
+        for (; started < PIECES && !reads_full(reads); started++) {
+            int piece = started * 7 % PIECES;
+            size_t offset = (size_t)piece * PIECE, bytes = end - offset < PIECE ? end - offset : PIECE;
+            must(reads_start(reads, piece, memory + offset, offset, bytes, &err), &err);
+        }
+        assert_int_equal(reads_next(reads, true, &tag, &err), 1);
+        assert_false(came[tag]);
+        came[tag] = true;
+        ended++;
+    }
+    assert_int_equal(reads_busy(reads), 0);
+    assert_pattern(memory, 0, end);
+    reads_close(&reads);
+    direct_close(&file);
+    free(memory);
+}
+
+/* The file loses its second half while it is open. */
+static void read_what_is_gone(const char *path, bool threads)
+{
+    struct err err = {0};
+    struct direct_file file;
+    struct reads *reads = NULL;
+    unsigned char *memory = aligned_alloc(DIRECT_STEP, 2 * PIECE);
+    int tag;
+    must(direct_open(&file, path, &err), &err);
+    must(reads_open(&reads, &file, 2, threads, &err), &err);
+    assert_int_equal(truncate(path, PIECE + DIRECT_STEP + 77), 0);
+    must(reads_start(reads, 5, memory, 0, PIECE, &err), &err);
+    assert_int_equal(reads_next(reads, true, &tag, &err), 1);
+    assert_int_equal(tag, 5);
+    assert_pattern(memory, 0, PIECE);
+    must(reads_start(reads, 6, memory, PIECE, PIECE, &err), &err);
+    assert_int_equal(reads_next(reads, true, &tag, &err), -1);
+    assert_int_equal(tag, 6);
+    assert_int_equal(err.code, ERR_INPUT);
+    assert_non_null(strstr(err.text, path));
+    assert_non_null(strstr(err.text, "it was cut off while it was read"));
+    err_clear(&err);
+    must(reads_start(reads, 7, (void *)8192, 0, PIECE, &err), &err);         /* no memory of ours: the system refuses */
+    assert_int_equal(reads_next(reads, true, &tag, &err), -1);
+    assert_int_equal(tag, 7);
+    assert_int_equal(err.code, ERR_IO);
+    must(reads_start(reads, 8, memory, 0, PIECE, NULL), &err);
+    reads_close(&reads);                                                       /* with one under way */
+    direct_close(&file);
+    free(memory);
+}
+
+static void reads_end_in_any_order_and_tell_faults(void **state)
+{
+    char *folder = unit_folder();
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        char path[1100];
+        snprintf(path, sizeof path, "%s/file", i % 2 ? folder : "/dev/shm");
+        if (!(i % 2))
+            snprintf(path, sizeof path, "/dev/shm/moe-test-store-%d", (int)getpid());
+        write_pattern(path, PIECE * PIECES - 1000);
+        read_all(path, i / 2);
+        read_what_is_gone(path, i / 2);
+        unlink(path);
+    }
+    unit_remove(folder);
+}
+
+static void files_that_cannot_be_read_are_refused(void **state)
+{
+    char *folder = unit_folder();
+    struct err err = {0};
+    struct direct_file file = {0};
+    struct model *model = NULL;
+    (void)state;
+    assert_int_equal(direct_open(&file, unit_path(folder, "none"), &err), -1);
+    assert_int_equal(err.code, ERR_IO);
+    err_clear(&err);
+    assert_int_equal(direct_open(&file, folder, &err), -1);
+    err_clear(&err);
+    for (size_t bytes = 0; bytes <= 5000; bytes += 5000) {
+        write_pattern(unit_path(folder, "a"), bytes);
+        assert_int_equal(model_open_dense(&model, unit_path(folder, "a"), &err), -1);
+        assert_int_equal(err.code, ERR_INPUT);
+        assert_non_null(strstr(err.text, "not a model file"));
+        assert_null(model);
+        err_clear(&err);
+    }
+    unit_remove(folder);
+}
+
+/* ---- memory and faults of a source */
+
+/* Pages of a file that the system keeps. */
+static size_t cached_pages(const char *path)
+{
+    struct err err = {0};
+    struct direct_file file;
+    must(direct_open(&file, path, &err), &err);
+    const size_t pages = (size_t)(file.bytes + 4095) / 4096;
+    unsigned char *in = malloc(pages);
+    void *map = mmap(NULL, file.bytes, PROT_READ, MAP_SHARED, file.fd, 0);
+    size_t count = 0;
+    assert_int_equal(mincore(map, file.bytes, in), 0);
+    for (size_t i = 0; i < pages; i++)
+        count += in[i] & 1;
+    munmap(map, file.bytes);
+    free(in);
+    direct_close(&file);
+    return count;
+}
+
+/* What was read did not stay in the system's page cache. */
+static void nothing_of_the_file_stays_cached(void **state)
+{
+    struct hparams shape;
+    struct rig rig;
+    const char *path = moe_file(3, FORMAT_F32, &shape);
+    float *got = calloc(logits_of(&shape), sizeof *got);
+    (void)state;
+    for (int threads = 0; threads < 2; threads++) {
+        struct expert_cache cache = {.slots = shape.router.top_k, .threads = threads};
+        int fd = open(path, O_RDONLY);
+        assert_int_equal(fsync(fd), 0);
+        assert_int_equal(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+        close(fd);
+        rig_open(&rig, path, "host", 1, &cache);
+        decode(&rig, 1, got);
+        rig_close(&rig);
+        assert_int_equal(cached_pages(path), 0);
+    }
+    rig_open(&rig, path, "host", 1, NULL);                /* the judge sees it when it does */
+    decode(&rig, 1, got);
+    rig_close(&rig);
+    assert_true(cached_pages(path) > 0);
+    free(got);
+    unlink(path);
+}
+
+static void a_file_that_shrinks_is_an_error(void **state)
+{
+    (void)state;
+    for (int threads = 0; threads < 2; threads++) {
+        struct hparams shape;
+        struct rig rig;
+        const char *path = moe_file(3, FORMAT_F32, &shape);
+        struct expert_cache cache = {.slots = shape.router.top_k, .threads = threads};
+        struct sequence *sequence = NULL;
+        struct forward out;
+        rig_open(&rig, path, "host", 1, &cache);
+        assert_int_equal(truncate(path, 8192), 0);
+        must(sequence_open(&sequence, rig.engine, 8, &rig.err), &rig.err);
+        for (int again = 0; again < 2; again++) {
+            assert_int_equal(engine_prompt(rig.engine, sequence, (int32_t[]){1, 2, 3}, 3, NULL, NULL, NULL, &out, &rig.err), -1);
+            assert_int_equal(rig.err.code, ERR_INPUT);
+            assert_non_null(strstr(rig.err.text, "it was cut off while it was read"));
+            err_clear(&rig.err);
+        }
+        sequence_close(&sequence);
+        rig_close(&rig);
+        unlink(path);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_end_in_any_order_and_tell_faults),
+        cmocka_unit_test(files_that_cannot_be_read_are_refused),
+        cmocka_unit_test(any_number_of_slots_gives_the_same_bits),
+        cmocka_unit_test(nothing_of_the_file_stays_cached),
+        cmocka_unit_test(a_file_that_shrinks_is_an_error),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
