@@ -18,18 +18,29 @@ int bench_write(const char *path, const struct text *body, struct err *err)
     return output_commit(&out, err);
 }
 
-int bench_gather(struct measurements *all, const struct strings *inputs, struct err *err)
+int bench_gather_any(struct measurements *all, struct trainings *trainings, const struct strings *inputs, struct err *err)
 {
     static const char *standard_input = "-";
     const char *const *paths = inputs->count ? inputs->items : &standard_input;
     for (int i = 0; i < (inputs->count ? inputs->count : 1); i++) {
         struct reader *in = NULL;
-        int rc = reader_open(&in, paths[i], STREAM_ANY, NULL, err) || measurements_read(all, in, err) ? -1 : 0;
+        int rc = reader_open(&in, paths[i], STREAM_ANY, NULL, err);
+        bool training = !rc && trainings && reader_header(in)->kind == STREAM_TRAIN;
+        if (!rc && i && training != (trainings && trainings->count > 0))
+            rc = err_set(err, ERR_INPUT, "%s: %s; give train streams by themselves", paths[i],
+                         training ? "a train stream behind others" : "not a train stream, as those before it are");
+        if (!rc)
+            rc = training ? trainings_read(trainings, in, err) : measurements_read(all, in, err);
         reader_close(&in);
         if (rc)
             return -1;
     }
-    return measurements_arrange(all, err);
+    return trainings && trainings->count ? 0 : measurements_arrange(all, err);
+}
+
+int bench_gather(struct measurements *all, const struct strings *inputs, struct err *err)
+{
+    return bench_gather_any(all, NULL, inputs, err);
 }
 
 const struct opt compare_options[] = {

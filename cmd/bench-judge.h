@@ -11,6 +11,7 @@
 #include "common/base/text.h"
 #include "common/cli/command.h"
 #include "common/report/measurements.h"
+#include "common/report/training.h"
 
 struct compare_args {
     const char *base, *now, *limit, *output;
@@ -32,6 +33,9 @@ int bench_gate(const void *arguments, const struct console *console, struct err 
 
 /* Streams into measurements, arranged; no path at all: standard input. */
 int bench_gather(struct measurements *all, const struct strings *inputs, struct err *err);
+
+/* The same, or train streams, if the first is one: then all must be. */
+int bench_gather_any(struct measurements *all, struct trainings *trainings, const struct strings *inputs, struct err *err);
 
 /* A file of this text, whole or not at all. */
 int bench_write(const char *path, const struct text *body, struct err *err);

@@ -1,6 +1,6 @@
 /* moe-bench: compare ways of decoding, on the same prompts, in one process.
  *
- * Reads:  a suite (run, identity), bench and decode streams (report); what bench-judge.h says
+ * Reads:  a suite (run, identity), bench and decode streams, or train streams (report); what bench-judge.h says
  * Writes: a bench stream (run); tables, Markdown, CSV or JSON lines (report, identity); a line or two (roofline)
  * Exit:   0 done, 1 outputs differ (identity) or the answer is no, 2 trouble, 125 cannot judge (compare, gate) */
 #include <stdlib.h>
@@ -24,6 +24,7 @@
 #include "common/report/measurements.h"
 #include "common/report/report.h"
 #include "common/report/summary.h"
+#include "common/report/training.h"
 #include "common/stream/reader.h"
 
 struct run_args {
@@ -86,26 +87,49 @@ static int put_figure(struct text *out, const struct report_args *args, enum rep
     return rc;
 }
 
+/* What is shown of measurements. */
+static int put_report(struct text *out, const struct report_args *args, enum report_form form, struct measurements *all,
+                      struct err *err)
+{
+    struct summary summary = {0};
+    int rc = measurements_tell_apart(all, err) || summary_make(&summary, all, err) ||
+             (args->figure ? put_figure(out, args, form, all, &summary, err)
+              : args->svg ? bench_figure(out, all, &summary, err) : report_write(all, &summary, form, out, err)) ? -1 : 0;
+    summary_free(&summary);
+    return rc;
+}
+
+static int put_training(struct text *out, const struct report_args *args, enum report_form form,
+                        const struct trainings *trainings, struct err *err)
+{
+    struct figure figure = {0};
+    if (args->figure)
+        return err_set(err, ERR_INPUT, "--figure: there is none of training; --svg draws all curves");
+    int rc = training_report(&figure, trainings, err) ||
+             (args->svg ? training_svg(&figure, out, err) : figure_write(&figure, form, out, err)) ? -1 : 0;
+    figure_free(&figure);
+    return rc;
+}
+
 static int report(const void *arguments, const struct console *console, struct err *err)
 {
     const struct report_args *args = arguments;
     enum report_form form = args->json ? REPORT_JSON : args->csv ? REPORT_CSV : args->markdown ? REPORT_MARKDOWN : REPORT_TEXT;
     struct measurements all = {0};
-    struct summary summary = {0};
+    struct trainings trainings = {0};
     struct text body = {0};
     int rc = -1;
     (void)console;
     if (args->text + args->markdown + args->csv + args->json + args->svg > 1)
         return err_set(err, ERR_INPUT, "--text, --markdown, --csv, --json and --svg exclude each other; give one");
-    if (bench_gather(&all, &args->inputs, err) || measurements_tell_apart(&all, err) || summary_make(&summary, &all, err) ||
-        (args->figure ? put_figure(&body, args, form, &all, &summary, err)
-         : args->svg ? bench_figure(&body, &all, &summary, err) : report_write(&all, &summary, form, &body, err)) ||
+    if (bench_gather_any(&all, &trainings, &args->inputs, err) ||
+        (trainings.count ? put_training(&body, args, form, &trainings, err) : put_report(&body, args, form, &all, err)) ||
         bench_write(args->output, &body, err))
         goto done;
     rc = 0;
 done:
     text_free(&body);
-    summary_free(&summary);
+    trainings_free(&trainings);
     measurements_free(&all);
     return rc;
 }

@@ -26,7 +26,7 @@ enum figure_kind {
 };
 extern const char *const figure_words[];        /* by kind, "none" first; NULL behind the last */
 
-enum { FIGURE_TABLES = 3, FIGURE_TEXTS = 4, FIGURE_VALUES = 12, FIGURE_WINDOW = 16 };
+enum { FIGURE_TABLES = 5, FIGURE_TEXTS = 4, FIGURE_VALUES = 14, FIGURE_WINDOW = 16 };
 
 struct figure_column {
     const char *key;

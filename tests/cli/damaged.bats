@@ -20,6 +20,7 @@ setup_file() {
     moe-bench run suite.json -o bench.moes
     moe-profile features -q -m pocket.moe --mask all -p "One." -o feature.moes
     moe-profile features -q -m pocket.moe --mask all -p "Another one." -o feature2.moes
+    cp "$BATS_TEST_DIRNAME/../golden/train/train-jakiro.moes" train.moes
     # a model of another shape
     mkdir other
     cp "$MOE_MODELS"/pocket/model/* other
@@ -50,6 +51,7 @@ bench moe-view --json -o out IN
 bench moe-bench report --json -o out IN
 feature moe-view --json -o out IN
 feature moe-coact merge -o out feature2.moes IN
+train moe-bench report -o out IN
 LIST
 }
 
@@ -108,7 +110,7 @@ while at < len(data):
 PY
 }
 
-kinds="route rank coact decode bench feature"
+kinds="route rank coact decode bench feature train"
 
 @test "each consumer takes the whole stream" {
     while read -r kind command; do
@@ -189,7 +191,7 @@ kinds="route rank coact decode bench feature"
 @test "a stream of another kind" {
     for kind in $kinds; do
         for other in $kinds; do
-            case $kind.$other in "$kind.$kind" | decode.bench | bench.decode) continue ;; esac
+            case $kind.$other in "$kind.$kind" | decode.bench | bench.decode | decode.train | bench.train | train.decode | train.bench) continue ;; esac
             cp $other.moes bad.moes
             while read -r takes command; do
                 [ "$takes" = "$kind" ] && [[ $command != moe-view* ]] || continue

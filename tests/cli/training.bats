@@ -1,0 +1,79 @@
+#!/usr/bin/env bats
+# moe-bench report on train streams: every figure had again by another program, all forms, and what is no report.
+
+load common
+
+setup_file() {
+    load common
+    python=$(python_with_numpy) || skip "no python3 with msgpack and numpy"
+    export python WORK="$BATS_FILE_TMPDIR"
+    cp "$BATS_TEST_DIRNAME"/../golden/train/*.moes "$WORK"
+}
+
+setup() { cd "$WORK"; }
+
+again() { "$python" "$BATS_TEST_DIRNAME/../bench/retraining.py" "$@"; }
+
+@test "every figure can be had again from the streams" {
+    moe-bench report --json train.moes train-2.moes train-jakiro.moes > report.jsonl
+    again report.jsonl train.moes train-2.moes train-jakiro.moes
+    for type in run part eval spread curve; do grep -q "^{\"type\":\"$type\"" report.jsonl; done
+    moe-bench report --json < train.moes > one.jsonl
+    refute grep spread one.jsonl
+    # a value that is wrong is noticed, and a row that is missing
+    sed '1s/"loss_last":0/"loss_last":1/' report.jsonl > wrong.jsonl
+    refute again wrong.jsonl train.moes train-2.moes train-jakiro.moes
+    sed '$d' report.jsonl > wrong.jsonl
+    refute again wrong.jsonl train.moes train-2.moes train-jakiro.moes
+}
+
+@test "tables for people, CSV, and curves" {
+    moe-bench report train.moes train-2.moes > report.txt
+    grep -q '^Heads that were trained more than once' report.txt
+    grep -q '^ *train.moes  *eagle1 ' report.txt
+    refute grep -q accepted_6 report.txt
+    moe-bench report --markdown train.moes | grep -q '^| run '
+    [ "$(moe-bench report --csv train.moes train-2.moes | wc -l)" = 3 ]
+    for streams in train.moes "train.moes train-2.moes train-jakiro.moes"; do
+        moe-bench report --svg $streams -o curves.svg
+        "$python" -c 'import sys, xml.dom.minidom as m; m.parse(sys.argv[1])' curves.svg
+    done
+    for words in "all runs" "drafts right so far, at the best" "smooth_l1" "tokens per iteration" "token 5" "learning rate"; do
+        grep -q ">[^<]*$words" curves.svg
+    done
+    # points are drawn where they are, within a frame of 360 by 260: what is bold is drawn last
+    moe-bench report --svg train.moes > one.svg
+    moe-bench report --json train.moes > one.jsonl
+    "$python" - one.svg one.jsonl <<'PY'
+import json, re, sys
+svg, rows = open(sys.argv[1]).read(), [json.loads(line) for line in open(sys.argv[2])]
+points = {name: [(r['step'], r['value']) for r in rows if r['type'] == 'curve' and r['curve'] == name]
+          for name in ('smooth_l1', 'cross_entropy', 'loss')}
+x_most = max(x for p in points.values() for x, _ in p)
+y_most = 1.05 * max(y for p in points.values() for _, y in p)
+lines = [[tuple(map(float, at.split())) for at in re.split('[ML]', path)[1:]]
+         for path in re.findall(r'<path fill="none" [^>]* d="([^"]*)"', svg)]
+assert [len(line) for line in lines[:3]] == [115] * 3
+for line, name in zip(lines, points):
+    for (x, y), (step, value) in zip(line, points[name]):
+        assert abs(x - (64 + 360 * step / x_most)) < 0.06 and abs(y - (84 + 260 * (1 - value / y_most))) < 0.06, (name, step)
+PY
+}
+
+@test "streams that do not go together, and figures that there are not" {
+    moe-profile features -q -m "$MOE_POCKET" --mask all -p One. -o feature.moes
+    run moe-bench report train.moes feature.moes
+    assert_trouble moe-bench
+    [[ $output == *"feature.moes: not a train stream, as those before it are"* ]]
+    run moe-bench report feature.moes
+    assert_trouble moe-bench
+    run moe-bench report --figure utility train.moes
+    assert_trouble moe-bench
+    [[ $output == *"--figure: there is none of training"* ]]
+    run moe-bench compare train.moes train-2.moes
+    assert_trouble moe-bench
+    head -c 2000 train.moes > cut.moes
+    run moe-bench report cut.moes
+    assert_trouble moe-bench
+    moe-view --csv --type eval train.moes | head -n 1 | grep -qx 'step,texts,loss,positions,position,acceptance,conditional,.*'
+}
