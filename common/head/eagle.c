@@ -8,7 +8,7 @@ static bool reads_states(const struct head_pass *pass)
 }
 
 /* x = joint [E(token); state] + bias, which attention reads as it is: there is no norm. */
-static int eagle1_enter(struct head_pass *pass, struct err *err)
+int head_enter_pair(struct head_pass *pass, struct err *err)
 {
     struct head *head = pass->head;
     const int hidden = head->shape->hidden;
@@ -84,5 +84,5 @@ static int eagle3_leave(struct head_pass *pass, const struct layer *layer, struc
     return 0;
 }
 
-const struct head_class head_eagle1 = {.kind = HEAD_EAGLE1, .branches = 1, .enter = eagle1_enter, .leave = eagle1_leave};
+const struct head_class head_eagle1 = {.kind = HEAD_EAGLE1, .branches = 1, .enter = head_enter_pair, .leave = eagle1_leave};
 const struct head_class head_eagle3 = {.kind = HEAD_EAGLE3, .branches = 1, .enter = eagle3_enter, .leave = eagle3_leave};

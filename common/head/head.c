@@ -2,10 +2,13 @@
  * layer runs, and logits of the branches go to the host. */
 #include "common/head/head.h"
 
+#include <math.h>
+
 #include "common/base/mem.h"
 #include "common/head/internal.h"
 
-static const struct head_class *const classes[] = {&head_eagle1, &head_eagle3, NULL};
+static const struct head_class *const classes[] = {&head_eagle1, &head_eagle3, &head_jakiro, &head_jakiro_star,
+                                                NULL};
 
 static const struct head_class *find_class(enum head_kind kind)
 {
@@ -78,13 +81,34 @@ static int alloc_buffers(struct head *head, struct err *err)
         alloc(head, &head->logit_row, rows, 1, err) || alloc(head, &head->every_row, rows, 1, err) ||
         alloc(head, &head->embedded, rows, hidden, err) || alloc(head, &head->joined, rows, joined, err) ||
         alloc(head, &head->pair, rows, 2 * hidden, err) || alloc(head, &head->made, 1 + HEAD_NODES_MAX, hidden, err) ||
-        alloc(head, &head->last, wanted, hidden, err) ||
+        alloc(head, &head->last, branches * wanted, hidden, err) ||
         workspace_alloc(head->device, &head->logits, (int64_t)branches * wanted, head->params->draft_vocab, sizeof(float), err))
         return -1;
     for (int row = 0; row < rows; row++)
         head->index[row] = row;
     queue_upload(head->device, head->every_row, head->index, (size_t)rows * sizeof *head->index);
     return device_alloc_shared(head->device, head->logits.bytes, &head->landing, err);
+}
+
+/* What Jakiro's two experts need. */
+static int alloc_branches(struct head *head, struct err *err)
+{
+    const int rows = head->setup.max_rows, experts = head->shape->router.experts;
+    int rc = -1;
+    if (head->class->branches < 2)
+        return 0;
+    int32_t *both = mem_alloc((size_t)rows * (size_t)experts, sizeof *both, err);
+    if (!both || alloc(head, &head->router, rows, head->weights.layer.router.outputs, err) ||
+        alloc(head, &head->weight, rows, experts, err) || alloc(head, &head->branch, rows, head->shape->hidden, err) ||
+        alloc(head, &head->both, rows, experts, err))
+        goto done;
+    for (int i = 0; i < rows * experts; i++)
+        both[i] = i % experts;
+    queue_upload(head->device, head->both, both, (size_t)rows * (size_t)experts * sizeof *both);
+    rc = queue_wait(head->device, err);
+done:
+    mem_free(&both);
+    return rc;
 }
 
 /* The output head of logits: its own, or the target's. */
@@ -102,7 +126,8 @@ static int make(struct head *head, struct err *err)
     return head_weights_open(&head->weights, setup->model, head->device, err) ||
            workspace_make(&head->space, head->device, setup->model, setup->max_rows, err) ||
            workspace_reserve(&head->space, operand_bytes(output.format, output.inputs), err) ||
-           row_table_open(&head->table, head->device, setup->max_rows, err) || alloc_buffers(head, err) ? -1 : 0;
+           row_table_open(&head->table, head->device, setup->max_rows, err) || alloc_buffers(head, err) ||
+           alloc_branches(head, err) ? -1 : 0;
 }
 
 int head_open(struct head **out, const struct head_setup *setup, struct err *err)
@@ -138,7 +163,7 @@ void head_close(struct head **head)
     if (!h)
         return;
     struct buffer *all[] = {&h->token, &h->state_row, &h->logit_row, &h->every_row, &h->embedded, &h->joined, &h->pair,
-                            &h->made, &h->last, &h->logits, &h->rope.table};
+                            &h->made, &h->router, &h->weight, &h->branch, &h->both, &h->last, &h->logits, &h->rope.table};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         device_free(h->device, all[i]);
     device_free_shared(h->device, &h->landing);
@@ -235,22 +260,25 @@ static int append(struct head *head, const struct head_batch *batch, struct err 
     return 0;
 }
 
-/* Logits of a branch. */
-static void put_logits(const struct head_pass *pass, int branch, struct buffer out)
+/* Logits of the rows that want them, branch after branch: the output head is read once for all. */
+static void put_logits(const struct head_pass *pass, int branches)
 {
     const struct head *head = pass->head;
     const struct matrix output = output_of(head);
     const int rows = pass->batch->logit_rows, hidden = head->shape->hidden;
     const bool own = head->weights.output.data.address != 0;
-    head->ops->gather(head->queue, &(struct gather_args){
-        .in = pass->branch[branch], .index = head->logit_row, .out = head->last, .rows = pass->rows->rows, .count = rows,
-        .width = hidden});
+    const uint64_t bytes = (uint64_t)rows * (uint64_t)hidden * sizeof(float);
+    for (int branch = 0; branch < branches; branch++)
+        head->ops->gather(head->queue, &(struct gather_args){
+            .in = pass->branch[branch], .index = head->logit_row, .out = buffer_part(head->last, (uint64_t)branch * bytes, bytes),
+            .rows = pass->rows->rows, .count = rows, .width = hidden});
     if (head->weights.final_norm.address && !head->params->normed_output)
-        layer_norm(&head->space, head->last, head->weights.final_norm, (struct buffer){0, 0}, head->last, rows);
+        layer_norm(&head->space, head->last, head->weights.final_norm, (struct buffer){0, 0}, head->last, branches * rows);
     head->ops->linear(head->queue, &(struct linear_args){
-        .in = head->last, .weight = output.data, .bias = own ? (struct buffer){0, 0} : head->ends.head_bias, .out = out,
-        .operand = head->space.operand, .scale = own ? 0 : head->ends.scale, .format = output.format, .rows = rows,
-        .inputs = hidden, .outputs = output.outputs, .in_stride = hidden, .out_stride = output.outputs});
+        .in = head->last, .weight = output.data, .bias = own ? (struct buffer){0, 0} : head->ends.head_bias,
+        .out = head->logits, .operand = head->space.operand, .scale = own ? 0 : head->ends.scale, .format = output.format,
+        .rows = branches * rows, .inputs = hidden, .outputs = output.outputs, .in_stride = hidden,
+        .out_stride = output.outputs});
 }
 
 static int put(struct head_pass *pass, int first, struct err *err)
@@ -271,20 +299,46 @@ static int put(struct head_pass *pass, int first, struct err *err)
     return 0;
 }
 
+static bool joins(const struct head_pass *pass)
+{
+    return pass->head->class->joins && pass->batch->branches < 2;
+}
+
+int head_wanted_branches(const struct head_pass *pass)
+{
+    const struct head_batch *batch = pass->batch;
+    return !batch->logit_rows ? 0 : joins(pass) ? pass->head->class->branches : batch->branches ? batch->branches : 1;
+}
+
+/* a = log(exp(a) + exp(b)) */
+static void join(float *a, const float *b, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const float most = a[i] > b[i] ? a[i] : b[i], least = a[i] > b[i] ? b[i] : a[i];
+        a[i] = most + log1pf(expf(least - most));
+    }
+}
+
 static int fetch(struct head_pass *pass, struct head_forward *out, struct err *err)
 {
     struct head *head = pass->head;
     const struct head_batch *batch = pass->batch;
-    const int branches = batch->branches ? batch->branches : 1;
+    const int branches = head_wanted_branches(pass);
     const size_t bytes = (size_t)batch->logit_rows * (size_t)head->params->draft_vocab * sizeof(float);
-    for (int branch = 0; batch->logit_rows && branch < branches; branch++) {
-        struct buffer part = buffer_part(head->logits, (size_t)branch * bytes, bytes);
-        char *to = (char *)(uintptr_t)head->landing.address + (size_t)branch * bytes;
-        put_logits(pass, branch, part);
-        queue_download(head->device, to, part, bytes);
-        out->logits[branch] = (const float *)(const void *)to;
+    const char *landed = (const char *)(uintptr_t)head->landing.address;
+    if (branches) {
+        put_logits(pass, branches);
+        queue_download(head->device, (void *)(uintptr_t)landed, head->logits, (size_t)branches * bytes);
     }
-    return queue_wait(head->device, err);
+    for (int branch = 0; branch < branches; branch++)
+        out->logits[branch] = (const float *)(const void *)(landed + (size_t)branch * bytes);
+    if (queue_wait(head->device, err))
+        return -1;
+    if (branches && joins(pass)) {
+        join((float *)(uintptr_t)landed, out->logits[1], bytes / sizeof(float));
+        out->logits[1] = NULL;
+    }
+    return 0;
 }
 
 static int64_t nominal_bytes(const struct head_pass *pass)

@@ -42,7 +42,9 @@ struct head_batch {
     const int32_t *state_row;            /* [rows] */
     const int32_t *logit_row;            /* [logit_rows] rows whose logits are wanted; NULL: the first logit_rows */
     int logit_rows;
-    int branches;                        /* of logits, the first so many of head_branches; 0: one */
+    /* Of logits, the first so many of head_branches. One, or 0: what the next token is drawn from; with jakiro_star that is
+     * log of the sum of exp of both branches' (one softmax over both). */
+    int branches;
 };
 
 /* Arrays are the head's and stay until its next forward. */

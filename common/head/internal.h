@@ -20,13 +20,14 @@ struct head_pass {
 struct head_class {
     enum head_kind kind;
     int branches;
+    bool joins;                          /* the next token is drawn from all branches under one softmax */
     /* Sets x, and pass->reads, from embeddings and states. */
     int (*enter)(struct head_pass *pass, struct err *err);
     /* From x after attention to the branches. */
     int (*leave)(struct head_pass *pass, const struct layer *layer, struct err *err);
 };
 
-extern const struct head_class head_eagle1, head_eagle3;
+extern const struct head_class head_eagle1, head_eagle3, head_jakiro, head_jakiro_star;
 
 struct head {
     const struct head_class *class;
@@ -49,10 +50,18 @@ struct head {
     struct buffer pair;                  /* [max_rows][2 hidden] */
     /* [1 + HEAD_NODES_MAX][hidden] what the head made of the newest committed row, then of each pending node. */
     struct buffer made;
+    struct buffer router, weight, branch;        /* with branches: [max_rows][router rows], [..][experts], [..][hidden] */
+    struct buffer both;                  /* [max_rows][experts] i32: 0, 1, 0, 1, ... */
     struct buffer last, logits;          /* [branches][max_logit_rows][hidden], [...][vocab] */
     struct buffer landing;               /* shared: logits */
     int32_t *index;                      /* [max_rows] scratch */
 };
+
+/* How many branches a forward is to compute. */
+int head_wanted_branches(const struct head_pass *pass);
+
+/* eagle.c. x = joint [E(token); state], which attention reads as it is. */
+int head_enter_pair(struct head_pass *pass, struct err *err);
 
 /* head.c. E(t) of each row at `out`, of so many floats a row. */
 void head_embed(const struct head_pass *pass, struct buffer out, int out_stride);

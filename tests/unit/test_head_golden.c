@@ -38,7 +38,7 @@ static void read_states(struct work *work, const struct heads_text *text)
 
 /* True rows first .. first + rows - 1, of which those in `wanted` answer logits. */
 static void run_true(struct work *work, const struct heads_text *text, int first, int rows, const int32_t *wanted, int count,
-                     struct head_forward *out)
+                     int branches, struct head_forward *out)
 {
     int32_t token[HEADS_TOKENS], state[HEADS_TOKENS], node[HEADS_TOKENS];
     struct err err = {0};
@@ -48,7 +48,7 @@ static void run_true(struct work *work, const struct heads_text *text, int first
         node[i] = i;
     }
     const struct head_batch batch = {.rows = rows, .token = token, .state = work->state, .state_rows = text->tokens,
-                                     .state_row = state, .logit_row = wanted, .logit_rows = count};
+                                     .state_row = state, .logit_row = wanted, .logit_rows = count, .branches = branches};
     heads_must(head_run(work->head, &batch, out, &err), &err);
     heads_must(head_commit(work->head, node, rows, &err), &err);
 }
@@ -84,6 +84,21 @@ static double largest(const float *a, size_t count)
     return most;
 }
 
+/* What the goldens call the branches of a head; that of the first is what goes on. */
+static const char *const *branches_of(const struct head *head)
+{
+    static const char *const one[] = {"out"}, *const jakiro[] = {"moe", "const"}, *const star[] = {"left", "right"};
+    return head->params->kind == HEAD_JAKIRO ? jakiro : head->params->kind == HEAD_JAKIRO_STAR ? star : one;
+}
+
+static float *golden_logits(const struct heads_golden *golden, const struct head *head, int branch, int *rows)
+{
+    char name[64] = "logits_every4";
+    if (head_branches(head) > 1)
+        snprintf(name, sizeof name, "logits_%s_every4", branches_of(head)[branch]);
+    return heads_tensor(golden, name, rows, head->params->draft_vocab);
+}
+
 /* The first text, in two pieces of unlike lengths. */
 static void compare_rows(struct work *work, const char *name, struct distance *out)
 {
@@ -93,8 +108,10 @@ static void compare_rows(struct work *work, const char *name, struct distance *o
     int rows, logit_rows;
     snprintf(path, sizeof path, "%s/golden.safetensors", name);
     struct heads_golden golden = heads_golden_open(heads_path("golden/heads", path));
-    float *states = heads_tensor(&golden, "out", &rows, hidden);
-    float *logits = heads_tensor(&golden, "logits_every4", &logit_rows, vocab);
+    const int branches = head_branches(work->head);
+    float *states = heads_tensor(&golden, branches_of(work->head)[0], &rows, hidden), *logits[HEAD_BRANCHES_MAX];
+    for (int b = 0; b < branches; b++)
+        logits[b] = golden_logits(&golden, work->head, b, &logit_rows);
     struct err err = {0};
     heads_must(head_begin(work->head, text->tokens, &err), &err);
     read_states(work, text);
@@ -106,12 +123,14 @@ static void compare_rows(struct work *work, const char *name, struct distance *o
         for (int i = 0; i < count; i++)
             if ((first + i) % 4 == 0)
                 wanted[asked++] = i;
-        run_true(work, text, first, count, wanted, asked, &forward);
+        run_true(work, text, first, count, wanted, asked, branches, &forward);
         assert_int_equal(forward.vocab, vocab);
-        for (int i = 0; i < asked; i++)
-            out->logits = fmax(out->logits, largest_difference(forward.logits[0] + (size_t)i * (size_t)vocab,
-                                                               logits + (size_t)((first + wanted[i]) / 4) * (size_t)vocab,
-                                                               (size_t)vocab));
+        for (int i = 0; i < asked * branches; i++) {
+            const int b = i / asked, at = i % asked;
+            const float *here = forward.logits[b] + (size_t)at * (size_t)vocab;
+            const float *there = logits[b] + (size_t)((first + wanted[at]) / 4) * (size_t)vocab;
+            out->logits = fmax(out->logits, largest_difference(here, there, (size_t)vocab));
+        }
         float *made = made_by(work->head, count);
         const size_t at = (size_t)first * (size_t)hidden, values = (size_t)count * (size_t)hidden;
         out->states = fmax(out->states, largest_difference(made, states + at, values));
@@ -119,7 +138,8 @@ static void compare_rows(struct work *work, const char *name, struct distance *o
     }
     out->states /= largest(states, (size_t)rows * (size_t)hidden);
     free(states);
-    free(logits);
+    for (int b = 0; b < branches; b++)
+        free(logits[b]);
     heads_golden_close(&golden);
 }
 
@@ -135,6 +155,19 @@ static int best(const float *logits, int vocab, double *log_probability)
     return most;
 }
 
+/* The last token of a chain by the contrast of the forward before: Jakiro's last two tokens from one forward. */
+static void compare_contrast(const struct head_forward *forward, const json_t *chain, int at, struct distance *out)
+{
+    const json_t *tokens = json_object_get(chain, "parallel_tokens"), *said = json_object_get(chain, "parallel_logp");
+    double log_probability;
+    if (!forward->logits[1] || at + 2 != (int)json_array_size(tokens))
+        return;
+    const int id = best(forward->logits[1], forward->vocab, &log_probability);
+    out->log_probabilities = fmax(out->log_probabilities,
+                                  fabs(log_probability - json_number_value(json_array_get(said, (size_t)at + 1))));
+    out->chains += id != (int)json_integer_value(json_array_get(tokens, (size_t)at + 1));
+}
+
 /* A greedy chain: the text up to its length, then what the head says. */
 static void compare_chain(struct work *work, const json_t *chain, struct distance *out)
 {
@@ -146,19 +179,22 @@ static void compare_chain(struct work *work, const json_t *chain, struct distanc
     struct err err = {0};
     const int tokens = heads_ints(json_object_get(chain, "tokens"), token, CHAIN);
     const int32_t last = length - 2;
+    const int branches = params->kind == HEAD_JAKIRO ? 2 : 1;
     heads_must(head_begin(work->head, text->tokens, &err), &err);
-    run_true(work, text, 0, length - 1, &last, 1, &forward);
+    run_true(work, text, 0, length - 1, &last, 1, branches, &forward);
     for (int at = 0; at < tokens; at++) {
         double log_probability;
         int32_t id = best(forward.logits[0], forward.vocab, &log_probability);
         id = params->target_id ? params->target_id[id] : id;
         const double said = json_number_value(json_array_get(json_object_get(chain, "logp"), (size_t)at));
+        compare_contrast(&forward, chain, at, out);
         out->log_probabilities = fmax(out->log_probabilities, fabs(log_probability - said));
         if (id != token[at]) {
             out->chains++;
             return;
         }
-        const struct head_batch batch = {.rows = 1, .token = &id, .parent = at ? NULL : (const int32_t[]){-1}, .logit_rows = 1};
+        const struct head_batch batch = {.rows = 1, .token = &id, .parent = at ? NULL : (const int32_t[]){-1}, .logit_rows = 1,
+                                         .branches = branches};
         if (at + 1 < tokens)
             heads_must(head_run(work->head, &batch, &forward, &err), &err);
     }
@@ -211,7 +247,7 @@ static struct distance measure(const char *name, const struct mistake *mistake, 
 
 static void networks_compute_what_was_published(void **state)
 {
-    static const char *const names[] = {"eagle1", "eagle1_nobias", "eagle3", "eagle3_default"};
+    static const char *const names[] = {"eagle1", "eagle1_nobias", "eagle3", "eagle3_default", "jakiro", "jakiro_star"};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const struct distance off = measure(names[i], NULL, 1000);
@@ -272,6 +308,137 @@ static void norms_swapped(struct work *work)
     w->hidden_norm = first;
 }
 
+/* Mistakes that are made of an operation: the head's own are this copy then. */
+static struct device_ops other_ops;
+static const struct device_ops *real_ops;
+
+static void take_ops(struct work *work)
+{
+    real_ops = work->head->ops;
+    other_ops = *real_ops;
+    work->head->ops = &other_ops;
+}
+
+static float *floats(struct buffer buffer) { return (float *)(uintptr_t)buffer.address; }
+
+static struct buffer moved(struct buffer buffer, int by)
+{
+    buffer.address += (uint64_t)(int64_t)(by * (int)sizeof(float));
+    return buffer;
+}
+
+/* The contrast's rows for the sum's, and the other way round. */
+static void weights_of_other_rows(struct queue *queue, const struct blend_weights_args *args)
+{
+    struct blend_weights_args wrong = *args;
+    wrong.logits = moved(args->logits, args->rule == BLEND_CONTRAST ? -2 : 2);
+    real_ops->blend_weights(queue, &wrong);
+}
+
+static void weights_of_one_softmax(struct queue *queue, const struct blend_weights_args *args)
+{
+    const int first = args->rule == BLEND_CONTRAST ? 2 : 0;
+    (void)queue;
+    for (int r = 0; r < args->rows; r++) {
+        const float *logit = floats(args->logits) + r * args->logits_stride - first;
+        const double all = exp((double)logit[0]) + exp((double)logit[1]) + exp((double)logit[2]) + exp((double)logit[3]);
+        const bool second = logit[first + 1] >= logit[first];
+        for (int s = 0; s < 2; s++) {
+            const float weight = (float)(exp((double)logit[first + s]) / all);
+            floats(args->weight)[2 * r + s] = first && s != second ? -weight : weight;
+        }
+    }
+}
+
+/* Which expert leads the contrast, by the sum's rows. */
+static void order_of_the_sum(struct queue *queue, const struct blend_weights_args *args)
+{
+    real_ops->blend_weights(queue, args);
+    for (int r = 0; args->rule == BLEND_CONTRAST && r < args->rows; r++) {
+        const float *logit = floats(args->logits) + r * args->logits_stride - 2;
+        float *weight = floats(args->weight) + 2 * r;
+        const int leads = logit[1] >= logit[0];
+        weight[leads] = fabsf(weight[leads]);
+        weight[1 - leads] = -fabsf(weight[1 - leads]);
+    }
+}
+
+/* One rule for another. */
+static enum blend_rule rule_from, rule_to;
+
+static void weights_of_other_rule(struct queue *queue, const struct blend_weights_args *args)
+{
+    struct blend_weights_args wrong = *args;
+    wrong.rule = args->rule == rule_from ? rule_to : args->rule;
+    real_ops->blend_weights(queue, &wrong);
+}
+
+/* Expert 0 is left, whatever the router says. */
+static void weights_in_order(struct queue *queue, const struct blend_weights_args *args)
+{
+    real_ops->blend_weights(queue, args);
+    for (int i = 0; i < 2 * args->rows; i++)
+        floats(args->weight)[i] = (args->rule == BLEND_LARGEST) == (i % 2 == 0);
+}
+
+/* Left and right times their scores. */
+static void weights_scored(struct queue *queue, const struct blend_weights_args *args)
+{
+    struct blend_weights_args softmax = *args;
+    float kept[2 * HEADS_TOKENS];
+    real_ops->blend_weights(queue, args);
+    memcpy(kept, floats(args->weight), 2 * (size_t)args->rows * sizeof *kept);
+    softmax.rule = BLEND_SOFTMAX;
+    real_ops->blend_weights(queue, &softmax);
+    for (int i = 0; i < 2 * args->rows; i++)
+        floats(args->weight)[i] *= kept[i];
+}
+
+/* The contrast stands alone: it is the second thing that is blended, from x into x. */
+static void blend_without_x(struct queue *queue, const struct blend_args *args)
+{
+    if (args->in.address == args->out.address)
+        memset(floats(args->in), 0, (size_t)args->rows * (size_t)args->width * sizeof(float));
+    real_ops->blend(queue, args);
+}
+
+static void activate_by_silu(struct queue *queue, const struct activate_args *args)
+{
+    struct activate_args wrong = *args;
+    wrong.activation = ACTIVATION_SILU;
+    real_ops->activate(queue, &wrong);
+}
+
+static void activate_by_tanh(struct queue *queue, const struct activate_args *args)
+{
+    (void)queue;
+    for (int i = 0; i < args->rows * args->width; i++) {
+        const double x = (double)floats(args->in)[i];
+        floats(args->out)[i] = (float)(0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))));
+    }
+}
+
+static void rows_swapped(struct work *w) { take_ops(w); other_ops.blend_weights = weights_of_other_rows; }
+static void one_softmax(struct work *w) { take_ops(w); other_ops.blend_weights = weights_of_one_softmax; }
+static void order_of_moe(struct work *w) { take_ops(w); other_ops.blend_weights = order_of_the_sum; }
+static void order_fixed(struct work *w) { take_ops(w); other_ops.blend_weights = weights_in_order; }
+static void weighted(struct work *w) { take_ops(w); other_ops.blend_weights = weights_scored; }
+static void no_residual(struct work *w) { take_ops(w); other_ops.blend = blend_without_x; }
+static void silu(struct work *w) { take_ops(w); other_ops.activate = activate_by_silu; }
+static void tanh_gelu(struct work *w) { take_ops(w); other_ops.activate = activate_by_tanh; }
+
+static void other_rule(struct work *work, enum blend_rule from, enum blend_rule to)
+{
+    take_ops(work);
+    rule_from = from;
+    rule_to = to;
+    other_ops.blend_weights = weights_of_other_rule;
+}
+
+static void plus(struct work *w) { other_rule(w, BLEND_CONTRAST, BLEND_SOFTMAX); }
+static void larger_alone(struct work *w) { other_rule(w, BLEND_SOFTMAX, BLEND_LARGEST); }
+static void next_is_sum(struct work *w) { other_rule(w, BLEND_LARGEST, BLEND_SOFTMAX); }
+
 static const struct mistake MISTAKES[] = {
     {"the state before the final norm", "eagle1", prenorm_state, NULL}, {"an epsilon of 1e-6", "eagle1", default_epsilon, NULL},
     {"the token that goes with the state", "eagle1", NULL, same_token}, {"no bias", "eagle1", NULL, no_bias},
@@ -286,6 +453,15 @@ static const struct mistake MISTAKES[] = {
     {"the final state for the third", "eagle3", final_state, NULL}, {"no norm before logits", "eagle3", NULL, no_final_norm},
     {"layers one too late", "eagle3_default", later_layers, NULL},
     {"what the norm makes goes on", "eagle3", normed_recycling, NULL},
+    {"the state before the final norm", "jakiro", prenorm_state, NULL}, {"no bias", "jakiro", NULL, no_bias},
+    {"theta 1e6", "jakiro", theta_of_target, NULL}, {"the router's rows swapped", "jakiro", NULL, rows_swapped},
+    {"one softmax over four rows", "jakiro", NULL, one_softmax}, {"the sum's order", "jakiro", NULL, order_of_moe},
+    {"a sum for the contrast", "jakiro", NULL, plus}, {"the contrast alone", "jakiro", NULL, no_residual},
+    {"the larger expert alone", "jakiro", NULL, larger_alone},
+    {"the state before the final norm", "jakiro_star", prenorm_state, NULL},
+    {"theta 10000", "jakiro_star", default_theta, NULL}, {"branches times their scores", "jakiro_star", NULL, weighted},
+    {"left is expert 0", "jakiro_star", NULL, order_fixed}, {"the sum goes on", "jakiro_star", NULL, next_is_sum},
+    {"SiLU", "jakiro_star", NULL, silu}, {"GELU by tanh", "jakiro_star", NULL, tanh_gelu},
 };
 
 /* All but the last move states or logits of known tokens; that one shows in chains alone. */
