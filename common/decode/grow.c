@@ -25,6 +25,7 @@ static int extend(const struct growth *growth, const struct step *step, int room
     }
     if (!leaves || tokens <= 0)
         return 0;
+    tree->levels = step->levels;
     double began = clock_seconds();
     int added = drafter->class->propose(drafter, tree, growth->leaf, leaves, tokens, err);
     share->seconds += clock_seconds() - began;
@@ -67,6 +68,7 @@ static int review(const struct growth *growth, const struct step *step, int room
             share->reviewed += tree->drafter[node] != drafter->number;
             drawn |= tree->proposal[node] != NULL;
         }
+    tree->levels = 0;
     double began = clock_seconds();
     int added = drafter->class->review(drafter, tree, leaf, agreed, err);
     share->seconds += clock_seconds() - began;

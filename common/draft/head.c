@@ -26,6 +26,7 @@ struct head_drafter {
     struct sequence *sequence;          /* the target's, of this text */
     struct states states;               /* from row head_length on */
     struct draft_rows rows;
+    bool parallel;                      /* Jakiro: the last two levels come from one forward */
     bool early;                         /* the head reads early states, and no tokens */
     struct forward_part part;           /* with these, what comes before them */
     int nodes;                          /* of the source: */
@@ -89,7 +90,8 @@ static int wave_run(struct head_drafter *mine, const struct wave *wave, const st
 {
     const struct head_batch batch = {.rows = wave->rows, .token = mine->early ? NULL : wave->token, .parent = wave->parent,
                                      .state = states, .state_rows = reading->rows, .state_row = wave->row,
-                                     .logit_row = wave->logit_row, .logit_rows = wave->logit_rows};
+                                     .logit_row = wave->logit_row, .logit_rows = wave->logit_rows,
+                                     .branches = reading->branches};
     const int vocab = mine->params->draft_vocab;
     struct head_forward forward;
     if (head_run(mine->head, &batch, &forward, err))
@@ -98,7 +100,9 @@ static int wave_run(struct head_drafter *mine, const struct wave *wave, const st
     for (int at = 0; at < wave->rows; at++)
         mine->node[mine->nodes + wave->row[at]] = forward.first_node + at;
     for (int at = 0; at < wave->logit_rows; at++) {
-        const float *logits[HEAD_BRANCHES_MAX] = {forward.logits[0] + (size_t)at * (size_t)vocab, NULL};
+        const float *logits[HEAD_BRANCHES_MAX] = {NULL};
+        for (int b = 0; b < HEAD_BRANCHES_MAX && forward.logits[b]; b++)
+            logits[b] = forward.logits[b] + (size_t)at * (size_t)vocab;
         if (reading->take(reading->context, wave->which[at], logits, err))
             return -1;
     }
@@ -178,7 +182,8 @@ static int read_text(struct head_drafter *mine, int rows, struct head_forward *o
     }
     const struct head_batch batch = {
         .rows = rows, .token = mine->early ? NULL : mine->token + head_length(mine->head) + 1, .state = mine->states.state,
-        .state_rows = STATES_ROOM, .state_row = state, .logit_row = &last, .logit_rows = out != NULL};
+        .state_rows = STATES_ROOM, .state_row = state, .logit_row = &last, .logit_rows = out != NULL,
+        .branches = mine->source.branches};
     head_rollback(mine->head);
     if (head_run(mine->head, &batch, &forward, err) || head_commit(mine->head, node, rows, err))
         return err_at(err, "%s", mine->source.path);
@@ -274,7 +279,7 @@ static int catch_up(struct head_drafter *mine, struct err *err)
                        head_length(mine->head), mine->rows.length - 1);
     mine->base.read_s += clock_seconds() - began;
     draft_rows_root(&mine->rows, mine->token[mine->rows.length - 1], mine->early ? NULL : forward.logits[0]);
-    return 0;
+    return mine->parallel ? draft_rows_root_second(&mine->rows, forward.logits[1], err) : 0;
 }
 
 /* Whether it can draft here; less than 0: a failure. */
@@ -335,12 +340,13 @@ static int open_head(struct head_drafter *mine, const char *file, const struct d
     for (int i = 0; i < model_tensor_count(mine->model); i++)
         bytes += (int64_t)model_tensor_at(mine->model, i)->bytes;
     mine->early = mine->params->kind == HEAD_KANGAROO;
+    mine->parallel &= mine->params->kind == HEAD_JAKIRO;
     mine->part.layers = mine->early ? mine->params->state[0] + 1 : 0;
     const int rows = mine->early && target->max_rows < HEAD_ROWS_MAX ? target->max_rows : HEAD_ROWS_MAX;
     mine->source = (struct draft_source){
         .path = model_path(mine->model), .fault = "its weights, or the states of the target, are damaged",
         .vocab = mine->params->target.vocab, .logits = mine->params->draft_vocab, .target_id = mine->params->target_id,
-        .branches = 1, .max_rows = rows, .max_logit_rows = DRAFT_ASKED_MAX, .positions = setup->positions,
+        .branches = mine->parallel ? 2 : 1, .max_rows = rows, .max_logit_rows = DRAFT_ASKED_MAX, .positions = setup->positions,
         .nodes = head_nodes, .room = head_room, .read = head_read_rows};
     tell(mine, bytes);
     return 0;
@@ -350,7 +356,9 @@ static int head_open_drafter(struct drafter **out, struct spec *spec, const stru
 {
     const char *file;
     double stop;
-    if (spec_text(spec, "file", NULL, &file, err) || spec_float(spec, "stop", 0, 0, 1, &stop, err) || spec_end(spec, err))
+    int parallel;
+    if (spec_text(spec, "file", NULL, &file, err) || spec_float(spec, "stop", 0, 0, 1, &stop, err) ||
+        spec_int(spec, "parallel", 1, 0, 1, &parallel, err) || spec_end(spec, err))
         return -1;
     if (!file)
         return err_set(err, ERR_INPUT, "head: which one? write head:file=FILE");
@@ -358,6 +366,7 @@ static int head_open_drafter(struct drafter **out, struct spec *spec, const stru
     if (!mine)
         return -1;
     mine->target = setup->target;
+    mine->parallel = parallel;
     if (open_head(mine, file, setup, err) || draft_rows_init(&mine->rows, &mine->base, setup, &mine->source, err)) {
         head_free_drafter(&mine->base);
         return -1;
@@ -370,8 +379,8 @@ static int head_open_drafter(struct drafter **out, struct spec *spec, const stru
 
 const struct drafter_class drafter_head = {
     .name = "head",
-    .summary = "a small network that reads the model's states (EAGLE, Kangaroo)",
-    .settings = "file=FILE,stop=P",
+    .summary = "a small network that reads the model's states (EAGLE, Jakiro, Kangaroo)",
+    .settings = "file=FILE,stop=P,parallel=0|1",
     .draws = true,
     .pends = true,
     .open = head_open_drafter,

@@ -27,8 +27,10 @@ int draft_rows_init(struct draft_rows *rows, struct drafter *drafter, const stru
 
 void draft_rows_free(struct draft_rows *rows)
 {
-    for (int row = 0; row < DRAFT_ROWS_MAX; row++)
+    for (int row = 0; row < DRAFT_ROWS_MAX; row++) {
         mem_free(&rows->proposal[row]);
+        mem_free(&rows->second[row]);
+    }
     mem_free(&rows->row);
     mem_free(&rows->root);
     mem_free(&rows->spread);
@@ -59,6 +61,15 @@ static void keep_root(struct draft_rows *rows, const float *logits)
     memcpy(rows->root, in_order(rows, logits), (size_t)rows->vocab * sizeof *rows->root);
 }
 
+static int keep_second(struct draft_rows *rows, int row, const float *logits, struct err *err)
+{
+    if (!rows->second[row] && !(rows->second[row] = mem_alloc((size_t)rows->vocab, sizeof **rows->second, err)))
+        return -1;
+    memcpy(rows->second[row], in_order(rows, logits), (size_t)rows->vocab * sizeof **rows->second);
+    rows->has_second[row] = 1;
+    return 0;
+}
+
 void draft_rows_root(struct draft_rows *rows, int32_t token, const float *logits)
 {
     const struct sample_draw here = propose_apart(&rows->draw, (uint32_t)rows->length);
@@ -66,6 +77,7 @@ void draft_rows_root(struct draft_rows *rows, int32_t token, const float *logits
     rows->row[0] = (struct draft_row){.token = token, .node = -1,
                                       .key = propose_apart(&here, (uint32_t)rows->drafter->number).key};
     rows->rows = 1;
+    rows->has_second[0] = 0;
     if (logits) {
         keep_root(rows, logits);
         return;
@@ -74,6 +86,11 @@ void draft_rows_root(struct draft_rows *rows, int32_t token, const float *logits
     rows->batch_token[rows->batch_rows] = token;
     rows->batch_parent[rows->batch_rows] = -1;
     rows->logit_row[rows->logit_rows++] = rows->batch_rows++;
+}
+
+int draft_rows_root_second(struct draft_rows *rows, const float *logits, struct err *err)
+{
+    return keep_second(rows, 0, logits, err);
 }
 
 int draft_rows_child(const struct draft_rows *rows, int row, int32_t token)
@@ -131,7 +148,8 @@ static int rank_children(struct draft_rows *rows, int at, const float *logits, s
     return rows->setup.proposals ? keep_proposal(rows, at, logits, err) : 0;
 }
 
-static int add_row(struct draft_rows *rows, int parent, int32_t token)
+/* A row that is not read. */
+static int add_unread(struct draft_rows *rows, int parent, int32_t token)
 {
     struct draft_row *row = &rows->row[rows->rows];
     row->token = token;
@@ -140,12 +158,20 @@ static int add_row(struct draft_rows *rows, int parent, int32_t token)
     row->doubtful = false;
     row->sibling = rows->row[parent].child;
     row->depth = rows->row[parent].depth + 1;
-    row->node = rows->source->nodes(rows->source) + rows->batch_rows;
+    row->node = DRAFT_UNREAD;
     row->key = propose_apart(&(struct sample_draw){.key = rows->row[parent].key}, (uint32_t)token).key;
     rows->row[parent].child = rows->rows;
+    rows->has_second[rows->rows] = 0;
+    return rows->rows++;
+}
+
+static int add_row(struct draft_rows *rows, int parent, int32_t token)
+{
+    const int row = add_unread(rows, parent, token);
+    rows->row[row].node = rows->source->nodes(rows->source) + rows->batch_rows;
     rows->batch_token[rows->batch_rows] = token;
     rows->batch_parent[rows->batch_rows++] = rows->row[parent].node;
-    return rows->rows++;
+    return row;
 }
 
 /* Whether the rows on the way to a node have room: among the rows, in the source, in its context, and in one reading. */
@@ -176,7 +202,7 @@ static int want_leaf(struct draft_rows *rows, const struct draft_tree *tree, con
         return -1;
     for (int at = 0; at < depth; at++) {
         next = draft_rows_child(rows, row, path[at]);
-        if (at == depth - 1 && next && rows->row[next].asked < asked)
+        if (next && (rows->row[next].node == DRAFT_UNREAD || (at == depth - 1 && rows->row[next].asked < asked)))
             next = 0;                   /* read, but its logits are gone: once more */
         row = next ? next : add_row(rows, row, path[at]);
     }
@@ -188,11 +214,31 @@ static int want_leaf(struct draft_rows *rows, const struct draft_tree *tree, con
     return row;
 }
 
+/* A leaf on the last level but one, whose children the second branch of its parent's row ranks: its row. 0: it is no such. */
+static int leaf_by_second(struct draft_rows *rows, const struct draft_tree *tree, const struct draft_leaf *leaf)
+{
+    int32_t path[ENGINE_ROWS_MAX];
+    int row = 0;
+    if (rows->levels != 1 || rows->source->branches < 2 || leaf->node < 0 || rows->rows == DRAFT_ROWS_MAX)
+        return 0;
+    const int depth = draft_tree_path(tree, leaf->node, path, ENGINE_ROWS_MAX);
+    for (int at = 0; at < depth - 1; at++)
+        if (!(row = draft_rows_child(rows, row, path[at])))
+            return 0;
+    if (!rows->has_second[row])
+        return 0;
+    const int last = add_unread(rows, row, path[depth - 1]);
+    rows->row[last].asked = leaf->siblings < DRAFT_CHILDREN_MAX ? leaf->siblings : DRAFT_CHILDREN_MAX;
+    return last;
+}
+
 /* The logits of a row of the batch. */
 static int take_logits(void *context, int which, const float *const *logits, struct err *err)
 {
     struct draft_rows *rows = context;
     const int row = rows->rows - rows->batch_rows + rows->logit_row[which];
+    if (rows->source->branches > 1 && logits[1] && keep_second(rows, row, logits[1], err))
+        return -1;
     if (row)
         return rank_children(rows, row, in_order(rows, logits[0]), err);
     keep_root(rows, logits[0]);
@@ -203,7 +249,7 @@ static int read_batch(struct draft_rows *rows, struct err *err)
 {
     const struct draft_reading reading = {.rows = rows->batch_rows, .token = rows->batch_token, .parent = rows->batch_parent,
                                           .logit_row = rows->logit_row, .logit_rows = rows->logit_rows, .take = take_logits,
-                                          .context = rows};
+                                          .branches = rows->levels == 2 ? rows->source->branches : 1, .context = rows};
     int64_t bytes = 0;
     int rc = reading.rows ? rows->source->read(rows->source, &reading, &bytes, err) : 0;
     rows->batch_rows = rows->logit_rows = 0;
@@ -282,8 +328,13 @@ static int extend(struct draft_rows *rows, struct draft_tree *tree, const struct
         for (int at = 1; at < count; at++)
             if (ends_at(rows, tree, leaf[from + at].node))
                 count = at;
-        if ((count = read_leaves(rows, tree, &leaf[from], count, row, err)) < 0)
+        if ((row[0] = leaf_by_second(rows, tree, &leaf[from]))) {
+            count = 1;
+            if (rank_children(rows, row[0], rows->second[rows->row[row[0]].parent], err))
+                return -1;
+        } else if ((count = read_leaves(rows, tree, &leaf[from], count, row, err)) < 0) {
             return -1;
+        }
         for (int at = 0; at < count; at++)
             if (row[at] >= 0)
                 found += add_children(rows, tree, &leaf[from + at], row[at], next + found, tree->capacity - found);
@@ -300,6 +351,7 @@ int draft_rows_propose(struct draft_rows *rows, struct draft_tree *tree, const s
         if (!(list[which] = mem_alloc((size_t)tree->capacity, sizeof **list, err)))
             goto done;
     for (int level = 0; level < tokens && leaves > 0; level++) {
+        rows->levels = tree->levels > level ? tree->levels - level : 0;
         leaves = extend(rows, tree, leaf, leaves, list[level & 1], err);
         leaf = list[level & 1];
     }
@@ -383,6 +435,7 @@ int draft_rows_review(struct draft_rows *rows, struct draft_tree *tree, int leaf
     struct reviewed reviewed = {.count = 0};
     int rc = reviewed_make(&reviewed, tree, leaf, err);
     *agreed = 0;
+    rows->levels = 0;
     for (int done = 0, count; !rc && done < reviewed.count; done += count)
         if ((count = read_leaves(rows, tree, reviewed.leaf + done, reviewed.count - done, reviewed.row + done, err)) < 0)
             rc = -1;

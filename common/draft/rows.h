@@ -2,6 +2,9 @@
  * whatever becomes of the draft's own nodes, and is read once. Row 0 is the root. Each row that was asked for its children
  * has them ranked as the setup chooses (drafter.h). Leaves of a level are read in one forward.
  *
+ * A source of two branches gives the last two levels of a draft by one reading, where a tree tells how many levels it gets:
+ * children of a row on the last level but one come from the second branch of its parent's row, and it is not read itself.
+ *
  * Every row but the root is a node of the source, and the root is, too, where the source has not read it (root_pends):
  * whoever owns the source drops or commits them. */
 #ifndef MOE_DRAFT_ROWS_H
@@ -10,13 +13,13 @@
 #include "common/draft/drafter.h"
 #include "common/draft/source.h"
 
-enum { DRAFT_ROWS_MAX = 1 + ENGINE_ROWS_MAX, DRAFT_CHILDREN_MAX = 64 };
+enum { DRAFT_ROWS_MAX = 1 + ENGINE_ROWS_MAX, DRAFT_CHILDREN_MAX = 64, DRAFT_UNREAD = -2 };
 
 struct draft_row {
     int32_t token;
     int parent, child, sibling;         /* rows; child: the newest, sibling: the one before it; 0: none */
     int depth;                          /* the root's is 0 */
-    int node;                           /* of the source; -1: committed */
+    int node;                           /* of the source; -1: committed; DRAFT_UNREAD */
     uint64_t key;                       /* of the random numbers that its children are drawn with, under DRAFT_DRAWN */
     int asked, found;                   /* children: asked for, 0: no logits were wanted; and what there is of them */
     bool doubtful;                      /* its likeliest token is less likely than `stop`; known with its children */
@@ -37,6 +40,9 @@ struct draft_rows {
     int rows;                           /* 0: the root was not read yet */
     float *proposal[DRAFT_ROWS_MAX];    /* each [setup.vocab], made when first needed; for setup.proposals */
     float *root;                        /* [vocab] logits behind the root, in case it is asked again */
+    float *second[DRAFT_ROWS_MAX];      /* each [vocab], made when first needed: logits of the second branch */
+    uint8_t has_second[DRAFT_ROWS_MAX];
+    int levels;                         /* that the draft gets from here on; 0: not known */
     float *spread;                      /* scratch: [vocab] logits in the target's order, for a source with a map */
     int32_t *kept;                      /* scratch: [vocab] */
     double *value;                      /* [vocab], and proposals [setup.vocab] */
@@ -51,8 +57,9 @@ int draft_rows_init(struct draft_rows *rows, struct drafter *drafter, const stru
 void draft_rows_free(struct draft_rows *rows);
 
 /* Row 0 is the token at the end of the text: its logits are these, as the source answers them, and it is committed; or, with
- * root_pends, NULL: they are read with the first leaves. */
+ * root_pends, NULL: they are read with the first leaves. _second: those of the second branch. */
 void draft_rows_root(struct draft_rows *rows, int32_t token, const float *logits);
+int draft_rows_root_second(struct draft_rows *rows, const float *logits, struct err *err);
 void draft_rows_forget(struct draft_rows *rows);                /* all rows; the text goes on */
 
 /* The child of a row that carries the token; 0: none was read. */

@@ -19,6 +19,7 @@ struct draft_reading {
     const int32_t *parent;              /* [rows] node, rows of this reading among them, or -1: the end of what is committed */
     const int32_t *logit_row;           /* [logit_rows] ascending */
     int logit_rows;
+    int branches;                       /* of logits that are wanted: 1, or more that the source has */
     draft_take_function *take;
     void *context;
 };
@@ -29,7 +30,8 @@ struct draft_source {
     int vocab;                          /* tokens that it can read are below */
     int logits;                         /* how many it answers, and of which token each is; NULL: of the same number */
     const int32_t *target_id;
-    int branches;                       /* distributions of a row; the first is of the token after it */
+    int branches;                       /* distributions of a row: of the token after it, and of the one after that, whatever
+                                         * comes between (Jakiro) */
     int max_rows, max_logit_rows;       /* of one reading; at most DRAFT_ASKED_MAX rows have logits */
     int positions;                      /* longest text, a draft included */
     int (*nodes)(const struct draft_source *source);

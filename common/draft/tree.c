@@ -38,7 +38,7 @@ void draft_tree_free(struct draft_tree *tree)
 
 void draft_tree_clear(struct draft_tree *tree)
 {
-    tree->nodes = 0;
+    tree->nodes = tree->levels = 0;
 }
 
 int draft_tree_add(struct draft_tree *tree, int parent, int32_t token, float log_probability, int drafter)

@@ -14,6 +14,8 @@
 
 struct draft_tree {
     int nodes, capacity;
+    int levels;                 /* that the tree would get from here on, those that are being added among them, if there was
+                                 * room; 0: not known */
     int32_t *token;             /* [nodes] */
     int32_t *parent;            /* [nodes] an earlier node, or -1 */
     int32_t *depth;             /* [nodes] 1: a child of the root */

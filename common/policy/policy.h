@@ -66,6 +66,8 @@ enum step_kind { STEP_STOP, STEP_EXTEND, STEP_KEEP, STEP_REVIEW };
 struct step {
     enum step_kind kind;
     int drafter, tokens;                /* EXTEND: see drafter.h; REVIEW: the drafter */
+    int levels;                         /* EXTEND: that the draft gets from here on, with those of this step, be there room or
+                                         * not; 0: not settled */
     const struct draft_leaf *leaf;      /* [leaves]; REVIEW: one */
     int leaves;
     const int32_t *keep;                /* KEEP: these nodes, ascending, with the parents of all; the others are dropped */

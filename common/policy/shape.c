@@ -75,7 +75,7 @@ static struct step chain_next(struct shape *shape, const struct draft_view *view
     (void)shape;
     if (view->steps || !depth)
         return (struct step){.kind = STEP_STOP};
-    return (struct step){.kind = STEP_EXTEND, .tokens = depth, .leaf = &root, .leaves = 1};
+    return (struct step){.kind = STEP_EXTEND, .tokens = depth, .levels = depth, .leaf = &root, .leaves = 1};
 }
 
 static void chain_free(struct shape *shape)

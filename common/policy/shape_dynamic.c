@@ -114,12 +114,13 @@ static struct step dynamic_next(struct shape *shape, const struct draft_view *vi
     struct dynamic *dynamic = (struct dynamic *)shape;
     const struct draft_tree *tree = view->tree;
     int leaves = 0;
+    depth = depth < shape->depth ? depth : shape->depth;
     if (!view->steps)
         dynamic->level = 0;
     set_values(dynamic, tree);
     if (tree->nodes > shape->nodes)
         return keep_best(dynamic, tree);
-    if (dynamic->level == depth || dynamic->level == shape->depth || dynamic->level == view->room)
+    if (dynamic->level >= depth || dynamic->level == view->room)
         return (struct step){.kind = STEP_STOP};
     if (dynamic->level) {
         leaves = rank_nodes(dynamic, tree, dynamic->level);
@@ -129,10 +130,10 @@ static struct step dynamic_next(struct shape *shape, const struct draft_view *vi
     } else {
         dynamic->leaf[leaves++] = (struct draft_leaf){-1, dynamic->topk};
     }
-    dynamic->level++;
     if (!leaves)
         return (struct step){.kind = STEP_STOP};
-    return (struct step){.kind = STEP_EXTEND, .tokens = 1, .leaf = dynamic->leaf, .leaves = leaves};
+    const int levels = depth - dynamic->level++;
+    return (struct step){.kind = STEP_EXTEND, .tokens = 1, .levels = levels, .leaf = dynamic->leaf, .leaves = leaves};
 }
 
 static void dynamic_state(const struct shape *shape, struct values *out)

@@ -210,11 +210,12 @@ static struct step static_tree_next(struct shape *shape, const struct draft_view
     struct static_tree *tree = (struct static_tree *)shape;
     struct step step;
     int leaves = 0;
+    depth = depth < shape->depth ? depth : shape->depth;
     if (!view->steps)
         tree->level = tree->found = 0;
     if (tree->level && !tree->found && find_level(tree, view->tree, &step))
         return step;
-    if (tree->level == depth || tree->level == shape->depth || tree->level == view->room)
+    if (tree->level >= depth || tree->level == view->room)
         return (struct step){.kind = STEP_STOP};
     if (!tree->level)
         tree->leaf[leaves++] = (struct draft_leaf){-1, tree->root_children};
@@ -223,9 +224,9 @@ static struct step static_tree_next(struct shape *shape, const struct draft_view
             tree->leaf[leaves++] = (struct draft_leaf){tree->node[at], tree->children[at]};
     if (!leaves)
         return (struct step){.kind = STEP_STOP};
-    tree->level++;
+    const int levels = depth - tree->level++;
     tree->found = false;
-    return (struct step){.kind = STEP_EXTEND, .tokens = 1, .leaf = tree->leaf, .leaves = leaves};
+    return (struct step){.kind = STEP_EXTEND, .tokens = 1, .levels = levels, .leaf = tree->leaf, .leaves = leaves};
 }
 
 static void static_tree_state(const struct shape *shape, struct values *out)

@@ -119,9 +119,11 @@ static void draw_draft(struct session *session, const char *tree, int length)
     shape_close(&shape);
 }
 
-static void check_chain(const struct session *session, const json_t *chain)
+/* parallel: Jakiro's, whose last token is of the forward before. */
+static void check_chain(const struct session *session, const json_t *chain, bool parallel)
 {
-    const json_t *tokens = json_object_get(chain, "tokens"), *logp = json_object_get(chain, "logp");
+    const json_t *tokens = json_object_get(chain, parallel ? "parallel_tokens" : "tokens");
+    const json_t *logp = json_object_get(chain, parallel ? "parallel_logp" : "logp");
     assert_int_equal(session->tree.nodes, json_array_size(tokens));
     for (int at = 0; at < session->tree.nodes; at++) {
         assert_int_equal(session->tree.parent[at], at - 1);
@@ -135,7 +137,7 @@ static void check_chain(const struct session *session, const json_t *chain)
 static void check_tree(const struct session *session, const json_t *golden)
 {
     const json_t *tokens = json_object_get(golden, "tokens"), *parents = json_object_get(golden, "parents");
-    const bool dynamic = !strcmp(json_string_value(json_object_get(golden, "kind")), "dynamic");
+    const bool dynamic = strcmp(json_string_value(json_object_get(golden, "kind")), "static") != 0;
     const int count = (int)json_array_size(tokens);
     const struct draft_tree *tree = &session->tree;
     int place[NODES + 1] = {-1};
@@ -179,11 +181,11 @@ static void come_to(struct session *session, const json_t *golden, struct chance
 }
 
 /* As prompts (chance NULL), or text after text: then some drafts go before, of which nothing may be left. */
-static void check_goldens(const char *name, struct chance *chance)
+static void check_goldens(const char *name, bool parallel, struct chance *chance)
 {
     static const struct sample_filter greedy = {0, 1, 0, 0};
     char path[1300], folder[200], room[1300];
-    snprintf(path, sizeof path, "head:file=%s", unit_path(rig.folder, "head.moe"));
+    snprintf(path, sizeof path, "head:file=%s%s", unit_path(rig.folder, "head.moe"), parallel ? "" : ",parallel=0");
     snprintf(folder, sizeof folder, "%s/golden.json", name);
     struct model *model = heads_convert(&rig, heads_path("golden/heads", name), "head.moe");
     json_t *golden = heads_json(heads_path("golden/heads", folder)), *trees = json_object_get(golden, "tree");
@@ -197,11 +199,14 @@ static void check_goldens(const char *name, struct chance *chance)
         if (chance && chance_range(chance, 0, 1))
             draw_draft(&session, "dynamic:total=12,depth=3,topk=3", DRAFT_LENGTH_NONE);
         draw_draft(&session, NULL, (int)json_array_size(json_object_get(chain, "tokens")));
-        check_chain(&session, chain);
+        check_chain(&session, chain, parallel);
     }
     for (size_t i = 0; i < json_array_size(trees); i++) {
         const json_t *tree = json_array_get(trees, i);
-        const bool dynamic = !strcmp(json_string_value(json_object_get(tree, "kind")), "dynamic");
+        const char *kind = json_string_value(json_object_get(tree, "kind"));
+        const bool dynamic = strcmp(kind, "static") != 0;
+        if (dynamic && parallel != (strcmp(kind, "dynamic") != 0))
+            continue;
         come_to(&session, tree, chance);
         draw_draft(&session, dynamic ? "dynamic:total=25,depth=6,topk=4" : paths, DRAFT_LENGTH_NONE);
         check_tree(&session, tree);
@@ -211,15 +216,17 @@ static void check_goldens(const char *name, struct chance *chance)
     model_close(&model);
 }
 
-static const char *const HEADS[] = {"eagle1", "eagle1_nobias", "eagle3", "eagle3_default"};
+static const struct { const char *name; bool parallel; } HEADS[] = {
+    {"eagle1", false}, {"eagle1_nobias", false}, {"eagle3", false}, {"eagle3_default", false}, {"jakiro", false},
+    {"jakiro", true}, {"jakiro_star", false}};
 
 static void chains_and_trees_are_those_that_were_published(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof HEADS / sizeof *HEADS; i++) {
         struct chance chance = {i + 1};
-        check_goldens(HEADS[i], NULL);
-        check_goldens(HEADS[i], &chance);
+        check_goldens(HEADS[i].name, HEADS[i].parallel, NULL);
+        check_goldens(HEADS[i].name, HEADS[i].parallel, &chance);
     }
 }
 
@@ -413,9 +420,12 @@ static int iterations_of(const char *draft, const char *tree, int length, int pr
 /* Iterations of all 240 prompts are an independent program's; those of the first eight are what this one then took. */
 static void trained_heads_take_as_many_iterations_as_they_should(void **state)
 {
-    static const struct { const char *name, *tree; int length, all, few; } figures[] = {
-        {"eagle1", NULL, 5, 2141, 88}, {"eagle1", "dynamic:total=25,depth=6,topk=4", DRAFT_LENGTH_NONE, 1671, 61},
-        {"eagle3", NULL, 5, 2376, 82}, {"eagle3", "dynamic:total=25,depth=6,topk=4", DRAFT_LENGTH_NONE, 1748, 58}};
+    static const struct { const char *name, *tree; int length, all, few; const char *settings; } figures[] = {
+        {"eagle1", NULL, 5, 2141, 88, NULL}, {"eagle1", "dynamic:total=25,depth=6,topk=4", DRAFT_LENGTH_NONE, 1671, 61, NULL},
+        {"eagle3", NULL, 5, 2376, 82, NULL}, {"eagle3", "dynamic:total=25,depth=6,topk=4", DRAFT_LENGTH_NONE, 1748, 58, NULL},
+        {"jakiro", NULL, 5, 2119, 82, ",parallel=0"}, {"jakiro", NULL, 5, 2120, 83, NULL},
+        {"jakiro", "dynamic:total=25,depth=6,topk=4", DRAFT_LENGTH_NONE, 1620, 60, ",parallel=0"},
+        {"jakiro", "dynamic:total=25,depth=6,topk=4", DRAFT_LENGTH_NONE, 1623, 60, NULL}};
     const bool all = getenv("MOE_LONG") != NULL;
     (void)state;
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
@@ -423,7 +433,8 @@ static void trained_heads_take_as_many_iterations_as_they_should(void **state)
         int tokens;
         snprintf(folder, sizeof folder, "heads/%s", figures[i].name);
         struct model *model = heads_convert(&rig, heads_path("models/pocket", folder), "head.moe");
-        snprintf(path, sizeof path, "head:file=%s", unit_path(rig.folder, "head.moe"));
+        snprintf(path, sizeof path, "head:file=%s%s", unit_path(rig.folder, "head.moe"),
+                 figures[i].settings ? figures[i].settings : "");
         const int took = iterations_of(path, figures[i].tree, figures[i].length, all ? 240 : 8, &tokens);
         if (took != (all ? figures[i].all : figures[i].few))
             fail_msg("%s, %s: %d tokens in %d iterations: %.4f", figures[i].name, figures[i].tree ? figures[i].tree : "chain",
