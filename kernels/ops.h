@@ -14,6 +14,7 @@
 #include "kernels/mix.h"
 #include "kernels/route.h"
 #include "kernels/rows.h"
+#include "kernels/top.h"
 
 /* Where operations are put. `state` belongs to the device: a team of threads for the host, a CUDA stream for a GPU. */
 struct queue {
@@ -39,6 +40,7 @@ struct device_ops {
     void (*activate)(struct queue *, const struct activate_args *);
     void (*blend)(struct queue *, const struct blend_args *);
     void (*blend_weights)(struct queue *, const struct blend_weights_args *);
+    void (*top)(struct queue *, const struct top_args *);
     /* Of devices that decode by themselves (loop_start of tensor/device.h); NULL: this one does not. */
     void (*choose)(struct queue *, const struct choose_args *);
     void (*loop_draft)(struct queue *, const struct loop_args *);

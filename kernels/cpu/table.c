@@ -30,6 +30,7 @@ const struct cpu_isa cpu_isa_of = {
         .activate = cpu_activate,
         .blend = cpu_blend,
         .blend_weights = cpu_blend_weights,
+        .top = cpu_top,
     },
     .read = cpu_read,
     .multiply = cpu_multiply,

@@ -22,6 +22,7 @@
 #define cpu_activate ISA_NAME(cpu_activate)
 #define cpu_blend ISA_NAME(cpu_blend)
 #define cpu_blend_weights ISA_NAME(cpu_blend_weights)
+#define cpu_top ISA_NAME(cpu_top)
 
 void cpu_embed(struct queue *, const struct embed_args *);
 void cpu_norm(struct queue *, const struct norm_args *);
@@ -40,5 +41,6 @@ void cpu_expert_ffn(struct queue *, const struct expert_ffn_args *);
 void cpu_activate(struct queue *, const struct activate_args *);
 void cpu_blend(struct queue *, const struct blend_args *);
 void cpu_blend_weights(struct queue *, const struct blend_weights_args *);
+void cpu_top(struct queue *, const struct top_args *);
 
 #endif

@@ -11,16 +11,17 @@
 #include <assert.h>
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/rank.h"
 
-enum { CHOOSE_THREADS = 256, CHOOSE_TOKENS = 2048, CHOOSE_BLOCKS = CHOOSE_VOCAB_MAX / CHOOSE_TOKENS, TOKEN_BITS = 20 };
+enum { CHOOSE_THREADS = RANK_THREADS, CHOOSE_TOKENS = 2048, CHOOSE_BLOCKS = CHOOSE_VOCAB_MAX / CHOOSE_TOKENS };
 enum { BINS = 2048, BINS_EACH = BINS / CHOOSE_THREADS };
 
-static_assert(1 << TOKEN_BITS == CHOOSE_VOCAB_MAX, "a key has room for every token");
+static_assert((int)RANK_TOKENS == (int)CHOOSE_VOCAB_MAX, "a key has room for every token");
 
 /* The digits of a key, from the highest: 32 bits of the logit, then those of the token. */
 static const struct { int shift, bits; } DIGITS[] = {{41, 11}, {30, 11}, {20, 10}, {10, 10}, {0, 10}};
 
-typedef unsigned long long count_type;
+typedef rank_type count_type;
 
 /* Of a row, in scratch. */
 struct choose_state {
@@ -59,13 +60,6 @@ DEVICE struct choose_share share_of(const struct choose_args &a, const struct ch
             min(begin + CHOOSE_TOKENS, a.vocab)};
 }
 
-DEVICE count_type rank_key(float logit, int token)
-{
-    return (count_type)float_key(logit == 0 ? 0.0f : logit) << TOKEN_BITS | (unsigned)(CHOOSE_VOCAB_MAX - 1 - token);
-}
-
-DEVICE int token_of(count_type key) { return CHOOSE_VOCAB_MAX - 1 - (int)(key & (CHOOSE_VOCAB_MAX - 1)); }
-
 /* Whether this block is the row's last; then it sees what the others have left. All threads get it. */
 DEVICE bool last_of_row(unsigned *ticket)
 {
@@ -78,21 +72,6 @@ DEVICE bool last_of_row(unsigned *ticket)
     }
     __syncthreads();
     return last[0];
-}
-
-/* The largest of all threads' keys; the first thread gets it. */
-DEVICE count_type largest_key(count_type key)
-{
-    SHARED(count_type, most, CHOOSE_THREADS);
-    most[threadIdx.x] = key;
-    for (int step = CHOOSE_THREADS / 2; step > 0; step /= 2) {
-        __syncthreads();
-        int i = (int)threadIdx.x;
-        if (i < step && most[i + step] > most[i])
-            most[i] = most[i + step];
-    }
-    __syncthreads();
-    return most[0];
 }
 
 /* The best token, which is the choice without a temperature; and what the row's other launches begin with. */

@@ -49,6 +49,7 @@ void cuda_expert_ffn(struct queue *, const struct expert_ffn_args *);
 void cuda_activate(struct queue *, const struct activate_args *);
 void cuda_blend(struct queue *, const struct blend_args *);
 void cuda_blend_weights(struct queue *, const struct blend_weights_args *);
+void cuda_top(struct queue *, const struct top_args *);
 void cuda_choose(struct queue *, const struct choose_args *);
 void cuda_loop_draft(struct queue *, const struct loop_args *);
 void cuda_loop_facts(struct queue *, const struct loop_args *);

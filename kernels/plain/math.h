@@ -1,5 +1,5 @@
-/* exp, erf, silu, sigmoid and gelu in f32, the same bits on every machine: only correctly rounded operations (fmaf, +, *, /)
- * and integer arithmetic, no branches, so that a compiler may vectorise a loop over them without changing a result.
+/* exp, log, erf, silu, sigmoid and gelu in f32, the same bits on every machine: only correctly rounded operations (fmaf, +, *,
+ * /) and integer arithmetic, no branches, so that a compiler may vectorise a loop over them without changing a result.
  *
  * plain_exp: within 1.1 units in the last place for every f32; exp(-inf) = 0, exp(+inf) and overflow = +inf, NaN stays NaN,
  * results below the normal range are rounded once. Method: x = n ln 2 + r, |r| <= ln 2 / 2; polynomial for e^r (interpolation
@@ -8,6 +8,9 @@
  * plain_erf: within 7e-8 and 1.8 units in the last place for every f32; odd; NaN stays NaN. Method: up to 0.9
  * x + x P(x^2), P of least error in erf (5.2e-9); above it 1 - e^(x Q(x)), Q the same up to 4 (8e-10), from where on Q keeps
  * falling, and erf is 1.
+ *
+ * plain_log: of a positive number in the normal range (of nothing else), within 1.1 units in the last place. Method:
+ * x = 2^n (1 + f), f from sqrt(1/2) - 1 to sqrt 2 - 1; n ln 2 + f + f^2 Q(f), Q of least error in the logarithm (4.2e-9).
  *
  * plain_gelu: 0.5 x (1 + erf(x / sqrt 2)) from left to right, the exact form of arXiv 1606.08415; within 1.2e-7 |x|. -inf gives
  * NaN, as it does with silu. */
@@ -79,6 +82,23 @@ PLAIN float plain_erf(float x)
     /* A choice by bits, all ones for t > 0.9: of a comparison GCC would make a branch. */
     uint32_t is_far = 0u - ((plain_to_bits(0.9f) - plain_to_bits(t)) >> 31);
     return plain_from_bits((plain_to_bits(far) & is_far) | (plain_to_bits(near) & ~is_far));
+}
+
+PLAIN float plain_log(float x)
+{
+    int32_t n = (int32_t)(plain_to_bits(x) - 0x3f3504f3u) >> 23;
+    float f = plain_from_bits(plain_to_bits(x) - ((uint32_t)n << 23)) - 1.0f;
+    float q = -0x1.40723ap-4f;
+    q = fmaf(q, f, 0x1.0a56e0p-3f);
+    q = fmaf(q, f, -0x1.0e8424p-3f);
+    q = fmaf(q, f, 0x1.22115cp-3f);
+    q = fmaf(q, f, -0x1.543244p-3f);
+    q = fmaf(q, f, 0x1.99a96ap-3f);
+    q = fmaf(q, f, -0x1.0003fep-2f);
+    q = fmaf(q, f, 0x1.555544p-2f);
+    q = fmaf(q, f, -0x1.fffff8p-2f);
+    float low = fmaf((float)n, 0x1.7f7d1cp-20f, fmaf(f * f, q, f));
+    return fmaf((float)n, 0x1.62e4p-1f, low);
 }
 
 PLAIN float plain_gelu(float x) { return 0.5f * x * (1.0f + plain_erf(x * 0x1.6a09e6p-1f)); }

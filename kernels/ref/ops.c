@@ -18,4 +18,5 @@ const struct device_ops ref_ops = {
     .activate = ref_activate,
     .blend = ref_blend,
     .blend_weights = ref_blend_weights,
+    .top = ref_top,
 };

@@ -48,5 +48,6 @@ void ref_expert_ffn(struct queue *, const struct expert_ffn_args *);
 void ref_activate(struct queue *, const struct activate_args *);
 void ref_blend(struct queue *, const struct blend_args *);
 void ref_blend_weights(struct queue *, const struct blend_weights_args *);
+void ref_top(struct queue *, const struct top_args *);
 
 #endif

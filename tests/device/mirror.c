@@ -169,6 +169,8 @@ static const size_t expert_ffn_buffers[BUFFERS] = {B(expert_ffn, in), B(expert_f
 static const size_t activate_buffers[BUFFERS] = {B(activate, in), B(activate, add), B(activate, out), SIZE_MAX};
 static const size_t blend_buffers[BUFFERS] = {B(blend, in), B(blend, part), B(blend, weight), B(blend, out), SIZE_MAX};
 static const size_t blend_weights_buffers[BUFFERS] = {B(blend_weights, logits), B(blend_weights, weight), SIZE_MAX};
+static const size_t top_buffers[BUFFERS] = {B(top, logits), B(top, map), B(top, token), B(top, logp), B(top, log_sum),
+                                            B(top, scratch), SIZE_MAX};
 
 static void args_to_device(void *args, const size_t *offset)
 {
@@ -200,6 +202,7 @@ MIRROR(route_select)
 MIRROR(activate)
 MIRROR(blend)
 MIRROR(blend_weights)
+MIRROR(top)
 
 static void mirror_expert_ffn(struct queue *queue, const struct expert_ffn_args *given)
 {
@@ -227,7 +230,7 @@ const struct device_ops *mirror_ops(void)
         .rope = mirror_rope, .kv_write = mirror_kv_write, .kv_move = mirror_kv_move, .attention = mirror_attention,
         .route_score = mirror_route_score, .route_shortlist = mirror_route_shortlist, .route_select = mirror_route_select,
         .expert_sum = mirror_expert_sum, .expert_ffn = mirror_expert_ffn, .activate = mirror_activate, .blend = mirror_blend,
-        .blend_weights = mirror_blend_weights,
+        .blend_weights = mirror_blend_weights, .top = mirror_top,
     };
     opened();
     return &ops;

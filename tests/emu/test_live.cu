@@ -293,6 +293,20 @@ static struct made blend_weights(struct queue *queue, int rows, int filled)
     return {a.weight, TOP_K, false};
 }
 
+static struct made top(struct queue *queue, int rows, int filled)
+{
+    struct top_args a = {};
+    a.logits = floats(ROWS * VOCAB, filled * VOCAB);
+    a.token = numbers(ROWS * TOP_K, 0, 1);
+    a.logp = floats(ROWS * TOP_K, 0);
+    a.scratch = take(top_scratch_bytes(ROWS, VOCAB, TOP_K));
+    a.rows = rows;
+    a.vocab = VOCAB;
+    a.k = TOP_K;
+    cuda_top(queue, &a);
+    return {a.logp, TOP_K, false};
+}
+
 static struct made choose(struct queue *queue, int rows, int filled)
 {
     struct choose_args a = {};
@@ -327,7 +341,7 @@ static void live_rows_alone_are_treated(void **state)
         {"embed", embed}, {"norm", norm}, {"clamp", clamp}, {"gather", gather}, {"linear", linear}, {"rope", rope},
         {"kv_write", kv_write}, {"attention", attention}, {"route_score", score}, {"route_select", select},
         {"expert_ffn", expert_ffn}, {"activate", activate}, {"blend", blend}, {"blend_weights", blend_weights},
-        {"choose", choose}, {"quantise", quantise},
+        {"top", top}, {"choose", choose}, {"quantise", quantise},
         {"attention, some rows at a time", attention}, {"attention, few chunks at a time", attention},
     };
     struct buffer live = numbers(1, 0, 1), scratch = take(1 << 20);

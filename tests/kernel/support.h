@@ -240,12 +240,14 @@ static UNUSED struct buffer take_operand(struct arena *arena, enum weight_format
 
 /* --- comparison --- */
 
-/* The first of `count` floats that is not within the tolerance (or not a number where the reference is one); -1: none. */
+/* The first of `count` floats that is not within the tolerance, where the reference is finite, or not the same; -1: none. */
 static inline long first_far(const float *device, const float *reference, size_t count, struct tolerance tolerance)
 {
     for (size_t i = 0; i < count; i++) {
         double limit = (double)tolerance.absolute + (double)tolerance.relative * fabs((double)reference[i]);
-        if (!(fabs((double)device[i] - (double)reference[i]) <= limit) && !(isnan(device[i]) && isnan(reference[i])))
+        if (device[i] == reference[i] || (isnan(device[i]) && isnan(reference[i])))
+            continue;
+        if (!isfinite(reference[i]) || !(fabs((double)device[i] - (double)reference[i]) <= limit))
             return (long)i;
     }
     return -1;

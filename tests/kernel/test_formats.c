@@ -214,6 +214,17 @@ static void erf_and_gelu_are_close_everywhere(void **state)
     }
 }
 
+static void log_is_close_everywhere(void **state)
+{
+    (void)state;
+    for (uint32_t bits = 0x00800000u; bits < 0x7f800000u; bits += bits >= 0x3f700000u && bits < 0x3f900000u ? 61 : 4099) {
+        float x = plain_from_bits(bits);
+        double exact = log((double)x), far = fabs((double)plain_log(x) - exact);
+        assert_true(far <= 1.1 * (exact == 0 ? 0 : ldexp(1, ilogb(exact) - 23)));
+    }
+    assert_true(plain_log(1) == 0 && fabsf(plain_log(10) - 2.30258509f) < 3e-7f);
+}
+
 static void erf_and_gelu_at_the_edges(void **state)
 {
     (void)state;
@@ -252,6 +263,7 @@ int main(void)
         cmocka_unit_test(exp_and_silu_at_the_edges),
         cmocka_unit_test(erf_and_gelu_are_close_everywhere),
         cmocka_unit_test(erf_and_gelu_at_the_edges),
+        cmocka_unit_test(log_is_close_everywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

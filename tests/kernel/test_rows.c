@@ -203,6 +203,7 @@ static void no_rows_are_nothing_to_do(void **state)
         ops->activate(&queue, &(struct activate_args){.width = 7});
         ops->blend(&queue, &(struct blend_args){.slots = 2, .width = 7});
         ops->blend_weights(&queue, &(struct blend_weights_args){.slots = 2});
+        ops->top(&queue, &(struct top_args){.vocab = 9, .k = 2});
         ops->route_select(&queue, &(struct route_select_args){.experts = 8, .top_k = 2, .scale = 1});
         for (int format = 0; format < FORMAT_COUNT; format++) {
             ops->linear(&queue, &(struct linear_args){.format = format, .inputs = 7, .outputs = 5, .in_stride = 7,

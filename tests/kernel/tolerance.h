@@ -43,6 +43,10 @@ static const struct tolerance TOLERANCE_SCORE = {1e-9f, 4e-6f};
 /* SiLU and GELU of -4 .. 4: GELU lies within 1.2e-7 of its argument, and a sum of up to 8 is rounded. */
 static const struct tolerance TOLERANCE_ACTIVATION = {1e-6f, 1e-6f};
 
+/* Log-probabilities of -30 .. 0: a sum of one sign in a few hundred steps at most (a relative error below 1e-6 becomes an
+ * absolute one of the logarithm), and two differences rounded. */
+static const struct tolerance TOLERANCE_TOP = {4e-6f, 3e-7f};
+
 /* A few products below 2 in a chain of sums, each of which is rounded once. */
 static const struct tolerance TOLERANCE_BLEND = {2e-6f, 1e-6f};
 
