@@ -2,7 +2,7 @@
  * Markdown tables, for BENCHMARKS.md.
  *
  * usage: bench_kernels [THREADS [ISA|all [PART]]]    2 threads, the best instruction set, all of experts, linear, attention,
- *        select and the names of formats, all if it names none
+ *        select, heads and the names of formats, all if it names none
  *
  * Shapes of OLMoE-1B-7B: hidden 2048, inner 1024, 64 experts, 8 a token; independent routing anew in every call. A column is
  * a number of rows. `share` is bytes of the distinct experts / time / speed of the best reader just before and just after
@@ -452,6 +452,70 @@ static void bench_select(struct bench *b)
         }
 }
 
+/* --- what draft heads need beside matrices: microseconds, the best of many calls, and how fast that is what they read --- */
+
+enum { HEAD_CALLS = 200 };
+
+struct head_call {
+    const char *name;
+    int rows, width, k;
+    void (*put)(struct bench *b, const struct head_call *call);
+    int reads;                          /* floats for each of the rows' width */
+};
+
+static void put_top(struct bench *b, const struct head_call *c)
+{
+    const size_t floats = (size_t)c->rows * (size_t)c->width, best = (size_t)c->rows * (size_t)c->k;
+    b->isa->ops.top(&b->queue, &(struct top_args){
+        .logits = buffer_of(b->in, floats * 4), .token = buffer_of(b->expert, best * 4), .logp = buffer_of(b->weight, best * 4),
+        .scratch = buffer_of(b->inner, top_scratch_bytes(c->rows, c->width, c->k)), .rows = c->rows, .vocab = c->width,
+        .k = c->k});
+}
+
+static void put_gelu(struct bench *b, const struct head_call *c)
+{
+    struct buffer in = buffer_of(b->in, (size_t)c->rows * (size_t)c->width * 4), out = buffer_of(b->out, in.bytes);
+    b->isa->ops.activate(&b->queue, &(struct activate_args){
+        .in = in, .out = out, .activation = ACTIVATION_GELU, .rows = c->rows, .width = c->width});
+}
+
+static void put_silu(struct bench *b, const struct head_call *c)
+{
+    struct buffer in = buffer_of(b->in, (size_t)c->rows * (size_t)c->width * 4), out = buffer_of(b->out, in.bytes);
+    b->isa->ops.activate(&b->queue, &(struct activate_args){
+        .in = in, .add = in, .out = out, .activation = ACTIVATION_SILU, .rows = c->rows, .width = c->width});
+}
+
+static void put_blend(struct bench *b, const struct head_call *c)
+{
+    struct buffer in = buffer_of(b->in, (size_t)c->rows * (size_t)c->width * 4), out = buffer_of(b->out, in.bytes);
+    b->isa->ops.blend(&b->queue, &(struct blend_args){
+        .in = in, .part = buffer_of(b->partial, 2 * in.bytes), .weight = buffer_of(b->weight, (size_t)c->rows * 2 * 4),
+        .out = out, .rows = c->rows, .slots = 2, .width = c->width});
+}
+
+static void bench_heads(struct bench *b)
+{
+    static const struct head_call calls[] = {
+        {"the 10 likeliest", 1, 32000, 10, put_top, 1}, {"the 10 likeliest", 10, 32000, 10, put_top, 1},
+        {"the 10 likeliest", 1, 150000, 10, put_top, 1}, {"the 64 likeliest", 1, 150000, 64, put_top, 1},
+        {"the 10 likeliest", 6, 150000, 10, put_top, 1}, {"SiLU, added", 60, HIDDEN, 0, put_silu, 2},
+        {"GELU", 60, HIDDEN, 0, put_gelu, 1}, {"two experts, weighed", 60, HIDDEN, 0, put_blend, 3}};
+    printf("\n| for heads | rows | of | us a call | GB/s read |\n|---|---|---|---|---|\n");
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        const struct head_call *c = &calls[i];
+        double best = 1e9;
+        for (int call = 0; call < HEAD_CALLS; call++) {
+            double start = clock_seconds();
+            c->put(b, c);
+            double seconds = clock_seconds() - start;
+            best = seconds < best ? seconds : best;
+        }
+        printf("| %s | %d | %d | %.1f | %.1f |\n", c->name, c->rows, c->width, 1e6 * best,
+               4e-9 * c->reads * (double)c->rows * (double)c->width / best);
+    }
+}
+
 /* Whether a list of words has this one. */
 static bool has_word(const char *list, const char *word)
 {
@@ -500,6 +564,8 @@ static void bench_isa(struct bench *b, const char *part)
         bench_attention(b);
     if (has_word(part, "select"))
         bench_select(b);
+    if (has_word(part, "heads"))
+        bench_heads(b);
 }
 
 int main(int argc, char **argv)
@@ -527,7 +593,7 @@ int main(int argc, char **argv)
     for (int i = 0; cpu_isas()[i]; i++)
         if (!strcmp(cpu_isas()[i]->name, wanted) || !strcmp(wanted, "all")) {
             b.isa = cpu_isas()[i];
-            bench_isa(&b, argc > 3 ? argv[3] : "experts linear attention select");
+            bench_isa(&b, argc > 3 ? argv[3] : "experts linear attention select heads");
             found = true;
         }
     if (!found)
