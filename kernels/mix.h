@@ -1,8 +1,8 @@
 /* What draft heads need beside the operations of their targets: activations of layers without a gate, and sums of experts whose
  * weights a head makes itself.
  *
- * `rows` is at most 512. All numbers are f32. A row's bits depend on that row alone. Strides count floats, 0: rows lie without a
- * gap. Every step is rounded as written, so that the bits are the same on all devices. */
+ * `rows` is at most 512. All numbers are f32. A row's bits depend on that row alone. Strides count floats, 0: rows lie without
+ * a gap. Every step is rounded as written, so that the bits are the same on all devices. */
 #ifndef MOE_KERNELS_MIX_H
 #define MOE_KERNELS_MIX_H
 
