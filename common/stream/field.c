@@ -228,6 +228,9 @@ static int put_array(const struct record_kind *kind, const struct field *field, 
 {
     int rank;
     uint64_t shape[ARRAY_RANK];
+    if (field->dtypes && !(field->dtypes >> get_dtype(body, field) & 1))
+        return err_set(err, ERR_INPUT, "%s: key '%s' has elements of type %s", kind->type, field->key,
+                       array_dtype_name(get_dtype(body, field)));
     if (field_shape(kind, field, body, header, &rank, shape, err))
         return err_at(err, "%s: key '%s'", kind->type, field->key);
     writer_array(writer, field->key, get_dtype(body, field), rank, shape, get_array(body, field));

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/file.h"
@@ -15,6 +16,7 @@ enum reader_state { READING, ENDED, BROKEN };
 
 struct reader {
     int fd;
+    off_t begin;                        /* where the stream begins in its file; -1: there is no going back */
     char *name;
     struct reader_options options;
     enum reader_state state;
@@ -149,12 +151,14 @@ int reader_open_fd(struct reader **out, int fd, const char *name, const void *fi
                    enum stream_kind kind, const struct reader_options *options, struct err *err)
 {
     struct reader *reader = mem_alloc(1, sizeof *reader, err);
+    struct stat status;
     if (!reader) {
         if (fd != STDIN_FILENO)
             close(fd);
         return -1;
     }
     reader->fd = fd;
+    reader->begin = fstat(fd, &status) || !S_ISREG(status.st_mode) ? -1 : lseek(fd, 0, SEEK_CUR) - (off_t)first_bytes;
     if (options)
         reader->options = *options;
     if (!reader->options.record_bytes)
@@ -199,6 +203,25 @@ const char *reader_abort_message(const struct reader *reader) { return reader->a
 
 const struct frame_counts *reader_counts(const struct reader *reader) { return &reader->counts; }
 uint64_t reader_bytes(const struct reader *reader) { return reader->offset + reader->object; }
+
+bool reader_can_return(const struct reader *reader) { return reader->begin >= 0; }
+
+struct reader_mark reader_mark(const struct reader *reader)
+{
+    return (struct reader_mark){reader->offset, reader->record.index};
+}
+
+int reader_return(struct reader *reader, const struct reader_mark *mark, struct err *err)
+{
+    if (lseek(reader->fd, reader->begin + (off_t)mark->offset, SEEK_SET) < 0)
+        return err_errno(err, "%s: cannot be read again", reader->name);
+    reader->start = reader->length = reader->object = 0;
+    reader->offset = mark->offset;
+    reader->index = mark->index;
+    reader->sequences.count = 0;
+    reader->state = READING;
+    return 0;
+}
 
 void reader_close(struct reader **address)
 {

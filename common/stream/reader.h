@@ -52,6 +52,14 @@ const char *reader_abort_message(const struct reader *reader);
 const struct frame_counts *reader_counts(const struct reader *reader);
 uint64_t reader_bytes(const struct reader *reader);
 
+/* Back to a record of a file: reader_mark remembers the one at hand, and after reader_return that one is the next. Counts and
+ * digest are of no use then, and the end is not reached as one: read a stream to its end first, to know that it is whole. What
+ * is no file, as a pipe, cannot be gone back in. */
+struct reader_mark { uint64_t offset; int64_t index; };
+bool reader_can_return(const struct reader *reader);
+struct reader_mark reader_mark(const struct reader *reader);
+int reader_return(struct reader *reader, const struct reader_mark *mark, struct err *err);
+
 void reader_close(struct reader **reader);
 
 /* Do these first bytes of a file (READER_SNIFF of them, or all there are) begin a stream? */

@@ -1,7 +1,12 @@
 #include "common/train/feature_source.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "common/base/file.h"
 #include "common/base/float.h"
 #include "common/base/mem.h"
 #include "common/stream/feature.h"
@@ -23,7 +28,68 @@ struct feature_source {
     float *states;                      /* [states][stride][hidden] */
     size_t token_room, mask_room;
     size_t stride, stride_room;         /* rows of a state now, and the most there were */
+    struct place {
+        struct reader_mark mark;        /* of the record that begins the text */
+        int64_t ordinal;
+    } at, *places;                      /* of the text at hand; of all texts of the part, by feature_source_index */
+    size_t place_count, place_room;
 };
+
+/* All that comes, into a file that has no name. */
+static int copy_in(int *fd, const char *name, const char *folder, struct err *err)
+{
+    enum { CHUNK = 1 << 16 };
+    int copy = -1, rc = -1;
+    size_t got = 1;
+    uint8_t *chunk = mem_alloc(CHUNK, 1, err);
+    if (!chunk || file_nameless(&copy, folder, err))
+        goto done;
+    while (got) {
+        if (file_read_some(*fd, name, chunk, CHUNK, &got, err))
+            goto done;
+        for (size_t at = 0; at < got;) {
+            ssize_t put = write(copy, chunk + at, got - at);
+            if (put < 0 && errno == EINTR)
+                continue;
+            if (put < 0) {
+                err_errno(err, "%s: its copy in %s cannot be written", name, folder);
+                goto done;
+            }
+            at += (size_t)put;
+        }
+    }
+    if (lseek(copy, 0, SEEK_SET) < 0) {
+        err_errno(err, "%s: its copy in %s cannot be read", name, folder);
+        goto done;
+    }
+    rc = 0;
+done:
+    mem_free(&chunk);
+    if (rc && copy >= 0)
+        close(copy);
+    if (rc)
+        return -1;
+    if (*fd != STDIN_FILENO)
+        close(*fd);
+    *fd = copy;
+    return 0;
+}
+
+static int open_stream(struct feature_source *source, struct err *err)
+{
+    const char *path = source->setup.path, *name = strcmp(path, "-") ? path : "standard input";
+    struct stat status;
+    int fd = name == path ? open(path, O_RDONLY | O_CLOEXEC) : STDIN_FILENO;
+    if (fd < 0)
+        return err_errno(err, "%s", path);
+    bool file = !fstat(fd, &status) && S_ISREG(status.st_mode);
+    if (source->setup.folder && !file && !isatty(fd) && copy_in(&fd, name, source->setup.folder, err)) {
+        if (fd != STDIN_FILENO)
+            close(fd);
+        return -1;
+    }
+    return reader_open_fd(&source->in, fd, name, NULL, 0, STREAM_FEATURE, NULL, err);
+}
 
 int feature_source_open(struct feature_source **out, const struct feature_source_setup *setup, struct text *note,
                         struct err *err)
@@ -35,7 +101,7 @@ int feature_source_open(struct feature_source **out, const struct feature_source
         return -1;
     source->setup = *setup;
     source->hidden = setup->target->hidden;
-    if (reader_open(&source->in, setup->path, STREAM_FEATURE, NULL, err))
+    if (open_stream(source, err))
         goto failed;
     const struct header *header = reader_header(source->in);
     if (!header->has_model) {
@@ -63,6 +129,7 @@ void feature_source_close(struct feature_source **source)
     mem_free(&s->token);
     mem_free(&s->mask);
     mem_free(&s->states);
+    mem_free(&s->places);
     mem_free(source);
 }
 
@@ -92,6 +159,7 @@ static int begin(struct feature_source *source, const struct feature_begin *begi
     *text = (struct feature_text){.ordinal = source->ordinal++, .prompt_tokens = begin->prompt_tokens,
                                   .n = begin->text_tokens, .validation = begin->validation};
     source->stride = 0;
+    source->at = (struct place){reader_mark(source->in), text->ordinal};
     source->all = begin->text_tokens;
     source->came = 0;
     source->wanted = setup->part == FEATURES_ALL || (setup->part == FEATURES_VALIDATION) == begin->validation;
@@ -256,4 +324,30 @@ int feature_source_next(struct feature_source *source, const struct feature_text
         }
     }
     return more;
+}
+
+int feature_source_index(struct feature_source *source, int64_t *texts, struct err *err)
+{
+    const struct feature_text *text;
+    int more;
+    if (!reader_can_return(source->in))
+        return err_set(err, ERR_INPUT, "%s: a pipe can be read but once; write the stream into a file",
+                       reader_name(source->in));
+    while ((more = feature_source_next(source, &text, err)) > 0) {
+        if (mem_grow(&source->places, &source->place_room, source->place_count + 1, sizeof *source->places, err))
+            return -1;
+        source->places[source->place_count++] = source->at;
+    }
+    if (!more)
+        *texts = (int64_t)source->place_count;
+    return more;
+}
+
+int feature_source_read(struct feature_source *source, int64_t text, const struct feature_text **out, struct err *err)
+{
+    const struct place *place = &source->places[text];
+    source->ordinal = place->ordinal;
+    if (reader_return(source->in, &place->mark, err))
+        return -1;
+    return feature_source_next(source, out, err) > 0 ? 0 : -1;
 }

@@ -1,7 +1,12 @@
-/* Reads a feature stream, from a file or as it comes through a pipe, text by text.
+/* Reads a feature stream text by text, once as it comes, from a file or through a pipe,
  *
  *     while ((more = feature_source_next(source, &text, err)) > 0)
  *         ... text->tokens, text->mask, text->states ...
+ *
+ * or in any order and as often as wanted:
+ *
+ *     if (feature_source_index(source, &texts, err)) ...           reads all of it once, and checks it
+ *     if (feature_source_read(source, order[i], &text, err)) ...
  *
  * Memory is one text's and one record's. What is not of the target, lacks a state, has states that are no numbers, a text that
  * is not whole or of which nothing is to be learnt, or a stream that is damaged or cut off is ERR_INPUT, in one line that names
@@ -29,6 +34,8 @@ struct feature_source_setup {
                                          * stream may have more */
     int cut;                            /* only the first so many tokens of a text; 0: all */
     enum feature_part part;             /* the others are passed over */
+    const char *folder;                 /* what is no file is first copied into a nameless one here, so that it can be read in
+                                         * any order; NULL: it is read as it comes */
 };
 
 /* Valid until the next call. */
@@ -51,6 +58,14 @@ const struct header *feature_source_header(const struct feature_source *source);
 
 /* 1: *text is the next one; 0: the stream ended, whole; -1: err says why. */
 int feature_source_next(struct feature_source *source, const struct feature_text **text, struct err *err);
+
+/* Reads to the end, and answers how many texts there are of the part; before the first feature_source_next. Takes 24 bytes of
+ * memory a text. An error where the stream can be read but once. */
+int feature_source_index(struct feature_source *source, int64_t *texts, struct err *err);
+
+/* Of these, number `text` from 0 on. */
+int feature_source_read(struct feature_source *source, int64_t text, const struct feature_text **out, struct err *err);
+
 void feature_source_close(struct feature_source **source);
 
 #endif

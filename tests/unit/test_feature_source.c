@@ -215,6 +215,57 @@ static void a_pipe_will_do(void **state)
     unit_remove(folder);
 }
 
+/* In any order, several times over: from a file, and from a pipe that is copied into one. */
+static void texts_can_be_read_again(void **state)
+{
+    (void)state;
+    char *folder = unit_folder();
+    const char *path = unit_path(folder, "f.moes"), *fifo = unit_path(folder, "pipe");
+    const struct stream_model model = target();
+    const struct wanted wanted = {.texts = 4, .n = {9, 300, 3, 130}, .piece = 64, .validation = {false, true},
+                                  .dtype = DTYPE_F32, .silent = -1, .odd_text = -1};
+    write_texts(path, &wanted);
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    for (int way = 0; way < 3; way++) {
+        static const int order[] = {2, 0, 1, 1, 2, 0}, number[] = {0, 2, 3};
+        struct feature_source_setup setup = setup_of(way ? fifo : path, &model);
+        struct feature_source *source = NULL;
+        const struct feature_text *text;
+        struct err err = {0};
+        int64_t texts = 0;
+        pid_t child = 0;
+        setup.part = FEATURES_TRAINING;
+        setup.cut = 200;
+        setup.folder = way == 2 ? NULL : folder;
+        if (way && !(child = fork())) {
+            char command[2600];
+            snprintf(command, sizeof command, "cat '%s' > '%s'", path, fifo);
+            _exit(system(command) != 0);
+        }
+        if (feature_source_open(&source, &setup, NULL, &err))
+            fail_msg("%s", err.text);
+        if (way == 2) {                     /* as it comes, that is once */
+            assert_int_equal(feature_source_index(source, &texts, &err), -1);
+            assert_non_null(strstr(err.text, "a pipe can be read but once"));
+            feature_source_close(&source);
+            waitpid(child, NULL, 0);
+            continue;
+        }
+        if (feature_source_index(source, &texts, &err))
+            fail_msg("%s", err.text);
+        assert_int_equal(texts, 3);
+        for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
+            if (feature_source_read(source, order[i], &text, &err))
+                fail_msg("%s", err.text);
+            check_text(text, &wanted, number[order[i]], wanted.n[number[order[i]]], asked, 3);
+        }
+        feature_source_close(&source);
+        if (child)
+            waitpid(child, NULL, 0);
+    }
+    unit_remove(folder);
+}
+
 /* Reads all and returns the error's text, which must be there. Malloc'ed. */
 static char *fault_of(const struct feature_source_setup *setup)
 {
@@ -378,6 +429,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_come_as_they_were_written), cmocka_unit_test(a_pipe_will_do),
+        cmocka_unit_test(texts_can_be_read_again),
         cmocka_unit_test(other_models_and_states_are_refused), cmocka_unit_test(states_that_are_no_numbers_are_refused),
         cmocka_unit_test(texts_without_answers_are_refused), cmocka_unit_test(texts_that_are_not_whole_are_refused),
         cmocka_unit_test(damaged_streams_are_refused),

@@ -87,6 +87,44 @@ static void either_type_comes_back(enum dtype dtype, const void *values)
     unit_remove(folder);
 }
 
+/* Amid a text, and after the end. */
+static void a_reader_goes_back(void **state)
+{
+    (void)state;
+    static const float values[24];
+    char *folder = unit_folder();
+    const char *path = unit_path(folder, "f.moes");
+    struct err err = {0};
+    struct reader *in = NULL;
+    const struct record *record;
+    const struct feature_states states = whole_states(values, DTYPE_F32);
+    struct writer *writer = begin(path, STREAM_FEATURE);
+    put(writer, &feature_begin_kind, &(struct feature_begin){.sequence = 5, .prompt_tokens = 2, .text_tokens = 4});
+    put(writer, &feature_states_kind, &states);
+    put(writer, &route_end_kind, &(struct route_end){5});
+    finish(writer);
+    assert_int_equal(reader_open(&in, path, STREAM_FEATURE, NULL, &err), 0);
+    assert_true(reader_can_return(in));
+    next(in, &feature_begin_kind);
+    const struct reader_mark mark = reader_mark(in);
+    next(in, &feature_states_kind);
+    assert_int_equal(reader_return(in, &mark, &err), 0);
+    assert_int_equal(next(in, &feature_begin_kind)->index, 0);
+    next(in, &feature_states_kind);
+    next(in, &route_end_kind);
+    assert_int_equal(reader_return(in, &mark, &err), 0);
+    next(in, &feature_begin_kind);
+    reader_close(&in);
+    assert_int_equal(reader_open(&in, path, STREAM_FEATURE, NULL, &err), 0);
+    while (reader_next(in, &record, &err) > 0)
+        ;
+    assert_int_equal(reader_return(in, &mark, &err), 0);
+    next(in, &feature_begin_kind);
+    assert_int_equal(next(in, &feature_states_kind)->index, 1);
+    reader_close(&in);
+    unit_remove(folder);
+}
+
 static void states_come_back_in_either_type(void **state)
 {
     (void)state;
@@ -154,6 +192,13 @@ static void another_type_is_refused(void **state)
     struct err err = {0};
     struct writer *writer = begin(path, STREAM_FEATURE);
     put(writer, &feature_begin_kind, &(struct feature_begin){.sequence = 5, .prompt_tokens = 2, .text_tokens = 4});
+    const struct feature_states other = whole_states(values, DTYPE_F64);
+    struct err refused = {0};
+    struct writer *never = begin(unit_path(folder, "never.moes"), STREAM_FEATURE);
+    put(never, &feature_begin_kind, &(struct feature_begin){.sequence = 5, .prompt_tokens = 2, .text_tokens = 4});
+    assert_int_equal(writer_record(never, &feature_states_kind, &other, &refused), -1);
+    assert_non_null(strstr(refused.text, "'values' has elements of type f64"));
+    writer_abort(&never, &refused);
     writer_begin(writer, "feature");
     writer_int(writer, "sequence", 5);
     writer_int(writer, "pos", 0);
@@ -219,7 +264,8 @@ static void a_train_stream_comes_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(states_come_back_in_either_type), cmocka_unit_test(nonsense_of_a_text_is_refused),
+        cmocka_unit_test(a_reader_goes_back), cmocka_unit_test(states_come_back_in_either_type),
+        cmocka_unit_test(nonsense_of_a_text_is_refused),
         cmocka_unit_test(texts_come_one_after_the_other), cmocka_unit_test(another_type_is_refused),
         cmocka_unit_test(a_train_stream_comes_back),
     };
