@@ -16,9 +16,11 @@
 struct feature_source {
     struct feature_source_setup setup;
     struct reader *in;
+    struct xxh3_stream *digest;
     int hidden;
     int64_t ordinal;                    /* of the next text */
     bool wanted;                        /* is the text at hand of the part? */
+    bool again;                         /* it was read before */
     int all;                            /* tokens of the text at hand, and of these how many came */
     int came;
     struct feature_text text;
@@ -101,7 +103,7 @@ int feature_source_open(struct feature_source **out, const struct feature_source
         return -1;
     source->setup = *setup;
     source->hidden = setup->target->hidden;
-    if (open_stream(source, err))
+    if (xxh3_stream_new(&source->digest, err) || open_stream(source, err))
         goto failed;
     const struct header *header = reader_header(source->in);
     if (!header->has_model) {
@@ -124,6 +126,7 @@ void feature_source_close(struct feature_source **source)
     if (!s)
         return;
     reader_close(&s->in);
+    xxh3_stream_free(&s->digest);
     mem_free(&s->id);
     mem_free(&s->task);
     mem_free(&s->token);
@@ -134,6 +137,10 @@ void feature_source_close(struct feature_source **source)
 }
 
 const struct header *feature_source_header(const struct feature_source *source) { return reader_header(source->in); }
+
+const struct feature_source_setup *feature_source_setup_of(const struct feature_source *source) { return &source->setup; }
+
+struct digest128 feature_source_digest(const struct feature_source *source) { return xxh3_stream_digest(source->digest); }
 
 /* Puts stream and text in front of a fault. */
 static int at_text(const struct feature_source *source, struct err *err)
@@ -303,6 +310,10 @@ static int end(struct feature_source *source, struct err *err)
                 "--mask all");
         return at_text(source, err);
     }
+    if (source->wanted && !source->again) {
+        xxh3_stream_put(source->digest, source->token, (size_t)text->n * sizeof *source->token);
+        xxh3_stream_put(source->digest, source->mask, (size_t)text->n);
+    }
     text->tokens = source->token;
     text->mask = source->mask;
     text->states = source->states;
@@ -347,6 +358,7 @@ int feature_source_read(struct feature_source *source, int64_t text, const struc
 {
     const struct place *place = &source->places[text];
     source->ordinal = place->ordinal;
+    source->again = true;
     if (reader_return(source->in, &place->mark, err))
         return -1;
     return feature_source_next(source, out, err) > 0 ? 0 : -1;

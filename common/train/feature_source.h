@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
+#include "common/base/hash.h"
 #include "common/base/text.h"
 #include "common/stream/header.h"
 
@@ -27,7 +28,7 @@ enum feature_part { FEATURES_ALL, FEATURES_TRAINING, FEATURES_VALIDATION };
 
 struct feature_source_setup {
     const char *path;                   /* "-": standard input */
-    const struct stream_model *target;  /* the model that the head is trained for */
+    const struct stream_model *target;  /* borrowed; the model that the head is trained for */
     bool force;                         /* another tokenizer or vocabulary is a note */
     int states;
     const int *state;                   /* [states] borrowed; in the order in which they are wanted, as head.h numbers them; the
@@ -55,9 +56,14 @@ struct feature_text {
 int feature_source_open(struct feature_source **out, const struct feature_source_setup *setup, struct text *note,
                         struct err *err);
 const struct header *feature_source_header(const struct feature_source *source);
+const struct feature_source_setup *feature_source_setup_of(const struct feature_source *source);
 
 /* 1: *text is the next one; 0: the stream ended, whole; -1: err says why. */
 int feature_source_next(struct feature_source *source, const struct feature_text **text, struct err *err);
+
+/* What was read so far, by the tokens and masks of its texts of the part, as far as they are not cut: the same texts in the
+ * same order have the same digest, whatever the states are written in. */
+struct digest128 feature_source_digest(const struct feature_source *source);
 
 /* Reads to the end, and answers how many texts there are of the part; before the first feature_source_next. Takes 24 bytes of
  * memory a text. An error where the stream can be read but once. */

@@ -8,6 +8,7 @@
 #include "common/base/float.h"
 #include "common/stream/feature.h"
 #include "common/train/feature_source.h"
+#include "common/train/source_stream.h"
 
 enum { HIDDEN = 3, LONGEST = 700, POINTS = 3 };
 
@@ -266,6 +267,48 @@ static void texts_can_be_read_again(void **state)
     unit_remove(folder);
 }
 
+/* As training takes them: by number, or as they come; cut further by who asks. */
+static void texts_come_as_training_takes_them(void **state)
+{
+    (void)state;
+    char *folder = unit_folder();
+    const char *path = unit_path(folder, "f.moes");
+    const struct stream_model model = target();
+    struct digest128 digest[2];
+    write_texts(path, &plain);
+    for (int any_order = 0; any_order < 2; any_order++) {
+        const struct feature_source_setup setup = setup_of(path, &model);
+        struct feature_source *features = NULL;
+        struct train_source source = {0};
+        struct train_text text;
+        struct err err = {0};
+        assert_int_equal(feature_source_open(&features, &setup, NULL, &err), 0);
+        struct feature_source *kept = features;
+        assert_int_equal(source_stream_open(&source, &features, any_order, &err), 0);
+        assert_null(features);
+        assert_int_equal(source.texts, any_order ? 2 : -1);
+        for (int i = 0; i < 2; i++) {
+            int number = any_order ? 1 - i : i, n = plain.n[number] < 7 ? plain.n[number] : 7;
+            assert_int_equal(source.read(source.self, number, 7, &text, &err), 1);
+            assert_int_equal(text.tokens, n);
+            assert_non_null(strstr(text.name, number ? "f.moes: text 1 (t1)" : "f.moes: text 0 (t0)"));
+            for (int t = 0; t < n; t++) {
+                assert_int_equal(text.token[t], token_at(number, t));
+                assert_int_equal(text.mask[t], mask_at(&plain, number, t));
+                for (int s = 0; s < 3; s++)
+                    for (int h = 0; h < HIDDEN; h++)
+                        assert_true(text.state[s][t * HIDDEN + h] == state_at(&plain, number, asked[s], t, h));
+            }
+        }
+        if (!any_order)
+            assert_int_equal(source.read(source.self, 2, 7, &text, &err), 0);
+        digest[any_order] = feature_source_digest(kept);
+        train_source_close(&source);
+    }
+    assert_true(digest[0].low == digest[1].low && digest[0].high == digest[1].high);
+    unit_remove(folder);
+}
+
 /* Reads all and returns the error's text, which must be there. Malloc'ed. */
 static char *fault_of(const struct feature_source_setup *setup)
 {
@@ -429,7 +472,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_come_as_they_were_written), cmocka_unit_test(a_pipe_will_do),
-        cmocka_unit_test(texts_can_be_read_again),
+        cmocka_unit_test(texts_can_be_read_again), cmocka_unit_test(texts_come_as_training_takes_them),
         cmocka_unit_test(other_models_and_states_are_refused), cmocka_unit_test(states_that_are_no_numbers_are_refused),
         cmocka_unit_test(texts_without_answers_are_refused), cmocka_unit_test(texts_that_are_not_whole_are_refused),
         cmocka_unit_test(damaged_streams_are_refused),

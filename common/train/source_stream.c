@@ -1,0 +1,59 @@
+#include "common/train/source_stream.h"
+
+#include "common/base/mem.h"
+#include "common/base/text.h"
+
+struct stream_source {
+    struct feature_source *features;
+    bool any_order;
+    struct text name;           /* of the text at hand */
+};
+
+static void close_stream(void *self)
+{
+    struct stream_source *s = self;
+    feature_source_close(&s->features);
+    text_free(&s->name);
+    mem_free(&s);
+}
+
+static int read_stream(void *self, int64_t index, int longest, struct train_text *out, struct err *err)
+{
+    struct stream_source *s = self;
+    const struct feature_text *text;
+    const struct feature_source_setup *setup = feature_source_setup_of(s->features);
+    const size_t hidden = (size_t)setup->target->hidden;
+    int more = s->any_order ? feature_source_read(s->features, index, &text, err) ? -1 : 1
+                            : feature_source_next(s->features, &text, err);
+    if (more <= 0)
+        return more;
+    text_clear(&s->name);
+    if (text_printf(&s->name, err, "%s: text %lld", setup->path, (long long)text->ordinal) ||
+        (text->id && text_printf(&s->name, err, " (%s)", text->id)))
+        return -1;
+    *out = (struct train_text){.tokens = text->n < longest ? text->n : longest, .token = text->tokens, .mask = text->mask,
+                               .name = s->name.data};
+    for (int i = 0; i < setup->states; i++)
+        out->state[i] = text->states + (size_t)i * (size_t)text->n * hidden;
+    return 1;
+}
+
+int source_stream_open(struct train_source *out, struct feature_source **features, bool any_order, struct err *err)
+{
+    struct stream_source *s = NULL;
+    int64_t texts = -1;
+    if (feature_source_setup_of(*features)->states > POINTS_MAX) {
+        err_set(err, ERR_INPUT, "%d states: %d are possible", feature_source_setup_of(*features)->states, POINTS_MAX);
+        goto failed;
+    }
+    if ((any_order && feature_source_index(*features, &texts, err)) || !(s = mem_alloc(1, sizeof *s, err)))
+        goto failed;
+    s->features = *features;
+    s->any_order = any_order;
+    *features = NULL;
+    *out = (struct train_source){.self = s, .texts = texts, .read = read_stream, .close = close_stream};
+    return 0;
+failed:
+    feature_source_close(features);
+    return -1;
+}

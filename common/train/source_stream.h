@@ -1,0 +1,12 @@
+/* Texts and states of a feature stream as training takes them. */
+#ifndef MOE_TRAIN_SOURCE_STREAM_H
+#define MOE_TRAIN_SOURCE_STREAM_H
+
+#include "common/train/batch.h"
+#include "common/train/feature_source.h"
+
+/* The source of these texts, whose states are setup.state in that order; takes `features` over, also on failure. any_order:
+ * reads the stream to its end first, and checks it; else its texts come as they come, once. */
+int source_stream_open(struct train_source *out, struct feature_source **features, bool any_order, struct err *err);
+
+#endif
