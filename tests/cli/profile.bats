@@ -235,7 +235,7 @@ digest() {
     head -n 2 "$MOE_MODELS/pocket/heldout.jsonl" > prompts.jsonl
     awk '/^\.Sh EXAMPLES/ { inside = 1 } /^\.Sh SEE/ { inside = 0 } inside && /^\.Bd/ { code = 1; next }
          /^\.Ed/ { if (code) print "##"; code = 0 } code' "$top/man/moe-profile.1" | sed 's/\\e/\\/g; s/\\-/-/g' > examples.txt
-    [ "$(grep -c '^##' examples.txt)" = 5 ]
+    [ "$(grep -c '^##' examples.txt)" = 6 ]
     sed 's/^##$//' examples.txt > examples.sh
     bash -e -o pipefail examples.sh > printed
     [ -s printed ]
