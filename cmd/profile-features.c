@@ -14,6 +14,9 @@ static const enum dtype dtypes[] = { DTYPE_BF16, DTYPE_F32 };
 enum { MASK_ANSWERS, MASK_ALL };
 static const char *const mask_words[] = { "answers", "all", NULL };
 
+enum { TURNS_WHOLE, TURNS_EACH };
+static const char *const turns_words[] = { "whole", "each", NULL };
+
 const struct opt features_options[] = {
     SESSION_OPTIONS(struct features_args, session),
     OPT_STRING(0, "layers", struct features_args, layers, "N,...,final|KIND",
@@ -23,6 +26,8 @@ const struct opt features_options[] = {
     OPT_COUNT('n', "max-tokens", struct features_args, settings.max_tokens, 0, 1 << 24,
               "let the model answer each prompt with up to N tokens; answers of the texts are put aside"),
     OPT_CHOICE(0, "mask", struct features_args, mask, mask_words, "what is to be learnt: the tokens of answers, or all"),
+    OPT_CHOICE(0, "turns", struct features_args, turns, turns_words,
+               "let a conversation with several answers be one text, or a text for each, which ends with it"),
     OPT_COUNT(0, "cut", struct features_args, cut, 1, 1 << 24, "take only the first N tokens of a text"),
     OPT_FLOAT(0, "validation", struct features_args, validation, 0, 1, "SHARE",
               "keep about SHARE of the prompts apart, to be judged by"),
@@ -128,6 +133,7 @@ static int open_texts(struct prompts **out, const struct session *session, const
     struct session_prompts options = args->prompts;
     options.answers = args->settings.max_tokens ? PROMPTS_ASK_AGAIN : PROMPTS_ANSWERED;
     options.unanswered = args->mask == MASK_ALL;
+    options.each = args->turns == TURNS_EACH;
     return session_open_prompts(out, session, &options, &args->inputs, stop, err);
 }
 

@@ -16,7 +16,7 @@ struct features_args {
     struct strings inputs;
     const char *layers, *head, *shard, *output;
     double validation;
-    int dtype, mask, cut;
+    int dtype, mask, turns, cut;
     bool text, force;
 };
 extern const struct opt features_options[];

@@ -169,17 +169,23 @@ static bool kept_apart(const struct feature_profile *profile, const int32_t *tok
     return (double)(digest.high >> 11) * 0x1p-53 < profile->setup.validation;
 }
 
-/* A text that brings its answers along. */
-static int run_answered(struct feature_profile *profile, struct prompt *prompt, struct err *err)
+/* A text that brings its answers along, or several. */
+static int run_answered(struct feature_profile *profile, struct prompts *prompts, struct prompt *prompt, struct err *err)
 {
-    int asked = 0;
+    int asked = 0, turn = 1;
     while (asked < prompt->tokens.n && !prompt->mask[asked])
         asked++;
-    const struct feature_text text = {prompt->id, prompt->task, prompt->tokens.ids, prompt->mask, prompt->tokens.n,
-                                      kept_apart(profile, prompt->tokens.ids, asked)};
-    if (profile->setup.all)
-        memset(prompt->mask, 1, (size_t)prompt->tokens.n);
-    return take_text(profile, &text, err) ? err_at(err, "%s", prompt->place) : 0;
+    const bool validation = kept_apart(profile, prompt->tokens.ids, asked);
+    while (turn > 0) {
+        const struct feature_text text = {prompt->id, prompt->task, prompt->tokens.ids, prompt->mask, prompt->tokens.n,
+                                          validation};
+        if (profile->setup.all)
+            memset(prompt->mask, 1, (size_t)prompt->tokens.n);
+        if (take_text(profile, &text, err))
+            return err_at(err, "%s", prompt->place);
+        turn = prompt_next_turn(prompts, prompt, NULL, 0, err);
+    }
+    return turn;
 }
 
 /* One turn, which the target answers. */
@@ -229,7 +235,7 @@ static int run_prompt(struct feature_profile *profile, struct prompts *prompts, 
     const struct decode_prompt skipped = {.token = prompt->tokens.ids, .tokens = prompt->tokens.n};
     if (prompt->ordinal % profile->setup.shards != profile->setup.shard - 1)
         return profile->decoder ? decoder_skip(profile->decoder, &skipped, err) : 0;
-    int rc = profile->decoder ? run_asked(profile, prompts, prompt, ended, err) : run_answered(profile, prompt, err);
+    int rc = profile->decoder ? run_asked(profile, prompts, prompt, ended, err) : run_answered(profile, prompts, prompt, err);
     *ended |= rc && err->code == ERR_SIGNAL;
     return *ended ? 0 : rc;
 }

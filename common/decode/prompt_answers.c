@@ -102,7 +102,7 @@ static int mark_message(const struct prompts *p, struct prompt *prompt, json_t *
                 "begins cannot be told; use another --chat-template, or \"prompt\" and \"answer\"");
     else if (!begins_with(&prompt->tokens, &said))
         err_set(err, ERR_INPUT, "the template writes this answer otherwise when more messages follow, so what would be learnt "
-                "is not what is asked for; give each answer a line of its own that ends with it");
+                "is not what is asked for; let each answer be a text of its own (--turns each)");
     else
         rc = 0;
     if (!rc)
@@ -113,26 +113,36 @@ done:
     return rc ? err_at(err, "message %zu", number) : 0;
 }
 
-/* prompt->messages is the whole conversation. */
-static int answered_chat(const struct prompts *p, struct prompt *prompt, struct err *err)
+/* Text and tokens of prompt->messages, and an empty mask. */
+static int render_text(const struct prompts *p, struct prompt *prompt, struct err *err)
 {
     struct text text = {0};
+    struct tokens tokens = {0};
+    int rc = prompts_render(p, prompt->messages, false, &tokens, &text, err) ||
+             prompts_set_text(prompt, text.data ? text.data : "", text.length, err) ? -1 : 0;
+    if (!rc) {
+        tokens_free(&prompt->tokens);
+        mem_free(&prompt->mask);
+        prompt->tokens = tokens;
+        tokens = (struct tokens){0};
+        rc = make_mask(prompt, err);
+    }
+    text_free(&text);
+    tokens_free(&tokens);
+    return rc;
+}
+
+/* prompt->messages is the whole conversation. */
+static int mark_all(const struct prompts *p, struct prompt *prompt, struct err *err)
+{
     json_t *before = json_array(), *message;
-    size_t i, count = json_array_size(prompt->messages);
-    bool ends = prompts_is_answer(json_array_get(prompt->messages, count - 1));
+    size_t i;
     int rc = -1;
     if (!before) {
         err_memory(err);
         goto done;
     }
-    if (prompts_render(p, prompt->messages, false, &prompt->tokens, &text, err) ||
-        prompts_set_text(prompt, text.data ? text.data : "", text.length, err))
-        goto done;
-    if (!ends && !p->options.unanswered) {
-        rc = no_answer(p, prompt, err);
-        goto done;
-    }
-    if (make_mask(prompt, err))
+    if (render_text(p, prompt, err))
         goto done;
     json_array_foreach(prompt->messages, i, message) {
         if (prompts_is_answer(message)) {
@@ -146,8 +156,63 @@ static int answered_chat(const struct prompts *p, struct prompt *prompt, struct 
     rc = 0;
 done:
     json_decref(before);
-    text_free(&text);
     return rc;
+}
+
+/* The first `count` messages of the conversation, the last of which is an answer, and that answer alone. */
+static int answer_text(const struct prompts *p, struct prompt *prompt, size_t count, struct err *err)
+{
+    json_t *before = json_array(), *old = prompt->messages;
+    int rc = -1;
+    if (!before || !(prompt->messages = json_array())) {
+        prompt->messages = old;
+        err_memory(err);
+        goto done;
+    }
+    json_decref(old);
+    for (size_t i = 0; i < count; i++)
+        if (json_array_append(prompt->messages, json_array_get(prompt->rest, i)) ||
+            (i + 1 < count && json_array_append(before, json_array_get(prompt->rest, i)))) {
+            err_memory(err);
+            goto done;
+        }
+    rc = render_text(p, prompt, err) ||
+         mark_message(p, prompt, before, json_array_get(prompt->rest, count - 1), count - 1, err) ? -1 : 0;
+done:
+    json_decref(before);
+    return rc;
+}
+
+/* Behind which message the answer of this number, from 0 on, ends; 0: there are fewer. */
+static size_t answer_end(const json_t *messages, int number)
+{
+    for (size_t i = 0; i < json_array_size(messages); i++)
+        if (prompts_is_answer(json_array_get(messages, i)) && number-- == 0)
+            return i + 1;
+    return 0;
+}
+
+int prompt_next_answer(const struct prompts *p, struct prompt *prompt, struct err *err)
+{
+    if (prompt->turn + 1 >= prompt->turns)
+        return 0;
+    if (answer_text(p, prompt, answer_end(prompt->rest, prompt->turn + 1), err))
+        return -1;
+    prompt->turn++;
+    return 1;
+}
+
+static int answered_chat(const struct prompts *p, struct prompt *prompt, struct err *err)
+{
+    const size_t count = json_array_size(prompt->messages);
+    if (!prompts_is_answer(json_array_get(prompt->messages, count - 1)) && !p->options.unanswered)
+        return no_answer(p, prompt, err);
+    if (!p->options.each || !answer_end(prompt->messages, 0))
+        return mark_all(p, prompt, err);
+    prompt->rest = json_incref(prompt->messages);
+    while (answer_end(prompt->rest, prompt->turns))
+        prompt->turns++;
+    return answer_text(p, prompt, answer_end(prompt->rest, 0), err);
 }
 
 /* The answer that stands beside a conversation becomes its last message. */

@@ -556,6 +556,10 @@ static int add_next_turn(const struct prompt *prompt, json_t *messages, struct e
 
 int prompt_next_turn(struct prompts *p, struct prompt *prompt, const char *answer, size_t bytes, struct err *err)
 {
+    if (p->options.answers == PROMPTS_ANSWERED) {
+        int more = prompt_next_answer(p, prompt, err);
+        return more < 0 ? err_at(err, "%s", prompt->place) : more;
+    }
     if (prompt->turn + 1 >= prompt->turns)
         return 0;
     json_t *before = prompt->messages, *messages = json_copy(before);

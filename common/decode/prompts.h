@@ -55,6 +55,8 @@ struct prompts_options {
     const struct stop *stop;           /* borrowed; when it is asked for, waiting for input ends: ERR_SIGNAL; NULL: none */
     enum prompts_answers answers;
     bool unanswered;                   /* PROMPTS_ANSWERED: a text without an answer will do; its mask is all 0 */
+    bool each;                         /* PROMPTS_ANSWERED: each answer of a conversation ends a text of its own, which has no
+                                          other answers in its mask: the first is there first, prompt_next_turn gives others */
     const int *ends;                   /* [n_ends] borrowed; ids that end an answer: the first is put behind one of raw text */
     int n_ends;
     int vocab;                         /* ids of `tokens` prompts must be below; 0: the tokenizer's size, if there is one */
@@ -96,7 +98,8 @@ typedef int prompts_judge(void *context, const struct prompt *prompt, struct err
 int prompts_check(struct prompts *prompts, prompts_judge *judge, void *context, bool *all, struct err *err);
 void prompt_free(struct prompt *prompt);
 
-/* After the answer to the turn in `tokens`: appends it and the next user turn to the chat and rebuilds text and tokens.
+/* After the answer to the turn in `tokens` (which PROMPTS_ANSWERED does not look at): appends it and the next user turn to
+ * the chat and rebuilds text and tokens.
  * 1: prompt->turn is the next one; 0: there are no more turns (nothing changed); -1: error. */
 int prompt_next_turn(struct prompts *prompts, struct prompt *prompt, const char *answer, size_t bytes, struct err *err);
 

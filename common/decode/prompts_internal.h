@@ -38,6 +38,7 @@ int prompts_render(const struct prompts *p, json_t *messages, bool ask, struct t
 int prompts_ids(const struct prompts *p, const char *key, const json_t *list, struct tokens *out, struct err *err);
 
 /* Text, tokens and mask of a text with its answers (PROMPTS_ANSWERED). */
+int prompt_next_answer(const struct prompts *p, struct prompt *prompt, struct err *err);
 int prompt_answered(const struct prompts *p, struct prompt *prompt, const struct prompt_given *given, struct err *err);
 
 #endif

@@ -45,7 +45,7 @@ struct session_prompts {
     bool chat, whole, parse_special;
     struct strings template_args;
     enum prompts_answers answers;       /* no options: a command says what it wants of prompts.h */
-    bool unanswered;
+    bool unanswered, each;
 };
 
 #define SESSION_PROMPT_OPTIONS(args, prompts) \

@@ -53,6 +53,7 @@ complete -c moe-profile -n '__fish_seen_subcommand_from features' -l for -r -F -
 complete -c moe-profile -n '__fish_seen_subcommand_from features' -l dtype -x -a 'bf16 f32' -d 'write states in this format'
 complete -c moe-profile -n '__fish_seen_subcommand_from features' -s n -l max-tokens -x -d 'let the model answer each prompt with up to N tokens; answers of the texts are put aside'
 complete -c moe-profile -n '__fish_seen_subcommand_from features' -l mask -x -a 'answers all' -d 'what is to be learnt: the tokens of answers, or all'
+complete -c moe-profile -n '__fish_seen_subcommand_from features' -l turns -x -a 'whole each' -d 'let a conversation with several answers be one text, or a text for each, which ends with it'
 complete -c moe-profile -n '__fish_seen_subcommand_from features' -l cut -x -d 'take only the first N tokens of a text'
 complete -c moe-profile -n '__fish_seen_subcommand_from features' -l validation -x -d 'keep about SHARE of the prompts apart, to be judged by'
 complete -c moe-profile -n '__fish_seen_subcommand_from features' -l shard -x -d 'take every N-th prompt, beginning with number I'

@@ -64,6 +64,11 @@ END
     jq -r .text seen > plain
     printf '<|user|>\nOne<|assistant|>\n[two<|end|>]\n<|user|>\nthree<|assistant|>\n[four<|end|>]\nOne two[ three<|end|>]\n' |
         diff - plain
+    # each answer as a text of its own
+    features marks.jsonl --turns each -o marks.moes
+    marked marks.moes | jq -r .text > plain
+    printf '<|user|>\nOne<|assistant|>\n[two<|end|>]\n<|user|>\nOne<|assistant|>\ntwo<|end|>\n<|user|>\nthree<|assistant|>\n[four<|end|>]\nOne two[ three<|end|>]\n' |
+        diff - plain
     features marks.jsonl --mask all -o marks.moes
     marked marks.moes | jq -r .text | grep -c '^\[' | grep -qx 2
     # cut: what is left of an answer is learnt; a text without any is left out

@@ -26,6 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     static const int end = 2;
     struct prompts_options options = { .chat_template = t, .line_limit = 4096, .chat = bytes % 2,
       .parse_special = bytes % 3 == 0, .answers = (enum prompts_answers)(bytes / 2 % 3), .unanswered = bytes % 7 == 0,
+      .each = bytes % 11 < 5,
       .ends = &end, .n_ends = 1 };
     bool standard = bytes % 5 < 2;
     if (standard && dup2(fd, STDIN_FILENO) < 0)

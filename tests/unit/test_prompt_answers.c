@@ -172,6 +172,39 @@ static void templates_that_change_their_mind_are_refused(void **state)
     fails(f, MESSAGES(USER("a") ", " ASSISTANT("b")), "message 1: the template does not write this answer behind");
 }
 
+/* Then each answer is asked for as it will be when the model decodes. */
+static void each_answer_can_end_a_text(void **state)
+{
+    struct fixture *f = *state;
+    static const char line[] = MESSAGES(USER("a") ", " ASSISTANT("b") ", " USER("c") ", " USER("d") ", " ASSISTANT("e"));
+    static const char *const want[] = {"<|user|>a<|assistant|>[Hm. b]",
+                                       "<|user|>a<|assistant|>b<|user|>c<|user|>d<|assistant|>[Hm. e]"};
+    struct prompts *p = NULL;
+    struct prompt prompt = {0};
+    struct text seen = {0};
+    struct err err = {0};
+    const char *path = unit_path(f->folder, "q.jsonl");
+    use_template(f, "{% for m in messages %}{{ '<|' + m['role'] + '|>' }}{% if m['role'] == 'assistant' and loop.last %}"
+                    "{{ 'Hm. ' }}{% endif %}{{ m['content'] }}{% endfor %}"
+                    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}");
+    f->options.each = true;
+    unit_write(path, line, strlen(line));
+    assert_int_equal(prompts_open(&p, &f->options, &path, 1, f->tokenizer, &err), 0);
+    assert_int_equal(prompts_next(p, &prompt, &err), 1);
+    for (int i = 0; i < 2; i++) {
+        text_clear(&seen);
+        put_marked(f, &prompt, &seen);
+        assert_string_equal(seen.data, want[i]);
+        assert_int_equal(prompt_next_turn(p, &prompt, NULL, 0, &err), i == 0);
+    }
+    prompt_free(&prompt);
+    assert_int_equal(prompts_next(p, &prompt, &err), 0);
+    prompts_close(&p);
+    text_free(&seen);
+    f->options.unanswered = true;
+    gives(f, MESSAGES(USER("a")), "<|user|>a");
+}
+
 /* Answers are put aside, and the questions asked one after the other. */
 static void questions_are_asked_again(void **state)
 {
@@ -215,6 +248,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_has_no_answer_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(answers_that_join_are_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(templates_that_change_their_mind_are_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(each_answer_can_end_a_text, setup, teardown),
         cmocka_unit_test_setup_teardown(questions_are_asked_again, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
