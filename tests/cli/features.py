@@ -1,6 +1,7 @@
 """Reads feature streams by msgpack and numpy alone, and judges them.
 
-    features.py golden STREAM FOLDER    states beside those of tests/golden/features, 1e-4 of the largest
+    features.py golden STREAM FOLDER    states beside those of tests/golden/features, 1e-4 of the largest, of
+                                        all texts or the first ones
     features.py rounded BF16 F32        the one holds what the other rounds to, to nearest, ties to even
     features.py same A B                the same texts with the same states, to the last bit, whatever their order and ids
     features.py marked STREAM VOCAB     the texts, a JSON line each, with brackets around what is to be learnt
@@ -54,7 +55,7 @@ def golden(stream, folder):
     lines = [json.loads(line) for line in (pathlib.Path(folder) / 'texts.jsonl').read_text().splitlines()]
     want = np.fromfile(pathlib.Path(folder) / 'states.f32', '<f4').reshape(-1, 192)
     seen, at = texts(stream), 0
-    assert [text['id'] for text in seen] == [line['id'] for line in lines]
+    assert seen and [text['id'] for text in seen] == [line['id'] for line in lines[:len(seen)]]
     for text, line in zip(seen, lines):
         assert text['tokens'].tolist() == line['tokens'] + line['answer_tokens']
         assert text['mask'].tolist() == [0] * len(line['tokens']) + [1] * len(line['answer_tokens'])
@@ -63,7 +64,7 @@ def golden(stream, folder):
             part, at = want[at:at + len(line['rows'])], at + len(line['rows'])
             error = np.abs(states[line['rows']] - part).max() / np.abs(part).max()
             assert error < 1e-4, (text['id'], error)
-    assert at == len(want)
+    assert at == len(want) or len(seen) < len(lines)
 
 
 def rounded(narrow, wide):
