@@ -23,6 +23,7 @@ struct run {
     double arrives;
     uint64_t chance;
     int32_t *expert, *tokens, *often, *slot, *ahead, *ahead_tokens;     /* [experts] */
+    uint8_t *expected;                  /* [layers * experts] by so many tokens of the draft, as its phase has it so far */
     struct balance_shares *shares;      /* [layers] */
     const struct utility_expert *states;
     double pair_s, expert_s;            /* measured: of the slow processor a pair, of the fast one an expert */
@@ -91,12 +92,27 @@ static double uniform(struct run *r)
     return (double)((z ^ z >> 31) >> 11) * 0x1p-53;
 }
 
-static void forecast(struct run *r, const struct simulated_step *step, int layer, double recall)
+static int named(struct run *r, int truth, double recall)
+{
+    return uniform(r) < recall ? truth : (int)(uniform(r) * r->routes->experts);
+}
+
+static void forecast_layer(struct run *r, const struct simulated_step *step, int layer)
 {
     int count = simulated_routes_want(r->routes, step, layer, r->ahead, r->ahead_tokens, r->often);
-    for (int i = 0; i < count; i++) {
-        int e = uniform(r) < recall ? r->ahead[i] : (int)(uniform(r) * r->routes->experts);
-        cache_ask(r->cache, layer, e, 1);
+    for (int i = 0; i < count; i++)
+        cache_ask(r->cache, layer, named(r, r->ahead[i], r->machine->recall_next), 1);
+}
+
+/* Drafting goes through the root and each token but the last; when it is through one, it knows that one's routes. */
+static void forecast_token(struct run *r, const struct simulated_step *step, int token)
+{
+    const struct simulated_routes *routes = r->routes;
+    const int16_t *expert = routes->expert + step->first + (size_t)token * routes->layers * routes->top_k;
+    for (int i = 0; i < routes->layers * routes->top_k; i++) {
+        int layer = i / routes->top_k, e = expert[i] < 0 ? -1 : named(r, expert[i], r->machine->recall_draft);
+        if (e >= 0)
+            cache_ask(r->cache, layer, e, ++r->expected[layer * routes->experts + e]);
     }
 }
 
@@ -237,7 +253,7 @@ static void run_layer(struct run *r, const struct simulated_step *step, int laye
     }
     r->result.wanted += count;
     if (r->system->prefetch == PREFETCH_NEXT_LAYER && layer + 1 < r->routes->layers)
-        forecast(r, step, layer + 1, r->machine->recall_next);
+        forecast_layer(r, step, layer + 1);
     double end = r->system->misses == MISSES_SLOW ? by_slow(r, count)
                : r->system->misses == MISSES_WHOLE ? by_layers(r, layer, count)
                : by_fetching(r, layer, count, r->system->misses == MISSES_GREEDY);
@@ -251,13 +267,14 @@ static void run_layer(struct run *r, const struct simulated_step *step, int laye
 static void run_step(struct run *r, const struct simulated_step *step)
 {
     cache_step(r->cache, step->tokens, false);
-    if (r->system->prefetch == PREFETCH_DRAFT)
-        for (int layer = 0; layer < r->routes->layers; layer++)
-            forecast(r, step, layer, r->machine->recall_draft);
-    double drafting = (step->tokens - 1) * r->machine->draft_s;
-    r->now += drafting;
-    r->result.draft_s += drafting;
-    link_until(r, r->now);
+    memset(r->expected, 0, (size_t)r->routes->layers * r->routes->experts);
+    for (int token = 0; token + 1 < step->tokens; token++) {
+        r->now += r->machine->draft_s;
+        r->result.draft_s += r->machine->draft_s;
+        link_until(r, r->now);
+        if (r->system->prefetch == PREFETCH_DRAFT)
+            forecast_token(r, step, token);
+    }
     for (int layer = 0; layer < r->routes->layers; layer++)
         run_layer(r, step, layer);
     r->now += r->machine->forward_s;
@@ -337,7 +354,8 @@ static int make_room(struct run *r, struct err *err)
     r->ahead = mem_alloc(experts, sizeof *r->ahead, err);
     r->ahead_tokens = mem_alloc(experts, sizeof *r->ahead_tokens, err);
     r->shares = mem_alloc(r->routes->layers, sizeof *r->shares, err);
-    return r->expert && r->tokens && r->often && r->slot && r->ahead && r->ahead_tokens && r->shares ? 0 : -1;
+    r->expected = mem_alloc((size_t)r->routes->layers * experts, sizeof *r->expected, err);
+    return r->expected && r->expert && r->tokens && r->often && r->slot && r->ahead && r->ahead_tokens && r->shares ? 0 : -1;
 }
 
 static void run_free(struct run *r)
@@ -348,6 +366,7 @@ static void run_free(struct run *r)
     mem_free(&r->often);
     mem_free(&r->slot);
     mem_free(&r->ahead);
+    mem_free(&r->expected);
     mem_free(&r->ahead_tokens);
     mem_free(&r->shares);
 }

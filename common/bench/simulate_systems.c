@@ -26,8 +26,7 @@ const struct simulated_system simulated_systems[] = {
      .overlaps = true, .source = "arXiv 2504.05897: greedy between processors by load, a cache by recent scores, prefetching "
                                  "for the next layer; heat here in place of router scores"},
     {.name = "sp-moe", .cache = "lru", .misses = MISSES_FETCH, .prefetch = PREFETCH_DRAFT, .drafts = true, .keeps = true,
-     .overlaps = true, .source = "arXiv 2510.10302: the draft phase says what is fetched, LRU; fetched as far as the draft "
-                                 "phase lasts, no fixed last layer"},
+     .overlaps = true, .source = "arXiv 2510.10302: the draft phase says what is fetched, LRU; no fixed last layer"},
     {.name = "lru-fetch", .cache = "lru", .misses = MISSES_FETCH, .drafts = true, .keeps = true, .overlaps = true,
      .source = "the usual cache with speculation: all is computed by the fast processor"},
     {.name = "lfu-fetch", .cache = "lfu", .misses = MISSES_FETCH, .drafts = true, .keeps = true, .overlaps = true,
@@ -36,11 +35,15 @@ const struct simulated_system simulated_systems[] = {
      .source = "ours: utility's machine with LRU in its place: what was missed is computed by the slow processor and fetched"},
     {.name = "lfu", .cache = "lfu", .misses = MISSES_SLOW, .prefetch = PREFETCH_MISSED, .drafts = true, .overlaps = true,
      .source = "ours: as lru, with counts"},
-    {.name = "hot", .cache = "hot:half=64", .misses = MISSES_SLOW, .prefetch = PREFETCH_MISSED, .drafts = true,
+    {.name = "hot", .cache = "hot", .misses = MISSES_SLOW, .prefetch = PREFETCH_MISSED, .drafts = true,
      .overlaps = true, .source = "ours: as lru, with heat"},
     {.name = "utility", .cache = "utility", .misses = MISSES_SLOW, .prefetch = PREFETCH_POLICY, .drafts = true,
      .overlaps = true, .balances = true, .source = "MoE-SpAc, arXiv 2603.09983, as printed"},
     {.name = "utility-real", .cache = "utility-real", .misses = MISSES_SLOW, .prefetch = PREFETCH_POLICY, .drafts = true,
      .overlaps = true, .balances = true, .source = "ours: MoE-SpAc with boundaries that adapt both ways, and levels kept"},
+    {.name = "ahead", .cache = "ahead", .misses = MISSES_SLOW, .prefetch = PREFETCH_DRAFT, .drafts = true, .overlaps = true,
+     .source = "ours: the draft phase's routes, those that most tokens want first; what misses is the slow processor's"},
+    {.name = "ahead-greedy", .cache = "ahead", .misses = MISSES_GREEDY, .prefetch = PREFETCH_DRAFT, .drafts = true,
+     .keeps = true, .overlaps = true, .source = "ours: as ahead, and what misses goes to whichever processor has it sooner"},
     {.name = NULL},
 };

@@ -6,7 +6,8 @@
 #include "common/cache/queue.h"
 
 const struct cache_policy_class *const cache_policy_classes[] = {
-    &cache_lru, &cache_lfu, &cache_static, &cache_hot, &cache_belady, &cache_utility, &cache_utility_real, NULL};
+    &cache_lru, &cache_lfu, &cache_static, &cache_hot, &cache_belady, &cache_utility, &cache_utility_real,
+    &cache_ahead, NULL};
 
 enum { POLICIES = sizeof cache_policy_classes / sizeof *cache_policy_classes - 1 };
 
@@ -300,7 +301,12 @@ void cache_drop(struct cache *c, int slot)
 
 void cache_ask(struct cache *c, int layer, int expert, int level)
 {
-    cache_queue_add(c->queue, layer * c->experts + expert, level < CACHE_LEVELS ? level : CACHE_LEVELS);
+    int key = layer * c->experts + expert, most = level < CACHE_LEVELS ? level : CACHE_LEVELS;
+    if (c->policy->class->asked) {
+        c->policy->class->asked(c->policy, key, most);
+        revalue(c, c->slot_of[key]);
+    }
+    cache_queue_add(c->queue, key, most);
 }
 
 int cache_fetch(struct cache *c, int *key, int *victim)

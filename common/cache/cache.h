@@ -126,6 +126,7 @@ struct cache_policy_class {
     /* May ask (cache_ask). Values of this layer's experts may change here. */
     void (*want)(struct cache_policy *policy, struct cache *cache, int layer, const int32_t *expert, const int32_t *tokens,
                  int count);
+    void (*asked)(struct cache_policy *policy, int key, int level);     /* resident or not */
     void (*placed)(struct cache_policy *policy, int key, int level);    /* it got a slot, or had one; level as below */
     void (*released)(struct cache_policy *policy, int key);             /* nobody holds it any more: its value may change */
     struct cache_value (*value)(const struct cache_policy *policy, int key);            /* of a resident that nobody holds */
@@ -141,7 +142,7 @@ struct cache_policy_class {
 const struct cache_policy *cache_policy_of(const struct cache *cache);
 
 extern const struct cache_policy_class cache_lru, cache_lfu, cache_static, cache_hot, cache_belady, cache_utility,
-                                       cache_utility_real;
+                                       cache_utility_real, cache_ahead;
 
 extern const struct cache_policy_class *const cache_policy_classes[];       /* all, NULL behind the last */
 

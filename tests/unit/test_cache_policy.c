@@ -426,6 +426,66 @@ static void utility_fetches_and_evicts_by_levels(void **state)
         utility_by_tags(seed);
 }
 
+/* What is asked for stays: beside a list of levels and last uses. */
+static void what_is_asked_for_stays(void **state)
+{
+    (void)state;
+    enum { LAYERS = 3, EXPERTS = 10, KEYS = LAYERS * EXPERTS };
+    int fetched = 0, refused = 0;
+    for (uint64_t seed = 0; seed < (unit_brief() ? 5 : 60); seed++) {
+        struct random random = {seed};
+        int slots = 4 + seed % 12, residents = 0, level[KEYS] = {0}, last[KEYS] = {0}, clock = 0, key, victim;
+        bool here[KEYS] = {0};
+        struct cache_setup setup = {.layers = LAYERS, .experts = EXPERTS, .slots = slots, .top_k = 2, .elsewhere = true};
+        struct cache *cache = open_cache("ahead", &setup);
+        for (int turn = 0; turn < 90; turn++) {
+            int layer = turn % LAYERS, asked = 0, order[8], first = layer * EXPERTS;
+            for (int i = 0; i < 6; i++) {           /* highest levels first, so that the queue's order is plain */
+                int at = (int)(random_word(&random) % KEYS);
+                if (level[at])
+                    continue;
+                cache_ask(cache, at / EXPERTS, at % EXPERTS, level[at] = 3 - i / 2);
+                if (!here[at])
+                    order[asked++] = at;
+            }
+            for (int i = 0; i < asked; i++) {
+                int lowest = -1;
+                for (int k = 0; k < KEYS && residents == slots; k++)
+                    if (here[k] && (lowest < 0 || level[k] < level[lowest] ||
+                                    (level[k] == level[lowest] && last[k] < last[lowest])))
+                        lowest = k;
+                int slot = cache_fetch(cache, &key, &victim);
+                if (lowest >= 0 && level[lowest] >= level[order[i]]) {
+                    assert_int_equal(slot, -1);
+                    refused++;
+                    break;
+                }
+                assert_true(slot >= 0);
+                assert_int_equal(key, order[i]);
+                if (lowest >= 0) {                  /* equal ones go by slot, whose order is of no matter here */
+                    assert_int_equal(level[victim], level[lowest]);
+                    assert_int_equal(last[victim], last[lowest]);
+                    here[victim] = false;
+                } else
+                    residents++;
+                here[key] = true;
+                fetched++;
+                cache_release(cache, slot);
+            }
+            int32_t expert[2] = {(int32_t)(random_word(&random) % 5), 5 + (int32_t)(random_word(&random) % 5)};
+            for (int l = 0; l < LAYERS; l++)        /* each has its turn, so that nothing stays asked for */
+                if (l != layer)
+                    cache_want(cache, l, NULL, NULL, 0);
+            cache_want(cache, layer, expert, (int32_t[]){1, 1}, 2);
+            memset(level, 0, sizeof level);
+            for (int i = 0; i < 2; i++)
+                last[first + expert[i]] = ++clock;
+        }
+        cache_close(&cache);
+    }
+    assert_true(fetched > 300 && refused > 20);
+}
+
 static void settings_are_checked(void **state)
 {
     (void)state;
@@ -451,6 +511,7 @@ int main(void)
         cmocka_unit_test(pins_come_first_and_stay),
         cmocka_unit_test(heat_halves_and_survives),
         cmocka_unit_test(utility_fetches_and_evicts_by_levels),
+        cmocka_unit_test(what_is_asked_for_stays),
         cmocka_unit_test(settings_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
