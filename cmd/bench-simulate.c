@@ -16,6 +16,7 @@ const struct opt simulate_options[] = {
               "let fast memory hold this share of the experts; what the machine's file says, if not given"),
     OPT_SEED(struct simulate_args, seed),
     OPT_OUTPUT(0, "keep-routes", struct simulate_args, keep, "write the routes to FILE, for moe-coact"),
+    OPT_FLAG(0, "forecasts", struct simulate_args, forecasts, "say how well each source names what the next forward wants"),
     OPT_FLAG(0, "markdown", struct simulate_args, markdown, "write the table as Markdown"),
     OPT_FLAG(0, "json", struct simulate_args, json, "write JSON lines with all figures"),
     OPT_OUTPUT('o', "output", struct simulate_args, output, "write to FILE, not standard output"),
@@ -84,7 +85,8 @@ int bench_simulate(const void *arguments, const struct console *console, struct 
         goto done;
     const struct simulation simulation = { .machine = &machine, .drafted = &drafted, .undrafted = &undrafted,
                                            .seed = args->seed };
-    if (!simulate_all(&body, &simulation, args, err))
+    if (!(args->forecasts ? simulate_forecasts(&body, &simulation, args->json, args->markdown, err)
+                          : simulate_all(&body, &simulation, args, err)))
         rc = bench_write(args->output, &body, err);
 done:
     text_free(&body);

@@ -17,7 +17,7 @@ struct simulate_args {
     int skew, texts, tokens, draft_length;
     double cached;
     uint64_t seed;
-    bool json, markdown, force;
+    bool json, markdown, force, forecasts;
 };
 extern const struct opt simulate_options[];
 extern const struct operand simulate_operands[];

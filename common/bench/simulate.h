@@ -78,4 +78,9 @@ int simulate_text(struct text *out, const struct simulation *simulation, const s
                   struct err *err);
 int simulate_json(struct text *out, const struct simulation *simulation, const struct simulated_table *table, struct err *err);
 
+/* Each source of predict/forecast.h over the drafted routes: of every layer of every forward it names as many experts as it is
+ * let, and what it named is held against what was wanted. What states would say (draft, next-layer) is the machine's share of
+ * the truth. */
+int simulate_forecasts(struct text *out, const struct simulation *simulation, bool json, bool markdown, struct err *err);
+
 #endif

@@ -14,6 +14,7 @@ void simulated_routes_free(struct simulated_routes *routes)
     mem_free(&routes->step);
     mem_free(&routes->expert);
     mem_free(&routes->accepted);
+    mem_free(&routes->token);
     *routes = (struct simulated_routes){0};
 }
 
@@ -23,7 +24,8 @@ static struct simulated_step *add(struct simulated_routes *r, int64_t text, int 
     size_t slots = (size_t)tokens * r->layers * r->top_k;
     if (mem_grow(&r->step, &r->room, r->steps + 1, sizeof *r->step, err) ||
         mem_grow(&r->expert, &r->expert_room, r->selections + slots, sizeof *r->expert, err) ||
-        mem_grow(&r->accepted, &r->accepted_room, r->tokens + tokens, sizeof *r->accepted, err))
+        mem_grow(&r->accepted, &r->accepted_room, r->tokens + tokens, sizeof *r->accepted, err) ||
+        mem_grow(&r->token, &r->token_room, r->tokens + tokens, sizeof *r->token, err))
         return NULL;
     struct simulated_step *step = &r->step[r->steps++];
     *step = (struct simulated_step){.text = text, .tokens = tokens, .first = r->selections, .accepted = r->tokens};
@@ -58,7 +60,7 @@ static int make_text(struct simulated_routes *r, const struct simulated_texts *s
 int simulated_routes_make(struct simulated_routes *out, const struct simulated_texts *setup, struct err *err)
 {
     struct simulated_routes routes = {.layers = setup->shape.layers, .experts = setup->shape.experts,
-                                      .top_k = setup->shape.top_k};
+                                      .top_k = setup->shape.top_k, .vocab = 1};
     struct synthesis *source = NULL;
     int rc = synthesis_open(&source, &setup->shape, err);
     snprintf(routes.name, sizeof routes.name, "synthetic routes, %s", synthesis_skews[setup->shape.skew]);
@@ -80,6 +82,7 @@ static int open_recorded(void *context, const struct stream_model *model, struct
     r->layers = model->moe_layers;
     r->experts = model->experts;
     r->top_k = model->top_k;
+    r->vocab = model->vocab;
     snprintf(r->name, sizeof r->name, "routes recorded from %s", model->name);
     return 0;
 }
@@ -91,6 +94,7 @@ static int add_recorded(void *context, const struct route_tokens *record, struct
     if (!step)
         return -1;
     memcpy(r->expert + step->first, record->experts, (size_t)record->n * r->layers * r->top_k * sizeof *r->expert);
+    memcpy(r->token + step->accepted, record->tokens, (size_t)record->n * sizeof *r->token);
     for (int i = 0; i < record->n; i++)
         step->kept += r->accepted[step->accepted + i] = !record->accepted || record->accepted[i];
     return 0;
@@ -116,16 +120,16 @@ int simulated_routes_read(struct simulated_routes *out, const struct strings *pa
 }
 
 static int put_step(struct writer *out, const struct simulated_routes *r, const struct simulated_step *step, int pos,
-                    const int32_t *zeros, const float *weights, struct err *err)
+                    const float *weights, struct err *err)
 {
     const struct route_tokens record = {
         .sequence = step->text, .pos = pos, .n = step->tokens, .phase = step->tokens > 1 ? PHASE_VERIFY : PHASE_DECODE,
-        .tokens = zeros, .accepted = r->accepted + step->accepted, .experts = r->expert + step->first, .weights = weights};
+        .tokens = r->token + step->accepted, .accepted = r->accepted + step->accepted, .experts = r->expert + step->first,
+        .weights = weights};
     return writer_record(out, &route_tokens_kind, &record, err);
 }
 
-static int put_texts(struct writer *out, const struct simulated_routes *r, const int32_t *zeros, const float *weights,
-                     struct err *err)
+static int put_texts(struct writer *out, const struct simulated_routes *r, const float *weights, struct err *err)
 {
     int pos = 0;
     for (size_t i = 0; i < r->steps; i++) {
@@ -134,7 +138,7 @@ static int put_texts(struct writer *out, const struct simulated_routes *r, const
         const struct route_end end = {step->text};
         bool first = !i || r->step[i - 1].text != step->text, last = i + 1 == r->steps || r->step[i + 1].text != step->text;
         pos = first ? 0 : pos;
-        if ((first && writer_record(out, &route_begin_kind, &begin, err)) || put_step(out, r, step, pos, zeros, weights, err) ||
+        if ((first && writer_record(out, &route_begin_kind, &begin, err)) || put_step(out, r, step, pos, weights, err) ||
             (last && writer_record(out, &route_end_kind, &end, err)))
             return -1;
         pos += step->kept;
@@ -150,30 +154,29 @@ int simulated_routes_write(const struct simulated_routes *r, const char *path, i
     for (size_t i = 0; i < r->steps; i++)
         most = r->step[i].tokens > most ? r->step[i].tokens : most;
     size_t slots = (size_t)most * r->layers * r->top_k;
-    int32_t *zeros = mem_alloc(most, sizeof *zeros, err);
     float *weights = mem_alloc(slots, sizeof *weights, err);
-    if (!zeros || !weights || header_init(&header, STREAM_ROUTE, "moe-bench", MOE_VERSION, argc, argv, err) ||
+    if (!weights || header_init(&header, STREAM_ROUTE, "moe-bench", MOE_VERSION, argc, argv, err) ||
         header_label(&header, "synthetic", "routes", err))
         goto done;
     for (size_t i = 0; i < slots; i++)
         weights[i] = 1.0f / r->top_k;
     header.has_model = true;
     header.model = (struct stream_model){.layers = r->layers, .moe_layers = r->layers, .experts = r->experts,
-                                         .top_k = r->top_k, .vocab = 1, .hidden = 1};
+                                         .top_k = r->top_k, .vocab = r->vocab, .hidden = 1};
     snprintf(header.model.name, sizeof header.model.name, "%.100s", r->name);
-    if (!writer_open(&out, path, &header, err) && !put_texts(out, r, zeros, weights, err))
+    if (!writer_open(&out, path, &header, err) && !put_texts(out, r, weights, err))
         rc = writer_close(&out, err);
 done:
     writer_abort(&out, err);
     header_free(&header);
-    mem_free(&zeros);
     mem_free(&weights);
     return rc;
 }
 
 int simulated_routes_undrafted(struct simulated_routes *out, const struct simulated_routes *routes, struct err *err)
 {
-    struct simulated_routes made = {.layers = routes->layers, .experts = routes->experts, .top_k = routes->top_k};
+    struct simulated_routes made = {.layers = routes->layers, .experts = routes->experts, .top_k = routes->top_k,
+                                    .vocab = routes->vocab};
     size_t slots = (size_t)routes->layers * routes->top_k;
     memcpy(made.name, routes->name, sizeof made.name);
     for (size_t i = 0; i < routes->steps; i++) {
@@ -188,6 +191,7 @@ int simulated_routes_undrafted(struct simulated_routes *out, const struct simula
             }
             memcpy(made.expert + single->first, routes->expert + step->first + t * slots, slots * sizeof *made.expert);
             made.accepted[single->accepted] = 1;
+            made.token[single->accepted] = routes->token[step->accepted + t];
             single->kept = 1;
         }
     }

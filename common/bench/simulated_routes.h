@@ -27,7 +27,9 @@ struct simulated_routes {
     int16_t *expert;            /* [tokens][layers][top_k] of all steps, -1: dropped by a budget */
     size_t selections, expert_room;
     uint8_t *accepted;          /* [tokens] */
-    size_t tokens, accepted_room;
+    int32_t *token;             /* [tokens] ids; of made routes 0 */
+    size_t tokens, accepted_room, token_room;
+    int vocab;
 };
 
 /* `tokens` tokens of text in `texts` texts, drafted `draft_length` at a time, of which each is accepted with this probability

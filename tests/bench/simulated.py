@@ -1,32 +1,34 @@
 #!/usr/bin/env python3
 """simulated.py MACHINE.json ROUTES.moes RESULT.jsonl: hits and times of moe-bench simulate had again from the routes by another
-program, which knows nothing of the C code: LRU, LFU and Belady by plain lists, splits and an LRU cache with their clock. Exits 1
-with what differs. Needs msgpack and numpy."""
+program, which knows nothing of the C code: LRU, LFU and Belady by plain lists, splits and an LRU cache with their clock; or, of
+--forecasts, what popular, last and table name. Exits 1 with what differs. Needs msgpack and numpy."""
 import json
 import sys
+
+import numpy as np
 
 from streams import records
 
 
 def forwards(path):
-    """(sequence, accepted flags, experts [tokens][layers][top_k]) of each forward behind the prompt, and the model."""
+    """The model, and of each forward behind the prompt: accepted flags, experts [tokens][layers][top_k], sequence, tokens."""
     model, found = None, []
     for kind, body in records(path):
         if kind == "header":
             model = body["model"]
         if kind == "route" and body["phase"] != "prompt":
             flags = body.get("accepted")
-            found.append(([1] * body["n"] if flags is None else list(flags), body["experts"]))
+            found.append(([1] * body["n"] if flags is None else list(flags), body["experts"], body["sequence"], body["tokens"]))
     return model, found
 
 
 def undrafted(found):
-    return [([1], experts[i:i + 1]) for flags, experts in found for i in range(len(flags)) if flags[i]]
+    return [([1], experts[i:i + 1]) for flags, experts, *_ in found for i in range(len(flags)) if flags[i]]
 
 
 def wants(found, layers):
     """Each forward's layers as {expert: tokens}."""
-    for flags, experts in found:
+    for flags, experts, *_ in found:
         turn = []
         for layer in range(layers):
             often = {}
@@ -122,10 +124,57 @@ def seconds_of_fetching(found, layers, machine, slots, counts):
     return now * 1e-6, cache
 
 
+def named(score, most):
+    return sorted((e for e in score if score[e] > 0), key=lambda e: (-score[e], e))[:most]
+
+
+def forecasts(found, layers, results):
+    """Each line of --forecasts that follows from routes alone, from whole histories."""
+    wrong = []
+    for r in results:
+        if r["source"] not in ("popular", "last", "table"):
+            continue
+        right = names = 0
+        popular, rows, last, text = [{} for _ in range(layers)], {}, None, None
+        for (flags, experts, sequence, tokens), (_, turn) in zip(found, wants(found, layers)):
+            last = last if sequence == text else None
+            text = sequence
+            for layer in range(layers):
+                if r["source"] == "popular":
+                    score = popular[layer]
+                elif r["source"] == "last":
+                    score = {} if last is None else {int(e): 1 for e in last[layer] if e >= 0}
+                else:
+                    score = {}
+                    for token in tokens:
+                        row = rows.get(int(token), [{}] * layers)[layer]
+                        for e, n in row.items():
+                            score[e] = np.float32(score.get(e, 0) + np.float32(n) / np.float32(sum(row.values())))
+                chosen = named(score, r["most"])
+                names += len(chosen)
+                right += sum(e in turn[layer] for e in chosen)
+            for at, flag in enumerate(flags):
+                for layer in range(layers if flag else 0):
+                    row = rows.setdefault(int(tokens[at]), [{} for _ in range(layers)])[layer]
+                    for e in experts[at][layer]:
+                        if e >= 0:
+                            popular[layer][int(e)] = popular[layer].get(int(e), 0) + 1
+                            row[int(e)] = row.get(int(e), 0) + 1
+                last = experts[at] if flag else last
+        if (names, right) != (r["named"], r["right"]):
+            wrong.append(f"{r['source']} of {r['most']}: {r['named']}, {r['right']} right, not {names}, {right}")
+    return wrong
+
+
 def main(machine_file, routes_file, result_file):
     machine = json.load(open(machine_file))
     model, found = forwards(routes_file)
-    result = {r["system"]: r for r in map(json.loads, open(result_file))}
+    lines = [json.loads(line) for line in open(result_file)]
+    if lines[0]["type"] == "forecast":
+        wrong = forecasts(found, model["moe_layers"], lines)
+        print("\n".join(wrong) or f"{len(lines)} forecasts: the same")
+        return 1 if wrong else 0
+    result = {r["system"]: r for r in lines}
     layers, experts = model["moe_layers"], model["experts"]
     slots = round(next(iter(result.values()))["cached"] * layers * experts)
     wrong = []
@@ -138,7 +187,7 @@ def main(machine_file, routes_file, result_file):
         these = found if drafted else undrafted(found)
         if name in result:
             same(name, result[name]["seconds"], seconds_of_split(these, layers, machine, experts, slots))
-        same(f"tokens of {name}", result[name]["tokens"], sum(sum(flags) for flags, _ in found))
+        same(f"tokens of {name}", result[name]["tokens"], sum(sum(flags) for flags, *_ in found))
         bound = belady(these, layers, slots)
         same(f"belady, {name}", result[name]["belady_hits" if drafted else "belady_hits_undrafted"], bound.hits / bound.wanted)
     for name, counts in (("lru-fetch", False), ("lfu-fetch", True)):
@@ -146,7 +195,7 @@ def main(machine_file, routes_file, result_file):
         same(f"hits of {name}", result[name]["hits"], cache.hits)
         same(f"wants of {name}", result[name]["wanted"], cache.wanted)
         same(f"seconds of {name}", result[name]["seconds"], seconds)
-    print("\n".join(wrong) or f"{len(found)} forwards, {sum(len(f) for f, _ in found)} tokens: the same")
+    print("\n".join(wrong) or f"{len(found)} forwards, {sum(len(f) for f, *_ in found)} tokens: the same")
     return 1 if wrong else 0
 
 

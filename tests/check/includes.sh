@@ -26,7 +26,7 @@ common/sample       all kernels/plain
 common/route        all kernels/plain
 common/draft        all kernels/* common/tensor common/model common/store common/engine common/head common/sample common/route
 common/verify       all kernels/* common/sample common/route common/draft common/predict common/policy
-common/predict      all kernels/plain common/route common/draft common/verify common/policy
+common/predict      all kernels/plain common/cache common/route common/draft common/verify common/policy
 common/policy       all kernels/plain common/route common/draft common/verify common/predict
 common/report       all kernels/plain common/route
 common/decode       *

@@ -36,6 +36,19 @@ simulate() { moe-bench simulate --machine "$folder/small.json" "$@"; }
     simulate "$BATS_TEST_TMPDIR/routes.moes" --system static-split | grep '^SIMULATED: .*; routes recorded from '
 }
 
+@test "forecasts are scored as another program scores them" {
+    head -n 3 "$MOE_MODELS/pocket/heldout.jsonl" > "$BATS_TEST_TMPDIR/prompts.jsonl"
+    moe-profile -q -m "$MOE_POCKET" -n 40 -d ngram -K 5 "$BATS_TEST_TMPDIR/prompts.jsonl" -o "$BATS_TEST_TMPDIR/routes.moes"
+    simulate --forecasts "$BATS_TEST_TMPDIR/routes.moes" --json > "$BATS_TEST_TMPDIR/result.jsonl"
+    "$PYTHON" "$top/tests/bench/simulated.py" "$folder/small.json" "$BATS_TEST_TMPDIR/routes.moes" "$BATS_TEST_TMPDIR/result.jsonl"
+    # What states would say has the machine's share of the truth, of the tokens that the draft phase goes through.
+    jq '.draft.length = 1' "$folder/small.json" > "$BATS_TEST_TMPDIR/short.json"
+    moe-bench simulate --machine "$BATS_TEST_TMPDIR/short.json" --forecasts --texts 1 -n 400 --json | jq -e -s '
+        [.[] | select(.most == 16)] | (.[] | select(.source == "next-layer") | .recall > 0.6 and .recall < 0.75) and
+        (.[] | select(.source == "draft") | .recall > 0.5 and .recall < 0.62)'
+    simulate --forecasts --texts 1 -n 20 | grep '^SIMULATED: '
+}
+
 @test "made routes share what they are said to, as moe-coact counts them" {
     simulate --skew mild --texts 3 -n 800 -K 0 --system static-split-draft --keep-routes "$BATS_TEST_TMPDIR/routes.moes" > /dev/null
     moe-coact locality --json "$BATS_TEST_TMPDIR/routes.moes" | jq -e -s '[.[] | select(.type == "locality")] |

@@ -1,0 +1,294 @@
+#include "common/predict/forecast.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/cache/utility_rule.h"
+
+/* What a source that counts has: a table of floats. */
+struct counting {
+    struct forecast base;
+    struct forecast_setup setup;
+    size_t cells;                       /* layers * experts */
+    float *count;                       /* [cells] popular: so often; last: 1 or 0 */
+    uint16_t **of_token;                /* table: [vocab], NULL or [cells] */
+    struct utility_expert *expert;      /* utility: [cells] */
+    int32_t *frequency;                 /* utility: [cells], 0 in between */
+};
+
+static const struct utility_rule printed = {.K = 4, .lambda = 100000, .boundaries = UTILITY_FLOOR};
+
+static void counting_free(struct forecast *forecast)
+{
+    struct counting *c = (struct counting *)forecast;
+    for (int token = 0; c->of_token && token < c->setup.vocab; token++)
+        mem_free(&c->of_token[token]);
+    mem_free(&c->of_token);
+    mem_free(&c->count);
+    mem_free(&c->expert);
+    mem_free(&c->frequency);
+    mem_free(&c);
+}
+
+static struct counting *counting_make(const struct forecast_setup *setup, struct err *err)
+{
+    struct counting *c = mem_alloc(1, sizeof *c, err);
+    if (!c)
+        return NULL;
+    c->setup = *setup;
+    c->cells = (size_t)setup->layers * setup->experts;
+    c->count = mem_alloc(c->cells, sizeof *c->count, err);
+    if (!c->count)
+        counting_free(&c->base);
+    return c->count ? c : NULL;
+}
+
+static int counting_open(struct forecast **out, const struct forecast_setup *setup, struct err *err)
+{
+    struct counting *c = counting_make(setup, err);
+    if (c)
+        *out = &c->base;
+    return c ? 0 : -1;
+}
+
+static int table_open(struct forecast **out, const struct forecast_setup *setup, struct err *err)
+{
+    struct counting *c = counting_make(setup, err);
+    if (!c)
+        return -1;
+    c->of_token = mem_alloc(setup->vocab, sizeof *c->of_token, err);
+    if (!c->of_token) {
+        counting_free(&c->base);
+        return -1;
+    }
+    *out = &c->base;
+    return 0;
+}
+
+static int utility_open(struct forecast **out, const struct forecast_setup *setup, struct err *err)
+{
+    struct counting *c = counting_make(setup, err);
+    if (!c)
+        return -1;
+    c->expert = mem_alloc(c->cells, sizeof *c->expert, err);
+    c->frequency = mem_alloc(c->cells, sizeof *c->frequency, err);
+    if (!c->expert || !c->frequency) {
+        counting_free(&c->base);
+        return -1;
+    }
+    for (size_t i = 0; i < c->cells; i++)
+        c->expert[i].up = c->expert[i].down = setup->draft_length / 2;
+    *out = &c->base;
+    return 0;
+}
+
+static const int16_t *experts_of(const struct counting *c, const int16_t *expert, int token, int layer)
+{
+    return expert + ((size_t)token * c->setup.layers + layer) * c->setup.top_k;
+}
+
+static bool is_kept(const struct forecast_outcome *outcome, int token) { return !outcome->kept || outcome->kept[token]; }
+
+/* ---- popular */
+
+static void popular_expect(struct forecast *forecast, int layer, const struct forecast_facts *facts, float *score)
+{
+    const struct counting *c = (const struct counting *)forecast;
+    (void)facts;
+    memcpy(score, c->count + (size_t)layer * c->setup.experts, c->setup.experts * sizeof *score);
+}
+
+static void popular_learn(struct forecast *forecast, const struct forecast_outcome *outcome)
+{
+    struct counting *c = (struct counting *)forecast;
+    for (int t = 0; t < outcome->tokens; t++)
+        for (int layer = 0; is_kept(outcome, t) && layer < c->setup.layers; layer++)
+            for (int k = 0; k < c->setup.top_k; k++) {
+                int e = experts_of(c, outcome->expert, t, layer)[k];
+                if (e >= 0)
+                    c->count[(size_t)layer * c->setup.experts + e]++;
+            }
+}
+
+/* ---- last */
+
+static void last_begin(struct forecast *forecast)
+{
+    struct counting *c = (struct counting *)forecast;
+    memset(c->count, 0, c->cells * sizeof *c->count);
+}
+
+static void last_learn(struct forecast *forecast, const struct forecast_outcome *outcome)
+{
+    struct counting *c = (struct counting *)forecast;
+    int last = -1;
+    for (int t = 0; t < outcome->tokens; t++)
+        last = is_kept(outcome, t) ? t : last;
+    if (last < 0)
+        return;
+    last_begin(forecast);
+    for (int layer = 0; layer < c->setup.layers; layer++)
+        for (int k = 0; k < c->setup.top_k; k++) {
+            int e = experts_of(c, outcome->expert, last, layer)[k];
+            if (e >= 0)
+                c->count[(size_t)layer * c->setup.experts + e] = 1;
+        }
+}
+
+/* ---- table */
+
+static void table_expect(struct forecast *forecast, int layer, const struct forecast_facts *facts, float *score)
+{
+    const struct counting *c = (const struct counting *)forecast;
+    memset(score, 0, c->setup.experts * sizeof *score);
+    for (int t = 0; t < facts->tokens; t++) {
+        const uint16_t *row = c->of_token[facts->token[t]];
+        float most = 0;
+        if (!row)
+            continue;
+        row += (size_t)layer * c->setup.experts;
+        for (int e = 0; e < c->setup.experts; e++)          /* a token that came often says no more than one that came once */
+            most += row[e];
+        for (int e = 0; e < c->setup.experts && most > 0; e++)
+            score[e] += row[e] / most;
+    }
+}
+
+/* Where memory is short, a token has no row: it is then one that was never seen. */
+static void table_learn(struct forecast *forecast, const struct forecast_outcome *outcome)
+{
+    struct counting *c = (struct counting *)forecast;
+    for (int t = 0; t < outcome->tokens; t++) {
+        uint16_t **row = &c->of_token[outcome->token[t]];
+        if (!is_kept(outcome, t) || (!*row && !(*row = mem_alloc(c->cells, sizeof **row, NULL))))
+            continue;
+        for (int layer = 0; layer < c->setup.layers; layer++)
+            for (int k = 0; k < c->setup.top_k; k++) {
+                int e = experts_of(c, outcome->expert, t, layer)[k];
+                if (e >= 0 && (*row)[(size_t)layer * c->setup.experts + e] < UINT16_MAX)
+                    (*row)[(size_t)layer * c->setup.experts + e]++;
+            }
+    }
+}
+
+/* ---- utility */
+
+static void utility_expect(struct forecast *forecast, int layer, const struct forecast_facts *facts, float *score)
+{
+    const struct counting *c = (const struct counting *)forecast;
+    (void)facts;
+    for (int e = 0; e < c->setup.experts; e++)
+        score[e] = (float)c->expert[(size_t)layer * c->setup.experts + e].level;
+}
+
+static void utility_learn(struct forecast *forecast, const struct forecast_outcome *outcome)
+{
+    struct counting *c = (struct counting *)forecast;
+    for (int t = 0; t < outcome->tokens; t++)
+        for (int layer = 0; layer < c->setup.layers; layer++)
+            for (int k = 0; k < c->setup.top_k; k++) {
+                int e = experts_of(c, outcome->expert, t, layer)[k];
+                if (e >= 0)
+                    c->frequency[(size_t)layer * c->setup.experts + e]++;
+            }
+    for (size_t i = 0; i < c->cells; i++) {
+        utility_step(&printed, &c->expert[i], c->frequency[i]);
+        c->frequency[i] = 0;
+    }
+}
+
+/* ---- what others have said */
+
+static void count_given(const int16_t *expert, int top_k, float *score)
+{
+    for (int k = 0; k < top_k; k++)
+        if (expert[k] >= 0)
+            score[expert[k]]++;
+}
+
+static void draft_expect(struct forecast *forecast, int layer, const struct forecast_facts *facts, float *score)
+{
+    const struct counting *c = (const struct counting *)forecast;
+    memset(score, 0, c->setup.experts * sizeof *score);
+    for (int t = 0; facts->drafted && t < facts->tokens; t++)
+        count_given(experts_of(c, facts->drafted, t, layer), c->setup.top_k, score);
+}
+
+static void next_layer_expect(struct forecast *forecast, int layer, const struct forecast_facts *facts, float *score)
+{
+    const struct counting *c = (const struct counting *)forecast;
+    (void)layer;
+    memset(score, 0, c->setup.experts * sizeof *score);
+    for (int t = 0; facts->ahead && t < facts->tokens; t++)
+        count_given(facts->ahead + (size_t)t * c->setup.top_k, c->setup.top_k, score);
+}
+
+static const struct forecast_class popular = {"popular", "what texts wanted most often so far", counting_open, NULL,
+                                              popular_expect, popular_learn, counting_free};
+static const struct forecast_class last = {"last", "what the last token of the text wanted", counting_open, last_begin,
+                                           popular_expect, last_learn, counting_free};
+static const struct forecast_class table = {"table", "what each token wanted whenever it came so far", table_open, NULL,
+                                            table_expect, table_learn, counting_free};
+static const struct forecast_class utility = {"utility", "MoE-SpAc's Algorithm 1 as printed", utility_open, NULL,
+                                              utility_expect, utility_learn, counting_free};
+static const struct forecast_class draft = {"draft", "routes of the draft phase", counting_open, NULL, draft_expect, NULL,
+                                            counting_free};
+static const struct forecast_class next_layer = {"next-layer", "the next layer's router on this layer's state", counting_open,
+                                                 NULL, next_layer_expect, NULL, counting_free};
+
+const struct forecast_class *const forecast_classes[] = {&popular, &last, &table, &utility, &draft, &next_layer, NULL};
+
+int forecast_open(struct forecast **out, const char *name, const struct forecast_setup *setup, struct err *err)
+{
+    for (int i = 0; forecast_classes[i]; i++)
+        if (!strcmp(forecast_classes[i]->name, name)) {
+            struct forecast *forecast = NULL;
+            if (forecast_classes[i]->open(&forecast, setup, err))
+                return -1;
+            forecast->class = forecast_classes[i];
+            *out = forecast;
+            return 0;
+        }
+    return err_set(err, ERR_INPUT, "'%s' is no forecast; popular, last, table, utility, draft and next-layer are", name);
+}
+
+void forecast_close(struct forecast **forecast)
+{
+    if (*forecast)
+        (*forecast)->class->free(*forecast);
+    *forecast = NULL;
+}
+
+int forecast_name(int32_t *expert, const float *score, int experts, int most)
+{
+    int count = 0;
+    for (int e = 0; e < experts; e++) {
+        int at = count;
+        if (!(score[e] > 0) || (count == most && (!most || !(score[e] > score[expert[most - 1]]))))
+            continue;
+        for (at = count < most ? count++ : most - 1; at > 0 && score[expert[at - 1]] < score[e]; at--)
+            expert[at] = expert[at - 1];
+        expert[at] = e;
+    }
+    return count;
+}
+
+void forecast_score_add(struct forecast_score *score, const int32_t *named, int count, const int32_t *wanted, int wants)
+{
+    score->wanted += wants;
+    score->named += count;
+    for (int i = 0; i < count; i++)
+        for (int j = 0; j < wants; j++)
+            score->right += named[i] == wanted[j];
+}
+
+double forecast_recall(const struct forecast_score *score)
+{
+    return score->wanted ? (double)score->right / score->wanted : NAN;
+}
+
+double forecast_wasted_bytes(const struct forecast_score *score, double expert_bytes)
+{
+    return (score->named - score->right) * expert_bytes;
+}

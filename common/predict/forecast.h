@@ -1,0 +1,65 @@
+/* Which experts the next forward will want, said before its routers have: for fetching, keeping, and what a tree would cost.
+ * One small interface over plain arrays; each source is a line of the table, and each is scored against what was wanted.
+ *
+ *   popular      how often texts wanted an expert so far
+ *   last         the experts of the last token of the text
+ *   table        those that texts wanted with a token so far, by its id (a table from moe-profile): of each token to come
+ *   utility      Algorithm 1 of MoE-SpAc as printed (cache/utility_rule.h): the level of each expert
+ *   draft        routes that the draft phase had, of the tokens that it went through
+ *   next-layer   the next layer's router on this layer's state
+ *
+ * The last two are handed over by who has states (`drafted`, `ahead`), the others follow from routes alone. */
+#ifndef MOE_PREDICT_FORECAST_H
+#define MOE_PREDICT_FORECAST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+
+struct forecast_setup {
+    int layers, experts, top_k;         /* layers with experts */
+    int vocab;
+    int draft_length;                   /* gamma, for utility */
+};
+
+struct forecast_facts {                 /* of the forward to come; arrays hold during the call */
+    const int32_t *token;               /* [tokens] the root first */
+    int tokens;
+    const int16_t *drafted;             /* [tokens][layers][top_k] -1: the draft phase did not go through it; NULL: nothing */
+    const int16_t *ahead;               /* [tokens][top_k] of the layer that is asked about; NULL: nothing */
+};
+
+struct forecast_outcome {               /* of a forward that was */
+    const int32_t *token;               /* [tokens] */
+    const uint8_t *kept;                /* [tokens] part of the text; NULL: all */
+    const int16_t *expert;              /* [tokens][layers][top_k], -1: none */
+    int tokens;
+};
+
+struct forecast { const struct forecast_class *class; };    /* what all sources begin with */
+
+struct forecast_class {
+    const char *name, *summary;
+    int (*open)(struct forecast **out, const struct forecast_setup *setup, struct err *err);
+    void (*begin)(struct forecast *forecast);                                           /* a new text; NULL: all the same */
+    /* score[experts] of a layer: the higher, the sooner it is wanted; 0: it says nothing of this one. */
+    void (*expect)(struct forecast *forecast, int layer, const struct forecast_facts *facts, float *score);
+    void (*learn)(struct forecast *forecast, const struct forecast_outcome *outcome);   /* NULL: it does not */
+    void (*free)(struct forecast *forecast);
+};
+extern const struct forecast_class *const forecast_classes[];           /* all, NULL behind the last */
+
+int forecast_open(struct forecast **out, const char *name, const struct forecast_setup *setup, struct err *err);
+void forecast_close(struct forecast **forecast);
+
+/* The experts of the highest scores above 0, best first, at most `most` of them; equal ones go by number. How many. */
+int forecast_name(int32_t *expert, const float *score, int experts, int most);
+
+/* What naming was worth: right of those wanted is the recall, and what was named in vain costs its bytes. */
+struct forecast_score { int64_t wanted, named, right; };
+void forecast_score_add(struct forecast_score *score, const int32_t *named, int count, const int32_t *wanted, int wants);
+double forecast_recall(const struct forecast_score *score);             /* NaN: nothing was wanted */
+double forecast_wasted_bytes(const struct forecast_score *score, double expert_bytes);
+
+#endif
