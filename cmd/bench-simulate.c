@@ -46,13 +46,15 @@ static int get_routes(struct simulated_routes *out, const struct simulate_args *
     return simulated_routes_make(out, &texts, err);
 }
 
+/* All systems that the machine can have. */
 static int simulate_all(struct text *body, const struct simulation *simulation, const struct simulate_args *args,
                         struct err *err)
 {
     const char *all[64];
     int count = 0;
-    for (; simulated_systems[count].name; count++)
-        all[count] = simulated_systems[count].name;
+    for (const struct simulated_system *system = simulated_systems; system->name; system++)
+        if (simulation->machine->has_slow || system->misses == MISSES_FETCH || system->misses == MISSES_WHOLE)
+            all[count++] = system->name;
     struct simulated_table table = {0};
     int rc = simulate_compare(&table, simulation, args->systems.count ? args->systems.items : all,
                               args->systems.count ? args->systems.count : count, err);

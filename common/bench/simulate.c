@@ -101,7 +101,8 @@ static void forecast_layer(struct run *r, const struct simulated_step *step, int
 {
     int count = simulated_routes_want(r->routes, step, layer, r->ahead, r->ahead_tokens, r->often);
     for (int i = 0; i < count; i++)
-        cache_ask(r->cache, layer, named(r, r->ahead[i], r->machine->recall_next), 1);
+        if (r->machine->recall_next > 0)            /* else nobody can be asked */
+            cache_ask(r->cache, layer, named(r, r->ahead[i], r->machine->recall_next), 1);
 }
 
 /* Drafting goes through the root and each token but the last; when it is through one, it knows that one's routes. */
@@ -272,7 +273,7 @@ static void run_step(struct run *r, const struct simulated_step *step)
         r->now += r->machine->draft_s;
         r->result.draft_s += r->machine->draft_s;
         link_until(r, r->now);
-        if (r->system->prefetch == PREFETCH_DRAFT)
+        if (r->system->prefetch == PREFETCH_DRAFT && r->machine->recall_draft > 0)
             forecast_token(r, step, token);
     }
     for (int layer = 0; layer < r->routes->layers; layer++)

@@ -9,7 +9,7 @@
 #include "common/predict/forecast.h"
 #include "common/report/table.h"
 
-enum { WIDTHS = 3 };            /* top_k experts named of a layer, twice and four times as many */
+enum { WIDTHS = 4 };            /* experts named of a layer: top_k, twice and four times as many, and all of a score above 0 */
 
 struct trial {
     const struct simulation *simulation;
@@ -37,8 +37,22 @@ static void give(struct trial *t, const struct simulated_step *step, int tokens,
         int truth = t->routes->expert[step->first + i];
         bool right = uniform(t) < recall;
         int other = (int)(uniform(t) * t->routes->experts);
-        t->given[i] = (int16_t)(i / slots >= tokens || truth < 0 ? -1 : right ? truth : other);
+        t->given[i] = (int16_t)(i / slots >= tokens || truth < 0 || recall <= 0 ? -1 : right ? truth : other);
     }
+}
+
+static int most_of(const struct simulated_routes *routes, int width)
+{
+    int most = routes->top_k << width;
+    return width < WIDTHS - 1 && most < routes->experts ? most : routes->experts;
+}
+
+/* The share of experts, over layers and forwards, of which "wanted" or "not wanted" was said rightly (MoE-SpAc, figure 4). */
+static double accuracy(const struct trial *t)
+{
+    const struct forecast_score *all = &t->sum[WIDTHS - 1];
+    double asked = (double)t->routes->experts * t->routes->layers * t->routes->steps;
+    return (asked - all->named - all->wanted + 2 * all->right) / asked;
 }
 
 static void ask(struct trial *t, struct forecast *forecast, const struct simulated_step *step, int16_t *ahead, bool drafts)
@@ -54,8 +68,7 @@ static void ask(struct trial *t, struct forecast *forecast, const struct simulat
         int wants = simulated_routes_want(routes, step, layer, t->wanted, t->tokens, t->often);
         forecast->class->expect(forecast, layer, &facts, t->score);
         for (int w = 0; w < WIDTHS; w++) {
-            int most = routes->top_k << w, count = forecast_name(t->named, t->score, routes->experts,
-                                                                 most < routes->experts ? most : routes->experts);
+            int count = forecast_name(t->named, t->score, routes->experts, most_of(routes, w));
             forecast_score_add(&t->sum[w], t->named, count, t->wanted, wants);
         }
     }
@@ -104,11 +117,16 @@ static int put_source(struct trial *t, const struct forecast_class *class, struc
         return -1;
     for (int w = 0; w < WIDTHS; w++) {
         const struct forecast_score *sum = &t->sum[w];
-        json_t *line = json_pack("{s:s, s:b, s:s, s:s, s:i, s:I, s:I, s:I, s:o, s:f}", "type", "forecast", "simulated", 1,
-                                 "routes", t->routes->name, "source", class->name, "most", t->routes->top_k << w, "wanted",
+        json_t *line = json_pack("{s:s, s:b, s:s, s:s, s:i, s:I, s:I, s:I, s:o, s:f, s:f}", "type", "forecast", "simulated", 1,
+                                 "routes", t->routes->name, "source", class->name, "most", most_of(t->routes, w), "wanted",
                                  (json_int_t)sum->wanted, "named", (json_int_t)sum->named, "right", (json_int_t)sum->right,
-                                 "recall", json_finite(forecast_recall(sum)), "wasted_mb", wasted_mb(t, w));
-        if (json_line(lines, line, err) || table_cell(table, err, "%.1f %%", 100 * forecast_recall(sum)) ||
+                                 "recall", json_finite(forecast_recall(sum)), "wasted_mb", wasted_mb(t, w),
+                                 "hot_or_cold", accuracy(t));
+        if (json_line(lines, line, err))
+            return -1;
+        if (w == WIDTHS - 1)
+            return table_cell(table, err, "%.1f %%", 100 * accuracy(t));
+        if (table_cell(table, err, "%.1f %%", 100 * forecast_recall(sum)) ||
             table_cell(table, err, "%.1f %%", sum->named ? 100.0 * sum->right / sum->named : 0) ||
             table_number(table, wasted_mb(t, w), 0, err))
             return -1;
@@ -119,12 +137,12 @@ static int put_source(struct trial *t, const struct forecast_class *class, struc
 int simulate_forecasts(struct text *out, const struct simulation *simulation, bool json, bool markdown, struct err *err)
 {
     static const char *const titles[] = {"source", "recall of k", "right", "wasted MB", "recall of 2 k", "right", "wasted MB",
-                                         "recall of 4 k", "right", "wasted MB"};
+                                         "recall of 4 k", "right", "wasted MB", "hot or cold"};
     struct trial t = {.simulation = simulation, .routes = simulation->drafted};
     struct table table = {0};
     struct text lines = {0};
     int rc = -1, experts = t.routes->experts;
-    table_start(&table, titles, "lrrrrrrrrr");
+    table_start(&table, titles, "lrrrrrrrrrr");
     t.score = mem_alloc(experts, sizeof *t.score, err);
     t.named = mem_alloc(4 * (size_t)experts, sizeof *t.named, err);
     if (!t.score || !t.named)

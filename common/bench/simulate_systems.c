@@ -31,6 +31,11 @@ const struct simulated_system simulated_systems[] = {
      .source = "the usual cache with speculation: all is computed by the fast processor"},
     {.name = "lfu-fetch", .cache = "lfu", .misses = MISSES_FETCH, .drafts = true, .keeps = true, .overlaps = true,
      .source = "as lru-fetch, with counts"},
+    {.name = "utility-fetch", .cache = "utility", .misses = MISSES_FETCH, .prefetch = PREFETCH_POLICY, .drafts = true,
+     .keeps = true, .overlaps = true, .source = "MoE-SpAc's Algorithm 1 where there is one processor, so nothing to balance; "
+                                                "tau is 1"},
+    {.name = "ahead-fetch", .cache = "ahead", .misses = MISSES_FETCH, .prefetch = PREFETCH_DRAFT, .drafts = true,
+     .keeps = true, .overlaps = true, .source = "ours: the draft phase's routes, those that most tokens want first"},
     {.name = "lru", .cache = "lru", .misses = MISSES_SLOW, .prefetch = PREFETCH_MISSED, .drafts = true, .overlaps = true,
      .source = "ours: utility's machine with LRU in its place: what was missed is computed by the slow processor and fetched"},
     {.name = "lfu", .cache = "lfu", .misses = MISSES_SLOW, .prefetch = PREFETCH_MISSED, .drafts = true, .overlaps = true,

@@ -10,7 +10,7 @@
  *      "fast": {"expert_us": 11.0, "token_us": 0.4},           an expert and its first token; each further token of it
  *      "slow": {"expert_us": 140, "token_us": 30, "join_us": 15},              join_us: states there and back, a layer
  *      "link": {"bytes_per_second": 25e9, "latency_us": 10},
- *      "forecast": {"next_layer": 0.716, "draft": 0.85},       share of what is wanted that such a forecast names
+ *      "forecast": {"next_layer": 0.716, "draft": 0.85},       share of what is wanted that such a forecast names; 0: none
  *      "notes": ["..."]}
  *
  * Errors: ERR_INPUT, one line with the file's name. */

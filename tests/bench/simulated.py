@@ -128,13 +128,13 @@ def named(score, most):
     return sorted((e for e in score if score[e] > 0), key=lambda e: (-score[e], e))[:most]
 
 
-def forecasts(found, layers, results):
+def forecasts(found, layers, experts_of_layer, results):
     """Each line of --forecasts that follows from routes alone, from whole histories."""
     wrong = []
     for r in results:
         if r["source"] not in ("popular", "last", "table"):
             continue
-        right = names = 0
+        right = names = agree = 0
         popular, rows, last, text = [{} for _ in range(layers)], {}, None, None
         for (flags, experts, sequence, tokens), (_, turn) in zip(found, wants(found, layers)):
             last = last if sequence == text else None
@@ -153,6 +153,7 @@ def forecasts(found, layers, results):
                 chosen = named(score, r["most"])
                 names += len(chosen)
                 right += sum(e in turn[layer] for e in chosen)
+                agree += sum((e in chosen) == (e in turn[layer]) for e in range(experts_of_layer))
             for at, flag in enumerate(flags):
                 for layer in range(layers if flag else 0):
                     row = rows.setdefault(int(tokens[at]), [{} for _ in range(layers)])[layer]
@@ -161,6 +162,9 @@ def forecasts(found, layers, results):
                             popular[layer][int(e)] = popular[layer].get(int(e), 0) + 1
                             row[int(e)] = row.get(int(e), 0) + 1
                 last = experts[at] if flag else last
+        share = agree / (experts_of_layer * layers * len(found))
+        if r["most"] == experts_of_layer and abs(share - r["hot_or_cold"]) > 1e-9:
+            wrong.append(f"{r['source']}: {r['hot_or_cold']} hot or cold, not {share}")
         if (names, right) != (r["named"], r["right"]):
             wrong.append(f"{r['source']} of {r['most']}: {r['named']}, {r['right']} right, not {names}, {right}")
     return wrong
@@ -171,7 +175,7 @@ def main(machine_file, routes_file, result_file):
     model, found = forwards(routes_file)
     lines = [json.loads(line) for line in open(result_file)]
     if lines[0]["type"] == "forecast":
-        wrong = forecasts(found, model["moe_layers"], lines)
+        wrong = forecasts(found, model["moe_layers"], model["experts"], lines)
         print("\n".join(wrong) or f"{len(lines)} forecasts: the same")
         return 1 if wrong else 0
     result = {r["system"]: r for r in lines}
