@@ -455,28 +455,33 @@ static int wants_of(const struct simulated_routes *routes, struct cache_future *
     return rc;
 }
 
-/* All that one layer wants, placed; what does not fit beside the others of this turn is used and not kept. */
-static void place_all(struct cache *cache, int layer, const int32_t *expert, int count, int32_t *slot)
+/* All that one layer wants, placed; what does not fit beside the others of this turn is used and not kept. With a bypass
+ * nothing must stay beside anything: in the end those are there that are wanted soonest. */
+static void place_all(struct cache *cache, int layer, const int32_t *expert, int count, int32_t *slot, bool bypass)
 {
     int victim;
     for (int i = 0; i < count; i++)
-        if ((slot[i] = cache_find(cache, layer, expert[i])) >= 0)
+        if ((slot[i] = cache_find(cache, layer, expert[i])) >= 0 && !bypass)
             cache_hold(cache, slot[i]);
-    for (int i = 0; i < count; i++)
-        if (slot[i] < 0)
-            slot[i] = cache_place(cache, layer, expert[i], CACHE_DEMAND, &victim);
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++) {
+        if (slot[i] >= 0)
+            continue;
+        slot[i] = cache_place(cache, layer, expert[i], CACHE_DEMAND, &victim);
+        if (bypass && slot[i] >= 0)
+            cache_release(cache, slot[i]);
+    }
+    for (int i = 0; i < count && !bypass; i++)
         if (slot[i] >= 0)
             cache_release(cache, slot[i]);
 }
 
-int simulate_belady(int64_t *hits, int64_t *wanted, const struct simulation *simulation, bool drafted, struct err *err)
+int simulate_belady(double *share, const struct simulation *simulation, bool drafted, bool bypass, struct err *err)
 {
     const struct simulated_routes *routes = drafted ? simulation->drafted : simulation->undrafted;
     struct cache_future future = {0};
     struct cache_setup setup = {
         .layers = routes->layers, .experts = routes->experts, .top_k = routes->top_k, .future = &future,
-        .slots = simulated_machine_slots(simulation->machine, routes->layers, routes->experts), .elsewhere = true};
+        .slots = simulated_machine_slots(simulation->machine, routes->layers, routes->experts), .elsewhere = bypass};
     struct cache *cache = NULL;
     int32_t *keys = NULL, *room = mem_alloc(4 * (size_t)routes->experts, sizeof *room, err);
     int E = routes->experts, rc = -1;
@@ -486,10 +491,10 @@ int simulate_belady(int64_t *hits, int64_t *wanted, const struct simulation *sim
         for (int layer = 0; layer < routes->layers; layer++) {
             int count = simulated_routes_want(routes, &routes->step[i], layer, room, room + E, room + 2 * E);
             cache_want(cache, layer, room, room + E, count);
-            place_all(cache, layer, room, count, room + 3 * E);
+            place_all(cache, layer, room, count, room + 3 * E, bypass);
         }
-    *hits = cache_counts(cache).hits;
-    *wanted = cache_counts(cache).wanted;
+    struct cache_counts counts = cache_counts(cache);
+    *share = (double)counts.hits / counts.wanted;
     rc = 0;
 done:
     cache_close(&cache);

@@ -63,13 +63,14 @@ struct simulation {
 /* `text` is the name of a system, and behind a colon settings of its cache policy. */
 int simulate_run(struct simulated_result *out, const struct simulation *simulation, const char *text, struct err *err);
 
-/* Hits that no policy surpasses which places all that is wanted; *wanted as above. */
-int simulate_belady(int64_t *hits, int64_t *wanted, const struct simulation *simulation, bool drafted, struct err *err);
+/* The share of hits that no policy surpasses which brings in what is wanted when it is wanted: all of it, or, where an expert
+ * can be computed elsewhere (`bypass`), what it likes of it. */
+int simulate_belady(double *share, const struct simulation *simulation, bool drafted, bool bypass, struct err *err);
 
 struct simulated_table {
     struct simulated_result *result;    /* [count] */
     int count, reference;               /* static-split-draft; -1: it is not among them */
-    double belady, belady_undrafted;    /* shares of hits */
+    double belady[2][2];                /* [undrafted, drafted][all, bypass] */
 };
 int simulate_compare(struct simulated_table *out, const struct simulation *simulation, const char *const *systems, int count,
                      struct err *err);

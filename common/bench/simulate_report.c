@@ -19,17 +19,14 @@ int simulate_compare(struct simulated_table *out, const struct simulation *simul
                      struct err *err)
 {
     struct simulated_table table = {.count = count, .reference = -1};
-    int64_t hits = 0, wanted = 1;
     int rc = (table.result = mem_alloc(count, sizeof *table.result, err)) ? 0 : -1;
     for (int i = 0; !rc && i < count; i++) {
         rc = simulate_run(&table.result[i], simulation, systems[i], err);
         if (!strcmp(systems[i], "static-split-draft"))
             table.reference = i;
     }
-    for (int drafted = 0; !rc && drafted < 2; drafted++) {
-        rc = simulate_belady(&hits, &wanted, simulation, drafted, err);
-        *(drafted ? &table.belady : &table.belady_undrafted) = (double)hits / wanted;
-    }
+    for (int i = 0; !rc && i < 4; i++)
+        rc = simulate_belady(&table.belady[i / 2][i % 2], simulation, i / 2, i % 2, err);
     if (rc)
         simulated_table_free(&table);
     else
@@ -65,8 +62,10 @@ int simulate_text(struct text *out, const struct simulation *simulation, const s
             goto done;
     }
     if (text_printf(out, err, "SIMULATED: %s on %s, %.1f %% of experts in fast memory; %s\n"
-                              "hits by Belady: %.1f %%, without drafts %.1f %%\n\n", m->model, m->name, 100 * m->cached,
-                    simulation->drafted->name, 100 * all->belady, 100 * all->belady_undrafted))
+                              "hits by Belady, bringing in what is wanted: %.1f %%, without drafts %.1f %%; bringing in what "
+                              "it likes of that: %.1f %%, %.1f %%\n\n", m->model, m->name, 100 * m->cached,
+                    simulation->drafted->name, 100 * all->belady[1][0], 100 * all->belady[0][0], 100 * all->belady[1][1],
+                    100 * all->belady[0][1]))
         goto done;
     rc = table_write(&table, markdown ? TABLE_MARKDOWN : TABLE_TEXT, out, err);
 done:
@@ -81,15 +80,16 @@ int simulate_json(struct text *out, const struct simulation *simulation, const s
         const struct simulated_result *it = &all->result[i];
         json_t *object = json_pack(
             "{s:s, s:b, s:s, s:s, s:s, s:f, s:s, s:s, s:f, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, "
-            "s:f, s:f, s:f}", "type", "simulate", "simulated", 1, "machine", m->name, "model", m->model, "routes",
+            "s:f, s:f, s:f, s:f, s:f}", "type", "simulate", "simulated", 1, "machine", m->name, "model", m->model, "routes",
             simulation->drafted->name, "cached", m->cached, "system", it->system, "source", it->source, "tokens_per_second",
             rate(it), "ratio_to_static_split_draft",
             json_finite(all->reference < 0 ? NAN : rate(it) / rate(&all->result[all->reference])), "tokens",
             (json_int_t)it->tokens, "forwards", (json_int_t)it->forwards, "wanted", (json_int_t)it->wanted, "hits",
             (json_int_t)it->hits, "fetched", (json_int_t)it->fetched, "prefetched", (json_int_t)it->prefetched, "wasted",
             (json_int_t)it->wasted, "seconds", it->seconds, "draft_seconds", it->draft_s, "stall_seconds", it->stall_s,
-            "fast_seconds", it->fast_s, "slow_seconds", it->slow_s, "belady_hits", all->belady, "belady_hits_undrafted",
-            all->belady_undrafted, "decide_us", it->decide_us);
+            "fast_seconds", it->fast_s, "slow_seconds", it->slow_s, "belady_hits", all->belady[1][0],
+            "belady_hits_undrafted", all->belady[0][0], "belady_bypass_hits", all->belady[1][1],
+            "belady_bypass_hits_undrafted", all->belady[0][1], "decide_us", it->decide_us);
         if (json_line(out, object, err))
             return -1;
     }

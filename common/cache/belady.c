@@ -1,6 +1,7 @@
 /* belady: the expert goes that will be wanted last (Belady 1966). It must know the future, so it works over recorded routes: no
- * policy that places what is wanted has more hits. Where wants are not those that were foretold, it says so in its state
- * (strayed) and is no bound. */
+ * policy that places what is wanted has more hits. Where an expert can be computed elsewhere, one that is wanted later than all
+ * residents is kept out, and no policy has more hits that brings in only what was just wanted. Where wants are not those that
+ * were foretold, it says so in its state (strayed) and is no bound. */
 #include "common/base/mem.h"
 #include "common/cache/cache.h"
 
@@ -9,7 +10,7 @@ enum { NEVER = INT32_MAX };
 struct belady {
     struct cache_policy base;
     int experts;
-    bool strayed;
+    bool strayed, elsewhere;
     const struct cache_future *future;
     int32_t *after;             /* [count] the next place of the same key; NEVER */
     int32_t *next;              /* [keys] where it is wanted next; NEVER */
@@ -36,6 +37,7 @@ static int belady_open(struct cache_policy **out, struct spec *spec, const struc
     if (!b)
         return -1;
     b->experts = setup->experts;
+    b->elsewhere = setup->elsewhere;
     b->future = setup->future;
     b->after = mem_alloc(setup->future->count, sizeof *b->after, err);
     b->next = mem_alloc(keys, sizeof *b->next, err);
@@ -73,11 +75,11 @@ static struct cache_value belady_value(const struct cache_policy *policy, int ke
     return (struct cache_value){-(int64_t)((const struct belady *)policy)->next[key], 0};
 }
 
-/* What is fetched beforehand drives out only what is wanted later. */
+/* What is fetched beforehand, or need not be placed, drives out only what is wanted later. */
 static bool belady_gives(const struct cache_policy *policy, int victim, int key, int level)
 {
     const struct belady *b = (const struct belady *)policy;
-    return !level || b->next[victim] > b->next[key];
+    return (!level && !b->elsewhere) || b->next[victim] > b->next[key];
 }
 
 static void belady_state(const struct cache_policy *policy, struct values *out)

@@ -76,7 +76,7 @@ def recency(slots, counts):
     return Cache(slots, (lambda key: (often[key], last[key])) if counts else (lambda key: last[key])), see
 
 
-def belady(found, layers, slots):
+def belady(found, layers, slots, bypass=False):
     turns = [[(layer, e) for e in turn[layer]] for _, turn in wants(found, layers) for layer in range(layers)]
     future = {}
     for at, keys in enumerate(turns):
@@ -84,9 +84,17 @@ def belady(found, layers, slots):
             future.setdefault(key, []).append(at)
     for uses in future.values():
         uses.reverse()
-    cache = Cache(slots, lambda key: -(future[key][-1] if future[key] else 1 << 60))
+    next_use = lambda key: future[key][-1] if future[key] else 1 << 60
+    cache = Cache(slots, lambda key: -next_use(key))
     for keys in turns:
-        cache.turn(keys, lambda key: future[key].pop())
+        if not bypass:
+            cache.turn(keys, lambda key: future[key].pop())
+            continue
+        cache.hits += len(cache.here & set(keys))           # those that are wanted soonest stay, whoever they are
+        cache.wanted += len(keys)
+        for key in keys:
+            future[key].pop()
+        cache.here = set(sorted(cache.here | set(keys), key=next_use)[:slots])
     return cache
 
 
@@ -193,7 +201,10 @@ def main(machine_file, routes_file, result_file):
             same(name, result[name]["seconds"], seconds_of_split(these, layers, machine, experts, slots))
         same(f"tokens of {name}", result[name]["tokens"], sum(sum(flags) for flags, *_ in found))
         bound = belady(these, layers, slots)
-        same(f"belady, {name}", result[name]["belady_hits" if drafted else "belady_hits_undrafted"], bound.hits / bound.wanted)
+        behind = "" if drafted else "_undrafted"
+        same(f"belady, {name}", result[name]["belady_hits" + behind], bound.hits / bound.wanted)
+        bound = belady(these, layers, slots, True)
+        same(f"belady with a bypass, {name}", result[name]["belady_bypass_hits" + behind], bound.hits / bound.wanted)
     for name, counts in (("lru-fetch", False), ("lfu-fetch", True)):
         seconds, cache = seconds_of_fetching(found, layers, machine, slots, counts)
         same(f"hits of {name}", result[name]["hits"], cache.hits)

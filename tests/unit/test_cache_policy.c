@@ -126,8 +126,9 @@ static void the_printed_floor_never_lets_a_boundary_rise(void **state)
 
 enum { STEPS = 9, GROUP = 3, FEW = 6 };
 
-/* The fewest misses that any choice of victims has from this group on, with these residents. */
-static int fewest(const uint8_t *group, int at, int residents, int slots, int8_t *known)
+/* The fewest misses that any choice of victims has from this group on, with these residents; with a bypass what is wanted need
+ * not stay. */
+static int fewest(const uint8_t *group, int at, int residents, int slots, bool bypass, int8_t *known)
 {
     int best = 99, wanted = at < STEPS ? group[at] : 0, with = residents | wanted;
     if (at == STEPS)
@@ -135,8 +136,8 @@ static int fewest(const uint8_t *group, int at, int residents, int slots, int8_t
     if (known[at * 64 + residents])
         return known[at * 64 + residents] - 1;
     for (int keep = 0; keep < 64; keep++)           /* all of the group, and of the others as many as fit */
-        if ((keep & wanted) == wanted && !(keep & ~with) && __builtin_popcount(keep) <= slots) {
-            int rest = fewest(group, at + 1, keep, slots, known);
+        if ((bypass || (keep & wanted) == wanted) && !(keep & ~with) && __builtin_popcount(keep) <= slots) {
+            int rest = fewest(group, at + 1, keep, slots, bypass, known);
             best = rest < best ? rest : best;
         }
     best += __builtin_popcount(wanted & ~residents);
@@ -163,6 +164,27 @@ static int misses_of(const char *policy, const struct cache_setup *setup, const 
     return misses;
 }
 
+static int misses_with_bypass(const struct cache_setup *setup, const uint8_t *group)
+{
+    struct cache *cache = open_cache("belady", setup);
+    int slot, victim;
+    for (int at = 0; at < STEPS; at++) {
+        int32_t expert[FEW], tokens[FEW] = {0};
+        int count = 0;
+        for (int e = 0; e < FEW; e++)
+            if (group[at] >> e & 1)
+                expert[count++] = e;
+        cache_want(cache, 0, expert, tokens, count);
+        for (int i = 0; i < count; i++)
+            if (cache_find(cache, 0, expert[i]) < 0 &&
+                (slot = cache_place(cache, 0, expert[i], CACHE_DEMAND, &victim)) >= 0)
+                cache_release(cache, slot);
+    }
+    int misses = (int)(cache_counts(cache).wanted - cache_counts(cache).hits);
+    cache_close(&cache);
+    return misses;
+}
+
 static void belady_has_as_few_misses_as_any_choice(void **state)
 {
     (void)state;
@@ -185,9 +207,13 @@ static void belady_has_as_few_misses_as_any_choice(void **state)
         }
         struct cache_setup setup = {.layers = 1, .experts = FEW, .slots = slots, .top_k = 1, .draft_length = 2,
                                     .future = &future};
-        int fewest_misses = fewest(group, 0, 0, slots, known);
+        int fewest_misses = fewest(group, 0, 0, slots, false, known);
         assert_int_equal(misses_of("belady", &setup, group), fewest_misses);
         better += misses_of("lru", &setup, group) > fewest_misses;
+        memset(known, 0, sizeof known);
+        setup.elsewhere = true;
+        setup.slots -= 2;                   /* less than a group */
+        assert_int_equal(misses_with_bypass(&setup, group), fewest(group, 0, 0, setup.slots, true, known));
     }
     assert_true(better > 10);
 }
