@@ -191,8 +191,11 @@ int forward_put(const struct pass *pass, struct err *err)
             .format = engine->weights->embed.format, .scale = shape->embed_scale, .rows = rows.rows, .vocab = shape->vocab,
             .hidden = shape->hidden});
     for (int n = 0, moe = 0; n < pass_layers(pass); moe += shape->layer[n++].ffn == FFN_EXPERTS) {
+        const bool some = rows.rows < pass->rows;
         if (pass->resumes && resume_join(pass, n, &rows, err))
             return -1;
+        if (some && rows.rows == pass->rows)                    /* those that joined have gone through the layer before */
+            keep_layer(pass, n - 1);
         const struct layer layer = layer_at(pass, &rows, n, moe);
         if (rows.rows && pass_attends(pass, n))
             layer_attention(&layer);

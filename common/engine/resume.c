@@ -21,7 +21,7 @@ static bool serves(const struct pass *pass, int layers)
     if (batch->part || batch->plan || batch->forced || batch->want_reconstruction || batch->want_scores || batch->want_hidden)
         return false;
     for (int i = 0; batch->features && i < batch->features->count; i++)
-        if (batch->features->layer[i] < layers)
+        if (batch->features->layer[i] < layers - 1)             /* what the last of them left is kept */
             return false;
     return true;
 }

@@ -7,8 +7,8 @@
 #include "common/base/mem.h"
 #include "common/head/internal.h"
 
-static const struct head_class *const classes[] = {&head_eagle1, &head_eagle3, &head_jakiro, &head_jakiro_star,
-                                                NULL};
+static const struct head_class *const classes[] = {&head_eagle1, &head_eagle3, &head_kangaroo, &head_jakiro,
+                                                &head_jakiro_star, NULL};
 
 static const struct head_class *find_class(enum head_kind kind)
 {

@@ -27,7 +27,7 @@ struct head_class {
     int (*leave)(struct head_pass *pass, const struct layer *layer, struct err *err);
 };
 
-extern const struct head_class head_eagle1, head_eagle3, head_jakiro, head_jakiro_star;
+extern const struct head_class head_eagle1, head_eagle3, head_kangaroo, head_jakiro, head_jakiro_star;
 
 struct head {
     const struct head_class *class;

@@ -119,11 +119,9 @@ static void draw_draft(struct session *session, const char *tree, int length)
     shape_close(&shape);
 }
 
-/* parallel: Jakiro's, whose last token is of the forward before. */
-static void check_chain(const struct session *session, const json_t *chain, bool parallel)
+static void check_chain(const struct session *session, const json_t *chain, const char *token_key, const char *logp_key)
 {
-    const json_t *tokens = json_object_get(chain, parallel ? "parallel_tokens" : "tokens");
-    const json_t *logp = json_object_get(chain, parallel ? "parallel_logp" : "logp");
+    const json_t *tokens = json_object_get(chain, token_key), *logp = json_object_get(chain, logp_key);
     assert_int_equal(session->tree.nodes, json_array_size(tokens));
     for (int at = 0; at < session->tree.nodes; at++) {
         assert_int_equal(session->tree.parent[at], at - 1);
@@ -199,7 +197,7 @@ static void check_goldens(const char *name, bool parallel, struct chance *chance
         if (chance && chance_range(chance, 0, 1))
             draw_draft(&session, "dynamic:total=12,depth=3,topk=3", DRAFT_LENGTH_NONE);
         draw_draft(&session, NULL, (int)json_array_size(json_object_get(chain, "tokens")));
-        check_chain(&session, chain, parallel);
+        check_chain(&session, chain, parallel ? "parallel_tokens" : "tokens", parallel ? "parallel_logp" : "logp");
     }
     for (size_t i = 0; i < json_array_size(trees); i++) {
         const json_t *tree = json_array_get(trees, i);
@@ -218,7 +216,7 @@ static void check_goldens(const char *name, bool parallel, struct chance *chance
 
 static const struct { const char *name; bool parallel; } HEADS[] = {
     {"eagle1", false}, {"eagle1_nobias", false}, {"eagle3", false}, {"eagle3_default", false}, {"jakiro", false},
-    {"jakiro", true}, {"jakiro_star", false}};
+    {"jakiro", true}, {"jakiro_star", false}, {"kangaroo", false}};
 
 static void chains_and_trees_are_those_that_were_published(void **state)
 {
@@ -228,6 +226,40 @@ static void chains_and_trees_are_those_that_were_published(void **state)
         check_goldens(HEADS[i].name, HEADS[i].parallel, NULL);
         check_goldens(HEADS[i].name, HEADS[i].parallel, &chance);
     }
+}
+
+/* Kangaroo's six tokens, and the fewer of its own rule: none behind one less likely than the threshold. */
+static void doubtful_tokens_are_the_last(void **state)
+{
+    static const struct sample_filter greedy = {0, 1, 0, 0};
+    char spec[2][1300];
+    struct session session;
+    int shorter = 0;
+    (void)state;
+    struct model *model = heads_convert(&rig, heads_path("golden/heads", "kangaroo"), "head.moe");
+    json_t *golden = heads_json(heads_path("golden/heads", "kangaroo/golden.json")), *chains = json_object_get(golden, "chain");
+    snprintf(spec[0], sizeof spec[0], "head:file=%s", unit_path(rig.folder, "head.moe"));
+    snprintf(spec[1], sizeof spec[1], "head:file=%s,stop=%g", unit_path(rig.folder, "head.moe"),
+             json_number_value(json_object_get(golden, "threshold")));
+    for (int stops = 0; stops < 2; stops++) {
+        struct chance chance = {11};
+        session_open(&session, (const char *[]){spec[stops]}, 1, DRAFT_BEST, false, &greedy);
+        for (size_t i = 0; i < json_array_size(chains); i++) {
+            const json_t *chain = json_array_get(chains, i);
+            const int drafted = (int)json_integer_value(json_object_get(chain, "drafted"));
+            come_to(&session, chain, &chance);
+            draw_draft(&session, NULL, 6);
+            shorter += drafted < 6;
+            if (!stops)
+                check_chain(&session, chain, "six", "six_logp");
+            else
+                assert_int_equal(session.tree.nodes, drafted);
+        }
+        session_close_all(&session);
+    }
+    assert_true(shorter > 10);
+    json_decref(golden);
+    model_close(&model);
 }
 
 /* ---- what it proposes anywhere ---- */
@@ -423,9 +455,9 @@ static void trained_heads_take_as_many_iterations_as_they_should(void **state)
     static const struct { const char *name, *tree; int length, all, few; const char *settings; } figures[] = {
         {"eagle1", NULL, 5, 2141, 88, NULL}, {"eagle1", "dynamic:total=25,depth=6,topk=4", DRAFT_LENGTH_NONE, 1671, 61, NULL},
         {"eagle3", NULL, 5, 2376, 82, NULL}, {"eagle3", "dynamic:total=25,depth=6,topk=4", DRAFT_LENGTH_NONE, 1748, 58, NULL},
-        {"jakiro", NULL, 5, 2119, 82, ",parallel=0"}, {"jakiro", NULL, 5, 2120, 83, NULL},
+        {"jakiro", NULL, 5, 2120, 82, ",parallel=0"}, {"jakiro", NULL, 5, 2121, 83, NULL},
         {"jakiro", "dynamic:total=25,depth=6,topk=4", DRAFT_LENGTH_NONE, 1620, 60, ",parallel=0"},
-        {"jakiro", "dynamic:total=25,depth=6,topk=4", DRAFT_LENGTH_NONE, 1623, 60, NULL}};
+        {"jakiro", "dynamic:total=25,depth=6,topk=4", DRAFT_LENGTH_NONE, 1623, 60, NULL}, {"kangaroo", NULL, 5, 1679, 66, NULL}};
     const bool all = getenv("MOE_LONG") != NULL;
     (void)state;
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
@@ -461,6 +493,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chains_and_trees_are_those_that_were_published),
+        cmocka_unit_test(doubtful_tokens_are_the_last),
         cmocka_unit_test(what_is_proposed_anywhere_is_what_reading_anew_gives),
         cmocka_unit_test(trained_heads_take_as_many_iterations_as_they_should),
     };

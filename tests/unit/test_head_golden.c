@@ -12,7 +12,7 @@ enum { CHAIN = 5 };
 struct work {
     const struct heads_rig *rig;
     struct head *head;
-    int shift;                          /* of the tokens beside the states: 1 */
+    int shift;                          /* of the tokens beside the states: 1; less than 0: it reads none */
     struct sequence *sequence;
     struct buffer state;                /* of the text: [states][tokens][hidden] */
 };
@@ -43,17 +43,32 @@ static void run_true(struct work *work, const struct heads_text *text, int first
     int32_t token[HEADS_TOKENS], state[HEADS_TOKENS], node[HEADS_TOKENS];
     struct err err = {0};
     for (int i = 0; i < rows; i++) {
-        token[i] = text->token[first + i + work->shift];
+        token[i] = work->shift < 0 ? 0 : text->token[first + i + work->shift];
         state[i] = first + i;
         node[i] = i;
     }
-    const struct head_batch batch = {.rows = rows, .token = token, .state = work->state, .state_rows = text->tokens,
-                                     .state_row = state, .logit_row = wanted, .logit_rows = count, .branches = branches};
+    const struct head_batch batch = {.rows = rows, .token = work->shift < 0 ? NULL : token, .state = work->state,
+                                     .state_rows = text->tokens, .state_row = state, .logit_row = wanted, .logit_rows = count,
+                                     .branches = branches};
     heads_must(head_run(work->head, &batch, out, &err), &err);
     heads_must(head_commit(work->head, node, rows, &err), &err);
 }
 
-/* What a head made of each pending row. */
+static void norm_rows(const struct head *head, float *values, int rows)
+{
+    const int hidden = head->shape->hidden;
+    struct err err = {0};
+    const float *weight = model_data(head->setup.model, model_tensor(head->setup.model, &err, "final_norm"));
+    for (int row = 0; row < rows; row++, values += hidden) {
+        double sum = 0;
+        for (int i = 0; i < hidden; i++)
+            sum += (double)values[i] * (double)values[i];
+        for (int i = 0; i < hidden; i++)
+            values[i] = (float)((double)weight[i] * (double)values[i] / sqrt(sum / hidden + (double)head->shape->norm_epsilon));
+    }
+}
+
+/* What a head made of each pending row; of one on early states that is normed last. */
 static float *made_by(const struct head *head, int rows)
 {
     const size_t bytes = (size_t)rows * (size_t)head->shape->hidden * sizeof(float);
@@ -61,6 +76,8 @@ static float *made_by(const struct head *head, int rows)
     struct err err = {0};
     queue_download(head->device, out, buffer_part(head->made, (uint64_t)head->shape->hidden * sizeof(float), bytes), bytes);
     heads_must(queue_wait(head->device, &err), &err);
+    if (head->params->kind == HEAD_KANGAROO)
+        norm_rows(head, out, rows);
     return out;
 }
 
@@ -235,10 +252,13 @@ static struct distance measure(const char *name, const struct mistake *mistake, 
     const struct head_setup setup = {.model = model, .target = rig.engine, .max_rows = 96, .max_logit_rows = 32};
     heads_must(head_open(&work.head, &setup, &err), &err);
     heads_must(sequence_open(&work.sequence, rig.engine, HEADS_TOKENS, &err), &err);
+    if (model_head(model)->kind == HEAD_KANGAROO)
+        work.shift = -HEADS_TOKENS;
     if (mistake && mistake->alter)
         mistake->alter(&work);
     compare_rows(&work, name, &out);
-    compare_chains(&work, name, chains, &out);
+    if (work.shift >= 0)                /* drafted tokens of the others have early states of the target */
+        compare_chains(&work, name, chains, &out);
     sequence_close(&work.sequence);
     head_close(&work.head);
     model_close(&model);
@@ -247,7 +267,8 @@ static struct distance measure(const char *name, const struct mistake *mistake, 
 
 static void networks_compute_what_was_published(void **state)
 {
-    static const char *const names[] = {"eagle1", "eagle1_nobias", "eagle3", "eagle3_default", "jakiro", "jakiro_star"};
+    static const char *const names[] = {"eagle1", "eagle1_nobias", "eagle3", "eagle3_default", "kangaroo", "jakiro",
+                                        "jakiro_star"};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const struct distance off = measure(names[i], NULL, 1000);
@@ -299,6 +320,21 @@ static void same_token(struct work *work) { work->shift = 0; }
 static void no_bias(struct work *work) { work->head->weights.joint_bias = (struct buffer){0, 0}; }
 static void norm_before_logits(struct work *work) { work->head->weights.final_norm = work->rig->engine->weights->final_norm; }
 static void no_final_norm(struct work *work) { work->head->weights.final_norm = (struct buffer){0, 0}; }
+
+/* Attention reads x itself. */
+static int enter_alone(struct head_pass *pass, struct err *err)
+{
+    pass->reads = pass->head->space.x;
+    return head_kangaroo.enter(pass, err);
+}
+
+static void no_input_norm(struct work *work)
+{
+    static struct head_class class;
+    class = head_kangaroo;
+    class.enter = enter_alone;
+    work->head->class = &class;
+}
 
 static void norms_swapped(struct work *work)
 {
@@ -452,6 +488,9 @@ static const struct mistake MISTAKES[] = {
     {"layers by default", "eagle3", default_layers, NULL}, {"layers reversed", "eagle3", reversed_layers, NULL},
     {"the final state for the third", "eagle3", final_state, NULL}, {"no norm before logits", "eagle3", NULL, no_final_norm},
     {"layers one too late", "eagle3_default", later_layers, NULL},
+    {"the layer after", "kangaroo", later_layers, NULL}, {"the layer before", "kangaroo", earlier_layers, NULL},
+    {"an epsilon of 1e-6", "kangaroo", default_epsilon, NULL}, {"theta 1e6", "kangaroo", theta_of_target, NULL},
+    {"no norm before logits", "kangaroo", NULL, no_final_norm}, {"no norm before attention", "kangaroo", NULL, no_input_norm},
     {"what the norm makes goes on", "eagle3", normed_recycling, NULL},
     {"the state before the final norm", "jakiro", prenorm_state, NULL}, {"no bias", "jakiro", NULL, no_bias},
     {"theta 1e6", "jakiro", theta_of_target, NULL}, {"the router's rows swapped", "jakiro", NULL, rows_swapped},

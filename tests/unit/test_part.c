@@ -438,6 +438,50 @@ static void what_is_gone_on_from_is_not_read_again(void **state)
     unit_remove(folder);
 }
 
+/* Rows that go on from layer L still tell what layer L - 1 left, beside rows that ran it now; of an earlier one all are run. */
+static void what_is_gone_on_from_is_still_seen(void **state)
+{
+    (void)state;
+    char *folder = unit_folder();
+    const char *path = unit_path(folder, "a.moe");
+    uint64_t seed = 220;
+    struct hparams shape = five_layers(&seed, true);
+    struct passage text = random_text(seed, shape.vocab);
+    struct rig rig;
+    struct forward got;
+    write_model(path, &shape, FORMAT_F32, FORMAT_F32, seed, 1);
+    for (int layers = 1; layers < LAYERS; layers++)
+        for (int stopped = 1; stopped <= 6; stopped += 5) {
+            const struct forward_part stop = {.layers = layers};
+            const struct feature_request last = {2, {layers - 1, LAYERS}}, earlier = {1, {layers - 2}};
+            struct batch batch = {.rows = 6, .token = text.token, .logit_rows = 1, .features = &last};
+            const size_t values = 6 * (size_t)shape.hidden, bytes = values * sizeof(float);
+            float *want = malloc(2 * bytes), *seen = malloc(2 * bytes);
+            open_rig(&rig, path, 0, &text);
+            must(engine_forward(rig.engine, rig.sequence, &batch, &got, &rig.err), &rig.err);
+            const int64_t all = got.bytes;
+            queue_download(rig.device, want, got.features, 2 * bytes);
+            must(queue_wait(rig.device, &rig.err), &rig.err);
+            for (int more = 0; more < (layers > 1 ? 2 : 1); more++) {
+                sequence_rollback(rig.sequence);
+                const struct batch before = {.rows = stopped, .token = text.token, .part = &stop};
+                must(engine_forward(rig.engine, rig.sequence, &before, &got, &rig.err), &rig.err);
+                batch.resume = true;
+                batch.features = more ? &earlier : &last;
+                must(engine_forward(rig.engine, rig.sequence, &batch, &got, &rig.err), &rig.err);
+                assert_true(more ? got.bytes == all : stopped < 6 || got.bytes < all);
+                queue_download(rig.device, seen, got.features, (more ? 1 : 2) * bytes);
+                must(queue_wait(rig.device, &rig.err), &rig.err);
+                if (!more)
+                    assert_memory_equal(seen, want, 2 * bytes);
+            }
+            free(want);
+            free(seen);
+            rig_close(&rig);
+        }
+    unit_remove(folder);
+}
+
 /* Stopped nodes leave too little room for the rows that do not go on from them: all rows are read from the beginning then. */
 static void stopped_nodes_give_way_to_a_verification(void **state)
 {
@@ -584,6 +628,7 @@ int main(void)
         cmocka_unit_test(experts_of_a_copy_are_those_of_a_mixed_file),
         cmocka_unit_test(going_on_has_the_bits_of_never_stopping),
         cmocka_unit_test(what_is_gone_on_from_is_not_read_again),
+        cmocka_unit_test(what_is_gone_on_from_is_still_seen),
         cmocka_unit_test(stopped_nodes_give_way_to_a_verification),
         cmocka_unit_test(bad_parts_are_refused),
         cmocka_unit_test(features_are_the_residual_stream),

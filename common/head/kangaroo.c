@@ -1,0 +1,23 @@
+/* Kangaroo (arXiv 2404.18911): attention alone, over the state after an early layer of the target. */
+#include "common/head/internal.h"
+
+/* x = the state, also of drafted tokens: nothing that the head made is gone on from. */
+static int kangaroo_enter(struct head_pass *pass, struct err *err)
+{
+    struct head *head = pass->head;
+    const int hidden = head->shape->hidden;
+    if (!pass->batch->state.address)
+        return err_set(err, ERR_INPUT, "a head on early states has none of these rows");
+    head_gather(pass, pass->batch->state, pass->batch->state_rows, hidden, head->state_row, head->space.x, hidden, hidden);
+    return 0;
+}
+
+static int kangaroo_leave(struct head_pass *pass, const struct layer *layer, struct err *err)
+{
+    (void)layer, (void)err;
+    pass->branch[0] = pass->head->space.x;
+    return 0;
+}
+
+const struct head_class head_kangaroo = {.kind = HEAD_KANGAROO, .branches = 1, .enter = kangaroo_enter,
+                                         .leave = kangaroo_leave};
