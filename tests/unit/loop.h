@@ -10,12 +10,14 @@
 
 #include "tests/unit/distribution.h"
 
+#include "common/arch/head.h"
 #include "common/base/hash.h"
 #include "common/decode/internal.h"
 #include "common/decode/probe.h"
 #include "common/decode/record.h"
 #include "common/stream/writer.h"
 #include "common/model/model_write.h"
+#include "common/model/synthetic.h"
 
 enum {
     LOOP_TEXT = 5, LOOP_PROMPT = 12, LOOP_TEXTS = V * V * V * V * V,
@@ -37,7 +39,9 @@ static inline int loop_row(int tokens, int code)
 struct loop_world {
     char *folder;
     char target[1200], model[1300], self[1300], tree[1300], costs[1300];        /* a file, and what stands in settings */
-    const char *named[6];           /* ngram, model, the target as a model, model, ngram, parts of the target: some running */
+    /* ngram, model, the target as a model, model, ngram, parts of the target, eagle1, model, eagle3: some running */
+    const char *named[9];
+    char head[3][1300];             /* eagle1, eagle3, kangaroo */
     float (*logits)[V];             /* [LOOP_ROWS] of the target behind prompt and prefix */
 };
 
@@ -146,6 +150,32 @@ static inline void loop_write(const char *path, int layers, uint64_t seed)
     team_free(&team);
 }
 
+/* Random heads of the target; one of them knows but some of its tokens. */
+static inline void loop_write_heads(struct loop_world *world)
+{
+    static const enum head_kind kinds[] = {HEAD_EAGLE1, HEAD_EAGLE3, HEAD_KANGAROO};
+    struct err err = {0};
+    struct model *target = NULL;
+    struct team *team = NULL;
+    json_t *config = json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:{s:[i, i]}}", "hidden_size", 8, "intermediate_size", 16,
+                               "num_attention_heads", 2, "draft_vocab_size", V - 2, "exit_layer", 1, "vocab_size", V,
+                               "eagle_config", "eagle_aux_hidden_state_layer_ids", 0, 1);
+    loop_must(model_open(&target, world->target, &err) || team_new(&team, 1, &err), &err);
+    for (int i = 0; i < 3; i++) {
+        struct head_reading reading = {.said = {0}};
+        const char *path = unit_path(world->folder, head_kind_name(kinds[i]));
+        loop_must(head_invent(&reading, kinds[i], config, target, &err), &err);
+        const struct synthetic_options options = {.dense = FORMAT_F32, .experts = FORMAT_F32, .seed = 5 + (uint64_t)i,
+                                                  .name = "loop", .producer = "test", .head = &reading.head};
+        loop_must(synthetic_write(path, &reading.shape, &options, team, NULL, &err), &err);
+        snprintf(world->head[i], sizeof world->head[i], "head:file=%s", path);
+        head_reading_free(&reading);
+    }
+    json_decref(config);
+    team_free(&team);
+    model_close(&target);
+}
+
 static inline void loop_rig_open(struct loop_rig *rig, const struct loop_world *world, int number)
 {
     struct err err = {0};
@@ -198,11 +228,14 @@ static inline void loop_world_open(struct loop_world *world)
     world->named[3] = world->model;
     world->named[4] = world->named[0];
     world->named[5] = "self:exit=1";
-    world->named[1] = world->model;
+    world->named[1] = world->named[7] = world->model;
+    world->named[6] = world->head[0];
+    world->named[8] = world->head[1];
     snprintf(world->tree, sizeof world->tree, "static:file=%s/tree.json", world->folder);
     snprintf(world->costs, sizeof world->costs, "%s/costs.json", world->folder);
     loop_write(world->target, 2, 1);
     loop_write(unit_path(world->folder, "draft.moe"), 1, 2);
+    loop_write_heads(world);
     unit_write(unit_path(world->folder, "tree.json"), tree, strlen(tree));
     unit_write(world->costs, costs, strlen(costs));
     world->logits = calloc(LOOP_ROWS, sizeof *world->logits);
@@ -413,7 +446,7 @@ static inline struct decode_settings loop_settings(const struct loop_cell *cell,
     settings.top_p = filter.top_p;
     settings.min_p = filter.min_p;
     settings.seed = seed;
-    const int first = *cell->draft == 'e' ? 5 : *cell->draft == 's' ? 2 : strstr(cell->draft, "+ngram") ? 3
+    const int first = *cell->draft == 'h' ? 6 : strstr(cell->draft, "+head") ? 7 : *cell->draft == 'e' ? 5 : *cell->draft == 's' ? 2 : strstr(cell->draft, "+ngram") ? 3
                     : *cell->draft == 'm';
     const int count = strchr(cell->draft, '+') ? 2 : 1;
     settings.draft = (struct strings){(const char **)(uintptr_t)&world->named[first], count};

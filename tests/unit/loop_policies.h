@@ -272,6 +272,8 @@ static const struct loop_twist loop_right[] = {
     {"a target that drafts for itself up to a layer, and goes on from there", 0, NULL, 2, "exit"},
     {"a drafter that reviews what another one drew", 0, loop_reviews, 3, "self+model"},
     {"a drafter that reviews what another one knew", 0, loop_reviews, 1, "ngram+model"},
+    {"a head beside and below a model", 0, loop_mixes, 2, "head+model"},
+    {"a head that reviews what a model drew", 0, loop_reviews, 2, "model+head"},
 }, loop_wrong[] = {
     {"a policy that drops what its drafter finds unlikely, and does not say so", 0, loop_cuts, 2, NULL},
     {"a drafter that withholds what it finds unlikely", 0, loop_withholds, 2, NULL},

@@ -96,6 +96,24 @@ static void a_tree_with_ranks_left_out_gives_its_law(void **state)
     }
 }
 
+/* Heads: all of the target's tokens, some of them, and early states. */
+static void heads_give_their_law(void **state)
+{
+    (void)state;
+    for (int number = 0; number < 3 * LOOP_TREES * LOOP_RULES; number++) {
+        const int sampling = number % LOOP_SAMPLINGS;
+        struct loop_tally tally;
+        char fault[3000];
+        struct loop_cell cell = {
+            .accept = loop_rules[number % LOOP_RULES], .alone = world.head[number / LOOP_RULES % 3], .draft = "head",
+            .tree = loop_trees[number / LOOP_RULES / 3], .policy = "static:K=3", .seed = 9000,
+            .temperature = loop_samplings[sampling].temperature, .filter = loop_samplings[sampling].filter};
+        int rc = loop_run(&cell, &world, &laws[sampling], &rig, texts(&cell), &tally);
+        if (loop_fault(&cell, rc, &tally, fault, sizeof fault))
+            fail_msg("%s: %s", cell.alone, fault);
+    }
+}
+
 /* At temperature 0 there is one text. */
 static void at_temperature_0_all_pairs_give_one_text(void **state)
 {
@@ -160,6 +178,7 @@ int main(void)
         cmocka_unit_test(every_pair_gives_its_law),
         cmocka_unit_test(what_proposes_from_text_gives_its_law),
         cmocka_unit_test(a_tree_with_ranks_left_out_gives_its_law),
+        cmocka_unit_test(heads_give_their_law),
         cmocka_unit_test(at_temperature_0_all_pairs_give_one_text),
         cmocka_unit_test(policies_may_look_to_decide_what_comes_next),
         cmocka_unit_test(known_mistakes_are_seen),
