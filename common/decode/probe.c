@@ -25,6 +25,7 @@ struct probe {
     bool chains;
     struct drafters drafters;
     struct drafter *drafter;            /* the one at work */
+    struct feature_request features;    /* that drafters want to see */
     struct draft_tree tree;             /* all that was drafted at a place */
     struct policy *policy;              /* of trees: the shape with all its levels, */
     struct shape *shape;
@@ -59,7 +60,7 @@ static int check_drafters(const struct drafters *drafters, struct err *err)
 {
     for (int i = 0; i < drafters->count; i++) {
         const struct drafter *drafter = drafters->item[i];
-        if (drafter->learns || drafter->riders || drafter->features.count)
+        if (drafter->learns || drafter->riders)
             return err_set(err, ERR_INPUT, "what %s drafts depends on the iterations of a run, and cannot be recorded for "
                            "others; leave it out", drafter->class->name);
     }
@@ -95,6 +96,7 @@ int probe_open(struct probe **out, struct decoder *decoder, const struct decoder
         return -1;
     *probe = (struct probe){.decoder = decoder, .setup = *setup, .length = length, .chains = decoder_drafts_chains(decoder)};
     if (decoder_open_drafters(decoder, true, &probe->drafters, err) || check_drafters(&probe->drafters, err) ||
+        drafters_features(&probe->drafters, &probe->features, err) ||
         (probe->chains ? draft_tree_init(&probe->tree, length, err) : open_tree(probe, err))) {
         probe_close(&probe);
         return -1;
@@ -217,13 +219,18 @@ static int draft_tree(struct probe *probe, int room, struct err *err)
     return 0;
 }
 
+static const struct feature_request *wanted_features(const struct probe *probe)
+{
+    return probe->features.count ? &probe->features : NULL;
+}
+
 /* A forward over the root and the first nodes of the draft, all of them or less. */
 static int verify(struct probe *probe, int drafted, int position, struct forward *forward, struct err *err)
 {
     const struct budget *budget = probe->setup.budget;
     const struct reject_draft made = {drafted, probe->tree.token, probe->tree.parent, NULL};
     const struct batch batch = {.rows = 1 + drafted, .token = probe->token, .parent = probe->row_parent,
-                                .logit_rows = 1 + drafted,
+                                .logit_rows = 1 + drafted, .features = wanted_features(probe),
                                 .plan = budget && budget->verifies ? &budget->plan : NULL};
     struct sample_draw draw = *decoder_draw(probe->decoder);
     double began = clock_seconds();
@@ -294,12 +301,11 @@ static int read_sizes(struct probe *probe, int position, int32_t next, struct fo
     return 0;
 }
 
-/* One place with one drafter: `next` is the text's token behind the root. */
+/* One place with one drafter: `next` is the text's token behind the root. Out: the forward over the whole draft. */
 static int look(struct probe *probe, int position, int32_t next, int left, int room, probe_function *put, void *context,
-                struct err *err)
+                struct forward *forward, struct err *err)
 {
     const bool several = probe->drafters.count > 1;
-    struct forward forward;
     probe->drafted = 0;
     probe->log_probability[0] = NAN;
     probe->match[0] = 0;
@@ -307,7 +313,7 @@ static int look(struct probe *probe, int position, int32_t next, int left, int r
     probe->draft_us[0] = 0;
     probe->draft_bytes[0] = 0;
     if ((probe->chains ? draft_chain(probe, room, err) : draft_tree(probe, room, err)) ||
-        read_sizes(probe, position, next, &forward, err))
+        read_sizes(probe, position, next, forward, err))
         return -1;
     for (int i = 0; i < probe->accepted; i++)
         probe->path[i]++;
@@ -316,13 +322,13 @@ static int look(struct probe *probe, int position, int32_t next, int left, int r
         .drafter = several ? probe->drafter->number : -1, .match = probe->matches ? probe->match : NULL,
         .tokens = probe->token, .log_probability = probe->log_probability, .draft_us = probe->draft_us,
         .verify_us = probe->verify_us, .draft_bytes = probe->draft_bytes, .bytes = probe->bytes,
-        .experts_loaded = probe->loaded, .experts = forward.moe_layers ? forward.expert : NULL, .expert_bytes = -1};
+        .experts_loaded = probe->loaded, .experts = forward->moe_layers ? forward->expert : NULL, .expert_bytes = -1};
     if (!probe->chains) {
         found.parents = probe->row_parent;
         found.asked = probe->asked;
         found.path = probe->path;
     }
-    if (forward.moe_layers && (several || !probe->chains))
+    if (forward->moe_layers && (several || !probe->chains))
         found.expert_bytes = probe->expert_bytes;
     return put(context, &found, err);
 }
@@ -332,13 +338,48 @@ static int look_with_all(struct probe *probe, int position, int32_t next, int le
                          void *context, struct err *err)
 {
     const int32_t root = 0;
+    struct forward forward;
+    const struct target_view view = {.forward = &forward, .features = &probe->features, .position = position,
+                                     .token = probe->token, .kept = &root, .kept_rows = 1};
     for (int i = 0; i < probe->drafters.count; i++) {
         probe->drafter = probe->drafters.item[i];
-        if (look(probe, position, next, left, room, put, context, err))
+        if (look(probe, position, next, left, room, put, context, &forward, err))
             return -1;
     }
-    return sequence_commit(decoder_sequence(probe->decoder), &root, 1, err) ||
+    return drafters_see(&probe->drafters, &view, err) || sequence_commit(decoder_sequence(probe->decoder), &root, 1, err) ||
            drafters_commit(&probe->drafters, &next, 1, err) ? -1 : 0;
+}
+
+/* What see_piece goes by. */
+struct shown {
+    struct probe *probe;
+    const int32_t *token;               /* the prompt */
+    int32_t row[ENGINE_SLAB_MAX];       /* 0, 1, ... */
+};
+
+static int see_piece(void *context, const struct forward *piece, int position, struct err *err)
+{
+    struct shown *shown = context;
+    const struct target_view view = {.forward = piece, .features = &shown->probe->features, .position = position,
+                                     .token = shown->token + position, .kept = shown->row, .kept_rows = piece->rows,
+                                     .prompt = true};
+    for (int row = 0; row < piece->rows; row++)
+        shown->row[row] = row;
+    return drafters_see(&shown->probe->drafters, &view, err);
+}
+
+/* The prompt is in the KV cache; who wants to see the states of its tokens has it read once more. */
+static int show_prompt(struct probe *probe, const struct decode_prompt *prompt, struct err *err)
+{
+    struct sequence *sequence = decoder_sequence(probe->decoder);
+    const struct batch options = {.features = wanted_features(probe)};
+    struct shown shown = {.probe = probe, .token = prompt->token};
+    struct forward forward;
+    if (!probe->features.count)
+        return sequence_truncate(sequence, prompt->tokens, err);
+    return sequence_truncate(sequence, 0, err) ||
+           engine_prompt(probe->setup.engine, sequence, prompt->token, prompt->tokens, &options, see_piece, &shown, &forward,
+                         err) ? -1 : 0;
 }
 
 int probe_run(struct probe *probe, const struct decode_prompt *prompt, const struct decode_result *result, probe_function *put,
@@ -349,8 +390,7 @@ int probe_run(struct probe *probe, const struct decode_prompt *prompt, const str
     if (result->tokens < 2)
         return 0;
     if (drafters_begin(&probe->drafters, &text, prompt->token, prompt->tokens, err) ||
-        drafters_commit(&probe->drafters, result->token, 1, err) ||
-        sequence_truncate(decoder_sequence(probe->decoder), prompt->tokens, err))
+        show_prompt(probe, prompt, err) || drafters_commit(&probe->drafters, result->token, 1, err))
         return -1;
     for (int i = 0; i + 1 < result->tokens; i++) {
         probe->token[0] = result->token[i];
