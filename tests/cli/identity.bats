@@ -9,6 +9,9 @@ setup_file() {
     cd "$WORK"
     cp "$MOE_POCKET" pocket.moe
     moe-convert -q "$MOE_MODELS/pocket/draft" -o draft.moe
+    for kind in eagle1 eagle3 kangaroo; do
+        moe-convert head -q "$MOE_MODELS/pocket/heads/$kind" --target pocket.moe -o head-$kind.moe
+    done
     for task in math code extract summ; do
         grep "\"task\": \"$task\"" "$MOE_MODELS/pocket/heldout.jsonl" | head -n 4
     done > prompts.jsonl
@@ -35,14 +38,14 @@ grids() {
     mkdir -p tests/models build/normal
     cp -r "$BATS_TEST_DIRNAME/../bench" tests/bench
     ln -s "$MOE_MODELS/pocket" tests/models/pocket
-    ln -s "$WORK/pocket.moe" "$WORK/draft.moe" build/normal/
+    ln -s "$WORK/pocket.moe" "$WORK/draft.moe" "$WORK"/head-*.moe build/normal/
 }
 
 @test "a sample of the grid agrees" {
     grids
     [ -z "$MOE_SANITIZED" ] || sed -i 's/"prompts-per-task": 3/"prompts-per-task": 1/' tests/bench/identity-sample.json
     moe-bench identity --json tests/bench/identity-sample.json > sample.jsonl
-    jq -s -e 'map(select(.type == "setting")) | length == 87 and all(.[]; .differences == 0 and .tokens > 0 and .lossless)' \
+    jq -s -e 'map(select(.type == "setting")) | length == 111 and all(.[]; .differences == 0 and .tokens > 0 and .lossless)' \
         sample.jsonl
     jq -s -e 'last | .type == "verdict" and .agree and .differences == 0' sample.jsonl
     # Temperatures have texts of their own: a grid in which sampling did nothing would show less.
