@@ -57,7 +57,7 @@ grids() {
     grids
     moe-bench identity tests/bench/identity-full.json > full.txt || { tail -n 4 full.txt; false; }
     [ "$(tail -n 1 full.txt)" = "all bytes agree" ]
-    [ "$(grep -c ' 240 ' full.txt)" = 162 ]
+    [ "$(grep -c ' 240 ' full.txt)" = 414 ]
 }
 
 @test "another model differs: exit 1, the first difference, and every prompt's under --json" {

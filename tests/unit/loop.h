@@ -446,8 +446,8 @@ static inline struct decode_settings loop_settings(const struct loop_cell *cell,
     settings.top_p = filter.top_p;
     settings.min_p = filter.min_p;
     settings.seed = seed;
-    const int first = *cell->draft == 'h' ? 6 : strstr(cell->draft, "+head") ? 7 : *cell->draft == 'e' ? 5 : *cell->draft == 's' ? 2 : strstr(cell->draft, "+ngram") ? 3
-                    : *cell->draft == 'm';
+    const int first = *cell->draft == 'h' ? 6 : strstr(cell->draft, "+head") ? 7 : *cell->draft == 'e' ? 5
+                    : *cell->draft == 's' ? 2 : strstr(cell->draft, "+ngram") ? 3 : *cell->draft == 'm';
     const int count = strchr(cell->draft, '+') ? 2 : 1;
     settings.draft = (struct strings){(const char **)(uintptr_t)&world->named[first], count};
     if (cell->alone)

@@ -1,0 +1,92 @@
+#!/usr/bin/env bats
+# Draft heads as they are typed: the text is that without them, what they read and draft is in the stream, and what is no head
+# of the model is refused in one line.
+
+load common
+
+setup_file() {
+    export WORK="$BATS_FILE_TMPDIR"
+    cd "$WORK"
+    ln -s "$MOE_POCKET" pocket.moe
+    for kind in eagle1 eagle3 kangaroo; do
+        moe-convert head -q "$MOE_MODELS/pocket/heads/$kind" --target pocket.moe -o $kind.moe
+    done
+    awk 'NR % 60 == 1' "$MOE_MODELS/pocket/heldout.jsonl" > prompts.jsonl
+}
+
+setup() { cd "$WORK"; }
+
+decode() { moe-decode -q -m pocket.moe -n 40 "$@" prompts.jsonl; }
+total() { moe-view --json "$1" | jq -s "map(select(.type == \"iter\") | $2) | add"; }
+
+# Decoding with these options fails with one line that says $1.
+refuses() {
+    local words=$1
+    shift
+    run moe-decode -q -m pocket.moe "$@" prompts.jsonl
+    assert_trouble moe-decode
+    [[ $output == *"$words"* ]] || { echo "'$output' does not say: $words"; return 1; }
+}
+
+@test "heads leave the text as it is, and save more than half of the iterations" {
+    local kind tree
+    decode --stream none.moes -o none.txt
+    for kind in eagle1 eagle3 kangaroo; do
+        decode -d head:file=$kind.moe -K 5 --stream chain.moes -o chain.txt
+        cmp chain.txt none.txt
+        decode -d head:file=$kind.moe --tree dynamic:total=25,depth=6,topk=4 --stream tree.moes -o tree.txt
+        cmp tree.txt none.txt
+        jq -n -e --argjson none "$(total none.moes 1)" --argjson chain "$(total chain.moes 1)" \
+            --argjson tree "$(total tree.moes 1)" '$none > 2 * $chain and $chain > $tree'
+        [ "$(total chain.moes .draft_bytes)" -gt 0 ]
+    done
+}
+
+@test "a prompt is read by a head as the model reads it, and nothing of it twice" {
+    decode -d head:file=eagle1.moe -K 3 --stream read.moes -o read.txt
+    # Of each text but its prompt every token is read once: those that a draft was asked behind, and none before the first.
+    moe-view --json read.moes | jq -s -e 'map(select(.type == "iter")) | group_by(.sequence)
+        | all(.[]; (map(.catch_up) | add) <= (map(.emitted) | add) and .[0].catch_up == 1)'
+}
+
+@test "-v says what was opened" {
+    moe-decode -v -m pocket.moe -n 2 -d head:file=eagle3.moe prompts.jsonl > /dev/null 2> said
+    grep -q '^moe-decode: head:file=eagle3.moe: eagle3, 1.4 MB, reads states after layers 0, 2, 4$' said
+    moe-decode -v -m pocket.moe -n 2 -d head:file=kangaroo.moe prompts.jsonl > /dev/null 2> said
+    grep -q '^moe-decode: head:file=kangaroo.moe: kangaroo, 0.3 MB, reads states after layer 1$' said
+    moe-decode -v -m pocket.moe -n 2 -d head:file=eagle1.moe prompts.jsonl > /dev/null 2> said
+    grep -q '^moe-decode: head:file=eagle1.moe: eagle1, 0.9 MB, reads states after the final norm$' said
+}
+
+@test "recorded drafts are those of decoding" {
+    local kind
+    for kind in eagle3 kangaroo; do
+        decode -d head:file=$kind.moe -K 3 --record drafts --stream recorded.moes -o recorded.txt
+        moe-bench replay --policy static:K=3 recorded.moes > replayed
+        awk '$1 == "static:K=3" { split($0, words, "  +"); same = words[length(words)] }
+             END { split(same, part, " of "); exit !(part[1] > 10 && part[1] + 0 == part[2] + 0) }' replayed ||
+            { cat replayed; return 1; }
+    done
+}
+
+@test "what is no head of the model, or has numbers that are none, is one line" {
+    cp "$MOE_POCKET" model.moe
+    moe-convert -q "$MOE_MODELS/pocket/draft" -o draft.moe
+    refuses 'write head:file=FILE' -d head
+    refuses 'nothing.moe' -d head:file=nothing.moe
+    refuses 'is a model' -d head:file=model.moe
+    refuses 'stop' -d head:file=eagle1.moe,stop=2
+    refuses 'budget for drafting' -d head:file=eagle1.moe -B 4 --budget-phase draft
+    run moe-decode -q -m draft.moe -d head:file=eagle1.moe prompts.jsonl
+    assert_trouble moe-decode
+    [[ $output == *'eagle1.moe: is a head of '*'take a head made for this model'* ]]
+    # The same weights in another format are the same model.
+    moe-convert -q --dtype q8 "$MOE_MODELS/pocket/model" -o q8.moe
+    moe-decode -q -m q8.moe -n 4 -d head:file=eagle1.moe prompts.jsonl > /dev/null
+    # The data's digests are looked at by moe-view --verify alone.
+    cp eagle1.moe nan.moe
+    head -c 4096 /dev/zero | tr '\0' '\377' | dd of=nan.moe bs=4096 seek=1 conv=notrunc status=none
+    run bash -c 'moe-decode -q -m pocket.moe -d head:file=nan.moe prompts.jsonl 2>&1 > nan.txt'
+    assert_trouble moe-decode
+    [[ $output == *'nan.moe: logits are not finite'* ]]
+}
