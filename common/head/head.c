@@ -7,8 +7,8 @@
 #include "common/base/mem.h"
 #include "common/head/internal.h"
 
-static const struct head_class *const classes[] = {&head_eagle1, &head_eagle3, &head_kangaroo, &head_jakiro,
-                                                &head_jakiro_star, NULL};
+static const struct head_class *const classes[] = {&head_eagle1, &head_eagle3, &head_medusa, &head_hydra, &head_kangaroo,
+                                                &head_jakiro, &head_jakiro_star, NULL};
 
 static const struct head_class *find_class(enum head_kind kind)
 {
@@ -26,10 +26,15 @@ struct buffer head_columns(struct buffer rows, int first)
 
 void head_embed(const struct head_pass *pass, struct buffer out, int out_stride)
 {
+    head_embed_tokens(pass, pass->head->token, out, out_stride);
+}
+
+void head_embed_tokens(const struct head_pass *pass, struct buffer token, struct buffer out, int out_stride)
+{
     const struct head *head = pass->head;
     const struct matrix *own = &head->weights.embed;
     head->ops->embed(head->queue, &(struct embed_args){
-        .token = head->token, .table = own->data.address ? own->data : head->ends.embed, .out = out,
+        .token = token, .table = own->data.address ? own->data : head->ends.embed, .out = out,
         .format = own->data.address ? own->format : head->ends.embed_format, .rows = pass->rows->rows,
         .vocab = head->shape->vocab, .hidden = head->shape->hidden, .out_stride = out_stride});
 }
@@ -75,14 +80,17 @@ static int alloc(struct head *head, struct buffer *out, int rows, int width, str
 static int alloc_buffers(struct head *head, struct err *err)
 {
     const int rows = head->setup.max_rows, hidden = head->shape->hidden, wanted = head->setup.max_logit_rows;
-    const int joined = head->params->states * head->params->target.hidden, branches = head->class->branches;
+    const struct head_params *params = head->params;
+    const int states = params->states * params->target.hidden, branches = head_branches(head);
+    const int tokens = params->kind == HEAD_HYDRA ? params->heads : 1;
+    const int joined = states > (1 + tokens) * hidden ? states : (1 + tokens) * hidden;
     head->index = mem_alloc((size_t)rows, sizeof *head->index, err);
-    if (!head->index || alloc(head, &head->token, rows, 1, err) || alloc(head, &head->state_row, rows, 1, err) ||
+    if (!head->index || alloc(head, &head->token, rows, tokens, err) || alloc(head, &head->state_row, rows, 1, err) ||
         alloc(head, &head->logit_row, rows, 1, err) || alloc(head, &head->every_row, rows, 1, err) ||
         alloc(head, &head->embedded, rows, hidden, err) || alloc(head, &head->joined, rows, joined, err) ||
         alloc(head, &head->pair, rows, 2 * hidden, err) || alloc(head, &head->made, 1 + HEAD_NODES_MAX, hidden, err) ||
         alloc(head, &head->last, branches * wanted, hidden, err) ||
-        workspace_alloc(head->device, &head->logits, (int64_t)branches * wanted, head->params->draft_vocab, sizeof(float), err))
+        workspace_alloc(head->device, &head->logits, (int64_t)branches * wanted, params->draft_vocab, sizeof(float), err))
         return -1;
     for (int row = 0; row < rows; row++)
         head->index[row] = row;
@@ -177,7 +185,12 @@ void head_close(struct head **head)
 
 const struct head_params *head_description(const struct head *head) { return head->params; }
 const struct hparams *head_shape(const struct head *head) { return head->shape; }
-int head_branches(const struct head *head) { return head->class->branches; }
+int head_branches(const struct head *head)
+{
+    return head->class->branches ? head->class->branches : head->params->heads;
+}
+
+
 int head_length(const struct head *head) { return head->kv.length; }
 int head_pending(const struct head *head) { return head->kv.pending; }
 int head_capacity(const struct head *head) { return head->kv.capacity; }
@@ -216,9 +229,9 @@ static int check(const struct head *head, const struct head_batch *batch, struct
     if (batch->rows < 1 || batch->rows > head->setup.max_rows)
         return err_set(err, ERR_INPUT, "a forward of %d rows: this head takes 1 to %d", batch->rows, head->setup.max_rows);
     if (batch->logit_rows < 0 || batch->logit_rows > batch->rows || batch->logit_rows > head->setup.max_logit_rows ||
-        batch->branches < 0 || batch->branches > head->class->branches)
+        batch->branches < 0 || batch->branches > head_branches(head))
         return err_set(err, ERR_INPUT, "logits of %d rows and %d branches: this head answers %d and %d", batch->logit_rows,
-                       batch->branches, head->setup.max_logit_rows, head->class->branches);
+                       batch->branches, head->setup.max_logit_rows, head_branches(head));
     if (head->kv.pending + batch->rows > HEAD_NODES_MAX ||
         head->kv.length + head->kv.pending + batch->rows > head->kv.capacity)
         return err_set(err, ERR_INPUT, "the head's text is full: %d rows and %d nodes of %d, and %d more rows", head->kv.length,
@@ -288,9 +301,11 @@ static int put(struct head_pass *pass, int first, struct err *err)
     if (head->class->enter(pass, err))
         return -1;
     const struct layer layer = {
-        .space = &head->space, .weights = &head->weights.layer, .reads = pass->reads, .cache = kv_layer(&head->kv, 0),
-        .rows = pass->rows, .rope = head->rope.table};
-    layer_attention(&layer);
+        .space = &head->space, .weights = &head->weights.layer, .reads = pass->reads,
+        .cache = head->shape->layers ? kv_layer(&head->kv, 0) : (struct layer_cache){.capacity = 0}, .rows = pass->rows,
+        .rope = head->rope.table};
+    if (head->shape->layers)
+        layer_attention(&layer);
     if (head->class->leave(pass, &layer, err))
         return -1;
     head_gather(pass, pass->branch[0], pass->rows->rows, head->shape->hidden, head->every_row,

@@ -9,7 +9,8 @@
  *                target has read n - 1, rows 0 .. n - 2 are true; row n - 2 proposes token n. A row behind them takes the
  *                embedding of a drafted token, and what the head itself made of the row's parent in place of a state
  *     kangaroo   row i is the target's early state at position i; so rows of drafted tokens have true states, too
- *     hydra with prefix    row i is the target's state at position i; there are none of drafted tokens
+ *     medusa, hydra    row i is the target's state at position i; there are none of drafted tokens. Their heads guess from the
+ *                newest row (head_guess)
  *
  * All on the device, but logits, which come to the host. Not for two texts at once. */
 #ifndef MOE_HEAD_HEAD_H
@@ -18,7 +19,8 @@
 #include "common/engine/engine.h"
 #include "common/model/head.h"
 
-enum { HEAD_ROWS_MAX = ENGINE_ROWS_MAX, HEAD_NODES_MAX = 1 + ENGINE_ROWS_MAX, HEAD_BRANCHES_MAX = 2 };
+enum { HEAD_ROWS_MAX = ENGINE_ROWS_MAX, HEAD_NODES_MAX = 1 + ENGINE_ROWS_MAX, HEAD_BRANCHES_MAX = 2,
+       HEAD_LOGITS_MAX = HEAD_HEADS_MAX };
 
 struct head;
 
@@ -51,7 +53,7 @@ struct head_batch {
 struct head_forward {
     int rows, logit_rows, vocab;         /* vocab: head_params.draft_vocab */
     int first_node;                      /* pending node of row 0; those of the others follow */
-    const float *logits[HEAD_BRANCHES_MAX];      /* each [logit_rows][vocab]; of branches not asked for NULL */
+    const float *logits[HEAD_LOGITS_MAX];        /* each [logit_rows][vocab]; of branches not asked for NULL */
     int64_t bytes;                       /* nominal: weights, output head and KV read */
 };
 
@@ -60,7 +62,8 @@ void head_close(struct head **head);
 const struct head_params *head_description(const struct head *head);
 const struct hparams *head_shape(const struct head *head);
 int head_branches(const struct head *head);      /* how many distributions a row has; jakiro: of the next token, and of the one
-                                                  * after it; jakiro_star: left and right; all others one */
+                                                  * after it; jakiro_star: left and right; medusa: those of all its heads;
+                                                  * all others one */
 
 /* A new text of up to `tokens` tokens: no rows. */
 int head_begin(struct head *head, int tokens, struct err *err);
@@ -70,6 +73,19 @@ int head_capacity(const struct head *head);      /* rows, committed and pending 
 
 /* Adds rows as pending nodes. On failure nothing was added. NaN in states comes out as NaN in logits. */
 int head_run(struct head *head, const struct head_batch *batch, struct head_forward *out, struct err *err);
+
+/* What medusa's and hydra's heads guess: with t the text's newest token at position n - 1, which the target has not read, and f
+ * the state at n - 2, head i guesses the token at n + i. Of medusa's all read f alone; hydra's head i reads f, t, and i drafted
+ * tokens behind it. */
+struct head_guesses {
+    int first, heads;                    /* heads first .. first + heads - 1, of which hydra takes one at once */
+    int rows;                            /* 1 .. max_logit_rows */
+    const int32_t *node;                 /* [rows] pending node whose state is read, -1: the newest committed row; NULL: that */
+    const int32_t *token;                /* [rows][1 + first] hydra: t, then what was drafted, oldest first */
+};
+
+/* One forward. Logits of branch i are those of head first + i. Nothing is added to the text. */
+int head_guess(struct head *head, const struct head_guesses *ask, struct head_forward *out, struct err *err);
 
 /* Keeps the path node[0], node[1], ... of pending nodes, as sequence_commit; what the head made of the last of them is what
  * rows with parent -1 go on from. */

@@ -19,15 +19,17 @@ struct head_pass {
 /* One kind of network. x stands for head->space.x: the residual stream. */
 struct head_class {
     enum head_kind kind;
-    int branches;
+    int branches;                        /* 0: one of each of its heads */
     bool joins;                          /* the next token is drawn from all branches under one softmax */
+    bool guesses;                        /* its logits come of head_guess */
     /* Sets x, and pass->reads, from embeddings and states. */
     int (*enter)(struct head_pass *pass, struct err *err);
     /* From x after attention to the branches. */
     int (*leave)(struct head_pass *pass, const struct layer *layer, struct err *err);
 };
 
-extern const struct head_class head_eagle1, head_eagle3, head_kangaroo, head_jakiro, head_jakiro_star;
+extern const struct head_class head_eagle1, head_eagle3, head_medusa, head_hydra, head_kangaroo, head_jakiro,
+                               head_jakiro_star;
 
 struct head {
     const struct head_class *class;
@@ -43,9 +45,10 @@ struct head {
     struct kv kv;                        /* of the text */
     struct row_table table;
     struct rope_positions rope;
-    struct buffer token, state_row, logit_row;   /* [max_rows] i32 */
+    struct buffer token;                 /* [max_rows] i32; of hydra so many for each of its heads */
+    struct buffer state_row, logit_row;  /* [max_rows] i32 */
     struct buffer every_row;             /* [max_rows] 0, 1, 2, ... */
-    struct buffer embedded;              /* [max_rows][hidden] */
+    struct buffer embedded;              /* [max_rows][hidden]; of heads that guess z, which their output heads read */
     struct buffer joined;                /* [max_rows][the most that is joined] */
     struct buffer pair;                  /* [max_rows][2 hidden] */
     /* [1 + HEAD_NODES_MAX][hidden] what the head made of the newest committed row, then of each pending node. */
@@ -63,8 +66,9 @@ int head_wanted_branches(const struct head_pass *pass);
 /* eagle.c. x = joint [E(token); state], which attention reads as it is. */
 int head_enter_pair(struct head_pass *pass, struct err *err);
 
-/* head.c. E(t) of each row at `out`, of so many floats a row. */
+/* head.c. E(t) of each row at `out`, of so many floats a row; and of other tokens than the batch's. */
 void head_embed(const struct head_pass *pass, struct buffer out, int out_stride);
+void head_embed_tokens(const struct head_pass *pass, struct buffer token, struct buffer out, int out_stride);
 /* out[r] = in[index[r]], widths and strides in floats. */
 void head_gather(const struct head_pass *pass, struct buffer in, int in_rows, int in_stride, struct buffer index,
                  struct buffer out, int out_stride, int width);

@@ -1,0 +1,533 @@
+/* Medusa's and Hydra's heads against what an independent program computed: what each head makes of a text whose tokens are all
+ * known, greedy chains, and static trees, each level of which is one forward. And likely mistakes are seen by them. */
+#include "tests/unit/heads.h"
+
+#include "common/head/internal.h"
+
+enum { LEVELS_MAX = 8, NODES_MAX = 64 };
+
+/* A head at work on the states of its target, and what a mistake changes of it. */
+struct work {
+    const struct heads_rig *rig;
+    struct head *head;
+    int shift;                          /* of the tokens behind a state: 1 */
+    bool reversed;                      /* hydra reads the newest token first */
+    struct sequence *sequence;
+    struct buffer state;                /* of the text: [tokens][hidden] */
+};
+
+static struct heads_rig rig;
+
+/* The target reads the text in one piece. */
+static void read_states(struct work *work, const struct heads_text *text)
+{
+    const struct feature_request wanted = {.count = 1, .layer = {head_description(work->head)->state[0]}};
+    const struct batch options = {.features = &wanted};
+    struct forward forward;
+    struct err err = {0};
+    heads_must(sequence_truncate(work->sequence, 0, &err), &err);
+    heads_must(engine_prompt(work->rig->engine, work->sequence, text->token, text->tokens, &options, NULL, NULL, &forward,
+                             &err), &err);
+    work->state = forward.features;
+}
+
+/* Rows first .. first + rows - 1 of the text, which stay pending. */
+static void run_rows(struct work *work, const struct heads_text *text, int first, int rows)
+{
+    int32_t state[HEADS_TOKENS];
+    struct head_forward forward;
+    struct err err = {0};
+    for (int i = 0; i < rows; i++)
+        state[i] = first + i;
+    const struct head_batch batch = {.rows = rows, .state = work->state, .state_rows = text->tokens, .state_row = state};
+    heads_must(head_run(work->head, &batch, &forward, &err), &err);
+}
+
+static bool is_hydra(const struct work *work) { return head_description(work->head)->kind == HEAD_HYDRA; }
+
+/* The tokens that head `number` reads behind state `row`, if the text has them. */
+static void tokens_behind(const struct work *work, const struct heads_text *text, int row, int number, int32_t *token)
+{
+    for (int i = 0; i <= number; i++)
+        token[work->reversed ? number - i : i] = text->token[row + work->shift + i];
+}
+
+static void download(const struct head *head, struct buffer from, float *to, size_t bytes)
+{
+    struct err err = {0};
+    queue_download(head->device, to, from, bytes);
+    heads_must(queue_wait(head->device, &err), &err);
+}
+
+struct distance { double states, logits, log_probabilities; int texts; };    /* largest, states relative; chains, trees other */
+
+static double largest_difference(const float *a, const float *b, size_t count)
+{
+    double most = 0;
+    for (size_t i = 0; i < count; i++) {
+        const double off = fabs((double)a[i] - (double)b[i]);
+        most = isnan(off) ? INFINITY : off > most ? off : most;
+    }
+    return most;
+}
+
+static double largest(const float *a, size_t count)
+{
+    double most = 0;
+    for (size_t i = 0; i < count; i++)
+        most = fmax(most, fabs((double)a[i]));
+    return most;
+}
+
+/* States against a golden's tensor of as many rows. */
+static void compare_states(const struct heads_golden *golden, const char *name, const float *made, int rows, int hidden,
+                           struct distance *out)
+{
+    int said;
+    float *states = heads_tensor(golden, name, &said, hidden);
+    const size_t count = (size_t)said * (size_t)hidden;
+    assert_true(said <= rows);
+    out->states = fmax(out->states, largest_difference(made, states, count) / largest(states, count));
+    free(states);
+}
+
+/* One head on the text's first rows. */
+static void compare_head(struct work *work, const struct heads_golden *golden, int number, struct distance *out)
+{
+    enum { ROWS = 17, EVERY = 8 };
+    const struct heads_text *text = &work->rig->text[0];
+    const int hidden = work->head->shape->hidden, vocab = work->head->params->draft_vocab;
+    int32_t node[ROWS], token[ROWS * LEVELS_MAX];
+    float made[ROWS * 512];
+    struct head_forward forward;
+    struct err err = {0};
+    char name[40];
+    int rows;
+    for (int row = 0; row < ROWS; row++) {
+        node[row] = row;
+        tokens_behind(work, text, row, number, token + row * (number + 1));
+    }
+    const struct head_guesses ask = {.first = number, .heads = 1, .rows = ROWS, .node = node, .token = token};
+    heads_must(head_guess(work->head, &ask, &forward, &err), &err);
+    assert_true(hidden <= 512);
+    download(work->head, work->head->embedded, made, (size_t)ROWS * (size_t)hidden * sizeof(float));
+    snprintf(name, sizeof name, "hidden.%d", number);
+    compare_states(golden, name, made, ROWS, hidden, out);
+    snprintf(name, sizeof name, "logits_every8.%d", number);
+    float *logits = heads_tensor(golden, name, &rows, vocab);
+    for (int row = 0; row < rows; row++)
+        out->logits = fmax(out->logits, largest_difference(forward.logits[0] + (size_t)(row * EVERY) * (size_t)vocab,
+                                                           logits + (size_t)row * (size_t)vocab, (size_t)vocab));
+    free(logits);
+}
+
+/* The first text, in two pieces of unlike lengths. */
+static void compare_rows(struct work *work, const char *kind, struct distance *out)
+{
+    const struct heads_text *text = &work->rig->text[0];
+    const int hidden = work->head->shape->hidden, count = text->tokens * hidden;
+    char path[200];
+    struct err err = {0};
+    snprintf(path, sizeof path, "%s/golden.safetensors", kind);
+    struct heads_golden golden = heads_golden_open(heads_path("golden/heads", path));
+    read_states(work, text);
+    heads_must(head_begin(work->head, text->tokens, &err), &err);
+    run_rows(work, text, 0, 21);
+    run_rows(work, text, 21, text->tokens - 21);
+    if (!strcmp(kind, "hydra_prefix")) {
+        float *made = malloc((size_t)count * sizeof *made);
+        const size_t row = (size_t)hidden * sizeof(float);
+        download(work->head, buffer_part(work->head->made, row, work->head->made.bytes - row), made,
+                 (size_t)count * sizeof *made);
+        compare_states(&golden, "prefix", made, text->tokens, hidden, out);
+        free(made);
+    }
+    for (int number = 0; number < work->head->params->heads; number++)
+        compare_head(work, &golden, number, out);
+    heads_golden_close(&golden);
+}
+
+/* The tokens of a node of a tree from the root on, which is the text's newest. */
+struct node { int32_t token[1 + LEVELS_MAX]; double log_probability; };
+
+/* What head `number` guesses behind each of some nodes: one forward. Of medusa one row is enough. */
+static void guess(struct work *work, int number, struct node *const *node, int nodes, struct head_forward *out)
+{
+    int32_t token[NODES_MAX * LEVELS_MAX];
+    struct err err = {0};
+    const int rows = is_hydra(work) ? nodes : 1;
+    for (int row = 0; row < rows; row++)
+        for (int i = 0; i <= number; i++)
+            token[row * (number + 1) + (work->reversed ? number - i : i)] = node[row]->token[i + work->shift];
+    const struct head_guesses ask = {.first = number, .heads = 1, .rows = rows, .token = is_hydra(work) ? token : NULL};
+    heads_must(head_guess(work->head, &ask, out, &err), &err);
+}
+
+/* The token of a rank: that many are likelier. */
+static int ranked(const float *logits, int vocab, int rank, double *log_probability)
+{
+    double sum = 0, limit = INFINITY;
+    int best = -1;
+    for (int at = 0; at <= rank; at++) {
+        best = -1;
+        for (int v = 0; v < vocab; v++)
+            if ((double)logits[v] < limit && (best < 0 || logits[v] > logits[best]))
+                best = v;
+        assert_true(best >= 0);
+        limit = (double)logits[best];
+    }
+    for (int v = 0; v < vocab; v++)
+        sum += exp((double)logits[v] - limit);
+    *log_probability = -log(sum);
+    return best;
+}
+
+/* The text of a chain or tree is read, and its root stands at the end. */
+static const struct heads_text *begin(struct work *work, const json_t *one, char id[32], struct node *root)
+{
+    const char *name = json_string_value(json_object_get(one, "text"));
+    const struct heads_text *text = heads_find_text(work->rig, name);
+    const int length = (int)json_integer_value(json_object_get(one, "length"));
+    int32_t node[HEADS_TOKENS];
+    struct err err = {0};
+    if (strcmp(id, name))
+        read_states(work, text);
+    snprintf(id, 32, "%s", name);
+    heads_must(head_begin(work->head, text->tokens, &err), &err);
+    run_rows(work, text, 0, length - 1);
+    for (int i = 0; i < length - 1; i++)
+        node[i] = i;
+    heads_must(head_commit(work->head, node, length - 1, &err), &err);
+    *root = (struct node){.token = {text->token[length - 2], text->token[length - 1]}};
+    return text;
+}
+
+static void compare_chain(struct work *work, const json_t *chain, char id[32], struct distance *out)
+{
+    int32_t said[LEVELS_MAX];
+    struct node node, *path = &node;
+    const int heads = work->head->params->heads;
+    int levels = heads_ints(json_object_get(chain, "tokens"), said, LEVELS_MAX);
+    begin(work, chain, id, &node);
+    for (int level = 0; level < levels && level < heads; level++) {
+        struct head_forward forward;
+        double log_probability;
+        guess(work, level, &path, 1, &forward);
+        node.token[level + 2] = ranked(forward.logits[0], forward.vocab, 0, &log_probability);
+        const double logp = json_number_value(json_array_get(json_object_get(chain, "logp"), (size_t)level));
+        out->log_probabilities = fmax(out->log_probabilities, fabs(log_probability - logp));
+        if (node.token[level + 2] != said[level]) {
+            out->texts++;
+            return;
+        }
+    }
+}
+
+/* The number of a path of ranks among the paths, counted from 1; 0: the root. */
+static int find_path(const json_t *paths, const json_t *path, size_t length)
+{
+    for (size_t i = 0; length && i < json_array_size(paths); i++) {
+        const json_t *other = json_array_get(paths, i);
+        bool same = json_array_size(other) == length;
+        for (size_t at = 0; same && at < length; at++)
+            same = json_integer_value(json_array_get(other, at)) == json_integer_value(json_array_get(path, at));
+        if (same)
+            return (int)i + 1;
+    }
+    assert_int_equal(length, 0);
+    return 0;
+}
+
+static int compare_paths(const void *a, const void *b)
+{
+    const json_t *left = *(json_t *const *)a, *right = *(json_t *const *)b;
+    const size_t length = json_array_size(left);
+    if (length != json_array_size(right))
+        return length < json_array_size(right) ? -1 : 1;
+    for (size_t i = 0; i < length; i++) {
+        const json_int_t l = json_integer_value(json_array_get(left, i)), r = json_integer_value(json_array_get(right, i));
+        if (l != r)
+            return l < r ? -1 : 1;
+    }
+    return 0;
+}
+
+/* By length, then by ranks: as the nodes of the trees stand. */
+static json_t *sorted_paths(const json_t *golden)
+{
+    const json_t *paths = json_object_get(golden, "static_paths");
+    const size_t count = json_array_size(paths);
+    json_t *out = json_array(), *path[NODES_MAX];
+    assert_in_range(count, 1, NODES_MAX - 1);
+    for (size_t i = 0; i < count; i++)
+        path[i] = json_array_get(paths, i);
+    qsort(path, count, sizeof(json_t *), compare_paths);
+    for (size_t i = 0; i < count; i++)
+        json_array_append(out, path[i]);
+    return out;
+}
+
+/* Each level of the paths by one forward over their parents. */
+static void compare_tree(struct work *work, const json_t *tree, const json_t *paths, char id[32], struct distance *out)
+{
+    struct node node[NODES_MAX], *wanted[NODES_MAX];
+    const size_t count = json_array_size(paths);
+    int32_t token[NODES_MAX], parent[NODES_MAX];
+    assert_int_equal(heads_ints(json_object_get(tree, "tokens"), token, NODES_MAX), count);
+    assert_int_equal(heads_ints(json_object_get(tree, "parents"), parent, NODES_MAX), count);
+    begin(work, tree, id, &node[0]);
+    for (size_t level = 1, at = 0; at < count && (int)level <= work->head->params->heads; level++) {
+        struct head_forward forward;
+        size_t from = at;
+        for (; at < count && json_array_size(json_array_get(paths, at)) == level; at++)
+            wanted[at - from] = &node[find_path(paths, json_array_get(paths, at), level - 1)];
+        guess(work, (int)level - 1, wanted, (int)(at - from), &forward);
+        for (size_t i = from; i < at; i++) {
+            const json_t *path = json_array_get(paths, i);
+            const size_t row = is_hydra(work) ? i - from : 0;
+            double log_probability;
+            node[i + 1] = *wanted[i - from];
+            const int word = ranked(forward.logits[0] + row * (size_t)forward.vocab, forward.vocab,
+                                    (int)json_integer_value(json_array_get(path, level - 1)), &log_probability);
+            node[i + 1].token[level + 1] = word;
+            node[i + 1].log_probability += log_probability;
+            assert_ptr_equal(wanted[i - from], &node[parent[i]]);
+            if (word != token[i]) {
+                out->texts++;
+                return;
+            }
+            const double logp = json_number_value(json_array_get(json_object_get(tree, "logp"), i));
+            out->log_probabilities = fmax(out->log_probabilities, fabs(node[i + 1].log_probability - logp));
+        }
+    }
+}
+
+/* Up to `most` chains and as many trees. */
+static void compare_drafts(struct work *work, const char *kind, size_t most, struct distance *out)
+{
+    char path[200], id[32] = "";
+    snprintf(path, sizeof path, "%s/golden.json", kind);
+    json_t *golden = heads_json(heads_path("golden/heads", path)), *paths = sorted_paths(golden);
+    const json_t *chains = json_object_get(golden, "chain"), *trees = json_object_get(golden, "tree");
+    assert_true(json_array_size(chains) > 8 && json_array_size(trees) > 4);
+    for (size_t i = 0; i < json_array_size(chains) && i < most; i++)
+        compare_chain(work, json_array_get(chains, i), id, out);
+    for (size_t i = 0; i < json_array_size(trees) && i < most; i++)
+        compare_tree(work, json_array_get(trees, i), paths, id, out);
+    json_decref(paths);
+    json_decref(golden);
+}
+
+/* A mistake: what it makes of the description before the head is opened, and of the head then. */
+struct mistake {
+    const char *name, *kind;            /* a golden */
+    void (*describe)(struct head_params *params);
+    void (*alter)(struct work *work);
+};
+
+static void work_open(struct work *work, const char *kind, const struct mistake *mistake, struct model **model)
+{
+    char path[200];
+    struct err err = {0};
+    snprintf(path, sizeof path, "%s/head.tar.xz", kind);
+    *work = (struct work){.rig = &rig, .shift = 1};
+    *model = heads_convert(&rig, heads_path("golden/heads", path), "head.moe");
+    if (mistake && mistake->describe)
+        mistake->describe((struct head_params *)(uintptr_t)model_head(*model));
+    const struct head_setup setup = {.model = *model, .target = rig.engine, .max_rows = 96, .max_logit_rows = 32};
+    heads_must(head_open(&work->head, &setup, &err), &err);
+    heads_must(sequence_open(&work->sequence, rig.engine, HEADS_TOKENS, &err), &err);
+    if (mistake && mistake->alter)
+        mistake->alter(work);
+}
+
+static void work_close(struct work *work, struct model **model)
+{
+    sequence_close(&work->sequence);
+    head_close(&work->head);
+    model_close(model);
+}
+
+static struct distance measure(const char *kind, const struct mistake *mistake, size_t most)
+{
+    struct work work;
+    struct model *model;
+    struct distance out = {0, 0, 0, 0};
+    work_open(&work, kind, mistake, &model);
+    compare_rows(&work, kind, &out);
+    compare_drafts(&work, kind, most, &out);
+    work_close(&work, &model);
+    return out;
+}
+
+static void heads_guess_as_published(void **state)
+{
+    static const char *const kinds[] = {"medusa", "hydra", "hydra_prefix"};
+    (void)state;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const struct distance off = measure(kinds[i], NULL, 1000);
+        if (!(off.states < 1e-4 && off.logits < 1e-3 && off.log_probabilities < 1e-3) || off.texts)
+            fail_msg("%s: states off by %g of the largest, logits by %g, log-probabilities by %g, %d chains and trees are "
+                     "others", kinds[i], off.states, off.logits, off.log_probabilities, off.texts);
+    }
+}
+
+static void prenorm_state(struct head_params *params) { params->state[0] = params->target.layers - 1; }
+static void same_token(struct work *work) { work->shift = 0; }
+static void newest_first(struct work *work) { work->reversed = true; }
+
+static void no_bias(struct work *work)
+{
+    for (int i = 0; i < work->head->params->heads; i++)
+        for (int block = 0; block < work->head->params->blocks; block++)
+            work->head->weights.guess[i].block_bias[block] = (struct buffer){0, 0};
+}
+
+static void no_output_bias(struct work *work)
+{
+    for (int i = 0; i < work->head->params->heads; i++)
+        work->head->weights.guess[i].output_bias = (struct buffer){0, 0};
+}
+
+static void no_residual_bias(struct work *work)
+{
+    for (int i = 0; i < work->head->params->heads; i++)
+        work->head->weights.guess[i].residual_bias = (struct buffer){0, 0};
+}
+
+static void next_head(struct work *work)
+{
+    struct head_guess *guess = work->head->weights.guess;
+    const struct head_guess first = guess[0];
+    for (int i = 0; i + 1 < work->head->params->heads; i++)
+        guess[i] = guess[i + 1];
+    guess[work->head->params->heads - 1] = first;
+}
+
+static const struct mistake MISTAKES[] = {
+    {"the state before the final norm", "medusa", prenorm_state, NULL}, {"no bias", "medusa", NULL, no_bias},
+    {"the next head", "medusa", NULL, next_head},
+    {"the state before the final norm", "hydra", prenorm_state, NULL}, {"no bias", "hydra", NULL, no_bias},
+    {"no bias of the residual", "hydra", NULL, no_residual_bias}, {"no bias of the output", "hydra", NULL, no_output_bias},
+    {"the newest token first", "hydra", NULL, newest_first}, {"tokens one too early", "hydra", NULL, same_token},
+    {"the state before the final norm", "hydra_prefix", prenorm_state, NULL}, {"no bias", "hydra_prefix", NULL, no_bias},
+    {"no bias of the output", "hydra_prefix", NULL, no_output_bias},
+    {"tokens one too early", "hydra_prefix", NULL, same_token},
+};
+
+static void likely_mistakes_are_seen(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof MISTAKES / sizeof *MISTAKES; i++) {
+        const struct distance off = measure(MISTAKES[i].kind, &MISTAKES[i], 1);
+        if (off.states < 1e-2 && off.logits < 1e-1)
+            fail_msg("%s: %s: not seen", MISTAKES[i].kind, MISTAKES[i].name);
+    }
+}
+
+/* Medusa's heads all at once are those one by one, bit for bit; and a row of Hydra's alone is the row in company. */
+static void one_forward_is_many(void **state)
+{
+    const struct heads_text *text = &rig.text[0];
+    struct work work;
+    struct model *model;
+    struct head_forward forward;
+    struct err err = {0};
+    int32_t token[2][2] = {{3, 4}, {5, 6}};
+    const int32_t both[2] = {20, 9};
+    (void)state;
+    work_open(&work, "medusa", NULL, &model);
+    const size_t row = (size_t)work.head->params->draft_vocab * sizeof(float);
+    float *all = malloc(4 * row);
+    read_states(&work, text);
+    heads_must(head_begin(work.head, text->tokens, &err), &err);
+    run_rows(&work, text, 0, 21);
+    heads_must(head_guess(work.head, &(struct head_guesses){.heads = 4, .rows = 1, .node = both}, &forward, &err), &err);
+    for (int i = 0; i < 4; i++)
+        memcpy(all + (size_t)i * row / sizeof *all, forward.logits[i], row);
+    const int64_t bytes = forward.bytes;
+    for (int i = 0; i < 4; i++) {
+        heads_must(head_guess(work.head, &(struct head_guesses){.first = i, .heads = 1, .rows = 2, .node = both}, &forward,
+                              &err), &err);
+        assert_memory_equal(forward.logits[0], all + (size_t)i * row / sizeof *all, row);
+        assert_int_equal(4 * forward.bytes, bytes);
+    }
+    work_close(&work, &model);
+    work_open(&work, "hydra", NULL, &model);
+    read_states(&work, text);
+    heads_must(head_begin(work.head, text->tokens, &err), &err);
+    run_rows(&work, text, 0, 21);
+    heads_must(head_guess(work.head, &(struct head_guesses){.first = 1, .heads = 1, .rows = 2, .node = both, .token = token[0]},
+                          &forward, &err), &err);
+    memcpy(all, forward.logits[0], 2 * row);
+    for (int i = 0; i < 2; i++) {
+        const struct head_guesses ask = {.first = 1, .heads = 1, .rows = 1, .node = &both[i], .token = token[i]};
+        heads_must(head_guess(work.head, &ask, &forward, &err), &err);
+        assert_memory_equal(forward.logits[0], all + (size_t)i * row / sizeof *all, row);
+    }
+    work_close(&work, &model);
+    free(all);
+}
+
+static void refuse(struct work *work, struct head_guesses ask, const char *says)
+{
+    struct head_forward forward;
+    struct err err = {0};
+    assert_int_equal(head_guess(work->head, &ask, &forward, &err), -1);
+    if (!strstr(err.text, says))
+        fail_msg("'%s' does not say '%s'", err.text, says);
+}
+
+static void what_makes_no_sense_is_refused(void **state)
+{
+    const struct heads_text *text = &rig.text[0];
+    const int32_t row = 0, later = 1, token[2] = {3, 2048};
+    struct work work;
+    struct model *model;
+    struct head_forward forward;
+    struct err err = {0};
+    (void)state;
+    work_open(&work, "hydra", NULL, &model);
+    read_states(&work, text);
+    heads_must(head_begin(work.head, text->tokens, &err), &err);
+    refuse(&work, (struct head_guesses){.heads = 1, .rows = 1, .token = token}, "node -1 has not been read yet");
+    run_rows(&work, text, 0, 1);
+    refuse(&work, (struct head_guesses){.heads = 1, .rows = 1, .node = &later, .token = token}, "node 1 has not been read yet");
+    refuse(&work, (struct head_guesses){.heads = 2, .rows = 1, .node = &row, .token = token}, "1 of 4 heads at once");
+    refuse(&work, (struct head_guesses){.first = 4, .heads = 1, .rows = 1, .node = &row, .token = token}, "heads 4 to 4");
+    refuse(&work, (struct head_guesses){.heads = 1, .rows = 33, .node = &row, .token = token}, "it answers 32 rows");
+    refuse(&work, (struct head_guesses){.first = 1, .heads = 1, .rows = 1, .node = &row, .token = token}, "token 2048");
+    const struct head_batch drafted = {.rows = 1, .token = token};
+    assert_int_equal(head_run(work.head, &drafted, &forward, &err), -1);
+    assert_non_null(strstr(err.text, "no rows of drafted tokens"));
+    err_clear(&err);
+    const struct head_batch asked = {.rows = 1, .state = work.state, .state_rows = 1, .state_row = &row, .logit_rows = 1};
+    assert_int_equal(head_run(work.head, &asked, &forward, &err), -1);
+    assert_non_null(strstr(err.text, "ask head_guess"));
+    work_close(&work, &model);
+}
+
+static int make_rig(void **state)
+{
+    (void)state;
+    heads_open(&rig);
+    return 0;
+}
+
+static int drop_rig(void **state)
+{
+    (void)state;
+    heads_close(&rig);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(heads_guess_as_published),
+        cmocka_unit_test(likely_mistakes_are_seen),
+        cmocka_unit_test(one_forward_is_many),
+        cmocka_unit_test(what_makes_no_sense_is_refused),
+    };
+    return cmocka_run_group_tests(tests, make_rig, drop_rig);
+}
