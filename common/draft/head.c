@@ -4,7 +4,8 @@
  * target's states take their place. Of a prompt each piece is read when the target has read it.
  *
  * A head on early states (Kangaroo) has true ones of drafted tokens, too: these run through the target's first layers on the
- * target's KV cache, from where the verification goes on, and what was accepted stays. */
+ * target's KV cache, from where the verification goes on, and what was accepted stays. Heads that
+ * guess (guess.h) read no drafted rows. */
 #include "common/draft/drafter.h"
 
 #include <stdio.h>
@@ -12,6 +13,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/mem.h"
+#include "common/draft/guess.h"
 #include "common/draft/rows.h"
 #include "common/draft/states.h"
 #include "common/head/head.h"
@@ -26,6 +28,7 @@ struct head_drafter {
     struct sequence *sequence;          /* the target's, of this text */
     struct states states;               /* from row head_length on */
     struct draft_rows rows;
+    struct guess guess;                 /* of a head that has some */
     bool parallel;                      /* Jakiro: the last two levels come from one forward */
     bool early;                         /* the head reads early states, and no tokens */
     struct forward_part part;           /* with these, what comes before them */
@@ -45,6 +48,7 @@ static void head_free_drafter(struct drafter *drafter)
     struct head_drafter *mine = (struct head_drafter *)drafter;
     draft_rows_free(&mine->rows);
     states_close(&mine->states);
+    guess_close(&mine->guess);
     head_close(&mine->head);
     model_close(&mine->model);
     mem_free(&mine->token);
@@ -155,7 +159,8 @@ static int read_early(struct head_drafter *mine, const struct draft_reading *rea
 static int head_read_rows(struct draft_source *source, const struct draft_reading *reading, int64_t *bytes, struct err *err)
 {
     struct head_drafter *mine = drafter_of(source);
-    if ((mine->early ? read_early : read_levels)(mine, reading, bytes, err))
+    if (mine->guess.head ? guess_read(&mine->guess, reading, mine->nodes, bytes, err)
+                         : (mine->early ? read_early : read_levels)(mine, reading, bytes, err))
         return -1;
     mine->nodes += reading->rows;
     return 0;
@@ -182,7 +187,7 @@ static int read_text(struct head_drafter *mine, int rows, struct head_forward *o
     }
     const struct head_batch batch = {
         .rows = rows, .token = mine->early ? NULL : mine->token + head_length(mine->head) + 1, .state = mine->states.state,
-        .state_rows = STATES_ROOM, .state_row = state, .logit_row = &last, .logit_rows = out != NULL,
+        .state_rows = STATES_ROOM, .state_row = state, .logit_row = &last, .logit_rows = out && !mine->guess.head,
         .branches = mine->source.branches};
     head_rollback(mine->head);
     if (head_run(mine->head, &batch, &forward, err) || head_commit(mine->head, node, rows, err))
@@ -267,9 +272,11 @@ static int head_commit_text(struct drafter *drafter, const int32_t *token, int c
     return 0;
 }
 
-/* Reads what came since the last draft; row 0 is there then, or is read with the first leaves. */
-static int catch_up(struct head_drafter *mine, struct err *err)
+/* Reads what came since the last draft, of which so many levels are asked for; row 0 is there then, or is read with the first
+ * leaves. */
+static int catch_up(struct head_drafter *mine, int levels, struct err *err)
 {
+    const int32_t root = mine->token[mine->rows.length - 1];
     const double began = clock_seconds();
     struct head_forward forward;
     if (read_text(mine, rows_known(mine), mine->early ? NULL : &forward, err))
@@ -278,33 +285,35 @@ static int catch_up(struct head_drafter *mine, struct err *err)
         return err_set(err, ERR_INPUT, "%s: has read %d of %d tokens, and was shown no more", mine->source.path,
                        head_length(mine->head), mine->rows.length - 1);
     mine->base.read_s += clock_seconds() - began;
-    draft_rows_root(&mine->rows, mine->token[mine->rows.length - 1], mine->early ? NULL : forward.logits[0]);
+    if (mine->guess.head && guess_root(&mine->guess, root, levels, &forward.logits[0], &mine->base.bytes, err))
+        return err_at(err, "%s", mine->source.path);
+    draft_rows_root(&mine->rows, root, mine->early ? NULL : forward.logits[0]);
     return mine->parallel ? draft_rows_root_second(&mine->rows, forward.logits[1], err) : 0;
 }
 
-/* Whether it can draft here; less than 0: a failure. */
-static int ready(struct head_drafter *mine, struct err *err)
+/* Whether it can draft so many levels here; less than 0: a failure. */
+static int ready(struct head_drafter *mine, int levels, struct err *err)
 {
     if (mine->rows.rows)
         return 1;
     if (mine->rows.length < 2 || mine->rows.length > mine->source.positions || head_room(&mine->source) < 1 ||
         (mine->early && sequence_length(mine->sequence) != mine->rows.length - 1))
         return 0;
-    return catch_up(mine, err) ? -1 : 1;
+    return catch_up(mine, levels, err) ? -1 : 1;
 }
 
 static int head_propose(struct drafter *drafter, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves, int tokens,
                         struct err *err)
 {
     struct head_drafter *mine = (struct head_drafter *)drafter;
-    int rc = leaves < 1 || tokens < 1 ? 0 : ready(mine, err);
+    int rc = leaves < 1 || tokens < 1 ? 0 : ready(mine, tokens, err);
     return rc > 0 ? draft_rows_propose(&mine->rows, tree, leaf, leaves, tokens, err) : rc;
 }
 
 static int head_review(struct drafter *drafter, struct draft_tree *tree, int leaf, int *agreed, struct err *err)
 {
     struct head_drafter *mine = (struct head_drafter *)drafter;
-    int rc = ready(mine, err);
+    int rc = ready(mine, 1, err);
     *agreed = 0;
     return rc > 0 ? draft_rows_review(&mine->rows, tree, leaf, agreed, err) : rc;
 }
@@ -333,8 +342,8 @@ static int open_head(struct head_drafter *mine, const char *file, const struct d
     if (head_check_target(mine->params, model_identity(target->model), false, err))
         return err_at(err, "%s", file);
     const struct head_setup head = {.model = mine->model, .target = setup->target, .max_rows = HEAD_ROWS_MAX,
-                                    .max_logit_rows = DRAFT_ASKED_MAX};
-    if (head_open(&mine->head, &head, err) ||
+                                    .max_logit_rows = mine->params->kind == HEAD_MEDUSA ? 1 : DRAFT_ASKED_MAX};
+    if (head_open(&mine->head, &head, err) || (mine->params->heads && guess_open(&mine->guess, mine->head, err)) ||
         states_open(&mine->states, target->device, mine->params, &mine->base.features, err))
         return -1;
     for (int i = 0; i < model_tensor_count(mine->model); i++)
@@ -379,7 +388,7 @@ static int head_open_drafter(struct drafter **out, struct spec *spec, const stru
 
 const struct drafter_class drafter_head = {
     .name = "head",
-    .summary = "a small network that reads the model's states (EAGLE, Jakiro, Kangaroo)",
+    .summary = "a small network that reads the model's states (EAGLE, Jakiro, Medusa, Hydra, Kangaroo)",
     .settings = "file=FILE,stop=P,parallel=0|1",
     .draws = true,
     .pends = true,

@@ -156,6 +156,16 @@ static void check_tree(const struct session *session, const json_t *golden)
     }
 }
 
+/* Where a published head is: in a folder or an archive. */
+static const char *published(const char *name)
+{
+    char path[200];
+    snprintf(path, sizeof path, "%s/config.json", name);
+    const bool folder = access(heads_path("golden/heads", path), F_OK) == 0;
+    snprintf(path, sizeof path, folder ? "%s" : "%s/head.tar.xz", name);
+    return heads_path("golden/heads", path);
+}
+
 static const char *static_tree(const json_t *golden, char *room, size_t bytes)
 {
     json_t *paths = json_object_get(golden, "static_paths");
@@ -185,7 +195,7 @@ static void check_goldens(const char *name, bool parallel, struct chance *chance
     char path[1300], folder[200], room[1300];
     snprintf(path, sizeof path, "head:file=%s%s", unit_path(rig.folder, "head.moe"), parallel ? "" : ",parallel=0");
     snprintf(folder, sizeof folder, "%s/golden.json", name);
-    struct model *model = heads_convert(&rig, heads_path("golden/heads", name), "head.moe");
+    struct model *model = heads_convert(&rig, published(name), "head.moe");
     json_t *golden = heads_json(heads_path("golden/heads", folder)), *trees = json_object_get(golden, "tree");
     const char *drafts[] = {path}, *paths = static_tree(golden, room, sizeof room);
     const json_t *chains = json_object_get(golden, "chain");
@@ -216,7 +226,8 @@ static void check_goldens(const char *name, bool parallel, struct chance *chance
 
 static const struct { const char *name; bool parallel; } HEADS[] = {
     {"eagle1", false}, {"eagle1_nobias", false}, {"eagle3", false}, {"eagle3_default", false}, {"jakiro", false},
-    {"jakiro", true}, {"jakiro_star", false}, {"kangaroo", false}};
+    {"jakiro", true}, {"jakiro_star", false}, {"kangaroo", false}, {"medusa", false},
+    {"hydra", false}};
 
 static void chains_and_trees_are_those_that_were_published(void **state)
 {
@@ -272,7 +283,7 @@ static void read_anew(struct head *head, const struct session *session, const st
     struct sequence *sequence = NULL;
     struct forward forward;
     struct head_forward made;
-    int32_t way[NODES], index[HEADS_TOKENS];
+    int32_t way[NODES + 1], index[HEADS_TOKENS];
     const int depth = draft_tree_path(tree, node, way, NODES), rows = session->length - 1;
     const int32_t last = rows - 1, root = -1;
     for (int i = 0; i < wanted.count; i++)
@@ -283,13 +294,21 @@ static void read_anew(struct head *head, const struct session *session, const st
     heads_must(engine_prompt(rig.engine, sequence, session->text, rows, &(struct batch){.features = &wanted}, NULL, NULL,
                              &forward, &err), &err);
     heads_must(head_begin(head, HEADS_TOKENS, &err), &err);
+    const bool guesses = params->heads > 0;
     const struct head_batch text = {.rows = rows, .token = session->text + 1, .state = forward.features, .state_rows = rows,
-                                    .state_row = index, .logit_row = &last, .logit_rows = 1};
+                                    .state_row = index, .logit_row = &last, .logit_rows = !guesses};
     heads_must(head_run(head, &text, &made, &err) || head_commit(head, index, rows, &err) ? -1 : 0, &err);
-    for (int at = 0; at < depth; at++) {
+    for (int at = 0; at < depth && !guesses; at++) {
         const struct head_batch one = {.rows = 1, .token = way + at, .parent = at ? NULL : &root, .logit_rows = 1};
         heads_must(head_run(head, &one, &made, &err), &err);
     }
+    for (int at = depth; at > 0; at--)                          /* the text's newest token, then the way */
+        way[at] = way[at - 1];
+    way[0] = session->text[session->length - 1];
+    assert_true(!guesses || depth < params->heads);
+    if (guesses)
+        heads_must(head_guess(head, &(struct head_guesses){.first = depth, .heads = 1, .rows = 1, .token = way}, &made, &err),
+                   &err);
     for (int v = 0; v < VOCAB; v++)
         logits[v] = params->target_id ? -INFINITY : made.logits[0][v];
     for (int i = 0; params->target_id && i < params->draft_vocab; i++)
@@ -383,19 +402,20 @@ static void what_is_proposed_anywhere_is_what_reading_anew_gives(void **state)
         {DRAFT_DRAWN, true, {1.3, 1, 0, 0}}};
     int checked = 0;
     (void)state;
-    for (int number = 0; number < (unit_brief() ? 2 : 8); number++) {
-        const char *name = number % 2 ? "eagle3" : "eagle1";
+    for (int number = 0; number < (unit_brief() ? 4 : 16); number++) {
+        static const char *const names[] = {"eagle1", "eagle3", "medusa", "hydra"};
+        const char *name = names[number % 4];
         char path[1300];
         struct chance chance = {(uint64_t)number + 40};
-        struct model *model = heads_convert(&rig, heads_path("golden/heads", name), "head.moe");
+        struct model *model = heads_convert(&rig, published(name), "head.moe");
         struct head *head = NULL;
         struct session session;
         snprintf(path, sizeof path, "head:file=%s", unit_path(rig.folder, "head.moe"));
         const struct head_setup setup = {.model = model, .target = rig.engine, .max_rows = 128, .max_logit_rows = 4};
-        const struct sample_filter *filter = &cases[number / 2].filter;
-        const enum draft_choice choice = cases[number / 2].choice;
+        const struct sample_filter *filter = &cases[number / 4].filter;
+        const enum draft_choice choice = cases[number / 4].choice;
         heads_must(head_open(&head, &setup, &err), &err);
-        session_open(&session, (const char *[]){path}, 1, choice, cases[number / 2].proposals, filter);
+        session_open(&session, (const char *[]){path}, 1, choice, cases[number / 4].proposals, filter);
         session_begin(&session, rig.text[number % 4].token, rig.text[number % 4].prompt, 9);
         for (int step = 0; step < 4; step++) {
             for (int ask = chance_range(&chance, 0, 3); ask > 0; ask--) {
@@ -403,14 +423,14 @@ static void what_is_proposed_anywhere_is_what_reading_anew_gives(void **state)
                 ask_anywhere(&session, &chance);
             }
             for (int node = -1; node < session.tree.nodes; node++)
-                checked += check_children(head, &session, 0, node, choice, cases[number / 2].proposals, filter, 9);
+                checked += check_children(head, &session, 0, node, choice, cases[number / 4].proposals, filter, 9);
             session_go_on(&session, rig.text[number % 4].token + session.length, chance_range(&chance, 0, 4), &chance);
         }
         session_close_all(&session);
         head_close(&head);
         model_close(&model);
     }
-    assert_true(unit_brief() || checked > 150);
+    assert_true(unit_brief() || checked > 300);
 }
 
 /* ---- figures ---- */

@@ -1,0 +1,31 @@
+/* What Medusa's and Hydra's heads guess below the nodes of a draft: children of the root by head 0, of a node at depth d by
+ * head d, and none where there is no such head. Medusa's heads do not see the way to a node: each is run once a draft, as many
+ * as are needed in one forward. Hydra's do: each level is one forward. */
+#ifndef MOE_DRAFT_GUESS_H
+#define MOE_DRAFT_GUESS_H
+
+#include "common/draft/rows.h"
+#include "common/head/head.h"
+
+struct guess {
+    struct head *head;                  /* NULL: not in use */
+    int heads, known;                   /* of medusa: whose logits of this draft are there */
+    float *logits;                      /* medusa: [heads][vocab] */
+    int32_t root;                       /* the text's newest token */
+    /* Nodes of the draft, by number: */
+    int32_t token[DRAFT_ROWS_MAX];
+    int parent[DRAFT_ROWS_MAX], depth[DRAFT_ROWS_MAX];
+};
+
+/* For a head of either kind; close it also when opening has failed. */
+int guess_open(struct guess *guess, struct head *head, struct err *err);
+void guess_close(struct guess *guess);
+
+/* A new draft behind a text that ends with this token, of which `levels` are asked for: *logits of the first, valid until the
+ * next call. */
+int guess_root(struct guess *guess, int32_t token, int levels, const float **logits, int64_t *bytes, struct err *err);
+
+/* As draft_source.read; the first row is node number `first`. */
+int guess_read(struct guess *guess, const struct draft_reading *reading, int first, int64_t *bytes, struct err *err);
+
+#endif
