@@ -3,6 +3,7 @@
 #include "common/head/head.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #include "common/base/mem.h"
 #include "common/head/internal.h"
@@ -131,38 +132,90 @@ static int make(struct head *head, struct err *err)
 {
     const struct head_setup *setup = &head->setup;
     const struct matrix output = output_of(head);
-    return head_weights_open(&head->weights, setup->model, head->device, err) ||
+    return head_weights_open(&head->weights, setup->model, head->number, head->device, err) ||
            workspace_make(&head->space, head->device, setup->model, setup->max_rows, err) ||
            workspace_reserve(&head->space, operand_bytes(output.format, output.inputs), err) ||
            row_table_open(&head->table, head->device, setup->max_rows, err) || alloc_buffers(head, err) ||
-           alloc_branches(head, err) ? -1 : 0;
+           alloc_branches(head, err) || head_experts_open(head, err) ? -1 : 0;
 }
 
-int head_open(struct head **out, const struct head_setup *setup, struct err *err)
+static struct head *new_head(const struct head_setup *setup, struct err *err)
 {
     const struct engine_setup *target = engine_made_from(setup->target);
-    const struct head_params *params = model_head(setup->model);
-    const struct head_class *class = find_class(params->kind);
-    if (!class)
-        return err_set(err, ERR_INPUT, "%s: a head of kind %s cannot draft", model_path(setup->model),
-                       head_kind_name(params->kind));
     struct head *head = mem_alloc(1, sizeof *head, err);
     if (!head)
-        return -1;
-    head->class = class;
+        return NULL;
     head->setup = *setup;
-    head->params = params;
     head->shape = model_hparams(setup->model);
     head->device = target->device;
     head->ops = device_ops(target->device);
     head->queue = device_queue(target->device);
     head->ends = engine_ends(setup->target);
-    if (make(head, err)) {
+    return head;
+}
+
+/* Predictors have no description in a file. */
+static void describe_own(struct head *head)
+{
+    const struct model_identity *model = model_identity(head->setup.model);
+    head->class = &head_mtp;
+    head->own = (struct head_params){
+        .kind = HEAD_MTP, .states = 1, .state = {model->layers}, .normed_output = true, .draft_vocab = model->vocab,
+        .target = {.source = model->source, .tokenizer = model->tokenizer, .layers = model->layers, .hidden = model->hidden,
+                   .vocab = model->vocab}};
+    snprintf(head->own.target.name, sizeof head->own.target.name, "%s", model->name);
+    head->params = &head->own;
+}
+
+static int finish(struct head **out, struct head *head, int failed, struct err *err)
+{
+    if (failed) {
+        const char *path = model_path(head->setup.model);
         head_close(&head);
-        return err_at(err, "%s", model_path(setup->model));
+        return err_at(err, "%s", path);
     }
     *out = head;
     return 0;
+}
+
+int head_open_network(struct head **out, const struct head_setup *setup, int module, struct err *err)
+{
+    struct head *head = new_head(setup, err);
+    if (!head)
+        return -1;
+    describe_own(head);
+    head->layers = 1;
+    head->number = head->shape->layers + module;
+    return finish(out, head, make(head, err), err);
+}
+
+static int open_predictors(struct head **out, const struct head_setup *setup, struct err *err)
+{
+    if (!model_hparams(setup->model)->predictors)
+        return err_set(err, ERR_INPUT, "%s: the model has no layers that predict further tokens", model_path(setup->model));
+    struct head *head = new_head(setup, err);
+    if (!head)
+        return -1;
+    describe_own(head);
+    return finish(out, head, modules_open(head, err), err);
+}
+
+int head_open(struct head **out, const struct head_setup *setup, struct err *err)
+{
+    const struct head_params *params = model_head(setup->model);
+    const struct head_class *class = params ? find_class(params->kind) : NULL;
+    if (!params)
+        return open_predictors(out, setup, err);
+    if (!class)
+        return err_set(err, ERR_INPUT, "%s: a head of kind %s cannot draft", model_path(setup->model),
+                       head_kind_name(params->kind));
+    struct head *head = new_head(setup, err);
+    if (!head)
+        return -1;
+    head->class = class;
+    head->params = params;
+    head->layers = head->shape->layers;
+    return finish(out, head, make(head, err), err);
 }
 
 void head_close(struct head **head)
@@ -175,6 +228,8 @@ void head_close(struct head **head)
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         device_free(h->device, all[i]);
     device_free_shared(h->device, &h->landing);
+    modules_close(h);
+    head_experts_close(h);
     kv_close(&h->kv);
     row_table_close(&h->table);
     workspace_free(&h->space);
@@ -190,15 +245,16 @@ int head_branches(const struct head *head)
     return head->class->branches ? head->class->branches : head->params->heads;
 }
 
-
-int head_length(const struct head *head) { return head->kv.length; }
-int head_pending(const struct head *head) { return head->kv.pending; }
-int head_capacity(const struct head *head) { return head->kv.capacity; }
+int head_length(const struct head *head) { return head->modules ? modules_length(head) : head->kv.length; }
+int head_pending(const struct head *head) { return head->modules ? modules_pending(head) : head->kv.pending; }
+int head_capacity(const struct head *head) { return head->modules ? modules_capacity(head) : head->kv.capacity; }
 
 int head_begin(struct head *head, int tokens, struct err *err)
 {
     const struct hparams *shape = head->shape;
-    const struct kv_shape kv = {shape->layers, shape->attention.kv_heads, shape->attention.head_dim,
+    if (head->modules)
+        return modules_begin(head, tokens, err);
+    const struct kv_shape kv = {head->layers, shape->attention.kv_heads, shape->attention.head_dim,
                                 shape->attention.value_dim, engine_made_from(head->setup.target)->cache};
     head->kv.length = head->kv.pending = 0;
     if (head->kv.capacity >= tokens + HEAD_NODES_MAX)
@@ -301,10 +357,12 @@ static int put(struct head_pass *pass, int first, struct err *err)
     if (head->class->enter(pass, err))
         return -1;
     const struct layer layer = {
-        .space = &head->space, .weights = &head->weights.layer, .reads = pass->reads,
-        .cache = head->shape->layers ? kv_layer(&head->kv, 0) : (struct layer_cache){.capacity = 0}, .rows = pass->rows,
+        .space = &head->space, .number = head->number, .weights = &head->weights.layer, .routing = head->routing,
+        .experts = {head->experts, head->weights.layer.experts_format, head->weights.layer.experts_down_format,
+                    head->weights.layer.expert_bytes},
+        .reads = pass->reads, .cache = head->layers ? kv_layer(&head->kv, 0) : (struct layer_cache){.capacity = 0}, .rows = pass->rows,
         .rope = head->rope.table};
-    if (head->shape->layers)
+    if (head->layers)
         layer_attention(&layer);
     if (head->class->leave(pass, &layer, err))
         return -1;
@@ -345,6 +403,9 @@ static int fetch(struct head_pass *pass, struct head_forward *out, struct err *e
         put_logits(pass, branches);
         queue_download(head->device, (void *)(uintptr_t)landed, head->logits, (size_t)branches * bytes);
     }
+    if (head->experts)
+        queue_download(head->device, head->routed, head->routing.expert,
+                       (size_t)(batch->rows * head->routing.top_k) * sizeof *head->routed);
     for (int branch = 0; branch < branches; branch++)
         out->logits[branch] = (const float *)(const void *)(landed + (size_t)branch * bytes);
     if (queue_wait(head->device, err))
@@ -363,11 +424,13 @@ static int64_t nominal_bytes(const struct head_pass *pass)
     const struct matrix output = output_of(head);
     const int64_t cached = head->kv.length + head->kv.pending, width = kv->kv_heads * (kv->head_dim + kv->value_dim);
     return head->weights.layer_bytes + cached * width * (int64_t)cache_size(kv->format) +
-           (pass->batch->logit_rows ? (int64_t)output.data.bytes : 0);
+           head_experts_bytes(head, pass->batch->rows) + (pass->batch->logit_rows ? (int64_t)output.data.bytes : 0);
 }
 
 int head_run(struct head *head, const struct head_batch *batch, struct head_forward *out, struct err *err)
 {
+    if (head->modules)
+        return modules_run(head, batch, out, err);
     const int first = head->kv.pending;
     struct head_pass pass = {.head = head, .batch = batch, .rows = &head->table.at};
     struct head_forward facts = {.rows = batch->rows, .logit_rows = batch->logit_rows, .vocab = head->params->draft_vocab,
@@ -382,6 +445,8 @@ int head_run(struct head *head, const struct head_batch *batch, struct head_forw
 
 int head_commit(struct head *head, const int32_t *node, int count, struct err *err)
 {
+    if (head->modules)
+        return modules_commit(head, node, count, err);
     const uint64_t row = (uint64_t)head->shape->hidden * sizeof(float);
     const int32_t last = count ? node[count - 1] : -1;
     if (kv_commit(&head->kv, node, count, err))
@@ -397,5 +462,7 @@ int head_commit(struct head *head, const int32_t *node, int count, struct err *e
 
 void head_rollback(struct head *head)
 {
+    if (head->modules)
+        modules_rollback(head);
     head->kv.pending = 0;
 }

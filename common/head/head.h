@@ -8,6 +8,8 @@
  *                row i is the target's state at position i with the embedding of token i + 1. So of n tokens, of which the
  *                target has read n - 1, rows 0 .. n - 2 are true; row n - 2 proposes token n. A row behind them takes the
  *                embedding of a drafted token, and what the head itself made of the row's parent in place of a state
+ *     mtp        as eagle1; more about a model with several predictors in mtp.c. Only true rows can be committed, and before
+ *                there are others
  *     kangaroo   row i is the target's early state at position i; so rows of drafted tokens have true states, too
  *     medusa, hydra    row i is the target's state at position i; there are none of drafted tokens. Their heads guess from the
  *                newest row (head_guess)
@@ -25,8 +27,8 @@ enum { HEAD_ROWS_MAX = ENGINE_ROWS_MAX, HEAD_NODES_MAX = 1 + ENGINE_ROWS_MAX, HE
 struct head;
 
 struct head_setup {
-    const struct model *model;           /* of the head's file, and the target's engine: both stay open as long as the head */
-    struct engine *target;
+    const struct model *model;           /* of the head's file, or the target's own for its predictors */
+    struct engine *target;               /* both stay open as long as the head */
     int max_rows;                        /* of one forward, 1 .. HEAD_ROWS_MAX */
     int max_logit_rows;                  /* and those of them whose logits may be asked for */
 };

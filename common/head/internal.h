@@ -28,14 +28,18 @@ struct head_class {
     int (*leave)(struct head_pass *pass, const struct layer *layer, struct err *err);
 };
 
-extern const struct head_class head_eagle1, head_eagle3, head_medusa, head_hydra, head_kangaroo, head_jakiro,
+struct modules;
+
+extern const struct head_class head_mtp, head_eagle1, head_eagle3, head_medusa, head_hydra, head_kangaroo, head_jakiro,
                                head_jakiro_star;
 
 struct head {
     const struct head_class *class;
     struct head_setup setup;
     const struct head_params *params;
+    struct head_params own;              /* of a predictor, which has none in a file */
     const struct hparams *shape;
+    int layers, number;                  /* 1 or 0 layers of its own, number in shape->layer[] */
     struct device *device;
     const struct device_ops *ops;
     struct queue *queue;
@@ -58,6 +62,12 @@ struct head {
     struct buffer last, logits;          /* [branches][max_logit_rows][hidden], [...][vocab] */
     struct buffer landing;               /* shared: logits */
     int32_t *index;                      /* [max_rows] scratch */
+    /* Of a predictor with experts: */
+    struct layer_routing routing;
+    struct expert_source *experts;
+    int32_t *routed;                     /* [max_rows][top_k] on the host */
+    /* All predictors of a model: nothing else is used here then but setup, params and shape. NULL: one network. */
+    struct modules *modules;
 };
 
 /* How many branches a forward is to compute. */
@@ -82,5 +92,36 @@ void head_norm(const struct head_pass *pass, struct buffer in, int in_stride, st
 struct buffer head_columns(struct buffer rows, int first);
 /* What the head made of the rows' parents. */
 void head_recycle(const struct head_pass *pass, struct buffer out, int out_stride);
+
+/* mtp.c. All predictors of a model as one head. Nodes are true rows, which all modules then have, or rows of drafted tokens,
+ * each of one module. */
+struct modules {
+    int count;
+    struct head *module[PREDICTORS_MAX];
+    int nodes, true_nodes;
+    int skipped[PREDICTORS_MAX];         /* of the pending true rows, those at the text's beginning that a module has not */
+    int parent[HEAD_NODES_MAX], depth[HEAD_NODES_MAX], own[HEAD_NODES_MAX];     /* own: node of its module */
+    int32_t token[HEAD_ROWS_MAX], above[HEAD_ROWS_MAX], state[HEAD_ROWS_MAX], wanted[HEAD_ROWS_MAX];
+    int which[HEAD_ROWS_MAX];            /* of the logits asked for */
+    float *logits;                       /* [max_logit_rows][vocab] */
+};
+
+int modules_open(struct head *head, struct err *err);
+void modules_close(struct head *head);
+int modules_begin(struct head *head, int tokens, struct err *err);
+int modules_run(struct head *head, const struct head_batch *batch, struct head_forward *out, struct err *err);
+int modules_commit(struct head *head, const int32_t *node, int count, struct err *err);
+void modules_rollback(struct head *head);
+int modules_length(const struct head *head);
+int modules_pending(const struct head *head);
+int modules_capacity(const struct head *head);
+
+/* head.c. The network of predictor `module`. */
+int head_open_network(struct head **out, const struct head_setup *setup, int module, struct err *err);
+
+/* experts.c. Routing of a predictor's own experts, which stay where they are. */
+int head_experts_open(struct head *head, struct err *err);
+void head_experts_close(struct head *head);
+int64_t head_experts_bytes(const struct head *head, int rows);      /* of those that the last forward used */
 
 #endif

@@ -7,20 +7,33 @@ static struct matrix matrix_of(const struct tensor *t, struct buffer data)
     return (struct matrix){data, t->format, t->outputs, t->inputs};
 }
 
-/* The one block of a dense layer, or those of experts, by the table of their addresses. */
-static int put_blocks(struct head_weights *w, const struct tensor *t, struct buffer data, struct err *err)
+/* The table of addresses of a tensor's blocks. */
+static int put_table(struct head_weights *w, const struct tensor *t, struct buffer data, struct buffer *table, struct err *err)
 {
-    struct layer_weights *layer = &w->layer;
     uint64_t address[EXPERTS_MAX];
     for (int i = 0; i < t->count; i++)
         address[i] = data.address + (uint64_t)i * t->stride;
-    if (device_alloc(w->device, (size_t)t->count * sizeof *address, &layer->dense_table, err))
+    if (device_alloc(w->device, (size_t)t->count * sizeof *address, table, err))
         return -1;
-    queue_upload(w->device, layer->dense_table, address, (size_t)t->count * sizeof *address);
-    layer->dense = data;
-    layer->dense_format = layer->experts_format = t->format;
-    layer->dense_down_format = layer->experts_down_format = tensor_last_format(t);
+    queue_upload(w->device, *table, address, (size_t)t->count * sizeof *address);
     return 0;
+}
+
+/* The one block of a dense layer or of shared experts, those of a draft head's experts, or a predictor's routed experts. */
+static int put_blocks(struct head_weights *w, const struct tensor *t, struct buffer data, struct err *err)
+{
+    struct layer_weights *layer = &w->layer;
+    if (t->role == ROLE_EXPERTS) {
+        layer->experts_format = t->format;
+        layer->experts_down_format = tensor_last_format(t);
+        layer->expert_bytes = (int64_t)t->bytes / t->count;
+        if (w->predictor)
+            return put_table(w, t, data, &w->experts_table, err);
+    }
+    layer->dense = data;
+    layer->dense_format = t->format;
+    layer->dense_down_format = tensor_last_format(t);
+    return put_table(w, t, data, &layer->dense_table, err);
 }
 
 /* v may be a matrix of its own. */
@@ -38,18 +51,29 @@ static struct buffer *vector_of_role(struct head_weights *w, const struct tensor
 {
     struct layer_weights *layer = &w->layer;
     switch (t->role) {
-        case ROLE_FINAL_NORM: return &w->final_norm;
+        case ROLE_FINAL_NORM: case ROLE_PREDICT_NORM: return &w->final_norm;
         case ROLE_JOINT_BIAS: return &w->joint_bias;
         case ROLE_STATES_NORM: return &w->states_norm;
         case ROLE_STATE_NORM: return &w->state_norm[t->stage];
-        case ROLE_EMBED_NORM: return &w->embed_norm;
-        case ROLE_HIDDEN_NORM: return &w->hidden_norm;
+        case ROLE_EMBED_NORM: case ROLE_PREDICT_EMBED_NORM: return &w->embed_norm;
+        case ROLE_HIDDEN_NORM: case ROLE_PREDICT_HIDDEN_NORM: return &w->hidden_norm;
         case ROLE_ATTENTION_NORM: return &layer->attention_norm;
         case ROLE_QKV_BIAS: return &layer->qkv_bias;
         case ROLE_Q_NORM: return &layer->q_norm;
         case ROLE_K_NORM: return &layer->k_norm;
         case ROLE_OUT_BIAS: return &layer->out_bias;
         case ROLE_FFN_NORM: return &layer->ffn_norm;
+        case ROLE_ATTENTION_NORM_BIAS: return &layer->attention_norm_bias;
+        case ROLE_FFN_NORM_BIAS: return &layer->ffn_norm_bias;
+        case ROLE_Q_A_BIAS: return &layer->q_a_bias;
+        case ROLE_Q_A_NORM: return &layer->q_a_norm;
+        case ROLE_KV_A_BIAS: return &layer->kv_a_bias;
+        case ROLE_KV_A_NORM: return &layer->kv_a_norm;
+        case ROLE_SINKS: return &layer->sinks;
+        case ROLE_ROUTER_CORRECTION: return &layer->router_correction;
+        case ROLE_ROUTER_BIAS: return &layer->router_bias;
+        case ROLE_EXPERTS_GATE_UP_BIAS: return &layer->gate_up_bias;
+        case ROLE_EXPERTS_DOWN_BIAS: return &layer->down_bias;
         case ROLE_BLOCK_BIAS: return &w->guess[t->layer].block_bias[t->stage];
         case ROLE_RESIDUAL_BIAS: return &w->guess[t->layer].residual_bias;
         case ROLE_OUTPUT_BIAS: return &w->guess[t->layer].output_bias;
@@ -60,9 +84,14 @@ static struct buffer *vector_of_role(struct head_weights *w, const struct tensor
 static struct matrix *matrix_of_role(struct head_weights *w, const struct tensor *t)
 {
     switch (t->role) {
-        case ROLE_EMBED: return &w->embed;
-        case ROLE_HEAD: return &w->output;
-        case ROLE_JOINT: return &w->joint;
+        case ROLE_EMBED: case ROLE_PREDICT_EMBED: return &w->embed;
+        case ROLE_HEAD: case ROLE_PREDICT_HEAD: return &w->output;
+        case ROLE_JOINT: case ROLE_PREDICT_JOINT: return &w->joint;
+        case ROLE_Q_A: return &w->layer.q_a;
+        case ROLE_Q: return &w->layer.q;
+        case ROLE_KV_A: return &w->layer.kv_a;
+        case ROLE_KV_B: return &w->layer.kv_b;
+        case ROLE_SHARED_GATE: return &w->layer.shared_gate;
         case ROLE_OUT: return &w->layer.out;
         case ROLE_ROUTER: return &w->layer.router;
         case ROLE_BRANCH_UP: return &w->branch_up[t->stage];
@@ -92,9 +121,10 @@ static int put(struct head_weights *w, const struct tensor *t, struct buffer dat
 }
 
 /* What each forward of its layer reads. */
-static bool of_layer(const struct tensor *t)
+static bool of_layer(const struct head_weights *w, const struct tensor *t)
 {
-    return t->role != ROLE_EMBED && t->role != ROLE_HEAD && t->role != ROLE_BLOCK && t->role != ROLE_BLOCK_BIAS &&
+    return !(w->predictor && t->role == ROLE_EXPERTS) && t->role != ROLE_PREDICT_EMBED && t->role != ROLE_PREDICT_HEAD &&
+           t->role != ROLE_EMBED && t->role != ROLE_HEAD && t->role != ROLE_BLOCK && t->role != ROLE_BLOCK_BIAS &&
            t->role != ROLE_RESIDUAL && t->role != ROLE_RESIDUAL_BIAS && t->role != ROLE_OUTPUT && t->role != ROLE_OUTPUT_BIAS;
 }
 
@@ -110,14 +140,16 @@ static int take(struct head_weights *w, const struct model *model, const struct 
     return 0;
 }
 
-static int take_all(struct head_weights *w, const struct model *model, struct err *err)
+static int take_all(struct head_weights *w, const struct model *model, int layer, struct err *err)
 {
     for (; w->count < model_tensor_count(model); w->count++) {
         const struct tensor *t = model_tensor_at(model, w->count);
         struct buffer *data = &w->data[w->count];
+        if (w->predictor && t->layer != layer)
+            continue;
         if (take(w, model, t, data, err) || put(w, t, *data, err))
             return -1;
-        if (of_layer(t))
+        if (of_layer(w, t))
             w->layer_bytes += (int64_t)t->bytes;
     }
     if (w->layer.v.data.address && w->layer.qkv_bias.address)
@@ -126,13 +158,15 @@ static int take_all(struct head_weights *w, const struct model *model, struct er
     return queue_wait(w->device, err);
 }
 
-int head_weights_open(struct head_weights *weights, const struct model *model, struct device *device, struct err *err)
+int head_weights_open(struct head_weights *weights, const struct model *model, int layer, struct device *device,
+                      struct err *err)
 {
-    const int heads = model_head(model)->heads;
-    *weights = (struct head_weights){.device = device, .owned = !device_info(device)->host_memory};
+    const struct head_params *params = model_head(model);
+    const int heads = params ? params->heads : 0;
+    *weights = (struct head_weights){.device = device, .predictor = !params, .owned = !device_info(device)->host_memory};
     weights->data = mem_alloc(1 + (size_t)model_tensor_count(model), sizeof *weights->data, err);
     weights->guess = mem_alloc((size_t)(heads ? heads : 1), sizeof *weights->guess, err);
-    return !weights->data || !weights->guess || take_all(weights, model, err) ? err_at(err, "%s", model_path(model)) : 0;
+    return !weights->data || !weights->guess || take_all(weights, model, layer, err) ? err_at(err, "%s", model_path(model)) : 0;
 }
 
 void head_weights_close(struct head_weights *weights)
@@ -140,8 +174,10 @@ void head_weights_close(struct head_weights *weights)
     for (int i = 0; weights->owned && weights->data && i <= weights->count; i++)
         if (weights->data[i].address)
             device_free(weights->device, &weights->data[i]);
-    if (weights->device)
+    if (weights->device) {
         device_free(weights->device, &weights->layer.dense_table);
+        device_free(weights->device, &weights->experts_table);
+    }
     mem_free(&weights->data);
     mem_free(&weights->guess);
 }

@@ -15,6 +15,7 @@ struct head_guess {
 
 struct head_weights {
     struct device *device;
+    bool predictor;                      /* of a model */
     bool owned;                          /* data was copied to the device */
     struct buffer *data;                 /* [count] of each tensor of the file */
     int count;
@@ -24,10 +25,14 @@ struct head_weights {
     struct layer_weights layer;          /* dense and dense_table: the block of a dense layer, or those of jakiro's experts */
     struct matrix branch_up[HEAD_BRANCHES_MAX], branch_down[HEAD_BRANCHES_MAX];    /* jakiro_star */
     struct head_guess *guess;            /* [heads] */
-    int64_t layer_bytes;                 /* all that a row with a layer reads, output heads and embeddings left out */
+    struct buffer experts_table;         /* u64 [experts] addresses of a predictor's routed experts */
+    int64_t layer_bytes;                 /* all that a row with a layer reads; output heads, embeddings and a predictor's routed
+                                          * experts left out */
 };
 
-int head_weights_open(struct head_weights *weights, const struct model *model, struct device *device, struct err *err);
+/* Of a head's file; or of a model, and then of this layer of its predictors. */
+int head_weights_open(struct head_weights *weights, const struct model *model, int layer, struct device *device,
+                      struct err *err);
 void head_weights_close(struct head_weights *weights);      /* also when opening them has failed */
 
 #endif

@@ -6,9 +6,10 @@
 #include "common/base/mem.h"
 #include "common/model/model.h"
 
-static const char *const NAMES[HEAD_KINDS] = {
+static const char *const NAMES[HEAD_KINDS + 1] = {
     [HEAD_NONE] = "none", [HEAD_EAGLE1] = "eagle1", [HEAD_EAGLE3] = "eagle3", [HEAD_MEDUSA] = "medusa", [HEAD_HYDRA] = "hydra",
-    [HEAD_KANGAROO] = "kangaroo", [HEAD_JAKIRO] = "jakiro", [HEAD_JAKIRO_STAR] = "jakiro_star"};
+    [HEAD_KANGAROO] = "kangaroo", [HEAD_JAKIRO] = "jakiro", [HEAD_JAKIRO_STAR] = "jakiro_star",
+    [HEAD_MTP] = "mtp"};
 
 const char *head_kind_name(enum head_kind kind) { return NAMES[kind]; }
 

@@ -35,7 +35,8 @@
 enum head_kind {
     HEAD_NONE,                       /* a model */
     HEAD_EAGLE1, HEAD_EAGLE3, HEAD_MEDUSA, HEAD_HYDRA, HEAD_KANGAROO, HEAD_JAKIRO, HEAD_JAKIRO_STAR,
-    HEAD_KINDS
+    HEAD_KINDS,
+    HEAD_MTP = HEAD_KINDS            /* predictors of a model (hparams.h): in no file of their own */
 };
 
 enum { HEAD_STATES_MAX = 8, HEAD_HEADS_MAX = 64, HEAD_BLOCKS_MAX = 16 };

@@ -1,0 +1,335 @@
+/* Predictors of further tokens that checkpoints bring (MTP), against the published formula in NumPy (tests/golden/mtp): what
+ * each module makes of a text whose tokens are all known, and what they draft in turn; with the first module alone, too. Each
+ * likely mistake is seen. */
+#include "tests/unit/heads.h"
+
+#include "common/head/internal.h"
+
+enum { MODULES = 2, HIDDEN = 32, VOCAB = 64, DRAFTED = 5 };
+
+struct predictor {
+    char *folder;
+    struct model *model;
+    struct device *device;
+    struct expert_source *experts;
+    struct engine *engine;
+    struct sequence *sequence;
+    struct head *head;
+    json_t *golden;
+    int32_t prompt[HEADS_TOKENS];
+    int tokens;
+    /* What a mistake changes: */
+    int state, shift;                   /* the state that module 1 reads; of tokens, 1 */
+};
+
+static struct err err;
+
+static struct head *module_of(const struct predictor *p, int k) { return p->head->modules->module[k]; }
+
+struct mistake {
+    const char *name;
+    void (*describe)(struct predictor *predictor);       /* before the head is opened */
+    void (*alter)(struct head *module);
+};
+
+static void predictor_open(struct predictor *p, const char *family, int modules, const struct mistake *mistake)
+{
+    const struct convert_options options = {.dense = {.keep = true}, .experts = {.keep = true}, .producer = "test"};
+    const char *device = getenv("MOE_TEST_DEVICE");
+    struct checkpoint *checkpoint = NULL;
+    struct conversion plan = {0};
+    char path[200];
+    *p = (struct predictor){.folder = unit_folder(), .shift = 1};
+    const char *file = unit_path(p->folder, "m.moe");
+    snprintf(path, sizeof path, "%s/model", family);
+    heads_must(checkpoint_open(&checkpoint, heads_path("golden/mtp", path), file, &err), &err);
+    heads_must(conversion_plan(&plan, checkpoint, &options, &err), &err);
+    heads_write(checkpoint, &plan, file);
+    heads_must(model_open(&p->model, file, &err), &err);
+    struct hparams *shape = (struct hparams *)(uintptr_t)model_hparams(p->model);
+    assert_int_equal(shape->predictors, MODULES);
+    shape->predictors = modules;
+    p->state = shape->layers;
+    snprintf(path, sizeof path, "%s/golden.json", family);
+    p->golden = heads_json(heads_path("golden/mtp", path));
+    p->tokens = heads_ints(json_object_get(p->golden, "prompt"), p->prompt, HEADS_TOKENS);
+    heads_must(device_open(&p->device, &(struct device_setup){.name = device && *device ? device : "host", .threads = 1}, &err),
+               &err);
+    heads_must(expert_source_open(&p->experts, p->model, p->device, &err), &err);
+    const struct engine_setup setup = {.model = p->model, .device = p->device, .experts = p->experts, .max_rows = 64,
+                                       .max_logit_rows = 64, .cache = CACHE_F32};
+    heads_must(engine_open(&p->engine, &setup, &err), &err);
+    heads_must(sequence_open(&p->sequence, p->engine, HEADS_TOKENS, &err), &err);
+    if (mistake && mistake->describe)
+        mistake->describe(p);
+    heads_must(head_open(&p->head, &(struct head_setup){.model = p->model, .target = p->engine, .max_rows = 64,
+                                                        .max_logit_rows = 40}, &err), &err);
+}
+
+static void predictor_close(struct predictor *p)
+{
+    head_close(&p->head);
+    sequence_close(&p->sequence);
+    engine_close(&p->engine);
+    expert_source_close(&p->experts);
+    device_close(&p->device);
+    model_close(&p->model);
+    json_decref(p->golden);
+    unit_remove(p->folder);
+}
+
+/* The state of each of the first `tokens` of the prompt, on the device. */
+static struct buffer read_states(struct predictor *p, int tokens)
+{
+    const struct feature_request wanted = {.count = 1, .layer = {p->state}};
+    const struct batch options = {.features = &wanted};
+    struct forward forward;
+    heads_must(sequence_truncate(p->sequence, 0, &err), &err);
+    heads_must(engine_prompt(p->engine, p->sequence, p->prompt, tokens, &options, NULL, NULL, &forward, &err), &err);
+    assert_int_equal(forward.rows, tokens);
+    return forward.features;
+}
+
+/* True rows first .. first + rows - 1, the last of which answers logits. */
+static void run_true(struct predictor *p, struct buffer states, int tokens, int first, int rows, struct head_forward *out)
+{
+    int32_t state[HEADS_TOKENS], token[HEADS_TOKENS];
+    const int32_t last = rows - 1;
+    for (int i = 0; i < rows; i++) {
+        state[i] = first + i;
+        token[i] = p->prompt[first + i + p->shift];
+    }
+    const struct head_batch batch = {.rows = rows, .token = token, .state = states, .state_rows = tokens, .state_row = state,
+                                     .logit_row = &last, .logit_rows = 1};
+    heads_must(head_run(p->head, &batch, out, &err), &err);
+}
+
+static void commit(struct predictor *p, int rows)
+{
+    int32_t node[HEADS_TOKENS];
+    for (int i = 0; i < rows; i++)
+        node[i] = i;
+    heads_must(head_commit(p->head, node, rows, &err), &err);
+}
+
+static double difference(const json_t *said, const float *values, int count)
+{
+    double most = 0;
+    assert_int_equal(json_array_size(said), count);
+    for (int i = 0; i < count; i++) {
+        const double off = fabs(json_number_value(json_array_get(said, (size_t)i)) - (double)values[i]);
+        most = isnan(off) ? INFINITY : off > most ? off : most;
+    }
+    return most;
+}
+
+struct distance { double states, logits, log_probabilities; int chains; };
+
+/* What a module made of its pending rows, from this row of the text on, and their logits. */
+static void compare_module(struct predictor *p, struct head *module, int k, int first, struct distance *out)
+{
+    const json_t *golden = json_array_get(json_object_get(p->golden, "module"), (size_t)k);
+    const json_t *states = json_object_get(golden, "state"), *logits = json_object_get(golden, "logits");
+    const int rows = head_pending(module);
+    float made[HEADS_TOKENS * HIDDEN], words[HEADS_TOKENS * VOCAB];
+    queue_download(p->device, made, buffer_part(module->made, HIDDEN * sizeof(float), (uint64_t)rows * HIDDEN * sizeof(float)),
+                   (size_t)rows * HIDDEN * sizeof(float));
+    heads_must(queue_wait(p->device, &err), &err);
+    const struct matrix *own = &module->weights.output;
+    const struct engine_ends ends = engine_ends(p->engine);
+    module->ops->gather(module->queue, &(struct gather_args){
+        .in = module->made, .index = module->every_row, .out = module->space.x, .rows = 1 + rows, .count = 1 + rows,
+        .width = HIDDEN});
+    module->ops->linear(module->queue, &(struct linear_args){
+        .in = module->space.x, .weight = own->data.address ? own->data : ends.head, .out = module->logits,
+        .operand = module->space.operand, .format = own->data.address ? own->format : ends.head_format, .rows = 1 + rows,
+        .inputs = HIDDEN, .outputs = VOCAB, .in_stride = HIDDEN, .out_stride = VOCAB});
+    queue_download(p->device, words, module->logits, (size_t)(1 + rows) * VOCAB * sizeof(float));
+    heads_must(queue_wait(p->device, &err), &err);
+    for (int row = 0; row < rows; row++) {
+        out->states = fmax(out->states, difference(json_array_get(states, (size_t)(first + row)), made + row * HIDDEN, HIDDEN));
+        out->logits = fmax(out->logits, difference(json_array_get(logits, (size_t)(first + row)), words + (1 + row) * VOCAB,
+                                                   VOCAB));
+    }
+}
+
+/* The prompt in pieces, the first of one row: then the second module has none yet. */
+static void compare_rows(struct predictor *p, int modules, struct distance *out)
+{
+    static const int pieces[] = {1, 1, 20, 17};
+    const struct buffer states = read_states(p, p->tokens);
+    struct head_forward forward;
+    int first = 0;
+    heads_must(head_begin(p->head, p->tokens, &err), &err);
+    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; first += pieces[i++]) {
+        run_true(p, states, p->tokens, first, pieces[i], &forward);
+        for (int k = 0; k < modules; k++) {
+            struct head *module = module_of(p, k);
+            compare_module(p, module, k, head_length(module), out);
+        }
+        commit(p, pieces[i]);
+    }
+    for (int k = 0; k < modules; k++)
+        assert_int_equal(head_length(module_of(p, k)), p->tokens - 1 - k);
+}
+
+static int best(const float *logits, double *log_probability)
+{
+    int most = 0;
+    double sum = 0;
+    for (int v = 1; v < VOCAB; v++)
+        most = logits[v] > logits[most] ? v : most;
+    for (int v = 0; v < VOCAB; v++)
+        sum += exp((double)logits[v] - (double)logits[most]);
+    *log_probability = -log(sum);
+    return most;
+}
+
+/* The chain beside others, so that its rows are not those last added. */
+static void compare_chain(struct predictor *p, const json_t *chain, struct distance *out)
+{
+    const json_t *tokens = json_object_get(chain, "tokens"), *logp = json_object_get(chain, "logp");
+    const int length = (int)json_integer_value(json_object_get(chain, "length"));
+    const struct buffer states = read_states(p, length - 1);
+    struct head_forward forward;
+    int32_t parent = -1;
+    heads_must(head_begin(p->head, p->tokens, &err), &err);
+    run_true(p, states, length - 1, 0, length - 1, &forward);
+    commit(p, length - 1);
+    const float *logits = forward.logits[0];
+    for (int at = 0; at < DRAFTED; at++) {
+        double log_probability;
+        const int32_t word = best(logits, &log_probability), both[3] = {(word + 7) % VOCAB, word, (word + 3) % VOCAB};
+        const int32_t above[3] = {at ? parent : -1, parent, -1}, wanted = 1;
+        out->log_probabilities = fmax(out->log_probabilities,
+                                      fabs(log_probability - json_number_value(json_array_get(logp, (size_t)at))));
+        if (word != json_integer_value(json_array_get(tokens, (size_t)at))) {
+            out->chains++;
+            return;
+        }
+        const struct head_batch batch = {.rows = 3, .token = both, .parent = above, .logit_row = &wanted, .logit_rows = 1};
+        heads_must(head_run(p->head, &batch, &forward, &err), &err);
+        parent = forward.first_node + 1;
+        logits = forward.logits[0];
+    }
+}
+
+static struct distance measure(const char *family, int modules, const struct mistake *mistake)
+{
+    struct distance out = {0, 0, 0, 0};
+    struct predictor p;
+    predictor_open(&p, family, modules, mistake);
+    for (int k = 0; mistake && mistake->alter && k < modules; k++)
+        mistake->alter(module_of(&p, k));
+    compare_rows(&p, modules, &out);
+    const json_t *chains = json_object_get(p.golden, modules == 1 ? "one" : "chain");
+    assert_true(json_array_size(chains) >= 8);
+    for (size_t i = 0; i < json_array_size(chains) && (i < 2 || !mistake); i++)
+        compare_chain(&p, json_array_get(chains, i), &out);
+    predictor_close(&p);
+    return out;
+}
+
+static const char *const FAMILIES[] = {"deepseek_v3", "glm4_moe"};
+
+static void modules_compute_the_published_formula(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        const struct distance off = measure(FAMILIES[i / 2], 1 + i % 2, NULL);
+        if (!(off.states < 1e-3 && off.logits < 1e-3 && off.log_probabilities < 1e-3) || off.chains)
+            fail_msg("%s, %d modules: states off by %g, logits by %g, log-probabilities by %g, %d chains are others",
+                     FAMILIES[i / 2], 1 + i % 2, off.states, off.logits, off.log_probabilities, off.chains);
+    }
+}
+
+static void state_before_the_norm(struct predictor *p) { p->state--; }
+static void token_of_the_state(struct predictor *p) { p->shift = 0; }
+
+static void norms_swapped(struct head *module)
+{
+    const struct buffer first = module->weights.embed_norm;
+    module->weights.embed_norm = module->weights.hidden_norm;
+    module->weights.hidden_norm = first;
+}
+
+static void final_norm_of_the_model(struct head *module)
+{
+    const struct model *model = module->setup.model;
+    const struct tensor *norm = model_tensor(model, &err, "final_norm");
+    module->weights.final_norm = device_map(module->device, model_data(model, norm), norm->bytes);
+}
+
+static void embedding_of_the_model(struct head *module) { module->weights.embed.data.address = 0; }
+static void head_of_the_model(struct head *module) { module->weights.output.data.address = 0; }
+static void no_correction(struct head *module) { module->weights.layer.router_correction = (struct buffer){0, 0}; }
+
+static const struct mistake MISTAKES[] = {
+    {"the state before the final norm", state_before_the_norm, NULL}, {"the token of the state", token_of_the_state, NULL},
+    {"norms swapped", NULL, norms_swapped}, {"the model's final norm", NULL, final_norm_of_the_model},
+    {"the model's embedding", NULL, embedding_of_the_model}, {"the model's output head", NULL, head_of_the_model},
+    {"no correction of routing", NULL, no_correction},
+};
+
+static void likely_mistakes_are_seen(void **state)
+{
+    (void)state;
+    if (getenv("MOE_TEST_DEVICE"))
+        skip();                         /* they put the host's addresses in place of others */
+    for (size_t i = 0; i < sizeof MISTAKES / sizeof *MISTAKES; i++)
+        for (int family = 0; family < 2; family++) {
+            const struct distance off = measure(FAMILIES[family], MODULES, &MISTAKES[i]);
+            if (off.states < 0.1 && off.logits < 0.1)
+                fail_msg("%s: %s: not seen", FAMILIES[family], MISTAKES[i].name);
+        }
+}
+
+/* What is kept is the text, in order, before anything is drafted; and what has no predictors has no head. */
+static void what_makes_no_sense_is_refused(void **state)
+{
+    struct predictor p;
+    struct head_forward forward;
+    const int32_t token[2] = {1, 2}, node[2] = {1, 0}, later = 3;
+    (void)state;
+    predictor_open(&p, "glm4_moe", MODULES, NULL);
+    heads_must(head_begin(p.head, p.tokens, &err), &err);
+    const struct head_batch drafted = {.rows = 1, .token = token};
+    assert_int_equal(head_run(p.head, &drafted, &forward, &err), -1);
+    assert_non_null(strstr(err.text, "stand behind a text that has been read"));
+    err_clear(&err);
+    const struct buffer states = read_states(&p, 9);
+    run_true(&p, states, 9, 0, 8, &forward);
+    assert_int_equal(head_pending(p.head), 8);
+    assert_int_equal(head_commit(p.head, node, 2, &err), -1);
+    assert_non_null(strstr(err.text, "only true rows can be kept"));
+    err_clear(&err);
+    commit(&p, 5);
+    assert_int_equal(head_length(p.head), 5);
+    assert_int_equal(head_length(module_of(&p, 1)), 4);
+    heads_must(head_run(p.head, &drafted, &forward, &err), &err);
+    assert_int_equal(head_commit(p.head, token, 1, &err), -1);
+    err_clear(&err);
+    const struct head_batch lost = {.rows = 1, .token = token, .parent = &later};
+    assert_int_equal(head_run(p.head, &lost, &forward, &err), -1);
+    assert_non_null(strstr(err.text, "has not been read yet"));
+    err_clear(&err);
+    head_rollback(p.head);
+    assert_int_equal(head_pending(p.head), 0);
+    head_close(&p.head);
+    ((struct hparams *)(uintptr_t)model_hparams(p.model))->predictors = 0;
+    assert_int_equal(head_open(&p.head, &(struct head_setup){.model = p.model, .target = p.engine, .max_rows = 1,
+                                                             .max_logit_rows = 1}, &err), -1);
+    assert_non_null(strstr(err.text, "no layers that predict further tokens"));
+    err_clear(&err);
+    predictor_close(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(modules_compute_the_published_formula),
+        cmocka_unit_test(likely_mistakes_are_seen),
+        cmocka_unit_test(what_makes_no_sense_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
