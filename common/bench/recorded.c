@@ -1,5 +1,7 @@
 #include "common/bench/recorded.h"
 
+#include "common/base/mem.h"
+
 enum { WAY_MAX = 512 };
 
 /* Where a drafter's recordings have a node: token `at` of this recorded draft, 0: its root. */
@@ -91,6 +93,12 @@ static bool stands(const struct recorded_drafter *mine, const int32_t *way, int 
     return true;
 }
 
+/* Whether it was asked there what comes next. */
+static bool goes_on(const struct recorded_drafter *mine, const struct stand *stand)
+{
+    return !mine->all->trees || mine->all->asked[mine->all->draft[stand->draft].row + (size_t)stand->at];
+}
+
 /* A leaf that is asked about anew is asked about at the newest place that it has: a longer draft that was asked for in one go
  * may go on otherwise. Trees are asked leaf by leaf, so that one's own goes on as it was recorded, and has the costs of levels.
  * Where neither is known, a place as many tokens on has to do. */
@@ -101,7 +109,7 @@ static struct stand find(const struct recorded_drafter *mine, const struct draft
     const int depth = draft_tree_path(tree, node, way, WAY_MAX), right = known(mine, way, depth);
     const bool own = mine->all->trees && node >= 0 && tree->drafter[node] == mine->base.number;
     for (int i = 0; i <= right; i++)
-        if (stands(mine, way, depth, own ? i : right - i, &found))
+        if (stands(mine, way, depth, own ? i : right - i, &found) && (!mine->guesses || goes_on(mine, &found)))
             return found;
     const int places = mine->text->tokens - 1, on = mine->at + depth;
     return (struct stand){draft_at(mine, on < places ? on : places - 1), 0};
@@ -157,41 +165,63 @@ static int extend_chain(struct recorded_drafter *mine, struct draft_tree *tree, 
     return tree->nodes - before;
 }
 
-/* Adds the recorded children of a leaf, as many as are asked for. */
-static int extend_leaf(struct recorded_drafter *mine, struct draft_tree *tree, const struct draft_leaf *leaf, struct err *err)
+/* Adds the recorded children of a leaf, as many as are asked for; writes them, each to be gone on from, to next[room]. Returns
+ * how many, or -1. */
+static int extend_leaf(struct recorded_drafter *mine, struct draft_tree *tree, const struct draft_leaf *leaf,
+                       struct draft_leaf *next, int room, struct err *err)
 {
     const struct recording *all = mine->all;
     const struct stand stand = find(mine, tree, leaf->node);
     const struct recorded_draft *draft = &all->draft[stand.draft];
     int asked = all->asked[draft->row + (size_t)stand.at], found = 0;
-    for (int k = stand.at + 1; k < draft->n && found < leaf->siblings; k++) {
+    for (int k = stand.at + 1; k < draft->n && found < leaf->siblings && found < room; k++) {
         if (all->parent[draft->row + (size_t)k] != stand.at)
             continue;
-        found++;
         charge(mine, stand.draft, stand.at, k);
-        if (add(mine, tree, leaf->node, draft->row + (size_t)k) < 0)
-            return 0;
+        int node = add(mine, tree, leaf->node, draft->row + (size_t)k);
+        if (node < 0)
+            return found;
+        next[found++] = (struct draft_leaf){node, 1};
     }
-    if (found < leaf->siblings && (!asked || (found == asked && asked < leaf->siblings)))
+    if (found < leaf->siblings && found < room && (!asked || (found == asked && asked < leaf->siblings)))
         return err_set(err, ERR_INPUT, "the tree grows where it was not recorded (%d tokens behind one of depth %d, of "
                        "which %d were asked for); record with a tree that is larger everywhere", leaf->siblings,
                        leaf->node < 0 ? 0 : tree->depth[leaf->node], asked);
-    return 0;
+    return found;
+}
+
+/* One level; its nodes, and those that stood there, go to next[tree->capacity]. Returns how many, or -1. */
+static int extend_level(struct recorded_drafter *mine, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves,
+                        struct draft_leaf *next, struct err *err)
+{
+    int found = 0;
+    for (int at = 0; at < leaves; at++) {
+        int children = extend_leaf(mine, tree, &leaf[at], next + found, tree->capacity - found, err);
+        if (children < 0)
+            return -1;
+        found += children;
+    }
+    return found;
 }
 
 static int recorded_propose(struct drafter *drafter, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves,
                             int tokens, struct err *err)
 {
     struct recorded_drafter *mine = (struct recorded_drafter *)drafter;
+    struct draft_leaf *list[2] = {NULL, NULL};
     int before = tree->nodes;
     if (!mine->all->trees)
         return extend_chain(mine, tree, leaf, leaves, tokens, err);
-    if (tokens != 1)
-        return err_set(err, ERR_INPUT, "the policy drafts a chain, but trees are recorded; add --tree as it was recorded with");
-    for (int at = 0; at < leaves; at++)
-        if (extend_leaf(mine, tree, &leaf[at], err))
-            return -1;
-    return tree->nodes - before;
+    for (int which = 0; which < 2; which++)
+        if (!(list[which] = mem_alloc((size_t)tree->capacity, sizeof **list, err)))
+            leaves = -1;
+    for (int level = 0; level < tokens && leaves > 0; level++) {
+        leaves = extend_level(mine, tree, leaf, leaves, list[level & 1], err);
+        leaf = list[level & 1];
+    }
+    mem_free(&list[0]);
+    mem_free(&list[1]);
+    return leaves < 0 ? -1 : tree->nodes - before;
 }
 
 /* The child of a node that carries the token; -1: there is none. */

@@ -121,11 +121,9 @@ static int32_t next_accepted(const struct run *run, int accepted)
 {
     const struct recording *all = run->setup->recording;
     const struct recorded_place *place = run->place;
-    if (all->drafters > 1)
-        return accepted < place->left ? run->text->token[place_number(run) + 1 + accepted] : -1;
-    if (accepted >= place->accepted)
-        return -1;
-    return all->token[place->row + (size_t)(all->trees ? all->path[place->row + (size_t)accepted] : accepted + 1)];
+    if (all->drafters == 1 && accepted < place->accepted)
+        return all->token[place->row + (size_t)(all->trees ? all->path[place->row + (size_t)accepted] : accepted + 1)];
+    return accepted < place->left ? run->text->token[place_number(run) + 1 + accepted] : -1;
 }
 
 /* Marks what is accepted of the tree; returns how many nodes. */
@@ -148,7 +146,7 @@ static const int32_t *experts_of(const struct run *run, int accepted)
 {
     const struct recording *all = run->setup->recording;
     const int places = run->text->tokens - 1, at = place_number(run);
-    if (all->drafters == 1 || accepted <= run->place->accepted)
+    if (!all->trees && (all->drafters == 1 || accepted <= run->place->accepted))
         return all->expert + run->place->row * all->width;
     for (int i = 0; i <= accepted; i++) {
         const struct recorded_place *place = &all->place[run->text->place + (size_t)(at + i < places ? at + i : places - 1)];
@@ -245,7 +243,7 @@ static struct outcome settle(struct run *run)
     struct outcome out = {
         .drafted = run->tree.nodes, .accepted = accept(run), .token = run->text->token + place_number(run) + 1,
         .moe_layers = model->moe_layers, .top_k = model->top_k, .tree = &run->tree, .kept = run->kept, .share = run->share};
-    if (all->width && run->shape->class == &shape_chain)
+    if (all->width && run->shape->class == &shape_chain && !run->policy->class->trees)
         out.expert = experts_of(run, out.accepted);
     for (int i = 0; i < run->drafters.count; i++) {
         out.draft_s += run->share[i].seconds;
@@ -331,31 +329,39 @@ static int open_drafters(struct run *run, struct err *err)
         ? err_set(err, ERR_INPUT, "the names of its drafters are no list") : 0;
 }
 
+/* Recorded trees hold chains, too; that they are wanted must be said. A policy that makes trees of its own gets no shape. */
+static int open_shape(struct run *run, struct err *err)
+{
+    const struct replay_setup *setup = run->setup;
+    const struct policy_class *policy = policy_find(setup->policy, setup->draft_length);
+    const bool trees = setup->recording->trees, own = policy && policy->trees;
+    if (shape_open(&run->shape, own ? NULL : setup->tree, err))
+        return err_at(err, "--tree");
+    if (trees && !own && !setup->tree)
+        return err_set(err, ERR_INPUT, "trees are recorded; add --tree as the stream was recorded with, or --tree chain");
+    if (!trees && run->shape->class != &shape_chain)
+        return err_set(err, ERR_INPUT, "chains are recorded; leave --tree out");
+    return 0;
+}
+
 int replay_run(struct replay_result *out, const struct replay_setup *setup, replay_function *each, void *context,
                struct err *err)
 {
     const struct stream_model *model = &setup->recording->header.model;
     struct run run = {.setup = setup};
     int rc = -1;
-    if (shape_open(&run.shape, setup->tree, err)) {
-        err_at(err, "--tree");
-        goto done;
-    }
-    if (setup->recording->trees == (run.shape->class == &shape_chain)) {
-        err_set(err, ERR_INPUT, setup->recording->trees ? "trees are recorded; add --tree as the stream was recorded with"
-                                                        : "chains are recorded; leave --tree out");
-        goto done;
-    }
-    if (open_drafters(&run, err) || !(run.leaf = mem_alloc((size_t)run.shape->room + 1, sizeof *run.leaf, err)) ||
-        draft_tree_init(&run.tree, run.shape->room, err) ||
-        open_experts(&run, err))
+    if (open_shape(&run, err) || open_drafters(&run, err) ||
+        !(run.leaf = mem_alloc((size_t)run.shape->room + 1, sizeof *run.leaf, err)) ||
+        draft_tree_init(&run.tree, run.shape->room, err) || open_experts(&run, err))
         goto done;
     const struct policy_setup policy = {
         .drafters = run.drafters.count, .drafter = run.about, .draft_length = setup->draft_length,
-        .max_length = LENGTH_MAX, .shape = run.shape,
+        .max_length = LENGTH_MAX, .sampled = setup->recording->sampled, .shape = run.shape,
         .experts = model->moe_layers ? model->experts : 0, .top_k = model->moe_layers ? model->top_k : 0};
     if (policy_open(&run.policy, setup->policy, &policy, err))
         goto done;
+    for (int i = 0; i < run.drafters.count; i++)
+        run.drafter[i].guesses = run.policy->class->trees;
     for (size_t i = 0; i < setup->recording->texts; i++)
         if (replay(&run, &setup->recording->text[i], each, context, err)) {
             err_at(err, "%s", run.policy->class->name);

@@ -21,12 +21,32 @@ static const char *tree_of(const struct decode_settings *settings, bool whole)
     return settings->tree || !own ? settings->tree : shape_own.name;
 }
 
+/* Opens the shape of drafts. *nodes: how many a forward may have to verify; whole: where drafts are recorded, too, with what is
+ * dropped of them. Of a policy that makes trees of its own --tree is what is recorded. */
+static int open_shape(struct shape **out, int *nodes, const struct decode_settings *settings, bool whole, struct err *err)
+{
+    const struct policy_class *policy = policy_find(settings->policy, settings->draft_length);
+    const bool apart = whole && settings->tree && policy && policy->trees;
+    struct shape *shape = NULL, *recorded = NULL;
+    if (shape_open(&shape, apart ? NULL : tree_of(settings, whole), err) ||
+        (apart && shape_open(&recorded, settings->tree, err))) {
+        shape_close(&shape);
+        return err_at(err, "--tree");
+    }
+    *nodes = whole ? shape->added : shape->nodes;
+    if (recorded && recorded->added > *nodes)
+        *nodes = recorded->added;
+    shape_close(&recorded);
+    *out = shape;
+    return 0;
+}
+
 int decode_rows(const struct decode_settings *settings, bool whole, int *rows, struct err *err)
 {
     struct shape *shape = NULL;
-    if (shape_open(&shape, tree_of(settings, whole), err))
-        return err_at(err, "--tree");
-    int nodes = whole ? shape->added : shape->nodes, riders = 0;
+    int nodes, riders = 0;
+    if (open_shape(&shape, &nodes, settings, whole, err))
+        return -1;
     shape_close(&shape);
     for (int i = 0; i < settings->draft.count; i++) {
         const struct drafter_class *class = drafter_find(settings->draft.items[i]);
@@ -142,9 +162,8 @@ static int open_drafting(struct decoder *decoder, const struct sample_filter *fi
 {
     const struct decode_settings *settings = decoder->setup.settings;
     const struct engine_setup *engine = engine_made_from(decoder->setup.engine);
-    if (shape_open(&decoder->shape, tree_of(settings, decoder->setup.want_drafts), err))
-        return err_at(err, "--tree");
-    decoder->nodes = decoder->setup.want_drafts ? decoder->shape->added : decoder->shape->nodes;
+    if (open_shape(&decoder->shape, &decoder->nodes, settings, decoder->setup.want_drafts, err))
+        return -1;
     if (engine->max_logit_rows < 1 + decoder->nodes || engine->max_rows < 1 + decoder->nodes)
         return err_set(err, ERR_INPUT, "--tree: drafts of up to %d tokens, but the engine was made for %d",
                        decoder->nodes, engine->max_logit_rows - 1);
@@ -326,9 +345,10 @@ int decoder_skip(struct decoder *decoder, const struct decode_prompt *prompt, st
 /* An empty sequence with room for this many tokens and the draft nodes beyond them. */
 static int prepare_sequence(struct decoder *decoder, int tokens, struct err *err)
 {
+    const int drafted = decoder->shape->room > decoder->nodes ? decoder->shape->room : decoder->nodes;
     int most = engine_max_positions(decoder->setup.engine), old = 0, nodes = decoder->nodes + decoder->riders;
     for (int i = 0; i < decoder->drafters.count; i++)           /* their nodes may stay while the target verifies */
-        nodes += decoder->drafters.item[i]->class->pends ? 1 + decoder->shape->room : 0;
+        nodes += decoder->drafters.item[i]->class->pends ? 1 + drafted : 0;
     if (decoder->sequence) {
         old = sequence_capacity(decoder->sequence);
         if (old >= tokens + nodes)

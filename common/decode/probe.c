@@ -71,11 +71,8 @@ static const struct drafter_class tape_class;
 
 static int open_tree(struct probe *probe, struct err *err)
 {
-    const struct decode_settings *settings = probe->setup.settings;
     const struct hparams *shape = engine_hparams(probe->setup.engine);
     int experts = hparams_moe_layers(shape) ? shape->router.experts : 0;
-    if (shape_open(&probe->shape, settings->tree, err))
-        return -1;
     if (probe->shape->class == &shape_own)
         return err_set(err, ERR_INPUT, "a drafter's own tree has no parts that a policy could choose; take another --tree");
     probe->length = probe->shape->depth;
@@ -94,7 +91,12 @@ int probe_open(struct probe **out, struct decoder *decoder, const struct decoder
     struct probe *probe;
     if (check(decoder, setup, err) || !(probe = mem_alloc(1, sizeof *probe, err)))
         return -1;
-    *probe = (struct probe){.decoder = decoder, .setup = *setup, .length = length, .chains = decoder_drafts_chains(decoder)};
+    *probe = (struct probe){.decoder = decoder, .setup = *setup, .length = length};
+    if (shape_open(&probe->shape, setup->settings->tree, err)) {
+        probe_close(&probe);
+        return err_at(err, "--tree");
+    }
+    probe->chains = probe->shape->class == &shape_chain;
     if (decoder_open_drafters(decoder, true, &probe->drafters, err) || check_drafters(&probe->drafters, err) ||
         drafters_features(&probe->drafters, &probe->features, err) ||
         (probe->chains ? draft_tree_init(&probe->tree, length, err) : open_tree(probe, err))) {

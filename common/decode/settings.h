@@ -82,7 +82,8 @@ extern const char *const budget_mode_words[];
                 "guess tokens ahead; may be given several times, the best first"), \
     OPT_COUNT_AUTO('K', "draft-length", args, settings.draft_length, 0, DRAFT_LENGTH_MAX, \
                    "draft up to N tokens behind one another; 4, or as deep as the tree, if not given; `auto': as they pay"), \
-    OPT_STRING(0, "tree", args, settings.tree, "chain|static:file=FILE|dynamic:total=N,depth=N,topk=N|own:total=N,depth=N", \
+    OPT_STRING(0, "tree", args, settings.tree, "chain|static:file=FILE|static:width=N,depth=N|" \
+               "dynamic:total=N,depth=N,topk=N|own:total=N,depth=N", \
                "draft in this shape"), \
     OPT_STRING(0, "policy", args, settings.policy, "static|cascade|cascade-cost|tiers|table|off|oracle:file=FILE|" \
                "vertical|horizontal|cs-drafting|tr|dytc|dytc-verify[,...]", \

@@ -3,7 +3,10 @@
 #include <math.h>
 #include <string.h>
 
+#include <jansson.h>
+
 #include "common/base/hash.h"
+#include "common/base/json.h"
 #include "common/base/mem.h"
 #include "common/stream/decode.h"
 #include "common/stream/reader.h"
@@ -266,17 +269,22 @@ static int done(struct state *state, const struct decode_done *record, struct er
     return 0;
 }
 
-static int name_drafters(struct recording *all, const char *named, struct err *err)
+static int take_machine(struct recording *all, const struct decode_machine *machine, struct err *err)
 {
+    const char *told = machine->options;
+    json_error_t fault;
+    json_t *options = told ? json_read(told, strlen(told), 0, &fault) : NULL;
+    all->sampled = json_number_value(json_object_get(options, "temperature")) > 0;
+    json_decref(options);
     mem_free(&all->named);
-    return named && !(all->named = mem_string(named, err)) ? -1 : 0;
+    return machine->drafters && !(all->named = mem_string(machine->drafters, err)) ? -1 : 0;
 }
 
 static int take(struct state *state, const struct record *record, struct err *err)
 {
     int rc = 0;
     if (record->kind == &decode_machine_kind)
-        rc = name_drafters(state->recording, ((const struct decode_machine *)record->body)->drafters, err);
+        rc = take_machine(state->recording, record->body, err);
     else if (record->kind == &decode_begin_kind)
         rc = begin(state, record->body, err);
     else if (record->kind == &decode_iter_kind)

@@ -52,6 +52,7 @@ struct recording {
     struct header header;
     int drafters;                       /* each with a draft at each place */
     char *named;                        /* their names, a list in JSON; NULL: not told */
+    bool sampled;                       /* at a temperature above 0, as far as is told */
     struct recorded_draft *draft;       /* [places][drafters] */
     size_t drafts, draft_room;
     struct recorded_text *text;

@@ -3,7 +3,10 @@
  * them. Medusa and EAGLE-1 write their trees so (Cai et al., arXiv 2401.10774, section 2.3.3; trees/ has the published ones).
  *
  * Every beginning of a path must be a path itself; the order does not matter. A drafter gives the best tokens behind a node,
- * so where the file leaves a rank out and has a larger one beside it, that rank is drafted and dropped again at once. */
+ * so where the file leaves a rank out and has a larger one beside it, that rank is drafted and dropped again at once.
+ *
+ * Or without a file: `depth` levels of `width` nodes each, below the best node of the level above. It is what a chain with
+ * further leaves (tr) can ask of its drafter, and so what is recorded for such. */
 #include "common/policy/shape.h"
 
 #include <stdlib.h>
@@ -119,32 +122,62 @@ static void measure(struct static_tree *tree, int count)
     shape->trims = shape->added > count;
 }
 
-static int read_tree(struct static_tree *tree, const json_t *list, struct err *err)
+/* From the nodes' paths, in any order, to the tree. */
+static int make_tree(struct static_tree *tree, struct path *path, size_t count, struct err *err)
 {
-    size_t count = json_array_size(list), at;
-    struct path *path = NULL;
-    json_t *item;
-    int rc = -1;
-    if (count < 1 || count > SHAPE_NODES_MAX)
-        return err_set(err, ERR_INPUT, "a list of 1 to %d paths is expected, such as [[0],[0,0],[1]]", SHAPE_NODES_MAX);
-    path = mem_alloc(count, sizeof *path, err);
     tree->parent = mem_alloc(count, sizeof *tree->parent, err);
     tree->rank = mem_alloc(count, sizeof *tree->rank, err);
     tree->children = mem_alloc(count, sizeof *tree->children, err);
     tree->node = mem_alloc(count, sizeof *tree->node, err);
     tree->leaf = mem_alloc(count, sizeof *tree->leaf, err);
-    if (!path || !tree->parent || !tree->rank || !tree->children || !tree->node || !tree->leaf)
-        goto done;
-    json_array_foreach((json_t *)(uintptr_t)list, at, item)
-        if (read_path(item, (int)at + 1, &path[at], err))
-            goto done;
+    if (!tree->parent || !tree->rank || !tree->children || !tree->node || !tree->leaf)
+        return -1;
     qsort(path, count, sizeof *path, compare_paths);
     if (link_paths(tree, path, (int)count, err))
-        goto done;
+        return -1;
     measure(tree, (int)count);
     tree->keep = mem_alloc((size_t)tree->base.room, sizeof *tree->keep, err);
-    rc = tree->keep ? 0 : -1;
-done:
+    return tree->keep ? 0 : -1;
+}
+
+static int read_tree(struct static_tree *tree, const json_t *list, struct err *err)
+{
+    size_t count = json_array_size(list), at;
+    json_t *item;
+    if (count < 1 || count > SHAPE_NODES_MAX)
+        return err_set(err, ERR_INPUT, "a list of 1 to %d paths is expected, such as [[0],[0,0],[1]]", SHAPE_NODES_MAX);
+    struct path *path = mem_alloc(count, sizeof *path, err);
+    int rc = path ? 0 : -1;
+    json_array_foreach((json_t *)(uintptr_t)list, at, item)
+        if (!rc)
+            rc = read_path(item, (int)at + 1, &path[at], err);
+    if (!rc)
+        rc = make_tree(tree, path, count, err);
+    mem_free(&path);
+    return rc;
+}
+
+static int read_file(struct static_tree *tree, const char *file, struct err *err)
+{
+    json_t *list = json_file(file, FILE_LIMIT, "a list of paths, such as [[0],[0,0],[1]],", err);
+    int rc = list ? read_tree(tree, list, err) : -1;
+    if (list && rc)
+        err_at(err, "%s", file);
+    json_decref(list);
+    return rc;
+}
+
+static int make_levels(struct static_tree *tree, int width, int depth, struct err *err)
+{
+    if (width * depth > SHAPE_NODES_MAX)
+        return err_set(err, ERR_INPUT, "static: %d levels of %d nodes are %d, of at most %d; take a smaller width or depth",
+                       depth, width, width * depth, SHAPE_NODES_MAX);
+    struct path *path = mem_alloc((size_t)(width * depth), sizeof *path, err);
+    for (int at = 0; path && at < width * depth; at++) {
+        path[at].count = at / width + 1;
+        path[at].rank[at / width] = (uint8_t)(at % width);
+    }
+    int rc = path ? make_tree(tree, path, (size_t)(width * depth), err) : -1;
     mem_free(&path);
     return rc;
 }
@@ -152,24 +185,21 @@ done:
 static int static_tree_open(struct shape **out, struct spec *spec, struct err *err)
 {
     struct static_tree *tree = NULL;
-    json_t *list = NULL;
     const char *file;
-    int rc = -1;
-    if (spec_text(spec, "file", NULL, &file, err))
+    int width, depth;
+    if (spec_text(spec, "file", NULL, &file, err) || spec_int(spec, "width", 0, 1, SHAPE_SIBLINGS_MAX, &width, err) ||
+        spec_int(spec, "depth", 0, 1, SHAPE_DEPTH_MAX, &depth, err))
         return -1;
-    if (!file)
-        return err_set(err, ERR_INPUT, "static: which tree? write static:file=FILE");
-    tree = mem_alloc(1, sizeof *tree, err);
-    if (!tree || !(list = json_file(file, FILE_LIMIT, "a list of paths, such as [[0],[0,0],[1]],", err)))
-        goto done;
-    rc = read_tree(tree, list, err) ? err_at(err, "%s", file) : 0;
-done:
-    json_decref(list);
-    if (!rc)
-        *out = &tree->base;
-    else if (tree)
+    if (file ? width || depth : !width || !depth)
+        return err_set(err, ERR_INPUT, "static: which tree? write static:file=FILE or static:width=N,depth=N");
+    if (!(tree = mem_alloc(1, sizeof *tree, err)))
+        return -1;
+    if (file ? read_file(tree, file, err) : make_levels(tree, width, depth, err)) {
         static_tree_free(&tree->base);
-    return rc;
+        return -1;
+    }
+    *out = &tree->base;
+    return 0;
 }
 
 /* The child of `parent` that was added after `rank` others, or -1. */
@@ -236,8 +266,8 @@ static void static_tree_state(const struct shape *shape, struct values *out)
 
 const struct shape_class shape_static = {
     .name = "static",
-    .summary = "the tree of ranks that a file holds",
-    .settings = "file=FILE",
+    .summary = "the tree of ranks that a file holds, or levels below the likeliest token of each",
+    .settings = "file=FILE|width=N,depth=N",
     .open = static_tree_open,
     .next = static_tree_next,
     .state = static_tree_state,

@@ -147,7 +147,8 @@ RUNS
 
 @test "what cannot be recorded is refused" {
     for options in "--record drafts" "-d ngram --record drafts --tree dynamic:depth=9" "-d ngram --record drafts --accept rejection" \
-        "-d ngram --record drafts --budget 8" "-d ngram --record-length 4"; do
+        "-d ngram --record drafts --budget 8" "-d ngram --record-length 4" "-d ngram --policy tr --tree static:width=2,depth=2" \
+        "-d ngram --policy tr --record drafts --tree static:width=64,depth=8"; do
         run moe-decode -m "$MOE_POCKET" -p x -n 4 $options --stream "$BATS_TEST_TMPDIR/x.moes" -o /dev/null
         assert_trouble moe-decode
         [ ! -e "$BATS_TEST_TMPDIR/x.moes" ]
@@ -229,9 +230,49 @@ record_tree() {
     done
 }
 
+# What such a policy can ask for must be recorded: for tr a chain with leaves at each level, for dytc two children everywhere.
+@test "policies that make trees of their own are replayed as they ran, and beside chains" {
+    jq -n -c '[range(1; 5) as $depth | range(pow(2; $depth)) | . as $path | [range($depth) | ($path / pow(2; .) | floor) % 2]]' \
+        > "$BATS_TEST_TMPDIR/two.json"
+    local draft="model:file=$(dirname "$MOE_POCKET")/draft.moe" drafts policy shape
+    while IFS='|' read -r drafts policy shape; do
+        moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 60 $drafts --policy "$policy" --tree "$shape" --record drafts \
+            --stream "$BATS_TEST_TMPDIR/own.moes" -o "$BATS_TEST_TMPDIR/own.txt"
+        cmp "$BATS_TEST_TMPDIR/own.txt" "$folder/cascade.txt"
+        moe-view --json --type iter "$BATS_TEST_TMPDIR/own.moes" | jq -c 'select(.type == "iter") | [.sequence, .K, .nodes,
+            .accepted, .emitted, .policy, ((.draft_us + .verify_us + .accept_us + .other_us) / 1000000)]' > "$BATS_TEST_TMPDIR/live"
+        moe-bench replay "$BATS_TEST_TMPDIR/own.moes" --policy "$policy" --iterations |
+            jq -c '[.sequence, .K, .nodes, .accepted, .emitted, .policy, .seconds]' > "$BATS_TEST_TMPDIR/replayed"
+        # An iteration that has the time of the live one has its very tree, with the makers of all nodes.
+        jq -e -n --slurpfile live "$BATS_TEST_TMPDIR/live" --slurpfile replayed "$BATS_TEST_TMPDIR/replayed" '
+            ($live | length) > 10 and ($live | map(.[:6])) == ($replayed | map(.[:6])) and any($live[]; .[2] > .[3] + 3) and
+            all(range($live | length); ($live[.][6] - $replayed[.][6] | fabs) < 1e-9)'
+        moe-bench replay "$BATS_TEST_TMPDIR/own.moes" --tree chain --policy "$policy" --policy static:K=2 --json |
+            jq -e -s 'map(.tokens) | unique | length == 1'
+    done <<RUNS
+-d $draft -d ngram|tr:most=6|static:width=10,depth=6
+-d self:exit=3 -d $draft|tr:least=0.3,most=4|static:width=10,depth=4
+-d $draft|dytc:most=4,warmup=2|static:file=$BATS_TEST_TMPDIR/two.json
+RUNS
+    # A chain out of these trees is a run with it.
+    moe-decode -m "$MOE_POCKET" "$folder/prompts.jsonl" -n 60 -d "$draft" -K 3 --stream "$BATS_TEST_TMPDIR/chain.moes" -o /dev/null
+    moe-view --json --type iter "$BATS_TEST_TMPDIR/chain.moes" |
+        jq -c 'select(.type == "iter") | [.sequence, .nodes, .accepted, .emitted, .bytes]' > "$BATS_TEST_TMPDIR/live"
+    moe-bench replay "$BATS_TEST_TMPDIR/own.moes" --tree chain --policy static:K=3 --cost bytes --iterations |
+        jq -c '[.sequence, .nodes, .accepted, .emitted, ((.seconds - .draft_seconds) * 1e9 | round)]' > "$BATS_TEST_TMPDIR/replayed"
+    diff "$BATS_TEST_TMPDIR/live" "$BATS_TEST_TMPDIR/replayed"
+    # Without --tree chains are recorded, and too few children are no tree of the same.
+    run moe-bench replay "$folder/cascade.moes" --policy tr
+    assert_trouble moe-bench
+    [[ $output == *"only chains are recorded"* ]]
+    run moe-bench replay "$BATS_TEST_TMPDIR/own.moes" --policy tr --iterations
+    assert_trouble moe-bench
+    [[ $output == *"which 2 were asked for"* ]]
+}
+
 @test "a tree that grows where nothing is recorded is refused" {
     record_tree "$BATS_TEST_TMPDIR/tree.moes" "model:file=$(dirname "$MOE_POCKET")/draft.moe" --tree dynamic:total=8,depth=2,topk=3
-    for wrong in "" "--tree chain" "--tree dynamic:total=8,depth=3,topk=3" "--tree dynamic:total=8,depth=2,topk=5"; do
+    for wrong in "" "--tree chain --policy static:K=3" "--tree dynamic:total=8,depth=3,topk=3" "--tree dynamic:total=8,depth=2,topk=5"; do
         run moe-bench replay "$BATS_TEST_TMPDIR/tree.moes" $wrong
         assert_trouble moe-bench
     done

@@ -14,10 +14,11 @@ enum { TOKENS = 60, PROMPT = 30, DRAFTED = 16, LIVE = 200 };
 
 /* ---- policies that know nothing but their steps ---- */
 
-struct script { int kind, drafter, below, tokens; };            /* below: -2: the newest node; tokens 0: a review */
+struct script { int kind, drafter, below, tokens, siblings; };  /* below: -2: the newest node; tokens 0: a review */
 
-/* The last one has a drafter that looks up text, which does not know drafted tokens as text: it is exact at the root alone. */
-enum { SCRIPTS = 6, LOOKS_UP = SCRIPTS - 1 };
+/* One has a drafter that looks up text, which does not know drafted tokens as text: it is exact at the root alone. Those from
+ * BRANCHES on make trees, and trees are recorded for them. */
+enum { SCRIPTS = 9, LOOKS_UP = 5, BRANCHES = 6, BRANCHES_WIDTH = 3 };
 
 static const struct script scripts[SCRIPTS][4] = {
     {{STEP_EXTEND, 0, -1, 2}, {STEP_EXTEND, 1, -2, 2}, {STEP_EXTEND, 0, -2, 1}},
@@ -25,7 +26,10 @@ static const struct script scripts[SCRIPTS][4] = {
     {{STEP_EXTEND, 0, -1, 4}, {STEP_REVIEW, 1, -1, 0}, {STEP_EXTEND, 1, -2, 2}},
     {{STEP_EXTEND, 1, -1, 3}, {STEP_REVIEW, 0, 0, 0}, {STEP_REVIEW, 1, -1, 0}},
     {{STEP_EXTEND, 0, -1, 1}, {STEP_EXTEND, 1, -1, 2}, {STEP_EXTEND, 0, -2, 2}, {STEP_EXTEND, 1, 0, 2}},
-    {{STEP_EXTEND, 0, -1, 4}, {STEP_REVIEW, 1, -1, 0}, {STEP_EXTEND, 1, -2, 2}}};
+    {{STEP_EXTEND, 0, -1, 4}, {STEP_REVIEW, 1, -1, 0}, {STEP_EXTEND, 1, -2, 2}},
+    {{STEP_EXTEND, 0, -1, 2, 2}, {STEP_EXTEND, 1, -1, 1, 3}, {STEP_EXTEND, 1, 0, 2, 2}, {STEP_EXTEND, 0, -2, 1, 2}},
+    {{STEP_EXTEND, 1, -1, 1, 3}, {STEP_EXTEND, 0, 1, 2, 2}, {STEP_EXTEND, 1, 2, 3, 1}, {STEP_EXTEND, 0, 0, 1, 3}},
+    {{STEP_EXTEND, 1, -1, 2, 3}, {STEP_REVIEW, 0, -1, 0}, {STEP_EXTEND, 1, -2, 2, 2}, {STEP_EXTEND, 0, -1, 1, 3}}};
 
 struct scripted {
     struct policy base;
@@ -39,7 +43,8 @@ static struct step next(struct policy *policy, const struct draft_view *view)
     const struct script *script = &mine->script[view->steps];
     if (view->steps > 3 || !script->kind)
         return (struct step){.kind = STEP_STOP};
-    mine->leaf = (struct draft_leaf){script->below == -2 ? view->tree->nodes - 1 : script->below, 1};
+    mine->leaf = (struct draft_leaf){script->below == -2 ? view->tree->nodes - 1 : script->below,
+                                     script->siblings && script->tokens ? script->siblings : 1};
     mine->leaf.node = mine->leaf.node >= view->tree->nodes ? -1 : mine->leaf.node;
     return (struct step){.kind = (enum step_kind)script->kind, .drafter = script->drafter, .tokens = script->tokens,
                          .leaf = &mine->leaf, .leaves = 1};
@@ -84,7 +89,7 @@ static int put_draft(void *context, const struct decode_draft *draft, struct err
 
 static void record(struct rig *rig, const char *folder, const struct script *script, double temperature, struct run *run)
 {
-    char model[1200], other[1200];
+    char model[1200], other[1200], tree[40];
     const char *named[] = {script == scripts[LOOKS_UP] ? "ngram:n=2" : other, model};
     struct decode_settings settings = DECODE_DEFAULTS;
     const struct decoder_setup setup = {.engine = rig->engine, .settings = &settings, .want_drafts = true};
@@ -102,11 +107,13 @@ static void record(struct rig *rig, const char *folder, const struct script *scr
     for (int i = 0; i < PROMPT; i++)
         tokens[i] = rig->token[i % 12];
     snprintf(model, sizeof model, "model:file=%s", unit_path(folder, "draft.moe"));
+    snprintf(tree, sizeof tree, "static:width=%d,depth=4", BRANCHES_WIDTH);
     snprintf(other, sizeof other, "model:file=%s", unit_path(folder, "other.moe"));
     settings.max_tokens = TOKENS;
     settings.temperature = temperature;
     settings.ignore_eos = true;
     settings.draft = (struct strings){named, 2};
+    settings.tree = script >= scripts[BRANCHES] ? tree : NULL;
     must(header_init(&header, STREAM_DECODE, "test", "1", 0, NULL, &err), &err);
     header.has_model = true;
     header.model = (struct stream_model){.layers = shape->layers, .moe_layers = hparams_moe_layers(shape),
@@ -190,6 +197,7 @@ static void grow_again(const char *path, const struct script *script, const stru
         const struct recorded_place *place = &all->place[live->at];
         for (int d = 0; d < 2; d++) {
             recorded_open(&drafter[d], all, d);
+            drafter[d].guesses = script >= scripts[BRANCHES];
             recorded_begin(&drafter[d], all->text, live->at);
         }
         must(draft_grow(&growth, place->room, &err) < 0 ? -1 : 0, &err);

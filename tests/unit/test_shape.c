@@ -343,6 +343,23 @@ static void a_static_tree_is_that_of_its_file(void **state)
     unit_remove(folder);
 }
 
+static void levels_stand_below_the_likeliest_node_of_each(void **state)
+{
+    struct shape *shape = open_shape("static:width=3,depth=4");
+    struct draft_tree tree = {0};
+    (void)state;
+    assert_int_equal(shape->nodes, 12);
+    assert_int_equal(shape->depth, 4);
+    assert_int_equal(draft_tree_init(&tree, shape->room, NULL), 0);
+    assert_int_equal(grow(shape, &tree, 1, 4, 100, WIDTH), 12);
+    for (int node = 0; node < 12; node++) {
+        assert_int_equal(tree.parent[node], node < 3 ? -1 : node / 3 * 3 - 3);
+        assert_int_equal(tree.token[node], node % 3);
+    }
+    draft_tree_free(&tree);
+    shape_close(&shape);
+}
+
 /* A rank that the file leaves out is drafted, since a drafter gives the best first, and dropped before the next level.
  * Against paths chosen at random, read by brute force. */
 static void ranks_left_out_are_dropped_again(void **state)
@@ -518,7 +535,10 @@ static void bad_trees_and_settings_are_refused(void **state)
         {"[[0],[0,0],[0,0,0],[0,0,1,0]]", "path 4: the path to its parent"},
     };
     static const struct { const char *text, *part; } texts[] = {
-        {"static", "static:file=FILE"}, {"static:file=/nonexistent/tree", "/nonexistent/tree"}, {"dynamic:total=1", "total"},
+        {"static", "static:file=FILE"}, {"static:width=2", "width=N,depth=N"}, {"static:depth=2", "width=N,depth=N"},
+        {"static:width=2,depth=2,file=x", "width=N,depth=N"}, {"static:width=65,depth=2", "width"},
+        {"static:width=10,depth=52", "520, of at most 511"},
+        {"static:file=/nonexistent/tree", "/nonexistent/tree"}, {"dynamic:total=1", "total"},
         {"dynamic:total=513", "total"}, {"dynamic:depth=0", "depth"}, {"dynamic:depth=65", "depth"}, {"dynamic:topk=0", "topk"},
         {"dynamic:topk=65", "topk"}, {"dynamic:width=3", "width"}, {"chain:K=2", "K"}, {"chian", "did you mean chain"},
         {"bush", "not a shape"},
@@ -576,6 +596,7 @@ int main(void)
         cmocka_unit_test(a_dynamic_tree_takes_what_there_is),
         cmocka_unit_test(a_dynamic_tree_is_that_of_eagle_with_its_order),
         cmocka_unit_test(a_static_tree_is_that_of_its_file),
+        cmocka_unit_test(levels_stand_below_the_likeliest_node_of_each),
         cmocka_unit_test(ranks_left_out_are_dropped_again),
         cmocka_unit_test(published_trees_are_read),
         cmocka_unit_test(the_largest_trees_are_taken_and_larger_ones_refused),
