@@ -9,7 +9,7 @@
 
 struct rotation {
     const struct attention *shape;
-    struct value *from, *to;
+    struct variable *from, *to;
     int *position;          /* [rows] */
     bool back;
 };
@@ -51,8 +51,8 @@ static void back_rotate(struct tape *tape, void *context)
     tape_spread(tape, (size_t)r->from->rows, (size_t)r->from->width * 4, run_rotate, r);
 }
 
-struct value *op_rotate(struct tape *tape, const struct attention *shape, const struct train_batch *batch, struct value *qkv,
-                        int shift)
+struct variable *op_rotate(struct tape *tape, const struct attention *shape, const struct train_batch *batch,
+                           struct variable *qkv, int shift)
 {
     struct rotation *r = tape_memory(tape, 1, sizeof *r);
     if (!r || !qkv)
@@ -76,7 +76,7 @@ enum { QUERIES = 128 };
 struct attending {
     const struct attention *shape;
     const struct train_batch *batch;
-    struct value *qkv[ATTENTION_STEPS_MAX], *out;
+    struct variable *qkv[ATTENTION_STEPS_MAX], *out;
     int steps;
     float *sum;                 /* [heads][rows] log of the sum of exponentials */
     float *scratch;             /* [members][2][QUERIES][longest] */
@@ -98,7 +98,7 @@ static size_t row_of(const struct part *p, int row) { return (size_t)(p->a->batc
 static float *at(const struct part *p, int step, int row, int which, bool gradient)
 {
     const struct attention *s = p->a->shape;
-    const struct value *v = p->a->qkv[step];
+    const struct variable *v = p->a->qkv[step];
     const int group = s->heads / s->kv_heads;
     const int head = which == 0 ? p->head : s->heads + (which == 2 ? s->kv_heads : 0) + p->head / group;
     return (gradient ? v->gradient : v->data) + row_of(p, row) * (size_t)v->width + (size_t)head * (size_t)s->head_dim;
@@ -111,7 +111,7 @@ static struct matrix matrix_at(const struct part *p, int step, int row, int whic
 
 static float *out_at(const struct part *p, int row, bool gradient)
 {
-    const struct value *out = p->a->out;
+    const struct variable *out = p->a->out;
     return (gradient ? out->gradient : out->data) + row_of(p, row) * (size_t)out->width +
            (size_t)p->head * (size_t)p->a->shape->head_dim;
 }
@@ -259,8 +259,8 @@ static void back_attention(struct tape *tape, void *context)
     tape_each(tape, (size_t)a->batch->texts * (size_t)a->shape->kv_heads, run_attention_back, context);
 }
 
-struct value *op_attention(struct tape *tape, const struct attention *shape, const struct train_batch *batch,
-                           struct value *const *qkv, int steps)
+struct variable *op_attention(struct tape *tape, const struct attention *shape, const struct train_batch *batch,
+                           struct variable *const *qkv, int steps)
 {
     const size_t members = (size_t)team_size(tape_team(tape)), longest = (size_t)batch->longest;
     struct attending *a = tape_memory(tape, 1, sizeof *a);

@@ -25,6 +25,7 @@ void train_batch_clear(struct train_batch *batch, const struct train_points *poi
 {
     batch->texts = batch->rows = batch->longest = 0;
     batch->points = points->count;
+    mem_free(&batch->clean);
     batch->hidden = hidden;
 }
 
@@ -72,6 +73,7 @@ void train_batch_free(struct train_batch *b)
     mem_free(&b->offset);
     mem_free(&b->token);
     mem_free(&b->mask);
+    mem_free(&b->clean);
     for (int i = 0; i < POINTS_MAX; i++)
         mem_free(&b->state[i]);
     *b = (struct train_batch){.texts = 0};

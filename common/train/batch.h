@@ -41,7 +41,8 @@ struct train_batch {
     int *offset;                    /* [texts + 1] */
     int32_t *token;                 /* [rows] */
     uint8_t *mask;
-    float *state[POINTS_MAX];       /* [rows][hidden] */
+    float *state[POINTS_MAX];       /* [rows][hidden] what heads read */
+    float *clean;                   /* the last of them without noise, which heads are judged by; NULL: the same */
     int points, hidden;
     size_t text_room, row_room;     /* of the arrays */
 };

@@ -26,7 +26,7 @@ struct smooth {
 static void run_smooth(void *context, size_t begin, size_t end)
 {
     const struct smooth *s = context;
-    const struct value *out = s->judged->out;
+    const struct variable *out = s->judged->out;
     const size_t width = (size_t)out->width;
     for (size_t row = begin; row < end; row++) {
         s->loss[row] = 0;
@@ -54,7 +54,7 @@ static void add_in_order(double *sum, const double *loss, int rows)
 
 int loss_smooth(struct tape *tape, const struct judged *judged, const float *target)
 {
-    struct value *out = judged->out;
+    struct variable *out = judged->out;
     struct smooth s = {judged, target, out ? tape_memory(tape, (size_t)out->rows, sizeof *s.loss) : NULL};
     if (!s.loss)
         return -1;
@@ -76,7 +76,7 @@ struct rows {
     const float *p;             /* [..][words] probabilities */
     float *logits;              /* [count][words]; then the gradient */
     float *x;                   /* [count][width] rows of out, then their gradient */
-    struct value *out, *output, *bias;
+    struct variable *out, *output, *bias;
     float scale;
 };
 
@@ -117,7 +117,7 @@ static void add_bias(void *context, size_t begin, size_t end)
 
 static void run_rows(struct rows *r, double *sum)
 {
-    struct value *out = r->out, *output = r->output;
+    struct variable *out = r->out, *output = r->output;
     struct team *team = tape_team(r->tape);
     const struct matrix gradient = {r->logits, output->rows}, weights = {output->data, output->width};
     gather(r->x, out->data, r->row, r->count, out->width);
@@ -141,7 +141,7 @@ static void run_rows(struct rows *r, double *sum)
 
 /* ---- by labels ---- */
 
-int loss_hard(struct tape *tape, struct value *out, struct value *output, struct value *bias, const int32_t *label,
+int loss_hard(struct tape *tape, struct variable *out, struct variable *output, struct variable *bias, const int32_t *label,
               float weight, double *sum)
 {
     struct rows *r = out ? tape_memory(tape, 1, sizeof *r) : NULL;

@@ -11,7 +11,7 @@
 #include "common/train/tape.h"
 
 struct judged {
-    struct value *out;
+    struct variable *out;
     const int *target_row;      /* [out->rows] */
     const float *weight;        /* [out->rows] */
     float scale;
@@ -25,17 +25,17 @@ int loss_smooth(struct tape *tape, const struct judged *judged, const float *tar
  * judged by them. */
 struct soft_target {
     const float *states;        /* [..][width] */
-    struct value *head;         /* [vocab][width] the target's output head */
+    struct variable *head;         /* [vocab][width] the target's output head */
     /* [words] p is of these words of the vocabulary alone, and a row whose most probable word is not among them does not count;
      * NULL: all */
     const int32_t *word;
     int words;
-    struct value *output;       /* [words][out->width] that q is made with; may be `head` */
+    struct variable *output;       /* [words][out->width] that q is made with; may be `head` */
 };
 int loss_soft(struct tape *tape, const struct soft_target *target, const struct judged *judged, int count);
 
 /* -log softmax(out output^T + bias)_label for all rows of `out`; bias may be NULL. */
-int loss_hard(struct tape *tape, struct value *out, struct value *output, struct value *bias, const int32_t *label,
+int loss_hard(struct tape *tape, struct variable *out, struct variable *output, struct variable *bias, const int32_t *label,
               float weight, double *sum);
 
 #endif

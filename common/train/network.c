@@ -23,7 +23,7 @@ static int open_target(struct network *n, struct team *team, struct err *err)
         n->own_embed = own->value;
     if (guesses(n->head))
         return 0;
-    n->target_head = (struct value){.rows = head->outputs, .width = head->inputs};
+    n->target_head = (struct variable){.rows = head->outputs, .width = head->inputs};
     return tensor_values(&n->target_head.data, n->target, head, team, err);
 }
 
@@ -95,13 +95,13 @@ int network_loss(struct network *network, struct tape *tape, const struct train_
 
 /* ---- what they share ---- */
 
-struct value *pass_weight(const struct pass *pass, enum tensor_role role, int layer, int stage)
+struct variable *pass_weight(const struct pass *pass, enum tensor_role role, int layer, int stage)
 {
     struct weight *weight = weights_find(pass->network->weights, role, WEIGHT_WHOLE, layer, stage);
     return weight ? &weight->value : NULL;
 }
 
-struct value *pass_expert(const struct pass *pass, enum tensor_role role, enum weight_part part, int expert)
+struct variable *pass_expert(const struct pass *pass, enum tensor_role role, enum weight_part part, int expert)
 {
     return &weights_find(pass->network->weights, role, part, 0, expert)->value;
 }
@@ -109,7 +109,7 @@ struct value *pass_expert(const struct pass *pass, enum tensor_role role, enum w
 struct embedding {
     const struct pass *pass;
     const int32_t *token;
-    struct value *out;
+    struct variable *out;
 };
 
 static void run_embedding(void *context, size_t begin, size_t end)
@@ -124,7 +124,7 @@ static void run_embedding(void *context, size_t begin, size_t end)
             tensor_row(n->target, n->embed, e->token[row], e->out->data + row * width);
 }
 
-struct value *pass_embedding(const struct pass *pass, int shift)
+struct variable *pass_embedding(const struct pass *pass, int shift)
 {
     const struct train_batch *b = pass->batch;
     int32_t *token = tape_memory(pass->tape, (size_t)b->rows, sizeof *token);
@@ -138,26 +138,32 @@ struct value *pass_embedding(const struct pass *pass, int shift)
     return e.out;
 }
 
-struct value *pass_state(const struct pass *pass, int point)
+const float *pass_judge(const struct pass *pass)
+{
+    const struct train_batch *b = pass->batch;
+    return b->clean ? b->clean : b->state[b->points - 1];
+}
+
+struct variable *pass_state(const struct pass *pass, int point)
 {
     return op_constant(pass->tape, pass->batch->rows, pass->batch->hidden, pass->batch->state[point]);
 }
 
-struct value *pass_attention(const struct pass *pass, struct value *x, struct value **qkv, int steps)
+struct variable *pass_attention(const struct pass *pass, struct variable *x, struct variable **qkv, int steps)
 {
     const struct attention *shape = &pass->network->attention;
-    struct value *plain = op_linear(pass->tape, x, pass_weight(pass, ROLE_QKV, 0, 0), NULL);
+    struct variable *plain = op_linear(pass->tape, x, pass_weight(pass, ROLE_QKV, 0, 0), NULL);
     if (!(qkv[steps] = op_rotate(pass->tape, shape, pass->batch, plain, steps)))
         return NULL;
     return op_linear(pass->tape, op_attention(pass->tape, shape, pass->batch, qkv, steps), pass_weight(pass, ROLE_OUT, 0, 0),
                      NULL);
 }
 
-struct value *pass_dense(const struct pass *pass, struct value *u)
+struct variable *pass_dense(const struct pass *pass, struct variable *u)
 {
     struct tape *tape = pass->tape;
-    struct value *y = op_norm(tape, u, pass_weight(pass, ROLE_FFN_NORM, 0, 0), pass->network->shape->norm_epsilon);
-    struct value *inner = op_gated(tape, op_linear(tape, y, pass_expert(pass, ROLE_DENSE, WEIGHT_GATE_UP, 0), NULL));
+    struct variable *y = op_norm(tape, u, pass_weight(pass, ROLE_FFN_NORM, 0, 0), pass->network->shape->norm_epsilon);
+    struct variable *inner = op_gated(tape, op_linear(tape, y, pass_expert(pass, ROLE_DENSE, WEIGHT_GATE_UP, 0), NULL));
     return op_add(tape, u, op_linear(tape, inner, pass_expert(pass, ROLE_DENSE, WEIGHT_DOWN, 0), NULL));
 }
 
@@ -200,6 +206,6 @@ double *pass_part(const struct pass *pass, const char *name, int number)
 struct soft_target pass_soft_target(const struct pass *pass)
 {
     struct network *n = pass->network;
-    return (struct soft_target){.states = pass->batch->state[pass->batch->points - 1], .head = &n->target_head,
+    return (struct soft_target){.states = pass_judge(pass), .head = &n->target_head,
                                 .words = n->target_head.rows, .output = &n->target_head};
 }

@@ -2,21 +2,21 @@
 #include "common/train/network_internal.h"
 
 /* g of head.h: the target's states, joined. */
-static struct value *joined_states(const struct pass *pass)
+static struct variable *joined_states(const struct pass *pass)
 {
     const struct head_params *head = pass->network->head;
-    struct value *parts[HEAD_STATES_MAX];
+    struct variable *parts[HEAD_STATES_MAX];
     for (int i = 0; i < head->states; i++)
         parts[i] = pass_state(pass, i);
     return op_linear(pass->tape, op_join(pass->tape, parts, head->states), pass_weight(pass, ROLE_JOINT, -1, 0), NULL);
 }
 
 /* The layer of one step over h: its output before the norm. */
-static struct value *step_of(const struct pass *pass, struct value *h, struct value **qkv, int step)
+static struct variable *step_of(const struct pass *pass, struct variable *h, struct variable **qkv, int step)
 {
     struct tape *tape = pass->tape;
     const float epsilon = pass->network->shape->norm_epsilon;
-    struct value *parts[] = {
+    struct variable *parts[] = {
         op_norm(tape, pass_embedding(pass, step + 1), pass_weight(pass, ROLE_EMBED_NORM, -1, 0), epsilon),
         op_norm(tape, h, pass_weight(pass, ROLE_HIDDEN_NORM, -1, 0), epsilon)};
     return pass_dense(pass, op_add(tape, h, pass_attention(pass, op_join(tape, parts, 2), qkv, step)));
@@ -27,7 +27,7 @@ int network_eagle3(const struct pass *pass)
     struct network *n = pass->network;
     const struct head_params *head = n->head;
     const struct loss_settings *s = &n->settings;
-    struct value *h = joined_states(pass), *qkv[ATTENTION_STEPS_MAX];
+    struct variable *h = joined_states(pass), *qkv[ATTENTION_STEPS_MAX];
     struct judged judged[ATTENTION_STEPS_MAX];
     struct soft_target target = pass_soft_target(pass);
     const double each = 1 / ((double)pass->batch->texts * (double)pass->batch->longest);
@@ -57,7 +57,7 @@ int network_kangaroo(const struct pass *pass)
     struct network *n = pass->network;
     struct tape *tape = pass->tape;
     const struct train_batch *b = pass->batch;
-    struct value *qkv[1];
+    struct variable *qkv[1];
     struct rows_judged rows;
     int *next = tape_memory(tape, (size_t)b->rows, sizeof *next);
     if (!next || pass_rows(pass, 0, 1, &rows))
@@ -65,10 +65,10 @@ int network_kangaroo(const struct pass *pass)
     for (int text = 0; text < b->texts; text++)
         for (int row = b->offset[text]; row < b->offset[text + 1]; row++)
             next[row] = row + 1 < b->offset[text + 1] ? row + 1 : -1;
-    struct value *a = op_select(tape, pass_state(pass, 0), next, b->rows);
-    struct value *normed = op_norm(tape, a, pass_weight(pass, ROLE_ATTENTION_NORM, 0, 0), n->shape->norm_epsilon);
-    struct value *u = op_add(tape, a, pass_attention(pass, normed, qkv, 0));
-    struct value *out = op_norm(tape, u, pass_weight(pass, ROLE_FINAL_NORM, -1, 0), n->shape->norm_epsilon);
+    struct variable *a = op_select(tape, pass_state(pass, 0), next, b->rows);
+    struct variable *normed = op_norm(tape, a, pass_weight(pass, ROLE_ATTENTION_NORM, 0, 0), n->shape->norm_epsilon);
+    struct variable *u = op_add(tape, a, pass_attention(pass, normed, qkv, 0));
+    struct variable *out = op_norm(tape, u, pass_weight(pass, ROLE_FINAL_NORM, -1, 0), n->shape->norm_epsilon);
     const struct soft_target target = pass_soft_target(pass);
     if (rows.count > 0)
         rows_weigh(pass, &rows, 1 / rows.count);

@@ -2,15 +2,15 @@
 #include "common/train/network_internal.h"
 
 /* Hydra's prefix layer, whose norm makes the state that the heads read; else the target's own. */
-static struct value *states_of(const struct pass *pass)
+static struct variable *states_of(const struct pass *pass)
 {
     struct tape *tape = pass->tape;
     const float epsilon = pass->network->shape->norm_epsilon;
-    struct value *f = pass_state(pass, pass->batch->points - 1), *qkv[1];
+    struct variable *f = pass_state(pass, pass->batch->points - 1), *qkv[1];
     if (!pass->network->head->prefix)
         return f;
-    struct value *normed = op_norm(tape, f, pass_weight(pass, ROLE_ATTENTION_NORM, 0, 0), epsilon);
-    struct value *u = op_add(tape, f, pass_attention(pass, normed, qkv, 0));
+    struct variable *normed = op_norm(tape, f, pass_weight(pass, ROLE_ATTENTION_NORM, 0, 0), epsilon);
+    struct variable *u = op_add(tape, f, pass_attention(pass, normed, qkv, 0));
     return op_norm(tape, pass_dense(pass, u), pass_weight(pass, ROLE_FINAL_NORM, -1, 0), epsilon);
 }
 
@@ -38,11 +38,11 @@ static int said_by(const struct pass *pass, int i, struct said *out)
 }
 
 /* x + silu(linear x); the first block of Hydra has a matrix for x, too. */
-static struct value *block_of(const struct pass *pass, struct value *x, int head, int block)
+static struct variable *block_of(const struct pass *pass, struct variable *x, int head, int block)
 {
     struct tape *tape = pass->tape;
-    struct value *residual = pass_weight(pass, ROLE_RESIDUAL, head, 0);
-    struct value *inner = op_silu(tape, op_linear(tape, x, pass_weight(pass, ROLE_BLOCK, head, block),
+    struct variable *residual = pass_weight(pass, ROLE_RESIDUAL, head, 0);
+    struct variable *inner = op_silu(tape, op_linear(tape, x, pass_weight(pass, ROLE_BLOCK, head, block),
                                                   pass_weight(pass, ROLE_BLOCK_BIAS, head, block)));
     if (block == 0 && residual)
         x = op_linear(tape, x, residual, pass_weight(pass, ROLE_RESIDUAL_BIAS, head, 0));
@@ -52,12 +52,12 @@ static struct value *block_of(const struct pass *pass, struct value *x, int head
 int network_guesses(const struct pass *pass)
 {
     const struct head_params *head = pass->network->head;
-    struct value *state = states_of(pass), *embedding[HEAD_HEADS_MAX];
+    struct variable *state = states_of(pass), *embedding[HEAD_HEADS_MAX];
     for (int i = 0; head->kind == HEAD_HYDRA && i < head->heads; i++)
         if (!(embedding[i] = pass_embedding(pass, i + 1)))
             return -1;
     for (int i = 0; i < head->heads; i++) {
-        struct value *parts[HEAD_HEADS_MAX + 1];
+        struct variable *parts[HEAD_HEADS_MAX + 1];
         struct said said;
         double *sum = pass_part(pass, "head", i);
         int count = 0;
@@ -68,7 +68,7 @@ int network_guesses(const struct pass *pass)
         parts[count++] = op_select(pass->tape, state, said.row, said.count);
         for (int e = 0; head->kind == HEAD_HYDRA && e <= i; e++)
             parts[count++] = op_select(pass->tape, embedding[e], said.row, said.count);
-        struct value *z = op_join(pass->tape, parts, count);
+        struct variable *z = op_join(pass->tape, parts, count);
         for (int block = 0; block < head->blocks; block++)
             z = block_of(pass, z, i, block);
         if (loss_hard(pass->tape, z, pass_weight(pass, ROLE_OUTPUT, i, head->blocks),

@@ -12,8 +12,8 @@ struct network {
     const struct model *target;
     const struct tensor *embed;     /* of `embed_from` */
     const struct model *embed_from;
-    struct value own_embed;         /* data NULL: the target's */
-    struct value target_head;       /* [vocab][hidden of the target]; data NULL: not needed */
+    struct variable own_embed;         /* data NULL: the target's */
+    struct variable target_head;       /* [vocab][hidden of the target]; data NULL: not needed */
     float *rotations;
     struct attention attention;
     struct loss_settings settings;
@@ -27,18 +27,20 @@ struct pass {
     struct losses *losses;
 };
 
-struct value *pass_weight(const struct pass *pass, enum tensor_role role, int layer, int stage);
-struct value *pass_expert(const struct pass *pass, enum tensor_role role, enum weight_part part, int expert);
+struct variable *pass_weight(const struct pass *pass, enum tensor_role role, int layer, int stage);
+struct variable *pass_expert(const struct pass *pass, enum tensor_role role, enum weight_part part, int expert);
 
 /* [rows][hidden] the embedding of the token `shift` behind each row's; behind the text's end that of token 0, as padding has
  * it. */
-struct value *pass_embedding(const struct pass *pass, int shift);
+struct variable *pass_embedding(const struct pass *pass, int shift);
+/* The target's states after its final norm, that a head is judged by. */
+const float *pass_judge(const struct pass *pass);
 /* The target's states at one of the points. */
-struct value *pass_state(const struct pass *pass, int point);
+struct variable *pass_state(const struct pass *pass, int point);
 /* Attention of the layer's own over x, and its output: turned queries, keys and values of this step are left in qkv[steps]. */
-struct value *pass_attention(const struct pass *pass, struct value *x, struct value **qkv, int steps);
+struct variable *pass_attention(const struct pass *pass, struct variable *x, struct variable **qkv, int steps);
 /* u + down(silu(gate) up) of norm u */
-struct value *pass_dense(const struct pass *pass, struct value *u);
+struct variable *pass_dense(const struct pass *pass, struct variable *u);
 
 /* Rows and what they count: row i with mask of i + mask_shift is judged by the target's row i + target_shift, weight 1; the
  * mask of a text's last token is 0. Returns how many there are; NULL arrays: no memory. */

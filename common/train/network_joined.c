@@ -2,27 +2,27 @@
 #include "common/train/network_internal.h"
 
 /* u of head.h: what stands before the norm of the feed-forward network. */
-static struct value *trunk(const struct pass *pass)
+static struct variable *trunk(const struct pass *pass)
 {
     struct tape *tape = pass->tape;
-    struct value *parts[] = {pass_embedding(pass, 1), pass_state(pass, pass->batch->points - 1)}, *qkv[1];
-    struct value *x = op_linear(tape, op_join(tape, parts, 2), pass_weight(pass, ROLE_JOINT, -1, 0),
+    struct variable *parts[] = {pass_embedding(pass, 1), pass_state(pass, pass->batch->points - 1)}, *qkv[1];
+    struct variable *x = op_linear(tape, op_join(tape, parts, 2), pass_weight(pass, ROLE_JOINT, -1, 0),
                                 pass_weight(pass, ROLE_JOINT_BIAS, -1, 0));
     return op_add(tape, x, pass_attention(pass, x, qkv, 0));
 }
 
 struct branches {
-    struct value *u, *router, *expert[2];
+    struct variable *u, *router, *expert[2];
 };
 
 /* The two experts over norm u, and what the router says of it. */
-static struct branches branches_of(const struct pass *pass, struct value *u)
+static struct branches branches_of(const struct pass *pass, struct variable *u)
 {
     struct tape *tape = pass->tape;
-    struct value *y = op_norm(tape, u, pass_weight(pass, ROLE_FFN_NORM, 0, 0), pass->network->shape->norm_epsilon);
+    struct variable *y = op_norm(tape, u, pass_weight(pass, ROLE_FFN_NORM, 0, 0), pass->network->shape->norm_epsilon);
     struct branches b = {.u = u, .router = op_linear(tape, y, pass_weight(pass, ROLE_ROUTER, 0, 0), NULL)};
     for (int e = 0; e < 2; e++) {
-        struct value *inner, *down;
+        struct variable *inner, *down;
         if (pass->network->head->kind == HEAD_JAKIRO) {
             inner = op_gated(tape, op_linear(tape, y, pass_expert(pass, ROLE_EXPERTS, WEIGHT_GATE_UP, e), NULL));
             down = pass_expert(pass, ROLE_EXPERTS, WEIGHT_DOWN, e);
@@ -35,7 +35,7 @@ static struct branches branches_of(const struct pass *pass, struct value *u)
     return b;
 }
 
-static struct value *mix_of(const struct pass *pass, const struct branches *b, enum mix mix, int first)
+static struct variable *mix_of(const struct pass *pass, const struct branches *b, enum mix mix, int first)
 {
     return op_mix(pass->tape, mix, b->u, b->router, first, b->expert[0], b->expert[1]);
 }
@@ -45,7 +45,7 @@ int network_joined(const struct pass *pass)
     const struct loss_settings *s = &pass->network->settings;
     const enum head_kind kind = pass->network->head->kind;
     const int outputs = kind == HEAD_JAKIRO ? 2 : 1;
-    struct value *u = trunk(pass), *out[2] = {NULL};
+    struct variable *u = trunk(pass), *out[2] = {NULL};
     struct judged token[2];
     const double feature_scale[2] = {1, s->const_feature}, token_scale[2] = {s->token_weight, s->token_weight * s->const_token};
     double *feature[2], *said[2];
@@ -65,7 +65,7 @@ int network_joined(const struct pass *pass)
         said[i] = pass_part(pass, i ? "token_const" : "token", -1);
         token[i] = (struct judged){out[i], rows.target_row, rows.weight, (float)token_scale[i], said[i]};
         const struct judged smooth = {out[i], rows.target_row, rows.weight, (float)feature_scale[i], feature[i]};
-        if (loss_smooth(pass->tape, &smooth, pass->batch->state[pass->batch->points - 1]))
+        if (loss_smooth(pass->tape, &smooth, pass_judge(pass)))
             return -1;
     }
     const struct soft_target target = pass_soft_target(pass);

@@ -6,25 +6,25 @@
 #include "common/train/product.h"
 #include "common/train/vector.h"
 
-static bool wanted(const struct value *value) { return value && value->gradient; }
+static bool wanted(const struct variable *value) { return value && value->gradient; }
 
-static size_t elements(const struct value *value) { return (size_t)value->rows * (size_t)value->width; }
+static size_t elements(const struct variable *value) { return (size_t)value->rows * (size_t)value->width; }
 
-struct value *op_constant(struct tape *tape, int rows, int width, const float *data)
+struct variable *op_constant(struct tape *tape, int rows, int width, const float *data)
 {
-    struct value *value = tape_memory(tape, 1, sizeof *value);
+    struct variable *value = tape_memory(tape, 1, sizeof *value);
     if (value)
-        *value = (struct value){.rows = rows, .width = width, .data = (float *)(uintptr_t)data};
+        *value = (struct variable){.rows = rows, .width = width, .data = (float *)(uintptr_t)data};
     return value;
 }
 
 /* What most operations note. */
 struct note {
-    struct value *a, *b, *c, *out;
+    struct variable *a, *b, *c, *out;
 };
 
-static struct value *note_down(struct tape *tape, tape_back *back, struct value *a, struct value *b, struct value *c,
-                               struct value *out)
+static struct variable *note_down(struct tape *tape, tape_back *back, struct variable *a, struct variable *b,
+                                  struct variable *c, struct variable *out)
 {
     struct note *note = out && out->gradient ? tape_memory(tape, 1, sizeof *note) : NULL;
     if (!out || !out->gradient)
@@ -60,7 +60,7 @@ static void add_rows(void *context, size_t begin, size_t end)
 static void back_linear(struct tape *tape, void *context)
 {
     const struct note *n = context;
-    struct value *x = n->a, *weight = n->b, *bias = n->c, *out = n->out;
+    struct variable *x = n->a, *weight = n->b, *bias = n->c, *out = n->out;
     const struct matrix gradient = {out->gradient, out->width};
     if (wanted(weight))
         product_run(tape_team(tape), &(struct product){PRODUCT_OUTER, weight->rows, weight->width, x->rows, gradient,
@@ -73,9 +73,9 @@ static void back_linear(struct tape *tape, void *context)
         tape_spread(tape, columns.width, columns.rows, add_columns, &columns);
 }
 
-struct value *op_linear(struct tape *tape, struct value *x, struct value *weight, struct value *bias)
+struct variable *op_linear(struct tape *tape, struct variable *x, struct variable *weight, struct variable *bias)
 {
-    struct value *out = x ? tape_value(tape, x->rows, weight->rows, wanted(x) || wanted(weight) || wanted(bias)) : NULL;
+    struct variable *out = x ? tape_value(tape, x->rows, weight->rows, wanted(x) || wanted(weight) || wanted(bias)) : NULL;
     if (!out)
         return NULL;
     product_run(tape_team(tape), &(struct product){PRODUCT_ROWS, x->rows, weight->rows, x->width, {x->data, x->width},
@@ -110,9 +110,9 @@ static void back_add(struct tape *tape, void *context)
     tape_spread(tape, elements(n->out), 3, run_add_back, context);
 }
 
-struct value *op_add(struct tape *tape, struct value *a, struct value *b)
+struct variable *op_add(struct tape *tape, struct variable *a, struct variable *b)
 {
-    struct value *out = a && b ? tape_value(tape, a->rows, a->width, wanted(a) || wanted(b)) : NULL;
+    struct variable *out = a && b ? tape_value(tape, a->rows, a->width, wanted(a) || wanted(b)) : NULL;
     struct note note = {a, b, NULL, out};
     if (!out)
         return NULL;
@@ -121,7 +121,7 @@ struct value *op_add(struct tape *tape, struct value *a, struct value *b)
 }
 
 struct join {
-    struct value *out, *part[JOIN_MAX];
+    struct variable *out, *part[JOIN_MAX];
     int count;
 };
 
@@ -158,7 +158,7 @@ static void back_join(struct tape *tape, void *context)
     tape_spread(tape, (size_t)join->out->rows, (size_t)join->out->width, run_join_back, context);
 }
 
-struct value *op_join(struct tape *tape, struct value *const *parts, int count)
+struct variable *op_join(struct tape *tape, struct variable *const *parts, int count)
 {
     struct join *join = tape_memory(tape, 1, sizeof *join);
     bool any = false;
@@ -180,7 +180,7 @@ struct value *op_join(struct tape *tape, struct value *const *parts, int count)
 }
 
 struct select {
-    struct value *x, *out;
+    struct variable *x, *out;
     int *row;
 };
 
@@ -211,7 +211,7 @@ static void back_select(struct tape *tape, void *context)
     tape_spread(tape, (size_t)s->out->width, (size_t)s->out->rows, run_select_back, context);
 }
 
-struct value *op_select(struct tape *tape, struct value *x, const int *row, int rows)
+struct variable *op_select(struct tape *tape, struct variable *x, const int *row, int rows)
 {
     struct select *s = tape_memory(tape, 1, sizeof *s);
     if (!s || !x)
@@ -227,7 +227,7 @@ struct value *op_select(struct tape *tape, struct value *x, const int *row, int 
 /* ---- norm ---- */
 
 struct norm {
-    struct value *x, *weight, *out;
+    struct variable *x, *weight, *out;
     float *inverse;         /* [rows] 1 / sqrt(mean(x^2) + epsilon) */
     float epsilon;
 };
@@ -282,7 +282,7 @@ static void back_norm(struct tape *tape, void *context)
         tape_spread(tape, (size_t)n->x->width, (size_t)n->x->rows, run_norm_weight, context);
 }
 
-struct value *op_norm(struct tape *tape, struct value *x, struct value *weight, float epsilon)
+struct variable *op_norm(struct tape *tape, struct variable *x, struct variable *weight, float epsilon)
 {
     struct norm *n = tape_memory(tape, 1, sizeof *n);
     const bool any = wanted(x) || wanted(weight);
@@ -316,9 +316,9 @@ static void back_silu(struct tape *tape, void *context)
     tape_spread(tape, elements(n->out), 8, run_silu_back, context);
 }
 
-struct value *op_silu(struct tape *tape, struct value *x)
+struct variable *op_silu(struct tape *tape, struct variable *x)
 {
-    struct value *out = x ? tape_value(tape, x->rows, x->width, wanted(x)) : NULL;
+    struct variable *out = x ? tape_value(tape, x->rows, x->width, wanted(x)) : NULL;
     struct note note = {x, NULL, NULL, out};
     if (!out)
         return NULL;
@@ -351,9 +351,9 @@ static void back_gelu(struct tape *tape, void *context)
     tape_spread(tape, elements(n->out), 32, run_gelu_back, context);
 }
 
-struct value *op_gelu(struct tape *tape, struct value *x)
+struct variable *op_gelu(struct tape *tape, struct variable *x)
 {
-    struct value *out = x ? tape_value(tape, x->rows, x->width, wanted(x)) : NULL;
+    struct variable *out = x ? tape_value(tape, x->rows, x->width, wanted(x)) : NULL;
     struct note note = {x, NULL, NULL, out};
     if (!out)
         return NULL;
@@ -388,9 +388,9 @@ static void back_gated(struct tape *tape, void *context)
     tape_spread(tape, (size_t)n->out->rows, (size_t)n->out->width * 8, run_gated_back, context);
 }
 
-struct value *op_gated(struct tape *tape, struct value *x)
+struct variable *op_gated(struct tape *tape, struct variable *x)
 {
-    struct value *out = x ? tape_value(tape, x->rows, x->width / 2, wanted(x)) : NULL;
+    struct variable *out = x ? tape_value(tape, x->rows, x->width / 2, wanted(x)) : NULL;
     struct note note = {x, NULL, NULL, out};
     if (!out)
         return NULL;
@@ -402,7 +402,7 @@ struct value *op_gated(struct tape *tape, struct value *x)
 
 struct mixing {
     enum mix mix;
-    struct value *u, *router, *expert[2], *out;
+    struct variable *u, *router, *expert[2], *out;
     int first;
 };
 
@@ -461,8 +461,8 @@ static void back_mix(struct tape *tape, void *context)
     tape_spread(tape, (size_t)m->u->rows, (size_t)m->u->width * 8, run_mix_back, context);
 }
 
-struct value *op_mix(struct tape *tape, enum mix mix, struct value *u, struct value *router, int first, struct value *e0,
-                     struct value *e1)
+struct variable *op_mix(struct tape *tape, enum mix mix, struct variable *u, struct variable *router, int first,
+                        struct variable *e0, struct variable *e1)
 {
     struct mixing *m = tape_memory(tape, 1, sizeof *m);
     if (!m || !u || !router || !e0 || !e1)

@@ -90,6 +90,8 @@ int optimiser_step(const struct optimiser_settings *s, struct weights *w, int64_
     mem_free(&m.squares);
     mem_free(&m.outside);
     report.norm = sqrt(squares);
+    if (!isfinite(report.norm))
+        return err_set(err, ERR_INPUT, "the gradient is no finite number");
     if (s->clipping == CLIP_NORM && report.norm + 1e-6 > s->bound) {
         factor = s->bound / (report.norm + 1e-6);
         report.clipped = (int64_t)w->floats;

@@ -34,7 +34,8 @@ struct optimiser_report {
     int64_t clipped;            /* elements that were cut, or all of them where the norm was */
 };
 
-/* Step number `step`, from 0 on, with the gradients that there are; these are 0 afterwards. */
+/* Step number `step`, from 0 on, with the gradients that there are; these are 0 afterwards. A gradient that is no finite number
+ * is an error, before anything is changed. */
 int optimiser_step(const struct optimiser_settings *settings, struct weights *weights, int64_t step, struct team *team,
                    struct optimiser_report *out, struct err *err);
 

@@ -58,6 +58,12 @@ int train_texts_add(struct train_texts *texts, const int32_t *token, const uint8
 
 int64_t train_texts_count(const struct train_texts *texts) { return (int64_t)texts->count; }
 
+void train_texts_at(const struct train_texts *texts, int64_t index, struct train_text *out)
+{
+    const struct kept_text *text = &texts->list[index];
+    *out = (struct train_text){.tokens = text->tokens, .token = text->token, .mask = text->mask, .name = text->name};
+}
+
 struct target_source {
     struct train_texts *texts;
     struct engine *engine;

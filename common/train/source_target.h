@@ -13,6 +13,7 @@ void train_texts_free(struct train_texts **texts);
 int train_texts_add(struct train_texts *texts, const int32_t *token, const uint8_t *mask, int tokens, const char *name,
                     struct err *err);
 int64_t train_texts_count(const struct train_texts *texts);
+void train_texts_at(const struct train_texts *texts, int64_t index, struct train_text *out);    /* without states */
 
 /* The source of these texts; takes them over, also on failure. The engine stays open. */
 int source_target_open(struct train_source *out, struct train_texts **texts, struct engine *engine,

@@ -112,13 +112,13 @@ static void clear_part(void *context, size_t begin, size_t end)
     memset((float *)context + begin, 0, (end - begin) * sizeof(float));
 }
 
-struct value *tape_value(struct tape *tape, int rows, int width, bool wanted)
+struct variable *tape_value(struct tape *tape, int rows, int width, bool wanted)
 {
     const size_t count = (size_t)rows * (size_t)width;
-    struct value *value = tape_memory(tape, 1, sizeof *value);
+    struct variable *value = tape_memory(tape, 1, sizeof *value);
     if (!value)
         return NULL;
-    *value = (struct value){.rows = rows, .width = width, .data = tape_memory(tape, count, sizeof(float))};
+    *value = (struct variable){.rows = rows, .width = width, .data = tape_memory(tape, count, sizeof(float))};
     if (wanted && (value->gradient = tape_memory(tape, count, sizeof(float))))
         tape_spread(tape, count, 1, clear_part, value->gradient);
     return tape->err.code == ERR_NONE ? value : NULL;

@@ -21,7 +21,7 @@
 #include "common/base/err.h"
 #include "common/base/team.h"
 
-struct value {
+struct variable {
     int rows, width;
     float *data;                /* [rows][width] */
     float *gradient;            /* the same; NULL: nobody wants it */
@@ -40,7 +40,7 @@ size_t tape_bytes(const struct tape *tape);                     /* of memory tha
 /* ---- for operations ---- */
 
 /* A value of the tape with undefined data; with `wanted` it has a gradient, of zeros. */
-struct value *tape_value(struct tape *tape, int rows, int width, bool wanted);
+struct variable *tape_value(struct tape *tape, int rows, int width, bool wanted);
 void *tape_memory(struct tape *tape, size_t count, size_t size);        /* undefined; 64-byte aligned; NULL: error is set */
 
 /* Notes that `back` is to be called with `note`, which is in the tape's memory. */

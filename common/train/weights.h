@@ -12,7 +12,7 @@
 enum weight_part { WEIGHT_WHOLE, WEIGHT_GATE_UP, WEIGHT_DOWN };
 
 struct weight {
-    struct value value;
+    struct variable value;
     const struct tensor *tensor;
     enum weight_part part;
     int block;                      /* of the tensor: which expert */

@@ -20,7 +20,7 @@ struct trial {
     bool fixed[INPUTS];                 /* no gradient is wanted */
     int out_rows, out_width;            /* 0, 0: a loss */
     void (*reference)(const struct trial *, double *out);
-    struct value *(*run)(struct trial *, struct tape *, struct value **, double *sum);
+    struct variable *(*run)(struct trial *, struct tape *, struct variable **, double *sum);
     /* what some operations need besides */
     int row[64], number, steps, words;
     float weight[2][64], scale[2];
@@ -79,7 +79,7 @@ static void compute(struct trial *t, int threads, const double *c, struct comput
     struct err err = {0};
     struct team *team = NULL;
     struct tape *tape = NULL;
-    struct value value[INPUTS], *pointer[INPUTS];
+    struct variable value[INPUTS], *pointer[INPUTS];
     float *data[INPUTS];
     assert_int_equal(team_new(&team, threads, &err), 0);
     assert_int_equal(tape_new(&tape, team, &err), 0);
@@ -91,10 +91,10 @@ static void compute(struct trial *t, int threads, const double *c, struct comput
             result->gradient[i] = calloc(count_of(t, i), sizeof *data[i]);
             for (size_t k = 0; k < count_of(t, i); k++)
                 data[i][k] = (float)t->x[i][k];
-            value[i] = (struct value){t->rows[i], t->width[i], data[i], t->fixed[i] ? NULL : result->gradient[i]};
+            value[i] = (struct variable){t->rows[i], t->width[i], data[i], t->fixed[i] ? NULL : result->gradient[i]};
             pointer[i] = &value[i];
         }
-        struct value *out = t->run(t, tape, pointer, &result->sum);
+        struct variable *out = t->run(t, tape, pointer, &result->sum);
         assert_int_equal(tape_failed(tape, &err), 0);
         const size_t count = (size_t)t->out_rows * (size_t)t->out_width;
         if (count) {
@@ -214,9 +214,9 @@ static void linear_reference(const struct trial *t, double *out)
 }
 
 /* Twice, as gradients of what is used twice add up. */
-static struct value *linear_run(struct trial *t, struct tape *tape, struct value **x, double *sum)
+static struct variable *linear_run(struct trial *t, struct tape *tape, struct variable **x, double *sum)
 {
-    struct value *bias = t->number ? x[2] : NULL;
+    struct variable *bias = t->number ? x[2] : NULL;
     (void)sum;
     return op_add(tape, op_linear(tape, x[0], x[1], bias), op_linear(tape, x[0], x[1], bias));
 }
@@ -248,9 +248,9 @@ static void join_reference(const struct trial *t, double *out)
                 out[r * t->out_width + at] = t->x[i][r * t->width[i] + k] + (i == 0 ? t->x[3][r * t->width[0] + k] : 0);
 }
 
-static struct value *join_run(struct trial *t, struct tape *tape, struct value **x, double *sum)
+static struct variable *join_run(struct trial *t, struct tape *tape, struct variable **x, double *sum)
 {
-    struct value *parts[] = {op_add(tape, x[0], x[3]), x[1], x[2]};
+    struct variable *parts[] = {op_add(tape, x[0], x[3]), x[1], x[2]};
     (void)t, (void)sum;
     return op_join(tape, parts, 3);
 }
@@ -277,7 +277,7 @@ static void select_reference(const struct trial *t, double *out)
             out[r * t->width[0] + k] = t->row[r] < 0 ? 0 : t->x[0][t->row[r] * t->width[0] + k];
 }
 
-static struct value *select_run(struct trial *t, struct tape *tape, struct value **x, double *sum)
+static struct variable *select_run(struct trial *t, struct tape *tape, struct variable **x, double *sum)
 {
     (void)sum;
     return op_select(tape, x[0], t->row, t->out_rows);
@@ -310,7 +310,7 @@ static void norm_reference(const struct trial *t, double *out)
     }
 }
 
-static struct value *norm_run(struct trial *t, struct tape *tape, struct value **x, double *sum)
+static struct variable *norm_run(struct trial *t, struct tape *tape, struct variable **x, double *sum)
 {
     (void)t, (void)sum;
     return op_norm(tape, x[0], x[1], 0.01f);
@@ -337,7 +337,7 @@ static void silu_reference(const struct trial *t, double *out)
         out[i] = t->number ? t->x[0][i] * 0.5 * (1 + erf(t->x[0][i] / sqrt(2))) : silu(t->x[0][i]);
 }
 
-static struct value *silu_run(struct trial *t, struct tape *tape, struct value **x, double *sum)
+static struct variable *silu_run(struct trial *t, struct tape *tape, struct variable **x, double *sum)
 {
     (void)sum;
     return t->number ? op_gelu(tape, x[0]) : op_silu(tape, x[0]);
@@ -367,7 +367,7 @@ static void gated_reference(const struct trial *t, double *out)
             out[r * t->out_width + k] = silu(t->x[0][r * t->width[0] + k]) * t->x[0][r * t->width[0] + t->out_width + k];
 }
 
-static struct value *gated_run(struct trial *t, struct tape *tape, struct value **x, double *sum)
+static struct variable *gated_run(struct trial *t, struct tape *tape, struct variable **x, double *sum)
 {
     (void)t, (void)sum;
     return op_gated(tape, x[0]);
@@ -400,7 +400,7 @@ static void mix_reference(const struct trial *t, double *out)
     }
 }
 
-static struct value *mix_run(struct trial *t, struct tape *tape, struct value **x, double *sum)
+static struct variable *mix_run(struct trial *t, struct tape *tape, struct variable **x, double *sum)
 {
     (void)sum;
     return op_mix(tape, (enum mix)t->steps, x[0], x[1], t->number, x[2], x[3]);
@@ -475,9 +475,9 @@ static void attention_reference(const struct trial *t, double *out)
                               out + (t->offset[text] + row) * t->out_width + head * t->attention.head_dim);
 }
 
-static struct value *attention_run(struct trial *t, struct tape *tape, struct value **x, double *sum)
+static struct variable *attention_run(struct trial *t, struct tape *tape, struct variable **x, double *sum)
 {
-    struct value *qkv[INPUTS];
+    struct variable *qkv[INPUTS];
     (void)sum;
     t->attention.rotations = t->rotations;
     t->batch.offset = t->offset;
@@ -525,7 +525,7 @@ static void smooth_reference(const struct trial *t, double *out)
         }
 }
 
-static struct value *smooth_run(struct trial *t, struct tape *tape, struct value **x, double *sum)
+static struct variable *smooth_run(struct trial *t, struct tape *tape, struct variable **x, double *sum)
 {
     const struct judged judged = {x[0], t->target[0], t->weight[0], t->scale[0], sum};
     assert_int_equal(loss_smooth(tape, &judged, x[1]->data), 0);
@@ -593,7 +593,7 @@ static void soft_reference(const struct trial *t, double *out)
         }
 }
 
-static struct value *soft_run(struct trial *t, struct tape *tape, struct value **x, double *sum)
+static struct variable *soft_run(struct trial *t, struct tape *tape, struct variable **x, double *sum)
 {
     struct judged judged[2];
     const struct soft_target target = {.states = x[2]->data, .head = x[3], .word = t->number ? t->word : NULL,
@@ -637,7 +637,7 @@ static void hard_reference(const struct trial *t, double *out)
     }
 }
 
-static struct value *hard_run(struct trial *t, struct tape *tape, struct value **x, double *sum)
+static struct variable *hard_run(struct trial *t, struct tape *tape, struct variable **x, double *sum)
 {
     assert_int_equal(loss_hard(tape, x[0], x[1], x[2], t->word, 0.25f, sum), 0);
     return NULL;
@@ -673,7 +673,8 @@ static void products_have_the_same_bytes_with_any_threads(void **state)
     for (int i = 0; i < COLUMNS * DEPTH; i++)
         b[i] = chance_signed(&chance);
     for (int kind = PRODUCT_ROWS; kind <= PRODUCT_OUTER; kind++) {
-        const struct matrix left = {a, kind == PRODUCT_OUTER ? ROWS : DEPTH}, right = {b, kind == PRODUCT_ROWS ? DEPTH : COLUMNS};
+        const struct matrix left = {a, kind == PRODUCT_OUTER ? ROWS : DEPTH};
+        const struct matrix right = {b, kind == PRODUCT_ROWS ? DEPTH : COLUMNS};
         for (int threads = 1; threads <= 3; threads++) {
             struct team *team = NULL;
             assert_int_equal(team_new(&team, threads, &err), 0);

@@ -1,0 +1,418 @@
+/* moe-draft-train: trains a draft head for a model, from the model's own states.
+ *
+ * Reads:  model, texts with answers, a head or a checkpoint to go on from
+ * Writes: head file, checkpoints, and a train stream on request
+ * Exit:   0 done, 2 trouble */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/file.h"
+#include "common/base/version.h"
+#include "common/cli/command.h"
+#include "common/cli/signals.h"
+#include "common/decode/session.h"
+#include "common/stream/train.h"
+#include "common/stream/writer.h"
+#include "common/train/start.h"
+#include "common/train/trainer.h"
+
+enum { NOT_GIVEN = -1 };
+
+struct train_args {
+    struct session_options session;
+    struct session_prompts prompts;
+    struct strings inputs;
+    struct start_options start;
+    struct loss_settings loss;
+    const char *output, *from, *stream, *checkpoint, *layers;
+    double rate, beta1, beta2, decay, clip, epochs, warmup, noise, minutes;
+    int arch, clipping, schedule, batch, cut, steps, dtype;
+    uint64_t seed;
+    bool resume, force;
+};
+
+static const char *const arch_words[] = {"eagle1", "eagle3", "medusa", "hydra", "kangaroo", "jakiro", "jakiro_star", NULL};
+static const char *const clip_words[] = {"none", "element", "norm", NULL};
+static const char *const schedule_words[] = {"constant", "linear", "cosine", NULL};
+static const char *const dtype_words[] = {"f32", "bf16", NULL};
+static const enum weight_format formats[] = {FORMAT_F32, FORMAT_BF16};
+
+static const struct opt train_options[] = {
+    SESSION_OPTIONS(struct train_args, session),
+    OPT_CHOICE(0, "arch", struct train_args, arch, arch_words, "begin with a head of this kind"),
+    OPT_INPUT(0, "from", struct train_args, from, "begin with the draft head FILE"),
+    OPT_OUTPUT('o', "output", struct train_args, output, "write the head to FILE"),
+    OPT_CHOICE(0, "dtype", struct train_args, dtype, dtype_words, "write its matrices in this format"),
+    OPT_FLOAT(0, "epochs", struct train_args, epochs, 0.001, 1e6, "N", "go over the texts N times"),
+    OPT_COUNT(0, "steps", struct train_args, steps, 1, INT32_MAX, "make N steps, whatever epochs that are"),
+    OPT_COUNT('b', "batch", struct train_args, batch, 1, 4096, "learn from N texts a step"),
+    OPT_COUNT(0, "cut", struct train_args, cut, 2, 1 << 20, "take only the first N tokens of a text"),
+    OPT_FLOAT(0, "rate", struct train_args, rate, 0, 1, "R", "the highest learning rate"),
+    OPT_FLOAT(0, "warmup", struct train_args, warmup, 0, 1, "SHARE", "let the rate rise over this share of the steps"),
+    OPT_CHOICE(0, "schedule", struct train_args, schedule, schedule_words, "how it falls then; the originals' if not given"),
+    OPT_FLOAT(0, "beta1", struct train_args, beta1, 0, 0.9999999, "B", "AdamW's beta of the first moment"),
+    OPT_FLOAT(0, "beta2", struct train_args, beta2, 0, 0.9999999, "B", "AdamW's beta of the second moment"),
+    OPT_FLOAT(0, "decay", struct train_args, decay, 0, 1, "D", "AdamW's weight decay"),
+    OPT_CHOICE(0, "clipping", struct train_args, clipping, clip_words,
+               "clip each element of the gradient, or the whole by its norm"),
+    OPT_FLOAT(0, "clip", struct train_args, clip, 0, 1e9, "C", "clip at C"),
+    OPT_FLOAT(0, "noise", struct train_args, noise, 0, 1000, "SIZE",
+              "add uniform noise to the states that are read, as EAGLE does with 0.2"),
+    OPT_FLOAT(0, "token-weight", struct train_args, loss.token_weight, 0, 1e6, "W",
+              "weigh the loss on tokens by W beside that on states"),
+    OPT_FLOAT(0, "const-feature", struct train_args, loss.const_feature, 0, 1e6, "W",
+              "jakiro: weigh the contrast's loss on states by W; equation 14 of the paper has 1"),
+    OPT_FLOAT(0, "const-token", struct train_args, loss.const_token, 0, 1e6, "W",
+              "jakiro: weigh the contrast's loss on tokens by W"),
+    OPT_COUNT(0, "ttt-steps", struct train_args, loss.steps, 1, ATTENTION_STEPS_MAX - 1,
+              "eagle3: train over N steps on the head's own outputs"),
+    OPT_FLOAT(0, "ttt-decay", struct train_args, loss.decay, 0, 1, "D", "eagle3: weigh each step by D times the one before"),
+    OPT_COUNT(0, "draft-vocab", struct train_args, start.draft_vocab, 1, VOCAB_MAX,
+              "eagle3: know the N words that are commonest in answers"),
+    OPT_STRING(0, "layers", struct train_args, layers, "N,...", "eagle3: read the states after these layers"),
+    OPT_COUNT(0, "exit", struct train_args, start.exit_layer, 1, LAYERS_MAX, "kangaroo: read the state after N layers"),
+    OPT_COUNT(0, "inner", struct train_args, start.inner, 1, WIDTH_MAX,
+              "the layer's inner width; what a token goes through in the model's if not given"),
+    OPT_COUNT(0, "heads", struct train_args, start.heads, 1, HEADS_MAX, "heads of attention; the model's if not given"),
+    OPT_COUNT(0, "kv-heads", struct train_args, start.kv_heads, 1, HEADS_MAX, "of keys and values; as many if not given"),
+    OPT_FLOAT(0, "theta", struct train_args, start.theta, 1, 1e12, "T", "the base of the rotation of positions"),
+    OPT_FLOAT(0, "epsilon", struct train_args, start.epsilon, 0, 1, "E", "the epsilon of norms"),
+    OPT_FLAG(0, "no-bias", struct train_args, start.no_bias, "eagle1, jakiro, jakiro_star: join without a bias"),
+    OPT_COUNT(0, "guesses", struct train_args, start.guesses, 1, HEAD_HEADS_MAX, "medusa, hydra: guess N tokens"),
+    OPT_COUNT(0, "blocks", struct train_args, start.blocks, 1, HEAD_BLOCKS_MAX, "medusa, hydra: with N blocks each"),
+    OPT_FLAG(0, "prefix", struct train_args, start.prefix, "hydra: with a layer in front of the guesses"),
+    OPT_SEED(struct train_args, seed),
+    OPT_STRING(0, "checkpoint", struct train_args, checkpoint, "NAME", "keep checkpoints there, not at the head's name and "
+               ".checkpoint"),
+    OPT_FLOAT(0, "every", struct train_args, minutes, 0, 1e6, "MINUTES", "write a checkpoint so often"),
+    OPT_FLAG(0, "resume", struct train_args, resume, "go on from the checkpoint, if there is one"),
+    OPT_OUTPUT(0, "stream", struct train_args, stream, "write the train stream to FILE"),
+    SESSION_PROMPT_OPTIONS(struct train_args, prompts),
+    OPT_FLAG(0, "force", struct train_args, force, "take a head that was made for other weights of this shape"),
+    OPT_END };
+
+static const struct operand train_operands[] = { OPERAND_ANY("TEXTS", struct train_args, inputs), OPERAND_END };
+
+static const struct train_args train_defaults = {
+    .start = {.theta = 10000, .epsilon = 1e-6, .exit_layer = 2, .guesses = 4, .blocks = 1},
+    .loss = {.token_weight = 0.1, .const_feature = 0.5, .const_token = 0.5, .steps = 7, .decay = 0.8},
+    .arch = NOT_GIVEN, .rate = NOT_GIVEN, .beta1 = NOT_GIVEN, .beta2 = NOT_GIVEN, .decay = NOT_GIVEN, .clip = NOT_GIVEN,
+    .clipping = NOT_GIVEN, .schedule = NOT_GIVEN, .epochs = 1, .warmup = 0.05, .batch = 4, .cut = 2048, .minutes = 5};
+
+struct training {
+    const struct train_args *args;
+    const struct console *console;
+    struct session *session;
+    struct team *team;
+    struct train_texts *texts;
+    struct weights *weights;
+    struct network *network;
+    struct trainer *trainer;
+    struct train_source source;
+    struct train_settings settings;
+    struct writer *writer;
+    struct text told, checkpoint;
+    struct progress bar;
+    double started, saved;
+    char from[17];              /* which head it began with; "": a new one */
+};
+
+static void close_training(struct training *t)
+{
+    trainer_close(&t->trainer);
+    network_close(&t->network);
+    weights_free(&t->weights);
+    train_source_close(&t->source);
+    train_texts_free(&t->texts);
+    team_free(&t->team);
+    session_close(&t->session);
+    text_free(&t->told);
+    text_free(&t->checkpoint);
+}
+
+/* ---- texts ---- */
+
+static int take_texts(struct training *t, struct prompts *prompts, struct xxh3_stream *digest, struct err *err)
+{
+    for (;;) {
+        struct prompt prompt = {0};
+        bool answered = false;
+        const int more = prompts_next(prompts, &prompt, err);
+        if (more <= 0)
+            return more;
+        for (int i = 0; i < prompt.tokens.n && i < t->args->cut; i++)
+            answered |= prompt.mask[i];
+        int rc = !answered ? 0 : train_texts_add(t->texts, prompt.tokens.ids, prompt.mask, prompt.tokens.n, prompt.place, err);
+        xxh3_stream_put(digest, prompt.tokens.ids, (size_t)prompt.tokens.n * sizeof *prompt.tokens.ids);
+        xxh3_stream_put(digest, prompt.mask, (size_t)prompt.tokens.n);
+        if (!rc && !answered)
+            console_note(t->console, "%s: has no answer within %d tokens; left out", prompt.place, t->args->cut);
+        prompt_free(&prompt);
+        if (rc)
+            return -1;
+    }
+}
+
+static int read_texts(struct training *t, char hex[33], struct err *err)
+{
+    struct session_prompts options = t->args->prompts;
+    struct prompts *prompts = NULL;
+    struct xxh3_stream *digest = NULL;
+    options.answers = PROMPTS_ANSWERED;
+    int rc = train_texts_new(&t->texts, err) || xxh3_stream_new(&digest, err) ||
+             session_open_prompts(&prompts, t->session, &options, &t->args->inputs, NULL, err) ||
+             take_texts(t, prompts, digest, err) ? -1 : 0;
+    if (!rc)
+        digest128_hex(xxh3_stream_digest(digest), hex);
+    xxh3_stream_free(&digest);
+    prompts_close(&prompts);
+    return rc;
+}
+
+/* ---- the head ---- */
+
+static int parse_layers(struct start_options *start, const char *words, struct err *err)
+{
+    for (const char *at = words; at; at = *at ? at + 1 : NULL) {
+        int number, length = 0;
+        if (start->layer_count == HEAD_STATES_MAX || sscanf(at, "%d%n", &number, &length) != 1 || number < 0 ||
+            (at[length] && at[length] != ','))
+            return err_set(err, ERR_INPUT, "--layers %s: must be up to %d numbers of layers with commas between", words,
+                           HEAD_STATES_MAX);
+        start->layers[start->layer_count++] = number;
+        at += length;
+        if (!*at)
+            break;
+    }
+    return 0;
+}
+
+static int begin_from(struct training *t, struct err *err)
+{
+    struct model *file = NULL;
+    if (model_open_head(&file, t->args->from, err))
+        return -1;
+    int rc = head_check_target(model_head(file), model_identity(t->session->model), t->args->force, err) ||
+             weights_make(&t->weights, model_head(file), model_hparams(file), err) ? -1 : 0;
+    if (rc) {
+        err_at(err, "%s", t->args->from);
+    } else {
+        char hex[65];
+        sha256_hex(&model_identity(file)->index, hex);
+        snprintf(t->from, sizeof t->from, "%.16s", hex);
+        weights_read(t->weights, file);
+    }
+    model_close(&file);
+    return rc;
+}
+
+static int begin_anew(struct training *t, struct err *err)
+{
+    struct start_options start = t->args->start;
+    struct head_reading reading = {0};
+    head_kind_by_name(arch_words[t->args->arch], &start.kind);
+    int rc = (t->args->layers && parse_layers(&start, t->args->layers, err)) ||
+             start_head(&reading, &start, t->session->model, t->texts, err) ||
+             weights_make(&t->weights, &reading.head, &reading.shape, err) ||
+             weights_start(t->weights, t->session->model, t->args->seed, err) ? -1 : 0;
+    head_reading_free(&reading);
+    return rc;
+}
+
+/* ---- settings ---- */
+
+static void choose_settings(struct training *t, int64_t texts)
+{
+    const struct train_args *a = t->args;
+    const enum head_kind kind = t->weights->head.kind;
+    static const double rates[HEAD_KINDS] = {
+        [HEAD_EAGLE1] = 3e-5, [HEAD_EAGLE3] = 5e-5, [HEAD_MEDUSA] = 1e-3, [HEAD_HYDRA] = 1e-3, [HEAD_KANGAROO] = 5e-5,
+        [HEAD_JAKIRO] = 9e-5, [HEAD_JAKIRO_STAR] = 9e-5};
+    struct optimiser_settings *o = &t->settings.optimiser;
+    optimiser_defaults(o, kind);
+    o->rate = a->rate >= 0 ? a->rate : rates[kind];
+    o->beta1 = a->beta1 >= 0 ? a->beta1 : o->beta1;
+    o->beta2 = a->beta2 >= 0 ? a->beta2 : o->beta2;
+    o->decay = a->decay >= 0 ? a->decay : o->decay;
+    o->clipping = a->clipping >= 0 ? (enum clipping)a->clipping : o->clipping;
+    o->bound = a->clip >= 0 ? a->clip : o->bound;
+    o->schedule = a->schedule >= 0 ? (enum schedule)a->schedule : o->schedule;
+    const double all = a->epochs * (double)train_epoch_steps(texts, a->batch);
+    o->steps = a->steps ? a->steps : all < 1 ? 1 : all < 9e15 ? (int64_t)(all + 0.5) : (int64_t)9e15;
+    o->warmup = (int64_t)(a->warmup * (double)o->steps + 0.5);
+    t->settings.batch = a->batch;
+    t->settings.longest = a->cut;
+    t->settings.seed = a->seed;
+    t->settings.noise = a->noise;
+}
+
+static int tell_head(struct training *t, struct err *err)
+{
+    const struct head_params *head = &t->weights->head;
+    const struct hparams *s = &t->weights->shape;
+    if (text_printf(&t->told, err, "{\"arch\":\"%s\",\"from\":\"%s\",\"heads\":%d,\"kv_heads\":%d,\"theta\":%.17g,"
+                    "\"epsilon\":%.9g,\"words\":%d,\"states\":[", head_kind_name(head->kind), t->from, s->attention.heads,
+                    s->attention.kv_heads, s->rope.theta, (double)s->norm_epsilon, head->draft_vocab))
+        return -1;
+    for (int i = 0; i < head->states; i++)
+        if (text_printf(&t->told, err, "%s%d", i ? "," : "", head->state[i]))
+            return -1;
+    return text_puts(&t->told, "]", err);
+}
+
+/* All that the weights depend on but the texts' states: what a checkpoint must have been made with. */
+static int tell_settings(struct training *t, const char *texts, struct err *err)
+{
+    const struct optimiser_settings *o = &t->settings.optimiser;
+    const struct loss_settings *l = &t->args->loss;
+    char target[65];
+    sha256_hex(&model_identity(t->session->model)->index, target);
+    return tell_head(t, err) ||
+           text_printf(&t->told, err, ",\"target\":\"%.16s\",\"texts\":\"%.16s\",\"seed\":%" PRIu64 ",\"batch\":%d,"
+                       "\"cut\":%d,\"noise\":%.17g,\"rate\":%.17g,\"beta1\":%.17g,\"beta2\":%.17g,\"decay\":%.17g,"
+                       "\"clipping\":\"%s\",\"clip\":%.17g,\"schedule\":\"%s\",\"warmup\":%" PRId64
+                       ",\"steps\":%" PRId64 ",\"token_weight\":%.17g,\"const_feature\":%.17g,\"const_token\":%.17g,"
+                       "\"ttt_steps\":%d,\"ttt_decay\":%.17g}", target, texts, t->args->seed, t->settings.batch,
+                       t->settings.longest, t->settings.noise, o->rate, o->beta1, o->beta2, o->decay, clip_words[o->clipping],
+                       o->bound, schedule_words[o->schedule], o->warmup, o->steps, l->token_weight, l->const_feature,
+                       l->const_token, l->steps, l->decay) ? -1 : 0;
+}
+
+/* ---- the run ---- */
+
+static int open_stream(struct training *t, struct err *err)
+{
+    struct header header = {0};
+    const int64_t steps = t->settings.optimiser.steps;
+    const struct train_run run = {head_kind_name(t->weights->head.kind), (int64_t)t->weights->floats,
+                                  steps < INT32_MAX ? (int)steps : INT32_MAX, t->told.data};
+    if (!t->args->stream)
+        return 0;
+    int rc = session_header(t->session, STREAM_TRAIN, t->console, t->args->seed, &header, err) ||
+             writer_open(&t->writer, t->args->stream, &header, err) ||
+             writer_record(t->writer, &train_run_kind, &run, err) ? -1 : 0;
+    header_free(&header);
+    return rc;
+}
+
+static int write_step(struct training *t, const struct train_report *r, struct err *err)
+{
+    struct train_step step = {
+        .step = (int)r->step, .epoch = r->epoch, .loss = r->losses.total, .lr = r->optimiser.rate,
+        .gradient_norm = r->optimiser.norm, .tokens = r->tokens, .seconds = clock_seconds() - t->started,
+        .clipped = t->settings.optimiser.clipping == CLIP_ELEMENT ? r->optimiser.clipped : -1};
+    for (int i = 0; i < r->losses.count; i++)
+        values_real(&step.parts, r->losses.part[i].name, r->losses.part[i].value);
+    return t->writer ? writer_record(t->writer, &train_step_kind, &step, err) : 0;
+}
+
+static int prepare(struct training *t, struct err *err)
+{
+    const struct train_args *a = t->args;
+    const int threads = a->session.threads ? a->session.threads : team_cores();
+    struct train_points points;
+    char texts[33];
+    if (session_open(&t->session, &a->session, 0, 1, err) || team_new(&t->team, threads, err) || read_texts(t, texts, err))
+        return -1;
+    session_tell(t->session, t->console);
+    const int64_t count = train_texts_count(t->texts);
+    if (!count)
+        return err_set(err, ERR_INPUT, "there are no texts with answers to learn from");
+    if (a->from ? begin_from(t, err) : begin_anew(t, err))
+        return -1;
+    choose_settings(t, count);
+    train_points_of(&points, &t->weights->head);
+    if (tell_settings(t, texts, err) ||
+        network_open(&t->network, t->weights, t->session->model, &a->loss, a->cut, t->team, err) ||
+        source_target_open(&t->source, &t->texts, t->session->engine, &points, err))
+        return -1;
+    const struct trainer_setup setup = {t->weights, t->network, &t->source, points, &t->settings, t->team};
+    if (trainer_open(&t->trainer, &setup, err) ||
+        (a->checkpoint ? text_puts(&t->checkpoint, a->checkpoint, err)
+                       : text_printf(&t->checkpoint, err, "%s.checkpoint", a->output)))
+        return -1;
+    if (access(t->checkpoint.data, F_OK))
+        return 0;
+    if (!a->resume)
+        return err_set(err, ERR_INPUT, "%s: is there already; go on from it with --resume, or remove it", t->checkpoint.data);
+    if (trainer_resume(t->trainer, t->checkpoint.data, t->told.data, err))
+        return -1;
+    console_note(t->console, "goes on behind step %lld", (long long)trainer_steps(t->trainer));
+    return 0;
+}
+
+static int save(struct training *t, struct err *err)
+{
+    t->saved = clock_seconds();
+    return trainer_save(t->trainer, t->checkpoint.data, t->told.data, err);
+}
+
+static int make_steps(struct training *t, struct err *err)
+{
+    const int64_t steps = t->settings.optimiser.steps;
+    struct train_report report = {0};
+    t->started = t->saved = clock_seconds();
+    console_progress(t->console, &t->bar, "steps", (uint64_t)(steps - trainer_steps(t->trainer)));
+    while (trainer_steps(t->trainer) < steps) {
+        if (stop_asked(signals_stop()))
+            return save(t, err) ? -1 : err_set(err, ERR_SIGNAL, "ended by %s behind step %lld; --resume goes on",
+                                               signals_name(), (long long)trainer_steps(t->trainer));
+        if (trainer_step(t->trainer, &report, err) < 0 || write_step(t, &report, err))
+            return -1;
+        progress_step(&t->bar, 1);
+        if (clock_seconds() - t->saved >= t->args->minutes * 60 && save(t, err))
+            return -1;
+    }
+    progress_end(&t->bar);
+    console_note(t->console, "%lld steps, the last loss %.5g", (long long)steps, report.losses.total);
+    return 0;
+}
+
+static int run_train(const void *arguments, const struct console *console, struct err *err)
+{
+    const struct train_args *args = arguments;
+    struct training t = {.args = args, .console = console};
+    int rc = -1;
+    if (!args->output)
+        return err_set(err, ERR_INPUT, "name the head file to write, with -o");
+    if (!args->session.model)
+        return err_set(err, ERR_INPUT, "name the model, with -m");
+    if ((args->arch >= 0) == (args->from != NULL))
+        return err_set(err, ERR_INPUT, "say with --arch which kind of head to begin with, or with --from which one");
+    if (prepare(&t, err) || open_stream(&t, err))
+        goto done;
+    signals_gentle();
+    if (make_steps(&t, err))
+        goto done;
+    const struct weights_file file = {args->output, head_kind_name(t.weights->head.kind), "moe-draft-train " MOE_VERSION,
+                                      formats[args->dtype]};
+    if (weights_write(t.weights, &file, t.team, err) || (t.writer && writer_close(&t.writer, err)))
+        goto done;
+    unlink(t.checkpoint.data);
+    rc = 0;
+done:
+    signals_harsh();
+    progress_end(&t.bar);
+    if (t.writer && err->code == ERR_SIGNAL) {
+        struct err told = *err;
+        if (!writer_close_early(&t.writer, told.text, err))
+            *err = told;
+    }
+    writer_abort(&t.writer, err);
+    close_training(&t);
+    return rc;
+}
+
+static const struct subcommand subcommands[] = {
+    { .name = "train", .summary = "train a draft head from a model's own states", .options = train_options,
+      .operands = train_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct train_args),
+      .defaults = &train_defaults, .run = run_train },
+    { .run = NULL },
+};
+
+static const struct command moe_draft_train = { "moe-draft-train", "train draft heads", subcommands };
+
+int main(int argc, char **argv) { return cli_main(argc, argv, &moe_draft_train); }

@@ -1,0 +1,29 @@
+/* The head that training begins with: its description from the target and a few choices, which are the originals' where they
+ * are not made; weights as the originals begin (weights.h). */
+#ifndef MOE_TRAIN_START_H
+#define MOE_TRAIN_START_H
+
+#include "common/arch/head.h"
+#include "common/train/source_target.h"
+
+struct start_options {
+    enum head_kind kind;
+    int inner;              /* of the layer's feed-forward network; of jakiro's experts hidden; 0: as the target's */
+    int heads, kv_heads;    /* of attention; 0: the target's heads, and as many */
+    double theta;           /* of the rotation */
+    double epsilon;         /* of norms */
+    bool no_bias;           /* eagle1, jakiro, jakiro_star: joint has none */
+    int draft_vocab;        /* eagle3; 0: the smaller of 32000 and the target's vocabulary */
+    int layers[HEAD_STATES_MAX], layer_count;   /* eagle3: the states after these; 0: its authors' rule */
+    int exit_layer;         /* kangaroo: the state after so many layers */
+    int guesses, blocks;    /* medusa, hydra */
+    bool prefix;            /* hydra */
+};
+extern const struct start_options start_defaults;
+
+/* out: {0}; to be freed by head_reading_free, also after a failure. texts: of eagle3, whose words are those that are commonest
+ * in their answers, filled up with the lowest ids. */
+int start_head(struct head_reading *out, const struct start_options *options, const struct model *target,
+               const struct train_texts *texts, struct err *err);
+
+#endif

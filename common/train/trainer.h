@@ -1,0 +1,57 @@
+/* Training: batches drawn from a source, a step for each, and a checkpoint from which another process goes on to the same
+ * bytes.
+ *
+ * Each epoch goes over all texts in an order of its own, which follows from seed and epoch alone; so does the noise, from seed,
+ * step, row and column. What else there is of a run is in its checkpoint: the number of steps made, weights and moments. */
+#ifndef MOE_TRAIN_TRAINER_H
+#define MOE_TRAIN_TRAINER_H
+
+#include "common/train/network.h"
+#include "common/train/optimiser.h"
+
+struct train_settings {
+    struct optimiser_settings optimiser;    /* steps: how many are made in all */
+    int batch;                              /* texts a step */
+    int longest;                            /* tokens of a text that are taken */
+    uint64_t seed;
+    double noise;                           /* added to what a head reads: uniform in +-noise/2 * 512 / tokens of the text */
+};
+
+struct trainer;
+
+struct train_report {
+    int64_t step;
+    double epoch;                           /* how often all texts were seen, this step included; 0: not known */
+    struct losses losses;
+    struct optimiser_report optimiser;
+    int tokens;
+};
+
+struct trainer_setup {
+    struct weights *weights;                /* these stay as long as the trainer */
+    struct network *network;
+    struct train_source *source;
+    struct train_points points;
+    const struct train_settings *settings;
+    struct team *team;
+};
+
+int trainer_open(struct trainer **out, const struct trainer_setup *setup, struct err *err);
+void trainer_close(struct trainer **trainer);
+int64_t trainer_steps(const struct trainer *trainer);           /* that were made */
+
+/* Steps of an epoch over so many texts. */
+int64_t train_epoch_steps(int64_t texts, int batch);
+/* Which text stands at `place` of an epoch; order: [texts] scratch. */
+void train_order(int32_t *order, int64_t texts, uint64_t seed, int64_t epoch);
+
+/* One step. 1; 0: a source of unknown length has ended. A loss or gradient that is no finite number is an error that names the
+ * texts, and leaves the weights as they were. */
+int trainer_step(struct trainer *trainer, struct train_report *report, struct err *err);
+
+/* Writes a checkpoint, whole or not at all; `told` is what the run was started with, in a line. */
+int trainer_save(const struct trainer *trainer, const char *path, const char *told, struct err *err);
+/* Goes on from one, that must have been made of the same head with the same `told`. */
+int trainer_resume(struct trainer *trainer, const char *path, const char *told, struct err *err);
+
+#endif

@@ -1,0 +1,130 @@
+#!/usr/bin/env bats
+# moe-draft-train train as it is typed: heads that draft, the same bytes with any threads and after any death, and bad input.
+
+load common
+
+setup_file() {
+    export WORK="$BATS_FILE_TMPDIR"
+    ln -s "$MOE_POCKET" "$WORK/pocket.moe"
+    cd "$WORK"
+    head -n 24 "$MOE_MODELS/pocket/calib.jsonl" > texts.jsonl
+}
+
+setup() { cd "$WORK"; }
+
+train() { moe-draft-train train -q -m pocket.moe "$@"; }
+
+# Its loss at a step of a train stream.
+loss() { moe-view --json --type step "$1" | jq -s "(.[$2:] | map(.loss) | add / length)"; }
+
+# It fails with one line that says $1, and writes no head.
+refuses() {
+    local words=$1
+    shift
+    run moe-draft-train train -q "$@" -o no.moe
+    assert_trouble moe-draft-train
+    [[ $output == *"$words"* ]] || { echo "'$output' does not say: $words"; return 1; }
+    [ ! -e no.moe ]
+}
+
+@test "a head learns, is a head file, and drafts what is accepted" {
+    train --arch eagle1 --rate 0.004 --epochs 3 texts.jsonl -o one.moe --stream one.moes
+    moe-view --verify one.moe
+    moe-view --verify one.moes
+    [ "$(moe-view --json --type run one.moes | jq -r .arch)" = eagle1 ]
+    [ "$(moe-view --json --type step one.moes | jq -s length)" = 18 ]
+    jq -en "$(loss one.moes -4) < 0.8 * $(moe-view --json --type step one.moes | jq -s '.[0].loss')"
+    [ ! -e one.moe.checkpoint ]
+    # what it drafts changes nothing, and some of it is right
+    tail -n 2 "$MOE_MODELS/pocket/calib.jsonl" > asked.jsonl
+    moe-decode -q -m pocket.moe -n 40 asked.jsonl > plain.txt
+    moe-decode -q -m pocket.moe -n 40 --draft head:file=one.moe asked.jsonl --stream run.moes > drafted.txt
+    cmp plain.txt drafted.txt
+    [ "$(moe-view --json --type iter run.moes | jq -s 'map(.accepted) | add')" -gt 0 ]
+}
+
+@test "each kind of head is trained, and written so that it opens" {
+    for arch in eagle3 medusa hydra kangaroo jakiro jakiro_star; do
+        train --arch $arch --steps 2 texts.jsonl -o kind.moe
+        moe-view --verify kind.moe
+        moe-view kind.moe | head -n 1 | grep "($arch)"
+        train --from kind.moe --steps 1 texts.jsonl -o again.moe
+        refute cmp -s kind.moe again.moe
+    done
+    train --arch hydra --prefix --blocks 2 --guesses 2 --dtype bf16 --steps 1 texts.jsonl -o kind.moe
+    moe-view --verify kind.moe
+}
+
+@test "one, two and three threads give the same bytes" {
+    for arch in eagle3 jakiro hydra; do
+        for threads in 1 2 3; do
+            train --arch $arch --steps 3 --batch 3 -j $threads texts.jsonl -o threads-$threads.moe
+        done
+        cmp threads-1.moe threads-2.moe
+        cmp threads-1.moe threads-3.moe
+    done
+}
+
+@test "killed at any moment it goes on to the same bytes" {
+    options="--arch eagle1 --rate 0.004 --epochs 4 --noise 0.2 --every 0.0005 texts.jsonl"
+    train $options -o whole.moe
+    moments="0.3 0.6 0.9"
+    [ -z "$MOE_LONG" ] || moments="0.1 0.2 0.3 0.4 0.5 0.6 0.7 0.8 0.9 1.0 0.15 0.25 0.35 0.45 0.55 0.65 0.75 0.85 0.95 1.05"
+    rm -f part.moe* said
+    for seconds in $moments; do
+        timeout -s KILL "$seconds" moe-draft-train train -m pocket.moe $options --resume -o part.moe 2>> said || true
+    done
+    [ -e part.moe ] || moe-draft-train train -m pocket.moe $options --resume -o part.moe 2>> said
+    grep 'goes on behind step [1-9]' said
+    cmp whole.moe part.moe
+    [ ! -e part.moe.checkpoint ]
+}
+
+@test "SIGTERM leaves a checkpoint, from which the same options alone go on" {
+    options="--arch kangaroo --epochs 3000 texts.jsonl"
+    moe-draft-train train -q -m pocket.moe $options -o early.moe --stream early.moes 3>&- & child=$!
+    sleep 2
+    kill -TERM $child
+    wait $child && false || [ $? -eq 143 ]
+    [ ! -e early.moe ]
+    [ -s early.moe.checkpoint ]
+    moe-view --json --type step early.moes 2> /dev/null | jq -se 'length > 0'
+    run moe-draft-train train -q -m pocket.moe $options -o early.moe
+    assert_trouble moe-draft-train
+    [[ $output == *"go on from it with --resume"* ]]
+    run moe-draft-train train -q -m pocket.moe --rate 0.1 $options --resume -o early.moe
+    assert_trouble moe-draft-train
+    [[ $output == *"made with other options"* ]]
+    size=$(stat -c %s early.moe.checkpoint)
+    printf x | dd of=early.moe.checkpoint bs=1 seek=$((size / 2)) conv=notrunc status=none
+    run moe-draft-train train -q -m pocket.moe $options --resume -o early.moe
+    assert_trouble moe-draft-train
+    [[ $output == *"is damaged"* ]]
+    head -c $((size / 2)) early.moe.checkpoint > cut && mv cut early.moe.checkpoint
+    run moe-draft-train train -q -m pocket.moe $options --resume -o early.moe
+    assert_trouble moe-draft-train
+    [[ $output == *"is cut off"* ]]
+}
+
+@test "a loss that is no number ends it and names the texts" {
+    train --arch eagle1 --steps 1 texts.jsonl -o wrong.moe
+    printf '\xff\xff\xff\x7f' | dd of=wrong.moe bs=1 seek=4096 conv=notrunc status=none
+    refuses "texts texts.jsonl:" -m pocket.moe --from wrong.moe texts.jsonl
+    [[ $output == *"no finite number"* ]]
+    [ ! -e no.moe.checkpoint ]
+}
+
+@test "bad input is one line" {
+    refuses "name the model" --arch eagle1 texts.jsonl
+    refuses "--arch" -m pocket.moe texts.jsonl
+    refuses "--arch" -m pocket.moe --arch eagle1 --from one.moe texts.jsonl
+    refuses "missing.jsonl" -m pocket.moe --arch eagle1 missing.jsonl
+    echo '{"prompt": "no answer"}' > bare.jsonl
+    refuses "answer" -m pocket.moe --arch eagle1 bare.jsonl
+    refuses "draft head" -m pocket.moe --from pocket.moe texts.jsonl
+    refuses "layers" -m pocket.moe --arch eagle3 --layers 0,x texts.jsonl
+    refuses "layer" -m pocket.moe --arch eagle3 --layers 0,2,77 texts.jsonl
+    refuses "head" -m pocket.moe --arch eagle1 --heads 7 texts.jsonl
+    run moe-draft-train train -q -m pocket.moe --arch eagle1 texts.jsonl
+    assert_trouble moe-draft-train
+}
