@@ -316,11 +316,13 @@ static int open_model(struct run *run, struct err *err)
 {
     const struct decode_args *args = run->args;
     const struct budget_options options_of_budget = budget_options_of(&args->settings, args->force);
+    struct session_options session = args->session;
     struct stream_model model;
     struct text note = {0};
     int rows;
+    session.beside = caching_files(&args->settings.draft);
     if (decode_rows(&args->settings, args->record == RECORD_DRAFTS, &rows, err) ||
-        session_open(&run->session, &args->session, 0, rows, err))
+        session_open(&run->session, &session, 0, rows, err))
         return -1;
     session_tell(run->session, run->console);
     if (run->session->chat_fault.code && !args->prompts.chat_template)

@@ -73,6 +73,8 @@ struct decode_iteration {
     int probe;                          /* tokens of an automatic budget's probe (budgeting.h) after this iteration; 0: none */
     double probe_us;                    /* and its time, part of other_us */
     int64_t probe_bytes;                /* part of bytes */
+    bool caches;                        /* experts are cached, and stored says what was done for this iteration */
+    struct store_facts stored;
     int restored;                       /* emitted tokens that were chosen without a budget, so that its bound holds */
     bool ends;                          /* the text is at its end */
     struct values policy;               /* what the policy went by */

@@ -266,7 +266,10 @@ int decoder_iterate(struct decoder *decoder, const struct decode_sink *sink, str
         .number = decoder->result.iterations, .position = decoder->length - 1, .tree = &decoder->tree,
         .drafters = decoder->drafters.count, .share = decoder->share, .token = decoder->token,
         .parent = decoder->parent, .kept = decoder->kept, .path = decoder->path, .emitted = decoder->emitted, .flips = -1};
+    const struct expert_source *source = engine_made_from(decoder->setup.engine)->experts;
+    struct store_facts before = {0}, after = {0};
     double start = clock_seconds(), drafted, verified, chosen, checked, accepted, end;
+    iteration.caches = expert_source_facts(source, &before);
     if (propose(decoder, &iteration, err))
         return -1;
     drafted = clock_seconds();
@@ -285,6 +288,8 @@ int decoder_iterate(struct decoder *decoder, const struct decode_sink *sink, str
     if (commit(decoder, &iteration, err) || watch_after(decoder, &iteration, err))
         return -1;
     end = clock_seconds();
+    expert_source_facts(source, &after);
+    iteration.stored = store_facts_since(&after, &before);
     iteration.end_us = 1e6 * (end - decoder->began);
     iteration.draft_us = 1e6 * (drafted - start);
     iteration.verify_us = 1e6 * (verified - drafted);

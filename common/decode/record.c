@@ -88,6 +88,16 @@ static void put_drafters(struct decode_iter *iter, const struct decode_iteration
     iter->drafter_catch_up_us = room->catch_up_us;
 }
 
+static void put_cache(struct decode_iter *iter, const struct store_facts *stored)
+{
+    iter->cache_hits = stored->hits;
+    iter->cache_misses = stored->misses;
+    iter->cache_read_bytes = stored->bytes;
+    iter->cache_prefetched_bytes = stored->prefetched;
+    iter->cache_wasted_bytes = stored->wasted;
+    iter->cache_stall_us = microseconds(stored->stall);
+}
+
 int decode_record_iteration(struct decode_recorder *recorder, const struct decode_iteration *iteration, struct err *err)
 {
     const struct forward *forward = iteration->forward;
@@ -102,11 +112,15 @@ int decode_record_iteration(struct decode_recorder *recorder, const struct decod
         .probe = iteration->probe ? iteration->probe : -1, .probe_us = iteration->probe ? iteration->probe_us : NAN,
         .probe_bytes = iteration->probe ? iteration->probe_bytes : -1,
         .restored = iteration->restored ? iteration->restored : -1,
+        .cache_hits = -1, .cache_misses = -1, .cache_read_bytes = -1, .cache_prefetched_bytes = -1, .cache_wasted_bytes = -1,
+        .cache_stall_us = NAN,
         .overlap = iteration->overlap, .node_tokens = iteration->token, .node_parents = iteration->parent,
         .tokens = iteration->emitted, .divergence = iteration->divergence, .flips = iteration->flips,
         .riders = iteration->riders ? iteration->riders : -1, .drafters = -1,
         .reconstruction = forward->reconstruction, .policy = iteration->policy};
     struct by_drafter room;
+    if (iteration->caches)
+        put_cache(&iter, &iteration->stored);
     if (iteration->drafters > 1)
         put_drafters(&iter, iteration, &room);
     for (int layer = 0; layer < forward->moe_layers; layer++) {

@@ -43,6 +43,26 @@ static int make_trusted(struct session *session, struct err *err)
     return 0;
 }
 
+/* Bytes of keys and values of the longest text, taken as 8,192 tokens where nobody says. */
+static uint64_t kv_bytes(const struct hparams *shape, const struct session_options *options)
+{
+    const int width = shape->attention.kv_heads * (shape->attention.head_dim + shape->attention.value_dim);
+    int tokens = shape->max_positions < 8192 ? shape->max_positions : 8192;
+    tokens = options->context && options->context < shape->max_positions ? options->context : tokens;
+    return (uint64_t)shape->layers * (uint64_t)width * (uint64_t)tokens * cache_size((enum cache_format)options->cache);
+}
+
+static int open_experts(struct session *session, const struct session_options *options, struct err *err)
+{
+    struct expert_cache cache = {.policy = options->caching.policy, .draft_length = DECODE_ROWS_MAX - 1};
+    if (!options->caching.experts)
+        return model_identity(session->model)->moe_layers
+            ? expert_source_open(&session->experts, session->model, session->device, err) : 0;
+    return caching_slots(&options->caching, session->model, kv_bytes(model_hparams(session->model), options), options->beside,
+                         &cache.slots, err) ||
+           expert_source_cached(&session->experts, session->model, session->device, &cache, err) ? -1 : 0;
+}
+
 int session_open(struct session **out, const struct session_options *options, int rows, int logit_rows, struct err *err)
 {
     const struct device_setup device = {options->device ? options->device : "auto", options->threads, options->isa,
@@ -54,19 +74,20 @@ int session_open(struct session **out, const struct session_options *options, in
         err_set(err, ERR_INPUT, "no model is given; name one with -m FILE");
         goto failed;
     }
-    if (model_open(&session->model, options->model, err))
+    if (caching_check(&options->caching, err) ||
+        (options->caching.experts ? model_open_dense : model_open)(&session->model, options->model, err))
         goto failed;
     if (open_tokenizer(session, err) || make_trusted(session, err)) {
         err_at(err, "%s", options->model);
         goto failed;
     }
-    if (device_open(&session->device, &device, err) ||
-        (model_identity(session->model)->moe_layers &&
-         expert_source_open(&session->experts, session->model, session->device, err)))
+    if (device_open(&session->device, &device, err) || open_experts(session, options, err))
         goto failed;
     const struct engine_setup engine = {
         .model = session->model, .device = session->device, .experts = session->experts, .max_positions = options->context,
-        .cache = (enum cache_format)options->cache, .slab_rows = ENGINE_SLAB_ROWS,
+        .cache = (enum cache_format)options->cache,
+        .foretell = options->caching.prefetch == PREFETCH_DRAFT ? session->experts : NULL,
+        .foresee = options->caching.prefetch == PREFETCH_FORCED, .slab_rows = ENGINE_SLAB_ROWS,
         .max_rows = rows ? rows : ENGINE_ROWS_MAX, .max_logit_rows = logit_rows ? logit_rows : DECODE_ROWS_MAX};
     if (engine_open(&session->engine, &engine, err)) {
         err_at(err, "%s", options->model);
@@ -99,6 +120,8 @@ void session_tell(const struct session *session, const struct console *console)
     const struct device_info *info = device_info(session->device);
     if (info->no_slabs[0])
         console_note(console, "%s", info->no_slabs);
+    if (console->verbose && expert_source_way(session->experts))
+        console_note(console, "experts are read by %s", expert_source_way(session->experts));
 }
 
 int session_open_prompts(struct prompts **out, const struct session *session, const struct session_prompts *options,

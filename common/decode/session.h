@@ -8,6 +8,7 @@
 
 #include "common/base/err.h"
 #include "common/cli/console.h"
+#include "common/decode/caching.h"
 #include "common/decode/prompts.h"
 #include "common/decode/settings.h"
 #include "common/engine/engine.h"
@@ -16,7 +17,7 @@
 #include "common/model/tokenizer.h"
 #include "common/stream/header.h"
 
-/* What the options -m, --device, -j, --isa, --pin, --context, --kv-dtype say. */
+/* What the options -m, --device, -j, --isa, --pin, --context, --kv-dtype and those of caching.h say. */
 struct session_options {
     const char *model;
     const char *device;         /* NULL: auto */
@@ -25,6 +26,8 @@ struct session_options {
     int context;                /* 0: as the model has it */
     int cache;                  /* enum cache_format */
     bool pin;
+    struct caching_options caching;
+    uint64_t beside;            /* bytes of other models that will be opened */
 };
 
 extern const char *const session_cache_words[];
@@ -36,7 +39,8 @@ extern const char *const session_cache_words[];
     OPT_STRING(0, "isa", args, session.isa, "NAME", "use the instruction set NAME: amx, avx512vnni, avx512, avx2 or plain"), \
     OPT_COUNT('c', "context", args, session.context, 2, 1 << 24, "let prompt and answer have at most N tokens"), \
     OPT_CHOICE(0, "kv-dtype", args, session.cache, session_cache_words, "keep keys and values in this format"), \
-    OPT_FLAG(0, "pin", args, session.pin, "bind each thread to a processor of its own")
+    OPT_FLAG(0, "pin", args, session.pin, "bind each thread to a processor of its own"), \
+    CACHING_OPTIONS(args, session.caching)
 
 /* How prompts are read. */
 struct session_prompts {
@@ -73,7 +77,7 @@ struct session {
 int session_open(struct session **out, const struct session_options *options, int rows, int logit_rows, struct err *err);
 void session_close(struct session **session);
 
-/* Notes on what its device lacks, if there is something to tell. */
+/* Notes on what its device lacks, if there is something to tell; and, with -v, on how experts are read. */
 void session_tell(const struct session *session, const struct console *console);
 
 /* stop: see prompts.h. */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/engine/internal.h"
 #include "common/model/tokenizer.h"
 #include "common/store/expert_source.h"
 
@@ -56,6 +57,8 @@ static int open_parts(struct companion *companion, const char *file, struct engi
             (model_identity(companion->model)->moe_layers &&
              expert_source_open(&companion->experts, companion->model, engine->device, err)))
             return -1;
+        if (!experts_alike(companion->model, engine->model))
+            engine->foretell = NULL;
         engine->model = companion->model;
         engine->experts = companion->experts;
         engine->max_positions = 0;

@@ -11,6 +11,22 @@ struct experts_copy {
     int64_t bytes;
 };
 
+static bool same_layers(const struct hparams *shape, const struct hparams *like)
+{
+    bool same = shape->layers == like->layers && shape->router.experts == like->router.experts;
+    for (int n = 0; same && n < shape->layers; n++)
+        same = shape->layer[n].ffn == like->layer[n].ffn;
+    return same;
+}
+
+bool experts_alike(const struct model *model, const struct model *other)
+{
+    const struct model_identity *mine = model_identity(model), *its = model_identity(other);
+    static const struct sha256 none;
+    return memcmp(&mine->source, &its->source, sizeof none) == 0 && memcmp(&its->source, &none, sizeof none) != 0 &&
+           same_layers(model_hparams(model), model_hparams(other));
+}
+
 /* The same weights, and the same room for them. */
 static int check_copy(const struct model *copy, const struct model *model, struct err *err)
 {
@@ -20,11 +36,8 @@ static int check_copy(const struct model *copy, const struct model *model, struc
     if (memcmp(&mine->source, &its->source, sizeof none) != 0 || memcmp(&its->source, &none, sizeof none) == 0)
         return err_set(err, ERR_INPUT, "%s: it is no copy of %s: it was made from other weights; convert the same ones into "
                        "another format", model_path(copy), model_path(model));
-    bool same = shape->hidden == like->hidden && shape->layers == like->layers && shape->expert_inner == like->expert_inner &&
-                shape->router.experts == like->router.experts && mine->inflated_from == its->inflated_from;
-    for (int n = 0; same && n < shape->layers; n++)
-        same = shape->layer[n].ffn == like->layer[n].ffn;
-    if (!same)
+    if (shape->hidden != like->hidden || shape->expert_inner != like->expert_inner || !same_layers(shape, like) ||
+        mine->inflated_from != its->inflated_from)
         return err_set(err, ERR_INPUT, "%s: its experts are not of the shape of those of %s; take a copy that is inflated "
                        "alike", model_path(copy), model_path(model));
     return 0;

@@ -1,4 +1,6 @@
 /* One forward: embedding, then the layers that are not left out, then logits of the rows that want them. */
+#include <string.h>
+
 #include "common/base/mem.h"
 #include "common/engine/internal.h"
 
@@ -97,6 +99,8 @@ static struct layer layer_at(const struct pass *pass, const struct layer_rows *r
         return at;
     at.experts = pass_experts(pass, n);
     at.routing = routing_at(pass, moe);
+    if (engine->setup.foretell != at.experts.source)
+        at.foretell = engine->setup.foretell;
     at.plan = batch->plan;
     at.moe = moe;
     at.row_weight = engine->row_weight;
@@ -174,6 +178,32 @@ static void head(const struct pass *pass)
         .out_stride = engine->shape->vocab});
 }
 
+/* Routes that are known before any layer has run. */
+static int foresee(const struct pass *pass, struct err *err)
+{
+    struct engine *engine = pass->engine;
+    const struct hparams *shape = engine->shape;
+    const size_t slots = (size_t)pass->rows * (size_t)pass_top_k(pass);
+    const int32_t *expert = pass->batch->forced;
+    uint8_t *mark = engine->space.mark;
+    for (int n = 0; n < pass_layers(pass); n++) {
+        if (shape->layer[n].ffn != FFN_EXPERTS)
+            continue;
+        int count = 0;
+        memset(mark, 0, (size_t)shape->router.experts);
+        for (size_t i = 0; i < slots; i++)
+            if (expert[i] >= 0 && expert[i] < shape->router.experts && !mark[expert[i]]) {
+                mark[expert[i]] = 1;
+                engine->space.layer_experts[count++] = expert[i];
+            }
+        expert += slots;
+        if (pass_feeds(pass, n) &&
+            expert_source_prefetch(pass_experts(pass, n).source, n, engine->space.layer_experts, count, err))
+            return -1;
+    }
+    return 0;
+}
+
 int forward_put(const struct pass *pass, struct err *err)
 {
     struct engine *engine = pass->engine;
@@ -183,6 +213,7 @@ int forward_put(const struct pass *pass, struct err *err)
     rows.longest = pass->longest;
     rows.slab = pass->slab;
     if ((pass->batch->plan && plan_begin(pass, err)) || keep_begin(pass, err) ||
+        (pass->batch->forced && engine->setup.foresee && foresee(pass, err)) ||
         (pass->resumes && resume_begin(pass, &rows, err)))
         return -1;
     if (rows.rows)
@@ -241,16 +272,23 @@ static int check_part(const struct pass *pass, struct err *err)
     return 0;
 }
 
-static int run(struct engine *engine, struct sequence *sequence, const struct batch *batch, bool slab, struct forward *out,
-               struct err *err)
+/* What a forward is a part of. */
+enum occasion { VERIFICATION, PROMPT, PROMPT_SLAB };
+
+static int run(struct engine *engine, struct sequence *sequence, const struct batch *batch, enum occasion occasion,
+               struct forward *out, struct err *err)
 {
     const int pending = sequence->kv.pending, stopped = sequence->stopped ? sequence->stopped->count : 0;
-    struct pass pass = {.engine = engine, .sequence = sequence, .batch = batch, .rows = batch->rows, .slab = slab};
+    struct pass pass = {.engine = engine, .sequence = sequence, .batch = batch, .rows = batch->rows,
+                        .slab = occasion == PROMPT_SLAB};
     bool stops = batch->part && pass_layers(&pass) < engine->shape->layers && pass_leaves_nothing_else_out(batch);
     if (check_plan(&pass, err) || check_part(&pass, err))
         return -1;
     for (int moe = 0; moe < engine->moe_layers; moe++)
         engine->reconstruction[moe] = 0;
+    if (!batch->part || !batch->part->experts)
+        expert_source_begin(engine->setup.experts, batch->rows, occasion != VERIFICATION,
+                            occasion != VERIFICATION && !sequence->kv.length);
     int rc = tree_append(&pass, err);
     pass.longest = sequence->kv.length + sequence->kv.pending;
     if (!rc && !forward_put(&pass, err) && (!stops || !resume_keep(&pass, err)) && !facts_collect(&pass, out, err))
@@ -266,7 +304,7 @@ static int run(struct engine *engine, struct sequence *sequence, const struct ba
 int engine_forward(struct engine *engine, struct sequence *sequence, const struct batch *batch, struct forward *out,
                    struct err *err)
 {
-    return run(engine, sequence, batch, false, out, err);
+    return run(engine, sequence, batch, VERIFICATION, out, err);
 }
 
 /* One piece of a prompt: a chain behind the committed tokens, committed at once. */
@@ -279,7 +317,7 @@ static int piece(struct engine *engine, struct sequence *sequence, const struct 
         return -1;
     for (int i = 0; i < batch->rows; i++)
         node[i] = i;
-    if (!run(engine, sequence, batch, slab, out, err))
+    if (!run(engine, sequence, batch, slab ? PROMPT_SLAB : PROMPT, out, err))
         rc = sequence_commit(sequence, node, batch->rows, err);
     mem_free(&node);
     return rc;

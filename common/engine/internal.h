@@ -121,7 +121,8 @@ int64_t nominal_bytes(const struct pass *pass, int64_t cached);
 /* facts.c: fetches what the forward computed and fills *out. */
 int facts_collect(const struct pass *pass, struct forward *out, struct err *err);
 
-/* experts_copy.c */
+/* experts_copy.c. experts_alike: both were made from the same weights, so that what one wants of a layer the other may, too. */
+bool experts_alike(const struct model *model, const struct model *other);
 struct layer_experts experts_copy_layer(const struct experts_copy *copy, int n);
 int64_t experts_copy_bytes(const struct experts_copy *copy);         /* of one expert, on average over layers */
 

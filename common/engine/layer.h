@@ -38,6 +38,7 @@ struct layer {
     const struct expert_plan *plan;      /* NULL: none */
     int moe;                             /* its number in the plan */
     struct buffer row_weight;            /* [rows] f32, of a plan that goes by paths */
+    struct expert_source *foretell;      /* is told of the experts that are chosen here; NULL: nobody */
     const int32_t *forced;               /* [rows][top_k] in place of the router's choice; NULL: none */
     float *reconstruction;               /* set to what the plan costs (struct forward); NULL: not asked for */
 };

@@ -29,7 +29,7 @@ int pieces_begin(struct pieces *pieces, const struct layer *at, struct buffer ex
 {
     struct workspace *space = at->space;
     *pieces = (struct pieces){.at = at, .wanted = {.layer = at->number}, .ids = ids, .all = expert, .count = count};
-    if (source_of(pieces)->class->fixed)
+    if (source_of(pieces)->class->fixed && !at->foretell)
         return 0;
     if (!ids) {
         queue_download(space->device, space->by_slot, expert, (size_t)count * sizeof *ids);
@@ -38,6 +38,9 @@ int pieces_begin(struct pieces *pieces, const struct layer *at, struct buffer ex
         pieces->ids = space->by_slot;
     }
     find_distinct(pieces);
+    if (at->foretell &&
+        expert_source_prefetch(at->foretell, at->number, pieces->wanted.expert, pieces->wanted.count, err))
+        return -1;
     pieces->begun = !pieces->wanted.count;          /* every row has lost all of its experts to a budget */
     return 0;
 }

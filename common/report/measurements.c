@@ -319,6 +319,16 @@ static int take_shares(struct measurements *all, const struct decode_iter *recor
     return 0;
 }
 
+static void take_cache(struct measured_step *step, const struct decode_iter *record)
+{
+    step->hits = record->cache_hits > 0 ? (double)record->cache_hits : 0;
+    step->misses = record->cache_misses > 0 ? (double)record->cache_misses : 0;
+    step->read_bytes = record->cache_read_bytes > 0 ? (double)record->cache_read_bytes : 0;
+    step->prefetched_bytes = record->cache_prefetched_bytes > 0 ? (double)record->cache_prefetched_bytes : 0;
+    step->wasted_bytes = record->cache_wasted_bytes > 0 ? (double)record->cache_wasted_bytes : 0;
+    step->stall_us = record->cache_stall_us > 0 ? record->cache_stall_us : 0;
+}
+
 static int take_iter(struct intake *intake, const struct decode_iter *record, struct err *err)
 {
     struct measurements *all = intake->all;
@@ -335,6 +345,7 @@ static int take_iter(struct intake *intake, const struct decode_iter *record, st
         .levels = count_levels(record),
         .drafted = record->drafted, .accepted = record->accepted, .emitted = record->emitted,
         .experts_wanted = record->experts_wanted, .experts_loaded = record->experts_loaded};
+    take_cache(&all->steps[all->step_count - 1], record);
     take_changes(&all->steps[all->step_count - 1], record, all->settings[sample->setting].moe_layers);
     return take_shares(all, record, err) || take_trials(all, record, err) ? -1 : 0;
 }

@@ -40,6 +40,8 @@ struct measured_step {                      /* one iteration */
     double divergence;                      /* sum over the compared */
     int rebuilt;                            /* layers whose error under a budget was recorded */
     double reconstruction;                  /* sum over them */
+    /* Of a cache of experts; 0: there is none. stall_us: of what was measured. */
+    double hits, misses, read_bytes, prefetched_bytes, wasted_bytes, stall_us;
 };
 
 struct measured_trial {                     /* a drafted token that was tried, and whose bound is known (verify/overlap.h) */

@@ -50,6 +50,11 @@ const struct summary_column summary_columns[] = {
     COLUMN(bytes_per_token, "nominal bytes an emitted token"),
     COLUMN(bandwidth, "nominal bytes a second of iterations"),
     COLUMN(bandwidth_share, "bandwidth over the highest read bandwidth measured in the stream"),
+    COLUMN(cache_hits, "share of the experts that layers wanted which a cache of experts had, or had asked for"),
+    COLUMN(cache_read_per_token, "bytes that were read from the model file for it, by emitted token"),
+    COLUMN(cache_stall, "share of the time of iterations in which nothing could be computed as experts were on their way"),
+    COLUMN(cache_prefetched, "share of the bytes read that were read before anything wanted them"),
+    COLUMN(cache_wasted, "bytes that were prefetched and went unwanted, over those prefetched"),
     COLUMN(identical, "samples whose token ids and text equal the reference's"),
     COLUMN(compared, "samples that could be compared"),
     COLUMN(correct, "prompts answered right, in their first repetition"),
@@ -454,6 +459,29 @@ static int mean_change(const struct work *work, double (*value)(const struct mea
     return stats_ratio(work->pairs, pairs, 0.05, out, err);
 }
 
+static void summarise_cache(const struct work *work, struct summary_row *row)
+{
+    double hits = 0, misses = 0, bytes = 0, prefetched = 0, wasted = 0, stall = 0, us = 0, emitted = 0;
+    for (const struct measured_sample *sample = work->begin; sample < work->end; sample++)
+        for (size_t i = 0; sample->setting == work->setting && i < sample->steps; i++) {
+            const struct measured_step *step = &work->all->steps[sample->first_step + i];
+            hits += step->hits;
+            misses += step->misses;
+            bytes += step->read_bytes;
+            prefetched += step->prefetched_bytes;
+            wasted += step->wasted_bytes;
+            stall += step->stall_us;
+            us += step->us;
+            emitted += step->emitted;
+        }
+    const bool cached = hits + misses > 0;
+    row->cache_hits = quotient(hits, hits + misses);
+    row->cache_read_per_token = cached ? quotient(bytes, emitted) : NAN;
+    row->cache_stall = cached ? quotient(stall, us) : NAN;
+    row->cache_prefetched = quotient(prefetched, bytes);
+    row->cache_wasted = quotient(wasted, prefetched);
+}
+
 static double step_divergence(const struct measured_step *step) { return step->divergence; }
 static double step_flips(const struct measured_step *step) { return step->flips; }
 
@@ -561,6 +589,7 @@ static int add_rows(struct summary *out, struct work *work, int task, struct err
             return -1;
         struct summary_row *row = &out->rows[out->count++];
         *row = (struct summary_row){.task = task, .setting = (int)s};
+        summarise_cache(work, row);
         if (compare_speed(work, row, err) || summarise_changes(work, row, err))
             return -1;
         compare_outputs(work, row);

@@ -24,6 +24,14 @@ int expert_source_prefetch(struct expert_source *source, int layer, const int32_
     return source->class->prefetch ? source->class->prefetch(source, layer, expert, count, err) : 0;
 }
 
+struct store_facts store_facts_since(const struct store_facts *now, const struct store_facts *then)
+{
+    return (struct store_facts){
+        .hits = now->hits - then->hits, .misses = now->misses - then->misses, .bytes = now->bytes - then->bytes,
+        .prefetched = now->prefetched - then->prefetched, .wasted = now->wasted - then->wasted,
+        .stall = now->stall - then->stall};
+}
+
 bool expert_source_facts(const struct expert_source *source, struct store_facts *out)
 {
     if (!source || !source->class->facts)

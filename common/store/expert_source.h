@@ -35,6 +35,9 @@ struct store_facts {
     double stall;                        /* seconds in which the engine had nothing to compute with */
 };
 
+/* What it has done between the two. */
+struct store_facts store_facts_since(const struct store_facts *now, const struct store_facts *then);
+
 /* What a cache of experts is asked to be. */
 struct expert_cache {
     int64_t slots;                       /* experts of all layers together; not more than there are */

@@ -51,6 +51,14 @@ static const struct field iter_fields[] = {
     FIELD(decode_iter, probe_bytes, true, "what it read, part of bytes"),
     FIELD(decode_iter, restored, true, "emitted tokens that the model without a budget chose, for under the automatic one they "
           "would have diverged by more than its bound then allowed"),
+    FIELD(decode_iter, cache_hits, true, "where experts are cached: those that layers wanted in this iteration, drafting and "
+          "all, and that were in memory or on their way"),
+    FIELD(decode_iter, cache_misses, true, "and those that were not"),
+    FIELD(decode_iter, cache_read_bytes, true, "read from the model file"),
+    FIELD(decode_iter, cache_stall_us, true, "time in which nothing could be computed as experts were on their way"),
+    FIELD(decode_iter, cache_prefetched_bytes, true, "read before anything wanted it, part of cache_read_bytes"),
+    FIELD(decode_iter, cache_wasted_bytes, true, "of what was prefetched, in this iteration or before: what went without "
+          "having been wanted"),
     FIELD_ARRAY_OF(decode_iter, node_tokens, "[nodes]", true, "token ids of the verifying forward, the root first"),
     FIELD_ARRAY_OF(decode_iter, node_parents, "[nodes]", true, "each node's parent, -1 for the root"),
     FIELD(decode_iter, riders, true, "further tokens of that forward, which drafters read for themselves and which are never "

@@ -43,6 +43,8 @@ struct decode_iter {
     double probe_us;
     int64_t probe_bytes;
     int restored;                           /* -1: none */
+    int64_t cache_hits, cache_misses, cache_read_bytes, cache_prefetched_bytes, cache_wasted_bytes;  /* -1: none is cached */
+    double cache_stall_us;
     const int32_t *node_tokens;             /* [nodes]; this and what follows: NULL when not recorded */
     const int32_t *node_parents;            /* [nodes] */
     int riders, drafters;                   /* -1: none; not several */

@@ -182,6 +182,20 @@ def changes(row, prompts):
         row["reconstruction"] = np.mean(errors)
 
 
+def cache(row, iters):
+    """What was recorded of a cache of experts."""
+    sums = {key: sum(i.get("cache_" + key, 0) for i in iters)
+            for key in ("hits", "misses", "read_bytes", "stall_us", "prefetched_bytes", "wasted_bytes")}
+    if sums["hits"] + sums["misses"] == 0:
+        return
+    time = sum(i["draft_us"] + i["verify_us"] + i["accept_us"] + i["other_us"] for i in iters)
+    row["cache_hits"] = sums["hits"] / (sums["hits"] + sums["misses"])
+    row["cache_read_per_token"] = ratio_of(sums["read_bytes"], sum(i["emitted"] for i in iters))
+    row["cache_stall"] = ratio_of(sums["stall_us"], time)
+    row["cache_prefetched"] = ratio_of(sums["prefetched_bytes"], sums["read_bytes"])
+    row["cache_wasted"] = ratio_of(sums["wasted_bytes"], sums["prefetched_bytes"])
+
+
 def static(setting):
     """Is the draft fixed beforehand, and the text sure to be the same?"""
     options = json.loads(setting["options"])
@@ -277,6 +291,7 @@ def figures(settings, samples, bandwidth, number, task):
     drafters(row, iters)
     row["tokens_per_step"] = ratio_of(row["tokens"], row["steps"])
     changes(row, [runs[k] for k in order])
+    cache(row, iters)
     spread(row, "ttft_ms", [1e-3 * s.begin["prefill_us"] for s in mine])
     spread(row, "tpot_ms", [1e-3 * sum(s.us()) / s.emitted() for s in mine if s.emitted()])
     spread(row, "itl_ms", [1e-3 * u for s in mine for u in s.us()])

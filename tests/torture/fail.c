@@ -1,6 +1,6 @@
 /* Loaded in front of a command (LD_PRELOAD): makes one call fail, as a machine in trouble would.
  *
- *   FAIL_CALL   the group: memory, read, write, map, open, sync, rename, thread
+ *   FAIL_CALL   the group: memory, read, write, map, open, sync, rename, thread, ring (io_uring as such)
  *   FAIL_AT     which call of that group fails, from 1; all later ones work again. 0: none
  *   FAIL_STICK  given: all later ones fail, too
  *   FAIL_SPARE  a library whose own allocations neither fail nor count
@@ -23,8 +23,10 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-enum group { MEMORY, READ, WRITE, MAP, OPEN, SYNC, RENAME, THREAD, GROUPS };
-static const char *const group_names[GROUPS] = { "memory", "read", "write", "map", "open", "sync", "rename", "thread" };
+enum group { MEMORY, READ, WRITE, MAP, OPEN, SYNC, RENAME, THREAD, RING, GROUPS };
+static const char *const group_names[GROUPS] = {
+    "memory", "read", "write", "map", "open", "sync", "rename", "thread", "ring"
+};
 
 static atomic_bool started;
 static int chosen = -1;
@@ -228,6 +230,23 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
 {
     HIDDEN(int, "pthread_create", pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
     return fails(THREAD) ? EAGAIN : hidden(thread, attributes, run, context);
+}
+
+/* A kernel that has no io_uring, or forbids it. */
+struct io_uring;
+int io_uring_queue_init(unsigned entries, struct io_uring *ring, unsigned flags);
+int io_uring_queue_init(unsigned entries, struct io_uring *ring, unsigned flags)
+{
+    HIDDEN(int, "io_uring_queue_init", unsigned, struct io_uring *, unsigned);
+    return fails(RING) ? -ENOSYS : hidden(entries, ring, flags);
+}
+
+/* A read that goes over it. */
+int io_uring_submit(struct io_uring *ring);
+int io_uring_submit(struct io_uring *ring)
+{
+    HIDDEN(int, "io_uring_submit", struct io_uring *);
+    return fails(READ) ? -EIO : hidden(ring);
 }
 
 static void write_count(void)

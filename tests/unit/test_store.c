@@ -318,7 +318,8 @@ static void a_file_that_shrinks_is_an_error(void **state)
         assert_int_equal(truncate(path, 8192), 0);
         must(sequence_open(&sequence, rig.engine, 8, &rig.err), &rig.err);
         for (int again = 0; again < 2; again++) {
-            assert_int_equal(engine_prompt(rig.engine, sequence, (int32_t[]){1, 2, 3}, 3, NULL, NULL, NULL, &out, &rig.err), -1);
+            const int32_t token[] = {1, 2, 3};
+            assert_int_equal(engine_prompt(rig.engine, sequence, token, 3, NULL, NULL, NULL, &out, &rig.err), -1);
             assert_int_equal(rig.err.code, ERR_INPUT);
             assert_non_null(strstr(rig.err.text, "it was cut off while it was read"));
             err_clear(&rig.err);
