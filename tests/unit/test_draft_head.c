@@ -477,7 +477,8 @@ static void trained_heads_take_as_many_iterations_as_they_should(void **state)
         {"eagle3", NULL, 5, 2376, 82, NULL}, {"eagle3", "dynamic:total=25,depth=6,topk=4", DRAFT_LENGTH_NONE, 1748, 58, NULL},
         {"jakiro", NULL, 5, 2120, 82, ",parallel=0"}, {"jakiro", NULL, 5, 2121, 83, NULL},
         {"jakiro", "dynamic:total=25,depth=6,topk=4", DRAFT_LENGTH_NONE, 1620, 60, ",parallel=0"},
-        {"jakiro", "dynamic:total=25,depth=6,topk=4", DRAFT_LENGTH_NONE, 1623, 60, NULL}, {"kangaroo", NULL, 5, 1679, 66, NULL}};
+        {"jakiro", "dynamic:total=25,depth=6,topk=4", DRAFT_LENGTH_NONE, 1623, 60, NULL},
+        {"kangaroo", NULL, 5, 1679, 66, NULL}};
     const bool all = getenv("MOE_LONG") != NULL;
     (void)state;
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
