@@ -183,7 +183,8 @@ static int open_drafting(struct decoder *decoder, const struct sample_filter *fi
     const struct policy_setup policy = {
         .drafters = decoder->drafters.count, .drafter = decoder->about, .draft_length = settings->draft_length,
         .max_length = DRAFT_LENGTH_MAX, .sampled = settings->temperature > 0,
-        .shape = decoder->shape, .experts = hparams_moe_layers(shape) ? shape->router.experts : 0,
+        .chains = decoder->setup.want_drafts && !settings->tree, .shape = decoder->shape,
+        .experts = hparams_moe_layers(shape) ? shape->router.experts : 0,
         .top_k = hparams_moe_layers(shape) ? shape->router.top_k : 0};
     return policy_open(&decoder->policy, settings->policy, &policy, err) ? err_at(err, "--policy") : 0;
 }

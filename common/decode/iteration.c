@@ -187,6 +187,15 @@ static int commit(struct decoder *decoder, struct decode_iteration *iteration, s
 }
 
 /* A probe comes when it is due, whatever was drafted: a policy that saw its time and bytes would learn something else. */
+/* Experts of the root and the tokens kept, where their rows come first in the forward, as in a chain; else NULL. */
+static const int32_t *experts_kept(const struct decoder *decoder, const struct decode_iteration *iteration)
+{
+    bool first = iteration->forward->moe_layers && decoder_drafts_chains(decoder) && !decoder->policy->class->trees;
+    for (int row = 0; first && row <= iteration->accepted; row++)
+        first = iteration->kept[row];
+    return first ? iteration->forward->expert : NULL;
+}
+
 static void decide(struct decoder *decoder, const struct decode_iteration *iteration)
 {
     const struct forward *forward = iteration->forward;
@@ -200,8 +209,7 @@ static void decide(struct decoder *decoder, const struct decode_iteration *itera
     struct outcome outcome = {
         .drafted = iteration->tree->nodes, .accepted = iteration->accepted, .emitted = iteration->n_emitted,
         .token = iteration->emitted, .draft_s = iteration->draft_us / 1e6, .verify_s = iteration->verify_us / 1e6,
-        .expert = forward->moe_layers && decoder_drafts_chains(decoder) && !decoder->policy->class->trees
-            ? forward->expert : NULL,
+        .expert = experts_kept(decoder, iteration),
         .moe_layers = forward->moe_layers, .top_k = forward->top_k,
         .bytes = iteration->bytes - iteration->probe_bytes, .draft_bytes = iteration->draft_bytes,
         .iteration_s = (iteration->draft_us + iteration->verify_us + iteration->accept_us + iteration->other_us -

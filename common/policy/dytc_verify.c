@@ -1,10 +1,13 @@
 /* DyTC with the verification in its objective. DyTC (CAS-Spec, arXiv 2510.26843; dytc.c has it as printed) weighs drafted
  * tokens against the cost of drafting alone, so the cheapest drafter always wins and no draft is ever too long. Here a draft
  * gives the bonus token besides, and costs the forward that verifies it, which for an MoE knows the experts that so many
- * tokens are predicted to load (predict/union.h). A draft is a chain; its plan (plan.h) is made anew after each step.
+ * tokens are predicted to load (predict/union.h). A draft is a chain, whose plan (plan.h) is made anew after each step; when it
+ * is done, second choices beside its tokens join it where they pay.
  *
  * - The chance of a token: what its drafter says of it, corrected by what became of others (predict/calibration.h); or by the
  *   length of the match it was found by; or else by its depth (predict/chance.h).
+ * - A second choice gives one token more where all before it is right and the first choice is not: it pays if that is worth
+ *   more than a row of the verification and its share of one more step of its drafter.
  * - Latency of drafters: predict/latency.h; of verification: predict/price.h.
  * - Drafters that look tokens up are asked first, as that costs next to nothing, and what they found is cut to what pays. They
  *   draw nothing, so what is dropped changes no distribution; how it would have fared teaches, too.
@@ -42,6 +45,7 @@ struct known {                          /* of a drafter, in a task */
     struct chance all;
     struct cell depth[PLAN_DEPTHS], match[MATCHES];
     struct calibration said;
+    struct cell second;                 /* its second choice, where its first one is wrong */
     double offers;                      /* how often it proposes anything when it is asked, 0 .. 1 */
 };
 
@@ -62,6 +66,7 @@ struct dytc_verify {
     int drafters, most;
     bool looks_up[DRAFTERS];
     bool ahead;                         /* plans reach beyond the drafter that begins */
+    bool siblings;                      /* second choices may join a chain */
     double fixed[DRAFTERS];             /* NaN: learned */
     double explore, hope, memory;
     bool has_table;
@@ -77,6 +82,8 @@ struct dytc_verify {
     double rate, verify[MOST + 1];
     double estimate[MOST];              /* of each token of the chain */
     int nodes;                          /* of which that is known */
+    bool branched;                      /* second choices were asked for, */
+    int branches;                       /* so many */
     bool dry[DRAFTERS];                 /* it has nothing to add below the present leaf */
     bool tries;                         /* something rests on hope */
     int trial;                          /* the drafter that is yet to get a token for it; -1: none */
@@ -87,7 +94,7 @@ struct dytc_verify {
     struct dropped dropped[DRAFTERS];
     int drops;
     int32_t keep[MOST];
-    struct draft_leaf leaf;
+    struct draft_leaf leaf, branch[MOST];
 };
 
 /* By how much M tokens are predicted to exceed one, as price.h has it. */
@@ -150,10 +157,13 @@ static void describe(const struct dytc_verify *d, struct plan_drafter *out, int 
     }
 }
 
+/* Of a draft whose chain has so many tokens: each may have a second choice beside it, as far as a forward is known. */
+static int nodes_for(int chain) { return 2 * chain < MOST ? 2 * chain : MOST; }
+
 static void weigh_verification(struct dytc_verify *d, int room, bool hopeful)
 {
     double steepness = price_steepness(&d->price) * (hopeful ? exp(-d->hope * price_doubt(&d->price)) : 1);
-    for (int K = 0; K <= room; K++)
+    for (int K = 0; K <= nodes_for(room); K++)
         d->verify[K] = 1 + steepness * growth(d, K + 1);
 }
 
@@ -273,8 +283,8 @@ static void begin_iteration(struct dytc_verify *d, int most)
 {
     struct plan_drafter drafter[DRAFTERS];
     memset(d->dry, 0, sizeof d->dry);
-    d->nodes = d->drops = d->K = 0;
-    d->tries = d->looked = false;
+    d->nodes = d->drops = d->branches = d->K = 0;
+    d->tries = d->looked = d->branched = false;
     d->asked = d->first = d->trial = -1;
     d->gain = d->cost = 1;
     weigh_verification(d, most, false);
@@ -327,14 +337,67 @@ static bool cut(struct dytc_verify *d, const struct draft_view *view, int asked,
     return true;
 }
 
-static struct step stop(struct dytc_verify *d, const struct draft_tree *tree)
+/* Second choices of one drafter beside its tokens of the chain, into d->branch, best first; returns how much more they give
+ * than they cost, in tokens. */
+static double choose_branches(struct dytc_verify *d, const struct draft_tree *tree, int drafter)
 {
+    const double right = lean(&d->now->drafter[drafter].second, 8, 0.3), level = level_seconds(d);
+    const struct latency *latency = &d->latency[drafter];
+    double gain[MOST], worth = 0, chance = 1;
+    for (int node = 0; node < tree->nodes; node++) {
+        gain[node] = tree->drafter[node] == drafter ? chance * (1 - d->estimate[node]) * right : 0;
+        chance *= d->estimate[node];
+    }
+    for (d->branches = 0; d->branches < nodes_for(tree->nodes) - tree->nodes; d->branches++) {
+        const double *verify = &d->verify[tree->nodes + d->branches];
+        int best = 0;
+        for (int node = 1; node < tree->nodes; node++)
+            best = gain[node] > gain[best] ? node : best;
+        double more = gain[best] - d->rate * (verify[1] - verify[0]);
+        if (more <= 0)
+            break;
+        worth += more;
+        d->branch[d->branches] = (struct draft_leaf){best - 1, 2};
+        gain[best] = 0;
+    }
+    return d->branches ? worth - d->rate * (latency->begun ? latency_of(latency, 1, 1, d->branches) / level : 0.05) : 0;
+}
+
+/* The step that asks for second choices, by the drafter whose ones are worth most; false: none pay. */
+static bool branch(struct dytc_verify *d, const struct draft_tree *tree, struct step *step)
+{
+    double most = 0;
+    int best = -1;
+    if (!d->siblings || d->branched || !tree->nodes || !(level_seconds(d) > 0))
+        return false;
+    for (int i = 0; i < d->drafters; i++) {
+        double worth = choose_branches(d, tree, i);
+        if (worth > most) {
+            most = worth;
+            best = i;
+        }
+    }
+    d->branched = best >= 0;
+    if (!d->branched) {
+        d->branches = 0;
+        return false;
+    }
+    choose_branches(d, tree, best);
+    *step = (struct step){.kind = STEP_EXTEND, .drafter = best, .tokens = 1, .leaf = d->branch, .leaves = d->branches};
+    return true;
+}
+
+static struct step stop(struct dytc_verify *d, const struct draft_view *view)
+{
+    struct step step;
     double chance = 1;
-    d->K = tree->nodes;
+    if (branch(d, view->tree, &step))
+        return step;
+    d->K = view->tree->nodes;
     d->gain = 1;
-    for (int node = 0; node < tree->nodes; node++)
+    for (int node = 0; node < d->nodes; node++)
         d->gain += chance *= d->estimate[node];
-    d->cost = d->verify[tree->nodes];
+    d->cost = d->verify[view->tree->nodes];
     return (struct step){.kind = STEP_STOP};
 }
 
@@ -370,10 +433,12 @@ static struct step dytc_verify_next(struct policy *policy, const struct draft_vi
     struct step step;
     if (!view->steps)
         begin_iteration(d, most);
+    if (d->branched)
+        return stop(d, view);
     if (take_step(d, view, most, &step))
         return step;
     if (view->tree->nodes >= most || !(level_seconds(d) > 0))
-        return stop(d, view->tree);
+        return stop(d, view);
     for (int i = 0; i < d->drafters; i++)
         if (d->looks_up[i] && !d->dry[i]) {
             d->looked = true;
@@ -388,7 +453,7 @@ static struct step dytc_verify_next(struct policy *policy, const struct draft_vi
             return extend_by_trial(d, view);
     }
     if (plan.first < 0)
-        return d->trial >= 0 ? extend_by_trial(d, view) : stop(d, view->tree);
+        return d->trial >= 0 ? extend_by_trial(d, view) : stop(d, view);
     return extend(d, view, plan.first, d->speaks[plan.first] ? 1 : plan.count[plan.first]);
 }
 
@@ -409,10 +474,21 @@ static void learn(struct dytc_verify *d, int drafter, int depth, int match, doub
         count(&known->match[match_group(match)], d->memory, kept);
 }
 
+/* Of second choices, which stand behind the chain, those count that were needed: the first choice beside them was wrong. */
+static void learn_branches(struct dytc_verify *d, const struct outcome *outcome)
+{
+    const struct draft_tree *tree = outcome->tree;
+    for (int node = d->nodes; tree && outcome->kept && node < tree->nodes; node++) {
+        const int first = tree->parent[node] + 1;           /* the chain's */
+        if (outcome->kept[first] && !outcome->kept[1 + first])
+            count(&d->now->drafter[tree->drafter[node]].second, 0.98, outcome->kept[1 + node]);
+    }
+}
+
 static void learn_chain(struct dytc_verify *d, const struct outcome *outcome)
 {
     const struct draft_tree *tree = outcome->tree;
-    for (int node = 0; tree && outcome->kept && node < tree->nodes; node++) {
+    for (int node = 0; tree && outcome->kept && node < d->nodes; node++) {
         if (!outcome->kept[1 + tree->parent[node]])
             break;
         learn(d, tree->drafter[node], tree->depth[node], tree->match[node], exp((double)tree->log_probability[node]),
@@ -438,6 +514,7 @@ static void dytc_verify_observe(struct policy *policy, const struct outcome *out
     for (int i = 0; i < d->drafters; i++)
         chance_fade(&d->now->drafter[i].all, fading);
     learn_chain(d, outcome);
+    learn_branches(d, outcome);
     double level = level_seconds(d);
     if (level > 0) {
         double cost = 1 + price_steepness(&d->price) * growth(d, outcome->drafted + 1) + outcome->draft_s / level;
@@ -456,6 +533,8 @@ static void forget(struct task *task, double weight)
         struct known *known = &task->drafter[i];
         chance_fade(&known->all, weight);
         calibration_fade(&known->said, weight);
+        known->second.kept *= weight;
+        known->second.tried *= weight;
         for (int at = 0; at < PLAN_DEPTHS; at++) {
             known->depth[at].kept *= weight;
             known->depth[at].tried *= weight;
@@ -512,19 +591,21 @@ static void dytc_verify_free(struct policy *policy)
 static int read_settings(struct dytc_verify *d, struct spec *spec, const struct policy_setup *setup, struct err *err)
 {
     int most = setup->max_length < MOST ? setup->max_length : MOST;
-    int cap = setup->draft_length >= 0 ? setup->draft_length : MOST_DEFAULT, ahead;
+    int cap = setup->draft_length >= 0 ? setup->draft_length : MOST_DEFAULT, ahead, siblings;
     const char *file;
     if (spec_int(spec, "most", cap < most ? cap : most, 0, most, &d->most, err) ||
         spec_float(spec, "explore", 0.01, 0, 1, &d->explore, err) || spec_float(spec, "hope", 1.5, 0, 10, &d->hope, err) ||
         spec_float(spec, "warmup", 8, 0, 1000, &d->allowance, err) ||
         spec_float(spec, "memory", 0.99, 0, 0.9999, &d->memory, err) ||
-        spec_choice(spec, "lookahead", 1, dytc_yes_no, &ahead, err) || spec_text(spec, "cost", NULL, &file, err) ||
+        spec_choice(spec, "lookahead", 1, dytc_yes_no, &ahead, err) ||
+        spec_choice(spec, "siblings", 1, dytc_yes_no, &siblings, err) || spec_text(spec, "cost", NULL, &file, err) ||
         dytc_fixed(spec, "dytc-verify", d->drafters, d->fixed, err))
         return -1;
     if (file && cost_table_read(&d->table, file, err))
         return err_at(err, "dytc-verify: cost");
     d->has_table = file != NULL;
     d->ahead = ahead;
+    d->siblings = siblings && !setup->chains;
     return 0;
 }
 
@@ -536,7 +617,8 @@ static int dytc_verify_open(struct policy **out, struct spec *spec, const struct
     if (!d)
         return -1;
     d->drafters = setup->drafters;
-    if (read_settings(d, spec, setup, err) || union_init(&d->experts, d->most + 1, setup->experts, setup->top_k, err)) {
+    if (read_settings(d, spec, setup, err) ||
+        union_init(&d->experts, nodes_for(d->most) + 1, setup->experts, setup->top_k, err)) {
         dytc_verify_free(&d->base);
         return -1;
     }
@@ -563,6 +645,7 @@ static void dytc_verify_state(const struct policy *policy, struct values *out)
     values_text(out, "name", policy->class->name);
     values_int(out, "K", d->K);
     values_int(out, "first", d->first);
+    values_int(out, "siblings", d->branches);
     values_real(out, "gain", d->gain);
     values_real(out, "cost", d->cost);
     values_real(out, "rate", d->rate);
@@ -586,7 +669,7 @@ static void dytc_verify_state(const struct policy *policy, struct values *out)
 const struct policy_class policy_dytc_verify = {
     .name = "dytc-verify",
     .summary = "several drafters as they pay, verification included",
-    .settings = "most=N,cost=FILE,explore=X,hope=X,warmup=X,memory=X,lookahead=no,acceptance=X/X/...",
+    .settings = "most=N,cost=FILE,explore=X,hope=X,warmup=X,memory=X,lookahead=no,siblings=no,acceptance=X/X/...",
     .looks = true,
     .open = dytc_verify_open,
     .begin = dytc_verify_begin,

@@ -39,6 +39,7 @@ struct policy_setup {
     int max_length;             /* the largest K */
     struct shape *shape;        /* of the draft (shape.h); stays open as long as the policy */
     bool sampled;               /* at a temperature above 0 */
+    bool chains;                /* only those are recorded, or will be: no node may have two children */
     int experts, top_k;         /* of a layer, and of a token there; 0: the model has none */
 };
 

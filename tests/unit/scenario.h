@@ -39,6 +39,7 @@ struct world {
     int32_t *expert;                    /* [tokens][WORLD_LAYERS][top_k] */
     float *verify;                      /* [tokens][WORLD_ROWS] cost of a forward whose root stands before this place */
     double noise;                       /* of times that are seen */
+    bool chains;                        /* nobody may branch */
     uint64_t seed;
     const char **task;                  /* [texts] NULL: none is known of any */
     char about[400];
@@ -595,7 +596,8 @@ static inline void world_run(const struct world *w, const char *name, struct wor
     if (shape_open(&shape, NULL, &err) || draft_tree_init(&loop.tree, shape->room, &err))
         fail_msg("%s", err.text);
     const struct policy_setup setup = {.drafters = w->drafters, .drafter = w->known, .draft_length = DRAFT_LENGTH_NONE,
-                                       .max_length = 64, .shape = shape, .experts = w->experts, .top_k = w->top_k};
+                                       .max_length = 64, .chains = w->chains, .shape = shape, .experts = w->experts,
+                                       .top_k = w->top_k};
     if (policy_open(&loop.policy, name, &setup, &err))
         fail_msg("%s: %s", name, err.text);
     for (int text = 0; text < w->texts; text++) {

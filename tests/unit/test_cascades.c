@@ -369,6 +369,36 @@ static void dytc_verify_is_near_the_best_fixed_draft(void **state)
     assert_true(sum < 0.02 * WORLDS);
 }
 
+/* Second choices: of a drafter that is often wrong, and then often has the right one second, they save time; of one whose
+ * second choice never is right, they cost next to none, once that is known; with a dear verification, and where only chains
+ * can be had, there are none. */
+static void dytc_verify_takes_second_choices_where_they_pay(void **state)
+{
+    static const double chance[] = {0.45, 0}, cost[] = {0.02, 0};
+    (void)state;
+    for (int kind = 0; kind < 4; kind++) {
+        struct world_tally with, without;
+        struct world w;
+        world_pair(&w, 40, unit_brief() ? 1000 : 5000, chance, cost, 0, 1);
+        for (int at = 0; at < w.tokens; at++) {
+            uint8_t *right = &w.drafter[0].right[at];
+            *right = kind == 1 && *right == 2 ? 0 : *right;
+            for (int row = 0; kind == 2 && row < WORLD_ROWS; row++)
+                w.verify[(size_t)at * WORLD_ROWS + (size_t)row] = 1 + 0.3f * (float)row;
+        }
+        w.chains = kind == 3;
+        world_run(&w, "dytc-verify", &with);
+        world_run(&w, "dytc-verify:siblings=no", &without);
+        const double more = with.cost / without.cost, nodes = (double)with.drafted / (double)without.drafted;
+        if (kind == 0)
+            assert_true(more < 0.95 && nodes > 1.2);
+        else
+            assert_true(more < (unit_brief() ? 1.03 : 1.005) && nodes < 1.05);
+        assert_true(kind != 3 || with.drafted == without.drafted);
+        world_free(&w);
+    }
+}
+
 /* All that the policies may do in worlds of all kinds, under a loop that checks each step. */
 static void all_get_through_worlds(void **state)
 {
@@ -393,6 +423,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dytc_verify_is_near_the_best_fixed_draft),
+        cmocka_unit_test(dytc_verify_takes_second_choices_where_they_pay),
         cmocka_unit_test(all_get_through_worlds),
         cmocka_unit_test(levels_ask_as_cs_drafting_does),
         cmocka_unit_test(levels_need_reviewers),
