@@ -51,7 +51,9 @@ static int get_model(struct simulated_machine *m, const json_t *map, struct err 
         return -1;
     if (get_text(model, "name", m->model, sizeof m->model, err) || keys_int(model, "layers", 0, 1, 4096, &m->layers, err) ||
         keys_int(model, "experts", 0, 2, 4096, &m->experts, err) ||
-        keys_int(model, "top_k", 0, 1, m->experts / 2, &m->top_k, err) ||
+        keys_int(model, "top_k", 0, 1, m->experts > 2 ? m->experts / 2 : 1, &m->top_k, err) ||
+        (!m->layers || !m->experts || !m->top_k ? err_set(err, ERR_INPUT, "\"layers\", \"experts\" and \"top_k\" are expected")
+                                                : 0) ||
         number(model, "expert_bytes", 0, 1, 1e15, &m->expert_bytes, err))
         return err_at(err, "\"model\"");
     return 0;

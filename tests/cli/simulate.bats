@@ -81,7 +81,7 @@ simulate() { moe-bench simulate --machine "$folder/small.json" "$@"; }
     assert_trouble moe-bench
     [[ $output == *'fast memory'* ]]
     for change in 'del(.fast)' '.fast.expert_us = -1' '.model.layers = 0' '.link.bytes_per_second = "fast"' '.typo = 1' \
-        '.draft.length = 64' 'del(.source)' '.model.top_k = 17' 'del(.cached)' '[]'; do
+        '.draft.length = 64' 'del(.source)' 'del(.model.top_k)' 'del(.model.experts)' 'del(.model.layers)' '.model.top_k = 17' 'del(.cached)' '[]'; do
         jq "$change" "$folder/small.json" > "$file"
         run moe-bench simulate --machine "$file"
         assert_trouble "moe-bench: $file"

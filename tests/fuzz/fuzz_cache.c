@@ -1,0 +1,77 @@
+/* Any bytes as a hot set of a model of 3 layers with 8 experts, and as the description of a machine to simulate. A hot set that
+ * is read names experts that there are, once, falling in weight, and is the same when it is written and read again; a machine
+ * has numbers that can be computed with; what is refused is refused in one line. */
+#include <math.h>
+#include <string.h>
+
+#include "common/bench/simulated_machine.h"
+#include "common/cache/hot_set.h"
+#include "tests/fuzz/fuzz.h"
+
+enum { LAYERS = 3, EXPERTS = 8 };
+
+static const struct stream_model model = {.name = "tiny", .source_sha256 = "2b2b", .layers = 4, .moe_layers = LAYERS,
+                                          .experts = EXPERTS, .top_k = 2};
+
+static void check_refusal(const struct err *err)
+{
+    if (err->code != ERR_INPUT || !*err->text || strchr(err->text, '\n'))
+        abort();
+}
+
+static void check_set(const struct hot_set *set)
+{
+    struct hot_set again = {0};
+    struct err err = {0};
+    double weight[LAYERS * EXPERTS] = {0};
+    char path[] = "/tmp/fuzz-cache-XXXXXX";
+    for (int i = 0; i < set->count; i++) {
+        if (set->key[i] < 0 || set->key[i] >= LAYERS * EXPERTS || weight[set->key[i]] > 0 || !(set->weight[i] > 0) ||
+            isinf(set->weight[i]) || (i && set->weight[i] > set->weight[i - 1]))
+            abort();
+        weight[set->key[i]] = set->weight[i];
+    }
+    int fd = mkstemp(path);
+    if (fd < 0)
+        abort();
+    close(fd);
+    if (hot_set_write(path, weight, &model, &err) || hot_set_read(&again, path, &model, &err) || again.count != set->count)
+        abort();
+    for (int i = 0; i < again.count; i++)               /* nine digits are kept */
+        if (!(fabs(again.weight[i] - weight[again.key[i]]) <= 1e-8 * weight[again.key[i]]))
+            abort();
+    hot_set_free(&again);
+    unlink(path);
+}
+
+static void check_machine(const struct simulated_machine *m)
+{
+    if (m->layers < 1 || m->experts < 2 || m->top_k < 1 || m->top_k > m->experts / 2 || !(m->expert_bytes >= 1) ||
+        !(m->cached >= 0 && m->cached <= 1) || m->draft_length < 0 || !(m->draft_s >= 0) || !(m->bytes_per_second >= 1) ||
+        !(m->fast.expert_s >= 0) || (m->has_slow && !(m->slow.expert_s >= 0)) || !(m->layer_s >= 0) || !(m->forward_s >= 0) ||
+        !isfinite(m->expert_bytes / m->bytes_per_second + m->latency_s))
+        abort();
+    int slots = simulated_machine_slots(m, m->layers, m->experts);
+    if (slots < 0 || slots > m->layers * m->experts)
+        abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    struct hot_set set = {0};
+    struct simulated_machine machine = {0};
+    struct err err = {0}, other = {0};
+    char path[64];
+    int fd = fuzz_file(data, bytes, path);
+    if (!hot_set_read(&set, path, &model, &err))
+        check_set(&set);
+    else
+        check_refusal(&err);
+    hot_set_free(&set);
+    if (!simulated_machine_read(&machine, path, &other))
+        check_machine(&machine);
+    else
+        check_refusal(&other);
+    close(fd);
+    return 0;
+}
