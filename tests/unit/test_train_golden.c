@@ -4,6 +4,7 @@
 
 #include "common/train/network.h"
 #include "common/train/optimiser.h"
+#include "common/train/start.h"
 #include "tests/unit/train.h"
 
 enum { TEXTS = 32, BATCH = 4, LONGEST = 128, BRIEF = 12 };
@@ -30,10 +31,25 @@ static struct place attention_of(const struct hparams *s, int which)
     return (struct place){ROLE_QKV, WEIGHT_WHOLE, 0, 0, which == 0 ? 0 : which == 1 ? q : q + kv, which == 0 ? q : kv};
 }
 
+/* hydra_mlp.I.B.{linear,res_connection}, hydra_lm_head.I; with a prefix layer B is 1, 3, .. */
+static bool hydra_place(const struct weights *w, const char *name, struct place *out)
+{
+    const bool output = strncmp(name, "hydra_lm_head", 13) == 0, bias = ends(name, ".bias");
+    const bool residual = strstr(name, "res_connection") != NULL;
+    int number = 0, block = 0;
+    if (sscanf(name, "hydra_mlp.%d.%d.", &number, &block) != 2 && sscanf(name, "hydra_lm_head.%d.", &number) != 1)
+        return false;
+    const int stage = output ? bias ? 0 : w->head.blocks : w->head.prefix ? block / 2 : block;
+    *out = (struct place){output ? bias ? ROLE_OUTPUT_BIAS : ROLE_OUTPUT : residual ? bias ? ROLE_RESIDUAL_BIAS : ROLE_RESIDUAL
+                          : bias ? ROLE_BLOCK_BIAS : ROLE_BLOCK, WEIGHT_WHOLE, number, stage, 0, 0};
+    return true;
+}
+
 /* Where a tensor of these names stands; rows 0: the whole weight. */
 static struct place place_of(const struct weights *w, const char *name)
 {
-    const bool eagle3 = w->head.kind == HEAD_EAGLE3, hydra = w->head.kind == HEAD_HYDRA;
+    const bool eagle3 = w->head.kind == HEAD_EAGLE3;
+    struct place found;
     const char *expert = strstr(name, "experts.");
     const int e = expert ? atoi(expert + 8) : 0, inner = expert ? w->shape.expert_inner : w->shape.dense_inner;
     const enum tensor_role feed = expert ? ROLE_EXPERTS : ROLE_DENSE;
@@ -45,13 +61,10 @@ static struct place place_of(const struct weights *w, const char *name)
     if (w->head.kind == HEAD_MEDUSA && sscanf(name, "%d.%d.", &number, &block) == 2)
         return (struct place){ends(name, "linear.weight") ? ROLE_BLOCK : ends(name, "linear.bias") ? ROLE_BLOCK_BIAS
                               : ROLE_OUTPUT, WEIGHT_WHOLE, number, block, 0, 0};
-    if (hydra && (sscanf(name, "hydra_mlp.%d.", &number) == 1 || sscanf(name, "hydra_lm_head.%d.", &number) == 1)) {
-        const bool output = strncmp(name, "hydra_lm_head", 13) == 0, bias = ends(name, ".bias");
-        const bool residual = strstr(name, "res_connection") != NULL;
-        return (struct place){output ? bias ? ROLE_OUTPUT_BIAS : ROLE_OUTPUT
-                              : residual ? bias ? ROLE_RESIDUAL_BIAS : ROLE_RESIDUAL
-                              : bias ? ROLE_BLOCK_BIAS : ROLE_BLOCK, WEIGHT_WHOLE, number, output && !bias, 0, 0};
-    }
+    if (w->head.kind == HEAD_HYDRA && hydra_place(w, name, &found))
+        return found;
+    if (w->head.kind == HEAD_JAKIRO_STAR && expert)
+        return (struct place){ends(name, "fc.weight") ? ROLE_BRANCH_UP : ROLE_BRANCH_DOWN, WEIGHT_WHOLE, 0, e, 0, 0};
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
         if (ends(name, plain[i].end))
             return (struct place){plain[i].role, WEIGHT_WHOLE, plain[i].layer, 0, 0, 0};
@@ -67,7 +80,7 @@ static struct place place_of(const struct weights *w, const char *name)
         return (struct place){eagle3 ? ROLE_EMBED_NORM : ROLE_ATTENTION_NORM, WEIGHT_WHOLE, eagle3 ? -1 : 0, 0, 0, 0};
     if (strcmp(name, "lm_head.weight") == 0)
         return (struct place){ROLE_HEAD, WEIGHT_WHOLE, -1, 0, 0, 0};
-    assert_string_equal(name, "norm.weight");
+    assert_true(strcmp(name, "norm.weight") == 0 || strcmp(name, "prefix_embeding_layer.norm.weight") == 0);
     return (struct place){ROLE_FINAL_NORM, WEIGHT_WHOLE, -1, 0, 0, 0};
 }
 
@@ -301,6 +314,135 @@ static void run_golden(const char *name, int steps)
     free(before);
 }
 
+/* ---- heads, texts and states that are made up: tests/golden/train/make.py ---- */
+
+static float drawn(uint64_t number, uint64_t at, double bound, double center)
+{
+    uint64_t x = (at * 2654435761u + number * 2654404609u) & 0xffffffffu;
+    x ^= x >> 16;
+    x = x * 2246822519u & 0xffffffffu;
+    x ^= x >> 13;
+    return (float)(center + bound * ((double)x / 2147483648.0 - 1));
+}
+
+static void draw_weights(struct weights *w, const json_t *golden)
+{
+    const char *key;
+    json_t *one, *made = json_object_get(golden, "made");
+    json_object_foreach(made, key, one) {
+        const struct named part = part_of(w, key);
+        for (size_t i = 0; i < part.count; i++)
+            w->data[(size_t)(part.data - w->data) + i] =
+                drawn((uint64_t)number(one, "number"), i, number(one, "bound"), number(one, "center"));
+    }
+}
+
+static void draw_batch(struct train_batch *batch, const json_t *golden, int step)
+{
+    const struct train_points points = {1, {6}};
+    const json_t *lengths = json_object_get(golden, "lengths");
+    const int hidden = model_hparams(rig.target)->hidden, vocab = model_hparams(rig.target)->vocab;
+    struct err err = {0};
+    train_batch_clear(batch, &points, hidden);
+    for (int k = 0; k < BATCH; k++) {
+        const size_t i = (size_t)(step * BATCH + k) % json_array_size(lengths);
+        const int length = (int)json_integer_value(json_array_get(lengths, i));
+        int32_t token[64];
+        uint8_t mask[64];
+        float *f = malloc((size_t)(length * hidden) * sizeof *f);
+        for (int at = 0; at < length; at++) {
+            const int id = (int)((double)(drawn(900 + i, (uint64_t)at, 1, 0) + 1) / 2 * vocab);
+            token[at] = id < vocab ? id : vocab - 1;
+            mask[at] = at >= 3 + (int)i % 4;
+        }
+        for (int at = 0; at < length * hidden; at++)
+            f[at] = drawn(1000 + i, (uint64_t)at, 3, 0);
+        train_must(train_batch_add(batch, &(struct train_text){length, token, mask, {f}, NULL}, &err), &err);
+        free(f);
+    }
+}
+
+static void check_first_gradients(struct weights *w, const json_t *golden)
+{
+    const char *key;
+    json_t *one, *norms = json_object_get(golden, "gradient_norms_step0"), *all = json_object_get(golden, "gradients_step0");
+    json_object_foreach(norms, key, one) {
+        const struct named part = part_of(w, key);
+        near(norm_of(part.gradient, part.count), json_number_value(one), json_number_value(one), NEAR, "gradient norm", key);
+    }
+    json_object_foreach(all, key, one) {
+        float wanted[16];
+        for (size_t i = 0; i < 16; i++)
+            wanted[i] = (float)json_number_value(json_array_get(one, i));
+        check_gradient(w, key, wanted, 16);
+    }
+}
+
+static void run_made_up(const char *name, const struct start_options *options)
+{
+    struct err err = {0};
+    char file[64];
+    snprintf(file, sizeof file, "train/%s.json", name);
+    json_t *golden = train_json(file);
+    const struct optimiser_settings settings = settings_of(golden);
+    struct head_reading reading = {0};
+    struct weights *weights = NULL;
+    struct network *network = NULL;
+    struct tape *tape = NULL;
+    struct train_batch batch = {0};
+    train_must(start_head(&reading, options, rig.target, NULL, &err), &err);
+    train_must(weights_make(&weights, &reading.head, &reading.shape, &err), &err);
+    draw_weights(weights, golden);
+    float *before = malloc(weights->floats * sizeof *before);
+    memcpy(before, weights->data, weights->floats * sizeof *before);
+    train_must(network_open(&network, weights, rig.target, &loss_defaults, LONGEST, rig.team, &err), &err);
+    train_must(tape_new(&tape, rig.team, &err), &err);
+    for (int step = 0; step < settings.steps; step++) {
+        struct losses losses;
+        struct optimiser_report report;
+        draw_batch(&batch, golden, step);
+        tape_begin(tape);
+        train_must(network_loss(network, tape, &batch, &losses, &err), &err);
+        tape_backward(tape);
+        if (step == 0)
+            check_first_gradients(weights, golden);
+        train_must(optimiser_step(&settings, weights, step, rig.team, &report, &err), &err);
+        check_step(json_array_get(json_object_get(golden, "steps_log"), (size_t)step), &losses, &report);
+    }
+    check_weights(weights, golden, before);
+    train_batch_free(&batch);
+    tape_free(&tape);
+    network_close(&network);
+    weights_free(&weights);
+    head_reading_free(&reading);
+    json_decref(golden);
+    free(before);
+}
+
+static void jakiro_star_goes_the_same_way(void **state)
+{
+    struct start_options options = start_defaults;
+    (void)state;
+    options.kind = HEAD_JAKIRO_STAR;
+    options.inner = 64;
+    options.heads = 6;
+    options.kv_heads = 3;
+    run_made_up("jakiro_star", &options);
+}
+
+static void hydra_with_a_prefix_goes_the_same_way(void **state)
+{
+    struct start_options options = start_defaults;
+    (void)state;
+    options.kind = HEAD_HYDRA;
+    options.inner = 64;
+    options.heads = 6;
+    options.kv_heads = 3;
+    options.guesses = options.blocks = 2;
+    options.prefix = true;
+    run_made_up("hydra_prefix", &options);
+}
+
 static int steps_here(int brief) { return getenv("MOE_LONG") ? 1000 : unit_brief() ? 2 : brief; }
 
 static void eagle1_goes_the_same_way(void **state)
@@ -351,7 +493,8 @@ int main(void)
         cmocka_unit_test(eagle1_goes_the_same_way), cmocka_unit_test(eagle1_clips_the_same),
         cmocka_unit_test(eagle3_goes_the_same_way), cmocka_unit_test(jakiro_goes_the_same_way),
         cmocka_unit_test(kangaroo_goes_the_same_way), cmocka_unit_test(medusa_goes_the_same_way),
-        cmocka_unit_test(hydra_goes_the_same_way),
+        cmocka_unit_test(hydra_goes_the_same_way), cmocka_unit_test(jakiro_star_goes_the_same_way),
+        cmocka_unit_test(hydra_with_a_prefix_goes_the_same_way),
     };
     return cmocka_run_group_tests(tests, open_rig, close_rig);
 }

@@ -1,0 +1,220 @@
+#!/usr/bin/env python3
+"""Sixty steps of training Jakiro* and Hydra with a prefix layer, by PyTorch's own gradients and optimiser.
+
+    tests/golden/train/make.py          writes jakiro_star.json and hydra_prefix.json beside itself; needs torch and numpy
+
+Weights, texts and states are made up from a hash that tests/unit/test_train_golden.c computes as well; embedding and output head
+are the pocket model's. The other files of this folder come from another program, over the pocket model's own states. Formulas:
+Jakiro, arXiv 2502.06282, and its program (jakiro_star); Hydra, arXiv 2402.05109, and its program (prefix-mlp)."""
+import json, math, os, struct
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+here = os.path.dirname(os.path.abspath(__file__))
+torch.set_num_threads(1)
+WIDTH, VOCAB, HEADS, KV, INNER = 192, 2048, 6, 3, 64
+STEPS, WARMUP, RATE = 60, 6, 1e-3
+LENGTHS = [21, 9, 16, 30, 12, 25, 18, 7]
+
+
+def drawn(number, count, bound, center=0.0):
+    """The hash: `count` numbers around `center`, of the tensor `number`."""
+    x = (np.arange(count, dtype=np.uint64) * 2654435761 + number * 2654404609) % 2 ** 32
+    x ^= x >> 16
+    x = x * 2246822519 % 2 ** 32
+    x ^= x >> 13
+    return (center + bound * (x.astype(np.float64) / 2 ** 31 - 1)).astype(np.float32)
+
+
+def pocket(name):
+    """A bf16 matrix of the pocket model."""
+    with open(os.path.join(here, '../../models/pocket/model/model.safetensors'), 'rb') as file:
+        length, = struct.unpack('<Q', file.read(8))
+        entry = json.loads(file.read(length))[name]
+        begin, end = entry['data_offsets']
+        file.seek(8 + length + begin)
+        raw = np.frombuffer(file.read(end - begin), np.uint16).astype(np.uint32) << 16
+    return torch.from_numpy(raw.view(np.float32).reshape(entry['shape']).copy())
+
+
+def texts():
+    out = []
+    for i, length in enumerate(LENGTHS):
+        ids = (drawn(900 + i, length, 1) + 1) / 2 * VOCAB
+        mask = [1 if k >= 3 + i % 4 else 0 for k in range(length)]
+        out.append((np.minimum(ids.astype(np.int64), VOCAB - 1), mask, drawn(1000 + i, length * WIDTH, 3).reshape(length, WIDTH)))
+    return out
+
+
+def batch(step, all_texts):
+    chosen = [all_texts[(step * 4 + k) % len(all_texts)] for k in range(4)]
+    longest = max(len(ids) for ids, _, _ in chosen)
+    ids = torch.zeros(4, longest, dtype=torch.long)
+    mask = torch.zeros(4, longest)
+    f = torch.zeros(4, longest, WIDTH)
+    for b, (i, m, s) in enumerate(chosen):
+        ids[b, :len(i)] = torch.from_numpy(i)
+        mask[b, :len(i)] = torch.tensor(m, dtype=torch.float32)
+        f[b, :len(i)] = torch.from_numpy(s)
+    return ids, mask, f, [len(i) for i, _, _ in chosen]
+
+
+def norm(x, w):
+    return w * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+
+
+def rotate(x):
+    length, dim = x.shape[-2], x.shape[-1]
+    inverse = 1.0 / (10000 ** (torch.arange(0, dim, 2).float() / dim))
+    angle = torch.arange(length).float()[:, None] * inverse[None]
+    angle = torch.cat([angle, angle], -1)
+    half = torch.cat([-x[..., dim // 2:], x[..., :dim // 2]], -1)
+    return x * angle.cos() + half * angle.sin()
+
+
+def attention(w, prefix, x):
+    b, t, _ = x.shape
+    dim = WIDTH // HEADS
+    q = (x @ w[prefix + 'q_proj.weight'].T).view(b, t, HEADS, dim).transpose(1, 2)
+    k = (x @ w[prefix + 'k_proj.weight'].T).view(b, t, KV, dim).transpose(1, 2).repeat_interleave(HEADS // KV, 1)
+    v = (x @ w[prefix + 'v_proj.weight'].T).view(b, t, KV, dim).transpose(1, 2).repeat_interleave(HEADS // KV, 1)
+    score = rotate(q) @ rotate(k).transpose(2, 3) / math.sqrt(dim)
+    score = score.masked_fill(torch.ones(t, t).triu(1).bool(), float('-inf'))
+    out = (score.softmax(-1) @ v).transpose(1, 2).reshape(b, t, WIDTH)
+    return out @ w[prefix + 'o_proj.weight'].T
+
+
+def left(x):
+    return torch.cat([x[:, 1:], torch.zeros_like(x[:, :1])], 1)
+
+
+def jakiro_star_loss(w, data, embed, head):
+    ids, mask, f, lengths = data
+    mask = mask.clone()
+    for b, length in enumerate(lengths):
+        mask[b, length - 1] = 0
+    x = torch.cat([embed[left(ids)], f], -1) @ w['fc.weight'].T + w['fc.bias']
+    u = x + attention(w, 'layers.0.self_attn.', x)
+    y = norm(u, w['layers.0.post_attention_layernorm.weight'])
+    share = (y @ w['layers.0.mlp_moe.gate.weight'].T).softmax(-1)
+    out = u
+    for e in range(2):
+        name = 'layers.0.mlp_moe.experts.%d.' % e
+        out = out + share[..., e:e + 1] * (F.gelu(y @ w[name + 'fc.weight'].T) @ w[name + 'proj.weight'].T)
+    target = left(f)
+    feature = (F.smooth_l1_loss(out, target, reduction='none').mean(-1) * mask).sum() / (mask.sum() + 1e-5)
+    said = -((target @ head.T).softmax(-1) * (out @ head.T).log_softmax(-1)).sum(-1)
+    token = (said * mask).sum() / (mask.sum() + 1e-5)
+    return feature + 0.1 * token, {'feature': feature, 'token': token}
+
+
+def hydra_loss(w, data, embed, head):
+    ids, mask, f, lengths = data
+    name = 'prefix_embeding_layer.layers.0.'
+    u = f + attention(w, name + 'self_attn.', norm(f, w[name + 'input_layernorm.weight']))
+    y = norm(u, w[name + 'post_attention_layernorm.weight'])
+    inner = F.silu(y @ w[name + 'mlp.gate_proj.weight'].T) * (y @ w[name + 'mlp.up_proj.weight'].T)
+    state = norm(u + inner @ w[name + 'mlp.down_proj.weight'].T, w['prefix_embeding_layer.norm.weight'])
+    parts, total = {}, 0
+    for i in range(2):
+        rows, labels = [], []
+        for b, length in enumerate(lengths):
+            for j in range(length - 2 - i):
+                if mask[b, j + 2 + i]:
+                    rows.append(torch.cat([state[b, j]] + [embed[ids[b, j + 1 + e]] for e in range(i + 1)]))
+                    labels.append(ids[b, j + 2 + i])
+        v = torch.stack(rows)
+        for block in range(2):
+            key = 'hydra_mlp.%d.%d.' % (i, 1 + 2 * block)
+            z = F.silu(v @ w[key + 'linear.weight'].T + w[key + 'linear.bias'])
+            v = z + (v @ w[key + 'res_connection.weight'].T + w[key + 'res_connection.bias'] if block == 0 else v)
+        key = 'hydra_lm_head.%d.1.' % i
+        part = F.cross_entropy(v @ w[key + 'weight'].T + w[key + 'bias'], torch.stack(labels))
+        parts['head%d' % i] = part
+        total = total + part
+    return total, parts
+
+
+def layer(prefix, norms, dense):
+    kv = KV * WIDTH // HEADS
+    out = {prefix + 'self_attn.q_proj.weight': (WIDTH, WIDTH), prefix + 'self_attn.k_proj.weight': (kv, WIDTH),
+           prefix + 'self_attn.v_proj.weight': (kv, WIDTH), prefix + 'self_attn.o_proj.weight': (WIDTH, WIDTH)}
+    out.update({prefix + n + '.weight': (WIDTH,) for n in norms})
+    if dense:
+        out.update({prefix + 'mlp.gate_proj.weight': (INNER, WIDTH), prefix + 'mlp.up_proj.weight': (INNER, WIDTH),
+                    prefix + 'mlp.down_proj.weight': (WIDTH, INNER)})
+    return out
+
+
+def jakiro_star_shapes():
+    out = {'fc.weight': (WIDTH, 2 * WIDTH), 'fc.bias': (WIDTH,)}
+    out.update(layer('layers.0.', ['post_attention_layernorm'], False))
+    out['layers.0.mlp_moe.gate.weight'] = (2, WIDTH)
+    for e in range(2):
+        out['layers.0.mlp_moe.experts.%d.fc.weight' % e] = (INNER, WIDTH)
+        out['layers.0.mlp_moe.experts.%d.proj.weight' % e] = (WIDTH, INNER)
+    return out
+
+
+def hydra_shapes():
+    out = layer('prefix_embeding_layer.layers.0.', ['input_layernorm', 'post_attention_layernorm'], True)
+    out['prefix_embeding_layer.norm.weight'] = (WIDTH,)
+    for i in range(2):
+        for block in range(2):
+            key = 'hydra_mlp.%d.%d.' % (i, 1 + 2 * block)
+            out[key + 'linear.weight'] = (WIDTH, WIDTH if block else (i + 2) * WIDTH)
+            out[key + 'linear.bias'] = (WIDTH,)
+            if not block:
+                out[key + 'res_connection.weight'] = (WIDTH, (i + 2) * WIDTH)
+                out[key + 'res_connection.bias'] = (WIDTH,)
+        out['hydra_lm_head.%d.1.weight' % i] = (VOCAB, WIDTH)
+        out['hydra_lm_head.%d.1.bias' % i] = (VOCAB,)
+    return out
+
+
+def run(name, shapes, loss_of, betas, decay, clip, cosine):
+    embed, head = pocket('model.embed_tokens.weight'), pocket('lm_head.weight')
+    weights, made = {}, {}
+    for number, (key, shape) in enumerate(shapes.items()):
+        is_norm = 'norm.' in key
+        bound = 0.3 if is_norm else 1 / math.sqrt(shape[-1])
+        made[key] = {'number': number, 'bound': bound, 'center': 1.0 if is_norm else 0.0}
+        weights[key] = torch.from_numpy(drawn(number, int(np.prod(shape)), bound, made[key]['center']).reshape(shape)).requires_grad_()
+    before = {key: w.detach().clone() for key, w in weights.items()}
+    optimiser = torch.optim.AdamW(weights.values(), lr=RATE, betas=betas, eps=1e-8, weight_decay=decay)
+    log, all_texts = [], texts()
+    out = {'architecture': name, 'steps': STEPS, 'batch': 4, 'warmup': WARMUP, 'lr': RATE, 'betas': betas, 'wd': decay,
+           'clip': clip, 'schedule': 'cosine' if cosine else 'linear', 'lengths': LENGTHS, 'made': made}
+    for step in range(STEPS):
+        x = (step - WARMUP) / (STEPS - WARMUP)
+        rate = RATE * (step / WARMUP if step < WARMUP else (1 + math.cos(math.pi * x)) / 2 if cosine else 1 - x)
+        optimiser.param_groups[0]['lr'] = rate
+        optimiser.zero_grad()
+        loss, parts = loss_of(weights, batch(step, all_texts), embed, head)
+        loss.backward()
+        squares = sum(float(w.grad.double().pow(2).sum()) for w in weights.values())
+        if step == 0:
+            out['gradient_norms_step0'] = {key: float(w.grad.double().norm()) for key, w in weights.items()}
+            out['gradients_step0'] = {key: w.grad.flatten()[:16].tolist() for key, w in weights.items()}
+        if clip[0] == 'value':
+            torch.nn.utils.clip_grad_value_(weights.values(), clip[1])
+        else:
+            torch.nn.utils.clip_grad_norm_(weights.values(), clip[1])
+        optimiser.step()
+        log.append({'step': step, 'lr': rate, 'loss': float(loss.detach()), 'grad_norm': math.sqrt(squares),
+                    **{key: float(part.detach()) for key, part in parts.items()}})
+    out['weights_after'] = {}
+    for key, w in weights.items():
+        flat, size = w.detach().flatten(), w.numel()
+        out['weights_after'][key] = {'norm': float(flat.double().norm()), 'samples': [float(flat[k * (size // 8)]) for k in range(8)],
+                                     'moved': float((w.detach() - before[key]).double().norm())}
+    out['steps_log'] = log
+    with open(os.path.join(here, name + '.json'), 'w') as file:
+        json.dump(out, file, indent=0)
+        file.write('\n')
+    print(name, log[0]['loss'], log[-1]['loss'])
+
+
+run('jakiro_star', jakiro_star_shapes(), jakiro_star_loss, [0.9, 0.95], 0.001, ['value', 0.5], False)
+run('hydra_prefix', hydra_shapes(), hydra_loss, [0.9, 0.999], 0, ['norm', 1.0], True)
