@@ -1,6 +1,6 @@
 /* moe-draft-train: trains a draft head for a model, from the model's own states.
  *
- * Reads:  model, texts with answers, a head or a checkpoint to go on from
+ * Reads:  model, feature streams or texts with answers, a head or a checkpoint to go on from
  * Writes: head file, checkpoints, and a train stream on request
  * Exit:   0 done, 2 trouble */
 #include <inttypes.h>
@@ -10,12 +10,16 @@
 
 #include "common/base/clock.h"
 #include "common/base/file.h"
+#include "common/base/mem.h"
 #include "common/base/version.h"
 #include "common/cli/command.h"
 #include "common/cli/signals.h"
 #include "common/decode/session.h"
+#include "common/stream/frame.h"
 #include "common/stream/train.h"
 #include "common/stream/writer.h"
+#include "common/train/source_stream.h"
+#include "common/train/source_target.h"
 #include "common/train/start.h"
 #include "common/train/trainer.h"
 
@@ -108,6 +112,11 @@ struct training {
     struct session *session;
     struct team *team;
     struct train_texts *texts;
+    struct head_reading reading;        /* of a new head */
+    struct train_points points;
+    struct stream_model target;
+    char *folder;
+    int64_t *count;                     /* [vocab] how often each token is learnt */
     struct weights *weights;
     struct network *network;
     struct trainer *trainer;
@@ -127,6 +136,9 @@ static void close_training(struct training *t)
     weights_free(&t->weights);
     train_source_close(&t->source);
     train_texts_free(&t->texts);
+    head_reading_free(&t->reading);
+    mem_free(&t->count);
+    mem_free(&t->folder);
     team_free(&t->team);
     session_close(&t->session);
     text_free(&t->told);
@@ -139,16 +151,17 @@ static int take_texts(struct training *t, struct prompts *prompts, struct xxh3_s
 {
     for (;;) {
         struct prompt prompt = {0};
-        bool answered = false;
         const int more = prompts_next(prompts, &prompt, err);
         if (more <= 0)
             return more;
-        for (int i = 0; i < prompt.tokens.n && i < t->args->cut; i++)
-            answered |= prompt.mask[i];
-        int rc = !answered ? 0 : train_texts_add(t->texts, prompt.tokens.ids, prompt.mask, prompt.tokens.n, prompt.place, err);
-        xxh3_stream_put(digest, prompt.tokens.ids, (size_t)prompt.tokens.n * sizeof *prompt.tokens.ids);
-        xxh3_stream_put(digest, prompt.mask, (size_t)prompt.tokens.n);
-        if (!rc && !answered)
+        /* To the end of its last answer, as far as it is not cut. */
+        int tokens = prompt.tokens.n < t->args->cut ? prompt.tokens.n : t->args->cut;
+        while (tokens && !prompt.mask[tokens - 1])
+            tokens--;
+        int rc = tokens ? train_texts_add(t->texts, prompt.tokens.ids, prompt.mask, tokens, prompt.place, err) : 0;
+        xxh3_stream_put(digest, prompt.tokens.ids, (size_t)tokens * sizeof *prompt.tokens.ids);
+        xxh3_stream_put(digest, prompt.mask, (size_t)tokens);
+        if (!tokens)
             console_note(t->console, "%s: has no answer within %d tokens; left out", prompt.place, t->args->cut);
         prompt_free(&prompt);
         if (rc)
@@ -193,6 +206,7 @@ static int parse_layers(struct start_options *start, const char *words, struct e
 static int begin_from(struct training *t, struct err *err)
 {
     struct model *file = NULL;
+    char hex[65];
     if (model_open_head(&file, t->args->from, err))
         return -1;
     int rc = head_check_target(model_head(file), model_identity(t->session->model), t->args->force, err) ||
@@ -200,26 +214,112 @@ static int begin_from(struct training *t, struct err *err)
     if (rc) {
         err_at(err, "%s", t->args->from);
     } else {
-        char hex[65];
         sha256_hex(&model_identity(file)->index, hex);
         snprintf(t->from, sizeof t->from, "%.16s", hex);
         weights_read(t->weights, file);
+        train_points_of(&t->points, model_head(file));
     }
     model_close(&file);
     return rc;
 }
 
-static int begin_anew(struct training *t, struct err *err)
+/* What of a new head is known before the texts are. */
+static int describe_anew(struct training *t, struct err *err)
 {
     struct start_options start = t->args->start;
-    struct head_reading reading = {0};
     head_kind_by_name(arch_words[t->args->arch], &start.kind);
-    int rc = (t->args->layers && parse_layers(&start, t->args->layers, err)) ||
-             start_head(&reading, &start, t->session->model, t->texts, err) ||
-             weights_make(&t->weights, &reading.head, &reading.shape, err) ||
-             weights_start(t->weights, t->session->model, t->args->seed, err) ? -1 : 0;
-    head_reading_free(&reading);
-    return rc;
+    if ((t->args->layers && parse_layers(&start, t->args->layers, err)) ||
+        start_head(&t->reading, &start, t->session->model, err))
+        return -1;
+    train_points_of(&t->points, &t->reading.head);
+    return 0;
+}
+
+static int begin_anew(struct training *t, struct err *err)
+{
+    return start_words(&t->reading.head, t->count, err) ||
+           weights_make(&t->weights, &t->reading.head, &t->reading.shape, err) ||
+           weights_start(t->weights, t->session->model, t->args->seed, err) ? -1 : 0;
+}
+
+/* ---- texts and features ---- */
+
+static void count_words(struct training *t, const struct train_text *text)
+{
+    for (int i = 0; i < text->tokens; i++)
+        t->count[text->token[i]] += text->mask[i];
+}
+
+/* Is it a stream? Standard input is one; a file tells by its first bytes. */
+static bool is_stream(const char *path)
+{
+    uint8_t first[FRAME_GUARD_BYTES];
+    FILE *file = strcmp(path, "-") ? fopen(path, "rb") : NULL;
+    const bool yes = !strcmp(path, "-") || (file && fread(first, sizeof first, 1, file) == 1 &&
+                                            !memcmp(first, FRAME_GUARD, sizeof first));
+    if (file)
+        fclose(file);
+    return yes;
+}
+
+/* The feature stream to learn from; NULL: texts. */
+static int find_stream(const struct train_args *args, const char **path, struct err *err)
+{
+    *path = !args->inputs.count && !args->prompts.texts.count ? "-" : NULL;
+    for (int i = 0; i < args->inputs.count; i++)
+        if (is_stream(args->inputs.items[i]))
+            *path = args->inputs.items[i];
+    return *path && (args->inputs.count > 1 || args->prompts.texts.count)
+               ? err_set(err, ERR_INPUT, "%s is a feature stream, which stands alone; moe-coact merge joins several",
+                         *path) : 0;
+}
+
+/* The folder that the head is written to: what is no file waits there. */
+static int folder_of(struct text *out, const char *path, struct err *err)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? text_put(out, path, slash == path ? 1 : (size_t)(slash - path), err) : text_puts(out, ".", err);
+}
+
+static int open_features(struct training *t, const char *path, char hex[33], struct err *err)
+{
+    struct text folder = {0}, note = {0};
+    struct feature_source *features = NULL, *kept;
+    session_stream_model(t->session, &t->target);
+    struct feature_source_setup setup = {
+        .path = path, .target = &t->target, .force = t->args->force, .states = t->points.count, .state = t->points.point,
+        .cut = t->args->cut, .part = FEATURES_TRAINING};
+    int rc = folder_of(&folder, t->args->output, err);
+    setup.folder = t->folder = folder.data;
+    rc = rc || feature_source_open(&features, &setup, &note, err) ? -1 : 0;
+    console_notes(t->console, &note);
+    kept = features;
+    rc = rc || source_stream_open(&t->source, &features, true, err) ? -1 : 0;
+    text_free(&note);
+    if (rc)
+        return -1;
+    for (int64_t i = 0; t->reading.head.target_id && i < t->source.texts; i++) {
+        struct train_text text;
+        if (t->source.read(t->source.self, i, t->args->cut, &text, err) < 0)
+            return -1;
+        count_words(t, &text);
+    }
+    digest128_hex(feature_source_digest(kept), hex);
+    return 0;
+}
+
+static int open_texts(struct training *t, char hex[33], struct err *err)
+{
+    if (read_texts(t, hex, err))
+        return -1;
+    for (int64_t i = 0; i < train_texts_count(t->texts); i++) {
+        struct train_text text;
+        train_texts_at(t->texts, i, &text);
+        count_words(t, &text);
+    }
+    if (!train_texts_count(t->texts))
+        return err_set(err, ERR_INPUT, "there are no texts with answers to learn from");
+    return source_target_open(&t->source, &t->texts, t->session->engine, &t->points, err);
 }
 
 /* ---- settings ---- */
@@ -309,30 +409,12 @@ static int write_step(struct training *t, const struct train_report *r, struct e
     return t->writer ? writer_record(t->writer, &train_step_kind, &step, err) : 0;
 }
 
-static int prepare(struct training *t, struct err *err)
+/* The checkpoint, if there is one. */
+static int go_on(struct training *t, struct err *err)
 {
     const struct train_args *a = t->args;
-    const int threads = a->session.threads ? a->session.threads : team_cores();
-    struct train_points points;
-    char texts[33];
-    if (session_open(&t->session, &a->session, 0, 1, err) || team_new(&t->team, threads, err) || read_texts(t, texts, err))
-        return -1;
-    session_tell(t->session, t->console);
-    const int64_t count = train_texts_count(t->texts);
-    if (!count)
-        return err_set(err, ERR_INPUT, "there are no texts with answers to learn from");
-    if (a->from ? begin_from(t, err) : begin_anew(t, err))
-        return -1;
-    choose_settings(t, count);
-    train_points_of(&points, &t->weights->head);
-    if (tell_settings(t, texts, err) ||
-        network_open(&t->network, t->weights, t->session->model, &a->loss, a->cut, t->team, err) ||
-        source_target_open(&t->source, &t->texts, t->session->engine, &points, err))
-        return -1;
-    const struct trainer_setup setup = {t->weights, t->network, &t->source, points, &t->settings, t->team};
-    if (trainer_open(&t->trainer, &setup, err) ||
-        (a->checkpoint ? text_puts(&t->checkpoint, a->checkpoint, err)
-                       : text_printf(&t->checkpoint, err, "%s.checkpoint", a->output)))
+    if (a->checkpoint ? text_puts(&t->checkpoint, a->checkpoint, err)
+                      : text_printf(&t->checkpoint, err, "%s.checkpoint", a->output))
         return -1;
     if (access(t->checkpoint.data, F_OK))
         return 0;
@@ -342,6 +424,29 @@ static int prepare(struct training *t, struct err *err)
         return -1;
     console_note(t->console, "goes on behind step %lld", (long long)trainer_steps(t->trainer));
     return 0;
+}
+
+static int prepare(struct training *t, struct err *err)
+{
+    const struct train_args *a = t->args;
+    const int threads = a->session.threads ? a->session.threads : team_cores();
+    const char *stream;
+    char texts[33];
+    if (find_stream(a, &stream, err) || session_open(&t->session, &a->session, 0, 1, err) ||
+        team_new(&t->team, threads, err) ||
+        !(t->count = mem_alloc((size_t)model_hparams(t->session->model)->vocab, sizeof *t->count, err)) ||
+        (a->from ? begin_from(t, err) : describe_anew(t, err)) ||
+        (stream ? open_features(t, stream, texts, err) : open_texts(t, texts, err)) || (!a->from && begin_anew(t, err)))
+        return -1;
+    session_tell(t->session, t->console);
+    if (!t->source.texts)
+        return err_set(err, ERR_INPUT, "there are no texts with answers to learn from");
+    choose_settings(t, t->source.texts);
+    if (tell_settings(t, texts, err) ||
+        network_open(&t->network, t->weights, t->session->model, &a->loss, a->cut, t->team, err))
+        return -1;
+    const struct trainer_setup setup = {t->weights, t->network, &t->source, t->points, &t->settings, t->team};
+    return trainer_open(&t->trainer, &setup, err) || go_on(t, err) ? -1 : 0;
 }
 
 static int save(struct training *t, struct err *err)

@@ -86,7 +86,7 @@ static int compare_ids(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-static int choose_words(struct head_params *head, const struct train_texts *texts, struct err *err)
+int start_words(struct head_params *head, const int64_t *count, struct err *err)
 {
     const size_t vocab = (size_t)head->target.vocab;
     struct counted *counted;
@@ -95,13 +95,7 @@ static int choose_words(struct head_params *head, const struct train_texts *text
     if (!(counted = mem_alloc(vocab, sizeof *counted, err)))
         return -1;
     for (size_t id = 0; id < vocab; id++)
-        counted[id].id = (int32_t)id;
-    for (int64_t i = 0; i < train_texts_count(texts); i++) {
-        struct train_text text;
-        train_texts_at(texts, i, &text);
-        for (int k = 0; k < text.tokens; k++)
-            counted[text.token[k]].count += text.mask[k];
-    }
+        counted[id] = (struct counted){count[id], (int32_t)id};
     qsort(counted, vocab, sizeof *counted, compare_counts);
     for (int i = 0; i < head->draft_vocab; i++)
         head->target_id[i] = counted[i].id;
@@ -110,11 +104,10 @@ static int choose_words(struct head_params *head, const struct train_texts *text
     return 0;
 }
 
-int start_head(struct head_reading *out, const struct start_options *options, const struct model *target,
-               const struct train_texts *texts, struct err *err)
+int start_head(struct head_reading *out, const struct start_options *options, const struct model *target, struct err *err)
 {
     json_t *config = config_of(options, target, err);
-    int rc = !config || head_invent(out, options->kind, config, target, err) || choose_words(&out->head, texts, err) ? -1 : 0;
+    int rc = !config || head_invent(out, options->kind, config, target, err) ? -1 : 0;
     json_decref(config);
     return rc;
 }

@@ -4,7 +4,6 @@
 #define MOE_TRAIN_START_H
 
 #include "common/arch/head.h"
-#include "common/train/source_target.h"
 
 struct start_options {
     enum head_kind kind;
@@ -21,9 +20,10 @@ struct start_options {
 };
 extern const struct start_options start_defaults;
 
-/* out: {0}; to be freed by head_reading_free, also after a failure. texts: of eagle3, whose words are those that are commonest
- * in their answers, filled up with the lowest ids. */
-int start_head(struct head_reading *out, const struct start_options *options, const struct model *target,
-               const struct train_texts *texts, struct err *err);
+/* out: {0}; to be freed by head_reading_free, also after a failure. The words of eagle3 are any. */
+int start_head(struct head_reading *out, const struct start_options *options, const struct model *target, struct err *err);
+
+/* The words of eagle3, where it does not know all: the commonest by `count` [vocab], the lowest ids of equal ones. */
+int start_words(struct head_params *head, const int64_t *count, struct err *err);
 
 #endif

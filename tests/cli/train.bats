@@ -55,6 +55,22 @@ refuses() {
     moe-view --verify kind.moe
 }
 
+@test "a feature stream, from a file or a pipe, gives the head that its texts give" {
+    options="--arch eagle3 --draft-vocab 300 --steps 8 --rate 0.004"
+    train $options texts.jsonl -o texts.moe
+    moe-profile features -q -m pocket.moe --layers eagle3 --dtype f32 texts.jsonl -o states.moes
+    train $options states.moes -o file.moe
+    train $options -o pipe.moe < states.moes
+    moe-profile features -q -m pocket.moe --layers eagle3 --dtype f32 texts.jsonl | train $options - -o stream.moe
+    cmp texts.moe file.moe
+    cmp texts.moe pipe.moe
+    cmp texts.moe stream.moe
+    refuses "lacks the states after layer" -m pocket.moe --arch kangaroo --exit 4 states.moes
+    refuses "stands alone" -m pocket.moe --arch eagle1 states.moes texts.jsonl
+    head -c 20000 states.moes > cut.moes
+    refuses "cut.moes" -m pocket.moe --arch eagle1 cut.moes
+}
+
 @test "one, two and three threads give the same bytes" {
     for arch in eagle3 jakiro hydra; do
         for threads in 1 2 3; do

@@ -390,7 +390,7 @@ static void run_made_up(const char *name, const struct start_options *options)
     struct network *network = NULL;
     struct tape *tape = NULL;
     struct train_batch batch = {0};
-    train_must(start_head(&reading, options, rig.target, NULL, &err), &err);
+    train_must(start_head(&reading, options, rig.target, &err), &err);
     train_must(weights_make(&weights, &reading.head, &reading.shape, &err), &err);
     draw_weights(weights, golden);
     float *before = malloc(weights->floats * sizeof *before);

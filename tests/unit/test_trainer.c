@@ -81,7 +81,6 @@ static void run_open(struct run *run, enum head_kind kind, int spoilt)
     struct err err = {0};
     struct start_options options = start_defaults;
     struct head_reading reading = {0};
-    struct train_texts *none = NULL;
     struct train_points points;
     *run = (struct run){.source = {&rig, TEXTS, read_text, NULL},
                         .settings = {.batch = 2, .longest = LENGTH, .seed = 9, .noise = 0.1}};
@@ -92,8 +91,7 @@ static void run_open(struct run *run, enum head_kind kind, int spoilt)
     options.layer_count = 2;
     options.layers[1] = 1;
     options.draft_vocab = 11;
-    must(train_texts_new(&none, &err), &err);
-    must(start_head(&reading, &options, rig.target, none, &err), &err);
+    must(start_head(&reading, &options, rig.target, &err), &err);
     must(weights_make(&run->weights, &reading.head, &reading.shape, &err), &err);
     must(weights_start(run->weights, rig.target, 5, &err), &err);
     optimiser_defaults(&run->settings.optimiser, kind);
@@ -105,7 +103,6 @@ static void run_open(struct run *run, enum head_kind kind, int spoilt)
     const struct trainer_setup setup = {run->weights, run->network, &run->source, points, &run->settings, rig.team};
     must(trainer_open(&run->trainer, &setup, &err), &err);
     head_reading_free(&reading);
-    train_texts_free(&none);
 }
 
 static void run_close(struct run *run)
