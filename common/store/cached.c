@@ -114,12 +114,16 @@ static int take_read(struct cached *cached, bool wait, struct err *err)
     return got;
 }
 
-/* Reads beforehand as long as there is room, and something to read. */
+/* Reads beforehand as long as there is room, and something to read. Half of the slots at most are for what nobody has wanted
+ * yet: more of it would drive out itself, before its layer's turn. */
 static int read_beforehand(struct cached *cached, struct err *err)
 {
     int slot, key, victim;
     while (cached->beforehand < DEPTH_BEFOREHAND && can_start(cached)) {
-        int64_t wasted = cache_counts(cached->cache).wasted;
+        const struct cache_counts counts = cache_counts(cached->cache);
+        const int64_t wasted = counts.wasted;
+        if (2 * (counts.prefetched - counts.useful - wasted) >= cached->slots)
+            return 0;
         if ((slot = cache_fetch(cached->cache, &key, &victim)) < 0)
             return 0;
         if (start_read(cached, slot, true, victim, wasted, err))

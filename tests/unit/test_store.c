@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "common/base/mem.h"
+#include "common/base/memory_left.h"
 #include "common/engine/engine.h"
 #include "common/store/reads.h"
 #include "tests/unit/tiny.h"
@@ -330,6 +331,76 @@ static void a_file_that_shrinks_is_an_error(void **state)
     }
 }
 
+/* ---- the rest */
+
+/* Experts that were told beforehand: they come once, those that are wanted count as hits, and the bits stay. */
+static void what_is_foretold_is_read_before_it_is_wanted(void **state)
+{
+    struct hparams shape;
+    struct rig rig;
+    const char *path = moe_file(3, FORMAT_F32, &shape);
+    const int all = hparams_moe_layers(&shape) * shape.router.experts;
+    struct expert_cache cache = {.slots = all};
+    float *want = calloc(logits_of(&shape), sizeof *want), *got = calloc(logits_of(&shape), sizeof *got);
+    int32_t expert[64];
+    struct store_facts facts;
+    (void)state;
+    rig_open(&rig, path, "host", 1, NULL);
+    decode(&rig, 2, want);
+    rig_close(&rig);
+    for (int e = 0; e < shape.router.experts; e++)
+        expert[e] = e;
+    rig_open(&rig, path, "host", 1, &cache);
+    int layer = 0;
+    while (shape.layer[layer].ffn != FFN_EXPERTS)
+        layer++;
+    for (int again = 0; again < 2; again++)
+        must(expert_source_prefetch(rig.experts, layer, expert, shape.router.experts, &rig.err), &rig.err);
+    decode(&rig, 2, got);
+    assert_memory_equal(want, got, logits_of(&shape) * sizeof *got);
+    assert_true(expert_source_facts(rig.experts, &facts));
+    assert_true(facts.prefetched > 0 && facts.prefetched < facts.bytes && facts.wasted == 0);
+    assert_true(facts.bytes <= all * facts.prefetched);                  /* nothing twice: each has the same size */
+    rig_close(&rig);
+    free(want);
+    free(got);
+    unlink(path);
+}
+
+static void put(const char *root, const char *path, const char *text)
+{
+    char name[2400];
+    snprintf(name, sizeof name, "mkdir -p \"$(dirname '%s%s')\"", root, path);
+    assert_int_equal(system(name), 0);
+    snprintf(name, sizeof name, "%s%s", root, path);
+    unit_write(name, text, strlen(text));
+}
+
+/* The least of what the machine has and what the process's group, and those above it, have left. */
+static void memory_that_is_left_is_that_of_the_narrowest_group(void **state)
+{
+    char *root = unit_folder();
+    (void)state;
+    assert_true(memory_left(root) == -1);
+    put(root, "/proc/meminfo", "MemTotal:  9000 kB\nMemFree: 10 kB\nMemAvailable:    8000 kB\n");
+    assert_true(memory_left(root) == 8000 * 1024);
+    put(root, "/proc/self/cgroup", "4:cpu,cpuacct:/x\n3:memory:/a/b\n0::/user/one\n");
+    assert_true(memory_left(root) == 8000 * 1024);
+    put(root, "/sys/fs/cgroup/user/one/memory.max", "max\n");
+    put(root, "/sys/fs/cgroup/user/one/memory.current", "70\n");
+    assert_true(memory_left(root) == 8000 * 1024);
+    put(root, "/sys/fs/cgroup/user/memory.max", "5000000\n");
+    put(root, "/sys/fs/cgroup/user/memory.current", "1000000\n");
+    assert_true(memory_left(root) == 4000000);
+    put(root, "/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "300\n");
+    put(root, "/sys/fs/cgroup/memory/a/memory.usage_in_bytes", "100\n");
+    assert_true(memory_left(root) == 200);
+    put(root, "/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", "100\n");
+    put(root, "/sys/fs/cgroup/memory/a/b/memory.usage_in_bytes", "170\n");
+    assert_true(memory_left(root) == 0);
+    unit_remove(root);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -338,6 +409,8 @@ int main(void)
         cmocka_unit_test(any_number_of_slots_gives_the_same_bits),
         cmocka_unit_test(nothing_of_the_file_stays_cached),
         cmocka_unit_test(a_file_that_shrinks_is_an_error),
+        cmocka_unit_test(what_is_foretold_is_read_before_it_is_wanted),
+        cmocka_unit_test(memory_that_is_left_is_that_of_the_narrowest_group),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
