@@ -1,0 +1,57 @@
+#!/bin/sh
+# Decoding with experts on disk: `make bench-disk` calls it, with the bytes of the inflated pocket model in MiB (4000) and the
+# rounds (5) if wanted. In each round, in turns: the disk past the page cache, the model mapped, all experts cached, and 17 % of
+# them, read when they are wanted and, as the routes are forced, before. An iteration is set against the larger of its compute,
+# which is that of the mapped model, and its missed bytes at the bandwidth of reads like these (tests/bench/disk.c). The routes
+# are those of the pocket model, and the text is the second of two alike, so that all that can be cached is.
+. tests/bench/common.sh
+mib=${1:-4000}
+rounds=${2:-5}
+model=$out/pocket-disk-$mib.moe
+tokens=48
+prompt='def add(a, b):'
+
+once "$out/pocket.moe" moe-convert -q "$pocket/model"
+once "$model" moe-convert inflate -q --expert-ffn $((mib * 1048576 / 192 / 1152)) "$out/pocket.moe"
+moe-decode -q -m "$out/pocket.moe" -n $tokens --ignore-eos -d ngram -K 7 --record drafts --stream "$out/disk-routes.moes" \
+    -p "$prompt" -p "$prompt" > /dev/null
+
+# decode NAME ROUND OPTIONS...: milliseconds, bytes read and milliseconds stalled an iteration, on a line of $out/disk.txt.
+decode() {
+    name=$1 round=$2
+    shift 2
+    moe-decode -q $threads -m "$model" -n $tokens --ignore-eos -d ngram -K 7 --force-routes "$out/disk-routes.moes" \
+        --force-accept "$out/disk-routes.moes" "$@" --stream "$out/disk.moes" -p "$prompt" -p "$prompt" > "$out/disk-$name.text"
+    cmp "$out/disk-mapped.text" "$out/disk-$name.text"
+    moe-view --json "$out/disk.moes" | jq -r -s --arg name "$name" --arg round "$round" '[.[] | select(.type == "iter" and .sequence == 1)] |
+        (length as $n | [$name, $round, (map(.draft_us + .verify_us + .accept_us + .other_us) | add / $n / 1000),
+        (map(.cache_read_bytes // 0) | add / $n), (map(.cache_stall_us // 0) | add / $n / 1000)]) | @tsv' >> "$out/disk.txt"
+}
+
+: > "$out/disk.txt"
+for round in $(seq "$rounds"); do
+    cat "$model" > /dev/null                                # the mapped model is in memory when it is timed
+    decode mapped "$round"
+    decode all "$round" --cache-experts 100%
+    decode wanted "$round" --cache-experts 17%
+    printf 'disk\t%d\t%s\t0\t0\n' "$round" "$(disk "$model" $((mib * 1048576 / 192)) 64)" >> "$out/disk.txt"
+    decode forced "$round" --cache-experts 17% --prefetch forced
+done
+
+say "iterations of the inflated pocket model ($mib MiB, forced routes), median of $rounds rounds"
+python3 - "$out/disk.txt" <<'TABLE'
+import statistics, sys
+rows = {}
+for line in open(sys.argv[1]):
+    name, _, *values = line.split()
+    rows.setdefault(name, []).append([float(v) for v in values])
+disk, compute = [r[0] for r in rows["disk"]], [r[0] for r in rows["mapped"]]
+print(f"disk: {statistics.median(disk) / 1e9:.2f} GB/s, from {min(disk) / 1e9:.2f} to {max(disk) / 1e9:.2f}")
+print(f"{'':8}{'ms':>10}{'MB read':>10}{'stalled':>10}{'bound':>10}{'ratio':>8}{'least':>8}{'most':>8}")
+for name in "mapped", "all", "wanted", "forced":
+    ratios = [ms / max(c, 1e3 * read / d) for (ms, read, _), c, d in zip(rows[name], compute, disk)]
+    ms, read, stalled = (statistics.median(column) for column in zip(*rows[name]))
+    bound = max(statistics.median(compute), 1e3 * read / statistics.median(disk))
+    print(f"{name:8}{ms:10.1f}{read / 1e6:10.1f}{stalled:10.1f}{bound:10.1f}{statistics.median(ratios):8.2f}"
+          f"{min(ratios):8.2f}{max(ratios):8.2f}")
+TABLE
