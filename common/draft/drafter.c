@@ -10,6 +10,7 @@ const struct drafter_class *const drafter_classes[] = {
     &drafter_model,
     &drafter_self,
     &drafter_head,
+    &drafter_mtp,
     NULL};
 
 enum { DRAFTERS = sizeof drafter_classes / sizeof *drafter_classes - 1 };

@@ -130,7 +130,7 @@ struct drafter_class {
 };
 
 extern const struct drafter_class drafter_ngram, drafter_pld, drafter_suffix, drafter_lookahead, drafter_model, drafter_self,
-                                  drafter_head;
+                                  drafter_head, drafter_mtp;
 
 /* All drafters, NULL behind the last. `none` is not among them: it means that there is none. */
 extern const struct drafter_class *const drafter_classes[];

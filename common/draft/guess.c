@@ -90,8 +90,6 @@ static int read_known(struct guess *guess, const struct draft_reading *reading, 
 {
     for (int at = 0; at < reading->logit_rows; at++) {
         const int depth = guess->depth[first + reading->logit_row[at]];
-        if (depth >= guess->heads)
-            continue;
         if (know(guess, depth + 1, bytes, err))
             return -1;
         const float *logits[DRAFT_BRANCHES_MAX] = {guess->logits + (size_t)depth * words(guess), NULL};
@@ -113,7 +111,7 @@ int guess_read(struct guess *guess, const struct draft_reading *reading, int fir
     }
     if (!sees_tokens(guess))
         return read_known(guess, reading, first, bytes, err);
-    for (int depth = 1; depth <= deepest && depth < guess->heads; depth++)
+    for (int depth = 1; depth <= deepest; depth++)
         if (read_depth(guess, reading, first, depth, bytes, err))
             return -1;
     return 0;

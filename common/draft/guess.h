@@ -25,7 +25,7 @@ void guess_close(struct guess *guess);
  * next call. */
 int guess_root(struct guess *guess, int32_t token, int levels, const float **logits, int64_t *bytes, struct err *err);
 
-/* As draft_source.read; the first row is node number `first`. */
+/* As draft_source.read; the first row is node number `first`, and none is deeper than there are heads. */
 int guess_read(struct guess *guess, const struct draft_reading *reading, int first, int64_t *bytes, struct err *err);
 
 #endif

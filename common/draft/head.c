@@ -18,6 +18,8 @@
 #include "common/draft/states.h"
 #include "common/head/head.h"
 
+enum { MTP_DEPTH_MAX = 64 };
+
 struct head_drafter {
     struct drafter base;
     struct draft_source source;
@@ -332,33 +334,44 @@ static void tell(struct head_drafter *mine, int64_t bytes)
     }
 }
 
-static int open_head(struct head_drafter *mine, const char *file, const struct drafter_setup *setup, struct err *err)
+/* The network and what is around it: a head's file, or the model itself for its predictors. */
+static int open_network(struct head_drafter *mine, const struct model *model, const struct drafter_setup *setup,
+                        struct err *err)
 {
     const struct engine_setup *target = engine_made_from(setup->target);
+    const struct head_params *file = model_head(model);
+    const struct head_setup head = {.model = model, .target = setup->target, .max_rows = HEAD_ROWS_MAX,
+                                    .max_logit_rows = file && file->kind == HEAD_MEDUSA ? 1 : DRAFT_ASKED_MAX};
     int64_t bytes = 0;
-    if (model_open_head(&mine->model, file, err))
+    if (head_open(&mine->head, &head, err))
         return -1;
-    mine->params = model_head(mine->model);
-    if (head_check_target(mine->params, model_identity(target->model), false, err))
-        return err_at(err, "%s", file);
-    const struct head_setup head = {.model = mine->model, .target = setup->target, .max_rows = HEAD_ROWS_MAX,
-                                    .max_logit_rows = mine->params->kind == HEAD_MEDUSA ? 1 : DRAFT_ASKED_MAX};
-    if (head_open(&mine->head, &head, err) || (mine->params->heads && guess_open(&mine->guess, mine->head, err)) ||
+    mine->params = head_description(mine->head);
+    if ((mine->params->heads && guess_open(&mine->guess, mine->head, err)) ||
         states_open(&mine->states, target->device, mine->params, &mine->base.features, err))
         return -1;
-    for (int i = 0; i < model_tensor_count(mine->model); i++)
-        bytes += (int64_t)model_tensor_at(mine->model, i)->bytes;
+    for (int i = 0; i < model_tensor_count(model); i++)
+        bytes += file || model_tensor_at(model, i)->layer >= mine->params->target.layers
+            ? (int64_t)model_tensor_at(model, i)->bytes : 0;
     mine->early = mine->params->kind == HEAD_KANGAROO;
     mine->parallel &= mine->params->kind == HEAD_JAKIRO;
     mine->part.layers = mine->early ? mine->params->state[0] + 1 : 0;
     const int rows = mine->early && target->max_rows < HEAD_ROWS_MAX ? target->max_rows : HEAD_ROWS_MAX;
     mine->source = (struct draft_source){
-        .path = model_path(mine->model), .fault = "its weights, or the states of the target, are damaged",
+        .path = model_path(model), .fault = "its weights, or the states of the target, are damaged",
         .vocab = mine->params->target.vocab, .logits = mine->params->draft_vocab, .target_id = mine->params->target_id,
         .branches = mine->parallel ? 2 : 1, .max_rows = rows, .max_logit_rows = DRAFT_ASKED_MAX, .positions = setup->positions,
-        .nodes = head_nodes, .room = head_room, .read = head_read_rows};
+        .levels = mine->params->heads, .nodes = head_nodes, .room = head_room, .read = head_read_rows};
     tell(mine, bytes);
-    return 0;
+    return draft_rows_init(&mine->rows, &mine->base, setup, &mine->source, err);
+}
+
+static int open_head(struct head_drafter *mine, const char *file, const struct drafter_setup *setup, struct err *err)
+{
+    if (model_open_head(&mine->model, file, err))
+        return -1;
+    if (head_check_target(model_head(mine->model), model_identity(engine_made_from(setup->target)->model), false, err))
+        return err_at(err, "%s", file);
+    return open_network(mine, mine->model, setup, err);
 }
 
 static int head_open_drafter(struct drafter **out, struct spec *spec, const struct drafter_setup *setup, struct err *err)
@@ -376,12 +389,33 @@ static int head_open_drafter(struct drafter **out, struct spec *spec, const stru
         return -1;
     mine->target = setup->target;
     mine->parallel = parallel;
-    if (open_head(mine, file, setup, err) || draft_rows_init(&mine->rows, &mine->base, setup, &mine->source, err)) {
+    if (open_head(mine, file, setup, err)) {
         head_free_drafter(&mine->base);
         return -1;
     }
     mine->rows.stop = stop;
     mine->rows.root_pends = mine->early;
+    *out = &mine->base;
+    return 0;
+}
+
+static int mtp_open_drafter(struct drafter **out, struct spec *spec, const struct drafter_setup *setup, struct err *err)
+{
+    int depth;
+    double stop;
+    if (spec_int(spec, "depth", 0, 1, MTP_DEPTH_MAX, &depth, err) || spec_float(spec, "stop", 0, 0, 1, &stop, err) ||
+        spec_end(spec, err))
+        return -1;
+    struct head_drafter *mine = mem_alloc(1, sizeof *mine, err);
+    if (!mine)
+        return -1;
+    mine->target = setup->target;
+    if (open_network(mine, engine_made_from(setup->target)->model, setup, err)) {
+        head_free_drafter(&mine->base);
+        return err_at(err, "mtp");
+    }
+    mine->source.levels = depth;
+    mine->rows.stop = stop;
     *out = &mine->base;
     return 0;
 }
@@ -393,6 +427,21 @@ const struct drafter_class drafter_head = {
     .draws = true,
     .pends = true,
     .open = head_open_drafter,
+    .propose = head_propose,
+    .review = head_review,
+    .see = head_see,
+    .commit = head_commit_text,
+    .begin = head_begin_text,
+    .free = head_free_drafter,
+};
+
+const struct drafter_class drafter_mtp = {
+    .name = "mtp",
+    .summary = "the model's own layers that predict further tokens",
+    .settings = "depth=N,stop=P",
+    .draws = true,
+    .pends = true,
+    .open = mtp_open_drafter,
     .propose = head_propose,
     .review = head_review,
     .see = head_see,

@@ -174,12 +174,14 @@ static int add_row(struct draft_rows *rows, int parent, int32_t token)
     return row;
 }
 
-/* Whether the rows on the way to a node have room: among the rows, in the source, in its context, and in one reading. */
+/* Whether the rows on the way to a node have room: among the source's levels, the rows, in the source, in its context, and in
+ * one reading. */
 static bool has_room(const struct draft_rows *rows, int depth)
 {
     const struct draft_source *source = rows->source;
-    return rows->rows + depth <= DRAFT_ROWS_MAX && rows->length + depth <= source->positions &&
-           rows->batch_rows + depth <= source->room(source) && rows->batch_rows + depth <= source->max_rows;
+    return (!source->levels || depth < source->levels) && rows->rows + depth <= DRAFT_ROWS_MAX &&
+           rows->length + depth <= source->positions && rows->batch_rows + depth <= source->room(source) &&
+           rows->batch_rows + depth <= source->max_rows;
 }
 
 /* Another drafter's tokens may be beyond the vocabulary of this source. */
@@ -407,19 +409,13 @@ static void mark(const struct draft_rows *rows, struct draft_tree *tree, int nod
     tree->proposal[node] = rows->setup.proposals ? rows->proposal[row] : NULL;
 }
 
-/* A source may have nothing to say behind a row: a head that guesses has so many levels. */
-static bool has_choice(const struct draft_rows *rows, int row)
-{
-    return row >= 0 && rows->row[row].found > 0;
-}
-
 /* Follows its own choice, drops what it does not keep, and adds its token. */
 static int follow(const struct draft_rows *rows, struct draft_tree *tree, struct reviewed *reviewed, int *agreed,
                   struct err *err)
 {
     const int *row = reviewed->row;
     int at = 0, last;
-    for (int next; has_choice(rows, row[at]); at = next) {
+    for (int next; row[at] >= 0; at = next) {
         next = reviewed_child(reviewed, tree, at, rows->row[row[at]].best[0]);
         if (next < 0)
             break;
@@ -429,8 +425,7 @@ static int follow(const struct draft_rows *rows, struct draft_tree *tree, struct
     }
     if (draft_tree_follow(tree, reviewed->leaf[0].node, reviewed->way, *agreed, &last, err))
         return -1;
-    int node = !has_choice(rows, row[at]) ? -1
-        : draft_tree_add(tree, last, rows->row[row[at]].best[0], NAN, rows->drafter->number);
+    int node = row[at] < 0 ? -1 : draft_tree_add(tree, last, rows->row[row[at]].best[0], NAN, rows->drafter->number);
     if (node < 0)
         return 0;
     mark(rows, tree, node, row[at]);

@@ -34,6 +34,7 @@ struct draft_source {
                                          * comes between (Jakiro) */
     int max_rows, max_logit_rows;       /* of one reading; at most DRAFT_ASKED_MAX rows have logits */
     int positions;                      /* longest text, a draft included */
+    int levels;                         /* of a draft, of which no more can be had; 0: any number */
     int (*nodes)(const struct draft_source *source);
     int (*room)(const struct draft_source *source);             /* for further nodes */
     /* Adds rows as nodes; *bytes: weights and KV read, nominal. */

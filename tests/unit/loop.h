@@ -36,12 +36,14 @@ static inline int loop_row(int tokens, int code)
     return row;
 }
 
+enum { LOOP_HEADS = 6 };
+
 struct loop_world {
     char *folder;
     char target[1200], model[1300], self[1300], tree[1300], costs[1300];        /* a file, and what stands in settings */
     /* ngram, model, the target as a model, model, ngram, parts of the target, eagle1, model, eagle3: some running */
     const char *named[9];
-    char head[3][1300];             /* eagle1, eagle3, kangaroo */
+    char head[LOOP_HEADS][1300];    /* eagle1, eagle3, kangaroo, medusa, hydra, and the target's predictors */
     float (*logits)[V];             /* [LOOP_ROWS] of the target behind prompt and prefix */
 };
 
@@ -99,7 +101,8 @@ static inline struct hparams loop_shape(int layers)
     s.router.top_k = 2;
     s.router.scale = 1;
     s.expert_inner = 8;
-    for (int n = 0; n < layers; n++)
+    s.predictors = layers > 1 ? 2 : 0;          /* of the target */
+    for (int n = 0; n < layers + s.predictors; n++)
         s.layer[n].ffn = FFN_EXPERTS;
     return s;
 }
@@ -153,15 +156,17 @@ static inline void loop_write(const char *path, int layers, uint64_t seed)
 /* Random heads of the target; one of them knows but some of its tokens. */
 static inline void loop_write_heads(struct loop_world *world)
 {
-    static const enum head_kind kinds[] = {HEAD_EAGLE1, HEAD_EAGLE3, HEAD_KANGAROO};
+    static const enum head_kind kinds[LOOP_HEADS - 1] = {HEAD_EAGLE1, HEAD_EAGLE3, HEAD_KANGAROO, HEAD_MEDUSA, HEAD_HYDRA};
     struct err err = {0};
     struct model *target = NULL;
     struct team *team = NULL;
-    json_t *config = json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:{s:[i, i]}}", "hidden_size", 8, "intermediate_size", 16,
-                               "num_attention_heads", 2, "draft_vocab_size", V - 2, "exit_layer", 1, "vocab_size", V,
+    json_t *config = json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:{s:[i, i]}}",
+                               "hidden_size", 8, "intermediate_size", 16, "num_attention_heads", 2, "draft_vocab_size", V - 2,
+                               "exit_layer", 1, "vocab_size", V, "medusa_num_heads", 2, "medusa_num_layers", 1,
+                               "hydra_num_heads", 3, "hydra_num_layers", 2, "hydra_head_arch", "prefix-mlp",
                                "eagle_config", "eagle_aux_hidden_state_layer_ids", 0, 1);
     loop_must(model_open(&target, world->target, &err) || team_new(&team, 1, &err), &err);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < LOOP_HEADS - 1; i++) {
         struct head_reading reading = {.said = {0}};
         const char *path = unit_path(world->folder, head_kind_name(kinds[i]));
         loop_must(head_invent(&reading, kinds[i], config, target, &err), &err);
@@ -171,6 +176,7 @@ static inline void loop_write_heads(struct loop_world *world)
         snprintf(world->head[i], sizeof world->head[i], "head:file=%s", path);
         head_reading_free(&reading);
     }
+    snprintf(world->head[LOOP_HEADS - 1], sizeof world->head[0], "mtp");
     json_decref(config);
     team_free(&team);
     model_close(&target);

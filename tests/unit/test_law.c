@@ -96,17 +96,17 @@ static void a_tree_with_ranks_left_out_gives_its_law(void **state)
     }
 }
 
-/* Heads: all of the target's tokens, some of them, and early states. */
+/* Heads: all of the target's tokens, some of them, early states, guesses, and predictors in turn. */
 static void heads_give_their_law(void **state)
 {
     (void)state;
-    for (int number = 0; number < 3 * LOOP_TREES * LOOP_RULES; number++) {
+    for (int number = 0; number < LOOP_HEADS * LOOP_TREES * LOOP_RULES; number++) {
         const int sampling = number % LOOP_SAMPLINGS;
         struct loop_tally tally;
         char fault[3000];
         struct loop_cell cell = {
-            .accept = loop_rules[number % LOOP_RULES], .alone = world.head[number / LOOP_RULES % 3], .draft = "head",
-            .tree = loop_trees[number / LOOP_RULES / 3], .policy = "static:K=3", .seed = 9000,
+            .accept = loop_rules[number % LOOP_RULES], .alone = world.head[number / LOOP_RULES % LOOP_HEADS], .draft = "head",
+            .tree = loop_trees[number / LOOP_RULES / LOOP_HEADS], .policy = "static:K=3", .seed = 9000,
             .temperature = loop_samplings[sampling].temperature, .filter = loop_samplings[sampling].filter};
         int rc = loop_run(&cell, &world, &laws[sampling], &rig, texts(&cell), &tally);
         if (loop_fault(&cell, rc, &tally, fault, sizeof fault))

@@ -1,8 +1,9 @@
 /* Predictors of further tokens that checkpoints bring (MTP), against the published formula in NumPy (tests/golden/mtp): what
- * each module makes of a text whose tokens are all known, and what they draft in turn; with the first module alone, too. Each
- * likely mistake is seen. */
+ * each module makes of a text whose tokens are all known, and what they draft in turn, as networks and as a drafter; with the
+ * first module alone, too. Each likely mistake is seen. */
 #include "tests/unit/heads.h"
 
+#include "common/draft/drafter.h"
 #include "common/head/internal.h"
 
 enum { MODULES = 2, HIDDEN = 32, VOCAB = 64, DRAFTED = 5 };
@@ -243,6 +244,72 @@ static void modules_compute_the_published_formula(void **state)
     }
 }
 
+/* The drafter shows the head a text: most of it as a prompt, the last two tokens behind it with a verification. */
+static void show(struct predictor *p, struct drafter *drafter, int tokens, bool prompt)
+{
+    const int first = sequence_length(p->sequence), rows = tokens - first;
+    int32_t kept[HEADS_TOKENS];
+    struct forward forward;
+    for (int i = 0; i < rows; i++)
+        kept[i] = i;
+    const struct batch batch = {.rows = rows, .token = p->prompt + first, .features = &drafter->features};
+    heads_must(engine_forward(p->engine, p->sequence, &batch, &forward, &err), &err);
+    const struct target_view view = {.forward = &forward, .features = &drafter->features, .position = first,
+                                     .token = p->prompt + first, .kept = kept, .kept_rows = rows, .prompt = prompt};
+    heads_must(drafter->class->see(drafter, &view, &err), &err);
+    heads_must(sequence_commit(p->sequence, kept, rows, &err), &err);
+}
+
+/* A draft of so many levels behind the first tokens of the prompt. */
+static void draft(struct predictor *p, struct drafter *drafter, int length, int levels, struct draft_tree *tree)
+{
+    const struct draft_text text = {.target = p->sequence, .tokens = HEADS_TOKENS};
+    const struct draft_leaf root = {-1, 1};
+    draft_tree_clear(tree);
+    heads_must(sequence_truncate(p->sequence, 0, &err), &err);
+    heads_must(drafter->class->begin(drafter, &text, &err), &err);
+    heads_must(drafter->class->commit(drafter, p->prompt, length - 2, &err), &err);
+    show(p, drafter, length - 3, true);
+    show(p, drafter, length - 1, false);
+    heads_must(drafter->class->commit(drafter, p->prompt + length - 2, 2, &err), &err);
+    if (drafter->class->propose(drafter, tree, &root, 1, levels, &err) < 0)
+        fail_msg("%s", err.text);
+}
+
+static void they_draft_as_published(void **state)
+{
+    (void)state;
+    for (int number = 0; number < 4; number++) {
+        struct predictor p;
+        struct drafter *free_one = NULL, *short_one = NULL;
+        struct draft_tree tree = {0};
+        predictor_open(&p, FAMILIES[number / 2], 1 + number % 2, NULL);
+        const struct drafter_setup setup = {.vocab = VOCAB, .positions = HEADS_TOKENS, .target = p.engine, .choice = DRAFT_BEST,
+                                            .probabilities = true, .filter = {0, 1, 0, 0}};
+        heads_must(drafter_open(&free_one, "mtp", &setup, &err), &err);
+        heads_must(drafter_open(&short_one, "mtp:depth=3", &setup, &err), &err);
+        heads_must(draft_tree_init(&tree, 16, &err), &err);
+        const json_t *chains = json_object_get(p.golden, number % 2 ? "chain" : "one");
+        for (size_t i = 0; i < json_array_size(chains); i++) {
+            const json_t *chain = json_array_get(chains, i), *said = json_object_get(chain, "tokens");
+            const json_t *logp = json_object_get(chain, "logp");
+            draft(&p, free_one, (int)json_integer_value(json_object_get(chain, "length")), DRAFTED, &tree);
+            assert_int_equal(tree.nodes, DRAFTED);
+            for (int at = 0; at < DRAFTED; at++) {
+                assert_int_equal(tree.token[at], json_integer_value(json_array_get(said, (size_t)at)));
+                assert_true(fabs((double)tree.log_probability[at] -
+                                 json_number_value(json_array_get(logp, (size_t)at))) < 1e-3);
+            }
+            draft(&p, short_one, (int)json_integer_value(json_object_get(chain, "length")), DRAFTED, &tree);
+            assert_int_equal(tree.nodes, 3);
+        }
+        draft_tree_free(&tree);
+        drafter_close(&free_one);
+        drafter_close(&short_one);
+        predictor_close(&p);
+    }
+}
+
 static void state_before_the_norm(struct predictor *p) { p->state--; }
 static void token_of_the_state(struct predictor *p) { p->shift = 0; }
 
@@ -328,6 +395,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(modules_compute_the_published_formula),
+        cmocka_unit_test(they_draft_as_published),
         cmocka_unit_test(likely_mistakes_are_seen),
         cmocka_unit_test(what_makes_no_sense_is_refused),
     };
