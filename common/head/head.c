@@ -340,7 +340,8 @@ static void put_logits(const struct head_pass *pass, int branches)
     for (int branch = 0; branch < branches; branch++)
         head->ops->gather(head->queue, &(struct gather_args){
             .in = pass->branch[branch], .index = head->logit_row,
-            .out = buffer_part(head->last, (uint64_t)branch * bytes, bytes), .rows = pass->rows->rows, .count = rows, .width = hidden});
+            .out = buffer_part(head->last, (uint64_t)branch * bytes, bytes), .rows = pass->rows->rows, .count = rows,
+            .width = hidden});
     if (head->weights.final_norm.address && !head->params->normed_output)
         layer_norm(&head->space, head->last, head->weights.final_norm, (struct buffer){0, 0}, head->last, branches * rows);
     head->ops->linear(head->queue, &(struct linear_args){
@@ -361,8 +362,7 @@ static int put(struct head_pass *pass, int first, struct err *err)
         .experts = {head->experts, head->weights.layer.experts_format, head->weights.layer.experts_down_format,
                     head->weights.layer.expert_bytes},
         .reads = pass->reads, .cache = head->layers ? kv_layer(&head->kv, 0) : (struct layer_cache){.capacity = 0},
-        .rows = pass->rows,
-        .rope = head->rope.table};
+        .rows = pass->rows, .rope = head->rope.table};
     if (head->layers)
         layer_attention(&layer);
     if (head->class->leave(pass, &layer, err))
