@@ -99,7 +99,7 @@ struct hparams {
         int window;                  /* sliding window, 0: none */
     } layer[LAYERS_MAX];             /* predictors' behind those of the layers */
 
-    int predictors;                  /* kept for drafting; the engine does not compute them */
+    int predictors;                  /* of drafts (common/head); the engine does not compute them */
     struct predictor_shape {
         bool embed, head;            /* has one of its own; otherwise it uses the model's */
     } predictor[PREDICTORS_MAX];
