@@ -33,6 +33,16 @@ decode() { moe-decode -q -m pocket.moe -n 16 "$@" prompts.jsonl; }
 OPTIONS
 }
 
+@test "devices with memory of their own: the same text from slots there" {
+    for device in ref emu; do
+        [ $device = ref ] || [ -e "${MOE_BIN%/bin}/lib/moekit/moe-emu.so" ] || continue
+        for slots in "" "--cache-experts 100%" "--cache-experts 10%"; do
+            moe-decode -q --device $device -m pocket.moe -n 3 -d ngram -K 2 $slots -p def > now.txt
+            [ -z "$slots" ] && mv now.txt "$device.txt" || cmp "$device.txt" now.txt
+        done
+    done
+}
+
 @test "hits of lru are those that a list gives, which sees the routes alone" {
     moe-decode -q -m pocket.moe -n 24 --ignore-eos -p 'def add(a, b):' --cache-experts 25% --stream s.moes > o.txt
     moe-view --json s.moes > s.jsonl
