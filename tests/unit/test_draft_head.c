@@ -5,12 +5,13 @@
 
 #include "common/decode/decode.h"
 #include "common/decode/grow.h"
+#include "common/draft/states.h"
 #include "common/head/head.h"
 #include "common/policy/shape.h"
 #include "kernels/plain/propose.h"
 #include "tests/unit/tiny.h"
 
-enum { NODES = 120, VOCAB = 2048, NUMBER = 3 };
+enum { NODES = 120, VOCAB = 2048, NUMBER = 3, LONG = 700 };
 
 static struct heads_rig rig;
 
@@ -22,7 +23,7 @@ struct session {
     struct draft_tree tree;
     struct draft_leaf leaf[NODES + 1];
     struct draft_share share[DRAFTERS_MAX];
-    int32_t text[HEADS_TOKENS];
+    int32_t text[LONG];
     int length;
 };
 
@@ -36,7 +37,7 @@ static void session_open(struct session *session, const char *const *drafts, int
     memset(session, 0, sizeof *session);
     heads_must(drafters_open(&session->drafters, drafts, count, &setup, &err), &err);
     heads_must(drafters_features(&session->drafters, &session->features, &err), &err);
-    heads_must(sequence_open(&session->sequence, rig.engine, 2 * HEADS_TOKENS, &err), &err);
+    heads_must(sequence_open(&session->sequence, rig.engine, LONG + 2 * HEADS_TOKENS, &err), &err);
     heads_must(draft_tree_init(&session->tree, NODES, &err), &err);
 }
 
@@ -61,7 +62,7 @@ static int show_piece(void *context, const struct forward *piece, int position, 
 /* A new text of these tokens, all but the last a prompt. */
 static void session_begin(struct session *session, const int32_t *token, int count, uint64_t key)
 {
-    const struct draft_text text = {session->sequence, HEADS_TOKENS, {.key = key}};
+    const struct draft_text text = {session->sequence, LONG, {.key = key}};
     const struct batch options = {.features = session->features.count ? &session->features : NULL};
     struct forward forward;
     memcpy(session->text, token, (size_t)count * sizeof *token);
@@ -433,6 +434,82 @@ static void what_is_proposed_anywhere_is_what_reading_anew_gives(void **state)
     assert_true(unit_brief() || checked > 300);
 }
 
+/* ---- long texts ---- */
+
+/* A head that nobody asks for 640 tokens has read them by and by, and drafts as one that read them as a prompt. */
+static void who_is_not_asked_for_long_drafts_the_same(void **state)
+{
+    static const char *const names[] = {"eagle1", "eagle3", "kangaroo"};
+    static const struct sample_filter greedy = {0, 1, 0, 0};
+    int32_t text[LONG];
+    struct chance chance = {3};
+    (void)state;
+    for (int i = 0; i < LONG; i++)
+        text[i] = chance_range(&chance, 0, VOCAB - 1);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[1300];
+        struct session session[2];
+        struct model *model = heads_convert(&rig, heads_path("golden/heads", names[i]), "head.moe");
+        snprintf(path, sizeof path, "head:file=%s", unit_path(rig.folder, "head.moe"));
+        for (int which = 0; which < 2; which++) {
+            session_open(&session[which], (const char *[]){path}, 1, DRAFT_BEST, false, &greedy);
+            session_begin(&session[which], text, which ? 640 : 30, 1);
+            session[which].drafters.item[0]->read = 0;
+            while (session[which].length < 640) {
+                const int left = 639 - session[which].length;
+                session_go_on(&session[which], text + session[which].length, left < 20 ? left : 20, &chance);
+            }
+            assert_true(which || session[which].drafters.item[0]->read > 400);
+            draw_draft(&session[which], "dynamic:total=12,depth=4,topk=3", DRAFT_LENGTH_NONE);
+        }
+        assert_int_equal(session[0].tree.nodes, 11);
+        assert_int_equal(session[1].tree.nodes, 11);
+        for (int node = 0; node < 11; node++) {
+            assert_int_equal(session[0].tree.token[node], session[1].tree.token[node]);
+            assert_int_equal(session[0].tree.parent[node], session[1].tree.parent[node]);
+            assert_true(session[0].tree.log_probability[node] == session[1].tree.log_probability[node]);
+        }
+        session_close_all(&session[0]);
+        session_close_all(&session[1]);
+        model_close(&model);
+    }
+}
+
+/* States of kept rows are put in by parts, each where the head reads it, and what was read makes room. */
+static void states_wait_in_the_order_of_the_head(void **state)
+{
+    enum { WIDE = 3, ROWS = 6 };
+    const struct head_params head = {.states = 3, .state = {5, 1, 5}, .target = {.layers = 6, .hidden = WIDE}};
+    const int32_t kept[] = {4, 2, 0, 5, 1};
+    float value[2 * ROWS * WIDE], seen[WIDE];
+    struct feature_request wanted;
+    struct states states;
+    struct buffer features;
+    (void)state;
+    heads_must(states_open(&states, rig.device, &head, &wanted, &err), &err);
+    assert_true(wanted.count == 2 && wanted.layer[0] == 1 && wanted.layer[1] == 5);
+    for (int i = 0; i < 2 * ROWS * WIDE; i++)
+        value[i] = (float)i;
+    heads_must(device_alloc(rig.device, sizeof value, &features, &err), &err);
+    queue_upload(rig.device, features, value, sizeof value);
+    const struct forward forward = {.rows = ROWS, .features = features};
+    const struct target_view view = {.forward = &forward, .features = &wanted, .kept = kept, .kept_rows = 5};
+    states_put(&states, &view, 0, 2);
+    states_put(&states, &view, 2, 3);
+    states_drop(&states, 1);
+    for (int dropped = 1; dropped < 5; states_drop(&states, 1), dropped++)
+        for (int which = 0; which < 3; which++) {
+            const uint64_t row = (uint64_t)(which * STATES_ROOM + states.first) * WIDE * sizeof(float);
+            queue_download(rig.device, seen, buffer_part(states.state, row, sizeof seen), sizeof seen);
+            heads_must(queue_wait(rig.device, &err), &err);
+            assert_int_equal(states.count, 5 - dropped);
+            assert_memory_equal(seen, value + ((which == 1 ? 0 : ROWS) + kept[dropped]) * WIDE, sizeof seen);
+        }
+    assert_int_equal(states_room(&states), STATES_ROOM);
+    device_free(rig.device, &features);
+    states_close(&states);
+}
+
 /* ---- figures ---- */
 
 /* Iterations that decoding the held-out prompts takes, texts cut to 128 tokens; *tokens: those behind the first of each. */
@@ -516,6 +593,8 @@ int main(void)
         cmocka_unit_test(chains_and_trees_are_those_that_were_published),
         cmocka_unit_test(doubtful_tokens_are_the_last),
         cmocka_unit_test(what_is_proposed_anywhere_is_what_reading_anew_gives),
+        cmocka_unit_test(who_is_not_asked_for_long_drafts_the_same),
+        cmocka_unit_test(states_wait_in_the_order_of_the_head),
         cmocka_unit_test(trained_heads_take_as_many_iterations_as_they_should),
     };
     return cmocka_run_group_tests(tests, make_rig, drop_rig);
