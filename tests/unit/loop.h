@@ -36,14 +36,14 @@ static inline int loop_row(int tokens, int code)
     return row;
 }
 
-enum { LOOP_HEADS = 6 };
+enum { LOOP_HEADS = 8 };
 
 struct loop_world {
     char *folder;
     char target[1200], model[1300], self[1300], tree[1300], costs[1300];        /* a file, and what stands in settings */
     /* ngram, model, the target as a model, model, ngram, parts of the target, eagle1, model, eagle3: some running */
     const char *named[9];
-    char head[LOOP_HEADS][1300];    /* eagle1, eagle3, kangaroo, medusa, hydra, and the target's predictors */
+    char head[LOOP_HEADS][1300];    /* of `kinds', and the target's predictors */
     float (*logits)[V];             /* [LOOP_ROWS] of the target behind prompt and prefix */
 };
 
@@ -156,7 +156,8 @@ static inline void loop_write(const char *path, int layers, uint64_t seed)
 /* Random heads of the target; one of them knows but some of its tokens. */
 static inline void loop_write_heads(struct loop_world *world)
 {
-    static const enum head_kind kinds[LOOP_HEADS - 1] = {HEAD_EAGLE1, HEAD_EAGLE3, HEAD_KANGAROO, HEAD_MEDUSA, HEAD_HYDRA};
+    static const enum head_kind kinds[LOOP_HEADS - 1] = {HEAD_EAGLE1, HEAD_EAGLE3, HEAD_KANGAROO, HEAD_MEDUSA, HEAD_HYDRA,
+                                                         HEAD_JAKIRO, HEAD_JAKIRO_STAR};
     struct err err = {0};
     struct model *target = NULL;
     struct team *team = NULL;

@@ -96,7 +96,8 @@ static void a_tree_with_ranks_left_out_gives_its_law(void **state)
     }
 }
 
-/* Heads: all of the target's tokens, some of them, early states, guesses, and predictors in turn. */
+/* Heads: all of the target's tokens, some of them, early states, guesses, a level read ahead, two branches in one,
+ * and predictors in turn. */
 static void heads_give_their_law(void **state)
 {
     (void)state;
