@@ -130,6 +130,8 @@ static bool of_layer(const struct head_weights *w, const struct tensor *t)
 
 static int take(struct head_weights *w, const struct model *model, const struct tensor *t, struct buffer *out, struct err *err)
 {
+    if (model_bring(model, t, err))
+        return -1;
     if (!w->owned) {
         *out = device_map(w->device, model_data(model, t), t->bytes);
         return 0;

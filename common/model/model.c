@@ -249,6 +249,12 @@ const struct direct_file *model_file(const struct model *model)
     return model->resident.file.path ? &model->resident.file : NULL;
 }
 
+int model_bring(const struct model *model, const struct tensor *tensor, struct err *err)
+{
+    const bool there = !model_file(model) || tensor->role != ROLE_EXPERTS;
+    return there ? 0 : resident_read(&model->resident, tensor->offset, tensor->bytes, err);
+}
+
 const void *model_data(const struct model *model, const struct tensor *tensor) { return model->map.data + tensor->offset; }
 
 static const char *text_of(const struct text *text, size_t *bytes)

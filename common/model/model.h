@@ -144,6 +144,8 @@ int model_open_any(struct model **out, const char *path, struct err *err);      
 /* A model of which everything but the routed experts is read into memory, and nothing is mapped: model_file is for whoever
  * reads experts, and model_data of these must not be touched. */
 int model_open_dense(struct model **out, const char *path, struct err *err);
+/* Reads a tensor that was left out there, whose data may be touched then; of one that is there nothing. */
+int model_bring(const struct model *model, const struct tensor *tensor, struct err *err);
 void model_close(struct model **model);
 int model_verify(const struct model *model, struct err *err);           /* of a mapped one */
 

@@ -31,7 +31,7 @@ int resident_open(struct resident *out, const char *path, struct err *err)
     return 0;
 }
 
-int resident_read(struct resident *resident, uint64_t offset, uint64_t bytes, struct err *err)
+int resident_read(const struct resident *resident, uint64_t offset, uint64_t bytes, struct err *err)
 {
     size_t page = page_bytes(), begin = (size_t)offset & ~(page - 1), end = size_align((size_t)(offset + bytes), page);
     if (!bytes)

@@ -13,7 +13,7 @@ struct resident {
 
 int resident_open(struct resident *out, const char *path, struct err *err);
 /* Bytes offset .. offset+bytes-1 of the file, which has so many, and what lies with them in a page. */
-int resident_read(struct resident *resident, uint64_t offset, uint64_t bytes, struct err *err);
+int resident_read(const struct resident *resident, uint64_t offset, uint64_t bytes, struct err *err);
 void resident_drop(struct resident *resident, uint64_t offset, uint64_t bytes);       /* they are not needed any more */
 void resident_close(struct resident *resident);
 
