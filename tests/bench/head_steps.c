@@ -1,0 +1,224 @@
+/* What a draft head's step costs beside a forward of its target in the same run. The text grows by one token an iteration,
+ * which the target reads in a forward of one row and the head then reads, too; in turns the head is asked for one token, a
+ * step, and for all that a tree of 60 may cost (dynamic:total=60,depth=6,topk=10): 10 children of the root, then 10 of each of
+ * 10 nodes on five further levels. Where a tree can be seen to be done earlier it costs less; that of a random head, to which
+ * all tokens are much the same, is done after two levels, so the leaves are named here. Between any two of these the caches of
+ * the processor are filled with something else, or the second one would find there what the first has read.
+ *
+ * Prints a row of a Markdown table: bytes and bytes a second of the target's forward; bytes and bytes a second of a step, and
+ * its time over that of its bytes at the target's rate of the same iteration: 1 where time goes with bytes; bytes of a tree,
+ * its time over that of its bytes, and its time over that of a forward. Medians of PAIRS.
+ *
+ *     head_steps MODEL HEAD [PAIRS] [THREADS]
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/mem.h"
+#include "common/draft/drafters.h"
+#include "common/engine/engine.h"
+
+enum { BEFORE = 64, PAIRS_MAX = 1000, WARM = 2, TOKENS_MAX = BEFORE + 2 * (WARM + PAIRS_MAX) + 2, DEPTH = 6, TOPK = 10,
+       NODES = TOPK + (DEPTH - 1) * TOPK * TOPK };
+
+static const size_t EVICT = (size_t)1 << 29;
+
+struct bench {
+    struct model *model;
+    struct device *device;
+    struct expert_source *experts;
+    struct engine *engine;
+    struct sequence *sequence;
+    struct drafters drafters;
+    struct feature_request features;
+    struct draft_tree tree;
+    int32_t *text;                      /* [TOKENS_MAX] */
+    int length, pairs, threads;
+    unsigned char *evict;               /* [EVICT] */
+    unsigned sum;                       /* of what was read there, so that it is */
+};
+
+struct cost {
+    double seconds;
+    int64_t bytes;
+};
+
+static int open_target(struct bench *bench, const char *path, struct err *err)
+{
+    if (model_open(&bench->model, path, err) ||
+        device_open(&bench->device, &(struct device_setup){.name = "host", .threads = bench->threads}, err) ||
+        (hparams_moe_layers(model_hparams(bench->model)) &&
+         expert_source_open(&bench->experts, bench->model, bench->device, err)))
+        return -1;
+    const struct engine_setup setup = {.model = bench->model, .device = bench->device, .experts = bench->experts,
+                                       .max_rows = BEFORE, .max_logit_rows = 1};
+    return engine_open(&bench->engine, &setup, err);
+}
+
+static int open_head(struct bench *bench, const char *path, struct err *err)
+{
+    char name[1200];
+    const char *const drafts[] = {name};
+    const struct drafter_setup setup = {.vocab = model_hparams(bench->model)->vocab, .positions = TOKENS_MAX,
+                                        .target = bench->engine, .choice = DRAFT_BEST, .probabilities = true,
+                                        .filter = {.temperature = 0, .top_p = 1}};
+    snprintf(name, sizeof name, "head:file=%s", path);
+    return drafters_open(&bench->drafters, drafts, 1, &setup, err) ||
+           drafters_features(&bench->drafters, &bench->features, err) || draft_tree_init(&bench->tree, NODES, err) ? -1 : 0;
+}
+
+static int show(void *context, const struct forward *piece, int position, struct err *err)
+{
+    struct bench *bench = context;
+    int32_t row[BEFORE];
+    const struct target_view view = {.forward = piece, .features = &bench->features, .position = position,
+                                     .token = bench->text + position, .kept = row, .kept_rows = piece->rows, .prompt = true};
+    for (int i = 0; i < piece->rows; i++)
+        row[i] = i;
+    return drafters_see(&bench->drafters, &view, err);
+}
+
+static int begin(struct bench *bench, struct err *err)
+{
+    const struct batch options = {.features = &bench->features};
+    struct forward forward;
+    if (!(bench->text = mem_alloc(TOKENS_MAX, sizeof *bench->text, err)) || !(bench->evict = mem_alloc(EVICT, 1, err)) ||
+        sequence_open(&bench->sequence, bench->engine, TOKENS_MAX + 1, err))
+        return -1;
+    for (int i = 0; i < TOKENS_MAX; i++)
+        bench->text[i] = i * 131 % model_hparams(bench->model)->vocab;
+    bench->length = BEFORE;
+    const struct draft_text text = {.target = bench->sequence, .tokens = TOKENS_MAX};
+    return drafters_begin(&bench->drafters, &text, bench->text, BEFORE - 1, err) ||
+           engine_prompt(bench->engine, bench->sequence, bench->text, BEFORE - 1, &options, show, bench, &forward, err) ||
+           drafters_commit(&bench->drafters, bench->text + BEFORE - 1, 1, err) ? -1 : 0;
+}
+
+static void bench_close(struct bench *bench)
+{
+    draft_tree_free(&bench->tree);
+    drafters_close(&bench->drafters);
+    sequence_close(&bench->sequence);
+    engine_close(&bench->engine);
+    expert_source_close(&bench->experts);
+    device_close(&bench->device);
+    model_close(&bench->model);
+    mem_free(&bench->evict);
+    mem_free(&bench->text);
+}
+
+static void evict(struct bench *bench)
+{
+    for (size_t i = 0; i < EVICT; i += 64)
+        bench->sum += bench->evict[i]++;
+}
+
+/* The target reads the newest token, and the next one comes. */
+static int read_token(struct bench *bench, struct cost *out, struct err *err)
+{
+    const int32_t kept = 0;
+    const struct batch batch = {.rows = 1, .token = bench->text + bench->length - 1, .logit_rows = 1,
+                                .features = &bench->features};
+    struct forward forward;
+    const struct target_view view = {.forward = &forward, .features = &bench->features, .position = bench->length - 1,
+                                     .token = batch.token, .kept = &kept, .kept_rows = 1};
+    evict(bench);
+    const double began = clock_seconds();
+    if (engine_forward(bench->engine, bench->sequence, &batch, &forward, err))
+        return -1;
+    *out = (struct cost){clock_seconds() - began, forward.bytes};
+    if (drafters_see(&bench->drafters, &view, err) || sequence_commit(bench->sequence, forward.node, 1, err) ||
+        drafters_commit(&bench->drafters, bench->text + bench->length, 1, err))
+        return -1;
+    bench->length++;
+    return 0;
+}
+
+/* The head reads what came, and drafts so many levels, each of so many children of so many nodes. */
+static int draft(struct bench *bench, int levels, int topk, struct cost *out, struct err *err)
+{
+    struct drafter *drafter = bench->drafters.item[0];
+    struct draft_tree *tree = &bench->tree;
+    struct draft_leaf leaf[TOPK] = {{-1, topk}};
+    draft_tree_clear(tree);
+    drafters_reset(&bench->drafters);
+    evict(bench);
+    const double began = clock_seconds();
+    for (int level = 0, leaves = 1; level < levels; level++) {
+        const int before = tree->nodes;
+        tree->levels = levels - level;
+        const int added = drafter->class->propose(drafter, tree, leaf, leaves, 1, err);
+        if (added < 0)
+            return -1;
+        if (added != leaves * topk)
+            return err_set(err, ERR_INPUT, "level %d has %d nodes, not %d", level, added, leaves * topk);
+        for (leaves = 0; leaves < topk; leaves++)
+            leaf[leaves] = (struct draft_leaf){before + leaves, topk};
+    }
+    *out = (struct cost){clock_seconds() - began, drafter->bytes};
+    return 0;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *value, int count)
+{
+    qsort(value, (size_t)count, sizeof *value, ascending);
+    return (value[(count - 1) / 2] + value[count / 2]) / 2;
+}
+
+enum figure { TARGET_BYTES, TARGET_RATE, STEP_BYTES, STEP_RATE, STEP_OVER_BYTES, TREE_BYTES, TREE_OVER_BYTES, TREE_OF_FORWARD,
+              FIGURES };
+
+static double rate(const struct cost *cost) { return (double)cost->bytes / cost->seconds; }
+
+static int measure(struct bench *bench, double figure[FIGURES][PAIRS_MAX], struct err *err)
+{
+    for (int pair = -WARM; pair < bench->pairs; pair++) {
+        struct cost first, second, step, whole;
+        if (read_token(bench, &first, err) || draft(bench, 1, 1, &step, err) ||
+            read_token(bench, &second, err) || draft(bench, DEPTH, TOPK, &whole, err))
+            return -1;
+        if (pair < 0)
+            continue;
+        figure[TARGET_BYTES][pair] = (double)first.bytes;
+        figure[TARGET_RATE][pair] = rate(&first);
+        figure[STEP_BYTES][pair] = (double)step.bytes;
+        figure[STEP_RATE][pair] = rate(&step);
+        figure[STEP_OVER_BYTES][pair] = rate(&first) / rate(&step);
+        figure[TREE_BYTES][pair] = (double)whole.bytes;
+        figure[TREE_OVER_BYTES][pair] = rate(&second) / rate(&whole);
+        figure[TREE_OF_FORWARD][pair] = whole.seconds / second.seconds;
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    static double figure[FIGURES][PAIRS_MAX];
+    struct bench bench = {.pairs = argc > 3 ? atoi(argv[3]) : 30, .threads = argc > 4 ? atoi(argv[4]) : 0};
+    struct err err = {0};
+    double of[FIGURES];
+    if (argc < 3 || bench.pairs < 1 || bench.pairs > PAIRS_MAX) {
+        fprintf(stderr, "usage: head_steps MODEL HEAD [PAIRS] [THREADS]\n");
+        return 2;
+    }
+    int rc = open_target(&bench, argv[1], &err) || open_head(&bench, argv[2], &err) || begin(&bench, &err) ||
+             measure(&bench, figure, &err) ? 2 : 0;
+    for (int i = 0; !rc && i < FIGURES; i++)
+        of[i] = median(figure[i], bench.pairs);
+    if (rc)
+        fprintf(stderr, "head_steps: %s\n", err.text);
+    else
+        printf("| %.1f | %.2f | %.1f | %.2f | %.3f | %.1f | %.3f | %.3f |\n", of[TARGET_BYTES] / 1e6, of[TARGET_RATE] / 1e9,
+               of[STEP_BYTES] / 1e6, of[STEP_RATE] / 1e9, of[STEP_OVER_BYTES], of[TREE_BYTES] / 1e6, of[TREE_OVER_BYTES],
+               of[TREE_OF_FORWARD]);
+    bench_close(&bench);
+    return rc;
+}
