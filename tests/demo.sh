@@ -15,6 +15,7 @@ rm -f ./*.moe ./*.moes ./*.txt
 [ -e heldout.jsonl ] || ln -s "$pocket/heldout.jsonl" heldout.jsonl
 [ -e calib.jsonl ] || ln -s "$pocket/calib.jsonl" calib.jsonl
 [ -e checkpoint ] || ln -s "$pocket/model" checkpoint
+[ -e head ] || ln -s "$pocket/heads/eagle1" head
 for task in math code extract summ; do grep "\"task\": \"$task\"" heldout.jsonl | head -n 5; done > prompts.jsonl
 
 title "1. Convert a checkpoint (a small Mixture-of-Experts model: 6 layers, 32 experts each, 4 of them for a token)"
@@ -29,12 +30,18 @@ show "moe-decode -q -m pocket.moe prompts.jsonl --draft ngram -K 4 --stream ngra
 show "cmp none.txt ngram.txt && echo '    the texts are byte-identical'"
 echo "    forwards of the model after the prompts: $(forwards none.moes) without drafts, $(forwards ngram.moes) with"
 
-title "4. Let a forward load at most 12 of the 32 experts: profile the model, rank its experts, keep the best"
+title "4. Draft with a trained head, an EAGLE-1: it reads the model's own states, and drafts a tree of 16 tokens"
+show "moe-convert head -q head --target pocket.moe -o head.moe"
+show "moe-decode -q -m pocket.moe prompts.jsonl --draft head:file=head.moe --tree dynamic:total=16,depth=5,topk=4 --stream head.moes > head.txt"
+show "cmp none.txt head.txt && echo '    the texts are byte-identical'"
+echo "    forwards of the model after the prompts: $(forwards none.moes) without drafts, $(forwards head.moes) with the head"
+
+title "5. Let a forward load at most 12 of the 32 experts: profile the model, rank its experts, keep the best"
 show "moe-profile -q -m pocket.moe calib.jsonl | moe-coact rank-experts -q | moe-decode -q -m pocket.moe --draft ngram --budget 12 --rank - prompts.jsonl > budget.txt"
 echo "    the first answer of the whole model:    $(head -n 1 none.txt)"
 echo "    the first answer of 12 experts a layer: $(head -n 1 budget.txt)"
 
-title "5. Compare settings on the same prompts, taking turns, with graded answers"
+title "6. Compare settings on the same prompts, taking turns, with graded answers"
 moe-profile -q -m pocket.moe calib.jsonl | moe-coact rank-experts -q -o rank.moes
 cat > suite.json <<'SUITE'
 {
@@ -43,6 +50,7 @@ cat > suite.json <<'SUITE'
   "settings": [
     {"name": "none"},
     {"name": "K=4", "draft": "ngram", "draft-length": 4},
+    {"name": "head, tree", "draft": "head:file=head.moe", "tree": "dynamic:total=16,depth=5,topk=4"},
     {"name": "K=4, B=24 ranked", "draft": "ngram", "draft-length": 4, "budget": 24, "rank": "rank.moes"},
     {"name": "K=4, B=12 router", "draft": "ngram", "draft-length": 4, "budget": 12}
   ],
@@ -54,9 +62,9 @@ show "moe-bench report bench.moes"
 
 cat <<END
 
-What it shows: drafts keep every text (same) with fewer forwards (tok/step). A budget bounds the experts that a forward loads
-(experts) and pays in right answers (correct): dearly where a fixed ranking says which to keep, hardly where each forward's own
-router does. This model fits into a processor's cache, so reading few bytes gains nothing and tok/s says little; \`make bench\`
-gives its experts the weight of a large model's.
+What it shows: drafts keep every text (same) with fewer forwards (tok/step); a trained head saves most of them. A budget bounds the
+experts that a forward loads (experts) and pays in right answers (correct): dearly where a fixed ranking says which to keep, hardly
+where each forward's own router does. This model fits into a processor's cache, so reading few bytes gains nothing and tok/s says
+little; \`make bench\` gives its experts the weight of a large model's.
 Everything is in $PWD; the overview is \`man -l man/moe.7\`.
 END
