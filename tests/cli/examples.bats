@@ -96,6 +96,8 @@ run_page() {
 
 @test "the examples of moe-decode(1) run" { run_page moe-decode.1; }
 
+@test "the examples of moe-draft-train(1) run" { run_page moe-draft-train.1; }
+
 @test "the examples of moe-profile(1) run" { run_page moe-profile.1; }
 
 @test "the examples of moe-view(1) run" { run_page moe-view.1; }
@@ -114,10 +116,11 @@ run_page() {
             grep -q "^subcommand	$word	" "$BATS_TEST_TMPDIR/spec" || { echo "$name $word is gone"; return 1; }
         done
     done <<'NAMES'
-moe-convert build synthetic inflate list
+moe-convert build head synthetic inflate list
 moe-coact rank-experts coverage union locality merge
-moe-bench run report roofline
+moe-bench run report roofline simulate
 moe-profile record features skip
+moe-draft-train train
 moe-decode
 moe-view
 NAMES
