@@ -89,8 +89,7 @@ static const struct opt train_options[] = {
     OPT_COUNT(0, "blocks", struct train_args, start.blocks, 1, HEAD_BLOCKS_MAX, "medusa, hydra: with N blocks each"),
     OPT_FLAG(0, "prefix", struct train_args, start.prefix, "hydra: with a layer in front of the guesses"),
     OPT_SEED(struct train_args, seed),
-    OPT_STRING(0, "checkpoint", struct train_args, checkpoint, "NAME", "keep checkpoints there, not at the head's name and "
-               ".checkpoint"),
+    OPT_OUTPUT(0, "checkpoint", struct train_args, checkpoint, "keep the checkpoint in FILE, not beside the head"),
     OPT_FLOAT(0, "every", struct train_args, minutes, 0, 1e6, "MINUTES", "write a checkpoint so often"),
     OPT_FLAG(0, "resume", struct train_args, resume, "go on from the checkpoint, if there is one"),
     OPT_OUTPUT(0, "stream", struct train_args, stream, "write the train stream to FILE"),
@@ -242,6 +241,53 @@ static int begin_anew(struct training *t, struct err *err)
            weights_start(t->weights, t->session->model, t->args->seed, err) ? -1 : 0;
 }
 
+/* ---- options that only some heads have ---- */
+
+enum {
+    EAGLE_LIKE = 1 << HEAD_EAGLE1 | 1 << HEAD_JAKIRO | 1 << HEAD_JAKIRO_STAR,
+    GUESSING = 1 << HEAD_MEDUSA | 1 << HEAD_HYDRA,
+    WITH_FFN = EAGLE_LIKE | 1 << HEAD_EAGLE3,
+    WITH_ATTENTION = WITH_FFN | 1 << HEAD_KANGAROO,
+};
+
+struct own_option { const char *name; bool given, anew; int kinds; };
+
+/* An option that would change nothing is a mistake: the head would not be what was asked for. */
+static int check_options(struct training *t, struct err *err)
+{
+    const struct train_args *a = t->args, *d = &train_defaults;
+    const struct start_options *s = &a->start, *u = &d->start;
+    const int prefix = s->prefix << HEAD_HYDRA;
+    const int kind = t->args->from ? (int)t->weights->head.kind : (int)t->reading.head.kind;
+    const struct own_option options[] = {
+        {"token-weight", a->loss.token_weight != d->loss.token_weight, false, EAGLE_LIKE},
+        {"const-feature", a->loss.const_feature != d->loss.const_feature, false, 1 << HEAD_JAKIRO},
+        {"const-token", a->loss.const_token != d->loss.const_token, false, 1 << HEAD_JAKIRO},
+        {"ttt-steps", a->loss.steps != d->loss.steps, false, 1 << HEAD_EAGLE3},
+        {"ttt-decay", a->loss.decay != d->loss.decay, false, 1 << HEAD_EAGLE3},
+        {"draft-vocab", s->draft_vocab != u->draft_vocab, true, 1 << HEAD_EAGLE3},
+        {"layers", a->layers != NULL, true, 1 << HEAD_EAGLE3},
+        {"exit", s->exit_layer != u->exit_layer, true, 1 << HEAD_KANGAROO},
+        {"inner", s->inner != u->inner, true, WITH_FFN | prefix},
+        {"heads", s->heads != u->heads, true, WITH_ATTENTION | prefix},
+        {"kv-heads", s->kv_heads != u->kv_heads, true, WITH_ATTENTION | prefix},
+        {"theta", s->theta < u->theta || s->theta > u->theta, true, WITH_ATTENTION | prefix},
+        {"epsilon", s->epsilon < u->epsilon || s->epsilon > u->epsilon, true, WITH_ATTENTION | prefix},
+        {"no-bias", s->no_bias, true, EAGLE_LIKE},
+        {"guesses", s->guesses != u->guesses, true, GUESSING},
+        {"blocks", s->blocks != u->blocks, true, GUESSING},
+        {"prefix", s->prefix, true, 1 << HEAD_HYDRA},
+    };
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        const struct own_option *o = &options[i];
+        if (o->given && !(o->kinds >> kind & 1))
+            return err_set(err, ERR_INPUT, "--%s: is not for %s", o->name, head_kind_name((enum head_kind)kind));
+        if (o->given && o->anew && a->from)
+            return err_set(err, ERR_INPUT, "--%s: is for a new head, and %s has its shape already", o->name, a->from);
+    }
+    return 0;
+}
+
 /* ---- texts and features ---- */
 
 static void count_words(struct training *t, const struct train_text *text)
@@ -298,6 +344,9 @@ static int open_features(struct training *t, const char *path, char hex[33], str
     text_free(&note);
     if (rc)
         return -1;
+    if (feature_source_bare(kept))
+        console_note(t->console, "%s: %lld texts have no answer within %d tokens; left out", path,
+                     (long long)feature_source_bare(kept), t->args->cut);
     for (int64_t i = 0; t->reading.head.target_id && i < t->source.texts; i++) {
         struct train_text text;
         if (t->source.read(t->source.self, i, t->args->cut, &text, err) < 0)
@@ -409,13 +458,30 @@ static int write_step(struct training *t, const struct train_report *r, struct e
     return t->writer ? writer_record(t->writer, &train_step_kind, &step, err) : 0;
 }
 
+/* What is written after hours must be known to be writable before them. */
+static int check_output(const char *path, struct err *err)
+{
+    struct output *out = NULL;
+    if (output_open(&out, path, err))
+        return -1;
+    int rc = output_in_place(out) ? err_set(err, ERR_INPUT, "%s: is written out of order; name a file on disk",
+                                            strcmp(path, "-") ? path : "standard output") : 0;
+    output_discard(&out);
+    return rc;
+}
+
+static int check_outputs(struct training *t, struct err *err)
+{
+    const struct train_args *a = t->args;
+    return (a->checkpoint ? text_puts(&t->checkpoint, a->checkpoint, err)
+                          : text_printf(&t->checkpoint, err, "%s.checkpoint", a->output)) ||
+           check_output(a->output, err) || check_output(t->checkpoint.data, err) ? -1 : 0;
+}
+
 /* The checkpoint, if there is one. */
 static int go_on(struct training *t, struct err *err)
 {
     const struct train_args *a = t->args;
-    if (a->checkpoint ? text_puts(&t->checkpoint, a->checkpoint, err)
-                      : text_printf(&t->checkpoint, err, "%s.checkpoint", a->output))
-        return -1;
     if (access(t->checkpoint.data, F_OK))
         return 0;
     if (!a->resume)
@@ -432,10 +498,10 @@ static int prepare(struct training *t, struct err *err)
     const int threads = a->session.threads ? a->session.threads : team_cores();
     const char *stream;
     char texts[33];
-    if (find_stream(a, &stream, err) || session_open(&t->session, &a->session, 0, 1, err) ||
+    if (check_outputs(t, err) || find_stream(a, &stream, err) || session_open(&t->session, &a->session, 0, 1, err) ||
         team_new(&t->team, threads, err) ||
         !(t->count = mem_alloc((size_t)model_hparams(t->session->model)->vocab, sizeof *t->count, err)) ||
-        (a->from ? begin_from(t, err) : describe_anew(t, err)) ||
+        (a->from ? begin_from(t, err) : describe_anew(t, err)) || check_options(t, err) ||
         (stream ? open_features(t, stream, texts, err) : open_texts(t, texts, err)) || (!a->from && begin_anew(t, err)))
         return -1;
     session_tell(t->session, t->console);
@@ -455,6 +521,16 @@ static int save(struct training *t, struct err *err)
     return trainer_save(t->trainer, t->checkpoint.data, t->told.data, err);
 }
 
+/* Something could not be written, but the steps were made: where there is room for a checkpoint they are not lost. */
+static int save_after(struct training *t, struct err *err)
+{
+    const struct err told = *err;
+    if (save(t, NULL))
+        return -1;
+    err_clear(err);
+    return err_set(err, told.code, "%s; --resume goes on behind step %lld", told.text, (long long)trainer_steps(t->trainer));
+}
+
 static int make_steps(struct training *t, struct err *err)
 {
     const int64_t steps = t->settings.optimiser.steps;
@@ -465,14 +541,18 @@ static int make_steps(struct training *t, struct err *err)
         if (stop_asked(signals_stop()))
             return save(t, err) ? -1 : err_set(err, ERR_SIGNAL, "ended by %s behind step %lld; --resume goes on",
                                                signals_name(), (long long)trainer_steps(t->trainer));
-        if (trainer_step(t->trainer, &report, err) < 0 || write_step(t, &report, err))
+        if (trainer_step(t->trainer, &report, err) < 0)
             return -1;
+        if (write_step(t, &report, err))
+            return save_after(t, err);
         progress_step(&t->bar, 1);
         if (clock_seconds() - t->saved >= t->args->minutes * 60 && save(t, err))
             return -1;
     }
     progress_end(&t->bar);
-    console_note(t->console, "%lld steps, the last loss %.5g", (long long)steps, report.losses.total);
+    if (report.step)
+        console_note(t->console, "%lld step%s, the last loss %.5g", (long long)steps, steps == 1 ? "" : "s",
+                     report.losses.total);
     return 0;
 }
 
@@ -494,7 +574,8 @@ static int run_train(const void *arguments, const struct console *console, struc
         goto done;
     const struct weights_file file = {args->output, head_kind_name(t.weights->head.kind), "moe-draft-train " MOE_VERSION,
                                       formats[args->dtype]};
-    if (weights_write(t.weights, &file, t.team, err) || (t.writer && writer_close(&t.writer, err)))
+    if ((weights_write(t.weights, &file, t.team, err) || (t.writer && writer_close(&t.writer, err))) &&
+        save_after(&t, err))
         goto done;
     unlink(t.checkpoint.data);
     rc = 0;

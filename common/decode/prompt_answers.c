@@ -38,8 +38,8 @@ static int no_answer(const struct prompts *p, struct prompt *prompt, struct err 
 {
     if (p->options.unanswered)
         return make_mask(prompt, err);
-    return err_set(err, ERR_INPUT, "there is no answer to learn; add \"answer\", let the model answer (-n N), or count every "
-                   "token (--mask all)");
+    return err_set(err, ERR_INPUT, "there is no answer to learn; add \"answer\", or let moe-profile features have the model "
+                   "answer (-n N) or count every token (--mask all)");
 }
 
 /* Raw text and its answer, joined as they stand. */

@@ -11,6 +11,8 @@
 #include "common/base/mem.h"
 #include "common/base/utf8.h"
 #include "common/decode/prompts_internal.h"
+#include "common/model/model_index.h"
+#include "common/stream/frame.h"
 
 enum { TEMPLATE_BYTES = 4 << 20 };
 static const size_t default_line_limit = (size_t)64 << 20;
@@ -409,6 +411,13 @@ static const char *way_out(const struct prompts *p)
                             : "a text is a file .txt or .md, or comes through standard input or -p";
 }
 
+/* Up to the end of a line within it, which ended this line. */
+static bool begins(const struct text *line, const char *magic)
+{
+    const size_t bytes = strcspn(magic, "\r\n");
+    return line->length >= bytes && !memcmp(line->data, magic, bytes);
+}
+
 static int use_line(const struct prompts *p, struct prompt *prompt, struct err *err)
 {
     const struct text *line = p->line.text;
@@ -416,6 +425,10 @@ static int use_line(const struct prompts *p, struct prompt *prompt, struct err *
     json_error_t where;
     int rc = -1;
     size_t fault = utf8_fault(bytes, line->length);
+    if (begins(line, MODEL_MAGIC))
+        return err_set(err, ERR_INPUT, "is a model file or a draft head, not a file of texts");
+    if (begins(line, FRAME_GUARD))
+        return err_set(err, ERR_INPUT, "is a stream, not a file of texts; moe-view says which");
     if (fault < line->length)
         return err_set(err, ERR_INPUT, "byte %zu of the line (0x%02x) is not valid UTF-8; convert the file to UTF-8", fault,
                        (unsigned)(unsigned char)bytes[fault]);

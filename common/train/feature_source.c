@@ -35,6 +35,7 @@ struct feature_source {
         int64_t ordinal;
     } at, *places;                      /* of the text at hand; of all texts of the part, by feature_source_index */
     size_t place_count, place_room;
+    int64_t bare;                       /* texts without an answer as far as they are not cut */
 };
 
 /* All that comes, into a file that has no name. */
@@ -345,6 +346,10 @@ int feature_source_index(struct feature_source *source, int64_t *texts, struct e
         return err_set(err, ERR_INPUT, "%s: a pipe can be read but once; write the stream into a file",
                        reader_name(source->in));
     while ((more = feature_source_next(source, &text, err)) > 0) {
+        if (!text->learnt) {
+            source->bare++;
+            continue;
+        }
         if (mem_grow(&source->places, &source->place_room, source->place_count + 1, sizeof *source->places, err))
             return -1;
         source->places[source->place_count++] = source->at;
@@ -353,6 +358,8 @@ int feature_source_index(struct feature_source *source, int64_t *texts, struct e
         *texts = (int64_t)source->place_count;
     return more;
 }
+
+int64_t feature_source_bare(const struct feature_source *source) { return source->bare; }
 
 int feature_source_read(struct feature_source *source, int64_t text, const struct feature_text **out, struct err *err)
 {

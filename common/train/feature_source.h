@@ -65,9 +65,12 @@ int feature_source_next(struct feature_source *source, const struct feature_text
  * same order have the same digest, whatever the states are written in. */
 struct digest128 feature_source_digest(const struct feature_source *source);
 
-/* Reads to the end, and answers how many texts there are of the part; before the first feature_source_next. Takes 24 bytes of
- * memory a text. An error where the stream can be read but once. */
+/* Reads to the end, and answers how many texts there are of the part that have something to be learnt; before the first
+ * feature_source_next. Takes 24 bytes of memory a text. An error where the stream can be read but once. */
 int feature_source_index(struct feature_source *source, int64_t *texts, struct err *err);
+
+/* How many it left out because they were cut before their first answer. */
+int64_t feature_source_bare(const struct feature_source *source);
 
 /* Of these, number `text` from 0 on. */
 int feature_source_read(struct feature_source *source, int64_t text, const struct feature_text **out, struct err *err);

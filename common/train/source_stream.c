@@ -31,7 +31,10 @@ static int read_stream(void *self, int64_t index, int longest, struct train_text
     if (text_printf(&s->name, err, "%s: text %lld", setup->path, (long long)text->ordinal) ||
         (text->id && text_printf(&s->name, err, " (%s)", text->id)))
         return -1;
-    *out = (struct train_text){.tokens = text->n < longest ? text->n : longest, .token = text->tokens, .mask = text->mask,
+    int tokens = text->n < longest ? text->n : longest;
+    while (tokens > 1 && !text->mask[tokens - 1])       /* nothing is learnt behind the last answer, as of texts */
+        tokens--;
+    *out = (struct train_text){.tokens = tokens, .token = text->tokens, .mask = text->mask,
                                .name = s->name.data};
     for (int i = 0; i < setup->states; i++)
         out->state[i] = text->states + (size_t)i * (size_t)text->n * hidden;

@@ -45,7 +45,7 @@ complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l guesses -x
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l blocks -x -d 'medusa, hydra: with N blocks each'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l prefix -d 'hydra: with a layer in front of the guesses'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l seed -x -d 'start the random numbers from N'
-complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l checkpoint -x -d 'keep checkpoints there, not at the head\'s name and .checkpoint'
+complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l checkpoint -r -F -d 'keep the checkpoint in FILE, not beside the head'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l every -x -d 'write a checkpoint so often'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l resume -d 'go on from the checkpoint, if there is one'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l stream -r -F -d 'write the train stream to FILE'

@@ -71,6 +71,16 @@ refuses() {
     refuses "cut.moes" -m pocket.moe --arch eagle1 cut.moes
 }
 
+@test "a text that is cut is the same text in a stream" {
+    moe-profile features -q -m pocket.moe --dtype f32 texts.jsonl -o long.moes
+    options="--arch eagle1 --steps 4 --noise 0.2 --cut 40"
+    train $options texts.jsonl -o texts.moe
+    moe-draft-train train -m pocket.moe $options long.moes -o stream.moe 2> said
+    cmp texts.moe stream.moe
+    grep -qx 'moe-draft-train: long.moes: [0-9]* texts have no answer within 40 tokens; left out' said
+    refuses "there are no texts with answers to learn from" -m pocket.moe --arch eagle1 --cut 5 long.moes
+}
+
 @test "one, two and three threads give the same bytes" {
     for arch in eagle3 jakiro hydra; do
         for threads in 1 2 3; do
@@ -130,6 +140,37 @@ refuses() {
     [ ! -e no.moe.checkpoint ]
 }
 
+@test "what cannot be written is known before the first step, and else costs no step" {
+    for output in missing/head.moe . /dev/null -; do
+        run moe-draft-train train -m pocket.moe --arch eagle1 --steps 1 texts.jsonl -o "$output"
+        assert_trouble moe-draft-train
+        refute grep "step" <<< "$output"
+    done
+    refuses "missing/state" -m pocket.moe --arch eagle1 --checkpoint missing/state texts.jsonl
+    refuses "is named twice" -m pocket.moe --arch eagle1 --checkpoint no.moe texts.jsonl
+    [ -w /dev/full ] || skip "no /dev/full"
+    options="--arch eagle1 --steps 40 texts.jsonl"
+    run moe-draft-train train -q -m pocket.moe $options -o full.moe --stream /dev/full
+    assert_trouble moe-draft-train
+    [[ $output == *"No space left on device; --resume goes on behind step "* ]]
+    train $options -o whole.moe
+    rm full.moe
+    moe-draft-train train -m pocket.moe $options -o full.moe --resume 2> said
+    grep -qx 'moe-draft-train: goes on behind step [1-9][0-9]*' said
+    cmp whole.moe full.moe
+}
+
+@test "an option that the kind of head does not have is refused" {
+    for words in "eagle1 ttt-steps 3" "eagle1 draft-vocab 30" "jakiro_star const-token 2" "eagle3 exit 1" "medusa inner 30" \
+        "medusa prefix" "kangaroo inner 30" "hydra heads 2" "eagle3 no-bias" "kangaroo guesses 2"; do
+        set -- $words
+        refuses "--$2: is not for $1" -m pocket.moe --arch "$1" "--$2" $3 texts.jsonl
+    done
+    train --arch hydra --prefix --heads 2 --steps 1 texts.jsonl -o two.moe
+    refuses "--guesses: is for a new head, and two.moe has its shape already" -m pocket.moe --from two.moe --guesses 2 texts.jsonl
+    refuses "--exit: is not for hydra" -m pocket.moe --from two.moe --exit 1 texts.jsonl
+}
+
 @test "bad input is one line" {
     refuses "name the model" --arch eagle1 texts.jsonl
     refuses "--arch" -m pocket.moe texts.jsonl
@@ -137,6 +178,8 @@ refuses() {
     refuses "missing.jsonl" -m pocket.moe --arch eagle1 missing.jsonl
     echo '{"prompt": "no answer"}' > bare.jsonl
     refuses "answer" -m pocket.moe --arch eagle1 bare.jsonl
+    refuses "moe-profile features have the model" -m pocket.moe --arch eagle1 bare.jsonl
+    refuses "a model file or a draft head" -m pocket.moe --arch eagle1 pocket.moe
     refuses "draft head" -m pocket.moe --from pocket.moe texts.jsonl
     refuses "layers" -m pocket.moe --arch eagle3 --layers 0,x texts.jsonl
     refuses "layer" -m pocket.moe --arch eagle3 --layers 0,2,77 texts.jsonl
