@@ -28,6 +28,19 @@ const struct operand simulate_operands[] = { OPERAND_ANY("STREAM", struct simula
 const struct simulate_args simulate_defaults = { .output = "-", .texts = 4, .tokens = 512, .draft_length = -1, .cached = -1,
                                                  .seed = 1 };
 
+/* Of recorded routes nothing is made. */
+static int check_made(const struct simulate_args *args, struct err *err)
+{
+    const struct { const char *name; bool given; } made[] = {
+        {"--skew", args->skew != simulate_defaults.skew}, {"--texts", args->texts != simulate_defaults.texts},
+        {"--tokens", args->tokens != simulate_defaults.tokens}};
+    for (size_t i = 0; args->inputs.count && i < sizeof made / sizeof *made; i++)
+        if (made[i].given)
+            return err_set(err, ERR_INPUT, "%s is for routes that are made; leave it out, or %s", made[i].name,
+                           args->inputs.items[0]);
+    return 0;
+}
+
 static int get_routes(struct simulated_routes *out, const struct simulate_args *args, const struct simulated_machine *machine,
                       const struct console *console, struct err *err)
 {
@@ -76,6 +89,8 @@ int bench_simulate(const void *arguments, const struct console *console, struct 
         return err_set(err, ERR_INPUT, "--json and --markdown exclude each other; give one");
     if (!args->machine)
         return err_set(err, ERR_INPUT, "which machine? give --machine FILE");
+    if (check_made(args, err))
+        return -1;
     if (simulated_machine_read(&machine, args->machine, err))
         return -1;
     if (args->draft_length >= 0)

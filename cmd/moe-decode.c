@@ -321,7 +321,9 @@ static int open_model(struct run *run, struct err *err)
     struct text note = {0};
     int rows;
     session.beside = caching_files(&args->settings.draft);
-    if (decode_rows(&args->settings, args->record == RECORD_DRAFTS, &rows, err) ||
+    if (caching_check(&session.caching, err) ||
+        caching_check_drafts(&session.caching, &args->settings.draft, args->settings.force_routes, err) ||
+        decode_rows(&args->settings, args->record == RECORD_DRAFTS, &rows, err) ||
         session_open(&run->session, &session, 0, rows, err))
         return -1;
     session_tell(run->session, run->console);

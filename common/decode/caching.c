@@ -8,9 +8,35 @@
 #include "common/base/memory_left.h"
 #include "common/cache/cache.h"
 #include "common/cli/number.h"
+#include "common/cli/spec.h"
 
 const char *const caching_prefetch_words[] = {
     [PREFETCH_NONE] = "none", [PREFETCH_DRAFT] = "draft", [PREFETCH_FORCED] = "forced", NULL};
+
+/* Those that can decide while a model decodes: others want a future or a hot set. */
+static int check_policy(const char *text, struct err *err)
+{
+    static const char *const names[] = {"lru", "lfu", "utility", "utility-real"};
+    struct spec *spec = NULL;
+    int which;
+    int rc = spec_parse(&spec, text, err) ||
+             spec_pick(spec, "a policy here", names, (int)(sizeof names / sizeof *names), &which, err) ? -1 : 0;
+    spec_free(&spec);
+    return rc ? err_at(err, "--cache-policy") : 0;
+}
+
+int caching_check_drafts(const struct caching_options *options, const struct strings *drafters, bool forced, struct err *err)
+{
+    bool copies = false;
+    for (int i = 0; i < drafters->count; i++)
+        copies |= !strncmp(drafters->items[i], "model:", 6) || strstr(drafters->items[i], "experts=");
+    if (options->prefetch == PREFETCH_DRAFT && !copies)
+        return err_set(err, ERR_INPUT, "--prefetch draft: no drafter is a copy of the model; give --draft model:file=FILE or "
+                       "self:experts=FILE");
+    if (options->prefetch == PREFETCH_FORCED && !forced)
+        return err_set(err, ERR_INPUT, "--prefetch forced: no routes are known beforehand; give --force-routes, too");
+    return 0;
+}
 
 int caching_check(const struct caching_options *options, struct err *err)
 {
@@ -18,7 +44,7 @@ int caching_check(const struct caching_options *options, struct err *err)
         return err_set(err, ERR_INPUT, "--cache-policy is for experts that are cached; give --cache-experts, too");
     if (!options->experts && options->prefetch)
         return err_set(err, ERR_INPUT, "--prefetch is for experts that are cached; give --cache-experts, too");
-    return 0;
+    return options->policy ? check_policy(options->policy, err) : 0;
 }
 
 /* Of all experts; and the slot, which has room for the largest. */

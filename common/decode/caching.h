@@ -2,6 +2,7 @@
 #ifndef MOE_DECODE_CACHING_H
 #define MOE_DECODE_CACHING_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/err.h"
@@ -27,6 +28,9 @@ struct caching_options {
 
 /* Options that make no sense without each other, and names that nobody has. */
 int caching_check(const struct caching_options *options, struct err *err);
+
+/* Nothing can be known beforehand without a drafter that may be a copy of the model, or forced routes. */
+int caching_check_drafts(const struct caching_options *options, const struct strings *drafters, bool forced, struct err *err);
 
 /* How many experts of all layers together of a model whose dense part is in memory. kv_bytes, beside: what auto leaves besides,
  * for keys and values, and for other models. */

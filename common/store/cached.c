@@ -383,8 +383,9 @@ static int open_parts(struct cached *cached, const struct model *model, const st
         device_alloc(cached->device, bytes, &cached->table, err) || make_slots(cached, err) ||
         reads_open(&cached->reads, file, cached->slots < DEPTH ? cached->slots : DEPTH, setup->threads, err))
         return -1;
-    snprintf(cached->way, sizeof cached->way, "%s%s", reads_way(cached->reads),
-             file->direct ? ", past the page cache" : ", through the page cache, as this file system has no other way");
+    snprintf(cached->way, sizeof cached->way, "%s%s; memory holds %d of %d", reads_way(cached->reads),
+             file->direct ? ", past the page cache" : ", through the page cache, as this file system has no other way",
+             cached->slots, (int)all);
     return 0;
 }
 

@@ -81,7 +81,7 @@ void expert_source_begin(struct expert_source *source, int tokens, bool prompt, 
 int expert_source_prefetch(struct expert_source *source, int layer, const int32_t *expert, int count, struct err *err);
 bool expert_source_facts(const struct expert_source *source, struct store_facts *out);   /* false: it has none */
 
-/* How a cached source reads: "io_uring, past the page cache"; NULL: it is another one. */
+/* How a cached source reads: "io_uring, past the page cache; memory holds 96 of 192"; NULL: it is another one. */
 const char *expert_source_way(const struct expert_source *source);
 
 #endif

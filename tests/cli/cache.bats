@@ -102,6 +102,8 @@ RECOUNT
 }
 
 @test "where the kernel has no io_uring threads read, which -v tells" {
+    moe-decode -v -m pocket.moe -n 1 --cache-experts 17% prompts.jsonl 2> said > /dev/null
+    grep -qx 'moe-decode: experts are read by .*; memory holds 32 of 192' said
     [ -z "$MOE_SANITIZED" ] || skip "what is loaded in front would come before the sanitiser"
     fail=${MOE_BIN%/bin}/tests/torture/fail.so
     [ -e "$fail" ] || skip "the library that makes calls fail is not built"
@@ -123,8 +125,12 @@ RECOUNT
 --cache-experts 101%|101 is not between 0 and 100
 --cache-experts many|--cache-experts: 
 --cache-experts %|--cache-experts: 
---cache-experts 50% --cache-policy best|'best' is not a cache policy
---cache-experts 50% --cache-policy belady|belady
+--cache-experts 50% --cache-policy best|--cache-policy: 'best' is not a policy here; there are lru, lfu, utility and utility-real
+--cache-experts 50% --cache-policy belady|'belady' is not a policy here
+--cache-experts 50% --cache-policy hot|'hot' is not a policy here
+--cache-experts 50% --prefetch draft|no drafter is a copy of the model
+--cache-experts 50% --prefetch draft -d ngram|no drafter is a copy of the model
+--cache-experts 50% --prefetch forced|give --force-routes, too
 --cache-policy lru|give --cache-experts, too
 --prefetch draft|give --cache-experts, too
 LINES

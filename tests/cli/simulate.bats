@@ -33,6 +33,12 @@ simulate() { moe-bench simulate --machine "$folder/small.json" "$@"; }
     "$PYTHON" "$top/tests/bench/simulated.py" "$folder/small.json" "$BATS_TEST_TMPDIR/routes.moes" "$BATS_TEST_TMPDIR/result.jsonl"
     simulate "$BATS_TEST_TMPDIR/kept.moes" --json > "$BATS_TEST_TMPDIR/again.jsonl"
     diff <(jq -c 'del(.decide_us, .routes)' "$BATS_TEST_TMPDIR/result.jsonl") <(jq -c 'del(.decide_us, .routes)' "$BATS_TEST_TMPDIR/again.jsonl")
+    local made
+    for made in "--skew mild" "--texts 3" "--tokens 9"; do
+        run simulate "$BATS_TEST_TMPDIR/routes.moes" $made
+        assert_trouble moe-bench
+        [[ $output == *"${made% *} is for routes that are made"* ]]
+    done
     simulate "$BATS_TEST_TMPDIR/routes.moes" --system static-split | grep '^SIMULATED: .*; routes recorded from '
 }
 
