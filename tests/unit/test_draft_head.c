@@ -157,13 +157,10 @@ static void check_tree(const struct session *session, const json_t *golden)
     }
 }
 
-/* Where a published head is: in a folder or an archive. */
 static const char *published(const char *name)
 {
     char path[200];
-    snprintf(path, sizeof path, "%s/config.json", name);
-    const bool folder = access(heads_path("golden/heads", path), F_OK) == 0;
-    snprintf(path, sizeof path, folder ? "%s" : "%s/head.tar.xz", name);
+    snprintf(path, sizeof path, "%s/head.tar.xz", name);
     return heads_path("golden/heads", path);
 }
 
@@ -248,7 +245,7 @@ static void doubtful_tokens_are_the_last(void **state)
     struct session session;
     int shorter = 0;
     (void)state;
-    struct model *model = heads_convert(&rig, heads_path("golden/heads", "kangaroo"), "head.moe");
+    struct model *model = heads_convert(&rig, published("kangaroo"), "head.moe");
     json_t *golden = heads_json(heads_path("golden/heads", "kangaroo/golden.json")), *chains = json_object_get(golden, "chain");
     snprintf(spec[0], sizeof spec[0], "head:file=%s", unit_path(rig.folder, "head.moe"));
     snprintf(spec[1], sizeof spec[1], "head:file=%s,stop=%g", unit_path(rig.folder, "head.moe"),

@@ -245,7 +245,9 @@ static struct distance measure(const char *name, const struct mistake *mistake, 
     struct work work = {.rig = &rig, .shift = 1};
     struct distance out = {0, 0, 0, 0};
     struct err err = {0};
-    struct model *model = heads_convert(&rig, heads_path("golden/heads", name), "head.moe");
+    char path[200];
+    snprintf(path, sizeof path, "%s/head.tar.xz", name);
+    struct model *model = heads_convert(&rig, heads_path("golden/heads", path), "head.moe");
     if (mistake && mistake->describe)
         mistake->describe((struct head_params *)(uintptr_t)model_head(model),
                           (struct hparams *)(uintptr_t)model_hparams(model));

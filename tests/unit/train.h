@@ -86,7 +86,7 @@ static inline void train_rig_close(struct train_rig *rig)
     unit_remove(rig->folder);
 }
 
-/* tests/golden/heads/NAME, a folder, or in it an archive, as head.moe in the folder. */
+/* The archive in tests/golden/heads/NAME, as head.moe in the folder. */
 static inline struct model *train_head(const struct train_rig *rig, const char *name)
 {
     struct err err = {0};
@@ -98,8 +98,6 @@ static inline struct model *train_head(const struct train_rig *rig, const char *
     const char *path = unit_path(rig->folder, "head.moe");
     char source[64];
     snprintf(source, sizeof source, "heads/%s/head.tar.xz", name);
-    if (access(train_golden(source), F_OK))
-        snprintf(source, sizeof source, "heads/%s", name);
     train_must(checkpoint_open(&checkpoint, train_golden(source), path, &err), &err);
     train_must(conversion_plan_head(&plan, checkpoint, rig->target, &options, &said, &err), &err);
     train_must(conversion_write(&plan, path, rig->team, NULL, &err), &err);
