@@ -119,10 +119,6 @@ run_page() {
 moe-convert build head synthetic inflate list
 moe-coact rank-experts coverage union locality merge
 moe-bench run report roofline simulate
-<<<<<<< HEAD
-=======
-moe-draft-train train
->>>>>>> d366f20 (Bring training and draft heads to the README and the overview, and run the page's examples)
 moe-profile record features skip
 moe-draft-train train
 moe-decode

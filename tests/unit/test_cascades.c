@@ -379,7 +379,7 @@ static void dytc_verify_takes_second_choices_where_they_pay(void **state)
     for (int kind = 0; kind < 4; kind++) {
         struct world_tally with, without;
         struct world w;
-        world_pair(&w, 40, unit_brief() ? 1000 : 5000, chance, cost, 0, 1);
+        world_pair(&w, 40, unit_brief() ? 2000 : 5000, chance, cost, 0, 1);
         for (int at = 0; at < w.tokens; at++) {
             uint8_t *right = &w.drafter[0].right[at];
             *right = kind == 1 && *right == 2 ? 0 : *right;
