@@ -446,7 +446,7 @@ static void who_is_not_asked_for_long_drafts_the_same(void **state)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char path[1300];
         struct session session[2];
-        struct model *model = heads_convert(&rig, heads_path("golden/heads", names[i]), "head.moe");
+        struct model *model = heads_convert(&rig, published(names[i]), "head.moe");
         snprintf(path, sizeof path, "head:file=%s", unit_path(rig.folder, "head.moe"));
         for (int which = 0; which < 2; which++) {
             session_open(&session[which], (const char *[]){path}, 1, DRAFT_BEST, false, &greedy);
