@@ -95,4 +95,5 @@ def marked(stream, vocab):
         print(json.dumps({'id': text['id'], 'text': out + ']' * inside}))
 
 
-globals()[sys.argv[1]](*sys.argv[2:])
+if __name__ == '__main__':
+    globals()[sys.argv[1]](*sys.argv[2:])

@@ -438,19 +438,19 @@ static void one_forward_is_many(void **state)
     (void)state;
     work_open(&work, "medusa", NULL, &model);
     const size_t row = (size_t)work.head->params->draft_vocab * sizeof(float);
-    float *all = malloc(4 * row);
+    float *all = malloc(2 * row);
     read_states(&work, text);
     heads_must(head_begin(work.head, text->tokens, &err), &err);
     run_rows(&work, text, 0, 21);
-    heads_must(head_guess(work.head, &(struct head_guesses){.heads = 4, .rows = 1, .node = both}, &forward, &err), &err);
-    for (int i = 0; i < 4; i++)
+    heads_must(head_guess(work.head, &(struct head_guesses){.heads = 2, .rows = 1, .node = both}, &forward, &err), &err);
+    for (int i = 0; i < 2; i++)
         memcpy(all + (size_t)i * row / sizeof *all, forward.logits[i], row);
     const int64_t bytes = forward.bytes;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 2; i++) {
         heads_must(head_guess(work.head, &(struct head_guesses){.first = i, .heads = 1, .rows = 2, .node = both}, &forward,
                               &err), &err);
         assert_memory_equal(forward.logits[0], all + (size_t)i * row / sizeof *all, row);
-        assert_int_equal(4 * forward.bytes, bytes);
+        assert_int_equal(2 * forward.bytes, bytes);
     }
     work_close(&work, &model);
     work_open(&work, "hydra", NULL, &model);
@@ -493,8 +493,8 @@ static void what_makes_no_sense_is_refused(void **state)
     refuse(&work, (struct head_guesses){.heads = 1, .rows = 1, .token = token}, "node -1 has not been read yet");
     run_rows(&work, text, 0, 1);
     refuse(&work, (struct head_guesses){.heads = 1, .rows = 1, .node = &later, .token = token}, "node 1 has not been read yet");
-    refuse(&work, (struct head_guesses){.heads = 2, .rows = 1, .node = &row, .token = token}, "1 of 4 heads at once");
-    refuse(&work, (struct head_guesses){.first = 4, .heads = 1, .rows = 1, .node = &row, .token = token}, "heads 4 to 4");
+    refuse(&work, (struct head_guesses){.heads = 2, .rows = 1, .node = &row, .token = token}, "1 of 2 heads at once");
+    refuse(&work, (struct head_guesses){.first = 2, .heads = 1, .rows = 1, .node = &row, .token = token}, "heads 2 to 2");
     refuse(&work, (struct head_guesses){.heads = 1, .rows = 33, .node = &row, .token = token}, "it answers 32 rows");
     refuse(&work, (struct head_guesses){.first = 1, .heads = 1, .rows = 1, .node = &row, .token = token}, "token 2048");
     const struct head_batch drafted = {.rows = 1, .token = token};

@@ -4,7 +4,8 @@
     tests/golden/train/make.py          writes jakiro_star.json and hydra_prefix.json beside itself; needs torch and numpy
 
 Weights, texts and states are made up from a hash that tests/unit/test_train_golden.c computes as well; embedding and output head
-are the pocket model's. The other files of this folder come from another program, over the pocket model's own states. Formulas:
+are the pocket model's. The other files of this folder but those of make-guesses.py come from another program, over the pocket
+model's own states. Formulas:
 Jakiro, arXiv 2502.06282, and its program (jakiro_star); Hydra, arXiv 2402.05109, and its program (prefix-mlp)."""
 import json, math, os, struct
 import numpy as np
