@@ -90,6 +90,12 @@ static void wave_add(const struct head_drafter *mine, struct wave *wave, const s
     wave->parent[wave->rows++] = parent < 0 ? -1 : mine->node[parent];
 }
 
+static struct draft_best best_at(const struct head_forward *forward, int branch, int first)
+{
+    const struct head_best *best = &forward->best[branch];
+    return (struct draft_best){best->token + first, best->log_probability + first};
+}
+
 /* `states` as head_batch has them, of all rows; address 0: none. */
 static int wave_run(struct head_drafter *mine, const struct wave *wave, const struct draft_reading *reading,
                     struct buffer states, int64_t *bytes, struct err *err)
@@ -97,7 +103,7 @@ static int wave_run(struct head_drafter *mine, const struct wave *wave, const st
     const struct head_batch batch = {.rows = wave->rows, .token = mine->early ? NULL : wave->token, .parent = wave->parent,
                                      .state = states, .state_rows = reading->rows, .state_row = wave->row,
                                      .logit_row = wave->logit_row, .logit_rows = wave->logit_rows,
-                                     .branches = reading->branches};
+                                     .branches = reading->branches, .best = reading->best};
     const int vocab = mine->params->draft_vocab;
     struct head_forward forward;
     if (head_run(mine->head, &batch, &forward, err))
@@ -107,9 +113,13 @@ static int wave_run(struct head_drafter *mine, const struct wave *wave, const st
         mine->node[mine->nodes + wave->row[at]] = forward.first_node + at;
     for (int at = 0; at < wave->logit_rows; at++) {
         const float *logits[HEAD_BRANCHES_MAX] = {NULL};
+        struct draft_best best[HEAD_BRANCHES_MAX];
         for (int b = 0; b < HEAD_BRANCHES_MAX && forward.logits[b]; b++)
             logits[b] = forward.logits[b] + (size_t)at * (size_t)vocab;
-        if (reading->take(reading->context, wave->which[at], logits, err))
+        for (int b = 0; b < HEAD_BRANCHES_MAX && forward.best[b].token; b++)
+            best[b] = best_at(&forward, b, at * reading->best);
+        if (reading->best ? reading->take_best(reading->context, wave->which[at], best, reading->best, err)
+                          : reading->take(reading->context, wave->which[at], logits, err))
             return -1;
     }
     return 0;
@@ -190,7 +200,7 @@ static int read_text(struct head_drafter *mine, int rows, struct head_forward *o
     const struct head_batch batch = {
         .rows = rows, .token = mine->early ? NULL : mine->token + head_length(mine->head) + 1, .state = mine->states.state,
         .state_rows = STATES_ROOM, .state_row = state, .logit_row = &last, .logit_rows = out && !mine->guess.head,
-        .branches = mine->source.branches};
+        .branches = mine->source.branches, .best = out && !mine->guess.head ? mine->rows.ranked : 0};
     head_rollback(mine->head);
     if (head_run(mine->head, &batch, &forward, err) || head_commit(mine->head, node, rows, err))
         return err_at(err, "%s", mine->source.path);
@@ -289,6 +299,12 @@ static int catch_up(struct head_drafter *mine, int levels, struct err *err)
     mine->base.read_s += clock_seconds() - began;
     if (mine->guess.head && guess_root(&mine->guess, root, levels, &forward.logits[0], &mine->base.bytes, err))
         return err_at(err, "%s", mine->source.path);
+    if (mine->rows.ranked && !mine->early) {
+        struct draft_best best[HEAD_BRANCHES_MAX];
+        for (int b = 0; b < mine->source.branches; b++)
+            best[b] = best_at(&forward, b, 0);
+        return draft_rows_root_best(&mine->rows, root, best, err);
+    }
     draft_rows_root(&mine->rows, root, mine->early ? NULL : forward.logits[0]);
     return mine->parallel ? draft_rows_root_second(&mine->rows, forward.logits[1], err) : 0;
 }
@@ -360,6 +376,8 @@ static int open_network(struct head_drafter *mine, const struct model *model, co
         .path = model_path(model), .fault = "its weights, or the states of the target, are damaged",
         .vocab = mine->params->target.vocab, .logits = mine->params->draft_vocab, .target_id = mine->params->target_id,
         .branches = mine->parallel ? 2 : 1, .max_rows = rows, .max_logit_rows = DRAFT_ASKED_MAX, .positions = setup->positions,
+        .ranks = !head_ranks(mine->head) ? 0
+                 : mine->params->draft_vocab < HEAD_BEST_MAX ? mine->params->draft_vocab : HEAD_BEST_MAX,
         .levels = mine->params->heads, .nodes = head_nodes, .room = head_room, .read = head_read_rows};
     tell(mine, bytes);
     return draft_rows_init(&mine->rows, &mine->base, setup, &mine->source, err);

@@ -16,6 +16,12 @@ int draft_rows_init(struct draft_rows *rows, struct drafter *drafter, const stru
         rows->setup.choice = DRAFT_BEST;
     rows->setup.proposals = rows->setup.choice == DRAFT_DRAWN || (setup->proposals && rows->setup.choice == DRAFT_COUPLED);
     rows->vocab = source->target_id || source->logits > setup->vocab ? setup->vocab : source->logits;
+    if (rows->setup.choice == DRAFT_BEST && setup->filter.temperature <= 0 && !rows->setup.proposals &&
+        (source->target_id || source->logits <= setup->vocab))
+        rows->ranked = source->ranks < DRAFT_CHILDREN_MAX ? source->ranks : DRAFT_CHILDREN_MAX;
+    if (rows->ranked && source->branches > 1 &&
+        !(rows->second_ranking = mem_alloc(DRAFT_ROWS_MAX, sizeof *rows->second_ranking, err)))
+        return -1;
     if (source->target_id && !(rows->spread = mem_alloc((size_t)rows->vocab, sizeof *rows->spread, err)))
         return -1;
     rows->row = mem_alloc(DRAFT_ROWS_MAX, sizeof *rows->row, err);
@@ -31,6 +37,7 @@ void draft_rows_free(struct draft_rows *rows)
         mem_free(&rows->proposal[row]);
         mem_free(&rows->second[row]);
     }
+    mem_free(&rows->second_ranking);
     mem_free(&rows->row);
     mem_free(&rows->root);
     mem_free(&rows->spread);
@@ -70,7 +77,7 @@ static int keep_second(struct draft_rows *rows, int row, const float *logits, st
     return 0;
 }
 
-void draft_rows_root(struct draft_rows *rows, int32_t token, const float *logits)
+static void begin_rows(struct draft_rows *rows, int32_t token)
 {
     const struct sample_draw here = propose_apart(&rows->draw, (uint32_t)rows->length);
     draft_rows_forget(rows);
@@ -78,6 +85,11 @@ void draft_rows_root(struct draft_rows *rows, int32_t token, const float *logits
                                       .key = propose_apart(&here, (uint32_t)rows->drafter->number).key};
     rows->rows = 1;
     rows->has_second[0] = 0;
+}
+
+void draft_rows_root(struct draft_rows *rows, int32_t token, const float *logits)
+{
+    begin_rows(rows, token);
     if (logits) {
         keep_root(rows, logits);
         return;
@@ -91,6 +103,48 @@ void draft_rows_root(struct draft_rows *rows, int32_t token, const float *logits
 int draft_rows_root_second(struct draft_rows *rows, const float *logits, struct err *err)
 {
     return keep_second(rows, 0, logits, err);
+}
+
+static int refuse_logits(const struct draft_rows *rows, struct err *err)
+{
+    return err_set(err, ERR_INPUT, "%s: logits are not finite; %s", rows->source->path, rows->source->fault);
+}
+
+/* Of equal logits the lower id comes first, as propose_tokens has it; tokens that are impossible are none. */
+static int rank(const struct draft_rows *rows, const struct draft_best *from, int count, struct draft_ranking *out,
+                struct err *err)
+{
+    for (out->found = 0; out->found < count && from->token[out->found] >= 0 &&
+         from->log_probability[out->found] > -INFINITY; out->found++) {
+        out->best[out->found] = from->token[out->found];
+        out->log_probability[out->found] = from->log_probability[out->found];
+    }
+    return out->found ? 0 : refuse_logits(rows, err);
+}
+
+static void set_children(const struct draft_rows *rows, int at, const struct draft_ranking *ranking)
+{
+    struct draft_row *row = &rows->row[at];
+    row->found = ranking->found;
+    memcpy(row->best, ranking->best, sizeof row->best);
+    memcpy(row->log_probability, ranking->log_probability, sizeof row->log_probability);
+    row->doubtful = rows->stop > 0 && exp((double)ranking->log_probability[0]) < rows->stop;
+}
+
+static int keep_best(struct draft_rows *rows, int at, const struct draft_best *branch, int count, bool second, struct err *err)
+{
+    struct draft_ranking ranking = {.found = 0};
+    if (rank(rows, &branch[0], count, &ranking, err))
+        return -1;
+    set_children(rows, at, &ranking);
+    rows->has_second[at] = second;
+    return second ? rank(rows, &branch[1], count, &rows->second_ranking[at], err) : 0;
+}
+
+int draft_rows_root_best(struct draft_rows *rows, int32_t token, const struct draft_best *branch, struct err *err)
+{
+    begin_rows(rows, token);
+    return keep_best(rows, 0, branch, rows->ranked, rows->source->branches > 1, err);
 }
 
 int draft_rows_child(const struct draft_rows *rows, int row, int32_t token)
@@ -143,7 +197,7 @@ static int rank_children(struct draft_rows *rows, int at, const float *logits, s
                                 row->asked, rows->kept, rows->value, row->best,
                                 rows->setup.probabilities && !drawn ? row->log_probability : NULL);
     if (!row->found)
-        return err_set(err, ERR_INPUT, "%s: logits are not finite; %s", rows->source->path, rows->source->fault);
+        return refuse_logits(rows, err);
     row->doubtful = rows->stop > 0 && likeliest_below(logits, rows->vocab, rows->stop);
     return rows->setup.proposals ? keep_proposal(rows, at, logits, err) : 0;
 }
@@ -247,18 +301,39 @@ static int take_logits(void *context, int which, const float *const *logits, str
     return 0;
 }
 
+/* Instead of them the likeliest tokens. */
+static int take_best(void *context, int which, const struct draft_best *branch, int count, struct err *err)
+{
+    struct draft_rows *rows = context;
+    const int row = rows->rows - rows->batch_rows + rows->logit_row[which];
+    return keep_best(rows, row, branch, count, rows->levels == 2 && rows->source->branches > 1, err);
+}
+
+/* How many children the rows of the batch are to have; the root and second branches all that may be asked for later. */
+static int best_wanted(const struct draft_rows *rows)
+{
+    const int first = rows->rows - rows->batch_rows;
+    int wanted = rows->ranked && rows->levels == 2 && rows->source->branches > 1 ? rows->ranked : 0;
+    for (int i = 0; rows->ranked && i < rows->logit_rows; i++) {
+        const int row = first + rows->logit_row[i], asked = row ? rows->row[row].asked : rows->ranked;
+        wanted = asked > wanted ? asked : wanted;
+    }
+    return wanted < rows->ranked ? wanted : rows->ranked;
+}
+
 static int read_batch(struct draft_rows *rows, struct err *err)
 {
     const struct draft_reading reading = {.rows = rows->batch_rows, .token = rows->batch_token, .parent = rows->batch_parent,
                                           .logit_row = rows->logit_row, .logit_rows = rows->logit_rows, .take = take_logits,
-                                          .branches = rows->levels == 2 ? rows->source->branches : 1, .context = rows};
+                                          .branches = rows->levels == 2 ? rows->source->branches : 1, .context = rows,
+                                          .best = best_wanted(rows), .take_best = take_best};
     int64_t bytes = 0;
     int rc = reading.rows ? rows->source->read(rows->source, &reading, &bytes, err) : 0;
     rows->batch_rows = rows->logit_rows = 0;
     rows->drafter->bytes += bytes;
     if (rc)
         return -1;
-    return rows->row[0].found < rows->row[0].asked ? rank_children(rows, 0, rows->root, err) : 0;
+    return !rows->ranked && rows->row[0].found < rows->row[0].asked ? rank_children(rows, 0, rows->root, err) : 0;
 }
 
 /* Reads leaves[count], of which there may be more than one forward takes; row[] tells where they are, -1: were not read.
@@ -332,7 +407,10 @@ static int extend(struct draft_rows *rows, struct draft_tree *tree, const struct
                 count = at;
         if ((row[0] = leaf_by_second(rows, tree, &leaf[from]))) {
             count = 1;
-            if (rank_children(rows, row[0], rows->second[rows->row[row[0]].parent], err))
+            const int parent = rows->row[row[0]].parent;
+            if (rows->ranked)
+                set_children(rows, row[0], &rows->second_ranking[parent]);
+            else if (rank_children(rows, row[0], rows->second[parent], err))
                 return -1;
         } else if ((count = read_leaves(rows, tree, &leaf[from], count, row, err)) < 0) {
             return -1;

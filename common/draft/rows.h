@@ -27,6 +27,13 @@ struct draft_row {
     float log_probability[DRAFT_CHILDREN_MAX];
 };
 
+/* Children of a row, the likeliest first. */
+struct draft_ranking {
+    int found;
+    int32_t best[DRAFT_CHILDREN_MAX];
+    float log_probability[DRAFT_CHILDREN_MAX];
+};
+
 struct draft_rows {
     struct drafter *drafter;            /* whose bytes are counted */
     struct drafter_setup setup;
@@ -42,6 +49,10 @@ struct draft_rows {
     float *root;                        /* [vocab] logits behind the root, in case it is asked again */
     float *second[DRAFT_ROWS_MAX];      /* each [vocab], made when first needed: logits of the second branch */
     uint8_t has_second[DRAFT_ROWS_MAX];
+    /* Drafting greedily from a source that ranks needs no logits; then the root and second branches have as many children as
+     * may ever be asked for. 0: logits are read. */
+    int ranked;
+    struct draft_ranking *second_ranking;        /* [DRAFT_ROWS_MAX], ranked and with a second branch */
     int levels;                         /* that the draft gets from here on; 0: not known */
     float *spread;                      /* scratch: [vocab] logits in the target's order, for a source with a map */
     int32_t *kept;                      /* scratch: [vocab] */
@@ -60,6 +71,8 @@ void draft_rows_free(struct draft_rows *rows);
  * root_pends, NULL: they are read with the first leaves. _second: those of the second branch. */
 void draft_rows_root(struct draft_rows *rows, int32_t token, const float *logits);
 int draft_rows_root_second(struct draft_rows *rows, const float *logits, struct err *err);
+/* The same where rows are ranked: `ranked` tokens of each branch of the source. */
+int draft_rows_root_best(struct draft_rows *rows, int32_t token, const struct draft_best *branch, struct err *err);
 void draft_rows_forget(struct draft_rows *rows);                /* all rows; the text goes on */
 
 /* The child of a row that carries the token; 0: none was read. */

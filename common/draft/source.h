@@ -13,6 +13,14 @@ enum { DRAFT_ASKED_MAX = 64, DRAFT_BRANCHES_MAX = 2 };
 /* Logits [branches][source->logits] of a row that wanted some; `which` counts these. They stay for the call only. */
 typedef int draft_take_function(void *context, int which, const float *const *logits, struct err *err);
 
+/* The likeliest tokens of a row, one list of `count` for each branch, as kernels/top.h orders and ends them. */
+struct draft_best {
+    const int32_t *token;
+    const float *log_probability;
+};
+
+typedef int draft_take_best_function(void *context, int which, const struct draft_best *branch, int count, struct err *err);
+
 struct draft_reading {
     int rows;
     const int32_t *token;               /* [rows] */
@@ -21,6 +29,9 @@ struct draft_reading {
     int logit_rows;
     int branches;                       /* of logits that are wanted: 1, or more that the source has */
     draft_take_function *take;
+    int best;                           /* so many of the likeliest tokens are wanted, not logits, of a source that ranks;
+                                         * 0: logits */
+    draft_take_best_function *take_best;
     void *context;
 };
 
@@ -34,6 +45,7 @@ struct draft_source {
                                          * comes between (Jakiro) */
     int max_rows, max_logit_rows;       /* of one reading; at most DRAFT_ASKED_MAX rows have logits */
     int positions;                      /* longest text, a draft included */
+    int ranks;                          /* how many of the likeliest tokens it can answer by itself; 0: it answers logits */
     int levels;                         /* of a draft, of which no more can be had; 0: any number */
     int (*nodes)(const struct draft_source *source);
     int (*room)(const struct draft_source *source);             /* for further nodes */

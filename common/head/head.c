@@ -96,7 +96,37 @@ static int alloc_buffers(struct head *head, struct err *err)
     for (int row = 0; row < rows; row++)
         head->index[row] = row;
     queue_upload(head->device, head->every_row, head->index, (size_t)rows * sizeof *head->index);
-    return device_alloc_shared(head->device, head->logits.bytes, &head->landing, err);
+    const uint64_t best = (uint64_t)(branches * wanted) * HEAD_BEST_MAX * (sizeof(int32_t) + sizeof(float));
+    return device_alloc_shared(head->device, best > head->logits.bytes ? best : head->logits.bytes, &head->landing, err);
+}
+
+/* Among equal logits the lower id comes first, of the head's own vocabulary as of the target's. */
+static bool keeps_order(const struct head_params *params)
+{
+    for (int i = 1; params->target_id && i < params->draft_vocab; i++)
+        if (params->target_id[i] <= params->target_id[i - 1])
+            return false;
+    return true;
+}
+
+/* What it takes to have the likeliest tokens alone. */
+static int alloc_best(struct head *head, struct err *err)
+{
+    const struct head_params *params = head->params;
+    const int rows = head_branches(head) * head->setup.max_logit_rows;
+    head->ranks = !head->class->joins && !head->class->guesses && head->class != &head_mtp &&
+                  params->draft_vocab <= TOP_VOCAB_MAX && keeps_order(params);
+    if (!head->ranks)
+        return 0;
+    const size_t scratch = top_scratch_bytes(rows, params->draft_vocab, HEAD_BEST_MAX);
+    if (alloc(head, &head->best_token, rows, HEAD_BEST_MAX, err) || alloc(head, &head->best_logp, rows, HEAD_BEST_MAX, err) ||
+        workspace_alloc(head->device, &head->best_scratch, 1, (int64_t)scratch, 1, err) ||
+        (params->target_id && alloc(head, &head->map, 1, params->draft_vocab, err)))
+        return -1;
+    if (!params->target_id)
+        return 0;
+    queue_upload(head->device, head->map, params->target_id, (size_t)params->draft_vocab * sizeof *params->target_id);
+    return queue_wait(head->device, err);
 }
 
 /* What Jakiro's two experts need. */
@@ -136,7 +166,7 @@ static int make(struct head *head, struct err *err)
            workspace_make(&head->space, head->device, setup->model, setup->max_rows, err) ||
            workspace_reserve(&head->space, operand_bytes(output.format, output.inputs), err) ||
            row_table_open(&head->table, head->device, setup->max_rows, err) || alloc_buffers(head, err) ||
-           alloc_branches(head, err) || head_experts_open(head, err) ? -1 : 0;
+           alloc_best(head, err) || alloc_branches(head, err) || head_experts_open(head, err) ? -1 : 0;
 }
 
 static struct head *new_head(const struct head_setup *setup, struct err *err)
@@ -224,7 +254,8 @@ void head_close(struct head **head)
     if (!h)
         return;
     struct buffer *all[] = {&h->token, &h->state_row, &h->logit_row, &h->every_row, &h->embedded, &h->joined, &h->pair,
-                            &h->made, &h->router, &h->weight, &h->branch, &h->both, &h->last, &h->logits, &h->rope.table};
+                            &h->made, &h->router, &h->weight, &h->branch, &h->both, &h->last, &h->logits, &h->best_token,
+                            &h->best_logp, &h->best_scratch, &h->map, &h->rope.table};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         device_free(h->device, all[i]);
     device_free_shared(h->device, &h->landing);
@@ -240,6 +271,7 @@ void head_close(struct head **head)
 
 const struct head_params *head_description(const struct head *head) { return head->params; }
 const struct hparams *head_shape(const struct head *head) { return head->shape; }
+bool head_ranks(const struct head *head) { return head->ranks; }
 int head_branches(const struct head *head)
 {
     return head->class->branches ? head->class->branches : head->params->heads;
@@ -288,6 +320,10 @@ static int check(const struct head *head, const struct head_batch *batch, struct
         batch->branches < 0 || batch->branches > head_branches(head))
         return err_set(err, ERR_INPUT, "logits of %d rows and %d branches: this head answers %d and %d", batch->logit_rows,
                        batch->branches, head->setup.max_logit_rows, head_branches(head));
+    if (batch->best < 0 || (batch->best && !head->ranks) || batch->best > HEAD_BEST_MAX ||
+        batch->best > head->params->draft_vocab)
+        return err_set(err, ERR_INPUT, "the likeliest %d tokens: this head answers %d", batch->best,
+                       head->ranks ? HEAD_BEST_MAX : 0);
     if (head->kv.pending + batch->rows > HEAD_NODES_MAX ||
         head->kv.length + head->kv.pending + batch->rows > head->kv.capacity)
         return err_set(err, ERR_INPUT, "the head's text is full: %d rows and %d nodes of %d, and %d more rows", head->kv.length,
@@ -351,6 +387,23 @@ static void put_logits(const struct head_pass *pass, int branches)
         .out_stride = output.outputs});
 }
 
+/* Of those logits the likeliest tokens, on their way to the host. */
+static void fetch_best(const struct head_pass *pass, int branches, struct head_forward *out)
+{
+    const struct head *head = pass->head;
+    const int each = pass->batch->logit_rows * pass->batch->best, vocab = head->params->draft_vocab;
+    const size_t bytes = (size_t)(branches * each) * sizeof(float);
+    char *landed = (char *)(uintptr_t)head->landing.address;
+    head->ops->top(head->queue, &(struct top_args){
+        .logits = head->logits, .map = head->map, .token = head->best_token, .logp = head->best_logp,
+        .scratch = head->best_scratch, .rows = branches * pass->batch->logit_rows, .vocab = vocab, .k = pass->batch->best});
+    queue_download(head->device, landed, head->best_token, bytes);
+    queue_download(head->device, landed + bytes, head->best_logp, bytes);
+    for (int branch = 0; branch < branches; branch++)
+        out->best[branch] = (struct head_best){(const int32_t *)(const void *)landed + branch * each,
+                                               (const float *)(const void *)(landed + bytes) + branch * each};
+}
+
 static int put(struct head_pass *pass, int first, struct err *err)
 {
     struct head *head = pass->head;
@@ -400,14 +453,17 @@ static int fetch(struct head_pass *pass, struct head_forward *out, struct err *e
     const int branches = head_wanted_branches(pass);
     const size_t bytes = (size_t)batch->logit_rows * (size_t)head->params->draft_vocab * sizeof(float);
     const char *landed = (const char *)(uintptr_t)head->landing.address;
-    if (branches) {
+    const bool whole = !batch->best;
+    if (branches)
         put_logits(pass, branches);
+    if (branches && whole)
         queue_download(head->device, (void *)(uintptr_t)landed, head->logits, (size_t)branches * bytes);
-    }
+    else if (branches)
+        fetch_best(pass, branches, out);
     if (head->experts)
         queue_download(head->device, head->routed, head->routing.expert,
                        (size_t)(batch->rows * head->routing.top_k) * sizeof *head->routed);
-    for (int branch = 0; branch < branches; branch++)
+    for (int branch = 0; whole && branch < branches; branch++)
         out->logits[branch] = (const float *)(const void *)(landed + (size_t)branch * bytes);
     if (queue_wait(head->device, err))
         return -1;

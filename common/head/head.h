@@ -14,15 +14,16 @@
  *     medusa, hydra    row i is the target's state at position i; there are none of drafted tokens. Their heads guess from the
  *                newest row (head_guess)
  *
- * All on the device, but logits, which come to the host. Not for two texts at once. */
+ * All on the device, but logits, or the likeliest tokens by them, which come to the host. Not for two texts at once. */
 #ifndef MOE_HEAD_HEAD_H
 #define MOE_HEAD_HEAD_H
 
 #include "common/engine/engine.h"
 #include "common/model/head.h"
+#include "kernels/top.h"
 
 enum { HEAD_ROWS_MAX = ENGINE_ROWS_MAX, HEAD_NODES_MAX = 1 + ENGINE_ROWS_MAX, HEAD_BRANCHES_MAX = 2,
-       HEAD_LOGITS_MAX = HEAD_HEADS_MAX };
+       HEAD_LOGITS_MAX = HEAD_HEADS_MAX, HEAD_BEST_MAX = TOP_MAX };
 
 struct head;
 
@@ -49,6 +50,16 @@ struct head_batch {
     /* Of logits, the first so many of head_branches. One, or 0: what the next token is drawn from; with jakiro_star that is
      * log of the sum of exp of both branches' (one softmax over both). */
     int branches;
+    /* So many of the likeliest tokens are wanted in place of logits, at most HEAD_BEST_MAX and the draft vocabulary; 0: logits.
+     * Of a head that ranks. */
+    int best;
+};
+
+/* The target's tokens in descending order of logits, of equal ones the lower id first, with their log-probabilities: each
+ * [logit_rows][best]. Where there are no more tokens, or logits are not finite: as kernels/top.h says. */
+struct head_best {
+    const int32_t *token;
+    const float *log_probability;
 };
 
 /* Arrays are the head's and stay until its next forward. */
@@ -56,6 +67,7 @@ struct head_forward {
     int rows, logit_rows, vocab;         /* vocab: head_params.draft_vocab */
     int first_node;                      /* pending node of row 0; those of the others follow */
     const float *logits[HEAD_LOGITS_MAX];        /* each [logit_rows][vocab]; of branches not asked for NULL */
+    struct head_best best[HEAD_BRANCHES_MAX];    /* where these were wanted */
     int64_t bytes;                       /* nominal: weights, output head and KV read */
 };
 
@@ -63,6 +75,7 @@ int head_open(struct head **out, const struct head_setup *setup, struct err *err
 void head_close(struct head **head);
 const struct head_params *head_description(const struct head *head);
 const struct hparams *head_shape(const struct head *head);
+bool head_ranks(const struct head *head);        /* can be asked for the likeliest tokens alone */
 int head_branches(const struct head *head);      /* how many distributions a row has; jakiro: of the next token, and of the one
                                                   * after it; jakiro_star: left and right; medusa: those of all its heads;
                                                   * all others one */

@@ -60,7 +60,10 @@ struct head {
     struct buffer router, weight, branch;        /* with branches: [max_rows][router rows], [..][experts], [..][hidden] */
     struct buffer both;                  /* [max_rows][experts] i32: 0, 1, 0, 1, ... */
     struct buffer last, logits;          /* [branches][max_logit_rows][hidden], [...][vocab] */
-    struct buffer landing;               /* shared: logits */
+    /* [branches][max_logit_rows][HEAD_BEST_MAX] the likeliest tokens; [draft_vocab] i32 the target's, address 0: the same. */
+    struct buffer best_token, best_logp, best_scratch, map;
+    bool ranks;
+    struct buffer landing;               /* shared: logits, or the likeliest tokens */
     int32_t *index;                      /* [max_rows] scratch */
     /* Of a predictor with experts: */
     struct layer_routing routing;

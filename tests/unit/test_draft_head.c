@@ -271,6 +271,44 @@ static void doubtful_tokens_are_the_last(void **state)
     model_close(&model);
 }
 
+/* Children of the root, on a tree of their own. */
+static void ask_root(struct session *session, int siblings)
+{
+    struct drafter *drafter = session->drafters.item[0];
+    const struct draft_leaf root = {-1, siblings};
+    draft_tree_clear(&session->tree);
+    assert_int_equal(drafter->class->propose(drafter, &session->tree, &root, 1, 1, &err), siblings);
+}
+
+/* More children than the first time are as if all had been asked for at once. */
+static void the_root_can_be_asked_again(void **state)
+{
+    static const struct sample_filter greedy = {0, 1, 0, 0};
+    static const char *const names[] = {"eagle1", "eagle3", "jakiro", "kangaroo", "medusa", "hydra"};
+    enum { CHILDREN = 9 };
+    char path[1300];
+    const struct heads_text *text = &rig.text[0];
+    const char *drafts[] = {path};
+    (void)state;
+    snprintf(path, sizeof path, "head:file=%s", unit_path(rig.folder, "head.moe"));
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct model *model = heads_convert(&rig, published(names[i]), "head.moe");
+        struct session session;
+        int32_t token[CHILDREN];
+        session_open(&session, drafts, 1, DRAFT_BEST, false, &greedy);
+        session_begin(&session, text->token, text->prompt, 1);
+        ask_root(&session, CHILDREN);
+        memcpy(token, session.tree.token, sizeof token);
+        session_begin(&session, text->token, text->prompt, 1);
+        ask_root(&session, 1);
+        assert_int_equal(session.tree.token[0], token[0]);
+        ask_root(&session, CHILDREN);
+        assert_memory_equal(session.tree.token, token, sizeof token);
+        session_close_all(&session);
+        model_close(&model);
+    }
+}
+
 /* ---- what it proposes anywhere ---- */
 
 /* The network reads text and path from the first token on: logits behind the last, in the target's order. */
@@ -589,6 +627,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chains_and_trees_are_those_that_were_published),
         cmocka_unit_test(doubtful_tokens_are_the_last),
+        cmocka_unit_test(the_root_can_be_asked_again),
         cmocka_unit_test(what_is_proposed_anywhere_is_what_reading_anew_gives),
         cmocka_unit_test(who_is_not_asked_for_long_drafts_the_same),
         cmocka_unit_test(states_wait_in_the_order_of_the_head),

@@ -1,6 +1,6 @@
 /* Networks of draft heads against what an independent program computed: all hidden states and logits of a text whose tokens are
  * all known, and greedy chains, whose rows go on from what the head itself made. And each likely mistake that a description can
- * be made to show is seen by them. */
+ * be made to show is seen by them. What a head answers of the likeliest tokens alone is what its logits say. */
 #include "tests/unit/heads.h"
 
 #include "common/engine/internal.h"
@@ -13,6 +13,7 @@ struct work {
     const struct heads_rig *rig;
     struct head *head;
     int shift;                          /* of the tokens beside the states: 1; less than 0: it reads none */
+    int best;                           /* that are wanted in place of logits */
     struct sequence *sequence;
     struct buffer state;                /* of the text: [states][tokens][hidden] */
 };
@@ -49,7 +50,7 @@ static void run_true(struct work *work, const struct heads_text *text, int first
     }
     const struct head_batch batch = {.rows = rows, .token = work->shift < 0 ? NULL : token, .state = work->state,
                                      .state_rows = text->tokens, .state_row = state, .logit_row = wanted, .logit_rows = count,
-                                     .branches = branches};
+                                     .branches = branches, .best = work->best};
     heads_must(head_run(work->head, &batch, out, &err), &err);
     heads_must(head_commit(work->head, node, rows, &err), &err);
 }
@@ -516,6 +517,111 @@ static void likely_mistakes_are_seen(void **state)
     }
 }
 
+/* Of a row of logits the token that comes next after `last` (-1: the first): the largest that is less likely, or as likely and
+ * of a higher id. */
+static int next_likeliest(const float *logits, int vocab, int last)
+{
+    int next = -1;
+    for (int v = 0; v < vocab; v++)
+        if ((last < 0 || logits[v] < logits[last] || (logits[v] == logits[last] && v > last)) &&
+            (next < 0 || logits[v] > logits[next]))
+            next = v;
+    return next;
+}
+
+static void check_row_best(const float *logits, const struct head_params *params, const int32_t *token, const float *said,
+                           int count)
+{
+    double first;
+    const int most = best(logits, params->draft_vocab, &first);
+    for (int i = 0, last = -1; i < count; i++) {
+        last = next_likeliest(logits, params->draft_vocab, last);
+        assert_int_equal(token[i], params->target_id ? params->target_id[last] : last);
+        const double right = first + (double)logits[last] - (double)logits[most];
+        assert_true(fabs((double)said[i] - right) < 1e-5 * fmax(1, fabs(right)));
+    }
+}
+
+/* The same rows with logits, and with so many of the likeliest tokens. */
+static void check_best(struct work *work, int count)
+{
+    static const int32_t wanted[] = {0, 3, 17, 39};
+    enum { ROWS = 40, WANTED = sizeof wanted / sizeof *wanted };
+    const struct head_params *params = head_description(work->head);
+    const struct heads_text *text = &work->rig->text[0];
+    const int branches = head_branches(work->head), vocab = params->draft_vocab;
+    float *logits = malloc((size_t)(branches * WANTED * vocab) * sizeof *logits);
+    struct head_forward forward;
+    struct err err = {0};
+    read_states(work, text);
+    for (work->best = 0; ; work->best = count) {
+        heads_must(head_begin(work->head, text->tokens, &err), &err);
+        run_true(work, text, 0, ROWS, wanted, WANTED, branches, &forward);
+        if (work->best)
+            break;
+        for (int b = 0; b < branches; b++)
+            memcpy(logits + b * WANTED * vocab, forward.logits[b], (size_t)(WANTED * vocab) * sizeof *logits);
+    }
+    for (int i = 0; i < branches * WANTED; i++) {
+        const struct head_best *of = &forward.best[i / WANTED];
+        assert_null(forward.logits[i / WANTED]);
+        check_row_best(logits + i * vocab, params, of->token + i % WANTED * count, of->log_probability + i % WANTED * count,
+                       count);
+    }
+    free(logits);
+}
+
+static void swap_words(struct head_params *params)
+{
+    const int32_t first = params->target_id[0];
+    params->target_id[0] = params->target_id[1];
+    params->target_id[1] = first;
+}
+
+/* Whether the head answers the likeliest tokens alone, and then that it does so rightly. */
+static bool ranks(const char *name, bool swapped)
+{
+    struct work work = {.rig = &rig, .shift = 1};
+    struct err err = {0};
+    struct model *model = heads_convert(&rig, heads_path("golden/heads", name), "head.moe");
+    if (swapped)
+        swap_words((struct head_params *)(uintptr_t)model_head(model));
+    const struct head_setup setup = {.model = model, .target = rig.engine, .max_rows = 96, .max_logit_rows = 32};
+    heads_must(head_open(&work.head, &setup, &err), &err);
+    heads_must(sequence_open(&work.sequence, rig.engine, HEADS_TOKENS, &err), &err);
+    if (model_head(model)->kind == HEAD_KANGAROO)
+        work.shift = -HEADS_TOKENS;
+    const bool does = head_ranks(work.head);
+    if (does) {
+        check_best(&work, 1);
+        check_best(&work, 10);
+        check_best(&work, HEAD_BEST_MAX);
+    }
+    read_states(&work, &rig.text[0]);
+    struct head_forward forward;
+    const struct head_batch batch = {.rows = 1, .token = &rig.text[0].token[1], .state = work.state, .state_rows = 1,
+                                     .state_row = (const int32_t[]){0}, .logit_rows = 1,
+                                     .best = does ? HEAD_BEST_MAX + 1 : 1};
+    heads_must(head_begin(work.head, 8, &err), &err);
+    assert_int_equal(head_run(work.head, &batch, &forward, &err), -1);
+    assert_non_null(strstr(err.text, "likeliest"));
+    sequence_close(&work.sequence);
+    head_close(&work.head);
+    model_close(&model);
+    return does;
+}
+
+/* One whose words are in another order than the target's would give equals in another order, too. */
+static void the_likeliest_tokens_are_those_of_the_logits(void **state)
+{
+    static const char *const names[] = {"eagle1", "eagle3", "kangaroo", "jakiro"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        assert_true(ranks(names[i], false));
+    assert_false(ranks("eagle3", true));
+    assert_false(ranks("jakiro_star", false));
+}
+
 static int make_rig(void **state)
 {
     (void)state;
@@ -535,6 +641,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(networks_compute_what_was_published),
         cmocka_unit_test(likely_mistakes_are_seen),
+        cmocka_unit_test(the_likeliest_tokens_are_those_of_the_logits),
     };
     return cmocka_run_group_tests(tests, make_rig, drop_rig);
 }
