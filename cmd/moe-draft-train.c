@@ -125,6 +125,7 @@ struct training {
     struct text told, checkpoint;
     struct progress bar;
     double started, saved;
+    bool rounded;               /* the states are of bf16 */
     char from[17];              /* which head it began with; "": a new one */
 };
 
@@ -354,6 +355,7 @@ static int open_features(struct training *t, const char *path, char hex[33], str
         count_words(t, &text);
     }
     digest128_hex(feature_source_digest(kept), hex);
+    t->rounded = feature_source_rounded(kept);
     return 0;
 }
 
@@ -420,11 +422,12 @@ static int tell_settings(struct training *t, const char *texts, struct err *err)
     char target[65];
     sha256_hex(&model_identity(t->session->model)->index, target);
     return tell_head(t, err) ||
-           text_printf(&t->told, err, ",\"target\":\"%.16s\",\"texts\":\"%.16s\",\"seed\":%" PRIu64 ",\"batch\":%d,"
+           text_printf(&t->told, err, ",\"target\":\"%.16s\",\"texts\":\"%.16s\",\"states_in\":\"%s\",\"seed\":%" PRIu64 ",\"batch\":%d,"
                        "\"cut\":%d,\"noise\":%.17g,\"rate\":%.17g,\"beta1\":%.17g,\"beta2\":%.17g,\"decay\":%.17g,"
                        "\"clipping\":\"%s\",\"clip\":%.17g,\"schedule\":\"%s\",\"warmup\":%" PRId64
                        ",\"steps\":%" PRId64 ",\"token_weight\":%.17g,\"const_feature\":%.17g,\"const_token\":%.17g,"
-                       "\"ttt_steps\":%d,\"ttt_decay\":%.17g}", target, texts, t->args->seed, t->settings.batch,
+                       "\"ttt_steps\":%d,\"ttt_decay\":%.17g}", target, texts, t->rounded ? "bf16" : "f32",
+                       t->args->seed, t->settings.batch,
                        t->settings.longest, t->settings.noise, o->rate, o->beta1, o->beta2, o->decay, clip_words[o->clipping],
                        o->bound, schedule_words[o->schedule], o->warmup, o->steps, l->token_weight, l->const_feature,
                        l->const_token, l->steps, l->decay) ? -1 : 0;
@@ -535,6 +538,7 @@ static int make_steps(struct training *t, struct err *err)
 {
     const int64_t steps = t->settings.optimiser.steps;
     struct train_report report = {0};
+    const bool some = trainer_steps(t->trainer) < steps;
     t->started = t->saved = clock_seconds();
     console_progress(t->console, &t->bar, "steps", (uint64_t)(steps - trainer_steps(t->trainer)));
     while (trainer_steps(t->trainer) < steps) {
@@ -550,7 +554,7 @@ static int make_steps(struct training *t, struct err *err)
             return -1;
     }
     progress_end(&t->bar);
-    if (report.step)
+    if (some)
         console_note(t->console, "%lld step%s, the last loss %.5g", (long long)steps, steps == 1 ? "" : "s",
                      report.losses.total);
     return 0;

@@ -35,6 +35,7 @@ struct feature_source {
         int64_t ordinal;
     } at, *places;                      /* of the text at hand; of all texts of the part, by feature_source_index */
     size_t place_count, place_room;
+    bool rounded;                       /* some states that were read are of bf16 */
     int64_t bare;                       /* texts without an answer as far as they are not cut */
 };
 
@@ -275,6 +276,7 @@ static int put_rows(struct feature_source *source, const struct feature_states *
         int at = find_state(record, setup->state[i]);
         if (at < 0)
             return lacks_state(source, record, setup->state[i], err);
+        source->rounded |= record->values.dtype == DTYPE_BF16;
         if (!take_states(source->states + ((size_t)i * source->stride + came) * hidden, &record->values,
                          (size_t)at * (size_t)record->n * hidden, rows * hidden)) {
             err_set(err, ERR_INPUT, "tokens %d to %d have states that are not finite numbers; make the stream anew",
@@ -358,6 +360,8 @@ int feature_source_index(struct feature_source *source, int64_t *texts, struct e
         *texts = (int64_t)source->place_count;
     return more;
 }
+
+bool feature_source_rounded(const struct feature_source *source) { return source->rounded; }
 
 int64_t feature_source_bare(const struct feature_source *source) { return source->bare; }
 

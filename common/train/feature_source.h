@@ -69,6 +69,9 @@ struct digest128 feature_source_digest(const struct feature_source *source);
  * feature_source_next. Takes 24 bytes of memory a text. An error where the stream can be read but once. */
 int feature_source_index(struct feature_source *source, int64_t *texts, struct err *err);
 
+/* Were states that it has read so far rounded to bf16? */
+bool feature_source_rounded(const struct feature_source *source);
+
 /* How many it left out because they were cut before their first answer. */
 int64_t feature_source_bare(const struct feature_source *source);
 

@@ -28,6 +28,8 @@ refuses() {
 }
 
 @test "a head learns, is a head file, and drafts what is accepted" {
+    moe-draft-train train -m pocket.moe --arch eagle1 --steps 1 texts.jsonl -o one.moe 2> said
+    grep -qx 'moe-draft-train: 1 step, the last loss [0-9.]*' said
     train --arch eagle1 --rate 0.004 --epochs 3 texts.jsonl -o one.moe --stream one.moes
     moe-view --verify one.moe
     moe-view --verify one.moes
@@ -119,6 +121,11 @@ refuses() {
     assert_trouble moe-draft-train
     [[ $output == *"go on from it with --resume"* ]]
     run moe-draft-train train -q -m pocket.moe --rate 0.1 $options --resume -o early.moe
+    assert_trouble moe-draft-train
+    [[ $output == *"made with other options"* ]]
+    # the same texts, but their states are rounded
+    moe-profile features -q -m pocket.moe --layers kangaroo texts.jsonl -o rounded.moes
+    run moe-draft-train train -q -m pocket.moe --arch kangaroo --epochs 3000 rounded.moes --resume -o early.moe
     assert_trouble moe-draft-train
     [[ $output == *"made with other options"* ]]
     size=$(stat -c %s early.moe.checkpoint)
