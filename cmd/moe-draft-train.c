@@ -422,7 +422,8 @@ static int tell_settings(struct training *t, const char *texts, struct err *err)
     char target[65];
     sha256_hex(&model_identity(t->session->model)->index, target);
     return tell_head(t, err) ||
-           text_printf(&t->told, err, ",\"target\":\"%.16s\",\"texts\":\"%.16s\",\"states_in\":\"%s\",\"seed\":%" PRIu64 ",\"batch\":%d,"
+           text_printf(&t->told, err, ",\"target\":\"%.16s\",\"texts\":\"%.16s\",\"states_in\":\"%s\","
+                       "\"seed\":%" PRIu64 ",\"batch\":%d,"
                        "\"cut\":%d,\"noise\":%.17g,\"rate\":%.17g,\"beta1\":%.17g,\"beta2\":%.17g,\"decay\":%.17g,"
                        "\"clipping\":\"%s\",\"clip\":%.17g,\"schedule\":\"%s\",\"warmup\":%" PRId64
                        ",\"steps\":%" PRId64 ",\"token_weight\":%.17g,\"const_feature\":%.17g,\"const_token\":%.17g,"
