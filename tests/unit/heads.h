@@ -45,6 +45,14 @@ static inline const char *heads_path(const char *folder, const char *name)
     return path;
 }
 
+/* A head of tests/golden/heads as it is published. */
+static inline const char *heads_published(const char *name)
+{
+    char path[200];
+    snprintf(path, sizeof path, "%s/head.tar.xz", name);
+    return heads_path("golden/heads", path);
+}
+
 static inline json_t *heads_json(const char *path)
 {
     json_t *json = json_load_file(path, 0, NULL);

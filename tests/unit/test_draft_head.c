@@ -157,13 +157,6 @@ static void check_tree(const struct session *session, const json_t *golden)
     }
 }
 
-static const char *published(const char *name)
-{
-    char path[200];
-    snprintf(path, sizeof path, "%s/head.tar.xz", name);
-    return heads_path("golden/heads", path);
-}
-
 static const char *static_tree(const json_t *golden, char *room, size_t bytes)
 {
     json_t *paths = json_object_get(golden, "static_paths");
@@ -193,7 +186,7 @@ static void check_goldens(const char *name, bool parallel, struct chance *chance
     char path[1300], folder[200], room[1300];
     snprintf(path, sizeof path, "head:file=%s%s", unit_path(rig.folder, "head.moe"), parallel ? "" : ",parallel=0");
     snprintf(folder, sizeof folder, "%s/golden.json", name);
-    struct model *model = heads_convert(&rig, published(name), "head.moe");
+    struct model *model = heads_convert(&rig, heads_published(name), "head.moe");
     json_t *golden = heads_json(heads_path("golden/heads", folder)), *trees = json_object_get(golden, "tree");
     const char *drafts[] = {path}, *paths = static_tree(golden, room, sizeof room);
     const json_t *chains = json_object_get(golden, "chain");
@@ -245,7 +238,7 @@ static void doubtful_tokens_are_the_last(void **state)
     struct session session;
     int shorter = 0;
     (void)state;
-    struct model *model = heads_convert(&rig, published("kangaroo"), "head.moe");
+    struct model *model = heads_convert(&rig, heads_published("kangaroo"), "head.moe");
     json_t *golden = heads_json(heads_path("golden/heads", "kangaroo/golden.json")), *chains = json_object_get(golden, "chain");
     snprintf(spec[0], sizeof spec[0], "head:file=%s", unit_path(rig.folder, "head.moe"));
     snprintf(spec[1], sizeof spec[1], "head:file=%s,stop=%g", unit_path(rig.folder, "head.moe"),
@@ -292,7 +285,7 @@ static void the_root_can_be_asked_again(void **state)
     (void)state;
     snprintf(path, sizeof path, "head:file=%s", unit_path(rig.folder, "head.moe"));
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        struct model *model = heads_convert(&rig, published(names[i]), "head.moe");
+        struct model *model = heads_convert(&rig, heads_published(names[i]), "head.moe");
         struct session session;
         int32_t token[CHILDREN];
         session_open(&session, drafts, 1, DRAFT_BEST, false, &greedy);
@@ -443,7 +436,7 @@ static void what_is_proposed_anywhere_is_what_reading_anew_gives(void **state)
         const char *name = names[number % 4];
         char path[1300];
         struct chance chance = {(uint64_t)number + 40};
-        struct model *model = heads_convert(&rig, published(name), "head.moe");
+        struct model *model = heads_convert(&rig, heads_published(name), "head.moe");
         struct head *head = NULL;
         struct session session;
         snprintf(path, sizeof path, "head:file=%s", unit_path(rig.folder, "head.moe"));
@@ -484,7 +477,7 @@ static void who_is_not_asked_for_long_drafts_the_same(void **state)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char path[1300];
         struct session session[2];
-        struct model *model = heads_convert(&rig, published(names[i]), "head.moe");
+        struct model *model = heads_convert(&rig, heads_published(names[i]), "head.moe");
         snprintf(path, sizeof path, "head:file=%s", unit_path(rig.folder, "head.moe"));
         for (int which = 0; which < 2; which++) {
             session_open(&session[which], (const char *[]){path}, 1, DRAFT_BEST, false, &greedy);

@@ -246,9 +246,7 @@ static struct distance measure(const char *name, const struct mistake *mistake, 
     struct work work = {.rig = &rig, .shift = 1};
     struct distance out = {0, 0, 0, 0};
     struct err err = {0};
-    char path[200];
-    snprintf(path, sizeof path, "%s/head.tar.xz", name);
-    struct model *model = heads_convert(&rig, heads_path("golden/heads", path), "head.moe");
+    struct model *model = heads_convert(&rig, heads_published(name), "head.moe");
     if (mistake && mistake->describe)
         mistake->describe((struct head_params *)(uintptr_t)model_head(model),
                           (struct hparams *)(uintptr_t)model_hparams(model));
@@ -583,7 +581,7 @@ static bool ranks(const char *name, bool swapped)
 {
     struct work work = {.rig = &rig, .shift = 1};
     struct err err = {0};
-    struct model *model = heads_convert(&rig, heads_path("golden/heads", name), "head.moe");
+    struct model *model = heads_convert(&rig, heads_published(name), "head.moe");
     if (swapped)
         swap_words((struct head_params *)(uintptr_t)model_head(model));
     const struct head_setup setup = {.model = model, .target = rig.engine, .max_rows = 96, .max_logit_rows = 32};
