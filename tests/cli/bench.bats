@@ -457,7 +457,7 @@ refused() {
     ln -s "$MOE_MODELS/pocket/model" olmoe
     ln -s ../calib.jsonl ../prompts.jsonl .
     awk '/^\.Bd/ { code = 1; next } /^\.Ed/ { code = 0 } code' "$BATS_TEST_DIRNAME/../../man/moe.7" > pipelines.sh
-    [ "$(grep -c '^moe-' pipelines.sh)" = 3 ]
+    [ "$(grep -c '^moe-' pipelines.sh)" = 5 ]
     bash -e -o pipefail pipelines.sh > out
     grep -q '^all ' out
 }
