@@ -152,8 +152,6 @@ static int read_early(struct head_drafter *mine, const struct draft_reading *rea
     int32_t parent[HEAD_ROWS_MAX];
     struct wave wave = {.rows = 0};
     struct forward forward;
-    for (int row = 0; row < reading->rows; row++)
-        parent[row] = reading->parent[row] < 0 ? -1 : mine->target_node[reading->parent[row]];
     for (int row = 0; row < reading->rows; row++) {
         mine->target_node[mine->nodes + row] = sequence_pending(mine->sequence) + row;
         mine->node[mine->nodes + row] = head_pending(mine->head) + row;
