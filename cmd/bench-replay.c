@@ -4,7 +4,7 @@
 
 #include "cmd/bench-judge.h"
 #include "common/bench/replay.h"
-#include "common/decode/settings.h"
+#include "common/session/settings.h"
 
 const struct opt replay_options[] = {
     OPT_STRINGS(0, "policy", struct replay_args, policies, "KIND[:file=FILE,...]",

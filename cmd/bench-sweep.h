@@ -7,7 +7,7 @@
 #define MOE_CMD_BENCH_SWEEP_H
 
 #include "common/cli/command.h"
-#include "common/decode/session.h"
+#include "common/session/session.h"
 
 struct sweep_args {
     struct session_options session;

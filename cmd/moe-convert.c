@@ -85,9 +85,9 @@ static int check_sources(const struct checkpoint *checkpoint, const struct conso
     return 0;
 }
 
-static int start_team(struct team **team, int threads, struct err *err)
+static int start_pool(struct thread_pool **pool, int threads, struct err *err)
 {
-    return team_new(team, threads ? threads : team_cores(), err);
+    return thread_pool_new(pool, threads ? threads : thread_pool_cores(), err);
 }
 
 static struct format_choice choose(int choice)
@@ -110,16 +110,16 @@ static int carry_out(struct conversion *plan, const char *output, bool dry_run, 
                      struct err *err)
 {
     const struct head_params *head = plan->facts.head.kind != HEAD_NONE ? &plan->facts.head : NULL;
-    struct team *team = NULL;
+    struct thread_pool *pool = NULL;
     struct progress bar;
     if (dry_run)
         return print_plan(&plan->layout, &plan->facts.shape, head, err);
-    if (start_team(&team, threads, err))
+    if (start_pool(&pool, threads, err))
         return -1;
     console_progress(console, &bar, "bytes", 0);
-    int rc = conversion_write(plan, output, team, &bar, err);
+    int rc = conversion_write(plan, output, pool, &bar, err);
     progress_end(&bar);
-    team_free(&team);
+    thread_pool_free(&pool);
     return rc;
 }
 
@@ -284,7 +284,7 @@ static int synthetic(const void *arguments, const struct console *console, struc
         .experts = (enum weight_format)(args->expert_dtype == NOT_GIVEN ? args->dtype : args->expert_dtype)};
     struct head_reading made = {0};
     struct layout layout = {0};
-    struct team *team = NULL;
+    struct thread_pool *pool = NULL;
     struct progress bar;
     int rc = -1;
     if (check_output(args->output, args->dry_run, err) || read_invented(args, &made, err))
@@ -296,13 +296,13 @@ static int synthetic(const void *arguments, const struct console *console, struc
              print_plan(&layout, &made.shape, options.head, err) ? -1 : 0;
         goto done;
     }
-    if (start_team(&team, args->threads, err))
+    if (start_pool(&pool, args->threads, err))
         goto done;
     console_progress(console, &bar, "bytes", 0);
-    rc = synthetic_write(args->output, &made.shape, &options, team, &bar, err);
+    rc = synthetic_write(args->output, &made.shape, &options, pool, &bar, err);
     progress_end(&bar);
 done:
-    team_free(&team);
+    thread_pool_free(&pool);
     layout_free(&layout);
     head_reading_free(&made);
     return rc;
@@ -364,7 +364,7 @@ static int inflate(const void *arguments, const struct console *console, struct 
     const struct inflate_args *args = arguments;
     struct model *model = NULL;
     struct layout layout = {0};
-    struct team *team = NULL;
+    struct thread_pool *pool = NULL;
     struct progress bar;
     int inner, rc = -1;
     if (check_output(args->output, args->dry_run, err) || model_open_any(&model, args->model, err) ||
@@ -376,13 +376,13 @@ static int inflate(const void *arguments, const struct console *console, struct 
         rc = inflate_plan(&layout, model, inner, err) || print_plan(&layout, &shape, model_head(model), err) ? -1 : 0;
         goto done;
     }
-    if (start_team(&team, args->threads, err))
+    if (start_pool(&pool, args->threads, err))
         goto done;
     console_progress(console, &bar, "bytes", 0);
-    rc = inflate_write(args->output, model, inner, PRODUCER, team, &bar, err);
+    rc = inflate_write(args->output, model, inner, PRODUCER, pool, &bar, err);
     progress_end(&bar);
 done:
-    team_free(&team);
+    thread_pool_free(&pool);
     layout_free(&layout);
     model_close(&model);
     return rc;

@@ -18,12 +18,12 @@
 #include "common/cli/signals.h"
 #include "common/decode/budget.h"
 #include "common/decode/decode.h"
-#include "common/decode/probe.h"
-#include "common/decode/prompts.h"
-#include "common/decode/record.h"
-#include "common/decode/resume.h"
-#include "common/decode/session.h"
-#include "common/decode/settings.h"
+#include "common/instruments/probe.h"
+#include "common/instruments/record.h"
+#include "common/instruments/resume.h"
+#include "common/prompts/prompts.h"
+#include "common/session/session.h"
+#include "common/session/settings.h"
 #include "common/stream/writer.h"
 
 struct decode_args {
@@ -67,7 +67,7 @@ struct run {
     struct session *session;
     struct prompts *prompts;
     struct budget *budget;
-    const char *departure;                  /* decode_departure's */
+    const char *departure;                  /* decode_lossless_label's */
     struct text why;
     struct decoder *decoder;
     struct probe *probe;                    /* NULL: drafts are not recorded */
@@ -333,7 +333,7 @@ static int open_model(struct run *run, struct err *err)
     int rc = budget_open(&run->budget, &options_of_budget, &model, &note, err);
     console_notes(run->console, &note);
     text_free(&note);
-    if (rc || decode_departure(&args->settings, run->budget, &run->departure, &run->why, err))
+    if (rc || decode_lossless_label(&args->settings, run->budget, &run->departure, &run->why, err))
         return -1;
     if (run->departure && isatty(STDERR_FILENO))
         console_note(run->console, "%s: %s", run->departure, run->why.data);

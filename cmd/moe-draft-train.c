@@ -14,7 +14,7 @@
 #include "common/base/version.h"
 #include "common/cli/command.h"
 #include "common/cli/signals.h"
-#include "common/decode/session.h"
+#include "common/session/session.h"
 #include "common/stream/frame.h"
 #include "common/stream/train.h"
 #include "common/stream/writer.h"
@@ -109,7 +109,7 @@ struct training {
     const struct train_args *args;
     const struct console *console;
     struct session *session;
-    struct team *team;
+    struct thread_pool *pool;
     struct train_texts *texts;
     struct head_reading reading;        /* of a new head */
     struct train_points points;
@@ -139,7 +139,7 @@ static void close_training(struct training *t)
     head_reading_free(&t->reading);
     mem_free(&t->count);
     mem_free(&t->folder);
-    team_free(&t->team);
+    thread_pool_free(&t->pool);
     session_close(&t->session);
     text_free(&t->told);
     text_free(&t->checkpoint);
@@ -499,11 +499,11 @@ static int go_on(struct training *t, struct err *err)
 static int prepare(struct training *t, struct err *err)
 {
     const struct train_args *a = t->args;
-    const int threads = a->session.threads ? a->session.threads : team_cores();
+    const int threads = a->session.threads ? a->session.threads : thread_pool_cores();
     const char *stream;
     char texts[33];
     if (check_outputs(t, err) || find_stream(a, &stream, err) || session_open(&t->session, &a->session, 0, 1, err) ||
-        team_new(&t->team, threads, err) ||
+        thread_pool_new(&t->pool, threads, err) ||
         !(t->count = mem_alloc((size_t)model_hparams(t->session->model)->vocab, sizeof *t->count, err)) ||
         (a->from ? begin_from(t, err) : describe_anew(t, err)) || check_options(t, err) ||
         (stream ? open_features(t, stream, texts, err) : open_texts(t, texts, err)) || (!a->from && begin_anew(t, err)))
@@ -513,9 +513,9 @@ static int prepare(struct training *t, struct err *err)
         return err_set(err, ERR_INPUT, "there are no texts with answers to learn from");
     choose_settings(t, t->source.texts);
     if (tell_settings(t, texts, err) ||
-        network_open(&t->network, t->weights, t->session->model, &a->loss, a->cut, t->team, err))
+        network_open(&t->network, t->weights, t->session->model, &a->loss, a->cut, t->pool, err))
         return -1;
-    const struct trainer_setup setup = {t->weights, t->network, &t->source, t->points, &t->settings, t->team};
+    const struct trainer_setup setup = {t->weights, t->network, &t->source, t->points, &t->settings, t->pool};
     return trainer_open(&t->trainer, &setup, err) || go_on(t, err) ? -1 : 0;
 }
 
@@ -579,7 +579,7 @@ static int run_train(const void *arguments, const struct console *console, struc
         goto done;
     const struct weights_file file = {args->output, head_kind_name(t.weights->head.kind), "moe-draft-train " MOE_VERSION,
                                       formats[args->dtype]};
-    if ((weights_write(t.weights, &file, t.team, err) || (t.writer && writer_close(&t.writer, err))) &&
+    if ((weights_write(t.weights, &file, t.pool, err) || (t.writer && writer_close(&t.writer, err))) &&
         save_after(&t, err))
         goto done;
     unlink(t.checkpoint.data);

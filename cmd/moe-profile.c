@@ -12,8 +12,8 @@
 #include "common/cli/command.h"
 #include "common/cli/signals.h"
 #include "common/decode/budget.h"
-#include "common/decode/profile.h"
-#include "common/decode/skip.h"
+#include "common/instruments/profile.h"
+#include "common/instruments/skip.h"
 #include "common/report/route_report.h"
 
 struct profile_args {
@@ -70,7 +70,7 @@ static int open_writer(struct writer **out, const struct session *session, const
     struct header header = {0};
     struct text why = {0};
     const char *key = NULL;
-    int rc = decode_departure(&args->settings, budget, &key, &why, err) ||
+    int rc = decode_lossless_label(&args->settings, budget, &key, &why, err) ||
              session_header(session, STREAM_ROUTE, console, args->settings.seed, &header, err) ||
              (budget && budget->source.kind == STREAM_RANK && header_derive(&header, &budget->source, err)) ||
              (key && header_label(&header, key, why.data, err)) ||

@@ -5,8 +5,8 @@
 
 #include "common/base/file.h"
 #include "common/cli/signals.h"
-#include "common/decode/features.h"
-#include "common/decode/profile.h"
+#include "common/instruments/features.h"
+#include "common/instruments/profile.h"
 
 static const char *const dtype_words[] = { "bf16", "f32", NULL };
 static const enum dtype dtypes[] = { DTYPE_BF16, DTYPE_F32 };

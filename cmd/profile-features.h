@@ -7,7 +7,7 @@
 #define MOE_CMD_PROFILE_FEATURES_H
 
 #include "common/cli/command.h"
-#include "common/decode/session.h"
+#include "common/session/session.h"
 
 struct features_args {
     struct session_options session;

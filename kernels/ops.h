@@ -16,7 +16,7 @@
 #include "kernels/rows.h"
 #include "kernels/top.h"
 
-/* Where operations are put. `state` belongs to the device: a team of threads for the host, a CUDA stream for a GPU. */
+/* Where operations are put. `state` belongs to the device: a thread pool for the host, a CUDA stream for a GPU. */
 struct queue {
     void *state;
 };

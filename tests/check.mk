@@ -38,7 +38,7 @@ JOBS  = $(call when,normal,$(GATES:%=gate/%)) \
           $(call when,normal,torture/kills $(SUITES:%=cli/%) $(if $(LONG),built)) \
           $(call when,asan,$(SANITISED_SUITES:%=cli/%)))
 # In these threads are what is tested.
-THREADED := %/unit/team %/unit/engine %/unit/facts %/unit/slab %/cli/identity %/cli/host %/cli/decode %/cli/bench-gate
+THREADED := %/unit/pool %/unit/engine %/unit/facts %/unit/slab %/cli/identity %/cli/host %/cli/decode %/cli/bench-gate
 
 list-jobs: ; @printf '%s\n' $(JOBS)
 # RUN: those to run, in the order in which they should begin.

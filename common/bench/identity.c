@@ -114,7 +114,7 @@ static int find_apart(char **out, const struct lane *lane, struct err *err)
     struct text text = {0}, why = {0};
     const char *key;
     int rc = -1;
-    if (decode_departure(&lane->settings, lane->budget, &key, &why, err))
+    if (decode_lossless_label(&lane->settings, lane->budget, &key, &why, err))
         goto done;
     if (key && (text_printf(&text, err, "%s: %s", key, why.data) || !(*out = mem_string(text.data, err))))
         goto done;

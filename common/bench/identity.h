@@ -22,7 +22,7 @@
 #include "common/base/text.h"
 #include "common/bench/suite.h"
 #include "common/cli/console.h"
-#include "common/decode/session.h"
+#include "common/session/session.h"
 
 struct identity_setup {
     const struct suite *suite;

@@ -1,8 +1,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "common/bench/identity.h"
 #include "common/base/json.h"
+#include "common/bench/identity.h"
 #include "common/report/table.h"
 
 static const char *name_of(const struct identity *identity, int setting) { return identity->suite->settings[setting].name; }

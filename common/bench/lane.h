@@ -12,8 +12,8 @@
 #include "common/cli/console.h"
 #include "common/decode/budget.h"
 #include "common/decode/decode.h"
-#include "common/decode/prompts.h"
-#include "common/decode/session.h"
+#include "common/prompts/prompts.h"
+#include "common/session/session.h"
 
 struct bench_model {
     struct session *session;

@@ -1,4 +1,4 @@
-/* The right answers of prompts: id, task and answer of files of JSON lines, as decode/prompts.h reads them, without need for a
+/* The right answers of prompts: id, task and answer of files of JSON lines, as prompts/prompts.h reads them, without need for a
  * model. Lines without an answer are counted, not kept. An id that is missing is the number of the line's prompt, from 0 over
  * all files. Errors name file and line. */
 #ifndef MOE_BENCH_REFERENCES_H

@@ -8,7 +8,7 @@
 #define MOE_BENCH_RESUME_H
 
 #include "common/base/err.h"
-#include "common/decode/prompts.h"
+#include "common/prompts/prompts.h"
 #include "common/stream/bench.h"
 #include "common/stream/decode.h"
 #include "common/stream/writer.h"

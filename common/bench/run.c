@@ -9,7 +9,7 @@
 #include "common/bench/lane.h"
 #include "common/bench/resume.h"
 #include "common/bench/roofline.h"
-#include "common/decode/record.h"
+#include "common/instruments/record.h"
 #include "common/report/grade.h"
 #include "common/stream/bench.h"
 
@@ -79,7 +79,7 @@ static int put_settings(struct bench *bench, struct err *err)
                                        .draws = suite_draw_words[bench->suite->draws]};
         int rc = options ? text_puts(&label, model->label, err) : err_memory(err);
         if (!rc)
-            rc = decode_departure(&bench->lanes[i].settings, bench->lanes[i].budget, &key, &why, err);
+            rc = decode_lossless_label(&bench->lanes[i].settings, bench->lanes[i].budget, &key, &why, err);
         if (!rc && key)
             rc = text_printf(&label, err, "%s%s: %s", label.length ? "; " : "", key, why.data);
         record.label = label.length ? label.data : NULL;
@@ -106,7 +106,7 @@ static int put_machine(struct bench *bench, struct err *err)
         return -1;
     const struct decode_machine record = {.threads = measured.threads, .device = measured.device,
                                           .isa = *measured.isa ? measured.isa : NULL,
-                                          .kv_dtype = session_cache_words[engine_made_from(session->engine)->cache],
+                                          .kv_dtype = session_cache_words[engine_config(session->engine)->cache],
                                           .read_bandwidth = measured.bytes_per_second};
     return writer_record(bench->writer, &decode_machine_kind, &record, err) ||
            resume_plan_machine(&bench->plan, &record, err) ? -1 : 0;

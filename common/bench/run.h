@@ -8,7 +8,7 @@
 #include "common/base/err.h"
 #include "common/bench/suite.h"
 #include "common/cli/console.h"
-#include "common/decode/session.h"
+#include "common/session/session.h"
 
 struct bench_setup {
     const struct suite *suite;

@@ -17,7 +17,7 @@
  *   }
  *
  * Models, prompts and settings must be there. What a setting may say besides name and model are moe-decode's options by
- * their long names (decode/settings.h); and for moe-bench identity, which compares these too, "threads", "device", "isa" and
+ * their long names (session/settings.h); and for moe-bench identity, which compares these too, "threads", "device", "isa" and
  * "order" (of the prompts: "given", "reversed", "shuffled:SEED"). Names of files, those in the settings too, are relative to
  * the suite's folder; the suite resolves them. A setting without a model takes the first. Without "reference" each model's
  * first setting that neither drafts nor keeps a budget is the reference of that model's settings; of variants of the

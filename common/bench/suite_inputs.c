@@ -1,6 +1,6 @@
 /* Which files a suite names: its own, and those that the options of its settings do. */
 #include "common/bench/suite.h"
-#include "common/decode/settings.h"
+#include "common/session/settings.h"
 
 static int see_setting(const struct suite_setting *setting, opt_see_input *see, void *context, struct err *err)
 {

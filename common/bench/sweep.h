@@ -8,7 +8,7 @@
 
 #include "common/base/text.h"
 #include "common/bench/roofline.h"
-#include "common/decode/session.h"
+#include "common/session/session.h"
 
 enum { SWEEP_POINTS = 32 };
 

@@ -6,11 +6,11 @@
 #include <string.h>
 
 #include "common/base/mem.h"
-#include "common/checkpoint/digest.h"
 #include "common/checkpoint/coding_gguf.h"
+#include "common/checkpoint/digest.h"
 #include "common/checkpoint/frame.h"
-#include "common/model/tokenizer.h"
-#include "common/model/tokenizer_config.h"
+#include "common/tokenizer/config.h"
+#include "common/tokenizer/tokenizer.h"
 
 /* Values read at once: some rows, or one of the widest. */
 enum { CHUNK_VALUES = 1 << 18, SCRATCH_VALUES = WIDTH_MAX };
@@ -314,7 +314,7 @@ struct scratch {
 
 struct maker {
     const struct conversion *conversion;
-    struct scratch scratch[TEAM_MAX];
+    struct scratch scratch[THREAD_POOL_MAX];
 };
 
 /* Values that are not finite would spread through every logit; ones too large for a format would become so. */
@@ -545,27 +545,27 @@ static int add_map(struct model_facts *facts, struct err *err)
     return rc;
 }
 
-int conversion_write(struct conversion *c, const char *path, struct team *team, struct progress *bar, struct err *err)
+int conversion_write(struct conversion *c, const char *path, struct thread_pool *pool, struct progress *bar, struct err *err)
 {
     struct model_writer *writer = NULL;
     struct digester *digester = NULL;
     struct maker *maker = mem_alloc(1, sizeof *maker, err);
     int rc = -1;
     if (!maker || model_writer_open(&writer, path, &c->layout, err) ||
-        digester_start(&digester, c->checkpoint, team_size(team) > 1, err))
+        digester_start(&digester, c->checkpoint, thread_pool_size(pool) > 1, err))
         goto done;
     maker->conversion = c;
     if (bar)
         bar->total = model_writer_bytes(writer);
-    if (model_writer_fill(writer, &(struct block_maker){make_block, maker}, team, bar, &c->facts.source, err) ||
-        digester_end(&digester, team, err) || take_sources(&c->facts, c->checkpoint, err) ||
+    if (model_writer_fill(writer, &(struct block_maker){make_block, maker}, pool, bar, &c->facts.source, err) ||
+        digester_end(&digester, pool, err) || take_sources(&c->facts, c->checkpoint, err) ||
         (c->facts.head.target_id && add_map(&c->facts, err)))
         goto done;
     rc = model_writer_commit(&writer, &c->facts, err);
 done:
     digester_stop(&digester);
     model_writer_discard(&writer);
-    for (int i = 0; maker && i < TEAM_MAX; i++) {
+    for (int i = 0; maker && i < THREAD_POOL_MAX; i++) {
         source_reading_free(&maker->scratch[i].reading);
         mem_free(&maker->scratch[i].values);
         mem_free(&maker->scratch[i].block);

@@ -51,6 +51,7 @@ int conversion_check_left_over(struct conversion *conversion, struct err *err);
 /* ---- */
 
 /* bar may be NULL; it steps by bytes written. The plan is spent afterwards, also on failure. */
-int conversion_write(struct conversion *conversion, const char *path, struct team *team, struct progress *bar, struct err *err);
+int conversion_write(struct conversion *conversion, const char *path, struct thread_pool *pool, struct progress *bar,
+                     struct err *err);
 
 #endif

@@ -12,7 +12,7 @@ struct digester {
     atomic_bool stopped;
     bool beside;                        /* there is a thread */
     pthread_t thread;
-    struct err own, errs[TEAM_MAX];
+    struct err own, errs[THREAD_POOL_MAX];
 };
 
 static int digest_file(struct digester *d, int index, struct err *err)
@@ -60,7 +60,7 @@ static void digest_member(void *argument, int member, int members)
     digest_files(d, &d->errs[member]);
 }
 
-/* Signals are for the main thread. That there is no thread is no fault: the team does the work. */
+/* Signals are for the main thread. That there is no thread is no fault: the pool does the work. */
 int digester_start(struct digester **out, struct checkpoint *checkpoint, bool beside, struct err *err)
 {
     struct digester *d = mem_alloc(1, sizeof *d, err);
@@ -85,15 +85,15 @@ static void digester_join(struct digester *d)
     d->beside = false;
 }
 
-int digester_end(struct digester **address, struct team *team, struct err *err)
+int digester_end(struct digester **address, struct thread_pool *pool, struct err *err)
 {
     struct digester *d = *address;
     int rc = 0;
-    team_run(team, digest_member, d);
+    thread_pool_run(pool, digest_member, d);
     digester_join(d);
     if (d->own.code)
         rc = err_set(err, d->own.code, "%s: %s", d->checkpoint->path, d->own.text);
-    for (int i = 0; i < team_size(team) && !rc; i++)
+    for (int i = 0; i < thread_pool_size(pool) && !rc; i++)
         if (d->errs[i].code)
             rc = err_set(err, d->errs[i].code, "%s: %s", d->checkpoint->path, d->errs[i].text);
     mem_free(address);

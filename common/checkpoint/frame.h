@@ -4,8 +4,8 @@
 #ifndef MOE_CHECKPOINT_FRAME_H
 #define MOE_CHECKPOINT_FRAME_H
 
-#include "common/model/tokenizer.h"
-#include "common/model/tokenizer_config.h"
+#include "common/tokenizer/config.h"
+#include "common/tokenizer/tokenizer.h"
 
 /* The post-processor to be put, as JSON, to be freed with mem_free. NULL: there is none, as the tokenizer has a frame of its
  * own, or nothing is asked for, or what is asked for is not in the vocabulary. */

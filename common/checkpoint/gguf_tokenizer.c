@@ -6,7 +6,7 @@
 #include "common/base/mem.h"
 #include "common/base/utf8.h"
 #include "common/checkpoint/gguf_pre.h"
-#include "common/model/tokenizer_sentence.h"
+#include "common/tokenizer/sentence.h"
 
 /* Far beyond published vocabularies: 262144 tokens, 500000 merges. */
 enum { TOKENS_MAX = 1 << 20, MERGES_MAX = 1 << 21 };

@@ -1,8 +1,8 @@
 /* The files that a command line names to be read: what the option table says of each word. */
 #include <string.h>
 
-#include "common/cli/opt.h"
 #include "common/cli/command.h"
+#include "common/cli/opt.h"
 #include "common/cli/spec.h"
 
 struct visit {

@@ -13,8 +13,10 @@ enum { SETTINGS = 32 };
 struct spec {
     char *kind;                                 /* owns the memory that all names and values lie in */
     struct { const char *key, *value; } given[SETTINGS];
-    const char *asked[SETTINGS];
+    const char *asked[SETTINGS];                /* "new|old" */
+    char name[SETTINGS][32];                    /* the first of these */
     int givens, askeds;
+    const char *twice;                          /* the key that was given by both of its names */
 };
 
 void spec_free(struct spec **spec)
@@ -81,20 +83,39 @@ int spec_parse(struct spec **out, const char *text, struct err *err)
     return 0;
 }
 
+/* Is `name` one of the names of a key, "new|old"? */
+static bool names_key(const char *key, const char *name)
+{
+    const size_t length = strlen(name);
+    for (;; key = strchr(key, '|') + 1) {
+        if (strcspn(key, "|") == length && memcmp(key, name, length) == 0)
+            return true;
+        if (!strchr(key, '|'))
+            return false;
+    }
+}
+
+static int first_name(const char *key) { return (int)strcspn(key, "|"); }
+
 /* The value given for the key, or NULL; remembers that the kind knows the key. */
 static const char *ask(struct spec *spec, const char *key)
 {
-    if (spec->askeds < SETTINGS)
+    const char *value = NULL;
+    if (spec->askeds < SETTINGS) {
+        snprintf(spec->name[spec->askeds], sizeof spec->name[0], "%.*s", first_name(key), key);
         spec->asked[spec->askeds++] = key;
+    }
     for (int i = 0; i < spec->givens; i++)
-        if (strcmp(spec->given[i].key, key) == 0)
-            return spec->given[i].value;
-    return NULL;
+        if (names_key(key, spec->given[i].key)) {
+            spec->twice = value ? key : spec->twice;
+            value = spec->given[i].value;
+        }
+    return value;
 }
 
 static int at_key(const struct spec *spec, const char *key, int failed, struct err *err)
 {
-    return failed ? err_at(err, "%s: %s", spec->kind, key) : 0;
+    return failed ? err_at(err, "%s: %.*s", spec->kind, first_name(key), key) : 0;
 }
 
 int spec_int(struct spec *spec, const char *key, int otherwise, int least, int most, int *out, struct err *err)
@@ -128,7 +149,7 @@ int spec_text(struct spec *spec, const char *key, const char *otherwise, const c
 {
     const char *value = ask(spec, key);
     if (value && !*value)
-        return err_set(err, ERR_INPUT, "%s: %s: is empty", spec->kind, key);
+        return err_set(err, ERR_INPUT, "%s: %.*s: is empty", spec->kind, first_name(key), key);
     *out = value ? value : otherwise;
     return 0;
 }
@@ -173,12 +194,15 @@ int spec_pick(const struct spec *spec, const char *what, const char *const *name
 
 int spec_end(const struct spec *spec, struct err *err)
 {
+    if (spec->twice)
+        return err_set(err, ERR_INPUT, "%s: %.*s is given twice: %s are names of one setting", spec->kind,
+                       first_name(spec->twice), spec->twice, spec->twice);
     for (int i = 0; i < spec->givens; i++) {
         struct nearest nearest = {.word = spec->given[i].key};
         int known = 0;
         for (int j = 0; j < spec->askeds; j++) {
-            known |= strcmp(spec->asked[j], spec->given[i].key) == 0;
-            nearest_offer(&nearest, spec->asked[j]);
+            known |= names_key(spec->asked[j], spec->given[i].key);
+            nearest_offer(&nearest, spec->name[j]);
         }
         if (known)
             continue;
@@ -187,7 +211,7 @@ int spec_end(const struct spec *spec, struct err *err)
         if (nearest.best)
             return append(err, nearest.best, "?");
         for (int j = 0; j < spec->askeds; j++)
-            append(err, j ? ", " : " ", spec->asked[j]);
+            append(err, j ? ", " : " ", spec->name[j]);
         return -1;
     }
     return 0;

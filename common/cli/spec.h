@@ -20,7 +20,8 @@ struct spec;
 int spec_parse(struct spec **out, const char *text, struct err *err);
 void spec_free(struct spec **spec);
 
-/* *out is the value of the key, or `otherwise` when it was not given. Text stays valid until spec_free. */
+/* *out is the value of the key, or `otherwise` when it was not given. Text stays valid until spec_free. A key that was called
+ * otherwise once has both names, "max|most": help and errors know the first, either is taken, both together are an error. */
 int spec_int(struct spec *spec, const char *key, int otherwise, int least, int most, int *out, struct err *err);
 int spec_float(struct spec *spec, const char *key, double otherwise, double least, double most, double *out, struct err *err);
 int spec_choice(struct spec *spec, const char *key, int otherwise, const char *const *choices, int *out, struct err *err);

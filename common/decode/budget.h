@@ -25,9 +25,9 @@
 
 #include "common/base/err.h"
 #include "common/base/text.h"
-#include "common/decode/settings.h"
 #include "common/engine/expert_plan.h"
 #include "common/policy/governor.h"
+#include "common/session/settings.h"
 #include "common/stream/header.h"
 
 struct budget_options {

@@ -60,7 +60,8 @@ int decode_rows(const struct decode_settings *settings, bool whole, int *rows, s
     return 0;
 }
 
-int decode_departure(const struct decode_settings *settings, const struct budget *budget, const char **key, struct text *why,
+int decode_lossless_label(const struct decode_settings *settings, const struct budget *budget, const char **key,
+                          struct text *why,
                      struct err *err)
 {
     const struct acceptance_setup setup = {.vocab = 1, .nodes = 1};
@@ -100,7 +101,7 @@ static void choose_drafting(const struct decoder *decoder, struct drafter_setup 
     bool whole = !decoder->shape->trims && !(policy && policy->drops);
     setup->choice = rule == &acceptance_coupled ? DRAFT_COUPLED : rule->wants_proposals && whole ? DRAFT_DRAWN : DRAFT_BEST;
     setup->proposals = whole && (rule->wants_proposals || settings->overlap);
-    setup->probabilities = !whole || ranks_by_path(decoder) || (policy && policy->looks);
+    setup->probabilities = !whole || ranks_by_path(decoder) || (policy && policy->needs_probabilities);
     setup->plan = budget && budget->drafts ? &budget->plan : NULL;
 }
 
@@ -122,7 +123,7 @@ int decoder_open_drafters(const struct decoder *decoder, bool probabilities, str
 /* Rows of drafters' own go through the forward that verifies; what chooses experts by what a forward holds would go by them. */
 static int check_riders(struct decoder *decoder, struct err *err)
 {
-    const struct engine_setup *engine = engine_made_from(decoder->setup.engine);
+    const struct engine_setup *engine = engine_config(decoder->setup.engine);
     const struct budget *budget = decoder->setup.budget;
     decoder->riders = drafters_riders(&decoder->drafters);
     if (!decoder->riders)
@@ -161,7 +162,7 @@ static int describe_drafters(struct decoder *decoder, struct err *err)
 static int open_drafting(struct decoder *decoder, const struct sample_filter *filter, struct err *err)
 {
     const struct decode_settings *settings = decoder->setup.settings;
-    const struct engine_setup *engine = engine_made_from(decoder->setup.engine);
+    const struct engine_setup *engine = engine_config(decoder->setup.engine);
     if (open_shape(&decoder->shape, &decoder->nodes, settings, decoder->setup.want_drafts, err))
         return -1;
     if (engine->max_logit_rows < 1 + decoder->nodes || engine->max_rows < 1 + decoder->nodes)
@@ -282,7 +283,7 @@ int decoder_open(struct decoder **out, const struct decoder_setup *setup, struct
         decoder_close(&decoder);
         return -1;
     }
-    if (setup->on_device && device_info(engine_made_from(setup->engine)->device)->loops) {
+    if (setup->on_device && device_info(engine_config(setup->engine)->device)->loops) {
         char why[sizeof decoder->place - sizeof "host: "];
         decoder->by_device = !decoder_obstacle(decoder, why, sizeof why);
         snprintf(decoder->place, sizeof decoder->place, decoder->by_device ? "device" : "host: %s", why);

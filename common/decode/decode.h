@@ -18,15 +18,13 @@
 #include "common/base/err.h"
 #include "common/base/stop.h"
 #include "common/decode/budget.h"
-#include "common/decode/settings.h"
 #include "common/draft/share.h"
 #include "common/draft/tree.h"
 #include "common/engine/engine.h"
-#include "common/model/tokenizer.h"
+#include "common/session/settings.h"
 #include "common/stream/decode.h"
 #include "common/stream/values.h"
-
-enum { DECODE_ROWS_MAX = 1 + DRAFT_LENGTH_MAX };        /* of one iteration that drafts a chain */
+#include "common/tokenizer/tokenizer.h"
 
 struct decoder;
 
@@ -120,7 +118,8 @@ int decode_rows(const struct decode_settings *settings, bool whole, int *rows, s
 /* What streams and people must be told when these settings give another text than the model's own: *key is "not lossless",
  * or "not the same text" when only the distribution is kept, or "forced" when routes or text are not the model's at all, *why
  * (appended to) by what. *key is NULL: nothing. */
-int decode_departure(const struct decode_settings *settings, const struct budget *budget, const char **key, struct text *why,
+int decode_lossless_label(const struct decode_settings *settings, const struct budget *budget, const char **key,
+                          struct text *why,
                      struct err *err);
 
 int decoder_open(struct decoder **out, const struct decoder_setup *setup, struct err *err);
@@ -143,8 +142,9 @@ int decoder_run(struct decoder *decoder, const struct decode_prompt *prompt, con
 void decoder_forget(struct decoder *decoder);
 int decoder_check(const struct decoder *decoder, const struct decode_prompt *prompt, struct err *err);  /* could it be run? */
 
-/* What the text of the last run was made with, for those who look at it again (probe.h): random numbers, the rule of
- * acceptance, the KV cache, the tokens that it could have had; and other drafters like the decoder's own. */
+    
+/* What the text of the last run was made with, for those who look at it again (instruments/probe.h): random numbers, the rule
+ * of acceptance, the KV cache, the tokens that it could have had; and other drafters like the decoder's own. */
 struct acceptance;
 struct drafters;
 const struct sample_draw *decoder_draw(const struct decoder *decoder);

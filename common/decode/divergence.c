@@ -61,7 +61,7 @@ double divergence_between(const float *reference, const float *own, int vocab)
 }
 
 /* What was emitted stands behind the rows of the path: the reference reads these, and answers for the same places. */
-static int aside(struct watch *watch, struct decode_iteration *iteration, struct err *err)
+static int after_untimed(struct watch *watch, struct decode_iteration *iteration, struct err *err)
 {
     struct divergence *divergence = (struct divergence *)watch;
     const struct batch batch = {.rows = iteration->n_emitted, .token = divergence->token, .logit_rows = iteration->n_emitted};
@@ -85,7 +85,7 @@ static int aside(struct watch *watch, struct decode_iteration *iteration, struct
 
 int divergence_open(struct divergence **out, const char *reference, const struct engine *target, int rows, struct err *err)
 {
-    static const struct watch_class class = {.begin = begin, .aside = aside};
+    static const struct watch_class class = {.begin = begin, .after_untimed = after_untimed};
     const char *file = strcmp(reference, "self") ? reference : NULL;
     struct divergence *divergence = mem_alloc(1, sizeof *divergence, err);
     if (!divergence)

@@ -13,8 +13,8 @@
 #include "common/base/err.h"
 #include "common/base/text.h"
 #include "common/cli/opt.h"
-#include "common/model/tokenizer.h"
 #include "common/stream/decode.h"
+#include "common/tokenizer/tokenizer.h"
 
 struct ending {
     const struct tokenizer *tokenizer;      /* NULL: there is no text, and no stop strings */

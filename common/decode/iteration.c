@@ -255,12 +255,12 @@ static int watch_after(struct decoder *decoder, struct decode_iteration *iterati
 }
 
 /* The clock stands still meanwhile. */
-static int watch_aside(struct decoder *decoder, struct decode_iteration *iteration, struct err *err)
+static int watch_after_untimed(struct decoder *decoder, struct decode_iteration *iteration, struct err *err)
 {
     double start = clock_seconds();
     for (int i = 0; i < decoder->watches.count; i++) {
         struct watch *watch = decoder->watches.item[i];
-        if (watch->class->aside && watch->class->aside(watch, iteration, err))
+        if (watch->class->after_untimed && watch->class->after_untimed(watch, iteration, err))
             return -1;
     }
     decoder->began += clock_seconds() - start;
@@ -274,7 +274,7 @@ int decoder_iterate(struct decoder *decoder, const struct decode_sink *sink, str
         .number = decoder->result.iterations, .position = decoder->length - 1, .tree = &decoder->tree,
         .drafters = decoder->drafters.count, .share = decoder->share, .token = decoder->token,
         .parent = decoder->parent, .kept = decoder->kept, .path = decoder->path, .emitted = decoder->emitted, .flips = -1};
-    const struct expert_source *source = engine_made_from(decoder->setup.engine)->experts;
+    const struct expert_source *source = engine_config(decoder->setup.engine)->experts;
     struct store_facts before = {0}, after = {0};
     double start = clock_seconds(), drafted, verified, chosen, checked, accepted, end;
     iteration.caches = expert_source_facts(source, &before);
@@ -304,7 +304,7 @@ int decoder_iterate(struct decoder *decoder, const struct decode_sink *sink, str
     iteration.accept_us = 1e6 * (chosen - verified + accepted - checked);
     /* What the policy learned was not over when the iteration before ended. */
     iteration.other_us = 1e6 * (checked - chosen + end - accepted + decoder->learning_s);
-    if (watch_aside(decoder, &iteration, err))
+    if (watch_after_untimed(decoder, &iteration, err))
         return -1;
     return decoder_conclude(decoder, &iteration, sink, err);
 }

@@ -26,9 +26,9 @@ struct watch_class {
      * that leads to rows that it has not seen. Part of the iteration's other time. */
     int (*check)(struct watch *watch, struct decode_iteration *iteration, struct forward *forward, bool *changed,
                  struct err *err);
-    /* Tokens were emitted. `after` is part of the iteration's time; for `aside` the clock stands still. */
+    /* Tokens were emitted. `after` is part of the iteration's time; for `after_untimed` the clock stands still. */
     int (*after)(struct watch *watch, struct decode_iteration *iteration, struct err *err);
-    int (*aside)(struct watch *watch, struct decode_iteration *iteration, struct err *err);
+    int (*after_untimed)(struct watch *watch, struct decode_iteration *iteration, struct err *err);
 };
 
 enum { WATCHES_MAX = 4 };

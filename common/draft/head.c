@@ -352,7 +352,7 @@ static void tell(struct head_drafter *mine, int64_t bytes)
 static int open_network(struct head_drafter *mine, const struct model *model, const struct drafter_setup *setup,
                         struct err *err)
 {
-    const struct engine_setup *target = engine_made_from(setup->target);
+    const struct engine_setup *target = engine_config(setup->target);
     const struct head_params *file = model_head(model);
     const struct head_setup head = {.model = model, .target = setup->target, .max_rows = HEAD_ROWS_MAX,
                                     .max_logit_rows = file && file->kind == HEAD_MEDUSA ? 1 : DRAFT_ASKED_MAX};
@@ -385,7 +385,7 @@ static int open_head(struct head_drafter *mine, const char *file, const struct d
 {
     if (model_open_head(&mine->model, file, err))
         return -1;
-    if (head_check_target(model_head(mine->model), model_identity(engine_made_from(setup->target)->model), false, err))
+    if (head_check_target(model_head(mine->model), model_identity(engine_config(setup->target)->model), false, err))
         return err_at(err, "%s", file);
     return open_network(mine, mine->model, setup, err);
 }
@@ -426,7 +426,7 @@ static int mtp_open_drafter(struct drafter **out, struct spec *spec, const struc
     if (!mine)
         return -1;
     mine->target = setup->target;
-    if (open_network(mine, engine_made_from(setup->target)->model, setup, err)) {
+    if (open_network(mine, engine_config(setup->target)->model, setup, err)) {
         head_free_drafter(&mine->base);
         return err_at(err, "mtp");
     }

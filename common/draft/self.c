@@ -93,7 +93,7 @@ static int open_skip(struct self_drafter *mine, const struct self_settings *sett
 
 static int open_part(struct self_drafter *mine, const struct self_settings *settings, struct engine *target, struct err *err)
 {
-    const struct model *model = engine_made_from(target)->model;
+    const struct model *model = engine_config(target)->model;
     mine->part = (struct forward_part){.top_k = settings->top_k, .layers = settings->exit};
     if (settings->skip && open_skip(mine, settings, model, err))
         return -1;

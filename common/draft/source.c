@@ -31,7 +31,7 @@ static int engine_read(struct draft_source *source, const struct draft_reading *
 
 void engine_source_init(struct engine_source *source, struct engine *engine)
 {
-    const struct engine_setup *setup = engine_made_from(engine);
+    const struct engine_setup *setup = engine_config(engine);
     const int vocab = engine_hparams(engine)->vocab;
     *source = (struct engine_source){
         .base = {.path = model_path(setup->model), .fault = "the draft model's weights are damaged", .vocab = vocab,

@@ -48,7 +48,7 @@ static void suffix_free(struct drafter *drafter)
 static int open_corpus(struct suffix *suffix, const char *file, const char *save, const struct drafter_setup *setup,
                        struct err *err)
 {
-    const struct suffix_corpus_setup corpus = {.model = setup->target ? engine_made_from(setup->target)->model : NULL,
+    const struct suffix_corpus_setup corpus = {.model = setup->target ? engine_config(setup->target)->model : NULL,
                                                .vocab = setup->vocab, .depth = suffix->own.depth};
     if (!file)
         return save ? err_set(err, ERR_INPUT, "suffix: save: there is no corpus; add corpus=FILE") : 0;

@@ -11,9 +11,9 @@
 #include "common/base/mem.h"
 #include "common/base/utf8.h"
 #include "common/model/model.h"
-#include "common/model/tokenizer.h"
 #include "common/stream/decode.h"
 #include "common/stream/reader.h"
+#include "common/tokenizer/tokenizer.h"
 
 enum { INDEX_VERSION = 1 };
 

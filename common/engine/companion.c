@@ -4,8 +4,8 @@
 
 #include "common/base/mem.h"
 #include "common/engine/internal.h"
-#include "common/model/tokenizer.h"
 #include "common/store/expert_source.h"
+#include "common/tokenizer/tokenizer.h"
 
 struct companion {
     struct model *model;                /* NULL: the target's */
@@ -71,7 +71,7 @@ static int open_parts(struct companion *companion, const char *file, struct engi
 int companion_open(struct companion **out, const char *file, const struct engine *target, int max_rows, int max_logit_rows,
                    struct err *err)
 {
-    struct engine_setup engine = *engine_made_from(target);
+    struct engine_setup engine = *engine_config(target);
     struct companion *companion = mem_alloc(1, sizeof *companion, err);
     if (!companion)
         return -1;

@@ -130,7 +130,7 @@ void engine_close(struct engine **engine)
 }
 
 const struct hparams *engine_hparams(const struct engine *engine) { return engine->shape; }
-const struct engine_setup *engine_made_from(const struct engine *engine) { return &engine->setup; }
+const struct engine_setup *engine_config(const struct engine *engine) { return &engine->setup; }
 int engine_max_positions(const struct engine *engine) { return engine->max_positions; }
 
 struct engine_ends engine_ends(const struct engine *engine)

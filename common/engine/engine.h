@@ -47,7 +47,7 @@ struct engine_setup {
 int engine_open(struct engine **out, const struct engine_setup *setup, struct err *err);
 void engine_close(struct engine **engine);
 const struct hparams *engine_hparams(const struct engine *engine);
-const struct engine_setup *engine_made_from(const struct engine *engine);
+const struct engine_setup *engine_config(const struct engine *engine);
 int engine_max_positions(const struct engine *engine);         /* of a sequence: the setup's or the model's own limit */
 
 /* Where tokens come in and logits go out, on the device, for draft heads that have no such matrices of their own. */

@@ -171,7 +171,7 @@ static int make(struct head *head, struct err *err)
 
 static struct head *new_head(const struct head_setup *setup, struct err *err)
 {
-    const struct engine_setup *target = engine_made_from(setup->target);
+    const struct engine_setup *target = engine_config(setup->target);
     struct head *head = mem_alloc(1, sizeof *head, err);
     if (!head)
         return NULL;
@@ -287,7 +287,7 @@ int head_begin(struct head *head, int tokens, struct err *err)
     if (head->modules)
         return modules_begin(head, tokens, err);
     const struct kv_shape kv = {head->layers, shape->attention.kv_heads, shape->attention.head_dim,
-                                shape->attention.value_dim, engine_made_from(head->setup.target)->cache};
+                                shape->attention.value_dim, engine_config(head->setup.target)->cache};
     head->kv.length = head->kv.pending = 0;
     if (head->kv.capacity >= tokens + HEAD_NODES_MAX)
         return 0;

@@ -197,10 +197,11 @@ static void fill_step(void *argument, int member, int members)
     pthread_mutex_unlock(&f->lock);
 }
 
-int model_writer_fill(struct model_writer *writer, const struct block_maker *maker, struct team *team, struct progress *bar,
+int model_writer_fill(struct model_writer *writer, const struct block_maker *maker, struct thread_pool *pool,
+                      struct progress *bar,
                       struct sha256 *source, struct err *err)
 {
-    struct filling f = {.writer = writer, .maker = maker, .bar = bar, .slot_count = 2 * team_size(team)};
+    struct filling f = {.writer = writer, .maker = maker, .bar = bar, .slot_count = 2 * thread_pool_size(pool)};
     int rc = -1;
     if (sha256_stream_new(&f.source, err) || !(f.slots = mem_alloc((size_t)f.slot_count, sizeof *f.slots, err)))
         goto done;
@@ -208,7 +209,7 @@ int model_writer_fill(struct model_writer *writer, const struct block_maker *mak
         f.blocks += (uint64_t)writer->layout.tensors[i].count;
     pthread_mutex_init(&f.lock, NULL);
     pthread_cond_init(&f.changed, NULL);
-    team_run(team, fill_step, &f);
+    thread_pool_run(pool, fill_step, &f);
     pthread_cond_destroy(&f.changed);
     pthread_mutex_destroy(&f.lock);
     rc = f.failed ? err_set(err, f.err.code, "%s", f.err.text) : sha256_stream_end(&f.source, source, err);

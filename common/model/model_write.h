@@ -1,13 +1,13 @@
 /* Writes a model file, block by block in canonical order.
  *
- * A maker fills the packed blocks, several at once on a team of threads; the writer puts them to disk, digests them and ends
+ * A maker fills the packed blocks, several at once on a thread pool; the writer puts them to disk, digests them and ends
  * with the index. The bytes depend on the blocks and the facts alone, not on threads or time. Nothing shows under the output's
  * name before the commit. */
 #ifndef MOE_MODEL_MODEL_WRITE_H
 #define MOE_MODEL_MODEL_WRITE_H
 
 #include "common/base/progress.h"
-#include "common/base/team.h"
+#include "common/base/thread_pool.h"
 #include "common/model/model_index.h"
 
 struct model_writer;
@@ -32,7 +32,8 @@ struct block_maker {
 };
 
 /* Makes and writes all blocks. *source is the SHA-256 over the jobs' digests in canonical order; bar may be NULL. */
-int model_writer_fill(struct model_writer *writer, const struct block_maker *maker, struct team *team, struct progress *bar,
+int model_writer_fill(struct model_writer *writer, const struct block_maker *maker, struct thread_pool *pool,
+                      struct progress *bar,
                       struct sha256 *source, struct err *err);
 
 /* Writes the index, syncs and renames. Frees, also on failure. */

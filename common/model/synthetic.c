@@ -11,7 +11,7 @@ enum { CHUNK_VALUES = 1 << 16 };
 
 struct generator {
     uint64_t seed;
-    float *values[TEAM_MAX];        /* [CHUNK_VALUES or one row] a member */
+    float *values[THREAD_POOL_MAX];        /* [CHUNK_VALUES or one row] a member */
 };
 
 /* A bijection of 64 bits without visible pattern (the finaliser of splitmix64, Steele and others, OOPSLA 2014). */
@@ -100,14 +100,14 @@ static int make_random(void *context, int member, struct block_job *job, struct 
 }
 
 static int write_all(const char *path, struct layout *layout, struct model_facts *facts, const struct block_maker *maker,
-                     struct sha256 *source, struct team *team, struct progress *bar, struct err *err)
+                     struct sha256 *source, struct thread_pool *pool, struct progress *bar, struct err *err)
 {
     struct model_writer *writer = NULL;
     if (model_writer_open(&writer, path, layout, err))
         return -1;
     if (bar)
         bar->total = model_writer_bytes(writer);
-    if (model_writer_fill(writer, maker, team, bar, source, err)) {
+    if (model_writer_fill(writer, maker, pool, bar, source, err)) {
         model_writer_discard(&writer);
         return -1;
     }
@@ -125,7 +125,8 @@ int synthetic_plan(struct layout *out, const struct hparams *shape, const struct
     return 0;
 }
 
-int synthetic_write(const char *path, const struct hparams *shape, const struct synthetic_options *options, struct team *team,
+int synthetic_write(const char *path, const struct hparams *shape, const struct synthetic_options *options,
+                    struct thread_pool *pool,
                     struct progress *bar, struct err *err)
 {
     struct model_facts facts = {.shape = *shape, .synthetic = true, .seed = options->seed};
@@ -137,9 +138,9 @@ int synthetic_write(const char *path, const struct hparams *shape, const struct 
     model_facts_name(&facts, options->name);
     snprintf(facts.producer, sizeof facts.producer, "%s", options->producer);
     g->seed = options->seed;
-    rc = write_all(path, &layout, &facts, &(struct block_maker){make_random, g}, &facts.source, team, bar, err);
+    rc = write_all(path, &layout, &facts, &(struct block_maker){make_random, g}, &facts.source, pool, bar, err);
 done:
-    for (int i = 0; g && i < TEAM_MAX; i++)
+    for (int i = 0; g && i < THREAD_POOL_MAX; i++)
         mem_free(&g->values[i]);
     mem_free(&g);
     layout_free(&layout);
@@ -260,7 +261,7 @@ static int copy_block(void *context, int member, struct block_job *job, struct e
     return 0;
 }
 
-int inflate_write(const char *path, const struct model *model, int inner, const char *producer, struct team *team,
+int inflate_write(const char *path, const struct model *model, int inner, const char *producer, struct thread_pool *pool,
                   struct progress *bar, struct err *err)
 {
     const struct model_facts *original = model_facts(model);
@@ -275,7 +276,7 @@ int inflate_write(const char *path, const struct model *model, int inner, const 
         facts.inflated_from = *inflate_inner(&facts.shape);
     *inflate_inner(&facts.shape) = inner;
     snprintf(facts.producer, sizeof facts.producer, "%s", producer);
-    rc = write_all(path, &layout, &facts, &(struct block_maker){copy_block, (void *)(uintptr_t)model}, &unused, team, bar, err);
+    rc = write_all(path, &layout, &facts, &(struct block_maker){copy_block, (void *)(uintptr_t)model}, &unused, pool, bar, err);
 done:
     layout_free(&layout);
     model_facts_free(&facts);

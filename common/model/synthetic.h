@@ -21,14 +21,15 @@ struct synthetic_options {
 };
 
 /* bar may be NULL; its total is set here. */
-int synthetic_write(const char *path, const struct hparams *shape, const struct synthetic_options *options, struct team *team,
+int synthetic_write(const char *path, const struct hparams *shape, const struct synthetic_options *options,
+                    struct thread_pool *pool,
                     struct progress *bar, struct err *err);
 
 /* Which width grows: that of experts, or of dense layers where there are none. */
 enum tensor_role inflate_role(const struct hparams *shape);
 int *inflate_inner(struct hparams *shape);
 
-int inflate_write(const char *path, const struct model *model, int inner, const char *producer, struct team *team,
+int inflate_write(const char *path, const struct model *model, int inner, const char *producer, struct thread_pool *pool,
                   struct progress *bar, struct err *err);
 
 /* The layouts that these would write. out: {0} */

@@ -51,7 +51,8 @@ static int cascade_open(struct policy **out, struct spec *spec, const struct pol
 {
     struct cascade_settings s;
     int cap = setup->draft_length > 0 ? setup->draft_length : setup->shape->class != &shape_chain ? setup->shape->depth : 7;
-    if (spec_int(spec, "most", cap, 1, setup->max_length < CASCADE_K_MOST ? setup->max_length : CASCADE_K_MOST, &s.most, err) ||
+    const int limit = setup->max_length < CASCADE_K_MOST ? setup->max_length : CASCADE_K_MOST;
+    if (spec_int(spec, "max|most", cap, 1, limit, &s.most, err) ||
         spec_int(spec, "first", s.most < 3 ? s.most : 3, 1, s.most, &s.first, err) ||
         spec_int(spec, "trial", 4, 1, 1 << 20, &s.trial, err) || spec_int(spec, "trials", 4, 1, 64, &s.trials, err) ||
         spec_int(spec, "falls", 2, 1, 64, &s.falls, err) || spec_int(spec, "backoff", 2, 1, 64, &s.backoff, err) ||
@@ -114,7 +115,7 @@ static bool cascade_device(const struct policy *policy, struct loop_rules *rules
 const struct policy_class policy_cascade = {
     .name = "cascade",
     .summary = "the draft length whose measured utility is highest, or none",
-    .settings = "most=N,first=N,trial=N,trials=N,falls=N,set=N,backoff=N,longest=N,baseline=N,refresh=N,memory=N,close=X",
+    .settings = "max=N,first=N,trial=N,trials=N,falls=N,set=N,backoff=N,longest=N,baseline=N,refresh=N,memory=N,close=X",
     .open = cascade_open,
     .begin = begin,
     .next = cascade_next,

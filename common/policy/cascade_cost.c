@@ -6,14 +6,15 @@
  * best, not the utility of the single iteration.
  *
  * - C comes from a table of cost by M (`cost`), or else from the distinct experts that M tokens are predicted to load
- *   (predict/union.h); measured iterations correct its level and steepness (predict/price.h).
+ *   (predict/union.h); measured iterations correct its level and steepness (predict/cost_model.h).
  * - The chances are what drafters say, corrected by what became of drafts, whether they were verified or not
- *   (predict/survival.h). Where drafting is cheap, less than `shadow` of an iteration, every draft is made in full, looked at,
+ *   (predict/survival.h). Where drafting is cheap, less than `explore` of an iteration, every draft is made in full, looked at,
  *   and cut to what pays, to nothing if need be. Where it is not, what is drafted is what is expected to pay: by a drafter
  *   that says something of each token, one after the other, until it is in doubt. Drafts that are made only to learn take at
- *   most the share `shadow` of all time. A drafter with a state of its own catches up then, at a cost that is measured as
+ *   most the share `explore` of all time. A drafter with a state of its own catches up then, at a cost that is measured as
  *   drafting.
- * - A steepness that was not seen for long is taken to be lower by `hope` standard deviations, so that speculation comes back.
+ * - A steepness that was not seen for long is taken to be lower by `optimism` standard deviations, so that speculation
+ *   comes back.
  *
  * Texts begin with K = 0 until a chance is known. What was learned stays, for each task, from text to text. */
 #include "common/policy/shape.h"
@@ -23,7 +24,7 @@
 
 #include "common/base/mem.h"
 #include "common/policy/cost.h"
-#include "common/predict/price.h"
+#include "common/predict/cost_model.h"
 #include "common/predict/survival.h"
 #include "common/predict/union.h"
 
@@ -40,10 +41,10 @@ struct cascade_cost {
     struct policy base;
     struct shape *shape;
     int most;
-    double shadow, hope, memory;
+    double explore, optimism, decay;
     bool has_table;
     struct cost_table table;
-    struct price price;
+    struct cost_model cost_model;
     struct union_predictor experts;
     struct task task[TASKS], *now;
     int64_t texts;
@@ -61,7 +62,7 @@ struct cascade_cost {
     struct draft_leaf leaf;
 };
 
-/* By how much M tokens are predicted to exceed one, as price.h has it. */
+/* By how much M tokens are predicted to exceed one, as cost_model.h has it. */
 static double growth(const struct cascade_cost *c, int M)
 {
     if (c->has_table)
@@ -74,12 +75,12 @@ static double growth(const struct cascade_cost *c, int M)
 /* An iteration that verifies K tokens, without drafting them. */
 static double cost_of(const struct cascade_cost *c, int K)
 {
-    return 1 + price_steepness(&c->price) * exp(-c->hope * price_doubt(&c->price)) * growth(c, K + 1);
+    return 1 + cost_model_steepness(&c->cost_model) * exp(-c->optimism * cost_model_doubt(&c->cost_model)) * growth(c, K + 1);
 }
 
 static double draft_cost(const struct cascade_cost *c)
 {
-    double level = price_level(&c->price);
+    double level = cost_model_level(&c->cost_model);
     return level > 0 ? c->draft_seconds / level : 0;
 }
 
@@ -120,8 +121,8 @@ static int ask(struct cascade_cost *c, const struct draft_view *view)
     if (most < 1)
         return 0;
     if (!c->timed)
-        return c->price.begun ? 1 : 0;
-    if (draft_cost(c) * c->most <= c->shadow)
+        return c->cost_model.begun ? 1 : 0;
+    if (draft_cost(c) * c->most <= c->explore)
         return most;
     int K = knows(c) ? choose(c, most, view->tree) : 0;
     int learn = most < SHADOW_TOKENS ? most : SHADOW_TOKENS;
@@ -186,16 +187,16 @@ static void cascade_cost_observe(struct policy *policy, const struct outcome *ou
     struct cascade_cost *c = (struct cascade_cost *)policy;
     struct task *task = c->now;
     double level;
-    price_observe(&c->price, growth(c, outcome->drafted + 1), outcome->iteration_s - outcome->draft_s);
+    cost_model_observe(&c->cost_model, growth(c, outcome->drafted + 1), outcome->iteration_s - outcome->draft_s);
     if (c->made)
         time_drafting(c, outcome->draft_s / c->made);
     c->warm = c->asked > 0;
-    level = price_level(&c->price);
+    level = cost_model_level(&c->cost_model);
     if (level > 0) {
         double drafting = outcome->draft_s / level;
-        c->allowance = fmin(c->allowance + c->shadow - (outcome->drafted ? 0 : drafting), 1);
+        c->allowance = fmin(c->allowance + c->explore - (outcome->drafted ? 0 : drafting), 1);
         task->tokens = 0.98 * task->tokens + outcome->emitted;
-        task->cost = 0.98 * task->cost + 1 + price_steepness(&c->price) * growth(c, outcome->drafted + 1) + drafting;
+        task->cost = 0.98 * task->cost + 1 + cost_model_steepness(&c->cost_model) * growth(c, outcome->drafted + 1) + drafting;
     }
     survival_text(&task->survival, outcome->token, outcome->emitted);
     union_learn(&c->experts, outcome->expert, outcome->emitted, outcome->moe_layers);
@@ -212,7 +213,7 @@ static struct task *find_task(struct cascade_cost *c, const char *name)
             oldest = &c->task[i];
     }
     if (!c->now) {
-        survival_init(&oldest->survival, c->memory);
+        survival_init(&oldest->survival, c->decay);
     } else if (oldest != c->now) {
         *oldest = *c->now;
         survival_fade(&oldest->survival, 0.25);
@@ -246,9 +247,11 @@ static int read_settings(struct cascade_cost *c, struct spec *spec, const struct
     int cap = setup->draft_length >= 0 ? setup->draft_length : MOST_DEFAULT;
     int most = setup->max_length < MOST ? setup->max_length : MOST;
     const char *file;
-    if (spec_int(spec, "most", cap < most ? cap : most, 0, most, &c->most, err) || spec_text(spec, "cost", NULL, &file, err) ||
-        spec_float(spec, "shadow", 0.005, 0, 1, &c->shadow, err) || spec_float(spec, "hope", 1, 0, 10, &c->hope, err) ||
-        spec_float(spec, "memory", 0.97, 0, 0.9999, &c->memory, err))
+    if (spec_int(spec, "max|most", cap < most ? cap : most, 0, most, &c->most, err) ||
+        spec_text(spec, "cost", NULL, &file, err) ||
+        spec_float(spec, "explore|shadow", 0.005, 0, 1, &c->explore, err) ||
+        spec_float(spec, "optimism|hope", 1, 0, 10, &c->optimism, err) ||
+        spec_float(spec, "decay|memory", 0.97, 0, 0.9999, &c->decay, err))
         return -1;
     if (file && cost_table_read(&c->table, file, err))
         return err_at(err, "cascade-cost: cost");
@@ -271,11 +274,11 @@ static int cascade_cost_open(struct policy **out, struct spec *spec, const struc
     }
     c->allowance = 1;
     if (c->has_table)
-        price_init(&c->price, 1, 0.2);
+        cost_model_init(&c->cost_model, 1, 0.2);
     else if (c->experts.experts)
-        price_init(&c->price, 0.8, 0.3);
+        cost_model_init(&c->cost_model, 0.8, 0.3);
     else
-        price_init(&c->price, 1, 1);
+        cost_model_init(&c->cost_model, 1, 1);
     cascade_cost_begin(&c->base, NULL);
     *out = &c->base;
     return 0;
@@ -294,9 +297,9 @@ static void cascade_cost_state(const struct policy *policy, struct values *out)
     values_real(out, "rate", c->rate);
     values_real(out, "chance", survival_at(&c->now->survival, 1));
     values_real(out, "tried", c->now->survival.all.tried);
-    values_real(out, "level_us", 1e6 * price_level(&c->price));
-    values_real(out, "steepness", price_steepness(&c->price));
-    values_real(out, "doubt", price_doubt(&c->price));
+    values_real(out, "level_us", 1e6 * cost_model_level(&c->cost_model));
+    values_real(out, "steepness", cost_model_steepness(&c->cost_model));
+    values_real(out, "doubt", cost_model_doubt(&c->cost_model));
     values_real(out, "draft_us", 1e6 * c->draft_seconds);
     values_real(out, "allowance", c->allowance);
     if (c->experts.experts)
@@ -306,8 +309,8 @@ static void cascade_cost_state(const struct policy *policy, struct values *out)
 const struct policy_class policy_cascade_cost = {
     .name = "cascade-cost",
     .summary = "the draft length that pays, by costs known beforehand",
-    .settings = "most=N,cost=FILE,shadow=X,hope=X,memory=X",
-    .looks = true,
+    .settings = "max=N,cost=FILE,explore=X,optimism=X,decay=X",
+    .needs_probabilities = true,
     .drops = true,
     .open = cascade_cost_open,
     .begin = cascade_cost_begin,

@@ -250,13 +250,13 @@ static int dytc_open(struct policy **out, struct spec *spec, const struct policy
     if (!d)
         return -1;
     d->drafters = setup->drafters;
-    if (spec_int(spec, "most", cap < limit ? cap : limit, 0, limit, &d->most, err) ||
+    if (spec_int(spec, "max|most", cap < limit ? cap : limit, 0, limit, &d->most, err) ||
         spec_int(spec, "nodes", 32, 1, NODES, &d->nodes, err) || spec_int(spec, "width", 2, 1, 16, &d->width, err) ||
         spec_int(spec, "steps", 5, 1, NODES, &d->steps, err) ||
         spec_int(spec, "window", 20, 1, WINDOW_MAX, &d->window, err) ||
         spec_int(spec, "warmup", 20, 0, 1 << 20, &d->warmup, err) ||
         spec_float(spec, "lambda", 0.7, 0, 1, &d->lambda, err) || spec_float(spec, "top-p", 0.8, 0, 1, &d->top_p, err) ||
-        spec_float(spec, "least", 0.3, 0, 1, &d->least, err) ||
+        spec_float(spec, "min|least", 0.3, 0, 1, &d->least, err) ||
         spec_choice(spec, "bracket", BRACKET_WHOLE, brackets, &d->bracket, err) ||
         spec_choice(spec, "lookahead", 1, dytc_yes_no, &d->ahead, err) ||
         dytc_fixed(spec, "dytc", d->drafters, d->fixed, err)) {
@@ -297,9 +297,9 @@ static void dytc_free(struct policy *policy) { mem_free(&policy); }
 const struct policy_class policy_dytc = {
     .name = "dytc",
     .summary = "a tree by several drafters, as DyTC prints it",
-    .settings = "most=N,nodes=N,width=N,steps=N,top-p=X,least=X,lambda=X,window=N,warmup=N,bracket=whole|last,lookahead=no,"
+    .settings = "max=N,nodes=N,width=N,steps=N,top-p=X,min=X,lambda=X,window=N,warmup=N,bracket=whole|last,lookahead=no,"
                 "acceptance=X/X/...",
-    .looks = true,
+    .needs_probabilities = true,
     .trees = true,
     .open = dytc_open,
     .next = dytc_next,

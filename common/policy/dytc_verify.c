@@ -8,11 +8,11 @@
  *   length of the match it was found by; or else by its depth (predict/chance.h).
  * - A second choice gives one token more where all before it is right and the first choice is not: it pays if that is worth
  *   more than a row of the verification and its share of one more step of its drafter.
- * - Latency of drafters: predict/latency.h; of verification: predict/price.h.
+ * - Latency of drafters: predict/latency.h; of verification: predict/cost_model.h.
  * - Drafters that look tokens up are asked first, as that costs next to nothing, and what they found is cut to what pays. They
  *   draw nothing, so what is dropped changes no distribution; how it would have fared teaches, too.
- * - What is not known is tried when it would pay if it were as good as it may well be (`hope` standard deviations better), as
- *   long as the loss that is expected of trying stays within the share `explore` of all time. A text's first iterations have
+ * - What is not known is tried when it would pay if it were as good as it may well be (`optimism` standard deviations better),
+ * as   long as the loss that is expected of trying stays within the share `explore` of all time. A text's first iterations have
  *   `warmup` forwards for it.
  *
  * What was learned stays, for each task, from text to text. */
@@ -29,13 +29,13 @@
 #include "common/predict/calibration.h"
 #include "common/predict/chance.h"
 #include "common/predict/latency.h"
-#include "common/predict/price.h"
+#include "common/predict/cost_model.h"
 #include "common/predict/union.h"
 
 enum { DRAFTERS = PLAN_DRAFTERS_MAX, MOST_DEFAULT = 16, MOST = PLAN_TOKENS_MAX, TASKS = 16, TASK_BYTES = 64, MATCHES = 8 };
 
-/* What was saved for trials lets hope grow: a drafter that had bad luck at first is tried again. */
-static const double hope_saved = 0.4;
+/* What was saved for trials lets optimism grow: a drafter that had bad luck at first is tried again. */
+static const double optimism_saved = 0.4;
 static const double fading = 0.998;     /* of what is known, with each iteration */
 static const double text_memory = 0.3;  /* and with each text of which no task is known */
 
@@ -68,10 +68,10 @@ struct dytc_verify {
     bool ahead;                         /* plans reach beyond the drafter that begins */
     bool siblings;                      /* second choices may join a chain */
     double fixed[DRAFTERS];             /* NaN: learned */
-    double explore, hope, memory;
+    double explore, optimism, decay;
     bool has_table;
     struct cost_table table;
-    struct price price;
+    struct cost_model cost_model;
     struct latency latency[DRAFTERS];
     struct union_predictor experts;
     struct task task[TASKS], *now;
@@ -85,7 +85,7 @@ struct dytc_verify {
     bool branched;                      /* second choices were asked for, */
     int branches;                       /* so many */
     bool dry[DRAFTERS];                 /* it has nothing to add below the present leaf */
-    bool tries;                         /* something rests on hope */
+    bool tries;                         /* something rests on optimism */
     int trial;                          /* the drafter that is yet to get a token for it; -1: none */
     bool looked;                        /* the last step looked tokens up, which are yet to be cut */
     int asked;                          /* the drafter of the last step; -1: it did not extend */
@@ -97,7 +97,7 @@ struct dytc_verify {
     struct draft_leaf leaf, branch[MOST];
 };
 
-/* By how much M tokens are predicted to exceed one, as price.h has it. */
+/* By how much M tokens are predicted to exceed one, as cost_model.h has it. */
 static double growth(const struct dytc_verify *d, int M)
 {
     if (d->has_table)
@@ -107,7 +107,7 @@ static double growth(const struct dytc_verify *d, int M)
     return union_of(&d->experts, M) / union_of(&d->experts, 1) - 1 + 0.02 * (M - 1);
 }
 
-static double level_seconds(const struct dytc_verify *d) { return price_level(&d->price); }
+static double level_seconds(const struct dytc_verify *d) { return cost_model_level(&d->cost_model); }
 
 static int match_group(int match) { return match <= 4 ? match - 1 : match <= 6 ? 4 : match <= 10 ? 5 : match <= 20 ? 6 : 7; }
 
@@ -139,15 +139,15 @@ static double chance_of_node(const struct dytc_verify *d, const struct draft_tre
     return tree->match[node] > 0 ? lean(&known->match[match_group(tree->match[node])], 6, otherwise) : otherwise;
 }
 
-/* What planning knows of the drafters; hoped: of which one is taken to be as good as it may be, -1: none. */
-static void describe(const struct dytc_verify *d, struct plan_drafter *out, int hoped)
+/* What planning knows of the drafters; optimistic_about: of which one is taken to be as good as it may be, -1: none. */
+static void describe(const struct dytc_verify *d, struct plan_drafter *out, int optimistic_about)
 {
     double level = level_seconds(d);
     for (int i = 0; i < d->drafters; i++) {
         const struct latency *latency = &d->latency[i];
         double token = latency_of(latency, 0, 1, 1), step = latency_of(latency, 1, 0, 0);
-        double doubt = i == hoped && isnan(d->fixed[i]) ? chance_doubt(&d->now->drafter[i].all) : 0;
-        double more = (d->hope + hope_saved * d->allowance) * doubt;
+        double doubt = i == optimistic_about && isnan(d->fixed[i]) ? chance_doubt(&d->now->drafter[i].all) : 0;
+        double more = (d->optimism + optimism_saved * d->allowance) * doubt;
         out[i] = (struct plan_drafter){.out = d->dry[i]};
         for (int depth = 1; depth <= PLAN_DEPTHS; depth++)
             out[i].chance[depth - 1] = fmin(0.98, chance_at(d, i, depth) + more) *
@@ -160,9 +160,11 @@ static void describe(const struct dytc_verify *d, struct plan_drafter *out, int 
 /* Of a draft whose chain has so many tokens: each may have a second choice beside it, as far as a forward is known. */
 static int nodes_for(int chain) { return 2 * chain < MOST ? 2 * chain : MOST; }
 
-static void weigh_verification(struct dytc_verify *d, int room, bool hopeful)
+static void weigh_verification(struct dytc_verify *d, int room, bool optimistic)
 {
-    double steepness = price_steepness(&d->price) * (hopeful ? exp(-d->hope * price_doubt(&d->price)) : 1);
+    double steepness = cost_model_steepness(&d->cost_model);
+    if (optimistic)
+        steepness *= exp(-d->optimism * cost_model_doubt(&d->cost_model));
     for (int K = 0; K <= nodes_for(room); K++)
         d->verify[K] = 1 + steepness * growth(d, K + 1);
 }
@@ -249,17 +251,17 @@ static int choose_trial(struct dytc_verify *d, int most, const struct plan *plan
     int found = -1;
     describe(d, drafter, -1);
     for (int i = 0; i < d->drafters; i++) {
-        struct plan_drafter hoped[DRAFTERS];
-        struct plan hopeful;
+        struct plan_drafter supposed[DRAFTERS];
+        struct plan optimistic;
         if (d->dry[i] || !isnan(d->fixed[i]) || plan->first == i)
             continue;
-        describe(d, hoped, i);
+        describe(d, supposed, i);
         weigh_verification(d, most, true);
-        const struct plan_setup all = {d->drafters, hoped, 0, most, 1, d->rate, d->verify};
-        plan_find(&hopeful, &all);
+        const struct plan_setup all = {d->drafters, supposed, 0, most, 1, d->rate, d->verify};
+        plan_find(&optimistic, &all);
         weigh_verification(d, most, false);
-        if (hopeful.count[i] && hopeful.value - plan->value > gain) {
-            gain = hopeful.value - plan->value;
+        if (optimistic.count[i] && optimistic.value - plan->value > gain) {
+            gain = optimistic.value - plan->value;
             found = i;
         }
     }
@@ -467,11 +469,11 @@ static void learn(struct dytc_verify *d, int drafter, int depth, int match, doub
 {
     struct known *known = &d->now->drafter[drafter];
     chance_observe(&known->all, kept);
-    count(&known->depth[depth < PLAN_DEPTHS ? depth - 1 : PLAN_DEPTHS - 1], d->memory, kept);
+    count(&known->depth[depth < PLAN_DEPTHS ? depth - 1 : PLAN_DEPTHS - 1], d->decay, kept);
     if (!isnan(said))
         calibration_observe(&known->said, fmin(1, said), kept);
     else if (match > 0)
-        count(&known->match[match_group(match)], d->memory, kept);
+        count(&known->match[match_group(match)], d->decay, kept);
 }
 
 /* Of second choices, which stand behind the chain, those count that were needed: the first choice beside them was wrong. */
@@ -508,7 +510,7 @@ static void dytc_verify_observe(struct policy *policy, const struct outcome *out
 {
     struct dytc_verify *d = (struct dytc_verify *)policy;
     d->iterations++;
-    price_observe(&d->price, growth(d, outcome->drafted + 1), outcome->iteration_s - outcome->draft_s);
+    cost_model_observe(&d->cost_model, growth(d, outcome->drafted + 1), outcome->iteration_s - outcome->draft_s);
     for (int i = 0; outcome->share && i < d->drafters; i++)
         latency_observe(&d->latency[i], &outcome->share[i]);
     for (int i = 0; i < d->drafters; i++)
@@ -517,7 +519,7 @@ static void dytc_verify_observe(struct policy *policy, const struct outcome *out
     learn_branches(d, outcome);
     double level = level_seconds(d);
     if (level > 0) {
-        double cost = 1 + price_steepness(&d->price) * growth(d, outcome->drafted + 1) + outcome->draft_s / level;
+        double cost = 1 + cost_model_steepness(&d->cost_model) * growth(d, outcome->drafted + 1) + outcome->draft_s / level;
         d->allowance = fmin(d->allowance + d->explore * cost, 12);
         d->now->tokens = 0.98 * d->now->tokens + outcome->emitted;
         d->now->cost = 0.98 * d->now->cost + cost;
@@ -559,7 +561,7 @@ static struct task *find_task(struct dytc_verify *d, const char *name)
     if (!d->now) {
         for (int i = 0; i < DRAFTERS; i++) {
             chance_init(&oldest->drafter[i].all, 0.6);
-            calibration_init(&oldest->drafter[i].said, d->memory);
+            calibration_init(&oldest->drafter[i].said, d->decay);
             oldest->drafter[i].offers = 1;
         }
     } else if (oldest != d->now) {
@@ -593,10 +595,11 @@ static int read_settings(struct dytc_verify *d, struct spec *spec, const struct 
     int most = setup->max_length < MOST ? setup->max_length : MOST;
     int cap = setup->draft_length >= 0 ? setup->draft_length : MOST_DEFAULT, ahead, siblings;
     const char *file;
-    if (spec_int(spec, "most", cap < most ? cap : most, 0, most, &d->most, err) ||
-        spec_float(spec, "explore", 0.01, 0, 1, &d->explore, err) || spec_float(spec, "hope", 1.5, 0, 10, &d->hope, err) ||
+    if (spec_int(spec, "max|most", cap < most ? cap : most, 0, most, &d->most, err) ||
+        spec_float(spec, "explore", 0.01, 0, 1, &d->explore, err) ||
+        spec_float(spec, "optimism|hope", 1.5, 0, 10, &d->optimism, err) ||
         spec_float(spec, "warmup", 8, 0, 1000, &d->allowance, err) ||
-        spec_float(spec, "memory", 0.99, 0, 0.9999, &d->memory, err) ||
+        spec_float(spec, "decay|memory", 0.99, 0, 0.9999, &d->decay, err) ||
         spec_choice(spec, "lookahead", 1, dytc_yes_no, &ahead, err) ||
         spec_choice(spec, "siblings", 1, dytc_yes_no, &siblings, err) || spec_text(spec, "cost", NULL, &file, err) ||
         dytc_fixed(spec, "dytc-verify", d->drafters, d->fixed, err))
@@ -627,11 +630,11 @@ static int dytc_verify_open(struct policy **out, struct spec *spec, const struct
     for (int i = 0; setup->drafter && i < d->drafters; i++)
         d->looks_up[i] = setup->drafter[i].looks_up;
     if (d->has_table)
-        price_init(&d->price, 1, 0.2);
+        cost_model_init(&d->cost_model, 1, 0.2);
     else if (d->experts.experts)
-        price_init(&d->price, 0.8, 0.3);
+        cost_model_init(&d->cost_model, 0.8, 0.3);
     else
-        price_init(&d->price, 0.5, 1);
+        cost_model_init(&d->cost_model, 0.5, 1);
     dytc_verify_begin(&d->base, NULL);
     *out = &d->base;
     return 0;
@@ -651,8 +654,8 @@ static void dytc_verify_state(const struct policy *policy, struct values *out)
     values_real(out, "rate", d->rate);
     values_real(out, "allowance", d->allowance);
     values_real(out, "level_us", 1e6 * level_seconds(d));
-    values_real(out, "steepness", price_steepness(&d->price));
-    values_real(out, "doubt", price_doubt(&d->price));
+    values_real(out, "steepness", cost_model_steepness(&d->cost_model));
+    values_real(out, "doubt", cost_model_doubt(&d->cost_model));
     if (d->experts.experts)
         values_real(out, "experts", union_of(&d->experts, d->K + 1));       /* a layer, predicted */
     for (int i = 0; i < d->drafters; i++) {
@@ -669,8 +672,8 @@ static void dytc_verify_state(const struct policy *policy, struct values *out)
 const struct policy_class policy_dytc_verify = {
     .name = "dytc-verify",
     .summary = "several drafters as they pay, verification included",
-    .settings = "most=N,cost=FILE,explore=X,hope=X,warmup=X,memory=X,lookahead=no,siblings=no,acceptance=X/X/...",
-    .looks = true,
+    .settings = "max=N,cost=FILE,explore=X,optimism=X,warmup=X,decay=X,lookahead=no,siblings=no,acceptance=X/X/...",
+    .needs_probabilities = true,
     .open = dytc_verify_open,
     .begin = dytc_verify_begin,
     .next = dytc_verify_next,

@@ -23,7 +23,7 @@ static int off_open(struct policy **out, struct spec *spec, const struct policy_
     int K, otherwise = setup->draft_length < 0 ? setup->shape->depth : setup->draft_length, window;
     double least;
     if (spec_int(spec, "K", otherwise, 0, setup->max_length, &K, err) ||
-        spec_int(spec, "window", 32, 1, WINDOW_MAX, &window, err) || spec_float(spec, "least", 1.5, 1, 1e6, &least, err))
+        spec_int(spec, "window", 32, 1, WINDOW_MAX, &window, err) || spec_float(spec, "min|least", 1.5, 1, 1e6, &least, err))
         return -1;
     if (setup->draft_length == DRAFT_LENGTH_AUTO)
         return err_set(err, ERR_INPUT, "off: a draft length of auto is for policies that choose; leave one of the two out");
@@ -86,7 +86,7 @@ static void off_free(struct policy *policy) { mem_free(&policy); }
 const struct policy_class policy_off = {
     .name = "off",
     .summary = "a fixed draft length, until too little of the drafts is kept; then none for good",
-    .settings = "K=N,window=N,least=X",
+    .settings = "K=N,window=N,min=X",
     .open = off_open,
     .next = off_next,
     .length = off_length,

@@ -99,7 +99,7 @@ struct policy {                 /* what all policies begin with */
 struct policy_class {
     const char *name, *summary;
     const char *settings;               /* what may stand behind the colon: "K=N"; NULL: nothing */
-    bool looks;                         /* at what drafters say of their tokens' probabilities */
+    bool needs_probabilities;           /* its decisions read what drafters say of their tokens' probabilities */
     bool drops;                         /* drafted nodes again, for what they hold (STEP_KEEP) */
     bool trees;                         /* its drafts branch, whatever the shape */
     int (*open)(struct policy **out, struct spec *spec, const struct policy_setup *setup, struct err *err);

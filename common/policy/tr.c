@@ -90,8 +90,8 @@ static int tr_open(struct policy **out, struct spec *spec, const struct policy_s
     if (!tr)
         return -1;
     tr->sampled = setup->sampled;
-    if (spec_int(spec, "most", cap < limit ? cap : limit, 0, limit, &tr->most, err) ||
-        spec_float(spec, "least", 0.8, 0, 1, &tr->least, err)) {
+    if (spec_int(spec, "max|most", cap < limit ? cap : limit, 0, limit, &tr->most, err) ||
+        spec_float(spec, "min|least", 0.8, 0, 1, &tr->least, err)) {
         mem_free(&tr);
         return -1;
     }
@@ -113,8 +113,8 @@ static void tr_free(struct policy *policy) { mem_free(&policy); }
 const struct policy_class policy_tr = {
     .name = "tr",
     .summary = "SWIFT's tree: a chain, with more leaves where it is less sure",
-    .settings = "most=N,least=X",
-    .looks = true,
+    .settings = "max=N,min=X",
+    .needs_probabilities = true,
     .drops = true,
     .trees = true,
     .open = tr_open,

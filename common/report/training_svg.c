@@ -1,6 +1,6 @@
 /* Curves of training: a row of panels a run, and runs beside each other where there are several. */
-#include "common/report/training_internal.h"
 #include "common/report/training.h"
+#include "common/report/training_internal.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 
 #include "common/base/file.h"
 #include "common/base/mem.h"
-#include "common/base/team.h"
+#include "common/base/thread_pool.h"
 
 enum { BLOCK_BYTES = 1 << 18, REPLAY_THREADS = 4 };
 
@@ -24,7 +24,7 @@ struct route_spool {
     size_t keep;                /* blocks, [layers][block_tokens][top_k], that have room in memory; the others go to the file */
     uint8_t *memory;            /* [keep]: pages come as they are written to */
     uint8_t *passing;           /* a block on its way to the file */
-    struct team *team;          /* who replays; NULL before the first time */
+    struct thread_pool *pool;          /* who replays; NULL before the first time */
 };
 
 int route_spool_open(struct route_spool **out, const struct stream_model *model, size_t memory, const char *folder,
@@ -63,7 +63,7 @@ void route_spool_close(struct route_spool **address)
     if (spool->memory)
         munmap(spool->memory, spool->keep * spool->block_bytes);
     mem_free(&spool->passing);
-    team_free(&spool->team);
+    thread_pool_free(&spool->pool);
     mem_free(address);
 }
 
@@ -200,7 +200,7 @@ static void replay_part(void *argument, int member, int members)
 {
     struct replay *replay = argument;
     size_t begin, end;
-    team_part((size_t)(replay->to - replay->from), member, members, &begin, &end);
+    thread_pool_part((size_t)(replay->to - replay->from), member, members, &begin, &end);
     replay->member[member].rc = replay_layers(replay, replay->from + (int)begin, replay->from + (int)end,
                                               &replay->member[member].err);
 }
@@ -208,11 +208,11 @@ static void replay_part(void *argument, int member, int members)
 int route_spool_replay(struct route_spool *spool, int from, int to, route_spool_function *each, void *context, struct err *err)
 {
     struct replay replay = { .spool = spool, .from = from, .to = to, .each = each, .context = context };
-    int cores = team_cores(), most = (int)spool->layers < REPLAY_THREADS ? (int)spool->layers : REPLAY_THREADS;
-    if (!spool->team && team_new(&spool->team, cores < most ? cores : most, err))
+    int cores = thread_pool_cores(), most = (int)spool->layers < REPLAY_THREADS ? (int)spool->layers : REPLAY_THREADS;
+    if (!spool->pool && thread_pool_new(&spool->pool, cores < most ? cores : most, err))
         return -1;
-    team_run(spool->team, replay_part, &replay);
-    for (int i = 0; i < team_size(spool->team); i++)
+    thread_pool_run(spool->pool, replay_part, &replay);
+    for (int i = 0; i < thread_pool_size(spool->pool); i++)
         if (replay.member[i].rc) {
             *err = replay.member[i].err;
             return -1;

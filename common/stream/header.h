@@ -10,8 +10,8 @@
 
 #include "common/base/err.h"
 #include "common/base/text.h"
-#include "common/stream/kind.h"
 #include "common/base/wire.h"
+#include "common/stream/kind.h"
 
 enum { HEADER_DEPTH = 8, HEADER_ITEMS = 4096 };         /* arguments, labels or sources of one */
 

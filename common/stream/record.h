@@ -14,9 +14,9 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
+#include "common/base/wire.h"
 #include "common/stream/array.h"
 #include "common/stream/field.h"
-#include "common/base/wire.h"
 
 struct record_entry {
     struct wire_value key;

@@ -22,7 +22,7 @@ struct device_setup {
     const char *name;                /* "auto", "host", "ref", "cuda", "cuda:N"; one that is missing is an error */
     int threads;                     /* host: 1 .. 256; 0: one a processor */
     const char *isa;                 /* host: force an instruction set; NULL: the best */
-    bool pin;                        /* host: a processor for each thread (team_pin) */
+    bool pin;                        /* host: a processor for each thread (thread_pool_pin) */
 };
 
 struct device_info {

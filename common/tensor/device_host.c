@@ -6,13 +6,13 @@
 
 #include "common/base/clock.h"
 #include "common/base/mem.h"
-#include "common/base/team.h"
+#include "common/base/thread_pool.h"
 #include "common/tensor/device_class.h"
 #include "kernels/cpu/cpu.h"
 
 struct host_device {
     struct device base;
-    struct team *team;
+    struct thread_pool *pool;
     const struct cpu_isa *isa;
 };
 
@@ -59,7 +59,7 @@ static int host_wait(struct device *device, struct err *err)
 static void host_close(struct device *device)
 {
     struct host_device *host = host_of(device);
-    team_free(&host->team);
+    thread_pool_free(&host->pool);
     mem_free(&host);
 }
 
@@ -82,7 +82,7 @@ static void read_part(void *argument, int member, int members)
  * measured against it by up to 7 %. */
 static double best_reader(const struct host_device *host, const void *data, size_t bytes, double seconds, struct err *err)
 {
-    size_t members = (size_t)team_size(host->team);
+    size_t members = (size_t)thread_pool_size(host->pool);
     uint64_t *sink = mem_alloc_aligned(8 * members, sizeof *sink, err);
     double end = clock_seconds() + seconds, best = 0;
     if (!sink)
@@ -91,7 +91,7 @@ static double best_reader(const struct host_device *host, const void *data, size
         for (int streams = 1; streams <= 4; streams *= 2) {
             struct read_job job = {host->isa, data, bytes / members, streams, sink};
             double start = clock_seconds();
-            team_run(host->team, read_part, &job);
+            thread_pool_run(host->pool, read_part, &job);
             double speed = (double)bytes / (clock_seconds() - start);
             best = speed > best ? speed : best;
         }
@@ -103,7 +103,7 @@ static double best_reader(const struct host_device *host, const void *data, size
 static double host_read_bandwidth(struct device *device, const void *data, size_t bytes, double seconds, struct err *err)
 {
     const struct host_device *host = host_of(device);
-    size_t step = (size_t)team_size(host->team) * 4 * 4096;
+    size_t step = (size_t)thread_pool_size(host->pool) * 4 * 4096;
     size_t memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     if (data && bytes < step) {
         err_set(err, ERR_INPUT, "has %zu bytes; it takes %zu to measure with so many threads", bytes, step);
@@ -154,21 +154,21 @@ int device_open_host(struct device **out, const struct device_setup *setup, stru
     struct host_device *host = mem_alloc(1, sizeof *host, err);
     if (!host)
         return -1;
-    if (team_new(&host->team, setup->threads ? setup->threads : team_cores(), err) ||
-        (setup->pin && team_pin(host->team, err))) {
-        team_free(&host->team);
+    if (thread_pool_new(&host->pool, setup->threads ? setup->threads : thread_pool_cores(), err) ||
+        (setup->pin && thread_pool_pin(host->pool, err))) {
+        thread_pool_free(&host->pool);
         mem_free(&host);
         return -1;
     }
     host->isa = isa;
     host->base.class = &class;
     host->base.ops = isa->ops;
-    host->base.queue.state = host->team;
+    host->base.queue.state = host->pool;
     snprintf(host->base.info.name, sizeof host->base.info.name, "host %s", isa->name);
     host->base.info.host_memory = true;
     host->base.info.narrow_cache = true;
     host->base.info.splits = isa->tiles;
-    host->base.info.threads = team_size(host->team);
+    host->base.info.threads = thread_pool_size(host->pool);
     *out = &host->base;
     return 0;
 }

@@ -262,7 +262,7 @@ static void back_attention(struct tape *tape, void *context)
 struct variable *op_attention(struct tape *tape, const struct attention *shape, const struct train_batch *batch,
                            struct variable *const *qkv, int steps)
 {
-    const size_t members = (size_t)team_size(tape_team(tape)), longest = (size_t)batch->longest;
+    const size_t members = (size_t)thread_pool_size(tape_pool(tape)), longest = (size_t)batch->longest;
     struct attending *a = tape_memory(tape, 1, sizeof *a);
     if (!a)
         return NULL;

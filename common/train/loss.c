@@ -118,21 +118,21 @@ static void add_bias(void *context, size_t begin, size_t end)
 static void run_rows(struct rows *r, double *sum)
 {
     struct variable *out = r->out, *output = r->output;
-    struct team *team = tape_team(r->tape);
+    struct thread_pool *pool = tape_pool(r->tape);
     const struct matrix gradient = {r->logits, output->rows}, weights = {output->data, output->width};
     gather(r->x, out->data, r->row, r->count, out->width);
-    product_run(team, &(struct product){PRODUCT_ROWS, r->count, output->rows, out->width, {r->x, out->width}, weights,
+    product_run(pool, &(struct product){PRODUCT_ROWS, r->count, output->rows, out->width, {r->x, out->width}, weights,
                                         r->logits, output->rows, false});
     tape_spread(r->tape, (size_t)r->count, (size_t)output->rows * 4, run_row, r);
     add_in_order(sum, r->loss, r->count);
     if (!out->gradient)
         return;
     if (output->gradient)
-        product_run(team, &(struct product){PRODUCT_OUTER, output->rows, out->width, r->count, gradient, {r->x, out->width},
+        product_run(pool, &(struct product){PRODUCT_OUTER, output->rows, out->width, r->count, gradient, {r->x, out->width},
                                             output->gradient, out->width, true});
     if (r->bias && r->bias->gradient)
         tape_spread(r->tape, (size_t)output->rows, (size_t)r->count, add_bias, r);
-    product_run(team, &(struct product){PRODUCT_PLAIN, r->count, out->width, output->rows, gradient, weights, r->x, out->width,
+    product_run(pool, &(struct product){PRODUCT_PLAIN, r->count, out->width, output->rows, gradient, weights, r->x, out->width,
                                         false});
     for (int i = 0; i < r->count; i++)
         vector_add(out->gradient + (size_t)r->row[i] * (size_t)out->width, r->x + (size_t)i * (size_t)out->width,
@@ -261,7 +261,7 @@ int loss_soft(struct tape *tape, const struct soft_target *target, const struct 
     for (int first = 0; first < all; first += room) {
         const int some = all - first < room ? all - first : room;
         gather(x, target->states, used + first, some, states);
-        product_run(tape_team(tape), &(struct product){PRODUCT_ROWS, some, target->head->rows, states, {x, states},
+        product_run(tape_pool(tape), &(struct product){PRODUCT_ROWS, some, target->head->rows, states, {x, states},
                                                        {target->head->data, states}, t->logits, target->head->rows, false});
         tape_spread(tape, (size_t)some, (size_t)target->head->rows * 4, run_target, t);
         r->p = t->p;

@@ -11,7 +11,7 @@ const struct loss_settings loss_defaults = {
 
 static bool guesses(const struct head_params *head) { return head->kind == HEAD_MEDUSA || head->kind == HEAD_HYDRA; }
 
-static int open_target(struct network *n, struct team *team, struct err *err)
+static int open_target(struct network *n, struct thread_pool *pool, struct err *err)
 {
     const struct hparams *shape = model_hparams(n->target);
     const struct tensor *head;
@@ -24,7 +24,7 @@ static int open_target(struct network *n, struct team *team, struct err *err)
     if (guesses(n->head))
         return 0;
     n->target_head = (struct variable){.rows = head->outputs, .width = head->inputs};
-    return tensor_values(&n->target_head.data, n->target, head, team, err);
+    return tensor_values(&n->target_head.data, n->target, head, pool, err);
 }
 
 static int open_rotations(struct network *n, int longest, struct err *err)
@@ -48,7 +48,7 @@ static int open_rotations(struct network *n, int longest, struct err *err)
 }
 
 int network_open(struct network **out, struct weights *weights, const struct model *target,
-                 const struct loss_settings *settings, int longest, struct team *team, struct err *err)
+                 const struct loss_settings *settings, int longest, struct thread_pool *pool, struct err *err)
 {
     struct network *n = mem_alloc(1, sizeof *n, err);
     if (!n)
@@ -64,7 +64,7 @@ int network_open(struct network **out, struct weights *weights, const struct mod
         err_set(err, ERR_INPUT, "an EAGLE-3 head with further norms, or whose residual is normed, cannot be trained");
         goto failed;
     }
-    if (open_target(n, team, err) || open_rotations(n, longest, err))
+    if (open_target(n, pool, err) || open_rotations(n, longest, err))
         goto failed;
     *out = n;
     return 0;

@@ -43,7 +43,7 @@ struct network;
 
 /* weights and target stay. longest: tokens of a text. */
 int network_open(struct network **out, struct weights *weights, const struct model *target,
-                 const struct loss_settings *settings, int longest, struct team *team, struct err *err);
+                 const struct loss_settings *settings, int longest, struct thread_pool *pool, struct err *err);
 void network_close(struct network **network);
 
 /* A forward over the batch, on the tape that has just begun; tape_backward then gives the gradients of the weights. */

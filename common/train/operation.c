@@ -63,10 +63,10 @@ static void back_linear(struct tape *tape, void *context)
     struct variable *x = n->a, *weight = n->b, *bias = n->c, *out = n->out;
     const struct matrix gradient = {out->gradient, out->width};
     if (wanted(weight))
-        product_run(tape_team(tape), &(struct product){PRODUCT_OUTER, weight->rows, weight->width, x->rows, gradient,
+        product_run(tape_pool(tape), &(struct product){PRODUCT_OUTER, weight->rows, weight->width, x->rows, gradient,
                                                        {x->data, x->width}, weight->gradient, weight->width, true});
     if (wanted(x))
-        product_run(tape_team(tape), &(struct product){PRODUCT_PLAIN, x->rows, x->width, out->width, gradient,
+        product_run(tape_pool(tape), &(struct product){PRODUCT_PLAIN, x->rows, x->width, out->width, gradient,
                                                        {weight->data, weight->width}, x->gradient, x->width, true});
     struct columns columns = {out->gradient, bias ? bias->gradient : NULL, (size_t)out->rows, (size_t)out->width};
     if (wanted(bias))
@@ -78,7 +78,7 @@ struct variable *op_linear(struct tape *tape, struct variable *x, struct variabl
     struct variable *out = x ? tape_value(tape, x->rows, weight->rows, wanted(x) || wanted(weight) || wanted(bias)) : NULL;
     if (!out)
         return NULL;
-    product_run(tape_team(tape), &(struct product){PRODUCT_ROWS, x->rows, weight->rows, x->width, {x->data, x->width},
+    product_run(tape_pool(tape), &(struct product){PRODUCT_ROWS, x->rows, weight->rows, x->width, {x->data, x->width},
                                                    {weight->data, weight->width}, out->data, out->width, false});
     struct columns columns = {bias ? bias->data : NULL, out->data, (size_t)out->rows, (size_t)out->width};
     if (bias)

@@ -43,7 +43,7 @@ static void measure_blocks(void *argument, int member, int members)
 {
     const struct measuring *m = argument;
     size_t begin, end;
-    team_part((m->count + BLOCK - 1) / BLOCK, member, members, &begin, &end);
+    thread_pool_part((m->count + BLOCK - 1) / BLOCK, member, members, &begin, &end);
     for (size_t block = begin; block < end; block++) {
         const float *g = m->gradient + block * BLOCK;
         const size_t count = m->count - block * BLOCK < BLOCK ? m->count - block * BLOCK : BLOCK;
@@ -65,12 +65,12 @@ static void step_blocks(void *argument, int member, int members)
     const struct stepping *s = argument;
     struct weights *w = s->weights;
     size_t begin, end;
-    team_part(w->floats, member, members, &begin, &end);
+    thread_pool_part(w->floats, member, members, &begin, &end);
     vector_adam(&s->step, w->data + begin, w->first + begin, w->second + begin, w->gradient + begin, end - begin);
     memset(w->gradient + begin, 0, (end - begin) * sizeof *w->gradient);
 }
 
-int optimiser_step(const struct optimiser_settings *s, struct weights *w, int64_t step, struct team *team,
+int optimiser_step(const struct optimiser_settings *s, struct weights *w, int64_t step, struct thread_pool *pool,
                    struct optimiser_report *out, struct err *err)
 {
     const size_t blocks = (w->floats + BLOCK - 1) / BLOCK;
@@ -80,7 +80,7 @@ int optimiser_step(const struct optimiser_settings *s, struct weights *w, int64_
         mem_free(&m.squares);
         return -1;
     }
-    team_run(team, measure_blocks, &m);
+    thread_pool_run(pool, measure_blocks, &m);
     struct optimiser_report report = {.rate = optimiser_rate(s, step)};
     double squares = 0, factor = 1;
     for (size_t i = 0; i < blocks; i++) {
@@ -101,7 +101,7 @@ int optimiser_step(const struct optimiser_settings *s, struct weights *w, int64_
         .rate = (float)(report.rate / (1 - pow(s->beta1, (double)(step + 1)))),
         .root = (float)(1 / sqrt(1 - pow(s->beta2, (double)(step + 1)))), .epsilon = (float)s->epsilon,
         .factor = (float)factor, .bound = s->clipping == CLIP_ELEMENT ? (float)s->bound : INFINITY}};
-    team_run(team, step_blocks, &stepping);
+    thread_pool_run(pool, step_blocks, &stepping);
     *out = report;
     return 0;
 }

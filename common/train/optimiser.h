@@ -36,7 +36,7 @@ struct optimiser_report {
 
 /* Step number `step`, from 0 on, with the gradients that there are; these are 0 afterwards. A gradient that is no finite number
  * is an error, before anything is changed. */
-int optimiser_step(const struct optimiser_settings *settings, struct weights *weights, int64_t step, struct team *team,
+int optimiser_step(const struct optimiser_settings *settings, struct weights *weights, int64_t step, struct thread_pool *pool,
                    struct optimiser_report *out, struct err *err);
 
 #endif

@@ -41,12 +41,12 @@ static void run_blocks(void *argument, int member, int members)
     }
 }
 
-void product_run(struct team *team, const struct product *product)
+void product_run(struct thread_pool *pool, const struct product *product)
 {
     struct blocks blocks = {.product = product};
     if (product->rows < 1 || product->columns < 1)
         return;
     blocks.down = (product->rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
     blocks.count = blocks.down * ((product->columns + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS);
-    team_run(team, run_blocks, &blocks);
+    thread_pool_run(pool, run_blocks, &blocks);
 }

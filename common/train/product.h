@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-#include "common/base/team.h"
+#include "common/base/thread_pool.h"
 
 struct matrix {
     const float *data;
@@ -33,7 +33,7 @@ struct product {
 /* Before the first product of a process: one thread of the library a call. */
 void product_open(void);
 
-void product_run(struct team *team, const struct product *product);
+void product_run(struct thread_pool *pool, const struct product *product);
 void product_here(const struct product *product);       /* the same as one block, in the caller's thread */
 
 #endif

@@ -88,7 +88,7 @@ static void close_target(void *self)
 static int take_piece(void *context, const struct forward *piece, int position, struct err *err)
 {
     struct target_source *s = context;
-    struct device *device = engine_made_from(s->engine)->device;
+    struct device *device = engine_config(s->engine)->device;
     const size_t hidden = (size_t)engine_hparams(s->engine)->hidden, bytes = (size_t)piece->rows * hidden * sizeof(float);
     for (int i = 0; i < s->request.count; i++) {
         const struct buffer from = buffer_part(piece->features, (uint64_t)i * bytes, bytes);

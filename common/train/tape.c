@@ -18,7 +18,7 @@ struct step_back {
 };
 
 struct tape {
-    struct team *team;
+    struct thread_pool *pool;
     struct chunk *chunks;
     size_t chunk_count, chunk_room, chunk;      /* chunk: that memory is taken from */
     struct step_back *steps;
@@ -26,12 +26,12 @@ struct tape {
     struct err err;
 };
 
-int tape_new(struct tape **out, struct team *team, struct err *err)
+int tape_new(struct tape **out, struct thread_pool *pool, struct err *err)
 {
     struct tape *tape = mem_alloc(1, sizeof *tape, err);
     if (!tape)
         return -1;
-    tape->team = team;
+    tape->pool = pool;
     *out = tape;
     return 0;
 }
@@ -70,7 +70,7 @@ int tape_failed(const struct tape *tape, struct err *err)
     return -1;
 }
 
-struct team *tape_team(const struct tape *tape) { return tape->team; }
+struct thread_pool *tape_pool(const struct tape *tape) { return tape->pool; }
 
 size_t tape_bytes(const struct tape *tape)
 {
@@ -144,7 +144,7 @@ static void run_part(void *argument, int member, int members)
 {
     struct spread *spread = argument;
     size_t begin, end;
-    team_part(spread->count, member, members, &begin, &end);
+    thread_pool_part(spread->count, member, members, &begin, &end);
     if (begin < end)
         spread->job(spread->context, begin, end);
 }
@@ -155,7 +155,7 @@ void tape_spread(struct tape *tape, size_t count, size_t cost, tape_job *job, vo
     if (count * cost <= ALONE)
         run_part(&spread, 0, 1);
     else
-        team_run(tape->team, run_part, &spread);
+        thread_pool_run(tape->pool, run_part, &spread);
 }
 
 static void run_items(void *argument, int member, int members)
@@ -169,5 +169,5 @@ static void run_items(void *argument, int member, int members)
 void tape_each(struct tape *tape, size_t count, tape_item *job, void *context)
 {
     struct spread spread = {.item = job, .context = context, .count = count};
-    team_run(tape->team, run_items, &spread);
+    thread_pool_run(tape->pool, run_items, &spread);
 }

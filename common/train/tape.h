@@ -19,7 +19,7 @@
 #include <stddef.h>
 
 #include "common/base/err.h"
-#include "common/base/team.h"
+#include "common/base/thread_pool.h"
 
 struct variable {
     int rows, width;
@@ -29,12 +29,12 @@ struct variable {
 
 struct tape;
 
-int tape_new(struct tape **out, struct team *team, struct err *err);
+int tape_new(struct tape **out, struct thread_pool *pool, struct err *err);
 void tape_free(struct tape **tape);
 void tape_begin(struct tape *tape);
 void tape_backward(struct tape *tape);
 int tape_failed(const struct tape *tape, struct err *err);      /* 0: no; else -1 with the reason */
-struct team *tape_team(const struct tape *tape);
+struct thread_pool *tape_pool(const struct tape *tape);
 size_t tape_bytes(const struct tape *tape);                     /* of memory that it holds */
 
 /* ---- for operations ---- */

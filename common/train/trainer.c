@@ -52,7 +52,7 @@ int trainer_open(struct trainer **out, const struct trainer_setup *setup, struct
         return -1;
     t->setup = *setup;
     t->epoch = -1;
-    if (tape_new(&t->tape, setup->team, err) || (texts > 0 && !(t->order = mem_alloc((size_t)texts, sizeof *t->order, err)))) {
+    if (tape_new(&t->tape, setup->pool, err) || (texts > 0 && !(t->order = mem_alloc((size_t)texts, sizeof *t->order, err)))) {
         trainer_close(&t);
         return -1;
     }
@@ -155,7 +155,7 @@ int trainer_step(struct trainer *t, struct train_report *report, struct err *err
     if (!isfinite(r.losses.total))
         return err_set(err, ERR_INPUT, "the loss is no finite number"), give_up(t, err);
     tape_backward(t->tape);
-    if (optimiser_step(&s->optimiser, t->setup.weights, t->steps, t->setup.team, &r.optimiser, err))
+    if (optimiser_step(&s->optimiser, t->setup.weights, t->steps, t->setup.pool, &r.optimiser, err))
         return err->code == ERR_INPUT ? give_up(t, err) : -1;
     t->steps++;
     r.tokens = t->batch.rows;

@@ -33,7 +33,7 @@ struct trainer_setup {
     struct train_source *source;
     struct train_points points;
     const struct train_settings *settings;
-    struct team *team;
+    struct thread_pool *pool;
 };
 
 int trainer_open(struct trainer **out, const struct trainer_setup *setup, struct err *err);

@@ -135,12 +135,13 @@ static void unpack_rows(void *argument, int member, int members)
 {
     const struct unpacking *u = argument;
     size_t begin, end;
-    team_part((size_t)u->tensor->outputs, member, members, &begin, &end);
+    thread_pool_part((size_t)u->tensor->outputs, member, members, &begin, &end);
     for (size_t row = begin; row < end; row++)
         tensor_row(u->model, u->tensor, (int)row, u->out + row * (size_t)u->tensor->inputs);
 }
 
-int tensor_values(float **out, const struct model *model, const struct tensor *tensor, struct team *team, struct err *err)
+int tensor_values(float **out, const struct model *model, const struct tensor *tensor, struct thread_pool *pool,
+                  struct err *err)
 {
     size_t count;
     float *values = NULL;
@@ -148,7 +149,7 @@ int tensor_values(float **out, const struct model *model, const struct tensor *t
         return err_memory(err);
     if (!(values = mem_alloc_aligned(count, sizeof *values, err)))
         return -1;
-    team_run(team, unpack_rows, &(struct unpacking){model, tensor, values});
+    thread_pool_run(pool, unpack_rows, &(struct unpacking){model, tensor, values});
     *out = values;
     return 0;
 }
@@ -277,7 +278,7 @@ static int pack_block(void *context, int member, struct block_job *job, struct e
     return 0;
 }
 
-int weights_write(const struct weights *weights, const struct weights_file *file, struct team *team, struct err *err)
+int weights_write(const struct weights *weights, const struct weights_file *file, struct thread_pool *pool, struct err *err)
 {
     struct packing packing = {weights};
     const struct block_maker maker = {pack_block, &packing};
@@ -292,7 +293,7 @@ int weights_write(const struct weights *weights, const struct weights_file *file
     model_facts_name(&facts, file->name);
     snprintf(facts.producer, sizeof facts.producer, "%s", file->producer);
     if (model_writer_open(&writer, file->path, &layout, err) ||
-        model_writer_fill(writer, &maker, team, NULL, &facts.source, err) || model_writer_commit(&writer, &facts, err))
+        model_writer_fill(writer, &maker, pool, NULL, &facts.source, err) || model_writer_commit(&writer, &facts, err))
         goto done;
     rc = 0;
 done:

@@ -5,7 +5,7 @@
 #define MOE_TRAIN_WEIGHTS_H
 
 #include "common/base/progress.h"
-#include "common/base/team.h"
+#include "common/base/thread_pool.h"
 #include "common/model/layout.h"
 #include "common/train/tape.h"
 
@@ -46,13 +46,14 @@ struct weights_file {
     const char *path, *name, *producer;
     enum weight_format format;      /* of matrices */
 };
-int weights_write(const struct weights *weights, const struct weights_file *file, struct team *team, struct err *err);
+int weights_write(const struct weights *weights, const struct weights_file *file, struct thread_pool *pool, struct err *err);
 
 /* ---- of any model ---- */
 
 /* One row of a matrix in a model file, as f32. */
 void tensor_row(const struct model *model, const struct tensor *tensor, int row, float *out);
 /* All of it: [outputs][inputs], freed by mem_free. */
-int tensor_values(float **out, const struct model *model, const struct tensor *tensor, struct team *team, struct err *err);
+int tensor_values(float **out, const struct model *model, const struct tensor *tensor, struct thread_pool *pool,
+                  struct err *err);
 
 #endif

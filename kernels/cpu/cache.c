@@ -10,7 +10,7 @@ static void rope_rows(void *argument, int member, int members)
     const struct rope_args *a = argument;
     const int32_t *position = work_pointer(a->position);
     size_t begin, end, half = (size_t)a->rotary / 2;
-    team_part((size_t)a->rows, member, members, &begin, &end);
+    thread_pool_part((size_t)a->rows, member, members, &begin, &end);
     for (size_t r = begin; r < end; r++) {
         const float *restrict turn = (const float *)work_pointer(a->table) + (size_t)position[r] * half * 2;
         for (size_t h = 0; h < (size_t)a->heads; h++) {
@@ -59,7 +59,7 @@ static void kv_write_heads(void *argument, int member, int members)
     const float *shared = a->shared_width ? work_pointer(a->shared) : NULL, *in_k = work_pointer(a->in_k);
     const float *in_v = work_pointer(a->in_v);
     size_t begin, end, width = (size_t)a->shared_width, own = (size_t)a->head_dim - width, wide = (size_t)a->value_dim;
-    team_part((size_t)a->kv_heads, member, members, &begin, &end);
+    thread_pool_part((size_t)a->kv_heads, member, members, &begin, &end);
     for (size_t r = 0; r < (size_t)a->rows; r++)
         for (size_t h = begin; h < end; h++) {
             unsigned char *k = place(a->k, a->format, h, slot[r], a->capacity, a->head_dim);
@@ -83,7 +83,7 @@ static void kv_move_heads(void *argument, int member, int members)
     const struct kv_move_args *a = argument;
     const int32_t *from = work_pointer(a->from), *to = work_pointer(a->to);
     size_t begin, end, size = cache_size(a->format);
-    team_part((size_t)a->kv_heads, member, members, &begin, &end);
+    thread_pool_part((size_t)a->kv_heads, member, members, &begin, &end);
     for (size_t h = begin; h < end; h++)
         for (int i = 0; i < a->count; i++) {
             if (from[i] == to[i])

@@ -1,12 +1,12 @@
 /* The host's kernels: one source, compiled once for each instruction set, with equal bits from all of them
  * but those that have tiles, for bf16 weights (linear.h).
  *
- * Work runs at once, on the team of threads that is the queue's state (struct team *). A buffer's address is the host
+ * Work runs at once, on the thread pool that is the queue's state (struct thread_pool *). A buffer's address is the host
  * pointer. */
 #ifndef MOE_KERNELS_CPU_CPU_H
 #define MOE_KERNELS_CPU_CPU_H
 
-#include "common/base/team.h"
+#include "common/base/thread_pool.h"
 #include "kernels/ops.h"
 
 struct cpu_isa {

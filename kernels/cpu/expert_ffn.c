@@ -1,5 +1,5 @@
 /* Rows are grouped by expert, so that one pass over a wanted expert's weights serves all rows that want it. Three steps of
- * the team: gate and up (with silu in registers at a unit's end) into `inner`; down into `partial`, which is all for experts
+ * the pool: gate and up (with silu in registers at a unit's end) into `inner`; down into `partial`, which is all for experts
  * apart; then every row adds its partial results in the order of its slots. With q8 and q4 a step goes before each of the
  * first two, which quantises what the products take. */
 #include <string.h>
@@ -192,7 +192,7 @@ static void combine(void *argument, int member, int members)
     const struct expert_ffn_args *a = f->args;
     const size_t hidden = (size_t)a->hidden;
     size_t begin, end;
-    team_part((hidden + 15) / 16, member, members, &begin, &end);
+    thread_pool_part((hidden + 15) / 16, member, members, &begin, &end);
     begin *= 16;
     end = end * 16 < hidden ? end * 16 : hidden;
     for (size_t r = 0; r < (size_t)a->rows; r++)

@@ -21,7 +21,7 @@ static void activate_rows(void *argument, int member, int members)
     const size_t from = (size_t)row_stride(a->in_stride, a->width), more = (size_t)row_stride(a->add_stride, a->width);
     const size_t to = (size_t)row_stride(a->out_stride, a->width);
     size_t begin, end;
-    team_part((size_t)a->rows, member, members, &begin, &end);
+    thread_pool_part((size_t)a->rows, member, members, &begin, &end);
     for (size_t r = begin; r < end; r++) {
         const float *in = (const float *)work_pointer(a->in) + r * from;
         float *out = (float *)work_pointer(a->out) + r * to;
@@ -53,7 +53,7 @@ static void blend_rows(void *argument, int member, int members)
     const size_t from = (size_t)row_stride(a->in_stride, a->width), next = (size_t)row_stride(a->part_stride, a->width);
     const size_t to = (size_t)row_stride(a->out_stride, a->width), slots = (size_t)a->slots, width = (size_t)a->width;
     size_t begin, end;
-    team_part((size_t)a->rows, member, members, &begin, &end);
+    thread_pool_part((size_t)a->rows, member, members, &begin, &end);
     for (size_t r = begin; r < end; r++) {
         const float *weight = (const float *)work_pointer(a->weight) + r * slots;
         for (size_t first = 0; first < width; first += STRETCH) {
@@ -80,7 +80,7 @@ void cpu_blend(struct queue *queue, const struct blend_args *args)
 void cpu_blend_weights(struct queue *queue, const struct blend_weights_args *a)
 {
     const size_t stride = (size_t)row_stride(a->logits_stride, a->slots);
-    (void)queue;                /* a few values: no team is worth waking */
+    (void)queue;                /* a few values: no pool is worth waking */
     for (size_t r = 0; r < (size_t)a->rows; r++)
         plain_blend_weights(a->rule, (const float *)work_pointer(a->logits) + r * stride, a->slots,
                             (float *)work_pointer(a->weight) + r * (size_t)a->slots);

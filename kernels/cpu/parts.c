@@ -37,7 +37,7 @@ static void split_rows(void *argument, int member, int members)
     const struct operand_rows *rows = argument;
     const size_t bytes = operand_bytes(FORMAT_BF16, rows->inputs);
     size_t begin, end;
-    team_part(operand_count(rows), member, members, &begin, &end);
+    thread_pool_part(operand_count(rows), member, members, &begin, &end);
     for (size_t i = begin; i < end; i++) {
         const float *in = operand_source(rows, i);
         if (in)

@@ -13,7 +13,7 @@ struct operand_rows;
 
 #define cpu_parts ISA_NAME(cpu_parts)
 
-/* A step of the queue's team: rows of operand_bytes, aligned to a line, into the scratch. */
+/* A step of the queue's pool: rows of operand_bytes, aligned to a line, into the scratch. */
 void cpu_parts(struct queue *queue, struct operand_rows *rows);
 
 #endif

@@ -19,7 +19,7 @@ static void quantise_rows(void *argument, int member, int members)
     const struct operand_rows *rows = argument;
     struct quantised *out = rows->scratch;
     size_t begin, end, blocks = (size_t)quantised_blocks(rows->inputs);
-    team_part(operand_count(rows), member, members, &begin, &end);
+    thread_pool_part(operand_count(rows), member, members, &begin, &end);
     for (size_t i = begin; i < end; i++) {
         const float *in = operand_source(rows, i);
         if (in)

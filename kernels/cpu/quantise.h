@@ -9,7 +9,7 @@ struct operand_rows;
 
 #define cpu_quantise ISA_NAME(cpu_quantise)
 
-/* A step of the queue's team: struct quantised [rows][quantised_blocks(inputs)] into the scratch. */
+/* A step of the queue's pool: struct quantised [rows][quantised_blocks(inputs)] into the scratch. */
 void cpu_quantise(struct queue *queue, struct operand_rows *rows);
 
 #endif

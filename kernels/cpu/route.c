@@ -27,7 +27,7 @@ static void score_rows(void *argument, int member, int members)
 {
     const struct route_score_args *a = argument;
     size_t begin, end;
-    team_part((size_t)a->rows, member, members, &begin, &end);
+    thread_pool_part((size_t)a->rows, member, members, &begin, &end);
     void (*row)(const float *, float *, int) = a->kind == ROUTER_SIGMOID ? sigmoid_row : score_row;
     for (size_t r = begin; r < end; r++)
         row((const float *)work_pointer(a->logits) + r * (size_t)a->experts,
@@ -64,7 +64,7 @@ static void select_rows(void *argument, int member, int members)
 {
     const struct route_select_args *a = argument;
     size_t begin, end, experts = (size_t)a->experts, top_k = (size_t)a->top_k;
-    team_part((size_t)a->rows, member, members, &begin, &end);
+    thread_pool_part((size_t)a->rows, member, members, &begin, &end);
     const struct plain_router router = {
         .bias = work_pointer(a->bias), .experts = a->experts, .top_k = a->top_k, .groups = a->groups,
         .groups_kept = a->groups_kept, .group_rank = a->group_rank, .substitute = a->mode == BUDGET_SUBSTITUTE,

@@ -34,7 +34,7 @@ static void embed_rows(void *argument, int member, int members)
 {
     const struct embed_args *a = argument;
     size_t begin, end, stride = (size_t)row_stride(a->out_stride, a->hidden);
-    team_part((size_t)a->rows, member, members, &begin, &end);
+    thread_pool_part((size_t)a->rows, member, members, &begin, &end);
     for (size_t r = begin; r < end; r++) {
         float *out = (float *)work_pointer(a->out) + r * stride;
         embed_row(a->format, work_pointer(a->table), a->hidden, ((const int32_t *)work_pointer(a->token))[r], out);
@@ -76,7 +76,7 @@ static void norm_rows(void *argument, int member, int members)
 {
     const struct norm_args *a = argument;
     size_t begin, end;
-    team_part((size_t)a->rows, member, members, &begin, &end);
+    thread_pool_part((size_t)a->rows, member, members, &begin, &end);
     for (size_t r = begin; r < end; r++)
         for (size_t p = 0; p < (size_t)a->parts; p++) {
             const float *in = (const float *)work_pointer(a->in) + r * (size_t)a->in_stride + p * (size_t)a->width;
@@ -99,7 +99,7 @@ static void clamp_rows(void *argument, int member, int members)
     const struct clamp_args *a = argument;
     const float limit = a->limit;
     size_t begin, end;
-    team_part((size_t)a->rows, member, members, &begin, &end);
+    thread_pool_part((size_t)a->rows, member, members, &begin, &end);
     for (size_t r = begin; r < end; r++) {
         float *x = (float *)work_pointer(a->x) + r * (size_t)a->stride;
         for (int i = 0; i < a->width; i++) {
@@ -120,7 +120,7 @@ static void gather_rows(void *argument, int member, int members)
     const struct gather_args *a = argument;
     const int32_t *index = work_pointer(a->index);
     size_t begin, end, from = (size_t)row_stride(a->in_stride, a->width), to = (size_t)row_stride(a->out_stride, a->width);
-    team_part((size_t)a->count, member, members, &begin, &end);
+    thread_pool_part((size_t)a->count, member, members, &begin, &end);
     for (size_t i = begin; i < end; i++)
         memcpy((float *)work_pointer(a->out) + i * to, (const float *)work_pointer(a->in) + (size_t)index[i] * from,
                (size_t)a->width * sizeof(float));

@@ -1,4 +1,4 @@
-/* kernels/top.h in two steps of the team. The first takes chunk after chunk, of which each is in the nearest cache when it is
+/* kernels/top.h in two steps of the pool. The first takes chunk after chunk, of which each is in the nearest cache when it is
  * read the second time: maxima and sums. The second takes rows. The k-th largest of the chunks' maxima is a floor: what lies
  * below it is not among the k. So chunks whose maximum is below it are not looked at again; the others are compared, 16 tokens
  * at a time, with what is wanted by then. */
@@ -60,7 +60,7 @@ static void sum_chunks(void *argument, int member, int members)
     const struct top_args *a = argument;
     const size_t chunks = top_chunks(a->vocab);
     size_t begin, end;
-    team_part((size_t)a->rows * chunks, member, members, &begin, &end);
+    thread_pool_part((size_t)a->rows * chunks, member, members, &begin, &end);
     for (size_t i = begin; i < end; i++) {
         int first = (int)(i % chunks) * TOP_CHUNK, left = a->vocab - first, count = left < TOP_CHUNK ? left : TOP_CHUNK;
         const float *x = logits_of(a, i / chunks) + first;
@@ -157,7 +157,7 @@ static void choose_rows(void *argument, int member, int members)
 {
     const struct top_args *a = argument;
     size_t begin, end;
-    team_part((size_t)a->rows, member, members, &begin, &end);
+    thread_pool_part((size_t)a->rows, member, members, &begin, &end);
     for (size_t r = begin; r < end; r++)
         choose_row(a, r);
 }

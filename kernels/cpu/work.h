@@ -1,5 +1,5 @@
 /* How a host kernel's tasks are shared out. Tasks are numbered 0 .. count-1 and lie in memory in that order. Every member of
- * the team owns a contiguous part and takes from its front, so that it reads one long stream; a member that is done takes
+ * the pool owns a contiguous part and takes from its front, so that it reads one long stream; a member that is done takes
  * from the END of the others' parts. Which member does a task never shows in its result. */
 #ifndef MOE_KERNELS_CPU_WORK_H
 #define MOE_KERNELS_CPU_WORK_H
@@ -7,14 +7,14 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "common/base/team.h"
+#include "common/base/thread_pool.h"
 #include "kernels/buffer.h"
 #include "kernels/ops.h"
 
 enum {
-    WORK_MEMBERS = 256,                     /* the largest team */
+    WORK_MEMBERS = 256,                     /* the largest pool */
     WORK_TASK_BYTES = 192 * 1024,           /* weights that a task is meant to read */
-    WORK_SHARED_BYTES = 384 * 1024          /* less than this, read from cache, takes about as long as waking a team */
+    WORK_SHARED_BYTES = 384 * 1024          /* less than this, read from cache, takes about as long as waking a pool */
 };
 
 /* Low half: the next task; high half: the end. */
@@ -38,7 +38,7 @@ static inline void work_give_evenly(struct work *work, int members, uint32_t cou
 {
     for (int m = 0; m < members; m++) {
         size_t begin, end;
-        team_part(count, m, members, &begin, &end);
+        thread_pool_part(count, m, members, &begin, &end);
         work_give(work, m, (uint32_t)begin, (uint32_t)end);
     }
 }
@@ -61,7 +61,7 @@ static inline int64_t work_take(struct work *work, int member, int members)
     return -1;
 }
 
-/* Runs a job on the queue's team, or in place when there is too little to do. `bytes` is what it reads, again counted for
+/* Runs a job on the queue's pool, or in place when there is too little to do. `bytes` is what it reads, again counted for
  * every pass over it. */
 static inline void work_run(struct queue *queue, size_t bytes, void (*job)(void *argument, int member, int members),
                             void *argument)
@@ -69,12 +69,12 @@ static inline void work_run(struct queue *queue, size_t bytes, void (*job)(void 
     if (bytes < WORK_SHARED_BYTES)
         job(argument, 0, 1);
     else
-        team_run(queue->state, job, argument);
+        thread_pool_run(queue->state, job, argument);
 }
 
 static inline int work_members(const struct queue *queue, size_t bytes)
 {
-    return bytes < WORK_SHARED_BYTES ? 1 : team_size(queue->state);
+    return bytes < WORK_SHARED_BYTES ? 1 : thread_pool_size(queue->state);
 }
 
 static inline void *work_pointer(struct buffer buffer) { return (void *)(uintptr_t)buffer.address; }

@@ -16,20 +16,25 @@ kernels/cpu         common/base kernels kernels/plain
 kernels/cuda        common/base kernels kernels/plain tests/emu
 common/tensor       all kernels/*
 common/model        all kernels/*
+common/tokenizer    all
+common/template     all common/tokenizer
+common/prompts      all kernels/* common/model common/tokenizer common/template
 common/cache        all
 common/store        all kernels/* common/tensor common/model common/cache
 common/arch         all kernels/* common/model
-common/checkpoint   all kernels/* common/model common/arch
-common/engine       all kernels/* common/tensor common/model common/store
+common/checkpoint   all kernels/* common/model common/tokenizer common/template common/arch
+common/engine       all kernels/* common/tensor common/model common/tokenizer common/store
 common/head         all kernels/* common/tensor common/model common/store common/engine
 common/sample       all kernels/plain
 common/route        all kernels/plain
-common/draft        all kernels/* common/tensor common/model common/store common/engine common/head common/sample common/route
+common/draft        all kernels/* common/tensor common/model common/tokenizer common/store common/engine common/head common/sample common/route
 common/verify       all kernels/* common/sample common/route common/draft common/predict common/policy
 common/predict      all kernels/plain common/cache common/route common/draft common/verify common/policy
 common/policy       all kernels/plain common/route common/draft common/verify common/predict
 common/report       all kernels/plain common/route
+common/session      *
 common/decode       *
+common/instruments  *
 common/train        *
 common/bench        *
 cmd                 *
@@ -53,9 +58,10 @@ function allowed(from, to,   words, n, i, word) {
     }
     return 0
 }
-# What may include anything below itself: cmd, then bench, then decode, train and report, then the rest.
+# What may include anything below itself: cmd, then bench, then instruments and train, then decode, then session, then the rest.
 function level(room) {
-    return room == "cmd" ? 3 : room == "common/bench" ? 2 : room ~ "^common/(decode|train|report)$" ? 1 : 0
+    if (room ~ "^common/(instruments|train|report)$") return 3
+    return room == "cmd" ? 5 : room == "common/bench" ? 4 : room == "common/decode" ? 2 : room == "common/session" ? 1 : 0
 }
 # The first file of tensor code that `file` reaches, with the way there.
 function reaches(file, way,   n, i, list, found) {

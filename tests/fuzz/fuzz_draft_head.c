@@ -22,7 +22,7 @@ static struct {
     struct model *model;
     struct device *device;
     struct engine *engine;
-    struct team *team;
+    struct thread_pool *pool;
     struct text head[HEAD_KINDS];       /* files */
 } rig;
 
@@ -44,8 +44,8 @@ static void open_rig(void)
     const struct synthetic_options options = {.dense = FORMAT_F32, .experts = FORMAT_F32, .name = "t", .producer = "fuzz"};
     char path[512];
     name_file(path, "target");
-    must(arch_read_text(SHAPE, sizeof SHAPE - 1, 0, &shape, NULL) || team_new(&rig.team, 1, NULL) ||
-         synthetic_write(path, &shape, &options, rig.team, NULL, NULL) || model_open(&rig.model, path, NULL));
+    must(arch_read_text(SHAPE, sizeof SHAPE - 1, 0, &shape, NULL) || thread_pool_new(&rig.pool, 1, NULL) ||
+         synthetic_write(path, &shape, &options, rig.pool, NULL, NULL) || model_open(&rig.model, path, NULL));
     unlink(path);
     must(device_open(&rig.device, &(struct device_setup){.name = "host", .threads = 1}, NULL));
     const struct engine_setup setup = {.model = rig.model, .device = rig.device, .max_rows = ROWS, .max_logit_rows = ROWS};
@@ -60,7 +60,7 @@ static void make_head(enum head_kind kind)
     char path[512];
     name_file(path, head_kind_name(kind));
     must(head_invent(&reading, kind, NULL, rig.model, NULL) ||
-         synthetic_write(path, &reading.shape, &options, rig.team, NULL, NULL) ||
+         synthetic_write(path, &reading.shape, &options, rig.pool, NULL, NULL) ||
          file_read(&rig.head[kind], path, 1 << 24, NULL));
     unlink(path);
     head_reading_free(&reading);

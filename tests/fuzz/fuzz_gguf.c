@@ -3,7 +3,7 @@
 #include "common/arch/arch.h"
 #include "common/base/mem.h"
 #include "common/checkpoint/gguf.h"
-#include "common/model/tokenizer.h"
+#include "common/tokenizer/tokenizer.h"
 #include "tests/fuzz/fuzz.h"
 
 static void use_texts(const struct checkpoint *cp)

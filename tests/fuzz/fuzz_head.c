@@ -17,15 +17,15 @@ static struct model *make_target(void)
     static struct hparams shape;
     const char *base = getenv("TMPDIR");
     const struct synthetic_options options = {.dense = FORMAT_BF16, .experts = FORMAT_BF16, .name = "t", .producer = "fuzz"};
-    struct team *team = NULL;
+    struct thread_pool *pool = NULL;
     struct model *target = NULL;
     char path[512];
     snprintf(path, sizeof path, "%s/moe-fuzz-%ld.moe", base && *base ? base : "/tmp", (long)getpid());
-    if (arch_read_text(SHAPE, sizeof SHAPE - 1, 0, &shape, NULL) || team_new(&team, 1, NULL) ||
-        synthetic_write(path, &shape, &options, team, NULL, NULL) || model_open(&target, path, NULL))
+    if (arch_read_text(SHAPE, sizeof SHAPE - 1, 0, &shape, NULL) || thread_pool_new(&pool, 1, NULL) ||
+        synthetic_write(path, &shape, &options, pool, NULL, NULL) || model_open(&target, path, NULL))
         abort();
     unlink(path);
-    team_free(&team);
+    thread_pool_free(&pool);
     return target;
 }
 

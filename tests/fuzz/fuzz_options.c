@@ -4,11 +4,11 @@
 
 #include "common/cli/command.h"
 #include "common/decode/budget.h"
-#include "common/decode/session.h"
-#include "common/decode/settings.h"
 #include "common/draft/drafters.h"
 #include "common/policy/policy.h"
 #include "common/policy/shape.h"
+#include "common/session/session.h"
+#include "common/session/settings.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { WORDS_MAX = 64 };

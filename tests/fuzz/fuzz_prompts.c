@@ -1,5 +1,5 @@
 /* Any bytes as a prompt file, or as standard input, with a small tokenizer and template. */
-#include "common/decode/prompts.h"
+#include "common/prompts/prompts.h"
 #include "tests/fuzz/fuzz.h"
 
 static const char tokenizer_json[] =

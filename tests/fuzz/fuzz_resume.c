@@ -1,7 +1,7 @@
 /* Any bytes as the stream of a run that was cut off: its texts are taken over by a run of the same prompts, as the stream has
  * them, into another stream. */
 #include "common/base/mem.h"
-#include "common/decode/resume.h"
+#include "common/instruments/resume.h"
 #include "common/stream/leftover.h"
 #include "common/stream/writer.h"
 #include "tests/fuzz/fuzz.h"

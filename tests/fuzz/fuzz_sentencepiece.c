@@ -1,7 +1,7 @@
 /* Any bytes as tokenizer.model, then texts through the tokenizer it makes, and its tokens back to text. */
 #include <string.h>
 
-#include "common/model/tokenizer.h"
+#include "common/tokenizer/tokenizer.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)

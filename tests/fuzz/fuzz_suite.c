@@ -1,6 +1,6 @@
 /* Any bytes as a suite for moe-bench run, and its settings as options. */
 #include "common/bench/suite.h"
-#include "common/decode/settings.h"
+#include "common/session/settings.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)

@@ -1,5 +1,5 @@
 /* Any bytes as a chat template, rendered with a few messages. */
-#include "common/model/template.h"
+#include "common/template/template.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)

@@ -2,7 +2,7 @@
  * JSON, behind it the text. */
 #include <string.h>
 
-#include "common/model/tokenizer.h"
+#include "common/tokenizer/tokenizer.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)

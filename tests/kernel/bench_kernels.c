@@ -24,7 +24,7 @@ static const double CELL_SECONDS = 1, CALL_SECONDS = 3;
 
 struct bench {
     const struct cpu_isa *isa;
-    struct team *team;
+    struct thread_pool *pool;
     struct queue queue;
     unsigned char *pool;                /* what readers read and weights lie in */
     size_t pool_bytes;
@@ -76,20 +76,21 @@ static void read_part(void *argument, int member, int members)
 /* Bytes a second: the best of 1, 2 and 4 streams a thread, over 64 MiB from a random place of the pool. */
 static double read_speed(struct bench *b)
 {
-    size_t members = (size_t)team_size(b->team), part = ((size_t)64 << 20) / members / 16384 * 16384, bytes = part * members;
+    size_t members = (size_t)thread_pool_size(b->pool), part = ((size_t)64 << 20) / members / 16384 * 16384,
+        bytes = part * members;
     double best = 0;
     for (int streams = 1; streams <= 4; streams *= 2) {
         size_t place = (size_t)draw(b) * 4096 % ((b->pool_bytes - bytes) / 4096 * 4096);
         struct read_job job = {b, b->pool + place / 4096 * 4096, part, streams, 0};
         double start = clock_seconds();
-        team_run(b->team, read_part, &job);
+        thread_pool_run(b->pool, read_part, &job);
         double speed = (double)bytes / (clock_seconds() - start);
         best = speed > best ? speed : best;
     }
     return best;
 }
 
-/* Products a second of the whole team; the best of some turns. */
+/* Products a second of the whole pool; the best of some turns. */
 struct multiply_job {
     const struct bench *bench;
     bool integers;
@@ -112,8 +113,8 @@ static double multiply_speed(struct bench *b, bool integers)
     for (int turn = 0; turn < 20; turn++) {
         struct multiply_job job = {b, integers, 0};
         double start = clock_seconds();
-        team_run(b->team, multiply_part, &job);
-        double speed = job.products * team_size(b->team) / (clock_seconds() - start);
+        thread_pool_run(b->pool, multiply_part, &job);
+        double speed = job.products * thread_pool_size(b->pool) / (clock_seconds() - start);
         best = speed > best ? speed : best;
     }
     return best;
@@ -547,8 +548,8 @@ static void bench_isa(struct bench *b, const char *part)
     fill(b, FORMAT_F32);
     b->peak[false] = multiply_speed(b, false);
     b->peak[true] = multiply_speed(b, true);
-    printf("\n%s, %d threads: memory reads %.1f GB/s, registers multiply %.3g GFLOP/s of f32", b->isa->name, team_size(b->team),
-           read_speed(b) * 1e-9, 2e-9 * b->peak[false]);
+    printf("\n%s, %d threads: memory reads %.1f GB/s, registers multiply %.3g GFLOP/s of f32", b->isa->name,
+           thread_pool_size(b->pool), read_speed(b) * 1e-9, 2e-9 * b->peak[false]);
     if (b->peak[true] > 0)
         printf(", %.3g of integers", 2e-9 * b->peak[true]);
     printf("\n");
@@ -573,11 +574,11 @@ int main(int argc, char **argv)
     struct bench b = {.pool_bytes = (size_t)1700 << 20, .seed = 1};
     struct err err = {0};
     const char *wanted = argc > 2 ? argv[2] : cpu_isas()[0]->name;
-    if (team_new(&b.team, argc > 1 ? atoi(argv[1]) : 2, &err)) {
+    if (thread_pool_new(&b.pool, argc > 1 ? atoi(argv[1]) : 2, &err)) {
         fprintf(stderr, "bench_kernels: %s\n", err.text);
         return 2;
     }
-    b.queue.state = b.team;
+    b.queue.state = b.pool;
     b.pool = pages(b.pool_bytes);
     b.in = pages((size_t)ROWS * HIDDEN * 4);
     b.out = pages((size_t)ROWS * HIDDEN * 4);
@@ -598,6 +599,6 @@ int main(int argc, char **argv)
         }
     if (!found)
         fprintf(stderr, "bench_kernels: %s: no instruction set of this machine\n", wanted);
-    team_free(&b.team);
+    thread_pool_free(&b.pool);
     return found ? 0 : 2;
 }

@@ -309,13 +309,13 @@ UNUSED static bool kernel_brief(void) { return getenv("MOE_SANITIZED") && !geten
 
 /* SPARSE: tests take one of so many of their shapes, as the emulator is slow, and compute-sanitizer. */
 #ifdef MOE_DEVICE
-enum { TEAMS = 1, SPARSE = MOE_DEVICE };
+enum { POOLS = 1, SPARSE = MOE_DEVICE };
 #elif !defined(MOE_EMU)
-enum { TEAMS = 3, SPARSE = 1 };
+enum { POOLS = 3, SPARSE = 1 };
 #elif defined(__SANITIZE_ADDRESS__)
-enum { TEAMS = 1, SPARSE = 53 };
+enum { POOLS = 1, SPARSE = 53 };
 #else
-enum { TEAMS = 3, SPARSE = 13 };
+enum { POOLS = 3, SPARSE = 13 };
 #endif
 
 static inline struct queue queue_of_ref(struct arena *arena) { return (struct queue){&arena->memory}; }
@@ -338,10 +338,10 @@ static inline const struct device_ops *host_ops(void) { return &cpu_isas()[0]->o
 
 static UNUSED struct queue queue_of_host(void)
 {
-    static struct team *team;
-    if (!team)
-        assert_int_equal(team_new(&team, 1, NULL), 0);
-    return (struct queue){team};
+    static struct thread_pool *pool;
+    if (!pool)
+        assert_int_equal(thread_pool_new(&pool, 1, NULL), 0);
+    return (struct queue){pool};
 }
 
 static UNUSED const struct cpu_isa *const *emulated(void)
@@ -354,37 +354,37 @@ static UNUSED const struct cpu_isa *const *emulated(void)
 }
 #define cpu_isas emulated
 
-static UNUSED int teams_open(void **state) { return *state = NULL, 0; }
-static UNUSED int teams_close(void **state) { return *state = NULL, 0; }
+static UNUSED int pools_open(void **state) { return *state = NULL, 0; }
+static UNUSED int pools_close(void **state) { return *state = NULL, 0; }
 
 #else
 
-static struct team *teams[TEAMS + 1];               /* of 1, 2 and 3 threads */
+static struct thread_pool *pools[POOLS + 1];               /* of 1, 2 and 3 threads */
 
 /* Tests that compare devices with each other begin with the host's bits where the emulated GPU promises them. */
 enum { EMULATED = 0 };
 
 static inline const struct device_ops *host_ops(void) { return &cpu_isas()[0]->ops; }
-static inline struct queue queue_of_host(void) { return (struct queue){teams[1]}; }
+static inline struct queue queue_of_host(void) { return (struct queue){pools[1]}; }
 
-static UNUSED int teams_open(void **state)
+static UNUSED int pools_open(void **state)
 {
     (void)state;
-    for (int i = 1; i <= TEAMS; i++)
-        if (team_new(&teams[i], i, NULL))
+    for (int i = 1; i <= POOLS; i++)
+        if (thread_pool_new(&pools[i], i, NULL))
             return -1;
     return 0;
 }
 
-static UNUSED int teams_close(void **state)
+static UNUSED int pools_close(void **state)
 {
     (void)state;
-    for (int i = 1; i <= TEAMS; i++)
-        team_free(&teams[i]);
+    for (int i = 1; i <= POOLS; i++)
+        thread_pool_free(&pools[i]);
     return 0;
 }
 
-static inline struct queue queue_of(int threads) { return (struct queue){teams[threads]}; }
+static inline struct queue queue_of(int threads) { return (struct queue){pools[threads]}; }
 
 #endif
 

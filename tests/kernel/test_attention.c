@@ -109,7 +109,7 @@ static void trees_agree_with_the_reference(void **state)
             first = arena_copy(&call.arena, call.args.out);
         }
         FOR_EACH_ISA(isa)
-            for (int threads = 1; threads <= TEAMS; threads++) {
+            for (int threads = 1; threads <= POOLS; threads++) {
                 snprintf(what, sizeof what, "%s %d threads, shape %d, format %d", isa->name, threads, i, format);
                 run(&call, &isa->ops, queue_of(threads));
                 assert_close(what, call.args.out, expected, TOLERANCE_ATTENTION);
@@ -437,5 +437,5 @@ int main(void)
         cmocka_unit_test(cache_is_written_and_moved),
         cmocka_unit_test(narrow_caches_round),
     };
-    return cmocka_run_group_tests(tests, teams_open, teams_close);
+    return cmocka_run_group_tests(tests, pools_open, pools_close);
 }

@@ -384,5 +384,5 @@ int main(void)
         cmocka_unit_test(e4m3_rounds_to_nearest),
         cmocka_unit_test(floats_become_fp8_as_the_header_says),
     };
-    return cmocka_run_group_tests(tests, teams_open, teams_close);
+    return cmocka_run_group_tests(tests, pools_open, pools_close);
 }

@@ -201,7 +201,7 @@ static void bits_of_a_row_depend_on_that_row_alone(void **state)
             if (isa == cpu_isas()[0] || order_of(isa, (enum weight_format)format) != order)
                 run(&call, &isa->ops, queue_of(1));
             order = order_of(isa, (enum weight_format)format);
-            for (int threads = 1; threads <= TEAMS; threads += SPARSE > 1 ? 2 : 1) {
+            for (int threads = 1; threads <= POOLS; threads += SPARSE > 1 ? 2 : 1) {
                 for (int i = s.rows - 1; i > 0; i--) {
                     int j = draw_below(&seed, i + 1), kept = index[i];
                     index[i] = index[j];
@@ -326,7 +326,7 @@ static void hot_expert_and_threads_change_nothing(void **state)
         }
         struct buffer first[ORDERS] = {{0}};
         FOR_EACH_ISA(isa)
-            for (int threads = 1; threads <= TEAMS; threads++) {
+            for (int threads = 1; threads <= POOLS; threads++) {
                 struct buffer *same = &first[order_of(isa, (enum weight_format)format)];
                 run(&call, &isa->ops, queue_of(threads));
                 if (!same->address)
@@ -363,5 +363,5 @@ int main(void)
         cmocka_unit_test(hot_expert_and_threads_change_nothing),
         cmocka_unit_test(rows_without_experts_stay),
     };
-    return cmocka_run_group_tests(tests, teams_open, teams_close);
+    return cmocka_run_group_tests(tests, pools_open, pools_close);
 }

@@ -63,7 +63,7 @@ static void against_reference(const struct shape *s, enum weight_format format)
         first[0] = arena_copy(&call.arena, call.args.out);
     }
     FOR_EACH_ISA(isa)
-        for (int threads = 1; threads <= TEAMS; threads++) {
+        for (int threads = 1; threads <= POOLS; threads++) {
             snprintf(what, sizeof what, "%s %s %d threads rows %d inputs %d outputs %d", isa->name, format_name(format),
                      threads, s->rows, s->inputs, s->outputs);
             run(&call, &isa->ops, queue_of(threads));
@@ -122,7 +122,7 @@ static void bits_of_a_row_depend_on_that_row_alone(void **state)
             }
             for (int i = 0; i < LENGTH(rows); i++)
                 for (int first = 0; first + rows[i] <= s.rows; first += (rows[i] + 20) * (SPARSE > 1 ? 2 : 1)) {
-                    struct queue queue = queue_of(1 + i % TEAMS);
+                    struct queue queue = queue_of(1 + i % POOLS);
                     copy_into(call.args.out, call.before);
                     part.rows = rows[i];
                     part.in = buffer_part(call.args.in, (size_t)first * in_row, (size_t)rows[i] * in_row);
@@ -150,7 +150,7 @@ static void bits_of_512_rows(void **state)
             run(&call, &isa->ops, queue_of(3));
             struct buffer whole = arena_copy(&call.arena, call.args.out);
             for (int i = 0; i < LENGTH(parts); i++) {
-                struct queue queue = queue_of(1 + i % TEAMS);
+                struct queue queue = queue_of(1 + i % POOLS);
                 copy_into(call.args.out, call.before);
                 part.rows = parts[i][1];
                 part.in = buffer_part(call.args.in, (size_t)parts[i][0] * in_row, (size_t)part.rows * in_row);
@@ -204,5 +204,5 @@ int main(void)
         cmocka_unit_test(bits_of_512_rows),
         cmocka_unit_test(odd_activations_give_the_same_everywhere),
     };
-    return cmocka_run_group_tests(tests, teams_open, teams_close);
+    return cmocka_run_group_tests(tests, pools_open, pools_close);
 }

@@ -39,7 +39,7 @@ static void check_activate(const struct activated *s, enum activation activation
     ref_ops.activate(&queue, &args);
     struct buffer expected = arena_copy(&arena, args.out);
     FOR_EACH_ISA(isa)
-        for (int threads = 1; threads <= TEAMS; threads++) {
+        for (int threads = 1; threads <= POOLS; threads++) {
             queue = queue_of(threads);
             poison(args.out);
             copy_into(args.in, in);
@@ -106,7 +106,7 @@ static void check_blend(const struct blended *s)
     ref_ops.blend(&queue, &args);
     struct buffer expected = arena_copy(&arena, args.out);
     FOR_EACH_ISA(isa)
-        for (int threads = 1; threads <= TEAMS; threads++) {
+        for (int threads = 1; threads <= POOLS; threads++) {
             queue = queue_of(threads);
             poison(args.out);
             copy_into(args.in, in);
@@ -242,5 +242,5 @@ int main(void)
         cmocka_unit_test(weights_agree_with_the_reference),
         cmocka_unit_test(rules_by_hand),
     };
-    return cmocka_run_group_tests(tests, teams_open, teams_close);
+    return cmocka_run_group_tests(tests, pools_open, pools_close);
 }

@@ -253,5 +253,5 @@ int main(void)
         cmocka_unit_test(odd_blocks_of_activations),
         cmocka_unit_test(broken_activations_spread),
     };
-    return cmocka_run_group_tests(tests, teams_open, teams_close);
+    return cmocka_run_group_tests(tests, pools_open, pools_close);
 }

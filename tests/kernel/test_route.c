@@ -356,5 +356,5 @@ int main(void)
         cmocka_unit_test(shortlist_weighs_rows),
         cmocka_unit_test(shortlist_breaks_ties_by_number),
     };
-    return cmocka_run_group_tests(tests, teams_open, teams_close);
+    return cmocka_run_group_tests(tests, pools_open, pools_close);
 }

@@ -80,7 +80,7 @@ static void norm_agrees_with_the_reference(void **state)
             first = arena_copy(&arena, args.out);
         }
         FOR_EACH_ISA(isa)
-            for (int threads = 1; threads <= TEAMS; threads++) {
+            for (int threads = 1; threads <= POOLS; threads++) {
                 queue = queue_of(threads);
                 poison(args.out);
                 copy_into(args.in, in);
@@ -226,5 +226,5 @@ int main(void)
         cmocka_unit_test(no_rows_are_nothing_to_do),
 #endif
     };
-    return cmocka_run_group_tests(tests, teams_open, teams_close);
+    return cmocka_run_group_tests(tests, pools_open, pools_close);
 }

@@ -26,7 +26,7 @@ static void linear_slab(int rows, int inputs, int outputs, enum weight_format fo
     ref_ops.linear(&queue, &a);
     struct buffer expected = arena_copy(&arena, a.out);
     FOR_EACH_ISA(isa)
-        for (int threads = 1; threads <= TEAMS; threads++) {
+        for (int threads = 1; threads <= POOLS; threads++) {
             snprintf(what, sizeof what, "%s %s rows %d inputs %d outputs %d", isa->name, format_name(format), rows, inputs,
                      outputs);
             copy_into(a.out, before);
@@ -130,7 +130,7 @@ static void expert_slab(const struct shape *s, enum weight_format format)
     struct buffer expected = arena_copy(&call.arena, call.args.out), first = {0, 0};
     bool exact = format_quantised(format) && format_quantised(call.args.down_format);
     FOR_EACH_ISA(isa)
-        for (int threads = 1; threads <= TEAMS; threads++) {
+        for (int threads = 1; threads <= POOLS; threads++) {
             snprintf(what, sizeof what, "%s %s rows %d experts %d hidden %d inner %d", isa->name, format_name(format), s->rows,
                      s->experts, s->hidden, s->inner);
             run(&call, &isa->ops, queue_of(threads));
@@ -198,5 +198,5 @@ int main(void)
         cmocka_unit_test(slabs_do_not_go_by_tiles),
 #endif
     };
-    return cmocka_run_group_tests(tests, teams_open, teams_close);
+    return cmocka_run_group_tests(tests, pools_open, pools_close);
 }

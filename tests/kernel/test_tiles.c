@@ -72,5 +72,5 @@ static void order_is_that_of_the_contract(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(order_is_that_of_the_contract)};
-    return cmocka_run_group_tests(tests, teams_open, teams_close);
+    return cmocka_run_group_tests(tests, pools_open, pools_close);
 }

@@ -117,7 +117,7 @@ static void against_reference(const struct shape *s, enum kind kind)
         first = keep(&call);
     }
     FOR_EACH_ISA(isa)
-        for (int threads = 1; threads <= TEAMS; threads++) {
+        for (int threads = 1; threads <= POOLS; threads++) {
             char what[96];
             snprintf(what, sizeof what, "%s rows %d vocab %d k %d kind %d", isa->name, s->rows, s->vocab, s->k, (int)kind);
             run(&call, &isa->ops, queue_of(threads));
@@ -183,5 +183,5 @@ int main(void)
         cmocka_unit_test(large_vocabularies_agree_with_the_reference),
         cmocka_unit_test(the_largest_vocabulary_has_room),
     };
-    return cmocka_run_group_tests(tests, teams_open, teams_close);
+    return cmocka_run_group_tests(tests, pools_open, pools_close);
 }

@@ -2,7 +2,7 @@
  * out has the exact distribution, and known mistakes are seen. tests/unit/distribution.h says how. */
 #include "tests/unit/distribution.h"
 
-#include "common/base/team.h"
+#include "common/base/thread_pool.h"
 
 #include <stdatomic.h>
 
@@ -31,13 +31,13 @@ static void take(void *argument, int member, int members)
 static int run_all(void **state)
 {
     struct work *work = calloc(1, sizeof *work);
-    struct team *team = NULL;
-    int cores = team_cores();
-    if (!work || team_new(&team, cores < 8 ? cores : 8, NULL))
+    struct thread_pool *pool = NULL;
+    int cores = thread_pool_cores();
+    if (!work || thread_pool_new(&pool, cores < 8 ? cores : 8, NULL))
         return -1;
     world_make(&work->world, 20);
-    team_run(team, take, work);
-    team_free(&team);
+    thread_pool_run(pool, take, work);
+    thread_pool_free(&pool);
     *state = work;
     return 0;
 }

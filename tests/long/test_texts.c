@@ -2,7 +2,7 @@
  * comes out is distributed as the target's, or is what it must be, and known mistakes are seen. tests/unit/loop.h says how. */
 #include "tests/unit/loop_policies.h"
 
-#include "common/base/team.h"
+#include "common/base/thread_pool.h"
 
 #include <stdatomic.h>
 
@@ -64,9 +64,9 @@ static int run_all(void **state)
 {
     struct work *work = calloc(1, sizeof *work);
     const char *texts = getenv("MOE_TEXTS");
-    struct team *team = NULL;
-    int cores = team_cores();
-    if (!work || loop_places() > CELLS_MOST || team_new(&team, cores < 16 ? cores : 16, NULL))
+    struct thread_pool *pool = NULL;
+    int cores = thread_pool_cores();
+    if (!work || loop_places() > CELLS_MOST || thread_pool_new(&pool, cores < 16 ? cores : 16, NULL))
         return -1;
     work->texts = texts ? atol(texts) : TEXTS;
     work->places = loop_places();
@@ -76,8 +76,8 @@ static int run_all(void **state)
         filter.temperature = loop_samplings[i].temperature;
         loop_law_make(&work->laws[i], &work->world, &filter);
     }
-    team_run(team, take, work);
-    team_free(&team);
+    thread_pool_run(pool, take, work);
+    thread_pool_free(&pool);
     *state = work;
     return 0;
 }

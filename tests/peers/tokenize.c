@@ -9,7 +9,7 @@
 
 #include "common/base/mem.h"
 #include "common/checkpoint/gguf.h"
-#include "common/model/tokenizer.h"
+#include "common/tokenizer/tokenizer.h"
 
 static const char SEPARATOR[] = "\n__ggml_vocab_test__\n";
 

@@ -73,10 +73,10 @@ static inline int heads_ints(const json_t *list, int32_t *out, int room)
 static inline void heads_write(struct checkpoint *checkpoint, struct conversion *plan, const char *path)
 {
     struct err err = {0};
-    struct team *team = NULL;
-    heads_must(team_new(&team, 1, &err), &err);
-    heads_must(conversion_write(plan, path, team, NULL, &err), &err);
-    team_free(&team);
+    struct thread_pool *pool = NULL;
+    heads_must(thread_pool_new(&pool, 1, &err), &err);
+    heads_must(conversion_write(plan, path, pool, NULL, &err), &err);
+    thread_pool_free(&pool);
     conversion_free(plan);
     checkpoint_close(&checkpoint);
 }

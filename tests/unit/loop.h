@@ -13,11 +13,11 @@
 #include "common/arch/head.h"
 #include "common/base/hash.h"
 #include "common/decode/internal.h"
-#include "common/decode/probe.h"
-#include "common/decode/record.h"
-#include "common/stream/writer.h"
+#include "common/instruments/probe.h"
+#include "common/instruments/record.h"
 #include "common/model/model_write.h"
 #include "common/model/synthetic.h"
+#include "common/stream/writer.h"
 
 enum {
     LOOP_TEXT = 5, LOOP_PROMPT = 12, LOOP_TEXTS = V * V * V * V * V,
@@ -140,17 +140,18 @@ static inline void loop_write(const char *path, int layers, uint64_t seed)
     struct model_facts facts = {.shape = loop_shape(layers), .name = "loop", .producer = "test", .synthetic = true};
     struct layout layout = {0};
     struct model_writer *writer = NULL;
-    struct team *team = NULL;
+    struct thread_pool *pool = NULL;
     struct err err = {0};
-    loop_must(hparams_check(&facts.shape, &err) || layout_make(&layout, &facts.shape, &err) || team_new(&team, 1, &err), &err);
+    loop_must(hparams_check(&facts.shape, &err) || layout_make(&layout, &facts.shape, &err) || thread_pool_new(&pool, 1,
+                                                                                                               &err), &err);
     for (int i = 0; i < layout.count; i++)
         if (layout.tensors[i].kind != TENSOR_VECTOR)
             layout.tensors[i].format = FORMAT_F32;
     loop_must(model_writer_open(&writer, path, &layout, &err), &err);
-    loop_must(model_writer_fill(writer, &(struct block_maker){loop_make, &seed}, team, NULL, &facts.source, &err), &err);
+    loop_must(model_writer_fill(writer, &(struct block_maker){loop_make, &seed}, pool, NULL, &facts.source, &err), &err);
     loop_must(model_writer_commit(&writer, &facts, &err), &err);
     layout_free(&layout);
-    team_free(&team);
+    thread_pool_free(&pool);
 }
 
 /* Random heads of the target; one of them knows but some of its tokens. */
@@ -160,26 +161,26 @@ static inline void loop_write_heads(struct loop_world *world)
                                                          HEAD_JAKIRO, HEAD_JAKIRO_STAR};
     struct err err = {0};
     struct model *target = NULL;
-    struct team *team = NULL;
+    struct thread_pool *pool = NULL;
     json_t *config = json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:{s:[i, i]}}",
                                "hidden_size", 8, "intermediate_size", 16, "num_attention_heads", 2, "draft_vocab_size", V - 2,
                                "exit_layer", 1, "vocab_size", V, "medusa_num_heads", 2, "medusa_num_layers", 1,
                                "hydra_num_heads", 3, "hydra_num_layers", 2, "hydra_head_arch", "prefix-mlp",
                                "eagle_config", "eagle_aux_hidden_state_layer_ids", 0, 1);
-    loop_must(model_open(&target, world->target, &err) || team_new(&team, 1, &err), &err);
+    loop_must(model_open(&target, world->target, &err) || thread_pool_new(&pool, 1, &err), &err);
     for (int i = 0; i < LOOP_HEADS - 1; i++) {
         struct head_reading reading = {.said = {0}};
         const char *path = unit_path(world->folder, head_kind_name(kinds[i]));
         loop_must(head_invent(&reading, kinds[i], config, target, &err), &err);
         const struct synthetic_options options = {.dense = FORMAT_F32, .experts = FORMAT_F32, .seed = 5 + (uint64_t)i,
                                                   .name = "loop", .producer = "test", .head = &reading.head};
-        loop_must(synthetic_write(path, &reading.shape, &options, team, NULL, &err), &err);
+        loop_must(synthetic_write(path, &reading.shape, &options, pool, NULL, &err), &err);
         snprintf(world->head[i], sizeof world->head[i], "head:file=%s", path);
         head_reading_free(&reading);
     }
     snprintf(world->head[LOOP_HEADS - 1], sizeof world->head[0], "mtp");
     json_decref(config);
-    team_free(&team);
+    thread_pool_free(&pool);
     model_close(&target);
 }
 

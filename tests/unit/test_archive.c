@@ -21,15 +21,16 @@ static int convert(const char *source, struct text *model, struct err *err)
                                                 .producer = "test"};
     struct checkpoint *cp = NULL;
     struct conversion plan = {0};
-    struct team *team = NULL;
+    struct thread_pool *pool = NULL;
     char *output = strdup(unit_path(folder, "x.moe"));
     err_clear(err);
-    int rc = team_new(&team, 1, err) || checkpoint_open(&cp, source, output, err) || conversion_plan(&plan, cp, &keep, err) ||
-             conversion_write(&plan, output, team, NULL, err) ||
+    int rc = thread_pool_new(&pool, 1, err) || checkpoint_open(&cp, source, output, err) || conversion_plan(&plan, cp, &keep,
+                                                                                                            err) ||
+             conversion_write(&plan, output, pool, NULL, err) ||
              (model && file_read(model, output, SIZE_MAX / 2, err)) ? -1 : 0;
     unlink(output);
     free(output);
-    team_free(&team);
+    thread_pool_free(&pool);
     conversion_free(&plan);
     checkpoint_close(&cp);
     return rc;

@@ -6,7 +6,7 @@
 #include <math.h>
 
 #include "common/policy/shape.h"
-#include "common/predict/price.h"
+#include "common/predict/cost_model.h"
 #include "common/predict/survival.h"
 #include "common/predict/union.h"
 
@@ -27,7 +27,7 @@ struct teller {
     int cap;
     double seconds[MOST + 2], keep, draft, shadow, hope;
     struct task task[TASKS], *now;
-    struct price price;
+    struct cost_model cost_model;
     struct union_predictor experts;
     double each, allowance, rate, gain, cost;   /* each: seconds of a drafted token, as it is known */
     int asked;
@@ -40,7 +40,12 @@ static double growth(const struct teller *t, int M)
     return union_of(&t->experts, M) / union_of(&t->experts, 1) - 1 + 0.02 * (M - 1);
 }
 
-static double drafting(const struct teller *t) { return price_level(&t->price) > 0 ? t->each / price_level(&t->price) : 0; }
+
+static double drafting(const struct teller *t)
+{
+    const double level = cost_model_level(&t->cost_model);
+    return level > 0 ? t->each / level : 0;
+}
 
 /* The best K up to `most`, of which the first ones are drafted. */
 static int choose(struct teller *t, int most, const struct draft_tree *tree)
@@ -52,7 +57,7 @@ static int choose(struct teller *t, int most, const struct draft_tree *tree)
         bool there = K <= tree->nodes;
         way *= there ? survival_of(&t->now->survival, tree, K) : survival_at(&t->now->survival, K);
         G[K] = G[K - 1] + way;
-        C[K] = 1 + price_steepness(&t->price) * exp(-t->hope * price_doubt(&t->price)) * growth(t, K + 1) +
+        C[K] = 1 + cost_model_steepness(&t->cost_model) * exp(-t->hope * cost_model_doubt(&t->cost_model)) * growth(t, K + 1) +
                (there ? 0 : (K - tree->nodes) * drafting(t));
         value[K] = G[K] - t->rate * C[K];
     }
@@ -70,7 +75,7 @@ static int first_ask(struct teller *t, int most, const struct draft_tree *tree)
 {
     int learn = most < 2 ? most : 2;
     if (!t->timed)
-        return t->price.begun ? 1 : 0;
+        return t->cost_model.begun ? 1 : 0;
     if (drafting(t) * t->cap <= t->shadow)
         return most;
     int K = knows(t) ? choose(t, most, tree) : 0;
@@ -117,7 +122,7 @@ static int learn(struct teller *t, struct policy *policy, const struct draft_tre
         .drafted = K, .accepted = kept, .emitted = kept + 1, .token = emitted, .expert = &expert[0][0][0],
         .moe_layers = LAYERS, .top_k = TOP_K, .draft_s = draft_s, .verify_s = verify_s, .iteration_s = draft_s + verify_s};
     policy->class->observe(policy, &outcome);
-    price_observe(&t->price, growth(t, K + 1), verify_s + draft_s - draft_s);
+    cost_model_observe(&t->cost_model, growth(t, K + 1), verify_s + draft_s - draft_s);
     if (made) {                         /* the first draft after a rest reads the text, too: only while there is no other one */
         double each = draft_s / made;
         if (!t->warm)
@@ -127,10 +132,10 @@ static int learn(struct teller *t, struct policy *policy, const struct draft_tre
         t->timed = t->timed || t->warm;
     }
     t->warm = t->asked > 0;
-    double spent = draft_s / price_level(&t->price);
+    double spent = draft_s / cost_model_level(&t->cost_model);
     t->allowance = fmin(1, t->allowance + t->shadow - (K ? 0 : spent));
     t->now->tokens = 0.98 * t->now->tokens + kept + 1;
-    t->now->cost = 0.98 * t->now->cost + 1 + price_steepness(&t->price) * growth(t, K + 1) + spent;
+    t->now->cost = 0.98 * t->now->cost + 1 + cost_model_steepness(&t->cost_model) * growth(t, K + 1) + spent;
     survival_text(&t->now->survival, emitted, kept + 1);
     union_learn(&t->experts, outcome.expert, kept + 1, LAYERS);
     return kept + 1;
@@ -237,7 +242,7 @@ static struct policy *open_both(struct teller *t, uint64_t seed, const char *fol
     t->task[0].known = true;
     t->now = &t->task[0];
     assert_int_equal(union_init(&t->experts, t->cap + 1, EXPERTS, TOP_K, &err), 0);
-    price_init(&t->price, t->table ? 1 : 0.8, t->table ? 0.2 : 0.3);
+    cost_model_init(&t->cost_model, t->table ? 1 : 0.8, t->table ? 0.2 : 0.3);
     return policy;
 }
 

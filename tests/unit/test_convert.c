@@ -4,25 +4,25 @@
 
 #include "common/base/file.h"
 #include "common/checkpoint/convert.h"
-#include "common/model/tokenizer.h"
+#include "common/tokenizer/tokenizer.h"
 #include "tests/kernel/coded.h"
 #include "tests/unit/checkpoint.h"
 
 static char *folder;
-static struct team *team;
+static struct thread_pool *pool;
 
 static int setup(void **state)
 {
     struct err err = {0};
     (void)state;
     folder = unit_folder();
-    return team_new(&team, 2, &err);
+    return thread_pool_new(&pool, 2, &err);
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    team_free(&team);
+    thread_pool_free(&pool);
     unit_remove(folder);
     return 0;
 }
@@ -36,7 +36,7 @@ static int convert(const char *source, const char *output, const struct convert_
     struct conversion plan = {0};
     err_clear(err);
     int rc = checkpoint_open(&cp, source, output, err) || conversion_plan(&plan, cp, options, err) ||
-             conversion_write(&plan, output, team, NULL, err) ? -1 : 0;
+             conversion_write(&plan, output, pool, NULL, err) ? -1 : 0;
     conversion_free(&plan);
     checkpoint_close(&cp);
     return rc;
@@ -489,7 +489,7 @@ static int convert_made(const char *source, const char *output, const struct con
     *widened = rc ? 0 : plan.widened;
     if (!rc && *widened)
         assert_string_equal(plan.widened_first, "layers.0.attention.qkv");
-    rc = rc || conversion_write(&plan, output, team, NULL, err);
+    rc = rc || conversion_write(&plan, output, pool, NULL, err);
     conversion_free(&plan);
     checkpoint_close(&cp);
     return rc ? -1 : 0;

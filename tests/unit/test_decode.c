@@ -6,8 +6,8 @@
 #include "common/base/utf8.h"
 #include "common/decode/decode.h"
 #include "common/decode/ending.h"
-#include "common/decode/record.h"
 #include "common/draft/drafter.h"
+#include "common/instruments/record.h"
 #include "common/sample/sampler.h"
 #include "tests/unit/tiny.h"
 

@@ -693,7 +693,7 @@ static void a_copied_sequence_goes_on_like_its_own(void **state)
         for (int i = 0; i < 12; i++)
             text[i] = (int32_t)((seed + 5) * (uint64_t)(i + 3) % (uint64_t)shape.vocab);
         rig_open_cached(&rig, path, seed % 2 ? "ref" : "host", NULL, 2, 16, (enum cache_format)(seed % CACHE_FORMATS));
-        struct engine_setup setup = *engine_made_from(rig.engine);
+        struct engine_setup setup = *engine_config(rig.engine);
         must(engine_open(&other, &setup, &rig.err), &rig.err);
         must(sequence_open(&from, rig.engine, 20, &rig.err), &rig.err);
         must(sequence_open(&to, other, 12, &rig.err), &rig.err);

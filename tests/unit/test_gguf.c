@@ -137,13 +137,14 @@ static void convert(const char *source, const char *target)
 {
     struct checkpoint *cp = NULL;
     struct conversion plan;
-    struct team *team = NULL;
+    struct thread_pool *pool = NULL;
     struct err err = {0};
     struct convert_options options = {.dense.keep = true, .experts.keep = true, .name = "x", .producer = "test"};
-    if (checkpoint_open(&cp, source, target, &err) || conversion_plan(&plan, cp, &options, &err) || team_new(&team, 2, &err) ||
-        conversion_write(&plan, target, team, NULL, &err))
+    if (checkpoint_open(&cp, source, target, &err) || conversion_plan(&plan, cp, &options, &err) || thread_pool_new(&pool, 2,
+                                                                                                                    &err) ||
+        conversion_write(&plan, target, pool, NULL, &err))
         fail_msg("%s", err.text);
-    team_free(&team);
+    thread_pool_free(&pool);
     conversion_free(&plan);
     checkpoint_close(&cp);
 }

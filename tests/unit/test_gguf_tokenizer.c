@@ -3,7 +3,7 @@
 #include "common/base/json.h"
 #include "common/base/mem.h"
 #include "common/checkpoint/gguf.h"
-#include "common/model/tokenizer.h"
+#include "common/tokenizer/tokenizer.h"
 #include "tests/unit/gguf.h"
 
 /* A vocabulary alone, as a tokenizer; NULL with the message in *err when it is refused. */

@@ -6,8 +6,8 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "common/base/json.h"
 #include "common/base/file.h"
+#include "common/base/json.h"
 #include "common/checkpoint/convert.h"
 #include "common/engine/engine.h"
 
@@ -52,14 +52,14 @@ static void golden_open(struct golden *golden, const char *family)
 
     struct checkpoint *checkpoint = NULL;
     struct conversion plan = {0};
-    struct team *team = NULL;
+    struct thread_pool *pool = NULL;
     const struct convert_options options = {.dense = {.keep = true}, .experts = {.keep = true}, .producer = "test"};
     const char *moe = unit_path(golden->folder, "m.moe");
     must(checkpoint_open(&checkpoint, golden_path(path, family, "model"), moe, &err), &err);
     must(conversion_plan(&plan, checkpoint, &options, &err), &err);
-    must(team_new(&team, 1, &err), &err);
-    must(conversion_write(&plan, moe, team, NULL, &err), &err);
-    team_free(&team);
+    must(thread_pool_new(&pool, 1, &err), &err);
+    must(conversion_write(&plan, moe, pool, NULL, &err), &err);
+    thread_pool_free(&pool);
     conversion_free(&plan);
     checkpoint_close(&checkpoint);
 }

@@ -19,14 +19,14 @@ static struct model *target;
 static void write_target(const char *path, int layers, const char *name)
 {
     struct err err = {0};
-    struct team *team = NULL;
+    struct thread_pool *pool = NULL;
     struct hparams own;
     struct synthetic_options options = {.dense = FORMAT_BF16, .experts = FORMAT_BF16, .seed = 3, .name = name,
                                         .producer = "test"};
     assert_int_equal(arch_read_text(TINY_OLMOE, strlen(TINY_OLMOE), layers, &own, &err), 0);
-    assert_int_equal(team_new(&team, 1, &err), 0);
-    assert_int_equal(synthetic_write(path, &own, &options, team, NULL, &err), 0);
-    team_free(&team);
+    assert_int_equal(thread_pool_new(&pool, 1, &err), 0);
+    assert_int_equal(synthetic_write(path, &own, &options, pool, NULL, &err), 0);
+    thread_pool_free(&pool);
 }
 
 static void put_map(struct weights *w)
@@ -63,11 +63,11 @@ static int convert(const char *source, const char *path, struct err *err)
     const struct head_options options = {.format = {.keep = true}, .producer = "test"};
     struct checkpoint *cp = NULL;
     struct conversion plan = {0};
-    struct team *team = NULL;
+    struct thread_pool *pool = NULL;
     struct text said = {0};
     int rc = checkpoint_open(&cp, source, path, err) || conversion_plan_head(&plan, cp, target, &options, &said, err) ||
-             team_new(&team, 1, err) || conversion_write(&plan, path, team, NULL, err) ? -1 : 0;
-    team_free(&team);
+             thread_pool_new(&pool, 1, err) || conversion_write(&plan, path, pool, NULL, err) ? -1 : 0;
+    thread_pool_free(&pool);
     conversion_free(&plan);
     checkpoint_close(&cp);
     text_free(&said);

@@ -17,12 +17,12 @@ static struct hparams shape;
 static void write_model(const char *path, int threads, enum weight_format dense, enum weight_format experts, uint64_t seed)
 {
     struct err err = {0};
-    struct team *team = NULL;
+    struct thread_pool *pool = NULL;
     struct synthetic_options options = {.dense = dense, .experts = experts, .seed = seed, .name = "tiny", .producer = "test"};
-    assert_int_equal(team_new(&team, threads, &err), 0);
-    if (synthetic_write(path, &shape, &options, team, NULL, &err))
+    assert_int_equal(thread_pool_new(&pool, threads, &err), 0);
+    if (synthetic_write(path, &shape, &options, pool, NULL, &err))
         fail_msg("%s", err.text);
-    team_free(&team);
+    thread_pool_free(&pool);
 }
 
 static int make_folder(void **state)
@@ -156,15 +156,15 @@ static int write_late(const char *path, int threads, int failing, struct err *er
     struct model_facts facts = {.shape = shape, .name = "tiny", .producer = "test"};
     struct layout layout = {0};
     struct model_writer *writer = NULL;
-    struct team *team = NULL;
+    struct thread_pool *pool = NULL;
     assert_int_equal(layout_make(&layout, &shape, err), 0);
-    assert_int_equal(team_new(&team, threads, err), 0);
+    assert_int_equal(thread_pool_new(&pool, threads, err), 0);
     assert_int_equal(model_writer_open(&writer, path, &layout, err), 0);
-    int rc = model_writer_fill(writer, &(struct block_maker){make_late, &failing}, team, NULL, &facts.source, err);
+    int rc = model_writer_fill(writer, &(struct block_maker){make_late, &failing}, pool, NULL, &facts.source, err);
     if (!rc)
         rc = model_writer_commit(&writer, &facts, err);
     model_writer_discard(&writer);
-    team_free(&team);
+    thread_pool_free(&pool);
     return rc;
 }
 
@@ -452,17 +452,17 @@ static void random_norms_are_ones(void **state)
     struct err err = {0};
     struct hparams latent = with_predictors();
     const struct synthetic_options options = {.dense = FORMAT_F32, .experts = FORMAT_F32, .name = "latent", .producer = "test"};
-    struct team *team = NULL;
+    struct thread_pool *pool = NULL;
     latent.attention.kv_heads = latent.attention.heads;
     latent.attention.qk_norm = QK_NORM_NONE;
     latent.attention.clip_qkv = 0;
     latent.attention.q_rank = latent.attention.kv_rank = 12;
     latent.attention.latent_epsilon = 1e-6f;
     latent.rope.rotary = latent.attention.head_dim / 2;
-    assert_int_equal(team_new(&team, 1, &err), 0);
-    if (synthetic_write(unit_path(folder, "latent.moe"), &latent, &options, team, NULL, &err))
+    assert_int_equal(thread_pool_new(&pool, 1, &err), 0);
+    if (synthetic_write(unit_path(folder, "latent.moe"), &latent, &options, pool, NULL, &err))
         fail_msg("%s", err.text);
-    team_free(&team);
+    thread_pool_free(&pool);
     struct model *model = open_model(unit_path(folder, "latent.moe"));
     int norms = 0;
     for (int i = 0; i < model_tensor_count(model); i++) {
@@ -482,12 +482,12 @@ static void random_norms_are_ones(void **state)
 static void inflate(const char *from, const char *to, int inner, int threads)
 {
     struct err err = {0};
-    struct team *team = NULL;
+    struct thread_pool *pool = NULL;
     struct model *model = open_model(from);
-    assert_int_equal(team_new(&team, threads, &err), 0);
-    if (inflate_write(to, model, inner, "test", team, NULL, &err))
+    assert_int_equal(thread_pool_new(&pool, threads, &err), 0);
+    if (inflate_write(to, model, inner, "test", pool, NULL, &err))
         fail_msg("%s", err.text);
-    team_free(&team);
+    thread_pool_free(&pool);
     model_close(&model);
 }
 
@@ -599,19 +599,19 @@ static void a_damaged_model_is_not_inflated(void **state)
 {
     (void)state;
     struct err err = {0};
-    struct team *team = NULL;
+    struct thread_pool *pool = NULL;
     struct model *model = open_model(unit_path(folder, "a.moe"));
     const struct tensor *norm = model_tensor(model, &err, "final_norm");
     int fd = open(unit_path(folder, "a.moe"), O_RDWR);
     assert_non_null(norm);
-    assert_int_equal(team_new(&team, 1, &err), 0);
+    assert_int_equal(thread_pool_new(&pool, 1, &err), 0);
     flip(fd, norm->offset + 1, 0x10);
-    assert_int_equal(inflate_write(unit_path(folder, "damaged.moe"), model, 45, "test", team, NULL, &err), -1);
+    assert_int_equal(inflate_write(unit_path(folder, "damaged.moe"), model, 45, "test", pool, NULL, &err), -1);
     assert_non_null(strstr(err.text, "tensor final_norm: the bytes differ from their digest"));
     assert_int_not_equal(access(unit_path(folder, "damaged.moe"), F_OK), 0);
     flip(fd, norm->offset + 1, 0x10);
     close(fd);
-    team_free(&team);
+    thread_pool_free(&pool);
     model_close(&model);
 }
 
@@ -637,12 +637,12 @@ static void an_output_in_place_is_refused(void **state)
 {
     (void)state;
     struct err err = {0};
-    struct team *team = NULL;
+    struct thread_pool *pool = NULL;
     struct synthetic_options options = {.name = "tiny", .producer = "test"};
-    assert_int_equal(team_new(&team, 1, &err), 0);
-    assert_int_equal(synthetic_write("/dev/full", &shape, &options, team, NULL, &err), -1);
+    assert_int_equal(thread_pool_new(&pool, 1, &err), 0);
+    assert_int_equal(synthetic_write("/dev/full", &shape, &options, pool, NULL, &err), -1);
     assert_non_null(strstr(err.text, "name a file on disk"));
-    team_free(&team);
+    thread_pool_free(&pool);
 }
 
 int main(void)

@@ -298,6 +298,19 @@ static void settings_are_read_by_type(void **state)
     spec_free(&spec);
 }
 
+static void a_setting_is_known_by_its_old_name(void **state)
+{
+    (void)state;
+    struct spec *spec = NULL;
+    struct err err = {0};
+    int max = 0;
+    assert_int_equal(spec_parse(&spec, "tr:most=7", &err), 0);
+    assert_int_equal(spec_int(spec, "max|most", 3, 1, 9, &max, &err), 0);
+    assert_int_equal(spec_end(spec, &err), 0);
+    assert_int_equal(max, 7);
+    spec_free(&spec);
+}
+
 static void wrong_settings_are_named(void **state)
 {
     (void)state;
@@ -313,13 +326,15 @@ static void wrong_settings_are_named(void **state)
         {"ngram:n=65", "ngram: n: 65 is not between 1 and 64"},
         {"ngram:lenght=4", "ngram: unknown setting lenght; did you mean length?"},
         {"ngram:zoo=4", "ngram: unknown setting zoo; it knows n, length"},
+        {"ngram:longest=65", "ngram: length: 65 is not between 1 and 64"},
+        {"ngram:length=3,longest=3", "ngram: length is given twice: length|longest are names of one setting"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct spec *spec = NULL;
         struct err err = {0};
         int n, length;
         int rc = spec_parse(&spec, cases[i].text, &err) || spec_int(spec, "n", 4, 1, 64, &n, &err) ||
-                 spec_int(spec, "length", 4, 1, 64, &length, &err) || spec_end(spec, &err);
+                 spec_int(spec, "length|longest", 4, 1, 64, &length, &err) || spec_end(spec, &err);
         assert_true(rc);
         assert_string_equal(err.text, cases[i].error);
         spec_free(&spec);
@@ -337,6 +352,7 @@ int main(void)
         cmocka_unit_test(numbers_are_taken_whole),
         cmocka_unit_test(suggestions_are_near),
         cmocka_unit_test(settings_are_read_by_type),
+        cmocka_unit_test(a_setting_is_known_by_its_old_name),
         cmocka_unit_test(wrong_settings_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

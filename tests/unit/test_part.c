@@ -33,19 +33,19 @@ static void write_model(const char *path, const struct hparams *shape, enum weig
     struct model_facts facts = {.shape = *shape, .name = "tiny", .producer = "test", .synthetic = true, .seed = seed};
     struct layout layout = {0};
     struct model_writer *writer = NULL;
-    struct team *team = NULL;
+    struct thread_pool *pool = NULL;
     struct tiny_maker maker = {seed};
     struct err err = {0};
-    must(hparams_check(shape, &err) || layout_make(&layout, shape, &err) || team_new(&team, 1, &err), &err);
+    must(hparams_check(shape, &err) || layout_make(&layout, shape, &err) || thread_pool_new(&pool, 1, &err), &err);
     for (int i = 0; i < layout.count; i++)
         if (layout.tensors[i].kind != TENSOR_VECTOR)
             layout.tensors[i].format = layout.tensors[i].role == ROLE_EXPERTS ? experts : format;
     must(model_writer_open(&writer, path, &layout, &err), &err);
-    must(model_writer_fill(writer, &(struct block_maker){tiny_make, &maker}, team, NULL, &facts.source, &err), &err);
+    must(model_writer_fill(writer, &(struct block_maker){tiny_make, &maker}, pool, NULL, &facts.source, &err), &err);
     facts.source.bytes[0] = (unsigned char)source;
     must(model_writer_commit(&writer, &facts, &err), &err);
     layout_free(&layout);
-    team_free(&team);
+    thread_pool_free(&pool);
 }
 
 /* Zeros in place of what a tensor of `path` puts out: all of it, or (down) the last part of each of its blocks. */

@@ -6,7 +6,7 @@
 #include "common/base/mem.h"
 #include "common/policy/cost.h"
 #include "common/policy/shape.h"
-#include "common/predict/price.h"
+#include "common/predict/cost_model.h"
 #include "common/predict/survival.h"
 #include "common/predict/union.h"
 
@@ -90,28 +90,28 @@ static void unions_come_from_the_text(void **state)
 
 static void prices_follow_level_and_steepness(void **state)
 {
-    struct price price;
+    struct cost_model cost_model;
     (void)state;
-    price_init(&price, 1, 0.3);
-    assert_true(price_level(&price) == 0);
-    price_observe(&price, 0, 0.010);
-    near(price_level(&price), 0.010, 1e-12);
-    double doubt = price_doubt(&price);
+    cost_model_init(&cost_model, 1, 0.3);
+    assert_true(cost_model_level(&cost_model) == 0);
+    cost_model_observe(&cost_model, 0, 0.010);
+    near(cost_model_level(&cost_model), 0.010, 1e-12);
+    double doubt = cost_model_doubt(&cost_model);
     for (int i = 0; i < 200; i++)
-        price_observe(&price, 0, 0.020);                /* the machine is half as fast; nothing is learned of the steepness */
-    near(price_level(&price), 0.020, 1e-4);
-    assert_true(price_doubt(&price) > doubt);
+        cost_model_observe(&cost_model, 0, 0.020); /* the machine is half as fast; nothing is learned of the steepness */
+    near(cost_model_level(&cost_model), 0.020, 1e-4);
+    assert_true(cost_model_doubt(&cost_model) > doubt);
     for (int i = 0; i < 200; i++)
-        price_observe(&price, i % 2 ? 0.5 : 0, i % 2 ? 0.04 : 0.02);
-    near(price_level(&price), 0.020, 2e-4);
-    near(price_steepness(&price), 2, 0.06);
-    assert_true(price_doubt(&price) < 0.15);
-    double before = price_level(&price);
-    price_observe(&price, 0, 5);                        /* one iteration in which the machine did something else */
-    assert_true(price_level(&price) < 1.1 * before);
-    price_observe(&price, 0, NAN);
-    price_observe(&price, 0, 0);
-    assert_true(isfinite(price_level(&price)));
+        cost_model_observe(&cost_model, i % 2 ? 0.5 : 0, i % 2 ? 0.04 : 0.02);
+    near(cost_model_level(&cost_model), 0.020, 2e-4);
+    near(cost_model_steepness(&cost_model), 2, 0.06);
+    assert_true(cost_model_doubt(&cost_model) < 0.15);
+    double before = cost_model_level(&cost_model);
+    cost_model_observe(&cost_model, 0, 5);                        /* one iteration in which the machine did something else */
+    assert_true(cost_model_level(&cost_model) < 1.1 * before);
+    cost_model_observe(&cost_model, 0, NAN);
+    cost_model_observe(&cost_model, 0, 0);
+    assert_true(isfinite(cost_model_level(&cost_model)));
 }
 
 /* The policy's K at each of some iterations, in a world without noise: all or nothing is accepted. */
@@ -206,7 +206,8 @@ static void drafting_stops_where_the_drafter_doubts(void **state)
     double seconds;
     (void)state;
     assert_ptr_equal(policy_find("cascade-cost:most=4", DRAFT_LENGTH_NONE), &policy_cascade_cost);
-    assert_true(policy_cascade_cost.looks && policy_cascade_cost.drops && !policy_cascade.looks && !policy_cascade.drops);
+    assert_true(policy_cascade_cost.needs_probabilities && policy_cascade_cost.drops);
+    assert_false(policy_cascade.needs_probabilities || policy_cascade.drops);
     assert_ptr_equal(policy_find(NULL, DRAFT_LENGTH_AUTO), &policy_cascade);
     assert_ptr_equal(policy_find(NULL, DRAFT_LENGTH_NONE), &policy_static);
     assert_null(policy_find("no-such", DRAFT_LENGTH_NONE));

@@ -2,8 +2,8 @@
 #include "tests/unit/unit.h"
 
 #include "common/base/file.h"
-#include "common/decode/prompts.h"
-#include "common/model/tokenizer_config.h"
+#include "common/prompts/prompts.h"
+#include "common/tokenizer/config.h"
 
 enum { END = 2047 };                        /* <|end|> of the pocket model */
 

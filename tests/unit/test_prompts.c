@@ -6,8 +6,8 @@
 #include <time.h>
 
 #include "common/base/file.h"
-#include "common/decode/prompts.h"
-#include "common/model/tokenizer_config.h"
+#include "common/prompts/prompts.h"
+#include "common/tokenizer/config.h"
 
 static const char *const hi[] = { "hi" };
 
@@ -176,7 +176,7 @@ static void expect_input(struct fixture *f, const char *bytes, const char *expec
     }
 }
 
-/* The rule of prompt_lines.h, case by case. */
+/* The rule of prompts/lines.h, case by case. */
 static void what_cannot_be_json_is_one_text(void **state)
 {
     struct fixture *f = *state;

@@ -6,8 +6,8 @@
 #include "common/bench/recorded.h"
 #include "common/decode/grow.h"
 #include "common/decode/internal.h"
-#include "common/decode/probe.h"
-#include "common/decode/record.h"
+#include "common/instruments/probe.h"
+#include "common/instruments/record.h"
 #include "common/policy/shape.h"
 
 enum { TOKENS = 60, PROMPT = 30, DRAFTED = 16, LIVE = 200 };

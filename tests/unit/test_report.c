@@ -1,8 +1,8 @@
 /* Reports from hand-made streams: every figure against one that was worked out by hand. */
 #include "tests/unit/stream.h"
 
-#include "common/report/best.h"
 #include "common/report/bench_figure.h"
+#include "common/report/best.h"
 #include "common/report/measurements.h"
 #include "common/report/report.h"
 #include "common/report/summary.h"

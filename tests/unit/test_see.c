@@ -127,7 +127,7 @@ static int rode(struct drafter *drafter, const float *logits, struct err *err)
         int count = mine->length + mine->depth[row];
         memcpy(text, mine->text, (size_t)mine->length * sizeof *text);
         memcpy(text + mine->length, mine->way[row], (size_t)mine->depth[row] * sizeof *text);
-        must(engine_open(&engine, engine_made_from(rig->engine), err), err);
+        must(engine_open(&engine, engine_config(rig->engine), err), err);
         must(sequence_open(&sequence, engine, count, err), err);
         must(engine_prompt(engine, sequence, text, count, NULL, NULL, NULL, &forward, err), err);
         assert_memory_equal(forward.logits, kept + (size_t)row * vocab, vocab * sizeof *kept);

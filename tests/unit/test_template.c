@@ -2,8 +2,8 @@
  * comes from, and what is refused. */
 #include "tests/unit/unit.h"
 
-#include "common/model/template.h"
-#include "common/model/tokenizer_config.h"
+#include "common/template/template.h"
+#include "common/tokenizer/config.h"
 
 static const char values_json[] =
     "{\"messages\":[{\"role\":\"system\",\"content\":\"You are  helpful.\\n\"},{\"role\":\"user\",\"content\":\" Hi "

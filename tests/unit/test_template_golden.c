@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "common/model/template.h"
+#include "common/template/template.h"
 
 static int render(const json_t *one, struct template_output *out, struct err *err)
 {

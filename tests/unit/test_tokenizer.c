@@ -7,7 +7,7 @@
 
 #include "common/base/file.h"
 #include "common/base/utf8.h"
-#include "common/model/tokenizer.h"
+#include "common/tokenizer/tokenizer.h"
 
 static struct tokenizer *load(const char *path)
 {

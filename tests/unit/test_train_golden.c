@@ -289,8 +289,8 @@ static void run_golden(const char *name, int steps)
     weights_read(weights, head);
     float *before = malloc(weights->floats * sizeof *before);
     memcpy(before, weights->data, weights->floats * sizeof *before);
-    train_must(network_open(&network, weights, rig.target, &loss_defaults, LONGEST, rig.team, &err), &err);
-    train_must(tape_new(&tape, rig.team, &err), &err);
+    train_must(network_open(&network, weights, rig.target, &loss_defaults, LONGEST, rig.pool, &err), &err);
+    train_must(tape_new(&tape, rig.pool, &err), &err);
     for (int step = 0; step < settings.steps && step < steps; step++) {
         struct losses losses;
         struct optimiser_report report;
@@ -299,7 +299,7 @@ static void run_golden(const char *name, int steps)
         tape_backward(tape);
         if (step == 0 && strcmp(name, initial) == 0)
             check_gradients(weights, name, golden);
-        train_must(optimiser_step(&settings, weights, step, rig.team, &report, &err), &err);
+        train_must(optimiser_step(&settings, weights, step, rig.pool, &report, &err), &err);
         check_step(json_array_get(json_object_get(golden, "steps_log"), (size_t)step), &losses, &report);
     }
     if (steps >= settings.steps)
@@ -395,8 +395,8 @@ static void run_made_up(const char *name, const struct start_options *options)
     draw_weights(weights, golden);
     float *before = malloc(weights->floats * sizeof *before);
     memcpy(before, weights->data, weights->floats * sizeof *before);
-    train_must(network_open(&network, weights, rig.target, &loss_defaults, LONGEST, rig.team, &err), &err);
-    train_must(tape_new(&tape, rig.team, &err), &err);
+    train_must(network_open(&network, weights, rig.target, &loss_defaults, LONGEST, rig.pool, &err), &err);
+    train_must(tape_new(&tape, rig.pool, &err), &err);
     for (int step = 0; step < settings.steps; step++) {
         struct losses losses;
         struct optimiser_report report;
@@ -406,7 +406,7 @@ static void run_made_up(const char *name, const struct start_options *options)
         tape_backward(tape);
         if (step == 0)
             check_first_gradients(weights, golden);
-        train_must(optimiser_step(&settings, weights, step, rig.team, &report, &err), &err);
+        train_must(optimiser_step(&settings, weights, step, rig.pool, &report, &err), &err);
         check_step(json_array_get(json_object_get(golden, "steps_log"), (size_t)step), &losses, &report);
     }
     check_weights(weights, golden, before);

@@ -77,12 +77,12 @@ struct computed {
 static void compute(struct trial *t, int threads, const double *c, struct computed *result)
 {
     struct err err = {0};
-    struct team *team = NULL;
+    struct thread_pool *pool = NULL;
     struct tape *tape = NULL;
     struct variable value[INPUTS], *pointer[INPUTS];
     float *data[INPUTS];
-    assert_int_equal(team_new(&team, threads, &err), 0);
-    assert_int_equal(tape_new(&tape, team, &err), 0);
+    assert_int_equal(thread_pool_new(&pool, threads, &err), 0);
+    assert_int_equal(tape_new(&tape, pool, &err), 0);
     for (int turn = 0; turn < 2; turn++) {                  /* the second in memory that was used before */
         tape_begin(tape);
         result->sum = 0;
@@ -115,7 +115,7 @@ static void compute(struct trial *t, int threads, const double *c, struct comput
             free(result->out);
     }
     tape_free(&tape);
-    team_free(&team);
+    thread_pool_free(&pool);
 }
 
 static void free_computed(const struct trial *t, struct computed *result)
@@ -676,13 +676,13 @@ static void products_have_the_same_bytes_with_any_threads(void **state)
         const struct matrix left = {a, kind == PRODUCT_OUTER ? ROWS : DEPTH};
         const struct matrix right = {b, kind == PRODUCT_ROWS ? DEPTH : COLUMNS};
         for (int threads = 1; threads <= 3; threads++) {
-            struct team *team = NULL;
-            assert_int_equal(team_new(&team, threads, &err), 0);
+            struct thread_pool *pool = NULL;
+            assert_int_equal(thread_pool_new(&pool, threads, &err), 0);
             for (int i = 0; i < ROWS * COLUMNS; i++)
                 c[threads - 1][i] = 1;
-            product_run(team, &(struct product){(enum product_kind)kind, ROWS, COLUMNS, DEPTH, left, right, c[threads - 1],
+            product_run(pool, &(struct product){(enum product_kind)kind, ROWS, COLUMNS, DEPTH, left, right, c[threads - 1],
                                                 COLUMNS, true});
-            team_free(&team);
+            thread_pool_free(&pool);
         }
         for (int i = 0; i < 400; i++) {
             const int r = chance_range(&chance, 0, ROWS - 1), k = chance_range(&chance, 0, COLUMNS - 1);

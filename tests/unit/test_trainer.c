@@ -12,7 +12,7 @@ enum { TEXTS = 7, LENGTH = 12, STEPS = 9, SPOILT = 5 };
 
 struct rig {
     struct model *target;
-    struct team *team;
+    struct thread_pool *pool;
     char *folder;
     int spoilt;                         /* this text has states that are no numbers; -1: none */
     float states[3][LENGTH * 80];
@@ -55,14 +55,14 @@ static int open_rig(void **state)
     rig.folder = unit_folder();
     must(tiny_write(unit_path(rig.folder, "m.moe"), &shape, FORMAT_F32, 1, &err), &err);
     must(model_open(&rig.target, unit_path(rig.folder, "m.moe"), &err), &err);
-    must(team_new(&rig.team, 2, &err), &err);
+    must(thread_pool_new(&rig.pool, 2, &err), &err);
     return 0;
 }
 
 static int close_rig(void **state)
 {
     (void)state;
-    team_free(&rig.team);
+    thread_pool_free(&rig.pool);
     model_close(&rig.target);
     unit_remove(rig.folder);
     return 0;
@@ -99,8 +99,8 @@ static void run_open(struct run *run, enum head_kind kind, int spoilt)
     run->settings.optimiser.steps = STEPS;
     run->settings.optimiser.warmup = 2;
     train_points_of(&points, &run->weights->head);
-    must(network_open(&run->network, run->weights, rig.target, &loss_defaults, LENGTH, rig.team, &err), &err);
-    const struct trainer_setup setup = {run->weights, run->network, &run->source, points, &run->settings, rig.team};
+    must(network_open(&run->network, run->weights, rig.target, &loss_defaults, LENGTH, rig.pool, &err), &err);
+    const struct trainer_setup setup = {run->weights, run->network, &run->source, points, &run->settings, rig.pool};
     must(trainer_open(&run->trainer, &setup, &err), &err);
     head_reading_free(&reading);
 }
@@ -180,7 +180,7 @@ static void heads_come_back_from_their_files(void **state)
         struct model *file = NULL;
         run_open(&run, (enum head_kind)kind, -1);
         make_steps(&run, 3);
-        must(weights_write(run.weights, &(struct weights_file){path, "a head", "test", FORMAT_F32}, rig.team, &err), &err);
+        must(weights_write(run.weights, &(struct weights_file){path, "a head", "test", FORMAT_F32}, rig.pool, &err), &err);
         must(model_open_head(&file, path, &err), &err);
         must(model_verify(file, &err), &err);
         must(head_check_target(model_head(file), model_identity(rig.target), false, &err), &err);

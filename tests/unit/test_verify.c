@@ -4,10 +4,10 @@
 
 #include <math.h>
 
-#include "common/verify/acceptance.h"
-#include "common/verify/overlap.h"
 #include "common/draft/tree.h"
 #include "common/sample/sampler.h"
+#include "common/verify/acceptance.h"
+#include "common/verify/overlap.h"
 #include "kernels/plain/accept.h"
 
 enum { VOCAB = 5, NODES = 40, ROUNDS = 3000 };

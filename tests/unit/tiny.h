@@ -207,9 +207,9 @@ static inline int tiny_write_by(struct tiny_maker maker, const char *path, const
     struct model_facts facts = {.shape = *shape, .name = "tiny", .producer = "test", .synthetic = true, .seed = maker.seed};
     struct layout layout = {0};
     struct model_writer *writer = NULL;
-    struct team *team = NULL;
+    struct thread_pool *pool = NULL;
     int rc = -1;
-    if (hparams_check(shape, err) || layout_make(&layout, shape, err) || team_new(&team, 1, err))
+    if (hparams_check(shape, err) || layout_make(&layout, shape, err) || thread_pool_new(&pool, 1, err))
         goto done;
     for (int i = 0; i < layout.count; i++)
         if (layout.tensors[i].kind != TENSOR_VECTOR) {
@@ -219,13 +219,13 @@ static inline int tiny_write_by(struct tiny_maker maker, const char *path, const
             t->last_format = last;
         }
     if (model_writer_open(&writer, path, &layout, err) ||
-        model_writer_fill(writer, &(struct block_maker){tiny_make, &maker}, team, NULL, &facts.source, err))
+        model_writer_fill(writer, &(struct block_maker){tiny_make, &maker}, pool, NULL, &facts.source, err))
         goto done;
     rc = model_writer_commit(&writer, &facts, err);
 done:
     model_writer_discard(&writer);
     layout_free(&layout);
-    team_free(&team);
+    thread_pool_free(&pool);
     return rc;
 }
 

@@ -10,7 +10,7 @@
 
 struct train_rig {
     char *folder;
-    struct team *team;
+    struct thread_pool *pool;
     struct model *target;
     struct device *device;
     struct expert_source *experts;
@@ -66,10 +66,10 @@ static inline void train_rig_open(struct train_rig *rig, int threads)
     *rig = (struct train_rig){.folder = unit_folder()};
     const char *moe = unit_path(rig->folder, "target.moe");
     snprintf(source, sizeof source, "%s/pocket/model", unit_models());
-    train_must(team_new(&rig->team, threads, &err), &err);
+    train_must(thread_pool_new(&rig->pool, threads, &err), &err);
     train_must(checkpoint_open(&checkpoint, source, moe, &err), &err);
     train_must(conversion_plan(&plan, checkpoint, &options, &err), &err);
-    train_must(conversion_write(&plan, moe, rig->team, NULL, &err), &err);
+    train_must(conversion_write(&plan, moe, rig->pool, NULL, &err), &err);
     conversion_free(&plan);
     checkpoint_close(&checkpoint);
     train_must(model_open(&rig->target, moe, &err), &err);
@@ -82,7 +82,7 @@ static inline void train_rig_close(struct train_rig *rig)
     expert_source_close(&rig->experts);
     device_close(&rig->device);
     model_close(&rig->target);
-    team_free(&rig->team);
+    thread_pool_free(&rig->pool);
     unit_remove(rig->folder);
 }
 
@@ -100,7 +100,7 @@ static inline struct model *train_head(const struct train_rig *rig, const char *
     snprintf(source, sizeof source, "heads/%s/head.tar.xz", name);
     train_must(checkpoint_open(&checkpoint, train_golden(source), path, &err), &err);
     train_must(conversion_plan_head(&plan, checkpoint, rig->target, &options, &said, &err), &err);
-    train_must(conversion_write(&plan, path, rig->team, NULL, &err), &err);
+    train_must(conversion_write(&plan, path, rig->pool, NULL, &err), &err);
     train_must(model_open_head(&head, path, &err), &err);
     conversion_free(&plan);
     checkpoint_close(&checkpoint);

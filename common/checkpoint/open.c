@@ -1,0 +1,92 @@
+/* Which of the openers a path is for: a folder, a file of weights, an index, a GGUF file or an archive; and the checkpoint's
+ * name. */
+#include "common/checkpoint/checkpoint.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/mem.h"
+#include "common/checkpoint/gguf.h"
+#include "common/checkpoint/joint.h"
+#include "common/checkpoint/torch.h"
+#include "common/model/model_index.h"
+
+/* The last part of a path, without the given ending, as a model's name. */
+static void name_after(char out[64], const char *path)
+{
+    char resolved[PATH_MAX];
+    const char *full = realpath(path, resolved) ? resolved : path, *slash = strrchr(full, '/');
+    int number, count, cut = gguf_split_name(full, &number, &count) ? (int)strlen("-00001-of-00001.gguf") : 0;
+    snprintf(out, 64, "%.*s", (int)strlen(slash ? slash + 1 : full) - cut, slash ? slash + 1 : full);
+    static const char *const endings[] = {
+        ".safetensors", ".bin", ".gguf", ".zip", ".gz", ".zst", ".xz", ".bz2", ".tgz", ".tar"};
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        size_t length = strlen(out), ending = strlen(endings[i]);
+        if (length > ending && strcmp(out + length - ending, endings[i]) == 0)
+            out[length - ending] = '\0';
+    }
+}
+
+static int open_named(struct checkpoint *cp, const char *path, const char *beside, struct err *err)
+{
+    struct stat status;
+    if (strcmp(path, "-") == 0)
+        return checkpoint_open_archive(cp, STDIN_FILENO, beside, err);
+    if (stat(path, &status))
+        return err_errno(err, "cannot be read");
+    name_after(cp->name, path);
+    if (S_ISDIR(status.st_mode))
+        return checkpoint_open_folder(cp, path, err);
+    cp->torch = text_ends(path, source_text_kinds[TEXT_TORCH_INDEX].name);
+    if (cp->torch || text_ends(path, source_text_kinds[TEXT_INDEX].name)) {
+        char folder[PATH_MAX];
+        const char *slash = strrchr(path, '/');
+        snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+        name_after(cp->name, folder);
+        return checkpoint_open_folder(cp, folder, err);
+    }
+    if (text_ends(path, ".safetensors"))
+        return checkpoint_open_weights(cp, path, err);
+    if (text_ends(path, ".gguf"))
+        return checkpoint_open_gguf(cp, path, err);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return err_errno(err, "cannot be read");
+    uint8_t magic[TORCH_MAGIC_BYTES];
+    ssize_t got = pread(fd, magic, sizeof magic, 0);
+    bool known = got >= 8;
+    if (known && torch_is_file(magic, (size_t)got)) {
+        close(fd);
+        return checkpoint_open_weights(cp, path, err);
+    }
+    if (known && memcmp(magic, gguf_magic, GGUF_MAGIC_BYTES) == 0) {
+        close(fd);
+        return checkpoint_open_gguf(cp, path, err);
+    }
+    int rc = known && memcmp(magic, MODEL_MAGIC, 8) == 0
+           ? err_set(err, ERR_INPUT, "is a model file already; `moe-view` shows what is in it")
+           : checkpoint_open_archive(cp, fd, beside, err);
+    close(fd);
+    return rc;
+}
+
+int checkpoint_open(struct checkpoint **out, const char *path, const char *beside, struct err *err)
+{
+    struct checkpoint *cp = mem_alloc(1, sizeof *cp, err);
+    if (!cp)
+        return -1;
+    cp->path = mem_string(strcmp(path, "-") ? path : "standard input", err);
+    if (!cp->path || open_named(cp, path, beside, err) || checkpoint_settle(cp, err) || checkpoint_join(cp, err)) {
+        if (cp->path)
+            err_at(err, "%s", cp->path);
+        checkpoint_close(&cp);
+        return -1;
+    }
+    *out = cp;
+    return 0;
+}

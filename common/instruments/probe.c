@@ -1,0 +1,405 @@
+#include "common/instruments/probe.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/mem.h"
+#include "common/decode/grow.h"
+#include "common/draft/drafter.h"
+#include "common/policy/shape.h"
+#include "common/verify/acceptance.h"
+
+enum { ROWS_MAX = 1 + SHAPE_NODES_MAX };
+
+/* The drafter of a tree: another one, whose answers are written down. */
+struct tape {
+    struct drafter base;
+    struct probe *probe;
+};
+
+struct probe {
+    struct decoder *decoder;
+    struct decoder_setup setup;
+    int length;                         /* of chains, or levels of trees */
+    bool chains;
+    struct drafters drafters;
+    struct drafter *drafter;            /* the one at work */
+    struct feature_request features;    /* that drafters want to see */
+    struct draft_tree tree;             /* all that was drafted at a place */
+    struct policy *policy;              /* of trees: the shape with all its levels, */
+    struct shape *shape;
+    struct draft_tree growing;          /* and the tree that it grows */
+    struct draft_leaf *leaf;            /* [growing.capacity + 1] */
+    struct tape tape;
+    int32_t asked[ROWS_MAX], row_parent[ROWS_MAX];
+    int32_t match[ROWS_MAX];
+    float log_probability[ROWS_MAX];
+    double draft_us[ROWS_MAX], verify_us[ROWS_MAX];
+    int64_t draft_bytes[ROWS_MAX], bytes[ROWS_MAX], expert_bytes;
+    int32_t token[ROWS_MAX], loaded[ROWS_MAX], path[ROWS_MAX], chosen[ROWS_MAX];
+    uint8_t *seen;                      /* scratch: [moe_layers][experts] */
+    int drafted, accepted;
+    bool matches;                       /* any of match[] is not 0 */
+};
+
+static int check(const struct decoder *decoder, const struct decoder_setup *setup, struct err *err)
+{
+    const struct budget *budget = setup->budget;
+    const struct strings *draft = &setup->settings->draft;
+    if (!draft->count || !strcmp(draft->items[0], "none"))
+        return err_set(err, ERR_INPUT, "there is nothing to draft with; add --draft ngram");
+    if (!decoder_acceptance(decoder)->class->same_text)
+        return err_set(err, ERR_INPUT, "the text must not depend on drafts; leave --accept out");
+    if (budget && !budget->lossless && (budget->plan.ranking != PLAN_STATIC || !budget->decodes || !budget->verifies))
+        return err_set(err, ERR_INPUT, "under this budget the text depends on drafts; rank by a rank stream, in phase decode");
+    return 0;
+}
+
+static int check_drafters(const struct drafters *drafters, struct err *err)
+{
+    for (int i = 0; i < drafters->count; i++) {
+        const struct drafter *drafter = drafters->item[i];
+        if (drafter->learns || drafter->riders)
+            return err_set(err, ERR_INPUT, "what %s drafts depends on the iterations of a run, and cannot be recorded for "
+                           "others; leave it out", drafter->class->name);
+    }
+    return 0;
+}
+
+static const struct drafter_class tape_class;
+
+static int open_tree(struct probe *probe, struct err *err)
+{
+    const struct hparams *shape = engine_hparams(probe->setup.engine);
+    int experts = hparams_moe_layers(shape) ? shape->router.experts : 0;
+    if (probe->shape->class == &shape_own)
+        return err_set(err, ERR_INPUT, "a drafter's own tree has no parts that a policy could choose; take another --tree");
+    probe->length = probe->shape->depth;
+    const struct policy_setup policy = {.drafters = 1, .draft_length = probe->length, .max_length = DRAFT_LENGTH_MAX,
+                                        .shape = probe->shape, .experts = experts, .top_k = shape->router.top_k};
+    probe->tape = (struct tape){{.class = &tape_class}, probe};
+    probe->leaf = mem_alloc((size_t)probe->shape->room + 1, sizeof *probe->leaf, err);
+    probe->seen = mem_alloc((size_t)hparams_moe_layers(shape) * (size_t)experts + 1, sizeof *probe->seen, err);
+    return !probe->leaf || !probe->seen || policy_open(&probe->policy, "static", &policy, err) ||
+           draft_tree_init(&probe->growing, probe->shape->room, err) ||
+           draft_tree_init(&probe->tree, probe->shape->added, err) ? -1 : 0;
+}
+
+int probe_open(struct probe **out, struct decoder *decoder, const struct decoder_setup *setup, int length, struct err *err)
+{
+    struct probe *probe;
+    if (check(decoder, setup, err) || !(probe = mem_alloc(1, sizeof *probe, err)))
+        return -1;
+    *probe = (struct probe){.decoder = decoder, .setup = *setup, .length = length};
+    if (shape_open(&probe->shape, setup->settings->tree, err)) {
+        probe_close(&probe);
+        return err_at(err, "--tree");
+    }
+    probe->chains = probe->shape->class == &shape_chain;
+    if (decoder_open_drafters(decoder, true, &probe->drafters, err) || check_drafters(&probe->drafters, err) ||
+        drafters_features(&probe->drafters, &probe->features, err) ||
+        (probe->chains ? draft_tree_init(&probe->tree, length, err) : open_tree(probe, err))) {
+        probe_close(&probe);
+        return -1;
+    }
+    *out = probe;
+    return 0;
+}
+
+void probe_close(struct probe **probe)
+{
+    struct probe *mine = *probe;
+    if (mine) {
+        drafters_close(&mine->drafters);
+        policy_close(&mine->policy);
+        shape_close(&mine->shape);
+        draft_tree_free(&mine->tree);
+        draft_tree_free(&mine->growing);
+        mem_free(&mine->leaf);
+        mem_free(&mine->seen);
+    }
+    mem_free(probe);
+}
+
+/* Proposes k tokens; 0: the draft is longer than the one before, and begins like it. */
+static int propose(struct probe *probe, int k, struct err *err)
+{
+    const struct draft_leaf root = {-1, 1};
+    struct draft_tree *tree = &probe->tree;
+    struct drafter *drafter = probe->drafter;
+    double began = clock_seconds(), us;
+    draft_tree_clear(tree);
+    drafter->bytes = 0;
+    if (drafter->class->propose(drafter, tree, &root, 1, k, err) < 0)
+        return -1;
+    us = 1e6 * (clock_seconds() - began);
+    for (int node = 0; node < tree->nodes && node < probe->drafted; node++)
+        if (tree->token[node] != probe->token[1 + node] || tree->parent[node] != node - 1)
+            return err_set(err, ERR_INPUT, "--record drafts: a draft of %d tokens does not begin like one of %d", k, k - 1);
+    if (tree->nodes < k)
+        return 1;
+    probe->drafted = k;
+    probe->token[k] = tree->token[k - 1];
+    probe->log_probability[k] = tree->log_probability[k - 1];
+    probe->match[k] = tree->match[k - 1];
+    probe->matches |= probe->match[k] > 0;
+    probe->draft_bytes[k] = probe->draft_bytes[k - 1] + drafter->bytes;
+    probe->draft_us[k] = us + (probe->draft_bytes[k] ? probe->draft_us[k - 1] : 0);
+    return 0;
+}
+
+/* The longest draft that there can be, and what each length costs. */
+static int draft_chain(struct probe *probe, int room, struct err *err)
+{
+    int rc = 0;
+    for (int k = 1; !rc && k <= probe->length && k <= room; k++)
+        rc = propose(probe, k, err);
+    for (int node = 0; node < probe->drafted; node++) {         /* the last proposal may have been shorter than asked */
+        probe->tree.token[node] = probe->token[1 + node];
+        probe->tree.parent[node] = node - 1;
+    }
+    probe->tree.nodes = probe->drafted;
+    return rc < 0 ? -1 : 0;
+}
+
+/* The node of the record that stands for one of the growing tree. */
+static int recorded_node(const struct probe *probe, int node)
+{
+    int32_t way[SHAPE_DEPTH_MAX];
+    int depth = draft_tree_path(&probe->growing, node, way, SHAPE_DEPTH_MAX);
+    return draft_tree_find(&probe->tree, way, depth);
+}
+
+/* One level of a tree: as the other drafter says, and written down with its time. */
+static int tape_propose(struct drafter *tape, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves, int tokens,
+                        struct err *err)
+{
+    struct probe *probe = ((struct tape *)tape)->probe;
+    struct drafter *drafter = probe->drafter;
+    struct draft_tree *all = &probe->tree;
+    int before = tree->nodes, last = all->nodes;
+    double began = clock_seconds();
+    drafter->bytes = 0;
+    if (drafter->class->propose(drafter, tree, leaf, leaves, tokens, err) < 0)
+        return -1;
+    double us = probe->draft_us[last] + 1e6 * (clock_seconds() - began);
+    int64_t bytes = probe->draft_bytes[last] + drafter->bytes;
+    for (int at = 0; at < leaves; at++)
+        probe->asked[1 + recorded_node(probe, leaf[at].node)] = leaf[at].siblings;
+    for (int node = before; node < tree->nodes; node++) {
+        int parent = tree->parent[node] < 0 ? -1 : recorded_node(probe, tree->parent[node]);
+        int made = draft_tree_add(all, parent, tree->token[node], tree->log_probability[node], 0);
+        if (made < 0)
+            return err_set(err, ERR_INPUT, "--record drafts: a tree of more than %d tokens", all->capacity);
+        all->match[made] = tree->match[node];
+        probe->draft_us[1 + made] = us;
+        probe->draft_bytes[1 + made] = bytes;
+        probe->asked[1 + made] = 0;
+    }
+    return tree->nodes - before;
+}
+
+static const struct drafter_class tape_class = {.name = "tape", .propose = tape_propose};
+
+static int draft_tree(struct probe *probe, int room, struct err *err)
+{
+    draft_tree_clear(&probe->tree);
+    probe->asked[0] = 0;
+    struct drafters tape = {{&probe->tape.base}, 1};
+    struct draft_share share;
+    const struct growth growth = {&probe->growing, probe->leaf, probe->policy, &tape, &share};
+    if (draft_grow(&growth, room, err) < 0)
+        return -1;
+    probe->drafted = probe->tree.nodes;
+    for (int node = 0; node < probe->drafted; node++) {
+        probe->token[1 + node] = probe->tree.token[node];
+        probe->log_probability[1 + node] = probe->tree.log_probability[node];
+        probe->match[1 + node] = probe->tree.match[node];
+        probe->matches |= probe->match[1 + node] > 0;
+    }
+    return 0;
+}
+
+static const struct feature_request *wanted_features(const struct probe *probe)
+{
+    return probe->features.count ? &probe->features : NULL;
+}
+
+/* A forward over the root and the first nodes of the draft, all of them or less. */
+static int verify(struct probe *probe, int drafted, int position, struct forward *forward, struct err *err)
+{
+    const struct budget *budget = probe->setup.budget;
+    const struct reject_draft made = {drafted, probe->tree.token, probe->tree.parent, NULL};
+    const struct batch batch = {.rows = 1 + drafted, .token = probe->token, .parent = probe->row_parent,
+                                .logit_rows = 1 + drafted, .features = wanted_features(probe),
+                                .plan = budget && budget->verifies ? &budget->plan : NULL};
+    struct sample_draw draw = *decoder_draw(probe->decoder);
+    double began = clock_seconds();
+    draw.position = (uint32_t)position;
+    if (engine_forward(probe->setup.engine, decoder_sequence(probe->decoder), &batch, forward, err))
+        return -1;
+    probe->accepted = acceptance_accept(decoder_acceptance(probe->decoder), &made, forward->logits, &draw, probe->path,
+                                        probe->chosen, err);
+    probe->verify_us[drafted] = 1e6 * (clock_seconds() - began);
+    probe->bytes[drafted] = forward->bytes;
+    probe->expert_bytes = forward->expert_bytes;
+    probe->loaded[drafted] = 0;
+    for (int layer = 0; layer < forward->moe_layers; layer++)
+        probe->loaded[drafted] += forward->distinct_loaded[layer];
+    return probe->accepted < 0 ? -1 : 0;
+}
+
+/* The next size that is read: every length of a chain; of a tree 0, 1, 2, 3, 4, 6, 8, 12, 16, ... and the whole. */
+static int next_size(const struct probe *probe, int size)
+{
+    int step = 1;
+    while (!probe->chains && 4 * step <= size)
+        step *= 2;
+    return size + step < probe->drafted ? size + step : probe->drafted;
+}
+
+/* What lies between two sizes that were read: distinct experts from those of the whole, bytes with them, times on a line. */
+static void fill_between(struct probe *probe, int low, int high, const struct forward *whole)
+{
+    const struct hparams *shape = engine_hparams(probe->setup.engine);
+    size_t top_k = (size_t)whole->top_k, layers = (size_t)whole->moe_layers, experts = (size_t)shape->router.experts;
+    double base_low = (double)(probe->bytes[low] - probe->loaded[low] * probe->expert_bytes);
+    double base_high = (double)(probe->bytes[high] - probe->loaded[high] * probe->expert_bytes);
+    for (int size = low + 1; size < high; size++) {
+        double share = (double)(size - low) / (high - low);
+        probe->loaded[size] = 0;
+        memset(probe->seen, 0, layers * experts);
+        for (size_t slot = 0; slot < (size_t)(1 + size) * layers * top_k; slot++) {
+            int32_t expert = whole->expert[slot];
+            uint8_t *seen = &probe->seen[slot / top_k % layers * experts + (size_t)(expert < 0 ? 0 : expert)];
+            probe->loaded[size] += expert >= 0 && !*seen;
+            *seen |= expert >= 0;
+        }
+        probe->bytes[size] = llround(base_low + share * (base_high - base_low)) + probe->loaded[size] * probe->expert_bytes;
+        probe->verify_us[size] = probe->verify_us[low] + share * (probe->verify_us[high] - probe->verify_us[low]);
+    }
+}
+
+/* Reads the draft in its sizes; forward is that of the whole. */
+static int read_sizes(struct probe *probe, int position, int32_t next, struct forward *forward, struct err *err)
+{
+    int read[ROWS_MAX], sizes = 0;
+    for (int node = 0; node < probe->drafted; node++)
+        probe->row_parent[1 + node] = 1 + probe->tree.parent[node];
+    for (int size = 0;; size = next_size(probe, size)) {
+        sequence_rollback(decoder_sequence(probe->decoder));
+        if (verify(probe, size, position, forward, err))
+            return -1;
+        if (probe->chosen[0] != next)
+            return err_set(err, ERR_INPUT, "--record drafts: at position %d the text has token %d, but a draft of %d gives %d",
+                           position, (int)next, size, (int)probe->chosen[0]);
+        read[sizes++] = size;
+        if (size == probe->drafted)
+            break;
+    }
+    for (int i = 1; !probe->chains && i < sizes; i++)
+        fill_between(probe, read[i - 1], read[i], forward);
+    return 0;
+}
+
+/* One place with one drafter: `next` is the text's token behind the root. Out: the forward over the whole draft. */
+static int look(struct probe *probe, int position, int32_t next, int left, int room, probe_function *put, void *context,
+                struct forward *forward, struct err *err)
+{
+    const bool several = probe->drafters.count > 1;
+    probe->drafted = 0;
+    probe->log_probability[0] = NAN;
+    probe->match[0] = 0;
+    probe->matches = false;
+    probe->draft_us[0] = 0;
+    probe->draft_bytes[0] = 0;
+    if ((probe->chains ? draft_chain(probe, room, err) : draft_tree(probe, room, err)) ||
+        read_sizes(probe, position, next, forward, err))
+        return -1;
+    for (int i = 0; i < probe->accepted; i++)
+        probe->path[i]++;
+    struct decode_draft found = {
+        .pos = position, .left = left, .room = room, .K = probe->length, .n = 1 + probe->drafted, .accepted = probe->accepted,
+        .drafter = several ? probe->drafter->number : -1, .match = probe->matches ? probe->match : NULL,
+        .tokens = probe->token, .log_probability = probe->log_probability, .draft_us = probe->draft_us,
+        .verify_us = probe->verify_us, .draft_bytes = probe->draft_bytes, .bytes = probe->bytes,
+        .experts_loaded = probe->loaded, .experts = forward->moe_layers ? forward->expert : NULL, .expert_bytes = -1};
+    if (!probe->chains) {
+        found.parents = probe->row_parent;
+        found.asked = probe->asked;
+        found.path = probe->path;
+    }
+    if (forward->moe_layers && (several || !probe->chains))
+        found.expert_bytes = probe->expert_bytes;
+    return put(context, &found, err);
+}
+
+/* One place with every drafter; the text then goes on. */
+static int look_with_all(struct probe *probe, int position, int32_t next, int left, int room, probe_function *put,
+                         void *context, struct err *err)
+{
+    const int32_t root = 0;
+    struct forward forward;
+    const struct target_view view = {.forward = &forward, .features = &probe->features, .position = position,
+                                     .token = probe->token, .kept = &root, .kept_rows = 1};
+    for (int i = 0; i < probe->drafters.count; i++) {
+        probe->drafter = probe->drafters.item[i];
+        if (look(probe, position, next, left, room, put, context, &forward, err))
+            return -1;
+    }
+    return drafters_see(&probe->drafters, &view, err) || sequence_commit(decoder_sequence(probe->decoder), &root, 1, err) ||
+           drafters_commit(&probe->drafters, &next, 1, err) ? -1 : 0;
+}
+
+/* What see_piece goes by. */
+struct shown {
+    struct probe *probe;
+    const int32_t *token;               /* the prompt */
+    int32_t row[ENGINE_SLAB_MAX];       /* 0, 1, ... */
+};
+
+static int see_piece(void *context, const struct forward *piece, int position, struct err *err)
+{
+    struct shown *shown = context;
+    const struct target_view view = {.forward = piece, .features = &shown->probe->features, .position = position,
+                                     .token = shown->token + position, .kept = shown->row, .kept_rows = piece->rows,
+                                     .prompt = true};
+    for (int row = 0; row < piece->rows; row++)
+        shown->row[row] = row;
+    return drafters_see(&shown->probe->drafters, &view, err);
+}
+
+/* The prompt is in the KV cache; who wants to see the states of its tokens has it read once more. */
+static int show_prompt(struct probe *probe, const struct decode_prompt *prompt, struct err *err)
+{
+    struct sequence *sequence = decoder_sequence(probe->decoder);
+    const struct batch options = {.features = wanted_features(probe)};
+    struct shown shown = {.probe = probe, .token = prompt->token};
+    struct forward forward;
+    if (!probe->features.count)
+        return sequence_truncate(sequence, prompt->tokens, err);
+    return sequence_truncate(sequence, 0, err) ||
+           engine_prompt(probe->setup.engine, sequence, prompt->token, prompt->tokens, &options, see_piece, &shown, &forward,
+                         err) ? -1 : 0;
+}
+
+int probe_run(struct probe *probe, const struct decode_prompt *prompt, const struct decode_result *result, probe_function *put,
+              void *context, struct err *err)
+{
+    const int limit = decoder_limit(probe->decoder);
+    const struct draft_text text = {decoder_sequence(probe->decoder), prompt->tokens + limit, *decoder_draw(probe->decoder)};
+    if (result->tokens < 2)
+        return 0;
+    if (drafters_begin(&probe->drafters, &text, prompt->token, prompt->tokens, err) ||
+        show_prompt(probe, prompt, err) || drafters_commit(&probe->drafters, result->token, 1, err))
+        return -1;
+    for (int i = 0; i + 1 < result->tokens; i++) {
+        probe->token[0] = result->token[i];
+        probe->row_parent[0] = -1;
+        if (look_with_all(probe, prompt->tokens + i, result->token[i + 1], result->tokens - 1 - i, limit - i - 2, put, context,
+                          err))
+            return -1;
+    }
+    return 0;
+}

@@ -1,0 +1,176 @@
+#include "common/instruments/record.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "common/draft/drafter.h"
+
+static double microseconds(double seconds) { return 1e6 * seconds; }
+
+static int put(struct decode_recorder *recorder, const struct record_kind *kind, const void *body, struct err *err)
+{
+    if (writer_record(recorder->writer, kind, body, err))
+        return -1;
+    return recorder->flush ? writer_flush(recorder->writer, err) : 0;
+}
+
+void decode_describe(struct decode_described *out, const struct session *session, const struct decoder *decoder,
+                     const char *options)
+{
+    const struct device_info *info = device_info(session->device);
+    memcpy(out->device, info->name, sizeof out->device);
+    char *isa = strchr(out->device, ' ');              /* "host avx512" */
+    if (isa)
+        *isa++ = '\0';
+    out->machine = (struct decode_machine){.threads = info->threads, .device = out->device, .isa = isa,
+                                           .kv_dtype = session_cache_words[engine_config(session->engine)->cache],
+                                           .loop = decoder_place(decoder), .drafters = decoder_drafters(decoder),
+                                           .options = options, .read_bandwidth = NAN};
+}
+
+int decode_record_machine(struct decode_recorder *recorder, const struct decode_described *described, struct err *err)
+{
+    return put(recorder, &decode_machine_kind, &described->machine, err);
+}
+
+int decode_record_begin(struct decode_recorder *recorder, const struct prompt *prompt, double prefill_s, struct err *err)
+{
+    struct decode_begin begin = {
+        .sequence = recorder->sequence, .id = prompt->id, .task = prompt->task, .prompt_tokens = prompt->tokens.n,
+        .prefill_us = microseconds(prefill_s), .prompt = prompt->tokens.ids};
+    return put(recorder, &decode_begin_kind, &begin, err);
+}
+
+_Static_assert((int)DECODE_DRAFTERS_MAX == (int)DRAFTERS_MAX, "drafters of a record");
+
+/* What stands in a record by drafter. */
+struct by_drafter {
+    int32_t node_drafters[ENGINE_ROWS_MAX], node_reviewers[ENGINE_ROWS_MAX];
+    int32_t steps[DRAFTERS_MAX], levels[DRAFTERS_MAX], reviewed[DRAFTERS_MAX], proposed[DRAFTERS_MAX], verified[DRAFTERS_MAX],
+            accepted[DRAFTERS_MAX], catch_up[DRAFTERS_MAX];
+    int64_t bytes[DRAFTERS_MAX];
+    double us[DRAFTERS_MAX], catch_up_us[DRAFTERS_MAX];
+};
+
+static void put_drafters(struct decode_iter *iter, const struct decode_iteration *iteration, struct by_drafter *room)
+{
+    const struct draft_tree *tree = iteration->tree;
+    room->node_drafters[0] = room->node_reviewers[0] = -1;
+    for (int node = 0; node < tree->nodes; node++) {
+        room->node_drafters[1 + node] = tree->drafter[node];
+        room->node_reviewers[1 + node] = tree->reviewer[node];
+    }
+    for (int i = 0; i < iteration->drafters; i++) {
+        const struct draft_share *share = &iteration->share[i];
+        room->steps[i] = share->steps;
+        room->levels[i] = share->levels;
+        room->reviewed[i] = share->reviewed;
+        room->proposed[i] = share->proposed;
+        room->verified[i] = share->verified;
+        room->accepted[i] = share->accepted;
+        room->catch_up[i] = share->caught_up;
+        room->bytes[i] = share->bytes;
+        room->us[i] = microseconds(share->seconds);
+        room->catch_up_us[i] = microseconds(share->caught_up_s);
+    }
+    iter->drafters = iteration->drafters;
+    iter->node_drafters = room->node_drafters;
+    iter->node_reviewers = room->node_reviewers;
+    iter->drafter_steps = room->steps;
+    iter->drafter_levels = room->levels;
+    iter->drafter_reviewed = room->reviewed;
+    iter->drafter_proposed = room->proposed;
+    iter->drafter_verified = room->verified;
+    iter->drafter_accepted = room->accepted;
+    iter->drafter_bytes = room->bytes;
+    iter->drafter_us = room->us;
+    iter->drafter_catch_up = room->catch_up;
+    iter->drafter_catch_up_us = room->catch_up_us;
+}
+
+static void put_cache(struct decode_iter *iter, const struct store_facts *stored)
+{
+    iter->cache_hits = stored->hits;
+    iter->cache_misses = stored->misses;
+    iter->cache_read_bytes = stored->bytes;
+    iter->cache_prefetched_bytes = stored->prefetched;
+    iter->cache_wasted_bytes = stored->wasted;
+    iter->cache_stall_us = microseconds(stored->stall);
+}
+
+int decode_record_iteration(struct decode_recorder *recorder, const struct decode_iteration *iteration, struct err *err)
+{
+    const struct forward *forward = iteration->forward;
+    struct decode_iter iter = {
+        .sequence = recorder->sequence, .t_us = iteration->end_us, .K = iteration->K, .nodes = iteration->rows,
+        .drafted = iteration->drafted, .accepted = iteration->accepted, .emitted = iteration->n_emitted,
+        .draft_us = iteration->draft_us, .verify_us = iteration->verify_us,
+        .accept_us = iteration->accept_us, .other_us = iteration->other_us, .bytes = iteration->bytes,
+        .draft_bytes = iteration->draft_bytes ? iteration->draft_bytes : -1,
+        .catch_up = iteration->catch_up ? iteration->catch_up : -1,
+        .catch_up_us = iteration->catch_up ? iteration->catch_up_us : NAN,
+        .probe = iteration->probe ? iteration->probe : -1, .probe_us = iteration->probe ? iteration->probe_us : NAN,
+        .probe_bytes = iteration->probe ? iteration->probe_bytes : -1,
+        .restored = iteration->restored ? iteration->restored : -1,
+        .cache_hits = -1, .cache_misses = -1, .cache_read_bytes = -1, .cache_prefetched_bytes = -1, .cache_wasted_bytes = -1,
+        .cache_stall_us = NAN,
+        .overlap = iteration->overlap, .node_tokens = iteration->token, .node_parents = iteration->parent,
+        .tokens = iteration->emitted, .divergence = iteration->divergence, .flips = iteration->flips,
+        .riders = iteration->riders ? iteration->riders : -1, .drafters = -1,
+        .reconstruction = forward->reconstruction, .policy = iteration->policy};
+    struct by_drafter room;
+    if (iteration->caches)
+        put_cache(&iter, &iteration->stored);
+    if (iteration->drafters > 1)
+        put_drafters(&iter, iteration, &room);
+    for (int layer = 0; layer < forward->moe_layers; layer++) {
+        iter.experts_wanted += forward->distinct_wanted[layer];
+        iter.experts_loaded += forward->distinct_loaded[layer];
+    }
+    if (recorder->routes) {
+        iter.experts_wanted_layer = forward->distinct_wanted;
+        iter.experts_loaded_layer = forward->distinct_loaded;
+    }
+    return put(recorder, &decode_iter_kind, &iter, err);
+}
+
+int decode_record_failed(struct decode_recorder *recorder, const char *id, const char *message, struct err *err)
+{
+    const struct decode_failed failed = {.id = id, .message = message};
+    return put(recorder, &decode_failed_kind, &failed, err);
+}
+
+int decode_record_draft(struct decode_recorder *recorder, const struct decode_draft *draft, struct err *err)
+{
+    struct decode_draft body = *draft;
+    body.sequence = recorder->sequence;
+    return put(recorder, &decode_draft_kind, &body, err);
+}
+
+int decode_record_text(const char **out, struct text *room, const struct decode_result *result, struct err *err)
+{
+    const char *at = result->text, *end = at ? at + result->text_bytes : NULL;
+    *out = at;
+    if (!at || !memchr(at, '\0', result->text_bytes))
+        return 0;
+    for (const char *stop; (stop = memchr(at, '\0', (size_t)(end - at))); at = stop + 1)
+        if (text_put(room, at, (size_t)(stop - at), err) || text_puts(room, "\xef\xbf\xbd", err))
+            return -1;
+    if (text_put(room, at, (size_t)(end - at), err))
+        return -1;
+    *out = room->data;
+    return 0;
+}
+
+int decode_record_done(struct decode_recorder *recorder, const struct prompt *prompt, const struct decode_result *result,
+                       struct err *err)
+{
+    struct text room = {0};
+    struct decode_done done = {
+        .sequence = recorder->sequence, .id = prompt->id, .n = result->tokens, .tokens = result->token,
+        .finish_reason = result->finish, .num_drafts = result->drafts, .num_draft_tokens = result->draft_tokens,
+        .num_accepted_tokens = result->accepted_tokens};
+    int rc = decode_record_text(&done.text, &room, result, err) || put(recorder, &decode_done_kind, &done, err) ? -1 : 0;
+    text_free(&room);
+    return rc;
+}

@@ -1,0 +1,382 @@
+#include "common/instruments/resume.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+#include <jansson.h>
+
+#include "common/base/file.h"
+#include "common/base/json.h"
+#include "common/base/mem.h"
+#include "common/sample/sampler.h"
+#include "common/stream/leftover.h"
+
+struct finished {
+    struct sample_draw draw;            /* which text it is */
+    int64_t sequence;
+    char *id;
+};
+
+/* A walk over the finished texts, beside prompts that come in the same order. */
+struct walk {
+    struct sampler *counts;             /* of equal prompts */
+    size_t at;
+};
+
+struct decode_resume {
+    char *path;
+    struct header header;               /* kind STREAM_ANY: there is none */
+    struct finished *item;
+    size_t count, room;
+    struct walk then, foreseen, now;    /* those of the stream; of prompts before the run; of texts in it */
+    int turns;                          /* foreseen: later turns that may follow */
+    char *options, *device, *isa, *cache;       /* of the stream's machine; NULL: not recorded */
+    bool open;                          /* while it is first read: a text is begun */
+    struct finished begun;
+    struct reader *in;                  /* when it is read again */
+    int32_t *token;
+    size_t tokens, token_room;
+};
+
+/* One by its name, several as a list, best first. */
+static json_t *drafters_named(const struct strings *draft)
+{
+    json_t *all = draft->count > 1 ? json_array() : NULL;
+    for (int i = 0; all && i < draft->count; i++)
+        json_array_append_new(all, json_string(draft->items[i]));
+    return all ? all : draft->count ? json_string(draft->items[0]) : NULL;
+}
+
+int decode_options(struct text *out, const struct decode_settings *s, int context, bool departs, const char *record,
+                   int record_length, struct err *err)
+{
+    json_t *stop = json_array();
+    json_t *all = json_pack("{s:i, s:f, s:i, s:f, s:f, s:b, s:i, s:s, s:i, s:b, s:s?, s:b, s:o}", "max-tokens", s->max_tokens,
+                            "temperature", s->temperature, "top-k", s->top_k, "top-p", s->top_p, "min-p", s->min_p,
+                            "ignore-eos", s->ignore_eos, "context", context, "record", record, "record-length", record_length,
+                            "overlap", s->overlap, "reference", s->reference, "reconstruction", s->reconstruction, "stop",
+                            stop);
+    int failed = !all;
+    for (int i = 0; !failed && i < s->stop.count; i++)
+        failed = json_array_append_new(stop, json_string(s->stop.items[i]));
+    json_t *drafts = departs ? json_pack("{s:o?, s:i, s:s?, s:s?, s:s?, s:s?, s:s?, s:s?, s:i, s:s?, s:s?}", "draft",
+                                         drafters_named(&s->draft), "draft-length", s->draft_length, "tree", s->tree,
+                                         "policy", s->policy, "accept", s->accept, "budget", s->budget,
+                                         "rank", s->rank, "budget-phase", s->budget_phase, "budget-mode", s->budget_mode,
+                                         "force-routes", s->force_routes, "force-accept", s->force_accept)
+                             : NULL;
+    failed = failed || (departs && (!drafts || json_object_update(all, drafts)));
+    char *line = failed ? NULL : json_text(all, JSON_COMPACT | JSON_SORT_KEYS, err);
+    int rc = line ? text_puts(out, line, err) : err_memory(err);
+    mem_free(&line);
+    json_decref(drafts);
+    json_decref(all);
+    return rc;
+}
+
+/* ---- what the stream has ---- */
+
+static int keep_text(char **out, const char *text, struct err *err)
+{
+    mem_free(out);
+    return text && !(*out = mem_string(text, err)) ? -1 : 0;
+}
+
+static int begin(struct decode_resume *resume, const struct decode_begin *begin, struct err *err)
+{
+    mem_free(&resume->begun.id);
+    resume->open = false;
+    if (!begin->prompt)
+        return 0;
+    if (sampler_begin(resume->then.counts, begin->prompt, begin->prompt_tokens, 0, err) ||
+        keep_text(&resume->begun.id, begin->id ? begin->id : "", err))
+        return -1;
+    resume->begun.draw = *sampler_draw(resume->then.counts);
+    resume->begun.sequence = begin->sequence;
+    resume->open = true;
+    return 0;
+}
+
+static int done(struct decode_resume *resume, const struct decode_done *done, struct err *err)
+{
+    if (!resume->open || done->sequence != resume->begun.sequence || done->finish_reason == FINISH_ABORT)
+        return 0;
+    if (mem_grow(&resume->item, &resume->room, resume->count + 1, sizeof *resume->item, err))
+        return -1;
+    resume->item[resume->count++] = resume->begun;
+    resume->begun.id = NULL;
+    resume->open = false;
+    return 0;
+}
+
+static int see(void *context, const struct reader *in, const struct record *record, struct err *err)
+{
+    struct decode_resume *resume = context;
+    if (resume->header.kind == STREAM_ANY && header_copy(&resume->header, reader_header(in), err))
+        return -1;
+    if (record->kind == &decode_machine_kind) {
+        const struct decode_machine *machine = record->body;
+        return keep_text(&resume->options, machine->options, err) || keep_text(&resume->device, machine->device, err) ||
+               keep_text(&resume->isa, machine->isa, err) || keep_text(&resume->cache, machine->kv_dtype, err) ? -1 : 0;
+    }
+    if (record->kind == &decode_begin_kind)
+        return begin(resume, record->body, err);
+    return record->kind == &decode_done_kind ? done(resume, record->body, err) : 0;
+}
+
+/* ---- is it of the same run ---- */
+
+static int differs(const struct decode_resume *resume, const char *what, const char *then, const char *now, struct err *err)
+{
+    return err_set(err, ERR_INPUT, "%s: was made with another %s, %.200s, not %.200s; resume it with the same", resume->path,
+                   what, then, now);
+}
+
+static int check_word(const struct decode_resume *resume, const char *what, const char *then, const char *now, struct err *err)
+{
+    then = then ? then : "none";
+    now = now ? now : "none";
+    return strcmp(then, now) ? differs(resume, what, then, now, err) : 0;
+}
+
+/* Names the option that is another one. */
+static int check_options(const struct decode_resume *resume, const char *options, struct err *err)
+{
+    if (!resume->options)
+        return err_set(err, ERR_INPUT, "%s: does not say with which options it was made; it cannot be resumed", resume->path);
+    if (!strcmp(resume->options, options))
+        return 0;
+    json_error_t fault;
+    json_t *then = json_read(resume->options, strlen(resume->options), JSON_DECODE_ANY, &fault);
+    json_t *now = json_read(options, strlen(options), 0, &fault), *value;
+    const char *key;
+    int rc = 0;
+    json_object_foreach(now, key, value) {
+        json_t *old = json_object_get(then, key);
+        if (json_equal(old, value))
+            continue;
+        char *before = old ? json_text(old, JSON_ENCODE_ANY | JSON_COMPACT, NULL) : NULL;
+        char *here = json_text(value, JSON_ENCODE_ANY | JSON_COMPACT, NULL);
+        rc = differs(resume, key, before ? before : "none", here ? here : "none", err);
+        mem_free(&before);
+        mem_free(&here);
+        break;
+    }
+    json_decref(then);
+    json_decref(now);
+    return rc ? rc : err_set(err, ERR_INPUT, "%s: was made with other drafts or budgets, on which its texts depend; resume it "
+                             "with the same", resume->path);
+}
+
+static int check_origin(const struct decode_resume *resume, const struct header *header, const struct decode_machine *machine,
+                        struct err *err)
+{
+    char then[32], now[32];
+    if (!resume->header.has_model || strcmp(resume->header.model.index_sha256, header->model.index_sha256))
+        return differs(resume, "model", resume->header.model.name, header->model.name, err);
+    snprintf(then, sizeof then, "%llu", (unsigned long long)resume->header.seed);
+    snprintf(now, sizeof now, "%llu", (unsigned long long)header->seed);
+    return check_word(resume, "seed", then, now, err) || check_options(resume, machine->options, err) ||
+           check_word(resume, "device", resume->device, machine->device, err) ||
+           check_word(resume, "isa", resume->isa, machine->isa, err) ||
+           check_word(resume, "kv-dtype", resume->cache, machine->kv_dtype, err) ? -1 : 0;
+}
+
+/* A process that was killed early leaves nothing, or half a header: that is no other file. */
+static bool is_stump(const char *path)
+{
+    static const struct wire_limits limits = {FRAME_HEADER_BYTES, FRAME_HEADER_VALUES};
+    const size_t guard = FRAME_GUARD_BYTES;
+    struct text text = {0};
+    struct scan scan = {0};
+    bool stump = !file_read(&text, path, FRAME_BYTES + FRAME_HEADER_BYTES, NULL) &&
+                 !memcmp(text.data ? text.data : "", FRAME_GUARD, text.length < guard ? text.length : guard);
+    if (stump && text.length > FRAME_BYTES)
+        stump = scan_object(&scan, (const uint8_t *)text.data + FRAME_BYTES, text.length - FRAME_BYTES, &limits, NULL) ==
+                SCAN_MORE;
+    text_free(&text);
+    return stump;
+}
+
+static int read_stream(struct decode_resume *resume, const struct header *header, const struct decode_machine *machine,
+                       struct err *err)
+{
+    struct err why = {0};
+    bool begun;
+    if (leftover_read(resume->path, STREAM_DECODE, see, resume, &begun, &why, err))
+        return -1;
+    if (!begun && !is_stump(resume->path)) {
+        *err = why;
+        return -1;
+    }
+    return resume->count ? check_origin(resume, header, machine, err) : 0;
+}
+
+int decode_resume_open(struct decode_resume **out, const char *path, const struct header *header,
+                       const struct decode_machine *machine, struct err *err)
+{
+    const struct sampling sampling = {.top_p = 1, .seed = header->seed};
+    struct stat status;
+    if (!stat(path, &status) && !S_ISREG(status.st_mode))
+        return err_set(err, ERR_INPUT, "%s: is read twice; name a file on disk", path);
+    struct decode_resume *resume = mem_alloc(1, sizeof *resume, err);
+    if (!resume)
+        return -1;
+    if (!(resume->path = mem_string(path, err)) || sampler_open(&resume->then.counts, &sampling, 1, err) ||
+        sampler_open(&resume->foreseen.counts, &sampling, 1, err) || sampler_open(&resume->now.counts, &sampling, 1, err) ||
+        read_stream(resume, header, machine, err) ||
+        (resume->count && reader_open(&resume->in, path, STREAM_DECODE, NULL, err))) {
+        decode_resume_close(&resume);
+        return -1;
+    }
+    *out = resume;
+    return 0;
+}
+
+void decode_resume_close(struct decode_resume **address)
+{
+    struct decode_resume *resume = *address;
+    if (!resume)
+        return;
+    for (size_t i = 0; i < resume->count; i++)
+        mem_free(&resume->item[i].id);
+    mem_free(&resume->begun.id);
+    mem_free(&resume->item);
+    sampler_close(&resume->then.counts);
+    sampler_close(&resume->foreseen.counts);
+    sampler_close(&resume->now.counts);
+    reader_close(&resume->in);
+    header_free(&resume->header);
+    mem_free(&resume->options);
+    mem_free(&resume->device);
+    mem_free(&resume->isa);
+    mem_free(&resume->cache);
+    mem_free(&resume->token);
+    mem_free(&resume->path);
+    mem_free(address);
+}
+
+const struct header *decode_resume_header(const struct decode_resume *resume)
+{
+    return resume->header.kind == STREAM_ANY ? NULL : &resume->header;
+}
+
+int decode_resume_count(const struct decode_resume *resume) { return (int)resume->count; }
+int decode_resume_left(const struct decode_resume *resume) { return (int)(resume->count - resume->now.at); }
+
+/* ---- which texts are taken ---- */
+
+static bool is_item(const struct decode_resume *resume, size_t at, const struct sample_draw *draw)
+{
+    const struct sample_draw *of = at < resume->count ? &resume->item[at].draw : NULL;
+    return of && of->key == draw->key && of->ordinal == draw->ordinal && of->sample == draw->sample;
+}
+
+/* What later turns ask depends on answers: behind a prompt with turns so many texts may be theirs. */
+int decode_resume_foresee(struct decode_resume *resume, const struct prompt *prompt, struct err *err)
+{
+    struct walk *walk = &resume->foreseen;
+    if (sampler_begin(walk->counts, prompt->tokens.ids, prompt->tokens.n, 0, err))
+        return -1;
+    for (int passed = 0; passed <= resume->turns; passed++)
+        if (is_item(resume, walk->at + (size_t)passed, sampler_draw(walk->counts))) {
+            walk->at += (size_t)passed + 1;
+            resume->turns = prompt->turns - 1;
+            break;
+        }
+    return 0;
+}
+
+int decode_resume_checked(const struct decode_resume *resume, struct err *err)
+{
+    size_t at = resume->foreseen.at + (size_t)resume->turns;
+    if (at >= resume->count)
+        return 0;
+    return err_set(err, ERR_INPUT, "%s: its text %lld, '%.100s', is of none of the prompts behind those of the texts before "
+                   "it; give the prompts of that run, in that order", resume->path, (long long)resume->item[at].sequence,
+                   resume->item[at].id);
+}
+
+int decode_resume_has(struct decode_resume *resume, const struct prompt *prompt, bool *has, struct err *err)
+{
+    struct walk *walk = &resume->now;
+    if (sampler_begin(walk->counts, prompt->tokens.ids, prompt->tokens.n, 0, err))
+        return -1;
+    *has = is_item(resume, walk->at, sampler_draw(walk->counts));
+    return 0;
+}
+
+static int changed(const struct decode_resume *resume, struct err *err)
+{
+    return err_set(err, ERR_INPUT, "%s: has changed while it was read", resume->path);
+}
+
+/* The next record of the text at hand; others are passed over. */
+static int next_of(struct decode_resume *resume, const struct record **record, struct err *err)
+{
+    const int64_t sequence = resume->item[resume->now.at].sequence;
+    for (;;) {
+        if (reader_next(resume->in, record, NULL) <= 0)
+            return changed(resume, err);
+        const struct record_kind *kind = (*record)->kind;
+        const void *body = (*record)->body;
+        if ((kind == &decode_begin_kind && ((const struct decode_begin *)body)->sequence == sequence) ||
+            (kind == &decode_iter_kind && ((const struct decode_iter *)body)->sequence == sequence) ||
+            (kind == &decode_draft_kind && ((const struct decode_draft *)body)->sequence == sequence) ||
+            (kind == &decode_done_kind && ((const struct decode_done *)body)->sequence == sequence))
+            return 0;
+    }
+}
+
+/* Writes the record as one of this run. */
+static int put(const struct record *record, const struct prompt *prompt, struct decode_recorder *recorder, struct err *err)
+{
+    if (!recorder->writer)
+        return 0;
+    if (record->kind == &decode_begin_kind) {
+        struct decode_begin begin = *(const struct decode_begin *)record->body;
+        begin.sequence = recorder->sequence;
+        begin.id = prompt->id;
+        begin.task = prompt->task;
+        return writer_record(recorder->writer, record->kind, &begin, err);
+    }
+    if (record->kind == &decode_iter_kind) {
+        struct decode_iter iter = *(const struct decode_iter *)record->body;
+        iter.sequence = recorder->sequence;
+        return writer_record(recorder->writer, record->kind, &iter, err);
+    }
+    if (record->kind == &decode_draft_kind) {
+        struct decode_draft draft = *(const struct decode_draft *)record->body;
+        draft.sequence = recorder->sequence;
+        return writer_record(recorder->writer, record->kind, &draft, err);
+    }
+    struct decode_done done = *(const struct decode_done *)record->body;
+    done.sequence = recorder->sequence;
+    done.id = prompt->id;
+    return writer_record(recorder->writer, record->kind, &done, err);
+}
+
+int decode_resume_take(struct decode_resume *resume, const struct prompt *prompt, struct decode_recorder *recorder,
+                       struct decode_taken *out, struct err *err)
+{
+    const struct record *record;
+    struct decode_taken taken = {0};
+    do {
+        if (next_of(resume, &record, err) || put(record, prompt, recorder, err))
+            return -1;
+        taken.iterations += record->kind == &decode_iter_kind;
+    } while (record->kind != &decode_done_kind);
+    const struct decode_done *done = record->body;
+    if (mem_grow(&resume->token, &resume->token_room, (size_t)done->n, sizeof *resume->token, err))
+        return -1;
+    if (done->n)
+        memcpy(resume->token, done->tokens, (size_t)done->n * sizeof *done->tokens);
+    taken.token = resume->token;
+    taken.tokens = done->n;
+    taken.drafts = done->num_drafts;
+    taken.draft_tokens = done->num_draft_tokens;
+    taken.accepted_tokens = done->num_accepted_tokens;
+    *out = taken;
+    resume->now.at++;
+    return 0;
+}

@@ -1,0 +1,44 @@
+/* What the files of prompts.h share. */
+#ifndef MOE_PROMPTS_INTERNAL_H
+#define MOE_PROMPTS_INTERNAL_H
+
+#include "common/prompts/lines.h"
+#include "common/prompts/prompts.h"
+
+struct prompts {
+    struct prompts_options options;
+    const struct tokenizer *tokenizer;
+    struct prompt_lines *lines;
+    struct prompt_line line;           /* the one at hand */
+    struct template *own;              /* the chat template of options.template_file */
+    json_t *args;                      /* of the template */
+    size_t next_text;                  /* of options.texts */
+    int64_t ordinal;
+    struct prompts_fault fault;
+};
+
+/* What one object has; all but one of the first four are NULL. */
+struct prompt_given {
+    const char *text;
+    size_t bytes;
+    json_t *messages, *turns, *tokens;
+    const json_t *answer_tokens;       /* NULL: none */
+};
+
+int prompts_set_text(struct prompt *prompt, const char *text, size_t bytes, struct err *err);
+int prompts_need_tokenizer(const struct prompts *p, struct err *err);
+int prompts_add_message(json_t *messages, const char *role, const char *text, size_t bytes, struct err *err);
+int prompts_check_messages(const json_t *messages, struct err *err);
+bool prompts_is_answer(const json_t *message);                 /* of the assistant */
+
+/* The messages as the chat template writes them, with its call for an answer (ask) or without. out: {0}; text: {0} or NULL. */
+int prompts_render(const struct prompts *p, json_t *messages, bool ask, struct tokens *out, struct text *text, struct err *err);
+
+/* Appends ids under `key` of an object. */
+int prompts_ids(const struct prompts *p, const char *key, const json_t *list, struct tokens *out, struct err *err);
+
+/* Text, tokens and mask of a text with its answers (PROMPTS_ANSWERED). */
+int prompt_next_answer(const struct prompts *p, struct prompt *prompt, struct err *err);
+int prompt_answered(const struct prompts *p, struct prompt *prompt, const struct prompt_given *given, struct err *err);
+
+#endif

@@ -1,0 +1,600 @@
+#include "common/prompts/prompts.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/file.h"
+#include "common/base/json.h"
+#include "common/base/mem.h"
+#include "common/base/utf8.h"
+#include "common/model/model_index.h"
+#include "common/prompts/internal.h"
+#include "common/stream/frame.h"
+
+enum { TEMPLATE_BYTES = 4 << 20 };
+static const size_t default_line_limit = (size_t)64 << 20;
+
+/* ---- opening ---- */
+
+static int parse_arg(json_t *args, const char *arg, struct err *err)
+{
+    const char *equals = strchr(arg, '=');
+    struct text name = {0};
+    int rc = -1;
+    if (!equals || equals == arg)
+        return err_set(err, ERR_INPUT, "template argument \"%.100s\": name=value is expected", arg);
+    if (text_put(&name, arg, (size_t)(equals - arg), err))
+        return -1;
+    json_error_t fault;
+    json_t *value = json_read(equals + 1, strlen(equals + 1), JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &fault);
+    if (!value && !json_no_memory(&fault))
+        value = json_string(equals + 1);
+    if (!value && json_no_memory(&fault))
+        err_memory(err);
+    else if (!value || utf8_fault(name.data, name.length) < name.length)
+        err_set(err, ERR_INPUT, "template argument \"%.100s\" is not valid UTF-8", arg);
+    else if (json_object_set(args, name.data, value))
+        err_memory(err);
+    else
+        rc = 0;
+    json_decref(value);
+    text_free(&name);
+    return rc;
+}
+
+/* A name that leads nowhere is said before the first prompt is answered. */
+static int check_files(const char *const *files, size_t n_files, struct err *err)
+{
+    struct stat status;
+    for (size_t i = 0; i < n_files; i++) {
+        if (!strcmp(files[i], "-"))
+            continue;
+        if (access(files[i], R_OK) || stat(files[i], &status))
+            return err_errno(err, "%s: cannot be opened", files[i]);
+        if (S_ISDIR(status.st_mode))
+            return err_set(err, ERR_INPUT, "%s: is a folder; name files of prompts", files[i]);
+    }
+    return 0;
+}
+
+/* The moment for templates that ask for the day, the same for all prompts; a template argument may name another. */
+static int put_now(json_t *args)
+{
+    time_t seconds = time(NULL);
+    struct tm now = {0};
+    char text[64];
+    localtime_r(&seconds, &now);
+    strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &now);
+    return json_object_set_new(args, "now", json_string(text));
+}
+
+static int read_template(struct prompts *p, const char *path, struct err *err)
+{
+    struct text source = {0};
+    if (file_read(&source, path, TEMPLATE_BYTES, err))
+        return -1;
+    int rc = template_new(&p->own, source.data ? source.data : "", source.length, err);
+    text_free(&source);
+    p->options.chat_template = p->own;
+    return rc ? err_at(err, "%s", path) : 0;
+}
+
+int prompts_open(struct prompts **out, const struct prompts_options *options, const char *const *files, size_t n_files,
+                 const struct tokenizer *tokenizer, struct err *err)
+{
+    struct prompts *p = mem_alloc(1, sizeof *p, err);
+    int rc = -1;
+    if (!p)
+        goto done;
+    p->options = *options;
+    if (!p->options.line_limit)
+        p->options.line_limit = default_line_limit;
+    if (!p->options.vocab && tokenizer)
+        p->options.vocab = tokenizer_vocab_size(tokenizer);
+    p->tokenizer = tokenizer;
+    p->args = json_object();
+    if (!p->args || put_now(p->args)) {
+        err_memory(err);
+        goto done;
+    }
+    for (size_t i = 0; i < options->n_template_args; i++)
+        if (parse_arg(p->args, options->template_args[i], err))
+            goto done;
+    if (check_files(files, n_files, err) ||
+        prompt_lines_open(&p->lines, files, n_files, !n_files && !options->n_texts, options->whole, p->options.line_limit,
+                          options->stop, err) ||
+        (options->template_file && read_template(p, options->template_file, err)))
+        goto done;
+    *out = p;
+    p = NULL;
+    rc = 0;
+done:
+    prompts_close(&p);
+    return rc;
+}
+
+void prompts_close(struct prompts **prompts)
+{
+    if (!*prompts)
+        return;
+    prompt_lines_close(&(*prompts)->lines);
+    template_free(&(*prompts)->own);
+    json_decref((*prompts)->args);
+    mem_free(&(*prompts)->fault.id);
+    mem_free(&(*prompts)->fault.place);
+    mem_free(prompts);
+}
+
+void prompt_free(struct prompt *prompt)
+{
+    mem_free(&prompt->id);
+    mem_free(&prompt->task);
+    mem_free(&prompt->answer);
+    mem_free(&prompt->text);
+    mem_free(&prompt->place);
+    mem_free(&prompt->mask);
+    tokens_free(&prompt->tokens);
+    json_decref(prompt->messages);
+    json_decref(prompt->rest);
+    *prompt = (struct prompt){0};
+}
+
+/* ---- prompts ---- */
+
+int prompts_set_text(struct prompt *prompt, const char *text, size_t bytes, struct err *err)
+{
+    char *copy = mem_copy(text, bytes, err);
+    if (!copy)
+        return -1;
+    mem_free(&prompt->text);
+    prompt->text = copy;
+    prompt->text_bytes = bytes;
+    return 0;
+}
+
+int prompts_need_tokenizer(const struct prompts *p, struct err *err)
+{
+    if (p->tokenizer)
+        return 0;
+    return err_set(err, ERR_INPUT, "the model has no tokenizer; give \"tokens\", not text");
+}
+
+static int use_raw(const struct prompts *p, struct prompt *prompt, const char *text, size_t bytes, struct err *err)
+{
+    unsigned flags = TOKENIZER_FRAME | (p->options.parse_special ? TOKENIZER_PARSE_SPECIAL : 0);
+    if (prompts_need_tokenizer(p, err) || tokenizer_encode(p->tokenizer, text, bytes, flags, &prompt->tokens, err))
+        return -1;
+    return prompts_set_text(prompt, text, bytes, err);
+}
+
+/* Templates of some models ask whether tools and documents are none, not whether they are defined: transformers always hands
+ * them over. */
+int prompts_render(const struct prompts *p, json_t *messages, bool ask, struct tokens *out, struct text *text, struct err *err)
+{
+    struct template_output rendered = {0};
+    struct tokens tokens = {0};
+    int rc = -1;
+    json_t *values = json_object();
+    if (!values || json_object_set(values, "messages", messages) ||
+        json_object_set_new(values, "add_generation_prompt", json_boolean(ask)) ||
+        json_object_set_new(values, "tools", json_null()) ||
+        json_object_set_new(values, "documents", json_null()) || json_object_update(values, p->args)) {
+        err_memory(err);
+        goto done;
+    }
+    if (prompts_need_tokenizer(p, err))
+        goto done;
+    if (!p->options.chat_template) {
+        err_set(err, ERR_INPUT, "the model has no chat template; name a file that has one with --chat-template, or give the "
+                "text as \"prompt\"");
+        goto done;
+    }
+    if (template_render(p->options.chat_template, values, p->options.trusted, &rendered, err) ||
+        tokenizer_encode_segments(p->tokenizer, rendered.text.data, rendered.segments, rendered.n_segments,
+                                  p->options.parse_special ? TOKENIZER_PARSE_SPECIAL : 0, &tokens, err) ||
+        (text && text_put(text, rendered.text.data, rendered.text.length, err)))
+        goto done;
+    *out = tokens;
+    tokens = (struct tokens){0};
+    rc = 0;
+done:
+    json_decref(values);
+    template_output_free(&rendered);
+    tokens_free(&tokens);
+    return rc;
+}
+
+/* Renders prompt->messages and replaces text and tokens. */
+static int use_chat(const struct prompts *p, struct prompt *prompt, struct err *err)
+{
+    struct text text = {0};
+    struct tokens tokens = {0};
+    int rc = prompts_render(p, prompt->messages, true, &tokens, &text, err) ||
+             prompts_set_text(prompt, text.data ? text.data : "", text.length, err) ? -1 : 0;
+    if (!rc) {
+        tokens_free(&prompt->tokens);
+        prompt->tokens = tokens;
+        tokens = (struct tokens){0};
+    }
+    tokens_free(&tokens);
+    text_free(&text);
+    return rc;
+}
+
+int prompts_add_message(json_t *messages, const char *role, const char *text, size_t bytes, struct err *err)
+{
+    size_t fault = utf8_fault(text, bytes);
+    if (fault < bytes)
+        return err_set(err, ERR_INPUT, "byte %zu of the %s's text is not valid UTF-8", fault, role);
+    json_t *message = json_object();
+    if (!message || json_object_set_new(message, "role", json_string(role)) ||
+        json_object_set_new(message, "content", json_stringn(text, bytes))) {
+        json_decref(message);
+        return err_memory(err);
+    }
+    return json_array_append_new(messages, message) ? err_memory(err) : 0;
+}
+
+static int use_text(const struct prompts *p, struct prompt *prompt, const char *text, size_t bytes, struct err *err)
+{
+    if (p->options.answers == PROMPTS_ANSWERED)
+        return prompt_answered(p, prompt, &(struct prompt_given){.text = text, .bytes = bytes}, err);
+    if (!p->options.chat)
+        return use_raw(p, prompt, text, bytes, err);
+    prompt->messages = json_array();
+    if (!prompt->messages)
+        return err_memory(err);
+    return prompts_add_message(prompt->messages, "user", text, bytes, err) || use_chat(p, prompt, err) ? -1 : 0;
+}
+
+int prompts_check_messages(const json_t *messages, struct err *err)
+{
+    const json_t *message;
+    size_t i;
+    if (!json_array_size(messages))
+        return err_set(err, ERR_INPUT, "\"messages\" must be a list of at least one message");
+    json_array_foreach(messages, i, message)
+        if (!json_is_string(json_object_get(message, "role")))
+            return err_set(err, ERR_INPUT, "\"messages\": message %zu must be an object with a string \"role\"", i);
+    return 0;
+}
+
+bool prompts_is_answer(const json_t *message)
+{
+    return !strcmp(json_string_value(json_object_get(message, "role")), "assistant");
+}
+
+/* Appends messages from number `from` on up to the next answer; *next: its number, or that of messages. */
+static int take_question(json_t *to, const json_t *messages, size_t from, size_t *next, struct err *err)
+{
+    size_t i = from;
+    for (; i < json_array_size(messages) && !prompts_is_answer(json_array_get(messages, i)); i++)
+        if (json_array_append(to, json_array_get(messages, i)))
+            return err_memory(err);
+    *next = i;
+    return 0;
+}
+
+/* A conversation whose answers are put aside: what stands before each of them is asked in turn. */
+static int use_questions(const struct prompts *p, struct prompt *prompt, json_t *messages, struct err *err)
+{
+    size_t next, count = json_array_size(messages);
+    prompt->rest = json_incref(messages);
+    if (!(prompt->messages = json_array()))
+        return err_memory(err);
+    if (take_question(prompt->messages, messages, 0, &next, err))
+        return -1;
+    if (!next)
+        return err_set(err, ERR_INPUT, "\"messages\": message 0 is the assistant's: nothing stands before it to be answered");
+    for (size_t i = next + 1; i < count; i++)           /* answers, and what follows the last one */
+        prompt->turns += !prompts_is_answer(json_array_get(messages, i)) &&
+                         prompts_is_answer(json_array_get(messages, i - 1));
+    return use_chat(p, prompt, err);
+}
+
+static int use_messages(const struct prompts *p, struct prompt *prompt, json_t *messages, struct err *err)
+{
+    if (prompts_check_messages(messages, err))
+        return -1;
+    if (p->options.answers == PROMPTS_ASK_AGAIN)
+        return use_questions(p, prompt, messages, err);
+    prompt->messages = json_incref(messages);
+    return use_chat(p, prompt, err);
+}
+
+static int use_turns(const struct prompts *p, struct prompt *prompt, json_t *turns, struct err *err)
+{
+    json_t *turn, *first = json_array_get(turns, 0);
+    size_t i;
+    json_array_foreach(turns, i, turn)
+        if (!json_is_string(turn))
+            return err_set(err, ERR_INPUT, "\"turns\": turn %zu must be a string", i);
+    if (!first || json_array_size(turns) > 10000)
+        return err_set(err, ERR_INPUT, "\"turns\" must be a list of 1 to 10000 strings");
+    prompt->turns = (int)json_array_size(turns);
+    prompt->messages = json_array();
+    prompt->rest = json_incref(turns);
+    if (!prompt->messages)
+        return err_memory(err);
+    return prompts_add_message(prompt->messages, "user", json_string_value(first), json_string_length(first), err) ||
+           use_chat(p, prompt, err) ? -1 : 0;
+}
+
+int prompts_ids(const struct prompts *p, const char *key, const json_t *list, struct tokens *out, struct err *err)
+{
+    size_t n = json_array_size(list);
+    if (!json_is_array(list) || !n || n > (size_t)(INT32_MAX - out->n))
+        return err_set(err, ERR_INPUT, "\"%s\" must be a list of at least one id", key);
+    if (mem_grow(&out->ids, &out->room, (size_t)out->n + n, sizeof *out->ids, err))
+        return -1;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *id = json_array_get(list, i);
+        json_int_t value = json_integer_value(id);
+        int limit = p->options.vocab ? p->options.vocab : INT32_MAX;
+        if (!json_is_integer(id) || value < 0 || value >= limit)
+            return err_set(err, ERR_INPUT, "\"%s\": item %zu must be an id from 0 to %d", key, i, limit - 1);
+        out->ids[out->n++] = (int32_t)value;
+    }
+    return 0;
+}
+
+/* ---- one JSON object ---- */
+
+/* A string, or a number as text; NULL where there is none. */
+static int get_label(const json_t *object, const char *key, char **out, struct err *err)
+{
+    const json_t *value = json_object_get(object, key);
+    char number[64];
+    if (!value || json_is_null(value))
+        return 0;
+    if (json_is_string(value) && strlen(json_string_value(value)) == json_string_length(value))
+        return (*out = mem_string(json_string_value(value), err)) ? 0 : -1;
+    if (!json_is_number(value))
+        return err_set(err, ERR_INPUT, "\"%s\" must be a string or a number", key);
+    if (json_is_integer(value))
+        snprintf(number, sizeof number, "%lld", (long long)json_integer_value(value));
+    else
+        snprintf(number, sizeof number, "%.17g", json_real_value(value));
+    return (*out = mem_string(number, err)) ? 0 : -1;
+}
+
+static int get_max_tokens(const json_t *object, int *out, struct err *err)
+{
+    const json_t *value = json_object_get(object, "max_tokens");
+    if (!value || json_is_null(value))
+        return 0;
+    json_int_t number = json_integer_value(value);
+    if (!json_is_integer(value) || number < 1 || number > INT32_MAX)
+        return err_set(err, ERR_INPUT, "\"max_tokens\" must be an integer of at least 1");
+    *out = (int)number;
+    return 0;
+}
+
+static int use_object(const struct prompts *p, struct prompt *prompt, json_t *object, struct err *err)
+{
+    const char *field = p->options.field ? p->options.field : "prompt";
+    json_t *text = json_object_get(object, field), *messages = NULL, *turns = NULL, *tokens = NULL;
+    if (!text || !p->options.field) {                          /* a field that was asked for goes first */
+        messages = json_object_get(object, "messages");
+        turns = json_object_get(object, "turns");
+        tokens = json_object_get(object, "tokens");
+    }
+    int given = (text != NULL) + (messages != NULL) + (turns != NULL) + (tokens != NULL);
+    if (given != 1)
+        return err_set(err, ERR_INPUT, "%s of \"%.60s\", \"messages\", \"turns\" and \"tokens\" is expected%s",
+                       given ? "only one" : "one", field, given ? "" : "; --field names another text field");
+    if (get_label(object, "id", &prompt->id, err) || get_label(object, "task", &prompt->task, err) ||
+        get_label(object, "answer", &prompt->answer, err) || get_max_tokens(object, &prompt->max_tokens, err))
+        return -1;
+    if (text && !json_is_string(text))
+        return err_set(err, ERR_INPUT, "\"%.60s\" must be a string", field);
+    if (p->options.answers == PROMPTS_ANSWERED)
+        return prompt_answered(p, prompt, &(struct prompt_given){
+            json_string_value(text), json_string_length(text), messages, turns, tokens,
+            json_object_get(object, "answer_tokens")}, err);
+    if (messages)
+        return use_messages(p, prompt, messages, err);
+    if (turns)
+        return use_turns(p, prompt, turns, err);
+    if (tokens)
+        return prompts_ids(p, "tokens", tokens, &prompt->tokens, err);
+    return use_text(p, prompt, json_string_value(text), json_string_length(text), err);
+}
+
+/* What to do with a text that is read as JSON lines. */
+static const char *way_out(const struct prompts *p)
+{
+    return p->line.standard ? "--whole takes standard input as text"
+                            : "a text is a file .txt or .md, or comes through standard input or -p";
+}
+
+/* Up to the end of a line within it, which ended this line. */
+static bool begins(const struct text *line, const char *magic)
+{
+    const size_t bytes = strcspn(magic, "\r\n");
+    return line->length >= bytes && !memcmp(line->data, magic, bytes);
+}
+
+static int use_line(const struct prompts *p, struct prompt *prompt, struct err *err)
+{
+    const struct text *line = p->line.text;
+    const char *bytes = line->data ? line->data : "";
+    json_error_t where;
+    int rc = -1;
+    size_t fault = utf8_fault(bytes, line->length);
+    if (begins(line, MODEL_MAGIC))
+        return err_set(err, ERR_INPUT, "is a model file or a draft head, not a file of texts");
+    if (begins(line, FRAME_GUARD))
+        return err_set(err, ERR_INPUT, "is a stream, not a file of texts; moe-view says which");
+    if (fault < line->length)
+        return err_set(err, ERR_INPUT, "byte %zu of the line (0x%02x) is not valid UTF-8; convert the file to UTF-8", fault,
+                       (unsigned)(unsigned char)bytes[fault]);
+    if (p->line.plain)
+        return use_text(p, prompt, bytes, line->length, err);
+    json_t *object = json_read(bytes, line->length, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &where);
+    if (!object && json_no_memory(&where))
+        err_memory(err);
+    else if (!object)
+        err_set(err, ERR_INPUT, "column %d: not valid JSON: %s; one object a line is expected (%s)", where.column, where.text,
+                way_out(p));
+    else if (!json_is_object(object))
+        err_set(err, ERR_INPUT, "one JSON object a line is expected (%s)", way_out(p));
+    else
+        rc = use_object(p, prompt, object, err);
+    json_decref(object);
+    return rc;
+}
+
+/* What every prompt has; `made` is freed on failure. */
+static int finish(struct prompts *p, struct prompt *made, struct prompt *out, struct err *err)
+{
+    char ordinal[32];
+    snprintf(ordinal, sizeof ordinal, "%lld", (long long)p->ordinal);
+    if (!made->tokens.n)
+        return err_set(err, ERR_INPUT, "the prompt is empty");
+    if (!made->id && !(made->id = mem_string(ordinal, err)))
+        return -1;
+    made->ordinal = p->ordinal;
+    *out = *made;
+    *made = (struct prompt){0};
+    return 0;
+}
+
+/* Remembers which prompt it was that is no good. */
+static int note_fault(struct prompts *p, struct prompt *made, const char *place, struct err *err)
+{
+    char ordinal[32];
+    snprintf(ordinal, sizeof ordinal, "%lld", (long long)p->ordinal);
+    mem_free(&p->fault.id);
+    mem_free(&p->fault.place);
+    p->fault.ordinal = p->ordinal;
+    p->fault.id = made->id;
+    made->id = NULL;
+    if (!p->fault.id)
+        p->fault.id = mem_string(ordinal, NULL);
+    p->fault.place = mem_string(place, NULL);
+    return err_at(err, "%s", place);
+}
+
+/* One prompt that `use` makes; it counts also when it is no good. */
+static int next_made(struct prompts *p, int (*use)(const struct prompts *, struct prompt *, struct err *), const char *place,
+                     struct prompt *out, struct err *err)
+{
+    struct prompt made = { .turns = 1 };
+    int rc = (made.place = mem_string(place, err)) && !use(p, &made, err) && !finish(p, &made, out, err)
+                 ? 1 : note_fault(p, &made, place, err);
+    p->ordinal++;
+    prompt_free(&made);
+    return rc;
+}
+
+static int use_given(const struct prompts *p, struct prompt *prompt, struct err *err)
+{
+    const char *text = p->options.texts[p->next_text - 1];
+    return use_text(p, prompt, text, strlen(text), err);
+}
+
+static int next_given(struct prompts *p, struct prompt *out, struct err *err)
+{
+    char place[32] = "-p";
+    p->next_text++;
+    if (p->options.n_texts > 1)
+        snprintf(place, sizeof place, "-p:%zu", p->next_text);
+    return next_made(p, use_given, place, out, err);
+}
+
+static int too_long(const struct prompts *p, struct prompt *prompt, struct err *err)
+{
+    (void)p, (void)prompt, (void)err;
+    return -1;
+}
+
+int prompts_next(struct prompts *p, struct prompt *out, struct err *err)
+{
+    struct text place = {0};
+    if (p->next_text < p->options.n_texts)
+        return next_given(p, out, err);
+    int rc = prompt_lines_next(p->lines, &p->line, err);
+    if (!rc || (rc < 0 && (!err || err->code != ERR_INPUT)))
+        return rc;
+    if (text_printf(&place, err, "%s:%lld", p->line.name, (long long)p->line.number))
+        return -1;
+    rc = next_made(p, rc > 0 ? use_line : too_long, place.data, out, err);
+    text_free(&place);
+    return rc;
+}
+
+const struct prompts_fault *prompts_fault(const struct prompts *p) { return &p->fault; }
+
+static bool rewind_prompts(struct prompts *p, bool twice)
+{
+    p->next_text = 0;
+    p->ordinal = 0;
+    return prompt_lines_rewind(p->lines, twice);
+}
+
+int prompts_check(struct prompts *p, prompts_judge *judge, void *context, bool *all, struct err *err)
+{
+    struct prompt prompt = {0};
+    int more;
+    *all = rewind_prompts(p, true);
+    while ((more = prompts_next(p, &prompt, err)) > 0) {
+        int rc = judge(context, &prompt, err) ? err_at(err, "%s", prompt.place) : 0;
+        prompt_free(&prompt);
+        if (rc)
+            return -1;
+    }
+    rewind_prompts(p, false);
+    return more;
+}
+
+/* What comes behind the answer to the turn at hand: a user turn, or messages of a conversation up to the next answer. */
+static int add_next_turn(const struct prompt *prompt, json_t *messages, struct err *err)
+{
+    const json_t *next = json_array_get(prompt->rest, (size_t)prompt->turn + 1);
+    if (json_is_string(json_array_get(prompt->rest, 0)))
+        return prompts_add_message(messages, "user", json_string_value(next), json_string_length(next), err);
+    size_t at = 0, count = json_array_size(prompt->rest);
+    for (int turn = 0; turn <= prompt->turn; turn++) {
+        while (at < count && !prompts_is_answer(json_array_get(prompt->rest, at)))
+            at++;
+        while (at < count && prompts_is_answer(json_array_get(prompt->rest, at)))
+            at++;
+    }
+    return take_question(messages, prompt->rest, at, &at, err);
+}
+
+int prompt_next_turn(struct prompts *p, struct prompt *prompt, const char *answer, size_t bytes, struct err *err)
+{
+    if (p->options.answers == PROMPTS_ANSWERED) {
+        int more = prompt_next_answer(p, prompt, err);
+        return more < 0 ? err_at(err, "%s", prompt->place) : more;
+    }
+    if (prompt->turn + 1 >= prompt->turns)
+        return 0;
+    json_t *before = prompt->messages, *messages = json_copy(before);
+    int rc = -1;
+    if (!messages) {
+        err_memory(err);
+        goto done;
+    }
+    if (prompts_add_message(messages, "assistant", answer, bytes, err) ||
+        add_next_turn(prompt, messages, err))
+        goto done;
+    prompt->messages = messages;
+    if (use_chat(p, prompt, err)) {
+        prompt->messages = before;
+        goto done;
+    }
+    messages = before;
+    prompt->turn++;
+    rc = 1;
+done:
+    json_decref(messages);
+    if (rc < 0)
+        err_at(err, "%s: turn %d", prompt->place, prompt->turn + 2);
+    return rc;
+}

@@ -1,0 +1,137 @@
+#include "common/session/caching.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "common/base/memory_left.h"
+#include "common/cache/cache.h"
+#include "common/cli/number.h"
+#include "common/cli/spec.h"
+
+const char *const caching_prefetch_words[] = {
+    [PREFETCH_NONE] = "none", [PREFETCH_DRAFT] = "draft", [PREFETCH_FORCED] = "forced", NULL};
+
+/* Those that can decide while a model decodes: others want a future or a hot set. */
+static int check_policy(const char *text, struct err *err)
+{
+    static const char *const names[] = {"lru", "lfu", "utility", "utility-real"};
+    struct spec *spec = NULL;
+    int which;
+    int rc = spec_parse(&spec, text, err) ||
+             spec_pick(spec, "a policy here", names, (int)(sizeof names / sizeof *names), &which, err) ? -1 : 0;
+    spec_free(&spec);
+    return rc ? err_at(err, "--cache-policy") : 0;
+}
+
+int caching_check_drafts(const struct caching_options *options, const struct strings *drafters, bool forced, struct err *err)
+{
+    bool copies = false;
+    for (int i = 0; i < drafters->count; i++)
+        copies |= !strncmp(drafters->items[i], "model:", 6) || strstr(drafters->items[i], "experts=");
+    if (options->prefetch == PREFETCH_DRAFT && !copies)
+        return err_set(err, ERR_INPUT, "--prefetch draft: no drafter is a copy of the model; give --draft model:file=FILE or "
+                       "self:experts=FILE");
+    if (options->prefetch == PREFETCH_FORCED && !forced)
+        return err_set(err, ERR_INPUT, "--prefetch forced: no routes are known beforehand; give --force-routes, too");
+    return 0;
+}
+
+int caching_check(const struct caching_options *options, struct err *err)
+{
+    if (!options->experts && options->policy)
+        return err_set(err, ERR_INPUT, "--cache-policy is for experts that are cached; give --cache-experts, too");
+    if (!options->experts && options->prefetch)
+        return err_set(err, ERR_INPUT, "--prefetch is for experts that are cached; give --cache-experts, too");
+    return options->policy ? check_policy(options->policy, err) : 0;
+}
+
+/* Of all experts; and the slot, which has room for the largest. */
+struct extent {
+    int64_t count, slot;
+};
+
+static struct extent measure(const struct model *model)
+{
+    struct extent extent = {0};
+    for (int i = 0; i < model_tensor_count(model); i++) {
+        const struct tensor *tensor = model_tensor_at(model, i);
+        if (tensor->role != ROLE_EXPERTS || tensor->layer >= model_hparams(model)->layers)
+            continue;
+        extent.count += tensor->count;
+        extent.slot = (int64_t)tensor->stride > extent.slot ? (int64_t)tensor->stride : extent.slot;
+    }
+    return extent;
+}
+
+/* What there is, less what keys and values, other models and the rest of the process will take. */
+static int64_t leave_room(uint64_t kv_bytes, uint64_t beside)
+{
+    int64_t left = memory_left("");
+    left -= left / 8 + (int64_t)kv_bytes + (int64_t)beside;
+    return left > 0 ? left : 0;
+}
+
+static int read_share(const char *text, const struct extent *extent, int64_t *slots, struct err *err)
+{
+    char number[32];
+    double share;
+    size_t length = strlen(text) - 1;
+    if (length >= sizeof number)
+        return err_set(err, ERR_INPUT, "'%s' is no share", text);
+    memcpy(number, text, length);
+    number[length] = '\0';
+    if (number_float(number, 0, 100, &share, err))
+        return -1;
+    *slots = (int64_t)floor((double)extent->count * share / 100 + 1e-9);
+    return 0;
+}
+
+int caching_slots(const struct caching_options *options, const struct model *model, uint64_t kv_bytes, uint64_t beside,
+                  int64_t *slots, struct err *err)
+{
+    const struct extent extent = measure(model);
+    const char *text = options->experts;
+    const int top_k = model_hparams(model)->router.top_k;
+    uint64_t bytes = 0;
+    int64_t found;
+    if (!extent.count)
+        return err_set(err, ERR_INPUT, "--cache-experts: %s has no routed experts", model_path(model));
+    if (!strcmp(text, "auto")) {
+        found = leave_room(kv_bytes, beside) / extent.slot;
+    } else if (*text && text[strlen(text) - 1] == '%') {
+        if (read_share(text, &extent, &found, err))
+            return err_at(err, "--cache-experts");
+    } else {
+        if (number_size(text, 1, INT64_MAX, &bytes, err))
+            return err_at(err, "--cache-experts");
+        found = (int64_t)bytes / extent.slot;
+    }
+    if (found < top_k)
+        return err_set(err, ERR_INPUT, "--cache-experts %s: is room for %lld experts, and one token wants %d in a layer; give "
+                       "at least %lld bytes", text, (long long)found, top_k, (long long)top_k * (long long)extent.slot);
+    *slots = found < extent.count ? found : extent.count;
+    const int64_t left = memory_left("");
+    if (left >= 0 && *slots * extent.slot > left)
+        return err_set(err, ERR_MEMORY, "--cache-experts %s: takes %lld MiB for %lld experts, and %lld MiB are left; give "
+                       "less, or auto", text, (long long)(*slots * extent.slot >> 20), (long long)*slots,
+                       (long long)(left >> 20));
+    return 0;
+}
+
+uint64_t caching_files(const struct strings *drafters)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < drafters->count; i++)
+        for (const char *at = drafters->items[i]; *at;) {
+            char name[1024];
+            struct stat status;
+            size_t length = strcspn(at, ":,=");
+            snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1), at);
+            if (length && !stat(name, &status) && S_ISREG(status.st_mode))
+                bytes += (uint64_t)status.st_size;
+            at += length + (at[length] != '\0');
+        }
+    return bytes;
+}

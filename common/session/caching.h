@@ -1,0 +1,43 @@
+/* What --cache-experts, --cache-policy and --prefetch say: how many experts have slots, and what is read early. */
+#ifndef MOE_SESSION_CACHING_H
+#define MOE_SESSION_CACHING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/cli/opt.h"
+#include "common/model/model.h"
+
+enum prefetch { PREFETCH_NONE, PREFETCH_DRAFT, PREFETCH_FORCED };
+
+extern const char *const caching_prefetch_words[];
+
+struct caching_options {
+    const char *experts;                /* SIZE, N% or auto; NULL: the model is mapped */
+    const char *policy;                 /* NULL: lru */
+    int prefetch;                       /* enum prefetch */
+};
+
+#define CACHING_OPTIONS(args, caching) \
+    OPT_STRING(0, "cache-experts", args, caching.experts, "SIZE|N%|auto", \
+               "keep so many routed experts in memory and read the others when they are wanted"), \
+    OPT_STRING(0, "cache-policy", args, caching.policy, "lru|lfu|utility|utility-real", \
+               "let this policy choose which experts stay"), \
+    OPT_CHOICE(0, "prefetch", args, caching.prefetch, caching_prefetch_words, "read experts before they are wanted, by this")
+
+/* Options that make no sense without each other, and names that nobody has. */
+int caching_check(const struct caching_options *options, struct err *err);
+
+/* Nothing can be known beforehand without a drafter that may be a copy of the model, or forced routes. */
+int caching_check_drafts(const struct caching_options *options, const struct strings *drafters, bool forced, struct err *err);
+
+/* How many experts of all layers together of a model whose dense part is in memory. kv_bytes, beside: what auto leaves besides,
+ * for keys and values, and for other models. */
+int caching_slots(const struct caching_options *options, const struct model *model, uint64_t kv_bytes, uint64_t beside,
+                  int64_t *slots, struct err *err);
+
+/* Bytes of the files that the texts of drafters name, such as model:FILE. */
+uint64_t caching_files(const struct strings *drafters);
+
+#endif

@@ -1,0 +1,178 @@
+#include "common/session/session.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/base/version.h"
+
+const char *const session_cache_words[] = {[CACHE_F32] = "f32", [CACHE_F16] = "f16", [CACHE_BF16] = "bf16", NULL};
+
+static int open_tokenizer(struct session *session, struct err *err)
+{
+    size_t bytes = 0;
+    const char *json = model_tokenizer_json(session->model, &bytes);
+    if (json && tokenizer_new(&session->tokenizer, json, bytes, err))
+        return err_at(err, "tokenizer");
+    const char *source = model_chat_template(session->model, &bytes);
+    /* A template that cannot be used matters only to who chats: so it is the command that tells. */
+    if (json && source && template_new(&session->chat, source, bytes, &session->chat_fault) &&
+        session->chat_fault.code == ERR_MEMORY)
+        return err_memory(err);
+    return 0;
+}
+
+/* Special tokens by the names that templates know. */
+static int make_trusted(struct session *session, struct err *err)
+{
+    const struct hparams *shape = model_hparams(session->model);
+    const struct { const char *name; int id; } known[] = {
+        {"bos_token", shape->bos}, {"eos_token", shape->eos_count ? shape->eos[0] : -1}, {"pad_token", shape->pad}};
+    session->trusted = json_object();
+    if (!session->trusted)
+        return err_memory(err);
+    for (size_t i = 0; session->tokenizer && i < sizeof known / sizeof *known; i++) {
+        size_t count = 0;
+        const char *bytes = NULL;
+        if (known[i].id >= 0)
+            bytes = (const char *)tokenizer_token_bytes(session->tokenizer, known[i].id, &count);
+        if (bytes && json_object_set_new(session->trusted, known[i].name, json_stringn(bytes, count)))
+            return err_set(err, ERR_INPUT, "%s: token %d is not UTF-8", known[i].name, known[i].id);
+    }
+    return 0;
+}
+
+/* Bytes of keys and values of the longest text, taken as 8,192 tokens where nobody says. */
+static uint64_t kv_bytes(const struct hparams *shape, const struct session_options *options)
+{
+    const int width = shape->attention.kv_heads * (shape->attention.head_dim + shape->attention.value_dim);
+    int tokens = shape->max_positions < 8192 ? shape->max_positions : 8192;
+    tokens = options->context && options->context < shape->max_positions ? options->context : tokens;
+    return (uint64_t)shape->layers * (uint64_t)width * (uint64_t)tokens * cache_size((enum cache_format)options->cache);
+}
+
+static int open_experts(struct session *session, const struct session_options *options, struct err *err)
+{
+    struct expert_cache cache = {.policy = options->caching.policy, .draft_length = DRAFT_LENGTH_MAX};
+    if (!options->caching.experts)
+        return model_identity(session->model)->moe_layers
+            ? expert_source_open(&session->experts, session->model, session->device, err) : 0;
+    return caching_slots(&options->caching, session->model, kv_bytes(model_hparams(session->model), options), options->beside,
+                         &cache.slots, err) ||
+           expert_source_cached(&session->experts, session->model, session->device, &cache, err) ? -1 : 0;
+}
+
+int session_open(struct session **out, const struct session_options *options, int rows, int logit_rows, struct err *err)
+{
+    const struct device_setup device = {options->device ? options->device : "auto", options->threads, options->isa,
+                                        options->pin};
+    struct session *session = mem_alloc(1, sizeof *session, err);
+    if (!session)
+        return -1;
+    if (!options->model) {
+        err_set(err, ERR_INPUT, "no model is given; name one with -m FILE");
+        goto failed;
+    }
+    if (caching_check(&options->caching, err) ||
+        (options->caching.experts ? model_open_dense : model_open)(&session->model, options->model, err))
+        goto failed;
+    if (open_tokenizer(session, err) || make_trusted(session, err)) {
+        err_at(err, "%s", options->model);
+        goto failed;
+    }
+    if (device_open(&session->device, &device, err) || open_experts(session, options, err))
+        goto failed;
+    const struct engine_setup engine = {
+        .model = session->model, .device = session->device, .experts = session->experts, .max_positions = options->context,
+        .cache = (enum cache_format)options->cache,
+        .foretell = options->caching.prefetch == PREFETCH_DRAFT ? session->experts : NULL,
+        .foresee = options->caching.prefetch == PREFETCH_FORCED, .slab_rows = ENGINE_SLAB_ROWS,
+        .max_rows = rows ? rows : ENGINE_ROWS_MAX, .max_logit_rows = logit_rows ? logit_rows : 1 + DRAFT_LENGTH_MAX};
+    if (engine_open(&session->engine, &engine, err)) {
+        err_at(err, "%s", options->model);
+        goto failed;
+    }
+    *out = session;
+    return 0;
+failed:
+    session_close(&session);
+    return -1;
+}
+
+void session_close(struct session **session)
+{
+    struct session *s = *session;
+    if (!s)
+        return;
+    engine_close(&s->engine);
+    expert_source_close(&s->experts);
+    device_close(&s->device);
+    template_free(&s->chat);
+    tokenizer_free(&s->tokenizer);
+    json_decref(s->trusted);
+    model_close(&s->model);
+    mem_free(session);
+}
+
+void session_tell(const struct session *session, const struct console *console)
+{
+    const struct device_info *info = device_info(session->device);
+    if (info->no_slabs[0])
+        console_note(console, "%s", info->no_slabs);
+    if (console->verbose && expert_source_way(session->experts))
+        console_note(console, "experts are read by %s", expert_source_way(session->experts));
+}
+
+int session_open_prompts(struct prompts **out, const struct session *session, const struct session_prompts *options,
+                         const struct strings *files, const struct stop *stop, struct err *err)
+{
+    const struct hparams *shape = model_hparams(session->model);
+    const struct prompts_options prompts = {
+        .field = options->field, .chat = options->chat, .whole = options->whole, .parse_special = options->parse_special,
+        .texts = options->texts.items, .n_texts = (size_t)options->texts.count, .stop = stop,
+        .chat_template = session->chat, .template_file = options->chat_template,
+        .trusted = session->trusted,
+        .template_args = options->template_args.items, .n_template_args = (size_t)options->template_args.count,
+        .answers = options->answers, .unanswered = options->unanswered, .each = options->each,
+        .ends = shape->eos, .n_ends = shape->eos_count,
+        .vocab = shape->vocab};
+    return prompts_open(out, &prompts, files->items, (size_t)files->count, session->tokenizer, err);
+}
+
+void session_stream_model(const struct session *session, struct stream_model *out)
+{
+    const struct model_identity *identity = model_identity(session->model);
+    static const struct sha256 none;
+    *out = (struct stream_model){
+        .layers = identity->layers, .moe_layers = identity->moe_layers, .experts = identity->experts, .top_k = identity->top_k,
+        .vocab = identity->vocab, .hidden = identity->hidden};
+    sha256_hex(&identity->index, out->index_sha256);
+    sha256_hex(&identity->source, out->source_sha256);
+    if (memcmp(&identity->tokenizer, &none, sizeof none) != 0)
+        sha256_hex(&identity->tokenizer, out->tokenizer_sha256);
+    snprintf(out->name, sizeof out->name, "%s", identity->name);
+}
+
+int session_header(const struct session *session, enum stream_kind kind, const struct console *console, uint64_t seed,
+                   struct header *out, struct err *err)
+{
+    const struct model_identity *identity = model_identity(session->model);
+    struct header header = {0};
+    const struct hparams *shape = model_hparams(session->model);
+    char inflated[64];
+    snprintf(inflated, sizeof inflated, "%s inner width %d to %d", identity->moe_layers ? "expert" : "dense",
+             identity->inflated_from, identity->moe_layers ? shape->expert_inner : shape->dense_inner);
+    if (header_init(&header, kind, console->program, MOE_VERSION, console->argc, console->argv, err) ||
+        header_set_dtype(&header, identity->dtype, err) ||
+        header_set_device(&header, device_info(session->device)->name, err) ||
+        (identity->synthetic && header_label(&header, "synthetic", "random weights", err)) ||
+        (identity->inflated_from && header_label(&header, "inflated", inflated, err))) {
+        header_free(&header);
+        return -1;
+    }
+    header.has_model = header.has_seed = true;
+    header.seed = seed;
+    session_stream_model(session, &header.model);
+    *out = header;
+    return 0;
+}

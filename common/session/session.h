@@ -1,0 +1,93 @@
+/* A model made ready: file, device, experts, engine, tokenizer and chat template, opened together and closed together. */
+#ifndef MOE_SESSION_SESSION_H
+#define MOE_SESSION_SESSION_H
+
+#include <stdbool.h>
+
+#include <jansson.h>
+
+#include "common/base/err.h"
+#include "common/cli/console.h"
+#include "common/engine/engine.h"
+#include "common/model/model.h"
+#include "common/prompts/prompts.h"
+#include "common/session/caching.h"
+#include "common/session/settings.h"
+#include "common/stream/header.h"
+#include "common/template/template.h"
+#include "common/tokenizer/tokenizer.h"
+
+/* What the options -m, --device, -j, --isa, --pin, --context, --kv-dtype and those of caching.h say. */
+struct session_options {
+    const char *model;
+    const char *device;         /* NULL: auto */
+    int threads;                /* 0: not given */
+    const char *isa;            /* NULL: the best */
+    int context;                /* 0: as the model has it */
+    int cache;                  /* enum cache_format */
+    bool pin;
+    struct caching_options caching;
+    uint64_t beside;            /* bytes of other models that will be opened */
+};
+
+extern const char *const session_cache_words[];
+
+#define SESSION_OPTIONS(args, session) \
+    OPT_INPUT('m', "model", args, session.model, "the model FILE (.moe)"), \
+    OPT_DEVICE(args, session.device), \
+    OPT_THREADS(args, session.threads), \
+    OPT_STRING(0, "isa", args, session.isa, "NAME", "use the instruction set NAME: amx, avx512vnni, avx512, avx2 or plain"), \
+    OPT_COUNT('c', "context", args, session.context, 2, 1 << 24, "let prompt and answer have at most N tokens"), \
+    OPT_CHOICE(0, "kv-dtype", args, session.cache, session_cache_words, "keep keys and values in this format"), \
+    OPT_FLAG(0, "pin", args, session.pin, "bind each thread to a processor of its own"), \
+    CACHING_OPTIONS(args, session.caching)
+
+/* How prompts are read. */
+struct session_prompts {
+    struct strings texts;
+    const char *field, *chat_template;
+    bool chat, whole, parse_special;
+    struct strings template_args;
+    enum prompts_answers answers;       /* no options: a command says what it wants of prompts/prompts.h */
+    bool unanswered, each;
+};
+
+#define SESSION_PROMPT_OPTIONS(args, prompts) \
+    OPT_STRINGS('p', "prompt", args, prompts.texts, "TEXT", \
+                "take TEXT as a prompt, before those of files; may be given several times"), \
+    OPT_STRING(0, "field", args, prompts.field, "NAME", "the text of a prompt stands in the field NAME"), \
+    OPT_FLAG(0, "chat", args, prompts.chat, "take a text as a message of a user"), \
+    OPT_FLAG(0, "whole", args, prompts.whole, "take a text file, or standard input, as one prompt, not each of its lines"), \
+    OPT_FLAG(0, "parse-special", args, prompts.parse_special, "let special tokens count in prompts, too"), \
+    OPT_INPUT(0, "chat-template", args, prompts.chat_template, "take the chat template in FILE, not the model's"), \
+    OPT_STRINGS(0, "template-arg", args, prompts.template_args, "NAME=VALUE", "hand VALUE to the chat template as NAME")
+
+struct session {
+    struct model *model;
+    struct device *device;
+    struct expert_source *experts;      /* NULL: a dense model */
+    struct engine *engine;
+    struct tokenizer *tokenizer;        /* NULL: the model has none; prompts and answers are ids */
+    struct template *chat;              /* NULL: none, or it cannot be used, for the reason that chat_fault has */
+    struct err chat_fault;
+    json_t *trusted;                    /* bos_token and the like, for the template */
+};
+
+/* rows: of one forward; logit_rows: rows whose logits may be asked for. 0, 0: what decoding needs. */
+int session_open(struct session **out, const struct session_options *options, int rows, int logit_rows, struct err *err);
+void session_close(struct session **session);
+
+/* Notes on what its device lacks, if there is something to tell; and, with -v, on how experts are read. */
+void session_tell(const struct session *session, const struct console *console);
+
+/* stop: see prompts/prompts.h. */
+int session_open_prompts(struct prompts **out, const struct session *session, const struct session_prompts *options,
+                         const struct strings *files, const struct stop *stop, struct err *err);
+
+/* The model as headers of streams name it; and a header for a stream of this kind, with device, dtype, seed and what is
+ * to be known of the model (synthetic, inflated). */
+void session_stream_model(const struct session *session, struct stream_model *out);
+int session_header(const struct session *session, enum stream_kind kind, const struct console *console, uint64_t seed,
+                   struct header *out, struct err *err);
+
+#endif

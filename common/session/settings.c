@@ -1,0 +1,115 @@
+#include "common/session/settings.h"
+
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/base/text.h"
+#include "common/cli/command.h"
+
+const char *const budget_mode_words[] = {[BUDGET_TRUNCATE] = "truncate", [BUDGET_SUBSTITUTE] = "substitute", NULL};
+
+struct suite_args { struct decode_settings settings; };
+
+static const struct opt suite_options[] = {DECODE_OPTIONS(struct suite_args, settings), OPT_END};
+static const struct subcommand suite_subcommand = {.options = suite_options, .args_bytes = sizeof(struct suite_args)};
+
+/* The words that the map would be on a command line, and the list of them as options keep it. */
+struct decode_settings_store {
+    char **word;
+    size_t words, room;
+    struct suite_args args;
+};
+
+static int add_word(struct decode_settings_store *store, const char *name, const char *value, struct err *err)
+{
+    struct text text = {0};
+    int rc = -1;
+    if (mem_grow(&store->word, &store->room, store->words + 1, sizeof *store->word, err) ||
+        text_printf(&text, err, value ? "--%s=%s" : "--%s", name, value))
+        goto done;
+    store->word[store->words] = mem_string(text.data, err);
+    if (!store->word[store->words])
+        goto done;
+    store->words++;
+    rc = 0;
+done:
+    text_free(&text);
+    return rc;
+}
+
+static int add_value(struct decode_settings_store *store, const char *name, const json_t *value, struct err *err)
+{
+    char number[64];
+    size_t used;
+    if (json_is_string(value)) {
+        if (strlen(json_string_value(value)) != json_string_length(value))
+            return err_set(err, ERR_INPUT, "a NUL in a text");
+        return add_word(store, name, json_string_value(value), err);
+    }
+    if (!json_is_number(value))
+        return err_set(err, ERR_INPUT, "a number, a text, a list of texts, or true or false is expected");
+    used = json_dumpb(value, number, sizeof number - 1, JSON_ENCODE_ANY);
+    if (used >= sizeof number)
+        return err_set(err, ERR_INPUT, "too long a number");
+    number[used] = '\0';
+    return add_word(store, name, number, err);
+}
+
+static int add_words(struct decode_settings_store *store, const json_t *map, struct err *err)
+{
+    const char *name;
+    json_t *value, *item;
+    size_t at;
+    json_object_foreach((json_t *)(uintptr_t)map, name, value) {
+        const struct opt *option = opt_find(&suite_subcommand, name, strlen(name));
+        if (option && option->kind == OPT_KIND_FLAG && json_is_boolean(value)) {
+            if (json_is_true(value) && add_word(store, name, NULL, err))
+                return -1;
+        } else if (option && option->kind == OPT_KIND_STRINGS && json_is_array(value)) {
+            json_array_foreach(value, at, item)
+                if (add_value(store, name, item, err))
+                    return err_at(err, "%s", name);
+        } else if (add_value(store, name, value, err)) {
+            return err_at(err, "%s", name);
+        }
+    }
+    return 0;
+}
+
+int decode_settings_from_json(struct decode_settings *out, struct decode_settings_store **store, const json_t *map,
+                              struct err *err)
+{
+    const struct suite_args defaults = {.settings = DECODE_DEFAULTS};
+    struct console console = {.program = "suite"};
+    struct decode_settings_store *made;
+    if (!json_is_object(map))
+        return err_set(err, ERR_INPUT, "settings are a map of option names and values");
+    made = mem_alloc(1, sizeof *made, err);
+    if (!made)
+        return -1;
+    made->args = defaults;
+    if (add_words(made, map, err) ||
+        opt_parse(&suite_subcommand, (int)made->words, made->word, &made->args, &console, err)) {
+        decode_settings_free(&made);
+        return -1;
+    }
+    *out = made->args.settings;
+    *store = made;
+    return 0;
+}
+
+int decode_settings_inputs(const struct decode_settings_store *store, opt_see_input *see, void *context, struct err *err)
+{
+    return opt_inputs(&suite_subcommand, &store->args, see, context, err);
+}
+
+void decode_settings_free(struct decode_settings_store **store)
+{
+    if (*store) {
+        opt_free(&suite_subcommand, &(*store)->args);
+        for (size_t i = 0; i < (*store)->words; i++)
+            mem_free(&(*store)->word[i]);
+        mem_free(&(*store)->word);
+    }
+    mem_free(store);
+}

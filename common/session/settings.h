@@ -1,0 +1,102 @@
+/* How to decode: the settings that moe-decode, moe-profile and the suites of moe-bench have in common, as one table of
+ * options with one parser.
+ *
+ * A command puts DECODE_OPTIONS(struct its_args, settings) into its own table, where `settings` is a struct decode_settings
+ * in its arguments, and starts from DECODE_DEFAULTS. Words are borrowed from where they were parsed. */
+#ifndef MOE_SESSION_SETTINGS_H
+#define MOE_SESSION_SETTINGS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <jansson.h>
+
+#include "common/base/err.h"
+#include "common/cli/opt.h"
+#include "common/policy/policy.h"
+#include "kernels/route.h"
+
+enum { DECODE_TOKENS_DEFAULT = 256, DRAFT_LENGTH_MAX = 64, DRAFT_LENGTH_DEFAULT = 4 };
+
+struct decode_settings {
+    int max_tokens;             /* -1: not given: a prompt's own max_tokens, or DECODE_TOKENS_DEFAULT */
+    double temperature, top_p, min_p;
+    int top_k;                  /* 0: all */
+    uint64_t seed;
+    struct strings stop;
+    bool ignore_eos;
+    struct strings draft;       /* "ngram:n=4", ..., best first; count 0: not given */
+    int draft_length;           /* or DRAFT_LENGTH_AUTO; DRAFT_LENGTH_NONE: not given */
+    const char *tree;           /* shape of drafts; NULL: a chain */
+    const char *policy;         /* NULL: not given */
+    const char *accept;         /* NULL: coupled */
+    bool overlap;               /* measure how much of each draft any rule could have kept */
+    const char *reference;      /* measure how far the answer is from this model's (divergence.h); NULL: do not */
+    const char *force_routes, *force_accept;    /* recordings (forced.h); NULL: not given */
+    bool reconstruction;        /* measure the error that a budget makes in each layer */
+    const char *budget, *rank, *budget_phase;   /* see budget.h; NULL: not given */
+    int budget_mode;            /* enum budget_mode */
+};
+
+#define DECODE_DEFAULTS {.max_tokens = -1, .top_p = 1, .draft_length = DRAFT_LENGTH_NONE, .budget_mode = BUDGET_SUBSTITUTE}
+
+extern const char *const budget_mode_words[];
+
+#define DECODE_OPTIONS(args, settings) \
+    OPT_COUNT('n', "max-tokens", args, settings.max_tokens, 0, 1 << 24, \
+              "make at most N new tokens a prompt; its own max_tokens, or 256, if not given"), \
+    OPT_FLAG(0, "overlap", args, settings.overlap, "record how likely any rule could keep each drafted token tried"), \
+    OPT_STRING(0, "reference", args, settings.reference, "self|FILE", \
+               "record how far each token is from that of model FILE, or of this one without budget"), \
+    OPT_STRING(0, "force-routes", args, settings.force_routes, "FILE", \
+               "let tokens go to the experts that the recording of drafts FILE has"), \
+    OPT_STRING(0, "force-accept", args, settings.force_accept, "FILE", \
+               "let answers and, without --draft, drafts be those of the recording of drafts FILE"), \
+    OPT_FLAG(0, "reconstruction", args, settings.reconstruction, "record the error of a budget in each layer's experts"), \
+    DECODE_OPTIONS_BUT_LENGTH(args, settings)
+
+/* For a command whose -n means something else when it is not given. */
+#define DECODE_OPTIONS_BUT_LENGTH(args, settings) \
+    DECODE_TEXT_OPTIONS(args, settings), \
+    OPT_STRING(0, "accept", args, settings.accept, "coupled|rejection|typical:epsilon=P,delta=P", \
+               "keep of a draft what this rule says"), \
+    OPT_STRING('B', "budget", args, settings.budget, "B,...|rank|auto[:kl=X,every=N,check=0]", \
+               "let a forward load at most B experts a layer, as many as the ranking says, or as few as keep the text close"), \
+    OPT_INPUT(0, "rank", args, settings.rank, \
+              "keep the experts that the rank stream FILE puts first, or by `router', `path' or `oracle'"), \
+    OPT_STRING(0, "budget-phase", args, settings.budget_phase, "decode|verify|draft|decode,draft|verify,draft", \
+               "hold the budget in these forwards; decode if not given"), \
+    OPT_CHOICE(0, "budget-mode", args, settings.budget_mode, budget_mode_words, "what becomes of an expert not kept")
+
+/* Those that say what the model's own text is, and how to get it sooner. */
+#define DECODE_TEXT_OPTIONS(args, settings) \
+    OPT_FLOAT(0, "temperature", args, settings.temperature, 0, 100, "T", "divide logits by T; 0 takes the best token"), \
+    OPT_COUNT(0, "top-k", args, settings.top_k, 0, 1 << 24, "keep the K best tokens; 0 keeps all"), \
+    OPT_FLOAT(0, "top-p", args, settings.top_p, 0, 1, "P", "keep the fewest best tokens of total probability P"), \
+    OPT_FLOAT(0, "min-p", args, settings.min_p, 0, 1, "P", "keep tokens at least P times as likely as the best"), \
+    OPT_SEED(args, settings.seed), \
+    OPT_STRINGS(0, "stop", args, settings.stop, "TEXT", "end before TEXT; may be given several times"), \
+    OPT_FLAG(0, "ignore-eos", args, settings.ignore_eos, "go on behind an end-of-sequence token"), \
+    OPT_STRINGS('d', "draft", args, settings.draft, \
+                "none|ngram|pld|suffix:corpus=FILE|lookahead|model:file=FILE|self:skip=FILE[,...]", \
+                "guess tokens ahead; may be given several times, the best first"), \
+    OPT_COUNT_AUTO('K', "draft-length", args, settings.draft_length, 0, DRAFT_LENGTH_MAX, \
+                   "draft up to N tokens behind one another; 4, or as deep as the tree, if not given; `auto': as they pay"), \
+    OPT_STRING(0, "tree", args, settings.tree, "chain|static:file=FILE|static:width=N,depth=N|" \
+               "dynamic:total=N,depth=N,topk=N|own:total=N,depth=N", \
+               "draft in this shape"), \
+    OPT_STRING(0, "policy", args, settings.policy, "static|cascade|cascade-cost|tiers|table|off|oracle:file=FILE|" \
+               "vertical|horizontal|cs-drafting|tr|dytc|dytc-verify[,...]", \
+               "let this decide how much to draft")
+
+/* Reads a map of option names and values, {"draft": "ngram", "draft-length": 8, "ignore-eos": true, "stop": ["a", "b"]},
+ * with the same table. The words live in *store, to be freed by decode_settings_free when the settings are no more needed. */
+struct decode_settings_store;
+int decode_settings_from_json(struct decode_settings *out, struct decode_settings_store **store, const json_t *map,
+                              struct err *err);
+
+/* The files that they name to be read. */
+int decode_settings_inputs(const struct decode_settings_store *store, opt_see_input *see, void *context, struct err *err);
+void decode_settings_free(struct decode_settings_store **store);
+
+#endif

@@ -1,0 +1,48 @@
+/* Chat templates: the part of Jinja2 that published models use, evaluated under limits.
+ *
+ * Source:   `chat_template` of tokenizer_config.json. White space is treated as transformers treats it: trim_blocks and
+ *           lstrip_blocks on, one newline at the very end dropped.
+ * Offered:  for (else, if, loop.*, break, continue, unpacking), if, set (also as a block, and on namespaces), macro,
+ *           generation; literals, slices, the operators of Jinja2, x if y else z, filters, tests and string methods as
+ *           listed in template_filter.c, template_test.c and template_method.c; range, namespace, dict, raise_exception,
+ *           and strftime_now, whose moment is the value `now` ("2025-08-05" or "2025-08-05 12:30:00"): there is no clock here.
+ * Limits:   steps, depth and bytes, in proportion to the values given. What is not offered is an error that names line and
+ *           construct.
+ *
+ * Provenance: each byte of the result is known to come from the template or from the values, through concatenation,
+ * slicing, joining and every filter. So a special token can be honoured where the template wrote it, and be plain text in a
+ * message (tokenizer_encode_segments). Of the template are: its own text and string literals, numbers, and the strings in
+ * `trusted` (bos_token and the like). A message's "role" is too when it is one of system, developer, user, assistant, tool,
+ * function, ipython, so that '<|' + role + '|>' works. Everything else is content. Of what tojson and the
+ * printing of lists and mappings write, strings are content if any byte of them is, and the punctuation is the template's. */
+#ifndef MOE_TEMPLATE_TEMPLATE_H
+#define MOE_TEMPLATE_TEMPLATE_H
+
+#include <stddef.h>
+
+#include <jansson.h>
+
+#include "common/base/err.h"
+#include "common/base/text.h"
+#include "common/tokenizer/tokenizer.h"
+
+struct template;
+
+/* Parses. The source is copied. A template is constant once made and may be shared by threads. */
+int template_new(struct template **out, const char *source, size_t bytes, struct err *err);
+void template_free(struct template **t);
+
+struct template_output {
+    struct text text;
+    struct text_segment *segments;      /* in order; their sizes add up to text.length; neighbours differ in origin */
+    size_t n_segments, room;
+};
+void template_output_free(struct template_output *out);
+
+/* values:  object: messages, add_generation_prompt, tools, further arguments; borrowed
+ * trusted: object of names whose strings count as written by the template; borrowed, may be NULL. A name in `values` hides it.
+ * out:     {0}; set on success only. */
+int template_render(const struct template *t, const json_t *values, const json_t *trusted, struct template_output *out,
+                    struct err *err);
+
+#endif
