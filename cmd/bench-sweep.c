@@ -23,7 +23,7 @@ const struct opt sweep_options[] = {
 
 const struct sweep_args sweep_defaults = { .rows = "1,2,4,8,16,32,64", .prefix = 64, .seconds = 5, .output = "-" };
 
-enum { ROUNDS_LEAST = 5 };
+enum { ROUNDS_MIN = 5 };
 
 /* "2,4,8" into 1, 2, 4, 8: ascending, 1 in front. */
 static int read_rows(const char *list, int *rows, int *count, struct err *err)
@@ -56,7 +56,7 @@ int bench_sweep(const void *arguments, const struct console *console, struct err
     if (read_rows(args->rows, rows, &points, err) || session_open(&session, &args->session, 0, rows[points - 1], err))
         goto done;
     session_tell(session, console);
-    const struct sweep_setup setup = { .rows = rows, .points = points, .prefix = args->prefix, .rounds_least = ROUNDS_LEAST,
+    const struct sweep_setup setup = { .rows = rows, .points = points, .prefix = args->prefix, .rounds_min = ROUNDS_MIN,
                                        .last_logits = args->logits == LOGITS_LAST, .seconds = args->seconds,
                                        .seed = args->seed };
     const struct model_identity *identity = model_identity(session->model);

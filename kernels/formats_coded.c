@@ -142,10 +142,10 @@ void coded_put_floats(unsigned char *unit, int output, int inputs, const float *
 {
     for (int k = 0; k < inputs; k += FP8_BLOCK_INPUTS, unit += FP8_BLOCK_BYTES) {
         const int count = inputs - k < FP8_BLOCK_INPUTS ? inputs - k : FP8_BLOCK_INPUTS;
-        float most = 0;
+        float max = 0;
         for (int i = 0; i < count; i++)
-            most = fabsf(values[k + i]) > most ? fabsf(values[k + i]) : most;
-        float scale = most / 448;
+            max = fabsf(values[k + i]) > max ? fabsf(values[k + i]) : max;
+        float scale = max / 448;
         memcpy(unit + output * 4, &scale, sizeof scale);
         for (int i = 0; i < count; i++)
             unit[FP8_CODES + i / 2 * FP8_PAIR_BYTES + output * 2 + i % 2] = scale != 0 ? f32_to_e4m3(values[k + i] / scale) : 0;

@@ -20,9 +20,9 @@
  * rows          [1] i32, state->rows once more: where operations look for it
  * text          [prompt + limit] i32;  ngram [ngram_slots] struct ngram_slot and earlier [text][longest - shortest + 1] i32, as
  *               ngram.h has them, of the text so far; none when nothing drafts
- * token, position, slot, prefix, next_position, choice, path  [rows_most] i32;  parent [rows_most] i32, i - 1
- * wanted, expert  [moe_layers][rows_most][top_k] i32;  counts [2][moe_layers] i32: distinct in wanted, and in expert
- * ring          `ring_records` records of loop_record_bytes(rows_most, moe_layers); iteration n's is n % ring_records
+ * token, position, slot, prefix, next_position, choice, path  [rows_max] i32;  parent [rows_max] i32, i - 1
+ * wanted, expert  [moe_layers][rows_max][top_k] i32;  counts [2][moe_layers] i32: distinct in wanted, and in expert
+ * ring          `ring_records` records of loop_record_bytes(rows_max, moe_layers); iteration n's is n % ring_records
  * head          [1] i32: iterations that are in the ring, written after their record
  * more          [1] i32: 1 while the device may go on alone, 0 at the end of the answer and each time the ring is full */
 struct loop_args {
@@ -30,7 +30,7 @@ struct loop_args {
     struct buffer token, parent, position, slot, prefix, next_position, choice, path;
     struct buffer wanted, expert, counts, ring, head, more;
     uint32_t ngram_slots;
-    int rows_most, moe_layers, experts, top_k, ring_records;
+    int rows_max, moe_layers, experts, top_k, ring_records;
 };
 
 #endif

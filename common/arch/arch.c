@@ -173,9 +173,9 @@ static int set_rotary(const json_t *object, const struct arch *arch, double part
  * stretched rope: linear of vicuna-16k and yarn of Qwen2.5's card leave max_position_embeddings as it was. */
 static void reach(struct hparams *s, int original, double factor)
 {
-    const double most = original * factor;
-    if (most > s->max_positions)
-        s->max_positions = most < INT32_MAX ? (int)most : INT32_MAX;
+    const double max = original * factor;
+    if (max > s->max_positions)
+        s->max_positions = max < INT32_MAX ? (int)max : INT32_MAX;
 }
 
 /* arXiv 2309.00071. The amplitude is that of the paper, or a quotient of two where both are given (DeepSeek-V2). */

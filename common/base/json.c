@@ -35,9 +35,9 @@ __attribute__((constructor)) static void watch(void) { json_set_alloc_funcs(watc
 static bool beyond_64_bits(const char *integer, size_t bytes)
 {
     const bool negative = *integer == '-';
-    const char *most = negative ? "9223372036854775808" : "9223372036854775807";
+    const char *max = negative ? "9223372036854775808" : "9223372036854775807";
     const size_t digits = bytes - negative;
-    return digits != strlen(most) ? digits > strlen(most) : memcmp(integer + negative, most, digits) > 0;
+    return digits != strlen(max) ? digits > strlen(max) : memcmp(integer + negative, max, digits) > 0;
 }
 
 /* Behind each integer beyond 64 bits "e0", which makes a real of it. */

@@ -28,19 +28,19 @@ static int64_t read_number(const char *root, const char *folder, const char *nam
 }
 
 /* What a group of its own and those above it leave: pages of files that are in its use go when they must. */
-static int64_t group_left(const char *root, const char *top, char *group, const char *limit, const char *use, int64_t least)
+static int64_t group_left(const char *root, const char *top, char *group, const char *limit, const char *use, int64_t min)
 {
     for (;;) {
         char folder[700];
         snprintf(folder, sizeof folder, "%s%s", top, group);
-        int64_t most = read_number(root, folder, limit), used = read_number(root, folder, use);
-        if (most >= 0 && used >= 0) {
-            int64_t left = used < most ? most - used : 0;
-            least = least < 0 || left < least ? left : least;
+        int64_t max = read_number(root, folder, limit), used = read_number(root, folder, use);
+        if (max >= 0 && used >= 0) {
+            int64_t left = used < max ? max - used : 0;
+            min = min < 0 || left < min ? left : min;
         }
         char *last = strrchr(group, '/');
         if (!last)
-            return least;
+            return min;
         *last = '\0';
     }
 }

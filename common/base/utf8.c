@@ -5,7 +5,7 @@
 int utf8_next(const char *text, size_t bytes, uint32_t *code)
 {
     const unsigned char *p = (const unsigned char *)text;
-    uint32_t value, least;
+    uint32_t value, min;
     int length;
     if (!bytes)
         return 0;
@@ -16,15 +16,15 @@ int utf8_next(const char *text, size_t bytes, uint32_t *code)
     }
     if (p[0] >= 0xC2 && p[0] <= 0xDF) {
         length = 2;
-        least = 0x80;
+        min = 0x80;
         value = p[0] & 0x1Fu;
     } else if ((p[0] & 0xF0) == 0xE0) {
         length = 3;
-        least = 0x800;
+        min = 0x800;
         value = p[0] & 0x0Fu;
     } else if (p[0] >= 0xF0 && p[0] <= 0xF4) {
         length = 4;
-        least = 0x10000;
+        min = 0x10000;
         value = p[0] & 0x07u;
     } else {
         return 0;
@@ -36,7 +36,7 @@ int utf8_next(const char *text, size_t bytes, uint32_t *code)
             return 0;
         value = value << 6 | (p[i] & 0x3Fu);
     }
-    if (value < least || value > 0x10FFFF || (value >= 0xD800 && value <= 0xDFFF))
+    if (value < min || value > 0x10FFFF || (value >= 0xD800 && value <= 0xDFFF))
         return 0;
     if (code)
         *code = value;

@@ -36,7 +36,7 @@ int gates_make(struct gates *out, const struct suite *suite, const struct measur
     for (int i = 0; i < suite->gate_count; i++) {
         const struct suite_gate *gate = &suite->gates[i];
         double value = made.values[i] = value_of(gate, all, summary);
-        bool within = value >= gate->least && value <= gate->most;
+        bool within = value >= gate->min && value <= gate->max;
         made.verdicts[i] = isnan(value) ? GATE_UNCLEAR : within ? GATE_PASSES : GATE_FAILS;
         made.passed += made.verdicts[i] == GATE_PASSES;
         made.failed += made.verdicts[i] == GATE_FAILS;
@@ -56,10 +56,10 @@ void gates_free(struct gates *gates)
 /* "at least 1.1, at most 3" */
 static int put_limits(struct text *out, const struct suite_gate *gate, struct err *err)
 {
-    bool both = isfinite(gate->least) && isfinite(gate->most);
-    if (isfinite(gate->least) && text_printf(out, err, "at least %.10g%s", gate->least, both ? ", " : ""))
+    bool both = isfinite(gate->min) && isfinite(gate->max);
+    if (isfinite(gate->min) && text_printf(out, err, "at least %.10g%s", gate->min, both ? ", " : ""))
         return -1;
-    return isfinite(gate->most) ? text_printf(out, err, "at most %.10g", gate->most) : 0;
+    return isfinite(gate->max) ? text_printf(out, err, "at most %.10g", gate->max) : 0;
 }
 
 static int put_row(struct table *table, const struct gates *gates, int i, struct err *err)

@@ -146,11 +146,11 @@ static void keep(struct run *r, int layer, int i)
 }
 
 /* Of those missing that were not dealt with (slot -1) the first, or the one of most tokens; -1: there is none. */
-static int next_missing(const struct run *r, int count, bool most)
+static int next_missing(const struct run *r, int count, bool max)
 {
     int next = -1;
     for (int i = 0; i < count; i++)
-        if (r->slot[i] == -1 && (next < 0 || (most && r->tokens[i] > r->tokens[next])))
+        if (r->slot[i] == -1 && (next < 0 || (max && r->tokens[i] > r->tokens[next])))
             next = i;
     return next;
 }

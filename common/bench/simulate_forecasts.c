@@ -41,10 +41,10 @@ static void give(struct trial *t, const struct simulated_step *step, int tokens,
     }
 }
 
-static int most_of(const struct simulated_routes *routes, int width)
+static int max_of(const struct simulated_routes *routes, int width)
 {
-    int most = routes->top_k << width;
-    return width < WIDTHS - 1 && most < routes->experts ? most : routes->experts;
+    int max = routes->top_k << width;
+    return width < WIDTHS - 1 && max < routes->experts ? max : routes->experts;
 }
 
 /* The share of experts, over layers and forwards, of which "wanted" or "not wanted" was said rightly (MoE-SpAc, figure 4). */
@@ -68,7 +68,7 @@ static void ask(struct trial *t, struct forecast *forecast, const struct simulat
         int wants = simulated_routes_want(routes, step, layer, t->wanted, t->tokens, t->often);
         forecast->class->expect(forecast, layer, &facts, t->score);
         for (int w = 0; w < WIDTHS; w++) {
-            int count = forecast_name(t->named, t->score, routes->experts, most_of(routes, w));
+            int count = forecast_name(t->named, t->score, routes->experts, max_of(routes, w));
             forecast_score_add(&t->sum[w], t->named, count, t->wanted, wants);
         }
     }
@@ -80,11 +80,11 @@ static int try_source(struct trial *t, const struct forecast_class *class, struc
     const struct forecast_setup setup = {routes->layers, routes->experts, routes->top_k, routes->vocab,
                                          t->simulation->machine->draft_length};
     struct forecast *forecast = NULL;
-    size_t most = 0;
+    size_t max = 0;
     for (size_t i = 0; i < routes->steps; i++)
-        most = (size_t)routes->step[i].tokens > most ? (size_t)routes->step[i].tokens : most;
-    int16_t *ahead = mem_alloc(most * routes->top_k, sizeof *ahead, err);
-    t->given = mem_alloc(most * routes->layers * routes->top_k, sizeof *t->given, err);
+        max = (size_t)routes->step[i].tokens > max ? (size_t)routes->step[i].tokens : max;
+    int16_t *ahead = mem_alloc(max * routes->top_k, sizeof *ahead, err);
+    t->given = mem_alloc(max * routes->layers * routes->top_k, sizeof *t->given, err);
     int rc = ahead && t->given ? forecast_open(&forecast, class->name, &setup, err) : -1;
     t->chance = t->simulation->seed;
     for (int w = 0; w < WIDTHS; w++)
@@ -118,7 +118,7 @@ static int put_source(struct trial *t, const struct forecast_class *class, struc
     for (int w = 0; w < WIDTHS; w++) {
         const struct forecast_score *sum = &t->sum[w];
         json_t *line = json_pack("{s:s, s:b, s:s, s:s, s:i, s:I, s:I, s:I, s:o, s:f, s:f}", "type", "forecast", "simulated", 1,
-                                 "routes", t->routes->name, "source", class->name, "most", most_of(t->routes, w), "wanted",
+                                 "routes", t->routes->name, "source", class->name, "most", max_of(t->routes, w), "wanted",
                                  (json_int_t)sum->wanted, "named", (json_int_t)sum->named, "right", (json_int_t)sum->right,
                                  "recall", json_finite(forecast_recall(sum)), "wasted_mb", wasted_mb(t, w),
                                  "hot_or_cold", accuracy(t));

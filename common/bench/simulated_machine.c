@@ -8,12 +8,12 @@
 
 enum { FILE_LIMIT = 1 << 20 };
 
-static int number(const json_t *map, const char *key, double otherwise, double least, double most, double *out, struct err *err)
+static int number(const json_t *map, const char *key, double otherwise, double min, double max, double *out, struct err *err)
 {
     const json_t *value = json_object_get(map, key);
     *out = value ? json_number_value(value) : otherwise;
-    if ((value && !json_is_number(value)) || !(*out >= least && *out <= most))
-        return err_set(err, ERR_INPUT, "\"%s\": a number from %g to %g is expected", key, least, most);
+    if ((value && !json_is_number(value)) || !(*out >= min && *out <= max))
+        return err_set(err, ERR_INPUT, "\"%s\": a number from %g to %g is expected", key, min, max);
     return 0;
 }
 

@@ -150,10 +150,10 @@ int simulated_routes_write(const struct simulated_routes *r, const char *path, i
 {
     struct header header = {0};
     struct writer *out = NULL;
-    int most = 1, rc = -1;
+    int max = 1, rc = -1;
     for (size_t i = 0; i < r->steps; i++)
-        most = r->step[i].tokens > most ? r->step[i].tokens : most;
-    size_t slots = (size_t)most * r->layers * r->top_k;
+        max = r->step[i].tokens > max ? r->step[i].tokens : max;
+    size_t slots = (size_t)max * r->layers * r->top_k;
     float *weights = mem_alloc(slots, sizeof *weights, err);
     if (!weights || header_init(&header, STREAM_ROUTE, "moe-bench", MOE_VERSION, argc, argv, err) ||
         header_label(&header, "synthetic", "routes", err))

@@ -414,9 +414,9 @@ static int get_gate(struct parse *parse, const json_t *map, struct suite_gate *g
     if (!json_is_object(map))
         return err_set(err, ERR_INPUT, "must be a map");
     if (keys_known(map, keys, err) || get_figure(json_object_get(map, "figure"), &gate->figure, err) ||
-        get_bound(map, "least", -INFINITY, &gate->least, err) || get_bound(map, "most", INFINITY, &gate->most, err))
+        get_bound(map, "least", -INFINITY, &gate->min, err) || get_bound(map, "most", INFINITY, &gate->max, err))
         return -1;
-    if (isinf(gate->least) && isinf(gate->most))
+    if (isinf(gate->min) && isinf(gate->max))
         return err_set(err, ERR_INPUT, "has neither \"least\" nor \"most\"");
     if (!setting || find_setting(parse->suite, setting) < 0)
         return wrong(err, "setting", "must be the name of one of the suite's settings");

@@ -73,12 +73,12 @@ static int add(struct suite_variants *out, const json_t *map, const json_t *shar
 }
 
 /* Every variant from number `first` on, times the values of one name. */
-static int multiply(struct suite_variants *out, size_t first, const char *key, const json_t *values, bool shared, size_t most,
+static int multiply(struct suite_variants *out, size_t first, const char *key, const json_t *values, bool shared, size_t max,
                     struct err *err)
 {
     size_t old = out->count, number = json_array_size(values);
-    if (old + (old - first) * (number - 1) > most)
-        return err_set(err, ERR_INPUT, "\"vary\": this makes more than %zu settings", most);
+    if (old + (old - first) * (number - 1) > max)
+        return err_set(err, ERR_INPUT, "\"vary\": this makes more than %zu settings", max);
     struct suite_variants made = {0};
     int rc = -1;
     for (size_t i = first; i < old; i++)
@@ -106,7 +106,7 @@ done:
     return rc;
 }
 
-static int add_entry(struct suite_variants *out, const json_t *map, const json_t *vary, int entry, size_t most, struct err *err)
+static int add_entry(struct suite_variants *out, const json_t *map, const json_t *vary, int entry, size_t max, struct err *err)
 {
     const json_t *own = json_object_get(map, "vary");
     size_t first = out->count;
@@ -120,23 +120,23 @@ static int add_entry(struct suite_variants *out, const json_t *map, const json_t
         return -1;
     json_object_del(out->items[first].map, "vary");
     json_object_foreach((json_t *)(uintptr_t)own, key, values)
-        if (multiply(out, first, key, values, false, most, err))
+        if (multiply(out, first, key, values, false, max, err))
             return err_at(err, "setting '%s'", name);
     json_object_foreach((json_t *)(uintptr_t)vary, key, values)
-        if (!json_object_get(map, key) && !json_object_get(own, key) && multiply(out, first, key, values, true, most, err))
+        if (!json_object_get(map, key) && !json_object_get(own, key) && multiply(out, first, key, values, true, max, err))
             return err_at(err, "setting '%s'", name);
     return 0;
 }
 
-int suite_variants_make(struct suite_variants *out, const json_t *settings, const json_t *vary, int most, struct err *err)
+int suite_variants_make(struct suite_variants *out, const json_t *settings, const json_t *vary, int max, struct err *err)
 {
     size_t count = json_array_size(settings);
-    if (!count || count > (size_t)most)
-        return err_set(err, ERR_INPUT, "\"settings\": must be a list of 1 to %d settings", most);
+    if (!count || count > (size_t)max)
+        return err_set(err, ERR_INPUT, "\"settings\": must be a list of 1 to %d settings", max);
     if (check_vary(vary, err))
         return -1;
     for (size_t i = 0; i < count; i++)
-        if (add_entry(out, json_array_get(settings, i), vary, (int)i, (size_t)most, err))
+        if (add_entry(out, json_array_get(settings, i), vary, (int)i, (size_t)max, err))
             return -1;
     return 0;
 }

@@ -26,8 +26,8 @@ struct suite_variants {
 };
 
 /* Starts from {0}. Errors: no list, a setting that is no map or has no name, a "vary" that is no map of lists, more than
- * `most` settings. */
-int suite_variants_make(struct suite_variants *out, const json_t *settings, const json_t *vary, int most, struct err *err);
+ * `max` settings. */
+int suite_variants_make(struct suite_variants *out, const json_t *settings, const json_t *vary, int max, struct err *err);
 void suite_variants_free(struct suite_variants *variants);      /* and back to {0} */
 
 #endif

@@ -68,7 +68,7 @@ static int run_trials(struct trials *t, struct err *err)
             if (run_trial(t, setup->rows[i], &t->trial[used + (size_t)i], err))
                 return -1;
         t->rounds++;
-    } while (t->rounds < setup->rounds_least || clock_seconds() < end);
+    } while (t->rounds < setup->rounds_min || clock_seconds() < end);
     return 0;
 }
 
@@ -112,15 +112,15 @@ static int sum_up(struct sweep *out, const struct trials *t, struct err *err)
 
 int sweep_run(struct sweep *out, const struct session *session, const struct sweep_setup *setup, struct err *err)
 {
-    const int most = setup->rows[setup->points - 1];
+    const int max = setup->rows[setup->points - 1];
     struct trials t = {.setup = setup, .session = session};
     struct sweep made = {.points = 0};
     double before, after;
     int rc = -1;
     roofline_describe(session->device, &made.machine);
     if (roofline_measure(session->device, ROOFLINE_BYTES, BANDWIDTH_SECONDS, &before, err) ||
-        sequence_open(&t.sequence, session->engine, setup->prefix + most, err) ||
-        !(t.token = mem_alloc((size_t)(setup->prefix > most ? setup->prefix : most), sizeof *t.token, err)))
+        sequence_open(&t.sequence, session->engine, setup->prefix + max, err) ||
+        !(t.token = mem_alloc((size_t)(setup->prefix > max ? setup->prefix : max), sizeof *t.token, err)))
         goto done;
     draw_tokens(&t, setup->prefix);
     if (setup->prefix) {

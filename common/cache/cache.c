@@ -301,12 +301,12 @@ void cache_drop(struct cache *c, int slot)
 
 void cache_ask(struct cache *c, int layer, int expert, int level)
 {
-    int key = layer * c->experts + expert, most = level < CACHE_LEVELS ? level : CACHE_LEVELS;
+    int key = layer * c->experts + expert, max = level < CACHE_LEVELS ? level : CACHE_LEVELS;
     if (c->policy->class->asked) {
-        c->policy->class->asked(c->policy, key, most);
+        c->policy->class->asked(c->policy, key, max);
         revalue(c, c->slot_of[key]);
     }
-    cache_queue_add(c->queue, key, most);
+    cache_queue_add(c->queue, key, max);
 }
 
 int cache_fetch(struct cache *c, int *key, int *victim)

@@ -26,13 +26,13 @@ static void pins_free(struct cache_policy *policy)
  * at most half. */
 static int reserve_of(const struct cache_setup *setup)
 {
-    int64_t most = (int64_t)(setup->draft_length + 1) * setup->top_k;
+    int64_t max = (int64_t)(setup->draft_length + 1) * setup->top_k;
     int half = setup->slots / 2 > setup->top_k ? setup->slots / 2 : setup->top_k;
     if (setup->elsewhere)
         return 0;
-    if (most > setup->experts)
-        most = setup->experts;
-    return most < half ? (int)most : half;
+    if (max > setup->experts)
+        max = setup->experts;
+    return max < half ? (int)max : half;
 }
 
 static int pins_open(struct cache_policy **out, struct spec *spec, const struct cache_setup *setup, struct err *err)

@@ -37,8 +37,8 @@ static void decode_q5_k(const uint8_t *b, float *out)
     const uint8_t *s = b + 4, *high = b + 16, *low = b + 48;
     for (int j = 0; j < 8; j++) {
         int scale = j < 4 ? s[j] & 63 : (s[j + 4] & 15) | s[j - 4] >> 6 << 4;
-        int least = j < 4 ? s[j + 4] & 63 : s[j + 4] >> 4 | s[j] >> 6 << 4;
-        float d = half_at(b) * (float)scale, m = half_at(b + 2) * (float)least;
+        int min = j < 4 ? s[j + 4] & 63 : s[j + 4] >> 4 | s[j] >> 6 << 4;
+        float d = half_at(b) * (float)scale, m = half_at(b + 2) * (float)min;
         for (int i = 0; i < 32; i++) {
             int code = (low[j / 2 * 32 + i] >> j % 2 * 4 & 15) | (high[i] >> j & 1) << 4;
             out[32 * j + i] = d * (float)code - m;

@@ -352,9 +352,9 @@ static int row_target(const struct part *part, int row)
     return !part->run ? row : row / part->run * part->to_group + row % part->run;
 }
 
-static int rows_together(const struct part *part, int row, int most)
+static int rows_together(const struct part *part, int row, int max)
 {
-    int left = part->rows - row < most ? part->rows - row : most;
+    int left = part->rows - row < max ? part->rows - row : max;
     if (!part->run)
         return left;
     int run = part->across || part->from_step == 1 ? part->run - row % part->run : 1;

@@ -44,19 +44,19 @@ static int put_default(struct text *out, const struct opt *option, const void *d
     case OPT_KIND_COUNT:
     case OPT_KIND_COUNT_AUTO:
         memcpy(&whole, field, sizeof whole);
-        return whole >= option->least && whole <= option->most ? text_printf(out, err, " (default %d)", whole) : 0;
+        return whole >= option->min && whole <= option->max ? text_printf(out, err, " (default %d)", whole) : 0;
     case OPT_KIND_CHOICE:
         memcpy(&whole, field, sizeof whole);
         return whole >= 0 ? text_printf(out, err, " (default %s)", option->choices[whole]) : 0;
     case OPT_KIND_FLOAT:
         memcpy(&number, field, sizeof number);
-        return number >= option->least && number <= option->most ? text_printf(out, err, " (default %g)", number) : 0;
+        return number >= option->min && number <= option->max ? text_printf(out, err, " (default %g)", number) : 0;
     case OPT_KIND_UINT64:
         memcpy(&size, field, sizeof size);
         return text_printf(out, err, " (default %" PRIu64 ")", size);
     case OPT_KIND_SIZE:
         memcpy(&size, field, sizeof size);
-        if ((double)size < option->least || (double)size > option->most)
+        if ((double)size < option->min || (double)size > option->max)
             return 0;
         for (int i = 0;; i++)
             if (size % units[i] == 0 && (size || units[i] == 1))

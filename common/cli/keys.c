@@ -21,14 +21,14 @@ int keys_known(const json_t *object, const char *const *keys, struct err *err)
     return 0;
 }
 
-int keys_int(const json_t *object, const char *key, int otherwise, int least, int most, int *out, struct err *err)
+int keys_int(const json_t *object, const char *key, int otherwise, int min, int max, int *out, struct err *err)
 {
     const json_t *value = json_object_get(object, key);
     *out = otherwise;
     if (!value)
         return 0;
-    if (!json_is_integer(value) || json_integer_value(value) < least || json_integer_value(value) > most)
-        return err_set(err, ERR_INPUT, "\"%s\": must be a whole number from %d to %d", key, least, most);
+    if (!json_is_integer(value) || json_integer_value(value) < min || json_integer_value(value) > max)
+        return err_set(err, ERR_INPUT, "\"%s\": must be a whole number from %d to %d", key, min, max);
     *out = (int)json_integer_value(value);
     return 0;
 }

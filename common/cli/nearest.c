@@ -4,7 +4,7 @@
 
 enum { LONGEST = 40 };          /* names are shorter; a longer word is none of them */
 
-static size_t least_of(size_t a, size_t b) { return a < b ? a : b; }
+static size_t min_of(size_t a, size_t b) { return a < b ? a : b; }
 
 /* Optimal string alignment: the least number of letters to add, drop, change or swap with their neighbour. */
 static size_t distance(const char *a, const char *b)
@@ -17,9 +17,9 @@ static size_t distance(const char *a, const char *b)
         now[0] = i;
         for (size_t j = 1; j <= width; j++) {
             size_t changed = last[j - 1] + (a[i - 1] != b[j - 1]);
-            now[j] = least_of(changed, least_of(last[j], now[j - 1]) + 1);
+            now[j] = min_of(changed, min_of(last[j], now[j - 1]) + 1);
             if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-                now[j] = least_of(now[j], before[j - 2] + 1);
+                now[j] = min_of(now[j], before[j - 2] + 1);
         }
     }
     return rows[strlen(a) % 3][width];

@@ -11,15 +11,15 @@
 /* strtoX alone takes leading space, signs, "inf", "0x1p3": only these bytes may be in the text. */
 static int only(const char *text, const char *allowed) { return *text && text[strspn(text, allowed)] == '\0'; }
 
-int number_int(const char *text, int least, int most, int *out, struct err *err)
+int number_int(const char *text, int min, int max, int *out, struct err *err)
 {
     char *end;
     if (!only(text[0] == '-' ? text + 1 : text, "0123456789"))
         return err_set(err, ERR_INPUT, "'%s' is not a whole number", text);
     errno = 0;
     long long value = strtoll(text, &end, 10);
-    if (errno || value < least || value > most)
-        return err_set(err, ERR_INPUT, "%s is not between %d and %d", text, least, most);
+    if (errno || value < min || value > max)
+        return err_set(err, ERR_INPUT, "%s is not between %d and %d", text, min, max);
     *out = (int)value;
     return 0;
 }
@@ -36,7 +36,7 @@ int number_uint64(const char *text, uint64_t *out, struct err *err)
     return 0;
 }
 
-int number_size(const char *text, uint64_t least, uint64_t most, uint64_t *out, struct err *err)
+int number_size(const char *text, uint64_t min, uint64_t max, uint64_t *out, struct err *err)
 {
     size_t digits = strspn(text, "0123456789");
     const char *suffix = text + digits;
@@ -45,20 +45,20 @@ int number_size(const char *text, uint64_t least, uint64_t most, uint64_t *out, 
         return err_set(err, ERR_INPUT, "'%s' is not a size: digits, and K, M or G behind them", text);
     errno = 0;
     uint64_t value = strtoull(text, NULL, 10);
-    if (errno || value > UINT64_MAX >> shift || value << shift < least || value << shift > most)
-        return err_set(err, ERR_INPUT, "%s is not between %" PRIu64 " and %" PRIu64 " bytes", text, least, most);
+    if (errno || value > UINT64_MAX >> shift || value << shift < min || value << shift > max)
+        return err_set(err, ERR_INPUT, "%s is not between %" PRIu64 " and %" PRIu64 " bytes", text, min, max);
     *out = value << shift;
     return 0;
 }
 
-int number_float(const char *text, double least, double most, double *out, struct err *err)
+int number_float(const char *text, double min, double max, double *out, struct err *err)
 {
     char *end;
     double value = only(text, "+-.0123456789eE") ? strtod(text, &end) : 0;
     if (!only(text, "+-.0123456789eE") || *end || end == text)
         return err_set(err, ERR_INPUT, "'%s' is not a number", text);
-    if (!(value >= least && value <= most) || value - value != 0)
-        return err_set(err, ERR_INPUT, "%s is not between %g and %g", text, least, most);
+    if (!(value >= min && value <= max) || value - value != 0)
+        return err_set(err, ERR_INPUT, "%s is not between %g and %g", text, min, max);
     *out = value;
     return 0;
 }

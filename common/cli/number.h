@@ -6,15 +6,15 @@
 
 #include "common/base/err.h"
 
-int number_int(const char *text, int least, int most, int *out, struct err *err);
+int number_int(const char *text, int min, int max, int *out, struct err *err);
 int number_uint64(const char *text, uint64_t *out, struct err *err);
-int number_float(const char *text, double least, double most, double *out, struct err *err);     /* never NaN */
+int number_float(const char *text, double min, double max, double *out, struct err *err);     /* never NaN */
 
 /* A share of one: "2%" or "0.02", from 0 to below 1. */
 int number_share(const char *text, double *out, struct err *err);
 
 /* Digits, then K, M or G for powers of 1024. */
-int number_size(const char *text, uint64_t least, uint64_t most, uint64_t *out, struct err *err);
+int number_size(const char *text, uint64_t min, uint64_t max, uint64_t *out, struct err *err);
 
 /* The index of text in `choices` (which end with NULL); the error names the nearest. */
 int number_choice(const char *text, const char *const *choices, int *out, struct err *err);

@@ -116,16 +116,16 @@ static int store(struct walk *walk, const struct opt *option, const char *value,
             *(int *)field = OPT_AUTO;
             return 0;
         }
-        return number_int(value, (int)option->least, (int)option->most, (int *)field, err);
+        return number_int(value, (int)option->min, (int)option->max, (int *)field, err);
     case OPT_KIND_COUNT:
-        return number_int(value, (int)option->least, (int)option->most, (int *)field, err);
+        return number_int(value, (int)option->min, (int)option->max, (int *)field, err);
     case OPT_KIND_SIZE:
-        return number_size(value, (uint64_t)option->least, option->most < 0x1p64 ? (uint64_t)option->most : UINT64_MAX,
+        return number_size(value, (uint64_t)option->min, option->max < 0x1p64 ? (uint64_t)option->max : UINT64_MAX,
                            (uint64_t *)field, err);
     case OPT_KIND_UINT64:
         return number_uint64(value, (uint64_t *)field, err);
     case OPT_KIND_FLOAT:
-        return number_float(value, option->least, option->most, (double *)field, err);
+        return number_float(value, option->min, option->max, (double *)field, err);
     case OPT_KIND_CHOICE:
         if (number_choice(value, option->choices, &whole, err))
             return -1;
@@ -279,7 +279,7 @@ static int claim_outputs(struct walk *walk, struct err *err)
         return -1;
     for (const struct opt *option = own_options(walk->subcommand); option->kind; option++) {
         const char *value = option->kind == OPT_KIND_OUTPUT ? file_of(walk, option) : NULL;
-        if (value && claims_output(claims, option->name, value, option->least > 0, err))
+        if (value && claims_output(claims, option->name, value, option->min > 0, err))
             return -1;
     }
     return opt_inputs(walk->subcommand, walk->args, claim_input, claims, err) ||

@@ -26,11 +26,11 @@
 enum opt_kind {
     OPT_KIND_END = 0,
     OPT_KIND_FLAG,          /* bool */
-    OPT_KIND_COUNT,         /* int in [least, most] */
+    OPT_KIND_COUNT,         /* int in [min, max] */
     OPT_KIND_COUNT_AUTO,    /* the same, or the word auto: OPT_AUTO */
-    OPT_KIND_SIZE,          /* uint64_t in [least, most]; K, M and G are powers of 1024 */
+    OPT_KIND_SIZE,          /* uint64_t in [min, max]; K, M and G are powers of 1024 */
     OPT_KIND_UINT64,        /* uint64_t */
-    OPT_KIND_FLOAT,         /* double in [least, most] */
+    OPT_KIND_FLOAT,         /* double in [min, max] */
     OPT_KIND_STRING,        /* const char * */
     OPT_KIND_STRINGS,       /* struct strings: may be given several times */
     OPT_KIND_CHOICE,        /* int, an index into choices */
@@ -51,7 +51,7 @@ struct opt {
     char letter;
     const char *name, *argument, *help;
     size_t offset;
-    double least, most;             /* every int and every size below 2^53 is exact in a double; output: least 1: kept */
+    double min, max;             /* every int and every size below 2^53 is exact in a double; output: least 1: kept */
     const char *const *choices;     /* ends with NULL */
 };
 
@@ -61,16 +61,16 @@ struct opt {
 
 #define OPT_FLAG(letter, name, args, field, help) \
     {OPT_KIND_FLAG, letter, name, NULL, help, OPT_FIELD(bool, args, field), 0, 0, NULL}
-#define OPT_COUNT(letter, name, args, field, least, most, help) \
-    {OPT_KIND_COUNT, letter, name, "N", help, OPT_FIELD(int, args, field), least, most, NULL}
-#define OPT_COUNT_AUTO(letter, name, args, field, least, most, help) \
-    {OPT_KIND_COUNT_AUTO, letter, name, "N|auto", help, OPT_FIELD(int, args, field), least, most, NULL}
-#define OPT_SIZE(letter, name, args, field, least, most, help) \
-    {OPT_KIND_SIZE, letter, name, "SIZE", help, OPT_FIELD(uint64_t, args, field), least, most, NULL}
+#define OPT_COUNT(letter, name, args, field, min, max, help) \
+    {OPT_KIND_COUNT, letter, name, "N", help, OPT_FIELD(int, args, field), min, max, NULL}
+#define OPT_COUNT_AUTO(letter, name, args, field, min, max, help) \
+    {OPT_KIND_COUNT_AUTO, letter, name, "N|auto", help, OPT_FIELD(int, args, field), min, max, NULL}
+#define OPT_SIZE(letter, name, args, field, min, max, help) \
+    {OPT_KIND_SIZE, letter, name, "SIZE", help, OPT_FIELD(uint64_t, args, field), min, max, NULL}
 #define OPT_UINT64(letter, name, args, field, help) \
     {OPT_KIND_UINT64, letter, name, "N", help, OPT_FIELD(uint64_t, args, field), 0, 0, NULL}
-#define OPT_FLOAT(letter, name, args, field, least, most, argument, help) \
-    {OPT_KIND_FLOAT, letter, name, argument, help, OPT_FIELD(double, args, field), least, most, NULL}
+#define OPT_FLOAT(letter, name, args, field, min, max, argument, help) \
+    {OPT_KIND_FLOAT, letter, name, argument, help, OPT_FIELD(double, args, field), min, max, NULL}
 #define OPT_STRING(letter, name, args, field, argument, help) \
     {OPT_KIND_STRING, letter, name, argument, help, OPT_FIELD(const char *, args, field), 0, 0, NULL}
 #define OPT_STRINGS(letter, name, args, field, argument, help) \

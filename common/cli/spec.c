@@ -118,20 +118,20 @@ static int at_key(const struct spec *spec, const char *key, int failed, struct e
     return failed ? err_at(err, "%s: %.*s", spec->kind, first_name(key), key) : 0;
 }
 
-int spec_int(struct spec *spec, const char *key, int otherwise, int least, int most, int *out, struct err *err)
+int spec_int(struct spec *spec, const char *key, int otherwise, int min, int max, int *out, struct err *err)
 {
     const char *value = ask(spec, key);
     if (value)
-        return at_key(spec, key, number_int(value, least, most, out, err), err);
+        return at_key(spec, key, number_int(value, min, max, out, err), err);
     *out = otherwise;
     return 0;
 }
 
-int spec_float(struct spec *spec, const char *key, double otherwise, double least, double most, double *out, struct err *err)
+int spec_float(struct spec *spec, const char *key, double otherwise, double min, double max, double *out, struct err *err)
 {
     const char *value = ask(spec, key);
     if (value)
-        return at_key(spec, key, number_float(value, least, most, out, err), err);
+        return at_key(spec, key, number_float(value, min, max, out, err), err);
     *out = otherwise;
     return 0;
 }

@@ -22,8 +22,8 @@ void spec_free(struct spec **spec);
 
 /* *out is the value of the key, or `otherwise` when it was not given. Text stays valid until spec_free. A key that was called
  * otherwise once has both names, "max|most": help and errors know the first, either is taken, both together are an error. */
-int spec_int(struct spec *spec, const char *key, int otherwise, int least, int most, int *out, struct err *err);
-int spec_float(struct spec *spec, const char *key, double otherwise, double least, double most, double *out, struct err *err);
+int spec_int(struct spec *spec, const char *key, int otherwise, int min, int max, int *out, struct err *err);
+int spec_float(struct spec *spec, const char *key, double otherwise, double min, double max, double *out, struct err *err);
 int spec_choice(struct spec *spec, const char *key, int otherwise, const char *const *choices, int *out, struct err *err);
 int spec_text(struct spec *spec, const char *key, const char *otherwise, const char **out, struct err *err);
 

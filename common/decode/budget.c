@@ -84,19 +84,19 @@ static void set_label(struct budget *budget, const struct ranking *ranking)
     static const char *const rankings[] = {[PLAN_STATIC] = "static by ", [PLAN_ROUTER] = "router", [PLAN_PATH] = "path",
                                            [PLAN_ORACLE] = "oracle", [PLAN_PRINTED] = "oracle as printed"};
     const struct expert_plan *plan = &budget->plan;
-    int least = plan->budget[0], most = plan->budget[0];
+    int min = plan->budget[0], max = plan->budget[0];
     for (int layer = 1; layer < plan->moe_layers; layer++) {
-        least = plan->budget[layer] < least ? plan->budget[layer] : least;
-        most = plan->budget[layer] > most ? plan->budget[layer] : most;
+        min = plan->budget[layer] < min ? plan->budget[layer] : min;
+        max = plan->budget[layer] > max ? plan->budget[layer] : max;
     }
     char range[32];
-    if (least == most)
-        snprintf(range, sizeof range, "%d", least);
+    if (min == max)
+        snprintf(range, sizeof range, "%d", min);
     else
-        snprintf(range, sizeof range, "%d to %d", least, most);
+        snprintf(range, sizeof range, "%d to %d", min, max);
     if (budget->automatic)
         snprintf(range, sizeof range, "auto, KL %g,", budget->governor.bound);
-    budget->lossless = !budget->automatic && least == plan->experts;
+    budget->lossless = !budget->automatic && min == plan->experts;
     budget->lossless |= !budget->verifies;
     snprintf(budget->label, sizeof budget->label, "budget %s of %d, %s%s, %s%s", range, plan->experts, rankings[plan->ranking],
              ranking ? ranking->method : "", plan->mode == BUDGET_TRUNCATE ? "truncate" : "substitute",

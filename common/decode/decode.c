@@ -348,7 +348,7 @@ int decoder_skip(struct decoder *decoder, const struct decode_prompt *prompt, st
 static int prepare_sequence(struct decoder *decoder, int tokens, struct err *err)
 {
     const int drafted = decoder->shape->room > decoder->nodes ? decoder->shape->room : decoder->nodes;
-    int most = engine_max_positions(decoder->setup.engine), old = 0, nodes = decoder->nodes + decoder->riders;
+    int max = engine_max_positions(decoder->setup.engine), old = 0, nodes = decoder->nodes + decoder->riders;
     for (int i = 0; i < decoder->drafters.count; i++)           /* their nodes may stay while the target verifies */
         nodes += decoder->drafters.item[i]->class->pends ? 1 + drafted : 0;
     if (decoder->sequence) {
@@ -356,7 +356,7 @@ static int prepare_sequence(struct decoder *decoder, int tokens, struct err *err
         if (old >= tokens + nodes)
             return sequence_truncate(decoder->sequence, 0, err);
     }
-    int room = old < most / 2 ? 2 * old : most;             /* so that growing prompts do not each cost a new one */
+    int room = old < max / 2 ? 2 * old : max;             /* so that growing prompts do not each cost a new one */
     sequence_close(&decoder->sequence);
     return sequence_open(&decoder->sequence, decoder->setup.engine, (room < tokens ? tokens : room) + nodes, err);
 }
@@ -372,12 +372,12 @@ static int tokens_wanted(const struct decoder *decoder, const struct decode_prom
 
 int decoder_check(const struct decoder *decoder, const struct decode_prompt *prompt, struct err *err)
 {
-    int most = engine_max_positions(decoder->setup.engine);
+    int max = engine_max_positions(decoder->setup.engine);
     if (prompt->tokens < 1)
         return err_set(err, ERR_INPUT, "the prompt has no tokens; give at least one");
-    if (prompt->tokens > most || (prompt->tokens == most && tokens_wanted(decoder, prompt)))
+    if (prompt->tokens > max || (prompt->tokens == max && tokens_wanted(decoder, prompt)))
         return err_set(err, ERR_INPUT, "the prompt has %d tokens; prompt and answer together can have %d: shorten it, or raise "
-                       "--context, as far as the model reaches", prompt->tokens, most);
+                       "--context, as far as the model reaches", prompt->tokens, max);
     for (int i = 0; i < prompt->tokens; i++)
         if (prompt->token[i] < 0 || prompt->token[i] >= decoder->vocab)
             return err_set(err, ERR_INPUT, "token %d is not in the vocabulary of %d", (int)prompt->token[i], decoder->vocab);

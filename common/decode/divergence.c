@@ -22,11 +22,11 @@ static int begin(struct watch *watch, const struct decode_prompt *prompt, int li
 {
     struct divergence *divergence = (struct divergence *)watch;
     int capacity = prompt->tokens + limit;
-    int most = engine_max_positions(divergence->engine);
+    int max = engine_max_positions(divergence->engine);
     struct forward forward;
-    if (capacity > most)
+    if (capacity > max)
         return err_set(err, ERR_INPUT, "the reference model can read %d tokens, of up to %d here; give a --context that fits",
-                       most, capacity);
+                       max, capacity);
     sequence_close(&divergence->sequence);
     return sequence_open(&divergence->sequence, divergence->engine, capacity, err) ||
            engine_prompt(divergence->engine, divergence->sequence, prompt->token, prompt->tokens, NULL, NULL, NULL, &forward,
@@ -34,11 +34,11 @@ static int begin(struct watch *watch, const struct decode_prompt *prompt, int li
 }
 
 /* ln of the sum over the vocabulary of exp(logit - most). */
-static double log_total(const float *logits, int vocab, float most)
+static double log_total(const float *logits, int vocab, float max)
 {
     double sum = 0;
     for (int i = 0; i < vocab; i++)
-        sum += exp((double)logits[i] - (double)most);
+        sum += exp((double)logits[i] - (double)max);
     return log(sum);
 }
 
@@ -51,10 +51,10 @@ static int likeliest(const float *logits, int vocab)
 
 double divergence_between(const float *reference, const float *own, int vocab)
 {
-    float p_most = reference[likeliest(reference, vocab)], q_most = own[likeliest(own, vocab)];
-    double p_total = log_total(reference, vocab, p_most), q_total = log_total(own, vocab, q_most), sum = 0;
+    float p_max = reference[likeliest(reference, vocab)], q_max = own[likeliest(own, vocab)];
+    double p_total = log_total(reference, vocab, p_max), q_total = log_total(own, vocab, q_max), sum = 0;
     for (int i = 0; i < vocab; i++) {
-        double p = (double)reference[i] - (double)p_most - p_total, q = (double)own[i] - (double)q_most - q_total;
+        double p = (double)reference[i] - (double)p_max - p_total, q = (double)own[i] - (double)q_max - q_total;
         sum += exp(p) * (p - q);
     }
     return sum > 0 || isnan(sum) ? sum : 0;         /* rounding can take it below */

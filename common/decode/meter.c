@@ -6,7 +6,7 @@
 #include "common/decode/divergence.h"
 #include "common/engine/companion.h"
 
-enum { WAITING_MOST = 64 };             /* tokens, and those of one more iteration: their logits are kept */
+enum { WAITING_MAX = 64 };             /* tokens, and those of one more iteration: their logits are kept */
 
 struct meter {
     struct companion *companion;        /* the target's own model */
@@ -29,7 +29,7 @@ int meter_open(struct meter **out, const struct engine *target, int rows, struct
     if (!meter)
         return -1;
     meter->rows = rows;
-    meter->room = rows + WAITING_MOST < ENGINE_ROWS_MAX ? rows + WAITING_MOST : ENGINE_ROWS_MAX;
+    meter->room = rows + WAITING_MAX < ENGINE_ROWS_MAX ? rows + WAITING_MAX : ENGINE_ROWS_MAX;
     meter->vocab = (size_t)engine_hparams(target)->vocab;
     meter->untouched = -1;
     if (companion_open(&meter->companion, NULL, target, meter->room, meter->room, err) ||

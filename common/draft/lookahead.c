@@ -63,12 +63,12 @@ static void lookahead_free(struct drafter *drafter)
 /* The most rows of any step: while levels come, each is a token shorter than the one before it was. */
 static int rows_needed(int level, int window)
 {
-    int most = 0;
+    int max = 0;
     for (int filled = 0; filled <= level - 2; filled++) {
         int first = window + level - 3 - filled, rows = first + filled * (first + 1);
-        most = rows > most ? rows : most;
+        max = rows > max ? rows : max;
     }
-    return most;
+    return max;
 }
 
 static int lookahead_open(struct drafter **out, struct spec *spec, const struct drafter_setup *setup, struct err *err)

@@ -54,9 +54,9 @@ static int likeliest(const float *logits, int vocab)
 int match_window_count(struct match_window *window, const struct forward_part *left_out, int *matches, struct err *err)
 {
     const struct engine_setup *made = engine_config(window->engine);
-    int most = made->max_rows < made->max_logit_rows ? made->max_rows : made->max_logit_rows, found = 0, rc = 0;
-    for (int row = 0; row < window->tokens && !rc; row += most) {
-        int rows = window->tokens - row < most ? window->tokens - row : most;
+    int max = made->max_rows < made->max_logit_rows ? made->max_rows : made->max_logit_rows, found = 0, rc = 0;
+    for (int row = 0; row < window->tokens && !rc; row += max) {
+        int rows = window->tokens - row < max ? window->tokens - row : max;
         const struct batch batch = {.rows = rows, .token = window->token + row, .logit_rows = rows, .part = left_out};
         struct forward forward;
         rc = engine_forward(window->engine, window->sequence, &batch, &forward, err);

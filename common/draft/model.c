@@ -74,7 +74,7 @@ static int model_begin(struct drafter *drafter, const struct draft_text *text, s
     struct model_drafter *mine = (struct model_drafter *)drafter;
     struct draft_rows *rows = &mine->rows;
     struct engine_source *source = &mine->source;
-    int most = source->base.positions, tokens = text->tokens < most ? text->tokens : most, old = 0;
+    int max = source->base.positions, tokens = text->tokens < max ? text->tokens : max, old = 0;
     rows->draw = text->draw;
     rows->length = 0;
     draft_rows_forget(rows);
@@ -84,7 +84,7 @@ static int model_begin(struct drafter *drafter, const struct draft_text *text, s
         if (old >= tokens)
             return sequence_truncate(source->sequence, 0, err);
     }
-    int room = old < most / 2 ? 2 * old : most;             /* so that growing prompts do not each cost a new one */
+    int room = old < max / 2 ? 2 * old : max;             /* so that growing prompts do not each cost a new one */
     sequence_close(&source->sequence);
     return sequence_open(&source->sequence, source->engine, (room < tokens ? tokens : room) + ENGINE_ROWS_MAX, err);
 }

@@ -83,9 +83,9 @@ static int ngram_propose(struct drafter *drafter, struct draft_tree *tree, const
     int before = tree->nodes;
     (void)err;
     for (int which = 0; which < leaves && tokens > 0; which++) {
-        int most = leaf[which].siblings < NGRAM_CHILDREN ? leaf[which].siblings : NGRAM_CHILDREN;
+        int max = leaf[which].siblings < NGRAM_CHILDREN ? leaf[which].siblings : NGRAM_CHILDREN;
         int count = draft_history_tail(history, tree, leaf[which].node, tail, ngram->longest);
-        int children = ngram_candidates(&ngram->index, history->token, tail, count, ngram->shortest, ngram->longest, most,
+        int children = ngram_candidates(&ngram->index, history->token, tail, count, ngram->shortest, ngram->longest, max,
                                         found);
         for (int child = 0; child < children; child++) {
             int node = leaf[which].node, next = found[child].next;

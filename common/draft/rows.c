@@ -175,12 +175,12 @@ static int keep_proposal(struct draft_rows *rows, int at, const float *logits, s
 /* SWIFT's rule asks the softmax of the logits themselves, whatever the temperature is. */
 static bool likeliest_below(const float *logits, int vocab, double limit)
 {
-    float most = -INFINITY;
+    float max = -INFINITY;
     double sum = 0;
     for (int token = 0; token < vocab; token++)
-        most = logits[token] > most ? logits[token] : most;
+        max = logits[token] > max ? logits[token] : max;
     for (int token = 0; token < vocab; token++)
-        sum += exp((double)logits[token] - (double)most);
+        sum += exp((double)logits[token] - (double)max);
     return 1 / sum < limit;
 }
 
@@ -341,17 +341,17 @@ static int read_batch(struct draft_rows *rows, struct err *err)
 static int read_leaves(struct draft_rows *rows, const struct draft_tree *tree, const struct draft_leaf *leaf, int count,
                        int *row, struct err *err)
 {
-    const int most = rows->source->max_logit_rows;
+    const int max = rows->source->max_logit_rows;
     int done = 0;
-    if (rows->logit_rows == most && read_batch(rows, err))      /* the root alone */
+    if (rows->logit_rows == max && read_batch(rows, err))      /* the root alone */
         return -1;
-    while (done < count && (!done || rows->logit_rows < most)) {
+    while (done < count && (!done || rows->logit_rows < max)) {
         int depth = leaf[done].node < 0 ? 0 : tree->depth[leaf[done].node];
         if (rows->batch_rows && rows->batch_rows + depth > rows->source->max_rows && done)
             break;
         row[done] = want_leaf(rows, tree, &leaf[done]);
         done++;
-        if (rows->logit_rows == most)
+        if (rows->logit_rows == max)
             break;
     }
     return read_batch(rows, err) ? -1 : done;

@@ -28,7 +28,7 @@ enum { DEPTH_DEFAULT = 64, TOTAL_DEFAULT = 64 };
 
 struct suffix {
     struct drafter base;
-    double factor, least;
+    double factor, min;
     int total;
     struct suffix_tree own;
     struct suffix_corpus *corpus;       /* NULL: none */
@@ -70,7 +70,7 @@ static int suffix_open(struct drafter **out, struct spec *spec, const struct dra
         spec_int(spec, "depth", DEPTH_DEFAULT, 2, SUFFIX_DEPTH_MAX, &depth, err) ||
         spec_int(spec, "total", TOTAL_DEFAULT, 1, SUFFIX_DRAFT_MAX, &suffix->total, err) ||
         spec_float(spec, "factor", 1, 0.1, 64, &suffix->factor, err) ||
-        spec_float(spec, "min", 0.1, SUFFIX_LEAST, 1, &suffix->least, err) ||
+        spec_float(spec, "min", 0.1, SUFFIX_MIN, 1, &suffix->min, err) ||
         spec_end(spec, err) || suffix_tree_init(&suffix->own, depth, err) || open_corpus(suffix, file, save, setup, err)) {
         suffix_free(&suffix->base);
         return -1;
@@ -106,11 +106,11 @@ static int suffix_commit(struct drafter *drafter, const int32_t *token, int coun
 static void consider(struct suffix *suffix, const struct suffix_tree *tree, const struct suffix_cursor *cursor, int count,
                      struct suffix_limits limits, int *best, int *match)
 {
-    const int most = limits.nodes;
+    const int max = limits.nodes;
     for (int which = 0; which < count; which++) {
         double wanted = suffix->factor * cursor[which].length;
         struct suffix_draft *next = &suffix->draft[!*best];
-        limits.nodes = wanted < most ? (int)wanted : most;
+        limits.nodes = wanted < max ? (int)wanted : max;
         if (limits.nodes <= suffix->draft[*best].score)
             return;
         suffix_tree_expand(tree, &cursor[which], &limits, next);
@@ -163,7 +163,7 @@ static int suffix_propose(struct drafter *drafter, struct draft_tree *tree, cons
         const bool own = siblings == DRAFT_OWN;
         const struct suffix_limits limits = {
             .nodes = suffix->total, .levels = siblings == 1 ? suffix->total : tokens,
-            .first = own ? SUFFIX_DRAFT_MAX : siblings, .below = own ? SUFFIX_DRAFT_MAX : 1, .least = suffix->least};
+            .first = own ? SUFFIX_DRAFT_MAX : siblings, .below = own ? SUFFIX_DRAFT_MAX : 1, .min = suffix->min};
         int deep = draft_tree_path(tree, leaf[which].node, path, SUFFIX_DEPTH_MAX), best = 0, match = 0;
         suffix->draft[0].nodes = 0;
         suffix->draft[0].score = 0;

@@ -357,20 +357,20 @@ static struct chance queue_take(struct queue *queue)
 }
 
 /* The most frequent children of a node, of equals the younger. */
-static void put_children(const struct suffix_tree *tree, struct queue *queue, struct chance chance, int most, double least)
+static void put_children(const struct suffix_tree *tree, struct queue *queue, struct chance chance, int max, double min)
 {
     const double before = chance.probability, followed = (double)tree->node[chance.node].followed;
     int32_t best[CHILDREN_MAX];
     int found = 0;
-    most = most < CHILDREN_MAX ? most : CHILDREN_MAX;
+    max = max < CHILDREN_MAX ? max : CHILDREN_MAX;
     for (int32_t node = tree->node[chance.node].child; node; node = tree->node[node].sibling) {
         int32_t count = tree->node[node].count;
-        bool likely = before * ((double)count / followed) >= least;
-        if (tree->sorted && (!likely || found == most))
+        bool likely = before * ((double)count / followed) >= min;
+        if (tree->sorted && (!likely || found == max))
             break;
-        if (!likely || (found == most && tree->node[best[most - 1]].count >= count))
+        if (!likely || (found == max && tree->node[best[max - 1]].count >= count))
             continue;
-        int rank = found < most ? found++ : most - 1;
+        int rank = found < max ? found++ : max - 1;
         for (; rank && tree->node[best[rank - 1]].count < count; rank--)
             best[rank] = best[rank - 1];
         best[rank] = node;
@@ -384,14 +384,14 @@ static void put_children(const struct suffix_tree *tree, struct queue *queue, st
     }
 }
 
-static void put_next(const struct suffix_tree *tree, struct queue *queue, struct chance chance, int most, double least)
+static void put_next(const struct suffix_tree *tree, struct queue *queue, struct chance chance, int max, double min)
 {
     const int room = (int)(sizeof queue->entry / sizeof *queue->entry) - queue->count;
     if (chance.at < edge_tokens(tree, chance.node)) {
         chance.share = 1;
         queue_put(queue, &chance);
     } else {
-        put_children(tree, queue, chance, most < room ? most : room, least);
+        put_children(tree, queue, chance, max < room ? max : room, min);
     }
 }
 
@@ -403,7 +403,7 @@ void suffix_tree_expand(const struct suffix_tree *tree, const struct suffix_curs
     out->nodes = 0;
     out->score = 0;
     if (limits->levels > 0 && limits->nodes > 0)
-        put_next(tree, &queue, (struct chance){1, 1, from->node, from->at, -1, 1}, limits->first, limits->least);
+        put_next(tree, &queue, (struct chance){1, 1, from->node, from->at, -1, 1}, limits->first, limits->min);
     while (queue.count && out->nodes < limits->nodes) {
         struct chance chance = queue_take(&queue);
         const int node = out->nodes++;
@@ -415,6 +415,6 @@ void suffix_tree_expand(const struct suffix_tree *tree, const struct suffix_curs
         chance.at++;
         chance.parent = node;
         if (chance.level++ < limits->levels)
-            put_next(tree, &queue, chance, limits->below, limits->least);
+            put_next(tree, &queue, chance, limits->below, limits->min);
     }
 }

@@ -18,7 +18,7 @@
 
 enum { SUFFIX_DEPTH_MAX = 128, SUFFIX_TOKENS_MAX = 1 << 29, SUFFIX_DRAFT_MAX = 512, SUFFIX_SHARES_MAX = 1000 };
 
-#define SUFFIX_LEAST (1.0 / SUFFIX_SHARES_MAX)              /* the smallest limit of probabilities */
+#define SUFFIX_MIN (1.0 / SUFFIX_SHARES_MAX)              /* the smallest limit of probabilities */
 
 struct suffix_node {
     int32_t parent, start, end;         /* the edge: token[start .. end), in the text as far as there is one */
@@ -73,7 +73,7 @@ struct suffix_limits {
     int nodes;                          /* at most SUFFIX_DRAFT_MAX */
     int levels;
     int first, below;                   /* children of the root, and of a node, at most */
-    double least;                       /* probability, SUFFIX_LEAST or more */
+    double min;                       /* probability, SUFFIX_MIN or more */
 };
 
 struct suffix_draft {

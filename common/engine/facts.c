@@ -15,7 +15,7 @@ struct fetched {
     bool every_layer;            /* and not those with experts alone */
 };
 
-enum { FETCHED_MOST = 5 };
+enum { FETCHED_MAX = 5 };
 
 static size_t fetched_bytes(const struct fetched *array, int rows)
 {
@@ -190,7 +190,7 @@ int facts_collect(const struct pass *pass, struct forward *out, struct err *err)
         .rows = batch->rows, .logit_rows = batch->logit_rows, .moe_layers = moe, .experts = shape->router.experts,
         .top_k = top_k, .vocab = shape->vocab, .layers = shape->layers, .hidden_size = shape->hidden,
     };
-    struct fetched array[FETCHED_MOST];
+    struct fetched array[FETCHED_MAX];
     int count = 0;
     if (batch->want_hidden && alloc_hidden(engine, err))
         return -1;

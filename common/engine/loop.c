@@ -157,7 +157,7 @@ static int check(const struct engine *engine, const struct engine_loop_setup *se
 
 int engine_loop_open(struct engine_loop **out, struct engine *engine, const struct engine_loop_setup *setup, struct err *err)
 {
-    int rows = 1 + (!setup->rules.longest ? 0 : setup->rules.adapts ? setup->rules.cascade.most : setup->rules.K);
+    int rows = 1 + (!setup->rules.longest ? 0 : setup->rules.adapts ? setup->rules.cascade.max : setup->rules.K);
     struct engine_loop *loop;
     if (check(engine, setup, rows, err) || !(loop = mem_alloc(1, sizeof *loop, err)))
         return -1;
@@ -165,7 +165,7 @@ int engine_loop_open(struct engine_loop **out, struct engine *engine, const stru
     loop->args = (struct loop_args){
         .token = engine->token, .position = engine->row.at.position, .slot = engine->row.at.slot,
         .prefix = engine->row.at.prefix,
-        .wanted = engine->wanted, .expert = engine->expert, .rows_most = rows, .moe_layers = engine->moe_layers,
+        .wanted = engine->wanted, .expert = engine->expert, .rows_max = rows, .moe_layers = engine->moe_layers,
         .experts = engine->shape->router.experts, .top_k = engine->shape->router.top_k, .ring_records = RECORDS};
     if (alloc_arrays(loop, err))
         goto failed;

@@ -58,9 +58,9 @@ static int pairs_make(struct pairs *pairs, const struct layer *at, struct err *e
 static int compute_pairs(struct pairs *pairs, const struct layer *at, struct err *err)
 {
     struct workspace *space = at->space;
-    const size_t count = (size_t)at->rows->rows * (size_t)space->shape->router.experts, most = oracle_places(space);
-    for (size_t first = 0; first < count; first += most) {
-        const size_t part = count - first < most ? count - first : most, bytes = part * sizeof(int32_t);
+    const size_t count = (size_t)at->rows->rows * (size_t)space->shape->router.experts, max = oracle_places(space);
+    for (size_t first = 0; first < count; first += max) {
+        const size_t part = count - first < max ? count - first : max, bytes = part * sizeof(int32_t);
         const struct apart_rows apart = {pairs->row, pairs->expert, pairs->weight, pairs->id + first, (int)part};
         queue_upload(space->device, pairs->row, pairs->index + first, bytes);
         queue_upload(space->device, pairs->expert, pairs->id + first, bytes);

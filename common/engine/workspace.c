@@ -43,7 +43,7 @@ static size_t operand_of(const struct workspace *space, enum weight_format forma
 }
 
 /* The scratch of a row in products with a tensor; experts take one for each that a row uses. */
-static size_t operand_most(const struct workspace *space, const struct tensor *t)
+static size_t operand_max(const struct workspace *space, const struct tensor *t)
 {
     const bool routed = t->role == ROLE_EXPERTS;
     size_t bytes = t->kind == TENSOR_EXPERTS
@@ -55,22 +55,22 @@ static size_t operand_most(const struct workspace *space, const struct tensor *t
 /* Room for rows of activations as products take them, where any weights ask for that. */
 int workspace_suit(struct workspace *space, const struct model *model, struct err *err)
 {
-    size_t most = 0;
+    size_t max = 0;
     for (int i = 0; i < model_tensor_count(model); i++)
-        most = larger(most, operand_most(space, model_tensor_at(model, i)));
-    return workspace_reserve(space, most, err);
+        max = larger(max, operand_max(space, model_tensor_at(model, i)));
+    return workspace_reserve(space, max, err);
 }
 
-int workspace_reserve(struct workspace *space, size_t most, struct err *err)
+int workspace_reserve(struct workspace *space, size_t max, struct err *err)
 {
     struct buffer operand;
-    if (most <= space->operand_row)
+    if (max <= space->operand_row)
         return 0;
-    if (workspace_alloc(space->device, &operand, space->rows, (int64_t)most, 1, err))
+    if (workspace_alloc(space->device, &operand, space->rows, (int64_t)max, 1, err))
         return -1;
     device_free(space->device, &space->operand);
     space->operand = operand;
-    space->operand_row = most;
+    space->operand_row = max;
     return 0;
 }
 

@@ -441,8 +441,8 @@ int head_wanted_branches(const struct head_pass *pass)
 static void join(float *a, const float *b, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        const float most = a[i] > b[i] ? a[i] : b[i], least = a[i] > b[i] ? b[i] : a[i];
-        a[i] = most + log1pf(expf(least - most));
+        const float max = a[i] > b[i] ? a[i] : b[i], min = a[i] > b[i] ? b[i] : a[i];
+        a[i] = max + log1pf(expf(min - max));
     }
 }
 

@@ -110,10 +110,10 @@ static int put_piece(void *context, const struct forward *piece, int position, s
 static int prepare_sequence(struct feature_profile *profile, int tokens, struct err *err)
 {
     struct engine *engine = profile->setup.session->engine;
-    int most = engine_max_positions(engine), old = profile->sequence ? sequence_capacity(profile->sequence) : 0;
+    int max = engine_max_positions(engine), old = profile->sequence ? sequence_capacity(profile->sequence) : 0;
     if (profile->sequence && old >= tokens)
         return sequence_truncate(profile->sequence, 0, err);
-    int room = old < most / 2 ? 2 * old : most;             /* so that growing texts do not each cost a new one */
+    int room = old < max / 2 ? 2 * old : max;             /* so that growing texts do not each cost a new one */
     sequence_close(&profile->sequence);
     return sequence_open(&profile->sequence, engine, room < tokens ? tokens : room, err);
 }
@@ -261,14 +261,14 @@ int feature_profile_run(struct feature_profile *profile, struct prompts *prompts
 static int judge(void *context, const struct prompt *prompt, struct err *err)
 {
     const struct feature_profile *profile = context;
-    const int cut = profile->setup.cut, most = engine_max_positions(profile->setup.session->engine);
+    const int cut = profile->setup.cut, max = engine_max_positions(profile->setup.session->engine);
     const struct decode_prompt text = {.token = prompt->tokens.ids, .tokens = prompt->tokens.n,
                                        .max_tokens = prompt->max_tokens};
     if (profile->decoder)
         return decoder_check(profile->decoder, &text, err);
-    if (prompt->tokens.n > most && !(cut && cut <= most))
+    if (prompt->tokens.n > max && !(cut && cut <= max))
         return err_set(err, ERR_INPUT, "the text has %d tokens, more than the context of %d; --cut N takes the first N of each "
-                       "text", prompt->tokens.n, most);
+                       "text", prompt->tokens.n, max);
     return 0;
 }
 

@@ -31,11 +31,11 @@ int head_router_rows(const struct head_params *head, const struct hparams *shape
     return head->kind == HEAD_JAKIRO ? 2 * shape->router.experts : head->kind == HEAD_JAKIRO_STAR ? shape->router.experts : 0;
 }
 
-static int check_range(const char *name, int64_t value, int64_t least, int64_t largest, struct err *err)
+static int check_range(const char *name, int64_t value, int64_t min, int64_t largest, struct err *err)
 {
-    if (value >= least && value <= largest)
+    if (value >= min && value <= largest)
         return 0;
-    return err_set(err, ERR_INPUT, "%s is %lld, which is not within %lld and %lld", name, (long long)value, (long long)least,
+    return err_set(err, ERR_INPUT, "%s is %lld, which is not within %lld and %lld", name, (long long)value, (long long)min,
                    (long long)largest);
 }
 

@@ -11,19 +11,19 @@ int hparams_moe_layers(const struct hparams *shape)
     return count;
 }
 
-static int check_range(const char *name, int64_t value, int64_t least, int64_t most, struct err *err)
+static int check_range(const char *name, int64_t value, int64_t min, int64_t max, struct err *err)
 {
-    if (value >= least && value <= most)
+    if (value >= min && value <= max)
         return 0;
-    return err_set(err, ERR_INPUT, "%s is %lld, which is not within %lld and %lld", name, (long long)value, (long long)least,
-                   (long long)most);
+    return err_set(err, ERR_INPUT, "%s is %lld, which is not within %lld and %lld", name, (long long)value, (long long)min,
+                   (long long)max);
 }
 
-static int check_real(const char *name, double value, double least, double most, struct err *err)
+static int check_real(const char *name, double value, double min, double max, struct err *err)
 {
-    if (isfinite(value) && value >= least && value <= most)
+    if (isfinite(value) && value >= min && value <= max)
         return 0;
-    return err_set(err, ERR_INPUT, "%s is %g, which is not within %g and %g", name, value, least, most);
+    return err_set(err, ERR_INPUT, "%s is %g, which is not within %g and %g", name, value, min, max);
 }
 
 static int check_counts(const struct hparams *s, struct err *err)

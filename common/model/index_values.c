@@ -28,13 +28,13 @@ int index_take(struct cursor *cursor, enum wire_type type, struct wire_value *va
     return 0;
 }
 
-int index_int(struct cursor *cursor, int64_t least, int64_t most, int64_t *out, struct err *err)
+int index_int(struct cursor *cursor, int64_t min, int64_t max, int64_t *out, struct err *err)
 {
     struct wire_value value;
     int64_t integer;
     if (index_take(cursor, WIRE_INT, &value, err))
         return -1;
-    if (!wire_int64(&value, &integer) || integer < least || integer > most)
+    if (!wire_int64(&value, &integer) || integer < min || integer > max)
         return err_set(err, ERR_INPUT, "is out of range");
     *out = integer;
     return 0;
@@ -89,13 +89,13 @@ int index_long_text(struct cursor *cursor, struct text *out, struct err *err)
     return value.bytes ? text_put(out, value.data, value.bytes, err) : 0;
 }
 
-int index_count(struct cursor *cursor, size_t most, size_t *out, struct err *err)
+int index_count(struct cursor *cursor, size_t max, size_t *out, struct err *err)
 {
     struct wire_value value;
     if (index_take(cursor, WIRE_ARRAY, &value, err))
         return -1;
-    if (value.count > most)
-        return err_set(err, ERR_INPUT, "has %u elements; at most %zu can be", (unsigned)value.count, most);
+    if (value.count > max)
+        return err_set(err, ERR_INPUT, "has %u elements; at most %zu can be", (unsigned)value.count, max);
     *out = value.count;
     return 0;
 }

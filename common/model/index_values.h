@@ -13,13 +13,13 @@ void index_put_blob(msgpack_packer *to, const void *data, size_t bytes);
 
 /* Each reads the next value, or fails for one of another type, or out of range. */
 int index_take(struct cursor *cursor, enum wire_type type, struct wire_value *value, struct err *err);
-int index_int(struct cursor *cursor, int64_t least, int64_t most, int64_t *out, struct err *err);
+int index_int(struct cursor *cursor, int64_t min, int64_t max, int64_t *out, struct err *err);
 int index_int32(struct cursor *cursor, int *out, struct err *err);
 int index_flag(struct cursor *cursor, bool *out, struct err *err);
 int index_text(struct cursor *cursor, char *out, size_t room, struct err *err);        /* without NULs, shorter than room */
 int index_blob(struct cursor *cursor, void *out, size_t bytes, struct err *err);       /* of just so many bytes */
 int index_long_text(struct cursor *cursor, struct text *out, struct err *err);
-int index_count(struct cursor *cursor, size_t most, size_t *out, struct err *err);     /* of a list's elements */
+int index_count(struct cursor *cursor, size_t max, size_t *out, struct err *err);     /* of a list's elements */
 int index_list_of(struct cursor *cursor, size_t elements, struct err *err);
 
 /* A map whose first `required` of the known keys must be there once, the others at most; unknown ones are skipped. at() takes

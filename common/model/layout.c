@@ -113,10 +113,10 @@ static void add_predictor(struct layout *layout, const struct hparams *s, int i)
 int layout_make(struct layout *out, const struct hparams *shape, struct err *err)
 {
     struct layout layout = {.layers = shape->layers};
-    size_t most = (size_t)(shape->layers + shape->predictors) * LAYER_TENSORS + (size_t)shape->predictors * PREDICTOR_TENSORS +
+    size_t max = (size_t)(shape->layers + shape->predictors) * LAYER_TENSORS + (size_t)shape->predictors * PREDICTOR_TENSORS +
                   MODEL_TENSORS;
-    layout.tensors = mem_alloc(most, sizeof *layout.tensors, err);
-    layout.names = mem_alloc(most, NAME_ROOM, err);
+    layout.tensors = mem_alloc(max, sizeof *layout.tensors, err);
+    layout.names = mem_alloc(max, NAME_ROOM, err);
     if (!layout.tensors || !layout.names) {
         layout_free(&layout);
         return -1;

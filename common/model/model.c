@@ -21,7 +21,7 @@ struct model {
 
 /* The format that holds most bytes among the tensors of one kind; matrices that are not quantised with the others do not
  * count. */
-static enum weight_format main_format(const struct layout *layout, enum tensor_kind kind, uint64_t *most)
+static enum weight_format main_format(const struct layout *layout, enum tensor_kind kind, uint64_t *max)
 {
     uint64_t bytes[FORMAT_COUNT] = {0};
     int best = 0;
@@ -31,7 +31,7 @@ static enum weight_format main_format(const struct layout *layout, enum tensor_k
     for (int f = 1; f < FORMAT_COUNT; f++)
         if (bytes[f] > bytes[best])
             best = f;
-    *most = bytes[best];
+    *max = bytes[best];
     return (enum weight_format)best;
 }
 

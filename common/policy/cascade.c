@@ -16,7 +16,7 @@
  *
  * What the paper leaves open, and what is done here: the very first K is `first`. A climb begins upwards when the first trial
  * pays and downwards when it does not, by steps of 1; when utility falls it goes on at the other side of its best K, and it
- * tries no K twice. K ends at `most`, or at -K. "Recent" is the last `memory` iterations, and ties go to the smaller K. Set
+ * tries no K twice. K ends at `max`, or at -K. "Recent" is the last `memory` iterations, and ties go to the smaller K. Set
  * phases do not grow beyond `longest`, and have their first length again after one with drafts. All of it begins anew with each
  * text. Of the baseline the last `baseline` measurements count, those of set phases at 0 among them. */
 #include <math.h>
@@ -51,14 +51,14 @@ static int cascade_open(struct policy **out, struct spec *spec, const struct pol
 {
     struct cascade_settings s;
     int cap = setup->draft_length > 0 ? setup->draft_length : setup->shape->class != &shape_chain ? setup->shape->depth : 7;
-    const int limit = setup->max_length < CASCADE_K_MOST ? setup->max_length : CASCADE_K_MOST;
-    if (spec_int(spec, "max|most", cap, 1, limit, &s.most, err) ||
-        spec_int(spec, "first", s.most < 3 ? s.most : 3, 1, s.most, &s.first, err) ||
+    const int limit = setup->max_length < CASCADE_K_MAX ? setup->max_length : CASCADE_K_MAX;
+    if (spec_int(spec, "max|most", cap, 1, limit, &s.max, err) ||
+        spec_int(spec, "first", s.max < 3 ? s.max : 3, 1, s.max, &s.first, err) ||
         spec_int(spec, "trial", 4, 1, 1 << 20, &s.trial, err) || spec_int(spec, "trials", 4, 1, 64, &s.trials, err) ||
         spec_int(spec, "falls", 2, 1, 64, &s.falls, err) || spec_int(spec, "backoff", 2, 1, 64, &s.backoff, err) ||
         spec_int(spec, "set", 16, 1, 1 << 20, &s.set, err) ||
         spec_int(spec, "longest", s.set < 256 ? 256 : s.set, s.set, 1 << 24, &s.longest, err) ||
-        spec_int(spec, "baseline", 4, 1, CASCADE_BASELINE_MOST, &s.baseline, err) ||
+        spec_int(spec, "baseline", 4, 1, CASCADE_BASELINE_MAX, &s.baseline, err) ||
         spec_int(spec, "refresh", 100, 1, 1 << 24, &s.refresh, err) ||
         spec_int(spec, "memory", 256, 1, 1 << 24, &s.memory, err) || spec_float(spec, "close", 0.1, 0, 10, &s.close, err))
         return -1;

@@ -28,7 +28,7 @@
 #include "common/predict/survival.h"
 #include "common/predict/union.h"
 
-enum { MOST_DEFAULT = 8, MOST = 64, TASKS = 16, TASK_BYTES = 64, SHADOW_TOKENS = 2 };
+enum { MAX_DEFAULT = 8, MAX = 64, TASKS = 16, TASK_BYTES = 64, SHADOW_TOKENS = 2 };
 
 struct task {
     char name[TASK_BYTES];
@@ -40,7 +40,7 @@ struct task {
 struct cascade_cost {
     struct policy base;
     struct shape *shape;
-    int most;
+    int max;
     double explore, optimism, decay;
     bool has_table;
     struct cost_table table;
@@ -58,7 +58,7 @@ struct cascade_cost {
     bool cut;                           /* what is drafted was looked at for the last time */
     int K, asked, made;                 /* made: tokens that the drafter had to offer */
     double gain, cost, rate;
-    int32_t keep[MOST];
+    int32_t keep[MAX];
     struct draft_leaf leaf;
 };
 
@@ -90,14 +90,14 @@ static double rate(const struct cascade_cost *c)
 }
 
 /* The K of 0 .. most that pays best: of its tokens those of the chain are there, more would have to be drafted first. */
-static int choose(struct cascade_cost *c, int most, const struct draft_tree *chain)
+static int choose(struct cascade_cost *c, int max, const struct draft_tree *chain)
 {
     const struct survival *survival = &c->now->survival;
     double chance = 1, gain = 1, drafting = 0;
     int best = 0;
     double best_value = 1 - c->rate;
     c->gain = c->cost = 1;
-    for (int k = 1; k <= most; k++) {
+    for (int k = 1; k <= max; k++) {
         chance *= k <= chain->nodes ? survival_of(survival, chain, k) : survival_at(survival, k);
         gain += chance;
         drafting += k <= chain->nodes ? 0 : draft_cost(c);
@@ -117,15 +117,15 @@ static bool knows(const struct cascade_cost *c) { return c->now->survival.all.tr
 /* How many tokens to draft before the next look at them. */
 static int ask(struct cascade_cost *c, const struct draft_view *view)
 {
-    int most = c->most < view->room ? c->most : view->room;
-    if (most < 1)
+    int max = c->max < view->room ? c->max : view->room;
+    if (max < 1)
         return 0;
     if (!c->timed)
         return c->cost_model.begun ? 1 : 0;
-    if (draft_cost(c) * c->most <= c->explore)
-        return most;
-    int K = knows(c) ? choose(c, most, view->tree) : 0;
-    int learn = most < SHADOW_TOKENS ? most : SHADOW_TOKENS;
+    if (draft_cost(c) * c->max <= c->explore)
+        return max;
+    int K = knows(c) ? choose(c, max, view->tree) : 0;
+    int learn = max < SHADOW_TOKENS ? max : SHADOW_TOKENS;
     return K ? c->speaks ? 1 : K : c->allowance >= draft_cost(c) * learn ? learn : 0;
 }
 
@@ -133,9 +133,9 @@ static int ask(struct cascade_cost *c, const struct draft_view *view)
 static bool goes_on(struct cascade_cost *c, const struct draft_view *view)
 {
     const struct draft_tree *tree = view->tree;
-    int most = c->most < view->room ? c->most : view->room;
-    return c->speaks && c->timed && knows(c) && view->added && tree->nodes < most && c->asked < c->most &&
-           choose(c, most, tree) > tree->nodes;
+    int max = c->max < view->room ? c->max : view->room;
+    return c->speaks && c->timed && knows(c) && view->added && tree->nodes < max && c->asked < c->max &&
+           choose(c, max, tree) > tree->nodes;
 }
 
 static struct step extend(struct cascade_cost *c, int below, int tokens)
@@ -244,10 +244,10 @@ static void cascade_cost_free(struct policy *policy)
 
 static int read_settings(struct cascade_cost *c, struct spec *spec, const struct policy_setup *setup, struct err *err)
 {
-    int cap = setup->draft_length >= 0 ? setup->draft_length : MOST_DEFAULT;
-    int most = setup->max_length < MOST ? setup->max_length : MOST;
+    int cap = setup->draft_length >= 0 ? setup->draft_length : MAX_DEFAULT;
+    int max = setup->max_length < MAX ? setup->max_length : MAX;
     const char *file;
-    if (spec_int(spec, "max|most", cap < most ? cap : most, 0, most, &c->most, err) ||
+    if (spec_int(spec, "max|most", cap < max ? cap : max, 0, max, &c->max, err) ||
         spec_text(spec, "cost", NULL, &file, err) ||
         spec_float(spec, "explore|shadow", 0.005, 0, 1, &c->explore, err) ||
         spec_float(spec, "optimism|hope", 1, 0, 10, &c->optimism, err) ||
@@ -268,7 +268,7 @@ static int cascade_cost_open(struct policy **out, struct spec *spec, const struc
         return -1;
     c->shape = setup->shape;
     c->alone = !setup->drafters;
-    if (read_settings(c, spec, setup, err) || union_init(&c->experts, c->most + 1, setup->experts, setup->top_k, err)) {
+    if (read_settings(c, spec, setup, err) || union_init(&c->experts, c->max + 1, setup->experts, setup->top_k, err)) {
         cascade_cost_free(&c->base);
         return -1;
     }

@@ -14,7 +14,7 @@
  *   is how it stands there.
  * - c k is what predict/latency.h says of k tokens in one step. The target's time would divide all costs alike and change
  *   nothing. There is no cost of verification in T: with `whole` the cheapest drafter has the largest T nearly always, and what
- *   ends a draft is `least`: the chance of its likeliest leaf, under which it is not gone on with.
+ *   ends a draft is `min`: the chance of its likeliest leaf, under which it is not gone on with.
  * - A match of m tokens stands for a chance of m / (m + 1); who says nothing, for his acceptance, and (1 - a) of it for each
  *   sibling before him.
  * - top-p: siblings, likeliest first, until the chances of the family that is gone on with are that share of all of them.
@@ -46,8 +46,8 @@ struct recent {                         /* of a drafter */
 
 struct dytc {
     struct policy base;
-    int drafters, most, nodes, width, steps, window, warmup, bracket, ahead;
-    double lambda, top_p, least;
+    int drafters, max, nodes, width, steps, window, warmup, bracket, ahead;
+    double lambda, top_p, min;
     double fixed[DRAFTERS];             /* NaN: learned */
     struct recent recent[DRAFTERS];
     int64_t iterations;
@@ -180,7 +180,7 @@ static struct step extend(struct dytc *d, int drafter, int leaves, int tokens)
 static struct step dytc_next(struct policy *policy, const struct draft_view *view)
 {
     struct dytc *d = (struct dytc *)policy;
-    const int depth = d->most < view->room ? d->most : view->room;
+    const int depth = d->max < view->room ? d->max : view->room;
     int tokens = 0, leaves;
     if (!view->steps) {
         memset(d->dry, 0, sizeof d->dry);
@@ -195,11 +195,11 @@ static struct step dytc_next(struct policy *policy, const struct draft_view *vie
     if (d->iterations < d->warmup) {
         d->leaf[0] = (struct draft_leaf){-1, 1};
         return view->steps ? (struct step){.kind = STEP_STOP}
-                           : extend(d, (int)(d->iterations % d->drafters), 1, WARM_TOKENS < d->most ? WARM_TOKENS : d->most);
+                           : extend(d, (int)(d->iterations % d->drafters), 1, WARM_TOKENS < d->max ? WARM_TOKENS : d->max);
     }
     look(d, view->tree);
     leaves = choose_leaves(d, view->tree, depth);
-    if (!leaves || d->leaf_chance < d->least)
+    if (!leaves || d->leaf_chance < d->min)
         return (struct step){.kind = STEP_STOP};
     int drafter = choose_drafter(d, view->tree, leaves, depth, &tokens);
     return drafter < 0 ? (struct step){.kind = STEP_STOP} : extend(d, drafter, leaves, tokens);
@@ -250,13 +250,13 @@ static int dytc_open(struct policy **out, struct spec *spec, const struct policy
     if (!d)
         return -1;
     d->drafters = setup->drafters;
-    if (spec_int(spec, "max|most", cap < limit ? cap : limit, 0, limit, &d->most, err) ||
+    if (spec_int(spec, "max|most", cap < limit ? cap : limit, 0, limit, &d->max, err) ||
         spec_int(spec, "nodes", 32, 1, NODES, &d->nodes, err) || spec_int(spec, "width", 2, 1, 16, &d->width, err) ||
         spec_int(spec, "steps", 5, 1, NODES, &d->steps, err) ||
         spec_int(spec, "window", 20, 1, WINDOW_MAX, &d->window, err) ||
         spec_int(spec, "warmup", 20, 0, 1 << 20, &d->warmup, err) ||
         spec_float(spec, "lambda", 0.7, 0, 1, &d->lambda, err) || spec_float(spec, "top-p", 0.8, 0, 1, &d->top_p, err) ||
-        spec_float(spec, "min|least", 0.3, 0, 1, &d->least, err) ||
+        spec_float(spec, "min|least", 0.3, 0, 1, &d->min, err) ||
         spec_choice(spec, "bracket", BRACKET_WHOLE, brackets, &d->bracket, err) ||
         spec_choice(spec, "lookahead", 1, dytc_yes_no, &d->ahead, err) ||
         dytc_fixed(spec, "dytc", d->drafters, d->fixed, err)) {

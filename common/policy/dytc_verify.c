@@ -32,7 +32,7 @@
 #include "common/predict/cost_model.h"
 #include "common/predict/union.h"
 
-enum { DRAFTERS = PLAN_DRAFTERS_MAX, MOST_DEFAULT = 16, MOST = PLAN_TOKENS_MAX, TASKS = 16, TASK_BYTES = 64, MATCHES = 8 };
+enum { DRAFTERS = PLAN_DRAFTERS_MAX, MAX_DEFAULT = 16, MAX = PLAN_TOKENS_MAX, TASKS = 16, TASK_BYTES = 64, MATCHES = 8 };
 
 /* What was saved for trials lets optimism grow: a drafter that had bad luck at first is tried again. */
 static const double optimism_saved = 0.4;
@@ -58,12 +58,12 @@ struct task {
 
 struct dropped {                        /* what was looked up at the root and then dropped */
     int drafter, tokens;
-    int32_t token[MOST], match[MOST];
+    int32_t token[MAX], match[MAX];
 };
 
 struct dytc_verify {
     struct policy base;
-    int drafters, most;
+    int drafters, max;
     bool looks_up[DRAFTERS];
     bool ahead;                         /* plans reach beyond the drafter that begins */
     bool siblings;                      /* second choices may join a chain */
@@ -79,8 +79,8 @@ struct dytc_verify {
     double allowance;
     bool speaks[DRAFTERS];
     /* Of this iteration: */
-    double rate, verify[MOST + 1];
-    double estimate[MOST];              /* of each token of the chain */
+    double rate, verify[MAX + 1];
+    double estimate[MAX];              /* of each token of the chain */
     int nodes;                          /* of which that is known */
     bool branched;                      /* second choices were asked for, */
     int branches;                       /* so many */
@@ -93,8 +93,8 @@ struct dytc_verify {
     double gain, cost;
     struct dropped dropped[DRAFTERS];
     int drops;
-    int32_t keep[MOST];
-    struct draft_leaf leaf, branch[MOST];
+    int32_t keep[MAX];
+    struct draft_leaf leaf, branch[MAX];
 };
 
 /* By how much M tokens are predicted to exceed one, as cost_model.h has it. */
@@ -158,7 +158,7 @@ static void describe(const struct dytc_verify *d, struct plan_drafter *out, int 
 }
 
 /* Of a draft whose chain has so many tokens: each may have a second choice beside it, as far as a forward is known. */
-static int nodes_for(int chain) { return 2 * chain < MOST ? 2 * chain : MOST; }
+static int nodes_for(int chain) { return 2 * chain < MAX ? 2 * chain : MAX; }
 
 static void weigh_verification(struct dytc_verify *d, int room, bool optimistic)
 {
@@ -171,7 +171,7 @@ static void weigh_verification(struct dytc_verify *d, int room, bool optimistic)
 
 static int room_of(const struct dytc_verify *d, const struct draft_view *view)
 {
-    return d->most < view->room ? d->most : view->room;
+    return d->max < view->room ? d->max : view->room;
 }
 
 static struct step extend(struct dytc_verify *d, const struct draft_view *view, int drafter, int tokens)
@@ -197,9 +197,9 @@ static double survival(const struct dytc_verify *d, int nodes)
     return product;
 }
 
-static void plan_from(struct dytc_verify *d, struct plan *out, int nodes, int most, const struct plan_drafter *drafter)
+static void plan_from(struct dytc_verify *d, struct plan *out, int nodes, int max, const struct plan_drafter *drafter)
 {
-    const struct plan_setup setup = {d->drafters, drafter, nodes, most, survival(d, nodes), d->rate, d->verify};
+    const struct plan_setup setup = {d->drafters, drafter, nodes, max, survival(d, nodes), d->rate, d->verify};
     struct plan_drafter one[DRAFTERS];
     if (d->ahead) {
         plan_find(out, &setup);
@@ -221,11 +221,11 @@ static void plan_from(struct dytc_verify *d, struct plan *out, int nodes, int mo
 
 /* What trying one token of a drafter loses in cost, for each time that it comes to a judgement: at the first place of the chain
  * that is always so, but what is refused there takes the rest with it; at the end it is so when all before it is accepted. */
-static double loss_of_trial(const struct dytc_verify *d, const struct plan_drafter *drafter, int which, int most,
+static double loss_of_trial(const struct dytc_verify *d, const struct plan_drafter *drafter, int which, int max,
                             const struct plan *plan, bool *last)
 {
     const double chance = drafter[which].chance[0], asked = drafter[which].step + drafter[which].token;
-    const struct plan_setup behind = {d->drafters, drafter, 1, most, chance, d->rate, d->verify};
+    const struct plan_setup behind = {d->drafters, drafter, 1, max, chance, d->rate, d->verify};
     struct plan rest;
     double first, reach = 1;
     int length = 0;
@@ -235,7 +235,7 @@ static double loss_of_trial(const struct dytc_verify *d, const struct plan_draft
     for (int i = 0; i < d->drafters; i++)
         for (int n = 0; n < plan->count[i]; n++)
             reach *= drafter[i].chance[++length < PLAN_DEPTHS ? length - 1 : PLAN_DEPTHS - 1];
-    if (!length || length >= most)
+    if (!length || length >= max)
         return first;
     double end = (asked + d->verify[length + 1] - d->verify[length]) / reach - chance / d->rate;
     *last = end < first;
@@ -244,7 +244,7 @@ static double loss_of_trial(const struct dytc_verify *d, const struct plan_draft
 
 /* A drafter that would pay if it were as good as it may be, -1: none. The loss that is to be expected of trying it is paid for;
  * what promises most is saved for, as lesser hopes would use it all up. last: it gets the end of the chain. */
-static int choose_trial(struct dytc_verify *d, int most, const struct plan *plan, bool *last)
+static int choose_trial(struct dytc_verify *d, int max, const struct plan *plan, bool *last)
 {
     struct plan_drafter drafter[DRAFTERS];
     double gain = 1e-3;
@@ -256,10 +256,10 @@ static int choose_trial(struct dytc_verify *d, int most, const struct plan *plan
         if (d->dry[i] || !isnan(d->fixed[i]) || plan->first == i)
             continue;
         describe(d, supposed, i);
-        weigh_verification(d, most, true);
-        const struct plan_setup all = {d->drafters, supposed, 0, most, 1, d->rate, d->verify};
+        weigh_verification(d, max, true);
+        const struct plan_setup all = {d->drafters, supposed, 0, max, 1, d->rate, d->verify};
         plan_find(&optimistic, &all);
-        weigh_verification(d, most, false);
+        weigh_verification(d, max, false);
         if (optimistic.count[i] && optimistic.value - plan->value > gain) {
             gain = optimistic.value - plan->value;
             found = i;
@@ -267,7 +267,7 @@ static int choose_trial(struct dytc_verify *d, int most, const struct plan *plan
     }
     if (found < 0)
         return -1;
-    double loss = fmax(0, loss_of_trial(d, drafter, found, most, plan, last));
+    double loss = fmax(0, loss_of_trial(d, drafter, found, max, plan, last));
     if (loss > d->allowance)
         return -1;
     d->allowance -= loss;
@@ -281,7 +281,7 @@ static void estimate(struct dytc_verify *d, const struct draft_tree *tree)
         d->estimate[d->nodes] = chance_of_node(d, tree, d->nodes);
 }
 
-static void begin_iteration(struct dytc_verify *d, int most)
+static void begin_iteration(struct dytc_verify *d, int max)
 {
     struct plan_drafter drafter[DRAFTERS];
     memset(d->dry, 0, sizeof d->dry);
@@ -289,10 +289,10 @@ static void begin_iteration(struct dytc_verify *d, int most)
     d->tries = d->looked = d->branched = false;
     d->asked = d->first = d->trial = -1;
     d->gain = d->cost = 1;
-    weigh_verification(d, most, false);
+    weigh_verification(d, max, false);
     describe(d, drafter, -1);
-    const struct plan_setup setup = {d->drafters, drafter, 0, most, 1, 1, d->verify};
-    double foreseen = most > 0 ? plan_best_rate(&setup) : 1;
+    const struct plan_setup setup = {d->drafters, drafter, 0, max, 1, 1, d->verify};
+    double foreseen = max > 0 ? plan_best_rate(&setup) : 1;
     double reached = d->now->cost > 0 ? d->now->tokens / d->now->cost : 1;
     d->rate = fmax(1, fmax(foreseen, fmin(reached, 1.3 * foreseen)));
 }
@@ -304,13 +304,13 @@ static void drop(struct dytc_verify *d, const struct draft_tree *tree, int draft
         return;
     struct dropped *dropped = &d->dropped[d->drops++];
     dropped->drafter = drafter;
-    dropped->tokens = tree->nodes < MOST ? tree->nodes : MOST;
+    dropped->tokens = tree->nodes < MAX ? tree->nodes : MAX;
     memcpy(dropped->token, tree->token, (size_t)dropped->tokens * sizeof *dropped->token);
     memcpy(dropped->match, tree->match, (size_t)dropped->tokens * sizeof *dropped->match);
 }
 
 /* Cuts what was looked up to what pays, with the best plan behind it; false: all of it does. */
-static bool cut(struct dytc_verify *d, const struct draft_view *view, int asked, int most, struct step *step)
+static bool cut(struct dytc_verify *d, const struct draft_view *view, int asked, int max, struct step *step)
 {
     const struct draft_tree *tree = view->tree;
     struct plan_drafter drafter[DRAFTERS];
@@ -322,7 +322,7 @@ static bool cut(struct dytc_verify *d, const struct draft_view *view, int asked,
         struct plan plan;
         if (nodes > before)
             gain += chance *= d->estimate[nodes - 1];
-        plan_from(d, &plan, nodes, most, drafter);
+        plan_from(d, &plan, nodes, max, drafter);
         if (gain + plan.value > best_value) {
             best_value = gain + plan.value;
             best = nodes;
@@ -345,7 +345,7 @@ static double choose_branches(struct dytc_verify *d, const struct draft_tree *tr
 {
     const double right = lean(&d->now->drafter[drafter].second, 8, 0.3), level = level_seconds(d);
     const struct latency *latency = &d->latency[drafter];
-    double gain[MOST], worth = 0, chance = 1;
+    double gain[MAX], worth = 0, chance = 1;
     for (int node = 0; node < tree->nodes; node++) {
         gain[node] = tree->drafter[node] == drafter ? chance * (1 - d->estimate[node]) * right : 0;
         chance *= d->estimate[node];
@@ -368,14 +368,14 @@ static double choose_branches(struct dytc_verify *d, const struct draft_tree *tr
 /* The step that asks for second choices, by the drafter whose ones are worth most; false: none pay. */
 static bool branch(struct dytc_verify *d, const struct draft_tree *tree, struct step *step)
 {
-    double most = 0;
+    double max = 0;
     int best = -1;
     if (!d->siblings || d->branched || !tree->nodes || !(level_seconds(d) > 0))
         return false;
     for (int i = 0; i < d->drafters; i++) {
         double worth = choose_branches(d, tree, i);
-        if (worth > most) {
-            most = worth;
+        if (worth > max) {
+            max = worth;
             best = i;
         }
     }
@@ -404,7 +404,7 @@ static struct step stop(struct dytc_verify *d, const struct draft_view *view)
 }
 
 /* What the step before did: what is known of its tokens, and who has nothing more to add here. */
-static bool take_step(struct dytc_verify *d, const struct draft_view *view, int most, struct step *step)
+static bool take_step(struct dytc_verify *d, const struct draft_view *view, int max, struct step *step)
 {
     const int asked = d->asked;
     if (asked < 0)
@@ -415,7 +415,7 @@ static bool take_step(struct dytc_verify *d, const struct draft_view *view, int 
         d->looked = false;
         d->now->drafter[asked].offers += 0.05 * ((view->added > 0) - d->now->drafter[asked].offers);
         d->dry[asked] = true;
-        return view->added && cut(d, view, asked, most, step);
+        return view->added && cut(d, view, asked, max, step);
     }
     for (int i = 0; i < d->drafters; i++)
         d->dry[i] &= !view->added;
@@ -429,27 +429,27 @@ static struct step dytc_verify_next(struct policy *policy, const struct draft_vi
 {
     struct dytc_verify *d = (struct dytc_verify *)policy;
     struct plan_drafter drafter[DRAFTERS];
-    const int most = room_of(d, view);
+    const int max = room_of(d, view);
     bool last = false;
     struct plan plan;
     struct step step;
     if (!view->steps)
-        begin_iteration(d, most);
+        begin_iteration(d, max);
     if (d->branched)
         return stop(d, view);
-    if (take_step(d, view, most, &step))
+    if (take_step(d, view, max, &step))
         return step;
-    if (view->tree->nodes >= most || !(level_seconds(d) > 0))
+    if (view->tree->nodes >= max || !(level_seconds(d) > 0))
         return stop(d, view);
     for (int i = 0; i < d->drafters; i++)
         if (d->looks_up[i] && !d->dry[i]) {
             d->looked = true;
-            return extend(d, view, i, most - view->tree->nodes);
+            return extend(d, view, i, max - view->tree->nodes);
         }
     describe(d, drafter, -1);
-    plan_from(d, &plan, view->tree->nodes, most, drafter);
+    plan_from(d, &plan, view->tree->nodes, max, drafter);
     if (!view->tree->nodes && !d->tries) {
-        d->trial = choose_trial(d, most, &plan, &last);
+        d->trial = choose_trial(d, max, &plan, &last);
         d->tries = d->trial >= 0;
         if (d->tries && !last)
             return extend_by_trial(d, view);
@@ -592,10 +592,10 @@ static void dytc_verify_free(struct policy *policy)
 
 static int read_settings(struct dytc_verify *d, struct spec *spec, const struct policy_setup *setup, struct err *err)
 {
-    int most = setup->max_length < MOST ? setup->max_length : MOST;
-    int cap = setup->draft_length >= 0 ? setup->draft_length : MOST_DEFAULT, ahead, siblings;
+    int max = setup->max_length < MAX ? setup->max_length : MAX;
+    int cap = setup->draft_length >= 0 ? setup->draft_length : MAX_DEFAULT, ahead, siblings;
     const char *file;
-    if (spec_int(spec, "max|most", cap < most ? cap : most, 0, most, &d->most, err) ||
+    if (spec_int(spec, "max|most", cap < max ? cap : max, 0, max, &d->max, err) ||
         spec_float(spec, "explore", 0.01, 0, 1, &d->explore, err) ||
         spec_float(spec, "optimism|hope", 1.5, 0, 10, &d->optimism, err) ||
         spec_float(spec, "warmup", 8, 0, 1000, &d->allowance, err) ||
@@ -621,7 +621,7 @@ static int dytc_verify_open(struct policy **out, struct spec *spec, const struct
         return -1;
     d->drafters = setup->drafters;
     if (read_settings(d, spec, setup, err) ||
-        union_init(&d->experts, nodes_for(d->most) + 1, setup->experts, setup->top_k, err)) {
+        union_init(&d->experts, nodes_for(d->max) + 1, setup->experts, setup->top_k, err)) {
         dytc_verify_free(&d->base);
         return -1;
     }

@@ -4,7 +4,7 @@
 
 enum { SPAN = 32, SAVED = 512, KNOWN = 16, CAREFREE = 32 };             /* tokens, tokens, a share, tokens */
 
-static const double LUMP = 2, RISK = 0.05, GROWS_MOST = 1.5, FALLS = 0.8;        /* nats, nats a token; at once */
+static const double LUMP = 2, RISK = 0.05, GROWS_MAX = 1.5, FALLS = 0.8;        /* nats, nats a token; at once */
 
 int governor_init(struct governor *governor, struct spec *spec, int experts, int top_k, int layers, struct err *err)
 {
@@ -56,7 +56,7 @@ bool governor_is_due(const struct governor *governor, int iterations, int tokens
 
 void governor_observe(struct governor *governor, int tokens, int tried, double divergence)
 {
-    const double before = governor->account, most = (double)governor->layers * (governor->experts - governor->top_k);
+    const double before = governor->account, max = (double)governor->layers * (governor->experts - governor->top_k);
     const double full = SPAN * income(governor);
     const int checked = mode(governor);
     double reach = governor->reach[checked];
@@ -64,10 +64,10 @@ void governor_observe(struct governor *governor, int tokens, int tried, double d
     governor->divergence += divergence;
     governor->tokens += tokens;
     if (before >= full && governor->account >= full)
-        reach *= fmin(1 + tried * (checked ? 1.0 / CAREFREE : income(governor) / LUMP), GROWS_MOST);
+        reach *= fmin(1 + tried * (checked ? 1.0 / CAREFREE : income(governor) / LUMP), GROWS_MAX);
     else if (before >= 0 && governor->account < 0)
         reach /= 2;
-    governor->reach[checked] = fmax(fmin(reach, most), fmin(1, most));
+    governor->reach[checked] = fmax(fmin(reach, max), fmin(1, max));
 }
 
 void governor_state(const struct governor *governor, bool holds, struct values *out)

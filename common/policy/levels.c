@@ -24,7 +24,7 @@ struct part {                           /* a text that is being written for `of`
 
 struct levels {
     struct policy base;
-    int drafters, most;
+    int drafters, max;
     int length[1 + DRAFTERS][DRAFTERS];
     struct part part[1 + DRAFTERS];     /* of this iteration, innermost last */
     int parts, K, before;               /* before: tokens when the step before was asked for */
@@ -54,7 +54,7 @@ static struct step ask(struct levels *l, enum step_kind kind, int drafter, int n
 static struct step levels_next(struct policy *policy, const struct draft_view *view)
 {
     struct levels *l = (struct levels *)policy;
-    const int nodes = view->tree->nodes, most = l->most < view->room ? l->most : view->room;
+    const int nodes = view->tree->nodes, max = l->max < view->room ? l->max : view->room;
     if (!view->steps) {
         l->part[0] = (struct part){-1, 0, 0, 0};
         l->parts = 1;
@@ -62,9 +62,9 @@ static struct step levels_next(struct policy *policy, const struct draft_view *v
         l->part[l->parts - 1].by++;
         l->part[l->parts - 1].since = nodes;
     }
-    while (l->parts && most > 0) {
+    while (l->parts && max > 0) {
         struct part *part = &l->part[l->parts - 1];
-        const int *row = l->length[1 + part->of], room = most - nodes - (l->parts - 1);     /* each reviewer's own token fits */
+        const int *row = l->length[1 + part->of], room = max - nodes - (l->parts - 1);     /* each reviewer's own token fits */
         if (part->by < l->drafters && (nodes - part->since >= row[part->by] || room <= 0)) {
             part->by++;
             part->since = nodes;
@@ -120,7 +120,7 @@ static int levels_new(struct levels **out, const char *name, struct spec *spec, 
     if (!levels)
         return -1;
     levels->drafters = setup->drafters;
-    levels->most = setup->draft_length >= 0 && setup->draft_length < limit ? setup->draft_length : limit;
+    levels->max = setup->draft_length >= 0 && setup->draft_length < limit ? setup->draft_length : limit;
     *out = levels;
     return 0;
 }

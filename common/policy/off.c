@@ -1,6 +1,6 @@
 /* Off for good: a fixed draft length until drafts pay too little, then none any more, also in later texts. The rule of
  * TensorRT-LLM's acceptance threshold: when the mean acceptance length (accepted tokens and the bonus token) of the last
- * `window` iterations with a draft is below `least`. */
+ * `window` iterations with a draft is below `min`. */
 #include "common/policy/shape.h"
 
 #include "common/base/mem.h"
@@ -11,7 +11,7 @@ struct off {
     struct policy base;
     struct shape *shape;
     int K, window;
-    double least;
+    double min;
     int accepted[WINDOW_MAX];           /* of the last drafts, a ring */
     int64_t drafts;
     int64_t sum;                        /* of the ring */
@@ -21,9 +21,9 @@ struct off {
 static int off_open(struct policy **out, struct spec *spec, const struct policy_setup *setup, struct err *err)
 {
     int K, otherwise = setup->draft_length < 0 ? setup->shape->depth : setup->draft_length, window;
-    double least;
+    double min;
     if (spec_int(spec, "K", otherwise, 0, setup->max_length, &K, err) ||
-        spec_int(spec, "window", 32, 1, WINDOW_MAX, &window, err) || spec_float(spec, "min|least", 1.5, 1, 1e6, &least, err))
+        spec_int(spec, "window", 32, 1, WINDOW_MAX, &window, err) || spec_float(spec, "min|least", 1.5, 1, 1e6, &min, err))
         return -1;
     if (setup->draft_length == DRAFT_LENGTH_AUTO)
         return err_set(err, ERR_INPUT, "off: a draft length of auto is for policies that choose; leave one of the two out");
@@ -35,7 +35,7 @@ static int off_open(struct policy **out, struct spec *spec, const struct policy_
     off->shape = setup->shape;
     off->K = K;
     off->window = window;
-    off->least = least;
+    off->min = min;
     *out = &off->base;
     return 0;
 }
@@ -68,7 +68,7 @@ static void off_observe(struct policy *policy, const struct outcome *outcome)
     off->sum += outcome->accepted - (off->drafts < off->window ? 0 : *place);
     *place = outcome->accepted;
     off->drafts++;
-    if (off->drafts >= off->window && mean_length(off) < off->least)
+    if (off->drafts >= off->window && mean_length(off) < off->min)
         off->ended = true;
 }
 

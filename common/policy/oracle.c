@@ -16,7 +16,7 @@ enum { BY_TIME, BY_BYTES };
 struct oracle {
     struct policy base;
     struct recording *recording;
-    int most, measure;
+    int max, measure;
     uint8_t *best;                          /* [places] */
     const struct recorded_text *text;       /* NULL: not known */
     int at, K;                              /* place of the next iteration */
@@ -41,7 +41,7 @@ static void solve(struct oracle *oracle, const struct recorded_text *text, doubl
     for (int at = places - 1; at >= 0; at--) {
         const struct recorded_place *place = &oracle->recording->place[text->place + (size_t)at];
         total[at] = INFINITY;
-        for (int K = 0; K < place->n && K <= oracle->most; K++) {
+        for (int K = 0; K < place->n && K <= oracle->max; K++) {
             int emitted = 1 + (place->accepted < K ? place->accepted : K);
             double cost = cost_of(oracle, place, K) + total[at + (emitted < place->left ? emitted : place->left)];
             if (cost < total[at]) {
@@ -94,7 +94,7 @@ static void oracle_free(struct policy *policy)
 static int oracle_open(struct policy **out, struct spec *spec, const struct policy_setup *setup, struct err *err)
 {
     static const char *const measures[] = {[BY_TIME] = "time", [BY_BYTES] = "bytes", NULL};
-    int most = setup->draft_length >= 0 ? setup->draft_length : setup->max_length, measure;
+    int max = setup->draft_length >= 0 ? setup->draft_length : setup->max_length, measure;
     const char *file;
     if (setup->shape->class != &shape_chain)
         return err_set(err, ERR_INPUT, "oracle: drafts are recorded as chains; leave --tree out");
@@ -105,7 +105,7 @@ static int oracle_open(struct policy **out, struct spec *spec, const struct poli
     struct oracle *oracle = mem_alloc(1, sizeof *oracle, err);
     if (!oracle)
         return -1;
-    oracle->most = setup->drafters ? most : 0;
+    oracle->max = setup->drafters ? max : 0;
     oracle->measure = measure;
     if (recording_read_chains(&oracle->recording, file, err) || solve_all(oracle, err)) {
         oracle_free(&oracle->base);

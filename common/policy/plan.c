@@ -55,7 +55,7 @@ static void consider(struct search *search, int done, double tokens, double cost
 static double hope(const struct search *search, int done, double survival, double tokens, double cost)
 {
     const struct plan_setup *setup = search->setup;
-    int left = setup->most - done;
+    int left = setup->max - done;
     double chance = survival;
     for (int i = 0; i < left && chance > 1e-4; i++)
         tokens += chance *= search->best_chance;
@@ -66,14 +66,14 @@ static double hope(const struct search *search, int done, double survival, doubl
 static void go_on(struct search *search, int at, int done, double survival, double tokens, double cost)
 {
     const struct plan_setup *setup = search->setup;
-    if (at == search->drafters || done >= setup->most ||
+    if (at == search->drafters || done >= setup->max ||
         hope(search, done, survival, tokens, cost) <= search->best.value)
         return;
     const struct plan_drafter *drafter = &setup->drafter[search->order[at]];
     search->count[at] = 0;
     go_on(search, at + 1, done, survival, tokens, cost);
     cost += drafter->step;
-    for (int n = 1; done < setup->most; n++) {
+    for (int n = 1; done < setup->max; n++) {
         done++;
         survival *= chance_at(drafter, done);
         tokens += survival;

@@ -22,7 +22,7 @@ struct plan_drafter {
 struct plan_setup {
     int drafters;
     const struct plan_drafter *drafter;
-    int done, most;                     /* tokens of the chain by now, and at the end */
+    int done, max;                     /* tokens of the chain by now, and at the end */
     double survival;                    /* the chance that all of those are right */
     double rate;
     const double *verify;               /* [most + 1] cost of a forward over the root and so many tokens */

@@ -19,15 +19,15 @@ struct table_policy {
     int64_t tokens;                     /* of the answer by now */
 };
 
-static int parse_rows(struct table_policy *table, const char *text, int most, struct err *err)
+static int parse_rows(struct table_policy *table, const char *text, int max, struct err *err)
 {
     for (const char *at = text;; at++) {
         char *end, *colon;
         long from = strtol(at, &colon, 10), length = *colon == ':' ? strtol(colon + 1, &end, 10) : -1;
         if (colon == at || *colon != ':' || end == colon + 1 || (*end && *end != '/') || from < 0 || length < 0 ||
-            length > most || table->rows == ROWS_MAX || (table->rows && from <= table->from[table->rows - 1]))
+            length > max || table->rows == ROWS_MAX || (table->rows && from <= table->from[table->rows - 1]))
             return err_set(err, ERR_INPUT, "table: rows=%s: up to %d rows PLACE:LENGTH with slashes between, places ascending, "
-                           "lengths of 0 to %d, as in 0:4/64:6/512:0", text, ROWS_MAX, most);
+                           "lengths of 0 to %d, as in 0:4/64:6/512:0", text, ROWS_MAX, max);
         table->from[table->rows] = from;
         table->length[table->rows++] = (int)length;
         at = end;

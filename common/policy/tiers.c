@@ -24,16 +24,16 @@ struct tiers {
     int64_t drafts;
 };
 
-static int parse_lengths(struct tiers *tiers, const char *text, int most, struct err *err)
+static int parse_lengths(struct tiers *tiers, const char *text, int max, struct err *err)
 {
     const char *at = text;
     do {
         char *end;
         long length = strtol(at, &end, 10);
-        if (end == at || length < 0 || length > most || (*end && *end != '/') || tiers->count == TIERS_MAX ||
+        if (end == at || length < 0 || length > max || (*end && *end != '/') || tiers->count == TIERS_MAX ||
             (tiers->count && length <= tiers->length[tiers->count - 1]))
             return err_set(err, ERR_INPUT, "tiers: lengths=%s: up to %d ascending lengths of 0 to %d with slashes between, as "
-                           "in 1/3/7", text, TIERS_MAX, most);
+                           "in 1/3/7", text, TIERS_MAX, max);
         tiers->length[tiers->count++] = (int)length;
         at = end + 1;
         if (!*end)

@@ -5,7 +5,7 @@
  *     leaves of the level, it included        3           5          8       10       at temperature 0
  *                                             1           3          5       10       above
  *
- * It ends with the first level whose likeliest token is below `least`, .8, and after `most` levels, 25. A drafter that says
+ * It ends with the first level whose likeliest token is below `min`, .8, and after `max` levels, 25. A drafter that says
  * nothing of probabilities counts as sure. Each level is asked for the largest number of leaves, of which those too many are
  * dropped at once; a tree ends with 64 nodes. */
 #include "common/policy/shape.h"
@@ -18,8 +18,8 @@ enum { NODES = SHAPE_DEPTH_MAX, LEAVES = 10, GROUPS = 4 };
 
 struct tr {
     struct policy base;
-    int most;
-    double least;
+    int max;
+    double min;
     bool sampled;
     int K;
     int last;                           /* node at the end of the chain, -1: the root */
@@ -51,7 +51,7 @@ static int take_level(struct tr *tr, const struct draft_tree *tree, int from)
         if (node < from || node == best || others-- > 0)
             tr->keep[kept++] = node;
     }
-    tr->ended = probability < tr->least;
+    tr->ended = probability < tr->min;
     return kept;
 }
 
@@ -59,7 +59,7 @@ static struct step tr_next(struct policy *policy, const struct draft_view *view)
 {
     struct tr *tr = (struct tr *)policy;
     const struct draft_tree *tree = view->tree;
-    const int most = tr->most < view->room ? tr->most : view->room;
+    const int max = tr->max < view->room ? tr->max : view->room;
     if (!view->steps) {
         tr->last = -1;
         tr->ended = tr->grew = false;
@@ -73,7 +73,7 @@ static struct step tr_next(struct policy *policy, const struct draft_view *view)
     }
     const int depth = tr->last < 0 ? 0 : tree->depth[tr->last], left = NODES - tree->nodes;
     tr->K = tree->nodes;
-    if (tr->ended || depth >= most || left < 1)
+    if (tr->ended || depth >= max || left < 1)
         return (struct step){.kind = STEP_STOP};
     tr->grew = true;
     tr->leaf = (struct draft_leaf){tr->last, LEAVES < left ? LEAVES : left};
@@ -90,12 +90,12 @@ static int tr_open(struct policy **out, struct spec *spec, const struct policy_s
     if (!tr)
         return -1;
     tr->sampled = setup->sampled;
-    if (spec_int(spec, "max|most", cap < limit ? cap : limit, 0, limit, &tr->most, err) ||
-        spec_float(spec, "min|least", 0.8, 0, 1, &tr->least, err)) {
+    if (spec_int(spec, "max|most", cap < limit ? cap : limit, 0, limit, &tr->max, err) ||
+        spec_float(spec, "min|least", 0.8, 0, 1, &tr->min, err)) {
         mem_free(&tr);
         return -1;
     }
-    tr->most = setup->drafters ? tr->most : 0;
+    tr->max = setup->drafters ? tr->max : 0;
     *out = &tr->base;
     return 0;
 }

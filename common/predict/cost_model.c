@@ -2,12 +2,12 @@
 
 #include <math.h>
 
-static const double surprise_most = 0.4;
+static const double surprise_max = 0.4;
 
 void cost_model_init(struct cost_model *model, double steepness, double uncertainty)
 {
     *model = (struct cost_model){.steepness = log(steepness), .ss = uncertainty * uncertainty, .ll = 1, .noise = 0.02,
-                            .drift_level = 2e-4, .drift_steepness = 1e-4, .most = fmax(0.25, uncertainty * uncertainty)};
+                            .drift_level = 2e-4, .drift_steepness = 1e-4, .max = fmax(0.25, uncertainty * uncertainty)};
 }
 
 void cost_model_observe(struct cost_model *model, double growth, double seconds)
@@ -21,9 +21,9 @@ void cost_model_observe(struct cost_model *model, double growth, double seconds)
         model->ll = model->noise;
     }
     model->ll += model->drift_level;
-    model->ss = fmin(model->ss + model->drift_steepness, model->most);
+    model->ss = fmin(model->ss + model->drift_steepness, model->max);
     double surprise = log(seconds) - model->level - log1p(steep);
-    surprise = fmax(-surprise_most, fmin(surprise_most, surprise));         /* one slow iteration is not a slow machine */
+    surprise = fmax(-surprise_max, fmin(surprise_max, surprise));         /* one slow iteration is not a slow machine */
     double l = model->ll + by_steepness * model->ls, s = model->ls + by_steepness * model->ss;
     double variance = l + by_steepness * s + model->noise;
     model->level += l / variance * surprise;

@@ -144,14 +144,14 @@ static void table_expect(struct forecast *forecast, int layer, const struct fore
     memset(score, 0, c->setup.experts * sizeof *score);
     for (int t = 0; t < facts->tokens; t++) {
         const uint16_t *row = c->of_token[facts->token[t]];
-        float most = 0;
+        float max = 0;
         if (!row)
             continue;
         row += (size_t)layer * c->setup.experts;
         for (int e = 0; e < c->setup.experts; e++)          /* a token that came often says no more than one that came once */
-            most += row[e];
-        for (int e = 0; e < c->setup.experts && most > 0; e++)
-            score[e] += row[e] / most;
+            max += row[e];
+        for (int e = 0; e < c->setup.experts && max > 0; e++)
+            score[e] += row[e] / max;
     }
 }
 
@@ -260,14 +260,14 @@ void forecast_close(struct forecast **forecast)
     *forecast = NULL;
 }
 
-int forecast_name(int32_t *expert, const float *score, int experts, int most)
+int forecast_name(int32_t *expert, const float *score, int experts, int max)
 {
     int count = 0;
     for (int e = 0; e < experts; e++) {
         int at = count;
-        if (!(score[e] > 0) || (count == most && (!most || !(score[e] > score[expert[most - 1]]))))
+        if (!(score[e] > 0) || (count == max && (!max || !(score[e] > score[expert[max - 1]]))))
             continue;
-        for (at = count < most ? count++ : most - 1; at > 0 && score[expert[at - 1]] < score[e]; at--)
+        for (at = count < max ? count++ : max - 1; at > 0 && score[expert[at - 1]] < score[e]; at--)
             expert[at] = expert[at - 1];
         expert[at] = e;
     }

@@ -53,8 +53,8 @@ extern const struct forecast_class *const forecast_classes[];           /* all, 
 int forecast_open(struct forecast **out, const char *name, const struct forecast_setup *setup, struct err *err);
 void forecast_close(struct forecast **forecast);
 
-/* The experts of the highest scores above 0, best first, at most `most` of them; equal ones go by number. How many. */
-int forecast_name(int32_t *expert, const float *score, int experts, int most);
+/* The experts of the highest scores above 0, best first, at most `max` of them; equal ones go by number. How many. */
+int forecast_name(int32_t *expert, const float *score, int experts, int max);
 
 /* What naming was worth: right of those wanted is the recall, and what was named in vain costs its bytes. */
 struct forecast_score { int64_t wanted, named, right; };

@@ -7,11 +7,11 @@
 
 static const double memory = 0.97;
 
-int union_init(struct union_predictor *predictor, int most, int experts, int top_k, struct err *err)
+int union_init(struct union_predictor *predictor, int max, int experts, int top_k, struct err *err)
 {
     if (experts > UNION_EXPERTS_MAX || top_k > experts)
         experts = 0;
-    *predictor = (struct union_predictor){.most = most, .experts = experts, .top_k = top_k};
+    *predictor = (struct union_predictor){.max = max, .experts = experts, .top_k = top_k};
     if (!experts)
         return 0;
     predictor->seen = mem_alloc(((size_t)experts + 63) / 64, sizeof *predictor->seen, err);
@@ -35,7 +35,7 @@ static void add_layer(const struct union_predictor *predictor, int layer, int kn
     int distinct = 0;
     memset(predictor->seen, 0, ((size_t)predictor->experts + 63) / 64 * sizeof *predictor->seen);
     for (int back = 0; back < known; back++) {
-        size_t place = (size_t)((predictor->tokens - 1 - back) % predictor->most);
+        size_t place = (size_t)((predictor->tokens - 1 - back) % predictor->max);
         const int32_t *expert = predictor->recent +
             (place * (size_t)predictor->layers + (size_t)layer) * (size_t)predictor->top_k;
         for (int k = 0; k < predictor->top_k; k++) {
@@ -51,7 +51,7 @@ static void add_layer(const struct union_predictor *predictor, int layer, int kn
 static void measure(struct union_predictor *predictor)
 {
     double sum[UNION_TOKENS] = {0};
-    int known = predictor->tokens < predictor->most ? (int)predictor->tokens : predictor->most;
+    int known = predictor->tokens < predictor->max ? (int)predictor->tokens : predictor->max;
     for (int layer = 0; layer < predictor->layers; layer++)
         add_layer(predictor, layer, known, sum);
     for (int back = 0; back < known; back++) {
@@ -67,13 +67,13 @@ void union_learn(struct union_predictor *predictor, const int32_t *expert, int c
         return;
     size_t row = (size_t)layers * (size_t)predictor->top_k;
     if (!predictor->layers) {
-        predictor->recent = mem_alloc((size_t)predictor->most * row, sizeof *predictor->recent, NULL);
+        predictor->recent = mem_alloc((size_t)predictor->max * row, sizeof *predictor->recent, NULL);
         predictor->layers = predictor->recent ? layers : 0;
     }
     if (predictor->layers != layers)
         return;
     for (int at = 0; at < count; at++) {
-        size_t place = (size_t)(predictor->tokens++ % predictor->most);
+        size_t place = (size_t)(predictor->tokens++ % predictor->max);
         memcpy(predictor->recent + place * row, expert + (size_t)at * row, row * sizeof *expert);
         measure(predictor);
     }

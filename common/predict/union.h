@@ -11,7 +11,7 @@
 enum { UNION_TOKENS = 65, UNION_EXPERTS_MAX = 4096 };
 
 struct union_predictor {
-    int most, experts, top_k;           /* tokens of a forward, at most; experts 0: the model has none */
+    int max, experts, top_k;           /* tokens of a forward, at most; experts 0: the model has none */
     int layers;                         /* 0: no token was seen */
     int32_t *recent;                    /* [most][layers][top_k] a ring */
     int64_t tokens;                     /* of this text */
@@ -20,7 +20,7 @@ struct union_predictor {
     int64_t measured[UNION_TOKENS];     /* how often */
 };
 
-int union_init(struct union_predictor *predictor, int most, int experts, int top_k, struct err *err);
+int union_init(struct union_predictor *predictor, int max, int experts, int top_k, struct err *err);
 void union_free(struct union_predictor *predictor);
 void union_begin(struct union_predictor *predictor);            /* another text */
 

@@ -8,7 +8,7 @@
 #include "common/report/svg.h"
 
 /* Pixels, from left to right: names, which may need more, the plot of ratios, columns of numbers. */
-enum { WIDTH = 1030, NAMES = 190, NAMES_MOST = 340, NAME_SIZE = 11, PLOT_LEFT = 200, PLOT_W = 330, PLOT_TOP = 96,
+enum { WIDTH = 1030, NAMES = 190, NAMES_MAX = 340, NAME_SIZE = 11, PLOT_LEFT = 200, PLOT_W = 330, PLOT_TOP = 96,
        ROW = 18, COLUMN_LEFT = 545, COLUMN_W = 67, SETTING_BYTES = 48 };
 
 static const char *const columns[] = { "tok/s", "accept", "tok/step", "experts", "MB/step", "bandwidth", "correct" };
@@ -16,34 +16,34 @@ static const char *const columns[] = { "tok/s", "accept", "tok/step", "experts",
 struct page {
     const struct measurements *all;
     const struct summary *summary;
-    double most;                /* at the right end of the plot */
+    double max;                /* at the right end of the plot */
     int wider;                  /* what names take more than NAMES; all that stands right of them moves */
     int size;                   /* of all names alike */
 };
 
 static double ratio_x(const struct page *page, double ratio)
 {
-    double share = ratio / page->most;
+    double share = ratio / page->max;
     return PLOT_LEFT + page->wider + PLOT_W * (share < 0 ? 0 : share > 1 ? 1 : share);
 }
 
 static double greatest_ratio(const struct summary *summary)
 {
-    double most = 1;
+    double max = 1;
     for (size_t i = 0; i < summary->count; i++) {
         const struct summary_row *row = &summary->rows[i];
         const double ends[] = { row->ratio, fmin(row->ratio_high, 2 * row->ratio), row->ceiling };   /* no room for noise */
         for (size_t e = 0; e < sizeof ends / sizeof *ends; e++)
-            most = isfinite(ends[e]) && ends[e] > most && ends[e] < 100 ? ends[e] : most;
+            max = isfinite(ends[e]) && ends[e] > max && ends[e] < 100 ? ends[e] : max;
     }
-    return most * 1.05;
+    return max * 1.05;
 }
 
 static int put_ratio_axis(struct text *out, const struct page *page, double bottom, struct err *err)
 {
-    double step = svg_step(page->most);
+    double step = svg_step(page->max);
     char label[32];
-    for (int i = 0; i * step <= page->most; i++) {
+    for (int i = 0; i * step <= page->max; i++) {
         double x = ratio_x(page, i * step);
         snprintf(label, sizeof label, "%g", i * step);
         if (text_printf(out, err, "<path d=\"M%.1f %dV%.1f\" stroke=\"#ddd\" stroke-width=\"0.6\"/>\n", x, PLOT_TOP,
@@ -127,7 +127,7 @@ static void fit_names(struct page *page)
         char name[SETTING_BYTES + 1];
         shown_name(page->all, i, name);
         int width = NAMES;
-        while (width < NAMES_MOST && svg_fitting(name, width - 10, NAME_SIZE) < NAME_SIZE)
+        while (width < NAMES_MAX && svg_fitting(name, width - 10, NAME_SIZE) < NAME_SIZE)
             width++;
         int size = svg_fitting(name, width - 10, NAME_SIZE);
         page->wider = width - NAMES > page->wider ? width - NAMES : page->wider;
@@ -191,8 +191,8 @@ static int put_panels(struct text *out, const struct page *page, double top, int
     for (int p = 0; p <= positions; p++)
         x[p] = p;
     const struct svg_panel panel = { .title = "Drafts accepted up to each position", .x_label = "position in the draft",
-                                     .y_label = "share of drafts", .points = positions + 1, .x = x, .x_most = positions,
-                                     .y_most = 1, .percent = true, .curves = accepted, .count = curves };
+                                     .y_label = "share of drafts", .points = positions + 1, .x = x, .x_max = positions,
+                                     .y_max = 1, .percent = true, .curves = accepted, .count = curves };
     rc = text_printf(out, err, "<g transform=\"translate(%d %.1f)\">\n", (WIDTH + page->wider - 444) / 2, top) ||
          svg_figure(out, "", NULL, &panel, 1, err) || text_puts(out, "</g>\n", err) ? -1 : 0;
     *height = svg_height(&panel, 1);
@@ -205,7 +205,7 @@ done:
 
 int bench_figure(struct text *out, const struct measurements *all, const struct summary *summary, struct err *err)
 {
-    struct page page = { .all = all, .summary = summary, .most = greatest_ratio(summary) };
+    struct page page = { .all = all, .summary = summary, .max = greatest_ratio(summary) };
     struct text body = {0}, panels = {0}, note = {0};
     double bottom;
     int tasks = 0, height = 0, rc = -1;

@@ -89,10 +89,10 @@ static double *shades(const struct matrix *matrix, const struct matrix_layer *of
 {
     size_t n = (size_t)matrix->experts;
     double *value = mem_alloc(n * n, sizeof *value, err);
-    double most = of->stats.pair_tokens > 0 ? (double)of->stats.pair_tokens : 1;
+    double max = of->stats.pair_tokens > 0 ? (double)of->stats.pair_tokens : 1;
     for (size_t i = 0; value && i < n * n; i++)
         value[i] = i / n == i % n ? NAN
-                                  : sqrt((double)of->count[(size_t)of->order[i / n] * n + (size_t)of->order[i % n]] / most);
+                                  : sqrt((double)of->count[(size_t)of->order[i / n] * n + (size_t)of->order[i % n]] / max);
     return value;
 }
 
@@ -186,13 +186,13 @@ static void end_curves(struct layer_curves *c, int layer, bool independent)
     c->curves[c->count++] = (struct svg_curve){ .label = "all alike", .stroke = SVG_DOTTED, .y = row_of(c, c->layers + 2) };
 }
 
-static double most_of(const struct layer_curves *c)
+static double max_of(const struct layer_curves *c)
 {
-    double most = 0;
+    double max = 0;
     for (int i = 0; i < c->count; i++)
         for (int p = 0; p < c->points; p++)
-            most = isfinite(c->curves[i].y[p]) && c->curves[i].y[p] > most ? c->curves[i].y[p] : most;
-    return most > 0 ? most : 1;
+            max = isfinite(c->curves[i].y[p]) && c->curves[i].y[p] > max ? c->curves[i].y[p] : max;
+    return max > 0 ? max : 1;
 }
 
 static int draw_curves(struct text *out, const struct layer_curves *c, const char *heading, const char *model, const char *note,
@@ -201,11 +201,11 @@ static int draw_curves(struct text *out, const struct layer_curves *c, const cha
     struct text title = {0};
     panel.points = c->points;
     panel.x = c->x;
-    panel.x_most = c->x[c->points - 1] > 1 ? c->x[c->points - 1] : 1;
+    panel.x_max = c->x[c->points - 1] > 1 ? c->x[c->points - 1] : 1;
     panel.curves = c->curves;
     panel.count = c->count;
     if (!panel.percent)
-        panel.y_most = most_of(c);
+        panel.y_max = max_of(c);
     int rc = text_printf(&title, err, "%s: %s", heading, *model ? model : "unnamed model") ||
              svg_figure(out, title.data, note, &panel, 1, err) ? -1 : 0;
     text_free(&title);
@@ -238,7 +238,7 @@ static int neighbours_svg(struct text *out, const struct neighbours *neighbours,
     rc = common ? draw_curves(out, &c, "Experts in common", model, note.data,
                               (struct svg_panel){ .title = "Experts that an earlier token selected, too",
                                                   .x_label = "tokens apart", .y_label = "share of experts", .percent = true,
-                                                  .y_most = ceil(5 * most_of(&c) - 1e-9) / 5 }, err)
+                                                  .y_max = ceil(5 * max_of(&c) - 1e-9) / 5 }, err)
                 : draw_curves(out, &c, "Distinct experts", model, note.data,
                               (struct svg_panel){ .title = "Experts that consecutive tokens select together",
                                                   .x_label = "tokens", .y_label = "experts a layer" }, err);

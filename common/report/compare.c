@@ -260,20 +260,20 @@ static int refuse_to_judge(const struct measurements *all, const struct comparis
 
 int comparison_answer(const struct measurements *all, const struct comparison *comparison, struct err *err)
 {
-    size_t most = 0;
+    size_t max = 0;
     if (comparison->verdict == COMPARE_HOLDS)
         return 0;
     if (!comparison->count)
         return err_set(err, ERR_NO_ANSWER, "the streams have no setting in common, so nothing can be judged");
     for (size_t i = 0; i < comparison->count; i++) {
         const struct compare_row *row = &comparison->rows[i];
-        most = row->prompts > most ? row->prompts : most;
+        max = row->prompts > max ? row->prompts : max;
         if (comparison->verdict == COMPARE_SLOWER && row->verdict == COMPARE_SLOWER)
             return err_set(err, ERR_ANSWER_NO, "setting '%s' is slower: %.3f of the speed before, at most %.3f",
                            all->settings[row->base].name, row->ratio.ratio, row->high_together);
     }
-    if (most < COMPARE_PROMPTS)
-        return err_set(err, ERR_NO_ANSWER, "settings have at most %zu prompts in common; it takes %d to judge", most,
+    if (max < COMPARE_PROMPTS)
+        return err_set(err, ERR_NO_ANSWER, "settings have at most %zu prompts in common; it takes %d to judge", max,
                        COMPARE_PROMPTS);
     return refuse_to_judge(all, comparison, err);
 }

@@ -200,16 +200,16 @@ static int draw(const struct figure *figure, size_t first, size_t end, struct fi
     char labels[DECODE_DRAFTERS_MAX][LABEL], title[320];
     struct svg_curve curves[CURVES_MAX] = {{0}};
     int count = 0, rc = -1;
-    double most = 1, *points = mem_alloc(4 * figure->table[1].count, sizeof *points, err);
+    double max = 1, *points = mem_alloc(4 * figure->table[1].count, sizeof *points, err);
     if (!points)
         return -1;
     for (size_t i = first; i < end; i++)
-        most = isfinite(rows[i].value[COST]) ? fmax(most, 1.05 * rows[i].value[COST]) : most;
+        max = isfinite(rows[i].value[COST]) ? fmax(max, 1.05 * rows[i].value[COST]) : max;
     for (int c = 0; c < EWIF_CASCADES; c++) {
         double *x = points + (size_t)(2 * c) * figure->table[1].count, *y = x + figure->table[1].count;
         const int n = gather(&figure->table[1], &rows[first], cascade_words[c], x, y);
         for (int i = 0; i < n; i++)
-            x[i] = x[i] > most ? NAN : x[i];
+            x[i] = x[i] > max ? NAN : x[i];
         curves[count++] = (struct svg_curve){.label = c == EWIF_VERTICAL ? "vertical gains above" : "horizontal gains above",
                                              .stroke = c == EWIF_VERTICAL ? SVG_BOLD : SVG_DASHED, .x = x, .y = y, .points = n};
     }
@@ -222,7 +222,7 @@ static int draw(const struct figure *figure, size_t first, size_t end, struct fi
     }
     snprintf(title, sizeof title, "%s, %s", *rows[first].text[0] ? rows[first].text[0] : "prompts", rows[first].text[1]);
     const struct svg_panel panel = {.title = title, .x_label = "cost of a run, in forwards over one token",
-                                    .y_label = "acceptance", .x_most = most, .y_most = 1, .curves = curves, .count = count};
+                                    .y_label = "acceptance", .x_max = max, .y_max = 1, .curves = curves, .count = count};
     rc = figure_page_panel(page, &panel, err);
     mem_free(&points);
     return rc;

@@ -36,7 +36,7 @@ static bool first_of_series(const struct figure_table *table, size_t at, const c
 static int draw_chart(const struct figure_table *table, const char *task, const struct chart *chart, struct figure_page *page,
                       struct err *err)
 {
-    double x_most = 1, y_most = chart->percent ? 1 : 1e-9, *cells = mem_alloc(3 * table->count, sizeof *cells, err);
+    double x_max = 1, y_max = chart->percent ? 1 : 1e-9, *cells = mem_alloc(3 * table->count, sizeof *cells, err);
     struct svg_curve *curves = mem_alloc(table->count, sizeof *curves, err);
     int count = 0, rc = -1;
     size_t used = 0;
@@ -54,15 +54,15 @@ static int draw_chart(const struct figure_table *table, const char *task, const 
             x[used] = row->value[chart->x];
             y[used] = row->value[chart->y];
             error[used] = chart->error < 0 ? NAN : row->value[chart->error];
-            x_most = fmax(x_most, 1.05 * x[used]);
-            y_most = fmax(y_most, 1.05 * (y[used] + (isfinite(error[used]) ? error[used] : 0)));
+            x_max = fmax(x_max, 1.05 * x[used]);
+            y_max = fmax(y_max, 1.05 * (y[used] + (isfinite(error[used]) ? error[used] : 0)));
             used++;
         }
         add_curve(&curves[count], count, table->rows[s].text[2], x + begin, y + begin, error + begin, (int)(used - begin));
         count++;
     }
     const struct svg_panel panel = {.title = chart->title, .x_label = chart->x_label, .y_label = chart->y_label,
-                                    .x_most = x_most, .y_most = y_most, .percent = chart->percent, .curves = curves,
+                                    .x_max = x_max, .y_max = y_max, .percent = chart->percent, .curves = curves,
                                     .count = count};
     rc = figure_page_panel(page, &panel, err);
 done:

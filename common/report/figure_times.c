@@ -65,7 +65,7 @@ enum { WIDTH = 760, NAMES = 250, BAR_LEFT = 260, BAR_WIDTH = 420, ROW = 20, TOP 
 static const char *const part_names[] = {"drafting", "verifying", "accepting", "other"};
 static const char *const shades[] = {"#000", "#bbb", "#666", "#fff"};
 
-static int put_bar(struct text *out, const struct figure_row *row, double most, double y, struct err *err)
+static int put_bar(struct text *out, const struct figure_row *row, double max, double y, struct err *err)
 {
     char text[320];
     double left = BAR_LEFT;
@@ -73,7 +73,7 @@ static int put_bar(struct text *out, const struct figure_row *row, double most, 
     if (svg_text(out, NAMES, y + 13, "end", svg_fitting(text, NAMES - 10, 11), "", text, err))
         return -1;
     for (int p = 0; p < PARTS; p++) {
-        double width = BAR_WIDTH * row->value[DRAFT + p] / most;
+        double width = BAR_WIDTH * row->value[DRAFT + p] / max;
         if (!(width > 0))
             continue;
         if (text_printf(out, err, "<rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"14\" fill=\"%s\" stroke=\"#000\" "
@@ -88,18 +88,18 @@ static int put_bar(struct text *out, const struct figure_row *row, double most, 
 int figure_times_svg(const struct figure *figure, struct figure_page *page, struct err *err)
 {
     const struct figure_table *table = &figure->table[0];
-    double most = 1;
+    double max = 1;
     for (size_t i = 0; i < table->count; i++)
-        most = fmax(most, table->rows[i].value[RELATIVE]);
+        max = fmax(max, table->rows[i].value[RELATIVE]);
     for (int p = 0; p < PARTS; p++)
         if (text_printf(&page->body, err, "<rect x=\"%d\" y=\"60\" width=\"14\" height=\"12\" fill=\"%s\" stroke=\"#000\"/>\n",
                         BAR_LEFT + 100 * p, shades[p]) ||
             svg_text(&page->body, BAR_LEFT + 100 * p + 20, 70, "start", 11, "", part_names[p], err))
             return -1;
     for (size_t i = 0; i < table->count; i++)
-        if (put_bar(&page->body, &table->rows[i], most, TOP + ROW * (double)i, err))
+        if (put_bar(&page->body, &table->rows[i], max, TOP + ROW * (double)i, err))
             return -1;
-    double x = BAR_LEFT + BAR_WIDTH / most;
+    double x = BAR_LEFT + BAR_WIDTH / max;
     page->width = WIDTH;
     page->height = TOP + ROW * (int)table->count + 10;
     return text_printf(&page->body, err, "<path d=\"M%.1f %dV%d\" stroke=\"#000\" stroke-dasharray=\"4 3\"/>\n", x, TOP - 4,

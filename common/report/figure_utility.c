@@ -27,7 +27,7 @@ static const struct figure_column variation_columns[] = {
     {"task", FIGURE_WORD}, {"setting", FIGURE_WORD}, {"texts", 0}, {"windows", 0}, {"tokens", 3}, {"cost", 3}, {"utility", 3},
     {"least", 3}, {"p10", 3}, {"median", 3}, {"p90", 3}, {"greatest", 3}, {"below_1", 3}, {NULL, 0},
 };
-enum { TEXTS, WINDOWS, ALL_TOKENS, ALL_COST, HARMONIC, LEAST, P10, MEDIAN, P90, GREATEST, BELOW };
+enum { TEXTS, WINDOWS, ALL_TOKENS, ALL_COST, HARMONIC, MIN, P10, MEDIAN, P90, GREATEST, BELOW };
 
 /* The mean cost of an iteration of the reference on this sample's prompt; NaN: it did not run there. */
 static double baseline(const struct figure_work *work, const struct measured_sample *sample)
@@ -127,7 +127,7 @@ static int add_variation(const struct figure_work *work, size_t first, const cha
     row->value[ALL_TOKENS] = tokens / (double)count;
     row->value[ALL_COST] = cost / (double)count;
     row->value[HARMONIC] = (double)count / inverse;
-    row->value[LEAST] = stats_quantile(values, count, 0);
+    row->value[MIN] = stats_quantile(values, count, 0);
     row->value[P10] = stats_quantile(values, count, 0.1);
     row->value[MEDIAN] = stats_quantile(values, count, 0.5);
     row->value[P90] = stats_quantile(values, count, 0.9);
@@ -140,11 +140,11 @@ static int add_variation(const struct figure_work *work, size_t first, const cha
 static int add_means(const struct figure_work *work, size_t first, const char *task, struct err *err)
 {
     const struct figure_table *windows = &work->figure->table[0];
-    double most = 0, *inverse = NULL, *texts = NULL;
+    double max = 0, *inverse = NULL, *texts = NULL;
     int rc = -1;
     for (size_t i = first; i < windows->count; i++)
-        most = fmax(most, of_task(&windows->rows[i], task) ? windows->rows[i].value[ITERATION] : 0);
-    size_t count = (size_t)most + 1;
+        max = fmax(max, of_task(&windows->rows[i], task) ? windows->rows[i].value[ITERATION] : 0);
+    size_t count = (size_t)max + 1;
     if (!(inverse = mem_alloc(count, sizeof *inverse, err)) || !(texts = mem_alloc(count, sizeof *texts, err)))
         goto done;
     for (size_t i = first; i < windows->count; i++)
@@ -274,7 +274,7 @@ static int draw_texts(const struct figure *figure, const struct drawing *drawing
 {
     static const double ones[] = {1, 1};
     const struct figure_table *windows = &figure->table[0], *means = &figure->table[1];
-    double line[] = {INFINITY, -INFINITY}, y_most = 1.5;
+    double line[] = {INFINITY, -INFINITY}, y_max = 1.5;
     bool run = x == drawing->run;
     int count = 0;
     for (size_t i = first, next; i < end; i = next) {
@@ -286,7 +286,7 @@ static int draw_texts(const struct figure *figure, const struct drawing *drawing
         for (; i < next; i++) {
             line[0] = fmin(line[0], x[i]);              /* the first window ends after as many iterations as it has */
             line[1] = fmax(line[1], x[i]);
-            y_most = fmax(y_most, 1.05 * drawing->utility[i]);
+            y_max = fmax(y_max, 1.05 * drawing->utility[i]);
         }
     }
     for (size_t i = 0, next; i < means->count && !run; i = next) {
@@ -303,7 +303,7 @@ static int draw_texts(const struct figure *figure, const struct drawing *drawing
     line[0] = run ? 0 : line[0];
     line[1] = fmax(line[1], line[0] + 1);
     const struct svg_panel panel = {.title = title, .x_label = run ? "iteration of the run" : "iteration of the text",
-                                    .y_label = "utility", .x_least = line[0], .x_most = line[1], .y_most = y_most,
+                                    .y_label = "utility", .x_min = line[0], .x_max = line[1], .y_max = y_max,
                                     .curves = drawing->curves, .count = count};
     return figure_page_panel(page, &panel, err);
 }
@@ -314,7 +314,7 @@ static int draw_longest(const struct figure *figure, const struct drawing *drawi
 {
     const struct figure_table *windows = &figure->table[0];
     size_t at = first, length = 0;
-    double most = 1.5;
+    double max = 1.5;
     char title[256];
     for (size_t i = first, next; i < end; i = next) {
         next = text_end(windows, i, end);
@@ -324,15 +324,15 @@ static int draw_longest(const struct figure *figure, const struct drawing *drawi
         }
     }
     for (size_t i = at; i < at + length; i++)
-        most = fmax(most, 1.05 * fmax(drawing->tokens[i], drawing->cost[i]));
+        max = fmax(max, 1.05 * fmax(drawing->tokens[i], drawing->cost[i]));
     snprintf(title, sizeof title, "%s, %s", windows->rows[first].text[1], windows->rows[at].text[2]);
     const struct svg_curve curves[] = {{.label = "tokens an iteration", .stroke = SVG_BOLD, .y = drawing->tokens + at},
                                        {.label = "its cost", .stroke = SVG_DASHED, .y = drawing->cost + at}};
     const struct svg_panel panel = {.title = title, .x_label = "iteration of the text", .y_label = "over the reference's",
                                     .points = (int)length, .x = drawing->iteration + at,
-                                    .x_least = drawing->iteration[at],
-                                    .x_most = fmax(drawing->iteration[at + length - 1], drawing->iteration[at] + 1),
-                                    .y_most = most, .curves = curves, .count = 2};
+                                    .x_min = drawing->iteration[at],
+                                    .x_max = fmax(drawing->iteration[at + length - 1], drawing->iteration[at] + 1),
+                                    .y_max = max, .curves = curves, .count = 2};
     return figure_page_panel(page, &panel, err);
 }
 

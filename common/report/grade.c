@@ -180,7 +180,7 @@ static const char *fenced(const char *text, size_t *length)
 
 static int put_code(struct text *out, const char *text, struct err *err)
 {
-    size_t length, least = SIZE_MAX, indent, body;
+    size_t length, min = SIZE_MAX, indent, body;
     const char *begin = fenced(text, &length), *end = begin + length;
     text_clear(out);
     for (int pass = 0; pass < 2; pass++)
@@ -191,10 +191,10 @@ static int put_code(struct text *out, const char *text, struct err *err)
             if (!body)
                 continue;
             if (!pass) {
-                least = indent < least ? indent : least;
+                min = indent < min ? indent : min;
                 continue;
             }
-            for (size_t i = least; i < indent; i++)
+            for (size_t i = min; i < indent; i++)
                 if (text_putc(out, ' ', err))
                     return -1;
             if (text_put(out, line, body, err) || text_putc(out, '\n', err))

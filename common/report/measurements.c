@@ -296,8 +296,8 @@ static int runs_of(const struct decode_iter *record, int drafter)
     if (!record->drafter_levels || !record->drafter_proposed || !record->drafter_bytes)
         return -1;
     const int levels = record->drafter_levels[drafter], proposed = record->drafter_proposed[drafter];
-    const int steps = record->drafter_steps[drafter], least = proposed > steps ? proposed : steps;
-    return levels < least ? levels : least;
+    const int steps = record->drafter_steps[drafter], min = proposed > steps ? proposed : steps;
+    return levels < min ? levels : min;
 }
 
 static int take_shares(struct measurements *all, const struct decode_iter *record, struct err *err)

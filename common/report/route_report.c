@@ -165,10 +165,10 @@ int coverage_svg(struct text *out, const struct coverage *coverage, int layer, c
     curves_fill(&served, coverage, coverage->served, layer, true);
     const struct svg_panel panels[] = {
         { .title = "Routing mass kept", .x_label = "B, experts kept", .y_label = "share of mass", .points = coverage->experts,
-          .x = mass.x, .x_most = coverage->experts, .y_most = 1, .percent = true, .curves = mass.curves, .count = mass.count },
+          .x = mass.x, .x_max = coverage->experts, .y_max = 1, .percent = true, .curves = mass.curves, .count = mass.count },
         { .title = "Tokens fully served", .x_label = "B, experts kept", .y_label = "share of tokens",
           .points = coverage->experts,
-          .x = served.x, .x_most = coverage->experts, .y_most = 1, .percent = true, .curves = served.curves,
+          .x = served.x, .x_max = coverage->experts, .y_max = 1, .percent = true, .curves = served.curves,
           .count = served.count },
     };
     rc = svg_figure(out, title.data, note.data, panels, 2, err);

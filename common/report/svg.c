@@ -40,9 +40,9 @@ int svg_fitting(const char *text, int width, int size)
     return size;
 }
 
-double svg_step(double most)
+double svg_step(double max)
 {
-    double power = pow(10, floor(log10(most / 5))), part = most / 5 / power;
+    double power = pow(10, floor(log10(max / 5))), part = max / 5 / power;
     return power * (part < 1.5 ? 1 : part < 3.5 ? 2 : part < 7.5 ? 5 : 10);
 }
 
@@ -63,25 +63,25 @@ static int put_stroke(struct text *out, int stroke, struct err *err)
 /* Where an x lies in the frame, 0 to 1 when it is within. */
 static double across(const struct svg_panel *panel, double x)
 {
-    return (x - panel->x_least) / (panel->x_most - panel->x_least);
+    return (x - panel->x_min) / (panel->x_max - panel->x_min);
 }
 
 static int put_axes(struct text *out, const struct svg_panel *panel, double left, struct err *err)
 {
-    double bottom = TOP + FRAME_H, x_step = svg_step(panel->x_most - panel->x_least), y_step = svg_step(panel->y_most);
+    double bottom = TOP + FRAME_H, x_step = svg_step(panel->x_max - panel->x_min), y_step = svg_step(panel->y_max);
     char label[32];
     if (text_printf(out, err, "<rect x=\"%.1f\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"none\" stroke=\"#000\"/>\n", left,
                     TOP, FRAME_W, FRAME_H))
         return -1;
-    for (int i = 0; i * y_step <= panel->y_most * (1 + 1e-9); i++) {
-        double y = bottom - FRAME_H * i * y_step / panel->y_most;
+    for (int i = 0; i * y_step <= panel->y_max * (1 + 1e-9); i++) {
+        double y = bottom - FRAME_H * i * y_step / panel->y_max;
         snprintf(label, sizeof label, panel->percent ? "%g %%" : "%g", panel->percent ? 100 * i * y_step : i * y_step);
         if (text_printf(out, err, "<path d=\"M%.1f %.1fH%.1f\" stroke=\"#ccc\" stroke-width=\"0.6\"/>\n", left, y,
                         left + FRAME_W) ||
             svg_text(out, left - 6, y + 4, "end", 11, "", label, err))
             return -1;
     }
-    for (int i = (int)ceil(panel->x_least / x_step * (1 - 1e-9)); i * x_step <= panel->x_most * (1 + 1e-9); i++) {
+    for (int i = (int)ceil(panel->x_min / x_step * (1 - 1e-9)); i * x_step <= panel->x_max * (1 + 1e-9); i++) {
         double x = left + FRAME_W * across(panel, i * x_step);
         snprintf(label, sizeof label, "%g", i * x_step);
         if (text_printf(out, err, "<path d=\"M%.1f %.1fv5\" stroke=\"#000\"/>\n", x, bottom) ||
@@ -109,12 +109,12 @@ static int put_marks(struct text *out, const struct svg_panel *panel, const stru
             continue;
         if (isfinite(error) &&
             text_printf(out, err, "<path d=\"M%.1f %.1fV%.1f\" stroke=\"#000\" stroke-width=\"0.8\"/>\n", x,
-                        TOP + FRAME_H * (1 - within((y - error) / panel->y_most)),
-                        TOP + FRAME_H * (1 - within((y + error) / panel->y_most))))
+                        TOP + FRAME_H * (1 - within((y - error) / panel->y_max)),
+                        TOP + FRAME_H * (1 - within((y + error) / panel->y_max))))
             return -1;
         if (curve->dots &&
             text_printf(out, err, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.6\" fill=\"%s\" stroke=\"#000\"/>\n", x,
-                        TOP + FRAME_H * (1 - within(y / panel->y_most)), curve->stroke < SVG_THIN ? "#000" : "#fff"))
+                        TOP + FRAME_H * (1 - within(y / panel->y_max)), curve->stroke < SVG_THIN ? "#000" : "#fff"))
             return -1;
     }
     return 0;
@@ -133,7 +133,7 @@ static int put_curve(struct text *out, const struct svg_panel *panel, const stru
     if (text_puts(out, "<path fill=\"none\" ", err) || put_stroke(out, curve->stroke, err) || text_puts(out, " d=\"", err))
         return -1;
     for (int i = 0; i < points; i++) {
-        double x = across(panel, at[i]), y = curve->y[i] / panel->y_most;
+        double x = across(panel, at[i]), y = curve->y[i] / panel->y_max;
         if (!isfinite(x) || !isfinite(y))
             continue;
         y = y < 0 ? 0 : y > 1 ? 1 : y;
@@ -155,14 +155,14 @@ static int legend_columns(const struct svg_panel *panel)
 
 int svg_height(const struct svg_panel *panels, int count)
 {
-    int most = 0;
+    int max = 0;
     for (int p = 0; p < count; p++) {
         int columns = legend_columns(&panels[p]), named = 0;
         for (int i = 0; i < panels[p].count; i++)
             named += panels[p].curves[i].label != NULL;
-        most = (named + columns - 1) / columns > most ? (named + columns - 1) / columns : most;
+        max = (named + columns - 1) / columns > max ? (named + columns - 1) / columns : max;
     }
-    return UNTITLED + FRAME_H + BELOW + most * LEGEND_LINE + 8;
+    return UNTITLED + FRAME_H + BELOW + max * LEGEND_LINE + 8;
 }
 
 static int put_legend(struct text *out, const struct svg_panel *panel, double left, struct err *err)
@@ -274,7 +274,7 @@ static int put_map(struct text *out, const struct svg_heat *map, double left, do
                        "stroke-width=\"0.6\"/>\n", left, top, MAP, MAP);
 }
 
-static int put_scale(struct text *out, double middle, double top, const char *least, const char *most, struct err *err)
+static int put_scale(struct text *out, double middle, double top, const char *min, const char *max, struct err *err)
 {
     double left = middle - SCALE_STEP * (SHADES + 1) / 2.0;
     for (int shade = 0; shade <= SHADES; shade++)
@@ -282,11 +282,11 @@ static int put_scale(struct text *out, double middle, double top, const char *le
                         "stroke-width=\"0.4\" ", left + shade * SCALE_STEP, top, SCALE_STEP) ||
             put_shade(out, shade, err) || text_puts(out, "/>\n", err))
             return -1;
-    return svg_text(out, left - 8, top + 10, "end", 11, "", least, err) ||
-           svg_text(out, left + SCALE_STEP * (SHADES + 1) + 8, top + 10, "start", 11, "", most, err) ? -1 : 0;
+    return svg_text(out, left - 8, top + 10, "end", 11, "", min, err) ||
+           svg_text(out, left + SCALE_STEP * (SHADES + 1) + 8, top + 10, "start", 11, "", max, err) ? -1 : 0;
 }
 
-int svg_heat_maps(struct text *out, const char *title, const char *note, const char *least, const char *most,
+int svg_heat_maps(struct text *out, const char *title, const char *note, const char *min, const char *max,
                   const struct svg_heat *maps, int count, struct err *err)
 {
     int columns = 1;
@@ -301,5 +301,5 @@ int svg_heat_maps(struct text *out, const char *title, const char *note, const c
         if (put_map(out, &maps[i], indent + MAP_GAP + i % columns * (MAP + MAP_GAP),
                     MAP_TOP + i / columns * (MAP + MAP_GAP + 8.0), err))
             return -1;
-    return put_scale(out, width / 2.0, height - 32, least, most, err) || text_puts(out, "</svg>\n", err) ? -1 : 0;
+    return put_scale(out, width / 2.0, height - 32, min, max, err) || text_puts(out, "</svg>\n", err) ? -1 : 0;
 }

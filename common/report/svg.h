@@ -1,7 +1,7 @@
 /* Figures as SVG 1.1, line charts side by side or a grid of heat maps: text in, no library, readable in black and white
  * (curves differ by width and dashes, heat is grey, nothing is told by colour).
  *
- * Each panel draws curves over common x values, from x_least to x_most and from 0 to y_most; a value that is no number leaves a
+ * Each panel draws curves over common x values, from x_min to x_max and from 0 to y_max; a value that is no number leaves a
  * gap. Texts are escaped. The same input gives the same bytes. */
 #ifndef MOE_REPORT_SVG_H
 #define MOE_REPORT_SVG_H
@@ -34,7 +34,7 @@ struct svg_panel {
     const char *title, *x_label, *y_label;
     int points;
     const double *x;            /* [points], ascending */
-    double x_least, x_most, y_most;
+    double x_min, x_max, y_max;
     bool percent;               /* label y = 1 as 100 % */
     const struct svg_curve *curves;
     int count;
@@ -47,12 +47,12 @@ int svg_figure(struct text *out, const char *title, const char *note, const stru
 int svg_height(const struct svg_panel *panels, int count);      /* of a figure without title, in pixels */
 
 /* What figures of another kind are made of: the first tag and the title, a text (anchor: start, middle or end; more: further
- * attributes), and a step of 1, 2 or 5 times a power of ten that divides `most` into some five parts. "</svg>" is the
+ * attributes), and a step of 1, 2 or 5 times a power of ten that divides `max` into some five parts. "</svg>" is the
  * caller's. A figure may be put into another one, in a group that moves it. */
 int svg_head(struct text *out, int width, int height, const char *title, const char *note, struct err *err);
 int svg_text(struct text *out, double x, double y, const char *anchor, int size, const char *more, const char *text,
              struct err *err);
-double svg_step(double most);
+double svg_step(double max);
 
 /* The font size at which a text of average letters fits into `width` pixels: `size`, or a smaller one down to 6. */
 int svg_fitting(const char *text, int width, int size);
@@ -66,8 +66,8 @@ struct svg_heat {
 };
 enum { SVG_HEAT_CELLS = 96 };
 
-/* least, most: what stands at the ends of the scale. */
-int svg_heat_maps(struct text *out, const char *title, const char *note, const char *least, const char *most,
+/* min, max: what stands at the ends of the scale. */
+int svg_heat_maps(struct text *out, const char *title, const char *note, const char *min, const char *max,
                   const struct svg_heat *maps, int count, struct err *err);
 
 #endif

@@ -248,14 +248,14 @@ static int add_spread(struct figure_table *table, const struct trainings *all, s
         if (!strcmp(all->items[i].arch, arch))
             return 0;
     for (int which = 0; which < SPREADS; which++) {
-        double sum = 0, least = INFINITY, greatest = -INFINITY;
+        double sum = 0, min = INFINITY, greatest = -INFINITY;
         int runs = 0;
         for (size_t i = first; i < all->count; i++) {
             double value = strcmp(all->items[i].arch, arch) ? NAN : spread_value(&all->items[i], which);
             if (isnan(value))
                 continue;
             sum += value;
-            least = fmin(least, value);
+            min = fmin(min, value);
             greatest = fmax(greatest, value);
             runs++;
         }
@@ -266,7 +266,7 @@ static int add_spread(struct figure_table *table, const struct trainings *all, s
             return -1;
         row->value[0] = runs;
         row->value[1] = sum / runs;
-        row->value[2] = least;
+        row->value[2] = min;
         row->value[3] = greatest;
     }
     return 0;

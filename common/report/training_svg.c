@@ -76,9 +76,9 @@ static int drawing_make(struct drawing *out, const struct figure *report, struct
 static void fit(struct svg_panel *panel, const struct svg_curve *curve)
 {
     for (int i = 0; i < curve->points; i++) {
-        panel->x_most = fmax(panel->x_most, curve->x[i]);
+        panel->x_max = fmax(panel->x_max, curve->x[i]);
         if (isfinite(curve->y[i]))
-            panel->y_most = fmax(panel->y_most, 1.05 * curve->y[i]);
+            panel->y_max = fmax(panel->y_max, 1.05 * curve->y[i]);
     }
 }
 
@@ -128,8 +128,8 @@ static void add_evals(const struct drawing *drawing, struct svg_panel *panel, co
 /* Draws a panel that has curves. */
 static int put_panel(struct figure_page *page, struct svg_panel *panel, struct err *err)
 {
-    panel->x_most = fmax(panel->x_most, panel->x_least + 1);
-    panel->y_most = panel->y_most > 0 ? panel->y_most : 1;
+    panel->x_max = fmax(panel->x_max, panel->x_min + 1);
+    panel->y_max = panel->y_max > 0 ? panel->y_max : 1;
     return panel->count ? figure_page_panel(page, panel, err) : 0;
 }
 
@@ -158,7 +158,7 @@ static int draw_run(const struct drawing *drawing, const struct figure *report, 
         snprintf(drawing->labels[p], sizeof drawing->labels[p], "token %d", p + 1);
         add_evals(drawing, &accepted, run, EVAL_ACCEPTED + p, drawing->labels[p]);
     }
-    accepted.y_most = 1;
+    accepted.y_max = 1;
     if (put_panel(page, &accepted, err))
         return -1;
     struct svg_panel tokens = panel_of(drawing, "tokens per iteration", "tokens");
@@ -188,7 +188,7 @@ static int draw_together(const struct drawing *drawing, struct figure_page *page
     if (put_panel(page, &loss, err))
         return -1;
     struct svg_panel accepted = {.title = "drafts right so far, at the best", .x_label = "token of the draft",
-                                 .y_label = "accepted", .percent = true, .x_least = 1, .y_most = 1, .curves = drawing->curves};
+                                 .y_label = "accepted", .percent = true, .x_min = 1, .y_max = 1, .curves = drawing->curves};
     for (size_t r = 0; r < runs->count; r++) {
         const double *y = drawing->accepted + r * TRAINING_POSITIONS;
         int points = 0;
@@ -199,7 +199,7 @@ static int draw_together(const struct drawing *drawing, struct figure_page *page
         drawing->curves[accepted.count] = (struct svg_curve){
             .label = runs->rows[r].text[TEXT_RUN], .stroke = stroke_of(accepted.count), .x = drawing->positions, .y = y,
             .points = points, .dots = true};
-        accepted.x_most = fmax(accepted.x_most, points);
+        accepted.x_max = fmax(accepted.x_max, points);
         accepted.count++;
     }
     if (put_panel(page, &accepted, err))

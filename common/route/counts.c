@@ -89,9 +89,9 @@ static int add_selected(struct route_counts *counts, const struct route_tokens *
 static int add_mass(struct route_counts *counts, const double *mass, int tokens, struct err *err)
 {
     size_t cells = (size_t)counts->moe_layers * (size_t)counts->experts;
-    double most = 1.001 * tokens;
+    double max = 1.001 * tokens;
     for (size_t i = 0; i < cells; i++)
-        if (!(mass[i] >= 0 && mass[i] <= most))
+        if (!(mass[i] >= 0 && mass[i] <= max))
             return err_set(err, ERR_INPUT, "layer %d, expert %d: a routing mass of %g for %d tokens; the stream is damaged",
                            (int)(i / (size_t)counts->experts), (int)(i % (size_t)counts->experts), mass[i], tokens);
     for (size_t i = 0; i < cells; i++)

@@ -13,11 +13,11 @@ static int64_t fewer(const int64_t *missed, const int64_t *selected, int a, int 
 /* Of the experts that are kept, the one that is missed least. */
 static int least_missed(const int64_t *missed, const int64_t *selected, const uint8_t *out, int experts)
 {
-    int least = -1;
+    int min = -1;
     for (int e = 0; e < experts; e++)
-        if (!out[e] && (least < 0 || fewer(missed, selected, e, least) < 0))
-            least = e;
-    return least;
+        if (!out[e] && (min < 0 || fewer(missed, selected, e, min) < 0))
+            min = e;
+    return min;
 }
 
 static int check_tokens(const struct route_counts *counts, struct err *err)

@@ -62,12 +62,12 @@ int route_pairs_each(struct route_spool *spool, const struct route_counts *count
         return err_set(err, ERR_INPUT, "pairs of %d experts are too many to count; up to %d can be", counts->experts,
                        PAIRS_EXPERTS_MAX);
     size_t fit = PAIRS_BYTES / (square * sizeof *block.count);
-    int most = fit < 1 ? 1 : fit < (size_t)counts->moe_layers ? (int)fit : counts->moe_layers;
-    if (!(block.count = mem_alloc((size_t)most * square, sizeof *block.count, err)) ||
+    int max = fit < 1 ? 1 : fit < (size_t)counts->moe_layers ? (int)fit : counts->moe_layers;
+    if (!(block.count = mem_alloc((size_t)max * square, sizeof *block.count, err)) ||
         !(count = mem_alloc(experts * experts, sizeof *count, err)))
         goto done;
     for (block.from = 0; block.from < counts->moe_layers; block.from += block.layers) {
-        block.layers = counts->moe_layers - block.from < most ? counts->moe_layers - block.from : most;
+        block.layers = counts->moe_layers - block.from < max ? counts->moe_layers - block.from : max;
         memset(block.count, 0, (size_t)block.layers * square * sizeof *block.count);
         if (route_spool_replay(spool, block.from, block.from + block.layers, count_tokens, &block, err))
             goto done;

@@ -208,8 +208,8 @@ static void replay_part(void *argument, int member, int members)
 int route_spool_replay(struct route_spool *spool, int from, int to, route_spool_function *each, void *context, struct err *err)
 {
     struct replay replay = { .spool = spool, .from = from, .to = to, .each = each, .context = context };
-    int cores = thread_pool_cores(), most = (int)spool->layers < REPLAY_THREADS ? (int)spool->layers : REPLAY_THREADS;
-    if (!spool->pool && thread_pool_new(&spool->pool, cores < most ? cores : most, err))
+    int cores = thread_pool_cores(), max = (int)spool->layers < REPLAY_THREADS ? (int)spool->layers : REPLAY_THREADS;
+    if (!spool->pool && thread_pool_new(&spool->pool, cores < max ? cores : max, err))
         return -1;
     thread_pool_run(spool->pool, replay_part, &replay);
     for (int i = 0; i < thread_pool_size(spool->pool); i++)

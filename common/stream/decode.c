@@ -156,10 +156,10 @@ static int check_drafters(const struct decode_iter *iter, struct err *err)
     if (iter->drafters > DECODE_DRAFTERS_MAX)
         return err_set(err, ERR_INPUT, "%d drafters, of at most %d", iter->drafters, DECODE_DRAFTERS_MAX);
     for (int i = 0; i < iter->nodes; i++) {
-        const int least = i ? 0 : -1, most = i ? iter->drafters : 0;
-        if (iter->node_drafters && (iter->node_drafters[i] < least || iter->node_drafters[i] >= most))
+        const int min = i ? 0 : -1, max = i ? iter->drafters : 0;
+        if (iter->node_drafters && (iter->node_drafters[i] < min || iter->node_drafters[i] >= max))
             return err_set(err, ERR_INPUT, "node %d is of drafter %d, of %d", i, iter->node_drafters[i], iter->drafters);
-        if (iter->node_reviewers && (iter->node_reviewers[i] < -1 || iter->node_reviewers[i] >= most))
+        if (iter->node_reviewers && (iter->node_reviewers[i] < -1 || iter->node_reviewers[i] >= max))
             return err_set(err, ERR_INPUT, "node %d was reviewed by drafter %d, of %d", i, iter->node_reviewers[i],
                            iter->drafters);
     }

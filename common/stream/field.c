@@ -119,13 +119,13 @@ static int read_word(const struct record *record, const struct field *field, int
     return record_error_at(record, err);
 }
 
-static int read_whole(const struct record *record, const char *key, int64_t most, int64_t *out, struct err *err)
+static int read_whole(const struct record *record, const char *key, int64_t max, int64_t *out, struct err *err)
 {
     if (record_int(record, key, out, err))
         return -1;
-    if (*out < 0 || *out > most) {
+    if (*out < 0 || *out > max) {
         err_set(err, ERR_INPUT, "key '%s' is %lld, must be from 0 to %lld; the stream is damaged", key, (long long)*out,
-                (long long)most);
+                (long long)max);
         return record_error_at(record, err);
     }
     return 0;

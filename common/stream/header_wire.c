@@ -108,14 +108,14 @@ static int take_text(const struct record *map, const char *key, char **out, stru
     return *out ? 0 : -1;
 }
 
-static int take_extent(const struct record *map, const char *key, int64_t least, int64_t most, int *out, struct err *err)
+static int take_extent(const struct record *map, const char *key, int64_t min, int64_t max, int *out, struct err *err)
 {
     int64_t value;
     if (record_int(map, key, &value, err))
         return -1;
-    if (value < least || value > most) {
+    if (value < min || value > max) {
         err_set(err, ERR_INPUT, "key '%s' is %lld, must be from %lld to %lld; the stream is damaged", key, (long long)value,
-                (long long)least, (long long)most);
+                (long long)min, (long long)max);
         return record_error_at(map, err);
     }
     *out = (int)value;

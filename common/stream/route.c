@@ -45,11 +45,11 @@ static int check_begin(const void *body, const struct header *header, struct seq
 /* Thirty-two at a time, in a few instructions: there are far more of these than of all else. */
 static int check_experts(const int16_t *expert, size_t slots, int experts, struct err *err)
 {
-    int16_t most = (int16_t)(experts > INT16_MAX ? INT16_MAX : experts - 1);
+    int16_t max = (int16_t)(experts > INT16_MAX ? INT16_MAX : experts - 1);
     size_t right = 0;
     for (int16_t wrong = 0; !wrong && slots - right >= 32; right += wrong ? 0 : 32)
         for (int i = 0; i < 32; i++)
-            wrong |= (expert[right + (size_t)i] < -1) | (expert[right + (size_t)i] > most);
+            wrong |= (expert[right + (size_t)i] < -1) | (expert[right + (size_t)i] > max);
     for (; right < slots; right++)
         if (expert[right] < -1 || expert[right] >= experts)
             return err_set(err, ERR_INPUT, "expert %d is not among the model's %d", expert[right], experts);

@@ -56,8 +56,8 @@ int eval_function(struct render *r, const struct function *function, const struc
     for (size_t i = 0; i < args->n_named; i++)
         if (!has_keyword(function->keywords, args->names[i]))
             return render_fail(r, "%s has no argument \"%.60s\" here", function->name, args->names[i]);
-    if (args->n + args->n_named < (size_t)function->least || args->n > (size_t)function->most)
-        return render_fail(r, "%s takes %d to %d arguments, not %zu", function->name, function->least, function->most,
+    if (args->n + args->n_named < (size_t)function->min || args->n > (size_t)function->max)
+        return render_fail(r, "%s takes %d to %d arguments, not %zu", function->name, function->min, function->max,
                            args->n + args->n_named);
     if (render_charge(r, 0))
         return -1;

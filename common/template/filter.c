@@ -185,11 +185,11 @@ static int filter_replace(struct render *r, const struct value *self, const stru
 {
     const struct string *from, *to;
     struct value text;
-    int64_t most;
-    if (arg_string(r, args, 0, "old", &from) || arg_string(r, args, 1, "new", &to) || arg_int(r, args, 2, "count", -1, &most) ||
+    int64_t max;
+    if (arg_string(r, args, 0, "old", &from) || arg_string(r, args, 1, "new", &to) || arg_int(r, args, 2, "count", -1, &max) ||
         write_as_string(r, self, &text))
         return -1;
-    return text_replace(r, text.as.string, from, to, most, out);
+    return text_replace(r, text.as.string, from, to, max, out);
 }
 
 static int filter_reverse(struct render *r, const struct value *self, const struct args *args, struct value *out)

@@ -162,7 +162,7 @@ struct args {
 struct function {
     const char *name;
     int (*call)(struct render *r, const struct value *self, const struct args *args, struct value *out);
-    int least, most;           /* arguments, without self */
+    int min, max;           /* arguments, without self */
     const char *keywords;      /* names of the arguments in order, separated by spaces; NULL: no keywords; "*": any */
 };
 

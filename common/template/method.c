@@ -57,20 +57,20 @@ static int method_split(struct render *r, const struct value *self, const struct
 {
     const struct string *separator = NULL;
     const struct value *first = arg_get(args, 0, "sep");
-    int64_t most;
+    int64_t max;
     if ((first && first->kind != VALUE_NONE && arg_string(r, args, 0, "sep", &separator)) ||
-        arg_int(r, args, 1, "maxsplit", -1, &most))
+        arg_int(r, args, 1, "maxsplit", -1, &max))
         return -1;
-    return text_split(r, self->as.string, separator, most, out);
+    return text_split(r, self->as.string, separator, max, out);
 }
 
 static int method_replace(struct render *r, const struct value *self, const struct args *args, struct value *out)
 {
     const struct string *from, *to;
-    int64_t most;
-    if (arg_string(r, args, 0, NULL, &from) || arg_string(r, args, 1, NULL, &to) || arg_int(r, args, 2, "count", -1, &most))
+    int64_t max;
+    if (arg_string(r, args, 0, NULL, &from) || arg_string(r, args, 1, NULL, &to) || arg_int(r, args, 2, "count", -1, &max))
         return -1;
-    return text_replace(r, self->as.string, from, to, most, out);
+    return text_replace(r, self->as.string, from, to, max, out);
 }
 
 /* startswith and endswith take a string or a list of them. */

@@ -47,12 +47,12 @@ static int test_not_equal(struct render *r, const struct value *self, const stru
     return 0;
 }
 
-static int order(struct render *r, const struct value *self, const struct args *args, int least, int most, struct value *out)
+static int order(struct render *r, const struct value *self, const struct args *args, int min, int max, struct value *out)
 {
     int found = 0;
     if (value_order(r, self, &args->items[0], &found))
         return -1;
-    *out = value_bool(found >= least && found <= most);
+    *out = value_bool(found >= min && found <= max);
     return 0;
 }
 

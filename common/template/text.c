@@ -81,7 +81,7 @@ static int part_put(struct render *r, const struct string *s, size_t begin, size
     return value_part(r, s, begin, end, &part) || list_put(r, list->as.list, part) ? -1 : 0;
 }
 
-static int split_spaces(struct render *r, const struct string *s, int64_t most, struct value *out)
+static int split_spaces(struct render *r, const struct string *s, int64_t max, struct value *out)
 {
     size_t at = 0, next;
     uint32_t code = 0;
@@ -91,7 +91,7 @@ static int split_spaces(struct render *r, const struct string *s, int64_t most, 
         if (at == s->bytes)
             return 0;
         size_t begin = at;
-        if (most-- == 0)
+        if (max-- == 0)
             return part_put(r, s, begin, s->bytes, out);
         while (at < s->bytes && (next = (size_t)utf8_next(s->data + at, s->bytes - at, &code), !is_space(code)))
             at += next;
@@ -100,16 +100,16 @@ static int split_spaces(struct render *r, const struct string *s, int64_t most, 
     }
 }
 
-int text_split(struct render *r, const struct string *s, const struct string *separator, int64_t most, struct value *out)
+int text_split(struct render *r, const struct string *s, const struct string *separator, int64_t max, struct value *out)
 {
     size_t begin = 0;
     if (value_list(r, out) || render_charge(r, s->bytes))
         return -1;
     if (!separator)
-        return split_spaces(r, s, most, out);
+        return split_spaces(r, s, max, out);
     if (!separator->bytes)
         return render_fail(r, "an empty separator");
-    while (most-- != 0) {
+    while (max-- != 0) {
         const char *found = memmem(s->data + begin, s->bytes - begin, separator->data, separator->bytes);
         if (!found)
             break;
@@ -166,14 +166,14 @@ static int put_part(struct render *r, struct builder *builder, const struct stri
     return builder_put_string(r, builder, &part);
 }
 
-int text_replace(struct render *r, const struct string *s, const struct string *from, const struct string *to, int64_t most,
+int text_replace(struct render *r, const struct string *s, const struct string *from, const struct string *to, int64_t max,
                  struct value *out)
 {
     struct builder builder = {0};
     size_t begin = 0;
     if (!from->bytes)
         return render_fail(r, "replacing an empty string is not supported");
-    while (most-- != 0) {
+    while (max-- != 0) {
         const char *found = memmem(s->data + begin, s->bytes - begin, from->data, from->bytes);
         if (!found)
             break;

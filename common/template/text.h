@@ -11,14 +11,14 @@ int text_case(struct render *r, const struct string *s, enum text_case to, struc
 int text_strip(struct render *r, const struct string *s, const struct string *set, bool left, bool right, struct value *out);
 
 /* separator NULL: at runs of white space, without empty parts. most < 0: no limit. */
-int text_split(struct render *r, const struct string *s, const struct string *separator, int64_t most, struct value *out);
+int text_split(struct render *r, const struct string *s, const struct string *separator, int64_t max, struct value *out);
 
 /* The end of the line of a Python str that begins at `begin`, and where the next one does: behind \n, \r, \r\n, \v, \f, the
  * separators 1c to 1e, U+0085, U+2028, U+2029, or at the end. */
 size_t text_line_end(const struct string *s, size_t begin, size_t *next);
 int text_lines(struct render *r, const struct string *s, struct value *out);          /* list of the lines, without ends */
 
-int text_replace(struct render *r, const struct string *s, const struct string *from, const struct string *to, int64_t most,
+int text_replace(struct render *r, const struct string *s, const struct string *from, const struct string *to, int64_t max,
                  struct value *out);
 int text_join(struct render *r, const struct list *list, const struct string *separator, struct value *out);
 int dict_items(struct render *r, const struct dict *dict, struct value *out);          /* list of [key, value] */

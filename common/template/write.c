@@ -157,8 +157,8 @@ static int json_put(struct json_writer *w, const struct value *value, int depth)
 static int key_order(const void *left, const void *right)
 {
     const struct string *const *a = left, *const *b = right;
-    size_t least = (*a)->bytes < (*b)->bytes ? (*a)->bytes : (*b)->bytes;
-    int order = memcmp((*a)->data, (*b)->data, least);
+    size_t min = (*a)->bytes < (*b)->bytes ? (*a)->bytes : (*b)->bytes;
+    int order = memcmp((*a)->data, (*b)->data, min);
     return order ? order : (*a)->bytes < (*b)->bytes ? -1 : (*a)->bytes > (*b)->bytes;
 }
 

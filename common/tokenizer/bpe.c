@@ -74,10 +74,10 @@ static int64_t bpe_slot(const struct bpe *bpe, const char *content, size_t bytes
     return -1;
 }
 
-static size_t power_of_two(size_t least)
+static size_t power_of_two(size_t min)
 {
     size_t value = 16;
-    while (value < least)
+    while (value < min)
         value *= 2;
     return value;
 }

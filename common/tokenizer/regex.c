@@ -85,14 +85,14 @@ static int put_hex(struct pattern *p, struct err *err)
     size_t from = p->at - 1, end = p->at + 1;
     uint32_t code = 0;
     bool braces = p->text[p->at] == 'x' && peek(p, 1) == '{';
-    size_t most = braces ? 6 : p->text[p->at] == 'u' ? 4 : 2, least = p->text[p->at] == 'u' ? 4 : 1, n = 0;
+    size_t max = braces ? 6 : p->text[p->at] == 'u' ? 4 : 2, min = p->text[p->at] == 'u' ? 4 : 1, n = 0;
     if (braces)
         end++;
-    for (; n < most && end < p->bytes && isxdigit((unsigned char)p->text[end]); n++, end++) {
+    for (; n < max && end < p->bytes && isxdigit((unsigned char)p->text[end]); n++, end++) {
         int c = tolower((unsigned char)p->text[end]);
         code = code * 16 + (uint32_t)(isdigit(c) ? c - '0' : c - 'a' + 10);
     }
-    if (n < least || (braces && (end >= p->bytes || p->text[end++] != '}')) || code > 0x10FFFF ||
+    if (n < min || (braces && (end >= p->bytes || p->text[end++] != '}')) || code > 0x10FFFF ||
         (code >= 0xD800 && code <= 0xDFFF) || (!braces && p->text[p->at] == 'x' && code > 0x7F))
         return refuse(p, from, "this character code", err);
     p->at = end;

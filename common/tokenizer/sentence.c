@@ -199,7 +199,7 @@ static int settle(struct sentence *s, struct bpe *bpe, int64_t bos, struct err *
 {
     size_t n_bytes = 0;
     s->unk = -1;
-    s->least = FLT_MAX;
+    s->min = FLT_MAX;
     s->greatest = FLT_MIN;
     added_trie_start(&s->user);
     added_trie_start(&s->pieces);
@@ -215,7 +215,7 @@ static int settle(struct sentence *s, struct bpe *bpe, int64_t bos, struct err *
         if (type == PIECE_UNKNOWN)
             s->unk = (int32_t)id;
         if (type == PIECE_NORMAL) {
-            s->least = s->scores[id] < s->least ? s->scores[id] : s->least;
+            s->min = s->scores[id] < s->min ? s->scores[id] : s->min;
             s->greatest = s->scores[id] > s->greatest ? s->scores[id] : s->greatest;
         }
         s->has_unused = s->has_unused || type == PIECE_UNUSED;

@@ -23,14 +23,14 @@ struct slice { const char *text; size_t bytes, used; };
  * hangs below it (8), and the offset of its children (10 to 31, shifted by 8 if bit 9 is set); bit 31 marks a value. */
 static bool rule_find(const struct sentence *s, const char *text, size_t bytes, struct slice *out)
 {
-    size_t node = 0, most = bytes < RULE_BYTES ? bytes : RULE_BYTES;
+    size_t node = 0, max = bytes < RULE_BYTES ? bytes : RULE_BYTES;
     uint32_t unit;
     bool found = false;
     if (!s->n_units)
         return false;
     unit = s->units[0];
     node ^= (size_t)(unit >> 10) << ((unit & 1u << 9) >> 6);
-    for (size_t i = 0; i < most; i++) {
+    for (size_t i = 0; i < max; i++) {
         node ^= (unsigned char)text[i];
         if (node >= s->n_units || ((unit = s->units[node]) & (1u << 31 | 0xFF)) != (unsigned char)text[i])
             break;
@@ -230,7 +230,7 @@ static int encode_unigram(struct joiner *j, struct err *err)
     const struct sentence *s = j->s;
     const char *text = j->scratch->text.data;
     size_t bytes = j->scratch->text.length;
-    float unknown = s->least - 10.0f;
+    float unknown = s->min - 10.0f;
     if (mem_grow(&j->scratch->nodes, &j->scratch->node_room, bytes + 1, sizeof *j->scratch->nodes, err))
         return -1;
     struct sentence_node *nodes = j->scratch->nodes;

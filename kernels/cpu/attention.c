@@ -21,11 +21,11 @@ struct query {
     const int32_t *path;
     int row, prefix, first, length;          /* visible: logical positions first .. length-1, the first `prefix` being slots */
     int begun;                          /* a chunk has been joined */
-    float most, sum;
+    float max, sum;
     float value[ATTENTION_HEAD_DIM_MAX];
     /* of the chunk at work: */
     int visible;
-    float chunk_most, chunk_sum, share[ATTENTION_CHUNK];
+    float chunk_max, chunk_sum, share[ATTENTION_CHUNK];
     int start;                          /* the logical position of the first that is visible */
 };
 
@@ -79,7 +79,7 @@ static const float *panel_rows(struct panel *panel, const struct query *query)
 /* From scores to shares, their maximum and sum. */
 static void query_shares(struct query *query, float scale)
 {
-    float *share = query->share, lane[16], most;
+    float *share = query->share, lane[16], max;
     for (int j = 0; j < query->visible; j++)
         share[j] *= scale;
     for (int j = query->visible; j < ATTENTION_CHUNK; j++)
@@ -89,23 +89,23 @@ static void query_shares(struct query *query, float scale)
     for (int j = 16; j < ATTENTION_CHUNK; j += 16)
         for (int i = 0; i < 16; i++)
             lane[i] = share[j + i] > lane[i] ? share[j + i] : lane[i];
-    most = lane[0];
+    max = lane[0];
     for (int i = 1; i < 16; i++)
-        most = lane[i] > most ? lane[i] : most;
+        max = lane[i] > max ? lane[i] : max;
     for (int j = 0; j < ATTENTION_CHUNK; j++)
-        share[j] = plain_exp(share[j] - most);
+        share[j] = plain_exp(share[j] - max);
     for (int i = 0; i < 16; i++)
         lane[i] = ((share[i] + share[i + 16]) + share[i + 32]) + share[i + 48];
-    query->chunk_most = most;
+    query->chunk_max = max;
     query->chunk_sum = lanes_sum(lane);
 }
 
 /* Joins a chunk to those before. */
 static void query_join(struct query *query, const float *value, int width)
 {
-    float most = query->most > query->chunk_most ? query->most : query->chunk_most;
-    float before = plain_exp(query->most - most), now = plain_exp(query->chunk_most - most);
-    query->most = most;
+    float max = query->max > query->chunk_max ? query->max : query->chunk_max;
+    float before = plain_exp(query->max - max), now = plain_exp(query->chunk_max - max);
+    query->max = max;
     query->sum = __builtin_fmaf(query->sum, before, query->chunk_sum * now);
     for (int i = 0; i < width; i++)
         query->value[i] = __builtin_fmaf(query->value[i], before, value[i] * now);
@@ -140,7 +140,7 @@ static void queries_values(struct query *query, int rows, struct panel *values)
             query_join(&query[r], value[r], values->width);
         else {
             query[r].begun = 1;
-            query[r].most = query[r].chunk_most;
+            query[r].max = query[r].chunk_max;
             query[r].sum = query[r].chunk_sum;
         }
 }
@@ -161,9 +161,9 @@ static void query_end(struct query *query, int width)
 {
     float before = 1;
     if (query->sink) {
-        float most = query->most > *query->sink ? query->most : *query->sink;
-        before = plain_exp(query->most - most);
-        query->sum = __builtin_fmaf(query->sum, before, plain_exp(*query->sink - most));
+        float max = query->max > *query->sink ? query->max : *query->sink;
+        before = plain_exp(query->max - max);
+        query->sum = __builtin_fmaf(query->sum, before, plain_exp(*query->sink - max));
     }
     for (int i = 0; i < width; i++)
         query->out[i] = query->value[i] * before / query->sum;

@@ -173,7 +173,7 @@ static inline __attribute__((always_inline)) int tile_strips(const float *v, int
     return i;
 }
 
-static inline int tile_most(const float *v, int width, const float *const *share, int count, int rows, float *const *out)
+static inline int tile_max(const float *v, int width, const float *const *share, int count, int rows, float *const *out)
 {
 #if defined(ISA_AVX512)
     return rows == 4 ? tile_strips(v, width, share, count, 4, 4, out)
@@ -187,7 +187,7 @@ static inline int tile_most(const float *v, int width, const float *const *share
 
 #else
 
-static inline int tile_most(const float *v, int width, const float *const *share, int count, int rows, float *const *out)
+static inline int tile_max(const float *v, int width, const float *const *share, int count, int rows, float *const *out)
 {
     (void)v, (void)width, (void)share, (void)count, (void)rows, (void)out;
     return 0;
@@ -197,7 +197,7 @@ static inline int tile_most(const float *v, int width, const float *const *share
 
 static inline void tile_values(const float *v, int width, const float *const *share, int count, int rows, float *const *out)
 {
-    int done = tile_most(v, width, share, count, rows, out);
+    int done = tile_max(v, width, share, count, rows, out);
     for (int r = 0; r < rows && done < width; r++) {
         for (int i = done; i < width; i++)
             out[r][i] = 0;

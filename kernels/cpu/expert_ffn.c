@@ -140,8 +140,8 @@ static void gate_up(void *argument, int member, int members)
         for (int u = task.first; u < task.end; u++)
             for (int p = 0; p < passes; p++) {
                 int first = pass_first(task.rows, passes, p), rows = pass_first(task.rows, passes, p + 1) - first;
-                _Alignas(64) float product[MOST_ROWS * UNIT_OUTPUTS];
-                const void *in[MOST_ROWS];
+                _Alignas(64) float product[MAX_ROWS * UNIT_OUTPUTS];
+                const void *in[MAX_ROWS];
                 ffn_rows(f, &task, a->slots, first, rows, in);
                 unit_product(a->format, task.block + unit * (size_t)u, a->hidden, rows, in, product);
                 size_t left = width - (size_t)u * UNIT_INNER, used = left < UNIT_INNER ? left : UNIT_INNER;
@@ -167,8 +167,8 @@ static void down(void *argument, int member, int members)
         for (int u = task.first; u < task.end; u++)
             for (int p = 0; p < passes; p++) {
                 int first = pass_first(task.rows, passes, p), rows = pass_first(task.rows, passes, p + 1) - first;
-                _Alignas(64) float product[MOST_ROWS * UNIT_OUTPUTS];
-                const void *in[MOST_ROWS];
+                _Alignas(64) float product[MAX_ROWS * UNIT_OUTPUTS];
+                const void *in[MAX_ROWS];
                 ffn_rows(f, &task, 1, first, rows, in);
                 unit_product(a->down_format, task.block + offset + unit * (size_t)u, a->inner_width, rows, in, product);
                 size_t left = hidden - (size_t)u * UNIT_OUTPUTS, used = left < UNIT_OUTPUTS ? left : UNIT_OUTPUTS;

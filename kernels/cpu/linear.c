@@ -49,8 +49,8 @@ static void linear_units(void *argument, int member, int members)
             for (int u = begin; u < end; u++)
                 for (int p = 0; p < passes; p++) {
                     int first = block + pass_first(count, passes, p), rows = block + pass_first(count, passes, p + 1) - first;
-                    _Alignas(64) float product[MOST_ROWS * UNIT_OUTPUTS];
-                    const void *in[MOST_ROWS];
+                    _Alignas(64) float product[MAX_ROWS * UNIT_OUTPUTS];
+                    const void *in[MAX_ROWS];
                     for (int r = 0; r < rows; r++)
                         in[r] = operand_at(&l->in, (size_t)(first + r));
                     unit_product(a->format, weight + bytes * (size_t)u, a->inputs, rows, in, product);

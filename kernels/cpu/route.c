@@ -6,11 +6,11 @@
 
 static void score_row(const float *logits, float *score, int experts)
 {
-    float most = logits[0], sum = 0;
+    float max = logits[0], sum = 0;
     for (int e = 1; e < experts; e++)
-        most = logits[e] > most ? logits[e] : most;
+        max = logits[e] > max ? logits[e] : max;
     for (int e = 0; e < experts; e++)
-        score[e] = plain_exp(logits[e] - most);
+        score[e] = plain_exp(logits[e] - max);
     for (int e = 0; e < experts; e++)
         sum += score[e];
     for (int e = 0; e < experts; e++)

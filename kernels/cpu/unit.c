@@ -271,12 +271,12 @@ void unit_product(enum weight_format format, const void *unit, int inputs, int r
 
 #endif
 
-enum { BULK_INPUTS = 256, MOST_PASSES = (MOST_ROWS + BULK_ROWS - 1) / BULK_ROWS };
+enum { BULK_INPUTS = 256, MAX_PASSES = (MAX_ROWS + BULK_ROWS - 1) / BULK_ROWS };
 
 static void unit_product_bulk(enum weight_format format, const unsigned char *unit, int inputs, int rows,
                               const void *const *in, float *out)
 {
-    _Alignas(64) float weight[BULK_INPUTS * UNIT_OUTPUTS], chains[MOST_PASSES][CHAINS], rest[BULK_ROWS][BLOCK_INPUTS];
+    _Alignas(64) float weight[BULK_INPUTS * UNIT_OUTPUTS], chains[MAX_PASSES][CHAINS], rest[BULK_ROWS][BLOCK_INPUTS];
     const int passes = bulk_passes(rows), odd = inputs % BLOCK_INPUTS, whole = inputs - odd;
     for (int p = 0; p < passes; p++)
         memset(chains[p], 0, sizeof chains[p]);

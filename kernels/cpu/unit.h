@@ -19,7 +19,7 @@
 
 /* The most rows of a pass, and of each when there must be several: 8 rows read weights from memory once where 6 and 2 would
  * not, but up to 6 rows of all 32 outputs fit into the registers of AVX-512, which is faster on what is in a cache already. */
-enum { PASS_ROWS = 8, BULK_ROWS = 6, MOST_ROWS = 64 };
+enum { PASS_ROWS = 8, BULK_ROWS = 6, MAX_ROWS = 64 };
 
 #define unit_product ISA_NAME(unit_product)
 
@@ -70,7 +70,7 @@ static inline int work_passes(enum weight_format format, int rows)
 }
 static inline int pass_count(enum weight_format format, int rows)
 {
-    return unit_chunk_bytes(format) || format_tiled(format) ? (rows + MOST_ROWS - 1) / MOST_ROWS : bulk_passes(rows);
+    return unit_chunk_bytes(format) || format_tiled(format) ? (rows + MAX_ROWS - 1) / MAX_ROWS : bulk_passes(rows);
 }
 static inline int pass_first(int rows, int passes, int pass) { return (int)((long)rows * pass / passes); }
 

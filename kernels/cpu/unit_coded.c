@@ -50,7 +50,7 @@ INLINE words words_right_by(words a, int bits) { return _mm512_srl_epi32(a, _mm_
 INLINE words words_left(words a, int bits) { return _mm512_slli_epi32(a, (unsigned)bits); }
 INLINE words words_and(words a, int b) { return _mm512_and_si512(a, _mm512_set1_epi32(b)); }
 INLINE words words_or(words a, words b) { return _mm512_or_si512(a, b); }
-INLINE words words_most(words a, int b) { return _mm512_max_epu32(a, _mm512_set1_epi32(b)); }
+INLINE words words_max(words a, int b) { return _mm512_max_epu32(a, _mm512_set1_epi32(b)); }
 INLINE vector words_floats(words a) { return _mm512_castsi512_ps(a); }
 INLINE vector words_convert(words a) { return _mm512_cvtepi32_ps(a); }
 INLINE vector vector_times(vector a, vector b) { return _mm512_mul_ps(a, b); }
@@ -110,7 +110,7 @@ INLINE words words_right_by(words a, int bits) { return _mm256_srl_epi32(a, _mm_
 INLINE words words_left(words a, int bits) { return _mm256_slli_epi32(a, bits); }
 INLINE words words_and(words a, int b) { return _mm256_and_si256(a, _mm256_set1_epi32(b)); }
 INLINE words words_or(words a, words b) { return _mm256_or_si256(a, b); }
-INLINE words words_most(words a, int b) { return _mm256_max_epu32(a, _mm256_set1_epi32(b)); }
+INLINE words words_max(words a, int b) { return _mm256_max_epu32(a, _mm256_set1_epi32(b)); }
 INLINE vector words_floats(words a) { return _mm256_castsi256_ps(a); }
 INLINE vector words_convert(words a) { return _mm256_cvtepi32_ps(a); }
 INLINE vector vector_times(vector a, vector b) { return _mm256_mul_ps(a, b); }
@@ -219,7 +219,7 @@ INLINE void span_mxfp4(struct sums *sums, int rows, int width, enum chains chain
         fetch_stream(sums, pair, MXFP4_GROUPS);
 #pragma GCC unroll 2
     for (int v = 0; v < width; v++)                         /* 2^-127 is subnormal */
-        scale[v] = words_floats(words_most(words_left(words_bytes(pair + span % 2 * UNIT_OUTPUTS + lane + v * LANES), 23),
+        scale[v] = words_floats(words_max(words_left(words_bytes(pair + span % 2 * UNIT_OUTPUTS + lane + v * LANES), 23),
                                            0x00400000));
     for (int g = 0; g < SPAN; g += GROUP_INPUTS, at += GROUP_BYTES) {
         fetch_stream(sums, at, GROUP_BYTES);

@@ -52,7 +52,7 @@ DEVICE struct attention_view view_of(const struct attention_args &a, int row)
 /* A block's shared memory: the pieces; q; shares; then maximum, sum and values of the chunk. */
 struct attention_memory {
     unsigned char *keys, *values;
-    float *share, *q, *most, *sum, *value;
+    float *share, *q, *max, *sum, *value;
 };
 
 static inline size_t attention_floats(const struct attention_args *a)
@@ -75,8 +75,8 @@ DEVICE struct attention_memory memory_of(const struct attention_args &a, const s
     m.values = m.keys + piece_bytes(p, number, true);
     m.share = (float *)(m.values + piece_bytes(p, number, false));
     m.q = m.share + group * ATTENTION_CHUNK;
-    m.most = m.q + group * a.head_dim;
-    m.sum = m.most + group;
+    m.max = m.q + group * a.head_dim;
+    m.sum = m.max + group;
     m.value = m.sum + group;
     return m;
 }
@@ -168,14 +168,14 @@ DEVICE void chunk_shares(int group, const struct attention_memory &m)
     int lane = lane_id(), chain = lane % ATTENTION_CHAINS;
     for (int h = warp_id(); h < group; h += ATTENTION_WARPS) {
         float *share = m.share + h * ATTENTION_CHUNK;
-        float most = warp_max(fmaxf(share[lane], share[lane + WARP]));
-        float low = plain_exp(share[lane] - most), high = plain_exp(share[lane + WARP] - most);
+        float max = warp_max(fmaxf(share[lane], share[lane + WARP]));
+        float low = plain_exp(share[lane] - max), high = plain_exp(share[lane + WARP] - max);
         share[lane] = low;
         share[lane + WARP] = high;
         __syncwarp();
         float sum = sum_of_chains(((share[chain] + share[chain + 16]) + share[chain + 32]) + share[chain + 48]);
         if (lane == 0) {
-            m.most[h] = most;
+            m.max[h] = max;
             m.sum[h] = sum;
         }
     }
@@ -267,12 +267,12 @@ DEVICE void take_chunk(const struct attention_args &a, const struct attention_pi
 }
 
 /* A sink takes its share, and a float of a head is given out. */
-DEVICE float given_out(const struct attention_args &a, int head, float most, float sum, float value)
+DEVICE float given_out(const struct attention_args &a, int head, float max, float sum, float value)
 {
     float before = 1;
     if (a.sink.address) {
-        float sink = device_pointer<float>(a.sink)[head], now = most > sink ? most : sink;
-        before = plain_exp(most - now);
+        float sink = device_pointer<float>(a.sink)[head], now = max > sink ? max : sink;
+        before = plain_exp(max - now);
         sum = fmaf(sum, before, plain_exp(sink - now));
     }
     return value * before / sum;
@@ -319,7 +319,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, 4) attention_part_kernel(st
         for (int h = 0; h < group; h++) {
             float *part = part_of(a, batch, (int)blockIdx.z, kv_head * group + h, chunk);
             if (threadIdx.x == 0) {
-                part[0] = m.most[h];
+                part[0] = m.max[h];
                 part[1] = m.sum[h];
             }
             for (int i = (int)threadIdx.x; i < a.value_dim; i += ATTENTION_THREADS)
@@ -343,22 +343,22 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_join_kernel(struc
     float *so_far = part_of(a, batch, (int)blockIdx.y, head, -1);
     if (chunks < 1)
         return;
-    float before_most = batch.begin ? so_far[0] : -INFINITY, before_sum = batch.begin ? so_far[1] : 0;
+    float before_max = batch.begin ? so_far[0] : -INFINITY, before_sum = batch.begin ? so_far[1] : 0;
     __syncthreads();
     for (int first = (int)threadIdx.x - lane; first < a.value_dim; first += ATTENTION_THREADS) {
         int i = first + lane < a.value_dim ? first + lane : first;
-        float most = before_most, sum = before_sum, value = batch.begin && first + lane == i ? so_far[2 + i] : -0.0f;
+        float max = before_max, sum = before_sum, value = batch.begin && first + lane == i ? so_far[2 + i] : -0.0f;
         for (int chunk = 0; chunk < chunks; chunk += WARP) {
             const float *part = part_of(a, batch, (int)blockIdx.y, head, chunk), *own = part + lane * (a.value_dim + 2);
             bool there = chunk + lane < chunks;
             float peak = there ? own[0] : -INFINITY, total = there ? own[1] : 0, x[WARP];
             UNROLL for (int n = 0; n < WARP; n++)
                 x[n] = chunk + n < chunks ? part[n * (a.value_dim + 2) + 2 + i] : 0;
-            float now = fmaxf(peak, most);
+            float now = fmaxf(peak, max);
             for (int step = 1; step < WARP; step *= 2)
                 now = fmaxf(now, __shfl_up_sync(FULL_MASK, now, (unsigned)step));
             float last = __shfl_up_sync(FULL_MASK, now, 1);
-            float f = plain_exp((lane ? last : most) - now), g = plain_exp(peak - now);
+            float f = plain_exp((lane ? last : max) - now), g = plain_exp(peak - now);
             UNROLL for (int n = 0; n < WARP; n++) {
                 float before = __shfl_sync(FULL_MASK, f, n), by = __shfl_sync(FULL_MASK, g, n);
                 float more = __shfl_sync(FULL_MASK, total, n);
@@ -367,10 +367,10 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_join_kernel(struc
                     value = fmaf(value, before, x[n] * by);
                 }
             }
-            most = __shfl_sync(FULL_MASK, now, WARP - 1);
+            max = __shfl_sync(FULL_MASK, now, WARP - 1);
         }
         if (left > chunks && threadIdx.x == 0 && first == 0) {
-            so_far[0] = most;
+            so_far[0] = max;
             so_far[1] = sum;
         }
         if (first + lane < a.value_dim) {
@@ -378,7 +378,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_join_kernel(struc
                 so_far[2 + i] = value;
             else
                 device_pointer<float>(a.out)[((int64_t)row * a.heads + head) * a.value_dim + i] =
-                    given_out(a, head, most, sum, value);
+                    given_out(a, head, max, sum, value);
         }
     }
 }

@@ -20,9 +20,9 @@ DEVICE float q4_k_at(const unsigned char *unit, int o, int k)
     uint32_t b = bytes_at(block + Q4_K_SCALES + GROUP_BYTES + o * 4, 4) >> shift;
     uint32_t c = bytes_at(block + Q4_K_SCALES + 2 * GROUP_BYTES + o * 4, 4) >> shift;
     uint32_t scale = sub < 4 ? a & 63u : (c & 15u) | (a >> 6 & 3u) << 4;
-    uint32_t least = sub < 4 ? b & 63u : (c >> 4 & 15u) | (b >> 6 & 3u) << 4;
+    uint32_t min = sub < 4 ? b & 63u : (c >> 4 & 15u) | (b >> 6 & 3u) << 4;
     uint32_t q = bytes_at(block + Q4_K_GROUPS + i / GROUP_INPUTS * GROUP_BYTES + o * 4, 4) >> (i % GROUP_INPUTS * 4) & 15u;
-    return fmaf(half_at(block + o * 2) * (float)scale, (float)q, -(half_at(block + Q4_K_MINIMA + o * 2) * (float)least));
+    return fmaf(half_at(block + o * 2) * (float)scale, (float)q, -(half_at(block + Q4_K_MINIMA + o * 2) * (float)min));
 }
 
 DEVICE float q6_k_at(const unsigned char *unit, int o, int k)

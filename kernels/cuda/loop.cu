@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(LOOP_THREADS, 1) loop_facts_kernel(struct loop
     in_turn();
     struct loop_state *state = device_pointer<struct loop_state>(a.state);
     int layer = (int)blockIdx.x, places = *device_pointer<int32_t>(a.rows) * a.top_k;
-    int64_t first = (int64_t)layer * a.rows_most * a.top_k;
+    int64_t first = (int64_t)layer * a.rows_max * a.top_k;
     for (int which = 0; which < 2 && layer < a.moe_layers; which++) {
         count_distinct(device_pointer<int32_t>(which ? a.expert : a.wanted) + first, places, mark, count);
         if (threadIdx.x == 0)
@@ -84,11 +84,11 @@ __global__ void __launch_bounds__(LOOP_THREADS, 1) loop_settle_kernel(struct loo
     in_turn();
     struct loop_state *state = device_pointer<struct loop_state>(a.state);
     const struct loop_rules *rules = device_pointer<struct loop_rules>(a.rules);
-    int64_t bytes = loop_record_bytes(a.rows_most, a.moe_layers);
+    int64_t bytes = loop_record_bytes(a.rows_max, a.moe_layers);
     unsigned char *ring = device_pointer<unsigned char>(a.ring);
     struct loop_record *record = (struct loop_record *)(ring + bytes * (state->iterations % a.ring_records));
     const int32_t *token = device_pointer<int32_t>(a.token), *counts = device_pointer<int32_t>(a.counts);
-    int32_t *experts = loop_record_experts(record, a.rows_most);
+    int32_t *experts = loop_record_experts(record, a.rows_max);
     for (int row = (int)threadIdx.x; row < state->rows; row += LOOP_THREADS)
         loop_record_tokens(record)[row] = token[row];
     for (int i = (int)threadIdx.x; i < 2 * a.moe_layers; i += LOOP_THREADS)
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(LOOP_THREADS, 1) loop_settle_kernel(struct loo
         return;
     struct ngram_index index = index_of(a);
     loop_settle(rules, state, &index, device_pointer<int32_t>(a.text), token, device_pointer<int32_t>(a.parent),
-                device_pointer<int32_t>(a.choice), device_pointer<int32_t>(a.path), loop_record_emitted(record, a.rows_most),
+                device_pointer<int32_t>(a.choice), device_pointer<int32_t>(a.path), loop_record_emitted(record, a.rows_max),
                 record);
     loop_stamp(state, LOOP_ACCEPT, device_clock());
     loop_stamp(state, LOOP_OTHER, device_clock());

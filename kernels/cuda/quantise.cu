@@ -18,12 +18,12 @@ __global__ void quantise_kernel(const float *in, int stride, int rows, int each,
         return;
     float x = i < inputs ? in[(int64_t)row * stride + i] : 0;
     /* The bits of magnitudes are in the order of magnitudes. */
-    uint32_t most = __reduce_max_sync(FULL_MASK, float_to_bits(x) & 0x7fffffffu);
-    float m = float_from_bits(most);
-    bool usual = m >= 0x1p-100f && most < 0x7f800000u;
+    uint32_t max = __reduce_max_sync(FULL_MASK, float_to_bits(x) & 0x7fffffffu);
+    float m = float_from_bits(max);
+    bool usual = m >= 0x1p-100f && max < 0x7f800000u;
     out[at].q[lane] = usual ? (int8_t)(float_to_bits(x * (127 / m) + magic) & 0xffu) : 0;
     if (lane == 0)
-        out[at].scale = usual ? m / 127 : most < 0x7f800000u ? 0 : float_from_bits(0x7fc00000u);
+        out[at].scale = usual ? m / 127 : max < 0x7f800000u ? 0 : float_from_bits(0x7fc00000u);
 }
 
 void cuda_quantise(struct queue *queue, struct buffer in, int stride, int rows, int each, int inputs, struct buffer expert,

@@ -16,12 +16,12 @@ __global__ void route_score_kernel(struct route_score_args a, const int32_t *liv
             score[e] = plain_sigmoid(logits[e]);
         return;
     }
-    float most = -INFINITY, sum = 0;
+    float max = -INFINITY, sum = 0;
     for (int e = lane; e < a.experts; e += WARP)
-        most = fmaxf(most, logits[e]);
-    most = warp_max(most);
+        max = fmaxf(max, logits[e]);
+    max = warp_max(max);
     for (int e = lane; e < a.experts; e += WARP)
-        share[e] = plain_exp(logits[e] - most);
+        share[e] = plain_exp(logits[e] - max);
     __syncwarp();
     for (int e = 0; e < a.experts; e++)
         sum = sum + share[e];

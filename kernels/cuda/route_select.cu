@@ -14,19 +14,19 @@ struct select_memory {
 DEVICE int best_left(const float *value, const uint8_t *left, int count)
 {
     int best = -1;
-    float most = 0;
+    float max = 0;
     for (int e = lane_id(); e < count; e += WARP)
-        if (left[e] && (best < 0 || plain_larger(value[e], most))) {
+        if (left[e] && (best < 0 || plain_larger(value[e], max))) {
             best = e;
-            most = value[e];
+            max = value[e];
         }
     for (int step = WARP / 2; step > 0; step /= 2) {
         int other = __shfl_xor_sync(FULL_MASK, best, step);
-        float more = __shfl_xor_sync(FULL_MASK, most, step);
-        bool ahead = plain_larger(more, most) || (!plain_larger(most, more) && other < best);
+        float more = __shfl_xor_sync(FULL_MASK, max, step);
+        bool ahead = plain_larger(more, max) || (!plain_larger(max, more) && other < best);
         if (other >= 0 && (best < 0 || ahead)) {
             best = other;
-            most = more;
+            max = more;
         }
     }
     return best;
@@ -100,11 +100,11 @@ DEVICE int choose_mixed(const struct route_select_args &a, const uint8_t *mask, 
         int best = best_left(m->value, m->left, a.experts);
         if (best < 0)
             break;
-        float most = m->value[best], sum = 0;
+        float max = m->value[best], sum = 0;
         for (int e = 0; e < a.experts; e++) {
-            float x = m->value[e], size = fabsf(x) > most ? fabsf(x) : most;
-            if (m->left[e] && !((most - x) / size > 2 * a.jitter))
-                sum = sum + plain_exp(x - most);
+            float x = m->value[e], size = fabsf(x) > max ? fabsf(x) : max;
+            if (m->left[e] && !((max - x) / size > 2 * a.jitter))
+                sum = sum + plain_exp(x - max);
         }
         __syncwarp();
         if (lane_id() == 0) {

@@ -134,9 +134,9 @@ static int batch_items(const struct grouping *all, const struct half *half, size
 {
     size_t wide = sums_size(&half[0], all->rows), deep = sums_size(&half[1], all->rows);
     size_t matrix = matrix_size(&half[0]) > matrix_size(&half[1]) ? matrix_size(&half[0]) : matrix_size(&half[1]);
-    size_t most = room / (wide > deep ? wide : deep), experts = room / matrix ? room / matrix : 1;
+    size_t max = room / (wide > deep ? wide : deep), experts = room / matrix ? room / matrix : 1;
     int items = 1;
-    while (first + items < all->items && items < BATCH_ITEMS && (size_t)items < most &&
+    while (first + items < all->items && items < BATCH_ITEMS && (size_t)items < max &&
            (size_t)(all->own[first + items] - all->own[first]) < experts)
         items++;
     return items;

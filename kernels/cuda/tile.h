@@ -256,9 +256,9 @@ DEVICE void spread_join(const unsigned char *unit, const float *parts, int slice
                         struct tile_memory *memory)
 {
     float *held = (float *)(memory + 1);
-    int each = count * UNIT_OUTPUTS, most = TILE_WARPS * room / each;
-    for (int first = 0; first < slices; first += most) {
-        int many = min(most, slices - first);
+    int each = count * UNIT_OUTPUTS, max = TILE_WARPS * room / each;
+    for (int first = 0; first < slices; first += max) {
+        int many = min(max, slices - first);
         for (int i = (int)threadIdx.x; i < many * each; i += TILE_THREADS)
             held[i] = parts[first * each + i];
         __syncthreads();
@@ -419,8 +419,8 @@ template <bool SPREAD> struct tile_product<FORMAT_F32, SPREAD> {
 /* Rows of one tile when there are `rows` in all: as many as fit, in the least memory that takes them. */
 static inline int tile_rows(enum weight_format format, int rows)
 {
-    int most = format_quantised(format) ? TILE_SOME : TILE_TOKENS_MAX;
-    return rows <= TILE_FEW ? TILE_FEW : rows <= TILE_SOME ? TILE_SOME : most;
+    int max = format_quantised(format) ? TILE_SOME : TILE_TOKENS_MAX;
+    return rows <= TILE_FEW ? TILE_FEW : rows <= TILE_SOME ? TILE_SOME : max;
 }
 
 #endif

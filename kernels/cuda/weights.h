@@ -157,9 +157,9 @@ template <> struct weights<FORMAT_Q4_K> {
             UNROLL for (int j = 0; j < 4; j++) {
                 uint32_t x = word_of(a, j) >> shift, y = word_of(b, j) >> shift, z = word_of(c, j) >> shift;
                 uint32_t scale = low ? x & 63u : (z & 15u) | (x >> 6 & 3u) << 4;
-                uint32_t least = low ? y & 63u : (z >> 4 & 15u) | (y >> 6 & 3u) << 4;
+                uint32_t min = low ? y & 63u : (z >> 4 & 15u) | (y >> 6 & 3u) << 4;
                 r.factor[i][j] = widen_f16((uint16_t)half_of(d, j)) * (float)scale;
-                r.less[i][j] = -(widen_f16((uint16_t)half_of(minimum, j)) * (float)least);
+                r.less[i][j] = -(widen_f16((uint16_t)half_of(minimum, j)) * (float)min);
             }
         }
     }

@@ -9,11 +9,11 @@
 
 #include "kernels/plain/plain.h"
 
-enum { CASCADE_K_MOST = 64, CASCADE_BASELINE_MOST = 64 };
+enum { CASCADE_K_MAX = 64, CASCADE_BASELINE_MAX = 64 };
 enum cascade_phase { CASCADE_BASELINE, CASCADE_TEST, CASCADE_SET, CASCADE_REFRESH };
 
 struct cascade_settings {
-    int first, most, trial, trials, falls, set, backoff, longest, baseline, refresh, memory;
+    int first, max, trial, trials, falls, set, backoff, longest, baseline, refresh, memory;
     double close;
 };
 
@@ -30,9 +30,9 @@ struct cascade_state {
     int set_length;
     int paused;                         /* 1: the last set phase was without drafts */
     int64_t iteration, since_baseline;
-    double plain[CASCADE_BASELINE_MOST];        /* seconds of the last iterations without a draft */
+    double plain[CASCADE_BASELINE_MAX];        /* seconds of the last iterations without a draft */
     int plains;                         /* so many were measured in all */
-    struct cascade_tried tried[CASCADE_K_MOST + 1];
+    struct cascade_tried tried[CASCADE_K_MAX + 1];
     double tokens, seconds;             /* of the trial or phase at work */
     /* Of the test phase: */
     int trials, best, direction, falls;
@@ -66,7 +66,7 @@ PLAIN void cascade_enter(struct cascade_state *c, enum cascade_phase phase, int 
 PLAIN int cascade_remembered(const struct cascade_settings *s, const struct cascade_state *c)
 {
     int best = 0;
-    for (int K = 1; K <= s->most; K++)
+    for (int K = 1; K <= s->max; K++)
         if (c->tried[K].when && c->iteration - c->tried[K].when < s->memory &&
             (!best || c->tried[K].utility > c->tried[best].utility))
             best = K;
@@ -75,7 +75,7 @@ PLAIN int cascade_remembered(const struct cascade_settings *s, const struct casc
 
 PLAIN void cascade_begin_test(const struct cascade_settings *s, struct cascade_state *c)
 {
-    for (int K = 1; K <= s->most; K++)
+    for (int K = 1; K <= s->max; K++)
         c->tried[K].now = 0;
     c->trials = c->falls = c->direction = c->best = 0;
     c->best_utility = -INFINITY;
@@ -98,13 +98,13 @@ PLAIN int cascade_climb(const struct cascade_settings *s, struct cascade_state *
 {
     int next = c->K;
     if (!c->direction)
-        c->direction = now < 1 || c->K == s->most ? -1 : 1;
+        c->direction = now < 1 || c->K == s->max ? -1 : 1;
     else if (now <= c->last_utility) {
         c->direction = -c->direction;
         next = c->best;
     }
     next += c->direction;
-    return next < 1 || next > s->most || c->tried[next].now ? 0 : next;
+    return next < 1 || next > s->max || c->tried[next].now ? 0 : next;
 }
 
 PLAIN void cascade_note(struct cascade_state *c, double utility, int now)
@@ -174,7 +174,7 @@ PLAIN void cascade_observe(const struct cascade_settings *s, struct cascade_stat
 /* A new text. */
 PLAIN void cascade_begin(const struct cascade_settings *s, struct cascade_state *c)
 {
-    for (int K = 0; K <= CASCADE_K_MOST; K++) {
+    for (int K = 0; K <= CASCADE_K_MAX; K++) {
         c->tried[K].utility = 0;
         c->tried[K].when = 0;
         c->tried[K].now = 0;

@@ -18,7 +18,7 @@
 #include "kernels/plain/ending.h"
 #include "kernels/plain/ngram.h"
 
-enum { LOOP_EOS_MAX = 16, LOOP_ROWS_MAX = 1 + CASCADE_K_MOST };
+enum { LOOP_EOS_MAX = 16, LOOP_ROWS_MAX = 1 + CASCADE_K_MAX };
 enum loop_end { LOOP_GOES_ON, LOOP_STOP, LOOP_LENGTH, LOOP_DAMAGED };       /* DAMAGED: logits that are not finite */
 enum loop_part { LOOP_DRAFT, LOOP_VERIFY, LOOP_ACCEPT, LOOP_OTHER, LOOP_PARTS };
 
@@ -51,18 +51,18 @@ struct loop_record {
     uint64_t part[LOOP_PARTS];
 };
 
-/* Behind a record: i32 token [rows_most], emitted [rows_most], wanted [moe_layers], loaded [moe_layers], where rows_most is
+/* Behind a record: i32 token [rows_max], emitted [rows_max], wanted [moe_layers], loaded [moe_layers], where rows_max is
  * what any iteration may have. */
-PLAIN int64_t loop_record_bytes(int rows_most, int moe_layers)
+PLAIN int64_t loop_record_bytes(int rows_max, int moe_layers)
 {
-    int64_t bytes = (int64_t)sizeof(struct loop_record) + 4 * (2 * (int64_t)rows_most + 2 * (int64_t)moe_layers);
+    int64_t bytes = (int64_t)sizeof(struct loop_record) + 4 * (2 * (int64_t)rows_max + 2 * (int64_t)moe_layers);
     return (bytes + 15) / 16 * 16;
 }
 PLAIN int32_t *loop_record_tokens(struct loop_record *record) { return (int32_t *)(record + 1); }
-PLAIN int32_t *loop_record_emitted(struct loop_record *record, int rows_most) { return loop_record_tokens(record) + rows_most; }
-PLAIN int32_t *loop_record_experts(struct loop_record *record, int rows_most)
+PLAIN int32_t *loop_record_emitted(struct loop_record *record, int rows_max) { return loop_record_tokens(record) + rows_max; }
+PLAIN int32_t *loop_record_experts(struct loop_record *record, int rows_max)
 {
-    return loop_record_tokens(record) + 2 * rows_most;
+    return loop_record_tokens(record) + 2 * rows_max;
 }
 
 /* Ends a part of an iteration at `now`. */
@@ -89,12 +89,12 @@ PLAIN void loop_draft(const struct loop_rules *rules, struct loop_state *state, 
                       const int32_t *text, int32_t *token)
 {
     int room = rules->prompt + rules->limit - state->length - 1;
-    int most = state->K < room ? state->K : room, tail = rules->longest < state->length ? rules->longest : state->length;
+    int max = state->K < room ? state->K : room, tail = rules->longest < state->length ? rules->longest : state->length;
     int32_t next = 0;
     token[0] = text[state->length - 1];
-    if (rules->longest && most > 0)
+    if (rules->longest && max > 0)
         next = ngram_latest(index, text, text + state->length - tail, tail, rules->shortest, rules->longest);
-    state->rows = next ? 1 + most : 1;
+    state->rows = next ? 1 + max : 1;
     for (int at = 0; at + 1 < state->rows; at++)
         token[1 + at] = ngram_continued(text, state->length, next, at);
 }

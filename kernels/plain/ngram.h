@@ -87,20 +87,20 @@ struct ngram_candidate {
     double probability;
 };
 
-/* The candidates that text[0 .. ) has after tail[0 .. count), up to `most` different tokens: those that followed the longest
+/* The candidates that text[0 .. ) has after tail[0 .. count), up to `max` different tokens: those that followed the longest
  * known suffix, the most recent place first, then those of shorter suffixes. Of a suffix the NGRAM_PLACES most recent places
  * count, so the cost has a bound. Returns their number.
  *
  * Probabilities are those of prediction by partial match with exclusion (Cleary and Witten 1984; escape method C, Moffat
  * 1990): of n places that d of the candidates followed, a token that followed c of them has c / (n + d), and d / (n + d) is
- * left to shorter suffixes, for tokens not seen yet. Tokens beyond `most` count as places alone. */
+ * left to shorter suffixes, for tokens not seen yet. Tokens beyond `max` count as places alone. */
 PLAIN int ngram_candidates(const struct ngram_index *index, const int32_t *text, const int32_t *tail, int count, int shortest,
-                           int longest, int most, struct ngram_candidate *out)
+                           int longest, int max, struct ngram_candidate *out)
 {
     const int sizes = longest - shortest + 1;
     double left = 1;
     int found = 0;
-    for (int n = longest < count ? longest : count; n >= shortest && found < most; n--) {
+    for (int n = longest < count ? longest : count; n >= shortest && found < max; n--) {
         int32_t next = ngram_place(index, text, tail, count, n);
         int first = found, places = 0;
         for (int looked = 0; next && looked < NGRAM_PLACES; looked++, next = index->earlier[next * sizes + n - shortest]) {
@@ -112,7 +112,7 @@ PLAIN int ngram_candidates(const struct ngram_index *index, const int32_t *text,
             places++;
             if (same < found) {
                 out[same].probability++;
-            } else if (found < most) {
+            } else if (found < max) {
                 out[found].next = next;
                 out[found].n = n;
                 out[found++].probability = 1;

@@ -14,11 +14,11 @@
 
 #include "kernels/plain/sample.h"
 
-/* Writes up to `most` tokens and their log-probabilities (NULL: not wanted, which saves most of the work at large
+/* Writes up to `max` tokens and their log-probabilities (NULL: not wanted, which saves most of the work at large
  * vocabularies); returns their number, 0 when the logits are not finite. draw NULL: none; its position is that of the token
  * proposed. Scratch: kept[vocab], value[vocab]. */
 PLAIN int propose_tokens(const float *logit, int vocab, const struct sample_filter *filter, const struct sample_draw *draw,
-                         int most, int32_t *kept, double *value, int32_t *token, float *log_probability)
+                         int max, int32_t *kept, double *value, int32_t *token, float *log_probability)
 {
     int32_t best = sample_best(logit, vocab), pair = -1;
     const double temperature = filter->temperature > 0 ? filter->temperature : 1;
@@ -44,7 +44,7 @@ PLAIN int propose_tokens(const float *logit, int vocab, const struct sample_filt
                 block = philox(counter, draw->key);
             }
             double u = philox_uniform(block.word[2 * (id & 1)], block.word[2 * (id & 1) + 1]);
-            if (!log_probability && found == most && u < unlikely && value[token[most - 1]] - value[at] > behind)
+            if (!log_probability && found == max && u < unlikely && value[token[max - 1]] - value[at] > behind)
                 continue;
             value[at] -= log(-log(u));
         }
@@ -53,9 +53,9 @@ PLAIN int propose_tokens(const float *logit, int vocab, const struct sample_filt
         while (place > 0 && (value[at] > value[token[place - 1]] ||
                              (value[at] == value[token[place - 1]] && id < kept[token[place - 1]])))
             place--;
-        if (place == most)
+        if (place == max)
             continue;
-        found += found < most;
+        found += found < max;
         for (int below = found - 1; below > place; below--)
             token[below] = token[below - 1];
         token[place] = at;

@@ -12,17 +12,17 @@ PLAIN void plain_quantise(const float *in, int count, int8_t *q, float *scale, i
 {
     const float magic = 12582912.0f;                            /* 1.5 * 2^23: adding it rounds to an integer */
     float x[PLAIN_BLOCK] = {0};
-    int32_t most = 0, total = 0;
+    int32_t max = 0, total = 0;
     memcpy(x, in, (size_t)count * sizeof *x);
     for (int i = 0; i < PLAIN_BLOCK; i++) {                    /* the bits of magnitudes are in the order of magnitudes */
         int32_t bits = (int32_t)(plain_to_bits(x[i]) & 0x7fffffffu);
-        most = bits > most ? bits : most;
+        max = bits > max ? bits : max;
     }
-    float m = plain_from_bits((uint32_t)most);
-    if (!(m >= 0x1p-100f && most < 0x7f800000)) {
+    float m = plain_from_bits((uint32_t)max);
+    if (!(m >= 0x1p-100f && max < 0x7f800000)) {
         memset(q, 0, PLAIN_BLOCK);
         *start = 0;
-        *scale = most < 0x7f800000 ? 0 : plain_from_bits(0x7fc00000u);
+        *scale = max < 0x7f800000 ? 0 : plain_from_bits(0x7fc00000u);
         return;
     }
     float inverse = 127 / m;

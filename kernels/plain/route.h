@@ -78,11 +78,11 @@ PLAIN int plain_sparsemixer(const struct plain_router *r, const uint8_t *mask, i
     for (int e = 0; e < r->experts; e++)
         left[e] = !mask || mask[e];
     for (; found < r->top_k && plain_top(x, left, r->experts, 1, index + found); found++) {
-        float most = x[index[found]], sum = 0;
+        float max = x[index[found]], sum = 0;
         for (int e = 0; e < r->experts; e++) {
-            float size = fabsf(x[e]) > most ? fabsf(x[e]) : most;
-            if (left[e] && !((most - x[e]) / size > 2 * r->jitter))
-                sum += plain_exp(x[e] - most);
+            float size = fabsf(x[e]) > max ? fabsf(x[e]) : max;
+            if (left[e] && !((max - x[e]) / size > 2 * r->jitter))
+                sum += plain_exp(x[e] - max);
         }
         weight[found] = 1 / sum * r->scale;
         left[index[found]] = 0;

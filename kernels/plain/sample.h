@@ -123,7 +123,7 @@ PLAIN int32_t sample_gumbel(const float *logit, const int32_t *kept, int count, 
     const double unlikely = 0.9996, behind = 7.9;
     struct philox block = {{0, 0, 0, 0}};
     int32_t winner = -1, pair = -1;
-    double most = 0, largest = logit[kept[0]];
+    double max = 0, largest = logit[kept[0]];
     for (int at = 1; at < count; at++)
         largest = logit[kept[at]] > largest ? logit[kept[at]] : largest;
     for (int at = 0; at < count; at++) {
@@ -135,12 +135,12 @@ PLAIN int32_t sample_gumbel(const float *logit, const int32_t *kept, int count, 
         }
         double z = ((double)logit[token] - largest) / temperature;
         double u = philox_uniform(block.word[2 * (token & 1)], block.word[2 * (token & 1) + 1]);
-        if (winner >= 0 && u < unlikely && most - z > behind)
+        if (winner >= 0 && u < unlikely && max - z > behind)
             continue;
         double value = z - log(-log(u));
-        if (winner < 0 || value > most || (value == most && token < winner)) {
+        if (winner < 0 || value > max || (value == max && token < winner)) {
             winner = token;
-            most = value;
+            max = value;
         }
     }
     return winner;

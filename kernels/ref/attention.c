@@ -125,13 +125,13 @@ static void attend(const struct head *head, const struct view *view, float *out)
 {
     const struct attention_args *a = head->args;
     int first = a->window && view->length > a->window ? view->length - a->window : 0;
-    double sum[ATTENTION_HEAD_DIM_MAX] = {0}, total = 0, most = head->sink ? (double)*head->sink : -INFINITY;
+    double sum[ATTENTION_HEAD_DIM_MAX] = {0}, total = 0, max = head->sink ? (double)*head->sink : -INFINITY;
     for (int j = first; j < view->length; j++)
-        most = fmax(most, view_score(head, view, j));
+        max = fmax(max, view_score(head, view, j));
     if (head->sink)
-        total = exp((double)*head->sink - most);
+        total = exp((double)*head->sink - max);
     for (int j = first; j < view->length; j++) {
-        double share = exp(view_score(head, view, j) - most);
+        double share = exp(view_score(head, view, j) - max);
         int64_t value = head->first_value + (int64_t)view_slot(view, j) * a->value_dim;
         total += share;
         for (int i = 0; i < a->value_dim; i++)

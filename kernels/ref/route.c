@@ -9,18 +9,18 @@ void ref_route_score(struct queue *queue, const struct route_score_args *a)
     float *score = ref_floats(queue, a->score, (int64_t)a->rows * a->experts);
     for (int r = 0; r < a->rows; r++) {
         const float *x = logits + (int64_t)r * a->experts;
-        double most = -INFINITY, sum = 0;
+        double max = -INFINITY, sum = 0;
         if (a->kind == ROUTER_SIGMOID) {
             for (int e = 0; e < a->experts; e++)
                 score[(int64_t)r * a->experts + e] = (float)(1 / (1 + exp(-(double)x[e])));
             continue;
         }
         for (int e = 0; e < a->experts; e++)
-            most = fmax(most, x[e]);
+            max = fmax(max, x[e]);
         for (int e = 0; e < a->experts; e++)
-            sum += exp(x[e] - most);
+            sum += exp(x[e] - max);
         for (int e = 0; e < a->experts; e++)
-            score[(int64_t)r * a->experts + e] = (float)(exp(x[e] - most) / sum);
+            score[(int64_t)r * a->experts + e] = (float)(exp(x[e] - max) / sum);
     }
 }
 

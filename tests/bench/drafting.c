@@ -18,12 +18,12 @@ enum { VOCAB = 50000, STEPS = 2000, STEP = 3 };
 
 static uint64_t state = 0x9e3779b97f4a7c15;
 
-static uint32_t draw(uint32_t most)
+static uint32_t draw(uint32_t max)
 {
     state ^= state << 13;
     state ^= state >> 7;
     state ^= state << 17;
-    return (uint32_t)((state >> 11) % most);
+    return (uint32_t)((state >> 11) % max);
 }
 
 static void fail(const struct err *err)

@@ -12,7 +12,7 @@ extern "C" {
 #include "kernels/cuda/dev.h"
 #include "tests/emu/tensor_core.h"
 
-enum { TILES = 800, GOLDEN_MOST = 4096 };
+enum { TILES = 800, GOLDEN_MAX = 4096 };
 
 struct tile {
     uint16_t a[16][16], b[8][16];
@@ -65,14 +65,14 @@ struct golden {
 /* Eight cases a tile, on its diagonal. */
 static void golden_sums(void **state)
 {
-    static struct golden all[GOLDEN_MOST];
-    static struct tile tiles[GOLDEN_MOST / 8];
+    static struct golden all[GOLDEN_MAX];
+    static struct tile tiles[GOLDEN_MAX / 8];
     (void)state;
     FILE *file = fopen("tests/emu/golden/mma.bin", "rb");
     assert_non_null(file);
-    int count = (int)fread(all, sizeof *all, GOLDEN_MOST, file);
+    int count = (int)fread(all, sizeof *all, GOLDEN_MAX, file);
     fclose(file);
-    assert_in_range(count, 2000, GOLDEN_MOST - 1);
+    assert_in_range(count, 2000, GOLDEN_MAX - 1);
     for (int i = 0; i < count; i++) {
         memcpy(tiles[i / 8].a[i % 8], all[i].a, sizeof all[i].a);
         memcpy(tiles[i / 8].b[i % 8], all[i].b, sizeof all[i].b);

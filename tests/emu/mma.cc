@@ -77,7 +77,7 @@ row_parts row_of(const uint16_t *half)
 /* `terms` products from `first` on, and c. A product has 14 bits of fraction and is below 2^16, so it fits, with F more, into
  * 32 bits; the loops are made to become vectors. */
 template <int TERMS, int FRACTION>
-static float group(const row_parts &a, const row_parts &b, int first, float c, int least)
+static float group(const row_parts &a, const row_parts &b, int first, float c, int min)
 {
     uint32_t bits = bits_of(c);
     if (a.special || b.special || (bits & 0x7f800000u) == 0x7f800000u)
@@ -86,26 +86,26 @@ static float group(const row_parts &a, const row_parts &b, int first, float c, i
     for (int i = 0; i < TERMS; i++) {
         whole[i] = a.whole[first + i] * b.whole[first + i];
         int32_t e = a.exponent[first + i] + b.exponent[first + i];
-        exponent[i] = whole[i] ? e : least;
+        exponent[i] = whole[i] ? e : min;
     }
     parts z = parts_of(bits & 0x7fffffffu, 23);
-    int32_t most = z.whole ? z.exponent : least;
-    const int32_t c_exponent = most;
+    int32_t max = z.whole ? z.exponent : min;
+    const int32_t c_exponent = max;
     for (int i = 0; i < TERMS; i++)
-        most = exponent[i] > most ? exponent[i] : most;
-    int64_t c_shift = most - c_exponent, sum = c_shift > 60 ? 0 : z.whole << (FRACTION - 23) >> c_shift;
+        max = exponent[i] > max ? exponent[i] : max;
+    int64_t c_shift = max - c_exponent, sum = c_shift > 60 ? 0 : z.whole << (FRACTION - 23) >> c_shift;
     if (bits >> 31)
         sum = -sum;
     int32_t cut_off[TERMS];
     for (int i = 0; i < TERMS; i++) {
         uint32_t magnitude = (uint32_t)(whole[i] < 0 ? -whole[i] : whole[i]) << (FRACTION - 14);
-        int32_t shift = most - exponent[i];
+        int32_t shift = max - exponent[i];
         int32_t m = (int32_t)(magnitude >> (shift > 31 ? 31 : shift));
         cut_off[i] = whole[i] < 0 ? -m : m;
     }
     for (int i = 0; i < TERMS; i++)
         sum += cut_off[i];
-    return cut(sum, most, FRACTION);
+    return cut(sum, max, FRACTION);
 }
 
 float row_sum(const row_parts &a, const row_parts &b, float c, int tensor_core)

@@ -61,7 +61,7 @@ static struct loop_args make_args(int layers)
     a.head = take<int32_t>(1);
     a.more = take<int32_t>(1);
     a.ngram_slots = SLOTS;
-    a.rows_most = ROWS;
+    a.rows_max = ROWS;
     a.moe_layers = layers;
     a.experts = EXPERTS;
     a.top_k = TOP_K;
@@ -212,7 +212,7 @@ static struct loop_rules rules_of(int longest, int K, int limit)
     rules.limit = limit;
     struct cascade_settings *cascade = &rules.cascade;
     cascade->first = 2;
-    cascade->most = ROWS - 1;
+    cascade->max = ROWS - 1;
     cascade->trial = 2;
     cascade->trials = 3;
     cascade->falls = 2;

@@ -107,9 +107,9 @@ static void spread_inputs_change_no_bit(void **state)
         for (int k = 0; k < INPUTS; k++)
             *weight_at(a.weight, o, k) = f32_to_bf16(draw_float());
     struct buffer live = take(sizeof(int32_t)), want = take(a.out.bytes);
-    static const int most[] = {ROWS, 8, 2}, counts[] = {1, 2, 3, 7, 8, 9, 16, 17};
+    static const int max[] = {ROWS, 8, 2}, counts[] = {1, 2, 3, 7, 8, 9, 16, 17};
     int turn = 0;
-    for (int rows : most)
+    for (int rows : max)
         for (int count : counts) {
             if (count > rows)
                 continue;

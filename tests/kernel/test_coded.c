@@ -357,12 +357,12 @@ static void floats_become_fp8_as_the_header_says(void **state)
     matrix_pack(FORMAT_FP8, packed, INPUTS, 0, OUTPUTS, values);
     for (int o = 0; o < OUTPUTS; o++)
         for (int k = 0; k < INPUTS; k += 128) {
-            float most = 0, scale;
+            float max = 0, scale;
             int count = INPUTS - k < 128 ? INPUTS - k : 128;
             for (int i = 0; i < count; i++)
-                most = fabsf(values[o * INPUTS + k + i]) > most ? fabsf(values[o * INPUTS + k + i]) : most;
+                max = fabsf(values[o * INPUTS + k + i]) > max ? fabsf(values[o * INPUTS + k + i]) : max;
             memcpy(&scale, packed + o / 32 * 3 * FP8_BLOCK_BYTES + k / 128 * FP8_BLOCK_BYTES + o % 32 * 4, 4);
-            assert_true(scale == most / 448);
+            assert_true(scale == max / 448);
             for (int i = 0; i < count; i++) {
                 float value = values[o * INPUTS + k + i], got = matrix_at(FORMAT_FP8, packed, INPUTS, o, k + i);
                 assert_true(fabsf(got - value) <= fmaxf(fabsf(value) / 15.99f, scale * 0x1.01p-10f));

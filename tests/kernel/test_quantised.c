@@ -98,8 +98,8 @@ static void elements_lie_where_the_header_says(void **state)
                     assert_int_equal(q, 0);
                     continue;
                 }
-                float most = fabsf(f16_to_f32(half)) * (format == FORMAT_Q8 ? 0.51f : 1.01f);
-                assert_true(fabsf((float)q * f16_to_f32(half) - values[o * INPUTS + k]) <= most);
+                float max = fabsf(f16_to_f32(half)) * (format == FORMAT_Q8 ? 0.51f : 1.01f);
+                assert_true(fabsf((float)q * f16_to_f32(half) - values[o * INPUTS + k]) <= max);
                 assert_true((float)q * f16_to_f32(half) == matrix_at(format, packed, INPUTS, o, k));
             }
         for (int o = OUTPUTS; o < 64; o++)
@@ -166,7 +166,7 @@ static void activations_become_what_the_header_says(void **state)
     uint64_t seed = 77;
     struct quantised out;
     for (int turn = 0; turn < 20000; turn++) {
-        int count = 1 + draw_below(&seed, BLOCK_INPUTS), sum = 0, most = 0;
+        int count = 1 + draw_below(&seed, BLOCK_INPUTS), sum = 0, max = 0;
         float in[BLOCK_INPUTS], size = ldexpf(1, draw_below(&seed, 200) - 80);
         for (int i = 0; i < count; i++)
             in[i] = draw_float(&seed) * size;
@@ -175,10 +175,10 @@ static void activations_become_what_the_header_says(void **state)
             float exact = i < count ? in[i] : 0;
             assert_true(fabs((double)out.q[i] * (double)out.scale - (double)exact) <= 0.5001 * (double)out.scale);
             sum += out.q[i];
-            most = abs(out.q[i]) > most ? abs(out.q[i]) : most;
+            max = abs(out.q[i]) > max ? abs(out.q[i]) : max;
         }
         assert_int_equal(out.start, -8 * sum);
-        assert_int_equal(most, 127);
+        assert_int_equal(max, 127);
     }
 }
 

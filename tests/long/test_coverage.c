@@ -8,7 +8,7 @@
 
 #include "common/report/compare.h"
 
-enum { TRIALS = 1000, COMPARISONS = 200, DIFFERENCES_MOST = 17 };
+enum { TRIALS = 1000, COMPARISONS = 200, DIFFERENCES_MAX = 17 };
 
 /* Noise of the two sides of n prompts, as logarithms of what seconds are multiplied by: own[i] and base[i]. Runs take turns. */
 typedef void noise_maker(double *own, double *base, int n, uint32_t *counter);
@@ -76,7 +76,7 @@ static void prompts_differ(double *own, double *base, int n, uint32_t *counter)
 
 static void make_pairs(struct stats_pair *pairs, int n, noise_maker *noise, double lengths, uint32_t *counter)
 {
-    double own[PROMPTS_MOST], base[PROMPTS_MOST];
+    double own[PROMPTS_MAX], base[PROMPTS_MAX];
     noise(own, base, n, counter);
     for (int i = 0; i < n; i++) {
         double tokens = 20 + 100 * uniform(counter), seconds = tokens * 0.01 * exp(lengths * normal(counter));
@@ -91,21 +91,21 @@ static void intervals_hold_the_truth(void **state)
         {"drift", drifting_noise, 0.4, 1}, {"lasting", lasting_noise, 0.4, 1}, {"very unequal lengths", even_noise, 1.1, 1},
         {"prompts that differ", prompts_differ, 0.4, 0.955997},
     };
-    static const struct { int prompts, least, most; } sizes[] = {{5, 910, 960}, {10, 920, 990}, {40, 920, 990}};
+    static const struct { int prompts, min, max; } sizes[] = {{5, 910, 960}, {10, 920, 990}, {40, 920, 990}};
     uint32_t counter = 0;
     (void)state;
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
         for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
             int held = 0;
             for (int i = 0; i < TRIALS; i++) {
-                struct stats_pair pairs[PROMPTS_MOST];
+                struct stats_pair pairs[PROMPTS_MAX];
                 struct stats_ratio ratio;
                 make_pairs(pairs, sizes[s].prompts, kinds[k].noise, kinds[k].lengths, &counter);
                 assert_int_equal(stats_ratio(pairs, (size_t)sizes[s].prompts, 0.05, &ratio, NULL), 0);
                 held += ratio.low <= kinds[k].truth && kinds[k].truth <= ratio.high;
             }
             printf("# %s, %d prompts: held %d of %d\n", kinds[k].name, sizes[s].prompts, held, TRIALS);
-            if (held < sizes[s].least || held > sizes[s].most)
+            if (held < sizes[s].min || held > sizes[s].max)
                 fail_msg("%s, %d prompts: %d of %d intervals hold the truth", kinds[k].name, sizes[s].prompts, held, TRIALS);
         }
 }
@@ -113,7 +113,7 @@ static void intervals_hold_the_truth(void **state)
 /* `count` times of one prompt, of repetitions that the other side does not get; their median. */
 static double draw_us(const struct run_times *times, int prompt, int count, bool *taken, uint32_t *counter)
 {
-    double us[REPEATS_MOST];
+    double us[REPEATS_MAX];
     for (int i = 0; i < count; ) {
         int repeat = (int)(uniform(counter) * times->repeats);
         if (taken[repeat])
@@ -135,10 +135,10 @@ static void a_binary_seldom_differs_from_itself(void **state)
             uint32_t counter = 0;
             int differences = 0, slower = 0, count = times.prompts / parts[k];
             for (int i = 0; i < COMPARISONS; i++) {
-                struct stats_pair pairs[PROMPTS_MOST];
+                struct stats_pair pairs[PROMPTS_MAX];
                 struct stats_ratio ratio;
                 for (int p = 0; p < count; p++) {
-                    bool taken[REPEATS_MOST] = {false};
+                    bool taken[REPEATS_MAX] = {false};
                     int prompt = (int)(uniform(&counter) * times.prompts);      /* the prompts are a sample, too */
                     double tokens = times.tokens[prompt][0];
                     pairs[p] = (struct stats_pair){tokens, draw_us(&times, prompt, medians[m], taken, &counter), tokens,
@@ -150,7 +150,7 @@ static void a_binary_seldom_differs_from_itself(void **state)
             }
             printf("# %d prompts, median of %d: %d of %d differ, %d seem slower\n", count, medians[m], differences, COMPARISONS,
                    slower);
-            if (differences > DIFFERENCES_MOST)
+            if (differences > DIFFERENCES_MAX)
                 fail_msg("%d prompts, median of %d: %d of %d comparisons with itself differ", count, medians[m], differences,
                          COMPARISONS);
         }

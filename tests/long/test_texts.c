@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 
 enum { TEXTS = 1000000, RIGHT = sizeof loop_right / sizeof *loop_right, WRONG = sizeof loop_wrong / sizeof *loop_wrong,
-       MORE = 4 /* as many texts of a mistake as in the short test */, CELLS_MOST = 2048 };
+       MORE = 4 /* as many texts of a mistake as in the short test */, CELLS_MAX = 2048 };
 
 struct job {
     struct loop_cell cell;
@@ -22,7 +22,7 @@ struct work {
     long texts;
     int places;
     atomic_int next;
-    struct job job[CELLS_MOST], right[RIGHT], wrong[WRONG];
+    struct job job[CELLS_MAX], right[RIGHT], wrong[WRONG];
 };
 
 /* Of trees and of n-grams a part of the texts is enough. */
@@ -66,7 +66,7 @@ static int run_all(void **state)
     const char *texts = getenv("MOE_TEXTS");
     struct thread_pool *pool = NULL;
     int cores = thread_pool_cores();
-    if (!work || loop_places() > CELLS_MOST || thread_pool_new(&pool, cores < 16 ? cores : 16, NULL))
+    if (!work || loop_places() > CELLS_MAX || thread_pool_new(&pool, cores < 16 ? cores : 16, NULL))
         return -1;
     work->texts = texts ? atol(texts) : TEXTS;
     work->places = loop_places();

@@ -14,7 +14,7 @@
 #include "kernels/plain/propose.h"
 
 enum {
-    V = 7, TEXT = 3, OUTCOMES = V * V * V, LEVELS = 3, DRAFT_MOST = 24, PLACES = TEXT + LEVELS + 1,
+    V = 7, TEXT = 3, OUTCOMES = V * V * V, LEVELS = 3, DRAFT_MAX = 24, PLACES = TEXT + LEVELS + 1,
     ROOT_POSITION = 100
 };
 
@@ -57,9 +57,9 @@ enum mistake {
 
 struct draft {
     struct reject_draft view;
-    int32_t token[DRAFT_MOST], parent[DRAFT_MOST], depth[DRAFT_MOST];
-    const float *proposal[DRAFT_MOST];
-    float logits[(1 + DRAFT_MOST) * V];
+    int32_t token[DRAFT_MAX], parent[DRAFT_MAX], depth[DRAFT_MAX];
+    const float *proposal[DRAFT_MAX];
+    float logits[(1 + DRAFT_MAX) * V];
 };
 
 struct random { uint64_t state; };
@@ -114,12 +114,12 @@ static inline void world_make(struct world *world, uint64_t seed)
 static inline void plain_distribution(const float *logit, const struct sample_filter *filter, double *out)
 {
     int order[V], count = V;
-    double weight[V], total = 0, mass = 0, sum = 0, most = -INFINITY;
+    double weight[V], total = 0, mass = 0, sum = 0, max = -INFINITY;
     for (int v = 0; v < V; v++)
-        most = logit[v] > most ? logit[v] : most;
+        max = logit[v] > max ? logit[v] : max;
     for (int v = 0; v < V; v++) {
         int place = v;
-        weight[v] = exp((logit[v] - most) / filter->temperature);
+        weight[v] = exp((logit[v] - max) / filter->temperature);
         out[v] = 0;
         for (; place > 0 && weight[order[place - 1]] < weight[v]; place--)
             order[place] = order[place - 1];
@@ -412,7 +412,7 @@ struct typical_law { double law[TEXT + 1][V + 1][OUTCOMES]; };
 static inline void count_draft(struct cell *cell, struct typical_law *out, struct draft *draft, int place, int32_t last,
                                double mass)
 {
-    int32_t emitted[DRAFT_MOST + 1];
+    int32_t emitted[DRAFT_MAX + 1];
     int code = 0, room = 1;
     draft_fill(cell, draft, place, last);
     int count = plain_typical(cell, draft, emitted) + 1;
@@ -531,7 +531,7 @@ static inline void tally_compare(const double *chance, const long *seen, int out
 static inline int cell_accept(struct cell *cell, struct draft *draft, int place, int32_t *emitted)
 {
     struct sample_draw draw = {cell->key, (uint32_t)(ROOT_POSITION + place), 0, 0};
-    int32_t path[DRAFT_MOST];
+    int32_t path[DRAFT_MAX];
     if (cell->rule)
         return acceptance_accept(cell->rule, &draft->view, draft->logits, &draw, path, emitted, NULL);
     return cell->family == 'r' ? plain_rejection(cell, draft, emitted) :
@@ -556,7 +556,7 @@ static inline void cell_run(struct cell *cell, long samples, struct tally *tally
     long seen[OUTCOMES] = {0};
     memset(tally, 0, sizeof *tally);
     for (long sample = 0; sample < samples; sample++) {
-        int32_t emitted[DRAFT_MOST + 1], last = V;
+        int32_t emitted[DRAFT_MAX + 1], last = V;
         int place = 0, code = 0;
         cell->key = random_word(&cell->random);
         while (place < TEXT) {
@@ -630,7 +630,7 @@ static inline struct grid_place grid_place(int number)
 static inline struct acceptance *grid_rule(const struct grid_place *place)
 {
     const char *name = place->family == 'r' ? "rejection" : place->family == 'c' ? "coupled" : "typical";
-    struct acceptance_setup setup = {V, DRAFT_MOST, grid_filters[place->filter]};
+    struct acceptance_setup setup = {V, DRAFT_MAX, grid_filters[place->filter]};
     struct acceptance *rule = NULL;
     setup.filter.temperature = grid_temperatures[place->temperature];
     if (acceptance_open(&rule, name, &setup, NULL))

@@ -397,8 +397,8 @@ struct loop_run {
 static inline bool loop_is_typical(const struct loop_run *run, const struct decode_iteration *iteration)
 {
     const struct draft_tree *tree = iteration->tree;
-    int32_t emitted[DRAFT_MOST + 1];
-    int code[DRAFT_MOST];
+    int32_t emitted[DRAFT_MAX + 1];
+    int code[DRAFT_MAX];
     struct draft draft;
     draft_begin(&draft);
     memcpy(draft.logits, run->world->logits[loop_row(run->tokens, run->code)], sizeof *run->world->logits);

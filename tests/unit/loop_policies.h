@@ -11,7 +11,7 @@ struct loop_policy {
     int32_t token[2];               /* of the last draft, its first two */
     int tokens, accepted;           /* what there was of it, and what became of it */
     struct draft_leaf leaf;
-    int32_t keep[DRAFT_MOST];
+    int32_t keep[DRAFT_MAX];
 };
 
 static inline struct step loop_stop(void) { return (struct step){.kind = STEP_STOP}; }

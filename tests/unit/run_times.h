@@ -9,7 +9,7 @@
 
 #include "kernels/plain/philox.h"
 
-enum { PROMPTS_MOST = 64, REPEATS_MOST = 32 };
+enum { PROMPTS_MAX = 64, REPEATS_MAX = 32 };
 
 /* Uniform in (0, 1), a new one each time. */
 static inline double uniform(uint32_t *counter)
@@ -25,7 +25,7 @@ static inline double normal(uint32_t *counter)
 }
 
 struct run_times {
-    double tokens[PROMPTS_MOST][REPEATS_MOST], us[PROMPTS_MOST][REPEATS_MOST];
+    double tokens[PROMPTS_MAX][REPEATS_MAX], us[PROMPTS_MAX][REPEATS_MAX];
     int prompts, repeats;
 };
 
@@ -40,8 +40,8 @@ static inline void run_times_read(struct run_times *times)
         if (*line == '#')
             continue;
         assert_int_equal(sscanf(line, "%d %d %lf %lf", &prompt, &repeat, &tokens, &us), 4);
-        assert_in_range(prompt, 0, PROMPTS_MOST - 1);
-        assert_in_range(repeat, 0, REPEATS_MOST - 1);
+        assert_in_range(prompt, 0, PROMPTS_MAX - 1);
+        assert_in_range(repeat, 0, REPEATS_MAX - 1);
         times->tokens[prompt][repeat] = tokens;
         times->us[prompt][repeat] = us;
         times->prompts = prompt + 1 > times->prompts ? prompt + 1 : times->prompts;

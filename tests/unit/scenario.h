@@ -367,14 +367,14 @@ static inline void world_try(const struct world *w, const struct world_runs *run
     }
 }
 
-/* The best of all orders and lengths up to 8 together, no drafts included; `most` less than 8 for a quick look. */
-static inline void world_best(const struct world *w, int most, struct world_best *out)
+/* The best of all orders and lengths up to 8 together, no drafts included; `max` less than 8 for a quick look. */
+static inline void world_best(const struct world *w, int max, struct world_best *out)
 {
     struct world_runs runs = {{NULL}};
     struct world_fixed fixed = {.stages = 0};
     *out = (struct world_best){.tried = 0};
     world_runs_make(&runs, w);
-    world_try(w, &runs, &fixed, most, 0, out);
+    world_try(w, &runs, &fixed, max, 0, out);
     for (int i = 0; i < w->drafters; i++)
         free(runs.run[i]);
 }

@@ -218,14 +218,14 @@ static void at_temperature_0_every_rule_gives_the_best_tokens(void **state)
     cell->filter = (struct sample_filter){1, 1, 0, 0};
     for (size_t r = 0; r < sizeof rules / sizeof *rules; r++)
         for (int s = 0; s <= TREE_SMALL; s++) {
-            struct acceptance_setup setup = {V, DRAFT_MOST, {0, 0.5, 0.5, 2}};
+            struct acceptance_setup setup = {V, DRAFT_MAX, {0, 0.5, 0.5, 2}};
             struct acceptance *rule = NULL;
             assert_int_equal(acceptance_open(&rule, rules[r], &setup, NULL), 0);
             cell->shape = grid_shapes[s];
             cell_prepare(cell);
             for (int round = 0; round < 50; round++) {
                 struct sample_draw draw = {(uint64_t)round, 9, 0, 0};
-                int32_t path[DRAFT_MOST], emitted[DRAFT_MOST + 1];
+                int32_t path[DRAFT_MAX], emitted[DRAFT_MAX + 1];
                 struct draft draft;
                 int at = -1, child;
                 draft_make(cell, &draft, 0, V);

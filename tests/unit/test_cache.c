@@ -50,11 +50,11 @@ static int naive_place(struct naive *n, int key)
 }
 
 /* Distinct experts, ascending. */
-static int draw_experts(struct random *random, int experts, int most, int32_t *expert, int32_t *tokens)
+static int draw_experts(struct random *random, int experts, int max, int32_t *expert, int32_t *tokens)
 {
     int count = 0;
-    for (int e = 0; e < experts && count < most; e++)
-        if (random_word(random) % experts < (uint64_t)most / 2 + (e < experts / 4) * (uint64_t)experts / 3) {
+    for (int e = 0; e < experts && count < max; e++)
+        if (random_word(random) % experts < (uint64_t)max / 2 + (e < experts / 4) * (uint64_t)experts / 3) {
             expert[count] = e;
             tokens[count++] = 1 + random_word(random) % 4;
         }

@@ -8,13 +8,13 @@
 
 #include "common/policy/shape.h"
 
-enum { MOST_TEXT = 700, K_MOST = 9, CHANGES = 5 };
+enum { MAX_TEXT = 700, K_MAX = 9, CHANGES = 5 };
 
 /* ---- worlds: what a draft of K tokens gives and takes, as long as nothing changes ---- */
 
 struct weather {
     int until;                          /* iterations of the text */
-    double plain, cost[K_MOST + 1];     /* seconds without a draft; a draft's, as a multiple of it */
+    double plain, cost[K_MAX + 1];     /* seconds without a draft; a draft's, as a multiple of it */
     double keep;                        /* chance of a token */
 };
 
@@ -43,7 +43,7 @@ static void live(struct world *world, int iteration, int K, int *accepted, doubl
 
 /* ---- the second telling ---- */
 
-struct settings { int most, first, trial, trials, falls, set, backoff, longest, baseline, refresh, memory; double close; };
+struct settings { int max, first, trial, trials, falls, set, backoff, longest, baseline, refresh, memory; double close; };
 
 static const struct settings defaults = {7, 3, 4, 4, 2, 16, 2, 256, 4, 100, 256, 0.1};
 
@@ -52,10 +52,10 @@ struct past { int K, accepted; double seconds, plain, last; };      /* plain, la
 struct teller {
     struct settings s;
     struct world world;
-    struct past past[MOST_TEXT];
+    struct past past[MAX_TEXT];
     int length, wanted;
-    double utility[K_MOST + 1], last;   /* of each K, when it was last seen; of the trial before */
-    int seen[K_MOST + 1];               /* iterations by then; 0: never */
+    double utility[K_MAX + 1], last;   /* of each K, when it was last seen; of the trial before */
+    int seen[K_MAX + 1];               /* iterations by then; 0: never */
 };
 
 static bool over(const struct teller *t) { return t->length == t->wanted; }
@@ -115,7 +115,7 @@ static void remember(struct teller *t, int K, double value)
 static int recall(const struct teller *t)
 {
     int best = 0;
-    for (int K = t->s.most; K >= 1; K--)
+    for (int K = t->s.max; K >= 1; K--)
         if (t->seen[K] && t->length - t->seen[K] < t->s.memory && (!best || t->utility[K] >= t->utility[best]))
             best = K;
     return best ? best : t->s.first;
@@ -124,10 +124,10 @@ static int recall(const struct teller *t)
 /* The best K of a test phase, 0 when it does not pay. */
 static int test_phase(struct teller *t, int K)
 {
-    bool tried[K_MOST + 2] = {true};
+    bool tried[K_MAX + 2] = {true};
     int best = 0, direction = 0, falls = 0;
-    double most = -INFINITY, before = NAN;
-    tried[t->s.most + 1] = true;
+    double max = -INFINITY, before = NAN;
+    tried[t->s.max + 1] = true;
     for (int trial = 1; !over(t); trial++) {
         int from = t->length;
         for (int i = 0; i < t->s.trial; i++)
@@ -137,13 +137,13 @@ static int test_phase(struct teller *t, int K)
         double now = utility(t, from, K);
         remember(t, K, now);
         tried[K] = true;
-        if (now > most) {
-            most = now;
+        if (now > max) {
+            max = now;
             best = K;
         }
         falls = now < before ? falls + 1 : 0;
         if (trial == 1)
-            direction = now < 1 || K == t->s.most ? -1 : 1;
+            direction = now < 1 || K == t->s.max ? -1 : 1;
         int next = K + direction;
         if (trial > 1 && !(now > before)) {
             direction = -direction;
@@ -156,7 +156,7 @@ static int test_phase(struct teller *t, int K)
         K = next;
     }
     t->last = NAN;
-    return most < 1 ? 0 : best;
+    return max < 1 ? 0 : best;
 }
 
 static void set_phase(struct teller *t, int K, int length)
@@ -194,7 +194,7 @@ static struct policy *open_policy(const struct settings *s, struct shape **shape
     struct policy *policy = NULL;
     struct err err = {0};
     snprintf(text, sizeof text, "cascade:most=%d,first=%d,trial=%d,trials=%d,falls=%d,set=%d,backoff=%d,longest=%d,baseline=%d,"
-             "refresh=%d,memory=%d,close=%.17g", s->most, s->first, s->trial, s->trials, s->falls, s->set, s->backoff,
+             "refresh=%d,memory=%d,close=%.17g", s->max, s->first, s->trial, s->trials, s->falls, s->set, s->backoff,
              s->longest, s->baseline, s->refresh, s->memory, s->close);
     if (shape_open(shape, NULL, &err))
         fail_msg("%s", err.text);
@@ -249,7 +249,7 @@ static void make_world(struct world *world, uint64_t seed)
         const double slope = 0.6 * uniform(&chance), first = 0.3 * uniform(&chance);
         until += between(&chance, 20, 250);
         *w = (struct weather){i == CHANGES - 1 ? 1 << 30 : until, 0.001 + 0.01 * uniform(&chance), {0}, uniform(&chance)};
-        for (int K = 1; K <= K_MOST; K++)
+        for (int K = 1; K <= K_MAX; K++)
             w->cost[K] = 1 + first + slope * K;
     }
 }
@@ -262,12 +262,12 @@ static void drafts_are_those_of_the_second_telling(void **state)
     for (uint64_t seed = 1; seed <= 600; seed++) {
         uint64_t chance = seed * 104729;
         uniform(&chance);
-        t.wanted = MOST_TEXT;
+        t.wanted = MAX_TEXT;
         t.s = defaults;
         make_world(&t.world, seed);
         if (seed % 4) {
-            t.s.most = between(&chance, 1, K_MOST);
-            t.s.first = between(&chance, 1, t.s.most);
+            t.s.max = between(&chance, 1, K_MAX);
+            t.s.first = between(&chance, 1, t.s.max);
             t.s.trial = between(&chance, 1, 5);
             t.s.trials = between(&chance, 1, 6);
             t.s.falls = between(&chance, 1, 3);

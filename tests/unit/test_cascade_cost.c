@@ -10,7 +10,7 @@
 #include "common/predict/survival.h"
 #include "common/predict/union.h"
 
-enum { MOST = 8, LAYERS = 2, EXPERTS = 16, TOP_K = 2, TASKS = 3, ITERATIONS = 60, TEXTS = 5 };
+enum { MAX = 8, LAYERS = 2, EXPERTS = 16, TOP_K = 2, TASKS = 3, ITERATIONS = 60, TEXTS = 5 };
 
 static double uniform(uint64_t *state)
 {
@@ -25,7 +25,7 @@ struct teller {
     uint64_t chance;
     bool table, speaks, warm, timed, heard;     /* heard: that the drafter speaks */
     int cap;
-    double seconds[MOST + 2], keep, draft, shadow, hope;
+    double seconds[MAX + 2], keep, draft, shadow, hope;
     struct task task[TASKS], *now;
     struct cost_model cost_model;
     struct union_predictor experts;
@@ -47,13 +47,13 @@ static double drafting(const struct teller *t)
     return level > 0 ? t->each / level : 0;
 }
 
-/* The best K up to `most`, of which the first ones are drafted. */
-static int choose(struct teller *t, int most, const struct draft_tree *tree)
+/* The best K up to `max`, of which the first ones are drafted. */
+static int choose(struct teller *t, int max, const struct draft_tree *tree)
 {
-    double value[MOST + 1], G[MOST + 1] = {1}, C[MOST + 1] = {1}, way = 1;
+    double value[MAX + 1], G[MAX + 1] = {1}, C[MAX + 1] = {1}, way = 1;
     int best = 0;
     value[0] = 1 - t->rate;
-    for (int K = 1; K <= most; K++) {
+    for (int K = 1; K <= max; K++) {
         bool there = K <= tree->nodes;
         way *= there ? survival_of(&t->now->survival, tree, K) : survival_at(&t->now->survival, K);
         G[K] = G[K - 1] + way;
@@ -61,7 +61,7 @@ static int choose(struct teller *t, int most, const struct draft_tree *tree)
                (there ? 0 : (K - tree->nodes) * drafting(t));
         value[K] = G[K] - t->rate * C[K];
     }
-    for (int K = 1; K <= most; K++)
+    for (int K = 1; K <= max; K++)
         best = value[K] > value[best] + 1e-13 ? K : best;
     t->gain = G[best];
     t->cost = C[best];
@@ -71,14 +71,14 @@ static int choose(struct teller *t, int most, const struct draft_tree *tree)
 static bool knows(const struct teller *t) { return t->now->survival.all.tried >= 1; }
 
 /* Tokens to draft before the first look. */
-static int first_ask(struct teller *t, int most, const struct draft_tree *tree)
+static int first_ask(struct teller *t, int max, const struct draft_tree *tree)
 {
-    int learn = most < 2 ? most : 2;
+    int learn = max < 2 ? max : 2;
     if (!t->timed)
         return t->cost_model.begun ? 1 : 0;
     if (drafting(t) * t->cap <= t->shadow)
-        return most;
-    int K = knows(t) ? choose(t, most, tree) : 0;
+        return max;
+    int K = knows(t) ? choose(t, max, tree) : 0;
     if (K)
         return t->heard ? 1 : K;
     return t->allowance >= drafting(t) * learn ? learn : 0;
@@ -106,7 +106,7 @@ static int propose(struct teller *t, struct draft_tree *tree, int text, int coun
 /* Returns the tokens that came. */
 static int learn(struct teller *t, struct policy *policy, const struct draft_tree *tree, int made, int text)
 {
-    int32_t emitted[MOST + 1], expert[MOST + 1][LAYERS][TOP_K];
+    int32_t emitted[MAX + 1], expert[MAX + 1][LAYERS][TOP_K];
     int K = tree->nodes, kept = 0;
     while (kept < K && tree->token[kept] == text + kept)
         kept++;
@@ -145,12 +145,12 @@ static int learn(struct teller *t, struct policy *policy, const struct draft_tre
 static int iterate(struct teller *t, struct policy *policy, struct draft_tree *tree, int text, int room, int iteration)
 {
     struct draft_view view = {.tree = tree, .room = room};
-    const int most = t->cap < room ? t->cap : room;
+    const int max = t->cap < room ? t->cap : room;
     int made = 0, K = 0;
     draft_tree_clear(tree);
     t->rate = t->now->cost > 0 ? fmax(1, t->now->tokens / t->now->cost) : 1;
     t->gain = t->cost = 1;
-    t->asked = most < 1 ? 0 : first_ask(t, most, tree);
+    t->asked = max < 1 ? 0 : first_ask(t, max, tree);
     for (int ask = t->asked; ask; view.steps++) {
         struct step step = policy->class->next(policy, &view);
         assert_int_equal(step.kind, STEP_EXTEND);
@@ -158,8 +158,8 @@ static int iterate(struct teller *t, struct policy *policy, struct draft_tree *t
         assert_int_equal(step.leaf[0].node, tree->nodes - 1);
         view.added = propose(t, tree, text, ask);
         made += view.added;
-        bool on = t->heard && t->timed && knows(t) && view.added && tree->nodes < most && t->asked < t->cap &&
-                  choose(t, most, tree) > tree->nodes;
+        bool on = t->heard && t->timed && knows(t) && view.added && tree->nodes < max && t->asked < t->cap &&
+                  choose(t, max, tree) > tree->nodes;
         ask = on;
         t->asked += on;
     }
@@ -217,16 +217,16 @@ static struct policy *open_both(struct teller *t, uint64_t seed, const char *fol
     struct err err = {0};
     *t = (struct teller){.chance = seed * 7919, .table = seed % 2, .speaks = seed / 2 % 2, .allowance = 1};
     uniform(&t->chance);
-    t->cap = 1 + (int)(uniform(&t->chance) * MOST);
+    t->cap = 1 + (int)(uniform(&t->chance) * MAX);
     t->keep = uniform(&t->chance);
     t->draft = seed / 4 % 3 ? 0.002 * uniform(&t->chance) : 1e-7;
     t->shadow = 0.02 * uniform(&t->chance);
     t->hope = 2 * uniform(&t->chance);
     t->seconds[1] = 0.01;
-    for (int M = 2; M <= MOST + 1; M++)
+    for (int M = 2; M <= MAX + 1; M++)
         t->seconds[M] = t->seconds[M - 1] + 0.004 * uniform(&t->chance);
     size_t used = (size_t)snprintf(costs, sizeof costs, "{\"cost\": [");
-    for (int M = 1; M <= MOST + 1; M++)
+    for (int M = 1; M <= MAX + 1; M++)
         used += (size_t)snprintf(costs + used, sizeof costs - used, "%s{\"m\": %d, \"seconds\": %.17g}", M > 1 ? ", " : "", M,
                                  t->seconds[M]);
     snprintf(costs + used, sizeof costs - used, "]}");
@@ -256,11 +256,11 @@ static void choices_are_those_of_the_second_telling(void **state)
         struct shape *shape = NULL;
         struct policy *policy = open_both(&t, seed, folder, &shape);
         struct draft_tree tree;
-        assert_int_equal(draft_tree_init(&tree, MOST, NULL), 0);
+        assert_int_equal(draft_tree_init(&tree, MAX, NULL), 0);
         for (int text = 0, at = 1; text < TEXTS; text++) {
             begin(&t, policy, text % TASKS);
             for (int i = 0; i < ITERATIONS; i++) {
-                int room = text % 2 && i + 5 > ITERATIONS ? ITERATIONS - 1 - i : MOST;      /* else it ends at a word */
+                int room = text % 2 && i + 5 > ITERATIONS ? ITERATIONS - 1 - i : MAX;      /* else it ends at a word */
                 at += iterate(&t, policy, &tree, at, room, i);
                 drafts += tree.nodes > 0;
                 cut += t.asked > tree.nodes;

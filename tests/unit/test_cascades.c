@@ -269,7 +269,7 @@ static void dytc_averages_as_printed(void **state)
 static double enumerate(const struct plan_setup *p, int done, int last, double survival, double tokens, double cost)
 {
     double best = tokens - p->rate * (cost + p->verify[done]);
-    for (int d = 0; d < p->drafters && done < p->most; d++) {
+    for (int d = 0; d < p->drafters && done < p->max; d++) {
         double chance = survival * p->drafter[d].chance[done < 2 ? done : 2];
         best = fmax(best, enumerate(p, done + 1, d, chance, tokens + chance,
                                     cost + p->drafter[d].token + (d == last ? 0 : p->drafter[d].step)));

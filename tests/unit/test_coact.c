@@ -107,7 +107,7 @@ static void check_elimination(const struct world *world, const struct ranking *r
         for (int e = 0; e < EXPERTS; e++)
             kept[e] = true;
         for (int place = EXPERTS - 1; place >= 0; place--) {
-            int64_t before[2], after[2], least = INT64_MAX;
+            int64_t before[2], after[2], min = INT64_MAX;
             int out = ranking->order[l * EXPERTS + place];
             assert_true(kept[out]);
             served(world, l, kept, &before[0], &before[1]);
@@ -115,13 +115,13 @@ static void check_elimination(const struct world *world, const struct ranking *r
                 if (kept[e]) {
                     kept[e] = false;
                     served(world, l, kept, &after[0], &after[1]);
-                    least = before[by_pairs] - after[by_pairs] < least ? before[by_pairs] - after[by_pairs] : least;
+                    min = before[by_pairs] - after[by_pairs] < min ? before[by_pairs] - after[by_pairs] : min;
                     kept[e] = true;
                 }
             kept[out] = false;
             served(world, l, kept, &after[0], &after[1]);
-            assert_int_equal(before[by_pairs] - after[by_pairs], least);
-            assert_true(ranking->score[l * EXPERTS + place] == (double)least);
+            assert_int_equal(before[by_pairs] - after[by_pairs], min);
+            assert_true(ranking->score[l * EXPERTS + place] == (double)min);
         }
     }
 }
@@ -158,18 +158,18 @@ static void test_matrix(void **unused)
     assert_int_equal(skew_make(&skew, world.counts, world.spool, &err), 0);
     for (int l = 0; l < LAYERS; l++) {
         const struct matrix_layer *of = &matrix->layers[l];
-        int most = 0;
+        int max = 0;
         for (int a = 0; a < EXPERTS; a++)
             for (int b = 0; b < EXPERTS; b++) {
                 double count = both(&world, l, a, b), one = both(&world, l, a, a), two = both(&world, l, b, b);
                 assert_int_equal(of->count[a * EXPERTS + b], count);
                 assert_true(fabs(matrix_lift(matrix, of, a, b) - count / TOKENS / (one / TOKENS) / (two / TOKENS)) < 1e-9);
-                most = a != b && count > most ? (int)count : most;
+                max = a != b && count > max ? (int)count : max;
             }
-        assert_int_equal(of->stats.pair_tokens, most);
-        assert_int_equal(both(&world, l, of->stats.pair_first, of->stats.pair_second), most);
+        assert_int_equal(of->stats.pair_tokens, max);
+        assert_int_equal(both(&world, l, of->stats.pair_first, of->stats.pair_second), max);
         /* eq. 9: 3 of 9 experts, so that a pair is expected in 3 x 2 / (9 x 8) of the tokens */
-        assert_true(fabs(of->stats.concentration - most / (TOKENS / 12.0)) < 1e-9);
+        assert_true(fabs(of->stats.concentration - max / (TOKENS / 12.0)) < 1e-9);
         assert_memory_equal(&of->stats, &skew->layers[l], sizeof of->stats);
         double entropy = 0, all = 0;
         for (int e = 0; e < EXPERTS; e++)

@@ -3,7 +3,7 @@
 
 #include "common/report/compare.h"
 
-enum { COMPARISONS = 200, DIFFERENCES_MOST = 17 };
+enum { COMPARISONS = 200, DIFFERENCES_MAX = 17 };
 
 /* Seconds of a run: noise that mostly slows down, now and then much. */
 static double noisy(double seconds, uint32_t *counter)
@@ -39,11 +39,11 @@ static void itself_seldom_differs(void **state)
         uint32_t counter = 0;
         int differences = 0;
         for (int i = 0; i < COMPARISONS; i++) {
-            struct stats_pair pairs[PROMPTS_MOST];
+            struct stats_pair pairs[PROMPTS_MAX];
             make_pairs(pairs, prompts[p], 1, &counter);
             differences += differs(pairs, prompts[p]);
         }
-        if (differences > DIFFERENCES_MOST)
+        if (differences > DIFFERENCES_MAX)
             fail_msg("with %d prompts %d of %d comparisons with itself differ", prompts[p], differences, COMPARISONS);
     }
 }
@@ -59,7 +59,7 @@ static void a_real_run_seldom_differs_from_itself(void **state)
         uint32_t counter = 0;
         int differences = 0, count = times.prompts / subsets[k];
         for (int i = 0; i < COMPARISONS; i++) {
-            struct stats_pair pairs[PROMPTS_MOST];
+            struct stats_pair pairs[PROMPTS_MAX];
             for (int p = 0; p < count; p++) {
                 int from = p * subsets[k], one = (int)(uniform(&counter) * times.repeats);
                 int other = (one + 1 + (int)(uniform(&counter) * (times.repeats - 1))) % times.repeats;
@@ -68,7 +68,7 @@ static void a_real_run_seldom_differs_from_itself(void **state)
             }
             differences += differs(pairs, count);
         }
-        if (differences > DIFFERENCES_MOST)
+        if (differences > DIFFERENCES_MAX)
             fail_msg("with %d prompts %d of %d comparisons with itself differ", count, differences, COMPARISONS);
     }
 }
@@ -79,7 +79,7 @@ static void a_loss_is_found(void **state)
     int slower = 0, holds = 0;
     (void)state;
     for (int i = 0; i < COMPARISONS; i++) {
-        struct stats_pair pairs[PROMPTS_MOST];
+        struct stats_pair pairs[PROMPTS_MAX];
         struct stats_ratio ratio;
         make_pairs(pairs, 48, 1.25, &counter);
         assert_int_equal(stats_ratio(pairs, 48, 0.05, &ratio, NULL), 0);

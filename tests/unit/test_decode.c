@@ -11,7 +11,7 @@
 #include "common/sample/sampler.h"
 #include "tests/unit/tiny.h"
 
-enum { TOKENS = 60, VOCAB_LEAST = 20 };
+enum { TOKENS = 60, VOCAB_MIN = 20 };
 
 static const char *ngram[] = {"ngram", "ngram:n=2"};
 
@@ -181,7 +181,7 @@ static int make_prompt(uint64_t seed, int32_t *prompt)
     struct chance chance = {seed + 99};
     int count = chance_range(&chance, 1, 40);
     for (int i = 0; i < count; i++)
-        prompt[i] = i > 8 && i % 5 ? prompt[i - 7] : chance_range(&chance, 0, VOCAB_LEAST - 1);
+        prompt[i] = i > 8 && i % 5 ? prompt[i - 7] : chance_range(&chance, 0, VOCAB_MIN - 1);
     return count;
 }
 

@@ -174,8 +174,8 @@ static void come_to(struct session *session, const json_t *golden, struct chance
         memcmp(session->text, text->token, (size_t)session->length * sizeof *text->token))
         session_begin(session, text->token, chance ? text->prompt + 1 : length, 1);
     while (session->length < length) {
-        const int most = length - session->length - 1;
-        session_go_on(session, text->token + session->length, chance_range(chance, 0, most < 6 ? most : 6), chance);
+        const int max = length - session->length - 1;
+        session_go_on(session, text->token + session->length, chance_range(chance, 0, max < 6 ? max : 6), chance);
     }
 }
 

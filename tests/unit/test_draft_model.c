@@ -92,7 +92,7 @@ static uint64_t own_key(const struct sample_draw *draw, int length, int number, 
 /* What should stand below a node: the draft model reads text and path from the first token on. */
 static int naive(struct rig *rig, struct sequence *sequence, const int32_t *text, int length, const struct draft_tree *tree,
                  int node, enum draft_choice choice, const struct sample_filter *filter, const struct sample_draw *draw,
-                 int most, int32_t *token, float *log_probability, float *proposal)
+                 int max, int32_t *token, float *log_probability, float *proposal)
 {
     int32_t whole[2 * TOKENS + NODES], kept[128];
     double value[128];
@@ -106,7 +106,7 @@ static int naive(struct rig *rig, struct sequence *sequence, const int32_t *text
     here.position = (uint32_t)count;
     if (choice == DRAFT_DRAWN)
         here.key = own_key(draw, length, 5, whole + length, count - length);
-    found = propose_tokens(forward.logits, forward.vocab, filter, choice == DRAFT_BEST ? NULL : &here, most, kept, value, token,
+    found = propose_tokens(forward.logits, forward.vocab, filter, choice == DRAFT_BEST ? NULL : &here, max, kept, value, token,
                            log_probability);
     sample_probabilities(forward.logits, forward.vocab, filter, kept, value);
     for (int i = 0; i < forward.vocab && proposal; i++)

@@ -89,13 +89,13 @@ static const float *naive(struct rig *rig, struct sequence *sequence, const int3
     return forward.logits;
 }
 
-/* The `most` largest, ties to the lower, with their log-probabilities. */
-static void best(const float *logits, int vocab, int most, int32_t *token, double *log_probability)
+/* The `max` largest, ties to the lower, with their log-probabilities. */
+static void best(const float *logits, int vocab, int max, int32_t *token, double *log_probability)
 {
     double sum = 0;
     for (int v = 0; v < vocab; v++)
         sum += exp((double)logits[v]);
-    for (int rank = 0; rank < most; rank++) {
+    for (int rank = 0; rank < max; rank++) {
         token[rank] = -1;
         for (int v = 0; v < vocab; v++) {
             bool taken = false;

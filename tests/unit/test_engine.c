@@ -611,14 +611,14 @@ static void weights_have_both_signs(void **state)
     (void)state;
     for (uint64_t seed = 0; seed < 20; seed++) {
         struct chance chance = {seed};
-        double sum = 0, squares = 0, most = 0;
+        double sum = 0, squares = 0, max = 0;
         for (int i = 0; i < 1000; i++) {
             double value = chance_signed(&chance);
             sum += value;
             squares += value * value;
-            most = fmax(most, fabs(value));
+            max = fmax(max, fabs(value));
         }
-        assert_true(fabs(sum / 1000) < 0.08 && fabs(squares / 1000 - 1.0 / 3) < 0.05 && most <= 1);
+        assert_true(fabs(sum / 1000) < 0.08 && fabs(squares / 1000 - 1.0 / 3) < 0.05 && max <= 1);
     }
 }
 

@@ -125,15 +125,15 @@ static void names_are_the_best_and_scores_count_sets(void **state)
     for (int round = 0; round < 500; round++) {
         float score[EXPERTS];
         int32_t named[EXPERTS], wanted[EXPERTS];
-        int most = (int)(random_word(&random) % (EXPERTS + 1)), wants = 0, right = 0;
+        int max = (int)(random_word(&random) % (EXPERTS + 1)), wants = 0, right = 0;
         bool is_named[EXPERTS] = {0};
         for (int e = 0; e < EXPERTS; e++) {
             score[e] = (float)(random_word(&random) % 5);
             if (random_word(&random) % 2)
                 wanted[wants++] = e;
         }
-        int count = forecast_name(named, score, EXPERTS, most), at = 0;
-        for (; at < most; at++) {                   /* the best that is left, again and again */
+        int count = forecast_name(named, score, EXPERTS, max), at = 0;
+        for (; at < max; at++) {                   /* the best that is left, again and again */
             int best = -1;
             for (int e = 0; e < EXPERTS; e++)
                 if (!is_named[e] && score[e] > 0 && (best < 0 || score[e] > score[best]))

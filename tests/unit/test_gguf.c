@@ -408,9 +408,9 @@ static double block_weight(int type, const uint8_t *b, int i)
     case 13: {
         const uint8_t *s = b + 4, *q = b + (type == 12 ? 16 : 48);
         int scale = j < 4 ? s[j] % 64 : s[j + 4] % 16 + s[j - 4] / 64 * 16;
-        int least = j < 4 ? s[j + 4] % 64 : s[j + 4] / 16 + s[j] / 64 * 16;
+        int min = j < 4 ? s[j + 4] % 64 : s[j + 4] / 16 + s[j] / 64 * 16;
         code = (j % 2 ? q[j / 2 * 32 + k] >> 4 : q[j / 2 * 32 + k] & 15) + (type == 13 ? (b[16 + k] >> j & 1) * 16 : 0);
-        return half(b) * scale * code - half(b + 2) * least;
+        return half(b) * scale * code - half(b + 2) * min;
     }
     case 14: {
         int h = i / 128, t = j % 4;

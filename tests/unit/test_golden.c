@@ -66,7 +66,7 @@ static void golden_open(struct golden *golden, const char *family)
 
 static void golden_close(struct golden *golden) { unit_remove(golden->folder); }
 
-struct distance { const struct golden *golden; double most; };
+struct distance { const struct golden *golden; double max; };
 
 static int measure(void *context, const struct forward *piece, int position, struct err *err)
 {
@@ -75,7 +75,7 @@ static int measure(void *context, const struct forward *piece, int position, str
     for (int row = 0; row < piece->logit_rows; row++)
         for (int v = 0; v < VOCAB; v++) {
             double off = fabs((double)piece->logits[row * VOCAB + v] - (double)distance->golden->logits[position + row][v]);
-            distance->most = off > distance->most || isnan(off) ? isnan(off) ? INFINITY : off : distance->most;
+            distance->max = off > distance->max || isnan(off) ? isnan(off) ? INFINITY : off : distance->max;
         }
     return 0;
 }
@@ -107,7 +107,7 @@ static double golden_distance(const struct golden *golden, void (*change)(struct
     expert_source_close(&experts);
     device_close(&device);
     model_close(&model);
-    return distance.most;
+    return distance.max;
 }
 
 /* One member of the description, by its name, and what it is changed to. */

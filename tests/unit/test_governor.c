@@ -32,7 +32,7 @@ struct world {
     double lump, share;                 /* share: of tokens that have one, for each expert left out */
     bool wide;
     int tokens;                         /* of an iteration */
-    double divergence, most;            /* most: what one token had */
+    double divergence, max;            /* max: what one token had */
     int64_t total, probes, checks, restored, budgeted;
 };
 
@@ -51,7 +51,7 @@ static double run_checked(struct world *world, struct governor *governor, int le
         double lump = lump_of(world, left);
         if (governor_allows(governor, token, lump, sum + lump)) {
             sum += lump;
-            world->most = fmax(world->most, lump);
+            world->max = fmax(world->max, lump);
         } else {
             governor_restored(governor);
             world->restored++;

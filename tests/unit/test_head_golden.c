@@ -86,20 +86,20 @@ struct distance { double states, logits, log_probabilities; int chains; };    /*
 
 static double largest_difference(const float *a, const float *b, size_t count)
 {
-    double most = 0;
+    double max = 0;
     for (size_t i = 0; i < count; i++) {
         const double off = fabs((double)a[i] - (double)b[i]);
-        most = isnan(off) ? INFINITY : off > most ? off : most;
+        max = isnan(off) ? INFINITY : off > max ? off : max;
     }
-    return most;
+    return max;
 }
 
 static double largest(const float *a, size_t count)
 {
-    double most = 0;
+    double max = 0;
     for (size_t i = 0; i < count; i++)
-        most = fmax(most, fabs((double)a[i]));
-    return most;
+        max = fmax(max, fabs((double)a[i]));
+    return max;
 }
 
 /* What the goldens call the branches of a head; that of the first is what goes on. */
@@ -163,14 +163,14 @@ static void compare_rows(struct work *work, const char *name, struct distance *o
 
 static int best(const float *logits, int vocab, double *log_probability)
 {
-    int most = 0;
+    int max = 0;
     double sum = 0;
     for (int v = 1; v < vocab; v++)
-        most = logits[v] > logits[most] ? v : most;
+        max = logits[v] > logits[max] ? v : max;
     for (int v = 0; v < vocab; v++)
-        sum += exp((double)logits[v] - (double)logits[most]);
+        sum += exp((double)logits[v] - (double)logits[max]);
     *log_probability = -log(sum);
-    return most;
+    return max;
 }
 
 /* The last token of a chain by the contrast of the forward before: Jakiro's last two tokens from one forward. */
@@ -218,12 +218,12 @@ static void compare_chain(struct work *work, const json_t *chain, struct distanc
     }
 }
 
-static void compare_chains(struct work *work, const char *name, int most, struct distance *out)
+static void compare_chains(struct work *work, const char *name, int max, struct distance *out)
 {
     char path[200], id[32] = "";
     snprintf(path, sizeof path, "%s/golden.json", name);
     json_t *golden = heads_json(heads_path("golden/heads", path)), *chains = json_object_get(golden, "chain");
-    for (size_t i = 0; i < json_array_size(chains) && i < (size_t)most; i++) {
+    for (size_t i = 0; i < json_array_size(chains) && i < (size_t)max; i++) {
         const json_t *chain = json_array_get(chains, i);
         const char *text = json_string_value(json_object_get(chain, "text"));
         if (strcmp(id, text))
@@ -531,11 +531,11 @@ static void check_row_best(const float *logits, const struct head_params *params
                            int count)
 {
     double first;
-    const int most = best(logits, params->draft_vocab, &first);
+    const int max = best(logits, params->draft_vocab, &first);
     for (int i = 0, last = -1; i < count; i++) {
         last = next_likeliest(logits, params->draft_vocab, last);
         assert_int_equal(token[i], params->target_id ? params->target_id[last] : last);
-        const double right = first + (double)logits[last] - (double)logits[most];
+        const double right = first + (double)logits[last] - (double)logits[max];
         assert_true(fabs((double)said[i] - right) < 1e-5 * fmax(1, fabs(right)));
     }
 }

@@ -63,20 +63,20 @@ struct distance { double states, logits, log_probabilities; int texts; };    /* 
 
 static double largest_difference(const float *a, const float *b, size_t count)
 {
-    double most = 0;
+    double max = 0;
     for (size_t i = 0; i < count; i++) {
         const double off = fabs((double)a[i] - (double)b[i]);
-        most = isnan(off) ? INFINITY : off > most ? off : most;
+        max = isnan(off) ? INFINITY : off > max ? off : max;
     }
-    return most;
+    return max;
 }
 
 static double largest(const float *a, size_t count)
 {
-    double most = 0;
+    double max = 0;
     for (size_t i = 0; i < count; i++)
-        most = fmax(most, fabs((double)a[i]));
-    return most;
+        max = fmax(max, fabs((double)a[i]));
+    return max;
 }
 
 /* States against a golden's tensor of as many rows. */
@@ -302,17 +302,17 @@ static void compare_tree(struct work *work, const json_t *tree, const json_t *pa
     }
 }
 
-/* Up to `most` chains and as many trees. */
-static void compare_drafts(struct work *work, const char *kind, size_t most, struct distance *out)
+/* Up to `max` chains and as many trees. */
+static void compare_drafts(struct work *work, const char *kind, size_t max, struct distance *out)
 {
     char path[200], id[32] = "";
     snprintf(path, sizeof path, "%s/golden.json", kind);
     json_t *golden = heads_json(heads_path("golden/heads", path)), *paths = sorted_paths(golden);
     const json_t *chains = json_object_get(golden, "chain"), *trees = json_object_get(golden, "tree");
     assert_true(json_array_size(chains) > 8 && json_array_size(trees) > 4);
-    for (size_t i = 0; i < json_array_size(chains) && i < most; i++)
+    for (size_t i = 0; i < json_array_size(chains) && i < max; i++)
         compare_chain(work, json_array_get(chains, i), id, out);
-    for (size_t i = 0; i < json_array_size(trees) && i < most; i++)
+    for (size_t i = 0; i < json_array_size(trees) && i < max; i++)
         compare_tree(work, json_array_get(trees, i), paths, id, out);
     json_decref(paths);
     json_decref(golden);
@@ -348,14 +348,14 @@ static void work_close(struct work *work, struct model **model)
     model_close(model);
 }
 
-static struct distance measure(const char *kind, const struct mistake *mistake, size_t most)
+static struct distance measure(const char *kind, const struct mistake *mistake, size_t max)
 {
     struct work work;
     struct model *model;
     struct distance out = {0, 0, 0, 0};
     work_open(&work, kind, mistake, &model);
     compare_rows(&work, kind, &out);
-    compare_drafts(&work, kind, most, &out);
+    compare_drafts(&work, kind, max, &out);
     work_close(&work, &model);
     return out;
 }

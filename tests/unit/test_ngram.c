@@ -92,12 +92,12 @@ static void finds_what_a_full_search_finds(void **state)
 
 /* Different tokens that followed text[0 .. length)'s suffixes, longest suffix first, most recent place first, of the
  * NGRAM_PLACES most recent places of each; with how likely each is. */
-static int naive_children(const int32_t *text, int length, int shortest, int longest, int most, int32_t *out,
+static int naive_children(const int32_t *text, int length, int shortest, int longest, int max, int32_t *out,
                           double *probability)
 {
     double left = 1;
     int found = 0;
-    for (int n = longest; n >= shortest && found < most; n--) {
+    for (int n = longest; n >= shortest && found < max; n--) {
         int first = found, places = 0, looked = 0;
         for (int next = length - 1; next >= n && looked < NGRAM_PLACES; next--) {
             int same = 1, known = 0;
@@ -111,7 +111,7 @@ static int naive_children(const int32_t *text, int length, int shortest, int lon
             if (known < first)
                 continue;
             places++;
-            if (known == found && found < most) {
+            if (known == found && found < max) {
                 out[found] = text[next];
                 probability[found++] = 0;
             }
@@ -144,16 +144,16 @@ static void children_are_those_of_a_full_search(void **state)
         assert_int_equal(draft_tree_init(&tree, 64, NULL), 0);
         begin(drafter);
         for (int length = 0; length < LONGEST_TEXT;) {
-            int count = 1 + rand() % 5, most = 1 + rand() % 64;
+            int count = 1 + rand() % 5, max = 1 + rand() % 64;
             count = length + count > LONGEST_TEXT ? LONGEST_TEXT - length : count;
             for (int i = 0; i < count; i++)
                 text[length + i] = rand() % cases[c].alphabet * (rand() % 3 > 0);
             assert_int_equal(drafter->class->commit(drafter, text + length, count, NULL), 0);
             length += count;
-            int want = naive_children(text, length, cases[c].shortest, cases[c].longest, most, expected, probability);
+            int want = naive_children(text, length, cases[c].shortest, cases[c].longest, max, expected, probability);
             double total = 0;
             draft_tree_clear(&tree);
-            assert_int_equal(propose(drafter, &tree, -1, 1, most), want);
+            assert_int_equal(propose(drafter, &tree, -1, 1, max), want);
             for (int i = 0; i < want; i++) {
                 assert_int_equal(tree.token[i], expected[i]);
                 assert_int_equal(tree.parent[i], -1);
@@ -162,7 +162,7 @@ static void children_are_those_of_a_full_search(void **state)
             }
             assert_true(total < 1);
             several += want > 1;
-            beyond += want == most;
+            beyond += want == max;
         }
         draft_tree_free(&tree);
         drafter_close(&drafter);

@@ -36,16 +36,16 @@ static void choose_by_definition(const struct oracle *oracle, uint8_t *mask)
     memset(mask, 0, TRIED_MAX);
     for (int taken = 0; taken < oracle->budget; taken++) {
         int best = -1;
-        double least = 0;
+        double min = 0;
         for (int e = 0; e < oracle->experts; e++) {
             if (mask[e] || !routed(oracle, e))
                 continue;
             mask[e] = 1;
             double left = missing(oracle, mask);
             mask[e] = 0;
-            if (best < 0 || left < least - 1e-9) {
+            if (best < 0 || left < min - 1e-9) {
                 best = e;
-                least = left;
+                min = left;
             }
         }
         if (best < 0)

@@ -84,7 +84,7 @@ static bool choose(const struct world *world, int budget, bool *S)
     const double scale = missing(world, none);
     memset(S, 0, MANY * sizeof *S);
     for (int taken = 0; taken < budget; taken++) {
-        double least = INFINITY, second = INFINITY;
+        double min = INFINITY, second = INFINITY;
         int best = -1;
         for (int i = 0; i < world->experts; i++) {
             if (S[i])
@@ -92,11 +92,11 @@ static bool choose(const struct world *world, int budget, bool *S)
             S[i] = true;
             double left = missing(world, S);
             S[i] = false;
-            second = left < least ? least : left < second ? left : second;
-            best = left < least ? i : best;
-            least = left < least ? left : least;
+            second = left < min ? min : left < second ? left : second;
+            best = left < min ? i : best;
+            min = left < min ? left : min;
         }
-        if (second - least < 1e-3 * scale)
+        if (second - min < 1e-3 * scale)
             return false;
         S[best] = true;
     }

@@ -115,13 +115,13 @@ static void commit(struct predictor *p, int rows)
 
 static double difference(const json_t *said, const float *values, int count)
 {
-    double most = 0;
+    double max = 0;
     assert_int_equal(json_array_size(said), count);
     for (int i = 0; i < count; i++) {
         const double off = fabs(json_number_value(json_array_get(said, (size_t)i)) - (double)values[i]);
-        most = isnan(off) ? INFINITY : off > most ? off : most;
+        max = isnan(off) ? INFINITY : off > max ? off : max;
     }
-    return most;
+    return max;
 }
 
 struct distance { double states, logits, log_probabilities; int chains; };
@@ -176,14 +176,14 @@ static void compare_rows(struct predictor *p, int modules, struct distance *out)
 
 static int best(const float *logits, double *log_probability)
 {
-    int most = 0;
+    int max = 0;
     double sum = 0;
     for (int v = 1; v < VOCAB; v++)
-        most = logits[v] > logits[most] ? v : most;
+        max = logits[v] > logits[max] ? v : max;
     for (int v = 0; v < VOCAB; v++)
-        sum += exp((double)logits[v] - (double)logits[most]);
+        sum += exp((double)logits[v] - (double)logits[max]);
     *log_probability = -log(sum);
-    return most;
+    return max;
 }
 
 /* The chain beside others, so that its rows are not those last added. */

@@ -50,22 +50,22 @@ static void proposals_are_the_first_of_all_sorted(void **state)
         const struct sample_filter filter = {round % 4 * 0.45, round % 3 ? 1 : 0.8, round % 5 ? 0 : 0.05, round % 7 ? 0 : 3};
         const struct sample_draw draw = {(uint64_t)rand() << 32 | (uint64_t)rand(), (uint32_t)round, 5, 6};
         const struct sample_draw *noise = round / 4 % 2 ? &draw : NULL;
-        int vocab = 1 + below(VOCAB), most = 1 + below(12);
+        int vocab = 1 + below(VOCAB), max = 1 + below(12);
         float logit[VOCAB], log_probability[12];
         int32_t kept[VOCAB], token[12], order[VOCAB];
         double value[VOCAB], expected[VOCAB];
         for (int id = 0; id < vocab; id++)
             logit[id] = below(12) ? 0.75f * (float)below(round % 3 ? 6 : 60) : -INFINITY;
         logit[below(vocab)] = round % 3 ? 1 : 17.25f;
-        int count = sorted_by_definition(logit, vocab, &filter, noise, order, expected), want = count < most ? count : most;
+        int count = sorted_by_definition(logit, vocab, &filter, noise, order, expected), want = count < max ? count : max;
         for (int told = 0; told < 2; told++) {
-            assert_int_equal(propose_tokens(logit, vocab, &filter, noise, most, kept, value, token,
+            assert_int_equal(propose_tokens(logit, vocab, &filter, noise, max, kept, value, token,
                                             told ? log_probability : NULL), want);
             assert_memory_equal(token, order, (size_t)want * sizeof *token);
         }
         for (int at = 0; at < want; at++)
             assert_true(fabs((double)log_probability[at] - expected[at]) < 1e-6 * (1 - expected[at]));
-        few += count < most;
+        few += count < max;
         for (int at = 1; at < want; at++)
             ties += expected[at] == expected[at - 1];
     }

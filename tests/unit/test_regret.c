@@ -36,7 +36,7 @@ struct world {
     double first_steep;
 };
 
-static double clamp(double value, double least, double most) { return fmax(least, fmin(most, value)); }
+static double clamp(double value, double min, double max) { return fmax(min, fmin(max, value)); }
 
 static void begin_world(struct world *world, int number, uint64_t *random)
 {

@@ -12,17 +12,17 @@
 #include "common/stream/reader.h"
 #include "common/stream/writer.h"
 
-enum { LAYERS = 3, EXPERTS = 10, TOP_K = 2, SEQUENCES = 12, ROWS_MOST = 9, TOKENS_MOST = 4096 };
+enum { LAYERS = 3, EXPERTS = 10, TOP_K = 2, SEQUENCES = 12, ROWS_MAX = 9, TOKENS_MAX = 4096 };
 
 static const struct stream_model model = { .name = "tiny", .layers = LAYERS + 1, .moe_layers = LAYERS, .experts = EXPERTS,
                                            .top_k = TOP_K, .vocab = 50, .hidden = 8 };
 
 /* All tokens of all texts, as a plain table; `kept` says which of them are part of the text. */
 struct world {
-    int tokens, sequence[TOKENS_MOST], record[TOKENS_MOST];
-    bool kept[TOKENS_MOST], prompt[TOKENS_MOST];
-    int16_t expert[TOKENS_MOST][LAYERS][TOP_K];
-    float probs[TOKENS_MOST][LAYERS][EXPERTS];
+    int tokens, sequence[TOKENS_MAX], record[TOKENS_MAX];
+    bool kept[TOKENS_MAX], prompt[TOKENS_MAX];
+    int16_t expert[TOKENS_MAX][LAYERS][TOP_K];
+    float probs[TOKENS_MAX][LAYERS][EXPERTS];
 };
 
 static unsigned draw(unsigned *state, unsigned below)
@@ -61,7 +61,7 @@ static struct world *world_make(unsigned seed)
     int record = 0;
     for (int s = 0; s < SEQUENCES; s++)
         for (int r = 0; r < 12; r++, record++) {
-            int rows = 1 + (int)draw(&state, ROWS_MOST);
+            int rows = 1 + (int)draw(&state, ROWS_MAX);
             for (int i = 0; i < rows; i++) {
                 int t = world->tokens;
                 world->sequence[t] = s;
@@ -78,10 +78,10 @@ enum detail { PLAIN = 0, WITH_MASS = 1, WITH_PROBS = 2, NO_END = 4 };
 
 static void write_record(struct writer *out, const struct world *world, int from, int rows, int64_t sequence, int detail)
 {
-    static const int32_t tokens[ROWS_MOST];
-    static const float weights[ROWS_MOST * LAYERS * TOP_K];
+    static const int32_t tokens[ROWS_MAX];
+    static const float weights[ROWS_MAX * LAYERS * TOP_K];
     double mass[LAYERS][EXPERTS] = {{0}};
-    uint8_t accepted[ROWS_MOST];
+    uint8_t accepted[ROWS_MAX];
     for (int i = 0; i < rows; i++) {
         accepted[i] = world->kept[from + i];
         if (accepted[i])

@@ -7,7 +7,7 @@
 #include "common/sample/sampler.h"
 #include "kernels/plain/sample.h"
 
-enum { VOCAB_MOST = 257 };
+enum { VOCAB_MAX = 257 };
 
 static int below(int n) { return (int)((unsigned)rand() % (unsigned)n); }
 
@@ -23,7 +23,7 @@ static void random_logits(float *logit, int vocab)
 /* What the words say: sort all; keep top_k; of these the shortest front of mass >= top_p; of these p >= min_p * best. */
 static int naive_keep(const float *logit, int vocab, const struct sample_filter *filter, bool *keep, double *probability)
 {
-    int order[VOCAB_MOST], count = 0;
+    int order[VOCAB_MAX], count = 0;
     double total = 0, mass = 0, sum = 0;
     for (int i = 0; i < vocab; i++) {
         keep[i] = false;
@@ -68,11 +68,11 @@ static void filters_keep_what_their_words_say(void **state)
     (void)state;
     srand(11);
     for (int round = 0; round < 6000; round++) {
-        float logit[VOCAB_MOST];
-        int32_t kept[VOCAB_MOST];
-        bool keep[VOCAB_MOST];
-        double probability[VOCAB_MOST];
-        int vocab = 1 + below(VOCAB_MOST);
+        float logit[VOCAB_MAX];
+        int32_t kept[VOCAB_MAX];
+        bool keep[VOCAB_MAX];
+        double probability[VOCAB_MAX];
+        int vocab = 1 + below(VOCAB_MAX);
         struct sample_filter filter = {.temperature = 0.1 + 0.01 * below(200), .top_p = 1};
         if (below(2))
             filter.top_k = 1 + below(vocab + 3);
@@ -119,10 +119,10 @@ static void the_best_token_is_the_lowest_of_equals(void **state)
 static double chi_square(const float *logit, int vocab, const struct sample_filter *filter, double temperature, int draws,
                          int *freedom)
 {
-    int32_t kept[VOCAB_MOST];
-    int seen[VOCAB_MOST] = {0};
-    bool keep[VOCAB_MOST];
-    double probability[VOCAB_MOST], sum = 0;
+    int32_t kept[VOCAB_MAX];
+    int seen[VOCAB_MAX] = {0};
+    bool keep[VOCAB_MAX];
+    double probability[VOCAB_MAX], sum = 0;
     int count = sample_keep(logit, vocab, sample_best(logit, vocab), filter, kept);
     *freedom = naive_keep(logit, vocab, filter, keep, probability) - 1;
     assert_int_equal(count, *freedom + 1);
@@ -183,10 +183,10 @@ static void draws_equal_the_definition(void **state)
     (void)state;
     srand(3);
     for (int round = 0; round < 4000; round++) {
-        float logit[VOCAB_MOST];
-        int32_t kept[VOCAB_MOST], winner = -1;
-        int vocab = 2 + below(VOCAB_MOST - 1);
-        double most = 0, temperature = 0.2 + 0.01 * below(100);
+        float logit[VOCAB_MAX];
+        int32_t kept[VOCAB_MAX], winner = -1;
+        int vocab = 2 + below(VOCAB_MAX - 1);
+        double max = 0, temperature = 0.2 + 0.01 * below(100);
         struct sample_draw draw = {(uint64_t)rand() << 32 | (uint64_t)rand(), (uint32_t)round, 1, 2};
         random_logits(logit, vocab);
         for (int i = 0; i < vocab; i++) {
@@ -194,8 +194,8 @@ static void draws_equal_the_definition(void **state)
             struct philox b = philox(counter, draw.key);
             double g = -log(-log(i % 2 ? philox_uniform(b.word[2], b.word[3]) : philox_uniform(b.word[0], b.word[1])));
             kept[i] = vocab - 1 - i;
-            if (winner < 0 || logit[i] / temperature + g > most) {
-                most = logit[i] / temperature + g;
+            if (winner < 0 || logit[i] / temperature + g > max) {
+                max = logit[i] / temperature + g;
                 winner = i;
             }
         }

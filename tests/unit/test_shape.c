@@ -370,7 +370,7 @@ static void ranks_left_out_are_dropped_again(void **state)
     (void)state;
     srand(11);
     for (int round = 0; round < 200; round++) {
-        int wanted[60], nodes = 0, drafted = 0, most = 0, width = 1 + rand() % 6;      /* paths: ranks + 1, base 8 */
+        int wanted[60], nodes = 0, drafted = 0, max = 0, width = 1 + rand() % 6;      /* paths: ranks + 1, base 8 */
         struct draft_tree tree = {0};
         text_clear(&json);
         for (int tries = 0; tries < 60; tries++) {
@@ -408,9 +408,9 @@ static void ranks_left_out_are_dropped_again(void **state)
             int reached = 1;
             for (int path = wanted[i]; path; path /= 8)
                 reached &= path % 8 <= width;
-            most += reached;
+            max += reached;
         }
-        assert_int_equal(tree.nodes, most);
+        assert_int_equal(tree.nodes, max);
         for (int node = 0, before = 0; node < tree.nodes; node++) {
             uint8_t ranks[DEPTH];
             int length = path_of(&tree, node, ranks), path = 0, known = 0;

@@ -7,7 +7,7 @@
 #include "common/route/shortlist.h"
 #include "kernels/ref/ref.h"
 
-enum { LAYERS = 2, EXPERTS = 12, TOP_K = 3, NODES_MOST = 9, CELLS = LAYERS * EXPERTS };
+enum { LAYERS = 2, EXPERTS = 12, TOP_K = 3, NODES_MAX = 9, CELLS = LAYERS * EXPERTS };
 
 static unsigned draw(unsigned *state, unsigned below)
 {
@@ -91,14 +91,14 @@ static void test_by_hand(void **unused)
 
 struct forward_of {
     int n;
-    float probs[NODES_MOST][LAYERS][EXPERTS];
-    int16_t expert[NODES_MOST][LAYERS][TOP_K];
+    float probs[NODES_MAX][LAYERS][EXPERTS];
+    int16_t expert[NODES_MAX][LAYERS][TOP_K];
 };
 
 /* Probabilities in eighths, so that sums are often equal; any experts, now and then a dropped slot. */
 static void draw_forward(struct forward_of *f, unsigned *state)
 {
-    f->n = 1 + (int)draw(state, NODES_MOST);
+    f->n = 1 + (int)draw(state, NODES_MAX);
     for (int i = 0; i < f->n; i++)
         for (int l = 0; l < LAYERS; l++) {
             for (int e = 0; e < EXPERTS; e++)
@@ -122,7 +122,7 @@ static void engine_mask(const struct forward_of *f, int layer, const float *corr
 {
     struct ref_memory memory = { as_pointer };
     struct queue queue = { &memory };
-    float score[NODES_MOST][EXPERTS];
+    float score[NODES_MAX][EXPERTS];
     for (int i = 0; i < f->n; i++)
         memcpy(score[i], f->probs[i][layer], sizeof score[i]);
     ref_ops.route_shortlist(&queue, &(struct route_shortlist_args){

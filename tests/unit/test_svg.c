@@ -26,8 +26,8 @@ static void test_figure(void **unused)
     const struct svg_curve curves[] = { { .label = "main <&\"> one", .stroke = SVG_BOLD, .y = line },
                                         { .label = NULL, .stroke = SVG_THIN + 3, .y = odd },
                                         { .label = NULL, .stroke = SVG_THIN + 4, .y = single } };
-    const struct svg_panel panel = { .title = "P", .x_label = "x", .y_label = "y", .points = 3, .x = x, .x_most = 10,
-                                     .y_most = 1, .percent = true, .curves = curves, .count = 3 };
+    const struct svg_panel panel = { .title = "P", .x_label = "x", .y_label = "y", .points = 3, .x = x, .x_max = 10,
+                                     .y_max = 1, .percent = true, .curves = curves, .count = 3 };
     assert_int_equal(svg_figure(&out, "T & U", NULL, &panel, 1, &err), 0);
     assert_int_equal(svg_figure(&again, "T & U", NULL, &panel, 1, &err), 0);
     assert_string_equal(out.data, again.data);
@@ -55,8 +55,8 @@ static void test_axis_and_no_title(void **unused)
     struct err err = {0};
     const double x[] = {16, 21, 26}, line[] = {0, 0.5, 1};
     const struct svg_curve curve = {.label = "one", .stroke = SVG_BOLD, .y = line};
-    const struct svg_panel panel = {.title = "P", .x_label = "x", .y_label = "y", .points = 3, .x = x, .x_least = 16,
-                                    .x_most = 26, .y_most = 1, .curves = &curve, .count = 1};
+    const struct svg_panel panel = {.title = "P", .x_label = "x", .y_label = "y", .points = 3, .x = x, .x_min = 16,
+                                    .x_max = 26, .y_max = 1, .curves = &curve, .count = 1};
     assert_int_equal(svg_figure(&out, "T", NULL, &panel, 1, &err), 0);
     assert_non_null(strstr(out.data, "d=\"M64.0 344.0L244.0 214.0L424.0 84.0\""));
     assert_non_null(strstr(out.data, "<text x=\"64.0\" y=\"362.0\" text-anchor=\"middle\" font-size=\"11\">16<"));
@@ -83,7 +83,7 @@ static void test_long_names(void **unused)
     struct svg_curve curves[3] = { { "none", SVG_BOLD, y }, { "MoE-Spec by path, budget 16", SVG_DASHED, y },
                                    { "K4", SVG_DOTTED, y } };
     const struct svg_panel panel = { .title = "How far the experts that an earlier token selected are selected again, by layer",
-                                     .x_label = "x", .y_label = "y", .points = 2, .x = x, .x_most = 2, .y_most = 1,
+                                     .x_label = "x", .y_label = "y", .points = 2, .x = x, .x_max = 2, .y_max = 1,
                                      .curves = curves, .count = 3 };
     struct text out = {0};
     struct err err = {0};

@@ -50,7 +50,7 @@ static struct found count(const struct synthesis_setup *setup, double share)
     }
     for (int distance = 1; distance <= 8; distance++)
         found.sharing[distance] /= (double)(TOKENS - distance) * LAYERS * k;
-    int64_t *pairs = calloc((size_t)E * E, sizeof *pairs), best = 0, all = 0, *next = calloc(E, sizeof *next), most = 0;
+    int64_t *pairs = calloc((size_t)E * E, sizeof *pairs), best = 0, all = 0, *next = calloc(E, sizeof *next), max = 0;
     for (int t = 0; t < TOKENS; t++)
         for (int i = 0; i < k; i++)
             for (int j = 0; j < k; j++)
@@ -65,9 +65,9 @@ static struct found count(const struct synthesis_setup *setup, double share)
         best += likeliest;
     }
     for (int f = 0; f < E; f++)
-        most = next[f] > most ? next[f] : most;
+        max = next[f] > max ? next[f] : max;
     found.layers = (double)best * k / all;
-    found.alone = (double)most * k / all;
+    found.alone = (double)max * k / all;
     free(next);
     free(pairs);
     free(expert);

@@ -71,7 +71,7 @@ static int each_case(const struct tokenizer *t, const char *name, void (*check)(
     return count;
 }
 
-static void check_decoding(const struct tokenizer *t, const json_t *item, unsigned most)
+static void check_decoding(const struct tokenizer *t, const json_t *item, unsigned max)
 {
     const json_t *list = json_object_get(item, json_object_get(item, "random") ? "random" : "ids"), *id;
     const json_t *back = json_object_get(item, "back"), *shown = json_object_get(item, "shown");
@@ -81,7 +81,7 @@ static void check_decoding(const struct tokenizer *t, const json_t *item, unsign
     json_array_foreach(list, i, id)
         tokens.ids[tokens.n++] = (int32_t)json_integer_value(id);
     back = back ? back : json_object_get(item, "text");
-    for (unsigned flags = 0; flags <= most; flags++) {
+    for (unsigned flags = 0; flags <= max; flags++) {
         const json_t *expected = flags && shown ? shown : back;
         struct text out = {0};
         struct token_decoder decoder;

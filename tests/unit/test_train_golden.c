@@ -107,9 +107,9 @@ static double number(const json_t *object, const char *key)
 
 /* ---- gradients of the first step ---- */
 
-static void near(double found, double wanted, double scale, double most, const char *what, const char *name)
+static void near(double found, double wanted, double scale, double max, const char *what, const char *name)
 {
-    if (!(fabs(found - wanted) <= most * scale))
+    if (!(fabs(found - wanted) <= max * scale))
         fail_msg("%s of %s is %.9g, not %.9g", what, name, found, wanted);
 }
 
