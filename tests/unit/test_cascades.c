@@ -118,7 +118,7 @@ static void levels_need_reviewers(void **state)
         {"cs-drafting:lengths=3/2/1", "cs-drafting: lengths=3/2/1: 2 numbers"},
         {"dytc:acceptance=0.5", "dytc: acceptance=0.5: 2 numbers"},
         {"dytc-verify:acceptance=1/2", "dytc-verify: acceptance=1/2: 2 numbers"},
-        {"dytc:bracket=round", "bracket"}, {"tr:least=2", "least"}, {"dytc-verify:most=100", "most"}};
+        {"dytc:bracket=round", "bracket"}, {"tr:min=2", "min"}, {"dytc-verify:max=100", "max"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         err = (struct err){0};
         assert_int_equal(policy_open(&policy, bad[i][0], &setup, &err), -1);

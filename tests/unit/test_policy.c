@@ -73,7 +73,7 @@ static void wrong_words_are_refused(void **state)
         {"static:K=65", NONE, "K"}, {"static:K=-1", NONE, "K"}, {"static:k=4", NONE, "k"}, {"static:K=4", 5, "give it once"},
         {"static:K", NONE, "K"}, {"static", DRAFT_LENGTH_AUTO, "for policies that choose"},
         {"off", DRAFT_LENGTH_AUTO, "for policies that choose"}, {"cascade", 0, "nothing to choose"},
-        {"cascade:most=65", NONE, "most"}, {"cascade:first=8", NONE, "first"}, {"cascade:set=9,longest=8", NONE, "longest"},
+        {"cascade:max=65", NONE, "max"}, {"cascade:first=8", NONE, "first"}, {"cascade:set=9,longest=8", NONE, "longest"},
         {"cascade:falls=0", NONE, "falls"}, {"cascade:falls=65", NONE, "falls"}, {"cascade:backoff=0", NONE, "backoff"},
         {"cascade:backoff=65", NONE, "backoff"},
         {"tiers:lengths=3/1", NONE, "lengths"}, {"tiers:lengths=", NONE, "lengths"}, {"tiers:lengths=1/", NONE, "lengths"},
