@@ -17,6 +17,7 @@
 #include "common/cli/command.h"
 #include "common/cli/signals.h"
 #include "common/decode/budget.h"
+#include "common/session/cache_pins.h"
 #include "common/decode/decode.h"
 #include "common/instruments/probe.h"
 #include "common/instruments/record.h"
@@ -41,6 +42,7 @@ static const char *const record_words[] = {"none", "route", "drafts", NULL};
 
 static const struct opt options[] = {
     SESSION_OPTIONS(struct decode_args, session),
+    CACHING_OPTION_HOT_SET(struct decode_args, session.caching),
     SESSION_PROMPT_OPTIONS(struct decode_args, prompts),
     DECODE_OPTIONS(struct decode_args, settings),
     OPT_OUTPUT('o', "output", struct decode_args, output, "write the text to FILE"),
@@ -445,10 +447,19 @@ static int check_args(const struct decode_args *args, const struct console *cons
     return 0;
 }
 
+/* After texts and stream: a hot set that cannot be written costs nothing else. */
+static int keep_hot_set(const struct run *run, struct err *err)
+{
+    struct stream_model model;
+    session_stream_model(run->session, &model);
+    return cache_pins_save(&run->args->session.caching, run->session->experts, &model, err);
+}
+
 /* All prompts were decoded or passed over. */
 static int close_outputs(struct run *run, struct err *err)
 {
-    if ((run->recorder.writer && writer_close(&run->recorder.writer, err)) || (run->text && output_commit(&run->text, err)))
+    if ((run->recorder.writer && writer_close(&run->recorder.writer, err)) ||
+        (run->text && output_commit(&run->text, err)) || keep_hot_set(run, err))
         return -1;
     if (run->resume && decode_resume_left(run->resume))
         console_note(run->console, "%s: %d of its texts were not among those of these prompts, or not in this order",
@@ -467,7 +478,7 @@ static int close_early(struct run *run, struct err *err)
     err_set(&told, ERR_SIGNAL, "ended by %s after %d texts%s%s%s", signals_name(), run->texts, file ? "; --resume " : "",
             file ? stream : "", file ? " goes on from there" : "");
     if ((run->recorder.writer && writer_close_early(&run->recorder.writer, told.text, err)) ||
-        (run->text && output_commit(&run->text, err)))
+        (run->text && output_commit(&run->text, err)) || keep_hot_set(run, err))
         return -1;
     *err = told;
     return -1;

@@ -242,6 +242,8 @@ void cache_want(struct cache *c, int layer, const int32_t *expert, const int32_t
 
 int cache_find(const struct cache *c, int layer, int expert) { return c->slot_of[layer * c->experts + expert]; }
 
+bool cache_is_full(const struct cache *c) { return !c->empties; }
+
 int cache_key(const struct cache *c, int slot) { return c->slot[slot].key; }
 
 void cache_hold(struct cache *c, int slot)

@@ -48,6 +48,7 @@ struct cache_setup {
     const int32_t *pins;        /* [pinned] keys, best first: of a rank stream or a hot set; NULL: none */
     const double *pin_weight;   /* [pinned] how much they were wanted before; NULL: not known */
     int pinned;
+    bool ranked;                /* pins are those of the rank stream that the policy's settings name */
     const struct cache_future *future;          /* NULL: not known. It stays as long as the cache */
 };
 
@@ -76,6 +77,7 @@ void cache_step(struct cache *cache, int tokens, bool prompt);
 void cache_want(struct cache *cache, int layer, const int32_t *expert, const int32_t *tokens, int count);
 
 int cache_find(const struct cache *cache, int layer, int expert);           /* its slot; -1: not resident */
+bool cache_is_full(const struct cache *cache);                              /* each slot has an expert */
 int cache_key(const struct cache *cache, int slot);                         /* who is in a slot; -1: nobody */
 void cache_hold(struct cache *cache, int slot);
 void cache_release(struct cache *cache, int slot);

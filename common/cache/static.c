@@ -37,9 +37,13 @@ static int reserve_of(const struct cache_setup *setup)
 
 static int pins_open(struct cache_policy **out, struct spec *spec, const struct cache_setup *setup, struct err *err)
 {
+    const char *rank;           /* who decodes has read it */
     int reserve, keys = setup->layers * setup->experts;
-    if (spec_int(spec, "reserve", reserve_of(setup), setup->elsewhere ? 0 : setup->top_k, setup->slots, &reserve, err))
+    if (spec_text(spec, "rank", NULL, &rank, err) ||
+        spec_int(spec, "reserve", reserve_of(setup), setup->elsewhere ? 0 : setup->top_k, setup->slots, &reserve, err))
         return -1;
+    if (rank && !setup->ranked)
+        return err_set(err, ERR_INPUT, "static: rank: a ranking is read where a model decodes, and not here");
     if (!setup->pinned)
         return err_set(err, ERR_INPUT, "static: it pins the experts of a rank stream or a hot set; give one");
     struct pins *p = mem_alloc(1, sizeof *p, err);
@@ -105,7 +109,7 @@ static void pins_state(const struct cache_policy *policy, struct values *out)
 const struct cache_policy_class cache_static = {
     .name = "static",
     .summary = "the best of a ranking stay; in other slots the last used",
-    .settings = "reserve=N",
+    .settings = "rank=FILE,reserve=N",
     .open = pins_open,
     .start = pins_start,
     .want = pins_want,

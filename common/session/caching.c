@@ -13,14 +13,27 @@
 const char *const caching_prefetch_words[] = {
     [PREFETCH_NONE] = "none", [PREFETCH_DRAFT] = "draft", [PREFETCH_FORCED] = "forced", NULL};
 
-/* Those that can decide while a model decodes: others want a future or a hot set. */
-static int check_policy(const char *text, struct err *err)
+const char *caching_policy(const struct caching_options *options)
 {
-    static const char *const names[] = {"lru", "lfu", "utility", "utility-real"};
+    return options->policy ? options->policy : options->hot_set ? "hot" : NULL;
+}
+
+/* Those that can decide while a model decodes: others want a future. */
+static int check_policy(const struct caching_options *options, struct err *err)
+{
+    enum { STATIC, HOT };
+    static const char *const names[] = {[STATIC] = "static", [HOT] = "hot", "lru", "lfu", "ahead", "utility", "utility-real"};
     struct spec *spec = NULL;
+    const char *rank = NULL;
     int which;
-    int rc = spec_parse(&spec, text, err) ||
-             spec_pick(spec, "a policy here", names, (int)(sizeof names / sizeof *names), &which, err) ? -1 : 0;
+    int rc = spec_parse(&spec, caching_policy(options), err) ||
+             spec_pick(spec, "a policy here", names, (int)(sizeof names / sizeof *names), &which, err) ||
+             (which == STATIC && spec_text(spec, "rank", NULL, &rank, err)) ? -1 : 0;
+    if (!rc && which == STATIC && !rank == !options->hot_set)
+        rc = err_set(err, ERR_INPUT, "static: %s", rank ? "rank: the pins are those of --hot-set; leave one of the two out"
+                                                        : "which experts stay? write static:rank=FILE, or give --hot-set FILE");
+    if (!rc && options->hot_set && which > HOT)
+        rc = err_set(err, ERR_INPUT, "%s has no use for --hot-set; hot and static have", names[which]);
     spec_free(&spec);
     return rc ? err_at(err, "--cache-policy") : 0;
 }
@@ -44,7 +57,11 @@ int caching_check(const struct caching_options *options, struct err *err)
         return err_set(err, ERR_INPUT, "--cache-policy is for experts that are cached; give --cache-experts, too");
     if (!options->experts && options->prefetch)
         return err_set(err, ERR_INPUT, "--prefetch is for experts that are cached; give --cache-experts, too");
-    return options->policy ? check_policy(options->policy, err) : 0;
+    if (!options->experts && options->hot_set)
+        return err_set(err, ERR_INPUT, "--hot-set is for experts that are cached; give --cache-experts, too");
+    if (options->hot_set && !strcmp(options->hot_set, "-"))
+        return err_set(err, ERR_INPUT, "--hot-set: is read and written; name a file");
+    return caching_policy(options) ? check_policy(options, err) : 0;
 }
 
 /* Of all experts; and the slot, which has room for the largest. */

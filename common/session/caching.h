@@ -1,4 +1,5 @@
-/* What --cache-experts, --cache-policy and --prefetch say: how many experts have slots, and what is read early. */
+/* What --cache-experts, --cache-policy, --hot-set and --prefetch say: how many experts have slots, which ones stay there, and
+ * what is read early. */
 #ifndef MOE_SESSION_CACHING_H
 #define MOE_SESSION_CACHING_H
 
@@ -15,16 +16,25 @@ extern const char *const caching_prefetch_words[];
 
 struct caching_options {
     const char *experts;                /* SIZE, N% or auto; NULL: the model is mapped */
-    const char *policy;                 /* NULL: lru */
+    const char *policy;                 /* NULL: lru, or hot with a hot set */
+    const char *hot_set;                /* file, read at the start and written at the end; NULL: none */
     int prefetch;                       /* enum prefetch */
 };
 
 #define CACHING_OPTIONS(args, caching) \
     OPT_STRING(0, "cache-experts", args, caching.experts, "SIZE|N%|auto", \
                "keep so many routed experts in memory and read the others when they are wanted"), \
-    OPT_STRING(0, "cache-policy", args, caching.policy, "lru|lfu|utility|utility-real", \
+    OPT_STRING(0, "cache-policy", args, caching.policy, "lru|lfu|hot|static:rank=FILE|ahead|utility|utility-real", \
                "let this policy choose which experts stay"), \
     OPT_CHOICE(0, "prefetch", args, caching.prefetch, caching_prefetch_words, "read experts before they are wanted, by this")
+
+/* For a command whose runs go on where earlier ones ended. */
+#define CACHING_OPTION_HOT_SET(args, caching) \
+    OPT_OUTPUT(0, "hot-set", args, caching.hot_set, \
+               "begin with the experts that earlier runs wanted most, as FILE says, and keep it up to date")
+
+/* The policy with its settings; NULL: lru. */
+const char *caching_policy(const struct caching_options *options);
 
 /* Options that make no sense without each other, and names that nobody has. */
 int caching_check(const struct caching_options *options, struct err *err);

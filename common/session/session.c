@@ -5,6 +5,7 @@
 
 #include "common/base/mem.h"
 #include "common/base/version.h"
+#include "common/session/cache_pins.h"
 
 const char *const session_cache_words[] = {[CACHE_F32] = "f32", [CACHE_F16] = "f16", [CACHE_BF16] = "bf16", NULL};
 
@@ -53,13 +54,24 @@ static uint64_t kv_bytes(const struct hparams *shape, const struct session_optio
 
 static int open_experts(struct session *session, const struct session_options *options, struct err *err)
 {
-    struct expert_cache cache = {.policy = options->caching.policy, .draft_length = DRAFT_LENGTH_MAX};
+    struct expert_cache cache = {.policy = caching_policy(&options->caching), .draft_length = DRAFT_LENGTH_MAX};
+    struct cache_pins pins = {0};
+    struct stream_model model;
     if (!options->caching.experts)
         return model_identity(session->model)->moe_layers
             ? expert_source_open(&session->experts, session->model, session->device, err) : 0;
-    return caching_slots(&options->caching, session->model, kv_bytes(model_hparams(session->model), options), options->beside,
-                         &cache.slots, err) ||
-           expert_source_cached(&session->experts, session->model, session->device, &cache, err) ? -1 : 0;
+    session_stream_model(session, &model);
+    if (caching_slots(&options->caching, session->model, kv_bytes(model_hparams(session->model), options), options->beside,
+                      &cache.slots, err) ||
+        cache_pins_read(&pins, &options->caching, &model, &session->notes, err))
+        return -1;
+    cache.pins = pins.key;
+    cache.pin_weight = pins.weight;
+    cache.pinned = pins.count;
+    cache.ranked = pins.ranked;
+    int rc = expert_source_cached(&session->experts, session->model, session->device, &cache, err);
+    cache_pins_free(&pins);
+    return rc;
 }
 
 int session_open(struct session **out, const struct session_options *options, int rows, int logit_rows, struct err *err)
@@ -110,6 +122,7 @@ void session_close(struct session **session)
     template_free(&s->chat);
     tokenizer_free(&s->tokenizer);
     json_decref(s->trusted);
+    text_free(&s->notes);
     model_close(&s->model);
     mem_free(session);
 }
@@ -117,6 +130,7 @@ void session_close(struct session **session)
 void session_tell(const struct session *session, const struct console *console)
 {
     const struct device_info *info = device_info(session->device);
+    console_notes(console, &session->notes);
     if (info->no_slabs[0])
         console_note(console, "%s", info->no_slabs);
     if (console->verbose && expert_source_way(session->experts))

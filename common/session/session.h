@@ -70,6 +70,7 @@ struct session {
     struct tokenizer *tokenizer;        /* NULL: the model has none; prompts and answers are ids */
     struct template *chat;              /* NULL: none, or it cannot be used, for the reason that chat_fault has */
     struct err chat_fault;
+    struct text notes;                  /* on files that were read; one a line */
     json_t *trusted;                    /* bos_token and the like, for the template */
 };
 

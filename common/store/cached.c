@@ -114,15 +114,15 @@ static int take_read(struct cached *cached, bool wait, struct err *err)
     return got;
 }
 
-/* Reads beforehand as long as there is room, and something to read. Half of the slots at most are for what nobody has wanted
- * yet: more of it would drive out itself, before its layer's turn. */
+/* Reads beforehand as long as there is room, and something to read. Once all slots are taken, half of them at most are for what
+ * nobody has wanted yet: more of it would drive out itself, before its layer's turn. */
 static int read_beforehand(struct cached *cached, struct err *err)
 {
     int slot, key, victim;
     while (cached->beforehand < DEPTH_BEFOREHAND && can_start(cached)) {
         const struct cache_counts counts = cache_counts(cached->cache);
         const int64_t wasted = counts.wasted;
-        if (2 * (counts.prefetched - counts.useful - wasted) >= cached->slots)
+        if (cache_is_full(cached->cache) && 2 * (counts.prefetched - counts.useful - wasted) >= cached->slots)
             return 0;
         if ((slot = cache_fetch(cached->cache, &key, &victim)) < 0)
             return 0;
@@ -374,7 +374,9 @@ static int open_parts(struct cached *cached, const struct model *model, const st
     const int64_t all = (int64_t)cached->layers * cached->experts;
     cached->slots = (int)(setup->slots < all ? setup->slots : all);
     const struct cache_setup cache = {.layers = cached->layers, .experts = cached->experts, .slots = cached->slots,
-                                      .top_k = shape->router.top_k, .draft_length = setup->draft_length};
+                                      .top_k = shape->router.top_k, .draft_length = setup->draft_length,
+                                      .pins = setup->pins, .pin_weight = setup->pin_weight, .pinned = setup->pinned,
+                                      .ranked = setup->ranked};
     const size_t bytes = (size_t)cached->experts * sizeof *cached->address;
     if (cache_open(&cached->cache, setup->policy, &cache, err) ||
         !(cached->slot = mem_alloc((size_t)cached->slots, sizeof *cached->slot, err)) ||
@@ -389,6 +391,17 @@ static int open_parts(struct cached *cached, const struct model *model, const st
     return 0;
 }
 
+/* What the policy wants to begin with is there before anything is decoded: once a layer has had its turn, what was not read for
+ * it is no more asked for. */
+static int read_first(struct cached *cached, struct err *err)
+{
+    int got;
+    do
+        got = read_beforehand(cached, err) ? -1 : take_read(cached, true, err);
+    while (got > 0);
+    return got;
+}
+
 static const struct expert_source_class cached_class = {
     .name = "cached", .begin = cached_begin, .prefetch = cached_prefetch, .acquire = cached_acquire, .release = cached_release,
     .facts = cached_facts, .free = cached_free};
@@ -401,12 +414,17 @@ int expert_source_cached(struct expert_source **out, const struct model *model, 
         return -1;
     cached->base.class = &cached_class;
     cached->device = device;
-    if (open_parts(cached, model, setup, err)) {
+    if (open_parts(cached, model, setup, err) || read_first(cached, err)) {
         cached_free(&cached->base);
         return -1;
     }
     *out = &cached->base;
     return 0;
+}
+
+bool expert_source_weights(const struct expert_source *source, double *weight)
+{
+    return source && source->class == &cached_class && cache_weights(((const struct cached *)source)->cache, weight);
 }
 
 const char *expert_source_way(const struct expert_source *source)

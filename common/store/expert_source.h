@@ -42,6 +42,10 @@ struct store_facts store_facts_since(const struct store_facts *now, const struct
 struct expert_cache {
     int64_t slots;                       /* experts of all layers together; not more than there are */
     const char *policy;                  /* NULL: lru */
+    const int32_t *pins;                 /* [pinned] what it is to begin with, as cache_setup has it; NULL: nothing */
+    const double *pin_weight;            /* [pinned] */
+    int pinned;
+    bool ranked;                         /* they are those of the rank stream that the policy names */
     int draft_length;                    /* the longest draft, for policies that ask */
     bool threads;                        /* reads are by threads, not by io_uring */
 };
@@ -74,6 +78,8 @@ int expert_source_open(struct expert_source **out, const struct model *model, st
 /* The model must be open by model_open_dense. */
 int expert_source_cached(struct expert_source **out, const struct model *model, struct device *device,
                          const struct expert_cache *setup, struct err *err);
+/* How much each expert is wanted by the measure of a cache's policy, [layers with experts * experts]. False: there is none. */
+bool expert_source_weights(const struct expert_source *source, double *weight);
 void expert_source_close(struct expert_source **source);
 
 /* These do nothing where the source has nothing to do. */

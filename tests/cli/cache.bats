@@ -69,6 +69,94 @@ RECOUNT
     moe-view --json mapped.moes | jq -e -s 'all(has("cache_hits") | not)'
 }
 
+# The forwards of the text as routes.jsonl has them, each with what its layers want; and the hits that iterations told.
+recount() {
+    moe-profile -q -m pocket.moe -n 24 --ignore-eos -p 'def add(a, b):' -o routes.moes
+    moe-view --json routes.moes > routes.jsonl
+    "$PYTHON" - "$@"
+}
+READ='
+import json, sys
+read = lambda name, kind: [r for r in map(json.loads, open(name)) if r["type"] == kind]
+forwards = [[sorted({(layer, e) for token in f["experts"] for e in token[layer]}) for layer in range(6)]
+            for f in read("routes.jsonl", "route")]
+told = lambda name: [i["cache_hits"] for i in read(name, "iter")]
+'
+
+@test "a hot set has what was wanted, survives runs, and is there before anything else" {
+    text="-q -m pocket.moe -n 24 --ignore-eos --cache-experts 25%"
+    moe-decode $text -p 'def add(a, b):' --hot-set hot.json --stream first.moes > first.txt
+    cp hot.json once.json
+    moe-decode $text -p 'def add(a, b):' --hot-set hot.json --cache-policy hot:half=1000 --stream second.moes > second.txt
+    moe-decode $text -p 'def add(a, b):' --hot-set hot.json --cache-policy static --stream third.moes > third.txt
+    cmp first.txt second.txt && cmp first.txt third.txt
+    for run in first second third; do moe-view --json $run.moes > $run.jsonl; done
+    recount <<PYTHON
+$READ
+def decode(heat, one=1.0, slots=48):
+    """Hits by forward where the least hot goes, and the heat after it all."""
+    first = sorted(heat, key=lambda key: (-heat[key], key))[:slots]
+    slot, hits = first + [None] * (slots - len(first)), []
+    for forward in forwards:
+        one *= 2 ** (1 / 1000)
+        hits.append(0)
+        for wanted in forward:
+            for key in wanted:
+                heat[key] = heat.get(key, 0) + one
+            held = {key for key in wanted if key in slot}
+            hits[-1] += len(held)
+            for key in wanted:
+                if key in slot:
+                    continue
+                at = slot.index(None) if None in slot else min(
+                    (i for i in range(slots) if slot[i] not in held), key=lambda i: (heat[slot[i]], i))
+                slot[at] = key
+                held.add(key)
+    return hits, {key: h / one for key, h in heat.items()}
+def same(path, heat):
+    kept = json.load(open(path))["experts"]
+    assert len(kept) == len(heat), (len(kept), len(heat))
+    for layer, e, weight in kept:
+        assert abs(weight - heat[layer, e]) < 1e-6 * weight, (layer, e, weight, heat[layer, e])
+    return {(layer, e): weight for layer, e, weight in kept}
+hits, heat = decode({})
+assert told("first.jsonl") == hits[1:], (told("first.jsonl"), hits)
+again, twice = decode(same("once.json", heat))
+assert told("second.jsonl") == again[1:], (told("second.jsonl"), again)
+assert sum(again) > sum(hits)
+hot = same("hot.json", twice)
+# static: the hottest 24 stay, the other 24 slots are by last use; it measures nothing, so the file is as it was.
+pins = set(sorted(hot, key=lambda key: (-hot[key], key))[:24])
+recent, hits = [], []
+for forward in forwards:
+    hits.append(0)
+    for wanted in forward:
+        hits[-1] += sum(key in pins or key in recent for key in wanted)
+        recent = ([key for key in recent if key not in wanted] + [key for key in wanted if key not in pins])[-24:]
+assert told("third.jsonl") == hits[1:], (told("third.jsonl"), hits)
+PYTHON
+}
+
+@test "the best of a ranking stay" {
+    moe-profile -q -m pocket.moe -n 20 prompts.jsonl | moe-coact rank-experts > rank.moes
+    moe-view --json rank.moes > rank.jsonl
+    moe-decode -q -m pocket.moe -n 24 --ignore-eos -p 'def add(a, b):' --cache-experts 25% \
+        --cache-policy static:rank=rank.moes,reserve=10 --stream s.moes > s.txt
+    moe-view --json s.moes > s.jsonl
+    recount <<PYTHON
+$READ
+ranked = [(-score, at, (r["layer"], e)) for r in read("rank.jsonl", "rank") for at, (e, score) in enumerate(zip(r["order"], r["score"]))]
+pins = {key for *_, key in sorted(ranked)[:38]}
+recent, hits = [], []
+for forward in forwards:
+    hits.append(0)
+    for wanted in forward:
+        hits[-1] += sum(key in pins or key in recent for key in wanted)
+        recent = ([key for key in recent if key not in wanted] + [key for key in wanted if key not in pins])[-10:]
+assert told("s.jsonl") == hits[1:], (told("s.jsonl"), hits)
+PYTHON
+}
+
 @test "reports have the figures of a cache, and another program finds the same" {
     for policy in lru lfu; do
         moe-decode -q -m pocket.moe -n 16 -d ngram -K 3 --cache-experts 50% --cache-policy $policy --stream $policy.moes \
@@ -125,15 +213,32 @@ RECOUNT
 --cache-experts 101%|101 is not between 0 and 100
 --cache-experts many|--cache-experts: 
 --cache-experts %|--cache-experts: 
---cache-experts 50% --cache-policy best|--cache-policy: 'best' is not a policy here; there are lru, lfu, utility and utility-real
+--cache-experts 50% --cache-policy best|--cache-policy: 'best' is not a policy here; there are static, hot, lru, lfu, ahead, utility and utility-real
 --cache-experts 50% --cache-policy belady|'belady' is not a policy here
---cache-experts 50% --cache-policy hot|'hot' is not a policy here
+--cache-experts 50% --cache-policy static|which experts stay? write static:rank=FILE, or give --hot-set FILE
+--cache-experts 50% --cache-policy static:rank=plain.txt|plain.txt: 
+--cache-experts 50% --cache-policy static:rank=none|none: 
+--cache-experts 50% --cache-policy static:rank=plain.txt --hot-set h|leave one of the two out
+--cache-experts 50% --cache-policy lru --hot-set h|lru has no use for --hot-set; hot and static have
+--cache-experts 50% --hot-set plain.txt|a hot set is expected
+--cache-experts 50% --hot-set -|--hot-set: is read and written; name a file
+--hot-set h|--hot-set is for experts that are cached; give --cache-experts, too
 --cache-experts 50% --prefetch draft|no drafter is a copy of the model
 --cache-experts 50% --prefetch draft -d ngram|no drafter is a copy of the model
 --cache-experts 50% --prefetch forced|give --force-routes, too
 --cache-policy lru|give --cache-experts, too
 --prefetch draft|give --cache-experts, too
 LINES
+    moe-decode -q -m pocket.moe -n 2 --cache-experts 50% --hot-set hot.json -p a > /dev/null
+    jq '.model.experts = 64' hot.json > wider.json
+    jq '.model.source = "00"' hot.json > other.json
+    for set in wider other; do
+        cp $set.json before.json
+        run moe-decode -q -m pocket.moe --cache-experts 50% --hot-set $set.json -p a
+        assert_trouble moe-decode
+        [[ $output == *"$set.json: it is for "* ]]
+        cmp before.json $set.json
+    done
     ln draft.moe dense.moe
     run moe-decode -q -m dense.moe --cache-experts 50% -p a
     assert_trouble moe-decode
