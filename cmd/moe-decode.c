@@ -45,6 +45,7 @@ static const struct opt options[] = {
     CACHING_OPTION_HOT_SET(struct decode_args, session.caching),
     SESSION_PROMPT_OPTIONS(struct decode_args, prompts),
     DECODE_OPTIONS(struct decode_args, settings),
+    OPT_GROUP("Output"),
     OPT_OUTPUT('o', "output", struct decode_args, output, "write the text to FILE"),
     OPT_FLAG(0, "json", struct decode_args, json, "write one JSON object a prompt in place of text"),
     OPT_OUTPUT_KEPT(0, "stream", struct decode_args, stream,
@@ -55,6 +56,7 @@ static const struct opt options[] = {
     OPT_FLAG(0, "keep-going", struct decode_args, keep_going, "pass over prompts that are no good, and go on with the next"),
     OPT_INPUT(0, "resume", struct decode_args, resume,
               "take finished texts from the decode stream FILE of a run that did not end, and decode the rest"),
+    OPT_GROUP("Other options"),
     OPT_FLAG(0, "force", struct decode_args, force, "use a ranking of a model with another tokenizer or vocabulary"),
     OPT_END};
 

@@ -46,10 +46,12 @@ static const enum weight_format formats[] = {FORMAT_F32, FORMAT_BF16};
 
 static const struct opt train_options[] = {
     SESSION_OPTIONS(struct train_args, session),
+    OPT_GROUP("What is trained"),
     OPT_CHOICE(0, "arch", struct train_args, arch, arch_words, "begin with a head of this kind"),
     OPT_INPUT(0, "from", struct train_args, from, "begin with the draft head FILE"),
     OPT_OUTPUT('o', "output", struct train_args, output, "write the head to FILE"),
     OPT_CHOICE(0, "dtype", struct train_args, dtype, dtype_words, "write its matrices in this format"),
+    OPT_GROUP("Training"),
     OPT_FLOAT(0, "epochs", struct train_args, epochs, 0.001, 1e6, "N", "go over the texts N times"),
     OPT_COUNT(0, "steps", struct train_args, steps, 1, INT32_MAX, "make N steps, whatever epochs that are"),
     OPT_COUNT('b', "batch", struct train_args, batch, 1, 4096, "learn from N texts a step"),
@@ -74,6 +76,7 @@ static const struct opt train_options[] = {
     OPT_COUNT(0, "ttt-steps", struct train_args, loss.steps, 1, ATTENTION_STEPS_MAX - 1,
               "eagle3: train over N steps on the head's own outputs"),
     OPT_FLOAT(0, "ttt-decay", struct train_args, loss.decay, 0, 1, "D", "eagle3: weigh each step by D times the one before"),
+    OPT_GROUP("What is trained"),
     OPT_COUNT(0, "draft-vocab", struct train_args, start.draft_vocab, 1, VOCAB_MAX,
               "eagle3: know the N words that are commonest in answers"),
     OPT_STRING(0, "layers", struct train_args, layers, "N,...", "eagle3: read the states after these layers"),
@@ -88,12 +91,15 @@ static const struct opt train_options[] = {
     OPT_COUNT(0, "guesses", struct train_args, start.guesses, 1, HEAD_HEADS_MAX, "medusa, hydra: guess N tokens"),
     OPT_COUNT(0, "blocks", struct train_args, start.blocks, 1, HEAD_BLOCKS_MAX, "medusa, hydra: with N blocks each"),
     OPT_FLAG(0, "prefix", struct train_args, start.prefix, "hydra: with a layer in front of the guesses"),
+    OPT_GROUP("Training"),
     OPT_SEED(struct train_args, seed),
+    OPT_GROUP("Checkpoints"),
     OPT_OUTPUT(0, "checkpoint", struct train_args, checkpoint, "keep the checkpoint in FILE, not beside the head"),
     OPT_FLOAT(0, "every", struct train_args, minutes, 0, 1e6, "MINUTES", "write a checkpoint so often"),
     OPT_FLAG(0, "resume", struct train_args, resume, "go on from the checkpoint, if there is one"),
     OPT_OUTPUT(0, "stream", struct train_args, stream, "write the train stream to FILE"),
     SESSION_PROMPT_OPTIONS(struct train_args, prompts),
+    OPT_GROUP("Other options"),
     OPT_FLAG(0, "force", struct train_args, force, "take a head that was made for other weights of this shape"),
     OPT_END };
 

@@ -27,14 +27,17 @@ struct profile_args {
 
 static const struct opt profile_options[] = {
     SESSION_OPTIONS(struct profile_args, session),
+    OPT_GROUP("What to record"),
     OPT_COUNT('n', "max-tokens", struct profile_args, settings.max_tokens, 0, 1 << 24,
               "decode N new tokens behind each prompt, too, and record where they are routed"),
     OPT_STRING(0, "record", struct profile_args, record, "WORDS", "record route[,probs][,logits][,hidden] of every token"),
     OPT_STRING(0, "shard", struct profile_args, shard, "I/N", "take every N-th prompt, beginning with number I"),
     DECODE_OPTIONS_BUT_LENGTH(struct profile_args, settings),
     SESSION_PROMPT_OPTIONS(struct profile_args, prompts),
+    OPT_GROUP("What to record"),
     OPT_FLAG(0, "text", struct profile_args, text, "write a table, as on a terminal, not the stream"),
     OPT_OUTPUT('o', "output", struct profile_args, output, "write the stream to FILE, not standard output"),
+    OPT_GROUP("Other options"),
     OPT_FLAG(0, "force", struct profile_args, force, "take a ranking made with another tokenizer or vocabulary"),
     OPT_END };
 
@@ -167,6 +170,7 @@ struct skip_args {
 
 static const struct opt skip_options[] = {
     SESSION_OPTIONS(struct skip_args, session),
+    OPT_GROUP("What may be left out"),
     OPT_FLOAT(0, "ratio", struct skip_args, ratio, 0, 1, "R", "leave out R of the parts that may be left out"),
     OPT_COUNT(0, "window", struct skip_args, window, 1, ENGINE_ROWS_MAX, "answer each prompt with N tokens, and count matches "
               "among them"),
@@ -177,6 +181,7 @@ static const struct opt skip_options[] = {
               "let each N-th candidate be the one of which most is hoped; 0: draw all at random"),
     OPT_SEED(struct skip_args, search.seed),
     SESSION_PROMPT_OPTIONS(struct skip_args, prompts),
+    OPT_GROUP("What to record"),
     OPT_OUTPUT('o', "output", struct skip_args, output, "write the skip file to FILE, not standard output"),
     OPT_END };
 

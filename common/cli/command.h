@@ -47,6 +47,7 @@ bool console_has(const struct subcommand *subcommand, const struct opt *option);
  *     command    NAME SUMMARY
  *     subcommand NAME SUMMARY implied|-         a name of - means the command itself
  *     operand    NAME one|maybe|any|some
+ *     group      TITLE                          of the options that follow
  *     option     LETTER|- NAME KIND ARGUMENT|- CHOICES|- HELP         choices with | between them  */
 int help_print(struct text *out, const struct command *command, const struct subcommand *subcommand, struct err *err);
 int help_spec(struct text *out, const struct command *command, struct err *err);

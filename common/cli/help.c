@@ -158,13 +158,52 @@ static int put_sentence(struct text *out, const char *summary, struct err *err)
     return text_printf(out, err, "%c%s.\n", first, summary + 1);
 }
 
+static const char other[] = "Other options";       /* the last group, to which the console's belong */
+
+static bool is_title(const struct opt *option, const char *title)
+{
+    return option->kind == OPT_KIND_GROUP && strcmp(option->help, title) == 0;
+}
+
+static bool has_groups(const struct opt *option)
+{
+    while (option->kind && option->kind != OPT_KIND_GROUP)
+        option++;
+    return option->kind;
+}
+
+/* The options under this title, wherever it comes; NULL: those before the first title. */
+static int put_group(struct text *out, const struct subcommand *sub, const char *title, struct err *err)
+{
+    bool inside = !title;
+    if (title && text_printf(out, err, "\n%s:\n", title))
+        return -1;
+    for (const struct opt *option = sub->options; option && option->kind; option++) {
+        if (option->kind == OPT_KIND_GROUP)
+            inside = title && is_title(option, title);
+        else if (inside && put_option(out, option, sub->defaults, err))
+            return -1;
+    }
+    return 0;
+}
+
+/* Each group where its title comes first. */
 static int put_options(struct text *out, const struct subcommand *sub, struct err *err)
 {
-    if (text_puts(out, "\n", err))
+    bool groups = sub->options && has_groups(sub->options);
+    if (((!groups || sub->options->kind != OPT_KIND_GROUP) && text_puts(out, "\n", err)) || put_group(out, sub, NULL, err))
         return -1;
-    for (const struct opt *option = sub->options; option && option->kind; option++)
-        if (put_option(out, option, sub->defaults, err))
+    for (const struct opt *option = sub->options; option && option->kind; option++) {
+        const struct opt *first = sub->options;
+        if (option->kind != OPT_KIND_GROUP)
+            continue;
+        while (!is_title(first, option->help))
+            first++;
+        if (first == option && !is_title(option, other) && put_group(out, sub, option->help, err))
             return -1;
+    }
+    if (groups && put_group(out, sub, other, err))
+        return -1;
     for (const struct opt *option = console_options; option->kind; option++)
         if (console_has(sub, option) && put_option(out, option, NULL, err))
             return -1;
@@ -195,6 +234,8 @@ static int spec_option(struct text *out, const struct opt *option, struct err *e
 {
     static const char *const kinds[] = {"end", "flag", "count", "count-auto", "size", "uint64", "float", "string", "strings",
                                         "choice", "input", "output", "flag"};
+    if (option->kind == OPT_KIND_GROUP)
+        return text_printf(out, err, "group\t%s\n", option->help);
     const char letter[2] = {option->letter ? option->letter : '-', '\0'};
     if (text_printf(out, err, "option\t%s\t%s\t%s\t%s\t", letter, option->name, kinds[option->kind],
                     option->argument ? option->argument : "-"))
@@ -219,6 +260,8 @@ int help_spec(struct text *out, const struct command *command, struct err *err)
         for (const struct opt *option = sub->options; option && option->kind; option++)
             if (spec_option(out, option, err))
                 return -1;
+        if (sub->options && has_groups(sub->options) && text_printf(out, err, "group\t%s\n", other))
+            return -1;
         for (const struct opt *option = console_options; option->kind; option++)
             if (console_has(sub, option) && spec_option(out, option, err))
                 return -1;

@@ -41,7 +41,7 @@ static bool is_console(const struct opt *option)
 const struct opt *opt_find(const struct subcommand *subcommand, const char *name, size_t length)
 {
     for (const struct opt *option = own_options(subcommand); option->kind; option++)
-        if (strncmp(option->name, name, length) == 0 && !option->name[length])
+        if (option->kind != OPT_KIND_GROUP && strncmp(option->name, name, length) == 0 && !option->name[length])
             return option;
     for (const struct opt *option = console_options; option->kind; option++)
         if (console_has(subcommand, option) && strncmp(option->name, name, length) == 0 && !option->name[length])
@@ -137,6 +137,7 @@ static int store(struct walk *walk, const struct opt *option, const char *value,
     case OPT_KIND_INPUT:
     case OPT_KIND_OUTPUT:
     case OPT_KIND_END:
+    case OPT_KIND_GROUP:
         break;
     }
     *(const char **)field = value;
@@ -153,7 +154,8 @@ static int unknown_option(const struct walk *walk, const char *name, size_t leng
     word[kept] = '\0';
     struct nearest nearest = {.word = word};
     for (const struct opt *option = own_options(walk->subcommand); option->kind; option++)
-        nearest_offer(&nearest, option->name);
+        if (option->kind != OPT_KIND_GROUP)
+            nearest_offer(&nearest, option->name);
     for (const struct opt *option = console_options; option->kind; option++)
         if (console_has(walk->subcommand, option))
             nearest_offer(&nearest, option->name);

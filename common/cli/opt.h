@@ -37,6 +37,7 @@ enum opt_kind {
     OPT_KIND_INPUT,         /* const char *: a file that is read; one "-" a command line */
     OPT_KIND_OUTPUT,        /* const char *: a file that is written; one "-" a command line */
     OPT_KIND_HELP,          /* int: 1 for --help, 2 for --help=spec */
+    OPT_KIND_GROUP,         /* no option: the title of those that follow */
 };
 
 #define OPT_AUTO (-1)
@@ -84,6 +85,9 @@ struct opt {
 /* An output that output_open_kept writes. */
 #define OPT_OUTPUT_KEPT(letter, name, args, field, help) \
     {OPT_KIND_OUTPUT, letter, name, "FILE", help, OPT_FIELD(const char *, args, field), 1, 0, NULL}
+/* Those that follow, up to the next title, stand under this one in --help and are a section of the man page. A title may come
+ * again: what follows it then goes on with the same group. */
+#define OPT_GROUP(title) {OPT_KIND_GROUP, 0, "", NULL, title, 0, 0, 0, NULL}
 #define OPT_END {OPT_KIND_END, 0, NULL, NULL, NULL, 0, 0, 0, NULL}
 
 /* Options that several commands have, worded alike everywhere. */

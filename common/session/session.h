@@ -33,6 +33,7 @@ struct session_options {
 extern const char *const session_cache_words[];
 
 #define SESSION_OPTIONS(args, session) \
+    OPT_GROUP("Model and machine"), \
     OPT_INPUT('m', "model", args, session.model, "the model FILE (.moe)"), \
     OPT_DEVICE(args, session.device), \
     OPT_THREADS(args, session.threads), \
@@ -53,6 +54,7 @@ struct session_prompts {
 };
 
 #define SESSION_PROMPT_OPTIONS(args, prompts) \
+    OPT_GROUP("Reading prompts"), \
     OPT_STRINGS('p', "prompt", args, prompts.texts, "TEXT", \
                 "take TEXT as a prompt, before those of files; may be given several times"), \
     OPT_STRING(0, "field", args, prompts.field, "NAME", "the text of a prompt stands in the field NAME"), \

@@ -43,8 +43,10 @@ struct decode_settings {
 extern const char *const budget_mode_words[];
 
 #define DECODE_OPTIONS(args, settings) \
+    OPT_GROUP("Choosing tokens"), \
     OPT_COUNT('n', "max-tokens", args, settings.max_tokens, 0, 1 << 24, \
               "make at most N new tokens a prompt; its own max_tokens, or 256, if not given"), \
+    OPT_GROUP("Measurements"), \
     OPT_FLAG(0, "overlap", args, settings.overlap, "record how likely any rule could keep each drafted token tried"), \
     OPT_STRING(0, "reference", args, settings.reference, "self|FILE", \
                "record how far each token is from that of model FILE, or of this one without budget"), \
@@ -60,6 +62,7 @@ extern const char *const budget_mode_words[];
     DECODE_TEXT_OPTIONS(args, settings), \
     OPT_STRING(0, "accept", args, settings.accept, "coupled|rejection|typical:epsilon=P,delta=P", \
                "keep of a draft what this rule says"), \
+    OPT_GROUP("Budgets"), \
     OPT_STRING('B', "budget", args, settings.budget, "B,...|rank|auto[:kl=X,every=N,check=0]", \
                "let a forward load at most B experts a layer, as many as the ranking says, or as few as keep the text close"), \
     OPT_INPUT(0, "rank", args, settings.rank, \
@@ -70,6 +73,7 @@ extern const char *const budget_mode_words[];
 
 /* Those that say what the model's own text is, and how to get it sooner. */
 #define DECODE_TEXT_OPTIONS(args, settings) \
+    OPT_GROUP("Choosing tokens"), \
     OPT_FLOAT(0, "temperature", args, settings.temperature, 0, 100, "T", "divide logits by T; 0 takes the best token"), \
     OPT_COUNT(0, "top-k", args, settings.top_k, 0, 1 << 24, "keep the K best tokens; 0 keeps all"), \
     OPT_FLOAT(0, "top-p", args, settings.top_p, 0, 1, "P", "keep the fewest best tokens of total probability P"), \
@@ -77,6 +81,7 @@ extern const char *const budget_mode_words[];
     OPT_SEED(args, settings.seed), \
     OPT_STRINGS(0, "stop", args, settings.stop, "TEXT", "end before TEXT; may be given several times"), \
     OPT_FLAG(0, "ignore-eos", args, settings.ignore_eos, "go on behind an end-of-sequence token"), \
+    OPT_GROUP("Drafting"), \
     OPT_STRINGS('d', "draft", args, settings.draft, \
                 "none|ngram|pld|suffix:corpus=FILE|lookahead|model:file=FILE|self:skip=FILE[,...]", \
                 "guess tokens ahead; may be given several times, the best first"), \

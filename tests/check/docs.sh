@@ -53,6 +53,17 @@ check_page() {
     [ ! -s "$scratch/complaints" ] || complain "$(cat "$scratch/complaints")"
 }
 
+# An option stands in the section of the page that has the name of its group in the table.
+check_groups() {
+    awk -F '\t' '$1 == "subcommand" { group = "" } $1 == "group" { group = $2 }
+        $1 == "option" && group != "" { print group ": --" $3 }' "$scratch/spec" | sort -u > "$scratch/table"
+    awk '/^\.S[sh] / { group = substr($0, 5) }
+        /^\.It Fl / { for (i = 2; i <= NF; i++) if ($i == "Fl" && $(i + 1) ~ /^-/) print group ": -" $(i + 1) }' "$page" |
+        sort -u > "$scratch/page"
+    comm -23 "$scratch/table" "$scratch/page" | sed "s|^|$page: no section has this option: |" > "$scratch/complaints"
+    [ ! -s "$scratch/complaints" ] || complain "$(cat "$scratch/complaints")"
+}
+
 check_completion() {
     awk -v shell="$1" -f completions/generate.awk "$scratch/spec" > "$scratch/made"
     cmp -s "$scratch/made" "$2" || complain "$2: is not what the option table gives; run \`make completions\`"
@@ -66,6 +77,7 @@ for command in "$bin"/moe-*; do
     "$command" --help=spec > "$scratch/spec" 2>&1 || { complain "$name --help=spec: fails"; continue; }
     check_help
     check_page
+    check_groups
     check_completion bash "completions/bash/$name"
     check_completion zsh "completions/zsh/_$name"
     check_completion fish "completions/fish/$name.fish"

@@ -221,6 +221,40 @@ static void help_shows_the_table(void **state)
     text_free(&text);
 }
 
+/* A title that comes again goes on with its group; the console's options end the last one; a title is no option. */
+static void help_has_groups(void **state)
+{
+    (void)state;
+    static const struct opt grouped[] = {
+        OPT_FLAG('f', "force", struct args, force, "go on"),
+        OPT_GROUP("Speed"), OPT_COUNT('B', "budget", struct args, budget, 1, 64, "experts"),
+        OPT_GROUP("Other options"), OPT_SEED(struct args, seed),
+        OPT_GROUP("Words"), OPT_OUTPUT('o', "output", struct args, output, "write"),
+        OPT_GROUP("Speed"), OPT_INPUT('m', "model", struct args, model, "model"), OPT_END};
+    static const struct subcommand subs[] = {
+        {.summary = "try groups", .options = grouped, .args_bytes = sizeof(struct args), .run = run_nothing}, {.run = NULL}};
+    const struct command command = {.name = "moe-test", .summary = "try groups", .subcommands = subs};
+    struct text text = {0};
+    struct err err = {0};
+    assert_int_equal(help_print(&text, &command, &subs[0], &err), 0);
+    assert_string_equal(text.data, "usage: moe-test [OPTION...]\nTry groups.\n"
+                                   "\n  -f, --force               go on\n"
+                                   "\nSpeed:\n  -B, --budget N            experts\n"
+                                   "  -m, --model FILE          model\n"
+                                   "\nWords:\n  -o, --output FILE         write\n"
+                                   "\nOther options:\n      --seed N              start the random numbers from N\n"
+                                   "  -h, --help                print this\n"
+                                   "      --version             print the version\n");
+    text_clear(&text);
+    assert_int_equal(help_spec(&text, &command, &err), 0);
+    assert_non_null(strstr(text.data, "\ngroup\tSpeed\noption\tB\tbudget\t"));
+    assert_non_null(strstr(text.data, "\ngroup\tSpeed\noption\tm\tmodel\t"));
+    assert_non_null(strstr(text.data, "\ngroup\tOther options\noption\th\thelp\t"));
+    assert_null(opt_find(&subs[0], "", 0));
+    assert_null(opt_find(&subs[0], "Speed", 5));
+    text_free(&text);
+}
+
 static void numbers_are_taken_whole(void **state)
 {
     (void)state;
@@ -349,6 +383,7 @@ int main(void)
         cmocka_unit_test(mistakes_are_named),
         cmocka_unit_test(operands_that_must_be_there_are_asked_for),
         cmocka_unit_test(help_shows_the_table),
+        cmocka_unit_test(help_has_groups),
         cmocka_unit_test(numbers_are_taken_whole),
         cmocka_unit_test(suggestions_are_near),
         cmocka_unit_test(settings_are_read_by_type),
