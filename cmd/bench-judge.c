@@ -28,7 +28,7 @@ int bench_gather_any(struct measurements *all, struct trainings *trainings, cons
         bool training = !rc && trainings && reader_header(in)->kind == STREAM_TRAIN;
         if (!rc && i && training != (trainings && trainings->count > 0))
             rc = err_set(err, ERR_INPUT, "%s: %s; give train streams by themselves", paths[i],
-                         training ? "a train stream behind others" : "not a train stream, as those before it are");
+                         training ? "a train stream after others" : "not a train stream, as those before it are");
         if (!rc)
             rc = training ? trainings_read(trainings, in, err) : measurements_read(all, in, err);
         reader_close(&in);

@@ -10,7 +10,7 @@ const struct opt replay_options[] = {
     OPT_STRINGS(0, "policy", struct replay_args, policies, "KIND[:file=FILE,...]",
                 "replay this policy; may be given several times"),
     OPT_COUNT_AUTO('K', "draft-length", struct replay_args, draft_length, 0, DRAFT_LENGTH_MAX,
-                   "draft up to N tokens behind one another; what the policy does, if not given"),
+                   "draft up to N tokens one after another; what the policy does, if not given"),
     OPT_STRING(0, "tree", struct replay_args, tree, "KIND[:file=FILE,...]", "of recorded trees: let drafts have this shape"),
     OPT_STRING(0, "cost", struct replay_args, cost, "time|bytes|FILE",
                "let iterations cost their measured time, their bytes, or what a cost table says"),

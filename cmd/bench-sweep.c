@@ -14,7 +14,7 @@ const struct opt sweep_options[] = {
     SESSION_OPTIONS(struct sweep_args, session),
     OPT_GROUP("Options of machine, roofline and sweep"),
     OPT_STRING(0, "rows", struct sweep_args, rows, "M,M,...", "time forwards of so many tokens; 1 always is among them"),
-    OPT_COUNT(0, "prefix", struct sweep_args, prefix, 0, 1 << 24, "behind N tokens"),
+    OPT_COUNT(0, "prefix", struct sweep_args, prefix, 0, 1 << 24, "after N tokens"),
     OPT_CHOICE(0, "logits", struct sweep_args, logits, logit_words, "compute logits of all tokens, or of the last"),
     OPT_FLOAT(0, "seconds", struct sweep_args, seconds, 0, 3600, "S", "measure for S seconds"),
     OPT_SEED(struct sweep_args, seed),
@@ -37,7 +37,7 @@ static int read_rows(const char *list, int *rows, int *count, struct err *err)
         int value = 0;
         rc = number_int(word, 1, ENGINE_ROWS_MAX, &value, err);
         if (!rc && value <= rows[n - 1] && value > 1)
-            rc = err_set(err, ERR_INPUT, "%d behind %d: give them in ascending order", value, rows[n - 1]);
+            rc = err_set(err, ERR_INPUT, "%d after %d: give them in ascending order", value, rows[n - 1]);
         else if (!rc && n == SWEEP_POINTS)
             rc = err_set(err, ERR_INPUT, "more than %d numbers", SWEEP_POINTS - 1);
         else if (!rc && value > 1)
@@ -64,7 +64,7 @@ int bench_sweep(const void *arguments, const struct console *console, struct err
     const struct model_identity *identity = model_identity(session->model);
     const char *label = identity->synthetic ? "synthetic" : identity->inflated_from ? "inflated" : NULL;
     if (args->prefix + rows[points - 1] > engine_max_positions(session->engine)) {
-        err_set(err, ERR_INPUT, "%d tokens behind %d: the model ends at %d; give less with --prefix or --rows",
+        err_set(err, ERR_INPUT, "%d tokens after %d: the model ends at %d; give less with --prefix or --rows",
                 rows[points - 1], args->prefix, engine_max_positions(session->engine));
         goto done;
     }

@@ -26,7 +26,7 @@
 #include "common/stream/reader.h"
 #include "common/stream/writer.h"
 
-/* Orders that coverage knows: the ranking methods, and behind them each forward's own. */
+/* Orders that coverage knows: the ranking methods, and after them each forward's own. */
 enum { BY_ROUTER = RANKING_PAIRS + 1 };
 static const char *const coverage_orders[] = { "frequency", "mass", "coverage", "pairs", "router", NULL };
 

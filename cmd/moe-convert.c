@@ -164,7 +164,7 @@ static const struct opt head_options[] = {
     OPT_COUNT(0, "exit-layer", struct head_args, exit_layer, 1, LAYERS_MAX,
               "kangaroo: it reads the state after N layers; as its config.json says if not given"),
     OPT_CHOICE(0, "layer-ids", struct head_args, layer_ids, layer_id_choices,
-               "eagle3: the layer ids of config.json are of states behind (output) or before (input) a layer; under auto input "
+               "eagle3: the layer ids of config.json are of states after (output) or before (input) a layer; under auto input "
                "for vLLM speculators, else output"),
     OPT_CHOICE(0, "dtype", struct head_args, dtype, kept_formats,
                "store matrices so; fp8, q8 and q4 keep embedding and router, and vectors are always f32"),

@@ -498,7 +498,7 @@ static int go_on(struct training *t, struct err *err)
         return err_set(err, ERR_INPUT, "%s: is there already; go on from it with --resume, or remove it", t->checkpoint.data);
     if (trainer_resume(t->trainer, t->checkpoint.data, t->told.data, err))
         return -1;
-    console_note(t->console, "goes on behind step %lld", (long long)trainer_steps(t->trainer));
+    console_note(t->console, "goes on after step %lld", (long long)trainer_steps(t->trainer));
     return 0;
 }
 
@@ -538,7 +538,7 @@ static int save_after(struct training *t, struct err *err)
     if (save(t, NULL))
         return -1;
     err_clear(err);
-    return err_set(err, told.code, "%s; --resume goes on behind step %lld", told.text, (long long)trainer_steps(t->trainer));
+    return err_set(err, told.code, "%s; --resume goes on after step %lld", told.text, (long long)trainer_steps(t->trainer));
 }
 
 static int make_steps(struct training *t, struct err *err)
@@ -550,7 +550,7 @@ static int make_steps(struct training *t, struct err *err)
     console_progress(t->console, &t->bar, "steps", (uint64_t)(steps - trainer_steps(t->trainer)));
     while (trainer_steps(t->trainer) < steps) {
         if (stop_asked(signals_stop()))
-            return save(t, err) ? -1 : err_set(err, ERR_SIGNAL, "ended by %s behind step %lld; --resume goes on",
+            return save(t, err) ? -1 : err_set(err, ERR_SIGNAL, "ended by %s after step %lld; --resume goes on",
                                                signals_name(), (long long)trainer_steps(t->trainer));
         if (trainer_step(t->trainer, &report, err) < 0)
             return -1;

@@ -29,7 +29,7 @@ static const struct opt profile_options[] = {
     SESSION_OPTIONS(struct profile_args, session),
     OPT_GROUP("What to record"),
     OPT_COUNT('n', "max-tokens", struct profile_args, settings.max_tokens, 0, 1 << 24,
-              "decode N new tokens behind each prompt, too, and record where they are routed"),
+              "decode N new tokens after each prompt, too, and record where they are routed"),
     OPT_STRING(0, "record", struct profile_args, record, "WORDS", "record route[,probs][,logits][,hidden] of every token"),
     OPT_STRING(0, "shard", struct profile_args, shard, "I/N", "take every N-th prompt, beginning with number I"),
     DECODE_OPTIONS_BUT_LENGTH(struct profile_args, settings),

@@ -19,7 +19,7 @@
  * The last unit is filled up with outputs of zeros; with an odd number of inputs the last pair has a zero second half.
  *
  * q8 AND q4 store BLOCKS of 32 inputs of one output: integers q and one scale, [32 outputs] f16 a block; a weight is
- * q * scale, exact in f32. Inputs behind the last one are q = 0; outputs that fill up have scale 0. From weights w:
+ * q * scale, exact in f32. Inputs after the last one are q = 0; outputs that fill up have scale 0. From weights w:
  *     q8     scale = f16(max|w| / 127), q = round(w / scale), -127 .. 127
  *     q4     scale = f16(m / -8), m the w of largest magnitude (the first of equal ones), q = round(w / scale), -8 .. 7
  * f16 and round go to nearest, ties to even; divisions are in f32; q outside its range is cut to it; q is 0 where the scale
@@ -36,7 +36,7 @@
  *            the 12 bytes s as there, bytes 0 .. 3 in the first dword
  *     q6_k   d * sc * (q - 32), exact, +0 where q is 32: GGUF's Q6_K; q 0 .. 63; sc -128 .. 127 for 16 inputs. q of input
  *            i < 15 is bits 6 (i mod 5) .. of dword i / 5; that of input 15 is the upper two bits of a, then of b, then of c.
- * Codes of inputs behind the last one are 0; up to the next multiple of 32 inputs they meet activations of 0. Of these formats
+ * Codes of inputs after the last one are 0; up to the next multiple of 32 inputs they meet activations of 0. Of these formats
  * only fp8 is made from floats.
  *
  * CODED rows are those of a file of others, row after row (format_coded_bytes each), to be packed as they are:

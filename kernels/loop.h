@@ -2,7 +2,7 @@
  * choose.h stands between). In turn:
  *
  *     loop_draft      state, text -> token, position, slot, prefix, next_position of state->rows rows; what attention.h
- *                     wants of a chain behind the committed tokens: position and slot are those of the root, then ascending
+ *                     wants of a chain after the committed tokens: position and slot are those of the root, then ascending
  *     (forward)
  *     loop_facts      the number of distinct experts among those rows, in each layer: counts
  *     (choose)

@@ -3,7 +3,7 @@
 # it above prompt lookup, scheduled by DyTC), and a draft model, by task; on the pocket model as it is and with 2.1 GB of experts.
 # Drafts have their real cost: the draft model is inflated, too, until a step of it reads 3 % and 15 % of what a token of the
 # target reads, as drafts of Mixtral and OLMoE do. `make bench-cas-spec` calls it; streams and reports stay in build/bench. With
-# names behind it, only those: tests/bench-cas-spec.sh plain
+# names after it, only those: tests/bench-cas-spec.sh plain
 #
 #     plain       the pocket model as it is
 #     inflated    with heavy experts

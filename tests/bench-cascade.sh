@@ -2,7 +2,7 @@
 # What the Cascade paper's evaluation shows, in small: the pocket model with 2.1 GB of experts, in bf16 and q8, whose answers are
 # those of the model as it is. Settings take turns prompt by prompt, tasks come mixed, and every figure is paired with `none` and
 # with the best static length of the same run. Then policies over recorded drafts, where costs are bytes and nothing depends on
-# the machine. `make bench-cascade` calls it; streams and reports stay in build/bench. With names behind it, only those:
+# the machine. `make bench-cascade` calls it; streams and reports stay in build/bench. With names after it, only those:
 # tests/bench-cascade.sh figure-13 replay
 #
 # Figures 13 and 17 take 8 minutes with 8 prompts a task on two processors that nothing else uses; 4.3 GB of disk and as much

@@ -1,6 +1,6 @@
 #!/bin/sh
 # What draft heads cost and give. `make bench-heads` calls it, and takes about 20 minutes; what it makes stays in build/bench (up
-# to 18 GB with all 16 layers). With names behind it, only those: tests/bench-heads.sh steps
+# to 18 GB with all 16 layers). With names after it, only those: tests/bench-heads.sh steps
 #
 #     steps       a step, and a tree of 60, of heads for a random model of OLMoE's shape in bf16, beside the target's own forward
 #                 over one token (tests/bench/head_steps.c)

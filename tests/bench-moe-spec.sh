@@ -1,7 +1,7 @@
 #!/bin/sh
 # Tables and figures of "MoE-Spec: Expert Budgeting" in small, each named after the one it repeats: with the pocket model, for
 # quality and experts, and with the same model made as heavy as a large one, for speed. `make bench-moe-spec` calls it; streams,
-# tables and pictures stay in build/bench/papers. With names behind it, only those: tests/bench-moe-spec.sh figure-5a figure-7
+# tables and pictures stay in build/bench/papers. With names after it, only those: tests/bench-moe-spec.sh figure-5a figure-7
 # shellcheck source=tests/bench/common.sh
 . "$(dirname "$0")/bench/common.sh"
 papers=$out/papers

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What a self-draft's step and a verification behind an exit cost beside a whole forward of the same run, scaled by bytes
+# What a self-draft's step and a verification after an exit cost beside a whole forward of the same run, scaled by bytes
 # (tests/bench/parts.c): `make bench-self` calls it, with the number of pairs (30) and the layers of the random models of OLMoE's
 # shape (4; 16 is the whole of it) if wanted. The models, 2 GB the largest, stay in build/bench. MOE_BENCH_THREADS: of the host.
 set -e

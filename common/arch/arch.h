@@ -36,7 +36,7 @@ enum source_slot {
     SLOT_K_B, SLOT_V_B,             /* [heads][rank][width of the part of a key that stays], [heads][width][rank]; in place of
                                      * SLOT_KV_B */
     SLOT_PREDICT_EMBED, SLOT_PREDICT_HEAD, SLOT_PREDICT_NORM, SLOT_PREDICT_EMBED_NORM, SLOT_PREDICT_HIDDEN_NORM,
-    SLOT_PREDICT_JOINT,             /* [hidden][2 hidden], embedding first; {n} goes on behind the last layer */
+    SLOT_PREDICT_JOINT,             /* [hidden][2 hidden], embedding first; {n} goes on after the last layer */
     /* of draft heads (head.h): {n} is which of the heads, {e} which block, branch or state */
     SLOT_JOINT, SLOT_JOINT_BIAS, SLOT_STATES_NORM, SLOT_STATE_NORM, SLOT_EMBED_NORM, SLOT_HIDDEN_NORM, SLOT_BRANCH_UP,
     SLOT_BRANCH_DOWN, SLOT_BLOCK, SLOT_BLOCK_BIAS, SLOT_RESIDUAL, SLOT_RESIDUAL_BIAS, SLOT_OUTPUT, SLOT_OUTPUT_BIAS,
@@ -202,7 +202,7 @@ struct part {
     int64_t skip;                   /* its elements in front of this part */
     enum part_place place;
     int first, rows, columns;       /* goes to rows first .. first + rows; a vector: rows of one column */
-    /* run not 0: rows come in runs. Row i is row (i / run) * from_group + (i % run) * from_step of the source behind `skip`,
+    /* run not 0: rows come in runs. Row i is row (i / run) * from_group + (i % run) * from_step of the source after `skip`,
      * and goes to row first + (i / run) * to_group + i % run. */
     int run, from_group, from_step, to_group;
     /* not 0: rows of the source are columns here: [columns][across], at `skip`, or one such matrix for each run, from_group

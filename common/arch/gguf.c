@@ -70,7 +70,7 @@ static const struct naming apart = {
     .ignored = {"rope_freqs.weight"},
     .paired = true,
 };
-static const struct naming norm_behind = {.slot = {OUTSIDE, EXPERTS, [SLOT_FFN_NORM] = BLOCK "post_attention_norm.weight"}};
+static const struct naming norm_after = {.slot = {OUTSIDE, EXPERTS, [SLOT_FFN_NORM] = BLOCK "post_attention_norm.weight"}};
 
 const struct naming *arch_naming_gguf(const struct arch *arch, bool (*has)(const void *context, const char *name),
                                       const void *context)
@@ -81,5 +81,5 @@ const struct naming *arch_naming_gguf(const struct arch *arch, bool (*has)(const
         return has(context, "blk.0.attn_k_b.weight") && !has(context, "blk.0.attn_kv_b.weight") ? &cut : &plain;
     if (arch->gguf_paired)
         return has(context, "blk.0.ffn_gate.0.weight") ? &apart : &paired;
-    return has(context, "blk.0.post_attention_norm.weight") ? &norm_behind : &plain;
+    return has(context, "blk.0.post_attention_norm.weight") ? &norm_after : &plain;
 }

@@ -140,7 +140,7 @@ static int half_parts(const struct naming *naming, struct part whole, int head_d
     return 2;
 }
 
-/* The latent stays in front; the key behind it turns as above. */
+/* The latent stays in front; the key after it turns as above. */
 static int latent_parts(struct part whole, int rank, int rotary, int columns, struct part *parts)
 {
     int half = rotary / 2;
@@ -198,7 +198,7 @@ static int expert_parts(const struct naming *n, const struct hparams *s, const s
     return 3;
 }
 
-/* A block of its own, whose slots stand behind one another from `gate` on. */
+/* A block of its own, whose slots stand one after another from `gate` on. */
 static int block_parts(const struct naming *n, const struct tensor *t, enum source_slot gate, struct part *parts)
 {
     int hidden = t->outputs, inner = t->inputs;

@@ -380,7 +380,7 @@ static void sync_folder(const char *path)
     close(fd);
 }
 
-/* When the machine goes down, what is not on the disk is lost, and perhaps what is behind it. A second of work is little; to
+/* When the machine goes down, what is not on the disk is lost, and perhaps what is after it. A second of work is little; to
  * wait for the disk after each piece might be much. */
 void output_keep(struct output *out)
 {

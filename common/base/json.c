@@ -40,7 +40,7 @@ static bool beyond_64_bits(const char *integer, size_t bytes)
     return digits != strlen(max) ? digits > strlen(max) : memcmp(integer + negative, max, digits) > 0;
 }
 
-/* Behind each integer beyond 64 bits "e0", which makes a real of it. */
+/* After each integer beyond 64 bits "e0", which makes a real of it. */
 static int put_reals(struct text *out, const char *text, size_t bytes)
 {
     const char *end = text + bytes, *from = text, *at = text;

@@ -34,7 +34,7 @@ static int not_json(const char *begin, const char *at, const char *what, struct 
     return err_set(err, ERR_INPUT, "not valid JSON, line %d column %d: %s", line, column, what);
 }
 
-/* Behind a string; NULL: it has no end. */
+/* After a string; NULL: it has no end. */
 static const char *string_end(const char *at, const char *end)
 {
     for (at++; at < end && *at != '"'; at++)
@@ -69,13 +69,13 @@ static const char *value_end(const char *at, const char *end)
 
 int json_whole(struct json_part *out, const char *text, size_t bytes, struct err *err)
 {
-    const char *end = text + bytes, *at = skip_space(text, end), *behind = value_end(at, end);
-    if (!behind)
+    const char *end = text + bytes, *at = skip_space(text, end), *after = value_end(at, end);
+    if (!after)
         return not_json(text, at, at == end ? "it is empty" : "the end of a value is expected", err);
-    const char *rest = skip_space(behind, end);
+    const char *rest = skip_space(after, end);
     if (rest < end)
         return not_json(text, rest, "something follows the value", err);
-    *out = (struct json_part){text, at, (size_t)(behind - at)};
+    *out = (struct json_part){text, at, (size_t)(after - at)};
     return 0;
 }
 
@@ -147,12 +147,12 @@ void json_walk_start(struct json_walk *walk, struct json_part whole)
 /* One value, which begins at walk->at. */
 static int take_part(struct json_walk *walk, struct json_part *part, struct err *err)
 {
-    const char *behind = value_end(walk->at, walk->end);
-    if (!behind)
+    const char *after = value_end(walk->at, walk->end);
+    if (!after)
         return not_json(part->begin, walk->at, "a value is expected", err);
     part->text = walk->at;
-    part->bytes = (size_t)(behind - walk->at);
-    walk->at = skip_space(behind, walk->end);
+    part->bytes = (size_t)(after - walk->at);
+    walk->at = skip_space(after, walk->end);
     return 0;
 }
 

@@ -45,7 +45,7 @@ int mem_grow(void *array, size_t *room, size_t need, size_t size, struct err *er
  * before they are written. */
 int mem_resize(void *array, size_t count, size_t size, struct err *err);
 
-/* A copy of `bytes` bytes, or of a string, with a NUL behind it. */
+/* A copy of `bytes` bytes, or of a string, with a NUL after it. */
 void *mem_copy(const void *data, size_t bytes, struct err *err);
 char *mem_string(const char *text, struct err *err);
 

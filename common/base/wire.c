@@ -46,7 +46,7 @@ static void head_real(struct head *head, uint64_t bits, size_t bytes)
     head->real = (double)single;
 }
 
-/* Kinds of heads with a big-endian number behind the first byte, from 0xc4 on. EXT has its type code after the length. */
+/* Kinds of heads with a big-endian number after the first byte, from 0xc4 on. EXT has its type code after the length. */
 static const struct { uint8_t type, bytes; } heads[] = {
     {WIRE_BYTES, 1}, {WIRE_BYTES, 2}, {WIRE_BYTES, 4}, {WIRE_EXT, 1}, {WIRE_EXT, 2}, {WIRE_EXT, 4},
     {WIRE_REAL, 4}, {WIRE_REAL, 8}, {WIRE_INT, 1}, {WIRE_INT, 2}, {WIRE_INT, 4}, {WIRE_INT, 8},

@@ -22,7 +22,7 @@ struct wire_value {
     uint64_t integer;           /* INT; FLAG: 0 or 1 */
     double real;                /* REAL */
     int code;                   /* EXT: its type code */
-    const uint8_t *data;        /* TEXT (valid UTF-8, no NUL behind it), BYTES, EXT */
+    const uint8_t *data;        /* TEXT (valid UTF-8, no NUL after it), BYTES, EXT */
     size_t bytes;               /* of data */
     uint32_t count;             /* ARRAY: elements, MAP: pairs; they follow */
 };
@@ -34,7 +34,7 @@ struct wire_limits {
     size_t values;              /* in one object, counted over all levels */
 };
 
-/* Where a scan stands. Start with {0}; go on with the same bytes and more behind them. */
+/* Where a scan stands. Start with {0}; go on with the same bytes and more after them. */
 struct scan {
     size_t at;                  /* bytes looked at; after SCAN_WHOLE: the object's length */
     size_t values;

@@ -42,7 +42,7 @@ static bool is_for(const char *option, const char *task)
     return !strncmp(option, task, bytes) && option[bytes] == '=';
 }
 
-/* What stands behind "task=" in the last of the list that is for it; NULL: none is. */
+/* What follows "task=" in the last of the list that is for it; NULL: none is. */
 static const char *for_task(const char *const *list, int count, const char *task)
 {
     for (int i = count - 1; i >= 0; i--)
@@ -220,7 +220,7 @@ static int take_sample(struct work *work, const struct bench_sample *sample, str
     return 0;
 }
 
-/* Old grades go, new ones come behind their texts; all else stays as it was. */
+/* Old grades go, new ones come after their texts; all else stays as it was. */
 static int take(struct work *work, const struct record *record, struct err *err)
 {
     if (record->kind == &bench_grade_kind)

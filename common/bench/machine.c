@@ -37,7 +37,7 @@ static void put_line(char *out, size_t room, const char *from)
     snprintf(out, room, "%.*s", (int)(length < room ? length : room - 1), from);
 }
 
-/* What stands behind "key <spaces> :" at the beginning of a line; NULL: no such line at or behind `at`. */
+/* What follows "key <spaces> :" at the beginning of a line; NULL: no such line at or after `at`. */
 static const char *value_of(const char *at, const char *key, const char **next)
 {
     size_t bytes = strlen(key);

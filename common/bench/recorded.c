@@ -49,7 +49,7 @@ int64_t recorded_bytes(const struct recorded_drafter *mine)
     return mine->closed_bytes + bytes[mine->last] - (mine->first ? bytes[mine->first] : 0);
 }
 
-/* Tokens of a recorded draft were drafted, up to `last`, behind token `first`. */
+/* Tokens of a recorded draft were drafted, up to `last`, after token `first`. */
 static void charge(struct recorded_drafter *mine, size_t draft, int first, int last)
 {
     if (draft != mine->from || first > mine->last) {
@@ -74,7 +74,7 @@ static int child_of(const struct recording *all, const struct recorded_draft *dr
     return 0;
 }
 
-/* How many tokens of a way the text has, as far as there are places behind them. */
+/* How many tokens of a way the text has, as far as there are places after them. */
 static int known(const struct recorded_drafter *mine, const int32_t *way, int depth)
 {
     int places = mine->text->tokens - 1, right = 0;
@@ -142,7 +142,7 @@ static int add(const struct recorded_drafter *mine, struct draft_tree *tree, int
     return node;
 }
 
-/* Adds up to `tokens` of a recorded chain behind a node. */
+/* Adds up to `tokens` of a recorded chain after a node. */
 static int extend_chain(struct recorded_drafter *mine, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves,
                         int tokens, struct err *err)
 {
@@ -184,7 +184,7 @@ static int extend_leaf(struct recorded_drafter *mine, struct draft_tree *tree, c
         next[found++] = (struct draft_leaf){node, 1};
     }
     if (found < leaf->siblings && found < room && (!asked || (found == asked && asked < leaf->siblings)))
-        return err_set(err, ERR_INPUT, "the tree grows where it was not recorded (%d tokens behind one of depth %d, of "
+        return err_set(err, ERR_INPUT, "the tree grows where it was not recorded (%d tokens after one of depth %d, of "
                        "which %d were asked for); record with a tree that is larger everywhere", leaf->siblings,
                        leaf->node < 0 ? 0 : tree->depth[leaf->node], asked);
     return found;

@@ -54,7 +54,7 @@ static int count(void *context, const struct reader *in, const struct record *re
     return take_plan(counted->resume, record, &counted->machine, err);
 }
 
-/* Counts the samples behind which another one begins. */
+/* Counts the samples after which another one begins. */
 static int count_samples(struct resume *resume, struct err *err)
 {
     struct counted counted = { .resume = resume };

@@ -42,7 +42,7 @@ struct simulated_system {
     bool drafts, keeps, overlaps;       /* what is fetched on demand stays; processors and link work at the same time */
     bool balances;                      /* tau by eq. 7 to 12 */
 };
-extern const struct simulated_system simulated_systems[];               /* name NULL behind the last */
+extern const struct simulated_system simulated_systems[];               /* name NULL after the last */
 
 struct simulated_result {
     char system[96];
@@ -60,7 +60,7 @@ struct simulation {
     uint64_t seed;                      /* of what forecasts name wrongly */
 };
 
-/* `text` is the name of a system, and behind a colon settings of its cache policy. */
+/* `text` is the name of a system, and after a colon settings of its cache policy. */
 int simulate_run(struct simulated_result *out, const struct simulation *simulation, const char *text, struct err *err);
 
 /* The share of hits that no policy surpasses which brings in what is wanted when it is wanted: all of it, or, where an expert

@@ -29,7 +29,7 @@ static double uniform(struct trial *t)
     return (double)((z ^ z >> 31) >> 11) * 0x1p-53;
 }
 
-/* The truth, but for a share of it, of as many tokens; of those behind nothing is known. */
+/* The truth, but for a share of it, of as many tokens; of those after nothing is known. */
 static void give(struct trial *t, const struct simulated_step *step, int tokens, double recall)
 {
     int slots = t->routes->layers * t->routes->top_k;

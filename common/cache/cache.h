@@ -119,7 +119,7 @@ struct cache_policy {           /* what all policies begin with */
 
 struct cache_policy_class {
     const char *name, *summary;
-    const char *settings;       /* what may stand behind the colon; NULL: nothing */
+    const char *settings;       /* what may follow the colon; NULL: nothing */
     bool replays;               /* it must know the future, so it works in replay only */
     int (*open)(struct cache_policy **out, struct spec *spec, const struct cache_setup *setup, struct err *err);
     void (*start)(struct cache_policy *policy, struct cache *cache);    /* may ask (cache_ask). NULL: nothing; so below */
@@ -146,7 +146,7 @@ const struct cache_policy *cache_policy_of(const struct cache *cache);
 extern const struct cache_policy_class cache_lru, cache_lfu, cache_static, cache_hot, cache_belady, cache_utility,
                                        cache_utility_real, cache_ahead;
 
-extern const struct cache_policy_class *const cache_policy_classes[];       /* all, NULL behind the last */
+extern const struct cache_policy_class *const cache_policy_classes[];       /* all, NULL after the last */
 
 /* The class that `text` names; NULL: cache_open would refuse the name. */
 const struct cache_policy_class *cache_policy_find(const char *text);

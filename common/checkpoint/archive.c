@@ -1,6 +1,6 @@
 /* Checkpoints in tar and zip, read once from front to back.
  *
- * Nothing is extracted: names are only compared. Texts are held in memory, members with weights are copied one behind the
+ * Nothing is extracted: names are only compared. Texts are held in memory, members with weights are copied one after the
  * other into a file without a name. Only after the last member is it known which folder of the archive is the checkpoint: the
  * one of config.json nearest to the root, or else of a .gguf file. What is no archive may be a GGUF file, also compressed: it
  * counts as an archive of one. Warnings of libarchive count as faults, since it reports a bad checksum as one. */

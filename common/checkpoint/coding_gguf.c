@@ -51,7 +51,7 @@ static void decode_q8_0(const uint8_t *b, float *out) { format_coded_values(FORM
 static void decode_q4_k(const uint8_t *b, float *out) { format_coded_values(FORMAT_Q4_K, 256, b, out); }
 static void decode_q6_k(const uint8_t *b, float *out) { format_coded_values(FORMAT_Q6_K, 256, b, out); }
 
-/* Neighbours into one byte, the scale behind them. */
+/* Neighbours into one byte, the scale after them. */
 static void order_mxfp4(const uint8_t *b, uint8_t *out)
 {
     for (int i = 0; i < 16; i++)

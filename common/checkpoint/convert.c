@@ -338,7 +338,7 @@ static enum weight_format part_format(const struct tensor *t, const struct part 
     return in_last(t, part) ? tensor_last_format(t) : t->format;
 }
 
-/* Row i of a part: where it comes from, in elements, and where it goes; and how many behind it lie alike. */
+/* Row i of a part: where it comes from, in elements, and where it goes; and how many after it lie alike. */
 static int64_t row_source(const struct part *part, int row)
 {
     int64_t from = row;

@@ -11,7 +11,7 @@
  * own, or nothing is asked for, or what is asked for is not in the vocabulary. */
 int frame_make(char **out, const struct tokenizer *tokenizer, const struct tokenizer_config *config, struct err *err);
 
-/* The text of a tokenizer.json with it, behind the post-processor that is there. */
+/* The text of a tokenizer.json with it, after the post-processor that is there. */
 int frame_put(struct text *out, const struct text *json, const char *frame, struct err *err);
 
 #endif

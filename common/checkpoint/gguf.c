@@ -283,7 +283,7 @@ static int by_offset(const void *a, const void *b)
 
 static uint64_t rounded(uint64_t value, uint64_t alignment) { return (value + alignment - 1) & ~(alignment - 1); }
 
-/* Tensors behind one another, with nothing but the alignment between them, and within the file. */
+/* Tensors one after another, with nothing but the alignment between them, and within the file. */
 static int place_tensors(struct header *h, size_t before, struct err *err)
 {
     struct checkpoint *cp = h->cp;

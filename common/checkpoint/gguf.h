@@ -3,14 +3,14 @@
  *     "GGUF", u32 version, u64 tensors, u64 entries
  *     entries:  string key, u32 type, value;   a string is u64 bytes and these; an array u32 type, u64 count, values
  *     tensors:  string name, u32 dims, u64 sizes (the fastest first), u32 type, u64 offset
- *     data:     from the next multiple of general.alignment on; tensors behind one another, each at such a multiple
+ *     data:     from the next multiple of general.alignment on; tensors one after another, each at such a multiple
  *
  * In:     files of a checkpoint, read by pread.
  * Out:    source tensors with the names that the file has and dims in the order of this program (the fastest last), and, made
  *         from the metadata, the texts of a Hugging Face folder: config.json, tokenizer.json or tokenizer.model,
  *         tokenizer_config.json and the chat template. What follows then need not know where they came from; what the tensors
  *         are called is known in common/arch/gguf.c.
- * Owns:   a struct gguf holds the header's bytes; keys and strings point into it and have no NUL behind them.
+ * Owns:   a struct gguf holds the header's bytes; keys and strings point into it and have no NUL after them.
  * Errors: ERR_INPUT. Trusted is nothing: every count and size is compared with what is left of the file before memory is
  *         allocated, a header has at most GGUF_HEADER_MAX bytes, a key or tensor that is there twice is refused. */
 #ifndef MOE_CHECKPOINT_GGUF_H

@@ -36,7 +36,7 @@ static const struct pre_tokenizer PRE_TOKENIZERS[] = {
     {.names = {"mpt", "olmo"}, .words = true, .composed = true},
     {.names = {"starcoder", "refact", "smollm", "codeshell", "minerva-7b"}, .digits = true, .words = true},
     {.names = {"command-r"}, .composed = true, .digits = true, .words = true},
-    {.names = {"falcon"}, .punctuation = true, .words = true, .behind = "[0-9][0-9][0-9]"},
+    {.names = {"falcon"}, .punctuation = true, .words = true, .after = "[0-9][0-9][0-9]"},
     {.names = {"llama-bpe", "llama3", "llama-v3", "smaug-bpe", "falcon3", "pixtral", "midm-2.0"}, .whole_words = true,
      .begins = true, .patterns = {THREE_DIGITS}},
     {.names = {"glm4", "chatglm-bpe"}, .patterns = {THREE_DIGITS}},

@@ -262,8 +262,8 @@ static int put_pre_tokenizer(struct text *out, const struct pre_tokenizer *pre, 
         text_printf(out, err, "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":%s}",
                     pre->words ? "true" : "false"))
         return -1;
-    if (pre->behind && (text_puts(out, ",{\"type\":\"Digits\",\"individual_digits\":false},", err) ||
-                        put_split(out, pre->behind, true, err)))
+    if (pre->after && (text_puts(out, ",{\"type\":\"Digits\",\"individual_digits\":false},", err) ||
+                        put_split(out, pre->after, true, err)))
         return -1;
     return text_puts(out, "]},", err);
 }

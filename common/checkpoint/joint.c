@@ -143,7 +143,7 @@ static int join_blocks(const struct checkpoint *cp, struct source_tensor *t, str
 
 /* Where the tensors of a module are that hold its packed weight. */
 static const struct packing {
-    const char *codes, *scales, *zeros, *order;         /* behind the module's name */
+    const char *codes, *scales, *zeros, *order;         /* after the module's name */
     const struct source_coding *coding, *kept;          /* kept: as q4, where that is exact; NULL: never */
     bool zeros_needed;
 } PACKINGS[] = {

@@ -156,10 +156,10 @@ static int place_tensor(struct source_tensor *t, const struct storage *s, uint64
         count *= (uint64_t)t->dims[i];
         if (t->dims[i] && (__builtin_mul_overflow((uint64_t)(t->dims[i] - 1), (uint64_t)strides[i], &reach) ||
                            __builtin_add_overflow(last, reach, &last)))
-            return damaged(err, "it reaches behind its storage");
+            return damaged(err, "it reaches past its storage");
     }
     if (count ? last >= s->elements : first > s->elements)
-        return damaged(err, "it reaches behind its storage");
+        return damaged(err, "it reaches past its storage");
     t->offset = s->offset + first * element;
     t->bytes = count * element;
     if (plain || !count)
@@ -265,7 +265,7 @@ static int read_zip(struct reader *r, uint8_t **data, struct err *err)
 
 /* ---- the old form ---- */
 
-/* The keys of storages, and where each one's elements are: behind the pickles in this order. */
+/* The keys of storages, and where each one's elements are: after the pickles in this order. */
 static int place_storages(struct reader *r, const struct pickle *keys, uint64_t at, struct err *err)
 {
     const struct source_tensor whole = {.file = r->file};
@@ -293,7 +293,7 @@ static int place_storages(struct reader *r, const struct pickle *keys, uint64_t 
         s->offset = at;
         at += bytes;
     }
-    return at == size ? 0 : damaged(err, "there is more behind the last storage");
+    return at == size ? 0 : damaged(err, "there is more after the last storage");
 }
 
 /* All storages that the pickle names, sorted, each once. */
@@ -382,7 +382,7 @@ int torch_read_header(struct checkpoint *cp, int file, struct err *err)
     const size_t bytes = size < sizeof begin ? (size_t)size : sizeof begin;
     int rc = -1;
     if (cp->headers_only)
-        return err_set(err, ERR_INPUT, "lists its tensors behind their data, which --dry-run does not keep of an archive; "
+        return err_set(err, ERR_INPUT, "lists its tensors after their data, which --dry-run does not keep of an archive; "
                        "unpack it");
     if (checkpoint_read(cp, &whole, 0, begin, bytes, err))
         return -1;

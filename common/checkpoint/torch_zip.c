@@ -28,7 +28,7 @@ struct place {
     uint64_t offset, bytes, count;
 };
 
-/* The last record of the file, behind which may be a comment. */
+/* The last record of the file, after which may be a comment. */
 static int find_end(const struct checkpoint *cp, const struct source_tensor *whole, uint64_t size, struct place *out,
                     uint64_t *end_at, struct err *err)
 {
@@ -120,20 +120,20 @@ static int read_entry(struct torch_member *out, const uint8_t *directory, size_t
     return 0;
 }
 
-/* A member's data begin behind a header of its own, whose length only that header tells. */
+/* A member's data begin after a header of its own, whose length only that header tells. */
 static int find_data(const struct checkpoint *cp, const struct source_tensor *whole, uint64_t size, struct torch_member *member,
                      struct err *err)
 {
     uint8_t header[LOCAL_BYTES];
     if (size < LOCAL_BYTES || member->offset > size - LOCAL_BYTES)
-        return damaged(err, "a member lies behind the end");
+        return damaged(err, "a member lies past the end");
     if (checkpoint_read(cp, whole, member->offset, header, sizeof header, err))
         return -1;
     if (number(header, 4) != LOCAL_SIGNATURE)
         return damaged(err, "a member has no header");
     member->offset += LOCAL_BYTES + number(header + 26, 2) + number(header + 28, 2);
     if (member->offset > size || member->bytes > size - member->offset)
-        return damaged(err, "a member ends behind the end");
+        return damaged(err, "a member ends past the end");
     return 0;
 }
 

@@ -14,7 +14,7 @@ enum { CLAIMS_MAX = 16 };
 struct claims {
     struct claim {
         const char *name, *path;        /* the option, and what it was given; path NULL: standard output */
-        const char *ending;             /* behind the path: of what lies beside a kept output */
+        const char *ending;             /* after the path: of what lies beside a kept output */
         struct file_identity file;      /* what is there now */
         struct file_identity folder;    /* where it will be */
     } item[CLAIMS_MAX];

@@ -19,7 +19,7 @@ struct console {
     struct claims claims;           /* what the command writes; see opt_parse */
 };
 
-/* One line on stderr behind the program's name: notes unless -q, details only under -v. */
+/* One line on stderr after the program's name: notes unless -q, details only under -v. */
 void console_note(const struct console *console, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void console_fault(const struct console *console, const struct err *err);   /* of a part; the rest goes on: also under -q */
 void console_notes(const struct console *console, const struct text *notes);        /* each line of them */

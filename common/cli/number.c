@@ -42,7 +42,7 @@ int number_size(const char *text, uint64_t min, uint64_t max, uint64_t *out, str
     const char *suffix = text + digits;
     unsigned shift = *suffix == 'K' ? 10 : *suffix == 'M' ? 20 : *suffix == 'G' ? 30 : 0;
     if (!digits || suffix[shift != 0] != '\0')
-        return err_set(err, ERR_INPUT, "'%s' is not a size: digits, and K, M or G behind them", text);
+        return err_set(err, ERR_INPUT, "'%s' is not a size: digits, and K, M or G after them", text);
     errno = 0;
     uint64_t value = strtoull(text, NULL, 10);
     if (errno || value > UINT64_MAX >> shift || value << shift < min || value << shift > max)

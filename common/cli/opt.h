@@ -11,7 +11,7 @@
  *
  * A letter of 0 means no short form. The field must have the type that the kind needs, or the table does not compile.
  * In the placeholder of a string, words in lower case between | are ones that can be typed as they are, and FILE is a file that
- * is read, as a whole or behind a key: completions offer them, and no output may be that file (claims.h). Strings point into
+ * is read, as a whole or after a key: completions offer them, and no output may be that file (claims.h). Strings point into
  * argv. Help shows a default when the value that the arguments start with is one the option takes: a count of -1 for "not
  * given" is outside 1 .. 4096 and shows none. */
 #ifndef MOE_CLI_OPT_H
@@ -121,7 +121,7 @@ struct operand {
 struct subcommand;
 struct console;
 
-/* Fills `args` (already holding the defaults) and the console from the words argv[0 .. argc) behind the subcommand.
+/* Fills `args` (already holding the defaults) and the console from the words argv[0 .. argc) after the subcommand.
  * When --help or --version was given (the console tells) operands may be missing. What was allocated is freed by opt_free,
  * also after a failure. */
 int opt_parse(const struct subcommand *subcommand, int argc, char **argv, void *args, struct console *console, struct err *err);

@@ -10,7 +10,7 @@
  *            "oracle"     what the experts add chooses: an upper bound, as it computes all of them; "oracle:as=routed"
  *            "oracle:as=printed"  the same by the equation as it is printed (engine/oracle.h)
  *            FILE or "-"  a rank stream chooses, once and for all
- *   phase    "decode"     it holds in every forward behind the prompt (the default)
+ *   phase    "decode"     it holds in every forward after the prompt (the default)
  *            "verify"     in those that verify a draft
  *            "draft"      in those of a draft model with experts; alone, it leaves the text as it is
  *            "decode,draft", "verify,draft"

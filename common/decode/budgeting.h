@@ -15,7 +15,7 @@
 
 struct budgeting;
 
-/* nodes: of the largest draft. riders: rows that drafters add behind it, at most. Budget and engine stay open longer. */
+/* nodes: of the largest draft. riders: rows that drafters add after it, at most. Budget and engine stay open longer. */
 int budgeting_open(struct budgeting **out, const struct budget *budget, struct engine *engine, int nodes, int riders,
                    struct err *err);
 void budgeting_close(struct budgeting **budgeting);

@@ -53,13 +53,13 @@ struct decode_iteration {
     double catch_up_us;                 /* and that time, part of draft_us */
     int drafters;                       /* in use */
     const struct draft_share *share;    /* [drafters] */
-    int rows, riders;                   /* 1 + tree->nodes; and behind them those that drafters add for themselves */
+    int rows, riders;                   /* 1 + tree->nodes; and after them those that drafters add for themselves */
     const int32_t *token, *parent;      /* [rows + riders] as the forward saw them: root first, parent[0] = -1, node i is row
                                            i + 1 */
     const uint8_t *kept;                /* [rows] 1: root, or accepted */
     const int32_t *path;                /* [1 + accepted] these rows, the root first */
     int accepted;                       /* nodes */
-    const int32_t *emitted;             /* [n_emitted] behind the root; one more than accepted unless cut */
+    const int32_t *emitted;             /* [n_emitted] after the root; one more than accepted unless cut */
     int n_emitted;
     const float *overlap;               /* [rows] as verify/overlap.h says; NULL: not asked for */
     const float *divergence;            /* [n_emitted] as divergence.h says; NULL: not asked for */

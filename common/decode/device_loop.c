@@ -108,7 +108,7 @@ static int take(struct decoder *decoder, const struct engine_iteration *from, st
     if (iteration->n_emitted < 0)
         return -1;
     if (iteration->n_emitted != record->emitted || decoder->ending.ended != (record->end != LOOP_GOES_ON))
-        return err_set(err, ERR_INPUT, "the device ends the answer elsewhere, behind %d tokens", decoder->length);
+        return err_set(err, ERR_INPUT, "the device ends the answer elsewhere, after %d tokens", decoder->length);
     return 0;
 }
 

@@ -13,7 +13,7 @@ struct divergence {
     struct engine *engine;              /* the companion's */
     struct sequence *sequence;          /* NULL before the first text */
     int32_t *node;                      /* [rows] 0, 1, ... */
-    int32_t *token;                     /* [rows] the root and what was accepted behind it */
+    int32_t *token;                     /* [rows] the root and what was accepted after it */
     float *value;                       /* [rows] */
     int rows, vocab;
 };
@@ -60,7 +60,7 @@ double divergence_between(const float *reference, const float *own, int vocab)
     return sum > 0 || isnan(sum) ? sum : 0;         /* rounding can take it below */
 }
 
-/* What was emitted stands behind the rows of the path: the reference reads these, and answers for the same places. */
+/* What was emitted comes after the rows of the path: the reference reads these, and answers for the same places. */
 static int after_untimed(struct watch *watch, struct decode_iteration *iteration, struct err *err)
 {
     struct divergence *divergence = (struct divergence *)watch;

@@ -98,7 +98,7 @@ int forced_tokens(const struct forced *forced) { return forced->accept.text ? fo
 
 const int32_t *forced_text(const struct forced *forced) { return forced->accept.text->token; }
 
-/* Experts [moe_layers][top_k] of the token that is `depth` behind token `at`. */
+/* Experts [moe_layers][top_k] of the token that is `depth` after token `at`. */
 static const int32_t *experts_at(const struct source *routes, int at, int depth)
 {
     const struct recording *all = routes->recording;

@@ -37,7 +37,7 @@ struct decoder {
     struct feature_request features;    /* that drafters want to see */
     int riding[DRAFTERS_MAX];           /* rows that each has in this iteration's forward */
     struct shape *shape;
-    int nodes, riders;                  /* of the largest forward behind the prompt: of its draft, and rows of drafters' own */
+    int nodes, riders;                  /* of the largest forward after the prompt: of its draft, and rows of drafters' own */
     struct policy *policy;
     struct sequence *sequence;          /* NULL before the first prompt */
     struct draft_tree tree;
@@ -71,7 +71,7 @@ int decoder_iterate_on_device(struct decoder *decoder, const struct decode_sink 
 /* Whether the device cannot, and why. */
 bool decoder_obstacle(const struct decoder *decoder, char *why, size_t bytes);
 
-/* Rows of drafters' own (riders.c): put behind those of the draft, and their logits given back. */
+/* Rows of drafters' own (riders.c): put after those of the draft, and their logits given back. */
 int decoder_add_riders(struct decoder *decoder, struct decode_iteration *iteration, struct err *err);
 int decoder_return_riders(struct decoder *decoder, const struct decode_iteration *iteration, struct err *err);
 

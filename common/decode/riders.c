@@ -1,4 +1,4 @@
-/* Rows that drafters add to a verification for themselves: they stand behind those of the draft, are read with it, and are
+/* Rows that drafters add to a verification for themselves: they come after those of the draft, are read with it, and are
  * never accepted. A drafter whose rows would reach beyond the model's context rides with none of them. */
 #include "common/decode/internal.h"
 
@@ -14,7 +14,7 @@ static int take_rows(struct decoder *decoder, const struct drafter *drafter, con
     for (int row = 0; row < asked->rows; row++) {
         const int parent = asked->parent[row];
         if (parent < 0 || parent > nodes + row || asked->token[row] < 0 || asked->token[row] >= decoder->vocab)
-            return err_set(err, ERR_INPUT, "%s rides with token %d behind row %d, which cannot be", drafter->class->name,
+            return err_set(err, ERR_INPUT, "%s rides with token %d after row %d, which cannot be", drafter->class->name,
                            (int)asked->token[row], parent);
         depth[row] = 1 + (parent > nodes ? depth[parent - nodes - 1] : parent ? iteration->tree->depth[parent - 1] : 0);
         if (depth[row] >= room)

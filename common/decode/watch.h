@@ -15,7 +15,7 @@ struct watch {                          /* what all watches begin with */
 };
 
 struct watch_class {
-    /* A new text; it gets at most `limit` tokens behind its prompt. */
+    /* A new text; it gets at most `limit` tokens after its prompt. */
     int (*begin)(struct watch *watch, const struct decode_prompt *prompt, int limit, struct err *err);
     /* A draft is to be verified: `batch` is what the forward will be, and may be changed. The sequence may have pending
      * nodes of drafters, and keeps them. */

@@ -97,7 +97,7 @@ struct draft_text {
 
 struct drafter_class {
     const char *name, *summary;
-    const char *settings;               /* what may stand behind the colon: "n=N,min=N"; NULL: nothing */
+    const char *settings;               /* what may follow the colon: "n=N,min=N"; NULL: nothing */
     bool plans;                         /* follows setup.plan; else there must be none */
     bool draws;                         /* but under DRAFT_BEST children are drawn; else they are what they are, noise or not */
     bool looks_up;                      /* its tokens come from text, at next to no cost; else from a model */
@@ -132,7 +132,7 @@ struct drafter_class {
 extern const struct drafter_class drafter_ngram, drafter_pld, drafter_suffix, drafter_lookahead, drafter_model, drafter_self,
                                   drafter_head, drafter_mtp;
 
-/* All drafters, NULL behind the last. `none` is not among them: it means that there is none. */
+/* All drafters, NULL after the last. `none` is not among them: it means that there is none. */
 extern const struct drafter_class *const drafter_classes[];
 
 /* Opens the drafter that `text` ("ngram:n=4") names; "none": *out is NULL. */

@@ -60,7 +60,7 @@ static void write_way(const struct guess *guess, int node, int32_t *token)
     token[0] = guess->root;
 }
 
-/* Logits of Hydra's head `depth` behind those nodes at this depth that want them. */
+/* Logits of Hydra's head `depth` after those nodes at this depth that want them. */
 static int read_depth(struct guess *guess, const struct draft_reading *reading, int first, int depth, int64_t *bytes,
                       struct err *err)
 {

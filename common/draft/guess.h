@@ -21,7 +21,7 @@ struct guess {
 int guess_open(struct guess *guess, struct head *head, struct err *err);
 void guess_close(struct guess *guess);
 
-/* A new draft behind a text that ends with this token, of which `levels` are asked for: *logits of the first, valid until the
+/* A new draft after a text that ends with this token, of which `levels` are asked for: *logits of the first, valid until the
  * next call. */
 int guess_root(struct guess *guess, int32_t token, int levels, const float **logits, int64_t *bytes, struct err *err);
 

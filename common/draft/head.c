@@ -63,8 +63,8 @@ static int head_room(const struct draft_source *source)
 {
     const struct head_drafter *mine = drafter_of(source);
     const struct sequence *target = mine->sequence;
-    const int behind = head_capacity(mine->head) - head_length(mine->head) - head_pending(mine->head);
-    const int own = HEAD_NODES_MAX - head_pending(mine->head), room = behind < own ? behind : own;
+    const int after = head_capacity(mine->head) - head_length(mine->head) - head_pending(mine->head);
+    const int own = HEAD_NODES_MAX - head_pending(mine->head), room = after < own ? after : own;
     const int there = sequence_capacity(target) - sequence_length(target) - sequence_pending(target);
     return mine->early && there < room ? there : room;
 }

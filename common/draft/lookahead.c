@@ -1,12 +1,12 @@
 /* Lookahead decoding: Fu, Bailis, Stoica, Zhang, arXiv 2402.02057, with its reference (hao-ai-lab/LookaheadDecoding,
  * jacobi_greedy_search_multilevel, one worker). The target guesses ahead of itself, a window of W columns and N - 1 levels,
- * as Jacobi iteration does: each step the window rides on the verification, the likeliest token behind each row of its last
+ * as Jacobi iteration does: each step the window rides on the verification, the likeliest token after each row of its last
  * level becomes a level of its own, and the oldest level is dropped. Of each column that makes an n-gram of N tokens, which
  * goes to a pool: under its first token the other N - 1, for each token up to G of them, of which the one not seen for longest
  * makes room. All that the pool has under the last token of the text is verified, each a branch.
  *
- * Rows: level 0 is a chain of W - 1 tokens below the root; row j of level 1 stands behind the root and j tokens of that chain,
- * row j of a later level behind row j of the level before. Level 0 is copied at random from the text, W + N - 3 tokens of it,
+ * Rows: level 0 is a chain of W - 1 tokens below the root; row j of level 1 comes after the root and j tokens of that chain,
+ * row j of a later level after row j of the level before. Level 0 is copied at random from the text, W + N - 3 tokens of it,
  * and the levels come one a step, each step one column less, until there are N - 1. The random numbers are those of the text,
  * so a run repeats. The window goes on by a token a step, however many were accepted (ALWAYS_FWD_ONE, the reference's default).
  *
@@ -46,7 +46,7 @@ struct lookahead {
     int filled;                         /* levels that came after the first */
     int length[LEVEL_MAX];              /* tokens of each level */
     int32_t past[LEVEL_MAX][WINDOW_MAX + LEVEL_MAX];
-    int32_t root;                       /* behind which the window rides */
+    int32_t root;                       /* after which the window rides */
     int32_t token[RIDERS_MAX], parent[RIDERS_MAX];
 };
 
@@ -224,10 +224,10 @@ static int lookahead_ride(struct drafter *drafter, const struct draft_tree *tree
     for (int level = 0; level <= mine->filled; level++) {
         const int first = rows;
         for (int at = 0; at < mine->length[level]; at++) {
-            /* Level 1 has a row more than level 0, and its first stands behind the root. */
-            int behind = level > 1 ? above + at : at - 1;
+            /* Level 1 has a row more than level 0, and its first comes after the root. */
+            int after = level > 1 ? above + at : at - 1;
             mine->token[rows] = mine->past[level][at];
-            mine->parent[rows++] = behind < 0 ? 0 : own + behind;
+            mine->parent[rows++] = after < 0 ? 0 : own + after;
         }
         above = first;
     }

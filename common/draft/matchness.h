@@ -1,5 +1,5 @@
 /* How well a target drafts for itself with parts left out: at how many tokens of an answer its most likely one is the one that
- * the answer has. The window is read in one forward behind the target's own keys and values of the prompt, as SWIFT does
+ * the answer has. The window is read in one forward after the target's own keys and values of the prompt, as SWIFT does
  * (skip_search.h): what was left out shows in the window's rows alone. */
 #ifndef MOE_DRAFT_MATCHNESS_H
 #define MOE_DRAFT_MATCHNESS_H

@@ -1,7 +1,7 @@
 /* A smaller model drafts: it decodes ahead with a KV cache of its own, on the target's device.
  *
  * Its cache holds the text but for what came since it was last asked; that is read in one forward when it is asked again,
- * whose last row is the root's. What it has read of drafts are rows behind it (rows.h); what of them is accepted stays in the
+ * whose last row is the root's. What it has read of drafts are rows after it (rows.h); what of them is accepted stays in the
  * cache.
  *
  * The draft model must have the target's tokenizer. Its vocabulary may be padded otherwise: tokens that the target does not

@@ -3,7 +3,7 @@
  * fewer follow, shorter n-grams are tried, and then there is no draft: the reference drafts token 100 there, which is one row
  * more and no guess. ngram.c takes the most recent place and lets a continuation that reaches the end repeat itself.
  *
- * All later places have fewer tokens behind them than the first: so the first is all that is kept. Below a leaf the n-gram is
+ * All later places have fewer tokens after them than the first: so the first is all that is kept. Below a leaf the n-gram is
  * read through the leaf, and what is found stands in the text. */
 #include "common/draft/drafter.h"
 

@@ -184,7 +184,7 @@ static bool likeliest_below(const float *logits, int vocab, double limit)
     return 1 / sum < limit;
 }
 
-/* From the logits behind a row to its children, as many as were asked for. */
+/* From the logits after a row to its children, as many as were asked for. */
 static int rank_children(struct draft_rows *rows, int at, const float *logits, struct err *err)
 {
     struct draft_row *row = &rows->row[at];
@@ -480,7 +480,7 @@ static int reviewed_child(const struct reviewed *reviewed, const struct draft_tr
     return -1;
 }
 
-/* Writes into a node that it is this drafter's choice behind a row. */
+/* Writes into a node that it is this drafter's choice after a row. */
 static void mark(const struct draft_rows *rows, struct draft_tree *tree, int node, int row)
 {
     tree->log_probability[node] = rows->setup.probabilities ? rows->row[row].log_probability[0] : NAN;

@@ -1,4 +1,4 @@
-/* What a drafter that runs a model has read of drafts: ROWS behind a text, a tree by tokens, so that a row is found again
+/* What a drafter that runs a model has read of drafts: ROWS after a text, a tree by tokens, so that a row is found again
  * whatever becomes of the draft's own nodes, and is read once. Row 0 is the root. Each row that was asked for its children
  * has them ranked as the setup chooses (drafter.h). Leaves of a level are read in one forward.
  *
@@ -46,7 +46,7 @@ struct draft_rows {
     struct draft_row *row;              /* [DRAFT_ROWS_MAX] */
     int rows;                           /* 0: the root was not read yet */
     float *proposal[DRAFT_ROWS_MAX];    /* each [setup.vocab], made when first needed; for setup.proposals */
-    float *root;                        /* [vocab] logits behind the root, in case it is asked again */
+    float *root;                        /* [vocab] logits after the root, in case it is asked again */
     float *second[DRAFT_ROWS_MAX];      /* each [vocab], made when first needed: logits of the second branch */
     uint8_t has_second[DRAFT_ROWS_MAX];
     /* Drafting greedily from a source that ranks needs no logits; then the root and second branches have as many children as

@@ -1,5 +1,5 @@
 /* The target drafts for itself, made cheaper: it leaves out halves of its layers (SWIFT, arXiv 2410.06916), takes fewer experts
- * a token or those of a quantised copy of itself, or stops after a layer; and any of these together. It works behind the
+ * a token or those of a quantised copy of itself, or stops after a layer; and any of these together. It works after the
  * committed tokens of the target's own KV cache, on pending nodes, so no token of a text is read a second time: each draft
  * begins with the root, a node of its own.
  *

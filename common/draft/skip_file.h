@@ -31,7 +31,7 @@ struct skip_search_facts {
     double ratio;
     uint64_t seed;
     int texts, candidates, bayesian, kept;              /* candidates scored; those by the Gaussian process; better ones */
-    const char *ended;                                  /* what ended the search: one of skip_endings, NULL behind the last */
+    const char *ended;                                  /* what ended the search: one of skip_endings, NULL after the last */
 };
 extern const char *const skip_endings[];        /* "all": there was no other set of so many parts */
 

@@ -4,7 +4,7 @@
  * for which they occur, are gone on with by a draft of at most factor x p tokens, the likeliest ones: the probability of a
  * token is the product, on the way to it, of its share among what followed there, and none below `min` is taken. The draft of
  * the highest score counts, which is the sum of its probabilities, so the tokens that it expects to be right; of equals the one
- * behind more tokens, and the answer's before the corpus'.
+ * after more tokens, and the answer's before the corpus'.
  *
  * What the paper leaves open: equals among children rank by age, the youngest first; at most 64 children of a node are looked
  * at. ArcticInference divides by how often a string occurs, its last occurrence at the end of the text included, which nothing
@@ -101,7 +101,7 @@ static int suffix_commit(struct drafter *drafter, const int32_t *token, int coun
     return 0;
 }
 
-/* Holds the drafts behind cursor[0 .. count), longest first, against the best by now; *match: behind how many tokens that is.
+/* Holds the drafts after cursor[0 .. count), longest first, against the best by now; *match: after how many tokens that is.
  * A draft scores at most as much as it has tokens, and shorter strings get shorter drafts. */
 static void consider(struct suffix *suffix, const struct suffix_tree *tree, const struct suffix_cursor *cursor, int count,
                      struct suffix_limits limits, int *best, int *match)

@@ -86,7 +86,7 @@ size_t suffix_tree_bytes(const struct suffix_tree *tree)
 
 /* ---- growing ---- */
 
-/* Where a suffix that stood behind `parent` went on with the last token, as none did before. */
+/* Where a suffix that came after `parent` went on with the last token, as none did before. */
 static void add_leaf(struct suffix_tree *tree, int32_t parent, int length)
 {
     const int last = tree->tokens - 1, end = last - length + tree->depth;
@@ -101,7 +101,7 @@ static void add_leaf(struct suffix_tree *tree, int32_t parent, int length)
     tree->slot[find_slot(tree, parent, tree->token[last])] = leaf;
 }
 
-/* Makes a node where the cursor stands, amid an edge, and moves it there. Cursors behind it in the list are shorter: on this
+/* Makes a node where the cursor stands, amid an edge, and moves it there. Cursors after it in the list are shorter: on this
  * edge they stand nearer to the root, and have not come to what is now below the node. None before it is on its way still: had
  * a longer suffix been gone on with by this token before, so had this one. */
 static void split(struct suffix_tree *tree, int which)

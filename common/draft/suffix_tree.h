@@ -28,7 +28,7 @@ struct suffix_node {
     int32_t sibling, before;            /* the next one and the one before; 0: none */
 };
 
-/* Behind `at` tokens of the node's edge, `length` behind the root. */
+/* After `at` tokens of the node's edge, `length` after the root. */
 struct suffix_cursor { int32_t node, at, length; };
 
 struct suffix_tree {
@@ -85,7 +85,7 @@ struct suffix_draft {
     double share[SUFFIX_DRAFT_MAX];     /* among those which followed its parent */
 };
 
-/* Writes the draft behind a cursor. */
+/* Writes the draft after a cursor. */
 void suffix_tree_expand(const struct suffix_tree *tree, const struct suffix_cursor *from, const struct suffix_limits *limits,
                         struct suffix_draft *out);
 

@@ -1,6 +1,6 @@
 /* One transformer for all families: forwards over flat batches that may be chains or trees.
  *
- * A SEQUENCE owns a KV cache: `length` committed tokens, behind them PENDING nodes. A forward appends its rows as pending
+ * A SEQUENCE owns a KV cache: `length` committed tokens, after them PENDING nodes. A forward appends its rows as pending
  * nodes 0, 1, 2, ... (counted since the last commit or rollback, over several forwards). A node's parent is an earlier
  * pending node, or -1: the last committed token. Its position is its parent's plus one. It attends to the committed tokens
  * and to its own ancestors. sequence_commit keeps one path of pending nodes and drops the others.
@@ -96,7 +96,7 @@ struct forward_part {
 struct batch {
     int rows;
     const int32_t *token;                /* [rows] */
-    const int32_t *parent;               /* [rows] pending node or -1; NULL: a chain behind the newest pending node */
+    const int32_t *parent;               /* [rows] pending node or -1; NULL: a chain after the newest pending node */
     const int32_t *logit_row;            /* [logit_rows] rows whose logits are wanted, ascending; NULL: the first logit_rows */
     int logit_rows;
     const struct expert_plan *plan;      /* NULL: none */
@@ -145,7 +145,7 @@ int engine_forward(struct engine *engine, struct sequence *sequence, const struc
  *
  * On a device that takes slabs (setup.slab_rows, without logits of every row) a piece is a slab when it can be: positions
  * slab_rows * i .. slab_rows * (i + 1) - 1, all in this part of the prompt. So which tokens are in slabs, and in which, follows
- * from where the part begins and ends: not from drafts, from max_rows or from what comes behind the prompt. Whoever keeps keys
+ * from where the part begins and ends: not from drafts, from max_rows or from what comes after the prompt. Whoever keeps keys
  * and values of a prompt for another one that begins alike gets the bits of computing it anew if both are cut at the same
  * slabs: keep whole slabs only, or none. Nodes of engine_forward are in no slab.
  *

@@ -22,7 +22,7 @@ static size_t fetched_bytes(const struct fetched *array, int rows)
     return (size_t)array->layers * (size_t)rows * (size_t)array->width * 4;
 }
 
-/* The number among all layers of an array's layer behind the one with number n. */
+/* The number among all layers of an array's layer after the one with number n. */
 static int next_layer(const struct pass *pass, const struct fetched *array, int n)
 {
     do
@@ -63,7 +63,7 @@ static int make_landing(struct engine *engine, size_t bytes, struct err *err)
     return device_alloc_shared(engine->device, bytes > room ? bytes : room, &engine->landing, err);
 }
 
-/* All copies are on their way before the one wait: the logits, which stay where they land, and behind them the arrays. */
+/* All copies are on their way before the one wait: the logits, which stay where they land, and after them the arrays. */
 static int fetch(const struct pass *pass, const struct fetched *array, int count, struct err *err)
 {
     struct engine *engine = pass->engine;

@@ -307,7 +307,7 @@ int engine_forward(struct engine *engine, struct sequence *sequence, const struc
     return run(engine, sequence, batch, VERIFICATION, out, err);
 }
 
-/* One piece of a prompt: a chain behind the committed tokens, committed at once. */
+/* One piece of a prompt: a chain after the committed tokens, committed at once. */
 static int piece(struct engine *engine, struct sequence *sequence, const struct batch *batch, bool slab, struct forward *out,
                  struct err *err)
 {

@@ -74,7 +74,7 @@ int pass_layers(const struct pass *pass);
 int pass_top_k(const struct pass *pass);
 bool pass_attends(const struct pass *pass, int n);
 bool pass_feeds(const struct pass *pass, int n);
-bool pass_leaves_nothing_else_out(const struct batch *batch);        /* than layers behind the one where it stops */
+bool pass_leaves_nothing_else_out(const struct batch *batch);        /* than layers after the one where it stops */
 struct layer_experts pass_experts(const struct pass *pass, int n);
 
 /* Puts the operations of a forward on the queue, tokens, positions and slots being there. */

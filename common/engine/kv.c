@@ -136,7 +136,7 @@ static void upload(struct row_table *table, struct buffer to, const int32_t *val
     queue_upload(table->device, to, values, (size_t)count * sizeof *values);
 }
 
-/* Paths of all rows behind one another; index[row] is where row's begins. */
+/* Paths of all rows one after another; index[row] is where row's begins. */
 static int fill_paths(struct row_table *table, const struct kv *kv, const int32_t *nodes, int rows, struct err *err)
 {
     size_t used = 0;

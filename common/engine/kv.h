@@ -1,6 +1,6 @@
 /* Keys and values of one text in some layers, and what rows see of them: of a model, or of a draft head.
  *
- * The cache holds `length` committed tokens and `pending` nodes behind them, a forest: a node's parent is an earlier node, or
+ * The cache holds `length` committed tokens and `pending` nodes after them, a forest: a node's parent is an earlier node, or
  * -1, the last committed token. Node i has slot length + i and position length + depth. */
 #ifndef MOE_ENGINE_KV_H
 #define MOE_ENGINE_KV_H

@@ -55,8 +55,8 @@ static bool find_stopped(struct pass *pass)
     return found > 0;
 }
 
-/* Whether the rows that go on from no stopped node fit behind the pending ones. */
-static bool fits_behind(const struct pass *pass)
+/* Whether the rows that go on from no stopped node fit after the pending ones. */
+static bool fits_after(const struct pass *pass)
 {
     const struct sequence *sequence = pass->sequence;
     int fresh = 0;
@@ -111,7 +111,7 @@ int tree_append(struct pass *pass, struct err *err)
     int fresh;
     if (check(engine, sequence, batch, err))
         return -1;
-    pass->resumes = batch->resume && find_stopped(pass) && fits_behind(pass);
+    pass->resumes = batch->resume && find_stopped(pass) && fits_after(pass);
     if (batch->resume && !pass->resumes)
         sequence_rollback(sequence);
     fresh = append(pass, err);

@@ -2,11 +2,11 @@
  * device. It decides nothing: what is drafted from its logits is common/draft's.
  *
  * A head that has a layer keeps keys and values of one text, one ROW a token, as a sequence of the engine does: `length`
- * committed rows, pending nodes behind them. What a row is made of:
+ * committed rows, pending nodes after them. What a row is made of:
  *
  *     eagle1, eagle3, jakiro, jakiro_star
  *                row i is the target's state at position i with the embedding of token i + 1. So of n tokens, of which the
- *                target has read n - 1, rows 0 .. n - 2 are true; row n - 2 proposes token n. A row behind them takes the
+ *                target has read n - 1, rows 0 .. n - 2 are true; row n - 2 proposes token n. A row after them takes the
  *                embedding of a drafted token, and what the head itself made of the row's parent in place of a state
  *     mtp        as eagle1; more about a model with several predictors in mtp.c. Only true rows can be committed, and before
  *                there are others
@@ -37,7 +37,7 @@ struct head_setup {
 struct head_batch {
     int rows;
     const int32_t *token;                /* [rows] whose embeddings are taken; NULL: none are */
-    const int32_t *parent;               /* [rows] pending node or -1, the newest committed row; NULL: a chain behind the
+    const int32_t *parent;               /* [rows] pending node or -1, the newest committed row; NULL: a chain after the
                                           * newest pending node */
     /* True states, as a forward of the target leaves them (batch.features): [states][state_rows][target hidden] in the order
      * of head_params.state, of which row r takes state_row[r]. Address 0: each row goes on from what the head made of its
@@ -91,7 +91,7 @@ int head_run(struct head *head, const struct head_batch *batch, struct head_forw
 
 /* What medusa's and hydra's heads guess: with t the text's newest token at position n - 1, which the target has not read, and f
  * the state at n - 2, head i guesses the token at n + i. Of medusa's all read f alone; hydra's head i reads f, t, and i drafted
- * tokens behind it. */
+ * tokens after it. */
 struct head_guesses {
     int first, heads;                    /* heads first .. first + heads - 1, of which hydra takes one at once */
     int rows;                            /* 1 .. max_logit_rows */

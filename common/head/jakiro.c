@@ -8,7 +8,7 @@
  *                  a token's probability is the sum of both branches' under one softmax (as the program has it; the paper's
  *                  equation 4 weighs them)
  *
- * Branch 0 is what rows behind go on from. */
+ * Branch 0 is what rows after go on from. */
 #include "common/head/internal.h"
 
 enum { EXPERTS = 2 };

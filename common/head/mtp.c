@@ -4,11 +4,11 @@
  *              its final norm; one layer of the model's own kind; final_norm of that is what the module made, and what the
  *              output head reads: logits of token i + k + 1
  *
- * The report leaves open on which side of a norm states are taken. It is behind it for all of them, as in SGLang and in vLLM
+ * The report leaves open on which side of a norm states are taken. It is after it for all of them, as in SGLang and in vLLM
  * since 2026.
  *
- * So of n tokens module k has rows 0 .. n - 1 - k. Drafted tokens go through the modules in turn: the first one behind the text
- * is read by module 2, with what module 1 made of the text's last row, and so on; behind the last module the first one goes on
+ * So of n tokens module k has rows 0 .. n - 1 - k. Drafted tokens go through the modules in turn: the first one after the text
+ * is read by module 2, with what module 1 made of the text's last row, and so on; after the last module the first one goes on
  * with what that made, as in vLLM. With one module that is what EAGLE does. Each module attends to its own rows. */
 #include <string.h>
 
@@ -94,7 +94,7 @@ static int run_true(struct modules *modules, const struct head_batch *batch, str
 {
     struct head_forward forward;
     if (modules->nodes || batch->parent)
-        return err_set(err, ERR_INPUT, "true rows are a chain behind the text, and nothing else may be pending");
+        return err_set(err, ERR_INPUT, "true rows are a chain after the text, and nothing else may be pending");
     if (head_run(modules->module[0], batch, out, err))
         return -1;
     modules->skipped[0] = 0;
@@ -115,7 +115,7 @@ static int run_true(struct modules *modules, const struct head_batch *batch, str
     return 0;
 }
 
-/* The node of a row's own module that it stands behind: the one as many tokens above it as there are modules. */
+/* The node of a row's own module that it comes after: the one as many tokens above it as there are modules. */
 static int32_t node_above(const struct modules *modules, int parent)
 {
     for (int step = 1; step < modules->count && parent >= 0; step++)
@@ -164,7 +164,7 @@ static int check_drafted(const struct head *head, const struct head_batch *batch
 {
     const struct modules *modules = head->modules;
     if (modules->true_nodes || !modules_length(head))
-        return err_set(err, ERR_INPUT, "rows of drafted tokens stand behind a text that has been read");
+        return err_set(err, ERR_INPUT, "rows of drafted tokens come after a text that has been read");
     if (!batch->token || batch->rows < 1 || batch->rows > head->setup.max_rows || batch->logit_rows < 0 ||
         batch->logit_rows > head->setup.max_logit_rows || modules->nodes + batch->rows > HEAD_NODES_MAX)
         return err_set(err, ERR_INPUT, "a forward of %d rows and logits of %d: this head takes %d and %d, and has %d nodes",

@@ -303,7 +303,7 @@ static int read_sizes(struct probe *probe, int position, int32_t next, struct fo
     return 0;
 }
 
-/* One place with one drafter: `next` is the text's token behind the root. Out: the forward over the whole draft. */
+/* One place with one drafter: `next` is the text's token after the root. Out: the forward over the whole draft. */
 static int look(struct probe *probe, int position, int32_t next, int left, int room, probe_function *put, void *context,
                 struct forward *forward, struct err *err)
 {

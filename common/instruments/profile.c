@@ -71,7 +71,7 @@ static int put_prompt(void *context, const struct forward *piece, int position, 
     return 0;
 }
 
-/* The forward of a kept row gives the token behind it; where the answer was cut, the last kept rows gave tokens that are
+/* The forward of a kept row gives the token after it; where the answer was cut, the last kept rows gave tokens that are
  * not part of it, and without a draft there would have been no such forwards. */
 static int put_iteration(void *context, const struct decode_iteration *iteration, struct err *err)
 {

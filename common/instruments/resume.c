@@ -272,7 +272,7 @@ static bool is_item(const struct decode_resume *resume, size_t at, const struct 
     return of && of->key == draw->key && of->ordinal == draw->ordinal && of->sample == draw->sample;
 }
 
-/* What later turns ask depends on answers: behind a prompt with turns so many texts may be theirs. */
+/* What later turns ask depends on answers: after a prompt with turns so many texts may be theirs. */
 int decode_resume_foresee(struct decode_resume *resume, const struct prompt *prompt, struct err *err)
 {
     struct walk *walk = &resume->foreseen;
@@ -292,7 +292,7 @@ int decode_resume_checked(const struct decode_resume *resume, struct err *err)
     size_t at = resume->foreseen.at + (size_t)resume->turns;
     if (at >= resume->count)
         return 0;
-    return err_set(err, ERR_INPUT, "%s: its text %lld, '%.100s', is of none of the prompts behind those of the texts before "
+    return err_set(err, ERR_INPUT, "%s: its text %lld, '%.100s', is of none of the prompts after those of the texts before "
                    "it; give the prompts of that run, in that order", resume->path, (long long)resume->item[at].sequence,
                    resume->item[at].id);
 }

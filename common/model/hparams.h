@@ -51,7 +51,7 @@ struct rope_shape {
  * of kv_rank floats, queries from one of q_rank or from the hidden state. The first rope.rotary floats of a head turn; those
  * of the key are made beside the latent, once for all heads.
  *
- * Predictors (DeepSeek-V3, arXiv 2412.19437 section 2.2) are layers behind the last one that guess further tokens: number i
+ * Predictors (DeepSeek-V3, arXiv 2412.19437 section 2.2) are layers after the last one that guess further tokens: number i
  * takes the embedding of a token and the hidden state that i layers of this kind have made of the one before it, norms both,
  * joins them by a matrix, and goes through a layer like the others; the head gives logits of what its norm makes of that. */
 struct hparams {
@@ -97,7 +97,7 @@ struct hparams {
     struct layer_shape {
         uint8_t ffn;                 /* enum ffn_kind */
         int window;                  /* sliding window, 0: none */
-    } layer[LAYERS_MAX];             /* predictors' behind those of the layers */
+    } layer[LAYERS_MAX];             /* predictors' after those of the layers */
 
     int predictors;                  /* of drafts (common/head); the engine does not compute them */
     struct predictor_shape {

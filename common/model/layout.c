@@ -40,7 +40,7 @@ static void add_latent(struct layout *layout, const struct hparams *s, int layer
         "attention.kv_b");
 }
 
-/* All behind the norm, which reads `inputs`. */
+/* All after the norm, which reads `inputs`. */
 static void add_attention(struct layout *layout, const struct hparams *s, int layer, int inputs)
 {
     int head_dim = s->attention.head_dim, q = s->attention.heads * head_dim, kv = s->attention.kv_heads * head_dim;
@@ -385,7 +385,7 @@ int layout_print(struct text *out, const struct layout *layout, const struct hpa
     if (head && text_printf(out, err, "draft head %s: ", head_kind_name(head->kind)))
         return -1;
     if ((!head && text_printf(out, err, "%s: %d layers, ", shape->family, shape->layers)) ||
-        (shape->predictors && text_printf(out, err, "%d predictors behind them, ", shape->predictors)))
+        (shape->predictors && text_printf(out, err, "%d predictors after them, ", shape->predictors)))
         return -1;
     return text_printf(out, err, "%.0f parameters, %d tensors, %llu bytes\n", count, layout->count, (unsigned long long)all);
 }

@@ -470,7 +470,7 @@ static int take_shape(struct index_reader *r, struct err *err)
 static int take_head(struct index_reader *r, struct err *err)
 {
     if (r->have_shape)
-        return err_set(err, ERR_INPUT, "stands behind hparams");
+        return err_set(err, ERR_INPUT, "comes after hparams");
     return index_take_head(&r->cursor, &r->facts->head, err);
 }
 

@@ -139,7 +139,7 @@ static void show_lines(struct show *show, const struct model *model)
         show_line(show, "    %d layers with a dense network of inner width %d", shape->layers - identity->moe_layers,
                   shape->dense_inner);
     if (shape->predictors)
-        show_line(show, "    behind the last layer %d predictors of further tokens", shape->predictors);
+        show_line(show, "    after the last layer %d predictors of further tokens", shape->predictors);
     if (identity->inflated_from)
         show_line(show, "    inflated: %d to %d", identity->inflated_from,
                   identity->moe_layers ? shape->expert_inner : shape->dense_inner);
@@ -193,7 +193,7 @@ static void show_head_lines(struct show *show, const struct model *model)
     show_head_layer(show, &facts->shape);
     if (head->heads)
         show_line(show, "    %d heads of %d residual blocks%s", head->heads, head->blocks,
-                  head->prefix ? ", behind the layer" : "");
+                  head->prefix ? ", after the layer" : "");
     if (head->target_id)
         show_line(show, "    draft vocabulary %d, from id %d to id %d of the target's", head->draft_vocab, head->target_id[0],
                   head->target_id[head->draft_vocab - 1]);

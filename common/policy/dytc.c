@@ -118,7 +118,7 @@ static void look(struct dytc *d, const struct draft_tree *tree)
     }
 }
 
-/* The likeliest leaf and, behind it, those of its siblings that are gone on with; 0: there is none. */
+/* The likeliest leaf and, after it, those of its siblings that are gone on with; 0: there is none. */
 static int choose_leaves(struct dytc *d, const struct draft_tree *tree, int depth)
 {
     int best = -1, leaves = 0;

@@ -225,11 +225,11 @@ static double loss_of_trial(const struct dytc_verify *d, const struct plan_draft
                             const struct plan *plan, bool *last)
 {
     const double chance = drafter[which].chance[0], asked = drafter[which].step + drafter[which].token;
-    const struct plan_setup behind = {d->drafters, drafter, 1, max, chance, d->rate, d->verify};
+    const struct plan_setup after = {d->drafters, drafter, 1, max, chance, d->rate, d->verify};
     struct plan rest;
     double first, reach = 1;
     int length = 0;
-    plan_find(&rest, &behind);
+    plan_find(&rest, &after);
     first = (plan->value - (chance - d->rate * asked + rest.value)) / d->rate;
     *last = false;
     for (int i = 0; i < d->drafters; i++)
@@ -309,7 +309,7 @@ static void drop(struct dytc_verify *d, const struct draft_tree *tree, int draft
     memcpy(dropped->match, tree->match, (size_t)dropped->tokens * sizeof *dropped->match);
 }
 
-/* Cuts what was looked up to what pays, with the best plan behind it; false: all of it does. */
+/* Cuts what was looked up to what pays, with the best plan after it; false: all of it does. */
 static bool cut(struct dytc_verify *d, const struct draft_view *view, int asked, int max, struct step *step)
 {
     const struct draft_tree *tree = view->tree;
@@ -476,7 +476,7 @@ static void learn(struct dytc_verify *d, int drafter, int depth, int match, doub
         count(&known->match[match_group(match)], d->decay, kept);
 }
 
-/* Of second choices, which stand behind the chain, those count that were needed: the first choice beside them was wrong. */
+/* Of second choices, which come after the chain, those count that were needed: the first choice beside them was wrong. */
 static void learn_branches(struct dytc_verify *d, const struct outcome *outcome)
 {
     const struct draft_tree *tree = outcome->tree;

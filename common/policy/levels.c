@@ -137,7 +137,7 @@ static int vertical_open(struct policy **out, struct spec *spec, const struct po
     int length[DRAFTERS];
     for (int i = 0; i + 1 < setup->drafters; i++)
         if (!reviews(setup, i))
-            return err_set(err, ERR_INPUT, "vertical: drafter '%s' cannot review what the ones behind it draft; give it last, "
+            return err_set(err, ERR_INPUT, "vertical: drafter '%s' cannot review what the ones after it draft; give it last, "
                            "or take --policy horizontal", setup->drafter ? setup->drafter[i].name : "?");
     if (levels_new(&levels, "vertical", spec, setup, otherwise, length, err))
         return -1;
@@ -189,7 +189,7 @@ static void levels_free(struct policy *policy) { mem_free(&policy); }
 
 const struct policy_class policy_vertical = {
     .name = "vertical",
-    .summary = "each drafter reviews what the cheaper one behind it drafts",
+    .summary = "each drafter reviews what the cheaper one after it drafts",
     .settings = "lengths=N/N/...",
     .drops = true,
     .open = vertical_open,

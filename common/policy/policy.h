@@ -98,7 +98,7 @@ struct policy {                 /* what all policies begin with */
 
 struct policy_class {
     const char *name, *summary;
-    const char *settings;               /* what may stand behind the colon: "K=N"; NULL: nothing */
+    const char *settings;               /* what may follow the colon: "K=N"; NULL: nothing */
     bool needs_probabilities;           /* its decisions read what drafters say of their tokens' probabilities */
     bool drops;                         /* drafted nodes again, for what they hold (STEP_KEEP) */
     bool trees;                         /* its drafts branch, whatever the shape */
@@ -118,7 +118,7 @@ extern const struct policy_class policy_static, policy_cascade, policy_cascade_c
                                  policy_off, policy_oracle, policy_vertical, policy_horizontal, policy_cs_drafting,
                                  policy_tr, policy_dytc, policy_dytc_verify;
 
-extern const struct policy_class *const policy_classes[];       /* all, NULL behind the last */
+extern const struct policy_class *const policy_classes[];       /* all, NULL after the last */
 
 /* Opens the policy that `text` names, for a text that is yet empty; NULL: static, or cascade for a draft length of auto. */
 int policy_open(struct policy **out, const char *text, const struct policy_setup *setup, struct err *err);

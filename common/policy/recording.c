@@ -253,7 +253,7 @@ static int done(struct state *state, const struct decode_done *record, struct er
         struct recorded_place *place = &all->place[text->place + (size_t)state->at[i]];
         struct recorded_place merged = state->live[i];
         if (state->at[i] >= places)
-            return err_set(err, ERR_INPUT, "text %lld: an iteration behind its end", (long long)text->sequence);
+            return err_set(err, ERR_INPUT, "text %lld: an iteration after its end", (long long)text->sequence);
         merged.n = place->n;
         merged.accepted = place->accepted;
         merged.left = place->left;

@@ -27,7 +27,7 @@ struct shape {                          /* what all shapes begin with */
 
 struct shape_class {
     const char *name, *summary;
-    const char *settings;               /* what must or may stand behind the colon; NULL: nothing */
+    const char *settings;               /* what must or may follow the colon; NULL: nothing */
     int (*open)(struct shape **out, struct spec *spec, struct err *err);
     struct step (*next)(struct shape *shape, const struct draft_view *view, int depth);    /* depth: levels, at most */
     void (*state)(const struct shape *shape, struct values *out);       /* NULL: the name says it all */
@@ -36,7 +36,7 @@ struct shape_class {
 
 extern const struct shape_class shape_chain, shape_static, shape_dynamic, shape_own;
 
-extern const struct shape_class *const shape_classes[];         /* all, NULL behind the last; the first is the default */
+extern const struct shape_class *const shape_classes[];         /* all, NULL after the last; the first is the default */
 
 /* Opens the shape that `text` ("dynamic:total=60") names; NULL: a chain. */
 int shape_open(struct shape **out, const char *text, struct err *err);

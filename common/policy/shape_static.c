@@ -1,8 +1,8 @@
 /* A tree of ranks that is the same in every iteration, read from a file: a JSON list of paths, each a list of ranks from the
- * root down. [[0],[1],[0,0],[0,1]] asks for the two best tokens behind the root, and for the two best behind the first of
+ * root down. [[0],[1],[0,0],[0,1]] asks for the two best tokens after the root, and for the two best after the first of
  * them. Medusa and EAGLE-1 write their trees so (Cai et al., arXiv 2401.10774, section 2.3.3; trees/ has the published ones).
  *
- * Every beginning of a path must be a path itself; the order does not matter. A drafter gives the best tokens behind a node,
+ * Every beginning of a path must be a path itself; the order does not matter. A drafter gives the best tokens after a node,
  * so where the file leaves a rank out and has a larger one beside it, that rank is drafted and dropped again at once.
  *
  * Or without a file: `depth` levels of `width` nodes each, below the best node of the level above. It is what a chain with

@@ -48,7 +48,7 @@ struct forecast_class {
     void (*learn)(struct forecast *forecast, const struct forecast_outcome *outcome);   /* NULL: it does not */
     void (*free)(struct forecast *forecast);
 };
-extern const struct forecast_class *const forecast_classes[];           /* all, NULL behind the last */
+extern const struct forecast_class *const forecast_classes[];           /* all, NULL after the last */
 
 int forecast_open(struct forecast **out, const char *name, const struct forecast_setup *setup, struct err *err);
 void forecast_close(struct forecast **forecast);

@@ -18,7 +18,7 @@ static bool is_end(const struct prompts *p, int32_t id)
     return false;
 }
 
-/* Tokens from..to are an answer and what a template writes behind it: it ends with the first end token. */
+/* Tokens from..to are an answer and what a template writes after it: it ends with the first end token. */
 static void mark(const struct prompts *p, struct prompt *prompt, int from, int to)
 {
     for (int i = from; i < to; i++) {
@@ -98,7 +98,7 @@ static int mark_message(const struct prompts *p, struct prompt *prompt, json_t *
     if (prompts_render(p, before, false, &said, NULL, err))
         goto done;
     if (!begins_with(&said, &asked) || said.n == asked.n)
-        err_set(err, ERR_INPUT, "the template does not write this answer behind the tokens that call for it, so where it "
+        err_set(err, ERR_INPUT, "the template does not write this answer after the tokens that call for it, so where it "
                 "begins cannot be told; use another --chat-template, or \"prompt\" and \"answer\"");
     else if (!begins_with(&prompt->tokens, &said))
         err_set(err, ERR_INPUT, "the template writes this answer otherwise when more messages follow, so what would be learnt "
@@ -183,7 +183,7 @@ done:
     return rc;
 }
 
-/* Behind which message the answer of this number, from 0 on, ends; 0: there are fewer. */
+/* After which message the answer of this number, from 0 on, ends; 0: there are fewer. */
 static size_t answer_end(const json_t *messages, int number)
 {
     for (size_t i = 0; i < json_array_size(messages); i++)

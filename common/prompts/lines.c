@@ -141,7 +141,7 @@ static int wait_for_input(const struct prompt_lines *lines, struct err *err)
     return stop_asked(lines->stop) ? err_set(err, ERR_SIGNAL, "interrupted") : 0;
 }
 
-/* More bytes behind those that are left, as many as are there: a prompt that has come through a pipe is not kept waiting for
+/* More bytes after those that are left, as many as are there: a prompt that has come through a pipe is not kept waiting for
  * the next one. *got 0: the end. */
 static int refill(struct prompt_lines *lines, size_t *got, struct err *err)
 {
@@ -231,7 +231,7 @@ static int decide_form(struct prompt_lines *lines, struct err *err)
 
 static bool is_whole(const struct prompt_lines *lines) { return lines->form == FORM_WHOLE || lines->form == FORM_DOCUMENT; }
 
-/* The next line, or the whole rest of the file, behind what is in the line, without its newline. 1, 0 at the file's end. */
+/* The next line, or the whole rest of the file, after what is in the line, without its newline. 1, 0 at the file's end. */
 static int read_line(struct prompt_lines *lines, struct err *err)
 {
     bool any = lines->line.length > 0;

@@ -3,7 +3,7 @@
  *   .txt (.TXT)      text, one a line; whole with the option
  *   .md (.MD)        text, the file as one
  *   standard input   with the option one text; else JSON lines if its first character other than white space is `{', or `['
- *                    with `{', `"' or nothing behind it; else one text
+ *                    with `{', `"' or nothing after it; else one text
  *   other files      JSON lines
  *
  * A text that nobody asked to have whole has no newline at its end. A byte order mark is taken away. */
@@ -34,7 +34,7 @@ int prompt_lines_open(struct prompt_lines **out, const char *const *files, size_
 void prompt_lines_close(struct prompt_lines **lines);
 
 /* 1: *out is the next one that is not blank; 0: no more; -1: error. After ERR_INPUT, a line that is too long, out has its
- * place, and the next call goes on behind it. ERR_SIGNAL: the stop was asked for while input was waited for. */
+ * place, and the next call goes on after it. ERR_SIGNAL: the stop was asked for while input was waited for. */
 int prompt_lines_next(struct prompt_lines *lines, struct prompt_line *out, struct err *err);
 
 /* Begins anew. twice: files that can be read again alone, others are passed over. */

@@ -551,7 +551,7 @@ int prompts_check(struct prompts *p, prompts_judge *judge, void *context, bool *
     return more;
 }
 
-/* What comes behind the answer to the turn at hand: a user turn, or messages of a conversation up to the next answer. */
+/* What comes after the answer to the turn at hand: a user turn, or messages of a conversation up to the next answer. */
 static int add_next_turn(const struct prompt *prompt, json_t *messages, struct err *err)
 {
     const json_t *next = json_array_get(prompt->rest, (size_t)prompt->turn + 1);

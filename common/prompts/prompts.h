@@ -7,7 +7,7 @@
  *   tokens    ids, taken as they are
  * and optional id (string or number), task, answer (string or number), max_tokens. Other keys are ignored; blank lines are
  * skipped.
- * With PROMPTS_ANSWERED `answer` is what the assistant says to it, `answer_tokens` the same as ids behind `tokens`, and
+ * With PROMPTS_ANSWERED `answer` is what the assistant says to it, `answer_tokens` the same as ids after `tokens`, and
  * `messages` may have answers anywhere. Each is told from what it answers by its tokens: those of the prompt alone begin
  * those of the joint text, or the text is refused.
  * Text is a prompt, too: lines.h says where; `-` is standard input.
@@ -57,7 +57,7 @@ struct prompts_options {
     bool unanswered;                   /* PROMPTS_ANSWERED: a text without an answer will do; its mask is all 0 */
     bool each;                         /* PROMPTS_ANSWERED: each answer of a conversation ends a text of its own, which has no
                                           other answers in its mask: the first is there first, prompt_next_turn gives others */
-    const int *ends;                   /* [n_ends] borrowed; ids that end an answer: the first is put behind one of raw text */
+    const int *ends;                   /* [n_ends] borrowed; ids that end an answer: the first is put after one of raw text */
     int n_ends;
     int vocab;                         /* ids of `tokens` prompts must be below; 0: the tokenizer's size, if there is one */
 };
@@ -83,7 +83,7 @@ int prompts_open(struct prompts **out, const struct prompts_options *options, co
 void prompts_close(struct prompts **prompts);
 
 /* 1: *out is set, to be freed by prompt_free; 0: no more; -1: error. After ERR_INPUT prompts_fault says which prompt is no
- * good, and the next call goes on behind it. */
+ * good, and the next call goes on after it. */
 int prompts_next(struct prompts *prompts, struct prompt *out, struct err *err);
 
 struct prompts_fault {

@@ -137,7 +137,7 @@ done:
 /* Curves of all layers over common points, with their mean and what chance would give. */
 struct layer_curves {
     int layers, points, count;
-    double *x, *y;              /* y: [layers + 3][points]; behind the layers their mean, independent, alike */
+    double *x, *y;              /* y: [layers + 3][points]; after the layers their mean, independent, alike */
     struct svg_curve *curves;
     char (*labels)[24];
 };

@@ -1,12 +1,12 @@
 /* Expected walltime improvement factors (EWIF): how many times as fast as one forward a token a draft makes the text, if each
- * drafted token behind accepted ones is accepted with the same chance, independently, and if the verification costs one forward
+ * drafted token after accepted ones is accepted with the same chance, independently, and if the verification costs one forward
  * however many tokens it reads. A drafter is its acceptance and the cost of a drafted token, one forward of the target being 1.
  *
  *   alone        Leviathan et al. (arXiv 2211.17192), theorem 3.8: `length` tokens of one drafter
  *   vertical     CS-Drafting (arXiv 2312.11462): the bottom drafts `bottom_length` tokens, the upper drafter reviews them in
  *                one forward and adds its own, `length` times; of all that the target accepts what it accepts of the upper
  *                drafter, which is taken to accept of the bottom what the target does
- *   horizontal   there, too: `length` tokens of the upper drafter, and `bottom_length` of the bottom behind them
+ *   horizontal   there, too: `length` tokens of the upper drafter, and `bottom_length` of the bottom after them
  *
  * Acceptances are from 0 to 1, costs not negative. Pure. */
 #ifndef MOE_REPORT_EWIF_H

@@ -62,7 +62,7 @@ done:
     return rc;
 }
 
-/* The setting's name without what "vary" has put behind it for these keys: "router, budget 8" is "router". */
+/* The setting's name without what "vary" has put after it for these keys: "router, budget 8" is "router". */
 static int series_name(struct text *out, const char *name, const char *const *keys, struct err *err)
 {
     for (const char *at = name, *end; *at; at = end) {

@@ -24,7 +24,7 @@
 enum figure_kind {
     FIGURE_NONE, FIGURE_UTILITY, FIGURE_PREDICTION, FIGURE_TIMES, FIGURE_QUALITY, FIGURE_NODES, FIGURE_BOUNDARY
 };
-extern const char *const figure_words[];        /* by kind, "none" first; NULL behind the last */
+extern const char *const figure_words[];        /* by kind, "none" first; NULL after the last */
 
 enum { FIGURE_TABLES = 5, FIGURE_TEXTS = 4, FIGURE_VALUES = 14, FIGURE_WINDOW = 16 };
 
@@ -42,7 +42,7 @@ struct figure_row {
 struct figure_table {
     const char *type;                   /* of its JSON lines */
     const char *heading;                /* NULL: too long for people, for JSON alone; or CSV when it is the first table */
-    const struct figure_column *columns;        /* key NULL behind the last */
+    const struct figure_column *columns;        /* key NULL after the last */
     struct figure_row *rows;
     size_t count, room;
 };

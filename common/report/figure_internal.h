@@ -18,7 +18,7 @@ struct figure_row *figure_row_add(struct figure_table *table, const char *a, con
 const char *figure_task(const struct measurements *all, int task);      /* -1: "all" */
 double figure_cost(const struct figure_work *work, const struct measured_step *step);      /* seconds or bytes */
 
-/* The name of the series that a setting belongs to: settings of one model that differ only under these keys (NULL behind the
+/* The name of the series that a setting belongs to: settings of one model that differ only under these keys (NULL after the
  * last). It is kept with the figure. NULL: no memory. */
 const char *figure_series(const struct figure_work *work, int setting, const char *const *keys, struct err *err);
 

@@ -169,7 +169,7 @@ done:
     return rc;
 }
 
-/* Tasks that ran under the setting whose windows these are, and behind them all together. */
+/* Tasks that ran under the setting whose windows these are, and after them all together. */
 static int add_tasks(const struct figure_work *work, size_t first, struct err *err)
 {
     const struct figure_table *windows = &work->figure->table[0];

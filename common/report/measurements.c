@@ -255,7 +255,7 @@ static void take_changes(struct measured_step *step, const struct decode_iter *r
         }
 }
 
-static int first_behind(const struct decode_iter *record, int parent)
+static int first_after(const struct decode_iter *record, int parent)
 {
     int node = parent + 1;
     while (node < record->nodes && record->node_parents[node] != parent)
@@ -263,8 +263,8 @@ static int first_behind(const struct decode_iter *record, int parent)
     return node < record->nodes ? node : -1;
 }
 
-/* The node behind this one that the text went on with; -1: none. */
-static int kept_behind(const struct decode_iter *record, int parent, int32_t token)
+/* The node after this one that the text went on with; -1: none. */
+static int kept_after(const struct decode_iter *record, int parent, int32_t token)
 {
     for (int node = parent + 1; node < record->nodes; node++)
         if (record->node_parents[node] == parent && record->node_tokens[node] == token)
@@ -272,14 +272,14 @@ static int kept_behind(const struct decode_iter *record, int parent, int32_t tok
     return -1;
 }
 
-/* See measurements_read. Behind the last emitted token nobody knows what was right. */
+/* See measurements_read. After the last emitted token nobody knows what was right. */
 static void take_tries(struct measured_share *shares, const struct decode_iter *record)
 {
     if (!record->node_drafters || !record->node_reviewers || !record->node_parents || !record->node_tokens || !record->tokens)
         return;
     for (int at = 0, next, level = 0; at >= 0 && level <= record->accepted && level < record->emitted; at = next, level++) {
-        const int first = first_behind(record, at);
-        next = level < record->accepted ? kept_behind(record, at, record->tokens[level]) : -1;
+        const int first = first_after(record, at);
+        next = level < record->accepted ? kept_after(record, at, record->tokens[level]) : -1;
         if (first < 0)
             return;
         const int reviewer = record->node_reviewers[first];

@@ -46,7 +46,7 @@ struct measured_step {                      /* one iteration */
 
 struct measured_trial {                     /* a drafted token that was tried, and whose bound is known (verify/overlap.h) */
     float bound;
-    int position;                           /* behind the root, from 1 */
+    int position;                           /* after the root, from 1 */
     bool kept;
 };
 
@@ -54,7 +54,7 @@ struct measured_share {                     /* what a drafter did in an iteratio
     int steps, verified, accepted;
     double us;
     int64_t bytes;
-    int runs;                               /* tokens behind one another that it drafted, and at least one each time
+    int runs;                               /* tokens one after another that it drafted, and at least one each time
                                              * that it was asked, a review, too; -1: these, or its bytes, were not told */
     int tried, kept;                        /* measurements_read says what these are */
 };
@@ -95,7 +95,7 @@ struct measurements {
 };
 
 /* Reads a stream to its end. What was tried of a drafter's tokens: a draft is followed along the accepted tokens, and where
- * anything was drafted behind them the first node there is tried, kept if the text went on with its token; siblings of it are
+ * anything was drafted after them the first node there is tried, kept if the text went on with its token; siblings of it are
  * not counted. It counts for its drafter, or for the one that reviewed it last, whose choice it is then.
  *
  * On failure measurements may hold a part and can only be freed. */
@@ -104,8 +104,8 @@ int measurements_read(struct measurements *all, struct reader *in, struct err *e
 /* Once, after the last stream. No sample at all is an error. */
 int measurements_arrange(struct measurements *all, struct err *err);
 
-/* Makes the names of streams distinct, by a number behind those that were there before, and those of settings that several
- * streams have, by the stream's name behind them. */
+/* Makes the names of streams distinct, by a number after those that were there before, and those of settings that several
+ * streams have, by the stream's name after them. */
 int measurements_tell_apart(struct measurements *all, struct err *err);
 
 void measurements_free(struct measurements *all);       /* and back to {0} */

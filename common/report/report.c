@@ -29,7 +29,7 @@ static int answer_cell(struct table *table, const struct summary_row *row, struc
                                                  : table_number(table, row->score, 3, err);
 }
 
-/* One of the report's tables: its heading, the rows that are in it (NULL: all), and what it has of them behind task and
+/* One of the report's tables: its heading, the rows that are in it (NULL: all), and what it has of them after task and
  * setting. A table without rows is left out. */
 struct section {
     const char *titles[16], *align, *heading;

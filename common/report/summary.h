@@ -48,7 +48,7 @@ struct summary_column {
     const char *key, *meaning;
     size_t offset;                      /* of a double in struct summary_row */
 };
-extern const struct summary_column summary_columns[];       /* key NULL behind the last */
+extern const struct summary_column summary_columns[];       /* key NULL after the last */
 double summary_value(const struct summary_row *row, const struct summary_column *column);
 
 struct summary {

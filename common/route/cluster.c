@@ -61,7 +61,7 @@ static void turn(struct groups *g, int group)
     g->head[group] = before;
 }
 
-/* b's experts behind a's, both turned so that their ends fit best. */
+/* b's experts after a's, both turned so that their ends fit best. */
 static void join_lists(struct groups *g, int a, int b)
 {
     const int end_a[] = { g->tail[a], g->head[a] }, end_b[] = { g->head[b], g->tail[b] };

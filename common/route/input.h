@@ -17,7 +17,7 @@
  * of forwards that verify a draft, rejected ones included ("each token processed during verification", MoE-Spec appendix D):
  * their records are handed on as if all were accepted, and with no mass, which is summed over the accepted alone. */
 enum route_phases { ROUTE_ALL, ROUTE_PROMPT, ROUTE_DECODE, ROUTE_VERIFY };
-extern const char *const route_phase_words[];                   /* in the order of the enum, NULL behind the last */
+extern const char *const route_phase_words[];                   /* in the order of the enum, NULL after the last */
 
 struct route_input {
     const char *const *paths;       /* "-": standard input */

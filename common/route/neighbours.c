@@ -183,7 +183,7 @@ static void count_pending(struct neighbours *n, struct text_state *text)
 
 static bool part_of_text(const struct route_tokens *record, int token) { return !record->accepted || record->accepted[token]; }
 
-/* The sets of tokens from .. to - 1 of the record, in one layer, behind those that are pending. */
+/* The sets of tokens from .. to - 1 of the record, in one layer, after those that are pending. */
 static void put_sets(struct neighbours *n, const struct text_state *text, const struct route_tokens *record, int layer,
                      int from, int to)
 {

@@ -199,7 +199,7 @@ int ranking_put(const struct ranking *ranking, record_put *put, void *context, s
     return 0;
 }
 
-/* `seen` has experts + moe_layers flags: the experts of this order, and behind them the layers read so far. */
+/* `seen` has experts + moe_layers flags: the experts of this order, and after them the layers read so far. */
 static int ranking_take(struct ranking *ranking, const struct rank_layer *record, uint8_t *seen, struct err *err)
 {
     int experts = ranking->experts;

@@ -17,7 +17,7 @@
 #include "common/stream/reader.h"
 
 enum ranking_method { RANKING_FREQUENCY, RANKING_MASS, RANKING_COVERAGE, RANKING_PAIRS };
-extern const char *const ranking_methods[];     /* names in the order of the enum, NULL behind the last */
+extern const char *const ranking_methods[];     /* names in the order of the enum, NULL after the last */
 
 struct ranking {
     int moe_layers, experts;

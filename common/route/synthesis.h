@@ -22,7 +22,7 @@
 #include "common/base/err.h"
 
 enum synthesis_skew { SYNTHESIS_FLAT, SYNTHESIS_MILD, SYNTHESIS_STEEP };
-extern const char *const synthesis_skews[];             /* in the order of the enum, NULL behind the last */
+extern const char *const synthesis_skews[];             /* in the order of the enum, NULL after the last */
 
 #define SYNTHESIS_SHARING 0.37
 #define SYNTHESIS_LAYERS 0.25

@@ -80,13 +80,13 @@ extern const char *const budget_mode_words[];
     OPT_FLOAT(0, "min-p", args, settings.min_p, 0, 1, "P", "keep tokens at least P times as likely as the best"), \
     OPT_SEED(args, settings.seed), \
     OPT_STRINGS(0, "stop", args, settings.stop, "TEXT", "end before TEXT; may be given several times"), \
-    OPT_FLAG(0, "ignore-eos", args, settings.ignore_eos, "go on behind an end-of-sequence token"), \
+    OPT_FLAG(0, "ignore-eos", args, settings.ignore_eos, "go on after an end-of-sequence token"), \
     OPT_GROUP("Drafting"), \
     OPT_STRINGS('d', "draft", args, settings.draft, \
                 "none|ngram|pld|suffix:corpus=FILE|lookahead|model:file=FILE|self:skip=FILE[,...]", \
                 "guess tokens ahead; may be given several times, the best first"), \
     OPT_COUNT_AUTO('K', "draft-length", args, settings.draft_length, 0, DRAFT_LENGTH_MAX, \
-                   "draft up to N tokens behind one another; 4, or as deep as the tree, if not given; `auto': as they pay"), \
+                   "draft up to N tokens one after another; 4, or as deep as the tree, if not given; `auto': as they pay"), \
     OPT_STRING(0, "tree", args, settings.tree, "chain|static:file=FILE|static:width=N,depth=N|" \
                "dynamic:total=N,depth=N,topk=N|own:total=N,depth=N", \
                "draft in this shape"), \

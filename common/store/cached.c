@@ -13,7 +13,7 @@
 #include "common/store/expert_source.h"
 #include "common/store/reads.h"
 
-/* So many reads at once, and so many of them beforehand: those that are wanted now do not queue behind many others. */
+/* So many reads at once, and so many of them beforehand: those that are wanted now do not queue after many others. */
 enum { DEPTH = 64, DEPTH_BEFOREHAND = 8 };
 
 struct slot {

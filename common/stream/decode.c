@@ -69,7 +69,7 @@ static const struct field iter_fields[] = {
     FIELD_ARRAY_OF(decode_iter, node_reviewers, "[nodes]", true, "number of the drafter that reviewed each node last and kept "
                    "it, -1: none"),
     FIELD_ARRAY_OF(decode_iter, drafter_steps, "[drafters]", true, "how often it was asked, to draft or to review"),
-    FIELD_ARRAY_OF(decode_iter, drafter_levels, "[drafters]", true, "tokens behind one another that it was asked for, over all "
+    FIELD_ARRAY_OF(decode_iter, drafter_levels, "[drafters]", true, "tokens one after another that it was asked for, over all "
                    "steps; a review is one"),
     FIELD_ARRAY_OF(decode_iter, drafter_reviewed, "[drafters]", true, "tokens of other drafters that it read"),
     FIELD_ARRAY_OF(decode_iter, drafter_proposed, "[drafters]", true, "tokens that it proposed, before any were trimmed"),
@@ -98,7 +98,7 @@ static const struct field draft_fields[] = {
     FIELD(decode_draft, drafter, true, "number of the drafter, where there are several: each has a record at each place, in "
           "order"),
     FIELD(decode_draft, pos, false, "position of the root, whose successor is wanted; 0 is the first token of the prompt"),
-    FIELD(decode_draft, left, false, "tokens of the text behind the root"),
+    FIELD(decode_draft, left, false, "tokens of the text after the root"),
     FIELD(decode_draft, room, false, "drafted tokens that could be of use, as far as the token limit goes"),
     FIELD(decode_draft, K, false, "longest draft that was asked for, or levels of a tree"),
     FIELD(decode_draft, n, false, "the root, and the drafted tokens that came, also those that a tree drops before its "
@@ -106,7 +106,7 @@ static const struct field draft_fields[] = {
     FIELD(decode_draft, accepted, false, "drafted tokens that are accepted when all of them are verified"),
     FIELD_ARRAY_OF(decode_draft, tokens, "[n]", false, "their ids, the root first"),
     FIELD_ARRAY_OF(decode_draft, parents, "[n]", true, "each one's parent among them, -1 for the root; absent: the one before"),
-    FIELD_ARRAY_OF(decode_draft, asked, "[n]", true, "tokens behind each that the drafter was asked for; absent: a chain"),
+    FIELD_ARRAY_OF(decode_draft, asked, "[n]", true, "tokens after each that the drafter was asked for; absent: a chain"),
     FIELD_ARRAY_OF(decode_draft, path, "[accepted]", true, "which of them are accepted; absent: the first"),
     FIELD_ARRAY_OF(decode_draft, log_probability, "[n]", true, "of each, as its drafter sees it; NaN: it cannot say, and the "
                    "root"),
@@ -225,7 +225,7 @@ static int check_tree(const struct decode_draft *draft, struct err *err)
         if (i ? draft->parents[i] < 0 || draft->parents[i] >= i : draft->parents[i] != -1)
             return err_set(err, ERR_INPUT, "token %d has parent %d", i, draft->parents[i]);
         if (draft->asked[i] < 0)
-            return err_set(err, ERR_INPUT, "%d tokens were asked for behind token %d", draft->asked[i], i);
+            return err_set(err, ERR_INPUT, "%d tokens were asked for after token %d", draft->asked[i], i);
     }
     for (int i = 0; i < draft->accepted; i++) {
         int above = i ? draft->path[i - 1] : 0;
@@ -251,7 +251,7 @@ static int check_draft(const void *body, const struct header *header, struct seq
     if (draft->accepted >= draft->n)
         return err_set(err, ERR_INPUT, "%d tokens accepted of %d", draft->accepted, draft->n - 1);
     if (draft->left < 1)
-        return err_set(err, ERR_INPUT, "a place with no token behind it");
+        return err_set(err, ERR_INPUT, "a place with no token after it");
     size_t slots = (size_t)header->model.moe_layers * (size_t)header->model.top_k;
     for (int k = 0; k < draft->n; k++) {
         if (!(draft->draft_us[k] >= 0 && draft->verify_us[k] >= 0) || isinf(draft->draft_us[k] + draft->verify_us[k]))

@@ -162,7 +162,7 @@ static int take_model(const struct record *header, struct stream_model *out, str
     return 0;
 }
 
-/* The list under `key`: a cursor behind its head, and how many items there are. */
+/* The list under `key`: a cursor after its head, and how many items there are. */
 static int open_list(const struct record *map, const char *key, struct cursor *items, int *count, struct err *err)
 {
     for (int i = 0; i < map->count; i++)

@@ -12,7 +12,7 @@ struct stream_schema {
     const char *name;                           /* as in the header: "route" */
     int version;                                /* of the kind's records; a reader takes this one and older */
     const char *meaning;
-    const struct record_kind *const *records;   /* NULL behind the last */
+    const struct record_kind *const *records;   /* NULL after the last */
 };
 
 const struct stream_schema *stream_schema(enum stream_kind kind);           /* not for STREAM_ANY */

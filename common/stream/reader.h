@@ -11,7 +11,7 @@
  *         goto done;
  *
  * Answer 0 means that the end record was there and that its counts and digest are right: only then is what was read
- * whole, and only then may a consumer finish its own output. A stream that stops without an end record, goes on behind it,
+ * whole, and only then may a consumer finish its own output. A stream that stops without an end record, goes on after it,
  * or was aborted by its producer is an error. Memory is bounded by the bytes that really came, and by the limits.
  *
  * Record types that begin with "x-" are ancillary: skipped where they are not known. Any other unknown type is an error. */

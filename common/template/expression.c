@@ -80,7 +80,7 @@ static int parse_arguments(struct parser *p, struct node *node)
                 return -1;
             item = parse_expression(p, true);
         } else if (node->n_names) {
-            return parse_fail(p, "an argument without a name behind one with a name");
+            return parse_fail(p, "an argument without a name after one with a name");
         }
         if (node_put(p, node, item))
             return -1;
@@ -190,7 +190,7 @@ static struct node *parse_primary(struct parser *p)
     return NULL;
 }
 
-/* [i] or [a:b:c] behind a value. */
+/* [i] or [a:b:c] after a value. */
 static struct node *parse_subscript(struct parser *p, struct node *of)
 {
     struct node *node = node_new(p, NODE_INDEX), *parts[3] = {0};

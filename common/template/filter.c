@@ -1,4 +1,4 @@
-/* What may stand behind |. */
+/* What may follow |. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

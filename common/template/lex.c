@@ -30,7 +30,7 @@ static void advance(struct parser *p, size_t to)
         p->line += p->source[p->at] == '\n';
 }
 
-/* Behind the end of a statement or comment (not of an output): `-` takes all white space, otherwise one newline goes. */
+/* After the end of a statement or comment (not of an output): `-` takes all white space, otherwise one newline goes. */
 static void after_tag(struct parser *p, char sign, bool trims_newline)
 {
     p->line_start = false;

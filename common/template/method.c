@@ -254,7 +254,7 @@ static int moment(struct render *r, struct tm *out)
         frame = frame->up;
     const struct value *now = dict_find(&frame->variables, "now", 3);
     if (!now || now->kind != VALUE_STRING)
-        return render_fail(r, "strftime_now needs the value \"now\", a day as in 2025-08-05, with a time behind it or without");
+        return render_fail(r, "strftime_now needs the value \"now\", a day as in 2025-08-05, with a time after it or without");
     char text[20] = "";
     if (now->as.string->bytes < sizeof text)
         memcpy(text, now->as.string->data, now->as.string->bytes);

@@ -1,4 +1,4 @@
-/* What may stand behind `is`. */
+/* What may follow `is`. */
 #include <string.h>
 
 #include "common/template/internal.h"

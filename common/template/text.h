@@ -13,7 +13,7 @@ int text_strip(struct render *r, const struct string *s, const struct string *se
 /* separator NULL: at runs of white space, without empty parts. most < 0: no limit. */
 int text_split(struct render *r, const struct string *s, const struct string *separator, int64_t max, struct value *out);
 
-/* The end of the line of a Python str that begins at `begin`, and where the next one does: behind \n, \r, \r\n, \v, \f, the
+/* The end of the line of a Python str that begins at `begin`, and where the next one does: after \n, \r, \r\n, \v, \f, the
  * separators 1c to 1e, U+0085, U+2028, U+2029, or at the end. */
 size_t text_line_end(const struct string *s, size_t begin, size_t *next);
 int text_lines(struct render *r, const struct string *s, struct value *out);          /* list of the lines, without ends */

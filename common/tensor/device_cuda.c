@@ -228,7 +228,7 @@ static double cuda_read_bandwidth(struct device *device, const void *data, size_
     return speed;
 }
 
-/* The number behind the colon of "cuda:N"; 0 without one, -1 for anything else. */
+/* The number after the colon of "cuda:N"; 0 without one, -1 for anything else. */
 static int number_of(const char *name)
 {
     const char *colon = strchr(name, ':');

@@ -46,7 +46,7 @@ int bpe_add(struct bpe *bpe, const char *content, size_t bytes, int64_t id, stru
         return err_set(err, ERR_INPUT, "id %lld is given to two tokens, \"%.40s\" and \"%.40s\"", (long long)id,
                        bpe->strings.data + entry->offset, content);
     if (bytes >= TOKEN_BYTES || bpe->strings.length > UINT32_MAX - TOKEN_BYTES)
-        return err_set(err, ERR_INPUT, "token %lld is %zu bytes long, behind %zu of others", (long long)id, bytes,
+        return err_set(err, ERR_INPUT, "token %lld is %zu bytes long, after %zu of others", (long long)id, bytes,
                        bpe->strings.length);
     entry->offset = (uint32_t)bpe->strings.length;
     entry->bytes = (uint32_t)bytes & (TOKEN_BYTES - 1);

@@ -260,9 +260,9 @@ int load_pre_tokenizer(struct tokenizer *t, const json_t *root, struct err *err)
 static int add_decoder(struct tokenizer *t, decoder_apply *apply, struct decoder_step **out, struct err *err)
 {
     if (t->decoding.byte_tokens || t->decoding.fused)
-        return err_set(err, ERR_INPUT, "behind ByteFallback, Fuse or ByteLevel it is not supported");
+        return err_set(err, ERR_INPUT, "after ByteFallback, Fuse or ByteLevel it is not supported");
     if (t->decoding.first_drops)
-        return err_set(err, ERR_INPUT, "behind Metaspace it is not supported");
+        return err_set(err, ERR_INPUT, "after Metaspace it is not supported");
     if (t->n_decoders == TOKENIZER_STEPS)
         return too_many("decoders", err);
     *out = &t->decoders[t->n_decoders++];
@@ -291,7 +291,7 @@ static int load_byte_fallback(struct tokenizer *t, const json_t *element, struct
 {
     (void)element;
     if (t->decoding.fused)
-        return err_set(err, ERR_INPUT, "behind Fuse or ByteLevel it is not supported");
+        return err_set(err, ERR_INPUT, "after Fuse or ByteLevel it is not supported");
     t->decoding.byte_tokens = t->decoding.whole_runs = true;
     return 0;
 }
@@ -322,7 +322,7 @@ static int load_decode_strip(struct tokenizer *t, const json_t *element, struct 
     memcpy(t->decoding.stripped, whole.needle.literal, whole.needle.literal_bytes + 1);
     needle_free(&whole.needle);
     if (whole.right || t->decoding.strip)
-        return err_set(err, ERR_INPUT, "behind Fuse, \"stop\" and a second Strip are not supported");
+        return err_set(err, ERR_INPUT, "after Fuse, \"stop\" and a second Strip are not supported");
     t->decoding.strip = whole.left;
     return 0;
 }
@@ -339,7 +339,7 @@ static int load_decode_metaspace(struct tokenizer *t, const json_t *element, str
     step->content = mem_string(" ", err);
     step->content_bytes = 1;
     if (t->decoding.first_drops && !plain)
-        return err_set(err, ERR_INPUT, "behind another decoder it is not supported");
+        return err_set(err, ERR_INPUT, "after another decoder it is not supported");
     return step->content ? 0 : -1;
 }
 

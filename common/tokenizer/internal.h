@@ -156,7 +156,7 @@ struct needle {
 };
 struct needle_walk { size_t from, last; bool any; };           /* start with {0} */
 void needle_free(struct needle *needle);
-/* The next match: 1 and *at, 0, or -1. An empty match right behind a match does not count. */
+/* The next match: 1 and *at, 0, or -1. An empty match right after a match does not count. */
 int needle_next(const struct needle *needle, struct regex_scratch *scratch, const char *text, size_t bytes,
                 struct needle_walk *walk, struct span *at, struct err *err);
 

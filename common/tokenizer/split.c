@@ -93,7 +93,7 @@ static int find_all(const struct split_step *step, struct split_scratch *s, cons
     return gap < bytes ? cut_put(s, gap, bytes, false, err) : 0;
 }
 
-/* Joins matches to a neighbour: forwards to what is before them, backwards to what is behind; never two in a row. */
+/* Joins matches to a neighbour: forwards to what is before them, backwards to what is after; never two in a row. */
 static void merge_cuts(struct split_scratch *s, bool forwards)
 {
     size_t n = s->n, kept = 0;

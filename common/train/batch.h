@@ -1,6 +1,6 @@
 /* Texts as training takes them, and where they come from.
  *
- * A batch has its texts one behind the other without padding: rows offset[i] .. offset[i + 1] - 1 are the tokens of text i. */
+ * A batch has its texts one after the other without padding: rows offset[i] .. offset[i + 1] - 1 are the tokens of text i. */
 #ifndef MOE_TRAIN_BATCH_H
 #define MOE_TRAIN_BATCH_H
 

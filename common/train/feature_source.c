@@ -255,7 +255,7 @@ static int make_room(struct feature_source *source, size_t rows, struct err *err
     return 0;
 }
 
-/* The first `take` tokens of a record, behind those that have come. */
+/* The first `take` tokens of a record, after those that have come. */
 static int put_rows(struct feature_source *source, const struct feature_states *record, int take, struct err *err)
 {
     const struct feature_source_setup *setup = &source->setup;

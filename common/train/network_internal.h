@@ -30,7 +30,7 @@ struct pass {
 struct variable *pass_weight(const struct pass *pass, enum tensor_role role, int layer, int stage);
 struct variable *pass_expert(const struct pass *pass, enum tensor_role role, enum weight_part part, int expert);
 
-/* [rows][hidden] the embedding of the token `shift` behind each row's; behind the text's end that of token 0, as padding has
+/* [rows][hidden] the embedding of the token `shift` after each row's; after the text's end that of token 0, as padding has
  * it. */
 struct variable *pass_embedding(const struct pass *pass, int shift);
 /* The target's states after its final norm, that a head is judged by. */

@@ -13,7 +13,7 @@ enum clipping {
 enum schedule {
     SCHEDULE_CONSTANT,
     SCHEDULE_LINEAR,    /* rate (1 - x) */
-    SCHEDULE_COSINE     /* rate (1 + cos(pi x)) / 2; x from 0 behind the warm-up to 1 at the last step */
+    SCHEDULE_COSINE     /* rate (1 + cos(pi x)) / 2; x from 0 after the warm-up to 1 at the last step */
 };
 
 struct optimiser_settings {

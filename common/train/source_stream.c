@@ -32,7 +32,7 @@ static int read_stream(void *self, int64_t index, int longest, struct train_text
         (text->id && text_printf(&s->name, err, " (%s)", text->id)))
         return -1;
     int tokens = text->n < longest ? text->n : longest;
-    while (tokens > 1 && !text->mask[tokens - 1])       /* nothing is learnt behind the last answer, as of texts */
+    while (tokens > 1 && !text->mask[tokens - 1])       /* nothing is learnt after the last answer, as of texts */
         tokens--;
     *out = (struct train_text){.tokens = tokens, .token = text->tokens, .mask = text->mask,
                                .name = s->name.data};

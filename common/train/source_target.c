@@ -84,7 +84,7 @@ static void close_target(void *self)
     mem_free(&s);
 }
 
-/* A piece's features, [count][rows][hidden], behind those of the pieces before. */
+/* A piece's features, [count][rows][hidden], after those of the pieces before. */
 static int take_piece(void *context, const struct forward *piece, int position, struct err *err)
 {
     struct target_source *s = context;

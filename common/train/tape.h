@@ -11,7 +11,7 @@
  *
  * Nothing depends on the number of threads: each number is computed by one of them, its sums in an order of their own.
  *
- * Rows are those of all texts of a batch, one text behind the other without padding (struct train_batch in batch.h). */
+ * Rows are those of all texts of a batch, one text after the other without padding (struct train_batch in batch.h). */
 #ifndef MOE_TRAIN_TAPE_H
 #define MOE_TRAIN_TAPE_H
 

@@ -171,7 +171,7 @@ int trainer_step(struct trainer *t, struct train_report *report, struct err *err
 
 static const char MAGIC[8] = "\x89MOEC\r\n\x1a";
 
-/* The first bytes; behind them what was told, then weights, first and second moments. Numbers are the machine's. */
+/* The first bytes; after them what was told, then weights, first and second moments. Numbers are the machine's. */
 struct checkpoint_head {
     char magic[8];
     uint32_t order, version;        /* order: 1, as this machine has it */

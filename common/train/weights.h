@@ -1,4 +1,4 @@
-/* The weights of a draft head in training: f32, with a gradient and two moments each, one behind the other in the order of the
+/* The weights of a draft head in training: f32, with a gradient and two moments each, one after the other in the order of the
  * head's canonical tensors (common/model/model.h). An expert of a gated network is two matrices: gate and up [2 inner][hidden],
  * and down. An embedding of the head's own is not trained, as in the originals. */
 #ifndef MOE_TRAIN_WEIGHTS_H

@@ -1,4 +1,4 @@
-/* Acceptance rules: how much of a draft is kept, and which token comes behind it. One file a rule, one line in the table of
+/* Acceptance rules: how much of a draft is kept, and which token comes after it. One file a rule, one line in the table of
  * acceptance.c.
  *
  *     coupled     the target chooses as if it decoded alone; the draft is followed as far as it guessed that
@@ -38,19 +38,19 @@ struct acceptance {
 
 struct acceptance_class {
     const char *name, *summary;
-    const char *settings;               /* what may stand behind the colon; NULL: nothing */
+    const char *settings;               /* what may follow the colon; NULL: nothing */
     bool same_text;                     /* byte for byte what decoding without a draft gives */
     bool same_distribution;             /* distributed as that is */
     bool wants_proposals;               /* reads draft->proposal; others take a draft without */
     int (*open)(struct acceptance *acceptance, struct spec *spec, struct err *err);        /* NULL: no settings */
-    /* As reject_walk: the number of accepted nodes, or -n when the logits for the n-th token behind the root are bad. */
+    /* As reject_walk: the number of accepted nodes, or -n when the logits for the n-th token after the root are bad. */
     int (*accept)(const struct acceptance *acceptance, const struct reject_draft *draft, const float *logits,
                   const struct sample_draw *draw, int32_t *path, int32_t *emitted);
 };
 
 extern const struct acceptance_class acceptance_coupled, acceptance_rejection, acceptance_typical;
 
-/* All rules, NULL behind the last; the first is the default. */
+/* All rules, NULL after the last; the first is the default. */
 extern const struct acceptance_class *const acceptance_classes[];
 
 /* Opens the rule that `text` ("typical:epsilon=0.09,delta=0.3") names; NULL: the default. */
@@ -59,7 +59,7 @@ void acceptance_close(struct acceptance **acceptance);
 
 /* logits [1 + draft->nodes][vocab]: row 0 is the root's, row i + 1 node i's. draw: the sampler's for this text, its position
  * that of the root; the first token emitted is the one at position + 1. Writes the accepted nodes to path[nodes], their
- * tokens and the one behind them to emitted[nodes + 1]. Returns the number of accepted nodes (one less than of tokens
+ * tokens and the one after them to emitted[nodes + 1]. Returns the number of accepted nodes (one less than of tokens
  * emitted), or -1 when logits on the way are not finite. */
 int acceptance_accept(const struct acceptance *acceptance, const struct reject_draft *draft, const float *logits,
                       const struct sample_draw *draw, int32_t *path, int32_t *emitted, struct err *err);

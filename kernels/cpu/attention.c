@@ -58,7 +58,7 @@ static void panel_open(struct panel *panel, int chunk, int begin, int end)
               panel->wide + (size_t)(begin - first) * width);
 }
 
-/* The chunk's positions that a query sees, one behind the other. */
+/* The chunk's positions that a query sees, one after the other. */
 static const float *panel_rows(struct panel *panel, const struct query *query)
 {
     const size_t width = (size_t)panel->width, row = width * cache_size(panel->format);

@@ -37,7 +37,7 @@ static unsigned char *place(struct buffer cache, enum cache_format format, size_
     return (unsigned char *)work_pointer(cache) + (head * (size_t)capacity + (size_t)slot) * (size_t)width * cache_size(format);
 }
 
-/* Puts `count` numbers into a cache; the place behind them. */
+/* Puts `count` numbers into a cache; the place after them. */
 static unsigned char *narrow(enum cache_format format, const float *from, size_t count, unsigned char *to)
 {
     uint16_t *half = (uint16_t *)(void *)to;

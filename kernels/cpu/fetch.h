@@ -2,7 +2,7 @@
  * once, into the first, they come up to a fifth slower (BENCHMARKS.md).
  *
  * A request must stand between the products that it shall overlap: a core has few places for requests on their way, and while
- * it waits for one nothing behind it is finished. Several in a row, such as compilers like to make of them, stop it each time.
+ * it waits for one nothing after it is finished. Several in a row, such as compilers like to make of them, stop it each time.
  * So the instruction is written out where there is one, volatile. */
 #ifndef MOE_KERNELS_CPU_FETCH_H
 #define MOE_KERNELS_CPU_FETCH_H
@@ -14,8 +14,8 @@
 
 enum { FETCH_FAR = 5120, FETCH_NEAR = 2048 };
 
-/* The lines that lie so many bytes behind this one; beyond the weights' end they are addresses that are only asked for. */
-FETCH_INLINE void fetch_behind(const void *line, size_t near, size_t far)
+/* The lines that lie so many bytes after this one; beyond the weights' end they are addresses that are only asked for. */
+FETCH_INLINE void fetch_after(const void *line, size_t near, size_t far)
 {
     const char *first = (const char *)((uintptr_t)line + near), *second = (const char *)((uintptr_t)line + far);
 #if defined(__x86_64__)
@@ -27,6 +27,6 @@ FETCH_INLINE void fetch_behind(const void *line, size_t near, size_t far)
 }
 
 /* In a stream that is read forward once. */
-FETCH_INLINE void fetch_ahead(const void *line) { fetch_behind(line, FETCH_NEAR, FETCH_FAR); }
+FETCH_INLINE void fetch_ahead(const void *line) { fetch_after(line, FETCH_NEAR, FETCH_FAR); }
 
 #endif

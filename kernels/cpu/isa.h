@@ -1,4 +1,4 @@
-/* One source, several instruction sets: every function that crosses a file of kernels/cpu has the set's name behind its own,
+/* One source, several instruction sets: every function that crosses a file of kernels/cpu has the set's name after its own,
  * as in unit_product_avx2. The makefile gives ISA (the name) and one of ISA_AVX512, ISA_AVX2, ISA_PLAIN;
  * with ISA_AVX512 also ISA_VNNI where its integer products may be used, and with both ISA_AMX where tiles may.
  *
@@ -19,7 +19,7 @@
 #define ISA_TEXT_EXPAND(isa) ISA_TEXT_OF(isa)
 #define ISA_TEXT ISA_TEXT_EXPAND(ISA)
 
-/* Iterations of the loop behind it do not need one another's results; clang finds out at run time. */
+/* Iterations of the loop after it do not need one another's results; clang finds out at run time. */
 #ifdef __clang__
 #define INDEPENDENT
 #else

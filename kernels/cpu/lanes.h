@@ -23,7 +23,7 @@ static inline float lanes_sum(const float *lane)
 
 #if defined(ISA_AVX512) || defined(ISA_AVX2)
 
-/* Adds the products behind the last whole 16 to the partial sums; then 8+8, 4+4: four are left. */
+/* Adds the products after the last whole 16 to the partial sums; then 8+8, 4+4: four are left. */
 static inline __m128 lanes_four(__m256 low, __m256 high, const float *x, const float *y, int count)
 {
     int whole = count & ~15;

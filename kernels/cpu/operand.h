@@ -23,7 +23,7 @@ enum { TILES = 0 };
 /* Up to so many rows of q8 and q4 the vector unit is faster than tiles. */
 enum { VECTOR_ROWS = 8 };
 
-/* Products with such weights may be made by matrix tiles, which take rows that lie one behind the other. */
+/* Products with such weights may be made by matrix tiles, which take rows that lie one after the other. */
 static inline bool format_tiled(enum weight_format format)
 {
     return TILES && (format == FORMAT_BF16 || format_quantised(format));

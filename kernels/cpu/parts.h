@@ -2,7 +2,7 @@
  * the last 8. (Tiles take subnormal parts for zeros, some of activations below 2^-103; what is not finite becomes a NaN.)
  *
  * A row of parts is, for each step of 32 inputs, three lines of 64 bytes: the upper parts of these inputs, the middle and the
- * lower ones; inputs behind the last are 0. Then comes an empty line, so that rows do not meet in the same sets of a cache. */
+ * lower ones; inputs after the last are 0. Then comes an empty line, so that rows do not meet in the same sets of a cache. */
 #ifndef MOE_KERNELS_CPU_PARTS_H
 #define MOE_KERNELS_CPU_PARTS_H
 

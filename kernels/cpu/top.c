@@ -76,7 +76,7 @@ struct best {
     int count, k;
 };
 
-/* Takes in a value that belongs there; ids come ascending, so that it stands behind all equal ones. */
+/* Takes in a value that belongs there; ids come ascending, so that it comes after all equal ones. */
 static void best_add(struct best *best, float value, int id)
 {
     int i = best->count < best->k ? best->count++ : best->k - 1;

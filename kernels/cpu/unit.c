@@ -19,7 +19,7 @@ static void unit_product_bulk(enum weight_format format, const unsigned char *un
 #if defined(ISA_AVX512) || defined(ISA_AVX2)
 
 /* Where one strip has all sums, weights are one stream (fetch.h). Otherwise inputs go in blocks that stay in the
- * first-level cache while strip after strip goes over them, and each strip asks for its share of the blocks behind. */
+ * first-level cache while strip after strip goes over them, and each strip asks for its share of the blocks after. */
 enum { BLOCK_BYTES = 8192 };
 
 /* The sums that a strip keeps in registers: of so many of the rows and vectors of outputs, in both chains or in one after the
@@ -66,7 +66,7 @@ INLINE void strip(enum weight_format format, int rows, int width, int chain, int
             if (strips == 1)
                 fetch_ahead(at + line);
             else
-                fetch_behind(share_at + line, BLOCK_BYTES, 2 * BLOCK_BYTES);
+                fetch_after(share_at + line, BLOCK_BYTES, 2 * BLOCK_BYTES);
         share_at += share;
 #pragma GCC unroll 4
         for (int v = 0; v < width; v++)

@@ -3,9 +3,9 @@
  *   out[r][o] = sum over k of weight[o][k] * in[r][k], as linear.h orders it
  *
  * unit    unit_bytes(format, inputs), read forward once, asked for ahead (fetch.h; past its end: the next unit's beginning)
- * in      one pointer a row to `inputs` floats, of any alignment; floats behind them are not read. q8 and q4: to the row's
+ * in      one pointer a row to `inputs` floats, of any alignment; floats after them are not read. q8 and q4: to the row's
  *         blocks, struct quantised [quantised_blocks(inputs)]. bf16 with tiles: to its parts. With tiles both lie
- *         one row behind the other
+ *         one row after the other
  * rows    up to 8; where weights must be decoded, up to 64: then each chunk of 256 inputs is decoded once for all of them;
  *         with tiles up to 64, too
  * out     [rows][32]; outputs of zero weights are zero */
@@ -31,7 +31,7 @@ void unit_product(enum weight_format format, const void *unit, int inputs, int r
 void unit_product_quantised(enum weight_format format, const void *unit, int inputs, int rows, const void *const *in,
                             float *out);
 
-/* Its parts for products by tiles, of up to 64 rows of operand_bytes, one behind the other. */
+/* Its parts for products by tiles, of up to 64 rows of operand_bytes, one after the other. */
 #define unit_product_tiles ISA_NAME(unit_product_tiles)
 #define unit_product_tiles_quantised ISA_NAME(unit_product_tiles_quantised)
 

@@ -154,7 +154,7 @@ struct sums {
     bool stream;                        /* the strip is the only one: what it reads is one stream (fetch.h) */
 };
 
-/* Asks for what lies behind so many bytes of the stream. */
+/* Asks for what comes after so many bytes of the stream. */
 INLINE void fetch_stream(const struct sums *sums, const unsigned char *at, int bytes)
 {
 #pragma GCC unroll 8
@@ -344,7 +344,7 @@ INLINE void decode(enum weight_format format, const unsigned char *chunk, int in
     const size_t bytes = unit_chunk_bytes(format);
     for (int span = 0; span < inputs / SPAN; span++) {
         for (size_t line = 0; line < bytes / CHUNK_SPANS; line += 64)
-            fetch_behind(chunk + (size_t)span * (bytes / CHUNK_SPANS) + line, bytes, 2 * bytes);
+            fetch_after(chunk + (size_t)span * (bytes / CHUNK_SPANS) + line, bytes, 2 * bytes);
         for (int lane = 0; lane < UNIT_OUTPUTS; lane += WIDTH * LANES) {
             struct sums sums = {.decoded = out + lane};
             span_of(format, &sums, 0, WIDTH, BOTH_CHAINS, chunk, lane, span, NULL, span * SPAN);
@@ -384,7 +384,7 @@ INLINE void strip(enum weight_format format, int rows, int width, enum chains pa
         const unsigned char *at = chunk + (size_t)span * span_bytes;
 #pragma GCC unroll 9
         for (size_t line = strips > 1 ? (size_t)number : span_bytes; line * 64 < span_bytes; line += (size_t)strips)
-            fetch_behind(at + line * 64, unit_chunk_bytes(format), 2 * unit_chunk_bytes(format));
+            fetch_after(at + line * 64, unit_chunk_bytes(format), 2 * unit_chunk_bytes(format));
         const int k = (span - from) * SPAN;
         span_of(format, &sums, rows, width, parts, chunk, lane, span, in, k);
     }

@@ -22,7 +22,7 @@ static void shape(int rows)
     tiles_begin(&shapes);
 }
 
-/* Asks for the `number`-th sixth of the lines that lie behind a step's. */
+/* Asks for the `number`-th sixth of the lines that come after a step's. */
 INLINE void fetch_sixth(bool fetch, const unsigned char *weights, int number)
 {
     enum { LINES = STEP_BYTES / 64 };

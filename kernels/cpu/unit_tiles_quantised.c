@@ -3,7 +3,7 @@
  *
  * Inputs go in chunks that stay in the first-level cache: a chunk's weights become signed bytes as tiles want them, once for
  * all rows; then up to 16 rows at a time go over 16 outputs: a product of tiles makes the integers of each block, which come
- * back through memory and meet their scales in sums that are registers. Meanwhile the chunks behind are asked for. */
+ * back through memory and meet their scales in sums that are registers. Meanwhile the chunks after are asked for. */
 #if defined(ISA_AMX)
 
 #include <immintrin.h>
@@ -60,14 +60,14 @@ INLINE void rows_scales(int count, int blocks, const struct rows *rows, float (*
             memcpy(&scale[b][r], at + (size_t)r * rows->stride, sizeof scale[b][r]);
 }
 
-/* Asks for a line of the blocks that lie one chunk and two behind, which the strip does at every row: the first pass has more
+/* Asks for a line of the blocks that lie one chunk and two after, which the strip does at every row: the first pass has more
  * rows than a strip's half of a block has lines. */
 INLINE void fetch_line(enum weight_format format, const unsigned char *block, int strip, int row)
 {
     const size_t bytes = block_bytes(format), line = (size_t)(row * STRIPS + strip) * TILE_BYTES;
     if (line >= bytes)
         return;
-    fetch_behind(block + line, CHUNK_BLOCKS * bytes, 2 * CHUNK_BLOCKS * bytes);
+    fetch_after(block + line, CHUNK_BLOCKS * bytes, 2 * CHUNK_BLOCKS * bytes);
 }
 
 /* The products of a strip with the chunk's blocks, two at a time, so that one is stored while the other is made. */

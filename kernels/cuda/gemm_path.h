@@ -1,4 +1,4 @@
-/* Where cuBLAS may lie: the i-th path to try for the library `name`, "" where a place is not known, false behind the last one.
+/* Where cuBLAS may lie: the i-th path to try for the library `name`, "" where a place is not known, false after the last one.
  *
  *     wherever the loader looks; beside the plug-in; then by the compiler, which is `nvcc` and has its library in
  *         ../lib64, ../lib                 in an installed toolkit, in conda's, and in PyPI's (nvidia/cu13) from 13 on

@@ -2,7 +2,7 @@
  *
  *     sums[i][o] = sum over k of weight[o][k] * x[row[i]][k],  o < 32, i < count
  *
- * BLOCK of 256 threads, a unit each: 8 warps with 4 KB of bf16 weights each on their way into registers (a STEP), and behind
+ * BLOCK of 256 threads, a unit each: 8 warps with 4 KB of bf16 weights each on their way into registers (a STEP), and after
  *     them the two steps after it on their way into the second-level cache. Rows are at most TILE_TOKENS_MAX; how many there
  *     are is known when the kernel runs, and decides there how much is computed: one kernel serves 1 row, 2, 8 and 16.
  *
@@ -16,7 +16,7 @@
  *     A column's sums depend on that column and on the weights only, so neither the tile a row stands in nor its neighbours
  *     show in its bits. Slices are short because the tensor core cuts where an fma would round.
  *     A warp asks for the activations of a step before it asks for the weights, two neighbours a lane, and lays their columns
- *     out in its part of shared memory while the weights come: behind the weights there is nothing but products.
+ *     out in its part of shared memory while the weights come: after the weights there is nothing but products.
  * q8, q4: tensor cores on integers, which is exact: a block of 32 inputs is a sum of products of integers below 2^24. Blocks
  *     are joined one by one as formats.h has it: so the host's bits.
  * f32: fused multiply-adds in the order of linear.h, a lane an output: the host's bits. Such models are for checking, not for
@@ -134,7 +134,7 @@ DEVICE void put_terms(float *terms, const float (&acc)[2][4], int g, int t)
     *odd = make_float4(acc[0][1], acc[0][3], acc[1][1], acc[1][3]);
 }
 
-/* What a lane has of a step's activations: two neighbours of each row, zeros behind the last input. `left`: inputs from the
+/* What a lane has of a step's activations: two neighbours of each row, zeros after the last input. `left`: inputs from the
  * first of them on. */
 DEVICE void tile_pair(const float *x, int left, float (&pair)[2])
 {

@@ -20,7 +20,7 @@ struct top_chunk {
     float max, sum;
 };
 
-/* Of all rows, in scratch: the keys first, [row][chunk][k], and [row][chunk] behind them. */
+/* Of all rows, in scratch: the keys first, [row][chunk][k], and [row][chunk] after them. */
 DEVICE rank_type *keys_of(const struct top_args &a) { return device_pointer<rank_type>(a.scratch); }
 
 DEVICE struct top_chunk *chunks_of(const struct top_args &a, int chunks)

@@ -8,7 +8,7 @@
  * A weight that has more than the 8 bits of a bf16 is a sum of PIECES, each exact: f16 of 2, q4_k and q6_k of 3. Each piece is
  * one more product into the same sum, in that order. fp8 is its code; its scale is applied to the sum of 128 inputs.
  *
- * Each struct has:  raw, what a lane holds of a step;  load, of the step that begins at input `first`, zeros behind the last;
+ * Each struct has:  raw, what a lane holds of a step;  load, of the step that begins at input `first`, zeros after the last;
  * input, the first of the two neighbouring inputs in place (s, half) of lane t;  pair, the two weights there, of output
  * 4g + j. */
 #ifndef MOE_KERNELS_CUDA_WEIGHTS_H

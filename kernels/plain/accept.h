@@ -7,7 +7,7 @@
 
 #include "kernels/plain/plain.h"
 
-/* The child of `at` (-1: the root) that carries `choice`, or -1. Children stand behind their parent (draft/tree.h). */
+/* The child of `at` (-1: the root) that carries `choice`, or -1. Children come after their parent (draft/tree.h). */
 PLAIN int accept_child(const int32_t *token, const int32_t *parent, int nodes, int at, int32_t choice)
 {
     for (int node = at + 1; node < nodes; node++)

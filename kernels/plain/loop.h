@@ -3,12 +3,12 @@
  * given or as Cascade chooses (cascade.h), followed as coupled acceptance does (accept.h), cut where the answer ends
  * (ending.h).
  *
- *     loop_draft     root and draft as rows, behind them the forward
+ *     loop_draft     root and draft as rows, after them the forward
  *     loop_settle    what the target chose after each row -> what is accepted and emitted, and whether it goes on
  *     loop_decide    the draft length of the next iteration
  *
  * Rows: 0 is the root, the last token of the text; row i + 1 is node i of a chain. Nothing has to be moved in a KV cache: what
- * is accepted lies at its beginning. Each iteration leaves a RECORD: struct loop_record, and behind it arrays of i32 as
+ * is accepted lies at its beginning. Each iteration leaves a RECORD: struct loop_record, and after it arrays of i32 as
  * loop_record_* say. */
 #ifndef MOE_KERNELS_PLAIN_LOOP_H
 #define MOE_KERNELS_PLAIN_LOOP_H
@@ -51,7 +51,7 @@ struct loop_record {
     uint64_t part[LOOP_PARTS];
 };
 
-/* Behind a record: i32 token [rows_max], emitted [rows_max], wanted [moe_layers], loaded [moe_layers], where rows_max is
+/* After a record: i32 token [rows_max], emitted [rows_max], wanted [moe_layers], loaded [moe_layers], where rows_max is
  * what any iteration may have. */
 PLAIN int64_t loop_record_bytes(int rows_max, int moe_layers)
 {
@@ -99,7 +99,7 @@ PLAIN void loop_draft(const struct loop_rules *rules, struct loop_state *state, 
         token[1 + at] = ngram_continued(text, state->length, next, at);
 }
 
-/* choice[r]: what the target puts behind row r, -1 where its logits are not finite; parent[i] = i - 1. The text grows by what
+/* choice[r]: what the target puts after row r, -1 where its logits are not finite; parent[i] = i - 1. The text grows by what
  * is emitted, which also goes to `emitted`. path: scratch [rows]. */
 PLAIN void loop_settle(const struct loop_rules *rules, struct loop_state *state, struct ngram_index *index, int32_t *text,
                        const int32_t *token, const int32_t *parent, const int32_t *choice, int32_t *path, int32_t *emitted,

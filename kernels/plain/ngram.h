@@ -2,7 +2,7 @@
  * Source: Saxena, "Prompt lookup decoding", 2023; here the longest suffix counts, and of its places the most recent.
  *
  * An index makes a look-up cost the same however long the text is: an open hash table whose slots say where an n-gram stood
- * last, and from each place a link to the one before. An n-gram enters it when a token stands behind it, so that every place
+ * last, and from each place a link to the one before. An n-gram enters it when a token comes after it, so that every place
  * found has a continuation. */
 #ifndef MOE_KERNELS_PLAIN_NGRAM_H
 #define MOE_KERNELS_PLAIN_NGRAM_H
@@ -74,7 +74,7 @@ PLAIN int32_t ngram_latest(const struct ngram_index *index, const int32_t *text,
     return next;
 }
 
-/* The token `at` places behind text[next]. A continuation that reaches the end of the text goes on from its beginning: the text
+/* The token `at` places after text[next]. A continuation that reaches the end of the text goes on from its beginning: the text
  * is taken to repeat itself. */
 PLAIN int32_t ngram_continued(const int32_t *text, int length, int32_t next, int at)
 {

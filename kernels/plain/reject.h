@@ -88,7 +88,7 @@ PLAIN int32_t reject_draw(const double *residual, int vocab, double total, doubl
 
 /* Walks a draft. logits [1 + nodes][vocab]: row 0 the root's, row i + 1 node i's; draw->position: the root's. Writes the
  * accepted nodes to path[nodes], their tokens and the one after them to emitted[nodes + 1]; returns the number of accepted
- * nodes, or -n when the logits that choose the n-th token behind the root are not finite. Scratch: kept[vocab],
+ * nodes, or -n when the logits that choose the n-th token after the root are not finite. Scratch: kept[vocab],
  * residual[vocab]. */
 PLAIN int reject_walk(const struct reject_draft *draft, const float *logits, int vocab, const struct sample_filter *filter,
                       const struct sample_draw *draw, int32_t *kept, double *residual, int32_t *path, int32_t *emitted)

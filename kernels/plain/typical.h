@@ -4,7 +4,7 @@
  *     kept: p(x) > min(epsilon, delta exp(-H(p))),  p the target's filtered, tempered distribution, H its entropy in nats
  *
  * Of the paths whose tokens are all kept the longest counts, of these the likeliest, of these the one that was drafted first.
- * The token behind it is the target's best one. At temperature 0 only the best token has p > 0, so the text is exact.
+ * The token after it is the target's best one. At temperature 0 only the best token has p > 0, so the text is exact.
  * Source: Cai et al. (Medusa), arXiv 2401.10774, section 2.3.1; its programs use epsilon 0.09 and delta 0.3. */
 #ifndef MOE_KERNELS_PLAIN_TYPICAL_H
 #define MOE_KERNELS_PLAIN_TYPICAL_H

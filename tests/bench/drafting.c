@@ -4,7 +4,7 @@
  *
  * A step is a draft and the commit of three tokens. Texts: like language (tokens as frequent as words are, a third of it
  * repeated from before), of two tokens by chance, and one phrase over and over. Each drafter is timed over the 2,000 steps
- * behind the first TOKENS tokens (8000) of a text, which are read at once; the corpus of suffix is one of CORPUS tokens
+ * after the first TOKENS tokens (8000) of a text, which are read at once; the corpus of suffix is one of CORPUS tokens
  * (2500000, what 10 MB of English are), and one of a hundredth. It is written to $TMPDIR and removed. */
 #include <stdio.h>
 #include <stdlib.h>

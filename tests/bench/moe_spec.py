@@ -28,7 +28,7 @@ def rows_of(path):
 
 
 def forwards(path):
-    """Selected experts, scores, and what experts are chosen by, of each forward behind a prompt: [n][layers][...]."""
+    """Selected experts, scores, and what experts are chosen by, of each forward after a prompt: [n][layers][...]."""
     correction = 0
     for kind, body in records(path):
         if kind == "begin":

@@ -11,7 +11,7 @@ from streams import records
 
 
 def forwards(path):
-    """The model, and of each forward behind the prompt: accepted flags, experts [tokens][layers][top_k], sequence, tokens."""
+    """The model, and of each forward after the prompt: accepted flags, experts [tokens][layers][top_k], sequence, tokens."""
     model, found = None, []
     for kind, body in records(path):
         if kind == "header":
@@ -201,10 +201,10 @@ def main(machine_file, routes_file, result_file):
             same(name, result[name]["seconds"], seconds_of_split(these, layers, machine, experts, slots))
         same(f"tokens of {name}", result[name]["tokens"], sum(sum(flags) for flags, *_ in found))
         bound = belady(these, layers, slots)
-        behind = "" if drafted else "_undrafted"
-        same(f"belady, {name}", result[name]["belady_hits" + behind], bound.hits / bound.wanted)
+        after = "" if drafted else "_undrafted"
+        same(f"belady, {name}", result[name]["belady_hits" + after], bound.hits / bound.wanted)
         bound = belady(these, layers, slots, True)
-        same(f"belady with a bypass, {name}", result[name]["belady_bypass_hits" + behind], bound.hits / bound.wanted)
+        same(f"belady with a bypass, {name}", result[name]["belady_bypass_hits" + after], bound.hits / bound.wanted)
     for name, counts in (("lru-fetch", False), ("lfu-fetch", True)):
         seconds, cache = seconds_of_fetching(found, layers, machine, slots, counts)
         same(f"hits of {name}", result[name]["hits"], cache.hits)

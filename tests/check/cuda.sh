@@ -8,7 +8,7 @@ bad=0
 grep -rnE --include='*.[ch]' --include='*.cc' --include='*.cu' '^ *# *include *[<"](cuda|cublas|cooperative_groups|nccl|mma\.h|crt/)' \
     cmd common kernels tests | grep -v '^kernels/cuda/' && { echo "only kernels/cuda may include headers of CUDA"; bad=1; }
 grep -nE '^ *# *include *[<"](cuda|cublas|cooperative_groups|nccl|mma\.h|crt/)' kernels/cuda/*.cu && {
-    echo "sources include dev.h; only what stands behind it knows CUDA"; bad=1; }
+    echo "sources include dev.h; only what comes after it knows CUDA"; bad=1; }
 
 if [ ! -e "$build/lib/moekit/moe-cuda.so" ]; then
     echo "no moe-cuda.so: CUDA was left out of this build"

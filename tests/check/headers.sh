@@ -3,7 +3,7 @@
 cd "$(dirname "$0")/../.." || exit 2
 bad=0
 for header in $(find common kernels tests/unit tests/kernel tests/emu -name '*.h' 2>/dev/null | sort); do
-    # What only .cu files and the emulator include is C++; what stands behind nvcc needs it.
+    # What only .cu files and the emulator include is C++; what comes after nvcc needs it.
     case $header in
     kernels/cuda/dev_nvcc.h) continue ;;
     kernels/cuda/*.h | tests/emu/*.h)

@@ -82,7 +82,7 @@ import sys
 data = open(sys.argv[1], 'rb').read()
 
 def skip(at):
-    """Behind the msgpack value at `at`."""
+    """After the msgpack value at `at`."""
     b = data[at]
     def number(width): return int.from_bytes(data[at + 1:at + 1 + width], 'big')
     def values(at, n):
@@ -119,23 +119,23 @@ kinds="route rank coact decode bench feature train"
     done < <(consumers)
 }
 
-@test "a stream twice, and two streams one behind the other" {
+@test "a stream twice, and two streams one after the other" {
     for kind in $kinds; do
         cat $kind.moes $kind.moes > bad.moes
-        all_refuse $kind "more bytes behind the end record"
+        all_refuse $kind "more bytes past the end record"
         cat $kind.moes route2.moes > bad.moes
-        all_refuse $kind "more bytes behind the end record"
+        all_refuse $kind "more bytes past the end record"
     done
 }
 
-@test "other bytes in front, between two records, and behind" {
+@test "other bytes in front, between two records, and after" {
     for kind in $kinds; do
         starts=$(record_starts $kind.moes)
         last=$(tail -n 1 <<< "$starts")
         { echo garbage; cat $kind.moes; } > bad.moes
         all_refuse $kind "not a stream"
         { cat $kind.moes; echo; } > bad.moes
-        all_refuse $kind "more bytes behind the end record"
+        all_refuse $kind "more bytes past the end record"
         for garbage in '\0' 'text' '\300' '\223\243abc\001\200'; do
             { head -c "$last" $kind.moes; printf "$garbage"; tail -c +$((last + 1)) $kind.moes; } > bad.moes
             all_refuse $kind ""

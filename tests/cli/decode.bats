@@ -183,7 +183,7 @@ timeless() {
     answers twice.jsonl > none.jsonl
     answers -d ngram -K 16 twice.jsonl | cmp - none.jsonl
     decode --stream cut.moes -d ngram -K 16 twice.jsonl > cut.txt
-    # At least one draft went on behind the end token, and was accepted there, but not emitted.
+    # At least one draft went on past the end token, and was accepted there, but not emitted.
     moe-view --json cut.moes | jq -s -e 'any(.[]; .type == "iter" and .emitted < .accepted + 1)'
     jq -s -e 'all(.[]; .[5] == "stop" and (.[3] | index(2047)) == (.[3] | length) - 1)' none.jsonl
     answers --ignore-eos -n 60 twice.jsonl > on.jsonl

@@ -172,7 +172,7 @@ tokens() {
     tokens slab 8 --device emu --temperature 0.9 --seed 3 -d model:file=slab.moe --tree static:file=tree.json | cmp - none
 }
 
-# FAMILY and options of moe-decode: the records of the iterations but for times, the text behind them.
+# FAMILY and options of moe-decode: the records of the iterations but for times, the text after them.
 records() {
     local family=$1
     shift

@@ -61,7 +61,7 @@ refuses() {
     apart asked.moes | diff apart -
 }
 
-@test "answers are to be learnt, their end token included, and nothing stands behind the last" {
+@test "answers are to be learnt, their end token included, and nothing comes after the last" {
     cat > marks.jsonl <<'END'
 {"id": "a", "messages": [{"role": "user", "content": "One"}, {"role": "assistant", "content": "two"}, {"role": "user", "content": "three"}], "answer": "four"}
 {"id": "b", "prompt": "One two", "answer": " three"}

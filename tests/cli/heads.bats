@@ -44,7 +44,7 @@ refuses() {
 
 @test "a prompt is read by a head as the model reads it, and nothing of it twice" {
     decode -d head:file=eagle1.moe -K 3 --stream read.moes -o read.txt
-    # Of each text but its prompt every token is read once: those that a draft was asked behind, and none before the first.
+    # Of each text but its prompt every token is read once: those that a draft was asked after, and none before the first.
     moe-view --json read.moes | jq -s -e 'map(select(.type == "iter")) | group_by(.sequence)
         | all(.[]; (map(.catch_up) | add) <= (map(.emitted) | add) and .[0].catch_up == 1)'
 }

@@ -58,7 +58,7 @@ decode() { moe-decode -q -m pocket.moe -n 24 "$@" prompts.jsonl; }
 @test "a sweep as a table; the distinct experts of a forward are those of its tokens" {
     run moe-bench sweep -m pocket.moe --seconds 0 --rows 1,4,64 --seed 3
     [ "$status" -eq 0 ]
-    [[ "${lines[0]}" == *"5 rounds behind 64 tokens"* ]]
+    [[ "${lines[0]}" == *"5 rounds after 64 tokens"* ]]
     [ "${#lines[@]}" -eq 5 ]
     moe-bench sweep -m pocket.moe --seconds 0 --rows 64 --logits last --json |
         jq -e --argjson all "$(moe-bench sweep -m pocket.moe --seconds 0 --rows 64 --json | jq '.cost[1].experts')" \

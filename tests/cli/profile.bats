@@ -84,7 +84,7 @@ digest() {
     for key in tokens experts weights; do
         [ "$(jq -sc "[.[] | select(.type == \"route\") | .$key[]]" plain.jsonl)" = "$(jq -sc "[.[] | .$key[]]" full.jsonl)" ]
     done
-    # the best token behind the last one of the prompt is the next one recorded
+    # the best token after the last one of the prompt is the next one recorded
     next=$(jq -s '[.[] | select(.phase == "prompt")][-1].logits[-1] | to_entries | max_by(.value) | .key' full.jsonl)
     [ "$next" = "$(jq -s '[.[] | select(.phase == "decode")][0].tokens[0]' full.jsonl)" ]
 }
@@ -104,7 +104,7 @@ digest() {
     true
 }
 
-@test "nothing counts behind a stop string that a draft went past" {
+@test "nothing counts after a stop string that a draft went past" {
     words="one two three four. one two three four. one two three four. one two"
     ask() { "$@" -q -m pocket.moe -n 60 --stop "the two" -p "$words"; }
     ask moe-profile -o none.moes

@@ -54,7 +54,7 @@ wait_for() {
         decode --resume run/old --stream run/new.moes p.jsonl | cmp - full
         cmp <(timeless run/new.moes) <(timeless full.moes)
     done
-    # A machine that went down may leave zeros behind what was written.
+    # A machine that went down may leave zeros after what was written.
     { head -c $((bytes / 2)) full.moes; head -c 5000 /dev/zero; } > run/old
     decode --json --resume run/old p.jsonl | cmp - full--json
     # Other drafts and threads give the same text; the resumed stream can be resumed.

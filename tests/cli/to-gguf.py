@@ -18,7 +18,7 @@ ARCH = {'llama': 'llama', 'mistral': 'llama', 'mixtral': 'llama', 'qwen2': 'qwen
         'gpt_oss': 'gpt-oss', 'glm4_moe': 'glm4moe', 'granitemoe': 'granitemoe'}
 arch = ARCH[family]
 paired = arch in ('llama', 'deepseek', 'granitemoe')
-norm_behind = family in ('gpt_oss', 'glm4_moe')
+norm_after = family in ('gpt_oss', 'glm4_moe')
 latent = arch == 'deepseek2'
 layers, heads = config['num_hidden_layers'], config['num_attention_heads']
 kv_heads = config.get('num_key_value_heads') or heads
@@ -279,7 +279,7 @@ def main():
         there, here = f'model.layers.{layer}.', f'blk.{layer}.'
         move(there + 'input_layernorm.weight', here + 'attn_norm.weight')
         move(there + 'post_attention_layernorm.weight',
-             here + ('post_attention_norm.weight' if norm_behind else 'ffn_norm.weight'))
+             here + ('post_attention_norm.weight' if norm_after else 'ffn_norm.weight'))
         attention(there, here)
         experts(there, here)
     assert all(name.startswith(f'model.layers.{layers}.') for name in tensors), list(tensors)       # predictors

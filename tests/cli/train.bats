@@ -103,7 +103,7 @@ refuses() {
         timeout -s KILL "$seconds" moe-draft-train train -m pocket.moe $options --resume -o part.moe 2>> said || true
     done
     [ -e part.moe ] || moe-draft-train train -m pocket.moe $options --resume -o part.moe 2>> said
-    grep 'goes on behind step [1-9]' said
+    grep 'goes on after step [1-9]' said
     cmp whole.moe part.moe
     [ ! -e part.moe.checkpoint ]
 }
@@ -159,11 +159,11 @@ refuses() {
     options="--arch eagle1 --steps 40 texts.jsonl"
     run moe-draft-train train -q -m pocket.moe $options -o full.moe --stream /dev/full
     assert_trouble moe-draft-train
-    [[ $output == *"No space left on device; --resume goes on behind step "* ]]
+    [[ $output == *"No space left on device; --resume goes on after step "* ]]
     train $options -o whole.moe
     rm full.moe
     moe-draft-train train -m pocket.moe $options -o full.moe --resume 2> said
-    grep -qx 'moe-draft-train: goes on behind step [1-9][0-9]*' said
+    grep -qx 'moe-draft-train: goes on after step [1-9][0-9]*' said
     cmp whole.moe full.moe
 }
 

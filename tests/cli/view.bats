@@ -135,7 +135,7 @@ PY
         [ ! -s stdout ]
     done
     cat "$streams/rank.moes" "$streams/rank.moes" > twice.moes
-    refused "more bytes behind the end record" moe-view --verify twice.moes
+    refused "more bytes past the end record" moe-view --verify twice.moes
     for at in 5 20 300 1200 1500 2000 2044; do
         cp "$streams/decode.moes" flip.moes
         byte=$(od -An -tu1 -j "$at" -N 1 flip.moes)

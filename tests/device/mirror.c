@@ -122,7 +122,7 @@ static void table_to_device(struct buffer table)
 static void from_device(struct buffer table)
 {
     struct err err = {0};
-    unsigned char before[GUARD], behind[GUARD];
+    unsigned char before[GUARD], after[GUARD];
     size_t edge = guard();
     must(queue_wait(device, &err), &err);
     for (int i = 0; i < piece_count; i++) {
@@ -132,13 +132,13 @@ static void from_device(struct buffer table)
         if (!table.address || piece != piece_of(table.address))
             queue_download(device, piece->data, buffer_part(piece->place, edge, piece->bytes), piece->bytes);
         queue_download(device, before, buffer_part(piece->place, 0, edge), edge);
-        queue_download(device, behind, buffer_part(piece->place, edge + piece->bytes, edge), edge);
+        queue_download(device, after, buffer_part(piece->place, edge + piece->bytes, edge), edge);
         must(queue_wait(device, &err), &err);
         device_free(device, &piece->place);
         for (size_t k = 0; k < edge; k++)
-            if (before[k] != 0xff || behind[k] != 0xff)
+            if (before[k] != 0xff || after[k] != 0xff)
                 fail_msg("the device wrote outside of a piece of %zu bytes: %s it", piece->bytes,
-                         before[k] != 0xff ? "before" : "behind");
+                         before[k] != 0xff ? "before" : "after");
     }
 }
 

@@ -1,11 +1,11 @@
-/* A GPU made of fibers: what stands behind kernels/cuda/dev.h where a C++ compiler reads a .cu file.
+/* A GPU made of fibers: what comes after kernels/cuda/dev.h where a C++ compiler reads a .cu file.
  *
  * Each thread of a block is a fiber, which runs until it waits (barrier, collective of a warp) or ends; blocks run one after
  * another. Which fiber and which block comes next is the schedule: forward, reverse, or random with a seed; a right kernel
  * gives the same bits in all of them. What is found (emu_findings) is told with kernel, block, thread and line:
  *
  *   - threads that wait where others cannot come: ended, at another barrier, in another collective, a lane outside the mask
- *   - writes behind the end of a shared array or of device memory (by their poisoned tails; ASan tells the line)
+ *   - writes past the end of a shared array or of device memory (by their poisoned tails; ASan tells the line)
  *   - launches that no GPU takes; 16-byte accesses at other addresses; launches on a stream of a device that is not in use
  *   - graphs whose WHILE node does not end, or that no GPU would take (graph.cc)
  *   - where kernels were compiled for it (race.cc): races between threads of a block and between blocks, reads of shared memory

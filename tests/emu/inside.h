@@ -70,7 +70,7 @@ void give_up(void);                              /* leaves the launch; does not 
 
 /* -- memory.cc -- */
 
-const size_t TAIL = 64;                          /* bytes behind each array that nobody may touch */
+const size_t TAIL = 64;                          /* bytes after each array that nobody may touch */
 void shared_begin(void);                         /* a block begins: no arrays */
 void shared_end(void);                           /* looks at the tails */
 void device_check(void);                         /* after a launch: the tails of device memory */

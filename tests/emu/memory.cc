@@ -1,4 +1,4 @@
-/* Shared and device memory, async copies, and 16-byte loads. Behind each array stands a tail that nobody may write. */
+/* Shared and device memory, async copies, and 16-byte loads. After each array stands a tail that nobody may write. */
 #include <algorithm>
 #include <map>
 #include <string>
@@ -66,7 +66,7 @@ void shared_end(void)
     for (array &a : arrays) {
         tail_open(a.data, a.bytes);
         if (!tail_whole(a.data, a.bytes)) {
-            finding_add("block %d wrote behind the end of the shared array %s (%zu bytes) of line %d", now.block_index, a.name,
+            finding_add("block %d wrote past the end of the shared array %s (%zu bytes) of line %d", now.block_index, a.name,
                         a.bytes, a.line);
             now.given_up = true;
         }
@@ -175,7 +175,7 @@ void device_check(void)
     for (auto &one : device) {
         tail_open(one.first, one.second);
         if (!tail_whole(one.first, one.second)) {
-            finding_add("something wrote behind the end of %zu bytes of device memory", one.second);
+            finding_add("something wrote past the end of %zu bytes of device memory", one.second);
             memset(one.first + one.second, TAIL_BYTE, (one.second + 255) / 256 * 256 + TAIL - one.second);
         }
         tail_close(one.first, one.second);

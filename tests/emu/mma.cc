@@ -1,6 +1,6 @@
 /* The sum that a tensor core gives for bf16 products, bit for bit (models of Li et al., arXiv 2511.10909, and Khattak and
  * Mikaitis, arXiv 2512.07004). The products of a group are exact; they and c are shifted to the largest exponent among them
- * and cut to F bits behind the point, added as integers, and the sum is cut to f32.
+ * and cut to F bits after the point, added as integers, and the sum is cut to f32.
  *     Hopper, Blackwell: one group of 16, F = 25;  Ampere, Ada: two groups of 8 in turn, F = 24
  * An exponent is the sum of the factors', not the product's. */
 #include "tests/emu/inside.h"

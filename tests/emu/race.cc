@@ -272,7 +272,7 @@ void race_access(const void *address, size_t bytes, bool write, const void *site
         access here_and_now = access();
         here_and_now.line = line;
         here_and_now.site = site;
-        found(line, "%s %zu bytes behind the end of %zu bytes of %s memory in %s", write ? "writes" : "reads",
+        found(line, "%s %zu bytes past the end of %zu bytes of %s memory in %s", write ? "writes" : "reads",
               offset + bytes - r->bytes, r->bytes, r->shared ? "shared" : "device", name_of(here_and_now).c_str());
     }
     if (r->record.empty())

@@ -345,15 +345,15 @@ static void assert_bounds(void (*run)(void), const char *what, const char *asan)
 static void test_shared_bounds(void **)
 {
     assert_bounds([] { LAUNCH((bounds<1>), 1, 32, 0, nullptr, out_memory, 8); },
-                  emu_races_seen() ? "behind the end of 32 bytes of shared memory"
-                                   : "wrote behind the end of the shared array small (32 bytes)",
+                  emu_races_seen() ? "past the end of 32 bytes of shared memory"
+                                   : "wrote past the end of the shared array small (32 bytes)",
                   "use-after-poison");
 }
 
 static void test_device_bounds(void **)
 {
     assert_bounds([] { LAUNCH((bounds<2>), 1, 32, 0, nullptr, out_memory, 4096); },
-                  "behind the end of 16384 bytes of device memory", "use-after-poison");
+                  "past the end of 16384 bytes of device memory", "use-after-poison");
 }
 
 /* Vectors of the language itself at other addresses are found under UBSan. */
@@ -376,7 +376,7 @@ static void test_vectors(void **)
 
 /* --- blocks --- */
 
-/* The last block to come adds what all have written. BUG 1: no barrier before the ticket; 2: none behind it. 3: every block
+/* The last block to come adds what all have written. BUG 1: no barrier before the ticket; 2: none after it. 3: every block
  * adds without a ticket. */
 template <int BUG> __global__ void last_block(float *part, int *ticket, float *out)
 {
@@ -509,7 +509,7 @@ __global__ void early(float *out)
     out[threadIdx.x] = 1;
 }
 
-/* A launch that may be early, behind one that writes `in`. BUG 1: reads it too early; 2: writes too early; 3: the value from
+/* A launch that may be early, after one that writes `in`. BUG 1: reads it too early; 2: writes too early; 3: the value from
  * two launches before; 0: reads early what no launch wrote. */
 __global__ void producer(float *out)
 {

@@ -27,7 +27,7 @@ static uint32_t draw(uint64_t *seed)
     return (uint32_t)(*seed >> 33);
 }
 
-/* What the target puts behind a token: mostly what stood there `period` places before; -1 at `damaged`. */
+/* What the target puts after a token: mostly what stood there `period` places before; -1 at `damaged`. */
 struct target {
     uint32_t period, vocab;
     int damaged;

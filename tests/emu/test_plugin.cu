@@ -101,7 +101,7 @@ static void note_live(void *context)
     put->calls++;
 }
 
-/* While operations of a loop are put, they learn where the number of rows stands; those in front and behind do not. */
+/* While operations of a loop are put, they learn where the number of rows stands; those in front and after do not. */
 static void operations_of_a_loop_know_their_rows(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Any bytes as a draft head's config.json and, behind a NUL, its .safetensors file: a description that holds what head_check
+/* Any bytes as a draft head's config.json and, after a NUL, its .safetensors file: a description that holds what head_check
  * promises, whose tensors can be laid out, or an error. */
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Any bytes as tokenizer.json, then as text for the tokenizer it makes. The bytes are cut at the first zero: before it the
- * JSON, behind it the text. */
+ * JSON, after it the text. */
 #include <string.h>
 
 #include "common/tokenizer/tokenizer.h"

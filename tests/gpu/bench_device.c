@@ -578,7 +578,7 @@ static int decode(struct bench *b, char **argv, int argc)
     if (loops && memcmp(texts + HOST * (PREFIX + d.count), texts + DEVICE * (PREFIX + d.count),
                         (size_t)(PREFIX + d.count) * sizeof *texts))
         must(b, err_set(&b->err, ERR_INPUT, "the device's loop and the host's give other texts"));
-    printf("\n%s, %s, %d layers, %d tokens behind %d, one by one\n\n", model, format, engine_hparams(d.engine)->layers, d.count,
+    printf("\n%s, %s, %d layers, %d tokens after %d, one by one\n\n", model, format, engine_hparams(d.engine)->layers, d.count,
            PREFIX);
     printf("| | tokens/s at batch 1 | share | nominal |\n|---|---|---|---|\n");
     for (int way = HOST; way < WAYS - !loops; way++) {

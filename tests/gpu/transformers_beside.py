@@ -1,6 +1,6 @@
 """transformers on the same weights: transformers_beside.py FOLDER DEVICE BENCH_DEVICE OUT.moes tiny|full
 
-Makes random weights of OLMoE-1B-7B's shape, cut to 8 layers, in bf16, with transformers; times forwards of 1 and 8 tokens behind
+Makes random weights of OLMoE-1B-7B's shape, cut to 8 layers, in bf16, with transformers; times forwards of 1 and 8 tokens after
 64 others and a prompt of 2,048 on them (medians; the grouped experts of transformers where it has them); writes them into FOLDER,
 converts that, and times the same with moekit, whose prompt is the best of all ways. Prints Markdown as it goes."""
 import json

@@ -42,7 +42,7 @@ enum { ARENA_PIECES = 64, ARENA_GUARD = 256 };
 
 struct arena {
     struct ref_memory memory;               /* first, so that it can be cast back */
-    unsigned char *piece[ARENA_PIECES];     /* its first byte behind the guard */
+    unsigned char *piece[ARENA_PIECES];     /* its first byte after the guard */
     size_t bytes[ARENA_PIECES];
     int count;
 };

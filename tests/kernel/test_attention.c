@@ -12,7 +12,7 @@ struct call {
     struct attention_args args;
 };
 
-/* Rows are nodes of a random tree behind `committed` tokens; a node's path is its ancestors and itself. */
+/* Rows are nodes of a random tree after `committed` tokens; a node's path is its ancestors and itself. */
 static void draw_tree(struct call *call, const struct shape *s, uint64_t *seed)
 {
     int32_t *parent = calloc((size_t)s->rows, sizeof *parent), *start = calloc((size_t)s->rows + 1, sizeof *start);
@@ -121,7 +121,7 @@ static void trees_agree_with_the_reference(void **state)
     }
 }
 
-/* Row r of the tree alone, its path copied into the slots right behind the prefix: nothing but its sequence is left. */
+/* Row r of the tree alone, its path copied into the slots right after the prefix: nothing but its sequence is left. */
 static void assert_same_when_linear(const struct call *tree, const struct shape *s, int row, const struct cpu_isa *isa)
 {
     const struct attention_args *a = &tree->args;

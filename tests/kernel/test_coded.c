@@ -301,7 +301,7 @@ static void plain_values_are_finite(void **state)
             for (int at = 0; at < inputs; at++)
                 for (int i = 0; i < 4; i++) {
                     const size_t size = f == FORMAT_F32 ? 4 : 2;
-                    unsigned char *row = malloc((size_t)inputs * size);     /* no byte behind it may be read */
+                    unsigned char *row = malloc((size_t)inputs * size);     /* no byte after it may be read */
                     for (int k = 0; k < inputs; k++)
                         memcpy(row + (size_t)k * size, &good[f][k % 4], size);
                     assert_int_equal(format_coded_check(f, inputs, row), -1);

@@ -4,7 +4,7 @@ usage: bench.py WORK [--layers N] [--pairs N] [--threads N] [--formats bf16,q8,q
 
 Writes random weights of OLMoE-1B-7B's shape, cut to some layers, into WORK as a Hugging Face folder; moe-convert and the gguf
 package make the other files of it. Every pair is one burst of moekit (moe-bench sweep) and one of each peer, for forwards of
-1, 2, 4, 8, 16 and 64 tokens behind 64 others with logits of all, and for a prompt of 512 with logits of the last: medians of
+1, 2, 4, 8, 16 and 64 tokens after 64 others with logits of all, and for a prompt of 512 with logits of the last: medians of
 a burst, and the median of the pairs' ratios (peer's time over moekit's) with its 95 % interval; also what moekit's sweep says
 of itself, share of the read bandwidth and excess over the ratio of bytes. Tokens are random, and embeddings so large that they
 outweigh what layers add: so routing is nearly independent. Prints a Markdown table a format and peer. 30 pairs of 4 layers take about 15 minutes a format and peer on two

@@ -47,7 +47,7 @@ enum mistake {
     DROPPED,                /* drawn children that the draft itself finds unlikely are cut away */
     DROPPED_AS_FIXED,       /* the same, judged as if they had not been drawn: NO mistake */
     SAME_NOISE,             /* coupled: one noise for all positions */
-    PARENT_ROW,             /* coupled: the token behind a node from its parent's logits */
+    PARENT_ROW,             /* coupled: the token after a node from its parent's logits */
     LENIENT,                /* coupled: any child is good that the filter keeps */
     SWAPPED,                /* typical: epsilon and delta exchanged */
     RAW_ENTROPY,            /* typical: the entropy of softmax(logits) */
@@ -226,7 +226,7 @@ static inline void draft_children(struct cell *cell, struct draft *draft, int pl
     }
 }
 
-/* The target's logits behind the root and each node. */
+/* The target's logits after the root and each node. */
 static inline void draft_fill(const struct cell *cell, struct draft *draft, int place, int32_t last)
 {
     memcpy(draft->logits, cell->world->target[place][last], V * sizeof *draft->logits);

@@ -44,7 +44,7 @@ struct loop_world {
     /* ngram, model, the target as a model, model, ngram, parts of the target, eagle1, model, eagle3: some running */
     const char *named[9];
     char head[LOOP_HEADS][1300];    /* of `kinds', and the target's predictors */
-    float (*logits)[V];             /* [LOOP_ROWS] of the target behind prompt and prefix */
+    float (*logits)[V];             /* [LOOP_ROWS] of the target after prompt and prefix */
 };
 
 /* Who decodes: one a thread. */
@@ -205,7 +205,7 @@ static inline void loop_rig_close(struct loop_rig *rig)
     model_close(&rig->model);
 }
 
-/* Logits behind all prefixes that begin with the `tokens` tokens of `code`, which the sequence holds. */
+/* Logits after all prefixes that begin with the `tokens` tokens of `code`, which the sequence holds. */
 static inline void loop_read(struct loop_world *world, const struct loop_rig *rig, struct sequence *sequence, int tokens,
                              int code, const float *logits)
 {

@@ -111,7 +111,7 @@ static inline struct step loop_next_mistaking(struct policy *policy, const struc
     return loop_next_meeting(policy, view);
 }
 
-/* Three tokens of one drafter, which another one reviews; behind what is left of them the first one again, if it was right. */
+/* Three tokens of one drafter, which another one reviews; after what is left of them the first one again, if it was right. */
 static inline struct step loop_next_reviewing(struct policy *policy, const struct draft_view *view)
 {
     struct loop_policy *mine = (struct loop_policy *)policy;

@@ -276,7 +276,7 @@ static inline void world_mixed(struct world *w, uint64_t seed, int tokens, int t
     free(by_text);
 }
 
-/* A self-draft, which says what it thinks of its tokens, and a look-up behind it, or one of them alone; dense. */
+/* A self-draft, which says what it thinks of its tokens, and a look-up after it, or one of them alone; dense. */
 static inline void world_pair(struct world *w, uint64_t seed, int tokens, const double *chance, const double *cost, int first,
                               int drafters)
 {
@@ -317,7 +317,7 @@ static inline void world_runs_make(struct world_runs *runs, const struct world *
     }
 }
 
-/* All stages of one draft: each drafter in order is asked for its tokens behind what is there. */
+/* All stages of one draft: each drafter in order is asked for its tokens after what is there. */
 static inline double world_fixed_cost(const struct world *w, const struct world_runs *runs, const struct world_fixed *fixed)
 {
     double cost = 0;

@@ -361,7 +361,7 @@ static void equal_distributions_are_always_accepted(void **state)
     }
 }
 
-/* What rounding alone would refuse is kept: behind it nothing would be left to draw. */
+/* What rounding alone would refuse is kept: after it nothing would be left to draw. */
 static void rounding_refuses_nothing(void **state)
 {
     const float half[2] = {0.5f, 0.5f};

@@ -215,7 +215,7 @@ static void shards_are_found_in_any_order(void **state)
     text_free(&y);
 }
 
-/* The bytes behind a compressor's last block, and a tar's padding, may be missing: then the model is whole all the same. */
+/* The bytes after a compressor's last block, and a tar's padding, may be missing: then the model is whole all the same. */
 static void a_cut_archive_is_refused_or_whole(void **state)
 {
     (void)state;

@@ -312,7 +312,7 @@ static void add_predictor(struct weights *w, int n, bool own)
     add_layer(w, n);
 }
 
-/* Two predictors behind two layers, the second without embedding and head. */
+/* Two predictors after two layers, the second without embedding and head. */
 static char *predictors_folder(const char *name)
 {
     struct weights all = {0};

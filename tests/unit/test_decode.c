@@ -343,7 +343,7 @@ static void ends_are_where_they_would_be(void **state)
             assert_int_equal(run(&rig, &settings, NULL, prompt, count, &result, NULL, token), end + 1);
             assert_memory_equal(token, whole, (size_t)(end + 1) * sizeof *token);
             assert_int_equal(result.finish, FINISH_STOP);
-            amid += result.accepted_tokens + result.iterations > end;       /* tokens behind the end were dropped */
+            amid += result.accepted_tokens + result.iterations > end;       /* tokens past the end were dropped */
             settings.ignore_eos = true;
             assert_int_equal(run(&rig, &settings, NULL, prompt, count, &result, NULL, token), TOKENS);
             assert_memory_equal(token, whole, sizeof token);

@@ -230,7 +230,7 @@ static void chains_and_trees_are_those_that_were_published(void **state)
     }
 }
 
-/* Kangaroo's six tokens, and the fewer of its own rule: none behind one less likely than the threshold. */
+/* Kangaroo's six tokens, and the fewer of its own rule: none after one less likely than the threshold. */
 static void doubtful_tokens_are_the_last(void **state)
 {
     static const struct sample_filter greedy = {0, 1, 0, 0};
@@ -304,7 +304,7 @@ static void the_root_can_be_asked_again(void **state)
 
 /* ---- what it proposes anywhere ---- */
 
-/* The network reads text and path from the first token on: logits behind the last, in the target's order. */
+/* The network reads text and path from the first token on: logits after the last, in the target's order. */
 static void read_anew(struct head *head, const struct session *session, const struct draft_tree *tree, int node, float *logits)
 {
     const struct head_params *params = head_description(head);
@@ -540,7 +540,7 @@ static void states_wait_in_the_order_of_the_head(void **state)
 
 /* ---- figures ---- */
 
-/* Iterations that decoding the held-out prompts takes, texts cut to 128 tokens; *tokens: those behind the first of each. */
+/* Iterations that decoding the held-out prompts takes, texts cut to 128 tokens; *tokens: those after the first of each. */
 static int iterations_of(const char *draft, const char *tree, int length, int prompts, int *tokens)
 {
     struct decode_settings settings = DECODE_DEFAULTS;

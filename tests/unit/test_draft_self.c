@@ -1,5 +1,5 @@
 /* The target as its own drafter, on small random models: what it proposes is what its parts give when they read the root and
- * the way to a node anew, behind the prompt as the whole model has read it; whatever it leaves out, the text is the same. */
+ * the way to a node anew, after the prompt as the whole model has read it; whatever it leaves out, the text is the same. */
 #include "tests/unit/unit.h"
 
 #include "common/decode/decode.h"
@@ -74,7 +74,7 @@ static struct drafter *open_drafter(struct rig *rig, const char *spec, int numbe
     return drafter;
 }
 
-/* Logits behind text and path, by a part of the layers from the root on. */
+/* Logits after text and path, by a part of the layers from the root on. */
 static const float *naive(struct rig *rig, struct sequence *sequence, const int32_t *text, int length,
                           const struct draft_tree *tree, int node, const struct forward_part *part)
 {

@@ -35,7 +35,7 @@ static int numbers(const json_t *object, const char *key, int32_t *out, int room
     return count;
 }
 
-/* The scripted target's choice behind a row, by the last two tokens on the way there, the root among them. */
+/* The scripted target's choice after a row, by the last two tokens on the way there, the root among them. */
 static int chosen(int32_t before, int32_t last) { return (int)((3 * before + 5 * last + before * last + 7) % CHOICES); }
 
 /* The rows that ride, and then what the target would say of them. */

@@ -73,7 +73,7 @@ static void prompt(struct rig *rig, struct sequence *sequence, const int32_t *to
     must(engine_prompt(rig->engine, sequence, token, count, NULL, NULL, NULL, &out, &rig->err), &rig->err);
 }
 
-/* Logits after each token of `token`, decoded one by one behind the prompt, into want [count][vocab]. */
+/* Logits after each token of `token`, decoded one by one after the prompt, into want [count][vocab]. */
 static void decode_alone(struct rig *rig, const int32_t *before, int n_before, const int32_t *token, int count, float *want)
 {
     struct sequence *sequence = NULL;
@@ -428,7 +428,7 @@ static void budgets_bound_what_is_loaded(void **state)
     assert_in_range(by_path, 4, 1000);
 }
 
-/* The residual stream behind the last layer, which has experts, for one token behind a prompt; the others are left alone. */
+/* The residual stream after the last layer, which has experts, for one token after a prompt; the others are left alone. */
 static double last_hidden(struct rig *rig, const struct expert_plan *plan, double *hidden)
 {
     struct sequence *sequence = NULL;

@@ -51,7 +51,7 @@ static void rows_are_what_they_are_alone(void **state)
         const size_t moe = (size_t)hparams_moe_layers(&shape), slots = moe * (size_t)shape.router.top_k * 4;
         const size_t scores = moe * (size_t)shape.router.experts * 4, logits = (size_t)shape.vocab * 4;
         const size_t hidden = (size_t)shape.layers * (size_t)shape.hidden * 4;
-        struct batch batch = everything(&rig, 0, 1);         /* what comes behind it needs more room */
+        struct batch batch = everything(&rig, 0, 1);         /* what comes after it needs more room */
         must(engine_forward(rig.engine, rig.sequence, &batch, &out, &rig.err), &rig.err);
         sequence_rollback(rig.sequence);
         batch = everything(&rig, 0, ROWS);

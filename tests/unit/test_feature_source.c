@@ -156,7 +156,7 @@ static void texts_come_as_they_were_written(void **state)
     char *folder = unit_folder();
     const char *path = unit_path(folder, "f.moes");
     const struct stream_model model = target();
-    /* short ones behind long ones, pieces that do not divide, buffers that grow amid a text */
+    /* short ones after long ones, pieces that do not divide, buffers that grow amid a text */
     static const struct wanted several[] = {
         {.texts = 4, .n = {9, 700, 1 + 2, 130}, .piece = 64, .validation = {false, true, true}, .silent = -1, .odd_text = -1},
         {.texts = 3, .n = {699, 3, 3}, .piece = 7, .silent = -1, .odd_text = -1}};

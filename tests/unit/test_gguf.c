@@ -352,7 +352,7 @@ static void test_gpt_oss(void **state)
                  "\"truncate\":false}}", pairs);
 }
 
-/* A part of each head turns, groups, and a predictor behind the layers. */
+/* A part of each head turns, groups, and a predictor after the layers. */
 static void test_glm(void **state)
 {
     static const struct pair pairs[] = {

@@ -7,7 +7,7 @@
 
 enum { NODES = 32, STEPS = 12 };
 
-/* A drafter whose next tokens are given: it adds them behind the first leaf, as a chain. */
+/* A drafter whose next tokens are given: it adds them after the first leaf, as a chain. */
 struct scripted {
     struct drafter base;
     int32_t token[8];

@@ -10,7 +10,7 @@ enum { LEVELS_MAX = 8, NODES_MAX = 64 };
 struct work {
     const struct heads_rig *rig;
     struct head *head;
-    int shift;                          /* of the tokens behind a state: 1 */
+    int shift;                          /* of the tokens after a state: 1 */
     bool reversed;                      /* hydra reads the newest token first */
     struct sequence *sequence;
     struct buffer state;                /* of the text: [tokens][hidden] */
@@ -45,8 +45,8 @@ static void run_rows(struct work *work, const struct heads_text *text, int first
 
 static bool is_hydra(const struct work *work) { return head_description(work->head)->kind == HEAD_HYDRA; }
 
-/* The tokens that head `number` reads behind state `row`, if the text has them. */
-static void tokens_behind(const struct work *work, const struct heads_text *text, int row, int number, int32_t *token)
+/* The tokens that head `number` reads after state `row`, if the text has them. */
+static void tokens_after(const struct work *work, const struct heads_text *text, int row, int number, int32_t *token)
 {
     for (int i = 0; i <= number; i++)
         token[work->reversed ? number - i : i] = text->token[row + work->shift + i];
@@ -105,7 +105,7 @@ static void compare_head(struct work *work, const struct heads_golden *golden, i
     int rows;
     for (int row = 0; row < ROWS; row++) {
         node[row] = row;
-        tokens_behind(work, text, row, number, token + row * (number + 1));
+        tokens_after(work, text, row, number, token + row * (number + 1));
     }
     const struct head_guesses ask = {.first = number, .heads = 1, .rows = ROWS, .node = node, .token = token};
     heads_must(head_guess(work->head, &ask, &forward, &err), &err);
@@ -150,7 +150,7 @@ static void compare_rows(struct work *work, const char *kind, struct distance *o
 /* The tokens of a node of a tree from the root on, which is the text's newest. */
 struct node { int32_t token[1 + LEVELS_MAX]; double log_probability; };
 
-/* What head `number` guesses behind each of some nodes: one forward. Of medusa one row is enough. */
+/* What head `number` guesses after each of some nodes: one forward. Of medusa one row is enough. */
 static void guess(struct work *work, int number, struct node *const *node, int nodes, struct head_forward *out)
 {
     int32_t token[NODES_MAX * LEVELS_MAX];

@@ -53,7 +53,7 @@ static void walks_agree_with_trees(void **state)
         struct json_part whole;
         json_error_t fault;
         const size_t bytes = strlen(texts[i]);
-        char *exact = malloc(bytes ? bytes : 1);                /* no byte behind it may be read */
+        char *exact = malloc(bytes ? bytes : 1);                /* no byte after it may be read */
         memcpy(exact, texts[i], bytes);
         json_t *expected = json_loadb(exact, bytes, JSON_DECODE_ANY, &fault);
         json_t *found = json_whole(&whole, exact, bytes, &err) ? NULL : tree_of(whole, &err);

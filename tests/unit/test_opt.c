@@ -143,7 +143,7 @@ static void mistakes_are_named(void **state)
         {"--help=me", "--help: takes no value"},
         {"--budget", "--budget: needs a value"},
         {"-fB", "-B: needs a value"},
-        {"--cache 3T", "--cache: '3T' is not a size: digits, and K, M or G behind them"},
+        {"--cache 3T", "--cache: '3T' is not a size: digits, and K, M or G after them"},
         {"-t nan", "-t: 'nan' is not a number"},
         {"-t 1e9", "-t: 1e9 is not between 0 and 100"},
         {"--seed -1", "--seed: '-1' is not a whole number from 0"},

@@ -374,7 +374,7 @@ static void going_on_has_the_bits_of_never_stopping(void **state)
         must(sequence_commit(rig.sequence, path_node, count, &rig.err), &rig.err);
         batch = (struct batch){.rows = 1, .token = &next, .logit_rows = 1, .resume = true};
         must(engine_forward(rig.engine, rig.sequence, &batch, &got, &rig.err), &rig.err);
-        float *behind = copied(got.logits, (size_t)got.vocab);
+        float *after = copied(got.logits, (size_t)got.vocab);
         must(sequence_truncate(rig.sequence, BEFORE, &rig.err), &rig.err);
         for (int i = 0; i <= count; i++) {
             int32_t token = i < count ? text.token[rows[count - 1 - i]] : next;
@@ -382,8 +382,8 @@ static void going_on_has_the_bits_of_never_stopping(void **state)
             must(engine_forward(rig.engine, rig.sequence, &batch, &got, &rig.err), &rig.err);
             must(sequence_commit(rig.sequence, (int32_t[]){0}, 1, &rig.err), &rig.err);
         }
-        assert_memory_equal(behind, got.logits, (size_t)got.vocab * sizeof *behind);
-        free(behind);
+        assert_memory_equal(after, got.logits, (size_t)got.vocab * sizeof *after);
+        free(after);
         free(logits);
         for (int i = 0; i < 4; i++)
             free(kept[i]);
@@ -556,7 +556,7 @@ static void bad_parts_are_refused(void **state)
     }
     batch.part = &skips;
     must(engine_forward(rig.engine, rig.sequence, &batch, &out, &rig.err), &rig.err);
-    batch.part = NULL;                                      /* behind nodes that have no output of the second layer */
+    batch.part = NULL;                                      /* after nodes that have no output of the second layer */
     assert_int_equal(engine_forward(rig.engine, rig.sequence, &batch, &out, &err), -1);
     batch.part = &stops;
     assert_int_equal(engine_forward(rig.engine, rig.sequence, &batch, &out, &err), -1);

@@ -214,7 +214,7 @@ static void tiers_follow_acceptance(void **state)
     char got[64];
     struct shape *shape = open_shape(NULL);
     struct policy *policy = open_policy("tiers", 1, NONE, shape);
-    run(policy, &good, 20, got);                /* average above 2.5 at the first look behind the warm-up */
+    run(policy, &good, 20, got);                /* average above 2.5 at the first look after the warm-up */
     assert_string_equal(got, "333333333333333" "77777");
     run(policy, &bad, 20, got);                 /* down by a fifth each: below 2.25 after 5, below .25 later */
     assert_string_equal(got, "77777" "333333333" "3" "11111");

@@ -244,7 +244,7 @@ static void modules_compute_the_published_formula(void **state)
     }
 }
 
-/* The drafter shows the head a text: most of it as a prompt, the last two tokens behind it with a verification. */
+/* The drafter shows the head a text: most of it as a prompt, the last two tokens after it with a verification. */
 static void show(struct predictor *p, struct drafter *drafter, int tokens, bool prompt)
 {
     const int first = sequence_length(p->sequence), rows = tokens - first;
@@ -260,7 +260,7 @@ static void show(struct predictor *p, struct drafter *drafter, int tokens, bool 
     heads_must(sequence_commit(p->sequence, kept, rows, &err), &err);
 }
 
-/* A draft of so many levels behind the first tokens of the prompt. */
+/* A draft of so many levels after the first tokens of the prompt. */
 static void draft(struct predictor *p, struct drafter *drafter, int length, int levels, struct draft_tree *tree)
 {
     const struct draft_text text = {.target = p->sequence, .tokens = HEADS_TOKENS};
@@ -362,7 +362,7 @@ static void what_makes_no_sense_is_refused(void **state)
     heads_must(head_begin(p.head, p.tokens, &err), &err);
     const struct head_batch drafted = {.rows = 1, .token = token};
     assert_int_equal(head_run(p.head, &drafted, &forward, &err), -1);
-    assert_non_null(strstr(err.text, "stand behind a text that has been read"));
+    assert_non_null(strstr(err.text, "come after a text that has been read"));
     err_clear(&err);
     const struct buffer states = read_states(&p, 9);
     run_true(&p, states, 9, 0, 8, &forward);

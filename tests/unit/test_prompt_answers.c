@@ -147,7 +147,7 @@ static void answers_that_join_are_refused(void **state)
     struct fixture *f = *state;
     fails(f, "{\"prompt\": \"the answ\", \"answer\": \"er\"}", "make one token");
     fails(f, "{\"prompt\": \"One two \", \"answer\": \"three\"}", "make one token");
-    fails(f, MESSAGES(USER("a") ", " ASSISTANT("\\n\\nb")), "message 1: the template does not write this answer behind");
+    fails(f, MESSAGES(USER("a") ", " ASSISTANT("\\n\\nb")), "message 1: the template does not write this answer after");
 }
 
 static void use_template(struct fixture *f, const char *source)
@@ -169,7 +169,7 @@ static void templates_that_change_their_mind_are_refused(void **state)
           "message 1: the template writes this answer otherwise when more messages follow");
     use_template(f, "{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] }}{% endfor %}"
                     "{% if add_generation_prompt %}{{ 'Now speak: ' }}{% endif %}");
-    fails(f, MESSAGES(USER("a") ", " ASSISTANT("b")), "message 1: the template does not write this answer behind");
+    fails(f, MESSAGES(USER("a") ", " ASSISTANT("b")), "message 1: the template does not write this answer after");
 }
 
 /* Then each answer is asked for as it will be when the model decodes. */

@@ -55,7 +55,7 @@ static const char *file(struct fixture *f, const char *name, const char *text)
     return path;
 }
 
-/* Reads all prompts of one file; "id:text" each, with | behind, or the error's text. Malloc'ed. */
+/* Reads all prompts of one file; "id:text" each, with | after, or the error's text. Malloc'ed. */
 static char *read_all(struct fixture *f, const char *path, const struct tokenizer *tokenizer)
 {
     struct err err = {0};

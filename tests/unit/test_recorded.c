@@ -244,7 +244,7 @@ static void drafts_grow_again_as_they_did(void **state)
             rig_close(&rig);
             unit_remove(folder);
         }
-        print_message("# script %zu: %ld nodes exact, %ld behind wrong ones, %ld accepted, %ld reviewed\n", s, tally.exact,
+        print_message("# script %zu: %ld nodes exact, %ld after wrong ones, %ld accepted, %ld reviewed\n", s, tally.exact,
                       tally.guessed, tally.accepted, tally.reviewed);
         assert_true(unit_brief() || (tally.exact > 200 && tally.accepted > 50));
     }

@@ -9,7 +9,7 @@
 #include "common/stream/decode.h"
 #include "common/stream/writer.h"
 
-/* One answer of four tokens, 10 11 12 13, behind a prompt of two; what a test changes of it. */
+/* One answer of four tokens, 10 11 12 13, after a prompt of two; what a test changes of it. */
 struct change { int place, pos, left, token, accepted, skip, emitted, n; };
 
 static void write_stream(const char *path, const struct change *change)
@@ -105,7 +105,7 @@ static void contradictions_are_refused(void **state)
     unit_remove(folder);
 }
 
-/* One place of an answer of two tokens: a tree of the root, 12 and 11, and 77 behind 11. */
+/* One place of an answer of two tokens: a tree of the root, 12 and 11, and 77 after 11. */
 struct tree { int32_t parents[4], asked[4], path[2]; int accepted; bool no_path; };
 
 static int write_tree(const char *path, const struct tree *tree, struct err *err)

@@ -61,7 +61,7 @@ struct watcher {
     int length, seen;                           /* tokens committed, and shown */
     enum event event[2000];
     int events;
-    int32_t token[RIDERS], parent[RIDERS], way[RIDERS][64], depth[RIDERS];      /* of the riders: tokens behind the root */
+    int32_t token[RIDERS], parent[RIDERS], way[RIDERS][64], depth[RIDERS];      /* of the riders: tokens after the root */
     bool declines;                              /* rides with nothing this time */
     float *hidden;                              /* [TEXT][hidden] what it was shown of the text */
     long rows, rejected;
@@ -84,7 +84,7 @@ static int propose(struct drafter *drafter, struct draft_tree *tree, const struc
     return tree->nodes - before;
 }
 
-/* Two rows behind the root, one behind the last node, one behind the first rider and one behind that. */
+/* Two rows after the root, one after the last node, one after the first rider and one after that. */
 static int ride(struct drafter *drafter, const struct draft_tree *tree, struct rider_rows *out, struct err *err)
 {
     struct watcher *mine = watcher_of(drafter);
@@ -108,7 +108,7 @@ static int ride(struct drafter *drafter, const struct draft_tree *tree, struct r
     return 0;
 }
 
-/* The logits are those behind the text and the tokens on the way to the row, read alone. */
+/* The logits are those after the text and the tokens on the way to the row, read alone. */
 static int rode(struct drafter *drafter, const float *logits, struct err *err)
 {
     struct watcher *mine = watcher_of(drafter);
@@ -188,7 +188,7 @@ static const struct drafter_class watching = {
     .name = "watching", .propose = propose, .ride = ride, .rode = rode, .see = see, .commit = commit, .begin = begin,
     .free = free_nothing};
 
-/* The residual stream behind a layer, of each token of a text. */
+/* The residual stream after a layer, of each token of a text. */
 static void hidden_of(struct rig *rig, const int32_t *text, int count, int layer, float *out)
 {
     struct sequence *sequence = NULL;

@@ -18,7 +18,7 @@ static struct shape *open_shape(const char *text)
     return shape;
 }
 
-/* Log-probability of the child of this rank behind these ranks: the smaller the higher the rank. */
+/* Log-probability of the child of this rank after these ranks: the smaller the higher the rank. */
 static float made_up(unsigned seed, const uint8_t *path, int length, int rank)
 {
     unsigned hash = seed * 2654435761u;
@@ -392,7 +392,7 @@ static void ranks_left_out_are_dropped_again(void **state)
         assert_int_equal(text_putc(&json, ']', NULL), 0);
         struct shape *shape = open_shape(write_tree(folder, json.data));
         assert_int_equal(shape->nodes, nodes);
-        for (int i = -1; i < nodes; i++) {              /* behind each: as many as its largest rank says */
+        for (int i = -1; i < nodes; i++) {              /* after each: as many as its largest rank says */
             int above = i < 0 ? 0 : wanted[i], largest = 0;
             for (int j = 0; j < nodes; j++)
                 if (wanted[j] / 8 == above && wanted[j] % 8 > largest)

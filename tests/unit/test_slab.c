@@ -1,5 +1,5 @@
 /* Slabs of prompts (engine_prompt) on a device that has products of their own for them: the emulated GPU, or $MOE_TEST_DEVICE.
- * Logits behind a long prompt are the host's within tolerance; their bits depend on the cut alone, and the cut on nothing that
+ * Logits after a long prompt are the host's within tolerance; their bits depend on the cut alone, and the cut on nothing that
  * has to do with drafts. */
 #include "tests/unit/unit.h"
 
@@ -7,8 +7,8 @@
 
 #include "tests/unit/rig.h"
 
-enum { SLAB = 16, PROMPT = 3 * SLAB + 7, BEHIND = 10, MODELS = 9 };
-_Static_assert(PROMPT + BEHIND <= RIG_TOKENS, "a rig has tokens for it");
+enum { SLAB = 16, PROMPT = 3 * SLAB + 7, AFTER = 10, MODELS = 9 };
+_Static_assert(PROMPT + AFTER <= RIG_TOKENS, "a rig has tokens for it");
 
 /* Rounding alone; with quantised weights a rounding may become a step of an activation's integer. */
 static const float NEAR = 4e-4f, NEAR_QUANTISED = 3e-2f;
@@ -17,7 +17,7 @@ static const float NEAR = 4e-4f, NEAR_QUANTISED = 3e-2f;
 static void slab_engine(struct rig *rig, int slab, int max_rows, int logit_rows)
 {
     rig_engine(rig, (struct engine_setup){.max_rows = max_rows, .max_logit_rows = logit_rows, .slab_rows = slab},
-               PROMPT + 2 * BEHIND);
+               PROMPT + 2 * AFTER);
 }
 
 static size_t logits_size(const struct rig *rig) { return (size_t)model_hparams(rig->model)->vocab * sizeof(float); }
@@ -115,17 +115,17 @@ static void drafts_do_not_move_the_cut(void **state)
     for_models(3, same_cut);
 }
 
-/* Tokens behind a prompt, verified `K` drafts at a time of which some are taken: the bits of one token a forward. */
+/* Tokens after a prompt, verified `K` drafts at a time of which some are taken: the bits of one token a forward. */
 static void same_decoding(struct rig *rig, enum weight_format format, float *first, float *unused)
 {
     size_t size = logits_size(rig), vocab = size / sizeof(float);
-    float *alone = malloc((BEHIND + 1) * size);
+    float *alone = malloc((AFTER + 1) * size);
     struct forward out;
     assert_non_null(alone);
     (void)unused;
     slab_engine(rig, SLAB, 64, 1);
     prompt(rig, 0, alone);
-    for (int i = 0; i < BEHIND; i++) {
+    for (int i = 0; i < AFTER; i++) {
         const int32_t node = 0;
         struct batch one = {.rows = 1, .token = rig->token + PROMPT + i, .logit_rows = 1};
         must(engine_forward(rig->engine, rig->sequence, &one, &out, &rig->err), &rig->err);
@@ -136,14 +136,14 @@ static void same_decoding(struct rig *rig, enum weight_format format, float *fir
         slab_engine(rig, SLAB, 64, 1 + K);
         prompt(rig, 0, first);
         assert_memory_equal(first, alone, size);
-        for (int i = 0, kept; i < BEHIND; i += kept) {
+        for (int i = 0, kept; i < AFTER; i += kept) {
             int32_t node[] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
-            int rows = BEHIND - i < 1 + K ? BEHIND - i : 1 + K;
+            int rows = AFTER - i < 1 + K ? AFTER - i : 1 + K;
             struct batch batch = {.rows = rows, .token = rig->token + PROMPT + i, .logit_rows = rows};
             kept = (rows + 1) / 2;
             must(engine_forward(rig->engine, rig->sequence, &batch, &out, &rig->err), &rig->err);
             if (memcmp(out.logits, alone + (size_t)(i + 1) * vocab, (size_t)rows * size))
-                fail_msg("%s: other bits with %d drafts, %d tokens behind the prompt", format_name(format), K, i);
+                fail_msg("%s: other bits with %d drafts, %d tokens after the prompt", format_name(format), K, i);
             must(sequence_commit(rig->sequence, node, kept, &rig->err), &rig->err);
         }
     }

@@ -63,7 +63,7 @@ static const char *moe_file(uint64_t seed, enum weight_format format, struct hpa
 
 static size_t logits_of(const struct hparams *shape) { return (size_t)(FORWARDS * TREE) * (size_t)shape->vocab; }
 
-/* A prompt, and behind it trees of random rows, of which a path is kept: the logits of all nodes. */
+/* A prompt, and after it trees of random rows, of which a path is kept: the logits of all nodes. */
 static void decode(struct rig *rig, uint64_t seed, float *got)
 {
     const int vocab = engine_hparams(rig->engine)->vocab;

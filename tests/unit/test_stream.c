@@ -255,13 +255,13 @@ static void joined_streams_are_refused(void **state)
     struct text bytes = {0}, twice = {0};
     struct err err = {0};
     small_stream(&bytes);
-    for (size_t more = 1; more <= bytes.length; more += bytes.length - 1) {     /* one byte behind, and a whole stream */
+    for (size_t more = 1; more <= bytes.length; more += bytes.length - 1) {     /* one byte after, and a whole stream */
         err_clear(&err);
         text_clear(&twice);
         text_put(&twice, bytes.data, bytes.length, &err);
         text_put(&twice, bytes.data, more, &err);
         assert_int_equal(read_bytes(twice.data, twice.length, &err), -1);
-        assert_non_null(strstr(err.text, "more bytes behind the end record"));
+        assert_non_null(strstr(err.text, "more bytes past the end record"));
     }
     for (size_t at = 0; at < bytes.length; at++) {              /* garbage, and a copy of itself, in between */
         static const char garbage[] = "\x93\xa1x\x01\x80";
@@ -664,7 +664,7 @@ static void another_kind_is_refused(void **state)
     text_free(&bytes);
 }
 
-/* Of maps whose keys are no texts, what is behind such a key shows, too. */
+/* Of maps whose keys are no texts, what is after such a key shows, too. */
 static void keys_of_any_type_show(void **state)
 {
     (void)state;

@@ -419,12 +419,12 @@ static void what_is_not_supported_is_named(void **state)
         { PRE "],\"normalizer\":{\"type\":\"Nmt\"}" MODEL, "Nmt" },
         { PRE "],\"decoder\":{\"type\":\"WordPiece\"}" MODEL, "WordPiece" },
         { PRE "],\"decoder\":null" MODEL, "none is given" },
-        { DECODERS("{\"type\":\"Fuse\"}," REPLACE) MODEL, "Replace: behind" },
-        { DECODERS("{\"type\":\"ByteFallback\"}," STRIP("1")) MODEL, "Strip: behind" },
-        { DECODERS("{\"type\":\"Fuse\"},{\"type\":\"ByteFallback\"}") MODEL, "ByteFallback: behind" },
+        { DECODERS("{\"type\":\"Fuse\"}," REPLACE) MODEL, "Replace: after" },
+        { DECODERS("{\"type\":\"ByteFallback\"}," STRIP("1")) MODEL, "Strip: after" },
+        { DECODERS("{\"type\":\"Fuse\"},{\"type\":\"ByteFallback\"}") MODEL, "ByteFallback: after" },
         { DECODERS("{\"type\":\"Fuse\"}," STRIP("1")) MODEL, "stop" },
-        { DECODERS(REPLACE ",{\"type\":\"Metaspace\"}") MODEL, "Metaspace: behind" },
-        { DECODERS("{\"type\":\"Metaspace\"}," REPLACE) MODEL, "Replace: behind" },
+        { DECODERS(REPLACE ",{\"type\":\"Metaspace\"}") MODEL, "Metaspace: after" },
+        { DECODERS("{\"type\":\"Metaspace\"}," REPLACE) MODEL, "Replace: after" },
         { PRE MID "{\"type\":\"Metaspace\",\"replacement\":\"ab\"}" MODEL, "one character" },
         { PRE MID "{\"type\":\"Metaspace\",\"prepend_scheme\":\"often\"}" MODEL, "prepend_scheme" },
         { PRE "],\"normalizer\":{\"type\":\"Prepend\",\"prepend\":1}" MODEL, "prepend" },
@@ -471,7 +471,7 @@ static void models_that_are_none_are_refused_by_name(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct err err = {0};
         struct tokenizer *t = NULL;
-        char *data = malloc(cases[i].bytes);           /* so that reading behind it shows */
+        char *data = malloc(cases[i].bytes);           /* so that reading past it shows */
         memcpy(data, cases[i].data, cases[i].bytes);
         assert_int_equal(tokenizer_new(&t, data, cases[i].bytes, &err), -1);
         assert_int_equal(err.code, ERR_INPUT);

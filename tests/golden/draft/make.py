@@ -68,7 +68,7 @@ def followers(texts, pattern, depth):
 
 
 def suffix_draft(texts, pattern, depth, nodes, levels, first, below, least):
-    """The likeliest nodes behind the pattern, a probability at a time."""
+    """The likeliest nodes after the pattern, a probability at a time."""
     waiting, draft, came = [], [], 0
     def put(above, string, probability, parent, level, most):
         nonlocal came
@@ -112,7 +112,7 @@ def suffix_cases():
             (5, 3, .01, 9, 90, []), (64, 2, .02, 64, 6, earlier), (2, 4, .1, 64, 4, [])):
         text = make_text(220, alphabet)
         text[150:150] = [1] * 12 + [0, 1] * 9
-        text[185:185] = earlier[0][-3:] + earlier[1][-6:]           # behind which an earlier text ends
+        text[185:185] = earlier[0][-3:] + earlier[1][-6:]           # after which an earlier text ends
         asks = []
         for length in sorted(chance.sample(range(1, 10), 4) + chance.sample(range(10, len(text) + 1), 15) + [160, 168, 175, 188, 194]):
             siblings, levels, path = chance.choice((0, 0, 1, 1, 3)), chance.choice((1, 4, 64)), []
@@ -137,7 +137,7 @@ def philox(counter, key):
 
 
 def chosen(way):
-    """The scripted target: its choice behind a row, by the last tokens on the way there."""
+    """The scripted target: its choice after a row, by the last tokens on the way there."""
     a, b = ([0] + way)[-2:]
     return (3 * a + 5 * b + a * b + 7) % 12
 

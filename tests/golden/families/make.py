@@ -3,7 +3,7 @@
 
     make goldens            or, with transformers 5.23.0 at hand:  python tests/golden/families/make.py [FAMILY...]
 
-A word behind FAMILY, as in deepseek_v2-ranked, is another model of that family. FAMILY/model is the checkpoint as
+A word after FAMILY, as in deepseek_v2-ranked, is another model of that family. FAMILY/model is the checkpoint as
 save_pretrained writes it, in bf16. FAMILY/golden.json has `prompt` (ids), `logits` of every
 position of the prompt, and `tokens`, the greedy answer, with `margins`: the best logit less the second at each. All computed
 in float32 from the bf16 weights, with eager attention and experts.

@@ -3,7 +3,7 @@
 
     make goldens            or, with NumPy 2.4.6 at hand:  python tests/golden/mtp/make.py
 
-FAMILY/model is the tiny checkpoint of tests/golden/families with two predictor layers behind its own, as DeepSeek-V3 and
+FAMILY/model is the tiny checkpoint of tests/golden/families with two predictor layers after its own, as DeepSeek-V3 and
 GLM-4.5 publish them (layers num_hidden_layers, num_hidden_layers + 1; the second shares embedding and head with the model).
 Everything is computed here, in float64 from the bf16 weights; that the model's own part is right is seen from the logits that
 transformers gave for the same prompt (families/FAMILY/golden.json).
@@ -20,8 +20,8 @@ SGLang (deepseek_nextn.py) has it, and vLLM since 2026. vLLM also puts zeros in 
 
 A draft of n tokens (t_{n-1} is not yet read, so h^0_0 .. h^0_{n-2} are known): module 1 has read rows up to n - 2, module 2 up
 to n - 3; row n - 2 of module 1 guesses d_1, then row n - 2 of module 2, of h^1_{n-2} and d_1, guesses d_2. Then the modules are
-applied again in turn, as in vLLM: module 1 goes on behind its own last row with the state that module 2 has made and d_2, and so
-on. `one` is the same with the first module alone, which is what most checkpoints have: it goes on behind its own row each time.
+applied again in turn, as in vLLM: module 1 goes on after its own last row with the state that module 2 has made and d_2, and so
+on. `one` is the same with the first module alone, which is what most checkpoints have: it goes on after its own row each time.
 
 golden.json: prompt (ids); state (h^0), module: [{state, logits}] for all rows; chain, one: [{length, tokens, logp}], `gap` the
 least distance of a best logit to the next; wrong: what a mistake changes of the modules' logits at most (of all tokens known).
@@ -220,7 +220,7 @@ class Model:
         return self.weights.get(f"model.layers.{self.layers + k - 1}.{name}.weight", self.weights[otherwise + ".weight"])
 
     def module(self, k, states, tokens, rows, wrong=None):
-        """h^k of rows behind those that there are: of states h^{k-1} and the tokens that go with them."""
+        """h^k of rows after those that there are: of states h^{k-1} and the tokens that go with them."""
         at = f"model.layers.{self.layers + k - 1}."
         e = rms(self.own(k, "embed_tokens", "model.embed_tokens")[tokens], self.weights[at + "enorm.weight"], self.eps)
         h = states if wrong == "state not normed" else rms(states, self.weights[at + "hnorm.weight"], self.eps)
@@ -260,16 +260,16 @@ def modules(model, tokens, wrong=None):
     out, rows = [], [Rows() for _ in range(MODULES)]
     for k in range(1, MODULES + 1):
         count = len(tokens) - k
-        behind = [tokens[i + k - 1 + shift] for i in range(count)]
+        after = [tokens[i + k - 1 + shift] for i in range(count)]
         before = states[:count] if k == 1 else out[-1][:count]
         if wrong == "the second reads the model" and k == 2:
             before = states[:count]
-        out.append(model.module(k, before, behind, rows[k - 1], wrong))
+        out.append(model.module(k, before, after, rows[k - 1], wrong))
     return states, out, rows
 
 
 def chain(model, tokens, used):
-    """What `used` modules draft behind a text."""
+    """What `used` modules draft after a text."""
     _, made, rows = modules(model, tokens)
     state, drafted, logp, gap = made[0][-1:], [], [], math.inf
     for depth in range(DRAFTED):

@@ -2,7 +2,7 @@
 """Writes tests/golden/self/drafts.jsonl: what the pocket model drafts for itself with parts of it left out, in numpy at double
 precision, from the checkpoint. The committed text has the keys and values of the whole model; root and draft go through the
 parts alone. The whole model, computed in the same way, must answer as transformers did (golden.jsonl). One line a prompt and
-setting: the drafts behind each of the first tokens of the answer, cut where the two best logits are too near to tell.
+setting: the drafts after each of the first tokens of the answer, cut where the two best logits are too near to tell.
 tests/cli/self.bats holds moe-decode against it.
 
     tests/golden/self/make.py
@@ -80,7 +80,7 @@ def experts(x, name, top_k):
 
 
 def step(token, caches, position, skip=(), top_k=C["num_experts_per_tok"], layers=LAYERS):
-    """Logits behind the token, whose keys and values are added to caches; of skipped layers' attention it has none."""
+    """Logits after the token, whose keys and values are added to caches; of skipped layers' attention it has none."""
     x = W["model.embed_tokens.weight"][token]
     for n in range(layers):
         name = f"model.layers.{n}."

@@ -291,7 +291,7 @@ def marking(with_bytes=True, as_strings=False, tokens=(), model=None, **parts):
 
 
 def specials(*more):
-    """The three of every vocabulary, with other flags for the last, and tokens behind it."""
+    """The three of every vocabulary, with other flags for the last, and tokens after it."""
     return lambda n: [added(0, "<unk>", True), added(1, "<s>", True),
                       added(2, "</s>", True, rstrip=True)] + [added(n + i, *token[:2], **token[2]) for i, token in
                                                               enumerate(more)]

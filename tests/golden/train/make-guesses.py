@@ -26,7 +26,7 @@ def names(kind, i):
 
 
 def rows_of(kind, i, batch, embed):
-    """What head i reads behind each state whose token it guesses is an answer's, and that token."""
+    """What head i reads after each state whose token it guesses is an answer's, and that token."""
     rows, labels = [], []
     for ids, mask, state in batch:
         for j in range(len(ids) - 2 - i):
