@@ -396,6 +396,7 @@ static int list(const void *arguments, const struct console *console, struct err
     struct output *out = NULL;
     struct text text = {0};
     const char *name, *summary;
+    int width = 0;
     int rc = text_puts(&text, "families (model_type of config.json)\n", err);
     (void)arguments, (void)console;
     for (int i = 0; arch_at(i) && !rc; i++)
@@ -404,8 +405,10 @@ static int list(const void *arguments, const struct console *console, struct err
     for (int i = 0; i < FORMAT_COUNT && !rc; i++)
         rc = text_printf(&text, err, "  %s\n", format_name((enum weight_format)i));
     rc = rc || text_puts(&text, "\nshapes for synthetic --like\n", err);
+    for (int i = 0; (name = known_shape_at(i, &summary)); i++)
+        width = (int)strlen(name) > width ? (int)strlen(name) : width;
     for (int i = 0; (name = known_shape_at(i, &summary)) && !rc; i++)
-        rc = text_printf(&text, err, "  %-14s %s\n", name, summary);
+        rc = text_printf(&text, err, "  %-*s  %s\n", width, name, summary);
     if (!rc && !(rc = output_open(&out, "-", err)))
         rc = output_write(out, text.data, text.length, err) || output_commit(&out, err);
     output_discard(&out);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/file.h"
+#include "common/base/numeral.h"
 #include "common/cli/command.h"
 #include "common/model/model.h"
 #include "common/model/model_index.h"
@@ -17,13 +18,15 @@
 #include "common/stream/show.h"
 
 struct view_args {
-    const char *file, *output, *type;
+    struct strings files;
+    const char *output, *type;
     int sequence, layer;
     bool verify, json, csv;
 };
 
 static const struct opt view_options[] = {
-    OPT_FLAG(0, "verify", struct view_args, verify, "say whether all is whole: every record, digest and weight; print no more"),
+    OPT_FLAG(0, "verify", struct view_args, verify,
+             "say whether each FILE is whole: every record, digest and weight; print no more"),
     OPT_FLAG(0, "json", struct view_args, json, "write JSON lines"),
     OPT_FLAG(0, "csv", struct view_args, csv, "write a table of one type of record as CSV"),
     OPT_STRING('t', "type", struct view_args, type, "TYPE",
@@ -34,8 +37,8 @@ static const struct opt view_options[] = {
     OPT_OUTPUT('o', "output", struct view_args, output, "write to FILE, not standard output"),
     OPT_END };
 
-static const struct operand view_operands[] = { OPERAND_MAYBE("FILE", struct view_args, file), OPERAND_END };
-static const struct view_args view_defaults = { .file = "-", .output = "-", .sequence = -1, .layer = -1 };
+static const struct operand view_operands[] = { OPERAND_ANY("FILE", struct view_args, files), OPERAND_END };
+static const struct view_args view_defaults = { .output = "-", .sequence = -1, .layer = -1 };
 
 static enum show_form form_of(const struct view_args *args)
 {
@@ -90,13 +93,15 @@ static int verify_stream(struct show *show, struct reader *in, struct err *err)
 {
     const struct record *record;
     int64_t records = 0;
+    char size[NUMERAL_ROOM];
     int more;
     while ((more = reader_next(in, &record, err)) > 0)
         records++;
     if (more < 0)
         return -1;
-    show_line(show, "%s: whole: a %s stream of %lld records, %llu bytes", reader_name(in), reader_header(in)->kind_name,
-              (long long)records, (unsigned long long)reader_bytes(in));
+    numeral_size(size, reader_bytes(in));
+    show_line(show, "%s: whole: a %s stream of %lld record%s, %s", reader_name(in), reader_header(in)->kind_name,
+              (long long)records, numeral_plural(records), size);
     return 0;
 }
 
@@ -124,21 +129,21 @@ static int view_stream(struct show *show, struct reader *in, const struct view_a
     return end ? show_stream_end(show, in, err) : 0;
 }
 
-static int view_model(struct show *show, const struct view_args *args, struct err *err)
+static int view_model(struct show *show, const char *path, const struct view_args *args, struct err *err)
 {
     struct model *model = NULL;
     int rc = -1;
-    if (!strcmp(args->file, "-"))
+    if (!strcmp(path, "-"))
         return err_set(err, ERR_INPUT, "standard input: a model file is mapped and not streamed; give its name");
     if (args->sequence >= 0)
-        return err_set(err, ERR_INPUT, "--sequence: %s is a model file, which has no sequences", args->file);
-    if (model_open_any(&model, args->file, err))
+        return err_set(err, ERR_INPUT, "--sequence: %s is a model file, which has no sequences", path);
+    if (model_open_any(&model, path, err))
         return -1;
     if (!args->verify) {
         rc = model_show(show, model, args->type, args->layer, err);
     } else if (!model_verify(model, err)) {
-        show_line(show, "%s: whole: a %s of %d tensors", args->file, model_head(model) ? "draft head" : "model",
-                  model_tensor_count(model));
+        show_line(show, "%s: whole: a %s of %d tensor%s", path, model_head(model) ? "draft head" : "model",
+                  model_tensor_count(model), numeral_plural(model_tensor_count(model)));
         rc = 0;
     }
     model_close(&model);
@@ -159,10 +164,10 @@ static int sniff(int fd, const char *name, char *bytes, size_t wanted, size_t *c
     return 0;
 }
 
-static int view_input(struct show *show, int fd, const struct view_args *args, struct err *err)
+static int view_open(struct show *show, const char *path, int fd, const struct view_args *args, struct err *err)
 {
     static const struct reader_options options = {.ancillary = true};
-    const char *name = strcmp(args->file, "-") ? args->file : "standard input";
+    const char *name = strcmp(path, "-") ? path : "standard input";
     char first[READER_SNIFF];
     size_t count;
     struct stat status;
@@ -172,7 +177,7 @@ static int view_input(struct show *show, int fd, const struct view_args *args, s
     if (rc || (count >= sizeof MODEL_MAGIC - 1 && !memcmp(first, MODEL_MAGIC, sizeof MODEL_MAGIC - 1))) {
         if (fd != STDIN_FILENO)
             close(fd);
-        return rc ? rc : view_model(show, args, err);
+        return rc ? rc : view_model(show, path, args, err);
     }
     if (reader_open_fd(&in, fd, name, first, count, STREAM_ANY, &options, err))
         return -1;
@@ -181,22 +186,41 @@ static int view_input(struct show *show, int fd, const struct view_args *args, s
     return rc;
 }
 
+static int view_input(struct show *show, const char *path, const struct view_args *args, struct err *err)
+{
+    int fd = strcmp(path, "-") ? open(path, O_RDONLY | O_CLOEXEC) : STDIN_FILENO;
+    return fd < 0 ? err_errno(err, "%s", path) : view_open(show, path, fd, args, err);
+}
+
+/* Each in its turn, also behind one that is not whole. */
+static int verify_several(struct show *show, const struct view_args *args, const struct console *console, struct err *err)
+{
+    int faults = 0;
+    for (int i = 0; i < args->files.count; i++) {
+        struct err fault = {0};
+        if (!view_input(show, args->files.items[i], args, &fault))
+            continue;
+        if (show_flush(show, err))
+            return -1;
+        console_fault(console, &fault);
+        faults++;
+    }
+    return faults ? err_set(err, ERR_INPUT, "%d of %d files %s not whole", faults, args->files.count, faults == 1 ? "is" : "are")
+                  : 0;
+}
+
 static int view(const void *arguments, const struct console *console, struct err *err)
 {
     const struct view_args *args = arguments;
+    const char *path = args->files.count ? args->files.items[0] : "-";
     struct show *show = NULL;
-    (void)console;
     if (args->json + args->csv + args->verify > 1)
         return err_set(err, ERR_INPUT, "--json, --csv and --verify exclude each other");
-    int fd = strcmp(args->file, "-") ? open(args->file, O_RDONLY | O_CLOEXEC) : STDIN_FILENO;
-    if (fd < 0)
-        return err_errno(err, "%s", args->file);
-    if (show_open(&show, args->output, form_of(args), err)) {
-        if (fd != STDIN_FILENO)
-            close(fd);
+    if (args->files.count > 1 && !args->verify)
+        return err_set(err, ERR_INPUT, "'%s' is one file too many; only --verify takes several", args->files.items[1]);
+    if (show_open(&show, args->output, form_of(args), err))
         return -1;
-    }
-    if (view_input(show, fd, args, err)) {
+    if (args->files.count > 1 ? verify_several(show, args, console, err) : view_input(show, path, args, err)) {
         show_flush(show, NULL);                 /* what came before the fault may be of use; a file still does not appear */
         show_discard(&show);
         return -1;

@@ -4,14 +4,14 @@
 #include <string.h>
 
 static const struct { const char *name, *summary, *config; } SHAPES[] = {
-    {"deepseek-moe-16b", "16.4 B parameters, 2.8 B active",
+    {"deepseek-moe-16b", " 16.4 B parameters,  2.8 B active",
      "{\"model_type\":\"deepseek\",\"hidden_size\":2048,\"intermediate_size\":10944,\"moe_intermediate_size\":1408,"
      "\"num_hidden_layers\":28,\"num_attention_heads\":16,\"num_key_value_heads\":16,\"n_routed_experts\":64,"
      "\"n_shared_experts\":2,\"num_experts_per_tok\":6,\"first_k_dense_replace\":1,\"moe_layer_freq\":1,"
      "\"norm_topk_prob\":false,\"scoring_func\":\"softmax\",\"rms_norm_eps\":1e-6,\"rope_theta\":10000.0,"
      "\"max_position_embeddings\":4096,\"vocab_size\":102400,\"bos_token_id\":100000,\"eos_token_id\":100001,"
      "\"tie_word_embeddings\":false}"},
-    {"deepseek-v2-lite", "15.7 B parameters, 2.7 B active",
+    {"deepseek-v2-lite", " 15.7 B parameters,  2.7 B active",
      "{\"model_type\":\"deepseek_v2\",\"hidden_size\":2048,\"intermediate_size\":10944,\"moe_intermediate_size\":1408,"
      "\"num_hidden_layers\":27,\"num_attention_heads\":16,\"num_key_value_heads\":16,\"kv_lora_rank\":512,"
      "\"q_lora_rank\":null,\"qk_nope_head_dim\":128,\"qk_rope_head_dim\":64,\"v_head_dim\":128,\"n_routed_experts\":64,"
@@ -38,53 +38,53 @@ static const struct { const char *name, *summary, *config; } SHAPES[] = {
      "\"norm_topk_prob\":true,\"routed_scaling_factor\":1.0,\"use_qk_norm\":false,\"attention_bias\":true,"
      "\"partial_rotary_factor\":0.5,\"rms_norm_eps\":1e-5,\"rope_theta\":1000000,\"max_position_embeddings\":131072,"
      "\"vocab_size\":151552,\"eos_token_id\":[151329,151336,151338],\"pad_token_id\":151329,\"tie_word_embeddings\":false}"},
-    {"gpt-oss-20b", "20.9 B parameters, 4.2 B active",
+    {"gpt-oss-20b", " 20.9 B parameters,  4.2 B active",
      "{\"model_type\":\"gpt_oss\",\"hidden_size\":2880,\"intermediate_size\":2880,\"num_hidden_layers\":24,"
      "\"num_attention_heads\":64,\"num_key_value_heads\":8,\"head_dim\":64,\"num_local_experts\":32,"
      "\"num_experts_per_tok\":4,\"sliding_window\":128,\"attention_bias\":true,\"swiglu_limit\":7.0,\"rms_norm_eps\":1e-5,"
      "\"rope_theta\":150000,\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":32.0,\"beta_fast\":32.0,\"beta_slow\":1.0,"
      "\"truncate\":false,\"original_max_position_embeddings\":4096},\"max_position_embeddings\":131072,"
      "\"vocab_size\":201088,\"eos_token_id\":200002,\"pad_token_id\":199999,\"tie_word_embeddings\":false}"},
-    {"granite-3.0-1b-a400m", "1.3 B parameters, 0.4 B active",
+    {"granite-3.0-1b-a400m", "  1.3 B parameters,  0.4 B active",
      "{\"model_type\":\"granitemoe\",\"hidden_size\":1024,\"intermediate_size\":512,\"num_hidden_layers\":24,"
      "\"num_attention_heads\":16,\"num_key_value_heads\":8,\"num_local_experts\":32,\"num_experts_per_tok\":8,"
      "\"embedding_multiplier\":12.0,\"residual_multiplier\":0.22,\"attention_multiplier\":0.015625,\"logits_scaling\":6.0,"
      "\"rms_norm_eps\":1e-6,\"rope_theta\":10000.0,\"max_position_embeddings\":4096,\"vocab_size\":49155,"
      "\"bos_token_id\":0,\"eos_token_id\":0,\"pad_token_id\":0,\"tie_word_embeddings\":true}"},
-    {"mistral-7b", "7.2 B parameters, dense",
+    {"mistral-7b", "  7.2 B parameters, dense",
      "{\"model_type\":\"mistral\",\"hidden_size\":4096,\"intermediate_size\":14336,\"num_hidden_layers\":32,"
      "\"num_attention_heads\":32,\"num_key_value_heads\":8,\"rms_norm_eps\":1e-5,\"rope_theta\":10000.0,"
      "\"sliding_window\":4096,\"max_position_embeddings\":32768,\"vocab_size\":32000,\"bos_token_id\":1,"
      "\"eos_token_id\":2,\"tie_word_embeddings\":false}"},
-    {"mixtral-8x7b", "46.7 B parameters, 12.9 B active",
+    {"mixtral-8x7b", " 46.7 B parameters, 12.9 B active",
      "{\"model_type\":\"mixtral\",\"hidden_size\":4096,\"intermediate_size\":14336,\"num_hidden_layers\":32,"
      "\"num_attention_heads\":32,\"num_key_value_heads\":8,\"num_local_experts\":8,\"num_experts_per_tok\":2,"
      "\"rms_norm_eps\":1e-5,\"rope_theta\":1000000.0,\"max_position_embeddings\":32768,\"vocab_size\":32000,"
      "\"bos_token_id\":1,\"eos_token_id\":2,\"tie_word_embeddings\":false}"},
-    {"olmoe-1b-7b", "6.9 B parameters, 1.3 B active",
+    {"olmoe-1b-7b", "  6.9 B parameters,  1.3 B active",
      "{\"model_type\":\"olmoe\",\"hidden_size\":2048,\"intermediate_size\":1024,\"num_hidden_layers\":16,"
      "\"num_attention_heads\":16,\"num_key_value_heads\":16,\"num_experts\":64,\"num_experts_per_tok\":8,"
      "\"norm_topk_prob\":false,\"rms_norm_eps\":1e-5,\"rope_theta\":10000.0,\"max_position_embeddings\":4096,"
      "\"vocab_size\":50304,\"eos_token_id\":50279,\"pad_token_id\":1,\"tie_word_embeddings\":false}"},
-    {"phi-3.5-moe", "41.9 B parameters, 6.6 B active (with plain rope)",
+    {"phi-3.5-moe", " 41.9 B parameters,  6.6 B active (with plain rope)",
      "{\"model_type\":\"phimoe\",\"hidden_size\":4096,\"intermediate_size\":6400,\"num_hidden_layers\":32,"
      "\"num_attention_heads\":32,\"num_key_value_heads\":8,\"num_local_experts\":16,\"num_experts_per_tok\":2,"
      "\"attention_bias\":true,\"lm_head_bias\":true,\"rms_norm_eps\":1e-5,\"rope_theta\":10000.0,\"sliding_window\":131072,"
      "\"router_jitter_noise\":0.01,\"max_position_embeddings\":131072,\"vocab_size\":32064,\"bos_token_id\":1,"
      "\"eos_token_id\":32000,\"tie_word_embeddings\":false}"},
-    {"qwen1.5-moe-a2.7b", "14.3 B parameters, 2.7 B active",
+    {"qwen1.5-moe-a2.7b", " 14.3 B parameters,  2.7 B active",
      "{\"model_type\":\"qwen2_moe\",\"hidden_size\":2048,\"intermediate_size\":5632,\"moe_intermediate_size\":1408,"
      "\"shared_expert_intermediate_size\":5632,\"num_hidden_layers\":24,\"num_attention_heads\":16,"
      "\"num_key_value_heads\":16,\"num_experts\":60,\"num_experts_per_tok\":4,\"norm_topk_prob\":false,"
      "\"decoder_sparse_step\":1,\"mlp_only_layers\":[],\"use_sliding_window\":false,\"rms_norm_eps\":1e-6,"
      "\"rope_theta\":1000000.0,\"max_position_embeddings\":8192,\"vocab_size\":151936,\"bos_token_id\":151643,"
      "\"eos_token_id\":151643,\"tie_word_embeddings\":false}"},
-    {"qwen3-0.6b", "0.6 B parameters, dense",
+    {"qwen3-0.6b", "  0.6 B parameters, dense",
      "{\"model_type\":\"qwen3\",\"hidden_size\":1024,\"intermediate_size\":3072,\"num_hidden_layers\":28,"
      "\"num_attention_heads\":16,\"num_key_value_heads\":8,\"head_dim\":128,\"rms_norm_eps\":1e-6,"
      "\"rope_theta\":1000000,\"max_position_embeddings\":40960,\"vocab_size\":151936,\"bos_token_id\":151643,"
      "\"eos_token_id\":151645,\"tie_word_embeddings\":true}"},
-    {"qwen3-30b-a3b", "30.5 B parameters, 3.3 B active",
+    {"qwen3-30b-a3b", " 30.5 B parameters,  3.3 B active",
      "{\"model_type\":\"qwen3_moe\",\"hidden_size\":2048,\"intermediate_size\":6144,\"moe_intermediate_size\":768,"
      "\"num_hidden_layers\":48,\"num_attention_heads\":32,\"num_key_value_heads\":4,\"head_dim\":128,"
      "\"num_experts\":128,\"num_experts_per_tok\":8,\"norm_topk_prob\":true,\"decoder_sparse_step\":1,"

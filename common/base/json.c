@@ -8,6 +8,7 @@
 
 #include "common/base/file.h"
 #include "common/base/mem.h"
+#include "common/base/numeral.h"
 #include "common/base/text.h"
 
 static _Thread_local bool failed;               /* an allocation of jansson's, since this was cleared */
@@ -115,13 +116,45 @@ json_t *json_file(const char *path, size_t limit, const char *what, struct err *
     return value;
 }
 
+/* Each real of a dump with the fewest digits, in place: jansson writes all 17. What has a point or an exponent stays so. */
+static void shorten_reals(char *text)
+{
+    char *to = text;
+    for (const char *at = text; *at;) {
+        const char *number = at;
+        char digits[NUMERAL_ROOM];
+        if (*at == '"') {
+            do
+                at += *at == '\\' ? 2 : 1;
+            while (*at != '"');
+            at++;
+        } else {
+            at += strspn(at, "+-.eE0123456789");
+            at += at == number;
+        }
+        size_t bytes = (size_t)(at - number);
+        if (memchr("-0123456789", *number, 11) && (memchr(number, '.', bytes) || memchr(number, 'e', bytes))) {
+            numeral_real(digits, strtod(number, NULL), false);
+            strcat(digits, strpbrk(digits, ".e") ? "" : ".0");
+            bytes = strlen(digits) < bytes ? strlen(digits) : bytes;
+            number = strlen(digits) == bytes ? digits : number;
+        }
+        memmove(to, number, bytes);
+        to += bytes;
+    }
+    *to = '\0';
+}
+
 char *json_text(const json_t *value, size_t flags, struct err *err)
 {
     failed = false;
     size_t bytes = json_dumpb(value, NULL, 0, flags);           /* counts alone */
     char *text = bytes ? mem_alloc(bytes + 1, 1, err) : NULL;
-    if (text && json_dumpb(value, text, bytes, flags) == bytes && !failed)
+    if (text && json_dumpb(value, text, bytes, flags) == bytes && !failed) {
+        if (!(flags & JSON_REAL_PRECISION(31)))
+            shorten_reals(text);
         return text;
+    }
     mem_free(&text);
     err_memory(err);
     return NULL;

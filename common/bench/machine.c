@@ -9,6 +9,7 @@
 
 #include "common/base/json.h"
 #include "common/base/mem.h"
+#include "common/base/numeral.h"
 
 enum { FILE_BYTES = 1 << 16, PAIRS_MAX = 4096 };
 
@@ -198,8 +199,8 @@ int machine_text(struct text *out, const struct machine *machine, const struct r
         return -1;
     for (int i = 0; i < machine->cache_count; i++) {
         const struct machine_cache *cache = &machine->caches[i];
-        if (text_printf(out, err, "cache      L%d %-11s %8.0f KiB, shared by %d threads\n", cache->level, cache->type,
-                        (double)cache->bytes / 1024, cache->shared))
+        if (text_printf(out, err, "cache      L%d %-11s %8.0f KiB, shared by %d thread%s\n", cache->level, cache->type,
+                        (double)cache->bytes / 1024, cache->shared, numeral_plural(cache->shared)))
             return -1;
     }
     for (int i = 0; i < machine->gpu_count; i++)
@@ -208,9 +209,10 @@ int machine_text(struct text *out, const struct machine *machine, const struct r
     if ((!machine->gpu_count && text_puts(out, "gpu        none\n", err)) ||
         text_printf(out, err, "kernel     %s\n", machine->kernel))
         return -1;
-    return !measured ? 0 : text_printf(out, err, "reads      %.1f GB/s with %d threads, %.1f GB/s with one (%s %s)\n",
-                                       1e-9 * measured->bytes_per_second, measured->threads, 1e-9 * measured->one_thread,
-                                       measured->device, measured->isa);
+    return !measured ? 0 : text_printf(out, err, "reads      %.1f GB/s with %d thread%s, %.1f GB/s with one (%s %s)\n",
+                                       1e-9 * measured->bytes_per_second, measured->threads,
+                                       numeral_plural(measured->threads), 1e-9 * measured->one_thread, measured->device,
+                                       measured->isa);
 }
 
 int machine_json(struct text *out, const struct machine *machine, const struct roofline *measured, struct err *err)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/file.h"
+#include "common/base/json.h"
 
 void roofline_describe(const struct device *device, struct roofline *out)
 {
@@ -79,7 +80,8 @@ int roofline_text(struct text *out, const struct roofline *roofline, struct err 
 
 int roofline_json(struct text *out, const struct roofline *roofline, struct err *err)
 {
-    return text_printf(out, err, "{\"type\":\"roofline\",\"device\":\"%s\",\"isa\":\"%s\",\"threads\":%d,\"bytes\":%zu,"
-                       "\"read_bandwidth\":%.17g,\"read_bandwidth_one_thread\":%.17g}\n", roofline->device, roofline->isa,
-                       roofline->threads, roofline->bytes, roofline->bytes_per_second, roofline->one_thread);
+    return json_line(out, json_pack("{s:s, s:s, s:s, s:i, s:I, s:f, s:f}", "type", "roofline", "device", roofline->device, "isa",
+                                    roofline->isa, "threads", roofline->threads, "bytes", (json_int_t)roofline->bytes,
+                                    "read_bandwidth", roofline->bytes_per_second, "read_bandwidth_one_thread",
+                                    roofline->one_thread), err);
 }

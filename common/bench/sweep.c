@@ -5,6 +5,7 @@
 #include "common/base/clock.h"
 #include "common/base/json.h"
 #include "common/base/mem.h"
+#include "common/base/numeral.h"
 #include "common/report/stats.h"
 #include "kernels/plain/philox.h"
 
@@ -145,8 +146,9 @@ done:
 int sweep_text(struct text *out, const struct sweep *sweep, const char *label, struct err *err)
 {
     const struct roofline *machine = &sweep->machine;
-    if (text_printf(out, err, "%s %s, %d threads, %d rounds after %d tokens%s%s", machine->device, machine->isa,
-                    machine->threads, sweep->rounds, sweep->prefix, label ? ", " : "", label ? label : "") ||
+    if (text_printf(out, err, "%s %s, %d thread%s, %d rounds after %d token%s%s%s", machine->device, machine->isa,
+                    machine->threads, numeral_plural(machine->threads), sweep->rounds, sweep->prefix,
+                    numeral_plural(sweep->prefix), label ? ", " : "", label ? label : "") ||
         (!isnan(machine->bytes_per_second) && text_printf(out, err, ", reads %.1f GB/s", 1e-9 * machine->bytes_per_second)) ||
         text_printf(out, err, "\n%6s %10s %17s %8s %9s %7s %7s %7s %6s\n", "tokens", "ms", "quartiles", "experts", "MB", "cost",
                     "bytes", "excess", "share"))

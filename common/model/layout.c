@@ -336,7 +336,7 @@ static bool alike(const struct layout *layout, const struct tensor *a, const str
            (a->layer < layout->layers) == (b->layer < layout->layers);
 }
 
-static double parameters(const struct tensor *t)
+double tensor_parameters(const struct tensor *t)
 {
     double each = (double)t->outputs * (double)t->inputs;
     return t->kind == TENSOR_EXPERTS ? 3 * each * (double)t->count : each;
@@ -371,7 +371,7 @@ int layout_print(struct text *out, const struct layout *layout, const struct hpa
         for (int k = 0; k < i && !seen; k++)
             seen = alike(layout, t, &layout->tensors[k]);
         all += t->bytes;
-        count += parameters(t);
+        count += tensor_parameters(t);
         if (seen)
             continue;
         for (int k = i; k < layout->count; k++)

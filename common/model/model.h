@@ -134,6 +134,8 @@ static inline size_t tensor_last_offset(const struct tensor *tensor)
                                           : unit_bytes(tensor->format, tensor->inputs) * units;
 }
 
+double tensor_parameters(const struct tensor *tensor);      /* how many numbers it has */
+
 struct model;
 
 /* Opens a model and maps it; checks magic, index digest, every size and offset against the file and against hparams. The data's

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/hash.h"
+#include "common/base/numeral.h"
 #include "common/model/model_index.h"
 #include "common/model/step.h"
 
@@ -73,6 +74,18 @@ static void show_origin(struct show *show, const struct model_facts *facts)
     show_list_end(show);
 }
 
+/* All weights, and those that a token is multiplied with: of the routed experts only top_k, of the embedding one row. */
+static void show_parameters(struct show *show, const struct model *model)
+{
+    char all[NUMERAL_ROOM], active[NUMERAL_ROOM];
+    double total = 0, used = 0;
+    step_parameters(model, &total, &used);
+    numeral_count(all, total);
+    numeral_count(active, used);
+    show_line(show, model_identity(model)->moe_layers ? "    %s parameters, %s of them active for a token" : "    %s parameters",
+              all, active);
+}
+
 static void show_step_line(struct show *show, const struct model *model)
 {
     struct step_bytes bytes;
@@ -108,11 +121,11 @@ static void show_step(struct show *show, const struct model *model)
 
 static void show_files(struct show *show, const struct model_facts *facts)
 {
-    char hex[65];
+    char hex[65], size[NUMERAL_ROOM];
     for (size_t i = 0; i < facts->source_count; i++) {
         sha256_hex(&facts->sources[i].digest, hex);
-        show_line(show, "    from %s, %llu bytes, %.12s", facts->sources[i].name,
-                  (unsigned long long)facts->sources[i].bytes, hex);
+        numeral_size(size, facts->sources[i].bytes);
+        show_line(show, "    from %s, %s, %.12s", facts->sources[i].name, size, hex);
     }
 }
 
@@ -125,21 +138,23 @@ static void show_lines(struct show *show, const struct model *model)
     char hex[65];
     size_t bytes;
     show_line(show, "model %s (%s), weights in %s, by %s", identity->name, shape->family, identity->dtype, facts->producer);
-    show_line(show, "    %d layers, hidden %d, vocabulary %d, %d positions", shape->layers, shape->hidden, shape->vocab,
-              shape->max_positions);
-    show_line(show, "    %d heads of %d, %d for keys and values", shape->attention.heads, shape->attention.head_dim,
-              shape->attention.kv_heads);
+    show_line(show, "    %d layer%s, hidden %d, vocabulary %d, %d positions", shape->layers, numeral_plural(shape->layers),
+              shape->hidden, shape->vocab, shape->max_positions);
+    show_parameters(show, model);
+    show_line(show, "    %d head%s of %d, %d for keys and values", shape->attention.heads,
+              numeral_plural(shape->attention.heads), shape->attention.head_dim, shape->attention.kv_heads);
     if (identity->moe_layers)
-        show_line(show, "    %d layers with %d experts of inner width %d, %d a token", identity->moe_layers, identity->experts,
-                  shape->expert_inner, identity->top_k);
+        show_line(show, "    %d layer%s with %d experts of inner width %d, %d a token", identity->moe_layers,
+                  numeral_plural(identity->moe_layers), identity->experts, shape->expert_inner, identity->top_k);
     if (shape->shared_inner)
         show_line(show, "    beside them%s shared experts of inner width %d", shape->shared_gate ? " gated" : "",
                   shape->shared_inner);
     if (shape->layers > identity->moe_layers)
-        show_line(show, "    %d layers with a dense network of inner width %d", shape->layers - identity->moe_layers,
-                  shape->dense_inner);
+        show_line(show, "    %d layer%s with a dense network of inner width %d", shape->layers - identity->moe_layers,
+                  numeral_plural(shape->layers - identity->moe_layers), shape->dense_inner);
     if (shape->predictors)
-        show_line(show, "    after the last layer %d predictors of further tokens", shape->predictors);
+        show_line(show, "    after the last layer %d predictor%s of further tokens", shape->predictors,
+                  numeral_plural(shape->predictors));
     if (identity->inflated_from)
         show_line(show, "    inflated: %d to %d", identity->inflated_from,
                   identity->moe_layers ? shape->expert_inner : shape->dense_inner);
@@ -168,8 +183,8 @@ static void show_head_layer(struct show *show, const struct hparams *shape)
 {
     if (!shape->layers)
         return;
-    show_line(show, "    a layer with %d heads of %d, %d for keys and values, rope theta %g", shape->attention.heads,
-              shape->attention.head_dim, shape->attention.kv_heads, shape->rope.theta);
+    show_line(show, "    a layer with %d head%s of %d, %d for keys and values, rope theta %g", shape->attention.heads,
+              numeral_plural(shape->attention.heads), shape->attention.head_dim, shape->attention.kv_heads, shape->rope.theta);
     if (shape->layer[0].ffn == FFN_EXPERTS)
         show_line(show, "    and %d experts of inner width %d", shape->router.experts, shape->expert_inner);
     else if (shape->layer[0].ffn == FFN_DENSE)
@@ -187,13 +202,13 @@ static void show_head_lines(struct show *show, const struct model *model)
     sha256_hex(&head->target.source, hex);
     show_line(show, "draft head %s (%s), weights in %s, by %s", identity->name, head_kind_name(head->kind), identity->dtype,
               facts->producer);
-    show_line(show, "    for %s: %d layers, hidden %d, vocabulary %d, source %.12s", head->target.name, head->target.layers,
-              head->target.hidden, head->target.vocab, hex);
+    show_line(show, "    for %s: %d layer%s, hidden %d, vocabulary %d, source %.12s", head->target.name, head->target.layers,
+              numeral_plural(head->target.layers), head->target.hidden, head->target.vocab, hex);
     show_line(show, "    hidden %d, reads %s", facts->shape.hidden, states.length ? states.data : "");
     show_head_layer(show, &facts->shape);
     if (head->heads)
-        show_line(show, "    %d heads of %d residual blocks%s", head->heads, head->blocks,
-                  head->prefix ? ", after the layer" : "");
+        show_line(show, "    %d head%s of %d residual block%s%s", head->heads, numeral_plural(head->heads), head->blocks,
+                  numeral_plural(head->blocks), head->prefix ? ", after the layer" : "");
     if (head->target_id)
         show_line(show, "    draft vocabulary %d, from id %d to id %d of the target's", head->draft_vocab, head->target_id[0],
                   head->target_id[head->draft_vocab - 1]);
@@ -255,6 +270,7 @@ static int show_whole(struct show *show, const struct model *model, struct err *
 {
     const struct model_identity *identity = model_identity(model);
     const struct model_facts *facts = model_facts(model);
+    double parameters, active;
     size_t bytes;
     if (show_form(show) == SHOW_TEXT) {
         show_lines(show, model);
@@ -276,6 +292,9 @@ static int show_whole(struct show *show, const struct model *model, struct err *
     show_digest(show, "source_sha256", &identity->source);
     show_digest(show, "tokenizer_sha256", &identity->tokenizer);
     show_string(show, "producer", facts->producer);
+    step_parameters(model, &parameters, &active);
+    show_uint(show, "parameters", (uint64_t)parameters);
+    show_uint(show, "active_parameters", (uint64_t)active);
     show_step(show, model);
     show_origin(show, facts);
     return show_end(show, err);
@@ -285,7 +304,7 @@ static const char *const kinds[] = {"vector", "matrix", "experts"};
 
 static void show_tensor_line(struct show *show, const struct tensor *tensor)
 {
-    char shape[64], format[FORMAT_TEXT];
+    char shape[64], format[FORMAT_TEXT], size[NUMERAL_ROOM];
     tensor_format_write(tensor, format);
     if (tensor->kind == TENSOR_EXPERTS)
         snprintf(shape, sizeof shape, "%d of [%d][%d]", tensor->count, tensor->outputs, tensor->inputs);
@@ -293,8 +312,9 @@ static void show_tensor_line(struct show *show, const struct tensor *tensor)
         snprintf(shape, sizeof shape, "[%d][%d]", tensor->outputs, tensor->inputs);
     else
         snprintf(shape, sizeof shape, "[%d]", tensor->outputs);
-    show_line(show, "%-28s %-8s %-5s %-20s %12llu bytes at %llu", tensor->name, kinds[tensor->kind],
-              format, shape, (unsigned long long)tensor->bytes, (unsigned long long)tensor->offset);
+    numeral_size(size, tensor->bytes);
+    show_line(show, "%-28s %-8s %-5s %-20s %10s at %llu", tensor->name, kinds[tensor->kind], format, shape, size,
+              (unsigned long long)tensor->offset);
 }
 
 static int show_tensor(struct show *show, const struct tensor *tensor, struct err *err)

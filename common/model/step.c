@@ -43,6 +43,20 @@ void step_bytes(struct step_bytes *out, const struct model *model)
     *out = bytes;
 }
 
+void step_parameters(const struct model *model, double *all, double *active)
+{
+    const struct hparams *shape = model_hparams(model);
+    *all = *active = 0;
+    for (int i = 0; i < model_tensor_count(model); i++) {
+        const struct tensor *t = model_tensor_at(model, i);
+        const bool routed = t->role == ROLE_EXPERTS || t->role == ROLE_EXPERTS_GATE_UP_BIAS || t->role == ROLE_EXPERTS_DOWN_BIAS;
+        const double count = tensor_parameters(t);
+        *all += count;
+        if (model_head(model) || t->layer < shape->layers)
+            *active += routed ? count * shape->router.top_k / shape->router.experts : count;
+    }
+}
+
 uint64_t step_bytes_all(const struct step_bytes *bytes)
 {
     return bytes->attention + bytes->router + bytes->experts + bytes->shared + bytes->dense + bytes->head;

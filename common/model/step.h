@@ -16,6 +16,10 @@ struct step_bytes {
 };
 
 void step_bytes(struct step_bytes *out, const struct model *model);
+/* All weights, and those that a token meets: of routed experts only top_k, and no predictor of further tokens. As models are
+ * named, the embedding counts whole among both. */
+void step_parameters(const struct model *model, double *all, double *active);
+
 uint64_t step_bytes_all(const struct step_bytes *bytes);
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/base/numeral.h"
 #include "common/report/svg.h"
 
 /* Pixels, from left to right: names, which may need more, the plot of ratios, columns of numbers. */
@@ -213,9 +214,10 @@ int bench_figure(struct text *out, const struct measurements *all, const struct 
         tasks += !i || summary->rows[i].task != summary->rows[i - 1].task;
     bottom = PLOT_TOP + (double)ROW * (tasks + (double)summary->count);
     for (size_t i = 0; i < all->stream_count; i++)
-        if (text_printf(&note, err, "%s%s: %s %s, %d threads", i ? "; " : "", all->streams[i].name,
+        if (text_printf(&note, err, "%s%s: %s %s, %d thread%s", i ? "; " : "", all->streams[i].name,
                         all->streams[i].device ? all->streams[i].device : "machine not recorded",
-                        all->streams[i].isa ? all->streams[i].isa : "", all->streams[i].threads))
+                        all->streams[i].isa ? all->streams[i].isa : "", all->streams[i].threads,
+                        numeral_plural(all->streams[i].threads)))
             goto done;
     for (size_t i = 0; i < all->setting_count; i++)
         if (*all->settings[i].label && !strstr(note.data, all->settings[i].label) &&

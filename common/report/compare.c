@@ -8,6 +8,7 @@
 
 #include "common/base/json.h"
 #include "common/base/mem.h"
+#include "common/base/numeral.h"
 #include "common/report/summary.h"
 #include "common/report/table.h"
 
@@ -180,8 +181,8 @@ static int put_differences(struct text *out, const struct measurements *all, con
 {
     const struct measured_stream *base = &all->streams[0], *now = &all->streams[1];
     if (comparison->other_machine &&
-        text_printf(out, err, "the machines differ: %s %s with %d threads before, %s %s with %d now\n", base->device, base->isa,
-                    base->threads, now->device, now->isa, now->threads))
+        text_printf(out, err, "the machines differ: %s %s with %d thread%s before, %s %s with %d now\n", base->device,
+                    base->isa, base->threads, numeral_plural(base->threads), now->device, now->isa, now->threads))
         return -1;
     if (memory_changed(comparison) &&
         text_printf(out, err, "memory read %.1f GB/s before and %.1f now: the machine itself has changed\n",

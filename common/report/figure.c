@@ -146,8 +146,8 @@ static int put_cells(struct table *cells, const struct figure_table *table, cons
             continue;
         }
         double value = row->value[values++];
-        if (exact && isfinite(value) ? table_cell(cells, err, "%.17g", value)
-                                     : table_number(cells, isfinite(value) ? value : NAN, column->decimals, err))
+        if (exact ? table_exact(cells, value, err)
+                  : table_number(cells, isfinite(value) ? value : NAN, column->decimals, err))
             return -1;
     }
     return 0;

@@ -10,6 +10,7 @@
 
 #include "common/base/json.h"
 #include "common/base/mem.h"
+#include "common/base/numeral.h"
 #include "common/report/table.h"
 
 static const char *task_name(const struct measurements *all, const struct summary_row *row)
@@ -205,8 +206,7 @@ static int write_csv(const struct measurements *all, const struct summary *summa
             table_cell(&table, err, "%s", all->settings[row->setting].name))
             goto done;
         for (const struct summary_column *column = summary_columns; column->key; column++) {
-            double value = summary_value(row, column);
-            if (isfinite(value) ? table_cell(&table, err, "%.17g", value) : table_cell(&table, err, "%s", ""))
+            if (table_exact(&table, summary_value(row, column), err))
                 goto done;
         }
     }
@@ -300,7 +300,7 @@ static int write_preface(const struct measurements *all, const char *bullet, str
         const struct measured_stream *stream = &all->streams[i];
         if (text_printf(out, err, "%s%s: ", bullet, stream->name) ||
             (stream->device ? text_printf(out, err, "%s %s, %d thread%s", stream->device, stream->isa, stream->threads,
-                                          stream->threads == 1 ? "" : "s")
+                                          numeral_plural(stream->threads))
                             : text_puts(out, "machine not recorded", err)) ||
             put_bandwidth(stream, out, err) || text_putc(out, '\n', err))
             return -1;
@@ -312,7 +312,7 @@ static int write_preface(const struct measurements *all, const char *bullet, str
                         *setting->label ? " [" : "", setting->label, *setting->label ? "]" : ""))
             return -1;
     }
-    if (all->dropped && text_printf(out, err, "%s%zu samples were not finished and are left out\n", bullet, all->dropped))
+    if (all->dropped && text_printf(out, err, "%s%zu sample%s not finished, and left out\n", bullet, all->dropped, all->dropped == 1 ? " was" : "s were"))
         return -1;
     return text_putc(out, '\n', err);
 }

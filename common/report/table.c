@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/base/numeral.h"
 #include "common/base/utf8.h"
 
 void table_start(struct table *table, const char *const *titles, const char *align)
@@ -40,6 +41,14 @@ int table_cell(struct table *table, struct err *err, const char *format, ...)
 int table_number(struct table *table, double value, int decimals, struct err *err)
 {
     return isnan(value) ? table_cell(table, err, "%s", "") : table_cell(table, err, "%.*f", decimals, value);
+}
+
+int table_exact(struct table *table, double value, struct err *err)
+{
+    char digits[NUMERAL_ROOM] = "";
+    if (isfinite(value))
+        numeral_real(digits, value, false);
+    return table_cell(table, err, "%s", digits);
 }
 
 void table_free(struct table *table)

@@ -30,6 +30,7 @@ struct table {
 void table_start(struct table *table, const char *const *titles, const char *align);
 int table_cell(struct table *table, struct err *err, const char *format, ...) __attribute__((format(printf, 3, 4)));
 int table_number(struct table *table, double value, int decimals, struct err *err);     /* empty: NaN */
+int table_exact(struct table *table, double value, struct err *err);    /* all digits that it has; empty: not finite */
 int table_write(const struct table *table, enum table_form form, struct text *out, struct err *err);
 void table_free(struct table *table);           /* and back to {0} */
 

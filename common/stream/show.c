@@ -12,6 +12,7 @@
 #include "common/base/float.h"
 #include "common/base/json.h"
 #include "common/base/mem.h"
+#include "common/base/numeral.h"
 #include "common/base/text.h"
 
 enum { SHOW_ELEMENTS = 16, SHOW_DEPTH = 40 };    /* of an array in TEXT; containers within each other */
@@ -151,19 +152,18 @@ void show_uint(struct show *show, const char *key, uint64_t value)
     PUT(show, value > INT64_MAX && show->form != SHOW_CSV ? "\"%" PRIu64 "\"" : "%" PRIu64, value);
 }
 
-/* The fewest digits that read back as the same double, or as the same float; plain, six for a person. */
+/* As the same double or float that it is; plain, six digits for a person. */
 static void put_real(struct text *out, double value, bool single, bool plain, struct err *err)
 {
-    char digits[40];
+    char digits[NUMERAL_ROOM];
     if (!isfinite(value)) {                     /* JSON has no word for these */
         text_puts(out, !plain ? "null" : isnan(value) ? "nan" : value > 0 ? "inf" : "-inf", err);
         return;
     }
-    for (int precision = single || plain ? 6 : 15; ; precision++) {
-        snprintf(digits, sizeof digits, "%.*g", precision, value);
-        if (plain || precision == 17 || (single ? strtof(digits, NULL) == (float)value : strtod(digits, NULL) == value))
-            break;
-    }
+    if (plain)
+        snprintf(digits, sizeof digits, "%.6g", value);
+    else
+        numeral_real(digits, value, single);
     text_puts(out, digits, err);
     if (!strpbrk(digits, ".e"))
         text_puts(out, ".0", err);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/numeral.h"
 #include "common/base/text.h"
 
 static void show_list_of_texts(struct show *show, const char *key, char *const *texts, int count)
@@ -81,8 +82,8 @@ static void show_header_lines(struct show *show, const struct header *header, in
     indent += 4;
     if (header->has_model) {
         const struct stream_model *model = &header->model;
-        show_line(show, "%*smodel %s: %d layers, %d with a router, %d experts, %d a token, vocabulary %d, hidden %d", indent,
-                  "", model->name, model->layers, model->moe_layers, model->experts, model->top_k, model->vocab, model->hidden);
+        show_line(show, "%*smodel %s: %d layer%s, %d with a router, %d experts, %d a token, vocabulary %d, hidden %d", indent,
+                  "", model->name, model->layers, numeral_plural(model->layers), model->moe_layers, model->experts, model->top_k, model->vocab, model->hidden);
         show_line(show, "%*smodel file %.12s, weights %.12s, tokenizer %.12s", indent, "", model->index_sha256,
                   model->source_sha256, *model->tokenizer_sha256 ? model->tokenizer_sha256 : "none");
     }

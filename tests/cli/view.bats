@@ -127,7 +127,7 @@ PY
 
 @test "--verify says whole only of what is" {
     fine moe-view --verify "$streams/decode.moes"
-    [[ $output == *"decode.moes: whole: a decode stream of 7 records, 2045 bytes" ]]
+    [[ $output == *"decode.moes: whole: a decode stream of 7 records, 2.0 kB" ]]
     size=$(wc -c < "$streams/decode.moes")
     for cut in 0 1 10 14 15 100 1100 1500 $((size - 1)); do
         head -c "$cut" "$streams/decode.moes" > cut.moes
@@ -142,6 +142,25 @@ PY
         printf "\\$(printf %o $((byte ^ 1)))" | dd of=flip.moes bs=1 seek="$at" conv=notrunc 2> /dev/null
         refused "flip.moes: " moe-view --verify flip.moes
     done
+}
+
+@test "--verify takes several files, and says of each whether it is whole" {
+    fine moe-view --verify "$streams/decode.moes" "$streams/rank.moes" "$MOE_POCKET"
+    [ "${#lines[@]}" -eq 3 ]
+    [[ ${lines[1]} == *"rank.moes: whole: a rank stream of 3 records, 1.3 kB" ]]
+    [[ ${lines[2]} == *": whole: a model of 51 tensors" ]]
+    head -c 1000 "$streams/decode.moes" > cut.moes
+    status=0
+    moe-view --verify cut.moes "$streams/rank.moes" none.moes > stdout 2> stderr || status=$?
+    [ "$status" -eq 2 ]
+    [ "$(wc -l < stdout)" -eq 1 ]
+    grep -q "rank.moes: whole" stdout
+    [ "$(wc -l < stderr)" -eq 3 ]
+    grep -q "^moe-view: cut.moes: truncated" stderr
+    grep -q "^moe-view: none.moes: No such file" stderr
+    [ "$(tail -n 1 stderr)" = "moe-view: 2 of 3 files are not whole" ]
+    refused "one file too many; only --verify takes several" moe-view "$streams/rank.moes" cut.moes
+    refused "standard input is named twice" moe-view --verify - - < cut.moes
 }
 
 @test "what is no stream is named" {
@@ -159,7 +178,9 @@ PY
 @test "a model file is shown and verified too" {
     fine moe-view "$MOE_POCKET"
     [[ $output == *"6 layers with 32 experts of inner width 64, 4 a token"* ]]
-    [[ $output == *"layers.5.experts "*" 32 of [192][64] "* ]]
+    [[ $output == *"    8.5 M parameters, 2.3 M of them active for a token"* ]]
+    [[ $output == *"    from model.safetensors, 17.1 MB, "* ]]
+    [[ $output == *"layers.5.experts "*" 32 of [192][64] "*" 2.4 MB at "* ]]
     fine moe-view --csv -l 5 "$MOE_POCKET"
     [[ ${lines[1]} == layers.5.attention.norm,vector,f32,5,192,1,1,* ]]
     moe-view --json "$MOE_POCKET" > out
@@ -167,6 +188,9 @@ PY
 import json, sys
 model, *tensors = map(json.loads, open(sys.argv[1]))
 assert model['type'] == 'model' and model['experts'] == 32 and model['eos'] == [2047] and model['norm_epsilon'] == 1e-05
+count = lambda t: (3 if t['kind'] == 'experts' else 1) * t['count'] * t['outputs'] * t['inputs']
+assert model['parameters'] == sum(map(count, tensors)) == 8495040
+assert model['active_parameters'] == sum(count(t) // (8 if t['kind'] == 'experts' else 1) for t in tensors)
 assert len(tensors) == 51 and {t['type'] for t in tensors} == {'tensor'}
 PY
     fine moe-view --verify "$MOE_POCKET"

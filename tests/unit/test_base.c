@@ -5,7 +5,9 @@
 
 #include "common/base/err.h"
 #include "common/base/hash.h"
+#include "common/base/json.h"
 #include "common/base/mem.h"
+#include "common/base/numeral.h"
 #include "common/base/progress.h"
 #include "common/base/text.h"
 
@@ -239,6 +241,62 @@ static void bar_stays_away_where_it_is_not_wanted(void **state)
     free(shown);
 }
 
+static void reals_have_the_fewest_digits_that_read_back(void **state)
+{
+    (void)state;
+    static const struct { double value; bool single; const char *text; } cases[] = {
+        {0.1, false, "0.1"}, {0.1f, false, "0.10000000149011612"}, {0.1f, true, "0.1"}, {1.0 / 3, false, "0.3333333333333333"},
+        {0.87459673888656431, false, "0.8745967388865643"}, {2, false, "2"}, {1e20, false, "1e+20"}, {-0.0, false, "-0"},
+        {4003612.9391304348, false, "4003612.9391304348"}, {16777216, true, "16777216"}, {1e-45f, true, "1.4013e-45"},
+        {5e-324, false, "4.94065645841247e-324"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[NUMERAL_ROOM];
+        numeral_real(text, cases[i].value, cases[i].single);
+        assert_string_equal(text, cases[i].text);
+    }
+}
+
+static void sizes_and_counts_have_units(void **state)
+{
+    (void)state;
+    static const struct { uint64_t bytes; const char *text; } sizes[] = {
+        {0, "0 bytes"}, {1, "1 byte"}, {999, "999 bytes"}, {1000, "1.0 kB"}, {91054, "91.1 kB"}, {999949, "999.9 kB"},
+        {999950, "1.0 MB"}, {17062960, "17.1 MB"}, {61100000000, "61.1 GB"}, {1300000000000000, "1300.0 TB"}};
+    static const struct { double count; const char *text; } counts[] = {
+        {976, "976"}, {8495040, "8.5 M"}, {6.92e9, "6.9 B"}, {999.96e6, "1.0 B"}, {1.04e12, "1.0 T"}};
+    char text[NUMERAL_ROOM];
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        numeral_size(text, sizes[i].bytes);
+        assert_string_equal(text, sizes[i].text);
+    }
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        numeral_count(text, counts[i].count);
+        assert_string_equal(text, counts[i].text);
+    }
+    assert_string_equal(numeral_plural(0), "s");
+    assert_string_equal(numeral_plural(1), "");
+}
+
+/* Names that look like numbers stay as they are, and so do integers. */
+static void json_has_no_float_noise(void **state)
+{
+    (void)state;
+    struct text line = {0};
+    struct err err = {0};
+    assert_int_equal(json_line(&line, json_pack("{s:f, s:[f, f, f], s:i, s:s, s:s}", "a", 0.1, "b", 24.0, -1.5e300, 1e-7, "c",
+                                                12, "d", "0.10000000000000001 \"1.50\"", "e\\", "\\"), &err), 0);
+    assert_string_equal(line.data, "{\"a\":0.1,\"b\":[24.0,-1.5e+300,1e-07],\"c\":12,\"d\":\"0.10000000000000001 \\\"1.50\\\"\","
+                                   "\"e\\\\\":\"\\\\\"}\n");
+    text_free(&line);
+    json_t *real = json_real(0.7);
+    char *exact = json_text(real, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17), &err), *text = json_text(real, JSON_ENCODE_ANY, &err);
+    assert_string_equal(exact, "0.69999999999999996");
+    assert_string_equal(text, "0.7");
+    mem_free(&exact);
+    mem_free(&text);
+    json_decref(real);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -250,6 +308,9 @@ int main(void)
         cmocka_unit_test(memory_is_zero_aligned_and_bounded),
         cmocka_unit_test(growing_keeps_and_zeroes),
         cmocka_unit_test(text_holds_bytes),
+        cmocka_unit_test(reals_have_the_fewest_digits_that_read_back),
+        cmocka_unit_test(sizes_and_counts_have_units),
+        cmocka_unit_test(json_has_no_float_noise),
         cmocka_unit_test(digests_are_the_published_ones),
         cmocka_unit_test(running_digests_equal_whole_ones),
         cmocka_unit_test(bar_tells_share_rate_and_time_left),

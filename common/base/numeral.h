@@ -1,0 +1,24 @@
+/* Numbers as they are written. */
+#ifndef MOE_BASE_NUMERAL_H
+#define MOE_BASE_NUMERAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { NUMERAL_ROOM = 40 };
+
+/* The fewest digits that read back as the same double; single: as the same float. Finite values only. No whole number has a
+ * point: 3, 1e+20. */
+void numeral_real(char out[NUMERAL_ROOM], double value, bool single);
+
+/* Bytes for people, in powers of 1000: "1 byte", "762 bytes", "91.1 kB", "17.1 MB". */
+void numeral_size(char out[NUMERAL_ROOM], uint64_t bytes);
+
+/* A count of thousands and more for people: "976", "8.5 M", "6.9 B". */
+void numeral_count(char out[NUMERAL_ROOM], double count);
+
+/* "s" behind a noun, or nothing behind one of which there is one: "%d text%s". */
+const char *numeral_plural(int64_t count);
+
+#endif
