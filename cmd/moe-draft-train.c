@@ -33,7 +33,7 @@ struct train_args {
     struct loss_settings loss;
     const char *output, *from, *stream, *checkpoint, *layers;
     double rate, beta1, beta2, decay, clip, epochs, warmup, noise, minutes;
-    int arch, clipping, schedule, batch, cut, steps, dtype;
+    int arch, clipping, schedule, batch, micro, cut, steps, dtype;
     uint64_t seed;
     bool resume, force;
 };
@@ -55,6 +55,7 @@ static const struct opt train_options[] = {
     OPT_FLOAT(0, "epochs", struct train_args, epochs, 0.001, 1e6, "N", "go over the texts N times"),
     OPT_COUNT(0, "steps", struct train_args, steps, 1, INT32_MAX, "make N steps, whatever epochs that are"),
     OPT_COUNT('b', "batch", struct train_args, batch, 1, 4096, "learn from N texts a step"),
+    OPT_COUNT(0, "micro-batch", struct train_args, micro, 1, 4096, "compute N texts of a step at once, and add up gradients"),
     OPT_COUNT(0, "cut", struct train_args, cut, 2, 1 << 20, "take only the first N tokens of a text"),
     OPT_FLOAT(0, "rate", struct train_args, rate, 0, 1, "R", "the highest learning rate"),
     OPT_FLOAT(0, "warmup", struct train_args, warmup, 0, 1, "SHARE", "let the rate rise over this share of the steps"),
@@ -118,7 +119,7 @@ struct training {
     struct thread_pool *pool;
     struct train_texts *texts;
     struct head_reading reading;        /* of a new head */
-    struct train_points points;
+    struct head_states points;
     struct stream_model target;
     char *folder;
     int64_t *count;                     /* [vocab] how often each token is learnt */
@@ -223,7 +224,7 @@ static int begin_from(struct training *t, struct err *err)
         sha256_hex(&model_identity(file)->index, hex);
         snprintf(t->from, sizeof t->from, "%.16s", hex);
         weights_read(t->weights, file);
-        train_points_of(&t->points, model_head(file));
+        head_states_of(&t->points, model_head(file));
     }
     model_close(&file);
     return rc;
@@ -237,7 +238,7 @@ static int describe_anew(struct training *t, struct err *err)
     if ((t->args->layers && parse_layers(&start, t->args->layers, err)) ||
         start_head(&t->reading, &start, t->session->model, err))
         return -1;
-    train_points_of(&t->points, &t->reading.head);
+    head_states_of(&t->points, &t->reading.head);
     return 0;
 }
 
@@ -340,7 +341,7 @@ static int open_features(struct training *t, const char *path, char hex[33], str
     struct feature_source *features = NULL, *kept;
     session_stream_model(t->session, &t->target);
     struct feature_source_setup setup = {
-        .path = path, .target = &t->target, .force = t->args->force, .states = t->points.count, .state = t->points.point,
+        .path = path, .target = &t->target, .force = t->args->force, .states = t->points.count, .state = t->points.state,
         .cut = t->args->cut, .part = FEATURES_TRAINING};
     int rc = folder_of(&folder, t->args->output, err);
     setup.folder = t->folder = folder.data;
@@ -401,6 +402,7 @@ static void choose_settings(struct training *t, int64_t texts)
     o->steps = a->steps ? a->steps : all < 1 ? 1 : all < 9e15 ? (int64_t)(all + 0.5) : (int64_t)9e15;
     o->warmup = (int64_t)(a->warmup * (double)o->steps + 0.5);
     t->settings.batch = a->batch;
+    t->settings.micro = a->micro;
     t->settings.longest = a->cut;
     t->settings.seed = a->seed;
     t->settings.noise = a->noise;
@@ -429,12 +431,12 @@ static int tell_settings(struct training *t, const char *texts, struct err *err)
     sha256_hex(&model_identity(t->session->model)->index, target);
     return tell_head(t, err) ||
            text_printf(&t->told, err, ",\"target\":\"%.16s\",\"texts\":\"%.16s\",\"states_in\":\"%s\","
-                       "\"seed\":%" PRIu64 ",\"batch\":%d,"
+                       "\"seed\":%" PRIu64 ",\"batch\":%d,\"micro_batch\":%d,"
                        "\"cut\":%d,\"noise\":%.17g,\"rate\":%.17g,\"beta1\":%.17g,\"beta2\":%.17g,\"decay\":%.17g,"
                        "\"clipping\":\"%s\",\"clip\":%.17g,\"schedule\":\"%s\",\"warmup\":%" PRId64
                        ",\"steps\":%" PRId64 ",\"token_weight\":%.17g,\"const_feature\":%.17g,\"const_token\":%.17g,"
                        "\"ttt_steps\":%d,\"ttt_decay\":%.17g}", target, texts, t->rounded ? "bf16" : "f32",
-                       t->args->seed, t->settings.batch,
+                       t->args->seed, t->settings.batch, t->settings.micro,
                        t->settings.longest, t->settings.noise, o->rate, o->beta1, o->beta2, o->decay, clip_words[o->clipping],
                        o->bound, schedule_words[o->schedule], o->warmup, o->steps, l->token_weight, l->const_feature,
                        l->const_token, l->steps, l->decay) ? -1 : 0;
@@ -578,6 +580,8 @@ static int run_train(const void *arguments, const struct console *console, struc
         return err_set(err, ERR_INPUT, "name the model, with -m");
     if ((args->arch >= 0) == (args->from != NULL))
         return err_set(err, ERR_INPUT, "say with --arch which kind of head to begin with, or with --from which one");
+    if (args->micro > args->batch)
+        return err_set(err, ERR_INPUT, "--micro-batch %d: a step has %d texts (--batch)", args->micro, args->batch);
     if (prepare(&t, err) || open_stream(&t, err))
         goto done;
     signals_gentle();

@@ -5,15 +5,6 @@
 
 #include "common/base/mem.h"
 
-void train_points_of(struct train_points *out, const struct head_params *head)
-{
-    *out = (struct train_points){.count = 0};
-    for (int i = 0; i < head->states; i++)
-        if (i + 1 < head->states || head->state[i] != head->target.layers)
-            out->point[out->count++] = head->state[i];
-    out->point[out->count++] = head->target.layers;
-}
-
 void train_source_close(struct train_source *source)
 {
     if (source->close)
@@ -21,12 +12,29 @@ void train_source_close(struct train_source *source)
     *source = (struct train_source){.self = NULL};
 }
 
-void train_batch_clear(struct train_batch *batch, const struct train_points *points, int hidden)
+void train_batch_clear(struct train_batch *batch, const struct head_states *points, int hidden)
 {
     batch->texts = batch->rows = batch->longest = 0;
-    batch->points = points->count;
+    batch->points = *points;
+    batch->own = (struct train_whole){.texts = 0};
+    batch->whole = NULL;
     mem_free(&batch->clean);
     batch->hidden = hidden;
+}
+
+void train_whole_add(struct train_whole *whole, const uint8_t *mask, int tokens)
+{
+    int64_t answered = 0, judged = 0;
+    for (int at = tokens - 1; at >= 0; at--) {
+        answered += mask[at];
+        judged += at < tokens - 1 && mask[at];
+        if (at < SHIFTS_MAX) {
+            whole->answered[at] += answered;
+            whole->judged[at] += judged;
+        }
+    }
+    whole->texts++;
+    whole->longest = tokens > whole->longest ? tokens : whole->longest;
 }
 
 static int make_room(struct train_batch *b, size_t rows, struct err *err)
@@ -41,7 +49,7 @@ static int make_room(struct train_batch *b, size_t rows, struct err *err)
     room = b->row_room;
     if (mem_grow(&b->mask, &room, rows, sizeof *b->mask, err))
         return -1;
-    for (int i = 0; i < b->points; i++) {
+    for (int i = 0; i < b->points.count; i++) {
         room = b->row_room;
         if (mem_grow(&b->state[i], &room, rows, width, err))
             return -1;
@@ -59,11 +67,12 @@ int train_batch_add(struct train_batch *b, const struct train_text *text, struct
         return -1;
     memcpy(b->token + before, text->token, count * sizeof *text->token);
     memcpy(b->mask + before, text->mask, count);
-    for (int i = 0; i < b->points; i++)
+    for (int i = 0; i < b->points.count; i++)
         memcpy(b->state[i] + before * width, text->state[i], count * width * sizeof(float));
     b->offset[0] = 0;
     b->rows += text->tokens;
     b->offset[++b->texts] = b->rows;
+    train_whole_add(&b->own, text->mask, text->tokens);
     b->longest = text->tokens > b->longest ? text->tokens : b->longest;
     return 0;
 }

@@ -6,15 +6,10 @@
 
 #include <stdint.h>
 
-#include "common/model/head.h"
+#include "common/model/head_states.h"
 
-/* Which of the target's states are wanted: those of the head, and after the final norm, which is the last. */
+/* Of the target's states those that head_states_of names; that after the final norm is the last. */
 enum { POINTS_MAX = HEAD_STATES_MAX + 1 };
-struct train_points {
-    int count;
-    int point[POINTS_MAX];          /* as head_params.state */
-};
-void train_points_of(struct train_points *out, const struct head_params *head);
 
 /* One text; arrays are its source's, until the next one. */
 struct train_text {
@@ -25,6 +20,15 @@ struct train_text {
     const char *name;               /* for messages: "file:line" */
 };
 
+/* What losses are divided by: what there is in all texts of a step, of which a batch may have but a part. */
+enum { SHIFTS_MAX = HEAD_HEADS_MAX + 2 };
+struct train_whole {
+    int texts, longest;             /* longest: tokens of the longest text */
+    int64_t answered[SHIFTS_MAX];   /* tokens of answers that have so many tokens of their text, or more, in front of them */
+    int64_t judged[SHIFTS_MAX];     /* the same without last tokens of texts */
+};
+void train_whole_add(struct train_whole *whole, const uint8_t *mask, int tokens);
+
 /* Where texts come from. */
 struct train_source {
     void *self;
@@ -32,6 +36,8 @@ struct train_source {
     /* Text `index` from 0 on, of at most `longest` tokens; a longer one is cut. 1; 0: there is none any more (texts -1 only);
      * -1 with err set. */
     int (*read)(void *self, int64_t index, int longest, struct train_text *out, struct err *err);
+    /* The same text without its states, to be read once more. NULL: that cannot be. */
+    int (*outline)(void *self, int64_t index, int longest, struct train_text *out, struct err *err);
     void (*close)(void *self);      /* frees self */
 };
 void train_source_close(struct train_source *source);
@@ -43,11 +49,14 @@ struct train_batch {
     uint8_t *mask;
     float *state[POINTS_MAX];       /* [rows][hidden] what heads read */
     float *clean;                   /* the last of them without noise, which heads are judged by; NULL: the same */
-    int points, hidden;
+    struct train_whole own;         /* of these texts */
+    const struct train_whole *whole;        /* of the step, if it has other texts, too; NULL: own */
+    struct head_states points;
+    int hidden;
     size_t text_room, row_room;     /* of the arrays */
 };
 
-void train_batch_clear(struct train_batch *batch, const struct train_points *points, int hidden);     /* keeps memory */
+void train_batch_clear(struct train_batch *batch, const struct head_states *points, int hidden);     /* keeps memory */
 int train_batch_add(struct train_batch *batch, const struct train_text *text, struct err *err);
 void train_batch_free(struct train_batch *batch);
 

@@ -21,6 +21,7 @@ struct feature_source {
     int64_t ordinal;                    /* of the next text */
     bool wanted;                        /* is the text at hand of the part? */
     bool again;                         /* it was read before */
+    bool bare_of_states;                /* of the text at hand they are passed over */
     int all;                            /* tokens of the text at hand, and of these how many came */
     int came;
     struct feature_text text;
@@ -272,7 +273,7 @@ static int put_rows(struct feature_source *source, const struct feature_states *
             return at_text(source, err);
         }
     }
-    for (int i = 0; i < setup->states; i++) {
+    for (int i = 0; i < setup->states && !source->bare_of_states; i++) {
         int at = find_state(record, setup->state[i]);
         if (at < 0)
             return lacks_state(source, record, setup->state[i], err);
@@ -319,7 +320,7 @@ static int end(struct feature_source *source, struct err *err)
     }
     text->tokens = source->token;
     text->mask = source->mask;
-    text->states = source->states;
+    text->states = source->bare_of_states ? NULL : source->states;
     return 0;
 }
 
@@ -365,12 +366,24 @@ bool feature_source_rounded(const struct feature_source *source) { return source
 
 int64_t feature_source_bare(const struct feature_source *source) { return source->bare; }
 
-int feature_source_read(struct feature_source *source, int64_t text, const struct feature_text **out, struct err *err)
+static int read_again(struct feature_source *source, int64_t text, bool bare_of_states, const struct feature_text **out,
+                      struct err *err)
 {
     const struct place *place = &source->places[text];
     source->ordinal = place->ordinal;
     source->again = true;
+    source->bare_of_states = bare_of_states;
     if (reader_return(source->in, &place->mark, err))
         return -1;
     return feature_source_next(source, out, err) > 0 ? 0 : -1;
+}
+
+int feature_source_read(struct feature_source *source, int64_t text, const struct feature_text **out, struct err *err)
+{
+    return read_again(source, text, false, out, err);
+}
+
+int feature_source_outline(struct feature_source *source, int64_t text, const struct feature_text **out, struct err *err)
+{
+    return read_again(source, text, true, out, err);
 }

@@ -77,6 +77,8 @@ int64_t feature_source_bare(const struct feature_source *source);
 
 /* Of these, number `text` from 0 on. */
 int feature_source_read(struct feature_source *source, int64_t text, const struct feature_text **out, struct err *err);
+/* The same without its states: NULL. */
+int feature_source_outline(struct feature_source *source, int64_t text, const struct feature_text **out, struct err *err);
 
 void feature_source_close(struct feature_source **source);
 

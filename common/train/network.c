@@ -138,15 +138,29 @@ struct variable *pass_embedding(const struct pass *pass, int shift)
     return e.out;
 }
 
+const struct train_whole *pass_whole(const struct pass *pass)
+{
+    return pass->batch->whole ? pass->batch->whole : &pass->batch->own;
+}
+
 const float *pass_judge(const struct pass *pass)
 {
     const struct train_batch *b = pass->batch;
-    return b->clean ? b->clean : b->state[b->points - 1];
+    return b->clean ? b->clean : b->state[b->points.count - 1];
 }
 
-struct variable *pass_state(const struct pass *pass, int point)
+struct variable *pass_state(const struct pass *pass, int number)
 {
-    return op_constant(pass->tape, pass->batch->rows, pass->batch->hidden, pass->batch->state[point]);
+    const struct train_batch *b = pass->batch;
+    int point = 0;
+    while (point + 1 < b->points.count && b->points.state[point] != pass->network->head->state[number])
+        point++;
+    return op_constant(pass->tape, b->rows, b->hidden, b->state[point]);
+}
+
+struct variable *pass_final(const struct pass *pass)
+{
+    return op_constant(pass->tape, pass->batch->rows, pass->batch->hidden, pass->batch->state[pass->batch->points.count - 1]);
 }
 
 struct variable *pass_attention(const struct pass *pass, struct variable *x, struct variable **qkv, int steps)
@@ -171,7 +185,8 @@ int pass_rows(const struct pass *pass, int mask_shift, int target_shift, struct 
 {
     const struct train_batch *b = pass->batch;
     *out = (struct rows_judged){tape_memory(pass->tape, (size_t)b->rows, sizeof(int)),
-                                tape_memory(pass->tape, (size_t)b->rows, sizeof(float)), 0};
+                                tape_memory(pass->tape, (size_t)b->rows, sizeof(float)),
+                                (double)pass_whole(pass)->judged[mask_shift]};
     if (!out->target_row || !out->weight)
         return -1;
     for (int text = 0; text < b->texts; text++) {
@@ -180,7 +195,6 @@ int pass_rows(const struct pass *pass, int mask_shift, int target_shift, struct 
             const bool counts = row + mask_shift < end - 1 && b->mask[row + mask_shift];
             out->target_row[row] = counts ? row + target_shift : -1;
             out->weight[row] = 1;
-            out->count += counts;
         }
     }
     return 0;

@@ -1,7 +1,8 @@
 /* Draft heads as networks in training: the forward over a batch, and the loss, from which the tape makes the gradients.
  *
  * Formulas of the networks are in common/model/head.h. With t the tokens, f the target's state after its final norm, m the mask
- * (m of a text's last token counts as 0 but for medusa and hydra), sums over all texts of the batch:
+ * (m of a text's last token counts as 0 but for medusa and hydra), sums over all texts of the step: what they are divided by is
+ * the step's, too, so that the losses and gradients of a step's parts add up to the step's:
  *
  *     eagle1        row i is judged by f of i + 1, with m of i: feature = sum m SL1 / (sum m + 1e-5), token = sum m CE / (the
  *                   same); L = feature + token_weight token

@@ -30,7 +30,7 @@ int network_eagle3(const struct pass *pass)
     struct variable *h = joined_states(pass), *qkv[ATTENTION_STEPS_MAX];
     struct judged judged[ATTENTION_STEPS_MAX];
     struct soft_target target = pass_soft_target(pass);
-    const double each = 1 / ((double)pass->batch->texts * (double)pass->batch->longest);
+    const double each = 1 / ((double)pass_whole(pass)->texts * (double)pass_whole(pass)->longest);
     double scale = 1;
     for (int step = 0; step < s->steps; step++, scale *= s->decay) {
         struct rows_judged rows;

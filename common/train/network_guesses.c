@@ -6,7 +6,7 @@ static struct variable *states_of(const struct pass *pass)
 {
     struct tape *tape = pass->tape;
     const float epsilon = pass->network->shape->norm_epsilon;
-    struct variable *f = pass_state(pass, pass->batch->points - 1), *qkv[1];
+    struct variable *f = pass_final(pass), *qkv[1];
     if (!pass->network->head->prefix)
         return f;
     struct variable *normed = op_norm(tape, f, pass_weight(pass, ROLE_ATTENTION_NORM, 0, 0), epsilon);
@@ -72,7 +72,8 @@ int network_guesses(const struct pass *pass)
         for (int block = 0; block < head->blocks; block++)
             z = block_of(pass, z, i, block);
         if (loss_hard(pass->tape, z, pass_weight(pass, ROLE_OUTPUT, i, head->blocks),
-                      pass_weight(pass, ROLE_OUTPUT_BIAS, i, 0), said.token, (float)(1.0 / said.count), sum))
+                      pass_weight(pass, ROLE_OUTPUT_BIAS, i, 0), said.token,
+                      (float)(1.0 / (double)pass_whole(pass)->answered[i + 2]), sum))
             return -1;
         pass->losses->total += *sum;
     }

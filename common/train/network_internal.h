@@ -35,19 +35,22 @@ struct variable *pass_expert(const struct pass *pass, enum tensor_role role, enu
 struct variable *pass_embedding(const struct pass *pass, int shift);
 /* The target's states after its final norm, that a head is judged by. */
 const float *pass_judge(const struct pass *pass);
-/* The target's states at one of the points. */
-struct variable *pass_state(const struct pass *pass, int point);
+/* The target's states that the head reads: head->state[number]; and those after the final norm. */
+struct variable *pass_state(const struct pass *pass, int number);
+struct variable *pass_final(const struct pass *pass);
 /* Attention of the layer's own over x, and its output: turned queries, keys and values of this step are left in qkv[steps]. */
 struct variable *pass_attention(const struct pass *pass, struct variable *x, struct variable **qkv, int steps);
 /* u + down(silu(gate) up) of norm u */
 struct variable *pass_dense(const struct pass *pass, struct variable *u);
 
+/* All texts of the step, which the batch may be a part of. */
+const struct train_whole *pass_whole(const struct pass *pass);
 /* Rows and what they count: row i with mask of i + mask_shift is judged by the target's row i + target_shift, weight 1; the
- * mask of a text's last token is 0. Returns how many there are; NULL arrays: no memory. */
+ * mask of a text's last token is 0. NULL arrays: no memory. */
 struct rows_judged {
     int *target_row;
     float *weight;
-    double count;
+    double count;           /* how many there are in the whole step */
 };
 int pass_rows(const struct pass *pass, int mask_shift, int target_shift, struct rows_judged *out);
 void rows_weigh(const struct pass *pass, const struct rows_judged *rows, double each);

@@ -5,7 +5,7 @@
 static struct variable *trunk(const struct pass *pass)
 {
     struct tape *tape = pass->tape;
-    struct variable *parts[] = {pass_embedding(pass, 1), pass_state(pass, pass->batch->points - 1)}, *qkv[1];
+    struct variable *parts[] = {pass_embedding(pass, 1), pass_final(pass)}, *qkv[1];
     struct variable *x = op_linear(tape, op_join(tape, parts, 2), pass_weight(pass, ROLE_JOINT, -1, 0),
                                 pass_weight(pass, ROLE_JOINT_BIAS, -1, 0));
     return op_add(tape, x, pass_attention(pass, x, qkv, 0));

@@ -17,16 +17,11 @@ static void close_stream(void *self)
     mem_free(&s);
 }
 
-static int read_stream(void *self, int64_t index, int longest, struct train_text *out, struct err *err)
+static int take_text(struct stream_source *s, const struct feature_text *text, int longest, struct train_text *out,
+                     struct err *err)
 {
-    struct stream_source *s = self;
-    const struct feature_text *text;
     const struct feature_source_setup *setup = feature_source_setup_of(s->features);
     const size_t hidden = (size_t)setup->target->hidden;
-    int more = s->any_order ? feature_source_read(s->features, index, &text, err) ? -1 : 1
-                            : feature_source_next(s->features, &text, err);
-    if (more <= 0)
-        return more;
     text_clear(&s->name);
     if (text_printf(&s->name, err, "%s: text %lld", setup->path, (long long)text->ordinal) ||
         (text->id && text_printf(&s->name, err, " (%s)", text->id)))
@@ -36,9 +31,25 @@ static int read_stream(void *self, int64_t index, int longest, struct train_text
         tokens--;
     *out = (struct train_text){.tokens = tokens, .token = text->tokens, .mask = text->mask,
                                .name = s->name.data};
-    for (int i = 0; i < setup->states; i++)
+    for (int i = 0; text->states && i < setup->states; i++)
         out->state[i] = text->states + (size_t)i * (size_t)text->n * hidden;
     return 1;
+}
+
+static int read_stream(void *self, int64_t index, int longest, struct train_text *out, struct err *err)
+{
+    struct stream_source *s = self;
+    const struct feature_text *text;
+    const int more = s->any_order ? feature_source_read(s->features, index, &text, err) ? -1 : 1
+                                  : feature_source_next(s->features, &text, err);
+    return more <= 0 ? more : take_text(s, text, longest, out, err);
+}
+
+static int outline_stream(void *self, int64_t index, int longest, struct train_text *out, struct err *err)
+{
+    struct stream_source *s = self;
+    const struct feature_text *text;
+    return feature_source_outline(s->features, index, &text, err) ? -1 : take_text(s, text, longest, out, err);
 }
 
 int source_stream_open(struct train_source *out, struct feature_source **features, bool any_order, struct err *err)
@@ -54,7 +65,8 @@ int source_stream_open(struct train_source *out, struct feature_source **feature
     s->features = *features;
     s->any_order = any_order;
     *features = NULL;
-    *out = (struct train_source){.self = s, .texts = texts, .read = read_stream, .close = close_stream};
+    *out = (struct train_source){.self = s, .texts = texts, .read = read_stream,
+                                .outline = any_order ? outline_stream : NULL, .close = close_stream};
     return 0;
 failed:
     feature_source_close(features);

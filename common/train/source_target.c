@@ -133,8 +133,17 @@ static int read_target(void *self, int64_t index, int longest, struct train_text
     return 1;
 }
 
+static int outline_target(void *self, int64_t index, int longest, struct train_text *out, struct err *err)
+{
+    const struct target_source *s = self;
+    (void)err;
+    train_texts_at(s->texts, index, out);
+    out->tokens = out->tokens < longest ? out->tokens : longest;
+    return 1;
+}
+
 int source_target_open(struct train_source *out, struct train_texts **texts, struct engine *engine,
-                       const struct train_points *points, struct err *err)
+                       const struct head_states *points, struct err *err)
 {
     struct target_source *s = mem_alloc(1, sizeof *s, err);
     if (!s) {
@@ -149,7 +158,8 @@ int source_target_open(struct train_source *out, struct train_texts **texts, str
         return err_set(err, ERR_INPUT, "%d of the target's states are more than %d", points->count, FEATURES_MAX);
     }
     s->request.count = points->count;
-    memcpy(s->request.layer, points->point, (size_t)points->count * sizeof *points->point);
-    *out = (struct train_source){s, (int64_t)s->texts->count, read_target, close_target};
+    memcpy(s->request.layer, points->state, (size_t)points->count * sizeof *points->state);
+    *out = (struct train_source){.self = s, .texts = (int64_t)s->texts->count, .read = read_target,
+                                 .outline = outline_target, .close = close_target};
     return 0;
 }

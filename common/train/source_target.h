@@ -17,6 +17,6 @@ void train_texts_at(const struct train_texts *texts, int64_t index, struct train
 
 /* The source of these texts; takes them over, also on failure. The engine stays open. */
 int source_target_open(struct train_source *out, struct train_texts **texts, struct engine *engine,
-                       const struct train_points *points, struct err *err);
+                       const struct head_states *points, struct err *err);
 
 #endif

@@ -12,6 +12,9 @@ struct trainer {
     struct tape *tape;
     struct train_batch batch;
     struct text names;              /* of the batch's texts */
+    int64_t *index;                 /* [settings.batch] which texts the step is made of */
+    int texts;                      /* so many */
+    struct train_whole whole;
     int32_t *order;                 /* of the epoch at work */
     int64_t epoch;                  /* that `order` is of; -1: none */
     int64_t steps;
@@ -48,11 +51,15 @@ int trainer_open(struct trainer **out, const struct trainer_setup *setup, struct
         return err_set(err, ERR_INPUT, "there are no texts to learn from");
     if (texts > INT32_MAX)
         return err_set(err, ERR_INPUT, "%lld texts are more than %d", (long long)texts, INT32_MAX);
+    if (setup->settings->micro && setup->settings->micro < setup->settings->batch && !setup->source->outline)
+        return err_set(err, ERR_INPUT, "texts that come but once cannot be learnt from in smaller batches");
     if (!(t = mem_alloc(1, sizeof *t, err)))
         return -1;
     t->setup = *setup;
     t->epoch = -1;
-    if (tape_new(&t->tape, setup->pool, err) || (texts > 0 && !(t->order = mem_alloc((size_t)texts, sizeof *t->order, err)))) {
+    if (tape_new(&t->tape, setup->pool, err) ||
+        !(t->index = mem_alloc((size_t)setup->settings->batch, sizeof *t->index, err)) ||
+        (texts > 0 && !(t->order = mem_alloc((size_t)texts, sizeof *t->order, err)))) {
         trainer_close(&t);
         return -1;
     }
@@ -66,6 +73,7 @@ void trainer_close(struct trainer **trainer)
         tape_free(&(*trainer)->tape);
         train_batch_free(&(*trainer)->batch);
         text_free(&(*trainer)->names);
+        mem_free(&(*trainer)->index);
         mem_free(&(*trainer)->order);
     }
     mem_free(trainer);
@@ -73,57 +81,81 @@ void trainer_close(struct trainer **trainer)
 
 int64_t trainer_steps(const struct trainer *trainer) { return trainer->steps; }
 
-static int take_text(struct trainer *t, int64_t index, struct err *err)
+/* ---- the texts of a step ---- */
+
+/* Which these are, in their order; the last step of an epoch may have fewer. Of a source of unknown length, the next ones. */
+static void choose_texts(struct trainer *t)
 {
-    struct train_text text;
-    const int more = t->setup.source->read(t->setup.source->self, index, t->setup.settings->longest, &text, err);
-    if (more <= 0)
-        return more;
-    return train_batch_add(&t->batch, &text, err) ||
-           text_printf(&t->names, err, "%s%s", t->names.length ? ", " : "", text.name ? text.name : "?") ? -1 : 1;
+    const int64_t texts = t->setup.source->texts, batch = t->setup.settings->batch;
+    t->texts = 0;
+    if (texts < 0) {
+        while (t->texts < batch) {
+            t->index[t->texts] = t->steps * batch + t->texts;
+            t->texts++;
+        }
+        return;
+    }
+    const int64_t each = train_epoch_steps(texts, (int)batch), epoch = t->steps / each, first = t->steps % each * batch;
+    if (t->epoch != epoch)
+        train_order(t->order, texts, t->setup.settings->seed, t->epoch = epoch);
+    for (int64_t i = first; i < first + batch && i < texts; i++)
+        t->index[t->texts++] = t->order[i];
 }
 
-/* The texts of a step; the last of an epoch may have fewer. 0: none are left. */
-static int take_batch(struct trainer *t, struct err *err)
+/* What losses are divided by, where a step is made of several batches. */
+static int measure_step(struct trainer *t, struct err *err)
 {
-    const struct train_settings *s = t->setup.settings;
-    const int64_t texts = t->setup.source->texts;
+    const struct train_source *source = t->setup.source;
+    t->whole = (struct train_whole){.texts = 0};
+    for (int i = 0; i < t->texts; i++) {
+        struct train_text text;
+        if (source->outline(source->self, t->index[i], t->setup.settings->longest, &text, err) <= 0)
+            return -1;
+        train_whole_add(&t->whole, text.mask, text.tokens);
+    }
+    return 0;
+}
+
+static int list_name(struct text *list, const struct train_text *text, struct err *err)
+{
+    return text_printf(list, err, "%s%s", list->length ? ", " : "", text->name ? text->name : "?");
+}
+
+/* Texts from..to of the step, as one batch; fewer, or none, where a source of unknown length has ended. */
+static int take_batch(struct trainer *t, int from, int to, struct err *err)
+{
+    const struct train_source *source = t->setup.source;
     train_batch_clear(&t->batch, &t->setup.points, t->setup.weights->head.target.hidden);
     t->names.length = 0;
-    if (texts < 0) {
-        for (int i = 0; i < s->batch; i++) {
-            const int more = take_text(t, t->steps * s->batch + i, err);
-            if (more < 0)
-                return -1;
-            if (!more)
-                break;
-        }
-        return t->batch.texts > 0;
-    }
-    const int64_t each = train_epoch_steps(texts, s->batch), epoch = t->steps / each, first = t->steps % each * s->batch;
-    if (t->epoch != epoch)
-        train_order(t->order, texts, s->seed, t->epoch = epoch);
-    for (int64_t i = first; i < first + s->batch && i < texts; i++)
-        if (take_text(t, t->order[i], err) < 0)
+    for (int i = from; i < to; i++) {
+        struct train_text text;
+        const int more = source->read(source->self, t->index[i], t->setup.settings->longest, &text, err);
+        if (more < 0)
             return -1;
-    return 1;
+        if (!more)
+            break;
+        if (train_batch_add(&t->batch, &text, err) || list_name(&t->names, &text, err))
+            return -1;
+    }
+    return 0;
 }
 
-/* EAGLE's uniform noise on what the head reads; what it is judged by has none. */
-static int add_noise(struct trainer *t, struct err *err)
+/* EAGLE's uniform noise on what the head reads; what it is judged by has none. A row has the same whatever batch of the step it
+ * is in. */
+static int add_noise(struct trainer *t, int rows_before, struct err *err)
 {
     const struct train_settings *s = t->setup.settings;
     struct train_batch *b = &t->batch;
-    const size_t width = (size_t)b->hidden, all = (size_t)b->rows * width * sizeof(float);
+    const size_t width = (size_t)b->hidden, all = (size_t)b->rows * width * sizeof(float), before = (size_t)rows_before * width;
     if (!(s->noise > 0))
         return 0;
-    if (!(b->clean = mem_copy(b->state[b->points - 1], all, err)))
+    if (!(b->clean = mem_copy(b->state[b->points.count - 1], all, err)))
         return -1;
     for (int text = 0; text < b->texts; text++) {
         const float size = (float)(s->noise * 512 / (b->offset[text + 1] - b->offset[text]));
-        for (int point = 0; point < b->points; point++)
+        for (int point = 0; point < b->points.count; point++)
             for (size_t i = (size_t)b->offset[text] * width; i < (size_t)b->offset[text + 1] * width; i++) {
-                const struct philox bits = philox((struct philox){{(uint32_t)i, (uint32_t)t->steps,
+                const struct philox bits = philox((struct philox){{(uint32_t)(before + i), (uint32_t)t->steps,
                                                    (uint32_t)(t->steps >> 32) ^ (uint32_t)point << 16, DRAW_NOISE}}, s->seed);
                 b->state[point][i] += size * ((float)(bits.word[0] >> 8) * 0x1p-24f - 0.5f);
             }
@@ -131,34 +163,122 @@ static int add_noise(struct trainer *t, struct err *err)
     return 0;
 }
 
-/* Says where something is no number. Gradients are 0 after a step; after one that failed they are made so. */
-static int give_up(struct trainer *t, struct err *err)
+/* ---- a step ---- */
+
+/* The gradients of the batch at hand, added to those that there are. false: the loss is no finite number. */
+static int run_batch(struct trainer *t, struct losses *losses, bool *finite, struct err *err)
 {
-    struct weights *w = t->setup.weights;
-    memset(w->gradient, 0, w->floats * sizeof *w->gradient);
-    return err_at(err, "step %lld, texts %s", (long long)t->steps, t->names.data);
+    tape_begin(t->tape);
+    if (network_loss(t->setup.network, t->tape, &t->batch, losses, err))
+        return -1;
+    if ((*finite = isfinite(losses->total)))
+        tape_backward(t->tape);
+    return 0;
+}
+
+static bool all_finite(const struct weights *w)
+{
+    for (size_t i = 0; i < w->floats; i++)
+        if (!isfinite(w->gradient[i]))
+            return false;
+    return true;
+}
+
+static void clear_gradients(struct weights *w) { memset(w->gradient, 0, w->floats * sizeof *w->gradient); }
+
+/* Each text of the step alone: is it the one whose loss or gradient is no finite number? */
+static int try_texts(struct trainer *t, struct text *guilty, struct text *all, int *count, struct err *err)
+{
+    *count = 0;
+    for (int i = 0, rows = 0; i < t->texts; i++) {
+        struct losses losses;
+        struct train_text text;
+        bool finite;
+        if (take_batch(t, i, i + 1, err))
+            return -1;
+        const int own = t->batch.rows;
+        if (add_noise(t, rows, err) || run_batch(t, &losses, &finite, err))
+            return -1;
+        finite = finite && all_finite(t->setup.weights);
+        clear_gradients(t->setup.weights);
+        if (t->setup.source->outline(t->setup.source->self, t->index[i], t->setup.settings->longest, &text, err) <= 0 ||
+            list_name(all, &text, err) || (!finite && list_name(guilty, &text, err)))
+            return -1;
+        *count += !finite;
+        rows += own;
+    }
+    return 0;
+}
+
+/* Puts step and texts in front of a fault: those that have it alone, or all where none has. */
+static int blame(struct trainer *t, struct err *err)
+{
+    struct text guilty = {0}, all = {0};
+    struct err other = {0};
+    int count;
+    clear_gradients(t->setup.weights);
+    if (!t->setup.source->outline || try_texts(t, &guilty, &all, &count, &other))
+        err_at(err, "step %lld, texts %s", (long long)t->steps, t->names.data);
+    else
+        err_at(err, "step %lld, text%s %s", (long long)t->steps, count == 1 ? "" : "s", count ? guilty.data : all.data);
+    text_free(&guilty);
+    text_free(&all);
+    return -1;
+}
+
+static void add_losses(struct losses *sum, const struct losses *of)
+{
+    if (!sum->count) {
+        *sum = *of;
+        return;
+    }
+    sum->total += of->total;
+    for (int i = 0; i < of->count; i++)
+        sum->part[i].value += of->part[i].value;
+}
+
+/* Gradients of the texts of the step are added up, batch by batch in their order. 1; 0: there are no texts any more. */
+static int make_gradients(struct trainer *t, struct train_report *r, struct err *err)
+{
+    const int micro = t->setup.settings->micro ? t->setup.settings->micro : t->setup.settings->batch;
+    const bool parts = t->texts > micro;
+    if (parts && measure_step(t, err))
+        return -1;
+    for (int from = 0; from < t->texts; from += micro) {
+        struct losses losses;
+        bool finite;
+        if (take_batch(t, from, from + micro < t->texts ? from + micro : t->texts, err))
+            return -1;
+        if (!t->batch.texts)
+            return 0;
+        t->batch.whole = parts ? &t->whole : NULL;
+        if (add_noise(t, r->tokens, err) || run_batch(t, &losses, &finite, err))
+            return -1;
+        if (!finite) {
+            err_set(err, ERR_INPUT, "the loss is no finite number");
+            return blame(t, err);
+        }
+        add_losses(&r->losses, &losses);
+        r->tokens += t->batch.rows;
+    }
+    return 1;
 }
 
 int trainer_step(struct trainer *t, struct train_report *report, struct err *err)
 {
     const struct train_settings *s = t->setup.settings;
+    struct weights *w = t->setup.weights;
     const int64_t texts = t->setup.source->texts;
     struct train_report r = {.step = t->steps};
-    const int more = take_batch(t, err);
+    choose_texts(t);
+    int more = make_gradients(t, &r, err);
+    if (more > 0 && optimiser_step(&s->optimiser, w, t->steps, t->setup.pool, &r.optimiser, err))
+        more = err->code == ERR_INPUT ? blame(t, err) : -1;
+    if (more < 0)               /* gradients are 0 after a step; after one that failed they are made so */
+        clear_gradients(w);
     if (more <= 0)
         return more;
-    if (add_noise(t, err))
-        return -1;
-    tape_begin(t->tape);
-    if (network_loss(t->setup.network, t->tape, &t->batch, &r.losses, err))
-        return -1;
-    if (!isfinite(r.losses.total))
-        return err_set(err, ERR_INPUT, "the loss is no finite number"), give_up(t, err);
-    tape_backward(t->tape);
-    if (optimiser_step(&s->optimiser, t->setup.weights, t->steps, t->setup.pool, &r.optimiser, err))
-        return err->code == ERR_INPUT ? give_up(t, err) : -1;
     t->steps++;
-    r.tokens = t->batch.rows;
     if (texts > 0) {
         const int64_t each = train_epoch_steps(texts, s->batch);
         r.epoch = (double)(t->steps / each) + (double)(t->steps % each) / (double)each;

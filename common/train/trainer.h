@@ -2,7 +2,9 @@
  * bytes.
  *
  * Each epoch goes over all texts in an order of its own, which follows from seed and epoch alone; so does the noise, from seed,
- * step, row and column. What else there is of a run is in its checkpoint: the number of steps made, weights and moments. */
+ * step, row and column. A step can be made of several smaller batches, one after the other (gradient accumulation): memory is
+ * then that of one of them, and the step is the same but for the rounding of sums. What else there is of a run is in its
+ * checkpoint: the number of steps made, weights and moments. */
 #ifndef MOE_TRAIN_TRAINER_H
 #define MOE_TRAIN_TRAINER_H
 
@@ -12,6 +14,7 @@
 struct train_settings {
     struct optimiser_settings optimiser;    /* steps: how many are made in all */
     int batch;                              /* texts a step */
+    int micro;                              /* of these so many at once, whose gradients are added up; 0: all */
     int longest;                            /* tokens of a text that are taken */
     uint64_t seed;
     double noise;                           /* added to what a head reads: uniform in +-noise/2 * 512 / tokens of the text */
@@ -31,7 +34,7 @@ struct trainer_setup {
     struct weights *weights;                /* these stay as long as the trainer */
     struct network *network;
     struct train_source *source;
-    struct train_points points;
+    struct head_states points;
     const struct train_settings *settings;
     struct thread_pool *pool;
 };

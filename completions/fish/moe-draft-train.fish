@@ -17,6 +17,7 @@ complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l dtype -x -
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l epochs -x -d 'go over the texts N times'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l steps -x -d 'make N steps, whatever epochs that are'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -s b -l batch -x -d 'learn from N texts a step'
+complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l micro-batch -x -d 'compute N texts of a step at once, and add up gradients'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l cut -x -d 'take only the first N tokens of a text'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l rate -x -d 'the highest learning rate'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l warmup -x -d 'let the rate rise over this share of the steps'

@@ -58,7 +58,7 @@ refuses() {
 }
 
 @test "a feature stream, from a file or a pipe, gives the head that its texts give" {
-    options="--arch eagle3 --draft-vocab 300 --steps 8 --rate 0.004"
+    options="--arch eagle3 --draft-vocab 300 --steps 8 --rate 0.004 --micro-batch 3"
     train $options texts.jsonl -o texts.moe
     moe-profile features -q -m pocket.moe --layers eagle3 --dtype f32 texts.jsonl -o states.moes
     train $options states.moes -o file.moe
@@ -86,11 +86,16 @@ refuses() {
 @test "one, two and three threads give the same bytes" {
     for arch in eagle3 jakiro hydra; do
         for threads in 1 2 3; do
-            train --arch $arch --steps 3 --batch 3 -j $threads texts.jsonl -o threads-$threads.moe
+            train --arch $arch --steps 3 --batch 3 --micro-batch 2 -j $threads texts.jsonl -o threads-$threads.moe
         done
         cmp threads-1.moe threads-2.moe
         cmp threads-1.moe threads-3.moe
     done
+    # in parts it is another sum, and both are of the same gradient
+    train --arch hydra --steps 3 --batch 3 texts.jsonl -o whole.moe --stream whole.moes
+    train --arch hydra --steps 3 --batch 3 --micro-batch 1 texts.jsonl -o parts.moe --stream parts.moes
+    refute cmp -s whole.moe parts.moe
+    jq -en "$(loss whole.moes 0) as \$a | $(loss parts.moes 0) as \$b | (\$a - \$b) / \$a | fabs < 1e-5"
 }
 
 @test "killed at any moment it goes on to the same bytes" {
@@ -142,7 +147,7 @@ refuses() {
 @test "a loss that is no number ends it and names the texts" {
     train --arch eagle1 --steps 1 texts.jsonl -o wrong.moe
     printf '\xff\xff\xff\x7f' | dd of=wrong.moe bs=1 seek=4096 conv=notrunc status=none
-    refuses "texts texts.jsonl:" -m pocket.moe --from wrong.moe texts.jsonl
+    refuses "step 0, texts texts.jsonl:" -m pocket.moe --from wrong.moe texts.jsonl
     [[ $output == *"no finite number"* ]]
     [ ! -e no.moe.checkpoint ]
 }
@@ -191,6 +196,7 @@ refuses() {
     refuses "layers" -m pocket.moe --arch eagle3 --layers 0,x texts.jsonl
     refuses "layer" -m pocket.moe --arch eagle3 --layers 0,2,77 texts.jsonl
     refuses "head" -m pocket.moe --arch eagle1 --heads 7 texts.jsonl
+    refuses "--micro-batch 5: a step has 4 texts" -m pocket.moe --arch eagle1 --micro-batch 5 texts.jsonl
     run moe-draft-train train -q -m pocket.moe --arch eagle1 texts.jsonl
     assert_trouble moe-draft-train
 }

@@ -214,7 +214,7 @@ static void check_step(const json_t *log, const struct losses *losses, const str
 }
 
 /* All texts, each with all states that a head of the goldens reads. */
-static const struct train_points all_points = {5, {0, 1, 2, 4, 6}};
+static const struct head_states all_points = {5, {0, 1, 2, 4, 6}};
 static struct train_batch kept[TEXTS];
 
 static void keep_text(struct train_source *source, int index)
@@ -252,7 +252,8 @@ static int close_rig(void **state)
     return 0;
 }
 
-static void read_batches(struct train_batch batches[TEXTS / BATCH], const struct train_points *points)
+/* Batches of `each` texts. */
+static void read_batches(struct train_batch *batches, int each, const struct head_states *points)
 {
     struct err err = {0};
     for (int i = 0; i < TEXTS; i++) {
@@ -260,16 +261,54 @@ static void read_batches(struct train_batch batches[TEXTS / BATCH], const struct
         struct train_text text = {.tokens = from->rows, .token = from->token, .mask = from->mask};
         for (int p = 0; p < points->count; p++)
             for (int k = 0; k < all_points.count; k++)
-                if (all_points.point[k] == points->point[p])
+                if (all_points.state[k] == points->state[p])
                     text.state[p] = from->state[k];
-        if (i % BATCH == 0)
-            train_batch_clear(&batches[i / BATCH], points, from->hidden);
-        train_must(train_batch_add(&batches[i / BATCH], &text, &err), &err);
+        if (i % each == 0)
+            train_batch_clear(&batches[i / each], points, from->hidden);
+        train_must(train_batch_add(&batches[i / each], &text, &err), &err);
     }
 }
 
-/* `steps` of the golden's steps, at most. */
-static void run_golden(const char *name, int steps)
+/* What losses of the step are divided by, counted anew from what network.h says of them. */
+static struct train_whole count_step(int first)
+{
+    struct train_whole whole = {.texts = BATCH};
+    for (int i = first; i < first + BATCH; i++) {
+        const struct train_batch *text = &kept[i];
+        whole.longest = text->rows > whole.longest ? text->rows : whole.longest;
+        for (int shift = 0; shift < SHIFTS_MAX; shift++)
+            for (int row = 0; row + shift < text->rows; row++) {
+                whole.answered[shift] += text->mask[row + shift];
+                whole.judged[shift] += text->mask[row + shift] && row + shift != text->rows - 1;
+            }
+    }
+    return whole;
+}
+
+/* The gradients of a step from batches of `each` texts. */
+static void make_gradients(struct network *network, struct tape *tape, struct train_batch *batches, int each, int step,
+                           struct losses *sum)
+{
+    struct err err = {0};
+    const struct train_whole whole = count_step(step % (TEXTS / BATCH) * BATCH);
+    for (int part = 0; part < BATCH / each; part++) {
+        struct losses losses;
+        struct train_batch *batch = &batches[step % (TEXTS / BATCH) * (BATCH / each) + part];
+        batch->whole = each < BATCH ? &whole : NULL;
+        tape_begin(tape);
+        train_must(network_loss(network, tape, batch, &losses, &err), &err);
+        tape_backward(tape);
+        if (!part)
+            *sum = losses;
+        else
+            sum->total += losses.total;
+        for (int i = 0; part && i < losses.count; i++)
+            sum->part[i].value += losses.part[i].value;
+    }
+}
+
+/* `steps` of the golden's steps, at most, each from batches of `each` texts. */
+static void run_golden_by(const char *name, int steps, int each)
 {
     struct err err = {0};
     char file[64];
@@ -281,10 +320,10 @@ static void run_golden(const char *name, int steps)
     struct weights *weights = NULL;
     struct network *network = NULL;
     struct tape *tape = NULL;
-    struct train_points points;
-    struct train_batch batches[TEXTS / BATCH] = {{0}};
-    train_points_of(&points, model_head(head));
-    read_batches(batches, &points);
+    struct head_states points;
+    static struct train_batch batches[TEXTS];
+    head_states_of(&points, model_head(head));
+    read_batches(batches, each, &points);
     train_must(weights_make(&weights, model_head(head), model_hparams(head), &err), &err);
     weights_read(weights, head);
     float *before = malloc(weights->floats * sizeof *before);
@@ -294,9 +333,7 @@ static void run_golden(const char *name, int steps)
     for (int step = 0; step < settings.steps && step < steps; step++) {
         struct losses losses;
         struct optimiser_report report;
-        tape_begin(tape);
-        train_must(network_loss(network, tape, &batches[step % (TEXTS / BATCH)], &losses, &err), &err);
-        tape_backward(tape);
+        make_gradients(network, tape, batches, each, step, &losses);
         if (step == 0 && strcmp(name, initial) == 0)
             check_gradients(weights, name, golden);
         train_must(optimiser_step(&settings, weights, step, rig.pool, &report, &err), &err);
@@ -304,7 +341,7 @@ static void run_golden(const char *name, int steps)
     }
     if (steps >= settings.steps)
         check_weights(weights, golden, before);
-    for (int i = 0; i < TEXTS / BATCH; i++)
+    for (int i = 0; i < TEXTS; i++)
         train_batch_free(&batches[i]);
     tape_free(&tape);
     network_close(&network);
@@ -313,6 +350,8 @@ static void run_golden(const char *name, int steps)
     json_decref(golden);
     free(before);
 }
+
+static void run_golden(const char *name, int steps) { run_golden_by(name, steps, BATCH); }
 
 /* ---- heads, texts and states that are made up: tests/golden/train/make.py ---- */
 
@@ -339,7 +378,7 @@ static void draw_weights(struct weights *w, const json_t *golden)
 
 static void draw_batch(struct train_batch *batch, const json_t *golden, int step)
 {
-    const struct train_points points = {1, {6}};
+    const struct head_states points = {1, {6}};
     const json_t *lengths = json_object_get(golden, "lengths");
     const int hidden = model_hparams(rig.target)->hidden, vocab = model_hparams(rig.target)->vocab;
     struct err err = {0};
@@ -487,6 +526,15 @@ static void hydra_goes_the_same_way(void **state)
     run_golden("hydra", steps_here(BRIEF));
 }
 
+/* A step in smaller batches, of one text and of two, is the step that the other program took in one. */
+static void smaller_batches_go_the_same_way(void **state)
+{
+    static const char *const names[] = {"eagle1", "eagle3", "jakiro", "kangaroo", "medusa", "hydra"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        run_golden_by(names[i], steps_here(3), 1 + (int)i % 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -494,7 +542,7 @@ int main(void)
         cmocka_unit_test(eagle3_goes_the_same_way), cmocka_unit_test(jakiro_goes_the_same_way),
         cmocka_unit_test(kangaroo_goes_the_same_way), cmocka_unit_test(medusa_goes_the_same_way),
         cmocka_unit_test(hydra_goes_the_same_way), cmocka_unit_test(jakiro_star_goes_the_same_way),
-        cmocka_unit_test(hydra_with_a_prefix_goes_the_same_way),
+        cmocka_unit_test(hydra_with_a_prefix_goes_the_same_way), cmocka_unit_test(smaller_batches_go_the_same_way),
     };
     return cmocka_run_group_tests(tests, open_rig, close_rig);
 }

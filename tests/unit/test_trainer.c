@@ -18,6 +18,7 @@ struct rig {
     float states[3][LENGTH * 80];
     int32_t token[LENGTH];
     uint8_t mask[LENGTH];
+    char name[16];
 };
 
 static struct rig rig;
@@ -39,7 +40,8 @@ static int read_text(void *self, int64_t index, int longest, struct train_text *
         for (int i = 0; i < LENGTH * hidden; i++)
             r->states[p][i] = index == r->spoilt && i == 100 ? NAN : chance_signed(&chance);
     *out = (struct train_text){LENGTH - (int)(index % 3), r->token, r->mask,
-                                {r->states[0], r->states[1], r->states[2]}, "made"};
+                                {r->states[0], r->states[1], r->states[2]}, r->name};
+    snprintf(r->name, sizeof r->name, "made %d", (int)index);
     return 1;
 }
 
@@ -76,15 +78,17 @@ struct run {
     struct train_settings settings;
 };
 
-static void run_open(struct run *run, enum head_kind kind, int spoilt)
+struct asked { int batch, micro, spoilt; struct thread_pool *pool; };
+
+static void run_open_as(struct run *run, enum head_kind kind, const struct asked *asked)
 {
     struct err err = {0};
     struct start_options options = start_defaults;
     struct head_reading reading = {0};
-    struct train_points points;
-    *run = (struct run){.source = {&rig, TEXTS, read_text, NULL},
-                        .settings = {.batch = 2, .longest = LENGTH, .seed = 9, .noise = 0.1}};
-    rig.spoilt = spoilt;
+    struct head_states points;
+    *run = (struct run){.source = {.self = &rig, .texts = TEXTS, .read = read_text, .outline = read_text},
+                        .settings = {.batch = asked->batch, .micro = asked->micro, .longest = LENGTH, .seed = 9, .noise = 0.1}};
+    rig.spoilt = asked->spoilt;
     options.kind = kind;
     options.inner = 7;
     options.exit_layer = 1;
@@ -98,11 +102,16 @@ static void run_open(struct run *run, enum head_kind kind, int spoilt)
     run->settings.optimiser.rate = 0.01;
     run->settings.optimiser.steps = STEPS;
     run->settings.optimiser.warmup = 2;
-    train_points_of(&points, &run->weights->head);
-    must(network_open(&run->network, run->weights, rig.target, &loss_defaults, LENGTH, rig.pool, &err), &err);
-    const struct trainer_setup setup = {run->weights, run->network, &run->source, points, &run->settings, rig.pool};
+    head_states_of(&points, &run->weights->head);
+    must(network_open(&run->network, run->weights, rig.target, &loss_defaults, LENGTH, asked->pool, &err), &err);
+    const struct trainer_setup setup = {run->weights, run->network, &run->source, points, &run->settings, asked->pool};
     must(trainer_open(&run->trainer, &setup, &err), &err);
     head_reading_free(&reading);
+}
+
+static void run_open(struct run *run, enum head_kind kind, int spoilt)
+{
+    run_open_as(run, kind, &(struct asked){2, 0, spoilt, rig.pool});
 }
 
 static void run_close(struct run *run)
@@ -159,8 +168,7 @@ static void what_is_no_number_ends_a_run_without_harm(void **state)
         assert_true(trainer_steps(run.trainer) <= STEPS);
     assert_int_equal(rc, -1);
     assert_int_equal(err.code, ERR_INPUT);
-    assert_non_null(strstr(err.text, "made"));
-    assert_non_null(strstr(err.text, "no finite number"));
+    assert_non_null(strstr(err.text, "text made 5: the loss is no finite number"));
     const int made = (int)trainer_steps(run.trainer);
     run_open(&other, HEAD_EAGLE1, -1);
     make_steps(&other, made);
@@ -168,6 +176,108 @@ static void what_is_no_number_ends_a_run_without_harm(void **state)
     assert_memory_equal(run.weights->first, other.weights->first, run.weights->floats * sizeof(float));
     run_close(&run);
     run_close(&other);
+}
+
+/* How far apart two runs are, as a share of the way that the first has gone from where both began. */
+static double apart(const struct run *one, const struct run *other, enum head_kind kind)
+{
+    struct run begin;
+    double apart = 0, way = 0;
+    run_open(&begin, kind, -1);
+    for (size_t i = 0; i < one->weights->floats; i++) {
+        apart += pow((double)one->weights->data[i] - (double)other->weights->data[i], 2);
+        way += pow((double)one->weights->data[i] - (double)begin.weights->data[i], 2);
+    }
+    run_close(&begin);
+    assert_true(way > 0);
+    return sqrt(apart / way);
+}
+
+/* A step made of smaller batches is the step, whatever is left over in the last of them, and the same bytes with any threads;
+ * the last step of the epoch, of two texts, too. Adam's first steps take the sign of gradients that are nearly 0, so what is
+ * near is the gradient: the moments of it. */
+static void a_step_in_parts_is_the_step(void **state)
+{
+    struct err err = {0};
+    (void)state;
+    for (int kind = HEAD_EAGLE1; kind < HEAD_KINDS; kind++) {
+        struct run whole, part, again;
+        struct thread_pool *three = NULL;
+        must(thread_pool_new(&three, 3, &err), &err);
+        run_open_as(&whole, (enum head_kind)kind, &(struct asked){5, 0, -1, rig.pool});
+        run_open_as(&part, (enum head_kind)kind, &(struct asked){5, 2, -1, rig.pool});
+        run_open_as(&again, (enum head_kind)kind, &(struct asked){5, 2, -1, three});
+        for (int step = 0; step < 4; step++) {
+            struct train_report a, b;
+            assert_int_equal(trainer_step(whole.trainer, &a, &err), 1);
+            assert_int_equal(trainer_step(part.trainer, &b, &err), 1);
+            assert_int_equal(a.tokens, b.tokens);
+            assert_int_equal(a.losses.count, b.losses.count);
+            assert_true(fabs(a.losses.total - b.losses.total) <= 1e-5 * a.losses.total);
+            for (int i = 0; i < a.losses.count; i++)
+                assert_true(fabs(a.losses.part[i].value - b.losses.part[i].value) <= 1e-5 * fabs(a.losses.part[i].value));
+            assert_true(fabs(a.optimiser.norm - b.optimiser.norm) <= 1e-5 * a.optimiser.norm);
+        }
+        make_steps(&again, 4);
+        assert_memory_equal(part.weights->data, again.weights->data, part.weights->floats * sizeof(float));
+        assert_true(apart(&whole, &part, (enum head_kind)kind) < 1e-3);
+        run_close(&whole);
+        run_close(&part);
+        run_close(&again);
+        thread_pool_free(&three);
+    }
+}
+
+/* What a head reads does not depend on the order in which its states are listed, if the matrix that joins them has their columns
+ * in the same order. */
+static void states_may_be_listed_in_any_order(void **state)
+{
+    struct run run[2];
+    struct losses losses[2];
+    (void)state;
+    for (int order = 0; order < 2; order++) {
+        struct err err = {0};
+        struct train_report report;
+        run_open(&run[order], HEAD_EAGLE3, -1);
+        const struct variable *joint = &weights_find(run[order].weights, ROLE_JOINT, WEIGHT_WHOLE, -1, 0)->value;
+        const size_t half = (size_t)joint->width / 2;
+        assert_int_equal(run[order].weights->head.states, 2);
+        for (size_t row = 0; order && row < (size_t)joint->rows; row++)
+            for (size_t i = 0; i < half; i++) {
+                const float kept = joint->data[2 * row * half + i];
+                joint->data[2 * row * half + i] = joint->data[(2 * row + 1) * half + i];
+                joint->data[(2 * row + 1) * half + i] = kept;
+            }
+        if (order) {
+            run[order].weights->head.state[0] = 1;
+            run[order].weights->head.state[1] = 0;
+        }
+        run[order].settings.noise = 0;
+        assert_int_equal(trainer_step(run[order].trainer, &report, &err), 1);
+        losses[order] = report.losses;
+    }
+    assert_true(fabs(losses[0].total - losses[1].total) < 1e-6 * losses[0].total);
+    run_close(&run[0]);
+    run_close(&run[1]);
+}
+
+static void the_text_is_named_in_whatever_part_it_is(void **state)
+{
+    (void)state;
+    for (int micro = 1; micro <= 5; micro++) {
+        struct err err = {0};
+        struct train_report report = {0};
+        struct run run;
+        int rc;
+        run_open_as(&run, HEAD_JAKIRO, &(struct asked){5, micro, SPOILT, rig.pool});
+        while ((rc = trainer_step(run.trainer, &report, &err)) == 1)
+            assert_true(trainer_steps(run.trainer) <= STEPS);
+        assert_int_equal(rc, -1);
+        assert_non_null(strstr(err.text, "text made 5: "));
+        for (size_t i = 0; i < run.weights->floats; i++)
+            assert_true(run.weights->gradient[i] == 0);
+        run_close(&run);
+    }
 }
 
 static void heads_come_back_from_their_files(void **state)
@@ -234,6 +344,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(going_on_gives_the_same_bytes), cmocka_unit_test(what_is_no_number_ends_a_run_without_harm),
+        cmocka_unit_test(states_may_be_listed_in_any_order),
+        cmocka_unit_test(a_step_in_parts_is_the_step), cmocka_unit_test(the_text_is_named_in_whatever_part_it_is),
         cmocka_unit_test(heads_come_back_from_their_files), cmocka_unit_test(an_epoch_has_every_text_once),
         cmocka_unit_test(rates_rise_and_fall),
     };

@@ -109,7 +109,7 @@ static inline struct model *train_head(const struct train_rig *rig, const char *
 }
 
 /* The 32 texts of the goldens, with states as a head wants them. */
-static inline void train_texts_golden(struct train_source *out, const struct train_rig *rig, const struct train_points *points)
+static inline void train_texts_golden(struct train_source *out, const struct train_rig *rig, const struct head_states *points)
 {
     struct err err = {0};
     struct train_texts *texts = NULL;
