@@ -70,10 +70,10 @@ static int choose_states(struct head_states *out, const struct features_args *ar
 }
 
 /* "after layer 2 and the final norm". */
-static int put_totals(struct text *out, const struct feature_profile_setup *setup, const struct feature_totals *totals,
+static int put_totals(struct text *out, const struct feature_profile_setup *setup, const struct examples_totals *totals,
                       struct err *err)
 {
-    const struct hparams *shape = model_hparams(setup->session->model);
+    const struct hparams *shape = model_hparams(setup->examples.session->model);
     const double bytes = (double)totals->tokens * setup->states.count * shape->hidden * (double)array_dtype_size(setup->dtype);
     if (text_printf(out, err, "%lld text%s, %lld for validation, of %lld tokens, %lld to be learnt; states ",
                     (long long)totals->texts, totals->texts == 1 ? "" : "s", (long long)totals->validation,
@@ -161,22 +161,23 @@ int profile_features(const void *arguments, const struct console *console, struc
     const char *path = args->output ? args->output : "-";
     bool told = args->text || (!strcmp(path, "-") && isatty(STDOUT_FILENO));
     struct progress bar = {0};
-    struct feature_profile_setup setup = {.settings = &args->settings, .dtype = dtypes[args->dtype],
-                                          .all = args->mask == MASK_ALL, .cut = args->cut, .validation = args->validation,
-                                          .shard = 1, .shards = 1, .bar = &bar, .stop = signals_stop()};
+    struct feature_profile_setup setup = {
+        .examples = {.settings = &args->settings, .all = args->mask == MASK_ALL, .cut = args->cut,
+                     .validation = args->validation, .shard = 1, .shards = 1, .stop = signals_stop()},
+        .dtype = dtypes[args->dtype], .bar = &bar};
     struct session *session = NULL;
     struct prompts *prompts = NULL;
     struct writer *writer = NULL;
     struct feature_profile *profile = NULL;
     bool ended;
     int rows, rc = -1;
-    if (check_answering(args, err) || (args->shard && profile_parse_shard(args->shard, &setup.shard, &setup.shards, err)) ||
+    if (check_answering(args, err) || (args->shard && profile_parse_shard(args->shard, &setup.examples.shard, &setup.examples.shards, err)) ||
         decode_rows(&args->settings, false, &rows, err) || session_open(&session, &args->session, 0, rows, err) ||
         choose_states(&setup.states, args, session->model, err) ||
-        open_texts(&prompts, session, args, setup.stop, err))
+        open_texts(&prompts, session, args, setup.examples.stop, err))
         goto done;
     session_tell(session, console);
-    setup.session = session;
+    setup.examples.session = session;
     if (!told && open_writer(&writer, session, args, console, path, err))
         goto done;
     setup.writer = writer;

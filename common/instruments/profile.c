@@ -191,8 +191,9 @@ int profile_check(struct profile *profile, struct prompts *prompts, struct err *
 }
 
 /* All turns of a prompt, if it is one of this shard. */
-static int run_prompt(struct profile *profile, struct prompts *prompts, struct prompt *prompt, bool *ended, struct err *err)
+static int run_prompt(void *context, struct prompts *prompts, struct prompt *prompt, bool *ended, struct err *err)
 {
+    struct profile *profile = context;
     const struct profile_setup *setup = &profile->setup;
     const struct decode_prompt skipped = { .token = prompt->tokens.ids, .tokens = prompt->tokens.n };
     struct decode_result result;
@@ -200,10 +201,8 @@ static int run_prompt(struct profile *profile, struct prompts *prompts, struct p
     if (prompt->ordinal % setup->shards != setup->shard - 1)
         return decoder_skip(profile->decoder, &skipped, err);
     while (turn > 0 && !*ended) {
-        if (run_text(profile, prompt, &result, err)) {
-            *ended = err->code == ERR_SIGNAL;
-            return *ended ? 0 : -1;
-        }
+        if (run_text(profile, prompt, &result, err))
+            return -1;
         *ended = result.finish == FINISH_ABORT;
         /* without an answer there is nothing that the next turn could follow */
         turn = setup->settings->max_tokens && !*ended
@@ -214,20 +213,7 @@ static int run_prompt(struct profile *profile, struct prompts *prompts, struct p
 
 int profile_run(struct profile *profile, struct prompts *prompts, bool *ended, struct err *err)
 {
-    struct prompt prompt = {0};
-    int more, rc = 0;
-    *ended = false;
-    while (!rc && !*ended && (more = prompts_next(prompts, &prompt, err)) != 0) {
-        if (more < 0 && err->code != ERR_SIGNAL)
-            return -1;
-        if (more < 0 || stop_asked(profile->setup.stop))
-            *ended = true;
-        else
-            rc = run_prompt(profile, prompts, &prompt, ended, err);
-        if (more > 0)
-            prompt_free(&prompt);
-    }
-    return rc;
+    return prompts_each(prompts, profile->setup.stop, run_prompt, profile, ended, err);
 }
 
 const struct route_counts *profile_counts(const struct profile *profile) { return profile->counts; }

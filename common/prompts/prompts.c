@@ -551,6 +551,25 @@ int prompts_check(struct prompts *p, prompts_judge *judge, void *context, bool *
     return more;
 }
 
+int prompts_each(struct prompts *p, const struct stop *stop, prompts_job *job, void *context, bool *ended, struct err *err)
+{
+    struct prompt prompt = {0};
+    int more, rc = 0;
+    *ended = false;
+    while (!rc && !*ended && (more = prompts_next(p, &prompt, err)) != 0) {
+        if (more > 0 && !stop_asked(stop))
+            rc = job(context, p, &prompt, ended, err);
+        else if (more < 0)
+            rc = -1;
+        else
+            *ended = true;
+        *ended |= rc && err->code == ERR_SIGNAL;
+        if (more > 0)
+            prompt_free(&prompt);
+    }
+    return *ended ? 0 : rc;
+}
+
 /* What comes after the answer to the turn at hand: a user turn, or messages of a conversation up to the next answer. */
 static int add_next_turn(const struct prompt *prompt, json_t *messages, struct err *err)
 {

@@ -98,6 +98,12 @@ typedef int prompts_judge(void *context, const struct prompt *prompt, struct err
 int prompts_check(struct prompts *prompts, prompts_judge *judge, void *context, bool *all, struct err *err);
 void prompt_free(struct prompt *prompt);
 
+/* Hands every prompt in turn to `job`, until the stop is asked for: while input is waited for, between two prompts, or within a
+ * job, which says so by *ended or by ERR_SIGNAL. Then the answer is 0, and *ended. */
+typedef int prompts_job(void *context, struct prompts *prompts, struct prompt *prompt, bool *ended, struct err *err);
+int prompts_each(struct prompts *prompts, const struct stop *stop, prompts_job *job, void *context, bool *ended,
+                 struct err *err);
+
 /* After the answer to the turn in `tokens` (which PROMPTS_ANSWERED does not look at): appends it and the next user turn to
  * the chat and rebuilds text and tokens.
  * 1: prompt->turn is the next one; 0: there are no more turns (nothing changed); -1: error. */
