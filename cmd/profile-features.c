@@ -171,7 +171,8 @@ int profile_features(const void *arguments, const struct console *console, struc
     struct feature_profile *profile = NULL;
     bool ended;
     int rows, rc = -1;
-    if (check_answering(args, err) || (args->shard && profile_parse_shard(args->shard, &setup.examples.shard, &setup.examples.shards, err)) ||
+    if (check_answering(args, err) ||
+        (args->shard && profile_parse_shard(args->shard, &setup.examples.shard, &setup.examples.shards, err)) ||
         decode_rows(&args->settings, false, &rows, err) || session_open(&session, &args->session, 0, rows, err) ||
         choose_states(&setup.states, args, session->model, err) ||
         open_texts(&prompts, session, args, setup.examples.stop, err))

@@ -1,8 +1,8 @@
 /* Records texts to learn from (examples.h) with the states of the target there (stream/feature.h): what moe-profile features
  * does.
  *
- * The target reads each text anew, as it reads a prompt, so states do not depend on how the answer came about. Pieces of at most
- * 64 tokens are all that is held of a text's states. */
+ * The target reads each text anew, as it reads a prompt, so states do not depend on how the answer came about. Pieces of at
+ * most 64 tokens are all that is held of a text's states. */
 #ifndef MOE_INSTRUMENTS_FEATURES_H
 #define MOE_INSTRUMENTS_FEATURES_H
 

@@ -228,8 +228,8 @@ static void a_step_in_parts_is_the_step(void **state)
     }
 }
 
-/* What a head reads does not depend on the order in which its states are listed, if the matrix that joins them has their columns
- * in the same order. */
+/* What a head reads does not depend on the order in which its states are listed, if the matrix that joins them has their
+ * columns in the same order. */
 static void states_may_be_listed_in_any_order(void **state)
 {
     struct run run[2];
