@@ -162,6 +162,23 @@ static inline void heads_close(struct heads_rig *rig)
     unit_remove(rig->folder);
 }
 
+/* One for all tests of a group: cmocka_run_group_tests(tests, heads_make_rig, heads_drop_rig). */
+static struct heads_rig rig;
+
+static inline int heads_make_rig(void **state)
+{
+    (void)state;
+    heads_open(&rig);
+    return 0;
+}
+
+static inline int heads_drop_rig(void **state)
+{
+    (void)state;
+    heads_close(&rig);
+    return 0;
+}
+
 /* ---- tensors of a golden: a plain reading of safetensors in F32 ---- */
 
 struct heads_golden {

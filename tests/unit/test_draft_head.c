@@ -13,8 +13,6 @@
 
 enum { NODES = 120, VOCAB = 2048, NUMBER = 3, LONG = 700 };
 
-static struct heads_rig rig;
-
 /* A drafter on a text that the target reads as it does when it decodes. */
 struct session {
     struct drafters drafters;
@@ -601,20 +599,6 @@ static void trained_heads_take_as_many_iterations_as_they_should(void **state)
     }
 }
 
-static int make_rig(void **state)
-{
-    (void)state;
-    heads_open(&rig);
-    return 0;
-}
-
-static int drop_rig(void **state)
-{
-    (void)state;
-    heads_close(&rig);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -626,5 +610,5 @@ int main(void)
         cmocka_unit_test(states_wait_in_the_order_of_the_head),
         cmocka_unit_test(trained_heads_take_as_many_iterations_as_they_should),
     };
-    return cmocka_run_group_tests(tests, make_rig, drop_rig);
+    return cmocka_run_group_tests(tests, heads_make_rig, heads_drop_rig);
 }

@@ -18,8 +18,6 @@ struct work {
     struct buffer state;                /* of the text: [states][tokens][hidden] */
 };
 
-static struct heads_rig rig;
-
 /* The target reads the text in one piece. */
 static void read_states(struct work *work, const struct heads_text *text)
 {
@@ -317,10 +315,34 @@ static void reversed_layers(struct head_params *p, struct hparams *s)
 
 static void final_state(struct head_params *p, struct hparams *s) { (void)s; p->state[2] = p->target.layers; }
 
+/* Ids of the draft vocabulary taken as the target's, and distances between the two. */
+static void words_of_draft(struct head_params *p, struct hparams *s)
+{
+    (void)s;
+    for (int i = 0; i < p->draft_vocab; i++)
+        p->target_id[i] = i;
+}
+
+static void words_by_distance(struct head_params *p, struct hparams *s)
+{
+    (void)s;
+    for (int i = 0; i < p->draft_vocab; i++)
+        p->target_id[i] -= i;
+}
+
 static void same_token(struct work *work) { work->shift = 0; }
 static void no_bias(struct work *work) { work->head->weights.joint_bias = (struct buffer){0, 0}; }
 static void norm_before_logits(struct work *work) { work->head->weights.final_norm = work->rig->engine->weights->final_norm; }
 static void no_final_norm(struct work *work) { work->head->weights.final_norm = (struct buffer){0, 0}; }
+
+/* Mistakes of what the layer reads: the head's class is a copy with another beginning then. */
+static void enter_by(struct work *work, int (*enter)(struct head_pass *pass, struct err *err))
+{
+    static struct head_class class;
+    class = *work->head->class;
+    class.enter = enter;
+    work->head->class = &class;
+}
 
 /* Attention reads x itself. */
 static int enter_alone(struct head_pass *pass, struct err *err)
@@ -329,13 +351,30 @@ static int enter_alone(struct head_pass *pass, struct err *err)
     return head_kangaroo.enter(pass, err);
 }
 
-static void no_input_norm(struct work *work)
+/* x is what the norm makes. */
+static int enter_normed(struct head_pass *pass, struct err *err)
 {
-    static struct head_class class;
-    class = head_kangaroo;
-    class.enter = enter_alone;
-    work->head->class = &class;
+    struct head *head = pass->head;
+    const int hidden = head->shape->hidden;
+    const int rc = head_kangaroo.enter(pass, err);
+    head_norm(pass, head->space.x, hidden, head->weights.layer.attention_norm, head->space.x, hidden, hidden);
+    pass->reads = head->space.x;
+    return rc;
 }
+
+/* A norm that EAGLE-1 has not, by the weights of the other one. */
+static int enter_pair_normed(struct head_pass *pass, struct err *err)
+{
+    struct head *head = pass->head;
+    const int hidden = head->shape->hidden, rc = head_enter_pair(pass, err);
+    head_norm(pass, head->space.x, hidden, head->weights.layer.ffn_norm, head->space.normed, hidden, hidden);
+    pass->reads = head->space.normed;
+    return rc;
+}
+
+static void no_input_norm(struct work *work) { enter_by(work, enter_alone); }
+static void normed_state(struct work *work) { enter_by(work, enter_normed); }
+static void input_norm(struct work *work) { enter_by(work, enter_pair_normed); }
 
 static void norms_swapped(struct work *work)
 {
@@ -345,15 +384,18 @@ static void norms_swapped(struct work *work)
     w->hidden_norm = first;
 }
 
-/* Mistakes that are made of an operation: the head's own are this copy then. */
+/* Mistakes that are made of an operation: those of the head and of its layer are this copy then. */
 static struct device_ops other_ops;
 static const struct device_ops *real_ops;
+static const struct head *wrong_head;
 
 static void take_ops(struct work *work)
 {
+    wrong_head = work->head;
     real_ops = work->head->ops;
     other_ops = *real_ops;
-    work->head->ops = &other_ops;
+    other_ops.qkv = NULL;               /* rotations are an operation of their own */
+    work->head->ops = work->head->space.ops = &other_ops;
 }
 
 static float *floats(struct buffer buffer) { return (float *)(uintptr_t)buffer.address; }
@@ -455,6 +497,94 @@ static void activate_by_tanh(struct queue *queue, const struct activate_args *ar
     }
 }
 
+/* The router sees u, not its norm. */
+static void route_before_norm(struct queue *queue, const struct linear_args *args)
+{
+    struct linear_args wrong = *args;
+    if (args->weight.address == wrong_head->weights.layer.router.data.address)
+        wrong.in = wrong_head->space.x;
+    real_ops->linear(queue, &wrong);
+}
+
+/* SiLU of what the first product made, bias and all. */
+static void join_and_activate(struct queue *queue, const struct linear_args *args)
+{
+    real_ops->linear(queue, args);
+    if (args->weight.address == wrong_head->weights.joint.data.address)
+        real_ops->activate(queue, &(struct activate_args){
+            .in = args->out, .out = args->out, .activation = ACTIVATION_SILU, .rows = args->rows, .width = args->outputs,
+            .in_stride = args->out_stride, .out_stride = args->out_stride});
+}
+
+/* [f; E] for [E; f]. */
+static void join_state_first(struct queue *queue, const struct linear_args *args)
+{
+    const int half = args->inputs / 2;
+    for (int r = 0; args->weight.address == wrong_head->weights.joint.data.address && r < args->rows; r++)
+        for (int i = 0; i < half; i++) {
+            float *at = floats(args->in) + r * args->in_stride + i, first = at[0];
+            at[0] = at[half];
+            at[half] = first;
+        }
+    real_ops->linear(queue, args);
+}
+
+/* An embedding stays as it is. */
+static void norm_but_embedding(struct queue *queue, const struct norm_args *args)
+{
+    if (args->weight.address != wrong_head->weights.embed_norm.address) {
+        real_ops->norm(queue, args);
+        return;
+    }
+    for (int r = 0; r < args->rows; r++)
+        memcpy(floats(args->out) + r * args->out_stride, floats(args->in) + r * args->in_stride,
+               (size_t)args->width * sizeof(float));
+}
+
+static void rotate_nothing(struct queue *queue, const struct rope_args *args) { (void)queue, (void)args; }
+
+/* Of rows of drafted tokens, which come alone: one position too far, or all where the first one stands. */
+static bool fixed_position;
+
+static void rotate_drafted(struct queue *queue, const struct rope_args *args)
+{
+    static int32_t first;
+    struct rope_args wrong = *args;
+    const int32_t here = *(const int32_t *)(uintptr_t)args->position.address;
+    int32_t position = here + 1;
+    if (args->rows > 1)
+        first = here + args->rows;
+    if (fixed_position)
+        position = first;
+    if (args->rows == 1)
+        wrong.position = (struct buffer){(uint64_t)(uintptr_t)&position, sizeof position};
+    real_ops->rope(queue, &wrong);
+}
+
+/* A cache has its heads one after the other, so these are the first two, each for three heads of queries. */
+static void attend_to_two(struct queue *queue, const struct attention_args *args)
+{
+    struct attention_args wrong = *args;
+    wrong.kv_heads = 2;
+    real_ops->attention(queue, &wrong);
+}
+
+static void router_unnormed(struct work *w) { take_ops(w); other_ops.linear = route_before_norm; }
+static void act_after_fc(struct work *w) { take_ops(w); other_ops.linear = join_and_activate; }
+static void feature_first(struct work *w) { take_ops(w); other_ops.linear = join_state_first; }
+static void embedding_not_normed(struct work *w) { take_ops(w); other_ops.norm = norm_but_embedding; }
+static void no_rope(struct work *w) { take_ops(w); other_ops.rope = rotate_nothing; }
+static void kv_heads_of_target(struct work *w) { take_ops(w); other_ops.attention = attend_to_two; }
+
+static void other_position(struct work *work, bool fixed)
+{
+    take_ops(work);
+    fixed_position = fixed;
+    other_ops.rope = rotate_drafted;
+}
+
+static void one_position_on(struct work *w) { other_position(w, false); }
+static void one_position(struct work *w) { other_position(w, true); }
 static void rows_swapped(struct work *w) { take_ops(w); other_ops.blend_weights = weights_of_other_rows; }
 static void one_softmax(struct work *w) { take_ops(w); other_ops.blend_weights = weights_of_one_softmax; }
 static void order_of_moe(struct work *w) { take_ops(w); other_ops.blend_weights = order_of_the_sum; }
@@ -501,10 +631,29 @@ static const struct mistake MISTAKES[] = {
     {"the state before the final norm", "jakiro_star", prenorm_state, NULL},
     {"theta 10000", "jakiro_star", default_theta, NULL}, {"branches times their scores", "jakiro_star", NULL, weighted},
     {"left is expert 0", "jakiro_star", NULL, order_fixed}, {"the sum goes on", "jakiro_star", NULL, next_is_sum},
+    {"no rotation", "eagle1", NULL, no_rope}, {"no rotation", "eagle1_nobias", NULL, no_rope},
+    {"SiLU after the first product", "eagle1", NULL, act_after_fc},
+    {"SiLU after the first product", "eagle1_nobias", NULL, act_after_fc},
+    {"the target's number of KV heads", "eagle1", NULL, kv_heads_of_target},
+    {"the target's number of KV heads", "jakiro", NULL, kv_heads_of_target},
+    {"the target's number of KV heads", "kangaroo", NULL, kv_heads_of_target},
+    {"the router before the norm", "jakiro", NULL, router_unnormed},
+    {"the state first", "eagle1", NULL, feature_first}, {"the state first", "jakiro", NULL, feature_first},
+    {"the state first", "jakiro_star", NULL, feature_first}, {"a norm before attention", "eagle1", NULL, input_norm},
+    {"a norm before attention", "jakiro", NULL, input_norm}, {"the target's final norm", "jakiro", NULL, norm_before_logits},
+    {"the embedding without its norm", "eagle3", NULL, embedding_not_normed},
+    {"the draft's words as the target's", "eagle3", words_of_draft, NULL},
+    {"the distance of words as the word", "eagle3", words_by_distance, NULL},
+    {"the normed state as residual", "kangaroo", NULL, normed_state},
+    {"drafted rows one position on", "eagle1", NULL, one_position_on},
+    {"drafted rows one position on", "eagle3", NULL, one_position_on},
+    {"drafted rows one position on", "jakiro", NULL, one_position_on},
+    {"drafted rows one position on", "jakiro_star", NULL, one_position_on},
+    {"drafted rows at one position", "eagle1", NULL, one_position},
     {"SiLU", "jakiro_star", NULL, silu}, {"GELU by tanh", "jakiro_star", NULL, tanh_gelu},
 };
 
-/* All but the last move states or logits of known tokens; that one shows in chains alone. */
+/* Most move states or logits of known tokens; those of drafted rows and words show in chains alone. */
 static void likely_mistakes_are_seen(void **state)
 {
     (void)state;
@@ -620,20 +769,6 @@ static void the_likeliest_tokens_are_those_of_the_logits(void **state)
     assert_false(ranks("jakiro_star", false));
 }
 
-static int make_rig(void **state)
-{
-    (void)state;
-    heads_open(&rig);
-    return 0;
-}
-
-static int drop_rig(void **state)
-{
-    (void)state;
-    heads_close(&rig);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -641,5 +776,5 @@ int main(void)
         cmocka_unit_test(likely_mistakes_are_seen),
         cmocka_unit_test(the_likeliest_tokens_are_those_of_the_logits),
     };
-    return cmocka_run_group_tests(tests, make_rig, drop_rig);
+    return cmocka_run_group_tests(tests, heads_make_rig, heads_drop_rig);
 }
