@@ -50,7 +50,7 @@ static int print_plan(struct layout *layout, const struct hparams *shape, const 
     struct text text = {0};
     uint64_t end;
     int rc = -1;
-    if (layout_place(layout, MODEL_PAGE, &end, err) || layout_print(&text, layout, shape, head, err) ||
+    if (layout_arrange(layout, MODEL_PAGE, &end, err) || layout_print(&text, layout, shape, head, err) ||
         output_open(&out, "-", err) || output_write(out, text.data, text.length, err))
         goto done;
     rc = output_commit(&out, err);

@@ -209,7 +209,7 @@ static int decode_text(struct run *run, struct decode_result *result, struct err
     const struct decode_sink sink = {.context = run, .begin = see_begin, .iteration = see_iteration, .text = see_text};
     const struct decode_prompt prompt = text_of(run);
     if (decoder_run(run->decoder, &prompt, &sink, result, err))
-        return err->code == ERR_INPUT ? err_at(err, "%s", run->prompt.place) : -1;
+        return err->code == ERR_INPUT ? err_at(err, "%s", run->prompt.where) : -1;
     return finish(run, &prompt, result, err);
 }
 
@@ -224,7 +224,7 @@ static int take_text(struct run *run, struct decode_result *result, struct err *
         return -1;
     run->recorder.flush = flush;
     if (decoder_replay(run->decoder, &prompt, taken.token, taken.tokens, result, err))
-        return err_at(err, "%s: %s", run->args->resume, run->prompt.place);
+        return err_at(err, "%s: %s", run->args->resume, run->prompt.where);
     result->iterations = taken.iterations;
     result->drafts = taken.drafts;
     result->draft_tokens = taken.draft_tokens;
@@ -265,7 +265,7 @@ static int decode_prompt(struct run *run, bool *ended, struct err *err)
         const struct decode_prompt prompt = text_of(run);
         bool has = false;
         if (decoder_check(run->decoder, &prompt, err)) {
-            err_at(err, "%s", run->prompt.place);
+            err_at(err, "%s", run->prompt.where);
             return pass_over(run, run->prompt.id, err);
         }
         if (run->resume && decode_resume_has(run->resume, &run->prompt, &has, err))
@@ -347,8 +347,8 @@ static int open_model(struct run *run, struct err *err)
                                         .want_drafts = args->record == RECORD_DRAFTS};
     if (decoder_open(&run->decoder, &setup, err))
         return -1;
-    if (decoder_place(run->decoder))
-        console_detail(run->console, "iterations: %s", decoder_place(run->decoder));
+    if (decoder_loop_device(run->decoder))
+        console_detail(run->console, "iterations: %s", decoder_loop_device(run->decoder));
     for (int drafter = 0; drafter < args->settings.draft.count; drafter++)
         if (decoder_told(run->decoder, drafter))
             console_detail(run->console, "%s: %s", args->settings.draft.items[drafter], decoder_told(run->decoder, drafter));

@@ -165,11 +165,11 @@ static int take_texts(struct training *t, struct prompts *prompts, struct xxh3_s
         int tokens = prompt.tokens.n < t->args->cut ? prompt.tokens.n : t->args->cut;
         while (tokens && !prompt.mask[tokens - 1])
             tokens--;
-        int rc = tokens ? train_texts_add(t->texts, prompt.tokens.ids, prompt.mask, tokens, prompt.place, err) : 0;
+        int rc = tokens ? train_texts_add(t->texts, prompt.tokens.ids, prompt.mask, tokens, prompt.where, err) : 0;
         xxh3_stream_put(digest, prompt.tokens.ids, (size_t)tokens * sizeof *prompt.tokens.ids);
         xxh3_stream_put(digest, prompt.mask, (size_t)tokens);
         if (!tokens)
-            console_note(t->console, "%s: has no answer within %d tokens; left out", prompt.place, t->args->cut);
+            console_note(t->console, "%s: has no answer within %d tokens; left out", prompt.where, t->args->cut);
         prompt_free(&prompt);
         if (rc)
             return -1;

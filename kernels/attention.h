@@ -2,7 +2,7 @@
  *
  * CACHE of one layer: k [kv_heads][capacity][head_dim] and v [kv_heads][capacity][value_dim], of the cache's format: f32; or
  * f16 or bf16, to which a number is rounded when it is written (to nearest, ties to even; f16: beyond +-65504 it becomes
- * that), and from which it is widened, exactly, when it is read. A token's place in it is its SLOT. Tokens that were
+ * that), and from which it is widened, exactly, when it is read. Where a token lies in it is its SLOT. Tokens that were
  * committed have slot = logical position; the nodes of a draft tree come after them in the order in which they came.
  *
  * A query sees a sequence of slots in LOGICAL order: slots 0 .. prefix[r]-1, then the slots path[path_start[r]] ..

@@ -39,8 +39,8 @@
 #include "kernels/buffer.h"
 #include "kernels/formats.h"
 
-/* On the host bounds of experts and lists of places; on a GPU a place, and 16 bytes for an item that may hold it alone. */
-static inline size_t expert_group_numbers(size_t experts, size_t places) { return experts + 1 + 5 * places; }
+/* On the host bounds of experts and lists of pairs; on a GPU a pair, and 16 bytes for an item that may hold it alone. */
+static inline size_t expert_group_numbers(size_t experts, size_t pairs) { return experts + 1 + 5 * pairs; }
 
 struct expert_ffn_args {
     struct buffer in, out, expert, weight, gate_up_bias, down_bias, table, inner, partial, group, operand;

@@ -355,7 +355,7 @@ static int read_windows(const json_t *config, const struct arch *arch, struct hp
 }
 
 /* Dense layers first, then experts in every moe_layer_freq-th layer. */
-static int place_after_dense(const json_t *config, struct hparams *s, struct err *err)
+static int expert_layers_after_dense(const json_t *config, struct hparams *s, struct err *err)
 {
     int first = 0, step = 1;
     if (config_int(config, "first_k_dense_replace", false, &first, err) ||
@@ -370,7 +370,7 @@ static int place_after_dense(const json_t *config, struct hparams *s, struct err
     return 0;
 }
 
-static int place_by_step(const json_t *config, struct hparams *s, struct err *err)
+static int expert_layers_by_step(const json_t *config, struct hparams *s, struct err *err)
 {
     const json_t *only = config_get(config, "mlp_only_layers"), *entry;
     int step = 1;
@@ -397,8 +397,8 @@ static int read_expert_layers(const json_t *config, const struct arch *arch, str
 {
     for (int i = 0; i < s->layers; i++)
         s->layer[i].ffn = arch->expert_layers == EXPERTS_NOWHERE ? FFN_DENSE : FFN_EXPERTS;
-    if ((arch->expert_layers == EXPERTS_AFTER_DENSE && place_after_dense(config, s, err)) ||
-        (arch->expert_layers == EXPERTS_BY_STEP && place_by_step(config, s, err)))
+    if ((arch->expert_layers == EXPERTS_AFTER_DENSE && expert_layers_after_dense(config, s, err)) ||
+        (arch->expert_layers == EXPERTS_BY_STEP && expert_layers_by_step(config, s, err)))
         return -1;
     if (arch->shared_counted) {
         if (s->shared_inner < 0 || s->shared_inner > EXPERTS_MAX || s->expert_inner < 0 || s->expert_inner > WIDTH_MAX)

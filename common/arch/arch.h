@@ -193,14 +193,14 @@ int arch_read_text(const char *config, size_t bytes, int layers, struct hparams 
     [SLOT_SHARED_DOWN] = "model.layers.{n}.mlp." block ".down_proj.weight"
 
 /* Where the values of one block of a canonical tensor come from. */
-enum part_place { PART_ROWS, PART_GATE, PART_UP, PART_DOWN };
+enum part_role { PART_ROWS, PART_GATE, PART_UP, PART_DOWN };
 
 struct part {
     char name[128];                 /* the source tensor */
     int64_t dims[3];                /* what its shape must be */
     int dim_count;
     int64_t skip;                   /* its elements in front of this part */
-    enum part_place place;
+    enum part_role role;
     int first, rows, columns;       /* goes to rows first .. first + rows; a vector: rows of one column */
     /* run not 0: rows come in runs. Row i is row (i / run) * from_group + (i % run) * from_step of the source after `skip`,
      * and goes to row first + (i / run) * to_group + i % run. */

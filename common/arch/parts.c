@@ -17,10 +17,10 @@ static void fill_name(char *out, size_t room, const char *pattern, int layer, in
     out[used] = '\0';
 }
 
-static struct part matrix_part(const struct naming *naming, enum source_slot slot, int layer, int expert, enum part_place place,
+static struct part matrix_part(const struct naming *naming, enum source_slot slot, int layer, int expert, enum part_role role,
                                int first, int rows, int columns)
 {
-    struct part part = {.dims = {rows, columns}, .dim_count = 2, .place = place, .first = first, .rows = rows,
+    struct part part = {.dims = {rows, columns}, .dim_count = 2, .role = role, .first = first, .rows = rows,
                         .columns = columns};
     fill_name(part.name, sizeof part.name, naming->slot[slot], layer, expert);
     return part;
@@ -33,15 +33,15 @@ static struct part vector_part(const struct naming *naming, enum source_slot slo
     return part;
 }
 
-/* Part of a tensor that holds all experts: `place` says which. */
+/* Part of a tensor that holds all experts: `role` says which. */
 static struct part fused_part(const struct naming *naming, const struct hparams *s, int layer, int expert,
-                              enum part_place place)
+                              enum part_role role)
 {
     int64_t inner = s->expert_inner, hidden = s->hidden;
-    bool down = place == PART_DOWN;
+    bool down = role == PART_DOWN;
     int64_t outputs = down ? hidden : 2 * inner, inputs = down ? inner : hidden;
-    int64_t first = place != PART_UP ? 0 : naming->alternating ? 1 : inner;         /* row of the source */
-    struct part part = {.dim_count = 3, .place = place, .rows = down ? s->hidden : s->expert_inner, .columns = (int)inputs};
+    int64_t first = role != PART_UP ? 0 : naming->alternating ? 1 : inner;         /* row of the source */
+    struct part part = {.dim_count = 3, .role = role, .rows = down ? s->hidden : s->expert_inner, .columns = (int)inputs};
     part.dims[0] = s->router.experts;
     part.dims[1] = naming->transposed ? inputs : outputs;
     part.dims[2] = naming->transposed ? outputs : inputs;
@@ -57,11 +57,11 @@ static struct part fused_part(const struct naming *naming, const struct hparams 
 
 /* Part of a tensor that holds all gates, all ups, or all downs. */
 static struct part gathered_part(const struct naming *naming, enum source_slot slot, const struct hparams *s, int layer,
-                                 int expert, enum part_place place)
+                                 int expert, enum part_role role)
 {
-    bool down = place == PART_DOWN;
+    bool down = role == PART_DOWN;
     int rows = down ? s->hidden : s->expert_inner, columns = down ? s->expert_inner : s->hidden;
-    struct part part = {.dims = {s->router.experts, rows, columns}, .dim_count = 3, .place = place, .rows = rows,
+    struct part part = {.dims = {s->router.experts, rows, columns}, .dim_count = 3, .role = role, .rows = rows,
                         .columns = columns, .skip = (int64_t)expert * rows * columns};
     fill_name(part.name, sizeof part.name, naming->slot[slot], layer, expert);
     return part;
@@ -73,7 +73,7 @@ static int expert_bias_parts(const struct naming *naming, const struct hparams *
     bool down = t->role == ROLE_EXPERTS_DOWN_BIAS;
     int experts = s->router.experts, inner = s->expert_inner, width = down ? s->hidden : 2 * inner;
     for (int up = 0; up < 2 && !down && naming->slot[SLOT_EXPERTS_GATE_BIAS]; up++) {
-        parts[up] = (struct part){.dims = {experts, inner}, .dim_count = 2, .place = PART_ROWS, .first = up * inner,
+        parts[up] = (struct part){.dims = {experts, inner}, .dim_count = 2, .role = PART_ROWS, .first = up * inner,
                                   .rows = experts * inner, .columns = 1, .run = inner, .from_group = inner, .from_step = 1,
                                   .to_group = width};
         fill_name(parts[up].name, sizeof parts[up].name,
@@ -81,7 +81,7 @@ static int expert_bias_parts(const struct naming *naming, const struct hparams *
     }
     if (!down && naming->slot[SLOT_EXPERTS_GATE_BIAS])
         return 2;
-    struct part whole = {.dims = {experts, width}, .dim_count = 2, .place = PART_ROWS, .rows = experts * width, .columns = 1};
+    struct part whole = {.dims = {experts, width}, .dim_count = 2, .role = PART_ROWS, .rows = experts * width, .columns = 1};
     fill_name(whole.name, sizeof whole.name, naming->slot[down ? SLOT_EXPERTS_DOWN_BIAS : SLOT_EXPERTS_GATE_UP_BIAS], t->layer,
               0);
     parts[0] = whole;
@@ -170,10 +170,10 @@ static int cut_parts(const struct naming *n, const struct hparams *s, int layer,
 {
     int heads = s->attention.heads, own = s->attention.head_dim - s->rope.rotary, width = s->attention.value_dim;
     int rank = s->attention.kv_rank;
-    parts[0] = (struct part){.dims = {heads, rank, own}, .dim_count = 3, .place = PART_ROWS, .rows = heads * own,
+    parts[0] = (struct part){.dims = {heads, rank, own}, .dim_count = 3, .role = PART_ROWS, .rows = heads * own,
                              .columns = rank, .across = own, .run = own, .from_group = rank * own, .from_step = 1,
                              .to_group = own};
-    parts[1] = (struct part){.dims = {heads, width, rank}, .dim_count = 3, .place = PART_ROWS, .first = heads * own,
+    parts[1] = (struct part){.dims = {heads, width, rank}, .dim_count = 3, .role = PART_ROWS, .first = heads * own,
                              .rows = heads * width, .columns = rank};
     fill_name(parts[0].name, sizeof parts[0].name, n->slot[SLOT_K_B], layer, 0);
     fill_name(parts[1].name, sizeof parts[1].name, n->slot[SLOT_V_B], layer, 0);

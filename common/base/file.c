@@ -485,7 +485,7 @@ static int check_range(const struct output *out, uint64_t offset, size_t bytes, 
     if (out->slot < 0)
         return err_set(err, ERR_INPUT, "%s: cannot be written out of order; name a file on disk", output_name(out));
     if (offset > INT64_MAX || bytes > INT64_MAX - offset)
-        return err_set(err, ERR_INPUT, "%s: place %llu is beyond any file", output_name(out), (unsigned long long)offset);
+        return err_set(err, ERR_INPUT, "%s: offset %llu is beyond any file", output_name(out), (unsigned long long)offset);
     return 0;
 }
 

@@ -15,8 +15,8 @@ static const char *skip_space(const char *at, const char *end)
     return at;
 }
 
-/* Line and column of a place, from 1. */
-static void place_of(const char *begin, const char *at, int *line, int *column)
+/* Line and column of a position, from 1. */
+static void position_of(const char *begin, const char *at, int *line, int *column)
 {
     const char *start = begin;
     *line = 1;
@@ -30,7 +30,7 @@ static void place_of(const char *begin, const char *at, int *line, int *column)
 static int not_json(const char *begin, const char *at, const char *what, struct err *err)
 {
     int line, column;
-    place_of(begin, at, &line, &column);
+    position_of(begin, at, &line, &column);
     return err_set(err, ERR_INPUT, "not valid JSON, line %d column %d: %s", line, column, what);
 }
 
@@ -84,7 +84,7 @@ json_t *json_part_read(struct json_part part, struct err *err)
     json_error_t fault;
     int line, column;
     if (part.bytes > JSON_TREE_BYTES) {
-        place_of(part.begin, part.text, &line, &column);
+        position_of(part.begin, part.text, &line, &column);
         err_set(err, ERR_INPUT, "line %d column %d: a value of %zu bytes; at most %d are expected here", line, column,
                 part.bytes, JSON_TREE_BYTES);
         return NULL;
@@ -96,7 +96,7 @@ json_t *json_part_read(struct json_part part, struct err *err)
         err_memory(err);
         return NULL;
     }
-    place_of(part.begin, part.text, &line, &column);
+    position_of(part.begin, part.text, &line, &column);
     err_set(err, ERR_INPUT, "not valid JSON, line %d column %d: %s", line + fault.line - 1,
             fault.line > 1 ? fault.column : column + fault.column - 1, fault.text);
     return NULL;

@@ -251,7 +251,7 @@ static int decode(struct run *run, struct lane *lane, const struct prompt *promp
     run->prompt_tokens = text.tokens;
     decoder_forget(lane->decoder);
     if (decoder_run(lane->decoder, &text, &sink, &result, err))
-        return err_at(err, "%s", prompt->place);
+        return err_at(err, "%s", prompt->where);
     made.tokens = result.tokens;
     if (mem_grow(&run->margin, &run->margin_room, (size_t)result.tokens + 1, sizeof *run->margin, err) ||
         !(made.token = mem_copy(result.token, (size_t)result.tokens * sizeof *made.token, err)) ||
@@ -316,7 +316,7 @@ static int compare(struct run *run, int setting, int number, const struct answer
         return -1;
     struct identity_difference *difference = &row->differences[row->count++];
     *difference = (struct identity_difference){.number = number, .index = index, .position = prompt->tokens.n + index};
-    return (difference->prompt = mem_string(prompt->id ? prompt->id : prompt->place, err)) &&
+    return (difference->prompt = mem_string(prompt->id ? prompt->id : prompt->where, err)) &&
            !set_token(&difference->here, here, index, model->session->tokenizer, err) &&
            !set_token(&difference->reference, reference, index, model->session->tokenizer, err) ? 0 : -1;
 }

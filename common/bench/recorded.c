@@ -22,9 +22,9 @@ void recorded_open(struct recorded_drafter *mine, const struct recording *all, i
     *mine = (struct recorded_drafter){.base = {.class = &recorded_class, .number = number}, .all = all};
 }
 
-static size_t draft_at(const struct recorded_drafter *mine, int place)
+static size_t draft_at(const struct recorded_drafter *mine, int position)
 {
-    return (mine->text->place + (size_t)place) * (size_t)mine->all->drafters + (size_t)mine->base.number;
+    return (mine->text->position + (size_t)position) * (size_t)mine->all->drafters + (size_t)mine->base.number;
 }
 
 void recorded_begin(struct recorded_drafter *mine, const struct recorded_text *text, int at)
@@ -74,16 +74,16 @@ static int child_of(const struct recording *all, const struct recorded_draft *dr
     return 0;
 }
 
-/* How many tokens of a way the text has, as far as there are places after them. */
+/* How many tokens of a way the text has, as far as there are positions after them. */
 static int known(const struct recorded_drafter *mine, const int32_t *way, int depth)
 {
-    int places = mine->text->tokens - 1, right = 0;
-    while (right < depth && mine->at + right + 1 < places && mine->text->token[mine->at + right + 1] == way[right])
+    int positions = mine->text->tokens - 1, right = 0;
+    while (right < depth && mine->at + right + 1 < positions && mine->text->token[mine->at + right + 1] == way[right])
         right++;
     return right;
 }
 
-/* Whether its draft at the place so many tokens on has the rest of the way. */
+/* Whether its draft at the position so many tokens on has the rest of the way. */
 static bool stands(const struct recorded_drafter *mine, const int32_t *way, int depth, int on, struct stand *out)
 {
     *out = (struct stand){draft_at(mine, mine->at + on), 0};
@@ -99,9 +99,9 @@ static bool goes_on(const struct recorded_drafter *mine, const struct stand *sta
     return !mine->all->trees || mine->all->asked[mine->all->draft[stand->draft].row + (size_t)stand->at];
 }
 
-/* A leaf that is asked about anew is asked about at the newest place that it has: a longer draft that was asked for in one go
- * may go on otherwise. Trees are asked leaf by leaf, so that one's own goes on as it was recorded, and has the costs of levels.
- * Where neither is known, a place as many tokens on has to do. */
+/* A leaf that is asked about anew is asked about at the newest position that it has: a longer draft that was asked for in one
+ * go may go on otherwise. Trees are asked leaf by leaf, so that one's own goes on as it was recorded, and has the costs of
+ * levels. Where neither is known, a position as many tokens on has to do. */
 static struct stand find(const struct recorded_drafter *mine, const struct draft_tree *tree, int node)
 {
     int32_t way[WAY_MAX];
@@ -111,8 +111,8 @@ static struct stand find(const struct recorded_drafter *mine, const struct draft
     for (int i = 0; i <= right; i++)
         if (stands(mine, way, depth, own ? i : right - i, &found) && (!mine->guesses || goes_on(mine, &found)))
             return found;
-    const int places = mine->text->tokens - 1, on = mine->at + depth;
-    return (struct stand){draft_at(mine, on < places ? on : places - 1), 0};
+    const int positions = mine->text->tokens - 1, on = mine->at + depth;
+    return (struct stand){draft_at(mine, on < positions ? on : positions - 1), 0};
 }
 
 size_t recorded_row(const struct recorded_drafter *mine, const struct draft_tree *tree, int node)

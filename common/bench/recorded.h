@@ -1,15 +1,15 @@
 /* The drafters of a recording (policy/recording.h), so that drafts can grow as they did, or as another policy lets them.
  *
- * What a drafter proposes follows from the text alone, so after tokens that the text has, it is what was recorded at the place
- * where these end: exact, whoever drafted them. After a token that the text does not have it is exact where the drafter's own
- * recorded draft has that token, too; elsewhere it is taken from the place as many tokens on in the text: nothing is accepted
- * there any more, and only how many tokens come and what they cost is a guess. A review is the drafter's own first token at
- * each place; its cost is that of drafting one token.
+ * What a drafter proposes follows from the text alone, so after tokens that the text has, it is what was recorded at the
+ * position where these end: exact, whoever drafted them. After a token that the text does not have it is exact where the
+ * drafter's own recorded draft has that token, too; elsewhere it is taken from the position as many tokens on in the text:
+ * nothing is accepted there any more, and only how many tokens come and what they cost is a guess. A review is the drafter's
+ * own first token at each position; its cost is that of drafting one token.
  *
  * Of recorded trees this holds for policies that make trees of their own (`guesses`); a shape must not grow where nothing was
  * recorded. How many children there may be is what was recorded: more are refused in any case.
  *
- * Of a drafter that looks up text, what it proposes after drafted tokens is close and not exact: at the later place it knows
+ * Of a drafter that looks up text, what it proposes after drafted tokens is close and not exact: at the later position it knows
  * them as text, where they may be found again. */
 #ifndef MOE_BENCH_RECORDED_H
 #define MOE_BENCH_RECORDED_H
@@ -22,7 +22,7 @@ struct recorded_drafter {
     struct drafter base;
     const struct recording *all;
     const struct recorded_text *text;
-    int at;                             /* place of the root, of the text */
+    int at;                             /* position of the root, of the text */
     bool guesses;                       /* of trees: after what was not recorded; set after opening */
     /* Of the draft that is growing: */
     size_t from;                        /* the recorded draft that it continues, by number in all->draft */

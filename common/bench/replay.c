@@ -31,21 +31,21 @@ struct run {
     int32_t *expert;                    /* [1 + SHAPE_DEPTH_MAX][width] scratch; NULL: none are recorded */
     struct replay_result result;
     const struct recorded_text *text;
-    const struct recorded_place *place;
+    const struct recorded_position *position;
     int drafted;                        /* tokens, also those dropped again */
 };
 
-static int place_number(const struct run *run)
+static int position_number(const struct run *run)
 {
-    return (int)(run->place - run->setup->recording->place - run->text->place);
+    return (int)(run->position - run->setup->recording->position - run->text->position);
 }
 
 static int draft(struct run *run, struct err *err)
 {
     const struct growth growth = {&run->tree, run->leaf, run->policy, &run->drafters, run->share};
     for (int i = 0; i < run->drafters.count; i++)
-        recorded_begin(&run->drafter[i], run->text, place_number(run));
-    run->drafted = draft_grow(&growth, run->place->room, err);
+        recorded_begin(&run->drafter[i], run->text, position_number(run));
+    run->drafted = draft_grow(&growth, run->position->room, err);
     if (run->tree.nodes > run->shape->nodes)
         return err_set(err, ERR_INPUT, "a draft of %d tokens, of at most %d", run->tree.nodes, run->shape->nodes);
     for (int i = 0; i < run->drafters.count; i++) {
@@ -81,7 +81,7 @@ static int count_experts(const struct run *run)
 static size_t like(const struct run *run, bool *same)
 {
     const struct recording *all = run->setup->recording;
-    const size_t first = (size_t)(run->place - all->place) * (size_t)all->drafters;
+    const size_t first = (size_t)(run->position - all->position) * (size_t)all->drafters;
     const struct recorded_draft *best = &all->draft[first];
     *same = false;
     for (int i = 0; i < all->drafters; i++) {
@@ -110,7 +110,7 @@ static void weigh(const struct run *run, struct outcome *out)
         return;
     out->experts_loaded = count_experts(run);
     double bytes = (double)all->bytes[row] +
-                   (double)(out->experts_loaded - all->experts_loaded[row]) * (double)run->place->expert_bytes;
+                   (double)(out->experts_loaded - all->experts_loaded[row]) * (double)run->position->expert_bytes;
     out->bytes = (int64_t)fmax(0, fmin(bytes, 0x1p62));         /* a stream may say what cannot be */
     out->verify_s *= all->bytes[row] > 0 ? (double)out->bytes / (double)all->bytes[row] : 1;
 }
@@ -120,10 +120,10 @@ static void weigh(const struct run *run, struct outcome *out)
 static int32_t next_accepted(const struct run *run, int accepted)
 {
     const struct recording *all = run->setup->recording;
-    const struct recorded_place *place = run->place;
-    if (all->drafters == 1 && accepted < place->accepted)
-        return all->token[place->row + (size_t)(all->trees ? all->path[place->row + (size_t)accepted] : accepted + 1)];
-    return accepted < place->left ? run->text->token[place_number(run) + 1 + accepted] : -1;
+    const struct recorded_position *position = run->position;
+    if (all->drafters == 1 && accepted < position->accepted)
+        return all->token[position->row + (size_t)(all->trees ? all->path[position->row + (size_t)accepted] : accepted + 1)];
+    return accepted < position->left ? run->text->token[position_number(run) + 1 + accepted] : -1;
 }
 
 /* Marks what is accepted of the tree; returns how many nodes. */
@@ -145,23 +145,25 @@ static int accept(struct run *run)
 static const int32_t *experts_of(const struct run *run, int accepted)
 {
     const struct recording *all = run->setup->recording;
-    const int places = run->text->tokens - 1, at = place_number(run);
-    if (!all->trees && (all->drafters == 1 || accepted <= run->place->accepted))
-        return all->expert + run->place->row * all->width;
+    const int positions = run->text->tokens - 1, at = position_number(run);
+    if (!all->trees && (all->drafters == 1 || accepted <= run->position->accepted))
+        return all->expert + run->position->row * all->width;
     for (int i = 0; i <= accepted; i++) {
-        const struct recorded_place *place = &all->place[run->text->place + (size_t)(at + i < places ? at + i : places - 1)];
-        memcpy(run->expert + (size_t)i * all->width, all->expert + place->row * all->width, all->width * sizeof *run->expert);
+        const int here = at + i < positions ? at + i : positions - 1;
+        const struct recorded_position *position = &all->position[run->text->position + (size_t)here];
+        memcpy(run->expert + (size_t)i * all->width, all->expert + position->row * all->width,
+               all->width * sizeof *run->expert);
     }
     return run->expert;
 }
 
 static bool same_shares(const struct run *run)
 {
-    const struct recorded_place *place = run->place;
-    if (!place->share)
+    const struct recorded_position *position = run->position;
+    if (!position->share)
         return false;
     for (int i = 0; i < run->drafters.count; i++) {
-        const struct draft_share *live = &run->setup->recording->share[place->share - 1 + (size_t)i], *mine = &run->share[i];
+        const struct draft_share *live = &run->setup->recording->share[position->share - 1 + (size_t)i], *mine = &run->share[i];
         if (live->steps != mine->steps || live->levels != mine->levels || live->reviewed != mine->reviewed ||
             live->proposed != mine->proposed)
             return false;
@@ -172,21 +174,21 @@ static bool same_shares(const struct run *run)
 /* Did the live run verify this very draft here, made by the same steps? */
 static bool is_live(const struct run *run)
 {
-    const struct recorded_place *place = run->place;
+    const struct recorded_position *position = run->position;
     const struct draft_tree *tree = &run->tree;
     const bool several = run->drafters.count > 1;
     int32_t token[1 + SHAPE_NODES_MAX], parent[1 + SHAPE_NODES_MAX];
-    if (place->nodes != 1 + tree->nodes || place->drafted != run->drafted)
+    if (position->nodes != 1 + tree->nodes || position->drafted != run->drafted)
         return false;
-    if (!several && (!run->setup->recording->trees || !place->tree))
+    if (!several && (!run->setup->recording->trees || !position->tree))
         return true;
-    token[0] = run->text->token[place_number(run)];
+    token[0] = run->text->token[position_number(run)];
     parent[0] = -1;
     for (int node = 0; node < tree->nodes; node++) {
         token[1 + node] = tree->token[node];
         parent[1 + node] = 1 + tree->parent[node];
     }
-    if (recording_tree(token, parent, 1 + tree->nodes) != place->tree)
+    if (recording_tree(token, parent, 1 + tree->nodes) != position->tree)
         return false;
     if (!several)
         return true;
@@ -195,29 +197,29 @@ static bool is_live(const struct run *run)
         token[1 + node] = tree->drafter[node];
         parent[1 + node] = tree->reviewer[node];
     }
-    return recording_tree(token, parent, 1 + tree->nodes) == place->makers && same_shares(run);
+    return recording_tree(token, parent, 1 + tree->nodes) == position->makers && same_shares(run);
 }
 
 /* What the live run measured of this very draft. */
 static void take_live(struct run *run, struct outcome *out)
 {
-    const struct recorded_place *place = run->place;
-    out->draft_s = place->draft_us / 1e6;
-    out->verify_s = place->verify_us / 1e6;
-    out->iteration_s = place->iteration_us / 1e6;
-    out->experts_loaded = place->experts_loaded;
-    out->bytes = place->bytes;
-    out->draft_bytes = place->draft_bytes;
+    const struct recorded_position *position = run->position;
+    out->draft_s = position->draft_us / 1e6;
+    out->verify_s = position->verify_us / 1e6;
+    out->iteration_s = position->iteration_us / 1e6;
+    out->experts_loaded = position->experts_loaded;
+    out->bytes = position->bytes;
+    out->draft_bytes = position->draft_bytes;
     if (run->drafters.count > 1) {
-        out->accepted = place->kept;
-        memcpy(run->share, run->setup->recording->share + place->share - 1,
+        out->accepted = position->kept;
+        memcpy(run->share, run->setup->recording->share + position->share - 1,
                (size_t)run->drafters.count * sizeof *run->share);
         return;
     }
     run->share[0].seconds = out->draft_s;
-    run->share[0].bytes = place->draft_bytes;
-    run->share[0].caught_up = place->catch_up;
-    run->share[0].caught_up_s = place->catch_up_us / 1e6;
+    run->share[0].bytes = position->draft_bytes;
+    run->share[0].caught_up = position->catch_up;
+    run->share[0].caught_up_s = position->catch_up_us / 1e6;
 }
 
 /* Costs by another measure than time. */
@@ -241,7 +243,7 @@ static struct outcome settle(struct run *run)
     const struct recording *all = run->setup->recording;
     const struct stream_model *model = &all->header.model;
     struct outcome out = {
-        .drafted = run->tree.nodes, .accepted = accept(run), .token = run->text->token + place_number(run) + 1,
+        .drafted = run->tree.nodes, .accepted = accept(run), .token = run->text->token + position_number(run) + 1,
         .moe_layers = model->moe_layers, .top_k = model->top_k, .tree = &run->tree, .kept = run->kept, .share = run->share};
     if (all->width && run->shape->class == &shape_chain && !run->policy->class->trees)
         out.expert = experts_of(run, out.accepted);
@@ -254,7 +256,7 @@ static struct outcome settle(struct run *run)
     out.iteration_s = out.draft_s + out.verify_s;
     if (is_live(run))
         take_live(run, &out);
-    out.emitted = out.accepted + 1 < run->place->left ? out.accepted + 1 : run->place->left;
+    out.emitted = out.accepted + 1 < run->position->left ? out.accepted + 1 : run->position->left;
     if (run->setup->cost != REPLAY_TIME)
         revalue(run, &out);
     return out;
@@ -264,7 +266,7 @@ static int iterate(struct run *run, int *at, replay_function *each, void *contex
 {
     struct replay_result *result = &run->result;
     struct replay_iteration iteration = {.text = run->text, .position = run->text->prompt_tokens + *at};
-    run->place = &run->setup->recording->place[run->text->place + (size_t)*at];
+    run->position = &run->setup->recording->position[run->text->position + (size_t)*at];
     if (draft(run, err))
         return -1;
     iteration.K = run->policy->class->length(run->policy);
@@ -277,7 +279,7 @@ static int iterate(struct run *run, int *at, replay_function *each, void *contex
     result->drafts += iteration.outcome.drafted > 0;
     result->drafted += iteration.outcome.drafted;
     result->accepted += iteration.outcome.accepted;
-    result->same += run->place->nodes == 1 + iteration.outcome.drafted && run->place->K == iteration.K;
+    result->same += run->position->nodes == 1 + iteration.outcome.drafted && run->position->K == iteration.K;
     if (each && each(context, &iteration, err))
         return -1;
     if (run->policy->class->observe)

@@ -73,7 +73,7 @@ static int put_settings(struct bench *bench, struct err *err)
         char *options = json_text(setting->options, JSON_COMPACT | JSON_SORT_KEYS, err);
         struct bench_setting record = {.setting = i, .name = setting->name, .model = bench->suite->models[setting->model].path,
                                        .options = options, .moe_layers = identity->moe_layers, .experts = identity->experts,
-                                       .reference = setting->reference, .loop = decoder_place(bench->lanes[i].decoder),
+                                       .reference = setting->reference, .loop = decoder_loop_device(bench->lanes[i].decoder),
                                        .index_sha256 = index, .max_tokens = bench->lanes[i].settings.max_tokens,
                                        .context = engine_max_positions(model->session->engine),
                                        .draws = suite_draw_words[bench->suite->draws]};
@@ -170,7 +170,7 @@ static int run_sample(struct bench *bench, size_t number, int setting, int repea
     if (writer_record(bench->writer, &bench_sample_kind, &record, err))
         return -1;
     if (decoder_run(decoder, &prompt, &sink, &result, err))
-        return err_at(err, "%s: setting '%s'", bench->prompt->place, bench->suite->settings[setting].name);
+        return err_at(err, "%s: setting '%s'", bench->prompt->where, bench->suite->settings[setting].name);
     if (decode_record_done(&bench->recorder, bench->prompt, &result, err) ||
         put_grade(bench, &bench->lanes[setting].settings, &result, err) ||
         writer_keep(bench->writer, err))
@@ -192,7 +192,7 @@ static int warm_up(struct bench *bench, struct err *err)
             const struct decode_prompt prompt = {.token = from->tokens.ids, .tokens = from->tokens.n,
                                                  .max_tokens = WARM_UP_TOKENS, .task = from->task};
             if (decoder_run(bench->lanes[s].decoder, &prompt, &sink, &result, err))
-                return err_at(err, "%s: setting '%s'", from->place, bench->suite->settings[s].name);
+                return err_at(err, "%s: setting '%s'", from->where, bench->suite->settings[s].name);
         }
     }
     return 0;
@@ -222,7 +222,7 @@ static int check_lengths(const struct bench *bench, int setting, struct err *err
         const struct decode_prompt prompt = {.token = from->tokens.ids, .tokens = from->tokens.n,
                                              .max_tokens = from->max_tokens};
         if (decoder_check(bench->lanes[setting].decoder, &prompt, err))
-            return err_at(err, "%s: setting '%s'", from->place, of->name);
+            return err_at(err, "%s: setting '%s'", from->where, of->name);
     }
     return 0;
 }

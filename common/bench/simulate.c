@@ -137,12 +137,12 @@ static double by_slow(struct run *r, int count)
     return r->now + all;
 }
 
-/* Places what is missing, if it is to stay; where there is no slot for it, it is used once. */
+/* Inserts what is missing, if it is to stay; where there is no slot for it, it is used once. */
 static void keep(struct run *r, int layer, int i)
 {
     int victim;
     if (r->system->keeps)
-        r->slot[i] = cache_place(r->cache, layer, r->expert[i], CACHE_DEMAND, &victim);
+        r->slot[i] = cache_insert(r->cache, layer, r->expert[i], CACHE_DEMAND, &victim);
 }
 
 /* Of those missing that were not dealt with (slot -1) the first, or the one of most tokens; -1: there is none. */
@@ -455,9 +455,9 @@ static int wants_of(const struct simulated_routes *routes, struct cache_future *
     return rc;
 }
 
-/* All that one layer wants, placed; what does not fit beside the others of this turn is used and not kept. With a bypass
+/* All that one layer wants, inserted; what does not fit beside the others of this turn is used and not kept. With a bypass
  * nothing must stay beside anything: in the end those are there that are wanted soonest. */
-static void place_all(struct cache *cache, int layer, const int32_t *expert, int count, int32_t *slot, bool bypass)
+static void insert_all(struct cache *cache, int layer, const int32_t *expert, int count, int32_t *slot, bool bypass)
 {
     int victim;
     for (int i = 0; i < count; i++)
@@ -466,7 +466,7 @@ static void place_all(struct cache *cache, int layer, const int32_t *expert, int
     for (int i = 0; i < count; i++) {
         if (slot[i] >= 0)
             continue;
-        slot[i] = cache_place(cache, layer, expert[i], CACHE_DEMAND, &victim);
+        slot[i] = cache_insert(cache, layer, expert[i], CACHE_DEMAND, &victim);
         if (bypass && slot[i] >= 0)
             cache_release(cache, slot[i]);
     }
@@ -491,7 +491,7 @@ int simulate_belady(double *share, const struct simulation *simulation, bool dra
         for (int layer = 0; layer < routes->layers; layer++) {
             int count = simulated_routes_want(routes, &routes->step[i], layer, room, room + E, room + 2 * E);
             cache_want(cache, layer, room, room + E, count);
-            place_all(cache, layer, room, count, room + 3 * E, bypass);
+            insert_all(cache, layer, room, count, room + 3 * E, bypass);
         }
     struct cache_counts counts = cache_counts(cache);
     *share = (double)counts.hits / counts.wanted;

@@ -1,8 +1,8 @@
 /* Decoding in virtual time: cache policies as they are (common/cache) over routes, on a described machine. Nothing is measured,
  * and all that comes out is labelled simulated.
  *
- * A SYSTEM is a way of having experts in two places: a cache policy, what happens to an expert that is not in fast memory, and
- * what is fetched beforehand. The paper's own (MoE-SpAc, arXiv 2603.09983) and those that it is compared with are in
+ * A SYSTEM is a way of having experts in two memories: a cache policy, what happens to an expert that is not in fast memory,
+ * and what is fetched beforehand. The paper's own (MoE-SpAc, arXiv 2603.09983) and those that it is compared with are in
  * simulate_systems.c, each with its source. One forward:
  *
  *   - its tokens but the first are drafted first, one after the other; the link goes on meanwhile

@@ -57,7 +57,7 @@ struct suite_setting {
     char *device, *isa;         /* NULL: not given */
     int threads, walk;          /* 0: not given; enum suite_walk */
     uint64_t walk_seed;
-    int entry;                  /* its place in the suite's list: variants of one setting have the same */
+    int entry;                  /* its index in the suite's list: variants of one setting have the same */
     json_t *shared;             /* what the suite's "vary" gave it */
 };
 
@@ -84,7 +84,7 @@ struct suite {
     bool chat;
 };
 
-/* Reads path ("-": standard input, relative names are then as they are). Errors name the file and the place in it. */
+/* Reads path ("-": standard input, relative names are then as they are). Errors name the file and the position in it. */
 int suite_read(struct suite **out, const char *path, struct err *err);
 void suite_free(struct suite **suite);
 

@@ -17,7 +17,7 @@
 struct suite_variant {
     json_t *map;                /* the setting with one value each, its name with them, and no "vary" */
     json_t *shared;             /* what the suite's own "vary" gave it */
-    int entry;                  /* its place in the list that was read, from 0 */
+    int entry;                  /* its index in the list that was read, from 0 */
 };
 
 struct suite_variants {

@@ -1,7 +1,7 @@
 /* belady: the expert goes that will be wanted last (Belady 1966). It must know the future, so it works over recorded routes: no
- * policy that places what is wanted has more hits. Where an expert can be computed elsewhere, one that is wanted later than all
- * residents is kept out, and no policy has more hits that brings in only what was just wanted. Where wants are not those that
- * were foretold, it says so in its state (strayed) and is no bound. */
+ * policy that inserts what is wanted has more hits. Where an expert can be computed elsewhere, one that is wanted later than
+ * all residents is kept out, and no policy has more hits that brings in only what was just wanted. Where wants are not those
+ * that were foretold, it says so in its state (strayed) and is no bound. */
 #include "common/base/mem.h"
 #include "common/cache/cache.h"
 
@@ -12,7 +12,7 @@ struct belady {
     int experts;
     bool strayed, elsewhere;
     const struct cache_future *future;
-    int32_t *after;             /* [count] the next place of the same key; NEVER */
+    int32_t *after;             /* [count] the next use of the same key; NEVER */
     int32_t *next;              /* [keys] where it is wanted next; NEVER */
     int32_t at;                 /* wants so far */
 };
@@ -75,7 +75,7 @@ static struct cache_value belady_value(const struct cache_policy *policy, int ke
     return (struct cache_value){-(int64_t)((const struct belady *)policy)->next[key], 0};
 }
 
-/* What is fetched beforehand, or need not be placed, drives out only what is wanted later. */
+/* What is fetched beforehand, or need not be inserted, drives out only what is wanted later. */
 static bool belady_gives(const struct cache_policy *policy, int victim, int key, int level)
 {
     const struct belady *b = (const struct belady *)policy;

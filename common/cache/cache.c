@@ -261,7 +261,7 @@ void cache_release(struct cache *c, int slot)
     heap_add(c, slot);
 }
 
-static int place(struct cache *c, int key, enum cache_reason reason, int level, int *victim)
+static int insert(struct cache *c, int key, enum cache_reason reason, int level, int *victim)
 {
     const struct cache_policy_class *class = c->policy->class;
     int slot;
@@ -283,15 +283,15 @@ static int place(struct cache *c, int key, enum cache_reason reason, int level, 
     if (reason == CACHE_PREFETCH)
         c->counts.prefetched++;
     else
-        c->counts.placed++;
-    if (class->placed)
-        class->placed(c->policy, key, level);
+        c->counts.inserted++;
+    if (class->inserted)
+        class->inserted(c->policy, key, level);
     return slot;
 }
 
-int cache_place(struct cache *c, int layer, int expert, enum cache_reason reason, int *victim)
+int cache_insert(struct cache *c, int layer, int expert, enum cache_reason reason, int *victim)
 {
-    return place(c, layer * c->experts + expert, reason, 0, victim);
+    return insert(c, layer * c->experts + expert, reason, 0, victim);
 }
 
 void cache_drop(struct cache *c, int slot)
@@ -319,14 +319,14 @@ int cache_fetch(struct cache *c, int *key, int *victim)
             return -1;
         int slot = c->slot_of[first];
         if (slot < 0) {
-            slot = place(c, first, CACHE_PREFETCH, level, victim);
+            slot = insert(c, first, CACHE_PREFETCH, level, victim);
             if (slot >= 0)
                 *key = first;
             return slot;
         }
         cache_queue_remove(c->queue, first);
-        if (class->placed)
-            class->placed(c->policy, first, level);
+        if (class->inserted)
+            class->inserted(c->policy, first, level);
         revalue(c, slot);
     }
     return -1;

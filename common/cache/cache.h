@@ -8,10 +8,10 @@
  * One layer of one forward:
  *
  *     cache_want(cache, layer, expert, tokens, count);            once the router has chosen; counts hits and misses
- *     for each:  slot = cache_find(cache, layer, expert);         those found are held first, as what is placed drives out
+ *     for each:  slot = cache_find(cache, layer, expert);         those found are held first, as what is inserted drives out
  *                if (slot >= 0) cache_hold(cache, slot);
  *     for those not found:
- *                slot = cache_place(cache, layer, expert, CACHE_DEMAND, &victim);        held; -1: nobody may go
+ *                slot = cache_insert(cache, layer, expert, CACHE_DEMAND, &victim);        held; -1: nobody may go
  *                ... read it; compute; cache_release(cache, slot);
  *     when a transfer is free:
  *                slot = cache_fetch(cache, &key, &victim);       what to read beforehand, held until it has come; -1: nothing
@@ -55,7 +55,7 @@ struct cache_setup {
 struct cache_counts {           /* since the cache was opened */
     int64_t wanted;             /* experts, each once a layer of a forward */
     int64_t hits;               /* of them resident then, or on the way */
-    int64_t placed, prefetched; /* on demand; beforehand */
+    int64_t inserted, prefetched; /* on demand; beforehand */
     int64_t useful;             /* prefetched, and wanted before they went */
     int64_t wasted;             /* prefetched, and gone without having been wanted */
 };
@@ -84,18 +84,18 @@ void cache_release(struct cache *cache, int slot);
 
 /* A slot for an expert that is not resident, which is held and its own from now on. *victim is the key that was there before,
  * -1: nobody. -1: all are held, or the policy keeps those that are not. */
-int cache_place(struct cache *cache, int layer, int expert, enum cache_reason reason, int *victim);
+int cache_insert(struct cache *cache, int layer, int expert, enum cache_reason reason, int *victim);
 
 /* What was to come into a slot did not: it is empty, and nobody's. It must be held once. */
 void cache_drop(struct cache *cache, int slot);
 
 /* Asks for an expert beforehand: levels from high to low, first in first out. One that is asked for already goes to the new
- * level; one that is resident by the time its turn comes is not placed again, but the policy hears of it (placed). Policies ask
- * by themselves (utility, pins), and others may (forecasts). */
+ * level; one that is resident by the time its turn comes is not inserted again, but the policy hears of it (inserted). Policies
+ * ask by themselves (utility, pins), and others may (forecasts). */
 void cache_ask(struct cache *cache, int layer, int expert, int level);
 
-/* Places the first request whose level the policy grants, as cache_place does; *key is who comes. -1: there is none, or no slot
- * for it: then it stays. */
+/* Inserts the first request whose level the policy grants, as cache_insert does; *key is who comes. -1: there is none, or no
+ * slot for it: then it stays. */
 int cache_fetch(struct cache *cache, int *key, int *victim);
 
 /* Residents and requests of a level below `tau` are cold: they are not fetched, and go first (MoE-SpAc eq. 9). Of no meaning to
@@ -129,7 +129,7 @@ struct cache_policy_class {
     void (*want)(struct cache_policy *policy, struct cache *cache, int layer, const int32_t *expert, const int32_t *tokens,
                  int count);
     void (*asked)(struct cache_policy *policy, int key, int level);     /* resident or not */
-    void (*placed)(struct cache_policy *policy, int key, int level);    /* it got a slot, or had one; level as below */
+    void (*inserted)(struct cache_policy *policy, int key, int level);    /* it got a slot, or had one; level as below */
     void (*released)(struct cache_policy *policy, int key);             /* nobody holds it any more: its value may change */
     struct cache_value (*value)(const struct cache_policy *policy, int key);            /* of a resident that nobody holds */
     /* May this resident, the lowest, go for that one? level: of the request, 0 on demand. NULL: always. */

@@ -41,7 +41,7 @@ static void lru_want(struct cache_policy *policy, struct cache *cache, int layer
         lru->last[layer * lru->experts + expert[i]] = ++lru->clock;
 }
 
-static void lru_placed(struct cache_policy *policy, int key, int level)
+static void lru_inserted(struct cache_policy *policy, int key, int level)
 {
     struct lru *lru = (struct lru *)policy;
     if (level)
@@ -58,7 +58,7 @@ const struct cache_policy_class cache_lru = {
     .summary = "the expert goes that was wanted the longest time ago",
     .open = lru_open,
     .want = lru_want,
-    .placed = lru_placed,
+    .inserted = lru_inserted,
     .value = lru_value,
     .free = lru_free,
 };

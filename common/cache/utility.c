@@ -151,7 +151,7 @@ static void utility_want(struct cache_policy *policy, struct cache *cache, int l
     }
 }
 
-static void utility_placed(struct cache_policy *policy, int key, int level)
+static void utility_inserted(struct cache_policy *policy, int key, int level)
 {
     struct utility *u = (struct utility *)policy;
     u->tag[key] = (uint8_t)u->expert[key].level;
@@ -235,7 +235,7 @@ const struct cache_policy_class cache_utility = {
     .open = utility_open,
     .step = utility_begin_step,
     .want = utility_want,
-    .placed = utility_placed,
+    .inserted = utility_inserted,
     .released = utility_released,
     .value = utility_value,
     .gives = utility_gives,
@@ -253,7 +253,7 @@ const struct cache_policy_class cache_utility_real = {
     .open = utility_real_open,
     .step = utility_begin_step,
     .want = utility_want,
-    .placed = utility_placed,
+    .inserted = utility_inserted,
     .released = utility_released,
     .value = utility_value,
     .gives = utility_gives,

@@ -204,7 +204,7 @@ static int index_entry(const struct json_walk *walk, struct text *tensor, struct
 }
 
 /* Where a name stands, or would stand, among sorted ones. */
-static size_t place_of(char *const *names, size_t count, const char *name)
+static size_t index_of(char *const *names, size_t count, const char *name)
 {
     size_t low = 0;
     while (low < count) {
@@ -221,8 +221,8 @@ static int take_shard(char ***names, size_t *count, size_t *room, const char *te
 {
     if (!*name || strchr(name, '/') || strlen(name) >= SOURCE_NAME)
         return err_set(err, ERR_INPUT, "tensor %.200s: \"%.200s\" is not the name of a file beside it", tensor, name);
-    const size_t place = place_of(*names, *count, name);
-    if (place < *count && strcmp((*names)[place], name) == 0)
+    const size_t index = index_of(*names, *count, name);
+    if (index < *count && strcmp((*names)[index], name) == 0)
         return 0;
     if (*count == SHARDS_MAX)
         return err_set(err, ERR_INPUT, "names more than %d files", SHARDS_MAX);
@@ -231,8 +231,8 @@ static int take_shard(char ***names, size_t *count, size_t *room, const char *te
         mem_free(&copy);
         return -1;
     }
-    memmove(*names + place + 1, *names + place, (*count - place) * sizeof **names);
-    (*names)[place] = copy;
+    memmove(*names + index + 1, *names + index, (*count - index) * sizeof **names);
+    (*names)[index] = copy;
     ++*count;
     return 0;
 }

@@ -133,9 +133,9 @@ static int packed_read(const struct checkpoint *cp, struct packed_rows *p, struc
 /* Which of a word's codes an output is. */
 static int output_shift(const struct packed_rows *p, int64_t output)
 {
-    static const int AWQ_PLACE[AWQ_CODES] = {0, 4, 1, 5, 2, 6, 3, 7};
-    int place = (int)(output % p->per);
-    return (p->awq ? AWQ_PLACE[place] : place) * p->bits;
+    static const int AWQ_POSITION[AWQ_CODES] = {0, 4, 1, 5, 2, 6, 3, 7};
+    int position = (int)(output % p->per);
+    return (p->awq ? AWQ_POSITION[position] : position) * p->bits;
 }
 
 static int code_at(const struct packed_rows *p, int64_t row, int64_t input)

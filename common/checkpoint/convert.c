@@ -16,7 +16,7 @@
 enum { CHUNK_VALUES = 1 << 18, SCRATCH_VALUES = WIDTH_MAX };
 _Static_assert((int)SCRATCH_VALUES >= (int)CHUNK_VALUES, "a chunk must fit");
 
-static const char *const PLACES[] = {[PART_ROWS] = "rows", [PART_GATE] = "gate", [PART_UP] = "up", [PART_DOWN] = "down"};
+static const char *const ROLES[] = {[PART_ROWS] = "rows", [PART_GATE] = "gate", [PART_UP] = "up", [PART_DOWN] = "down"};
 
 /* ---- the plan ---- */
 
@@ -70,7 +70,7 @@ static struct source_tensor *bind(const struct conversion *c, const struct tenso
 /* Whether a part belongs to what may have a format of its own. */
 static bool in_last(const struct tensor *t, const struct part *part)
 {
-    return part->place == PART_DOWN || (t->last > 0 && part->first >= t->outputs - t->last);
+    return part->role == PART_DOWN || (t->last > 0 && part->first >= t->outputs - t->last);
 }
 
 /* Binds all parts of a tensor and chooses its format: v and down may keep quantised dtypes of their own; other kept dtypes that
@@ -373,15 +373,15 @@ static void pack(const struct block_job *job, const struct part *part, int first
         memcpy((float *)job->packed + first, values, (size_t)rows * sizeof *values);
         return;
     }
-    if (part->place == PART_DOWN || (t->mixed && in_last(t, part))) {
+    if (part->role == PART_DOWN || (t->mixed && in_last(t, part))) {
         packed += tensor_last_offset(t);
-        first -= part->place == PART_DOWN ? 0 : t->outputs - t->last;
+        first -= part->role == PART_DOWN ? 0 : t->outputs - t->last;
     }
-    bool gate_up = part->place == PART_GATE || part->place == PART_UP;
+    bool gate_up = part->role == PART_GATE || part->role == PART_UP;
     if (gate_up && coded)
-        expert_pack_gate_up_coded(format, packed, t->outputs, part->place == PART_UP, first, rows, coded);
+        expert_pack_gate_up_coded(format, packed, t->outputs, part->role == PART_UP, first, rows, coded);
     else if (gate_up)
-        expert_pack_gate_up(format, packed, t->outputs, part->place == PART_UP, first, rows, values);
+        expert_pack_gate_up(format, packed, t->outputs, part->role == PART_UP, first, rows, values);
     else if (coded)
         matrix_pack_coded(format, packed, t->inputs, first, rows, coded);
     else
@@ -462,7 +462,7 @@ static int make_part(const struct conversion *c, struct scratch *scratch, struct
     const struct source_tensor *source = checkpoint_find(c->checkpoint, part->name);
     int step = part->columns > CHUNK_VALUES ? 1 : CHUNK_VALUES / part->columns;
     char line[256];
-    int length = snprintf(line, sizeof line, "%s %d %s %s %dx%d\n", job->tensor->name, job->block, PLACES[part->place],
+    int length = snprintf(line, sizeof line, "%s %d %s %s %dx%d\n", job->tensor->name, job->block, ROLES[part->role],
                           source->dtype_name, part->rows, part->columns);
     xxh3_stream_put(digest, line, (size_t)length);
     scratch->reading.digest = digest;

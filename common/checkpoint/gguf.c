@@ -284,7 +284,7 @@ static int by_offset(const void *a, const void *b)
 static uint64_t rounded(uint64_t value, uint64_t alignment) { return (value + alignment - 1) & ~(alignment - 1); }
 
 /* Tensors one after another, with nothing but the alignment between them, and within the file. */
-static int place_tensors(struct header *h, size_t before, struct err *err)
+static int locate_tensors(struct header *h, size_t before, struct err *err)
 {
     struct checkpoint *cp = h->cp;
     const uint64_t all = cp->files[h->file].bytes, begin = rounded(h->at, h->alignment);
@@ -350,7 +350,7 @@ int gguf_read(struct gguf *out, struct checkpoint *cp, int file, struct err *err
     h.at = GGUF_MAGIC_BYTES;
     if (take_number(&h, 4, &version, err) || check_version(version, err) || take_number(&h, 8, &tensors, err) ||
         take_number(&h, 8, &entries, err) || take_entries(&h, entries, err) || read_settings(&h, err) ||
-        take_tensors(&h, tensors, err) || place_tensors(&h, before, err))
+        take_tensors(&h, tensors, err) || locate_tensors(&h, before, err))
         goto failed;
     *out = g;
     return 0;

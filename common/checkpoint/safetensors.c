@@ -49,7 +49,7 @@ static int read_dtype(struct source_tensor *t, const json_t *entry, int *element
     return config_refuse(entry, "dtype", err, "this is not a dtype known here");
 }
 
-static int read_place(struct source_tensor *t, const json_t *entry, struct err *err)
+static int read_range(struct source_tensor *t, const json_t *entry, struct err *err)
 {
     const json_t *offsets = config_get(entry, "data_offsets");
     const json_t *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
@@ -90,7 +90,7 @@ static int read_tensor(struct source_tensor *t, const json_t *entry, struct err 
     int element = 0;
     if (!json_is_object(entry))
         return err_set(err, ERR_INPUT, "must be an object with dtype, shape and data_offsets");
-    return read_dtype(t, entry, &element, err) || read_place(t, entry, err) || read_shape(t, entry, element, err) ? -1 : 0;
+    return read_dtype(t, entry, &element, err) || read_range(t, entry, err) || read_shape(t, entry, element, err) ? -1 : 0;
 }
 
 static int by_offset(const void *a, const void *b)

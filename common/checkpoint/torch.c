@@ -143,8 +143,8 @@ static int read_dims(const struct pickle *p, const struct pickle_value *value, s
     return 0;
 }
 
-/* The place of a tensor's elements: those of a whole storage, or of a part of it. */
-static int place_tensor(struct source_tensor *t, const struct storage *s, uint64_t first, const int64_t *strides,
+/* Where a tensor's elements are: those of a whole storage, or of a part of it. */
+static int locate_tensor(struct source_tensor *t, const struct storage *s, uint64_t first, const int64_t *strides,
                         struct err *err)
 {
     const uint64_t element = (uint64_t)pickle_globals[s->type].bytes;
@@ -186,7 +186,7 @@ static int add_tensor(struct reader *r, const struct pickle_entry *entry, struct
     if (value->kind != PICKLE_TENSOR || item(p, value, 1)->is.integer < 0)
         return err_set(err, ERR_INPUT, "%.*s is no tensor; a dictionary of tensors is expected", length, name);
     if (find_storage(r, item(p, value, 0), &storage, err) || read_dims(p, value, &t, strides, err) ||
-        place_tensor(&t, &storage, (uint64_t)item(p, value, 1)->is.integer, strides, err))
+        locate_tensor(&t, &storage, (uint64_t)item(p, value, 1)->is.integer, strides, err))
         return err_at(err, "tensor %.*s", length, name);
     const char *dtype = pickle_globals[storage.type].dtype;
     memcpy(t.dtype_name, dtype, strlen(dtype) + 1);
@@ -266,7 +266,7 @@ static int read_zip(struct reader *r, uint8_t **data, struct err *err)
 /* ---- the old form ---- */
 
 /* The keys of storages, and where each one's elements are: after the pickles in this order. */
-static int place_storages(struct reader *r, const struct pickle *keys, uint64_t at, struct err *err)
+static int locate_storages(struct reader *r, const struct pickle *keys, uint64_t at, struct err *err)
 {
     const struct source_tensor whole = {.file = r->file};
     const uint64_t size = r->cp->files[r->file].bytes;
@@ -364,7 +364,7 @@ static int read_old(struct reader *r, uint8_t **data, struct err *err)
     }
     r->pickle = pickles[DICTIONARY];
     pickles[DICTIONARY] = (struct pickle){0};
-    rc = collect_storages(r, err) || place_storages(r, &pickles[KEYS], at, err) ? -1 : 0;
+    rc = collect_storages(r, err) || locate_storages(r, &pickles[KEYS], at, err) ? -1 : 0;
 done:
     for (int i = 0; i < COUNT; i++)
         pickle_free(&pickles[i]);

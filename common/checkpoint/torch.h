@@ -5,7 +5,7 @@
  *            8 bytes of count and its elements
  *
  * A tensor is a view of a storage, which others may share. Rows may lie apart, or a matrix be transposed; other strides are
- * refused. Nothing is trusted: places and sizes are checked against the file, and views against their storages. */
+ * refused. Nothing is trusted: offsets and sizes are checked against the file, and views against their storages. */
 #ifndef MOE_CHECKPOINT_TORCH_H
 #define MOE_CHECKPOINT_TORCH_H
 

@@ -24,12 +24,12 @@ static int damaged(struct err *err, const char *what)
 }
 
 /* Where the directory is, and how many entries it has. */
-struct place {
+struct directory_span {
     uint64_t offset, bytes, count;
 };
 
 /* The last record of the file, after which may be a comment. */
-static int find_end(const struct checkpoint *cp, const struct source_tensor *whole, uint64_t size, struct place *out,
+static int find_end(const struct checkpoint *cp, const struct source_tensor *whole, uint64_t size, struct directory_span *out,
                     uint64_t *end_at, struct err *err)
 {
     const size_t room = size < END_BYTES + COMMENT_MAX ? (size_t)size : END_BYTES + COMMENT_MAX;
@@ -40,7 +40,7 @@ static int find_end(const struct checkpoint *cp, const struct source_tensor *who
     for (size_t at = room < END_BYTES ? 0 : room - END_BYTES + 1; at-- > 0;) {
         if (number(tail + at, 4) != END_SIGNATURE || at + END_BYTES + number(tail + at + 20, 2) != room)
             continue;
-        *out = (struct place){number(tail + at + 16, 4), number(tail + at + 12, 4), number(tail + at + 10, 2)};
+        *out = (struct directory_span){number(tail + at + 16, 4), number(tail + at + 12, 4), number(tail + at + 10, 2)};
         *end_at = size - room + at;
         rc = 0;
         goto done;
@@ -52,7 +52,8 @@ done:
 }
 
 /* Large files have a second record of the end, with wider numbers; a locator before the first says where. */
-static int find_end64(const struct checkpoint *cp, const struct source_tensor *whole, uint64_t end_at, struct place *out,
+static int find_end64(const struct checkpoint *cp, const struct source_tensor *whole, uint64_t end_at,
+                      struct directory_span *out,
                       struct err *err)
 {
     uint8_t locator[LOCATOR_BYTES], end[END64_BYTES];
@@ -69,7 +70,7 @@ static int find_end64(const struct checkpoint *cp, const struct source_tensor *w
         return -1;
     if (number(end, 4) != END64_SIGNATURE)
         return damaged(err, "its directory has no end");
-    *out = (struct place){number(end + 48, 8), number(end + 40, 8), number(end + 32, 8)};
+    *out = (struct directory_span){number(end + 48, 8), number(end + 40, 8), number(end + 32, 8)};
     return 0;
 }
 
@@ -149,20 +150,20 @@ int torch_zip_read(struct torch_zip *out, const struct checkpoint *cp, int file,
     const struct source_tensor whole = {.file = file};
     const uint64_t size = cp->files[file].bytes;
     struct torch_zip zip = {0};
-    struct place place;
+    struct directory_span span;
     uint64_t end_at;
     size_t at = 0;
-    if (find_end(cp, &whole, size, &place, &end_at, err) || find_end64(cp, &whole, end_at, &place, err))
+    if (find_end(cp, &whole, size, &span, &end_at, err) || find_end64(cp, &whole, end_at, &span, err))
         return -1;
-    if (place.bytes > end_at || place.offset > end_at - place.bytes || place.bytes > DIRECTORY_MAX ||
-        place.count > place.bytes / ENTRY_BYTES)
+    if (span.bytes > end_at || span.offset > end_at - span.bytes || span.bytes > DIRECTORY_MAX ||
+        span.count > span.bytes / ENTRY_BYTES)
         return damaged(err, "its directory is larger than there is room for");
-    if (!(zip.directory = mem_alloc((size_t)place.bytes, 1, err)) ||
-        !(zip.members = mem_alloc((size_t)place.count, sizeof *zip.members, err)) ||
-        checkpoint_read(cp, &whole, place.offset, zip.directory, (size_t)place.bytes, err))
+    if (!(zip.directory = mem_alloc((size_t)span.bytes, 1, err)) ||
+        !(zip.members = mem_alloc((size_t)span.count, sizeof *zip.members, err)) ||
+        checkpoint_read(cp, &whole, span.offset, zip.directory, (size_t)span.bytes, err))
         goto failed;
-    for (; zip.count < place.count; zip.count++)
-        if (read_entry(&zip.members[zip.count], zip.directory, (size_t)place.bytes, &at, err) ||
+    for (; zip.count < span.count; zip.count++)
+        if (read_entry(&zip.members[zip.count], zip.directory, (size_t)span.bytes, &at, err) ||
             find_data(cp, &whole, size, &zip.members[zip.count], err))
             goto failed;
     if (zip.count)

@@ -97,7 +97,7 @@ static int add_string(struct walk *walk, struct strings *strings, const char *va
     return 0;
 }
 
-/* Stores the value of one option; an error has no place yet. */
+/* Stores the value of one option; an error does not say where yet. */
 static int store(struct walk *walk, const struct opt *option, const char *value, struct err *err)
 {
     char *field = (is_console(option) ? (char *)walk->console : (char *)walk->args) + option->offset;
@@ -225,7 +225,7 @@ static int take_words(struct walk *walk, struct err *err)
 }
 
 /* Hands the operands to their fields: single ones take one word each, a list what is left. */
-static int place_operands(struct walk *walk, struct err *err)
+static int store_operands(struct walk *walk, struct err *err)
 {
     const struct operand *operand = walk->subcommand->operands;
     int at = 0;
@@ -296,7 +296,7 @@ int opt_parse(const struct subcommand *subcommand, int argc, char **argv, void *
         return -1;
     int rc = take_words(&walk, err);
     if (!rc && !console->help && !console->version)
-        rc = claim_files(&walk, err) || place_operands(&walk, err) || claim_outputs(&walk, err) ? -1 : 0;
+        rc = claim_files(&walk, err) || store_operands(&walk, err) || claim_outputs(&walk, err) ? -1 : 0;
     mem_free(&walk.operands);
     return rc;
 }

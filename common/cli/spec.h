@@ -30,7 +30,7 @@ int spec_text(struct spec *spec, const char *key, const char *otherwise, const c
 /* The value of the n-th setting given, whatever its key; NULL: there are fewer. */
 const char *spec_value(const struct spec *spec, int n);
 
-/* Which of names[count] the kind is: *out is its place. `what` says what kinds they are, "a policy". */
+/* Which of names[count] the kind is: *out is its index. `what` says what kinds they are, "a policy". */
 int spec_pick(const struct spec *spec, const char *what, const char *const *names, int count, int *out, struct err *err);
 
 int spec_end(const struct spec *spec, struct err *err);

@@ -284,9 +284,9 @@ int decoder_open(struct decoder **out, const struct decoder_setup *setup, struct
         return -1;
     }
     if (setup->on_device && device_info(engine_config(setup->engine)->device)->loops) {
-        char why[sizeof decoder->place - sizeof "host: "];
+        char why[sizeof decoder->loop_device - sizeof "host: "];
         decoder->by_device = !decoder_obstacle(decoder, why, sizeof why);
-        snprintf(decoder->place, sizeof decoder->place, decoder->by_device ? "device" : "host: %s", why);
+        snprintf(decoder->loop_device, sizeof decoder->loop_device, decoder->by_device ? "device" : "host: %s", why);
     }
     *out = decoder;
     return 0;
@@ -315,9 +315,9 @@ void decoder_close(struct decoder **decoder)
     mem_free(decoder);
 }
 
-const char *decoder_place(const struct decoder *decoder)
+const char *decoder_loop_device(const struct decoder *decoder)
 {
-    return decoder->place[0] ? decoder->place : NULL;
+    return decoder->loop_device[0] ? decoder->loop_device : NULL;
 }
 
 const char *decoder_drafters(const struct decoder *decoder) { return decoder->named; }

@@ -35,7 +35,7 @@ struct decoder_setup {
     const struct budget *budget;                /* NULL: none */
     bool want_scores, want_hidden;              /* of all rows, for the sink */
     bool want_prompt_logits;                    /* of all rows of the prompt; iterations have all logits anyway */
-    bool on_device;                             /* may iterate there (decoder_place); forwards then have no logits, no routes */
+    bool on_device; /* may iterate there (decoder_loop_device); forwards then have no logits, no routes */
     const struct stop *stop;                    /* when it is asked for, a text ends after its current iteration, a prompt after
                                                    its current piece: that run fails with ERR_SIGNAL; NULL: none */
     bool want_drafts;                           /* a probe will look at whole drafts, with what is dropped of them */
@@ -127,7 +127,7 @@ void decoder_close(struct decoder **decoder);
 
 /* Where iterations run, with on_device: "device" when nothing of them goes by the host; else why they go by it, as
  * "host: drafter model". NULL: the device, or whoever opened the decoder, knows of no other way. */
-const char *decoder_place(const struct decoder *decoder);
+const char *decoder_loop_device(const struct decoder *decoder);
 
 /* What opening the drafter of this number took, in words; NULL: nothing that is worth saying. */
 const char *decoder_told(const struct decoder *decoder, int drafter);

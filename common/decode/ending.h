@@ -1,4 +1,4 @@
-/* Where an answer ends, and which part of its text is certain: token after token, so that it ends at the same place however
+/* Where an answer ends, and which part of its text is certain: token after token, so that it ends at the same position however
  * many of them an iteration brings.
  *
  * In this order a token ends the answer: it is an end token (kept among the tokens, not in the text); with it a stop string

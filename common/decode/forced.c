@@ -102,11 +102,11 @@ const int32_t *forced_text(const struct forced *forced) { return forced->accept.
 static const int32_t *experts_at(const struct source *routes, int at, int depth)
 {
     const struct recording *all = routes->recording;
-    int places = routes->text->tokens - 1;
-    const struct recorded_place *place = &all->place[routes->text->place + (size_t)(at % places)];
-    size_t row = place->row + (size_t)depth;
-    if (depth >= place->n)
-        row = all->place[routes->text->place + (size_t)((at + depth) % places)].row;
+    int positions = routes->text->tokens - 1;
+    const struct recorded_position *position = &all->position[routes->text->position + (size_t)(at % positions)];
+    size_t row = position->row + (size_t)depth;
+    if (depth >= position->n)
+        row = all->position[routes->text->position + (size_t)((at + depth) % positions)].row;
     return all->expert + row * all->width;
 }
 
@@ -170,9 +170,10 @@ static int recorded_propose(struct drafter *drafter, struct draft_tree *tree, co
     (void)err;
     if (leaves < 1 || leaf->node >= 0 || at < 0 || at >= text->tokens - 1)
         return 0;
-    const struct recorded_place *place = &all->place[text->place + (size_t)at];
-    for (int k = 1; k < place->n && k <= tokens; k++) {
-        node = draft_tree_add(tree, node, all->token[place->row + (size_t)k], all->log_probability[place->row + (size_t)k],
+    const struct recorded_position *position = &all->position[text->position + (size_t)at];
+    for (int k = 1; k < position->n && k <= tokens; k++) {
+        node = draft_tree_add(tree, node, all->token[position->row + (size_t)k],
+                              all->log_probability[position->row + (size_t)k],
                               mine->base.number);
         if (node < 0)
             break;

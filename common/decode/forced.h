@@ -3,10 +3,10 @@
  *
  * Recordings are decode streams with drafts (policy/recording.h). The text of a prompt is found by the prompt's tokens.
  *
- *   routes   after the prompt each token goes to the experts that the recorded model chose at that place of its answer: the
+ *   routes   after the prompt each token goes to the experts that the recorded model chose at that position of its answer: the
  *            root, the nodes of a draft and riders to those of the drafted tokens there, all alike by depth; weights are equal.
  *            The recorded model must have as many expert layers, experts and experts a token. After the recorded answer its
- *            places begin again.
+ *            positions begin again.
  *   accept   the answer is the recorded one, and no longer; a draft is kept as far as it is a way through that text. Without
  *            a drafter drafts are the recorded ones, which cost nothing; none is longer than what is left of the answer.
  *

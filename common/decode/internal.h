@@ -48,7 +48,7 @@ struct decoder {
     struct overlap_watch overlap;
     struct divergence *divergence;
     bool by_device;                     /* the device iterates */
-    char place[64];                     /* decoder_place's */
+    char loop_device[64];                     /* decoder_loop_device's */
     struct ending ending;
     size_t text_given;                  /* bytes of the text that the sink has */
     int prompt_tokens, vocab;

@@ -1,4 +1,4 @@
-/* The drafters in use, best first: opened and closed together, and told of a text together. The number of each is its place
+/* The drafters in use, best first: opened and closed together, and told of a text together. The number of each is its index
  * in the list. */
 #ifndef MOE_DRAFT_DRAFTERS_H
 #define MOE_DRAFT_DRAFTERS_H

@@ -1,9 +1,9 @@
 /* Prompt lookup as its reference has it (Saxena, "Prompt lookup decoding", 2023, find_candidate_pred_tokens): of the last n
- * tokens, n = 3, 2, 1, the first place in prompt and answer where they stand and as many tokens follow as are wanted, 10. Where
- * fewer follow, shorter n-grams are tried, and then there is no draft: the reference drafts token 100 there, which is one row
- * more and no guess. ngram.c takes the most recent place and lets a continuation that reaches the end repeat itself.
+ * tokens, n = 3, 2, 1, the first position in prompt and answer where they stand and as many tokens follow as are wanted, 10.
+ * Where fewer follow, shorter n-grams are tried, and then there is no draft: the reference drafts token 100 there, which is one
+ * row more and no guess. ngram.c takes the most recent position and lets a continuation that reaches the end repeat itself.
  *
- * All later places have fewer tokens after them than the first: so the first is all that is kept. Below a leaf the n-gram is
+ * All later positions have fewer tokens after them than the first: so the first is all that is kept. Below a leaf the n-gram is
  * read through the leaf, and what is found stands in the text. */
 #include "common/draft/drafter.h"
 
@@ -19,7 +19,7 @@ struct pld {
     struct drafter base;
     int longest, tokens;                /* n, and how many must follow */
     struct draft_history history;
-    struct ngram_index index;           /* of first places; without `earlier` */
+    struct ngram_index index;           /* of first positions; without `earlier` */
 };
 
 static void pld_free(struct drafter *drafter)
@@ -97,7 +97,7 @@ static int pld_commit(struct drafter *drafter, const int32_t *token, int count, 
 static int find(const struct pld *pld, const int32_t *tail, int count, int length, int *n)
 {
     for (*n = pld->longest < count ? pld->longest : count; *n > 0; --*n) {
-        int next = ngram_place(&pld->index, pld->history.token, tail, count, *n);
+        int next = ngram_position(&pld->index, pld->history.token, tail, count, *n);
         if (next && next + pld->tokens <= pld->history.length && next < length - *n)
             return next;
     }

@@ -60,8 +60,8 @@ int draft_tree_add(struct draft_tree *tree, int parent, int32_t token, float log
     return tree->nodes++;
 }
 
-/* The place of `node` in the ascending list kept[0 .. count), or -1. */
-static int place_of(const int32_t *kept, int count, int32_t node)
+/* The position of `node` in the ascending list kept[0 .. count), or -1. */
+static int position_of(const int32_t *kept, int count, int32_t node)
 {
     int low = 0, high = count;
     while (low < high) {
@@ -78,12 +78,12 @@ int draft_tree_keep(struct draft_tree *tree, const int32_t *node, int count)
 {
     for (int at = 0; at < count; at++)
         if (node[at] < 0 || node[at] >= tree->nodes || (at && node[at] <= node[at - 1]) ||
-            (tree->parent[node[at]] >= 0 && place_of(node, at, tree->parent[node[at]]) < 0))
+            (tree->parent[node[at]] >= 0 && position_of(node, at, tree->parent[node[at]]) < 0))
             return -1;
     for (int at = 0; at < count; at++) {
         int from = node[at];
         tree->token[at] = tree->token[from];
-        tree->parent[at] = tree->parent[from] < 0 ? -1 : place_of(node, at, tree->parent[from]);
+        tree->parent[at] = tree->parent[from] < 0 ? -1 : position_of(node, at, tree->parent[from]);
         tree->depth[at] = tree->depth[from];
         tree->log_probability[at] = tree->log_probability[from];
         tree->drafter[at] = tree->drafter[from];

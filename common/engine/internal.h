@@ -89,7 +89,7 @@ int oracle_compare(const struct layer *at, float *error, struct err *err);
 /* oracle_printed.c: the same as oracle_mask, of all experts by the scores of this forward, with no need of oracle_look. */
 int oracle_mask_printed(const struct layer *at, int budget, struct err *err);
 
-/* What both use: out [count][hidden] = weight[i] times what expert[i] makes of row[i]. At most oracle_places at once, for
+/* What both use: out [count][hidden] = weight[i] times what expert[i] makes of row[i]. At most oracle_pairs at once, for
  * which oracle_alloc makes room. */
 struct apart_rows {
     struct buffer row, expert, weight;               /* [count] i32, i32, f32 */
@@ -97,7 +97,7 @@ struct apart_rows {
     int count;
 };
 
-size_t oracle_places(const struct workspace *space);
+size_t oracle_pairs(const struct workspace *space);
 int oracle_alloc(struct workspace *space, struct err *err);
 int oracle_compute(const struct layer *at, const struct apart_rows *apart, float *out, struct err *err);
 

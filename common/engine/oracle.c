@@ -77,11 +77,11 @@ static void take_expert(struct rebuild *rebuild, int expert)
 
 int oracle_choose(const struct oracle *oracle, uint8_t *mask, struct err *err)
 {
-    size_t places = (size_t)oracle->rows * (size_t)oracle->slots;
+    size_t pairs = (size_t)oracle->rows * (size_t)oracle->slots;
     struct rebuild rebuild = {.oracle = oracle};
     int rc = -1, expert;
-    rebuild.product = mem_alloc(places * (size_t)oracle->slots, sizeof(double), err);
-    rebuild.left = mem_alloc(places, sizeof(double), err);
+    rebuild.product = mem_alloc(pairs * (size_t)oracle->slots, sizeof(double), err);
+    rebuild.left = mem_alloc(pairs, sizeof(double), err);
     rebuild.gain = mem_alloc((size_t)oracle->experts, sizeof(double), err);
     if (!rebuild.product || !rebuild.left || !rebuild.gain)
         goto done;
@@ -99,7 +99,7 @@ done:
     return rc;
 }
 
-size_t oracle_places(const struct workspace *space)
+size_t oracle_pairs(const struct workspace *space)
 {
     return (size_t)space->rows * (size_t)space->shape->router.top_k;
 }
@@ -107,7 +107,7 @@ size_t oracle_places(const struct workspace *space)
 int oracle_alloc(struct workspace *space, struct err *err)
 {
     const struct hparams *shape = space->shape;
-    size_t places = oracle_places(space), row = (size_t)shape->hidden * sizeof(float);
+    size_t pairs = oracle_pairs(space), row = (size_t)shape->hidden * sizeof(float);
     if (space->apart)
         return 0;
     device_free(space->device, &space->apart_in);     /* what a failed attempt has left */
@@ -115,12 +115,12 @@ int oracle_alloc(struct workspace *space, struct err *err)
     device_free(space->device, &space->apart_row);
     mem_free(&space->apart_index);
     mem_free(&space->gold);
-    return device_alloc(space->device, places * row, &space->apart_in, err) ||
-           device_alloc(space->device, places * row, &space->apart_out, err) ||
-           device_alloc(space->device, places * sizeof(int32_t), &space->apart_row, err) ||
-           !(space->apart_index = mem_alloc(places, sizeof *space->apart_index, err)) ||
-           !(space->gold = mem_alloc(places * (size_t)shape->hidden, sizeof(float), err)) ||
-           !(space->apart = mem_alloc(places * (size_t)shape->hidden, sizeof(float), err)) ? -1 : 0;
+    return device_alloc(space->device, pairs * row, &space->apart_in, err) ||
+           device_alloc(space->device, pairs * row, &space->apart_out, err) ||
+           device_alloc(space->device, pairs * sizeof(int32_t), &space->apart_row, err) ||
+           !(space->apart_index = mem_alloc(pairs, sizeof *space->apart_index, err)) ||
+           !(space->gold = mem_alloc(pairs * (size_t)shape->hidden, sizeof(float), err)) ||
+           !(space->apart = mem_alloc(pairs * (size_t)shape->hidden, sizeof(float), err)) ? -1 : 0;
 }
 
 /* Each row has one slot, to which a sum of 0 goes before: so its bits are the same, in whichever piece its expert is. */

@@ -6,7 +6,7 @@
 
 /* Every pair of a row and an expert, row by row; a part of them at a time on the device. */
 struct pairs {
-    struct buffer row, expert, weight;               /* [oracle_places] */
+    struct buffer row, expert, weight;               /* [oracle_pairs] */
     int32_t *index, *id;                             /* [rows * experts] */
     float *score, *contribution;                     /* [rows * experts], and [hidden] of each */
     uint8_t *routed;                                 /* [rows * experts] */
@@ -31,7 +31,7 @@ static int pairs_make(struct pairs *pairs, const struct layer *at, struct err *e
     struct workspace *space = at->space;
     const struct hparams *shape = space->shape;
     const size_t experts = (size_t)shape->router.experts, top_k = (size_t)at->routing.top_k;
-    const size_t rows = (size_t)at->rows->rows, count = rows * experts, part = oracle_places(space) * sizeof(int32_t);
+    const size_t rows = (size_t)at->rows->rows, count = rows * experts, part = oracle_pairs(space) * sizeof(int32_t);
     if (!(pairs->index = mem_alloc(count, sizeof *pairs->index, err)) ||
         !(pairs->id = mem_alloc(count, sizeof *pairs->id, err)) ||
         !(pairs->score = mem_alloc(count, sizeof *pairs->score, err)) ||
@@ -58,7 +58,7 @@ static int pairs_make(struct pairs *pairs, const struct layer *at, struct err *e
 static int compute_pairs(struct pairs *pairs, const struct layer *at, struct err *err)
 {
     struct workspace *space = at->space;
-    const size_t count = (size_t)at->rows->rows * (size_t)space->shape->router.experts, max = oracle_places(space);
+    const size_t count = (size_t)at->rows->rows * (size_t)space->shape->router.experts, max = oracle_pairs(space);
     for (size_t first = 0; first < count; first += max) {
         const size_t part = count - first < max ? count - first : max, bytes = part * sizeof(int32_t);
         const struct apart_rows apart = {pairs->row, pairs->expert, pairs->weight, pairs->id + first, (int)part};

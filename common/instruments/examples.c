@@ -83,13 +83,13 @@ static int run_answered(struct examples *examples, struct prompts *prompts, stru
         asked++;
     const bool validation = kept_apart(examples, prompt->tokens.ids, asked);
     while (turn > 0) {
-        const struct example text = {.id = prompt->id, .task = prompt->task, .place = prompt->place,
+        const struct example text = {.id = prompt->id, .task = prompt->task, .where = prompt->where,
                                      .token = prompt->tokens.ids, .mask = prompt->mask, .tokens = prompt->tokens.n,
                                      .validation = validation};
         if (examples->setup.all)
             memset(prompt->mask, 1, (size_t)prompt->tokens.n);
         if (take_text(examples, &text, err))
-            return err_at(err, "%s", prompt->place);
+            return err_at(err, "%s", prompt->where);
         turn = prompt_next_turn(prompts, prompt, NULL, 0, err);
     }
     return turn;
@@ -118,7 +118,7 @@ static int run_turn(struct examples *examples, const struct prompt *prompt, bool
         memcpy(examples->token + before, result->token, (size_t)result->tokens * sizeof *examples->token);
     memset(examples->mask, examples->setup.all, before);
     memset(examples->mask + before, 1, all - before);
-    const struct example text = {.id = prompt->id, .task = prompt->task, .place = prompt->place, .token = examples->token,
+    const struct example text = {.id = prompt->id, .task = prompt->task, .where = prompt->where, .token = examples->token,
                                  .mask = examples->mask, .tokens = (int)all, .validation = validation};
     return take_text(examples, &text, err);
 }
@@ -130,7 +130,7 @@ static int run_asked(struct examples *examples, struct prompts *prompts, struct 
     int turn = 1;
     while (turn > 0 && !*ended) {
         if (run_turn(examples, prompt, validation, ended, &result, err))
-            return err_at(err, "%s", prompt->place);
+            return err_at(err, "%s", prompt->where);
         turn = *ended ? 0 : prompt_next_turn(prompts, prompt, result.text, result.text_bytes, err);
     }
     return turn;

@@ -25,7 +25,7 @@ struct examples_setup {
 /* Valid until the next one. */
 struct example {
     const char *id, *task;                      /* task: NULL where there is none */
-    const char *place;                          /* "file:line" */
+    const char *where;                          /* "file:line" */
     const int32_t *token;                       /* [tokens] */
     const uint8_t *mask;                        /* [tokens] 1: to be learnt; the last is */
     int tokens, prompt_tokens, learnt;          /* prompt_tokens: in front of the first that is to be learnt */

@@ -26,7 +26,7 @@ struct probe {
     struct drafters drafters;
     struct drafter *drafter;            /* the one at work */
     struct feature_request features;    /* that drafters want to see */
-    struct draft_tree tree;             /* all that was drafted at a place */
+    struct draft_tree tree;             /* all that was drafted at a position */
     struct policy *policy;              /* of trees: the shape with all its levels, */
     struct shape *shape;
     struct draft_tree growing;          /* and the tree that it grows */
@@ -303,7 +303,7 @@ static int read_sizes(struct probe *probe, int position, int32_t next, struct fo
     return 0;
 }
 
-/* One place with one drafter: `next` is the text's token after the root. Out: the forward over the whole draft. */
+/* One position with one drafter: `next` is the text's token after the root. Out: the forward over the whole draft. */
 static int look(struct probe *probe, int position, int32_t next, int left, int room, probe_function *put, void *context,
                 struct forward *forward, struct err *err)
 {
@@ -335,7 +335,7 @@ static int look(struct probe *probe, int position, int32_t next, int left, int r
     return put(context, &found, err);
 }
 
-/* One place with every drafter; the text then goes on. */
+/* One position with every drafter; the text then goes on. */
 static int look_with_all(struct probe *probe, int position, int32_t next, int left, int room, probe_function *put,
                          void *context, struct err *err)
 {

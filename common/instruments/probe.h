@@ -1,7 +1,7 @@
-/* What drafts of every length would have done at every place of a text: the material for replay, which is possible because
+/* What drafts of every length would have done at every position of a text: the material for replay, which is possible because
  * under coupled acceptance the text does not depend on drafts.
  *
- * Runs when the text is complete, so that decoding is as it would be without. At each place that could have been the root of
+ * Runs when the text is complete, so that decoding is as it would be without. At each position that could have been the root of
  * an iteration another drafter like the decoder's own drafts, and the target reads the root and what was drafted; of several
  * drafters each does so by itself, in order:
  *
@@ -27,7 +27,7 @@ struct probe;
 int probe_open(struct probe **out, struct decoder *decoder, const struct decoder_setup *setup, int length, struct err *err);
 void probe_close(struct probe **probe);
 
-/* Looks at the text that the decoder has just made; put sees each place, with sequence 0. Less than 0 from put stops. */
+/* Looks at the text that the decoder has just made; put sees each position, with sequence 0. Less than 0 from put stops. */
 typedef int probe_function(void *context, const struct decode_draft *draft, struct err *err);
 int probe_run(struct probe *probe, const struct decode_prompt *prompt, const struct decode_result *result, probe_function *put,
               void *context, struct err *err);

@@ -172,7 +172,7 @@ static int run_text(struct profile *profile, const struct prompt *prompt, struct
     if (writer && writer_record(writer, &route_begin_kind, &begin, err))
         return -1;
     if (decoder_run(profile->decoder, &text, &sink, result, err))
-        return err_at(err, "%s", prompt->place);
+        return err_at(err, "%s", prompt->where);
     return writer ? writer_record(writer, &route_end_kind, &end, err) : 0;
 }
 

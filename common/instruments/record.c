@@ -24,7 +24,7 @@ void decode_describe(struct decode_described *out, const struct session *session
         *isa++ = '\0';
     out->machine = (struct decode_machine){.threads = info->threads, .device = out->device, .isa = isa,
                                            .kv_dtype = session_cache_words[engine_config(session->engine)->cache],
-                                           .loop = decoder_place(decoder), .drafters = decoder_drafters(decoder),
+                                           .loop = decoder_loop_device(decoder), .drafters = decoder_drafters(decoder),
                                            .options = options, .read_bandwidth = NAN};
 }
 

@@ -95,7 +95,7 @@ static int read_prompt(struct skip_profile *profile, struct prompts *prompts, st
         const struct decode_prompt text = {.token = prompt->tokens.ids, .tokens = prompt->tokens.n,
                                            .max_tokens = prompt->max_tokens, .task = prompt->task};
         if (decoder_run(profile->decoder, &text, &nothing, &result, err))
-            return err_at(err, "%s", prompt->place);
+            return err_at(err, "%s", prompt->where);
         if (result.finish == FINISH_ABORT)
             return err_set(err, ERR_SIGNAL, "ended while prompts were read; nothing was searched");
         if (keep_window(profile, &prompt->tokens, &result, err))

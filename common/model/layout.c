@@ -312,7 +312,7 @@ int tensor_measure(struct tensor *t, struct err *err)
     return 0;
 }
 
-int layout_place(struct layout *layout, uint64_t begin, uint64_t *end, struct err *err)
+int layout_arrange(struct layout *layout, uint64_t begin, uint64_t *end, struct err *err)
 {
     uint64_t at = begin;
     for (int i = 0; i < layout->count; i++) {

@@ -1,8 +1,8 @@
-/* The canonical tensors of a shape, and their places in a model file.
+/* The canonical tensors of a shape, and their offsets in a model file.
  *
  * layout_make lists them in canonical order (embed, head, final_norm, then layer by layer in the order of model.h, predictors
  * last) with name, kind, role, layer and dimensions, all in f32. Whoever writes a file then chooses formats and calls
- * layout_place; whoever reads one compares what the file says with what its hparams demand.
+ * layout_arrange; whoever reads one compares what the file says with what its hparams demand.
  *
  * A tensor is written in BLOCKS of `stride` bytes: one for a vector or matrix, one an expert for EXPERTS (there the stride
  * is rounded up to whole pages, the rest of the last page being zeros). */
@@ -43,8 +43,8 @@ bool tensor_format_read(struct tensor *tensor, const char *text);
 /* Sets stride and bytes from the format and the dimensions. */
 int tensor_measure(struct tensor *tensor, struct err *err);
 
-/* Measures all and places them one after the other from `begin` on, each at a page; *end is where the last one ends. */
-int layout_place(struct layout *layout, uint64_t begin, uint64_t *end, struct err *err);
+/* Measures all and arranges them one after the other from `begin` on, each at a page; *end is where the last one ends. */
+int layout_arrange(struct layout *layout, uint64_t begin, uint64_t *end, struct err *err);
 
 /* A table for people: tensors that differ in nothing but the layer stand on one line. head: NULL for a model. */
 int layout_print(struct text *out, const struct layout *layout, const struct hparams *shape, const struct head_params *head,

@@ -23,7 +23,7 @@ int model_writer_open(struct model_writer **out, const char *path, struct layout
     struct model_writer *writer = mem_alloc(1, sizeof *writer, err);
     if (!writer)
         return -1;
-    if (layout_place(layout, MODEL_PAGE, &writer->data_end, err) || output_open(&writer->output, path, err) ||
+    if (layout_arrange(layout, MODEL_PAGE, &writer->data_end, err) || output_open(&writer->output, path, err) ||
         output_write_at(writer->output, 0, "", 0, err)) {       /* an output that cannot seek is refused before the work */
         model_writer_discard(&writer);
         return -1;

@@ -12,7 +12,7 @@
 
 struct model_writer;
 
-/* Takes the layout over (formats chosen; places are set here). `path` must be the name of a file. */
+/* Takes the layout over (formats chosen; offsets are set here). `path` must be the name of a file. */
 int model_writer_open(struct model_writer **out, const char *path, struct layout *layout, struct err *err);
 void model_writer_discard(struct model_writer **writer);
 uint64_t model_writer_bytes(const struct model_writer *writer);     /* of all tensors */

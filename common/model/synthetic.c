@@ -214,7 +214,7 @@ int inflate_width(int *inner, const struct model *model, uint64_t bytes, struct 
         struct layout layout = {0};
         uint64_t end;
         int middle = low + (high - low) / 2;
-        if (inflate_plan(&layout, model, middle, err) || layout_place(&layout, MODEL_PAGE, &end, err)) {
+        if (inflate_plan(&layout, model, middle, err) || layout_arrange(&layout, MODEL_PAGE, &end, err)) {
             layout_free(&layout);
             return -1;
         }

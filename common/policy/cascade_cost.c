@@ -1,7 +1,7 @@
 /* Cascade with costs that are known beforehand: no trial has to lose to find out that drafts lose.
  *
  * An iteration with K drafted tokens gives G(K) = 1 + the sum over k of the chance that k tokens are accepted, and costs
- * C(K), in units of an iteration without a draft. Over a text the best choice at each place is the K of the largest
+ * C(K), in units of an iteration without a draft. Over a text the best choice at each position is the K of the largest
  * G(K) - rate C(K), where `rate` is the tokens per unit of cost that the policy reaches on average: then the total is at its
  * best, not the utility of the single iteration.
  *
@@ -202,7 +202,7 @@ static void cascade_cost_observe(struct policy *policy, const struct outcome *ou
     union_learn(&c->experts, outcome->expert, outcome->emitted, outcome->moe_layers);
 }
 
-/* What is known of the task; for a new one, a quarter of what the one before it taught, in the place longest unused. */
+/* What is known of the task; for a new one, a quarter of what the one before it taught, in the position longest unused. */
 static struct task *find_task(struct cascade_cost *c, const char *name)
 {
     struct task *oldest = &c->task[0];

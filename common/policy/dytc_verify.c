@@ -219,8 +219,9 @@ static void plan_from(struct dytc_verify *d, struct plan *out, int nodes, int ma
     }
 }
 
-/* What trying one token of a drafter loses in cost, for each time that it comes to a judgement: at the first place of the chain
- * that is always so, but what is refused there takes the rest with it; at the end it is so when all before it is accepted. */
+/* What trying one token of a drafter loses in cost, for each time that it comes to a judgement: at the first position of the
+ * chain that is always so, but what is refused there takes the rest with it; at the end it is so when all before it is
+ * accepted. */
 static double loss_of_trial(const struct dytc_verify *d, const struct plan_drafter *drafter, int which, int max,
                             const struct plan *plan, bool *last)
 {
@@ -548,7 +549,7 @@ static void forget(struct task *task, double weight)
     }
 }
 
-/* What is known of the task; for a new one, a quarter of what the one before it taught, in the place longest unused. */
+/* What is known of the task; for a new one, a quarter of what the one before it taught, in the position longest unused. */
 static struct task *find_task(struct dytc_verify *d, const char *name)
 {
     struct task *oldest = &d->task[0];

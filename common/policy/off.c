@@ -64,9 +64,9 @@ static void off_observe(struct policy *policy, const struct outcome *outcome)
     struct off *off = (struct off *)policy;
     if (!outcome->drafted)
         return;
-    int *place = &off->accepted[off->drafts % off->window];
-    off->sum += outcome->accepted - (off->drafts < off->window ? 0 : *place);
-    *place = outcome->accepted;
+    int *slot = &off->accepted[off->drafts % off->window];
+    off->sum += outcome->accepted - (off->drafts < off->window ? 0 : *slot);
+    *slot = outcome->accepted;
     off->drafts++;
     if (off->drafts >= off->window && mean_length(off) < off->min)
         off->ended = true;

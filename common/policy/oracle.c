@@ -17,36 +17,37 @@ struct oracle {
     struct policy base;
     struct recording *recording;
     int max, measure;
-    uint8_t *best;                          /* [places] */
+    uint8_t *best;                          /* [positions] */
     const struct recorded_text *text;       /* NULL: not known */
-    int at, K;                              /* place of the next iteration */
+    int at, K;                              /* position of the next iteration */
     struct draft_leaf root;
 };
 
-static double cost_of(const struct oracle *oracle, const struct recorded_place *place, int K)
+static double cost_of(const struct oracle *oracle, const struct recorded_position *position, int K)
 {
     const struct recording *all = oracle->recording;
-    size_t row = place->row + (size_t)K;
-    bool live = place->nodes == 1 + K && place->drafted == K;
+    size_t row = position->row + (size_t)K;
+    bool live = position->nodes == 1 + K && position->drafted == K;
     if (oracle->measure == BY_BYTES)
-        return (double)(live ? place->bytes : all->bytes[row]) + (double)(live ? place->draft_bytes : all->draft_bytes[row]);
-    return live ? place->iteration_us : all->draft_us[row] + all->verify_us[row];
+        return live ? (double)position->bytes + (double)position->draft_bytes
+                    : (double)all->bytes[row] + (double)all->draft_bytes[row];
+    return live ? position->iteration_us : all->draft_us[row] + all->verify_us[row];
 }
 
-/* The best K at every place of a text; total[i] is the least cost from place i on. */
+/* The best K at every position of a text; total[i] is the least cost from position i on. */
 static void solve(struct oracle *oracle, const struct recorded_text *text, double *total)
 {
-    int places = text->tokens - 1;
-    total[places] = 0;
-    for (int at = places - 1; at >= 0; at--) {
-        const struct recorded_place *place = &oracle->recording->place[text->place + (size_t)at];
+    int positions = text->tokens - 1;
+    total[positions] = 0;
+    for (int at = positions - 1; at >= 0; at--) {
+        const struct recorded_position *position = &oracle->recording->position[text->position + (size_t)at];
         total[at] = INFINITY;
-        for (int K = 0; K < place->n && K <= oracle->max; K++) {
-            int emitted = 1 + (place->accepted < K ? place->accepted : K);
-            double cost = cost_of(oracle, place, K) + total[at + (emitted < place->left ? emitted : place->left)];
+        for (int K = 0; K < position->n && K <= oracle->max; K++) {
+            int emitted = 1 + (position->accepted < K ? position->accepted : K);
+            double cost = cost_of(oracle, position, K) + total[at + (emitted < position->left ? emitted : position->left)];
             if (cost < total[at]) {
                 total[at] = cost;
-                oracle->best[text->place + (size_t)at] = (uint8_t)K;
+                oracle->best[text->position + (size_t)at] = (uint8_t)K;
             }
         }
     }
@@ -55,8 +56,8 @@ static void solve(struct oracle *oracle, const struct recorded_text *text, doubl
 static int solve_all(struct oracle *oracle, struct err *err)
 {
     const struct recording *all = oracle->recording;
-    double *total = mem_alloc(all->places + 1, sizeof *total, err);
-    oracle->best = mem_alloc(all->places, sizeof *oracle->best, err);
+    double *total = mem_alloc(all->positions + 1, sizeof *total, err);
+    oracle->best = mem_alloc(all->positions, sizeof *oracle->best, err);
     int rc = total && oracle->best ? 0 : -1;
     for (size_t i = 0; !rc && i < all->texts; i++)
         if (all->text[i].tokens > 1)
@@ -122,7 +123,7 @@ static struct step oracle_next(struct policy *policy, const struct draft_view *v
         return (struct step){.kind = STEP_STOP};
     oracle->K = 0;
     if (oracle->text && oracle->at < oracle->text->tokens - 1)
-        oracle->K = oracle->best[oracle->text->place + (size_t)oracle->at];
+        oracle->K = oracle->best[oracle->text->position + (size_t)oracle->at];
     if (!oracle->K)
         return (struct step){.kind = STEP_STOP};
     oracle->root = (struct draft_leaf){-1, 1};

@@ -4,8 +4,9 @@
  *     tokens expected - rate * cost,      cost: of drafting, and of the forward that verifies it all
  *
  * with `rate`, the tokens that a unit of cost gives on average, the price of time in tokens: over a text the best total comes
- * from the best of these at each place. Costs are in units of a forward over one token. Drafters that are likelier right come
- * first: of two neighbours in a chain the order changes no cost, and the likelier one in front leaves more chance for both. */
+ * from the best of these at each position. Costs are in units of a forward over one token. Drafters that are likelier right
+ * come first: of two neighbours in a chain the order changes no cost, and the likelier one in front leaves more chance for
+ * both. */
 #ifndef MOE_POLICY_PLAN_H
 #define MOE_POLICY_PLAN_H
 
@@ -14,8 +15,8 @@
 enum { PLAN_DRAFTERS_MAX = 8, PLAN_TOKENS_MAX = 64, PLAN_DEPTHS = 3 };
 
 struct plan_drafter {
-    bool out;                           /* not to be had at this place */
-    double chance[PLAN_DEPTHS];         /* of its first, second and every further place below the root */
+    bool out;                           /* not to be had at this position */
+    double chance[PLAN_DEPTHS];         /* of its first, second and every further position below the root */
     double step, token;                 /* cost of asking it, and of each token */
 };
 

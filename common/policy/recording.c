@@ -15,8 +15,8 @@
 struct state {
     struct recording *recording;
     struct recorded_text *text;         /* NULL: none is open */
-    struct recorded_place *live;        /* [iterations] what iterations did */
-    int *at;                            /* [iterations] the place that each began at */
+    struct recorded_position *live;        /* [iterations] what iterations did */
+    int *at;                            /* [iterations] the position that each began at */
     size_t live_room, at_room;
     int emitted;                        /* tokens of the answer by now; the first one is the prompt's */
     int live_drafters;                  /* as the last iteration says; 0: it does not */
@@ -33,7 +33,8 @@ static int begin(struct state *state, const struct decode_begin *record, struct 
     if (mem_grow(&all->text, &all->text_room, all->texts + 1, sizeof *all->text, err))
         return -1;
     struct recorded_text *text = &all->text[all->texts++];
-    *text = (struct recorded_text){.sequence = record->sequence, .prompt_tokens = record->prompt_tokens, .place = all->places};
+    *text = (struct recorded_text){.sequence = record->sequence, .prompt_tokens = record->prompt_tokens,
+                                   .position = all->positions};
     text->prompt = mem_copy(record->prompt, (size_t)record->prompt_tokens * sizeof *record->prompt, err);
     text->id = record->id ? mem_string(record->id, err) : NULL;
     text->task = record->task ? mem_string(record->task, err) : NULL;
@@ -45,7 +46,7 @@ static int begin(struct state *state, const struct decode_begin *record, struct 
 }
 
 /* What an iteration says by drafter. */
-static int take_shares(struct state *state, struct recorded_place *live, const struct decode_iter *record, struct err *err)
+static int take_shares(struct state *state, struct recorded_position *live, const struct decode_iter *record, struct err *err)
 {
     struct recording *all = state->recording;
     const size_t drafters = (size_t)record->drafters;
@@ -81,7 +82,7 @@ static int iterate(struct state *state, const struct decode_iter *record, struct
     if (mem_grow(&state->live, &state->live_room, count + 1, sizeof *state->live, err) ||
         mem_grow(&state->at, &state->at_room, count + 1, sizeof *state->at, err))
         return -1;
-    state->live[count] = (struct recorded_place){
+    state->live[count] = (struct recorded_position){
         .nodes = record->nodes, .K = record->K, .drafted = record->drafted, .experts_loaded = record->experts_loaded,
         .kept = record->accepted, .draft_us = record->draft_us, .verify_us = record->verify_us, .iteration_us = us,
         .bytes = record->bytes - (probed ? record->probe_bytes : 0),
@@ -151,48 +152,48 @@ static int add_rows(struct recording *all, const struct decode_draft *record, st
     return 0;
 }
 
-static int add_place(struct state *state, const struct decode_draft *record, struct err *err)
+static int add_position(struct state *state, const struct decode_draft *record, struct err *err)
 {
     struct recording *all = state->recording;
-    size_t at = all->places - state->text->place;
+    size_t at = all->positions - state->text->position;
     if (record->pos < state->text->prompt_tokens || (size_t)(record->pos - state->text->prompt_tokens) != at)
-        return err_set(err, ERR_INPUT, "position %d, but the next place without drafts is %zu", record->pos,
+        return err_set(err, ERR_INPUT, "position %d, but the next position without drafts is %zu", record->pos,
                        at + (size_t)state->text->prompt_tokens);
-    if (mem_grow(&all->place, &all->place_room, all->places + 1, sizeof *all->place, err))
+    if (mem_grow(&all->position, &all->position_room, all->positions + 1, sizeof *all->position, err))
         return -1;
-    all->place[all->places++] = (struct recorded_place){
+    all->position[all->positions++] = (struct recorded_position){
         .n = record->n, .accepted = record->accepted, .left = record->left, .room = record->room, .row = all->rows,
         .expert_bytes = record->expert_bytes < 0 ? 0 : record->expert_bytes};
     return 0;
 }
 
-/* One drafter's draft: the first one's begins a place, the others' follow at the same place, in order. */
+/* One drafter's draft: the first one's begins a position, the others' follow at the same position, in order. */
 static int add_draft(struct state *state, const struct decode_draft *record, struct err *err)
 {
     struct recording *all = state->recording;
     const int drafter = record->drafter < 0 ? 0 : record->drafter;
     const bool whole = state->number == all->drafters;
     if (drafter && !all->drafters)
-        state->number += drafter == state->number;          /* at the first place of all they are counted */
+        state->number += drafter == state->number;          /* at the first position of all they are counted */
     else if (drafter)
         state->number += drafter == state->number && drafter < all->drafters;
     else if (all->drafters && !whole)
-        return err_set(err, ERR_INPUT, "a place with drafts of %d drafters, of %d", state->number, all->drafters);
-    else if (all->places && !all->drafters)
+        return err_set(err, ERR_INPUT, "a position with drafts of %d drafters, of %d", state->number, all->drafters);
+    else if (all->positions && !all->drafters)
         all->drafters = state->number;
     if ((drafter && state->number != drafter + 1) || drafter >= DRAFTERS_MAX)
         return err_set(err, ERR_INPUT, "a draft of drafter %d is not where it belongs", drafter);
     if (mem_grow(&all->draft, &all->draft_room, all->drafts + 1, sizeof *all->draft, err))
         return -1;
     if (!drafter) {
-        if (add_place(state, record, err))
+        if (add_position(state, record, err))
             return -1;
         state->number = 1;
     } else {
-        struct recorded_place *place = &all->place[all->places - 1];
-        if (place->left != record->left || place->room != record->room ||
-            record->pos != state->text->prompt_tokens + (int)(all->places - 1 - state->text->place))
-            return err_set(err, ERR_INPUT, "a draft of drafter %d is of another place", drafter);
+        struct recorded_position *position = &all->position[all->positions - 1];
+        if (position->left != record->left || position->room != record->room ||
+            record->pos != state->text->prompt_tokens + (int)(all->positions - 1 - state->text->position))
+            return err_set(err, ERR_INPUT, "a draft of drafter %d is of another position", drafter);
     }
     all->draft[all->drafts] = (struct recorded_draft){record->n, record->accepted, all->rows};
     if (add_rows(all, record, err))
@@ -201,7 +202,7 @@ static int add_draft(struct state *state, const struct decode_draft *record, str
     return 0;
 }
 
-/* The drafts of a place must say of the text what it is. */
+/* The drafts of a position must say of the text what it is. */
 static int check_draft(const struct recording *all, const struct recorded_text *text, int at, int left,
                        const struct recorded_draft *draft, struct err *err)
 {
@@ -210,21 +211,21 @@ static int check_draft(const struct recording *all, const struct recorded_text *
         size_t row = draft->row + (size_t)(k && all->trees ? all->path[draft->row + (size_t)k - 1] : k);
         if (all->token[row] == text->token[at + k])
             continue;
-        return err_set(err, ERR_INPUT, "text %lld: place %d: accepted token %d is not what the text has",
+        return err_set(err, ERR_INPUT, "text %lld: position %d: accepted token %d is not what the text has",
                        (long long)text->sequence, at, k);
     }
     return 0;
 }
 
-static int check_place(const struct recording *all, const struct recorded_text *text, int at, struct err *err)
+static int check_position(const struct recording *all, const struct recorded_text *text, int at, struct err *err)
 {
-    const size_t number = text->place + (size_t)at, drafters = (size_t)all->drafters;
-    const struct recorded_place *place = &all->place[number];
-    if (place->left != text->tokens - 1 - at)
-        return err_set(err, ERR_INPUT, "text %lld: place %d: %d tokens are left, not %d", (long long)text->sequence, at,
-                       text->tokens - 1 - at, place->left);
+    const size_t number = text->position + (size_t)at, drafters = (size_t)all->drafters;
+    const struct recorded_position *position = &all->position[number];
+    if (position->left != text->tokens - 1 - at)
+        return err_set(err, ERR_INPUT, "text %lld: position %d: %d tokens are left, not %d", (long long)text->sequence, at,
+                       text->tokens - 1 - at, position->left);
     for (size_t i = 0; i < drafters; i++)
-        if (check_draft(all, text, at, place->left, &all->draft[number * drafters + i], err))
+        if (check_draft(all, text, at, position->left, &all->draft[number * drafters + i], err))
             return -1;
     return 0;
 }
@@ -233,37 +234,37 @@ static int done(struct state *state, const struct decode_done *record, struct er
 {
     struct recording *all = state->recording;
     struct recorded_text *text = state->text;
-    int places = record->n < 1 ? 0 : record->n - 1;
-    if (all->places - text->place != (size_t)places || (record->n > 0 && state->emitted != record->n))
-        return err_set(err, ERR_INPUT, "text %lld: %d tokens, but drafts at %zu places; record it with --record drafts",
-                       (long long)text->sequence, record->n, all->places - text->place);
-    if (all->places && !all->drafters)
+    int positions = record->n < 1 ? 0 : record->n - 1;
+    if (all->positions - text->position != (size_t)positions || (record->n > 0 && state->emitted != record->n))
+        return err_set(err, ERR_INPUT, "text %lld: %d tokens, but drafts at %zu positions; record it with --record drafts",
+                       (long long)text->sequence, record->n, all->positions - text->position);
+    if (all->positions && !all->drafters)
         all->drafters = state->number;
-    if (all->drafts != all->places * (size_t)all->drafters)
-        return err_set(err, ERR_INPUT, "text %lld: %zu drafts at %zu places, with %d drafters", (long long)text->sequence,
-                       all->drafts, all->places, all->drafters);
+    if (all->drafts != all->positions * (size_t)all->drafters)
+        return err_set(err, ERR_INPUT, "text %lld: %zu drafts at %zu positions, with %d drafters", (long long)text->sequence,
+                       all->drafts, all->positions, all->drafters);
     text->tokens = record->n;
     text->token = mem_copy(record->tokens, (size_t)record->n * sizeof *record->tokens, err);
     if (!text->token)
         return -1;
-    for (int at = 0; at < places; at++)
-        if (check_place(all, text, at, err))
+    for (int at = 0; at < positions; at++)
+        if (check_position(all, text, at, err))
             return -1;
     for (int i = 0; i < text->iterations; i++) {
-        struct recorded_place *place = &all->place[text->place + (size_t)state->at[i]];
-        struct recorded_place merged = state->live[i];
-        if (state->at[i] >= places)
+        struct recorded_position *position = &all->position[text->position + (size_t)state->at[i]];
+        struct recorded_position merged = state->live[i];
+        if (state->at[i] >= positions)
             return err_set(err, ERR_INPUT, "text %lld: an iteration after its end", (long long)text->sequence);
-        merged.n = place->n;
-        merged.accepted = place->accepted;
-        merged.left = place->left;
-        merged.room = place->room;
-        merged.row = place->row;
-        merged.expert_bytes = place->expert_bytes;
+        merged.n = position->n;
+        merged.accepted = position->accepted;
+        merged.left = position->left;
+        merged.room = position->room;
+        merged.row = position->row;
+        merged.expert_bytes = position->expert_bytes;
         if (merged.share && state->live_drafters != all->drafters)
             return err_set(err, ERR_INPUT, "text %lld: iterations of %d drafters, drafts of %d", (long long)text->sequence,
                            state->live_drafters, all->drafters);
-        *place = merged;
+        *position = merged;
     }
     state->text = NULL;
     return 0;
@@ -312,7 +313,7 @@ int recording_read(struct recording **out, const char *path, struct err *err)
             goto finished;
     if (more < 0)
         goto finished;
-    if (!state.recording->places) {
+    if (!state.recording->positions) {
         err_set(err, ERR_INPUT, "%s: holds no drafts; make it with moe-decode --record drafts", reader_name(in));
         goto finished;
     }
@@ -363,7 +364,7 @@ void recording_free(struct recording **recording)
     }
     if (all) {
         mem_free(&all->text);
-        mem_free(&all->place);
+        mem_free(&all->position);
         mem_free(&all->token);
         mem_free(&all->log_probability);
         mem_free(&all->draft_us);

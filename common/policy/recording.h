@@ -1,9 +1,9 @@
-/* A decode stream with drafts (moe-decode --record drafts) as plain arrays: for each place of each text what a draft of any
+/* A decode stream with drafts (moe-decode --record drafts) as plain arrays: for each position of each text what a draft of any
  * length would have done there, and what the iteration that really began there did. Drafts are chains everywhere, or trees
- * everywhere: then a place has all nodes that were drafted, in that order, and element k is for the first k of them.
+ * everywhere: then a position has all nodes that were drafted, in that order, and element k is for the first k of them.
  *
- * A place is the root of an iteration that could have been: the text's tokens but the last one, in order. A stream in which a
- * place lacks, or in which drafts and text contradict each other, is refused. */
+ * A position is the root of an iteration that could have been: the text's tokens but the last one, in order. A stream in which
+ * a position lacks, or in which drafts and text contradict each other, is refused. */
 #ifndef MOE_POLICY_RECORDING_H
 #define MOE_POLICY_RECORDING_H
 
@@ -15,14 +15,14 @@
 #include "common/draft/share.h"
 #include "common/stream/header.h"
 
-/* What one drafter drafts at a place: 0 .. n - 1 tokens; arrays are the recording's, element k for k drafted tokens. */
+/* What one drafter drafts at a position: 0 .. n - 1 tokens; arrays are the recording's, element k for k drafted tokens. */
 struct recorded_draft {
     int n, accepted;
     size_t row;                         /* of the arrays by row */
 };
 
 /* n, accepted and row are the first drafter's. */
-struct recorded_place {
+struct recorded_position {
     int n, accepted, left, room;
     size_t row;
     int nodes;                          /* what was verified in the iteration that began here, with the root; 0: none did */
@@ -44,20 +44,20 @@ struct recorded_text {
     int prompt_tokens;
     int32_t *token;                     /* [tokens] of the answer */
     int tokens;
-    size_t place;                       /* the first of tokens - 1 */
+    size_t position;                    /* the first of tokens - 1 */
     int iterations;                     /* of the live run */
 };
 
 struct recording {
     struct header header;
-    int drafters;                       /* each with a draft at each place */
+    int drafters;                       /* each with a draft at each position */
     char *named;                        /* their names, a list in JSON; NULL: not told */
     bool sampled;                       /* at a temperature above 0, as far as is told */
-    struct recorded_draft *draft;       /* [places][drafters] */
+    struct recorded_draft *draft;       /* [positions][drafters] */
     size_t drafts, draft_room;
     struct recorded_text *text;
-    struct recorded_place *place;
-    size_t texts, places, rows, text_room, place_room;
+    struct recorded_position *position;
+    size_t texts, positions, rows, text_room, position_room;
     int length;                         /* longest draft that was asked for, everywhere */
     size_t width;                       /* moe_layers x top_k */
     int32_t *token;                     /* [rows] */

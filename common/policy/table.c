@@ -2,7 +2,7 @@
  *
  *     table:rows=0:4/64:6/512:0       4 from the start, 6 from the 64th new token on, none from the 512th
  *
- * Before the first row's place nothing is drafted. */
+ * Before the first row's position nothing is drafted. */
 #include "common/policy/shape.h"
 
 #include <stdlib.h>
@@ -26,8 +26,8 @@ static int parse_rows(struct table_policy *table, const char *text, int max, str
         long from = strtol(at, &colon, 10), length = *colon == ':' ? strtol(colon + 1, &end, 10) : -1;
         if (colon == at || *colon != ':' || end == colon + 1 || (*end && *end != '/') || from < 0 || length < 0 ||
             length > max || table->rows == ROWS_MAX || (table->rows && from <= table->from[table->rows - 1]))
-            return err_set(err, ERR_INPUT, "table: rows=%s: up to %d rows PLACE:LENGTH with slashes between, places ascending, "
-                           "lengths of 0 to %d, as in 0:4/64:6/512:0", text, ROWS_MAX, max);
+            return err_set(err, ERR_INPUT, "table: rows=%s: up to %d rows POSITION:LENGTH with slashes between, "
+                           "positions ascending, lengths of 0 to %d, as in 0:4/64:6/512:0", text, ROWS_MAX, max);
         table->from[table->rows] = from;
         table->length[table->rows++] = (int)length;
         at = end;
@@ -42,7 +42,7 @@ static int table_open(struct policy **out, struct spec *spec, const struct polic
     if (spec_text(spec, "rows", NULL, &rows, err))
         return -1;
     if (!rows)
-        return err_set(err, ERR_INPUT, "table: which one? write table:rows=PLACE:LENGTH/PLACE:LENGTH/...");
+        return err_set(err, ERR_INPUT, "table: which one? write table:rows=POSITION:LENGTH/POSITION:LENGTH/...");
     struct table_policy *table = mem_alloc(1, sizeof *table, err);
     if (!table)
         return -1;
@@ -94,7 +94,7 @@ static void table_free(struct policy *policy) { mem_free(&policy); }
 const struct policy_class policy_table = {
     .name = "table",
     .summary = "a draft length by how long the answer is",
-    .settings = "rows=PLACE:LENGTH/...",
+    .settings = "rows=POSITION:LENGTH/...",
     .open = table_open,
     .begin = table_begin,
     .next = table_next,

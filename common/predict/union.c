@@ -35,9 +35,9 @@ static void add_layer(const struct union_predictor *predictor, int layer, int kn
     int distinct = 0;
     memset(predictor->seen, 0, ((size_t)predictor->experts + 63) / 64 * sizeof *predictor->seen);
     for (int back = 0; back < known; back++) {
-        size_t place = (size_t)((predictor->tokens - 1 - back) % predictor->max);
+        size_t slot = (size_t)((predictor->tokens - 1 - back) % predictor->max);
         const int32_t *expert = predictor->recent +
-            (place * (size_t)predictor->layers + (size_t)layer) * (size_t)predictor->top_k;
+            (slot * (size_t)predictor->layers + (size_t)layer) * (size_t)predictor->top_k;
         for (int k = 0; k < predictor->top_k; k++) {
             uint64_t bit = expert[k] < 0 || expert[k] >= predictor->experts ? 0 : (uint64_t)1 << (expert[k] % 64);
             uint64_t *word = &predictor->seen[bit ? expert[k] / 64 : 0];
@@ -73,8 +73,8 @@ void union_learn(struct union_predictor *predictor, const int32_t *expert, int c
     if (predictor->layers != layers)
         return;
     for (int at = 0; at < count; at++) {
-        size_t place = (size_t)(predictor->tokens++ % predictor->max);
-        memcpy(predictor->recent + place * row, expert + (size_t)at * row, row * sizeof *expert);
+        size_t slot = (size_t)(predictor->tokens++ % predictor->max);
+        memcpy(predictor->recent + slot * row, expert + (size_t)at * row, row * sizeof *expert);
         measure(predictor);
     }
 }

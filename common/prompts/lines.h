@@ -34,7 +34,7 @@ int prompt_lines_open(struct prompt_lines **out, const char *const *files, size_
 void prompt_lines_close(struct prompt_lines **lines);
 
 /* 1: *out is the next one that is not blank; 0: no more; -1: error. After ERR_INPUT, a line that is too long, out has its
- * place, and the next call goes on after it. ERR_SIGNAL: the stop was asked for while input was waited for. */
+ * where, and the next call goes on after it. ERR_SIGNAL: the stop was asked for while input was waited for. */
 int prompt_lines_next(struct prompt_lines *lines, struct prompt_line *out, struct err *err);
 
 /* Begins anew. twice: files that can be read again alone, others are passed over. */

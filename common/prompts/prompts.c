@@ -124,7 +124,7 @@ void prompts_close(struct prompts **prompts)
     template_free(&(*prompts)->own);
     json_decref((*prompts)->args);
     mem_free(&(*prompts)->fault.id);
-    mem_free(&(*prompts)->fault.place);
+    mem_free(&(*prompts)->fault.where);
     mem_free(prompts);
 }
 
@@ -134,7 +134,7 @@ void prompt_free(struct prompt *prompt)
     mem_free(&prompt->task);
     mem_free(&prompt->answer);
     mem_free(&prompt->text);
-    mem_free(&prompt->place);
+    mem_free(&prompt->where);
     mem_free(&prompt->mask);
     tokens_free(&prompt->tokens);
     json_decref(prompt->messages);
@@ -464,28 +464,28 @@ static int finish(struct prompts *p, struct prompt *made, struct prompt *out, st
 }
 
 /* Remembers which prompt it was that is no good. */
-static int note_fault(struct prompts *p, struct prompt *made, const char *place, struct err *err)
+static int note_fault(struct prompts *p, struct prompt *made, const char *where, struct err *err)
 {
     char ordinal[32];
     snprintf(ordinal, sizeof ordinal, "%lld", (long long)p->ordinal);
     mem_free(&p->fault.id);
-    mem_free(&p->fault.place);
+    mem_free(&p->fault.where);
     p->fault.ordinal = p->ordinal;
     p->fault.id = made->id;
     made->id = NULL;
     if (!p->fault.id)
         p->fault.id = mem_string(ordinal, NULL);
-    p->fault.place = mem_string(place, NULL);
-    return err_at(err, "%s", place);
+    p->fault.where = mem_string(where, NULL);
+    return err_at(err, "%s", where);
 }
 
 /* One prompt that `use` makes; it counts also when it is no good. */
-static int next_made(struct prompts *p, int (*use)(const struct prompts *, struct prompt *, struct err *), const char *place,
+static int next_made(struct prompts *p, int (*use)(const struct prompts *, struct prompt *, struct err *), const char *where,
                      struct prompt *out, struct err *err)
 {
     struct prompt made = { .turns = 1 };
-    int rc = (made.place = mem_string(place, err)) && !use(p, &made, err) && !finish(p, &made, out, err)
-                 ? 1 : note_fault(p, &made, place, err);
+    int rc = (made.where = mem_string(where, err)) && !use(p, &made, err) && !finish(p, &made, out, err)
+                 ? 1 : note_fault(p, &made, where, err);
     p->ordinal++;
     prompt_free(&made);
     return rc;
@@ -499,11 +499,11 @@ static int use_given(const struct prompts *p, struct prompt *prompt, struct err 
 
 static int next_given(struct prompts *p, struct prompt *out, struct err *err)
 {
-    char place[32] = "-p";
+    char where[32] = "-p";
     p->next_text++;
     if (p->options.n_texts > 1)
-        snprintf(place, sizeof place, "-p:%zu", p->next_text);
-    return next_made(p, use_given, place, out, err);
+        snprintf(where, sizeof where, "-p:%zu", p->next_text);
+    return next_made(p, use_given, where, out, err);
 }
 
 static int too_long(const struct prompts *p, struct prompt *prompt, struct err *err)
@@ -514,16 +514,16 @@ static int too_long(const struct prompts *p, struct prompt *prompt, struct err *
 
 int prompts_next(struct prompts *p, struct prompt *out, struct err *err)
 {
-    struct text place = {0};
+    struct text where = {0};
     if (p->next_text < p->options.n_texts)
         return next_given(p, out, err);
     int rc = prompt_lines_next(p->lines, &p->line, err);
     if (!rc || (rc < 0 && (!err || err->code != ERR_INPUT)))
         return rc;
-    if (text_printf(&place, err, "%s:%lld", p->line.name, (long long)p->line.number))
+    if (text_printf(&where, err, "%s:%lld", p->line.name, (long long)p->line.number))
         return -1;
-    rc = next_made(p, rc > 0 ? use_line : too_long, place.data, out, err);
-    text_free(&place);
+    rc = next_made(p, rc > 0 ? use_line : too_long, where.data, out, err);
+    text_free(&where);
     return rc;
 }
 
@@ -542,7 +542,7 @@ int prompts_check(struct prompts *p, prompts_judge *judge, void *context, bool *
     int more;
     *all = rewind_prompts(p, true);
     while ((more = prompts_next(p, &prompt, err)) > 0) {
-        int rc = judge(context, &prompt, err) ? err_at(err, "%s", prompt.place) : 0;
+        int rc = judge(context, &prompt, err) ? err_at(err, "%s", prompt.where) : 0;
         prompt_free(&prompt);
         if (rc)
             return -1;
@@ -590,7 +590,7 @@ int prompt_next_turn(struct prompts *p, struct prompt *prompt, const char *answe
 {
     if (p->options.answers == PROMPTS_ANSWERED) {
         int more = prompt_next_answer(p, prompt, err);
-        return more < 0 ? err_at(err, "%s", prompt->place) : more;
+        return more < 0 ? err_at(err, "%s", prompt->where) : more;
     }
     if (prompt->turn + 1 >= prompt->turns)
         return 0;
@@ -614,6 +614,6 @@ int prompt_next_turn(struct prompts *p, struct prompt *prompt, const char *answe
 done:
     json_decref(messages);
     if (rc < 0)
-        err_at(err, "%s: turn %d", prompt->place, prompt->turn + 2);
+        err_at(err, "%s: turn %d", prompt->where, prompt->turn + 2);
     return rc;
 }

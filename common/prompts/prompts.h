@@ -72,7 +72,7 @@ struct prompt {
     int max_tokens;                    /* 0: not given */
     int64_t ordinal;                   /* 0, 1, ... over all files */
     int turn, turns;                   /* the user turn now in `tokens`, from 0; how many there are */
-    char *place;                       /* "file:line", for messages */
+    char *where;                       /* "file:line", for messages */
     json_t *messages, *rest;           /* the chat so far, and all turns; NULL where there are none */
 };
 
@@ -88,7 +88,7 @@ int prompts_next(struct prompts *prompts, struct prompt *out, struct err *err);
 
 struct prompts_fault {
     int64_t ordinal;
-    char *id, *place;                  /* id: as a prompt has it, where that could be read; "file:line"; NULL: no memory */
+    char *id, *where;                  /* id: as a prompt has it, where that could be read; "file:line"; NULL: no memory */
 };
 const struct prompts_fault *prompts_fault(const struct prompts *prompts);
 

@@ -27,11 +27,11 @@ double stats_quantile(double *values, size_t count, double share)
     if (!count)
         return NAN;
     qsort(values, count, sizeof *values, ascending);
-    double place = share * (double)(count - 1), below = floor(place);
+    double position = share * (double)(count - 1), below = floor(position);
     size_t at = (size_t)below;
     if (at + 1 >= count)
         return values[count - 1];
-    return values[at] + (values[at + 1] - values[at]) * (place - below);
+    return values[at] + (values[at + 1] - values[at]) * (position - below);
 }
 
 static double ratio_of(const struct stats_pair *sum)

@@ -5,23 +5,23 @@
 #include "common/base/mem.h"
 #include "common/stream/coact.h"
 
-/* place[l][e + 1]: budget from which on expert e is kept, 0 for a dropped slot; needs[l][B]: tokens that are fully served from
+/* rank[l][e + 1]: budget from which on expert e is kept, 0 for a dropped slot; needs[l][B]: tokens that are fully served from
  * a budget of B on. */
 struct tally {
     int moe_layers, experts, top_k;
-    int32_t *place;             /* [moe_layers][experts + 1] */
+    int32_t *rank;              /* [moe_layers][experts + 1] */
     int64_t *needs;             /* [moe_layers][experts + 1] */
 };
 
 static void tally_tokens(void *context, int layer, const int16_t *expert, int tokens)
 {
     struct tally *tally = context;
-    const int32_t *place = tally->place + (size_t)layer * ((size_t)tally->experts + 1) + 1;
+    const int32_t *rank = tally->rank + (size_t)layer * ((size_t)tally->experts + 1) + 1;
     int64_t *needs = tally->needs + (size_t)layer * ((size_t)tally->experts + 1);
     for (int i = 0; i < tokens; i++) {
         int last = 0;
         for (int slot = 0; slot < tally->top_k; slot++, expert++)
-            last = place[*expert] > last ? place[*expert] : last;
+            last = rank[*expert] > last ? rank[*expert] : last;
         needs[last]++;
     }
 }
@@ -31,13 +31,13 @@ static int tally_open(struct tally *tally, const struct ranking *ranking, int to
     int experts = ranking->experts;
     size_t layers = (size_t)ranking->moe_layers;
     *tally = (struct tally){ .moe_layers = ranking->moe_layers, .experts = experts, .top_k = top_k };
-    if (!(tally->place = mem_alloc(layers * ((size_t)experts + 1), sizeof *tally->place, err)) ||
+    if (!(tally->rank = mem_alloc(layers * ((size_t)experts + 1), sizeof *tally->rank, err)) ||
         !(tally->needs = mem_alloc(layers * ((size_t)experts + 1), sizeof *tally->needs, err)))
         return -1;
     for (size_t layer = 0; layer < layers; layer++)
         for (int i = 0; i < experts; i++) {
             size_t expert = (size_t)ranking->order[layer * (size_t)experts + (size_t)i];
-            tally->place[layer * ((size_t)experts + 1) + expert + 1] = i + 1;
+            tally->rank[layer * ((size_t)experts + 1) + expert + 1] = i + 1;
         }
     return 0;
 }
@@ -106,7 +106,7 @@ int coverage_make(struct coverage **out, const struct route_counts *counts, stru
     rc = 0;
 done:
     coverage_free(&coverage);
-    mem_free(&tally.place);
+    mem_free(&tally.rank);
     mem_free(&tally.needs);
     return rc;
 }

@@ -56,9 +56,9 @@ static void lose_tokens(void *context, int layer, const int16_t *expert, int tok
 
 static void leave(struct cover *cover, struct ranking *ranking, size_t at, int expert, int layer)
 {
-    int place = --cover->kept[layer];
-    ranking->order[at + (size_t)place] = expert;
-    ranking->score[at + (size_t)place] = (double)cover->missed[at + (size_t)expert];
+    int rank = --cover->kept[layer];
+    ranking->order[at + (size_t)rank] = expert;
+    ranking->score[at + (size_t)rank] = (double)cover->missed[at + (size_t)expert];
 }
 
 /* Takes out those that nobody misses, and one more, for which the tokens must be read; is there such a one in any layer? */
@@ -134,11 +134,11 @@ static int peel_layer(void *context, int layer, int64_t *count, struct err *err)
         for (size_t b = 0; b < n; b++)
             peel->missed[a] += a != b ? count[a * n + b] : 0;
     }
-    for (int place = experts - 1; place >= 0; place--) {
+    for (int rank = experts - 1; rank >= 0; rank--) {
         int e = least_missed(peel->missed, peel->counts->selected + at, peel->out, experts);
         peel->out[e] = 1;
-        peel->ranking->order[at + (size_t)place] = e;
-        peel->ranking->score[at + (size_t)place] = (double)peel->missed[e];
+        peel->ranking->order[at + (size_t)rank] = e;
+        peel->ranking->score[at + (size_t)rank] = (double)peel->missed[e];
         for (size_t b = 0; b < n; b++)
             if (!peel->out[b])
                 peel->missed[b] -= count[(size_t)e * n + b];

@@ -223,8 +223,8 @@ static int ranking_take(struct ranking *ranking, const struct rank_layer *record
     for (int i = 0; i < experts; i++) {
         int e = record->order[i];
         if (e < 0 || e >= experts || seen[e])
-            return err_set(err, ERR_INPUT, "layer %d: place %d names expert %d, which %s", record->layer, i, e,
-                           e >= 0 && e < experts ? "has a place already" : "does not exist");
+            return err_set(err, ERR_INPUT, "layer %d: index %d names expert %d, which %s", record->layer, i, e,
+                           e >= 0 && e < experts ? "has an index already" : "does not exist");
         seen[e] = 1;
     }
     seen[experts + record->layer] = 1;

@@ -24,7 +24,7 @@ struct ranking {
     char method[32];
     int32_t *budget;            /* [moe_layers]; -1: none recommended */
     int32_t *order;             /* [moe_layers][experts], a permutation of the experts */
-    double *score;              /* [moe_layers][experts], of the expert at the same place of order */
+    double *score;              /* [moe_layers][experts], of the expert at the same index of order */
 };
 
 /* Room for a ranking, without budgets. */

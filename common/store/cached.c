@@ -144,7 +144,7 @@ static int read_wanted(struct cached *cached, const struct expert_union *wanted,
         if ((slot = cache_find(cached->cache, cached->layer, expert)) >= 0) {       /* it came beforehand */
             cache_hold(cached->cache, slot);
         } else {
-            if ((slot = cache_place(cached->cache, cached->layer, expert, CACHE_DEMAND, &victim)) < 0)
+            if ((slot = cache_insert(cached->cache, cached->layer, expert, CACHE_DEMAND, &victim)) < 0)
                 break;
             if (start_read(cached, slot, false, victim, wasted, err))
                 return -1;

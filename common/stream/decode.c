@@ -94,8 +94,8 @@ static const struct field iter_fields[] = {
 };
 
 static const struct field draft_fields[] = {
-    FIELD(decode_draft, sequence, false, "the text this place is in"),
-    FIELD(decode_draft, drafter, true, "number of the drafter, where there are several: each has a record at each place, in "
+    FIELD(decode_draft, sequence, false, "the text this position is in"),
+    FIELD(decode_draft, drafter, true, "number of the drafter, where there are several: each has a record at each position, in "
           "order"),
     FIELD(decode_draft, pos, false, "position of the root, whose successor is wanted; 0 is the first token of the prompt"),
     FIELD(decode_draft, left, false, "tokens of the text after the root"),
@@ -251,7 +251,7 @@ static int check_draft(const void *body, const struct header *header, struct seq
     if (draft->accepted >= draft->n)
         return err_set(err, ERR_INPUT, "%d tokens accepted of %d", draft->accepted, draft->n - 1);
     if (draft->left < 1)
-        return err_set(err, ERR_INPUT, "a place with no token after it");
+        return err_set(err, ERR_INPUT, "a position with no token after it");
     size_t slots = (size_t)header->model.moe_layers * (size_t)header->model.top_k;
     for (int k = 0; k < draft->n; k++) {
         if (!(draft->draft_us[k] >= 0 && draft->verify_us[k] >= 0) || isinf(draft->draft_us[k] + draft->verify_us[k]))
@@ -286,7 +286,7 @@ const struct record_kind decode_iter_kind = {
     RECORD_KIND("iter", "one iteration: draft, verify, accept", decode_iter, iter_fields, check_iter)
 };
 const struct record_kind decode_draft_kind = {
-    RECORD_KIND("draft", "what drafts of each length would do at a place", decode_draft, draft_fields, check_draft)
+    RECORD_KIND("draft", "what drafts of each length would do at a position", decode_draft, draft_fields, check_draft)
 };
 const struct record_kind decode_failed_kind = {
     RECORD_KIND("failed", "a prompt could not be decoded, and was passed over", decode_failed, failed_fields, NULL)

@@ -64,8 +64,8 @@ struct decode_iter {
     struct values policy;
 };
 
-/* What would have happened at a place of the text with one drafter, for every length of a chain of drafted tokens: element k of
- * an array is for k drafted tokens, in a forward of k + 1. A tree has all nodes that were ever drafted, also those dropped
+/* What would have happened at a position of the text with one drafter, for every length of a chain of drafted tokens: element k
+ * of an array is for k drafted tokens, in a forward of k + 1. A tree has all nodes that were ever drafted, also those dropped
  * before the forward, in the order in which they came: the first k of them are a tree, and element k is for that. */
 struct decode_draft {
     int64_t sequence;

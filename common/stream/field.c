@@ -276,7 +276,7 @@ static size_t sequences_find(const struct sequences *open, int64_t sequence)
     size_t i = open->count;
     while (i && open->open[i - 1] != sequence)          /* the youngest is the likeliest */
         i--;
-    return i;                                           /* place + 1, 0: not there */
+    return i;                                           /* index + 1, 0: not there */
 }
 
 int sequences_begin(struct sequences *open, int64_t sequence, struct err *err)
@@ -300,10 +300,10 @@ int sequences_use(const struct sequences *open, int64_t sequence, struct err *er
 
 int sequences_end(struct sequences *open, int64_t sequence, struct err *err)
 {
-    size_t place = sequences_find(open, sequence);
-    if (!place)
+    size_t index = sequences_find(open, sequence);
+    if (!index)
         return sequences_use(open, sequence, err);
-    memmove(open->open + place - 1, open->open + place, (open->count - place) * sizeof *open->open);
+    memmove(open->open + index - 1, open->open + index, (open->count - index) * sizeof *open->open);
     open->count--;
     return 0;
 }

@@ -30,7 +30,7 @@ struct field {
     unsigned dtypes;                    /* ARRAY: bits 1 << dtype, any of which will do: the member is a struct elements; 0:
                                          * dtype alone, and the member is a pointer */
     const char *shape;                  /* ARRAY */
-    const char *const *choices;         /* CHOICE: words, NULL after the last; the member is an int, the word's place */
+    const char *const *choices;         /* CHOICE: words, NULL after the last; the member is an int, the word's index */
     size_t offset;                      /* of the member in its struct */
     const char *meaning;
 };

@@ -7,7 +7,7 @@ static const struct field layer_fields[] = {
     FIELD(rank_layer, method, false, "what the order is by: frequency, mass, ..."),
     FIELD(rank_layer, budget, true, "experts to keep in this layer, as recommended"),
     FIELD_ARRAY_OF(rank_layer, order, "[experts]", false, "experts, the one to keep first in front"),
-    FIELD_ARRAY_OF(rank_layer, score, "[experts]", false, "score of the expert at the same place of order"),
+    FIELD_ARRAY_OF(rank_layer, score, "[experts]", false, "score of the expert at the same index of order"),
 };
 
 static int check_layer(const void *body, const struct header *header, struct sequences *open, struct err *err)
@@ -25,7 +25,7 @@ static int check_layer(const void *body, const struct header *header, struct seq
         return -1;
     for (int i = 0; i < experts; i++) {
         if (rank->order[i] < 0 || rank->order[i] >= experts || seen[rank->order[i]]++) {
-            err_set(err, ERR_INPUT, "its order is no permutation: expert %d at place %d", rank->order[i], i);
+            err_set(err, ERR_INPUT, "its order is no permutation: expert %d at index %d", rank->order[i], i);
             goto done;
         }
     }

@@ -11,7 +11,7 @@ struct rank_layer {
     const char *method;
     int budget;                     /* -1: none recommended */
     const int32_t *order;           /* [experts], a permutation, best first */
-    const double *score;            /* [experts], of the expert at the same place of order */
+    const double *score;            /* [experts], of the expert at the same index of order */
 };
 
 extern const struct record_kind rank_layer_kind;

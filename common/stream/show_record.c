@@ -111,7 +111,7 @@ int show_header(struct show *show, const struct header *header, struct err *err)
     return show_end(show, err);
 }
 
-/* The place of the layers among the array's axes, or -1. */
+/* The index of the layers among the array's axes, or -1. */
 static int layer_axis(const struct record *record, const char *key)
 {
     const struct field *field = record->kind ? record_kind_field(record->kind, key) : NULL;

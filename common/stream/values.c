@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-/* A place for key, replacing an entry of that name; NULL, with overflow noted, when it does not fit. */
-static struct value *place(struct values *values, const char *key, enum value_type type)
+/* An entry for key, replacing an entry of that name; NULL, with overflow noted, when it does not fit. */
+static struct value *entry_for(struct values *values, const char *key, enum value_type type)
 {
     struct value *value = NULL;
     for (int i = 0; i < values->count; i++)
@@ -24,21 +24,21 @@ static struct value *place(struct values *values, const char *key, enum value_ty
 
 void values_int(struct values *values, const char *key, int64_t number)
 {
-    struct value *value = place(values, key, VALUE_INT);
+    struct value *value = entry_for(values, key, VALUE_INT);
     if (value)
         value->integer = number;
 }
 
 void values_real(struct values *values, const char *key, double number)
 {
-    struct value *value = place(values, key, VALUE_REAL);
+    struct value *value = entry_for(values, key, VALUE_REAL);
     if (value)
         value->real = number;
 }
 
 void values_text(struct values *values, const char *key, const char *text)
 {
-    struct value *value = strlen(text) < VALUES_TEXT ? place(values, key, VALUE_TEXT) : NULL;
+    struct value *value = strlen(text) < VALUES_TEXT ? entry_for(values, key, VALUE_TEXT) : NULL;
     if (value)
         memcpy(value->text, text, strlen(text));
     else

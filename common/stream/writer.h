@@ -56,8 +56,8 @@ int writer_flush(struct writer *writer, struct err *err);       /* what was comm
 /* The end record; then the file gets its name. Frees the writer, also on failure (then a file does not appear). */
 int writer_close(struct writer **writer, struct err *err);
 
-/* The same with an abort record in the end's place: for a run that was ended early, and whose records are of use. Sequences may
- * be open. What another run left stays, too: this one may have come less far. */
+/* The same with an abort record in place of the end: for a run that was ended early, and whose records are of use. Sequences
+ * may be open. What another run left stays, too: this one may have come less far. */
 int writer_close_early(struct writer **writer, const char *message, struct err *err);
 
 /* Gives up: a pipe gets an abort record with err's text, and so does what writer_keep has seen of a file, which stays; any

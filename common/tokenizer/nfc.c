@@ -12,7 +12,7 @@
 #include "common/base/utf8.h"
 #include "common/tokenizer/internal.h"
 
-struct mark { int32_t code; int32_t rank; size_t place; };
+struct mark { int32_t code; int32_t rank; size_t position; };
 
 struct nfc {
     const struct normalizer_step *form;
@@ -46,7 +46,7 @@ static int mark_order(const void *left, const void *right)
     const struct mark *a = left, *b = right;
     if (a->rank != b->rank)
         return a->rank < b->rank ? -1 : 1;
-    return a->place < b->place ? -1 : a->place > b->place;
+    return a->position < b->position ? -1 : a->position > b->position;
 }
 
 /* Canonical ordering: each run of characters with a combining class is sorted by it, stably. */

@@ -31,11 +31,11 @@ struct feature_source {
     float *states;                      /* [states][stride][hidden] */
     size_t token_room, mask_room;
     size_t stride, stride_room;         /* rows of a state now, and the most there were */
-    struct place {
+    struct position {
         struct reader_mark mark;        /* of the record that begins the text */
         int64_t ordinal;
-    } at, *places;                      /* of the text at hand; of all texts of the part, by feature_source_index */
-    size_t place_count, place_room;
+    } at, *positions;                   /* of the text at hand; of all texts of the part, by feature_source_index */
+    size_t position_count, position_room;
     bool rounded;                       /* some states that were read are of bf16 */
     int64_t bare;                       /* texts without an answer as far as they are not cut */
 };
@@ -135,7 +135,7 @@ void feature_source_close(struct feature_source **source)
     mem_free(&s->token);
     mem_free(&s->mask);
     mem_free(&s->states);
-    mem_free(&s->places);
+    mem_free(&s->positions);
     mem_free(source);
 }
 
@@ -169,7 +169,7 @@ static int begin(struct feature_source *source, const struct feature_begin *begi
     *text = (struct feature_text){.ordinal = source->ordinal++, .prompt_tokens = begin->prompt_tokens,
                                   .n = begin->text_tokens, .validation = begin->validation};
     source->stride = 0;
-    source->at = (struct place){reader_mark(source->in), text->ordinal};
+    source->at = (struct position){reader_mark(source->in), text->ordinal};
     source->all = begin->text_tokens;
     source->came = 0;
     source->wanted = setup->part == FEATURES_ALL || (setup->part == FEATURES_VALIDATION) == begin->validation;
@@ -353,12 +353,12 @@ int feature_source_index(struct feature_source *source, int64_t *texts, struct e
             source->bare++;
             continue;
         }
-        if (mem_grow(&source->places, &source->place_room, source->place_count + 1, sizeof *source->places, err))
+        if (mem_grow(&source->positions, &source->position_room, source->position_count + 1, sizeof *source->positions, err))
             return -1;
-        source->places[source->place_count++] = source->at;
+        source->positions[source->position_count++] = source->at;
     }
     if (!more)
-        *texts = (int64_t)source->place_count;
+        *texts = (int64_t)source->position_count;
     return more;
 }
 
@@ -369,11 +369,11 @@ int64_t feature_source_bare(const struct feature_source *source) { return source
 static int read_again(struct feature_source *source, int64_t text, bool bare_of_states, const struct feature_text **out,
                       struct err *err)
 {
-    const struct place *place = &source->places[text];
-    source->ordinal = place->ordinal;
+    const struct position *position = &source->positions[text];
+    source->ordinal = position->ordinal;
     source->again = true;
     source->bare_of_states = bare_of_states;
-    if (reader_return(source->in, &place->mark, err))
+    if (reader_return(source->in, &position->mark, err))
         return -1;
     return feature_source_next(source, out, err) > 0 ? 0 : -1;
 }

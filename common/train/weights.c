@@ -37,7 +37,7 @@ static void list_weights(struct weights *w)
     }
 }
 
-static int place_weights(struct weights *w, struct err *err)
+static int lay_out(struct weights *w, struct err *err)
 {
     size_t at = 0, kept = 0;
     for (int i = 0; i < w->count; i++)
@@ -73,7 +73,7 @@ int weights_make(struct weights **out, const struct head_params *head, const str
     if (!(w->list = mem_alloc(room, sizeof *w->list, err)))
         goto failed;
     list_weights(w);
-    if (place_weights(w, err))
+    if (lay_out(w, err))
         goto failed;
     *out = w;
     return 0;
@@ -189,7 +189,7 @@ void weights_read(struct weights *weights, const struct model *file)
 
 /* ---- how training begins ---- */
 
-/* Uniform in -bound .. bound; four numbers a block of bits, whose counter is the weight and the place in it. */
+/* Uniform in -bound .. bound; four numbers a block of bits, whose counter is the weight and the index in it. */
 static void draw(const struct weight *weight, int number, float bound, uint64_t seed)
 {
     const size_t count = (size_t)weight->value.rows * (size_t)weight->value.width;

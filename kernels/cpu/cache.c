@@ -32,12 +32,13 @@ void cpu_rope(struct queue *queue, const struct rope_args *args)
 }
 
 /* Where a slot of a head begins in a cache. */
-static unsigned char *place(struct buffer cache, enum cache_format format, size_t head, int32_t slot, int capacity, int width)
+static unsigned char *head_address(struct buffer cache, enum cache_format format, size_t head, int32_t slot, int capacity,
+                                   int width)
 {
     return (unsigned char *)work_pointer(cache) + (head * (size_t)capacity + (size_t)slot) * (size_t)width * cache_size(format);
 }
 
-/* Puts `count` numbers into a cache; the place after them. */
+/* Puts `count` numbers into a cache; the address after them. */
 static unsigned char *narrow(enum cache_format format, const float *from, size_t count, unsigned char *to)
 {
     uint16_t *half = (uint16_t *)(void *)to;
@@ -62,12 +63,12 @@ static void kv_write_heads(void *argument, int member, int members)
     thread_pool_part((size_t)a->kv_heads, member, members, &begin, &end);
     for (size_t r = 0; r < (size_t)a->rows; r++)
         for (size_t h = begin; h < end; h++) {
-            unsigned char *k = place(a->k, a->format, h, slot[r], a->capacity, a->head_dim);
+            unsigned char *k = head_address(a->k, a->format, h, slot[r], a->capacity, a->head_dim);
             if (shared)
                 k = narrow(a->format, shared + r * (size_t)a->shared_stride, width, k);
             narrow(a->format, in_k + r * (size_t)a->stride + h * own, own, k);
             narrow(a->format, in_v + r * (size_t)a->stride + h * wide, wide,
-                   place(a->v, a->format, h, slot[r], a->capacity, a->value_dim));
+                   head_address(a->v, a->format, h, slot[r], a->capacity, a->value_dim));
         }
 }
 
@@ -88,10 +89,10 @@ static void kv_move_heads(void *argument, int member, int members)
         for (int i = 0; i < a->count; i++) {
             if (from[i] == to[i])
                 continue;
-            memcpy(place(a->k, a->format, h, to[i], a->capacity, a->head_dim),
-                   place(a->k, a->format, h, from[i], a->capacity, a->head_dim), (size_t)a->head_dim * size);
-            memcpy(place(a->v, a->format, h, to[i], a->capacity, a->value_dim),
-                   place(a->v, a->format, h, from[i], a->capacity, a->value_dim), (size_t)a->value_dim * size);
+            memcpy(head_address(a->k, a->format, h, to[i], a->capacity, a->head_dim),
+                   head_address(a->k, a->format, h, from[i], a->capacity, a->head_dim), (size_t)a->head_dim * size);
+            memcpy(head_address(a->v, a->format, h, to[i], a->capacity, a->value_dim),
+                   head_address(a->v, a->format, h, from[i], a->capacity, a->value_dim), (size_t)a->value_dim * size);
         }
 }
 

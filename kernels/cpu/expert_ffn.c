@@ -10,17 +10,17 @@
 #include "kernels/cpu/work.h"
 #include "kernels/plain/glu.h"
 
-/* A PLACE is row * slots + slot: where a (row, slot) lies in inner and partial. */
+/* A PAIR is row * slots + slot: where a (row, slot) lies in inner and partial. */
 struct ffn {
     const struct expert_ffn_args *args;
-    struct operand in;              /* of the step at work: [rows] for gate and up, [places] for down */
+    struct operand in;              /* of the step at work: [rows] for gate and up, [pairs] for down */
     const float *weight, *gate_up_bias, *down_bias;
     float *out, *inner, *partial;
     const int32_t *expert;
     const uint64_t *table;
-    int32_t *start;                 /* [experts + 1]: expert e's places are place[start[e]] .. place[start[e + 1] - 1] */
-    int32_t *place;                 /* [rows * slots] */
-    int32_t *wanted;                /* the experts that have places, ascending */
+    int32_t *start;                 /* [experts + 1]: expert e's pairs are pair[start[e]] .. pair[start[e + 1] - 1] */
+    int32_t *pair;                  /* [rows * slots] */
+    int32_t *wanted;                /* the experts that have pairs, ascending */
     int wanted_count;
     int units, task_units, tasks;   /* of the step at work: units of one expert, units of a task, tasks of one expert */
     size_t bytes;                   /* that the step reads, every pass counted */
@@ -30,18 +30,18 @@ struct ffn {
 static void ffn_group(struct ffn *f)
 {
     const struct expert_ffn_args *a = f->args;
-    int places = a->rows * a->slots, count = 0;
+    int pairs = a->rows * a->slots, count = 0;
     if (!f->expert) {
-        for (int i = 0; i < places; i++)
-            f->place[i] = i;
+        for (int i = 0; i < pairs; i++)
+            f->pair[i] = i;
         f->start[0] = 0;
-        f->start[1] = places;
+        f->start[1] = pairs;
         f->wanted[0] = 0;
-        f->wanted_count = places > 0;
+        f->wanted_count = pairs > 0;
         return;
     }
     memset(f->start, 0, ((size_t)a->experts + 1) * sizeof *f->start);
-    for (int i = 0; i < places; i++)
+    for (int i = 0; i < pairs; i++)
         if (f->expert[i] >= 0)
             f->start[f->expert[i] + 1]++;
     for (int e = 0; e < a->experts; e++) {
@@ -50,9 +50,9 @@ static void ffn_group(struct ffn *f)
         f->start[e + 1] += f->start[e];
     }
     /* Filling moves every start to its end, which is the next one's start; the shift back follows. */
-    for (int i = 0; i < places; i++)
+    for (int i = 0; i < pairs; i++)
         if (f->expert[i] >= 0)
-            f->place[f->start[f->expert[i]]++] = i;
+            f->pair[f->start[f->expert[i]]++] = i;
     memmove(f->start + 1, f->start, (size_t)a->experts * sizeof *f->start);
     f->start[0] = 0;
     f->wanted_count = count;
@@ -85,8 +85,8 @@ static void ffn_share(struct ffn *f, struct queue *queue, enum weight_format for
 /* Where a task lies. */
 struct ffn_task {
     const unsigned char *block;
-    const int32_t *place;
-    int expert, start, rows, first, end;    /* its places are those from `start` on, `rows` of them; units first .. end-1 */
+    const int32_t *pair;
+    int expert, start, rows, first, end;    /* its pairs are those from `start` on, `rows` of them; units first .. end-1 */
 };
 
 static int ffn_next(struct ffn *f, int member, int members, struct ffn_task *task)
@@ -97,7 +97,7 @@ static int ffn_next(struct ffn *f, int member, int members, struct ffn_task *tas
     int expert = f->wanted[number / f->tasks];
     task->expert = expert;
     task->block = (const unsigned char *)(uintptr_t)f->table[expert];
-    task->place = f->place + f->start[expert];
+    task->pair = f->pair + f->start[expert];
     task->start = f->start[expert];
     task->rows = f->start[expert + 1] - f->start[expert];
     task->first = (int)(number % f->tasks) * f->task_units;
@@ -109,7 +109,7 @@ static int ffn_next(struct ffn *f, int member, int members, struct ffn_task *tas
 static inline void ffn_rows(const struct ffn *f, const struct ffn_task *task, int slots, int first, int rows, const void **in)
 {
     for (int r = 0; r < rows; r++)
-        in[r] = operand_at(&f->in, (size_t)(f->in.by_place ? task->start + first + r : task->place[first + r] / slots));
+        in[r] = operand_at(&f->in, (size_t)(f->in.by_pair ? task->start + first + r : task->pair[first + r] / slots));
 }
 
 /* Gate and up of one unit, with their biases, become its inner activations, in place of gate; `used` of them count. */
@@ -148,7 +148,7 @@ static void gate_up(void *argument, int member, int members)
                 for (int r = 0; r < rows; r++) {
                     float *gate = product + r * UNIT_OUTPUTS;
                     gate_unit(f, task.expert, u, used, gate);
-                    float *out = f->inner + (size_t)task.place[first + r] * width + (size_t)u * UNIT_INNER;
+                    float *out = f->inner + (size_t)task.pair[first + r] * width + (size_t)u * UNIT_INNER;
                     memcpy(out, gate, used * sizeof *gate);
                 }
             }
@@ -179,7 +179,7 @@ static void down(void *argument, int member, int members)
                             product[(size_t)r * UNIT_OUTPUTS + i] += bias[i];
                 }
                 for (int r = 0; r < rows; r++)
-                    memcpy(f->partial + (size_t)task.place[first + r] * hidden + (size_t)u * UNIT_OUTPUTS,
+                    memcpy(f->partial + (size_t)task.pair[first + r] * hidden + (size_t)u * UNIT_OUTPUTS,
                            product + r * UNIT_OUTPUTS, used * sizeof *product);
             }
     }
@@ -197,13 +197,13 @@ static void combine(void *argument, int member, int members)
     end = end * 16 < hidden ? end * 16 : hidden;
     for (size_t r = 0; r < (size_t)a->rows; r++)
         for (size_t s = 0; s < (size_t)a->slots; s++) {
-            size_t place = r * (size_t)a->slots + s;
-            if (f->expert && f->expert[place] < 0)
+            size_t pair = r * (size_t)a->slots + s;
+            if (f->expert && f->expert[pair] < 0)
                 continue;
-            float weight = f->weight ? f->weight[place] : 1.0f;
+            float weight = f->weight ? f->weight[pair] : 1.0f;
             if (a->scale != 0)
                 weight *= a->scale;
-            const float *restrict partial = f->partial + place * hidden;
+            const float *restrict partial = f->partial + pair * hidden;
             float *restrict out = f->out + r * hidden;
             for (size_t i = begin; i < end; i++)
                 out[i] = __builtin_fmaf(weight, partial[i], out[i]);
@@ -230,12 +230,12 @@ void cpu_expert_ffn(struct queue *queue, const struct expert_ffn_args *args)
     f.expert = work_pointer(args->expert);
     f.table = work_pointer(args->table);
     f.start = work_pointer(args->group);
-    f.place = f.start + args->experts + 1;
-    f.wanted = f.place + (size_t)args->rows * (size_t)args->slots;
+    f.pair = f.start + args->experts + 1;
+    f.wanted = f.pair + (size_t)args->rows * (size_t)args->slots;
     ffn_group(&f);
     struct operand_rows rows = {.in = work_pointer(args->in), .stride = (size_t)args->hidden, .rows = args->rows,
-                                .inputs = args->hidden, .scratch = work_pointer(args->operand), .place = f.place,
-                                .places = f.start[f.expert ? args->experts : 1], .slots = args->slots};
+                                .inputs = args->hidden, .scratch = work_pointer(args->operand), .pair = f.pair,
+                                .pairs = f.start[f.expert ? args->experts : 1], .slots = args->slots};
     f.in = operand_make(queue, args->format, &rows);
     ffn_share(&f, queue, args->format, (args->inner_width + UNIT_INNER - 1) / UNIT_INNER,
               unit_bytes(args->format, args->hidden));

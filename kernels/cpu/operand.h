@@ -33,47 +33,47 @@ struct operand_rows {
     const float *in;                    /* [rows] of `stride` floats, the first `inputs` used */
     size_t stride;
     int rows, inputs;
-    void *scratch;                      /* operand_bytes for each row, and for each place if these are given */
-    /* Where experts want rows: place p (row * slots + slot) takes row p / slots. */
+    void *scratch;                      /* operand_bytes for each row, and for each pair if these are given */
+    /* Where experts want rows: pair p (row * slots + slot) takes row p / slots. */
     const int32_t *expert;              /* [rows]: rows with -1 are not wanted; or NULL. With slots 1 only */
-    const int32_t *place;               /* [places]: the wanted places, in the order in which products take them; or NULL */
-    int places, slots;
+    const int32_t *pair;                /* [pairs]: the wanted pairs, in the order in which products take them; or NULL */
+    int pairs, slots;
 };
 
-/* What becomes of the rows in scratch: the places', in their order, if these are given, else the rows themselves. */
+/* What becomes of the rows in scratch: the pairs', in their order, if these are given, else the rows themselves. */
 static inline size_t operand_count(const struct operand_rows *rows)
 {
-    return (size_t)(rows->place ? rows->places : rows->rows);
+    return (size_t)(rows->pair ? rows->pairs : rows->rows);
 }
 
 /* The row that the i-th of them is made of; NULL: none, as nobody wants it. */
 static inline const float *operand_source(const struct operand_rows *rows, size_t i)
 {
-    size_t row = rows->place ? (size_t)(rows->place[i] / rows->slots) : i;
+    size_t row = rows->pair ? (size_t)(rows->pair[i] / rows->slots) : i;
     return rows->expert && rows->expert[row] < 0 ? NULL : rows->in + row * rows->stride;
 }
 
-/* Where row r, or of given places the i-th, begins: data + r * stride. */
+/* Where row r, or of given pairs the i-th, begins: data + r * stride. */
 struct operand {
     const unsigned char *data;
     size_t stride;
-    bool by_place;
+    bool by_pair;
 };
 
-/* Only tiles want rows in the order of places; where no expert can have enough of them for tiles, a row is made once for all
- * of its places. */
+/* Only tiles want rows in the order of pairs; where no expert can have enough of them for tiles, a row is made once for all
+ * of its pairs. */
 static inline struct operand operand_make(struct queue *queue, enum weight_format format, const struct operand_rows *wanted)
 {
     struct operand_rows rows = *wanted;
     if (!format_tiled(format) || (format_quantised(format) && rows.rows <= VECTOR_ROWS))
-        rows.place = NULL;
+        rows.pair = NULL;
     if (format_quantised(format))
         cpu_quantise(queue, &rows);
     else if (format_tiled(format))
         cpu_parts(queue, &rows);
     else
         return (struct operand){(const unsigned char *)rows.in, rows.stride * sizeof *rows.in, false};
-    return (struct operand){rows.scratch, operand_bytes(format, rows.inputs), rows.place != NULL};
+    return (struct operand){rows.scratch, operand_bytes(format, rows.inputs), rows.pair != NULL};
 }
 
 static inline const void *operand_at(const struct operand *operand, size_t row)

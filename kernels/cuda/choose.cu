@@ -46,7 +46,7 @@ struct choose_digit {
     bool first, last, mass;              /* first, last: of the filter's digits */
 };
 
-/* A block's place: grid (shares of the vocabulary, rows). */
+/* A block's share: grid (shares of the vocabulary, rows). */
 struct choose_share {
     struct choose_state *state;
     const float *logit;

@@ -2,8 +2,8 @@
  * apart do without. With q8 and q4 one goes before each product, which quantises what it takes. Slabs go another way
  * (slab_expert_ffn.cu).
  *
- * An ITEM is up to 16 places (row * slots + slot) that want the same expert: a block's rows. Scratch `group` holds the items,
- * as one 16-byte load each, then the places in the order of their experts, ascending within one, then how many items there are.
+ * An ITEM is up to 16 pairs (row * slots + slot) that want the same expert: a block's rows. Scratch `group` holds the items,
+ * as one 16-byte load each, then the pairs in the order of their experts, ascending within one, then how many items there are.
  * Who stands in an item with whom changes no bit (tile.h).
  *
  * How many items there are is known on the device alone: rows may be far fewer than the most there can be, and rows share
@@ -18,16 +18,16 @@ enum { GROUP_THREADS = 256, GROUP_WARPS = GROUP_THREADS / WARP };
  * large GPU have room for. */
 enum { EXPERT_BLOCKS = 512 };
 
-/* The places first .. first + count - 1 of those in order, and where their expert's block is. */
+/* The pairs first .. first + count - 1 of those in order, and where their expert's block is. */
 struct expert_item {
     const unsigned char *block;
     int first, expert, count;
 };
 
 DEVICE uint4 *items_of(const struct expert_ffn_args &a) { return device_pointer<uint4>(a.group); }
-DEVICE int32_t *places_of(const struct expert_ffn_args &a) { return (int32_t *)(items_of(a) + (int64_t)a.rows * a.slots); }
+DEVICE int32_t *pairs_of(const struct expert_ffn_args &a) { return (int32_t *)(items_of(a) + (int64_t)a.rows * a.slots); }
 
-DEVICE int32_t *item_count(const struct expert_ffn_args &a) { return places_of(a) + (int64_t)a.rows * a.slots; }
+DEVICE int32_t *item_count(const struct expert_ffn_args &a) { return pairs_of(a) + (int64_t)a.rows * a.slots; }
 
 DEVICE uint4 item_put(uint64_t block, int first, int expert, int count)
 {
@@ -41,18 +41,18 @@ DEVICE struct expert_item item_at(const struct expert_ffn_args &a, int item)
     return {block, (int)raw.z, (int)(raw.w >> 16), (int)(raw.w & 0xffffu)};
 }
 
-/* The expert that a place wants, -1: none, as where there is no such place. Which of the warp's other lanes want it, too. */
-DEVICE int wanted_at(const struct expert_ffn_args &a, int place, int end, unsigned *alike)
+/* The expert that a pair wants, -1: none, as where there is no such pair. Which of the warp's other lanes want it, too. */
+DEVICE int wanted_at(const struct expert_ffn_args &a, int pair, int end, unsigned *alike)
 {
     const int32_t *expert = device_pointer<int32_t>(a.expert);
-    int e = place >= end ? -1 : expert ? expert[place] : 0;
+    int e = pair >= end ? -1 : expert ? expert[pair] : 0;
     *alike = __match_any_sync(FULL_MASK, (unsigned)e);
     return e;
 }
 
-/* Makes the counts in next [GROUP_WARPS][experts] the first place of each warp with each expert, in the order of experts, then
+/* Makes the counts in next [GROUP_WARPS][experts] the first pair of each warp with each expert, in the order of experts, then
  * of warps, and writes the items. Returns how many there are. A thread an expert at a time; sums hold items in their upper
- * half, places in their lower. */
+ * half, pairs in their lower. */
 DEVICE int put_items(const struct expert_ffn_args &a, int tokens, int *next)
 {
     SHARED(uint64_t, of_warp, GROUP_WARPS);
@@ -74,13 +74,13 @@ DEVICE int put_items(const struct expert_ffn_args &a, int tokens, int *next)
             sum += w < warp_id() ? of_warp[w] : 0;
             all += of_warp[w];
         }
-        int place = (int)(uint32_t)sum, item = (int)(sum >> 32);
+        int pair = (int)(uint32_t)sum, item = (int)(sum >> 32);
         uint64_t block = count ? device_pointer<uint64_t>(a.table)[e] : 0;
         for (int i = 0; i < count; i += tokens)
-            items_of(a)[item++] = item_put(block, place + i, e, min(tokens, count - i));
+            items_of(a)[item++] = item_put(block, pair + i, e, min(tokens, count - i));
         for (int w = 0; w < GROUP_WARPS && e < a.experts; w++) {
-            int first = place;
-            place += next[w * a.experts + e];
+            int first = pair;
+            pair += next[w * a.experts + e];
             next[w * a.experts + e] = first;
         }
         before = all;
@@ -89,15 +89,15 @@ DEVICE int put_items(const struct expert_ffn_args &a, int tokens, int *next)
     return (int)(before >> 32);
 }
 
-/* One block. Each warp has a run of the places, and goes over it twice, 32 at a time: it counts those that want each expert;
- * then, when the counts have become first places, it puts them there. */
+/* One block. Each warp has a run of the pairs, and goes over it twice, 32 at a time: it counts those that want each expert;
+ * then, when the counts have become first pairs, it puts them there. */
 __global__ void __launch_bounds__(GROUP_THREADS) expert_group_kernel(struct expert_ffn_args a, int tokens,
                                                                        const int32_t *live)
 {
     in_turn();
     SHARED_DYN(int, next);
-    int places = live_rows(live, a.rows) * a.slots, lane = lane_id();
-    int each = (places + GROUP_THREADS - 1) / GROUP_THREADS * WARP, first = each * warp_id(), end = min(first + each, places);
+    int pairs = live_rows(live, a.rows) * a.slots, lane = lane_id();
+    int each = (pairs + GROUP_THREADS - 1) / GROUP_THREADS * WARP, first = each * warp_id(), end = min(first + each, pairs);
     int *own = next + warp_id() * a.experts;
     unsigned alike;
     for (int i = (int)threadIdx.x; i < GROUP_WARPS * a.experts; i += GROUP_THREADS)
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(GROUP_THREADS) expert_group_kernel(struct expe
     for (int i = first; i < end; i += WARP) {
         int e = wanted_at(a, i + lane, end, &alike), rank = __popc(alike & ((1u << lane) - 1));
         if (e >= 0)
-            places_of(a)[own[e] + rank] = i + lane;
+            pairs_of(a)[own[e] + rank] = i + lane;
         __syncwarp();
         if (e >= 0 && rank == 0)
             own[e] += __popc(alike);
@@ -129,12 +129,12 @@ template <int FORMAT>
 DEVICE void gate_up_item(const struct expert_ffn_args &a, const struct tile_cut &cut, const struct expert_item &item,
                          struct tile_memory *memory)
 {
-    SHARED(int, place, TILE_TOKENS_MAX);
+    SHARED(int, pair, TILE_TOKENS_MAX);
     const unsigned char *weight = item.block + unit_bytes_of(FORMAT, a.hidden) * (size_t)blockIdx.x;
     tile_prefetch<FORMAT>(weight, a.hidden, cut, 0);
     if ((int)threadIdx.x < item.count) {
-        place[threadIdx.x] = places_of(a)[item.first + (int)threadIdx.x];
-        memory->row[threadIdx.x] = place[threadIdx.x] / a.slots;
+        pair[threadIdx.x] = pairs_of(a)[item.first + (int)threadIdx.x];
+        memory->row[threadIdx.x] = pair[threadIdx.x] / a.slots;
     }
     __syncthreads();
     struct tile_in in = {device_pointer<float>(a.in), device_pointer<struct quantised>(a.operand), a.hidden, a.hidden,
@@ -149,7 +149,7 @@ DEVICE void gate_up_item(const struct expert_ffn_args &a, const struct tile_cut 
         gate = gate + bias[at];
         up = up + bias[a.inner_width + at];
     }
-    device_pointer<float>(a.inner)[(int64_t)place[token] * a.inner_width + at] = plain_glu(gate, up, a.limit, a.alpha);
+    device_pointer<float>(a.inner)[(int64_t)pair[token] * a.inner_width + at] = plain_glu(gate, up, a.limit, a.alpha);
 }
 
 /* partial = down(inner) of an item, for 32 outputs. `offset`: of down in an expert's block. */
@@ -160,7 +160,7 @@ DEVICE void down_item(const struct expert_ffn_args &a, const struct tile_cut &cu
     const unsigned char *weight = item.block + offset + unit_bytes_of(FORMAT, a.inner_width) * (size_t)blockIdx.x;
     tile_prefetch<FORMAT>(weight, a.inner_width, cut, 0);
     if ((int)threadIdx.x < item.count)
-        memory->row[threadIdx.x] = places_of(a)[item.first + (int)threadIdx.x];
+        memory->row[threadIdx.x] = pairs_of(a)[item.first + (int)threadIdx.x];
     __syncthreads();
     struct tile_in in = {device_pointer<float>(a.inner), device_pointer<struct quantised>(a.operand), a.inner_width,
                          a.inner_width, item.count, true};
@@ -207,13 +207,13 @@ __global__ void expert_sum_kernel(struct expert_ffn_args a, const int32_t *live)
     if (i >= a.hidden || not_live(live, r))
         return;
     float *out = device_pointer<float>(a.out) + (int64_t)r * a.hidden + i, sum = *out;
-    for (int64_t place = (int64_t)r * a.slots; place < (int64_t)(r + 1) * a.slots; place++) {
-        if (a.expert.address && device_pointer<int32_t>(a.expert)[place] < 0)
+    for (int64_t pair = (int64_t)r * a.slots; pair < (int64_t)(r + 1) * a.slots; pair++) {
+        if (a.expert.address && device_pointer<int32_t>(a.expert)[pair] < 0)
             continue;
-        float weight = a.weight.address ? device_pointer<float>(a.weight)[place] : 1.0f;
+        float weight = a.weight.address ? device_pointer<float>(a.weight)[pair] : 1.0f;
         if (a.scale != 0)
             weight = weight * a.scale;
-        sum = fmaf(weight, device_pointer<float>(a.partial)[place * a.hidden + i], sum);
+        sum = fmaf(weight, device_pointer<float>(a.partial)[pair * a.hidden + i], sum);
     }
     *out = sum;
 }
@@ -235,9 +235,9 @@ static dim3 expert_grid(const struct expert_ffn_args *a, unsigned units, int ite
 void cuda_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
 {
     int gate_rows = tile_rows(a->format, a->rows), down_rows = tile_rows(a->down_format, a->rows);
-    int tokens = gate_rows < down_rows ? gate_rows : down_rows, places = a->rows * a->slots;
+    int tokens = gate_rows < down_rows ? gate_rows : down_rows, pairs = a->rows * a->slots;
     /* Each item but the last of an expert is full. */
-    int items = a->experts + places / tokens < places ? a->experts + places / tokens : places;
+    int items = a->experts + pairs / tokens < pairs ? a->experts + pairs / tokens : pairs;
     dim3 wide = expert_grid(a, blocks_for(a->inner_width, UNIT_INNER), items);
     dim3 deep = expert_grid(a, blocks_for(a->hidden, UNIT_OUTPUTS), items);
     dev_stream stream = cuda_stream(queue);
@@ -255,7 +255,7 @@ void cuda_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
         cuda_quantise(queue, in, a->hidden, a->rows, 1, a->hidden, none, a->operand);
     TILE_LAUNCH(expert_gate_up_kernel, a->format, tokens, wide, stream, *a, tile_whole(a->format, a->hidden, tokens));
     if (format_quantised(a->down_format))
-        cuda_quantise(queue, a->inner, a->inner_width, places, a->slots, a->inner_width, a->expert, a->operand);
+        cuda_quantise(queue, a->inner, a->inner_width, pairs, a->slots, a->inner_width, a->expert, a->operand);
     TILE_LAUNCH(expert_down_kernel, a->down_format, tokens, deep, stream, *a,
                 tile_whole(a->down_format, a->inner_width, tokens), offset);
     if (!a->apart)

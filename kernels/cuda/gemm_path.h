@@ -1,4 +1,4 @@
-/* Where cuBLAS may lie: the i-th path to try for the library `name`, "" where a place is not known, false after the last one.
+/* Where cuBLAS may lie: the i-th path to try for the library `name`, "" where a folder is not known, false after the last one.
  *
  *     wherever the loader looks; beside the plug-in; then by the compiler, which is `nvcc` and has its library in
  *         ../lib64, ../lib                 in an installed toolkit, in conda's, and in PyPI's (nvidia/cu13) from 13 on
@@ -24,20 +24,20 @@ static inline bool gemm_path(int i, const char *plugin, const char *nvcc, const 
     static const struct {
         enum base base;
         const char *folder;
-    } place[] = {
+    } candidate[] = {
         {NONE, ""}, {PLUGIN, ""}, {NVCC, "../lib64/"}, {NVCC, "../lib/"}, {NVCC, "../targets/x86_64-linux/lib/"},
         {NVCC, "../../cublas/lib/"}, {NVCC, "../lib/python3*/site-packages/nvidia/*/lib/"},
         {NONE, "/usr/local/cuda/lib64/"}, {NONE, "/usr/local/lib/python3*/dist-packages/nvidia/*/lib/"},
         {NONE, "/usr/local/lib/python3*/site-packages/nvidia/*/lib/"},
         {NONE, "/opt/conda/lib/python3*/site-packages/nvidia/*/lib/"},
     };
-    if (i >= (int)(sizeof place / sizeof *place))
+    if (i >= (int)(sizeof candidate / sizeof *candidate))
         return false;
-    const char *file = place[i].base == PLUGIN ? plugin : place[i].base == NVCC ? nvcc : NULL;
+    const char *file = candidate[i].base == PLUGIN ? plugin : candidate[i].base == NVCC ? nvcc : NULL;
     const char *slash = file ? strrchr(file, '/') : NULL;
     int length = slash ? (int)(slash - file) + 1 : 0;
-    bool known = length || place[i].base == NONE;
-    if (!known || snprintf(path, GEMM_PATH, "%.*s%s%s", length, length ? file : "", place[i].folder, name) >= GEMM_PATH)
+    bool known = length || candidate[i].base == NONE;
+    if (!known || snprintf(path, GEMM_PATH, "%.*s%s%s", length, length ? file : "", candidate[i].folder, name) >= GEMM_PATH)
         path[0] = '\0';
     return true;
 }

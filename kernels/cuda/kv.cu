@@ -8,15 +8,15 @@ __global__ void kv_write_kernel(struct kv_write_args a, const int32_t *live)
     if (not_live(live, blockIdx.z))
         return;
     int at = (int)(blockIdx.x * blockDim.x + threadIdx.x), own = a.head_dim - a.shared_width, i = at - a.head_dim;
-    int64_t head = blockIdx.y, row = blockIdx.z, place = head * a.capacity + device_pointer<int32_t>(a.slot)[row];
+    int64_t head = blockIdx.y, row = blockIdx.z, offset = head * a.capacity + device_pointer<int32_t>(a.slot)[row];
     if (at < a.shared_width)
-        cache_put(a.format, device_pointer<void>(a.k), place * a.head_dim + at,
+        cache_put(a.format, device_pointer<void>(a.k), offset * a.head_dim + at,
                   device_pointer<float>(a.shared)[row * a.shared_stride + at]);
     else if (at < a.head_dim)
-        cache_put(a.format, device_pointer<void>(a.k), place * a.head_dim + at,
+        cache_put(a.format, device_pointer<void>(a.k), offset * a.head_dim + at,
                   device_pointer<float>(a.in_k)[row * a.stride + head * own + at - a.shared_width]);
     else if (i < a.value_dim)
-        cache_put(a.format, device_pointer<void>(a.v), place * a.value_dim + i,
+        cache_put(a.format, device_pointer<void>(a.v), offset * a.value_dim + i,
                   device_pointer<float>(a.in_v)[row * a.stride + head * a.value_dim + i]);
 }
 

@@ -42,14 +42,14 @@ void cuda_loop_draft(struct queue *queue, const struct loop_args *args)
     LAUNCH_PDL(loop_draft_kernel, dim3(1), dim3(LOOP_THREADS), 0, cuda_stream(queue), *args);
 }
 
-DEVICE void count_distinct(const int32_t *expert, int places, uint32_t *mark, int *count)
+DEVICE void count_distinct(const int32_t *expert, int pairs, uint32_t *mark, int *count)
 {
     for (int i = (int)threadIdx.x; i < ROUTE_EXPERTS_MAX / 32; i += LOOP_THREADS)
         mark[i] = 0;
     if (threadIdx.x == 0)
         *count = 0;
     __syncthreads();
-    for (int i = (int)threadIdx.x; i < places; i += LOOP_THREADS)
+    for (int i = (int)threadIdx.x; i < pairs; i += LOOP_THREADS)
         if (expert[i] >= 0 && !(atomicOr(&mark[expert[i] / 32], 1u << expert[i] % 32) >> expert[i] % 32 & 1u))
             atomicAdd(count, 1);
     __syncthreads();
@@ -62,10 +62,10 @@ __global__ void __launch_bounds__(LOOP_THREADS, 1) loop_facts_kernel(struct loop
     SHARED(int, count, 1);
     in_turn();
     struct loop_state *state = device_pointer<struct loop_state>(a.state);
-    int layer = (int)blockIdx.x, places = *device_pointer<int32_t>(a.rows) * a.top_k;
+    int layer = (int)blockIdx.x, pairs = *device_pointer<int32_t>(a.rows) * a.top_k;
     int64_t first = (int64_t)layer * a.rows_max * a.top_k;
     for (int which = 0; which < 2 && layer < a.moe_layers; which++) {
-        count_distinct(device_pointer<int32_t>(which ? a.expert : a.wanted) + first, places, mark, count);
+        count_distinct(device_pointer<int32_t>(which ? a.expert : a.wanted) + first, pairs, mark, count);
         if (threadIdx.x == 0)
             device_pointer<int32_t>(a.counts)[which * a.moe_layers + layer] = *count;
     }

@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(NORM_THREADS) qkv_kernel(struct qkv_args a, co
         return;
     int64_t head = query ? (int)blockIdx.x : (int)blockIdx.x - a.q_rope.heads, row = blockIdx.y;
     int width = a.write.head_dim, half = a.q_rope.rotary / 2, wide = query ? 0 : a.write.value_dim;
-    int64_t place = query ? 0 : head * a.write.capacity + device_pointer<int32_t>(a.write.slot)[row];
+    int64_t offset = query ? 0 : head * a.write.capacity + device_pointer<int32_t>(a.write.slot)[row];
     float *in = device_pointer<float>(query ? a.q_rope.x : a.k_rope.x) + row * a.write.stride + head * width;
     const float *v = device_pointer<float>(a.write.in_v) + row * a.write.stride + head * wide;
     const float *turn = device_pointer<float>(a.q_rope.table);
@@ -53,10 +53,10 @@ __global__ void __launch_bounds__(NORM_THREADS) qkv_kernel(struct qkv_args a, co
         if (query)
             in[i] = value;
         else
-            cache_put(a.write.format, device_pointer<void>(a.write.k), place * width + i, value);
+            cache_put(a.write.format, device_pointer<void>(a.write.k), offset * width + i, value);
     }
     for (int i = (int)threadIdx.x; i < wide; i += NORM_THREADS)
-        cache_put(a.write.format, device_pointer<void>(a.write.v), place * wide + i, v[i]);
+        cache_put(a.write.format, device_pointer<void>(a.write.v), offset * wide + i, v[i]);
 }
 
 static bool by_heads(const struct norm_args *norm, const struct rope_args *rope)

@@ -1,8 +1,8 @@
 /* kernels/expert_ffn.h for a slab. The host reads how its rows are routed, once a layer, and groups them: a library wants to be
  * told sizes. (Its products of groups take sizes from the host as well, and their sums in bf16 alone.)
  *
- * An ITEM is SLAB_ITEM places (row * slots + slot) that want the same expert, in ascending order, the last of an expert filled
- * up with rows of zeros; where there is one expert, all places. Items are all alike, so one call of the library multiplies
+ * An ITEM is SLAB_ITEM pairs (row * slots + slot) that want the same expert, in ascending order, the last of an expert filled
+ * up with rows of zeros; where there is one expert, all pairs. Items are all alike, so one call of the library multiplies
  * those of many experts. A BATCH is as many items in a row as fit into the slab's memory, with the experts that they want:
  * their gate and up are unpacked and multiplied, then their down. */
 #include <stdlib.h>
@@ -13,37 +13,37 @@
 
 enum { SLAB_ITEM = 64, BATCH_ITEMS = 512, JOIN_THREADS = 128 };
 
-/* inner = glu(gate, up) of a place: a thread an inner width. */
-__global__ void slab_gate_up_kernel(struct expert_ffn_args a, const float *sums, int outputs, const int32_t *places)
+/* inner = glu(gate, up) of a pair: a thread an inner width. */
+__global__ void slab_gate_up_kernel(struct expert_ffn_args a, const float *sums, int outputs, const int32_t *pairs)
 {
     in_turn();
-    int i = (int)(blockIdx.x * blockDim.x + threadIdx.x), row = (int)blockIdx.y, place = places[row];
-    if (i >= a.inner_width || place < 0)
+    int i = (int)(blockIdx.x * blockDim.x + threadIdx.x), row = (int)blockIdx.y, pair = pairs[row];
+    if (i >= a.inner_width || pair < 0)
         return;
     const float *sum = sums + (size_t)row * SLAB_PARTS * (size_t)outputs + i / UNIT_INNER * UNIT_OUTPUTS + i % UNIT_INNER;
     float gate = sum[0] + sum[outputs], up = sum[UNIT_INNER] + sum[outputs + UNIT_INNER];
     if (a.gate_up_bias.address) {
-        int64_t e = a.expert.address ? device_pointer<int32_t>(a.expert)[place] : 0;
+        int64_t e = a.expert.address ? device_pointer<int32_t>(a.expert)[pair] : 0;
         const float *bias = device_pointer<float>(a.gate_up_bias) + e * 2 * a.inner_width;
         gate = gate + bias[i];
         up = up + bias[a.inner_width + i];
     }
-    device_pointer<float>(a.inner)[(int64_t)place * a.inner_width + i] = plain_glu(gate, up, a.limit, a.alpha);
+    device_pointer<float>(a.inner)[(int64_t)pair * a.inner_width + i] = plain_glu(gate, up, a.limit, a.alpha);
 }
 
-/* partial of a place: a thread an output. */
-__global__ void slab_down_kernel(struct expert_ffn_args a, const float *sums, int outputs, const int32_t *places)
+/* partial of a pair: a thread an output. */
+__global__ void slab_down_kernel(struct expert_ffn_args a, const float *sums, int outputs, const int32_t *pairs)
 {
     in_turn();
-    int o = (int)(blockIdx.x * blockDim.x + threadIdx.x), row = (int)blockIdx.y, place = places[row];
-    if (o >= a.hidden || place < 0)
+    int o = (int)(blockIdx.x * blockDim.x + threadIdx.x), row = (int)blockIdx.y, pair = pairs[row];
+    if (o >= a.hidden || pair < 0)
         return;
     const float *sum = sums + (size_t)row * SLAB_PARTS * (size_t)outputs + o;
     float y = sum[0] + sum[outputs];
     if (a.down_bias.address)
-        y = y + device_pointer<float>(a.down_bias)[(a.expert.address ? device_pointer<int32_t>(a.expert)[place] : 0) *
+        y = y + device_pointer<float>(a.down_bias)[(a.expert.address ? device_pointer<int32_t>(a.expert)[pair] : 0) *
                                                        (int64_t)a.hidden + o];
-    device_pointer<float>(a.partial)[(int64_t)place * a.hidden + o] = y;
+    device_pointer<float>(a.partial)[(int64_t)pair * a.hidden + o] = y;
 }
 
 /* One of the two products of all items. */
@@ -56,7 +56,7 @@ struct half {
 struct grouping {
     int items, rows, experts;            /* rows of an item; experts that are wanted */
     uint64_t *pointer[2][3];             /* [items] each: in, weight, sums */
-    int32_t *place;                      /* [items][rows], -1: none */
+    int32_t *pair;                       /* [items][rows], -1: none */
     int32_t *expert;                     /* [experts] ascending */
     int32_t *own;                        /* [items] index in expert; on the host only */
     void *memory;
@@ -79,7 +79,7 @@ static size_t sums_size(const struct half *half, int rows)
     return (size_t)rows * SLAB_PARTS * (size_t)half->outputs * sizeof(float);
 }
 
-/* Counts of places that want each expert; `wanted` [places] is the host's copy, NULL: all want expert 0. */
+/* Counts of pairs that want each expert; `wanted` [pairs] is the host's copy, NULL: all want expert 0. */
 static int count_items(const struct expert_ffn_args *a, const int32_t *wanted, int rows, int *count, int *experts)
 {
     int items = 0;
@@ -96,24 +96,24 @@ static int count_items(const struct expert_ffn_args *a, const int32_t *wanted, i
     return items;
 }
 
-/* Sorts places by their experts into items. */
+/* Sorts pairs by their experts into items. */
 static bool group(const struct expert_ffn_args *a, const int32_t *wanted, struct grouping *to)
 {
     int count[ROUTE_EXPERTS_MAX], next[ROUTE_EXPERTS_MAX], item = 0, index = 0;
     to->rows = a->experts == 1 ? a->rows : SLAB_ITEM;
     to->items = count_items(a, wanted, to->rows, count, &to->experts);
-    size_t items = (size_t)to->items, places = items * (size_t)to->rows;
-    to->bytes = 6 * items * sizeof(uint64_t) + (places + (size_t)to->experts) * sizeof(int32_t);
+    size_t items = (size_t)to->items, pairs = items * (size_t)to->rows;
+    to->bytes = 6 * items * sizeof(uint64_t) + (pairs + (size_t)to->experts) * sizeof(int32_t);
     to->memory = malloc(to->bytes + items * sizeof(int32_t) + 1);
     if (!to->memory)
         return false;
     for (int i = 0; i < 6; i++)
         to->pointer[i / 3][i % 3] = (uint64_t *)to->memory + (size_t)i * items;
-    to->place = (int32_t *)((uint64_t *)to->memory + 6 * items);
-    to->expert = to->place + places;
+    to->pair = (int32_t *)((uint64_t *)to->memory + 6 * items);
+    to->expert = to->pair + pairs;
     to->own = to->expert + to->experts;
-    for (size_t i = 0; i < places; i++)
-        to->place[i] = -1;
+    for (size_t i = 0; i < pairs; i++)
+        to->pair[i] = -1;
     for (int e = 0; e < a->experts; e++) {
         next[e] = item * to->rows;
         for (int i = 0; i < count[e]; i += to->rows)
@@ -124,7 +124,7 @@ static bool group(const struct expert_ffn_args *a, const int32_t *wanted, struct
     for (int i = 0; i < a->rows * a->slots; i++) {
         int e = wanted ? wanted[i] : 0;
         if (e >= 0)
-            to->place[next[e]++] = i;
+            to->pair[next[e]++] = i;
     }
     return true;
 }
@@ -143,7 +143,7 @@ static int batch_items(const struct grouping *all, const struct half *half, size
 }
 
 /* Memory for the largest batch, and where in it each item's matrices are. */
-static bool place_items(struct queue *queue, const struct grouping *all, const struct half *half)
+static bool pair_items(struct queue *queue, const struct grouping *all, const struct half *half)
 {
     struct slab *slab = ((struct cuda_context *)queue->state)->slab;
     for (int first = 0, items; first < all->items; first += items) {
@@ -178,12 +178,12 @@ static void run_half(struct queue *queue, const struct expert_ffn_args *a, const
 {
     struct slab *slab = ((struct cuda_context *)queue->state)->slab;
     int experts = all->own[first + items - 1] - all->own[first] + 1, rows = items * all->rows;
-    const int32_t *places = there(slab, all, all->place) + (size_t)first * (size_t)all->rows;
+    const int32_t *pairs = there(slab, all, all->pair) + (size_t)first * (size_t)all->rows;
     const struct slab_matrices matrices = {
         0, device_pointer<uint64_t>(a->table), there(slab, all, all->expert) + all->own[first],
         h ? unit_bytes_of(a->format, a->hidden) * blocks_for(a->inner_width, UNIT_INNER) : 0, experts, half->units,
         half->inputs};
-    const struct slab_rows in = {device_pointer<float>(h ? a->inner : a->in), half->inputs, places, h ? 1 : a->slots, rows,
+    const struct slab_rows in = {device_pointer<float>(h ? a->inner : a->in), half->inputs, pairs, h ? 1 : a->slots, rows,
                                  half->inputs};
     struct gemm_args product = {there(slab, all, all->pointer[h][0]) + first, there(slab, all, all->pointer[h][1]) + first,
                                 (void *)(there(slab, all, all->pointer[h][2]) + first), items, all->rows * SLAB_PARTS,
@@ -197,9 +197,9 @@ static void run_half(struct queue *queue, const struct expert_ffn_args *a, const
     dim3 grid(blocks_for(h ? a->hidden : a->inner_width, JOIN_THREADS), (unsigned)rows), threads(JOIN_THREADS);
     const float *sums = device_pointer<float>(slab->sums);
     if (h)
-        LAUNCH_PDL(slab_down_kernel, grid, threads, 0, cuda_stream(queue), *a, sums, half->outputs, places);
+        LAUNCH_PDL(slab_down_kernel, grid, threads, 0, cuda_stream(queue), *a, sums, half->outputs, pairs);
     else
-        LAUNCH_PDL(slab_gate_up_kernel, grid, threads, 0, cuda_stream(queue), *a, sums, half->outputs, places);
+        LAUNCH_PDL(slab_gate_up_kernel, grid, threads, 0, cuda_stream(queue), *a, sums, half->outputs, pairs);
 }
 
 /* The host's copy of the routing; NULL: there is none, or it could not be had, and then `error` says so. */
@@ -231,7 +231,7 @@ void slab_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
     int32_t *wanted = routing(queue, a, &error);
     if (!error && !group(a, wanted, &all))
         error = 2;
-    if (!error && all.items && place_items(queue, &all, half) && slab_need(queue, &slab->lists, all.bytes)) {
+    if (!error && all.items && pair_items(queue, &all, half) && slab_need(queue, &slab->lists, all.bytes)) {
         error = dev_upload(device_pointer<void>(slab->lists), all.memory, all.bytes, cuda_stream(queue));
         for (int first = 0, items; !error && first < all.items; first += items) {
             items = batch_items(&all, half, slab->room, first);

@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(RANK_THREADS) top_chunk_kernel(struct top_args
 {
     in_turn();
     SHARED(float, lane, TOP_LANES);
-    int64_t row = blockIdx.y, place = row * gridDim.x + blockIdx.x;
+    int64_t row = blockIdx.y, chunk_index = row * gridDim.x + blockIdx.x;
     int first = (int)blockIdx.x * TOP_CHUNK + (int)threadIdx.x;
     const float *logit = device_pointer<float>(a.logits) + row * a.stride;
     float x[TOP_EACH], max = -INFINITY, sum = 0;
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(RANK_THREADS) top_chunk_kernel(struct top_args
         sum = sum + plain_exp(x[i] - (max > -INFINITY ? max : 0));
     sum = join_lanes(lane, sum, false);
     if (threadIdx.x == 0)
-        chunks_of(a, (int)gridDim.x)[place] = {max, sum};
+        chunks_of(a, (int)gridDim.x)[chunk_index] = {max, sum};
     for (int n = 0; n < a.k; n++) {
         rank_type best = 0;
         UNROLL for (int i = 0; i < TOP_EACH; i++) {
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(RANK_THREADS) top_chunk_kernel(struct top_args
         }
         last = largest_key(best);
         if (threadIdx.x == 0)
-            keys_of(a)[place * a.k + n] = last;
+            keys_of(a)[chunk_index * a.k + n] = last;
     }
 }
 

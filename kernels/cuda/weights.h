@@ -2,8 +2,8 @@
  *
  * A unit has 32 outputs: two tiles of 16. Lane (g = lane / 4, t = lane % 4) reads 16 or 8 bytes of outputs 4g .. 4g+3, so that
  * a warp's load is one run of 512 or 256 bytes and nothing is laid out anew for a GPU: row g of tile i is output 4g + 2i, row
- * g + 8 is 4g + 2i + 1. A step is 64 inputs, four products of 16; which inputs meet in which place is the format's own choice
- * (`input`), alike for weights and activations, and fixed.
+ * g + 8 is 4g + 2i + 1. A step is 64 inputs, four products of 16; which inputs meet in which position is the format's own
+ * choice (`input`), alike for weights and activations, and fixed.
  *
  * A weight that has more than the 8 bits of a bf16 is a sum of PIECES, each exact: f16 of 2, q4_k and q6_k of 3. Each piece is
  * one more product into the same sum, in that order. fp8 is its code; its scale is applied to the sum of 128 inputs.
@@ -93,7 +93,7 @@ template <> struct weights<FORMAT_F16> {
     }
 };
 
-/* Codes alone. A code's exponent and fraction in the places of an f32's are that code times 2^-120. */
+/* Codes alone. A code's exponent and fraction in the positions of an f32's are that code times 2^-120. */
 template <> struct weights<FORMAT_FP8> {
     enum { PIECES = 1 };
     struct raw { uint2 w[8]; };

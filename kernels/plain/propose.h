@@ -48,17 +48,17 @@ PLAIN int propose_tokens(const float *logit, int vocab, const struct sample_filt
                 continue;
             value[at] -= log(-log(u));
         }
-        /* token[] holds places in kept[] until the end. */
-        int place = found;
-        while (place > 0 && (value[at] > value[token[place - 1]] ||
-                             (value[at] == value[token[place - 1]] && id < kept[token[place - 1]])))
-            place--;
-        if (place == max)
+        /* token[] holds indices in kept[] until the end. */
+        int index = found;
+        while (index > 0 && (value[at] > value[token[index - 1]] ||
+                             (value[at] == value[token[index - 1]] && id < kept[token[index - 1]])))
+            index--;
+        if (index == max)
             continue;
         found += found < max;
-        for (int below = found - 1; below > place; below--)
+        for (int below = found - 1; below > index; below--)
             token[below] = token[below - 1];
-        token[place] = at;
+        token[index] = at;
     }
     if (!found)
         return 0;

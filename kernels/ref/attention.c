@@ -31,7 +31,7 @@ static void *cache_of(struct queue *queue, struct buffer cache, enum cache_forma
 }
 
 /* Where a slot of a head lies in a cache, in numbers. */
-static int64_t place(int head, int slot, int capacity, int head_dim)
+static int64_t element(int head, int slot, int capacity, int head_dim)
 {
     return ((int64_t)head * capacity + slot) * head_dim;
 }
@@ -65,7 +65,7 @@ void ref_kv_write(struct queue *queue, const struct kv_write_args *a)
     const int32_t *slot = ref_integers(queue, a->slot, a->rows);
     for (int r = 0; r < a->rows; r++)
         for (int h = 0; h < a->kv_heads; h++) {
-            int64_t key = place(h, slot[r], a->capacity, a->head_dim), value = place(h, slot[r], a->capacity, a->value_dim);
+            int64_t key = element(h, slot[r], a->capacity, a->head_dim), value = element(h, slot[r], a->capacity, a->value_dim);
             for (int i = 0; i < shared_width; i++)
                 cache_put(a->format, k, key + i, shared[(int64_t)r * a->shared_stride + i]);
             for (int i = 0; i < own; i++)
@@ -88,9 +88,10 @@ void ref_kv_move(struct queue *queue, const struct kv_move_args *a)
     const int32_t *from = ref_integers(queue, a->from, a->count), *to = ref_integers(queue, a->to, a->count);
     for (int i = 0; i < a->count; i++)
         for (int h = 0; h < a->kv_heads; h++) {
-            move_slot(a->format, k, place(h, to[i], a->capacity, a->head_dim), place(h, from[i], a->capacity, a->head_dim),
+            move_slot(a->format, k, element(h, to[i], a->capacity, a->head_dim), element(h, from[i], a->capacity, a->head_dim),
                       a->head_dim);
-            move_slot(a->format, v, place(h, to[i], a->capacity, a->value_dim), place(h, from[i], a->capacity, a->value_dim),
+            move_slot(a->format, v, element(h, to[i], a->capacity, a->value_dim), element(h, from[i], a->capacity,
+                                                                                          a->value_dim),
                       a->value_dim);
         }
 }
@@ -103,7 +104,7 @@ struct view {
 
 static int view_slot(const struct view *view, int j) { return j < view->prefix ? j : view->path[j - view->prefix]; }
 
-/* One head of one row, and the places in the caches where its kv head begins. */
+/* One head of one row, and the elements in the caches where its kv head begins. */
 struct head {
     const struct attention_args *args;
     const float *q, *sink;
@@ -158,7 +159,7 @@ void ref_attention(struct queue *queue, const struct attention_args *a)
             int kv_head = h * a->kv_heads / a->heads;
             const struct head head = {
                 a, q + (int64_t)r * a->stride + (int64_t)h * a->head_dim, sink ? sink + h : NULL, k, v,
-                place(kv_head, 0, a->capacity, a->head_dim), place(kv_head, 0, a->capacity, a->value_dim)};
+                element(kv_head, 0, a->capacity, a->head_dim), element(kv_head, 0, a->capacity, a->value_dim)};
             attend(&head, &view, out + r * used + (int64_t)h * a->value_dim);
         }
     }

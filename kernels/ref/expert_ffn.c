@@ -68,55 +68,55 @@ static void run_down(const struct expert_ffn_args *a, const struct expert *exper
 
 void ref_expert_ffn(struct queue *queue, const struct expert_ffn_args *a)
 {
-    int64_t places = (int64_t)a->rows * a->slots;
+    int64_t pairs = (int64_t)a->rows * a->slots;
     const float *in = ref_floats(queue, a->in, (int64_t)a->rows * a->hidden);
-    float *out = a->apart ? ref_floats(queue, a->partial, places * a->hidden)
+    float *out = a->apart ? ref_floats(queue, a->partial, pairs * a->hidden)
                           : ref_floats(queue, a->out, (int64_t)a->rows * a->hidden);
-    const int32_t *expert = a->expert.address ? ref_integers(queue, a->expert, places) : NULL;
-    const float *weight = a->weight.address && !a->apart ? ref_floats(queue, a->weight, places) : NULL;
+    const int32_t *expert = a->expert.address ? ref_integers(queue, a->expert, pairs) : NULL;
+    const float *weight = a->weight.address && !a->apart ? ref_floats(queue, a->weight, pairs) : NULL;
     const uint64_t *table = ref_bytes(queue, a->table, (uint64_t)a->experts * sizeof *table);
     const float *up_bias = a->gate_up_bias.address
                          ? ref_floats(queue, a->gate_up_bias, (int64_t)a->experts * 2 * a->inner_width) : NULL;
     const float *down_bias = a->down_bias.address ? ref_floats(queue, a->down_bias, (int64_t)a->experts * a->hidden) : NULL;
-    float *inner = ref_floats(queue, a->inner, places * a->inner_width);
+    float *inner = ref_floats(queue, a->inner, pairs * a->inner_width);
     struct quantised *x = NULL;
     const size_t offset = expert_down_offset(a->format, a->hidden, a->inner_width);
     size_t bytes = 0;
     int64_t wide = format_quantised(a->format) ? (int64_t)a->rows * quantised_blocks(a->hidden) : 0;
-    int64_t deep = format_quantised(a->down_format) ? places * quantised_blocks(a->inner_width) : 0;
+    int64_t deep = format_quantised(a->down_format) ? pairs * quantised_blocks(a->inner_width) : 0;
     if (wide || deep)
         x = ref_bytes(queue, a->operand, (uint64_t)(wide > deep ? wide : deep) * sizeof *x);
     matrix_bytes(a->down_format, a->hidden, a->inner_width, &bytes);
     bytes += offset;
-    for (int64_t place = 0; place < places; place++) {
-        int chosen = expert ? expert[place] : 0;
+    for (int64_t pair = 0; pair < pairs; pair++) {
+        int chosen = expert ? expert[pair] : 0;
         if (chosen < 0)
             continue;
         const void *block = ref_bytes(queue, (struct buffer){table[chosen], bytes}, bytes);
         const struct expert one = {block, (const unsigned char *)block + offset,
                                    up_bias ? up_bias + (int64_t)chosen * 2 * a->inner_width : NULL,
                                    down_bias ? down_bias + (int64_t)chosen * a->hidden : NULL};
-        const float *row = in + place / a->slots * a->hidden;
-        float share = weight ? weight[place] : 1.0f, *own = inner + place * a->inner_width;
+        const float *row = in + pair / a->slots * a->hidden;
+        float share = weight ? weight[pair] : 1.0f, *own = inner + pair * a->inner_width;
         share = a->scale != 0 ? share * a->scale : share;
         run_gate_up(a, &one, row, x, own);
-        run_down(a, &one, own, share, x, out + (a->apart ? place : place / a->slots) * a->hidden);
+        run_down(a, &one, own, share, x, out + (a->apart ? pair : pair / a->slots) * a->hidden);
     }
 }
 
 void ref_expert_sum(struct queue *queue, const struct expert_ffn_args *a)
 {
-    const int64_t places = (int64_t)a->rows * a->slots;
+    const int64_t pairs = (int64_t)a->rows * a->slots;
     const bool rounded = format_quantised(a->down_format);
-    const int32_t *expert = a->expert.address ? ref_integers(queue, a->expert, places) : NULL;
-    const float *weight = a->weight.address ? ref_floats(queue, a->weight, places) : NULL;
-    const float *partial = ref_floats(queue, a->partial, places * a->hidden);
+    const int32_t *expert = a->expert.address ? ref_integers(queue, a->expert, pairs) : NULL;
+    const float *weight = a->weight.address ? ref_floats(queue, a->weight, pairs) : NULL;
+    const float *partial = ref_floats(queue, a->partial, pairs * a->hidden);
     float *out = ref_floats(queue, a->out, (int64_t)a->rows * a->hidden);
-    for (int64_t place = 0; place < places; place++) {
-        float share = weight ? weight[place] : 1.0f, *row = out + place / a->slots * a->hidden;
+    for (int64_t pair = 0; pair < pairs; pair++) {
+        float share = weight ? weight[pair] : 1.0f, *row = out + pair / a->slots * a->hidden;
         share = a->scale != 0 ? share * a->scale : share;
-        for (int o = 0; o < a->hidden && !(expert && expert[place] < 0); o++) {
-            const float part = partial[place * a->hidden + o];
+        for (int o = 0; o < a->hidden && !(expert && expert[pair] < 0); o++) {
+            const float part = partial[pair * a->hidden + o];
             row[o] = rounded ? fmaf(share, part, row[o]) : (float)(row[o] + (double)share * part);
         }
     }

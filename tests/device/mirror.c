@@ -16,7 +16,7 @@ enum { PIECES = 1024, GUARD = 256, BUFFERS = 16 };
 struct piece {
     unsigned char *data;
     size_t bytes;
-    struct buffer place;                    /* of its first guard; address 0: none now */
+    struct buffer copy;                     /* of its first guard; address 0: none now */
 };
 
 static struct piece pieces[PIECES];
@@ -76,19 +76,19 @@ static struct piece *piece_of(uint64_t address)
     return NULL;
 }
 
-/* The piece's place on the device, made and filled when it has none. */
-static uint64_t place_of(struct piece *piece)
+/* The piece's copy on the device, made and filled when it has none. */
+static uint64_t copy_of(struct piece *piece)
 {
     static const unsigned char around[GUARD] = {[0 ... GUARD - 1] = 0xff};
     struct err err = {0};
     size_t edge = guard();
-    if (!piece->place.address) {
-        must(device_alloc(opened(), piece->bytes + 2 * edge, &piece->place, &err), &err);
-        queue_upload(device, buffer_part(piece->place, 0, edge), around, edge);
-        queue_upload(device, buffer_part(piece->place, edge, piece->bytes), piece->data, piece->bytes);
-        queue_upload(device, buffer_part(piece->place, edge + piece->bytes, edge), around, edge);
+    if (!piece->copy.address) {
+        must(device_alloc(opened(), piece->bytes + 2 * edge, &piece->copy, &err), &err);
+        queue_upload(device, buffer_part(piece->copy, 0, edge), around, edge);
+        queue_upload(device, buffer_part(piece->copy, edge, piece->bytes), piece->data, piece->bytes);
+        queue_upload(device, buffer_part(piece->copy, edge + piece->bytes, edge), around, edge);
     }
-    return piece->place.address + edge;
+    return piece->copy.address + edge;
 }
 
 static void to_device(struct buffer *buffer)
@@ -98,7 +98,7 @@ static void to_device(struct buffer *buffer)
         return;
     if (!piece)
         fail_msg("an operation is given memory that is no test's");
-    buffer->address = place_of(piece) + (buffer->address - (uintptr_t)piece->data);
+    buffer->address = copy_of(piece) + (buffer->address - (uintptr_t)piece->data);
 }
 
 /* Addresses of experts in a table: as the device knows them. Entries that nobody reads may be anything. */
@@ -109,16 +109,16 @@ static void table_to_device(struct buffer table)
     uint64_t *address = malloc(piece->bytes + 1), *host = (uint64_t *)(void *)piece->data;
     for (size_t i = 0; i < piece->bytes / sizeof *address; i++) {
         struct piece *expert = piece_of(host[i]);
-        address[i] = expert ? place_of(expert) + (host[i] - (uintptr_t)expert->data) : host[i];
+        address[i] = expert ? copy_of(expert) + (host[i] - (uintptr_t)expert->data) : host[i];
     }
-    uint64_t place = place_of(piece);
-    queue_upload(device, (struct buffer){place, piece->bytes}, address, piece->bytes);
+    uint64_t copy = copy_of(piece);
+    queue_upload(device, (struct buffer){copy, piece->bytes}, address, piece->bytes);
     struct err err = {0};
     must(queue_wait(device, &err), &err);
     free(address);
 }
 
-/* Waits, brings all places back and frees them. `table` stays as it is on the host. */
+/* Waits, brings all copies back and frees them. `table` stays as it is on the host. */
 static void from_device(struct buffer table)
 {
     struct err err = {0};
@@ -127,14 +127,14 @@ static void from_device(struct buffer table)
     must(queue_wait(device, &err), &err);
     for (int i = 0; i < piece_count; i++) {
         struct piece *piece = &pieces[i];
-        if (!piece->place.address)
+        if (!piece->copy.address)
             continue;
         if (!table.address || piece != piece_of(table.address))
-            queue_download(device, piece->data, buffer_part(piece->place, edge, piece->bytes), piece->bytes);
-        queue_download(device, before, buffer_part(piece->place, 0, edge), edge);
-        queue_download(device, after, buffer_part(piece->place, edge + piece->bytes, edge), edge);
+            queue_download(device, piece->data, buffer_part(piece->copy, edge, piece->bytes), piece->bytes);
+        queue_download(device, before, buffer_part(piece->copy, 0, edge), edge);
+        queue_download(device, after, buffer_part(piece->copy, edge + piece->bytes, edge), edge);
         must(queue_wait(device, &err), &err);
-        device_free(device, &piece->place);
+        device_free(device, &piece->copy);
         for (size_t k = 0; k < edge; k++)
             if (before[k] != 0xff || after[k] != 0xff)
                 fail_msg("the device wrote outside of a piece of %zu bytes: %s it", piece->bytes,

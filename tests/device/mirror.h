@@ -2,9 +2,9 @@
  * device_open takes; "cuda" when it is not set. $MOE_TEST_ONLY, a pattern, picks tests of a file.
  *
  * Those tests keep what operations read and write in host memory. An operation of mirror_ops takes the same arguments: it
- * gives each piece of memory that they touch a place of its own on the device, copies it there, between guards of 0xff, runs
+ * gives each piece of memory that they touch a copy of its own on the device, copies it there, between guards of 0xff, runs
  * the device's operation, waits, and copies the pieces back. A write into a guard, and an error of the device, end the
- * running test. With $MOE_TEST_EXACT set there are no guards, and a piece's place ends where the piece does: for
+ * running test. With $MOE_TEST_EXACT set there are no guards, and a piece's copy ends where the piece does: for
  * compute-sanitizer. */
 #ifndef MOE_TESTS_DEVICE_MIRROR_H
 #define MOE_TESTS_DEVICE_MIRROR_H

@@ -51,24 +51,24 @@ static void experts_are_the_emulators(void **state)
         for (int i = 0; i < LENGTH(ROWS); i += 1 + f % 2) {
             enum weight_format format = (enum weight_format)f;
             uint64_t seed = (uint64_t)(f * 100 + i + 7);
-            size_t rows = (size_t)ROWS[i], places = rows * SLOTS;
+            size_t rows = (size_t)ROWS[i], pairs = rows * SLOTS;
             struct expert_ffn_args args = {.format = format, .down_format = format, .rows = ROWS[i], .slots = SLOTS,
                                            .experts = EXPERTS, .hidden = HIDDEN, .inner_width = INNER};
             struct arena arena;
             arena_open(&arena);
             args.in = draw_floats(&arena, rows * HIDDEN, 1, &seed);
             args.out = draw_floats(&arena, rows * HIDDEN, 1, &seed);
-            args.weight = draw_floats(&arena, places, 1, &seed);
-            args.expert = arena_take(&arena, places * sizeof(int32_t));
-            for (size_t p = 0; p < places; p++)
+            args.weight = draw_floats(&arena, pairs, 1, &seed);
+            args.expert = arena_take(&arena, pairs * sizeof(int32_t));
+            for (size_t p = 0; p < pairs; p++)
                 ((int32_t *)at(args.expert))[p] = (int32_t)((p % SLOTS * 2 + p / SLOTS) % EXPERTS);
             args.table = arena_take(&arena, EXPERTS * sizeof(uint64_t));
             for (int e = 0; e < EXPERTS; e++)
                 ((uint64_t *)at(args.table))[e] = draw_expert(&arena, format, HIDDEN, INNER, &seed).address;
-            args.inner = arena_take(&arena, places * INNER * sizeof(float));
-            args.partial = arena_take(&arena, places * HIDDEN * sizeof(float));
-            args.group = arena_take(&arena, expert_group_numbers(EXPERTS, places) * sizeof(int32_t));
-            args.operand = take_operand(&arena, format, places, HIDDEN > INNER ? HIDDEN : INNER);
+            args.inner = arena_take(&arena, pairs * INNER * sizeof(float));
+            args.partial = arena_take(&arena, pairs * HIDDEN * sizeof(float));
+            args.group = arena_take(&arena, expert_group_numbers(EXPERTS, pairs) * sizeof(int32_t));
+            args.operand = take_operand(&arena, format, pairs, HIDDEN > INNER ? HIDDEN : INNER);
             struct buffer before = arena_copy(&arena, args.out);
             SAME_ON_BOTH(expert_ffn, &arena, args, before, "%s, %d rows", format_name(format), args.rows);
             arena_close(&arena);

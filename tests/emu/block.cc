@@ -7,7 +7,7 @@
 namespace emu {
 
 running now = {nullptr, dim3(), dim3(), 0, 0, HOST, 0, nullptr, false, false};
-place *here;
+location *here;
 
 static std::vector<thread> threads;
 static std::vector<uint64_t> ready;              /* a bit a thread */

@@ -73,10 +73,10 @@ typedef struct emu_stream *dev_stream;
 namespace emu {
 
 /* What a thread knows of itself. */
-struct place {
+struct location {
     dim3 thread, block, block_dim, grid_dim;
 };
-extern struct place *here;
+extern struct location *here;
 
 enum kind { SYNC_WARP, SHUFFLE, BALLOT, ANY, ALL, MATCH, REDUCE_ADD, REDUCE_MIN, REDUCE_MAX, REDUCE_AND, REDUCE_OR,
             REDUCE_XOR, REDUCE_MIN_SIGNED, REDUCE_MAX_SIGNED, MMA };
@@ -128,7 +128,7 @@ template <typename T> static inline T collective(kind what, unsigned mask, T val
 
 static inline int lane(void)
 {
-    const place *p = here;
+    const location *p = here;
     return (int)((p->thread.x + p->block_dim.x * (p->thread.y + p->block_dim.y * p->thread.z)) % 32);
 }
 

@@ -43,7 +43,7 @@ void found(int line, const char *format, ...)
     vsnprintf(what, sizeof what, format, list);
     va_end(list);
     if (now.kernel && now.self != HOST) {
-        const place &p = self()->where;
+        const location &p = self()->where;
         snprintf(where, sizeof where, "block (%u, %u, %u), thread (%u, %u, %u), line %d: %s", p.block.x, p.block.y, p.block.z,
                  p.thread.x, p.thread.y, p.thread.z, line, what);
         finding_add("%s", where);

@@ -28,7 +28,7 @@ struct copy_16 {
 };
 
 struct thread {
-    place where;
+    location where;
     state at;
     int line;                            /* where it waits */
     /* a meeting of its warp */

@@ -1,5 +1,5 @@
 /* The race detector. Kernels are compiled with -fsanitize=thread, but libtsan is not linked: the functions that the compiler
- * calls at each access are here. Each access to shared or device memory is compared with the last write to that place and
+ * calls at each access are here. Each access to shared or device memory is compared with the last write to that location and
  * with up to three of its last readers. Two accesses of which one writes are ordered if
  *
  *     they are of one thread;
@@ -52,7 +52,7 @@ struct access {
     const void *site;
 };
 
-struct place_record {
+struct cell_record {
     access write, read[3];                       /* read: the last, that of another thread, that of another warp */
 };
 
@@ -61,7 +61,7 @@ struct region {
     const unsigned char *base;
     size_t bytes, grain;
     bool shared;
-    std::vector<place_record> record;
+    std::vector<cell_record> record;
 };
 
 /* What one block has seen of a thread of another: what that block did before its barrier `barriers`, and the thread then. */
@@ -215,7 +215,7 @@ static void tell_unwritten(const access &fresh)
 
 /* What a launch that may be early does before pdl_wait: launches since the stream last waited may all still run, so it must
  * write nothing and read nothing that they wrote. */
-static void check_early(const region &r, const place_record &p, const access &fresh, bool write)
+static void check_early(const region &r, const cell_record &p, const access &fresh, bool write)
 {
     if (write)
         found(fresh.line, "writes device memory before pdl_wait, in %s", name_of(fresh).c_str());
@@ -226,7 +226,7 @@ static void check_early(const region &r, const place_record &p, const access &fr
 
 static void note(region &r, size_t index, const access &fresh, bool write)
 {
-    place_record &p = r.record[index];
+    cell_record &p = r.record[index];
     if (r.shared && !write && !p.write.launch)
         tell_unwritten(fresh);
     if (!r.shared && now.early && !self()->early_waited)
@@ -252,7 +252,7 @@ static void note(region &r, size_t index, const access &fresh, bool write)
 
 static void refine(region &r)
 {
-    std::vector<place_record> finer(r.record.size() * 2);
+    std::vector<cell_record> finer(r.record.size() * 2);
     for (size_t i = 0; i < r.record.size(); i++)
         finer[2 * i] = finer[2 * i + 1] = r.record[i];
     r.record.swap(finer);

@@ -380,16 +380,16 @@ static void test_vectors(void **)
  * adds without a ticket. */
 template <int BUG> __global__ void last_block(float *part, int *ticket, float *out)
 {
-    SHARED(int, place, 1);
+    SHARED(int, ticket_of_block, 1);
     MARK(0); part[blockIdx.x * 64 + threadIdx.x] = 1;
     __threadfence();
     if (BUG != 1)
         __syncthreads();
     if (threadIdx.x == 0)
-        place[0] = BUG == 3 ? 3 : atomicAdd(ticket, 1);
+        ticket_of_block[0] = BUG == 3 ? 3 : atomicAdd(ticket, 1);
     if (BUG != 2)
         __syncthreads();
-    MARK(2); bool last = place[0] == 3;
+    MARK(2); bool last = ticket_of_block[0] == 3;
     if (!last)
         return;
     float all = 0;

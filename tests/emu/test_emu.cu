@@ -106,14 +106,14 @@ static void test_collectives(void **state)
 /* Blocks add what they have; the last one to come puts it together. */
 __global__ void last_block(float *part, unsigned *ticket, float *out)
 {
-    SHARED(unsigned, place, 1);
+    SHARED(unsigned, ticket_of_block, 1);
     part[blockIdx.x * blockDim.x + threadIdx.x] = (float)(blockIdx.x + threadIdx.x);
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0)
-        place[0] = atomicAdd(ticket, 1u);
+        ticket_of_block[0] = atomicAdd(ticket, 1u);
     __syncthreads();
-    if (place[0] != gridDim.x - 1)
+    if (ticket_of_block[0] != gridDim.x - 1)
         return;
     float all = 0;
     for (unsigned b = 0; b < gridDim.x; b++)

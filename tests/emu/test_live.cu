@@ -445,11 +445,11 @@ static void blocks_take_chunk_after_chunk(void **state)
     give_back(kept);
 }
 
-/* More experts than the grouping block has threads, and more places than it takes at a time: as if equal ones were one. */
+/* More experts than the grouping block has threads, and more pairs than it takes at a time: as if equal ones were one. */
 static void many_experts_are_grouped(void **state)
 {
     (void)state;
-    enum { MANY = 1008, DISTINCT = 24, SLOTS = 8, PLACES = 40 * SLOTS, EACH = 2 * 32 * WIDTH + 2 * 32 * INNER };
+    enum { MANY = 1008, DISTINCT = 24, SLOTS = 8, PAIRS = 40 * SLOTS, EACH = 2 * 32 * WIDTH + 2 * 32 * INNER };
     const int kept = taken_count;
     struct cuda_context context = {};
     struct queue queue = {&context};
@@ -458,20 +458,20 @@ static void many_experts_are_grouped(void **state)
         struct expert_ffn_args a = {};
         seed = 7;
         a.experts = way ? MANY : DISTINCT;
-        a.in = floats(PLACES / SLOTS * WIDTH, PLACES / SLOTS * WIDTH);
-        a.out = out[way] = floats(PLACES / SLOTS * WIDTH, PLACES / SLOTS * WIDTH);
-        a.weight = floats(PLACES, PLACES);
-        a.expert = numbers(PLACES, 0, 1);
-        for (int i = 0; i < PLACES; i++)
+        a.in = floats(PAIRS / SLOTS * WIDTH, PAIRS / SLOTS * WIDTH);
+        a.out = out[way] = floats(PAIRS / SLOTS * WIDTH, PAIRS / SLOTS * WIDTH);
+        a.weight = floats(PAIRS, PAIRS);
+        a.expert = numbers(PAIRS, 0, 1);
+        for (int i = 0; i < PAIRS; i++)
             at<int32_t>(a.expert)[i] = i % 11 ? (i / SLOTS * 113 + i % SLOTS * 25) % a.experts : -1;
         a.table = take((size_t)a.experts * sizeof(uint64_t));
         for (int e = 0; e < a.experts; e++)
             at<uint64_t>(a.table)[e] = weights.address + (uint64_t)(e % DISTINCT * EACH) * sizeof(float);
-        a.inner = floats(PLACES * INNER, 0);
-        a.partial = floats(PLACES * WIDTH, 0);
-        a.group = numbers((int)expert_group_numbers((size_t)a.experts, PLACES), 0, 1);
+        a.inner = floats(PAIRS * INNER, 0);
+        a.partial = floats(PAIRS * WIDTH, 0);
+        a.group = numbers((int)expert_group_numbers((size_t)a.experts, PAIRS), 0, 1);
         a.format = a.down_format = FORMAT_F32;
-        a.rows = PLACES / SLOTS;
+        a.rows = PAIRS / SLOTS;
         a.slots = SLOTS;
         a.hidden = WIDTH;
         a.inner_width = INNER;

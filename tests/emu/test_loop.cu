@@ -27,7 +27,7 @@ static uint32_t draw(uint64_t *seed)
     return (uint32_t)(*seed >> 33);
 }
 
-/* What the target puts after a token: mostly what stood there `period` places before; -1 at `damaged`. */
+/* What the target puts after a token: mostly what stood there `period` positions before; -1 at `damaged`. */
 struct target {
     uint32_t period, vocab;
     int damaged;
@@ -108,10 +108,10 @@ static void begin(struct loop_args *a, const struct loop_rules *rules, struct tw
     *at<int32_t>(a->head) = 0;
 }
 
-static int distinct(const int32_t *expert, int places)
+static int distinct(const int32_t *expert, int positions)
 {
     int count = 0;
-    for (int i = 0; i < places; i++) {
+    for (int i = 0; i < positions; i++) {
         int before = 0;
         while (before < i && expert[before] != expert[i])
             before++;
@@ -151,8 +151,8 @@ static void iterate(struct loop_args *a, const struct loop_rules *rules, const s
     route(a, seed);
     cuda_loop_facts(&queue, a);
     cuda_loop_settle(&queue, a);
-    char *place = at<char>(a->ring) + loop_record_bytes(ROWS, a->moe_layers) * (number % RING);
-    struct loop_record *got = (struct loop_record *)place;
+    char *position = at<char>(a->ring) + loop_record_bytes(ROWS, a->moe_layers) * (number % RING);
+    struct loop_record *got = (struct loop_record *)position;
     loop_settle(rules, &twin->state, &twin->index, twin->text, twin->token, twin->parent, twin->choice, twin->path,
                 twin->emitted, &want);
     memcpy(twin->state.part, got->part, sizeof twin->state.part);          /* times are the device's */

@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (hparams_check(&shape, NULL))
         abort();
     if (!layout_make(&layout, &shape, NULL))
-        (void)layout_place(&layout, MODEL_PAGE, &end, NULL);
+        (void)layout_arrange(&layout, MODEL_PAGE, &end, NULL);
     layout_free(&layout);
     return 0;
 }

@@ -40,7 +40,7 @@ static void plan(struct checkpoint *cp, const struct model *target, unsigned cho
     if (!conversion_plan_head(&conversion, cp, target, &options, &said, NULL)) {
         if (head_check(&conversion.facts.head, &conversion.facts.shape, NULL))
             abort();
-        (void)layout_place(&conversion.layout, MODEL_PAGE, &end, NULL);
+        (void)layout_arrange(&conversion.layout, MODEL_PAGE, &end, NULL);
     }
     conversion_free(&conversion);
     text_free(&said);

@@ -125,7 +125,7 @@ struct cell {
 };
 
 /* Where in the pool the weights of a call lie. */
-static uint64_t place_of(const struct bench *b, const struct cell *cell, uint64_t turn)
+static uint64_t offset_of(const struct bench *b, const struct cell *cell, uint64_t turn)
 {
     return turn % (b->pool.bytes / cell->span) * cell->span / 256 * 256;
 }
@@ -214,7 +214,7 @@ static void call_linear(struct bench *b, const struct cell *c, uint64_t turn)
 {
     size_t rows = (size_t)c->rows;
     device_ops(b->device)->linear(device_queue(b->device), &(struct linear_args){
-        .in = part(b->in, rows * (size_t)c->inputs * 4), .weight = buffer_part(b->pool, place_of(b, c, turn), c->bytes),
+        .in = part(b->in, rows * (size_t)c->inputs * 4), .weight = buffer_part(b->pool, offset_of(b, c, turn), c->bytes),
         .out = part(b->out, rows * (size_t)c->outputs * 4), .operand = b->operand, .format = b->format, .rows = c->rows,
         .inputs = c->inputs, .outputs = c->outputs, .in_stride = c->inputs, .out_stride = c->outputs});
 }
@@ -222,10 +222,10 @@ static void call_linear(struct bench *b, const struct cell *c, uint64_t turn)
 static void call_experts(struct bench *b, const struct cell *c, uint64_t turn)
 {
     const struct shape *s = c->shape;
-    size_t rows = (size_t)c->rows, places = rows * (size_t)s->slots, table = (size_t)s->experts * sizeof(uint64_t);
+    size_t rows = (size_t)c->rows, pairs = rows * (size_t)s->slots, table = (size_t)s->experts * sizeof(uint64_t);
     device_ops(b->device)->expert_ffn(device_queue(b->device), &(struct expert_ffn_args){
         .in = part(b->in, rows * (size_t)s->hidden * 4), .out = part(b->out, rows * (size_t)s->hidden * 4),
-        .expert = part(b->expert, places * 4), .weight = part(b->weight, places * 4),
+        .expert = part(b->expert, pairs * 4), .weight = part(b->weight, pairs * 4),
         .table = buffer_part(b->table, turn % (uint64_t)c->tables * table, table), .inner = b->inner, .partial = b->partial,
         .group = b->group, .operand = b->operand, .format = b->format, .down_format = b->format, .rows = c->rows,
         .slots = s->slots, .experts = s->experts, .hidden = s->hidden, .inner_width = s->inner});
@@ -235,11 +235,11 @@ static void call_attention(struct bench *b, const struct cell *c, uint64_t turn)
 {
     const struct shape *s = c->shape;
     size_t rows = (size_t)c->rows, half = c->bytes / 2;
-    uint64_t place = place_of(b, c, turn);
+    uint64_t offset = offset_of(b, c, turn);
     int positions = b->tiny ? 100 : POSITIONS;
     device_ops(b->device)->attention(device_queue(b->device), &(struct attention_args){
-        .q = part(b->in, rows * (size_t)s->heads * HEAD_DIM * 4), .k = buffer_part(b->pool, place, half),
-        .v = buffer_part(b->pool, place + half, half), .prefix = part(b->prefix, rows * 4),
+        .q = part(b->in, rows * (size_t)s->heads * HEAD_DIM * 4), .k = buffer_part(b->pool, offset, half),
+        .v = buffer_part(b->pool, offset + half, half), .prefix = part(b->prefix, rows * 4),
         .path_start = part(b->path_start, (rows + 1) * 4), .path = part(b->path, rows * 4),
         .out = part(b->out, rows * (size_t)s->heads * HEAD_DIM * 4), .scale = 0.1f, .format = c->cache, .rows = c->rows,
         .heads = s->heads, .kv_heads = s->kv_heads, .head_dim = HEAD_DIM, .value_dim = HEAD_DIM, .capacity = positions,
@@ -259,11 +259,11 @@ static void call_norm(struct bench *b, const struct cell *c, uint64_t turn)
 static void call_select(struct bench *b, const struct cell *c, uint64_t turn)
 {
     const struct shape *s = c->shape;
-    size_t rows = (size_t)c->rows, places = rows * (size_t)s->slots;
+    size_t rows = (size_t)c->rows, pairs = rows * (size_t)s->slots;
     (void)turn;
     device_ops(b->device)->route_select(device_queue(b->device), &(struct route_select_args){
-        .score = part(b->in, rows * (size_t)s->experts * 4), .wanted = part(b->partial, places * 4),
-        .expert = part(b->inner, places * 4), .weight = part(b->out, places * 4), .scale = 1, .rows = c->rows,
+        .score = part(b->in, rows * (size_t)s->experts * 4), .wanted = part(b->partial, pairs * 4),
+        .expert = part(b->inner, pairs * 4), .weight = part(b->out, pairs * 4), .scale = 1, .rows = c->rows,
         .experts = s->experts, .top_k = s->slots});
 }
 
@@ -291,33 +291,33 @@ static int draw_routes(struct bench *b, const struct shape *s, int rows, int *na
     return distinct;
 }
 
-/* Routes, and tables that give the experts they name places all over the pool, each place once while there are enough of them:
- * as many tables as reach over COLD_BYTES. Answers the bytes of the distinct places of one. */
+/* Routes, and tables that give the experts they name slots all over the pool, each slot once while there are enough of them:
+ * as many tables as reach over COLD_BYTES. Answers the bytes of the distinct slots of one. */
 static size_t draw_tables(struct bench *b, struct cell *cell)
 {
     int named[EXPERTS_MOST];
-    const size_t experts = (size_t)cell->shape->experts, places = b->pool.bytes / cell->bytes;
+    const size_t experts = (size_t)cell->shape->experts, slots = b->pool.bytes / cell->bytes;
     size_t distinct = (size_t)draw_routes(b, cell->shape, cell->rows, named);
-    distinct = distinct < places ? distinct : places;
+    distinct = distinct < slots ? distinct : slots;
     size_t tables = (COLD_BYTES + distinct * cell->bytes - 1) / (distinct * cell->bytes);
-    tables = tables < places / distinct ? tables : places / distinct;
+    tables = tables < slots / distinct ? tables : slots / distinct;
     tables = tables < TABLES_MOST ? tables : TABLES_MOST;
     uint64_t *table = mem_alloc(tables * experts, sizeof *table, &b->err);
-    uint64_t *place = mem_alloc(places, sizeof *place, &b->err);
-    must(b, table && place ? 0 : -1);
-    for (size_t i = 0; i < places; i++) {
+    uint64_t *slot = mem_alloc(slots, sizeof *slot, &b->err);
+    must(b, table && slot ? 0 : -1);
+    for (size_t i = 0; i < slots; i++) {
         size_t from = draw(b) % (i + 1);
-        place[i] = place[from];
-        place[from] = b->pool.address + i * cell->bytes / 256 * 256;
+        slot[i] = slot[from];
+        slot[from] = b->pool.address + i * cell->bytes / 256 * 256;
     }
     for (size_t i = 0; i < tables * experts; i++) {
         int own = named[i % experts];
-        table[i] = place[own < 0 ? 0 : i / experts * distinct + (size_t)own % distinct];
+        table[i] = slot[own < 0 ? 0 : i / experts * distinct + (size_t)own % distinct];
     }
     queue_upload(b->device, b->table, table, tables * experts * sizeof *table);
     must(b, queue_wait(b->device, &b->err));
     mem_free(&table);
-    mem_free(&place);
+    mem_free(&slot);
     cell->tables = (int)tables;
     return distinct * cell->bytes;
 }

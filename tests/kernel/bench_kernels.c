@@ -73,15 +73,15 @@ static void read_part(void *argument, int member, int members)
         job->sink++;
 }
 
-/* Bytes a second: the best of 1, 2 and 4 streams a thread, over 64 MiB from a random place of the pool. */
+/* Bytes a second: the best of 1, 2 and 4 streams a thread, over 64 MiB from a random offset of the pool. */
 static double read_speed(struct bench *b)
 {
     size_t members = (size_t)thread_pool_size(b->pool), part = ((size_t)64 << 20) / members / 16384 * 16384,
         bytes = part * members;
     double best = 0;
     for (int streams = 1; streams <= 4; streams *= 2) {
-        size_t place = (size_t)draw(b) * 4096 % ((b->pool_bytes - bytes) / 4096 * 4096);
-        struct read_job job = {b, b->pool + place / 4096 * 4096, part, streams, 0};
+        size_t offset = (size_t)draw(b) * 4096 % ((b->pool_bytes - bytes) / 4096 * 4096);
+        struct read_job job = {b, b->pool + offset / 4096 * 4096, part, streams, 0};
         double start = clock_seconds();
         thread_pool_run(b->pool, read_part, &job);
         double speed = (double)bytes / (clock_seconds() - start);
@@ -282,7 +282,7 @@ static void bench_experts(struct bench *b, enum weight_format format)
     double share_of_one = 0;
     for (int k = 0; k < COLUMNS && (k == 0 || cell_allows(&cell, EXPERT_ROWS[k - 1], EXPERT_ROWS[k])); k++) {
         const int rows = EXPERT_ROWS[k];
-        const size_t places = (size_t)rows * SLOTS;
+        const size_t pairs = (size_t)rows * SLOTS;
         for (cell_begin(b, &cell); cell_goes_on(&cell);) {
             uint64_t table[EXPERTS];
             size_t layer = (size_t)cell.count % layers;
@@ -291,18 +291,18 @@ static void bench_experts(struct bench *b, enum weight_format format)
             int wanted = route(b, rows);
             struct expert_ffn_args args = {
                 .in = buffer_of(b->in, (size_t)rows * HIDDEN * 4), .out = buffer_of(b->out, (size_t)rows * HIDDEN * 4),
-                .expert = buffer_of(b->expert, places * 4), .weight = buffer_of(b->weight, places * 4),
-                .table = buffer_of(table, sizeof table), .inner = buffer_of(b->inner, places * INNER * 4),
-                .partial = buffer_of(b->partial, places * HIDDEN * 4),
-                .group = buffer_of(b->group, expert_group_numbers(EXPERTS, places) * 4),
-                .operand = buffer_of(b->operand, places * operand_bytes(FORMAT_BF16, HIDDEN)),
+                .expert = buffer_of(b->expert, pairs * 4), .weight = buffer_of(b->weight, pairs * 4),
+                .table = buffer_of(table, sizeof table), .inner = buffer_of(b->inner, pairs * INNER * 4),
+                .partial = buffer_of(b->partial, pairs * HIDDEN * 4),
+                .group = buffer_of(b->group, expert_group_numbers(EXPERTS, pairs) * 4),
+                .operand = buffer_of(b->operand, pairs * operand_bytes(FORMAT_BF16, HIDDEN)),
                 .format = format, .down_format = format, .rows = rows, .slots = SLOTS, .experts = EXPERTS, .hidden = HIDDEN,
                 .inner_width = INNER};
             double start = clock_seconds();
             b->isa->ops.expert_ffn(&b->queue, &args);
             cell_add(b, &cell, clock_seconds() - start, (double)wanted * (double)bytes, wanted);
         }
-        double share = cell_report(b, &cell, &t, k, (double)places * 3 * HIDDEN * INNER, format_quantised(format));
+        double share = cell_report(b, &cell, &t, k, (double)pairs * 3 * HIDDEN * INNER, format_quantised(format));
         if (k == 0)
             share_of_one = share;
         table_put(&t, k, "excess", "%.3f", share_of_one / share);
@@ -325,9 +325,9 @@ static void bench_linear(struct bench *b, enum weight_format format)
         const int rows = LINEAR_ROWS[k];
         const size_t used = (size_t)rows * HIDDEN * 4;
         for (cell_begin(b, &cell); cell_goes_on(&cell);) {
-            size_t place = (size_t)draw(b) % (b->pool_bytes / bytes) * bytes;
+            size_t offset = (size_t)draw(b) % (b->pool_bytes / bytes) * bytes;
             struct linear_args args = {
-                .in = buffer_of(b->in, used), .weight = buffer_of(b->pool + place, bytes), .out = buffer_of(b->out, used),
+                .in = buffer_of(b->in, used), .weight = buffer_of(b->pool + offset, bytes), .out = buffer_of(b->out, used),
                 .operand = buffer_of(b->operand, (size_t)rows * operand_bytes(FORMAT_BF16, HIDDEN)),
                 .format = format, .rows = rows, .inputs = HIDDEN, .outputs = HIDDEN, .in_stride = HIDDEN,
                 .out_stride = HIDDEN};
@@ -358,10 +358,10 @@ static void attention_cell(struct bench *b, const struct attention_shape *s, int
         start[r + 1] = r + 1;
     }
     for (cell_begin(b, c); cell_goes_on(c);) {
-        size_t place = (size_t)c->count * 2 * cache % (b->pool_bytes - 2 * cache) / 4096 * 4096;
+        size_t offset = (size_t)c->count * 2 * cache % (b->pool_bytes - 2 * cache) / 4096 * 4096;
         struct attention_args args = {
-            .q = buffer_of(b->in, used), .k = buffer_of(b->pool + place, cache),
-            .v = buffer_of(b->pool + place + cache, cache), .prefix = buffer_of(prefix, sizeof prefix),
+            .q = buffer_of(b->in, used), .k = buffer_of(b->pool + offset, cache),
+            .v = buffer_of(b->pool + offset + cache, cache), .prefix = buffer_of(prefix, sizeof prefix),
             .path_start = buffer_of(start, sizeof start), .path = buffer_of(path, sizeof path),
             .out = buffer_of(b->out, used), .scale = 0.1f, .format = s->format, .rows = rows, .heads = s->heads,
             .kv_heads = s->kv_heads, .head_dim = HEAD_DIM, .value_dim = HEAD_DIM, .capacity = s->positions,

@@ -291,9 +291,9 @@ static UNUSED void assert_apart_sums_up(const struct device_ops *ops, struct que
     for (int r = 0; r < a.rows; r++)
         for (int i = 0; i < a.hidden; i++) {
             float sum = ((float *)at(before))[r * a.hidden + i];
-            for (int place = r * a.slots; place < (r + 1) * a.slots; place++) {
-                float part = partial[place * a.hidden + i], share = weight ? weight[place] : 1;
-                if (expert && expert[place] < 0)
+            for (int pair = r * a.slots; pair < (r + 1) * a.slots; pair++) {
+                float part = partial[pair * a.hidden + i], share = weight ? weight[pair] : 1;
+                if (expert && expert[pair] < 0)
                     assert_memory_equal(&part, &(uint32_t){0xffffffff}, sizeof part);
                 else
                     sum = fmaf(a.scale != 0 ? share * a.scale : share, part, sum);

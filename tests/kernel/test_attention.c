@@ -372,16 +372,16 @@ static void qkv_is_its_parts_in_turn(void **state)
         const size_t numbers = (size_t)(kv_heads * capacity * width), size = cache_size((enum cache_format)(i % CACHE_FORMATS));
         uint64_t seed = (uint64_t)i + 50;
         struct arena arena;
-        int32_t place[32];
+        int32_t position[32];
         arena_open(&arena);
         for (int r = 0; r < rows; r++)
-            place[r] = rows - r;
+            position[r] = rows - r;
         struct buffer before = draw_floats(&arena, (size_t)(rows * stride), 1, &seed), x = arena_copy(&arena, before);
         struct buffer k = buffer_part(x, (uint64_t)(heads * width) * 4, x.bytes - (uint64_t)(heads * width) * 4);
         struct buffer v = buffer_part(x, (uint64_t)((heads + kv_heads) * width) * 4,
                                       x.bytes - (uint64_t)((heads + kv_heads) * width) * 4);
         struct buffer table = draw_floats(&arena, (size_t)(rows + 4) * (size_t)half * 2, 1, &seed);
-        struct buffer positions = take_integers(&arena, place, (size_t)rows);
+        struct buffer positions = take_integers(&arena, position, (size_t)rows);
         struct buffer q_weight = draw_floats(&arena, (size_t)(heads * width), 1, &seed), none = {0, 0};
         struct buffer k_weight = draw_floats(&arena, (size_t)(kv_heads * width), 1, &seed);
         struct qkv_args args = {

@@ -46,7 +46,7 @@ static struct buffer scratch(struct arena *arena, const struct expert_ffn_args *
 static void call_open(struct call *call, const struct shape *s, enum weight_format format, enum routing routed, uint64_t seed)
 {
     arena_open(&call->arena);
-    size_t rows = (size_t)s->rows, places = rows * (size_t)s->slots;
+    size_t rows = (size_t)s->rows, pairs = rows * (size_t)s->slots;
     struct expert_ffn_args *a = &call->args;
     *a = (struct expert_ffn_args){.format = format, .down_format = s->down ? (enum weight_format)(s->down - 1) : format,
                                   .scale = s->inner % 2 ? 0.4f : 0, .rows = s->rows, .slots = s->slots, .experts = s->experts,
@@ -57,8 +57,8 @@ static void call_open(struct call *call, const struct shape *s, enum weight_form
     if (routed == WEIGHED)
         a->weight = draw_floats(&call->arena, rows, 1, &seed);
     if (routed == ROUTED) {
-        a->expert = arena_take(&call->arena, places * sizeof(int32_t));
-        a->weight = arena_take(&call->arena, places * sizeof(float));
+        a->expert = arena_take(&call->arena, pairs * sizeof(int32_t));
+        a->weight = arena_take(&call->arena, pairs * sizeof(float));
         for (size_t r = 0; r < rows; r++)
             draw_route((int32_t *)at(a->expert) + r * (size_t)s->slots, (float *)at(a->weight) + r * (size_t)s->slots, s,
                        &seed);
@@ -75,9 +75,9 @@ static void call_open(struct call *call, const struct shape *s, enum weight_form
         a->limit = 0.8f;
         a->alpha = 1.702f;
     }
-    a->inner = arena_take(&call->arena, places * (size_t)s->inner * sizeof(float));
-    a->partial = arena_take(&call->arena, places * (size_t)s->hidden * sizeof(float));
-    a->group = arena_take(&call->arena, expert_group_numbers((size_t)s->experts, places) * sizeof(int32_t));
+    a->inner = arena_take(&call->arena, pairs * (size_t)s->inner * sizeof(float));
+    a->partial = arena_take(&call->arena, pairs * (size_t)s->hidden * sizeof(float));
+    a->group = arena_take(&call->arena, expert_group_numbers((size_t)s->experts, pairs) * sizeof(int32_t));
     a->operand = scratch(&call->arena, a);
 }
 
@@ -154,17 +154,17 @@ static void dense_network_is_one_expert(void **state)
 static void run_rows(struct call *all, const int *index, int rows, const int32_t *other, const struct cpu_isa *isa, int threads)
 {
     struct expert_ffn_args *a = &all->args, part = *a;
-    size_t hidden = (size_t)a->hidden, slots = (size_t)a->slots, places = (size_t)rows * slots;
+    size_t hidden = (size_t)a->hidden, slots = (size_t)a->slots, pairs = (size_t)rows * slots;
     struct arena arena;
     arena_open(&arena);
     part.rows = rows;
     part.in = arena_take(&arena, (size_t)rows * hidden * sizeof(float));
     part.out = arena_take(&arena, (size_t)rows * hidden * sizeof(float));
-    part.expert = arena_take(&arena, places * sizeof(int32_t));
-    part.weight = arena_take(&arena, places * sizeof(float));
-    part.inner = arena_take(&arena, places * (size_t)a->inner_width * sizeof(float));
-    part.partial = arena_take(&arena, places * hidden * sizeof(float));
-    part.group = arena_take(&arena, expert_group_numbers((size_t)a->experts, places) * sizeof(int32_t));
+    part.expert = arena_take(&arena, pairs * sizeof(int32_t));
+    part.weight = arena_take(&arena, pairs * sizeof(float));
+    part.inner = arena_take(&arena, pairs * (size_t)a->inner_width * sizeof(float));
+    part.partial = arena_take(&arena, pairs * hidden * sizeof(float));
+    part.group = arena_take(&arena, expert_group_numbers((size_t)a->experts, pairs) * sizeof(int32_t));
     part.operand = scratch(&arena, &part);
     for (size_t r = 0; r < (size_t)rows; r++) {
         size_t from = (size_t)index[r];
@@ -284,7 +284,7 @@ static void experts_in_pieces_give_the_same_bits(void **state)
         for (int i = 0; i < LENGTH(shapes); i++) {
             struct call call;
             call_open(&call, &shapes[i], (enum weight_format)format, ROUTED, 40 + (uint64_t)i);
-            const int places = shapes[i].rows * shapes[i].slots;
+            const int pairs = shapes[i].rows * shapes[i].slots;
             const struct buffer expert = call.args.expert, piece = arena_copy(&call.arena, expert);
             call.args.scale = i % 2 ? 0.37f : 0;
             FOR_EACH_ISA(isa) {
@@ -295,7 +295,7 @@ static void experts_in_pieces_give_the_same_bits(void **state)
                 call.args.apart = true;
                 for (int odd = 0; odd < 2; odd++) {
                     struct queue queue = queue_of(2);
-                    for (int p = 0; p < places; p++) {
+                    for (int p = 0; p < pairs; p++) {
                         int32_t own = ((int32_t *)at(expert))[p];
                         ((int32_t *)at(piece))[p] = own >= 0 && own % 2 == odd ? own : -1;
                     }

@@ -61,7 +61,7 @@ struct call {
     struct buffer before;
 };
 
-/* Slot by slot another expert; one place in eight is dropped. Expert 0 gets a place of most rows, the last one none. */
+/* Slot by slot another expert; one pair in eight is dropped. Expert 0 gets a pair of most rows, the last one none. */
 static void draw_routes(const struct call *call, uint64_t *seed)
 {
     const struct expert_ffn_args *a = &call->args;
@@ -79,7 +79,7 @@ static void draw_routes(const struct call *call, uint64_t *seed)
 static void call_open(struct call *call, const struct shape *s, enum weight_format format)
 {
     uint64_t seed = (uint64_t)(s->rows * 7 + s->hidden * 31 + s->inner) * 16 + format;
-    size_t rows = (size_t)s->rows, places = rows * (size_t)s->slots;
+    size_t rows = (size_t)s->rows, pairs = rows * (size_t)s->slots;
     struct expert_ffn_args *a = &call->args;
     arena_open(&call->arena);
     *a = (struct expert_ffn_args){.format = format, .down_format = s->down ? (enum weight_format)(s->down - 1) : format,
@@ -89,8 +89,8 @@ static void call_open(struct call *call, const struct shape *s, enum weight_form
     call->before = draw_floats(&call->arena, rows * (size_t)s->hidden, 1, &seed);
     a->out = arena_copy(&call->arena, call->before);
     if (s->experts > 1) {
-        a->expert = arena_take(&call->arena, places * sizeof(int32_t));
-        a->weight = arena_take(&call->arena, places * sizeof(float));
+        a->expert = arena_take(&call->arena, pairs * sizeof(int32_t));
+        a->weight = arena_take(&call->arena, pairs * sizeof(float));
         draw_routes(call, &seed);
     }
     a->table = arena_take(&call->arena, (size_t)s->experts * sizeof(uint64_t));
@@ -103,11 +103,11 @@ static void call_open(struct call *call, const struct shape *s, enum weight_form
         a->limit = 0.8f;
         a->alpha = 1.702f;
     }
-    a->inner = arena_take(&call->arena, places * (size_t)s->inner * sizeof(float));
-    a->partial = arena_take(&call->arena, places * (size_t)s->hidden * sizeof(float));
-    a->group = arena_take(&call->arena, expert_group_numbers((size_t)s->experts, places) * sizeof(int32_t));
+    a->inner = arena_take(&call->arena, pairs * (size_t)s->inner * sizeof(float));
+    a->partial = arena_take(&call->arena, pairs * (size_t)s->hidden * sizeof(float));
+    a->group = arena_take(&call->arena, expert_group_numbers((size_t)s->experts, pairs) * sizeof(int32_t));
     size_t wide = operand_bytes(format, s->hidden), deep = operand_bytes(a->down_format, s->inner);
-    a->operand = wide + deep ? arena_take(&call->arena, places * (wide > deep ? wide : deep)) : (struct buffer){0, 0};
+    a->operand = wide + deep ? arena_take(&call->arena, pairs * (wide > deep ? wide : deep)) : (struct buffer){0, 0};
 }
 
 static void run(struct call *call, const struct device_ops *ops, struct queue queue)

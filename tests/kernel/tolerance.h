@@ -1,6 +1,6 @@
 /* How far a device's result may lie from the reference, which accumulates in double: |device - reference| <= absolute +
  * relative * |reference|. The tests draw inputs from -1 .. 1 and scale weights by 1/sqrt(inputs), so that sums are of the
- * order of 1. One place for all devices; only what is said here may be used in a comparison. */
+ * order of 1. One table for all devices; only what is said here may be used in a comparison. */
 #ifndef MOE_TESTS_KERNEL_TOLERANCE_H
 #define MOE_TESTS_KERNEL_TOLERANCE_H
 

@@ -20,11 +20,11 @@ static void take(void *argument, int member, int members)
     (void)member, (void)members;
     for (int at; (at = atomic_fetch_add(&work->next, 1)) < CELLS + MISTAKES * TEMPERATURES;) {
         int mistake = (at - CELLS) / TEMPERATURES, t = (at - CELLS) % TEMPERATURES;
-        struct grid_place place = at < CELLS ? grid_place(at) : grid_mistake(mistake, t);
+        struct grid_point point = at < CELLS ? grid_point(at) : grid_mistake(mistake, t);
         if (at < CELLS)
-            grid_run(&place, &work->world, GRID_RULE, SAMPLES, &work->cells[at]);
+            grid_run(&point, &work->world, GRID_RULE, SAMPLES, &work->cells[at]);
         else
-            grid_run(&place, &work->world, GRID_PLAIN, MISTAKE_SAMPLES, &work->mistakes[mistake][t]);
+            grid_run(&point, &work->world, GRID_PLAIN, MISTAKE_SAMPLES, &work->mistakes[mistake][t]);
     }
 }
 
@@ -54,11 +54,11 @@ static void every_rule_gives_its_distribution(void **state)
     int bad = 0;
     for (int number = 0; number < CELLS; number++) {
         const struct tally *tally = &work->cells[number];
-        struct grid_place place = grid_place(number);
+        struct grid_point point = grid_point(number);
         char name[160];
         if (!grid_sees(tally))
             continue;
-        print_error("%s: z %.2f, %ld impossible, %ld other than without a draft\n", grid_name(&place, name, sizeof name),
+        print_error("%s: z %.2f, %ld impossible, %ld other than without a draft\n", grid_name(&point, name, sizeof name),
                     tally->z, tally->impossible, tally->other);
         bad++;
     }

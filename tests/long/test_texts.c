@@ -20,24 +20,24 @@ struct work {
     struct loop_world world;
     struct loop_law laws[LOOP_SAMPLINGS];
     long texts;
-    int places;
+    int points;
     atomic_int next;
     struct job job[CELLS_MAX], right[RIGHT], wrong[WRONG];
 };
 
 /* Of trees and of n-grams a part of the texts is enough. */
-static long texts_of(const struct work *work, const struct loop_place *place)
+static long texts_of(const struct work *work, const struct loop_point *point)
 {
-    return place->tree || place->draft ? work->texts / 20 : work->texts;
+    return point->tree || point->draft ? work->texts / 20 : work->texts;
 }
 
-static void take_place(struct work *work, const struct loop_rig *rig, int number)
+static void take_point(struct work *work, const struct loop_rig *rig, int number)
 {
-    const struct loop_place place = loop_place(number);
+    const struct loop_point point = loop_point(number);
     const int sampling = number % LOOP_SAMPLINGS;
     struct job *job = &work->job[number];
-    loop_cell(&job->cell, &place, sampling, &work->world, rig, job->policy, sizeof job->policy);
-    job->rc = loop_run(&job->cell, &work->world, &work->laws[sampling], rig, texts_of(work, &place), &job->tally);
+    loop_cell(&job->cell, &point, sampling, &work->world, rig, job->policy, sizeof job->policy);
+    job->rc = loop_run(&job->cell, &work->world, &work->laws[sampling], rig, texts_of(work, &point), &job->tally);
 }
 
 static void take(void *argument, int member, int members)
@@ -46,10 +46,10 @@ static void take(void *argument, int member, int members)
     struct loop_rig rig;
     (void)members;
     loop_rig_open(&rig, &work->world, 1 + member);
-    for (int at; (at = atomic_fetch_add(&work->next, 1)) < work->places + RIGHT + WRONG;) {
-        int right = at - work->places, wrong = right - RIGHT;
+    for (int at; (at = atomic_fetch_add(&work->next, 1)) < work->points + RIGHT + WRONG;) {
+        int right = at - work->points, wrong = right - RIGHT;
         if (right < 0)
-            take_place(work, &rig, at);
+            take_point(work, &rig, at);
         else if (wrong < 0)
             work->right[right].rc = loop_twist_run(&loop_right[right], &work->world, &work->laws[3], &rig, work->texts / 4,
                                                    &work->right[right].tally);
@@ -66,10 +66,10 @@ static int run_all(void **state)
     const char *texts = getenv("MOE_TEXTS");
     struct thread_pool *pool = NULL;
     int cores = thread_pool_cores();
-    if (!work || loop_places() > CELLS_MAX || thread_pool_new(&pool, cores < 16 ? cores : 16, NULL))
+    if (!work || loop_points() > CELLS_MAX || thread_pool_new(&pool, cores < 16 ? cores : 16, NULL))
         return -1;
     work->texts = texts ? atol(texts) : TEXTS;
-    work->places = loop_places();
+    work->points = loop_points();
     loop_world_open(&work->world);
     for (int i = 0; i < LOOP_SAMPLINGS; i++) {
         struct sample_filter filter = grid_filters[loop_samplings[i].filter];
@@ -94,7 +94,7 @@ static void every_pair_gives_its_law(void **state)
 {
     struct work *work = *state;
     int bad = 0;
-    for (int number = 0; number < work->places; number++) {
+    for (int number = 0; number < work->points; number++) {
         struct job *job = &work->job[number];
         job->cell.policy = job->policy[0] ? job->policy : job->cell.policy;
         if (!loop_fault(&job->cell, job->rc, &job->tally, job->fault, sizeof job->fault))

@@ -1,4 +1,4 @@
-/* Small checkpoints for tests, written byte by byte: a config.json and safetensors whose values follow from name and place,
+/* Small checkpoints for tests, written byte by byte: a config.json and safetensors whose values follow from name and index,
  * are exact in f32, f16 and bf16, and can so be asked for again. */
 #ifndef MOE_TESTS_UNIT_CHECKPOINT_H
 #define MOE_TESTS_UNIT_CHECKPOINT_H

@@ -14,12 +14,12 @@
 #include "kernels/plain/propose.h"
 
 enum {
-    V = 7, TEXT = 3, OUTCOMES = V * V * V, LEVELS = 3, DRAFT_MAX = 24, PLACES = TEXT + LEVELS + 1,
+    V = 7, TEXT = 3, OUTCOMES = V * V * V, LEVELS = 3, DRAFT_MAX = 24, POSITIONS = TEXT + LEVELS + 1,
     ROOT_POSITION = 100
 };
 
 struct world {
-    float target[PLACES][V + 1][V], draft[PLACES][V + 1][V];       /* [position][previous token; V: the root][token] */
+    float target[POSITIONS][V + 1][V], draft[POSITIONS][V + 1][V];       /* [position][previous token; V: the root][token] */
 };
 
 enum origin {
@@ -83,8 +83,8 @@ struct cell {
     struct sample_filter filter;
     double epsilon, delta;
     const struct world *world;
-    float q[PLACES][V + 1][V];                      /* the draft's distributions */
-    double p[PLACES][V + 1][V];                     /* the target's */
+    float q[POSITIONS][V + 1][V];                      /* the draft's distributions */
+    double p[POSITIONS][V + 1][V];                     /* the target's */
     double expected[OUTCOMES];
     struct random random;
     uint64_t key;
@@ -93,7 +93,7 @@ struct cell {
 static inline void world_make(struct world *world, uint64_t seed)
 {
     struct random random = {seed};
-    for (int at = 0; at < PLACES; at++)
+    for (int at = 0; at < POSITIONS; at++)
         for (int last = 0; last <= V; last++)
             for (int v = 0; v < V; v++) {
                 double common = 0, own = 0;
@@ -104,7 +104,7 @@ static inline void world_make(struct world *world, uint64_t seed)
                 world->target[at][last][v] = (float)(0.9 * common);
                 world->draft[at][last][v] = (float)(0.6 * common + 0.5 * own);
             }
-    for (int at = 0; at < PLACES; at++)             /* now and then something that cannot come */
+    for (int at = 0; at < POSITIONS; at++)             /* now and then something that cannot come */
         for (int last = 0; last <= V; last++)
             if (random_word(&random) % 4 == 0)
                 world->target[at][last][random_word(&random) % V] = -INFINITY;
@@ -118,12 +118,12 @@ static inline void plain_distribution(const float *logit, const struct sample_fi
     for (int v = 0; v < V; v++)
         max = logit[v] > max ? logit[v] : max;
     for (int v = 0; v < V; v++) {
-        int place = v;
+        int position = v;
         weight[v] = exp((logit[v] - max) / filter->temperature);
         out[v] = 0;
-        for (; place > 0 && weight[order[place - 1]] < weight[v]; place--)
-            order[place] = order[place - 1];
-        order[place] = v;
+        for (; position > 0 && weight[order[position - 1]] < weight[v]; position--)
+            order[position] = order[position - 1];
+        order[position] = v;
     }
     if (filter->top_k && filter->top_k < V)
         count = filter->top_k;
@@ -181,9 +181,10 @@ static inline void draft_begin(struct draft *draft)
 }
 
 /* What children of `parent` are drawn from, by position and token before them. */
-static inline const float *draft_source(const struct cell *cell, const struct draft *draft, int place, int32_t last, int parent)
+static inline const float *draft_source(const struct cell *cell, const struct draft *draft, int position, int32_t last,
+                                        int parent)
 {
-    return parent < 0 ? cell->q[place][last] : cell->q[place + draft->depth[parent]][draft->token[parent]];
+    return parent < 0 ? cell->q[position][last] : cell->q[position + draft->depth[parent]][draft->token[parent]];
 }
 
 static inline int32_t draft_best(const struct draft *draft, int parent, const float *q)
@@ -195,15 +196,15 @@ static inline int32_t draft_best(const struct draft *draft, int parent, const fl
     return best;
 }
 
-static inline void draft_children(struct cell *cell, struct draft *draft, int place, int32_t last, int parent, int width)
+static inline void draft_children(struct cell *cell, struct draft *draft, int position, int32_t last, int parent, int width)
 {
-    const float *q = draft_source(cell, draft, place, last, parent);
+    const float *q = draft_source(cell, draft, position, last, parent);
     const int depth = parent < 0 ? 0 : draft->depth[parent];
     if (cell->shape.origin == COUPLED) {
         int32_t kept[V], token[V];
         double value[V];
-        const struct sample_draw draw = {cell->key, (uint32_t)(ROOT_POSITION + place + depth + 1), 0, 0};
-        const float *logit = cell->world->draft[place + depth][parent < 0 ? last : draft->token[parent]];
+        const struct sample_draw draw = {cell->key, (uint32_t)(ROOT_POSITION + position + depth + 1), 0, 0};
+        const float *logit = cell->world->draft[position + depth][parent < 0 ? last : draft->token[parent]];
         int count = propose_tokens(logit, V, &cell->shape.filter, &draw, width, kept, value, token, NULL);
         for (int i = 0; i < count; i++)
             draft_put(draft, parent, token[i], q);
@@ -227,25 +228,25 @@ static inline void draft_children(struct cell *cell, struct draft *draft, int pl
 }
 
 /* The target's logits after the root and each node. */
-static inline void draft_fill(const struct cell *cell, struct draft *draft, int place, int32_t last)
+static inline void draft_fill(const struct cell *cell, struct draft *draft, int position, int32_t last)
 {
-    memcpy(draft->logits, cell->world->target[place][last], V * sizeof *draft->logits);
+    memcpy(draft->logits, cell->world->target[position][last], V * sizeof *draft->logits);
     for (int node = 0; node < draft->view.nodes; node++)
-        memcpy(draft->logits + (1 + node) * V, cell->world->target[place + draft->depth[node]][draft->token[node]],
+        memcpy(draft->logits + (1 + node) * V, cell->world->target[position + draft->depth[node]][draft->token[node]],
                V * sizeof *draft->logits);
 }
 
-static inline void draft_make(struct cell *cell, struct draft *draft, int place, int32_t last)
+static inline void draft_make(struct cell *cell, struct draft *draft, int position, int32_t last)
 {
     int begin = -1, end = 0;
     draft_begin(draft);
     for (int level = 0; level < LEVELS && cell->shape.width[level]; level++) {
         for (int parent = begin; parent < end; parent++)
-            draft_children(cell, draft, place, last, parent, cell->shape.width[level]);
+            draft_children(cell, draft, position, last, parent, cell->shape.width[level]);
         begin = end;
         end = draft->view.nodes;
     }
-    draft_fill(cell, draft, place, last);
+    draft_fill(cell, draft, position, last);
 }
 
 /* ---- the rules once more, with their mistakes ---- */
@@ -271,10 +272,10 @@ static inline void plain_residual(double *r, const double *q, enum mistake mista
     if (mistake == BY_INDEX) {
         int order[V] = {0};
         for (int v = 0; v < V; v++) {
-            int place = v;
-            for (; place > 0 && r[order[place - 1]] < r[v]; place--)
-                order[place] = order[place - 1];
-            order[place] = v;
+            int position = v;
+            for (; position > 0 && r[order[position - 1]] < r[v]; position--)
+                order[position] = order[position - 1];
+            order[position] = v;
         }
         sort_down(a);
         sort_down(b);
@@ -329,13 +330,13 @@ static inline int plain_rejection(struct cell *cell, const struct draft *draft, 
     }
 }
 
-static inline int plain_coupled(struct cell *cell, const struct draft *draft, int place, int32_t *emitted)
+static inline int plain_coupled(struct cell *cell, const struct draft *draft, int position, int32_t *emitted)
 {
     int at = -1, accepted = 0;
     for (;;) {
         int32_t kept[V];
-        const int place_of_noise = place + (cell->mistake == SAME_NOISE ? 0 : accepted);
-        struct sample_draw draw = {cell->key, (uint32_t)(ROOT_POSITION + place_of_noise + 1), 0, 0};
+        const int position_of_noise = position + (cell->mistake == SAME_NOISE ? 0 : accepted);
+        struct sample_draw draw = {cell->key, (uint32_t)(ROOT_POSITION + position_of_noise + 1), 0, 0};
         const int row = cell->mistake == PARENT_ROW && at >= 0 ? draft->parent[at] : at;
         const float *logit = draft->logits + (row + 1) * V;
         int32_t choice = sample_token(logit, V, &cell->filter, &draw, kept);
@@ -405,40 +406,40 @@ static inline void expect_target(struct cell *cell)
     }
 }
 
-/* Typical acceptance is certain once the draft is: all drafts, each with its probability. law[place][last][code] is the
- * distribution of the TEXT - place tokens to come. */
+/* Typical acceptance is certain once the draft is: all drafts, each with its probability. law[position][last][code] is the
+ * distribution of the TEXT - position tokens to come. */
 struct typical_law { double law[TEXT + 1][V + 1][OUTCOMES]; };
 
-static inline void count_draft(struct cell *cell, struct typical_law *out, struct draft *draft, int place, int32_t last,
+static inline void count_draft(struct cell *cell, struct typical_law *out, struct draft *draft, int position, int32_t last,
                                double mass)
 {
     int32_t emitted[DRAFT_MAX + 1];
     int code = 0, room = 1;
-    draft_fill(cell, draft, place, last);
+    draft_fill(cell, draft, position, last);
     int count = plain_typical(cell, draft, emitted) + 1;
-    count = count < TEXT - place ? count : TEXT - place;
+    count = count < TEXT - position ? count : TEXT - position;
     for (int i = 0; i < count; i++)
         code = code * V + emitted[i];
-    for (int i = place + count; i < TEXT; i++)
+    for (int i = position + count; i < TEXT; i++)
         room *= V;
     for (int rest = 0; rest < room; rest++)
-        out->law[place][last][code * room + rest] += mass * out->law[place + count][emitted[count - 1]][rest];
+        out->law[position][last][code * room + rest] += mass * out->law[position + count][emitted[count - 1]][rest];
 }
 
 /* Adds child after child in every way there is; `from` is the node whose child number `child` is next. */
-static inline void count_drafts(struct cell *cell, struct typical_law *out, struct draft *draft, int place, int32_t last,
+static inline void count_drafts(struct cell *cell, struct typical_law *out, struct draft *draft, int position, int32_t last,
                                 int from, int child, double mass)
 {
     const int level = from < 0 ? 0 : draft->depth[from];
     if (from >= draft->view.nodes || level == LEVELS || !cell->shape.width[level]) {
-        count_draft(cell, out, draft, place, last, mass);
+        count_draft(cell, out, draft, position, last, mass);
         return;
     }
     if (child == cell->shape.width[level]) {
-        count_drafts(cell, out, draft, place, last, from + 1, 0, mass);
+        count_drafts(cell, out, draft, position, last, from + 1, 0, mass);
         return;
     }
-    const float *q = draft_source(cell, draft, place, last, from);
+    const float *q = draft_source(cell, draft, position, last, from);
     double rest = 0;
     for (int32_t v = 0; v < V; v++)
         rest += draft_lacks(draft, from, v) ? (double)q[v] : 0;
@@ -447,7 +448,7 @@ static inline void count_drafts(struct cell *cell, struct typical_law *out, stru
         if (!draft_lacks(draft, from, v) || (fixed && v != draft_best(draft, from, q)))
             continue;
         draft_put(draft, from, v, q);
-        count_drafts(cell, out, draft, place, last, from, child + 1, fixed ? mass : mass * (double)q[v] / rest);
+        count_drafts(cell, out, draft, position, last, from, child + 1, fixed ? mass : mass * (double)q[v] / rest);
         draft->view.nodes--;
     }
 }
@@ -461,10 +462,10 @@ static inline void expect_typical(struct cell *cell)
     cell->mistake = NONE;
     for (int last = 0; last <= V; last++)
         out->law[TEXT][last][0] = 1;
-    for (int place = TEXT; place-- > 0;)
+    for (int position = TEXT; position-- > 0;)
         for (int last = 0; last <= V; last++) {
             draft_begin(&draft);
-            count_drafts(cell, out, &draft, place, last, -1, 0, 1);
+            count_drafts(cell, out, &draft, position, last, -1, 0, 1);
         }
     memcpy(cell->expected, out->law[0][V], sizeof cell->expected);
     cell->mistake = mistake;
@@ -473,13 +474,13 @@ static inline void expect_typical(struct cell *cell)
 
 static inline void cell_prepare(struct cell *cell)
 {
-    for (int place = 0; place < PLACES; place++)
+    for (int position = 0; position < POSITIONS; position++)
         for (int last = 0; last <= V; last++) {
             double q[V];
-            plain_distribution(cell->world->draft[place][last], &cell->shape.filter, q);
+            plain_distribution(cell->world->draft[position][last], &cell->shape.filter, q);
             for (int v = 0; v < V; v++)
-                cell->q[place][last][v] = (float)q[v];
-            plain_distribution(cell->world->target[place][last], &cell->filter, cell->p[place][last]);
+                cell->q[position][last][v] = (float)q[v];
+            plain_distribution(cell->world->target[position][last], &cell->filter, cell->p[position][last]);
         }
     if (cell->family == 't')
         expect_typical(cell);
@@ -528,14 +529,14 @@ static inline void tally_compare(const double *chance, const long *seen, int out
     }
 }
 
-static inline int cell_accept(struct cell *cell, struct draft *draft, int place, int32_t *emitted)
+static inline int cell_accept(struct cell *cell, struct draft *draft, int position, int32_t *emitted)
 {
-    struct sample_draw draw = {cell->key, (uint32_t)(ROOT_POSITION + place), 0, 0};
+    struct sample_draw draw = {cell->key, (uint32_t)(ROOT_POSITION + position), 0, 0};
     int32_t path[DRAFT_MAX];
     if (cell->rule)
         return acceptance_accept(cell->rule, &draft->view, draft->logits, &draw, path, emitted, NULL);
     return cell->family == 'r' ? plain_rejection(cell, draft, emitted) :
-           cell->family == 'c' ? plain_coupled(cell, draft, place, emitted) : plain_typical(cell, draft, emitted);
+           cell->family == 'c' ? plain_coupled(cell, draft, position, emitted) : plain_typical(cell, draft, emitted);
 }
 
 /* The text that sampling without a draft gives under this key. */
@@ -543,9 +544,9 @@ static inline int cell_alone(const struct cell *cell)
 {
     int32_t last = V, kept[V];
     int code = 0;
-    for (int place = 0; place < TEXT; place++) {
-        struct sample_draw draw = {cell->key, (uint32_t)(ROOT_POSITION + place + 1), 0, 0};
-        last = sample_token(cell->world->target[place][last], V, &cell->filter, &draw, kept);
+    for (int position = 0; position < TEXT; position++) {
+        struct sample_draw draw = {cell->key, (uint32_t)(ROOT_POSITION + position + 1), 0, 0};
+        last = sample_token(cell->world->target[position][last], V, &cell->filter, &draw, kept);
         code = code * V + last;
     }
     return code;
@@ -557,15 +558,15 @@ static inline void cell_run(struct cell *cell, long samples, struct tally *tally
     memset(tally, 0, sizeof *tally);
     for (long sample = 0; sample < samples; sample++) {
         int32_t emitted[DRAFT_MAX + 1], last = V;
-        int place = 0, code = 0;
+        int position = 0, code = 0;
         cell->key = random_word(&cell->random);
-        while (place < TEXT) {
+        while (position < TEXT) {
             struct draft draft;
-            draft_make(cell, &draft, place, last);
-            int accepted = cell_accept(cell, &draft, place, emitted);
+            draft_make(cell, &draft, position, last);
+            int accepted = cell_accept(cell, &draft, position, emitted);
             tally->tried++;
             tally->accepted += accepted > 0;
-            for (int i = 0; i <= accepted && place < TEXT; i++, place++)
+            for (int i = 0; i <= accepted && position < TEXT; i++, position++)
                 code = code * V + (last = emitted[i]);
         }
         seen[code]++;
@@ -577,10 +578,10 @@ static inline void cell_run(struct cell *cell, long samples, struct tally *tally
 
 /* ---- the grid ---- */
 
-struct grid_place {
+struct grid_point {
     char family;
     enum mistake mistake;
-    int shape, temperature, filter;     /* places in the tables below */
+    int shape, temperature, filter;     /* indices in the tables below */
 };
 
 static const struct drawing grid_shapes[] = {
@@ -619,20 +620,20 @@ enum { PAIRS = sizeof grid_pairs / sizeof *grid_pairs, CELLS = PAIRS * TEMPERATU
 /* Beyond 5.3 deviations lies 6e-8 of the normal distribution: a right rule fails one of all cells once in 10^5 grids. */
 #define GRID_LIMIT 5.3
 
-static inline struct grid_place grid_place(int number)
+static inline struct grid_point grid_point(int number)
 {
     int pair = number / (TEMPERATURES * FILTERS);
-    return (struct grid_place){grid_pairs[pair].family, NONE, grid_pairs[pair].shape, number / FILTERS % TEMPERATURES,
+    return (struct grid_point){grid_pairs[pair].family, NONE, grid_pairs[pair].shape, number / FILTERS % TEMPERATURES,
                                number % FILTERS};
 }
 
-/* The sampled rule of a place; the caller closes it. */
-static inline struct acceptance *grid_rule(const struct grid_place *place)
+/* The sampled rule of a point; the caller closes it. */
+static inline struct acceptance *grid_rule(const struct grid_point *point)
 {
-    const char *name = place->family == 'r' ? "rejection" : place->family == 'c' ? "coupled" : "typical";
-    struct acceptance_setup setup = {V, DRAFT_MAX, grid_filters[place->filter]};
+    const char *name = point->family == 'r' ? "rejection" : point->family == 'c' ? "coupled" : "typical";
+    struct acceptance_setup setup = {V, DRAFT_MAX, grid_filters[point->filter]};
     struct acceptance *rule = NULL;
-    setup.filter.temperature = grid_temperatures[place->temperature];
+    setup.filter.temperature = grid_temperatures[point->temperature];
     if (acceptance_open(&rule, name, &setup, NULL))
         return NULL;
     return rule;
@@ -640,27 +641,27 @@ static inline struct acceptance *grid_rule(const struct grid_place *place)
 
 enum grid_way {
     GRID_RULE,              /* the library's rule against its law */
-    GRID_PLAIN,             /* the one written here, with the place's mistake */
+    GRID_PLAIN,             /* the one written here, with the point's mistake */
     GRID_TARGET             /* the library's rule against the target's distribution */
 };
 
-static inline void grid_run(const struct grid_place *place, const struct world *world, enum grid_way way, long samples,
+static inline void grid_run(const struct grid_point *point, const struct world *world, enum grid_way way, long samples,
                             struct tally *tally)
 {
-    struct acceptance *rule = way == GRID_PLAIN ? NULL : grid_rule(place);
+    struct acceptance *rule = way == GRID_PLAIN ? NULL : grid_rule(point);
     struct cell *cell = calloc(1, sizeof *cell);
     if (!cell || (way != GRID_PLAIN && !rule))
         abort();
     cell->rule = rule;
-    cell->family = place->family;
-    cell->mistake = place->mistake;
-    cell->shape = grid_shapes[place->shape];
-    cell->filter = grid_filters[place->filter];
-    cell->filter.temperature = grid_temperatures[place->temperature];
+    cell->family = point->family;
+    cell->mistake = point->mistake;
+    cell->shape = grid_shapes[point->shape];
+    cell->filter = grid_filters[point->filter];
+    cell->filter.temperature = grid_temperatures[point->temperature];
     cell->epsilon = 0.09;
     cell->delta = 0.3;
     cell->world = world;
-    cell->random.state = 1000003u * (uint64_t)place->shape + 10007u * (uint64_t)place->temperature + (uint64_t)place->filter;
+    cell->random.state = 1000003u * (uint64_t)point->shape + 10007u * (uint64_t)point->temperature + (uint64_t)point->filter;
     cell_prepare(cell);
     if (way == GRID_TARGET)
         expect_target(cell);
@@ -695,18 +696,18 @@ static const struct { char family; enum mistake mistake; int shape, filter; cons
 };
 enum { MISTAKES = sizeof grid_mistakes / sizeof *grid_mistakes };
 
-static inline struct grid_place grid_mistake(int number, int temperature)
+static inline struct grid_point grid_mistake(int number, int temperature)
 {
-    return (struct grid_place){grid_mistakes[number].family, grid_mistakes[number].mistake, grid_mistakes[number].shape,
+    return (struct grid_point){grid_mistakes[number].family, grid_mistakes[number].mistake, grid_mistakes[number].shape,
                                temperature, grid_mistakes[number].filter};
 }
 
-/* Says what a place is, for messages. */
-static inline const char *grid_name(const struct grid_place *place, char *out, size_t room)
+/* Says what a point is, for messages. */
+static inline const char *grid_name(const struct grid_point *point, char *out, size_t room)
 {
     snprintf(out, room, "%s, %s, T %g, %s, mistake %d",
-             place->family == 'r' ? "rejection" : place->family == 'c' ? "coupled" : "typical", grid_shapes[place->shape].name,
-             grid_temperatures[place->temperature], grid_filter_names[place->filter], (int)place->mistake);
+             point->family == 'r' ? "rejection" : point->family == 'c' ? "coupled" : "typical", grid_shapes[point->shape].name,
+             grid_temperatures[point->temperature], grid_filter_names[point->filter], (int)point->mistake);
     return out;
 }
 

@@ -27,7 +27,7 @@ enum {
 
 static const int32_t loop_prompt[LOOP_PROMPT] = {0, 1, 2, 3, 1, 2, 4, 6, 1, 5, 2, 1};
 
-/* The place of a prefix in tables: `code` has its tokens as digits. */
+/* The index of a prefix in tables: `code` has its tokens as digits. */
 static inline int loop_row(int tokens, int code)
 {
     int row = code;
@@ -599,9 +599,9 @@ static const struct { double temperature; int filter; } loop_samplings[] = {
 enum { LOOP_RULES = 3, LOOP_DRAFTS = 3, LOOP_TREES = 3, LOOP_SAMPLINGS = 5 };
 
 /* All policies there are, with all rules, drafters and shapes; a policy that is new is among them. */
-struct loop_place { int rule, policy, draft, tree; };
+struct loop_point { int rule, policy, draft, tree; };
 
-static inline int loop_places(void)
+static inline int loop_points(void)
 {
     int policies = 0;
     while (policy_classes[policies])
@@ -609,20 +609,20 @@ static inline int loop_places(void)
     return LOOP_RULES * policies * LOOP_DRAFTS * LOOP_TREES;
 }
 
-static inline struct loop_place loop_place(int number)
+static inline struct loop_point loop_point(int number)
 {
-    return (struct loop_place){number % LOOP_RULES, number / LOOP_RULES / LOOP_DRAFTS / LOOP_TREES,
+    return (struct loop_point){number % LOOP_RULES, number / LOOP_RULES / LOOP_DRAFTS / LOOP_TREES,
                                number / LOOP_RULES % LOOP_DRAFTS, number / LOOP_RULES / LOOP_DRAFTS % LOOP_TREES};
 }
 
-static inline void loop_cell(struct loop_cell *out, const struct loop_place *place, int sampling,
+static inline void loop_cell(struct loop_cell *out, const struct loop_point *point, int sampling,
                              const struct loop_world *world, const struct loop_rig *rig, char *room, size_t bytes)
 {
     *out = (struct loop_cell){
-        .accept = loop_rules[place->rule], .draft = loop_drafts[place->draft], .tree = loop_trees[place->tree],
-        .policy = loop_policy(policy_classes[place->policy], world, rig, room, bytes), .seed = 1000,
+        .accept = loop_rules[point->rule], .draft = loop_drafts[point->draft], .tree = loop_trees[point->tree],
+        .policy = loop_policy(policy_classes[point->policy], world, rig, room, bytes), .seed = 1000,
         .temperature = loop_samplings[sampling].temperature, .filter = loop_samplings[sampling].filter};
-    const struct policy_class *class = policy_classes[place->policy];
+    const struct policy_class *class = policy_classes[point->policy];
     if ((class == &policy_vertical || class == &policy_cs_drafting) && strchr(out->draft, '+'))
         out->draft = "model+ngram:n=2";         /* who reviews comes first */
 }

@@ -1,7 +1,7 @@
-/* Worlds drawn by a seed, in which policies draft with several drafters: a text, at each of whose places it is settled
+/* Worlds drawn by a seed, in which policies draft with several drafters: a text, at each of whose positions it is settled
  * beforehand which drafter would be right there, what it would say of itself, and what a forward over so many tokens costs. A
  * policy sees of it what a live loop shows: tokens, probabilities, matches, and the times and experts of what it chose. Fixed
- * drafts are counted over the same places, so both have the same luck.
+ * drafts are counted over the same positions, so both have the same luck.
  *
  * Costs are in forwards over one token. A token that is not drafted from the text so far (one before it was wrong) is never
  * right. Nothing here is shared with what the policies compute. */
@@ -24,20 +24,20 @@ struct world_drafter {
     double cost;
     int drift;                          /* 0: none, 1: a line, 2: a wave, 3: steps */
     bool looks_up, speaks;
-    uint8_t *right;                     /* [tokens] 1: its token for this place; 2: its second one is */
-    uint8_t *offers;                    /* [tokens] tokens that it has from this place on; 255: as many as are asked for */
+    uint8_t *right;                     /* [tokens] 1: its token for this position; 2: its second one is */
+    uint8_t *offers;                    /* [tokens] tokens that it has from this position on; 255: as many as are asked for */
     float *said;                        /* [tokens] NaN: nothing */
     int32_t *match;                     /* [tokens] */
 };
 
 struct world {
     int tokens, drafters, texts;
-    int *begins;                        /* [texts + 1] the first place of each, and the end of all */
+    int *begins;                        /* [texts + 1] the first position of each, and the end of all */
     struct world_drafter drafter[WORLD_DRAFTERS];
     struct policy_drafter known[WORLD_DRAFTERS];
     int experts, top_k;                 /* 0: dense */
     int32_t *expert;                    /* [tokens][WORLD_LAYERS][top_k] */
-    float *verify;                      /* [tokens][WORLD_ROWS] cost of a forward whose root stands before this place */
+    float *verify;                      /* [tokens][WORLD_ROWS] cost of a forward whose root stands before this position */
     double noise;                       /* of times that are seen */
     bool chains;                        /* nobody may branch */
     uint64_t seed;
@@ -121,7 +121,8 @@ static inline void world_free(struct world *w)
     free(w->task);
 }
 
-/* Which drafter is right where. together: how far drafters are right at the same places; runs: how far neighbours are alike. */
+/* Which drafter is right where. together: how far drafters are right at the same positions; runs: how far neighbours are
+ * alike. */
 static inline void world_fill_drafters(struct world *w, struct world_random *r, double together, double runs,
                                        const double (*by_text)[WORLD_DRAFTERS])
 {
@@ -210,7 +211,7 @@ static inline void world_kind(struct world *w, struct world_random *r)
 }
 
 /* A scenario: 2 to 4 drafters, acceptance .2 to .95, cost .005 to .7, a third drifting. Plain: nobody says anything of a token,
- * and places are independent of each other. */
+ * and positions are independent of each other. */
 static inline void world_scenario(struct world *w, uint64_t seed, int tokens, bool plain)
 {
     struct world_random r = {seed, 0};
@@ -304,7 +305,7 @@ struct world_fixed {
     double cost;
 };
 
-/* Tokens from a place on that each drafter has right in a row, at most 8; and which it can offer. */
+/* Tokens from a position on that each drafter has right in a row, at most 8; and which it can offer. */
 struct world_runs { uint8_t *run[WORLD_DRAFTERS]; };
 
 static inline void world_runs_make(struct world_runs *runs, const struct world *w)
@@ -394,7 +395,7 @@ struct world_loop {
     bool on_way[SHAPE_NODES_MAX];       /* of a node: it and all above it are what the text has */
     struct draft_share share[WORLD_DRAFTERS];
     struct world_random noise;
-    int at, end;                        /* the place after the root, and where the text ends */
+    int at, end;                        /* the position after the root, and where the text ends */
     struct world_tally *out;
 };
 
@@ -403,7 +404,7 @@ static inline int32_t world_token(const struct world *w, int at)
     return (int32_t)(WORLD_VOCAB * world_unit(w->seed, 3, (uint64_t)at));
 }
 
-/* The token that a drafter writes at a place, rank 0 its best. */
+/* The token that a drafter writes at a position, rank 0 its best. */
 static inline int32_t world_guess(const struct world_loop *loop, int drafter, int at, int rank, bool on_way, bool *right)
 {
     int32_t token = world_token(loop->w, at);
@@ -573,7 +574,7 @@ static inline void world_iterate(struct world_loop *loop)
     for (int i = 0; i < w->drafters; i++)
         outcome.draft_s += loop->share[i].seconds;
     outcome.iteration_s = outcome.draft_s + outcome.verify_s;
-    /* The experts of the root and of what was kept: place at - 1 is the root. */
+    /* The experts of the root and of what was kept: position at - 1 is the root. */
     int from = loop->at > 0 ? loop->at - 1 : 0;
     if (w->experts)
         outcome.expert = w->expert + (size_t)from * (size_t)(WORLD_LAYERS * w->top_k);

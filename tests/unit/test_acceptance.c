@@ -23,12 +23,12 @@ static void every_rule_gives_its_distribution(void **state)
     if (unit_brief())
         skip();
     for (int number = 0; number < CELLS; number++) {
-        struct grid_place place = grid_place(number);
+        struct grid_point point = grid_point(number);
         struct tally tally;
         char name[160];
-        grid_run(&place, &world, GRID_RULE, SAMPLES, &tally);
+        grid_run(&point, &world, GRID_RULE, SAMPLES, &tally);
         if (grid_sees(&tally))
-            fail_msg("%s: z %.2f, %ld impossible, %ld other than without a draft", grid_name(&place, name, sizeof name),
+            fail_msg("%s: z %.2f, %ld impossible, %ld other than without a draft", grid_name(&point, name, sizeof name),
                      tally.z, tally.impossible, tally.other);
     }
 }
@@ -42,11 +42,11 @@ static void known_mistakes_are_seen(void **state)
         struct tally tally;
         int seen = 0;
         for (int t = 0; t < TEMPERATURES; t++) {
-            struct grid_place place = grid_mistake(number, t);
-            grid_run(&place, &world, GRID_PLAIN, SAMPLES, &tally);
+            struct grid_point point = grid_mistake(number, t);
+            grid_run(&point, &world, GRID_PLAIN, SAMPLES, &tally);
             seen += grid_sees(&tally);
-            place.mistake = NONE;               /* without its mistake the same code is right */
-            grid_run(&place, &world, GRID_PLAIN, SAMPLES, &tally);
+            point.mistake = NONE;               /* without its mistake the same code is right */
+            grid_run(&point, &world, GRID_PLAIN, SAMPLES, &tally);
             assert_false(grid_sees(&tally));
         }
         if (seen < 2)
@@ -186,9 +186,9 @@ static void any_choice_of_children_is_right_without_proposals(void **state)
 {
     (void)state;
     for (int t = 0; t < TEMPERATURES; t++) {
-        struct grid_place place = {'r', DROPPED_AS_FIXED, TREE_DRAWN, t, TOP_P};
+        struct grid_point point = {'r', DROPPED_AS_FIXED, TREE_DRAWN, t, TOP_P};
         struct tally tally;
-        grid_run(&place, &world, GRID_PLAIN, SAMPLES, &tally);
+        grid_run(&point, &world, GRID_PLAIN, SAMPLES, &tally);
         assert_false(grid_sees(&tally));
     }
 }
@@ -197,13 +197,13 @@ static void labels_say_what_is_lossless(void **state)
 {
     (void)state;
     for (size_t pair = 0; pair < PAIRS; pair++) {
-        struct grid_place place = {grid_pairs[pair].family, NONE, grid_pairs[pair].shape, 1, NO_FILTER};
-        struct acceptance *rule = grid_rule(&place);
+        struct grid_point point = {grid_pairs[pair].family, NONE, grid_pairs[pair].shape, 1, NO_FILTER};
+        struct acceptance *rule = grid_rule(&point);
         struct tally tally;
         assert_non_null(rule);
-        grid_run(&place, &world, GRID_TARGET, SAMPLES, &tally);
+        grid_run(&point, &world, GRID_TARGET, SAMPLES, &tally);
         assert_int_equal(tally.z < GRID_LIMIT && !tally.impossible, rule->class->same_distribution);
-        assert_int_equal(rule->class->same_text, place.family == 'c');
+        assert_int_equal(rule->class->same_text, point.family == 'c');
         acceptance_close(&rule);
     }
 }
@@ -312,7 +312,7 @@ static void coupled_drafts_begin_with_the_choice(void **state)
     for (int round = 0; round < 3000; round++) {
         struct sample_filter filter = {round % 5 * 0.4, round % 3 ? 1 : 0.8, round % 2 ? 0 : 0.05, round % 4};
         struct sample_draw draw = {(uint64_t)round, (uint32_t)round, 3, 4};
-        const float *logit = world.draft[round % PLACES][round % V];
+        const float *logit = world.draft[round % POSITIONS][round % V];
         int32_t kept[V], token[V];
         double value[V], proposal[V];
         int seen = 0, count = 1 + round % V;
@@ -338,7 +338,7 @@ static void equal_distributions_are_always_accepted(void **state)
     (void)state;
     for (int round = 0; round < 20000; round++) {
         const struct sample_filter filter = {1, 1, 0, 0};
-        const float *logit = world.draft[round % PLACES][round % V];
+        const float *logit = world.draft[round % POSITIONS][round % V];
         const int32_t parent[2] = {-1, 0};
         int32_t kept[V], token[2], path[2], emitted[3];
         double value[V], residual[V];

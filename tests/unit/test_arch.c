@@ -507,9 +507,9 @@ static void parts_are_the_right_slices(void **state)
     assert_string_equal(parts[0].name, "model.layers.2.block_sparse_moe.experts.7.w1.weight");
     assert_string_equal(parts[1].name, "model.layers.2.block_sparse_moe.experts.7.w3.weight");
     assert_string_equal(parts[2].name, "model.layers.2.block_sparse_moe.experts.7.w2.weight");
-    assert_int_equal(parts[0].place, PART_GATE);
-    assert_int_equal(parts[1].place, PART_UP);
-    assert_int_equal(parts[2].place, PART_DOWN);
+    assert_int_equal(parts[0].role, PART_GATE);
+    assert_int_equal(parts[1].role, PART_UP);
+    assert_int_equal(parts[2].role, PART_DOWN);
     assert_int_equal(arch_parts(fused, &shape, find(&layout, "layers.2.experts"), 7, parts), 3);
     assert_string_equal(parts[1].name, "model.layers.2.mlp.experts.gate_up_proj");
     assert_int_equal(parts[1].dims[1], 192);

@@ -32,7 +32,7 @@ static bool naive_before(const struct naive *n, int a, int b)
 }
 
 /* The victim, -1: none was needed, -2: none may go. */
-static int naive_place(struct naive *n, int key)
+static int naive_slot(struct naive *n, int key)
 {
     int victim = -1;
     if (n->residents == n->slots) {
@@ -79,8 +79,8 @@ static void layer_by_lists(struct cache *cache, struct naive *n, int layer, int 
         int key = layer * experts + expert[i];
         if (slot[i] >= 0)
             continue;
-        int wanted = naive_place(n, key);
-        slot[i] = cache_place(cache, layer, expert[i], CACHE_DEMAND, &victim);
+        int wanted = naive_slot(n, key);
+        slot[i] = cache_insert(cache, layer, expert[i], CACHE_DEMAND, &victim);
         assert_int_equal(slot[i] < 0 ? -2 : victim, wanted);
         if (slot[i] >= 0)
             assert_int_equal(cache_key(cache, slot[i]), key);
@@ -170,7 +170,7 @@ static void requests_come_by_level_and_in_order(void **state)
     assert_int_equal(counts.wasted, 0);
     for (int i = 0; i < 8; i++) {           /* eight more drive out 5, which nobody wanted */
         cache_want(cache, 0, (int32_t[]){i}, (int32_t[]){1}, 1);
-        slot = cache_place(cache, 0, i, CACHE_DEMAND, &victim);
+        slot = cache_insert(cache, 0, i, CACHE_DEMAND, &victim);
         cache_release(cache, slot);
     }
     assert_int_equal(cache_counts(cache).wasted, 1);

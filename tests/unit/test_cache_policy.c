@@ -32,7 +32,7 @@ static int turn(struct cache *cache, int layer, const int32_t *expert, int count
         }
     for (int i = 0; i < count; i++)
         if (slot[i] < 0)
-            assert_true((slot[i] = cache_place(cache, layer, expert[i], CACHE_DEMAND, &victim)) >= 0);
+            assert_true((slot[i] = cache_insert(cache, layer, expert[i], CACHE_DEMAND, &victim)) >= 0);
     for (int i = 0; i < count; i++)
         cache_release(cache, slot[i]);
     return hits;
@@ -177,7 +177,7 @@ static int misses_with_bypass(const struct cache_setup *setup, const uint8_t *gr
         cache_want(cache, 0, expert, tokens, count);
         for (int i = 0; i < count; i++)
             if (cache_find(cache, 0, expert[i]) < 0 &&
-                (slot = cache_place(cache, 0, expert[i], CACHE_DEMAND, &victim)) >= 0)
+                (slot = cache_insert(cache, 0, expert[i], CACHE_DEMAND, &victim)) >= 0)
                 cache_release(cache, slot);
     }
     int misses = (int)(cache_counts(cache).wanted - cache_counts(cache).hits);
@@ -268,8 +268,8 @@ static void pins_come_first_and_stay(void **state)
     cache = open_cache("static", &setup);
     assert_int_equal(fetch_all(cache, keys), 5);
     int victim;
-    assert_true(cache_place(cache, 0, 5, CACHE_DEMAND, &victim) >= 0);      /* the sixth slot, which is held */
-    assert_int_equal(cache_place(cache, 0, 6, CACHE_DEMAND, &victim), -1);
+    assert_true(cache_insert(cache, 0, 5, CACHE_DEMAND, &victim) >= 0);      /* the sixth slot, which is held */
+    assert_int_equal(cache_insert(cache, 0, 6, CACHE_DEMAND, &victim), -1);
     cache_close(&cache);
     struct err err = {0};
     setup.pinned = 0;

@@ -106,9 +106,9 @@ static void check_elimination(const struct world *world, const struct ranking *r
         bool kept[EXPERTS];
         for (int e = 0; e < EXPERTS; e++)
             kept[e] = true;
-        for (int place = EXPERTS - 1; place >= 0; place--) {
+        for (int rank = EXPERTS - 1; rank >= 0; rank--) {
             int64_t before[2], after[2], min = INT64_MAX;
-            int out = ranking->order[l * EXPERTS + place];
+            int out = ranking->order[l * EXPERTS + rank];
             assert_true(kept[out]);
             served(world, l, kept, &before[0], &before[1]);
             for (int e = 0; e < EXPERTS; e++)
@@ -121,7 +121,7 @@ static void check_elimination(const struct world *world, const struct ranking *r
             kept[out] = false;
             served(world, l, kept, &after[0], &after[1]);
             assert_int_equal(before[by_pairs] - after[by_pairs], min);
-            assert_true(ranking->score[l * EXPERTS + place] == (double)min);
+            assert_true(ranking->score[l * EXPERTS + rank] == (double)min);
         }
     }
 }

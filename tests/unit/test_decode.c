@@ -67,7 +67,7 @@ struct seen {
     double end_us;
     int32_t root;
     bool has_root;
-    const struct digest128 *logits;     /* of each place of the answer, decoded alone; NULL: not known */
+    const struct digest128 *logits;     /* at each position of the answer, decoded alone; NULL: not known */
     struct text text;
 };
 
@@ -118,7 +118,7 @@ static int see_iteration(void *context, const struct decode_iteration *it, struc
                 assert_int_equal(it->token[row], it->emitted[kept - 1]);
             last = row;
         }
-        /* The row's logits are those of its place in the answer to the last bit. */
+        /* The row's logits are those of its position in the answer to the last bit. */
         if (it->kept[row] && seen->logits && seen->answer_tokens + kept < TOKENS) {
             struct digest128 digest = hash_xxh3(it->forward->logits + (size_t)row * (size_t)it->forward->vocab,
                                                 (size_t)it->forward->vocab * sizeof(float));

@@ -130,26 +130,26 @@ static void check_chain(const struct session *session, const json_t *chain, cons
     }
 }
 
-/* Every node of the golden stands in the tree, and nothing else; that of a dynamic tree in the same place. */
+/* Every node of the golden stands in the tree, and nothing else; that of a dynamic tree in the same position. */
 static void check_tree(const struct session *session, const json_t *golden)
 {
     const json_t *tokens = json_object_get(golden, "tokens"), *parents = json_object_get(golden, "parents");
     const bool dynamic = strcmp(json_string_value(json_object_get(golden, "kind")), "static") != 0;
     const int count = (int)json_array_size(tokens);
     const struct draft_tree *tree = &session->tree;
-    int place[NODES + 1] = {-1};
+    int position[NODES + 1] = {-1};
     double sum[NODES + 1] = {0};
     assert_int_equal(tree->nodes, count);
     for (int i = 0; i < count; i++) {
         const int32_t token = (int32_t)json_integer_value(json_array_get(tokens, (size_t)i));
         const int parent = (int)json_integer_value(json_array_get(parents, (size_t)i));
         int node = 0;
-        while (node < count && (tree->parent[node] != place[parent] || tree->token[node] != token))
+        while (node < count && (tree->parent[node] != position[parent] || tree->token[node] != token))
             node++;
         assert_true(node < count);
         if (dynamic)
             assert_int_equal(node, i);
-        place[1 + i] = node;
+        position[1 + i] = node;
         sum[1 + i] = sum[parent] + (double)tree->log_probability[node];
         assert_true(fabs(sum[1 + i] - json_number_value(json_array_get(json_object_get(golden, "logp"), (size_t)i))) < 3e-3);
     }

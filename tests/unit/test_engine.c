@@ -399,8 +399,8 @@ static void budgets_bound_what_is_loaded(void **state)
                         all_kept &= ranking == PLAN_ORACLE && out.distinct_wanted[n] <= b;
                     }
                     for (int i = 0; ranking == PLAN_STATIC && i < NODES * moe * out.top_k; i++) {
-                        int place = out.expert[i] < 0 ? 0 : (out.expert[i] - i / out.top_k % moe + experts) % experts;
-                        assert_true(place < b);
+                        int rank = out.expert[i] < 0 ? 0 : (out.expert[i] - i / out.top_k % moe + experts) % experts;
+                        assert_true(rank < b);
                     }
                     if (b == experts || all_kept)
                         assert_memory_equal(planned, free_run, floats * sizeof *planned);

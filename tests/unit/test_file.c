@@ -331,7 +331,7 @@ static void what_is_kept_survives_and_makes_room(void **state)
     assert_int_equal(count_entries(f->folder), 1);
 }
 
-static void places_are_given_back(void **state)
+static void slots_are_given_back(void **state)
 {
     struct fixture *f = *state;
     struct output *out[64] = {NULL};
@@ -404,7 +404,7 @@ int main(void)
         TEST(a_closed_pipe_is_its_own_kind_of_error),
         TEST(a_signal_handler_can_remove_what_is_unfinished),
         TEST(what_is_kept_survives_and_makes_room),
-        TEST(places_are_given_back),
+        TEST(slots_are_given_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -223,7 +223,7 @@ static void contradictions_are_named(void **state)
     struct layout layout = {0};
     uint64_t end;
     assert_int_equal(layout_make_head(&layout, model_head(model), model_hparams(model), &err), 0);
-    assert_int_equal(layout_place(&layout, MODEL_PAGE, &end, &err), 0);
+    assert_int_equal(layout_arrange(&layout, MODEL_PAGE, &end, &err), 0);
     struct model_facts facts = {0}, kept;
     assert_int_equal(model_facts_copy(&facts, model_facts(model), &err), 0);
     model_close(&model);

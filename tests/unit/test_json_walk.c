@@ -67,7 +67,7 @@ static void walks_agree_with_trees(void **state)
     }
 }
 
-static void faults_have_their_place(void **state)
+static void faults_have_their_position(void **state)
 {
     (void)state;
     static const char text[] = "{\n \"a\": [1,\n  2, x],\n \"b\": 3 }";
@@ -205,7 +205,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(walks_agree_with_trees),
-        cmocka_unit_test(faults_have_their_place),
+        cmocka_unit_test(faults_have_their_position),
         cmocka_unit_test(objects_are_split),
         cmocka_unit_test(trees_stay_small),
         cmocka_unit_test(a_tree_takes_no_more_than_its_share),

@@ -39,13 +39,13 @@ static int drop_world(void **state)
 static void every_pair_gives_its_law(void **state)
 {
     (void)state;
-    for (int number = 0; number < loop_places(); number++) {
-        const struct loop_place place = loop_place(number);
+    for (int number = 0; number < loop_points(); number++) {
+        const struct loop_point point = loop_point(number);
         const int sampling = number % LOOP_SAMPLINGS;
         char policy[1400], fault[3000];
         struct loop_tally tally;
         struct loop_cell cell;
-        loop_cell(&cell, &place, sampling, &world, &rig, policy, sizeof policy);
+        loop_cell(&cell, &point, sampling, &world, &rig, policy, sizeof policy);
         int rc = loop_run(&cell, &world, &laws[sampling], &rig, texts(&cell), &tally);
         tally.drafted += unit_brief();       /* too few texts for all that a policy does */
         if (loop_fault(&cell, rc, &tally, fault, sizeof fault))
@@ -120,12 +120,12 @@ static void at_temperature_0_all_pairs_give_one_text(void **state)
 {
     struct loop_law law = {.filter = {0, 1, 0, 0}};
     (void)state;
-    for (int number = 0; number < loop_places(); number++) {
-        const struct loop_place place = loop_place(number);
+    for (int number = 0; number < loop_points(); number++) {
+        const struct loop_point point = loop_point(number);
         char policy[1400], fault[3000];
         struct loop_tally tally;
         struct loop_cell cell;
-        loop_cell(&cell, &place, 0, &world, &rig, policy, sizeof policy);
+        loop_cell(&cell, &point, 0, &world, &rig, policy, sizeof policy);
         cell.temperature = 0;
         int rc = loop_run(&cell, &world, &law, &rig, 4, &tally);
         tally.drafted += 1;                 /* nothing need be dropped here */

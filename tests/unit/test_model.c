@@ -324,7 +324,7 @@ static void contradictions_are_named(void **state)
     struct tensor kept;
     uint64_t end;
     assert_int_equal(layout_make(&layout, &shape, &err), 0);
-    assert_int_equal(layout_place(&layout, MODEL_PAGE, &end, &err), 0);
+    assert_int_equal(layout_arrange(&layout, MODEL_PAGE, &end, &err), 0);
 #define CHANGE(change, says) \
     kept = layout.tensors[4], change, refuse_index(&facts, &layout, end, says), layout.tensors[4] = kept
     CHANGE(layout.tensors[4].outputs++, "the hparams demand 1 x [40][24], not 1 x [41][24]");
@@ -396,7 +396,7 @@ static void predictors_are_read_back(void **state)
     assert_int_equal(hparams_check(&facts.shape, &err), 0);
     assert_int_equal(layout_make(&layout, &facts.shape, &err), 0);
     assert_int_equal(layout.count, 3 + TINY_LAYERS * 8 + 2 * (5 + 8));
-    assert_int_equal(layout_place(&layout, MODEL_PAGE, &end, &err), 0);
+    assert_int_equal(layout_arrange(&layout, MODEL_PAGE, &end, &err), 0);
     assert_int_equal(model_index_write(&text, &facts, &layout, &err), 0);
     assert_int_equal(model_index_read(&read, &again, (const uint8_t *)text.data, text.length, end, &err), 0);
     assert_memory_equal(&read.shape, &facts.shape, sizeof shape);

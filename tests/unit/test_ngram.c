@@ -1,4 +1,4 @@
-/* Prompt lookup against a search that looks at every place, over random texts of small alphabets. */
+/* Prompt lookup against a search that looks at every position, over random texts of small alphabets. */
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -90,16 +90,16 @@ static void finds_what_a_full_search_finds(void **state)
     assert_true(found > 1000 && missed > 100);
 }
 
-/* Different tokens that followed text[0 .. length)'s suffixes, longest suffix first, most recent place first, of the
- * NGRAM_PLACES most recent places of each; with how likely each is. */
+/* Different tokens that followed text[0 .. length)'s suffixes, longest suffix first, most recent position first, of the
+ * NGRAM_POSITIONS most recent positions of each; with how likely each is. */
 static int naive_children(const int32_t *text, int length, int shortest, int longest, int max, int32_t *out,
                           double *probability)
 {
     double left = 1;
     int found = 0;
     for (int n = longest; n >= shortest && found < max; n--) {
-        int first = found, places = 0, looked = 0;
-        for (int next = length - 1; next >= n && looked < NGRAM_PLACES; next--) {
+        int first = found, positions = 0, looked = 0;
+        for (int next = length - 1; next >= n && looked < NGRAM_POSITIONS; next--) {
             int same = 1, known = 0;
             for (int i = 0; i < n; i++)
                 same &= text[next - n + i] == text[length - n + i];
@@ -110,7 +110,7 @@ static int naive_children(const int32_t *text, int length, int shortest, int lon
                 known++;
             if (known < first)
                 continue;
-            places++;
+            positions++;
             if (known == found && found < max) {
                 out[found] = text[next];
                 probability[found++] = 0;
@@ -120,9 +120,9 @@ static int naive_children(const int32_t *text, int length, int shortest, int lon
         }
         int kinds = found - first;
         for (int i = first; i < found; i++)
-            probability[i] = left * probability[i] / (places + kinds);
-        if (places)
-            left = left * kinds / (places + kinds);
+            probability[i] = left * probability[i] / (positions + kinds);
+        if (positions)
+            left = left * kinds / (positions + kinds);
     }
     return found;
 }
@@ -170,7 +170,7 @@ static void children_are_those_of_a_full_search(void **state)
     assert_true(several > 300 && beyond > 100);
 }
 
-/* Each child is continued as its place goes on. */
+/* Each child is continued as its position goes on. */
 static void children_are_continued(void **state)
 {
     static const int32_t text[] = {1, 2, 3, 9, 1, 2, 4, 9, 8, 2, 5, 1, 2};

@@ -14,9 +14,9 @@ static double missing(const struct oracle *oracle, const uint8_t *mask)
         for (int i = 0; i < oracle->hidden; i++) {
             double left = 0;
             for (int s = 0; s < oracle->slots; s++) {
-                int place = row * oracle->slots + s, e = oracle->expert[place];
+                int pair = row * oracle->slots + s, e = oracle->expert[pair];
                 if (e >= 0 && !mask[e])
-                    left += (double)oracle->contribution[place * oracle->hidden + i];
+                    left += (double)oracle->contribution[pair * oracle->hidden + i];
             }
             all += left * left;
         }
@@ -25,8 +25,8 @@ static double missing(const struct oracle *oracle, const uint8_t *mask)
 
 static bool routed(const struct oracle *oracle, int expert)
 {
-    for (int place = 0; place < oracle->rows * oracle->slots; place++)
-        if (oracle->expert[place] == expert)
+    for (int pair = 0; pair < oracle->rows * oracle->slots; pair++)
+        if (oracle->expert[pair] == expert)
             return true;
     return false;
 }
@@ -69,12 +69,12 @@ static void the_choice_is_that_of_equation_6(void **state)
                                 chance_range(&chance, 1, HIDDEN_MAX), chance_range(&chance, SLOTS_MAX, TRIED_MAX), 0};
         for (int row = 0; row < oracle.rows; row++)
             for (int s = 0, first = chance_range(&chance, 0, oracle.experts - 1); s < oracle.slots; s++) {
-                int place = row * oracle.slots + s;
-                expert[place] = chance_range(&chance, 0, 9) ? (first + s * (s + 1) / 2) % oracle.experts : -1;
-                for (int before = row * oracle.slots; before < place; before++)
-                    expert[place] = expert[before] == expert[place] ? -1 : expert[place];
+                int pair = row * oracle.slots + s;
+                expert[pair] = chance_range(&chance, 0, 9) ? (first + s * (s + 1) / 2) % oracle.experts : -1;
+                for (int before = row * oracle.slots; before < pair; before++)
+                    expert[pair] = expert[before] == expert[pair] ? -1 : expert[pair];
                 for (int i = 0; i < oracle.hidden; i++)
-                    contribution[place * oracle.hidden + i] = chance_signed(&chance) / (float)(1 + s);
+                    contribution[pair * oracle.hidden + i] = chance_signed(&chance) / (float)(1 + s);
             }
         for (oracle.budget = 1; oracle.budget <= oracle.experts; oracle.budget++) {
             memset(want, 0, sizeof want);

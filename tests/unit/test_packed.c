@@ -47,12 +47,12 @@ static void fill(struct matrix *m)
         m->of[i] = m->ordered ? rand() % (IN / m->group) : i / m->group;
 }
 
-static void set_code(uint32_t *words, size_t word, int place, int bits, int value)
+static void set_code(uint32_t *words, size_t word, int position, int bits, int value)
 {
-    words[word] |= (uint32_t)value << place * bits;
+    words[word] |= (uint32_t)value << position * bits;
 }
 
-static int awq_place(int output)
+static int awq_position(int output)
 {
     static const int order[8] = {0, 2, 4, 6, 1, 3, 5, 7};
     for (int i = 0; i < 8; i++)
@@ -80,13 +80,13 @@ static void put_matrix(struct weights *w, const struct matrix *m)
     for (int o = 0; o < OUT; o++)
         for (int i = 0; i < IN; i++) {
             int word = packed ? o * (IN / per) + i / per : m->kind == AWQ ? i * (OUT / per) + o / per : i / per * OUT + o;
-            set_code(codes, (size_t)word, m->kind == AWQ ? awq_place(o) : i % per, m->bits, m->code[o][i]);
+            set_code(codes, (size_t)word, m->kind == AWQ ? awq_position(o) : i % per, m->bits, m->code[o][i]);
         }
     for (int o = 0; o < OUT; o++)
         for (int g = 0; g < groups; g++) {
             int stored = m->zero[o][g] - (m->kind == GPTQ && !m->v2);
             set_code(zeros, (size_t)(packed ? o / per * groups + g : g * (OUT / per) + o / per),
-                     m->kind == AWQ ? awq_place(o) : o % per, m->bits, stored);
+                     m->kind == AWQ ? awq_position(o) : o % per, m->bits, stored);
             float scale = m->scale[o][g];
             scales[packed ? o * groups + g : g * OUT + o] = m->narrow ? f32_to_bf16(scale) : f32_to_f16(scale);
         }

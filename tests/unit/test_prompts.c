@@ -1,4 +1,4 @@
-/* Prompt files: every form, the pocket model's ids, places in errors, bounded lines, several turns. */
+/* Prompt files: every form, the pocket model's ids, lines in errors, bounded lines, several turns. */
 #include "tests/unit/unit.h"
 
 #include <fcntl.h>
@@ -83,11 +83,11 @@ static void expect(struct fixture *f, const char *path, const char *expected)
     free(seen);
 }
 
-static void expect_error(struct fixture *f, const char *text, const char *place, const char *named)
+static void expect_error(struct fixture *f, const char *text, const char *where, const char *named)
 {
     char *seen = read_all(f, file(f, "e.jsonl", text), f->tokenizer);
-    if (!strstr(seen, "error: ") || !strstr(seen, place) || !strstr(seen, named))
-        fail_msg("%s\n gives \"%s\", which lacks \"%s\" or \"%s\"", text, seen, place, named);
+    if (!strstr(seen, "error: ") || !strstr(seen, where) || !strstr(seen, named))
+        fail_msg("%s\n gives \"%s\", which lacks \"%s\" or \"%s\"", text, seen, where, named);
     free(seen);
 }
 
@@ -251,7 +251,7 @@ static void prompts_go_on_behind_one_that_is_no_good(void **state)
         if (rc > 0)
             text_printf(&seen, NULL, "%s:%s|", prompt.id, prompt.text);
         else if (rc < 0)
-            text_printf(&seen, NULL, "%s at %s|", prompts_fault(p)->id, strrchr(prompts_fault(p)->place, '/') + 1);
+            text_printf(&seen, NULL, "%s at %s|", prompts_fault(p)->id, strrchr(prompts_fault(p)->where, '/') + 1);
         if (rc > 0)
             prompt_free(&prompt);
     } while (rc);

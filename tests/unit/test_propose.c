@@ -29,10 +29,10 @@ static int sorted_by_definition(const float *logit, int vocab, const struct samp
         if (warm ? p[id] <= 0 : !(logit[id] > -INFINITY))
             continue;
         value[id] = ((double)logit[id] - largest) / (warm ? filter->temperature : 1) - (draw && warm ? log(-log(u)) : 0);
-        int place = count++;
-        for (; place > 0 && value[id] > value[order[place - 1]]; place--)
-            order[place] = order[place - 1];
-        order[place] = id;
+        int index = count++;
+        for (; index > 0 && value[id] > value[order[index - 1]]; index--)
+            order[index] = order[index - 1];
+        order[index] = id;
     }
     for (int at = count; at-- > 0;)
         total += exp(value[order[at]] - value[order[0]]);

@@ -194,19 +194,19 @@ static void grow_again(const char *path, const struct script *script, const stru
     const struct growth growth = {&tree, leaf, &policy.base, &drafters, share};
     for (int i = 0; i < run->lives; i++) {
         const struct live *live = &run->live[i];
-        const struct recorded_place *place = &all->place[live->at];
+        const struct recorded_position *position = &all->position[live->at];
         for (int d = 0; d < 2; d++) {
             recorded_open(&drafter[d], all, d);
             drafter[d].guesses = script >= scripts[BRANCHES];
             recorded_begin(&drafter[d], all->text, live->at);
         }
-        must(draft_grow(&growth, place->room, &err) < 0 ? -1 : 0, &err);
+        must(draft_grow(&growth, position->room, &err) < 0 ? -1 : 0, &err);
         compare(live, &tree, all->text->token, tally);
-        assert_int_equal(place->nodes, 1 + live->nodes);
-        assert_int_equal(place->kept, live->accepted);
-        assert_true(place->share > 0);
+        assert_int_equal(position->nodes, 1 + live->nodes);
+        assert_int_equal(position->kept, live->accepted);
+        assert_true(position->share > 0);
         for (int d = 0; d < 2; d++) {
-            const struct draft_share *was = &all->share[place->share - 1 + (size_t)d];
+            const struct draft_share *was = &all->share[position->share - 1 + (size_t)d];
             int nodes = 0;
             for (int node = 0; node < live->nodes; node++)
                 nodes += live->drafter[node] == d;

@@ -10,7 +10,7 @@
 #include "common/stream/writer.h"
 
 /* One answer of four tokens, 10 11 12 13, after a prompt of two; what a test changes of it. */
-struct change { int place, pos, left, token, accepted, skip, emitted, n; };
+struct change { int position, pos, left, token, accepted, skip, emitted, n; };
 
 static void write_stream(const char *path, const struct change *change)
 {
@@ -36,7 +36,7 @@ static void write_stream(const char *path, const struct change *change)
     assert_int_equal(writer_record(out, &decode_iter_kind, &iter, &err), 0);
     assert_int_equal(writer_record(out, &decode_iter_kind, &last, &err), 0);
     for (int at = 0; at < 3; at++) {
-        bool here = change->place == at;
+        bool here = change->position == at;
         int32_t token[] = {answer[at], at < 3 ? answer[at + 1] : 0, 77};
         if (here && change->token)
             token[1] = change->token;
@@ -60,19 +60,19 @@ static void a_whole_stream_is_read(void **state)
     struct recording *all = NULL;
     struct err err = {0};
     (void)state;
-    write_stream(path, &(struct change){.place = -1, .emitted = 2, .n = 4});
+    write_stream(path, &(struct change){.position = -1, .emitted = 2, .n = 4});
     if (recording_read(&all, path, &err))
         fail_msg("%s", err.text);
     assert_int_equal(all->texts, 1);
-    assert_int_equal(all->places, 3);
+    assert_int_equal(all->positions, 3);
     assert_int_equal(all->length, 2);
     assert_string_equal(all->text[0].task, "code");
     assert_int_equal(all->text[0].iterations, 2);
-    assert_int_equal(all->place[0].nodes, 3);
-    assert_true(all->place[0].iteration_us == 54 && all->place[0].bytes == 130);
-    assert_int_equal(all->place[1].nodes, 0);
-    assert_int_equal(all->place[2].nodes, 1);
-    assert_int_equal(all->token[all->place[1].row + 1], 12);
+    assert_int_equal(all->position[0].nodes, 3);
+    assert_true(all->position[0].iteration_us == 54 && all->position[0].bytes == 130);
+    assert_int_equal(all->position[1].nodes, 0);
+    assert_int_equal(all->position[2].nodes, 1);
+    assert_int_equal(all->token[all->position[1].row + 1], 12);
     recording_free(&all);
     assert_null(all);
     unit_remove(folder);
@@ -81,14 +81,14 @@ static void a_whole_stream_is_read(void **state)
 static void contradictions_are_refused(void **state)
 {
     static const struct { struct change change; const char *part; } wrong[] = {
-        {{.place = 0, .emitted = 2, .n = 4, .pos = 3}, "the next place"},
-        {{.place = 1, .emitted = 2, .n = 4, .left = 9}, "tokens are left"},
-        {{.place = 1, .emitted = 2, .n = 4, .left = 1 << 30}, "tokens are left"},
-        {{.place = 0, .emitted = 2, .n = 4, .token = 55}, "not what the text has"},
-        {{.place = 0, .emitted = 2, .n = 4, .accepted = 2}, "not what the text has"},
-        {{.place = 2, .emitted = 2, .n = 4, .skip = 1}, "--record drafts"},
-        {{.place = -1, .emitted = 1, .n = 4}, "--record drafts"},
-        {{.place = -1, .emitted = 2, .n = 3}, "--record drafts"},
+        {{.position = 0, .emitted = 2, .n = 4, .pos = 3}, "the next position"},
+        {{.position = 1, .emitted = 2, .n = 4, .left = 9}, "tokens are left"},
+        {{.position = 1, .emitted = 2, .n = 4, .left = 1 << 30}, "tokens are left"},
+        {{.position = 0, .emitted = 2, .n = 4, .token = 55}, "not what the text has"},
+        {{.position = 0, .emitted = 2, .n = 4, .accepted = 2}, "not what the text has"},
+        {{.position = 2, .emitted = 2, .n = 4, .skip = 1}, "--record drafts"},
+        {{.position = -1, .emitted = 1, .n = 4}, "--record drafts"},
+        {{.position = -1, .emitted = 2, .n = 3}, "--record drafts"},
     };
     char *folder = unit_folder();
     const char *path = unit_path(folder, "wrong.moes");
@@ -105,7 +105,7 @@ static void contradictions_are_refused(void **state)
     unit_remove(folder);
 }
 
-/* One place of an answer of two tokens: a tree of the root, 12 and 11, and 77 after 11. */
+/* One position of an answer of two tokens: a tree of the root, 12 and 11, and 77 after 11. */
 struct tree { int32_t parents[4], asked[4], path[2]; int accepted; bool no_path; };
 
 static int write_tree(const char *path, const struct tree *tree, struct err *err)
@@ -155,8 +155,8 @@ static void trees_are_read_and_checked(void **state)
     (void)state;
     if (write_tree(path, &right, &err) || recording_read(&all, path, &err))
         fail_msg("%s", err.text);
-    assert_true(all->trees && all->places == 1 && all->rows == 4);
-    assert_true(all->parent[3] == 2 && all->asked[0] == 2 && all->path[1] == 3 && all->place[0].expert_bytes == 0);
+    assert_true(all->trees && all->positions == 1 && all->rows == 4);
+    assert_true(all->parent[3] == 2 && all->asked[0] == 2 && all->path[1] == 3 && all->position[0].expert_bytes == 0);
     recording_free(&all);
     assert_int_equal(recording_read_chains(&all, path, &err), -1);
     assert_non_null(strstr(err.text, "records trees"));
@@ -191,7 +191,7 @@ static int64_t bytes_of_tree(const char *path, int32_t loaded, int64_t each)
     if (recording_read(&all, path, &err))
         fail_msg("%s", err.text);
     all->experts_loaded[2] = loaded;
-    all->place[0].expert_bytes = each;
+    all->position[0].expert_bytes = each;
     const struct replay_setup setup = {.recording = all, .tree = "dynamic:total=3,depth=1,topk=2", .draft_length = 1,
                                        .cost = REPLAY_BYTES};
     if (replay_run(&result, &setup, keep_bytes, &bytes, &err))

@@ -10,7 +10,7 @@
 #include "common/base/mem.h"
 #include "common/bench/replay.h"
 
-enum { STREAMS = 200, LENGTH = 8, TEXTS = 6, PLACES = 500, LONG = 1000, SHORT = 100 };
+enum { STREAMS = 200, LENGTH = 8, TEXTS = 6, POSITIONS = 500, LONG = 1000, SHORT = 100 };
 
 static uint64_t next_random(uint64_t *state)
 {
@@ -30,7 +30,7 @@ static double gauss(uint64_t *state)
 /* One stream's world at a time: the chance of a drafted token, how that changes with depth, and what tokens cost. */
 struct world {
     int kind;                           /* 0: constant, 1: a walk, 2: waves, 3: switches */
-    double chance, depth, steep, bend, level, silent;       /* silent: places without a draft */
+    double chance, depth, steep, bend, level, silent;       /* silent: positions without a draft */
     double walk_chance, walk_steep, walk_level;
     double noise, draft;
     double first_steep;
@@ -48,7 +48,7 @@ static void begin_world(struct world *world, int number, uint64_t *random)
     world->first_steep = world->steep;
 }
 
-static void move_world(struct world *world, int place, uint64_t *random)
+static void move_world(struct world *world, int position, uint64_t *random)
 {
     if (world->kind == 1) {
         world->walk_chance += 0.02 * gauss(random);
@@ -57,9 +57,9 @@ static void move_world(struct world *world, int place, uint64_t *random)
         world->walk_chance *= 0.999;
         world->walk_steep *= 0.995;
     } else if (world->kind == 2) {
-        world->walk_chance = 0.35 * sin(place / 150.0);
-        world->walk_steep = 0.4 * sin(place / 260.0);
-        world->walk_level = 0.3 * sin(place / 330.0);
+        world->walk_chance = 0.35 * sin(position / 150.0);
+        world->walk_steep = 0.4 * sin(position / 260.0);
+        world->walk_level = 0.3 * sin(position / 330.0);
     } else if (world->kind == 3 && uniform(random) < 1 / 400.0) {
         world->walk_chance = uniform(random) - world->chance;
         world->walk_steep = 0.5 * gauss(random);
@@ -72,7 +72,8 @@ static double cost_of(const struct world *world, double steep, int K)
     return world->level * (1 + steep * pow(K, world->bend));
 }
 
-static void fill_place(struct recording *all, struct recorded_place *place, const struct world *world, int at, int left,
+static void fill_position(struct recording *all, struct recorded_position *position, const struct world *world, int at,
+                          int left,
                        uint64_t *random)
 {
     double chance = clamp(world->chance + world->walk_chance, 0, 0.98), steep = world->steep * exp(world->walk_steep);
@@ -83,13 +84,13 @@ static void fill_place(struct recording *all, struct recorded_place *place, cons
     for (; !silent && accepted < LENGTH && uniform(random) < p; accepted++)
         p = clamp(p * world->depth, 0, 0.98);
     int n = silent ? 1 : 1 + (LENGTH < room ? LENGTH : room);
-    *place = (struct recorded_place){
+    *position = (struct recorded_position){
         .n = n, .accepted = accepted < n ? accepted : n - 1, .left = left, .room = room, .row = all->rows};
-    all->draft[place - all->place] = (struct recorded_draft){n, place->accepted, place->row};
+    all->draft[position - all->position] = (struct recorded_draft){n, position->accepted, position->row};
     for (int k = 0; k < n; k++) {
         size_t row = all->rows++;
         double noise = exp(world->noise * gauss(random));
-        all->token[row] = k <= place->accepted ? at + k : -1 - k;
+        all->token[row] = k <= position->accepted ? at + k : -1 - k;
         all->log_probability[row] = NAN;
         all->draft_us[row] = 1e6 * k * world->draft * world->level;
         all->verify_us[row] = 1e6 * level * noise * cost_of(world, steep, k);
@@ -97,17 +98,17 @@ static void fill_place(struct recording *all, struct recorded_place *place, cons
     }
 }
 
-/* Room for all places, filled anew for each stream. */
+/* Room for all positions, filled anew for each stream. */
 static struct recording *new_recording(void)
 {
-    size_t places = (size_t)TEXTS * PLACES, rows = places * (LENGTH + 1);
+    size_t positions = (size_t)TEXTS * POSITIONS, rows = positions * (LENGTH + 1);
     struct recording *all = mem_alloc(1, sizeof *all, NULL);
     all->length = LENGTH;
     all->drafters = 1;
-    all->draft = mem_alloc(places, sizeof *all->draft, NULL);
+    all->draft = mem_alloc(positions, sizeof *all->draft, NULL);
     all->match = mem_alloc(rows, sizeof *all->match, NULL);
     all->text = mem_alloc(TEXTS, sizeof *all->text, NULL);
-    all->place = mem_alloc(places, sizeof *all->place, NULL);
+    all->position = mem_alloc(positions, sizeof *all->position, NULL);
     all->token = mem_alloc(rows, sizeof *all->token, NULL);
     all->log_probability = mem_alloc(rows, sizeof *all->log_probability, NULL);
     all->draft_us = mem_alloc(rows, sizeof *all->draft_us, NULL);
@@ -117,13 +118,13 @@ static struct recording *new_recording(void)
     all->experts_loaded = mem_alloc(rows, sizeof *all->experts_loaded, NULL);
     for (int t = 0; t < TEXTS; t++) {
         struct recorded_text *text = &all->text[t];
-        *text = (struct recorded_text){.sequence = t, .tokens = PLACES + 1, .place = (size_t)t * PLACES};
+        *text = (struct recorded_text){.sequence = t, .tokens = POSITIONS + 1, .position = (size_t)t * POSITIONS};
         text->token = mem_alloc(LONG + 1, sizeof *text->token, NULL);
         for (int i = 0; i <= LONG; i++)
             text->token[i] = i;
     }
     all->texts = TEXTS;
-    all->places = places;
+    all->positions = positions;
     return all;
 }
 
@@ -134,9 +135,9 @@ static void make_stream(struct recording *all, const char *table, int number)
     begin_world(&world, number, &random);
     all->rows = 0;
     for (int t = 0; t < TEXTS; t++)
-        for (int i = 0; i < PLACES; i++) {
-            move_world(&world, t * PLACES + i, &random);
-            fill_place(all, &all->place[(size_t)t * PLACES + (size_t)i], &world, i, PLACES - i, &random);
+        for (int i = 0; i < POSITIONS; i++) {
+            move_world(&world, t * POSITIONS + i, &random);
+            fill_position(all, &all->position[(size_t)t * POSITIONS + (size_t)i], &world, i, POSITIONS - i, &random);
         }
     FILE *file = fopen(table, "w");
     double wrong = exp(0.15 * gauss(&random));
@@ -149,17 +150,17 @@ static void make_stream(struct recording *all, const char *table, int number)
 }
 
 /* One text, whose drafts are all right or all wrong; a drafted token costs `draft` iterations. */
-static void make_extreme(struct recording *all, bool right, double draft, float says, int places)
+static void make_extreme(struct recording *all, bool right, double draft, float says, int positions)
 {
     static const double forward[LENGTH + 1] = {1, 1.7, 2.4, 2.9, 3.4, 3.8, 4.1, 4.4, 4.7};
     all->rows = 0;
     all->texts = 1;
-    all->text[0].tokens = places + 1;
-    for (int i = 0; i < places; i++) {
-        int room = places - i - 1, n = 1 + (LENGTH < room ? LENGTH : room);
-        all->place[i] = (struct recorded_place){
-            .n = n, .accepted = right ? n - 1 : 0, .left = places - i, .room = room, .row = all->rows};
-        all->draft[i] = (struct recorded_draft){n, all->place[i].accepted, all->rows};
+    all->text[0].tokens = positions + 1;
+    for (int i = 0; i < positions; i++) {
+        int room = positions - i - 1, n = 1 + (LENGTH < room ? LENGTH : room);
+        all->position[i] = (struct recorded_position){
+            .n = n, .accepted = right ? n - 1 : 0, .left = positions - i, .room = room, .row = all->rows};
+        all->draft[i] = (struct recorded_draft){n, all->position[i].accepted, all->rows};
         for (int k = 0; k < n; k++, all->rows++) {
             all->token[all->rows] = right || !k ? i + k : -1 - k;
             all->log_probability[all->rows] = says;
@@ -170,21 +171,21 @@ static void make_extreme(struct recording *all, bool right, double draft, float 
 }
 
 /* The time of cascade-cost over that of the best static length. */
-static double extreme(struct recording *all, bool right, double draft, double says, int places)
+static double extreme(struct recording *all, bool right, double draft, double says, int positions)
 {
     static const char *const policies[] = {"cascade-cost"};
     const struct replay_setup setup = {.recording = all, .draft_length = DRAFT_LENGTH_NONE};
     struct replay_table table;
     struct err err = {0};
     double best = INFINITY, ours;
-    make_extreme(all, right, draft, (float)log(says), places);
+    make_extreme(all, right, draft, (float)log(says), positions);
     if (replay_compare(&table, &setup, policies, 1, &err))
         fail_msg("%s", err.text);
     for (int i = 0; i < table.statics; i++)
         best = fmin(best, table.result[i].seconds);
     ours = table.result[table.statics].seconds / best;
     print_message("# %s drafts at %g, which say %g: %d tokens take %.4f of the best\n", right ? "perfect" : "useless", draft,
-                  says, places, ours);
+                  says, positions, ours);
     replay_table_free(&table);
     return ours;
 }

@@ -132,34 +132,34 @@ static void what_is_wrong_is_said(void **state)
     assert_int_equal(suite_read(&suite, unit_path(folder, "none.json"), &err), -1);
 }
 
-static void every_setting_has_every_place(void **state)
+static void every_setting_has_every_position(void **state)
 {
     (void)state;
     struct err err = {0};
     struct suite *suite = NULL;
-    int order[5], places[5][5] = {{0}};
+    int order[5], positions[5][5] = {{0}};
     assert_int_equal(read_text(&suite, "{\"model\": \"m\", \"prompts\": \"p\","
                                        " \"settings\": [{\"name\": \"a\"}, {\"name\": \"b\"},"
                                        " {\"name\": \"c\"}, {\"name\": \"d\"}, {\"name\": \"e\"}]}", &err), 0);
     for (int prompt = 0; prompt < 5; prompt++) {
         suite_turn(suite, prompt, 1, order);
-        for (int place = 0; place < 5; place++)
-            places[order[place]][place]++;
+        for (int position = 0; position < 5; position++)
+            positions[order[position]][position]++;
     }
     for (int i = 0; i < 25; i++)
-        assert_int_equal(places[i / 5][i % 5], 1);
+        assert_int_equal(positions[i / 5][i % 5], 1);
     suite->order = SUITE_RANDOM;
-    memset(places, 0, sizeof places);
+    memset(positions, 0, sizeof positions);
     for (int prompt = 0; prompt < 500; prompt++) {
         int again[5];
         suite_turn(suite, prompt, 1, order);
         suite_turn(suite, prompt, 1, again);
         assert_memory_equal(order, again, sizeof order);
-        for (int place = 0; place < 5; place++)
-            places[order[place]][place]++;
+        for (int position = 0; position < 5; position++)
+            positions[order[position]][position]++;
     }
     for (int i = 0; i < 25; i++)
-        assert_in_range(places[i / 5][i % 5], 60, 140);
+        assert_in_range(positions[i / 5][i % 5], 60, 140);
     suite_free(&suite);
 }
 
@@ -298,7 +298,7 @@ int main(void)
         cmocka_unit_test(variants_are_written_out),
         cmocka_unit_test(a_setting_without_drafts_is_the_reference),
         cmocka_unit_test(files_of_policies_lie_beside_the_suite),
-        cmocka_unit_test(every_setting_has_every_place),
+        cmocka_unit_test(every_setting_has_every_position),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -365,7 +365,7 @@ static void ten_megabytes_of_anything_take_seconds(void **state)
     tokens_free(&tokens);
 }
 
-static void invalid_utf8_is_refused_with_its_place(void **state)
+static void invalid_utf8_is_refused_with_its_position(void **state)
 {
     struct tokenizer *t = load_pocket();
     static const char *const texts[] = { "ab\xFF", "ab\xC0\x80", "ab\xED\xA0\x80", "ab\xF4\x90\x80\x80", "ab\xE6\xBC" };
@@ -550,7 +550,7 @@ int main(void)
         cmocka_unit_test(content_cannot_make_special_tokens),
         cmocka_unit_test(long_words_and_runs_take_seconds_at_most),
         cmocka_unit_test(ten_megabytes_of_anything_take_seconds),
-        cmocka_unit_test(invalid_utf8_is_refused_with_its_place),
+        cmocka_unit_test(invalid_utf8_is_refused_with_its_position),
         cmocka_unit_test(what_is_not_supported_is_named),
         cmocka_unit_test(models_that_are_none_are_refused_by_name),
         cmocka_unit_test(patterns_that_explode_end_in_an_error),

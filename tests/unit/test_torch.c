@@ -1,5 +1,5 @@
 /* pytorch_model.bin: files that torch.save wrote come back value by value, in both forms; what is no dictionary of tensors, or
- * damaged, is one line that names the place; nothing of a pickle is run. */
+ * damaged, is one line that names the offset; nothing of a pickle is run. */
 #include "common/base/file.h"
 #include "common/base/mem.h"
 #include "common/checkpoint/checkpoint.h"

@@ -17,7 +17,7 @@ static struct train_rig rig;
 
 /* ---- published names ---- */
 
-struct place { enum tensor_role role; enum weight_part part; int layer, stage, row, rows; };
+struct slice { enum tensor_role role; enum weight_part part; int layer, stage, row, rows; };
 
 static bool ends(const char *name, const char *end)
 {
@@ -25,14 +25,14 @@ static bool ends(const char *name, const char *end)
     return length >= tail && strcmp(name + length - tail, end) == 0;
 }
 
-static struct place attention_of(const struct hparams *s, int which)
+static struct slice attention_of(const struct hparams *s, int which)
 {
     const int q = s->attention.heads * s->attention.head_dim, kv = s->attention.kv_heads * s->attention.head_dim;
-    return (struct place){ROLE_QKV, WEIGHT_WHOLE, 0, 0, which == 0 ? 0 : which == 1 ? q : q + kv, which == 0 ? q : kv};
+    return (struct slice){ROLE_QKV, WEIGHT_WHOLE, 0, 0, which == 0 ? 0 : which == 1 ? q : q + kv, which == 0 ? q : kv};
 }
 
 /* hydra_mlp.I.B.{linear,res_connection}, hydra_lm_head.I; with a prefix layer B is 1, 3, .. */
-static bool hydra_place(const struct weights *w, const char *name, struct place *out)
+static bool hydra_slice(const struct weights *w, const char *name, struct slice *out)
 {
     const bool output = strncmp(name, "hydra_lm_head", 13) == 0, bias = ends(name, ".bias");
     const bool residual = strstr(name, "res_connection") != NULL;
@@ -40,16 +40,16 @@ static bool hydra_place(const struct weights *w, const char *name, struct place 
     if (sscanf(name, "hydra_mlp.%d.%d.", &number, &block) != 2 && sscanf(name, "hydra_lm_head.%d.", &number) != 1)
         return false;
     const int stage = output ? bias ? 0 : w->head.blocks : w->head.prefix ? block / 2 : block;
-    *out = (struct place){output ? bias ? ROLE_OUTPUT_BIAS : ROLE_OUTPUT : residual ? bias ? ROLE_RESIDUAL_BIAS : ROLE_RESIDUAL
+    *out = (struct slice){output ? bias ? ROLE_OUTPUT_BIAS : ROLE_OUTPUT : residual ? bias ? ROLE_RESIDUAL_BIAS : ROLE_RESIDUAL
                           : bias ? ROLE_BLOCK_BIAS : ROLE_BLOCK, WEIGHT_WHOLE, number, stage, 0, 0};
     return true;
 }
 
 /* Where a tensor of these names stands; rows 0: the whole weight. */
-static struct place place_of(const struct weights *w, const char *name)
+static struct slice slice_of(const struct weights *w, const char *name)
 {
     const bool eagle3 = w->head.kind == HEAD_EAGLE3;
-    struct place found;
+    struct slice found;
     const char *expert = strstr(name, "experts.");
     const int e = expert ? atoi(expert + 8) : 0, inner = expert ? w->shape.expert_inner : w->shape.dense_inner;
     const enum tensor_role feed = expert ? ROLE_EXPERTS : ROLE_DENSE;
@@ -59,36 +59,36 @@ static struct place place_of(const struct weights *w, const char *name)
         {"mlp_moe.gate.weight", ROLE_ROUTER, 0}};
     int number = 0, block = 0;
     if (w->head.kind == HEAD_MEDUSA && sscanf(name, "%d.%d.", &number, &block) == 2)
-        return (struct place){ends(name, "linear.weight") ? ROLE_BLOCK : ends(name, "linear.bias") ? ROLE_BLOCK_BIAS
+        return (struct slice){ends(name, "linear.weight") ? ROLE_BLOCK : ends(name, "linear.bias") ? ROLE_BLOCK_BIAS
                               : ROLE_OUTPUT, WEIGHT_WHOLE, number, block, 0, 0};
-    if (w->head.kind == HEAD_HYDRA && hydra_place(w, name, &found))
+    if (w->head.kind == HEAD_HYDRA && hydra_slice(w, name, &found))
         return found;
     if (w->head.kind == HEAD_JAKIRO_STAR && expert)
-        return (struct place){ends(name, "fc.weight") ? ROLE_BRANCH_UP : ROLE_BRANCH_DOWN, WEIGHT_WHOLE, 0, e, 0, 0};
+        return (struct slice){ends(name, "fc.weight") ? ROLE_BRANCH_UP : ROLE_BRANCH_DOWN, WEIGHT_WHOLE, 0, e, 0, 0};
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
         if (ends(name, plain[i].end))
-            return (struct place){plain[i].role, WEIGHT_WHOLE, plain[i].layer, 0, 0, 0};
+            return (struct slice){plain[i].role, WEIGHT_WHOLE, plain[i].layer, 0, 0, 0};
     if (ends(name, "q_proj.weight") || ends(name, "k_proj.weight") || ends(name, "v_proj.weight"))
         return attention_of(&w->shape, strstr(name, ".q_") ? 0 : strstr(name, ".k_") ? 1 : 2);
     if (ends(name, "gate_proj.weight"))
-        return (struct place){feed, WEIGHT_GATE_UP, 0, e, 0, inner};
+        return (struct slice){feed, WEIGHT_GATE_UP, 0, e, 0, inner};
     if (ends(name, "up_proj.weight"))
-        return (struct place){feed, WEIGHT_GATE_UP, 0, e, inner, inner};
+        return (struct slice){feed, WEIGHT_GATE_UP, 0, e, inner, inner};
     if (ends(name, "down_proj.weight"))
-        return (struct place){feed, WEIGHT_DOWN, 0, e, 0, 0};
+        return (struct slice){feed, WEIGHT_DOWN, 0, e, 0, 0};
     if (ends(name, "input_layernorm.weight"))
-        return (struct place){eagle3 ? ROLE_EMBED_NORM : ROLE_ATTENTION_NORM, WEIGHT_WHOLE, eagle3 ? -1 : 0, 0, 0, 0};
+        return (struct slice){eagle3 ? ROLE_EMBED_NORM : ROLE_ATTENTION_NORM, WEIGHT_WHOLE, eagle3 ? -1 : 0, 0, 0, 0};
     if (strcmp(name, "lm_head.weight") == 0)
-        return (struct place){ROLE_HEAD, WEIGHT_WHOLE, -1, 0, 0, 0};
+        return (struct slice){ROLE_HEAD, WEIGHT_WHOLE, -1, 0, 0, 0};
     assert_true(strcmp(name, "norm.weight") == 0 || strcmp(name, "prefix_embeding_layer.norm.weight") == 0);
-    return (struct place){ROLE_FINAL_NORM, WEIGHT_WHOLE, -1, 0, 0, 0};
+    return (struct slice){ROLE_FINAL_NORM, WEIGHT_WHOLE, -1, 0, 0, 0};
 }
 
 struct named { const float *data, *gradient; size_t count, width; };
 
 static struct named part_of(struct weights *w, const char *name)
 {
-    const struct place p = place_of(w, name);
+    const struct slice p = slice_of(w, name);
     const struct weight *weight = weights_find(w, p.role, p.part, p.layer, p.stage);
     if (!weight)
         fail_msg("no weight for %s", name);
