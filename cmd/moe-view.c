@@ -205,8 +205,9 @@ static int verify_several(struct show *show, const struct view_args *args, const
         console_fault(console, &fault);
         faults++;
     }
-    return faults ? err_set(err, ERR_INPUT, "%d of %d files %s not whole", faults, args->files.count, faults == 1 ? "is" : "are")
-                  : 0;
+    if (!faults)
+        return 0;
+    return err_set(err, ERR_INPUT, "%d of %d files %s not whole", faults, args->files.count, faults == 1 ? "is" : "are");
 }
 
 static int view(const void *arguments, const struct console *console, struct err *err)

@@ -23,8 +23,8 @@ bool json_no_memory(const json_error_t *fault);
  * says `what` is expected: "a cost table". */
 json_t *json_file(const char *path, size_t limit, const char *what, struct err *err);
 
-/* The value as text, to be freed with mem_free; NULL: no memory. Reals have the fewest digits that read back as the same, unless
- * `flags` have a JSON_REAL_PRECISION. */
+/* The value as text, to be freed with mem_free; NULL: no memory. Reals have the fewest digits that read back as the same,
+ * unless `flags` have a JSON_REAL_PRECISION. */
 char *json_text(const json_t *value, size_t flags, struct err *err);
 
 /* The object, which is taken over, as a line of its own. */

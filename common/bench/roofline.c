@@ -80,8 +80,9 @@ int roofline_text(struct text *out, const struct roofline *roofline, struct err 
 
 int roofline_json(struct text *out, const struct roofline *roofline, struct err *err)
 {
-    return json_line(out, json_pack("{s:s, s:s, s:s, s:i, s:I, s:f, s:f}", "type", "roofline", "device", roofline->device, "isa",
-                                    roofline->isa, "threads", roofline->threads, "bytes", (json_int_t)roofline->bytes,
-                                    "read_bandwidth", roofline->bytes_per_second, "read_bandwidth_one_thread",
-                                    roofline->one_thread), err);
+    json_t *object = json_pack("{s:s, s:s, s:s, s:i, s:I, s:f, s:f}", "type", "roofline", "device", roofline->device, "isa",
+                               roofline->isa, "threads", roofline->threads, "bytes", (json_int_t)roofline->bytes,
+                               "read_bandwidth", roofline->bytes_per_second, "read_bandwidth_one_thread",
+                               roofline->one_thread);
+    return json_line(out, object, err);
 }

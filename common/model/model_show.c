@@ -82,8 +82,10 @@ static void show_parameters(struct show *show, const struct model *model)
     step_parameters(model, &total, &used);
     numeral_count(all, total);
     numeral_count(active, used);
-    show_line(show, model_identity(model)->moe_layers ? "    %s parameters, %s of them active for a token" : "    %s parameters",
-              all, active);
+    if (model_identity(model)->moe_layers)
+        show_line(show, "    %s parameters, %s of them active for a token", all, active);
+    else
+        show_line(show, "    %s parameters", all);
 }
 
 static void show_step_line(struct show *show, const struct model *model)

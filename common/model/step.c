@@ -49,7 +49,8 @@ void step_parameters(const struct model *model, double *all, double *active)
     *all = *active = 0;
     for (int i = 0; i < model_tensor_count(model); i++) {
         const struct tensor *t = model_tensor_at(model, i);
-        const bool routed = t->role == ROLE_EXPERTS || t->role == ROLE_EXPERTS_GATE_UP_BIAS || t->role == ROLE_EXPERTS_DOWN_BIAS;
+        const bool routed = t->role == ROLE_EXPERTS || t->role == ROLE_EXPERTS_GATE_UP_BIAS ||
+                            t->role == ROLE_EXPERTS_DOWN_BIAS;
         const double count = tensor_parameters(t);
         *all += count;
         if (model_head(model) || t->layer < shape->layers)

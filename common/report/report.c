@@ -312,7 +312,8 @@ static int write_preface(const struct measurements *all, const char *bullet, str
                         *setting->label ? " [" : "", setting->label, *setting->label ? "]" : ""))
             return -1;
     }
-    if (all->dropped && text_printf(out, err, "%s%zu sample%s not finished, and left out\n", bullet, all->dropped, all->dropped == 1 ? " was" : "s were"))
+    if (all->dropped && text_printf(out, err, "%s%zu sample%s not finished, and left out\n", bullet, all->dropped,
+                                    all->dropped == 1 ? " was" : "s were"))
         return -1;
     return text_putc(out, '\n', err);
 }

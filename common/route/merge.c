@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/route/made_alike.h"
 #include "common/stream/reader.h"
 #include "common/stream/writer.h"
 
@@ -54,24 +55,44 @@ static int copy_record(struct writer *out, const struct record *record, struct r
     return writer_record(out, record->kind, *body, err);
 }
 
-static int copy_all(struct writer *out, struct reader **inputs, int count, struct err *err)
+/* The stream that was just read is one that was read before: counted twice it would weigh twice. */
+static int check_twice(const struct merge *merge, struct reader *const *inputs, struct digest128 *digest, int at,
+                       struct text *note, struct err *err)
 {
+    digest[at] = reader_digest(inputs[at]);
+    for (int i = 0; i < at; i++) {
+        if (digest[i].low != digest[at].low || digest[i].high != digest[at].high)
+            continue;
+        return merge->force ? text_printf(note, err, "%s is the same stream as %s, and counts twice because of --force\n",
+                                          merge->paths[at], merge->paths[i])
+                            : err_set(err, ERR_INPUT, "%s is the same stream as %s; give it once, or use --force",
+                                      merge->paths[at], merge->paths[i]);
+    }
+    return 0;
+}
+
+static int copy_all(struct writer *out, struct reader **inputs, const struct merge *merge, struct text *note, struct err *err)
+{
+    struct digest128 *digest = mem_alloc((size_t)merge->count, sizeof *digest, err);
     struct renumber map = {0};
     const struct record *record;
     void *body = NULL;
     size_t room = 0;
     int rc = -1, more = 0;
-    for (int i = 0; i < count; i++) {
+    if (!digest)
+        return -1;
+    for (int i = 0; i < merge->count; i++) {
         while ((more = reader_next(inputs[i], &record, err)) > 0)
             if (copy_record(out, record, &map, &body, &room, err))
                 goto done;
-        if (more < 0)
+        if (more < 0 || check_twice(merge, inputs, digest, i, note, err))
             goto done;
         map.count = 0;
         reader_close(&inputs[i]);
     }
     rc = 0;
 done:
+    mem_free(&digest);
     mem_free(&map.open);
     mem_free(&body);
     return rc;
@@ -100,6 +121,21 @@ static int merge_labels(struct header *header, struct reader *const *inputs, int
     return 0;
 }
 
+/* Tokens that were drawn or recorded otherwise are no more of the same kind. */
+static int check_alike(const struct merge *merge, const struct header *first, const struct header *source, const char *name,
+                       struct text *note, struct err *err)
+{
+    struct text why = {0};
+    int rc = made_alike(source, first, &why, err);
+    if (!rc && why.length)
+        rc = merge->force ? text_printf(note, err, "%s was made otherwise than %s (%s); taken because of --force\n", name,
+                                        merge->paths[0], why.data)
+                          : err_set(err, ERR_INPUT, "%s was made otherwise than %s (%s); merge streams made alike, or use "
+                                    "--force", name, merge->paths[0], why.data);
+    text_free(&why);
+    return rc;
+}
+
 static int open_inputs(struct reader **inputs, const struct merge *merge, struct header *header, struct text *note,
                        struct err *err)
 {
@@ -124,6 +160,8 @@ static int open_inputs(struct reader **inputs, const struct merge *merge, struct
         if (i && source->has_model &&
             header_same_model(&source->model, &header->model, reader_name(inputs[i]), merge->force, note, err))
             return -1;
+        if (i && check_alike(merge, reader_header(inputs[0]), source, reader_name(inputs[i]), note, err))
+            return -1;
         if (header_derive(header, source, err) || (i && merge_labels(header, inputs, i, err)))
             return -1;
     }
@@ -137,7 +175,7 @@ int streams_merge(const struct merge *merge, struct text *note, struct err *err)
     struct writer *out = NULL;
     int rc = -1;
     if (!inputs || open_inputs(inputs, merge, &header, note, err) || writer_open(&out, merge->output, &header, err) ||
-        copy_all(out, inputs, merge->count, err) || writer_close(&out, err))
+        copy_all(out, inputs, merge, note, err) || writer_close(&out, err))
         goto done;
     rc = 0;
 done:

@@ -2,7 +2,8 @@
  * in which they begin, the headers of all as sources. Labels are those of all; where values differ, all of them.
  *
  * Route, decode and feature streams can be merged. Of rankings and analyses there is one a model, so two make no third; the
- * settings of one bench are not those of another.
+ * settings of one bench are not those of another. Streams made with different options (made_alike.h), and one that comes twice,
+ * are an error, or with force a note.
  * Memory is that of one record and of the sequences open at a time. The output is finished only when every input was
  * whole. */
 #ifndef MOE_ROUTE_MERGE_H

@@ -203,6 +203,7 @@ const char *reader_abort_message(const struct reader *reader) { return reader->a
 
 const struct frame_counts *reader_counts(const struct reader *reader) { return &reader->counts; }
 uint64_t reader_bytes(const struct reader *reader) { return reader->offset + reader->object; }
+struct digest128 reader_digest(const struct reader *reader) { return xxh3_stream_digest(reader->digest); }
 
 bool reader_can_return(const struct reader *reader) { return reader->begin >= 0; }
 

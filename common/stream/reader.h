@@ -22,6 +22,7 @@
 #include <stddef.h>
 
 #include "common/base/err.h"
+#include "common/base/hash.h"
 #include "common/stream/frame.h"
 #include "common/stream/header.h"
 #include "common/stream/record.h"
@@ -51,6 +52,7 @@ const char *reader_abort_message(const struct reader *reader);
 /* What came so far: records by type, and bytes. */
 const struct frame_counts *reader_counts(const struct reader *reader);
 uint64_t reader_bytes(const struct reader *reader);
+struct digest128 reader_digest(const struct reader *reader);   /* of these; of a whole stream without its last 16 */
 
 /* Back to a record of a file: reader_mark remembers the one at hand, and after reader_return that one is the next. Counts and
  * digest are of no use then, and the end is not reached as one: read a stream to its end first, to know that it is whole. What

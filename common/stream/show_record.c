@@ -83,7 +83,8 @@ static void show_header_lines(struct show *show, const struct header *header, in
     if (header->has_model) {
         const struct stream_model *model = &header->model;
         show_line(show, "%*smodel %s: %d layer%s, %d with a router, %d experts, %d a token, vocabulary %d, hidden %d", indent,
-                  "", model->name, model->layers, numeral_plural(model->layers), model->moe_layers, model->experts, model->top_k, model->vocab, model->hidden);
+                  "", model->name, model->layers, numeral_plural(model->layers), model->moe_layers, model->experts,
+                  model->top_k, model->vocab, model->hidden);
         show_line(show, "%*smodel file %.12s, weights %.12s, tokenizer %.12s", indent, "", model->index_sha256,
                   model->source_sha256, *model->tokenizer_sha256 ? model->tokenizer_sha256 : "none");
     }

@@ -332,6 +332,7 @@ static int hash_merges(const struct tokenizer *t, size_t count, struct sha256_st
 static int hash_all(struct tokenizer *t, const struct source *s, struct err *err)
 {
     static const char *const members[] = { "normalizer", "pre_tokenizer", "post_processor", "decoder" };
+    static const size_t flags = JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17);     /* for good */
     struct sha256_stream *stream = NULL;
     char *text = NULL;
     int rc = -1;
@@ -341,7 +342,7 @@ static int hash_all(struct tokenizer *t, const struct source *s, struct err *err
     for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
         const json_t *member = json_object_get(s->root, members[i]);
         free(text);
-        text = member ? json_text(member, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17), err) : mem_string("null", err);
+        text = member ? json_text(member, flags, err) : mem_string("null", err);
         if (!text) {
             err_memory(err);
             goto done;

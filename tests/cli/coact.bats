@@ -203,7 +203,8 @@ JQ
 }
 
 @test "merged streams hold the records of all, renumbered" {
-    moe-coact merge routes.moes short.moes routes.moes -o merged.moes
+    moe-coact merge --force routes.moes short.moes routes.moes -o merged.moes 2> notes
+    [ "$(grep -c "because of --force" notes)" -eq 2 ]
     moe-view --verify merged.moes
     moe-view --json merged.moes > merged.jsonl
     [ "$(jq -s '[.[] | select(.type == "begin") | .sequence] == [range(13)]' merged.jsonl)" = true ]
@@ -213,9 +214,40 @@ select(.type == "begin" or .type == "route" or .type == "end_sequence") | del(.s
 JQ
     jq -c -f strip.jq merged.jsonl > merged
     for part in routes short routes; do moe-view --json $part.moes | jq -c -f strip.jq; done | cmp - merged
-    moe-coact merge - routes.moes < short.moes | moe-view --verify
+    moe-coact merge -q --force - routes.moes < short.moes | moe-view --verify
     moe-decode -q -m pocket.moe -n 4 prompts.jsonl --stream decode.moes > /dev/null
-    moe-coact merge decode.moes decode.moes | moe-view --json | jq -s -e '[.[] | select(.type == "done")] | length == 12'
+    moe-coact merge -q --force decode.moes decode.moes | moe-view --json | jq -s -e '[.[] | select(.type == "done")] | length == 12'
+}
+
+@test "streams made with different options are not merged, nor one with itself" {
+    moe-profile -q -m pocket.moe -n 4 -d ngram -K4 -p "A short one." -o a.moes
+    moe-profile -j 1 -m pocket.moe --pin --draft=ngram -qK 4 --max-tokens=4 -p "Another." -o b.moes
+    moe-profile -q -m pocket.moe -n 4 --draft ngram -K 2 -p "A short one." --temperature 0.70 -o c.moes
+    moe-profile -q -m pocket.moe -n 4 -d ngram -d pld --draft-length 2 -p "A short one." --temperature .7 -o d.moes
+    moe-profile -q -m pocket.moe -n 4 -d ngram -K 2 --ignore-eos -p "Else." --temperature 7e-1 -o e.moes
+    moe-coact merge a.moes b.moes -o ab.moes
+    run moe-coact merge b.moes c.moes -o no.moes
+    assert_trouble moe-coact
+    [[ $output == "moe-coact: c.moes was made otherwise than b.moes (--temperature 0.70, not without it; --draft-length 2, not 4); merge streams made alike, or use --force" ]]
+    run moe-coact merge c.moes d.moes -o no.moes
+    assert_trouble moe-coact
+    [[ $output == *"(--draft ngram + pld, not ngram);"* ]]
+    run moe-coact merge c.moes e.moes -o no.moes
+    assert_trouble moe-coact
+    [[ $output == *"(with --ignore-eos);"* ]]
+    run moe-coact merge ab.moes c.moes -o no.moes                  # the parts of what was merged count
+    assert_trouble moe-coact
+    [[ $output == *"c.moes was made otherwise than ab.moes"* ]]
+    moe-coact merge ab.moes a.moes | moe-view --verify
+    cp a.moes copy.moes
+    run moe-coact merge a.moes b.moes copy.moes -o no.moes
+    assert_trouble moe-coact
+    [[ $output == "moe-coact: copy.moes is the same stream as a.moes; give it once, or use --force" ]]
+    [ ! -e no.moes ]
+    run moe-coact merge --force b.moes c.moes b.moes -o yes.moes
+    [ "$status" -eq 0 ]
+    [ "${#lines[@]}" -eq 2 ]
+    moe-view --verify yes.moes
 }
 
 @test "a merged stream is labelled as each of its parts is" {
@@ -227,9 +259,9 @@ JQ
     eight=$(labels budget8.moes)
     twelve=$(labels budget12.moes)
     [[ $eight == "budget 8"* && $twelve == "budget 12"* ]]
-    moe-coact merge whole.moes budget8.moes budget8.moes whole.moes budget12.moes budget8.moes -o labels.moes
+    moe-coact merge -q --force whole.moes budget8.moes budget8.moes whole.moes budget12.moes budget8.moes -o labels.moes
     [ "$(labels labels.moes)" = "$eight; $twelve" ]
-    moe-coact merge budget8.moes whole.moes -o labels.moes
+    moe-coact merge -q --force budget8.moes whole.moes -o labels.moes
     [ "$(labels labels.moes)" = "$eight" ]
 }
 
@@ -277,7 +309,7 @@ JQ
     run moe-coact union --phase decode short.moes -o no.moes
     assert_trouble moe-coact
     [ ! -e no.moes ]
-    moe-coact merge empty.moes short.moes empty.moes | moe-view --verify
+    moe-coact merge -q --force empty.moes short.moes empty.moes | moe-view --verify
 }
 
 @test "a stream that is cut anywhere gives no result" {
@@ -285,7 +317,7 @@ JQ
     [ "$MOE_SANITIZED" ] && step=997 || step=211
     for ((at = 0; at < size; at += (at < 40 || at > size - 60) ? 1 : step)); do
         head -c $at short.moes > cut.moes
-        for command in rank-experts "merge routes.moes"; do
+        for command in rank-experts "merge -q --force routes.moes"; do
             run moe-coact $command cut.moes -o no.moes
             assert_trouble moe-coact
             [ ! -e no.moes ]
@@ -332,7 +364,7 @@ JQ
     assert_trouble moe-coact
     run moe-coact coverage --csv routes.moes -o nowhere/coverage.csv
     assert_trouble moe-coact
-    moe-coact merge routes.moes routes.moes | head -c 10 > /dev/null
+    moe-coact merge -q --force routes.moes routes.moes | head -c 10 > /dev/null
     ended=${PIPESTATUS[0]}
     [ "$ended" -eq 0 ] || [ "$ended" -eq 141 ]
 }

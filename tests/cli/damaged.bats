@@ -10,7 +10,7 @@ setup_file() {
     cd "$WORK"
     ln -s "$MOE_POCKET" pocket.moe
     moe-profile -q -m pocket.moe -n 3 -p "One." -o route.moes
-    moe-profile -q -m pocket.moe -n 2 -p "Another one." -o route2.moes
+    moe-profile -q -m pocket.moe -n 3 -p "Another one." -o route2.moes
     moe-coact rank-experts route.moes -o rank.moes
     moe-coact coverage route.moes -o coact.moes
     moe-decode -q -m pocket.moe -n 6 -p "One." --stream decode.moes

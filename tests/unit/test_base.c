@@ -285,11 +285,12 @@ static void json_has_no_float_noise(void **state)
     struct err err = {0};
     assert_int_equal(json_line(&line, json_pack("{s:f, s:[f, f, f], s:i, s:s, s:s}", "a", 0.1, "b", 24.0, -1.5e300, 1e-7, "c",
                                                 12, "d", "0.10000000000000001 \"1.50\"", "e\\", "\\"), &err), 0);
-    assert_string_equal(line.data, "{\"a\":0.1,\"b\":[24.0,-1.5e+300,1e-07],\"c\":12,\"d\":\"0.10000000000000001 \\\"1.50\\\"\","
-                                   "\"e\\\\\":\"\\\\\"}\n");
+    assert_string_equal(line.data, "{\"a\":0.1,\"b\":[24.0,-1.5e+300,1e-07],\"c\":12,"
+                                   "\"d\":\"0.10000000000000001 \\\"1.50\\\"\",\"e\\\\\":\"\\\\\"}\n");
     text_free(&line);
     json_t *real = json_real(0.7);
-    char *exact = json_text(real, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17), &err), *text = json_text(real, JSON_ENCODE_ANY, &err);
+    char *exact = json_text(real, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17), &err);
+    char *text = json_text(real, JSON_ENCODE_ANY, &err);
     assert_string_equal(exact, "0.69999999999999996");
     assert_string_equal(text, "0.7");
     mem_free(&exact);
