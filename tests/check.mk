@@ -49,10 +49,10 @@ define job
 build/check/$(1).job: $(2) FORCE
 	@O='$O' tests/run-job $$(if $$(filter $(THREADED),$$(@:build/check/%.job=%)),--threads) '$$(@:build/check/%.job=%)' $(3)
 endef
-PROGRAMS := $(BINARIES) $O/pocket.moe $O/draft.moe
+PROGRAMS := $(BINARIES) $(MPI_PLUGIN) $O/pocket.moe $O/draft.moe
 EMULATOR := $(if $(SAN),$(if $(LONG),$(EMU_PLUGINS)),$(EMU_PLUGINS))
 $(eval $(call job,gate/%,$(BINARIES) $(CUDA_PLUGIN),tests/check/$$*.sh))
-$(eval $(call job,$(LABEL)/unit/%,$O/tests/unit/run $(EMULATOR),$O/tests/unit/run $$*))
+$(eval $(call job,$(LABEL)/unit/%,$O/tests/unit/run $(EMULATOR) $(MPI_PLUGIN),$O/tests/unit/run $$*))
 $(eval $(call job,$(LABEL)/kernel/%,$O/tests/kernel/run,$O/tests/kernel/run $$*))
 $(eval $(call job,$(LABEL)/long/%,$O/tests/long/run,$O/tests/long/run $$*))
 $(eval $(call job,$(LABEL)/emu/%,$O/tests/emu/run,$O/tests/emu/run $$*))

@@ -16,7 +16,8 @@ enum err_code {
     ERR_PIPE,       /* the reader of our standard output has gone: end quietly */
     ERR_SIGNAL,     /* interrupted by SIGINT or SIGTERM */
     ERR_ANSWER_NO,  /* nothing is broken, but the answer is no (exit 1) */
-    ERR_NO_ANSWER   /* nothing is broken, but it cannot be judged (exit 125) */
+    ERR_NO_ANSWER,  /* nothing is broken, but it cannot be judged (exit 125) */
+    ERR_TOLD        /* another process of the job says it: end without a word (exit 2) */
 };
 
 struct err {

@@ -1,8 +1,6 @@
 /* A GPU, through the plug-in that nvcc made of kernels/cuda (kernels/plugin.h), opened at run time: the same commands run
  * where there is neither plug-in nor driver, and say so. The plug-in of the emulator, which test builds have, is opened in the
- * same way.
- *
- * A plug-in lies in lib/moekit beside the folder of the running program; in a build folder, tests stand deeper. */
+ * same way. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
@@ -11,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/mem.h"
+#include "common/base/plugin.h"
 #include "common/tensor/device_class.h"
 #include "kernels/plugin.h"
 
@@ -32,30 +31,6 @@ static struct cuda_device *cuda_of(struct device *device)
 static struct cuda_context *context_of(struct device *device)
 {
     return device->queue.state;
-}
-
-/* `file` in the folder of plug-ins, loaded; NULL and why otherwise. It stays when it is closed: it holds CUDA's runtime, which
- * the driver calls at the end of the process. */
-static void *load(const char *file, struct err *err)
-{
-    static const char *const folders[] = {"../lib/moekit", "../../lib/moekit", "../../../lib/moekit"};
-    char program[4096], path[4096 + 128];
-    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-    program[length > 0 ? length : 0] = '\0';
-    char *slash = strrchr(program, '/');
-    if (slash)
-        *slash = '\0';
-    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
-        snprintf(path, sizeof path, "%s/%s/%s", program, folders[i], file);
-        if (access(path, R_OK))
-            continue;
-        void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-        if (!library)
-            err_set(err, ERR_INPUT, "%s; build it anew", dlerror());
-        return library;
-    }
-    err_set(err, ERR_INPUT, "this build has no %s; build where nvcc is, or fetch it with make deps-cuda", file);
-    return NULL;
 }
 
 static int told(const struct cuda_plugin *plugin, int error, const char *what, struct err *err)
@@ -247,7 +222,7 @@ bool device_cuda_likely(void)
 
 static int open_plugin(struct cuda_device *cuda, const char *name, const char *file, struct err *err)
 {
-    cuda->library = load(file, err);
+    cuda->library = plugin_load(file, "build where nvcc is, or fetch it with make deps-cuda", err);
     if (!cuda->library)
         return -1;
     const struct cuda_plugin *(*entry)(void) = NULL;

@@ -14,6 +14,8 @@ kernels/plain       common/base
 kernels/ref         common/base kernels kernels/plain
 kernels/cpu         common/base kernels kernels/plain
 kernels/cuda        common/base kernels kernels/plain tests/emu
+common/ranks        all
+common/ranks/mpi    common/ranks
 common/tensor       all kernels/*
 common/model        all kernels/*
 common/tokenizer    all

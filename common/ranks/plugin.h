@@ -1,0 +1,33 @@
+/* What carries messages between the processes of a job, as ranks.c wants it: one C structure, found by one symbol of a plug-in
+ * that is opened at run time. moe-ranks-mpi.so is the one over MPI (common/ranks/mpi).
+ *
+ * Messages from one process to another arrive in the order in which they were sent. An error number is the plug-in's own; 0 is
+ * none. All calls come from one thread. */
+#ifndef MOE_RANKS_PLUGIN_H
+#define MOE_RANKS_PLUGIN_H
+
+#include <stddef.h>
+
+#define RANKS_PLUGIN_VERSION 1
+#define RANKS_PLUGIN_SYMBOL "moe_ranks_plugin"
+
+/* No message is longer. */
+#define RANKS_MESSAGE_BYTES (1 << 20)
+
+struct ranks_link;
+
+struct ranks_plugin {
+    int version;                            /* RANKS_PLUGIN_VERSION, else nothing below may be used */
+    /* context: the caller's, for the link alone. Requests are numbered by the caller, 0 .. requests_per_rank * *size - 1. */
+    int (*open)(struct ranks_link **out, void *context, int requests_per_rank, int *rank, int *size);
+    /* Starts; `data` stays until test says that the request is done. */
+    int (*send)(struct ranks_link *link, int request, int to, const void *data, size_t bytes);
+    int (*receive)(struct ranks_link *link, int request, int from, void *data, size_t bytes);
+    int (*test)(struct ranks_link *link, int request, int *done);
+    int (*close)(struct ranks_link **link); /* with all others */
+    const char *(*error_text)(int error);   /* valid until the next call */
+};
+
+__attribute__((visibility("default"))) const struct ranks_plugin *moe_ranks_plugin(void);
+
+#endif
