@@ -57,7 +57,7 @@ int bench_sweep(const void *arguments, const struct console *console, struct err
     int rows[SWEEP_POINTS], points, rc = -1;
     if (read_rows(args->rows, rows, &points, err) || session_open(&session, &args->session, 0, rows[points - 1], err))
         goto done;
-    session_tell(session, console);
+    session_print(session, console);
     const struct sweep_setup setup = { .rows = rows, .points = points, .prefix = args->prefix, .rounds_min = ROUNDS_MIN,
                                        .last_logits = args->logits == LOGITS_LAST, .seconds = args->seconds,
                                        .seed = args->seed };

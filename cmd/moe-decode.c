@@ -180,20 +180,20 @@ static int write_answer(struct run *run, const struct decode_result *result, boo
 /* What comes when an answer is complete, or was ended before that. */
 static int finish(struct run *run, const struct decode_prompt *prompt, const struct decode_result *result, struct err *err)
 {
-    struct decode_result told = *result;
+    struct decode_result written = *result;
     struct err fault = {0};
     if (run->probe && result->finish != FINISH_ABORT && probe_run(run->probe, prompt, result, see_draft, run, &fault)) {
         if (fault.code != ERR_SIGNAL) {
             *err = fault;
             return -1;
         }
-        told.finish = FINISH_ABORT;             /* without all its drafts the text is not done, as far as the stream goes */
+        written.finish = FINISH_ABORT;             /* without all its drafts the text is not done, as far as the stream goes */
     }
-    if (run->recorder.writer && (decode_record_done(&run->recorder, &run->prompt, &told, err) ||
-                                 (told.finish != FINISH_ABORT && writer_keep(run->recorder.writer, err))))
+    if (run->recorder.writer && (decode_record_done(&run->recorder, &run->prompt, &written, err) ||
+                                 (written.finish != FINISH_ABORT && writer_keep(run->recorder.writer, err))))
         return -1;
     run->recorder.sequence++;
-    run->texts += told.finish != FINISH_ABORT;
+    run->texts += written.finish != FINISH_ABORT;
     return write_answer(run, result, true, err);
 }
 
@@ -330,7 +330,7 @@ static int open_model(struct run *run, struct err *err)
         decode_rows(&args->settings, args->record == RECORD_DRAFTS, &rows, err) ||
         session_open(&run->session, &session, 0, rows, err))
         return -1;
-    session_tell(run->session, run->console);
+    session_print(run->session, run->console);
     if (run->session->chat_fault.code && !args->prompts.chat_template)
         console_note(run->console, "%s: no chat: %s", args->session.model, run->session->chat_fault.text);
     session_stream_model(run->session, &model);
@@ -350,8 +350,9 @@ static int open_model(struct run *run, struct err *err)
     if (decoder_loop_device(run->decoder))
         console_detail(run->console, "iterations: %s", decoder_loop_device(run->decoder));
     for (int drafter = 0; drafter < args->settings.draft.count; drafter++)
-        if (decoder_told(run->decoder, drafter))
-            console_detail(run->console, "%s: %s", args->settings.draft.items[drafter], decoder_told(run->decoder, drafter));
+        if (decoder_drafter_detail(run->decoder, drafter))
+            console_detail(run->console, "%s: %s", args->settings.draft.items[drafter], decoder_drafter_detail(run->decoder,
+                                                                                                               drafter));
     if (args->record == RECORD_DRAFTS && probe_open(&run->probe, run->decoder, &setup, record_length(args), err))
         return err_at(err, "--record drafts");
     return 0;
@@ -475,14 +476,14 @@ static int close_early(struct run *run, struct err *err)
 {
     const char *stream = run->args->stream;
     bool file = run->recorder.writer && strcmp(stream, "-");
-    struct err told = {0};
+    struct err reason = {0};
     err_clear(err);
-    err_set(&told, ERR_SIGNAL, "ended by %s after %d texts%s%s%s", signals_name(), run->texts, file ? "; --resume " : "",
+    err_set(&reason, ERR_SIGNAL, "ended by %s after %d texts%s%s%s", signals_name(), run->texts, file ? "; --resume " : "",
             file ? stream : "", file ? " goes on from there" : "");
-    if ((run->recorder.writer && writer_close_early(&run->recorder.writer, told.text, err)) ||
+    if ((run->recorder.writer && writer_close_early(&run->recorder.writer, reason.text, err)) ||
         (run->text && output_commit(&run->text, err)) || keep_hot_set(run, err))
         return -1;
-    *err = told;
+    *err = reason;
     return -1;
 }
 

@@ -516,7 +516,7 @@ static int prepare(struct training *t, struct err *err)
         (a->from ? begin_from(t, err) : describe_anew(t, err)) || check_options(t, err) ||
         (stream ? open_features(t, stream, texts, err) : open_texts(t, texts, err)) || (!a->from && begin_anew(t, err)))
         return -1;
-    session_tell(t->session, t->console);
+    session_print(t->session, t->console);
     if (!t->source.texts)
         return err_set(err, ERR_INPUT, "there are no texts with answers to learn from");
     choose_settings(t, t->source.texts);

@@ -99,12 +99,12 @@ static int open_budget(struct budget **out, const struct session *session, const
 /* A signal came: what was recorded, or counted, stays. */
 static int close_early(struct writer **writer, const struct profile *profile, const char *path, struct err *err)
 {
-    struct err told = {0};
+    struct err reason = {0};
     err_clear(err);
-    err_set(&told, ERR_SIGNAL, "ended by %s amid text %d", signals_name(), profile_texts(profile));
-    if (*writer ? writer_close_early(writer, told.text, err) : write_table(profile, path, err))
+    err_set(&reason, ERR_SIGNAL, "ended by %s amid text %d", signals_name(), profile_texts(profile));
+    if (*writer ? writer_close_early(writer, reason.text, err) : write_table(profile, path, err))
         return -1;
-    *err = told;
+    *err = reason;
     return -1;
 }
 
@@ -132,7 +132,7 @@ static int run(const void *arguments, const struct console *console, struct err 
         open_budget(&budget, session, args, console, err) ||
         session_open_prompts(&prompts, session, &args->prompts, &args->inputs, setup.stop, err))
         goto done;
-    session_tell(session, console);
+    session_print(session, console);
     setup.session = session;
     setup.budget = budget;
     if (!table && open_writer(&writer, session, budget, args, console, path, err))
@@ -229,7 +229,7 @@ static int run_skip(const void *arguments, const struct console *console, struct
     if (skip_profile_rows(args->window, &rows, err) || session_open(&session, &args->session, 0, rows, err) ||
         session_open_prompts(&prompts, session, &args->prompts, &args->inputs, setup.stop, err))
         goto done;
-    session_tell(session, console);
+    session_print(session, console);
     setup.session = session;
     if (skip_profile_open(&profile, &setup, err))
         goto done;

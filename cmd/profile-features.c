@@ -123,13 +123,13 @@ static int open_writer(struct writer **out, const struct session *session, const
 static int close_early(struct writer **writer, const struct feature_profile_setup *setup, const struct feature_profile *profile,
                        const char *path, struct err *err)
 {
-    struct err told = {0};
+    struct err reason = {0};
     err_clear(err);
-    err_set(&told, ERR_SIGNAL, "ended by %s after %lld texts", signals_name(),
+    err_set(&reason, ERR_SIGNAL, "ended by %s after %lld texts", signals_name(),
             (long long)feature_profile_totals(profile)->texts);
-    if (*writer ? writer_close_early(writer, told.text, err) : write_totals(setup, profile, path, err))
+    if (*writer ? writer_close_early(writer, reason.text, err) : write_totals(setup, profile, path, err))
         return -1;
-    *err = told;
+    *err = reason;
     return -1;
 }
 
@@ -159,7 +159,7 @@ int profile_features(const void *arguments, const struct console *console, struc
 {
     const struct features_args *args = arguments;
     const char *path = args->output ? args->output : "-";
-    bool told = args->text || (!strcmp(path, "-") && isatty(STDOUT_FILENO));
+    bool printed = args->text || (!strcmp(path, "-") && isatty(STDOUT_FILENO));
     struct progress bar = {0};
     struct feature_profile_setup setup = {
         .examples = {.settings = &args->settings, .all = args->mask == MASK_ALL, .cut = args->cut,
@@ -177,9 +177,9 @@ int profile_features(const void *arguments, const struct console *console, struc
         choose_states(&setup.states, args, session->model, err) ||
         open_texts(&prompts, session, args, setup.examples.stop, err))
         goto done;
-    session_tell(session, console);
+    session_print(session, console);
     setup.examples.session = session;
-    if (!told && open_writer(&writer, session, args, console, path, err))
+    if (!printed && open_writer(&writer, session, args, console, path, err))
         goto done;
     setup.writer = writer;
     console_progress(console, &bar, "tokens", 0);
@@ -190,8 +190,8 @@ int profile_features(const void *arguments, const struct console *console, struc
         goto done;
     progress_end(&bar);
     rc = ended ? close_early(&writer, &setup, profile, path, err)
-       : told ? write_totals(&setup, profile, path, err) : writer_close(&writer, err);
-    if (!rc && !told)
+       : printed ? write_totals(&setup, profile, path, err) : writer_close(&writer, err);
+    if (!rc && !printed)
         rc = tell_totals(console, &setup, profile, err);
 done:
     signals_harsh();

@@ -2,7 +2,7 @@
  * kernels/cpu and any other device meet it within the tolerances of tests/kernel.
  *
  * Operations are put on a queue and run in its order; they cannot fail by themselves (shapes were checked by the engine).
- * What a device can only notice later is told by queue_wait in tensor/device.h. */
+ * What a device can only notice later is reported by queue_wait in tensor/device.h. */
 #ifndef MOE_KERNELS_OPS_H
 #define MOE_KERNELS_OPS_H
 

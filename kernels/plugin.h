@@ -39,7 +39,7 @@ struct cuda_plugin {
     int (*copy_bandwidth)(struct cuda_context *context, size_t bytes, double seconds, double *bytes_per_second);
     const char *(*error_text)(int error);
     const char *(*error_name)(int error);
-    /* Which kernel, launched where, the error that was just told came from, as far as it is known; else "". */
+    /* Which kernel, launched where, the error that was just reported came from, as far as it is known; else "". */
     void (*blame)(struct cuda_context *context, char *text, size_t room);
     /* Memory of the host at the same address for the device. */
     int (*alloc_shared)(struct cuda_context *context, size_t bytes, void **out);

@@ -102,7 +102,7 @@ int bench_model_open(struct bench_model *model, const struct suite *suite, int n
     if (session_open(&model->session, &session, 0, rows, err) || !(model->label = model_label(model->session, console, err)) ||
         read_prompts(suite, model, err))
         return err_at(err, "model %s", suite->models[number].name);
-    session_tell(model->session, console);
+    session_print(model->session, console);
     return 0;
 }
 

@@ -15,7 +15,7 @@ struct roofline {
     int threads;
     double bytes_per_second;                    /* with all threads; NaN: the device has no such measure */
     double one_thread;                          /* with one; NaN: not measured */
-    size_t bytes;                               /* that were read over and over; 0: not told */
+    size_t bytes;                               /* that were read over and over; 0: not known */
 };
 
 /* Device, instruction set and threads; the measures are left alone. */

@@ -322,10 +322,10 @@ const char *decoder_loop_device(const struct decoder *decoder)
 
 const char *decoder_drafters(const struct decoder *decoder) { return decoder->named; }
 
-const char *decoder_told(const struct decoder *decoder, int drafter)
+const char *decoder_drafter_detail(const struct decoder *decoder, int drafter)
 {
-    bool said = drafter < decoder->drafters.count && decoder->drafters.item[drafter]->told[0];
-    return said ? decoder->drafters.item[drafter]->told : NULL;
+    bool said = drafter < decoder->drafters.count && decoder->drafters.item[drafter]->detail[0];
+    return said ? decoder->drafters.item[drafter]->detail : NULL;
 }
 
 void decoder_forget(struct decoder *decoder)

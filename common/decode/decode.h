@@ -130,7 +130,7 @@ void decoder_close(struct decoder **decoder);
 const char *decoder_loop_device(const struct decoder *decoder);
 
 /* What opening the drafter of this number took, in words; NULL: nothing that is worth saying. */
-const char *decoder_told(const struct decoder *decoder, int drafter);
+const char *decoder_drafter_detail(const struct decoder *decoder, int drafter);
 
 /* The drafters in use, best first, as a list in JSON; NULL: there are none. */
 const char *decoder_drafters(const struct decoder *decoder);

@@ -15,7 +15,7 @@ struct meter {
     int capacity;                       /* that this text needs */
     int untouched;                      /* tokens that no budget has touched; -1: all so far */
     bool copied;                        /* they are in the sequence */
-    bool told;                          /* what those that wait diverge by */
+    bool reported;                      /* what those that wait diverge by */
     int rows, room, waiting;            /* room: rows of the arrays */
     const float *read;                  /* [waiting and rows of a path][vocab] the engine's, of the last probe */
     int32_t *node, *token;              /* [room] 0, 1, ...; what was read */
@@ -62,7 +62,7 @@ void meter_begin(struct meter *meter, int capacity)
 {
     meter->capacity = capacity;
     meter->untouched = -1;
-    meter->copied = meter->told = false;
+    meter->copied = meter->reported = false;
     meter->waiting = 0;
 }
 
@@ -110,11 +110,11 @@ static int read_pending(struct meter *meter, const struct sequence *own, int ahe
     if (engine_forward(meter->engine, meter->sequence, &batch, &forward, err))
         return -1;
     meter->read = forward.logits;
-    *out = (struct meter_reading){.tokens = meter->told ? 0 : meter->waiting, .bytes = forward.bytes};
+    *out = (struct meter_reading){.tokens = meter->reported ? 0 : meter->waiting, .bytes = forward.bytes};
     for (size_t i = 0; i < (size_t)out->tokens; i++)
         out->divergence += divergence_between(forward.logits + i * meter->vocab, meter->logits + i * meter->vocab,
                                               (int)meter->vocab);
-    meter->told = true;
+    meter->reported = true;
     return 0;
 }
 
@@ -122,7 +122,7 @@ int meter_keep(struct meter *meter, int rows, struct err *err)
 {
     int rc = sequence_commit(meter->sequence, meter->node, meter->waiting + rows, err);
     meter->waiting = 0;
-    meter->told = false;
+    meter->reported = false;
     return rc;
 }
 

@@ -37,7 +37,7 @@ void meter_put(struct meter *meter, const struct decode_iteration *iteration);
 int meter_read(struct meter *meter, const struct sequence *own, struct meter_reading *out, struct err *err);
 
 /* A probe of the rows of an iteration's path, too, whose tokens are not emitted yet; it has room for them. May be called again
- * for another path; what waited is told once. */
+ * for another path; what waited is reported once. */
 int meter_look(struct meter *meter, const struct sequence *own, const struct decode_iteration *iteration,
                struct meter_reading *out, struct err *err);
 const float *meter_logits(const struct meter *meter, int row);          /* of the path, until the next probe */

@@ -339,12 +339,13 @@ static void tell(struct head_drafter *mine, int64_t bytes)
 {
     const struct feature_request *features = &mine->base.features;
     size_t used;
-    snprintf(mine->base.told, sizeof mine->base.told, "%s, %.1f MB, reads states after %s", head_kind_name(mine->params->kind),
+    snprintf(mine->base.detail, sizeof mine->base.detail, "%s, %.1f MB, reads states after %s",
+             head_kind_name(mine->params->kind),
              (double)bytes / 1e6, features->count == 1 && features->layer[0] == mine->params->target.layers
              ? "the final norm" : features->count > 1 ? "layers" : "layer");
     for (int i = 0; i < features->count && features->layer[i] < mine->params->target.layers; i++) {
-        used = strlen(mine->base.told);
-        snprintf(mine->base.told + used, sizeof mine->base.told - used, "%s %d", i ? "," : "", features->layer[i]);
+        used = strlen(mine->base.detail);
+        snprintf(mine->base.detail + used, sizeof mine->base.detail - used, "%s %d", i ? "," : "", features->layer[i]);
     }
 }
 

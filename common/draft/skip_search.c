@@ -256,7 +256,7 @@ int skip_search_score(struct skip_search *search, double matchness, struct err *
 
 const struct skip_set *skip_search_best(const struct skip_search *search) { return &search->best; }
 
-void skip_search_tell(const struct skip_search *search, struct skip_found *out)
+void skip_search_result(const struct skip_search *search, struct skip_found *out)
 {
     out->matchness = search->score;
     out->search.seed = search->setup.seed;

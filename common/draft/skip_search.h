@@ -51,6 +51,6 @@ int skip_search_score(struct skip_search *search, double matchness, struct err *
 const struct skip_set *skip_search_best(const struct skip_search *search);
 
 /* What is known of it so far: matchness and what it counted. `ended` is NULL while it has not. */
-void skip_search_tell(const struct skip_search *search, struct skip_found *out);
+void skip_search_result(const struct skip_search *search, struct skip_found *out);
 
 #endif

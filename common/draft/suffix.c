@@ -55,7 +55,7 @@ static int open_corpus(struct suffix *suffix, const char *file, const char *save
     if (suffix_corpus_open(&suffix->corpus, file, &corpus, err) ||
         (save && suffix_corpus_save(suffix->corpus, save, err)))
         return err_at(err, "suffix");
-    suffix_corpus_tell(suffix->corpus, suffix->base.told, sizeof suffix->base.told);
+    suffix_corpus_describe(suffix->corpus, suffix->base.detail, sizeof suffix->base.detail);
     return 0;
 }
 

@@ -53,7 +53,7 @@ void suffix_corpus_close(struct suffix_corpus **corpus)
 
 const struct suffix_tree *suffix_corpus_tree(const struct suffix_corpus *corpus) { return &corpus->tree; }
 
-void suffix_corpus_tell(const struct suffix_corpus *corpus, char *out, size_t room)
+void suffix_corpus_describe(const struct suffix_corpus *corpus, char *out, size_t room)
 {
     snprintf(out, room, "%d tokens of %lld texts, index of %.1f MB %s in %.2f s", corpus->tree.tokens,
              (long long)corpus->texts, (double)suffix_tree_bytes(&corpus->tree) / 1e6, corpus->loaded ? "loaded" : "built",

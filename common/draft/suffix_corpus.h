@@ -29,6 +29,6 @@ const struct suffix_tree *suffix_corpus_tree(const struct suffix_corpus *corpus)
 int suffix_corpus_save(const struct suffix_corpus *corpus, const char *path, struct err *err);
 
 /* In words: tokens, texts, how long it took and what memory. */
-void suffix_corpus_tell(const struct suffix_corpus *corpus, char *out, size_t room);
+void suffix_corpus_describe(const struct suffix_corpus *corpus, char *out, size_t room);
 
 #endif

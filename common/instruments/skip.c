@@ -149,7 +149,7 @@ int skip_profile_search(struct skip_profile *profile, struct progress *bar, stru
         if (bar)
             progress_step(bar, 1);
     }
-    skip_search_tell(profile->search, &facts);
+    skip_search_result(profile->search, &facts);
     if (ended && !facts.search.candidates)
         return err_set(err, ERR_SIGNAL, "ended before anything was searched");
     facts.search.ended = ended ? "interrupted" : facts.search.ended;

@@ -1,4 +1,4 @@
-/* A model file (.moe): hparams, tokenizer and packed weights, mapped read-only. The format is told in moe-model(5).
+/* A model file (.moe): hparams, tokenizer and packed weights, mapped read-only. The format is described in moe-model(5).
  *
  * Canonical tensors of a model, N the layer (shapes as [outputs][inputs]; a bias or norm is a VECTOR, the rest MATRIX or
  * EXPERTS):

@@ -51,8 +51,8 @@ struct recorded_text {
 struct recording {
     struct header header;
     int drafters;                       /* each with a draft at each position */
-    char *named;                        /* their names, a list in JSON; NULL: not told */
-    bool sampled;                       /* at a temperature above 0, as far as is told */
+    char *named;                        /* their names, a list in JSON; NULL: not known */
+    bool sampled;                       /* at a temperature above 0, as far as is known */
     struct recorded_draft *draft;       /* [positions][drafters] */
     size_t drafts, draft_room;
     struct recorded_text *text;

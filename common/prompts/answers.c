@@ -99,7 +99,7 @@ static int mark_message(const struct prompts *p, struct prompt *prompt, json_t *
         goto done;
     if (!begins_with(&said, &asked) || said.n == asked.n)
         err_set(err, ERR_INPUT, "the template does not write this answer after the tokens that call for it, so where it "
-                "begins cannot be told; use another --chat-template, or \"prompt\" and \"answer\"");
+                "begins cannot be known; use another --chat-template, or \"prompt\" and \"answer\"");
     else if (!begins_with(&prompt->tokens, &said))
         err_set(err, ERR_INPUT, "the template writes this answer otherwise when more messages follow, so what would be learnt "
                 "is not what is asked for; let each answer be a text of its own (--turns each)");

@@ -17,9 +17,9 @@
 
 struct measured_setting {
     char *name, *model, *options, *label;   /* label: "" when there is nothing to say */
-    char **drafters;                        /* [drafter_count] as -d or "draft" has them, best first; NULL: not told */
+    char **drafters;                        /* [drafter_count] as -d or "draft" has them, best first; NULL: not known */
     int drafter_count;
-    char *index_sha256;                     /* of its model file; "": not told */
+    char *index_sha256;                     /* of its model file; "": not known */
     int moe_layers, experts;                /* of its model; 0: dense */
     int reference;                          /* the setting it is compared with; -1: none */
     int stream;                             /* of measurements.streams */
@@ -55,7 +55,7 @@ struct measured_share {                     /* what a drafter did in an iteratio
     double us;
     int64_t bytes;
     int runs;                               /* tokens one after another that it drafted, and at least one each time
-                                             * that it was asked, a review, too; -1: these, or its bytes, were not told */
+                                             * that it was asked, a review, too; -1: these, or its bytes, were not known */
     int tried, kept;                        /* measurements_read says what these are */
 };
 

@@ -1,5 +1,5 @@
 /* Figures as SVG 1.1, line charts side by side or a grid of heat maps: text in, no library, readable in black and white
- * (curves differ by width and dashes, heat is grey, nothing is told by colour).
+ * (curves differ by width and dashes, heat is grey, nothing is shown by colour).
  *
  * Each panel draws curves over common x values, from x_min to x_max and from 0 to y_max; a value that is no number leaves a
  * gap. Texts are escaped. The same input gives the same bytes. */

@@ -127,7 +127,7 @@ void session_close(struct session **session)
     mem_free(session);
 }
 
-void session_tell(const struct session *session, const struct console *console)
+void session_print(const struct session *session, const struct console *console)
 {
     const struct device_info *info = device_info(session->device);
     console_notes(console, &session->notes);

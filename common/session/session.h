@@ -81,7 +81,7 @@ int session_open(struct session **out, const struct session_options *options, in
 void session_close(struct session **session);
 
 /* Notes on what its device lacks, if there is something to tell; and, with -v, on how experts are read. */
-void session_tell(const struct session *session, const struct console *console);
+void session_print(const struct session *session, const struct console *console);
 
 /* stop: see prompts/prompts.h. */
 int session_open_prompts(struct prompts **out, const struct session *session, const struct session_prompts *options,

@@ -21,7 +21,7 @@ struct expert_source;
  * arrays are its own, stay until all are done, and are reordered. */
 struct expert_union {
     int layer;                           /* of all layers of the model */
-    int32_t *expert;                     /* [count]; NULL: fixed sources are not told */
+    int32_t *expert;                     /* [count]; NULL: fixed sources are not known */
     int32_t *tokens;                     /* [count] how many tokens of the forward want each */
     int count;
     int held, done;                      /* expert[done .. done + held) are in place; those before have been released */

@@ -19,10 +19,10 @@ struct bench_setting {
     const char *label;              /* NULL: nothing to say */
     int moe_layers, experts;        /* of its model */
     int reference;                  /* the setting it is compared with; -1: none */
-    const char *loop;               /* NULL: not told */
-    const char *index_sha256;       /* of its model file, in hex; NULL: not told */
-    int max_tokens, context;        /* limits in effect; -1: none, or not told */
-    const char *draws;              /* NULL: not told */
+    const char *loop;               /* NULL: not known */
+    const char *index_sha256;       /* of its model file, in hex; NULL: not known */
+    int max_tokens, context;        /* limits in effect; -1: none, or not known */
+    const char *draws;              /* NULL: not known */
 };
 
 struct bench_sample {

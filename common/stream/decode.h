@@ -15,8 +15,8 @@ struct decode_machine {
     const char *device;
     const char *isa, *gpu;          /* one of them, the other NULL */
     const char *kv_dtype;           /* NULL: not known */
-    const char *loop;               /* NULL: not told */
-    const char *drafters;           /* NULL: none, or not told */
+    const char *loop;               /* NULL: not known */
+    const char *drafters;           /* NULL: none, or not known */
     const char *options;            /* NULL: not recorded */
     double read_bandwidth;          /* bytes per second, NaN: not measured */
 };
@@ -55,7 +55,7 @@ struct decode_iter {
     const int32_t *drafter_catch_up;
     const double *drafter_catch_up_us;
     const int32_t *tokens;                  /* [emitted] */
-    const float *overlap;                   /* [nodes] NaN: that of a node which was not tried, or cannot be told */
+    const float *overlap;                   /* [nodes] NaN: that of a node which was not tried, or cannot be known */
     const float *divergence;                /* [emitted] */
     int flips;                              /* -1: not measured */
     const float *reconstruction;            /* [moe_layers] */

@@ -33,19 +33,19 @@ static struct cuda_context *context_of(struct device *device)
     return device->queue.state;
 }
 
-static int told(const struct cuda_plugin *plugin, int error, const char *what, struct err *err)
+static int report(const struct cuda_plugin *plugin, int error, const char *what, struct err *err)
 {
     return err_set(err, error == 2 ? ERR_MEMORY : ERR_IO, "%s: %s (CUDA error %d, %s)", what, plugin->error_text(error), error,
                    plugin->error_name(error));
 }
 
 /* The same, with the launch that it came from. */
-static int told_where(struct device *device, int error, const char *what, struct err *err)
+static int report_where(struct device *device, int error, const char *what, struct err *err)
 {
     const struct cuda_plugin *plugin = cuda_of(device)->plugin;
     char launch[512];
     plugin->blame(context_of(device), launch, sizeof launch);
-    told(plugin, error, what, err);
+    report(plugin, error, what, err);
     return launch[0] ? err_at(err, "%s", launch) : -1;
 }
 
@@ -66,7 +66,7 @@ static int cuda_alloc(struct device *device, size_t bytes, struct buffer *out, s
         return err_set(err, ERR_MEMORY, "device %s: %zu MiB do not fit any more; use a smaller model or a shorter context",
                        device->info.name, bytes >> 20);
     if (error)
-        return told(cuda_of(device)->plugin, error, "memory", err);
+        return report(cuda_of(device)->plugin, error, "memory", err);
     *out = (struct buffer){(uint64_t)(uintptr_t)memory, bytes};
     return 0;
 }
@@ -98,7 +98,7 @@ static int cuda_wait(struct device *device, struct err *err)
     keep(device, cuda->plugin->wait(context_of(device)));
     int error = cuda->failed;
     cuda->failed = 0;
-    return error ? told_where(device, error, device->info.name, err) : 0;
+    return error ? report_where(device, error, device->info.name, err) : 0;
 }
 
 static int cuda_alloc_shared(struct device *device, size_t bytes, struct buffer *out, struct err *err)
@@ -106,7 +106,7 @@ static int cuda_alloc_shared(struct device *device, size_t bytes, struct buffer 
     void *memory = NULL;
     int error = cuda_of(device)->plugin->alloc_shared(context_of(device), bytes, &memory);
     if (error)
-        return told(cuda_of(device)->plugin, error, "memory shared with the host", err);
+        return report(cuda_of(device)->plugin, error, "memory shared with the host", err);
     *out = (struct buffer){(uint64_t)(uintptr_t)memory, bytes};
     return 0;
 }
@@ -136,7 +136,7 @@ static int cuda_loop_start(struct loop **out, struct device *device, const struc
     int error = plugin->loop_open(context_of(device), &body, &loop->loop);
     if (error) {
         mem_free(&loop);
-        return told_where(device, error, "recording an iteration", err);
+        return report_where(device, error, "recording an iteration", err);
     }
     *out = &loop->base;
     return 0;
@@ -164,7 +164,7 @@ static int cuda_loop_drain(struct loop *base, const void **record, struct err *e
         if ((error = plugin->loop_go(loop->loop)) != 0)
             break;
     }
-    return told_where(base->device, error, base->device->info.name, err);
+    return report_where(base->device, error, base->device->info.name, err);
 }
 
 static int cuda_loop_end(struct loop **base, struct err *err)
@@ -175,7 +175,7 @@ static int cuda_loop_end(struct loop **base, struct err *err)
     int error = plugin->loop_close(&loop->loop);
     mem_free(&loop);
     *base = NULL;
-    return error ? told_where(device, error, "an iteration", err) : 0;
+    return error ? report_where(device, error, "an iteration", err) : 0;
 }
 
 static int cuda_time(struct device *device, void (*put)(void *context), void *context, double *seconds, struct err *err)
@@ -184,7 +184,7 @@ static int cuda_time(struct device *device, void (*put)(void *context), void *co
     double took = 0;
     int error = plugin->time(context_of(device), put, context, &took);
     if (error)
-        return told(plugin, error, "timing operations", err);
+        return report(plugin, error, "timing operations", err);
     *seconds = took;
     return 0;
 }
@@ -197,7 +197,7 @@ static double cuda_read_bandwidth(struct device *device, const void *data, size_
         return 0;
     int error = plugin->copy_bandwidth(context_of(device), bytes, seconds, &speed);
     if (error) {
-        told(plugin, error, "copying within the device", err);
+        report(plugin, error, "copying within the device", err);
         return -1;
     }
     return speed;
@@ -236,14 +236,14 @@ static int open_plugin(struct cuda_device *cuda, const char *name, const char *f
         return err_set(err, ERR_INPUT, "there is no GPU here, or no driver for it (%s); choose auto or host",
                        error ? cuda->plugin->error_text(error) : "no devices");
     if (error)
-        return told(cuda->plugin, error, "looking for devices", err);
+        return report(cuda->plugin, error, "looking for devices", err);
     if (number < 0 || number >= devices)
         return err_set(err, ERR_INPUT, "there are %d devices, counted from 0", devices);
     struct cuda_context *context = NULL;
     char what[48], why[192] = "";
     error = cuda->plugin->open(&context, number, what, sizeof what, why, sizeof why);
     if (error)
-        return told(cuda->plugin, error, "opening it", err);
+        return report(cuda->plugin, error, "opening it", err);
     cuda->base.queue.state = context;
     cuda->base.info.slabs = !why[0];
     if (why[0])

@@ -7,7 +7,8 @@
  * architecture, as the instruction's sums differ between them. The one exception is a slab of a prompt
  * (kernels/linear.h), whose bits depend on the whole slab (slab.h), on one kind of GPU with one version of cuBLAS.
  *
- * A queue's state is a struct cuda_context. Launches cannot fail by themselves; what a device notices is told by dev_wait. */
+ * A queue's state is a struct cuda_context. Launches cannot fail by themselves; what a device notices is reported by
+ * dev_wait. */
 #ifndef MOE_KERNELS_CUDA_CUDA_H
 #define MOE_KERNELS_CUDA_CUDA_H
 

@@ -43,20 +43,20 @@ struct dev_properties {
     size_t memory;
 };
 
-/* What was launched on a stream: the first launch that failed and was not told yet, else the latest. */
+/* What was launched on a stream: the first launch that failed and was not reported yet, else the latest. */
 struct dev_launches {
     int failed;                          /* its error number; 0: none failed */
-    bool told;                           /* its failure was the last error that was told */
+    bool reported;                       /* its failure was the last error that was reported */
     const char *kernel, *file;
     int line;
 };
 
-/* The failure that was not told yet, which is told by this; 0: none. */
-static inline int dev_launches_tell(struct dev_launches *launches)
+/* The failure that was not reported yet, which is reported by this; 0: none. */
+static inline int dev_launches_report(struct dev_launches *launches)
 {
     int error = launches->failed;
     launches->failed = 0;
-    launches->told = error != 0;
+    launches->reported = error != 0;
     return error;
 }
 
@@ -89,20 +89,20 @@ static inline void dev_launched(dev_stream stream, int error, const char *kernel
         *launches = {error, false, kernel, file, line};
 }
 
-/* The failure of a launch that was not told yet, which is told by this; 0: none. */
+/* The failure of a launch that was not reported yet, which is reported by this; 0: none. */
 static inline int dev_failure(dev_stream stream)
 {
     struct dev_launches *launches = dev_launches_of(stream);
-    return launches ? dev_launches_tell(launches) : 0;
+    return launches ? dev_launches_report(launches) : 0;
 }
 
-/* Which launch the last error that was told is about, as far as it is known. "" when nothing was launched. */
+/* Which launch the last error that was reported is about, as far as it is known. "" when nothing was launched. */
 static inline void dev_blame(dev_stream stream, char *text, size_t room)
 {
     const struct dev_launches *launches = dev_launches_of(stream);
     if (room)
         text[0] = '\0';
-    if (launches && launches->kernel && launches->told)
+    if (launches && launches->kernel && launches->reported)
         snprintf(text, room, "%s at %s:%d", launches->kernel, launches->file, launches->line);
     else if (launches && launches->kernel)
         snprintf(text, room, "seen after %s at %s:%d; CUDA_LAUNCH_BLOCKING=1 tells which kernel it was", launches->kernel,

@@ -38,16 +38,16 @@ static const cudaStreamCaptureMode DEV_CAPTURE = cudaStreamCaptureModeRelaxed;
 /* A toolkit also runs on drivers that are older than itself. */
 static inline int dev_has_while(bool *has)
 {
-    int version = 0, error = dev_told(cudaDriverGetVersion(&version));
+    int version = 0, error = dev_reported(cudaDriverGetVersion(&version));
     *has = DEV_WHILE && version >= 12040;
     return error;
 }
 
-static inline int dev_graph_new(dev_graph *out) { return dev_told(cudaGraphCreate(out, 0)); }
+static inline int dev_graph_new(dev_graph *out) { return dev_reported(cudaGraphCreate(out, 0)); }
 
 static inline int dev_graph_free(dev_graph *graph)
 {
-    int error = *graph ? dev_told(cudaGraphDestroy(*graph)) : 0;
+    int error = *graph ? dev_reported(cudaGraphDestroy(*graph)) : 0;
     *graph = nullptr;
     return error;
 }
@@ -59,7 +59,7 @@ static inline int dev_while_new(dev_graph graph, dev_condition *condition, dev_g
     cudaGraphNode_t made;
     cudaError_t error = cudaGraphConditionalHandleCreate(condition, graph, 1, cudaGraphCondAssignDefault);
     if (error != cudaSuccess)
-        return dev_told(error);
+        return dev_reported(error);
     node.type = cudaGraphNodeTypeConditional;
     node.conditional.handle = *condition;
     node.conditional.type = cudaGraphCondTypeWhile;
@@ -70,7 +70,7 @@ static inline int dev_while_new(dev_graph graph, dev_condition *condition, dev_g
     error = cudaGraphAddNode(&made, graph, nullptr, 0, &node);
 #endif
     *body = error == cudaSuccess ? node.conditional.phGraph_out[0] : nullptr;
-    return dev_told(error);
+    return dev_reported(error);
 #else
     (void)graph, (void)condition, (void)body;
     return cudaErrorNotSupported;
@@ -80,12 +80,12 @@ static inline int dev_while_new(dev_graph graph, dev_condition *condition, dev_g
 static inline int dev_graph_clear(dev_graph graph)
 {
     size_t count = 0;
-    int error = dev_told(cudaGraphGetNodes(graph, nullptr, &count));
+    int error = dev_reported(cudaGraphGetNodes(graph, nullptr, &count));
     cudaGraphNode_t *nodes = !error && count ? (cudaGraphNode_t *)malloc(count * sizeof *nodes) : nullptr;
     if (!error && count)
-        error = nodes ? dev_told(cudaGraphGetNodes(graph, nodes, &count)) : cudaErrorMemoryAllocation;
+        error = nodes ? dev_reported(cudaGraphGetNodes(graph, nodes, &count)) : cudaErrorMemoryAllocation;
     for (size_t i = 0; i < count && !error; i++)
-        error = dev_told(cudaGraphDestroyNode(nodes[i]));
+        error = dev_reported(cudaGraphDestroyNode(nodes[i]));
     free(nodes);
     return error;
 }
@@ -93,9 +93,9 @@ static inline int dev_graph_clear(dev_graph graph)
 static inline int dev_capture_begin(dev_stream stream, dev_graph into)
 {
     if (!into)
-        return dev_told(cudaStreamBeginCapture(dev_stream_of(stream), DEV_CAPTURE));
+        return dev_reported(cudaStreamBeginCapture(dev_stream_of(stream), DEV_CAPTURE));
 #if DEV_WHILE
-    return dev_told(cudaStreamBeginCaptureToGraph(dev_stream_of(stream), into, nullptr, nullptr, 0, DEV_CAPTURE));
+    return dev_reported(cudaStreamBeginCaptureToGraph(dev_stream_of(stream), into, nullptr, nullptr, 0, DEV_CAPTURE));
 #else
     return cudaErrorNotSupported;
 #endif
@@ -103,17 +103,17 @@ static inline int dev_capture_begin(dev_stream stream, dev_graph into)
 
 static inline int dev_capture_end(dev_stream stream, dev_graph *graph)
 {
-    return dev_told(cudaStreamEndCapture(dev_stream_of(stream), graph));
+    return dev_reported(cudaStreamEndCapture(dev_stream_of(stream), graph));
 }
 
 static inline int dev_runnable_new(dev_runnable *out, dev_graph graph)
 {
-    return dev_told(cudaGraphInstantiate(out, graph, 0));
+    return dev_reported(cudaGraphInstantiate(out, graph, 0));
 }
 
 static inline int dev_runnable_free(dev_runnable *runnable)
 {
-    int error = *runnable ? dev_told(cudaGraphExecDestroy(*runnable)) : 0;
+    int error = *runnable ? dev_reported(cudaGraphExecDestroy(*runnable)) : 0;
     *runnable = nullptr;
     return error;
 }
@@ -121,18 +121,18 @@ static inline int dev_runnable_free(dev_runnable *runnable)
 static inline int dev_runnable_update(dev_runnable runnable, dev_graph graph)
 {
     cudaGraphExecUpdateResultInfo info;
-    return dev_told(cudaGraphExecUpdate(runnable, graph, &info));
+    return dev_reported(cudaGraphExecUpdate(runnable, graph, &info));
 }
 
 static inline int dev_runnable_upload(dev_runnable runnable, dev_stream stream)
 {
-    return dev_told(cudaGraphUpload(runnable, dev_stream_of(stream)));
+    return dev_reported(cudaGraphUpload(runnable, dev_stream_of(stream)));
 }
 
 static inline int dev_runnable_launch(dev_runnable runnable, dev_stream stream)
 {
     int error = dev_use(dev_device_of(stream));
-    return error ? error : dev_told(cudaGraphLaunch(runnable, dev_stream_of(stream)));
+    return error ? error : dev_reported(cudaGraphLaunch(runnable, dev_stream_of(stream)));
 }
 
 static __device__ __forceinline__ void set_condition(dev_condition condition, bool on)

@@ -14,9 +14,9 @@
     extern __shared__ __align__(16) unsigned char dev_dynamic[];   \
     T *const name = reinterpret_cast<T *>(dev_dynamic)
 
-/* What these functions answer. An error that is told is no longer the thread's last one, where libraries would take it for
+/* What these functions answer. An error that is reported is no longer the thread's last one, where libraries would take it for
  * theirs, or a later call for its own. */
-static inline int dev_told(cudaError_t error)
+static inline int dev_reported(cudaError_t error)
 {
     if (error != cudaSuccess)
         cudaGetLastError();
@@ -58,9 +58,9 @@ static inline void dev_prepare(dev_stream stream, const void *kernel, size_t sme
     bool known = stream && tried < DEV_KERNELS;
     if (known && stream->ready[slot].kernel && smem <= stream->ready[slot].smem)
         return;
-    dev_told(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
-    if (smem > DEV_SMEM_FREE)        /* what is too much is told by the launch */
-        dev_told(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem));
+    dev_reported(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
+    if (smem > DEV_SMEM_FREE)        /* what is too much is reported by the launch */
+        dev_reported(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem));
     if (known) {
         stream->ready[slot].kernel = kernel;
         stream->ready[slot].smem = smem > DEV_SMEM_FREE ? smem : DEV_SMEM_FREE;
@@ -83,32 +83,32 @@ static inline int dev_start(bool early, const char *, void (*kernel)(P...), dim3
     config.attrs = &attribute;
     config.numAttrs = early && stream && stream->early ? 1 : 0;
     cudaError_t error = cudaLaunchKernelEx(&config, kernel, static_cast<P>(given)...);
-    return stream ? dev_told(error) : error;         /* without a stream it stays the thread's last error, for dev_wait */
+    return stream ? dev_reported(error) : error;         /* without a stream it stays the thread's last error, for dev_wait */
 }
 
-static inline int dev_count(int *devices) { return dev_told(cudaGetDeviceCount(devices)); }
+static inline int dev_count(int *devices) { return dev_reported(cudaGetDeviceCount(devices)); }
 static inline int dev_use(int device)
 {
     int current = -1;
-    return cudaGetDevice(&current) == cudaSuccess && current == device ? 0 : dev_told(cudaSetDevice(device));
+    return cudaGetDevice(&current) == cudaSuccess && current == device ? 0 : dev_reported(cudaSetDevice(device));
 }
 static inline int dev_properties_of(int device, struct dev_properties *out)
 {
     cudaDeviceProp all;
     cudaError_t error = cudaGetDeviceProperties(&all, device);
     if (error != cudaSuccess)
-        return dev_told(error);
+        return dev_reported(error);
     snprintf(out->name, sizeof out->name, "%s", all.name);
     out->architecture = all.major * 10 + all.minor;
     out->processors = all.multiProcessorCount;
     out->memory = all.totalGlobalMem;
     return 0;
 }
-/* Of the device in use; 0 where that cannot be told. */
+/* Of the device in use; 0 where that cannot be known. */
 static inline int dev_attribute(cudaDeviceAttr which)
 {
     int device = 0, value = 0;
-    return !dev_told(cudaGetDevice(&device)) && !dev_told(cudaDeviceGetAttribute(&value, which, device)) ? value : 0;
+    return !dev_reported(cudaGetDevice(&device)) && !dev_reported(cudaDeviceGetAttribute(&value, which, device)) ? value : 0;
 }
 static inline int dev_stream_new(dev_stream *out)
 {
@@ -116,9 +116,9 @@ static inline int dev_stream_new(dev_stream *out)
     cudaError_t error = made ? cudaStreamCreateWithFlags(&made->stream, cudaStreamNonBlocking) : cudaErrorMemoryAllocation;
     if (error != cudaSuccess) {
         free(made);
-        return dev_told(error);
+        return dev_reported(error);
     }
-    dev_told(cudaGetDevice(&made->device));
+    dev_reported(cudaGetDevice(&made->device));
     made->early = dev_attribute(cudaDevAttrComputeCapabilityMajor) >= 9;
     made->direct = dev_attribute(cudaDevAttrPageableMemoryAccessUsesHostPageTables);
     *out = made;
@@ -128,46 +128,46 @@ static inline int dev_stream_free(dev_stream stream)
 {
     cudaError_t error = cudaStreamDestroy(stream->stream);
     free(stream);
-    return dev_told(error);
+    return dev_reported(error);
 }
-static inline int dev_alloc(void **out, size_t bytes) { return dev_told(cudaMalloc(out, bytes)); }
-static inline int dev_free(void *memory) { return dev_told(cudaFree(memory)); }
+static inline int dev_alloc(void **out, size_t bytes) { return dev_reported(cudaMalloc(out, bytes)); }
+static inline int dev_free(void *memory) { return dev_reported(cudaFree(memory)); }
 static inline int dev_alloc_shared(void **out, size_t bytes)
 {
-    return dev_told(cudaHostAlloc(out, bytes, cudaHostAllocMapped));
+    return dev_reported(cudaHostAlloc(out, bytes, cudaHostAllocMapped));
 }
-static inline int dev_free_shared(void *memory) { return dev_told(cudaFreeHost(memory)); }
+static inline int dev_free_shared(void *memory) { return dev_reported(cudaFreeHost(memory)); }
 /* `from` is read when it returns: the runtime copies pageable memory aside, but not for a device that reads it itself. */
 static inline int dev_upload(void *to, const void *from, size_t bytes, dev_stream stream)
 {
     cudaError_t error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, dev_stream_of(stream));
     if (error == cudaSuccess && stream && stream->direct)
         error = cudaStreamSynchronize(stream->stream);
-    return dev_told(error);
+    return dev_reported(error);
 }
 static inline int dev_download(void *to, const void *from, size_t bytes, dev_stream stream)
 {
-    return dev_told(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, dev_stream_of(stream)));
+    return dev_reported(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, dev_stream_of(stream)));
 }
 static inline int dev_copy(void *to, const void *from, size_t bytes, dev_stream stream)
 {
-    return dev_told(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, dev_stream_of(stream)));
+    return dev_reported(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, dev_stream_of(stream)));
 }
 static inline int dev_fill(void *to, int byte, size_t bytes, dev_stream stream)
 {
-    return dev_told(cudaMemsetAsync(to, byte, bytes, dev_stream_of(stream)));
+    return dev_reported(cudaMemsetAsync(to, byte, bytes, dev_stream_of(stream)));
 }
 /* Also tells of launches that failed since the last call. Those without a stream of their own left the thread's last error. */
 static inline int dev_wait(dev_stream stream)
 {
     cudaError_t late = cudaStreamSynchronize(dev_stream_of(stream)), last = cudaGetLastError();
-    int failed = stream ? dev_launches_tell(&stream->launches) : 0;
+    int failed = stream ? dev_launches_report(&stream->launches) : 0;
     return failed ? failed : late != cudaSuccess || stream ? late : last;
 }
 /* Whether work is left on the stream. */
 static inline int dev_busy(dev_stream stream, int *busy)
 {
-    int state = dev_told(cudaStreamQuery(dev_stream_of(stream)));
+    int state = dev_reported(cudaStreamQuery(dev_stream_of(stream)));
     *busy = state == cudaErrorNotReady;
     return *busy ? 0 : state;
 }

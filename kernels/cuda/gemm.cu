@@ -86,7 +86,7 @@ static bool prepare(struct gemm *gemm)
     if (!status)
         status = call->set_atomics(gemm->handle, GEMM_NO_ATOMICS);
     if (status)
-        dev_launched(gemm->stream, dev_told(cudaErrorUnknown), call->status_name(status), __FILE__, __LINE__);
+        dev_launched(gemm->stream, dev_reported(cudaErrorUnknown), call->status_name(status), __FILE__, __LINE__);
     gemm->ready = !status;
     return gemm->ready;
 }

@@ -30,7 +30,7 @@ struct gemm_args {
 struct gemm *gemm_open(dev_stream stream, char *why, size_t room);
 void gemm_close(struct gemm **gemm);     /* when the stream is idle */
 
-/* On the stream. What fails is told by dev_wait, like a launch. */
+/* On the stream. What fails is reported by dev_wait, like a launch. */
 void gemm_run(struct gemm *gemm, const struct gemm_args *args);
 
 #endif

@@ -121,8 +121,8 @@ static void time_drafter(const char *name, const char *draft, int tokens, int si
         printf("%-26s %-14s %6s %8.2f %8.2f %8.2f %8.1f %9.2f\n", name, texts[which].name, siblings ? "chain" : "own",
                total / STEPS, step[STEPS / 2], step[STEPS * 99 / 100], (double)drafted / STEPS, 1e3 * read);
     }
-    if (drafter->told[0])
-        printf("    %s; opened in %.2f s\n", drafter->told, opened);
+    if (drafter->detail[0])
+        printf("    %s; opened in %.2f s\n", drafter->detail, opened);
     drafter_close(&drafter);
     draft_tree_free(&tree);
     free(text);

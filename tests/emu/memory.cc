@@ -272,7 +272,7 @@ int dev_wait(dev_stream stream)
     int error = failing();
     if (!error)
         emu::race_stream_waits();
-    int failed = stream ? dev_launches_tell(dev_launches_of(stream)) : 0, broken = emu::stream_failing(stream);
+    int failed = stream ? dev_launches_report(dev_launches_of(stream)) : 0, broken = emu::stream_failing(stream);
     return failed ? failed : error ? error : broken;
 }
 

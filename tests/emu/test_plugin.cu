@@ -1,4 +1,4 @@
-/* The plug-in's table (kernels/plugin.h): devices by number, and errors that are told once, the first one first; loops. */
+/* The plug-in's table (kernels/plugin.h): devices by number, and errors that are reported once, the first one first; loops. */
 extern "C" {
 #include <setjmp.h>
 #include <stdarg.h>

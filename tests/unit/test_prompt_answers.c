@@ -1,4 +1,4 @@
-/* Texts with answers: what of them is an answer, written out with brackets, and what cannot be told is refused. */
+/* Texts with answers: what of them is an answer, written out with brackets, and what cannot be known is refused. */
 #include "tests/unit/unit.h"
 
 #include "common/base/file.h"

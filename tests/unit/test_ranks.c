@@ -1,5 +1,5 @@
-/* Several processes: copies and sums arrive whole and in their order, a fault of one is told once and ends all, and one that
- * dies is named. */
+/* Several processes: copies and sums arrive whole and in their order, a fault of one is reported once and ends all, and one
+ * that dies is named. */
 #include "tests/unit/ranks_pipes.h"
 
 #include <math.h>

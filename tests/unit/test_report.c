@@ -29,7 +29,7 @@ struct sample {
     int64_t bytes;
     int32_t first;                  /* token id that makes outputs differ */
     int correct;                    /* -1: not graded */
-    float bound;                    /* of the first drafted token, when not 0; the second is not told */
+    float bound;                    /* of the first drafted token, when not 0; the second is not known */
 };
 
 static void put_sample(struct writer *out, const struct sample *s, bool bench)

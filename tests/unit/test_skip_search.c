@@ -124,7 +124,7 @@ static void check_candidates(const json_t *line)
         bayesian += !json_is_null(json_object_get(expected, "gap"));
         kept += score > best;
         best = fmax(best, score);
-        skip_search_tell(search, &found);
+        skip_search_result(search, &found);
         assert_true(found.matchness == best);
         if (score == best)
             assert_memory_equal(skip_search_best(search), &wanted, sizeof wanted);
@@ -170,7 +170,7 @@ static int run(const struct skip_search_setup *setup, int layers, double ratio, 
         assert_int_equal(left_out, skip_count(layers, ratio));
         assert_int_equal(skip_search_score(search, constant >= 0 ? constant : score, &err), 0);
     }
-    skip_search_tell(search, &found);
+    skip_search_result(search, &found);
     assert_string_equal(found.search.ended, ended);
     assert_int_equal(found.search.candidates, rounds);
     assert_int_equal(skip_search_next(search, &candidate, &err), 0);
@@ -213,7 +213,7 @@ static void the_process_finds_more_than_chance(void **state)
         assert_int_equal(skip_search_open(&search, &setup, &first, &err), 0);
         while (skip_search_next(search, &candidate, &err) == 1)
             assert_int_equal(skip_search_score(search, score_of(&candidate, &left_out), &err), 0);
-        skip_search_tell(search, &found);
+        skip_search_result(search, &found);
         with += found.matchness;
         setup.bayes_interval = 0;
         run(&setup, 14, 0.25, -1, "iterations", &best);
