@@ -425,7 +425,7 @@ static int measure_neighbours(const struct routes_args *args, const struct conso
     struct header header = {0};
     int rc = -1;
     if (args->phase == ROUTE_VERIFY)
-        return err_set(err, ERR_INPUT, "--phase verify: nodes that were rejected stand next to none in a text; give --phase "
+        return err_set(err, ERR_INPUT, "--phase verify: nodes that were rejected are next to none in a text; give --phase "
                        "decode, or measure drafts with union --trees");
     if (read_routes(&consumer, args, console, STREAM_COACT, &header, err))
         goto done;

@@ -18,7 +18,7 @@
 
 static const char PRODUCER[] = "moe-convert " MOE_VERSION;
 
-enum { KEEP = 0, NOT_GIVEN = -1 };      /* of the choices below; the others stand in the order of enum weight_format */
+enum { KEEP = 0, NOT_GIVEN = -1 };      /* of the choices below; the others are in the order of enum weight_format */
 static const char *const kept_formats[] = {"keep", "f32", "f16", "bf16", "fp8", "q8", "q4", NULL};
 static const char *const plain_formats[] = {"f32", "f16", "bf16", "fp8", "q8", "q4", NULL};
 

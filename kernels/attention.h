@@ -6,7 +6,7 @@
  * committed have slot = logical position; the nodes of a draft tree come after them in the order in which they came.
  *
  * A query sees a sequence of slots in LOGICAL order: slots 0 .. prefix[r]-1, then the slots path[path_start[r]] ..
- * path[path_start[r+1]-1]. The j-th of them stands at logical position j, whatever its slot is. The last one is the query's
+ * path[path_start[r+1]-1]. The j-th of them is at logical position j, whatever its slot is. The last one is the query's
  * own: so there is always at least one. */
 #ifndef MOE_KERNELS_ATTENTION_H
 #define MOE_KERNELS_ATTENTION_H
@@ -44,7 +44,7 @@ struct kv_write_args {
     int rows, kv_heads, head_dim, value_dim, capacity, stride, shared_width, shared_stride;
 };
 
-/* What stands between a layer's projections and its attention, as one operation: the same, to the bit, as these in turn, but
+/* What is between a layer's projections and its attention, as one operation: the same, to the bit, as these in turn, but
  * that in_k of `write` is undefined afterwards.
  * q_norm, k_norm  no weight: none;   clamp  limit 0: none;   q_rope, k_rope, write  of the same rows */
 struct qkv_args {

@@ -1,5 +1,5 @@
-/* Decoding on a device by itself: what stands around the forward of each iteration (kernels/plain/loop.h is the specification;
- * choose.h stands between). In turn:
+/* Decoding on a device by itself: what is around the forward of each iteration (kernels/plain/loop.h is the specification;
+ * choose.h is between). In turn:
  *
  *     loop_draft      state, text -> token, position, slot, prefix, next_position of state->rows rows; what attention.h
  *                     wants of a chain after the committed tokens: position and slot are those of the root, then ascending

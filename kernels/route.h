@@ -48,7 +48,7 @@ struct route_shortlist_args {
  * first, ties to the lower expert; expert = the same under the mask (none: equal to wanted), -1 for a slot that is dropped or,
  * under substitution, when fewer than top_k are allowed; weight = score without bias, divided by the sum over the set + 1e-20
  * when renormalise (truncation: over the natural set; sum in slot order), then times scale; 0 for a slot of -1. Kept slots
- * stand first, largest value first: without a bias that is heaviest first.
+ * come first, largest value first: without a bias that is heaviest first.
  *
  * With groups > 1 the experts are so many runs of equal length, and only those of the groups_kept best groups can be chosen
  * (DeepSeek-V3, arXiv 2412.19437 section 2.1.2): a group is as good as the sum of its group_rank (1 or 2) largest values, ties

@@ -9,7 +9,7 @@
 #     inflated    with heavy experts
 #     long        the same with prompts that are long, and answers of up to 1,000 tokens
 #
-# Prints what a token reads, with attention's share, and reports in which each speed-up stands beside the most that its bytes allow.
+# Prints what a token reads, with attention's share, and reports in which each speed-up is beside the most that its bytes allow.
 # MOE_BENCH_PROMPTS=N takes N prompts a task (5), MOE_BENCH_TOKENS=N cuts answers and measures memory briefly, MOE_BENCH_WIDTH is
 # the inner width of the inflated experts (9216). What is complete is not run again: remove its folder in build/bench. To try all
 # of it in a minute: MOE_BENCH_PROMPTS=1 MOE_BENCH_TOKENS=12 MOE_BENCH_WIDTH=1024

@@ -32,7 +32,7 @@ figure() {
 once "$out/pocket.moe" moe-convert "$pocket/model"
 once "$out/draft.moe" moe-convert "$pocket/draft"
 once "$out/pocket-inflated.moe" moe-convert inflate "$out/pocket.moe" --expert-ffn 5120
-# The paper's static ranking is by frequency (eq. 4); mass stands beside it.
+# The paper's static ranking is by frequency (eq. 4); mass is beside it.
 for by in frequency mass; do
     [ -e "$out/moe-spec.$by.moes" ] || moe-profile $threads -m "$out/pocket.moe" -n 128 "$pocket/calib.jsonl" |
         moe-coact rank-experts --by $by -o "$out/moe-spec.$by.moes"

@@ -49,7 +49,7 @@ struct naming {
     bool transposed;                /* SLOT_EXPERTS_GATE_UP is [experts][hidden][2 inner], SLOT_EXPERTS_DOWN is
                                      * [experts][inner][hidden] */
     bool alternating;               /* of gate and up in one tensor: row 2 i is row i of gate, row 2 i + 1 of up */
-    bool spaced;                    /* a draft head's blocks have the numbers 1, 3, ...: a Dropout stands before each */
+    bool spaced;                    /* a draft head's blocks have the numbers 1, 3, ...: a Dropout comes before each */
     bool paired;                    /* of each head in q and k: row 2 i is row i, row 2 i + 1 is row width / 2 + i */
 };
 

@@ -1,4 +1,4 @@
-/* Values of a config.json, with errors that name the key and show what stands there. A key that is null counts as absent,
+/* Values of a config.json, with errors that name the key and show what is there. A key that is null counts as absent,
  * as in transformers. */
 #ifndef MOE_ARCH_CONFIG_H
 #define MOE_ARCH_CONFIG_H

@@ -8,7 +8,7 @@
  *                  speculators, SpecForge, NVIDIA), whose config.json may nest the layer's as transformer_layer_config and
  *                  the rest as eagle_config; input_norm with norm_before_fc, fc_norm.S with fc_norm
  *     medusa       I.B.linear, I.N.weight, N the number of blocks (medusa_lm_head.pt)
- *     hydra        hydra_mlp.I.B.{linear,res_connection}, hydra_lm_head.I (hydra_lm_head.pt); where a Dropout stands before
+ *     hydra        hydra_mlp.I.B.{linear,res_connection}, hydra_lm_head.I (hydra_lm_head.pt); where a Dropout comes before
  *                  each block, numbers 1, 3, ... and hydra_lm_head.I.1; prefix_embeding_layer.*, spelt so
  *     kangaroo     layers.0.{input_layernorm,self_attn}, norm; the layer it reads is not in its files
  *     jakiro       as eagle1 with layers.0.mlp_moe.{gate,experts.E}; jakiro_star: experts.E.{fc,proj}

@@ -125,7 +125,7 @@ static int turning_parts(struct part whole, int heads, int head_dim, int rotary,
     return 3;
 }
 
-/* q or k, to rows from `first` on: of heads whose halves stand in turn, the first half goes in front. */
+/* q or k, to rows from `first` on: of heads whose halves are in turn, the first half goes in front. */
 static int half_parts(const struct naming *naming, struct part whole, int head_dim, int columns, struct part *parts)
 {
     int half = head_dim / 2;
@@ -198,7 +198,7 @@ static int expert_parts(const struct naming *n, const struct hparams *s, const s
     return 3;
 }
 
-/* A block of its own, whose slots stand one after another from `gate` on. */
+/* A block of its own, whose slots follow one another from `gate` on. */
 static int block_parts(const struct naming *n, const struct tensor *t, enum source_slot gate, struct part *parts)
 {
     int hidden = t->outputs, inner = t->inputs;

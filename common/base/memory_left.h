@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-/* Bytes; -1: it cannot be known. `root` stands before /proc and /sys: "" but in tests. */
+/* Bytes; -1: it cannot be known. `root` comes before /proc and /sys: "" but in tests. */
 int64_t memory_left(const char *root);
 
 #endif

@@ -1,5 +1,5 @@
 /* Plug-ins: shared objects of this project that are opened at run time, so that one build serves machines that lack what they
- * need. They lie in lib/moekit beside the folder of the running program; in a build folder, tests stand deeper. */
+ * need. They lie in lib/moekit beside the folder of the running program; in a build folder, tests are deeper. */
 #ifndef MOE_BASE_PLUGIN_H
 #define MOE_BASE_PLUGIN_H
 

@@ -34,7 +34,7 @@ struct wire_limits {
     size_t values;              /* in one object, counted over all levels */
 };
 
-/* Where a scan stands. Start with {0}; go on with the same bytes and more after them. */
+/* Where a scan is. Start with {0}; go on with the same bytes and more after them. */
 struct scan {
     size_t at;                  /* bytes looked at; after SCAN_WHOLE: the object's length */
     size_t values;

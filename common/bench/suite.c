@@ -138,7 +138,7 @@ static bool is_number(const char *value)
     return end > value && (!*end || *end == ',');
 }
 
-/* In "model:file=F,..." the name of the file that `is` ("file=") stands before, relative to the suite's folder, is made one
+/* In "model:file=F,..." the name of the file that `is` ("file=") comes before, relative to the suite's folder, is made one
  * that can be opened. *out: the new text, NULL: it stays as it is. */
 static int resolve_spec(struct parse *parse, const char *spec, const char *is, char **out, struct err *err)
 {

@@ -12,7 +12,7 @@ const struct cache_policy_class *const cache_policy_classes[] = {
 enum { POLICIES = sizeof cache_policy_classes / sizeof *cache_policy_classes - 1 };
 
 struct slot {
-    struct cache_value value;   /* as it stands in the heap */
+    struct cache_value value;   /* as it is in the heap */
     int32_t key;                /* -1: empty */
     int32_t held;               /* so often */
     int32_t at;                 /* in the heap; -1: not there, as it is held or empty */

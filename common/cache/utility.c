@@ -203,7 +203,7 @@ static bool utility_weights(const struct cache_policy *policy, double *weight)
     return true;
 }
 
-/* How many experts stand at each level, and where boundaries are on the mean. */
+/* How many experts are at each level, and where boundaries are on the mean. */
 static void utility_state(const struct cache_policy *policy, struct values *out)
 {
     const struct utility *u = (const struct utility *)policy;

@@ -203,7 +203,7 @@ static int index_entry(const struct json_walk *walk, struct text *tensor, struct
     return json_part_is(walk->value, '"') ? json_part_string(walk->value, file, err) : text_puts(file, "", err);
 }
 
-/* Where a name stands, or would stand, among sorted ones. */
+/* Where a name is, or would be, among sorted ones. */
 static size_t index_of(char *const *names, size_t count, const char *name)
 {
     size_t low = 0;

@@ -6,7 +6,7 @@
 #include "common/base/mem.h"
 #include "common/checkpoint/checkpoint.h"
 
-/* Rows of a joint: where its codes and the scales of one row stand in reading->raw. */
+/* Rows of a joint: where its codes and the scales of one row are in reading->raw. */
 struct scaled_rows {
     int64_t columns, first, count;          /* rows first .. first + count, over all matrices */
     int64_t rows, row_blocks, column_blocks;            /* of one matrix: rows, and scales down and across */

@@ -61,7 +61,7 @@ int gguf_bool(const struct gguf *gguf, const char *key, bool *out, struct err *e
 int gguf_text(const struct gguf *gguf, const char *key, bool required, struct gguf_string *out, struct err *err);
 bool gguf_same(struct gguf_string string, const char *text);
 
-/* A token by its id; -1: the key is not there, or what stands there is not below `vocab`, as files write -1, its bits, or the
+/* A token by its id; -1: the key is not there, or what is there is not below `vocab`, as files write -1, its bits, or the
  * vocabulary's size for "none". */
 int gguf_token_id(const struct gguf *gguf, const char *key, int64_t vocab, int64_t *out, struct err *err);
 

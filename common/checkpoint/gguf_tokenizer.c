@@ -1,5 +1,5 @@
 /* The tokenizer of a GGUF file. Byte-level vocabularies (model gpt2) become a tokenizer.json: tokens, their kinds and the
- * merges are in the file, and tokenizer.ggml.pre names what stands around them (gguf_pre.c). SentencePiece's (model llama)
+ * merges are in the file, and tokenizer.ggml.pre names what is around them (gguf_pre.c). SentencePiece's (model llama)
  * become a tokenizer.model, whose scores and kinds the file has as they are. */
 #include <string.h>
 

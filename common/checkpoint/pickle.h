@@ -1,5 +1,5 @@
 /* A symbolic reader of the pickles that PyTorch writes of weights. Nothing is run: the few opcodes of protocol 2 that
- * dictionaries of tensors need build values, and the few globals that stand in such pickles (pickle_globals) are known by
+ * dictionaries of tensors need build values, and the few globals that are in such pickles (pickle_globals) are known by
  * name. Another opcode or global is an error that names it and its offset.
  *
  * In:   bytes. Out: values, which refer to each other by number; texts point into the bytes, which must outlive them.

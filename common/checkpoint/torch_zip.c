@@ -74,7 +74,7 @@ static int find_end64(const struct checkpoint *cp, const struct source_tensor *w
     return 0;
 }
 
-/* Sizes that do not fit into 32 bits stand in an extra field, those that do not, in this order. */
+/* Sizes that do not fit into 32 bits are in an extra field, those that do not, in this order. */
 static int widen(const uint8_t *extra, size_t length, uint64_t sizes[3], struct err *err)
 {
     bool wide = false;

@@ -29,7 +29,7 @@ int claims_standard_output(struct claims *claims, struct err *err);
 /* An error when this input is one of the outputs. "-" is what standard input reads from. */
 int claims_input(const struct claims *claims, const char *name, const char *path, struct err *err);
 
-/* The same for a file that stands under an identity. */
+/* The same for a file that is under an identity. */
 int claims_identity(const struct claims *claims, const char *name, const char *path, const struct file_identity *file,
                     struct err *err);
 

@@ -71,7 +71,7 @@ static int put_default(struct text *out, const struct opt *option, const void *d
     }
 }
 
-/* Words of `from`, broken at the right edge and indented to the help's column; the cursor stands at `column`. */
+/* Words of `from`, broken at the right edge and indented to the help's column; the cursor is at `column`. */
 static int put_wrapped(struct text *out, const char *from, size_t column, struct err *err)
 {
     while (*from) {

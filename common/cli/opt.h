@@ -85,7 +85,7 @@ struct opt {
 /* An output that output_open_kept writes. */
 #define OPT_OUTPUT_KEPT(letter, name, args, field, help) \
     {OPT_KIND_OUTPUT, letter, name, "FILE", help, OPT_FIELD(const char *, args, field), 1, 0, NULL}
-/* Those that follow, up to the next title, stand under this one in --help and are a section of the man page. A title may come
+/* Those that follow, up to the next title, are under this one in --help and are a section of the man page. A title may come
  * again: what follows it then goes on with the same group. */
 #define OPT_GROUP(title) {OPT_KIND_GROUP, 0, "", NULL, title, 0, 0, 0, NULL}
 #define OPT_END {OPT_KIND_END, 0, NULL, NULL, NULL, 0, 0, 0, NULL}

@@ -393,7 +393,7 @@ static int token_limit(const struct decoder *decoder, const struct decode_prompt
     return limit < room ? limit : room;
 }
 
-/* The clock stands still meanwhile. */
+/* The clock is stopped meanwhile. */
 static int begin_watches(struct decoder *decoder, const struct decode_prompt *prompt, int limit, struct err *err)
 {
     double start = clock_seconds();

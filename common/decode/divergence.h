@@ -1,6 +1,6 @@
 /* How far an answer's tokens are from those of a reference: the same model without budget, or another one with the same
  * tokenizer and vocabulary. The reference reads the prompt and then, iteration by iteration, the tokens that were emitted; both
- * thus see the same text, and their logits stand side by side.
+ * thus see the same text, and their logits are side by side.
  *
  *   divergence   KL(p || q) = sum over tokens of p (ln p - ln q), in nats; p the reference's distribution and q the decoder's,
  *                both the softmax of their logits, before temperature and filters

@@ -49,7 +49,7 @@ static int keep(struct draft_tree *tree, const struct step *step, struct err *er
         ? err_set(err, ERR_INPUT, "the policy keeps nodes without their parents") : 0;
 }
 
-/* Lets a drafter read what stands below a leaf. Returns the nodes that it added. */
+/* Lets a drafter read what is below a leaf. Returns the nodes that it added. */
 static int review(const struct growth *growth, const struct step *step, int room, int *agreed, struct err *err)
 {
     struct draft_tree *tree = growth->tree;

@@ -254,7 +254,7 @@ static int watch_after(struct decoder *decoder, struct decode_iteration *iterati
     return 0;
 }
 
-/* The clock stands still meanwhile. */
+/* The clock is stopped meanwhile. */
 static int watch_after_untimed(struct decoder *decoder, struct decode_iteration *iteration, struct err *err)
 {
     double start = clock_seconds();

@@ -1,4 +1,4 @@
-/* What stands beside the loop of decode.c and is asked at fixed points of it: measurements of an iteration, and what else a
+/* What is beside the loop of decode.c and is asked at fixed points of it: measurements of an iteration, and what else a
  * forward is to do than compute the model as it is. One file each; a decoder attaches those that its settings ask for, and the
  * loop calls them in that order. A watch sees the iteration's record as far as it is filled by then, and adds what it knows.
  *
@@ -26,7 +26,7 @@ struct watch_class {
      * that leads to rows that it has not seen. Part of the iteration's other time. */
     int (*check)(struct watch *watch, struct decode_iteration *iteration, struct forward *forward, bool *changed,
                  struct err *err);
-    /* Tokens were emitted. `after` is part of the iteration's time; for `after_untimed` the clock stands still. */
+    /* Tokens were emitted. `after` is part of the iteration's time; for `after_untimed` the clock is stopped. */
     int (*after)(struct watch *watch, struct decode_iteration *iteration, struct err *err);
     int (*after_untimed)(struct watch *watch, struct decode_iteration *iteration, struct err *err);
 };

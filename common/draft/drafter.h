@@ -111,7 +111,7 @@ struct drafter_class {
     int (*propose)(struct drafter *drafter, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves, int tokens,
                    struct err *err);
     /* Follows its own choice through the nodes below `leaf` (-1: the root), which it reads in one forward: the child that
-     * carries its token is gone on to, what else stands below the leaf is dropped, and where there is none its token is added.
+     * carries its token is gone on to, what else is below the leaf is dropped, and where there is none its token is added.
      * Nodes that it kept carry its number as reviewer, its log-probability and, with `proposals`, what it drew them from: they
      * are drawn as if it had drafted them. *agreed: how many; returns the nodes added, 0 or 1. NULL: it cannot review. */
     int (*review)(struct drafter *drafter, struct draft_tree *tree, int leaf, int *agreed, struct err *err);

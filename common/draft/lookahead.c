@@ -11,7 +11,7 @@
  * so a run repeats. The window goes on by a token a step, however many were accepted (ALWAYS_FWD_ONE, the reference's default).
  *
  * Unlike there: the pool is asked as soon as it has something, not when the window is full; and with `prompt=yes` it gets each
- * n-gram of the answer as it stands there (the reference notes the last token of an accepted run once for each of the run).
+ * n-gram of the answer as it is there (the reference notes the last token of an accepted run once for each of the run).
  *
  * A leaf that is asked for one child gets the guess that was seen last. With several children it gets as many guesses that
  * begin differently; as a tree of its own (DRAFT_OWN) all of them, as the reference has it. */

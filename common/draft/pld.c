@@ -4,7 +4,7 @@
  * row more and no guess. ngram.c takes the most recent position and lets a continuation that reaches the end repeat itself.
  *
  * All later positions have fewer tokens after them than the first: so the first is all that is kept. Below a leaf the n-gram is
- * read through the leaf, and what is found stands in the text. */
+ * read through the leaf, and what is found is in the text. */
 #include "common/draft/drafter.h"
 
 #include <math.h>

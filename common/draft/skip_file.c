@@ -60,7 +60,7 @@ static int wrong(struct err *err, const char *key, const char *what)
     return err_set(err, ERR_INPUT, "\"%s\": %s", key, what);
 }
 
-/* The digest that stands under a key, as text of 64 digits; "" where there is none and none is needed. */
+/* The digest that is under a key, as text of 64 digits; "" where there is none and none is needed. */
 static int get_digest(const json_t *map, const char *key, bool needed, const char **out, struct err *err)
 {
     const json_t *value = json_object_get(map, key);

@@ -26,7 +26,7 @@ struct skip_set {
     uint8_t attention[LAYERS_MAX], ffn[LAYERS_MAX];     /* 1: left out */
 };
 
-/* How a set was found; all of it stands in the file, for people. */
+/* How a set was found; all of it is in the file, for people. */
 struct skip_search_facts {
     double ratio;
     uint64_t seed;

@@ -121,7 +121,7 @@ static void consider(struct suffix *suffix, const struct suffix_tree *tree, cons
     }
 }
 
-/* Where the text with the way to the leaf stands in the tree; written to suffix->below. */
+/* Where the text with the way to the leaf is in the tree; written to suffix->below. */
 static int follow(struct suffix *suffix, const struct suffix_tree *tree, const struct suffix_cursor *cursor, int count,
                   const int32_t *path, int deep)
 {

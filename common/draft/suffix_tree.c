@@ -101,8 +101,8 @@ static void add_leaf(struct suffix_tree *tree, int32_t parent, int length)
     tree->slot[find_slot(tree, parent, tree->token[last])] = leaf;
 }
 
-/* Makes a node where the cursor stands, amid an edge, and moves it there. Cursors after it in the list are shorter: on this
- * edge they stand nearer to the root, and have not come to what is now below the node. None before it is on its way still: had
+/* Makes a node where the cursor is, amid an edge, and moves it there. Cursors after it in the list are shorter: on this
+ * edge they are nearer to the root, and have not come to what is now below the node. None before it is on its way still: had
  * a longer suffix been gone on with by this token before, so had this one. */
 static void split(struct suffix_tree *tree, int which)
 {

@@ -1,8 +1,8 @@
 /* A draft: the tokens that a forward is asked to verify, as a tree. A chain is a tree in which each node is the parent of
  * the next.
  *
- * The ROOT is the last token of the text; it is not a node and is written as -1. Nodes stand in the order in which they were
- * added, so a parent stands before its children, and a tree cut to its first n nodes is a tree. No two children of a node
+ * The ROOT is the last token of the text; it is not a node and is written as -1. Nodes are in the order in which they were
+ * added, so a parent comes before its children, and a tree cut to its first n nodes is a tree. No two children of a node
  * carry the same token. Arrays belong to the tree; plain data, so that what runs on a GPU can hold the same ones. */
 #ifndef MOE_DRAFT_TREE_H
 #define MOE_DRAFT_TREE_H
@@ -38,18 +38,18 @@ int draft_tree_init(struct draft_tree *tree, int capacity, struct err *err);    
 void draft_tree_free(struct draft_tree *tree);                                      /* and back to {0} */
 void draft_tree_clear(struct draft_tree *tree);
 
-/* The new node, or the one that already stands there (same parent and token), as it is; -1 when the tree is full.
+/* The new node, or the one that is there already (same parent and token), as it is; -1 when the tree is full.
  *
  * A token that two drafters drew stays as the first one drew it. Acceptance by rejection is exact so: it judges a drawn node
  * by its proposal without the tokens of all its earlier siblings (kernels/plain/reject.h), and what the second one draws, when
- * it does not stand there yet, has just that distribution. */
+ * it is not there yet, has just that distribution. */
 int draft_tree_add(struct draft_tree *tree, int parent, int32_t token, float log_probability, int drafter);
 
 /* Keeps the nodes node[0] < node[1] < ..., which hold the parents of all of them; they are 0, 1, ... then. -1, with the tree
  * as it was: they do not. */
 int draft_tree_keep(struct draft_tree *tree, const int32_t *node, int count);
 
-/* Drops what stands below `leaf` (-1: the root) but for way[0], a child of it, way[1], a child of that one, ... *last is the
+/* Drops what is below `leaf` (-1: the root) but for way[0], a child of it, way[1], a child of that one, ... *last is the
  * number that the last of these has then, or the leaf's for none of them. */
 int draft_tree_follow(struct draft_tree *tree, int leaf, const int32_t *way, int count, int *last, struct err *err);
 

@@ -58,7 +58,7 @@ struct sequence {
     struct stopped *stopped;                         /* made when first needed */
 };
 
-/* Where a forward stands: what all layers of it share. */
+/* Where a forward is: what all layers of it share. */
 struct pass {
     struct engine *engine;
     struct sequence *sequence;

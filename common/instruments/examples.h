@@ -17,7 +17,7 @@ struct examples_setup {
     bool all;                                   /* every token is to be learnt, not answers alone */
     int cut;                                    /* only so many tokens of a text; 0: all */
     double validation;                          /* share of the prompts that are kept apart; a prompt is or is not one of them
-                                                 * whatever stands around it */
+                                                 * whatever is around it */
     int shard, shards;                          /* as struct profile_setup has them */
     const struct stop *stop;                    /* NULL: none */
 };

@@ -43,7 +43,7 @@ int decode_record_begin(struct decode_recorder *recorder, const struct prompt *p
 
 _Static_assert((int)DECODE_DRAFTERS_MAX == (int)DRAFTERS_MAX, "drafters of a record");
 
-/* What stands in a record by drafter. */
+/* What is in a record by drafter. */
 struct by_drafter {
     int32_t node_drafters[ENGINE_ROWS_MAX], node_reviewers[ENGINE_ROWS_MAX];
     int32_t steps[DRAFTERS_MAX], levels[DRAFTERS_MAX], reviewed[DRAFTERS_MAX], proposed[DRAFTERS_MAX], verified[DRAFTERS_MAX],

@@ -2,7 +2,7 @@
  * is a model file whose index has this description besides the shape; model.h opens it, moe-model(5) has its keys.
  *
  * A head belongs to a target: it reads that one's states and ids, and what it does not have itself (embedding, output head) is
- * the target's. The shape (struct hparams) that stands beside the description is that of the head's own transformer layer:
+ * the target's. The shape (struct hparams) that is beside the description is that of the head's own transformer layer:
  *
  *     vocab           of the target
  *     hidden          width of the head's states

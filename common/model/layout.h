@@ -34,7 +34,7 @@ bool role_unquantised(enum tensor_role role);
  * and vectors are f32. */
 enum weight_format tensor_format(const struct tensor *tensor, enum weight_format wanted, enum weight_format other);
 
-/* As it stands in a model file: "q4_k", or "q4_k+q6_k" when the last part has its own. The second answers false for what is no
+/* As it is in a model file: "q4_k", or "q4_k+q6_k" when the last part has its own. The second answers false for what is no
  * format of such a tensor. */
 enum { FORMAT_TEXT = 24 };
 void tensor_format_write(const struct tensor *tensor, char text[FORMAT_TEXT]);
@@ -46,7 +46,7 @@ int tensor_measure(struct tensor *tensor, struct err *err);
 /* Measures all and arranges them one after the other from `begin` on, each at a page; *end is where the last one ends. */
 int layout_arrange(struct layout *layout, uint64_t begin, uint64_t *end, struct err *err);
 
-/* A table for people: tensors that differ in nothing but the layer stand on one line. head: NULL for a model. */
+/* A table for people: tensors that differ in nothing but the layer are on one line. head: NULL for a model. */
 int layout_print(struct text *out, const struct layout *layout, const struct hparams *shape, const struct head_params *head,
                  struct err *err);
 

@@ -10,7 +10,7 @@
  *     layers.N.attention.norm    VECTOR  [hidden]                attention.norm_bias alike when layer_norm
  *     layers.N.attention.qkv     MATRIX  [(heads + 2 kv_heads) head_dim][hidden]     rows of q, then k, then v
  *     layers.N.attention.qkv_bias VECTOR                                             when qkv_bias
- *     with latents, in place of qkv and its bias (R: rope.rotary; rows of a head that turn stand first):
+ *     with latents, in place of qkv and its bias (R: rope.rotary; rows of a head that turn come first):
  *     layers.N.attention.q_a     MATRIX  [q_rank][hidden]        when q_rank; q_a_bias VECTOR when qkv_bias
  *     layers.N.attention.q_a_norm VECTOR [q_rank]                when q_rank
  *     layers.N.attention.q       MATRIX  [heads head_dim][q_rank, or hidden]

@@ -531,7 +531,7 @@ static int take_tensors(struct index_reader *r, struct err *err)
 {
     uint64_t data_at = MODEL_PAGE;
     if (!r->have_shape)
-        return err_set(err, ERR_INPUT, "stands before hparams");
+        return err_set(err, ERR_INPUT, "comes before hparams");
     if (index_list_of(&r->cursor, (size_t)r->layout->count, err))
         return -1;
     for (int i = 0; i < r->layout->count; i++)

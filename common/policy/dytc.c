@@ -11,7 +11,7 @@
  *
  * Of the paper only a summary is known. What that leaves open, and what is done here:
  * - bracket: the quotient is of the whole, as the text around it wants; `last` divides only the term of what comes later, which
- *   is how it stands there.
+ *   is how it is there.
  * - c k is what predict/latency.h says of k tokens in one step. The target's time would divide all costs alike and change
  *   nothing. There is no cost of verification in T: with `whole` the cheapest drafter has the largest T nearly always, and what
  *   ends a draft is `min`: the chance of its likeliest leaf, under which it is not gone on with.

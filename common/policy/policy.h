@@ -58,7 +58,7 @@ struct draft_view {
     int room;                   /* tokens that could still be of use: a draft reaches no deeper */
 };
 
-/* EXTEND: a drafter adds to the tree. KEEP: nodes are dropped. REVIEW: a drafter reads all that stands below one leaf, in one
+/* EXTEND: a drafter adds to the tree. KEEP: nodes are dropped. REVIEW: a drafter reads all that is below one leaf, in one
  * forward, follows its own choice through it, drops what is not on that way and adds its own token at the end (CS-Drafting,
  * arXiv 2312.11462, the vertical cascade). What is left of a tree is numbered anew, as by KEEP. */
 enum step_kind { STEP_STOP, STEP_EXTEND, STEP_KEEP, STEP_REVIEW };
@@ -82,7 +82,7 @@ struct outcome {
     const int32_t *expert;      /* [emitted][moe_layers][top_k] of the root and the tokens kept, in layers with experts; -1:
                                  * dropped. NULL: there are none, or the draft was no chain */
     int moe_layers, top_k;
-    /* Seconds, measured by the loop: a millionth of what stands in the iteration's record, so that replay has the same. */
+    /* Seconds, measured by the loop: a millionth of what is in the iteration's record, so that replay has the same. */
     double draft_s, verify_s, iteration_s;
     int experts_loaded;         /* distinct (layer, expert) pairs */
     int64_t bytes;              /* weights and KV read by the target */

@@ -25,7 +25,8 @@ struct path {
     uint8_t rank[SHAPE_DEPTH_MAX];
 };
 
-/* Nodes level by level, those of a level in the order of their paths; so children stand together, in the order of ranks. */
+/* Nodes level by level, those of a level in the order of their paths; so children are next to each other, in the order of
+ * ranks. */
 struct static_tree {
     struct shape base;
     int32_t first[SHAPE_DEPTH_MAX + 2];     /* of each level; first[1] is 0 */
@@ -35,7 +36,7 @@ struct static_tree {
     int root_children;
     int level;                              /* grown in this iteration */
     bool found;                             /* node[] holds that level, too */
-    int32_t *node;                          /* [nodes] what stands there in this iteration's draft, or -1 */
+    int32_t *node;                          /* [nodes] what is there in this iteration's draft, or -1 */
     struct draft_leaf *leaf;                /* [nodes] */
     int32_t *keep;                          /* [room] */
 };
@@ -97,7 +98,7 @@ static int link_paths(struct static_tree *tree, const struct path *path, int cou
         tree->parent[at] = above;
         tree->rank[at] = path[at].rank[path[at].count - 1];
         if (tree->rank[at] < *children)
-            return err_set(err, ERR_INPUT, "path %d stands there twice; list it once", path[at].given);
+            return err_set(err, ERR_INPUT, "path %d is there twice; list it once", path[at].given);
         *children = tree->rank[at] + 1;
         tree->base.depth = path[at].count;
         tree->first[path[at].count + 1] = at + 1;
@@ -211,7 +212,7 @@ static int nth_child(const struct draft_tree *draft, int parent, int rank)
     return -1;
 }
 
-/* Finds the nodes of the level that was grown last, and drops what stands beside them; true: there is such. */
+/* Finds the nodes of the level that was grown last, and drops what is beside them; true: there is such. */
 static bool find_level(struct static_tree *tree, const struct draft_tree *draft, struct step *step)
 {
     int kept = 0, wanted = 0;

@@ -42,7 +42,7 @@ static int no_answer(const struct prompts *p, struct prompt *prompt, struct err 
                    "answer (-n N) or count every token (--mask all)");
 }
 
-/* Raw text and its answer, joined as they stand. */
+/* Raw text and its answer, joined as they are. */
 static int answered_raw(const struct prompts *p, struct prompt *prompt, const struct prompt_given *given, struct err *err)
 {
     const unsigned flags = TOKENIZER_FRAME | (p->options.parse_special ? TOKENIZER_PARSE_SPECIAL : 0);
@@ -86,7 +86,7 @@ static int mark_message(const struct prompts *p, struct prompt *prompt, json_t *
     struct tokens asked = {0}, said = {0};
     int rc = -1;
     if (!json_array_size(before)) {
-        err_set(err, ERR_INPUT, "nothing stands before it to be answered");
+        err_set(err, ERR_INPUT, "nothing comes before it to be answered");
         goto done;
     }
     if (prompts_render(p, before, true, &asked, NULL, err))
@@ -215,7 +215,7 @@ static int answered_chat(const struct prompts *p, struct prompt *prompt, struct 
     return answer_text(p, prompt, answer_end(prompt->rest, 0), err);
 }
 
-/* The answer that stands beside a conversation becomes its last message. */
+/* The answer that is beside a conversation becomes its last message. */
 static int append_answer(struct prompt *prompt, struct err *err)
 {
     size_t count = json_array_size(prompt->messages);

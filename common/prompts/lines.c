@@ -200,7 +200,7 @@ static int begins_list(struct prompt_lines *lines, bool *list, struct err *err)
     }
 }
 
-/* A byte order mark may stand before all; it may come in pieces. */
+/* A byte order mark may come before all; it may come in pieces. */
 static int pass_mark(struct prompt_lines *lines, struct err *err)
 {
     static const char mark[] = "\xEF\xBB\xBF";
@@ -267,7 +267,7 @@ static bool is_blank(const struct text *line)
     return !line->length || strspn(line->data, " \t") == line->length;
 }
 
-/* Begins a file: which form it has, and what stands before its first line. */
+/* Begins a file: which form it has, and what comes before its first line. */
 static int begin_file(struct prompt_lines *lines, struct err *err)
 {
     int rc = open_next(lines, err);

@@ -278,7 +278,7 @@ static int take_question(json_t *to, const json_t *messages, size_t from, size_t
     return 0;
 }
 
-/* A conversation whose answers are put aside: what stands before each of them is asked in turn. */
+/* A conversation whose answers are put aside: what comes before each of them is asked in turn. */
 static int use_questions(const struct prompts *p, struct prompt *prompt, json_t *messages, struct err *err)
 {
     size_t next, count = json_array_size(messages);
@@ -288,7 +288,7 @@ static int use_questions(const struct prompts *p, struct prompt *prompt, json_t 
     if (take_question(prompt->messages, messages, 0, &next, err))
         return -1;
     if (!next)
-        return err_set(err, ERR_INPUT, "\"messages\": message 0 is the assistant's: nothing stands before it to be answered");
+        return err_set(err, ERR_INPUT, "\"messages\": message 0 is the assistant's: nothing comes before it to be answered");
     for (size_t i = next + 1; i < count; i++)           /* answers, and what follows the last one */
         prompt->turns += !prompts_is_answer(json_array_get(messages, i)) &&
                          prompts_is_answer(json_array_get(messages, i - 1));

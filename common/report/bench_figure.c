@@ -18,7 +18,7 @@ struct page {
     const struct measurements *all;
     const struct summary *summary;
     double max;                /* at the right end of the plot */
-    int wider;                  /* what names take more than NAMES; all that stands right of them moves */
+    int wider;                  /* what names take more than NAMES; all that is right of them moves */
     int size;                   /* of all names alike */
 };
 

@@ -7,7 +7,7 @@
  *   json     the first JSON object in the answer has the fields of that in the expected text, no more and no fewer, with equal
  *            values: in any order, and 1 is 1.0
  *   code     the texts are equal line by line: without blank lines, white space at the ends of lines, and what all lines are
- *            indented by; in tabs or spaces; of a text with a ``` fence what stands in the first one
+ *            indented by; in tabs or spaces; of a text with a ``` fence what is in the first one
  *   rouge    ROUGE-L of the two (rouge.h), for summaries: a score, and nothing is right or wrong
  *
  * Without a rule of its own a task is graded by number if it is known as mathematics, by rouge if as summaries, and exactly

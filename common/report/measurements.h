@@ -2,8 +2,8 @@
  *
  * A bench stream has settings of its own; a decode stream is one setting, named after its file, and compared with the first
  * setting of all. Streams may be added one after the other; measurements_arrange then sorts the samples so that those of one
- * prompt stand together. Two samples are of the same prompt when task and id agree (and, where ids repeat, when both are the
- * n-th of that id in their run). Samples that were aborted or never ended are left out and counted. */
+ * prompt are next to each other. Two samples are of the same prompt when task and id agree (and, where ids repeat, when both
+ * are the n-th of that id in their run). Samples that were aborted or never ended are left out and counted. */
 #ifndef MOE_REPORT_MEASUREMENTS_H
 #define MOE_REPORT_MEASUREMENTS_H
 

@@ -1,6 +1,6 @@
 /* The figures of a report: one row a task and setting, and one a setting over all tasks, from measurements.
  *
- * Every figure is a plain function of records in the stream; what each means stands in summary_columns, which also feeds
+ * Every figure is a plain function of records in the stream; what each means is in summary_columns, which also feeds
  * table, CSV and JSON. A figure that cannot be had (no draft was made, nothing to compare with) is NaN. */
 #ifndef MOE_REPORT_SUMMARY_H
 #define MOE_REPORT_SUMMARY_H

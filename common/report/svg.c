@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Pixels: a panel's frame and what stands around it. */
+/* Pixels: a panel's frame and what is around it. */
 enum { FRAME_W = 360, FRAME_H = 260, LEFT = 64, RIGHT = 20, TOP = 84, UNTITLED = 32, BELOW = 56, LEGEND_LINE = 18,
        LEGEND_COLUMN = 120, LEGEND_MARK = 32 };
 
@@ -143,7 +143,7 @@ static int put_curve(struct text *out, const struct svg_panel *panel, const stru
     return text_puts(out, drawn == 1 ? "m-4 0h8\"/>\n" : "\"/>\n", err);
 }
 
-/* How many entries of a legend stand in a line: as many as the longest one allows, three at most. */
+/* How many entries of a legend are in a line: as many as the longest one allows, three at most. */
 static int legend_columns(const struct svg_panel *panel)
 {
     double widest = LEGEND_COLUMN;

@@ -40,7 +40,7 @@ struct svg_panel {
     int count;
 };
 
-/* Appends the figure to *out. note (may be NULL) stands small below the title. A figure that has neither begins with its
+/* Appends the figure to *out. note (may be NULL) is small below the title. A figure that has neither begins with its
  * panels. */
 int svg_figure(struct text *out, const char *title, const char *note, const struct svg_panel *panels, int count,
                struct err *err);
@@ -66,7 +66,7 @@ struct svg_heat {
 };
 enum { SVG_HEAT_CELLS = 96 };
 
-/* min, max: what stands at the ends of the scale. */
+/* min, max: what is at the ends of the scale. */
 int svg_heat_maps(struct text *out, const char *title, const char *note, const char *min, const char *max,
                   const struct svg_heat *maps, int count, struct err *err);
 

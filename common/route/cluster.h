@@ -1,5 +1,6 @@
-/* An order of experts in which those stand together that the same tokens select: the leaves of a hierarchical clustering
- * (MoE-Spec figure 8), average linkage over the Jaccard similarity count[a][b] / (count[a][a] + count[b][b] - count[a][b]).
+/* An order of experts in which those are next to each other that the same tokens select: the leaves of a hierarchical
+ * clustering (MoE-Spec figure 8), average linkage over the Jaccard similarity count[a][b] / (count[a][a] + count[b][b] -
+ * count[a][b]).
  *
  * At each joint the two groups are turned so that the experts that meet are the most alike. The same matrix gives the same
  * order. Time and memory are O(n^2). */

@@ -1,5 +1,5 @@
 /* Rankings that know which experts the same tokens select. Both begin with all experts and leave out one after the other, in
- * each layer the one that is missed least; what is left out last stands first.
+ * each layer the one that is missed least; what is left out last comes first.
  *
  *   coverage   misses are the tokens that all experts still kept would serve in full, and no longer do
  *   pairs      misses are the pairs that two experts still kept would have served, counted by token; the last one is the

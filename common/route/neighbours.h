@@ -1,4 +1,4 @@
-/* What tokens that stand next to each other in a text have in common, layer by layer.
+/* What tokens that are next to each other in a text have in common, layer by layer.
  *
  *   distinct[l][i]    experts that at least one of `width` consecutive tokens selected, on average over all such windows of
  *                     a text, width = 1, 2, 4, ... 64: what verifying a draft of that many tokens must load (MoE-Spec eq. 3)

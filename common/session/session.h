@@ -57,7 +57,7 @@ struct session_prompts {
     OPT_GROUP("Reading prompts"), \
     OPT_STRINGS('p', "prompt", args, prompts.texts, "TEXT", \
                 "take TEXT as a prompt, before those of files; may be given several times"), \
-    OPT_STRING(0, "field", args, prompts.field, "NAME", "the text of a prompt stands in the field NAME"), \
+    OPT_STRING(0, "field", args, prompts.field, "NAME", "the text of a prompt is in the field NAME"), \
     OPT_FLAG(0, "chat", args, prompts.chat, "take a text as a message of a user"), \
     OPT_FLAG(0, "whole", args, prompts.whole, "take a text file, or standard input, as one prompt, not each of its lines"), \
     OPT_FLAG(0, "parse-special", args, prompts.parse_special, "let special tokens count in prompts, too"), \

@@ -60,7 +60,7 @@ struct expert_source_class {
     /* Puts some of the experts in place that are not done, at least one, and all if they are all there; `held` says how many.
      * *table is a device buffer of u64 [experts] addresses, right for these until they are released. */
     int (*acquire)(struct expert_source *source, struct expert_union *wanted, struct buffer *table, struct err *err);
-    /* What is computed with those held stands on the device's queue. */
+    /* What is computed with those held is on the device's queue. */
     void (*release)(struct expert_source *source, struct expert_union *wanted);
     void (*facts)(const struct expert_source *source, struct store_facts *out);          /* NULL: nothing to tell */
     void (*free)(struct expert_source *source);

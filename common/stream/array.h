@@ -42,7 +42,7 @@ int array_measure(enum dtype dtype, int rank, const uint64_t *shape, size_t *cou
 /* Takes the payload of an extension value apart. array->data points into it, at any alignment. */
 int array_decode(struct array *array, const uint8_t *payload, size_t bytes, struct err *err);
 
-/* What stands before the elements; returns its length. */
+/* What comes before the elements; returns its length. */
 size_t array_encode_head(uint8_t head[8 + 8 * ARRAY_RANK], enum dtype dtype, int rank, const uint64_t *shape);
 
 #endif

@@ -140,7 +140,7 @@ static const struct field done_fields[] = {
 
 static const struct field failed_fields[] = {
     FIELD(decode_failed, id, true, "the prompt's id"),
-    FIELD(decode_failed, message, false, "where it stands, and what is wrong with it"),
+    FIELD(decode_failed, message, false, "where it is, and what is wrong with it"),
 };
 
 static int check_begin(const void *body, const struct header *header, struct sequences *open, struct err *err)

@@ -1,4 +1,4 @@
-/* Route streams: which experts every token asked for, with what weight, and where in its text the token stands.
+/* Route streams: which experts every token asked for, with what weight, and where in its text the token is.
  *
  * Written by moe-profile and by moe-decode --record route; read by moe-coact. Each sequence is begun, has one record a
  * forward, and is ended; sequences may interleave. Of a model without experts the records hold tokens, with what else was

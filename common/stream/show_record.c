@@ -34,7 +34,7 @@ static void show_model(struct show *show, const struct stream_model *model)
     show_map_end(show);
 }
 
-/* The keys of a header's map, as they stand in the stream. */
+/* The keys of a header's map, as they are in the stream. */
 static void show_header_keys(struct show *show, const struct header *header)
 {
     show_string(show, "kind", header->kind_name);

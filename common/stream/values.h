@@ -1,4 +1,4 @@
-/* A short list of named numbers and words: what a policy lays open about a decision, as it stands in an iteration's record
+/* A short list of named numbers and words: what a policy lays open about a decision, as it is in an iteration's record
  * and as replay reads it back. Plain data, no memory of its own. Start with {0}. */
 #ifndef MOE_STREAM_VALUES_H
 #define MOE_STREAM_VALUES_H

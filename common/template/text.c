@@ -121,7 +121,7 @@ int text_split(struct render *r, const struct string *s, const struct string *se
     return part_put(r, s, begin, s->bytes, out);
 }
 
-/* Bytes of the line end that stands at `at`; 0: none does. */
+/* Bytes of the line end that is at `at`; 0: none does. */
 static size_t line_end_bytes(const struct string *s, size_t at)
 {
     const unsigned char *p = (const unsigned char *)s->data + at;

@@ -56,7 +56,7 @@ static bool is_category(const char *name, size_t bytes)
     return false;
 }
 
-/* \p{...} and \P{...}; p->at stands on the p. */
+/* \p{...} and \P{...}; p->at is on the p. */
 static int put_property(struct pattern *p, struct err *err)
 {
     size_t from = p->at - 1, begin, end;

@@ -1,7 +1,7 @@
 /* EAGLE-1, Jakiro and Jakiro*: heads that join the embedding of the next token with the target's state. */
 #include "common/train/network_internal.h"
 
-/* u of head.h: what stands before the norm of the feed-forward network. */
+/* u of head.h: what comes before the norm of the feed-forward network. */
 static struct variable *trunk(const struct pass *pass)
 {
     struct tape *tape = pass->tape;

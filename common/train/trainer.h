@@ -45,7 +45,7 @@ int64_t trainer_steps(const struct trainer *trainer);           /* that were mad
 
 /* Steps of an epoch over so many texts. */
 int64_t train_epoch_steps(int64_t texts, int batch);
-/* Which text stands at `index` of an epoch; order: [texts] scratch. */
+/* Which text is at `index` of an epoch; order: [texts] scratch. */
 void train_order(int32_t *order, int64_t texts, uint64_t seed, int64_t epoch);
 
 /* One step. 1; 0: a source of unknown length has ended. A loss or gradient that is no finite number is an error that names the

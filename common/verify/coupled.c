@@ -1,4 +1,4 @@
-/* Coupled acceptance: the target chooses a token after the root; while a child of where we stand carries that token, we step
+/* Coupled acceptance: the target chooses a token after the root; while a child of where we are carries that token, we step
  * there and the target chooses again (kernels/plain/accept.h). What is emitted are the target's own choices, so the text is
  * that of decoding without a draft, whatever was drafted. Only the rows on the way are looked at. */
 #include <stddef.h>

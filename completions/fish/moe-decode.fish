@@ -11,7 +11,7 @@ complete -c moe-decode -l cache-policy -x -a 'lru lfu hot ahead utility utility-
 complete -c moe-decode -l prefetch -x -a 'none draft forced' -d 'read experts before they are wanted, by this'
 complete -c moe-decode -l hot-set -r -F -d 'begin with the experts that earlier runs wanted most, as FILE says, and keep it up to date'
 complete -c moe-decode -s p -l prompt -x -d 'take TEXT as a prompt, before those of files; may be given several times'
-complete -c moe-decode -l field -x -d 'the text of a prompt stands in the field NAME'
+complete -c moe-decode -l field -x -d 'the text of a prompt is in the field NAME'
 complete -c moe-decode -l chat -d 'take a text as a message of a user'
 complete -c moe-decode -l whole -d 'take a text file, or standard input, as one prompt, not each of its lines'
 complete -c moe-decode -l parse-special -d 'let special tokens count in prompts, too'

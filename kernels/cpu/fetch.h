@@ -1,7 +1,7 @@
 /* Weights are asked for twice on their way: from memory into the second-level cache, and from there into the first. Asked for
  * once, into the first, they come up to a fifth slower (BENCHMARKS.md).
  *
- * A request must stand between the products that it shall overlap: a core has few entries for requests on their way, and while
+ * A request must be between the products that it shall overlap: a core has few entries for requests on their way, and while
  * it waits for one nothing after it is finished. Several in a row, such as compilers like to make of them, stop it each time.
  * So the instruction is written out where there is one, volatile. */
 #ifndef MOE_KERNELS_CPU_FETCH_H

@@ -1,4 +1,4 @@
-/* What stands behind dev.h under nvcc: intrinsics and inline PTX, for sm_80 and later. Include dev.h instead. */
+/* What is behind dev.h under nvcc: intrinsics and inline PTX, for sm_80 and later. Include dev.h instead. */
 #ifndef MOE_KERNELS_CUDA_DEV_NVCC_H
 #define MOE_KERNELS_CUDA_DEV_NVCC_H
 

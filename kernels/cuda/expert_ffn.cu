@@ -4,7 +4,7 @@
  *
  * An ITEM is up to 16 pairs (row * slots + slot) that want the same expert: a block's rows. Scratch `group` holds the items,
  * as one 16-byte load each, then the pairs in the order of their experts, ascending within one, then how many items there are.
- * Who stands in an item with whom changes no bit (tile.h).
+ * Who is in an item with whom changes no bit (tile.h).
  *
  * How many items there are is known on the device alone: rows may be far fewer than the most there can be, and rows share
  * experts. So grids are as wide as one row's items need and as fills a GPU, and blocks take item after item. */

@@ -12,7 +12,7 @@
  * counts the turns of a launch: when there is one after the end, or more than the ring has room for, it ends the launch with an
  * error, and ran_on says why.
  *
- * While operations of a loop are put, cuda_context.live says where the number of rows will stand. */
+ * While operations of a loop are put, cuda_context.live says where the number of rows will be. */
 #include <new>
 
 #include "kernels/cuda/cuda.h"

@@ -1,4 +1,4 @@
-/* kernels/route.h: route_shortlist. One block, a thread an expert: it adds its column, then counts who stands before it. */
+/* kernels/route.h: route_shortlist. One block, a thread an expert: it adds its column, then counts who comes before it. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/plain/route.h"
 

@@ -13,7 +13,7 @@
  *     first + (second + third); slices are added ascending (fp8: by fma with the scale of the 128 inputs that a slice is).
  *     A unit's slices may be spread over several blocks (linear.cu): each leaves the sums of its slices in device memory, and
  *     the one that ends last adds them all, in the same order: how many blocks there are shows in no bit.
- *     A column's sums depend on that column and on the weights only, so neither the tile a row stands in nor its neighbours
+ *     A column's sums depend on that column and on the weights only, so neither the tile a row is in nor its neighbours
  *     show in its bits. Slices are short because the tensor core cuts where an fma would round.
  *     A warp asks for the activations of a step before it asks for the weights, two neighbours a lane, and lays their columns
  *     out in its part of shared memory while the weights come: after the weights there is nothing but products.
@@ -227,7 +227,7 @@ template <int FORMAT> DEVICE float tile_add(const unsigned char *unit, int slice
     return fmaf(((const float *)(unit + (size_t)slice * FP8_BLOCK_BYTES))[lane_id()], sum, total);
 }
 
-/* In grids (units, tiles, blocks of a unit): the block's first slice, and where it stands in parts and tickets. Computed where
+/* In grids (units, tiles, blocks of a unit): the block's first slice, and where it is in parts and tickets. Computed where
  * they are wanted, as registers are short. */
 DEVICE int spread_slice(const struct tile_cut &cut) { return (int)blockIdx.z * cut.slices; }
 DEVICE int64_t spread_tile(void) { return (int64_t)blockIdx.y * gridDim.x + blockIdx.x; }

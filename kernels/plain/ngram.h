@@ -1,4 +1,4 @@
-/* Prompt lookup: where did the last tokens of a text stand before, and what followed them there?
+/* Prompt lookup: where did the last tokens of a text occur before, and what followed them there?
  * Source: Saxena, "Prompt lookup decoding", 2023; here the longest suffix counts, and of its positions the most recent.
  *
  * An index makes a look-up cost the same however long the text is: an open hash table whose slots say where an n-gram stood

@@ -82,7 +82,7 @@ PLAIN int sample_keep(const float *logit, int vocab, int32_t best, const struct 
             kept[count++] = token;
     int limit = filter->top_k > 0 && filter->top_k < count ? filter->top_k : count;
     if (limit < count || filter->top_p < 1) {
-        /* Sort from the end of the array only as far as needed: the best stand in kept[first .. count), worst first. */
+        /* Sort from the end of the array only as far as needed: the best are in kept[first .. count), worst first. */
         double total = 0, mass = 0;
         for (int at = 0; limit == count && at < count; at++)
             total += sample_weight(logit, kept[at], logit[best], temperature);

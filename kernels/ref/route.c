@@ -24,7 +24,7 @@ void ref_route_score(struct queue *queue, const struct route_score_args *a)
     }
 }
 
-/* Whether expert a, of value x, stands before expert b, of value y: the larger value, then the lower expert. */
+/* Whether expert a, of value x, comes before expert b, of value y: the larger value, then the lower expert. */
 static int before(float x, int a, float y, int b)
 {
     if (isnan(x) || isnan(y))
@@ -32,7 +32,7 @@ static int before(float x, int a, float y, int b)
     return x > y || (x == y && a < b);
 }
 
-/* The expert that stands `rank`-th among those allowed; -1: there are not so many. */
+/* The expert that is `rank`-th among those allowed; -1: there are not so many. */
 static int ranked(const float *value, const uint8_t *mask, int experts, int rank)
 {
     for (int e = 0; e < experts; e++) {

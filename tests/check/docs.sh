@@ -53,7 +53,7 @@ check_page() {
     [ ! -s "$scratch/complaints" ] || complain "$(cat "$scratch/complaints")"
 }
 
-# An option stands in the section of the page that has the name of its group in the table.
+# An option is in the section of the page that has the name of its group in the table.
 check_groups() {
     awk -F '\t' '$1 == "subcommand" { group = "" } $1 == "group" { group = $2 }
         $1 == "option" && group != "" { print group ": --" $3 }' "$scratch/spec" | sort -u > "$scratch/table"

@@ -236,7 +236,7 @@ shapes='chain static:file=tree.json dynamic:total=12,depth=4,topk=3'
 
 # 240 answers are enough tokens to tell: rejection reaches the bound, common noise stays between its own and that, and a
 # token of a prompt lookup is kept as often as the model would choose it.
-@test "acceptance stands beside what is possible" {
+@test "acceptance is beside what is possible" {
     [ -z "$MOE_SANITIZED" ] || skip "its statistics want 240 answers"
     for accept in coupled rejection; do
         moe-decode -m "$MOE_POCKET" --draft model:file=draft.moe -K 3 --temperature 1 --accept $accept --overlap -n 40 \

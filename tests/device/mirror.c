@@ -67,7 +67,7 @@ __attribute__((constructor)) static void choose_tests(void)
 
 static size_t guard(void) { return getenv("MOE_TEST_EXACT") ? 0 : GUARD; }
 
-/* The piece in which an address lies, or which is empty and stands there; NULL: none. */
+/* The piece in which an address lies, or which is empty and is there; NULL: none. */
 static struct piece *piece_of(uint64_t address)
 {
     for (int i = 0; i < piece_count; i++)

@@ -307,7 +307,7 @@ void race_no_cache(const void *address, int line)
             found(line, "ld128 of memory that this launch wrote, at %s", name_of(r->record[i].write).c_str());
 }
 
-/* What this thread may speak of goes to the address, and what stands there becomes known to it. */
+/* What this thread may speak of goes to the address, and what is there becomes known to it. */
 void race_atomic(const void *address)
 {
     region *r = region_of((const unsigned char *)address);

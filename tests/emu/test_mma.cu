@@ -1,5 +1,5 @@
 /* The emulated tensor core: the sums that mmasim's models of Ampere and Hopper give (tests/emu/golden), where a lane's
- * registers stand in the tiles, and that a column does not depend on the others. */
+ * registers are in the tiles, and that a column does not depend on the others. */
 extern "C" {
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* Any change of the index of a draft head's file, behind a digest that fits: it is refused, or its network runs on its target
- * and answers. The first byte is the kind; then, three bytes each, a place in the index and what stands there. */
+ * and answers. The first byte is the kind; then, three bytes each, a place in the index and what is there. */
 #include <string.h>
 
 #include "common/arch/arch.h"

@@ -1,4 +1,4 @@
-/* Any bytes as a command line, a word a line: parsed with moe-decode's table, then what stands in words of its own
+/* Any bytes as a command line, a word a line: parsed with moe-decode's table, then what is in words of its own
  * (the drafter, the policy, the budget). Nothing is opened. */
 #include <string.h>
 

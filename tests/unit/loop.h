@@ -40,7 +40,7 @@ enum { LOOP_HEADS = 8 };
 
 struct loop_world {
     char *folder;
-    char target[1200], model[1300], self[1300], tree[1300], costs[1300];        /* a file, and what stands in settings */
+    char target[1200], model[1300], self[1300], tree[1300], costs[1300];        /* a file, and what is in settings */
     /* ngram, model, the target as a model, model, ngram, parts of the target, eagle1, model, eagle3: some running */
     const char *named[9];
     char head[LOOP_HEADS][1300];    /* of `kinds', and the target's predictors */

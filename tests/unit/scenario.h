@@ -37,7 +37,7 @@ struct world {
     struct policy_drafter known[WORLD_DRAFTERS];
     int experts, top_k;                 /* 0: dense */
     int32_t *expert;                    /* [tokens][WORLD_LAYERS][top_k] */
-    float *verify;                      /* [tokens][WORLD_ROWS] cost of a forward whose root stands before this position */
+    float *verify;                      /* [tokens][WORLD_ROWS] cost of a forward whose root comes before this position */
     double noise;                       /* of times that are seen */
     bool chains;                        /* nobody may branch */
     uint64_t seed;
@@ -482,7 +482,7 @@ static inline void world_keep(struct world_loop *loop, const int32_t *keep, int 
     memcpy(loop->on_way, on_way, sizeof on_way);
 }
 
-/* The reviewer's way through what stands below a leaf: where it and what is there agree, it goes on. */
+/* The reviewer's way through what is below a leaf: where it and what is there agree, it goes on. */
 static inline int world_review(struct world_loop *loop, const struct step *step, int *agreed)
 {
     const struct world_drafter *d = &loop->w->drafter[step->drafter];

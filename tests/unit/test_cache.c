@@ -146,7 +146,7 @@ static void requests_come_by_level_and_in_order(void **state)
     cache_ask(cache, 0, 6, 3);
     cache_ask(cache, 0, 7, 1);
     cache_ask(cache, 1, 3, 2);              /* from level 1 to the end of 2 */
-    cache_ask(cache, 1, 4, 2);              /* stays where it stands */
+    cache_ask(cache, 1, 4, 2);              /* stays where it is */
     cache_want(cache, 0, (int32_t[]){1}, (int32_t[]){1}, 1);        /* layer 0 had its turn */
     static const int order[] = {8 + 4, 8 + 5, 8 + 3};
     for (int i = 0; i < 3; i++) {

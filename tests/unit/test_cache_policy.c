@@ -90,7 +90,7 @@ static void states_are_those_of_the_printed_lines(void **state)
     text_free(&text);
 }
 
-/* With the paper's lambda and gamma no change is large enough to lift a floored boundary, from wherever it stands. */
+/* With the paper's lambda and gamma no change is large enough to lift a floored boundary, from wherever it is. */
 static void the_printed_floor_never_lets_a_boundary_rise(void **state)
 {
     (void)state;

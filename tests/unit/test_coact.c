@@ -184,7 +184,7 @@ static void test_matrix(void **unused)
     world_close(&world);
 }
 
-/* Groups that are scattered over the numbers stand together in the order; it is a permutation. */
+/* Groups that are scattered over the numbers are next to each other in the order; it is a permutation. */
 static void test_cluster(void **unused)
 {
     (void)unused;

@@ -130,7 +130,7 @@ static void check_chain(const struct session *session, const json_t *chain, cons
     }
 }
 
-/* Every node of the golden stands in the tree, and nothing else; that of a dynamic tree in the same position. */
+/* Every node of the golden is in the tree, and nothing else; that of a dynamic tree in the same position. */
 static void check_tree(const struct session *session, const json_t *golden)
 {
     const json_t *tokens = json_object_get(golden, "tokens"), *parents = json_object_get(golden, "parents");

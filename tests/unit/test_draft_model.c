@@ -89,7 +89,7 @@ static uint64_t own_key(const struct sample_draw *draw, int length, int number, 
     return key;
 }
 
-/* What should stand below a node: the draft model reads text and path from the first token on. */
+/* What should be below a node: the draft model reads text and path from the first token on. */
 static int naive(struct rig *rig, struct sequence *sequence, const int32_t *text, int length, const struct draft_tree *tree,
                  int node, enum draft_choice choice, const struct sample_filter *filter, const struct sample_draw *draw,
                  int max, int32_t *token, float *log_probability, float *proposal)
@@ -487,7 +487,7 @@ static void models_that_do_not_fit_are_refused(void **state)
     rig_close(&rig);
 }
 
-/* A node of another drafter with a token that the draft model does not have is not read, nor what stands below it. */
+/* A node of another drafter with a token that the draft model does not have is not read, nor what is below it. */
 static void unknown_tokens_of_others_are_passed_over(void **state)
 {
     struct rig rig;

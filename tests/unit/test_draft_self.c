@@ -233,7 +233,7 @@ static void drafts_are_what_the_parts_give(void **state)
     assert_true(checked > 600);
 }
 
-/* Where the likeliest token is not likely enough, nothing stands below the tokens drafted there. */
+/* Where the likeliest token is not likely enough, nothing is below the tokens drafted there. */
 static void a_doubtful_token_is_the_last(void **state)
 {
     int ended = 0, went_on = 0;

@@ -27,10 +27,10 @@ static int teardown(void **state)
 
 /* ---- the same weights twice ---- */
 
-/* How a tensor of a folder stands in a GGUF file. */
+/* How a tensor of a folder is in a GGUF file. */
 enum way {
     SAME,
-    PAIRED,         /* rows of `heads` heads, whose halves stand in turn */
+    PAIRED,         /* rows of `heads` heads, whose halves are in turn */
     GATHERED,       /* one of each expert, gathered; {e} in the folder's name */
     KEYS, VALUES,   /* of kv_b: of `heads` heads, keys transposed, or values */
     EVEN, ODD,      /* columns of [experts][inputs][2 outputs], transposed */

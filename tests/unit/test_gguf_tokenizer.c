@@ -1,4 +1,4 @@
-/* Tokenizers of GGUF files: byte-level vocabularies with each name of what stands around them, and SentencePiece's; those that
+/* Tokenizers of GGUF files: byte-level vocabularies with each name of what is around them, and SentencePiece's; those that
  * cannot be read say why. */
 #include "common/base/json.h"
 #include "common/base/mem.h"

@@ -180,7 +180,7 @@ static int ranked(const float *logits, int vocab, int rank, double *log_probabil
     return best;
 }
 
-/* The text of a chain or tree is read, and its root stands at the end. */
+/* The text of a chain or tree is read, and its root is at the end. */
 static const struct heads_text *begin(struct work *work, const json_t *one, char id[32], struct node *root)
 {
     const char *name = json_string_value(json_object_get(one, "text"));

@@ -177,7 +177,7 @@ static void integers_are_those_of_64_bits(void **state)
     }
 }
 
-/* Numbers beyond 64 bits stand in many a tokenizer_config.json; what looks like one in a string stays as it is. */
+/* Numbers beyond 64 bits are in many a tokenizer_config.json; what looks like one in a string stays as it is. */
 static void long_integers_become_reals(void **state)
 {
     (void)state;

@@ -220,7 +220,7 @@ static void extends_below_a_leaf(void **state)
     assert_int_equal(path[0], 9);
     assert_int_equal(path[1], 1);
     assert_int_equal(draft_tree_depth(&tree), 4);
-    assert_int_equal(propose(drafter, &tree, -1, 4, 1), 1);      /* 1 -> 2 5 6 stand there; 7 is new */
+    assert_int_equal(propose(drafter, &tree, -1, 4, 1), 1);      /* 1 -> 2 5 6 are there; 7 is new */
     assert_int_equal(tree.parent[7], 3);
     assert_int_equal(propose(drafter, &tree, -1, 8, 1), 1);      /* then the tree is full */
     assert_int_equal(tree.nodes, 9);

@@ -296,7 +296,7 @@ static void same_facts(const struct forward *got, const struct forward *want, co
 }
 
 /* Some of the tree's nodes are drafted in forwards that stop, after one layer or another; others that are not in the tree
- * stand between them. Then the whole tree is verified. */
+ * are between them. Then the whole tree is verified. */
 struct drafted {
     const struct passage *text;
     struct forward_part part[2];

@@ -134,7 +134,7 @@ static void what_has_no_answer_is_refused(void **state)
     fails(f, "{\"turns\": [\"a\", \"b\"], \"answer\": \"c\"}", "questions without answers");
     fails(f, "{\"tokens\": [1], \"answer\": \"c\"}", "answer_tokens");
     fails(f, "{\"tokens\": [1], \"answer_tokens\": [2048]}", "\"answer_tokens\": item 0 must be an id from 0 to 2047");
-    fails(f, MESSAGES(ASSISTANT("b")), "message 0: nothing stands before it");
+    fails(f, MESSAGES(ASSISTANT("b")), "message 0: nothing comes before it");
     f->options.unanswered = true;
     gives(f, "{\"prompt\": \"hi\"}", "hi");
     gives(f, MESSAGES(USER("a") ", " ASSISTANT("b") ", " USER("c")),

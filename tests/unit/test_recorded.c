@@ -1,5 +1,5 @@
 /* Drafts of several drafters, recorded one by one, grow again as they did live: policies that ask drafters in turn, let one
- * review another, or grow branches get the same tokens wherever the text has what stands before them, and the same is
+ * review another, or grow branches get the same tokens wherever the text has what comes before them, and the same is
  * accepted. */
 #include "tests/unit/rig.h"
 
@@ -152,7 +152,7 @@ static void compare(const struct live *live, const struct draft_tree *tree, cons
         }
         if (all)
             assert_true(node < tree->nodes);
-        /* Its number may be another one where guesses stand before it. */
+        /* Its number may be another one where guesses come before it. */
         int same = -1;
         for (int other = 0; other < tree->nodes; other++) {
             int32_t way[DRAFTED], live_way[DRAFTED];

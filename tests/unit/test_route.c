@@ -377,7 +377,7 @@ static void test_coverage(void **unused)
 }
 
 /* Windows and pairs counted one by one. Sequences come interleaved, as a stream may have them. Experts have numbers `apart`
- * from each other, so that those of a token stand in several words. */
+ * from each other, so that those of a token are in several words. */
 static void check_neighbours(int apart)
 {
     struct stream_model spread = model;

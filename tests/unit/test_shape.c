@@ -214,7 +214,7 @@ struct pooled { float score; int32_t parent, token, depth; uint8_t path[DEPTH]; 
 
 /* EAGLE-2's tree as its authors' code has it, with no node dropped on the way: a pool of topk + levels x topk x topk nodes,
  * row by row; scores are sums of floats; the beam is the best of the last iteration's children, equals by their order; what is
- * chosen of the pool is sorted by where it stands there. Returns how many; parents are numbers among the chosen. */
+ * chosen of the pool is sorted by where it is there. Returns how many; parents are numbers among the chosen. */
 static int pool_tree(struct pooled *pool, unsigned seed, int total, int depth, int topk)
 {
     int *order = calloc(POOL, sizeof *order), *number = calloc(POOL, sizeof *number);
@@ -337,7 +337,7 @@ static void a_static_tree_is_that_of_its_file(void **state)
         }
     assert_int_equal(grow(shape, &tree, 1, 3, 9, 1), 3);        /* a drafter that has one token a node: the chain in it */
     assert_int_equal(draft_tree_depth(&tree), 3);
-    assert_int_equal(grow(shape, &tree, 1, 3, 9, 2), 8);        /* without what stands at or below rank 2 */
+    assert_int_equal(grow(shape, &tree, 1, 3, 9, 2), 8);        /* without what is at or below rank 2 */
     draft_tree_free(&tree);
     shape_close(&shape);
     unit_remove(folder);
@@ -431,7 +431,7 @@ static void ranks_left_out_are_dropped_again(void **state)
     unit_remove(folder);
 }
 
-/* The published lists that stand in trees/: nodes of each level, as counted in their sources. */
+/* The published lists that are in trees/: nodes of each level, as counted in their sources. */
 static void published_trees_are_read(void **state)
 {
     static const struct { const char *name; int levels[6]; } files[] = {
