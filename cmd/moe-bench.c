@@ -13,11 +13,14 @@
 #include "cmd/bench-simulate.h"
 #include "cmd/bench-sweep.h"
 #include "common/base/file.h"
+#include "common/base/json.h"
+#include "common/base/mem.h"
 #include "common/bench/identity.h"
 #include "common/bench/machine.h"
 #include "common/bench/roofline.h"
 #include "common/bench/run.h"
 #include "common/bench/suite.h"
+#include "common/bench/suite_options.h"
 #include "common/cli/command.h"
 #include "common/report/bench_figure.h"
 #include "common/report/figure.h"
@@ -28,13 +31,15 @@
 #include "common/stream/reader.h"
 
 struct run_args {
-    const char *suite, *output;
+    struct strings files;
+    const char *output;
     struct session_options session;
-    bool text, resume, force;
+    struct suite_options made;
+    bool text, resume, force, print_suite;
 };
 
 static const struct opt run_options[] = {
-    OPT_OUTPUT_KEPT('o', "output", struct run_args, output, "write the bench stream to FILE, not standard output"),
+    OPT_GROUP("Model and machine"),
     OPT_DEVICE(struct run_args, session.device),
     OPT_THREADS(struct run_args, session.threads),
     OPT_STRING(0, "isa", struct run_args, session.isa, "NAME",
@@ -42,14 +47,19 @@ static const struct opt run_options[] = {
     OPT_COUNT('c', "context", struct run_args, session.context, 2, 1 << 24, "let prompt and answer have at most N tokens"),
     OPT_CHOICE(0, "kv-dtype", struct run_args, session.cache, session_cache_words, "keep keys and values in this format"),
     CACHING_OPTIONS(struct run_args, session.caching),
+    SUITE_OPTIONS(struct run_args, made),
+    OPT_FLAG(0, "print-suite", struct run_args, print_suite, "print the suite that these options make, and run nothing"),
+    OPT_GROUP("Options of run and identity"),
     OPT_FLAG(0, "resume", struct run_args, resume, "go on with what a run into the same file did before it was killed"),
     OPT_FLAG(0, "text", struct run_args, text, "write the report in place of the stream, which is not kept"),
     OPT_FLAG(0, "force", struct run_args, force, "take a rank stream of a model with another tokenizer or vocabulary"),
+    OPT_GROUP("Other options"),
+    OPT_OUTPUT_KEPT('o', "output", struct run_args, output, "write the bench stream to FILE, not standard output"),
     OPT_END };
 
-static const struct operand run_operands[] = { OPERAND_ONE("SUITE", struct run_args, suite), OPERAND_END };
+static const struct operand run_operands[] = { OPERAND_SOME("FILE", struct run_args, files), OPERAND_END };
 
-static const struct run_args run_defaults = { .output = "-" };
+static const struct run_args run_defaults = { .output = "-", .made = SUITE_OPTIONS_DEFAULTS };
 
 struct report_args {
     struct strings inputs;
@@ -140,15 +150,20 @@ static int see_input(void *context, const char *name, const char *path, struct e
     return console_reads(context, name, path, err);
 }
 
-/* The suite, of whose files none may be written. */
+/* None of the files of a suite may be written. */
+static int check_inputs(struct suite **suite, const struct console *console, struct err *err)
+{
+    if (!suite_inputs(*suite, see_input, (void *)(uintptr_t)console, err))
+        return 0;
+    suite_free(suite);
+    return -1;
+}
+
 static int read_suite(struct suite **out, const char *path, const struct console *console, struct err *err)
 {
     if (suite_read(out, path, err))
         return -1;
-    if (!suite_inputs(*out, see_input, (void *)(uintptr_t)console, err))
-        return 0;
-    suite_free(out);
-    return err_at(err, "%s", path);
+    return check_inputs(out, console, err) ? err_at(err, "%s", path) : 0;
 }
 
 /* Runs, with the stream in a temporary file, and reports on that. */
@@ -262,19 +277,67 @@ static int run_into(struct bench_setup *setup, struct err *err)
     return rc;
 }
 
+/* The suite that options make, or with --print-suite its text; *out stays NULL then. */
+static int make_suite(struct suite **out, const struct run_args *args, const struct console *console, struct err *err)
+{
+    json_t *root = NULL;
+    if (suite_options_make(&root, &args->made, &args->files, err))
+        return -1;
+    int rc = suite_from_json(out, root, err) || check_inputs(out, console, err) ? -1 : 0;
+    if (!rc && args->print_suite) {
+        struct text body = {0};
+        char *text = json_text(root, JSON_INDENT(2), err);
+        suite_free(out);
+        rc = text && !text_printf(&body, err, "%s\n", text) ? bench_write(args->output, &body, err) : -1;
+        mem_free(&text);
+        text_free(&body);
+    }
+    json_decref(root);
+    return rc;
+}
+
+static int open_suite(struct suite **out, const struct run_args *args, const struct console *console, struct err *err)
+{
+    const char *given = suite_options_given(&args->made);
+    if (args->made.models.count)
+        return make_suite(out, args, console, err);
+    if (given)
+        return err_set(err, ERR_INPUT, "--%s: a suite has its own settings; without one name the model, too: -m FILE", given);
+    if (args->print_suite)
+        return err_set(err, ERR_INPUT, "--print-suite: prints what options make, and %s is a suite already",
+                       args->files.items[0]);
+    if (args->files.count > 1)
+        return err_set(err, ERR_INPUT, "'%s' is one suite too many; with prompts name the model, too: -m FILE",
+                       args->files.items[1]);
+    return read_suite(out, args->files.items[0], console, err);
+}
+
+static bool has_reference(const struct suite *suite)
+{
+    for (int i = 0; i < suite->setting_count; i++)
+        if (suite->settings[i].reference >= 0)
+            return true;
+    return false;
+}
+
 static int run(const void *arguments, const struct console *console, struct err *err)
 {
     const struct run_args *args = arguments;
     struct suite *suite = NULL;
     if (args->resume && args->text)
         return err_set(err, ERR_INPUT, "--resume and --text exclude each other; give one");
-    if (read_suite(&suite, args->suite, console, err))
+    if (open_suite(&suite, args, console, err))
         return -1;
+    if (!suite)
+        return 0;
+    if (args->made.models.count && !has_reference(suite))
+        console_note(console, "no setting is without drafts and budget, so there are no ratios; add -d none, or -K 0");
     struct bench_setup setup = { .suite = suite, .session = args->session, .output = args->output, .keep = !args->text,
                                  .resume = args->resume, .force = args->force, .console = console };
     bool terminal = !args->resume && !strcmp(args->output, "-") && isatty(STDOUT_FILENO);
+    const char *name = args->made.models.count ? args->made.models.items[0] : args->files.items[0];
     int rc = args->text ? run_and_report(&setup, args->output, err)
-             : terminal ? run_at_terminal(&setup, args->suite, err) : run_into(&setup, err);
+             : terminal ? run_at_terminal(&setup, name, err) : run_into(&setup, err);
     suite_free(&suite);
     return rc;
 }

@@ -312,8 +312,8 @@ bool suite_plain(const struct suite_setting *setting)
     const char *draft = json_string_value(json_is_array(given) ? json_array_get(given, 0) : given);
     const json_t *length = json_object_get(setting->options, "draft-length");
     bool none = json_is_integer(length) && !json_integer_value(length);
-    bool drafts = draft ? strcmp(draft, "none") != 0 : json_object_get(setting->options, "force-accept") && !none;
-    return !drafts && !json_object_get(setting->options, "budget");
+    bool drafts = draft ? strcmp(draft, "none") != 0 : json_object_get(setting->options, "force-accept") != NULL;
+    return (!drafts || none) && !json_object_get(setting->options, "budget");
 }
 
 /* The first setting that can be the reference of this one, -1: none. */
@@ -511,26 +511,29 @@ static char *folder_of(const char *path, struct err *err)
     return slash ? mem_copy(path, (size_t)(slash - path) + 1, err) : mem_string("", err);
 }
 
+static int make_suite(struct suite **out, const json_t *root, const char *folder, struct err *err)
+{
+    struct suite *suite = mem_alloc(1, sizeof *suite, err);
+    if (!suite)
+        return -1;
+    struct parse parse = {.suite = suite, .folder = folder, .root = root};
+    if (parse_suite(&parse, err)) {
+        suite_free(&suite);
+        return -1;
+    }
+    *out = suite;
+    return 0;
+}
+
+int suite_from_json(struct suite **out, const json_t *root, struct err *err) { return make_suite(out, root, "", err); }
+
 int suite_read(struct suite **out, const char *path, struct err *err)
 {
     json_t *root = json_file(path, (size_t)16 << 20, "one JSON object, a suite", err);
-    struct suite *suite = NULL;
-    char *folder = NULL;
-    int rc = -1;
-    if (!root)
-        return -1;
-    if (!(suite = mem_alloc(1, sizeof *suite, err)) || !(folder = folder_of(path, err)))
-        goto done;
-    struct parse parse = {.suite = suite, .folder = folder, .root = root};
-    if (parse_suite(&parse, err)) {
+    char *folder = root ? folder_of(path, err) : NULL;
+    int rc = folder ? make_suite(out, root, folder, err) : -1;
+    if (rc && folder)
         err_at(err, "%s", path);
-        goto done;
-    }
-    *out = suite;
-    suite = NULL;
-    rc = 0;
-done:
-    suite_free(&suite);
     json_decref(root);
     mem_free(&folder);
     return rc;

@@ -86,6 +86,8 @@ struct suite {
 
 /* Reads path ("-": standard input, relative names are then as they are). Errors name the file and the position in it. */
 int suite_read(struct suite **out, const char *path, struct err *err);
+/* The same of the object itself, whose relative names are as they are. */
+int suite_from_json(struct suite **out, const json_t *root, struct err *err);
 void suite_free(struct suite **suite);
 
 /* Hands each file that a run of the suite reads to `see`: models, prompts, the chat template, what settings name. */

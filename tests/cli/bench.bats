@@ -42,6 +42,50 @@ rows() { moe-bench report --json "$@" | jq -c 'select(.type == "row")'; }
     [ "$(moe-view --json bench.moes | jq -c 'select(.type == "machine" and .read_bandwidth > 0)' | wc -l)" = 2 ]
 }
 
+@test "options with lists are settings, and print as the suite that they are" {
+    made() { moe-bench run --print-suite "$@" prompts.jsonl; }
+    made -m pocket.moe -d none,ngram:n=3,min=2,pld -K 0,2 -K1,4 --temperature 0,0.7 -n 4 --stop 5 --prompts-per-task 1 --warm-up 0 --measure-seconds 0 > made.json    # the last -K counts
+    jq -e '.settings == [{name: "none"},
+        {name: "ngram:n=3,min=2, draft-length 1", draft: "ngram:n=3,min=2", "draft-length": 1},
+        {name: "ngram:n=3,min=2, draft-length 4", draft: "ngram:n=3,min=2", "draft-length": 4},
+        {name: "pld, draft-length 1", draft: "pld", "draft-length": 1},
+        {name: "pld, draft-length 4", draft: "pld", "draft-length": 4}] and
+        .vary == {temperature: [0, 0.7]} and .options == {"max-tokens": 4, stop: ["5"]} and
+        .model == "pocket.moe" and .prompts == ["prompts.jsonl"]' made.json
+    made -m pocket.moe -d ngram,pld -d suffix -K 0,2 -B 8,rank --rank 'rank.moes' --budget-mode truncate,substitute |
+        jq -c '.settings[] | [.name, .draft, .budget]' > names
+    [ "$(wc -l < names)" -eq 12 ]                      # twice what a budget alone gives, 4 times for each pair of drafters
+    [ "$(sed -n 1p names)" = '["budget 8, budget-mode truncate",null,8]' ]
+    grep -qxF '["pld + suffix, draft-length 2, budget rank, budget-mode substitute",["pld","suffix"],"rank"]' names
+    made -m pocket.moe -m ./pocket.moe -d ngram -K 0,1 |
+        jq -e '[.settings[].name] == ["pocket.moe: none", "pocket.moe: ngram, draft-length 1", "./pocket.moe: none",
+                                      "./pocket.moe: ngram, draft-length 1"] and (.models | length) == 2'
+    made -m pocket.moe --draft 'suffix:corpus=a\,b.jsonl,depth=8,pld:tokens=4,n=2' --rank 'a\,b,path' |
+        jq -c '.settings[] | [.draft, .rank]' > names
+    [ "$(< names)" = '["suffix:corpus=a\\,b.jsonl,depth=8","a,b"]
+["suffix:corpus=a\\,b.jsonl,depth=8","path"]
+["pld:tokens=4,n=2","a,b"]
+["pld:tokens=4,n=2","path"]' ]
+    moe-bench run -q made.json -o made.moes
+    moe-bench run -q -m pocket.moe -d none,ngram:n=3,min=2,pld -K 1,4 --temperature 0,0.7 -n 4 --stop 5 --prompts-per-task 1 \
+        --warm-up 0 --measure-seconds 0 prompts.jsonl -o direct.moes
+    settings() { moe-view --json -t setting "$1"; }
+    [ "$(settings made.moes | wc -l)" -eq 10 ]
+    cmp <(settings made.moes) <(settings direct.moes)
+    settings made.moes | jq -s -e 'map(.name as $n | $n | endswith("temperature 0.7")) == (map(.reference) | map(. == 1))'
+    moe-bench run -m pocket.moe -d ngram -K 2 -n 2 --prompts-per-task 1 --measure-seconds 0 prompts.jsonl -o no.moes 2> note
+    grep -q "there are no ratios; add -d none, or -K 0" note
+    refused() { local words=$1; shift; run moe-bench run "$@"; assert_trouble moe-bench; [[ $output == *"$words"* ]]; }
+    refused "setting 'ngram, draft-length 1x': --draft-length: '1x' is not a whole number" -m pocket.moe -d ngram -K 0,1x prompts.jsonl
+    refused "--draft: a suite has its own settings; without one name the model, too: -m FILE" -d ngram suite.json
+    refused "'prompts.jsonl' is one suite too many" suite.json prompts.jsonl
+    refused "--print-suite: prints what options make, and suite.json is a suite already" --print-suite suite.json
+    refused "--draft ngram,,pld: a value is missing beside a comma" -m pocket.moe -d ngram,,pld prompts.jsonl
+    refused "FILE is missing" -m pocket.moe
+    refused "more than" -m pocket.moe -d ngram -K 1,2,3,4,5,6,7,8,9,10 --top-k 1,2,3,4,5,6,7,8,9 --seed 1,2,3,4,5,6,7,8,9 \
+        --min-p 0,.1,.2,.3,.4,.5 prompts.jsonl
+}
+
 @test "repetitions with fresh draws scatter alike under all settings" {
     cat > fresh.json <<'SUITE'
 {

@@ -1,0 +1,381 @@
+#include "common/bench/suite_options.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/base/text.h"
+#include "common/stream/bench.h"
+
+/* What of a setting is about drafts, and so is nothing where none are made; what else it varies; and what all settings have
+ * in common, or the suite varies, since it changes the text without drafts, too. */
+enum of { OF_DRAFT, OF_BUDGET, OF_TEXT };
+
+static const struct { const char *name; size_t offset; enum of of; } lists[] = {
+    {"draft-length", offsetof(struct suite_options, draft_length), OF_DRAFT},
+    {"tree", offsetof(struct suite_options, tree), OF_DRAFT},
+    {"policy", offsetof(struct suite_options, policy), OF_DRAFT},
+    {"accept", offsetof(struct suite_options, accept), OF_DRAFT},
+    {"budget", offsetof(struct suite_options, budget), OF_BUDGET},
+    {"rank", offsetof(struct suite_options, rank), OF_BUDGET},
+    {"budget-mode", offsetof(struct suite_options, budget_mode), OF_BUDGET},
+    {"max-tokens", offsetof(struct suite_options, max_tokens), OF_TEXT},
+    {"temperature", offsetof(struct suite_options, temperature), OF_TEXT},
+    {"top-k", offsetof(struct suite_options, top_k), OF_TEXT},
+    {"top-p", offsetof(struct suite_options, top_p), OF_TEXT},
+    {"min-p", offsetof(struct suite_options, min_p), OF_TEXT},
+    {"seed", offsetof(struct suite_options, seed), OF_TEXT},
+};
+static const struct { const char *name; size_t offset; } words[] = {
+    {"budget-phase", offsetof(struct suite_options, budget_phase)}, {"reference", offsetof(struct suite_options, reference)}};
+static const struct { const char *name; size_t offset; } flags[] = {
+    {"ignore-eos", offsetof(struct suite_options, ignore_eos)}, {"overlap", offsetof(struct suite_options, overlap)},
+    {"reconstruction", offsetof(struct suite_options, reconstruction)}};
+
+enum { LISTS = sizeof lists / sizeof *lists, WORDS = sizeof words / sizeof *words, FLAGS = sizeof flags / sizeof *flags,
+       DRAFTERS = 8, AXES = DRAFTERS + LISTS };
+
+static const char *text_at(const struct suite_options *options, size_t offset)
+{
+    const char *text;
+    memcpy(&text, (const char *)options + offset, sizeof text);
+    return text;
+}
+
+static bool flag_at(const struct suite_options *options, size_t offset)
+{
+    return *(const bool *)((const char *)options + offset);
+}
+
+const char *suite_options_given(const struct suite_options *o)
+{
+    const struct { bool given; const char *name; } others[] = {
+        {o->draft.count > 0, "draft"}, {o->stop.count > 0, "stop"}, {o->field, "field"}, {o->chat, "chat"},
+        {o->chat_template, "chat-template"}, {o->repetitions, "repetitions"}, {o->warm_up >= 0, "warm-up"},
+        {o->prompts_per_task, "prompts-per-task"}, {o->measure_seconds >= 0, "measure-seconds"}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (others[i].given)
+            return others[i].name;
+    for (int i = 0; i < LISTS; i++)
+        if (text_at(o, lists[i].offset))
+            return lists[i].name;
+    for (int i = 0; i < WORDS; i++)
+        if (text_at(o, words[i].offset))
+            return words[i].name;
+    for (int i = 0; i < FLAGS; i++)
+        if (flag_at(o, flags[i].offset))
+            return flags[i].name;
+    return NULL;
+}
+
+/* Does what follows a comma go on with the value before it? key=value does; KIND:key=value does not. */
+static bool goes_on(const char *at)
+{
+    size_t key = strcspn(at, "=:,\\");
+    return key && at[key] == '=';
+}
+
+/* Where the value that begins here ends. */
+static const char *end_of(const char *at)
+{
+    while (*at && (*at != ',' || goes_on(at + 1)))
+        at += *at == '\\' && at[1] ? 2 : 1;
+    return at;
+}
+
+/* A whole number, or one with a point, where the text is one; else the text. */
+static json_t *value_of(const char *text)
+{
+    char *end;
+    long long whole = strtoll(text, &end, 10);
+    char written[32];
+    snprintf(written, sizeof written, "%lld", whole);
+    if (!strcmp(written, text))
+        return json_integer(whole);
+    double real = strtod(text, &end);
+    bool number = *text && !*end && strspn(text, "-.0123456789") == strlen(text);
+    return number ? json_real(real) : json_string(text);
+}
+
+/* The name of a file as it is; settings of a drafter keep their backslashes, which who reads them takes out. */
+static void take_backslashes(char *text)
+{
+    char *to = text;
+    for (const char *at = text; *at; at++)
+        if (*at != '\\' || at[1] != ',')
+            *to++ = *at;
+    *to = '\0';
+}
+
+/* "a,b:c=1,d=2" as a JSON list of values. */
+static json_t *split(const char *name, const char *list, struct err *err)
+{
+    json_t *values = json_array();
+    for (const char *at = list, *end; values; at = end + 1) {
+        end = end_of(at);
+        if (end == at) {
+            err_set(err, ERR_INPUT, "--%s %s: a value is missing beside a comma", name, list);
+            break;
+        }
+        char *value = mem_copy(at, (size_t)(end - at), err);
+        if (!value)
+            break;
+        if (!strcmp(name, "rank"))
+            take_backslashes(value);
+        int rc = json_array_append_new(values, value_of(value));
+        mem_free(&value);
+        if (rc) {
+            err_memory(err);
+            break;
+        }
+        if (!*end)
+            return values;
+    }
+    json_decref(values);
+    return NULL;
+}
+
+/* The lists of one command line: drafters first, and then `lists`. */
+struct axes {
+    const char *name[AXES];
+    json_t *values[AXES];
+    enum of of[AXES];
+    int count, drafters;
+};
+
+static int add_axis(struct axes *axes, const char *name, enum of of, const char *list, struct err *err)
+{
+    if (!(axes->values[axes->count] = split(name, list, err)))
+        return -1;
+    axes->name[axes->count] = name;
+    axes->of[axes->count++] = of;
+    return 0;
+}
+
+static int open_axes(struct axes *axes, const struct suite_options *options, struct err *err)
+{
+    if (options->draft.count > DRAFTERS)
+        return err_set(err, ERR_INPUT, "--draft: more than %d drafters together", DRAFTERS);
+    for (int i = 0; i < options->draft.count; i++)
+        if (add_axis(axes, "draft", OF_DRAFT, options->draft.items[i], err))
+            return -1;
+    axes->drafters = axes->count;
+    for (int i = 0; i < LISTS; i++)
+        if (text_at(options, lists[i].offset) &&
+            add_axis(axes, lists[i].name, lists[i].of, text_at(options, lists[i].offset), err))
+            return -1;
+    return 0;
+}
+
+static int append_value(struct text *text, const json_t *value, struct err *err)
+{
+    if (json_is_string(value))
+        return text_puts(text, json_string_value(value), err);
+    return json_is_integer(value) ? text_printf(text, err, "%lld", (long long)json_integer_value(value))
+                                  : text_printf(text, err, "%g", json_real_value(value));
+}
+
+/* Nothing is drafted: by a drafter that is none, or with a length of 0. */
+static bool drafts_nothing(const struct axes *axes, json_t *const *value)
+{
+    for (int i = 0; i < axes->count; i++) {
+        const char *text = json_string_value(value[i]);
+        if ((i < axes->drafters && axes->drafters == 1 && text && !strcmp(text, "none")) ||
+            (!strcmp(axes->name[i], "draft-length") && json_is_integer(value[i]) && !json_integer_value(value[i])))
+            return true;
+    }
+    return false;
+}
+
+/* "ngram + pld, draft-length 4": drafters, and what varies. */
+static int name_setting(struct text *name, const struct axes *axes, json_t *const *value, bool nothing, const char *model,
+                        struct err *err)
+{
+    if (model && text_printf(name, err, "%s: ", model))
+        return -1;
+    size_t begin = name->length;
+    for (int i = 0; i < axes->drafters && !nothing; i++)
+        if ((i && text_puts(name, " + ", err)) || append_value(name, value[i], err))
+            return -1;
+    for (int i = axes->drafters; i < axes->count; i++) {
+        bool lone = axes->of[i] == OF_BUDGET && !strcmp(axes->name[i], "budget") && (nothing || !axes->drafters);
+        if (axes->of[i] == OF_TEXT || (nothing && axes->of[i] == OF_DRAFT) ||
+            (json_array_size(axes->values[i]) < 2 && !lone))
+            continue;
+        if (text_printf(name, err, "%s%s ", name->length > begin ? ", " : "", axes->name[i]) ||
+            append_value(name, value[i], err))
+            return -1;
+    }
+    return name->length > begin ? 0 : text_puts(name, "none", err);
+}
+
+static bool is_known(const json_t *settings, const json_t *setting)
+{
+    const json_t *other;
+    size_t at;
+    json_array_foreach(settings, at, other)
+        if (json_equal(other, setting))
+            return true;
+    return false;
+}
+
+/* The combination as a setting, unless there is one like it. */
+static int add_setting(json_t *settings, const struct axes *axes, json_t *const *value, const char *model, struct err *err)
+{
+    bool nothing = drafts_nothing(axes, value);
+    struct text name = {0};
+    json_t *map = json_object(), *drafters = json_array();
+    int rc = !map || !drafters ? err_memory(err) : name_setting(&name, axes, value, nothing, model, err);
+    bool failed = !rc && json_object_set_new(map, "name", json_string(name.data));
+    failed = failed || (!rc && model && json_object_set_new(map, "model", json_string(model)));
+    for (int i = 0; !rc && i < axes->count; i++) {
+        if (axes->of[i] == OF_TEXT || (nothing && axes->of[i] == OF_DRAFT))
+            continue;
+        failed |= i < axes->drafters ? json_array_append(drafters, value[i]) : json_object_set(map, axes->name[i], value[i]);
+    }
+    if (!rc && json_array_size(drafters))
+        failed |= json_object_set(map, "draft", axes->drafters > 1 ? drafters : json_array_get(drafters, 0));
+    if (!rc && !failed && !is_known(settings, map)) {
+        if (json_array_size(settings) == BENCH_SETTINGS_MAX)
+            rc = err_set(err, ERR_INPUT, "these options make more than %d settings", BENCH_SETTINGS_MAX);
+        else
+            failed = json_array_append(settings, map);
+    }
+    json_decref(drafters);
+    json_decref(map);
+    text_free(&name);
+    return rc || failed ? (rc ? -1 : err_memory(err)) : 0;
+}
+
+/* Every combination, the last list turning fastest; those of text are the suite's. */
+static int add_settings(json_t *settings, const struct axes *axes, const char *model, struct err *err)
+{
+    size_t at[AXES] = {0};
+    for (bool more = true; more;) {
+        json_t *value[AXES];
+        for (int i = 0; i < axes->count; i++)
+            value[i] = json_array_get(axes->values[i], at[i]);
+        if (add_setting(settings, axes, value, model, err))
+            return -1;
+        int turn = axes->count - 1;
+        while (turn >= 0 && (axes->of[turn] == OF_TEXT || ++at[turn] == json_array_size(axes->values[turn])))
+            at[turn--] = 0;
+        more = turn >= 0;
+    }
+    return 0;
+}
+
+/* "a/pocket.moe" is "pocket"; two of one name are told apart by their whole paths. */
+static int name_model(struct text *out, const struct strings *models, int index, struct err *err)
+{
+    for (int whole = 0; ; whole++) {
+        const char *path = models->items[index], *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+        const char *dot = strrchr(base, '.');
+        bool other = false;
+        text_clear(out);
+        size_t bytes = whole ? strlen(path) : dot && dot > base ? (size_t)(dot - base) : strlen(base);
+        if (text_put(out, whole ? path : base, bytes, err))
+            return -1;
+        for (int i = 0; i < models->count && !whole; i++) {
+            const char *its = strrchr(models->items[i], '/');
+            its = its ? its + 1 : models->items[i];
+            other |= i != index && !strncmp(its, out->data, out->length) && (!its[out->length] || its[out->length] == '.');
+        }
+        if (!other)
+            return 0;
+    }
+}
+
+static int put_models(json_t *suite, json_t *settings, const struct axes *axes, const struct strings *models, struct err *err)
+{
+    json_t *map = json_object();
+    struct text name = {0};
+    int rc = 0;
+    if (models->count == 1) {
+        json_decref(map);
+        return json_object_set_new(suite, "model", json_string(models->items[0])) ? err_memory(err)
+                                                                                  : add_settings(settings, axes, NULL, err);
+    }
+    for (int i = 0; i < models->count && !rc; i++) {
+        rc = name_model(&name, models, i, err);
+        if (!rc && json_object_get(map, name.data))
+            rc = err_set(err, ERR_INPUT, "--model %s: is given twice", models->items[i]);
+        else if (!rc && json_object_set_new(map, name.data, json_string(models->items[i])))
+            rc = err_memory(err);
+        rc = rc || add_settings(settings, axes, name.data, err) ? -1 : 0;
+    }
+    text_free(&name);
+    rc = !rc && json_object_set(suite, "models", map) ? err_memory(err) : rc;
+    json_decref(map);
+    return rc;
+}
+
+static json_t *texts_of(const struct strings *strings)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < strings->count; i++)
+        if (json_array_append_new(list, json_string(strings->items[i]))) {
+            json_decref(list);
+            return NULL;
+        }
+    return list;
+}
+
+/* Options of all settings, and of the text those that vary. */
+static bool put_options(json_t *suite, const struct suite_options *options, const struct axes *axes)
+{
+    json_t *common = json_object(), *vary = json_object();
+    bool failed = !common || !vary;
+    for (int i = 0; i < axes->count && !failed; i++)
+        if (axes->of[i] == OF_TEXT)
+            failed = json_array_size(axes->values[i]) > 1
+                         ? json_object_set(vary, axes->name[i], axes->values[i])
+                         : json_object_set(common, axes->name[i], json_array_get(axes->values[i], 0));
+    for (int i = 0; i < WORDS && !failed; i++)
+        if (text_at(options, words[i].offset))
+            failed = json_object_set_new(common, words[i].name, json_string(text_at(options, words[i].offset)));
+    for (int i = 0; i < FLAGS && !failed; i++)
+        if (flag_at(options, flags[i].offset))
+            failed = json_object_set_new(common, flags[i].name, json_true());
+    if (!failed && options->stop.count)
+        failed = json_object_set_new(common, "stop", texts_of(&options->stop));
+    if (!failed && json_object_size(common))
+        failed = json_object_set(suite, "options", common);
+    if (!failed && json_object_size(vary))
+        failed = json_object_set(suite, "vary", vary);
+    json_decref(common);
+    json_decref(vary);
+    return failed;
+}
+
+static bool put_how(json_t *suite, const struct suite_options *o)
+{
+    return (o->repetitions && json_object_set_new(suite, "repetitions", json_integer(o->repetitions))) ||
+           (o->warm_up >= 0 && json_object_set_new(suite, "warm-up", json_integer(o->warm_up))) ||
+           (o->prompts_per_task &&
+            json_object_set_new(suite, "limits", json_pack("{s:i}", "prompts-per-task", o->prompts_per_task))) ||
+           (o->measure_seconds >= 0 && json_object_set_new(suite, "measure-seconds", json_real(o->measure_seconds))) ||
+           (o->chat && json_object_set_new(suite, "chat", json_true())) ||
+           (o->field && json_object_set_new(suite, "field", json_string(o->field))) ||
+           (o->chat_template && json_object_set_new(suite, "chat-template", json_string(o->chat_template)));
+}
+
+int suite_options_make(json_t **out, const struct suite_options *options, const struct strings *prompts, struct err *err)
+{
+    struct axes axes = {0};
+    json_t *suite = json_object(), *settings = json_array();
+    int rc = suite && settings ? open_axes(&axes, options, err) : err_memory(err);
+    rc = rc || put_models(suite, settings, &axes, &options->models, err) ? -1 : 0;
+    if (!rc && (json_object_set_new(suite, "prompts", texts_of(prompts)) || json_object_set(suite, "settings", settings) ||
+                put_options(suite, options, &axes) || put_how(suite, options)))
+        rc = err_memory(err);
+    for (int i = 0; i < axes.count; i++)
+        json_decref(axes.values[i]);
+    json_decref(settings);
+    if (rc)
+        json_decref(suite);
+    else
+        *out = suite;
+    return rc;
+}

@@ -1,0 +1,70 @@
+/* A suite made from options: those of moe-decode, of which many take lists, and every combination of their values is a setting.
+ *
+ *     moe-bench run -m pocket.moe -d ngram,pld -K 0,2,4 --temperature 0,1 prompts.jsonl
+ *
+ * A comma begins the next value of a list, unless key=value follows, which belongs to the value before: "ngram:n=3,min=2,pld"
+ * is ngram:n=3,min=2 and pld. After a backslash a comma is a part of its value. Drafters given with several -d are in use
+ * together, as in moe-decode, in every combination. Where nothing is drafted, by none or with a length of 0, no option of
+ * drafting matters, and such combinations are one setting. */
+#ifndef MOE_BENCH_SUITE_OPTIONS_H
+#define MOE_BENCH_SUITE_OPTIONS_H
+
+#include <jansson.h>
+
+#include "common/base/err.h"
+#include "common/cli/opt.h"
+
+struct suite_options {
+    struct strings models, draft, stop;
+    const char *draft_length, *tree, *policy, *accept, *budget, *rank, *budget_mode;
+    const char *max_tokens, *temperature, *top_k, *top_p, *min_p, *seed;
+    const char *budget_phase, *reference, *field, *chat_template;       /* one value each */
+    bool ignore_eos, overlap, reconstruction, chat;
+    int repetitions, warm_up, prompts_per_task;                         /* 0; -1; 0: not given */
+    double measure_seconds;                                             /* -1: not given */
+};
+
+#define SUITE_OPTIONS_DEFAULTS {.warm_up = -1, .measure_seconds = -1}
+
+#define SUITE_OPTIONS(args, made) \
+    OPT_GROUP("Settings from options"), \
+    OPT_STRINGS('m', "model", args, made.models, "FILE", \
+                "run settings made of options on the model FILE (.moe), not a suite; may be given several times"), \
+    OPT_STRINGS('d', "draft", args, made.draft, "KIND,...", "guess tokens ahead, by each of these; -d none for no drafts"), \
+    OPT_STRING('K', "draft-length", args, made.draft_length, "N|auto,...", "draft up to N tokens after one another"), \
+    OPT_STRING(0, "tree", args, made.tree, "KIND,...", "draft in each of these shapes"), \
+    OPT_STRING(0, "policy", args, made.policy, "KIND,...", "let each of these decide how much to draft"), \
+    OPT_STRING(0, "accept", args, made.accept, "KIND,...", "keep of a draft what each of these rules says"), \
+    OPT_STRING('B', "budget", args, made.budget, "B|rank|auto,...", "let a forward load at most B experts a layer"), \
+    OPT_STRING(0, "rank", args, made.rank, "FILE|WORD,...", "keep the experts that each of these puts first"), \
+    OPT_STRING(0, "budget-mode", args, made.budget_mode, "substitute|truncate,...", "what becomes of an expert not kept"), \
+    OPT_STRING(0, "budget-phase", args, made.budget_phase, "WORDS", "hold the budget in these forwards"), \
+    OPT_STRING('n', "max-tokens", args, made.max_tokens, "N,...", "make at most N new tokens a prompt"), \
+    OPT_STRING(0, "temperature", args, made.temperature, "T,...", "divide logits by T; 0 takes the best token"), \
+    OPT_STRING(0, "top-k", args, made.top_k, "K,...", "keep the K best tokens"), \
+    OPT_STRING(0, "top-p", args, made.top_p, "P,...", "keep the fewest best tokens of total probability P"), \
+    OPT_STRING(0, "min-p", args, made.min_p, "P,...", "keep tokens at least P times as likely as the best"), \
+    OPT_STRING(0, "seed", args, made.seed, "N,...", "start the random numbers from N"), \
+    OPT_STRINGS(0, "stop", args, made.stop, "TEXT", "end before TEXT; may be given several times"), \
+    OPT_FLAG(0, "ignore-eos", args, made.ignore_eos, "go on after an end-of-sequence token"), \
+    OPT_STRING(0, "reference", args, made.reference, "self|FILE", \
+               "record how far each token is from that of model FILE, or of this one without budget"), \
+    OPT_FLAG(0, "overlap", args, made.overlap, "record how likely any rule could keep each drafted token tried"), \
+    OPT_FLAG(0, "reconstruction", args, made.reconstruction, "record the error of a budget in each layer's experts"), \
+    OPT_FLAG(0, "chat", args, made.chat, "take a text as a message of a user"), \
+    OPT_STRING(0, "field", args, made.field, "NAME", "the text of a prompt is in the field NAME"), \
+    OPT_INPUT(0, "chat-template", args, made.chat_template, "take the chat template in FILE, not the model's"), \
+    OPT_COUNT(0, "repetitions", args, made.repetitions, 1, 10000, "run everything N times; 1 if not given"), \
+    OPT_COUNT(0, "warm-up", args, made.warm_up, 0, 1000, \
+              "begin N prompts under each setting before anything is recorded; 1 if not given"), \
+    OPT_COUNT(0, "prompts-per-task", args, made.prompts_per_task, 1, 1 << 30, "take the first N prompts of each task"), \
+    OPT_FLOAT(0, "measure-seconds", args, made.measure_seconds, 0, 600, "S", \
+              "measure for S seconds, before and after, how fast memory is read; 1 if not given")
+
+/* An option that was given and that makes a suite; NULL: none was. */
+const char *suite_options_given(const struct suite_options *options);
+
+/* The suite as its file would be written (suite.h). Names of files are relative to where we are. */
+int suite_options_make(json_t **out, const struct suite_options *options, const struct strings *prompts, struct err *err);
+
+#endif
