@@ -95,6 +95,18 @@ struct draft_text {
     struct sample_draw draw;            /* the target's, but for the position */
 };
 
+/* The methods of a drafter. All are called from the one thread that decodes, in this order for a text:
+ *
+ *     begin, commit(prompt)                                   before the target has read the prompt
+ *     see                                                     each piece of the prompt, as it is read
+ *     commit(the first token)
+ *     each iteration:  propose or review, any number of times (decode/grow.c, as the policy asks)
+ *                      ride, then rode after the forward      (decode/riders.c)
+ *                      see                                    the verification, with the rows kept
+ *                      commit(what was emitted)
+ *
+ * Those that return int return -1 with *err set on failure, which ends the run; otherwise 0, or what is said below. A method
+ * that may be NULL says so; all others must be there. */
 struct drafter_class {
     const char *name, *summary;
     const char *settings;               /* what may follow the colon: "n=N,min=N"; NULL: nothing */
@@ -104,28 +116,49 @@ struct drafter_class {
     bool own_trees;                     /* can give a leaf a tree of its own (DRAFT_OWN) */
     bool pends;                         /* appends nodes to draft_text.target: at most one for the root and each node of a tree,
                                          * or what there is room for */
+
+    /* Called by drafter_open, before any text. Reads its settings from `spec`, which ends with the call, up to spec_end; sets
+     * *out on success only, and in its struct drafter: features, riders, learns, detail. `setup` ends with the call, but what
+     * it points to stays. */
     int (*open)(struct drafter **out, struct spec *spec, const struct drafter_setup *setup, struct err *err);
-    /* Gives each leaf up to leaf->siblings children, best first, and goes on below each of these with one child a node down
-     * to `tokens` levels. DRAFT_OWN siblings: a tree as the drafter has it, of as many levels at most. Returns the number of
-     * nodes added, or -1 on failure. */
+
+    /* Called by draft_grow, once a STEP_EXTEND, after commit. Gives each leaf up to leaf->siblings children, best first, and
+     * goes on below each of these with one child a node down to `tokens` levels. DRAFT_OWN siblings: a tree as the drafter has
+     * it, of as many levels at most. It may assume that leaves are nodes of the tree, or -1, each once; nodes may be another
+     * drafter's. Returns the number of nodes added; fewer than asked for, or none, is no failure. */
     int (*propose)(struct drafter *drafter, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves, int tokens,
                    struct err *err);
-    /* Follows its own choice through the nodes below `leaf` (-1: the root), which it reads in one forward: the child that
-     * carries its token is gone on to, what else is below the leaf is dropped, and where there is none its token is added.
-     * Nodes that it kept carry its number as reviewer, its log-probability and, with `proposals`, what it drew them from: they
-     * are drawn as if it had drafted them. *agreed: how many; returns the nodes added, 0 or 1. NULL: it cannot review. */
+
+    /* Called by draft_grow, once a STEP_REVIEW. Follows its own choice through the nodes below `leaf` (-1: the root), which it
+     * reads in one forward: the child that carries its token is gone on to, what else is below the leaf is dropped, and where
+     * there is none its token is added. Nodes that it kept carry its number as reviewer, its log-probability and, with
+     * `proposals`, what it drew them from: they are drawn as if it had drafted them. *agreed: how many. Returns the nodes
+     * added, 0 or 1. NULL: it cannot review. */
     int (*review)(struct drafter *drafter, struct draft_tree *tree, int leaf, int *agreed, struct err *err);
-    /* The rows that it adds to the verification of this tree, and afterwards their logits [rows][vocab]; NULL: none. */
+
+    /* Called when the draft is complete, before its verification: the rows that it adds to that, up to drafter->riders; *out's
+     * arrays are its own and stay until rode. NULL: it never adds any. */
     int (*ride)(struct drafter *drafter, const struct draft_tree *tree, struct rider_rows *out, struct err *err);
+    /* Called after the forward, before see and commit, if ride gave rows: their logits [rows][vocab], valid during the call. */
     int (*rode)(struct drafter *drafter, const float *logits, struct err *err);
-    /* See target_view; NULL: it does not look. Comes before the commit of the tokens that the forward emitted. */
+
+    /* Called after each forward of the target, pieces of the prompt included, before the commit of the tokens that it emitted;
+     * `view` ends with the call. NULL: it does not look. */
     int (*see)(struct drafter *drafter, const struct target_view *view, struct err *err);
-    /* The text has grown by these tokens; the last one is the root of the next draft. */
+
+    /* Called with the prompt, with the first token after it, and after each iteration with what was emitted: the text has grown
+     * by these tokens; the last one is the root of the next draft. Also for iterations in which it was not asked. */
     int (*commit)(struct drafter *drafter, const int32_t *token, int count, struct err *err);
-    int (*begin)(struct drafter *drafter, const struct draft_text *text, struct err *err);     /* a new text, yet empty */
-    /* Writes into the rules of a loop on a device (kernels/plain/loop.h) how it drafts. False: a device cannot draft so; NULL:
-     * never. */
+
+    /* Called before a text, which is still empty: forgets the one before. `text` ends with the call, what it points to stays
+     * until the next begin. */
+    int (*begin)(struct drafter *drafter, const struct draft_text *text, struct err *err);
+
+    /* Called once a text by decode/device_loop.c: writes into the rules of a loop on a device (kernels/plain/loop.h) how it
+     * drafts. False: a device cannot draft so, and the host does. NULL: never. */
     bool (*device)(const struct drafter *drafter, struct loop_rules *rules);
+
+    /* Called by drafter_close with what open made, also amid a text. */
     void (*free)(struct drafter *drafter);
 };
 

@@ -96,21 +96,49 @@ struct policy {                 /* what all policies begin with */
     const struct policy_class *class;
 };
 
+/* The methods of a policy. Decoding (decode/iteration.c, decode/grow.c) and replay (bench/replay.c) call them alike, from one
+ * thread, in this order for a text:
+ *
+ *     begin                                        once
+ *     each iteration:  next, until it says stop;  length and state, for the record;  observe
+ *
+ * None but open can fail. What a method is given ends with the call; what it returns stays until the policy is called again. */
 struct policy_class {
     const char *name, *summary;
     const char *settings;               /* what may follow the colon: "K=N"; NULL: nothing */
     bool needs_probabilities;           /* its decisions read what drafters say of their tokens' probabilities */
     bool drops;                         /* drafted nodes again, for what they hold (STEP_KEEP) */
     bool trees;                         /* its drafts branch, whatever the shape */
+
+    /* Called by policy_open, after the drafters were opened and before any text. Reads its settings from `spec` up to spec_end;
+     * sets *out on success only. Returns 0, or -1 with *err set. `setup` ends with the call; its drafters and shape stay. */
     int (*open)(struct policy **out, struct spec *spec, const struct policy_setup *setup, struct err *err);
-    void (*begin)(struct policy *policy, const struct policy_text *text);      /* a new text; NULL: all the same to it */
+
+    /* Called before each text, before its prompt is read. What was learned from earlier texts may be kept. NULL: all texts
+     * are the same to it. */
+    void (*begin)(struct policy *policy, const struct policy_text *text);
+
+    /* Called for each step of a draft, first with an empty tree, then with what the step before made of it. It may assume that
+     * the step was carried out, though a drafter may have added fewer nodes than asked for (view->added). Returns the step;
+     * after STEP_STOP it is not asked again in this iteration, nor after the largest number of steps (STEPS_MAX of
+     * decode/grow.c). */
     struct step (*next)(struct policy *policy, const struct draft_view *view);
-    int (*length)(const struct policy *policy);                         /* the K in force, for the record */
-    void (*observe)(struct policy *policy, const struct outcome *outcome);     /* NULL: it does not look */
+
+    /* Called after the last next of an iteration: the K in force, which the iteration's record has. */
+    int (*length)(const struct policy *policy);
+
+    /* Called after acceptance, once an iteration, with what really happened. NULL: it does not look. */
+    void (*observe)(struct policy *policy, const struct outcome *outcome);
+
+    /* Called between the last next and observe: adds what the decisions of this iteration rested on to `out`,
+     * which may be nothing. */
     void (*state)(const struct policy *policy, struct values *out);
-    /* Writes into the rules of a loop on a device (kernels/plain/loop.h) how it decides. False: a device cannot decide so;
-     * NULL: never. */
+
+    /* Called once a text by decode/device_loop.c: writes into the rules of a loop on a device (kernels/plain/loop.h) how it
+     * decides. False: a device cannot decide so, and the host does. NULL: never. */
     bool (*device)(const struct policy *policy, struct loop_rules *rules);
+
+    /* Called by policy_close with what open made. */
     void (*free)(struct policy *policy);
 };
 
