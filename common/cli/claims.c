@@ -48,8 +48,13 @@ static bool same_output(const struct claim *a, const struct claim *b)
     return !strcmp(first, second);
 }
 
+/* A path that nobody named has its own name for one. */
 static int refuse(const struct claim *claim, const char *name, const char *path, struct err *err)
 {
+    if (!strcmp(name, path))
+        return err_set(err, ERR_INPUT, "%s is the same file as %s%s%s%s%s; an output needs a file of its own", path,
+                       claim->path ? claim->path : claim->name, claim->ending, claim->path ? ", " : "",
+                       !claim->path ? "" : *claim->ending ? "used by " : "named by ", claim->path ? claim->name : "");
     if (!claim->path)
         return err_set(err, ERR_INPUT, "%s, named by %s, is the file that standard output goes to; an output needs a file of "
                        "its own", path, name);

@@ -180,7 +180,7 @@ wait_for() {
         assert_trouble moe-decode
         [[ $output == *"$part"* ]] || { echo "$words: $output"; false; }
     done <<'WRONG'
---resume run/old --temperature 0.8 p.jsonl|run/old: was made with another temperature, 1.6000000000000001, not 0.80000000000000004
+--resume run/old --temperature 0.8 p.jsonl|run/old: was made with another temperature, 1.6, not 0.8
 --resume run/old --seed 6 p.jsonl|run/old: was made with another seed, 5, not 6
 --resume run/old --kv-dtype bf16 p.jsonl|run/old: was made with another kv-dtype, f32, not bf16
 --resume run/old --isa plain p.jsonl|run/old: was made with another isa
