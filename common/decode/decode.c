@@ -344,21 +344,42 @@ int decoder_skip(struct decoder *decoder, const struct decode_prompt *prompt, st
     return sampler_begin(decoder->sampler, prompt->token, prompt->tokens, prompt->sample, err);
 }
 
-/* An empty sequence with room for this many tokens and the draft nodes beyond them. */
-static int prepare_sequence(struct decoder *decoder, int tokens, struct err *err)
+/* How many of the prompt's tokens are in the KV cache and can stay there, with the bits of reading them anew; never all, as the
+ * logits of the last one are wanted. */
+static int kept_tokens(const struct decoder *decoder, const struct decode_prompt *prompt)
+{
+    const struct decoder_setup *setup = &decoder->setup;
+    if (!setup->keep || setup->want_drafts || decoder->forced || decoder->features.count || !decoder->sequence)
+        return 0;
+    int max = sequence_length(decoder->sequence), same = 0;
+    max = decoder->computed < max ? decoder->computed : max;
+    max = prompt->tokens - 1 < max ? prompt->tokens - 1 : max;
+    while (same < max && decoder->text[same] == prompt->token[same])
+        same++;
+    return engine_prompt_keeps(setup->engine, same, decoder->prompt_tokens, prompt->tokens);
+}
+
+/* A sequence of the first `kept` tokens of the one before, and room for this many and the draft nodes beyond them. */
+static int prepare_sequence(struct decoder *decoder, int tokens, int kept, struct err *err)
 {
     const int drafted = decoder->shape->room > decoder->nodes ? decoder->shape->room : decoder->nodes;
     int max = engine_max_positions(decoder->setup.engine), old = 0, nodes = decoder->nodes + decoder->riders;
     for (int i = 0; i < decoder->drafters.count; i++)           /* their nodes may stay while the target verifies */
         nodes += decoder->drafters.item[i]->class->pends ? 1 + drafted : 0;
-    if (decoder->sequence) {
-        old = sequence_capacity(decoder->sequence);
+    struct sequence *before = decoder->sequence;
+    if (before) {
+        old = sequence_capacity(before);
         if (old >= tokens + nodes)
-            return sequence_truncate(decoder->sequence, 0, err);
+            return sequence_truncate(before, kept, err);
     }
     int room = old < max / 2 ? 2 * old : max;             /* so that growing prompts do not each cost a new one */
-    sequence_close(&decoder->sequence);
-    return sequence_open(&decoder->sequence, decoder->setup.engine, (room < tokens ? tokens : room) + nodes, err);
+    decoder->sequence = NULL;
+    if (!kept)
+        sequence_close(&before);
+    int rc = sequence_open(&decoder->sequence, decoder->setup.engine, (room < tokens ? tokens : room) + nodes, err) ||
+             (kept && sequence_copy(decoder->sequence, before, kept, err)) ? -1 : 0;
+    sequence_close(&before);
+    return rc;
 }
 
 /* New tokens that the prompt or the settings ask for. */
@@ -454,8 +475,9 @@ static int read_prompt(struct decoder *decoder, const struct decode_prompt *prom
     struct forward forward;
     if (decoder->forced && forced_begin(decoder->forced, prompt->token, prompt->tokens, err))
         return -1;
-    int limit = token_limit(decoder, prompt);
-    decoder->length = 0;
+    const int limit = token_limit(decoder, prompt), kept = kept_tokens(decoder, prompt);
+    decoder->result.kept = kept;
+    decoder->length = decoder->computed = 0;
     decoder->text_given = 0;
     ending_begin(&decoder->ending, limit);
     if (decoder->policy->class->begin)
@@ -463,13 +485,14 @@ static int read_prompt(struct decoder *decoder, const struct decode_prompt *prom
     if (mem_grow(&decoder->text, &decoder->text_room, (size_t)prompt->tokens, sizeof *decoder->text, err) ||
         begin_watches(decoder, prompt, limit, err) ||
         sampler_begin(decoder->sampler, prompt->token, prompt->tokens, prompt->sample, err) ||
-        prepare_sequence(decoder, prompt->tokens + limit, err) ||
-        begin_drafters(decoder, prompt, limit, err) ||
-        engine_prompt(setup->engine, decoder->sequence, prompt->token, prompt->tokens, &options, see_piece, &seen, &forward,
-                      err))
+        prepare_sequence(decoder, prompt->tokens + limit, kept, err) || begin_drafters(decoder, prompt, limit, err))
         return -1;
     memcpy(decoder->text, prompt->token, (size_t)prompt->tokens * sizeof *decoder->text);
-    decoder->length = decoder->prompt_tokens = prompt->tokens;
+    decoder->computed = decoder->prompt_tokens = prompt->tokens;
+    if (engine_prompt(setup->engine, decoder->sequence, prompt->token + kept, prompt->tokens - kept, &options, see_piece, &seen,
+                      &forward, err))
+        return -1;
+    decoder->length = prompt->tokens;
     if (!decoder->ending.ended) {
         const float *logits = forward.logits + (size_t)(forward.logit_rows - 1) * (size_t)forward.vocab;
         int32_t first = decoder_text_is_forced(decoder) ? forced_text(decoder->forced)[0]
@@ -512,6 +535,7 @@ int decoder_replay(struct decoder *decoder, const struct decode_prompt *prompt, 
         if (token[i] < 0 || token[i] >= decoder->vocab)
             return err_set(err, ERR_INPUT, "its token %d is not in the vocabulary of %d", (int)token[i], decoder->vocab);
     memcpy(decoder->text, prompt->token, (size_t)prompt->tokens * sizeof *decoder->text);
+    decoder->computed = 0;                                  /* the KV cache has another text */
     decoder->length = decoder->prompt_tokens = prompt->tokens;
     ending_begin(&decoder->ending, token_limit(decoder, prompt));
     int put = decoder_append(decoder, token, tokens, err);
@@ -540,6 +564,8 @@ int decoder_run(struct decoder *decoder, const struct decode_prompt *prompt, con
     while (!decoder->ending.ended && !stop_asked(decoder->setup.stop))
         if (decoder_iterate(decoder, sink, err))
             return -1;
+    if (!decoder->setup.budget || !decoder->setup.budget->verifies)
+        decoder->computed = decoder->length;
     answer(decoder);
     *out = *result;
     return 0;

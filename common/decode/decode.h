@@ -39,6 +39,10 @@ struct decoder_setup {
     const struct stop *stop;                    /* when it is asked for, a text ends after its current iteration, a prompt after
                                                    its current piece: that run fails with ERR_SIGNAL; NULL: none */
     bool want_drafts;                           /* a probe will look at whole drafts, with what is dropped of them */
+    /* A prompt that begins as the text before it is read from where they differ; the sink then sees pieces of the rest alone.
+     * No bit changes by it: nothing is kept for a probe or for drafters that look at the target's forwards, and no answer that
+     * was decoded under a budget or with forced routes. */
+    bool keep;
 };
 
 /* One iteration; arrays are valid during the call. */
@@ -100,6 +104,7 @@ struct decode_result {
     int iterations;
     int drafts, draft_tokens, accepted_tokens;      /* vLLM's num_drafts, num_draft_tokens, num_accepted_tokens */
     double prefill_s, total_s;
+    int kept;                           /* tokens of the prompt that the KV cache had already */
 };
 
 struct decode_prompt {

@@ -55,6 +55,7 @@ struct decoder {
     int32_t *text;                      /* prompt and answer; the last one is the root */
     size_t text_room;
     int length;
+    int computed;                       /* so many of `text`, at most, the KV cache has as if they were read as a prompt */
     struct decode_result result;
     double began;                       /* clock_seconds */
     double learning_s;                  /* the policy, from the iteration before */

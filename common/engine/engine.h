@@ -157,4 +157,9 @@ int engine_prompt(struct engine *engine, struct sequence *sequence, const int32_
                   const struct batch *options, engine_piece_function *each, void *context, struct forward *out,
                   struct err *err);
 
+/* A sequence holds a text whose prompt had `before` tokens; the first `same` of the text also begin the next prompt, of `next`
+ * tokens. How many of them can stay, so that engine_prompt of the others gives the bits of computing all of it: all, but where
+ * slabs would lie elsewhere. */
+int engine_prompt_keeps(const struct engine *engine, int same, int before, int next);
+
 #endif

@@ -361,3 +361,14 @@ int engine_prompt(struct engine *engine, struct sequence *sequence, const int32_
     }
     return 0;
 }
+
+int engine_prompt_keeps(const struct engine *engine, int same, int before, int next)
+{
+    const int whole = engine->slab_rows;
+    if (!whole)
+        return same;
+    const int old = before - before % whole, now = next - next % whole, both = old < now ? old : now;
+    if (old == now && same >= old)
+        return same;
+    return (same < both ? same : both) / whole * whole;
+}

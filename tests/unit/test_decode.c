@@ -296,6 +296,62 @@ static void every_drafter_leaves_the_text(void **state)
     assert_true(drafters >= 4);
 }
 
+static int count_rows(void *context, const struct forward *piece, int position, struct err *err)
+{
+    (void)position, (void)err;
+    *(int *)context += piece->rows;
+    return 0;
+}
+
+/* A decoder that keeps the KV cache answers prompts that go on from its text, or depart from it, as one that reads them whole:
+ * how many tokens it keeps is what both have in common, but for the newest token, which was never read. */
+static void a_text_that_goes_on_is_the_one_read_anew(void **state)
+{
+    enum { TURNS = 5, ROOM = 64 + TURNS * (TOKENS + 8) };
+    static const double temperatures[] = {0, 0.8};
+    (void)state;
+    for (int test = 0; test < (unit_brief() ? 2 : 8); test++) {
+        struct chance chance = {(uint64_t)test + 7};
+        struct decode_settings settings = DECODE_DEFAULTS;
+        struct decoder *decoder = NULL;
+        struct rig rig;
+        int32_t prompt[ROOM], text[ROOM], expected[TOKENS];
+        struct digest128 logits[TOKENS];
+        int count = make_prompt((uint64_t)test, prompt), length = 0;
+        settings.temperature = temperatures[test % 2];
+        settings.max_tokens = TOKENS;
+        settings.draft = (struct strings){ngram, test % 4 / 2};
+        rig_open(&rig, (uint64_t)test + 1, -1, 0, 1);
+        const struct decoder_setup setup = {.engine = rig.engine, .settings = &settings, .keep = true};
+        must(decoder_open(&decoder, &setup, &rig.err), &rig.err);
+        for (int turn = 0; turn < TURNS; turn++) {
+            const struct decode_prompt asked = {.token = prompt, .tokens = count};
+            struct decode_result result;
+            int read = 0, same = 0;
+            const struct decode_sink sink = {.context = &read, .prompt = count_rows};
+            while (same < length - 1 && same < count - 1 && prompt[same] == text[same])
+                same++;
+            decode_alone(&rig, &settings, prompt, count, expected, logits);
+            must(decoder_run(decoder, &asked, &sink, &result, &rig.err), &rig.err);
+            assert_int_equal(result.tokens, TOKENS);
+            assert_memory_equal(result.token, expected, sizeof expected);
+            assert_int_equal(result.kept, same);
+            assert_int_equal(read, count - same);
+            memcpy(text, prompt, (size_t)count * sizeof *text);
+            memcpy(text + count, expected, sizeof expected);
+            length = count + TOKENS;
+            memcpy(prompt, text, (size_t)length * sizeof *text);
+            if (turn == 1 || turn == 3)                     /* it departs amid the text, or at its first token */
+                prompt[turn == 1 ? count + 5 : 0] ^= 1;
+            count = turn == 2 ? count : length;             /* the same prompt again: another sample of it is not asked for */
+            for (int more = chance_range(&chance, 1, 8); more; more--)
+                prompt[count++] = chance_range(&chance, 0, VOCAB_MIN - 1);
+        }
+        decoder_close(&decoder);
+        rig_close(&rig);
+    }
+}
+
 /* Limit, end token and context cut the run where it would have ended, also amid accepted tokens. */
 static void ends_are_where_they_would_be(void **state)
 {
@@ -544,6 +600,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tokens_do_not_depend_on_drafts_or_threads),
         cmocka_unit_test(every_drafter_leaves_the_text),
+        cmocka_unit_test(a_text_that_goes_on_is_the_one_read_anew),
         cmocka_unit_test(ends_are_where_they_would_be),
         cmocka_unit_test(stop_strings_cut_the_same_text),
         cmocka_unit_test(text_is_certain_when_it_is_given),

@@ -156,12 +156,52 @@ static void decoding_behind_slabs_is_the_same_with_drafts(void **state)
     for_models(3, same_decoding);
 }
 
+/* So much of a text stays for a longer prompt that the rest gives the bits of reading all of it: what then lies in other slabs
+ * is read again. */
+static void same_kept(struct rig *rig, enum weight_format format, float *got, float *want)
+{
+    static const struct { int before, text, kept; } cases[] = {     /* tokens of the old prompt, the old text, and what stays */
+        {SLAB, SLAB, SLAB}, {SLAB + 3, SLAB + 9, SLAB}, {SLAB - 3, 2 * SLAB, 0}, {3 * SLAB + 2, 3 * SLAB + 5, 3 * SLAB + 5},
+        {3 * SLAB, 3 * SLAB + 6, 3 * SLAB + 6}, {2 * SLAB + 5, 2 * SLAB + 7, 2 * SLAB}, {PROMPT, SLAB + 4, SLAB}};
+    slab_engine(rig, SLAB, 64, 8);
+    prompt(rig, 0, want);
+    for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++) {
+        struct forward out;
+        const int before = cases[i].before, text = cases[i].text;
+        slab_engine(rig, SLAB, 64, 8);
+        must(engine_prompt(rig->engine, rig->sequence, rig->token, before, NULL, NULL, NULL, &out, &rig->err), &rig->err);
+        for (int at = before; at < text; at++) {
+            const int32_t node = 0;
+            struct batch one = {.rows = 1, .token = rig->token + at, .logit_rows = 1};
+            must(engine_forward(rig->engine, rig->sequence, &one, &out, &rig->err), &rig->err);
+            must(sequence_commit(rig->sequence, &node, 1, &rig->err), &rig->err);
+        }
+        int kept = engine_prompt_keeps(rig->engine, text, before, PROMPT);
+        if (device_info(rig->device)->slabs)
+            assert_int_equal(kept, cases[i].kept);
+        must(sequence_truncate(rig->sequence, kept, &rig->err), &rig->err);
+        must(engine_prompt(rig->engine, rig->sequence, rig->token + kept, PROMPT - kept, NULL, NULL, NULL, &out, &rig->err),
+             &rig->err);
+        memcpy(got, out.logits, logits_size(rig));
+        if (memcmp(got, want, logits_size(rig)))
+            fail_msg("%s: other bits where %d tokens stay of a text of %d with a prompt of %d", format_name(format), kept, text,
+                     before);
+    }
+}
+
+static void a_kept_text_has_the_bits_of_one_read_anew(void **state)
+{
+    (void)state;
+    for_models(3, same_kept);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_prompt_in_slabs_is_near_the_host),
         cmocka_unit_test(drafts_do_not_move_the_cut),
         cmocka_unit_test(decoding_behind_slabs_is_the_same_with_drafts),
+        cmocka_unit_test(a_kept_text_has_the_bits_of_one_read_anew),
     };
     struct device *device = NULL;
     struct err err = {0};
