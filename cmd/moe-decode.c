@@ -9,6 +9,8 @@
 
 #include <jansson.h>
 
+#include "cmd/decode-chat.h"
+#include "cmd/decode-summary.h"
 #include "common/base/file.h"
 #include "common/base/json.h"
 #include "common/base/mem.h"
@@ -84,6 +86,8 @@ struct run {
     struct decode_resume *resume;           /* NULL: none */
     const struct stop *stop;
     int texts, failed;                      /* finished texts; prompts that were passed over */
+    bool chat;                              /* a conversation at the terminal */
+    struct decode_summary summary;
 };
 
 static int see_begin(void *context, double prefill_s, struct err *err)
@@ -119,7 +123,7 @@ static json_t *result_to_json(const struct prompt *prompt, const struct decode_r
         failed = json_array_append_new(tokens, json_integer(result->token[i]));
     if (!failed && result->text)
         failed = json_object_set_new(object, "text", json_stringn(result->text, result->text_bytes));
-    if (!failed && prompt->turns > 1)
+    if (!failed && prompt->turns != 1)
         failed = json_object_set_new(object, "turn", json_integer(prompt->turn));
     json_t *counts = json_pack("{s:s, s:i, s:i, s:i, s:i}", "finish_reason", reasons[result->finish], "iterations",
                                result->iterations, "num_drafts", result->drafts, "num_draft_tokens", result->draft_tokens,
@@ -194,6 +198,7 @@ static int finish(struct run *run, const struct decode_prompt *prompt, const str
         return -1;
     run->recorder.sequence++;
     run->texts += written.finish != FINISH_ABORT;
+    decode_summary_add(&run->summary, run->prompt.tokens.n, result);
     return write_answer(run, result, true, err);
 }
 
@@ -308,6 +313,29 @@ static int decode_prompts(struct run *run, bool *ended, struct err *err)
     return rc;
 }
 
+static int check_turn(void *context, struct err *err)
+{
+    struct run *run = context;
+    const struct decode_prompt prompt = text_of(run);
+    return decoder_check(run->decoder, &prompt, err);
+}
+
+static int answer_turn(void *context, struct decode_result *result, struct err *err)
+{
+    return decode_text(context, result, err);
+}
+
+static int converse(struct run *run, bool *ended, struct err *err)
+{
+    const struct chat chat = {
+        .console = run->console, .stop = run->stop, .prompts = run->prompts, .prompt = &run->prompt,
+        .positions = engine_max_positions(run->session->engine), .max_tokens = run->args->settings.max_tokens,
+        .context = run, .check = check_turn, .answer = answer_turn};
+    int rc = chat_run(&chat, ended, err);
+    prompt_free(&run->prompt);
+    return rc;
+}
+
 /* Of the longest drafts that are recorded: the policy of the run must be one that can be replayed over them. */
 static int record_length(const struct decode_args *args)
 {
@@ -343,7 +371,7 @@ static int open_model(struct run *run, struct err *err)
         console_note(run->console, "%s: %s", run->departure, run->why.data);
     const struct decoder_setup setup = {.engine = run->session->engine, .tokenizer = run->session->tokenizer,
                                         .settings = &args->settings, .budget = run->budget,
-                                        .on_device = true, .stop = run->stop,
+                                        .on_device = true, .stop = run->stop, .keep = run->chat,
                                         .want_drafts = args->record == RECORD_DRAFTS};
     if (decoder_open(&run->decoder, &setup, err))
         return -1;
@@ -382,7 +410,7 @@ static int judge(void *context, const struct prompt *prompt, struct err *err)
 static int check_prompts(struct run *run, struct err *err)
 {
     bool all;
-    if (run->args->keep_going)
+    if (run->args->keep_going || run->chat)
         return 0;
     if (prompts_check(run->prompts, judge, run, &all, err))
         return -1;
@@ -420,7 +448,8 @@ static int open_flows(struct run *run, struct err *err)
         (run->resume && decode_resume_header(run->resume) &&
          header_derive(&header, decode_resume_header(run->resume), err)) ||
         session_open_prompts(&run->prompts, run->session, &args->prompts, &args->files, run->stop, err) ||
-        check_prompts(run, err) || (args->stream && open_stream(run, &header, err)) ||
+        (run->chat && prompts_converse(run->prompts, &run->prompt, err)) || check_prompts(run, err) ||
+        (args->stream && open_stream(run, &header, err)) ||
         (!stream_only && output_open(&run->text, args->output ? args->output : "-", err)))
         goto done;
     rc = 0;
@@ -429,9 +458,25 @@ done:
     return rc;
 }
 
+static bool reads_input(const struct decode_args *args) { return !args->files.count && !args->prompts.texts.count; }
+
+/* Somebody sits there who can answer, too. */
+static bool is_chat(const struct decode_args *args)
+{
+    return args->prompts.chat && reads_input(args) && isatty(STDIN_FILENO);
+}
+
+static int check_chat(const struct decode_args *args, struct err *err)
+{
+    const char *vain = args->resume ? "resume" : args->keep_going ? "keep-going" : args->prompts.field ? "field"
+                     : args->prompts.whole ? "whole" : NULL;
+    return vain ? err_set(err, ERR_INPUT, "--%s: of no effect in a conversation at the terminal; leave it out, or name a file",
+                          vain) : 0;
+}
+
 static int check_args(const struct decode_args *args, const struct console *console, struct err *err)
 {
-    bool from_input = !args->files.count && !args->prompts.texts.count;
+    bool from_input = reads_input(args);
     if (args->record && !args->stream)
         return err_set(err, ERR_INPUT, "--record: there is no stream to put it into; add --stream FILE");
     if (args->record_length && args->record != RECORD_DRAFTS)
@@ -445,6 +490,8 @@ static int check_args(const struct decode_args *args, const struct console *cons
         return err_set(err, ERR_INPUT, "--resume: a stream is read twice; name a file");
     if (from_input && args->settings.rank && strcmp(args->settings.rank, "-") == 0)
         return err_set(err, ERR_INPUT, "--rank: standard input holds the ranking; give prompts as a file or with -p");
+    if (is_chat(args))
+        return check_chat(args, err);
     if (from_input && isatty(STDIN_FILENO))
         console_note(console, "reading prompts from the terminal, JSON lines or one text, up to Ctrl-D; -p TEXT gives one");
     return 0;
@@ -471,6 +518,27 @@ static int close_outputs(struct run *run, struct err *err)
                        : 0;
 }
 
+/* On a terminal, or with -v: what a person wants to know of the run. */
+static int summarise(const struct run *run, struct err *err)
+{
+    bool terminal = isatty(STDERR_FILENO) && isatty(STDOUT_FILENO);
+    struct text line = {0};
+    int rc = 0;
+    if (terminal || run->console->verbose) {
+        rc = decode_summary_put(&run->summary, decoder_drafters(run->decoder) != NULL, &line, err);
+        if (!rc && line.length)
+            console_note(run->console, "%s", line.data);
+    }
+    text_free(&line);
+    return rc;
+}
+
+/* A person had enough: the conversation is whole as it is. */
+static int leave_chat(struct run *run, struct err *err)
+{
+    return close_outputs(run, err) ? -1 : err_set(err, ERR_SIGNAL, "the conversation was ended by %s", signals_name());
+}
+
 /* A signal came: what there is stays, and says that it is not all. */
 static int close_early(struct run *run, struct err *err)
 {
@@ -490,13 +558,14 @@ static int close_early(struct run *run, struct err *err)
 static int decode(const void *arguments, const struct console *console, struct err *err)
 {
     const struct decode_args *args = arguments;
-    struct run run = {.args = args, .console = console, .stop = signals_stop()};
+    struct run run = {.args = args, .console = console, .stop = signals_stop(), .chat = is_chat(args)};
     bool ended;
     int rc = -1;
     if (check_args(args, console, err) || open_model(&run, err) || open_flows(&run, err))
         goto done;
     signals_gentle();
-    rc = decode_prompts(&run, &ended, err) ? -1 : ended ? close_early(&run, err) : close_outputs(&run, err);
+    rc = (run.chat ? converse : decode_prompts)(&run, &ended, err) ? -1
+       : summarise(&run, err) ? -1 : ended ? (run.chat ? leave_chat : close_early)(&run, err) : close_outputs(&run, err);
 done:
     signals_harsh();
     if (rc && run.recorder.writer && run.texts && strcmp(args->stream, "-"))

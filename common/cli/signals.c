@@ -14,13 +14,14 @@ static struct {
     atomic_bool gentle;
     struct stop stop;
     int bell;                           /* what is written there can be read at stop.wake; -1: no pipe */
-    struct timespec when;               /* the first signal came; written before stop.signal */
+    struct timespec when;               /* the latest wish came; written before stop.signal */
+    atomic_int latest;                  /* and which signal it was, also after signals_take; 0: none */
 } state = {.stop = {.wake = -1}, .bell = -1};
 
 static bool sent_twice(int number)
 {
     struct timespec now;
-    if (atomic_load(&state.stop.signal) != number || clock_gettime(CLOCK_MONOTONIC, &now))
+    if (atomic_load(&state.latest) != number || clock_gettime(CLOCK_MONOTONIC, &now))
         return false;
     return (now.tv_sec - state.when.tv_sec) * 1000000000LL + (now.tv_nsec - state.when.tv_nsec) < SAME_NS;
 }
@@ -38,12 +39,14 @@ static void handle(int number)
 {
     int kept = errno, none = 0;
     bool wish = atomic_load(&state.gentle) && (number == SIGINT || number == SIGTERM);
-    if (wish && !atomic_load(&state.stop.signal)) {
-        clock_gettime(CLOCK_MONOTONIC, &state.when);
-        if (atomic_compare_exchange_strong(&state.stop.signal, &none, number) && state.bell >= 0)
-            (void)!write(state.bell, "", 1);
-    } else if (!wish || !sent_twice(number)) {
+    if (!wish) {
         end_by_signal(number);
+    } else if (!sent_twice(number)) {
+        clock_gettime(CLOCK_MONOTONIC, &state.when);
+        if (!atomic_compare_exchange_strong(&state.stop.signal, &none, number))
+            end_by_signal(number);
+        else if (atomic_store(&state.latest, number), state.bell >= 0)
+            (void)!write(state.bell, "", 1);
     }
     errno = kept;
 }
@@ -82,6 +85,17 @@ const char *signals_name(void)
 {
     int number = atomic_load(&state.stop.signal);
     return number == SIGINT ? "SIGINT" : number == SIGTERM ? "SIGTERM" : NULL;
+}
+
+bool signals_take(int number)
+{
+    char rung;
+    if (atomic_load(&state.stop.signal) != number)
+        return false;
+    while (state.bell >= 0 && read(state.stop.wake, &rung, 1) > 0)
+        ;
+    atomic_store(&state.stop.signal, 0);
+    return true;
 }
 
 void signals_end(void)

@@ -7,6 +7,8 @@
 #ifndef MOE_CLI_SIGNALS_H
 #define MOE_CLI_SIGNALS_H
 
+#include <stdbool.h>
+
 #include "common/base/stop.h"
 
 void signals_catch(void);
@@ -17,6 +19,10 @@ void signals_harsh(void);
 
 /* The name of the signal that was a wish, "SIGINT"; NULL: none came. */
 const char *signals_name(void);
+
+/* Forgets the wish when it was this signal: what it asked for was done, and the next one is a wish again. False: another came,
+ * or none. */
+bool signals_take(int number);
 
 /* Ends the process by the signal that came. */
 void signals_end(void);

@@ -27,12 +27,19 @@ struct prompt_given {
 
 int prompts_set_text(struct prompt *prompt, const char *text, size_t bytes, struct err *err);
 int prompts_need_tokenizer(const struct prompts *p, struct err *err);
+int prompts_need_chat(const struct prompts *p, struct err *err);        /* and a chat template */
 int prompts_add_message(json_t *messages, const char *role, const char *text, size_t bytes, struct err *err);
 int prompts_check_messages(const json_t *messages, struct err *err);
 bool prompts_is_answer(const json_t *message);                 /* of the assistant */
 
 /* The messages as the chat template writes them, with its call for an answer (ask) or without. out: {0}; text: {0} or NULL. */
 int prompts_render(const struct prompts *p, json_t *messages, bool ask, struct tokens *out, struct text *text, struct err *err);
+
+/* Renders prompt->messages, and replaces text and tokens. */
+int prompts_use_chat(const struct prompts *p, struct prompt *prompt, struct err *err);
+
+/* An empty list of messages, or with the system message that the options have; NULL: a failure. */
+json_t *prompts_new_chat(const struct prompts *p, struct err *err);
 
 /* Appends ids under `key` of an object. */
 int prompts_ids(const struct prompts *p, const char *key, const json_t *list, struct tokens *out, struct err *err);

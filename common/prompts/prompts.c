@@ -162,9 +162,21 @@ int prompts_need_tokenizer(const struct prompts *p, struct err *err)
     return err_set(err, ERR_INPUT, "the model has no tokenizer; give \"tokens\", not text");
 }
 
+int prompts_need_chat(const struct prompts *p, struct err *err)
+{
+    if (prompts_need_tokenizer(p, err))
+        return -1;
+    if (p->options.chat_template)
+        return 0;
+    return err_set(err, ERR_INPUT, "the model has no chat template; name a file that has one with --chat-template, or give the "
+                   "text as \"prompt\"");
+}
+
 static int use_raw(const struct prompts *p, struct prompt *prompt, const char *text, size_t bytes, struct err *err)
 {
     unsigned flags = TOKENIZER_FRAME | (p->options.parse_special ? TOKENIZER_PARSE_SPECIAL : 0);
+    if (p->options.system)
+        return err_set(err, ERR_INPUT, "--system: a raw text has no messages; add --chat");
     if (prompts_need_tokenizer(p, err) || tokenizer_encode(p->tokenizer, text, bytes, flags, &prompt->tokens, err))
         return -1;
     return prompts_set_text(prompt, text, bytes, err);
@@ -185,14 +197,7 @@ int prompts_render(const struct prompts *p, json_t *messages, bool ask, struct t
         err_memory(err);
         goto done;
     }
-    if (prompts_need_tokenizer(p, err))
-        goto done;
-    if (!p->options.chat_template) {
-        err_set(err, ERR_INPUT, "the model has no chat template; name a file that has one with --chat-template, or give the "
-                "text as \"prompt\"");
-        goto done;
-    }
-    if (template_render(p->options.chat_template, values, p->options.trusted, &rendered, err) ||
+    if (prompts_need_chat(p, err) || template_render(p->options.chat_template, values, p->options.trusted, &rendered, err) ||
         tokenizer_encode_segments(p->tokenizer, rendered.text.data, rendered.segments, rendered.n_segments,
                                   p->options.parse_special ? TOKENIZER_PARSE_SPECIAL : 0, &tokens, err) ||
         (text && text_put(text, rendered.text.data, rendered.text.length, err)))
@@ -207,8 +212,7 @@ done:
     return rc;
 }
 
-/* Renders prompt->messages and replaces text and tokens. */
-static int use_chat(const struct prompts *p, struct prompt *prompt, struct err *err)
+int prompts_use_chat(const struct prompts *p, struct prompt *prompt, struct err *err)
 {
     struct text text = {0};
     struct tokens tokens = {0};
@@ -238,16 +242,29 @@ int prompts_add_message(json_t *messages, const char *role, const char *text, si
     return json_array_append_new(messages, message) ? err_memory(err) : 0;
 }
 
+json_t *prompts_new_chat(const struct prompts *p, struct err *err)
+{
+    const char *system = p->options.system;
+    json_t *messages = json_array();
+    if (!messages)
+        err_memory(err);
+    else if (system && prompts_add_message(messages, "system", system, strlen(system), err)) {
+        err_at(err, "--system");
+        json_decref(messages);
+        messages = NULL;
+    }
+    return messages;
+}
+
 static int use_text(const struct prompts *p, struct prompt *prompt, const char *text, size_t bytes, struct err *err)
 {
     if (p->options.answers == PROMPTS_ANSWERED)
         return prompt_answered(p, prompt, &(struct prompt_given){.text = text, .bytes = bytes}, err);
     if (!p->options.chat)
         return use_raw(p, prompt, text, bytes, err);
-    prompt->messages = json_array();
-    if (!prompt->messages)
-        return err_memory(err);
-    return prompts_add_message(prompt->messages, "user", text, bytes, err) || use_chat(p, prompt, err) ? -1 : 0;
+    if (!(prompt->messages = prompts_new_chat(p, err)))
+        return -1;
+    return prompts_add_message(prompt->messages, "user", text, bytes, err) || prompts_use_chat(p, prompt, err) ? -1 : 0;
 }
 
 int prompts_check_messages(const json_t *messages, struct err *err)
@@ -292,7 +309,7 @@ static int use_questions(const struct prompts *p, struct prompt *prompt, json_t 
     for (size_t i = next + 1; i < count; i++)           /* answers, and what follows the last one */
         prompt->turns += !prompts_is_answer(json_array_get(messages, i)) &&
                          prompts_is_answer(json_array_get(messages, i - 1));
-    return use_chat(p, prompt, err);
+    return prompts_use_chat(p, prompt, err);
 }
 
 static int use_messages(const struct prompts *p, struct prompt *prompt, json_t *messages, struct err *err)
@@ -302,7 +319,7 @@ static int use_messages(const struct prompts *p, struct prompt *prompt, json_t *
     if (p->options.answers == PROMPTS_ASK_AGAIN)
         return use_questions(p, prompt, messages, err);
     prompt->messages = json_incref(messages);
-    return use_chat(p, prompt, err);
+    return prompts_use_chat(p, prompt, err);
 }
 
 static int use_turns(const struct prompts *p, struct prompt *prompt, json_t *turns, struct err *err)
@@ -315,12 +332,11 @@ static int use_turns(const struct prompts *p, struct prompt *prompt, json_t *tur
     if (!first || json_array_size(turns) > 10000)
         return err_set(err, ERR_INPUT, "\"turns\" must be a list of 1 to 10000 strings");
     prompt->turns = (int)json_array_size(turns);
-    prompt->messages = json_array();
     prompt->rest = json_incref(turns);
-    if (!prompt->messages)
-        return err_memory(err);
+    if (!(prompt->messages = prompts_new_chat(p, err)))
+        return -1;
     return prompts_add_message(prompt->messages, "user", json_string_value(first), json_string_length(first), err) ||
-           use_chat(p, prompt, err) ? -1 : 0;
+           prompts_use_chat(p, prompt, err) ? -1 : 0;
 }
 
 int prompts_ids(const struct prompts *p, const char *key, const json_t *list, struct tokens *out, struct err *err)
@@ -604,7 +620,7 @@ int prompt_next_turn(struct prompts *p, struct prompt *prompt, const char *answe
         add_next_turn(prompt, messages, err))
         goto done;
     prompt->messages = messages;
-    if (use_chat(p, prompt, err)) {
+    if (prompts_use_chat(p, prompt, err)) {
         prompt->messages = before;
         goto done;
     }

@@ -43,6 +43,7 @@ struct prompts_options {
     const char *field;                 /* name of the text field; NULL: "prompt" */
     bool chat;                         /* a text is one user message */
     bool whole;                        /* text: one prompt a file, as it is */
+    const char *system;                /* the message of the system with which chats begin that have none; NULL: none */
     bool parse_special;                /* special tokens are honoured everywhere, in content too */
     const char *const *texts;          /* prompts given directly, in this order; they come before the files */
     size_t n_texts;
@@ -71,7 +72,7 @@ struct prompt {
     uint8_t *mask;                     /* PROMPTS_ANSWERED: [tokens.n] 1: of an answer, its end token included; else NULL */
     int max_tokens;                    /* 0: not given */
     int64_t ordinal;                   /* 0, 1, ... over all files */
-    int turn, turns;                   /* the user turn now in `tokens`, from 0; how many there are */
+    int turn, turns;                   /* the user turn now in `tokens`, from 0; how many there are, 0: not known */
     char *where;                       /* "file:line", for messages */
     json_t *messages, *rest;           /* the chat so far, and all turns; NULL where there are none */
 };
@@ -108,5 +109,15 @@ int prompts_each(struct prompts *prompts, const struct stop *stop, prompts_job *
  * the chat and rebuilds text and tokens.
  * 1: prompt->turn is the next one; 0: there are no more turns (nothing changed); -1: error. */
 int prompt_next_turn(struct prompts *prompts, struct prompt *prompt, const char *answer, size_t bytes, struct err *err);
+
+/* A conversation that a person leads, turn by turn, without files: *out is a chat in which nothing was asked yet (turn -1,
+ * turns 0: nobody knows how many). To be freed by prompt_free. */
+int prompts_converse(struct prompts *prompts, struct prompt *out, struct err *err);
+
+/* Adds what a user says, and has it in text and tokens. On failure the chat is as before; prompt_unask takes it back. Then
+ * prompt_answered_by adds what was answered, which the tokens have from the next question on. */
+int prompt_ask(struct prompts *prompts, struct prompt *prompt, const char *text, size_t bytes, struct err *err);
+void prompt_unask(struct prompt *prompt);
+int prompt_answered_by(struct prompt *prompt, const char *text, size_t bytes, struct err *err);
 
 #endif

@@ -142,7 +142,8 @@ int session_open_prompts(struct prompts **out, const struct session *session, co
 {
     const struct hparams *shape = model_hparams(session->model);
     const struct prompts_options prompts = {
-        .field = options->field, .chat = options->chat, .whole = options->whole, .parse_special = options->parse_special,
+        .field = options->field, .chat = options->chat, .system = options->system, .whole = options->whole,
+        .parse_special = options->parse_special,
         .texts = options->texts.items, .n_texts = (size_t)options->texts.count, .stop = stop,
         .chat_template = session->chat, .template_file = options->chat_template,
         .trusted = session->trusted,

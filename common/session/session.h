@@ -46,7 +46,7 @@ extern const char *const session_cache_words[];
 /* How prompts are read. */
 struct session_prompts {
     struct strings texts;
-    const char *field, *chat_template;
+    const char *field, *system, *chat_template;
     bool chat, whole, parse_special;
     struct strings template_args;
     enum prompts_answers answers;       /* no options: a command says what it wants of prompts/prompts.h */
@@ -59,6 +59,7 @@ struct session_prompts {
                 "take TEXT as a prompt, before those of files; may be given several times"), \
     OPT_STRING(0, "field", args, prompts.field, "NAME", "the text of a prompt is in the field NAME"), \
     OPT_FLAG(0, "chat", args, prompts.chat, "take a text as a message of a user"), \
+    OPT_STRING(0, "system", args, prompts.system, "TEXT", "begin chats with TEXT as the system's message"), \
     OPT_FLAG(0, "whole", args, prompts.whole, "take a text file, or standard input, as one prompt, not each of its lines"), \
     OPT_FLAG(0, "parse-special", args, prompts.parse_special, "let special tokens count in prompts, too"), \
     OPT_INPUT(0, "chat-template", args, prompts.chat_template, "take the chat template in FILE, not the model's"), \

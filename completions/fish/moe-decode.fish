@@ -13,6 +13,7 @@ complete -c moe-decode -l hot-set -r -F -d 'begin with the experts that earlier 
 complete -c moe-decode -s p -l prompt -x -d 'take TEXT as a prompt, before those of files; may be given several times'
 complete -c moe-decode -l field -x -d 'the text of a prompt is in the field NAME'
 complete -c moe-decode -l chat -d 'take a text as a message of a user'
+complete -c moe-decode -l system -x -d 'begin chats with TEXT as the system\'s message'
 complete -c moe-decode -l whole -d 'take a text file, or standard input, as one prompt, not each of its lines'
 complete -c moe-decode -l parse-special -d 'let special tokens count in prompts, too'
 complete -c moe-decode -l chat-template -r -F -d 'take the chat template in FILE, not the model\'s'

@@ -53,6 +53,7 @@ complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l stream -r 
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -s p -l prompt -x -d 'take TEXT as a prompt, before those of files; may be given several times'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l field -x -d 'the text of a prompt is in the field NAME'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l chat -d 'take a text as a message of a user'
+complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l system -x -d 'begin chats with TEXT as the system\'s message'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l whole -d 'take a text file, or standard input, as one prompt, not each of its lines'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l parse-special -d 'let special tokens count in prompts, too'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l chat-template -r -F -d 'take the chat template in FILE, not the model\'s'

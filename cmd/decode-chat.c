@@ -1,0 +1,170 @@
+#include "cmd/decode-chat.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/file.h"
+#include "common/base/text.h"
+#include "common/cli/signals.h"
+
+enum { MESSAGE_BYTES = 1 << 20, TERMINAL_BYTES = 4095 };        /* what of a line is longer a terminal drops without a word */
+
+struct reader {
+    char chunk[4096];
+    size_t begin, end;                  /* of what is left in chunk */
+};
+
+/* What a person sees who is asked to type; a line that goes on is marked otherwise. */
+static void show_mark(const struct chat *chat, bool goes_on)
+{
+    if (chat->console->quiet)
+        return;
+    fputs(goes_on ? ". " : "> ", stderr);
+    fflush(stderr);
+}
+
+/* Waits for input, or for the wish to end; *got 0: there is no more. */
+static int refill(const struct chat *chat, struct reader *reader, size_t *got, struct err *err)
+{
+    struct pollfd ready[] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = chat->stop->wake, .events = POLLIN}};
+    while (!stop_asked(chat->stop) && poll(ready, 2, -1) < 0)
+        ;
+    if (stop_asked(chat->stop))
+        return err_set(err, ERR_SIGNAL, "interrupted");
+    if (file_read_some(STDIN_FILENO, "standard input", reader->chunk, sizeof reader->chunk, got, err))
+        return -1;
+    reader->begin = 0;
+    reader->end = *got;
+    return 0;
+}
+
+/* Appends a line without its newline. 1; 0: there is no more. */
+static int read_line(const struct chat *chat, struct reader *reader, struct text *line, struct err *err)
+{
+    const size_t start = line->length;
+    bool any = false;
+    for (;;) {
+        size_t got = 1;
+        if (reader->begin == reader->end && refill(chat, reader, &got, err))
+            return -1;
+        if (!got)
+            return any;
+        const char *begin = reader->chunk + reader->begin;
+        const size_t bytes = reader->end - reader->begin;
+        const char *newline = memchr(begin, '\n', bytes);
+        const size_t take = newline ? (size_t)(newline - begin) : bytes;
+        if (line->length + take > MESSAGE_BYTES)
+            return err_set(err, ERR_INPUT, "a message of more than %d bytes", MESSAGE_BYTES);
+        if (text_put(line, begin, take, err))
+            return -1;
+        reader->begin += take + (newline != NULL);
+        any = true;
+        if (newline && line->length - start >= TERMINAL_BYTES)
+            return err_set(err, ERR_INPUT, "a line of %d bytes: a terminal drops what comes after them; break it into several "
+                           "lines that end with \\", TERMINAL_BYTES);
+        if (newline)
+            return 1;
+    }
+}
+
+/* A message: a line, and those after it where a backslash ends a line. 1; 0: there is no more. */
+static int read_message(const struct chat *chat, struct reader *reader, struct text *message, struct err *err)
+{
+    text_clear(message);
+    for (bool goes_on = false;; goes_on = true) {
+        show_mark(chat, goes_on);
+        int more = read_line(chat, reader, message, err);
+        if (more <= 0)
+            return goes_on && !more ? 1 : more;
+        if (!message->length || message->data[message->length - 1] != '\\')
+            return 1;
+        message->data[message->length - 1] = '\n';
+    }
+}
+
+static bool is_blank(const struct text *message)
+{
+    return !message->length || strspn(message->data, " \t\r\n") == message->length;
+}
+
+/* What a person should know of an answer: where it was cut, and by what. */
+static void tell_end(const struct chat *chat, const struct decode_result *result)
+{
+    const int tokens = chat->prompt->tokens.n + result->tokens;
+    if (result->finish == FINISH_ABORT)
+        console_note(chat->console, "the answer ends here; Ctrl-C ends the conversation, too");
+    else if (result->finish == FINISH_LENGTH && tokens >= chat->positions)
+        console_note(chat->console, "the context of %d tokens is full: the answer is cut off there, and no message fits any "
+                     "more", chat->positions);
+    else if (result->finish == FINISH_LENGTH)
+        console_note(chat->console, "the answer is cut off at %d tokens (-n)", result->tokens);
+}
+
+/* Ctrl-C amid the answer, or before it began: then the message is taken back. */
+static int take_interrupt(const struct chat *chat, bool began, bool *ended)
+{
+    if (!began)
+        prompt_unask(chat->prompt);
+    *ended = !signals_take(SIGINT);
+    if (!began && !*ended)
+        console_note(chat->console, "the message was taken back before its answer began");
+    return 0;
+}
+
+static int take_turn(const struct chat *chat, const struct text *message, bool *ended, struct err *err)
+{
+    struct prompt *prompt = chat->prompt;
+    struct decode_result result;
+    if (prompt_ask(chat->prompts, prompt, message->data, message->length, err))
+        return -1;
+    prompt->max_tokens = chat->max_tokens < 0 ? chat->positions : 0;
+    if (chat->check(chat->context, err)) {
+        prompt_unask(prompt);
+        return err_at(err, "%s", prompt->place);
+    }
+    if (chat->answer(chat->context, &result, err)) {
+        if (err->code != ERR_SIGNAL) {
+            prompt_unask(prompt);
+            return -1;
+        }
+        err_clear(err);
+        return take_interrupt(chat, false, ended);
+    }
+    console_detail(chat->console, "turn %d: %d prompt tokens, %d of them kept; %d new tokens", prompt->turn + 1,
+                   prompt->tokens.n, result.kept, result.tokens);
+    if (prompt_answered_by(prompt, result.text, result.text_bytes, err))
+        return -1;
+    if (result.finish == FINISH_ABORT)
+        take_interrupt(chat, true, ended);
+    if (!*ended)
+        tell_end(chat, &result);
+    return 0;
+}
+
+int chat_run(const struct chat *chat, bool *ended, struct err *err)
+{
+    struct reader reader = {.end = 0};
+    struct text message = {0};
+    int more;
+    *ended = false;
+    console_note(chat->console, "a conversation: Ctrl-D ends it, Ctrl-C ends an answer; a line that ends with \\ goes on");
+    while (!*ended && (more = read_message(chat, &reader, &message, err))) {
+        int rc = more < 0 ? -1 : is_blank(&message) ? 0 : take_turn(chat, &message, ended, err);
+        if (rc && err->code == ERR_SIGNAL) {
+            *ended = true;
+        } else if (rc && err->code == ERR_INPUT) {              /* of this message; the next one may be better */
+            console_fault(chat->console, err);
+        } else if (rc) {
+            text_free(&message);
+            return -1;
+        }
+        err_clear(err);
+    }
+    if (!chat->console->quiet)
+        fputc('\n', stderr);                                    /* after the mark */
+    text_free(&message);
+    return 0;
+}

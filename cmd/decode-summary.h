@@ -1,0 +1,22 @@
+/* What moe-decode says in the end: how many tokens, how fast, and what drafts saved. */
+#ifndef MOE_CMD_DECODE_SUMMARY_H
+#define MOE_CMD_DECODE_SUMMARY_H
+
+#include <stdbool.h>
+
+#include "common/base/text.h"
+#include "common/decode/decode.h"
+
+struct decode_summary {
+    int texts;                          /* with a first token; only those count for the times */
+    int64_t prompt_tokens, kept, tokens;                /* kept: tokens of prompts that were in the KV cache already */
+    int64_t iterations, drafts, accepted, later;        /* later: tokens that iterations emitted */
+    double first_s, later_s;
+};
+
+void decode_summary_add(struct decode_summary *summary, int prompt_tokens, const struct decode_result *result);
+
+/* One line without a newline; drafting: drafts were asked for. Nothing is put where nothing was decoded. */
+int decode_summary_put(const struct decode_summary *summary, bool drafting, struct text *out, struct err *err);
+
+#endif

@@ -1,0 +1,150 @@
+#!/usr/bin/env bats
+# moe-decode --chat at a terminal: turns, what is kept of them, Ctrl-C and Ctrl-D, a full context; and the line of summary.
+
+load common
+
+setup_file() {
+    export WORK="$BATS_FILE_TMPDIR"
+    ln -s "$MOE_POCKET" "$WORK/pocket.moe"
+}
+
+setup() { cd "$WORK"; }
+
+# A terminal that shows what is printed, and at which is typed: see at-terminal.py.
+at_terminal() { "$BATS_TEST_DIRNAME/at-terminal.py" --keys "$@" | tr -d '\r'; return "${PIPESTATUS[0]}"; }
+
+# A conversation of three messages; its answers as JSON lines go to turns.jsonl, what the terminal shows to standard output.
+three_turns() {
+    at_terminal '> ' 'Hello there\n' '> ' 'And \\n' '. ' 'what then?\n' '> ' '\n' '> ' 'Why?\n' '> ' '^D' -- \
+        bash -c 'exec moe-decode -m pocket.moe --chat --json -n 20 "$@" > turns.jsonl' - "$@"
+}
+
+# The same as three runs, each with all messages so far.
+three_runs() {
+    jq -c -s --arg system "$1" '[.[].text] as $said |
+        (if $system == "" then [] else [{role: "system", content: $system}] end) as $first |
+        ["Hello there", "And \nwhat then?", "Why?"] as $asked |
+        range(3) as $turn | {messages: ($first + [range($turn) | {role: "user", content: $asked[.]},
+            {role: "assistant", content: $said[.]}] + [{role: "user", content: $asked[$turn]}])}' turns.jsonl
+}
+
+@test "a conversation answers as runs with all of its messages do" {
+    local options system
+    for options in '' '-d ngram -K 5' '-d ngram --temperature 0.8 --seed 5'; do
+        [ -z "$MOE_SANITIZED" ] || [ "$options" = '-d ngram -K 5' ] || continue
+        for system in '' 'Be brief.'; do
+            three_turns $options ${system:+--system "$system"} > shown.txt
+            [ "$(wc -l < turns.jsonl)" = 3 ]
+            three_runs "$system" > runs.jsonl
+            moe-decode -q -m pocket.moe --json -n 20 $options runs.jsonl | jq -c '[.prompt_tokens, .tokens, .text]' > want.jsonl
+            jq -c '[.prompt_tokens, .tokens, .text]' turns.jsonl | cmp - want.jsonl
+            jq -e -s 'map(.turn) == [0, 1, 2]' turns.jsonl
+        done
+    done
+}
+
+@test "a turn reads what is new of the text, and no more" {
+    three_turns -v -d ngram > shown.txt
+    three_runs '' > runs.jsonl
+    # What each prompt has in common with the text before it, but for that text's last token, which is never read.
+    moe-profile -q -m pocket.moe -n 0 runs.jsonl | moe-view --json |
+        jq -n -c --slurpfile turns turns.jsonl 'reduce (inputs | select(.type == "route")) as $r ([];
+            .[$r.sequence] += $r.tokens) | . as $prompts | range(3) as $t |
+            (if $t == 0 then [] else $prompts[$t - 1] + $turns[$t - 1].tokens[:-1] end) as $text |
+            [$prompts[$t] | length, ([range(length) as $i | select(.[$i] != $text[$i]) | $i] | first),
+             ($turns[$t].tokens | length)] | "\(.[0]) prompt tokens, \(.[1]) of them kept; \(.[2]) new tokens"' -r > want.txt
+    cat want.txt
+    [ "$(wc -l < want.txt)" = 3 ]
+    refute grep -q ' 0 of them kept' <(tail -n 2 want.txt)
+    grep -o '[0-9]* prompt tokens, [0-9]* of them kept; [0-9]* new tokens' shown.txt | cmp - want.txt
+}
+
+@test "Ctrl-C ends an answer, and the conversation where there is none" {
+    # An answer of 900 tokens, ended soon after it began; the next one goes on from what was said of it.
+    run at_terminal '> ' 'Hello there\n' '72' '^C' '> ' 'Why?\n' 'cut off at 900 tokens' '' '> ' '^C' -- \
+        moe-decode -v -m pocket.moe --chat --ignore-eos -n 900 --stream chat.moes
+    echo "$output"
+    [ "$status" = 130 ]
+    [[ $output == *"the answer ends here"*"the answer is cut off at 900 tokens (-n)"*"the conversation was ended by SIGINT"* ]]
+    moe-view --verify chat.moes > /dev/null
+    moe-bench report chat.moes > /dev/null
+    moe-view --json chat.moes > records.jsonl
+    jq -e -n '[inputs | select(.type == "done")] | map(.finish_reason) == ["abort", "length"] and
+        (.[0].tokens | length) < 800 and (.[1].tokens | length) == 900' records.jsonl
+    jq -n -c '[inputs | select(.type == "done")] | {messages: [{role: "user", content: "Hello there"},
+        {role: "assistant", content: .[0].text}, {role: "user", content: "Why?"}]}' records.jsonl > whole.jsonl
+    moe-decode -q -m pocket.moe --ignore-eos -n 900 --json whole.jsonl | jq -c .tokens |
+        cmp - <(jq -n -c '[inputs | select(.type == "done")][1].tokens' records.jsonl)
+    # Where nothing was asked yet it leaves at once; a file that stays unfinished is not there.
+    run at_terminal '> ' '^C' -- moe-decode -m pocket.moe --chat
+    [ "$status" = 130 ]
+    [[ $output == *"the conversation was ended by SIGINT"* ]]
+}
+
+@test "Ctrl-D ends a conversation, with what it wrote" {
+    run at_terminal '> ' 'Hello there\n' '> ' '^D' -- moe-decode -m pocket.moe --chat -n 8 -o said.txt
+    [ "$status" = 0 ]
+    moe-decode -q -m pocket.moe --chat -n 8 -p 'Hello there' | cmp - said.txt
+    [[ $output == *"8 prompt tokens, 8 new tokens"* ]]
+    run at_terminal '> ' '^D' -- moe-decode -m pocket.moe --chat
+    [ "$status" = 0 ]
+    [[ $output != *"tokens"* ]]
+}
+
+@test "a full context is told" {
+    # The answer fills it; and a message that does not fit is not asked, but a shorter one then is.
+    run at_terminal '> ' 'Hello there\n' 'no message fits' '' '> ' 'Why?\n' 'shorten it' '' '> ' '^D' -- \
+        moe-decode -m pocket.moe --chat -c 24 --ignore-eos
+    echo "$output"
+    [ "$status" = 0 ]
+    [[ $output == *"the context of 24 tokens is full: the answer is cut off there"*"message 2: the prompt has "*" tokens"* ]]
+    run at_terminal '> ' 'one two three four five six seven eight nine ten\n' 'shorten it' '' '> ' 'Hello there\n' \
+        '> ' '^D' -- moe-decode -m pocket.moe --chat -c 24 -n 4
+    [ "$status" = 0 ]
+    [[ $output == *"message 1: the prompt has "*"12 prompt tokens, 4 new tokens"* || $output == *"8 prompt tokens, 4 new tokens"* ]]
+}
+
+@test "what has no effect in a conversation is refused" {
+    local option
+    for option in '--resume x.moes' --keep-going '--field text' --whole; do
+        run at_terminal 'tokens' '' -- moe-decode -m pocket.moe --chat $option
+        [[ $output == *"of no effect in a conversation"* ]]
+    done
+    # A model that cannot chat says so before anybody types; a raw text has no messages.
+    mkdir bare
+    cp "$MOE_MODELS"/pocket/model/* bare
+    jq 'del(.chat_template)' "$MOE_MODELS/pocket/model/tokenizer_config.json" > bare/tokenizer_config.json
+    moe-convert -q bare -o bare.moe
+    run at_terminal 'no chat template' '' -- moe-decode -q -m bare.moe --chat
+    [ "$status" = 2 ]
+    [[ $output != *"> "* ]]
+    run moe-decode -q -m pocket.moe --system 'Be brief.' -n 4 -p hi
+    assert_trouble moe-decode
+    [[ $output == *"--system: a raw text has no messages; add --chat" ]]
+}
+
+@test "a line of summary stands at the end on a terminal, and with -v; its numbers are the stream's" {
+    local stream=run.moes
+    head -n 3 "$MOE_MODELS/pocket/heldout.jsonl" > some.jsonl
+    moe-decode -m pocket.moe -n 30 -d ngram some.jsonl --stream $stream > plain.txt 2> notes.txt
+    [ ! -s notes.txt ]
+    moe-decode -v -m pocket.moe -n 30 -d ngram some.jsonl --stream $stream 2> notes.txt | cmp - plain.txt
+    moe-view --json $stream | jq -r -s '[.[] | select(.type == "begin")] as $b | [.[] | select(.type == "done")] as $d |
+        ([$d[].tokens | length] | add) as $n | ([.[] | select(.type == "iter")] | length) as $iterations |
+        (1 + ([$d[].num_accepted_tokens] | add) / ([$d[].num_drafts] | add)) as $length |
+        "\([$b[].prompt_tokens] | add) \($n) \($length) \(100 - 100 * $iterations / ($n - ($d | length))) " +
+        "\(([$b[].prefill_us] | add) / 1000 / ($b | length))"' > want.txt
+    sed -n -E 's/^moe-decode: ([0-9]+) prompt tokens, ([0-9]+) new tokens; first token after \(mean\) ([0-9.]+) ms, then [0-9.]+ tokens\/s; acceptance length ([0-9.]+), ([0-9.]+) % of forwards saved$/\1 \2 \4 \5 \3/p' notes.txt > got.txt
+    cat want.txt got.txt
+    paste -d ' ' want.txt got.txt | awk 'function near(a, b, by) { return a - b < by && b - a < by }
+        { exit !(NF == 10 && $1 == $6 && $2 == $7 && near($3, $8, 0.006) && near($4, $9, 0.06) && near($5, $10, 0.01 * $5 + 0.01)) }'
+    # On a terminal without being asked; -q takes it away.
+    run at_terminal 'new tokens' '' -- moe-decode -m pocket.moe -n 30 -d ngram -p hi
+    [ "$status" = 0 ]
+    [[ $output == *"prompt tokens, 30 new tokens; first token after "* ]]
+    run at_terminal 'e' '' -- moe-decode -q -m pocket.moe -n 30 -d ngram -p hi
+    [[ $output != *"new tokens"* ]]
+    # In a pipe it is not there, whatever standard error is.
+    run at_terminal 'done' '' -- bash -c 'moe-decode -m pocket.moe -n 30 -p hi | cat; echo done'
+    [[ $output != *"new tokens"* ]]
+}
