@@ -12,11 +12,21 @@ setup_file() {
         moe-convert head -q "$MOE_MODELS/pocket/heads/$kind" --target pocket.moe -o $kind.moe
     done
     awk 'NR % 60 == 1' "$MOE_MODELS/pocket/heldout.jsonl" > prompts.jsonl
+    # A tiny model, which brings predictors, and a random head of each kind for it.
+    moe-convert -q "$MOE_MODELS/../golden/mtp/glm4_moe/model" -o tiny.moe
+    export DRAFTS=mtp TINY="$BATS_TEST_DIRNAME/../bench/identity-heads.jsonl"
+    for kind in eagle1 eagle3 medusa hydra kangaroo jakiro jakiro_star; do
+        moe-convert synthetic -q --head $kind --like "$BATS_TEST_DIRNAME/../bench/tiny-head.json" --target tiny.moe --seed 3 \
+            -o tiny-$kind.moe
+        DRAFTS+=" head:file=tiny-$kind.moe"
+    done
 }
 
 setup() { cd "$WORK"; }
 
 decode() { moe-decode -q -m pocket.moe -n 40 "$@" prompts.jsonl; }
+# The answers of the tiny model, [id, tokens] each; $1: a name for the stream.
+tiny() { moe-decode -q -m tiny.moe --ignore-eos --json --stream "$1.moes" "${@:2}" "$TINY" | jq -c '[.id, .tokens]'; }
 total() { moe-view --json "$1" | jq -s "map(select(.type == \"iter\") | $2) | add"; }
 
 # Decoding with these options fails with one line that says $1.
@@ -66,6 +76,52 @@ refuses() {
         awk '$1 == "static:K=3" { split($0, words, "  +"); same = words[length(words)] }
              END { split(same, part, " of "); exit !(part[1] > 10 && part[1] + 0 == part[2] + 0) }' replayed ||
             { cat replayed; return 1; }
+    done
+}
+
+@test "heads of every kind leave the text as it is on other devices" {
+    local device draft
+    head -n 2 "$TINY" > short.jsonl
+    TINY=short.jsonl
+    for device in ref emu; do
+        [ $device = ref ] || [ -e "${MOE_BIN%/bin}/lib/moekit/moe-emu.so" ] || continue
+        plain() { tiny plain -j 1 -n 5 --device $device --temperature 0.9 --seed 2 "$@"; }
+        plain > none
+        for draft in $DRAFTS; do
+            plain -d $draft --tree dynamic:total=16,depth=2,topk=8 | cmp - none
+            [ "$(total plain.moes .drafted)" -gt 0 ]
+            [ $device = ref ] || continue
+            plain -d $draft -K 2 | cmp - none
+        done
+    done
+}
+
+@test "heads of every kind draft under a budget, and are recorded, calibrated and replayed" {
+    local draft mode
+    moe-profile -q -m tiny.moe -n 8 "$TINY" -o route.moes
+    moe-coact rank-experts -q route.moes -o rank.moes
+    for mode in truncate substitute; do
+        tiny none -n 16 -B 3 --rank rank.moes --budget-mode $mode --temperature 0.8 > budget.$mode
+    done
+    tiny none -n 16 --temperature 0.8 > none.8
+    cmp -s none.8 budget.truncate && return 1
+    tiny none -n 16 > none
+    for draft in $DRAFTS; do
+        for mode in truncate substitute; do
+            tiny budget -n 16 -B 3 --rank rank.moes --budget-mode $mode --temperature 0.8 -d $draft \
+                --tree dynamic:total=32,depth=3,topk=8 > text
+            cmp text budget.$mode
+            [ "$(total budget.moes .accepted)" -gt 0 ]
+        done
+        # In the recording tokens are those of decoding, of which a replay takes what a draft of three had.
+        tiny record -n 16 -d $draft -K 3 --record drafts --overlap > text
+        cmp text none
+        moe-bench replay --policy static:K=3 record.moes > replayed
+        awk '$1 == "static:K=3" { split($0, words, "  +"); same = words[length(words)] }
+             END { split(same, part, " of "); exit !(part[1] > 10 && part[1] + 0 == part[2] + 0) }' replayed ||
+            { cat replayed; return 1; }
+        tiny route -n 16 -d $draft -K auto --record route > text
+        cmp text none
     done
 }
 

@@ -9,8 +9,11 @@ setup_file() {
     cd "$WORK"
     cp "$MOE_POCKET" pocket.moe
     moe-convert -q "$MOE_MODELS/pocket/draft" -o draft.moe
-    for kind in eagle1 eagle3 kangaroo; do
+    for kind in eagle1 eagle3 kangaroo jakiro; do
         moe-convert head -q "$MOE_MODELS/pocket/heads/$kind" --target pocket.moe -o head-$kind.moe
+    done
+    for kind in medusa hydra hydra_prefix jakiro_star; do
+        moe-convert head -q "$MOE_MODELS/../golden/heads/$kind/head.tar.xz" --target pocket.moe -o head-$kind.moe
     done
     for task in math code extract summ; do
         grep "\"task\": \"$task\"" "$MOE_MODELS/pocket/heldout.jsonl" | head -n 4
@@ -39,17 +42,30 @@ grids() {
     cp -r "$BATS_TEST_DIRNAME/../bench" tests/bench
     ln -s "$MOE_MODELS/pocket" tests/models/pocket
     ln -s "$WORK/pocket.moe" "$WORK/draft.moe" "$WORK"/head-*.moe build/normal/
+    moe-convert -q "$MOE_MODELS/../golden/mtp/glm4_moe/model" -o build/normal/tiny.moe
+    for kind in eagle1 eagle3 medusa hydra kangaroo jakiro jakiro_star; do
+        moe-convert synthetic -q --head $kind --like tests/bench/tiny-head.json --target build/normal/tiny.moe --seed 3 \
+            -o build/normal/tiny-$kind.moe
+    done
 }
 
 @test "a sample of the grid agrees" {
     grids
     [ -z "$MOE_SANITIZED" ] || sed -i 's/"prompts-per-task": 3/"prompts-per-task": 1/' tests/bench/identity-sample.json
     moe-bench identity --json tests/bench/identity-sample.json > sample.jsonl
-    jq -s -e 'map(select(.type == "setting")) | length == 111 and all(.[]; .differences == 0 and .tokens > 0 and .lossless)' \
+    jq -s -e 'map(select(.type == "setting")) | length == 123 and all(.[]; .differences == 0 and .tokens > 0 and .lossless)' \
         sample.jsonl
     jq -s -e 'last | .type == "verdict" and .agree and .differences == 0' sample.jsonl
     # Temperatures have texts of their own: a grid in which sampling did nothing would show less.
     [ "$(jq -r 'select(.type == "setting") | .reference' sample.jsonl | sort -u | wc -l)" = 3 ]
+}
+
+@test "heads of every kind agree, with every policy and shape" {
+    grids
+    moe-bench identity --json tests/bench/identity-heads.json > heads.jsonl
+    jq -s -e 'map(select(.type == "setting")) | length == 244 and all(.[]; .differences == 0 and .tokens == 72 and .lossless)' \
+        heads.jsonl
+    jq -s -e 'last | .type == "verdict" and .agree and .differences == 0' heads.jsonl
 }
 
 @test "the whole grid agrees" {
@@ -57,7 +73,7 @@ grids() {
     grids
     moe-bench identity tests/bench/identity-full.json > full.txt || { tail -n 4 full.txt; false; }
     [ "$(tail -n 1 full.txt)" = "all bytes agree" ]
-    [ "$(grep -c ' 240 ' full.txt)" = 414 ]
+    [ "$(grep -c ' 240 ' full.txt)" = 498 ]
 }
 
 @test "another model differs: exit 1, the first difference, and every prompt's under --json" {
