@@ -123,7 +123,7 @@ static int take_turn(const struct chat *chat, const struct text *message, bool *
     prompt->max_tokens = chat->max_tokens < 0 ? chat->positions : 0;
     if (chat->check(chat->context, err)) {
         prompt_unask(prompt);
-        return err_at(err, "%s", prompt->place);
+        return err_at(err, "%s", prompt->where);
     }
     if (chat->answer(chat->context, &result, err)) {
         if (err->code != ERR_SIGNAL) {
