@@ -1,48 +1,19 @@
 /* Texts with answers: what of them is an answer, written out with brackets, and what cannot be known is refused. */
-#include "tests/unit/unit.h"
-
-#include "common/base/file.h"
-#include "common/prompts/prompts.h"
-#include "common/tokenizer/config.h"
+#include "tests/unit/prompting.h"
 
 enum { END = 2047 };                        /* <|end|> of the pocket model */
-
-struct fixture {
-    char *folder;
-    struct tokenizer *tokenizer;
-    struct tokenizer_config config;
-    struct template *chat;
-    struct prompts_options options;
-};
 
 static const int ends[] = {END};
 
 static int setup(void **state)
 {
-    struct fixture *f = calloc(1, sizeof *f);
-    struct text json = {0};
-    f->folder = unit_folder();
-    assert_int_equal(file_read(&json, unit_path(unit_models(), "pocket/model/tokenizer.json"), 1 << 26, NULL), 0);
-    assert_int_equal(tokenizer_new(&f->tokenizer, json.data, json.length, NULL), 0);
-    text_clear(&json);
-    assert_int_equal(file_read(&json, unit_path(unit_models(), "pocket/model/tokenizer_config.json"), 1 << 20, NULL), 0);
-    assert_int_equal(tokenizer_config_read(&f->config, json.data, json.length, NULL), 0);
-    assert_int_equal(template_new(&f->chat, f->config.chat_template, strlen(f->config.chat_template), NULL), 0);
-    text_free(&json);
-    f->options = (struct prompts_options){.chat_template = f->chat, .trusted = f->config.tokens, .answers = PROMPTS_ANSWERED,
-                                          .ends = ends, .n_ends = 1, .vocab = 2048};
-    *state = f;
-    return 0;
-}
-
-static int teardown(void **state)
-{
+    if (prompting_setup(state))
+        return -1;
     struct fixture *f = *state;
-    unit_remove(f->folder);
-    tokenizer_free(&f->tokenizer);
-    tokenizer_config_free(&f->config);
-    template_free(&f->chat);
-    free(f);
+    f->options.answers = PROMPTS_ANSWERED;
+    f->options.ends = ends;
+    f->options.n_ends = 1;
+    f->options.vocab = 2048;
     return 0;
 }
 
@@ -243,13 +214,13 @@ static void questions_are_asked_again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(answers_of_each_form_are_found, setup, teardown),
-        cmocka_unit_test_setup_teardown(every_turn_counts, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_has_no_answer_is_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(answers_that_join_are_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(templates_that_change_their_mind_are_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(each_answer_can_end_a_text, setup, teardown),
-        cmocka_unit_test_setup_teardown(questions_are_asked_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(answers_of_each_form_are_found, setup, prompting_teardown),
+        cmocka_unit_test_setup_teardown(every_turn_counts, setup, prompting_teardown),
+        cmocka_unit_test_setup_teardown(what_has_no_answer_is_refused, setup, prompting_teardown),
+        cmocka_unit_test_setup_teardown(answers_that_join_are_refused, setup, prompting_teardown),
+        cmocka_unit_test_setup_teardown(templates_that_change_their_mind_are_refused, setup, prompting_teardown),
+        cmocka_unit_test_setup_teardown(each_answer_can_end_a_text, setup, prompting_teardown),
+        cmocka_unit_test_setup_teardown(questions_are_asked_again, setup, prompting_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,52 +1,11 @@
 /* Prompt files: every form, the pocket model's ids, lines in errors, bounded lines, several turns. */
-#include "tests/unit/unit.h"
+#include "tests/unit/prompting.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <time.h>
 
-#include "common/base/file.h"
-#include "common/prompts/prompts.h"
-#include "common/tokenizer/config.h"
-
 static const char *const hi[] = { "hi" };
-
-struct fixture {
-    char *folder;
-    struct tokenizer *tokenizer;
-    struct tokenizer_config config;
-    struct template *chat;
-    struct prompts_options options;
-};
-
-static int setup(void **state)
-{
-    struct fixture *f = calloc(1, sizeof *f);
-    struct text json = {0};
-    f->folder = unit_folder();
-    assert_int_equal(file_read(&json, unit_path(unit_models(), "pocket/model/tokenizer.json"), 1 << 26, NULL), 0);
-    assert_int_equal(tokenizer_new(&f->tokenizer, json.data, json.length, NULL), 0);
-    text_clear(&json);
-    assert_int_equal(file_read(&json, unit_path(unit_models(), "pocket/model/tokenizer_config.json"), 1 << 20, NULL), 0);
-    assert_int_equal(tokenizer_config_read(&f->config, json.data, json.length, NULL), 0);
-    assert_int_equal(template_new(&f->chat, f->config.chat_template, strlen(f->config.chat_template), NULL), 0);
-    text_free(&json);
-    f->options.chat_template = f->chat;
-    f->options.trusted = f->config.tokens;
-    *state = f;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    struct fixture *f = *state;
-    unit_remove(f->folder);
-    tokenizer_free(&f->tokenizer);
-    tokenizer_config_free(&f->config);
-    template_free(&f->chat);
-    free(f);
-    return 0;
-}
 
 static const char *file(struct fixture *f, const char *name, const char *text)
 {
@@ -509,21 +468,21 @@ static void a_missing_file_is_an_error_before_any_prompt(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(pocket_prompts_give_the_golden_ids, setup, teardown),
-        cmocka_unit_test_setup_teardown(every_form_is_read, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_cannot_be_json_is_one_text, setup, teardown),
-        cmocka_unit_test_setup_teardown(long_input_is_one_text, setup, teardown),
-        cmocka_unit_test_setup_teardown(prompts_go_on_behind_one_that_is_no_good, setup, teardown),
-        cmocka_unit_test_setup_teardown(prompts_are_checked_before_the_first, setup, teardown),
-        cmocka_unit_test_setup_teardown(arguments_reach_the_template, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_template_may_come_from_a_file, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_day_is_today_or_an_argument, setup, teardown),
-        cmocka_unit_test_setup_teardown(special_tokens_in_content_are_text_unless_asked, setup, teardown),
-        cmocka_unit_test_setup_teardown(turns_go_on_with_the_answer, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_turn_that_the_template_refuses_changes_nothing, setup, teardown),
-        cmocka_unit_test_setup_teardown(faults_are_named_with_file_and_line, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_model_without_tokenizer_takes_ids_alone, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_missing_file_is_an_error_before_any_prompt, setup, teardown),
+        cmocka_unit_test_setup_teardown(pocket_prompts_give_the_golden_ids, prompting_setup, prompting_teardown),
+        cmocka_unit_test_setup_teardown(every_form_is_read, prompting_setup, prompting_teardown),
+        cmocka_unit_test_setup_teardown(what_cannot_be_json_is_one_text, prompting_setup, prompting_teardown),
+        cmocka_unit_test_setup_teardown(long_input_is_one_text, prompting_setup, prompting_teardown),
+        cmocka_unit_test_setup_teardown(prompts_go_on_behind_one_that_is_no_good, prompting_setup, prompting_teardown),
+        cmocka_unit_test_setup_teardown(prompts_are_checked_before_the_first, prompting_setup, prompting_teardown),
+        cmocka_unit_test_setup_teardown(arguments_reach_the_template, prompting_setup, prompting_teardown),
+        cmocka_unit_test_setup_teardown(a_template_may_come_from_a_file, prompting_setup, prompting_teardown),
+        cmocka_unit_test_setup_teardown(the_day_is_today_or_an_argument, prompting_setup, prompting_teardown),
+        cmocka_unit_test_setup_teardown(special_tokens_in_content_are_text_unless_asked, prompting_setup, prompting_teardown),
+        cmocka_unit_test_setup_teardown(turns_go_on_with_the_answer, prompting_setup, prompting_teardown),
+        cmocka_unit_test_setup_teardown(a_turn_that_the_template_refuses_changes_nothing, prompting_setup, prompting_teardown),
+        cmocka_unit_test_setup_teardown(faults_are_named_with_file_and_line, prompting_setup, prompting_teardown),
+        cmocka_unit_test_setup_teardown(a_model_without_tokenizer_takes_ids_alone, prompting_setup, prompting_teardown),
+        cmocka_unit_test_setup_teardown(a_missing_file_is_an_error_before_any_prompt, prompting_setup, prompting_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
