@@ -93,6 +93,17 @@ int network_loss(struct network *network, struct tape *tape, const struct train_
     return rc ? tape_failed(tape, err) : 0;
 }
 
+void losses_add(struct losses *sum, const struct losses *of)
+{
+    if (!sum->count) {
+        *sum = *of;
+        return;
+    }
+    sum->total += of->total;
+    for (int i = 0; i < of->count; i++)
+        sum->part[i].value += of->part[i].value;
+}
+
 /* ---- what they share ---- */
 
 struct variable *pass_weight(const struct pass *pass, enum tensor_role role, int layer, int stage)

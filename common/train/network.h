@@ -40,6 +40,8 @@ struct losses {
     struct { char name[16]; double value; } part[LOSS_PARTS_MAX];
 };
 
+void losses_add(struct losses *sum, const struct losses *of);      /* of other texts of the same step; *sum may be {0} */
+
 struct network;
 
 /* weights and target stay. longest: tokens of a text. */

@@ -3,6 +3,7 @@
 #ifndef MOE_TRAIN_OPTIMISER_H
 #define MOE_TRAIN_OPTIMISER_H
 
+#include "common/ranks/ranks.h"
 #include "common/train/weights.h"
 
 enum clipping {
@@ -34,9 +35,24 @@ struct optimiser_report {
     int64_t clipped;            /* elements that were cut, or all of them where the norm was */
 };
 
-/* Step number `step`, from 0 on, with the gradients that there are; these are 0 afterwards. A gradient that is no finite number
- * is an error, before anything is changed. */
+/* Sums over gradients are of blocks of so many elements, added up in their order. */
+enum { OPTIMISER_BLOCK = 1 << 14 };
+
+/* Where several processes make the step together: the gradients of this one's piece, floats cut[rank] .. cut[rank + 1] - 1 of
+ * the weights (ranks.h), cut at multiples of a block. Its moments are the process's alone. */
+struct gradient_piece {
+    struct ranks *ranks;
+    const size_t *cut;
+    float *gradient;
+};
+
+/* Step number `step`, from 0 on, with the gradients that there are, or with those of a piece; weights->gradient is 0
+ * afterwards. With pieces all have all new weights, and the same bytes as one process. A gradient that is no finite number is
+ * an error, before anything is changed. */
 int optimiser_step(const struct optimiser_settings *settings, struct weights *weights, int64_t step, struct thread_pool *pool,
                    struct optimiser_report *out, struct err *err);
+int optimiser_step_piece(const struct optimiser_settings *settings, struct weights *weights, int64_t step,
+                         const struct gradient_piece *piece, struct thread_pool *pool, struct optimiser_report *out,
+                         struct err *err);
 
 #endif

@@ -14,6 +14,10 @@ struct trainer {
     struct text names;              /* of the batch's texts */
     int64_t *index;                 /* [settings.batch] which texts the step is made of */
     int texts;                      /* so many */
+    int32_t *tokens;                /* [texts] of each */
+    int64_t *before;                /* [texts] rows of the step in front of each, whichever part it is in */
+    int parts;                      /* of the step: part p is texts pick[bound[p]] .. pick[bound[p + 1] - 1] of it */
+    int *pick, *bound, *part;       /* [texts], [texts + 1], [texts] scratch */
     struct train_whole whole;
     int32_t *order;                 /* of the epoch at work */
     int64_t epoch;                  /* that `order` is of; -1: none */
@@ -51,7 +55,8 @@ int trainer_open(struct trainer **out, const struct trainer_setup *setup, struct
         return err_set(err, ERR_INPUT, "there are no texts to learn from");
     if (texts > INT32_MAX)
         return err_set(err, ERR_INPUT, "%lld texts are more than %d", (long long)texts, INT32_MAX);
-    if (setup->settings->micro && setup->settings->micro < setup->settings->batch && !setup->source->outline)
+    if ((setup->share || (setup->settings->micro && setup->settings->micro < setup->settings->batch)) &&
+        !setup->source->outline)
         return err_set(err, ERR_INPUT, "texts that come but once cannot be learnt from in smaller batches");
     if (!(t = mem_alloc(1, sizeof *t, err)))
         return -1;
@@ -59,6 +64,11 @@ int trainer_open(struct trainer **out, const struct trainer_setup *setup, struct
     t->epoch = -1;
     if (tape_new(&t->tape, setup->pool, err) ||
         !(t->index = mem_alloc((size_t)setup->settings->batch, sizeof *t->index, err)) ||
+        !(t->tokens = mem_alloc((size_t)setup->settings->batch, sizeof *t->tokens, err)) ||
+        !(t->before = mem_alloc((size_t)setup->settings->batch, sizeof *t->before, err)) ||
+        !(t->pick = mem_alloc((size_t)setup->settings->batch, sizeof *t->pick, err)) ||
+        !(t->bound = mem_alloc((size_t)setup->settings->batch + 1, sizeof *t->bound, err)) ||
+        !(t->part = mem_alloc((size_t)setup->settings->batch, sizeof *t->part, err)) ||
         (texts > 0 && !(t->order = mem_alloc((size_t)texts, sizeof *t->order, err)))) {
         trainer_close(&t);
         return -1;
@@ -74,6 +84,11 @@ void trainer_close(struct trainer **trainer)
         train_batch_free(&(*trainer)->batch);
         text_free(&(*trainer)->names);
         mem_free(&(*trainer)->index);
+        mem_free(&(*trainer)->tokens);
+        mem_free(&(*trainer)->before);
+        mem_free(&(*trainer)->pick);
+        mem_free(&(*trainer)->bound);
+        mem_free(&(*trainer)->part);
         mem_free(&(*trainer)->order);
     }
     mem_free(trainer);
@@ -102,17 +117,49 @@ static void choose_texts(struct trainer *t)
         t->index[t->texts++] = t->order[i];
 }
 
-/* What losses are divided by, where a step is made of several batches. */
-static int measure_step(struct trainer *t, struct err *err)
+/* What losses are divided by, and how long the texts are, where a step is made of several batches. Several processes look at
+ * some of the texts each. */
+static int measure_step(struct trainer *t, struct share *share, struct err *err)
 {
     const struct train_source *source = t->setup.source;
     t->whole = (struct train_whole){.texts = 0};
-    for (int i = 0; i < t->texts; i++) {
+    for (int i = share ? ranks_rank(share->ranks) : 0; i < t->texts; i += share ? ranks_size(share->ranks) : 1) {
         struct train_text text;
         if (source->outline(source->self, t->index[i], t->setup.settings->longest, &text, err) <= 0)
             return -1;
         train_whole_add(&t->whole, text.mask, text.tokens);
+        t->tokens[i] = text.tokens;
     }
+    if (share && share_measures(share, t->tokens, t->texts, &t->whole, err))
+        return -1;
+    for (int i = 1; i < t->texts; i++)
+        t->before[i] = t->before[i - 1] + t->tokens[i - 1];
+    return 0;
+}
+
+/* Cuts the step into parts: of so many texts as are asked for; else of about equally many tokens, one for each process. */
+static int cut_step(struct trainer *t, struct share *share, struct err *err)
+{
+    const int micro = t->setup.settings->micro, size = share ? ranks_size(share->ranks) : 1;
+    t->parts = micro ? (t->texts + micro - 1) / micro : size < t->texts ? size : t->texts;
+    if ((t->parts > 1 || share) && measure_step(t, share, err))
+        return -1;
+    if (micro || t->parts == 1) {
+        for (int i = 0; i < t->texts; i++)
+            t->part[i] = micro ? i / micro : 0;
+    } else {
+        int64_t *load = mem_alloc((size_t)t->parts, sizeof *load, err);
+        if (!load)
+            return -1;
+        share_balance(t->tokens, t->texts, t->parts, load, t->part);
+        mem_free(&load);
+    }
+    for (int part = 0, at = 0; part < t->parts; part++)
+        for (int i = 0; i < t->texts; i++)
+            if (t->part[i] == part) {
+                t->pick[at++] = i;
+                t->bound[part + 1] = at;
+            }
     return 0;
 }
 
@@ -121,7 +168,7 @@ static int list_name(struct text *list, const struct train_text *text, struct er
     return text_printf(list, err, "%s%s", list->length ? ", " : "", text->name ? text->name : "?");
 }
 
-/* Texts from..to of the step, as one batch; fewer, or none, where a source of unknown length has ended. */
+/* Texts pick[from] .. pick[to - 1] of the step, as one batch; fewer, or none, where a source of unknown length has ended. */
 static int take_batch(struct trainer *t, int from, int to, struct err *err)
 {
     const struct train_source *source = t->setup.source;
@@ -129,36 +176,42 @@ static int take_batch(struct trainer *t, int from, int to, struct err *err)
     t->names.length = 0;
     for (int i = from; i < to; i++) {
         struct train_text text;
-        const int more = source->read(source->self, t->index[i], t->setup.settings->longest, &text, err);
+        const int more = source->read(source->self, t->index[t->pick[i]], t->setup.settings->longest, &text, err);
         if (more < 0)
             return -1;
         if (!more)
             break;
         if (train_batch_add(&t->batch, &text, err) || list_name(&t->names, &text, err))
             return -1;
+        if (t->parts == 1)                          /* else it was measured */
+            t->before[t->pick[i]] = t->batch.offset[i - from];
     }
     return 0;
 }
 
 /* EAGLE's uniform noise on what the head reads; what it is judged by has none. A row has the same whatever batch of the step it
- * is in. */
-static int add_noise(struct trainer *t, int rows_before, struct err *err)
+ * is in. The batch's texts are pick[from] .. of the step. */
+static int add_noise(struct trainer *t, int from, struct err *err)
 {
     const struct train_settings *s = t->setup.settings;
     struct train_batch *b = &t->batch;
-    const size_t width = (size_t)b->hidden, all = (size_t)b->rows * width * sizeof(float), before = (size_t)rows_before * width;
+    const size_t width = (size_t)b->hidden, all = (size_t)b->rows * width * sizeof(float);
     if (!(s->noise > 0))
         return 0;
     if (!(b->clean = mem_copy(b->state[b->points.count - 1], all, err)))
         return -1;
     for (int text = 0; text < b->texts; text++) {
-        const float size = (float)(s->noise * 512 / (b->offset[text + 1] - b->offset[text]));
-        for (int point = 0; point < b->points.count; point++)
-            for (size_t i = (size_t)b->offset[text] * width; i < (size_t)b->offset[text + 1] * width; i++) {
+        const int rows = b->offset[text + 1] - b->offset[text];
+        const float size = (float)(s->noise * 512 / rows);
+        const size_t before = (size_t)t->before[t->pick[from + text]] * width;
+        for (int point = 0; point < b->points.count; point++) {
+            float *state = b->state[point] + (size_t)b->offset[text] * width;
+            for (size_t i = 0; i < (size_t)rows * width; i++) {
                 const struct philox bits = philox((struct philox){{(uint32_t)(before + i), (uint32_t)t->steps,
                                                    (uint32_t)(t->steps >> 32) ^ (uint32_t)point << 16, DRAW_NOISE}}, s->seed);
-                b->state[point][i] += size * ((float)(bits.word[0] >> 8) * 0x1p-24f - 0.5f);
+                state[i] += size * ((float)(bits.word[0] >> 8) * 0x1p-24f - 0.5f);
             }
+        }
     }
     return 0;
 }
@@ -190,22 +243,22 @@ static void clear_gradients(struct weights *w) { memset(w->gradient, 0, w->float
 static int try_texts(struct trainer *t, struct text *guilty, struct text *all, int *count, struct err *err)
 {
     *count = 0;
-    for (int i = 0, rows = 0; i < t->texts; i++) {
+    t->parts = t->texts;            /* each by itself: where it stands in the step is known */
+    for (int i = 0; i < t->texts; i++) {
         struct losses losses;
         struct train_text text;
         bool finite;
         if (take_batch(t, i, i + 1, err))
             return -1;
-        const int own = t->batch.rows;
-        if (add_noise(t, rows, err) || run_batch(t, &losses, &finite, err))
+        if (add_noise(t, i, err) || run_batch(t, &losses, &finite, err))
             return -1;
         finite = finite && all_finite(t->setup.weights);
         clear_gradients(t->setup.weights);
-        if (t->setup.source->outline(t->setup.source->self, t->index[i], t->setup.settings->longest, &text, err) <= 0 ||
+        const int64_t index = t->index[t->pick[i]];
+        if (t->setup.source->outline(t->setup.source->self, index, t->setup.settings->longest, &text, err) <= 0 ||
             list_name(all, &text, err) || (!finite && list_name(guilty, &text, err)))
             return -1;
         *count += !finite;
-        rows += own;
     }
     return 0;
 }
@@ -226,42 +279,65 @@ static int blame(struct trainer *t, struct err *err)
     return -1;
 }
 
-static void add_losses(struct losses *sum, const struct losses *of)
+/* Losses and gradients of a part of the step. 1; 0: there are no texts any more. */
+static int run_part(struct trainer *t, int part, struct share_report *out, struct err *err)
 {
-    if (!sum->count) {
-        *sum = *of;
-        return;
+    bool finite;
+    if (take_batch(t, t->bound[part], t->bound[part + 1], err))
+        return -1;
+    if (!t->batch.texts)
+        return 0;
+    t->batch.whole = t->parts > 1 ? &t->whole : NULL;
+    if (add_noise(t, t->bound[part], err) || run_batch(t, &out->losses, &finite, err))
+        return -1;
+    if (!finite) {
+        err_set(err, ERR_INPUT, "the loss is no finite number");
+        return blame(t, err);
     }
-    sum->total += of->total;
-    for (int i = 0; i < of->count; i++)
-        sum->part[i].value += of->part[i].value;
+    out->tokens = t->batch.rows;
+    return 1;
 }
 
-/* Gradients of the texts of the step are added up, batch by batch in their order. 1; 0: there are no texts any more. */
+/* The same of all parts, each by one of several processes. */
+static int run_share(struct trainer *t, struct share *share, struct train_report *r, struct err *err)
+{
+    if (share_begin(share, t->parts, err))
+        return -1;
+    for (int first = 0, round = 0; first < t->parts; first += ranks_size(share->ranks), round++) {
+        struct share_report own = {.tokens = 0};
+        const int part = share_part(share, round);
+        if ((part >= 0 && run_part(t, part, &own, err) < 0) || share_end_round(share, round, &own, err))
+            return -1;
+    }
+    return share_total(share, &r->losses, &r->tokens, err) ? -1 : 1;
+}
+
+/* Gradients of the texts of the step are added up, part by part in their order. 1; 0: there are no texts any more. */
 static int make_gradients(struct trainer *t, struct train_report *r, struct err *err)
 {
-    const int micro = t->setup.settings->micro ? t->setup.settings->micro : t->setup.settings->batch;
-    const bool parts = t->texts > micro;
-    if (parts && measure_step(t, err))
+    struct share *share = t->setup.share;
+    if (cut_step(t, share, err))
         return -1;
-    for (int from = 0; from < t->texts; from += micro) {
-        struct losses losses;
-        bool finite;
-        if (take_batch(t, from, from + micro < t->texts ? from + micro : t->texts, err))
-            return -1;
-        if (!t->batch.texts)
-            return 0;
-        t->batch.whole = parts ? &t->whole : NULL;
-        if (add_noise(t, r->tokens, err) || run_batch(t, &losses, &finite, err))
-            return -1;
-        if (!finite) {
-            err_set(err, ERR_INPUT, "the loss is no finite number");
-            return blame(t, err);
-        }
-        add_losses(&r->losses, &losses);
-        r->tokens += t->batch.rows;
+    if (share)
+        return run_share(t, share, r, err);
+    for (int part = 0; part < t->parts; part++) {
+        struct share_report of = {.tokens = 0};
+        const int more = run_part(t, part, &of, err);
+        if (more <= 0)
+            return more;
+        losses_add(&r->losses, &of.losses);
+        r->tokens += (int)of.tokens;
     }
     return 1;
+}
+
+static int step_weights(struct trainer *t, struct train_report *r, struct err *err)
+{
+    const struct optimiser_settings *s = &t->setup.settings->optimiser;
+    if (!t->setup.share)
+        return optimiser_step(s, t->setup.weights, t->steps, t->setup.pool, &r->optimiser, err);
+    const struct gradient_piece piece = share_piece(t->setup.share);
+    return optimiser_step_piece(s, t->setup.weights, t->steps, &piece, t->setup.pool, &r->optimiser, err);
 }
 
 int trainer_step(struct trainer *t, struct train_report *report, struct err *err)
@@ -272,7 +348,7 @@ int trainer_step(struct trainer *t, struct train_report *report, struct err *err
     struct train_report r = {.step = t->steps};
     choose_texts(t);
     int more = make_gradients(t, &r, err);
-    if (more > 0 && optimiser_step(&s->optimiser, w, t->steps, t->setup.pool, &r.optimiser, err))
+    if (more > 0 && step_weights(t, &r, err))
         more = err->code == ERR_INPUT ? blame(t, err) : -1;
     if (more < 0)               /* gradients are 0 after a step; after one that failed they are made so */
         clear_gradients(w);
@@ -285,6 +361,16 @@ int trainer_step(struct trainer *t, struct train_report *report, struct err *err
     }
     *report = r;
     return 1;
+}
+
+/* ---- several processes ---- */
+
+int trainer_gather(struct trainer *t, struct err *err) { return t->setup.share ? share_gather(t->setup.share, err) : 0; }
+
+int trainer_scatter(struct trainer *t, struct err *err)
+{
+    struct share *share = t->setup.share;
+    return share && (share_scatter(share, err) || ranks_broadcast(share->ranks, &t->steps, sizeof t->steps, err)) ? -1 : 0;
 }
 
 /* ---- checkpoints ---- */

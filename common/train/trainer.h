@@ -4,12 +4,16 @@
  * Each epoch goes over all texts in an order of its own, which follows from seed and epoch alone; so does the noise, from seed,
  * step, row and column. A step can be made of several smaller batches, one after the other (gradient accumulation): memory is
  * then that of one of them, and the step is the same but for the rounding of sums. What else there is of a run is in its
- * checkpoint: the number of steps made, weights and moments. */
+ * checkpoint: the number of steps made, weights and moments.
+ *
+ * Several processes can make a step together (share.h), each some of its batches. They call trainer_step, trainer_gather and
+ * trainer_scatter at the same time; a fault of one ends all (ranks.h). */
 #ifndef MOE_TRAIN_TRAINER_H
 #define MOE_TRAIN_TRAINER_H
 
 #include "common/train/network.h"
 #include "common/train/optimiser.h"
+#include "common/train/share.h"
 
 struct train_settings {
     struct optimiser_settings optimiser;    /* steps: how many are made in all */
@@ -37,6 +41,7 @@ struct trainer_setup {
     struct head_states points;
     const struct train_settings *settings;
     struct thread_pool *pool;
+    struct share *share;                    /* NULL: this process is alone */
 };
 
 int trainer_open(struct trainer **out, const struct trainer_setup *setup, struct err *err);
@@ -51,6 +56,10 @@ void train_order(int32_t *order, int64_t texts, uint64_t seed, int64_t epoch);
 /* One step. 1; 0: a source of unknown length has ended. A loss or gradient that is no finite number is an error that names the
  * texts, and leaves the weights as they were. */
 int trainer_step(struct trainer *trainer, struct train_report *report, struct err *err);
+
+/* Of several processes: brings to process 0 what trainer_save writes, and from it to all what trainer_resume read. */
+int trainer_gather(struct trainer *trainer, struct err *err);
+int trainer_scatter(struct trainer *trainer, struct err *err);
 
 /* Writes a checkpoint, whole or not at all; `told` is what the run was started with, in a line. */
 int trainer_save(const struct trainer *trainer, const char *path, const char *told, struct err *err);

@@ -6,6 +6,7 @@
 
 #include "common/train/start.h"
 #include "common/train/trainer.h"
+#include "tests/unit/ranks_pipes.h"
 #include "tests/unit/tiny.h"
 
 enum { TEXTS = 7, LENGTH = 12, STEPS = 9, SPOILT = 5 };
@@ -74,11 +75,12 @@ struct run {
     struct weights *weights;
     struct network *network;
     struct trainer *trainer;
+    struct share *share;
     struct train_source source;
     struct train_settings settings;
 };
 
-struct asked { int batch, micro, spoilt; struct thread_pool *pool; };
+struct asked { int batch, micro, spoilt; struct thread_pool *pool; struct ranks *ranks; };
 
 static void run_open_as(struct run *run, enum head_kind kind, const struct asked *asked)
 {
@@ -104,7 +106,10 @@ static void run_open_as(struct run *run, enum head_kind kind, const struct asked
     run->settings.optimiser.warmup = 2;
     head_states_of(&points, &run->weights->head);
     must(network_open(&run->network, run->weights, rig.target, &loss_defaults, LENGTH, asked->pool, &err), &err);
-    const struct trainer_setup setup = {run->weights, run->network, &run->source, points, &run->settings, asked->pool};
+    if (asked->ranks)
+        must(share_open(&run->share, asked->ranks, run->weights, &err), &err);
+    const struct trainer_setup setup = {run->weights, run->network, &run->source, points, &run->settings, asked->pool,
+                                        run->share};
     must(trainer_open(&run->trainer, &setup, &err), &err);
     head_reading_free(&reading);
 }
@@ -117,6 +122,7 @@ static void run_open(struct run *run, enum head_kind kind, int spoilt)
 static void run_close(struct run *run)
 {
     trainer_close(&run->trainer);
+    share_close(&run->share);
     network_close(&run->network);
     weights_free(&run->weights);
 }
@@ -280,6 +286,162 @@ static void the_text_is_named_in_whatever_part_it_is(void **state)
     }
 }
 
+/* ---- several processes ---- */
+
+/* What processes are to do, and what came of it, in memory that all see. */
+struct job {
+    enum head_kind kind;
+    struct asked asked;
+    int begin, end;                     /* steps that are made; from a checkpoint where begin > 0, and to one */
+    struct losses losses[PIPES_MAX][STEPS];
+    int tokens[STEPS];
+    double norm[PIPES_MAX][STEPS];
+    struct err err[PIPES_MAX];
+    float weights[PIPES_MAX][1 << 16], moments[1 << 17];       /* moments: what process 0 has in the end */
+};
+
+static int follow(struct ranks *ranks, void *argument)
+{
+    struct job *job = argument;
+    struct err err = {0};
+    struct run run;
+    struct asked asked = job->asked;
+    const int rank = ranks_rank(ranks);
+    const char *path = unit_path(rig.folder, "shared");
+    must(thread_pool_new(&asked.pool, 1, &err), &err);         /* threads of before the fork are not here */
+    asked.ranks = ranks;
+    run_open_as(&run, job->kind, &asked);
+    const size_t floats = run.weights->floats;
+    assert_true(floats <= 1 << 16);
+    int rc = job->begin && !rank ? trainer_resume(run.trainer, path, "told", &err) : 0;
+    rc = rc || (job->begin && trainer_scatter(run.trainer, &err));
+    for (int64_t step; !rc && (step = trainer_steps(run.trainer)) < job->end;) {
+        struct train_report report;
+        if (!(rc = trainer_step(run.trainer, &report, &err) != 1)) {
+            job->losses[rank][step] = report.losses;
+            job->norm[rank][step] = report.optimiser.norm;
+            job->tokens[step] = report.tokens;
+        }
+    }
+    rc = rc || trainer_gather(run.trainer, &err) || (!rank && trainer_save(run.trainer, path, "told", &err));
+    if (rc)
+        ranks_leave(ranks, &err);
+    job->err[rank] = err;
+    memcpy(job->weights[rank], run.weights->data, floats * sizeof(float));
+    if (!rank) {
+        memcpy(job->moments, run.weights->first, floats * sizeof(float));
+        memcpy(job->moments + floats, run.weights->second, floats * sizeof(float));
+    }
+    run_close(&run);
+    thread_pool_free(&asked.pool);
+    return 0;
+}
+
+static struct job *run_job(int size, enum head_kind kind, int micro, int begin, int end, int spoilt)
+{
+    struct job *job = pipes_memory(sizeof *job);
+    job->kind = kind;
+    job->asked = (struct asked){5, micro, spoilt, NULL, NULL};
+    job->begin = begin;
+    job->end = end;
+    assert_int_equal(pipes_run(size, follow, job), 0);
+    return job;
+}
+
+static void end_job(struct job *job) { munmap(job, sizeof *job); }
+
+static bool same_end(const struct job *one, const struct job *other)
+{
+    return !memcmp(one->weights[0], other->weights[0], sizeof one->weights[0]) &&
+           !memcmp(one->moments, other->moments, sizeof one->moments) &&
+           !memcmp(one->losses[0], other->losses[0], sizeof one->losses[0]);
+}
+
+/* Each has the losses, norms and tokens of one process that computes the batch at once, to the rounding of sums; and all have
+ * the same, and the same weights. */
+static void several_processes_make_the_step_of_one(void **state)
+{
+    (void)state;
+    for (int kind = HEAD_EAGLE1; kind < HEAD_KINDS; kind++) {
+        struct err err = {0};
+        struct train_report a[STEPS];
+        struct run whole;
+        run_open_as(&whole, (enum head_kind)kind, &(struct asked){5, 0, -1, rig.pool, NULL});
+        for (int step = 0; step < 2; step++)
+            assert_int_equal(trainer_step(whole.trainer, &a[step], &err), 1);
+        for (int size = 2; size <= (kind == HEAD_JAKIRO ? 3 : 2); size++) {
+            struct job *job = run_job(size, (enum head_kind)kind, 0, 0, 2, -1);
+            for (int step = 0; step < 2; step++) {
+                const struct losses *l = &job->losses[0][step];
+                assert_int_equal(job->tokens[step], a[step].tokens);
+                assert_int_equal(l->count, a[step].losses.count);
+                assert_true(fabs(l->total - a[step].losses.total) <= 1e-5 * a[step].losses.total);
+                for (int i = 0; i < l->count; i++)
+                    assert_true(fabs(l->part[i].value - a[step].losses.part[i].value) <= 1e-5 * fabs(l->part[i].value));
+                assert_true(fabs(job->norm[0][step] - a[step].optimiser.norm) <= 1e-5 * a[step].optimiser.norm);
+            }
+            for (int rank = 1; rank < size; rank++) {
+                assert_memory_equal(job->losses[0], job->losses[rank], sizeof job->losses[0]);
+                assert_memory_equal(job->norm[0], job->norm[rank], sizeof job->norm[0]);
+                assert_memory_equal(job->weights[0], job->weights[rank], sizeof job->weights[0]);
+            }
+            end_job(job);
+        }
+        run_close(&whole);
+    }
+}
+
+/* The same parts give the same bytes, on any number of processes, and from a checkpoint of another number. */
+static void parts_give_the_same_bytes_on_any_number(void **state)
+{
+    static const struct { enum head_kind kind; int micro, size; } cases[] = {
+        {HEAD_EAGLE1, 1, 2}, {HEAD_EAGLE1, 2, 2}, {HEAD_EAGLE1, 1, 3}, {HEAD_EAGLE3, 2, 4}};
+    (void)state;
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        struct job *one = run_job(1, cases[c].kind, cases[c].micro, 0, 5, -1);
+        struct job *several = run_job(cases[c].size, cases[c].kind, cases[c].micro, 0, 5, -1);
+        assert_true(same_end(one, several));
+        end_job(several);
+        end_job(one);
+    }
+    struct job *one = run_job(1, HEAD_EAGLE1, 1, 0, 4, -1);
+    end_job(run_job(3, HEAD_EAGLE1, 1, 0, 2, -1));
+    struct job *rest = run_job(2, HEAD_EAGLE1, 1, 2, 4, -1);
+    memcpy(rest->losses[0], one->losses[0], 2 * sizeof one->losses[0][0]);
+    assert_true(same_end(one, rest));
+    end_job(rest);
+    end_job(one);
+}
+
+static void a_fault_in_a_part_ends_all(void **state)
+{
+    (void)state;
+    for (int size = 2; size <= 3; size++) {
+        struct job *job = run_job(size, HEAD_EAGLE1, 1, 0, STEPS, SPOILT);
+        assert_int_equal(job->err[0].code, ERR_INPUT);
+        assert_non_null(strstr(job->err[0].text, "text made 5: the loss is no finite number"));
+        for (int rank = 1; rank < size; rank++) {
+            assert_int_equal(job->err[rank].code, ERR_TOLD);
+            assert_memory_equal(job->weights[0], job->weights[rank], sizeof job->weights[0]);
+        }
+        end_job(job);
+    }
+}
+
+static void parts_are_about_equal(void **state)
+{
+    const int32_t tokens[7] = {5, 100, 40, 60, 1, 50, 100};
+    int64_t load[4];
+    int part[7];
+    (void)state;
+    share_balance(tokens, 7, 1, load, part);
+    for (int i = 0; i < 7; i++)
+        assert_int_equal(part[i], 0);
+    share_balance(tokens, 7, 3, load, part);
+    assert_true(load[0] == 140 && load[1] == 106 && load[2] == 110);
+    assert_true(part[1] == 0 && part[2] == 0 && part[6] == 1 && part[0] == 1 && part[4] == 1 && part[3] == 2 && part[5] == 2);
+}
+
 static void heads_come_back_from_their_files(void **state)
 {
     struct err err = {0};
@@ -346,6 +508,8 @@ int main(void)
         cmocka_unit_test(going_on_gives_the_same_bytes), cmocka_unit_test(what_is_no_number_ends_a_run_without_harm),
         cmocka_unit_test(states_may_be_listed_in_any_order),
         cmocka_unit_test(a_step_in_parts_is_the_step), cmocka_unit_test(the_text_is_named_in_whatever_part_it_is),
+        cmocka_unit_test(several_processes_make_the_step_of_one), cmocka_unit_test(parts_give_the_same_bytes_on_any_number),
+        cmocka_unit_test(a_fault_in_a_part_ends_all), cmocka_unit_test(parts_are_about_equal),
         cmocka_unit_test(heads_come_back_from_their_files), cmocka_unit_test(an_epoch_has_every_text_once),
         cmocka_unit_test(rates_rise_and_fall),
     };
