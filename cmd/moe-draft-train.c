@@ -1,13 +1,15 @@
-/* moe-draft-train: trains a draft head for a model, from the model's own states.
+/* moe-draft-train: trains a draft head for a model, from the model's own states, and says how well one guesses.
  *
  * Reads:  model, feature streams or texts with answers, a head or a checkpoint to go on from
- * Writes: head file, checkpoints, and a train stream on request
+ * Writes: head file, checkpoints, and train streams
  * Exit:   0 done, 2 trouble */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "cmd/draft-train-eval.h"
+#include "cmd/draft-train-inputs.h"
 #include "common/base/clock.h"
 #include "common/base/file.h"
 #include "common/base/mem.h"
@@ -15,7 +17,6 @@
 #include "common/cli/command.h"
 #include "common/cli/signals.h"
 #include "common/session/session.h"
-#include "common/stream/frame.h"
 #include "common/stream/train.h"
 #include "common/stream/writer.h"
 #include "common/train/source_stream.h"
@@ -304,30 +305,6 @@ static void count_words(struct training *t, const struct train_text *text)
         t->count[text->token[i]] += text->mask[i];
 }
 
-/* Is it a stream? Standard input is one; a file tells by its first bytes. */
-static bool is_stream(const char *path)
-{
-    uint8_t first[FRAME_GUARD_BYTES];
-    FILE *file = strcmp(path, "-") ? fopen(path, "rb") : NULL;
-    const bool yes = !strcmp(path, "-") || (file && fread(first, sizeof first, 1, file) == 1 &&
-                                            !memcmp(first, FRAME_GUARD, sizeof first));
-    if (file)
-        fclose(file);
-    return yes;
-}
-
-/* The feature stream to learn from; NULL: texts. */
-static int find_stream(const struct train_args *args, const char **path, struct err *err)
-{
-    *path = !args->inputs.count && !args->prompts.texts.count ? "-" : NULL;
-    for (int i = 0; i < args->inputs.count; i++)
-        if (is_stream(args->inputs.items[i]))
-            *path = args->inputs.items[i];
-    return *path && (args->inputs.count > 1 || args->prompts.texts.count)
-               ? err_set(err, ERR_INPUT, "%s is a feature stream, which stands alone; moe-coact merge joins several",
-                         *path) : 0;
-}
-
 /* The folder that the head is written to: what is no file waits there. */
 static int folder_of(struct text *out, const char *path, struct err *err)
 {
@@ -510,8 +487,8 @@ static int prepare(struct training *t, struct err *err)
     const int threads = a->session.threads ? a->session.threads : thread_pool_cores();
     const char *stream;
     char texts[33];
-    if (check_outputs(t, err) || find_stream(a, &stream, err) || session_open(&t->session, &a->session, 0, 1, err) ||
-        thread_pool_new(&t->pool, threads, err) ||
+    if (check_outputs(t, err) || inputs_find_stream(&a->inputs, &a->prompts.texts, &stream, err) ||
+        session_open(&t->session, &a->session, 0, 1, err) || thread_pool_new(&t->pool, threads, err) ||
         !(t->count = mem_alloc((size_t)model_hparams(t->session->model)->vocab, sizeof *t->count, err)) ||
         (a->from ? begin_from(t, err) : describe_anew(t, err)) || check_options(t, err) ||
         (stream ? open_features(t, stream, texts, err) : open_texts(t, texts, err)) || (!a->from && begin_anew(t, err)))
@@ -611,6 +588,9 @@ static const struct subcommand subcommands[] = {
     { .name = "train", .summary = "train a draft head from a model's own states", .options = train_options,
       .operands = train_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct train_args),
       .defaults = &train_defaults, .run = run_train },
+    { .name = "eval", .summary = "say how well a draft head guesses held-out texts", .options = eval_options,
+      .operands = eval_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct eval_args),
+      .defaults = &eval_defaults, .run = draft_train_eval },
     { .run = NULL },
 };
 

@@ -27,8 +27,14 @@ static const struct field eval_fields[] = {
     FIELD_ARRAY_OF(train_eval, position, "[positions]", false, "1 for the first drafted token"),
     FIELD_ARRAY_OF(train_eval, acceptance, "[positions]", false, "share of drafts that are right up to this token"),
     FIELD_ARRAY_OF(train_eval, conditional, "[positions]", true, "the same among those that are right up to the one before"),
+    FIELD_ARRAY_OF(train_eval, begun, "[positions]", true, "acceptance of the drafts with which iterations begin"),
     FIELD(train_eval, tokens_per_iteration, true, "tokens that a forward of the target gives with chains so drafted"),
     FIELD(train_eval, tree_tokens_per_iteration, true, "the same with trees"),
+    FIELD(train_eval, by, true, "how: text, by the answers of the texts; answers, by the target's own; decoding, by its "
+          "iterations"),
+    FIELD(train_eval, tokens, true, "of answers, but for the first of each"),
+    FIELD(train_eval, iterations, true, "that these take with chains"),
+    FIELD(train_eval, tree_iterations, true, "and with trees"),
     FIELD(train_eval, best, false, "whether it is the best so far"),
     FIELD(train_eval, seconds, false, "of training until then"),
 };

@@ -36,7 +36,10 @@ struct train_eval {
     const int32_t *position;        /* [positions] */
     const double *acceptance;       /* [positions] */
     const double *conditional;      /* [positions] NULL: not measured */
+    const double *begun;            /* [positions] NULL: not measured */
     double tokens_per_iteration, tree_tokens_per_iteration;
+    const char *by;                 /* "text"; NULL: not said */
+    int64_t tokens, iterations, tree_iterations;        /* -1: not counted */
     bool best;
     double seconds;
 };

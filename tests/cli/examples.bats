@@ -120,7 +120,7 @@ moe-convert build head synthetic inflate list
 moe-coact rank-experts coverage union locality merge
 moe-bench run report roofline simulate
 moe-profile record features skip
-moe-draft-train train
+moe-draft-train train eval
 moe-decode
 moe-view
 NAMES

@@ -233,7 +233,8 @@ static void a_train_stream_comes_back(void **state)
                               .tokens = 512, .seconds = 1.5};
     struct train_eval eval = {.step = 4, .texts = 40, .loss = NAN, .positions = 3, .position = position,
                               .acceptance = acceptance, .tokens_per_iteration = 2.25, .tree_tokens_per_iteration = NAN,
-                              .best = true, .seconds = 2};
+                              .tokens = -1, .iterations = 18, .tree_iterations = -1, .by = "answers", .best = true,
+                              .seconds = 2};
     values_real(&step.parts, "smooth_l1", 0.5);
     values_real(&step.parts, "cross_entropy", 7.5);
     struct writer *writer = begin(path, STREAM_TRAIN);
@@ -256,6 +257,9 @@ static void a_train_stream_comes_back(void **state)
     assert_true(isnan(tried->loss) && tried->best && isnan(tried->tree_tokens_per_iteration));
     assert_memory_equal(tried->acceptance, acceptance, sizeof acceptance);
     assert_null(tried->conditional);
+    assert_null(tried->begun);
+    assert_string_equal(tried->by, "answers");
+    assert_true(tried->iterations == 18 && tried->tree_iterations == -1 && tried->tokens == -1);
     assert_int_equal(reader_next(in, &record, &err), 0);
     reader_close(&in);
     unit_remove(folder);

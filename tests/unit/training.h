@@ -34,7 +34,8 @@ static inline void put_eval(struct writer *writer, int seed, int steps, bool bes
         .step = steps, .texts = 40, .loss = seed == 2 ? NAN : 2 - steps / 256.0, .positions = TRAINING_DRAFT,
         .position = position, .acceptance = acceptance, .conditional = seed == 2 ? NULL : conditional,
         .tokens_per_iteration = 2 + steps / 512.0 + seed / 16.0,
-        .tree_tokens_per_iteration = seed == 2 ? NAN : 3 + steps / 512.0, .best = best, .seconds = steps * 0.25};
+        .tree_tokens_per_iteration = seed == 2 ? NAN : 3 + steps / 512.0, .tokens = -1, .iterations = -1, .tree_iterations = -1,
+        .best = best, .seconds = steps * 0.25};
     assert_int_equal(writer_record(writer, &train_eval_kind, &eval, &err), 0);
 }
 
