@@ -4,10 +4,12 @@
  * Writes: head file, checkpoints, and train streams
  * Exit:   0 done, 2 trouble */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "cmd/draft-train-data.h"
 #include "cmd/draft-train-eval.h"
 #include "cmd/draft-train-inputs.h"
 #include "common/base/clock.h"
@@ -16,11 +18,9 @@
 #include "common/base/version.h"
 #include "common/cli/command.h"
 #include "common/cli/signals.h"
-#include "common/session/session.h"
+#include "common/decode/decode.h"
 #include "common/stream/train.h"
 #include "common/stream/writer.h"
-#include "common/train/source_stream.h"
-#include "common/train/source_target.h"
 #include "common/train/start.h"
 #include "common/train/trainer.h"
 
@@ -28,15 +28,13 @@ enum { NOT_GIVEN = -1 };
 
 struct train_args {
     struct session_options session;
-    struct session_prompts prompts;
-    struct strings inputs;
+    struct train_data_options data;
     struct start_options start;
     struct loss_settings loss;
-    const char *output, *from, *stream, *checkpoint, *layers;
+    const char *output, *from, *stream, *checkpoint, *best, *layers;
     double rate, beta1, beta2, decay, clip, epochs, warmup, noise, minutes;
-    int arch, clipping, schedule, batch, micro, cut, steps, dtype;
-    uint64_t seed;
-    bool resume, force;
+    int arch, clipping, schedule, batch, micro, steps, evaluate, dtype;
+    bool resume;
 };
 
 static const char *const arch_words[] = {"eagle1", "eagle3", "medusa", "hydra", "kangaroo", "jakiro", "jakiro_star", NULL};
@@ -57,7 +55,7 @@ static const struct opt train_options[] = {
     OPT_COUNT(0, "steps", struct train_args, steps, 1, INT32_MAX, "make N steps, whatever epochs that are"),
     OPT_COUNT('b', "batch", struct train_args, batch, 1, 4096, "learn from N texts a step"),
     OPT_COUNT(0, "micro-batch", struct train_args, micro, 1, 4096, "compute N texts of a step at once, and add up gradients"),
-    OPT_COUNT(0, "cut", struct train_args, cut, 2, 1 << 20, "take only the first N tokens of a text"),
+    OPT_COUNT(0, "cut", struct train_args, data.cut, 2, 1 << 20, "take only the first N tokens of a text"),
     OPT_FLOAT(0, "rate", struct train_args, rate, 0, 1, "R", "the highest learning rate"),
     OPT_FLOAT(0, "warmup", struct train_args, warmup, 0, 1, "SHARE", "let the rate rise over this share of the steps"),
     OPT_CHOICE(0, "schedule", struct train_args, schedule, schedule_words, "how it falls then; the originals' if not given"),
@@ -94,46 +92,52 @@ static const struct opt train_options[] = {
     OPT_COUNT(0, "blocks", struct train_args, start.blocks, 1, HEAD_BLOCKS_MAX, "medusa, hydra: with N blocks each"),
     OPT_FLAG(0, "prefix", struct train_args, start.prefix, "hydra: with a layer in front of the guesses"),
     OPT_GROUP("Training"),
-    OPT_SEED(struct train_args, seed),
     OPT_GROUP("Checkpoints"),
     OPT_OUTPUT(0, "checkpoint", struct train_args, checkpoint, "keep the checkpoint in FILE, not beside the head"),
     OPT_FLOAT(0, "every", struct train_args, minutes, 0, 1e6, "MINUTES", "write a checkpoint so often"),
     OPT_FLAG(0, "resume", struct train_args, resume, "go on from the checkpoint, if there is one"),
     OPT_OUTPUT(0, "stream", struct train_args, stream, "write the train stream to FILE"),
-    SESSION_PROMPT_OPTIONS(struct train_args, prompts),
+    OPT_GROUP("Validation"),
+    OPT_FLOAT(0, "validation", struct train_args, data.validation, 0, 1, "SHARE",
+              "keep about SHARE of the texts apart, to judge the head by"),
+    OPT_COUNT(0, "validate-every", struct train_args, evaluate, 1, INT32_MAX,
+              "judge it after every N steps; after each epoch if not given"),
+    OPT_OUTPUT(0, "best", struct train_args, best, "write the best head so far to FILE, not beside the last"),
+    OPT_GROUP("Training"),
+    OPT_COUNT('n', "max-tokens", struct train_args, data.settings.max_tokens, 0, 1 << 24,
+              "let the model answer each text first, with up to N tokens; answers of the texts are put aside"),
+    DECODE_TEXT_OPTIONS(struct train_args, data.settings),
+    SESSION_PROMPT_OPTIONS(struct train_args, data.prompts),
     OPT_GROUP("Other options"),
-    OPT_FLAG(0, "force", struct train_args, force, "take a head that was made for other weights of this shape"),
+    OPT_FLAG(0, "force", struct train_args, data.force, "take a head that was made for other weights of this shape"),
     OPT_END };
 
-static const struct operand train_operands[] = { OPERAND_ANY("TEXTS", struct train_args, inputs), OPERAND_END };
+static const struct operand train_operands[] = { OPERAND_ANY("TEXTS", struct train_args, data.inputs), OPERAND_END };
 
 static const struct train_args train_defaults = {
     .start = {.theta = 10000, .epsilon = 1e-6, .exit_layer = 2, .guesses = 4, .blocks = 1},
     .loss = {.token_weight = 0.1, .const_feature = 0.5, .const_token = 0.5, .steps = 7, .decay = 0.8},
     .arch = NOT_GIVEN, .rate = NOT_GIVEN, .beta1 = NOT_GIVEN, .beta2 = NOT_GIVEN, .decay = NOT_GIVEN, .clip = NOT_GIVEN,
-    .clipping = NOT_GIVEN, .schedule = NOT_GIVEN, .epochs = 1, .warmup = 0.05, .batch = 4, .cut = 2048, .minutes = 5};
+    .clipping = NOT_GIVEN, .schedule = NOT_GIVEN, .epochs = 1, .warmup = 0.05, .batch = 4, .minutes = 5,
+    .data = {.cut = 2048, .settings = {.top_p = 1, .draft_length = DRAFT_LENGTH_NONE}}};
 
 struct training {
     const struct train_args *args;
     const struct console *console;
     struct session *session;
     struct thread_pool *pool;
-    struct train_texts *texts;
     struct head_reading reading;        /* of a new head */
     struct head_states points;
-    struct stream_model target;
-    char *folder;
-    int64_t *count;                     /* [vocab] how often each token is learnt */
+    struct train_data data;
     struct weights *weights;
     struct network *network;
     struct trainer *trainer;
-    struct train_source source;
     struct train_settings settings;
+    int64_t every;              /* steps from one evaluation to the next; 0: there are no texts for it */
     struct writer *writer;
-    struct text told, checkpoint;
+    struct text told, checkpoint, best;
     struct progress bar;
     double started, saved;
-    bool rounded;               /* the states are of bf16 */
     char from[17];              /* which head it began with; "": a new one */
 };
 
@@ -142,55 +146,13 @@ static void close_training(struct training *t)
     trainer_close(&t->trainer);
     network_close(&t->network);
     weights_free(&t->weights);
-    train_source_close(&t->source);
-    train_texts_free(&t->texts);
+    train_data_close(&t->data);
     head_reading_free(&t->reading);
-    mem_free(&t->count);
-    mem_free(&t->folder);
     thread_pool_free(&t->pool);
     session_close(&t->session);
     text_free(&t->told);
     text_free(&t->checkpoint);
-}
-
-/* ---- texts ---- */
-
-static int take_texts(struct training *t, struct prompts *prompts, struct xxh3_stream *digest, struct err *err)
-{
-    for (;;) {
-        struct prompt prompt = {0};
-        const int more = prompts_next(prompts, &prompt, err);
-        if (more <= 0)
-            return more;
-        /* To the end of its last answer, as far as it is not cut. */
-        int tokens = prompt.tokens.n < t->args->cut ? prompt.tokens.n : t->args->cut;
-        while (tokens && !prompt.mask[tokens - 1])
-            tokens--;
-        int rc = tokens ? train_texts_add(t->texts, prompt.tokens.ids, prompt.mask, tokens, prompt.where, err) : 0;
-        xxh3_stream_put(digest, prompt.tokens.ids, (size_t)tokens * sizeof *prompt.tokens.ids);
-        xxh3_stream_put(digest, prompt.mask, (size_t)tokens);
-        if (!tokens)
-            console_note(t->console, "%s: has no answer within %d tokens; left out", prompt.where, t->args->cut);
-        prompt_free(&prompt);
-        if (rc)
-            return -1;
-    }
-}
-
-static int read_texts(struct training *t, char hex[33], struct err *err)
-{
-    struct session_prompts options = t->args->prompts;
-    struct prompts *prompts = NULL;
-    struct xxh3_stream *digest = NULL;
-    options.answers = PROMPTS_ANSWERED;
-    int rc = train_texts_new(&t->texts, err) || xxh3_stream_new(&digest, err) ||
-             session_open_prompts(&prompts, t->session, &options, &t->args->inputs, NULL, err) ||
-             take_texts(t, prompts, digest, err) ? -1 : 0;
-    if (!rc)
-        digest128_hex(xxh3_stream_digest(digest), hex);
-    xxh3_stream_free(&digest);
-    prompts_close(&prompts);
-    return rc;
+    text_free(&t->best);
 }
 
 /* ---- the head ---- */
@@ -217,7 +179,7 @@ static int begin_from(struct training *t, struct err *err)
     char hex[65];
     if (model_open_head(&file, t->args->from, err))
         return -1;
-    int rc = head_check_target(model_head(file), model_identity(t->session->model), t->args->force, err) ||
+    int rc = head_check_target(model_head(file), model_identity(t->session->model), t->args->data.force, err) ||
              weights_make(&t->weights, model_head(file), model_hparams(file), err) ? -1 : 0;
     if (rc) {
         err_at(err, "%s", t->args->from);
@@ -245,9 +207,9 @@ static int describe_anew(struct training *t, struct err *err)
 
 static int begin_anew(struct training *t, struct err *err)
 {
-    return start_words(&t->reading.head, t->count, err) ||
+    return start_words(&t->reading.head, t->data.count, err) ||
            weights_make(&t->weights, &t->reading.head, &t->reading.shape, err) ||
-           weights_start(t->weights, t->session->model, t->args->seed, err) ? -1 : 0;
+           weights_start(t->weights, t->session->model, t->args->data.settings.seed, err) ? -1 : 0;
 }
 
 /* ---- options that only some heads have ---- */
@@ -297,66 +259,6 @@ static int check_options(struct training *t, struct err *err)
     return 0;
 }
 
-/* ---- texts and features ---- */
-
-static void count_words(struct training *t, const struct train_text *text)
-{
-    for (int i = 0; i < text->tokens; i++)
-        t->count[text->token[i]] += text->mask[i];
-}
-
-/* The folder that the head is written to: what is no file waits there. */
-static int folder_of(struct text *out, const char *path, struct err *err)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? text_put(out, path, slash == path ? 1 : (size_t)(slash - path), err) : text_puts(out, ".", err);
-}
-
-static int open_features(struct training *t, const char *path, char hex[33], struct err *err)
-{
-    struct text folder = {0}, note = {0};
-    struct feature_source *features = NULL, *kept;
-    session_stream_model(t->session, &t->target);
-    struct feature_source_setup setup = {
-        .path = path, .target = &t->target, .force = t->args->force, .states = t->points.count, .state = t->points.state,
-        .cut = t->args->cut, .part = FEATURES_TRAINING};
-    int rc = folder_of(&folder, t->args->output, err);
-    setup.folder = t->folder = folder.data;
-    rc = rc || feature_source_open(&features, &setup, &note, err) ? -1 : 0;
-    console_notes(t->console, &note);
-    kept = features;
-    rc = rc || source_stream_open(&t->source, &features, true, err) ? -1 : 0;
-    text_free(&note);
-    if (rc)
-        return -1;
-    if (feature_source_bare(kept))
-        console_note(t->console, "%s: %lld texts have no answer within %d tokens; left out", path,
-                     (long long)feature_source_bare(kept), t->args->cut);
-    for (int64_t i = 0; t->reading.head.target_id && i < t->source.texts; i++) {
-        struct train_text text;
-        if (t->source.read(t->source.self, i, t->args->cut, &text, err) < 0)
-            return -1;
-        count_words(t, &text);
-    }
-    digest128_hex(feature_source_digest(kept), hex);
-    t->rounded = feature_source_rounded(kept);
-    return 0;
-}
-
-static int open_texts(struct training *t, char hex[33], struct err *err)
-{
-    if (read_texts(t, hex, err))
-        return -1;
-    for (int64_t i = 0; i < train_texts_count(t->texts); i++) {
-        struct train_text text;
-        train_texts_at(t->texts, i, &text);
-        count_words(t, &text);
-    }
-    if (!train_texts_count(t->texts))
-        return err_set(err, ERR_INPUT, "there are no texts with answers to learn from");
-    return source_target_open(&t->source, &t->texts, t->session->engine, &t->points, err);
-}
-
 /* ---- settings ---- */
 
 static void choose_settings(struct training *t, int64_t texts)
@@ -378,10 +280,11 @@ static void choose_settings(struct training *t, int64_t texts)
     const double all = a->epochs * (double)train_epoch_steps(texts, a->batch);
     o->steps = a->steps ? a->steps : all < 1 ? 1 : all < 9e15 ? (int64_t)(all + 0.5) : (int64_t)9e15;
     o->warmup = (int64_t)(a->warmup * (double)o->steps + 0.5);
+    t->every = !t->data.validation.texts ? 0 : a->evaluate ? a->evaluate : train_epoch_steps(texts, a->batch);
     t->settings.batch = a->batch;
     t->settings.micro = a->micro;
-    t->settings.longest = a->cut;
-    t->settings.seed = a->seed;
+    t->settings.longest = a->data.cut;
+    t->settings.seed = a->data.settings.seed;
     t->settings.noise = a->noise;
 }
 
@@ -400,7 +303,7 @@ static int tell_head(struct training *t, struct err *err)
 }
 
 /* All that the weights depend on but the texts' states: what a checkpoint must have been made with. */
-static int tell_settings(struct training *t, const char *texts, struct err *err)
+static int tell_settings(struct training *t, struct err *err)
 {
     const struct optimiser_settings *o = &t->settings.optimiser;
     const struct loss_settings *l = &t->args->loss;
@@ -412,11 +315,12 @@ static int tell_settings(struct training *t, const char *texts, struct err *err)
                        "\"cut\":%d,\"noise\":%.17g,\"rate\":%.17g,\"beta1\":%.17g,\"beta2\":%.17g,\"decay\":%.17g,"
                        "\"clipping\":\"%s\",\"clip\":%.17g,\"schedule\":\"%s\",\"warmup\":%" PRId64
                        ",\"steps\":%" PRId64 ",\"token_weight\":%.17g,\"const_feature\":%.17g,\"const_token\":%.17g,"
-                       "\"ttt_steps\":%d,\"ttt_decay\":%.17g}", target, texts, t->rounded ? "bf16" : "f32",
-                       t->args->seed, t->settings.batch, t->settings.micro,
-                       t->settings.longest, t->settings.noise, o->rate, o->beta1, o->beta2, o->decay, clip_words[o->clipping],
-                       o->bound, schedule_words[o->schedule], o->warmup, o->steps, l->token_weight, l->const_feature,
-                       l->const_token, l->steps, l->decay) ? -1 : 0;
+                       "\"ttt_steps\":%d,\"ttt_decay\":%.17g,\"validate_every\":%" PRId64 "}",
+                       target, t->data.digest, t->data.rounded ? "bf16" : "f32", t->settings.seed, t->settings.batch,
+                       t->settings.micro, t->settings.longest, t->settings.noise, o->rate, o->beta1, o->beta2, o->decay,
+                       clip_words[o->clipping], o->bound, schedule_words[o->schedule], o->warmup, o->steps,
+                       l->token_weight, l->const_feature,
+                       l->const_token, l->steps, l->decay, t->every) ? -1 : 0;
 }
 
 /* ---- the run ---- */
@@ -429,7 +333,7 @@ static int open_stream(struct training *t, struct err *err)
                                   steps < INT32_MAX ? (int)steps : INT32_MAX, t->told.data};
     if (!t->args->stream)
         return 0;
-    int rc = session_header(t->session, STREAM_TRAIN, t->console, t->args->seed, &header, err) ||
+    int rc = session_header(t->session, STREAM_TRAIN, t->console, t->args->data.settings.seed, &header, err) ||
              writer_open(&t->writer, t->args->stream, &header, err) ||
              writer_record(t->writer, &train_run_kind, &run, err) ? -1 : 0;
     header_free(&header);
@@ -459,24 +363,52 @@ static int check_output(const char *path, struct err *err)
     return rc;
 }
 
+/* "head.best.moe" beside "head.moe". */
+static int name_best(struct text *out, const char *path, struct err *err)
+{
+    const size_t length = strlen(path), tail = length > 4 && !strcmp(path + length - 4, ".moe") ? 4 : 0;
+    return text_printf(out, err, "%.*s.best%s", (int)(length - tail), path, path + length - tail);
+}
+
+/* Outputs that no option names must be no inputs, as the option table sees to it for the others. */
+static int check_names(const struct training *t, struct err *err)
+{
+    const struct train_args *a = t->args;
+    struct claims claims = {.count = 0};
+    if (claims_output(&claims, "--output", a->output, false, err) ||
+        claims_output(&claims, "the checkpoint", t->checkpoint.data, false, err) ||
+        claims_output(&claims, "the best head", t->best.data, false, err) ||
+        claims_input(&claims, "--model", a->session.model, err) || (a->from && claims_input(&claims, "--from", a->from, err)))
+        return -1;
+    for (int i = 0; i < a->data.inputs.count; i++)
+        if (claims_input(&claims, "TEXTS", a->data.inputs.items[i], err))
+            return -1;
+    return 0;
+}
+
 static int check_outputs(struct training *t, struct err *err)
 {
     const struct train_args *a = t->args;
-    return (a->checkpoint ? text_puts(&t->checkpoint, a->checkpoint, err)
-                          : text_printf(&t->checkpoint, err, "%s.checkpoint", a->output)) ||
-           check_output(a->output, err) || check_output(t->checkpoint.data, err) ? -1 : 0;
+    if ((a->checkpoint ? text_puts(&t->checkpoint, a->checkpoint, err)
+                       : text_printf(&t->checkpoint, err, "%s.checkpoint", a->output)) ||
+        (a->best ? text_puts(&t->best, a->best, err) : name_best(&t->best, a->output, err)) || check_names(t, err) ||
+        check_output(a->output, err) || check_output(t->checkpoint.data, err) || check_output(t->best.data, err))
+        return -1;
+    return a->resume || access(t->checkpoint.data, F_OK) ? 0 :
+           err_set(err, ERR_INPUT, "%s: is there already; go on from it with --resume, or remove it", t->checkpoint.data);
 }
 
 /* The checkpoint, if there is one. */
 static int go_on(struct training *t, struct err *err)
 {
     const struct train_args *a = t->args;
-    if (access(t->checkpoint.data, F_OK))
+    if (!a->resume || access(t->checkpoint.data, F_OK))
         return 0;
-    if (!a->resume)
-        return err_set(err, ERR_INPUT, "%s: is there already; go on from it with --resume, or remove it", t->checkpoint.data);
     if (trainer_resume(t->trainer, t->checkpoint.data, t->told.data, err))
         return -1;
+    if (trainer_best(t->trainer)->step >= 0 && access(t->best.data, F_OK))
+        return err_set(err, ERR_INPUT, "%s: the best head so far is missing; to begin anew, remove %s, too", t->best.data,
+                       t->checkpoint.data);
     console_note(t->console, "goes on after step %lld", (long long)trainer_steps(t->trainer));
     return 0;
 }
@@ -486,21 +418,26 @@ static int prepare(struct training *t, struct err *err)
     const struct train_args *a = t->args;
     const int threads = a->session.threads ? a->session.threads : thread_pool_cores();
     const char *stream;
-    char texts[33];
-    if (check_outputs(t, err) || inputs_find_stream(&a->inputs, &a->prompts.texts, &stream, err) ||
-        session_open(&t->session, &a->session, 0, 1, err) || thread_pool_new(&t->pool, threads, err) ||
-        !(t->count = mem_alloc((size_t)model_hparams(t->session->model)->vocab, sizeof *t->count, err)) ||
-        (a->from ? begin_from(t, err) : describe_anew(t, err)) || check_options(t, err) ||
-        (stream ? open_features(t, stream, texts, err) : open_texts(t, texts, err)) || (!a->from && begin_anew(t, err)))
+    int rows = 1;
+    if (check_outputs(t, err) || inputs_find_stream(&a->data.inputs, &a->data.prompts.texts, &stream, err) ||
+        train_data_check(&a->data, &a->session, stream, err) ||
+        (a->data.settings.max_tokens && decode_rows(&a->data.settings, false, &rows, err)) ||
+        session_open(&t->session, &a->session, 0, rows, err) || thread_pool_new(&t->pool, threads, err) ||
+        (a->from ? begin_from(t, err) : describe_anew(t, err)) || check_options(t, err))
         return -1;
     session_print(t->session, t->console);
-    if (!t->source.texts)
-        return err_set(err, ERR_INPUT, "there are no texts with answers to learn from");
-    choose_settings(t, t->source.texts);
-    if (tell_settings(t, texts, err) ||
-        network_open(&t->network, t->weights, t->session->model, &a->loss, a->cut, t->pool, err))
+    const struct train_data_setup data = {&a->data, &a->session, t->session, t->console, a->output, t->points,
+                                          t->reading.head.target_id != NULL};
+    if (train_data_open(&t->data, &data, stream, err) || (!a->from && begin_anew(t, err)))
         return -1;
-    const struct trainer_setup setup = {t->weights, t->network, &t->source, t->points, &t->settings, t->pool};
+    if ((a->evaluate || a->best) && !t->data.validation.texts)
+        return err_set(err, ERR_INPUT, "--%s: no texts are kept apart to judge by; --validation SHARE does that, also of "
+                       "moe-profile features", a->evaluate ? "validate-every" : "best");
+    choose_settings(t, t->data.learnt.texts);
+    if (tell_settings(t, err) ||
+        network_open(&t->network, t->weights, t->session->model, &a->loss, a->data.cut, t->pool, err))
+        return -1;
+    const struct trainer_setup setup = {t->weights, t->network, &t->data.learnt, t->points, &t->settings, t->pool};
     return trainer_open(&t->trainer, &setup, err) || go_on(t, err) ? -1 : 0;
 }
 
@@ -520,17 +457,71 @@ static int save_after(struct training *t, struct err *err)
     return err_set(err, told.code, "%s; --resume goes on after step %lld", told.text, (long long)trainer_steps(t->trainer));
 }
 
+/* A signal came: what was learnt stays. */
+static int stop_here(struct training *t, struct err *err)
+{
+    return save(t, err) ? -1 : err_set(err, ERR_SIGNAL, "ended by %s after step %lld; --resume goes on", signals_name(),
+                                       (long long)trainer_steps(t->trainer));
+}
+
+static int write_head(const struct training *t, const char *path, struct err *err)
+{
+    const struct weights_file file = {path, head_kind_name(t->weights->head.kind), "moe-draft-train " MOE_VERSION,
+                                      formats[t->args->dtype]};
+    return weights_write(t->weights, &file, t->pool, err);
+}
+
+/* Is it time to judge the head? After the last step it always is. */
+static bool is_due(const struct training *t)
+{
+    const int64_t made = trainer_steps(t->trainer);
+    return t->every && made && trainer_best(t->trainer)->evaluated < made &&
+           (made % t->every == 0 || made == t->settings.optimiser.steps);
+}
+
+/* Judges the head; the best is written before a checkpoint can say that it is there. */
+static int evaluate(struct training *t, struct err *err)
+{
+    double loss;
+    const int done = trainer_evaluate(t->trainer, &t->data.validation, signals_stop(), &loss, err);
+    if (done <= 0)
+        return done ? -1 : stop_here(t, err);
+    const bool best = trainer_is_best(t->trainer, loss);
+    if (best && write_head(t, t->best.data, err))
+        return save_after(t, err);
+    trainer_evaluated(t->trainer, loss);
+    const struct train_eval eval = {
+        .step = (int)trainer_steps(t->trainer), .texts = (int)t->data.validation.texts, .loss = loss, .positions = 0,
+        .position = &(int32_t){0}, .acceptance = &(double){0},      /* of no elements: drafts are not tried */
+        .tokens_per_iteration = NAN, .tree_tokens_per_iteration = NAN, .best = best, .seconds = clock_seconds() - t->started};
+    return t->writer && writer_record(t->writer, &train_eval_kind, &eval, err) ? save_after(t, err) : 0;
+}
+
+static void tell_end(const struct training *t, const struct train_report *report)
+{
+    const int64_t steps = t->settings.optimiser.steps;
+    const struct train_best *best = trainer_best(t->trainer);
+    if (report->tokens)
+        console_note(t->console, "%lld step%s, the last loss %.5g", (long long)steps, steps == 1 ? "" : "s",
+                     report->losses.total);
+    if (best->step >= 0)
+        console_note(t->console, "%s: the best, after step %lld, with a validation loss of %.5g", t->best.data,
+                     (long long)best->step, best->loss);
+}
+
 static int make_steps(struct training *t, struct err *err)
 {
     const int64_t steps = t->settings.optimiser.steps;
-    struct train_report report = {0};
-    const bool some = trainer_steps(t->trainer) < steps;
+    struct train_report report = {.tokens = 0};
     t->started = t->saved = clock_seconds();
     console_progress(t->console, &t->bar, "steps", (uint64_t)(steps - trainer_steps(t->trainer)));
-    while (trainer_steps(t->trainer) < steps) {
+    for (;;) {
+        if (is_due(t) && evaluate(t, err))
+            return -1;
+        if (trainer_steps(t->trainer) >= steps)
+            break;
         if (stop_asked(signals_stop()))
-            return save(t, err) ? -1 : err_set(err, ERR_SIGNAL, "ended by %s after step %lld; --resume goes on",
-                                               signals_name(), (long long)trainer_steps(t->trainer));
+            return stop_here(t, err);
         if (trainer_step(t->trainer, &report, err) < 0)
             return -1;
         if (write_step(t, &report, err))
@@ -540,9 +531,7 @@ static int make_steps(struct training *t, struct err *err)
             return -1;
     }
     progress_end(&t->bar);
-    if (some)
-        console_note(t->console, "%lld step%s, the last loss %.5g", (long long)steps, steps == 1 ? "" : "s",
-                     report.losses.total);
+    tell_end(t, &report);
     return 0;
 }
 
@@ -564,9 +553,7 @@ static int run_train(const void *arguments, const struct console *console, struc
     signals_gentle();
     if (make_steps(&t, err))
         goto done;
-    const struct weights_file file = {args->output, head_kind_name(t.weights->head.kind), "moe-draft-train " MOE_VERSION,
-                                      formats[args->dtype]};
-    if ((weights_write(t.weights, &file, t.pool, err) || (t.writer && writer_close(&t.writer, err))) &&
+    if ((write_head(&t, args->output, err) || (t.writer && writer_close(&t.writer, err))) &&
         save_after(&t, err))
         goto done;
     unlink(t.checkpoint.data);

@@ -143,18 +143,6 @@ static int open_texts(struct prompts **out, const struct session *session, const
     return session_open_prompts(out, session, &options, &args->inputs, stop, err);
 }
 
-/* Options that say how to answer, where nothing is answered. */
-static int check_answering(const struct features_args *args, struct err *err)
-{
-    const struct decode_settings *settings = &args->settings;
-    const bool sampled = settings->temperature > 0 || settings->top_k || settings->top_p < 1 || settings->min_p > 0;
-    const char *option = settings->draft.count ? "draft" : settings->stop.count ? "stop" : settings->ignore_eos ? "ignore-eos"
-                       : sampled ? "temperature, --top-k, --top-p and --min-p" : NULL;
-    if (settings->max_tokens || !option)
-        return 0;
-    return err_set(err, ERR_INPUT, "--%s: nothing is answered here; let the model answer with -n N", option);
-}
-
 int profile_features(const void *arguments, const struct console *console, struct err *err)
 {
     const struct features_args *args = arguments;
@@ -171,7 +159,8 @@ int profile_features(const void *arguments, const struct console *console, struc
     struct feature_profile *profile = NULL;
     bool ended;
     int rows, rc = -1;
-    if (check_answering(args, err) ||
+    if (examples_check_settings(&args->settings, err) ||
+        caching_check_drafts(&args->session.caching, &args->settings.draft, false, err) ||
         (args->shard && profile_parse_shard(args->shard, &setup.examples.shard, &setup.examples.shards, err)) ||
         decode_rows(&args->settings, false, &rows, err) || session_open(&session, &args->session, 0, rows, err) ||
         choose_states(&setup.states, args, session->model, err) ||

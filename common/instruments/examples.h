@@ -40,6 +40,9 @@ struct examples_totals {
 
 struct examples;
 
+/* Of options that say how to answer, those that are given where nothing is answered are refused. */
+int examples_check_settings(const struct decode_settings *settings, struct err *err);
+
 int examples_open(struct examples **out, const struct examples_setup *setup, struct err *err);
 void examples_close(struct examples **examples);
 

@@ -150,6 +150,7 @@ static int draw_run(const struct drawing *drawing, const struct figure *report, 
     for (size_t i = 0; i < parts->count; i++)
         if (of_run(&parts->rows[i], run))
             add_curve(drawing, &loss, run, parts->rows[i].text[TEXT_CURVE], parts->rows[i].text[TEXT_CURVE]);
+    add_evals(drawing, &loss, run, EVAL_LOSS, "validation");
     if (put_panel(page, &loss, err))
         return -1;
     struct svg_panel accepted = panel_of(drawing, "drafts that are right so far", "accepted");

@@ -34,8 +34,10 @@ struct feature_source {
     struct position {
         struct reader_mark mark;        /* of the record that begins the text */
         int64_t ordinal;
-    } at, *positions;                   /* of the text at hand; of all texts of the part, by feature_source_index */
+        bool validation;
+    } at, *positions;                      /* of the text at hand; of all texts of the part, by feature_source_index */
     size_t position_count, position_room;
+    size_t validation;                  /* so many of these, at the end */
     bool rounded;                       /* some states that were read are of bf16 */
     int64_t bare;                       /* texts without an answer as far as they are not cut */
 };
@@ -169,7 +171,7 @@ static int begin(struct feature_source *source, const struct feature_begin *begi
     *text = (struct feature_text){.ordinal = source->ordinal++, .prompt_tokens = begin->prompt_tokens,
                                   .n = begin->text_tokens, .validation = begin->validation};
     source->stride = 0;
-    source->at = (struct position){reader_mark(source->in), text->ordinal};
+    source->at = (struct position){reader_mark(source->in), text->ordinal, begin->validation};
     source->all = begin->text_tokens;
     source->came = 0;
     source->wanted = setup->part == FEATURES_ALL || (setup->part == FEATURES_VALIDATION) == begin->validation;
@@ -317,6 +319,7 @@ static int end(struct feature_source *source, struct err *err)
     if (source->wanted && !source->again) {
         xxh3_stream_put(source->digest, source->token, (size_t)text->n * sizeof *source->token);
         xxh3_stream_put(source->digest, source->mask, (size_t)text->n);
+        xxh3_stream_put(source->digest, &(uint8_t){text->validation}, 1);
     }
     text->tokens = source->token;
     text->mask = source->mask;
@@ -341,6 +344,25 @@ int feature_source_next(struct feature_source *source, const struct feature_text
     return more;
 }
 
+static int put_validation_last(struct feature_source *source, struct err *err)
+{
+    const size_t count = source->position_count;
+    struct position *sorted = mem_alloc(count, sizeof *sorted, err);
+    size_t at = 0;
+    if (!sorted)
+        return -1;
+    for (int validation = 0; validation < 2; validation++)
+        for (size_t i = 0; i < count; i++)
+            if (source->positions[i].validation == validation) {
+                sorted[at++] = source->positions[i];
+                source->validation += (size_t)validation;
+            }
+    mem_free(&source->positions);
+    source->positions = sorted;
+    source->position_room = count;
+    return 0;
+}
+
 int feature_source_index(struct feature_source *source, int64_t *texts, struct err *err)
 {
     const struct feature_text *text;
@@ -357,10 +379,13 @@ int feature_source_index(struct feature_source *source, int64_t *texts, struct e
             return -1;
         source->positions[source->position_count++] = source->at;
     }
-    if (!more)
-        *texts = (int64_t)source->position_count;
-    return more;
+    if (more || put_validation_last(source, err))
+        return -1;
+    *texts = (int64_t)source->position_count;
+    return 0;
 }
+
+int64_t feature_source_validation(const struct feature_source *source) { return (int64_t)source->validation; }
 
 bool feature_source_rounded(const struct feature_source *source) { return source->rounded; }
 

@@ -61,13 +61,15 @@ const struct feature_source_setup *feature_source_setup_of(const struct feature_
 /* 1: *text is the next one; 0: the stream ended, whole; -1: err says why. */
 int feature_source_next(struct feature_source *source, const struct feature_text **text, struct err *err);
 
-/* What was read so far, by the tokens and masks of its texts of the part, as far as they are not cut: the same texts in the
- * same order have the same digest, whatever the states are written in. */
+/* What was read so far, by the tokens and masks of its texts of the part, as far as they are not cut, and by which of them are
+ * for validation: the same texts in the same order have the same digest, whatever the states are written in. */
 struct digest128 feature_source_digest(const struct feature_source *source);
 
-/* Reads to the end, and answers how many texts there are of the part that have something to be learnt; before the first
- * feature_source_next. Takes 24 bytes of memory a text. An error where the stream can be read but once. */
+/* Reads to the end, and answers how many texts there are of the part that have something to be learnt, those for validation
+ * last; before the first feature_source_next. Takes 32 bytes of memory a text. An error where the stream can be read but
+ * once. */
 int feature_source_index(struct feature_source *source, int64_t *texts, struct err *err);
+int64_t feature_source_validation(const struct feature_source *source);         /* how many of these are for validation */
 
 /* Were states that it has read so far rounded to bf16? */
 bool feature_source_rounded(const struct feature_source *source);

@@ -5,14 +5,16 @@
 
 struct stream_source {
     struct feature_source *features;
-    bool any_order;
+    bool any_order, borrowed;   /* borrowed: the features are another source's */
+    int64_t first;              /* number of the first text there */
     struct text name;           /* of the text at hand */
 };
 
 static void close_stream(void *self)
 {
     struct stream_source *s = self;
-    feature_source_close(&s->features);
+    if (!s->borrowed)
+        feature_source_close(&s->features);
     text_free(&s->name);
     mem_free(&s);
 }
@@ -40,7 +42,7 @@ static int read_stream(void *self, int64_t index, int longest, struct train_text
 {
     struct stream_source *s = self;
     const struct feature_text *text;
-    const int more = s->any_order ? feature_source_read(s->features, index, &text, err) ? -1 : 1
+    const int more = s->any_order ? feature_source_read(s->features, s->first + index, &text, err) ? -1 : 1
                                   : feature_source_next(s->features, &text, err);
     return more <= 0 ? more : take_text(s, text, longest, out, err);
 }
@@ -49,7 +51,7 @@ static int outline_stream(void *self, int64_t index, int longest, struct train_t
 {
     struct stream_source *s = self;
     const struct feature_text *text;
-    return feature_source_outline(s->features, index, &text, err) ? -1 : take_text(s, text, longest, out, err);
+    return feature_source_outline(s->features, s->first + index, &text, err) ? -1 : take_text(s, text, longest, out, err);
 }
 
 int source_stream_open(struct train_source *out, struct feature_source **features, bool any_order, struct err *err)
@@ -62,6 +64,8 @@ int source_stream_open(struct train_source *out, struct feature_source **feature
     }
     if ((any_order && feature_source_index(*features, &texts, err)) || !(s = mem_alloc(1, sizeof *s, err)))
         goto failed;
+    if (any_order)
+        texts -= feature_source_validation(*features);
     s->features = *features;
     s->any_order = any_order;
     *features = NULL;
@@ -71,4 +75,16 @@ int source_stream_open(struct train_source *out, struct feature_source **feature
 failed:
     feature_source_close(features);
     return -1;
+}
+
+int source_stream_validation(struct train_source *out, const struct train_source *others, struct err *err)
+{
+    const struct stream_source *other = others->self;
+    struct stream_source *s = mem_alloc(1, sizeof *s, err);
+    if (!s)
+        return -1;
+    *s = (struct stream_source){.features = other->features, .any_order = true, .borrowed = true, .first = others->texts};
+    *out = (struct train_source){.self = s, .texts = feature_source_validation(s->features), .read = read_stream,
+                                 .outline = outline_stream, .close = close_stream};
+    return 0;
 }

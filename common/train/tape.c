@@ -23,6 +23,7 @@ struct tape {
     size_t chunk_count, chunk_room, chunk;      /* chunk: that memory is taken from */
     struct step_back *steps;
     size_t step_count, step_room;
+    bool forward;                               /* alone */
     struct err err;
 };
 
@@ -52,7 +53,14 @@ void tape_begin(struct tape *tape)
     for (size_t i = 0; i < tape->chunk_count; i++)
         tape->chunks[i].used = 0;
     tape->chunk = tape->step_count = 0;
+    tape->forward = false;
     err_clear(&tape->err);
+}
+
+void tape_begin_forward(struct tape *tape)
+{
+    tape_begin(tape);
+    tape->forward = true;
 }
 
 void tape_backward(struct tape *tape)
@@ -119,13 +127,15 @@ struct variable *tape_value(struct tape *tape, int rows, int width, bool wanted)
     if (!value)
         return NULL;
     *value = (struct variable){.rows = rows, .width = width, .data = tape_memory(tape, count, sizeof(float))};
-    if (wanted && (value->gradient = tape_memory(tape, count, sizeof(float))))
+    if (wanted && !tape->forward && (value->gradient = tape_memory(tape, count, sizeof(float))))
         tape_spread(tape, count, 1, clear_part, value->gradient);
     return tape->err.code == ERR_NONE ? value : NULL;
 }
 
 int tape_note(struct tape *tape, tape_back *back, void *note)
 {
+    if (note && tape->forward)
+        return 0;
     if (!note || mem_grow(&tape->steps, &tape->step_room, tape->step_count + 1, sizeof *tape->steps, &tape->err))
         return -1;
     tape->steps[tape->step_count++] = (struct step_back){back, note};

@@ -32,6 +32,7 @@ struct tape;
 int tape_new(struct tape **out, struct thread_pool *pool, struct err *err);
 void tape_free(struct tape **tape);
 void tape_begin(struct tape *tape);
+void tape_begin_forward(struct tape *tape);     /* for a loss alone: no value has a gradient, and nothing is noted */
 void tape_backward(struct tape *tape);
 int tape_failed(const struct tape *tape, struct err *err);      /* 0: no; else -1 with the reason */
 struct thread_pool *tape_pool(const struct tape *tape);

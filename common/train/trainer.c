@@ -1,28 +1,10 @@
-#include "common/train/trainer.h"
+#include "common/train/trainer_internal.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "common/base/file.h"
 #include "common/base/mem.h"
 #include "kernels/plain/philox.h"
-
-struct trainer {
-    struct trainer_setup setup;
-    struct tape *tape;
-    struct train_batch batch;
-    struct text names;              /* of the batch's texts */
-    int64_t *index;                 /* [settings.batch] which texts the step is made of */
-    int texts;                      /* so many */
-    int32_t *tokens;                /* [texts] of each */
-    int64_t *before;                /* [texts] rows of the step in front of each, whichever part it is in */
-    int parts;                      /* of the step: part p is texts pick[bound[p]] .. pick[bound[p + 1] - 1] of it */
-    int *pick, *bound, *part;       /* [texts], [texts + 1], [texts] scratch */
-    struct train_whole whole;
-    int32_t *order;                 /* of the epoch at work */
-    int64_t epoch;                  /* that `order` is of; -1: none */
-    int64_t steps;
-};
 
 enum { DRAW_ORDER = 0x4f, DRAW_NOISE = 0x4e };
 
@@ -62,6 +44,7 @@ int trainer_open(struct trainer **out, const struct trainer_setup *setup, struct
         return -1;
     t->setup = *setup;
     t->epoch = -1;
+    t->best = (struct train_best){.evaluated = -1, .step = -1, .loss = INFINITY};
     if (tape_new(&t->tape, setup->pool, err) ||
         !(t->index = mem_alloc((size_t)setup->settings->batch, sizeof *t->index, err)) ||
         !(t->tokens = mem_alloc((size_t)setup->settings->batch, sizeof *t->tokens, err)) ||
@@ -102,6 +85,8 @@ int64_t trainer_steps(const struct trainer *trainer) { return trainer->steps; }
 static void choose_texts(struct trainer *t)
 {
     const int64_t texts = t->setup.source->texts, batch = t->setup.settings->batch;
+    t->source = t->setup.source;
+    t->learning = true;
     t->texts = 0;
     if (texts < 0) {
         while (t->texts < batch) {
@@ -121,7 +106,7 @@ static void choose_texts(struct trainer *t)
  * some of the texts each. */
 static int measure_step(struct trainer *t, struct share *share, struct err *err)
 {
-    const struct train_source *source = t->setup.source;
+    const struct train_source *source = t->source;
     t->whole = (struct train_whole){.texts = 0};
     for (int i = share ? ranks_rank(share->ranks) : 0; i < t->texts; i += share ? ranks_size(share->ranks) : 1) {
         struct train_text text;
@@ -171,7 +156,7 @@ static int list_name(struct text *list, const struct train_text *text, struct er
 /* Texts pick[from] .. pick[to - 1] of the step, as one batch; fewer, or none, where a source of unknown length has ended. */
 static int take_batch(struct trainer *t, int from, int to, struct err *err)
 {
-    const struct train_source *source = t->setup.source;
+    const struct train_source *source = t->source;
     train_batch_clear(&t->batch, &t->setup.points, t->setup.weights->head.target.hidden);
     t->names.length = 0;
     for (int i = from; i < to; i++) {
@@ -196,7 +181,7 @@ static int add_noise(struct trainer *t, int from, struct err *err)
     const struct train_settings *s = t->setup.settings;
     struct train_batch *b = &t->batch;
     const size_t width = (size_t)b->hidden, all = (size_t)b->rows * width * sizeof(float);
-    if (!(s->noise > 0))
+    if (!(s->noise > 0) || !t->learning)
         return 0;
     if (!(b->clean = mem_copy(b->state[b->points.count - 1], all, err)))
         return -1;
@@ -218,13 +203,16 @@ static int add_noise(struct trainer *t, int from, struct err *err)
 
 /* ---- a step ---- */
 
-/* The gradients of the batch at hand, added to those that there are. false: the loss is no finite number. */
+/* The loss of the batch at hand; in learning its gradients, added to those that there are. */
 static int run_batch(struct trainer *t, struct losses *losses, bool *finite, struct err *err)
 {
-    tape_begin(t->tape);
+    if (t->learning)
+        tape_begin(t->tape);
+    else
+        tape_begin_forward(t->tape);
     if (network_loss(t->setup.network, t->tape, &t->batch, losses, err))
         return -1;
-    if ((*finite = isfinite(losses->total)))
+    if ((*finite = isfinite(losses->total)) && t->learning)
         tape_backward(t->tape);
     return 0;
 }
@@ -255,7 +243,7 @@ static int try_texts(struct trainer *t, struct text *guilty, struct text *all, i
         finite = finite && all_finite(t->setup.weights);
         clear_gradients(t->setup.weights);
         const int64_t index = t->index[t->pick[i]];
-        if (t->setup.source->outline(t->setup.source->self, index, t->setup.settings->longest, &text, err) <= 0 ||
+        if (t->source->outline(t->source->self, index, t->setup.settings->longest, &text, err) <= 0 ||
             list_name(all, &text, err) || (!finite && list_name(guilty, &text, err)))
             return -1;
         *count += !finite;
@@ -268,12 +256,13 @@ static int blame(struct trainer *t, struct err *err)
 {
     struct text guilty = {0}, all = {0};
     struct err other = {0};
+    const char *at = t->learning ? "step" : "validation after step";
     int count;
     clear_gradients(t->setup.weights);
-    if (!t->setup.source->outline || try_texts(t, &guilty, &all, &count, &other))
-        err_at(err, "step %lld, texts %s", (long long)t->steps, t->names.data);
+    if (!t->source->outline || try_texts(t, &guilty, &all, &count, &other))
+        err_at(err, "%s %lld, texts %s", at, (long long)t->steps, t->names.data);
     else
-        err_at(err, "step %lld, text%s %s", (long long)t->steps, count == 1 ? "" : "s", count ? guilty.data : all.data);
+        err_at(err, "%s %lld, text%s %s", at, (long long)t->steps, count == 1 ? "" : "s", count ? guilty.data : all.data);
     text_free(&guilty);
     text_free(&all);
     return -1;
@@ -312,10 +301,11 @@ static int run_share(struct trainer *t, struct share *share, struct train_report
     return share_total(share, &r->losses, &r->tokens, err) ? -1 : 1;
 }
 
-/* Gradients of the texts of the step are added up, part by part in their order. 1; 0: there are no texts any more. */
-static int make_gradients(struct trainer *t, struct train_report *r, struct err *err)
+/* Losses, and gradients, of the texts of the step are added up, part by part in their order. 1; 0: there are no texts any more.
+ * What nobody learns from each process computes whole. */
+static int run_texts(struct trainer *t, struct train_report *r, struct err *err)
 {
-    struct share *share = t->setup.share;
+    struct share *share = t->learning ? t->setup.share : NULL;
     if (cut_step(t, share, err))
         return -1;
     if (share)
@@ -347,7 +337,7 @@ int trainer_step(struct trainer *t, struct train_report *report, struct err *err
     const int64_t texts = t->setup.source->texts;
     struct train_report r = {.step = t->steps};
     choose_texts(t);
-    int more = make_gradients(t, &r, err);
+    int more = run_texts(t, &r, err);
     if (more > 0 && step_weights(t, &r, err))
         more = err->code == ERR_INPUT ? blame(t, err) : -1;
     if (more < 0)               /* gradients are 0 after a step; after one that failed they are made so */
@@ -370,105 +360,42 @@ int trainer_gather(struct trainer *t, struct err *err) { return t->setup.share ?
 int trainer_scatter(struct trainer *t, struct err *err)
 {
     struct share *share = t->setup.share;
-    return share && (share_scatter(share, err) || ranks_broadcast(share->ranks, &t->steps, sizeof t->steps, err)) ? -1 : 0;
+    return share && (share_scatter(share, err) || ranks_broadcast(share->ranks, &t->steps, sizeof t->steps, err) ||
+                     ranks_broadcast(share->ranks, &t->best, sizeof t->best, err)) ? -1 : 0;
 }
 
-/* ---- checkpoints ---- */
+/* ---- validation ---- */
 
-static const char MAGIC[8] = "\x89MOEC\r\n\x1a";
-
-/* The first bytes; after them what was told, then weights, first and second moments. Numbers are the machine's. */
-struct checkpoint_head {
-    char magic[8];
-    uint32_t order, version;        /* order: 1, as this machine has it */
-    int64_t steps;
-    uint64_t floats, told;
-    struct digest128 digest;        /* of all that follows, and of the numbers above */
-};
-
-static int digest_of(const struct checkpoint_head *head, const char *told, const float *const part[3],
-                     struct digest128 *out, struct err *err)
+int trainer_evaluate(struct trainer *t, const struct train_source *source, const struct stop *stop, double *loss,
+                     struct err *err)
 {
-    struct xxh3_stream *stream = NULL;
-    if (xxh3_stream_new(&stream, err))
-        return -1;
-    xxh3_stream_put(stream, head, offsetof(struct checkpoint_head, digest));
-    xxh3_stream_put(stream, told, (size_t)head->told);
-    for (int i = 0; i < 3; i++)
-        xxh3_stream_put(stream, part[i], (size_t)head->floats * sizeof(float));
-    *out = xxh3_stream_digest(stream);
-    xxh3_stream_free(&stream);
-    return 0;
-}
-
-int trainer_save(const struct trainer *t, const char *path, const char *told, struct err *err)
-{
-    const struct weights *w = t->setup.weights;
-    const float *const part[3] = {w->data, w->first, w->second};
-    struct output *out = NULL;
-    struct checkpoint_head head = {.order = 1, .version = 1, .steps = t->steps, .floats = w->floats, .told = strlen(told)};
-    memcpy(head.magic, MAGIC, sizeof head.magic);
-    if (digest_of(&head, told, part, &head.digest, err) || output_open(&out, path, err) ||
-        output_write(out, &head, sizeof head, err) || output_write(out, told, head.told, err))
-        goto failed;
-    for (int i = 0; i < 3; i++)
-        if (output_write(out, part[i], w->floats * sizeof(float), err))
-            goto failed;
-    return output_commit(&out, err);
-failed:
-    output_discard(&out);
-    return -1;
-}
-
-static int check_head(const struct checkpoint_head *head, const struct trainer *t, const struct file_map *map, const char *told,
-                      struct err *err)
-{
-    const uint64_t bytes = map->bytes - sizeof *head;
-    if (memcmp(head->magic, MAGIC, sizeof head->magic) || head->order != 1 || head->version != 1)
-        return err_set(err, ERR_INPUT, "is no checkpoint that this program can read");
-    if (head->told > bytes || head->told != strlen(told) ||
-        memcmp(map->data + sizeof *head, told, (size_t)head->told))
-        return err_set(err, ERR_INPUT, "was made with other options or texts; give the same ones, or remove it: %.*s",
-                       (int)(head->told < 600 && head->told <= bytes ? head->told : 0), (const char *)map->data + sizeof *head);
-    if (head->floats != t->setup.weights->floats || bytes - head->told != head->floats * 3 * sizeof(float))
-        return err_set(err, ERR_INPUT, "is cut off, or of another head");
-    return 0;
-}
-
-int trainer_resume(struct trainer *t, const char *path, const char *told, struct err *err)
-{
-    struct weights *w = t->setup.weights;
-    struct file_map map;
-    struct checkpoint_head head;
-    struct digest128 digest;
-    float *to[3] = {w->data, w->first, w->second};
-    const float *from[3];
-    float *copy = NULL;
-    int rc = -1;
-    if (file_map_open(&map, path, err))
-        return -1;
-    if (map.bytes < sizeof head) {
-        err_set(err, ERR_INPUT, "is no checkpoint");
-        goto done;
+    const int batch = t->setup.settings->batch;
+    double sum = 0;
+    t->source = source;
+    t->learning = false;
+    for (int64_t first = 0; first < source->texts; first += batch) {
+        struct train_report r = {.step = t->steps};
+        if (stop_asked(stop))
+            return 0;
+        for (t->texts = 0; t->texts < batch && first + t->texts < source->texts; t->texts++)
+            t->index[t->texts] = first + t->texts;
+        if (run_texts(t, &r, err) < 0)
+            return -1;
+        sum += r.losses.total * t->texts;
     }
-    memcpy(&head, map.data, sizeof head);
-    if (check_head(&head, t, &map, told, err) || !(copy = mem_alloc_aligned(w->floats * 3, sizeof *copy, err)))
-        goto done;
-    memcpy(copy, map.data + sizeof head + head.told, w->floats * 3 * sizeof *copy);
-    for (size_t i = 0; i < 3; i++)
-        from[i] = copy + i * w->floats;
-    if (digest_of(&head, told, from, &digest, err))
-        goto done;
-    if (digest.low != head.digest.low || digest.high != head.digest.high) {
-        err_set(err, ERR_INPUT, "is damaged");
-        goto done;
-    }
-    for (int i = 0; i < 3; i++)
-        memcpy(to[i], from[i], w->floats * sizeof **to);
-    t->steps = head.steps;
-    rc = 0;
-done:
-    mem_free(&copy);
-    file_map_close(&map);
-    return rc ? err_at(err, "%s", path) : 0;
+    *loss = sum / (double)source->texts;
+    return 1;
 }
+
+bool trainer_is_best(const struct trainer *t, double loss) { return loss < t->best.loss; }
+
+void trainer_evaluated(struct trainer *t, double loss)
+{
+    t->best.evaluated = t->steps;
+    if (trainer_is_best(t, loss)) {
+        t->best.loss = loss;
+        t->best.step = t->steps;
+    }
+}
+
+const struct train_best *trainer_best(const struct trainer *t) { return &t->best; }

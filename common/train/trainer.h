@@ -11,6 +11,7 @@
 #ifndef MOE_TRAIN_TRAINER_H
 #define MOE_TRAIN_TRAINER_H
 
+#include "common/base/stop.h"
 #include "common/train/network.h"
 #include "common/train/optimiser.h"
 #include "common/train/share.h"
@@ -60,6 +61,25 @@ int trainer_step(struct trainer *trainer, struct train_report *report, struct er
 /* Of several processes: brings to process 0 what trainer_save writes, and from it to all what trainer_resume read. */
 int trainer_gather(struct trainer *trainer, struct err *err);
 int trainer_scatter(struct trainer *trainer, struct err *err);
+
+/* ---- validation ---- */
+
+/* The mean loss of texts that are not learnt from, in batches as steps have them, without noise. A text of which it is no
+ * finite number is an error, as in a step. 1; 0: the stop was asked for (NULL: none); -1. */
+int trainer_evaluate(struct trainer *trainer, const struct train_source *texts, const struct stop *stop, double *loss,
+                     struct err *err);
+
+/* What came of evaluations; a checkpoint has it, too. */
+struct train_best {
+    int64_t evaluated;                      /* steps that were made when the head was last judged; -1: it was not so far */
+    int64_t step;                           /* the same when it was best; -1 */
+    double loss;                            /* then; infinite */
+};
+const struct train_best *trainer_best(const struct trainer *trainer);
+bool trainer_is_best(const struct trainer *trainer, double loss);       /* better than all before */
+void trainer_evaluated(struct trainer *trainer, double loss);           /* counts it */
+
+/* ---- checkpoints ---- */
 
 /* Writes a checkpoint, whole or not at all; `told` is what the run was started with, in a line. */
 int trainer_save(const struct trainer *trainer, const char *path, const char *told, struct err *err);

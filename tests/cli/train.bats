@@ -98,19 +98,85 @@ refuses() {
     jq -en "$(loss whole.moes 0) as \$a | $(loss parts.moes 0) as \$b | (\$a - \$b) / \$a | fabs < 1e-5"
 }
 
-@test "killed at any moment it goes on to the same bytes" {
-    options="--arch eagle1 --rate 0.004 --epochs 4 --noise 0.2 --every 0.0005 texts.jsonl"
-    train $options -o whole.moe
-    moments="0.3 0.6 0.9"
+@test "killed at any moment it goes on to the same bytes, and to the same best head" {
+    options="--arch eagle1 --rate 0.004 --steps 40 --noise 0.2 --micro-batch 3 --validation 0.2 --validate-every 6 --every 0.0005"
+    start=$EPOCHREALTIME
+    train $options texts.jsonl -o whole.moe
+    took=$(jq -n "$EPOCHREALTIME - $start")
+    # shares of the time that it takes alone
+    moments="0.6 0.4 0.7"
     [ -z "$MOE_LONG" ] || moments="0.1 0.2 0.3 0.4 0.5 0.6 0.7 0.8 0.9 1.0 0.15 0.25 0.35 0.45 0.55 0.65 0.75 0.85 0.95 1.05"
-    rm -f part.moe* said
-    for seconds in $moments; do
-        timeout -s KILL "$seconds" moe-draft-train train -m pocket.moe $options --resume -o part.moe 2>> said || true
+    rm -f part.moe* part.best.moe said
+    for share in $moments; do
+        timeout -s KILL "$(jq -n "$share * $took")" moe-draft-train train -m pocket.moe $options texts.jsonl --resume -o part.moe \
+            2>> said || true
     done
-    [ -e part.moe ] || moe-draft-train train -m pocket.moe $options --resume -o part.moe 2>> said
+    [ -e part.moe ] || moe-draft-train train -m pocket.moe $options texts.jsonl --resume -o part.moe 2>> said
     grep 'goes on after step [1-9]' said
     cmp whole.moe part.moe
+    cmp whole.best.moe part.best.moe
     [ ! -e part.moe.checkpoint ]
+}
+
+@test "the head is judged by texts that it does not learn from, and the best is kept" {
+    options="--arch eagle1 --steps 12 --rate 0.02 --warmup 0 --schedule constant --seed 3"
+    moe-draft-train train -m pocket.moe $options --validation 0.2 --validate-every 5 texts.jsonl -o judged.moe \
+        --stream judged.moes 2> said
+    moe-view --json --type eval judged.moes > evals
+    [ "$(jq -sc 'map(.step)' evals)" = "[5,10,12]" ]
+    # the best is the head after so many steps: one that was trained no further has these bytes
+    best=$(jq -s 'min_by(.loss) | .step' evals)
+    jq -se 'map(.best) as $b | [foreach .[].loss as $l (1e9; [., $l] | min; . == $l)] == $b' evals
+    grep "judged.best.moe: the best, after step $best, with a validation loss of" said
+    train --arch eagle1 --steps "$best" --rate 0.02 --warmup 0 --schedule constant --seed 3 --validation 0.2 texts.jsonl -o best.moe
+    cmp best.moe judged.best.moe
+    # what is kept apart is not learnt: which of these texts it is changes nothing, and its loss is what a step on it would have
+    moe-profile features -q -m pocket.moe --dtype f32 --validation 0.2 texts.jsonl -o split.moes
+    train $options --validate-every 5 split.moes -o stream.moe --best kept.moe --stream stream.moes
+    cmp judged.moe stream.moe
+    cmp judged.best.moe kept.moe
+    [ ! -e stream.best.moe ]
+    moe-view --json --type begin split.moes | jq -r 'select(.validation | not) | .id' > learnt
+    jq -c --slurpfile ids <(jq -R . learnt) 'select(.id as $i | $ids | index($i))' texts.jsonl > only.jsonl
+    train $options only.jsonl -o only.moe
+    cmp judged.moe only.moe
+    jq -c --slurpfile ids <(jq -R . learnt) 'select(.id as $i | $ids | index($i) | not)' texts.jsonl > apart.jsonl
+    count=$(wc -l < apart.jsonl)
+    [ "$(jq -s '.[0].texts' evals)" = "$count" ]
+    train --from judged.moe --steps 1 --batch "$count" apart.jsonl -o step.moe --stream step.moes
+    train --from judged.moe --rate 0 --steps 1 --batch "$count" --validation 0.2 texts.jsonl -o same.moe --stream same.moes
+    jq -en "$(moe-view --json --type eval same.moes | jq .loss) as \$a | $(loss step.moes 0) as \$b | (\$a - \$b) | fabs < 1e-5 * \$b"
+    # and what is asked for in vain is refused
+    refuses "--validation 1e-09: keeps none of 24 texts apart" -m pocket.moe --arch eagle1 --validation 1e-9 texts.jsonl
+    refuses "all are kept apart" -m pocket.moe --arch eagle1 --validation 1 texts.jsonl
+    refuses "--best: no texts are kept apart" -m pocket.moe --arch eagle1 --best b.moe texts.jsonl
+    refuses "--validation: is for texts, and split.moes is a feature stream" -m pocket.moe --arch eagle1 --validation 0.2 split.moes
+    cp only.moe no.best.moe
+    refuses "no.best.moe" -m pocket.moe --from no.best.moe --validation 0.2 texts.jsonl
+    cmp only.moe no.best.moe
+    rm no.best.moe
+}
+
+@test "the model answers first, as it does in a feature stream" {
+    head -n 8 texts.jsonl > asked.jsonl
+    answer="-n 24 --validation 0.3 --temperature 0.7 --seed 4"
+    options="--arch medusa --steps 4 --rate 0.01"
+    train $options $answer asked.jsonl -o answered.moe
+    moe-profile features -q -m pocket.moe --dtype f32 $answer asked.jsonl | train $options --seed 4 -o stream.moe
+    cmp answered.moe stream.moe
+    cmp answered.best.moe stream.best.moe
+    train $options $answer --draft ngram -K 3 asked.jsonl -o drafted.moe
+    cmp answered.moe drafted.moe
+    train $options --seed 4 --validation 0.3 asked.jsonl -o given.moe
+    refute cmp -s answered.moe given.moe
+    refuses "--temperature, --top-k, --top-p and --min-p: nothing is answered here" -m pocket.moe --arch eagle1 --temperature 1 asked.jsonl
+    refuses "--draft-length: nothing is answered here" -m pocket.moe --arch eagle1 -K 3 asked.jsonl
+    moe-profile features -q -m pocket.moe asked.jsonl -o asked.moes
+    refuses "--max-tokens: is for texts, and asked.moes is" -m pocket.moe --arch eagle1 -n 3 asked.moes
+    refuses "--cache-experts: is for texts" -m pocket.moe --arch eagle1 --cache-experts 50% asked.moes
+    refuses "--prefetch draft: no drafter is a copy" -m pocket.moe --arch eagle1 --cache-experts 50% --prefetch draft asked.jsonl
+    run moe-profile features -q -m pocket.moe --cache-experts 50% --prefetch draft asked.jsonl -o refused.moes
+    assert_trouble moe-profile
 }
 
 @test "SIGTERM leaves a checkpoint, from which the same options alone go on" {
@@ -127,12 +193,16 @@ refuses() {
     [[ $output == *"go on from it with --resume"* ]]
     run moe-draft-train train -q -m pocket.moe --rate 0.1 $options --resume -o early.moe
     assert_trouble moe-draft-train
-    [[ $output == *"made with other options"* ]]
+    [[ $output == *"made with other options or texts: rate 5e-05, not 0.1; give the same ones, or remove it" ]]
     # the same texts, but their states are rounded
     moe-profile features -q -m pocket.moe --layers kangaroo texts.jsonl -o rounded.moes
     run moe-draft-train train -q -m pocket.moe --arch kangaroo --epochs 3000 rounded.moes --resume -o early.moe
     assert_trouble moe-draft-train
-    [[ $output == *"made with other options"* ]]
+    [[ $output == *"made with other options or texts: "*"states-in f32, not bf16; give the same ones, or remove it" ]]
+    # nor are answers of the model's own the same texts, nor is another shape the same head
+    run moe-draft-train train -q -m pocket.moe $options -n 5 --noise 0.2 --kv-heads 3 --resume -o early.moe
+    assert_trouble moe-draft-train
+    [[ $output == *": kv-heads 6, not 3; other texts; noise 0, not 0.2; give"* ]] || { echo "$output"; false; }
     size=$(stat -c %s early.moe.checkpoint)
     printf x | dd of=early.moe.checkpoint bs=1 seek=$((size / 2)) conv=notrunc status=none
     run moe-draft-train train -q -m pocket.moe $options --resume -o early.moe

@@ -38,7 +38,7 @@ again() { "$python" "$BATS_TEST_DIRNAME/../bench/retraining.py" "$@"; }
         moe-bench report --svg $streams -o curves.svg
         "$python" -c 'import sys, xml.dom.minidom as m; m.parse(sys.argv[1])' curves.svg
     done
-    for words in "all runs" "drafts right so far, at the best" "smooth_l1" "tokens per iteration" "token 5" "learning rate"; do
+    for words in "all runs" validation "drafts right so far, at the best" "smooth_l1" "tokens per iteration" "token 5" "learning rate"; do
         grep -q ">[^<]*$words" curves.svg
     done
     # points are drawn where they are, within a frame of 360 by 260: what is bold is drawn last
@@ -49,11 +49,13 @@ import json, re, sys
 svg, rows = open(sys.argv[1]).read(), [json.loads(line) for line in open(sys.argv[2])]
 points = {name: [(r['step'], r['value']) for r in rows if r['type'] == 'curve' and r['curve'] == name]
           for name in ('smooth_l1', 'cross_entropy', 'loss')}
-x_most = max(x for p in points.values() for x, _ in p)
-y_most = 1.05 * max(y for p in points.values() for _, y in p)
 lines = [[tuple(map(float, at.split())) for at in re.split('[ML]', path)[1:]]
          for path in re.findall(r'<path fill="none" [^>]* d="([^"]*)"', svg)]
-assert [len(line) for line in lines[:3]] == [115] * 3
+judged = [(r['step'], r['loss']) for r in rows if r['type'] == 'eval']
+points = {**{name: points[name] for name in ('smooth_l1', 'cross_entropy')}, 'validation': judged, 'loss': points['loss']}
+assert [len(line) for line in lines[:4]] == [115, 115, len(judged), 115] and len(judged) > 1
+x_most = max(x for p in points.values() for x, _ in p)
+y_most = 1.05 * max(y for p in points.values() for _, y in p)
 for line, name in zip(lines, points):
     for (x, y), (step, value) in zip(line, points[name]):
         assert abs(x - (64 + 360 * step / x_most)) < 0.06 and abs(y - (84 + 260 * (1 - value / y_most))) < 0.06, (name, step)
