@@ -144,6 +144,13 @@ done:
     return rc;
 }
 
+void file_map_forget(const struct file_map *map, uint64_t offset, uint64_t bytes)
+{
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), begin = offset / page * page;
+    if (map->data && begin < map->bytes)
+        madvise((void *)(uintptr_t)(map->data + begin), (size_t)(offset + bytes - begin), MADV_DONTNEED);
+}
+
 void file_map_close(struct file_map *map)
 {
     if (map->data)

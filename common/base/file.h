@@ -37,6 +37,8 @@ struct file_map {
 };
 int file_map_open(struct file_map *map, const char *path, struct err *err);
 void file_map_close(struct file_map *map);
+/* These bytes need not stay in memory; they are read again when they are touched. A wish. */
+void file_map_forget(const struct file_map *map, uint64_t offset, uint64_t bytes);
 
 /* An output that appears under its name whole or not at all: written to a temporary name in the same folder, synced and
  * renamed by output_commit; output_discard (or a signal, see cli/run) removes it. The path "-" is standard output and the

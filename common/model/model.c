@@ -257,6 +257,12 @@ int model_bring(const struct model *model, const struct tensor *tensor, struct e
 
 const void *model_data(const struct model *model, const struct tensor *tensor) { return model->map.data + tensor->offset; }
 
+void model_forget(const struct model *model, const struct tensor *tensor)
+{
+    if (!model->resident.file.path)
+        file_map_forget(&model->map, tensor->offset, tensor->bytes);
+}
+
 static const char *text_of(const struct text *text, size_t *bytes)
 {
     if (bytes)

@@ -162,6 +162,9 @@ const struct tensor *model_tensor_at(const struct model *model, int index);
 const struct tensor *model_tensor(const struct model *model, struct err *err, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 const void *model_data(const struct model *model, const struct tensor *tensor);
+/* What of it is in the process's memory as part of the mapped file need not stay there: it is read again when it is touched.
+ * Nothing happens to what is not mapped. */
+void model_forget(const struct model *model, const struct tensor *tensor);
 const struct direct_file *model_file(const struct model *model);       /* NULL: it is mapped */
 
 /* Texts of the checkpoint, NUL-terminated and valid while the model is open; NULL when the model has none. The chat template

@@ -4,10 +4,11 @@
 #include <string.h>
 
 #include "common/train/product.h"
+#include "common/train/stored.h"
 #include "common/train/vector.h"
 
 /* Logits of so many rows are there at once: many, as each time all weights of the head are read. */
-enum { LOGITS = 24 << 20, ROWS_MAX = 512, ROWS_MIN = 16 };
+enum { LOGITS = 12 << 20, ROWS_MAX = 512, ROWS_MIN = 16 };
 
 static int chunk_rows(int vocab)
 {
@@ -115,14 +116,36 @@ static void add_bias(void *context, size_t begin, size_t end)
         vector_add(r->bias->gradient + begin, r->logits + i * (size_t)r->output->rows + begin, end - begin);
 }
 
+/* x W^T, for all of a vocabulary; of a stored matrix block by block. */
+static void make_logits(struct thread_pool *pool, float *logits, const struct matrix *x, int rows, struct variable *w)
+{
+    const int each = w->data ? w->rows : stored_rows(w->stored);
+    for (int first = 0; first < w->rows; first += each) {
+        const int some = w->rows - first < each ? w->rows - first : each;
+        const struct matrix block = {w->data ? w->data : stored_block(w->stored, pool, first), w->width};
+        product_run(pool, &(struct product){PRODUCT_ROWS, rows, some, w->width, *x, block, logits + first, w->rows, false});
+    }
+}
+
+/* dy W, in the order of the blocks. */
+static void back_logits(struct thread_pool *pool, float *to, const float *gradient, int rows, struct variable *w)
+{
+    const int each = w->data ? w->rows : stored_rows(w->stored);
+    for (int first = 0; first < w->rows; first += each) {
+        const int some = w->rows - first < each ? w->rows - first : each;
+        const struct matrix block = {w->data ? w->data : stored_block(w->stored, pool, first), w->width};
+        product_run(pool, &(struct product){PRODUCT_PLAIN, rows, w->width, some, {gradient + first, w->rows}, block, to,
+                                            w->width, first > 0});
+    }
+}
+
 static void run_rows(struct rows *r, double *sum)
 {
     struct variable *out = r->out, *output = r->output;
     struct thread_pool *pool = tape_pool(r->tape);
-    const struct matrix gradient = {r->logits, output->rows}, weights = {output->data, output->width};
+    const struct matrix gradient = {r->logits, output->rows}, x = {r->x, out->width};
     gather(r->x, out->data, r->row, r->count, out->width);
-    product_run(pool, &(struct product){PRODUCT_ROWS, r->count, output->rows, out->width, {r->x, out->width}, weights,
-                                        r->logits, output->rows, false});
+    make_logits(pool, r->logits, &x, r->count, output);
     tape_spread(r->tape, (size_t)r->count, (size_t)output->rows * 4, run_row, r);
     add_in_order(sum, r->loss, r->count);
     if (!out->gradient)
@@ -132,8 +155,7 @@ static void run_rows(struct rows *r, double *sum)
                                             output->gradient, out->width, true});
     if (r->bias && r->bias->gradient)
         tape_spread(r->tape, (size_t)output->rows, (size_t)r->count, add_bias, r);
-    product_run(pool, &(struct product){PRODUCT_PLAIN, r->count, out->width, output->rows, gradient, weights, r->x, out->width,
-                                        false});
+    back_logits(pool, r->x, r->logits, r->count, output);
     for (int i = 0; i < r->count; i++)
         vector_add(out->gradient + (size_t)r->row[i] * (size_t)out->width, r->x + (size_t)i * (size_t)out->width,
                    (size_t)out->width);
@@ -261,8 +283,7 @@ int loss_soft(struct tape *tape, const struct soft_target *target, const struct 
     for (int first = 0; first < all; first += room) {
         const int some = all - first < room ? all - first : room;
         gather(x, target->states, used + first, some, states);
-        product_run(tape_pool(tape), &(struct product){PRODUCT_ROWS, some, target->head->rows, states, {x, states},
-                                                       {target->head->data, states}, t->logits, target->head->rows, false});
+        make_logits(tape_pool(tape), t->logits, &(struct matrix){x, states}, some, target->head);
         tape_spread(tape, (size_t)some, (size_t)target->head->rows * 4, run_target, t);
         r->p = t->p;
         for (int i = 0; i < count; i++) {

@@ -25,7 +25,7 @@ int loss_smooth(struct tape *tape, const struct judged *judged, const float *tar
  * judged by them. */
 struct soft_target {
     const float *states;        /* [..][width] */
-    struct variable *head;         /* [vocab][width] the target's output head */
+    struct variable *head;      /* [vocab][width] the target's output head; stored, or its data */
     /* [words] p is of these words of the vocabulary alone, and a row whose most probable word is not among them does not count;
      * NULL: all */
     const int32_t *word;

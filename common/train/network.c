@@ -5,6 +5,7 @@
 #include "common/engine/rope.h"
 #include "common/train/network_internal.h"
 #include "common/train/product.h"
+#include "common/train/stored.h"
 
 const struct loss_settings loss_defaults = {
     .token_weight = 0.1, .const_feature = 0.5, .const_token = 0.5, .steps = 7, .decay = 0.8};
@@ -24,7 +25,10 @@ static int open_target(struct network *n, struct thread_pool *pool, struct err *
     if (guesses(n->head))
         return 0;
     n->target_head = (struct variable){.rows = head->outputs, .width = head->inputs};
-    return tensor_values(&n->target_head.data, n->target, head, pool, err);
+    if (stored_open(&n->target_head.stored, n->target, head, err))
+        return -1;
+    stored_block(n->target_head.stored, pool, 0);
+    return 0;
 }
 
 static int open_rotations(struct network *n, int longest, struct err *err)
@@ -76,7 +80,7 @@ failed:
 void network_close(struct network **network)
 {
     if (*network) {
-        mem_free(&(*network)->target_head.data);
+        stored_close(&(*network)->target_head.stored);
         mem_free(&(*network)->rotations);
     }
     mem_free(network);
@@ -117,6 +121,9 @@ struct variable *pass_expert(const struct pass *pass, enum tensor_role role, enu
     return &weights_find(pass->network->weights, role, part, 0, expert)->value;
 }
 
+/* Rows of the file's embedding after which its pages are given up: a row may have brought 2 MiB of it. */
+enum { ROWS_HELD = 16 };
+
 struct embedding {
     const struct pass *pass;
     const int32_t *token;
@@ -128,11 +135,15 @@ static void run_embedding(void *context, size_t begin, size_t end)
     const struct embedding *e = context;
     const struct network *n = e->pass->network;
     const size_t width = (size_t)e->out->width;
-    for (size_t row = begin; row < end; row++)
-        if (n->own_embed.data)
+    for (size_t row = begin; row < end; row++) {
+        if (n->own_embed.data) {
             memcpy(e->out->data + row * width, n->own_embed.data + (size_t)e->token[row] * width, width * sizeof(float));
-        else
-            tensor_row(n->target, n->embed, e->token[row], e->out->data + row * width);
+            continue;
+        }
+        tensor_row(n->target, n->embed, e->token[row], e->out->data + row * width);
+        if ((row + 1 - begin) % ROWS_HELD == 0 || row + 1 == end)
+            model_forget(n->target, n->embed);
+    }
 }
 
 struct variable *pass_embedding(const struct pass *pass, int shift)

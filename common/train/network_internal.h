@@ -13,7 +13,7 @@ struct network {
     const struct tensor *embed;     /* of `embed_from` */
     const struct model *embed_from;
     struct variable own_embed;         /* data NULL: the target's */
-    struct variable target_head;       /* [vocab][hidden of the target]; data NULL: not needed */
+    struct variable target_head;       /* [vocab][hidden of the target], stored; NULL: not needed */
     float *rotations;
     struct attention attention;
     struct loss_settings settings;

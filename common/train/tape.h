@@ -25,6 +25,7 @@ struct variable {
     int rows, width;
     float *data;                /* [rows][width] */
     float *gradient;            /* the same; NULL: nobody wants it */
+    struct stored_matrix *stored;       /* data NULL: it is here (stored.h), for loss.h alone */
 };
 
 struct tape;

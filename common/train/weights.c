@@ -125,35 +125,6 @@ void tensor_row(const struct model *model, const struct tensor *tensor, int row,
         out[i] = matrix_at(format, data, tensor->inputs, row, i);
 }
 
-struct unpacking {
-    const struct model *model;
-    const struct tensor *tensor;
-    float *out;
-};
-
-static void unpack_rows(void *argument, int member, int members)
-{
-    const struct unpacking *u = argument;
-    size_t begin, end;
-    thread_pool_part((size_t)u->tensor->outputs, member, members, &begin, &end);
-    for (size_t row = begin; row < end; row++)
-        tensor_row(u->model, u->tensor, (int)row, u->out + row * (size_t)u->tensor->inputs);
-}
-
-int tensor_values(float **out, const struct model *model, const struct tensor *tensor, struct thread_pool *pool,
-                  struct err *err)
-{
-    size_t count;
-    float *values = NULL;
-    if (!size_mul((size_t)tensor->outputs, (size_t)tensor->inputs, &count))
-        return err_memory(err);
-    if (!(values = mem_alloc_aligned(count, sizeof *values, err)))
-        return -1;
-    thread_pool_run(pool, unpack_rows, &(struct unpacking){model, tensor, values});
-    *out = values;
-    return 0;
-}
-
 static void read_expert(const struct weight *weight, const struct tensor *t, const char *packed)
 {
     const int hidden = t->outputs, inner = t->inputs;

@@ -52,8 +52,5 @@ int weights_write(const struct weights *weights, const struct weights_file *file
 
 /* One row of a matrix in a model file, as f32. */
 void tensor_row(const struct model *model, const struct tensor *tensor, int row, float *out);
-/* All of it: [outputs][inputs], freed by mem_free. */
-int tensor_values(float **out, const struct model *model, const struct tensor *tensor, struct thread_pool *pool,
-                  struct err *err);
 
 #endif

@@ -214,6 +214,27 @@ refuses() {
     [[ $output == *"is cut off"* ]]
 }
 
+# Peak of the memory of a command, in MiB, pages of mapped files included.
+peak() {
+    python3 -c 'import resource, subprocess, sys
+code = subprocess.run(sys.argv[1:]).returncode
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024)
+sys.exit(code)' "$@"
+}
+
+@test "a large vocabulary takes no more than 256 MiB besides the head" {
+    jq -n '{architectures: ["OlmoeForCausalLM"], model_type: "olmoe", hidden_size: 256, intermediate_size: 64,
+        num_hidden_layers: 1, num_attention_heads: 4, num_key_value_heads: 4, num_experts: 4, num_experts_per_tok: 2,
+        vocab_size: 150000, max_position_embeddings: 512, rms_norm_eps: 1e-5, rope_theta: 10000, eos_token_id: 1}' > wide.json
+    moe-convert synthetic -q --like wide.json -o wide.moe           # its output head takes 147 MiB in f32
+    jq -cn '{tokens: [range(9)], answer_tokens: [range(110) * 1361 + 7]}' > wide.jsonl
+    moe-profile features -q -m wide.moe wide.jsonl -o wide.moes
+    taken=$(peak moe-draft-train train -q -j 1 -m wide.moe --arch eagle1 --steps 1 wide.moes -o wide-head.moe)
+    echo "$taken MiB"
+    [ "$taken" -lt $((256 + 4 * $(stat -c %s wide-head.moe) / 1048576)) ]
+    rm wide*
+}
+
 @test "a loss that is no number ends it and names the texts" {
     train --arch eagle1 --steps 1 texts.jsonl -o wrong.moe
     printf '\xff\xff\xff\x7f' | dd of=wrong.moe bs=1 seek=4096 conv=notrunc status=none

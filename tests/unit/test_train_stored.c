@@ -1,0 +1,123 @@
+/* The target's output head, unpacked in blocks: each weight as the file has it, in every format; and losses that take it so are
+ * those that take it as f32. */
+#include <math.h>
+
+#include "common/train/loss.h"
+#include "common/train/product.h"
+#include "common/train/stored.h"
+#include "tests/unit/tiny.h"
+#include "tests/unit/unit.h"
+
+enum { ROWS = 5, WIDE = 2049 };
+
+/* A model whose output head is [vocab][hidden] in this format. */
+static struct model *model_of(const char *folder, int vocab, int hidden, enum weight_format format)
+{
+    struct chance chance = {4};
+    struct hparams shape = tiny_shape(&chance);
+    struct model *model = NULL;
+    struct err err = {0};
+    shape.vocab = vocab;
+    shape.hidden = hidden;
+    shape.layers = 1;
+    shape.tied = false;
+    if (tiny_write(unit_path(folder, "m.moe"), &shape, format, 1, &err) || model_open(&model, unit_path(folder, "m.moe"), &err))
+        fail_msg("%s", err.text);
+    return model;
+}
+
+static void every_weight_is_the_files(void **state)
+{
+    static const enum weight_format formats[] = {FORMAT_F32, FORMAT_BF16, FORMAT_F16, FORMAT_Q8};
+    (void)state;
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+        const bool blocks = formats[i] == FORMAT_BF16;          /* more than one: of 8 Mi weights */
+        char *folder = unit_folder();
+        struct model *model = model_of(folder, blocks ? 4133 : 83, blocks ? WIDE : 45, formats[i]);
+        struct err err = {0};
+        struct stored_matrix *matrix = NULL;
+        struct thread_pool *pool = NULL;
+        const struct tensor *head = model_tensor(model, &err, "head");
+        assert_non_null(head);
+        assert_int_equal(thread_pool_new(&pool, 2, &err), 0);
+        assert_int_equal(stored_open(&matrix, model, head, &err), 0);
+        assert_true(blocks == (stored_rows(matrix) < head->outputs));
+        for (int turn = 0; turn < 2; turn++)
+            for (int first = 0; first < head->outputs; first += stored_rows(matrix)) {
+                const float *block = stored_block(matrix, pool, first);
+                const int step = blocks ? 37 : 1;               /* not all of nine millions */
+                for (int row = first; row < head->outputs && row < first + stored_rows(matrix); row += row % step ? 1 : step)
+                    for (int k = 0; k < head->inputs; k++)
+                        assert_true(block[(size_t)(row - first) * (size_t)head->inputs + (size_t)k] ==
+                                    matrix_at(head->format, model_data(model, head), head->inputs, row, k));
+            }
+        stored_close(&matrix);
+        thread_pool_free(&pool);
+        model_close(&model);
+        unit_remove(folder);
+    }
+}
+
+/* The loss of made-up outputs, and the gradient that it gives them. */
+static double loss_of(struct thread_pool *pool, struct variable *head, float gradient[ROWS * WIDE])
+{
+    static float x[ROWS * WIDE], states[ROWS * WIDE], weight[ROWS] = {1, 2, 0.5f, 1, 3};
+    static const int target[ROWS] = {1, -1, 3, 4, 0};
+    struct chance chance = {8};
+    struct tape *tape = NULL;
+    struct err err = {0};
+    double sum = 0;
+    for (int i = 0; i < ROWS * WIDE; i++) {
+        x[i] = chance_signed(&chance);
+        states[i] = chance_signed(&chance);
+    }
+    memset(gradient, 0, sizeof x);
+    struct variable out = {.rows = ROWS, .width = WIDE, .data = x, .gradient = gradient};
+    const struct judged judged = {&out, target, weight, 1, &sum};
+    const struct soft_target soft = {.states = states, .head = head, .words = head->rows, .output = head};
+    product_open();
+    assert_int_equal(tape_new(&tape, pool, &err), 0);
+    tape_begin(tape);
+    assert_int_equal(loss_soft(tape, &soft, &judged, 1), 0);
+    tape_free(&tape);
+    return sum;
+}
+
+static void losses_are_the_same_by_blocks(void **state)
+{
+    static float gradient[2][ROWS * WIDE];
+    char *folder = unit_folder();
+    struct model *model = model_of(folder, 4133, WIDE, FORMAT_BF16);
+    struct err err = {0};
+    struct thread_pool *pool = NULL;
+    const struct tensor *tensor = model_tensor(model, &err, "head");
+    struct variable whole = {.rows = tensor->outputs, .width = tensor->inputs}, stored = whole;
+    double off = 0, norm = 0;
+    (void)state;
+    assert_int_equal(thread_pool_new(&pool, 2, &err), 0);
+    assert_int_equal(stored_open(&stored.stored, model, tensor, &err), 0);
+    whole.data = malloc((size_t)whole.rows * WIDE * sizeof(float));
+    for (int row = 0; row < whole.rows; row++)
+        for (int k = 0; k < WIDE; k++)
+            whole.data[(size_t)row * WIDE + (size_t)k] = matrix_at(tensor->format, model_data(model, tensor), WIDE, row, k);
+    const double a = loss_of(pool, &whole, gradient[0]), b = loss_of(pool, &stored, gradient[1]);
+    assert_true(fabs(a - b) < 1e-6 * a);
+    for (int i = 0; i < ROWS * WIDE; i++) {
+        off += pow((double)gradient[0][i] - (double)gradient[1][i], 2);
+        norm += pow((double)gradient[0][i], 2);
+    }
+    assert_true(norm > 0 && sqrt(off / norm) < 1e-5);
+    free(whole.data);
+    stored_close(&stored.stored);
+    thread_pool_free(&pool);
+    model_close(&model);
+    unit_remove(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_weight_is_the_files), cmocka_unit_test(losses_are_the_same_by_blocks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
