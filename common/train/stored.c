@@ -97,7 +97,8 @@ static void unpack_units(void *argument, int member, int members)
         else
             for (int r = 0; r < rows; r++)
                 for (int i = 0; i < t->inputs; i++)
-                    to[(size_t)r * (size_t)t->inputs + (size_t)i] = matrix_at(t->format, data, t->inputs, u->first + row + r, i);
+                    to[(size_t)r * (size_t)t->inputs + (size_t)i] =
+                        matrix_at(t->format, data, t->inputs, u->first + row + r, i);
     }
 }
 
