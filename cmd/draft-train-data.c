@@ -113,7 +113,7 @@ static int take_texts(struct taking *taking, const struct train_data_setup *setu
     struct progress bar = {0};
     bool ended = false;
     words.answers = options->settings.max_tokens ? PROMPTS_ASK_AGAIN : PROMPTS_ANSWERED;
-    int rc = session_open_prompts(&prompts, setup->session, &words, &options->inputs, wanted.stop, err) ||
+    int rc = session_open_prompts(&prompts, setup->session, &words, &options->inputs, wanted.stop, setup->console, err) ||
              examples_open(&examples, &wanted, err) || examples_check(examples, prompts, err) ? -1 : 0;
     if (!rc) {
         console_progress(setup->console, &bar, "texts", 0);

@@ -91,7 +91,7 @@ static int read_texts(struct eval *e, struct err *err)
     settings.max_tokens = e->args->max_tokens;
     options.answers = e->args->max_tokens ? PROMPTS_ASK_AGAIN : PROMPTS_ANSWERED;
     int rc = train_texts_new(&e->texts, err) ||
-             session_open_prompts(&prompts, e->session, &options, &e->args->inputs, NULL, err) ||
+             session_open_prompts(&prompts, e->session, &options, &e->args->inputs, NULL, e->console, err) ||
              examples_open(&examples, &setup, err) || examples_check(examples, prompts, err) ||
              examples_run(examples, prompts, take_text, e, &ended, err) ? -1 : 0;
     if (!rc)

@@ -447,7 +447,7 @@ static int open_flows(struct run *run, struct err *err)
         (args->resume && open_resume(run, &header, err)) ||
         (run->resume && decode_resume_header(run->resume) &&
          header_derive(&header, decode_resume_header(run->resume), err)) ||
-        session_open_prompts(&run->prompts, run->session, &args->prompts, &args->files, run->stop, err) ||
+        session_open_prompts(&run->prompts, run->session, &args->prompts, &args->files, run->stop, run->console, err) ||
         (run->chat && prompts_converse(run->prompts, &run->prompt, err)) || check_prompts(run, err) ||
         (args->stream && open_stream(run, &header, err)) ||
         (!stream_only && output_open(&run->text, args->output ? args->output : "-", err)))

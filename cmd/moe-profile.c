@@ -130,7 +130,7 @@ static int run(const void *arguments, const struct console *console, struct err 
         (args->shard && profile_parse_shard(args->shard, &setup.shard, &setup.shards, err)) ||
         decode_rows(&args->settings, false, &rows, err) || session_open(&session, &args->session, 0, rows, err) ||
         open_budget(&budget, session, args, console, err) ||
-        session_open_prompts(&prompts, session, &args->prompts, &args->inputs, setup.stop, err))
+        session_open_prompts(&prompts, session, &args->prompts, &args->inputs, setup.stop, console, err))
         goto done;
     session_print(session, console);
     setup.session = session;
@@ -227,7 +227,7 @@ static int run_skip(const void *arguments, const struct console *console, struct
     struct skip_found found;
     int rows, rc = -1;
     if (skip_profile_rows(args->window, &rows, err) || session_open(&session, &args->session, 0, rows, err) ||
-        session_open_prompts(&prompts, session, &args->prompts, &args->inputs, setup.stop, err))
+        session_open_prompts(&prompts, session, &args->prompts, &args->inputs, setup.stop, console, err))
         goto done;
     session_print(session, console);
     setup.session = session;

@@ -134,13 +134,13 @@ static int close_early(struct writer **writer, const struct feature_profile_setu
 }
 
 static int open_texts(struct prompts **out, const struct session *session, const struct features_args *args,
-                      const struct stop *stop, struct err *err)
+                      const struct stop *stop, const struct console *console, struct err *err)
 {
     struct session_prompts options = args->prompts;
     options.answers = args->settings.max_tokens ? PROMPTS_ASK_AGAIN : PROMPTS_ANSWERED;
     options.unanswered = args->mask == MASK_ALL;
     options.each = args->turns == TURNS_EACH;
-    return session_open_prompts(out, session, &options, &args->inputs, stop, err);
+    return session_open_prompts(out, session, &options, &args->inputs, stop, console, err);
 }
 
 int profile_features(const void *arguments, const struct console *console, struct err *err)
@@ -164,7 +164,7 @@ int profile_features(const void *arguments, const struct console *console, struc
         (args->shard && profile_parse_shard(args->shard, &setup.examples.shard, &setup.examples.shards, err)) ||
         decode_rows(&args->settings, false, &rows, err) || session_open(&session, &args->session, 0, rows, err) ||
         choose_states(&setup.states, args, session->model, err) ||
-        open_texts(&prompts, session, args, setup.examples.stop, err))
+        open_texts(&prompts, session, args, setup.examples.stop, console, err))
         goto done;
     session_print(session, console);
     setup.examples.session = session;

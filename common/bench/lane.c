@@ -21,14 +21,14 @@ static bool full(const struct suite *suite, const struct bench_model *model)
     return suite->limit_prompts && model->count >= (size_t)suite->limit_prompts;
 }
 
-static int read_prompts(const struct suite *suite, struct bench_model *model, struct err *err)
+static int read_prompts(const struct suite *suite, struct bench_model *model, const struct console *console, struct err *err)
 {
     const struct session_prompts options = {.field = suite->field, .chat = suite->chat, .chat_template = suite->chat_template};
     const struct strings files = {(const char **)suite->prompts, suite->prompt_count};
     struct prompts *prompts = NULL;
     struct prompt prompt;
     int more = 0, rc = -1;
-    if (session_open_prompts(&prompts, model->session, &options, &files, NULL, err))
+    if (session_open_prompts(&prompts, model->session, &options, &files, NULL, console, err))
         return -1;
     while (!full(suite, model) && (more = prompts_next(prompts, &prompt, err)) > 0) {
         if (!wanted(suite, model, &prompt)) {
@@ -100,7 +100,7 @@ int bench_model_open(struct bench_model *model, const struct suite *suite, int n
     if (model_rows(suite, number, &rows, err))
         return -1;
     if (session_open(&model->session, &session, 0, rows, err) || !(model->label = model_label(model->session, console, err)) ||
-        read_prompts(suite, model, err))
+        read_prompts(suite, model, console, err))
         return err_at(err, "model %s", suite->models[number].name);
     session_print(model->session, console);
     return 0;

@@ -226,8 +226,6 @@ static int append_answer(struct prompt *prompt, struct err *err)
 
 static int answered_messages(const struct prompts *p, struct prompt *prompt, json_t *messages, struct err *err)
 {
-    if (prompts_check_messages(messages, err))
-        return -1;
     if (!(prompt->messages = json_copy(messages)))
         return err_memory(err);
     return append_answer(prompt, err) || answered_chat(p, prompt, err) ? -1 : 0;
@@ -236,8 +234,8 @@ static int answered_messages(const struct prompts *p, struct prompt *prompt, jso
 /* One question of a user, as text. */
 static int answered_question(const struct prompts *p, struct prompt *prompt, const char *text, size_t bytes, struct err *err)
 {
-    if (!(prompt->messages = json_array()))
-        return err_memory(err);
+    if (!(prompt->messages = prompts_new_chat(p, err)))
+        return -1;
     return prompts_add_message(prompt->messages, "user", text, bytes, err) || append_answer(prompt, err) ||
            answered_chat(p, prompt, err) ? -1 : 0;
 }

@@ -12,6 +12,7 @@ struct prompts {
     struct prompt_line line;           /* the one at hand */
     struct template *own;              /* the chat template of options.template_file */
     json_t *args;                      /* of the template */
+    json_t *noted;                     /* what prompts_note_once was told */
     size_t next_text;                  /* of options.texts */
     int64_t ordinal;
     struct prompts_fault fault;
@@ -29,7 +30,18 @@ int prompts_set_text(struct prompt *prompt, const char *text, size_t bytes, stru
 int prompts_need_tokenizer(const struct prompts *p, struct err *err);
 int prompts_need_chat(const struct prompts *p, struct err *err);        /* and a chat template */
 int prompts_add_message(json_t *messages, const char *role, const char *text, size_t bytes, struct err *err);
-int prompts_check_messages(const json_t *messages, struct err *err);
+/* A note that comes once, whatever the pass over the files, for each word of a kind. */
+void prompts_note_once(const struct prompts *p, const char *kind, const char *word, const char *text);
+
+/* The list under `key` as messages with roles and contents; those of the options before them. A new list; NULL: a failure. */
+json_t *prompts_read_messages(const struct prompts *p, const struct prompt *prompt, const char *key, const json_t *messages,
+                              struct err *err);
+
+/* Takes what the assistant says last away: it becomes the prompt's answer, unless there is one. */
+int prompts_put_last_answers_aside(json_t *messages, struct prompt *prompt, struct err *err);
+
+/* Appends messages from number `from` on up to the next answer; *next: its number, or that of messages. */
+int prompts_take_question(json_t *to, const json_t *messages, size_t from, size_t *next, struct err *err);
 bool prompts_is_answer(const json_t *message);                 /* of the assistant */
 
 /* The messages as the chat template writes them, with its call for an answer (ask) or without. out: {0}; text: {0} or NULL. */

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
@@ -9,15 +10,19 @@
 
 #include "common/base/file.h"
 #include "common/base/mem.h"
+#include "common/prompts/magic.h"
+#include "common/prompts/unpack.h"
 
 enum { CHUNK_BYTES = 65536 };
 
 enum form {
     FORM_JSON,                          /* a line, an object */
+    FORM_LIST,                          /* the same, as items of one list */
     FORM_TEXT,                          /* a line, a text */
     FORM_WHOLE,                         /* all is one text, as it is */
     FORM_DOCUMENT,                      /* the same without the newline at its end */
-    FORM_OPEN                           /* JSON or document: the first characters say */
+    FORM_LINES,                         /* JSON or a list: the first characters say */
+    FORM_OPEN                           /* JSON, a list or a document: they say, too */
 };
 
 struct prompt_lines {
@@ -27,10 +32,17 @@ struct prompt_lines {
     bool whole, twice;
     size_t limit;
     const struct stop *stop;
+    const struct prompt_notes *notes;
     int file;                           /* -1: none is open */
+    struct unpack *unpack;              /* NULL: the file is as it is */
+    bool any;                           /* it had a line */
     const char *name;
     enum form form;
-    bool skipping;                      /* the rest of a line that was too long */
+    bool skipping;                      /* the rest of a line, or item, that was too long */
+    int items;                          /* of a list, so far */
+    int depth;                          /* of brackets within the item at hand */
+    bool quoted, escaped;               /* within a string of it; after a backslash there */
+    int64_t row;                        /* newlines before what is next, of a list and before the first line */
     struct text line;
     char chunk[CHUNK_BYTES];
     size_t begin, end;                  /* of what is left in chunk */
@@ -47,7 +59,7 @@ static bool ends_like(const char *path, const char *ending)
 }
 
 int prompt_lines_open(struct prompt_lines **out, const char *const *files, size_t count, bool none, bool whole, size_t limit,
-                      const struct stop *stop, struct err *err)
+                      const struct stop *stop, const struct prompt_notes *notes, struct err *err)
 {
     struct prompt_lines *lines = mem_alloc(1, sizeof *lines, err);
     struct stat status;
@@ -59,6 +71,7 @@ int prompt_lines_open(struct prompt_lines **out, const char *const *files, size_
     lines->whole = whole;
     lines->limit = limit;
     lines->stop = stop;
+    lines->notes = notes;
     lines->file = -1;
     lines->stdin_start = !fstat(STDIN_FILENO, &status) && S_ISREG(status.st_mode) ? lseek(STDIN_FILENO, 0, SEEK_CUR) : -1;
     *out = lines;
@@ -67,6 +80,7 @@ int prompt_lines_open(struct prompt_lines **out, const char *const *files, size_
 
 static void close_file(struct prompt_lines *lines)
 {
+    unpack_close(&lines->unpack);
     if (lines->file >= 0 && lines->file != STDIN_FILENO)
         close(lines->file);
     lines->file = -1;
@@ -103,13 +117,26 @@ bool prompt_lines_rewind(struct prompt_lines *lines, bool twice)
     return all;
 }
 
+/* The name's ending, but for those of packed files. */
+static bool is_called(const char *path, const char *ending)
+{
+    static const char *const packed[] = {"", ".gz", ".bz2", ".zst"};
+    char whole[16];
+    for (size_t i = 0; i < sizeof packed / sizeof *packed; i++) {
+        snprintf(whole, sizeof whole, "%s%s", ending, packed[i]);
+        if (ends_like(path, whole))
+            return true;
+    }
+    return false;
+}
+
 static enum form form_of(const struct prompt_lines *lines, const char *path)
 {
     if (is_standard(path))
         return lines->whole ? FORM_WHOLE : FORM_OPEN;
-    if (ends_like(path, ".txt"))
+    if (is_called(path, ".txt"))
         return lines->whole ? FORM_WHOLE : FORM_TEXT;
-    return ends_like(path, ".md") ? lines->whole ? FORM_WHOLE : FORM_DOCUMENT : FORM_JSON;
+    return is_called(path, ".md") ? lines->whole ? FORM_WHOLE : FORM_DOCUMENT : FORM_LINES;
 }
 
 /* 1: a file is open; 0: there are no more. */
@@ -127,8 +154,10 @@ static int open_next(struct prompt_lines *lines, struct err *err)
     if (lines->file < 0)
         return err_errno(err, "%s: cannot be opened", path);
     lines->form = form_of(lines, path);
-    lines->number = 0;
+    lines->number = lines->row = 0;
     lines->begin = lines->end = 0;
+    lines->any = lines->quoted = lines->escaped = false;
+    lines->items = lines->depth = 0;
     return 1;
 }
 
@@ -141,6 +170,14 @@ static int wait_for_input(const struct prompt_lines *lines, struct err *err)
     return stop_asked(lines->stop) ? err_set(err, ERR_SIGNAL, "interrupted") : 0;
 }
 
+static int read_file(void *context, void *data, size_t room, size_t *got, struct err *err)
+{
+    struct prompt_lines *lines = context;
+    if (lines->stop && wait_for_input(lines, err))
+        return -1;
+    return file_read_some(lines->file, lines->name, data, room, got, err);
+}
+
 /* More bytes after those that are left, as many as are there: a prompt that has come through a pipe is not kept waiting for
  * the next one. *got 0: the end. */
 static int refill(struct prompt_lines *lines, size_t *got, struct err *err)
@@ -148,9 +185,13 @@ static int refill(struct prompt_lines *lines, size_t *got, struct err *err)
     memmove(lines->chunk, lines->chunk + lines->begin, lines->end - lines->begin);
     lines->end -= lines->begin;
     lines->begin = 0;
-    if (lines->stop && wait_for_input(lines, err))
+    char *to = lines->chunk + lines->end;
+    const size_t room = sizeof lines->chunk - lines->end;
+    if (lines->unpack && unpack_read(lines->unpack, to, room, got, err)) {
+        close_file(lines);                                  /* what comes after a fault is lost */
         return -1;
-    if (file_read_some(lines->file, lines->name, lines->chunk + lines->end, sizeof lines->chunk - lines->end, got, err))
+    }
+    if (!lines->unpack && read_file(lines, to, room, got, err))
         return -1;
     lines->end += *got;
     return 0;
@@ -167,7 +208,8 @@ static int keep(struct prompt_lines *lines, const char *bytes, size_t count, str
     return count > lines->limit - lines->line.length ? too_long(lines, err) : text_put(&lines->line, bytes, count, err);
 }
 
-/* Moves white space in front of a text into the line, where a document keeps it; *first is what comes then, '\0' at the end. */
+/* Moves white space in front of what may be a text into the line, where a document keeps it; *first is what comes then, '\0' at
+ * the end. */
 static int pass_white_space(struct prompt_lines *lines, char *first, struct err *err)
 {
     for (;;) {
@@ -180,13 +222,14 @@ static int pass_white_space(struct prompt_lines *lines, char *first, struct err 
         *first = lines->chunk[lines->begin];
         if (!strchr(" \t\r\n", *first))
             return 0;
-        if (keep(lines, first, 1, err))
+        if (lines->form == FORM_OPEN && keep(lines, first, 1, err))
             return -1;
         lines->begin++;
+        lines->row += *first == '\n';
     }
 }
 
-/* `[' begins a list of JSON when it looks like one, and is then refused; but a text may begin with "[1]" or "[note]". */
+/* In standard input `[' begins a list of JSON when it looks like one; but a text may begin with "[1]" or "[note]". */
 static int begins_list(struct prompt_lines *lines, bool *list, struct err *err)
 {
     for (size_t at = lines->begin + 1;; at++) {
@@ -216,17 +259,49 @@ static int pass_mark(struct prompt_lines *lines, struct err *err)
 
 static int decide_form(struct prompt_lines *lines, struct err *err)
 {
+    const bool may_be_text = lines->form == FORM_OPEN;
     char first;
-    bool json;
     if (pass_white_space(lines, &first, err))
         return -1;
-    json = !first || first == '{';
-    if (first == '[' && begins_list(lines, &json, err))
+    bool list = first == '[', json = !may_be_text || !first || first == '{';
+    if (list && may_be_text && begins_list(lines, &list, err))
         return -1;
-    lines->form = json ? FORM_JSON : FORM_DOCUMENT;
-    for (size_t i = 0; json && i < lines->line.length; i++)
-        lines->number += lines->line.data[i] == '\n';
+    lines->form = list ? FORM_LIST : json ? FORM_JSON : FORM_DOCUMENT;
+    lines->number = lines->form == FORM_DOCUMENT ? 0 : lines->row;
     return 0;
+}
+
+/* What is packed is unpacked from here on. */
+static int begin_unpacking(struct prompt_lines *lines, struct err *err)
+{
+    size_t got = 1;
+    bool more = true, packed = false;
+    while (!packed && more && got) {
+        if (lines->end - lines->begin < 4 && refill(lines, &got, err))
+            return -1;
+        packed = unpack_begins(lines->chunk + lines->begin, lines->end - lines->begin, &more);
+    }
+    if (!packed)
+        return 0;
+    if (unpack_open(&lines->unpack, lines->chunk + lines->begin, lines->end - lines->begin, read_file, lines, err))
+        return -1;
+    lines->begin = lines->end = 0;
+    return refill(lines, &got, err);
+}
+
+/* A file that nobody can read prompts from. */
+static int refuse(struct prompt_lines *lines, const char *what, struct err *err)
+{
+    lines->number = lines->number ? lines->number : 1;
+    close_file(lines);
+    return err_set(err, ERR_INPUT, "%s", what);
+}
+
+/* From the first bytes, so that it is told as what it is. */
+static int check_kind(struct prompt_lines *lines, struct err *err)
+{
+    const char *what = magic_no_prompts(lines->chunk + lines->begin, lines->end - lines->begin);
+    return what ? refuse(lines, what, err) : 0;
 }
 
 static bool is_whole(const struct prompt_lines *lines) { return lines->form == FORM_WHOLE || lines->form == FORM_DOCUMENT; }
@@ -256,6 +331,114 @@ static int read_line(struct prompt_lines *lines, struct err *err)
     return any;
 }
 
+/* ---- lists ---- */
+
+/* The next character, which stays; '\0' at the end. */
+static int peek(struct prompt_lines *lines, char *out, struct err *err)
+{
+    size_t got = 1;
+    if (lines->begin == lines->end && refill(lines, &got, err))
+        return -1;
+    *out = got ? lines->chunk[lines->begin] : '\0';
+    return 0;
+}
+
+static void take(struct prompt_lines *lines) { lines->row += lines->chunk[lines->begin++] == '\n'; }
+
+static int peek_past_white_space(struct prompt_lines *lines, char *out, struct err *err)
+{
+    while (!peek(lines, out, err)) {
+        if (!*out || !strchr(" \t\r\n", *out))
+            return 0;
+        take(lines);
+    }
+    return -1;
+}
+
+/* Whether this character ends the item before it; else the state of the item after it. */
+static bool ends_item(struct prompt_lines *lines, char c)
+{
+    if (lines->quoted) {
+        lines->quoted = lines->escaped || c != '"';
+        lines->escaped = !lines->escaped && c == '\\';
+        return false;
+    }
+    if (!lines->depth && strchr(",] \t\r\n", c))
+        return true;
+    lines->quoted = c == '"';
+    lines->depth += (c == '{' || c == '[') - (c == '}' || c == ']');
+    return false;
+}
+
+/* The rest of the item at hand, in the line unless it is too long. 1, or -1. */
+static int read_item(struct prompt_lines *lines, struct err *err)
+{
+    char c;
+    for (;;) {
+        if (peek(lines, &c, err))
+            return -1;
+        if (lines->begin == lines->end)
+            return lines->depth || lines->quoted ? refuse(lines, "the list ends amid this item", err) : 1;
+        if (ends_item(lines, c))
+            return 1;
+        if (!lines->skipping && keep(lines, &c, 1, err)) {
+            take(lines);
+            return -1;
+        }
+        take(lines);
+        if (lines->depth < 0)
+            return 1;
+    }
+}
+
+/* What stands between two items: 1, an item comes; 0: the list, and the file, is at its end. */
+static int begin_item(struct prompt_lines *lines, struct err *err)
+{
+    char c;
+    bool comma = false;
+    if (!lines->items)
+        take(lines);                                        /* the bracket */
+    if (peek_past_white_space(lines, &c, err))
+        return -1;
+    if (lines->items && c == ',') {
+        comma = true;
+        take(lines);
+        if (peek_past_white_space(lines, &c, err))
+            return -1;
+    }
+    lines->number = lines->row + 1;
+    if (lines->items && !comma && c && c != ']')
+        return refuse(lines, "a comma is missing between items of the list", err);
+    if (c == ',' || (comma && c == ']'))
+        return refuse(lines, "an item of the list is missing at a comma", err);
+    if (!c)
+        return refuse(lines, "the list does not end; \"]\" is missing", err);
+    if (c != ']') {
+        lines->items++;
+        return 1;
+    }
+    take(lines);
+    if (peek_past_white_space(lines, &c, err))
+        return -1;
+    lines->number = lines->row + 1;
+    return c ? refuse(lines, "something comes after the list; a file is one list, or an object a line", err) : 0;
+}
+
+static int next_item(struct prompt_lines *lines, struct err *err)
+{
+    int rc = lines->skipping ? read_item(lines, err) : 1;
+    lines->skipping = false;
+    rc = rc > 0 ? begin_item(lines, err) : rc;
+    text_clear(&lines->line);
+    if (rc <= 0)
+        return rc;
+    lines->depth = 0;
+    lines->quoted = lines->escaped = false;
+    return read_item(lines, err);
+}
+
+/* ---- lines ---- */
+
 static void drop_last(struct text *line, char what)
 {
     if (line->length && line->data[line->length - 1] == what)
@@ -274,7 +457,21 @@ static int begin_file(struct prompt_lines *lines, struct err *err)
     text_clear(&lines->line);
     if (rc <= 0)
         return rc;
-    return pass_mark(lines, err) || (lines->form == FORM_OPEN && decide_form(lines, err)) ? -1 : 1;
+    if (begin_unpacking(lines, err) || check_kind(lines, err) || pass_mark(lines, err) ||
+        ((lines->form == FORM_OPEN || lines->form == FORM_LINES) && decide_form(lines, err)))
+        return -1;
+    return 1;
+}
+
+/* No prompts are no fault; but a person should know. */
+static void end_file(struct prompt_lines *lines)
+{
+    char text[512];
+    if (!lines->any && !lines->twice && lines->notes->put) {
+        snprintf(text, sizeof text, "%s: has no prompts", lines->name);
+        lines->notes->put(lines->notes->context, text);
+    }
+    close_file(lines);
 }
 
 /* The rest of a line that was too long. */
@@ -291,18 +488,19 @@ static int next_line(struct prompt_lines *lines, struct err *err)
 {
     for (;;) {
         bool fresh = lines->file < 0;
-        int rc = fresh ? begin_file(lines, err) : lines->skipping ? skip(lines, err) : 1;
+        int rc = fresh ? begin_file(lines, err) : lines->skipping && lines->form != FORM_LIST ? skip(lines, err) : 1;
         if (fresh && rc <= 0)
             return rc;
         if (rc < 0)
             return -1;
         if (!fresh || !is_whole(lines))
             text_clear(&lines->line);
-        rc = read_line(lines, err);
+        rc = lines->form == FORM_LIST ? next_item(lines, err) : read_line(lines, err);
+        lines->any |= rc != 0 && !is_blank(&lines->line);
         if (rc < 0)
             return -1;
         if (!rc) {
-            close_file(lines);
+            end_file(lines);
             continue;
         }
         if (lines->form == FORM_DOCUMENT)
@@ -318,6 +516,7 @@ int prompt_lines_next(struct prompt_lines *lines, struct prompt_line *out, struc
 {
     int rc = next_line(lines, err);
     *out = (struct prompt_line){.text = &lines->line, .name = lines->name, .number = lines->number,
-                                .plain = lines->form != FORM_JSON, .standard = lines->file == STDIN_FILENO};
+                                .plain = lines->form != FORM_JSON && lines->form != FORM_LIST,
+                                .item = lines->form == FORM_LIST, .standard = lines->file == STDIN_FILENO};
     return rc;
 }

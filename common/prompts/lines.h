@@ -2,11 +2,13 @@
  *
  *   .txt (.TXT)      text, one a line; whole with the option
  *   .md (.MD)        text, the file as one
- *   standard input   with the option one text; else JSON lines if its first character other than white space is `{', or `['
- *                    with `{', `"' or nothing after it; else one text
- *   other files      JSON lines
+ *   standard input   with the option one text; else JSON if its first character other than white space is `{', or `[' with
+ *                    `{', `"' or nothing after it; else one text
+ *   other files      JSON
  *
- * A text that nobody asked to have whole has no newline at its end. A byte order mark is taken away. */
+ * JSON is an object a line, or, where it begins with `[', one list, whose items count as lines. A text that nobody asked to
+ * have whole has no newline at its end. A byte order mark is taken away. What gzip, bzip2 or zstd packed is unpacked, and an
+ * ending .gz, .bz2 or .zst of its name does not count. */
 #ifndef MOE_PROMPTS_LINES_H
 #define MOE_PROMPTS_LINES_H
 
@@ -25,16 +27,25 @@ struct prompt_line {
     const char *name;                   /* of the file, for messages */
     int64_t number;                     /* of the line, from 1 */
     bool plain;                         /* text, not JSON */
+    bool item;                          /* of a list */
     bool standard;                      /* from standard input */
 };
 
-/* files: borrowed. none: standard input is read. stop: see prompt_lines_next; NULL: none. */
+/* What is not wrong, but should be known. */
+struct prompt_notes {
+    void (*put)(void *context, const char *text);       /* NULL: nobody */
+    void *context;
+};
+
+/* files: borrowed. none: standard input is read. stop: see prompt_lines_next; NULL: none. notes: borrowed; of files
+ * without any line. */
 int prompt_lines_open(struct prompt_lines **out, const char *const *files, size_t count, bool none, bool whole, size_t limit,
-                      const struct stop *stop, struct err *err);
+                      const struct stop *stop, const struct prompt_notes *notes, struct err *err);
 void prompt_lines_close(struct prompt_lines **lines);
 
-/* 1: *out is the next one that is not blank; 0: no more; -1: error. After ERR_INPUT, a line that is too long, out has its
- * where, and the next call goes on after it. ERR_SIGNAL: the stop was asked for while input was waited for. */
+/* 1: *out is the next one that is not blank; 0: no more; -1: error. After ERR_INPUT, a line that is too long or a file that is
+ * no good, out says where it is, and the next call goes on after it. ERR_SIGNAL: the stop was asked for while input was waited
+ * for. */
 int prompt_lines_next(struct prompt_lines *lines, struct prompt_line *out, struct err *err);
 
 /* Begins anew. twice: files that can be read again alone, others are passed over. */

@@ -10,9 +10,8 @@
 #include "common/base/json.h"
 #include "common/base/mem.h"
 #include "common/base/utf8.h"
-#include "common/model/model_index.h"
+#include "common/cli/nearest.h"
 #include "common/prompts/internal.h"
-#include "common/stream/frame.h"
 
 enum { TEMPLATE_BYTES = 4 << 20 };
 static const size_t default_line_limit = (size_t)64 << 20;
@@ -96,7 +95,8 @@ int prompts_open(struct prompts **out, const struct prompts_options *options, co
         p->options.vocab = tokenizer_vocab_size(tokenizer);
     p->tokenizer = tokenizer;
     p->args = json_object();
-    if (!p->args || put_now(p->args)) {
+    p->noted = json_object();
+    if (!p->noted || !p->args || put_now(p->args)) {
         err_memory(err);
         goto done;
     }
@@ -105,7 +105,7 @@ int prompts_open(struct prompts **out, const struct prompts_options *options, co
             goto done;
     if (check_files(files, n_files, err) ||
         prompt_lines_open(&p->lines, files, n_files, !n_files && !options->n_texts, options->whole, p->options.line_limit,
-                          options->stop, err) ||
+                          options->stop, &p->options.notes, err) ||
         (options->template_file && read_template(p, options->template_file, err)))
         goto done;
     *out = p;
@@ -123,6 +123,7 @@ void prompts_close(struct prompts **prompts)
     prompt_lines_close(&(*prompts)->lines);
     template_free(&(*prompts)->own);
     json_decref((*prompts)->args);
+    json_decref((*prompts)->noted);
     mem_free(&(*prompts)->fault.id);
     mem_free(&(*prompts)->fault.where);
     mem_free(prompts);
@@ -143,6 +144,16 @@ void prompt_free(struct prompt *prompt)
 }
 
 /* ---- prompts ---- */
+
+void prompts_note_once(const struct prompts *p, const char *kind, const char *word, const char *text)
+{
+    enum { NOTES_MAX = 20 };                                /* data sets have many keys */
+    struct text key = {0};
+    if (p->options.notes.put && json_object_size(p->noted) < NOTES_MAX && !text_printf(&key, NULL, "%s %s", kind, word) &&
+        !json_object_get(p->noted, key.data) && !json_object_set_new(p->noted, key.data, json_true()))
+        p->options.notes.put(p->options.notes.context, text);
+    text_free(&key);
+}
 
 int prompts_set_text(struct prompt *prompt, const char *text, size_t bytes, struct err *err)
 {
@@ -228,34 +239,6 @@ int prompts_use_chat(const struct prompts *p, struct prompt *prompt, struct err 
     return rc;
 }
 
-int prompts_add_message(json_t *messages, const char *role, const char *text, size_t bytes, struct err *err)
-{
-    size_t fault = utf8_fault(text, bytes);
-    if (fault < bytes)
-        return err_set(err, ERR_INPUT, "byte %zu of the %s's text is not valid UTF-8", fault, role);
-    json_t *message = json_object();
-    if (!message || json_object_set_new(message, "role", json_string(role)) ||
-        json_object_set_new(message, "content", json_stringn(text, bytes))) {
-        json_decref(message);
-        return err_memory(err);
-    }
-    return json_array_append_new(messages, message) ? err_memory(err) : 0;
-}
-
-json_t *prompts_new_chat(const struct prompts *p, struct err *err)
-{
-    const char *system = p->options.system;
-    json_t *messages = json_array();
-    if (!messages)
-        err_memory(err);
-    else if (system && prompts_add_message(messages, "system", system, strlen(system), err)) {
-        err_at(err, "--system");
-        json_decref(messages);
-        messages = NULL;
-    }
-    return messages;
-}
-
 static int use_text(const struct prompts *p, struct prompt *prompt, const char *text, size_t bytes, struct err *err)
 {
     if (p->options.answers == PROMPTS_ANSWERED)
@@ -267,34 +250,6 @@ static int use_text(const struct prompts *p, struct prompt *prompt, const char *
     return prompts_add_message(prompt->messages, "user", text, bytes, err) || prompts_use_chat(p, prompt, err) ? -1 : 0;
 }
 
-int prompts_check_messages(const json_t *messages, struct err *err)
-{
-    const json_t *message;
-    size_t i;
-    if (!json_array_size(messages))
-        return err_set(err, ERR_INPUT, "\"messages\" must be a list of at least one message");
-    json_array_foreach(messages, i, message)
-        if (!json_is_string(json_object_get(message, "role")))
-            return err_set(err, ERR_INPUT, "\"messages\": message %zu must be an object with a string \"role\"", i);
-    return 0;
-}
-
-bool prompts_is_answer(const json_t *message)
-{
-    return !strcmp(json_string_value(json_object_get(message, "role")), "assistant");
-}
-
-/* Appends messages from number `from` on up to the next answer; *next: its number, or that of messages. */
-static int take_question(json_t *to, const json_t *messages, size_t from, size_t *next, struct err *err)
-{
-    size_t i = from;
-    for (; i < json_array_size(messages) && !prompts_is_answer(json_array_get(messages, i)); i++)
-        if (json_array_append(to, json_array_get(messages, i)))
-            return err_memory(err);
-    *next = i;
-    return 0;
-}
-
 /* A conversation whose answers are put aside: what comes before each of them is asked in turn. */
 static int use_questions(const struct prompts *p, struct prompt *prompt, json_t *messages, struct err *err)
 {
@@ -302,7 +257,7 @@ static int use_questions(const struct prompts *p, struct prompt *prompt, json_t 
     prompt->rest = json_incref(messages);
     if (!(prompt->messages = json_array()))
         return err_memory(err);
-    if (take_question(prompt->messages, messages, 0, &next, err))
+    if (prompts_take_question(prompt->messages, messages, 0, &next, err))
         return -1;
     if (!next)
         return err_set(err, ERR_INPUT, "\"messages\": message 0 is the assistant's: nothing comes before it to be answered");
@@ -314,8 +269,6 @@ static int use_questions(const struct prompts *p, struct prompt *prompt, json_t 
 
 static int use_messages(const struct prompts *p, struct prompt *prompt, json_t *messages, struct err *err)
 {
-    if (prompts_check_messages(messages, err))
-        return -1;
     if (p->options.answers == PROMPTS_ASK_AGAIN)
         return use_questions(p, prompt, messages, err);
     prompt->messages = json_incref(messages);
@@ -389,35 +342,101 @@ static int get_max_tokens(const json_t *object, int *out, struct err *err)
     return 0;
 }
 
-static int use_object(const struct prompts *p, struct prompt *prompt, json_t *object, struct err *err)
+/* Keys that nobody reads: most likely mistyped, or of a data set that means something else by them. */
+static void note_keys(const struct prompts *p, const struct prompt *prompt, json_t *object)
+{
+    static const char *const known[] = {"prompt", "messages", "conversations", "turns", "tokens", "id", "task", "answer",
+                                        "answer_tokens", "max_tokens", NULL};
+    struct text text = {0};
+    const char *key;
+    json_t *value;
+    if (p->options.field || !p->options.notes.put)
+        return;                                             /* who names a field knows the others */
+    json_object_foreach(object, key, value) {
+        struct nearest nearest = {.word = key};
+        bool found = false;
+        for (int i = 0; known[i] && !found; i++) {
+            found = !strcmp(key, known[i]);
+            nearest_offer(&nearest, known[i]);
+        }
+        text_clear(&text);
+        if (!found && !text_printf(&text, NULL, "%s: the key \"%.60s\" is not read%s%s%s", prompt->where, key,
+                                   nearest.best ? "; did you mean \"" : "", nearest.best ? nearest.best : "",
+                                   nearest.best ? "\"?" : ""))
+            prompts_note_once(p, "key", key, text.data);
+    }
+    text_free(&text);
+}
+
+/* Which of them an object has, and under what key. */
+struct form {
+    const char *key;
+    json_t *text, *messages, *turns, *tokens;
+};
+
+static int find_form(const struct prompts *p, json_t *object, struct form *out, struct err *err)
 {
     const char *field = p->options.field ? p->options.field : "prompt";
-    json_t *text = json_object_get(object, field), *messages = NULL, *turns = NULL, *tokens = NULL;
-    if (!text || !p->options.field) {                          /* a field that was asked for goes first */
-        messages = json_object_get(object, "messages");
-        turns = json_object_get(object, "turns");
-        tokens = json_object_get(object, "tokens");
+    struct form form = {.key = field, .text = json_object_get(object, field)};
+    int given = form.text != NULL;
+    if (!form.text || !p->options.field) {                     /* a field that was asked for goes first */
+        static const char *const lists[] = {"messages", "conversations"};
+        for (int i = 0; i < 2; i++)
+            if (json_object_get(object, lists[i])) {
+                form.messages = json_object_get(object, lists[i]);
+                form.key = lists[i];
+                given++;
+            }
+        form.turns = json_object_get(object, "turns");
+        form.tokens = json_object_get(object, "tokens");
+        given += (form.turns != NULL) + (form.tokens != NULL);
     }
-    int given = (text != NULL) + (messages != NULL) + (turns != NULL) + (tokens != NULL);
     if (given != 1)
-        return err_set(err, ERR_INPUT, "%s of \"%.60s\", \"messages\", \"turns\" and \"tokens\" is expected%s",
-                       given ? "only one" : "one", field, given ? "" : "; --field names another text field");
-    if (get_label(object, "id", &prompt->id, err) || get_label(object, "task", &prompt->task, err) ||
-        get_label(object, "answer", &prompt->answer, err) || get_max_tokens(object, &prompt->max_tokens, err))
-        return -1;
-    if (text && !json_is_string(text))
-        return err_set(err, ERR_INPUT, "\"%.60s\" must be a string", field);
+        return err_set(err, ERR_INPUT, "%s of \"%.60s\", \"messages\", \"conversations\", \"turns\" and \"tokens\" is "
+                       "expected%s", given ? "only one" : "one", field, given ? "" : "; --field names another text field");
+    if (json_is_object(json_array_get(form.text, 0))) {        /* data sets that call a chat a prompt */
+        form.messages = form.text;
+        form.text = NULL;
+    }
+    *out = form;
+    return form.text && !json_is_string(form.text) ? err_set(err, ERR_INPUT, "\"%.60s\" must be a string", field) : 0;
+}
+
+static int use_form(const struct prompts *p, struct prompt *prompt, const json_t *object, const struct form *form,
+                    struct err *err)
+{
+    const json_t *text = form->text;
     if (p->options.answers == PROMPTS_ANSWERED)
         return prompt_answered(p, prompt, &(struct prompt_given){
-            json_string_value(text), json_string_length(text), messages, turns, tokens,
+            json_string_value(text), json_string_length(text), form->messages, form->turns, form->tokens,
             json_object_get(object, "answer_tokens")}, err);
-    if (messages)
-        return use_messages(p, prompt, messages, err);
-    if (turns)
-        return use_turns(p, prompt, turns, err);
-    if (tokens)
-        return prompts_ids(p, "tokens", tokens, &prompt->tokens, err);
+    if (form->messages)
+        return use_messages(p, prompt, form->messages, err);
+    if (form->turns)
+        return use_turns(p, prompt, form->turns, err);
+    if (form->tokens)
+        return prompts_ids(p, "tokens", form->tokens, &prompt->tokens, err);
     return use_text(p, prompt, json_string_value(text), json_string_length(text), err);
+}
+
+static int use_object(const struct prompts *p, struct prompt *prompt, json_t *object, struct err *err)
+{
+    struct form form = {0};
+    note_keys(p, prompt, object);
+    if (find_form(p, object, &form, err) ||
+        get_label(object, "id", &prompt->id, err) || get_label(object, "task", &prompt->task, err) ||
+        get_label(object, "answer", &prompt->answer, err) || get_max_tokens(object, &prompt->max_tokens, err))
+        return -1;
+    json_t *messages = form.messages ? prompts_read_messages(p, prompt, form.key, form.messages, err) : NULL;
+    if (form.messages && !messages)
+        return -1;
+    form.messages = messages;
+    /* Recorded conversations end with what was answered; what is asked is all before. */
+    bool recorded = messages && p->options.answers == PROMPTS_ASK && !strcmp(form.key, "conversations");
+    int rc = (recorded && prompts_put_last_answers_aside(messages, prompt, err)) ||
+             use_form(p, prompt, object, &form, err) ? -1 : 0;
+    json_decref(messages);
+    return rc;
 }
 
 /* What to do with a text that is read as JSON lines. */
@@ -427,13 +446,6 @@ static const char *way_out(const struct prompts *p)
                             : "a text is a file .txt or .md, or comes through standard input or -p";
 }
 
-/* Up to the end of a line within it, which ended this line. */
-static bool begins(const struct text *line, const char *magic)
-{
-    const size_t bytes = strcspn(magic, "\r\n");
-    return line->length >= bytes && !memcmp(line->data, magic, bytes);
-}
-
 static int use_line(const struct prompts *p, struct prompt *prompt, struct err *err)
 {
     const struct text *line = p->line.text;
@@ -441,21 +453,25 @@ static int use_line(const struct prompts *p, struct prompt *prompt, struct err *
     json_error_t where;
     int rc = -1;
     size_t fault = utf8_fault(bytes, line->length);
-    if (begins(line, MODEL_MAGIC))
-        return err_set(err, ERR_INPUT, "is a model file or a draft head, not a file of texts");
-    if (begins(line, FRAME_GUARD))
-        return err_set(err, ERR_INPUT, "is a stream, not a file of texts; moe-view says which");
     if (fault < line->length)
         return err_set(err, ERR_INPUT, "byte %zu of the line (0x%02x) is not valid UTF-8; convert the file to UTF-8", fault,
                        (unsigned)(unsigned char)bytes[fault]);
     if (p->line.plain)
         return use_text(p, prompt, bytes, line->length, err);
-    json_t *object = json_read(bytes, line->length, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &where);
+    const size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | (p->line.item ? JSON_DECODE_ANY : 0);
+    json_t *object = json_read(bytes, line->length, flags, &where);
     if (!object && json_no_memory(&where))
         err_memory(err);
+    else if (!object && p->line.item)
+        err_set(err, ERR_INPUT, "this item of the list is not valid JSON: line %d of it, column %d: %s", where.line,
+                where.column, where.text);
     else if (!object)
         err_set(err, ERR_INPUT, "column %d: not valid JSON: %s; one object a line is expected (%s)", where.column, where.text,
                 way_out(p));
+    else if (p->line.item && json_is_string(object))
+        rc = use_text(p, prompt, json_string_value(object), json_string_length(object), err);
+    else if (p->line.item && !json_is_object(object))
+        err_set(err, ERR_INPUT, "an item of the list must be an object or a text");
     else if (!json_is_object(object))
         err_set(err, ERR_INPUT, "one JSON object a line is expected (%s)", way_out(p));
     else
@@ -599,7 +615,7 @@ static int add_next_turn(const struct prompt *prompt, json_t *messages, struct e
         while (at < count && prompts_is_answer(json_array_get(prompt->rest, at)))
             at++;
     }
-    return take_question(messages, prompt->rest, at, &at, err);
+    return prompts_take_question(messages, prompt->rest, at, &at, err);
 }
 
 int prompt_next_turn(struct prompts *p, struct prompt *prompt, const char *answer, size_t bytes, struct err *err)

@@ -1,12 +1,14 @@
 /* Prompts from files, one after the other, in bounded memory.
  *
- * A file of JSON lines has one object a line with exactly one of
+ * A file of JSON has objects (lines.h), or, in a list, texts, each with exactly one of
  *   prompt    text, taken raw (the tokenizer's bos is put in front; special tokens in it are plain text)
- *   messages  chat: [{role, content}, ...], to which the chat template is applied with add_generation_prompt
+ *   messages  chat: [{role, content}, ...], to which the chat template is applied with add_generation_prompt; a content is a
+ *             text or a list of parts ({type: text, text}), which are joined by newlines
+ *   conversations   the same as ShareGPT has it, [{from, value}, ...]; what the assistant says last is its `answer`
  *   turns     chat: user turns as strings; each next one is asked after the answer to the one before it
  *   tokens    ids, taken as they are
- * and optional id (string or number), task, answer (string or number), max_tokens. Other keys are ignored; blank lines are
- * skipped.
+ * and optional id (string or number), task, answer (string or number), max_tokens. A `prompt` that is a list of messages is one
+ * of `messages`. Other keys are ignored, with a note unless options.field was given; blank lines are skipped.
  * With PROMPTS_ANSWERED `answer` is what the assistant says to it, `answer_tokens` the same as ids after `tokens`, and
  * `messages` may have answers anywhere. Each is told from what it answers by its tokens: those of the prompt alone begin
  * those of the joint text, or the text is refused.
@@ -26,6 +28,7 @@
 #include "common/base/err.h"
 #include "common/base/stop.h"
 #include "common/base/text.h"
+#include "common/prompts/lines.h"
 #include "common/template/template.h"
 #include "common/tokenizer/tokenizer.h"
 
@@ -53,6 +56,7 @@ struct prompts_options {
     const char *const *template_args;  /* "name=value"; value is JSON if it parses as such, else a string */
     size_t n_template_args;
     size_t line_limit;                 /* bytes; 0: 64 MiB */
+    struct prompt_notes notes;         /* who wants to know what is not wrong but odd */
     const struct stop *stop;           /* borrowed; when it is asked for, waiting for input ends: ERR_SIGNAL; NULL: none */
     enum prompts_answers answers;
     bool unanswered;                   /* PROMPTS_ANSWERED: a text without an answer will do; its mask is all 0 */

@@ -137,14 +137,18 @@ void session_print(const struct session *session, const struct console *console)
         console_note(console, "experts are read by %s", expert_source_way(session->experts));
 }
 
+static void put_note(void *console, const char *text) { console_note(console, "%s", text); }
+
 int session_open_prompts(struct prompts **out, const struct session *session, const struct session_prompts *options,
-                         const struct strings *files, const struct stop *stop, struct err *err)
+                         const struct strings *files, const struct stop *stop, const struct console *console,
+                         struct err *err)
 {
     const struct hparams *shape = model_hparams(session->model);
     const struct prompts_options prompts = {
         .field = options->field, .chat = options->chat, .system = options->system, .whole = options->whole,
         .parse_special = options->parse_special,
         .texts = options->texts.items, .n_texts = (size_t)options->texts.count, .stop = stop,
+        .notes = {console ? put_note : NULL, (void *)console},
         .chat_template = session->chat, .template_file = options->chat_template,
         .trusted = session->trusted,
         .template_args = options->template_args.items, .n_template_args = (size_t)options->template_args.count,

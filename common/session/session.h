@@ -84,9 +84,10 @@ void session_close(struct session **session);
 /* Notes on what its device lacks, if there is something to tell; and, with -v, on how experts are read. */
 void session_print(const struct session *session, const struct console *console);
 
-/* stop: see prompts/prompts.h. */
+/* stop: see prompts/prompts.h. console: gets its notes; NULL: nobody does. */
 int session_open_prompts(struct prompts **out, const struct session *session, const struct session_prompts *options,
-                         const struct strings *files, const struct stop *stop, struct err *err);
+                         const struct strings *files, const struct stop *stop, const struct console *console,
+                         struct err *err);
 
 /* The model as headers of streams name it; and a header for a stream of this kind, with device, dtype, seed and what is
  * to be known of the model (synthetic, inflated). */

@@ -282,7 +282,7 @@ static int show_rows(struct show *show, const struct record *record, struct err 
     if (!kind)
         return 0;                               /* without a table there are no columns */
     for (int i = 0; kind->spread && i < kind->count; i++)
-        if (kind->fields[i].type == FIELD_ARRAY) {
+        if (kind->fields[i].type == FIELD_ARRAY && record_has(record, kind->fields[i].key)) {
             if (record_array_any(record, kind->fields[i].key, &array, err))
                 return -1;
             rows = (int64_t)array.shape[0];

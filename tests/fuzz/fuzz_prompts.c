@@ -1,4 +1,6 @@
 /* Any bytes as a prompt file, or as standard input, with a small tokenizer and template. */
+#include <string.h>
+
 #include "common/prompts/prompts.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -9,9 +11,15 @@ static const char tokenizer_json[] =
     "\"model\":{\"type\":\"BPE\",\"unk_token\":\"a\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}}";
 static const char chat[] = "{% for m in messages %}<|{{ m.role }}{{ m.content|trim }}{% endfor %}";
 
+static void read_note(void *context, const char *text)
+{
+    *(size_t *)context += strlen(text);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     char path[64];
+    size_t noted = 0;
     static struct tokenizer *tokenizer;
     static struct template *t;
     struct prompts *prompts = NULL;
@@ -26,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     static const int end = 2;
     struct prompts_options options = { .chat_template = t, .line_limit = 4096, .chat = bytes % 2,
       .parse_special = bytes % 3 == 0, .answers = (enum prompts_answers)(bytes / 2 % 3), .unanswered = bytes % 7 == 0,
-      .each = bytes % 11 < 5,
+      .each = bytes % 11 < 5, .system = bytes % 13 < 4 ? "s" : NULL, .notes = {read_note, &noted},
       .ends = &end, .n_ends = 1 };
     bool standard = bytes % 5 < 2;
     if (standard && dup2(fd, STDIN_FILENO) < 0)

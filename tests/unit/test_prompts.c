@@ -151,9 +151,10 @@ static void what_cannot_be_json_is_one_text(void **state)
     expect_input(f, "\n\n{\"prompt\":\"a\"}\n{x", "error: standard input:4: column 2: not valid JSON");
     expect_input(f, "{x", "(--whole takes standard input as text)");
     expect_input(f, "{x}", "error: standard input:1: ");
-    expect_input(f, "[{\"prompt\":\"a\"}]", "error: standard input:1: one JSON object a line is expected");
-    expect_input(f, "[\n{\"prompt\":\"a\"}\n]", "error: standard input:1: column 1: not valid JSON");
-    expect_input(f, "[ \"a\" ]", "error: standard input:1: one JSON object a line is expected");
+    expect_input(f, "[{\"prompt\":\"a\"}]", "0:a|");
+    expect_input(f, "[\n{\"prompt\":\"a\"}\n]", "0:a|");
+    expect_input(f, "[ \"a\" ]", "0:a|");
+    expect_input(f, "[ ] to do", "0:[ ] to do|");
     f->options.whole = true;
     expect_input(f, "{x\n", "0:{x\n|");
     expect_input(f, "Tell me.\n", "0:Tell me.\n|");
@@ -263,6 +264,114 @@ static void prompts_are_checked_before_the_first(void **state)
     prompts_close(&p);
     free(fifo);
     free(name);
+}
+
+/* One list in place of lines: whatever is white space, brackets and quotes within texts, and where its faults are. */
+static void a_list_is_read_item_by_item(void **state)
+{
+    struct fixture *f = *state;
+    struct text long_list = {0}, expected = {0};
+    expect(f, file(f, "l.json",
+                   "\xEF\xBB\xBF\n [ {\"prompt\":\"a]},\\\"[{\", \"id\": 5} ,\n"
+                   "\"two\\\\\" ,\n{\n \"prompt\":\n\"c\"\n}\n]\n\n"),
+           "5:a]},\"[{|1:two\\|2:c|");
+    expect(f, file(f, "l.json", " [ ] \n"), "");
+    expect(f, file(f, "l.json", ""), "");
+    static const struct { const char *text, *place, *named; } faults[] = {
+        {"[\n{\"prompt\":\"a\"}\n\n{\"prompt\":\"b\"}]", "e.jsonl:4", "a comma is missing"},
+        {"[{\"prompt\":\"a\"},\n]", "e.jsonl:2", "an item of the list is missing"},
+        {"[,]", "e.jsonl:1", "an item of the list is missing"},
+        {"[{\"prompt\":\"a\"}", "e.jsonl:1", "\"]\" is missing"},
+        {"[\n{\"prompt\":\"a\"", "e.jsonl:2", "ends amid this item"},
+        {"[{\"prompt\":\"a\"}]\n{\"prompt\":\"b\"}", "e.jsonl:2", "something comes after the list"},
+        {"[{\"prompt\" \"a\"}]", "e.jsonl:1", "this item of the list is not valid JSON: line 1 of it, column 13"},
+        {"[}]", "e.jsonl:1", "not valid JSON"}, {"[[\"a\"]]", "e.jsonl:1", "must be an object or a text"},
+        {"[{\"prompt\":\"a\"},\n\n5]", "e.jsonl:3", "must be an object or a text"}};
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        expect_error(f, faults[i].text, faults[i].place, faults[i].named);
+    /* Longer than what is read at once, with items that are too long, which are passed over. */
+    text_puts(&long_list, "[", NULL);
+    for (int i = 0; i < 3000; i++) {
+        text_printf(&long_list, NULL, "%s{\"prompt\": \"%d%*s\\\"]\", \"id\": %d}", i ? ", \n" : "", i, i % 7 * 30, "x", i);
+        if (i % 7 < 6)
+            text_printf(&expected, NULL, "%d:%d%*s\"]|", i, i, i % 7 * 30, "x");
+        else
+            text_printf(&expected, NULL, "%d no good|", i);
+    }
+    text_puts(&long_list, "]", NULL);
+    const char *path = file(f, "long.json", long_list.data);
+    struct prompts *p = NULL;
+    struct prompt prompt = {0};
+    struct text seen = {0};
+    int rc;
+    f->options.line_limit = 200;
+    assert_int_equal(prompts_open(&p, &f->options, &path, 1, f->tokenizer, NULL), 0);
+    do {
+        struct err err = {0};
+        rc = prompts_next(p, &prompt, &err);
+        if (rc > 0)
+            text_printf(&seen, NULL, "%s:%s|", prompt.id, prompt.text);
+        else if (rc < 0)
+            text_printf(&seen, NULL, "%s no good|", prompts_fault(p)->id);
+        prompt_free(&prompt);
+    } while (rc);
+    assert_string_equal(seen.data, expected.data);
+    prompts_close(&p);
+    text_free(&seen);
+    text_free(&long_list);
+    text_free(&expected);
+}
+
+static void put_note(void *context, const char *text) { text_printf(context, NULL, "%s\n", strrchr(text, '/') + 1); }
+
+/* Parts, ShareGPT, chats that are called prompts, a system's message; what is odd is noted once, whatever the pass. */
+static void chats_are_read_as_people_have_them(void **state)
+{
+    struct fixture *f = *state;
+    struct text notes = {0};
+    f->options.notes = (struct prompt_notes){put_note, &notes};
+    expect(f, file(f, "c.json", "[{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},"
+                           "{\"type\":\"input_text\",\"text\":\"b\"},\"c\"]}]}]"), "0:<|user|>\na\nb\nc<|assistant|>\n|");
+    expect(f, file(f, "c.jsonl", "{\"conversations\":[{\"from\":\"system\",\"value\":\"s\"},"
+                            "{\"from\":\"human\",\"value\":\"a\"},"
+                            "{\"from\":\"gpt\",\"value\":\"b\"},{\"from\":\"human\",\"value\":\"c\"},"
+                            "{\"from\":\"gpt\",\"value\":\"d\"}]}\n{\"prompt\":[{\"role\":\"user\",\"content\":\"hi\"}]}\n"),
+           "0:<|system|>\ns<|user|>\na<|assistant|>\nb<|end|>\n<|user|>\nc<|assistant|>\n|"
+           "1:<|user|>\nhi<|assistant|>\n|");
+    assert_null(notes.data);
+    f->options.system = "S";
+    expect(f, file(f, "c.jsonl", "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}\n{\"turns\":[\"a\"]}\n"
+                            "{\"messages\":[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":\"a\"}]}\n"),
+           "0:<|system|>\nS<|user|>\nhi<|assistant|>\n|1:<|system|>\nS<|user|>\na<|assistant|>\n|"
+           "2:<|system|>\ns<|user|>\na<|assistant|>\n|");
+    expect_error(f, "{\"prompt\":\"a\"}", "e.jsonl:1", "--system: a raw text has no messages");
+    f->options.system = NULL;
+    expect_error(f, "{\"messages\":[{\"role\":\"user\"}]}", "e.jsonl:1", "\"messages\": message 0: has no \"content\"");
+    expect_error(f, "{\"messages\":[{\"role\":\"user\",\"content\":5}]}", "e.jsonl:1", "must be a text, or a list of parts");
+    expect_error(f, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":\"x\"}]}]}",
+                 "e.jsonl:1", "part 0 (image_url) is no text");
+    expect_error(f, "{\"conversations\":[{\"from\":\"gpt\",\"value\":\"a\"}]}", "e.jsonl:1", "nothing is asked");
+    expect_error(f, "{\"conversations\":[{\"from\":\"human\"}]}", "e.jsonl:1", "message 0: has no \"value\"");
+    assert_null(notes.data);
+    const char *path = file(f, "n.jsonl", "{\"prompt\":\"a\",\"max_token\":3,\"source\":1}\n"
+                                 "{\"prompt\":\"b\",\"source\":2}\n"
+                                 "{\"messages\":[{\"role\":\"usr\",\"content\":\"a\"},"
+                                 "{\"role\":\"usr\",\"content\":\"a\"}]}\n");
+    const char *files[] = {path, file(f, "empty.jsonl", "\n\n"), file(f, "empty.txt", "")};
+    struct prompts *p = NULL;
+    struct prompt prompt = {0};
+    bool all;
+    int left = 100;
+    assert_int_equal(prompts_open(&p, &f->options, files, 3, f->tokenizer, NULL), 0);
+    assert_int_equal(prompts_check(p, judge, &left, &all, NULL), 0);
+    while (prompts_next(p, &prompt, NULL) > 0)
+        prompt_free(&prompt);
+    prompts_close(&p);
+    assert_string_equal(notes.data, "n.jsonl:1: the key \"max_token\" is not read; did you mean \"max_tokens\"?\n"
+                        "n.jsonl:1: the key \"source\" is not read\n"
+                        "n.jsonl:3: the role \"usr\" is not one that chats usually have; did you mean \"user\"?\n"
+                        "empty.jsonl: has no prompts\nempty.txt: has no prompts\n");
+    text_free(&notes);
 }
 
 static void arguments_reach_the_template(void **state)
@@ -417,7 +526,8 @@ static void faults_are_named_with_file_and_line(void **state)
 {
     struct fixture *f = *state;
     expect_error(f, "{\"prompt\":\"a\"}\n{\"prompt\":", "e.jsonl:2", "JSON");
-    expect_error(f, "[1]\n", "e.jsonl:1", "one JSON object a line");
+    expect_error(f, "[1]\n", "e.jsonl:1", "an item of the list must be an object or a text");
+    expect_error(f, "{\"prompt\":\"a\"}\n[1]\n", "e.jsonl:2", "one JSON object a line");
     expect_error(f, "\n\n{\"x\":1}\n", "e.jsonl:3", "--field");
     expect_error(f, "{\"prompt\":\"a\",\"tokens\":[1]}\n", "e.jsonl:1", "only one of");
     expect_error(f, "{\"prompt\":\"a\",\"prompt\":\"b\"}\n", "e.jsonl:1", "duplicate");
@@ -429,7 +539,7 @@ static void faults_are_named_with_file_and_line(void **state)
     expect_error(f, "{\"tokens\":[1.5]}\n", "e.jsonl:1", "item 0");
     expect_error(f, "{\"messages\":[]}\n", "e.jsonl:1", "at least one message");
     expect_error(f, "{\"messages\":[{\"content\":\"a\"}]}\n", "e.jsonl:1", "message 0");
-    expect_error(f, "{\"messages\":[{\"role\":\"user\"}]}\n", "e.jsonl:1", "chat template, line 1");
+    expect_error(f, "{\"messages\":[{\"role\":\"user\"}]}\n", "e.jsonl:1", "has no \"content\"");
     expect_error(f, "{\"turns\":[\"a\",1]}\n", "e.jsonl:1", "turn 1");
     expect_error(f, "{\"prompt\":\"a\",\"max_tokens\":0}\n", "e.jsonl:1", "max_tokens");
     expect_error(f, "{\"prompt\":\"a\",\"id\":[]}\n", "e.jsonl:1", "\"id\"");
@@ -474,6 +584,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(long_input_is_one_text, prompting_setup, prompting_teardown),
         cmocka_unit_test_setup_teardown(prompts_go_on_behind_one_that_is_no_good, prompting_setup, prompting_teardown),
         cmocka_unit_test_setup_teardown(prompts_are_checked_before_the_first, prompting_setup, prompting_teardown),
+        cmocka_unit_test_setup_teardown(a_list_is_read_item_by_item, prompting_setup, prompting_teardown),
+        cmocka_unit_test_setup_teardown(chats_are_read_as_people_have_them, prompting_setup, prompting_teardown),
         cmocka_unit_test_setup_teardown(arguments_reach_the_template, prompting_setup, prompting_teardown),
         cmocka_unit_test_setup_teardown(a_template_may_come_from_a_file, prompting_setup, prompting_teardown),
         cmocka_unit_test_setup_teardown(the_day_is_today_or_an_argument, prompting_setup, prompting_teardown),

@@ -1,0 +1,102 @@
+#!/usr/bin/env bats
+# Prompts as people have them: lists, chats of other tools, packed files; and what is no file of prompts is told as what it is.
+
+load common
+
+setup_file() {
+    export WORK="$BATS_FILE_TMPDIR"
+    cd "$WORK"
+    ln -s "$MOE_POCKET" pocket.moe
+    printf '%s\n' '{"prompt": "NAME"}' '{"messages": [{"role": "user", "content": "Hi"}]}' '{"prompt": "3 + 4 ="}' > lines.jsonl
+    moe-decode -q -m pocket.moe -n 6 --json lines.jsonl > lines.json
+    printf 'NAME\n3 + 4 =\n' > lines.txt
+}
+
+setup() { cd "$WORK"; }
+
+decode() { moe-decode -q -m pocket.moe -n 6 --json "$@"; }
+
+@test "lists and packed files give what lines give" {
+    jq -s . lines.jsonl > list.json
+    jq -c -s . lines.jsonl > flat.jsonl
+    gzip -k list.json lines.jsonl lines.txt
+    bzip2 -k lines.jsonl
+    local file
+    for file in list.json flat.jsonl list.json.gz lines.jsonl.gz lines.jsonl.bz2; do
+        decode "$file" | cmp - lines.json
+        decode < "$file" | cmp - lines.json
+        cat "$file" | decode - | cmp - lines.json
+    done
+    command -v zstd > /dev/null && {
+        zstd -q lines.jsonl
+        decode lines.jsonl.zst | cmp - lines.json
+    }
+    # The name behind .gz says what is in it; as texts they are one a line.
+    decode lines.txt > texts.json
+    decode lines.txt.gz | cmp - texts.json
+    # What is cut off or damaged is told once, and with --keep-going the next file comes.
+    gzip -c lines.jsonl | head -c 60 > cut.jsonl.gz
+    run decode cut.jsonl.gz
+    assert_trouble moe-decode
+    [[ $output == *"cut.jsonl.gz:"*"cannot be unpacked: "* ]]
+    run decode --keep-going cut.jsonl.gz lines.jsonl
+    [ "$status" = 1 ]
+    [ "$(grep -c '"finish_reason":"error"' <<< "$output")" = 1 ]
+    [ "$(grep -c '"finish_reason":"[^e]' <<< "$output")" = 3 ]
+}
+
+@test "what is no file of prompts is told as what it is, by all that read them" {
+    moe-decode -q -m pocket.moe -n 2 --stream run.moes -p hi
+    cp run.moes run.jsonl
+    gzip -c run.moes > run.gz
+    tar cf texts.tar lines.jsonl
+    tar czf texts.tar.gz lines.jsonl
+    python3 -c 'import zipfile; zipfile.ZipFile("texts.zip", "w").write("lines.jsonl")'
+    printf 'GGUF\3\0\0\0' > m.gguf
+    cp "$MOE_MODELS"/pocket/model/model.safetensors m.safetensors
+    local file what command
+    while read -r file what; do
+        for command in 'moe-decode -m pocket.moe' 'moe-profile -m pocket.moe -o out.moes' \
+            'moe-profile features -m pocket.moe -o out.moes' 'moe-draft-train train --arch eagle1 -m pocket.moe -o out.moe'; do
+            [ "$command" != 'moe-draft-train train --arch eagle1 -m pocket.moe -o out.moe' ] || [ "$file" = texts.tar ] || continue
+            run $command "$file"
+            assert_trouble "${command%% *}"
+            [[ $output == *"$file:1: is $what"* ]] || { echo "$command: $output"; false; }
+            [ ! -e out.moes ] && [ ! -e out.moe ]
+        done
+        run moe-decode -m pocket.moe --whole - < "$file"
+        assert_trouble moe-decode
+        [[ $output == *"standard input:1: is $what"* ]]
+    done <<'EOF'
+pocket.moe a model file
+run.moes a stream
+run.jsonl a stream
+run.gz a stream
+texts.tar an archive (tar)
+texts.tar.gz an archive (tar)
+texts.zip an archive (zip)
+m.gguf a checkpoint (GGUF)
+m.safetensors a checkpoint (safetensors)
+EOF
+    printf '{"model": "pocket.moe", "prompts": ["texts.zip"], "settings": [{"name": "a", "max-tokens": 2}]}' > suite.json
+    run moe-bench run suite.json -o out.moes
+    [ "$status" = 2 ]
+    [[ $output == *"texts.zip:1: is an archive (zip)"* ]]
+}
+
+@test "what is odd in prompts is noted, and not under -q" {
+    printf '{"promt": "x", "prompt": "NAME", "source": 3}\n' > odd.jsonl
+    : > none.jsonl
+    run moe-decode -m pocket.moe -n 2 odd.jsonl none.jsonl
+    [ "$status" = 0 ]
+    [[ ${lines[0]} == 'moe-decode: odd.jsonl:1: the key "promt" is not read; did you mean "prompt"?' ]]
+    [[ ${lines[1]} == 'moe-decode: odd.jsonl:1: the key "source" is not read' ]]
+    [[ $output == *"moe-decode: none.jsonl: has no prompts"* ]]
+    run moe-decode -q -m pocket.moe -n 2 odd.jsonl none.jsonl
+    [ "${#lines[@]}" = 1 ]
+    run moe-decode -m pocket.moe -n 2 - < /dev/null
+    [ "$output" = 'moe-decode: standard input: has no prompts' ]
+    # Who names a field knows the others.
+    run moe-decode -m pocket.moe -n 2 --field prompt odd.jsonl
+    [ "${#lines[@]}" = 1 ]
+}
