@@ -353,6 +353,7 @@ static int open_model(struct run *run, struct err *err)
     struct text note = {0};
     int rows;
     session.beside = caching_files(&args->settings.draft);
+    session.draft_length = decode_gamma(&args->settings);
     if (caching_check(&session.caching, err) ||
         caching_check_drafts(&session.caching, &args->settings.draft, args->settings.force_routes, err) ||
         decode_rows(&args->settings, args->record == RECORD_DRAFTS, &rows, err) ||
@@ -371,10 +372,12 @@ static int open_model(struct run *run, struct err *err)
         console_note(run->console, "%s: %s", run->departure, run->why.data);
     const struct decoder_setup setup = {.engine = run->session->engine, .tokenizer = run->session->tokenizer,
                                         .settings = &args->settings, .budget = run->budget,
-                                        .on_device = true, .stop = run->stop, .keep = run->chat,
+                                         .caching = &args->session.caching, .on_device = true, .stop = run->stop,
+                                         .keep = run->chat,
                                         .want_drafts = args->record == RECORD_DRAFTS};
     if (decoder_open(&run->decoder, &setup, err))
         return -1;
+    console_notes(run->console, decoder_notes(run->decoder));
     if (decoder_loop_device(run->decoder))
         console_detail(run->console, "iterations: %s", decoder_loop_device(run->decoder));
     for (int drafter = 0; drafter < args->settings.draft.count; drafter++)

@@ -115,6 +115,7 @@ static int run(const void *arguments, const struct console *console, struct err 
     bool table = args->text || (!strcmp(path, "-") && isatty(STDOUT_FILENO));
     struct progress bar = {0};
     struct profile_setup setup = { .settings = &args->settings, .shard = 1, .shards = 1, .bar = &bar, .stop = signals_stop() };
+    struct session_options opening = args->session;
     struct session *session = NULL;
     struct budget *budget = NULL;
     struct prompts *prompts = NULL;
@@ -122,13 +123,14 @@ static int run(const void *arguments, const struct console *console, struct err 
     struct profile *profile = NULL;
     bool ended;
     int rows, rc = -1;
+    opening.draft_length = decode_gamma(&args->settings);
     if (args->settings.rank && !strcmp(args->settings.rank, "-") && !args->inputs.count && !args->prompts.texts.count) {
         err_set(err, ERR_INPUT, "--rank -: standard input holds the ranking, not the prompts, too; name a file of prompts");
         goto done;
     }
     if (profile_parse_record(&setup, args->record, err) ||
         (args->shard && profile_parse_shard(args->shard, &setup.shard, &setup.shards, err)) ||
-        decode_rows(&args->settings, false, &rows, err) || session_open(&session, &args->session, 0, rows, err) ||
+        decode_rows(&args->settings, false, &rows, err) || session_open(&session, &opening, 0, rows, err) ||
         open_budget(&budget, session, args, console, err) ||
         session_open_prompts(&prompts, session, &args->prompts, &args->inputs, setup.stop, console, err))
         goto done;

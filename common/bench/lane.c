@@ -130,7 +130,8 @@ static int open_parts(struct lane *lane, const struct suite *suite, int setting,
     if (budget_open(&lane->budget, &budget, &model, note, err))
         return -1;
     const struct decoder_setup decoder = {.engine = session->engine, .tokenizer = session->tokenizer,
-                                          .settings = &lane->settings, .budget = lane->budget, .on_device = on_device};
+                                          .settings = &lane->settings, .budget = lane->budget,
+                                          .caching = &session->caching, .on_device = on_device};
     return decoder_open(&lane->decoder, &decoder, err);
 }
 

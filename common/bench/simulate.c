@@ -23,7 +23,6 @@ struct run {
     double arrives;
     uint64_t chance;
     int32_t *expert, *tokens, *often, *slot, *ahead, *ahead_tokens;     /* [experts] */
-    uint8_t *expected;                  /* [layers * experts] by so many tokens of the draft, as its phase has it so far */
     struct balance_shares *shares;      /* [layers] */
     const struct utility_expert *states;
     double pair_s, expert_s;            /* measured: of the slow processor a pair, of the fast one an expert */
@@ -113,7 +112,7 @@ static void forecast_token(struct run *r, const struct simulated_step *step, int
     for (int i = 0; i < routes->layers * routes->top_k; i++) {
         int layer = i / routes->top_k, e = expert[i] < 0 ? -1 : named(r, expert[i], r->machine->recall_draft);
         if (e >= 0)
-            cache_ask(r->cache, layer, e, ++r->expected[layer * routes->experts + e]);
+            cache_expect(r->cache, layer, e, 1);
     }
 }
 
@@ -267,8 +266,7 @@ static void run_layer(struct run *r, const struct simulated_step *step, int laye
 
 static void run_step(struct run *r, const struct simulated_step *step)
 {
-    cache_step(r->cache, step->tokens, false);
-    memset(r->expected, 0, (size_t)r->routes->layers * r->routes->experts);
+    cache_step(r->cache, step->tokens, CACHE_VERIFIES);
     for (int token = 0; token + 1 < step->tokens; token++) {
         r->now += r->machine->draft_s;
         r->result.draft_s += r->machine->draft_s;
@@ -355,8 +353,7 @@ static int make_room(struct run *r, struct err *err)
     r->ahead = mem_alloc(experts, sizeof *r->ahead, err);
     r->ahead_tokens = mem_alloc(experts, sizeof *r->ahead_tokens, err);
     r->shares = mem_alloc(r->routes->layers, sizeof *r->shares, err);
-    r->expected = mem_alloc((size_t)r->routes->layers * experts, sizeof *r->expected, err);
-    return r->expected && r->expert && r->tokens && r->often && r->slot && r->ahead && r->ahead_tokens && r->shares ? 0 : -1;
+    return r->expert && r->tokens && r->often && r->slot && r->ahead && r->ahead_tokens && r->shares ? 0 : -1;
 }
 
 static void run_free(struct run *r)
@@ -367,7 +364,6 @@ static void run_free(struct run *r)
     mem_free(&r->often);
     mem_free(&r->slot);
     mem_free(&r->ahead);
-    mem_free(&r->expected);
     mem_free(&r->ahead_tokens);
     mem_free(&r->shares);
 }

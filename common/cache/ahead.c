@@ -10,6 +10,7 @@
 struct ahead {
     struct cache_policy base;
     int experts;
+    bool drafts;                /* the forward at work does */
     int64_t clock;
     int64_t *last;              /* [keys] */
     uint8_t *expected;          /* [keys] by so many tokens */
@@ -46,6 +47,13 @@ static void ahead_asked(struct cache_policy *policy, int key, int level)
     ((struct ahead *)policy)->expected[key] = (uint8_t)level;
 }
 
+static bool ahead_step(struct cache_policy *policy, int tokens, enum cache_forward forward)
+{
+    (void)tokens;
+    ((struct ahead *)policy)->drafts = forward == CACHE_DRAFTS;
+    return false;
+}
+
 static void ahead_want(struct cache_policy *policy, struct cache *cache, int layer, const int32_t *expert,
                        const int32_t *tokens, int count)
 {
@@ -53,7 +61,7 @@ static void ahead_want(struct cache_policy *policy, struct cache *cache, int lay
     (void)cache, (void)tokens;
     for (int i = 0; i < count; i++)
         a->last[layer * a->experts + expert[i]] = ++a->clock;
-    for (int e = 0; e < a->experts; e++)
+    for (int e = 0; e < a->experts && !a->drafts; e++)
         a->expected[layer * a->experts + e] = 0;
 }
 
@@ -73,6 +81,7 @@ const struct cache_policy_class cache_ahead = {
     .name = "ahead",
     .summary = "what forecasts ask for stays until its turn; of others the last used",
     .open = ahead_open,
+    .step = ahead_step,
     .asked = ahead_asked,
     .want = ahead_want,
     .value = ahead_value,

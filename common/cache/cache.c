@@ -29,6 +29,9 @@ struct cache {
     int32_t *empty;             /* [slots] a stack */
     int empties;
     struct cache_queue *queue;
+    uint8_t *expected;          /* [layers * experts] by so many tokens of the verification to come */
+    bool *asked;                /* [layers * experts] for it */
+    enum cache_forward forward; /* at work */
     struct cache_counts counts;
 };
 
@@ -157,7 +160,9 @@ static int make_room(struct cache *c, const struct cache_setup *setup, struct er
     c->heap = mem_alloc(c->slots, sizeof *c->heap, err);
     c->empty = mem_alloc(c->slots, sizeof *c->empty, err);
     c->slot_of = mem_alloc(keys, sizeof *c->slot_of, err);
-    if (!c->slot || !c->heap || !c->empty || !c->slot_of || cache_queue_open(&c->queue, keys, err))
+    c->expected = mem_alloc(keys, sizeof *c->expected, err);
+    c->asked = mem_alloc(keys, sizeof *c->asked, err);
+    if (!c->slot || !c->heap || !c->empty || !c->slot_of || !c->expected || !c->asked || cache_queue_open(&c->queue, keys, err))
         return -1;
     memset(c->slot_of, -1, keys * sizeof *c->slot_of);
     for (int i = 0; i < c->slots; i++) {
@@ -201,6 +206,8 @@ void cache_close(struct cache **cache)
     mem_free(&c->heap);
     mem_free(&c->empty);
     mem_free(&c->slot_of);
+    mem_free(&c->expected);
+    mem_free(&c->asked);
     mem_free(cache);
 }
 
@@ -212,12 +219,30 @@ void cache_begin(struct cache *c)
         c->policy->class->begin(c->policy);
 }
 
-void cache_step(struct cache *c, int tokens, bool prompt)
+void cache_step(struct cache *c, int tokens, enum cache_forward forward)
 {
-    if (!c->policy->class->step || !c->policy->class->step(c->policy, tokens, prompt))
+    c->forward = forward;
+    if (!c->policy->class->step || !c->policy->class->step(c->policy, tokens, forward))
         return;
     for (int slot = 0; slot < c->slots; slot++)
         revalue(c, slot);
+}
+
+/* The layer has its turn, and what was asked for is held against what is wanted. */
+static void end_requests(struct cache *c, int first, const int32_t *expert, int count)
+{
+    if (c->forward == CACHE_DRAFTS)
+        return;
+    const bool counts = c->forward == CACHE_VERIFIES;
+    c->counts.scored += counts ? count : 0;
+    for (int i = 0; i < count && counts; i++)
+        c->counts.right += c->asked[first + expert[i]];
+    for (int key = first; key < first + c->experts; key++) {
+        c->counts.named += counts && c->asked[key];
+        c->asked[key] = false;
+        c->expected[key] = 0;
+        cache_queue_remove(c->queue, key);
+    }
 }
 
 void cache_want(struct cache *c, int layer, const int32_t *expert, const int32_t *tokens, int count)
@@ -232,8 +257,7 @@ void cache_want(struct cache *c, int layer, const int32_t *expert, const int32_t
         c->counts.useful += c->slot[slot].fetched;
         c->slot[slot].fetched = false;
     }
-    for (int e = 0; e < c->experts; e++)
-        cache_queue_remove(c->queue, first + e);
+    end_requests(c, first, expert, count);
     if (c->policy->class->want)
         c->policy->class->want(c->policy, c, layer, expert, tokens, count);
     for (int e = 0; e < c->experts; e++)
@@ -308,7 +332,15 @@ void cache_ask(struct cache *c, int layer, int expert, int level)
         c->policy->class->asked(c->policy, key, max);
         revalue(c, c->slot_of[key]);
     }
+    c->asked[key] = true;
     cache_queue_add(c->queue, key, max);
+}
+
+void cache_expect(struct cache *c, int layer, int expert, int tokens)
+{
+    uint8_t *expected = &c->expected[layer * c->experts + expert];
+    *expected = (uint8_t)(tokens < CACHE_LEVELS - *expected ? *expected + tokens : CACHE_LEVELS);
+    cache_ask(c, layer, expert, *expected);
 }
 
 int cache_fetch(struct cache *c, int *key, int *victim)

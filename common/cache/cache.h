@@ -31,6 +31,10 @@
 enum { CACHE_LEVELS = 64 };             /* of requests: 1 .. CACHE_LEVELS, highest first */
 enum { CACHE_KEYS_MAX = 1 << 22 };      /* layers x experts */
 
+/* What a forward is for. Of a prompt no draft says anything. What drafting asks for beforehand, or others ask for meanwhile, is
+ * for the verification that comes: forwards of a draft leave it as it is. */
+enum cache_forward { CACHE_VERIFIES, CACHE_PROMPT, CACHE_DRAFTS };
+
 enum cache_reason { CACHE_DEMAND, CACHE_PREFETCH };
 
 /* All keys in the order in which they will be wanted, cache_want by cache_want: what Belady's policy must know. */
@@ -58,6 +62,8 @@ struct cache_counts {           /* since the cache was opened */
     int64_t inserted, prefetched; /* on demand; beforehand */
     int64_t useful;             /* prefetched, and wanted before they went */
     int64_t wasted;             /* prefetched, and gone without having been wanted */
+    /* Verifications alone: experts that were asked for before their layer had its turn; of them wanted; and all that were. */
+    int64_t named, right, scored;
 };
 
 struct cache;
@@ -69,11 +75,11 @@ void cache_close(struct cache **cache);
 /* A new text begins. What is resident stays. */
 void cache_begin(struct cache *cache);
 
-/* A forward of `tokens` tokens begins; prompts are told apart, as no draft says anything about them. */
-void cache_step(struct cache *cache, int tokens, bool prompt);
+/* A forward of `tokens` tokens begins. */
+void cache_step(struct cache *cache, int tokens, enum cache_forward forward);
 
 /* The tokens of this forward want these distinct experts of a layer, expert[i] by tokens[i] of them. Requests for the layer
- * that were not fetched yet are dropped. */
+ * that were not fetched yet are dropped, unless it drafts. */
 void cache_want(struct cache *cache, int layer, const int32_t *expert, const int32_t *tokens, int count);
 
 int cache_find(const struct cache *cache, int layer, int expert);           /* its slot; -1: not resident */
@@ -93,6 +99,10 @@ void cache_drop(struct cache *cache, int slot);
  * level; one that is resident by the time its turn comes is not inserted again, but the policy hears of it (inserted). Policies
  * ask by themselves (utility, pins), and others may (forecasts). */
 void cache_ask(struct cache *cache, int layer, int expert, int level);
+
+/* So many more tokens are expected to want an expert than were before, since its layer had its turn: as many as that is its
+ * level. */
+void cache_expect(struct cache *cache, int layer, int expert, int tokens);
 
 /* Inserts the first request whose level the policy grants, as cache_insert does; *key is who comes. -1: there is none, or no
  * slot for it: then it stays. */
@@ -124,7 +134,7 @@ struct cache_policy_class {
     int (*open)(struct cache_policy **out, struct spec *spec, const struct cache_setup *setup, struct err *err);
     void (*start)(struct cache_policy *policy, struct cache *cache);    /* may ask (cache_ask). NULL: nothing; so below */
     void (*begin)(struct cache_policy *policy);
-    bool (*step)(struct cache_policy *policy, int tokens, bool prompt);                 /* true: values of all have changed */
+    bool (*step)(struct cache_policy *policy, int tokens, enum cache_forward forward);  /* true: values of all have changed */
     /* May ask (cache_ask). Values of this layer's experts may change here. */
     void (*want)(struct cache_policy *policy, struct cache *cache, int layer, const int32_t *expert, const int32_t *tokens,
                  int count);

@@ -58,10 +58,10 @@ static void hot_start(struct cache_policy *policy, struct cache *cache)
         cache_ask(cache, hot->first[i] / hot->experts, hot->first[i] % hot->experts, 1);
 }
 
-static bool hot_step(struct cache_policy *policy, int tokens, bool prompt)
+static bool hot_step(struct cache_policy *policy, int tokens, enum cache_forward forward)
 {
     struct hot *hot = (struct hot *)policy;
-    (void)tokens, (void)prompt;
+    (void)tokens, (void)forward;
     hot->one *= exp2(1.0 / hot->half);
     if (hot->one < SCALE_LIMIT)
         return false;

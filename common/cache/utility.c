@@ -6,7 +6,8 @@
  * it goes next, unless its own request, which finds it resident, comes first. tau is the balancer's (cache_threshold), or a
  * setting.
  *
- * Prompts are not learned from: their tokens are no draft's.
+ * Verifications alone are learned from: a prompt's tokens are no draft's, and a draft's own forwards are not what a forward
+ * wants.
  *
  * What is in the settings: the ablations of table 4 are K=1 (w/o SpecUE), boundaries=fixed (w/o AdaBC), tau=2 (w/o HetWB),
  * prefetch=no (w/o SG-Prefetcher), evict=no (w/o SG-Evictor: residents stay until the cache is full, and then, too).
@@ -38,7 +39,7 @@ struct utility {
     int keys, experts;
     int after, gives, ties, prefetch, evict;
     int tau;
-    bool tau_given, prompt;
+    bool tau_given, verifies;
     int64_t clock;
     struct utility_expert *expert;              /* [keys] */
     int32_t *frequency;                         /* [experts] of a layer, 0 in between */
@@ -123,10 +124,10 @@ static int utility_real_open(struct cache_policy **out, struct spec *spec, const
     return open_as(out, spec, setup, true, err);
 }
 
-static bool utility_begin_step(struct cache_policy *policy, int tokens, bool prompt)
+static bool utility_begin_step(struct cache_policy *policy, int tokens, enum cache_forward forward)
 {
     (void)tokens;
-    ((struct utility *)policy)->prompt = prompt;
+    ((struct utility *)policy)->verifies = forward == CACHE_VERIFIES;
     return false;
 }
 
@@ -142,7 +143,7 @@ static void utility_want(struct cache_policy *policy, struct cache *cache, int l
     }
     for (int e = 0; e < u->experts; e++) {
         struct utility_expert *at = &u->expert[first + e];
-        if (!u->prompt)
+        if (u->verifies)
             utility_step(&u->rule, at, u->frequency[e]);
         u->frequency[e] = 0;
         u->tag[first + e] = (uint8_t)at->level;

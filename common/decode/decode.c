@@ -6,6 +6,7 @@
 #include "common/base/mem.h"
 #include "common/decode/budgeting.h"
 #include "common/decode/divergence.h"
+#include "common/decode/foresight.h"
 #include "common/decode/forced.h"
 #include "common/decode/internal.h"
 
@@ -223,6 +224,10 @@ static int open_watches(struct decoder *decoder, const struct sample_filter *fil
             return -1;
         watches_add(&decoder->watches, budgeting_watch(decoder->budgeting));
     }
+    if (foresight_open(&decoder->foresight, decoder->setup.caching, engine, decode_gamma(settings), &decoder->notes, err))
+        return -1;
+    if (decoder->foresight)
+        watches_add(&decoder->watches, foresight_watch(decoder->foresight));
     if (settings->overlap) {
         if (open_overlap(decoder, filter, err))
             return -1;
@@ -305,6 +310,8 @@ void decoder_close(struct decoder **decoder)
     acceptance_close(&d->acceptance);
     overlap_free(&d->overlap.overlap);
     divergence_close(&d->divergence);
+    foresight_close(&d->foresight);
+    text_free(&d->notes);
     budgeting_close(&d->budgeting);
     forced_close(&d->forced);
     draft_tree_free(&d->tree);
@@ -319,6 +326,8 @@ const char *decoder_loop_device(const struct decoder *decoder)
 {
     return decoder->loop_device[0] ? decoder->loop_device : NULL;
 }
+
+const struct text *decoder_notes(const struct decoder *decoder) { return &decoder->notes; }
 
 const char *decoder_drafters(const struct decoder *decoder) { return decoder->named; }
 

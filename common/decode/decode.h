@@ -21,6 +21,7 @@
 #include "common/draft/share.h"
 #include "common/draft/tree.h"
 #include "common/engine/engine.h"
+#include "common/session/caching.h"
 #include "common/session/settings.h"
 #include "common/stream/decode.h"
 #include "common/stream/values.h"
@@ -33,6 +34,7 @@ struct decoder_setup {
     const struct tokenizer *tokenizer;          /* NULL: ids only */
     const struct decode_settings *settings;
     const struct budget *budget;                /* NULL: none */
+    const struct caching_options *caching;      /* what of them the loop does: prefetching by forecasts; NULL: nothing */
     bool want_scores, want_hidden;              /* of all rows, for the sink */
     bool want_prompt_logits;                    /* of all rows of the prompt; iterations have all logits anyway */
     bool on_device; /* may iterate there (decoder_loop_device); forwards then have no logits, no routes */
@@ -77,6 +79,8 @@ struct decode_iteration {
     int64_t probe_bytes;                /* part of bytes */
     bool caches;                        /* experts are cached, and stored says what was done for this iteration */
     struct store_facts stored;
+    struct values cache;                /* what their policy's decisions rest on */
+    const struct utility_expert *utility;       /* [moe_layers * experts] its states; NULL: it has none */
     int restored;                       /* emitted tokens that were chosen without a budget, so that its bound holds */
     bool ends;                          /* the text is at its end */
     struct values policy;               /* what the policy went by */
@@ -133,6 +137,9 @@ void decoder_close(struct decoder **decoder);
 /* Where iterations run, with on_device: "device" when nothing of them goes by the host; else why they go by it, as
  * "host: drafter model". NULL: the device, or whoever opened the decoder, knows of no other way. */
 const char *decoder_loop_device(const struct decoder *decoder);
+
+/* What there is to tell of files that opening it has read; one a line. */
+const struct text *decoder_notes(const struct decoder *decoder);
 
 /* What opening the drafter of this number took, in words; NULL: nothing that is worth saying. */
 const char *decoder_drafter_detail(const struct decoder *decoder, int drafter);

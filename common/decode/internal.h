@@ -17,6 +17,7 @@ _Static_assert((int)ROWS_MAX >= 1 + (int)SHAPE_NODES_MAX, "rows of a tree");
 
 struct budgeting;
 struct divergence;
+struct foresight;
 struct forced;
 
 struct overlap_watch {
@@ -42,11 +43,13 @@ struct decoder {
     struct sequence *sequence;          /* NULL before the first prompt */
     struct draft_tree tree;
     struct draft_leaf *leaf;            /* [tree.capacity] */
-    struct watches watches;             /* of the four below, those that are there */
+    struct watches watches;             /* of the five below, those that are there */
     struct forced *forced;
     struct budgeting *budgeting;
     struct overlap_watch overlap;
     struct divergence *divergence;
+    struct foresight *foresight;
+    struct text notes;
     bool by_device;                     /* the device iterates */
     char loop_device[64];                     /* decoder_loop_device's */
     struct ending ending;

@@ -52,6 +52,16 @@ bool decoder_text_is_forced(const struct decoder *decoder)
     return decoder->forced && forced_tokens(decoder->forced) > 0;
 }
 
+static int watch_start(struct decoder *decoder, struct err *err)
+{
+    for (int i = 0; i < decoder->watches.count; i++) {
+        struct watch *watch = decoder->watches.item[i];
+        if (watch->class->start && watch->class->start(watch, decoder->text[decoder->length - 1], err))
+            return -1;
+    }
+    return 0;
+}
+
 /* Grows the draft as the policy says, and writes it down as rows. */
 static int propose(struct decoder *decoder, struct decode_iteration *iteration, struct err *err)
 {
@@ -278,7 +288,7 @@ int decoder_iterate(struct decoder *decoder, const struct decode_sink *sink, str
     struct store_facts before = {0}, after = {0};
     double start = clock_seconds(), drafted, verified, chosen, checked, accepted, end;
     iteration.caches = expert_source_facts(source, &before);
-    if (propose(decoder, &iteration, err))
+    if (watch_start(decoder, err) || propose(decoder, &iteration, err))
         return -1;
     drafted = clock_seconds();
     if (forward(decoder, &iteration, &facts, err))
@@ -298,6 +308,8 @@ int decoder_iterate(struct decoder *decoder, const struct decode_sink *sink, str
     end = clock_seconds();
     expert_source_facts(source, &after);
     iteration.stored = store_facts_since(&after, &before);
+    iteration.utility = expert_source_utility(source);
+    expert_source_state(source, &iteration.cache);
     iteration.end_us = 1e6 * (end - decoder->began);
     iteration.draft_us = 1e6 * (drafted - start);
     iteration.verify_us = 1e6 * (verified - drafted);

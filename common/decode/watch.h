@@ -17,6 +17,8 @@ struct watch {                          /* what all watches begin with */
 struct watch_class {
     /* A new text; it gets at most `limit` tokens after its prompt. */
     int (*begin)(struct watch *watch, const struct decode_prompt *prompt, int limit, struct err *err);
+    /* An iteration begins, of which nothing is known but its root. */
+    int (*start)(struct watch *watch, int32_t root, struct err *err);
     /* A draft is to be verified: `batch` is what the forward will be, and may be changed. The sequence may have pending
      * nodes of drafters, and keeps them. */
     int (*before)(struct watch *watch, struct sequence *sequence, struct batch *batch, struct decode_iteration *iteration,
@@ -31,7 +33,7 @@ struct watch_class {
     int (*after_untimed)(struct watch *watch, struct decode_iteration *iteration, struct err *err);
 };
 
-enum { WATCHES_MAX = 4 };
+enum { WATCHES_MAX = 5 };
 
 struct watches {
     struct watch *item[WATCHES_MAX];

@@ -36,8 +36,9 @@ struct engine_setup {
     int max_positions;                   /* longest sequence; 0: the model's own limit */
     enum cache_format cache;             /* what keys and values are kept in */
     /* A source that is told of the experts which forwards choose that read theirs elsewhere, since the same will be wanted of
-     * it: a draft's by a copy of the same model. NULL: nobody is told. */
+     * it: a draft's by a copy of the same model, or by the model itself with parts left out. NULL: nobody is told. */
     struct expert_source *foretell;
+    bool look_ahead;                     /* the next layer's router is asked on this layer's state, and its experts are told */
     bool foresee;                        /* forced experts of all layers are told beforehand */
     /* A slab of a prompt, on devices that take them (info.slabs), 1 .. 2048 rows; 0: none. Everything that is to have the same
      * bits must have the same here: ENGINE_SLAB_ROWS in all commands, with and without drafts. */

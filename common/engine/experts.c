@@ -93,7 +93,7 @@ static int run_experts(const struct layer *at, struct err *err)
 {
     struct expert_ffn_args args = expert_args(at);
     struct pieces pieces;
-    if (pieces_begin(&pieces, at, at->routing.expert, NULL, at->rows->rows * at->routing.top_k, err))
+    if (ahead_look(at, err) || pieces_begin(&pieces, at, at->routing.expert, NULL, at->rows->rows * at->routing.top_k, err))
         return -1;
     while (pieces_left(&pieces)) {
         if (pieces_next(&pieces, err))

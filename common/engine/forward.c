@@ -87,6 +87,16 @@ static struct layer_routing routing_at(const struct pass *pass, int moe)
         .mask = buffer_part(engine->mask, (uint64_t)moe * (uint64_t)experts, (uint64_t)experts)};
 }
 
+/* The next layer after n with experts that are run. */
+static struct layer_next next_layer(const struct pass *pass, int n)
+{
+    const struct engine *engine = pass->engine;
+    while (++n < pass_layers(pass))
+        if (engine->shape->layer[n].ffn == FFN_EXPERTS && pass_feeds(pass, n))
+            return (struct layer_next){n, &engine->weights->layer[n]};
+    return (struct layer_next){0};
+}
+
 static struct layer layer_at(const struct pass *pass, const struct layer_rows *rows, int n, int moe)
 {
     struct engine *engine = pass->engine;
@@ -99,8 +109,10 @@ static struct layer layer_at(const struct pass *pass, const struct layer_rows *r
         return at;
     at.experts = pass_experts(pass, n);
     at.routing = routing_at(pass, moe);
-    if (engine->setup.foretell != at.experts.source)
+    if (engine->setup.foretell != at.experts.source || batch->part)
         at.foretell = engine->setup.foretell;
+    if (engine->setup.look_ahead && !batch->part && !at.experts.source->class->fixed)
+        at.next = next_layer(pass, n);
     at.plan = batch->plan;
     at.moe = moe;
     at.row_weight = engine->row_weight;
@@ -198,7 +210,7 @@ static int foresee(const struct pass *pass, struct err *err)
             }
         expert += slots;
         if (pass_feeds(pass, n) &&
-            expert_source_prefetch(pass_experts(pass, n).source, n, engine->space.layer_experts, count, err))
+            expert_source_prefetch(pass_experts(pass, n).source, n, engine->space.layer_experts, NULL, count, err))
             return -1;
     }
     return 0;
@@ -287,7 +299,8 @@ static int run(struct engine *engine, struct sequence *sequence, const struct ba
     for (int moe = 0; moe < engine->moe_layers; moe++)
         engine->reconstruction[moe] = 0;
     if (!batch->part || !batch->part->experts)
-        expert_source_begin(engine->setup.experts, batch->rows, occasion != VERIFICATION,
+        expert_source_begin(engine->setup.experts, batch->rows,
+                            occasion != VERIFICATION ? EXPERTS_PROMPT : batch->part ? EXPERTS_DRAFT : EXPERTS_VERIFY,
                             occasion != VERIFICATION && !sequence->kv.length);
     int rc = tree_append(&pass, err);
     pass.longest = sequence->kv.length + sequence->kv.pending;

@@ -86,6 +86,11 @@ int oracle_look(const struct layer *at, struct err *err);
 int oracle_mask(const struct layer *at, int budget, struct err *err);
 int oracle_compare(const struct layer *at, float *error, struct err *err);
 
+/* ahead.c: the experts of the next layer, by its router on this layer's state. _look puts that on the queue, before a wait;
+ * _tell tells the source what came of it. Both do nothing where at->next has nothing. */
+int ahead_look(const struct layer *at, struct err *err);
+int ahead_tell(const struct layer *at, struct err *err);
+
 /* oracle_printed.c: the same as oracle_mask, of all experts by the scores of this forward, with no need of oracle_look. */
 int oracle_mask_printed(const struct layer *at, int budget, struct err *err);
 

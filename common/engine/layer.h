@@ -25,6 +25,12 @@ struct layer_routing {
     struct buffer mask;                  /* [experts] u8, for a plan; that of a static one is there already */
 };
 
+/* A layer whose experts are guessed by its own router from what goes into the router of a layer before it. */
+struct layer_next {
+    int number;
+    const struct layer_weights *weights; /* NULL: none */
+};
+
 struct layer {
     struct workspace *space;             /* its shape is the layer's; x goes in and comes out there */
     int number;                          /* in shape->layer[], and for the source of its experts */
@@ -39,6 +45,7 @@ struct layer {
     int moe;                             /* its number in the plan */
     struct buffer row_weight;            /* [rows] f32, of a plan that goes by paths */
     struct expert_source *foretell;      /* is told of the experts that are chosen here; NULL: nobody */
+    struct layer_next next;              /* whose experts the source is told of while this layer's are computed */
     const int32_t *forced;               /* [rows][top_k] in place of the router's choice; NULL: none */
     float *reconstruction;               /* set to what the plan costs (struct forward); NULL: not asked for */
 };

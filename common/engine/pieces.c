@@ -1,27 +1,24 @@
 #include "common/engine/pieces.h"
 
 #include "common/base/mem.h"
+#include "common/engine/internal.h"
 
 static struct expert_source *source_of(const struct pieces *pieces) { return pieces->at->experts.source; }
 
-/* The distinct experts among the ids, and how many tokens want each. */
-static void find_distinct(struct pieces *pieces)
+int distinct_experts(const int32_t *ids, int count, int experts, int32_t *expert, int32_t *tokens)
 {
-    struct workspace *space = pieces->at->space;
-    struct expert_union *wanted = &pieces->wanted;
-    const int experts = space->shape->router.experts;
+    int distinct = 0;
     for (int e = 0; e < experts; e++)
-        space->layer_tokens[e] = 0;
-    for (int i = 0; i < pieces->count; i++)
-        if (pieces->ids[i] >= 0)
-            space->layer_tokens[pieces->ids[i]]++;
+        tokens[e] = 0;
+    for (int i = 0; i < count; i++)
+        if (ids[i] >= 0)
+            tokens[ids[i]]++;
     for (int e = 0; e < experts; e++)
-        if (space->layer_tokens[e]) {
-            space->layer_tokens[wanted->count] = space->layer_tokens[e];
-            space->layer_experts[wanted->count++] = e;
+        if (tokens[e]) {
+            tokens[distinct] = tokens[e];
+            expert[distinct++] = e;
         }
-    wanted->expert = space->layer_experts;
-    wanted->tokens = space->layer_tokens;
+    return distinct;
 }
 
 int pieces_begin(struct pieces *pieces, const struct layer *at, struct buffer expert, const int32_t *ids, int count,
@@ -37,10 +34,10 @@ int pieces_begin(struct pieces *pieces, const struct layer *at, struct buffer ex
             return -1;
         pieces->ids = space->by_slot;
     }
-    find_distinct(pieces);
-    if (at->foretell &&
-        expert_source_prefetch(at->foretell, at->number, pieces->wanted.expert, pieces->wanted.count, err))
-        return -1;
+    pieces->wanted.expert = space->layer_experts;
+    pieces->wanted.tokens = space->layer_tokens;
+    pieces->wanted.count = distinct_experts(pieces->ids, count, space->shape->router.experts, space->layer_experts,
+                                            space->layer_tokens);
     pieces->begun = !pieces->wanted.count;          /* every row has lost all of its experts to a budget */
     return 0;
 }
@@ -78,6 +75,19 @@ static int mask_others(struct pieces *pieces, struct err *err)
     return 0;
 }
 
+/* When reads of what is wanted now have begun. */
+static int tell(struct pieces *pieces, struct err *err)
+{
+    const struct layer *at = pieces->at;
+    const struct expert_union *wanted = &pieces->wanted;
+    if (pieces->told)
+        return 0;
+    pieces->told = true;
+    if (at->foretell && expert_source_prefetch(at->foretell, at->number, wanted->expert, wanted->tokens, wanted->count, err))
+        return -1;
+    return ahead_tell(at, err);
+}
+
 int pieces_next(struct pieces *pieces, struct err *err)
 {
     struct expert_union *wanted = &pieces->wanted;
@@ -86,7 +96,7 @@ int pieces_next(struct pieces *pieces, struct err *err)
     pieces->whole = !wanted->done && wanted->held == wanted->count;
     pieces->begun = true;
     pieces->expert = pieces->all;
-    if (pieces->whole || !mask_others(pieces, err))
+    if (!tell(pieces, err) && (pieces->whole || !mask_others(pieces, err)))
         return 0;
     pieces_release(pieces);
     return -1;

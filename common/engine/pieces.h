@@ -18,7 +18,7 @@ struct pieces {
     const int32_t *ids;                  /* [count] as on the host; NULL: the source is fixed */
     struct buffer all;                   /* [count] i32 on the device */
     int count;
-    bool begun;
+    bool begun, told;                    /* those who are to be told what is wanted know it */
     /* Of the piece. */
     struct buffer expert, table;
     bool whole;                          /* it is all of them: there is one piece */
@@ -27,6 +27,10 @@ struct pieces {
 /* expert: [count] i32 on the device, -1 or an expert, and the same as `ids` on the host, NULL: not known there. */
 int pieces_begin(struct pieces *pieces, const struct layer *at, struct buffer expert, const int32_t *ids, int count,
                  struct err *err);
+/* The distinct experts among ids [count], ascending, and how many tokens want each: expert, tokens [experts]; -1 is none. How
+ * many they are. */
+int distinct_experts(const int32_t *ids, int count, int experts, int32_t *expert, int32_t *tokens);
+
 bool pieces_left(const struct pieces *pieces);
 int pieces_next(struct pieces *pieces, struct err *err);
 void pieces_release(struct pieces *pieces);

@@ -126,7 +126,8 @@ void workspace_free(struct workspace *space)
     struct buffer *all[] = {
         &space->x, &space->normed, &space->qkv, &space->attended, &space->latent_q, &space->latent_kv, &space->spread,
         &space->inner, &space->partial, &space->group, &space->operand, &space->router_logits, &space->shared,
-        &space->apart_in, &space->apart_out, &space->apart_row, &space->piece_expert};
+        &space->apart_in, &space->apart_out, &space->apart_row, &space->piece_expert, &space->ahead_normed,
+        &space->ahead_logits, &space->ahead_score, &space->ahead_wanted, &space->ahead_expert, &space->ahead_weight};
     for (size_t i = 0; space->device && i < sizeof all / sizeof *all; i++)
         device_free(space->device, all[i]);
     mem_free(&space->by_slot);
@@ -134,6 +135,9 @@ void workspace_free(struct workspace *space)
     mem_free(&space->layer_experts);
     mem_free(&space->layer_tokens);
     mem_free(&space->piece_ids);
+    mem_free(&space->ahead_ids);
+    mem_free(&space->ahead_experts);
+    mem_free(&space->ahead_tokens);
     mem_free(&space->gold);
     mem_free(&space->apart);
     mem_free(&space->apart_index);

@@ -28,6 +28,10 @@ struct workspace {
     int32_t *layer_experts, *layer_tokens;           /* [experts] */
     struct buffer piece_expert;                      /* [rows][top_k] i32, made when first needed */
     int32_t *piece_ids;                              /* the same on the host */
+    /* ahead.c, made when first needed: [rows][hidden], [rows][experts] twice, [rows][top_k] three times; on the host
+     * [rows][top_k], and [experts] twice. */
+    struct buffer ahead_normed, ahead_logits, ahead_score, ahead_wanted, ahead_expert, ahead_weight;
+    int32_t *ahead_ids, *ahead_experts, *ahead_tokens;
     /* oracle.c: [rows * top_k][...], made when first asked for. */
     struct buffer apart_in, apart_out, apart_row;
     float *gold, *apart;                             /* [rows][top_k][hidden] */

@@ -130,6 +130,7 @@ int profile_open(struct profile **out, const struct profile_setup *setup, struct
         return -1;
     const struct decoder_setup decoding = { .engine = setup->session->engine, .tokenizer = setup->session->tokenizer,
                                             .settings = setup->settings, .budget = setup->budget,
+                                            .caching = &setup->session->caching,
                                             .want_scores = model.moe_layers > 0,
                                             .stop = setup->stop, .want_hidden = setup->hidden,
                                             .want_prompt_logits = setup->logits };

@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "common/base/mem.h"
+#include "common/cache/utility_rule.h"
 #include "common/draft/drafter.h"
 
 static double microseconds(double seconds) { return 1e6 * seconds; }
@@ -96,6 +98,32 @@ static void put_cache(struct decode_iter *iter, const struct store_facts *stored
     iter->cache_prefetched_bytes = stored->prefetched;
     iter->cache_wasted_bytes = stored->wasted;
     iter->cache_stall_us = microseconds(stored->stall);
+    if (!stored->foretells)
+        return;
+    iter->cache_named = stored->named;
+    iter->cache_right = stored->right;
+    iter->cache_scored = stored->scored;
+}
+
+/* The states of Algorithm 1 as arrays in `room`, which the caller frees. */
+static int put_utility(struct decode_iter *iter, const struct decode_iteration *iteration, void **room, struct err *err)
+{
+    const size_t keys = (size_t)iteration->forward->moe_layers * (size_t)iteration->forward->experts;
+    double *up = mem_alloc(keys, 2 * sizeof *up + sizeof(int32_t), err);
+    if (!up)
+        return -1;
+    double *down = up + keys;
+    int32_t *level = (int32_t *)(down + keys);
+    for (size_t i = 0; i < keys; i++) {
+        level[i] = iteration->utility[i].level;
+        up[i] = iteration->utility[i].up;
+        down[i] = iteration->utility[i].down;
+    }
+    iter->cache_levels = level;
+    iter->cache_up = up;
+    iter->cache_down = down;
+    *room = up;
+    return 0;
 }
 
 int decode_record_iteration(struct decode_recorder *recorder, const struct decode_iteration *iteration, struct err *err)
@@ -113,12 +141,13 @@ int decode_record_iteration(struct decode_recorder *recorder, const struct decod
         .probe_bytes = iteration->probe ? iteration->probe_bytes : -1,
         .restored = iteration->restored ? iteration->restored : -1,
         .cache_hits = -1, .cache_misses = -1, .cache_read_bytes = -1, .cache_prefetched_bytes = -1, .cache_wasted_bytes = -1,
-        .cache_stall_us = NAN,
+        .cache_named = -1, .cache_right = -1, .cache_scored = -1, .cache_stall_us = NAN, .cache = iteration->cache,
         .overlap = iteration->overlap, .node_tokens = iteration->token, .node_parents = iteration->parent,
         .tokens = iteration->emitted, .divergence = iteration->divergence, .flips = iteration->flips,
         .riders = iteration->riders ? iteration->riders : -1, .drafters = -1,
         .reconstruction = forward->reconstruction, .policy = iteration->policy};
     struct by_drafter room;
+    void *states = NULL;
     if (iteration->caches)
         put_cache(&iter, &iteration->stored);
     if (iteration->drafters > 1)
@@ -130,8 +159,12 @@ int decode_record_iteration(struct decode_recorder *recorder, const struct decod
     if (recorder->routes) {
         iter.experts_wanted_layer = forward->distinct_wanted;
         iter.experts_loaded_layer = forward->distinct_loaded;
+        if (iteration->utility && put_utility(&iter, iteration, &states, err))
+            return -1;
     }
-    return put(recorder, &decode_iter_kind, &iter, err);
+    int rc = put(recorder, &decode_iter_kind, &iter, err);
+    mem_free(&states);
+    return rc;
 }
 
 int decode_record_failed(struct decode_recorder *recorder, const char *id, const char *message, struct err *err)

@@ -224,18 +224,24 @@ static void next_layer_expect(struct forecast *forecast, int layer, const struct
         count_given(facts->ahead + (size_t)t * c->setup.top_k, c->setup.top_k, score);
 }
 
-static const struct forecast_class popular = {"popular", "what texts wanted most often so far", counting_open, NULL,
-                                              popular_expect, popular_learn, counting_free};
-static const struct forecast_class last = {"last", "what the last token of the text wanted", counting_open, last_begin,
-                                           popular_expect, last_learn, counting_free};
-static const struct forecast_class table = {"table", "what each token wanted whenever it came so far", table_open, NULL,
-                                            table_expect, table_learn, counting_free};
-static const struct forecast_class utility = {"utility", "MoE-SpAc's Algorithm 1 as printed", utility_open, NULL,
-                                              utility_expect, utility_learn, counting_free};
-static const struct forecast_class draft = {"draft", "routes of the draft phase", counting_open, NULL, draft_expect, NULL,
-                                            counting_free};
-static const struct forecast_class next_layer = {"next-layer", "the next layer's router on this layer's state", counting_open,
-                                                 NULL, next_layer_expect, NULL, counting_free};
+static const struct forecast_class popular = {
+    .name = "popular", .summary = "what texts wanted most often so far",
+    .open = counting_open, .expect = popular_expect, .learn = popular_learn, .free = counting_free};
+static const struct forecast_class last = {
+    .name = "last", .summary = "what the last token of the text wanted",
+    .open = counting_open, .begin = last_begin, .expect = popular_expect, .learn = last_learn, .free = counting_free};
+static const struct forecast_class table = {
+    .name = "table", .summary = "what each token wanted whenever it came so far", .reads_tokens = true,
+    .open = table_open, .expect = table_expect, .learn = table_learn, .free = counting_free};
+static const struct forecast_class utility = {
+    .name = "utility", .summary = "MoE-SpAc's Algorithm 1 as printed", .levels = true,
+    .open = utility_open, .expect = utility_expect, .learn = utility_learn, .free = counting_free};
+static const struct forecast_class draft = {
+    .name = "draft", .summary = "routes of the draft phase", .reads_tokens = true,
+    .open = counting_open, .expect = draft_expect, .free = counting_free};
+static const struct forecast_class next_layer = {
+    .name = "next-layer", .summary = "the next layer's router on this layer's state", .reads_tokens = true,
+    .open = counting_open, .expect = next_layer_expect, .free = counting_free};
 
 const struct forecast_class *const forecast_classes[] = {&popular, &last, &table, &utility, &draft, &next_layer, NULL};
 

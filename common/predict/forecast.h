@@ -41,6 +41,8 @@ struct forecast { const struct forecast_class *class; };    /* what all sources 
 
 struct forecast_class {
     const char *name, *summary;
+    bool reads_tokens;                  /* it looks at the tokens of the forward to come */
+    bool levels;                        /* scores are whole numbers, by which what is named is fetched, the highest first */
     int (*open)(struct forecast **out, const struct forecast_setup *setup, struct err *err);
     void (*begin)(struct forecast *forecast);                                           /* a new text; NULL: all the same */
     /* score[experts] of a layer: the higher, the sooner it is wanted; 0: it says nothing of this one. */

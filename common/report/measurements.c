@@ -327,6 +327,9 @@ static void take_cache(struct measured_step *step, const struct decode_iter *rec
     step->prefetched_bytes = record->cache_prefetched_bytes > 0 ? (double)record->cache_prefetched_bytes : 0;
     step->wasted_bytes = record->cache_wasted_bytes > 0 ? (double)record->cache_wasted_bytes : 0;
     step->stall_us = record->cache_stall_us > 0 ? record->cache_stall_us : 0;
+    step->named = record->cache_named > 0 ? (double)record->cache_named : 0;
+    step->right = record->cache_right > 0 ? (double)record->cache_right : 0;
+    step->scored = record->cache_scored > 0 ? (double)record->cache_scored : 0;
 }
 
 static int take_iter(struct intake *intake, const struct decode_iter *record, struct err *err)

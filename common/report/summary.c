@@ -55,6 +55,8 @@ const struct summary_column summary_columns[] = {
     COLUMN(cache_stall, "share of the time of iterations in which nothing could be computed as experts were on their way"),
     COLUMN(cache_prefetched, "share of the bytes read that were read before anything wanted them"),
     COLUMN(cache_wasted, "bytes that were prefetched and went unwanted, over those prefetched"),
+    COLUMN(cache_recall, "share of the experts that verifications wanted which had been foretold"),
+    COLUMN(cache_right, "share of the experts foretold for verifications which these wanted"),
     COLUMN(identical, "samples whose token ids and text equal the reference's"),
     COLUMN(compared, "samples that could be compared"),
     COLUMN(correct, "prompts answered right, in their first repetition"),
@@ -462,6 +464,7 @@ static int mean_change(const struct work *work, double (*value)(const struct mea
 static void summarise_cache(const struct work *work, struct summary_row *row)
 {
     double hits = 0, misses = 0, bytes = 0, prefetched = 0, wasted = 0, stall = 0, us = 0, emitted = 0;
+    double named = 0, right = 0, scored = 0;
     for (const struct measured_sample *sample = work->begin; sample < work->end; sample++)
         for (size_t i = 0; sample->setting == work->setting && i < sample->steps; i++) {
             const struct measured_step *step = &work->all->steps[sample->first_step + i];
@@ -471,6 +474,9 @@ static void summarise_cache(const struct work *work, struct summary_row *row)
             prefetched += step->prefetched_bytes;
             wasted += step->wasted_bytes;
             stall += step->stall_us;
+            named += step->named;
+            right += step->right;
+            scored += step->scored;
             us += step->us;
             emitted += step->emitted;
         }
@@ -480,6 +486,8 @@ static void summarise_cache(const struct work *work, struct summary_row *row)
     row->cache_stall = cached ? quotient(stall, us) : NAN;
     row->cache_prefetched = quotient(prefetched, bytes);
     row->cache_wasted = quotient(wasted, prefetched);
+    row->cache_recall = quotient(right, scored);
+    row->cache_right = quotient(right, named);
 }
 
 static double step_divergence(const struct measured_step *step) { return step->divergence; }

@@ -8,10 +8,35 @@
 #include "common/base/memory_left.h"
 #include "common/cache/cache.h"
 #include "common/cli/number.h"
-#include "common/cli/spec.h"
+#include "common/model/hparams.h"
 
-const char *const caching_prefetch_words[] = {
-    [PREFETCH_NONE] = "none", [PREFETCH_DRAFT] = "draft", [PREFETCH_FORCED] = "forced", NULL};
+void prefetching_free(struct prefetching *prefetching)
+{
+    spec_free(&prefetching->spec);
+    *prefetching = (struct prefetching){0};
+}
+
+int caching_prefetching(struct prefetching *out, const struct caching_options *options, struct err *err)
+{
+    enum { TABLE = PREFETCH_FORECAST };
+    static const char *const names[] = {
+        [PREFETCH_NONE] = "none", [PREFETCH_DRAFT] = "draft", [PREFETCH_FORCED] = "forced",
+        [PREFETCH_NEXT_LAYER] = "next-layer", [TABLE] = "table", "popular", "last", "utility"};
+    struct prefetching made = {0};
+    int which = PREFETCH_NONE;
+    if (options->prefetch &&
+        (spec_parse(&made.spec, options->prefetch, err) ||
+         spec_pick(made.spec, "a way to know them", names, (int)(sizeof names / sizeof *names), &which, err) ||
+         (which >= PREFETCH_FORECAST && spec_int(made.spec, "max", 0, 1, EXPERTS_MAX, &made.max, err)) ||
+         (which == TABLE && spec_text(made.spec, "file", NULL, &made.file, err)) || spec_end(made.spec, err))) {
+        prefetching_free(&made);
+        return err_at(err, "--prefetch");
+    }
+    made.kind = which < PREFETCH_FORECAST ? (enum prefetch)which : PREFETCH_FORECAST;
+    made.forecast = which < PREFETCH_FORECAST ? NULL : names[which];
+    *out = made;
+    return 0;
+}
 
 const char *caching_policy(const struct caching_options *options)
 {
@@ -40,13 +65,18 @@ static int check_policy(const struct caching_options *options, struct err *err)
 
 int caching_check_drafts(const struct caching_options *options, const struct strings *drafters, bool forced, struct err *err)
 {
-    bool copies = false;
+    struct prefetching prefetching;
+    bool routes = false;
+    if (caching_prefetching(&prefetching, options, err))
+        return -1;
+    const enum prefetch kind = prefetching.kind;
+    prefetching_free(&prefetching);
     for (int i = 0; i < drafters->count; i++)
-        copies |= !strncmp(drafters->items[i], "model:", 6) || strstr(drafters->items[i], "experts=");
-    if (options->prefetch == PREFETCH_DRAFT && !copies)
-        return err_set(err, ERR_INPUT, "--prefetch draft: no drafter is a copy of the model; give --draft model:file=FILE or "
-                       "self:experts=FILE");
-    if (options->prefetch == PREFETCH_FORCED && !forced)
+        routes |= !strncmp(drafters->items[i], "model:", 6) || !strncmp(drafters->items[i], "self", 4);
+    if (kind == PREFETCH_DRAFT && !routes)
+        return err_set(err, ERR_INPUT, "--prefetch draft: no drafter has routes of the model; give --draft self, or a copy of "
+                       "the model as model:file=FILE");
+    if (kind == PREFETCH_FORCED && !forced)
         return err_set(err, ERR_INPUT, "--prefetch forced: no routes are known beforehand; give --force-routes, too");
     return 0;
 }

@@ -8,17 +8,25 @@
 
 #include "common/base/err.h"
 #include "common/cli/opt.h"
+#include "common/cli/spec.h"
 #include "common/model/model.h"
 
-enum prefetch { PREFETCH_NONE, PREFETCH_DRAFT, PREFETCH_FORCED };
+/* FORECAST: by what earlier forwards wanted (predict/forecast.h). */
+enum prefetch { PREFETCH_NONE, PREFETCH_DRAFT, PREFETCH_FORCED, PREFETCH_NEXT_LAYER, PREFETCH_FORECAST };
 
-extern const char *const caching_prefetch_words[];
+struct prefetching {
+    enum prefetch kind;
+    const char *forecast;               /* of PREFETCH_FORECAST: its name, else NULL */
+    const char *file;                   /* route streams that it learns from beforehand; NULL: none */
+    int max;                            /* experts of a layer that it names; 0: not given */
+    struct spec *spec;                  /* in whose memory they are */
+};
 
 struct caching_options {
     const char *experts;                /* SIZE, N% or auto; NULL: the model is mapped */
     const char *policy;                 /* NULL: lru, or hot with a hot set */
     const char *hot_set;                /* file, read at the start and written at the end; NULL: none */
-    int prefetch;                       /* enum prefetch */
+    const char *prefetch;               /* NULL: none */
 };
 
 #define CACHING_OPTIONS(args, caching) \
@@ -26,7 +34,9 @@ struct caching_options {
                "keep so many routed experts in memory and read the others when they are wanted"), \
     OPT_STRING(0, "cache-policy", args, caching.policy, "lru|lfu|hot|static:rank=FILE|ahead|utility|utility-real", \
                "let this policy choose which experts stay"), \
-    OPT_CHOICE(0, "prefetch", args, caching.prefetch, caching_prefetch_words, "read experts before they are wanted, by this")
+    OPT_STRING(0, "prefetch", args, caching.prefetch, \
+               "none|draft|forced|next-layer|popular|last|table:file=FILE|utility[,max=N]", \
+               "read experts before they are wanted, by this")
 
 /* For a command whose runs go on where earlier ones ended. */
 #define CACHING_OPTION_HOT_SET(args, caching) \
@@ -35,6 +45,9 @@ struct caching_options {
 
 /* The policy with its settings; NULL: lru. */
 const char *caching_policy(const struct caching_options *options);
+
+int caching_prefetching(struct prefetching *out, const struct caching_options *options, struct err *err);
+void prefetching_free(struct prefetching *prefetching);
 
 /* Options that make no sense without each other, and names that nobody has. */
 int caching_check(const struct caching_options *options, struct err *err);

@@ -54,7 +54,8 @@ static uint64_t kv_bytes(const struct hparams *shape, const struct session_optio
 
 static int open_experts(struct session *session, const struct session_options *options, struct err *err)
 {
-    struct expert_cache cache = {.policy = caching_policy(&options->caching), .draft_length = DRAFT_LENGTH_MAX};
+    struct expert_cache cache = {.policy = caching_policy(&options->caching),
+                                 .draft_length = options->draft_length ? options->draft_length : 8};
     struct cache_pins pins = {0};
     struct stream_model model;
     if (!options->caching.experts)
@@ -78,6 +79,7 @@ int session_open(struct session **out, const struct session_options *options, in
 {
     const struct device_setup device = {options->device ? options->device : "auto", options->threads, options->isa,
                                         options->pin};
+    struct prefetching prefetching = {0};
     struct session *session = mem_alloc(1, sizeof *session, err);
     if (!session)
         return -1;
@@ -85,7 +87,8 @@ int session_open(struct session **out, const struct session_options *options, in
         err_set(err, ERR_INPUT, "no model is given; name one with -m FILE");
         goto failed;
     }
-    if (caching_check(&options->caching, err) ||
+    session->caching = options->caching;
+    if (caching_check(&options->caching, err) || caching_prefetching(&prefetching, &options->caching, err) ||
         (options->caching.experts ? model_open_dense : model_open)(&session->model, options->model, err))
         goto failed;
     if (open_tokenizer(session, err) || make_trusted(session, err)) {
@@ -97,16 +100,19 @@ int session_open(struct session **out, const struct session_options *options, in
     const struct engine_setup engine = {
         .model = session->model, .device = session->device, .experts = session->experts, .max_positions = options->context,
         .cache = (enum cache_format)options->cache,
-        .foretell = options->caching.prefetch == PREFETCH_DRAFT ? session->experts : NULL,
-        .foresee = options->caching.prefetch == PREFETCH_FORCED, .slab_rows = ENGINE_SLAB_ROWS,
+        .foretell = prefetching.kind == PREFETCH_DRAFT ? session->experts : NULL,
+        .look_ahead = prefetching.kind == PREFETCH_NEXT_LAYER,
+        .foresee = prefetching.kind == PREFETCH_FORCED, .slab_rows = ENGINE_SLAB_ROWS,
         .max_rows = rows ? rows : ENGINE_ROWS_MAX, .max_logit_rows = logit_rows ? logit_rows : 1 + DRAFT_LENGTH_MAX};
     if (engine_open(&session->engine, &engine, err)) {
         err_at(err, "%s", options->model);
         goto failed;
     }
     *out = session;
+    prefetching_free(&prefetching);
     return 0;
 failed:
+    prefetching_free(&prefetching);
     session_close(&session);
     return -1;
 }
@@ -158,9 +164,11 @@ int session_open_prompts(struct prompts **out, const struct session *session, co
     return prompts_open(out, &prompts, files->items, (size_t)files->count, session->tokenizer, err);
 }
 
-void session_stream_model(const struct session *session, struct stream_model *out)
+void session_stream_model(const struct session *session, struct stream_model *out) { stream_model_of(session->model, out); }
+
+void stream_model_of(const struct model *model, struct stream_model *out)
 {
-    const struct model_identity *identity = model_identity(session->model);
+    const struct model_identity *identity = model_identity(model);
     static const struct sha256 none;
     *out = (struct stream_model){
         .layers = identity->layers, .moe_layers = identity->moe_layers, .experts = identity->experts, .top_k = identity->top_k,

@@ -28,6 +28,7 @@ struct session_options {
     bool pin;
     struct caching_options caching;
     uint64_t beside;            /* bytes of other models that will be opened */
+    int draft_length;           /* the longest draft; 0: not known */
 };
 
 extern const char *const session_cache_words[];
@@ -73,6 +74,7 @@ struct session {
     struct tokenizer *tokenizer;        /* NULL: the model has none; prompts and answers are ids */
     struct template *chat;              /* NULL: none, or it cannot be used, for the reason that chat_fault has */
     struct err chat_fault;
+    struct caching_options caching;     /* as it was opened with */
     struct text notes;                  /* on files that were read; one a line */
     json_t *trusted;                    /* bos_token and the like, for the template */
 };
@@ -89,7 +91,10 @@ int session_open_prompts(struct prompts **out, const struct session *session, co
                          const struct strings *files, const struct stop *stop, const struct console *console,
                          struct err *err);
 
-/* The model as headers of streams name it; and a header for a stream of this kind, with device, dtype, seed and what is
+/* A model as headers of streams name it. */
+void stream_model_of(const struct model *model, struct stream_model *out);
+
+/* The session's; and a header for a stream of this kind, with device, dtype, seed and what is
  * to be known of the model (synthetic, inflated). */
 void session_stream_model(const struct session *session, struct stream_model *out);
 int session_header(const struct session *session, enum stream_kind kind, const struct console *console, uint64_t seed,

@@ -94,6 +94,12 @@ extern const char *const budget_mode_words[];
                "vertical|horizontal|cs-drafting|tr|dytc|dytc-verify[,...]", \
                "let this decide how much to draft")
 
+/* The longest draft, as far as that is said: else 8, MoE-SpAc's. */
+static inline int decode_gamma(const struct decode_settings *settings)
+{
+    return settings->draft_length > 0 ? settings->draft_length : 8;
+}
+
 /* Reads a map of option names and values, {"draft": "ngram", "draft-length": 8, "ignore-eos": true, "stop": ["a", "b"]},
  * with the same table. The words live in *store, to be freed by decode_settings_free when the settings are no more needed. */
 struct decode_settings_store;

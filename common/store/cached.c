@@ -9,7 +9,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/mem.h"
-#include "common/cache/cache.h"
+#include "common/cache/utility.h"
 #include "common/store/expert_source.h"
 #include "common/store/reads.h"
 
@@ -267,22 +267,26 @@ static void cached_release(struct expert_source *source, struct expert_union *wa
 
 /* ---- the rest of a source */
 
-static void cached_begin(struct expert_source *source, int tokens, bool prompt, bool text)
+static void cached_begin(struct expert_source *source, int tokens, enum expert_forward forward, bool text)
 {
+    static const enum cache_forward as[] = {[EXPERTS_VERIFY] = CACHE_VERIFIES, [EXPERTS_PROMPT] = CACHE_PROMPT,
+                                            [EXPERTS_DRAFT] = CACHE_DRAFTS};
     struct cached *cached = cached_of(source);
     if (text)
         cache_begin(cached->cache);
-    cache_step(cached->cache, tokens, prompt);
+    cache_step(cached->cache, tokens, as[forward]);
 }
 
-static int cached_prefetch(struct expert_source *source, int layer, const int32_t *expert, int count, struct err *err)
+static int cached_prefetch(struct expert_source *source, int layer, const int32_t *expert, const int32_t *tokens, int count,
+                           struct err *err)
 {
     struct cached *cached = cached_of(source);
     int got;
     if (cached->fault.code)
         return err_set(err, cached->fault.code, "%s", cached->fault.text);
     for (int i = 0; i < count; i++)
-        cache_ask(cached->cache, cached->number[layer], expert[i], 1);
+        cache_expect(cached->cache, cached->number[layer], expert[i], tokens ? tokens[i] : 1);
+    cached->facts.foretells = true;
     while ((got = take_read(cached, false, err)) > 0)
         continue;
     return got < 0 ? -1 : read_beforehand(cached, err);
@@ -290,7 +294,13 @@ static int cached_prefetch(struct expert_source *source, int layer, const int32_
 
 static void cached_facts(const struct expert_source *source, struct store_facts *out)
 {
-    *out = ((const struct cached *)source)->facts;
+    const struct cached *cached = (const struct cached *)source;
+    const struct cache_counts counts = cache_counts(cached->cache);
+    *out = cached->facts;
+    out->named = counts.named;
+    out->right = counts.right;
+    out->scored = counts.scored;
+    out->foretells |= counts.named > 0;
 }
 
 static void cached_free(struct expert_source *source)
@@ -425,6 +435,18 @@ int expert_source_cached(struct expert_source **out, const struct model *model, 
 bool expert_source_weights(const struct expert_source *source, double *weight)
 {
     return source && source->class == &cached_class && cache_weights(((const struct cached *)source)->cache, weight);
+}
+
+void expert_source_state(const struct expert_source *source, struct values *out)
+{
+    if (source && source->class == &cached_class)
+        cache_state(((const struct cached *)source)->cache, out);
+}
+
+const struct utility_expert *expert_source_utility(const struct expert_source *source)
+{
+    int K;
+    return source && source->class == &cached_class ? cache_utility_states(((const struct cached *)source)->cache, &K) : NULL;
 }
 
 const char *expert_source_way(const struct expert_source *source)

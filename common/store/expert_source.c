@@ -13,15 +13,16 @@ void expert_source_close(struct expert_source **source)
     *source = NULL;
 }
 
-void expert_source_begin(struct expert_source *source, int tokens, bool prompt, bool text)
+void expert_source_begin(struct expert_source *source, int tokens, enum expert_forward forward, bool text)
 {
     if (source && source->class->begin)
-        source->class->begin(source, tokens, prompt, text);
+        source->class->begin(source, tokens, forward, text);
 }
 
-int expert_source_prefetch(struct expert_source *source, int layer, const int32_t *expert, int count, struct err *err)
+int expert_source_prefetch(struct expert_source *source, int layer, const int32_t *expert, const int32_t *tokens, int count,
+                           struct err *err)
 {
-    return source->class->prefetch ? source->class->prefetch(source, layer, expert, count, err) : 0;
+    return source->class->prefetch ? source->class->prefetch(source, layer, expert, tokens, count, err) : 0;
 }
 
 struct store_facts store_facts_since(const struct store_facts *now, const struct store_facts *then)
@@ -29,7 +30,8 @@ struct store_facts store_facts_since(const struct store_facts *now, const struct
     return (struct store_facts){
         .hits = now->hits - then->hits, .misses = now->misses - then->misses, .bytes = now->bytes - then->bytes,
         .prefetched = now->prefetched - then->prefetched, .wasted = now->wasted - then->wasted,
-        .stall = now->stall - then->stall};
+        .named = now->named - then->named, .right = now->right - then->right, .scored = now->scored - then->scored,
+        .foretells = now->foretells, .stall = now->stall - then->stall};
 }
 
 bool expert_source_facts(const struct expert_source *source, struct store_facts *out)

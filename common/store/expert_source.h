@@ -13,9 +13,11 @@
 
 #include "common/base/err.h"
 #include "common/model/model.h"
+#include "common/stream/values.h"
 #include "common/tensor/device.h"
 
 struct expert_source;
+struct utility_expert;
 
 /* The distinct experts that a layer wants in a forward, and how far it has come with them. The caller sets the first four; the
  * arrays are its own, stay until all are done, and are reordered. */
@@ -32,6 +34,10 @@ struct store_facts {
     int64_t hits, misses;                /* wanted experts that were there or on their way, and those that were not */
     int64_t bytes;                       /* read */
     int64_t prefetched, wasted;          /* bytes of those read before they were wanted, and of those gone without being so */
+    /* Of verifications: experts that were foretold, of them wanted, and all that were wanted. foretells: ever since it was open
+     * somebody, or the policy itself, has foretold anything. */
+    int64_t named, right, scored;
+    bool foretells;
     double stall;                        /* seconds in which the engine had nothing to compute with */
 };
 
@@ -50,13 +56,18 @@ struct expert_cache {
     bool threads;                        /* reads are by threads, not by io_uring */
 };
 
+/* What a forward is for: those of a draft want other experts than the verification after them, for which they foretell. */
+enum expert_forward { EXPERTS_VERIFY, EXPERTS_PROMPT, EXPERTS_DRAFT };
+
 struct expert_source_class {
     const char *name;
     bool fixed;
     /* A forward of so many tokens begins; `text`: and with it the prompt of another text. NULL: all the same to it. */
-    void (*begin)(struct expert_source *source, int tokens, bool prompt, bool text);
-    /* These experts of a layer are likely to be wanted soon. NULL: all the same to it. */
-    int (*prefetch)(struct expert_source *source, int layer, const int32_t *expert, int count, struct err *err);
+    void (*begin)(struct expert_source *source, int tokens, enum expert_forward forward, bool text);
+    /* These experts of a layer are likely to be wanted by the next verification: expert[i] by tokens[i] more tokens than was
+     * said before; tokens NULL: by one. NULL: all the same to it. */
+    int (*prefetch)(struct expert_source *source, int layer, const int32_t *expert, const int32_t *tokens, int count,
+                    struct err *err);
     /* Puts some of the experts in place that are not done, at least one, and all if they are all there; `held` says how many.
      * *table is a device buffer of u64 [experts] addresses, right for these until they are released. */
     int (*acquire)(struct expert_source *source, struct expert_union *wanted, struct buffer *table, struct err *err);
@@ -80,11 +91,17 @@ int expert_source_cached(struct expert_source **out, const struct model *model, 
                          const struct expert_cache *setup, struct err *err);
 /* How much each expert is wanted by the measure of a cache's policy, [layers with experts * experts]. False: there is none. */
 bool expert_source_weights(const struct expert_source *source, double *weight);
+/* What the decisions of a cache's policy rest on: nothing is added where there is none. */
+void expert_source_state(const struct expert_source *source, struct values *out);
+
+/* The states of MoE-SpAc's Algorithm 1, [layers with experts * experts]; NULL: the policy has none. */
+const struct utility_expert *expert_source_utility(const struct expert_source *source);
 void expert_source_close(struct expert_source **source);
 
 /* These do nothing where the source has nothing to do. */
-void expert_source_begin(struct expert_source *source, int tokens, bool prompt, bool text);
-int expert_source_prefetch(struct expert_source *source, int layer, const int32_t *expert, int count, struct err *err);
+void expert_source_begin(struct expert_source *source, int tokens, enum expert_forward forward, bool text);
+int expert_source_prefetch(struct expert_source *source, int layer, const int32_t *expert, const int32_t *tokens, int count,
+                           struct err *err);
 bool expert_source_facts(const struct expert_source *source, struct store_facts *out);   /* false: it has none */
 
 /* How a cached source reads: "io_uring, past the page cache; memory holds 96 of 192"; NULL: it is another one. */

@@ -59,6 +59,14 @@ static const struct field iter_fields[] = {
     FIELD(decode_iter, cache_prefetched_bytes, true, "read before anything wanted it, part of cache_read_bytes"),
     FIELD(decode_iter, cache_wasted_bytes, true, "of what was prefetched, in this iteration or before: what went without "
           "having been wanted"),
+    FIELD(decode_iter, cache_named, true, "experts that were foretold for the verification, summed over layers"),
+    FIELD(decode_iter, cache_right, true, "those of them that it wanted"),
+    FIELD(decode_iter, cache_scored, true, "all that it wanted"),
+    FIELD(decode_iter, cache, true, "the policy of the cache, and what its decisions rest on after this iteration"),
+    FIELD_ARRAY_OF(decode_iter, cache_levels, "[moe_layers][experts]", true, "under utility: the level of each expert after "
+                   "this iteration"),
+    FIELD_ARRAY_OF(decode_iter, cache_up, "[moe_layers][experts]", true, "and what a change must reach to raise it"),
+    FIELD_ARRAY_OF(decode_iter, cache_down, "[moe_layers][experts]", true, "or to lower it"),
     FIELD_ARRAY_OF(decode_iter, node_tokens, "[nodes]", true, "token ids of the verifying forward, the root first"),
     FIELD_ARRAY_OF(decode_iter, node_parents, "[nodes]", true, "each node's parent, -1 for the root"),
     FIELD(decode_iter, riders, true, "further tokens of that forward, which drafters read for themselves and which are never "

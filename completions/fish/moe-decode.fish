@@ -8,7 +8,7 @@ complete -c moe-decode -l kv-dtype -x -a 'f32 f16 bf16' -d 'keep keys and values
 complete -c moe-decode -l pin -d 'bind each thread to a processor of its own'
 complete -c moe-decode -l cache-experts -x -a 'auto' -d 'keep so many routed experts in memory and read the others when they are wanted'
 complete -c moe-decode -l cache-policy -x -a 'lru lfu hot ahead utility utility-real' -d 'let this policy choose which experts stay'
-complete -c moe-decode -l prefetch -x -a 'none draft forced' -d 'read experts before they are wanted, by this'
+complete -c moe-decode -l prefetch -x -a 'none draft forced next-layer popular last' -d 'read experts before they are wanted, by this'
 complete -c moe-decode -l hot-set -r -F -d 'begin with the experts that earlier runs wanted most, as FILE says, and keep it up to date'
 complete -c moe-decode -s p -l prompt -x -d 'take TEXT as a prompt, before those of files; may be given several times'
 complete -c moe-decode -l field -x -d 'the text of a prompt is in the field NAME'

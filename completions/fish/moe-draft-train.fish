@@ -9,7 +9,7 @@ complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l kv-dtype -
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l pin -d 'bind each thread to a processor of its own'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l cache-experts -x -a 'auto' -d 'keep so many routed experts in memory and read the others when they are wanted'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l cache-policy -x -a 'lru lfu hot ahead utility utility-real' -d 'let this policy choose which experts stay'
-complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l prefetch -x -a 'none draft forced' -d 'read experts before they are wanted, by this'
+complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l prefetch -x -a 'none draft forced next-layer popular last' -d 'read experts before they are wanted, by this'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l arch -x -a 'eagle1 eagle3 medusa hydra kangaroo jakiro' -d 'begin with a head of this kind'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -l from -r -F -d 'begin with the draft head FILE'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from train' -s o -l output -r -F -d 'write the head to FILE'

@@ -185,7 +185,8 @@ def changes(row, prompts):
 def cache(row, iters):
     """What was recorded of a cache of experts."""
     sums = {key: sum(i.get("cache_" + key, 0) for i in iters)
-            for key in ("hits", "misses", "read_bytes", "stall_us", "prefetched_bytes", "wasted_bytes")}
+            for key in ("hits", "misses", "read_bytes", "stall_us", "prefetched_bytes", "wasted_bytes", "named",
+                        "right", "scored")}
     if sums["hits"] + sums["misses"] == 0:
         return
     time = sum(i["draft_us"] + i["verify_us"] + i["accept_us"] + i["other_us"] for i in iters)
@@ -194,6 +195,8 @@ def cache(row, iters):
     row["cache_stall"] = ratio_of(sums["stall_us"], time)
     row["cache_prefetched"] = ratio_of(sums["prefetched_bytes"], sums["read_bytes"])
     row["cache_wasted"] = ratio_of(sums["wasted_bytes"], sums["prefetched_bytes"])
+    row["cache_recall"] = ratio_of(sums["right"], sums["scored"])
+    row["cache_right"] = ratio_of(sums["right"], sums["named"])
 
 
 def static(setting):

@@ -189,6 +189,177 @@ PYTHON
         (map(.cache_wasted_bytes) | add) < (map(.cache_prefetched_bytes) | add)'
 }
 
+# All sizes, policies and ways to know in the long check; else every second pair of the latter two, with sizes in turn.
+@test "no size, policy or prefetching shows in a text" {
+    moe-profile -q -m pocket.moe -n 12 prompts.jsonl -o routes.moes
+    moe-coact rank-experts routes.moes > rank.moes
+    moe-decode -q -m pocket.moe -n 7 -p 'def add(a, b):' > want.txt
+    turn=0
+    for policy in lru lfu hot static:rank=rank.moes ahead utility utility-real; do
+        for way in none draft next-layer popular last table table:file=routes.moes,max=3 utility; do
+            turn=$((turn + 1))
+            sizes=(300K 4.5% 17% 50% 100%)
+            [ -n "$MOE_LONG" ] || sizes=(${sizes[turn / 2 % 5]})
+            [ -n "$MOE_LONG" ] || [ $(((turn + turn / 8) % 2)) -eq 0 ] || continue
+            for size in ${sizes[*]}; do
+                moe-decode -q -m pocket.moe -n 7 -p 'def add(a, b):' -d self:skip=0.3 -K 3 --cache-experts $size \
+                    --cache-policy $policy --prefetch $way > now.txt
+                cmp want.txt now.txt || { echo "differs with $size, $policy and $way"; return 1; }
+            done
+        done
+    done
+}
+
+# Sums over the iterations of a stream.
+sums() { moe-view --json $1 | jq -c -s '[.[] | select(.type == "iter")] | [(map(.cache_named) | add), (map(.cache_right) | add), (map(.cache_scored) | add)]'; }
+
+@test "what forecasts name of the next forward is what simulation names over the same routes" {
+    cat > machine.json <<'MACHINE'
+{"machine": "none", "source": "made up", "cached": 0.3,
+ "model": {"name": "pocket", "layers": 6, "experts": 32, "top_k": 4, "expert_bytes": 1e6},
+ "draft": {"length": 5, "token_us": 300, "acceptance": 0.7}, "fast": {"expert_us": 9}, "link": {"bytes_per_second": 20e9}}
+MACHINE
+    moe-profile -q -m pocket.moe -n 30 -d ngram -K 5 prompts.jsonl -o drafted.moes
+    moe-bench simulate --machine machine.json --forecasts drafted.moes --json > told.jsonl
+    for source in popular last table utility; do
+        moe-decode -q -m pocket.moe -n 30 -d ngram -K 5 prompts.jsonl --cache-experts 50% --prefetch $source --stream s.moes > /dev/null
+        jq -c "select(.source == \"$source\" and .most == 8) | [.named, .right, .wanted]" told.jsonl > want
+        sums s.moes | diff want - || { echo "of $source"; return 1; }
+    done
+    moe-bench report --json s.moes > report.jsonl
+    moe-bench report --markdown s.moes > report.md
+    "$PYTHON" "$BATS_TEST_DIRNAME/../bench/recompute.py" s.moes report.jsonl report.md
+    jq -e -s '[.[] | select(.task)] | length > 0 and all(.cache_recall > 0 and .cache_recall < 1 and .cache_right > 0)' report.jsonl
+    # A file of earlier routes: what it has is known from the start.
+    moe-decode -q -m pocket.moe -n 30 -d ngram -K 5 prompts.jsonl --cache-experts 50% --prefetch table --stream live.moes > /dev/null
+    moe-decode -q -m pocket.moe -n 30 -d ngram -K 5 prompts.jsonl --cache-experts 50% --prefetch table:file=drafted.moes --stream filed.moes > /dev/null
+    [ "$(sums filed.moes | jq '.[1] / .[2] > 0.5')" = true ]
+    [ "$(jq -n "$(sums filed.moes) as \$a | $(sums live.moes) as \$b | \$a[1] > \$b[1]")" = true ]
+}
+
+# A model whose attention and experts add nothing: its layers all see the embedding, so each next router can be asked too soon.
+make_still() {
+    [ ! -e still.moe ] || return 0
+    mkdir still
+    cp "$MOE_MODELS"/pocket/model/* still
+    "$PYTHON" - <<'PYTHON'
+import json, struct
+name = "still/model.safetensors"
+data = bytearray(open(name, "rb").read())
+size, = struct.unpack("<Q", data[:8])
+for tensor, about in json.loads(data[8:8 + size]).items():
+    if tensor.endswith(("o_proj.weight", "down_proj.weight")):
+        first, last = about["data_offsets"]
+        data[8 + size + first:8 + size + last] = bytes(last - first)
+open(name, "wb").write(data)
+PYTHON
+    moe-convert -q still -o still.moe
+}
+
+@test "the next layer's router is asked what the next layer will want" {
+    make_still
+    for drafts in "" "-d ngram -K 4" "-d self:exit=2 -K 3"; do
+        moe-decode -q -m still.moe -n 12 --ignore-eos -p 'def add(a, b):' $drafts --cache-experts 50% --prefetch next-layer \
+            --record route --stream s.moes > /dev/null
+        # All but those of the first layer, whose router comes after none; of rows that stopped before, the target sees the rest.
+        moe-view --json s.moes | jq -e -s '[.[] | select(.type == "iter")] | length > 2 and all(.cache_named == .cache_right) and
+            all(.cache_scored > .cache_right and .cache_right > 0)'
+        [ -n "$drafts" ] || moe-view --json s.moes | jq -e -s '[.[] | select(.type == "iter")] |
+            all(.cache_scored - .cache_right == .experts_loaded_layer[0] and .cache_scored == .experts_loaded)'
+    done
+    moe-decode -q -m pocket.moe -n 24 -p 'def add(a, b):' --cache-experts 50% --prefetch next-layer --stream s.moes > /dev/null
+    [ "$(sums s.moes | jq '.[1] / .[2] > 0.5')" = true ]
+}
+
+# Algorithm 1 of MoE-SpAc, stepped by another program over recorded routes; real: boundaries are not rounded down.
+@test "the levels in the records are those of Algorithm 1 over the same routes" {
+    text="-q -m pocket.moe -n 40 --ignore-eos -d ngram -K 6 prompts.jsonl"
+    moe-profile $text -o r.moes
+    moe-view --json r.moes > r.jsonl
+    while read -r policy; do
+        moe-decode $text --cache-experts 30% --cache-policy $policy --record route --stream s.moes > /dev/null
+        moe-view --json s.moes > s.jsonl
+        "$PYTHON" - $policy <<'PYTHON'
+import json, math, sys
+from fractions import Fraction
+read = lambda name, kind: [r for r in map(json.loads, open(name)) if r["type"] == kind]
+name, _, given = sys.argv[1].partition(":")
+setting = dict(s.split("=") for s in given.split(",") if s)
+gamma, K, real = 6, int(setting.get("K", 4)), name == "utility-real"
+rate = Fraction(setting.get("lambda", "0.1"))
+start = int(setting.get("start", gamma // 2))
+state = {(layer, e): [0, 0, start, start] for layer in range(6) for e in range(32)}      # level, f before, up, down
+iters, moved = iter(read("s.jsonl", "iter")), set()
+for forward in read("r.jsonl", "route"):
+    if forward["phase"] == "prompt":
+        continue
+    often = {}
+    for token in forward["experts"]:
+        for layer in range(6):
+            for e in token[layer]:
+                often[layer, e] = often.get((layer, e), 0) + 1
+    for key, (level, before, up, down) in state.items():
+        f = often.get(key, 0)
+        delta = f - before
+        level = min(K, level + 1) if delta >= math.floor(up) else max(0, level - 1) if -delta >= math.floor(down) else level
+        to = lambda boundary, size: (1 - (float(rate) if real else rate)) * boundary + (float(rate) if real else rate) * size
+        if delta > 0:
+            up = to(up, delta) if real else math.floor(to(up, delta))
+        if delta < 0:
+            down = to(down, -delta) if real else math.floor(to(down, -delta))
+        state[key] = [level, f, up, down]
+        moved.add(level)
+    told = next(iters)
+    for layer in range(6):
+        for e in range(32):
+            level, _, up, down = state[layer, e]
+            assert told["cache_levels"][layer][e] == level, (layer, e, level)
+            assert abs(told["cache_up"][layer][e] - up) < 1e-9 and abs(told["cache_down"][layer][e] - down) < 1e-9, (layer, e)
+    assert told["cache"]["name"] == name
+    for level in range(K + 1):
+        assert told["cache"]["level%d" % level] == sum(s[0] == level for s in state.values())
+    assert abs(told["cache"]["up"] - sum(s[2] for s in state.values()) / len(state)) < 1e-9
+assert next(iters, None) is None and len(moved) > 2, moved
+PYTHON
+    done <<'POLICIES'
+utility
+utility-real
+utility:K=2,lambda=0.37,start=1,prefetch=no
+POLICIES
+}
+
+@test "drafts on the model's own routes foretell those of all tokens that they went through" {
+    make_still
+    moe-decode -q -m still.moe -n 1 -p a --stream s.moes > /dev/null
+    moe-view --json s.moes | jq -s '.[0].model | {skip: 1, model: {name, index: .index_sha256, source: .source_sha256,
+        tokenizer: .tokenizer_sha256, layers}, attention: [1, 3], ffn: [], matchness: 1, window: 50}' > skip.json
+    # A copy's experts are mapped; the model's own are in slots that drafting fills, too. Here attention adds nothing.
+    while read -r model drafts; do
+        moe-profile -q -m $model -n 24 --ignore-eos -p 'def add(a, b):' -d $drafts -K 3 -o r.moes
+        moe-view --json r.moes > r.jsonl
+        for policy in lru ahead; do
+            moe-decode -q -m $model -n 24 --ignore-eos -p 'def add(a, b):' -d $drafts -K 3 --cache-experts 17% \
+                --cache-policy $policy --prefetch draft --stream s.moes > /dev/null
+            moe-view --json s.moes > s.jsonl
+            "$PYTHON" - <<'PYTHON'
+import json
+read = lambda name, kind: [r for r in map(json.loads, open(name)) if r["type"] == kind]
+told = [[i["cache_named"], i["cache_right"], i["cache_scored"]] for i in read("s.jsonl", "iter")]
+want = []
+for forward in read("r.jsonl", "route"):
+    if forward["phase"] == "prompt":
+        continue
+    rows, union = forward["experts"], lambda rows: {(layer, e) for row in rows for layer in range(6) for e in row[layer]}
+    want.append([len(union(rows[:-1])), len(union(rows[:-1])), len(union(rows))])
+assert len(told) > 4 and told == want, (told, want)
+PYTHON
+        done
+    done <<'DRAFTS'
+pocket.moe self:experts=pocket.moe
+still.moe self:skip=skip.json
+DRAFTS
+}
+
 @test "where the kernel has no io_uring threads read, which -v tells" {
     moe-decode -v -m pocket.moe -n 1 --cache-experts 17% prompts.jsonl 2> said > /dev/null
     grep -qx 'moe-decode: experts are read by .*; memory holds 32 of 192' said
@@ -223,8 +394,12 @@ PYTHON
 --cache-experts 50% --hot-set plain.txt|a hot set is expected
 --cache-experts 50% --hot-set -|--hot-set: is read and written; name a file
 --hot-set h|--hot-set is for experts that are cached; give --cache-experts, too
---cache-experts 50% --prefetch draft|no drafter is a copy of the model
---cache-experts 50% --prefetch draft -d ngram|no drafter is a copy of the model
+--cache-experts 50% --prefetch draft|no drafter has routes of the model
+--cache-experts 50% --prefetch draft -d ngram|no drafter has routes of the model
+--cache-experts 50% --prefetch next|--prefetch: 'next' is not a way to know them; did you mean
+--cache-experts 50% --prefetch popular:file=x|--prefetch: popular: unknown setting file
+--cache-experts 50% --prefetch table:file=none|none: 
+--cache-experts 50% --prefetch table:file=plain.txt|plain.txt: 
 --cache-experts 50% --prefetch forced|give --force-routes, too
 --cache-policy lru|give --cache-experts, too
 --prefetch draft|give --cache-experts, too

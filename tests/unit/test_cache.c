@@ -103,7 +103,7 @@ static void lists(const char *policy, uint64_t seed, bool by_count)
     n->slots = slots;
     n->by_count = by_count;
     for (int step = 0; step < 50; step++) {
-        cache_step(cache, 4, false);
+        cache_step(cache, 4, CACHE_VERIFIES);
         for (int layer = 0; layer < layers; layer++) {
             int32_t expert[64], tokens[64];
             int count = draw_experts(&random, experts, top_k * 4, expert, tokens);

@@ -53,10 +53,10 @@ static void check_states(const json_t *line)
         const json_t *state = json_array_get(states, t);
         int K_here;
         if (t % 7 == 3) {                   /* a prompt in between says nothing */
-            cache_step(cache, 99, true);
+            cache_step(cache, 99, CACHE_PROMPT);
             cache_want(cache, 1, &expert, &(int32_t){77}, 1);
         }
-        cache_step(cache, gamma + 1, false);
+        cache_step(cache, gamma + 1, CACHE_VERIFIES);
         cache_want(cache, 0, NULL, NULL, 0);
         cache_want(cache, 1, &expert, &tokens, tokens > 0);
         const struct utility_expert *at = cache_utility_states(cache, &K_here) + 3 + 1;
@@ -288,7 +288,7 @@ static void heat_halves_and_survives(void **state)
     int residents = 0;
     for (int step = 0; step < 4000; step++) {               /* far beyond where it is scaled */
         int key = (int)(random_word(&random) % (step % 1000 < 500 ? EXPERTS / 2 : EXPERTS)), coldest = -1;
-        cache_step(cache, 1, false);
+        cache_step(cache, 1, CACHE_VERIFIES);
         for (int k = 0; k < EXPERTS; k++)
             heat[k] *= exp2(-1 / 3.0);
         heat[key] += 1;
@@ -399,7 +399,7 @@ static void utility_by_tags(uint64_t seed)
     struct cache *cache = open_cache("utility", &setup);
     int K, fetched = 0;
     for (int step = 0; step < 80; step++) {
-        cache_step(cache, 9, false);
+        cache_step(cache, 9, CACHE_VERIFIES);
         for (int layer = 0; layer < LAYERS; layer++) {
             int32_t expert[EXPERTS], tokens[EXPERTS];
             int count = 0, first = layer * EXPERTS, tau = 1 + random_word(&random) % 3, key, victim, key2, victim2;

@@ -359,7 +359,7 @@ static void what_is_foretold_is_read_before_it_is_wanted(void **state)
     while (shape.layer[layer].ffn != FFN_EXPERTS)
         layer++;
     for (int again = 0; again < 2; again++)
-        must(expert_source_prefetch(rig.experts, layer, expert, shape.router.experts, &rig.err), &rig.err);
+        must(expert_source_prefetch(rig.experts, layer, expert, NULL, shape.router.experts, &rig.err), &rig.err);
     decode(&rig, 2, got);
     assert_memory_equal(want, got, logits_of(&shape) * sizeof *got);
     assert_true(expert_source_facts(rig.experts, &facts));
