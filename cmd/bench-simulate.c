@@ -2,11 +2,15 @@
 
 #include "cmd/bench-judge.h"
 #include "common/bench/simulate.h"
+#include "common/bench/simulated_cache.h"
 
 const struct opt simulate_options[] = {
     OPT_INPUT(0, "machine", struct simulate_args, machine, "take the machine and the model that FILE describes"),
     OPT_STRINGS(0, "system", struct simulate_args, systems, "NAME[:key=value,...]",
                 "simulate this one; may be given several times; all, if not given"),
+    OPT_STRINGS(0, "cache-policy", struct simulate_args, policies, "NAME[:key=value,...]",
+                "say how often this policy alone would have had what the routes want; may be given several times"),
+    OPT_FLAG(0, "iterations", struct simulate_args, iterations, "write a JSON line for each forward under a cache policy"),
     OPT_CHOICE(0, "skew", struct simulate_args, skew, synthesis_skews, "make routes whose experts are so popular"),
     OPT_COUNT(0, "texts", struct simulate_args, texts, 1, 1 << 16, "make routes of N texts"),
     OPT_COUNT('n', "tokens", struct simulate_args, tokens, 1, 1 << 20, "make routes of N tokens a text"),
@@ -46,7 +50,7 @@ static int get_routes(struct simulated_routes *out, const struct simulate_args *
 {
     struct text note = {0};
     if (args->inputs.count) {
-        int rc = simulated_routes_read(out, &args->inputs, args->force, &note, err);
+        int rc = simulated_routes_read(out, &args->inputs, args->policies.count, args->force, &note, err);
         if (!rc && note.length)
             console_note(console, "%s", note.data);
         text_free(&note);
@@ -78,6 +82,37 @@ static int simulate_all(struct text *body, const struct simulation *simulation, 
     return rc;
 }
 
+/* Policies alone want no machine, but for the share that it caches. */
+static int cache_alone(const struct simulate_args *args, const struct console *console, struct err *err)
+{
+    struct simulated_machine machine = {.cached = args->cached};
+    struct simulated_routes routes = {0};
+    struct text body = {0};
+    int rc = -1;
+    if (!args->inputs.count)
+        return err_set(err, ERR_INPUT, "--cache-policy: which routes? give route streams of moe-profile");
+    if (args->systems.count || args->forecasts)
+        return err_set(err, ERR_INPUT, "--cache-policy: %s is about something else; leave one of the two out",
+                       args->forecasts ? "--forecasts" : "--system");
+    if (args->iterations && !args->json)
+        return err_set(err, ERR_INPUT, "--iterations writes JSON lines; give --json, too");
+    if (args->cached < 0 && !args->machine)
+        return err_set(err, ERR_INPUT, "--cache-policy: how many experts? give --cached SHARE");
+    if ((args->machine && simulated_machine_read(&machine, args->machine, err)) ||
+        get_routes(&routes, args, &machine, console, err))
+        return -1;
+    machine.cached = args->cached >= 0 ? args->cached : machine.cached;
+    const struct simulated_caching caching = {
+        .routes = &routes, .slots = simulated_machine_slots(&machine, routes.layers, routes.experts),
+        .draft_length = args->draft_length >= 0 ? args->draft_length : 8};
+    if (!simulate_caches(&body, &caching, args->policies.items, args->policies.count, args->json, args->iterations,
+                         args->markdown, err))
+        rc = bench_write(args->output, &body, err);
+    text_free(&body);
+    simulated_routes_free(&routes);
+    return rc;
+}
+
 int bench_simulate(const void *arguments, const struct console *console, struct err *err)
 {
     const struct simulate_args *args = arguments;
@@ -87,6 +122,10 @@ int bench_simulate(const void *arguments, const struct console *console, struct 
     int rc = -1;
     if (args->json && args->markdown)
         return err_set(err, ERR_INPUT, "--json and --markdown exclude each other; give one");
+    if (args->policies.count)
+        return check_made(args, err) ? -1 : cache_alone(args, console, err);
+    if (args->iterations)
+        return err_set(err, ERR_INPUT, "--iterations is of cache policies; give --cache-policy NAME");
     if (!args->machine)
         return err_set(err, ERR_INPUT, "which machine? give --machine FILE");
     if (check_made(args, err))

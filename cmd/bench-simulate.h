@@ -13,11 +13,11 @@
 
 struct simulate_args {
     const char *machine, *output, *keep;
-    struct strings inputs, systems;
+    struct strings inputs, systems, policies;
     int skew, texts, tokens, draft_length;
     double cached;
     uint64_t seed;
-    bool json, markdown, force, forecasts;
+    bool json, markdown, force, forecasts, iterations;
 };
 extern const struct opt simulate_options[];
 extern const struct operand simulate_operands[];

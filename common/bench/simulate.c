@@ -433,7 +433,7 @@ done:
 
 /* ---- the bound */
 
-static int wants_of(const struct simulated_routes *routes, struct cache_future *future, int32_t **keys, struct err *err)
+int simulate_future(const struct simulated_routes *routes, struct cache_future *future, int32_t **keys, struct err *err)
 {
     size_t room = 0;
     int32_t *expert = mem_alloc(3 * (size_t)routes->experts, sizeof *expert, err);
@@ -481,7 +481,7 @@ int simulate_belady(double *share, const struct simulation *simulation, bool dra
     struct cache *cache = NULL;
     int32_t *keys = NULL, *room = mem_alloc(4 * (size_t)routes->experts, sizeof *room, err);
     int E = routes->experts, rc = -1;
-    if (!room || wants_of(routes, &future, &keys, err) || cache_open(&cache, "belady", &setup, err))
+    if (!room || simulate_future(routes, &future, &keys, err) || cache_open(&cache, "belady", &setup, err))
         goto done;
     for (size_t i = 0; i < routes->steps; i++)
         for (int layer = 0; layer < routes->layers; layer++) {

@@ -67,6 +67,10 @@ int simulate_run(struct simulated_result *out, const struct simulation *simulati
  * can be computed elsewhere (`bypass`), what it likes of it. */
 int simulate_belady(double *share, const struct simulation *simulation, bool drafted, bool bypass, struct err *err);
 
+/* What all layers of all forwards want, in this order, for a policy that knows the future; the caller frees *keys. */
+struct cache_future;
+int simulate_future(const struct simulated_routes *routes, struct cache_future *future, int32_t **keys, struct err *err);
+
 struct simulated_table {
     struct simulated_result *result;    /* [count] */
     int count, reference;               /* static-split-draft; -1: it is not among them */

@@ -93,6 +93,7 @@ static int add_recorded(void *context, const struct route_tokens *record, struct
     struct simulated_step *step = add(r, record->sequence, record->n, err);
     if (!step)
         return -1;
+    step->prompt = record->phase == PHASE_PROMPT;
     memcpy(r->expert + step->first, record->experts, (size_t)record->n * r->layers * r->top_k * sizeof *r->expert);
     memcpy(r->token + step->accepted, record->tokens, (size_t)record->n * sizeof *r->token);
     for (int i = 0; i < record->n; i++)
@@ -100,13 +101,14 @@ static int add_recorded(void *context, const struct route_tokens *record, struct
     return 0;
 }
 
-int simulated_routes_read(struct simulated_routes *out, const struct strings *paths, bool force, struct text *note,
-                          struct err *err)
+int simulated_routes_read(struct simulated_routes *out, const struct strings *paths, bool prompts, bool force,
+                          struct text *note, struct err *err)
 {
     struct simulated_routes routes = {0};
     struct header header = {0};
     const struct route_consumer consumer = {.context = &routes, .open = open_recorded, .tokens = add_recorded};
-    const struct route_input input = {.paths = paths->items, .count = paths->count, .phases = ROUTE_DECODE, .force = force};
+    const struct route_input input = {.paths = paths->items, .count = paths->count, .force = force,
+                                      .phases = prompts ? ROUTE_ALL : ROUTE_DECODE};
     int rc = header_init(&header, STREAM_ROUTE, "moe-bench", MOE_VERSION, 0, NULL, err) ||
              route_input_read(&input, &consumer, &header, note, err) ? -1 : 0;
     if (!rc && !routes.steps)

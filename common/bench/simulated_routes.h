@@ -1,5 +1,5 @@
 /* Which experts the tokens of each forward wanted, kept in memory so that many policies can be run over the same: recorded,
- * from route streams, or made (route/synthesis.h). Prompts are left out. */
+ * from route streams, or made (route/synthesis.h). Prompts are left out, but where they are asked for. */
 #ifndef MOE_BENCH_SIMULATED_ROUTES_H
 #define MOE_BENCH_SIMULATED_ROUTES_H
 
@@ -15,6 +15,7 @@
 struct simulated_step {
     int64_t text;               /* number of its text */
     int tokens, kept;           /* of the forward; of them part of the text */
+    bool prompt;                /* it reads one */
     size_t first;               /* its experts begin here */
     size_t accepted;            /* and its flags here */
 };
@@ -41,9 +42,9 @@ struct simulated_texts {
 };
 int simulated_routes_make(struct simulated_routes *out, const struct simulated_texts *setup, struct err *err);
 
-/* Of route streams of one model; notes go to *note. Errors: nothing was decoded. */
-int simulated_routes_read(struct simulated_routes *out, const struct strings *paths, bool force, struct text *note,
-                          struct err *err);
+/* Of route streams of one model, with forwards of prompts or without; notes go to *note. Errors: nothing was decoded. */
+int simulated_routes_read(struct simulated_routes *out, const struct strings *paths, bool prompts, bool force,
+                          struct text *note, struct err *err);
 
 /* The same forwards as a route stream, for moe-coact; argv is for its header. */
 int simulated_routes_write(const struct simulated_routes *routes, const char *path, int argc, char *const *argv,

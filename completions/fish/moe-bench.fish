@@ -108,6 +108,8 @@ complete -c moe-bench -n '__fish_seen_subcommand_from replay' -l version -d 'pri
 complete -c moe-bench -n __fish_is_first_token -a simulate -d 'say how fast a described machine would decode, by caches, drafts and routes; simulated'
 complete -c moe-bench -n '__fish_seen_subcommand_from simulate' -l machine -r -F -d 'take the machine and the model that FILE describes'
 complete -c moe-bench -n '__fish_seen_subcommand_from simulate' -l system -x -d 'simulate this one; may be given several times; all, if not given'
+complete -c moe-bench -n '__fish_seen_subcommand_from simulate' -l cache-policy -x -d 'say how often this policy alone would have had what the routes want; may be given several times'
+complete -c moe-bench -n '__fish_seen_subcommand_from simulate' -l iterations -d 'write a JSON line for each forward under a cache policy'
 complete -c moe-bench -n '__fish_seen_subcommand_from simulate' -l skew -x -a 'flat mild steep' -d 'make routes whose experts are so popular'
 complete -c moe-bench -n '__fish_seen_subcommand_from simulate' -l texts -x -d 'make routes of N texts'
 complete -c moe-bench -n '__fish_seen_subcommand_from simulate' -s n -l tokens -x -d 'make routes of N tokens a text'

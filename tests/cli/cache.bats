@@ -328,6 +328,41 @@ utility:K=2,lambda=0.37,start=1,prefetch=no
 POLICIES
 }
 
+@test "simulation decides over the same routes as the store did" {
+    text="-q -m pocket.moe -n 24 -d ngram -K 5 prompts.jsonl"
+    moe-profile $text -o r.moes
+    while read -r live alone; do
+        moe-decode $text --cache-experts 30% --cache-policy $live --stream s.moes > /dev/null
+        moe-view --json s.moes | jq -c 'select(.type == "iter") | [.cache_hits, .cache_misses, (.cache | del(.name))]' > want
+        moe-bench simulate --cache-policy $alone --cached 0.2968 -K 5 --iterations --json r.moes > told.jsonl
+        jq -c 'select(.type == "forward" and (.prompt | not)) | [.hits, .misses, (.cache | del(.name))]' told.jsonl | diff - want
+        [ "$(wc -l < want)" -gt 20 ]
+        [ "$(jq -s 'map(.[0]) | add' want)" = "$(jq 'select(.type == "cache").hits' told.jsonl)" ]
+    done <<'POLICIES'
+lru lru
+lfu lfu
+hot:half=20 hot:half=20
+ahead lru
+utility:prefetch=no utility
+utility-real:prefetch=no utility-real
+POLICIES
+    moe-bench simulate --cache-policy lru --cache-policy belady --cached 0.3 r.moes | grep '^SIMULATED: caches of 58 of 192 experts'
+    moe-bench simulate --cache-policy lru --cache-policy belady --cached 0.3 --json r.moes | jq -e -s '.[1].hits > .[0].hits and .[0].wanted == .[1].wanted'
+    while IFS='|' read -r options said; do
+        run moe-bench simulate $options
+        assert_trouble moe-bench
+        [[ $output == *"$said"* ]] || { echo "$output"; return 1; }
+    done <<'LINES'
+--cache-policy lru --cached 0.3|which routes?
+--cache-policy lru r.moes|give --cached SHARE
+--cache-policy lru --cached 0.3 --iterations r.moes|give --json, too
+--cache-policy lru --cached 0.3 --forecasts r.moes|--forecasts is about something else
+--cache-policy static --cached 0.3 r.moes|give one
+--cache-policy lru --cached 0.001 r.moes|too small for one token's 4
+--iterations r.moes|give --cache-policy NAME
+LINES
+}
+
 @test "drafts on the model's own routes foretell those of all tokens that they went through" {
     make_still
     moe-decode -q -m still.moe -n 1 -p a --stream s.moes > /dev/null

@@ -1,0 +1,156 @@
+#include "common/bench/simulated_cache.h"
+
+#include <jansson.h>
+
+#include "common/base/json.h"
+#include "common/base/mem.h"
+#include "common/bench/simulate.h"
+#include "common/cache/cache.h"
+#include "common/report/table.h"
+
+struct replay {
+    const struct simulated_caching *caching;
+    const char *policy;
+    struct cache *cache;
+    int32_t *keys;                      /* of a policy that knows the future */
+    int32_t *expert, *tokens, *often, *slot;    /* [experts] */
+};
+
+static void replay_free(struct replay *r)
+{
+    cache_close(&r->cache);
+    mem_free(&r->keys);
+    mem_free(&r->expert);
+    mem_free(&r->tokens);
+    mem_free(&r->often);
+    mem_free(&r->slot);
+}
+
+static int replay_open(struct replay *r, const struct simulated_caching *caching, const char *policy, struct err *err)
+{
+    const struct simulated_routes *routes = caching->routes;
+    const struct cache_policy_class *class = cache_policy_find(policy);
+    struct cache_future future = {0};
+    struct cache_setup setup = {.layers = routes->layers, .experts = routes->experts, .slots = caching->slots,
+                                .top_k = routes->top_k, .draft_length = caching->draft_length};
+    *r = (struct replay){.caching = caching, .policy = policy};
+    if (class && class->replays) {
+        if (simulate_future(routes, &future, &r->keys, err))
+            return -1;
+        setup.future = &future;
+    }
+    r->expert = mem_alloc((size_t)routes->experts, sizeof *r->expert, err);
+    r->tokens = mem_alloc((size_t)routes->experts, sizeof *r->tokens, err);
+    r->often = mem_alloc((size_t)routes->experts, sizeof *r->often, err);
+    r->slot = mem_alloc((size_t)routes->experts, sizeof *r->slot, err);
+    return r->expert && r->tokens && r->often && r->slot ? cache_open(&r->cache, policy, &setup, err) : -1;
+}
+
+/* Inserts those that have no slot (-1) as far as there are any; how many. */
+static int insert(struct replay *r, int layer, int count)
+{
+    int inserted = 0, victim;
+    for (int i = 0; i < count; i++) {
+        if (r->slot[i] != -1)
+            continue;
+        if ((r->slot[i] = cache_insert(r->cache, layer, r->expert[i], CACHE_DEMAND, &victim)) < 0)
+            break;
+        inserted++;
+    }
+    return inserted;
+}
+
+static void layer_turn(struct replay *r, int layer, int count)
+{
+    cache_want(r->cache, layer, r->expert, r->tokens, count);
+    for (int i = 0; i < count; i++)
+        if ((r->slot[i] = cache_find(r->cache, layer, r->expert[i])) >= 0)
+            cache_hold(r->cache, r->slot[i]);
+    for (bool more = true; more;) {
+        more = insert(r, layer, count) > 0;
+        for (int i = 0; i < count; i++)
+            if (r->slot[i] >= 0) {
+                cache_release(r->cache, r->slot[i]);
+                r->slot[i] = -2;                        /* computed */
+                more = true;
+            }
+    }
+}
+
+static int put_forward(struct replay *r, size_t number, const struct simulated_step *step, const struct cache_counts *before,
+                       struct text *out, struct err *err)
+{
+    const struct cache_counts now = cache_counts(r->cache);
+    struct values state = {0};
+    json_t *map = json_object();
+    cache_state(r->cache, &state);
+    for (int i = 0; i < state.count; i++) {
+        const struct value *value = &state.items[i];
+        json_object_set_new(map, value->key, value->type == VALUE_INT ? json_integer(value->integer)
+                            : value->type == VALUE_REAL ? json_finite(value->real) : json_string(value->text));
+    }
+    return json_line(out, json_pack("{s:s, s:b, s:s, s:I, s:I, s:b, s:i, s:I, s:I, s:o}", "type", "forward", "simulated", 1,
+                                    "cache_policy", r->policy, "forward", (json_int_t)number, "sequence",
+                                    (json_int_t)step->text, "prompt", step->prompt, "tokens", step->tokens, "hits",
+                                    (json_int_t)(now.hits - before->hits), "misses",
+                                    (json_int_t)(now.wanted - before->wanted - now.hits + before->hits), "cache", map), err);
+}
+
+/* Of verifications and undrafted forwards alone: what a prompt wants says little of a cache. */
+struct hits { int64_t forwards, wanted, hits; };
+
+static int replay_run(struct replay *r, struct hits *hits, bool lines, struct text *out, struct err *err)
+{
+    const struct simulated_routes *routes = r->caching->routes;
+    for (size_t i = 0; i < routes->steps; i++) {
+        const struct simulated_step *step = &routes->step[i];
+        const struct cache_counts before = cache_counts(r->cache);
+        if (!i || step->text != routes->step[i - 1].text)
+            cache_begin(r->cache);
+        cache_step(r->cache, step->tokens, step->prompt ? CACHE_PROMPT : CACHE_VERIFIES);
+        for (int layer = 0; layer < routes->layers; layer++) {
+            const int count = simulated_routes_want(routes, step, layer, r->expert, r->tokens, r->often);
+            if (count)
+                layer_turn(r, layer, count);
+        }
+        const struct cache_counts after = cache_counts(r->cache);
+        hits->forwards += !step->prompt;
+        hits->wanted += step->prompt ? 0 : after.wanted - before.wanted;
+        hits->hits += step->prompt ? 0 : after.hits - before.hits;
+        if (lines && put_forward(r, i, step, &before, out, err))
+            return -1;
+    }
+    return 0;
+}
+
+int simulate_caches(struct text *out, const struct simulated_caching *caching, const char *const *policies, int count,
+                    bool json, bool iterations, bool markdown, struct err *err)
+{
+    static const char *const titles[] = {"cache policy", "forwards", "experts wanted", "hits", "share"};
+    const int all = caching->routes->layers * caching->routes->experts;
+    struct table table = {0};
+    int rc = 0;
+    table_start(&table, titles, "lrrrr");
+    for (int i = 0; !rc && i < count; i++) {
+        struct replay r;
+        struct hits hits = {0};
+        rc = replay_open(&r, caching, policies[i], err) || replay_run(&r, &hits, json && iterations, out, err) ? -1 : 0;
+        if (!rc && json)
+            rc = json_line(out, json_pack("{s:s, s:b, s:s, s:s, s:i, s:I, s:I, s:I}", "type", "cache", "simulated", 1,
+                                          "cache_policy", policies[i], "routes", caching->routes->name, "slots",
+                                          caching->slots, "forwards", (json_int_t)hits.forwards, "wanted",
+                                          (json_int_t)hits.wanted, "hits", (json_int_t)hits.hits), err);
+        else if (!rc)
+            rc = table_cell(&table, err, "%s", policies[i]) || table_cell(&table, err, "%lld", (long long)hits.forwards) ||
+                 table_cell(&table, err, "%lld", (long long)hits.wanted) ||
+                 table_cell(&table, err, "%lld", (long long)hits.hits) ||
+                 table_cell(&table, err, "%.1f %%", hits.wanted ? 100.0 * hits.hits / hits.wanted : 0) ? -1 : 0;
+        replay_free(&r);
+    }
+    if (!rc && !json)
+        rc = text_printf(out, err, "SIMULATED: caches of %d of %d experts that read nothing beforehand; after prompts; %s\n\n",
+                         caching->slots, all, caching->routes->name) ||
+             table_write(&table, markdown ? TABLE_MARKDOWN : TABLE_TEXT, out, err) ? -1 : 0;
+    table_free(&table);
+    return rc;
+}
