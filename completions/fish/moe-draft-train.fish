@@ -87,7 +87,7 @@ complete -c moe-draft-train -n '__fish_seen_subcommand_from eval' -l kv-dtype -x
 complete -c moe-draft-train -n '__fish_seen_subcommand_from eval' -l pin -d 'bind each thread to a processor of its own'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from eval' -l cache-experts -x -a 'auto' -d 'keep so many routed experts in memory and read the others when they are wanted'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from eval' -l cache-policy -x -a 'lru lfu hot ahead utility utility-real' -d 'let this policy choose which experts stay'
-complete -c moe-draft-train -n '__fish_seen_subcommand_from eval' -l prefetch -x -a 'none draft forced' -d 'read experts before they are wanted, by this'
+complete -c moe-draft-train -n '__fish_seen_subcommand_from eval' -l prefetch -x -a 'none draft forced next-layer popular last' -d 'read experts before they are wanted, by this'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from eval' -s K -l draft-length -x -d 'draft chains of N tokens'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from eval' -l tree -x -a 'none' -d 'draft trees of this shape, too; dynamic:total=25,depth=6,topk=4 if not given'
 complete -c moe-draft-train -n '__fish_seen_subcommand_from eval' -l drafting -x -d 'draft with these settings of the drafter `head\''

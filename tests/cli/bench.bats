@@ -489,7 +489,7 @@ refused() {
 @test "the page's examples run" {
     awk '/^\.Sh EXAMPLES/ { inside = 1 } /^\.Sh SEE/ { inside = 0 } inside && /^\.Bd/ { code = 1; next } /^\.Ed/ { code = 0 }
          inside && code && /^moe-/' "$BATS_TEST_DIRNAME/../../man/moe-bench.1" > examples.sh
-    [ "$(wc -l < examples.sh)" = 8 ]
+    [ "$(wc -l < examples.sh)" = 10 ]
     awk '/^\.Pa same\.json/ { here = 1 } here && /^\.Ed/ { exit } here && code { print } here && /^\.Bd/ { code = 1 }' \
         "$BATS_TEST_DIRNAME/../../man/moe-bench.1" > same.json
     bash -e -o pipefail examples.sh > /dev/null

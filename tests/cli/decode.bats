@@ -414,7 +414,7 @@ WRONG
 @test "the examples of the man page run" {
     awk '/^\.Sh EXAMPLES/ { inside = 1 } /^\.Sh SEE/ { inside = 0 } inside && /^\.Bd/ { code = 1; next }
          /^\.Ed/ { if (code) print "##"; code = 0 } code' "$top/man/moe-decode.1" | sed 's/\\e/\\/g; s/\\-/-/g' > examples.txt
-    [ "$(grep -c '^##' examples.txt)" = 5 ]
+    [ "$(grep -c '^##' examples.txt)" = 6 ]
     sed 's/^##$//' examples.txt > examples.sh
     bash -e examples.sh
 }
