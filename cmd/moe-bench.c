@@ -5,6 +5,7 @@
  * Exit:   0 done, 1 outputs differ (identity) or the answer is no, 2 trouble, 125 cannot judge (compare, gate) */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "cmd/bench-grade.h"
@@ -25,7 +26,9 @@
 #include "common/report/bench_figure.h"
 #include "common/report/figure.h"
 #include "common/report/measurements.h"
+#include "common/report/page.h"
 #include "common/report/report.h"
+#include "common/report/select.h"
 #include "common/report/summary.h"
 #include "common/report/training.h"
 #include "common/stream/reader.h"
@@ -62,10 +65,10 @@ static const struct operand run_operands[] = { OPERAND_SOME("FILE", struct run_a
 static const struct run_args run_defaults = { .output = "-", .made = SUITE_OPTIONS_DEFAULTS };
 
 struct report_args {
-    struct strings inputs;
-    const char *output;
+    struct strings inputs, tasks, settings;
+    const char *output, *sort;
     int figure, cost, window;
-    bool text, markdown, csv, json, svg;
+    bool text, markdown, csv, json, svg, html;
 };
 
 enum { COST_TIME, COST_BYTES };
@@ -77,6 +80,12 @@ static const struct opt report_options[] = {
     OPT_FLAG(0, "json", struct report_args, json, "write JSON lines with all figures"),
     OPT_FLAG(0, "csv", struct report_args, csv, "write CSV with all figures"),
     OPT_FLAG(0, "svg", struct report_args, svg, "write a page of figures as SVG"),
+    OPT_FLAG(0, "html", struct report_args, html, "write a page of figures and tables as HTML, which needs nothing else"),
+    OPT_STRINGS(0, "task", struct report_args, tasks, "PATTERN", "show only tasks that fit; may be given several times"),
+    OPT_STRINGS(0, "setting", struct report_args, settings, "PATTERN",
+                "show only settings that fit; may be given several times"),
+    OPT_STRING(0, "sort", struct report_args, sort, "COLUMN",
+               "show the settings of a task by this column of --csv, the largest first, with a - before it the smallest"),
     OPT_CHOICE(0, "figure", struct report_args, figure, figure_words, "write this figure in place of the report, in any form"),
     OPT_CHOICE(0, "cost", struct report_args, cost, cost_words, "of a figure: let iterations cost their time or their bytes"),
     OPT_COUNT(0, "window", struct report_args, window, 1, 1 << 20, "of --figure utility: average over N iterations"),
@@ -87,14 +96,50 @@ static const struct operand report_operands[] = { OPERAND_ANY("STREAM", struct r
 
 static const struct report_args report_defaults = { .output = "-", .window = FIGURE_WINDOW };
 
+/* The columns of the terminal that a text goes to; 0: it goes elsewhere, or nobody knows. */
+static int terminal_width(const struct report_args *args)
+{
+    struct winsize size;
+    return strcmp(args->output, "-") || !isatty(STDOUT_FILENO) || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) ? 0 : size.ws_col;
+}
+
+typedef int draw_figure(const struct figure *figure, struct text *out, struct err *err);
+
+/* A figure as a page, alone or with its tables, or as they are. */
+static int put_drawn(struct text *out, const struct report_args *args, enum report_form form, const struct figure *figure,
+                     draw_figure *draw, const char *title, struct err *err)
+{
+    struct text svg = {0}, tables = {0};
+    if (!args->svg && !args->html)
+        return figure_write(figure, form, out, err);
+    int rc = draw(figure, args->svg ? out : &svg, err);
+    if (!rc && args->html)
+        rc = figure_write(figure, REPORT_HTML, &tables, err) || page_write(out, title, &svg, &tables, err) ? -1 : 0;
+    text_free(&svg);
+    text_free(&tables);
+    return rc;
+}
+
 static int put_figure(struct text *out, const struct report_args *args, enum report_form form, const struct measurements *all,
                       const struct summary *summary, struct err *err)
 {
     const struct figure_setup setup = { (enum figure_kind)args->figure, args->cost == COST_BYTES, args->window };
     struct figure figure = {0};
+    if (args->tasks.count || args->settings.count || args->sort)
+        return err_set(err, ERR_INPUT, "--task, --setting and --sort are for the report; --figure shows all that it is given");
     int rc = figure_make(&figure, &setup, all, summary, err) ||
-             (args->svg ? figure_svg(&figure, out, err) : figure_write(&figure, form, out, err)) ? -1 : 0;
+             put_drawn(out, args, form, &figure, figure_svg, figure_words[args->figure], err) ? -1 : 0;
     figure_free(&figure);
+    return rc;
+}
+
+static int put_page(struct text *out, const struct measurements *all, const struct summary *summary, struct err *err)
+{
+    struct text svg = {0}, body = {0};
+    int rc = bench_figure(&svg, all, summary, err) || report_write(all, summary, REPORT_HTML, 0, &body, err) ||
+             page_write(out, "Ways of decoding compared", &svg, &body, err) ? -1 : 0;
+    text_free(&svg);
+    text_free(&body);
     return rc;
 }
 
@@ -102,10 +147,16 @@ static int put_figure(struct text *out, const struct report_args *args, enum rep
 static int put_report(struct text *out, const struct report_args *args, enum report_form form, struct measurements *all,
                       struct err *err)
 {
+    const struct selection selection = { args->tasks.items, args->settings.items, args->tasks.count, args->settings.count,
+                                         args->sort };
     struct summary summary = {0};
-    int rc = measurements_tell_apart(all, err) || summary_make(&summary, all, err) ||
-             (args->figure ? put_figure(out, args, form, all, &summary, err)
-              : args->svg ? bench_figure(out, all, &summary, err) : report_write(all, &summary, form, out, err)) ? -1 : 0;
+    int rc = measurements_tell_apart(all, err) || summary_make(&summary, all, err) ? -1 : 0;
+    if (!rc && args->figure)
+        rc = put_figure(out, args, form, all, &summary, err);
+    else if (!rc)
+        rc = summary_select(&summary, all, &selection, err) ||
+             (args->html ? put_page(out, all, &summary, err) : args->svg ? bench_figure(out, all, &summary, err)
+              : report_write(all, &summary, form, terminal_width(args), out, err)) ? -1 : 0;
     summary_free(&summary);
     return rc;
 }
@@ -116,8 +167,10 @@ static int put_training(struct text *out, const struct report_args *args, enum r
     struct figure figure = {0};
     if (args->figure)
         return err_set(err, ERR_INPUT, "--figure: there is none of training; --svg draws all curves");
+    if (args->tasks.count || args->settings.count || args->sort)
+        return err_set(err, ERR_INPUT, "--task, --setting and --sort: runs of training have none of these");
     int rc = training_report(&figure, trainings, err) ||
-             (args->svg ? training_svg(&figure, out, err) : figure_write(&figure, form, out, err)) ? -1 : 0;
+             put_drawn(out, args, form, &figure, training_svg, "Training", err) ? -1 : 0;
     figure_free(&figure);
     return rc;
 }
@@ -131,8 +184,8 @@ static int report(const void *arguments, const struct console *console, struct e
     struct text body = {0};
     int rc = -1;
     (void)console;
-    if (args->text + args->markdown + args->csv + args->json + args->svg > 1)
-        return err_set(err, ERR_INPUT, "--text, --markdown, --csv, --json and --svg exclude each other; give one");
+    if (args->text + args->markdown + args->csv + args->json + args->svg + args->html > 1)
+        return err_set(err, ERR_INPUT, "--text, --markdown, --csv, --json, --svg and --html exclude each other; give one");
     if (bench_gather_any(&all, &trainings, &args->inputs, err) ||
         (trainings.count ? put_training(&body, args, form, &trainings, err) : put_report(&body, args, form, &all, err)) ||
         bench_write(args->output, &body, err))

@@ -8,6 +8,7 @@
 
 #include "common/base/json.h"
 #include "common/base/mem.h"
+#include "common/report/svg.h"
 #include "common/report/table.h"
 
 /* One file draws what it computed; the order is that of enum figure_kind. */
@@ -193,6 +194,13 @@ static int write_json(const struct figure_table *table, struct text *out, struct
     return 0;
 }
 
+static int put_heading(struct text *out, const char *heading, enum report_form form, struct err *err)
+{
+    if (form != REPORT_HTML)
+        return text_printf(out, err, "%s%s\n\n", out->length ? "\n" : "", heading);
+    return text_puts(out, "<p>", err) || svg_escape(out, heading, err) || text_puts(out, "</p>\n", err) ? -1 : 0;
+}
+
 int figure_write(const struct figure *figure, enum report_form form, struct text *out, struct err *err)
 {
     if (form == REPORT_CSV)
@@ -201,8 +209,9 @@ int figure_write(const struct figure *figure, enum report_form form, struct text
         const struct figure_table *table = &figure->table[t];
         if (form == REPORT_JSON ? write_json(table, out, err)
             : table->heading && table->count &&
-                  (text_printf(out, err, "%s%s\n\n", out->length ? "\n" : "", table->heading) ||
-                   write_table(table, form == REPORT_MARKDOWN ? TABLE_MARKDOWN : TABLE_TEXT, out, err)))
+                  (put_heading(out, table->heading, form, err) ||
+                   write_table(table, form == REPORT_HTML ? TABLE_HTML : form == REPORT_MARKDOWN ? TABLE_MARKDOWN : TABLE_TEXT,
+                               out, err)))
             return -1;
     }
     if (form != REPORT_JSON)

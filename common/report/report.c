@@ -11,6 +11,7 @@
 #include "common/base/json.h"
 #include "common/base/mem.h"
 #include "common/base/numeral.h"
+#include "common/report/svg.h"
 #include "common/report/table.h"
 
 static const char *task_name(const struct measurements *all, const struct summary_row *row)
@@ -167,8 +168,42 @@ static const struct section sections[] = {
      "squared error of what experts add\n\n", has_changes, change_cells},
 };
 
+/* Words of a text whose paragraphs end with an empty line, in lines of at most `width`; 0: as it is. */
+static int put_folded(struct text *out, const char *text, int width, struct err *err)
+{
+    size_t column = 0;
+    if (!width)
+        return text_puts(out, text, err);
+    while (*text) {
+        size_t word = strcspn(text, " \n"), gap = strspn(text + word, "\n");
+        if (column && column + 1 + word > (size_t)width) {
+            if (text_putc(out, '\n', err))
+                return -1;
+            column = 0;
+        }
+        if ((column && word && text_putc(out, ' ', err)) || text_put(out, text, word, err))
+            return -1;
+        column += word ? word + (column > 0) : 0;
+        text += word;
+        if (gap > 1 || (gap && (!text[gap] || !column))) {
+            if (text_put(out, text, gap, err))
+                return -1;
+            column = 0;
+        }
+        text += gap ? gap : *text == ' ';
+    }
+    return 0;
+}
+
+static int put_paragraph(struct text *out, const char *text, enum report_form form, int width, struct err *err)
+{
+    if (form != REPORT_HTML)
+        return put_folded(out, text, form == REPORT_TEXT ? width : 0, err);
+    return text_puts(out, "<p>", err) || svg_escape(out, text, err) || text_puts(out, "</p>\n", err) ? -1 : 0;
+}
+
 static int write_section(const struct section *section, const struct measurements *all, const struct summary *summary,
-                         enum table_form form, struct text *out, struct err *err)
+                         enum report_form form, int width, struct text *out, struct err *err)
 {
     struct table table;
     bool any = false;
@@ -183,7 +218,9 @@ static int write_section(const struct section *section, const struct measurement
             table_cell(&table, err, "%s", all->settings[row->setting].name) || section->cells(&table, all, row, err))
             goto done;
     }
-    rc = any && (text_puts(out, section->heading, err) || table_write(&table, form, out, err)) ? -1 : 0;
+    rc = any && ((*section->heading && put_paragraph(out, section->heading, form, width, err)) ||
+                 (form == REPORT_TEXT ? table_write_within(&table, width, 2, section->cells == time_cells ? 3 : 1, out, err)
+                  : table_write(&table, form == REPORT_HTML ? TABLE_HTML : TABLE_MARKDOWN, out, err))) ? -1 : 0;
 done:
     table_free(&table);
     return rc;
@@ -214,6 +251,15 @@ static int write_csv(const struct measurements *all, const struct summary *summa
 done:
     table_free(&table);
     return rc;
+}
+
+/* Is a row of it shown? */
+static bool is_shown(const struct summary *summary, size_t setting)
+{
+    for (size_t i = 0; i < summary->count; i++)
+        if (summary->rows[i].setting == (int)setting)
+            return true;
+    return false;
 }
 
 static json_t *machine_json(const struct measured_stream *stream)
@@ -275,7 +321,7 @@ static int write_json(const struct measurements *all, const struct summary *summ
         if (json_line(out, machine_json(&all->streams[i]), err))
             return -1;
     for (size_t i = 0; i < all->setting_count; i++)
-        if (json_line(out, setting_json(all, &all->settings[i]), err))
+        if (is_shown(summary, i) && json_line(out, setting_json(all, &all->settings[i]), err))
             return -1;
     for (size_t i = 0; i < summary->count; i++)
         if (json_line(out, row_json(all, &summary->rows[i]), err))
@@ -294,28 +340,51 @@ static int put_bandwidth(const struct measured_stream *stream, struct text *out,
                ? 0 : text_printf(out, err, " (%.1f at the beginning, %.1f at the end)", 1e-9 * first, 1e-9 * last);
 }
 
-static int write_preface(const struct measurements *all, const char *bullet, struct text *out, struct err *err)
+/* A line of its own, in the form that is wanted. */
+static int put_item(struct text *out, enum report_form form, const struct text *line, struct err *err)
 {
-    for (size_t i = 0; i < all->stream_count; i++) {
-        const struct measured_stream *stream = &all->streams[i];
-        if (text_printf(out, err, "%s%s: ", bullet, stream->name) ||
-            (stream->device ? text_printf(out, err, "%s %s, %d thread%s", stream->device, stream->isa, stream->threads,
-                                          numeral_plural(stream->threads))
-                            : text_puts(out, "machine not recorded", err)) ||
-            put_bandwidth(stream, out, err) || text_putc(out, '\n', err))
-            return -1;
+    if (form != REPORT_HTML)
+        return text_printf(out, err, "%s%s\n", form == REPORT_MARKDOWN ? "- " : "", line->data);
+    return text_puts(out, "<li>", err) || svg_escape(out, line->data, err) || text_puts(out, "</li>\n", err) ? -1 : 0;
+}
+
+static int describe_stream(struct text *line, const struct measured_stream *stream, struct err *err)
+{
+    return text_printf(line, err, "%s: ", stream->name) ||
+           (stream->device ? text_printf(line, err, "%s %s, %d thread%s", stream->device, stream->isa, stream->threads,
+                                         numeral_plural(stream->threads))
+                           : text_puts(line, "machine not recorded", err)) ||
+           put_bandwidth(stream, line, err) ? -1 : 0;
+}
+
+static int describe_setting(struct text *line, const struct measured_setting *setting, struct err *err)
+{
+    const char *slash = strrchr(setting->model, '/'), *model = slash ? slash + 1 : setting->model;
+    return text_printf(line, err, "%s: %s, %s%s%s%s", setting->name, model, setting->options, *setting->label ? " [" : "",
+                       setting->label, *setting->label ? "]" : "");
+}
+
+static int write_preface(const struct measurements *all, const struct summary *summary, enum report_form form,
+                         struct text *out, struct err *err)
+{
+    struct text line = {0};
+    int rc = form == REPORT_HTML ? text_puts(out, "<ul>\n", err) : 0;
+    for (size_t i = 0; i < all->stream_count && !rc; i++) {
+        text_clear(&line);
+        rc = describe_stream(&line, &all->streams[i], err) || put_item(out, form, &line, err) ? -1 : 0;
     }
-    for (size_t i = 0; i < all->setting_count; i++) {
-        const struct measured_setting *setting = &all->settings[i];
-        const char *slash = strrchr(setting->model, '/'), *model = slash ? slash + 1 : setting->model;
-        if (text_printf(out, err, "%s%s: %s, %s%s%s%s\n", bullet, setting->name, model, setting->options,
-                        *setting->label ? " [" : "", setting->label, *setting->label ? "]" : ""))
-            return -1;
+    for (size_t i = 0; i < all->setting_count && !rc; i++) {
+        text_clear(&line);
+        if (is_shown(summary, i))
+            rc = describe_setting(&line, &all->settings[i], err) || put_item(out, form, &line, err) ? -1 : 0;
     }
-    if (all->dropped && text_printf(out, err, "%s%zu sample%s not finished, and left out\n", bullet, all->dropped,
-                                    all->dropped == 1 ? " was" : "s were"))
-        return -1;
-    return text_putc(out, '\n', err);
+    text_clear(&line);
+    if (!rc && all->dropped)
+        rc = text_printf(&line, err, "%zu sample%s not finished, and left out", all->dropped,
+                         all->dropped == 1 ? " was" : "s were") || put_item(out, form, &line, err) ? -1 : 0;
+    rc = rc || text_puts(out, form == REPORT_HTML ? "</ul>\n" : "\n", err) ? -1 : 0;
+    text_free(&line);
+    return rc;
 }
 
 static int write_legend(const struct measurements *all, const struct summary *summary, struct text *out, struct err *err)
@@ -345,19 +414,21 @@ static int write_legend(const struct measurements *all, const struct summary *su
                        several ? "its reference" : all->settings[reference].name);
 }
 
-int report_write(const struct measurements *all, const struct summary *summary, enum report_form form, struct text *out,
-                 struct err *err)
+int report_write(const struct measurements *all, const struct summary *summary, enum report_form form, int width,
+                 struct text *out, struct err *err)
 {
+    struct text legend = {0};
     if (form == REPORT_JSON)
         return write_json(all, summary, out, err);
     if (form == REPORT_CSV)
         return write_csv(all, summary, out, err);
-    bool markdown = form == REPORT_MARKDOWN;
-    if (write_preface(all, markdown ? "- " : "", out, err))
+    if (write_preface(all, summary, form, out, err))
         return -1;
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
-        if (write_section(&sections[i], all, summary, markdown ? TABLE_MARKDOWN : TABLE_TEXT, out, err))
+        if (write_section(&sections[i], all, summary, form, width, out, err))
             return -1;
     text_make_printable(out);
-    return write_legend(all, summary, out, err);
+    int rc = write_legend(all, summary, &legend, err) || put_paragraph(out, legend.data, form, width, err) ? -1 : 0;
+    text_free(&legend);
+    return rc;
 }

@@ -13,7 +13,7 @@ enum { FRAME_W = 360, FRAME_H = 260, LEFT = 64, RIGHT = 20, TOP = 84, UNTITLED =
 
 static const char *const thin_dashes[SVG_PATTERNS] = { "", "6 3", "2 2", "8 3 2 3", "1 3", "10 4" };
 
-static int put_escaped(struct text *out, const char *text, struct err *err)
+int svg_escape(struct text *out, const char *text, struct err *err)
 {
     for (; *text; text++) {
         const char *entity = *text == '&' ? "&amp;" : *text == '<' ? "&lt;" : *text == '>' ? "&gt;"
@@ -29,7 +29,7 @@ int svg_text(struct text *out, double x, double y, const char *anchor, int size,
 {
     return text_printf(out, err, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" font-size=\"%d\"%s>", x, y, anchor, size,
                        more) ||
-           put_escaped(out, text, err) || text_puts(out, "</text>\n", err) ? -1 : 0;
+           svg_escape(out, text, err) || text_puts(out, "</text>\n", err) ? -1 : 0;
 }
 
 int svg_fitting(const char *text, int width, int size)

@@ -53,6 +53,7 @@ int svg_head(struct text *out, int width, int height, const char *title, const c
 int svg_text(struct text *out, double x, double y, const char *anchor, int size, const char *more, const char *text,
              struct err *err);
 double svg_step(double max);
+int svg_escape(struct text *out, const char *text, struct err *err);      /* as a text or value of XML and HTML */
 
 /* The font size at which a text of average letters fits into `width` pixels: `size`, or a smaller one down to 6. */
 int svg_fitting(const char *text, int width, int size);

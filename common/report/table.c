@@ -1,5 +1,6 @@
 #include "common/report/table.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -9,6 +10,7 @@
 #include "common/base/mem.h"
 #include "common/base/numeral.h"
 #include "common/base/utf8.h"
+#include "common/report/svg.h"
 
 void table_start(struct table *table, const char *const *titles, const char *align)
 {
@@ -117,28 +119,99 @@ static int put_rule(const struct table *table, const size_t *widths, struct text
     return text_puts(out, "|\n", err);
 }
 
-static int write_aligned(const struct table *table, bool bars, struct text *out, struct err *err)
+/* Of each column; 0: there is nothing in it. */
+static size_t *widths_of(const struct table *table, struct err *err)
 {
     size_t *widths = mem_alloc((size_t)table->columns, sizeof *widths, err);
-    int rc = -1;
-    if (!widths)
-        return -1;
-    for (int c = 0; c < table->columns && !table->count; c++)
+    for (int c = 0; widths && c < table->columns && !table->count; c++)
         widths[c] = width_of(table->titles[c]);
-    for (size_t i = 0; i < table->count; i++) {
+    for (size_t i = 0; widths && i < table->count; i++) {
         size_t c = i % (size_t)table->columns, width = width_of(shown(table->cells[i])), title = width_of(table->titles[c]);
         if (*table->cells[i] && widths[c] < title)
             widths[c] = title;
         if (*table->cells[i] && widths[c] < width)
             widths[c] = width;
     }
+    return widths;
+}
+
+static int put_rows(const struct table *table, const size_t *widths, bool bars, struct text *out, struct err *err)
+{
     if (put_row(table, widths, table->titles, bars, out, err) || (bars && put_rule(table, widths, out, err)))
-        goto done;
+        return -1;
     for (size_t i = 0; i + (size_t)table->columns <= table->count; i += (size_t)table->columns)
         if (put_row(table, widths, (const char *const *)table->cells + i, bars, out, err))
-            goto done;
-    rc = 0;
-done:
+            return -1;
+    return 0;
+}
+
+static int write_aligned(const struct table *table, bool bars, struct text *out, struct err *err)
+{
+    size_t *widths = widths_of(table, err);
+    int rc = widths ? put_rows(table, widths, bars, out, err) : -1;
+    mem_free(&widths);
+    return rc;
+}
+
+/* The columns from *next on that fit beside the names, `together` at least, into part; *next is the first that does not. */
+static void take_part(const struct table *table, const size_t *widths, int names, int together, int width, size_t *part,
+                      int *next)
+{
+    size_t used = 0;
+    bool any = false;
+    for (int c = 0; c < table->columns; c++) {
+        part[c] = c < names ? widths[c] : 0;
+        used += part[c] ? part[c] + 2 : 0;
+    }
+    while (*next < table->columns) {
+        int end = *next + together < table->columns ? *next + together : table->columns;
+        size_t wanted = 0;
+        for (int c = *next; c < end; c++)
+            wanted += widths[c] ? widths[c] + 2 : 0;
+        if (wanted && any && used + wanted - 2 > (size_t)width)
+            return;
+        used += wanted;
+        any |= wanted > 0;
+        for (; *next < end; ++*next)
+            part[*next] = widths[*next];
+    }
+}
+
+int table_write_within(const struct table *table, int width, int names, int together, struct text *out,
+                       struct err *err)
+{
+    size_t *widths = widths_of(table, err), *part = mem_alloc((size_t)table->columns, sizeof *part, err);
+    int rc = widths && part ? 0 : -1;
+    for (int next = names; !rc && next < table->columns;) {
+        bool first = next == names;
+        take_part(table, widths, names, together, width ? width : INT_MAX, part, &next);
+        rc = (!first && text_putc(out, '\n', err)) || put_rows(table, part, false, out, err) ? -1 : 0;
+    }
+    mem_free(&widths);
+    mem_free(&part);
+    return rc;
+}
+
+static int put_html_row(const struct table *table, const size_t *widths, const char *const *cells, const char *tag,
+                        struct text *out, struct err *err)
+{
+    if (text_puts(out, "<tr>", err))
+        return -1;
+    for (int c = 0; c < table->columns; c++)
+        if (widths[c] && (text_printf(out, err, "<%s%s>", tag, table->align[c] == 'l' ? " class=\"l\"" : "") ||
+                          svg_escape(out, shown(cells[c]), err) || text_printf(out, err, "</%s>", tag)))
+            return -1;
+    return text_puts(out, "</tr>\n", err);
+}
+
+static int write_html(const struct table *table, struct text *out, struct err *err)
+{
+    size_t *widths = widths_of(table, err);
+    int rc = !widths || text_puts(out, "<div class=\"wide\"><table>\n", err) ||
+             put_html_row(table, widths, table->titles, "th", out, err) ? -1 : 0;
+    for (size_t i = 0; !rc && i + (size_t)table->columns <= table->count; i += (size_t)table->columns)
+        rc = put_html_row(table, widths, (const char *const *)table->cells + i, "td", out, err);
+    rc = rc || text_puts(out, "</table></div>\n", err) ? -1 : 0;
     mem_free(&widths);
     return rc;
 }
@@ -169,5 +242,6 @@ static int write_csv(const struct table *table, struct text *out, struct err *er
 
 int table_write(const struct table *table, enum table_form form, struct text *out, struct err *err)
 {
-    return form == TABLE_CSV ? write_csv(table, out, err) : write_aligned(table, form == TABLE_MARKDOWN, out, err);
+    return form == TABLE_CSV ? write_csv(table, out, err) : form == TABLE_HTML ? write_html(table, out, err)
+           : write_aligned(table, form == TABLE_MARKDOWN, out, err);
 }

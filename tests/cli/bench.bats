@@ -233,6 +233,78 @@ await() { for _ in $(seq 500); do [ -s "$1" ] && return; sleep 0.02; done; retur
     moe-bench report < bench.moes | grep -q '^all '
 }
 
+@test "a report is filtered and sorted, and fits the terminal" {
+    moe-bench report bench.moes > whole
+    moe-bench report --csv bench.moes > whole.csv
+    moe-bench report --csv --task 'm*' --task all --setting '[KB]?' bench.moes > some.csv
+    cmp some.csv <(sed -n '1p; /^math,[KB]/p; /^all,[KB]/p' whole.csv)
+    for sort in tokens_per_s -bytes_per_step; do
+        moe-bench report --json --sort=$sort bench.moes |
+            jq -s -e --arg by ${sort#-} '[.[] | select(.type == "row" and .task == "code")[$by]] | length == 3 and
+                (if $by == "tokens_per_s" then . == (sort | reverse) else . == sort end)'
+    done
+    moe-bench report --json --setting none bench.moes | jq -s -e '[.[] | select(.type == "setting").name] == ["none"]'
+    for columns in 60 80 100; do
+        at_terminal -- sh -c "stty cols $columns; moe-bench report bench.moes" | tr -d '\r' > narrow
+        tail -n +5 narrow | awk -v most=$columns 'length > most { print; bad = 1 } END { exit bad }'
+        grep -c '^task' narrow
+        # all that the whole one says is there
+        for what in whole narrow; do tr -s ' \n' '\n\n' < $what | grep -v -e '^task$' -e '^setting$' -e none -e K4 -e B8 -e math -e code \
+            -e extract -e summ -e all | sort > $what.words; done
+        cmp whole.words narrow.words
+    done
+    [ "$(grep -c '^task .*\(TTFT\|TPOT\|ITL\) *median *p99' narrow)" -gt 0 ]
+    [ "$(grep -c '^task *setting *median' narrow)" -eq 0 ]
+    refused() { local words=$1; shift; run moe-bench report "$@" bench.moes; assert_trouble moe-bench; [[ $output == *"$words"* ]]; }
+    refused "--task maths: there is none such; there are: math; code; extract; summ; all" --task maths
+    refused "--setting K5: there is none such; there are: none; K4; B8" --setting K4 --setting K5
+    refused "'ration' is no column of --csv; did you mean ratio?" --sort ration
+    refused "are for the report" --figure times --sort ratio
+    refused "--svg and --html exclude each other" --svg --html
+}
+
+@test "a page of HTML needs nothing else" {
+    moe-bench report --html bench.moes -o report.html
+    moe-bench report bench.moes > report.txt
+    moe-bench report --figure times --html bench.moes > times.html
+    python3 - report.html report.txt times.html <<'PY'
+import html.parser, re, sys
+VOID = {"meta", "rect", "path", "circle", "line", "br"}
+class Page(html.parser.HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.open, self.cells, self.rows, self.tags = [], [], [], set()
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        for name, value in attrs:
+            assert name not in ("src", "href", "onload", "onclick", "xlink:href", "action"), (tag, name, value)
+            assert name == "xmlns" or "//" not in (value or ""), (tag, name, value)
+        if tag not in VOID:
+            self.open.append(tag)
+    def handle_startendtag(self, tag, attrs):
+        self.tags.add(tag)
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag, tag
+        if tag == "tr":
+            self.rows.append(self.cells)
+            self.cells = []
+    def handle_data(self, data):
+        if self.open and self.open[-1] in ("td", "th"):
+            self.cells.append(data)
+for name in sys.argv[1], sys.argv[3]:
+    text = open(name).read()
+    page = Page()
+    page.feed(text)
+    assert not page.open and text.startswith("<!DOCTYPE html>") and "<svg " in text, name
+    assert {"svg", "table", "style"} <= page.tags and not {"script", "link", "img", "iframe"} & page.tags, page.tags
+    assert "@import" not in text and "url(" not in text
+    if name == sys.argv[1]:
+        lines = [re.split(r"  +", line.strip()) for line in open(sys.argv[2])]
+        shown = [row for row in lines if len(row) > 5 and row[0] in ("task", "math", "code", "extract", "summ", "all")]
+        assert page.rows == shown and len(shown) > 40, (len(page.rows), len(shown))
+PY
+}
+
 @test "decode streams are settings, compared with the first" {
     moe-decode -q -m pocket.moe -n 16 prompts.jsonl --stream base.moes > /dev/null
     moe-decode -q -m pocket.moe -n 16 --draft ngram prompts.jsonl --stream draft.moes > /dev/null

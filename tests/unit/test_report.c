@@ -222,7 +222,7 @@ static void put_report(struct text *out, enum report_form form)
     gather(&all, bench_stream());
     assert_int_equal(measurements_arrange(&all, &err), 0);
     assert_int_equal(summary_make(&summary, &all, &err), 0);
-    assert_int_equal(report_write(&all, &summary, form, out, &err), 0);
+    assert_int_equal(report_write(&all, &summary, form, 0, out, &err), 0);
     summary_free(&summary);
     measurements_free(&all);
 }
@@ -335,7 +335,7 @@ static void decode_streams_are_compared_with_the_first(void **state)
     near(k->identical, 2);
     near(k->compared, 2);
     assert_true(isnan(k->bandwidth_share));
-    assert_int_equal(report_write(&all, &summary, REPORT_TEXT, &text, &err), 0);
+    assert_int_equal(report_write(&all, &summary, REPORT_TEXT, 0, &text, &err), 0);
     assert_non_null(strstr(text.data, "k.2: tiny, -o a b [inflated: 64 to 2048]\n"));
     assert_non_null(strstr(text.data, "ratio: tok/s over that of base on"));
     text_free(&text);
@@ -357,7 +357,7 @@ static void one_setting_alone_has_no_ratio(void **state)
     near(summary.rows[0].tokens_per_s, 1e4);
     assert_true(isnan(summary.rows[0].ratio) && isnan(summary.rows[0].ceiling));
     near(summary.rows[0].compared, 0);
-    assert_int_equal(report_write(&all, &summary, REPORT_TEXT, &text, &err), 0);
+    assert_int_equal(report_write(&all, &summary, REPORT_TEXT, 0, &text, &err), 0);
     assert_null(strstr(text.data, "ratio:"));
     text_free(&text);
     summary_free(&summary);
@@ -463,7 +463,7 @@ static void summaries_have_a_mean_score(void **state)
     assert_true(both->graded == 1 && both->correct == 1 && both->scored == 2);
     near(both->score, summ->score);
     near(both->correct_deviation, sqrt(0.5));
-    assert_int_equal(report_write(&all, &summary, REPORT_TEXT, &text, &err), 0);
+    assert_int_equal(report_write(&all, &summary, REPORT_TEXT, 0, &text, &err), 0);
     assert_non_null(strstr(text.data, "\nmath  one      10000.0     1.00      1.00      4.0      0.0      1/1\n"
                                       "summ  one      10000.0     1.00      1.00      4.0      0.0    0.562\n"
                                       "all   one      10000.0     1.00      1.00      4.0      0.0      1/1\n"));

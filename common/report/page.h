@@ -1,0 +1,11 @@
+/* A page of HTML that stands alone: style within, no script, nothing from elsewhere. */
+#ifndef MOE_REPORT_PAGE_H
+#define MOE_REPORT_PAGE_H
+
+#include "common/base/err.h"
+#include "common/base/text.h"
+
+/* figure: SVG; body: HTML. */
+int page_write(struct text *out, const char *title, const struct text *figure, const struct text *body, struct err *err);
+
+#endif

@@ -1,0 +1,108 @@
+#include "common/report/select.h"
+
+#include <fnmatch.h>
+#include <math.h>
+#include <string.h>
+
+#include "common/base/text.h"
+#include "common/cli/nearest.h"
+
+static const char *task_of(const struct measurements *all, const struct summary_row *row)
+{
+    return row->task < 0 ? "all" : all->tasks[row->task];
+}
+
+static const char *setting_of(const struct measurements *all, const struct summary_row *row)
+{
+    return all->settings[row->setting].name;
+}
+
+typedef const char *name_of(const struct measurements *all, const struct summary_row *row);
+
+static bool fits(const char *name, const char *const *patterns, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (!fnmatch(patterns[i], name, 0))
+            return true;
+    return !count;
+}
+
+/* Each pattern fits some row, or the error has all names. */
+static int check_patterns(const struct summary *summary, const struct measurements *all, const char *option,
+                          const char *const *patterns, int count, name_of *of, struct err *err)
+{
+    for (int p = 0; p < count; p++) {
+        struct text names = {0};
+        bool found = false;
+        int rc = 0;
+        for (size_t i = 0; i < summary->count && !rc && !found; i++) {
+            const char *name = of(all, &summary->rows[i]);
+            bool known = false;
+            found = fits(name, &patterns[p], 1);
+            for (size_t j = 0; j < i && !known; j++)
+                known = !strcmp(of(all, &summary->rows[j]), name);
+            rc = known ? 0 : text_printf(&names, err, "%s%s", names.length ? "; " : "", name);
+        }
+        if (!rc && !found)
+            rc = err_set(err, ERR_INPUT, "--%s %s: there is none such; there are: %s", option, patterns[p],
+                         names.length ? names.data : "none");
+        text_free(&names);
+        if (rc)
+            return -1;
+    }
+    return 0;
+}
+
+static const struct summary_column *find_column(const char *key, struct err *err)
+{
+    struct nearest nearest = {.word = key};
+    for (const struct summary_column *column = summary_columns; column->key; column++) {
+        if (!strcmp(column->key, key))
+            return column;
+        nearest_offer(&nearest, column->key);
+    }
+    err_set(err, ERR_INPUT, "--sort: '%s' is no column of --csv%s%s%s", key, nearest.best ? "; did you mean " : "",
+            nearest.best ? nearest.best : "", nearest.best ? "?" : "");
+    return NULL;
+}
+
+/* Rows of one task keep together; what is no number comes last; equal ones stay as they are. */
+static bool comes_after(const struct summary_row *a, const struct summary_row *b, const struct summary_column *column,
+                        double sign)
+{
+    double one = sign * summary_value(a, column), other = sign * summary_value(b, column);
+    return a->task == b->task && (isnan(one) ? !isnan(other) : other > one);
+}
+
+static void sort_rows(struct summary *summary, const struct summary_column *column, double sign)
+{
+    for (size_t i = 1; i < summary->count; i++)
+        for (size_t j = i; j && comes_after(&summary->rows[j - 1], &summary->rows[j], column, sign); j--) {
+            const struct summary_row kept = summary->rows[j];
+            summary->rows[j] = summary->rows[j - 1];
+            summary->rows[j - 1] = kept;
+        }
+}
+
+int summary_select(struct summary *summary, const struct measurements *all, const struct selection *selection, struct err *err)
+{
+    const char *sort = selection->sort;
+    const struct summary_column *column = sort ? find_column(sort + (*sort == '-'), err) : NULL;
+    size_t kept = 0;
+    if ((sort && !column) ||
+        check_patterns(summary, all, "task", selection->tasks, selection->task_count, task_of, err) ||
+        check_patterns(summary, all, "setting", selection->settings, selection->setting_count, setting_of, err))
+        return -1;
+    for (size_t i = 0; i < summary->count; i++) {
+        const struct summary_row *row = &summary->rows[i];
+        if (fits(task_of(all, row), selection->tasks, selection->task_count) &&
+            fits(setting_of(all, row), selection->settings, selection->setting_count))
+            summary->rows[kept++] = *row;
+    }
+    summary->count = kept;
+    if (!kept)
+        return err_set(err, ERR_INPUT, "--task and --setting: no row fits both");
+    if (column)
+        sort_rows(summary, column, *sort == '-' ? -1 : 1);
+    return 0;
+}
