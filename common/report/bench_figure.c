@@ -10,7 +10,7 @@
 
 /* Pixels, from left to right: names, which may need more, the plot of ratios, columns of numbers. */
 enum { WIDTH = 1030, NAMES = 190, NAMES_MAX = 340, NAME_SIZE = 11, PLOT_LEFT = 200, PLOT_W = 330, PLOT_TOP = 96,
-       ROW = 18, COLUMN_LEFT = 545, COLUMN_W = 67, SETTING_BYTES = 48 };
+       ROW = 18, COLUMN_LEFT = 545, COLUMN_W = 67, SETTING_BYTES = 48, NAME_BYTES = 80 };
 
 static const char *const columns[] = { "tok/s", "accept", "tok/step", "experts", "MB/step", "bandwidth", "correct" };
 
@@ -67,8 +67,9 @@ static int put_marks(struct text *out, const struct page *page, const struct sum
 {
     bool reference = page->all->settings[row->setting].reference == row->setting;
     if (isfinite(row->ratio_low) && isfinite(row->ratio_high) && !reference &&
-        text_printf(out, err, "<path d=\"M%.1f %.1fH%.1f\" stroke=\"#000\" stroke-width=\"1.4\"/>\n",
-                    ratio_x(page, row->ratio_low), y, ratio_x(page, row->ratio_high)))
+        text_printf(out, err, "<path d=\"M%.1f %.1fH%.1f%s\" fill=\"none\" stroke=\"#000\" stroke-width=\"1.4\"/>\n",
+                    ratio_x(page, row->ratio_low), y, ratio_x(page, row->ratio_high),
+                    row->ratio_high > page->max ? "m-5 -3.5l5 3.5l-5 3.5" : ""))        /* an arrow: it goes on */
         return -1;
     if (isfinite(row->ceiling) && !reference &&
         text_printf(out, err, "<path d=\"M%.1f %.1fv10\" stroke=\"#000\" stroke-width=\"2\"/>\n", ratio_x(page, row->ceiling),
@@ -109,15 +110,24 @@ static int put_numbers(struct text *out, const struct page *page, const struct s
     return 0;
 }
 
-/* A setting's name, cut where it is too long, but not within a character. */
-static void shown_name(const struct measurements *all, int setting, char name[SETTING_BYTES + 1])
+/* A setting's name. Of one that is too long what varies is kept, which is at its end: its middle is left out, but never a part
+ * of a character. What is not lossless says so. */
+static void shown_name(const struct measurements *all, int setting, char name[NAME_BYTES])
 {
+    static const char dots[] = "\xe2\x80\xa6", mark[] = " (not lossless)";
     const char *whole = all->settings[setting].name;
-    size_t length = strlen(whole) < SETTING_BYTES ? strlen(whole) : SETTING_BYTES;
-    while (length && (whole[length] & 0xc0) == 0x80)
-        length--;
-    memcpy(name, whole, length);
-    name[length] = '\0';
+    size_t length = strlen(whole), head = length, tail = length;
+    if (length > SETTING_BYTES) {
+        head = SETTING_BYTES / 3;
+        tail = length - (SETTING_BYTES - SETTING_BYTES / 3);
+    }
+    while (head && (whole[head] & 0xc0) == 0x80)
+        head--;
+    while ((whole[tail] & 0xc0) == 0x80)
+        tail++;
+    bool lossy = strstr(all->settings[setting].label, "not lossless") != NULL;
+    snprintf(name, NAME_BYTES, "%.*s%s%s%s", (int)head, whole, length > SETTING_BYTES ? dots : "", whole + tail,
+             lossy ? mark : "");
 }
 
 /* As much room as the longest name wants, then one size at which all fit. */
@@ -125,7 +135,7 @@ static void fit_names(struct page *page)
 {
     page->size = NAME_SIZE;
     for (int i = 0; i < (int)page->all->setting_count; i++) {
-        char name[SETTING_BYTES + 1];
+        char name[NAME_BYTES];
         shown_name(page->all, i, name);
         int width = NAMES;
         while (width < NAMES_MAX && svg_fitting(name, width - 10, NAME_SIZE) < NAME_SIZE)
@@ -143,7 +153,7 @@ static int put_rows(struct text *out, const struct page *page, double *bottom, s
     for (size_t i = 0; i < page->summary->count; i++, y += ROW) {
         const struct summary_row *row = &page->summary->rows[i];
         const char *name = row->task < 0 ? "all tasks" : *page->all->tasks[row->task] ? page->all->tasks[row->task] : "prompts";
-        char setting[SETTING_BYTES + 1];
+        char setting[NAME_BYTES];
         shown_name(page->all, row->setting, setting);
         if (row->task != task) {
             if (svg_text(out, 10, y + 4, "start", 12, " font-weight=\"bold\"", name, err) ||

@@ -101,7 +101,7 @@ int matrix_svg(struct text *out, const struct matrix *matrix, int layer, const c
     size_t layers = (size_t)matrix->moe_layers;
     struct svg_heat *maps = mem_alloc(layers, sizeof *maps, err);
     double **values = mem_alloc(layers, sizeof *values, err);
-    char (*titles)[48] = mem_alloc(layers, sizeof *titles, err);
+    char (*titles)[80] = mem_alloc(layers, sizeof *titles, err);
     struct text title = {0}, note = {0};
     int count = 0, rc = -1;
     if (!maps || !values || !titles ||
@@ -117,12 +117,14 @@ int matrix_svg(struct text *out, const struct matrix *matrix, int layer, const c
         double concentration = matrix->layers[l].stats.concentration;         /* NaN: tokens select one expert only */
         int used = snprintf(titles[count], sizeof titles[count], "layer %d", l);
         if (!isnan(concentration))
-            snprintf(titles[count] + used, sizeof titles[count] - (size_t)used, ": %.1f\xc3\x97", concentration);
-        maps[count] = (struct svg_heat){ .title = titles[count], .side = matrix->experts, .value = values[count] };
+            snprintf(titles[count] + used, sizeof titles[count] - (size_t)used, ": %.1f\xc3\x97; 100 %% is %.1f %% of tokens",
+                     concentration, 100 * (double)matrix->layers[l].stats.pair_tokens / (double)matrix->tokens);
+        maps[count] = (struct svg_heat){ .title = titles[count], .side = matrix->experts, .value = values[count],
+                                         .id = matrix->layers[l].order };
         count++;
     }
-    rc = svg_heat_maps(out, title.data, note.data, "never together", "as its most frequent pair (shade: square root)", maps,
-                       count, err);
+    rc = svg_heat_maps(out, title.data, note.data, "never together", "as often as the layer's most frequent pair", true,
+                       maps, count, err);
 done:
     for (int i = 0; values && i < count; i++)
         mem_free(&values[i]);
@@ -202,6 +204,8 @@ static int draw_curves(struct text *out, const struct layer_curves *c, const cha
     panel.points = c->points;
     panel.x = c->x;
     panel.x_max = c->x[c->points - 1] > 1 ? c->x[c->points - 1] : 1;
+    panel.log2 = c->x[0] > 0 && panel.x_max > c->x[0];
+    panel.x_min = panel.log2 ? c->x[0] : 0;
     panel.curves = c->curves;
     panel.count = c->count;
     if (!panel.percent)

@@ -63,12 +63,39 @@ static int put_stroke(struct text *out, int stroke, struct err *err)
 /* Where an x lies in the frame, 0 to 1 when it is within. */
 static double across(const struct svg_panel *panel, double x)
 {
+    if (panel->log2)
+        return log2(x / panel->x_min) / log2(panel->x_max / panel->x_min);
     return (x - panel->x_min) / (panel->x_max - panel->x_min);
+}
+
+static int put_tick(struct text *out, const struct svg_panel *panel, double left, double at, struct err *err)
+{
+    double x = left + FRAME_W * across(panel, at), bottom = TOP + FRAME_H;
+    char label[32];
+    snprintf(label, sizeof label, "%g", at);
+    return text_printf(out, err, "<path d=\"M%.1f %.1fv5\" stroke=\"#000\"/>\n", x, bottom) ||
+           svg_text(out, x, bottom + 18, "middle", 11, "", label, err) ? -1 : 0;
+}
+
+/* Steps of 1, 2 or 5, or powers of 2. */
+static int put_ticks(struct text *out, const struct svg_panel *panel, double left, struct err *err)
+{
+    double step = svg_step(panel->x_max - panel->x_min);
+    if (panel->log2) {
+        for (int power = (int)ceil(log2(panel->x_min) - 1e-9); exp2(power) <= panel->x_max * (1 + 1e-9); power++)
+            if (put_tick(out, panel, left, exp2(power), err))
+                return -1;
+        return 0;
+    }
+    for (int i = (int)ceil(panel->x_min / step * (1 - 1e-9)); i * step <= panel->x_max * (1 + 1e-9); i++)
+        if (put_tick(out, panel, left, i * step, err))
+            return -1;
+    return 0;
 }
 
 static int put_axes(struct text *out, const struct svg_panel *panel, double left, struct err *err)
 {
-    double bottom = TOP + FRAME_H, x_step = svg_step(panel->x_max - panel->x_min), y_step = svg_step(panel->y_max);
+    double bottom = TOP + FRAME_H, y_step = svg_step(panel->y_max);
     char label[32];
     if (text_printf(out, err, "<rect x=\"%.1f\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"none\" stroke=\"#000\"/>\n", left,
                     TOP, FRAME_W, FRAME_H))
@@ -81,13 +108,8 @@ static int put_axes(struct text *out, const struct svg_panel *panel, double left
             svg_text(out, left - 6, y + 4, "end", 11, "", label, err))
             return -1;
     }
-    for (int i = (int)ceil(panel->x_min / x_step * (1 - 1e-9)); i * x_step <= panel->x_max * (1 + 1e-9); i++) {
-        double x = left + FRAME_W * across(panel, i * x_step);
-        snprintf(label, sizeof label, "%g", i * x_step);
-        if (text_printf(out, err, "<path d=\"M%.1f %.1fv5\" stroke=\"#000\"/>\n", x, bottom) ||
-            svg_text(out, x, bottom + 18, "middle", 11, "", label, err))
-            return -1;
-    }
+    if (put_ticks(out, panel, left, err))
+        return -1;
     snprintf(label, sizeof label, " transform=\"rotate(-90)\"");
     return svg_text(out, left + FRAME_W / 2.0, TOP - 10, "middle", svg_fitting(panel->title, FRAME_W + 2 * RIGHT, 13),
                     " font-weight=\"bold\"", panel->title, err) ||
@@ -96,6 +118,56 @@ static int put_axes(struct text *out, const struct svg_panel *panel, double left
 }
 
 static double within(double share) { return share < 0 ? 0 : share > 1 ? 1 : share; }
+
+/* Six shapes, hollow, so that two at one point can be told; the seventh curve has the first again, with other dashes. */
+static int put_shape(struct text *out, int curve, double x, double y, struct err *err)
+{
+    static const char *const shapes[] = {"m-3 0a3 3 0 1 0 6 0a3 3 0 1 0 -6 0z", "m-2.7 -2.7h5.4v5.4h-5.4z",
+                                         "m0 -3.5l3.4 6h-6.8z", "m0 -3.7l3.7 3.7l-3.7 3.7l-3.7 -3.7z",
+                                         "m-3.4 0h6.8m-3.4 -3.4v6.8", "m-2.6 -2.6l5.2 5.2m0 -5.2l-5.2 5.2"};
+    enum { SHAPES = sizeof shapes / sizeof *shapes };
+    return text_printf(out, err, "<path d=\"M%.1f %.1f%s\" fill=\"none\" stroke=\"#000\" stroke-width=\"0.9\"/>\n", x, y,
+                       shapes[curve % SHAPES]);
+}
+
+/* Has every curve a name, a line, and no dots? Then each gets marks. */
+static bool is_marked(const struct svg_panel *panel)
+{
+    bool all = panel->count > 1;
+    for (int i = 0; i < panel->count; i++)
+        all = all && panel->curves[i].label && !panel->curves[i].dots && !panel->curves[i].bare && !panel->curves[i].error;
+    return all;
+}
+
+/* The first curve that is drawn just as this one is; itself, where none before it is. */
+static int drawn_as(const struct svg_panel *panel, int curve)
+{
+    const struct svg_curve *mine = &panel->curves[curve];
+    for (int i = 0; i < curve && is_marked(panel); i++) {
+        const struct svg_curve *other = &panel->curves[i];
+        bool same = !mine->x && !other->x;
+        for (int p = 0; same && p < panel->points; p++)
+            same = isfinite(mine->y[p]) ? fabs(mine->y[p] - other->y[p]) <= 1e-4 * panel->y_max : !isfinite(other->y[p]);
+        if (same)
+            return i;
+    }
+    return curve;
+}
+
+/* At no more than some dozen points. */
+static int put_shapes(struct text *out, const struct svg_panel *panel, int curve, double left, struct err *err)
+{
+    const struct svg_curve *of = &panel->curves[curve];
+    int points = of->x ? of->points : panel->points, every = (points + 11) / 12;
+    for (int i = 0; i < points; i++) {
+        double x = across(panel, (of->x ? of->x : panel->x)[i]), y = of->y[i] / panel->y_max;
+        if (i % every || !isfinite(x) || !isfinite(y) || x < 0 || x > 1)
+            continue;
+        if (put_shape(out, curve, left + FRAME_W * x, TOP + FRAME_H * (1 - within(y)), err))
+            return -1;
+    }
+    return 0;
+}
 
 /* Dots and bars of a curve's points. */
 static int put_marks(struct text *out, const struct svg_panel *panel, const struct svg_curve *curve, double left,
@@ -147,9 +219,13 @@ static int put_curve(struct text *out, const struct svg_panel *panel, const stru
 static int legend_columns(const struct svg_panel *panel)
 {
     double widest = LEGEND_COLUMN;
-    for (int i = 0; i < panel->count; i++)
-        if (panel->curves[i].label)
-            widest = fmax(widest, LEGEND_MARK + 11 * LETTER * (double)(strlen(panel->curves[i].label) + 1));
+    for (int i = 0; i < panel->count; i++) {
+        size_t letters = 0;
+        for (int other = i; other < panel->count && panel->curves[i].label; other++)
+            if (panel->curves[other].label && drawn_as(panel, other) == i)
+                letters += strlen(panel->curves[other].label) + (other > i ? 3 : 1);
+        widest = fmax(widest, LEGEND_MARK + 11 * LETTER * (double)letters);
+    }
     return widest < FRAME_W ? (int)(FRAME_W / widest) : 1;
 }
 
@@ -159,27 +235,45 @@ int svg_height(const struct svg_panel *panels, int count)
     for (int p = 0; p < count; p++) {
         int columns = legend_columns(&panels[p]), named = 0;
         for (int i = 0; i < panels[p].count; i++)
-            named += panels[p].curves[i].label != NULL;
+            named += panels[p].curves[i].label && drawn_as(&panels[p], i) == i;
         max = (named + columns - 1) / columns > max ? (named + columns - 1) / columns : max;
     }
     return UNTITLED + FRAME_H + BELOW + max * LEGEND_LINE + 8;
 }
 
+/* "K4 = K8": this curve and those that it covers. */
+static int name_together(struct text *label, const struct svg_panel *panel, int curve, struct err *err)
+{
+    text_clear(label);
+    for (int i = curve; i < panel->count; i++)
+        if (panel->curves[i].label && drawn_as(panel, i) == curve &&
+            text_printf(label, err, "%s%s", label->length ? " = " : "", panel->curves[i].label))
+            return -1;
+    return 0;
+}
+
 static int put_legend(struct text *out, const struct svg_panel *panel, double left, struct err *err)
 {
     int columns = legend_columns(panel), width = FRAME_W / columns, placed = 0;
+    struct text label = {0};
     for (int i = 0; i < panel->count; i++) {
-        if (!panel->curves[i].label)
+        if (!panel->curves[i].label || drawn_as(panel, i) != i)
             continue;
-        const char *label = panel->curves[i].label;
+        if (name_together(&label, panel, i, err))
+            goto failed;
         double x = left + placed % columns * width, y = TOP + FRAME_H + BELOW + placed / columns * LEGEND_LINE;
         if (text_printf(out, err, "<path d=\"M%.1f %.1fh26\" ", x, y) || put_stroke(out, panel->curves[i].stroke, err) ||
-            text_puts(out, "/>\n", err) ||
-            svg_text(out, x + LEGEND_MARK, y + 4, "start", svg_fitting(label, width - LEGEND_MARK, 11), "", label, err))
-            return -1;
+            text_puts(out, "/>\n", err) || (is_marked(panel) && put_shape(out, i, x + 13, y, err)) ||
+            svg_text(out, x + LEGEND_MARK, y + 4, "start", svg_fitting(label.data, width - LEGEND_MARK, 11), "", label.data,
+                     err))
+            goto failed;
         placed++;
     }
+    text_free(&label);
     return 0;
+failed:
+    text_free(&label);
+    return -1;
 }
 
 int svg_head(struct text *out, int width, int height, const char *title, const char *note, struct err *err)
@@ -203,8 +297,9 @@ int svg_figure(struct text *out, const char *title, const char *note, const stru
             goto done;
         for (int pass = 0; pass < 2; pass++)            /* what matters lies on top */
             for (int i = 0; i < panels[p].count; i++)
-                if ((panels[p].curves[i].stroke < SVG_THIN) == pass &&
-                    put_curve(&body, &panels[p], &panels[p].curves[i], left, err))
+                if ((panels[p].curves[i].stroke < SVG_THIN) == pass && drawn_as(&panels[p], i) == i &&
+                    (put_curve(&body, &panels[p], &panels[p].curves[i], left, err) ||
+                     (is_marked(&panels[p]) && put_shapes(&body, &panels[p], i, left, err))))
                     goto done;
         if (put_legend(&body, &panels[p], left, err))
             goto done;
@@ -221,7 +316,7 @@ done:
 
 /* Heat maps */
 
-enum { SHADES = 12, MAP = 168, MAP_GAP = 22, MAP_TOP = 76, MAP_COLUMNS = 6, SCALE_STEP = 16 };
+enum { SHADES = 12, MAP = 168, ID_CELL = 9, MAP_GAP = 22, MAP_TOP = 76, MAP_COLUMNS = 6, SCALE_STEP = 16 };
 
 static int put_shade(struct text *out, int shade, struct err *err)
 {
@@ -245,13 +340,38 @@ static int block_shade(const struct svg_heat *map, int cells, int row, int colum
     return (int)(SHADES * (mean < 0 ? 0 : mean > 1 ? 1 : mean) + 0.5);
 }
 
+/* Can the map say which row is which? */
+static bool has_ids(const struct svg_heat *map) { return map->id && map->side <= SVG_HEAT_IDS; }
+
+/* So large that an id fits beside a cell. */
+static int map_size(const struct svg_heat *map)
+{
+    int size = has_ids(map) ? ID_CELL * map->side : MAP;
+    return size > MAP ? size : MAP;
+}
+
+/* To the left of rows, and upright below columns. */
+static int put_ids(struct text *out, const struct svg_heat *map, int size, double left, double top, struct err *err)
+{
+    char label[16];
+    for (int i = 0; has_ids(map) && i < map->side; i++) {
+        double at = (i + 0.5) * size / map->side;
+        snprintf(label, sizeof label, "%d", map->id[i]);
+        if (svg_text(out, left - 3, top + at + 2.5, "end", 7, "", label, err) ||
+            svg_text(out, -(top + size + 3), left + at + 2.5, "end", 7, " transform=\"rotate(-90)\"", label, err))
+            return -1;
+    }
+    return 0;
+}
+
 /* A path a shade, with a run of equal cells as one bar, in units of cells. */
-static int put_map(struct text *out, const struct svg_heat *map, double left, double top, struct err *err)
+static int put_map(struct text *out, const struct svg_heat *map, int size, double left, double top, struct err *err)
 {
     int cells = map->side < SVG_HEAT_CELLS ? map->side : SVG_HEAT_CELLS;
-    if (svg_text(out, left + MAP / 2.0, top - 6, "middle", 11, "", map->title, err) ||
+    if (put_ids(out, map, size, left, top, err) ||
+        svg_text(out, left + size / 2.0, top - 6, "middle", 11, "", map->title, err) ||
         text_printf(out, err, "<g transform=\"translate(%.1f %.1f) scale(%.5f)\" shape-rendering=\"crispEdges\">\n", left, top,
-                    (double)MAP / cells))
+                    (double)size / cells))
         return -1;
     for (int shade = 1; shade <= SHADES; shade++) {
         bool any = false;
@@ -271,10 +391,11 @@ static int put_map(struct text *out, const struct svg_heat *map, double left, do
             return -1;
     }
     return text_printf(out, err, "</g>\n<rect x=\"%.1f\" y=\"%.1f\" width=\"%d\" height=\"%d\" fill=\"none\" stroke=\"#000\" "
-                       "stroke-width=\"0.6\"/>\n", left, top, MAP, MAP);
+                       "stroke-width=\"0.6\"/>\n", left, top, size, size);
 }
 
-static int put_scale(struct text *out, double middle, double top, const char *min, const char *max, struct err *err)
+static int put_scale(struct text *out, double middle, double top, const char *min, const char *max, bool root,
+                     struct err *err)
 {
     double left = middle - SCALE_STEP * (SHADES + 1) / 2.0;
     for (int shade = 0; shade <= SHADES; shade++)
@@ -282,24 +403,31 @@ static int put_scale(struct text *out, double middle, double top, const char *mi
                         "stroke-width=\"0.4\" ", left + shade * SCALE_STEP, top, SCALE_STEP) ||
             put_shade(out, shade, err) || text_puts(out, "/>\n", err))
             return -1;
+    for (int shade = 0; root && shade <= SHADES; shade += SHADES / 4) {
+        char label[16];
+        snprintf(label, sizeof label, "%.0f %%", 100.0 * shade * shade / (SHADES * SHADES));
+        if (svg_text(out, left + (shade + 0.5) * SCALE_STEP, top + 24, "middle", 10, "", label, err))
+            return -1;
+    }
     return svg_text(out, left - 8, top + 10, "end", 11, "", min, err) ||
            svg_text(out, left + SCALE_STEP * (SHADES + 1) + 8, top + 10, "start", 11, "", max, err) ? -1 : 0;
 }
 
-int svg_heat_maps(struct text *out, const char *title, const char *note, const char *min, const char *max,
+int svg_heat_maps(struct text *out, const char *title, const char *note, const char *min, const char *max, bool root,
                   const struct svg_heat *maps, int count, struct err *err)
 {
-    int columns = 1;
+    int columns = 1, size = count ? map_size(&maps[0]) : MAP, gap = count && has_ids(&maps[0]) ? MAP_GAP + 8 : MAP_GAP;
     while (columns < MAP_COLUMNS && columns * columns < count)
         columns++;
-    int rows = (count + columns - 1) / columns, shown = columns < 4 ? 4 : columns;     /* titles need some width */
-    int width = shown * (MAP + MAP_GAP) + MAP_GAP, height = MAP_TOP + rows * (MAP + MAP_GAP + 8) + 40;
-    double indent = (shown - columns) * (MAP + MAP_GAP) / 2.0;
+    int rows = (count + columns - 1) / columns, least = 4 * (MAP + MAP_GAP) + MAP_GAP;
+    int drawn = columns * (size + gap) + gap, width = drawn < least ? least : drawn;       /* titles need some width */
+    int height = MAP_TOP + rows * (size + gap + 8) + 50;
+    double indent = (width - drawn) / 2.0;
     if (svg_head(out, width, height, title, note, err))
         return -1;
     for (int i = 0; i < count; i++)
-        if (put_map(out, &maps[i], indent + MAP_GAP + i % columns * (MAP + MAP_GAP),
-                    MAP_TOP + i / columns * (MAP + MAP_GAP + 8.0), err))
+        if (put_map(out, &maps[i], size, indent + gap + i % columns * (size + gap), MAP_TOP + i / columns * (size + gap + 8.0),
+                    err))
             return -1;
-    return put_scale(out, width / 2.0, height - 32, min, max, err) || text_puts(out, "</svg>\n", err) ? -1 : 0;
+    return put_scale(out, width / 2.0, height - 42, min, max, root, err) || text_puts(out, "</svg>\n", err) ? -1 : 0;
 }

@@ -2,11 +2,13 @@
  * (curves differ by width and dashes, heat is grey, nothing is shown by colour).
  *
  * Each panel draws curves over common x values, from x_min to x_max and from 0 to y_max; a value that is no number leaves a
- * gap. Texts are escaped. The same input gives the same bytes. */
+ * gap. Where all curves have names, each has marks of its own beside its dashes, and those that coincide are one in the legend.
+ * Texts are escaped. The same input gives the same bytes. */
 #ifndef MOE_REPORT_SVG_H
 #define MOE_REPORT_SVG_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "common/base/err.h"
 #include "common/base/text.h"
@@ -35,6 +37,7 @@ struct svg_panel {
     int points;
     const double *x;            /* [points], ascending */
     double x_min, x_max, y_max;
+    bool log2;                  /* an axis of doublings: x_min above 0, ticks at powers of 2 */
     bool percent;               /* label y = 1 as 100 % */
     const struct svg_curve *curves;
     int count;
@@ -64,11 +67,12 @@ struct svg_heat {
     const char *title;          /* small, above it */
     int side;
     const double *value;        /* [side][side] */
+    const int32_t *id;          /* [side] what rows and columns are, shown up to SVG_HEAT_IDS of them; NULL: nothing */
 };
-enum { SVG_HEAT_CELLS = 96 };
+enum { SVG_HEAT_CELLS = 96, SVG_HEAT_IDS = 64 };
 
-/* min, max: what is at the ends of the scale. */
-int svg_heat_maps(struct text *out, const char *title, const char *note, const char *min, const char *max,
+/* min, max: what is at the ends of the scale; root: shades are square roots of shares, which the scale has. */
+int svg_heat_maps(struct text *out, const char *title, const char *note, const char *min, const char *max, bool root,
                   const struct svg_heat *maps, int count, struct err *err);
 
 #endif

@@ -309,14 +309,21 @@ static void test_heat_maps(void **unused)
     static double large[200 * 200];
     for (int i = 0; i < 200 * 200; i++)
         large[i] = 1;
-    const struct svg_heat maps[] = { { "a <b>", 3, value }, { "large", 200, large } };
+    static const int32_t id[200] = { 17, 4, 9 };
+    const struct svg_heat maps[] = { { "a <b>", 3, value, id }, { "large", 200, large, id } };
     struct text out = {0};
     struct err err = {0};
-    assert_int_equal(svg_heat_maps(&out, "T", NULL, "least", "most", maps, 2, &err), 0);
+    assert_int_equal(svg_heat_maps(&out, "T", NULL, "least", "most", true, maps, 2, &err), 0);
     assert_non_null(strstr(out.data, ">a &lt;b&gt;<"));
     assert_non_null(strstr(out.data, "fill=\"#000000\" d=\"M1 0h1v1h-1zM2 1h1v1h-1zM0 2h1v1h-1z\""));
     assert_non_null(strstr(out.data, "d=\"M0 1h2v1h-2z\""));
     assert_non_null(strstr(out.data, "M0 95h96v1h-96z"));
+    int ids = 0;                        /* at row and column; of a side of 200 none */
+    for (const char *at = out.data; (at = strstr(at, "font-size=\"7\"")); at++)
+        ids++;
+    assert_int_equal(ids, 6);
+    assert_non_null(strstr(out.data, ">17</text>"));
+    assert_non_null(strstr(out.data, ">25 %</text>"));                     /* the sixth of twelve shades is half, squared */
     assert_null(strstr(out.data, "nan"));
     text_free(&out);
 }

@@ -75,13 +75,56 @@ static void test_axis_and_no_title(void **unused)
     text_free(&bare);
 }
 
+/* Doublings are equally far apart: of 1 to 16, 360 wide from 64, each is 90; ticks are at powers of 2 alone. */
+static void test_log2_axis(void **unused)
+{
+    (void)unused;
+    struct text out = {0};
+    struct err err = {0};
+    const double x[] = {1, 2, 3, 8, 16}, y[] = {0, 1, 0, 1, 0};
+    const struct svg_curve curve = {.label = "one", .stroke = SVG_BOLD, .y = y};
+    const struct svg_panel panel = {.title = "P", .x_label = "x", .y_label = "y", .points = 5, .x = x, .x_min = 1,
+                                    .x_max = 16, .log2 = true, .y_max = 1, .curves = &curve, .count = 1};
+    assert_int_equal(svg_figure(&out, "T", NULL, &panel, 1, &err), 0);
+    assert_non_null(strstr(out.data, "d=\"M64.0 344.0L154.0 84.0L206.6 344.0L334.0 84.0L424.0 344.0\""));
+    assert_non_null(strstr(out.data, "<text x=\"244.0\" y=\"362.0\" text-anchor=\"middle\" font-size=\"11\">4<"));
+    assert_int_equal(occurrences(&out, "v5\" stroke"), 5);
+    text_free(&out);
+}
+
+/* Named curves have a shape of their own at each point and in the legend; two that are one are named together. */
+static void test_marks_and_coinciding_curves(void **unused)
+{
+    (void)unused;
+    struct text out = {0};
+    struct err err = {0};
+    const double x[] = {0, 1, 2}, first[] = {0, 1, 0.5}, again[] = {0, 1, 0.5}, other[] = {0, 1, NAN};
+    struct svg_curve curves[] = {{.label = "K4", .stroke = SVG_BOLD, .y = first},
+                                 {.label = "K6", .stroke = SVG_DASHED, .y = other},
+                                 {.label = "K8", .stroke = SVG_DOTTED, .y = again}};
+    const struct svg_panel panel = {.title = "P", .x_label = "x", .y_label = "y", .points = 3, .x = x, .x_max = 2, .y_max = 1,
+                                    .curves = curves, .count = 3};
+    assert_int_equal(svg_figure(&out, "T", NULL, &panel, 1, &err), 0);
+    assert_non_null(strstr(out.data, ">K4 = K8<"));
+    assert_int_equal(occurrences(&out, ">K6<"), 1);
+    assert_null(strstr(out.data, ">K8<"));
+    assert_int_equal(occurrences(&out, "a3 3 0 1 0"), 2 * 4);              /* a circle is two arcs */
+    assert_int_equal(occurrences(&out, "h5.4v5.4"), 3);                    /* squares: two points and the legend */
+    text_clear(&out);
+    curves[1].label = NULL;                             /* not all have names: lines alone */
+    assert_int_equal(svg_figure(&out, "T", NULL, &panel, 1, &err), 0);
+    assert_non_null(strstr(out.data, ">K8<"));
+    assert_null(strstr(out.data, "a3 3 0 1 0"));
+    text_free(&out);
+}
+
 /* Long names take smaller letters, and a legend of long names has fewer entries a line. */
 static void test_long_names(void **unused)
 {
     (void)unused;
-    const double x[2] = { 1, 2 }, y[2] = { 0.5, 1 };
-    struct svg_curve curves[3] = { { "none", SVG_BOLD, y }, { "MoE-Spec by path, budget 16", SVG_DASHED, y },
-                                   { "K4", SVG_DOTTED, y } };
+    const double x[2] = { 1, 2 }, y[2] = { 0.5, 1 }, second[2] = { 0.2, 1 }, third[2] = { 0.2, 0.9 };
+    struct svg_curve curves[3] = { { "none", SVG_BOLD, y }, { "MoE-Spec by path, budget 16", SVG_DASHED, second },
+                                   { "K4", SVG_DOTTED, third } };
     const struct svg_panel panel = { .title = "How far the experts that an earlier token selected are selected again, by layer",
                                      .x_label = "x", .y_label = "y", .points = 2, .x = x, .x_max = 2, .y_max = 1,
                                      .curves = curves, .count = 3 };
@@ -115,6 +158,8 @@ static void test_coverage_reports(void **unused)
     struct text out = {0};
     struct err err = {0};
     coverage_example(&coverage, mass, served, FEW, EXPERTS);
+    for (int i = 0; i < FEW * EXPERTS; i++)             /* no two layers alike, or they would be named together */
+        mass[i] = served[i] = pow(mass[i], 1 + 0.1 * (i / EXPERTS));
     assert_int_equal(coverage_svg(&out, &coverage, -1, "m", &err), 0);
     assert_int_equal(occurrences(&out, ">layer 2<"), 2);
     assert_int_equal(occurrences(&out, ">mean<"), 2);
@@ -177,6 +222,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_figure), cmocka_unit_test(test_axis_and_no_title),
+        cmocka_unit_test(test_log2_axis),
+        cmocka_unit_test(test_marks_and_coinciding_curves),
         cmocka_unit_test(test_long_names), cmocka_unit_test(test_coverage_reports),
         cmocka_unit_test(test_record_report),
     };
