@@ -18,7 +18,8 @@ struct run {
     struct cache *cache;
     int slots, K;
     double now, since, link_free;       /* virtual seconds; since: the event before */
-    double transfer_s;                  /* of one expert */
+    double transfer_s;                  /* of one expert: so long the link has no other */
+    double latency_s;                   /* besides, before it, where the link has several at once */
     int on_the_way;                     /* slot; -1: none */
     double arrives;
     uint64_t chance;
@@ -65,7 +66,7 @@ static void link_until(struct run *r, double until)
         r->on_the_way = cache_fetch(r->cache, &key, &victim);
         if (r->on_the_way < 0)
             break;
-        r->arrives = start + r->transfer_s;
+        r->arrives = start + r->latency_s + r->transfer_s;
         r->result.prefetched++;
     }
     r->since = until;
@@ -74,7 +75,7 @@ static void link_until(struct run *r, double until)
 /* When so many experts, asked for at a time, are all there. */
 static double demand(struct run *r, double asked, int experts)
 {
-    double start = fmax(asked, r->on_the_way >= 0 ? fmax(r->arrives, r->link_free) : r->link_free);
+    double start = fmax(asked + r->latency_s, r->on_the_way >= 0 ? fmax(r->arrives, r->link_free) : r->link_free);
     r->link_free = start + experts * r->transfer_s;
     r->result.fetched += experts;
     return r->link_free;
@@ -164,7 +165,7 @@ static double by_fetching(struct run *r, int layer, int count, bool greedy)
                 busy += fast_time(r, r->tokens[i]);
             }
     for (int i; (i = next_missing(r, count, greedy)) >= 0;) {
-        double asked = r->system->overlaps ? r->now : fast, there = fmax(asked, r->link_free) + r->transfer_s;
+        double asked = r->system->overlaps ? r->now : fast, there = fmax(asked + r->latency_s, r->link_free) + r->transfer_s;
         double sooner = slow + slow_time(r, r->tokens[i]);
         if (greedy && sooner <= fmax(fast, there) + fast_time(r, r->tokens[i]))
             slow = sooner;
@@ -405,7 +406,8 @@ int simulate_run(struct simulated_result *out, const struct simulation *simulati
         return -1;
     r.routes = r.system->drafts ? simulation->drafted : simulation->undrafted;
     r.slots = simulated_machine_slots(r.machine, r.routes->layers, r.routes->experts);
-    r.transfer_s = r.machine->expert_bytes / r.machine->bytes_per_second + r.machine->latency_s;
+    r.latency_s = r.machine->at_once ? r.machine->latency_s : 0;
+    r.transfer_s = r.machine->expert_bytes / r.machine->bytes_per_second + r.machine->latency_s - r.latency_s;
     if (can_run(&r, err) || open_cache(&r, settings, err) || make_room(&r, err))
         goto done;
     if (r.system->balances && !r.states) {

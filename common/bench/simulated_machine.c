@@ -69,7 +69,7 @@ static int get_parts(struct simulated_machine *m, const json_t *map, struct err 
 {
     static const char *const draft_keys[] = {"length", "token_us", "acceptance", NULL};
     static const char *const processor_keys[] = {"expert_us", "token_us", "join_us", NULL};
-    static const char *const link_keys[] = {"bytes_per_second", "latency_us", NULL};
+    static const char *const link_keys[] = {"bytes_per_second", "latency_us", "at_once", NULL};
     static const char *const forecast_keys[] = {"next_layer", "draft", NULL};
     const json_t *draft, *fast, *slow, *link, *forecast;
     if (inside(map, "draft", draft_keys, true, &draft, err) || inside(map, "fast", processor_keys, true, &fast, err) ||
@@ -88,6 +88,9 @@ static int get_parts(struct simulated_machine *m, const json_t *map, struct err 
     if (number(link, "bytes_per_second", 0, 1, 1e15, &m->bytes_per_second, err) ||
         microseconds(link, "latency_us", 0, &m->latency_s, err))
         return err_at(err, "\"link\"");
+    if (json_object_get(link, "at_once") && !json_is_boolean(json_object_get(link, "at_once")))
+        return err_set(err, ERR_INPUT, "\"link\": \"at_once\": true or false is expected");
+    m->at_once = json_is_true(json_object_get(link, "at_once"));
     if (number(forecast, "next_layer", 0, 0, 1, &m->recall_next, err) ||
         number(forecast, "draft", 0, 0, 1, &m->recall_draft, err))
         return err_at(err, "\"forecast\"");

@@ -115,7 +115,9 @@ def seconds_of_split(found, layers, machine, experts, slots):
 def seconds_of_fetching(found, layers, machine, slots, counts):
     cache, see = recency(slots, counts)
     now = link = 0.0
-    transfer = machine["link"].get("latency_us", 0) + 1e6 * machine["model"]["expert_bytes"] / machine["link"]["bytes_per_second"]
+    latency = machine["link"].get("latency_us", 0)
+    waits, takes = (latency, 0) if machine["link"].get("at_once") else (0, latency)
+    transfer = takes + 1e6 * machine["model"]["expert_bytes"] / machine["link"]["bytes_per_second"]
     for flags, turn in wants(found, layers):
         now += (len(flags) - 1) * machine["draft"]["token_us"]
         for layer in range(layers):
@@ -125,7 +127,7 @@ def seconds_of_fetching(found, layers, machine, slots, counts):
             end = now + sum(w for w, hit in zip(work, there) if hit)
             for w, hit in zip(work, there):
                 if not hit:
-                    link = max(link, now) + transfer
+                    link = max(link, now + waits) + transfer
                     end = max(end, link) + w
             now = end
         now += machine.get("forward_us", 0)

@@ -22,6 +22,9 @@ simulate() { moe-bench simulate --machine "$folder/small.json" "$@"; }
         simulate --skew $skew --texts 2 -n 60 --keep-routes "$BATS_TEST_TMPDIR/routes.moes" --json > "$BATS_TEST_TMPDIR/result.jsonl"
         "$PYTHON" "$top/tests/bench/simulated.py" "$folder/small.json" "$BATS_TEST_TMPDIR/routes.moes" "$BATS_TEST_TMPDIR/result.jsonl"
     done
+    jq '.link = {bytes_per_second: 20e9, latency_us: 150, at_once: true}' "$folder/small.json" > "$BATS_TEST_TMPDIR/at-once.json"
+    moe-bench simulate --machine "$BATS_TEST_TMPDIR/at-once.json" "$BATS_TEST_TMPDIR/routes.moes" --json > "$BATS_TEST_TMPDIR/at-once.jsonl"
+    "$PYTHON" "$top/tests/bench/simulated.py" "$BATS_TEST_TMPDIR/at-once.json" "$BATS_TEST_TMPDIR/routes.moes" "$BATS_TEST_TMPDIR/at-once.jsonl"
     jq -e -s 'all(.[]; .simulated and .type == "simulate" and .tokens == 120 and (.source | length) > 10) and
         (map(.system) | index("utility") and index("fate") and index("static-split"))' "$BATS_TEST_TMPDIR/result.jsonl"
 }
@@ -87,7 +90,7 @@ simulate() { moe-bench simulate --machine "$folder/small.json" "$@"; }
     assert_trouble moe-bench
     [[ $output == *'fast memory'* ]]
     for change in 'del(.fast)' '.fast.expert_us = -1' '.model.layers = 0' '.link.bytes_per_second = "fast"' '.typo = 1' \
-        '.draft.length = 64' 'del(.source)' 'del(.model.top_k)' 'del(.model.experts)' 'del(.model.layers)' '.model.top_k = 17' 'del(.cached)' '[]'; do
+        '.draft.length = 64' '.link.at_once = 1' 'del(.source)' 'del(.model.top_k)' 'del(.model.experts)' 'del(.model.layers)' '.model.top_k = 17' 'del(.cached)' '[]'; do
         jq "$change" "$folder/small.json" > "$file"
         run moe-bench simulate --machine "$file"
         assert_trouble "moe-bench: $file"
