@@ -12,6 +12,7 @@
 #include "cmd/draft-train-data.h"
 #include "cmd/draft-train-eval.h"
 #include "cmd/draft-train-inputs.h"
+#include "cmd/draft-train-ranks.h"
 #include "common/base/clock.h"
 #include "common/base/file.h"
 #include "common/base/mem.h"
@@ -33,8 +34,8 @@ struct train_args {
     struct loss_settings loss;
     const char *output, *from, *stream, *checkpoint, *best, *layers;
     double rate, beta1, beta2, decay, clip, epochs, warmup, noise, minutes;
-    int arch, clipping, schedule, batch, micro, steps, evaluate, dtype;
-    bool resume;
+    int ranks, arch, clipping, schedule, batch, micro, steps, evaluate, dtype;
+    bool resume, fold;
 };
 
 static const char *const arch_words[] = {"eagle1", "eagle3", "medusa", "hydra", "kangaroo", "jakiro", "jakiro_star", NULL};
@@ -108,6 +109,11 @@ static const struct opt train_options[] = {
               "let the model answer each text first, with up to N tokens; answers of the texts are put aside"),
     DECODE_TEXT_OPTIONS(struct train_args, data.settings),
     SESSION_PROMPT_OPTIONS(struct train_args, data.prompts),
+    OPT_GROUP("Several processes"),
+    OPT_CHOICE(0, "ranks", struct train_args, ranks, ranks_words,
+               "make each step by several processes, as mpirun started them"),
+    OPT_FLAG(0, "fold", struct train_args, fold,
+             "add up small batches so that any number of processes gives the same bytes"),
     OPT_GROUP("Other options"),
     OPT_FLAG(0, "force", struct train_args, data.force, "take a head that was made for other weights of this shape"),
     OPT_END };
@@ -124,6 +130,11 @@ static const struct train_args train_defaults = {
 struct training {
     const struct train_args *args;
     const struct console *console;
+    struct console silent;              /* of processes but the first */
+    struct ranks *ranks;
+    struct share *share;                /* NULL: this process is alone */
+    bool first;                         /* it is the one that speaks and writes */
+    struct session_options target;
     struct session *session;
     struct thread_pool *pool;
     struct head_reading reading;        /* of a new head */
@@ -144,6 +155,7 @@ struct training {
 static void close_training(struct training *t)
 {
     trainer_close(&t->trainer);
+    share_close(&t->share);
     network_close(&t->network);
     weights_free(&t->weights);
     train_data_close(&t->data);
@@ -153,6 +165,7 @@ static void close_training(struct training *t)
     text_free(&t->told);
     text_free(&t->checkpoint);
     text_free(&t->best);
+    ranks_close(&t->ranks);
 }
 
 /* ---- the head ---- */
@@ -315,12 +328,12 @@ static int tell_settings(struct training *t, struct err *err)
                        "\"cut\":%d,\"noise\":%.17g,\"rate\":%.17g,\"beta1\":%.17g,\"beta2\":%.17g,\"decay\":%.17g,"
                        "\"clipping\":\"%s\",\"clip\":%.17g,\"schedule\":\"%s\",\"warmup\":%" PRId64
                        ",\"steps\":%" PRId64 ",\"token_weight\":%.17g,\"const_feature\":%.17g,\"const_token\":%.17g,"
-                       "\"ttt_steps\":%d,\"ttt_decay\":%.17g,\"validate_every\":%" PRId64 "}",
+                       "\"ttt_steps\":%d,\"ttt_decay\":%.17g,\"validate_every\":%" PRId64 ",\"fold\":%s}",
                        target, t->data.digest, t->data.rounded ? "bf16" : "f32", t->settings.seed, t->settings.batch,
                        t->settings.micro, t->settings.longest, t->settings.noise, o->rate, o->beta1, o->beta2, o->decay,
                        clip_words[o->clipping], o->bound, schedule_words[o->schedule], o->warmup, o->steps,
                        l->token_weight, l->const_feature,
-                       l->const_token, l->steps, l->decay, t->every) ? -1 : 0;
+                       l->const_token, l->steps, l->decay, t->every, t->args->fold ? "true" : "false") ? -1 : 0;
 }
 
 /* ---- the run ---- */
@@ -331,7 +344,7 @@ static int open_stream(struct training *t, struct err *err)
     const int64_t steps = t->settings.optimiser.steps;
     const struct train_run run = {head_kind_name(t->weights->head.kind), (int64_t)t->weights->floats,
                                   steps < INT32_MAX ? (int)steps : INT32_MAX, t->told.data};
-    if (!t->args->stream)
+    if (!t->args->stream || !t->first)
         return 0;
     int rc = session_header(t->session, STREAM_TRAIN, t->console, t->args->data.settings.seed, &header, err) ||
              writer_open(&t->writer, t->args->stream, &header, err) ||
@@ -391,8 +404,11 @@ static int check_outputs(struct training *t, struct err *err)
     const struct train_args *a = t->args;
     if ((a->checkpoint ? text_puts(&t->checkpoint, a->checkpoint, err)
                        : text_printf(&t->checkpoint, err, "%s.checkpoint", a->output)) ||
-        (a->best ? text_puts(&t->best, a->best, err) : name_best(&t->best, a->output, err)) || check_names(t, err) ||
-        check_output(a->output, err) || check_output(t->checkpoint.data, err) || check_output(t->best.data, err))
+        (a->best ? text_puts(&t->best, a->best, err) : name_best(&t->best, a->output, err)) || check_names(t, err))
+        return -1;
+    if (!t->first)
+        return 0;
+    if (check_output(a->output, err) || check_output(t->checkpoint.data, err) || check_output(t->best.data, err))
         return -1;
     return a->resume || access(t->checkpoint.data, F_OK) ? 0 :
            err_set(err, ERR_INPUT, "%s: is there already; go on from it with --resume, or remove it", t->checkpoint.data);
@@ -413,16 +429,39 @@ static int go_on(struct training *t, struct err *err)
     return 0;
 }
 
+/* The first process speaks and writes. */
+static int open_ranks(struct training *t, struct err *err)
+{
+    if (draft_train_ranks_open(&t->ranks, t->args->ranks, err))
+        return -1;
+    t->first = ranks_rank(t->ranks) == 0;
+    if (!t->first) {
+        t->silent = *t->console;
+        t->silent.quiet = true;
+        t->console = &t->silent;
+    }
+    t->target = t->args->session;
+    return draft_train_ranks_check(t->ranks, &t->args->data.inputs, !t->args->data.prompts.texts.count, err) ||
+           draft_train_ranks_threads(&t->target, t->ranks, err) ? -1 : 0;
+}
+
+static int open_trainer(struct training *t, struct err *err)
+{
+    if ((ranks_size(t->ranks) > 1 || t->args->fold) && share_open(&t->share, t->ranks, t->weights, err))
+        return -1;
+    const struct trainer_setup setup = {t->weights, t->network, &t->data.learnt, t->points, &t->settings, t->pool, t->share};
+    return trainer_open(&t->trainer, &setup, err) || (t->first && go_on(t, err)) || trainer_scatter(t->trainer, err) ? -1 : 0;
+}
+
 static int prepare(struct training *t, struct err *err)
 {
     const struct train_args *a = t->args;
-    const int threads = a->session.threads ? a->session.threads : thread_pool_cores();
     const char *stream;
     int rows = 1;
     if (check_outputs(t, err) || inputs_find_stream(&a->data.inputs, &a->data.prompts.texts, &stream, err) ||
         train_data_check(&a->data, &a->session, stream, err) ||
         (a->data.settings.max_tokens && decode_rows(&a->data.settings, false, &rows, err)) ||
-        session_open(&t->session, &a->session, 0, rows, err) || thread_pool_new(&t->pool, threads, err) ||
+        session_open(&t->session, &t->target, 0, rows, err) || thread_pool_new(&t->pool, t->target.threads, err) ||
         (a->from ? begin_from(t, err) : describe_anew(t, err)) || check_options(t, err))
         return -1;
     session_print(t->session, t->console);
@@ -437,14 +476,14 @@ static int prepare(struct training *t, struct err *err)
     if (tell_settings(t, err) ||
         network_open(&t->network, t->weights, t->session->model, &a->loss, a->data.cut, t->pool, err))
         return -1;
-    const struct trainer_setup setup = {t->weights, t->network, &t->data.learnt, t->points, &t->settings, t->pool};
-    return trainer_open(&t->trainer, &setup, err) || go_on(t, err) ? -1 : 0;
+    return open_trainer(t, err);
 }
 
 static int save(struct training *t, struct err *err)
 {
     t->saved = clock_seconds();
-    return trainer_save(t->trainer, t->checkpoint.data, t->told.data, err);
+    return trainer_gather(t->trainer, err) ||
+           (t->first && trainer_save(t->trainer, t->checkpoint.data, t->told.data, err)) ? -1 : 0;
 }
 
 /* Something could not be written, but the steps were made: where there is room for a checkpoint they are not lost. */
@@ -457,11 +496,42 @@ static int save_after(struct training *t, struct err *err)
     return err_set(err, told.code, "%s; --resume goes on after step %lld", told.text, (long long)trainer_steps(t->trainer));
 }
 
+/* rc: what came of writing something, which the first process alone does. All end where it could not. */
+static int written(struct training *t, int rc, struct err *err)
+{
+    struct err other = {0};
+    bool failed;
+    if (ranks_agree(t->ranks, rc != 0, &failed, &other)) {
+        if (!rc)
+            *err = other;
+        return -1;
+    }
+    if (!failed)
+        return 0;
+    if (!rc)
+        err_set(err, ERR_IO, "process 0 could not write");
+    return save_after(t, err);
+}
+
 /* A signal came: what was learnt stays. */
 static int stop_here(struct training *t, struct err *err)
 {
-    return save(t, err) ? -1 : err_set(err, ERR_SIGNAL, "ended by %s after step %lld; --resume goes on", signals_name(),
-                                       (long long)trainer_steps(t->trainer));
+    const char *signal = signals_name();
+    return save(t, err) ? -1 : err_set(err, ERR_SIGNAL, "ended by %s after step %lld; --resume goes on",
+                                       signal ? signal : "a signal", (long long)trainer_steps(t->trainer));
+}
+
+enum next { NEXT_STEP, NEXT_SAVE, NEXT_STOP };
+
+/* What all do now: a signal to any of them ends all, and the first one's clock says when a checkpoint is due. */
+static int choose_next(struct training *t, enum next *next, struct err *err)
+{
+    const bool stop = stop_asked(signals_stop()), due = t->first && clock_seconds() - t->saved >= t->args->minutes * 60;
+    bool asked, stops;
+    if (ranks_agree(t->ranks, stop || due, &asked, err) || (asked && ranks_agree(t->ranks, stop, &stops, err)))
+        return -1;
+    *next = !asked ? NEXT_STEP : stops ? NEXT_STOP : NEXT_SAVE;
+    return 0;
 }
 
 static int write_head(const struct training *t, const char *path, struct err *err)
@@ -483,18 +553,19 @@ static bool is_due(const struct training *t)
 static int evaluate(struct training *t, struct err *err)
 {
     double loss;
-    const int done = trainer_evaluate(t->trainer, &t->data.validation, signals_stop(), &loss, err);
+    const int done = trainer_evaluate(t->trainer, &t->data.validation, ranks_size(t->ranks) == 1 ? signals_stop() : NULL, &loss,
+                                      err);
     if (done <= 0)
         return done ? -1 : stop_here(t, err);
     const bool best = trainer_is_best(t->trainer, loss);
-    if (best && write_head(t, t->best.data, err))
-        return save_after(t, err);
+    if (best && written(t, t->first && write_head(t, t->best.data, err) ? -1 : 0, err))
+        return -1;
     trainer_evaluated(t->trainer, loss);
     const struct train_eval eval = {
         .step = (int)trainer_steps(t->trainer), .texts = (int)t->data.validation.texts, .loss = loss, .positions = 0,
         .position = &(int32_t){0}, .acceptance = &(double){0},      /* of no elements: drafts are not tried */
         .tokens_per_iteration = NAN, .tree_tokens_per_iteration = NAN, .best = best, .seconds = clock_seconds() - t->started};
-    return t->writer && writer_record(t->writer, &train_eval_kind, &eval, err) ? save_after(t, err) : 0;
+    return written(t, t->writer && writer_record(t->writer, &train_eval_kind, &eval, err) ? -1 : 0, err);
 }
 
 static void tell_end(const struct training *t, const struct train_report *report)
@@ -513,6 +584,7 @@ static int make_steps(struct training *t, struct err *err)
 {
     const int64_t steps = t->settings.optimiser.steps;
     struct train_report report = {.tokens = 0};
+    enum next next;
     t->started = t->saved = clock_seconds();
     console_progress(t->console, &t->bar, "steps", (uint64_t)(steps - trainer_steps(t->trainer)));
     for (;;) {
@@ -520,15 +592,14 @@ static int make_steps(struct training *t, struct err *err)
             return -1;
         if (trainer_steps(t->trainer) >= steps)
             break;
-        if (stop_asked(signals_stop()))
+        if (choose_next(t, &next, err) || (next == NEXT_SAVE && save(t, err)))
+            return -1;
+        if (next == NEXT_STOP)
             return stop_here(t, err);
-        if (trainer_step(t->trainer, &report, err) < 0)
+        if (trainer_step(t->trainer, &report, err) < 0 ||
+            (t->args->stream && written(t, write_step(t, &report, err), err)))
             return -1;
-        if (write_step(t, &report, err))
-            return save_after(t, err);
         progress_step(&t->bar, 1);
-        if (clock_seconds() - t->saved >= t->args->minutes * 60 && save(t, err))
-            return -1;
     }
     progress_end(&t->bar);
     tell_end(t, &report);
@@ -548,15 +619,18 @@ static int run_train(const void *arguments, const struct console *console, struc
         return err_set(err, ERR_INPUT, "say with --arch which kind of head to begin with, or with --from which one");
     if (args->micro > args->batch)
         return err_set(err, ERR_INPUT, "--micro-batch %d: a step has %d texts (--batch)", args->micro, args->batch);
-    if (prepare(&t, err) || open_stream(&t, err))
+    if (args->fold && !args->micro)
+        return err_set(err, ERR_INPUT, "--fold: adds up smaller batches; say how many texts they have with --micro-batch");
+    if (open_ranks(&t, err) || prepare(&t, err) || open_stream(&t, err))
         goto done;
     signals_gentle();
     if (make_steps(&t, err))
         goto done;
-    if ((write_head(&t, args->output, err) || (t.writer && writer_close(&t.writer, err))) &&
-        save_after(&t, err))
+    const int ended = t.first && (write_head(&t, args->output, err) || (t.writer && writer_close(&t.writer, err))) ? -1 : 0;
+    if (written(&t, ended, err))
         goto done;
-    unlink(t.checkpoint.data);
+    if (t.first)
+        unlink(t.checkpoint.data);
     rc = 0;
 done:
     signals_harsh();
@@ -567,6 +641,8 @@ done:
             *err = told;
     }
     writer_abort(&t.writer, err);
+    if (rc)
+        draft_train_ranks_leave(t.ranks, console, err);
     close_training(&t);
     return rc;
 }

@@ -18,6 +18,7 @@
 struct member {
     int64_t id;                 /* of the process on its machine */
     uint64_t born;              /* as the system counts; two processes of one id differ in it */
+    cpu_set_t processors;       /* that it may run on */
     char host[240];
 };
 
@@ -72,8 +73,8 @@ static int look_for_dead(struct ranks *r, struct err *err)
         r->over = r->died = r->ours = true;
         for (int before = 0; before < r->rank; before++)
             r->ours = r->ours && !alive(r, before);
-        /* Who ends now must not be taken for who died first. */
-        nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
+        /* Who ends now must not be taken for who died first, nor take the others along before they have said it. */
+        nanosleep(&(struct timespec){.tv_nsec = r->ours ? 300000000 : 900000000}, NULL);
         return err_set(err, ERR_IO, "process %d of %d (%s, pid %" PRId64 ") has died", i, r->size, r->members[i].host,
                        r->members[i].id);
     }
@@ -253,6 +254,8 @@ static int meet(struct ranks *r, struct err *err)
         struct member *self = &members[r->rank];
         self->id = getpid();
         self->born = birth(self->id);
+        if (sched_getaffinity(0, sizeof self->processors, &self->processors))
+            CPU_ZERO(&self->processors);
         if (gethostname(self->host, sizeof self->host - 1))
             snprintf(self->host, sizeof self->host, "?");
         for (int i = 0; i <= r->size; i++)
@@ -326,12 +329,16 @@ int ranks_rank(const struct ranks *r) { return r->rank; }
 
 int ranks_size(const struct ranks *r) { return r->size; }
 
-int ranks_here(const struct ranks *r)
+int ranks_beside(const struct ranks *r)
 {
-    int here = !r->members;
-    for (int i = 0; r->members && i < r->size; i++)
-        here += !strcmp(r->members[i].host, r->members[r->rank].host);
-    return here;
+    int beside = 1;
+    for (int i = 0; r->members && i < r->size; i++) {
+        const struct member *self = &r->members[r->rank], *other = &r->members[i];
+        cpu_set_t both;
+        CPU_AND(&both, &self->processors, &other->processors);
+        beside += i != r->rank && !strcmp(other->host, self->host) && CPU_COUNT(&both);
+    }
+    return beside;
 }
 
 /* ---- copies ---- */

@@ -28,7 +28,8 @@ void ranks_close(struct ranks **ranks);
 
 int ranks_rank(const struct ranks *ranks);
 int ranks_size(const struct ranks *ranks);
-int ranks_here(const struct ranks *ranks);                      /* how many are on this machine */
+/* How many, this one included, may run on processors that this one may run on. */
+int ranks_beside(const struct ranks *ranks);
 
 /* Tells the others that this process has failed, with `err` set, unless they know; then makes err ERR_TOLD where another
  * process is to say it. To be called once, before the end of each process that has failed. */

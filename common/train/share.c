@@ -30,8 +30,7 @@ void share_close(struct share **share)
     mem_free(share);
 }
 
-/* Each process has `each` bytes of an array. */
-static int share_equal(struct share *s, void *data, size_t each, struct err *err)
+int share_equal(struct share *s, void *data, size_t each, struct err *err)
 {
     const size_t size = (size_t)ranks_size(s->ranks);
     size_t *cut = mem_alloc(size + 1, sizeof *cut, err);

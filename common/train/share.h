@@ -32,6 +32,9 @@ struct share {
 int share_open(struct share **out, struct ranks *ranks, struct weights *weights, struct err *err);
 void share_close(struct share **share);
 
+/* Each process has `each` bytes of an array, one after the other; afterwards all have all. */
+int share_equal(struct share *share, void *data, size_t each, struct err *err);
+
 /* Of `texts` texts each process has looked at those of its number, and of those `size` further on: their tokens are in
  * tokens[text], what losses are divided by in *whole. Afterwards each has all of both. */
 int share_measures(struct share *share, int32_t *tokens, int texts, struct train_whole *whole, struct err *err);

@@ -369,22 +369,30 @@ int trainer_scatter(struct trainer *t, struct err *err)
 int trainer_evaluate(struct trainer *t, const struct train_source *source, const struct stop *stop, double *loss,
                      struct err *err)
 {
-    const int batch = t->setup.settings->batch;
-    double sum = 0;
+    const int batch = t->setup.settings->batch, rank = t->setup.share ? ranks_rank(t->setup.share->ranks) : 0;
+    const int size = t->setup.share ? ranks_size(t->setup.share->ranks) : 1;
+    const int64_t batches = train_epoch_steps(source->texts, batch), each = (batches + size - 1) / size;
+    double *sum = mem_alloc((size_t)(size * each), sizeof *sum, err);       /* by process, and by batch */
+    int rc = sum ? 1 : -1;
     t->source = source;
     t->learning = false;
-    for (int64_t first = 0; first < source->texts; first += batch) {
+    for (int64_t k = rank; rc > 0 && k < batches; k += size) {
         struct train_report r = {.step = t->steps};
-        if (stop_asked(stop))
-            return 0;
+        const int64_t first = k * batch;
         for (t->texts = 0; t->texts < batch && first + t->texts < source->texts; t->texts++)
             t->index[t->texts] = first + t->texts;
-        if (run_texts(t, &r, err) < 0)
-            return -1;
-        sum += r.losses.total * t->texts;
+        rc = stop_asked(stop) ? 0 : run_texts(t, &r, err) < 0 ? -1 : 1;
+        sum[rank * each + k / size] = r.losses.total * t->texts;
     }
-    *loss = sum / (double)source->texts;
-    return 1;
+    if (rc > 0 && t->setup.share && share_equal(t->setup.share, sum, (size_t)each * sizeof *sum, err))
+        rc = -1;
+    double all = 0;
+    for (int64_t k = 0; rc > 0 && k < batches; k++)
+        all += sum[k % size * each + k / size];
+    if (rc > 0)
+        *loss = all / (double)source->texts;
+    mem_free(&sum);
+    return rc;
 }
 
 bool trainer_is_best(const struct trainer *t, double loss) { return loss < t->best.loss; }

@@ -65,7 +65,8 @@ int trainer_scatter(struct trainer *trainer, struct err *err);
 /* ---- validation ---- */
 
 /* The mean loss of texts that are not learnt from, in batches as steps have them, without noise. A text of which it is no
- * finite number is an error, as in a step. 1; 0: the stop was asked for (NULL: none); -1. */
+ * finite number is an error, as in a step. 1; 0: the stop was asked for (NULL: none); -1. Several processes read some of the
+ * texts each, and cannot be stopped; all get the loss. */
 int trainer_evaluate(struct trainer *trainer, const struct train_source *texts, const struct stop *stop, double *loss,
                      struct err *err);
 

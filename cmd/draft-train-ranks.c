@@ -1,0 +1,71 @@
+#include "cmd/draft-train-ranks.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "common/base/thread_pool.h"
+
+enum { RANKS_AUTO, RANKS_NONE, RANKS_MPI };
+const char *const ranks_words[] = {"auto", "none", "mpi", NULL};
+
+/* A number of the environment; -1: it is not there. Open MPI's, and those of launchers that speak PMI, as MPICH's and
+ * Slurm's. */
+static int number_of(const char *const *names)
+{
+    for (; *names; names++) {
+        const char *value = getenv(*names);
+        if (value && *value)
+            return atoi(value);
+    }
+    return -1;
+}
+
+int draft_train_ranks_open(struct ranks **out, int choice, struct err *err)
+{
+    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", NULL};
+    static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", NULL};
+    const int size = number_of(sizes), rank = number_of(ranks);
+    if (choice == RANKS_NONE || (choice == RANKS_AUTO && (size == 1 || (size < 0 && rank < 0))))
+        return ranks_alone(out, err);
+    if (!ranks_open(out, "mpi", size > 0 ? size : 0, err))
+        return 0;
+    if (rank > 0)                   /* all find the same, and process 0 says it */
+        err->code = ERR_TOLD;
+    return -1;
+}
+
+int draft_train_ranks_threads(struct session_options *options, const struct ranks *ranks, struct err *err)
+{
+    const int beside = ranks_beside(ranks), cores = thread_pool_cores();
+    if (beside > 1 && options->pin)
+        return err_set(err, ERR_INPUT, "--pin: %d processes may run on the same processors; let mpirun give each its own, with "
+                       "--bind-to core --map-by slot:PE=N", beside);
+    if (!options->threads)
+        options->threads = cores > beside ? cores / beside : 1;
+    return 0;
+}
+
+int draft_train_ranks_check(const struct ranks *ranks, const struct strings *inputs, bool implied, struct err *err)
+{
+    if (ranks_size(ranks) == 1)
+        return 0;
+    for (int i = 0; i < inputs->count || (implied && !i); i++) {
+        const char *path = inputs->count ? inputs->items[i] : "-";
+        struct stat status;
+        if (!strcmp(path, "-") || (!stat(path, &status) && !S_ISREG(status.st_mode)))
+            return err_set(err, ERR_INPUT, "%s: several processes cannot read one pipe; write what it gives into a file",
+                           strcmp(path, "-") ? path : "standard input");
+    }
+    return 0;
+}
+
+void draft_train_ranks_leave(struct ranks *ranks, const struct console *console, struct err *err)
+{
+    if (!ranks || ranks_size(ranks) == 1)
+        return;
+    ranks_leave(ranks, err);
+    if (err->code != ERR_TOLD)
+        console_fault(console, err);
+    err->code = ERR_TOLD;
+}
