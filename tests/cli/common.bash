@@ -24,6 +24,13 @@ python_with_numpy() {
 # The command must fail. A plain `! command` is no check: a test ends only where a simple command fails.
 refute() { ! "$@"; }
 
+# Skips where there is no MPI (make deps-mpi); else tells Open MPI that it may start as root, and more processes than processors.
+wants_mpi() {
+    command -v mpirun > /dev/null && [ -e "$MOE_BIN/../lib/moekit/moe-ranks-mpi.so" ] || skip "no MPI here: make deps-mpi"
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+    export OMPI_MCA_hwloc_base_binding_policy=none
+}
+
 # What `run` caught is one line on stderr that begins with the command's name, and the exit status is 2.
 assert_trouble() {
     [ "$status" -eq 2 ] || { echo "exit status $status: $output"; return 1; }

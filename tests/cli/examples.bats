@@ -100,6 +100,8 @@ run_page() {
 
 @test "the examples of moe-profile(1) run" { run_page moe-profile.1; }
 
+@test "the examples of moe-ranks(7) run" { wants_mpi; run_page moe-ranks.7; }
+
 @test "the examples of moe-view(1) run" { run_page moe-view.1; }
 
 @test "no page is left out above" {

@@ -11,16 +11,7 @@ setup_file() {
     head -n 24 "$MOE_MODELS/pocket/calib.jsonl" > texts.jsonl
 }
 
-setup() {
-    cd "$WORK"
-    # Open MPI does not start as root, nor more processes than processors, unless it is told to.
-    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-    export OMPI_MCA_hwloc_base_binding_policy=none
-}
-
-has_mpi() {
-    command -v mpirun > /dev/null && [ -e "$MOE_BIN/../lib/moekit/moe-ranks-mpi.so" ] || skip "no MPI here: make deps-mpi"
-}
+setup() { cd "$WORK"; }
 
 options="train -m pocket.moe --arch eagle1 --rate 0.004 --noise 0.2"
 
@@ -40,7 +31,7 @@ near() {
 }
 
 @test "two and three processes have the losses of one, and write once" {
-    has_mpi
+    wants_mpi
     moe-draft-train $options --steps 6 -q texts.jsonl -o one.moe --stream one.moes
     losses one.moes > one
     for count in 2 3; do
@@ -58,7 +49,7 @@ near() {
 }
 
 @test "with --fold any number of processes gives the same bytes, from a checkpoint of another number, too" {
-    has_mpi
+    wants_mpi
     moe-profile features -q -m pocket.moe --dtype f32 --validation 0.2 texts.jsonl -o states.moes
     fold="--fold --micro-batch 1 --epochs 2 --batch 3 states.moes"
     moe-draft-train $options -q $fold -o one.moe --best one-best.moe
@@ -76,7 +67,7 @@ near() {
 }
 
 @test "a process that dies ends the job, and is named; what it did goes on" {
-    has_mpi
+    wants_mpi
     mpirun -n 3 moe-draft-train $options --steps 100000 --every 0 texts.jsonl -o dies.moe 3>&- 2> said & job=$!
     for _ in $(seq 500); do [ ! -e dies.moe.checkpoint ] || break; sleep 0.02; done
     for pid in $(pgrep -f -- "^moe-draft-train .*dies.moe$"); do
@@ -98,7 +89,7 @@ near() {
 }
 
 @test "a fault ends all, with one line and 2" {
-    has_mpi
+    wants_mpi
     while IFS='|' read -r words part; do
         run mpi 2 train -m pocket.moe --arch eagle1 $words
         [ "$status" -eq 2 ] || { echo "$words: exit status $status: $output"; return 1; }
@@ -115,12 +106,12 @@ WRONG
 }
 
 @test "processes that no plug-in joins are refused" {
-    # as mpirun would have it, but no mpirun is there
-    OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 run moe-draft-train $options --steps 1 texts.jsonl -o no.moe
-    [ "$status" -eq 2 ]
-    [ -z "$output" ] || [[ $output != moe-draft-train:* ]]
     mkdir -p alone/bin
     cp "$MOE_BIN/moe-draft-train" alone/bin
+    # as mpirun would have it; of the two one says it
+    OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 run alone/bin/moe-draft-train $options --steps 1 texts.jsonl -o no.moe
+    [ "$status" -eq 2 ]
+    [ -z "$output" ]
     OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 run alone/bin/moe-draft-train $options --steps 1 texts.jsonl -o no.moe
     assert_trouble moe-draft-train
     [[ $output == *"this build has no moe-ranks-mpi.so; build where mpicc is; make deps-mpi installs it" ]]
