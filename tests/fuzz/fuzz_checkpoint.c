@@ -1,6 +1,6 @@
 /* Any change of a checkpoint of training, with a digest that fits or with the old one, cut off or not: it is refused in a line,
- * or training goes on from a step that there is. The first byte says which of these; then, three bytes each, a position and what
- * is there. */
+ * or training goes on from a step that there is. The first byte says which of these; then, three bytes each, a position and
+ * what is there. */
 #include <math.h>
 #include <string.h>
 
