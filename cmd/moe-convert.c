@@ -11,6 +11,7 @@
 #include "common/base/mem.h"
 #include "common/base/version.h"
 #include "common/checkpoint/convert_head.h"
+#include "common/checkpoint/export_head.h"
 #include "common/cli/command.h"
 #include "common/cli/number.h"
 #include "common/model/step.h"
@@ -149,7 +150,7 @@ done:
 
 struct head_args {
     const char *source, *target, *output, *name;
-    int kind, exit_layer, layer_ids, dtype, threads;
+    int kind, exit_layer, layer_ids, dtype, threads, program;
     bool dry_run;
 };
 
@@ -169,10 +170,51 @@ static const struct opt head_options[] = {
     OPT_CHOICE(0, "dtype", struct head_args, dtype, kept_formats,
                "store matrices so; fp8, q8 and q4 keep embedding and router, and vectors are always f32"),
     OPT_STRING(0, "name", struct head_args, name, "NAME", "call the head so; like its folder or file if not given"),
+    OPT_CHOICE(0, "export", struct head_args, program, head_program_words,
+               "write the head file SOURCE into a new folder, as this program has its heads"),
     OPT_OUTPUT('o', "output", struct head_args, output, "write the head to FILE"),
     OPT_FLAG(0, "dry-run", struct head_args, dry_run, "print what would be written, and write nothing"),
     OPT_THREADS(struct head_args, threads), OPT_END };
 static const struct operand head_operands[] = { OPERAND_ONE("SOURCE", struct head_args, source), OPERAND_END };
+
+/* Options of the other way would change nothing here. */
+static int check_export(const struct head_args *args, struct err *err)
+{
+    const char *other = args->target ? "target" : args->kind ? "kind" : args->exit_layer ? "exit-layer"
+                      : args->layer_ids ? "layer-ids" : args->dtype ? "dtype" : args->name ? "name" : NULL;
+    if (other)
+        return err_set(err, ERR_INPUT, "--%s: is not for --export, which writes the head as it is", other);
+    return args->output || args->dry_run ? 0 : err_set(err, ERR_INPUT, "no -o FOLDER; name the folder to write");
+}
+
+static int print_export(const struct head_export *export, struct err *err)
+{
+    struct output *out = NULL;
+    struct text text = {0};
+    int rc = head_export_print(export, &text, err) || output_open(&out, "-", err) ||
+             output_write(out, text.data, text.length, err) || output_commit(&out, err) ? -1 : 0;
+    output_discard(&out);
+    text_free(&text);
+    return rc;
+}
+
+static int export_head(const struct head_args *args, const struct console *console, struct err *err)
+{
+    struct head_export *export = NULL;
+    struct model *model = NULL;
+    struct text note = {0};
+    int rc = check_export(args, err) || model_open_head(&model, args->source, err) ? -1 : 0;
+    if (!rc && head_export_open(&export, model, (enum head_program)args->program, &note, err))
+        rc = err_at(err, "%s", args->source);
+    if (!rc)
+        rc = args->dry_run ? print_export(export, err) : head_export_write(export, args->output, err);
+    if (!rc)
+        console_notes(console, &note);
+    head_export_close(&export);
+    model_close(&model);
+    text_free(&note);
+    return rc;
+}
 
 static int head(const void *arguments, const struct console *console, struct err *err)
 {
@@ -185,6 +227,8 @@ static int head(const void *arguments, const struct console *console, struct err
     struct model *target = NULL;
     struct text said = {0};
     int rc = -1;
+    if (args->program)
+        return export_head(args, console, err);
     if (!args->target)
         return err_set(err, ERR_INPUT, "no --target FILE; name the model file that the head is for");
     if (check_output(args->output, args->dry_run, err) || model_open(&target, args->target, err) ||

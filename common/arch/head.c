@@ -52,6 +52,15 @@ static const struct naming hydra[2][2] = {      /* [a Dropout before each block]
     {{.slot = {HYDRA_NAMES("")}}, {.slot = {HYDRA_NAMES(".1")}}},
     {{.slot = {HYDRA_NAMES("")}, .spaced = true}, {.slot = {HYDRA_NAMES(".1")}, .spaced = true}}};
 
+/* Hydra's prefix heads are those with Dropouts. */
+const struct naming *head_naming(const struct head_params *head, bool layers)
+{
+    static const struct naming *const names[HEAD_KINDS] = {
+        [HEAD_EAGLE1] = &eagle1, [HEAD_EAGLE3] = &eagle3, [HEAD_MEDUSA] = &medusa, [HEAD_HYDRA] = &hydra[0][0],
+        [HEAD_KANGAROO] = &kangaroo, [HEAD_JAKIRO] = &jakiro, [HEAD_JAKIRO_STAR] = &jakiro_star};
+    return head->prefix ? &hydra[1][1] : layers && head->kind == HEAD_EAGLE3 ? &eagle3_layers : names[head->kind];
+}
+
 /* ---- tensors ---- */
 
 static const int64_t *dims_of(const struct head_request *request, const char *name, int *count)

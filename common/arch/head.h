@@ -54,6 +54,25 @@ struct head_reading {
 int head_read(struct head_reading *out, const struct head_request *request, struct err *err);
 void head_reading_free(struct head_reading *reading);
 
+/* The other way: the programs that published heads are of, and run in. */
+enum head_program {
+    PROGRAM_NONE,
+    PROGRAM_EAGLE,                  /* EAGLE-1, -2 and -3, as their authors have them */
+    PROGRAM_SPECULATORS,            /* EAGLE-3 in vLLM */
+    PROGRAM_MEDUSA, PROGRAM_HYDRA, PROGRAM_KANGAROO, PROGRAM_JAKIRO,
+    PROGRAMS
+};
+extern const char *const head_program_words[];          /* by program; NULL after the last */
+
+/* What tensors of this head are called there, and its config.json, of which head_read makes the same head and shape; to be
+ * freed by json_decref. note: for people, where the program asks for something that no file says; {0}. A head that the program
+ * has no room for is an error. */
+int head_publish(const struct naming **naming, json_t **config, const struct head_params *head, const struct hparams *shape,
+                 enum head_program program, struct text *note, struct err *err);
+
+/* Names for head_publish, by kind; layers: those with layers.0 where EAGLE has midlayer. */
+const struct naming *head_naming(const struct head_params *head, bool layers);
+
 /* A head of no checkpoint: as this config.json has it, or, NULL, as its authors shape it for such a target: a layer of the
  * target's heads, its inner width 11 / 4 of the hidden one, 4 heads of one block, 32,000 words, the state after 2 layers.
  * out: {0}; checked, with its vocabulary map; to be freed also after a failure. */

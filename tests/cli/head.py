@@ -8,7 +8,10 @@
         one of each kind and layout in a folder of its name, in all dtypes and forms by turns
     head.py compare SOURCE H.moe [SOURCE H.moe ...]
         every value of the head file is that of the source, every tensor of the source is in it, and the description follows
-        from the source's texts; with weights in q8 the values are near enough"""
+        from the source's texts; with weights in q8 the values are near enough
+    head.py exported SOURCE FOLDER [RENAMED]
+        FOLDER has the tensors of SOURCE under the same names, in the same dtypes and shapes, bit for bit; with RENAMED, of the
+        form old=new, names that begin with the one begin with the other"""
 import collections, glob, json, os, pickle, struct, sys, types, zipfile
 
 import msgpack
@@ -269,6 +272,44 @@ class Comparison:
         print(self.head['kind'], self.compared)
 
 
+# ---- what was published, and what is exported ----
+
+def tensors_with_dtypes(path):
+    """{name: (dtype, values)}; values of all dtypes are exact in those that NumPy has."""
+    weights = next(p for p in sorted(glob.glob(os.path.join(path, '*'))) if p.endswith(('.safetensors', '.bin', '.pt'))
+                   and not p.endswith('golden.safetensors'))
+    if weights.endswith('.safetensors'):
+        with open(weights, 'rb') as file:
+            head = json.loads(file.read(struct.unpack('<Q', file.read(8))[0]))
+        return {name: (head[name]['dtype'], values) for name, values in read_safetensors(weights).items()}
+    archive = zipfile.ZipFile(weights)
+    root = next(name for name in archive.namelist() if name.endswith('/data.pkl'))[:-len('data.pkl')]
+    dtypes = {name: dtype for dtype, name in TORCH.items()}
+
+    class Reader(pickle.Unpickler):
+        def find_class(self, module, name):
+            return (lambda storage, *_: storage) if name == '_rebuild_tensor_v2' else \
+                collections.OrderedDict if name == 'OrderedDict' else name
+
+        def persistent_load(self, key):
+            return dtypes[key[1]]
+    found = dict(Reader(archive.open(root + 'data.pkl')).load())
+    return {name: (found[name], values) for name, values in read_torch(weights).items()}
+
+
+def exported(source, folder, renamed=None):
+    old, new = renamed.split('=') if renamed else ('', '')
+    published, written = tensors_with_dtypes(source), tensors_with_dtypes(folder)
+    published = {new + name[len(old):] if name.startswith(old) else name: value for name, value in published.items()}
+    if sorted(published) != sorted(written):
+        raise SystemExit(f'{folder}: tensors {sorted(set(published) ^ set(written))} are in one of the two alone')
+    for name, (dtype, values) in published.items():
+        is_dtype, is_values = written[name]
+        if is_dtype != dtype or is_values.shape != values.shape or is_values.tobytes() != values.tobytes():
+            raise SystemExit(f'{folder}: {name} is {is_dtype} {is_values.shape}, of {dtype} {values.shape}, or other numbers')
+    print(folder, len(published))
+
+
 # ---- heads made by hand ----
 
 def attention_shapes(layer, inputs=HIDDEN, kv=HIDDEN // 3):
@@ -455,6 +496,8 @@ if __name__ == '__main__':
     if sys.argv[1] == 'compare':
         for source, head in zip(sys.argv[2::2], sys.argv[3::2], strict=True):
             Comparison(source, head).run()
+    elif sys.argv[1] == 'exported':
+        exported(*sys.argv[2:])
     elif sys.argv[2] == 'all':
         make_all(sys.argv[3])
     else:

@@ -1,0 +1,330 @@
+#include "common/checkpoint/export_head.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/file.h"
+#include "common/base/float.h"
+#include "common/base/json.h"
+#include "common/base/mem.h"
+
+/* A tensor of the folder: a part of one of the head, or what is made of its vocabulary map. */
+enum entry_kind { ENTRY_PART, ENTRY_OFFSETS, ENTRY_MARKS };
+
+struct entry {
+    enum entry_kind kind;
+    struct part part;
+    const struct tensor *tensor;
+    int block;
+    const char *dtype;
+    size_t element;                 /* bytes of one */
+    uint64_t offset, bytes;
+};
+
+struct head_export {
+    const struct model *head;
+    struct entry *list;
+    size_t count, room;
+    enum weight_format format;      /* of matrices */
+    json_t *config;
+    const char *weights;            /* the file's name */
+};
+
+/* ---- values ---- */
+
+/* Row and column of a part, as the head has it. */
+static float value_at(const struct model *head, const struct entry *entry, int row, int column)
+{
+    const struct tensor *t = entry->tensor;
+    const char *data = (const char *)model_data(head, t) + (size_t)entry->block * t->stride;
+    enum weight_format format = t->format;
+    if (entry->part.role == PART_GATE)
+        return expert_gate_at(format, data, t->outputs, t->inputs, row, column);
+    if (entry->part.role == PART_UP)
+        return expert_up_at(format, data, t->outputs, t->inputs, row, column);
+    if (entry->part.role == PART_DOWN)
+        return matrix_at(tensor_last_format(t), data + tensor_last_offset(t), t->inputs, row, column);
+    row += entry->part.first;
+    if (t->kind == TENSOR_VECTOR) {
+        float value;
+        memcpy(&value, data + (size_t)row * sizeof value, sizeof value);
+        return value;
+    }
+    if (t->mixed && row >= t->outputs - t->last) {
+        data += tensor_last_offset(t);
+        row -= t->outputs - t->last;
+        format = t->last_format;
+    }
+    return matrix_at(format, data, t->inputs, row, column);
+}
+
+static bool format_holds(enum weight_format format, float value)
+{
+    const float back = format == FORMAT_BF16 ? bf16_to_f32(f32_to_bf16(value))
+                     : format == FORMAT_F16 ? f16_to_f32(f32_to_f16(value)) : value;
+    return !memcmp(&back, &value, sizeof back);
+}
+
+static void put_value(const struct entry *entry, float value, unsigned char *to)
+{
+    const uint16_t half = entry->dtype[0] == 'B' ? f32_to_bf16(value) : entry->dtype[0] == 'F' ? f32_to_f16(value) : 0;
+    if (entry->element == sizeof half)
+        memcpy(to, &half, sizeof half);
+    else
+        memcpy(to, &value, sizeof value);
+}
+
+/* ---- the plan ---- */
+
+static enum weight_format format_of(const struct entry *entry)
+{
+    const struct tensor *t = entry->tensor;
+    const bool last = entry->part.role == PART_DOWN || (t->mixed && t->last && entry->part.first >= t->outputs - t->last);
+    return last ? tensor_last_format(t) : t->format;
+}
+
+/* Vectors, which a head file has in f32, are written as matrices are where that holds each of their numbers. */
+static enum weight_format format_for(const struct head_export *export, const struct entry *entry)
+{
+    if (entry->tensor->kind != TENSOR_VECTOR)
+        return format_of(entry);
+    for (int row = 0; row < entry->part.rows; row++)
+        if (!format_holds(export->format, value_at(export->head, entry, row, 0)))
+            return FORMAT_F32;
+    return export->format;
+}
+
+static int set_dtype(const struct head_export *export, struct entry *entry, struct err *err)
+{
+    const enum weight_format format = format_for(export, entry);
+    if (format != FORMAT_F32 && format != FORMAT_F16 && format != FORMAT_BF16)
+        return err_set(err, ERR_INPUT, "its weights are in %s, which no other program has of a head; convert its source anew "
+                       "with --dtype keep, and export that", format_name(format));
+    entry->dtype = format == FORMAT_F32 ? "F32" : format == FORMAT_F16 ? "F16" : "BF16";
+    entry->element = format == FORMAT_F32 ? 4 : 2;
+    return 0;
+}
+
+static int add_entry(struct head_export *export, const struct entry *entry, struct err *err)
+{
+    if (mem_grow(&export->list, &export->room, export->count + 1, sizeof *export->list, err))
+        return -1;
+    struct entry *added = &export->list[export->count++];
+    *added = *entry;
+    added->bytes = entry->element;
+    for (int i = 0; i < entry->part.dim_count; i++)
+        added->bytes *= (uint64_t)entry->part.dims[i];
+    added->offset = export->count > 1 ? added[-1].offset + added[-1].bytes : 0;
+    return 0;
+}
+
+static int add_map(struct head_export *export, const struct head_params *params, struct err *err)
+{
+    const struct entry offsets = {.kind = ENTRY_OFFSETS, .dtype = "I64", .element = 8,
+                                  .part = {.name = "d2t", .dims = {params->draft_vocab}, .dim_count = 1}};
+    const struct entry marks = {.kind = ENTRY_MARKS, .dtype = "BOOL", .element = 1,
+                                .part = {.name = "t2d", .dims = {params->target.vocab}, .dim_count = 1}};
+    return params->target_id && (add_entry(export, &offsets, err) || add_entry(export, &marks, err)) ? -1 : 0;
+}
+
+static int plan_tensors(struct head_export *export, const struct naming *naming, struct err *err)
+{
+    const struct model *head = export->head;
+    for (int i = model_tensor_count(head); i-- > 0;)
+        if (model_tensor_at(head, i)->kind != TENSOR_VECTOR)
+            export->format = model_tensor_at(head, i)->format;
+    for (int i = 0; i < model_tensor_count(head); i++) {
+        const struct tensor *t = model_tensor_at(head, i);
+        for (int block = 0; block < t->count; block++) {
+            struct part parts[PARTS_MAX];
+            const int count = arch_parts(naming, model_hparams(head), t, block, parts);
+            for (int p = 0; p < count; p++) {
+                struct entry entry = {.part = parts[p], .tensor = t, .block = block};
+                if (set_dtype(export, &entry, err) || add_entry(export, &entry, err))
+                    return -1;
+            }
+        }
+    }
+    return add_map(export, model_head(head), err);
+}
+
+int head_export_open(struct head_export **out, const struct model *head, enum head_program program, struct text *note,
+                     struct err *err)
+{
+    const struct naming *naming;
+    struct head_export *export = mem_alloc(1, sizeof *export, err);
+    if (!export)
+        return -1;
+    export->head = head;
+    export->weights = program == PROGRAM_MEDUSA ? "medusa_lm_head.safetensors"
+                    : program == PROGRAM_HYDRA ? "hydra_lm_head.safetensors" : "model.safetensors";
+    if (head_publish(&naming, &export->config, model_head(head), model_hparams(head), program, note, err) ||
+        plan_tensors(export, naming, err)) {
+        head_export_close(&export);
+        return -1;
+    }
+    *out = export;
+    return 0;
+}
+
+void head_export_close(struct head_export **export)
+{
+    if (*export) {
+        mem_free(&(*export)->list);
+        json_decref((*export)->config);
+    }
+    mem_free(export);
+}
+
+int head_export_print(const struct head_export *export, struct text *out, struct err *err)
+{
+    for (size_t i = 0; i < export->count; i++) {
+        const struct entry *entry = &export->list[i];
+        if (text_printf(out, err, "%s %s ", entry->part.name, entry->dtype))
+            return -1;
+        for (int d = 0; d < entry->part.dim_count; d++)
+            if (text_printf(out, err, "[%lld]", (long long)entry->part.dims[d]))
+                return -1;
+        if (text_putc(out, '\n', err))
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- the files ---- */
+
+static int put_header(const struct head_export *export, struct text *out, struct err *err)
+{
+    if (text_puts(out, "{\"__metadata__\":{\"format\":\"pt\"}", err))
+        return -1;
+    for (size_t i = 0; i < export->count; i++) {
+        const struct entry *entry = &export->list[i];
+        if (text_printf(out, err, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", entry->part.name, entry->dtype))
+            return -1;
+        for (int d = 0; d < entry->part.dim_count; d++)
+            if (text_printf(out, err, "%s%lld", d ? "," : "", (long long)entry->part.dims[d]))
+                return -1;
+        if (text_printf(out, err, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)entry->offset,
+                        (unsigned long long)(entry->offset + entry->bytes)))
+            return -1;
+    }
+    if (text_putc(out, '}', err))
+        return -1;
+    while (out->length % 8)
+        if (text_putc(out, ' ', err))
+            return -1;
+    return 0;
+}
+
+static void put_le64(uint64_t value, unsigned char *to)
+{
+    for (int i = 0; i < 8; i++)
+        to[i] = (unsigned char)(value >> 8 * i);
+}
+
+/* d2t has offsets: word i is the target's id i + d2t[i]. t2d marks these ids. */
+static void put_map(const struct head_params *params, enum entry_kind kind, unsigned char *to)
+{
+    for (int i = 0; i < params->draft_vocab; i++) {
+        if (kind == ENTRY_OFFSETS)
+            put_le64((uint64_t)((int64_t)params->target_id[i] - i), to + (size_t)i * 8);
+        else
+            to[params->target_id[i]] = 1;
+    }
+}
+
+static int write_entry(struct output *out, const struct head_export *export, const struct entry *entry, struct err *err)
+{
+    const bool map = entry->kind != ENTRY_PART;
+    const size_t columns = map ? 1 : (size_t)entry->part.columns, row = map ? (size_t)entry->bytes : columns * entry->element;
+    unsigned char *bytes = mem_alloc(row, 1, err);
+    int rc = bytes ? 0 : -1;
+    if (!rc && map) {
+        put_map(model_head(export->head), entry->kind, bytes);
+        rc = output_write(out, bytes, row, err);
+    }
+    for (int r = 0; !rc && !map && r < entry->part.rows; r++) {
+        for (size_t c = 0; c < columns; c++)
+            put_value(entry, value_at(export->head, entry, r, (int)c), bytes + c * entry->element);
+        rc = output_write(out, bytes, row, err);
+    }
+    mem_free(&bytes);
+    return rc;
+}
+
+static int write_weights(const struct head_export *export, const char *path, struct err *err)
+{
+    struct text header = {0};
+    struct output *out = NULL;
+    unsigned char length[8];
+    int rc = put_header(export, &header, err) || output_open(&out, path, err) ? -1 : 0;
+    put_le64(header.length, length);
+    rc = rc || output_write(out, length, sizeof length, err) || output_write(out, header.data, header.length, err) ? -1 : 0;
+    for (size_t i = 0; !rc && i < export->count; i++)
+        rc = write_entry(out, export, &export->list[i], err);
+    rc = rc || output_commit(&out, err) ? -1 : 0;
+    output_discard(&out);
+    text_free(&header);
+    return rc;
+}
+
+static int write_config(const struct head_export *export, const char *path, struct err *err)
+{
+    const char *name = export->format == FORMAT_F32 ? "float32" : export->format == FORMAT_F16 ? "float16" : "bfloat16";
+    json_t *config = json_copy(export->config);
+    struct output *out = NULL;
+    char *text = NULL;
+    int rc = !config || json_object_set_new(config, "torch_dtype", json_string(name)) ? err_memory(err) : 0;
+    rc = rc || !(text = json_text(config, JSON_INDENT(1) | JSON_PRESERVE_ORDER, err)) || output_open(&out, path, err) ||
+         output_write(out, text, strlen(text), err) || output_write(out, "\n", 1, err) || output_commit(&out, err) ? -1 : 0;
+    output_discard(&out);
+    mem_free(&text);
+    json_decref(config);
+    return rc;
+}
+
+static int path_in(struct text *out, const char *folder, const char *name, struct err *err)
+{
+    text_clear(out);
+    return text_printf(out, err, "%s/%s", folder, name);
+}
+
+/* Both files in a folder of another name, which then gets its own. */
+static int write_folder(const struct head_export *export, const char *temporary, const char *folder, struct err *err)
+{
+    struct text weights = {0}, config = {0};
+    int rc = path_in(&weights, temporary, export->weights, err) || path_in(&config, temporary, "config.json", err) ? -1 : 0;
+    if (!rc && mkdir(temporary, 0777)) {
+        rc = err_set(err, ERR_IO, "%s: cannot be made: %s", temporary, strerror(errno));
+    } else if (!rc) {
+        rc = write_weights(export, weights.data, err) || write_config(export, config.data, err) ? -1 : 0;
+        if (!rc && rename(temporary, folder))
+            rc = err_set(err, ERR_IO, "%s: %s", folder, errno == ENOTEMPTY || errno == EEXIST || errno == ENOTDIR
+                         ? "is there already; remove it, or name another folder" : strerror(errno));
+        if (rc) {
+            unlink(weights.data);
+            unlink(config.data);
+            rmdir(temporary);
+        }
+    }
+    text_free(&weights);
+    text_free(&config);
+    return rc;
+}
+
+int head_export_write(const struct head_export *export, const char *folder, struct err *err)
+{
+    struct text name = {0}, temporary = {0};
+    size_t length = strlen(folder);
+    while (length > 1 && folder[length - 1] == '/')
+        length--;
+    int rc = text_put(&name, folder, length, err) ||
+             text_printf(&temporary, err, "%.*s.tmp.%ld", (int)length, folder, (long)getpid()) ||
+             write_folder(export, temporary.data, name.data, err) ? -1 : 0;
+    text_free(&name);
+    text_free(&temporary);
+    return rc;
+}

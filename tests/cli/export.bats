@@ -1,0 +1,123 @@
+#!/usr/bin/env bats
+# moe-convert head --export: a head file becomes what its authors' program has, tensor by tensor the published one, and comes
+# back as the same head.
+
+load common
+
+setup_file() {
+    python=$(python_with_numpy) || skip "no python3 with msgpack and numpy"
+    export python WORK="$BATS_FILE_TMPDIR"
+    cd "$WORK"
+    moe-convert -q "$MOE_MODELS/pocket/model" --name pocket -o pocket.moe
+    "$python" "$BATS_TEST_DIRNAME/head.py" make all .
+}
+
+setup() { cd "$WORK"; }
+
+exported() { "$python" "$BATS_TEST_DIRNAME/head.py" exported "$@"; }
+convert() { moe-convert head -q "$@" --target pocket.moe --name same; }
+
+# What a head file says of itself, but for the files that it was made of.
+said() { moe-view --json "$1" | jq -c 'del(.index_sha256, .sources)'; }
+
+# SOURCE, its PROGRAM, and how tensors are renamed: there and back.
+there_and_back() {
+    convert "$1" -o one.moe
+    rm -rf out
+    moe-convert head -q --export "$2" one.moe -o out
+    exported "$1" out $3
+    convert out -o two.moe
+    [ "$3" ] || cmp <(said one.moe) <(said two.moe)
+    # the same numbers, whatever they are called
+    cmp <(moe-view --json --type tensor one.moe | jq -c '[.name, .digest]') \
+        <(moe-view --json --type tensor two.moe | jq -c '[.name, .digest]')
+}
+
+refuses() {
+    local words=$1
+    shift
+    run moe-convert head --export "$@"
+    assert_trouble moe-convert
+    [[ $output == *"$words"* ]] || { echo "'$output' does not say: $words"; return 1; }
+    [ -z "$(ls -d none* 2> /dev/null)" ]
+}
+
+@test "every published layout that a program has comes out of it as it went in" {
+    for kind in eagle1 eagle1_bias eagle3; do there_and_back $kind eagle; done
+    for kind in nvidia specforge speculators; do there_and_back $kind speculators; done
+    for kind in medusa medusa_deep; do there_and_back $kind medusa; done
+    for kind in hydra hydra_prefix; do there_and_back $kind hydra; done
+    for kind in jakiro jakiro_star; do there_and_back $kind jakiro; done
+    there_and_back kangaroo kangaroo
+}
+
+@test "the fixtures of another program, random and trained, do so, too" {
+    for kind in eagle1 eagle1_nobias eagle3 eagle3_default jakiro jakiro_star kangaroo medusa hydra hydra_prefix; do
+        rm -rf golden
+        mkdir golden
+        tar xJf "$BATS_TEST_DIRNAME/../golden/heads/$kind/head.tar.xz" -C golden
+        program=${kind%_*}
+        there_and_back "$(dirname "$(find golden -name config.json)")" ${program%[13]}
+    done
+    for kind in eagle1 eagle3 jakiro kangaroo; do
+        there_and_back "$MOE_MODELS/pocket/heads/$kind" ${kind%[13]}
+    done
+    there_and_back "$MOE_MODELS/pocket/heads/eagle3" speculators midlayer=layers.0
+    jq -e '.speculators_model_type == "eagle3" and .eagle_aux_hidden_state_layer_ids == [1, 3, 5] and
+        .transformer_layer_config.num_key_value_heads == 2 and .norm_before_residual == false' out/config.json
+}
+
+@test "heads that were trained here come back to the bit, with vectors as exact as they are" {
+    head -n 8 "$MOE_MODELS/pocket/calib.jsonl" > texts.jsonl
+    for arch in eagle1 eagle3 medusa hydra kangaroo jakiro jakiro_star; do
+        case $arch in eagle*) program=eagle ;; jakiro*) program=jakiro ;; *) program=$arch ;; esac
+        for dtype in f32 bf16; do
+            moe-draft-train train -q -m pocket.moe --arch $arch --rate 0.004 --steps 2 --dtype $dtype texts.jsonl -o one.moe
+            rm -rf out
+            moe-convert head -q --export $program one.moe -o out
+            convert out -o two.moe
+            cmp <(moe-view --json --type tensor one.moe | jq -c '[.name, .digest]') \
+                <(moe-view --json --type tensor two.moe | jq -c '[.name, .digest]')
+        done
+    done
+    cmp <(moe-decode -q -m pocket.moe -n 20 --draft head:file=one.moe texts.jsonl) \
+        <(moe-decode -q -m pocket.moe -n 20 --draft head:file=two.moe texts.jsonl)
+}
+
+@test "what a program cannot hold is refused, and what is there is not written over" {
+    convert eagle1 -o eagle1.moe
+    convert eagle3 -o eagle3.moe
+    convert nvidia -o nvidia.moe
+    convert jakiro --dtype q8 -o q8.moe
+    refuses "is a head of the kind eagle1, which speculators cannot hold; export it for eagle" speculators eagle1.moe -o none
+    refuses "is a head of the kind eagle3, which medusa cannot hold; export it for eagle or speculators" medusa eagle3.moe -o none
+    refuses "norms its states before they are joined, which EAGLE's program cannot" eagle nvidia.moe -o none
+    refuses "its weights are in q8" jakiro q8.moe -o none
+    refuses "is a model, not a draft head" eagle pocket.moe -o none
+    refuses "missing.moe" eagle missing.moe -o none
+    refuses "--export" eagle9 eagle1.moe -o none
+    refuses "--target: is not for --export" eagle eagle1.moe --target pocket.moe -o none
+    refuses "--dtype: is not for --export" eagle eagle1.moe --dtype f32 -o none
+    refuses "name the folder to write" eagle eagle1.moe
+    refuses "missing/none" eagle eagle1.moe -o missing/none
+    mkdir full
+    echo mine > full/config.json
+    refuses "is there already" eagle eagle1.moe -o full
+    [ "$(cat full/config.json)" = mine ] && [ "$(ls -A full)" = config.json ]
+    refuses "eagle1.moe" eagle eagle1.moe -o eagle1.moe
+    [ -z "$(ls -d ./*.tmp.* 2> /dev/null)" ]
+    mkdir empty
+    moe-convert head -q --export eagle eagle1.moe -o empty/
+    [ "$(ls empty | tr '\n' ' ')" = "config.json model.safetensors " ]
+}
+
+@test "--dry-run lists the tensors, and what a program asks for besides is said" {
+    convert eagle3 -o eagle3.moe
+    moe-convert head --export eagle eagle3.moe --dry-run > list
+    grep -qx 'fc.weight F32 \[192\]\[576\]' list || grep -qx 'fc.weight [BF]*16 \[192\]\[576\]' list
+    grep -qx 'd2t I64 \[128\]' list
+    grep -qx 't2d BOOL \[2048\]' list
+    convert "$MOE_MODELS/pocket/heads/eagle3" -o trained.moe
+    moe-convert head --export eagle trained.moe -o said 2> note
+    grep -q "^moe-convert: EAGLE's own program reads the states that its rule names" note
+}
