@@ -80,6 +80,12 @@ refuses() {
                 <(moe-view --json --type tensor two.moe | jq -c '[.name, .digest]')
         done
     done
+    moe-draft-train train -q -m pocket.moe --arch eagle1 --steps 1 --epsilon 1.23456e-5 --theta 12345.678 --kv-heads 2 --no-bias \
+        texts.jsonl -o odd.moe
+    moe-convert head -q --export eagle odd.moe -o odd
+    convert odd -o again.moe
+    shape() { moe-view --json --type head "$1" | jq -c '{kv_heads, rope_theta, norm_epsilon, inner, dense_inner, joint_bias}'; }
+    cmp <(shape odd.moe) <(shape again.moe)
     cmp <(moe-decode -q -m pocket.moe -n 20 --draft head:file=one.moe texts.jsonl) \
         <(moe-decode -q -m pocket.moe -n 20 --draft head:file=two.moe texts.jsonl)
 }
