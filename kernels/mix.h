@@ -23,23 +23,26 @@ struct activate_args {
 };
 
 /* out[r][i] = in[r][i] + sum over the slots s of weight[r][s] * part[r][s][i], i < width.
- * in, out [rows] of their strides; may be the same buffer with the same stride
- * part    [rows*slots] of part_stride: row r's slots are r*slots .. ; as expert_ffn leaves `partial`
- * weight  [rows][slots]
+ * in, out [rows] of their strides; may be the same buffer with the same stride. in may be none: zeros
+ * part    [rows*slot_stride] of part_stride: row r's slots are r*slot_stride .. ; as expert_ffn leaves `partial`
+ * weight  [rows][slot_stride]
+ * slot_stride counts slots; 0: there are no others than those `slots`, which stand first
  * Order:  sum = in; then sum = fma(weight, part, sum), slot after slot. A slot of weight 0 is no exception: it makes an
  *         infinity NaN. */
 struct blend_args {
     struct buffer in, part, weight, out;
-    int rows, slots, width, in_stride, part_stride, out_stride;
+    int rows, slots, slot_stride, width, in_stride, part_stride, out_stride;
 };
 
 /* weight[r][s] = rule(logits[r][:])[s] as kernels/plain/blend.h has it, which also says in what order: the weights that blend
  * takes. With a softmax a NaN among the logits, or a largest one that is infinite, makes all of the row's weights NaN.
- * logits  [rows] of logits_stride, the first `slots` floats; weight [rows][slots], another buffer */
+ * logits  [rows] of logits_stride, the first `slots` floats, or those that column names
+ * weight  [rows] of weight_stride, another buffer
+ * column  [rows] of column_stride i32, or none: slot s takes logits[r][column[r][s]] */
 struct blend_weights_args {
-    struct buffer logits, weight;
+    struct buffer logits, weight, column;
     enum blend_rule rule;
-    int rows, slots, logits_stride;
+    int rows, slots, logits_stride, weight_stride, column_stride;
 };
 
 #endif

@@ -52,17 +52,20 @@ static void blend_rows(void *argument, int member, int members)
     const struct blend_args *a = argument;
     const size_t from = (size_t)row_stride(a->in_stride, a->width), next = (size_t)row_stride(a->part_stride, a->width);
     const size_t to = (size_t)row_stride(a->out_stride, a->width), slots = (size_t)a->slots, width = (size_t)a->width;
+    const size_t apart = (size_t)row_stride(a->slot_stride, a->slots);
     size_t begin, end;
     thread_pool_part((size_t)a->rows, member, members, &begin, &end);
     for (size_t r = begin; r < end; r++) {
-        const float *weight = (const float *)work_pointer(a->weight) + r * slots;
+        const float *weight = (const float *)work_pointer(a->weight) + r * apart;
         for (size_t first = 0; first < width; first += STRETCH) {
             const size_t count = width - first < STRETCH ? width - first : STRETCH;
-            const float *in = (const float *)work_pointer(a->in) + r * from + first;
             float *out = (float *)work_pointer(a->out) + r * to + first;
-            memmove(out, in, count * sizeof *out);
+            if (a->in.address)
+                memmove(out, (const float *)work_pointer(a->in) + r * from + first, count * sizeof *out);
+            else
+                memset(out, 0, count * sizeof *out);
             for (size_t s = 0; s < slots; s++) {
-                const float *restrict part = (const float *)work_pointer(a->part) + (r * slots + s) * next + first;
+                const float *restrict part = (const float *)work_pointer(a->part) + (r * apart + s) * next + first;
                 float *restrict sum = out;
                 for (size_t i = 0; i < count; i++)
                     sum[i] = __builtin_fmaf(weight[s], part[i], sum[i]);
@@ -80,8 +83,10 @@ void cpu_blend(struct queue *queue, const struct blend_args *args)
 void cpu_blend_weights(struct queue *queue, const struct blend_weights_args *a)
 {
     const size_t stride = (size_t)row_stride(a->logits_stride, a->slots);
+    const size_t to = (size_t)row_stride(a->weight_stride, a->slots), named = (size_t)row_stride(a->column_stride, a->slots);
     (void)queue;                /* a few values: no pool is worth waking */
     for (size_t r = 0; r < (size_t)a->rows; r++)
-        plain_blend_weights(a->rule, (const float *)work_pointer(a->logits) + r * stride, a->slots,
-                            (float *)work_pointer(a->weight) + r * (size_t)a->slots);
+        plain_blend_weights(a->rule, (const float *)work_pointer(a->logits) + r * stride,
+                            a->column.address ? (const int32_t *)work_pointer(a->column) + r * named : NULL, a->slots,
+                            (float *)work_pointer(a->weight) + r * to);
 }

@@ -8,8 +8,8 @@ __global__ void blend_kernel(struct blend_args a, const int32_t *live)
     int64_t row = blockIdx.y;
     if (i >= a.width || not_live(live, row))
         return;
-    float sum = device_pointer<float>(a.in)[row * a.in_stride + i];
-    for (int64_t slot = row * a.slots; slot < (row + 1) * a.slots; slot++)
+    float sum = a.in.address ? device_pointer<float>(a.in)[row * a.in_stride + i] : 0.0f;
+    for (int64_t slot = row * a.slot_stride; slot < row * a.slot_stride + a.slots; slot++)
         sum = fmaf(device_pointer<float>(a.weight)[slot], device_pointer<float>(a.part)[slot * a.part_stride + i], sum);
     device_pointer<float>(a.out)[row * a.out_stride + i] = sum;
 }
@@ -19,6 +19,7 @@ void cuda_blend(struct queue *queue, const struct blend_args *args)
     struct blend_args a = *args;
     a.in_stride = row_stride(a.in_stride, a.width);
     a.part_stride = row_stride(a.part_stride, a.width);
+    a.slot_stride = row_stride(a.slot_stride, a.slots);
     a.out_stride = row_stride(a.out_stride, a.width);
     if (a.rows > 0)
         LAUNCH_PDL(blend_kernel, dim3(blocks_for(a.width, 256), (unsigned)a.rows), dim3(256), 0, cuda_stream(queue), a,

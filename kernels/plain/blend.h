@@ -10,28 +10,37 @@ enum blend_rule {
     BLEND_SOFTMAX,                       /* softmax over the slots */
     BLEND_CONTRAST,                      /* the same, and all but the largest with the other sign: Jakiro's contrast */
     BLEND_LARGEST,                       /* 1 for the largest, 0 for all others */
-    BLEND_OTHERS                         /* 0 for the largest, 1 for all others */
+    BLEND_OTHERS,                        /* 0 for the largest, 1 for all others */
+    BLEND_LARGEST_SHARE,                 /* softmax for the largest, 0 for all others */
+    BLEND_OTHERS_SHARE                   /* 0 for the largest, softmax for all others */
 };
 
-/* weight[s] = rule(logit[0 .. slots-1])[s]. Softmax: e[s] = plain_exp(logit[s] - the largest); their sum in slot order from
+/* weight[s] = rule(logit[0 .. slots-1])[s]; with `column` the logit of slot s is logit[column[s]]. Softmax: e[s] = plain_exp(logit[s] - the largest); their sum in slot order from
  * e[0] on; weight[s] = e[s] / sum. */
-PLAIN void plain_blend_weights(enum blend_rule rule, const float *logit, int slots, float *weight)
+PLAIN void plain_blend_weights(enum blend_rule rule, const float *logits, const int32_t *column, int slots, float *weight)
 {
+    const bool choice = rule == BLEND_LARGEST || rule == BLEND_OTHERS;
     int largest = 0;
-    float sum = 0;
-    for (int s = 1; s < slots; s++)
-        largest = logit[s] >= logit[largest] ? s : largest;
+    float most = logits[column ? column[0] : 0], sum = 0;
+    for (int s = 1; s < slots; s++) {
+        float logit = logits[column ? column[s] : s];
+        if (logit >= most) {
+            largest = s;
+            most = logit;
+        }
+    }
     for (int s = 0; s < slots; s++) {
-        if (rule == BLEND_LARGEST || rule == BLEND_OTHERS) {
+        if (choice) {
             weight[s] = (s == largest) == (rule == BLEND_LARGEST) ? 1.0f : 0.0f;
         } else {
-            weight[s] = plain_exp(logit[s] - logit[largest]);
+            weight[s] = plain_exp(logits[column ? column[s] : s] - most);
             sum = s ? sum + weight[s] : weight[s];
         }
     }
-    for (int s = 0; s < slots && (rule == BLEND_SOFTMAX || rule == BLEND_CONTRAST); s++) {
+    for (int s = 0; s < slots && !choice; s++) {
         float share = weight[s] / sum;
-        weight[s] = rule == BLEND_CONTRAST && s != largest ? -share : share;
+        bool none = rule == BLEND_LARGEST_SHARE ? s != largest : rule == BLEND_OTHERS_SHARE && s == largest;
+        weight[s] = rule == BLEND_CONTRAST && s != largest ? -share : none ? 0.0f : share;
     }
 }
 

@@ -20,15 +20,16 @@ void ref_activate(struct queue *queue, const struct activate_args *a)
 void ref_blend(struct queue *queue, const struct blend_args *a)
 {
     const int from = row_stride(a->in_stride, a->width), next = row_stride(a->part_stride, a->width);
-    const int to = row_stride(a->out_stride, a->width);
-    const float *in = ref_floats(queue, a->in, ref_span(a->rows, from, a->width));
-    const float *part = ref_floats(queue, a->part, ref_span(a->rows * a->slots, next, a->width));
-    const float *weight = ref_floats(queue, a->weight, (int64_t)a->rows * a->slots);
+    const int to = row_stride(a->out_stride, a->width), apart = row_stride(a->slot_stride, a->slots);
+    const int places = (a->rows - 1) * apart + a->slots;
+    const float *in = a->in.address ? ref_floats(queue, a->in, ref_span(a->rows, from, a->width)) : NULL;
+    const float *part = ref_floats(queue, a->part, ref_span(places, next, a->width));
+    const float *weight = ref_floats(queue, a->weight, places);
     float *out = ref_floats(queue, a->out, ref_span(a->rows, to, a->width));
     for (int64_t r = 0; r < a->rows; r++)
         for (int i = 0; i < a->width; i++) {
-            double sum = in[r * from + i];
-            for (int64_t s = r * a->slots; s < (r + 1) * a->slots; s++)
+            double sum = in ? in[r * from + i] : 0;
+            for (int64_t s = r * apart; s < r * apart + a->slots; s++)
                 sum += (double)weight[s] * part[s * next + i];
             out[r * to + i] = (float)sum;
         }
@@ -36,27 +37,34 @@ void ref_blend(struct queue *queue, const struct blend_args *a)
 
 void ref_blend_weights(struct queue *queue, const struct blend_weights_args *a)
 {
-    const int stride = row_stride(a->logits_stride, a->slots);
-    const float *logits = ref_floats(queue, a->logits, ref_span(a->rows, stride, a->slots));
-    float *weight = ref_floats(queue, a->weight, (int64_t)a->rows * a->slots);
+    const int stride = row_stride(a->logits_stride, a->slots), to = row_stride(a->weight_stride, a->slots);
+    const int named = row_stride(a->column_stride, a->slots);
+    const int32_t *columns = a->column.address ? ref_integers(queue, a->column, ref_span(a->rows, named, a->slots)) : NULL;
+    const float *logits = ref_floats(queue, a->logits, columns ? 1 : ref_span(a->rows, stride, a->slots));
+    float *weight = ref_floats(queue, a->weight, ref_span(a->rows, to, a->slots));
     for (int64_t r = 0; r < a->rows; r++) {
-        const float *logit = logits + r * stride;
+        const float *row = logits + r * stride;
+        const int32_t *column = columns ? columns + r * named : NULL;
         int largest = 0;
-        double sum = 0;
+        double most = row[column ? column[0] : 0], sum = 0;
         for (int s = 0; s < a->slots; s++)
-            if (logit[s] >= logit[largest])
+            if (row[column ? column[s] : s] >= most) {
                 largest = s;
+                most = row[column ? column[s] : s];
+            }
         for (int s = 0; s < a->slots; s++)
-            sum += exp((double)logit[s] - logit[largest]);
+            sum += exp(row[column ? column[s] : s] - most);
         for (int s = 0; s < a->slots; s++) {
-            double share = exp((double)logit[s] - logit[largest]) / sum;
+            double share = exp(row[column ? column[s] : s] - most) / sum;
             double sign = s == largest ? 1 : -1;
-            float *own = weight + r * a->slots + s;
+            float *own = weight + r * to + s;
             switch (a->rule) {
             case BLEND_SOFTMAX: *own = (float)share; break;
             case BLEND_CONTRAST: *own = (float)(sign * share); break;
             case BLEND_LARGEST: *own = s == largest; break;
             case BLEND_OTHERS: *own = s != largest; break;
+            case BLEND_LARGEST_SHARE: *own = s == largest ? (float)share : 0; break;
+            case BLEND_OTHERS_SHARE: *own = s != largest ? (float)share : 0; break;
             }
         }
     }

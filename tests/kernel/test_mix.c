@@ -87,7 +87,8 @@ static void activations_agree_with_the_reference(void **state)
 }
 
 struct blended {
-    int rows, slots, width, in_stride, part_stride, out_stride, in_place;
+    int rows, slots, width, in_stride, part_stride, out_stride, in_place;      /* in_place: out is in, or (2) in is none */
+    int slot_stride;
 };
 
 static void check_blend(const struct blended *s)
@@ -96,12 +97,13 @@ static void check_blend(const struct blended *s)
     struct arena arena;
     arena_open(&arena);
     struct blend_args args = {.rows = s->rows, .slots = s->slots, .width = s->width, .in_stride = s->in_stride,
-                              .part_stride = s->part_stride, .out_stride = s->out_stride};
+                              .part_stride = s->part_stride, .out_stride = s->out_stride, .slot_stride = s->slot_stride};
+    const int apart = s->slot_stride ? s->slot_stride : s->slots;
     struct buffer in = draw_floats(&arena, span(s->rows, s->in_stride, s->width) / sizeof(float), 1, &seed), first = {0, 0};
-    args.in = arena_copy(&arena, in);
-    args.part = draw_floats(&arena, span(s->rows * s->slots, s->part_stride, s->width) / sizeof(float), 1, &seed);
-    args.weight = draw_floats(&arena, (size_t)s->rows * (size_t)s->slots, 1, &seed);
-    args.out = s->in_place ? args.in : arena_take(&arena, span(s->rows, s->out_stride, s->width));
+    args.in = s->in_place == 2 ? (struct buffer){0, 0} : arena_copy(&arena, in);
+    args.part = draw_floats(&arena, span(s->rows * apart, s->part_stride, s->width) / sizeof(float), 1, &seed);
+    args.weight = draw_floats(&arena, (size_t)(s->rows * apart), 1, &seed);
+    args.out = s->in_place == 1 ? args.in : arena_take(&arena, span(s->rows, s->out_stride, s->width));
     struct queue queue = queue_of_ref(&arena);
     ref_ops.blend(&queue, &args);
     struct buffer expected = arena_copy(&arena, args.out);
@@ -109,7 +111,8 @@ static void check_blend(const struct blended *s)
         for (int threads = 1; threads <= POOLS; threads++) {
             queue = queue_of(threads);
             poison(args.out);
-            copy_into(args.in, in);
+            if (args.in.address)
+                copy_into(args.in, in);
             isa->ops.blend(&queue, &args);
             assert_close("blend", args.out, expected, TOLERANCE_BLEND);
             if (!first.address)
@@ -119,8 +122,8 @@ static void check_blend(const struct blended *s)
     /* The order of the contract, on every device. */
     for (int r = 0; r < s->rows; r++)
         for (int i = 0; i < s->width; i++) {
-            float sum = ((float *)at(row_of(in, r, s->in_stride, s->width)))[i];
-            for (int slot = r * s->slots; slot < (r + 1) * s->slots; slot++)
+            float sum = args.in.address ? ((float *)at(row_of(in, r, s->in_stride, s->width)))[i] : 0;
+            for (int slot = r * apart; slot < r * apart + s->slots; slot++)
                 sum = fmaf(((float *)at(args.weight))[slot],
                            ((float *)at(row_of(args.part, slot, s->part_stride, s->width)))[i], sum);
             assert_memory_equal(&sum, (float *)at(row_of(first, r, s->out_stride, s->width)) + i, sizeof sum);
@@ -132,29 +135,44 @@ static void sums_of_slots_have_the_order_of_the_contract(void **state)
 {
     (void)state;
     static const struct blended shapes[] = {
-        {1, 1, 1, 0, 0, 0, 0}, {3, 2, 33, 0, 0, 0, 1}, {7, 2, 130, 140, 131, 390, 0}, {60, 2, 192, 0, 0, 0, 0},
-        {5, 3, 2100, 0, 0, 0, 1}, {4, 5, 1025, 1025, 2048, 1030, 0}, {512, 2, 100, 0, 0, 0, 0},
+        {1, 1, 1, 0, 0, 0, 0, 0}, {3, 2, 33, 0, 0, 0, 1, 0}, {7, 2, 130, 140, 131, 390, 0, 0}, {60, 2, 192, 0, 0, 0, 0, 0},
+        {5, 3, 2100, 0, 0, 0, 1, 0}, {4, 5, 1025, 1025, 2048, 1030, 0, 0}, {512, 2, 100, 0, 0, 0, 0, 0},
+        {9, 1, 65, 0, 0, 0, 0, 2}, {6, 2, 192, 0, 192, 0, 2, 5}, {3, 2, 1100, 0, 0, 0, 2, 0},
     };
     for (int i = 0; i < LENGTH(shapes); i++)
         check_blend(&shapes[i]);
 }
 
-static void check_weights(int rows, int slots, int stride, enum blend_rule rule, int ties)
+struct weighed {
+    int rows, slots, stride, weight_stride, column_stride;      /* column_stride: columns are named; -1: without a gap */
+};
+
+static void check_weights(const struct weighed *s, enum blend_rule rule, int ties)
 {
-    uint64_t seed = (uint64_t)(rows * 16 + slots) * 4 + rule;
+    const int rows = s->rows, slots = s->slots, stride = s->stride, to = s->weight_stride ? s->weight_stride : slots;
+    const int named = s->column_stride < 0 ? slots : s->column_stride;
+    uint64_t seed = (uint64_t)(rows * 16 + slots) * 8 + rule;
     struct arena arena;
     arena_open(&arena);
-    struct blend_weights_args args = {.rule = rule, .rows = rows, .slots = slots, .logits_stride = stride};
-    args.logits = draw_floats(&arena, span(rows, stride, slots) / sizeof(float), 8, &seed);
+    struct blend_weights_args args = {.rule = rule, .rows = rows, .slots = slots, .logits_stride = stride,
+                                      .weight_stride = s->weight_stride, .column_stride = named == slots ? 0 : named};
+    args.logits = draw_floats(&arena, span(rows, stride, named ? stride : slots) / sizeof(float), 8, &seed);
+    if (named)
+        args.column = arena_take(&arena, span(rows, named, slots));
+    for (int r = 0; r < rows && named; r++)     /* distinct: from a drawn one on */
+        for (int i = 0, first = (int)draw_below(&seed, (uint64_t)stride); i < slots; i++)
+            ((int32_t *)at(args.column))[r * named + i] = (first + i) % stride;
     for (size_t i = 0; ties && i < args.logits.bytes / sizeof(float); i++)
         ((float *)at(args.logits))[i] = (float)draw_below(&seed, 3);
-    args.weight = arena_take(&arena, (size_t)rows * (size_t)slots * sizeof(float));
+    args.weight = arena_take(&arena, span(rows, s->weight_stride, slots));
+    poison(args.weight);
     struct queue queue = queue_of_ref(&arena);
     ref_ops.blend_weights(&queue, &args);
     struct buffer expected = arena_copy(&arena, args.weight), first = {0, 0};
     const bool exact = rule == BLEND_LARGEST || rule == BLEND_OTHERS;
     if (EMULATED) {
         queue = queue_of_host();
+        poison(args.weight);
         host_ops()->blend_weights(&queue, &args);
         first = arena_copy(&arena, args.weight);
     }
@@ -170,10 +188,12 @@ static void check_weights(int rows, int slots, int stride, enum blend_rule rule,
     struct blend_weights_args one = args;
     one.rows = 1;
     one.weight = arena_take(&arena, (size_t)slots * sizeof(float));
+    one.weight_stride = one.column_stride = 0;
     for (int r = 0; r < rows; r = next_row(r, rows)) {
-        one.logits = row_of(args.logits, r, stride, slots);
+        one.logits = row_of(args.logits, r, stride, named ? stride : slots);
+        one.column = row_of(args.column, r, named, slots);
         cpu_isas()[0]->ops.blend_weights(&queue, &one);
-        assert_true(same_bits(one.weight, row_of(first, r, slots, slots)));
+        assert_true(same_bits(one.weight, row_of(first, r, to, slots)));
     }
     arena_close(&arena);
 }
@@ -181,32 +201,31 @@ static void check_weights(int rows, int slots, int stride, enum blend_rule rule,
 static void weights_agree_with_the_reference(void **state)
 {
     (void)state;
-    static const struct {
-        int rows, slots, stride;
-    } shapes[] = {{1, 1, 0}, {3, 2, 0}, {60, 2, 4}, {33, 7, 9}, {512, 2, 4}};
-    for (int rule = BLEND_SOFTMAX; rule <= BLEND_OTHERS; rule++)
+    static const struct weighed shapes[] = {{1, 1, 0, 0, 0}, {3, 2, 0, 0, 0}, {60, 2, 4, 0, 0}, {33, 7, 9, 0, 0}, {512, 2, 4, 0, 0},
+                                            {60, 2, 8, 5, 4}, {7, 3, 10, 0, -1}, {1, 2, 3, 0, 2}, {200, 1, 6, 2, -1}};
+    for (int rule = BLEND_SOFTMAX; rule <= BLEND_OTHERS_SHARE; rule++)
         for (int i = 0; i < LENGTH(shapes); i++) {
-            check_weights(shapes[i].rows, shapes[i].slots, shapes[i].stride, (enum blend_rule)rule, 0);
-            check_weights(shapes[i].rows, shapes[i].slots, shapes[i].stride, (enum blend_rule)rule, 1);
+            check_weights(&shapes[i], (enum blend_rule)rule, 0);
+            check_weights(&shapes[i], (enum blend_rule)rule, 1);
         }
 }
 
 /* By hand: logits of two experts, what each rule makes of them. Of equal ones the last is the largest. */
 static const struct {
-    float logit[2], weight[4][2];           /* by rule */
+    float logit[2], weight[6][2];           /* by rule */
 } by_hand[] = {
-    {{1, 0}, {{0.731058579f, 0.268941421f}, {0.731058579f, -0.268941421f}, {1, 0}, {0, 1}}},
-    {{-2, 0}, {{0.119202922f, 0.880797078f}, {-0.119202922f, 0.880797078f}, {0, 1}, {1, 0}}},
-    {{3, 3}, {{0.5f, 0.5f}, {-0.5f, 0.5f}, {0, 1}, {1, 0}}},
-    {{NAN, 1}, {{NAN, NAN}, {NAN, NAN}, {1, 0}, {0, 1}}},
-    {{1, NAN}, {{NAN, NAN}, {NAN, NAN}, {1, 0}, {0, 1}}},
-    {{INFINITY, 1}, {{NAN, NAN}, {NAN, NAN}, {1, 0}, {0, 1}}},
-    {{-INFINITY, 1}, {{0, 1}, {-0.0f, 1}, {0, 1}, {1, 0}}},
+    {{1, 0}, {{0.731058579f, 0.268941421f}, {0.731058579f, -0.268941421f}, {1, 0}, {0, 1}, {0.731058579f, 0}, {0, 0.268941421f}}},
+    {{-2, 0}, {{0.119202922f, 0.880797078f}, {-0.119202922f, 0.880797078f}, {0, 1}, {1, 0}, {0, 0.880797078f}, {0.119202922f, 0}}},
+    {{3, 3}, {{0.5f, 0.5f}, {-0.5f, 0.5f}, {0, 1}, {1, 0}, {0, 0.5f}, {0.5f, 0}}},
+    {{NAN, 1}, {{NAN, NAN}, {NAN, NAN}, {1, 0}, {0, 1}, {NAN, 0}, {0, NAN}}},
+    {{1, NAN}, {{NAN, NAN}, {NAN, NAN}, {1, 0}, {0, 1}, {NAN, 0}, {0, NAN}}},
+    {{INFINITY, 1}, {{NAN, NAN}, {NAN, NAN}, {1, 0}, {0, 1}, {NAN, 0}, {0, NAN}}},
+    {{-INFINITY, 1}, {{0, 1}, {-0.0f, 1}, {0, 1}, {1, 0}, {0, 1}, {0, 0}}},
 };
 
 static void check_by_hand(const char *who, const struct device_ops *ops, struct queue queue, struct blend_weights_args *args)
 {
-    for (int rule = BLEND_SOFTMAX; rule <= BLEND_OTHERS; rule++) {
+    for (int rule = BLEND_SOFTMAX; rule <= BLEND_OTHERS_SHARE; rule++) {
         args->rule = (enum blend_rule)rule;
         poison(args->weight);
         ops->blend_weights(&queue, args);
