@@ -2,6 +2,8 @@
 #ifndef MOE_KERNELS_PLAIN_BLEND_H
 #define MOE_KERNELS_PLAIN_BLEND_H
 
+#include <stdbool.h>
+
 #include "kernels/plain/math.h"
 
 /* What becomes of a row's logits. The LARGEST is found from the left: a slot takes it over if its logit is not smaller than
@@ -15,8 +17,8 @@ enum blend_rule {
     BLEND_OTHERS_SHARE                   /* 0 for the largest, softmax for all others */
 };
 
-/* weight[s] = rule(logit[0 .. slots-1])[s]; with `column` the logit of slot s is logit[column[s]]. Softmax: e[s] = plain_exp(logit[s] - the largest); their sum in slot order from
- * e[0] on; weight[s] = e[s] / sum. */
+/* weight[s] = rule(logit[0 .. slots-1])[s]; with `column` the logit of slot s is logit[column[s]].
+ * Softmax: e[s] = plain_exp(logit[s] - the largest); their sum in slot order from e[0] on; weight[s] = e[s] / sum. */
 PLAIN void plain_blend_weights(enum blend_rule rule, const float *logits, const int32_t *column, int slots, float *weight)
 {
     const bool choice = rule == BLEND_LARGEST || rule == BLEND_OTHERS;

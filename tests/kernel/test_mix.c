@@ -201,8 +201,9 @@ static void check_weights(const struct weighed *s, enum blend_rule rule, int tie
 static void weights_agree_with_the_reference(void **state)
 {
     (void)state;
-    static const struct weighed shapes[] = {{1, 1, 0, 0, 0}, {3, 2, 0, 0, 0}, {60, 2, 4, 0, 0}, {33, 7, 9, 0, 0}, {512, 2, 4, 0, 0},
-                                            {60, 2, 8, 5, 4}, {7, 3, 10, 0, -1}, {1, 2, 3, 0, 2}, {200, 1, 6, 2, -1}};
+    static const struct weighed shapes[] = {{1, 1, 0, 0, 0}, {3, 2, 0, 0, 0}, {60, 2, 4, 0, 0}, {33, 7, 9, 0, 0},
+                                            {512, 2, 4, 0, 0}, {60, 2, 8, 5, 4}, {7, 3, 10, 0, -1}, {1, 2, 3, 0, 2},
+                                            {200, 1, 6, 2, -1}};
     for (int rule = BLEND_SOFTMAX; rule <= BLEND_OTHERS_SHARE; rule++)
         for (int i = 0; i < LENGTH(shapes); i++) {
             check_weights(&shapes[i], (enum blend_rule)rule, 0);
@@ -214,8 +215,10 @@ static void weights_agree_with_the_reference(void **state)
 static const struct {
     float logit[2], weight[6][2];           /* by rule */
 } by_hand[] = {
-    {{1, 0}, {{0.731058579f, 0.268941421f}, {0.731058579f, -0.268941421f}, {1, 0}, {0, 1}, {0.731058579f, 0}, {0, 0.268941421f}}},
-    {{-2, 0}, {{0.119202922f, 0.880797078f}, {-0.119202922f, 0.880797078f}, {0, 1}, {1, 0}, {0, 0.880797078f}, {0.119202922f, 0}}},
+    {{1, 0}, {{0.731058579f, 0.268941421f}, {0.731058579f, -0.268941421f}, {1, 0}, {0, 1},
+              {0.731058579f, 0}, {0, 0.268941421f}}},
+    {{-2, 0}, {{0.119202922f, 0.880797078f}, {-0.119202922f, 0.880797078f}, {0, 1}, {1, 0},
+               {0, 0.880797078f}, {0.119202922f, 0}}},
     {{3, 3}, {{0.5f, 0.5f}, {-0.5f, 0.5f}, {0, 1}, {1, 0}, {0, 0.5f}, {0.5f, 0}}},
     {{NAN, 1}, {{NAN, NAN}, {NAN, NAN}, {1, 0}, {0, 1}, {NAN, 0}, {0, NAN}}},
     {{1, NAN}, {{NAN, NAN}, {NAN, NAN}, {1, 0}, {0, 1}, {NAN, 0}, {0, NAN}}},
