@@ -41,6 +41,7 @@ struct train_args {
 static const char *const arch_words[] = {"eagle1", "eagle3", "medusa", "hydra", "kangaroo", "jakiro", "jakiro_star", NULL};
 static const char *const clip_words[] = {"none", "element", "norm", NULL};
 static const char *const schedule_words[] = {"constant", "linear", "cosine", NULL};
+static const char *const second_words[] = {"contrast", "sum", "none", NULL};      /* in the order of enum head_second */
 static const char *const dtype_words[] = {"f32", "bf16", NULL};
 static const enum weight_format formats[] = {FORMAT_F32, FORMAT_BF16};
 
@@ -92,6 +93,13 @@ static const struct opt train_options[] = {
     OPT_COUNT(0, "guesses", struct train_args, start.guesses, 1, HEAD_HEADS_MAX, "medusa, hydra: guess N tokens"),
     OPT_COUNT(0, "blocks", struct train_args, start.blocks, 1, HEAD_BLOCKS_MAX, "medusa, hydra: with N blocks each"),
     OPT_FLAG(0, "prefix", struct train_args, start.prefix, "hydra: with a layer in front of the guesses"),
+    OPT_COUNT(0, "experts", struct train_args, start.experts, 2, HEAD_EXPERTS_MAX, "jakiro: have N experts"),
+    OPT_COUNT(0, "experts-used", struct train_args, start.used, 1, HEAD_EXPERTS_MAX,
+              "jakiro: let each token use the best N of them"),
+    OPT_CHOICE(0, "second", struct train_args, start.second, second_words,
+               "jakiro: the second branch, the contrast of the paper, a plain sum, or none"),
+    OPT_COUNT(0, "ahead", struct train_args, start.ahead, 1, 2, "jakiro: let the second branch guess the token so far ahead"),
+    OPT_FLAG(0, "scaled", struct train_args, start.scaled, "jakiro_star: draft by equation 4 of the paper as printed"),
     OPT_GROUP("Training"),
     OPT_GROUP("Checkpoints"),
     OPT_OUTPUT(0, "checkpoint", struct train_args, checkpoint, "keep the checkpoint in FILE, not beside the head"),
@@ -121,7 +129,7 @@ static const struct opt train_options[] = {
 static const struct operand train_operands[] = { OPERAND_ANY("TEXTS", struct train_args, data.inputs), OPERAND_END };
 
 static const struct train_args train_defaults = {
-    .start = {.theta = 10000, .epsilon = 1e-6, .exit_layer = 2, .guesses = 4, .blocks = 1},
+    .start = {.theta = 10000, .epsilon = 1e-6, .exit_layer = 2, .guesses = 4, .blocks = 1, .experts = 2, .used = 2, .ahead = 2},
     .loss = {.token_weight = 0.1, .const_feature = 0.5, .const_token = 0.5, .steps = 7, .decay = 0.8},
     .arch = NOT_GIVEN, .rate = NOT_GIVEN, .beta1 = NOT_GIVEN, .beta2 = NOT_GIVEN, .decay = NOT_GIVEN, .clip = NOT_GIVEN,
     .clipping = NOT_GIVEN, .schedule = NOT_GIVEN, .epochs = 1, .warmup = 0.05, .batch = 4, .minutes = 5,
@@ -252,7 +260,7 @@ static int check_options(struct training *t, struct err *err)
         {"draft-vocab", s->draft_vocab != u->draft_vocab, true, 1 << HEAD_EAGLE3},
         {"layers", a->layers != NULL, true, 1 << HEAD_EAGLE3},
         {"exit", s->exit_layer != u->exit_layer, true, 1 << HEAD_KANGAROO},
-        {"inner", s->inner != u->inner, true, WITH_FFN | prefix},
+        {"inner", s->inner != u->inner, true, (WITH_FFN & ~(1 << HEAD_JAKIRO)) | prefix},
         {"heads", s->heads != u->heads, true, WITH_ATTENTION | prefix},
         {"kv-heads", s->kv_heads != u->kv_heads, true, WITH_ATTENTION | prefix},
         {"theta", s->theta < u->theta || s->theta > u->theta, true, WITH_ATTENTION | prefix},
@@ -261,6 +269,11 @@ static int check_options(struct training *t, struct err *err)
         {"guesses", s->guesses != u->guesses, true, GUESSING},
         {"blocks", s->blocks != u->blocks, true, GUESSING},
         {"prefix", s->prefix, true, 1 << HEAD_HYDRA},
+        {"experts", s->experts != u->experts, true, 1 << HEAD_JAKIRO},
+        {"experts-used", s->used != u->used, true, 1 << HEAD_JAKIRO},
+        {"second", s->second != u->second, true, 1 << HEAD_JAKIRO},
+        {"ahead", s->ahead != u->ahead, true, 1 << HEAD_JAKIRO},
+        {"scaled", s->scaled, true, 1 << HEAD_JAKIRO_STAR},
     };
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         const struct own_option *o = &options[i];
@@ -312,7 +325,12 @@ static int tell_head(struct training *t, struct err *err)
     for (int i = 0; i < head->states; i++)
         if (text_printf(&t->told, err, "%s%d", i ? "," : "", head->state[i]))
             return -1;
-    return text_puts(&t->told, "]", err);
+    if (text_puts(&t->told, "]", err))
+        return -1;
+    if (head->kind == HEAD_JAKIRO)
+        return text_printf(&t->told, err, ",\"experts\":%d,\"used\":%d,\"second\":\"%s\",\"ahead\":%d", s->router.experts,
+                           s->router.top_k, head_second_name((enum head_second)head->second), head->second_next ? 1 : 2);
+    return head->scaled ? text_puts(&t->told, ",\"scaled\":true", err) : 0;
 }
 
 /* All that the weights depend on but the texts' states: what a checkpoint must have been made with. */

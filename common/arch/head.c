@@ -281,22 +281,50 @@ static int read_layer(const struct head_request *request, struct head_reading *o
     return 0;
 }
 
-/* Both of Jakiro's experts are used by every token; what it weighs them by is in its forward. */
+/* What no published head has: another second branch than the contrast, or none, and branches by equation 4. */
+static int read_branches(const struct head_request *request, struct head_params *head, struct err *err)
+{
+    const char *second = head_second_name(HEAD_SECOND_CONTRAST);
+    int ahead = 2;
+    if (!request->config)
+        return 0;
+    if (head->kind == HEAD_JAKIRO_STAR)
+        return read_bool(request, "scaled_branches", &head->scaled, err);
+    if (config_text(request->config, "second_branch", false, &second, err) || read_int(request, "second_ahead", &ahead, err))
+        return -1;
+    if (!head_second_by_name(second, &head->second))
+        return refuse(request, "second_branch", err, "supported are contrast, sum and none");
+    if (ahead < 1 || ahead > 2)
+        return refuse(request, "second_ahead", err, "the second branch guesses the token 1 or 2 ahead");
+    head->second_next = ahead == 1;
+    return 0;
+}
+
+/* What a token's experts are weighed by is in the forward. */
 static int read_experts(const struct head_request *request, struct head_reading *out, struct err *err)
 {
+    const bool star = out->head.kind == HEAD_JAKIRO_STAR;
+    const int rows = matrix_dim(request, "layers.0.mlp_moe.gate.weight", 0);
     struct hparams *s = &out->shape;
     int experts = 2, used = 2;
-    if (read_int(request, "num_local_experts", &experts, err) || read_int(request, "num_experts_per_tok", &used, err))
+    if (read_int(request, "num_local_experts", &experts, err) || read_int(request, "num_experts_per_tok", &used, err) ||
+        read_branches(request, &out->head, err))
         return -1;
-    if (experts != 2)
-        return refuse(request, "num_local_experts", err, "only 2 is supported: with more the original's router is broken");
-    if (used != 2)
-        return refuse(request, "num_experts_per_tok", err, "only 2 is supported");
+    if (star && experts != 2)
+        return refuse(request, "num_local_experts", err, "only 2 is supported: the program of Jakiro* uses the first two");
+    if (experts < 2 || experts > HEAD_EXPERTS_MAX)
+        return refuse(request, "num_local_experts", err, "from 2 to 64 are supported");
+    if (experts != 2 && rows == experts + 2)
+        return refuse(request, "num_local_experts", err, "only 2 is supported with a router of so many rows: with more of them "
+                      "the original's program, which has 2 rows for the contrast, is broken; here it has one for each expert");
+    if (used < 1 || used > experts || (star && used != 2))
+        return refuse(request, "num_experts_per_tok", err, star ? "only 2 is supported" : "it must be from 1 to all of them");
     s->router.kind = ROUTER_SOFTMAX_TOPK;
-    s->router.experts = s->router.top_k = 2;
+    s->router.experts = experts;
+    s->router.top_k = used;
     s->router.scale = 1;
     s->layer[0].ffn = FFN_EXPERTS;
-    s->expert_inner = out->head.kind == HEAD_JAKIRO ? s->hidden : s->dense_inner;      /* as its program has it */
+    s->expert_inner = star ? s->dense_inner : s->hidden;       /* as its program has it */
     s->dense_inner = 0;
     return 0;
 }

@@ -20,6 +20,9 @@
 
 enum { MTP_DEPTH_MAX = 64 };
 
+/* What was said of a head; -1: what its file says. */
+struct head_settings { int parallel, contrast, scaled; };
+
 struct head_drafter {
     struct drafter base;
     struct draft_source source;
@@ -31,7 +34,8 @@ struct head_drafter {
     struct states states;               /* from row head_length on */
     struct draft_rows rows;
     struct guess guess;                 /* of a head that has some */
-    bool parallel;                      /* Jakiro: the last two levels come from one forward */
+    bool second;                        /* Jakiro: the second branch drafts, too */
+    struct head_settings wanted;
     bool early;                         /* the head reads early states, and no tokens */
     struct forward_part part;           /* with these, what comes before them */
     int nodes;                          /* of the source: */
@@ -304,7 +308,7 @@ static int catch_up(struct head_drafter *mine, int levels, struct err *err)
         return draft_rows_root_best(&mine->rows, root, best, err);
     }
     draft_rows_root(&mine->rows, root, mine->early ? NULL : forward.logits[0]);
-    return mine->parallel ? draft_rows_root_second(&mine->rows, forward.logits[1], err) : 0;
+    return mine->second ? draft_rows_root_second(&mine->rows, forward.logits[1], err) : 0;
 }
 
 /* Whether it can draft so many levels here; less than 0: a failure. */
@@ -349,15 +353,50 @@ static void tell(struct head_drafter *mine, int64_t bytes)
     }
 }
 
+/* Whether Jakiro's second branch drafts, and as what, by the file and by what was said: the last two levels from one forward,
+ * or the nodes of the last level but one where it was trained for these. */
+static int choose_second(struct head_drafter *mine, struct head_params *params, struct err *err)
+{
+    const struct head_settings *wanted = &mine->wanted;
+    const bool none = params->second == HEAD_SECOND_NONE;
+    if (params->kind != HEAD_JAKIRO)
+        return wanted->contrast < 0 ? 0 : err_set(err, ERR_INPUT, "contrast: is for heads of the kind jakiro");
+    if (none && (wanted->parallel > 0 || wanted->contrast > 0))
+        return err_set(err, ERR_INPUT, "the head was trained without a second branch; leave out parallel and contrast");
+    if (params->second_next && wanted->parallel > 0)
+        return err_set(err, ERR_INPUT, "parallel: the head's second branch guesses the next token, so that the last two levels "
+                       "cannot come from one forward");
+    if (!params->second_next && wanted->parallel == 0 && wanted->contrast > 0)
+        return err_set(err, ERR_INPUT, "contrast: the head's second branch guesses the token after the next, which only the "
+                       "last two levels from one forward use; leave out parallel=0");
+    mine->second = !none && (params->second_next ? wanted->contrast != 0 : wanted->parallel != 0);
+    if (wanted->contrast >= 0 && !none)
+        params->second = wanted->contrast ? HEAD_SECOND_CONTRAST : HEAD_SECOND_SUM;
+    return 0;
+}
+
+static int choose_branches(struct head_drafter *mine, struct head_params *params, struct err *err)
+{
+    if (mine->wanted.scaled >= 0 && params->kind != HEAD_JAKIRO_STAR)
+        return err_set(err, ERR_INPUT, "scaled: is for heads of the kind jakiro_star");
+    if (mine->wanted.scaled >= 0)
+        params->scaled = mine->wanted.scaled;
+    return choose_second(mine, params, err);
+}
+
 /* The network and what is around it: a head's file, or the model itself for its predictors. */
 static int open_network(struct head_drafter *mine, const struct model *model, const struct drafter_setup *setup,
                         struct err *err)
 {
     const struct engine_setup *target = engine_config(setup->target);
     const struct head_params *file = model_head(model);
-    const struct head_setup head = {.model = model, .target = setup->target, .max_rows = HEAD_ROWS_MAX,
+    struct head_params params = file ? *file : (struct head_params){.kind = HEAD_MTP};
+    const struct head_setup head = {.model = model, .target = setup->target, .params = file ? &params : NULL,
+                                    .max_rows = HEAD_ROWS_MAX,
                                     .max_logit_rows = file && file->kind == HEAD_MEDUSA ? 1 : DRAFT_ASKED_MAX};
     int64_t bytes = 0;
+    if (choose_branches(mine, &params, err))
+        return err_at(err, "%s", model_path(model));
     if (head_open(&mine->head, &head, err))
         return -1;
     mine->params = head_description(mine->head);
@@ -368,13 +407,13 @@ static int open_network(struct head_drafter *mine, const struct model *model, co
         bytes += file || model_tensor_at(model, i)->layer >= mine->params->target.layers
             ? (int64_t)model_tensor_at(model, i)->bytes : 0;
     mine->early = mine->params->kind == HEAD_KANGAROO;
-    mine->parallel &= mine->params->kind == HEAD_JAKIRO;
     mine->part.layers = mine->early ? mine->params->state[0] + 1 : 0;
     const int rows = mine->early && target->max_rows < HEAD_ROWS_MAX ? target->max_rows : HEAD_ROWS_MAX;
     mine->source = (struct draft_source){
         .path = model_path(model), .fault = "its weights, or the states of the target, are damaged",
         .vocab = mine->params->target.vocab, .logits = mine->params->draft_vocab, .target_id = mine->params->target_id,
-        .branches = mine->parallel ? 2 : 1, .max_rows = rows, .max_logit_rows = DRAFT_ASKED_MAX, .positions = setup->positions,
+        .branches = mine->second ? 2 : 1, .second_next = mine->params->second_next, .max_rows = rows,
+        .max_logit_rows = DRAFT_ASKED_MAX, .positions = setup->positions,
         .ranks = !head_ranks(mine->head) ? 0
                  : mine->params->draft_vocab < HEAD_BEST_MAX ? mine->params->draft_vocab : HEAD_BEST_MAX,
         .levels = mine->params->heads, .nodes = head_nodes, .room = head_room, .read = head_read_rows};
@@ -395,9 +434,11 @@ static int head_open_drafter(struct drafter **out, struct spec *spec, const stru
 {
     const char *file;
     double stop;
-    int parallel;
+    struct head_settings wanted;
     if (spec_text(spec, "file", NULL, &file, err) || spec_float(spec, "stop", 0, 0, 1, &stop, err) ||
-        spec_int(spec, "parallel", 1, 0, 1, &parallel, err) || spec_end(spec, err))
+        spec_int(spec, "parallel", -1, 0, 1, &wanted.parallel, err) ||
+        spec_int(spec, "contrast", -1, 0, 1, &wanted.contrast, err) ||
+        spec_int(spec, "scaled", -1, 0, 1, &wanted.scaled, err) || spec_end(spec, err))
         return -1;
     if (!file)
         return err_set(err, ERR_INPUT, "head: which one? write head:file=FILE");
@@ -405,7 +446,7 @@ static int head_open_drafter(struct drafter **out, struct spec *spec, const stru
     if (!mine)
         return -1;
     mine->target = setup->target;
-    mine->parallel = parallel;
+    mine->wanted = wanted;
     if (open_head(mine, file, setup, err)) {
         head_free_drafter(&mine->base);
         return -1;
@@ -427,6 +468,7 @@ static int mtp_open_drafter(struct drafter **out, struct spec *spec, const struc
     if (!mine)
         return -1;
     mine->target = setup->target;
+    mine->wanted = (struct head_settings){-1, -1, -1};
     if (open_network(mine, engine_config(setup->target)->model, setup, err)) {
         head_free_drafter(&mine->base);
         return err_at(err, "mtp");
@@ -440,7 +482,7 @@ static int mtp_open_drafter(struct drafter **out, struct spec *spec, const struc
 const struct drafter_class drafter_head = {
     .name = "head",
     .summary = "a small network that reads the model's states (EAGLE, Jakiro, Medusa, Hydra, Kangaroo)",
-    .settings = "file=FILE,stop=P,parallel=0|1",
+    .settings = "file=FILE,stop=P,parallel=0|1,contrast=0|1,scaled=0|1",
     .draws = true,
     .pends = true,
     .open = head_open_drafter,

@@ -131,10 +131,16 @@ static void set_children(const struct draft_rows *rows, int at, const struct dra
     row->doubtful = rows->stop > 0 && exp((double)ranking->log_probability[0]) < rows->stop;
 }
 
+/* The nodes that are asked for are those of the last level but one, and the second branch guesses them. */
+static bool guessed_by_second(const struct draft_rows *rows)
+{
+    return rows->source->second_next && rows->source->branches > 1 && rows->levels == 2;
+}
+
 static int keep_best(struct draft_rows *rows, int at, const struct draft_best *branch, int count, bool second, struct err *err)
 {
     struct draft_ranking ranking = {.found = 0};
-    if (rank(rows, &branch[0], count, &ranking, err))
+    if (rank(rows, &branch[at && guessed_by_second(rows)], count, &ranking, err))
         return -1;
     set_children(rows, at, &ranking);
     rows->has_second[at] = second;
@@ -275,7 +281,8 @@ static int leaf_by_second(struct draft_rows *rows, const struct draft_tree *tree
 {
     int32_t path[ENGINE_ROWS_MAX];
     int row = 0;
-    if (rows->levels != 1 || rows->source->branches < 2 || leaf->node < 0 || rows->rows == DRAFT_ROWS_MAX)
+    if (rows->levels != 1 || rows->source->branches < 2 || rows->source->second_next || leaf->node < 0 ||
+        rows->rows == DRAFT_ROWS_MAX)
         return 0;
     const int depth = draft_tree_path(tree, leaf->node, path, ENGINE_ROWS_MAX);
     for (int at = 0; at < depth - 1; at++)
@@ -293,10 +300,11 @@ static int take_logits(void *context, int which, const float *const *logits, str
 {
     struct draft_rows *rows = context;
     const int row = rows->rows - rows->batch_rows + rows->logit_row[which];
-    if (rows->source->branches > 1 && logits[1] && keep_second(rows, row, logits[1], err))
+    const bool second = guessed_by_second(rows);
+    if (rows->source->branches > 1 && logits[1] && !second && keep_second(rows, row, logits[1], err))
         return -1;
     if (row)
-        return rank_children(rows, row, in_order(rows, logits[0]), err);
+        return rank_children(rows, row, in_order(rows, logits[second]), err);
     keep_root(rows, logits[0]);
     return 0;
 }
@@ -306,14 +314,16 @@ static int take_best(void *context, int which, const struct draft_best *branch, 
 {
     struct draft_rows *rows = context;
     const int row = rows->rows - rows->batch_rows + rows->logit_row[which];
-    return keep_best(rows, row, branch, count, rows->levels == 2 && rows->source->branches > 1, err);
+    return keep_best(rows, row, branch, count,
+                     rows->levels == 2 && rows->source->branches > 1 && !rows->source->second_next, err);
 }
 
 /* How many children the rows of the batch are to have; the root and second branches all that may be asked for later. */
 static int best_wanted(const struct draft_rows *rows)
 {
     const int first = rows->rows - rows->batch_rows;
-    int wanted = rows->ranked && rows->levels == 2 && rows->source->branches > 1 ? rows->ranked : 0;
+    const bool second = rows->levels == 2 && rows->source->branches > 1 && !rows->source->second_next;
+    int wanted = rows->ranked && second ? rows->ranked : 0;
     for (int i = 0; rows->ranked && i < rows->logit_rows; i++) {
         const int row = first + rows->logit_row[i], asked = row ? rows->row[row].asked : rows->ranked;
         wanted = asked > wanted ? asked : wanted;
@@ -333,7 +343,8 @@ static int read_batch(struct draft_rows *rows, struct err *err)
     rows->drafter->bytes += bytes;
     if (rc)
         return -1;
-    return !rows->ranked && rows->row[0].found < rows->row[0].asked ? rank_children(rows, 0, rows->root, err) : 0;
+    const float *root = guessed_by_second(rows) && rows->has_second[0] ? rows->second[0] : rows->root;
+    return !rows->ranked && rows->row[0].found < rows->row[0].asked ? rank_children(rows, 0, root, err) : 0;
 }
 
 /* Reads leaves[count], of which there may be more than one forward takes; row[] tells where they are, -1: were not read.
@@ -396,6 +407,8 @@ static int extend(struct draft_rows *rows, struct draft_tree *tree, const struct
                   struct draft_leaf *next, struct err *err)
 {
     int row[DRAFT_ASKED_MAX], found = 0, count;
+    if (rows->ranked && guessed_by_second(rows) && leaves && leaf->node < 0 && rows->has_second[0])
+        set_children(rows, 0, &rows->second_ranking[0]);
     for (int from = 0; from < leaves; from += count) {
         count = leaves - from < DRAFT_ASKED_MAX ? leaves - from : DRAFT_ASKED_MAX;
         if (ends_at(rows, tree, leaf[from].node)) {

@@ -3,7 +3,8 @@
  * has them ranked as the setup chooses (drafter.h). Leaves of a level are read in one forward.
  *
  * A source of two branches gives the last two levels of a draft by one reading, where a tree tells how many levels it gets:
- * children of a row on the last level but one come from the second branch of its parent's row, and it is not read itself.
+ * children of a row on the last level but one come from the second branch of its parent's row, and it is not read itself. One
+ * whose second branch is of the next token, too, gives the nodes of the last level but one by that.
  *
  * Every row but the root is a node of the source, and the root is, too, where the source has not read it (root_pends):
  * whoever owns the source drops or commits them. */

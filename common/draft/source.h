@@ -43,6 +43,7 @@ struct draft_source {
     const int32_t *target_id;
     int branches;                       /* distributions of a row: of the token after it, and of the one after that, whatever
                                          * comes between (Jakiro) */
+    bool second_next;                   /* the second is of the token after the row, too */
     int max_rows, max_logit_rows;       /* of one reading; at most DRAFT_ASKED_MAX rows have logits */
     int positions;                      /* longest text, a draft included */
     int ranks;                          /* how many of the likeliest tokens it can answer by itself; 0: it answers logits */

@@ -74,24 +74,43 @@ int workspace_reserve(struct workspace *space, size_t max, struct err *err)
     return 0;
 }
 
-static int alloc_ffn(struct workspace *space, struct err *err)
+/* Scratch of expert_ffn. */
+static int alloc_experts(struct workspace *space, int64_t top_k, struct err *err)
 {
     const struct hparams *shape = space->shape;
     const bool moe = hparams_moe_layers(shape) > 0;
-    int64_t rows = space->rows, experts = shape->router.experts, top_k = shape->router.top_k;
+    int64_t rows = space->rows, experts = shape->router.experts;
     int64_t slots = moe ? top_k : 1;
     int64_t inner = moe ? top_k * shape->expert_inner : 0;
     if (shape->dense_inner > inner)
         inner = shape->dense_inner;
     if (shape->shared_inner > inner)
         inner = shape->shared_inner;
-    if (alloc(space, &space->inner, inner, err) || alloc(space, &space->partial, slots * shape->hidden, err) ||
-        workspace_alloc(space->device, &space->group, expert_group_numbers(moe ? experts : 1, rows * slots), 1,
-                        sizeof(int32_t), err))
-        return -1;
-    if (!moe)
+    return alloc(space, &space->inner, inner, err) || alloc(space, &space->partial, slots * shape->hidden, err) ||
+           workspace_alloc(space->device, &space->group, expert_group_numbers(moe ? experts : 1, rows * slots), 1,
+                           sizeof(int32_t), err) ? -1 : 0;
+}
+
+int workspace_widen(struct workspace *space, int slots, struct err *err)
+{
+    const int used = space->shape->router.top_k;
+    struct buffer *old[] = {&space->inner, &space->partial, &space->group};
+    if (slots <= used)
         return 0;
-    if (shape->router.kind == ROUTER_SPARSEMIXER && alloc(space, &space->router_logits, experts, err))
+    for (size_t i = 0; i < sizeof old / sizeof *old; i++)
+        device_free(space->device, old[i]);
+    return alloc_experts(space, slots, err) ||
+           workspace_reserve(space, space->operand_row * (size_t)slots / (size_t)used, err) ? -1 : 0;
+}
+
+static int alloc_ffn(struct workspace *space, struct err *err)
+{
+    const struct hparams *shape = space->shape;
+    if (alloc_experts(space, shape->router.top_k, err))
+        return -1;
+    if (!hparams_moe_layers(shape))
+        return 0;
+    if (shape->router.kind == ROUTER_SPARSEMIXER && alloc(space, &space->router_logits, shape->router.experts, err))
         return -1;
     return shape->shared_gate ? alloc(space, &space->shared, 1, err) : 0;
 }

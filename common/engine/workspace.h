@@ -44,6 +44,8 @@ int workspace_make(struct workspace *space, struct device *device, const struct 
 int workspace_suit(struct workspace *space, const struct model *model, struct err *err);
 /* And with others, which take so much scratch a row (operand_bytes). */
 int workspace_reserve(struct workspace *space, size_t operand_row, struct err *err);
+/* And for so many experts a row, where layers ask for more of them than the shape says. */
+int workspace_widen(struct workspace *space, int slots, struct err *err);
 void workspace_free(struct workspace *space);
 
 /* A buffer of a * b elements. */

@@ -72,11 +72,11 @@ void head_experts_close(struct head *head)
     mem_free(&head->routed);
 }
 
-int64_t head_experts_bytes(const struct head *head, int rows)
+int64_t head_experts_bytes(const struct head *head)
 {
     bool seen[EXPERTS_MAX] = {false};
     int distinct = 0;
-    for (int i = 0; head->experts && i < rows * head->routing.top_k; i++) {
+    for (int i = 0; i < head->routes; i++) {
         const int32_t expert = head->routed[i];
         distinct += expert >= 0 && !seen[expert];
         if (expert >= 0)

@@ -129,21 +129,27 @@ static int alloc_best(struct head *head, struct err *err)
     return queue_wait(head->device, err);
 }
 
-/* What Jakiro's two experts need. */
+/* What Jakiro's experts need. The second branch is of two also where the first is of one. */
 static int alloc_branches(struct head *head, struct err *err)
 {
-    const int rows = head->setup.max_rows, experts = head->shape->router.experts;
+    const int rows = head->setup.max_rows, experts = head->shape->router.experts, used = head->shape->router.top_k;
     int rc = -1;
     if (head->class->branches < 2)
         return 0;
-    int32_t *both = mem_alloc((size_t)rows * (size_t)experts, sizeof *both, err);
+    head->slots = used < 2 && head_branches(head) > 1 ? 2 : used;
+    int32_t *both = mem_alloc((size_t)rows * (size_t)head->slots, sizeof *both, err);
     if (!both || alloc(head, &head->router, rows, head->weights.layer.router.outputs, err) ||
-        alloc(head, &head->weight, rows, experts, err) || alloc(head, &head->branch, rows, head->shape->hidden, err) ||
-        alloc(head, &head->both, rows, experts, err))
+        alloc(head, &head->weight, rows, head->slots, err) || alloc(head, &head->branch, rows, head->shape->hidden, err) ||
+        (head->params->scaled && alloc(head, &head->scaled, rows, head->shape->hidden, err)) ||
+        alloc(head, &head->chosen, rows, head->slots, err) || alloc(head, &head->wanted, rows, head->slots, err) ||
+        alloc(head, &head->score, rows, experts, err) ||
+        (head_routes(head->params, head->shape) &&
+         !(head->routed = mem_alloc((size_t)rows * (size_t)head->slots, sizeof *head->routed, err))) ||
+        workspace_widen(&head->space, head->slots, err))
         goto done;
-    for (int i = 0; i < rows * experts; i++)
-        both[i] = i % experts;
-    queue_upload(head->device, head->both, both, (size_t)rows * (size_t)experts * sizeof *both);
+    for (int i = 0; i < rows * head->slots; i++)
+        both[i] = i % head->slots;
+    queue_upload(head->device, head->chosen, both, (size_t)rows * (size_t)head->slots * sizeof *both);
     rc = queue_wait(head->device, err);
 done:
     mem_free(&both);
@@ -243,7 +249,8 @@ int head_open(struct head **out, const struct head_setup *setup, struct err *err
     if (!head)
         return -1;
     head->class = class;
-    head->params = params;
+    head->own = setup->params ? *setup->params : *params;
+    head->params = &head->own;
     head->layers = head->shape->layers;
     return finish(out, head, make(head, err), err);
 }
@@ -254,7 +261,8 @@ void head_close(struct head **head)
     if (!h)
         return;
     struct buffer *all[] = {&h->token, &h->state_row, &h->logit_row, &h->every_row, &h->embedded, &h->joined, &h->pair,
-                            &h->made, &h->router, &h->weight, &h->branch, &h->both, &h->last, &h->logits, &h->best_token,
+                            &h->made, &h->router, &h->weight, &h->branch, &h->scaled, &h->chosen, &h->wanted, &h->score,
+                            &h->last, &h->logits, &h->best_token,
                             &h->best_logp, &h->best_scratch, &h->map, &h->rope.table};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         device_free(h->device, all[i]);
@@ -274,7 +282,9 @@ const struct hparams *head_shape(const struct head *head) { return head->shape; 
 bool head_ranks(const struct head *head) { return head->ranks; }
 int head_branches(const struct head *head)
 {
-    return head->class->branches ? head->class->branches : head->params->heads;
+    const struct head_params *params = head->params;
+    return params->kind == HEAD_JAKIRO && params->second == HEAD_SECOND_NONE ? 1
+           : head->class->branches ? head->class->branches : params->heads;
 }
 
 int head_length(const struct head *head) { return head->modules ? modules_length(head) : head->kv.length; }
@@ -420,7 +430,7 @@ static int put(struct head_pass *pass, int first, struct err *err)
         layer_attention(&layer);
     if (head->class->leave(pass, &layer, err))
         return -1;
-    head_gather(pass, pass->branch[0], pass->rows->rows, head->shape->hidden, head->every_row,
+    head_gather(pass, pass->made.address ? pass->made : pass->branch[0], pass->rows->rows, head->shape->hidden, head->every_row,
                 buffer_part(head->made, (uint64_t)(1 + first) * row, (uint64_t)pass->rows->rows * row), head->shape->hidden,
                 head->shape->hidden);
     return 0;
@@ -461,8 +471,10 @@ static int fetch(struct head_pass *pass, struct head_forward *out, struct err *e
     else if (branches)
         fetch_best(pass, branches, out);
     if (head->experts)
-        queue_download(head->device, head->routed, head->routing.expert,
-                       (size_t)(batch->rows * head->routing.top_k) * sizeof *head->routed);
+        head->routes = batch->rows * head->routing.top_k;
+    if (head->routed)
+        queue_download(head->device, head->routed, head->experts ? head->routing.expert : head->chosen,
+                       (size_t)head->routes * sizeof *head->routed);
     for (int branch = 0; whole && branch < branches; branch++)
         out->logits[branch] = (const float *)(const void *)(landed + (size_t)branch * bytes);
     if (queue_wait(head->device, err))
@@ -481,7 +493,7 @@ static int64_t nominal_bytes(const struct head_pass *pass)
     const struct matrix output = output_of(head);
     const int64_t cached = head->kv.length + head->kv.pending, width = kv->kv_heads * (kv->head_dim + kv->value_dim);
     return head->weights.layer_bytes + cached * width * (int64_t)cache_size(kv->format) +
-           head_experts_bytes(head, pass->batch->rows) + (pass->batch->logit_rows ? (int64_t)output.data.bytes : 0);
+           head_experts_bytes(head) + (pass->batch->logit_rows ? (int64_t)output.data.bytes : 0);
 }
 
 int head_run(struct head *head, const struct head_batch *batch, struct head_forward *out, struct err *err)

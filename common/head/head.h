@@ -30,6 +30,7 @@ struct head;
 struct head_setup {
     const struct model *model;           /* of the head's file, or the target's own for its predictors */
     struct engine *target;               /* both stay open as long as the head */
+    const struct head_params *params;    /* in place of the file's description, of the same tensors; copied; NULL: that */
     int max_rows;                        /* of one forward, 1 .. HEAD_ROWS_MAX */
     int max_logit_rows;                  /* and those of them whose logits may be asked for */
 };
@@ -77,8 +78,8 @@ const struct head_params *head_description(const struct head *head);
 const struct hparams *head_shape(const struct head *head);
 bool head_ranks(const struct head *head);        /* can be asked for the likeliest tokens alone */
 int head_branches(const struct head *head);      /* how many distributions a row has; jakiro: of the next token, and of the one
-                                                  * after it; jakiro_star: left and right; medusa: those of all its heads;
-                                                  * all others one */
+                                                  * after it (see head_params.second); jakiro_star: left and right; medusa:
+                                                  * those of all its heads; all others one */
 
 /* A new text of up to `tokens` tokens: no rows. */
 int head_begin(struct head *head, int tokens, struct err *err);

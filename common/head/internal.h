@@ -13,7 +13,8 @@ struct head_pass {
     const struct head_batch *batch;
     struct layer_rows *rows;
     struct buffer reads;                 /* what attention reads; none: the norm of x */
-    struct buffer branch[HEAD_BRANCHES_MAX];     /* [rows][hidden] whose logits are wanted; the first is recycled */
+    struct buffer branch[HEAD_BRANCHES_MAX];     /* [rows][hidden] whose logits are wanted */
+    struct buffer made;                  /* [rows][hidden] what rows after these go on from; none: the first branch */
 };
 
 /* One kind of network. x stands for head->space.x: the residual stream. */
@@ -57,18 +58,23 @@ struct head {
     struct buffer pair;                  /* [max_rows][2 hidden] */
     /* [1 + HEAD_NODES_MAX][hidden] what the head made of the newest committed row, then of each pending node. */
     struct buffer made;
-    struct buffer router, weight, branch;        /* with branches: [max_rows][router rows], [..][experts], [..][hidden] */
-    struct buffer both;                  /* [max_rows][experts] i32: 0, 1, 0, 1, ... */
+    /* With experts of its own: [max_rows][router rows], [..][slots], [..][hidden], [..][hidden]; and which they are, i32
+     * [..][slots], in order of their scores [..][experts]. Two of two need no choice: 0, 1, 0, 1, ... */
+    struct buffer router, weight, branch, scaled;
+    struct buffer chosen, wanted, score;
+    int slots;                           /* the most experts of a row that a forward asks for */
     struct buffer last, logits;          /* [branches][max_logit_rows][hidden], [...][vocab] */
     /* [branches][max_logit_rows][HEAD_BEST_MAX] the likeliest tokens; [draft_vocab] i32 the target's, address 0: the same. */
     struct buffer best_token, best_logp, best_scratch, map;
     bool ranks;
     struct buffer landing;               /* shared: logits, or the likeliest tokens */
     int32_t *index;                      /* [max_rows] scratch */
+    /* Where a row uses some experts alone (head_routes), which ones: on the host, and how many the last forward has. */
+    int32_t *routed;
+    int routes;
     /* Of a predictor with experts: */
     struct layer_routing routing;
     struct expert_source *experts;
-    int32_t *routed;                     /* [max_rows][top_k] on the host */
     /* All predictors of a model: nothing else is used here then but setup, params and shape. NULL: one network. */
     struct modules *modules;
 };
@@ -125,6 +131,6 @@ int head_open_network(struct head **out, const struct head_setup *setup, int mod
 /* experts.c. Routing of a predictor's own experts, which stay where they are. */
 int head_experts_open(struct head *head, struct err *err);
 void head_experts_close(struct head *head);
-int64_t head_experts_bytes(const struct head *head, int rows);      /* of those that the last forward used */
+int64_t head_experts_bytes(const struct head *head);      /* of those that the last forward used */
 
 #endif

@@ -1,17 +1,20 @@
-/* Jakiro and Jakiro* (arXiv 2502.06282): EAGLE-1 with two experts, both of which every token uses. u stands for x after
- * attention, y for its norm, r for what the router makes of y.
+/* Jakiro and Jakiro* (arXiv 2502.06282): EAGLE-1 with experts. u stands for x after attention, y for its norm, r for what the
+ * router makes of y.
  *
- *     jakiro       branch 0, of the next token: u + softmax(r0, r1) . (E0, E1), section 3.2
- *                  branch 1, of the one after it: u + what the better expert by softmax(r2, r3) makes, less the other's
- *                  (section 3.3): the contrast, whose order is its own
- *     jakiro_star  branches u + E of the expert with the larger r (the last of equals), and u + the other's, neither weighed;
- *                  a token's probability is the sum of both branches' under one softmax (as the program has it; the paper's
- *                  equation 4 weighs them)
+ *     jakiro       branch 0, of the next token: u + the sum of s_j E_j over the K experts with the largest s, the softmax of
+ *                  r0 .. rN-1 (sections 3.1 and 3.2)
+ *                  branch 1, of the one after it: of the two experts chosen first, by the softmax of their own rows of
+ *                  rN .. r2N-1, u + what the better one makes, less the other's (section 3.3): the contrast, whose order is
+ *                  its own; or both added
+ *     jakiro_star  branches u + E of the expert with the larger r (the last of equals), and u + the other's, neither weighed,
+ *                  as the program has it. scaled: by the paper's equation 4 as printed, f of equation 3, which is branch 0 of
+ *                  jakiro, times each expert's score; both then rank tokens as f does, one more evenly than the other.
+ *                  A token's probability is the sum of both branches' under one softmax
  *
- * Branch 0 is what rows after go on from. */
+ * Branch 0 is what rows after it go on from; f, where it is scaled. */
 #include "common/head/internal.h"
 
-enum { EXPERTS = 2 };
+enum { PAIR = 2 };
 
 static void route(const struct head_pass *pass)
 {
@@ -22,17 +25,39 @@ static void route(const struct head_pass *pass)
                 head->weights.layer.router.outputs, false);
 }
 
-/* out = u + the experts, weighed by a rule over the router's rows from `first` on. */
-static void blend(const struct head_pass *pass, enum blend_rule rule, int first, struct buffer out)
+/* weight [rows][apart] of `slots` experts by a rule over the router's rows from `first` on; with `chosen` over those that it
+ * names. */
+static void weigh(const struct head_pass *pass, enum blend_rule rule, int first, int slots, int apart, bool chosen)
+{
+    struct head *head = pass->head;
+    head->ops->blend_weights(head->queue, &(struct blend_weights_args){
+        .logits = head_columns(head->router, first), .weight = head->weight,
+        .column = chosen ? head->chosen : (struct buffer){0, 0}, .rule = rule, .rows = pass->rows->rows, .slots = slots,
+        .logits_stride = head->weights.layer.router.outputs, .weight_stride = apart, .column_stride = apart});
+}
+
+/* out = in + the first `slots` experts of a row's `apart`, weighed. */
+static void blend(const struct head_pass *pass, struct buffer in, int slots, int apart, struct buffer out)
 {
     struct head *head = pass->head;
     const int hidden = head->shape->hidden;
-    head->ops->blend_weights(head->queue, &(struct blend_weights_args){
-        .logits = head_columns(head->router, first), .weight = head->weight, .rule = rule, .rows = pass->rows->rows,
-        .slots = EXPERTS, .logits_stride = head->weights.layer.router.outputs});
     head->ops->blend(head->queue, &(struct blend_args){
-        .in = head->space.x, .part = head->space.partial, .weight = head->weight, .out = out, .rows = pass->rows->rows,
-        .slots = EXPERTS, .width = hidden, .in_stride = hidden, .part_stride = hidden, .out_stride = hidden});
+        .in = in, .part = head->space.partial, .weight = head->weight, .out = out, .rows = pass->rows->rows, .slots = slots,
+        .slot_stride = apart, .width = hidden, .in_stride = hidden, .part_stride = hidden, .out_stride = hidden});
+}
+
+/* Names the best `slots` experts of each row, with their scores as weights. */
+static void choose(const struct head_pass *pass, int slots)
+{
+    struct head *head = pass->head;
+    const int experts = head->shape->router.experts, rows = head->weights.layer.router.outputs;
+    head_gather(pass, head->router, pass->rows->rows, rows, head->every_row, head->score, experts, experts);
+    head->ops->route_score(head->queue, &(struct route_score_args){
+        .logits = head->score, .score = head->score, .kind = ROUTER_SOFTMAX_TOPK, .rows = pass->rows->rows,
+        .experts = experts});
+    head->ops->route_select(head->queue, &(struct route_select_args){
+        .score = head->score, .wanted = head->wanted, .expert = head->chosen, .weight = head->weight,
+        .kind = ROUTER_SOFTMAX_TOPK, .scale = 1, .rows = pass->rows->rows, .experts = experts, .top_k = slots});
 }
 
 static int jakiro_leave(struct head_pass *pass, const struct layer *layer, struct err *err)
@@ -40,21 +65,50 @@ static int jakiro_leave(struct head_pass *pass, const struct layer *layer, struc
     struct head *head = pass->head;
     const struct layer_weights *weights = &head->weights.layer;
     const struct hparams *shape = head->shape;
+    const int experts = shape->router.experts, used = shape->router.top_k;
+    const bool second = head_wanted_branches(pass) > 1, choice = head_routes(head->params, shape);
+    const int slots = second && used < PAIR ? PAIR : used;
     (void)layer, (void)err;
     route(pass);
+    head->routes = choice ? pass->rows->rows * slots : 0;
+    if (choice)
+        choose(pass, slots);
+    else
+        weigh(pass, BLEND_SOFTMAX, 0, PAIR, PAIR, false);
     head->ops->expert_ffn(head->queue, &(struct expert_ffn_args){
-        .in = head->space.normed, .expert = head->both, .table = weights->dense_table, .inner = head->space.inner,
+        .in = head->space.normed, .expert = head->chosen, .table = weights->dense_table, .inner = head->space.inner,
         .partial = head->space.partial, .group = head->space.group, .operand = head->space.operand,
         .format = weights->experts_format, .down_format = weights->experts_down_format, .apart = true,
-        .rows = pass->rows->rows, .slots = EXPERTS, .experts = EXPERTS, .hidden = shape->hidden,
+        .rows = pass->rows->rows, .slots = slots, .experts = experts, .hidden = shape->hidden,
         .inner_width = shape->expert_inner});
-    blend(pass, BLEND_SOFTMAX, 0, head->branch);
+    blend(pass, head->space.x, used, slots, head->branch);
     pass->branch[0] = head->branch;
-    if (head_wanted_branches(pass) > 1) {
-        blend(pass, BLEND_CONTRAST, EXPERTS, head->space.x);
+    if (second) {
+        weigh(pass, head->params->second == HEAD_SECOND_SUM ? BLEND_SOFTMAX : BLEND_CONTRAST, experts, PAIR, slots, choice);
+        blend(pass, head->space.x, PAIR, slots, head->space.x);
         pass->branch[1] = head->space.x;
     }
     return 0;
+}
+
+/* f = u + the weighed sum of both experts goes on; branches are f times the score of the best, and of the other: of both slots
+ * of a row that hold f one has the weight 0. */
+static void scale_branches(struct head_pass *pass)
+{
+    struct head *head = pass->head;
+    const int hidden = head->shape->hidden;
+    weigh(pass, BLEND_SOFTMAX, 0, PAIR, PAIR, false);
+    blend(pass, head->space.x, PAIR, PAIR, head->branch);
+    for (int slot = 0; slot < PAIR; slot++)
+        head_gather(pass, head->branch, pass->rows->rows, hidden, head->every_row,
+                    head_columns(head->space.partial, slot * hidden), PAIR * hidden, hidden);
+    weigh(pass, BLEND_LARGEST_SHARE, 0, PAIR, PAIR, false);
+    blend(pass, (struct buffer){0, 0}, PAIR, PAIR, head->scaled);
+    weigh(pass, BLEND_OTHERS_SHARE, 0, PAIR, PAIR, false);
+    blend(pass, (struct buffer){0, 0}, PAIR, PAIR, head->space.x);
+    pass->made = head->branch;
+    pass->branch[0] = head->scaled;
+    pass->branch[1] = head->space.x;
 }
 
 static int jakiro_star_leave(struct head_pass *pass, const struct layer *layer, struct err *err)
@@ -64,19 +118,25 @@ static int jakiro_star_leave(struct head_pass *pass, const struct layer *layer, 
     const int hidden = head->shape->hidden, inner = head->shape->expert_inner;
     (void)layer, (void)err;
     route(pass);
-    for (int expert = 0; expert < EXPERTS; expert++) {
+    for (int expert = 0; expert < PAIR; expert++) {
         head_linear(pass, head->space.normed, &weights->branch_up[expert], (struct buffer){0, 0}, head->space.inner, inner,
                     false);
         head->ops->activate(head->queue, &(struct activate_args){
             .in = head->space.inner, .out = head->space.inner, .activation = ACTIVATION_GELU, .rows = pass->rows->rows,
             .width = inner});
         head_linear(pass, head->space.inner, &weights->branch_down[expert], (struct buffer){0, 0},
-                    head_columns(head->space.partial, expert * hidden), EXPERTS * hidden, false);
+                    head_columns(head->space.partial, expert * hidden), PAIR * hidden, false);
     }
-    blend(pass, BLEND_LARGEST, 0, head->branch);
+    if (head->params->scaled) {
+        scale_branches(pass);
+        return 0;
+    }
+    weigh(pass, BLEND_LARGEST, 0, PAIR, PAIR, false);
+    blend(pass, head->space.x, PAIR, PAIR, head->branch);
     pass->branch[0] = head->branch;
     if (head_wanted_branches(pass) > 1) {
-        blend(pass, BLEND_OTHERS, 0, head->space.x);
+        weigh(pass, BLEND_OTHERS, 0, PAIR, PAIR, false);
+        blend(pass, head->space.x, PAIR, PAIR, head->space.x);
         pass->branch[1] = head->space.x;
     }
     return 0;

@@ -123,7 +123,7 @@ static int put(struct head_weights *w, const struct tensor *t, struct buffer dat
 /* What each forward of its layer reads. */
 static bool of_layer(const struct head_weights *w, const struct tensor *t)
 {
-    return !(w->predictor && t->role == ROLE_EXPERTS) && t->role != ROLE_PREDICT_EMBED && t->role != ROLE_PREDICT_HEAD &&
+    return !(w->routed && t->role == ROLE_EXPERTS) && t->role != ROLE_PREDICT_EMBED && t->role != ROLE_PREDICT_HEAD &&
            t->role != ROLE_EMBED && t->role != ROLE_HEAD && t->role != ROLE_BLOCK && t->role != ROLE_BLOCK_BIAS &&
            t->role != ROLE_RESIDUAL && t->role != ROLE_RESIDUAL_BIAS && t->role != ROLE_OUTPUT && t->role != ROLE_OUTPUT_BIAS;
 }
@@ -166,6 +166,7 @@ int head_weights_open(struct head_weights *weights, const struct model *model, i
     const struct head_params *params = model_head(model);
     const int heads = params ? params->heads : 0;
     *weights = (struct head_weights){.device = device, .predictor = !params, .owned = !device_info(device)->host_memory};
+    weights->routed = head_routes(params, model_hparams(model));
     weights->data = mem_alloc(1 + (size_t)model_tensor_count(model), sizeof *weights->data, err);
     weights->guess = mem_alloc((size_t)(heads ? heads : 1), sizeof *weights->guess, err);
     return !weights->data || !weights->guess || take_all(weights, model, layer, err) ? err_at(err, "%s", model_path(model)) : 0;

@@ -16,6 +16,7 @@ struct head_guess {
 struct head_weights {
     struct device *device;
     bool predictor;                      /* of a model */
+    bool routed;                         /* a row does not use all experts */
     bool owned;                          /* data was copied to the device */
     struct buffer *data;                 /* [count] of each tensor of the file */
     int count;

@@ -26,9 +26,30 @@ bool head_kind_by_name(const char *name, enum head_kind *kind)
     return true;
 }
 
+static const char *const SECONDS[HEAD_SECONDS] = {"contrast", "sum", "none"};
+
+const char *head_second_name(enum head_second second) { return SECONDS[second]; }
+
+bool head_second_by_name(const char *name, int *second)
+{
+    for (int i = 0; i < HEAD_SECONDS; i++)
+        if (strcmp(SECONDS[i], name) == 0) {
+            *second = i;
+            return true;
+        }
+    return false;
+}
+
 int head_router_rows(const struct head_params *head, const struct hparams *shape)
 {
-    return head->kind == HEAD_JAKIRO ? 2 * shape->router.experts : head->kind == HEAD_JAKIRO_STAR ? shape->router.experts : 0;
+    const int experts = shape->router.experts;
+    return head->kind == HEAD_JAKIRO ? head->second == HEAD_SECOND_NONE ? experts : 2 * experts
+           : head->kind == HEAD_JAKIRO_STAR ? experts : 0;
+}
+
+bool head_routes(const struct head_params *head, const struct hparams *shape)
+{
+    return !head || (head->kind == HEAD_JAKIRO && (shape->router.experts > 2 || shape->router.top_k < 2));
 }
 
 static int check_range(const char *name, int64_t value, int64_t min, int64_t largest, struct err *err)
@@ -48,7 +69,7 @@ static int check_flag(const char *name, bool set, bool may_be, const struct head
 static int check_shape(const struct head_params *head, const struct hparams *shape, struct err *err)
 {
     const bool layer = (head->kind != HEAD_MEDUSA && head->kind != HEAD_HYDRA) || head->prefix;
-    const bool experts = head->kind == HEAD_JAKIRO || head->kind == HEAD_JAKIRO_STAR;
+    const bool jakiro = head->kind == HEAD_JAKIRO, experts = jakiro || head->kind == HEAD_JAKIRO_STAR;
     const enum ffn_kind ffn = experts ? FFN_EXPERTS : head->kind == HEAD_KANGAROO ? FFN_NONE : FFN_DENSE;
     if (check_range("vocabulary", shape->vocab, 1, VOCAB_MAX, err) ||
         check_range("hidden width", shape->hidden, 1, WIDTH_MAX, err) ||
@@ -59,8 +80,9 @@ static int check_shape(const struct head_params *head, const struct hparams *sha
     struct hparams whole = *shape;
     if (check_range("kind of feed-forward network", shape->layer[0].ffn, ffn, ffn, err) ||
         check_range("number of predictors", shape->predictors, 0, 0, err) ||
-        check_range("number of experts", shape->router.experts, experts ? 2 : 0, experts ? 2 : 0, err) ||
-        check_range("experts a token", shape->router.top_k, shape->router.experts, shape->router.experts, err) ||
+        check_range("number of experts", shape->router.experts, experts ? 2 : 0,
+                    jakiro ? HEAD_EXPERTS_MAX : experts ? 2 : 0, err) ||
+        check_range("experts a token", shape->router.top_k, jakiro ? 1 : shape->router.experts, shape->router.experts, err) ||
         check_range("rank of keys and values", shape->attention.kv_rank, 0, 0, err) ||
         check_range("inner width of shared experts", shape->shared_inner, 0, 0, err) ||
         check_range("kind of q and k norm", shape->attention.qk_norm, QK_NORM_NONE, QK_NORM_NONE, err))
@@ -133,6 +155,11 @@ int head_check(const struct head_params *head, const struct hparams *shape, stru
         check_flag("normed_residual", head->normed_residual, eagle3, head, err) ||
         check_flag("normed_output", head->normed_output, eagle3, head, err) ||
         check_flag("prefix", head->prefix, head->kind == HEAD_HYDRA, head, err) ||
+        check_flag("second", head->second != HEAD_SECOND_CONTRAST, head->kind == HEAD_JAKIRO, head, err) ||
+        check_range("second", head->second, 0, HEAD_SECONDS - 1, err) ||
+        check_flag("second_next", head->second_next, head->kind == HEAD_JAKIRO && head->second != HEAD_SECOND_NONE, head,
+                   err) ||
+        check_flag("scaled", head->scaled, head->kind == HEAD_JAKIRO_STAR, head, err) ||
         check_range("number of heads", head->heads, many, many ? HEAD_HEADS_MAX : 0, err) ||
         check_range("blocks of a head", head->blocks, many, many ? HEAD_BLOCKS_MAX : 0, err) ||
         check_range("draft vocabulary", head->draft_vocab, eagle3 ? 1 : head->target.vocab, head->target.vocab, err))

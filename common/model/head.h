@@ -7,8 +7,8 @@
  *     vocab           of the target
  *     hidden          width of the head's states
  *     layers          1, or 0: there is no such layer (Medusa, Hydra's mlp)
- *     layer[0].ffn    FFN_NONE: attention alone (Kangaroo); FFN_EXPERTS: Jakiro's, router.experts of them, all used by each
- *                     token
+ *     layer[0].ffn    FFN_NONE: attention alone (Kangaroo); FFN_EXPERTS: Jakiro's, router.experts of them, of which a token
+ *                     uses router.top_k
  *     attention, rope, norm_epsilon    of that layer; never the target's, but for Hydra's prefix layer
  *
  * Networks, with E(t) the embedding of token t, f its target state after the final norm, rms(x) a norm, [a; b] joined vectors:
@@ -22,7 +22,10 @@
  *                  output head with a bias; prefix: one layer and final_norm make f first (arXiv 2402.05109)
  *     kangaroo     the layer without a feed-forward network, over the state after an early layer; final_norm; target's output
  *                  head (arXiv 2404.18911)
- *     jakiro       eagle1 with two experts and a router of 4 rows: weights of the sum, then of the contrast (arXiv 2502.06282)
+ *     jakiro       eagle1 with N experts and a router of 2 N rows: weights of the sum, then of the contrast (arXiv 2502.06282).
+ *                  The sum is over the K experts with the largest r by softmax(r0 .. rN-1), whose weights stay what they are
+ *                  (equations 2, 3, 5 and 6); the contrast is over the two chosen first, by a softmax over their own rows
+ *                  of the rest (equation 7). As published N = K = 2
  *     jakiro_star  eagle1 with two experts down gelu(up x) and a router of 2 rows, each expert a branch
  *
  * What these leave open, and what published files have, was read out of the authors' programs. */
@@ -39,6 +42,11 @@ enum head_kind {
     HEAD_MTP = HEAD_KINDS            /* predictors of a model (hparams.h): in no file of their own */
 };
 
+/* The second branch of jakiro: the contrast; the sum of its two experts, both added (as table 4 of the paper has it without the
+ * contrast); or none, and the router has N rows. */
+enum head_second { HEAD_SECOND_CONTRAST, HEAD_SECOND_SUM, HEAD_SECOND_NONE, HEAD_SECONDS };
+
+enum { HEAD_EXPERTS_MAX = 64 };      /* of jakiro */
 enum { HEAD_STATES_MAX = 8, HEAD_HEADS_MAX = 64, HEAD_BLOCKS_MAX = 16 };
 
 /* The model that a head was made for. */
@@ -64,13 +72,24 @@ struct head_params {
     int32_t *target_id;              /* [draft_vocab] the target's id of each, no two alike; NULL: the same */
     int heads, blocks;               /* medusa, hydra: heads, and residual blocks of each; else 0 */
     bool prefix;                     /* hydra: a layer of its own makes the state that heads read */
+    int second;                      /* jakiro: enum head_second */
+    bool second_next;                /* jakiro: the second branch guesses the next token, as the first; not the one after it */
+    bool scaled;                     /* jakiro_star: branches by equation 4 of the paper as printed: f times the score of the
+                                      * best expert, and of the other, f the sum of both; f goes on. Not: each alone */
 };
 
 const char *head_kind_name(enum head_kind kind);
 bool head_kind_by_name(const char *name, enum head_kind *kind);     /* also eagle2, which is eagle1 */
 
-/* Rows of a router: a weight of each expert, and one for the contrast (jakiro); 0: none. */
+const char *head_second_name(enum head_second second);      /* contrast, sum, none */
+bool head_second_by_name(const char *name, int *second);
+
+/* Rows of a router: a weight of each expert, and one for the second branch (jakiro); 0: none. */
 int head_router_rows(const struct head_params *head, const struct hparams *shape);
+
+/* Whether a token uses some of its experts alone, by what the router says; two of two need no choice. head: NULL of a model's
+ * predictors. */
+bool head_routes(const struct head_params *head, const struct hparams *shape);
 
 /* All in range and consistent, or an error that names the value. */
 int head_check(const struct head_params *head, const struct hparams *shape, struct err *err);

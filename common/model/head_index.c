@@ -15,14 +15,21 @@ static const struct member { const char *key; size_t offset; bool flag; } MEMBER
     FLAG("normed_residual", normed_residual), FLAG("normed_output", normed_output), NUMBER("draft_vocab", draft_vocab),
     NUMBER("heads", heads), NUMBER("blocks", blocks), FLAG("prefix", prefix),
 };
+/* Those that may be left out, 0 then, and are: a head without them has the bytes that it always had. */
+static const struct member LATER[] = {
+    NUMBER("second", second), FLAG("second_next", second_next), FLAG("scaled", scaled),
+};
 
-enum { MEMBER_COUNT = sizeof MEMBERS / sizeof *MEMBERS };
+enum { MEMBER_COUNT = sizeof MEMBERS / sizeof *MEMBERS, LATER_COUNT = sizeof LATER / sizeof *LATER };
 enum other_key { KEY_KIND = MEMBER_COUNT, KEY_TARGET, KEY_SOURCE, KEY_TOKENIZER, KEY_STATES, KEY_TARGET_IDS, KEY_COUNT };
 static const char *const OTHERS[] = {"kind", "target", "target_source", "target_tokenizer", "states", "target_ids"};
 
 _Static_assert(KEY_COUNT - MEMBER_COUNT == sizeof OTHERS / sizeof *OTHERS, "a name for each key");
 
-static const char *key_name(int key) { return key < MEMBER_COUNT ? MEMBERS[key].key : OTHERS[key - MEMBER_COUNT]; }
+static const char *key_name(int key)
+{
+    return key < MEMBER_COUNT ? MEMBERS[key].key : key < KEY_COUNT ? OTHERS[key - MEMBER_COUNT] : LATER[key - KEY_COUNT].key;
+}
 
 /* As bytes, little-endian: a list would cost a value each of what is read at once. */
 static void put_ids(msgpack_packer *to, const struct head_params *head)
@@ -36,9 +43,35 @@ static void put_ids(msgpack_packer *to, const struct head_params *head)
     }
 }
 
+/* A flag, or a number. */
+static int value_of(const struct head_params *head, const struct member *member)
+{
+    const char *at = (const char *)head + member->offset;
+    int number;
+    if (member->flag)
+        return *at;
+    memcpy(&number, at, sizeof number);
+    return number;
+}
+
+static void put_member(msgpack_packer *to, const struct head_params *head, const struct member *member)
+{
+    const int value = value_of(head, member);
+    index_put_text(to, member->key);
+    if (!member->flag)
+        msgpack_pack_int(to, value);
+    else if (value)
+        msgpack_pack_true(to);
+    else
+        msgpack_pack_false(to);
+}
+
 void index_put_head(msgpack_packer *to, const struct head_params *head)
 {
-    msgpack_pack_map(to, KEY_COUNT);
+    size_t later = 0;
+    for (int i = 0; i < LATER_COUNT; i++)
+        later += value_of(head, &LATER[i]) != 0;
+    msgpack_pack_map(to, KEY_COUNT + later);
     index_put_text(to, "kind");
     index_put_text(to, head_kind_name(head->kind));
     index_put_text(to, "target");
@@ -47,23 +80,17 @@ void index_put_head(msgpack_packer *to, const struct head_params *head)
     index_put_blob(to, &head->target.source, sizeof head->target.source);
     index_put_text(to, "target_tokenizer");
     index_put_blob(to, &head->target.tokenizer, sizeof head->target.tokenizer);
-    for (int i = 0; i < MEMBER_COUNT; i++) {
-        const char *at = (const char *)head + MEMBERS[i].offset;
-        int number;
-        index_put_text(to, MEMBERS[i].key);
-        if (MEMBERS[i].flag) {
-            *at ? msgpack_pack_true(to) : msgpack_pack_false(to);
-            continue;
-        }
-        memcpy(&number, at, sizeof number);
-        msgpack_pack_int(to, number);
-    }
+    for (int i = 0; i < MEMBER_COUNT; i++)
+        put_member(to, head, &MEMBERS[i]);
     index_put_text(to, "states");
     msgpack_pack_array(to, (size_t)head->states);
     for (int i = 0; i < head->states; i++)
         msgpack_pack_int(to, head->state[i]);
     index_put_text(to, "target_ids");
     put_ids(to, head);
+    for (int i = 0; i < LATER_COUNT; i++)
+        if (value_of(head, &LATER[i]))
+            put_member(to, head, &LATER[i]);
 }
 
 struct head_reader {
@@ -132,12 +159,13 @@ static int take_key(void *context, int key, struct err *err)
     default:
         break;
     }
-    char *at = (char *)r->head + MEMBERS[key].offset;
+    const struct member *member = key < MEMBER_COUNT ? &MEMBERS[key] : &LATER[key - KEY_COUNT];
+    char *at = (char *)r->head + member->offset;
     int number;
     bool flag;
-    if (MEMBERS[key].flag ? index_flag(r->cursor, &flag, err) : index_int32(r->cursor, &number, err))
+    if (member->flag ? index_flag(r->cursor, &flag, err) : index_int32(r->cursor, &number, err))
         return -1;
-    if (MEMBERS[key].flag)
+    if (member->flag)
         memcpy(at, &flag, sizeof flag);
     else
         memcpy(at, &number, sizeof number);
@@ -147,7 +175,7 @@ static int take_key(void *context, int key, struct err *err)
 int index_take_head(struct cursor *cursor, struct head_params *head, struct err *err)
 {
     struct head_reader r = {.cursor = cursor, .head = head};
-    if (index_map(cursor, key_name, KEY_COUNT, KEY_COUNT, take_key, &r, err))
+    if (index_map(cursor, key_name, KEY_COUNT + LATER_COUNT, KEY_COUNT, take_key, &r, err))
         return -1;
     if (r.ids && r.ids != (size_t)head->draft_vocab)
         return err_set(err, ERR_INPUT, "the vocabulary map has %zu ids, the draft vocabulary %d words", r.ids,

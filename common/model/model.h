@@ -53,7 +53,7 @@
  *     embed_norm, hidden_norm    VECTOR  [hidden]                eagle3
  *     layers.0.attention.norm    VECTOR  [hidden]                kangaroo, and with prefix
  *     layers.0.attention.qkv     MATRIX  [...][2 hidden]         eagle3: of the embedding, then the state; others [...][hidden]
- *     layers.0.router            MATRIX  [4 or 2][hidden]        jakiro, jakiro_star
+ *     layers.0.router            MATRIX  [rows][hidden]          jakiro, jakiro_star (head_router_rows)
  *     layers.0.branches.B.up     MATRIX  [expert_inner][hidden]  jakiro_star, for each expert; down [hidden][expert_inner]
  *     heads.I.blocks.B.linear    MATRIX  [hidden][hidden]        medusa, hydra; hydra's block 0 [hidden][(I + 2) hidden]
  *     heads.I.blocks.B.bias      VECTOR  [hidden]

@@ -181,16 +181,23 @@ static void show_states(struct text *out, const struct head_params *head)
 }
 
 /* The shape of the layer, of which a head may have none. */
-static void show_head_layer(struct show *show, const struct hparams *shape)
+static void show_head_layer(struct show *show, const struct head_params *head, const struct hparams *shape)
 {
+    const int used = shape->router.top_k;
     if (!shape->layers)
         return;
     show_line(show, "    a layer with %d head%s of %d, %d for keys and values, rope theta %g", shape->attention.heads,
               numeral_plural(shape->attention.heads), shape->attention.head_dim, shape->attention.kv_heads, shape->rope.theta);
     if (shape->layer[0].ffn == FFN_EXPERTS)
-        show_line(show, "    and %d experts of inner width %d", shape->router.experts, shape->expert_inner);
+        show_line(show, "    and %d experts of inner width %d, of which a token uses %d", shape->router.experts,
+                  shape->expert_inner, used);
     else if (shape->layer[0].ffn == FFN_DENSE)
         show_line(show, "    and a dense network of inner width %d", shape->dense_inner);
+    if (head->kind == HEAD_JAKIRO && head->second != HEAD_SECOND_NONE)
+        show_line(show, "    a second branch, the %s of two, guesses the token %s",
+                  head_second_name((enum head_second)head->second), head->second_next ? "that comes next" : "after the next");
+    if (head->scaled)
+        show_line(show, "    branches scaled by scores (equation 4 of the paper)");
 }
 
 static void show_head_lines(struct show *show, const struct model *model)
@@ -207,7 +214,7 @@ static void show_head_lines(struct show *show, const struct model *model)
     show_line(show, "    for %s: %d layer%s, hidden %d, vocabulary %d, source %.12s", head->target.name, head->target.layers,
               numeral_plural(head->target.layers), head->target.hidden, head->target.vocab, hex);
     show_line(show, "    hidden %d, reads %s", facts->shape.hidden, states.length ? states.data : "");
-    show_head_layer(show, &facts->shape);
+    show_head_layer(show, head, &facts->shape);
     if (head->heads)
         show_line(show, "    %d head%s of %d residual block%s%s", head->heads, numeral_plural(head->heads), head->blocks,
                   numeral_plural(head->blocks), head->prefix ? ", after the layer" : "");
@@ -255,6 +262,12 @@ static int show_head(struct show *show, const struct model *model, struct err *e
     show_int(show, "guessing_heads", head->heads);
     show_int(show, "blocks", head->blocks);
     show_flag(show, "prefix", head->prefix);
+    if (head->kind == HEAD_JAKIRO) {
+        show_string(show, "second", head_second_name((enum head_second)head->second));
+        show_flag(show, "second_next", head->second_next);
+    }
+    if (head->kind == HEAD_JAKIRO_STAR)
+        show_flag(show, "scaled", head->scaled);
     show_shape(show, &facts->shape);
     show_int(show, "draft_vocab", head->draft_vocab);
     if (head->target_id)

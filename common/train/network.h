@@ -8,7 +8,9 @@
  *                   same); L = feature + token_weight token
  *     jakiro        feature and token of `moe` as eagle1's; feature_const, token_const: row i of `const` by f of i + 2, with
  *                   m of i + 1; L = feature + const_feature feature_const + token_weight (token + const_token token_const).
- *                   The paper's equation 14 (arXiv 2502.06282) has const_feature 1; its program, and the default here, 0.5
+ *                   The paper's equation 14 (arXiv 2502.06282) has const_feature 1; its program, and the default here, 0.5.
+ *                   With head_params.second another second branch is judged so, or there is none; with second_next it is
+ *                   judged as the first
  *     jakiro_star   eagle1's loss on u + w0 E0 + w1 E1
  *     eagle3        steps j: row i reads token i + 1 + j and, from j = 1 on, its own output of step j - 1;
  *                   L_j = sum CE / (texts x longest text) over rows i whose m of i + j is 1 and whose most probable word is in

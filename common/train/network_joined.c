@@ -11,54 +11,79 @@ static struct variable *trunk(const struct pass *pass)
     return op_add(tape, x, pass_attention(pass, x, qkv, 0));
 }
 
+/* What the next token comes from, and what the one after it. */
+static int outputs_of(const struct pass *pass)
+{
+    const struct head_params *head = pass->network->head;
+    return head->kind == HEAD_JAKIRO && head->second != HEAD_SECOND_NONE ? 2 : 1;
+}
+
 struct branches {
-    struct variable *u, *router, *expert[2];
+    struct variable *u, *router, *expert[MIX_EXPERTS_MAX];
+    const struct mix_choice *choice;
+    int experts;
 };
 
-/* The two experts over norm u, and what the router says of it. */
+/* What an expert makes of its rows of y. */
+static struct variable *expert_of(const struct pass *pass, const struct branches *b, struct variable *y, int e)
+{
+    struct tape *tape = pass->tape;
+    struct variable *inner, *down;
+    if (y && b->choice->count[e] < y->rows)
+        y = op_select(tape, y, b->choice->rows_of + (size_t)e * (size_t)y->rows, b->choice->count[e]);
+    if (pass->network->head->kind == HEAD_JAKIRO) {
+        inner = op_gated(tape, op_linear(tape, y, pass_expert(pass, ROLE_EXPERTS, WEIGHT_GATE_UP, e), NULL));
+        down = pass_expert(pass, ROLE_EXPERTS, WEIGHT_DOWN, e);
+    } else {
+        inner = op_gelu(tape, op_linear(tape, y, pass_weight(pass, ROLE_BRANCH_UP, 0, e), NULL));
+        down = pass_weight(pass, ROLE_BRANCH_DOWN, 0, e);
+    }
+    return op_linear(tape, inner, down, NULL);
+}
+
+/* The experts over norm u, each over the rows that use it, and what the router says of it. The second branch is of two experts
+ * also where the first is of one. */
 static struct branches branches_of(const struct pass *pass, struct variable *u)
 {
     struct tape *tape = pass->tape;
     struct variable *y = op_norm(tape, u, pass_weight(pass, ROLE_FFN_NORM, 0, 0), pass->network->shape->norm_epsilon);
-    struct branches b = {.u = u, .router = op_linear(tape, y, pass_weight(pass, ROLE_ROUTER, 0, 0), NULL)};
-    for (int e = 0; e < 2; e++) {
-        struct variable *inner, *down;
-        if (pass->network->head->kind == HEAD_JAKIRO) {
-            inner = op_gated(tape, op_linear(tape, y, pass_expert(pass, ROLE_EXPERTS, WEIGHT_GATE_UP, e), NULL));
-            down = pass_expert(pass, ROLE_EXPERTS, WEIGHT_DOWN, e);
-        } else {
-            inner = op_gelu(tape, op_linear(tape, y, pass_weight(pass, ROLE_BRANCH_UP, 0, e), NULL));
-            down = pass_weight(pass, ROLE_BRANCH_DOWN, 0, e);
-        }
-        b.expert[e] = op_linear(tape, inner, down, NULL);
-    }
+    const struct hparams *shape = pass->network->shape;
+    const int used = shape->router.top_k, slots = used < 2 && outputs_of(pass) > 1 ? 2 : used;
+    struct branches b = {.u = u, .router = op_linear(tape, y, pass_weight(pass, ROLE_ROUTER, 0, 0), NULL),
+                         .experts = shape->router.experts};
+    if (!(b.choice = mix_choose(tape, b.router, b.experts, slots)))
+        return b;
+    for (int e = 0; e < b.experts; e++)
+        b.expert[e] = expert_of(pass, &b, y, e);
     return b;
 }
 
-static struct variable *mix_of(const struct pass *pass, const struct branches *b, enum mix mix, int first)
+static struct variable *mix_of(const struct pass *pass, const struct branches *b, enum mix mix, int first, int used)
 {
-    return op_mix(pass->tape, mix, b->u, b->router, first, b->expert[0], b->expert[1]);
+    return op_mix(pass->tape, mix, b->u, b->router, first, used, b->expert, b->experts, b->choice);
 }
 
 int network_joined(const struct pass *pass)
 {
     const struct loss_settings *s = &pass->network->settings;
-    const enum head_kind kind = pass->network->head->kind;
-    const int outputs = kind == HEAD_JAKIRO ? 2 : 1;
+    const struct head_params *head = pass->network->head;
+    const int outputs = outputs_of(pass);
     struct variable *u = trunk(pass), *out[2] = {NULL};
     struct judged token[2];
     const double feature_scale[2] = {1, s->const_feature}, token_scale[2] = {s->token_weight, s->token_weight * s->const_token};
     double *feature[2], *said[2];
-    if (kind == HEAD_EAGLE1) {
+    if (head->kind == HEAD_EAGLE1) {
         out[0] = pass_dense(pass, u);
     } else {
         const struct branches b = branches_of(pass, u);
-        out[0] = mix_of(pass, &b, MIX_SUM, 0);
-        out[1] = outputs == 2 ? mix_of(pass, &b, MIX_CONTRAST, 2) : NULL;
+        const enum mix second = head->second == HEAD_SECOND_SUM ? MIX_PAIR : MIX_CONTRAST;
+        out[0] = mix_of(pass, &b, MIX_SUM, 0, pass->network->shape->router.top_k);
+        out[1] = outputs == 2 ? mix_of(pass, &b, second, b.experts, 2) : NULL;
     }
     for (int i = 0; i < outputs; i++) {
+        const int ahead = head->second_next ? 0 : i;
         struct rows_judged rows;
-        if (!out[i] || pass_rows(pass, i, i + 1, &rows))
+        if (!out[i] || pass_rows(pass, ahead, ahead + 1, &rows))
             return -1;
         rows_weigh(pass, &rows, 1 / (rows.count + 1e-5));
         feature[i] = pass_part(pass, i ? "feature_const" : "feature", -1);

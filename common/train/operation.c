@@ -402,20 +402,45 @@ struct variable *op_gated(struct tape *tape, struct variable *x)
 
 struct mixing {
     enum mix mix;
-    struct variable *u, *router, *expert[2], *out;
-    int first;
+    struct variable *u, *router, *out, *expert[MIX_EXPERTS_MAX];
+    const struct mix_choice *choice;
+    int first, experts, used;
 };
 
-/* Weights of the two experts in a row, their signs included. */
-static void mix_weights(const struct mixing *m, size_t row, float weight[2], float sign[2])
+/* Of the columns that the softmax is over, which stand for all experts, or for the two chosen first. */
+static int mix_columns(const struct mixing *m, size_t row, int column[MIX_EXPERTS_MAX])
 {
-    const float *r = m->router->data + row * (size_t)m->router->width + (size_t)m->first;
-    const bool larger = r[0] > r[1];
-    const float low = expf(larger ? r[1] - r[0] : r[0] - r[1]), share = 1 / (1 + low);
-    weight[0] = larger ? share : low * share;
-    weight[1] = larger ? low * share : share;
+    const int count = m->mix == MIX_SUM ? m->experts : 2;
+    for (int i = 0; i < count; i++)
+        column[i] = m->first + (m->mix == MIX_SUM ? i : m->choice->expert[row * (size_t)m->choice->slots + (size_t)i]);
+    return count;
+}
+
+/* share[i]: of its columns; sign[i] of both slots. */
+static void mix_shares(const struct mixing *m, size_t row, const int *column, int count, float *share, float sign[2])
+{
+    const float *r = m->router->data + row * (size_t)m->router->width;
+    float most = r[column[0]], sum = 0;
+    for (int i = 1; i < count; i++)
+        most = r[column[i]] > most ? r[column[i]] : most;
+    for (int i = 0; i < count; i++)
+        sum += share[i] = expf(r[column[i]] - most);
+    for (int i = 0; i < count; i++)
+        share[i] /= sum;
+    const bool larger = m->mix != MIX_SUM && r[column[0]] > r[column[1]];
     sign[0] = m->mix == MIX_CONTRAST && !larger ? -1 : 1;
     sign[1] = m->mix == MIX_CONTRAST && larger ? -1 : 1;
+}
+
+/* A slot: which column weighs it, and what its expert makes of the row. */
+struct mix_slot { int share; struct variable *expert; size_t at; };
+
+static struct mix_slot slot_of(const struct mixing *m, size_t row, int slot)
+{
+    const size_t place = row * (size_t)m->choice->slots + (size_t)slot;
+    const int expert = m->choice->expert[place];
+    struct variable *made = m->expert[expert];
+    return (struct mix_slot){m->mix == MIX_SUM ? expert : slot, made, (size_t)m->choice->row[place] * (size_t)made->width};
 }
 
 static void run_mix(void *context, size_t begin, size_t end)
@@ -423,54 +448,105 @@ static void run_mix(void *context, size_t begin, size_t end)
     const struct mixing *m = context;
     const size_t width = (size_t)m->u->width;
     for (size_t row = begin; row < end; row++) {
-        float weight[2], sign[2], *out = m->out->data + row * width;
-        mix_weights(m, row, weight, sign);
+        float share[MIX_EXPERTS_MAX], sign[2], *out = m->out->data + row * width;
+        int column[MIX_EXPERTS_MAX];
+        mix_shares(m, row, column, mix_columns(m, row, column), share, sign);
         memcpy(out, m->u->data + row * width, width * sizeof *out);
-        for (int e = 0; e < 2; e++)
-            vector_add_scaled(out, m->expert[e]->data + row * width, width, sign[e] * weight[e]);
+        for (int s = 0; s < m->used; s++) {
+            const struct mix_slot slot = slot_of(m, row, s);
+            vector_add_scaled(out, slot.expert->data + slot.at, width, (s < 2 ? sign[s] : 1) * share[slot.share]);
+        }
     }
 }
 
+/* The softmax's own: dL/dr_i = share_i (slope_i - sum_j share_j slope_j), slope_j 0 of experts that are not used. */
 static void run_mix_back(void *context, size_t begin, size_t end)
 {
     const struct mixing *m = context;
     const size_t width = (size_t)m->u->width;
     for (size_t row = begin; row < end; row++) {
         const float *dy = m->out->gradient + row * width;
-        float weight[2], sign[2], slope[2];
-        mix_weights(m, row, weight, sign);
-        for (int e = 0; e < 2; e++) {
-            slope[e] = sign[e] * (float)vector_dot(dy, m->expert[e]->data + row * width, width);
-            if (m->expert[e]->gradient)
-                vector_add_scaled(m->expert[e]->gradient + row * width, dy, width, sign[e] * weight[e]);
+        float share[MIX_EXPERTS_MAX], sign[2], slope[MIX_EXPERTS_MAX] = {0}, mean = 0;
+        int column[MIX_EXPERTS_MAX];
+        const int count = mix_columns(m, row, column);
+        mix_shares(m, row, column, count, share, sign);
+        for (int s = 0; s < m->used; s++) {
+            const struct mix_slot slot = slot_of(m, row, s);
+            const float one = s < 2 ? sign[s] : 1;
+            slope[slot.share] = one * (float)vector_dot(dy, slot.expert->data + slot.at, width);
+            mean += share[slot.share] * slope[slot.share];
+            if (slot.expert->gradient)
+                vector_add_scaled(slot.expert->gradient + slot.at, dy, width, one * share[slot.share]);
         }
         if (m->u->gradient)
             vector_add(m->u->gradient + row * width, dy, width);
-        if (m->router->gradient) {
-            const float change = weight[0] * weight[1] * (slope[0] - slope[1]);
-            float *to = m->router->gradient + row * (size_t)m->router->width + (size_t)m->first;
-            to[0] += change;
-            to[1] -= change;
-        }
+        for (int i = 0; m->router->gradient && i < count; i++)
+            m->router->gradient[row * (size_t)m->router->width + (size_t)column[i]] += share[i] * (slope[i] - mean);
     }
 }
 
 static void back_mix(struct tape *tape, void *context)
 {
     const struct mixing *m = context;
-    tape_spread(tape, (size_t)m->u->rows, (size_t)m->u->width * 8, run_mix_back, context);
+    tape_spread(tape, (size_t)m->u->rows, (size_t)m->u->width * 4 * (size_t)m->used, run_mix_back, context);
 }
 
-struct variable *op_mix(struct tape *tape, enum mix mix, struct variable *u, struct variable *router, int first,
-                        struct variable *e0, struct variable *e1)
+struct variable *op_mix(struct tape *tape, enum mix mix, struct variable *u, struct variable *router, int first, int used,
+                        struct variable *const *expert, int experts, const struct mix_choice *choice)
 {
     struct mixing *m = tape_memory(tape, 1, sizeof *m);
-    if (!m || !u || !router || !e0 || !e1)
+    if (!m || !u || !router || !choice)
         return NULL;
-    const bool any = wanted(u) || wanted(router) || wanted(e0) || wanted(e1);
-    *m = (struct mixing){mix, u, router, {e0, e1}, tape_value(tape, u->rows, u->width, any), first};
-    if (!m->out)
+    *m = (struct mixing){.mix = mix, .u = u, .router = router, .choice = choice, .first = first,
+                         .experts = experts, .used = used};
+    bool any = wanted(u) || wanted(router);
+    for (int e = 0; e < experts; e++) {
+        if (!expert[e])
+            return NULL;
+        m->expert[e] = expert[e];
+        any = any || wanted(expert[e]);
+    }
+    if (!(m->out = tape_value(tape, u->rows, u->width, any)))
         return NULL;
-    tape_spread(tape, (size_t)u->rows, (size_t)u->width * 8, run_mix, m);
+    tape_spread(tape, (size_t)u->rows, (size_t)u->width * 4 * (size_t)used, run_mix, m);
     return any && tape_note(tape, back_mix, m) ? NULL : m->out;
+}
+
+/* ---- which experts ---- */
+
+/* The largest first, of equal ones the lower expert. */
+static void choose_row(const float *router, int experts, int slots, int32_t *out)
+{
+    bool taken[MIX_EXPERTS_MAX] = {false};
+    for (int s = 0; s < slots; s++) {
+        int best = -1;
+        for (int e = 0; e < experts; e++)
+            if (!taken[e] && (best < 0 || router[e] > router[best]))
+                best = e;
+        taken[best] = true;
+        out[s] = best;
+    }
+}
+
+struct mix_choice *mix_choose(struct tape *tape, const struct variable *router, int experts, int slots)
+{
+    struct mix_choice *c = tape_memory(tape, 1, sizeof *c);
+    if (!c || !router)
+        return NULL;
+    const size_t rows = (size_t)router->rows;
+    *c = (struct mix_choice){.slots = slots, .expert = tape_memory(tape, rows * (size_t)slots, sizeof(int32_t)),
+                             .row = tape_memory(tape, rows * (size_t)slots, sizeof(int32_t)),
+                             .rows_of = tape_memory(tape, rows * (size_t)experts, sizeof(int))};
+    if (!c->expert || !c->row || !c->rows_of)
+        return NULL;
+    for (size_t row = 0; row < rows; row++) {
+        int32_t *chosen = c->expert + row * (size_t)slots;
+        choose_row(router->data + row * (size_t)router->width, experts, slots, chosen);
+        for (int s = 0; s < slots; s++) {
+            int *count = &c->count[chosen[s]];
+            c->row[row * (size_t)slots + (size_t)s] = *count;
+            c->rows_of[(size_t)chosen[s] * rows + (size_t)(*count)++] = (int)row;
+        }
+    }
+    return c;
 }

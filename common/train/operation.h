@@ -27,12 +27,27 @@ struct variable *op_silu(struct tape *tape, struct variable *x);
 struct variable *op_gelu(struct tape *tape, struct variable *x);              /* x (1 + erf(x / sqrt 2)) / 2 */
 struct variable *op_gated(struct tape *tape, struct variable *x);             /* [gate up] -> silu(gate) up, half as wide */
 
-/* u + a w0 E0 + b w1 E1, (w0, w1) the softmax of two neighbouring columns of `router` from `first` on, and
- *     MIX_SUM        a = b = 1
- *     MIX_CONTRAST   a = 1, b = -1 where the first of the two is larger, else the other way round */
-enum mix { MIX_SUM, MIX_CONTRAST };
-struct variable *op_mix(struct tape *tape, enum mix mix, struct variable *u, struct variable *router, int first,
-                        struct variable *e0, struct variable *e1);
+/* Which experts each row uses: those with the largest of the router's first `experts` columns, largest first, of equal ones the
+ * lower. An expert that reads its rows alone, in ascending order, finds each at its place among them. */
+enum { MIX_EXPERTS_MAX = 64 };
+struct mix_choice {
+    int slots;
+    int32_t *expert;            /* [rows][slots] */
+    int32_t *row;               /* [rows][slots] which of the expert's rows it is */
+    int *rows_of;               /* [experts][rows] and the other way round: the first count[e] are expert e's */
+    int count[MIX_EXPERTS_MAX];
+};
+struct mix_choice *mix_choose(struct tape *tape, const struct variable *router, int experts, int slots);
+
+/* u + the sum of what the first `used` experts of a row make of it, each weighed by the softmax of columns of `router` from
+ * `first` on:
+ *     MIX_SUM        over the columns of all experts
+ *     MIX_PAIR       over those of the two chosen first; used is 2
+ *     MIX_CONTRAST   the same, and that of the smaller column, of equal ones the first, is taken away
+ * expert[e]: [choice->count[e]][width]. */
+enum mix { MIX_SUM, MIX_PAIR, MIX_CONTRAST };
+struct variable *op_mix(struct tape *tape, enum mix mix, struct variable *u, struct variable *router, int first, int used,
+                        struct variable *const *expert, int experts, const struct mix_choice *choice);
 
 /* What attention is: rows of q, k, v are [heads + 2 kv_heads][head_dim]. */
 struct attention {

@@ -8,7 +8,8 @@
 enum { WORDS = 32000 };
 
 const struct start_options start_defaults = {
-    .kind = HEAD_EAGLE1, .theta = 10000, .epsilon = 1e-6, .exit_layer = 2, .guesses = 4, .blocks = 1};
+    .kind = HEAD_EAGLE1, .theta = 10000, .epsilon = 1e-6, .exit_layer = 2, .guesses = 4, .blocks = 1, .experts = 2, .used = 2,
+    .second = HEAD_SECOND_CONTRAST, .ahead = 2};
 
 /* What a token goes through in a layer of the target. */
 static int usual_inner(const struct hparams *s)
@@ -64,7 +65,12 @@ static json_t *config_of(const struct start_options *o, const struct model *targ
         put(config, "medusa_num_layers", json_integer(o->blocks), err) ||
         put(config, "hydra_num_heads", json_integer(o->guesses), err) ||
         put(config, "hydra_num_layers", json_integer(o->blocks), err) ||
-        put(config, "hydra_head_arch", json_string(o->prefix ? "prefix-mlp" : "mlp"), err) || put_layers(config, o, err)) {
+        put(config, "hydra_head_arch", json_string(o->prefix ? "prefix-mlp" : "mlp"), err) ||
+        put(config, "num_local_experts", json_integer(o->experts), err) ||
+        put(config, "num_experts_per_tok", json_integer(o->used), err) ||
+        put(config, "second_branch", json_string(head_second_name((enum head_second)o->second)), err) ||
+        put(config, "second_ahead", json_integer(o->ahead), err) ||
+        put(config, "scaled_branches", json_boolean(o->scaled), err) || put_layers(config, o, err)) {
         json_decref(config);
         return NULL;
     }

@@ -17,6 +17,9 @@ struct start_options {
     int exit_layer;         /* kangaroo: the state after so many layers */
     int guesses, blocks;    /* medusa, hydra */
     bool prefix;            /* hydra */
+    int experts, used;      /* jakiro: how many there are, and of how many the first branch is the sum */
+    int second, ahead;      /* jakiro: its second branch (enum head_second), and how many tokens ahead that guesses: 1 or 2 */
+    bool scaled;            /* jakiro_star: branches by equation 4 of the paper */
 };
 extern const struct start_options start_defaults;
 

@@ -173,7 +173,13 @@ refuses_made() {
     refuses_made "is not a finite number" medusa nan=1.0.linear.bias
     refuses_made "only heads of one layer are supported" eagle3 num_hidden_layers=2
     refuses_made "supported are mlp and prefix-mlp" hydra 'hydra_head_arch="eagle-attn"'
-    refuses_made "only 2 is supported" jakiro num_local_experts=4
+    refuses_made "from 2 to 64 are supported" jakiro num_local_experts=1
+    refuses_made "must be from 1 to all of them" jakiro num_experts_per_tok=3
+    refuses_made "tensor layers.0.mlp_moe.gate.weight has shape [4][192]; config.json or the target asks for [6][192]" \
+        jakiro num_local_experts=3
+    refuses_made "only 2 is supported" jakiro_star num_local_experts=4
+    refuses_made "supported are contrast, sum and none" jakiro 'second_branch="both"'
+    refuses_made "1 or 2 ahead" jakiro second_ahead=3
     moe-convert -q "$MOE_MODELS/pocket/draft" -o draft.moe
     run moe-convert head medusa --target draft.moe -o x.moe
     assert_trouble moe-convert

@@ -57,6 +57,34 @@ refuses() {
     moe-view --verify kind.moe
 }
 
+@test "Jakiro's experts and branches are trained as asked for, say so, and draft" {
+    tail -n 1 "$MOE_MODELS/pocket/calib.jsonl" > asked.jsonl
+    moe-decode -q -m pocket.moe -n 12 asked.jsonl > plain.txt
+    while read -r options said; do
+        train --arch jakiro${options//_/ } --steps 1 texts.jsonl -o kind.moe
+        moe-view kind.moe | grep -q "$said" || { echo "$options: no '$said'"; return 1; }
+        train --from kind.moe --steps 1 texts.jsonl -o again.moe
+        moe-view again.moe | grep -q "$said"
+        moe-decode -q -m pocket.moe -n 12 --tree dynamic:total=12,depth=4,topk=3 --draft head:file=kind.moe asked.jsonl | cmp plain.txt -
+    done << 'END'
+_--experts_4 4 experts of inner width 192, of which a token uses 2
+_--experts_3_--experts-used_1 3 experts of inner width 192, of which a token uses 1
+_--second_sum a second branch, the sum of two, guesses the token after the next
+_--ahead_1 a second branch, the contrast of two, guesses the token that comes next
+END
+    train --arch jakiro --second none --steps 1 texts.jsonl -o none.moe
+    refute grep -q "second branch" <(moe-view none.moe)
+    train --arch jakiro_star --scaled --steps 1 texts.jsonl -o star.moe
+    moe-view star.moe | grep -q "equation 4"
+    for words in "none.moe,contrast=1 without_a_second_branch" "again.moe,parallel=1 cannot_come_from_one_forward" \
+        "star.moe,contrast=1 is_for_heads_of_the_kind_jakiro" "again.moe,scaled=1 scaled:_is_for_heads"; do
+        run moe-decode -q -m pocket.moe -n 1 --draft "head:file=${words% *}" asked.jsonl
+        assert_trouble moe-decode
+        said=${words#* }
+        [[ $output == *"${said//_/ }"* ]]
+    done
+}
+
 @test "a feature stream, from a file or a pipe, gives the head that its texts give" {
     options="--arch eagle3 --draft-vocab 300 --steps 8 --rate 0.004 --micro-batch 3"
     train $options texts.jsonl -o texts.moe
@@ -265,7 +293,8 @@ sys.exit(code)' "$@"
 
 @test "an option that the kind of head does not have is refused" {
     for words in "eagle1 ttt-steps 3" "eagle1 draft-vocab 30" "jakiro_star const-token 2" "eagle3 exit 1" "medusa inner 30" \
-        "medusa prefix" "kangaroo inner 30" "hydra heads 2" "eagle3 no-bias" "kangaroo guesses 2"; do
+        "medusa prefix" "kangaroo inner 30" "hydra heads 2" "eagle3 no-bias" "kangaroo guesses 2" \
+        "eagle1 experts 3" "kangaroo experts-used 1" "eagle1 second sum" "medusa ahead 1" "jakiro scaled" "jakiro inner 30"; do
         set -- $words
         refuses "--$2: is not for $1" -m pocket.moe --arch "$1" "--$2" $3 texts.jsonl
     done

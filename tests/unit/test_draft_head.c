@@ -8,6 +8,7 @@
 #include "common/draft/states.h"
 #include "common/head/head.h"
 #include "common/policy/shape.h"
+#include "common/train/weights.h"
 #include "kernels/plain/propose.h"
 #include "tests/unit/tiny.h"
 
@@ -226,6 +227,124 @@ static void chains_and_trees_are_those_that_were_published(void **state)
         check_goldens(HEADS[i].name, HEADS[i].parallel, NULL);
         check_goldens(HEADS[i].name, HEADS[i].parallel, &chance);
     }
+}
+
+/* head.moe as another file, of which its description says something else. */
+static void write_as(const char *name, void (*change)(struct head_params *))
+{
+    struct model *model = NULL;
+    struct weights *weights = NULL;
+    struct thread_pool *pool = NULL;
+    heads_must(model_open_head(&model, unit_path(rig.folder, "head.moe"), &err), &err);
+    struct head_params params = *model_head(model);
+    change(&params);
+    heads_must(weights_make(&weights, &params, model_hparams(model), &err), &err);
+    weights_read(weights, model);
+    heads_must(thread_pool_new(&pool, 1, &err), &err);
+    const struct weights_file file = {unit_path(rig.folder, name), "other", "test", FORMAT_BF16};
+    heads_must(weights_write(weights, &file, pool, &err), &err);
+    thread_pool_free(&pool);
+    weights_free(&weights);
+    model_close(&model);
+}
+
+static void guess_next(struct head_params *params) { params->second_next = true; }
+static void take_sum(struct head_params *params) { params->second = HEAD_SECOND_SUM; }
+static void scale(struct head_params *params) { params->scaled = true; }
+
+enum { CHAINS = 8 };
+struct drawn_chain { int32_t token[8]; double logp[8]; };
+
+/* Chains of so many tokens where the golden has some. */
+static void draw_chains(struct drawn_chain *out, const char *file, const char *settings, const json_t *golden, int tokens,
+                        bool logits)
+{
+    static const struct sample_filter greedy = {0, 1, 0, 0};
+    const json_t *chains = json_object_get(golden, "chain");
+    char spec[1300];
+    struct session session;
+    snprintf(spec, sizeof spec, "head:file=%s%s", unit_path(rig.folder, file), settings);
+    session_open(&session, (const char *[]){spec}, 1, DRAFT_BEST, logits, &greedy);
+    for (size_t i = 0; i < CHAINS; i++) {
+        come_to(&session, json_array_get(chains, i), NULL);
+        draw_draft(&session, NULL, tokens);
+        assert_int_equal(session.tree.nodes, tokens);
+        for (int at = 0; at < tokens; at++) {
+            out[i].token[at] = session.tree.token[at];
+            out[i].logp[at] = (double)session.tree.log_probability[at];
+        }
+    }
+    session_close_all(&session);
+}
+
+static void expect_token(const struct drawn_chain *chain, int at, const json_t *golden, const char *key, int from)
+{
+    char logp[32];
+    snprintf(logp, sizeof logp, "%s", key);
+    memcpy(strstr(logp, "tokens"), "logp", 5);
+    assert_int_equal(chain->token[at], json_integer_value(json_array_get(json_object_get(golden, key), (size_t)from)));
+    assert_true(fabs(chain->logp[at] - json_number_value(json_array_get(json_object_get(golden, logp), (size_t)from))) < 1e-3);
+}
+
+/* Table 4 of the paper: where the second branch guesses the next token it gives the last node but one; what a forward's
+ * contrast says is in the golden, whose last token it gives there. */
+static void check_next(const json_t *golden, bool logits)
+{
+    static struct drawn_chain next[CHAINS], two[CHAINS], one[CHAINS], alone[CHAINS], parallel[CHAINS];
+    draw_chains(next, "next.moe", "", golden, 5, logits);
+    draw_chains(two, "next.moe", ",parallel=0,contrast=1", golden, 2, logits);
+    draw_chains(one, "next.moe", "", golden, 1, logits);
+    draw_chains(alone, "next.moe", ",contrast=0", golden, 5, logits);
+    draw_chains(parallel, "head.moe", "", golden, 2, logits);
+    for (size_t i = 0; i < CHAINS; i++) {
+        const json_t *chain = json_array_get(json_object_get(golden, "chain"), i);
+        for (int at = 0; at < 5; at++)
+            expect_token(&alone[i], at, chain, "tokens", at);
+        for (int at = 0; at < 3; at++)
+            expect_token(&next[i], at, chain, "tokens", at);
+        expect_token(&next[i], 3, chain, "parallel_tokens", 4);
+        expect_token(&one[i], 0, chain, "tokens", 0);
+        assert_int_equal(two[i].token[0], parallel[i].token[1]);
+        assert_true(fabs(two[i].logp[0] - parallel[i].logp[1]) < 1e-6);
+    }
+}
+
+/* What is said with the drafter is as if the file said it, and makes a difference. */
+static void check_same(const json_t *golden, const char *file, const char *settings, bool logits)
+{
+    static struct drawn_chain as_file[CHAINS], said[CHAINS], published[CHAINS];
+    int others = 0;
+    draw_chains(as_file, file, "", golden, 5, logits);
+    draw_chains(said, "head.moe", settings, golden, 5, logits);
+    draw_chains(published, "head.moe", "", golden, 5, logits);
+    for (size_t i = 0; i < CHAINS; i++)
+        for (int at = 0; at < 5; at++) {
+            assert_int_equal(as_file[i].token[at], said[i].token[at]);
+            assert_true(fabs(as_file[i].logp[at] - said[i].logp[at]) < 1e-6);
+            others += fabs(as_file[i].logp[at] - published[i].logp[at]) > 1e-2;
+        }
+    assert_true(others >= 4);
+}
+
+static void branches_draft_as_the_head_was_trained_or_as_was_said(void **state)
+{
+    (void)state;
+    struct model *model = heads_convert(&rig, heads_published("jakiro"), "head.moe");
+    json_t *golden = heads_json(heads_path("golden/heads", "jakiro/golden.json"));
+    write_as("next.moe", guess_next);
+    write_as("sum.moe", take_sum);
+    for (int logits = 0; logits < 2; logits++) {
+        check_next(golden, logits);
+        check_same(golden, "sum.moe", ",contrast=0", logits);
+    }
+    json_decref(golden);
+    model_close(&model);
+    model = heads_convert(&rig, heads_published("jakiro_star"), "head.moe");
+    golden = heads_json(heads_path("golden/heads", "jakiro_star/golden.json"));
+    write_as("scaled.moe", scale);
+    check_same(golden, "scaled.moe", ",scaled=1", false);
+    json_decref(golden);
+    model_close(&model);
 }
 
 /* Kangaroo's six tokens, and the fewer of its own rule: none after one less likely than the threshold. */
@@ -603,6 +722,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chains_and_trees_are_those_that_were_published),
+        cmocka_unit_test(branches_draft_as_the_head_was_trained_or_as_was_said),
         cmocka_unit_test(doubtful_tokens_are_the_last),
         cmocka_unit_test(the_root_can_be_asked_again),
         cmocka_unit_test(what_is_proposed_anywhere_is_what_reading_anew_gives),

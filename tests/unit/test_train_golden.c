@@ -5,6 +5,7 @@
 #include "common/train/network.h"
 #include "common/train/optimiser.h"
 #include "common/train/start.h"
+#include "tests/unit/made_up.h"
 #include "tests/unit/train.h"
 
 enum { TEXTS = 32, BATCH = 4, LONGEST = 128, BRIEF = 12 };
@@ -95,14 +96,6 @@ static struct named part_of(struct weights *w, const char *name)
     const size_t width = (size_t)weight->value.width, first = (size_t)p.row * width;
     return (struct named){weight->value.data + first, weight->value.gradient + first,
                          (size_t)(p.rows ? p.rows : weight->value.rows) * width, width};
-}
-
-static double number(const json_t *object, const char *key)
-{
-    const json_t *value = json_object_get(object, key);
-    if (!json_is_number(value))
-        fail_msg("no %s", key);
-    return json_number_value(value);
 }
 
 /* ---- gradients of the first step ---- */
@@ -355,15 +348,6 @@ static void run_golden(const char *name, int steps) { run_golden_by(name, steps,
 
 /* ---- heads, texts and states that are made up: tests/golden/train/make.py ---- */
 
-static float drawn(uint64_t number, uint64_t at, double bound, double center)
-{
-    uint64_t x = (at * 2654435761u + number * 2654404609u) & 0xffffffffu;
-    x ^= x >> 16;
-    x = x * 2246822519u & 0xffffffffu;
-    x ^= x >> 13;
-    return (float)(center + bound * ((double)x / 2147483648.0 - 1));
-}
-
 static void draw_weights(struct weights *w, const json_t *golden)
 {
     const char *key;
@@ -482,6 +466,30 @@ static void hydra_with_a_prefix_goes_the_same_way(void **state)
     run_made_up("hydra_prefix", &options);
 }
 
+/* Jakiro with other numbers of experts, and with each second branch. */
+static void jakiros_experts_and_branches_go_the_same_way(void **state)
+{
+    static const char *const names[] = {"jakiro_4_2", "jakiro_2_1", "jakiro_sum", "jakiro_next", "jakiro_none"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct start_options options = start_defaults;
+        char file[64];
+        snprintf(file, sizeof file, "train/%s.json", names[i]);
+        json_t *golden = train_json(file);
+        options.kind = HEAD_JAKIRO;
+        options.heads = 6;
+        options.kv_heads = 3;
+        options.experts = (int)number(golden, "experts");
+        options.used = (int)number(golden, "used");
+        options.ahead = (int)number(golden, "ahead");
+        assert_true(head_second_by_name(json_string_value(json_object_get(golden, "second")), &options.second));
+        if (options.second == HEAD_SECOND_NONE)
+            options.ahead = start_defaults.ahead;
+        run_made_up(names[i], &options);
+        json_decref(golden);
+    }
+}
+
 static int steps_here(int brief) { return getenv("MOE_LONG") ? 1000 : unit_brief() ? 2 : brief; }
 
 static void eagle1_goes_the_same_way(void **state)
@@ -542,6 +550,7 @@ int main(void)
         cmocka_unit_test(eagle3_goes_the_same_way), cmocka_unit_test(jakiro_goes_the_same_way),
         cmocka_unit_test(kangaroo_goes_the_same_way), cmocka_unit_test(medusa_goes_the_same_way),
         cmocka_unit_test(hydra_goes_the_same_way), cmocka_unit_test(jakiro_star_goes_the_same_way),
+        cmocka_unit_test(jakiros_experts_and_branches_go_the_same_way),
         cmocka_unit_test(hydra_with_a_prefix_goes_the_same_way), cmocka_unit_test(smaller_batches_go_the_same_way),
     };
     return cmocka_run_group_tests(tests, open_rig, close_rig);

@@ -386,35 +386,57 @@ static void gates(void **state) { (void)state, rounds("gated", gated_setup); }
 
 /* ---- experts ---- */
 
+/* t->words experts, of which a row's best t->number by the first columns of the router take part; the pair is the best two. */
 static void mix_reference(const struct trial *t, double *out)
 {
-    const int width = t->width[0];
+    const int width = t->width[0], experts = t->words;
+    const bool sum = t->steps == MIX_SUM;
     for (int r = 0; r < t->out_rows; r++) {
-        const double *router = t->x[1] + r * t->width[1] + t->number;
-        const double first = exp(router[0]) / (exp(router[0]) + exp(router[1])), second = 1 - first;
+        const double *router = t->x[1] + r * t->width[1], *own = router + (sum ? 0 : experts);
+        double weight[INPUTS] = {0}, all = 0;
+        int order[INPUTS], rank[INPUTS];
+        for (int e = 0; e < experts; e++) {
+            rank[e] = 0;
+            for (int other = 0; other < experts; other++)
+                rank[e] += router[other] > router[e] || (!(router[other] < router[e]) && other < e);
+            order[rank[e]] = e;
+        }
+        for (int e = 0; e < experts; e++)
+            all += sum || rank[e] < 2 ? exp(own[e]) : 0;
+        for (int e = 0; e < experts; e++)
+            weight[e] = rank[e] < (sum ? t->number : 2) ? exp(own[e]) / all : 0;
+        if (t->steps == MIX_CONTRAST)
+            weight[own[order[0]] > own[order[1]] ? order[1] : order[0]] *= -1;
         for (int k = 0; k < width; k++) {
-            const double a = t->x[2][r * width + k], b = t->x[3][r * width + k];
-            const double contrast = router[0] > router[1] ? first * a - second * b : second * b - first * a;
-            out[r * width + k] = t->x[0][r * width + k] + (t->steps == MIX_SUM ? first * a + second * b : contrast);
+            double *to = &out[r * width + k];
+            *to = t->x[0][r * width + k];
+            for (int e = 0; e < experts; e++)
+                *to += weight[e] * t->x[2 + e][r * width + k];
         }
     }
 }
 
 static struct variable *mix_run(struct trial *t, struct tape *tape, struct variable **x, double *sum)
 {
+    const bool all = t->steps == MIX_SUM;
+    struct variable *expert[INPUTS];
     (void)sum;
-    return op_mix(tape, (enum mix)t->steps, x[0], x[1], t->number, x[2], x[3]);
+    const struct mix_choice *choice = mix_choose(tape, x[1], t->words, t->number < 2 && !all ? 2 : t->number);
+    for (int e = 0; e < t->words; e++)
+        expert[e] = op_select(tape, x[2 + e], choice->rows_of + e * x[1]->rows, choice->count[e]);
+    return op_mix(tape, (enum mix)t->steps, x[0], x[1], all ? 0 : t->words, all ? t->number : 2, expert, t->words, choice);
 }
 
 static void mix_setup(struct trial *t)
 {
-    const int rows = between(t, 1, 80), width = between(t, 1, 70);
-    t->steps = between(t, 0, 1) ? MIX_SUM : MIX_CONTRAST;
-    t->number = 2 * between(t, 0, 1);
+    const int rows = between(t, 1, 60), width = between(t, 1, 40);
+    t->steps = between(t, MIX_SUM, MIX_CONTRAST);
+    t->words = between(t, 2, INPUTS - 2);
+    t->number = between(t, 1, t->words);
     add_input(t, rows, width, 1);
-    add_input(t, rows, 4, 3);
-    add_input(t, rows, width, 1);
-    add_input(t, rows, width, 1);
+    add_input(t, rows, 2 * t->words, 3);
+    for (int e = 0; e < t->words; e++)
+        add_input(t, rows, width, 1);
     t->out_rows = rows;
     t->out_width = width;
     t->reference = mix_reference;

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Sixty steps of training Jakiro* and Hydra with a prefix layer, by PyTorch's own gradients and optimiser.
+"""Steps of training Jakiro*, Hydra with a prefix layer, and Jakiro with N experts, of which a token uses K, and each of its second
+branches, by PyTorch's own gradients and optimiser: 60, of the last ones 20.
 
-    tests/golden/train/make.py          writes jakiro_star.json and hydra_prefix.json beside itself; needs torch and numpy
+    tests/golden/train/make.py [NAME...]    writes NAME.json, if not given all, beside itself; needs torch and numpy
 
 Weights, texts and states are made up from a hash that tests/unit/test_train_golden.c computes as well; embedding and output head
 are the pocket model's. The other files of this folder but those of make-guesses.py come from another program, over the pocket
 model's own states. Formulas:
 Jakiro, arXiv 2502.06282, and its program (jakiro_star); Hydra, arXiv 2402.05109, and its program (prefix-mlp)."""
-import json, math, os, struct
+import json, math, os, struct, sys
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -110,6 +111,48 @@ def jakiro_star_loss(w, data, embed, head):
     return feature + 0.1 * token, {'feature': feature, 'token': token}
 
 
+def jakiro_loss(experts, used, second, ahead):
+    """Equations 2, 3, 5 to 7, and 9 to 14 with the program's weights: 0.5 of the second branch's parts."""
+    def loss(w, data, embed, head):
+        ids, mask, f, lengths = data
+        mask = mask.clone()
+        for b, length in enumerate(lengths):
+            mask[b, length - 1] = 0
+        x = torch.cat([embed[left(ids)], f], -1) @ w['fc.weight'].T + w['fc.bias']
+        u = x + attention(w, 'layers.0.self_attn.', x)
+        y = norm(u, w['layers.0.post_attention_layernorm.weight'])
+        router = y @ w['layers.0.mlp_moe.gate.weight'].T
+        made = []
+        for e in range(experts):
+            name = 'layers.0.mlp_moe.experts.%d.' % e
+            inner = F.silu(y @ w[name + 'gate_proj.weight'].T) * (y @ w[name + 'up_proj.weight'].T)
+            made.append(inner @ w[name + 'down_proj.weight'].T)
+        made = torch.stack(made, -2)
+        share = router[..., :experts].softmax(-1)
+        order = torch.sort(share, dim=-1, descending=True, stable=True).indices
+        kept = torch.zeros_like(share).scatter(-1, order[..., :used], 1)
+        outs = [u + ((share * kept)[..., None] * made).sum(-2)]
+        if second != 'none':
+            two = order[..., :2]
+            c = router[..., experts:].gather(-1, two).softmax(-1)
+            if second == 'contrast':
+                larger = (c[..., :1] > c[..., 1:]).float() * 2 - 1
+                c = c * torch.cat([larger, -larger], -1)
+            outs.append(u + (c[..., None] * made.gather(-2, two[..., None].expand(*two.shape, WIDTH))).sum(-2))
+        parts, total = {}, 0
+        for i, out in enumerate(outs):
+            target, m = left(f), mask
+            if i and ahead == 2:
+                target, m = left(target), left(mask)
+            feature = (F.smooth_l1_loss(out, target, reduction='none').mean(-1) * m).sum() / (m.sum() + 1e-5)
+            said = -((target @ head.T).softmax(-1) * (out @ head.T).log_softmax(-1)).sum(-1)
+            token = (said * m).sum() / (m.sum() + 1e-5)
+            parts['feature_const' if i else 'feature'], parts['token_const' if i else 'token'] = feature, token
+            total = total + (0.5 if i else 1) * (feature + 0.1 * token)
+        return total, parts
+    return loss
+
+
 def hydra_loss(w, data, embed, head):
     ids, mask, f, lengths = data
     name = 'prefix_embeding_layer.layers.0.'
@@ -158,6 +201,16 @@ def jakiro_star_shapes():
     return out
 
 
+def jakiro_shapes(experts, second):
+    out = {'fc.weight': (WIDTH, 2 * WIDTH), 'fc.bias': (WIDTH,)}
+    out.update(layer('layers.0.', ['post_attention_layernorm'], False))
+    out['layers.0.mlp_moe.gate.weight'] = (experts if second == 'none' else 2 * experts, WIDTH)
+    for e in range(experts):
+        for part in ('gate', 'up', 'down'):
+            out['layers.0.mlp_moe.experts.%d.%s_proj.weight' % (e, part)] = (WIDTH, WIDTH)
+    return out
+
+
 def hydra_shapes():
     out = layer('prefix_embeding_layer.layers.0.', ['input_layernorm', 'post_attention_layernorm'], True)
     out['prefix_embeding_layer.norm.weight'] = (WIDTH,)
@@ -174,7 +227,9 @@ def hydra_shapes():
     return out
 
 
-def run(name, shapes, loss_of, betas, decay, clip, cosine):
+def run(name, shapes, loss_of, betas, decay, clip, cosine, steps=STEPS, about=None):
+    if sys.argv[1:] and name not in sys.argv[1:]:
+        return
     embed, head = pocket('model.embed_tokens.weight'), pocket('lm_head.weight')
     weights, made = {}, {}
     for number, (key, shape) in enumerate(shapes.items()):
@@ -185,10 +240,10 @@ def run(name, shapes, loss_of, betas, decay, clip, cosine):
     before = {key: w.detach().clone() for key, w in weights.items()}
     optimiser = torch.optim.AdamW(weights.values(), lr=RATE, betas=betas, eps=1e-8, weight_decay=decay)
     log, all_texts = [], texts()
-    out = {'architecture': name, 'steps': STEPS, 'batch': 4, 'warmup': WARMUP, 'lr': RATE, 'betas': betas, 'wd': decay,
-           'clip': clip, 'schedule': 'cosine' if cosine else 'linear', 'lengths': LENGTHS, 'made': made}
-    for step in range(STEPS):
-        x = (step - WARMUP) / (STEPS - WARMUP)
+    out = {'architecture': name, 'steps': steps, 'batch': 4, 'warmup': WARMUP, 'lr': RATE, 'betas': betas, 'wd': decay,
+           'clip': clip, 'schedule': 'cosine' if cosine else 'linear', 'lengths': LENGTHS, **(about or {}), 'made': made}
+    for step in range(steps):
+        x = (step - WARMUP) / (steps - WARMUP)
         rate = RATE * (step / WARMUP if step < WARMUP else (1 + math.cos(math.pi * x)) / 2 if cosine else 1 - x)
         optimiser.param_groups[0]['lr'] = rate
         optimiser.zero_grad()
@@ -219,3 +274,8 @@ def run(name, shapes, loss_of, betas, decay, clip, cosine):
 
 run('jakiro_star', jakiro_star_shapes(), jakiro_star_loss, [0.9, 0.95], 0.001, ['value', 0.5], False)
 run('hydra_prefix', hydra_shapes(), hydra_loss, [0.9, 0.999], 0, ['norm', 1.0], True)
+for name, experts, used, second, ahead in [('jakiro_4_2', 4, 2, 'contrast', 2), ('jakiro_2_1', 2, 1, 'contrast', 2),
+                                           ('jakiro_sum', 3, 3, 'sum', 2), ('jakiro_next', 2, 2, 'contrast', 1),
+                                           ('jakiro_none', 3, 1, 'none', 2)]:
+    run(name, jakiro_shapes(experts, second), jakiro_loss(experts, used, second, ahead), [0.9, 0.95], 0.001, ['value', 0.5], True,
+        20, {'experts': experts, 'used': used, 'second': second, 'ahead': ahead})
