@@ -328,8 +328,9 @@ static int tell_head(struct training *t, struct err *err)
     if (text_puts(&t->told, "]", err))
         return -1;
     if (head->kind == HEAD_JAKIRO)
-        return text_printf(&t->told, err, ",\"experts\":%d,\"used\":%d,\"second\":\"%s\",\"ahead\":%d", s->router.experts,
-                           s->router.top_k, head_second_name((enum head_second)head->second), head->second_next ? 1 : 2);
+        return text_printf(&t->told, err, ",\"experts\":%d,\"experts_used\":%d,\"second\":\"%s\",\"ahead\":%d",
+                           s->router.experts, s->router.top_k, head_second_name((enum head_second)head->second),
+                           head->second_next ? 1 : 2);
     return head->scaled ? text_puts(&t->told, ",\"scaled\":true", err) : 0;
 }
 

@@ -1,0 +1,73 @@
+#!/bin/sh
+# Jakiro's paper (arXiv 2502.06282) in small: heads for the pocket model, each trained by moe-draft-train from the model's own
+# greedy answers with every seed, decode held-out prompts; tests/bench/jakiro.py prints tokens an iteration with intervals over
+# seeds. `make bench-jakiro` calls it; what it makes stays in build/bench/jakiro, and what is there is not made again.
+#
+#     equal size   eagle1 of inner width 384, jakiro's two experts of 192 and jakiro_star's two of 288 have 442,752 weights and a
+#                  router; table 3's further experts are as large each, so that a token goes through as much
+#     table 3      N experts, of which a token uses 2
+#     table 4      each row a head trained for it: the mixture alone, with the contrast of the next token, with the last two
+#                  levels from one forward and a plain sum in place of the contrast, and all of it
+#     T = 1        four draws of each head by rejection, which keeps the model's distribution exactly
+#
+# MOE_BENCH_SEEDS="1 2 3", MOE_BENCH_EPOCHS=N (16), MOE_BENCH_PROMPTS=N held-out prompts (240, the first ones of each task),
+# MOE_BENCH_DRAWS="1 2 3 4". All of it is an hour and a half of one processor; 4 epochs and 60 prompts are half an hour.
+# shellcheck source=tests/bench/common.sh
+. "$(dirname "$0")/bench/common.sh"
+seeds=${MOE_BENCH_SEEDS:-1 2 3}
+draws=${MOE_BENCH_DRAWS:-1 2 3 4}
+epochs=${MOE_BENCH_EPOCHS:-16}
+prompts=${MOE_BENCH_PROMPTS:-240}
+work=$out/jakiro
+tree=dynamic:total=25,depth=6,topk=4
+mkdir -p "$work"
+
+once "$out/pocket.moe" moe-convert -q "$pocket/model"
+# shellcheck disable=SC2086
+once "$work/features.moes" moe-profile features -q $threads -m "$out/pocket.moe" -n 100 --layers final --dtype f32 --cut 128 \
+    "$pocket/calib.jsonl"
+jq -sc --argjson n "$prompts" 'group_by(.task) | map(.[:$n / 4]) | add | .[]' "$pocket/heldout.jsonl" > "$work/held-$prompts.jsonl"
+
+# The heads: a name, and what trains it.
+heads() {
+    cat << END
+eagle1 --arch eagle1 --inner 384
+jakiro --arch jakiro
+jakiro-none --arch jakiro --second none
+jakiro-next --arch jakiro --ahead 1
+jakiro-sum --arch jakiro --second sum
+jakiro-3 --arch jakiro --experts 3
+jakiro-4 --arch jakiro --experts 4
+jakiro-5 --arch jakiro --experts 5
+jakiro_star --arch jakiro_star --inner 288
+medusa --arch medusa
+hydra --arch hydra
+END
+}
+
+# decode NAME SEED CASE OPTIONS...: one JSON object a prompt.
+decode() {
+    case=$work/run-$1-$2-$epochs-$prompts-$3.jsonl
+    head=$work/$1-$2-$epochs.moe
+    shift 3
+    # shellcheck disable=SC2086
+    once "$case" moe-decode -q $threads -m "$out/pocket.moe" -n 64 --json --draft "head:file=$head" "$@" "$work/held-$prompts.jsonl"
+}
+
+for seed in $seeds; do
+    heads | while read -r name options; do
+        # shellcheck disable=SC2086
+        once "$work/$name-$seed-$epochs.moe" moe-draft-train train -q $threads -m "$out/pocket.moe" $options --rate 0.004 \
+            --epochs "$epochs" --cut 128 --seed "$seed" "$work/features.moes"
+        decode "$name" "$seed" chain -K 5
+        decode "$name" "$seed" tree --tree $tree
+    done
+    for draw in $draws; do
+        for name in eagle1 jakiro; do
+            decode $name "$seed" "drawn-$draw" --temperature 1 --seed "$draw" --accept rejection --tree $tree
+        done
+        decode jakiro_star "$seed" "drawn-$draw" --temperature 1 --seed "$draw" --accept rejection \
+            --tree static:file=trees/jakiro-star.json
+    done
+done
+python3 tests/bench/jakiro.py "$work" "$epochs" "$prompts"
