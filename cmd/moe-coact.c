@@ -86,6 +86,9 @@ static const struct opt stats_options[] = { LAYER_OPTION, ROUTES_OPTIONS, COMMON
 
 static const struct operand routes_operands[] = { OPERAND_ANY("ROUTES", struct routes_args, inputs), OPERAND_END };
 
+static const struct opt_rule routes_rules[] = {
+    {OPT_EXCLUSIVE, "text|json|csv|svg", NULL, NULL}, {OPT_EXCLUSIVE, "budget|keep|total", NULL, NULL}, OPT_RULES_END };
+
 static const struct routes_args routes_defaults = { .by = RANKING_MASS, .layer = -1, .keep = -1 };
 static const struct routes_args pairs_defaults = { .phase = ROUTE_VERIFY, .layer = -1 };     /* as in MoE-Spec appendix D */
 
@@ -96,8 +99,6 @@ static const char *output_name(const char *output) { return output ? output : "-
 static int choose_form(const struct routes_args *args, enum form *form, struct err *err)
 {
     bool screen = !strcmp(output_name(args->output), "-") && isatty(STDOUT_FILENO);
-    if (args->text + args->json + args->csv + args->svg > 1)
-        return err_set(err, ERR_INPUT, "--text, --json, --csv and --svg exclude each other; give one");
     *form = args->json ? FORM_JSON : args->csv ? FORM_CSV : args->svg ? FORM_SVG : FORM_STREAM;
     if (*form == FORM_STREAM && (args->text || screen))
         *form = FORM_TEXT;
@@ -268,8 +269,6 @@ static int rank_experts(const void *arguments, const struct console *console, st
     struct header header = {0};
     struct ranking *ranking = NULL;
     int rc = -1;
-    if ((args->budget != NULL) + (args->keep >= 0) + (args->total > 0) > 1)
-        return err_set(err, ERR_INPUT, "--budget, --keep and --total exclude each other; give one");
     if (gather_routes(&g, args, console, STREAM_RANK, &header, err) ||
         make_ranking(&ranking, &g, args->by, console, err) || recommend(ranking, args, err))
         goto done;
@@ -614,7 +613,7 @@ static int merge(const void *arguments, const struct console *console, struct er
 }
 
 #define ANALYSIS_BUT(word, about, table, function, values) \
-    { .name = word, .summary = about, .options = table, .operands = routes_operands, \
+    { .name = word, .summary = about, .options = table, .rules = routes_rules, .operands = routes_operands, \
       .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct routes_args), \
       .defaults = values, .run = function }
 #define ANALYSIS(word, about, table, function) ANALYSIS_BUT(word, about, table, function, &routes_defaults)

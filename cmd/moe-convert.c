@@ -260,7 +260,8 @@ static const char *const synthetic_heads[] = {
     "none", "eagle1", "eagle3", "medusa", "hydra", "kangaroo", "jakiro", "jakiro_star", NULL};
 
 static const struct opt synthetic_options[] = {
-    OPT_STRING(0, "like", struct synthetic_args, like, "NAME|FILE", "take the shape of a known model, or of a config.json"),
+    OPT_STRING_OF(0, "like", struct synthetic_args, like, "NAME|FILE", known_shape_at,
+                  "take the shape of a known model, or of a config.json"),
     OPT_COUNT('l', "layers", struct synthetic_args, layers, 1, LAYERS_MAX,
               "make N layers; as many as the model has if not given"),
     OPT_CHOICE(0, "dtype", struct synthetic_args, dtype, plain_formats,
@@ -299,14 +300,10 @@ static int read_invented(const struct synthetic_args *args, struct head_reading 
     struct text text = {0};
     json_t *config = NULL;
     int rc = -1;
-    if (!args->head != !args->target)
-        return err_set(err, ERR_INPUT, "--head KIND and --target FILE belong together");
     if (!args->head && !args->like)
         return err_set(err, ERR_INPUT, "no --like NAME; `moe-convert list` has the known shapes");
     if (!args->head)
         return read_shape(args, &out->shape, err);
-    if (args->layers)
-        return err_set(err, ERR_INPUT, "--layers is of models; a draft head has one layer or none");
     if (args->like && (file_read(&text, args->like, source_text_kinds[TEXT_CONFIG].limit, err) ||
                        config_parse(&config, text.data, text.length, err)))
         goto done;
@@ -358,6 +355,15 @@ struct inflate_args {
     bool dry_run;
 };
 
+static const struct opt_rule synthetic_rules[] = {
+    {OPT_NEEDS, "head", "target", "a draft head is made for a model"},
+    {OPT_NEEDS, "target", "head", "it is not said what is made for the model"},
+    {OPT_EXCLUDES, "layers", "head", "a draft head has one layer or none"}, OPT_RULES_END };
+
+static const struct opt_rule inflate_rules[] = {
+    {OPT_NEEDS, "step", "of", "it is a share of another model's bytes"},
+    {OPT_NEEDS, "of", "step", "it is not said which share of the model's bytes"}, OPT_RULES_END };
+
 static const struct opt inflate_options[] = {
     OPT_COUNT(0, "expert-ffn", struct inflate_args, expert_ffn, 1, WIDTH_MAX,
               "pad every expert with zeros to an inner width of N"),
@@ -382,8 +388,6 @@ static int choose_width(const struct inflate_args *args, const struct model *mod
         return err_set(err, ERR_INPUT, args->expert_ffn || args->dense_ffn || args->share
                        ? "--expert-ffn, --dense-ffn and --step each say how wide; give one of them"
                        : "no --expert-ffn N, --dense-ffn N or --step SHARE; say how wide the experts or layers shall be");
-    if (!args->share != !args->of)
-        return err_set(err, ERR_INPUT, "--step SHARE and --of FILE belong together");
     if (args->expert_ffn && !experts)
         return err_set(err, ERR_INPUT, "%s: has no experts to inflate; --dense-ffn pads its layers", args->model);
     if (args->dense_ffn && experts)
@@ -467,10 +471,11 @@ static const struct subcommand subcommands[] = {
     { .name = "head", .summary = "convert a draft head for a model", .options = head_options, .operands = head_operands,
       .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct head_args), .run = head },
     { .name = "synthetic", .summary = "make random weights of a known shape", .options = synthetic_options,
-      .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct synthetic_args), .defaults = &synthetic_defaults,
-      .run = synthetic },
+      .rules = synthetic_rules, .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct synthetic_args),
+      .defaults = &synthetic_defaults, .run = synthetic },
     { .name = "inflate", .summary = "make a model heavier without changing what it computes",
-      .options = inflate_options, .operands = inflate_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS,
+      .options = inflate_options,
+      .rules = inflate_rules, .operands = inflate_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS,
       .args_bytes = sizeof(struct inflate_args), .run = inflate },
     { .name = "list", .summary = "print families, weight formats and known shapes", .options = list_options,
       .args_bytes = sizeof(struct list_args), .run = list },

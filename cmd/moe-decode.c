@@ -62,6 +62,13 @@ static const struct opt options[] = {
     OPT_FLAG(0, "force", struct decode_args, force, "use a ranking of a model with another tokenizer or vocabulary"),
     OPT_END};
 
+static const struct opt_rule rules[] = {
+    {OPT_NEEDS, "record", "stream", "there is no stream to put it into"},
+    {OPT_NEEDS, "record-length", "record", "no drafts are recorded"},
+    {OPT_EXCLUDES, "record-length", "tree", "trees are recorded in the shape that --tree gives"},
+    {OPT_NEEDS, "force", "rank", "there is no ranking to use"},
+    SESSION_RULES, DECODE_RULES, OPT_RULES_END};
+
 static const struct operand operands[] = {OPERAND_ANY("PROMPTS", struct decode_args, files), OPERAND_END};
 
 static const struct decode_args defaults = {.settings = DECODE_DEFAULTS};
@@ -480,15 +487,13 @@ static int check_chat(const struct decode_args *args, struct err *err)
 static int check_args(const struct decode_args *args, const struct console *console, struct err *err)
 {
     bool from_input = reads_input(args);
-    if (args->record && !args->stream)
-        return err_set(err, ERR_INPUT, "--record: there is no stream to put it into; add --stream FILE");
     if (args->record_length && args->record != RECORD_DRAFTS)
         return err_set(err, ERR_INPUT, "--record-length: no drafts are recorded; add --record drafts");
-    if (args->record_length && args->settings.tree)
-        return err_set(err, ERR_INPUT, "--record-length: trees are recorded in the shape that --tree gives; leave it out");
     if (args->record_length && args->record_length < args->settings.draft_length)
         return err_set(err, ERR_INPUT, "--record-length %d: the run itself drafts up to %d tokens (-K); record as many",
                        args->record_length, args->settings.draft_length);
+    if (args->json && !args->output && args->stream && strcmp(args->stream, "-") == 0)
+        return err_set(err, ERR_INPUT, "--json: standard output holds the stream; add -o FILE");
     if (args->resume && strcmp(args->resume, "-") == 0)
         return err_set(err, ERR_INPUT, "--resume: a stream is read twice; name a file");
     if (from_input && args->settings.rank && strcmp(args->settings.rank, "-") == 0)
@@ -587,7 +592,8 @@ done:
 }
 
 static const struct subcommand subcommands[] = {
-    {.summary = "decode prompts, with drafts that leave the text as it is", .options = options, .operands = operands,
+    {.summary = "decode prompts, with drafts that leave the text as it is", .options = options,
+     .rules = rules, .operands = operands,
      .console = CONSOLE_QUIET | CONSOLE_VERBOSE | CONSOLE_PROGRESS, .args_bytes = sizeof(struct decode_args),
      .defaults = &defaults, .run = decode},
     {.run = NULL}};

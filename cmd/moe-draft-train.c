@@ -126,6 +126,8 @@ static const struct opt train_options[] = {
     OPT_FLAG(0, "force", struct train_args, data.force, "take a head that was made for other weights of this shape"),
     OPT_END };
 
+static const struct opt_rule train_rules[] = {SESSION_RULES, OPT_RULES_END};
+
 static const struct operand train_operands[] = { OPERAND_ANY("TEXTS", struct train_args, data.inputs), OPERAND_END };
 
 static const struct train_args train_defaults = {
@@ -668,8 +670,8 @@ done:
 
 static const struct subcommand subcommands[] = {
     { .name = "train", .summary = "train a draft head from a model's own states", .options = train_options,
-      .operands = train_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct train_args),
-      .defaults = &train_defaults, .run = run_train },
+      .rules = train_rules, .operands = train_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS,
+      .args_bytes = sizeof(struct train_args), .defaults = &train_defaults, .run = run_train },
     { .name = "eval", .summary = "say how well a draft head guesses held-out texts", .options = eval_options,
       .operands = eval_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct eval_args),
       .defaults = &eval_defaults, .run = draft_train_eval },

@@ -41,6 +41,12 @@ static const struct opt profile_options[] = {
     OPT_FLAG(0, "force", struct profile_args, force, "take a ranking made with another tokenizer or vocabulary"),
     OPT_END };
 
+static const struct opt_rule profile_rules[] = {
+    {OPT_NEEDS, "draft|accept|tree|policy|budget|temperature|stop|ignore-eos", "max-tokens",
+     "nothing is decoded after prompts"},
+    {OPT_NEEDS, "force", "rank", "there is no ranking to use"},
+    SESSION_RULES, DECODE_RULES, OPT_RULES_END };
+
 static const struct operand profile_operands[] = { OPERAND_ANY("PROMPTS", struct profile_args, inputs), OPERAND_END };
 
 static const struct profile_args profile_defaults = {
@@ -187,6 +193,8 @@ static const struct opt skip_options[] = {
     OPT_OUTPUT('o', "output", struct skip_args, output, "write the skip file to FILE, not standard output"),
     OPT_END };
 
+static const struct opt_rule skip_rules[] = {SESSION_RULES, OPT_RULES_END};
+
 static const struct operand skip_operands[] = { OPERAND_ANY("PROMPTS", struct skip_args, inputs), OPERAND_END };
 
 static const struct skip_args skip_defaults = {.ratio = 0.45, .window = SKIP_WINDOW, .search = SKIP_SEARCH_SWIFT};
@@ -252,14 +260,15 @@ done:
 
 static const struct subcommand subcommands[] = {
     { .name = "record", .summary = "record which experts prompts and answers use", .options = profile_options,
-      .operands = profile_operands, .implied = true, .console = CONSOLE_QUIET | CONSOLE_PROGRESS,
+      .rules = profile_rules, .operands = profile_operands, .implied = true, .console = CONSOLE_QUIET | CONSOLE_PROGRESS,
       .args_bytes = sizeof(struct profile_args), .defaults = &profile_defaults, .run = run },
     { .name = "features", .summary = "record texts with a model's states, for training draft heads",
-      .options = features_options, .operands = features_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS,
-      .args_bytes = sizeof(struct features_args), .defaults = &features_defaults, .run = profile_features },
+      .options = features_options, .rules = features_rules, .operands = features_operands,
+      .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct features_args), .defaults = &features_defaults,
+      .run = profile_features },
     { .name = "skip", .summary = "find what a model may leave out when it drafts for itself", .options = skip_options,
-      .operands = skip_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct skip_args),
-      .defaults = &skip_defaults, .run = run_skip },
+      .rules = skip_rules, .operands = skip_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS,
+      .args_bytes = sizeof(struct skip_args), .defaults = &skip_defaults, .run = run_skip },
     { .run = NULL },
 };
 

@@ -37,6 +37,10 @@ static const struct opt view_options[] = {
     OPT_OUTPUT('o', "output", struct view_args, output, "write to FILE, not standard output"),
     OPT_END };
 
+static const struct opt_rule view_rules[] = {
+    {OPT_EXCLUSIVE, "json|csv|verify", NULL, NULL},
+    {OPT_EXCLUDES, "type|sequence|layer", "verify", "all is verified"}, OPT_RULES_END };
+
 static const struct operand view_operands[] = { OPERAND_ANY("FILE", struct view_args, files), OPERAND_END };
 static const struct view_args view_defaults = { .output = "-", .sequence = -1, .layer = -1 };
 
@@ -215,8 +219,6 @@ static int view(const void *arguments, const struct console *console, struct err
     const struct view_args *args = arguments;
     const char *path = args->files.count ? args->files.items[0] : "-";
     struct show *show = NULL;
-    if (args->json + args->csv + args->verify > 1)
-        return err_set(err, ERR_INPUT, "--json, --csv and --verify exclude each other");
     if (args->files.count > 1 && !args->verify)
         return err_set(err, ERR_INPUT, "'%s' is one file too many; only --verify takes several", args->files.items[1]);
     if (show_open(&show, args->output, form_of(args), err))
@@ -230,7 +232,7 @@ static int view(const void *arguments, const struct console *console, struct err
 }
 
 static const struct subcommand subcommands[] = {
-    {.summary = "print, verify, filter and convert streams and model files", .options = view_options,
+    {.summary = "print, verify, filter and convert streams and model files", .options = view_options, .rules = view_rules,
      .operands = view_operands, .args_bytes = sizeof(struct view_args), .defaults = &view_defaults, .run = view},
     {0},
 };

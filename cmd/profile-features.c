@@ -45,6 +45,11 @@ const struct opt features_options[] = {
     OPT_FLAG(0, "force", struct features_args, force, "take a head that was made for other weights of this shape"),
     OPT_END };
 
+const struct opt_rule features_rules[] = {
+    {OPT_NEEDS, "draft|stop|ignore-eos|temperature|top-k|top-p|min-p", "max-tokens", "nothing is answered here"},
+    {OPT_EXCLUSIVE, "layers|for", NULL, NULL}, {OPT_NEEDS, "force", "for", "no head is named"},
+    SESSION_RULES, DECODE_TEXT_RULES, OPT_RULES_END };
+
 const struct operand features_operands[] = { OPERAND_ANY("TEXTS", struct features_args, inputs), OPERAND_END };
 
 const struct features_args features_defaults = {.settings = {.top_p = 1, .draft_length = DRAFT_LENGTH_NONE}};
@@ -55,8 +60,6 @@ static int choose_states(struct head_states *out, const struct features_args *ar
 {
     const int layers = model_hparams(target)->layers;
     struct model *head = NULL;
-    if (args->layers && args->head)
-        return err_set(err, ERR_INPUT, "--layers and --for exclude each other; give one");
     if (!args->head)
         return head_states_parse(out, args->layers ? args->layers : "final", layers, err) ? err_at(err, "--layers") : 0;
     if (model_open_head(&head, args->head, err))
@@ -159,8 +162,7 @@ int profile_features(const void *arguments, const struct console *console, struc
     struct feature_profile *profile = NULL;
     bool ended;
     int rows, rc = -1;
-    if (examples_check_settings(&args->settings, err) ||
-        caching_check_drafts(&args->session.caching, &args->settings.draft, false, err) ||
+    if (caching_check_drafts(&args->session.caching, &args->settings.draft, false, err) ||
         (args->shard && profile_parse_shard(args->shard, &setup.examples.shard, &setup.examples.shards, err)) ||
         decode_rows(&args->settings, false, &rows, err) || session_open(&session, &args->session, 0, rows, err) ||
         choose_states(&setup.states, args, session->model, err) ||

@@ -20,6 +20,7 @@ struct features_args {
     bool text, force;
 };
 extern const struct opt features_options[];
+extern const struct opt_rule features_rules[];
 extern const struct operand features_operands[];
 extern const struct features_args features_defaults;
 int profile_features(const void *arguments, const struct console *console, struct err *err);

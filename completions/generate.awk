@@ -11,10 +11,12 @@ $1 == "option" {
     n = ++options[subs]
     letter[subs, n] = $2; long[subs, n] = $3; help[subs, n] = $7
     flag[subs, n] = ($4 == "flag"); argument[subs, n] = $5; words[subs, n] = ""; file[subs, n] = ($4 == "input" || $4 == "output")
-    m = split($4 == "choice" ? $6 : $5, parts, "|")
+    m = split($6 != "-" && $6 != "" ? $6 "|" $5 : $5, parts, "|")
     for (i = 1; i <= m; i++) {
-        if (parts[i] ~ /^[a-z][a-z0-9-]*$/) words[subs, n] = words[subs, n] (words[subs, n] == "" ? "" : " ") parts[i]
-        if (parts[i] == "FILE") file[subs, n] = 1
+        if (parts[i] ~ /^[a-z][a-z0-9.-]*($|\[)/) add_word(parts[i], "")          # as it is, perhaps with settings
+        if (parts[i] ~ /^[a-z][a-z0-9.-]*(\[)?:/) add_word(parts[i], ":")         # settings follow
+        if (parts[i] ~ /^FILE/) file[subs, n] = 1
+        if (parts[i] ~ /^FILE\.[a-z]+$/) ending[subs, n] = substr(parts[i], 5)
     }
     if ($4 == "choice") argument[subs, n] = toupper($3)
 }
@@ -26,6 +28,11 @@ END {
     else fish()
 }
 
+function add_word(text, colon,   word) {
+    match(text, /^[a-z0-9.-]+/)
+    word = substr(text, 1, RLENGTH) colon
+    if (index(" " words[subs, n] " ", " " word " ") == 0) words[subs, n] = words[subs, n] (words[subs, n] == "" ? "" : " ") word
+}
 function names(s,   n, out) {
     out = ""
     for (n = 1; n <= options[s]; n++) {
@@ -58,21 +65,28 @@ function bash(   s, n, all) {
     print "    :-) words=$options ;;"
     print "    esac"
     print "    COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))"
-    print "    [ -z \"$files\" ] || COMPREPLY+=($(compgen -f -- \"$cur\"))"
+    print "    case ${COMPREPLY[*]} in *:) compopt -o nospace 2> /dev/null ;; esac"
+    print "    case $files in"
+    print "    '') ;;"
+    print "    yes) COMPREPLY+=($(compgen -f -- \"$cur\")) ;;"
+    print "    *) COMPREPLY+=($(compgen -f -X \"!*$files\" -- \"$cur\") $(compgen -d -- \"$cur\")) ;;"
+    print "    esac"
     print "}\ncomplete -o filenames -F _" id " " name
 }
 function bash_subcommand(s,   n) {
     print "        options='" names(s) "'"
     print "        case $prev in"
     for (n = 1; n <= options[s]; n++) if (!flag[s, n])
-        print "        " pattern(s, n) ") value=yes words='" words[s, n] "' files=" (file[s, n] ? "yes" : "") " ;;"
+        print "        " pattern(s, n) ") value=yes words='" words[s, n] "' files=" (ending[s, n] != "" ? ending[s, n] : file[s, n] ? "yes" : "") " ;;"
     print "        esac"
 }
 
 function zsh_text(text) { gsub(/\\/, "\\\\", text); gsub(/'/, "'\\''", text); gsub(/\[/, "\\[", text); gsub(/\]/, "\\]", text); gsub(/:/, "\\:", text); return text }
+function zsh_words(text) { gsub(/:/, "\\:", text); return text }
 function zsh_action(s, n) {
     if (flag[s, n]) return ""
-    return ":" zsh_text(argument[s, n]) ":" (file[s, n] ? (words[s, n] == "" ? "_files" : "{_alternative \"words\\:word\\:(" words[s, n] ")\" \"files\\:file\\:_files\"}") : words[s, n] == "" ? " " : "(" words[s, n] ")")
+    if (ending[s, n] != "") return ":" zsh_text(argument[s, n]) ":_files -g \"*" ending[s, n] "\""
+    return ":" zsh_text(argument[s, n]) ":" (file[s, n] ? (words[s, n] == "" ? "_files" : "{_alternative \"words\\:word\\:(" zsh_words(words[s, n]) ")\" \"files\\:file\\:_files\"}") : words[s, n] == "" ? " " : "(" zsh_words(words[s, n]) ")")
 }
 function zsh_subcommand(s, indent,   n, text) {
     print indent "_arguments -s -S \\"
@@ -129,6 +143,7 @@ function fish(   s, n, all, others, when, line) {
             line = line " -l " long[s, n]
             if (!flag[s, n]) line = line (file[s, n] ? " -r -F" : " -x")
             if (words[s, n] != "") line = line " -a " fish_text(words[s, n])
+            if (ending[s, n] != "") line = line " -k -a '(__fish_complete_suffix " ending[s, n] ")'"
             print line " -d " fish_text(help[s, n])
         }
     }

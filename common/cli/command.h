@@ -13,6 +13,7 @@
 #include "common/base/text.h"
 #include "common/cli/console.h"
 #include "common/cli/opt.h"
+#include "common/cli/rules.h"
 
 /* Which of the console's options a subcommand has; --help and --version are always there. */
 enum {
@@ -25,6 +26,7 @@ struct subcommand {
     const char *name;                   /* NULL: the command has no subcommands but this */
     const char *summary;                /* one line, lower case, no full stop */
     const struct opt *options;          /* ends with OPT_END */
+    const struct opt_rule *rules;       /* ends with OPT_RULES_END; NULL: none */
     const struct operand *operands;     /* ends with OPERAND_END; NULL: none */
     unsigned console;                   /* CONSOLE_... */
     bool implied;                       /* meant when the first word is no subcommand */

@@ -240,7 +240,11 @@ static int spec_option(struct text *out, const struct opt *option, struct err *e
     if (text_printf(out, err, "option\t%s\t%s\t%s\t%s\t", letter, option->name, kinds[option->kind],
                     option->argument ? option->argument : "-"))
         return -1;
-    if (option->kind == OPT_KIND_CHOICE ? put_argument(out, option, err) : text_putc(out, '-', err))
+    const char *summary, *word = option->word ? option->word(0, &summary) : NULL;
+    for (int i = 0; word; word = option->word(++i, &summary))
+        if (text_printf(out, err, i ? "|%s" : "%s", word))
+            return -1;
+    if (!option->word && (option->kind == OPT_KIND_CHOICE ? put_argument(out, option, err) : text_putc(out, '-', err)))
         return -1;
     return text_printf(out, err, "\t%s\n", option->help);
 }

@@ -4,6 +4,7 @@
 
 #include "common/base/mem.h"
 #include "common/cli/command.h"
+#include "common/cli/foreign.h"
 #include "common/cli/nearest.h"
 #include "common/cli/number.h"
 
@@ -13,7 +14,7 @@ const struct opt console_options[] = {
     OPT_FLAG('q', "quiet", struct console, quiet, "print no notes"),
     OPT_FLAG('v', "verbose", struct console, verbose, "print more of what is done"),
     OPT_CHOICE(0, "progress", struct console, progress, progress_modes, "draw a bar on standard error"),
-    {OPT_KIND_HELP, 'h', "help", NULL, "print this", OPT_FIELD(int, struct console, help), 0, 0, NULL},
+    {OPT_KIND_HELP, 'h', "help", NULL, "print this", OPT_FIELD(int, struct console, help), 0, 0, NULL, NULL},
     OPT_FLAG(0, "version", struct console, version, "print the version"),
     OPT_END
 };
@@ -69,6 +70,7 @@ struct walk {
     struct console *console;
     const char **operands;
     int operand_count;
+    bool *given;                        /* [options of the subcommand] */
     const char *input, *output;         /* who was given "-" */
 };
 
@@ -159,9 +161,26 @@ static int unknown_option(const struct walk *walk, const char *name, size_t leng
     for (const struct opt *option = console_options; option->kind; option++)
         if (console_has(walk->subcommand, option))
             nearest_offer(&nearest, option->name);
+    if (foreign_option(walk->subcommand, word, kept, err))
+        return -1;
     if (nearest.best)
         return err_set(err, ERR_INPUT, "unknown option --%s; did you mean --%s?", word, nearest.best);
     return err_set(err, ERR_INPUT, "unknown option --%s; --help lists those there are", word);
+}
+
+static size_t count_options(const struct subcommand *subcommand)
+{
+    size_t count = 0;
+    for (const struct opt *option = own_options(subcommand); option->kind; option++)
+        count++;
+    return count;
+}
+
+/* For the rules between options: the word none asks for nothing. */
+static void note_given(const struct walk *walk, const struct opt *option, const char *value)
+{
+    if (!is_console(option))
+        walk->given[option - own_options(walk->subcommand)] = option->kind != OPT_KIND_CHOICE || strcmp(value, "none") != 0;
 }
 
 /* --name, --name=value, --name value */
@@ -180,7 +199,20 @@ static int take_long(struct walk *walk, const char *word, struct err *err)
             return err_set(err, ERR_INPUT, "--%s: needs a value", option->name);
         value = walk->argv[walk->at++];
     }
-    return store(walk, option, value, err) ? err_at(err, "--%s", option->name) : 0;
+    if (store(walk, option, value, err))
+        return err_at(err, "--%s", option->name);
+    note_given(walk, option, value);
+    return 0;
+}
+
+/* `-ngl 9` is -n with a faulty value, but more likely another program's option. */
+static bool as_foreign(const struct walk *walk, const char *word, struct err *err)
+{
+    struct err instead = {0};
+    if (!word[1] || !foreign_option(walk->subcommand, word, strlen(word), &instead))
+        return false;
+    *err = instead;
+    return true;
 }
 
 /* -abc, -n5, -n 5 */
@@ -189,7 +221,9 @@ static int take_short(struct walk *walk, const char *word, struct err *err)
     for (const char *letter = word + 1; *letter; letter++) {
         const struct opt *option = opt_find_letter(walk->subcommand, *letter);
         if (!option)
-            return err_set(err, ERR_INPUT, "unknown option -%c; --help lists those there are", *letter);
+            return foreign_option(walk->subcommand, word + 1, strlen(word + 1), err) ||
+                   foreign_option(walk->subcommand, letter, 1, err) ? -1 :
+                   err_set(err, ERR_INPUT, "unknown option -%c; --help lists those there are", *letter);
         const char *value = NULL;
         if (takes_value(option)) {
             if (!letter[1] && walk->at == walk->argc)
@@ -197,7 +231,8 @@ static int take_short(struct walk *walk, const char *word, struct err *err)
             value = letter[1] ? letter + 1 : walk->argv[walk->at++];
         }
         if (store(walk, option, value, err))
-            return err_at(err, "-%c", *letter);
+            return as_foreign(walk, word + 1, err) ? -1 : err_at(err, "-%c", *letter);
+        note_given(walk, option, value);
         if (value)
             break;
     }
@@ -294,10 +329,13 @@ int opt_parse(const struct subcommand *subcommand, int argc, char **argv, void *
     walk.operands = mem_alloc((size_t)argc, sizeof *walk.operands, err);
     if (!walk.operands)
         return -1;
-    int rc = take_words(&walk, err);
+    walk.given = mem_alloc(count_options(subcommand) + 1, sizeof *walk.given, err);
+    int rc = walk.given ? take_words(&walk, err) : -1;
     if (!rc && !console->help && !console->version)
-        rc = claim_files(&walk, err) || store_operands(&walk, err) || claim_outputs(&walk, err) ? -1 : 0;
+        rc = opt_check_rules(subcommand, walk.given, err) ||
+             claim_files(&walk, err) || store_operands(&walk, err) || claim_outputs(&walk, err) ? -1 : 0;
     mem_free(&walk.operands);
+    mem_free(&walk.given);
     return rc;
 }
 

@@ -10,8 +10,9 @@
  *         OPT_END };
  *
  * A letter of 0 means no short form. The field must have the type that the kind needs, or the table does not compile.
- * In the placeholder of a string, words in lower case between | are ones that can be typed as they are, and FILE is a file that
- * is read, as a whole or after a key: completions offer them, and no output may be that file (claims.h). Strings point into
+ * In the placeholder of a string, words in lower case between | are ones that can be typed as they are, or with settings, where
+ * a colon comes; FILE is a file that is read, as a whole or after a key: completions offer them, and no output may be that file
+ * (claims.h). Strings point into
  * argv. Help shows a default when the value that the arguments start with is one the option takes: a count of -1 for "not
  * given" is outside 1 .. 4096 and shows none. */
 #ifndef MOE_CLI_OPT_H
@@ -54,6 +55,7 @@ struct opt {
     size_t offset;
     double min, max;             /* every int and every size below 2^53 is exact in a double; output: least 1: kept */
     const char *const *choices;     /* ends with NULL */
+    const char *(*word)(int index, const char **summary);       /* of a string: words that are known, NULL after the last */
 };
 
 /* The offset of a field that has exactly this type; there is no other association, so another type is an error. */
@@ -61,34 +63,40 @@ struct opt {
 #define OPT_FIELD_INT(args, field) _Generic(((args *)0)->field, int: offsetof(args, field), unsigned: offsetof(args, field))
 
 #define OPT_FLAG(letter, name, args, field, help) \
-    {OPT_KIND_FLAG, letter, name, NULL, help, OPT_FIELD(bool, args, field), 0, 0, NULL}
+    {OPT_KIND_FLAG, letter, name, NULL, help, OPT_FIELD(bool, args, field), 0, 0, NULL, NULL}
 #define OPT_COUNT(letter, name, args, field, min, max, help) \
-    {OPT_KIND_COUNT, letter, name, "N", help, OPT_FIELD(int, args, field), min, max, NULL}
+    {OPT_KIND_COUNT, letter, name, "N", help, OPT_FIELD(int, args, field), min, max, NULL, NULL}
 #define OPT_COUNT_AUTO(letter, name, args, field, min, max, help) \
-    {OPT_KIND_COUNT_AUTO, letter, name, "N|auto", help, OPT_FIELD(int, args, field), min, max, NULL}
+    {OPT_KIND_COUNT_AUTO, letter, name, "N|auto", help, OPT_FIELD(int, args, field), min, max, NULL, NULL}
 #define OPT_SIZE(letter, name, args, field, min, max, help) \
-    {OPT_KIND_SIZE, letter, name, "SIZE", help, OPT_FIELD(uint64_t, args, field), min, max, NULL}
+    {OPT_KIND_SIZE, letter, name, "SIZE", help, OPT_FIELD(uint64_t, args, field), min, max, NULL, NULL}
 #define OPT_UINT64(letter, name, args, field, help) \
-    {OPT_KIND_UINT64, letter, name, "N", help, OPT_FIELD(uint64_t, args, field), 0, 0, NULL}
+    {OPT_KIND_UINT64, letter, name, "N", help, OPT_FIELD(uint64_t, args, field), 0, 0, NULL, NULL}
 #define OPT_FLOAT(letter, name, args, field, min, max, argument, help) \
-    {OPT_KIND_FLOAT, letter, name, argument, help, OPT_FIELD(double, args, field), min, max, NULL}
+    {OPT_KIND_FLOAT, letter, name, argument, help, OPT_FIELD(double, args, field), min, max, NULL, NULL}
 #define OPT_STRING(letter, name, args, field, argument, help) \
-    {OPT_KIND_STRING, letter, name, argument, help, OPT_FIELD(const char *, args, field), 0, 0, NULL}
+    {OPT_KIND_STRING, letter, name, argument, help, OPT_FIELD(const char *, args, field), 0, 0, NULL, NULL}
 #define OPT_STRINGS(letter, name, args, field, argument, help) \
-    {OPT_KIND_STRINGS, letter, name, argument, help, OPT_FIELD(struct strings, args, field), 0, 0, NULL}
+    {OPT_KIND_STRINGS, letter, name, argument, help, OPT_FIELD(struct strings, args, field), 0, 0, NULL, NULL}
 #define OPT_CHOICE(letter, name, args, field, choices, help) \
-    {OPT_KIND_CHOICE, letter, name, NULL, help, OPT_FIELD_INT(args, field), 0, 0, choices}
+    {OPT_KIND_CHOICE, letter, name, NULL, help, OPT_FIELD_INT(args, field), 0, 0, choices, NULL}
 #define OPT_INPUT(letter, name, args, field, help) \
-    {OPT_KIND_INPUT, letter, name, "FILE", help, OPT_FIELD(const char *, args, field), 0, 0, NULL}
+    {OPT_KIND_INPUT, letter, name, "FILE", help, OPT_FIELD(const char *, args, field), 0, 0, NULL, NULL}
+/* The same in another placeholder: "FILE.moe", a file of that ending, or "FILE|router", which is a word, too. */
+#define OPT_INPUT_AS(letter, name, args, field, argument, help) \
+    {OPT_KIND_INPUT, letter, name, argument, help, OPT_FIELD(const char *, args, field), 0, 0, NULL, NULL}
+/* A string for which words are known, by a function that says them one by one. */
+#define OPT_STRING_OF(letter, name, args, field, argument, word, help) \
+    {OPT_KIND_STRING, letter, name, argument, help, OPT_FIELD(const char *, args, field), 0, 0, NULL, word}
 #define OPT_OUTPUT(letter, name, args, field, help) \
-    {OPT_KIND_OUTPUT, letter, name, "FILE", help, OPT_FIELD(const char *, args, field), 0, 0, NULL}
+    {OPT_KIND_OUTPUT, letter, name, "FILE", help, OPT_FIELD(const char *, args, field), 0, 0, NULL, NULL}
 /* An output that output_open_kept writes. */
 #define OPT_OUTPUT_KEPT(letter, name, args, field, help) \
-    {OPT_KIND_OUTPUT, letter, name, "FILE", help, OPT_FIELD(const char *, args, field), 1, 0, NULL}
+    {OPT_KIND_OUTPUT, letter, name, "FILE", help, OPT_FIELD(const char *, args, field), 1, 0, NULL, NULL}
 /* Those that follow, up to the next title, are under this one in --help and are a section of the man page. A title may come
  * again: what follows it then goes on with the same group. */
-#define OPT_GROUP(title) {OPT_KIND_GROUP, 0, "", NULL, title, 0, 0, 0, NULL}
-#define OPT_END {OPT_KIND_END, 0, NULL, NULL, NULL, 0, 0, 0, NULL}
+#define OPT_GROUP(title) {OPT_KIND_GROUP, 0, "", NULL, title, 0, 0, 0, NULL, NULL}
+#define OPT_END {OPT_KIND_END, 0, NULL, NULL, NULL, 0, 0, 0, NULL, NULL}
 
 /* Options that several commands have, worded alike everywhere. */
 #define OPT_THREADS(args, field) \

@@ -35,7 +35,7 @@ extern const char *const session_cache_words[];
 
 #define SESSION_OPTIONS(args, session) \
     OPT_GROUP("Model and machine"), \
-    OPT_INPUT('m', "model", args, session.model, "the model FILE (.moe)"), \
+    OPT_INPUT_AS('m', "model", args, session.model, "FILE.moe", "the model FILE"), \
     OPT_DEVICE(args, session.device), \
     OPT_THREADS(args, session.threads), \
     OPT_STRING(0, "isa", args, session.isa, "NAME", "use the instruction set NAME: amx, avx512vnni, avx512, avx2 or plain"), \
@@ -65,6 +65,9 @@ struct session_prompts {
     OPT_FLAG(0, "parse-special", args, prompts.parse_special, "let special tokens count in prompts, too"), \
     OPT_INPUT(0, "chat-template", args, prompts.chat_template, "take the chat template in FILE, not the model's"), \
     OPT_STRINGS(0, "template-arg", args, prompts.template_args, "NAME=VALUE", "hand VALUE to the chat template as NAME")
+
+#define SESSION_RULES \
+    {OPT_NEEDS, "cache-policy|prefetch|hot-set", "cache-experts", "no experts are cached"}
 
 struct session {
     struct model *model;

@@ -42,6 +42,19 @@ struct decode_settings {
 
 extern const char *const budget_mode_words[];
 
+/* What these options have to do with each other. */
+#define DECODE_RULES \
+    {OPT_NEEDS, "rank|budget-phase|budget-mode", "budget", "says which experts are kept, but not how many"}, \
+    {OPT_NEEDS, "reconstruction", "budget", "there is no budget whose error could be measured"}, \
+    {OPT_NEEDS, "overlap", "draft|force-accept", "there are no drafts to measure"}, \
+    {OPT_EXCLUDES, "accept", "force-accept", "what is kept follows from the text that is forced"}, \
+    {OPT_EXCLUDES, "budget", "force-routes|force-accept", "routes or text are forced"}, \
+    DECODE_TEXT_RULES
+
+#define DECODE_TEXT_RULES \
+    {OPT_NEEDS, "top-k|top-p|min-p", "temperature", "at temperature 0 the best token is taken"}, \
+    {OPT_NEEDS, "tree|policy", "draft|force-accept", "there is nothing to draft with"}
+
 #define DECODE_OPTIONS(args, settings) \
     OPT_GROUP("Choosing tokens"), \
     OPT_COUNT('n', "max-tokens", args, settings.max_tokens, 0, 1 << 24, \
@@ -65,7 +78,7 @@ extern const char *const budget_mode_words[];
     OPT_GROUP("Budgets"), \
     OPT_STRING('B', "budget", args, settings.budget, "B,...|rank|auto[:kl=X,every=N,check=0]", \
                "let a forward load at most B experts a layer, as many as the ranking says, or as few as keep the text close"), \
-    OPT_INPUT(0, "rank", args, settings.rank, \
+    OPT_INPUT_AS(0, "rank", args, settings.rank, "FILE|router|path|oracle[:printed]", \
               "keep the experts that the rank stream FILE puts first, or by `router', `path' or `oracle'"), \
     OPT_STRING(0, "budget-phase", args, settings.budget_phase, "decode|verify|draft|decode,draft|verify,draft", \
                "hold the budget in these forwards; decode if not given"), \
@@ -83,7 +96,8 @@ extern const char *const budget_mode_words[];
     OPT_FLAG(0, "ignore-eos", args, settings.ignore_eos, "go on after an end-of-sequence token"), \
     OPT_GROUP("Drafting"), \
     OPT_STRINGS('d', "draft", args, settings.draft, \
-                "none|ngram|pld|suffix:corpus=FILE|lookahead|model:file=FILE|self:skip=FILE[,...]", \
+                "none|ngram[:n=N]|pld[:n=N]|suffix:corpus=FILE|lookahead[:level=N]|model:file=FILE|head:file=FILE|" \
+                "mtp[:depth=N]|self:skip=FILE[,...]", \
                 "guess tokens ahead; may be given several times, the best first"), \
     OPT_COUNT_AUTO('K', "draft-length", args, settings.draft_length, 0, DRAFT_LENGTH_MAX, \
                    "draft up to N tokens one after another; 4, or as deep as the tree, if not given; `auto': as they pay"), \

@@ -428,7 +428,7 @@ DRAFTS
 --cache-experts 50% --cache-policy lru --hot-set h|lru has no use for --hot-set; hot and static have
 --cache-experts 50% --hot-set plain.txt|a hot set is expected
 --cache-experts 50% --hot-set -|--hot-set: is read and written; name a file
---hot-set h|--hot-set is for experts that are cached; give --cache-experts, too
+--hot-set h|--hot-set: no experts are cached; add --cache-experts
 --cache-experts 50% --prefetch draft|no drafter has routes of the model
 --cache-experts 50% --prefetch draft -d ngram|no drafter has routes of the model
 --cache-experts 50% --prefetch next|--prefetch: 'next' is not a way to know them; did you mean
@@ -436,8 +436,8 @@ DRAFTS
 --cache-experts 50% --prefetch table:file=none|none: 
 --cache-experts 50% --prefetch table:file=plain.txt|plain.txt: 
 --cache-experts 50% --prefetch forced|give --force-routes, too
---cache-policy lru|give --cache-experts, too
---prefetch draft|give --cache-experts, too
+--cache-policy lru|no experts are cached; add --cache-experts
+--prefetch draft|no experts are cached; add --cache-experts
 LINES
     moe-decode -q -m pocket.moe -n 2 --cache-experts 50% --hot-set hot.json -p a > /dev/null
     jq '.model.experts = 64' hot.json > wider.json

@@ -237,8 +237,8 @@ END
     refuses "have an inner width of 256 already" moe-convert inflate d.moe --dense-ffn 256 -o x.moe
     refuses "has experts; --expert-ffn pads them" moe-convert inflate m.moe --dense-ffn 300 -o x.moe
     refuses "give one of them" moe-convert inflate d.moe --dense-ffn 300 --expert-ffn 300 -o x.moe
-    refuses "belong together" moe-convert inflate d.moe --step 3% -o x.moe
-    refuses "belong together" moe-convert inflate d.moe --of m.moe --dense-ffn 300 -o x.moe
+    refuses "--step: it is a share of another model's bytes; add --of" moe-convert inflate d.moe --step 3% -o x.moe
+    refuses "; add --step" moe-convert inflate d.moe --of m.moe --dense-ffn 300 -o x.moe
     refuses "--step: 130 is not between" moe-convert inflate d.moe --step 130% --of m.moe -o x.moe
 }
 

@@ -181,3 +181,128 @@ JSON
     moe-convert -q checkpoint -o checkpoint/model.moe
     moe-convert -q checkpoint -o checkpoint/model.moe           # of what a folder has, only what is read counts
 }
+
+# command, options of which one has no effect with or without another, and what is said
+pairs() {
+    cat <<'EOF'
+moe-decode|--record route|--record: there is no stream to put it into; add --stream
+moe-decode|--stream x --record-length 4|--record-length: no drafts are recorded; add --record
+moe-decode|--stream x --record drafts --tree chain -d ngram --record-length 4|--record-length: trees are recorded in the shape that --tree gives; leave it or --tree out
+moe-decode|--force|--force: there is no ranking to use; add --rank
+moe-decode|--rank path|--rank: says which experts are kept, but not how many; add --budget
+moe-decode|--budget-phase decode|--budget-phase: says which experts are kept, but not how many; add --budget
+moe-decode|--budget-mode truncate|--budget-mode: says which experts are kept, but not how many; add --budget
+moe-decode|--reconstruction|--reconstruction: there is no budget whose error could be measured; add --budget
+moe-decode|--overlap|--overlap: there are no drafts to measure; add --draft or --force-accept
+moe-decode|--accept coupled --force-accept x|--accept: what is kept follows from the text that is forced; leave it or --force-accept out
+moe-decode|-B 2 --force-routes x|--budget: routes or text are forced; leave it or --force-routes out
+moe-decode|--top-k 4|--top-k: at temperature 0 the best token is taken; add --temperature
+moe-decode|--top-p 0.5|--top-p: at temperature 0 the best token is taken; add --temperature
+moe-decode|--min-p 0.5|--min-p: at temperature 0 the best token is taken; add --temperature
+moe-decode|--tree chain|--tree: there is nothing to draft with; add --draft or --force-accept
+moe-decode|--policy static|--policy: there is nothing to draft with; add --draft or --force-accept
+moe-decode|--cache-policy lru|--cache-policy: no experts are cached; add --cache-experts
+moe-decode|--prefetch draft|--prefetch: no experts are cached; add --cache-experts
+moe-decode|--hot-set x|--hot-set: no experts are cached; add --cache-experts
+moe-decode|--json --stream -|--json: standard output holds the stream; add -o FILE
+moe-profile|--temperature 1|--temperature: nothing is decoded after prompts; add --max-tokens
+moe-profile|-d ngram|--draft: nothing is decoded after prompts; add --max-tokens
+moe-profile|--stop x|--stop: nothing is decoded after prompts; add --max-tokens
+moe-profile|-B 2|--budget: nothing is decoded after prompts; add --max-tokens
+moe-profile|--force|--force: there is no ranking to use; add --rank
+moe-profile|-n 4 --rank path|--rank: says which experts are kept, but not how many; add --budget
+moe-profile features|--top-k 4|--top-k: nothing is answered here; add --max-tokens
+moe-profile features|-n 4 --top-k 4|--top-k: at temperature 0 the best token is taken; add --temperature
+moe-profile skip|--cache-policy lru|--cache-policy: no experts are cached; add --cache-experts
+moe-profile features|--cache-policy lru|--cache-policy: no experts are cached; add --cache-experts
+moe-view|--json --csv|--json, --csv and --verify exclude each other; give one
+moe-view|--verify --type x|--type: all is verified; leave it or --verify out
+moe-view|--verify -l 1|--layer: all is verified; leave it or --verify out
+moe-coact coverage|--json --svg|--text, --json, --csv and --svg exclude each other; give one
+moe-coact locality|--text --csv|--text, --json, --csv and --svg exclude each other; give one
+moe-coact rank-experts|--text --csv|--text, --json and --csv exclude each other; give one
+moe-coact rank-experts|-B 4 --total 9|--budget, --keep and --total exclude each other; give one
+moe-convert synthetic|--head eagle1|--head: a draft head is made for a model; add --target
+moe-convert synthetic|--target x|--target: it is not said what is made for the model; add --head
+moe-convert synthetic|--head eagle1 --target x --layers 2|--layers: a draft head has one layer or none; leave it or --head out
+moe-convert inflate|x --step 2%|--step: it is a share of another model's bytes; add --of
+moe-convert inflate|x --of y|--of: it is not said which share of the model's bytes; add --step
+EOF
+}
+
+@test "an option that has no effect beside others, or without one, is refused, alike everywhere" {
+    cd "$BATS_TEST_TMPDIR"
+    local words options said
+    pairs > pairs.txt
+    while IFS='|' read -r words options said; do
+        run $words $options < /dev/null
+        assert_trouble "${words%% *}"
+        [ "$output" = "${words%% *}: $said" ] || { echo "$words $options: $output"; false; }
+    done < pairs.txt
+    [ "$(ls)" = pairs.txt ]
+    # Every rule of a table names options that a subcommand has, so that none is misspelt.
+    sed -n -E 's/.*\{OPT_(NEEDS|EXCLUDES|EXCLUSIVE), ("[^"]*"|NULL), ("[^"]*"|NULL).*/\2 \3/p' "$top"/cmd/*.c "$top"/common/session/*.h |
+        tr -d '"' | tr '| ' '\n\n' | sort -u | grep -v '^NULL$' > named.txt
+    for words in $(commands); do $words --help=spec; done | awk -F '\t' '$1 == "option" { print $3 }' | sort -u > known.txt
+    [ "$(wc -l < named.txt)" -ge 30 ]
+    [ -z "$(comm -23 named.txt known.txt)" ]
+}
+
+@test "names of other programs are answered with those of this one" {
+    local words said
+    while IFS='|' read -r words said; do
+        run $words
+        assert_trouble "${words%% *}"
+        [ "$output" = "${words%% *}: $said" ] || { echo "$words: $output"; false; }
+    done <<'EOF'
+moe-decode --n-predict 4|--n-predict: here it is -n
+moe-decode --max-new-tokens=4|--max-new-tokens: here it is -n
+moe-decode --temp 0.8|--temp: here it is --temperature
+moe-decode -t 4|-t: here it is -j
+moe-decode -ngl 99|--ngl: here it is --device
+moe-decode --ctx-size 4096|--ctx-size: here it is -c
+moe-decode --max-model-len 4096|--max-model-len: here it is -c
+moe-decode -f prompts.txt|-f: here it is the file itself, without an option
+moe-decode --speculative-config x|--speculative-config: here it is -d KIND and -K N
+moe-decode --num-speculative-tokens 4|--num-speculative-tokens: here it is -K
+moe-decode --draft-max 4|--draft-max: here it is -K
+moe-decode --model-draft m.moe|--model-draft: here it is -d model:file=FILE
+moe-decode --tensor-parallel-size 2|--tensor-parallel-size: there is nothing like it here: a model runs on one device
+moe-decode -cnv|--cnv: here it is --chat, without prompts at a terminal
+moe-profile --n-predict 4|--n-predict: here it is -n
+moe-view --ctx-size 4|unknown option --ctx-size; --help lists those there are
+moe-view -n 4|unknown option -n; --help lists those there are
+moe-decode --contxt 4|unknown option --contxt; did you mean --context?
+moe-coact covrage|'covrage' is not a subcommand; did you mean coverage?
+moe-bench reprot|'reprot' is not a subcommand; did you mean report?
+EOF
+    # What is answered is an option: each that the table offers exists in some command.
+    for words in $(commands); do $words --help=spec; done | awk -F '\t' '$1 == "option" { print $3 }' | sort -u > "$BATS_TEST_TMPDIR/known"
+    sed -n '/names\[\] = {/,/};/p' "$top/common/cli/foreign.c" | grep -o '{"[^}]*}' | cut -d'"' -f4 | sort -u |
+        comm -23 - "$BATS_TEST_TMPDIR/known" > "$BATS_TEST_TMPDIR/missing"
+    [ ! -s "$BATS_TEST_TMPDIR/missing" ] || { cat "$BATS_TEST_TMPDIR/missing"; false; }
+}
+
+# What bash offers for these words, the last of which is being typed; one a line.
+offered() {
+    bash -c 'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _${1//-/_}; printf "%s\n" "${COMPREPLY[@]}"' - \
+        "$top/completions/bash/$1" "$@" | sort | tr '\n' ' '
+}
+
+@test "completions offer the words that have settings, the names of shapes, and models by their ending" {
+    cd "$BATS_TEST_TMPDIR"
+    mkdir more
+    touch a.moe b.txt
+    [ "$(offered moe-decode -m '')" = "a.moe more " ]
+    [ "$(offered moe-decode --model b)" = " " ]
+    [ "$(offered moe-decode -d '')" = "head: lookahead lookahead: model: mtp mtp: ngram ngram: none pld pld: self: suffix: " ]
+    [ "$(offered moe-decode --draft ng)" = "ngram ngram: " ]
+    [ "$(offered moe-decode --tree d)" = "dynamic: " ]
+    [ "$(offered moe-decode --accept t)" = "typical: " ]
+    [ "$(offered moe-decode --rank '')" = "a.moe b.txt more oracle oracle: path router " ]
+    [ "$(offered moe-decode --rank or)" = "oracle oracle: " ]
+    [ "$(offered moe-convert synthetic --like qwen3)" = "qwen3-0.6b qwen3-30b-a3b " ]
+    [ "$(offered moe-convert synthetic --like '' | wc -w)" = "$(($(moe-convert list | sed '1,/^shapes/d' | wc -l) + 3))" ]
+    # Behind a kind's file= are files, as bash splits the word there.
+    [ "$(offered moe-decode -d model : file = a)" = "a.moe " ]
+}

@@ -1,0 +1,66 @@
+#include "common/cli/foreign.h"
+
+#include <string.h>
+
+#include "common/cli/command.h"
+
+/* llama.cpp's and vLLM's names, and transformers' where they are neither's */
+static const struct { const char *theirs, *ours, *typed; } names[] = {
+    {"n-predict", "max-tokens", "-n"}, {"predict", "max-tokens", "-n"}, {"max-new-tokens", "max-tokens", "-n"},
+    {"max_new_tokens", "max-tokens", "-n"}, {"max_tokens", "max-tokens", "-n"}, {"output-len", "max-tokens", "-n"},
+    {"temp", "temperature", "--temperature"}, {"t", "threads", "-j"},
+    {"threads-batch", "threads", "-j"}, {"ctx-size", "context", "-c"}, {"max-model-len", "context", "-c"},
+    {"n-ctx", "context", "-c"}, {"top_k", "top-k", "--top-k"}, {"top_p", "top-p", "--top-p"}, {"min_p", "min-p", "--min-p"},
+    {"s", "seed", "--seed"}, {"f", "prompt", "the file itself, without an option"},
+    {"file", "prompt", "the file itself, without an option"}, {"prompts", "prompt", "the files themselves, without an option"},
+    {"binary-file", "prompt", "the file itself, without an option"},
+    {"cnv", "chat", "--chat, without prompts at a terminal"}, {"conversation", "chat", "--chat, without prompts at a terminal"},
+    {"interactive", "chat", "--chat, without prompts at a terminal"}, {"i", "chat", "--chat, without prompts at a terminal"},
+    {"sys", "system", "--system"}, {"system-prompt", "system", "--system"}, {"reverse-prompt", "stop", "--stop"},
+    {"r", "stop", "--stop"}, {"special", "parse-special", "--parse-special"},
+    {"chat-template-file", "chat-template", "--chat-template"}, {"chat-template-kwargs", "template-arg", "--template-arg"},
+    {"model-draft", "draft", "-d model:file=FILE"}, {"spec-draft-model", "draft", "-d model:file=FILE"},
+    {"speculative-model", "draft", "-d model:file=FILE"}, {"assistant-model", "draft", "-d model:file=FILE"},
+    {"lookup-cache-static", "draft", "-d suffix:corpus=FILE"},
+    {"speculative-config", "draft", "-d KIND and -K N"}, {"spec-type", "draft", "-d KIND"},
+    {"draft-max", "draft-length", "-K"}, {"draft-n", "draft-length", "-K"}, {"spec-draft-n-max", "draft-length", "-K"},
+    {"num-speculative-tokens", "draft-length", "-K"}, {"num_speculative_tokens", "draft-length", "-K"},
+    {"draft-p-min", "policy", "--policy"}, {"cache-type-k", "kv-dtype", "--kv-dtype"},
+    {"cache-type-v", "kv-dtype", "--kv-dtype"},
+    {"ctk", "kv-dtype", "--kv-dtype"}, {"ctv", "kv-dtype", "--kv-dtype"}, {"kv-cache-dtype", "kv-dtype", "--kv-dtype"},
+    {"n-cpu-moe", "cache-experts", "--cache-experts"}, {"cpu-moe", "cache-experts", "--cache-experts"},
+    {"cpu-offload-gb", "cache-experts", "--cache-experts"}, {"n-gpu-layers", "device", "--device"},
+    {"gpu-layers", "device", "--device"}, {"ngl", "device", "--device"}, {"main-gpu", "device", "--device cuda:N"},
+    {"cpu-strict", "pin", "--pin"}, {"numa", "pin", "--pin"}, {"hf-repo", "model", "-m, with a file that moe-convert made"},
+    {"model-path", "model", "-m"}, {"outtype", "dtype", "--dtype"},
+    {"quantization", "dtype", "--dtype of moe-convert"}, {"outfile", "output", "-o"}, {"output-file", "output", "-o"},
+    {"result-filename", "output", "-o"}};
+
+/* What there is nothing for, since it is another kind of program. */
+static const struct { const char *theirs, *answer; } absent[] = {
+    {"tensor-parallel-size", "a model runs on one device"}, {"tp", "a model runs on one device"},
+    {"pipeline-parallel-size", "a model runs on one device"}, {"tensor-split", "a model runs on one device"},
+    {"split-mode", "a model runs on one device"}, {"mlock", "models are mapped"},
+    {"no-mmap", "models are mapped"}, {"flash-attn", "attention has one form"},
+    {"fa", "attention has one form"}, {"batch-size", "prompts come one after the other"},
+    {"ubatch-size", "prompts come one after the other"}, {"max-num-seqs", "prompts come one after the other"},
+    {"gpu-memory-utilization", "what a model needs is taken"}, {"repeat-penalty", "it would not be lossless"},
+    {"frequency-penalty", "it would not be lossless"}, {"presence-penalty", "it would not be lossless"},
+    {"host", "there is no server"}, {"port", "there is no server"}};
+
+bool foreign_option(const struct subcommand *subcommand, const char *name, size_t length, struct err *err)
+{
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strlen(names[i].theirs) == length && !strncmp(names[i].theirs, name, length) &&
+            opt_find(subcommand, names[i].ours, strlen(names[i].ours))) {
+            err_set(err, ERR_INPUT, "%s%s: here it is %s", length > 1 ? "--" : "-", names[i].theirs, names[i].typed);
+            return true;
+        }
+    for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
+        if (strlen(absent[i].theirs) == length && !strncmp(absent[i].theirs, name, length) &&
+            opt_find(subcommand, "model", strlen("model"))) {
+            err_set(err, ERR_INPUT, "--%s: there is nothing like it here: %s", absent[i].theirs, absent[i].answer);
+            return true;
+        }
+    return false;
+}
