@@ -61,11 +61,12 @@ int simulate_text(struct text *out, const struct simulation *simulation, const s
             table_cell(&table, err, "%.1f %%", share(it->draft_s, it->seconds)))
             goto done;
     }
-    if (text_printf(out, err, "SIMULATED: %s on %s, %.1f %% of experts in fast memory; %s\n"
+    const char *recorded = simulation->drafted->model;
+    if (text_printf(out, err, "SIMULATED: %s%s%s on %s, %.1f %% of experts in fast memory; %s\n"
                               "hits by Belady, bringing in what is wanted: %.1f %%, without drafts %.1f %%; bringing in what "
-                              "it likes of that: %.1f %%, %.1f %%\n\n", m->model, m->name, 100 * m->cached,
-                    simulation->drafted->name, 100 * all->belady[1][0], 100 * all->belady[0][0], 100 * all->belady[1][1],
-                    100 * all->belady[0][1]))
+                              "it likes of that: %.1f %%, %.1f %%\n\n", recorded, *recorded ? " at the costs of " : "",
+                    m->model, m->name, 100 * m->cached, simulation->drafted->name, 100 * all->belady[1][0],
+                    100 * all->belady[0][0], 100 * all->belady[1][1], 100 * all->belady[0][1]))
         goto done;
     rc = table_write(&table, markdown ? TABLE_MARKDOWN : TABLE_TEXT, out, err);
 done:
@@ -79,8 +80,9 @@ int simulate_json(struct text *out, const struct simulation *simulation, const s
     for (int i = 0; i < all->count; i++) {
         const struct simulated_result *it = &all->result[i];
         json_t *object = json_pack(
-            "{s:s, s:b, s:s, s:s, s:s, s:f, s:s, s:s, s:f, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, "
-            "s:f, s:f, s:f, s:f, s:f}", "type", "simulate", "simulated", 1, "machine", m->name, "model", m->model, "routes",
+            "{s:s, s:b, s:s, s:s, s:s, s:s, s:f, s:s, s:s, s:f, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, "
+            "s:f, s:f, s:f, s:f, s:f, s:f}", "type", "simulate", "simulated", 1, "machine", m->name, "model",
+            *simulation->drafted->model ? simulation->drafted->model : m->model, "costs_of", m->model, "routes",
             simulation->drafted->name, "cached", m->cached, "system", it->system, "source", it->source, "tokens_per_second",
             rate(it), "ratio_to_static_split_draft",
             json_finite(all->reference < 0 ? NAN : rate(it) / rate(&all->result[all->reference])), "tokens",

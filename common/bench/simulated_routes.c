@@ -84,6 +84,7 @@ static int open_recorded(void *context, const struct stream_model *model, struct
     r->top_k = model->top_k;
     r->vocab = model->vocab;
     snprintf(r->name, sizeof r->name, "routes recorded from %s", model->name);
+    snprintf(r->model, sizeof r->model, "%s", *model->name ? model->name : "a model without a name");
     return 0;
 }
 
@@ -165,7 +166,7 @@ int simulated_routes_write(const struct simulated_routes *r, const char *path, i
     header.has_model = true;
     header.model = (struct stream_model){.layers = r->layers, .moe_layers = r->layers, .experts = r->experts,
                                          .top_k = r->top_k, .vocab = r->vocab, .hidden = 1};
-    snprintf(header.model.name, sizeof header.model.name, "%.100s", r->name);
+    snprintf(header.model.name, sizeof header.model.name, "%.100s", *r->model ? r->model : r->name);
     if (!writer_open(&out, path, &header, err) && !put_texts(out, r, weights, err))
         rc = writer_close(&out, err);
 done:

@@ -23,6 +23,7 @@ struct simulated_step {
 struct simulated_routes {
     int layers, experts, top_k; /* layers with experts */
     char name[160];             /* of the model and where they come from */
+    char model[128];            /* they were recorded from; "": they were made for the machine's own */
     struct simulated_step *step;
     size_t steps, room;
     int16_t *expert;            /* [tokens][layers][top_k] of all steps, -1: dropped by a budget */

@@ -306,3 +306,20 @@ offered() {
     # Behind a kind's file= are files, as bash splits the word there.
     [ "$(offered moe-decode -d model : file = a)" = "a.moe " ]
 }
+
+@test "the ranges that moe-decode(1) lists are those that it takes" {
+    local page="$BATS_TEST_DIRNAME/../../man/moe-decode.1" rows=0
+    printf '.It draft ngram Ta n Ta 1 Ta 16 Ta 4\n' | cmp - <(grep '^.It draft ngram Ta n ' "$page")
+    while read -r option kind setting from to; do
+        draft="--draft ngram"
+        [ $option != draft ] || draft=
+        run moe-decode -q -m "$MOE_POCKET" -n 1 -p One. $draft --$option $kind:$setting=99999999
+        [ "$status" -eq 2 ] || { echo "$option $kind $setting"; return 1; }
+        LC_ALL=C awk -v message="$output" -v from="$from" -v to="$to" 'BEGIN {
+            if (!match(message, /between [-+.e0-9]+ and [-+.e0-9]+$/)) exit 1
+            split(substr(message, RSTART), word, " ")
+            exit !(word[2] + 0 == from + 0 && word[4] + 0 == to + 0) }' || { echo "$option $kind $setting: $output"; return 1; }
+        rows=$((rows + 1))
+    done < <(awk '/^\.Ss / { inside = /Ranges/ } inside && /^\.It [a-z]/ { gsub(/\\-/, "-"); gsub(/ Ta/, ""); print $2, $3, $4, $5, $6 }' "$page")
+    [ $rows -gt 50 ]
+}

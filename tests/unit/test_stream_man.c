@@ -68,7 +68,10 @@ static void the_page_lists_the_tables(void **state)
     assert_int_equal(file_read(&page, path, 1 << 20, &err), 0);
     for (int kind = STREAM_ANY + 1; kind < STREAM_KINDS; kind++)
         kind_text(&want, stream_schema((enum stream_kind)kind));
-    if (!strstr(page.data, want.data)) {
+    char *from = strstr(page.data, "a test compares them.\n"), *to = from ? strstr(from, "\n.Sh ") : NULL;
+    assert_non_null(to);
+    to[1] = '\0';
+    if (strcmp(strchr(from, '\n') + 1, want.data) != 0) {              /* up to the next section: a line more is wrong, too */
         fputs(want.data, stderr);
         fail_msg("man/moe-stream.5 must hold exactly these lines");
     }
