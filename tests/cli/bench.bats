@@ -73,7 +73,7 @@ rows() { moe-bench report --json "$@" | jq -c 'select(.type == "row")'; }
     [ "$(settings made.moes | wc -l)" -eq 10 ]
     cmp <(settings made.moes) <(settings direct.moes)
     settings made.moes | jq -s -e 'map(.name as $n | $n | endswith("temperature 0.7")) == (map(.reference) | map(. == 1))'
-    moe-bench run -m pocket.moe -d ngram -K 2 -n 2 --prompts-per-task 1 --measure-seconds 0 prompts.jsonl -o no.moes 2> note
+    moe-bench run -m pocket.moe -d ngram -K 2 -n 2 --prompts-per-task 1 --measure-seconds 0 prompts.jsonl -o few.moes 2> note
     grep -q "there are no ratios; add -d none, or -K 0" note
     refused() { local words=$1; shift; run moe-bench run "$@"; assert_trouble moe-bench; [[ $output == *"$words"* ]]; }
     refused "setting 'ngram, draft-length 1x': --draft-length: '1x' is not a whole number" -m pocket.moe -d ngram -K 0,1x prompts.jsonl
@@ -561,7 +561,7 @@ refused() {
 @test "the page's examples run" {
     awk '/^\.Sh EXAMPLES/ { inside = 1 } /^\.Sh SEE/ { inside = 0 } inside && /^\.Bd/ { code = 1; next } /^\.Ed/ { code = 0 }
          inside && code && /^moe-/' "$BATS_TEST_DIRNAME/../../man/moe-bench.1" > examples.sh
-    [ "$(wc -l < examples.sh)" = 10 ]
+    [ "$(wc -l < examples.sh)" = 12 ]
     awk '/^\.Pa same\.json/ { here = 1 } here && /^\.Ed/ { exit } here && code { print } here && /^\.Bd/ { code = 1 }' \
         "$BATS_TEST_DIRNAME/../../man/moe-bench.1" > same.json
     bash -e -o pipefail examples.sh > /dev/null

@@ -288,7 +288,7 @@ digest() {
     assert_trouble moe-profile
     [[ $output == *"--ratio: 0.01 of the 8 parts that may be left out of 6 layers is none of them"* ]]
     : > none.jsonl
-    run moe-profile skip -m pocket.moe none.jsonl
+    run moe-profile skip -q -m pocket.moe none.jsonl
     assert_trouble moe-profile
     [[ $output == *"no prompt was answered"* ]]
     run moe-profile skip -m pocket.moe --draft ngram one.jsonl

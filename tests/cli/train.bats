@@ -202,7 +202,7 @@ END
     moe-profile features -q -m pocket.moe asked.jsonl -o asked.moes
     refuses "--max-tokens: is for texts, and asked.moes is" -m pocket.moe --arch eagle1 -n 3 asked.moes
     refuses "--cache-experts: is for texts" -m pocket.moe --arch eagle1 --cache-experts 50% asked.moes
-    refuses "--prefetch draft: no drafter is a copy" -m pocket.moe --arch eagle1 --cache-experts 50% --prefetch draft asked.jsonl
+    refuses "--prefetch draft: no drafter has routes of the model" -m pocket.moe --arch eagle1 --cache-experts 50% --prefetch draft asked.jsonl
     run moe-profile features -q -m pocket.moe --cache-experts 50% --prefetch draft asked.jsonl -o refused.moes
     assert_trouble moe-profile
 }

@@ -84,7 +84,7 @@ PY
     [ "${lines[0]}" = sequence,id,n,text,finish_reason,num_drafts,num_draft_tokens,num_accepted_tokens ]
     [ "${lines[1]}" = '0,a,2,"one, ""two""' ]
     fine moe-view --csv -t iter "$streams/decode.moes"
-    [[ ${lines[1]} == *',123456789012,,,,,,,,,,,,,,,,,"{""K"": 2, ""phase"": ""set"", ""utility"": 1.25}"' ]]
+    [[ ${lines[1]} == *',123456789012,,,,,,,,,,,,,,,,,,,,,"{""K"": 2, ""phase"": ""set"", ""utility"": 1.25}"' ]]
     refused "choose it with --type: machine, begin, iter, draft, done" moe-view --csv "$streams/decode.moes"
 }
 
