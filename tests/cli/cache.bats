@@ -36,7 +36,7 @@ OPTIONS
 @test "devices with memory of their own: the same text from slots there" {
     for device in ref emu; do
         [ $device = ref ] || [ -e "${MOE_BIN%/bin}/lib/moekit/moe-emu.so" ] || continue
-        for slots in "" "--cache-experts 100%" "--cache-experts 10%"; do
+        for slots in "" "--cache-experts 100%" "--cache-experts 10% --prefetch next-layer --cache-policy ahead"; do
             moe-decode -q --device $device -m pocket.moe -n 3 -d ngram -K 2 $slots -p def > now.txt
             [ -z "$slots" ] && mv now.txt "$device.txt" || cmp "$device.txt" now.txt
         done
