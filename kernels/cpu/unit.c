@@ -9,8 +9,15 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* The two chains of every row: [even, odd][row][output]. */
-enum { CHAINS = 2 * PASS_ROWS * UNIT_OUTPUTS, ODD = PASS_ROWS * UNIT_OUTPUTS };
+/* The two chains of every row: [row][even, odd][output]. */
+enum { ODD = UNIT_OUTPUTS, ROW_CHAINS = 2 * UNIT_OUTPUTS };
+
+static void add_chains(int rows, const float *chains, float *out)
+{
+    for (int r = 0; r < rows; r++, chains += ROW_CHAINS, out += UNIT_OUTPUTS)
+        for (int o = 0; o < UNIT_OUTPUTS; o++)
+            out[o] = chains[o] + chains[ODD + o];
+}
 
 /* Many rows of weights that must be decoded: pass by pass over each decoded chunk, whose sums wait in memory meanwhile. */
 static void unit_product_bulk(enum weight_format format, const unsigned char *unit, int inputs, int rows,
@@ -21,6 +28,13 @@ static void unit_product_bulk(enum weight_format format, const unsigned char *un
 /* Where one strip has all sums, weights are one stream (fetch.h). Otherwise inputs go in blocks that stay in the
  * first-level cache while strip after strip goes over them, and each strip asks for its share of the blocks after. */
 enum { BLOCK_BYTES = 8192 };
+
+/* Rows whose products have a function of their own; more take turns. */
+#if defined(ISA_AVX512)
+enum { FEW_ROWS = 7 };
+#else
+enum { FEW_ROWS = PASS_ROWS };
+#endif
 
 /* The sums that a strip keeps in registers: of so many of the rows and vectors of outputs, in both chains or in one after the
  * other. An activation that is loaded should meet two vectors where it can: loads bind as soon as products. */
@@ -36,37 +50,41 @@ enum { BLOCK_BYTES = 8192 };
 #define STRIPS(rows) \
     ((((rows) - 1) / STRIP_ROWS(rows) + 1) * (UNIT_OUTPUTS / LANES / STRIP_VECTORS(rows)) * (2 / STRIP_CHAINS(rows)))
 
+/* Lines that each of so many strips asks for at a pair of inputs, at least one. */
+#define STRIP_LINES(format, strips) \
+    ((int)((unit_pair_bytes(format) / (size_t)(strips) + 63) / 64))
+
 INLINE size_t unit_pair_bytes(enum weight_format format)
 {
     return format == FORMAT_F32 ? 2 * UNIT_STEP_BYTES : UNIT_STEP_BYTES;
 }
 
 /* Pairs of inputs `from` .. `to` for the outputs `lane` .. of `width` vectors, in `count` chains from `chain` on (0: even): the
- * strip `number` of `strips` (0: the weights are in a cache). rows, width, chain and count are constants where this is used, so
- * that the arrays are registers. */
-INLINE void strip(enum weight_format format, int rows, int width, int chain, int count, int number, int strips,
+ * strip `number` of `strips` (0: the weights are in a cache), which asks for so many lines at each pair. rows, width, chain,
+ * count and lines are constants where this is used, so that the arrays are registers. */
+INLINE void strip(enum weight_format format, int rows, int width, int chain, int count, int number, int strips, int lines,
                   const unsigned char *unit, int lane, int from, int to, const float *const *in, float *chains)
 {
     const size_t pair_bytes = unit_pair_bytes(format);
     const int lane_bytes = format == FORMAT_F16 ? 2 : 4;
     const size_t share = strips ? pair_bytes / (size_t)strips : 0;
     const unsigned char *share_at = unit + (size_t)from * pair_bytes + (size_t)((to - from) * number) * share;
-    vector sum[2][PASS_ROWS][4], weight[2][4];
+    vector sum[2][FEW_ROWS][4], weight[2][4];
 #pragma GCC unroll 2
     for (int c = chain; c < chain + count; c++)
 #pragma GCC unroll 8
         for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
             for (int v = 0; v < width; v++)
-                sum[c][r][v] = vector_load(chains + c * ODD + r * UNIT_OUTPUTS + lane + v * LANES);
+                sum[c][r][v] = vector_load(chains + r * ROW_CHAINS + c * ODD + lane + v * LANES);
     for (int pair = from; pair < to; pair++) {
         const unsigned char *at = unit + (size_t)pair * pair_bytes;
 #pragma GCC unroll 4
-        for (size_t line = 0; line < share; line += 64)
+        for (int line = 0; line < lines; line++)
             if (strips == 1)
-                fetch_ahead(at + line);
+                fetch_ahead(at + 64 * line);
             else
-                fetch_after(share_at + line, BLOCK_BYTES, 2 * BLOCK_BYTES);
+                fetch_after(share_at + 64 * line, BLOCK_BYTES, 2 * BLOCK_BYTES);
         share_at += share;
 #pragma GCC unroll 4
         for (int v = 0; v < width; v++)
@@ -90,26 +108,27 @@ INLINE void strip(enum weight_format format, int rows, int width, int chain, int
         for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
             for (int v = 0; v < width; v++)
-                vector_store(chains + c * ODD + r * UNIT_OUTPUTS + lane + v * LANES, sum[c][r][v]);
+                vector_store(chains + r * ROW_CHAINS + c * ODD + lane + v * LANES, sum[c][r][v]);
 }
 
-/* All sums, strip after strip. */
-INLINE void strips(enum weight_format format, int rows, bool fetch, const unsigned char *unit, int from, int to,
-                   const float *const *in, float *chains)
+/* All sums of these rows, strip after strip: the turn `turn` of `turns` over the block of weights, of which one asks for what
+ * lies behind. turns is a constant, or more than 1; 0: the weights are in a cache. */
+INLINE void strips(enum weight_format format, int rows, int turn, int turns, int lines, const unsigned char *unit, int from,
+                   int to, const float *const *in, float *chains)
 {
-    const int width = STRIP_VECTORS(rows), all = fetch ? STRIPS(rows) : 0;
-    int number = 0;
+    const int width = STRIP_VECTORS(rows), all = turns * STRIPS(rows);
+    int number = turn * STRIPS(rows);
 #pragma GCC unroll 2
     for (int first = 0; first < rows; first += STRIP_ROWS(rows)) {
         const int some = rows - first < STRIP_ROWS(rows) ? rows - first : STRIP_ROWS(rows);
         const float *const *x = in + first;
-        float *sums = chains + first * UNIT_OUTPUTS;
+        float *sums = chains + first * ROW_CHAINS;
         for (int lane = 0; lane < UNIT_OUTPUTS; lane += width * LANES)
             if (STRIP_CHAINS(rows) == 2) {
-                strip(format, some, width, 0, 2, number++, all, unit, lane, from, to, x, sums);
+                strip(format, some, width, 0, 2, number++, all, lines, unit, lane, from, to, x, sums);
             } else {
-                strip(format, some, width, 0, 1, number++, all, unit, lane, from, to, x, sums);
-                strip(format, some, width, 1, 1, number++, all, unit, lane, from, to, x, sums);
+                strip(format, some, width, 0, 1, number++, all, lines, unit, lane, from, to, x, sums);
+                strip(format, some, width, 1, 1, number++, all, lines, unit, lane, from, to, x, sums);
             }
     }
 }
@@ -125,10 +144,21 @@ INLINE void last_input(enum weight_format format, int rows, const unsigned char 
         else
             vector_pair(format, step + lane * (format == FORMAT_F16 ? 2 : 4), &even, &odd);
         for (int r = 0; r < rows; r++) {
-            float *sum = chains + r * UNIT_OUTPUTS + lane;
+            float *sum = chains + r * ROW_CHAINS + lane;
             vector_store(sum, vector_fma(even, vector_all(in[r][input]), vector_load(sum)));
         }
     }
+}
+
+/* From the chains of all whole pairs to the products. */
+INLINE void finish(enum weight_format format, int rows, const unsigned char *unit, int inputs, const float *const *in,
+                   float *chains, float *out)
+{
+    if (inputs % 2)
+        last_input(format, rows, unit + unit_bytes(format, inputs - 1), inputs - 1, in, chains);
+    for (int r = 0; r < rows; r++, chains += ROW_CHAINS, out += UNIT_OUTPUTS)
+        for (int lane = 0; lane < UNIT_OUTPUTS; lane += LANES)
+            vector_store(out + lane, vector_add(vector_load(chains + lane), vector_load(chains + ODD + lane)));
 }
 
 INLINE void product(enum weight_format format, int rows, const unsigned char *unit, int inputs, const float *const *in,
@@ -136,35 +166,36 @@ INLINE void product(enum weight_format format, int rows, const unsigned char *un
 {
     const int pairs = inputs / 2;
     const int block = STRIPS(rows) == 1 ? pairs : BLOCK_BYTES / (int)unit_pair_bytes(format);
-    _Alignas(64) float chains[CHAINS];
-    for (int r = 0; r < rows; r++) {
-        memset(chains + r * UNIT_OUTPUTS, 0, UNIT_OUTPUTS * sizeof *chains);
-        memset(chains + ODD + r * UNIT_OUTPUTS, 0, UNIT_OUTPUTS * sizeof *chains);
-    }
+    _Alignas(64) float chains[FEW_ROWS * ROW_CHAINS];
+    memset(chains, 0, (size_t)(rows * ROW_CHAINS) * sizeof *chains);
     for (int from = 0; from < pairs; from += block) {
         int to = pairs - from < block ? pairs : from + block;
-        strips(format, rows, true, unit, from, to, in, chains);
+        strips(format, rows, 0, 1, STRIP_LINES(format, STRIPS(rows)), unit, from, to, in, chains);
     }
-    if (inputs % 2)
-        last_input(format, rows, unit + unit_bytes(format, inputs - 1), inputs - 1, in, chains);
-    for (int i = 0; i < rows * UNIT_OUTPUTS; i += LANES)
-        vector_store(out + i, vector_add(vector_load(chains + i), vector_load(chains + ODD + i)));
+    finish(format, rows, unit, inputs, in, chains, out);
 }
 
 #define PRODUCT(format, rows) \
     static void product_##format##_##rows(const unsigned char *unit, int inputs, const void *const *in, float *out) \
     { \
-        const float *x[PASS_ROWS]; \
+        const float *x[FEW_ROWS]; \
         for (int r = 0; r < rows; r++) \
             x[r] = in[r]; \
         product(format, rows, unit, inputs, x, out); \
     }
+#if defined(ISA_AVX512)
+#define LAST_PRODUCT(format)
+#define LAST_NAME(format)
+#else
+#define LAST_PRODUCT(format) PRODUCT(format, 8)
+#define LAST_NAME(format) , product_##format##_8
+#endif
 #define PRODUCTS(format) \
     PRODUCT(format, 1) PRODUCT(format, 2) PRODUCT(format, 3) PRODUCT(format, 4) \
-    PRODUCT(format, 5) PRODUCT(format, 6) PRODUCT(format, 7) PRODUCT(format, 8)
+    PRODUCT(format, 5) PRODUCT(format, 6) PRODUCT(format, 7) LAST_PRODUCT(format)
 #define PRODUCT_NAMES(format) \
     [format] = {product_##format##_1, product_##format##_2, product_##format##_3, product_##format##_4, \
-                product_##format##_5, product_##format##_6, product_##format##_7, product_##format##_8}
+                product_##format##_5, product_##format##_6, product_##format##_7 LAST_NAME(format)}
 
 PRODUCTS(FORMAT_F32)
 PRODUCTS(FORMAT_F16)
@@ -172,13 +203,59 @@ PRODUCTS(FORMAT_BF16)
 
 typedef void product_function(const unsigned char *unit, int inputs, const void *const *in, float *out);
 
-static product_function *const PRODUCT_TABLE[][PASS_ROWS] = {PRODUCT_NAMES(FORMAT_F32), PRODUCT_NAMES(FORMAT_F16),
+static product_function *const PRODUCT_TABLE[][FEW_ROWS] = {PRODUCT_NAMES(FORMAT_F32), PRODUCT_NAMES(FORMAT_F16),
                                                              PRODUCT_NAMES(FORMAT_BF16)};
+
+#if defined(ISA_AVX512)
+
+/* Turns of a pass of more rows: of 4, 5 or 6 rows each, which are functions of their own, lest compilers keep the sums of
+ * several turns at once and find no registers for them. */
+enum { TURN_ROWS_MIN = 4, TURN_ROWS = 6 };
+
+#define TURN(format, rows) \
+    static __attribute__((noinline)) void turn_##format##_##rows(int turn, int turns, const unsigned char *unit, int from, \
+                                                                 int to, const float *const *in, float *chains) \
+    { \
+        strips(format, rows, turn, turns, STRIP_LINES(format, 2 * STRIPS(rows)), unit, from, to, in, chains); \
+    }
+#define TURNS(format) TURN(format, 4) TURN(format, 5) TURN(format, 6)
+#define TURN_NAMES(format) [format] = {turn_##format##_4, turn_##format##_5, turn_##format##_6}
+
+TURNS(FORMAT_F32)
+TURNS(FORMAT_F16)
+TURNS(FORMAT_BF16)
+
+typedef void turn_function(int turn, int turns, const unsigned char *unit, int from, int to, const float *const *in,
+                           float *chains);
+
+static turn_function *const TURN_TABLE[][TURN_ROWS - TURN_ROWS_MIN + 1] = {TURN_NAMES(FORMAT_F32), TURN_NAMES(FORMAT_F16),
+                                                                           TURN_NAMES(FORMAT_BF16)};
+
+static void product_in_turns(enum weight_format format, const unsigned char *unit, int inputs, int rows,
+                             const void *const *in, float *out)
+{
+    const int pairs = inputs / 2, block = BLOCK_BYTES / (int)unit_pair_bytes(format);
+    const int turns = (rows + TURN_ROWS - 1) / TURN_ROWS;
+    _Alignas(64) float chains[PASS_ROWS * ROW_CHAINS];
+    const float *x[PASS_ROWS];
+    for (int r = 0; r < rows; r++)
+        x[r] = in[r];
+    memset(chains, 0, (size_t)(rows * ROW_CHAINS) * sizeof *chains);
+    for (int from = 0; from < pairs; from += block)
+        for (int turn = 0; turn < turns; turn++) {
+            const int first = pass_first(rows, turns, turn), count = pass_first(rows, turns, turn + 1) - first;
+            TURN_TABLE[format][count - TURN_ROWS_MIN](turn, turns, unit, from, pairs - from < block ? pairs : from + block,
+                                                      x + first, chains + first * ROW_CHAINS);
+        }
+    finish(format, rows, unit, inputs, x, chains, out);
+}
+
+#endif
 
 #define BULK(rows) \
     static void bulk_##rows(const float *unit, int inputs, const float *const *in, float *chains) \
     { \
-        strips(FORMAT_F32, rows, false, (const void *)unit, 0, inputs / 2, in, chains); \
+        strips(FORMAT_F32, rows, 0, 0, 0, (const void *)unit, 0, inputs / 2, in, chains); \
     }
 
 BULK(1) BULK(2) BULK(3) BULK(4) BULK(5) BULK(6)
@@ -203,12 +280,16 @@ void unit_product(enum weight_format format, const void *unit, int inputs, int r
         return;
     }
 #endif
-    if (rows > PASS_ROWS)
-        unit_product_bulk(format, unit, inputs, rows, in, out);
-    else if (format_quantised(format))
+    if (format_quantised(format))
         unit_product_quantised(format, unit, inputs, rows, in, out);
+    else if (format_scaled(format) && rows > DECODED_ROWS)
+        unit_product_bulk(format, unit, inputs, rows, in, out);
     else if (format_scaled(format))
         unit_product_coded(format, unit, inputs, rows, in, out);
+#if defined(ISA_AVX512)
+    else if (rows > FEW_ROWS)
+        product_in_turns(format, unit, inputs, rows, in, out);
+#endif
     else
         PRODUCT_TABLE[format][rows - 1](unit, inputs, in, out);
 }
@@ -235,7 +316,7 @@ static void bulk(const float *unit, int inputs, int rows, const float *const *in
 {
     for (int k = 0; k < inputs; k++)
         for (int r = 0; r < rows; r++) {
-            float *sum = chains + k % 2 * ODD + r * UNIT_OUTPUTS;
+            float *sum = chains + r * ROW_CHAINS + k % 2 * ODD;
             for (int o = 0; o < UNIT_OUTPUTS; o++)
                 sum[o] = __builtin_fmaf(unit[k * UNIT_OUTPUTS + o], in[r][k], sum[o]);
         }
@@ -243,13 +324,13 @@ static void bulk(const float *unit, int inputs, int rows, const float *const *in
 
 void unit_product(enum weight_format format, const void *unit, int inputs, int rows, const void *const *in, float *out)
 {
-    float chains[CHAINS], weight[UNIT_OUTPUTS];
-    if (rows > PASS_ROWS) {
-        unit_product_bulk(format, unit, inputs, rows, in, out);
-        return;
-    }
+    float chains[PASS_ROWS * ROW_CHAINS], weight[UNIT_OUTPUTS];
     if (format_quantised(format)) {
         unit_product_quantised(format, unit, inputs, rows, in, out);
+        return;
+    }
+    if (format_scaled(format) && rows > DECODED_ROWS) {
+        unit_product_bulk(format, unit, inputs, rows, in, out);
         return;
     }
     if (format_scaled(format)) {
@@ -260,13 +341,12 @@ void unit_product(enum weight_format format, const void *unit, int inputs, int r
     for (int k = 0; k < inputs; k++) {
         input_weights(format, unit, k, weight);
         for (int r = 0; r < rows; r++) {
-            float *sum = chains + k % 2 * ODD + r * UNIT_OUTPUTS, x = ((const float *)in[r])[k];
+            float *sum = chains + r * ROW_CHAINS + k % 2 * ODD, x = ((const float *)in[r])[k];
             for (int o = 0; o < UNIT_OUTPUTS; o++)
                 sum[o] = __builtin_fmaf(weight[o], x, sum[o]);
         }
     }
-    for (int i = 0; i < rows * UNIT_OUTPUTS; i++)
-        out[i] = chains[i] + chains[ODD + i];
+    add_chains(rows, chains, out);
 }
 
 #endif
@@ -276,7 +356,8 @@ enum { BULK_INPUTS = 256, MAX_PASSES = (MAX_ROWS + BULK_ROWS - 1) / BULK_ROWS };
 static void unit_product_bulk(enum weight_format format, const unsigned char *unit, int inputs, int rows,
                               const void *const *in, float *out)
 {
-    _Alignas(64) float weight[BULK_INPUTS * UNIT_OUTPUTS], chains[MAX_PASSES][CHAINS], rest[BULK_ROWS][BLOCK_INPUTS];
+    _Alignas(64) float weight[BULK_INPUTS * UNIT_OUTPUTS], chains[MAX_PASSES][BULK_ROWS * ROW_CHAINS];
+    _Alignas(64) float rest[BULK_ROWS][BLOCK_INPUTS];
     const int passes = bulk_passes(rows), odd = inputs % BLOCK_INPUTS, whole = inputs - odd;
     for (int p = 0; p < passes; p++)
         memset(chains[p], 0, sizeof chains[p]);
@@ -303,7 +384,6 @@ static void unit_product_bulk(enum weight_format format, const unsigned char *un
     }
     for (int p = 0; p < passes; p++) {
         const int first = pass_first(rows, passes, p), count = pass_first(rows, passes, p + 1) - first;
-        for (int i = 0; i < count * UNIT_OUTPUTS; i++)
-            out[first * UNIT_OUTPUTS + i] = chains[p][i] + chains[p][ODD + i];
+        add_chains(count, chains[p], out + first * UNIT_OUTPUTS);
     }
 }

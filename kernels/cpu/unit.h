@@ -6,7 +6,8 @@
  * in      one pointer a row to `inputs` floats, of any alignment; floats after them are not read. q8 and q4: to the row's
  *         blocks, struct quantised [quantised_blocks(inputs)]. bf16 with tiles: to its parts. With tiles both lie
  *         one row after the other
- * rows    up to 8; where weights must be decoded, up to 64: then each chunk of 256 inputs is decoded once for all of them;
+ * rows    up to PASS_ROWS, of q8 and q4 QUANTISED_ROWS; where weights must be decoded, up to 64: then each chunk of 256
+ *         inputs is decoded once for all of them;
  *         with tiles up to 64, too
  * out     [rows][32]; outputs of zero weights are zero */
 #ifndef MOE_KERNELS_CPU_UNIT_H
@@ -17,9 +18,20 @@
 #include "kernels/cpu/tiles.h"
 #include "kernels/formats.h"
 
-/* The most rows of a pass, and of each when there must be several: 8 rows read weights from memory once where 6 and 2 would
- * not, but up to 6 rows of all 32 outputs fit into the registers of AVX-512, which is faster on what is in a cache already. */
-enum { PASS_ROWS = 8, BULK_ROWS = 6, MAX_ROWS = 64 };
+/* The most rows of a pass: with AVX-512 so many that a level of a draft tree reads weights from memory once. Where products
+ * bind, and not memory, more would only take turns with the weights. Of weights that must be decoded; and of each pass where
+ * these must be several, for up to 6 rows of all 32 outputs fit into the registers of AVX-512. */
+#if defined(ISA_AVX512)
+enum { PASS_ROWS = 16, LONG_PASS_ROWS = 12 };
+#else
+enum { PASS_ROWS = 8, LONG_PASS_ROWS = 6 };
+#endif
+enum { DECODED_ROWS = 8, BULK_ROWS = 6, MAX_ROWS = 64 };
+#if defined(ISA_VNNI)
+enum { QUANTISED_ROWS = PASS_ROWS, QUANTISED_LONG_ROWS = LONG_PASS_ROWS };
+#else
+enum { QUANTISED_ROWS = 8, QUANTISED_LONG_ROWS = 6 };
+#endif
 
 #define unit_product ISA_NAME(unit_product)
 
@@ -63,14 +75,20 @@ static inline size_t unit_chunk_bytes(enum weight_format format)
 
 /* How rows are cut into passes: of sizes that differ by at most one. The work of a pass that decodes for many rows, or makes
  * several walks with tiles, is that of so many passes that do not. */
-static inline int bulk_passes(int rows) { return rows <= PASS_ROWS ? rows > 0 : (rows + BULK_ROWS - 1) / BULK_ROWS; }
+static inline int bulk_passes(int rows) { return rows <= DECODED_ROWS ? rows > 0 : (rows + BULK_ROWS - 1) / BULK_ROWS; }
 static inline int work_passes(enum weight_format format, int rows)
 {
     return format_tiled(format) ? (rows + TILE_ROWS - 1) / TILE_ROWS : bulk_passes(rows);
 }
 static inline int pass_count(enum weight_format format, int rows)
 {
-    return unit_chunk_bytes(format) || format_tiled(format) ? (rows + MAX_ROWS - 1) / MAX_ROWS : bulk_passes(rows);
+    const bool whole = format_quantised(format);
+    if (unit_chunk_bytes(format) || format_tiled(format))
+        return (rows + MAX_ROWS - 1) / MAX_ROWS;
+    if (rows <= (whole ? QUANTISED_ROWS : PASS_ROWS))
+        return rows > 0;
+    const int most = whole ? QUANTISED_LONG_ROWS : LONG_PASS_ROWS;
+    return (rows + most - 1) / most;
 }
 static inline int pass_first(int rows, int passes, int pass) { return (int)((long)rows * pass / passes); }
 

@@ -15,7 +15,7 @@
 #define INLINE static inline __attribute__((always_inline))
 
 enum { SPAN = 32, CHUNK_SPANS = SUPERBLOCK_INPUTS / SPAN };
-enum { CHAINS = 2 * PASS_ROWS * UNIT_OUTPUTS, ODD = PASS_ROWS * UNIT_OUTPUTS };
+enum { CHAINS = 2 * DECODED_ROWS * UNIT_OUTPUTS, ODD = DECODED_ROWS * UNIT_OUTPUTS };
 
 /* The last inputs of rows whose number is no multiple of 32, filled up with zeros. */
 INLINE void take_rest(int rows, int inputs, const void *const *in, float (*room)[SPAN], const float **rest)
@@ -149,7 +149,7 @@ INLINE void codes_floats(int width, const unsigned char *at, vector *even, vecto
 
 /* `rows` and `width` (vectors of outputs) are constants where this is used, so that the arrays are registers. */
 struct sums {
-    vector even[PASS_ROWS][2], odd[PASS_ROWS][2];
+    vector even[DECODED_ROWS][2], odd[DECODED_ROWS][2];
     float *decoded;                     /* with 0 rows: where weights go, as a unit of f32, from the strip's outputs on */
     bool stream;                        /* the strip is the only one: what it reads is one stream (fetch.h) */
 };
@@ -419,7 +419,7 @@ INLINE void product(enum weight_format format, int rows, const unsigned char *un
 {
     const int whole = inputs / SPAN;
     _Alignas(64) float chains[CHAINS];
-    const float *x[PASS_ROWS];
+    const float *x[DECODED_ROWS];
     for (int r = 0; r < rows; r++) {
         memset(chains + r * UNIT_OUTPUTS, 0, UNIT_OUTPUTS * sizeof *chains);
         memset(chains + ODD + r * UNIT_OUTPUTS, 0, UNIT_OUTPUTS * sizeof *chains);
@@ -433,7 +433,7 @@ INLINE void product(enum weight_format format, int rows, const unsigned char *un
     }
     if (inputs % SPAN) {
         const unsigned char *chunk = unit + (size_t)(whole / CHUNK_SPANS) * unit_chunk_bytes(format);
-        float room[PASS_ROWS][SPAN];
+        float room[DECODED_ROWS][SPAN];
         take_rest(rows, inputs, in, room, x);
         strips(format, rows, chunk, whole % CHUNK_SPANS, whole % CHUNK_SPANS + 1, x, chains);
     }
@@ -460,7 +460,7 @@ PRODUCTS(FORMAT_Q6_K)
 
 typedef void product_function(const unsigned char *unit, int inputs, const void *const *in, float *out);
 
-static product_function *const PRODUCT_TABLE[FORMAT_COUNT][PASS_ROWS] = {
+static product_function *const PRODUCT_TABLE[FORMAT_COUNT][DECODED_ROWS] = {
     PRODUCT_NAMES(FORMAT_FP8), PRODUCT_NAMES(FORMAT_MXFP4), PRODUCT_NAMES(FORMAT_Q4_K), PRODUCT_NAMES(FORMAT_Q6_K)};
 
 void unit_product_coded(enum weight_format format, const void *unit, int inputs, int rows, const void *const *in, float *out)
@@ -561,8 +561,8 @@ void unit_decode(enum weight_format format, const void *chunk, int inputs, float
 
 void unit_product_coded(enum weight_format format, const void *unit, int inputs, int rows, const void *const *in, float *out)
 {
-    float chains[CHAINS], weight[SPAN][UNIT_OUTPUTS], room[PASS_ROWS][SPAN];
-    const float *rest[PASS_ROWS];
+    float chains[CHAINS], weight[SPAN][UNIT_OUTPUTS], room[DECODED_ROWS][SPAN];
+    const float *rest[DECODED_ROWS];
     memset(chains, 0, sizeof chains);
     take_rest(rows, inputs, in, room, rest);
     for (int k = 0; k < inputs; k += SPAN) {

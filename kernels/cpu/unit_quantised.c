@@ -1,6 +1,6 @@
-/* Products with q8 and q4 (formats.h), of up to 8 rows. The weights are the unsigned side, q + 128 or q + 8, so that a block's
- * sum is too large by 128 or 8 times the sum of its activations, which they bring with them. AVX-512 without VNNI takes the
- * form of AVX2: its own 16-bit products have no signed form. */
+/* Products with q8 and q4 (formats.h), of up to QUANTISED_ROWS rows. The weights are the unsigned side, q + 128 or q + 8, so
+ * that a block's sum is too large by 128 or 8 times the sum of its activations, which they bring with them. AVX-512 without
+ * VNNI takes the form of AVX2: its own 16-bit products have no signed form. */
 #include <stdint.h>
 #include <string.h>
 
@@ -35,10 +35,11 @@ INLINE void fetch_group(enum weight_format format, int group, const unsigned cha
 }
 
 /* Rows that go through a block together, so many that with what they are multiplied by they fit into the registers; on AVX-512
- * sums of 7 and 8 rows wait in memory, which costs less than decoding weights again. */
+ * sums of 7 and more rows wait in memory, which costs less than decoding weights again, and more than 8 go in two halves
+ * through a block that is in the first-level cache then. */
 #if defined(ISA_VNNI)
 
-#define TOGETHER(rows) (rows)
+#define TOGETHER(rows) ((rows) <= 8 ? (rows) : ((rows) + 1) / 2)
 
 enum { WIDTH = 16 };
 typedef __m512 floats;
@@ -160,15 +161,15 @@ INLINE void block_counts(enum weight_format format, int rows, bool fetch, const 
 
 #endif
 
-enum { VECTORS = UNIT_OUTPUTS / WIDTH };
+enum { VECTORS = UNIT_OUTPUTS / WIDTH, TOGETHER_MAX = 8 };
 
 /* The block's part of rows `first` .. `first + rows` of the sums. */
 INLINE void block_product(enum weight_format format, int rows, int first, const unsigned char *block, int number,
                           const void *const *in, floats (*sum)[VECTORS])
 {
     const unsigned char *scale = block + block_bytes(format) - BLOCK_SCALE_BYTES;
-    const struct quantised *x[PASS_ROWS];
-    integers count[PASS_ROWS][VECTORS];
+    const struct quantised *x[TOGETHER_MAX];
+    integers count[TOGETHER_MAX][VECTORS];
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
         x[r] = (const struct quantised *)in[first + r] + number;
@@ -189,17 +190,17 @@ INLINE void product(enum weight_format format, int rows, const unsigned char *un
                     float *out)
 {
     const int blocks = quantised_blocks(inputs);
-    floats sum[PASS_ROWS][VECTORS];
-#pragma GCC unroll 8
+    floats sum[QUANTISED_ROWS][VECTORS];
+#pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
         for (int v = 0; v < VECTORS; v++)
             sum[r][v] = floats_zero();
     for (int b = 0; b < blocks; b++, unit += block_bytes(format))
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int first = 0; first < rows; first += TOGETHER(rows))
             block_product(format, rows - first < TOGETHER(rows) ? rows - first : TOGETHER(rows), first, unit, b, in, sum);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
         for (int v = 0; v < VECTORS; v++)
@@ -211,19 +212,30 @@ INLINE void product(enum weight_format format, int rows, const unsigned char *un
     { \
         product(format, rows, unit, inputs, in, out); \
     }
+#if defined(ISA_VNNI)
+#define MORE_PRODUCTS(format) \
+    PRODUCT(format, 9) PRODUCT(format, 10) PRODUCT(format, 11) PRODUCT(format, 12) \
+    PRODUCT(format, 13) PRODUCT(format, 14) PRODUCT(format, 15) PRODUCT(format, 16)
+#define MORE_NAMES(format) \
+    , product_##format##_9, product_##format##_10, product_##format##_11, product_##format##_12, \
+    product_##format##_13, product_##format##_14, product_##format##_15, product_##format##_16
+#else
+#define MORE_PRODUCTS(format)
+#define MORE_NAMES(format)
+#endif
 #define PRODUCTS(format) \
     PRODUCT(format, 1) PRODUCT(format, 2) PRODUCT(format, 3) PRODUCT(format, 4) \
-    PRODUCT(format, 5) PRODUCT(format, 6) PRODUCT(format, 7) PRODUCT(format, 8)
+    PRODUCT(format, 5) PRODUCT(format, 6) PRODUCT(format, 7) PRODUCT(format, 8) MORE_PRODUCTS(format)
 #define PRODUCT_NAMES(format) \
     {product_##format##_1, product_##format##_2, product_##format##_3, product_##format##_4, \
-     product_##format##_5, product_##format##_6, product_##format##_7, product_##format##_8}
+     product_##format##_5, product_##format##_6, product_##format##_7, product_##format##_8 MORE_NAMES(format)}
 
 PRODUCTS(FORMAT_Q8)
 PRODUCTS(FORMAT_Q4)
 
 typedef void product_function(const unsigned char *unit, int inputs, const void *const *in, float *out);
 
-static product_function *const PRODUCT_TABLE[][PASS_ROWS] = {PRODUCT_NAMES(FORMAT_Q8), PRODUCT_NAMES(FORMAT_Q4)};
+static product_function *const PRODUCT_TABLE[][QUANTISED_ROWS] = {PRODUCT_NAMES(FORMAT_Q8), PRODUCT_NAMES(FORMAT_Q4)};
 
 void unit_product_quantised(enum weight_format format, const void *unit, int inputs, int rows, const void *const *in,
                             float *out)
@@ -249,7 +261,7 @@ void unit_product_quantised(enum weight_format format, const void *unit, int inp
 {
     const unsigned char *block = unit;
     unsigned char room[4 * UNIT_OUTPUTS];
-    int32_t count[PASS_ROWS][UNIT_OUTPUTS];
+    int32_t count[QUANTISED_ROWS][UNIT_OUTPUTS];
     memset(out, 0, (size_t)rows * UNIT_OUTPUTS * sizeof *out);
     for (int b = 0; b < quantised_blocks(inputs); b++, block += block_bytes(format)) {
         for (int r = 0; r < rows; r++)
