@@ -1,6 +1,6 @@
 #!/bin/sh
-# A table like CAS-Spec's, in small: Lookahead, prompt lookup, SWIFT (the model itself, and its tree) and CAS-Spec (two degrees of
-# it above prompt lookup, scheduled by DyTC), and a draft model, by task; on the pocket model as it is and with 2.1 GB of experts.
+# A table like CAS-Spec's, in small: Lookahead, prompt lookup, SWIFT (the model itself, and its tree), Kangaroo, CAS-Spec (two degrees
+# of SWIFT above prompt lookup, scheduled by DyTC), CAS-Spec with Kangaroo's head in its middle and below, and a draft model, by task; on the pocket model as it is and with 2.1 GB of experts.
 # Drafts have their real cost: the draft model is inflated, too, until a step of it reads 3 % and 15 % of what a token of the
 # target reads, as drafts of Mixtral and OLMoE do. `make bench-cas-spec` calls it; streams and reports stay in build/bench. With
 # names after it, only those: tests/bench-cas-spec.sh plain
@@ -31,6 +31,7 @@ once "$suites/target.moe" moe-convert inflate -q "$out/pocket.moe" --expert-ffn 
 for share in 3 15; do
     once "$suites/draft-$share.moe" moe-convert inflate -q "$out/draft.moe" --step $share% --of "$suites/target.moe"
 done
+once "$out/kangaroo.moe" moe-convert head -q "$pocket/heads/kangaroo" --target "$out/pocket.moe"
 for model in "$out/pocket.moe" "$suites"/*.moe; do
     moe-view "$model" | sed -n "s|^ *a token|$(basename "$model" .moe)|p"
 done | tee "$suites/models.txt"
@@ -47,7 +48,7 @@ suite() {
     shift 4
     say "$name"
     jq -n --arg model "$(realpath "$model")" --arg prompts "$(realpath "$texts")" --arg skip "$(realpath "$suites")/skip-" \
-        --arg limit "$limit" --argjson n "$prompts" --argjson tokens "${tokens:-null}" '
+        --arg kangaroo "head:file=$(realpath "$out")/kangaroo.moe,stop=0.6" --arg limit "$limit" --argjson n "$prompts" --argjson tokens "${tokens:-null}" '
         {"0.4": "self:skip=\($skip)0.4.json", "0.6": "self:skip=\($skip)0.6.json"} as $self |
         {models: {target: $model}, prompts: $prompts, limits: {($limit): $n}, settings: ([
             {name: "none"},
@@ -55,6 +56,9 @@ suite() {
             {name: "PLD", draft: "pld", "draft-length": 10},
             {name: "SWIFT", draft: "\($self["0.4"]),stop=0.8", "draft-length": 8},
             {name: "SWIFT, tree", draft: $self["0.4"], policy: "tr"},
+            {name: "Kangaroo", draft: $kangaroo, "draft-length": 6},
+            {name: "CAS-Spec, Kangaroo", draft: [$self["0.4"], $kangaroo, "pld"], policy: "dytc"},
+            {name: "CAS-Spec, Kangaroo last", draft: [$self["0.4"], $self["0.6"], $kangaroo], policy: "dytc"},
             {name: "CAS-Spec", draft: [$self["0.4"], $self["0.6"], "pld"], policy: "dytc"},
             {name: "CAS-Spec, verify", draft: [$self["0.4"], $self["0.6"], "pld"], policy: "dytc-verify"}] +
             [$ARGS.positional[] | {name: "draft \(split("/")[-1] | rtrimstr(".moe") | ltrimstr("draft-"))",

@@ -37,6 +37,7 @@ struct head_drafter {
     bool second;                        /* Jakiro: the second branch drafts, too */
     struct head_settings wanted;
     bool early;                         /* the head reads early states, and no tokens */
+    bool changed;                       /* a budget has made other states of what was accepted than the head has read */
     struct forward_part part;           /* with these, what comes before them */
     int nodes;                          /* of the source: */
     int32_t node[DRAFT_ROWS_MAX], target_node[DRAFT_ROWS_MAX];      /* which they are of the head's, and of the target's */
@@ -214,12 +215,26 @@ static int read_text(struct head_drafter *mine, int rows, struct head_forward *o
     return 0;
 }
 
+/* Whether a budget has left out an expert of a row that is kept. */
+static bool has_changed(const struct target_view *view)
+{
+    const struct forward *forward = view->forward;
+    const size_t slots = (size_t)forward->moe_layers * (size_t)forward->top_k;
+    for (int i = 0; slots && i < view->kept_rows; i++) {
+        const size_t at = (size_t)view->kept[i] * slots;
+        if (memcmp(forward->expert + at, forward->wanted + at, slots * sizeof *forward->expert))
+            return true;
+    }
+    return false;
+}
+
 /* What is shown waits for the next draft, which reads it together; but pieces of a prompt, and what there is no room for. */
 static int head_see(struct drafter *drafter, const struct target_view *view, struct err *err)
 {
     struct head_drafter *mine = (struct head_drafter *)drafter;
     struct states *states = &mine->states;
     const double began = clock_seconds();
+    mine->changed = mine->early && !view->prompt && has_changed(view);
     if (view->position != head_length(mine->head) + states->count)
         return err_set(err, ERR_INPUT, "%s: was shown position %d, after %d", mine->source.path, view->position,
                        head_length(mine->head) + states->count);
@@ -252,7 +267,8 @@ static int head_begin_text(struct drafter *drafter, const struct draft_text *tex
     return head_begin(mine->head, text->tokens, err) ? err_at(err, "%s", mine->source.path) : 0;
 }
 
-/* Rows of early states that were accepted are true: the root's and those on the way; the last token's was not read yet. */
+/* Rows of early states that were accepted are true: the root's and those on the way; the last token's was not read yet. Not
+ * where a budget has changed them: then they are read anew, as of other heads. */
 static int keep_accepted(struct head_drafter *mine, const int32_t *token, int count, struct err *err)
 {
     int32_t path[DRAFT_ROWS_MAX];
@@ -276,7 +292,7 @@ static int head_commit_text(struct drafter *drafter, const int32_t *token, int c
     struct draft_rows *rows = &mine->rows;
     if (mem_grow(&mine->token, &mine->token_room, (size_t)rows->length + (size_t)count, sizeof *mine->token, err))
         return -1;
-    if (mine->early && mine->nodes && count && keep_accepted(mine, token, count, err))
+    if (mine->early && !mine->changed && mine->nodes && count && keep_accepted(mine, token, count, err))
         return -1;
     head_rollback(mine->head);
     draft_rows_forget(rows);

@@ -125,6 +125,23 @@ refuses() {
     done
 }
 
+@test "Kangaroo keeps what it has read of accepted tokens, but reads it anew where a budget has changed it" {
+    local budget
+    moe-profile -q -m tiny.moe -n 8 "$TINY" -o route.moes
+    moe-coact rank-experts -q route.moes -o rank.moes
+    for budget in '' '-B 8' '-B 2'; do
+        # Verification goes on from the early layers where no budget holds; with one of all experts it does not.
+        tiny keep -n 24 --temperature 0.8 -d head:file=tiny-kangaroo.moe -K 4 ${budget:+$budget --rank rank.moes} > text
+        read -r caught emitted accepted <<< "$(total keep.moes ".catch_up // 0") $(total keep.moes .emitted) $(total keep.moes .accepted)"
+        echo "budget '$budget': read $caught of $emitted, accepted $accepted"
+        [ "$accepted" -gt 4 ]
+        case $budget in
+        '-B 2') [ "$caught" -ge $((emitted - 9)) ] ;;
+        *) [ "$caught" -lt $((emitted / 2)) ] ;;
+        esac
+    done
+}
+
 @test "what is no head of the model, or has numbers that are none, is one line" {
     cp "$MOE_POCKET" model.moe
     moe-convert -q "$MOE_MODELS/pocket/draft" -o draft.moe
