@@ -52,8 +52,12 @@ near() {
     wants_mpi
     moe-profile features -q -m pocket.moe --dtype f32 --validation 0.2 texts.jsonl -o states.moes
     fold="--fold --micro-batch 1 --epochs 2 --batch 3 states.moes"
-    moe-draft-train $options -q $fold -o one.moe --best one-best.moe
-    mpi 3 $options -q $fold -o three.moe --best three-best.moe
+    judged() { moe-view --json --type eval "$1" | jq -c '[.step, .loss, .best]'; }
+    moe-draft-train $options -q $fold -o one.moe --best one-best.moe --stream one.moes
+    mpi 3 $options -q $fold -o three.moe --best three-best.moe --stream three.moes
+    judged one.moes > one
+    [ "$(wc -l < one)" = 2 ]
+    judged three.moes | cmp - one
     cmp one.moe three.moe
     cmp one-best.moe three-best.moe
     # Two are killed after their first checkpoint; one goes on.
