@@ -137,7 +137,7 @@ static void mistakes_are_named(void **state)
         {"--budgit 8", "unknown option --budgit; did you mean --budget?"},
         {"--budgit=8", "unknown option --budgit; did you mean --budget?"},
         {"--verbose", "unknown option --verbose; --help lists those there are"},
-        {"--temp 1", "unknown option --temp; did you mean --temperature?"},
+        {"--temp 1", "--temp: here it is --temperature"},
         {"-fz", "unknown option -z; --help lists those there are"},
         {"--force=yes", "--force: takes no value"},
         {"--help=me", "--help: takes no value"},
