@@ -332,8 +332,8 @@ int opt_parse(const struct subcommand *subcommand, int argc, char **argv, void *
     walk.given = mem_alloc(count_options(subcommand) + 1, sizeof *walk.given, err);
     int rc = walk.given ? take_words(&walk, err) : -1;
     if (!rc && !console->help && !console->version)
-        rc = opt_check_rules(subcommand, walk.given, err) ||
-             claim_files(&walk, err) || store_operands(&walk, err) || claim_outputs(&walk, err) ? -1 : 0;
+        rc = claim_files(&walk, err) || store_operands(&walk, err) || claim_outputs(&walk, err) ||
+             opt_check_rules(subcommand, walk.given, err) ? -1 : 0;
     mem_free(&walk.operands);
     mem_free(&walk.given);
     return rc;
