@@ -33,6 +33,15 @@ timeless() {
 }
 
 # Waits for a run in the background to have written so many bytes of a file.
+# Until the stream that is being written has a whole answer; a text's first characters come earlier.
+wait_done() {
+    for _ in $(seq 600); do
+        ! grep -q '"done"' <(moe-view --json "$1" 2> /dev/null) || return 0
+        sleep 0.1
+    done
+    return 1
+}
+
 wait_for() {
     local i
     for i in $(seq 600); do
@@ -85,7 +94,7 @@ wait_for() {
     pid=$!
     exec 7> run/in
     echo '{"prompt": "x"}' >&7
-    wait_for run/x.txt 2
+    wait_done run/x.moes.part
     kill -TERM $pid
     wait $pid || [ $? = 143 ]
     exec 7>&-
@@ -162,7 +171,7 @@ wait_for() {
     pid=$!
     exec 7> run/in
     echo '{"prompt": "NAME"}' >&7
-    wait_for run/x.txt 2
+    wait_done run/x.moes.part
     kill -TERM $pid
     wait $pid || [ $? = 143 ]
     exec 7>&-
