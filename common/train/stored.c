@@ -1,5 +1,7 @@
 #include "common/train/stored.h"
 
+#include <string.h>
+
 #include "common/base/float.h"
 #include "common/base/mem.h"
 #include "kernels/formats.h"
@@ -55,8 +57,8 @@ static void unpack_bf16(const uint32_t *unit, int rows, int inputs, float *out)
             float *to = out + (size_t)row * (size_t)inputs + from;
             for (int i = 0; i + 1 < count; i += 2) {
                 const uint32_t pair = at[(size_t)(i / 2) * UNIT_OUTPUTS];
-                to[i] = float_from_bits(pair << 16);
-                to[i + 1] = float_from_bits(pair & 0xffff0000u);
+                const uint64_t both = (uint64_t)(pair & 0xffff0000u) << 32 | (uint32_t)(pair << 16);     /* of two floats */
+                memcpy(to + i, &both, sizeof both);
             }
             if (count % 2)
                 to[count - 1] = float_from_bits(at[(size_t)(count / 2) * UNIT_OUTPUTS] << 16);
