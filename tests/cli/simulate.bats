@@ -42,8 +42,8 @@ simulate() { moe-bench simulate --machine "$folder/small.json" "$@"; }
         assert_trouble moe-bench
         [[ $output == *"${made% *} is for routes that are made"* ]]
     done
-    simulate "$BATS_TEST_TMPDIR/routes.moes" --system static-split > text
-    grep '^SIMULATED: model at the costs of small on none, .*; routes recorded from model$' text
+    simulate "$BATS_TEST_TMPDIR/routes.moes" --system static-split > "$BATS_TEST_TMPDIR/text"
+    grep '^SIMULATED: model at the costs of small on none, .*; routes recorded from model$' "$BATS_TEST_TMPDIR/text"
     simulate "$BATS_TEST_TMPDIR/routes.moes" --system static-split --json |
         jq -e '.model == "model" and .costs_of == "small"'
 }
