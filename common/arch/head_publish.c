@@ -141,6 +141,15 @@ static int publish_guesses(json_t *config, const struct head_params *head, const
     return head->prefix ? put_layer(config, head, s, err) : 0;
 }
 
+/* What no head has that the original's program trained; head.c reads it. */
+static int publish_branches(json_t *config, const struct head_params *head, struct err *err)
+{
+    const char *second = head_second_name((enum head_second)head->second);
+    return (head->second != HEAD_SECOND_CONTRAST && json_object_set_new(config, "second_branch", json_string(second))) ||
+           (head->second_next && json_object_set_new(config, "second_ahead", json_integer(1))) ||
+           (head->scaled && json_object_set_new(config, "scaled_branches", json_true())) ? err_memory(err) : 0;
+}
+
 static int publish_joined(json_t *config, const struct head_params *head, const struct hparams *s, struct err *err)
 {
     const bool experts = head->kind != HEAD_EAGLE1;
@@ -151,7 +160,7 @@ static int publish_joined(json_t *config, const struct head_params *head, const 
         (experts && (json_object_set_new(config, "num_local_experts", json_integer(s->router.experts)) ||
                      json_object_set_new(config, "num_experts_per_tok", json_integer(s->router.top_k)))))
         return err_memory(err);
-    return 0;
+    return publish_branches(config, head, err);
 }
 
 static const unsigned HOLDS[PROGRAMS] = {       /* kinds, as bits */

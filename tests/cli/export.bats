@@ -80,6 +80,15 @@ refuses() {
                 <(moe-view --json --type tensor two.moe | jq -c '[.name, .digest]')
         done
     done
+    kinds() { moe-view --json --type head "$1" | jq -c '[.experts, .top_k, .second, .second_next, .scaled]'; }
+    for options in "jakiro --experts 4 --second sum" "jakiro --experts-used 1 --ahead 1" "jakiro --experts 3 --second none" \
+        "jakiro_star --scaled"; do
+        moe-draft-train train -q -m pocket.moe --arch $options --steps 1 texts.jsonl -o one.moe
+        rm -rf out
+        moe-convert head -q --export jakiro one.moe -o out
+        convert out -o two.moe
+        cmp <(kinds one.moe) <(kinds two.moe)
+    done
     moe-draft-train train -q -m pocket.moe --arch eagle1 --steps 1 --epsilon 1.23456e-5 --theta 12345.678 --kv-heads 2 --no-bias \
         texts.jsonl -o odd.moe
     moe-convert head -q --export eagle odd.moe -o odd
