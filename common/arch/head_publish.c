@@ -141,16 +141,21 @@ static int publish_guesses(json_t *config, const struct head_params *head, const
     return head->prefix ? put_layer(config, head, s, err) : 0;
 }
 
-/* What no head has that the original's program trained; head.c reads it. */
-static int publish_branches(json_t *config, const struct head_params *head, struct err *err)
+/* Branches that Jakiro's program does not have, under keys of ours. */
+static int publish_branches(json_t *config, const struct head_params *head, struct text *note, struct err *err)
 {
     const char *second = head_second_name((enum head_second)head->second);
-    return (head->second != HEAD_SECOND_CONTRAST && json_object_set_new(config, "second_branch", json_string(second))) ||
-           (head->second_next && json_object_set_new(config, "second_ahead", json_integer(1))) ||
-           (head->scaled && json_object_set_new(config, "scaled_branches", json_true())) ? err_memory(err) : 0;
+    if (head->second == HEAD_SECOND_CONTRAST && !head->second_next && !head->scaled)
+        return 0;
+    if ((head->second != HEAD_SECOND_CONTRAST && json_object_set_new(config, "second_branch", json_string(second))) ||
+        (head->second_next && json_object_set_new(config, "second_ahead", json_integer(1))) ||
+        (head->scaled && json_object_set_new(config, "scaled_branches", json_true())))
+        return err_memory(err);
+    return text_printf(note, err, "Jakiro's own program has no such branches, and would draft otherwise\n");
 }
 
-static int publish_joined(json_t *config, const struct head_params *head, const struct hparams *s, struct err *err)
+static int publish_joined(json_t *config, const struct head_params *head, const struct hparams *s, struct text *note,
+                          struct err *err)
 {
     const bool experts = head->kind != HEAD_EAGLE1;
     if (head->kind == HEAD_JAKIRO && s->expert_inner != s->hidden)
@@ -160,7 +165,7 @@ static int publish_joined(json_t *config, const struct head_params *head, const 
         (experts && (json_object_set_new(config, "num_local_experts", json_integer(s->router.experts)) ||
                      json_object_set_new(config, "num_experts_per_tok", json_integer(s->router.top_k)))))
         return err_memory(err);
-    return publish_branches(config, head, err);
+    return experts ? publish_branches(config, head, note, err) : 0;
 }
 
 static const unsigned HOLDS[PROGRAMS] = {       /* kinds, as bits */
@@ -197,7 +202,7 @@ int head_publish(const struct naming **naming, json_t **config, const struct hea
         rc = json_object_set_new(made, "architectures", json_pack("[s]", "LlamaForCausalLM")) ? err_memory(err)
                                                                                             : put_layer(made, head, shape, err);
         rc = rc ? rc : head->kind == HEAD_EAGLE3 ? publish_eagle3(made, head, shape, note, err)
-           : head->kind != HEAD_KANGAROO ? publish_joined(made, head, shape, err)
+           : head->kind != HEAD_KANGAROO ? publish_joined(made, head, shape, note, err)
            : json_object_set_new(made, "exit_layer", json_integer(head->state[0] + 1)) ? err_memory(err) : 0;
     }
     if (rc) {

@@ -95,6 +95,15 @@ refuses() {
     convert odd -o again.moe
     shape() { moe-view --json --type head "$1" | jq -c '{kv_heads, rope_theta, norm_epsilon, inner, dense_inner, joint_bias}'; }
     cmp <(shape odd.moe) <(shape again.moe)
+    for options in "jakiro --second sum --ahead 1 --experts 3 --experts-used 2" "jakiro --second none" "jakiro_star --scaled"; do
+        moe-draft-train train -q -m pocket.moe --arch $options --steps 1 texts.jsonl -o odd.moe
+        rm -rf odd
+        moe-convert head --export jakiro odd.moe -o odd 2> note
+        grep -q "Jakiro's own program has no such branches" note
+        convert odd -o again.moe
+        cmp <(moe-view --json --type head odd.moe | jq -c 'del(.name, .index_sha256, .source_sha256, .sources, .producer)') \
+            <(moe-view --json --type head again.moe | jq -c 'del(.name, .index_sha256, .source_sha256, .sources, .producer)')
+    done
     cmp <(moe-decode -q -m pocket.moe -n 20 --draft head:file=one.moe texts.jsonl) \
         <(moe-decode -q -m pocket.moe -n 20 --draft head:file=two.moe texts.jsonl)
 }
