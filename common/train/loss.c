@@ -10,10 +10,12 @@
 /* Logits of so many rows are there at once: many, as each time all weights of the head are read. */
 enum { LOGITS = 12 << 20, ROWS_MAX = 512, ROWS_MIN = 16 };
 
-static int chunk_rows(int vocab)
+/* How many of `all` rows are taken at once: about equally many each time. */
+static int chunk_rows(int vocab, int all)
 {
-    const int rows = LOGITS / vocab;
-    return rows < ROWS_MIN ? ROWS_MIN : rows > ROWS_MAX ? ROWS_MAX : rows;
+    const int fit = LOGITS / vocab, rows = fit < ROWS_MIN ? ROWS_MIN : fit > ROWS_MAX ? ROWS_MAX : fit;
+    const int chunks = (all + rows - 1) / rows;
+    return all ? (all + chunks - 1) / chunks : 1;
 }
 
 /* ---- smooth L1 ---- */
@@ -116,36 +118,51 @@ static void add_bias(void *context, size_t begin, size_t end)
         vector_add(r->bias->gradient + begin, r->logits + i * (size_t)r->output->rows + begin, end - begin);
 }
 
-/* x W^T, for all of a vocabulary; of a stored matrix block by block. */
-static void make_logits(struct thread_pool *pool, float *logits, const struct matrix *x, int rows, struct variable *w)
+/* Rows of logits that are to be made. */
+struct wanted_logits {
+    const float *x;             /* [rows][width of the weights] */
+    float *logits;              /* [rows][rows of the weights] */
+    int rows;
+};
+
+/* x W^T, for all of a vocabulary; of a stored matrix block by block, each of which serves all that is wanted. */
+static void make_logits(struct thread_pool *pool, struct variable *w, const struct wanted_logits *wanted, int count)
 {
     const int each = w->data ? w->rows : stored_rows(w->stored);
     for (int first = 0; first < w->rows; first += each) {
         const int some = w->rows - first < each ? w->rows - first : each;
         const struct matrix block = {w->data ? w->data : stored_block(w->stored, pool, first), w->width};
-        product_run(pool, &(struct product){PRODUCT_ROWS, rows, some, w->width, *x, block, logits + first, w->rows, false});
+        for (int i = 0; i < count; i++)
+            product_run(pool, &(struct product){PRODUCT_ROWS, wanted[i].rows, some, w->width, {wanted[i].x, w->width}, block,
+                                                wanted[i].logits + first, w->rows, false});
     }
 }
 
-/* dy W, in the order of the blocks. */
+/* dy W. The last block comes first: it is the one that logits were made with last, and the first is what the next are made with. */
 static void back_logits(struct thread_pool *pool, float *to, const float *gradient, int rows, struct variable *w)
 {
-    const int each = w->data ? w->rows : stored_rows(w->stored);
-    for (int first = 0; first < w->rows; first += each) {
+    const int each = w->data ? w->rows : stored_rows(w->stored), last = (w->rows - 1) / each * each;
+    for (int first = last; first >= 0; first -= each) {
         const int some = w->rows - first < each ? w->rows - first : each;
         const struct matrix block = {w->data ? w->data : stored_block(w->stored, pool, first), w->width};
         product_run(pool, &(struct product){PRODUCT_PLAIN, rows, w->width, some, {gradient + first, w->rows}, block, to,
-                                            w->width, first > 0});
+                                            w->width, first < last});
     }
 }
 
-static void run_rows(struct rows *r, double *sum)
+/* The rows of `out` that count, and what their logits are wanted of. */
+static struct wanted_logits gather_rows(struct rows *r)
+{
+    gather(r->x, r->out->data, r->row, r->count, r->out->width);
+    return (struct wanted_logits){r->x, r->logits, r->count};
+}
+
+/* From logits to losses, and to gradients. */
+static void judge_rows(struct rows *r, double *sum)
 {
     struct variable *out = r->out, *output = r->output;
     struct thread_pool *pool = tape_pool(r->tape);
-    const struct matrix gradient = {r->logits, output->rows}, x = {r->x, out->width};
-    gather(r->x, out->data, r->row, r->count, out->width);
-    make_logits(pool, r->logits, &x, r->count, output);
+    const struct matrix gradient = {r->logits, output->rows};
     tape_spread(r->tape, (size_t)r->count, (size_t)output->rows * 4, run_row, r);
     add_in_order(sum, r->loss, r->count);
     if (!out->gradient)
@@ -161,6 +178,13 @@ static void run_rows(struct rows *r, double *sum)
                    (size_t)out->width);
 }
 
+static void run_rows(struct rows *r, double *sum)
+{
+    const struct wanted_logits wanted = gather_rows(r);
+    make_logits(tape_pool(r->tape), r->output, &wanted, 1);
+    judge_rows(r, sum);
+}
+
 /* ---- by labels ---- */
 
 int loss_hard(struct tape *tape, struct variable *out, struct variable *output, struct variable *bias, const int32_t *label,
@@ -169,7 +193,7 @@ int loss_hard(struct tape *tape, struct variable *out, struct variable *output, 
     struct rows *r = out ? tape_memory(tape, 1, sizeof *r) : NULL;
     if (!r)
         return -1;
-    const int room = chunk_rows(output->rows);
+    const int room = chunk_rows(output->rows, out->rows);
     *r = (struct rows){.tape = tape, .out = out, .output = output, .bias = bias, .scale = 1,
                        .logits = tape_memory(tape, (size_t)room * (size_t)output->rows, sizeof(float)),
                        .x = tape_memory(tape, (size_t)room * (size_t)out->width, sizeof(float))};
@@ -258,6 +282,37 @@ static int used_rows(const struct judged *judged, int count, int *out, int rows)
 
 enum { JUDGED_MAX = 16 };
 
+/* Which rows of judged[i] these of the target judge. */
+static int choose_rows(struct rows *r, const struct judged *judged, const int *row, const struct targets *t, int count, int *next)
+{
+    take_rows(r, judged, row, t, count, next);
+    r->out = judged->out;
+    r->scale = judged->scale;
+    return r->count;
+}
+
+/* Some rows of the target, and all that they judge. Where the same weights make q, the first that is judged gets its logits
+ * beside the target's: weights that are stored are then unpacked twice for it, not three times. */
+static void run_targets(struct rows *r, struct targets *t, float *x, const int *row, int count, const struct judged *judged,
+                        int judged_count, int *next)
+{
+    const struct soft_target *target = t->of;
+    const bool beside = target->output == target->head && !target->word;
+    struct wanted_logits wanted[2] = {{x, t->logits, count}};
+    gather(x, target->states, row, count, target->head->width);
+    for (int i = 0; beside && i < count; i++)
+        t->counts[i] = true;
+    if (beside && choose_rows(r, judged, row, t, count, next))
+        wanted[1] = gather_rows(r);
+    make_logits(tape_pool(r->tape), target->head, wanted, wanted[1].rows ? 2 : 1);
+    tape_spread(r->tape, (size_t)count, (size_t)target->head->rows * 4, run_target, t);
+    if (wanted[1].rows)
+        judge_rows(r, judged->sum);
+    for (int i = beside; i < judged_count; i++)
+        if (choose_rows(r, &judged[i], row, t, count, &next[i]))
+            run_rows(r, judged[i].sum);
+}
+
 int loss_soft(struct tape *tape, const struct soft_target *target, const struct judged *judged, int count)
 {
     struct rows *r = tape_memory(tape, 1, sizeof *r);
@@ -268,9 +323,9 @@ int loss_soft(struct tape *tape, const struct soft_target *target, const struct 
     for (int i = 0; i < count; i++)
         if (!judged[i].out)
             return -1;
-    const int room = chunk_rows(target->head->rows), width = judged[0].out->width, states = target->head->width;
-    const int rows = judged[0].out->rows;
+    const int width = judged[0].out->width, states = target->head->width, rows = judged[0].out->rows;
     int *used = tape_memory(tape, (size_t)rows, sizeof *used);
+    const int all = used ? used_rows(judged, count, used, rows) : 0, room = chunk_rows(target->head->rows, all);
     float *x = tape_memory(tape, (size_t)room * (size_t)states, sizeof *x);
     *r = (struct rows){.tape = tape, .output = target->output,
                        .logits = tape_memory(tape, (size_t)room * (size_t)target->words, sizeof(float)),
@@ -279,20 +334,8 @@ int loss_soft(struct tape *tape, const struct soft_target *target, const struct 
     t->p = target->word ? tape_memory(tape, (size_t)room * (size_t)target->words, sizeof(float)) : t->logits;
     if (!used || !x || !r->logits || !r->x || !t->logits || !t->p)
         return -1;
-    const int all = used_rows(judged, count, used, rows);
-    for (int first = 0; first < all; first += room) {
-        const int some = all - first < room ? all - first : room;
-        gather(x, target->states, used + first, some, states);
-        make_logits(tape_pool(tape), t->logits, &(struct matrix){x, states}, some, target->head);
-        tape_spread(tape, (size_t)some, (size_t)target->head->rows * 4, run_target, t);
-        r->p = t->p;
-        for (int i = 0; i < count; i++) {
-            take_rows(r, &judged[i], used + first, t, some, &next[i]);
-            r->out = judged[i].out;
-            r->scale = judged[i].scale;
-            if (r->count)
-                run_rows(r, judged[i].sum);
-        }
-    }
+    r->p = t->p;
+    for (int first = 0; first < all; first += room)
+        run_targets(r, t, x, used + first, all - first < room ? all - first : room, judged, count, next);
     return 0;
 }
