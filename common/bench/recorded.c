@@ -1,14 +1,9 @@
 #include "common/bench/recorded.h"
 
 #include "common/base/mem.h"
+#include "common/policy/recorded_way.h"
 
 enum { WAY_MAX = 512 };
-
-/* Where a drafter's recordings have a node: token `at` of this recorded draft, 0: its root. */
-struct stand {
-    size_t draft;
-    int at;
-};
 
 static int recorded_propose(struct drafter *drafter, struct draft_tree *tree, const struct draft_leaf *leaf, int leaves,
                             int tokens, struct err *err);
@@ -22,16 +17,11 @@ void recorded_open(struct recorded_drafter *mine, const struct recording *all, i
     *mine = (struct recorded_drafter){.base = {.class = &recorded_class, .number = number}, .all = all};
 }
 
-static size_t draft_at(const struct recorded_drafter *mine, int position)
-{
-    return (mine->text->position + (size_t)position) * (size_t)mine->all->drafters + (size_t)mine->base.number;
-}
-
 void recorded_begin(struct recorded_drafter *mine, const struct recorded_text *text, int at)
 {
     mine->text = text;
     mine->at = at;
-    mine->from = draft_at(mine, at);
+    mine->from = (text->position + (size_t)at) * (size_t)mine->all->drafters + (size_t)mine->base.number;
     mine->first = mine->last = 0;
     mine->closed_us = 0;
     mine->closed_bytes = 0;
@@ -61,72 +51,47 @@ static void charge(struct recorded_drafter *mine, size_t draft, int first, int l
     mine->last = last > mine->last ? last : mine->last;
 }
 
-/* The child of token `above` in a recorded draft that carries `token`, or (-1) the first one; 0: there is none. */
-static int child_of(const struct recording *all, const struct recorded_draft *draft, int above, int32_t token)
+static struct recorded_way way_to(const struct recorded_drafter *mine, const struct draft_tree *tree, int node, int32_t *token)
 {
-    for (int at = above + 1; at < draft->n; at++) {
-        int parent = all->trees ? all->parent[draft->row + (size_t)at] : at - 1;
-        if (parent == above && (token < 0 || all->token[draft->row + (size_t)at] == token))
-            return at;
-        if (!all->trees)
-            break;
-    }
-    return 0;
-}
-
-/* How many tokens of a way the text has, as far as there are positions after them. */
-static int known(const struct recorded_drafter *mine, const int32_t *way, int depth)
-{
-    int positions = mine->text->tokens - 1, right = 0;
-    while (right < depth && mine->at + right + 1 < positions && mine->text->token[mine->at + right + 1] == way[right])
-        right++;
-    return right;
-}
-
-/* Whether its draft at the position so many tokens on has the rest of the way. */
-static bool stands(const struct recorded_drafter *mine, const int32_t *way, int depth, int on, struct stand *out)
-{
-    *out = (struct stand){draft_at(mine, mine->at + on), 0};
-    for (int i = on; i < depth; i++)
-        if (!(out->at = child_of(mine->all, &mine->all->draft[out->draft], out->at, way[i])))
-            return false;
-    return true;
+    return (struct recorded_way){mine->all, mine->text, mine->at, mine->base.number, token,
+                                 draft_tree_path(tree, node, token, WAY_MAX)};
 }
 
 /* Whether it was asked there what comes next. */
-static bool goes_on(const struct recorded_drafter *mine, const struct stand *stand)
+static bool goes_on(const struct recorded_drafter *mine, const struct recorded_node *found)
 {
-    return !mine->all->trees || mine->all->asked[mine->all->draft[stand->draft].row + (size_t)stand->at];
+    return !mine->all->trees || mine->all->asked[mine->all->draft[found->draft].row + (size_t)found->at];
 }
 
 /* A leaf that is asked about anew is asked about at the newest position that it has: a longer draft that was asked for in one
  * go may go on otherwise. Trees are asked leaf by leaf, so that one's own goes on as it was recorded, and has the costs of
  * levels. Where neither is known, a position as many tokens on has to do. */
-static struct stand find(const struct recorded_drafter *mine, const struct draft_tree *tree, int node)
+static struct recorded_node find(const struct recorded_drafter *mine, const struct draft_tree *tree, int node)
 {
-    int32_t way[WAY_MAX];
-    struct stand found;
-    const int depth = draft_tree_path(tree, node, way, WAY_MAX), right = known(mine, way, depth);
+    int32_t token[WAY_MAX];
+    struct recorded_node found;
+    const struct recorded_way way = way_to(mine, tree, node, token);
+    const int right = recorded_way_right(&way);
     const bool own = mine->all->trees && node >= 0 && tree->drafter[node] == mine->base.number;
     for (int i = 0; i <= right; i++)
-        if (stands(mine, way, depth, own ? i : right - i, &found) && (!mine->guesses || goes_on(mine, &found)))
+        if (recorded_way_find(&way, own ? i : right - i, &found) && (!mine->guesses || goes_on(mine, &found)))
             return found;
-    const int positions = mine->text->tokens - 1, on = mine->at + depth;
-    return (struct stand){draft_at(mine, on < positions ? on : positions - 1), 0};
+    return recorded_way_guess(&way);
 }
 
 size_t recorded_row(const struct recorded_drafter *mine, const struct draft_tree *tree, int node)
 {
-    struct stand stand = find(mine, tree, node);
+    struct recorded_node stand = find(mine, tree, node);
     return mine->all->draft[stand.draft].row + (size_t)stand.at;
 }
 
 bool recorded_is_own(const struct recorded_drafter *mine, const struct draft_tree *tree)
 {
     for (int node = 0; node < tree->nodes; node++) {
-        int32_t way[WAY_MAX];
-        struct stand found;
-        if (!stands(mine, way, draft_tree_path(tree, node, way, WAY_MAX), 0, &found) || found.at != node + 1)
+        int32_t token[WAY_MAX];
+        struct recorded_node found;
+        const struct recorded_way way = way_to(mine, tree, node, token);
+        if (!recorded_way_find(&way, 0, &found) || found.at != node + 1)
             return false;
     }
     return true;
@@ -150,7 +115,7 @@ static int extend_chain(struct recorded_drafter *mine, struct draft_tree *tree, 
     int before = tree->nodes, node = leaf[0].node;
     if (leaves != 1 || leaf[0].siblings != 1 || (all->drafters == 1 && node != before - 1))
         return err_set(err, ERR_INPUT, "the policy does not draft a chain; only chains are recorded");
-    struct stand stand = find(mine, tree, node);
+    struct recorded_node stand = find(mine, tree, node);
     const struct recorded_draft *draft = &all->draft[stand.draft];
     if (stand.at + tokens > draft->n - 1 && draft->n - 1 == all->length)
         return err_set(err, ERR_INPUT, "the policy drafts %d tokens, but only drafts of up to %d are recorded; record with "
@@ -171,7 +136,7 @@ static int extend_leaf(struct recorded_drafter *mine, struct draft_tree *tree, c
                        struct draft_leaf *next, int room, struct err *err)
 {
     const struct recording *all = mine->all;
-    const struct stand stand = find(mine, tree, leaf->node);
+    const struct recorded_node stand = find(mine, tree, leaf->node);
     const struct recorded_draft *draft = &all->draft[stand.draft];
     int asked = all->asked[draft->row + (size_t)stand.at], found = 0;
     for (int k = stand.at + 1; k < draft->n && found < leaf->siblings && found < room; k++) {
@@ -240,8 +205,8 @@ static int recorded_review(struct drafter *drafter, struct draft_tree *tree, int
     int32_t way[WAY_MAX];
     int kept = 0, at = leaf, choice = 0, last;
     size_t row = 0;
-    struct stand stand = find(mine, tree, leaf);
-    if ((choice = child_of(all, &all->draft[stand.draft], stand.at, -1)))
+    struct recorded_node stand = find(mine, tree, leaf);
+    if ((choice = recorded_child(all, &all->draft[stand.draft], stand.at, -1)))
         charge(mine, stand.draft, stand.at, choice);
     while (choice && kept < WAY_MAX) {
         row = all->draft[stand.draft].row + (size_t)choice;
@@ -253,7 +218,7 @@ static int recorded_review(struct drafter *drafter, struct draft_tree *tree, int
         way[kept++] = next;
         at = next;
         stand = find(mine, tree, at);
-        choice = child_of(all, &all->draft[stand.draft], stand.at, -1);
+        choice = recorded_child(all, &all->draft[stand.draft], stand.at, -1);
     }
     *agreed = kept;
     if (draft_tree_follow(tree, leaf, way, kept, &last, err))
