@@ -61,6 +61,17 @@ int decode_rows(const struct decode_settings *settings, bool whole, int *rows, s
     return 0;
 }
 
+/* A drafter writes what was recorded, and not what it computes. */
+static bool drafts_are_forced(const struct decode_settings *settings)
+{
+    bool forced = false;
+    for (int i = 0; settings->force_accept && i < settings->draft.count; i++) {
+        const struct drafter_class *class = drafter_find(settings->draft.items[i]);
+        forced |= class && class->draws;
+    }
+    return forced;
+}
+
 int decode_lossless_label(const struct decode_settings *settings, const struct budget *budget, const char **key,
                           struct text *why,
                      struct err *err)
@@ -79,10 +90,11 @@ int decode_lossless_label(const struct decode_settings *settings, const struct b
     acceptance_close(&acceptance);
     if (!rc && (settings->force_routes || settings->force_accept)) {
         const char *routes = settings->force_routes, *accept = settings->force_accept;
+        const char *taken = drafts_are_forced(settings) ? "text, acceptance and drafts of " : "text and acceptance of ";
         *key = "forced";
         text_clear(why);
         rc = text_printf(why, err, "%s%s%s%s%s", routes ? "routes of " : "", routes ? routes : "", routes && accept ? ", " : "",
-                         accept ? "text and acceptance of " : "", accept ? accept : "");
+                         accept ? taken : "", accept ? accept : "");
     }
     return rc;
 }
@@ -104,6 +116,7 @@ static void choose_drafting(const struct decoder *decoder, struct drafter_setup 
     setup->proposals = whole && (rule->wants_proposals || settings->overlap);
     setup->probabilities = !whole || ranks_by_path(decoder) || (policy && policy->needs_probabilities);
     setup->plan = budget && budget->drafts ? &budget->plan : NULL;
+    setup->script = decoder->forced ? forced_script(decoder->forced) : NULL;
 }
 
 int decoder_open_drafters(const struct decoder *decoder, bool probabilities, struct drafters *out, struct err *err)
@@ -166,6 +179,7 @@ static int open_drafting(struct decoder *decoder, const struct sample_filter *fi
     const struct engine_setup *engine = engine_config(decoder->setup.engine);
     if (open_shape(&decoder->shape, &decoder->nodes, settings, decoder->setup.want_drafts, err))
         return -1;
+    const bool chains = decoder->shape->class == &shape_chain || decoder->shape->class == &shape_own;
     if (engine->max_logit_rows < 1 + decoder->nodes || engine->max_rows < 1 + decoder->nodes)
         return err_set(err, ERR_INPUT, "--tree: drafts of up to %d tokens, but the engine was made for %d",
                        decoder->nodes, engine->max_logit_rows - 1);
@@ -177,6 +191,7 @@ static int open_drafting(struct decoder *decoder, const struct sample_filter *fi
         .filter = *filter};
     choose_drafting(decoder, &decoder->drafting);
     if (decoder_open_drafters(decoder, false, &decoder->drafters, err) || check_riders(decoder, err) ||
+        (decoder->forced && forced_check(decoder->forced, &decoder->drafters, &decoder->drafting, chains, err)) ||
         drafters_features(&decoder->drafters, &decoder->features, err) || describe_drafters(decoder, err))
         return -1;
     if (!decoder->drafters.count && decoder->drafting.plan)
@@ -254,8 +269,8 @@ static int open_parts(struct decoder *decoder, struct err *err)
         return err_set(err, ERR_INPUT, "--%s: there is nothing to draft with; add --draft ngram",
                        settings->tree ? "tree" : length ? "draft-length" : "policy");
     if ((settings->force_routes || settings->force_accept) &&
-        forced_open(&decoder->forced, settings->force_routes, settings->force_accept, engine_hparams(decoder->setup.engine),
-                    err))
+        forced_open(&decoder->forced, settings->force_routes, settings->force_accept, recorded,
+                    engine_hparams(decoder->setup.engine), err))
         return err_at(err, "--force-%s", settings->force_routes ? "routes" : "accept");
     if (open_drafting(decoder, &filter, err) || sampler_open(&decoder->sampler, &sampling, decoder->vocab, err) ||
         draft_tree_init(&decoder->tree, decoder->shape->room, err))

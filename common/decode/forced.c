@@ -1,10 +1,10 @@
 #include "common/decode/forced.h"
 
-#include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "common/base/mem.h"
-#include "common/policy/recording.h"
+#include "common/policy/recorded_way.h"
 #include "kernels/plain/accept.h"
 
 struct source {
@@ -15,6 +15,7 @@ struct source {
 
 struct forced {
     struct watch watch;
+    struct draft_script script;
     int prompt_tokens;
     struct source routes, accept;
     int moe_layers, top_k;
@@ -22,19 +23,23 @@ struct forced {
     size_t room;
 };
 
-static int open_source(struct source *source, const char *path, const struct hparams *shape, struct err *err)
+static int check_tokens(const struct source *source, const int32_t *token, size_t count, const struct hparams *shape,
+                        struct err *err)
 {
-    if (!path)
-        return 0;
-    source->path = path;
-    if (recording_read_chains(&source->recording, path, err))
-        return -1;
-    for (size_t t = 0; t < source->recording->texts; t++)
-        for (int i = 0; i < source->recording->text[t].tokens; i++)
-            if (source->recording->text[t].token[i] < 0 || source->recording->text[t].token[i] >= shape->vocab)
-                return err_set(err, ERR_INPUT, "%s: token %d is not in this model's vocabulary of %d", path,
-                               (int)source->recording->text[t].token[i], shape->vocab);
+    for (size_t i = 0; i < count; i++)
+        if (token[i] < 0 || token[i] >= shape->vocab)
+            return err_set(err, ERR_INPUT, "%s: token %d is not in this model's vocabulary of %d", source->path, (int)token[i],
+                           shape->vocab);
     return 0;
+}
+
+static int check_vocabulary(const struct source *source, const struct hparams *shape, struct err *err)
+{
+    const struct recording *all = source->recording;
+    for (size_t t = 0; t < all->texts; t++)
+        if (check_tokens(source, all->text[t].token, (size_t)all->text[t].tokens, shape, err))
+            return -1;
+    return check_tokens(source, all->token, all->rows, shape, err);
 }
 
 static int check_routes(const struct source *routes, const struct hparams *shape, struct err *err)
@@ -48,15 +53,35 @@ static int check_routes(const struct source *routes, const struct hparams *shape
     return 0;
 }
 
-int forced_open(struct forced **out, const char *routes, const char *accept, const struct hparams *shape, struct err *err)
+static int open_routes(struct source *routes, const char *path, const struct hparams *shape, struct err *err)
+{
+    routes->path = path;
+    return path && (recording_read_chains(&routes->recording, path, false, err) || check_routes(routes, shape, err) ||
+                    check_vocabulary(routes, shape, err)) ? -1 : 0;
+}
+
+static int open_accept(struct source *accept, const char *path, bool drafts, const struct hparams *shape, struct err *err)
+{
+    accept->path = path;
+    if (!path)
+        return 0;
+    return (drafts ? recording_read_chains(&accept->recording, path, true, err)
+                   : recording_read(&accept->recording, path, err)) || check_vocabulary(accept, shape, err) ? -1 : 0;
+}
+
+static int scripted_children(const struct draft_script *script, int drafter, int position, const int32_t *way, int depth,
+                             int count, int32_t *token, float *log_probability, bool *ends, struct err *err);
+
+int forced_open(struct forced **out, const char *routes, const char *accept, bool drafts, const struct hparams *shape,
+                struct err *err)
 {
     struct forced *forced = mem_alloc(1, sizeof *forced, err);
     if (!forced)
         return -1;
     forced->moe_layers = hparams_moe_layers(shape);
     forced->top_k = shape->router.top_k;
-    if (open_source(&forced->routes, routes, shape, err) || (routes && check_routes(&forced->routes, shape, err)) ||
-        open_source(&forced->accept, accept, shape, err)) {
+    forced->script.children = scripted_children;
+    if (open_routes(&forced->routes, routes, shape, err) || open_accept(&forced->accept, accept, drafts, shape, err)) {
         forced_close(&forced);
         return -1;
     }
@@ -150,6 +175,84 @@ int forced_accept(const struct forced *forced, int at, const struct draft_tree *
             return accepted;
         path[accepted] = node;
     }
+}
+
+/* ---- what drafters are recorded to have written ---- */
+
+const struct draft_script *forced_script(const struct forced *forced)
+{
+    return forced->accept.recording ? &forced->script : NULL;
+}
+
+/* Whether the drafter went on below a node of its draft, or could have; else it was not asked. */
+static bool went_on(const struct recording *all, const struct recorded_draft *draft, int at)
+{
+    return all->trees ? all->asked[draft->row + (size_t)at] > 0 : at + 1 < draft->n || draft->n - 1 < all->length;
+}
+
+/* Its draft at the root comes first: a drafter that reads what it drafts for itself goes on by that. */
+static struct recorded_node find_node(const struct recorded_way *way)
+{
+    const int right = recorded_way_right(way);
+    struct recorded_node found;
+    for (int on = 0; on <= right; on++)
+        if (recorded_way_find(way, on, &found) && went_on(way->all, &way->all->draft[found.draft], found.at))
+            return found;
+    return recorded_way_guess(way);
+}
+
+static int scripted_children(const struct draft_script *script, int drafter, int position, const int32_t *way, int depth,
+                             int count, int32_t *token, float *log_probability, bool *ends, struct err *err)
+{
+    const struct forced *forced = (const struct forced *)((const char *)script - offsetof(struct forced, script));
+    const struct recording *all = forced->accept.recording;
+    const struct recorded_text *text = forced->accept.text;
+    const struct recorded_way here = {all, text, position - text->prompt_tokens, drafter, way, depth};
+    int found = 0, first = 0;
+    *ends = false;
+    if (here.at < 0 || here.at >= text->tokens - 1)
+        return 0;
+    const struct recorded_node node = find_node(&here);
+    const struct recorded_draft *draft = &all->draft[node.draft];
+    for (int at = node.at + 1; at < draft->n && found < count; at++) {
+        if ((all->trees ? all->parent[draft->row + (size_t)at] : at - 1) != node.at)
+            continue;
+        first = first ? first : at;
+        token[found] = all->token[draft->row + (size_t)at];
+        log_probability[found++] = all->log_probability[draft->row + (size_t)at];
+    }
+    const int asked = all->trees ? all->asked[draft->row + (size_t)node.at] : 1;
+    if (asked && found == asked && asked < count)
+        return err_set(err, ERR_INPUT, "%s: the tree grows where it was not recorded (%d tokens after one of depth %d, of "
+                       "which %d were asked for); record with a tree that is larger everywhere", forced->accept.path, count,
+                       depth, asked);
+    *ends = first && went_on(all, draft, first) && !recorded_child(all, draft, first, -1);
+    return found;
+}
+
+int forced_check(const struct forced *forced, const struct drafters *drafters, const struct drafter_setup *setup, bool chains,
+                 struct err *err)
+{
+    const struct recording *all = forced->accept.recording;
+    for (int i = 0; all && i < drafters->count; i++) {
+        const struct drafter *drafter = drafters->item[i];
+        if (!drafter->class->draws)
+            continue;
+        if (i >= all->drafters)
+            return err_set(err, ERR_INPUT, "%s: records drafts of %d %s, and %s is number %d; record as many",
+                           forced->accept.path, all->drafters, all->drafters == 1 ? "drafter" : "drafters",
+                           drafter->class->name, i + 1);
+        if (drafter->learns)
+            return err_set(err, ERR_INPUT, "%s drafts what is recorded, of which it can learn nothing; leave search out",
+                           drafter->class->name);
+        if (setup->proposals)
+            return err_set(err, ERR_INPUT, "%s drafts what is recorded and draws nothing; leave --overlap out",
+                           drafter->class->name);
+        if (!chains && !all->trees)
+            return err_set(err, ERR_INPUT, "%s: records chains, and %s is to draft trees; record with this --tree",
+                           forced->accept.path, drafter->class->name);
+    }
+    return 0;
 }
 
 /* ---- the recorded drafts as a drafter ---- */

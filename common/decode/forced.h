@@ -9,6 +9,11 @@
  *            positions begin again.
  *   accept   the answer is the recorded one, and no longer; a draft is kept as far as it is a way through that text. Without
  *            a drafter drafts are the recorded ones, which cost nothing; none is longer than what is left of the answer.
+ *            Drafters that look text up do so in that text. Each that has probabilities writes what the drafter of its number
+ *            is recorded to have written (drafter.h, draft_script): below a way that its recorded draft has, that draft; after
+ *            tokens that the text has, its draft at the position where they end; elsewhere, where nothing is accepted any more,
+ *            what it drafted as many tokens on. It must have been asked there for as many children, so trees must be recorded
+ *            for trees.
  *
  * All else is computed as ever, at its full cost. */
 #ifndef MOE_DECODE_FORCED_H
@@ -19,13 +24,14 @@
 
 #include "common/base/err.h"
 #include "common/decode/watch.h"
-#include "common/draft/drafter.h"
+#include "common/draft/drafters.h"
 #include "common/model/hparams.h"
 
 struct forced;
 
-/* routes, accept: names of recordings, or NULL. */
-int forced_open(struct forced **out, const char *routes, const char *accept, const struct hparams *shape, struct err *err);
+/* routes, accept: names of recordings, or NULL; drafts: those of `accept` will be the only ones (forced_drafter). */
+int forced_open(struct forced **out, const char *routes, const char *accept, bool drafts, const struct hparams *shape,
+                struct err *err);
 void forced_close(struct forced **forced);
 
 /* The next text is the answer to this prompt. */
@@ -41,6 +47,13 @@ int forced_accept(const struct forced *forced, int at, const struct draft_tree *
 
 /* Puts the forced routes into each forward; NULL: routes are not forced. */
 struct watch *forced_watch(struct forced *forced);
+
+/* For drafters' setups; NULL: the text is not forced. Forced stays open longer. */
+const struct draft_script *forced_script(const struct forced *forced);
+
+/* Whether what these drafters, opened so, are to write is recorded; chains: no trees will be asked for. */
+int forced_check(const struct forced *forced, const struct drafters *drafters, const struct drafter_setup *setup, bool chains,
+                 struct err *err);
 
 /* The recorded drafts as a drafter; forced stays open longer. */
 int forced_drafter(struct forced *forced, struct drafter **out, struct err *err);

@@ -43,6 +43,16 @@ enum draft_choice { DRAFT_COUPLED, DRAFT_BEST, DRAFT_DRAWN };
 
 enum { RIDERS_MAX = 128 };
 
+/* What a drafter that has probabilities writes in place of the tokens that its own are highest for, and which it computes as
+ * ever. */
+struct draft_script {
+    /* Up to `count` children, best first, of the node to which `way`, `depth` tokens, leads from the root, which is token
+     * `position` of the text; with their log-probabilities (NaN: not known). *ends: nothing comes below the first of them.
+     * Returns how many, or -1. */
+    int (*children)(const struct draft_script *script, int drafter, int position, const int32_t *way, int depth, int count,
+                    int32_t *token, float *log_probability, bool *ends, struct err *err);
+};
+
 struct drafter_setup {
     int vocab;                          /* proposals are below */
     int positions;                      /* longest text */
@@ -54,6 +64,7 @@ struct drafter_setup {
     bool proposals;                     /* the distributions that children were drawn from are wanted */
     bool probabilities;                 /* are looked at; a drafter that can give them only with effort may leave them NaN */
     struct sample_filter filter;        /* the target's */
+    const struct draft_script *script;  /* for drafters that draw; NULL: they write tokens of their own. Not with proposals */
 };
 
 /* A forward of the target that has been read. Valid during the call; all arrays but features are the host's. */
@@ -111,7 +122,8 @@ struct drafter_class {
     const char *name, *summary;
     const char *settings;               /* what may follow the colon: "n=N,min=N"; NULL: nothing */
     bool plans;                         /* follows setup.plan; else there must be none */
-    bool draws;                         /* but under DRAFT_BEST children are drawn; else they are what they are, noise or not */
+    bool draws;                         /* but under DRAFT_BEST children are drawn; else they are what they are, noise or not.
+                                         * Follows setup.script */
     bool looks_up;                      /* its tokens come from text, at next to no cost; else from a model */
     bool own_trees;                     /* can give a leaf a tree of its own (DRAFT_OWN) */
     bool pends;                         /* appends nodes to draft_text.target: at most one for the root and each node of a tree,

@@ -199,6 +199,7 @@ static int rank_children(struct draft_rows *rows, int at, const float *logits, s
     draw.position = (uint32_t)(rows->length + row->depth);
     if (drawn)
         draw.key = row->key;
+    row->ranked = row->asked;
     row->found = propose_tokens(logits, rows->vocab, &rows->setup.filter, rows->setup.choice == DRAFT_BEST ? NULL : &draw,
                                 row->asked, rows->kept, rows->value, row->best,
                                 rows->setup.probabilities && !drawn ? row->log_probability : NULL);
@@ -214,7 +215,7 @@ static int add_unread(struct draft_rows *rows, int parent, int32_t token)
     struct draft_row *row = &rows->row[rows->rows];
     row->token = token;
     row->parent = parent;
-    row->child = row->asked = row->found = 0;
+    row->child = row->asked = row->found = row->ranked = 0;
     row->doubtful = false;
     row->sibling = rows->row[parent].child;
     row->depth = rows->row[parent].depth + 1;
@@ -344,7 +345,7 @@ static int read_batch(struct draft_rows *rows, struct err *err)
     if (rc)
         return -1;
     const float *root = guessed_by_second(rows) && rows->has_second[0] ? rows->second[0] : rows->root;
-    return !rows->ranked && rows->row[0].found < rows->row[0].asked ? rank_children(rows, 0, root, err) : 0;
+    return !rows->ranked && rows->row[0].ranked < rows->row[0].asked ? rank_children(rows, 0, root, err) : 0;
 }
 
 /* Reads leaves[count], of which there may be more than one forward takes; row[] tells where they are, -1: were not read.
@@ -366,6 +367,25 @@ static int read_leaves(struct draft_rows *rows, const struct draft_tree *tree, c
             break;
     }
     return read_batch(rows, err) ? -1 : done;
+}
+
+/* Puts what a script says into the place of a row's own children: whenever these are used, as a row may be ranked again. */
+static int follow_script(struct draft_rows *rows, int at, int count, struct err *err)
+{
+    const struct draft_script *script = rows->setup.script;
+    struct draft_row *row = &rows->row[at];
+    int32_t way[DRAFT_ROWS_MAX];
+    bool ends;
+    if (!script)
+        return 0;
+    for (int above = at; above; above = rows->row[above].parent)
+        way[rows->row[above].depth - 1] = rows->row[above].token;
+    row->found = script->children(script, rows->drafter->number, rows->length - 1, way, row->depth,
+                                  count < DRAFT_CHILDREN_MAX ? count : DRAFT_CHILDREN_MAX, row->best, row->log_probability,
+                                  &ends, err);
+    row->doubtful = row->found > 0 && (ends || (rows->stop > 0 && rows->setup.filter.temperature <= 0 &&
+                                                exp((double)row->log_probability[0]) < rows->stop));
+    return row->found < 0 ? -1 : 0;
 }
 
 /* Adds the children of a leaf to the tree, and what should be continued to next[room]; returns how many that are. */
@@ -393,7 +413,7 @@ static bool ends_at(const struct draft_rows *rows, const struct draft_tree *tree
 {
     int32_t path[ENGINE_ROWS_MAX];
     int row = 0;
-    if (rows->stop <= 0 || node < 0 || tree->drafter[node] != rows->drafter->number)
+    if ((rows->stop <= 0 && !rows->setup.script) || node < 0 || tree->drafter[node] != rows->drafter->number)
         return false;
     int depth = draft_tree_path(tree, node, path, ENGINE_ROWS_MAX);
     for (int at = 0; at < depth - 1; at++)
@@ -428,9 +448,13 @@ static int extend(struct draft_rows *rows, struct draft_tree *tree, const struct
         } else if ((count = read_leaves(rows, tree, &leaf[from], count, row, err)) < 0) {
             return -1;
         }
-        for (int at = 0; at < count; at++)
-            if (row[at] >= 0)
-                found += add_children(rows, tree, &leaf[from + at], row[at], next + found, tree->capacity - found);
+        for (int at = 0; at < count; at++) {
+            if (row[at] < 0)
+                continue;
+            if (follow_script(rows, row[at], leaf[from + at].siblings, err))
+                return -1;
+            found += add_children(rows, tree, &leaf[from + at], row[at], next + found, tree->capacity - found);
+        }
     }
     return found;
 }
@@ -493,6 +517,12 @@ static int reviewed_child(const struct reviewed *reviewed, const struct draft_tr
     return -1;
 }
 
+/* Its own token after a row; -1: there is none. */
+static int32_t choice_after(const struct draft_rows *rows, int row)
+{
+    return row >= 0 && rows->row[row].found ? rows->row[row].best[0] : -1;
+}
+
 /* Writes into a node that it is this drafter's choice after a row. */
 static void mark(const struct draft_rows *rows, struct draft_tree *tree, int node, int row)
 {
@@ -506,8 +536,8 @@ static int follow(const struct draft_rows *rows, struct draft_tree *tree, struct
 {
     const int *row = reviewed->row;
     int at = 0, last;
-    for (int next; row[at] >= 0; at = next) {
-        next = reviewed_child(reviewed, tree, at, rows->row[row[at]].best[0]);
+    for (int next; choice_after(rows, row[at]) >= 0; at = next) {
+        next = reviewed_child(reviewed, tree, at, choice_after(rows, row[at]));
         if (next < 0)
             break;
         mark(rows, tree, reviewed->leaf[next].node, row[at]);
@@ -516,7 +546,8 @@ static int follow(const struct draft_rows *rows, struct draft_tree *tree, struct
     }
     if (draft_tree_follow(tree, reviewed->leaf[0].node, reviewed->way, *agreed, &last, err))
         return -1;
-    int node = row[at] < 0 ? -1 : draft_tree_add(tree, last, rows->row[row[at]].best[0], NAN, rows->drafter->number);
+    const int32_t choice = choice_after(rows, row[at]);
+    int node = choice < 0 ? -1 : draft_tree_add(tree, last, choice, NAN, rows->drafter->number);
     if (node < 0)
         return 0;
     mark(rows, tree, node, row[at]);
@@ -532,6 +563,8 @@ int draft_rows_review(struct draft_rows *rows, struct draft_tree *tree, int leaf
     for (int done = 0, count; !rc && done < reviewed.count; done += count)
         if ((count = read_leaves(rows, tree, reviewed.leaf + done, reviewed.count - done, reviewed.row + done, err)) < 0)
             rc = -1;
+    for (int at = 0; !rc && at < reviewed.count; at++)
+        rc = reviewed.row[at] < 0 ? 0 : follow_script(rows, reviewed.row[at], 1, err);
     if (!rc)
         rc = follow(rows, tree, &reviewed, agreed, err);
     reviewed_free(&reviewed);

@@ -23,6 +23,7 @@ struct draft_row {
     int node;                           /* of the source; -1: committed; DRAFT_UNREAD */
     uint64_t key;                       /* of the random numbers that its children are drawn with, under DRAFT_DRAWN */
     int asked, found;                   /* children: asked for, 0: no logits were wanted; and what there is of them */
+    int ranked;                         /* as many as were asked for when its logits were last looked at */
     bool doubtful;                      /* its likeliest token is less likely than `stop`; known with its children */
     int32_t best[DRAFT_CHILDREN_MAX];
     float log_probability[DRAFT_CHILDREN_MAX];

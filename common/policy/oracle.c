@@ -108,7 +108,7 @@ static int oracle_open(struct policy **out, struct spec *spec, const struct poli
         return -1;
     oracle->max = setup->drafters ? max : 0;
     oracle->measure = measure;
-    if (recording_read_chains(&oracle->recording, file, err) || solve_all(oracle, err)) {
+    if (recording_read_chains(&oracle->recording, file, true, err) || solve_all(oracle, err)) {
         oracle_free(&oracle->base);
         return err_at(err, "oracle");
     }

@@ -328,12 +328,12 @@ finished:
     return rc;
 }
 
-int recording_read_chains(struct recording **out, const char *path, struct err *err)
+int recording_read_chains(struct recording **out, const char *path, bool one, struct err *err)
 {
     struct recording *read = NULL;
     if (recording_read(&read, path, err))
         return -1;
-    if (read->drafters > 1) {
+    if (one && read->drafters > 1) {
         recording_free(&read);
         return err_set(err, ERR_INPUT, "%s: records several drafters; drafts of one are needed, so record with one --draft",
                        path);

@@ -76,8 +76,8 @@ struct recording {
 
 int recording_read(struct recording **out, const char *path, struct err *err);
 
-/* For who can make no use of trees, nor of several drafters. */
-int recording_read_chains(struct recording **out, const char *path, struct err *err);
+/* For who can make no use of trees; one: nor of several drafters. */
+int recording_read_chains(struct recording **out, const char *path, bool one, struct err *err);
 /* A digest of a tree, root first; never 0. */
 uint64_t recording_tree(const int32_t *token, const int32_t *parent, int rows);
 

@@ -62,6 +62,54 @@ without_last() { jq -s -c 'group_by(.[0]) | map(.[:-1]) | .[]'; }
     [[ "$(moe-bench report s.moes)" == *"forced: "*"routes of "* ]]
 }
 
+# What iterations drafted, and with which drafters; what became of it, and of each drafter's share.
+drafted() {
+    moe-view --json "$1" | jq -c 'select(.type == "iter") | [.sequence, .nodes, .accepted, .emitted, .node_tokens, .node_parents,
+        .node_drafters, .node_reviewers, .drafter_proposed, .drafter_verified, .drafter_accepted, .drafter_levels]'
+}
+
+# By the target, and by drafters.
+bytes_read() { moe-view --json "$1" | jq -c 'select(.type == "iter") | [.bytes, .draft_bytes, .drafter_bytes]'; }
+
+# Acceptance by drafter, of all iterations.
+by_drafter() {
+    moe-view --json "$1" | jq -c -s 'map(select(.type == "iter")) | [map(.drafter_verified), map(.drafter_accepted)] | map(transpose | map(add))'
+}
+
+# On the model that was recorded, drafts are what they are; on one of random weights, whose own tokens are never right, they and
+# what is kept of them are the recorded ones. Live and forced runs have the same settings, but that random weights are sure of
+# nothing; texts end by their number of tokens, as what is forced drafts no further than its text. What is computed for
+# a draft is what live drafts compute.
+@test "drafters with a model write what was recorded, on any model" {
+    jq 'del(.layer_types)' "$MOE_MODELS/pocket/draft/config.json" > dense.json
+    moe-convert synthetic -q --like dense.json -l 5 --dtype f32 --seed 5 -o dense.moe
+    moe-convert synthetic -q --like dense.json --dtype f32 --seed 6 -o dense-draft.moe
+    moe-convert synthetic -q --head medusa --target dense.moe -o dense-head.moe
+    moe-convert head -q "$MOE_MODELS/pocket/heads/eagle1" --target pocket.moe -o head.moe
+    jq -n -c '[range(1; 4) as $depth | range(pow(3; $depth)) | . as $path | [range($depth) | ($path / pow(3; .) | floor) % 3]]' > three.json
+    head -n 2 prompts.jsonl > two.jsonl
+    head -n 2 ids.jsonl > two-ids.jsonl
+    local live forced same
+    while IFS='|' read -r live forced same; do
+        moe-decode -q -m pocket.moe $live -n 20 --ignore-eos --record drafts --stream live.moes -o /dev/null two.jsonl
+        moe-decode -q -m pocket.moe ${same:-$live} -n 20 --ignore-eos --force-accept live.moes --stream same.moes -o /dev/null two.jsonl
+        diff <(drafted live.moes) <(drafted same.moes)
+        diff <(bytes_read live.moes) <(bytes_read same.moes)
+        moe-decode -q -m dense.moe ${forced:-$live} -n 20 --force-accept live.moes --stream forced.moes -o /dev/null two-ids.jsonl
+        diff <(tokens live.moes) <(tokens forced.moes)
+        diff <(drafted live.moes) <(drafted forced.moes)
+        diff <(by_drafter live.moes) <(by_drafter forced.moes)
+        moe-view --json forced.moes | jq -e -s '[.[] | select(.type == "iter").accepted] | add > 5'
+        moe-view --json forced.moes | head -n 1 | jq -e '.labels.forced == "text, acceptance and drafts of live.moes"'
+    done <<'RUNS'
+-d model:file=draft.moe -K 4|-d model:file=dense-draft.moe -K 4
+-d self:exit=4,stop=0.6 -K 6|-d self:skip=0.4 -K 6|-d self:exit=4 -K 6
+-d head:file=head.moe -K 4 --temperature 0.7|-d head:file=dense-head.moe -K 4 --temperature 0.7
+-d ngram -d model:file=draft.moe -K 4|-d ngram -d model:file=dense-draft.moe -K 4
+-d self:exit=5 -d model:file=draft.moe --policy static --tree dynamic:total=12,depth=3,topk=3|-d self:skip=0.4 -d model:file=dense-draft.moe --policy static --tree dynamic:total=12,depth=3,topk=3
+RUNS
+}
+
 @test "what does not fit is refused in one line" {
     refuse() {
         local part=$1
@@ -78,4 +126,14 @@ without_last() { jq -s -c 'group_by(.[0]) | map(.[:-1]) | .[]'; }
     refuse "--accept: what is kept follows" -m pocket.moe --force-accept rec.moes --accept rejection ids.jsonl
     refuse "--budget" -m pocket.moe --force-routes rec.moes -B 4 ids.jsonl
     refuse "missing.moes" -m pocket.moe --force-routes missing.moes ids.jsonl
+    # What drafters with a model would have to write, and is not recorded.
+    refuse "records chains, and model is to draft trees" -m pocket.moe --force-accept rec.moes -d model:file=draft.moe \
+        --tree dynamic:total=12,depth=3,topk=3 prompts.jsonl
+    refuse "of which 1 were asked for" -m pocket.moe --force-accept rec.moes -d model:file=draft.moe --policy tr prompts.jsonl
+    refuse "records drafts of 1 drafter, and model is number 2" -m pocket.moe --force-accept rec.moes -d ngram \
+        -d model:file=draft.moe prompts.jsonl
+    refuse "leave search out" -m pocket.moe --force-accept rec.moes -d self:search=1 prompts.jsonl
+    refuse "leave --overlap out" -m pocket.moe --force-accept rec.moes -d model:file=draft.moe --overlap prompts.jsonl
+    moe-decode -q -m pocket.moe -d ngram -d model:file=draft.moe -n 4 --record drafts --stream both.moes -o both.txt prompts.jsonl
+    refuse "records several drafters" -m pocket.moe --force-accept both.moes prompts.jsonl
 }
