@@ -27,6 +27,11 @@ const struct opt simulate_options[] = {
     OPT_FLAG(0, "force", struct simulate_args, force, "take routes of models with another tokenizer or vocabulary together"),
     OPT_END };
 
+const struct opt_rule simulate_rules[] = {
+    {OPT_EXCLUSIVE, "json|markdown", NULL, NULL}, {OPT_NEEDS, "iterations", "cache-policy", "is of cache policies alone"},
+    {OPT_NEEDS, "iterations", "json", "writes JSON lines"},
+    {OPT_EXCLUDES, "cache-policy", "system|forecasts", "is about something else"}, OPT_RULES_END};
+
 const struct operand simulate_operands[] = { OPERAND_ANY("STREAM", struct simulate_args, inputs), OPERAND_END };
 
 const struct simulate_args simulate_defaults = { .output = "-", .texts = 4, .tokens = 512, .draft_length = -1, .cached = -1,
@@ -91,11 +96,6 @@ static int cache_alone(const struct simulate_args *args, const struct console *c
     int rc = -1;
     if (!args->inputs.count)
         return err_set(err, ERR_INPUT, "--cache-policy: which routes? give route streams of moe-profile");
-    if (args->systems.count || args->forecasts)
-        return err_set(err, ERR_INPUT, "--cache-policy: %s is about something else; leave one of the two out",
-                       args->forecasts ? "--forecasts" : "--system");
-    if (args->iterations && !args->json)
-        return err_set(err, ERR_INPUT, "--iterations writes JSON lines; give --json, too");
     if (args->cached < 0 && !args->machine)
         return err_set(err, ERR_INPUT, "--cache-policy: how many experts? give --cached SHARE");
     if ((args->machine && simulated_machine_read(&machine, args->machine, err)) ||
@@ -120,12 +120,8 @@ int bench_simulate(const void *arguments, const struct console *console, struct 
     struct simulated_routes drafted = {0}, undrafted = {0};
     struct text body = {0};
     int rc = -1;
-    if (args->json && args->markdown)
-        return err_set(err, ERR_INPUT, "--json and --markdown exclude each other; give one");
     if (args->policies.count)
         return check_made(args, err) ? -1 : cache_alone(args, console, err);
-    if (args->iterations)
-        return err_set(err, ERR_INPUT, "--iterations is of cache policies; give --cache-policy NAME");
     if (!args->machine)
         return err_set(err, ERR_INPUT, "which machine? give --machine FILE");
     if (check_made(args, err))

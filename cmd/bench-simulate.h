@@ -20,6 +20,7 @@ struct simulate_args {
     bool json, markdown, force, forecasts, iterations;
 };
 extern const struct opt simulate_options[];
+extern const struct opt_rule simulate_rules[];
 extern const struct operand simulate_operands[];
 extern const struct simulate_args simulate_defaults;
 int bench_simulate(const void *arguments, const struct console *console, struct err *err);

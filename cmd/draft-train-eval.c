@@ -40,6 +40,10 @@ const struct opt eval_options[] = {
     OPT_OUTPUT('o', "output", struct eval_args, output, "write to FILE, not standard output"),
     OPT_END };
 
+const struct opt_rule eval_rules[] = {
+    {OPT_EXCLUSIVE, "text|json|csv", NULL, NULL}, {OPT_NEEDS, "decode", "max-tokens", "nothing is answered here"},
+    SESSION_RULES, OPT_RULES_END};
+
 const struct operand eval_operands[] = {
     OPERAND_ONE("HEAD", struct eval_args, head), OPERAND_ANY("TEXTS", struct eval_args, inputs), OPERAND_END };
 
@@ -267,13 +271,9 @@ static int check_args(struct eval *e, struct err *err)
     const bool screen = !a->output && isatty(STDOUT_FILENO);
     if (!a->session.model)
         return err_set(err, ERR_INPUT, "name the model, with -m");
-    if (a->text + a->json + a->csv > 1)
-        return err_set(err, ERR_INPUT, "--text, --json and --csv exclude each other; give one");
     e->form = a->json ? FORM_JSON : a->csv ? FORM_CSV : a->text || screen ? FORM_TEXT : FORM_STREAM;
     if (inputs_find_stream(&a->inputs, &a->prompts.texts, &e->stream, err))
         return -1;
-    if (a->decode && !a->max_tokens)
-        return err_set(err, ERR_INPUT, "--decode: say with -n how many tokens an answer may have");
     if (e->stream && a->max_tokens)
         return err_set(err, ERR_INPUT, "-n: %s is a feature stream, whose texts have their answers; moe-profile features -n "
                        "makes one of the model's own", e->stream);

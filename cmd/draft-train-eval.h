@@ -15,6 +15,7 @@ struct eval_args {
 };
 
 extern const struct opt eval_options[];
+extern const struct opt_rule eval_rules[];
 extern const struct operand eval_operands[];
 extern const struct eval_args eval_defaults;
 

@@ -125,8 +125,6 @@ static int put_figure(struct text *out, const struct report_args *args, enum rep
 {
     const struct figure_setup setup = { (enum figure_kind)args->figure, args->cost == COST_BYTES, args->window };
     struct figure figure = {0};
-    if (args->tasks.count || args->settings.count || args->sort)
-        return err_set(err, ERR_INPUT, "--task, --setting and --sort are for the report; --figure shows all that it is given");
     int rc = figure_make(&figure, &setup, all, summary, err) ||
              put_drawn(out, args, form, &figure, figure_svg, figure_words[args->figure], err) ? -1 : 0;
     figure_free(&figure);
@@ -184,8 +182,6 @@ static int report(const void *arguments, const struct console *console, struct e
     struct text body = {0};
     int rc = -1;
     (void)console;
-    if (args->text + args->markdown + args->csv + args->json + args->svg + args->html > 1)
-        return err_set(err, ERR_INPUT, "--text, --markdown, --csv, --json, --svg and --html exclude each other; give one");
     if (bench_gather_any(&all, &trainings, &args->inputs, err) ||
         (trainings.count ? put_training(&body, args, form, &trainings, err) : put_report(&body, args, form, &all, err)) ||
         bench_write(args->output, &body, err))
@@ -377,8 +373,6 @@ static int run(const void *arguments, const struct console *console, struct err 
 {
     const struct run_args *args = arguments;
     struct suite *suite = NULL;
-    if (args->resume && args->text)
-        return err_set(err, ERR_INPUT, "--resume and --text exclude each other; give one");
     if (open_suite(&suite, args, console, err))
         return -1;
     if (!suite)
@@ -503,12 +497,22 @@ static int machine(const void *arguments, const struct console *console, struct 
     return rc;
 }
 
+static const struct opt_rule run_rules[] = {
+    {OPT_EXCLUSIVE, "resume|text|print-suite", NULL, NULL}, SESSION_RULES, OPT_RULES_END};
+
+static const struct opt_rule report_rules[] = {
+    {OPT_EXCLUSIVE, "text|markdown|json|csv|svg|html", NULL, NULL},
+    {OPT_NEEDS, "cost|window", "figure", "is of a figure"},
+    {OPT_EXCLUDES, "task|setting|sort", "figure", "a figure shows all that it is given"}, OPT_RULES_END};
+
+static const struct opt_rule identity_rules[] = {SESSION_RULES, OPT_RULES_END};
+
 static const struct subcommand subcommands[] = {
     { .name = "run", .summary = "run a suite: every prompt under every setting", .options = run_options,
-      .operands = run_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct run_args),
-      .defaults = &run_defaults, .run = run },
+      .rules = run_rules, .operands = run_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS,
+      .args_bytes = sizeof(struct run_args), .defaults = &run_defaults, .run = run },
     { .name = "report", .summary = "say what streams show: speed, acceptance, experts, bytes, right answers",
-      .options = report_options, .operands = report_operands, .args_bytes = sizeof(struct report_args),
+      .options = report_options, .rules = report_rules, .operands = report_operands, .args_bytes = sizeof(struct report_args),
       .defaults = &report_defaults, .run = report },
     { .name = "compare", .summary = "say whether what was measured now is slower than before", .options = compare_options,
       .operands = compare_operands, .args_bytes = sizeof(struct compare_args), .defaults = &compare_defaults,
@@ -519,13 +523,13 @@ static const struct subcommand subcommands[] = {
       .options = grade_options, .operands = grade_operands, .args_bytes = sizeof(struct grade_args),
       .defaults = &grade_defaults, .run = bench_grade_texts },
     { .name = "identity", .summary = "say whether all settings of a suite give the same bytes", .options = identity_options,
-      .operands = identity_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct identity_args),
-      .defaults = &identity_defaults, .run = identity },
+      .rules = identity_rules, .operands = identity_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS,
+      .args_bytes = sizeof(struct identity_args), .defaults = &identity_defaults, .run = identity },
     { .name = "replay", .summary = "say what policies would have done with recorded drafts, without a model",
       .options = replay_options, .operands = replay_operands, .args_bytes = sizeof(struct replay_args),
       .defaults = &replay_defaults, .run = bench_replay },
     { .name = "simulate", .summary = "say how fast a described machine would decode, by caches, drafts and routes; simulated",
-      .options = simulate_options, .operands = simulate_operands, .console = CONSOLE_QUIET,
+      .options = simulate_options, .rules = simulate_rules, .operands = simulate_operands, .console = CONSOLE_QUIET,
       .args_bytes = sizeof(struct simulate_args), .defaults = &simulate_defaults, .run = bench_simulate },
     { .name = "machine", .summary = "say what this machine is: processor, caches, memory and its bandwidth, GPUs",
       .options = machine_options, .args_bytes = sizeof(struct roofline_args), .defaults = &machine_defaults, .run = machine },

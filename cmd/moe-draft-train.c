@@ -126,7 +126,9 @@ static const struct opt train_options[] = {
     OPT_FLAG(0, "force", struct train_args, data.force, "take a head that was made for other weights of this shape"),
     OPT_END };
 
-static const struct opt_rule train_rules[] = {SESSION_RULES, OPT_RULES_END};
+static const struct opt_rule train_rules[] = {
+    {OPT_NEEDS, "fold", "micro-batch", "adds up small batches"}, {OPT_EXCLUSIVE, "epochs|steps", NULL, NULL},
+    {OPT_NEEDS, "temperature|stop|ignore-eos|draft", "max-tokens", "nothing is answered here"}, SESSION_RULES, OPT_RULES_END};
 
 static const struct operand train_operands[] = { OPERAND_ANY("TEXTS", struct train_args, data.inputs), OPERAND_END };
 
@@ -640,8 +642,6 @@ static int run_train(const void *arguments, const struct console *console, struc
         return err_set(err, ERR_INPUT, "say with --arch which kind of head to begin with, or with --from which one");
     if (args->micro > args->batch)
         return err_set(err, ERR_INPUT, "--micro-batch %d: a step has %d texts (--batch)", args->micro, args->batch);
-    if (args->fold && !args->micro)
-        return err_set(err, ERR_INPUT, "--fold: adds up smaller batches; say how many texts they have with --micro-batch");
     if (open_ranks(&t, err) || prepare(&t, err) || open_stream(&t, err))
         goto done;
     signals_gentle();
@@ -673,7 +673,7 @@ static const struct subcommand subcommands[] = {
       .rules = train_rules, .operands = train_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS,
       .args_bytes = sizeof(struct train_args), .defaults = &train_defaults, .run = run_train },
     { .name = "eval", .summary = "say how well a draft head guesses held-out texts", .options = eval_options,
-      .operands = eval_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct eval_args),
+      .rules = eval_rules, .operands = eval_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct eval_args),
       .defaults = &eval_defaults, .run = draft_train_eval },
     { .run = NULL },
 };

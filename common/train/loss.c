@@ -138,7 +138,8 @@ static void make_logits(struct thread_pool *pool, struct variable *w, const stru
     }
 }
 
-/* dy W. The last block comes first: it is the one that logits were made with last, and the first is what the next are made with. */
+/* dy W. The last block comes first: it is the one that logits were made with last, and the first is what the next are made
+ * with. */
 static void back_logits(struct thread_pool *pool, float *to, const float *gradient, int rows, struct variable *w)
 {
     const int each = w->data ? w->rows : stored_rows(w->stored), last = (w->rows - 1) / each * each;
@@ -283,7 +284,8 @@ static int used_rows(const struct judged *judged, int count, int *out, int rows)
 enum { JUDGED_MAX = 16 };
 
 /* Which rows of judged[i] these of the target judge. */
-static int choose_rows(struct rows *r, const struct judged *judged, const int *row, const struct targets *t, int count, int *next)
+static int choose_rows(struct rows *r, const struct judged *judged, const int *row, const struct targets *t, int count,
+                       int *next)
 {
     take_rows(r, judged, row, t, count, next);
     r->out = judged->out;

@@ -355,7 +355,7 @@ POLICIES
     done <<'LINES'
 --cache-policy lru --cached 0.3|which routes?
 --cache-policy lru r.moes|give --cached SHARE
---cache-policy lru --cached 0.3 --iterations r.moes|give --json, too
+--cache-policy lru --cached 0.3 --iterations r.moes|writes JSON lines; add --json
 --cache-policy lru --cached 0.3 --forecasts r.moes|--forecasts is about something else
 --cache-policy static --cached 0.3 r.moes|give one
 --cache-policy lru --cached 0.001 r.moes|too small for one token's 4

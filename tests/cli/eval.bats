@@ -126,7 +126,7 @@ JSON
     refuses "missing.moe" -m pocket.moe missing.moe texts.jsonl
     refuses "is a model, not a draft head" -m pocket.moe pocket.moe texts.jsonl
     refuses "missing.jsonl" -m pocket.moe eagle1.moe missing.jsonl
-    refuses "--decode: say with -n" -m pocket.moe eagle1.moe --decode texts.jsonl
+    refuses "--decode: nothing is answered here" -m pocket.moe eagle1.moe --decode texts.jsonl
     refuses "exclude each other" -m pocket.moe eagle1.moe --json --csv texts.jsonl
     refuses "--tree" -m pocket.moe eagle1.moe --tree bush texts.jsonl
     refuses "-K: 0 is not between" -m pocket.moe eagle1.moe -K 0 texts.jsonl

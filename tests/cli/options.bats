@@ -222,6 +222,18 @@ moe-coact coverage|--json --svg|--text, --json, --csv and --svg exclude each oth
 moe-coact locality|--text --csv|--text, --json, --csv and --svg exclude each other; give one
 moe-coact rank-experts|--text --csv|--text, --json and --csv exclude each other; give one
 moe-coact rank-experts|-B 4 --total 9|--budget, --keep and --total exclude each other; give one
+moe-bench run|x --resume --text|--resume, --text and --print-suite exclude each other; give one
+moe-bench report|x --json --html|--text, --markdown, --json, --csv, --svg and --html exclude each other; give one
+moe-bench report|x --window 3|--window: is of a figure; add --figure
+moe-bench report|x --figure utility --sort ratio|--sort: a figure shows all that it is given; leave it or --figure out
+moe-bench simulate|x --json --markdown|--json and --markdown exclude each other; give one
+moe-bench simulate|x --iterations|--iterations: is of cache policies alone; add --cache-policy
+moe-bench simulate|x --cache-policy lru --iterations|--iterations: writes JSON lines; add --json
+moe-bench simulate|x --cache-policy lru --system lru|--cache-policy: is about something else; leave it or --system out
+moe-draft-train train|--fold|--fold: adds up small batches; add --micro-batch
+moe-draft-train train|--temperature 1|--temperature: nothing is answered here; add --max-tokens
+moe-draft-train eval|x --decode|--decode: nothing is answered here; add --max-tokens
+moe-draft-train eval|x --json --csv|--text, --json and --csv exclude each other; give one
 moe-convert synthetic|--head eagle1|--head: a draft head is made for a model; add --target
 moe-convert synthetic|--target x|--target: it is not said what is made for the model; add --head
 moe-convert synthetic|--head eagle1 --target x --layers 2|--layers: a draft head has one layer or none; leave it or --head out
