@@ -673,8 +673,8 @@ static const struct subcommand subcommands[] = {
       .rules = train_rules, .operands = train_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS,
       .args_bytes = sizeof(struct train_args), .defaults = &train_defaults, .run = run_train },
     { .name = "eval", .summary = "say how well a draft head guesses held-out texts", .options = eval_options,
-      .rules = eval_rules, .operands = eval_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS, .args_bytes = sizeof(struct eval_args),
-      .defaults = &eval_defaults, .run = draft_train_eval },
+      .rules = eval_rules, .operands = eval_operands, .console = CONSOLE_QUIET | CONSOLE_PROGRESS,
+      .args_bytes = sizeof(struct eval_args), .defaults = &eval_defaults, .run = draft_train_eval },
     { .run = NULL },
 };
 
