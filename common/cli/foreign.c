@@ -4,7 +4,7 @@
 
 #include "common/cli/command.h"
 
-/* llama.cpp's and vLLM's names, and transformers' where they are neither's */
+/* llama.cpp's and vLLM's names, and transformers' where they are neither's; of training, those of its Trainer and its like */
 static const struct { const char *theirs, *ours, *typed; } names[] = {
     {"n-predict", "max-tokens", "-n"}, {"predict", "max-tokens", "-n"}, {"max-new-tokens", "max-tokens", "-n"},
     {"max_new_tokens", "max-tokens", "-n"}, {"max_tokens", "max-tokens", "-n"}, {"output-len", "max-tokens", "-n"},
@@ -34,7 +34,22 @@ static const struct { const char *theirs, *ours, *typed; } names[] = {
     {"cpu-strict", "pin", "--pin"}, {"numa", "pin", "--pin"}, {"hf-repo", "model", "-m, with a file that moe-convert made"},
     {"model-path", "model", "-m"}, {"outtype", "dtype", "--dtype"},
     {"quantization", "dtype", "--dtype of moe-convert"}, {"outfile", "output", "-o"}, {"output-file", "output", "-o"},
-    {"result-filename", "output", "-o"}};
+    {"result-filename", "output", "-o"},
+    {"lr", "rate", "--rate"}, {"learning-rate", "rate", "--rate"}, {"learning_rate", "rate", "--rate"},
+    {"batch-size", "batch", "-b"}, {"batch_size", "batch", "-b"}, {"bs", "batch", "-b"},
+    {"per-device-train-batch-size", "batch", "-b"}, {"per_device_train_batch_size", "batch", "-b"},
+    {"num-epochs", "epochs", "--epochs"}, {"num_epochs", "epochs", "--epochs"},
+    {"num-train-epochs", "epochs", "--epochs"}, {"num_train_epochs", "epochs", "--epochs"},
+    {"max-steps", "steps", "--steps"}, {"max_steps", "steps", "--steps"},
+    {"gradient-accumulation-steps", "micro-batch", "--micro-batch, a part of --batch"},
+    {"gradient_accumulation_steps", "micro-batch", "--micro-batch, a part of --batch"},
+    {"weight-decay", "decay", "--decay"}, {"weight_decay", "decay", "--decay"},
+    {"warmup-ratio", "warmup", "--warmup"}, {"warmup_ratio", "warmup", "--warmup"},
+    {"lr-scheduler-type", "schedule", "--schedule"}, {"lr_scheduler_type", "schedule", "--schedule"},
+    {"max-grad-norm", "clip", "--clipping norm and --clip"}, {"max_grad_norm", "clip", "--clipping norm and --clip"},
+    {"max-length", "cut", "--cut"}, {"max-len", "cut", "--cut"}, {"max_len", "cut", "--cut"},
+    {"resume-from-checkpoint", "resume", "--resume"}, {"resume_from_checkpoint", "resume", "--resume"},
+    {"output-dir", "output", "-o"}, {"output_dir", "output", "-o"}, {"outdir", "output", "-o"}};
 
 /* What there is nothing for, since it is another kind of program. */
 static const struct { const char *theirs, *answer; } absent[] = {

@@ -282,6 +282,13 @@ moe-decode --model-draft m.moe|--model-draft: here it is -d model:file=FILE
 moe-decode --tensor-parallel-size 2|--tensor-parallel-size: there is nothing like it here: a model runs on one device
 moe-decode -cnv|--cnv: here it is --chat, without prompts at a terminal
 moe-profile --n-predict 4|--n-predict: here it is -n
+moe-draft-train train --lr 1e-3|--lr: here it is --rate
+moe-draft-train train --learning_rate 1e-3|--learning_rate: here it is --rate
+moe-draft-train train --batch-size 8|--batch-size: here it is -b
+moe-draft-train train --num-train-epochs 8|--num-train-epochs: here it is --epochs
+moe-draft-train train --gradient-accumulation-steps 2|--gradient-accumulation-steps: here it is --micro-batch, a part of --batch
+moe-draft-train train --resume-from-checkpoint x|--resume-from-checkpoint: here it is --resume
+moe-decode --batch-size 8|--batch-size: there is nothing like it here: prompts come one after the other
 moe-view --ctx-size 4|unknown option --ctx-size; --help lists those there are
 moe-view -n 4|unknown option -n; --help lists those there are
 moe-decode --contxt 4|unknown option --contxt; did you mean --context?
