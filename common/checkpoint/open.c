@@ -15,6 +15,7 @@
 #include "common/checkpoint/joint.h"
 #include "common/checkpoint/torch.h"
 #include "common/model/model_index.h"
+#include "common/stream/frame.h"
 
 /* The last part of a path, without the given ending, as a model's name. */
 static void name_after(char out[64], const char *path)
@@ -70,6 +71,8 @@ static int open_named(struct checkpoint *cp, const char *path, const char *besid
     }
     int rc = known && memcmp(magic, MODEL_MAGIC, 8) == 0
            ? err_set(err, ERR_INPUT, "is a model file already; `moe-view` shows what is in it")
+           : got >= FRAME_GUARD_BYTES && memcmp(magic, FRAME_GUARD, FRAME_GUARD_BYTES) == 0
+           ? err_set(err, ERR_INPUT, "is a stream, not a checkpoint; `moe-view` shows what is in it")
            : checkpoint_open_archive(cp, fd, beside, err);
     close(fd);
     return rc;

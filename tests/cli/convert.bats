@@ -245,6 +245,8 @@ END
 @test "outputs that are no file are refused" {
     moe-convert pocket -o m.moe
     refuses "is a model file already" moe-convert m.moe -o x.moe
+    moe-decode -q -m m.moe -n 1 -p a --stream s.moes > /dev/null
+    refuses "s.moes: is a stream, not a checkpoint" moe-convert s.moes -o x.moe
     refuses "no -o FILE" moe-convert pocket
     refuses "a model file is mapped, not streamed" moe-convert pocket -o -
     refuses "name a file on disk" moe-convert pocket -o /dev/full
