@@ -95,7 +95,7 @@ static void tell_end(const struct chat *chat, const struct decode_result *result
 {
     const int tokens = chat->prompt->tokens.n + result->tokens;
     if (result->finish == FINISH_ABORT)
-        console_note(chat->console, "the answer ends here; Ctrl-C ends the conversation, too");
+        console_note(chat->console, "the answer ends here; another Ctrl-C ends the conversation");
     else if (result->finish == FINISH_LENGTH && tokens >= chat->positions)
         console_note(chat->console, "the context of %d tokens is full: the answer is cut off there, and no message fits any "
                      "more", chat->positions);

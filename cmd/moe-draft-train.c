@@ -638,7 +638,9 @@ static int run_train(const void *arguments, const struct console *console, struc
         return err_set(err, ERR_INPUT, "name the head file to write, with -o");
     if (!args->session.model)
         return err_set(err, ERR_INPUT, "name the model, with -m");
-    if ((args->arch >= 0) == (args->from != NULL))
+    if (args->arch >= 0 && args->from)
+        return err_set(err, ERR_INPUT, "--arch and --from exclude each other; give one: a head that is there has its kind");
+    if (args->arch < 0 && !args->from)
         return err_set(err, ERR_INPUT, "say with --arch which kind of head to begin with, or with --from which one");
     if (args->micro > args->batch)
         return err_set(err, ERR_INPUT, "--micro-batch %d: a step has %d texts (--batch)", args->micro, args->batch);

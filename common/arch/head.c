@@ -359,8 +359,8 @@ static int read_states(const struct head_request *request, struct head_reading *
         for (int i = 0; i < 3; i++)
             head->state[i] = before[i] - 1;
         if (layers < 4)
-            return err_set(err, ERR_INPUT, "names no layers whose states it reads (%s), and the target has only %d", key,
-                           layers);
+            return err_set(err, ERR_INPUT, "names no layers whose states it reads (%s); their rule wants "
+                           "four layers, and the target has %d: list them", key, layers);
         return say(out, err, "no layer ids in config.json: it reads the states after layers %d, %d and %d, by "
                    "EAGLE-3's rule", head->state[0], head->state[1], head->state[2]);
     }
@@ -421,8 +421,8 @@ static int read_kangaroo(const struct head_request *request, struct head_reading
         return err_set(err, ERR_INPUT, "does not say after how many layers of the target it reads; give --exit-layer N (its "
                        "authors took 2 for 7B)");
     if (layers < 1 || layers >= head->target.layers)
-        return err_set(err, ERR_INPUT, "exit layer is %d; the target has %d layers, of which it must leave one", layers,
-                       head->target.layers);
+        return err_set(err, ERR_INPUT, "exit layer is %d; the target has %d layers, of which it must leave one; take an "
+                       "earlier one", layers, head->target.layers);
     head->state[0] = layers - 1;
     return say(out, err, "the output head is the target's");
 }

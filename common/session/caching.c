@@ -26,7 +26,7 @@ int caching_prefetching(struct prefetching *out, const struct caching_options *o
     int which = PREFETCH_NONE;
     if (options->prefetch &&
         (spec_parse(&made.spec, options->prefetch, err) ||
-         spec_pick(made.spec, "a way to know them", names, (int)(sizeof names / sizeof *names), &which, err) ||
+         spec_pick(made.spec, "a source of prefetching", names, (int)(sizeof names / sizeof *names), &which, err) ||
          (which >= PREFETCH_FORECAST && spec_int(made.spec, "max", 0, 1, EXPERTS_MAX, &made.max, err)) ||
          (which == TABLE && spec_text(made.spec, "file", NULL, &made.file, err)) || spec_end(made.spec, err))) {
         prefetching_free(&made);
@@ -156,8 +156,9 @@ int caching_slots(const struct caching_options *options, const struct model *mod
         found = (int64_t)bytes / extent.slot;
     }
     if (found < top_k)
-        return err_set(err, ERR_INPUT, "--cache-experts %s: is room for %lld experts, and one token wants %d in a layer; give "
-                       "at least %lld bytes", text, (long long)found, top_k, (long long)top_k * (long long)extent.slot);
+        return err_set(err, ERR_INPUT, "--cache-experts %s: room for %lld of %lld experts is too little, since one token wants "
+                       "%d in a layer; give at least %lld bytes", text, (long long)found, (long long)extent.count, top_k,
+                       (long long)top_k * (long long)extent.slot);
     *slots = found < extent.count ? found : extent.count;
     const int64_t left = memory_left("");
     if (left >= 0 && *slots * extent.slot > left)

@@ -223,9 +223,10 @@ int header_same_model(const struct stream_model *data, const struct stream_model
         rc = text_printf(note, err, "%s was made with %s, which does not fit %s (%s); used because of --force\n", what, name,
                          here, why.data);
     else if (both_differ(data->source_sha256, model->source_sha256))
-        rc = text_printf(note, err, "%s was made with %s: other weights of the same shape as %s\n", what, name, here);
+        rc = text_printf(note, err, "%s was made with %s, which has the shape of %s, but other weights\n", what, name, here);
     else if (both_differ(data->index_sha256, model->index_sha256))
-        rc = text_printf(note, err, "%s was made with %s: the same weights as %s in another format\n", what, name, here);
+        rc = text_printf(note, err, "%s was made with %s, which has the same weights as %s in another format\n", what, name,
+                         here);
     else
         rc = 0;
 done:

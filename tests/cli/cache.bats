@@ -414,8 +414,8 @@ DRAFTS
         assert_trouble moe-decode
         [[ $output == *"$said"* ]] || { echo "$output"; return 1; }
     done <<'LINES'
---cache-experts 100K|is room for 1 experts, and one token wants 4 in a layer; give at least 294912 bytes
---cache-experts 1%|is room for 1 experts
+--cache-experts 100K|--cache-experts 100K: room for 1 of 192 experts is too little, since one token wants 4 in a layer; give at least 294912 bytes
+--cache-experts 1%|room for 1 of 192 experts is too little
 --cache-experts 101%|101 is not between 0 and 100
 --cache-experts many|--cache-experts: 
 --cache-experts %|--cache-experts: 
@@ -431,7 +431,7 @@ DRAFTS
 --hot-set h|--hot-set: no experts are cached; add --cache-experts
 --cache-experts 50% --prefetch draft|no drafter has routes of the model
 --cache-experts 50% --prefetch draft -d ngram|no drafter has routes of the model
---cache-experts 50% --prefetch next|--prefetch: 'next' is not a way to know them; did you mean
+--cache-experts 50% --prefetch next|--prefetch: 'next' is not a source of prefetching; did you mean
 --cache-experts 50% --prefetch popular:file=x|--prefetch: popular: unknown setting file
 --cache-experts 50% --prefetch table:file=none|none: 
 --cache-experts 50% --prefetch table:file=plain.txt|plain.txt: 

@@ -305,8 +305,8 @@ sys.exit(code)' "$@"
 
 @test "bad input is one line" {
     refuses "name the model" --arch eagle1 texts.jsonl
-    refuses "--arch" -m pocket.moe texts.jsonl
-    refuses "--arch" -m pocket.moe --arch eagle1 --from one.moe texts.jsonl
+    refuses "say with --arch which kind" -m pocket.moe texts.jsonl
+    refuses "--arch and --from exclude each other" -m pocket.moe --arch eagle1 --from one.moe texts.jsonl
     refuses "missing.jsonl" -m pocket.moe --arch eagle1 missing.jsonl
     echo '{"prompt": "no answer"}' > bare.jsonl
     refuses "answer" -m pocket.moe --arch eagle1 bare.jsonl
@@ -315,6 +315,7 @@ sys.exit(code)' "$@"
     refuses "draft head" -m pocket.moe --from pocket.moe texts.jsonl
     refuses "layers" -m pocket.moe --arch eagle3 --layers 0,x texts.jsonl
     refuses "layer" -m pocket.moe --arch eagle3 --layers 0,2,77 texts.jsonl
+    refuses "must leave one; take an earlier one" -m pocket.moe --arch kangaroo --exit 9 texts.jsonl
     refuses "head" -m pocket.moe --arch eagle1 --heads 7 texts.jsonl
     refuses "--micro-batch 5: a step has 4 texts" -m pocket.moe --arch eagle1 --micro-batch 5 texts.jsonl
     run moe-draft-train train -q -m pocket.moe --arch eagle1 texts.jsonl

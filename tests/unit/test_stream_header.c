@@ -164,11 +164,11 @@ static void another_model_is_noticed(void **state)
 
     data.index_sha256[0] = 'd';
     assert_int_equal(header_same_model(&data, &model, "r.moes", false, &note, &err), 0);
-    assert_string_equal(note.data, "r.moes was made with tiny: the same weights as tiny in another format\n");
+    assert_string_equal(note.data, "r.moes was made with tiny, which has the same weights as tiny in another format\n");
     text_clear(&note);
     data.source_sha256[0] = 'd';
     assert_int_equal(header_same_model(&data, &model, "r.moes", false, &note, &err), 0);
-    assert_string_equal(note.data, "r.moes was made with tiny: other weights of the same shape as tiny\n");
+    assert_string_equal(note.data, "r.moes was made with tiny, which has the shape of tiny, but other weights\n");
     text_clear(&note);
 
     data.experts = 8;
