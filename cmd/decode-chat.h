@@ -1,7 +1,8 @@
 /* moe-decode --chat at a terminal: a conversation, a line a message.
  *
  * Ctrl-D ends it. Ctrl-C ends the answer that is being made, which stays as far as it came; where none is being made, or a
- * second time before it has ended, it ends the command. What does not fit into the context is told and not asked. */
+ * second time before it has ended, it ends the command. Of what does not fit into the context a note says so; it is not
+ * asked. */
 #ifndef MOE_CMD_DECODE_CHAT_H
 #define MOE_CMD_DECODE_CHAT_H
 

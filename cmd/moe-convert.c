@@ -161,7 +161,7 @@ static const char *const layer_id_choices[] = {"auto", "output", "input", NULL};
 
 static const struct opt head_options[] = {
     OPT_INPUT(0, "target", struct head_args, target, "the model file that the head is for"),
-    OPT_CHOICE(0, "kind", struct head_args, kind, head_kinds, "the kind of draft head; told by its tensors under auto"),
+    OPT_CHOICE(0, "kind", struct head_args, kind, head_kinds, "the kind of draft head; under auto its tensors say it"),
     OPT_COUNT(0, "exit-layer", struct head_args, exit_layer, 1, LAYERS_MAX,
               "kangaroo: it reads the state after N layers; as its config.json says if not given"),
     OPT_CHOICE(0, "layer-ids", struct head_args, layer_ids, layer_id_choices,

@@ -26,7 +26,7 @@ struct activate_args {
  * in, out [rows] of their strides; may be the same buffer with the same stride. in may be none: zeros
  * part    [rows*slot_stride] of part_stride: row r's slots are r*slot_stride .. ; as expert_ffn leaves `partial`
  * weight  [rows][slot_stride]
- * slot_stride counts slots; 0: there are no others than those `slots`, which stand first
+ * slot_stride counts slots; 0: there are no others than those `slots`, which come first
  * Order:  sum = in; then sum = fma(weight, part, sum), slot after slot. A slot of weight 0 is no exception: it makes an
  *         infinity NaN. */
 struct blend_args {

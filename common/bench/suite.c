@@ -130,7 +130,7 @@ static int set_text(json_t *options, const char *key, const char *text, struct e
     return json_object_set_new(options, key, json_string(text)) ? err_memory(err) : 0;
 }
 
-/* A number stands here, up to the next setting: skip= takes a ratio, too. */
+/* A number is here, up to the next setting: skip= takes a ratio, too. */
 static bool is_number(const char *value)
 {
     char *end;
@@ -138,8 +138,8 @@ static bool is_number(const char *value)
     return end > value && (!*end || *end == ',');
 }
 
-/* In "model:file=F,..." the name of the file that `is` ("file=") comes before, relative to the suite's folder, is made one
- * that can be opened. *out: the new text, NULL: it stays as it is. */
+/* In "model:file=F,..." the name after `is` ("file=") is made one that can be opened: as a suite says it, it is relative to
+ * the suite's folder. *out: the new text, NULL: it stays as it is. */
 static int resolve_spec(struct parse *parse, const char *spec, const char *is, char **out, struct err *err)
 {
     const char *name = spec ? strstr(spec, is) : NULL;

@@ -66,7 +66,7 @@ struct suite_grade { char *task; int rule; };           /* enum grade_rule */
 struct suite_gate {
     char *setting, *task;       /* task: NULL: all tasks together */
     int figure;                 /* of summary_columns */
-    double min, max;         /* infinite: not given */
+    double min, max;            /* infinite: not given */
 };
 
 struct suite {

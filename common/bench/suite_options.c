@@ -266,7 +266,7 @@ static int add_settings(json_t *settings, const struct axes *axes, const char *m
     return 0;
 }
 
-/* "a/pocket.moe" is "pocket"; two of one name are told apart by their whole paths. */
+/* "a/pocket.moe" is "pocket"; two of one name get their whole paths. */
 static int name_model(struct text *out, const struct strings *models, int index, struct err *err)
 {
     for (int whole = 0; ; whole++) {

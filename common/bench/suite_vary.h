@@ -1,4 +1,4 @@
-/* The settings of a suite written out: "vary" says what takes several values, and stands for every combination of them.
+/* The settings of a suite written out: "vary" says what takes several values, and means every combination of them.
  *
  *   "settings": [{"name": "none"}, {"name": "ngram", "draft": "ngram", "vary": {"draft-length": [1, 4]}}],
  *   "vary": {"temperature": [0, 1]}

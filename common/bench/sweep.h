@@ -16,7 +16,7 @@ struct sweep_setup {
     const int *rows;                    /* [points] 1, then ascending, up to what the session's engine takes */
     int points;
     int prefix;                         /* tokens in front */
-    int rounds_min;                   /* at least so many forwards of each, then more until the time is over */
+    int rounds_min;                     /* at least so many forwards of each, then more until the time is over */
     bool last_logits;                   /* compute those of a forward's last token alone */
     double seconds;
     uint64_t seed;

@@ -37,7 +37,7 @@ struct balance {
     const int32_t *fetches;             /* [K + 1] n(tau): experts that tau would have fetched */
 };
 
-/* A step of the layer has wanted expert[i] by tokens[i] tokens, while it stood at level[expert[i]]. level: [experts of a
+/* A step of the layer has wanted expert[i] by tokens[i] tokens, while it was at level[expert[i]]. level: [experts of a
  * layer], `stride` bytes apart. */
 void balance_learn(struct balance_shares *shares, int K, const int32_t *expert, const int32_t *tokens, int count,
                    const int32_t *level, int stride);

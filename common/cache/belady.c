@@ -1,7 +1,7 @@
 /* belady: the expert goes that will be wanted last (Belady 1966). It must know the future, so it works over recorded routes: no
  * policy that inserts what is wanted has more hits. Where an expert can be computed elsewhere, one that is wanted later than
  * all residents is kept out, and no policy has more hits that brings in only what was just wanted. Where wants are not those
- * that were foretold, it says so in its state (strayed) and is no bound. */
+ * that it was given, it says so in its state (strayed) and is no bound. */
 #include "common/base/mem.h"
 #include "common/cache/cache.h"
 

@@ -139,7 +139,7 @@ struct cache_policy_class {
     void (*want)(struct cache_policy *policy, struct cache *cache, int layer, const int32_t *expert, const int32_t *tokens,
                  int count);
     void (*asked)(struct cache_policy *policy, int key, int level);     /* resident or not */
-    void (*inserted)(struct cache_policy *policy, int key, int level);    /* it got a slot, or had one; level as below */
+    void (*inserted)(struct cache_policy *policy, int key, int level);  /* it got a slot, or had one; level as below */
     void (*released)(struct cache_policy *policy, int key);             /* nobody holds it any more: its value may change */
     struct cache_value (*value)(const struct cache_policy *policy, int key);            /* of a resident that nobody holds */
     /* May this resident, the lowest, go for that one? level: of the request, 0 on demand. NULL: always. */

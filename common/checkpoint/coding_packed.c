@@ -51,7 +51,7 @@ static int read_slices(const struct checkpoint *cp, const struct source_tensor *
     return 0;
 }
 
-/* Scales become f32 where they stand, from the last on. */
+/* Scales become f32 where they lie, from the last on. */
 static int read_scales(const struct checkpoint *cp, const struct packed_rows *p, struct source_reading *reading,
                        struct err *err)
 {

@@ -14,7 +14,7 @@ struct pre_tokenizer {
     const char *patterns[PRE_PATTERNS];     /* matches apart, one pattern after the other */
     bool digits;                            /* then each digit apart */
     bool words;                             /* then GPT-2's pattern */
-    const char *after;                     /* then runs of digits apart, and matches of this in them */
+    const char *after;                      /* then runs of digits apart, and matches of this in them */
     bool whole_words;                       /* a word that is a token is not merged */
     bool begins;                            /* bos in front, where the file does not say */
 };

@@ -279,7 +279,7 @@ static int locate_storages(struct reader *r, const struct pickle *keys, uint64_t
         uint8_t count[8];
         uint64_t elements = 0, bytes;
         if (!s || s->offset)
-            return damaged(err, "a key of a storage is not said by a tensor, or is there twice");
+            return damaged(err, "the key of a storage belongs to no tensor, or is there twice");
         if (size - at < sizeof count)
             return damaged(err, "the elements of a storage are missing");
         if (checkpoint_read(r->cp, &whole, at, count, sizeof count, err))

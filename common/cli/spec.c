@@ -26,7 +26,7 @@ void spec_free(struct spec **spec)
     mem_free(spec);
 }
 
-/* Ends the word at *at where `stop` or a NUL stands, takes backslashes out, and moves *at after it. */
+/* Ends the word at *at where `stop` or a NUL is, takes backslashes out, and moves *at past it. */
 static char *take_word(char **at, const char *stops, char *stopped)
 {
     char *word = *at, *from = *at, *to = *at;

@@ -8,7 +8,7 @@
  * What is emitted is cut exactly where decoding without a draft would have ended: at an end token, at the token limit, at
  * the end of the context, or where a stop string is complete.
  *
- * A decoder serves one prompt at a time. Several may share an engine, in turns. */
+ * A decoder serves one prompt at a time. Several may share an engine, one after the other. */
 #ifndef MOE_DECODE_DECODE_H
 #define MOE_DECODE_DECODE_H
 
@@ -124,12 +124,11 @@ struct decode_prompt {
  * or without. */
 int decode_rows(const struct decode_settings *settings, bool whole, int *rows, struct err *err);
 
-/* What streams and people must be told when these settings give another text than the model's own: *key is "not lossless",
+/* What streams and notes must say when these settings give another text than the model's own: *key is "not lossless",
  * or "not the same text" when only the distribution is kept, or "forced" when routes or text are not the model's at all, *why
  * (appended to) by what. *key is NULL: nothing. */
 int decode_lossless_label(const struct decode_settings *settings, const struct budget *budget, const char **key,
-                          struct text *why,
-                     struct err *err);
+                          struct text *why, struct err *err);
 
 int decoder_open(struct decoder **out, const struct decoder_setup *setup, struct err *err);
 void decoder_close(struct decoder **decoder);
@@ -147,14 +146,13 @@ const char *decoder_drafter_detail(const struct decoder *decoder, int drafter);
 /* The drafters in use, best first, as a list in JSON; NULL: there are none. */
 const char *decoder_drafters(const struct decoder *decoder);
 
-/* Equal prompts are told apart by how often this decoder has seen them (decoder_forget begins anew), so that asking the
+/* Equal prompts differ by how often this decoder has seen them (decoder_forget begins anew), so that asking the
  * same thing twice gives two samples while the order of different prompts does not matter. */
 int decoder_run(struct decoder *decoder, const struct decode_prompt *prompt, const struct decode_sink *sink,
                 struct decode_result *out, struct err *err);
 void decoder_forget(struct decoder *decoder);
 int decoder_check(const struct decoder *decoder, const struct decode_prompt *prompt, struct err *err);  /* could it be run? */
 
-    
 /* What the text of the last run was made with, for those who look at it again (instruments/probe.h): random numbers, the rule
  * of acceptance, the KV cache, the tokens that it could have had; and other drafters like the decoder's own. */
 struct acceptance;

@@ -1,5 +1,5 @@
 /* The iterations of a text where the device decodes by itself (engine/loop.h). Their records come from its ring; the policy is
- * told what they say, so that it knows at each one what the device went by, and must agree with what the device did. */
+ * given what they say, so that it knows at each one what the device went by, and must agree with what the device did. */
 #include <math.h>
 #include <stdio.h>
 

@@ -9,7 +9,7 @@
  *     decide     the policy learns what came of it
  *     record     the caller sees it all
  *
- * Between them stand the watches (watch.h), which measure, or change what is forwarded. device_loop.c has a device take the
+ * Between them come the watches (watch.h), which measure, or change what is forwarded. device_loop.c has a device take the
  * steps by itself, up to the last two. */
 #include <string.h>
 

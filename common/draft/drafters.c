@@ -8,7 +8,7 @@ static int check_names(const char *const *text, int count, struct err *err)
         return err_set(err, ERR_INPUT, "%d drafters, of at most %d; leave some out", count, DRAFTERS_MAX);
     for (int i = 0; count > 1 && i < count; i++)
         if (!strcmp(text[i], "none"))
-            return err_set(err, ERR_INPUT, "none: stands for no drafter at all; leave it out, or the others");
+            return err_set(err, ERR_INPUT, "none: means no drafter at all; leave it out, or the others");
     return 0;
 }
 

@@ -1,4 +1,4 @@
-/* The drafters in use, best first: opened and closed together, and told of a text together. The number of each is its index
+/* The drafters in use, best first: opened and closed together, and given each text together. The number of each is its index
  * in the list. */
 #ifndef MOE_DRAFT_DRAFTERS_H
 #define MOE_DRAFT_DRAFTERS_H
@@ -11,7 +11,7 @@ struct drafters {
     int count;
 };
 
-/* Opens what text[count] name, best first; "none" stands alone, and for no drafter. A budget for drafting is for those that
+/* Opens what text[count] name, best first; "none", by itself, is no drafter. A budget for drafting is for those that
  * can follow it, of which there must be one. *out is empty before, and set on success only. */
 int drafters_open(struct drafters *out, const char *const *text, int count, const struct drafter_setup *setup, struct err *err);
 void drafters_close(struct drafters *drafters);                 /* and back to {0} */

@@ -1,5 +1,5 @@
 /* A draft head drafts: a small network over the target's own states (common/head). Before a draft it reads the true states of
- * what came since the last one, in one forward whose last row stands for the root; then each level of a draft is one forward,
+ * what came since the last one, in one forward whose last row is the root; then each level of a draft is one forward,
  * in which the head goes on from what it has made itself. Those rows are dropped: once their tokens are part of the text, the
  * target's states take their place. Of a prompt each piece is read when the target has read it.
  *

@@ -1,4 +1,4 @@
-/* Prompt lookup (kernels/plain/ngram.h): what followed the last tokens when they stood in the text before. Costs no forward,
+/* Prompt lookup (kernels/plain/ngram.h): what followed the last tokens when they were in the text before. Costs no forward,
  * and guesses well where answers repeat their prompts. Several children of a node are different tokens that followed, those
  * of the longest suffix first, of them the most recent first; their probabilities are estimates from counts. */
 #include "common/draft/drafter.h"
@@ -124,7 +124,7 @@ static bool ngram_device(const struct drafter *drafter, struct loop_rules *rules
 
 const struct drafter_class drafter_ngram = {
     .name = "ngram",
-    .summary = "what followed the last tokens when they stood in the text before",
+    .summary = "what followed the last tokens when they were in the text before",
     .settings = "n=N,min=N",
     .looks_up = true,
     .open = ngram_open,

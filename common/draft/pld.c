@@ -1,5 +1,5 @@
 /* Prompt lookup as its reference has it (Saxena, "Prompt lookup decoding", 2023, find_candidate_pred_tokens): of the last n
- * tokens, n = 3, 2, 1, the first position in prompt and answer where they stand and as many tokens follow as are wanted, 10.
+ * tokens, n = 3, 2, 1, the first position in prompt and answer where they are and as many tokens follow as are wanted, 10.
  * Where fewer follow, shorter n-grams are tried, and then there is no draft: the reference drafts token 100 there, which is one
  * row more and no guess. ngram.c takes the most recent position and lets a continuation that reaches the end repeat itself.
  *
@@ -130,7 +130,7 @@ static int pld_propose(struct drafter *drafter, struct draft_tree *tree, const s
 
 const struct drafter_class drafter_pld = {
     .name = "pld",
-    .summary = "prompt lookup: what followed the last tokens where they first stood in the text",
+    .summary = "prompt lookup: what followed the last tokens where they first were in the text",
     .settings = "n=N,tokens=N",
     .looks_up = true,
     .open = pld_open,

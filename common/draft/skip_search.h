@@ -15,7 +15,7 @@
  * Where this is not as SWIFT has it: the first set is scored, too, and stays until a better one is found (there any candidate
  * replaces it). Random numbers are Philox's, so candidates are not those of Python's generator with the same seed. bayes_opt
  * looks for the best point from 10,000 random ones and by L-BFGS-B from 10 more; here it is 1,000 and projected ascent along
- * the gradient. What is told to the process is the set that was scored, not the point in the box that led to it. With
+ * the gradient. What the process learns is the set that was scored, not the point in the box that led to it. With
  * `fixed_texts` a set's score never changes, and none is given twice. */
 #ifndef MOE_DRAFT_SKIP_SEARCH_H
 #define MOE_DRAFT_SKIP_SEARCH_H

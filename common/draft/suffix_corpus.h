@@ -1,6 +1,6 @@
 /* Earlier answers that the drafter suffix looks up in, and their index.
  *
- * A corpus is a file of one of these kinds, told apart by how it begins: an index (suffix_corpus_save); a decode stream, whose
+ * A corpus is a file of one of these kinds, known by how it begins: an index (suffix_corpus_save); a decode stream, whose
  * answers are taken; JSON lines, each a list of token ids, or an object with `tokens` or `text`, as moe-decode --json writes;
  * or text, UTF-8, one text in all. A .txt file is text, however it begins.
  *

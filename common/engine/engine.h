@@ -35,11 +35,11 @@ struct engine_setup {
     int max_logit_rows;                  /* rows of one forward whose logits may be asked for */
     int max_positions;                   /* longest sequence; 0: the model's own limit */
     enum cache_format cache;             /* what keys and values are kept in */
-    /* A source that is told of the experts which forwards choose that read theirs elsewhere, since the same will be wanted of
-     * it: a draft's by a copy of the same model, or by the model itself with parts left out. NULL: nobody is told. */
+    /* A source that gets forecasts: the experts that this engine's forwards choose, which read theirs from another source. The
+     * same will be wanted of it soon: a draft is by a copy of its model, or by the model with parts left out. NULL: none. */
     struct expert_source *foretell;
-    bool look_ahead;                     /* the next layer's router is asked on this layer's state, and its experts are told */
-    bool foresee;                        /* forced experts of all layers are told beforehand */
+    bool look_ahead;                     /* the next layer's router is asked on this layer's state: a forecast of its experts */
+    bool foresee;                        /* forced experts of all layers are forecast before a forward */
     /* A slab of a prompt, on devices that take them (info.slabs), 1 .. 2048 rows; 0: none. Everything that is to have the same
      * bits must have the same here: ENGINE_SLAB_ROWS in all commands, with and without drafts. */
     int slab_rows;
@@ -83,7 +83,7 @@ int experts_copy_open(struct experts_copy **out, struct engine *engine, const ch
 void experts_copy_close(struct experts_copy **copy);
 
 /* What a forward leaves out. The nodes that it appends have no keys and values where it left attention out, so they can be
- * parents of nodes with the same part alone, which is told by its address: it must stay as it is as long as they are pending.
+ * parents of nodes with the same part alone, which is known by its address: it must stay as it is as long as they are pending.
  * Nodes of several parts may be pending at once, each with a copy of the root of its own. */
 struct forward_part {
     const uint8_t *skip_attention, *skip_ffn;    /* [layers] 1: this half of the layer is left out; NULL: none is */

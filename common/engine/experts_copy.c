@@ -49,7 +49,7 @@ static int open_parts(struct experts_copy *copy, struct engine *engine, const ch
     if (model_open(&copy->model, file, err))
         return -1;
     if (!engine->moe_layers)
-        return err_set(err, ERR_INPUT, "%s: the model %s has no routed experts that it could stand in for", file,
+        return err_set(err, ERR_INPUT, "%s: the model %s has no routed experts that it could replace", file,
                        model_path(engine->setup.model));
     if (check_copy(copy->model, engine->setup.model, err) || workspace_suit(&engine->space, copy->model, err) ||
         !(copy->layer = mem_alloc((size_t)shape->layers, sizeof *copy->layer, err)) ||

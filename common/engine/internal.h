@@ -47,7 +47,7 @@ struct stopped {
     int node[STOPPED_MAX], layers[STOPPED_MAX];      /* which, and the layers that it has gone through */
     int32_t token[STOPPED_MAX];
     struct buffer residual;                          /* [max_rows + STOPPED_MAX][hidden]: the first for merging, resume.c */
-    int32_t *wanted, *expert;                        /* [STOPPED_MAX][moe][top_k] what struct forward told of them */
+    int32_t *wanted, *expert;                        /* [STOPPED_MAX][moe][top_k] what struct forward said of them */
     float *weight;
 };
 
@@ -58,7 +58,7 @@ struct sequence {
     struct stopped *stopped;                         /* made when first needed */
 };
 
-/* Where a forward is: what all layers of it share. */
+/* A forward on its way through the layers: what they share. */
 struct pass {
     struct engine *engine;
     struct sequence *sequence;

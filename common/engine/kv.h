@@ -30,7 +30,7 @@ struct layer_cache {
     enum cache_format format;
 };
 
-/* Which rows: where they stand and what they see (kernels/attention.h). */
+/* Which rows: their positions, and what they see (kernels/attention.h). */
 struct layer_rows {
     int rows;
     struct buffer position, slot, prefix, path_start, path;      /* i32 */

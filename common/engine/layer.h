@@ -44,8 +44,8 @@ struct layer {
     const struct expert_plan *plan;      /* NULL: none */
     int moe;                             /* its number in the plan */
     struct buffer row_weight;            /* [rows] f32, of a plan that goes by paths */
-    struct expert_source *foretell;      /* is told of the experts that are chosen here; NULL: nobody */
-    struct layer_next next;              /* whose experts the source is told of while this layer's are computed */
+    struct expert_source *foretell;      /* gets the experts that are chosen here as a forecast; NULL: none does */
+    struct layer_next next;              /* whose experts are forecast to the source while this layer's are computed */
     const int32_t *forced;               /* [rows][top_k] in place of the router's choice; NULL: none */
     float *reconstruction;               /* set to what the plan costs (struct forward); NULL: not asked for */
 };

@@ -17,7 +17,7 @@ struct head_pass {
     struct buffer made;                  /* [rows][hidden] what rows after these go on from; none: the first branch */
 };
 
-/* One kind of network. x stands for head->space.x: the residual stream. */
+/* One kind of network. x is head->space.x, the residual stream. */
 struct head_class {
     enum head_kind kind;
     int branches;                        /* 0: one of each of its heads */

@@ -1,4 +1,4 @@
-/* Jakiro and Jakiro* (arXiv 2502.06282): EAGLE-1 with experts. u stands for x after attention, y for its norm, r for what the
+/* Jakiro and Jakiro* (arXiv 2502.06282): EAGLE-1 with experts. u is x after attention, y its norm, r what the
  * router makes of y.
  *
  *     jakiro       branch 0, of the next token: u + the sum of s_j E_j over the K experts with the largest s, the softmax of

@@ -163,7 +163,7 @@ static int draft_chain(struct probe *probe, int room, struct err *err)
     return rc < 0 ? -1 : 0;
 }
 
-/* The node of the record that stands for one of the growing tree. */
+/* The node of the record for one of the growing tree. */
 static int recorded_node(const struct probe *probe, int node)
 {
     int32_t way[SHAPE_DEPTH_MAX];

@@ -17,7 +17,7 @@ struct finished {
     char *id;
 };
 
-/* A walk over the finished texts, beside prompts that come in the same order. */
+/* A walk over the finished texts, along with prompts in the same order. */
 struct walk {
     struct sampler *counts;             /* of equal prompts */
     size_t at;

@@ -202,7 +202,7 @@ static void cascade_cost_observe(struct policy *policy, const struct outcome *ou
     union_learn(&c->experts, outcome->expert, outcome->emitted, outcome->moe_layers);
 }
 
-/* What is known of the task; for a new one, a quarter of what the one before it taught, in the position longest unused. */
+/* What is known of the task; for a new one, a quarter of what the one before it taught, in the slot longest unused. */
 static struct task *find_task(struct cascade_cost *c, const char *name)
 {
     struct task *oldest = &c->task[0];

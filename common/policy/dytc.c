@@ -3,19 +3,19 @@
  *
  *     T(s, k) = (a (1 - a^k) / (1 - a) + a^k a_n) / (c k + c_n)
  *
- * is largest: a is the acceptance of s and c its cost, a_n and c_n those of the cheapest drafter, the last one, whose one token
- * stands for what comes later. Acceptance is a_new = lambda a_old + (1 - lambda) a_recent, with the mean over the last H tokens
- * that came to a judgement. How likely a leaf is follows from its tokens: from the logits of their drafters, or the lengths of
- * the matches they were found by. Siblings of the likeliest leaf are gone on with in the same step, as a forward over a few
- * more tokens takes as long.
+ * is largest: a is the acceptance of s and c its cost, a_n and c_n those of the cheapest drafter, the last one, whose one
+ * token is taken for all that comes later. Acceptance is a_new = lambda a_old + (1 - lambda) a_recent, with the mean over the
+ * last H tokens that came to a judgement. How likely a leaf is follows from its tokens: from the logits of their drafters, or
+ * the lengths of the matches they were found by. Siblings of the likeliest leaf are gone on with in the same step, as a
+ * forward over a few more tokens takes as long.
  *
  * Of the paper only a summary is known. What that leaves open, and what is done here:
- * - bracket: the quotient is of the whole, as the text around it wants; `last` divides only the term of what comes later, which
- *   is how it is there.
+ * - bracket: the quotient is of the whole, as the text around it wants; with `last` only the term of what comes later is
+ *   divided, as the formula is printed there.
  * - c k is what predict/latency.h says of k tokens in one step. The target's time would divide all costs alike and change
  *   nothing. There is no cost of verification in T: with `whole` the cheapest drafter has the largest T nearly always, and what
  *   ends a draft is `min`: the chance of its likeliest leaf, under which it is not gone on with.
- * - A match of m tokens stands for a chance of m / (m + 1); who says nothing, for his acceptance, and (1 - a) of it for each
+ * - A match of m tokens means a chance of m / (m + 1); who says nothing, for his acceptance, and (1 - a) of it for each
  *   sibling before him.
  * - top-p: siblings, likeliest first, until the chances of the family that is gone on with are that share of all of them.
  * - Each leaf gets `width` children, a tree `nodes` nodes, a step `steps` tokens at most.

@@ -80,7 +80,7 @@ struct dytc_verify {
     bool speaks[DRAFTERS];
     /* Of this iteration: */
     double rate, verify[MAX + 1];
-    double estimate[MAX];              /* of each token of the chain */
+    double estimate[MAX];               /* of each token of the chain */
     int nodes;                          /* of which that is known */
     bool branched;                      /* second choices were asked for, */
     int branches;                       /* so many */
@@ -244,7 +244,7 @@ static double loss_of_trial(const struct dytc_verify *d, const struct plan_draft
 }
 
 /* A drafter that would pay if it were as good as it may be, -1: none. The loss that is to be expected of trying it is paid for;
- * what promises most is saved for, as lesser hopes would use it all up. last: it gets the end of the chain. */
+ * what promises most is saved for, as trials that promise less would use it all up. last: it gets the end of the chain. */
 static int choose_trial(struct dytc_verify *d, int max, const struct plan *plan, bool *last)
 {
     struct plan_drafter drafter[DRAFTERS];
@@ -549,7 +549,7 @@ static void forget(struct task *task, double weight)
     }
 }
 
-/* What is known of the task; for a new one, a quarter of what the one before it taught, in the position longest unused. */
+/* What is known of the task; for a new one, a quarter of what the one before it taught, in the slot longest unused. */
 static struct task *find_task(struct dytc_verify *d, const char *name)
 {
     struct task *oldest = &d->task[0];

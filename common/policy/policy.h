@@ -7,7 +7,7 @@
  * that is dropped all the same is an error of the loop (decode/grow.h).
  *
  * next() is asked until it says stop: static K answers once, a cascade of drafters or a growing tree many times. observe()
- * is told what really happened; state() lays open what the decisions of this iteration rested on, for the iteration's
+ * gets what really happened; state() shows what the decisions of this iteration rested on, for the iteration's
  * record. Sources are named in each policy's file by paper section. */
 #ifndef MOE_POLICY_POLICY_H
 #define MOE_POLICY_POLICY_H

@@ -15,7 +15,7 @@
 struct state {
     struct recording *recording;
     struct recorded_text *text;         /* NULL: none is open */
-    struct recorded_position *live;        /* [iterations] what iterations did */
+    struct recorded_position *live;     /* [iterations] what iterations did */
     int *at;                            /* [iterations] the position that each began at */
     size_t live_room, at_room;
     int emitted;                        /* tokens of the answer by now; the first one is the prompt's */

@@ -3,7 +3,7 @@
  * everywhere: then a position has all nodes that were drafted, in that order, and element k is for the first k of them.
  *
  * A position is the root of an iteration that could have been: the text's tokens but the last one, in order. A stream in which
- * a position lacks, or in which drafts and text contradict each other, is refused. */
+ * a position is missing, or in which drafts and text contradict each other, is refused. */
 #ifndef MOE_POLICY_RECORDING_H
 #define MOE_POLICY_RECORDING_H
 

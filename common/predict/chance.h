@@ -1,5 +1,5 @@
 /* The chance that something goes well, learned from how it went, while it may change: an average over much of the past and one
- * over little of it, each weighed by how well it has foretold what came lately. So a chance that stays is known more closely
+ * over little of it, each weighed by how well it has predicted what came lately. So a chance that stays is known more closely
  * with time, and one that moves is followed.
  *
  * How much of the past is behind an estimate fades with each round, observed or not: what was not looked at for long is in
@@ -13,7 +13,7 @@ enum { CHANCE_SPANS = 2 };
 
 struct chance {
     double mean[CHANCE_SPANS], seen[CHANCE_SPANS];      /* observations behind each, at most its span */
-    double loss[CHANCE_SPANS];          /* recent sum of -log of what was foretold for what came */
+    double loss[CHANCE_SPANS];          /* recent sum of -log of the chance predicted for what came */
 };
 
 void chance_init(struct chance *chance, double guess);              /* which counts as so many observations: see chance.c */

@@ -13,7 +13,7 @@ struct cost_model {
     double level, steepness;            /* logarithms */
     double ll, ls, ss;                  /* their covariance */
     double noise, drift_level, drift_steepness;     /* variances: of one observation; added with each iteration */
-    double max;                        /* that ss may become */
+    double max;                         /* that ss may become */
 };
 
 /* uncertainty: standard deviation of the logarithm of the steepness (its first value: `steepness`). */

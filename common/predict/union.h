@@ -1,6 +1,6 @@
-/* How many distinct experts a forward over M neighbouring tokens loads, told before it is made: from the experts of the text's
- * own last M tokens, which decoding without drafts shows as well; before any were seen, as if tokens chose independently.
- * Recent tokens count more. The unit is experts a layer, on average. */
+/* How many distinct experts a forward over M neighbouring tokens loads, predicted before it is made: from the experts of the
+ * text's own last M tokens, which decoding without drafts shows as well; before any were seen, as if tokens chose
+ * independently. Recent tokens count more. The unit is experts a layer, on average. */
 #ifndef MOE_PREDICT_UNION_H
 #define MOE_PREDICT_UNION_H
 
@@ -11,7 +11,7 @@
 enum { UNION_TOKENS = 65, UNION_EXPERTS_MAX = 4096 };
 
 struct union_predictor {
-    int max, experts, top_k;           /* tokens of a forward, at most; experts 0: the model has none */
+    int max, experts, top_k;            /* tokens of a forward, at most; experts 0: the model has none */
     int layers;                         /* 0: no token was seen */
     int32_t *recent;                    /* [most][layers][top_k] a ring */
     int64_t tokens;                     /* of this text */

@@ -61,7 +61,7 @@ static int answered_raw(const struct prompts *p, struct prompt *prompt, const st
     }
     if (!begins_with(tokens, &asked)) {
         err_set(err, ERR_INPUT, "the answer's beginning and the prompt's end make one token, so they cannot be told apart; let "
-                "white space stand in front of the answer, not at the end of the prompt");
+                "white space be in front of the answer, not at the end of the prompt");
         goto done;
     }
     if (p->options.n_ends && !is_end(p, tokens->ids[tokens->n - 1])) {

@@ -12,7 +12,7 @@ struct prompts {
     struct prompt_line line;           /* the one at hand */
     struct template *own;              /* the chat template of options.template_file */
     json_t *args;                      /* of the template */
-    json_t *noted;                     /* what prompts_note_once was told */
+    json_t *noted;                     /* what prompts_note_once has said */
     size_t next_text;                  /* of options.texts */
     int64_t ordinal;
     struct prompts_fault fault;

@@ -297,7 +297,7 @@ static int refuse(struct prompt_lines *lines, const char *what, struct err *err)
     return err_set(err, ERR_INPUT, "%s", what);
 }
 
-/* From the first bytes, so that it is told as what it is. */
+/* From the first bytes, so that the message says what it is. */
 static int check_kind(struct prompt_lines *lines, struct err *err)
 {
     const char *what = magic_no_prompts(lines->chunk + lines->begin, lines->end - lines->begin);
@@ -391,7 +391,7 @@ static int read_item(struct prompt_lines *lines, struct err *err)
     }
 }
 
-/* What stands between two items: 1, an item comes; 0: the list, and the file, is at its end. */
+/* What is between two items: 1, an item comes; 0: the list, and the file, is at its end. */
 static int begin_item(struct prompt_lines *lines, struct err *err)
 {
     char c;

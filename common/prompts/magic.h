@@ -1,4 +1,4 @@
-/* What a file is that holds no prompts, told by its first bytes. */
+/* What kind of file one is that holds no prompts, by its first bytes: for messages. */
 #ifndef MOE_PROMPTS_MAGIC_H
 #define MOE_PROMPTS_MAGIC_H
 

@@ -10,7 +10,7 @@
  * and optional id (string or number), task, answer (string or number), max_tokens. A `prompt` that is a list of messages is one
  * of `messages`. Other keys are ignored, with a note unless options.field was given; blank lines are skipped.
  * With PROMPTS_ANSWERED `answer` is what the assistant says to it, `answer_tokens` the same as ids after `tokens`, and
- * `messages` may have answers anywhere. Each is told from what it answers by its tokens: those of the prompt alone begin
+ * `messages` may have answers anywhere. Where each begins is known by its tokens: those of the prompt alone begin
  * those of the joint text, or the text is refused.
  * Text is a prompt, too: lines.h says where; `-` is standard input.
  *

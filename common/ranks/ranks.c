@@ -28,7 +28,7 @@ struct ranks {
     int rank, size;
     struct member *members;                 /* [size]; NULL until they are known */
     bool *watched;                          /* [size] it is seen from here whether they live */
-    bool over;                              /* a fault was told to all, or somebody died: no call may follow */
+    bool over;                              /* all know of a fault, or somebody died: no call may follow */
     bool died;                              /* somebody did, who cannot be waited for at the end */
     bool ours;                              /* the fault is this process's to say */
 };

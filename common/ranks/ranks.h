@@ -1,9 +1,9 @@
 /* Several processes that work as one: who is who, and sums and copies over all of them, in an order that is always the same.
  *
- * Every process makes the same calls in the same order. Each call first lets all tell each other how they are: where one has
+ * Every process makes the same calls in the same order. In each call all first say to each other how they are: where one has
  * failed meanwhile (ranks_leave), the call fails for all of them with that one's error and name, and so do all calls after it.
  * One that has died is noticed by those who wait for it, on its own machine at least. So nobody waits for ever, and a fault is
- * told once: by process 0, or the first that lives; for the others it is ERR_TOLD.
+ * reported once: by process 0, or the first that lives; for the others it is ERR_TOLD.
  *
  * Parts: `cut` [size + 1] says which part of an array is whose: cut[rank] .. cut[rank + 1]. */
 #ifndef MOE_RANKS_RANKS_H

@@ -17,7 +17,7 @@ static const char *const columns[] = { "tok/s", "accept", "tok/step", "experts",
 struct page {
     const struct measurements *all;
     const struct summary *summary;
-    double max;                /* at the right end of the plot */
+    double max;                 /* at the right end of the plot */
     int wider;                  /* what names take more than NAMES; all that is right of them moves */
     int size;                   /* of all names alike */
 };

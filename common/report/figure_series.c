@@ -10,7 +10,7 @@
 
 #include "common/base/mem.h"
 
-/* The panel of a task's rows: a curve a series, with dots, and bars where `error` (-1: none) is told. */
+/* The panel of a task's rows: a curve a series, with dots, and bars where `error` (-1: none) is known. */
 struct chart {
     const char *title, *x_label, *y_label;
     int x, y, error;                    /* of figure_row.value */

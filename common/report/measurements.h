@@ -42,7 +42,7 @@ struct measured_step {                      /* one iteration */
     double reconstruction;                  /* sum over them */
     /* Of a cache of experts; 0: there is none. stall_us: of what was measured. */
     double hits, misses, read_bytes, prefetched_bytes, wasted_bytes, stall_us;
-    double named, right, scored;            /* experts foretold for its verification, of them wanted, and all wanted; 0: none */
+    double named, right, scored;            /* experts forecast for its verification, of them wanted, and all wanted; 0: none */
 };
 
 struct measured_trial {                     /* a drafted token that was tried, and whose bound is known (verify/overlap.h) */

@@ -1,4 +1,4 @@
-/* A page of HTML that stands alone: style within, no script, nothing from elsewhere. */
+/* A page of HTML that needs no other file: style within, no script, nothing from elsewhere. */
 #ifndef MOE_REPORT_PAGE_H
 #define MOE_REPORT_PAGE_H
 

@@ -119,7 +119,7 @@ static int put_axes(struct text *out, const struct svg_panel *panel, double left
 
 static double within(double share) { return share < 0 ? 0 : share > 1 ? 1 : share; }
 
-/* Six shapes, hollow, so that two at one point can be told; the seventh curve has the first again, with other dashes. */
+/* Six shapes, hollow, so that two at one point can both be seen; the seventh curve has the first again, with other dashes. */
 static int put_shape(struct text *out, int curve, double x, double y, struct err *err)
 {
     static const char *const shapes[] = {"m-3 0a3 3 0 1 0 6 0a3 3 0 1 0 -6 0z", "m-2.7 -2.7h5.4v5.4h-5.4z",

@@ -17,7 +17,7 @@ enum svg_stroke {
     SVG_BOLD,            /* the curve that matters: wide and solid */
     SVG_DASHED,          /* wide and dashed */
     SVG_DOTTED,          /* wide and dotted */
-    SVG_THIN             /* one of many: thin; SVG_THIN + i is told from SVG_THIN + j by its dashes, for i, j < SVG_PATTERNS */
+    SVG_THIN             /* one of many: thin; SVG_THIN + i and SVG_THIN + j differ in their dashes, for i, j < SVG_PATTERNS */
 };
 enum { SVG_PATTERNS = 6 };
 

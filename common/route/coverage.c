@@ -86,7 +86,7 @@ int coverage_make(struct coverage **out, const struct route_counts *counts, stru
         return err_set(err, ERR_INPUT, "the routes have no tokens of this phase, so nothing is covered; profile prompts, and "
                        "answers with -n");
     if (counts->lacks_mass)
-        return err_set(err, ERR_INPUT, "routing mass of these tokens was not recorded, so no share of it can be told; record "
+        return err_set(err, ERR_INPUT, "routing mass of these tokens was not recorded, so no share of it is known; record "
                        "it with moe-profile --record route,probs");
     if (ranking->moe_layers != counts->moe_layers || ranking->experts != counts->experts)
         return err_set(err, ERR_INPUT, "the ranking is of %d layers with %d experts, the routes of %d with %d",

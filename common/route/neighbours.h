@@ -4,7 +4,7 @@
  *                     a text, width = 1, 2, 4, ... 64: what verifying a draft of that many tokens must load (MoE-Spec eq. 3)
  *   common[l][i]      share of a token's experts that the token `width` before it selected, too
  *
- * Beside what was measured stands what independence would give: alike, when all experts are equally likely and tokens
+ * Next to what was measured comes what independence would give: alike, when all experts are equally likely and tokens
  * choose independently of each other; independent, when each expert is as likely as it was here.
  *
  * Tokens are those that are part of the text, in its order. A text shorter than a width has no such windows. Memory: 128

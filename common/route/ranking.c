@@ -224,7 +224,7 @@ static int ranking_take(struct ranking *ranking, const struct rank_layer *record
         int e = record->order[i];
         if (e < 0 || e >= experts || seen[e])
             return err_set(err, ERR_INPUT, "layer %d: index %d names expert %d, which %s", record->layer, i, e,
-                           e >= 0 && e < experts ? "has an index already" : "does not exist");
+                           e >= 0 && e < experts ? "is in the order already" : "does not exist");
         seen[e] = 1;
     }
     seen[experts + record->layer] = 1;

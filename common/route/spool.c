@@ -24,7 +24,7 @@ struct route_spool {
     size_t keep;                /* blocks, [layers][block_tokens][top_k], that have room in memory; the others go to the file */
     uint8_t *memory;            /* [keep]: pages come as they are written to */
     uint8_t *passing;           /* a block on its way to the file */
-    struct thread_pool *pool;          /* who replays; NULL before the first time */
+    struct thread_pool *pool;   /* who replays; NULL before the first time */
 };
 
 int route_spool_open(struct route_spool **out, const struct stream_model *model, size_t memory, const char *folder,

@@ -34,8 +34,8 @@ struct store_facts {
     int64_t hits, misses;                /* wanted experts that were there or on their way, and those that were not */
     int64_t bytes;                       /* read */
     int64_t prefetched, wasted;          /* bytes of those read before they were wanted, and of those gone without being so */
-    /* Of verifications: experts that were foretold, of them wanted, and all that were wanted. foretells: ever since it was open
-     * somebody, or the policy itself, has foretold anything. */
+    /* Of verifications: experts that were forecast, of them wanted, and all that were wanted. forecasts: ever since it was open
+     * somebody, or the policy itself, has made a forecast. */
     int64_t named, right, scored;
     bool foretells;
     double stall;                        /* seconds in which the engine had nothing to compute with */
@@ -56,7 +56,7 @@ struct expert_cache {
     bool threads;                        /* reads are by threads, not by io_uring */
 };
 
-/* What a forward is for: those of a draft want other experts than the verification after them, for which they foretell. */
+/* What a forward is for: those of a draft want other experts than the verification after them, which they forecast. */
 enum expert_forward { EXPERTS_VERIFY, EXPERTS_PROMPT, EXPERTS_DRAFT };
 
 struct expert_source_class {

@@ -2,7 +2,7 @@
  *
  * A `setting` record says what will be compared; a `sample` record announces that a sequence runs under a setting, and the
  * decode records (decode.h) of that sequence follow. Written by moe-bench run, read by its other subcommands. A `timing`
- * record stands for itself: what an operation or a forward took on a device (tests/gpu/bench). */
+ * record is by itself: what an operation or a forward took on a device (tests/gpu/bench). */
 #ifndef MOE_STREAM_BENCH_H
 #define MOE_STREAM_BENCH_H
 

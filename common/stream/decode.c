@@ -59,7 +59,7 @@ static const struct field iter_fields[] = {
     FIELD(decode_iter, cache_prefetched_bytes, true, "read before anything wanted it, part of cache_read_bytes"),
     FIELD(decode_iter, cache_wasted_bytes, true, "of what was prefetched, in this iteration or before: what went without "
           "having been wanted"),
-    FIELD(decode_iter, cache_named, true, "experts that were foretold for the verification, summed over layers"),
+    FIELD(decode_iter, cache_named, true, "experts that were forecast for the verification, summed over layers"),
     FIELD(decode_iter, cache_right, true, "those of them that it wanted"),
     FIELD(decode_iter, cache_scored, true, "all that it wanted"),
     FIELD(decode_iter, cache, true, "the policy of the cache, and what its decisions rest on after this iteration"),

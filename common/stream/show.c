@@ -21,7 +21,7 @@ struct show {
     struct output *out;
     enum show_form form;
     struct text line, names, arrays;    /* the object so far; CSV: its keys; TEXT: its array lines */
-    bool first[SHOW_DEPTH];             /* nothing stands yet in the container at this depth */
+    bool first[SHOW_DEPTH];             /* nothing is yet in the container at this depth */
     int depth;
     size_t cell;                        /* CSV: where the map at hand begins in line */
     bool named;                         /* CSV: the columns have been named */

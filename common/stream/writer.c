@@ -24,7 +24,7 @@ struct writer {
     struct wire_sink body;              /* the record that is being made */
     msgpack_packer packer;
     char type[FRAME_TYPE];
-    struct { size_t at; int keys; } maps[MAP_DEPTH];    /* open maps: where their counts stand */
+    struct { size_t at; int keys; } maps[MAP_DEPTH];    /* open maps: where their counts are */
     int depth;
     struct err fault;                   /* kept until writer_end, and from then on */
 };

@@ -216,7 +216,7 @@ const struct function *test_find(const char *name);            /* its result is 
 const struct function *method_lookup(const struct value *self, const char *name);
 const struct function *global_find(const char *name);
 
-/* Argument i, or the keyword of that position; NULL when not given. */
+/* Argument i, or the one given under the keyword; NULL when not given. */
 const struct value *arg_get(const struct args *args, size_t i, const char *keyword);
 int arg_int(struct render *r, const struct args *args, size_t i, const char *keyword, int64_t fallback, int64_t *out);
 int arg_string(struct render *r, const struct args *args, size_t i, const char *keyword, const struct string **out);

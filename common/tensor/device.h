@@ -85,7 +85,7 @@ int loop_drain(struct loop *loop, const void **record, struct err *err);
 int loop_end(struct loop **loop, struct err *err);                   /* waits for what is at work */
 
 /* Seconds that the device itself takes for the operations that `put` puts on the queue, called once: on a GPU they are one
- * graph, and its clock is read in front of them and after, so that the rate at which a host launches is not in it. Nothing
+ * graph, and its clock is read before them and after them, so that the rate at which a host launches is not in it. Nothing
  * that waits may be among them. */
 int device_time(struct device *device, void (*put)(void *context), void *context, double *seconds, struct err *err);
 

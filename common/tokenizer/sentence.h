@@ -21,7 +21,7 @@ struct sentence {
     size_t count;
     int32_t unk, bos;                  /* bos: -1 where there is none */
     bool unigram, byte_fallback, add_dummy_prefix, remove_extra, has_unused;
-    float min, greatest;             /* of scores of normal pieces */
+    float min, greatest;               /* of scores of normal pieces */
     size_t longest;                    /* bytes of the longest piece that text can become */
     struct added_trie user, pieces;    /* user defined symbols; with unigram all pieces that text can become */
     uint32_t *units;                   /* the rules of normalisation: a double array ... */

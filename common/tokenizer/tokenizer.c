@@ -87,7 +87,7 @@ int32_t tokenizer_find(const struct tokenizer *tokenizer, const char *content)
 struct encoder {
     const struct tokenizer *t;
     struct added_cuts raw, normalized;
-    struct text text[2];               /* what normalisers make, in turns */
+    struct text text[2];               /* what normalisers make, one after the other */
     struct origins origins[2], section;
     struct pieces pieces[2];
     struct split_scratch split;

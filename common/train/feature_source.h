@@ -52,7 +52,7 @@ struct feature_text {
     const float *states;                /* [states][n][hidden] */
 };
 
-/* Reads the header. What is to be told about it, one line each, is appended to *note. */
+/* Reads the header. What there is to say about it, one line each, is appended to *note. */
 int feature_source_open(struct feature_source **out, const struct feature_source_setup *setup, struct text *note,
                         struct err *err);
 const struct header *feature_source_header(const struct feature_source *source);

@@ -407,7 +407,7 @@ struct mixing {
     int first, experts, used;
 };
 
-/* Of the columns that the softmax is over, which stand for all experts, or for the two chosen first. */
+/* Of the columns that the softmax is over, which are for all experts, or for the two chosen first. */
 static int mix_columns(const struct mixing *m, size_t row, int column[MIX_EXPERTS_MAX])
 {
     const int count = m->mix == MIX_SUM ? m->experts : 2;

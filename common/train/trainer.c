@@ -231,7 +231,7 @@ static void clear_gradients(struct weights *w) { memset(w->gradient, 0, w->float
 static int try_texts(struct trainer *t, struct text *guilty, struct text *all, int *count, struct err *err)
 {
     *count = 0;
-    t->parts = t->texts;            /* each by itself: where it stands in the step is known */
+    t->parts = t->texts;            /* each by itself: its position in the step is known */
     for (int i = 0; i < t->texts; i++) {
         struct losses losses;
         struct train_text text;

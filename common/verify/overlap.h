@@ -1,6 +1,6 @@
 /* How well a drafter knows the target, token by token: for each drafted token that was tried, how likely any rule that keeps
- * the target's distribution could have kept it (kernels/plain/overlap.h). It is the bound that measured acceptance stands
- * beside.
+ * the target's distribution could have kept it (kernels/plain/overlap.h). Reports print it next to measured acceptance, which
+ * it bounds.
  *
  * A node was tried when its parent was kept. Its bound is known when it is its parent's only child, and either was not
  * drawn (its token is what it is, whatever the noise) or says what it was drawn from. */

@@ -12,7 +12,7 @@ complete -c moe-convert -n 'not __fish_seen_subcommand_from head synthetic infla
 complete -c moe-convert -n 'not __fish_seen_subcommand_from head synthetic inflate list' -l version -d 'print the version'
 complete -c moe-convert -n __fish_is_first_token -a head -d 'convert a draft head for a model'
 complete -c moe-convert -n '__fish_seen_subcommand_from head' -l target -r -F -d 'the model file that the head is for'
-complete -c moe-convert -n '__fish_seen_subcommand_from head' -l kind -x -a 'auto eagle1 eagle3 medusa hydra kangaroo jakiro eagle2' -d 'the kind of draft head; told by its tensors under auto'
+complete -c moe-convert -n '__fish_seen_subcommand_from head' -l kind -x -a 'auto eagle1 eagle3 medusa hydra kangaroo jakiro eagle2' -d 'the kind of draft head; under auto its tensors say it'
 complete -c moe-convert -n '__fish_seen_subcommand_from head' -l exit-layer -x -d 'kangaroo: it reads the state after N layers; as its config.json says if not given'
 complete -c moe-convert -n '__fish_seen_subcommand_from head' -l layer-ids -x -a 'auto output input' -d 'eagle3: the layer ids of config.json are of states after (output) or before (input) a layer; under auto input for vLLM speculators, else output'
 complete -c moe-convert -n '__fish_seen_subcommand_from head' -l dtype -x -a 'keep f32 f16 bf16 fp8 q8 q4' -d 'store matrices so; fp8, q8 and q4 keep embedding and router, and vectors are always f32'

@@ -3,7 +3,7 @@
  *
  * Inputs go in chunks that stay in the first-level cache: a chunk's weights become signed bytes as tiles want them, once for
  * all rows; then up to 16 rows at a time go over 16 outputs: a product of tiles makes the integers of each block, which come
- * back through memory and meet their scales in sums that are registers. Meanwhile the chunks after are asked for. */
+ * back through memory and meet their scales in sums that are registers. Meanwhile the next chunks are asked for. */
 #if defined(ISA_AMX)
 
 #include <immintrin.h>

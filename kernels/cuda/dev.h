@@ -2,7 +2,7 @@
  * (kernels/NAME.h) and shared arithmetic (kernels/plain, common/base/float.h).
  *
  * Two compilers read a .cu file. nvcc makes what runs on a GPU: the names below are intrinsics and inline PTX. A C++ compiler
- * makes what runs on the CPU in tests: there tests/emu stands behind the same names, thread by thread, and reports what a
+ * makes what runs on the CPU in tests: there tests/emu has the same names, thread by thread, and reports what a
  * GPU would pass over in silence (races, threads that wait for ever, memory that was never written).
  *
  * What a .cu file may use:

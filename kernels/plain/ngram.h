@@ -1,7 +1,7 @@
 /* Prompt lookup: where did the last tokens of a text occur before, and what followed them there?
  * Source: Saxena, "Prompt lookup decoding", 2023; here the longest suffix counts, and of its positions the most recent.
  *
- * An index makes a look-up cost the same however long the text is: an open hash table whose slots say where an n-gram stood
+ * An index makes a look-up cost the same however long the text is: an open hash table whose slots say where an n-gram was
  * last, and from each position a link to the one before. An n-gram enters it when a token comes after it, so that every
  * position found has a continuation. */
 #ifndef MOE_KERNELS_PLAIN_NGRAM_H
@@ -57,7 +57,7 @@ PLAIN void ngram_enter(struct ngram_index *index, const int32_t *text, int32_t l
     }
 }
 
-/* Where the last n of tail[0 .. count) stood before: the position of what followed, 0: nowhere. */
+/* Where the last n of tail[0 .. count) were before: the position of what followed, 0: nowhere. */
 PLAIN int32_t ngram_position(const struct ngram_index *index, const int32_t *text, const int32_t *tail, int count, int n)
 {
     return index->slot[ngram_find(index, text, tail + count - n, n)].next;

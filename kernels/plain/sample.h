@@ -42,7 +42,7 @@ PLAIN int sample_above(const float *logit, int32_t a, int32_t b)
     return logit[a] > logit[b] || (logit[a] == logit[b] && a < b);
 }
 
-/* heap[0 .. count) is a heap (best first) but for `at`, which sinks to its position. */
+/* heap[0 .. count) is a heap (best first) but for `at`, which sinks to where it belongs. */
 PLAIN void sample_sink(const float *logit, int32_t *heap, int count, int at)
 {
     int32_t token = heap[at];

@@ -346,7 +346,7 @@ STOPS
 -m pocket.moe -p x -d ngram:n=0|--draft: ngram: n
 -m pocket.moe -p x -d ngram:m=2|m
 -m pocket.moe -p x -d ngram -K 65|-K: 65
--m pocket.moe -p x -d ngram -d none|none: stands for no drafter
+-m pocket.moe -p x -d ngram -d none|none: means no drafter
 -m pocket.moe -p x -d ngram -d ngram -d ngram -d ngram -d ngram -d ngram -d ngram -d ngram -d ngram|9 drafters, of at most 8
 -m pocket.moe -p x -d ngram -d model:file=none.moe|none.moe
 -m pocket.moe -p x -d ngram -d lookahead -B 8|rows that a drafter adds for itself

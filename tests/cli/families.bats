@@ -88,7 +88,7 @@ off() {
     off llama '.rms_norm_eps = 1e-5'
 }
 
-@test "llama: the dynamic rope shows after the original positions" {
+@test "llama: the dynamic rope shows past the original positions" {
     for change in '.rope_parameters.rope_type = "default" | .max_position_embeddings = 96' '.rope_parameters.factor = 2' \
                   '.max_position_embeddings = 44'; do
         rm -rf wrong

@@ -1,4 +1,4 @@
-/* A GPU made of fibers: what comes after kernels/cuda/dev.h where a C++ compiler reads a .cu file.
+/* A GPU made of fibers: what is behind kernels/cuda/dev.h where a C++ compiler reads a .cu file.
  *
  * Each thread of a block is a fiber, which runs until it waits (barrier, collective of a warp) or ends; blocks run one after
  * another. Which fiber and which block comes next is the schedule: forward, reverse, or random with a seed; a right kernel

@@ -17,7 +17,7 @@ extern const struct device_ops cuda_ops;
 /* A queue's state; it stays valid. Its tensor core is a Hopper's; an Ampere's where races are looked for. */
 void *emu_queue(int way);
 
-/* Memory that kernels may touch, for the race detector; it also sees accesses after its end. */
+/* Memory that kernels may touch, for the race detector; it also sees accesses past its end. */
 void emu_region(const void *memory, size_t bytes);
 void emu_region_end(const void *memory);
 

@@ -14,7 +14,7 @@ enum { MAX_TEXT = 700, K_MAX = 9, CHANGES = 5 };
 
 struct weather {
     int until;                          /* iterations of the text */
-    double plain, cost[K_MAX + 1];     /* seconds without a draft; a draft's, as a multiple of it */
+    double plain, cost[K_MAX + 1];      /* seconds without a draft; a draft's, as a multiple of it */
     double keep;                        /* chance of a token */
 };
 

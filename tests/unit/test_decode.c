@@ -368,7 +368,7 @@ static void ends_are_where_they_would_be(void **state)
         settings.max_tokens = TOKENS;
         settings.temperature = 0.3;
         rig_open(&rig, seed, -1, 0, 1);
-        /* The answer becomes part of the prompt, so that drafts foresee what is yet to come for the first time. */
+        /* The answer becomes part of the prompt, so that drafts hold what is yet to come for the first time. */
         count += run(&rig, &settings, NULL, prompt, count, &result, NULL, prompt + count);
         run(&rig, &settings, NULL, prompt, count, &result, NULL, whole);
         settings.draft = (struct strings){ngram, 1};

@@ -134,7 +134,7 @@ static int check_tree(struct rig *rig, struct sequence *sequence, const int32_t 
     return checked;
 }
 
-/* The same as settings and as what an engine is told. */
+/* The same as settings and as what an engine gets. */
 struct degree {
     char spec[300];
     struct forward_part part;

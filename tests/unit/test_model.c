@@ -168,7 +168,7 @@ static int write_late(const char *path, int threads, int failing, struct err *er
     return rc;
 }
 
-/* The file is the same, and the first block that cannot be made is the one that is told. */
+/* The file is the same, and the first block that cannot be made is the one that is reported. */
 static void blocks_that_are_ready_early_wait_for_their_turn(void **state)
 {
     (void)state;

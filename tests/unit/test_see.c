@@ -1,5 +1,5 @@
-/* Drafters that see the target and ride along: what they are told, in which order, and that what they get is what forwards of a
- * sequence of their own give, to the last bit. The text is that without them. */
+/* Drafters that see the target and ride along: what they are given, in which order, and that what they get is what forwards of
+ * a sequence of their own give, to the last bit. The text is that without them. */
 #include "tests/unit/unit.h"
 
 #include "common/base/clock.h"
@@ -57,7 +57,7 @@ struct watcher {
     struct drafter base;
     struct rig *rig;
     struct chance chance;
-    int32_t text[TEXT + 32], next[TEXT + 32];   /* what it was told, and what the text will be */
+    int32_t text[TEXT + 32], next[TEXT + 32];   /* what it was given, and what the text will be */
     int length, seen;                           /* tokens committed, and shown */
     enum event event[2000];
     int events;

@@ -337,7 +337,7 @@ static void a_file_that_shrinks_is_an_error(void **state)
 
 /* ---- the rest */
 
-/* Experts that were told beforehand: they come once, those that are wanted count as hits, and the bits stay. */
+/* Experts that were forecast: they come once, those that are wanted count as hits, and the bits stay. */
 static void what_is_foretold_is_read_before_it_is_wanted(void **state)
 {
     struct hparams shape;
