@@ -411,7 +411,7 @@ static int judge(void *context, const struct prompt *prompt, struct err *err)
     struct run *run = context;
     const struct decode_prompt text = {.token = prompt->tokens.ids, .tokens = prompt->tokens.n,
                                        .max_tokens = prompt->max_tokens};
-    if (run->resume && decode_resume_foresee(run->resume, prompt, err))
+    if (run->resume && decode_resume_expect(run->resume, prompt, err))
         return -1;
     return decoder_check(run->decoder, &text, err);
 }

@@ -6,7 +6,7 @@
 #include "common/base/mem.h"
 #include "common/decode/budgeting.h"
 #include "common/decode/divergence.h"
-#include "common/decode/foresight.h"
+#include "common/decode/forecasting.h"
 #include "common/decode/forced.h"
 #include "common/decode/internal.h"
 
@@ -239,10 +239,10 @@ static int open_watches(struct decoder *decoder, const struct sample_filter *fil
             return -1;
         watches_add(&decoder->watches, budgeting_watch(decoder->budgeting));
     }
-    if (foresight_open(&decoder->foresight, decoder->setup.caching, engine, decode_gamma(settings), &decoder->notes, err))
+    if (forecasting_open(&decoder->forecasting, decoder->setup.caching, engine, decode_gamma(settings), &decoder->notes, err))
         return -1;
-    if (decoder->foresight)
-        watches_add(&decoder->watches, foresight_watch(decoder->foresight));
+    if (decoder->forecasting)
+        watches_add(&decoder->watches, forecasting_watch(decoder->forecasting));
     if (settings->overlap) {
         if (open_overlap(decoder, filter, err))
             return -1;
@@ -325,7 +325,7 @@ void decoder_close(struct decoder **decoder)
     acceptance_close(&d->acceptance);
     overlap_free(&d->overlap.overlap);
     divergence_close(&d->divergence);
-    foresight_close(&d->foresight);
+    forecasting_close(&d->forecasting);
     text_free(&d->notes);
     budgeting_close(&d->budgeting);
     forced_close(&d->forced);

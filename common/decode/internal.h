@@ -17,7 +17,7 @@ _Static_assert((int)ROWS_MAX >= 1 + (int)SHAPE_NODES_MAX, "rows of a tree");
 
 struct budgeting;
 struct divergence;
-struct foresight;
+struct forecasting;
 struct forced;
 
 struct overlap_watch {
@@ -48,7 +48,7 @@ struct decoder {
     struct budgeting *budgeting;
     struct overlap_watch overlap;
     struct divergence *divergence;
-    struct foresight *foresight;
+    struct forecasting *forecasting;
     struct text notes;
     bool by_device;                     /* the device iterates */
     char loop_device[64];                     /* decoder_loop_device's */

@@ -58,7 +58,7 @@ static int open_parts(struct companion *companion, const char *file, struct engi
              expert_source_open(&companion->experts, companion->model, engine->device, err)))
             return -1;
         if (!experts_alike(companion->model, engine->model))
-            engine->foretell = NULL;
+            engine->forecast_to = NULL;
         engine->model = companion->model;
         engine->experts = companion->experts;
         engine->max_positions = 0;

@@ -37,9 +37,9 @@ struct engine_setup {
     enum cache_format cache;             /* what keys and values are kept in */
     /* A source that gets forecasts: the experts that this engine's forwards choose, which read theirs from another source. The
      * same will be wanted of it soon: a draft is by a copy of its model, or by the model with parts left out. NULL: none. */
-    struct expert_source *foretell;
+    struct expert_source *forecast_to;
     bool look_ahead;                     /* the next layer's router is asked on this layer's state: a forecast of its experts */
-    bool foresee;                        /* forced experts of all layers are forecast before a forward */
+    bool forecast_forced;                /* forced experts of all layers are forecast before a forward */
     /* A slab of a prompt, on devices that take them (info.slabs), 1 .. 2048 rows; 0: none. Everything that is to have the same
      * bits must have the same here: ENGINE_SLAB_ROWS in all commands, with and without drafts. */
     int slab_rows;

@@ -109,8 +109,8 @@ static struct layer layer_at(const struct pass *pass, const struct layer_rows *r
         return at;
     at.experts = pass_experts(pass, n);
     at.routing = routing_at(pass, moe);
-    if (engine->setup.foretell != at.experts.source || batch->part)
-        at.foretell = engine->setup.foretell;
+    if (engine->setup.forecast_to != at.experts.source || batch->part)
+        at.forecast_to = engine->setup.forecast_to;
     if (engine->setup.look_ahead && !batch->part && !at.experts.source->class->fixed)
         at.next = next_layer(pass, n);
     at.plan = batch->plan;
@@ -191,7 +191,7 @@ static void head(const struct pass *pass)
 }
 
 /* Routes that are known before any layer has run. */
-static int foresee(const struct pass *pass, struct err *err)
+static int forecast_forced_experts(const struct pass *pass, struct err *err)
 {
     struct engine *engine = pass->engine;
     const struct hparams *shape = engine->shape;
@@ -225,7 +225,7 @@ int forward_put(const struct pass *pass, struct err *err)
     rows.longest = pass->longest;
     rows.slab = pass->slab;
     if ((pass->batch->plan && plan_begin(pass, err)) || keep_begin(pass, err) ||
-        (pass->batch->forced && engine->setup.foresee && foresee(pass, err)) ||
+        (pass->batch->forced && engine->setup.forecast_forced && forecast_forced_experts(pass, err)) ||
         (pass->resumes && resume_begin(pass, &rows, err)))
         return -1;
     if (rows.rows)

@@ -44,7 +44,7 @@ struct layer {
     const struct expert_plan *plan;      /* NULL: none */
     int moe;                             /* its number in the plan */
     struct buffer row_weight;            /* [rows] f32, of a plan that goes by paths */
-    struct expert_source *foretell;      /* gets the experts that are chosen here as a forecast; NULL: none does */
+    struct expert_source *forecast_to;   /* gets the experts that are chosen here as a forecast; NULL: none does */
     struct layer_next next;              /* whose experts are forecast to the source while this layer's are computed */
     const int32_t *forced;               /* [rows][top_k] in place of the router's choice; NULL: none */
     float *reconstruction;               /* set to what the plan costs (struct forward); NULL: not asked for */

@@ -26,7 +26,7 @@ int pieces_begin(struct pieces *pieces, const struct layer *at, struct buffer ex
 {
     struct workspace *space = at->space;
     *pieces = (struct pieces){.at = at, .wanted = {.layer = at->number}, .ids = ids, .all = expert, .count = count};
-    if (source_of(pieces)->class->fixed && !at->foretell)
+    if (source_of(pieces)->class->fixed && !at->forecast_to)
         return 0;
     if (!ids) {
         queue_download(space->device, space->by_slot, expert, (size_t)count * sizeof *ids);
@@ -80,10 +80,11 @@ static int tell(struct pieces *pieces, struct err *err)
 {
     const struct layer *at = pieces->at;
     const struct expert_union *wanted = &pieces->wanted;
-    if (pieces->told)
+    if (pieces->announced)
         return 0;
-    pieces->told = true;
-    if (at->foretell && expert_source_prefetch(at->foretell, at->number, wanted->expert, wanted->tokens, wanted->count, err))
+    pieces->announced = true;
+    if (at->forecast_to &&
+        expert_source_prefetch(at->forecast_to, at->number, wanted->expert, wanted->tokens, wanted->count, err))
         return -1;
     return ahead_tell(at, err);
 }

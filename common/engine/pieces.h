@@ -18,7 +18,7 @@ struct pieces {
     const int32_t *ids;                  /* [count] as on the host; NULL: the source is fixed */
     struct buffer all;                   /* [count] i32 on the device */
     int count;
-    bool begun, told;                    /* what is wanted was given to the source, and to the one that gets forecasts */
+    bool begun, announced;               /* what is wanted was given to the source, and to the one that gets forecasts */
     /* Of the piece. */
     struct buffer expert, table;
     bool whole;                          /* it is all of them: there is one piece */

@@ -98,7 +98,7 @@ static void put_cache(struct decode_iter *iter, const struct store_facts *stored
     iter->cache_prefetched_bytes = stored->prefetched;
     iter->cache_wasted_bytes = stored->wasted;
     iter->cache_stall_us = microseconds(stored->stall);
-    if (!stored->foretells)
+    if (!stored->forecasts)
         return;
     iter->cache_named = stored->named;
     iter->cache_right = stored->right;

@@ -28,8 +28,8 @@ struct decode_resume {
     struct header header;               /* kind STREAM_ANY: there is none */
     struct finished *item;
     size_t count, room;
-    struct walk then, foreseen, now;    /* those of the stream; of prompts before the run; of texts in it */
-    int turns;                          /* foreseen: later turns that may follow */
+    struct walk then, expected, now;    /* those of the stream; of prompts before the run; of texts in it */
+    int turns;                          /* expected: later turns that may follow */
     char *options, *device, *isa, *cache;       /* of the stream's machine; NULL: not recorded */
     bool open;                          /* while it is first read: a text is begun */
     struct finished begun;
@@ -223,7 +223,7 @@ int decode_resume_open(struct decode_resume **out, const char *path, const struc
     if (!resume)
         return -1;
     if (!(resume->path = mem_string(path, err)) || sampler_open(&resume->then.counts, &sampling, 1, err) ||
-        sampler_open(&resume->foreseen.counts, &sampling, 1, err) || sampler_open(&resume->now.counts, &sampling, 1, err) ||
+        sampler_open(&resume->expected.counts, &sampling, 1, err) || sampler_open(&resume->now.counts, &sampling, 1, err) ||
         read_stream(resume, header, machine, err) ||
         (resume->count && reader_open(&resume->in, path, STREAM_DECODE, NULL, err))) {
         decode_resume_close(&resume);
@@ -243,7 +243,7 @@ void decode_resume_close(struct decode_resume **address)
     mem_free(&resume->begun.id);
     mem_free(&resume->item);
     sampler_close(&resume->then.counts);
-    sampler_close(&resume->foreseen.counts);
+    sampler_close(&resume->expected.counts);
     sampler_close(&resume->now.counts);
     reader_close(&resume->in);
     header_free(&resume->header);
@@ -273,9 +273,9 @@ static bool is_item(const struct decode_resume *resume, size_t at, const struct 
 }
 
 /* What later turns ask depends on answers: after a prompt with turns so many texts may be theirs. */
-int decode_resume_foresee(struct decode_resume *resume, const struct prompt *prompt, struct err *err)
+int decode_resume_expect(struct decode_resume *resume, const struct prompt *prompt, struct err *err)
 {
-    struct walk *walk = &resume->foreseen;
+    struct walk *walk = &resume->expected;
     if (sampler_begin(walk->counts, prompt->tokens.ids, prompt->tokens.n, 0, err))
         return -1;
     for (int passed = 0; passed <= resume->turns; passed++)
@@ -289,7 +289,7 @@ int decode_resume_foresee(struct decode_resume *resume, const struct prompt *pro
 
 int decode_resume_checked(const struct decode_resume *resume, struct err *err)
 {
-    size_t at = resume->foreseen.at + (size_t)resume->turns;
+    size_t at = resume->expected.at + (size_t)resume->turns;
     if (at >= resume->count)
         return 0;
     return err_set(err, ERR_INPUT, "%s: its text %lld, '%.100s', is of none of the prompts after those of the texts before "

@@ -35,7 +35,7 @@ int decode_resume_count(const struct decode_resume *resume);        /* finished 
 int decode_resume_left(const struct decode_resume *resume);         /* those that were not taken so far */
 
 /* Before the run, for all prompts in order: will their finished texts be taken? decode_resume_checked tells in the end. */
-int decode_resume_foresee(struct decode_resume *resume, const struct prompt *prompt, struct err *err);
+int decode_resume_expect(struct decode_resume *resume, const struct prompt *prompt, struct err *err);
 int decode_resume_checked(const struct decode_resume *resume, struct err *err);
 
 /* For every text of the run in order: is it the next one of the stream? */

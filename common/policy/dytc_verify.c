@@ -293,9 +293,9 @@ static void begin_iteration(struct dytc_verify *d, int max)
     weigh_verification(d, max, false);
     describe(d, drafter, -1);
     const struct plan_setup setup = {d->drafters, drafter, 0, max, 1, 1, d->verify};
-    double foreseen = max > 0 ? plan_best_rate(&setup) : 1;
+    double planned = max > 0 ? plan_best_rate(&setup) : 1;
     double reached = d->now->cost > 0 ? d->now->tokens / d->now->cost : 1;
-    d->rate = fmax(1, fmax(foreseen, fmin(reached, 1.3 * foreseen)));
+    d->rate = fmax(1, fmax(planned, fmin(reached, 1.3 * planned)));
 }
 
 /* Keeps in mind what was looked up at the root and is dropped. */

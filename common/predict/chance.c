@@ -18,8 +18,8 @@ void chance_init(struct chance *chance, double guess)
 void chance_observe(struct chance *chance, bool well)
 {
     for (int i = 0; i < CHANCE_SPANS; i++) {
-        double foretold = fmin(0.995, fmax(0.005, chance->mean[i]));
-        chance->loss[i] = loss_memory * chance->loss[i] - log(well ? foretold : 1 - foretold);
+        double predicted = fmin(0.995, fmax(0.005, chance->mean[i]));
+        chance->loss[i] = loss_memory * chance->loss[i] - log(well ? predicted : 1 - predicted);
         chance->seen[i] = fmin(chance->seen[i] + 1, span[i]);
         chance->mean[i] += ((well ? 1 : 0) - chance->mean[i]) / chance->seen[i];
     }

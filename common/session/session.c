@@ -100,9 +100,9 @@ int session_open(struct session **out, const struct session_options *options, in
     const struct engine_setup engine = {
         .model = session->model, .device = session->device, .experts = session->experts, .max_positions = options->context,
         .cache = (enum cache_format)options->cache,
-        .foretell = prefetching.kind == PREFETCH_DRAFT ? session->experts : NULL,
+        .forecast_to = prefetching.kind == PREFETCH_DRAFT ? session->experts : NULL,
         .look_ahead = prefetching.kind == PREFETCH_NEXT_LAYER,
-        .foresee = prefetching.kind == PREFETCH_FORCED, .slab_rows = ENGINE_SLAB_ROWS,
+        .forecast_forced = prefetching.kind == PREFETCH_FORCED, .slab_rows = ENGINE_SLAB_ROWS,
         .max_rows = rows ? rows : ENGINE_ROWS_MAX, .max_logit_rows = logit_rows ? logit_rows : 1 + DRAFT_LENGTH_MAX};
     if (engine_open(&session->engine, &engine, err)) {
         err_at(err, "%s", options->model);

@@ -286,7 +286,7 @@ static int cached_prefetch(struct expert_source *source, int layer, const int32_
         return err_set(err, cached->fault.code, "%s", cached->fault.text);
     for (int i = 0; i < count; i++)
         cache_expect(cached->cache, cached->number[layer], expert[i], tokens ? tokens[i] : 1);
-    cached->facts.foretells = true;
+    cached->facts.forecasts = true;
     while ((got = take_read(cached, false, err)) > 0)
         continue;
     return got < 0 ? -1 : read_beforehand(cached, err);
@@ -300,7 +300,7 @@ static void cached_facts(const struct expert_source *source, struct store_facts 
     out->named = counts.named;
     out->right = counts.right;
     out->scored = counts.scored;
-    out->foretells |= counts.named > 0;
+    out->forecasts |= counts.named > 0;
 }
 
 static void cached_free(struct expert_source *source)

@@ -31,7 +31,7 @@ struct store_facts store_facts_since(const struct store_facts *now, const struct
         .hits = now->hits - then->hits, .misses = now->misses - then->misses, .bytes = now->bytes - then->bytes,
         .prefetched = now->prefetched - then->prefetched, .wasted = now->wasted - then->wasted,
         .named = now->named - then->named, .right = now->right - then->right, .scored = now->scored - then->scored,
-        .foretells = now->foretells, .stall = now->stall - then->stall};
+        .forecasts = now->forecasts, .stall = now->stall - then->stall};
 }
 
 bool expert_source_facts(const struct expert_source *source, struct store_facts *out)

@@ -37,7 +37,7 @@ struct store_facts {
     /* Of verifications: experts that were forecast, of them wanted, and all that were wanted. forecasts: ever since it was open
      * somebody, or the policy itself, has made a forecast. */
     int64_t named, right, scored;
-    bool foretells;
+    bool forecasts;
     double stall;                        /* seconds in which the engine had nothing to compute with */
 };
 

@@ -363,7 +363,7 @@ POLICIES
 LINES
 }
 
-@test "drafts on the model's own routes foretell those of all tokens that they went through" {
+@test "drafts on the model's own routes forecast those of all tokens that they went through" {
     make_still
     moe-decode -q -m still.moe -n 1 -p a --stream s.moes > /dev/null
     moe-view --json s.moes | jq -s '.[0].model | {skip: 1, model: {name, index: .index_sha256, source: .source_sha256,

@@ -52,7 +52,7 @@ static void take_all(struct decode_resume *resume, struct found *found, struct w
     struct decode_recorder recorder = {.writer = writer};
     struct err err = {0};
     for (int i = 0; i < found->prompts; i++)
-        if (decode_resume_foresee(resume, &found->prompt[i], &err))
+        if (decode_resume_expect(resume, &found->prompt[i], &err))
             return;
     decode_resume_checked(resume, &err);
     for (int i = 0; i < found->prompts; i++) {

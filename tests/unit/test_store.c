@@ -338,7 +338,7 @@ static void a_file_that_shrinks_is_an_error(void **state)
 /* ---- the rest */
 
 /* Experts that were forecast: they come once, those that are wanted count as hits, and the bits stay. */
-static void what_is_foretold_is_read_before_it_is_wanted(void **state)
+static void what_is_forecast_is_read_before_it_is_wanted(void **state)
 {
     struct hparams shape;
     struct rig rig;
@@ -449,7 +449,7 @@ int main(void)
         cmocka_unit_test(any_number_of_slots_gives_the_same_bits),
         cmocka_unit_test(nothing_of_the_file_stays_cached),
         cmocka_unit_test(a_file_that_shrinks_is_an_error),
-        cmocka_unit_test(what_is_foretold_is_read_before_it_is_wanted),
+        cmocka_unit_test(what_is_forecast_is_read_before_it_is_wanted),
         cmocka_unit_test(a_cache_begins_with_its_pins),
         cmocka_unit_test(memory_that_is_left_is_that_of_the_narrowest_group),
     };

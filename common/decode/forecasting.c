@@ -1,4 +1,4 @@
-#include "common/decode/foresight.h"
+#include "common/decode/forecasting.h"
 
 #include "common/base/mem.h"
 #include "common/base/version.h"
@@ -6,7 +6,7 @@
 #include "common/route/input.h"
 #include "common/session/session.h"
 
-struct foresight {
+struct forecasting {
     struct watch watch;
     struct forecast *forecast;
     struct expert_source *source;
@@ -21,9 +21,9 @@ struct foresight {
     struct text *note;
 };
 
-void foresight_close(struct foresight **foresight)
+void forecasting_close(struct forecasting **forecasting)
 {
-    struct foresight *f = *foresight;
+    struct forecasting *f = *forecasting;
     if (!f)
         return;
     forecast_close(&f->forecast);
@@ -31,20 +31,20 @@ void foresight_close(struct foresight **foresight)
     mem_free(&f->named);
     mem_free(&f->tokens);
     mem_free(&f->expert);
-    mem_free(foresight);
+    mem_free(forecasting);
 }
 
 /* ---- what was recorded */
 
 static int see_model(void *context, const struct stream_model *model, struct err *err)
 {
-    const struct foresight *f = context;
+    const struct forecasting *f = context;
     return header_same_model(model, f->model, "the route stream", false, f->note, err);
 }
 
 static int see_tokens(void *context, const struct route_tokens *record, struct err *err)
 {
-    const struct foresight *f = context;
+    const struct forecasting *f = context;
     const struct forecast_outcome outcome = {record->tokens, record->accepted, record->experts, record->n};
     for (int i = 0; i < record->n; i++)
         if (record->tokens[i] >= f->shape.vocab)
@@ -53,7 +53,7 @@ static int see_tokens(void *context, const struct route_tokens *record, struct e
     return 0;
 }
 
-static int read_routes(struct foresight *f, const char *path, const struct stream_model *model, struct text *note,
+static int read_routes(struct forecasting *f, const char *path, const struct stream_model *model, struct text *note,
                        struct err *err)
 {
     const struct route_consumer consumer = {.context = f, .open = see_model, .tokens = see_tokens};
@@ -69,7 +69,7 @@ static int read_routes(struct foresight *f, const char *path, const struct strea
 
 /* ---- a run */
 
-static int ask(struct foresight *f, const struct forecast_facts *facts, struct err *err)
+static int ask(struct forecasting *f, const struct forecast_facts *facts, struct err *err)
 {
     const struct forecast_class *class = f->forecast->class;
     for (int layer = 0; layer < f->shape.layers; layer++) {
@@ -85,7 +85,7 @@ static int ask(struct foresight *f, const struct forecast_facts *facts, struct e
 
 static int begin(struct watch *watch, const struct decode_prompt *prompt, int limit, struct err *err)
 {
-    struct foresight *f = (struct foresight *)watch;
+    struct forecasting *f = (struct forecasting *)watch;
     (void)prompt, (void)limit, (void)err;
     if (f->forecast->class->begin)
         f->forecast->class->begin(f->forecast);
@@ -94,7 +94,7 @@ static int begin(struct watch *watch, const struct decode_prompt *prompt, int li
 
 static int start(struct watch *watch, int32_t root, struct err *err)
 {
-    struct foresight *f = (struct foresight *)watch;
+    struct forecasting *f = (struct forecasting *)watch;
     const struct forecast_facts facts = {.token = &root, .tokens = 1};
     return f->forecast->class->reads_tokens ? 0 : ask(f, &facts, err);
 }
@@ -102,7 +102,7 @@ static int start(struct watch *watch, int32_t root, struct err *err)
 static int before(struct watch *watch, struct sequence *sequence, struct batch *batch, struct decode_iteration *iteration,
                   struct err *err)
 {
-    struct foresight *f = (struct foresight *)watch;
+    struct forecasting *f = (struct forecasting *)watch;
     const struct forecast_facts facts = {.token = iteration->token, .tokens = iteration->rows};
     (void)sequence, (void)batch;
     return f->forecast->class->reads_tokens ? ask(f, &facts, err) : 0;
@@ -110,7 +110,7 @@ static int before(struct watch *watch, struct sequence *sequence, struct batch *
 
 static int after(struct watch *watch, struct decode_iteration *iteration, struct err *err)
 {
-    struct foresight *f = (struct foresight *)watch;
+    struct forecasting *f = (struct forecasting *)watch;
     const size_t count = (size_t)iteration->rows * (size_t)f->shape.layers * (size_t)f->shape.top_k;
     if (mem_grow(&f->expert, &f->room, count, sizeof *f->expert, err))
         return -1;
@@ -121,14 +121,14 @@ static int after(struct watch *watch, struct decode_iteration *iteration, struct
     return 0;
 }
 
-struct watch *foresight_watch(struct foresight *foresight)
+struct watch *forecasting_watch(struct forecasting *forecasting)
 {
     static const struct watch_class class = {.begin = begin, .start = start, .before = before, .after = after};
-    foresight->watch.class = &class;
-    return &foresight->watch;
+    forecasting->watch.class = &class;
+    return &forecasting->watch;
 }
 
-static int open_parts(struct foresight *f, const struct prefetching *prefetching, const struct engine_setup *engine,
+static int open_parts(struct forecasting *f, const struct prefetching *prefetching, const struct engine_setup *engine,
                       int draft_length, struct text *note, struct err *err)
 {
     const struct hparams *shape = model_hparams(engine->model);
@@ -148,10 +148,10 @@ static int open_parts(struct foresight *f, const struct prefetching *prefetching
     return prefetching->file ? read_routes(f, prefetching->file, &model, note, err) : 0;
 }
 
-int foresight_open(struct foresight **out, const struct caching_options *options, const struct engine *engine,
+int forecasting_open(struct forecasting **out, const struct caching_options *options, const struct engine *engine,
                    int draft_length, struct text *note, struct err *err)
 {
-    struct foresight *f = NULL;
+    struct forecasting *f = NULL;
     struct prefetching prefetching;
     *out = NULL;
     if (!options || !options->experts)
@@ -162,7 +162,7 @@ int foresight_open(struct foresight **out, const struct caching_options *options
              open_parts(f, &prefetching, engine_config(engine), draft_length, note, err) ? -1 : 0;
     prefetching_free(&prefetching);
     if (rc)
-        foresight_close(&f);
+        forecasting_close(&f);
     *out = f;
     return rc ? err_at(err, "--prefetch") : 0;
 }
