@@ -51,6 +51,10 @@ static void handle(int number)
     errno = kept;
 }
 
+/* A file may not grow any more: the write that says so fails, and is told as on a full disk. A handler is there, and the signal
+ * not ignored, so that a command which is started here has it as usual. */
+static void let_write_fail(int number) { (void)number; }
+
 void signals_catch(void)
 {
     static const int caught[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
@@ -61,6 +65,9 @@ void signals_catch(void)
         if (caught[i] == SIGPIPE || sigaction(caught[i], NULL, &before) || before.sa_handler != SIG_IGN)
             sigaction(caught[i], &action, NULL);
     }
+    struct sigaction failing = {.sa_handler = let_write_fail, .sa_flags = SA_RESTART}, before;
+    if (sigaction(SIGXFSZ, NULL, &before) || before.sa_handler != SIG_IGN)
+        sigaction(SIGXFSZ, &failing, NULL);
     sigset_t pipe;
     sigemptyset(&pipe);
     sigaddset(&pipe, SIGPIPE);

@@ -260,6 +260,19 @@ END
     fi
 }
 
+@test "a limit on the size of files ends a command as a full disk does, and leaves nothing" {
+    moe-convert pocket -o m.moe
+    mkdir limited
+    cd limited
+    run bash -c 'ulimit -f 100; moe-convert -q ../pocket -o x.moe'
+    assert_trouble moe-convert
+    [[ $output == *"File too large" ]]
+    run bash -c 'ulimit -f 8; moe-profile features -q -m ../m.moe --mask all -p "$(seq 300)" -o x.moes'
+    assert_trouble moe-profile
+    [[ $output == *"File too large" ]]
+    [ -z "$(ls -A)" ]
+}
+
 @test "bad sources are one line and leave nothing" {
     refuses "missing: cannot be read" moe-convert missing -o x.moe
     refuses "SOURCE" moe-convert -o x.moe
