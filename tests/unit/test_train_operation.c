@@ -80,17 +80,20 @@ static void compute(struct trial *t, int threads, const double *c, struct comput
     struct thread_pool *pool = NULL;
     struct tape *tape = NULL;
     struct variable value[INPUTS], *pointer[INPUTS];
-    float *data[INPUTS];
+    float *data[INPUTS], *before[INPUTS] = {NULL};
     assert_int_equal(thread_pool_new(&pool, threads, &err), 0);
     assert_int_equal(tape_new(&tape, pool, &err), 0);
-    for (int turn = 0; turn < 2; turn++) {                  /* the second in memory that was used before */
+    /* The second in memory that was used before, and after gradients that are there already: it adds to them. */
+    for (int turn = 0; turn < 2; turn++) {
         tape_begin(tape);
         result->sum = 0;
         for (int i = 0; i < t->inputs; i++) {
             data[i] = malloc(count_of(t, i) * sizeof *data[i]);
             result->gradient[i] = calloc(count_of(t, i), sizeof *data[i]);
-            for (size_t k = 0; k < count_of(t, i); k++)
+            for (size_t k = 0; k < count_of(t, i); k++) {
                 data[i][k] = (float)t->x[i][k];
+                result->gradient[i][k] = turn == 0 ? 0 : before[i][k];
+            }
             value[i] = (struct variable){t->rows[i], t->width[i], data[i], t->fixed[i] ? NULL : result->gradient[i]};
             pointer[i] = &value[i];
         }
@@ -109,10 +112,15 @@ static void compute(struct trial *t, int threads, const double *c, struct comput
         for (int i = 0; i < t->inputs; i++) {
             free(data[i]);
             if (turn == 0)
-                free(result->gradient[i]);
+                before[i] = result->gradient[i];
         }
         if (turn == 0 && count)
             free(result->out);
+    }
+    for (int i = 0; i < t->inputs; i++) {
+        for (size_t k = 0; k < count_of(t, i); k++)
+            result->gradient[i][k] /= 2;
+        free(before[i]);
     }
     tape_free(&tape);
     thread_pool_free(&pool);
