@@ -356,10 +356,10 @@ POLICIES
 --cache-policy lru --cached 0.3|which routes?
 --cache-policy lru r.moes|give --cached SHARE
 --cache-policy lru --cached 0.3 --iterations r.moes|writes JSON lines; add --json
---cache-policy lru --cached 0.3 --forecasts r.moes|--forecasts is about something else
+--cache-policy lru --cached 0.3 --forecasts r.moes|leave it or --forecasts out
 --cache-policy static --cached 0.3 r.moes|give one
 --cache-policy lru --cached 0.001 r.moes|too small for one token's 4
---iterations r.moes|give --cache-policy NAME
+--iterations r.moes|is of cache policies alone; add --cache-policy
 LINES
 }
 

@@ -197,7 +197,7 @@ END
     cmp answered.moe drafted.moe
     train $options --seed 4 --validation 0.3 asked.jsonl -o given.moe
     refute cmp -s answered.moe given.moe
-    refuses "--temperature, --top-k, --top-p and --min-p: nothing is answered here" -m pocket.moe --arch eagle1 --temperature 1 asked.jsonl
+    refuses "--temperature: nothing is answered here; add --max-tokens" -m pocket.moe --arch eagle1 --temperature 1 asked.jsonl
     refuses "--draft-length: nothing is answered here" -m pocket.moe --arch eagle1 -K 3 asked.jsonl
     moe-profile features -q -m pocket.moe asked.jsonl -o asked.moes
     refuses "--max-tokens: is for texts, and asked.moes is" -m pocket.moe --arch eagle1 -n 3 asked.moes
