@@ -522,7 +522,8 @@ static int close_outputs(struct run *run, struct err *err)
     if (run->resume && decode_resume_left(run->resume))
         console_note(run->console, "%s: %d of its texts were not among those of these prompts, or not in this order",
                      run->args->resume, decode_resume_left(run->resume));
-    return run->failed ? err_set(err, ERR_ANSWER_NO, "%d prompts were passed over, %d texts are there", run->failed, run->texts)
+    return run->failed ? err_set(err, ERR_ANSWER_NO, "%d prompt%s passed over, %d text%s there", run->failed,
+                                 run->failed == 1 ? " was" : "s were", run->texts, run->texts == 1 ? " is" : "s are")
                        : 0;
 }
 

@@ -297,8 +297,8 @@ static int ended(struct reader *reader, struct err *err)
     reader->object = 0;
     int more = reader->length > reader->start ? 1 : fill(reader, err);
     if (more > 0)
-        return err_set(err, ERR_INPUT, "%s: byte %llu: more bytes past the end record; streams cannot be joined by cat, "
-                       "use moe-coact merge", reader->name, (unsigned long long)reader->offset);
+        return err_set(err, ERR_INPUT, "%s: byte %llu: more bytes past the end record; give several streams as files, "
+                       "which cat cannot join", reader->name, (unsigned long long)reader->offset);
     return more;
 }
 

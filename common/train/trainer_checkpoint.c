@@ -65,7 +65,8 @@ struct checkpoint_file {
 static int read_bytes(struct checkpoint_file *in, void *out, uint64_t bytes, struct err *err)
 {
     if (bytes > in->left || fread(out, 1, (size_t)bytes, in->file) != bytes)
-        return ferror(in->file) ? err_errno(err, "cannot be read") : err_set(err, ERR_INPUT, "is cut off, or of another head");
+        return ferror(in->file) ? err_errno(err, "cannot be read")
+                                : err_set(err, ERR_INPUT, "is cut off, or of another head; remove it to begin anew");
     in->left -= bytes;
     return 0;
 }
@@ -96,7 +97,7 @@ static int differs(const char *was, size_t bytes, const char *told, struct err *
 static int check_told(struct checkpoint_file *in, const struct checkpoint_head *head, const char *told, struct err *err)
 {
     if (head->told > TOLD_MAX)
-        return err_set(err, ERR_INPUT, "is no checkpoint that this program can read");
+        return err_set(err, ERR_INPUT, "is no checkpoint that this program can read; remove it to begin anew");
     char *was = mem_alloc((size_t)head->told + 1, 1, err);
     if (!was)
         return -1;
@@ -157,15 +158,15 @@ static int resume(struct trainer *t, struct checkpoint_file *in, const char *tol
 {
     struct checkpoint_head head;
     if (in->left < sizeof head)
-        return err_set(err, ERR_INPUT, "is no checkpoint");
+        return err_set(err, ERR_INPUT, "is no checkpoint; remove it to begin anew");
     if (read_bytes(in, &head, sizeof head, err))
         return -1;
     if (memcmp(head.magic, MAGIC, sizeof head.magic) || head.order != 1 || head.version != VERSION)
-        return err_set(err, ERR_INPUT, "is no checkpoint that this program can read");
+        return err_set(err, ERR_INPUT, "is no checkpoint that this program can read; remove it to begin anew");
     if (check_told(in, &head, told, err))
         return -1;
     if (head.floats != t->setup.weights->floats || in->left != head.floats * 3 * sizeof(float))
-        return err_set(err, ERR_INPUT, "is cut off, or of another head");
+        return err_set(err, ERR_INPUT, "is cut off, or of another head; remove it to begin anew");
     if (check_digest(in, &head, told, err) || check_head(&head, t, err) ||
         read_parts(in, t->setup.weights, sizeof head + head.told, err))
         return -1;
