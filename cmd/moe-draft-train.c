@@ -223,6 +223,8 @@ static int describe_anew(struct training *t, struct err *err)
 {
     struct start_options start = t->args->start;
     head_kind_by_name(arch_words[t->args->arch], &start.kind);
+    if (start.kind == HEAD_JAKIRO && start.second == HEAD_SECOND_NONE && start.ahead != train_defaults.start.ahead)
+        return err_set(err, ERR_INPUT, "--ahead: is of the second branch, which --second none leaves out");
     if ((t->args->layers && parse_layers(&start, t->args->layers, err)) ||
         start_head(&t->reading, &start, t->session->model, err))
         return -1;

@@ -315,6 +315,7 @@ sys.exit(code)' "$@"
     refuses "draft head" -m pocket.moe --from pocket.moe texts.jsonl
     refuses "layers" -m pocket.moe --arch eagle3 --layers 0,x texts.jsonl
     refuses "layer" -m pocket.moe --arch eagle3 --layers 0,2,77 texts.jsonl
+    refuses "--ahead: is of the second branch" -m pocket.moe --arch jakiro --second none --ahead 1 texts.jsonl
     refuses "must leave one; take an earlier one" -m pocket.moe --arch kangaroo --exit 9 texts.jsonl
     refuses "head" -m pocket.moe --arch eagle1 --heads 7 texts.jsonl
     refuses "--micro-batch 5: a step has 4 texts" -m pocket.moe --arch eagle1 --micro-batch 5 texts.jsonl
