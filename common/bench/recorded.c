@@ -81,8 +81,8 @@ static struct recorded_node find(const struct recorded_drafter *mine, const stru
 
 size_t recorded_row(const struct recorded_drafter *mine, const struct draft_tree *tree, int node)
 {
-    struct recorded_node stand = find(mine, tree, node);
-    return mine->all->draft[stand.draft].row + (size_t)stand.at;
+    struct recorded_node recorded = find(mine, tree, node);
+    return mine->all->draft[recorded.draft].row + (size_t)recorded.at;
 }
 
 bool recorded_is_own(const struct recorded_drafter *mine, const struct draft_tree *tree)
@@ -115,18 +115,18 @@ static int extend_chain(struct recorded_drafter *mine, struct draft_tree *tree, 
     int before = tree->nodes, node = leaf[0].node;
     if (leaves != 1 || leaf[0].siblings != 1 || (all->drafters == 1 && node != before - 1))
         return err_set(err, ERR_INPUT, "the policy does not draft a chain; only chains are recorded");
-    struct recorded_node stand = find(mine, tree, node);
-    const struct recorded_draft *draft = &all->draft[stand.draft];
-    if (stand.at + tokens > draft->n - 1 && draft->n - 1 == all->length)
+    struct recorded_node recorded = find(mine, tree, node);
+    const struct recorded_draft *draft = &all->draft[recorded.draft];
+    if (recorded.at + tokens > draft->n - 1 && draft->n - 1 == all->length)
         return err_set(err, ERR_INPUT, "the policy drafts %d tokens, but only drafts of up to %d are recorded; record with "
-                       "--record-length %d, or set a cap with -K", stand.at + tokens, all->length, stand.at + tokens);
-    int at = stand.at;
-    while (at < stand.at + tokens && at + 1 < draft->n) {
+                       "--record-length %d, or set a cap with -K", recorded.at + tokens, all->length, recorded.at + tokens);
+    int at = recorded.at;
+    while (at < recorded.at + tokens && at + 1 < draft->n) {
         node = add(mine, tree, node, draft->row + (size_t)++at);
         if (node < 0)
             break;
     }
-    charge(mine, stand.draft, stand.at, at);
+    charge(mine, recorded.draft, recorded.at, at);
     return tree->nodes - before;
 }
 
@@ -136,13 +136,13 @@ static int extend_leaf(struct recorded_drafter *mine, struct draft_tree *tree, c
                        struct draft_leaf *next, int room, struct err *err)
 {
     const struct recording *all = mine->all;
-    const struct recorded_node stand = find(mine, tree, leaf->node);
-    const struct recorded_draft *draft = &all->draft[stand.draft];
-    int asked = all->asked[draft->row + (size_t)stand.at], found = 0;
-    for (int k = stand.at + 1; k < draft->n && found < leaf->siblings && found < room; k++) {
-        if (all->parent[draft->row + (size_t)k] != stand.at)
+    const struct recorded_node recorded = find(mine, tree, leaf->node);
+    const struct recorded_draft *draft = &all->draft[recorded.draft];
+    int asked = all->asked[draft->row + (size_t)recorded.at], found = 0;
+    for (int k = recorded.at + 1; k < draft->n && found < leaf->siblings && found < room; k++) {
+        if (all->parent[draft->row + (size_t)k] != recorded.at)
             continue;
-        charge(mine, stand.draft, stand.at, k);
+        charge(mine, recorded.draft, recorded.at, k);
         int node = add(mine, tree, leaf->node, draft->row + (size_t)k);
         if (node < 0)
             return found;
@@ -205,11 +205,11 @@ static int recorded_review(struct drafter *drafter, struct draft_tree *tree, int
     int32_t way[WAY_MAX];
     int kept = 0, at = leaf, choice = 0, last;
     size_t row = 0;
-    struct recorded_node stand = find(mine, tree, leaf);
-    if ((choice = recorded_child(all, &all->draft[stand.draft], stand.at, -1)))
-        charge(mine, stand.draft, stand.at, choice);
+    struct recorded_node recorded = find(mine, tree, leaf);
+    if ((choice = recorded_child(all, &all->draft[recorded.draft], recorded.at, -1)))
+        charge(mine, recorded.draft, recorded.at, choice);
     while (choice && kept < WAY_MAX) {
-        row = all->draft[stand.draft].row + (size_t)choice;
+        row = all->draft[recorded.draft].row + (size_t)choice;
         int next = child_with(tree, at, all->token[row]);
         if (next < 0)
             break;
@@ -217,8 +217,8 @@ static int recorded_review(struct drafter *drafter, struct draft_tree *tree, int
         tree->log_probability[next] = all->log_probability[row];
         way[kept++] = next;
         at = next;
-        stand = find(mine, tree, at);
-        choice = recorded_child(all, &all->draft[stand.draft], stand.at, -1);
+        recorded = find(mine, tree, at);
+        choice = recorded_child(all, &all->draft[recorded.draft], recorded.at, -1);
     }
     *agreed = kept;
     if (draft_tree_follow(tree, leaf, way, kept, &last, err))

@@ -100,7 +100,8 @@ static void draw_point(struct skip_search *search, int number, double *point)
     }
 }
 
-static double hope(struct skip_search *search, const double *point, double *gradient)
+/* mean + kappa deviation. gradient: of it; NULL: not wanted. */
+static double confidence_bound(struct skip_search *search, const double *point, double *gradient)
 {
     struct expectation expected = gaussian_expect(search->gaussian, point, gradient);
     for (int at = 0; gradient && at < search->parts; at++)
@@ -108,10 +109,10 @@ static double hope(struct skip_search *search, const double *point, double *grad
     return expected.mean + kappa * expected.deviation;
 }
 
-/* From search->point upwards along the gradient, inside the box; returns what is hoped for where it ends. */
+/* From search->point upwards along the gradient, inside the box; returns the bound where it ends. */
 static double ascend(struct skip_search *search)
 {
-    double value = hope(search, search->point, search->gradient), step = 0;
+    double value = confidence_bound(search, search->point, search->gradient), step = 0;
     for (int round = 0; round < ASCENT; round++) {
         double largest = 0;
         for (int at = 0; at < search->parts; at++)
@@ -123,7 +124,7 @@ static double ascend(struct skip_search *search)
         for (; step * largest > 1e-6; step /= 2) {
             for (int at = 0; at < search->parts; at++)
                 search->trial[at] = fmin(1, fmax(0, search->point[at] + step * search->gradient[at]));
-            reached = hope(search, search->trial, NULL);
+            reached = confidence_bound(search, search->trial, NULL);
             if (reached > value)
                 break;
         }
@@ -132,7 +133,7 @@ static double ascend(struct skip_search *search)
         double *kept = search->point;
         search->point = search->trial;
         search->trial = kept;
-        value = hope(search, search->point, search->gradient);
+        value = confidence_bound(search, search->point, search->gradient);
         step *= 2;
     }
     return value;
@@ -149,7 +150,7 @@ static void begin_ascent(struct skip_search *search, int start)
         draw_point(search, WARM_UP + start, search->point);
     for (int number = 0; !start && number < WARM_UP; number++) {
         draw_point(search, number, search->trial);
-        double now = hope(search, search->trial, NULL);
+        double now = confidence_bound(search, search->trial, NULL);
         if (now > highest) {
             double *kept = search->point;
             highest = now;

@@ -118,10 +118,10 @@ static int routed_ffn(const struct layer *at, struct err *err)
     bool limited = plan && plan->budget[at->moe] < shape->router.experts, measured = limited && at->reconstruction;
 
     score_experts(at);
-    const bool looks = measured || (limited && plan->ranking == PLAN_ORACLE);
-    if (looks || (limited && plan->ranking == PLAN_PRINTED))
+    const bool needs_outputs = measured || (limited && plan->ranking == PLAN_ORACLE);
+    if (needs_outputs || (limited && plan->ranking == PLAN_PRINTED))
         select_experts(at, (struct buffer){0, 0});
-    if (looks && oracle_look(at, err))
+    if (needs_outputs && oracle_look(at, err))
         return -1;
     if (limited && make_mask(at, plan, err))
         return -1;

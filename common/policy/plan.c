@@ -51,8 +51,8 @@ static void consider(struct search *search, int done, double tokens, double cost
     }
 }
 
-/* No way from here can be worth more: at best all further tokens are as likely as the likeliest drafter's, and free. */
-static double hope(const struct search *search, int done, double survival, double tokens, double cost)
+/* At most what any way from here can be worth: all further tokens as likely as the likeliest drafter's, and free. */
+static double bound(const struct search *search, int done, double survival, double tokens, double cost)
 {
     const struct plan_setup *setup = search->setup;
     int left = setup->max - done;
@@ -67,7 +67,7 @@ static void go_on(struct search *search, int at, int done, double survival, doub
 {
     const struct plan_setup *setup = search->setup;
     if (at == search->drafters || done >= setup->max ||
-        hope(search, done, survival, tokens, cost) <= search->best.value)
+        bound(search, done, survival, tokens, cost) <= search->best.value)
         return;
     const struct plan_drafter *drafter = &setup->drafter[search->order[at]];
     search->count[at] = 0;
@@ -80,7 +80,7 @@ static void go_on(struct search *search, int at, int done, double survival, doub
         cost += drafter->token;
         search->count[at] = n;
         consider(search, done, tokens, cost);
-        if (hope(search, done, survival, tokens, cost) <= search->best.value)
+        if (bound(search, done, survival, tokens, cost) <= search->best.value)
             break;
         go_on(search, at + 1, done, survival, tokens, cost);
     }

@@ -49,7 +49,7 @@ static const struct settings defaults = {7, 3, 4, 4, 2, 16, 2, 256, 4, 100, 256,
 
 struct past { int K, accepted; double seconds, plain, last; };      /* plain, last: NaN where nothing is said of them */
 
-struct teller {
+struct reference {
     struct settings s;
     struct world world;
     struct past past[MAX_TEXT];
@@ -58,10 +58,10 @@ struct teller {
     int seen[K_MAX + 1];               /* iterations by then; 0: never */
 };
 
-static bool over(const struct teller *t) { return t->length == t->wanted; }
+static bool over(const struct reference *t) { return t->length == t->wanted; }
 
 /* Seconds of an iteration without a draft: the mean of the last ones. */
-static double plain_seconds(const struct teller *t)
+static double plain_seconds(const struct reference *t)
 {
     double sum = 0;
     int count = 0;
@@ -73,7 +73,7 @@ static double plain_seconds(const struct teller *t)
     return sum / count;
 }
 
-static int since_plain(const struct teller *t)
+static int since_plain(const struct reference *t)
 {
     int at = t->length;
     while (at > 0 && t->past[at - 1].K)
@@ -81,7 +81,7 @@ static int since_plain(const struct teller *t)
     return t->length - at;
 }
 
-static void go(struct teller *t, int K)
+static void go(struct reference *t, int K)
 {
     if (over(t))
         return;
@@ -93,7 +93,7 @@ static void go(struct teller *t, int K)
 
 /* Equation 3: tokens an iteration, over the mean time of these iterations in units of one without a draft. A refresh inside is
  * not of them. */
-static double utility(const struct teller *t, int from, int K)
+static double utility(const struct reference *t, int from, int K)
 {
     double tokens = 0, seconds = 0;
     int count = 0;
@@ -106,13 +106,13 @@ static double utility(const struct teller *t, int from, int K)
     return tokens / count / (seconds / count / plain_seconds(t));
 }
 
-static void remember(struct teller *t, int K, double value)
+static void remember(struct reference *t, int K, double value)
 {
     t->utility[K] = value;
     t->seen[K] = t->length;
 }
 
-static int recall(const struct teller *t)
+static int recall(const struct reference *t)
 {
     int best = 0;
     for (int K = t->s.max; K >= 1; K--)
@@ -122,7 +122,7 @@ static int recall(const struct teller *t)
 }
 
 /* The best K of a test phase, 0 when it does not pay. */
-static int test_phase(struct teller *t, int K)
+static int test_phase(struct reference *t, int K)
 {
     bool tried[K_MAX + 2] = {true};
     int best = 0, direction = 0, falls = 0;
@@ -159,7 +159,7 @@ static int test_phase(struct teller *t, int K)
     return max < 1 ? 0 : best;
 }
 
-static void set_phase(struct teller *t, int K, int length)
+static void set_phase(struct reference *t, int K, int length)
 {
     int from = t->length;
     for (int i = 0; i < length; i++) {
@@ -171,7 +171,7 @@ static void set_phase(struct teller *t, int K, int length)
         remember(t, K, utility(t, from, K));
 }
 
-static void tell(struct teller *t)
+static void report(struct reference *t)
 {
     int set = t->s.set, K = -1;
     t->length = 0;
@@ -210,7 +210,7 @@ static void near(double got, double want, const char *what, int iteration)
         fail_msg("iteration %d: %s %.12g, not %.12g", iteration, what, got, want);
 }
 
-static void compare_text(const struct teller *t, struct policy *policy)
+static void compare_text(const struct reference *t, struct policy *policy)
 {
     policy->class->begin(policy, &(struct policy_text){0});
     for (int at = 0; at < t->length; at++) {
@@ -227,7 +227,7 @@ static void compare_text(const struct teller *t, struct policy *policy)
 }
 
 /* The policy, told what the walk lived through, drafts as the walk did; in a second text as in the first. */
-static void compare(const struct teller *t, int texts)
+static void compare(const struct reference *t, int texts)
 {
     struct shape *shape = NULL;
     struct policy *policy = open_policy(&t->s, &shape);
@@ -256,7 +256,7 @@ static void make_world(struct world *world, uint64_t seed)
 
 static void drafts_are_those_of_the_second_telling(void **state)
 {
-    static struct teller t;
+    static struct reference t;
     long pauses = 0, drafts = 0, refreshed = 0;
     (void)state;
     for (uint64_t seed = 1; seed <= 600; seed++) {
@@ -279,7 +279,7 @@ static void drafts_are_those_of_the_second_telling(void **state)
             t.s.memory = between(&chance, 1, 120);
             t.s.close = 0.3 * uniform(&chance);
         }
-        tell(&t);
+        report(&t);
         for (int at = 1; at < t.length; at++) {
             pauses += !t.past[at].K && t.past[at - 1].K;
             drafts += t.past[at].K > 0;

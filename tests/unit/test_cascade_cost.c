@@ -21,7 +21,7 @@ static double uniform(uint64_t *state)
 /* Of a task: what is known. */
 struct task { bool known; struct survival survival; double tokens, cost; };
 
-struct teller {
+struct reference {
     uint64_t chance;
     bool table, speaks, warm, timed, heard;     /* heard: that the drafter speaks */
     int cap;
@@ -33,7 +33,7 @@ struct teller {
     int asked;
 };
 
-static double growth(const struct teller *t, int M)
+static double growth(const struct reference *t, int M)
 {
     if (t->table)
         return t->seconds[M] / t->seconds[1] - 1;
@@ -41,14 +41,14 @@ static double growth(const struct teller *t, int M)
 }
 
 
-static double drafting(const struct teller *t)
+static double drafting(const struct reference *t)
 {
     const double level = cost_model_level(&t->cost_model);
     return level > 0 ? t->each / level : 0;
 }
 
 /* The best K up to `max`, of which the first ones are drafted. */
-static int choose(struct teller *t, int max, const struct draft_tree *tree)
+static int choose(struct reference *t, int max, const struct draft_tree *tree)
 {
     double value[MAX + 1], G[MAX + 1] = {1}, C[MAX + 1] = {1}, way = 1;
     int best = 0;
@@ -68,10 +68,10 @@ static int choose(struct teller *t, int max, const struct draft_tree *tree)
     return best;
 }
 
-static bool knows(const struct teller *t) { return t->now->survival.all.tried >= 1; }
+static bool knows(const struct reference *t) { return t->now->survival.all.tried >= 1; }
 
 /* Tokens to draft before the first look. */
-static int first_ask(struct teller *t, int max, const struct draft_tree *tree)
+static int first_ask(struct reference *t, int max, const struct draft_tree *tree)
 {
     int learn = max < 2 ? max : 2;
     if (!t->timed)
@@ -91,7 +91,7 @@ static void near(double got, double want, const char *what, int iteration)
 }
 
 /* Up to `count` tokens of the drafter: right ones as often as `keep` says; 1000 and above are wrong. */
-static int propose(struct teller *t, struct draft_tree *tree, int text, int count)
+static int propose(struct reference *t, struct draft_tree *tree, int text, int count)
 {
     int before = tree->nodes;
     for (int i = 0; i < count && tree->nodes < tree->capacity; i++) {
@@ -104,7 +104,7 @@ static int propose(struct teller *t, struct draft_tree *tree, int text, int coun
 }
 
 /* Returns the tokens that came. */
-static int learn(struct teller *t, struct policy *policy, const struct draft_tree *tree, int made, int text)
+static int learn(struct reference *t, struct policy *policy, const struct draft_tree *tree, int made, int text)
 {
     int32_t emitted[MAX + 1], expert[MAX + 1][LAYERS][TOP_K];
     int K = tree->nodes, kept = 0;
@@ -142,7 +142,7 @@ static int learn(struct teller *t, struct policy *policy, const struct draft_tre
 }
 
 /* One iteration; returns the tokens that came. */
-static int iterate(struct teller *t, struct policy *policy, struct draft_tree *tree, int text, int room, int iteration)
+static int iterate(struct reference *t, struct policy *policy, struct draft_tree *tree, int text, int room, int iteration)
 {
     struct draft_view view = {.tree = tree, .room = room};
     const int max = t->cap < room ? t->cap : room;
@@ -191,7 +191,7 @@ static int iterate(struct teller *t, struct policy *policy, struct draft_tree *t
 }
 
 /* A task that is new begins with a quarter of what the one before it knows. */
-static void begin(struct teller *t, struct policy *policy, int task)
+static void begin(struct reference *t, struct policy *policy, int task)
 {
     static const char *const names[TASKS] = {"", "math", "code"};
     struct task *now = &t->task[task];
@@ -209,13 +209,13 @@ static void begin(struct teller *t, struct policy *policy, int task)
     policy->class->begin(policy, &(struct policy_text){.task = names[task]});
 }
 
-static struct policy *open_both(struct teller *t, uint64_t seed, const char *folder, struct shape **shape)
+static struct policy *open_both(struct reference *t, uint64_t seed, const char *folder, struct shape **shape)
 {
     const char *path = unit_path(folder, "costs.json");
     char text[1400], costs[600];
     struct policy *policy = NULL;
     struct err err = {0};
-    *t = (struct teller){.chance = seed * 7919, .table = seed % 2, .speaks = seed / 2 % 2, .allowance = 1};
+    *t = (struct reference){.chance = seed * 7919, .table = seed % 2, .speaks = seed / 2 % 2, .allowance = 1};
     uniform(&t->chance);
     t->cap = 1 + (int)(uniform(&t->chance) * MAX);
     t->keep = uniform(&t->chance);
@@ -248,7 +248,7 @@ static struct policy *open_both(struct teller *t, uint64_t seed, const char *fol
 
 static void choices_are_those_of_the_second_telling(void **state)
 {
-    static struct teller t;
+    static struct reference t;
     char *folder = unit_folder();
     long drafts = 0, cut = 0, none = 0;
     (void)state;
