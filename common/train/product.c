@@ -4,9 +4,9 @@
 
 #include <cblas.h>
 
-/* Blocks of at most so many rows and columns: large enough that packing them costs little, small enough that two threads end
- * together. */
-enum { BLOCK_ROWS = 256, BLOCK_COLUMNS = 512 };
+/* Blocks of at most so many rows and columns: of large products large ones, as packing them then costs less; of others smaller
+ * ones, so that there are some for each thread. */
+enum { BLOCK_ROWS = 256, BLOCK_COLUMNS = 512, LARGER = 2, BLOCKS_MIN = 16 };
 
 void product_open(void) { openblas_set_num_threads(1); }
 
@@ -24,6 +24,7 @@ void product_here(const struct product *product) { run_block(product, 0, product
 
 struct blocks {
     const struct product *product;
+    int rows, columns;          /* of a block */
     int down, count;
     atomic_int next;
 };
@@ -35,10 +36,20 @@ static void run_blocks(void *argument, int member, int members)
     (void)member, (void)members;
     for (int i; (i = atomic_fetch_add(&blocks->next, 1)) < blocks->count;) {
         /* Downwards first: the part of b that blocks below each other share is then still in a cache. */
-        const int row = i % blocks->down * BLOCK_ROWS, column = i / blocks->down * BLOCK_COLUMNS;
+        const int row = i % blocks->down * blocks->rows, column = i / blocks->down * blocks->columns;
         const int rows = p->rows - row, columns = p->columns - column;
-        run_block(p, row, rows < BLOCK_ROWS ? rows : BLOCK_ROWS, column, columns < BLOCK_COLUMNS ? columns : BLOCK_COLUMNS);
+        run_block(p, row, rows < blocks->rows ? rows : blocks->rows, column,
+                  columns < blocks->columns ? columns : blocks->columns);
     }
+}
+
+static void cut(struct blocks *blocks, int times)
+{
+    const struct product *p = blocks->product;
+    blocks->rows = BLOCK_ROWS * times;
+    blocks->columns = BLOCK_COLUMNS * times;
+    blocks->down = (p->rows + blocks->rows - 1) / blocks->rows;
+    blocks->count = blocks->down * ((p->columns + blocks->columns - 1) / blocks->columns);
 }
 
 void product_run(struct thread_pool *pool, const struct product *product)
@@ -46,7 +57,8 @@ void product_run(struct thread_pool *pool, const struct product *product)
     struct blocks blocks = {.product = product};
     if (product->rows < 1 || product->columns < 1)
         return;
-    blocks.down = (product->rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
-    blocks.count = blocks.down * ((product->columns + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS);
+    cut(&blocks, LARGER);
+    if (blocks.count < BLOCKS_MIN)
+        cut(&blocks, 1);
     thread_pool_run(pool, run_blocks, &blocks);
 }

@@ -689,46 +689,54 @@ static void hard(void **state) { (void)state, rounds("hard", hard_setup); }
 
 /* ---- products beyond one block ---- */
 
-static void products_have_the_same_bytes_with_any_threads(void **state)
+static void check_products(const int rows, const int columns, const int depth)
 {
-    enum { ROWS = 300, COLUMNS = 1100, DEPTH = 33 };
+    const size_t left_floats = (size_t)rows * (size_t)depth, right_floats = (size_t)columns * (size_t)depth;
+    const size_t floats = (size_t)rows * (size_t)columns;
     struct err err = {0};
     struct chance chance = {5};
-    float *a = malloc(ROWS * DEPTH * sizeof *a), *b = malloc(COLUMNS * DEPTH * sizeof *b);
-    float *c[3] = {malloc(ROWS * COLUMNS * sizeof *a), malloc(ROWS * COLUMNS * sizeof *a), malloc(ROWS * COLUMNS * sizeof *a)};
-    (void)state;
+    float *a = malloc(left_floats * sizeof *a), *b = malloc(right_floats * sizeof *b);
+    float *c[3] = {malloc(floats * sizeof *a), malloc(floats * sizeof *a), malloc(floats * sizeof *a)};
     product_open();
-    for (int i = 0; i < ROWS * DEPTH; i++)
+    for (size_t i = 0; i < left_floats; i++)
         a[i] = chance_signed(&chance);
-    for (int i = 0; i < COLUMNS * DEPTH; i++)
+    for (size_t i = 0; i < right_floats; i++)
         b[i] = chance_signed(&chance);
     for (int kind = PRODUCT_ROWS; kind <= PRODUCT_OUTER; kind++) {
-        const struct matrix left = {a, kind == PRODUCT_OUTER ? ROWS : DEPTH};
-        const struct matrix right = {b, kind == PRODUCT_ROWS ? DEPTH : COLUMNS};
+        const struct matrix left = {a, kind == PRODUCT_OUTER ? rows : depth};
+        const struct matrix right = {b, kind == PRODUCT_ROWS ? depth : columns};
         for (int threads = 1; threads <= 3; threads++) {
             struct thread_pool *pool = NULL;
             assert_int_equal(thread_pool_new(&pool, threads, &err), 0);
-            for (int i = 0; i < ROWS * COLUMNS; i++)
+            for (size_t i = 0; i < floats; i++)
                 c[threads - 1][i] = 1;
-            product_run(pool, &(struct product){(enum product_kind)kind, ROWS, COLUMNS, DEPTH, left, right, c[threads - 1],
-                                                COLUMNS, true});
+            product_run(pool, &(struct product){(enum product_kind)kind, rows, columns, depth, left, right, c[threads - 1],
+                                                columns, true});
             thread_pool_free(&pool);
         }
         for (int i = 0; i < 400; i++) {
-            const int r = chance_range(&chance, 0, ROWS - 1), k = chance_range(&chance, 0, COLUMNS - 1);
+            const int r = chance_range(&chance, 0, rows - 1), k = chance_range(&chance, 0, columns - 1);
             double sum = 1;
-            for (int d = 0; d < DEPTH; d++)
-                sum += (double)a[kind == PRODUCT_OUTER ? d * ROWS + r : r * DEPTH + d] *
-                       (double)b[kind == PRODUCT_ROWS ? k * DEPTH + d : d * COLUMNS + k];
-            assert_true(fabs((double)c[0][r * COLUMNS + k] - sum) < 1e-4);
+            for (int d = 0; d < depth; d++)
+                sum += (double)a[kind == PRODUCT_OUTER ? d * rows + r : r * depth + d] *
+                       (double)b[kind == PRODUCT_ROWS ? k * depth + d : d * columns + k];
+            assert_true(fabs((double)c[0][r * columns + k] - sum) < 1e-4);
         }
-        assert_memory_equal(c[1], c[0], ROWS * COLUMNS * sizeof *a);
-        assert_memory_equal(c[2], c[0], ROWS * COLUMNS * sizeof *a);
+        assert_memory_equal(c[1], c[0], floats * sizeof *a);
+        assert_memory_equal(c[2], c[0], floats * sizeof *a);
     }
     for (int i = 0; i < 3; i++)
         free(c[i]);
     free(a);
     free(b);
+}
+
+/* Cut into small blocks, and into large ones. */
+static void products_have_the_same_bytes_with_any_threads(void **state)
+{
+    (void)state;
+    check_products(300, 1100, 33);
+    check_products(700, 7400, 5);
 }
 
 int main(void)
