@@ -10,10 +10,11 @@
 
 #include "kernels/ops.h"
 
-#define CUDA_PLUGIN_VERSION 9
+#define CUDA_PLUGIN_VERSION 10
 #define CUDA_PLUGIN_SYMBOL "moe_cuda_plugin"
 
 struct cuda_context;                         /* one device in use: kernels/cuda/context.h */
+struct cuda_event;                           /* common/tensor/device.h */
 struct cuda_loop;                            /* operations that the device repeats: kernels/cuda/repeat.cu */
 
 /* See loop_start of common/tensor/device.h. */
@@ -50,6 +51,14 @@ struct cuda_plugin {
     int (*loop_close)(struct cuda_loop **loop);      /* waits for what is at work, and tells what failed, as wait does */
     /* See device_time of common/tensor/device.h. */
     int (*time)(struct cuda_context *context, void (*put)(void *put_context), void *put_context, double *seconds);
+    /* The queue of copies. `from` is memory of alloc_shared; `copies`: that queue, not the one of operations. */
+    int (*copy_upload)(struct cuda_context *context, void *to, const void *from, size_t bytes);
+    int (*event_open)(struct cuda_context *context, struct cuda_event **out);
+    int (*event_close)(struct cuda_event **event);
+    int (*event_record)(struct cuda_event *event, int copies);
+    int (*event_hold)(struct cuda_event *event, int copies);
+    int (*event_wait)(struct cuda_event *event);
+    int (*event_busy)(struct cuda_event *event, int *busy);
 };
 
 #ifdef __cplusplus

@@ -2,7 +2,8 @@
  * in one read. Who stays and who goes, common/cache decides.
  *
  * Devices that share the host's memory are read for in place. For others a read goes into a buffer of the host, and from there
- * over the device's queue: its order is why no slot is overwritten that something still computes with. */
+ * to the device while it computes (staging.h). What has come is computed first; when there is nothing more of it, the device's
+ * own queue waits for copies, and the host goes on. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -12,14 +13,15 @@
 #include "common/cache/utility.h"
 #include "common/store/expert_source.h"
 #include "common/store/reads.h"
+#include "common/store/staging.h"
 
 /* So many reads at once, and so many of them beforehand: those that are wanted now do not queue after many others. */
 enum { DEPTH = 64, DEPTH_BEFOREHAND = 8 };
 
 struct slot {
-    bool ready;                          /* all of it is there */
+    bool ready;                          /* all of it has been read */
     bool beforehand;                     /* it is read without being wanted, and held until it has come */
-    int staging;                         /* where it is read into; -1: in place */
+    int buffer;                          /* of staging, where it is read into; -1: in place */
 };
 
 /* Where the experts of a layer lie in the file. */
@@ -37,10 +39,10 @@ struct cached {
     int32_t number[LAYERS_MAX];          /* of all layers: which of those with experts; -1: it has none */
     struct extent *extent;               /* [layers] */
     size_t slot_bytes;
-    char *memory;                        /* slots, or buffers to read into */
+    char *memory;                        /* slots that are read into in place; NULL: they are the device's own */
     size_t memory_bytes;
-    int *staging, stagings;              /* those of no use at the moment; none are needed to read in place */
-    struct buffer block;                 /* the slots as the device sees them */
+    struct buffer block;                 /* `memory` as the device sees it */
+    struct staging *staging;             /* NULL: in place */
     struct slot *slot;
     uint64_t *address;                   /* [experts] */
     struct buffer table;
@@ -61,13 +63,22 @@ static const struct extent *extent_of(const struct cached *cached, int slot)
 
 /* ---- reads */
 
-static bool can_start(const struct cached *cached)
+/* Whether there is room for one more; *buffer is the staging's to read into, which start_read or end_start must get. */
+static bool can_start(struct cached *cached, int *buffer)
 {
-    return !reads_full(cached->reads) && (!cached->staging || cached->stagings > 0);
+    *buffer = -1;
+    return !reads_full(cached->reads) && (!cached->staging || (*buffer = staging_take(cached->staging)) >= 0);
+}
+
+static void end_start(struct cached *cached, int buffer)
+{
+    if (buffer >= 0)
+        staging_give_back(cached->staging, buffer);
 }
 
 /* The expert whose slot it is now is read into it; `wasted` says how many that nobody had wanted had gone before. */
-static int start_read(struct cached *cached, int slot, bool beforehand, int victim, int64_t wasted, struct err *err)
+static int start_read(struct cached *cached, int slot, int buffer, bool beforehand, int victim, int64_t wasted,
+                      struct err *err)
 {
     const int key = cache_key(cached->cache, slot);
     const struct extent *extent = extent_of(cached, slot);
@@ -75,13 +86,10 @@ static int start_read(struct cached *cached, int slot, bool beforehand, int vict
     struct slot *at = &cached->slot[slot];
     if (victim >= 0 && cache_counts(cached->cache).wasted > wasted)
         cached->facts.wasted += (int64_t)cached->extent[victim / cached->experts].bytes;
-    *at = (struct slot){.beforehand = beforehand, .staging = -1};
-    if (cached->staging)
-        at->staging = cached->staging[--cached->stagings];
-    char *to = cached->memory + (size_t)(at->staging < 0 ? slot : at->staging) * cached->slot_bytes;
+    *at = (struct slot){.beforehand = beforehand, .buffer = buffer};
+    void *to = buffer < 0 ? cached->memory + (size_t)slot * cached->slot_bytes : staging_data(cached->staging, buffer);
     if (reads_start(cached->reads, slot, to, offset, extent->bytes, err)) {
-        if (at->staging >= 0)
-            cached->staging[cached->stagings++] = at->staging;
+        end_start(cached, buffer);
         cache_drop(cached->cache, slot);
         return -1;
     }
@@ -100,12 +108,10 @@ static int take_read(struct cached *cached, bool wait, struct err *err)
     if (slot < 0)
         return got;
     struct slot *at = &cached->slot[slot];
-    if (at->staging >= 0) {
-        if (got > 0)
-            queue_upload(cached->device, buffer_part(cached->block, (uint64_t)slot * cached->slot_bytes, cached->slot_bytes),
-                         cached->memory + (size_t)at->staging * cached->slot_bytes, extent_of(cached, slot)->bytes);
-        cached->staging[cached->stagings++] = at->staging;
-    }
+    if (at->buffer >= 0 && got > 0)
+        staging_copy(cached->staging, at->buffer, slot, extent_of(cached, slot)->bytes);
+    else
+        end_start(cached, at->buffer);
     at->ready = got > 0;
     if (at->beforehand && got > 0)
         cache_release(cached->cache, slot);
@@ -114,19 +120,28 @@ static int take_read(struct cached *cached, bool wait, struct err *err)
     return got;
 }
 
+/* Waits for a read; when none is under way, for a copy, after which its buffer can be read into. */
+static int take_any(struct cached *cached, struct err *err)
+{
+    const int got = take_read(cached, true, err);
+    return got || !cached->staging ? got : staging_wait(cached->staging, err);
+}
+
 /* Reads beforehand as long as there is room, and something to read. Once all slots are taken, half of them at most are for what
  * nobody has wanted yet: more of it would drive out itself, before its layer's turn. */
 static int read_beforehand(struct cached *cached, struct err *err)
 {
-    int slot, key, victim;
-    while (cached->beforehand < DEPTH_BEFOREHAND && can_start(cached)) {
+    int slot, key, victim, buffer;
+    while (cached->beforehand < DEPTH_BEFOREHAND && can_start(cached, &buffer)) {
         const struct cache_counts counts = cache_counts(cached->cache);
         const int64_t wasted = counts.wasted;
-        if (cache_is_full(cached->cache) && 2 * (counts.prefetched - counts.useful - wasted) >= cached->slots)
+        const bool enough = cache_is_full(cached->cache) &&
+                            2 * (counts.prefetched - counts.useful - wasted) >= cached->slots;
+        if (enough || (slot = cache_fetch(cached->cache, &key, &victim)) < 0) {
+            end_start(cached, buffer);
             return 0;
-        if ((slot = cache_fetch(cached->cache, &key, &victim)) < 0)
-            return 0;
-        if (start_read(cached, slot, true, victim, wasted, err))
+        }
+        if (start_read(cached, slot, buffer, true, victim, wasted, err))
             return -1;
     }
     return 0;
@@ -135,18 +150,22 @@ static int read_beforehand(struct cached *cached, struct err *err)
 /* Starts reads of experts of the union that are not done, as far as there are slots for them. */
 static int read_wanted(struct cached *cached, const struct expert_union *wanted, struct err *err)
 {
-    for (int i = wanted->done; i < wanted->count && can_start(cached); i++) {
+    for (int i = wanted->done; i < wanted->count; i++) {
         const int expert = wanted->expert[i];
-        int victim, slot;
+        int victim, slot, buffer;
         if (cached->holds[expert])
             continue;
         int64_t wasted = cache_counts(cached->cache).wasted;
         if ((slot = cache_find(cached->cache, cached->layer, expert)) >= 0) {       /* it came beforehand */
             cache_hold(cached->cache, slot);
         } else {
-            if ((slot = cache_insert(cached->cache, cached->layer, expert, CACHE_DEMAND, &victim)) < 0)
+            if (!can_start(cached, &buffer))
                 break;
-            if (start_read(cached, slot, false, victim, wasted, err))
+            if ((slot = cache_insert(cached->cache, cached->layer, expert, CACHE_DEMAND, &victim)) < 0) {
+                end_start(cached, buffer);
+                break;
+            }
+            if (start_read(cached, slot, buffer, false, victim, wasted, err))
                 return -1;
         }
         cached->holds[expert] = true;
@@ -200,13 +219,16 @@ static void swap(int32_t *a, int32_t *b)
     *b = old;
 }
 
-/* Moves those that are there to the front of those that are not done; answers how many. */
-static int find_ready(const struct cached *cached, const struct expert_union *wanted)
+/* Moves those that are there to the front of those that are not done, or also those that a copy brings; answers how many. */
+static int find_ready(const struct cached *cached, const struct expert_union *wanted, bool copies)
 {
     int end = wanted->done;
     for (int i = wanted->done; i < wanted->count; i++) {
         const int expert = wanted->expert[i];
-        if (!cached->holds[expert] || !cached->slot[cache_find(cached->cache, cached->layer, expert)].ready)
+        if (!cached->holds[expert])
+            continue;
+        const int slot = cache_find(cached->cache, cached->layer, expert);
+        if (!cached->slot[slot].ready || (cached->staging && !copies && !staging_has(cached->staging, slot)))
             continue;
         swap(&wanted->expert[end], &wanted->expert[i]);
         swap(&wanted->tokens[end++], &wanted->tokens[i]);
@@ -225,10 +247,12 @@ static int gather(struct cached *cached, struct expert_union *wanted, struct err
             continue;
         if (got < 0 || read_wanted(cached, wanted, err))
             return -1;
-        if ((wanted->held = find_ready(cached, wanted)) > 0)
+        if (cached->staging)
+            staging_look(cached->staging);
+        if ((wanted->held = find_ready(cached, wanted, false)) > 0 || (wanted->held = find_ready(cached, wanted, true)) > 0)
             return 0;
         const double start = clock_seconds();
-        got = take_read(cached, true, err);
+        got = take_any(cached, err);
         cached->facts.stall += clock_seconds() - start;
         if (got < 0)
             return -1;
@@ -247,7 +271,10 @@ static int cached_acquire(struct expert_source *source, struct expert_union *wan
         return -1;
     for (int i = wanted->done; i < wanted->done + wanted->held; i++) {
         const int slot = cache_find(cached->cache, cached->layer, wanted->expert[i]);
-        cached->address[wanted->expert[i]] = cached->block.address + (uint64_t)slot * cached->slot_bytes;
+        if (cached->staging)
+            staging_use(cached->staging, slot);
+        cached->address[wanted->expert[i]] = cached->staging ? staging_address(cached->staging, slot)
+                                                             : cached->block.address + (uint64_t)slot * cached->slot_bytes;
     }
     queue_upload(cached->device, cached->table, cached->address, (size_t)cached->experts * sizeof *cached->address);
     *table = cached->table;
@@ -258,7 +285,10 @@ static void cached_release(struct expert_source *source, struct expert_union *wa
 {
     struct cached *cached = cached_of(source);
     for (int i = wanted->done; i < wanted->done + wanted->held; i++) {
-        cache_release(cached->cache, cache_find(cached->cache, cached->layer, wanted->expert[i]));
+        const int slot = cache_find(cached->cache, cached->layer, wanted->expert[i]);
+        if (cached->staging)
+            staging_release(cached->staging, slot);
+        cache_release(cached->cache, slot);
         cached->holds[wanted->expert[i]] = false;
     }
     wanted->done += wanted->held;
@@ -309,11 +339,9 @@ static void cached_free(struct expert_source *source)
     reads_close(&cached->reads);                       /* first: reads write into memory */
     cache_close(&cached->cache);
     device_free(cached->device, &cached->table);
-    if (cached->staging)
-        device_free(cached->device, &cached->block);
+    staging_close(&cached->staging);
     if (cached->memory)
         munmap(cached->memory, cached->memory_bytes);
-    mem_free(&cached->staging);
     mem_free(&cached->extent);
     mem_free(&cached->slot);
     mem_free(&cached->address);
@@ -349,29 +377,18 @@ static int find_experts(struct cached *cached, const struct model *model, struct
 /* Slots in memory that reads go to; or on the device, and buffers for reads besides. */
 static int make_slots(struct cached *cached, struct err *err)
 {
-    const bool shared = device_info(cached->device)->host_memory;
-    const size_t count = (size_t)(shared ? cached->slots : cached->slots < DEPTH ? cached->slots : DEPTH);
-    size_t bytes;
-    if (!size_mul((size_t)cached->slots, cached->slot_bytes, &bytes))
+    if (!device_info(cached->device)->host_memory)
+        return staging_open(&cached->staging, cached->device, cached->slots, cached->slots < DEPTH ? cached->slots : DEPTH,
+                            cached->slot_bytes, err);
+    if (!size_mul((size_t)cached->slots, cached->slot_bytes, &cached->memory_bytes))
         return err_memory(err);
-    cached->memory_bytes = count * cached->slot_bytes;
     void *memory = mmap(NULL, cached->memory_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         return err_set(err, ERR_MEMORY, "no memory for %d experts of %zu bytes; let fewer be cached", cached->slots,
                        cached->slot_bytes);
     madvise(memory, cached->memory_bytes, MADV_HUGEPAGE);                /* a wish */
     cached->memory = memory;
-    if (shared) {
-        cached->block = device_map(cached->device, memory, cached->memory_bytes);
-        return 0;
-    }
-    if (!(cached->staging = mem_alloc(count, sizeof *cached->staging, err)) ||
-        device_alloc(cached->device, bytes, &cached->block, err))
-        return -1;
-    while (cached->stagings < (int)count) {
-        cached->staging[cached->stagings] = cached->stagings;
-        cached->stagings++;
-    }
+    cached->block = device_map(cached->device, memory, cached->memory_bytes);
     return 0;
 }
 
@@ -407,7 +424,7 @@ static int read_first(struct cached *cached, struct err *err)
 {
     int got;
     do
-        got = read_beforehand(cached, err) ? -1 : take_read(cached, true, err);
+        got = read_beforehand(cached, err) ? -1 : take_any(cached, err);
     while (got > 0);
     return got;
 }

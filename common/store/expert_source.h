@@ -38,7 +38,8 @@ struct store_facts {
      * somebody, or the policy itself, has made a forecast. */
     int64_t named, right, scored;
     bool forecasts;
-    double stall;                        /* seconds in which the engine had nothing to compute with */
+    /* Seconds in which the host had nothing to put on the device's queue; not those in which a device waits for copies. */
+    double stall;
 };
 
 /* What it has done between the two. */

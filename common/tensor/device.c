@@ -101,6 +101,56 @@ int queue_wait(struct device *device, struct err *err)
     return device->class->wait(device, err);
 }
 
+void copy_upload(struct device *device, struct buffer to, const void *data, size_t bytes)
+{
+    assert(bytes <= to.bytes);
+    if (bytes)
+        (device->class->copy_upload ? device->class->copy_upload : device->class->upload)(device, to, data, bytes);
+}
+
+int event_open(struct device_event **out, struct device *device, struct err *err)
+{
+    if (device->class->event_open)
+        return device->class->event_open(out, device, err);
+    struct device_event *event = mem_alloc(1, sizeof *event, err);
+    if (!event)
+        return -1;
+    event->device = device;
+    *out = event;
+    return 0;
+}
+
+void event_close(struct device_event **event)
+{
+    if (*event && (*event)->device->class->event_close)
+        (*event)->device->class->event_close(*event);
+    else
+        mem_free(event);
+    *event = NULL;
+}
+
+void event_record(struct device_event *event, enum queue_kind queue)
+{
+    if (event->device->class->event_record)
+        event->device->class->event_record(event, queue);
+}
+
+void event_hold(struct device_event *event, enum queue_kind queue)
+{
+    if (event->device->class->event_hold)
+        event->device->class->event_hold(event, queue);
+}
+
+bool event_passed(struct device_event *event)
+{
+    return !event->device->class->event_passed || event->device->class->event_passed(event);
+}
+
+int event_wait(struct device_event *event, struct err *err)
+{
+    return event->device->class->event_wait ? event->device->class->event_wait(event, err) : 0;
+}
+
 int device_alloc_shared(struct device *device, size_t bytes, struct buffer *out, struct err *err)
 {
     if (device->class->alloc_shared)

@@ -55,6 +55,25 @@ void queue_upload(struct device *device, struct buffer to, const void *data, siz
 void queue_download(struct device *device, void *data, struct buffer from, size_t bytes);
 int queue_wait(struct device *device, struct err *err);
 
+/* Beside it a device may have a queue for copies, which go on while it computes. `copy_upload` puts one there: `data` is memory
+ * of device_alloc_shared, and stays as it is until the copy is done. Nothing orders the two queues but events.
+ *
+ * An event passes when all is done that was on a queue when it was recorded there last; one that never was has passed. What is
+ * put on a queue after event_hold waits for what the event was recorded for by then. Events are closed before their device, and
+ * what fails in record, hold or passed is told by the next queue_wait. Devices without such a queue copy at once, and their
+ * events have passed. */
+struct device_event;
+
+enum queue_kind { QUEUE_OPERATIONS, QUEUE_COPIES };
+
+void copy_upload(struct device *device, struct buffer to, const void *data, size_t bytes);
+int event_open(struct device_event **out, struct device *device, struct err *err);
+void event_close(struct device_event **event);
+void event_record(struct device_event *event, enum queue_kind queue);
+void event_hold(struct device_event *event, enum queue_kind queue);
+bool event_passed(struct device_event *event);
+int event_wait(struct device_event *event, struct err *err);                /* the host waits */
+
 /* Memory of the host, at the host's address, 16-byte aligned, contents undefined: downloads into it are not waited for one by
  * one, and what a device with info.loops repeats by itself reads and writes it, too. */
 int device_alloc_shared(struct device *device, size_t bytes, struct buffer *out, struct err *err);

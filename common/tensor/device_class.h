@@ -20,12 +20,25 @@ struct device_class {
     int (*loop_end)(struct loop **loop, struct err *err);
     /* NULL: the host's clock will do. */
     int (*time)(struct device *device, void (*put)(void *context), void *context, double *seconds, struct err *err);
+    /* NULL, all of them: copies are done at once. */
+    void (*copy_upload)(struct device *device, struct buffer to, const void *data, size_t bytes);
+    int (*event_open)(struct device_event **out, struct device *device, struct err *err);
+    void (*event_close)(struct device_event *event);
+    void (*event_record)(struct device_event *event, enum queue_kind queue);
+    void (*event_hold)(struct device_event *event, enum queue_kind queue);
+    bool (*event_passed)(struct device_event *event);
+    int (*event_wait)(struct device_event *event, struct err *err);
     /* NULL: no such measure. */
     double (*read_bandwidth)(struct device *device, const void *data, size_t bytes, double seconds, struct err *err);
 };
 
 /* What every loop begins with. */
 struct loop {
+    struct device *device;
+};
+
+/* What every event begins with; all of it, where copies are done at once. */
+struct device_event {
     struct device *device;
 };
 

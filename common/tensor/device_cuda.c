@@ -116,6 +116,66 @@ static void cuda_free_shared(struct device *device, struct buffer buffer)
     keep(device, cuda_of(device)->plugin->free_shared(context_of(device), (void *)(uintptr_t)buffer.address));
 }
 
+struct cuda_marker {
+    struct device_event base;
+    struct cuda_event *event;
+};
+
+static struct cuda_event *marker_of(struct device_event *event)
+{
+    return ((struct cuda_marker *)event)->event;
+}
+
+static void cuda_copy_upload(struct device *device, struct buffer to, const void *data, size_t bytes)
+{
+    keep(device, cuda_of(device)->plugin->copy_upload(context_of(device), (void *)(uintptr_t)to.address, data, bytes));
+}
+
+static int cuda_event_open(struct device_event **out, struct device *device, struct err *err)
+{
+    struct cuda_marker *marker = mem_alloc(1, sizeof *marker, err);
+    if (!marker)
+        return -1;
+    marker->base.device = device;
+    int error = cuda_of(device)->plugin->event_open(context_of(device), &marker->event);
+    if (error) {
+        mem_free(&marker);
+        return report(cuda_of(device)->plugin, error, "an event", err);
+    }
+    *out = &marker->base;
+    return 0;
+}
+
+static void cuda_event_close(struct device_event *event)
+{
+    struct cuda_marker *marker = (struct cuda_marker *)event;
+    keep(event->device, cuda_of(event->device)->plugin->event_close(&marker->event));
+    mem_free(&marker);
+}
+
+static void cuda_event_record(struct device_event *event, enum queue_kind queue)
+{
+    keep(event->device, cuda_of(event->device)->plugin->event_record(marker_of(event), queue == QUEUE_COPIES));
+}
+
+static void cuda_event_hold(struct device_event *event, enum queue_kind queue)
+{
+    keep(event->device, cuda_of(event->device)->plugin->event_hold(marker_of(event), queue == QUEUE_COPIES));
+}
+
+static bool cuda_event_passed(struct device_event *event)
+{
+    int busy = 0;
+    keep(event->device, cuda_of(event->device)->plugin->event_busy(marker_of(event), &busy));
+    return !busy;
+}
+
+static int cuda_event_wait(struct device_event *event, struct err *err)
+{
+    int error = cuda_of(event->device)->plugin->event_wait(marker_of(event));
+    return error ? report_where(event->device, error, event->device->info.name, err) : 0;
+}
+
 struct repeated {
     struct loop base;
     struct loop_setup setup;
@@ -259,6 +319,9 @@ int device_open_cuda(struct device **out, const struct device_setup *setup, stru
         .close = cuda_close, .alloc = cuda_alloc, .free = cuda_free, .upload = cuda_upload, .download = cuda_download,
         .wait = cuda_wait, .alloc_shared = cuda_alloc_shared, .free_shared = cuda_free_shared, .loop_start = cuda_loop_start,
         .loop_drain = cuda_loop_drain, .loop_end = cuda_loop_end, .time = cuda_time, .read_bandwidth = cuda_read_bandwidth,
+        .copy_upload = cuda_copy_upload, .event_open = cuda_event_open, .event_close = cuda_event_close,
+        .event_record = cuda_event_record, .event_hold = cuda_event_hold, .event_passed = cuda_event_passed,
+        .event_wait = cuda_event_wait,
     };
     char file[64];
     struct cuda_device *cuda = mem_alloc(1, sizeof *cuda, err);

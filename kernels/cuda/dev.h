@@ -26,7 +26,16 @@
  *
  * For host code: dev_stream, dev_alloc, dev_free, dev_upload, dev_download, dev_copy, dev_fill, dev_wait, dev_busy, dev_count,
  * dev_use; and graphs, which dev_graph.h describes. They return 0 or an error number; dev_error_text and dev_error_name say
- * which, dev_blame which launch it came from. */
+ * which, dev_blame which launch it came from.
+ *
+ * For copies that go on while kernels run:
+ *     dev_copies_new(&stream)      a stream that takes nothing else
+ *     dev_upload_pinned(to, from, bytes, stream)   `from` is memory of dev_alloc_shared, and is read when the copy's turn comes
+ *     dev_event_new(&event), dev_event_free(&event)
+ *     dev_event_record(event, stream)      the event passes when all is done that the stream has been given so far. One that
+ *                                  was never recorded has passed
+ *     dev_event_hold(event, stream)        what the stream is given from now on waits for what the event was recorded for last
+ *     dev_event_wait(event), dev_event_busy(event, &busy)      the host waits, or asks */
 #ifndef MOE_KERNELS_CUDA_DEV_H
 #define MOE_KERNELS_CUDA_DEV_H
 

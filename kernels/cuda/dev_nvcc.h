@@ -124,6 +124,7 @@ static inline int dev_stream_new(dev_stream *out)
     *out = made;
     return 0;
 }
+static inline int dev_copies_new(dev_stream *out) { return dev_stream_new(out); }
 static inline int dev_stream_free(dev_stream stream)
 {
     cudaError_t error = cudaStreamDestroy(stream->stream);
@@ -144,6 +145,10 @@ static inline int dev_upload(void *to, const void *from, size_t bytes, dev_strea
     if (error == cudaSuccess && stream && stream->direct)
         error = cudaStreamSynchronize(stream->stream);
     return dev_reported(error);
+}
+static inline int dev_upload_pinned(void *to, const void *from, size_t bytes, dev_stream stream)
+{
+    return dev_reported(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, dev_stream_of(stream)));
 }
 static inline int dev_download(void *to, const void *from, size_t bytes, dev_stream stream)
 {
@@ -170,6 +175,33 @@ static inline int dev_busy(dev_stream stream, int *busy)
     int state = dev_reported(cudaStreamQuery(dev_stream_of(stream)));
     *busy = state == cudaErrorNotReady;
     return *busy ? 0 : state;
+}
+typedef cudaEvent_t dev_event;
+static inline int dev_event_new(dev_event *out)
+{
+    return dev_reported(cudaEventCreateWithFlags(out, cudaEventDisableTiming));
+}
+static inline int dev_event_free(dev_event *event)
+{
+    int error = *event ? dev_reported(cudaEventDestroy(*event)) : 0;
+    *event = nullptr;
+    return error;
+}
+static inline int dev_event_record(dev_event event, dev_stream stream)
+{
+    return dev_reported(cudaEventRecord(event, dev_stream_of(stream)));
+}
+static inline int dev_event_hold(dev_event event, dev_stream stream)
+{
+    return dev_reported(cudaStreamWaitEvent(dev_stream_of(stream), event, 0));
+}
+static inline int dev_event_wait(dev_event event) { return dev_reported(cudaEventSynchronize(event)); }
+static inline int dev_event_busy(dev_event event, int *busy)
+{
+    cudaError_t error = cudaEventQuery(event);
+    *busy = error == cudaErrorNotReady;
+    int other = dev_reported(error);
+    return *busy ? 0 : other;
 }
 static inline const char *dev_error_text(int error) { return cudaGetErrorString((cudaError_t)error); }
 static inline const char *dev_error_name(int error) { return cudaGetErrorName((cudaError_t)error); }

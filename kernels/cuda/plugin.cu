@@ -12,7 +12,13 @@ static const size_t SLAB_ROOM = (size_t)256 << 20;
 
 struct plugin_device : cuda_context {
     struct dev_properties properties;
+    dev_stream copies;
     int failed;                                              /* the first error since the last wait; 0: none */
+};
+
+struct cuda_event {
+    struct plugin_device *device;
+    dev_event event;
 };
 
 static struct plugin_device *device_of(struct cuda_context *context) { return static_cast<struct plugin_device *>(context); }
@@ -22,12 +28,16 @@ static void plugin_close(struct cuda_context **context)
     if (*context) {
         struct plugin_device *device = device_of(*context);
         dev_use(device->device);
+        if (device->copies)
+            dev_wait(device->copies);
         if (device->stream)
             dev_wait(device->stream);
         cuda_loop_forget(device);
         slab_close(&device->slab);
         dev_free((void *)(uintptr_t)device->scratch.address);
         dev_free(device->tickets);
+        if (device->copies)
+            dev_stream_free(device->copies);
         if (device->stream)
             dev_stream_free(device->stream);
         delete device;
@@ -47,6 +57,8 @@ static int plugin_open(struct cuda_context **out, int number, char *name, size_t
         error = dev_properties_of(number, &device->properties);
     if (!error)
         error = dev_stream_new(&device->stream);
+    if (!error)
+        error = dev_copies_new(&device->copies);
     size_t bytes = SCRATCH * (size_t)device->properties.processors, part = device->properties.memory / SCRATCH_PART;
     bytes = bytes > part ? bytes : part / 256 * 256;
     if (!error)
@@ -159,12 +171,76 @@ static int plugin_free_shared(struct cuda_context *context, void *memory)
     return error ? error : dev_free_shared(memory);
 }
 
+static int plugin_copy_upload(struct cuda_context *context, void *to, const void *from, size_t bytes)
+{
+    dev_use(context->device);
+    return keep(context, dev_upload_pinned(to, from, bytes, device_of(context)->copies));
+}
+
+static int plugin_event_close(struct cuda_event **event)
+{
+    int error = 0;
+    if (*event) {
+        dev_use((*event)->device->device);
+        error = dev_event_free(&(*event)->event);
+        delete *event;
+    }
+    *event = nullptr;
+    return error;
+}
+
+static int plugin_event_open(struct cuda_context *context, struct cuda_event **out)
+{
+    struct cuda_event *event = new (std::nothrow) struct cuda_event();
+    if (!event)
+        return 2;
+    event->device = device_of(context);
+    int error = dev_use(context->device);
+    if (!error)
+        error = dev_event_new(&event->event);
+    if (error)
+        delete event;
+    else
+        *out = event;
+    return error;
+}
+
+static dev_stream stream_for(const struct cuda_event *event, int copies)
+{
+    dev_use(event->device->device);
+    return copies ? event->device->copies : event->device->stream;
+}
+
+static int plugin_event_record(struct cuda_event *event, int copies)
+{
+    return keep(event->device, dev_event_record(event->event, stream_for(event, copies)));
+}
+
+static int plugin_event_hold(struct cuda_event *event, int copies)
+{
+    return keep(event->device, dev_event_hold(event->event, stream_for(event, copies)));
+}
+
+static int plugin_event_wait(struct cuda_event *event)
+{
+    dev_use(event->device->device);
+    return dev_event_wait(event->event);
+}
+
+static int plugin_event_busy(struct cuda_event *event, int *busy)
+{
+    dev_use(event->device->device);
+    return dev_event_busy(event->event, busy);
+}
+
 extern "C" const struct cuda_plugin *moe_cuda_plugin(void)
 {
     static const struct cuda_plugin plugin = {
         CUDA_PLUGIN_VERSION, &cuda_ops, dev_count, plugin_open, plugin_close, plugin_alloc, plugin_free, plugin_upload,
         plugin_download, plugin_wait, plugin_copy_bandwidth, dev_error_text, dev_error_name, plugin_blame, plugin_alloc_shared,
         plugin_free_shared, cuda_loop_open, cuda_loop_busy, cuda_loop_go, cuda_loop_close, cuda_time,
+        plugin_copy_upload, plugin_event_open, plugin_event_close, plugin_event_record, plugin_event_hold, plugin_event_wait,
+        plugin_event_busy,
     };
     return &plugin;
 }

@@ -34,13 +34,21 @@ OPTIONS
 }
 
 @test "devices with memory of their own: the same text from slots there" {
-    for device in ref emu; do
+    for device in ref emu emu:1; do
         [ $device = ref ] || [ -e "${MOE_BIN%/bin}/lib/moekit/moe-emu.so" ] || continue
         for slots in "" "--cache-experts 100%" "--cache-experts 10% --prefetch next-layer --cache-policy ahead"; do
             moe-decode -q --device $device -m pocket.moe -n 3 -d ngram -K 2 $slots -p def > now.txt
             [ -z "$slots" ] && mv now.txt "$device.txt" || cmp "$device.txt" now.txt
         done
     done
+}
+
+@test "more experts than there are buffers of the host are on the device before anything else" {
+    [ -e "${MOE_BIN%/bin}/lib/moekit/moe-emu.so" ] || skip
+    decode --cache-experts 100% --hot-set whole.json > /dev/null
+    jq -e '.experts | length > 128' whole.json
+    moe-decode -q --device emu:2 -m pocket.moe -n 3 --ignore-eos -p d --cache-experts 100% --hot-set whole.json --stream s.moes > /dev/null
+    moe-view --json s.moes | jq -e -s 'map(select(.type == "iter")) | length > 0 and all(.cache_misses == 0 and .cache_hits > 0)'
 }
 
 @test "hits of lru are those that a list gives, which sees the routes alone" {

@@ -7,9 +7,13 @@
  *   - threads that wait where others cannot come: ended, at another barrier, in another collective, a lane outside the mask
  *   - writes past the end of a shared array or of device memory (by their poisoned tails; ASan tells the line)
  *   - launches that no GPU takes; 16-byte accesses at other addresses; launches on a stream of a device that is not in use
+ *   - copies from memory that is not pinned, and memory that is freed in the middle of one (stream.cc)
  *   - graphs whose WHILE node does not end, or that no GPU would take (graph.cc)
  *   - where kernels were compiled for it (race.cc): races between threads of a block and between blocks, reads of shared memory
  *     that nobody wrote, and what a launch that may be early does before pdl_wait other than read what no launch wrote
+ *
+ * A device has two streams that run beside each other, and what is right gives the same bits in each order that events allow:
+ * devices 0 and 2 run copies as late as they can, 1 and 3 run everything else so (stream.cc).
  *
  * All memory is NaNs (0xff) until it is written: shared arrays for each block anew, destinations of cp_async from the copy to
  * the wait. */
@@ -69,6 +73,7 @@ static inline float2 make_float2(float x, float y) { return float2{x, y}; }
 static inline float4 make_float4(float x, float y, float z, float w) { return float4{x, y, z, w}; }
 
 typedef struct emu_stream *dev_stream;
+typedef struct emu_event *dev_event;
 
 namespace emu {
 
@@ -381,10 +386,11 @@ int dev_count(int *devices);
 int dev_use(int device);
 int dev_properties_of(int device, struct dev_properties *out);
 int dev_stream_new(dev_stream *out);
+int dev_copies_new(dev_stream *out);
 int dev_stream_free(dev_stream stream);
 int dev_alloc(void **out, size_t bytes);
 int dev_free(void *memory);
-static inline int dev_alloc_shared(void **out, size_t bytes) { return dev_alloc(out, bytes); }
+int dev_alloc_shared(void **out, size_t bytes);
 static inline int dev_free_shared(void *memory) { return dev_free(memory); }
 int dev_upload(void *to, const void *from, size_t bytes, dev_stream stream);
 int dev_download(void *to, const void *from, size_t bytes, dev_stream stream);
@@ -392,6 +398,13 @@ int dev_copy(void *to, const void *from, size_t bytes, dev_stream stream);
 int dev_fill(void *to, int byte, size_t bytes, dev_stream stream);
 int dev_wait(dev_stream stream);
 int dev_busy(dev_stream stream, int *busy);
+int dev_upload_pinned(void *to, const void *from, size_t bytes, dev_stream stream);
+int dev_event_new(dev_event *out);
+int dev_event_free(dev_event *event);
+int dev_event_record(dev_event event, dev_stream stream);
+int dev_event_hold(dev_event event, dev_stream stream);
+int dev_event_wait(dev_event event);
+int dev_event_busy(dev_event event, int *busy);
 const char *dev_error_text(int error);
 const char *dev_error_name(int error);
 

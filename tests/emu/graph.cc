@@ -1,4 +1,4 @@
-/* Streams, what is captured on them, and graphs: kernels/cuda/dev_graph.h.
+/* Graphs: kernels/cuda/dev_graph.h. What a stream has pending runs before a graph that is launched on it.
  *
  * A runnable runs its nodes one after another, and the body of its WHILE node as long as its condition is set. A condition has
  * an effect only as far as CUDA's documentation goes: on what was made of the graph it belongs to, while that graph lives. An
@@ -7,41 +7,17 @@
 #include <vector>
 
 #include "kernels/cuda/dev.h"
-#include "tests/emu/inside.h"
+#include "tests/emu/stream.h"
 
 namespace emu {
 
-enum { CAPTURING = 900, WRONG_FORM = 910, BROKEN = 719, NOT_SUPPORTED = 801, TURNS_MAX = 100000 };
-
-struct alignas(16) piece {
-    unsigned char byte[16];
-};
-
-struct node {
-    enum { KERNEL, COPY, FILL, LOOP } kind;
-    emu::call call;                      /* its arguments are the node's */
-    std::vector<piece> arguments;
-    void *to;
-    const void *from;
-    int byte;
-    size_t bytes;
-    dev_condition condition;
-    std::vector<node> turn;              /* of a runnable's LOOP */
-    dev_graph body;                      /* of a graph's */
-};
+enum { WRONG_FORM = 910, NOT_SUPPORTED = 801, TURNS_MAX = 100000 };
 
 static dev_condition conditions;         /* made so far: each has a number of its own */
 static int runnables;
 static dev_runnable running;
 
 }
-
-struct emu_stream {
-    int device;
-    struct dev_launches launches;
-    dev_graph capture;                   /* what is put becomes nodes of it */
-    int failing;                         /* of a launch that trapped */
-};
 
 struct emu_graph {
     std::vector<emu::node> nodes;
@@ -57,92 +33,9 @@ struct emu_runnable {
 
 int emu_runnables_made(void) { return emu::runnables; }
 
-int dev_stream_new(dev_stream *out)
-{
-    *out = new emu_stream();
-    (*out)->device = emu::device_in_use();
-    return 0;
-}
-
-int dev_stream_free(dev_stream stream)
-{
-    delete stream;
-    return 0;
-}
-
-struct dev_launches *dev_launches_of(dev_stream stream) { return stream ? &stream->launches : nullptr; }
-int dev_device_of(dev_stream stream) { return stream->device; }
-
 namespace emu {
 
-bool stream_captures(dev_stream stream) { return stream && stream->capture; }
-
-int stream_failing(dev_stream stream)
-{
-    int error = stream ? stream->failing : 0;
-    if (stream)
-        stream->failing = 0;
-    return error;
-}
-
-int capture_wrong(dev_stream, const char *what)
-{
-    finding_add("%s is put on a stream whose operations are captured", what);
-    return CAPTURING;
-}
-
-int capture_copy(dev_stream stream, void *to, const void *from, size_t bytes)
-{
-    node n = {};
-    n.kind = node::COPY;
-    n.to = to;
-    n.from = from;
-    n.bytes = bytes;
-    stream->capture->nodes.push_back(n);
-    return 0;
-}
-
-int capture_fill(dev_stream stream, void *to, int byte, size_t bytes)
-{
-    node n = {};
-    n.kind = node::FILL;
-    n.to = to;
-    n.byte = byte;
-    n.bytes = bytes;
-    stream->capture->nodes.push_back(n);
-    return 0;
-}
-
-static int capture_call(dev_graph graph, const call &call)
-{
-    node n = {};
-    n.kind = node::KERNEL;
-    n.call = call;
-    n.arguments.resize((call.bytes + sizeof(piece) - 1) / sizeof(piece));
-    memcpy(n.arguments.data(), call.arguments, call.bytes);
-    graph->nodes.push_back(n);
-    return 0;
-}
-
-static bool right_device(dev_stream stream, const char *what)
-{
-    if (!stream || stream->device == device_in_use())
-        return true;
-    finding_add("%s goes to a stream of device %d while device %d is in use", what, stream->device, device_in_use());
-    return false;
-}
-
-int submit(dev_stream stream, const call &call)
-{
-    int error = emu_options.fail_launch;
-    emu_options.fail_launch = 0;
-    if (error || !right_device(stream, call.name))
-        return error ? error : 400;
-    if (stream_captures(stream))
-        return capture_call(stream->capture, call);
-    launch(call);
-    return 0;
-}
+void graph_add(dev_graph graph, const node &n) { graph->nodes.push_back(n); }
 
 /* What is made of a graph has copies of its nodes, and of its bodies'. */
 static std::vector<node> copies(const std::vector<node> &nodes)
@@ -193,19 +86,9 @@ static bool run_loop(const node &n, dev_stream stream)
 /* False: a kernel trapped, or something else was found, and the rest does not run. */
 static bool run(const std::vector<node> &nodes, dev_stream stream)
 {
-    for (const node &n : nodes) {
-        call c = n.call;
-        c.arguments = n.arguments.data();
-        bool good = n.kind == node::KERNEL ? launch(c) : n.kind == node::LOOP ? run_loop(n, stream) : true;
-        if (n.kind == node::COPY || n.kind == node::FILL)
-            race_stream_waits();
-        if (n.kind == node::COPY)
-            memmove(n.to, n.from, n.bytes);
-        if (n.kind == node::FILL)
-            memset(n.to, n.byte, n.bytes);
-        if (!good)
+    for (const node &n : nodes)
+        if (!(n.kind == node::LOOP ? run_loop(n, stream) : node_run(n, stream)))
             return false;
-    }
     return true;
 }
 
@@ -319,6 +202,7 @@ int dev_runnable_launch(dev_runnable runnable, dev_stream stream)
         return error;
     if (emu::stream_captures(stream))
         return emu::capture_wrong(stream, "a graph");
+    emu::stream_finish(stream);
     emu::race_stream_waits();
     emu::running = runnable;
     if (!emu::run(runnable->nodes, stream))

@@ -1,5 +1,5 @@
 /* What the parts of the emulator know of each other: fibers (fiber.cc), blocks and meetings (block.cc), collectives (warp.cc),
- * memory (memory.cc), streams and graphs (graph.cc), the race detector (race.cc), and findings (findings.cc). */
+ * memory (memory.cc), streams (stream.cc) and graphs (graph.cc), the race detector (race.cc), and findings (findings.cc). */
 #ifndef MOE_EMU_INSIDE_H
 #define MOE_EMU_INSIDE_H
 
@@ -75,14 +75,7 @@ void shared_begin(void);                         /* a block begins: no arrays */
 void shared_end(void);                           /* looks at the tails */
 void device_check(void);                         /* after a launch: the tails of device memory */
 int device_in_use(void);
-
-/* -- graph.cc -- */
-
-int stream_failing(dev_stream stream);           /* what a wait for the stream tells; 0: nothing */
-bool stream_captures(dev_stream stream);
-int capture_copy(dev_stream stream, void *to, const void *from, size_t bytes);
-int capture_fill(dev_stream stream, void *to, int byte, size_t bytes);
-int capture_wrong(dev_stream stream, const char *what);       /* what nothing can be captured of */
+bool is_pinned(const void *memory, size_t bytes);
 
 /* -- race.cc; all empty where kernels are not compiled for it -- */
 

@@ -1,10 +1,11 @@
 /* Shared and device memory, async copies, and 16-byte loads. After each array stands a tail that nobody may write. */
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 
 #include "kernels/cuda/dev.h"
-#include "tests/emu/inside.h"
+#include "tests/emu/stream.h"
 
 namespace emu {
 
@@ -20,6 +21,7 @@ struct array {
 
 static std::vector<array> arrays;                                /* of the block that runs */
 static std::map<unsigned char *, size_t> device;                 /* allocations, without their tails */
+static std::set<unsigned char *> pinned;                         /* those of them that are the host's as well */
 
 static unsigned char *fresh(size_t bytes)
 {
@@ -170,6 +172,13 @@ void trap(int line)
     abort();
 }
 
+bool is_pinned(const void *memory, size_t bytes)
+{
+    unsigned char *first = (unsigned char *)memory;
+    auto one = device.upper_bound(first);
+    return one != device.begin() && pinned.count((--one)->first) && first + bytes <= one->first + one->second;
+}
+
 void device_check(void)
 {
     for (auto &one : device) {
@@ -200,6 +209,16 @@ int dev_alloc(void **out, size_t bytes)
     return 0;
 }
 
+int dev_alloc_shared(void **out, size_t bytes)
+{
+    int error = dev_alloc(out, bytes);
+    if (!error)
+        emu::pinned.insert((unsigned char *)*out);
+    return error;
+}
+
+/* A GPU waits for all that is under way before it frees memory. Copies that are in the middle of it are told all the same:
+ * whoever frees it has not waited for their event. */
 int dev_free(void *memory)
 {
     if (!memory)
@@ -207,79 +226,13 @@ int dev_free(void *memory)
     auto one = emu::device.find((unsigned char *)memory);
     if (one == emu::device.end())
         return 1;
+    emu::streams_leave(memory, one->second);
+    emu::pinned.erase(one->first);
     emu::race_region_end(memory);
     emu::tail_open(one->first, one->second);
     free(memory);
     emu::device.erase(one);
     return 0;
-}
-
-static int failing(void)
-{
-    int error = emu_options.fail;
-    emu_options.fail = 0;
-    return error;
-}
-
-int dev_upload(void *to, const void *from, size_t bytes, dev_stream stream)
-{
-    if (emu::stream_captures(stream))
-        return emu::capture_wrong(stream, "an upload");
-    if (int error = failing())
-        return error;
-    emu::race_stream_waits();
-    memcpy(to, from, bytes);
-    return 0;
-}
-
-int dev_download(void *to, const void *from, size_t bytes, dev_stream stream)
-{
-    if (emu::stream_captures(stream))
-        return emu::capture_wrong(stream, "a download");
-    if (int error = failing())
-        return error;
-    emu::race_stream_waits();
-    memcpy(to, from, bytes);
-    return 0;
-}
-
-int dev_copy(void *to, const void *from, size_t bytes, dev_stream stream)
-{
-    if (emu::stream_captures(stream))
-        return emu::capture_copy(stream, to, from, bytes);
-    if (int error = failing())
-        return error;
-    emu::race_stream_waits();
-    memmove(to, from, bytes);
-    return 0;
-}
-
-int dev_fill(void *to, int byte, size_t bytes, dev_stream stream)
-{
-    if (emu::stream_captures(stream))
-        return emu::capture_fill(stream, to, byte, bytes);
-    if (int error = failing())
-        return error;
-    emu::race_stream_waits();
-    memset(to, byte, bytes);
-    return 0;
-}
-
-int dev_wait(dev_stream stream)
-{
-    if (emu::stream_captures(stream))
-        return emu::capture_wrong(stream, "a wait");
-    int error = failing();
-    if (!error)
-        emu::race_stream_waits();
-    int failed = stream ? dev_launches_report(dev_launches_of(stream)) : 0, broken = emu::stream_failing(stream);
-    return failed ? failed : error ? error : broken;
-}
-
-int dev_busy(dev_stream stream, int *busy)
-{
-    *busy = 0;
-    return emu::stream_failing(stream);
 }
 
 /* Processors of each device: what depends on their number changes no bit, which tests see by asking several. */

@@ -227,6 +227,7 @@ static void mistakes_with_graphs_are_found(void **state)
     assert_non_null(strstr(emu_findings(), "a stream of device 1 while device 0 is in use"));
     emu_clear();
     LAUNCH(set_kernel, dim3(1), dim3(1), 0, stream, none, &left, &count);
+    assert_int_equal(dev_wait(stream), 0);
     assert_string_equal(emu_findings(), "");
     assert_int_equal(count, 1);
     emu_options.collect = false;

@@ -43,6 +43,7 @@ static void devices_have_numbers(void **state)
         assert_true(!scratch || context->scratch.bytes == (each > part ? each : part));
         few += each > part;
         many += scratch && part > each;
+        assert_int_equal(plugin->wait(context), 0);
         for (int i = 0; i < CONTEXT_TICKETS; i++)
             assert_int_equal(context->tickets[i], 0);
         memset((void *)(uintptr_t)context->scratch.address, 0, context->scratch.bytes);

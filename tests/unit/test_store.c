@@ -101,6 +101,41 @@ static void decode(struct rig *rig, uint64_t seed, float *got)
     sequence_close(&sequence);
 }
 
+/* Slots of a device with memory of its own and a queue for copies, which comes late on one of the two, and early on the other:
+ * the bits of the model that is there as a whole. */
+static void no_order_of_copies_shows_in_the_bits(void **state)
+{
+    static const char *const devices[] = {"emu", "emu:1"}, *const policies[] = {NULL, "lfu", "utility", "ahead"};
+    struct hparams shape;
+    struct device *device = NULL;
+    struct err err = {0};
+    (void)state;
+    if (device_open(&device, &(struct device_setup){.name = "emu"}, &err)) {
+        print_message("skipped: %s\n", err.text);
+        skip();
+    }
+    device_close(&device);
+    const char *path = moe_file(17, FORMAT_BF16, &shape);
+    const int all = hparams_moe_layers(&shape) * shape.router.experts, top_k = shape.router.top_k;
+    const int slots[] = {top_k, top_k + 1, all / 2, all};
+    float *want = calloc(logits_of(&shape), sizeof *want), *got = calloc(logits_of(&shape), sizeof *got);
+    struct rig rig;
+    rig_open(&rig, path, devices[0], 1, NULL);
+    decode(&rig, 5, want);
+    rig_close(&rig);
+    for (int i = 0; i < (unit_brief() ? 2 : 8); i++) {
+        struct expert_cache cache = {.slots = slots[i / 2] < top_k ? top_k : slots[i / 2], .policy = policies[(i + i / 2) % 4]};
+        memset(got, 0, logits_of(&shape) * sizeof *got);
+        rig_open(&rig, path, devices[i % 2], 1, &cache);
+        decode(&rig, 5, got);
+        assert_memory_equal(want, got, logits_of(&shape) * sizeof *got);
+        rig_close(&rig);
+    }
+    free(want);
+    free(got);
+    unlink(path);
+}
+
 static void any_number_of_slots_gives_the_same_bits(void **state)
 {
     static const char *const policies[] = {NULL, "hot", "lfu", "static", "utility", "ahead", "utility-real"};
@@ -447,6 +482,7 @@ int main(void)
         cmocka_unit_test(reads_end_in_any_order_and_tell_faults),
         cmocka_unit_test(files_that_cannot_be_read_are_refused),
         cmocka_unit_test(any_number_of_slots_gives_the_same_bits),
+        cmocka_unit_test(no_order_of_copies_shows_in_the_bits),
         cmocka_unit_test(nothing_of_the_file_stays_cached),
         cmocka_unit_test(a_file_that_shrinks_is_an_error),
         cmocka_unit_test(what_is_forecast_is_read_before_it_is_wanted),

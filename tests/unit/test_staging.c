@@ -1,0 +1,147 @@
+/* What goes through the host's buffers to slots of a device (common/store/staging.h) is what was read, whatever order the
+ * device has for its two queues: `emu` copies as late as events allow, `emu:1` as early, with all else late. What computes is
+ * here a download, which the queue of operations runs in its turn. */
+#include "tests/unit/unit.h"
+
+#include "common/base/direct.h"
+#include "common/store/staging.h"
+
+enum { BYTES = DIRECT_STEP, SLOTS = 3, BUFFERS = 2, TURNS = 40 };
+
+static void must(int rc, const struct err *err)
+{
+    if (rc)
+        fail_msg("%s", err->text);
+}
+
+static void is_all(const unsigned char *data, int byte)
+{
+    for (int i = 0; i < BYTES; i++)
+        assert_int_equal(data[i], byte);
+}
+
+static struct device *open_named(const char *name)
+{
+    struct device *device = NULL;
+    struct err err = {0};
+    return device_open(&device, &(struct device_setup){.name = name}, &err) ? NULL : device;
+}
+
+static int take(struct staging *staging)
+{
+    struct err err = {0};
+    int buffer;
+    while ((buffer = staging_take(staging)) < 0)
+        assert_int_equal(staging_wait(staging, &err), 1);
+    return buffer;
+}
+
+/* Each of the slots by turns gets a byte of its own and is read, and nobody waits before the end. */
+static void turns_on(struct device *device)
+{
+    static unsigned char got[TURNS][BYTES];
+    struct staging *staging = NULL;
+    struct err err = {0};
+    must(staging_open(&staging, device, SLOTS, BUFFERS, BYTES, &err), &err);
+    memset(got, 0, sizeof got);
+    for (int turn = 0; turn < TURNS; turn++) {
+        const int slot = turn * turn % SLOTS, buffer = take(staging);
+        assert_int_equal((uintptr_t)staging_data(staging, buffer) % DIRECT_STEP, 0);
+        memset(staging_data(staging, buffer), turn + 1, BYTES);
+        staging_copy(staging, buffer, slot, BYTES);
+        staging_use(staging, slot);
+        queue_download(device, got[turn], (struct buffer){staging_address(staging, slot), BYTES}, BYTES);
+        staging_release(staging, slot);
+    }
+    must(queue_wait(device, &err), &err);
+    for (int turn = 0; turn < TURNS; turn++)
+        is_all(got[turn], turn + 1);
+    staging_close(&staging);
+    assert_null(staging);
+}
+
+/* Copies that nobody uses fill all buffers; one that was read into meanwhile is none of theirs. */
+static void buffers_on(struct device *device)
+{
+    struct staging *staging = NULL;
+    struct err err = {0};
+    unsigned char got[SLOTS][BYTES];
+    must(staging_open(&staging, device, SLOTS, BUFFERS, BYTES, &err), &err);
+    assert_int_equal(staging_wait(staging, &err), 0);
+    for (int slot = 0; slot < SLOTS; slot++) {
+        const int buffer = take(staging);
+        memset(staging_data(staging, buffer), 10 + slot, BYTES);
+        staging_copy(staging, buffer, slot, BYTES);
+        const int other = take(staging);                                 /* of a read that fails */
+        memset(staging_data(staging, other), 99, BYTES);
+        staging_give_back(staging, other);
+    }
+    while (staging_look(staging))
+        continue;
+    for (int slot = 0; slot < SLOTS; slot++) {
+        assert_true(staging_has(staging, slot));
+        queue_download(device, got[slot], (struct buffer){staging_address(staging, slot), BYTES}, BYTES);
+    }
+    must(queue_wait(device, &err), &err);
+    for (int slot = 0; slot < SLOTS; slot++)
+        is_all(got[slot], 10 + slot);
+    staging_close(&staging);
+}
+
+/* One copy to a slot after the other: it has come when the latest has. Closing waits for those that are under way. */
+static void latest_on(struct device *device, bool late)
+{
+    struct staging *staging = NULL;
+    struct err err = {0};
+    unsigned char got[BYTES];
+    must(staging_open(&staging, device, 1, BUFFERS, BYTES, &err), &err);
+    for (int i = 0; i < BUFFERS; i++) {
+        const int buffer = staging_take(staging);
+        assert_true(buffer >= 0);
+        memset(staging_data(staging, buffer), 20 + i, BYTES);
+        staging_copy(staging, buffer, 0, BYTES);
+    }
+    assert_false(staging_has(staging, 0));
+    const int free = staging_take(staging);
+    assert_int_equal(free < 0, late);
+    if (!late) {
+        staging_give_back(staging, free);
+    } else {
+        assert_int_equal(staging_wait(staging, &err), 1);
+        assert_false(staging_has(staging, 0));
+    }
+    staging_use(staging, 0);
+    queue_download(device, got, (struct buffer){staging_address(staging, 0), BYTES}, BYTES);
+    must(queue_wait(device, &err), &err);
+    is_all(got, 20 + BUFFERS - 1);
+    staging_release(staging, 0);
+    const int buffer = take(staging);
+    staging_copy(staging, buffer, 0, BYTES);
+    staging_close(&staging);
+}
+
+static void every_slot_has_what_was_read(void **state)
+{
+    static const char *const names[] = {"ref", "emu", "emu:1"};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct device *device = open_named(names[i]);
+        if (!device) {
+            assert_true(i > 0);
+            print_message("without %s\n", names[i]);
+            continue;
+        }
+        turns_on(device);
+        buffers_on(device);
+        latest_on(device, i == 1);
+        device_close(&device);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_slot_has_what_was_read),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
