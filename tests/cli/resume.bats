@@ -94,7 +94,7 @@ wait_for() {
     pid=$!
     exec 7> run/in
     echo '{"prompt": "x"}' >&7
-    wait_done run/x.moes.part
+    wait_for run/x.txt 2
     kill -TERM $pid
     wait $pid || [ $? = 143 ]
     exec 7>&-
